@@ -1,0 +1,45 @@
+package replica
+
+import (
+	"math"
+	"time"
+)
+
+// LoadSource says where a [Load] came from, which says what it can hold.
+type LoadSource uint8
+
+// ORCA brings Waiting and Usage of the moment an answer left; Metrics brings every field, as of the scrape.
+const (
+	ORCA LoadSource = iota + 1
+	Metrics
+)
+
+// Load is one report of an engine about itself. What was not in the report is Unknown (counts: -1, shares: NaN), never zero:
+// an engine that says nothing must not look idle.
+type Load struct {
+	At      time.Time // when the report reached us
+	Source  LoadSource
+	Running int     // requests in the batch, -1 unknown
+	Waiting int     // requests queued, -1 unknown
+	Usage   float64 // share of KV blocks held by requests and leases, 0..1, NaN unknown
+}
+
+// NoLoad is the report that says nothing.
+func NoLoad() Load { return Load{Running: -1, Waiting: -1, Usage: math.NaN()} }
+
+// Known reports whether l says anything at all.
+func (l Load) Known() bool { return l.Source != 0 }
+
+// Merge lays newer over l: what newer does not know stays as it was in l, with newer's time. The caller keeps ages per field where that matters.
+func (l Load) Merge(newer Load) Load {
+	if newer.Running < 0 {
+		newer.Running = l.Running
+	}
+	if newer.Waiting < 0 {
+		newer.Waiting = l.Waiting
+	}
+	if math.IsNaN(newer.Usage) {
+		newer.Usage = l.Usage
+	}
+	return newer
+}

@@ -1,0 +1,140 @@
+// Package replica describes one engine as the router sees it: who it is, where it stands, what it serves and how busy it last said it was.
+//
+// Everything here is a value. A replica whose facts change is a new value; nobody edits one in place.
+package replica
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ID names a replica, unique in the fleet: its configured name or host:port, with "/dpN" behind it where one server runs several data-parallel ranks.
+type ID string
+
+// Role says which pool a replica belongs to.
+type Role uint8
+
+// The two roles. NIXL ignores the role an engine was started with: the router gives it.
+const (
+	Prefill Role = iota + 1
+	Decode
+)
+
+func (r Role) String() string {
+	switch r {
+	case Prefill:
+		return "prefill"
+	case Decode:
+		return "decode"
+	}
+	return "role(" + strconv.Itoa(int(r)) + ")"
+}
+
+// Replica is one scheduler of one engine server: a server with data-parallel ranks is as many replicas, since each rank has its own blocks and queue.
+type Replica struct {
+	ID    ID
+	Role  Role
+	URL   string // base of the HTTP server, without a slash at the end
+	Host  string // host part of URL, without port
+	Rank  int    // data-parallel rank as events, metrics labels and /kv_event_sources count it
+	Place Place
+	Facts Facts
+}
+
+// Pinned reports whether a request must carry X-data-parallel-rank to reach this replica and no other rank of its server.
+func (r *Replica) Pinned() bool { return r.Facts.Ranks > 1 }
+
+// Serves reports whether the replica answers for model, a base model or an adapter. A replica whose facts are not known yet serves nothing.
+func (r *Replica) Serves(model string) bool { return slices.Contains(r.Facts.Models, model) }
+
+// Adapter returns model if it names a LoRA adapter of the replica, and "" for the base model.
+func (r *Replica) Adapter(model string) string {
+	if slices.Contains(r.Facts.Adapters, model) {
+		return model
+	}
+	return ""
+}
+
+// Facts is what an engine said of itself when it was probed, or what the config says where it cannot be probed. Zero means unknown.
+type Facts struct {
+	Model         string      // id of the base model
+	Root          string      // path or name the model was loaded from; part of NIXL's compatibility hash
+	Models        []string    // every served name: aliases of the base model and adapters
+	Adapters      []string    // the served names that are LoRA adapters
+	Version       string      // vLLM version, "0.32.0"
+	MaxModelLen   int         // tokens, prompt and answer together
+	BlockSize     int         // tokens a KV block
+	Blocks        int         // usable KV blocks of this rank
+	CacheDType    string      // KV cache data type, part of NIXL's compatibility hash
+	PrefixCaching bool        // whether the engine keeps prefixes at all
+	Ranks         int         // data-parallel ranks behind the server's address, 1 for most
+	FirstRank     int         // global number of the first of them; the header X-data-parallel-rank counts from there
+	Events        EventSource // where this rank publishes block events
+	Render        bool        // /v1/.../render answers (needs --enable-scale-out since about 0.30)
+	ReuseIDs      bool        // /v1/chat/completions honours kv_transfer_params.prompt_token_ids, seen in a probe
+	Started       float64     // process start, unix seconds, from /metrics; a later value is a restart
+}
+
+// EventSource is the ZMQ address pair of one rank, with a dialable host in place of "*". The zero value means that the engine publishes nothing.
+type EventSource struct {
+	Endpoint string // PUB
+	Replay   string // ROUTER, "" without replay
+	Topic    string
+}
+
+// Place is where a replica stands in the data centre. Empty fields are unknown and equal to nothing, except that two replicas on one URL host share a host.
+type Place struct {
+	Host, Rack, Zone string
+}
+
+// Link is the class of the path between two replicas, nearest first.
+type Link uint8
+
+// The link classes. Bandwidth is learned per pair and seeded per class.
+const (
+	SameHost Link = iota
+	SameRack
+	SameZone
+	Other
+	Links // number of classes
+)
+
+func (l Link) String() string {
+	return [...]string{"host", "rack", "zone", "other", "links"}[min(l, Links)]
+}
+
+// LinkTo tells the class of the path from p to q.
+func (p Place) LinkTo(q Place) Link {
+	same := func(a, b string) bool { return a != "" && a == b }
+	switch {
+	case same(p.Host, q.Host):
+		return SameHost
+	case same(p.Rack, q.Rack):
+		return SameRack
+	case same(p.Zone, q.Zone):
+		return SameZone
+	}
+	return Other
+}
+
+// AtLeast reports whether version, as /version gives it ("0.27.1", "0.28.0rc1+cpu"), is major.minor or newer. An unreadable version is not.
+func AtLeast(version string, major, minor int) bool {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(parts) < 2 {
+		return false
+	}
+	a, err := strconv.Atoi(parts[0])
+	if err != nil {
+		return false
+	}
+	digits := strings.IndexFunc(parts[1], func(r rune) bool { return r < '0' || r > '9' })
+	if digits < 0 {
+		digits = len(parts[1])
+	}
+	b, err := strconv.Atoi(parts[1][:digits])
+	if err != nil {
+		return false
+	}
+	return a > major || a == major && b >= minor
+}
