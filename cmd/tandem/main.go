@@ -1,0 +1,100 @@
+// Command tandem places each request on a prefill and a decode replica of a vLLM fleet, hands the KV cache over and streams the answer.
+//
+// Every subcommand is a thin file of this folder; what it does lives in the rooms below.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// command is one subcommand. run gets the arguments behind its name and blocks until its work is done or ctx ends;
+// it reports usage mistakes as errUsage.
+type command struct {
+	name, brief string
+	run         func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+}
+
+func commands() []command {
+	return []command{
+		{"version", "print the version of this binary", runVersion},
+	}
+}
+
+// errUsage marks a mistake on the command line, which has been explained already.
+var errUsage = errors.New("usage")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run finds the subcommand and returns the exit code: 0 done, 1 failed, 2 wrong use.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		usage(stderr)
+		return 2
+	}
+	for _, c := range commands() {
+		if c.name != args[0] {
+			continue
+		}
+		switch err := c.run(ctx, args[1:], stdout, stderr); {
+		case err == nil, errors.Is(err, flag.ErrHelp):
+			return 0
+		case errors.Is(err, errUsage):
+			return 2
+		default:
+			fmt.Fprintf(stderr, "tandem %s: %v\n", c.name, err)
+			return 1
+		}
+	}
+	if args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		usage(stdout)
+		return 0
+	}
+	fmt.Fprintf(stderr, "tandem: there is no command %q\n\n", args[0])
+	usage(stderr)
+	return 2
+}
+
+func usage(w io.Writer) {
+	fmt.Fprint(w, "Usage: tandem COMMAND [flags]; tandem COMMAND -h explains one.\n\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.brief)
+	}
+}
+
+// newFlags makes a flag set that prints its own usage to stderr.
+func newFlags(name, args string, stderr io.Writer) *flag.FlagSet {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.Usage = func() {
+		fmt.Fprintf(stderr, "Usage: tandem %s %s\n\n", name, args)
+		fs.PrintDefaults()
+	}
+	return fs
+}
+
+// parse reads args and turns a mistake into errUsage, after flag has explained it.
+func parse(fs *flag.FlagSet, args []string) error {
+	err := fs.Parse(args)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		return errUsage
+	}
+	return err
+}
+
+// list is a flag that may be given several times.
+type list []string
+
+func (l *list) String() string     { return fmt.Sprint(*l) }
+func (l *list) Set(s string) error { *l = append(*l, s); return nil }
