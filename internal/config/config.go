@@ -1,0 +1,308 @@
+// Package config is the configuration file: its schema, its defaults, what it refuses and why, how it is watched and what a new one changes.
+package config
+
+import (
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Config is the whole file. A value is complete: [Default] filled what the file leaves out, [Config.Validate] found no contradiction.
+// Treat it as immutable once it has been parsed: requests in flight keep the one they started with.
+type Config struct {
+	Listen    string    `yaml:"listen"`    // address of the front listener; needs a restart
+	Admin     Admin     `yaml:"admin"`     // the listener for people and scrapers
+	TLS       ServerTLS `yaml:"tls"`       // of the front listener; needs a restart
+	APIKeys   []Secret  `yaml:"api_keys"`  // what clients may present as a bearer token; empty lets everybody in
+	Pools     Pools     `yaml:"pools"`     // the two pools
+	Connector Connector `yaml:"connector"` // how KV moves between them
+	Local     string    `yaml:"local"`     // auto | never | always: may decode replicas prefill by themselves
+	Scoring   Scoring   `yaml:"scoring"`   // the arithmetic of a decision
+	Tokenizer Tokenizer `yaml:"tokenizer"` // text to token ids
+	Limits    Limits    `yaml:"limits"`    // what is refused, and how much may wait
+	Timeouts  Timeouts  `yaml:"timeouts"`  // every phase has one
+	Retry     Retry     `yaml:"retry"`     // second attempts before the first byte
+	Health    Health    `yaml:"health"`    // ejection and return of replicas
+	Response  Response  `yaml:"response"`  // what clients see of us
+	Tracing   Tracing   `yaml:"tracing"`   // spans; the OTEL_* environment decides where this is empty; needs a restart
+	Log       Log       `yaml:"log"`       // our own log
+	Decisions Decisions `yaml:"decisions"` // the record of decisions
+
+	dir string // folder that relative file names start from: the file's own
+}
+
+// Admin is the listener for metrics, reload, status and the dashboard.
+type Admin struct {
+	Listen string `yaml:"listen"` // address, loopback by default: whoever reaches it can reload and profile; "off" for none; needs a restart
+}
+
+// ServerTLS makes the front listener speak TLS. Both files or neither.
+type ServerTLS struct {
+	Cert string `yaml:"cert"` // PEM file, the chain
+	Key  string `yaml:"key"`  // PEM file
+}
+
+// Enabled reports whether the listener speaks TLS.
+func (t ServerTLS) Enabled() bool { return t.Cert != "" || t.Key != "" }
+
+// Pools are the two sides of the fleet. A pool may be empty: then the orchestrator starts, and is not ready.
+type Pools struct {
+	Prefill Pool `yaml:"prefill"`
+	Decode  Pool `yaml:"decode"`
+}
+
+// Pool is one side: its replicas and what holds for all of them.
+type Pool struct {
+	Replicas     []Replica     `yaml:"replicas"`
+	APIKey       Secret        `yaml:"api_key"`       // sent to the engines as a bearer token
+	TLS          ClientTLS     `yaml:"tls"`           // for https replicas
+	Events       string        `yaml:"events"`        // auto: follow block events of engines that publish them | off
+	BlockSize    int           `yaml:"block_size"`    // tokens a KV block; 0 asks the engines
+	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
+	IndexBytes   Bytes         `yaml:"index_bytes"`   // memory for the block index of the pool
+}
+
+// What [Pool.Events] may be.
+const (
+	EventsAuto = "auto"
+	EventsOff  = "off"
+)
+
+// Replica is one engine server. In the file a plain string is short for {url: string}.
+type Replica struct {
+	Name   string `yaml:"name"` // in metrics, logs and headers; host:port of the URL where empty
+	URL    string `yaml:"url"`  // http://host:port or https://host:port, no path
+	Place  Place  `yaml:"place"`
+	Shared bool   `yaml:"shared"` // this URL stands in both pools on purpose; say so in both
+	Events Events `yaml:"events"`
+}
+
+// ID is the name by which the replica is known: Name, else host:port of URL.
+func (r Replica) ID() string {
+	if r.Name != "" {
+		return r.Name
+	}
+	if u, err := url.Parse(r.URL); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return r.URL
+}
+
+// Place is where a replica stands; it chooses the link class between two of them. Empty is unknown, equal to nothing.
+type Place struct {
+	Host string `yaml:"host"`
+	Rack string `yaml:"rack"`
+	Zone string `yaml:"zone"`
+}
+
+// Events overrides what an engine says about its block events, where it cannot be asked or says it wrongly.
+type Events struct {
+	Endpoint string `yaml:"endpoint"` // PUB, tcp://host:port; rank r of a data-parallel server is at port+r
+	Replay   string `yaml:"replay"`   // ROUTER, tcp://host:port; empty: no replay
+	Topic    string `yaml:"topic"`
+}
+
+// ClientTLS is how we speak TLS to engines.
+type ClientTLS struct {
+	CA                 string `yaml:"ca"`                   // PEM file; empty: the system's roots
+	Cert               string `yaml:"cert"`                 // PEM file of our own certificate, with Key
+	Key                string `yaml:"key"`                  // PEM file
+	ServerName         string `yaml:"server_name"`          // expected name; empty: the host of the URL
+	InsecureSkipVerify bool   `yaml:"insecure_skip_verify"` // believe any certificate
+}
+
+// Connector is the KV transfer protocol that the engines were started with.
+type Connector struct {
+	Type   string        `yaml:"type"`   // nixl
+	Lease  time.Duration `yaml:"lease"`  // how long a prefill engine keeps blocks for a decode that has not come
+	Margin time.Duration `yaml:"margin"` // longest age of a prefill answer at which we still send the decode leg; below Lease
+}
+
+// NIXL is the only value of [Connector.Type] yet.
+const NIXL = "nixl"
+
+// What [Config.Local] may be.
+const (
+	LocalAuto   = "auto"   // where it is predicted to be faster
+	LocalNever  = "never"  // requests that cannot be split are refused then
+	LocalAlways = "always" // the prefill pool is not used
+)
+
+// Scoring sets the exchange rates and the figures that are used until they have been learned.
+type Scoring struct {
+	Units           string        `yaml:"units"`              // seconds | raw: what the terms are counted in
+	Alpha           Alpha         `yaml:"alpha"`              // weight of prefill work saved by a prefix match: auto | number
+	Beta            float64       `yaml:"beta"`               // weight of the wait behind queued work
+	Gamma           float64       `yaml:"gamma"`              // weight of KV pressure
+	DecodePenalty   float64       `yaml:"decode_penalty"`     // weight of the slow-down of requests already decoding there
+	AffinityShare   float64       `yaml:"affinity_share"`     // a match below this share of the prompt gives no affinity, 0..1, unless AffinitySaved holds
+	AffinitySaved   time.Duration `yaml:"affinity_saved"`     // ... or that saves less than this
+	TieAbsolute     time.Duration `yaml:"tie_absolute"`       // plans closer than this are a tie, broken at random
+	TieRelative     float64       `yaml:"tie_relative"`       // ... or closer than this share, 0..1
+	HeadroomMargin  float64       `yaml:"headroom_margin"`    // share of a decode replica's KV blocks that is never promised, 0..1
+	ExpectedOutput  int           `yaml:"expected_output"`    // tokens an answer is taken to have, until learned
+	KVBytesPerToken Bytes         `yaml:"kv_bytes_per_token"` // of the model, what a transfer moves
+	Speed           Speed         `yaml:"speed"`
+	Links           Links         `yaml:"links"`
+}
+
+// What [Scoring.Units] may be.
+const (
+	Seconds = "seconds"
+	Raw     = "raw"
+)
+
+// Speed overrides what is learned from the engines' answers. Zero learns.
+type Speed struct {
+	Prefill float64 `yaml:"prefill"` // prompt tokens a second of one prefill replica
+	Local   float64 `yaml:"local"`   // prompt tokens a second of one decode replica
+	Decode  float64 `yaml:"decode"`  // answer tokens a second of one request alone
+}
+
+// Links is the bandwidth in bytes a second between two replicas by the class of their path, until it has been learned for the pair.
+type Links struct {
+	Host  Bytes `yaml:"host"`
+	Rack  Bytes `yaml:"rack"`
+	Zone  Bytes `yaml:"zone"`
+	Other Bytes `yaml:"other"`
+}
+
+// Tokenizer turns text into token ids by asking the engines, and remembers.
+type Tokenizer struct {
+	CacheBytes    Bytes   `yaml:"cache_bytes"`     // memory for remembered prompts; 0 remembers none
+	CharsPerToken float64 `yaml:"chars_per_token"` // for the estimate where no engine answers
+}
+
+// Limits bounds what clients can make us hold.
+type Limits struct {
+	BodyBytes       Bytes `yaml:"body_bytes"`        // of a request
+	HeaderBytes     Bytes `yaml:"header_bytes"`      // of a request
+	AnswerBytes     Bytes `yaml:"answer_bytes"`      // of an answer that is not streamed
+	MaxPromptTokens int   `yaml:"max_prompt_tokens"` // 0: the engines' own limit
+	BatchPrompts    int   `yaml:"batch_prompts"`     // prompts in one completions request
+	InFlight        int   `yaml:"in_flight"`         // requests at once, waiting ones included; 0: no limit
+	Queue           int   `yaml:"queue"`             // requests waiting for room at once
+}
+
+// Timeouts bounds each phase of a request. There is no limit on a whole stream.
+type Timeouts struct {
+	ReadHeader  time.Duration `yaml:"read_header"`  // client's request head
+	ReadBody    time.Duration `yaml:"read_body"`    // client's request body
+	Idle        time.Duration `yaml:"idle"`         // a client connection between two requests
+	Tokenize    time.Duration `yaml:"tokenize"`     // one question to an engine's render or tokenize endpoint
+	Queue       time.Duration `yaml:"queue"`        // wait for room; then 429
+	Connect     time.Duration `yaml:"connect"`      // TCP and TLS to an engine
+	Prefill     time.Duration `yaml:"prefill"`      // prefill leg: from sending it to its whole answer
+	DecodeFirst time.Duration `yaml:"decode_first"` // decode leg: from sending it to the first event; prefill too where it is local
+	DecodeIdle  time.Duration `yaml:"decode_idle"`  // between two chunks of a stream
+	Answer      time.Duration `yaml:"answer"`       // decode leg of an answer that is not streamed: to its whole answer
+	ClientWrite time.Duration `yaml:"client_write"` // one write to a client that does not read
+	Drain       time.Duration `yaml:"drain"`        // at shutdown: streams may finish
+	Probe       time.Duration `yaml:"probe"`        // one health check, scrape or probe of an engine
+}
+
+// Retry bounds second attempts, which there are only before the first byte to the client and never after a 4xx.
+type Retry struct {
+	Attempts int     `yaml:"attempts"` // of one request, the first included; 1: none
+	Share    float64 `yaml:"share"`    // of live requests that may be retries, 0..1
+	Min      int     `yaml:"min"`      // retries at once that are always allowed
+}
+
+// Health is when a replica is ejected and how it comes back. The last usable replica of a pool is never ejected.
+type Health struct {
+	Interval    time.Duration `yaml:"interval"`     // between two health checks of an engine
+	Failures    int           `yaml:"failures"`     // consecutive failures that eject
+	Ejection    time.Duration `yaml:"ejection"`     // first time out; grows with each further one
+	MaxEjection time.Duration `yaml:"max_ejection"` // ... up to this
+	SlowStart   time.Duration `yaml:"slow_start"`   // ramp of a replica that came back; 0: none
+}
+
+// Response is what clients see of us.
+type Response struct {
+	Headers bool `yaml:"headers"` // x-tandem-* headers: decision, replicas, matched tokens
+}
+
+// Tracing says where spans go. An empty Exporter leaves it to the OTEL_* environment variables, and without those there are none.
+type Tracing struct {
+	Exporter string  `yaml:"exporter"` // "" | otlp | stdout | file | none
+	File     string  `yaml:"file"`     // for file: a JSON line a span is appended
+	Endpoint string  `yaml:"endpoint"` // for otlp: URL of the collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT
+	Sample   float64 `yaml:"sample"`   // share of traces that we start which are kept, 0..1; OTEL_TRACES_SAMPLER wins
+}
+
+// What [Tracing.Exporter] may be.
+const (
+	TraceEnv    = ""
+	TraceOTLP   = "otlp"
+	TraceStdout = "stdout"
+	TraceFile   = "file"
+	TraceNone   = "none"
+)
+
+// Log is our own log, on standard error.
+type Log struct {
+	Level  string `yaml:"level"`  // debug | info | warn | error
+	Format string `yaml:"format"` // text | json; needs a restart
+}
+
+// Decisions is the record of decisions for /debug/decisions and the dashboard.
+type Decisions struct {
+	Ring int `yaml:"ring"` // decisions kept; 0 keeps none
+}
+
+// Default returns a configuration with no replicas and every other field as the reference says.
+func Default() *Config {
+	pool := Pool{Events: EventsAuto, PollInterval: time.Second, IndexBytes: 256 << 20}
+	return &Config{
+		Listen:    ":8000",
+		Admin:     Admin{Listen: "127.0.0.1:9090"},
+		Pools:     Pools{Prefill: pool, Decode: pool},
+		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second},
+		Local:     LocalAuto,
+		Scoring: Scoring{
+			Units: Seconds, Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.25,
+			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
+			TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
+			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
+			Links: Links{Host: 100e9, Rack: 40e9, Zone: 40e9, Other: 3e9},
+		},
+		Tokenizer: Tokenizer{CacheBytes: 64 << 20, CharsPerToken: 4},
+		Limits: Limits{
+			BodyBytes: 64 << 20, HeaderBytes: 64 << 10, AnswerBytes: 64 << 20, BatchPrompts: 256, Queue: 1024,
+		},
+		Timeouts: Timeouts{
+			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Idle: 2 * time.Minute,
+			Tokenize: 2 * time.Second, Queue: 30 * time.Second, Connect: 2 * time.Second,
+			Prefill: 5 * time.Minute, DecodeFirst: 2 * time.Minute, DecodeIdle: time.Minute, Answer: 30 * time.Minute,
+			ClientWrite: 30 * time.Second, Drain: 25 * time.Second, Probe: 2 * time.Second,
+		},
+		Retry:     Retry{Attempts: 3, Share: 0.2, Min: 3},
+		Health:    Health{Interval: 2 * time.Second, Failures: 5, Ejection: 30 * time.Second, MaxEjection: 5 * time.Minute, SlowStart: 30 * time.Second},
+		Tracing:   Tracing{Sample: 1},
+		Log:       Log{Level: "info", Format: "text"},
+		Decisions: Decisions{Ring: 1024},
+	}
+}
+
+// FromFlags returns the configuration of a command line without a file: defaults, a listen address ("" keeps the default) and the URLs of both
+// pools. A URL without a scheme gets http://. The caller validates.
+func FromFlags(listen string, prefill, decode []string) *Config {
+	c := Default()
+	if listen != "" {
+		c.Listen = listen
+	}
+	c.Pools.Prefill.Replicas = replicas(prefill)
+	c.Pools.Decode.Replicas = replicas(decode)
+	return c
+}
+
+func replicas(urls []string) []Replica {
+	var rs []Replica
+	for _, u := range urls {
+		if !strings.Contains(u, "://") {
+			u = "http://" + u
+		}
+		rs = append(rs, Replica{URL: strings.TrimSuffix(u, "/")})
+	}
+	return rs
+}
