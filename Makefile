@@ -1,0 +1,62 @@
+# make help lists the targets. Each installs what it lacks (libzmq through the system's package manager), then does its work.
+SHELL   := /bin/sh
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+TOOL    := go tool -modfile=tools/go.mod
+BIN     := build/tandem
+export GOFLAGS += -buildvcs=false
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race bench lint vuln fmt fuzz examples deps deps-test clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: deps ## build the binary as build/tandem
+	@mkdir -p build
+	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/tandem
+
+demo: build ## two prefill and two decode simulated engines, Tandem in front, live traffic; no GPU needed
+	@$(BIN) demo $(DEMO)
+
+test: deps-test build ## all tests (also builds the binary, which some of them run)
+	go vet ./...
+	go test -timeout 15m ./...
+
+race: deps-test build ## all tests under the race detector
+	go test -race -timeout 25m ./...
+
+bench: build ## measure, print a table, write build/bench.json (docs/benchmarks.md explains each figure)
+	go run ./tools/bench
+
+lint: deps ## formatting, module file, go fix, golangci-lint
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	go mod tidy -diff
+	go fix -diff ./...
+	$(TOOL) golangci-lint run ./...
+
+vuln: deps ## known vulnerabilities (needs the vulnerability database; not part of CI)
+	$(TOOL) govulncheck ./...
+
+fmt: ## format the code
+	$(TOOL) gofumpt -w .
+
+FUZZTIME ?= 10s
+fuzz: deps ## run every fuzz target for FUZZTIME (default 10s)
+	@for pkg in $$(go list ./...); do \
+		for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+examples: build ## run the examples that need no GPU
+	sh examples/quickstart/run.sh
+	sh examples/hot-reload/run.sh
+
+deps:
+	@tools/deps.sh build
+
+deps-test:
+	@tools/deps.sh test
+
+clean: ## remove what was built
+	rm -rf build

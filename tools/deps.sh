@@ -1,0 +1,56 @@
+#!/bin/sh
+# Installs what the build (and with "test" the tests) need from the system: libzmq and a C compiler, and Python's ZeroMQ bindings
+# as an independent peer for the wire tests. Says plainly what to install by hand where it cannot.
+set -eu
+want=${1:-build}
+
+have_zmq() {
+	printf '#include <zmq.h>\nint main(void){return zmq_has("curve")<0;}\n' >"$tmp/t.c" &&
+		${CC:-cc} "$tmp/t.c" -o "$tmp/t" -lzmq 2>/dev/null
+}
+have_python() { /usr/bin/python3 -c 'import zmq, msgpack' 2>/dev/null; }
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+missing=
+command -v "${CC:-cc}" >/dev/null 2>&1 || missing="$missing compiler"
+have_zmq || missing="$missing libzmq"
+[ "$want" != test ] || have_python || missing="$missing python-zmq"
+[ -n "$missing" ] || exit 0
+
+by_hand() {
+	cat >&2 <<EOF
+tandem needs:$missing, and could not install them here ($1).
+Install them by hand, then run make again:
+  Debian, Ubuntu:  apt-get install gcc libzmq3-dev pkg-config python3-zmq python3-msgpack
+  Fedora:          dnf install gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack
+  Alpine:          apk add gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack
+  macOS:           brew install zeromq pkg-config && python3 -m pip install pyzmq msgpack
+EOF
+	exit 1
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$@"; else by_hand "not root and no sudo"; fi
+}
+
+echo "installing:$missing" >&2
+if command -v apt-get >/dev/null 2>&1; then
+	packages="gcc libc6-dev libzmq3-dev pkg-config"
+	[ "$want" != test ] || packages="$packages python3 python3-zmq python3-msgpack"
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || by_hand "apt-get update failed"
+	# shellcheck disable=SC2086
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >"$tmp/log" 2>&1 ||
+		{ tail -n 20 "$tmp/log" >&2; by_hand "apt-get install failed"; }
+elif command -v dnf >/dev/null 2>&1; then
+	as_root dnf install -y -q gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack >&2 || by_hand "dnf failed"
+elif command -v apk >/dev/null 2>&1; then
+	as_root apk add -q gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack >&2 || by_hand "apk failed"
+elif command -v brew >/dev/null 2>&1; then
+	brew install -q zeromq pkg-config >&2 || by_hand "brew failed"
+else
+	by_hand "no known package manager"
+fi
+have_zmq || by_hand "libzmq is still missing after the installation"
+[ "$want" != test ] || have_python || by_hand "Python's zmq and msgpack are still missing after the installation"
