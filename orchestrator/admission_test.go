@@ -1,0 +1,149 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAdmissionAdmitsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 10}
+		room := 0 // touched by one goroutine at a time: the head of the queue
+		var order []int
+		for i := range 3 {
+			go func() {
+				err := a.enter(t.Context(), time.Minute, func() bool {
+					if room == 0 {
+						return false
+					}
+					room--
+					order = append(order, i)
+					return true
+				})
+				if err != nil {
+					t.Errorf("request %d: %v", i, err)
+				}
+			}()
+			synctest.Wait()
+		}
+		if got := a.length(); got != 3 {
+			t.Fatalf("%d wait, want 3", got)
+		}
+		room = 2
+		a.wake()
+		synctest.Wait()
+		if len(order) != 2 || order[0] != 0 || order[1] != 1 {
+			t.Fatalf("admitted %v, want [0 1]", order)
+		}
+		room = 1
+		a.wake()
+		synctest.Wait()
+		if len(order) != 3 || a.length() != 0 {
+			t.Fatalf("admitted %v with %d waiting, want three and nobody", order, a.length())
+		}
+	})
+}
+
+func TestAdmissionRefuses(t *testing.T) {
+	never := func() bool { return false }
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 1}
+		start := time.Now()
+		done := make(chan error)
+		go func() { done <- a.enter(t.Context(), 3*time.Second, never) }()
+		synctest.Wait()
+		if err := a.enter(t.Context(), time.Minute, never); !errors.Is(err, errQueueFull) {
+			t.Errorf("at the bound: %v, want %v", err, errQueueFull)
+		}
+		if err := <-done; !errors.Is(err, errQueueTime) || time.Since(start) != 3*time.Second {
+			t.Errorf("after %v: %v, want %v after 3 s", time.Since(start), err, errQueueTime)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- a.enter(ctx, time.Minute, never) }()
+		synctest.Wait()
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("client gone: %v", err)
+		}
+		go func() { done <- a.enter(t.Context(), time.Minute, never) }()
+		synctest.Wait()
+		a.close()
+		if err := <-done; !errors.Is(err, errDraining) {
+			t.Errorf("closed: %v, want %v", err, errDraining)
+		}
+		if err := a.enter(t.Context(), time.Minute, func() bool { return true }); !errors.Is(err, errDraining) {
+			t.Errorf("after close: %v, want %v", err, errDraining)
+		}
+		if a.length() != 0 {
+			t.Errorf("%d still wait", a.length())
+		}
+	})
+}
+
+// A wake-up between a newcomer's first try and its place in the queue must not be lost.
+func TestAdmissionLosesNoWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admission{limit: 1}
+		tries := 0
+		err := a.enter(t.Context(), time.Minute, func() bool {
+			tries++
+			return tries == 2
+		})
+		if err != nil || tries != 2 {
+			t.Errorf("tries %d, err %v; want a second try at once", tries, err)
+		}
+	})
+}
+
+func TestStallWatch(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	s := newStallWatch(t0)
+	at := func(d time.Duration) time.Time { return t0.Add(d) }
+	for d := stallTick; d <= 2*time.Second; d += stallTick {
+		s.tick(at(d))
+	}
+	if got := s.stood(at(2100 * time.Millisecond)); got != 0 {
+		t.Fatalf("stood %v while ticking, want 0", got)
+	}
+	frozen := at(22 * time.Second)
+	before := s.stood(at(2100 * time.Millisecond))
+	if got := s.stood(frozen) - before; got < 19*time.Second || got > 20*time.Second {
+		t.Errorf("a freeze nobody ticked off: %v, want about 19.75 s", got)
+	}
+	s.tick(frozen)
+	if got := s.stood(frozen.Add(time.Millisecond)) - before; got < 19*time.Second || got > 20*time.Second {
+		t.Errorf("the same after the tick: %v, want about 19.75 s", got)
+	}
+}
+
+func TestRingKeepsTheNewest(t *testing.T) {
+	g := newRing(3)
+	records, lost, stop := g.watch(2)
+	defer stop()
+	for _, id := range []string{"a", "b", "c", "d"} {
+		g.add(&Record{ID: id})
+	}
+	ids := func(rs []*Record) (s string) {
+		for _, r := range rs {
+			s += r.ID
+		}
+		return s
+	}
+	if got := ids(g.newest(10)); got != "dcb" {
+		t.Errorf("newest = %q, want dcb", got)
+	}
+	g.resize(2)
+	g.add(&Record{ID: "e"})
+	if got := ids(g.newest(10)); got != "ed" {
+		t.Errorf("after resize newest = %q, want ed", got)
+	}
+	if g.find("d") == nil || g.find("a") != nil {
+		t.Errorf("find: d %v, a %v; want d only", g.find("d"), g.find("a"))
+	}
+	if got := (<-records).ID + (<-records).ID; got != "ab" || lost() != 3 {
+		t.Errorf("watched %q and lost %d, want ab and 3", got, lost())
+	}
+}

@@ -1,0 +1,151 @@
+package orchestrator
+
+import (
+	"sync"
+	"time"
+
+	"tandem/orchestrator/planner"
+)
+
+// Record is what became of one request: its decision and what the engines delivered. It holds no prompt text and no token ids.
+type Record struct {
+	ID        string            `json:"id"`
+	Time      time.Time         `json:"time"`
+	Path      string            `json:"path"`
+	Model     string            `json:"model"`
+	Mode      string            `json:"mode"` // split, local, unsplit or none
+	Prefill   string            `json:"prefill,omitzero"`
+	Decode    string            `json:"decode,omitzero"`
+	Reason    string            `json:"reason"`
+	Prompt    int               `json:"prompt_tokens"`
+	Output    int               `json:"output_tokens"`
+	Tokenizer string            `json:"tokenizer,omitzero"` // where the ids came from
+	Available int               `json:"available_tokens"`   // deepest match any prefill replica had
+	Captured  int               `json:"captured_tokens"`    // match on the chosen one
+	Delivered int               `json:"delivered_tokens"`   // the engine's cached_tokens, -1 unknown
+	Phases    Phases            `json:"phases_ms"`
+	Attempts  int               `json:"attempts"`
+	Status    int               `json:"status"`
+	Outcome   string            `json:"outcome"` // ok, client_gone, or the kind of failure
+	Decision  *planner.Decision `json:"decision,omitzero"`
+}
+
+// Phases are the parts of a request's life in milliseconds; a phase that did not happen is zero.
+type Phases struct {
+	Tokenize float64 `json:"tokenize"`
+	Queue    float64 `json:"queue"`
+	Plan     float64 `json:"plan"`
+	Prefill  float64 `json:"prefill"`
+	Handoff  float64 `json:"handoff"` // last byte of the prefill answer to the decode request sent
+	First    float64 `json:"first"`   // request in to first content byte out
+	Total    float64 `json:"total"`
+}
+
+// ring keeps the newest records and hands each to whoever watches.
+//
+// Safe for concurrent use. A watcher that reads too slowly loses records and is told how many.
+type ring struct {
+	mu       sync.Mutex
+	records  []*Record
+	next     int
+	full     bool
+	watchers map[*watcherFeed]struct{}
+}
+
+// watcherFeed is one subscriber of the ring.
+type watcherFeed struct {
+	records chan *Record
+	lost    uint64 // guarded by ring.mu
+}
+
+func newRing(size int) *ring {
+	return &ring{records: make([]*Record, max(size, 1)), watchers: map[*watcherFeed]struct{}{}}
+}
+
+// add keeps r. The caller must not change r afterwards.
+func (g *ring) add(r *Record) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.records[g.next] = r
+	g.next++
+	if g.next == len(g.records) {
+		g.next, g.full = 0, true
+	}
+	for w := range g.watchers {
+		select {
+		case w.records <- r:
+		default:
+			w.lost++
+		}
+	}
+}
+
+// resize changes how many records are kept, the newest first.
+func (g *ring) resize(size int) {
+	size = max(size, 1)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if size == len(g.records) {
+		return
+	}
+	kept := g.newestLocked(size)
+	g.records = make([]*Record, size)
+	g.next, g.full = 0, false
+	for i := len(kept) - 1; i >= 0; i-- {
+		g.records[g.next] = kept[i]
+		g.next++
+	}
+	if g.next == size {
+		g.next, g.full = 0, true
+	}
+}
+
+// newest returns up to n records, newest first.
+func (g *ring) newest(n int) []*Record {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.newestLocked(n)
+}
+
+func (g *ring) newestLocked(n int) []*Record {
+	count := g.next
+	if g.full {
+		count = len(g.records)
+	}
+	out := make([]*Record, 0, min(n, count))
+	for i := 1; len(out) < cap(out); i++ {
+		out = append(out, g.records[(g.next-i+len(g.records))%len(g.records)])
+	}
+	return out
+}
+
+// find returns the record of a request, or nil.
+func (g *ring) find(id string) *Record {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range g.records {
+		if r != nil && r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// watch subscribes to records as they come; stop ends it. lost tells how many were dropped because the subscriber was slow.
+func (g *ring) watch(buffer int) (records <-chan *Record, lost func() uint64, stop func()) {
+	w := &watcherFeed{records: make(chan *Record, buffer)}
+	g.mu.Lock()
+	g.watchers[w] = struct{}{}
+	g.mu.Unlock()
+	lost = func() uint64 {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return w.lost
+	}
+	stop = func() {
+		g.mu.Lock()
+		delete(g.watchers, w)
+		g.mu.Unlock()
+	}
+	return w.records, lost, stop
+}

@@ -1,0 +1,60 @@
+package orchestrator
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// stallWatch notices that this whole process stood still (SIGSTOP, a paused machine, a starved container).
+//
+// The age of transfer parameters is counted from the moment their answer reached us. If we stood still while the answer lay in the socket,
+// that moment is later than the truth, and stale parameters would look fresh; vLLM would answer 200 with wrong text. So the time stood still
+// since the prefill leg was sent is added to the age.
+//
+// One goroutine runs it; any goroutine may read.
+type stallWatch struct {
+	beat  atomic.Int64 // last tick, nanoseconds since start
+	total atomic.Int64 // nanoseconds stood still so far, counted by whole gaps
+	start time.Time
+}
+
+// stallTick is how often the watch looks at the clock; a gap this much longer than expected counts as standing still.
+const (
+	stallTick  = 250 * time.Millisecond
+	stallSlack = 750 * time.Millisecond
+)
+
+func newStallWatch(now time.Time) *stallWatch { return &stallWatch{start: now} }
+
+// run ticks until ctx ends.
+func (s *stallWatch) run(ctx context.Context) {
+	t := time.NewTicker(stallTick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			s.tick(time.Now())
+		}
+	}
+}
+
+func (s *stallWatch) tick(now time.Time) {
+	at := now.Sub(s.start)
+	if gap := at - time.Duration(s.beat.Load()); gap > stallTick+stallSlack {
+		s.total.Add(int64(gap - stallTick))
+	}
+	s.beat.Store(int64(at))
+}
+
+// stood returns how long the process has stood still in all until now, the gap that nobody has ticked off yet included.
+// The difference of two calls bounds the time lost between them.
+func (s *stallWatch) stood(now time.Time) time.Duration {
+	total := time.Duration(s.total.Load())
+	if gap := now.Sub(s.start) - time.Duration(s.beat.Load()); gap > stallTick+stallSlack {
+		total += gap - stallTick
+	}
+	return total
+}
