@@ -1,0 +1,99 @@
+// Package connector writes into the two legs of a split request what the engines' KV connector needs, and guards what went wrong elsewhere.
+//
+// A connector only edits; the orchestrator sends, retries and gives up. Nothing here blocks, logs or reads a clock.
+package connector
+
+import (
+	"errors"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// Order says when the legs are sent.
+type Order uint8
+
+// The orders.
+const (
+	Sequential Order = iota + 1 // prefill answers, then decode is sent with what it said
+	Concurrent                  // both are sent at once, fates joined
+	Paired                      // the request id names both ends; prefill answers first, decode needs nothing of the answer
+)
+
+func (o Order) String() string {
+	return [...]string{"none", "sequential", "concurrent", "paired"}[min(o, Paired)]
+}
+
+// Body is a request body being edited, top-level members only. Values are raw JSON and kept, not copied.
+type Body interface {
+	Set(key string, value []byte)
+	Delete(key string)
+}
+
+// Leg is one of the two requests before it is sent.
+type Leg struct {
+	Body      Body
+	SetHeader func(key, value string) // may be nil
+	RequestID string                  // X-Request-Id of the leg; the pair's AttemptID when ""
+	ReuseIDs  []byte                  // decode leg of a chat: the prompt's ids as a JSON array, for an engine that takes them with the transfer params
+}
+
+// Pair is the plan's pair for one attempt.
+type Pair struct {
+	Prefill, Decode replica.Replica
+	AttemptID       string // unique to the attempt
+	PromptTokens    int    // of the decode leg's prompt, 0 when unknown
+	IDs             bool   // both legs carry the same token ids
+}
+
+// Use says how a reply is about to be used.
+type Use struct {
+	Now      time.Time
+	Margin   time.Duration // age up to which a reply may go out, default 15 s (half of vLLM's lease)
+	GiveBack bool          // the body will be refused by the decode engine's API layer, which frees the blocks: no age check
+}
+
+// Connector edits the legs. Methods are safe for concurrent use.
+type Connector interface {
+	Order() Order
+	// EditPrefill prepares leg 1; limits and streaming are the caller's.
+	EditPrefill(leg *Leg, pair Pair) error
+	// EditDecode prepares leg 2. reply is nil unless the order is Sequential; it is consumed when there is no error, and a second use gives ErrTaken.
+	EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error
+}
+
+// What the orchestrator decides on.
+var (
+	ErrTaken         = errors.New("transfer params already taken")
+	ErrExpired       = errors.New("transfer params too old")
+	ErrInvalidParams = errors.New("invalid transfer params") // every *InvalidParams is one
+)
+
+// InvalidParams names the field for which a reply must not reach a decode engine.
+type InvalidParams struct{ Field, Reason string }
+
+func (e *InvalidParams) Error() string { return "transfer params: " + e.Field + " " + e.Reason }
+
+// Is makes every InvalidParams an ErrInvalidParams.
+func (e *InvalidParams) Is(target error) bool { return target == ErrInvalidParams }
+
+// Reply is the transfer params of one prefill. They can be used once, by one EditDecode, and there is no other way to them.
+type Reply struct{}
+
+// NewReply keeps a copy of params, the raw kv_transfer_params of leg 1's answer, which arrived at the time at.
+// promptTokens is what the prefill engine counted and blockSize its block size; 0 when unknown.
+func NewReply(params []byte, at time.Time, promptTokens, blockSize int) *Reply { return &Reply{} }
+
+// NIXL is vLLM's pull connector.
+type NIXL struct{}
+
+var _ Connector = NIXL{}
+
+// Order is Sequential.
+func (NIXL) Order() Order { return Sequential }
+
+// EditPrefill asks for a prefill whose blocks are kept.
+func (NIXL) EditPrefill(leg *Leg, pair Pair) error { return nil }
+
+// EditDecode moves the reply's params into leg 2.
+func (NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error { return nil }

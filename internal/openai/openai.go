@@ -1,0 +1,76 @@
+// Package openai reads and edits OpenAI-shaped requests and answers by byte range: what it does not touch survives byte for byte.
+//
+// A request is scanned once ([Parse]); its two legs are edits of it ([Request.Edit], [Request.PrefillIDs], [Request.PrefillBody]). Answers and streams
+// are cut into events ([Events]) and touched only where needed ([PatchUsage], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps state
+// between calls, and no error holds any part of a prompt.
+package openai
+
+// Kind says which front door a request came through.
+type Kind uint8
+
+// The two kinds that are read. Everything else passes through [Sanitize].
+const (
+	Chat Kind = iota + 1
+	Completions
+)
+
+// Path returns the engine's path for the kind.
+func (k Kind) Path() string {
+	if k == Chat {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}
+
+// Limits bounds what [Parse] and [Sanitize] accept; a zero field takes its default. The size of the body is the caller's to bound.
+type Limits struct {
+	Depth        int // nesting of arrays and objects, default 128
+	Fields       int // members of the top-level object, default 1024
+	PromptTokens int // token ids in all prompts together, default no bound
+	Prompts      int // prompts of a batch that are split; a larger batch is Unsplittable, default 128
+}
+
+// Request is a client's request after one scan. It is read-only once parsed and safe for concurrent use; its slices point into Raw.
+type Request struct {
+	Kind            Kind
+	Raw             []byte // the body without transfer params; shares the caller's memory when nothing had to go
+	Model           string // as the client named it, "" when it did not
+	Stream          bool
+	IncludeUsage    bool // stream_options.include_usage
+	ContinuousUsage bool // stream_options.continuous_usage_stats
+	MaxTokens       int  // new tokens at most, 0 when unlimited; max_completion_tokens wins on chat; 16 when a completion does not say, as vLLM has it
+	N               int  // sequences, at least 1
+	CacheSalt       string
+	Prompts         []Prompt // of a completion, in order; nil on chat and for a batch above Limits.Prompts
+	Batched         bool     // more than one prompt
+	Unsplittable    string   // why the request must go whole to one replica, "" when it may be split
+	Removed         int      // transfer params that the client sent and Parse took out
+
+	Messages   []byte // raw JSON array of a chat
+	Tools      bool   // tools or functions that are not empty
+	Multimodal bool   // a content part that is not text
+	Templated  bool   // a field other than messages takes part in making the prompt (tools, template, its arguments, documents, ...)
+
+	fields []field // members of the top-level object of Raw
+	object span    // the top-level object with its braces
+}
+
+// Prompt is one prompt of a completion: text or token ids, never both.
+type Prompt struct {
+	Text   []byte   // raw JSON string with its quotes, nil when the prompt is ids
+	IDs    []uint32 // token ids, nil when the prompt is text
+	IDsRaw []byte   // the JSON array the ids were read from
+}
+
+// BadRequest is a body that no engine should see. Message never quotes the body.
+type BadRequest struct {
+	Message string
+	Param   string // the field at fault, "" when it is the body as a whole
+}
+
+func (e *BadRequest) Error() string { return e.Message }
+
+// Append appends the answer for the client, in vLLM's shape with code 400.
+func (e *BadRequest) Append(dst []byte) []byte {
+	return AppendError(dst, e.Message, "BadRequestError", e.Param, 400)
+}
