@@ -1,0 +1,112 @@
+package kv
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Token is a token id.
+type Token = uint32
+
+// Key names the content of one block together with everything before it. 0 is never a key.
+// Two keys are equal only for equal model, block size, adapter, salt and tokens, but for 64-bit collisions, which cost a wrong guess and never a wrong answer.
+type Key uint64
+
+// Chain turns token ids into keys. It is a small value; the zero Chain has no block size and makes no keys.
+type Chain struct {
+	seed uint64
+	size int
+}
+
+// NewChain returns the chain of model with blockSize tokens a block. A blockSize below 1 gives a chain that makes no keys.
+func NewChain(model string, blockSize int) Chain {
+	blockSize = max(blockSize, 0)
+	var d xxhash.Digest
+	d.Reset()
+	writeText(&d, model)
+	writeNumber(&d, uint64(blockSize))
+	return Chain{seed: d.Sum64(), size: blockSize}
+}
+
+// BlockSize returns the tokens of one block, 0 for the zero Chain.
+func (c Chain) BlockSize() int { return c.size }
+
+// Root returns the parent of block 0 under a LoRA adapter and a cache salt, either of which may be "". An adapter and a salt of the same name give different roots.
+func (c Chain) Root(lora, salt string) Key {
+	var d xxhash.Digest
+	d.Reset()
+	writeNumber(&d, c.seed)
+	writeText(&d, lora)
+	writeText(&d, salt)
+	return keyOf(d.Sum64())
+}
+
+// stackBlock is the largest block in tokens whose bytes are laid out on the stack; larger ones are streamed.
+const stackBlock = 256
+
+// Append appends to dst the key of every full block of tokens, the first of which follows parent, and returns dst. A partial last block has no key.
+func (c Chain) Append(dst []Key, parent Key, tokens []Token) []Key {
+	if c.size < 1 {
+		return dst
+	}
+	if c.size > stackBlock {
+		return c.appendLarge(dst, parent, tokens)
+	}
+	var room [8 + 4*stackBlock]byte
+	buf := room[:8+4*c.size]
+	for ; len(tokens) >= c.size; tokens = tokens[c.size:] {
+		binary.LittleEndian.PutUint64(buf, uint64(parent))
+		putTokens(buf[8:], tokens[:c.size])
+		parent = keyOf(xxhash.Sum64(buf))
+		dst = append(dst, parent)
+	}
+	return dst
+}
+
+func (c Chain) appendLarge(dst []Key, parent Key, tokens []Token) []Key {
+	for ; len(tokens) >= c.size; tokens = tokens[c.size:] {
+		parent = c.Block(parent, tokens[:c.size], nil)
+		dst = append(dst, parent)
+	}
+	return dst
+}
+
+// Block returns the key of one block that follows parent and holds tokens, the caller sees to their number. What extra holds changes the key; without extra it is the key that Append gives.
+func (c Chain) Block(parent Key, tokens []Token, extra []byte) Key {
+	var d xxhash.Digest
+	d.Reset()
+	writeNumber(&d, uint64(parent))
+	var room [4 * stackBlock]byte
+	for len(tokens) > 0 {
+		n := min(len(tokens), stackBlock)
+		putTokens(room[:], tokens[:n])
+		d.Write(room[:4*n])
+		tokens = tokens[n:]
+	}
+	d.Write(extra)
+	return keyOf(d.Sum64())
+}
+
+func putTokens(buf []byte, tokens []Token) {
+	for len(tokens) >= 2 && len(buf) >= 8 {
+		binary.LittleEndian.PutUint64(buf, uint64(tokens[0])|uint64(tokens[1])<<32)
+		tokens, buf = tokens[2:], buf[8:]
+	}
+	if len(tokens) == 1 {
+		binary.LittleEndian.PutUint32(buf, tokens[0])
+	}
+}
+
+func keyOf(sum uint64) Key { return Key(max(sum, 1)) }
+
+func writeText(d *xxhash.Digest, s string) {
+	writeNumber(d, uint64(len(s)))
+	d.WriteString(s)
+}
+
+func writeNumber(d *xxhash.Digest, n uint64) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], n)
+	d.Write(b[:])
+}
