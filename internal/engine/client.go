@@ -1,16 +1,20 @@
 // Package engine talks HTTP to one vLLM server: requests on the caller's goroutine, its facts and its load.
+//
+// Context switches are what a two-leg front pays for, so nothing here runs beside the caller: one write sends the request,
+// reads bring what is there, and a cancelled context closes the connection. A request that may have reached the engine
+// is never sent twice, because KV transfer params are good for one use.
 package engine
 
 import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"iter"
+	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
-
-	"tandem/internal/replica"
 )
 
 // Options says how to reach an engine server. Only URL is needed.
@@ -26,146 +30,203 @@ type Options struct {
 	MaxHeaderBytes int                                                               // limit of a response head, 16 KiB when zero, at most 32 KiB
 }
 
+func (o *Options) setDefaults() {
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext
+	}
+	if o.DialTimeout <= 0 {
+		o.DialTimeout = 3 * time.Second
+	}
+	if o.IdleTimeout <= 0 {
+		o.IdleTimeout = 4 * time.Second
+	}
+	if o.MaxIdle <= 0 {
+		o.MaxIdle = 512
+	}
+	if o.MaxHeaderBytes <= 0 {
+		o.MaxHeaderBytes = 16 << 10
+	}
+	o.MaxHeaderBytes = min(o.MaxHeaderBytes, bufferSize)
+}
+
 // Client is one engine server. It is safe for concurrent use.
-type Client struct{}
-
-// Field is one header field of a request, its key in canonical form.
-type Field struct{ Key, Value string }
-
-// Request is what Do sends.
-type Request struct {
-	Method, Path string
-	Header       []Field
-	Body         []byte
-	ContentType  string // of Body, application/json when empty
-	Idempotent   bool   // may be sent again when a reused connection dies before the first byte of an answer
+type Client struct {
+	o      Options     // immutable, defaults filled in
+	addr   string      // host:port to dial
+	host   string      // host of the URL, without port and brackets
+	tls    *tls.Config // nil for plain http
+	prefix string      // path of the URL, without a slash at the end
+	fixed  []byte      // the header lines that every request carries, Host first
+	idle   idle
 }
-
-// Header is the head of a response.
-type Header struct{ head string }
-
-// Get returns the value of the first field named key, in any case, or "".
-func (h Header) Get(key string) string { return "" }
-
-// All walks the fields in order.
-func (h Header) All() iter.Seq2[string, string] { return func(func(string, string) bool) {} }
-
-// Response is an answer whose body is read with Next or ReadAll, by one goroutine at a time.
-type Response struct {
-	Status        int
-	Header        Header
-	ContentLength int64 // -1 when not known beforehand
-}
-
-var errTODO = errors.New("not there yet")
 
 // New makes a client; it connects to nothing yet.
-func New(o Options) (*Client, error) { return &Client{}, nil }
+func New(o Options) (*Client, error) {
+	o.setDefaults()
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("engine url: %w", err)
+	}
+	if err := checkURL(u); err != nil {
+		return nil, fmt.Errorf("engine url %q: %w", o.URL, err)
+	}
+	c := &Client{o: o, host: u.Hostname(), prefix: strings.TrimRight(u.EscapedPath(), "/")}
+	c.addr = net.JoinHostPort(c.host, port(u))
+	if u.Scheme == "https" {
+		c.tls = tlsConfig(o.TLS, c.host)
+	}
+	if c.fixed, err = fixedLines(u.Host, o); err != nil {
+		return nil, fmt.Errorf("engine %s: %w", c.addr, err)
+	}
+	c.idle.max, c.idle.keep = o.MaxIdle, o.IdleTimeout
+	return c, nil
+}
 
-// Close closes the idle connections; those in use close when their response is closed.
-func (c *Client) Close() {}
+func checkURL(u *url.URL) error {
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return errors.New("scheme must be http or https")
+	case u.Hostname() == "":
+		return errors.New("host is missing")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("user, query and fragment have no place here")
+	}
+	return nil
+}
 
-// Do sends r and returns when the head of the answer is there.
-func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) { return nil, errTODO }
+func port(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	if u.Scheme == "https" {
+		return "443"
+	}
+	return "80"
+}
 
-// Post sends a JSON body and reads the whole answer.
+func tlsConfig(base *tls.Config, host string) *tls.Config {
+	cfg := &tls.Config{}
+	if base != nil {
+		cfg = base.Clone()
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName = host
+	}
+	cfg.NextProtos = []string{"http/1.1"}
+	return cfg
+}
+
+// Host is the host part of the URL, without port.
+func (c *Client) Host() string { return c.host }
+
+// Close closes the idle connections and refuses new requests; connections in use close when their response does.
+func (c *Client) Close() { c.idle.close() }
+
+// Do sends r and returns when the head of the answer is there; the caller reads the body and closes the response. The end of ctx
+// closes the connection at once, whatever it is doing, until the response is closed or read to its end.
+//
+// Every error is an [*Error]. A request of which a byte may have left is not sent again, unless r is Idempotent.
+func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
+	if err := c.refuse(ctx, r); err != nil {
+		return nil, &Error{Phase: Dial, Err: err}
+	}
+	if cn := c.idle.get(); cn != nil {
+		resp, err := c.exchange(ctx, cn, r)
+		if err == nil || !again(ctx, err, r) {
+			return resp, orNil(err)
+		}
+	}
+	cn, err := c.dial(ctx)
+	if err != nil {
+		return nil, &Error{Phase: Dial, Err: err}
+	}
+	resp, xerr := c.exchange(ctx, cn, r)
+	return resp, orNil(xerr)
+}
+
+// refuse tells what forbids r before anything is done for it.
+func (c *Client) refuse(ctx context.Context, r *Request) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if c.idle.closed.Load() {
+		return net.ErrClosed
+	}
+	return r.validate()
+}
+
+// again reports whether r may go out on a fresh connection after the idle one failed with err.
+func again(ctx context.Context, err *Error, r *Request) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	return !err.Sent || r.Idempotent && err.silent
+}
+
+// exchange sends r over cn and reads the head of its answer. It owns cn from here on.
+func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response, *Error) {
+	resp := &Response{client: c, conn: cn, ContentLength: -1}
+	if ctx.Done() != nil {
+		resp.ctx, resp.stop = ctx, context.AfterFunc(ctx, cn.abort)
+	}
+	early, err := cn.send(c, r)
+	if err == nil {
+		err = resp.readHead(c.o.MaxHeaderBytes, r.Method, early)
+	}
+	if err != nil {
+		resp.release(false)
+		if cause := ctx.Err(); cause != nil {
+			err.Err = cause
+		}
+		return nil, err
+	}
+	return resp, nil
+}
+
+// dial opens a connection, with the TLS handshake where there is one.
+func (c *Client) dial(ctx context.Context) (*conn, error) {
+	limited, cancel := context.WithTimeout(ctx, c.o.DialTimeout)
+	defer cancel()
+	nc, err := c.o.Dial(limited, "tcp", c.addr)
+	if err == nil && c.tls != nil {
+		nc, err = handshake(limited, nc, c.tls)
+	}
+	if err == nil {
+		return newConn(nc), nil
+	}
+	if cause := ctx.Err(); cause != nil {
+		return nil, cause
+	}
+	return nil, err
+}
+
+func handshake(ctx context.Context, nc net.Conn, cfg *tls.Config) (net.Conn, error) {
+	tc := tls.Client(nc, cfg)
+	if err := tc.HandshakeContext(ctx); err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("tls handshake: %w", err)
+	}
+	return tc, nil
+}
+
+// Post sends a JSON body and reads the whole answer, up to 64 MiB of it. A status other than 200 is not an error.
 func (c *Client) Post(ctx context.Context, path string, body []byte) (status int, reply []byte, err error) {
-	return 0, nil, errTODO
+	return c.roundTrip(ctx, &Request{Method: http.MethodPost, Path: path, Body: body})
 }
 
-// Next returns the body bytes that are there, waiting for the first; valid until the next call. io.EOF is the end.
-func (r *Response) Next() ([]byte, error) { return nil, errTODO }
-
-// Complete reports whether Next has returned the whole body already, so that it would say io.EOF at once.
-func (r *Response) Complete() bool { return false }
-
-// SetIdle lets Next fail with os.ErrDeadlineExceeded when nothing arrives for d; 0 waits as long as the request's context.
-func (r *Response) SetIdle(d time.Duration) {}
-
-// ReadAll returns the whole body, or an error when it is longer than limit.
-func (r *Response) ReadAll(limit int64) ([]byte, error) { return nil, errTODO }
-
-// Close gives the connection back when the body was read to its end, and closes it otherwise.
-func (r *Response) Close() {}
-
-// Phase says how far a request got.
-type Phase uint8
-
-// The phases of a request.
-const (
-	Dial Phase = iota + 1
-	Write
-	Head
-	Body
-)
-
-// Error is a request that failed.
-type Error struct {
-	Phase Phase
-	Sent  bool // whether any byte of the request may have left
-	Err   error
+// get is Post's twin for questions that may be asked twice.
+func (c *Client) get(ctx context.Context, path string) (status int, reply []byte, err error) {
+	return c.roundTrip(ctx, &Request{Method: http.MethodGet, Path: path, Idempotent: true})
 }
 
-func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
+const replyLimit = 64 << 20
 
-// NotSent reports whether err proves that the engine saw nothing of the request.
-func NotSent(err error) bool { return false }
-
-// ParseORCA reads the value of an endpoint-load-metrics header; At is left to the caller.
-func ParseORCA(value string) (replica.Load, bool) { return replica.NoLoad(), false }
-
-// Metrics is what one scrape of /metrics says.
-type Metrics struct {
-	Loads      map[int]replica.Load // by data-parallel rank; At is left to the caller of ParseMetrics
-	Ranks      map[int]Rank         // the rest, by the same rank
-	Started    float64              // process start, unix seconds, 0 unknown
-	Rejections float64              // requests refused by admission, NaN unknown
-}
-
-// Rank is what /metrics says of one data-parallel rank besides its load.
-type Rank struct {
-	Cache    Cache
-	Queue    Queue
-	Counters Counters
-}
-
-// Cache is the KV cache of one rank. Zero means unknown.
-type Cache struct {
-	BlockSize     int // tokens
-	Blocks        int // usable blocks of this rank
-	DType         string
-	PrefixCaching bool
-}
-
-// Queue splits the waiting requests. -1 means unknown.
-type Queue struct {
-	Capacity, Deferred                           int // waiting for blocks or a slot; for something else, such as remote KV
-	FetchToStart, FetchInProgress, FetchComplete int // remote KV loads
-}
-
-// Counters only grow while a process lives. NaN means unknown.
-type Counters struct {
-	Preemptions                           float64
-	PrefixQueries, PrefixHits             float64 // tokens
-	ExternalQueries, ExternalHits         float64 // tokens, KV connector
-	NIXLFailedTransfers, NIXLFailedNotifs float64
-	NIXLExpired, NIXLAfterExpiry          float64 // leases that ended unread; reads of a lease that was gone: wrong text is possible
-}
-
-// ParseMetrics reads the Prometheus text of an engine.
-func ParseMetrics(body []byte) (Metrics, error) { return Metrics{}, errTODO }
-
-// Scrape reads /metrics.
-func (c *Client) Scrape(ctx context.Context) (Metrics, error) { return Metrics{}, errTODO }
-
-// Health asks /health; nil is healthy.
-func (c *Client) Health(ctx context.Context) error { return errTODO }
-
-// Probe asks the server for its facts, one per data-parallel rank in rank order, the first being rank FirstRank.
-func (c *Client) Probe(ctx context.Context) ([]replica.Facts, error) { return nil, errTODO }
-
-// EventSource makes dialable addresses of what /kv_event_sources says, host standing in for a wildcard.
-func EventSource(host, endpoint, replay, topic string) replica.EventSource {
-	return replica.EventSource{}
+func (c *Client) roundTrip(ctx context.Context, r *Request) (int, []byte, error) {
+	resp, err := c.Do(ctx, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Close()
+	reply, err := resp.ReadAll(replyLimit)
+	return resp.Status, reply, err
 }

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// answerer is the least an HTTP server can be: it answers every request that ends in its buffer with the same bytes.
+func answerer(tb testing.TB, answer string) (url string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer nc.Close()
+				r := bufio.NewReaderSize(nc, 64<<10)
+				for readRequest(r) == nil {
+					io.WriteString(nc, answer)
+				}
+			}()
+		}
+	}()
+	return "http://" + ln.Addr().String()
+}
+
+func readRequest(r *bufio.Reader) error {
+	length := 0
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if v, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			length = number(bytes.TrimSpace(v))
+		}
+		if len(line) == 2 {
+			_, err := r.Discard(length)
+			return err
+		}
+	}
+}
+
+const smallAnswer = "HTTP/1.1 200 OK\r\ndate: Fri, 21 Nov 2026 09:00:00 GMT\r\nserver: uvicorn\r\ncontent-type: application/json\r\ncontent-length: 600\r\n\r\n"
+
+func BenchmarkDo(b *testing.B) {
+	body := []byte(strings.Repeat("12345,", 300))
+	url := answerer(b, smallAnswer+strings.Repeat("x", 600))
+	b.Run("engine", func(b *testing.B) {
+		c, _ := New(Options{URL: url})
+		defer c.Close()
+		ctx, cancel := context.WithCancel(b.Context())
+		defer cancel()
+		req := &Request{Method: "POST", Path: "/v1/completions", Header: []Field{{"X-Request-Id", "abc"}}, Body: body}
+		b.ReportAllocs()
+		for b.Loop() {
+			resp, err := c.Do(ctx, req)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for err == nil {
+				_, err = resp.Next()
+			}
+			resp.Close()
+		}
+	})
+	b.Run("net_http", func(b *testing.B) {
+		tr := &http.Transport{DisableCompression: true}
+		defer tr.CloseIdleConnections()
+		ctx, cancel := context.WithCancel(b.Context())
+		defer cancel()
+		b.ReportAllocs()
+		for b.Loop() {
+			req, _ := http.NewRequestWithContext(ctx, "POST", url+"/v1/completions", bytes.NewReader(body))
+			req.Header.Set("X-Request-Id", "abc")
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				b.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package engine
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// bufferSize is how much one read may bring. A stream that waits holds no buffer, if its connection is plain TCP.
+const bufferSize = 32 << 10
+
+type buffer [bufferSize]byte
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+// conn is one connection. One request at a time owns it; abort alone may be called from elsewhere.
+type conn struct {
+	nc    net.Conn
+	since time.Time // when it became idle; guarded by the idle pool
+
+	sealed bool // TLS: a write that was interrupted cannot go on
+	socket      // of a *net.TCPConn, with or without TLS above it
+
+	buf  *buffer // nil when nothing is buffered
+	r, w int     // buf[r:w] has been read from the socket and not used yet
+
+	patience time.Duration // how long a read may wait, 0 without end
+	renewed  time.Time     // when the read deadline was last set for patience
+}
+
+func newConn(nc net.Conn) *conn {
+	c := &conn{nc: nc}
+	if tc, ok := nc.(*tls.Conn); ok {
+		c.sealed, nc = true, tc.NetConn()
+	}
+	c.open(nc)
+	return c
+}
+
+// abort closes the connection under whoever uses it, without TLS's farewell, which may block.
+func (c *conn) abort() {
+	if tc, ok := c.nc.(*tls.Conn); ok {
+		tc.NetConn().Close()
+		return
+	}
+	c.nc.Close()
+}
+
+func (c *conn) close() {
+	c.abort()
+	c.dropBuffer()
+}
+
+// rest is what has been read and not used.
+func (c *conn) rest() []byte {
+	if c.buf == nil {
+		return nil
+	}
+	return c.buf[c.r:c.w]
+}
+
+func (c *conn) takeBuffer() {
+	if c.buf == nil {
+		c.buf, c.r, c.w = buffers.Get().(*buffer), 0, 0
+	}
+}
+
+func (c *conn) dropBuffer() {
+	if c.buf != nil {
+		buffers.Put(c.buf)
+		c.buf, c.r, c.w = nil, 0, 0
+	}
+}
+
+var errFull = errors.New("buffer is full")
+
+// fill waits for bytes and reads once, behind what is not used yet. A nil error means that there are more bytes than before.
+func (c *conn) fill() error {
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+	}
+	if c.w == bufferSize {
+		return errFull
+	}
+	c.renewDeadline()
+	n, err := c.read()
+	c.w += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+func (c *conn) read() (int, error) {
+	if c.raw != nil && !c.sealed {
+		return c.readRaw()
+	}
+	c.takeBuffer()
+	return c.nc.Read(c.buf[c.w:])
+}
+
+// renewDeadline moves the read deadline on, though not at each read: a deadline costs more than a read of what is there.
+// It comes up to an eighth late, never early.
+func (c *conn) renewDeadline() {
+	if c.patience == 0 {
+		return
+	}
+	now := time.Now()
+	if now.Sub(c.renewed) < c.patience/8 {
+		return
+	}
+	c.renewed = now
+	c.nc.SetReadDeadline(now.Add(c.patience + c.patience/8))
+}
+
+func (c *conn) setPatience(d time.Duration) {
+	if d == 0 && c.patience > 0 {
+		c.nc.SetReadDeadline(time.Time{})
+	}
+	c.patience, c.renewed = d, time.Time{}
+}
+
+// send writes r. early says that the engine answered before it had taken the whole body, and that the rest will not be sent.
+func (c *conn) send(cl *Client, r *Request) (early bool, _ *Error) {
+	out := buffers.Get().(*buffer)
+	defer buffers.Put(out)
+	head := r.appendHead(out[:0], cl.prefix, cl.fixed)
+	var n int64
+	var err error
+	if len(head)+len(r.Body) <= cap(head) {
+		n, err = c.write(append(head, r.Body...))
+	} else {
+		early, n, err = c.writeLong(head, r.Body)
+	}
+	if err == nil || n > 0 && c.answered(farewell) {
+		return early || err != nil, nil
+	}
+	return false, &Error{Phase: Write, Sent: n > 0, Err: err, silent: true}
+}
+
+func (c *conn) write(b []byte) (int64, error) {
+	n, err := c.nc.Write(b)
+	return int64(n), err
+}
+
+const (
+	glance   = 100 * time.Millisecond // how often a write that does not get on looks whether the answer is there already
+	farewell = 100 * time.Millisecond // how long the answer may take that an engine sent before it hung up
+)
+
+// writeLong writes without copying body. An engine may refuse a long body and stop reading it: the answer is looked for
+// while the write does not get on.
+func (c *conn) writeLong(head, body []byte) (early bool, n int64, err error) {
+	out := net.Buffers{head, body}
+	if c.sealed {
+		n, err = out.WriteTo(c.nc)
+		return false, n, err
+	}
+	for {
+		c.nc.SetWriteDeadline(time.Now().Add(glance))
+		var m int64
+		m, err = out.WriteTo(c.nc)
+		n += m
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if n > 0 && c.answered(0) {
+			return true, n, nil
+		}
+	}
+	c.nc.SetWriteDeadline(time.Time{})
+	return false, n, err
+}
+
+// answered reports whether bytes of an answer are there, waiting for d at most.
+func (c *conn) answered(d time.Duration) bool {
+	if c.raw != nil && d == 0 {
+		return c.peek() == peekData
+	}
+	c.nc.SetReadDeadline(time.Now().Add(d + time.Millisecond))
+	err := c.fill()
+	c.nc.SetReadDeadline(time.Time{})
+	return err == nil
+}
+
+// alive reports whether an idle connection can carry a request, as far as that can be known without waiting:
+// not when the engine hung up, and not when it said something that nobody had asked for.
+func (c *conn) alive() bool { return c.raw == nil || c.peek() == peekNothing }
+
+// peeked is what a look at a socket found.
+type peeked uint8
+
+const (
+	peekNothing peeked = iota // nothing to read, the connection stands
+	peekData
+	peekEnd // closed or broken
+)

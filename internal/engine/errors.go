@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"errors"
+	"strconv"
+)
+
+// Phase says how far a request had got.
+type Phase uint8
+
+// The phases of a request, in order.
+const (
+	Dial  Phase = iota + 1 // checking it and connecting
+	Write                  // sending it
+	Head                   // waiting for the head of the answer
+	Body                   // reading the body of the answer
+)
+
+func (p Phase) String() string {
+	switch p {
+	case Dial:
+		return "dial"
+	case Write:
+		return "write"
+	case Head:
+		return "head"
+	case Body:
+		return "body"
+	}
+	return "phase " + strconv.Itoa(int(p))
+}
+
+// Error is a request that failed. It unwraps to the context's error when the context ended.
+type Error struct {
+	Phase Phase
+	Sent  bool // whether any byte of the request may have left
+	Err   error
+
+	silent bool // the connection died before the first byte of an answer
+}
+
+func (e *Error) Error() string { return e.Phase.String() + ": " + e.Err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+// orNil keeps a nil *Error from becoming a non-nil error.
+func orNil(e *Error) error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+// NotSent reports whether err proves that the engine saw nothing of the request, so that its transfer params are still unused.
+func NotSent(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && !e.Sent
+}
+
+// ErrTooLarge is a body longer than its reader's limit.
+var ErrTooLarge = errors.New("answer is larger than the limit")
+
+// ProtocolError is an answer that is not HTTP/1.1 as we accept it. What follows on its connection cannot be trusted.
+type ProtocolError string
+
+func (e ProtocolError) Error() string { return "answer is malformed: " + string(e) }
+
+const (
+	errHeadTooLarge = ProtocolError("head is larger than the limit")
+	errBareLF       = ProtocolError("line does not end with CRLF")
+	errCut          = ProtocolError("head is cut off")
+)

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// idle keeps connections between requests, the last one used on top: under little load the others grow old and go.
+type idle struct {
+	max  int           // immutable
+	keep time.Duration // immutable
+
+	closed atomic.Bool // written under mu
+
+	mu    sync.Mutex // guards the following
+	conns []*conn    // oldest first
+	timer *time.Timer
+	armed bool
+}
+
+// young is an age at which asking the kernel whether a connection still lives is not worth a system call.
+const young = 5 * time.Millisecond
+
+// get returns a live connection, or nil.
+func (p *idle) get() *conn {
+	for {
+		c, age := p.pop()
+		if c == nil {
+			return nil
+		}
+		if age < p.keep && (age < young || c.alive()) {
+			return c
+		}
+		c.close()
+	}
+}
+
+func (p *idle) pop() (*conn, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := len(p.conns) - 1
+	if last < 0 {
+		return nil, 0
+	}
+	c := p.conns[last]
+	p.conns[last] = nil
+	p.conns = p.conns[:last]
+	return c, time.Since(c.since)
+}
+
+// put keeps c for the next request, or closes it when there is no room.
+func (p *idle) put(c *conn) {
+	c.since = time.Now()
+	if !p.push(c) {
+		c.close()
+	}
+}
+
+func (p *idle) push(c *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed.Load() || len(p.conns) >= p.max {
+		return false
+	}
+	p.conns = append(p.conns, c)
+	if !p.armed {
+		p.arm(p.keep)
+	}
+	return true
+}
+
+// arm has reap called after d. p.mu is held.
+func (p *idle) arm(d time.Duration) {
+	p.armed = true
+	if p.timer == nil {
+		p.timer = time.AfterFunc(d, p.reap)
+		return
+	}
+	p.timer.Reset(d)
+}
+
+// reap closes what waited too long. It runs from the timer.
+func (p *idle) reap() {
+	for _, c := range p.takeOld() {
+		c.close()
+	}
+}
+
+func (p *idle) takeOld() []*conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = false
+	n, now := 0, time.Now()
+	for n < len(p.conns) && now.Sub(p.conns[n].since) >= p.keep {
+		n++
+	}
+	old := append([]*conn(nil), p.conns[:n]...)
+	p.conns = append(p.conns[:0], p.conns[n:]...)
+	clear(p.conns[len(p.conns) : len(p.conns)+n])
+	if len(p.conns) > 0 && !p.closed.Load() {
+		p.arm(p.keep - now.Sub(p.conns[0].since))
+	}
+	return old
+}
+
+func (p *idle) close() {
+	for _, c := range p.takeAll() {
+		c.close()
+	}
+}
+
+func (p *idle) takeAll() []*conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed.Store(true)
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	conns := p.conns
+	p.conns = nil
+	return conns
+}

@@ -1,0 +1,414 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"tandem/internal/replica"
+)
+
+// Metrics is what one scrape of /metrics says.
+type Metrics struct {
+	Loads      map[int]replica.Load // by data-parallel rank, for ranks of which anything is known; ParseMetrics leaves At to its caller
+	Ranks      map[int]Rank         // the rest, by the same ranks
+	Started    float64              // process start, unix seconds, 0 unknown
+	Rejections float64              // requests refused by admission since then, all ranks, NaN unknown
+}
+
+// Rank is what /metrics says of one data-parallel rank besides its load.
+type Rank struct {
+	Cache    Cache
+	Queue    Queue
+	Counters Counters
+}
+
+// Cache is the KV cache of one rank. Zero means unknown.
+type Cache struct {
+	BlockSize     int // tokens
+	Blocks        int // usable blocks of this rank, without the null block
+	DType         string
+	PrefixCaching bool
+}
+
+// Queue splits the waiting requests. -1 means unknown.
+type Queue struct {
+	Capacity, Deferred                           int // waiting for blocks or a slot; for something else, such as remote KV
+	FetchToStart, FetchInProgress, FetchComplete int // remote KV loads: not begun, under way, done and waiting to run
+}
+
+// Counters only grow while a process lives. NaN means unknown.
+type Counters struct {
+	Preemptions                           float64
+	PrefixQueries, PrefixHits             float64 // tokens
+	ExternalQueries, ExternalHits         float64 // tokens, KV connector
+	NIXLFailedTransfers, NIXLFailedNotifs float64
+	NIXLExpired, NIXLAfterExpiry          float64 // leases that ended unread; reads of a lease that was gone: wrong text is possible
+}
+
+// ErrNoMetrics is a text without a single series of vLLM's.
+var ErrNoMetrics = errors.New("no vllm series")
+
+// ParseMetrics reads the Prometheus text of an engine, old names and new, series without an engine label as rank 0. Lines that are not ours cost
+// no allocation; a line of ours that cannot be read counts as absent.
+func ParseMetrics(body []byte) (Metrics, error) {
+	p := parser{started: 0, rejections: math.NaN()}
+	for len(body) > 0 {
+		line := body
+		if end := bytes.IndexByte(body, '\n'); end >= 0 {
+			line, body = body[:end], body[end+1:]
+		} else {
+			body = nil
+		}
+		if len(line) > 0 && (line[0] == 'v' || line[0] == 'p') {
+			p.line(line)
+		}
+	}
+	if len(p.ranks) == 0 {
+		return Metrics{}, ErrNoMetrics
+	}
+	return p.metrics(), nil
+}
+
+type parser struct {
+	ranks      []rankLines // few: searched in line
+	started    float64
+	rejections float64
+}
+
+// rankLines is what was read of one rank.
+type rankLines struct {
+	number   int
+	load     replica.Load
+	oldUsage float64 // by its old name
+	rank     Rank
+	blocks   int // num_gpu_blocks: the sum over ranks
+	tokens   int // kv_cache_size_tokens: of one rank
+}
+
+func (p *parser) rank(number int) *rankLines {
+	for i := range p.ranks {
+		if p.ranks[i].number == number {
+			return &p.ranks[i]
+		}
+	}
+	nan := math.NaN()
+	p.ranks = append(p.ranks, rankLines{number: number, load: replica.NoLoad(), oldUsage: nan, rank: Rank{
+		Queue:    Queue{-1, -1, -1, -1, -1},
+		Counters: Counters{nan, nan, nan, nan, nan, nan, nan, nan, nan},
+	}})
+	return &p.ranks[len(p.ranks)-1]
+}
+
+// sample is one line: name{labels} value.
+type sample struct {
+	labels labels
+	value  float64
+}
+
+// line reads a line whose name may be ours.
+func (p *parser) line(line []byte) {
+	end := bytes.IndexAny(line, "{ ")
+	if end < 0 {
+		return
+	}
+	name := line[:end]
+	if string(name) == "process_start_time_seconds" {
+		if s, ok := readSample(line[end:]); ok && s.value > 0 {
+			p.started = s.value
+		}
+		return
+	}
+	name, ok := bytes.CutPrefix(name, []byte("vllm:"))
+	if !ok || !ours(name) {
+		return
+	}
+	if s, ok := readSample(line[end:]); ok {
+		p.series(name, s)
+	}
+}
+
+func ours(name []byte) bool {
+	switch string(name) {
+	case "num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "num_requests_kv_fetch_by_stage",
+		"kv_cache_usage_perc", "gpu_cache_usage_perc", "cache_config_info", "admission_rejections_total", "num_preemptions_total",
+		"prefix_cache_queries_total", "prefix_cache_hits_total", "gpu_prefix_cache_queries_total", "gpu_prefix_cache_hits_total",
+		"external_prefix_cache_queries_total", "external_prefix_cache_hits_total",
+		"nixl_num_failed_transfers_total", "nixl_num_failed_notifications_total",
+		"nixl_num_kv_expired_reqs_total", "nixl_num_notifications_after_expiry_total":
+		return true
+	}
+	return false
+}
+
+// series stores one sample of ours.
+func (p *parser) series(name []byte, s sample) {
+	if string(name) == "admission_rejections_total" { // has no engine label
+		p.rejections = s.value + orZero(p.rejections)
+		return
+	}
+	number, ok := s.labels.rank()
+	if !ok {
+		return
+	}
+	r := p.rank(number)
+	c := &r.rank.Counters
+	switch string(name) {
+	case "num_requests_running":
+		setCount(&r.load.Running, s.value)
+	case "num_requests_waiting":
+		setCount(&r.load.Waiting, s.value)
+	case "kv_cache_usage_perc":
+		setShare(&r.load.Usage, s.value)
+	case "gpu_cache_usage_perc":
+		setShare(&r.oldUsage, s.value)
+	case "num_requests_waiting_by_reason":
+		r.rank.Queue.setReason(s)
+	case "num_requests_kv_fetch_by_stage":
+		r.rank.Queue.setStage(s)
+	case "cache_config_info":
+		r.setCache(s.labels)
+	case "num_preemptions_total":
+		c.Preemptions = s.value
+	case "prefix_cache_queries_total", "gpu_prefix_cache_queries_total":
+		c.PrefixQueries = s.value
+	case "prefix_cache_hits_total", "gpu_prefix_cache_hits_total":
+		c.PrefixHits = s.value
+	case "external_prefix_cache_queries_total":
+		c.ExternalQueries = s.value
+	case "external_prefix_cache_hits_total":
+		c.ExternalHits = s.value
+	case "nixl_num_failed_transfers_total":
+		c.NIXLFailedTransfers = s.value
+	case "nixl_num_failed_notifications_total":
+		c.NIXLFailedNotifs = s.value
+	case "nixl_num_kv_expired_reqs_total":
+		c.NIXLExpired = s.value
+	case "nixl_num_notifications_after_expiry_total":
+		c.NIXLAfterExpiry = s.value
+	}
+}
+
+func (q *Queue) setReason(s sample) {
+	switch string(s.labels.get("reason")) {
+	case "capacity":
+		setCount(&q.Capacity, s.value)
+	case "deferred":
+		setCount(&q.Deferred, s.value)
+	}
+}
+
+func (q *Queue) setStage(s sample) {
+	switch string(s.labels.get("stage")) {
+	case "waiting_to_start":
+		setCount(&q.FetchToStart, s.value)
+	case "in_progress":
+		setCount(&q.FetchInProgress, s.value)
+	case "completed_waiting":
+		setCount(&q.FetchComplete, s.value)
+	}
+}
+
+func (r *rankLines) setCache(l labels) {
+	c := &r.rank.Cache
+	for key, value := range l.all {
+		switch string(key) {
+		case "block_size":
+			c.BlockSize = number(value)
+		case "num_gpu_blocks":
+			r.blocks = number(value)
+		case "kv_cache_size_tokens":
+			r.tokens = number(value)
+		case "cache_dtype":
+			c.DType = string(value)
+		case "enable_prefix_caching":
+			c.PrefixCaching = string(value) == "True"
+		}
+	}
+}
+
+// usable is how many blocks the rank can give out. num_gpu_blocks is the sum over the ranks of a server, kv_cache_size_tokens is one rank's;
+// both count the null block, which is never given out.
+func (r *rankLines) usable(ranks int) int {
+	blocks := r.blocks / ranks
+	if r.tokens > 0 && r.rank.Cache.BlockSize > 0 {
+		blocks = r.tokens / r.rank.Cache.BlockSize
+	}
+	return max(blocks-1, 0)
+}
+
+func (p *parser) metrics() Metrics {
+	m := Metrics{
+		Loads:   make(map[int]replica.Load, len(p.ranks)),
+		Ranks:   make(map[int]Rank, len(p.ranks)),
+		Started: p.started, Rejections: p.rejections,
+	}
+	for i := range p.ranks {
+		r := &p.ranks[i]
+		r.rank.Cache.Blocks = r.usable(len(p.ranks))
+		m.Ranks[r.number] = r.rank
+		if math.IsNaN(r.load.Usage) {
+			r.load.Usage = r.oldUsage
+		}
+		if r.load.Running >= 0 || r.load.Waiting >= 0 || !math.IsNaN(r.load.Usage) {
+			r.load.Source = replica.Metrics
+			m.Loads[r.number] = r.load
+		}
+	}
+	return m
+}
+
+// number reads a label that is a whole number; "None" and the like are 0.
+func number(b []byte) int {
+	n, err := strconv.Atoi(string(b))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+func orZero(v float64) float64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return v
+}
+
+// readSample reads what follows a series' name. A value that is not finite is none.
+func readSample(b []byte) (s sample, ok bool) {
+	if len(b) > 0 && b[0] == '{' {
+		end := labelsEnd(b)
+		if end < 0 {
+			return s, false
+		}
+		s.labels, b = labels(b[1:end]), b[end+1:]
+	}
+	b = trim(b)
+	if end := bytes.IndexAny(b, " \t\r"); end >= 0 {
+		b = b[:end] // a timestamp may follow
+	}
+	v, err := strconv.ParseFloat(string(b), 64)
+	s.value = v
+	return s, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
+}
+
+// labelsEnd finds the closing brace: one outside of quotes.
+func labelsEnd(b []byte) int {
+	quoted := false
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			quoted = !quoted
+		case '}':
+			if !quoted {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// labels is the text between the braces: key="value",key="value".
+type labels []byte
+
+// all walks the labels in order. Values are as written, escapes included.
+func (l labels) all(yield func(key, value []byte) bool) {
+	for rest := []byte(l); ; {
+		key, after, ok := bytes.Cut(rest, []byte(`="`))
+		if !ok {
+			return
+		}
+		end := quoteEnd(after)
+		if end < 0 || !yield(trim(bytes.TrimLeft(key, ", ")), after[:end]) {
+			return
+		}
+		rest = after[end+1:]
+	}
+}
+
+func quoteEnd(b []byte) int {
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return -1
+}
+
+func (l labels) get(key string) []byte {
+	for k, v := range l.all {
+		if string(k) == key {
+			return v
+		}
+	}
+	return nil
+}
+
+// rank reads the engine label. A series without one, from before data parallelism, belongs to rank 0.
+func (l labels) rank() (int, bool) {
+	v := l.get("engine")
+	if v == nil {
+		return 0, true
+	}
+	n, err := strconv.Atoi(string(v))
+	return n, err == nil && n >= 0 && n < maxRanks
+}
+
+// maxRanks bounds what a server can make us remember.
+const maxRanks = 1 << 12
+
+// scratch holds bodies that are parsed and forgotten.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+const metricsLimit = 16 << 20
+
+// Scrape reads /metrics. At of the loads is left to the caller.
+func (c *Client) Scrape(ctx context.Context) (Metrics, error) {
+	resp, err := c.Do(ctx, &Request{Method: http.MethodGet, Path: "/metrics", Idempotent: true})
+	if err != nil {
+		return Metrics{}, fmt.Errorf("scrape: %w", err)
+	}
+	defer resp.Close()
+	if resp.Status != http.StatusOK {
+		return Metrics{}, fmt.Errorf("scrape: %w", &StatusError{Path: "/metrics", Status: resp.Status})
+	}
+	buf := scratch.Get().(*[]byte)
+	defer scratch.Put(buf)
+	*buf, err = resp.AppendAll((*buf)[:0], metricsLimit)
+	if err != nil {
+		return Metrics{}, fmt.Errorf("scrape: %w", err)
+	}
+	return ParseMetrics(*buf)
+}
+
+// StatusError is an answer with another status than the one that was needed.
+type StatusError struct {
+	Path   string
+	Status int
+}
+
+func (e *StatusError) Error() string { return e.Path + " answered " + strconv.Itoa(e.Status) }
+
+// Health asks /health: nil when the engine says 200. It tells that the engine core lives, not that it can serve a request.
+func (c *Client) Health(ctx context.Context) error {
+	resp, err := c.Do(ctx, &Request{Method: http.MethodGet, Path: "/health", Idempotent: true})
+	if err != nil {
+		return fmt.Errorf("health: %w", err)
+	}
+	defer resp.Close()
+	if resp.Status != http.StatusOK {
+		return fmt.Errorf("health: %w", &StatusError{Path: "/health", Status: resp.Status})
+	}
+	_, err = resp.ReadAll(metricsLimit)
+	return err
+}

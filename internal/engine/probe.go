@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tandem/internal/replica"
+)
+
+// Probe asks the server for its facts, one per data-parallel rank in the order of rank numbers, the first being rank FirstRank.
+//
+// Only /v1/models must answer; every other endpoint is missing from some version or behind some flag, and what it would tell stays
+// unknown then. A connection that breaks is an error all the same, so that an engine on its way up or down is asked again. One
+// check sends a chat request of one token.
+func (c *Client) Probe(ctx context.Context) ([]replica.Facts, error) {
+	base, err := c.probeModels(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	p := probe{client: c, facts: base}
+	for _, step := range []func(context.Context) error{p.version, p.metrics, p.sources, p.render, p.reuse} {
+		if err := step(ctx); err != nil {
+			return nil, fmt.Errorf("probe: %w", err)
+		}
+	}
+	return p.ranks(), nil
+}
+
+// probe gathers what the endpoints say.
+type probe struct {
+	client  *Client
+	facts   replica.Facts // what all ranks share
+	scraped Metrics
+	events  map[int]replica.EventSource
+}
+
+type modelList struct {
+	Data []struct {
+		ID          string `json:"id"`
+		Root        string `json:"root"`
+		Parent      string `json:"parent"`
+		MaxModelLen int    `json:"max_model_len"`
+	} `json:"data"`
+}
+
+func (c *Client) probeModels(ctx context.Context) (replica.Facts, error) {
+	status, body, err := c.get(ctx, "/v1/models")
+	if err != nil {
+		return replica.Facts{}, err
+	}
+	if status != http.StatusOK {
+		return replica.Facts{}, &StatusError{Path: "/v1/models", Status: status}
+	}
+	var list modelList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return replica.Facts{}, fmt.Errorf("/v1/models: %w", err)
+	}
+	return list.facts()
+}
+
+// facts takes the first card without a parent for the base model; cards with one are its adapters.
+func (l *modelList) facts() (replica.Facts, error) {
+	var f replica.Facts
+	for _, m := range l.Data {
+		f.Models = append(f.Models, m.ID)
+		if m.Parent != "" {
+			f.Adapters = append(f.Adapters, m.ID)
+		} else if f.Model == "" {
+			f.Model, f.Root, f.MaxModelLen = m.ID, m.Root, m.MaxModelLen
+		}
+	}
+	if f.Model == "" {
+		return f, fmt.Errorf("/v1/models: no base model among %d", len(l.Data))
+	}
+	return f, nil
+}
+
+func (p *probe) version(ctx context.Context) error {
+	status, body, err := p.client.get(ctx, "/version")
+	if err != nil || status != http.StatusOK {
+		return err
+	}
+	var answer struct{ Version string }
+	if json.Unmarshal(body, &answer) == nil {
+		p.facts.Version = answer.Version
+	}
+	return nil
+}
+
+func (p *probe) metrics(ctx context.Context) error {
+	status, body, err := p.client.get(ctx, "/metrics")
+	if err != nil || status != http.StatusOK {
+		return err
+	}
+	if m, err := ParseMetrics(body); err == nil {
+		p.scraped = m
+	}
+	return nil
+}
+
+type eventSource struct {
+	Enabled   bool   `json:"enable_kv_cache_events"`
+	Publisher string `json:"publisher"`
+	Endpoint  string `json:"endpoint"`
+	Replay    string `json:"replay_endpoint"`
+	Topic     string `json:"topic"`
+}
+
+func (p *probe) sources(ctx context.Context) error {
+	status, body, err := p.client.get(ctx, "/kv_event_sources")
+	if err != nil || status != http.StatusOK {
+		return err
+	}
+	var answer map[string]eventSource
+	if json.Unmarshal(body, &answer) != nil {
+		return nil
+	}
+	p.events = make(map[int]replica.EventSource, len(answer))
+	for key, s := range answer {
+		rank, err := strconv.Atoi(key)
+		if err != nil || rank < 0 || rank >= maxRanks {
+			continue
+		}
+		p.events[rank] = replica.EventSource{}
+		if s.Enabled && s.Publisher == "zmq" && s.Endpoint != "" {
+			p.events[rank] = EventSource(p.client.host, s.Endpoint, s.Replay, s.Topic)
+		}
+	}
+	return nil
+}
+
+// render asks for the shortest rendering there is: 403 without --enable-scale-out, 404 before it existed.
+func (p *probe) render(ctx context.Context) error {
+	status, _, err := p.client.Post(ctx, "/v1/completions/render", fmt.Appendf(nil, `{"model":%s,"prompt":"a","max_tokens":1}`, quote(p.facts.Model)))
+	p.facts.Render = status == http.StatusOK
+	return err
+}
+
+// reuseIDs is a prompt no chat template makes; its ids are in every vocabulary.
+const reuseIDs = "[3,1,4,1,5,9,2,6]"
+
+// reuse checks that a chat request takes its prompt from kv_transfer_params.prompt_token_ids: vLLM promises it since 0.27, and a router that believes
+// it wrongly has the decode replica compute another prompt than the one whose KV it was given.
+func (p *probe) reuse(ctx context.Context) error {
+	if !replica.AtLeast(p.facts.Version, 0, 27) {
+		return nil
+	}
+	status, body, err := p.client.Post(ctx, "/v1/chat/completions", fmt.Appendf(nil,
+		`{"model":%s,"messages":[{"role":"user","content":"a"}],"max_tokens":1,"temperature":0,"return_token_ids":true,"kv_transfer_params":{"prompt_token_ids":%s}}`,
+		quote(p.facts.Model), reuseIDs))
+	if err != nil || status != http.StatusOK {
+		return err
+	}
+	p.facts.ReuseIDs = echoes(body, reuseIDs)
+	return nil
+}
+
+func quote(s string) []byte {
+	b, _ := json.Marshal(s) // a string never fails
+	return b
+}
+
+func echoes(body []byte, want string) bool {
+	var answer struct {
+		IDs []int `json:"prompt_token_ids"`
+	}
+	if json.Unmarshal(body, &answer) != nil {
+		return false
+	}
+	got, err := json.Marshal(answer.IDs)
+	return err == nil && string(got) == want
+}
+
+// ranks makes the facts of each rank that events or metrics know of, rank 0 when neither knows any.
+func (p *probe) ranks() []replica.Facts {
+	numbers := slices.AppendSeq(slices.Collect(maps.Keys(p.events)), maps.Keys(p.scraped.Ranks))
+	slices.Sort(numbers)
+	numbers = slices.Compact(numbers)
+	if len(numbers) == 0 {
+		numbers = []int{0}
+	}
+	p.facts.Ranks, p.facts.FirstRank, p.facts.Started = len(numbers), numbers[0], p.scraped.Started
+	all := make([]replica.Facts, 0, len(numbers))
+	for _, n := range numbers {
+		f, cache := p.facts, p.scraped.Ranks[n].Cache
+		f.BlockSize, f.Blocks, f.CacheDType, f.PrefixCaching = cache.BlockSize, cache.Blocks, cache.DType, cache.PrefixCaching
+		f.Events = p.events[n]
+		all = append(all, f)
+	}
+	return all
+}
+
+// EventSource makes dialable addresses of what /kv_event_sources says: host, that of the server's URL, stands in for a wildcard.
+func EventSource(host, endpoint, replay, topic string) replica.EventSource {
+	return replica.EventSource{Endpoint: dialable(host, endpoint), Replay: dialable(host, replay), Topic: topic}
+}
+
+func dialable(host, endpoint string) string {
+	bound, ok := strings.CutPrefix(endpoint, "tcp://")
+	colon := strings.LastIndexByte(bound, ':')
+	if !ok || colon < 0 {
+		return endpoint
+	}
+	switch name := strings.Trim(bound[:colon], "[]"); cmp.Or(name, "*") {
+	case "*", "0.0.0.0", "::":
+		return "tcp://" + net.JoinHostPort(host, bound[colon+1:])
+	}
+	return endpoint
+}
