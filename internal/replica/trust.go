@@ -1,0 +1,34 @@
+package replica
+
+import "strconv"
+
+// Trust says how far the block index of a replica can be believed.
+type Trust uint8
+
+// The states of a replica's block events.
+const (
+	TrustUnknown Trust = iota // nothing heard yet
+	Syncing                   // replay of the past is running
+	Live                      // events arrive without a gap
+	Stale                     // a gap that replay could not fill: the index of this replica was forgotten
+	Off                       // the engine publishes no events; the index knows only what we sent there
+)
+
+func (t Trust) String() string {
+	switch t {
+	case TrustUnknown:
+		return "unknown"
+	case Syncing:
+		return "syncing"
+	case Live:
+		return "live"
+	case Stale:
+		return "stale"
+	case Off:
+		return "off"
+	}
+	return "trust(" + strconv.Itoa(int(t)) + ")"
+}
+
+// MarshalText writes the name of t.
+func (t Trust) MarshalText() ([]byte, error) { return []byte(t.String()), nil }

@@ -1,0 +1,86 @@
+// Package scoring is the arithmetic of routing: what a request would cost on a replica, or on a pair of them, in seconds that may be added.
+package scoring
+
+import "strconv"
+
+// Units says what the terms of a decision are counted in.
+type Units uint8
+
+// Seconds counts every term in predicted seconds. Raw is the literal formula alpha*d - beta*w - gamma*u in blocks, waiting requests and the share
+// of KV in use: for people who tuned such weights elsewhere, and to compare with.
+const (
+	Seconds Units = iota
+	Raw
+)
+
+func (u Units) String() string {
+	switch u {
+	case Seconds:
+		return "seconds"
+	case Raw:
+		return "raw"
+	}
+	return "units(" + strconv.Itoa(int(u)) + ")"
+}
+
+// MarshalText writes the name of u.
+func (u Units) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// Alpha is the weight of prefill work. Auto takes it from the replica's utilisation, see [Alpha.At]; otherwise Value holds.
+type Alpha struct {
+	Auto  bool
+	Value float64
+}
+
+// alphaCap bounds the automatic alpha: at the cap a second of work counts as twenty.
+const alphaCap = 20
+
+// At returns the weight on a replica that works rho of its time, 0..1. A second of work put on a queue delays those behind it by about
+// rho/(1-rho) seconds, so that its whole cost is 1/(1-rho).
+func (a Alpha) At(rho float64) float64 {
+	if !a.Auto {
+		return a.Value
+	}
+	return premium(rho)
+}
+
+// premium is 1/(1-share), within 1..alphaCap.
+func premium(share float64) float64 {
+	if !(share > 0) {
+		return 1
+	}
+	if share >= 1-1.0/alphaCap {
+		return alphaCap
+	}
+	return 1 / (1 - share)
+}
+
+// Weights are the exchange rates between the terms; 1 is face value.
+type Weights struct {
+	Units         Units
+	Alpha         Alpha
+	Beta          float64 // of the wait behind queued work
+	Gamma         float64 // of KV pressure
+	DecodePenalty float64 // of the slow-down of requests that decode there already
+	Floor         Floor
+}
+
+// Floor is how good a prefix match must be to draw a request to a replica: one of the two must be reached. Traffic shares short heads by nature,
+// and following those sends all of it to one replica. The zero value follows every match.
+type Floor struct {
+	Share float64 // of the prompt, 0..1
+	Saved float64 // seconds of prefill
+}
+
+// Default returns the weights for everyone who has no reason for others.
+func Default() Weights {
+	return Weights{Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.25, Floor: Floor{Share: 0.3, Saved: 0.05}}
+}
+
+// OrDefault returns w, or [Default] where nothing at all is set in w.
+func (w Weights) OrDefault() Weights {
+	if w == (Weights{}) {
+		return Default()
+	}
+	return w
+}
