@@ -1,0 +1,137 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// What [Change.Effect] may be.
+const (
+	AtOnce       = "applies at once"
+	NeedsRestart = "needs restart"
+)
+
+// Change is one field that differs between two configurations. Secrets are told as their source, never as their text.
+type Change struct {
+	Field    string // path; a replica is pools.prefill.replicas[its name]
+	Old, New string // "" where there is none
+	Effect   string // AtOnce or NeedsRestart
+}
+
+func (c Change) String() string {
+	switch {
+	case c.Old == "":
+		return fmt.Sprintf("%s: + %s (%s)", c.Field, c.New, c.Effect)
+	case c.New == "":
+		return fmt.Sprintf("%s: - %s (%s)", c.Field, c.Old, c.Effect)
+	}
+	return fmt.Sprintf("%s: %s -> %s (%s)", c.Field, c.Old, c.New, c.Effect)
+}
+
+// restart lists the fields that are read once, at the start; everything below them too.
+var restart = []string{"listen", "admin.listen", "tls", "tracing", "log.format"}
+
+// Effect tells what a change of field takes.
+func Effect(field string) string {
+	for _, f := range restart {
+		if field == f || strings.HasPrefix(field, f+".") {
+			return NeedsRestart
+		}
+	}
+	return AtOnce
+}
+
+// Diff lists what differs in b, in the order of the file. Replicas are the same when their names are.
+func Diff(a, b *Config) []Change {
+	var d differ
+	d.object("", reflect.ValueOf(*a), reflect.ValueOf(*b))
+	return d.changes
+}
+
+type differ struct{ changes []Change }
+
+func (d *differ) add(field, before, after string) {
+	d.changes = append(d.changes, Change{Field: field, Old: before, New: after, Effect: Effect(field)})
+}
+
+func (d *differ) object(field string, a, b reflect.Value) {
+	for i := range a.NumField() {
+		if k := key(a.Type().Field(i)); k != "" {
+			d.value(join(field, k), a.Field(i), b.Field(i))
+		}
+	}
+}
+
+func (d *differ) value(field string, a, b reflect.Value) {
+	switch old := a.Interface().(type) {
+	case []Replica:
+		d.replicas(field, old, b.Interface().([]Replica))
+	case []Secret:
+		d.secrets(field, old, b.Interface().([]Secret))
+	case Secret:
+		d.secrets(field, []Secret{old}, []Secret{b.Interface().(Secret)})
+	case Alpha:
+		d.leaf(field, a, b)
+	default:
+		if a.Kind() == reflect.Struct {
+			d.object(field, a, b)
+			return
+		}
+		d.leaf(field, a, b)
+	}
+}
+
+func (d *differ) leaf(field string, a, b reflect.Value) {
+	if !a.Equal(b) {
+		d.add(field, show(a), show(b))
+	}
+}
+
+func show(v reflect.Value) string {
+	if s := fmt.Sprint(v.Interface()); s != "" {
+		return s
+	}
+	return `""`
+}
+
+// secrets compares lists as a whole: which one of several keys was turned is nobody's business.
+func (d *differ) secrets(field string, a, b []Secret) {
+	if slices.Equal(a, b) {
+		return
+	}
+	before, after := sources(a), sources(b)
+	if before == after {
+		after += " with another content"
+	}
+	d.add(field, before, after)
+}
+
+func sources(list []Secret) string {
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = s.String()
+	}
+	if all := strings.Join(names, ", "); all != "" {
+		return all
+	}
+	return "none"
+}
+
+func (d *differ) replicas(field string, a, b []Replica) {
+	for _, old := range a {
+		path := fmt.Sprintf("%s[%s]", field, old.ID())
+		i := slices.IndexFunc(b, func(r Replica) bool { return r.ID() == old.ID() })
+		if i < 0 {
+			d.add(path, old.URL, "")
+			continue
+		}
+		d.object(path, reflect.ValueOf(old), reflect.ValueOf(b[i]))
+	}
+	for _, r := range b {
+		if !slices.ContainsFunc(a, func(old Replica) bool { return r.ID() == old.ID() }) {
+			d.add(fmt.Sprintf("%s[%s]", field, r.ID()), "", r.URL)
+		}
+	}
+}

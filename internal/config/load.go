@@ -1,0 +1,168 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// maxFile bounds the configuration file and each file it names.
+const maxFile = 4 << 20
+
+// Load reads the file at path, and the secrets and certificates that it names. The error is [Problems] when the content is wrong.
+func Load(path string) (*Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	return doc.resolved()
+}
+
+// Parse reads a configuration without looking at anything else: secrets that stand in files or in the environment are not resolved and
+// certificates not opened. name stands before each problem and its folder is where relative file names start. The error is [Problems].
+func Parse(name string, data []byte) (*Config, error) {
+	doc, err := parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	return doc.config, nil
+}
+
+// document is a configuration with the places of its fields in the file.
+type document struct {
+	name   string
+	config *Config
+	at     map[string]*token.Position
+}
+
+func parse(name string, data []byte) (*document, error) {
+	if len(data) > maxFile {
+		return nil, Problems{{File: name, Message: fmt.Sprintf("is larger than %v", Bytes(maxFile)), Fix: "this is hardly a configuration file"}}
+	}
+	root, err := syntax(data)
+	if err != nil {
+		return nil, Problems{syntaxProblem(name, err)}
+	}
+	doc := &document{name: name, config: Default()}
+	doc.config.dir = filepath.Dir(name)
+	problems := doc.decode(root)
+	doc.config.fill()
+	return doc, doc.report(append(problems, doc.located(problems.without(doc.config.check()))...))
+}
+
+// without leaves out of later what only follows from ps: problems of a field that could not be read, and of fields in it.
+func (ps Problems) without(later Problems) Problems {
+	return slices.DeleteFunc(later, func(p Problem) bool {
+		return slices.ContainsFunc(ps, func(q Problem) bool { return q.Field == p.Field || strings.HasPrefix(p.Field, q.Field+".") })
+	})
+}
+
+// syntax returns the root of the one document in data, nil when there is nothing in it. The parser of the library is not proof against every
+// input, so a panic of it is an error of the file.
+func syntax(data []byte) (root ast.Node, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			root, err = nil, fmt.Errorf("is not YAML: the parser gave up (%v)", p)
+		}
+	}()
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if root != nil {
+			return nil, &yaml.SyntaxError{Message: "it holds a second document here; keep one, without a --- between", Token: doc.Body.GetToken()}
+		}
+		root = doc.Body
+	}
+	return root, nil
+}
+
+func syntaxProblem(name string, err error) Problem {
+	p := Problem{File: name, Message: err.Error()}
+	if e, ok := errors.AsType[yaml.Error](err); ok {
+		p.Message = "is not YAML: " + e.GetMessage()
+		if t := e.GetToken(); t != nil && t.Position != nil {
+			p.Line, p.Column = t.Position.Line, t.Position.Column
+		}
+	}
+	return p
+}
+
+func (doc *document) decode(root ast.Node) Problems {
+	if root == nil {
+		return nil
+	}
+	d := newDecoder(root)
+	d.value(root, reflect.ValueOf(doc.config).Elem(), "")
+	doc.at = d.at
+	return d.problems
+}
+
+// located gives problems the place of their field, or of the nearest field around it that stands in the file.
+func (doc *document) located(ps Problems) Problems {
+	for i, p := range ps {
+		if pos := doc.position(p.Field); pos != nil {
+			ps[i].Line, ps[i].Column = pos.Line, pos.Column
+		}
+	}
+	return ps
+}
+
+func (doc *document) position(field string) *token.Position {
+	for field != "" {
+		if pos := doc.at[field]; pos != nil {
+			return pos
+		}
+		field = field[:max(0, strings.LastIndexAny(field, ".["))]
+	}
+	return nil
+}
+
+// report returns ps in the order of the file as an error, nil when there are none.
+func (doc *document) report(ps Problems) error {
+	if len(ps) == 0 {
+		return nil
+	}
+	for i := range ps {
+		ps[i].File = doc.name
+	}
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return ps
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s is larger than %v", path, Bytes(maxFile))
+	}
+	return data, nil
+}

@@ -1,0 +1,281 @@
+package config
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestDefaultsAreValid(t *testing.T) {
+	if err := Default().Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := FromFlags(":0", []string{"a:1", "https://b/"}, []string{"c:2"}).Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEmptyFileIsTheDefault(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "---\n", "pools:\n  prefill:\nlisten:\n", "x-mine: {any: thing}\n"} {
+		got, err := Parse("tandem.yaml", []byte(text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		want := Default()
+		want.dir = "."
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q gives %+v, want the defaults", text, got)
+		}
+	}
+}
+
+func TestFull(t *testing.T) {
+	c := parseFile(t, "testdata/full.yaml")
+	if got := c.Pools.Prefill.Replicas[1]; got.URL != "https://p1:8000" || got.Place != (Place{Rack: "a", Zone: "z1"}) || got.Events.Topic != "kv-events" {
+		t.Errorf("replica p1 is %+v", got)
+	}
+	if got, want := c.Pools.Decode.Replicas[0].Place, (Place{Host: "h7", Rack: "a", Zone: "z1"}); got != want {
+		t.Errorf("place of d0 is %+v, want %+v", got, want)
+	}
+	if got, want := c.Scoring.Alpha, (Alpha{Value: 1.5}); got != want {
+		t.Errorf("alpha is %v, want %v", got, want)
+	}
+	if got, want := c.Scoring.Links.Other, Bytes(1_250_000_000); got != want {
+		t.Errorf("links.other is %d, want %d", got, want)
+	}
+	if c.Timeouts.Queue != 10*time.Second || c.Timeouts.Drain != 0 {
+		t.Errorf("timeouts are %+v", c.Timeouts)
+	}
+}
+
+// The full file names each field, so a field that the decoder cannot read shows.
+func TestFullNamesEveryField(t *testing.T) {
+	data, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := parse("full.yaml", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for path := range doc.at {
+		seen[general(path)] = true
+	}
+	for _, f := range fields() {
+		if !seen[f.path] {
+			t.Errorf("testdata/full.yaml does not set %s", f.path)
+		}
+	}
+}
+
+func TestProblems(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Parse(filepath.Base(file), data)
+			if err == nil {
+				t.Fatal("was accepted")
+			}
+			if strings.Contains(err.Error(), "hush") {
+				t.Error("a secret stands in the message")
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".want", err.Error()+"\n")
+		})
+	}
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestAliasesDoNotExplode(t *testing.T) {
+	text := "x-0: &a0 [\"http://p\"]\n"
+	for i := range 9 {
+		line := strings.Repeat("*a"+string(rune('0'+i))+", ", 9)
+		text += "x-" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.TrimSuffix(line, ", ") + "]\n"
+	}
+	text += "<<: [*a9]\npools: {prefill: {replicas: *a9}}\n"
+	if _, err := Parse("bomb.yaml", []byte(text)); err == nil {
+		t.Error("was accepted")
+	}
+}
+
+func TestYAMLComesBack(t *testing.T) {
+	c := parseFile(t, "testdata/full.yaml")
+	withoutValues(c)
+	text, err := c.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse("testdata/full.yaml", text)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if !reflect.DeepEqual(c, again) {
+		t.Errorf("got %+v, want %+v", again, c)
+	}
+}
+
+// FuzzParse finds no input that panics, and none that is accepted and means something else once it has been written out again.
+func FuzzParse(f *testing.F) {
+	for _, pattern := range []string{"testdata/*.yaml", "testdata/bad/*.yaml"} {
+		files, _ := filepath.Glob(pattern)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+	f.Add([]byte("<<: {listen: ':1'}\nadmin: {listen: \"off\"}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("f.yaml", data)
+		if err != nil {
+			if ps, ok := err.(Problems); !ok || len(ps) == 0 { //nolint:errorlint // it is the type itself that counts
+				t.Fatalf("error %T %v, want Problems", err, err)
+			}
+			return
+		}
+		withoutValues(c)
+		text, err := c.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse("f.yaml", text)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if !reflect.DeepEqual(c, again) {
+			t.Errorf("changes: %v", Diff(c, again))
+		}
+	})
+}
+
+// withoutValues replaces secrets that the text does not repeat.
+func withoutValues(c *Config) {
+	hide := func(s *Secret) {
+		if s.Value != "" {
+			*s = Secret{Env: "HIDDEN"}
+		}
+	}
+	for i := range c.APIKeys {
+		hide(&c.APIKeys[i])
+	}
+	hide(&c.Pools.Prefill.APIKey)
+	hide(&c.Pools.Decode.APIKey)
+}
+
+func parseFile(t *testing.T, name string) *Config {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse(name, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// fieldInfo is a leaf of the file as the structs tell it.
+type fieldInfo struct {
+	path string // without indices, pools as POOL
+	typ  reflect.Type
+	def  reflect.Value // the default, invalid inside of lists
+}
+
+// fields lists every leaf, read from the yaml tags.
+func fields() []fieldInfo {
+	var all []fieldInfo
+	var walk func(path string, t reflect.Type, def reflect.Value)
+	walk = func(path string, t reflect.Type, def reflect.Value) {
+		switch {
+		case t == reflect.TypeFor[Alpha](), t == reflect.TypeFor[Secret](), t.Kind() != reflect.Struct && t.Kind() != reflect.Slice:
+			all = append(all, fieldInfo{general(path), t, def})
+		case t.Kind() == reflect.Slice:
+			walk(path, t.Elem(), reflect.Value{})
+		default:
+			for i := range t.NumField() {
+				k := key(t.Field(i))
+				if k == "" {
+					continue
+				}
+				var d reflect.Value
+				if def.IsValid() {
+					d = def.Field(i)
+				}
+				walk(join(path, k), t.Field(i).Type, d)
+			}
+		}
+	}
+	walk("", reflect.TypeFor[Config](), reflect.ValueOf(*Default()))
+	return slices.CompactFunc(all, func(a, b fieldInfo) bool { return a.path == b.path })
+}
+
+// general writes a path as the reference does: no indices, one name for both pools.
+func general(path string) string {
+	var b strings.Builder
+	skip := false
+	for _, r := range path {
+		switch {
+		case r == '[':
+			skip = true
+		case r == ']':
+			skip = false
+		case !skip:
+			b.WriteRune(r)
+		}
+	}
+	return strings.NewReplacer("pools.prefill", "pools.POOL", "pools.decode", "pools.POOL").Replace(b.String())
+}
+
+// The structs and the goccy tags agree: the encoder writes exactly the keys that the decoder reads.
+func TestKeysAreYAMLTags(t *testing.T) {
+	text, err := parseFile(t, "testdata/full.yaml").YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top yaml.MapSlice
+	if err := yaml.Unmarshal(text, &top); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, item := range top {
+		got = append(got, item.Key.(string))
+	}
+	if want := keysOf(reflect.TypeFor[Config]()); !slices.Equal(got, want) {
+		t.Errorf("written keys %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// resolved reads the secrets and tries the certificates that the document names.
+func (doc *document) resolved() (*Config, error) {
+	c := doc.config
+	var ck checker
+	for i := range c.APIKeys {
+		ck.resolve(c, fmt.Sprintf("api_keys[%d]", i), &c.APIKeys[i])
+	}
+	ck.resolve(c, "pools.prefill.api_key", &c.Pools.Prefill.APIKey)
+	ck.resolve(c, "pools.decode.api_key", &c.Pools.Decode.APIKey)
+	if _, err := c.FrontTLS(); err != nil {
+		ck.add("tls", err.Error(), "give a PEM certificate and its key")
+	}
+	if _, err := c.EngineTLS(c.Pools.Prefill); err != nil {
+		ck.add("pools.prefill.tls", err.Error(), "give PEM files")
+	}
+	if _, err := c.EngineTLS(c.Pools.Decode); err != nil {
+		ck.add("pools.decode.tls", err.Error(), "give PEM files")
+	}
+	if err := doc.report(doc.located(ck.problems)); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (ck *checker) resolve(c *Config, field string, s *Secret) {
+	switch {
+	case s.File != "":
+		data, err := readFile(c.path(s.File))
+		if err != nil {
+			ck.add(field+".file", err.Error(), "make the file readable or name another")
+			return
+		}
+		s.text = strings.TrimRight(string(data), "\r\n")
+		if s.text == "" {
+			ck.add(field+".file", "is empty", "write the secret into it")
+		}
+	case s.Env != "":
+		s.text = os.Getenv(s.Env)
+		if s.text == "" {
+			ck.add(field+".env", s.Env+" is not set", "set it before the start")
+		}
+	}
+	if strings.ContainsAny(s.text, "\r\n\x00") {
+		ck.add(field, "holds a line break", "a secret is one line")
+	}
+}
+
+// path puts a relative file name under the folder of the configuration file.
+func (c *Config) path(name string) string {
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(c.dir, name)
+}
+
+// files lists every file that the configuration names, where it is looked for.
+func (c *Config) files() []string {
+	names := []string{c.TLS.Cert, c.TLS.Key}
+	for _, p := range []Pool{c.Pools.Prefill, c.Pools.Decode} {
+		names = append(names, p.APIKey.File, p.TLS.CA, p.TLS.Cert, p.TLS.Key)
+	}
+	for _, s := range c.APIKeys {
+		names = append(names, s.File)
+	}
+	var files []string
+	for _, name := range names {
+		if name != "" {
+			files = append(files, c.path(name))
+		}
+	}
+	return files
+}
+
+// FrontTLS builds the TLS configuration of the front listener, nil when it speaks plain HTTP. It reads the files.
+func (c *Config) FrontTLS() (*tls.Config, error) {
+	if !c.TLS.Enabled() {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(c.path(c.TLS.Cert), c.path(c.TLS.Key))
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
+}
+
+// EngineTLS builds the TLS configuration for the https replicas of p, one of c's pools. It reads the files. Every call gives a new value.
+func (c *Config) EngineTLS(p Pool) (*tls.Config, error) {
+	t := &tls.Config{ServerName: p.TLS.ServerName, InsecureSkipVerify: p.TLS.InsecureSkipVerify, MinVersion: tls.VersionTLS12}
+	if p.TLS.CA != "" {
+		pem, err := readFile(c.path(p.TLS.CA))
+		if err != nil {
+			return nil, err
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New(p.TLS.CA + " holds no PEM certificate")
+		}
+	}
+	if p.TLS.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(c.path(p.TLS.Cert), c.path(p.TLS.Key))
+		if err != nil {
+			return nil, err
+		}
+		t.Certificates = []tls.Certificate{cert}
+	}
+	return t, nil
+}
