@@ -1,0 +1,31 @@
+package enginesim
+
+// Counters only grow; a restart sets them to zero.
+type Counters struct {
+	PrefixQueries, PrefixHits     uint64 // tokens looked up, found (vllm:prefix_cache_*)
+	ExternalQueries, ExternalHits uint64 // tokens (vllm:external_prefix_cache_*)
+	PromptTokens                  uint64
+	PromptComputed                uint64 // vllm:prompt_tokens_by_source{local_compute}
+	PromptLocal                   uint64 // {local_cache_hit}
+	PromptExternal                uint64 // {external_kv_transfer}
+	GenerationTokens              uint64
+	Preemptions                   uint64
+	Finished                      [5]uint64 // vllm:request_success, by Reason
+	NixlExpired                   uint64    // vllm:nixl_num_kv_expired_reqs
+	NixlNotifiedLate              uint64    // vllm:nixl_num_notifications_after_expiry
+	NixlFailed                    uint64    // vllm:nixl_num_failed_transfers
+	NixlTransfers, NixlBlocks     uint64    // reads that ended well, blocks in them
+}
+
+// Stats is the engine at this moment.
+type Stats struct {
+	Counters
+	Running, Waiting                         int
+	WaitingCapacity, WaitingDeferred         int
+	FetchToStart, FetchInProgress, FetchDone int // vllm:num_requests_kv_fetch_by_stage
+	Blocks, FreeBlocks, Leases               int
+	Usage                                    float64 // 1 - free/(blocks-1)
+}
+
+// Stats tells the engine's state.
+func (e *Engine) Stats() Stats { return Stats{} }

@@ -1,0 +1,191 @@
+package enginesim
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// Field is one key of kv_transfer_params as it came: missing, null, or a value.
+type Field[T any] struct {
+	Present bool // the key was there
+	Null    bool // and its value was null, or of a type that V cannot hold
+	V       T
+}
+
+// Has is a present key with this value.
+func Has[T any](v T) Field[T] { return Field[T]{Present: true, V: v} }
+
+// UnmarshalJSON takes any value: presence is what vLLM checks, not type.
+func (f *Field[T]) UnmarshalJSON(b []byte) error {
+	f.Present = true
+	f.Null = string(b) == "null" || json.Unmarshal(b, &f.V) != nil
+	return nil
+}
+
+// Truth is a JSON value as Python's if sees it.
+type Truth bool
+
+// UnmarshalJSON takes any value.
+func (t *Truth) UnmarshalJSON(b []byte) error {
+	switch string(b) {
+	case "null", "false", "0", "0.0", `""`, "[]", "{}":
+		*t = false
+	default:
+		*t = true
+	}
+	return nil
+}
+
+// RemoteBlocks is remote_block_ids: one list a KV cache group, or what a client made of it.
+type RemoteBlocks struct {
+	Groups [][]int
+	Broken bool // a flat list or something else that is true: the worker dies of it
+}
+
+// UnmarshalJSON takes any value.
+func (r *RemoteBlocks) UnmarshalJSON(b []byte) error {
+	var t Truth
+	t.UnmarshalJSON(b)
+	r.Broken = bool(t) && json.Unmarshal(b, &r.Groups) != nil
+	return nil
+}
+
+// truthy is Python's truth of the value: [[]] is true.
+func (r RemoteBlocks) truthy() bool { return r.Broken || len(r.Groups) > 0 }
+
+// Transfer is kv_transfer_params as the scheduler sees them. Whether a key is missing or null matters: vLLM dies of the one and hangs on the other.
+type Transfer struct {
+	DoRemotePrefill Truth               `json:"do_remote_prefill"`
+	DoRemoteDecode  Truth               `json:"do_remote_decode"`
+	RemoteBlocks    Field[RemoteBlocks] `json:"remote_block_ids"`
+	EngineID        Field[string]       `json:"remote_engine_id"`
+	RequestID       Field[string]       `json:"remote_request_id"`
+	Host            Field[string]       `json:"remote_host"`
+	Port            Field[json.Number]  `json:"remote_port"` // a quoted number is one too
+	TPSize          Field[int]          `json:"tp_size"`
+	NumTokens       Field[int]          `json:"remote_num_tokens"`
+	PrefillCached   Field[int]          `json:"remote_prefill_cached_tokens"`
+}
+
+// ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type are kept as nulls; only what is no object is an error.
+func ParseTransfer(object []byte) (*Transfer, error) {
+	t := new(Transfer)
+	if err := json.Unmarshal(object, t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// missing is the first of vLLM's keys that is not there, in the order in which it is looked up.
+func (t *Transfer) missing() string {
+	switch {
+	case !t.RemoteBlocks.Present:
+		return "remote_block_ids"
+	case !t.EngineID.Present:
+		return "remote_engine_id"
+	case !t.RequestID.Present:
+		return "remote_request_id"
+	case !t.Host.Present:
+		return "remote_host"
+	case !t.Port.Present:
+		return "remote_port"
+	}
+	return ""
+}
+
+// address says whether the four keys that name P's request are there. Null passes, as it does in vLLM.
+func (t *Transfer) address() bool {
+	return t.EngineID.Present && t.RequestID.Present && t.Host.Present && t.Port.Present
+}
+
+func (t *Transfer) peer() Peer {
+	port, _ := strconv.Atoi(string(t.Port.V))
+	return Peer{EngineID: t.EngineID.V, Host: t.Host.V, Port: port}
+}
+
+// Peer is another engine's side channel. Null params leave zeros in it: the handshake with such a peer fails.
+type Peer struct {
+	EngineID string
+	Host     string
+	Port     int
+}
+
+// OrderKind says what to do with a peer.
+type OrderKind uint8
+
+// The kinds of orders.
+const (
+	OrderRead      OrderKind = iota + 1 // read Blocks, Notify the peer of RemoteIDs[0], then call Loaded for RequestID
+	OrderNotify                         // Notify the peer of RemoteIDs[0]: its blocks are not wanted
+	OrderHeartbeat                      // Heartbeat the peer with RemoteIDs
+)
+
+// Order is something that the engine's worker does with a peer; whoever drives the engine carries it out.
+type Order struct {
+	Kind      OrderKind
+	Peer      Peer
+	RequestID string   // OrderRead: ours
+	RemoteIDs []string // the peer's request ids
+	Blocks    []int    // OrderRead: ids on the peer
+}
+
+// TransferOut is the kv_transfer_params of a finished prefill.
+type TransferOut struct {
+	BlockIDs  []int // ceil(NumTokens/BlockSize) entries; belongs to the engine as the Step does
+	EngineID  string
+	RequestID string
+	Host      string
+	Port      int
+	NumTokens int
+	Cached    int // remote_prefill_cached_tokens, -1: the key is not written (more than one token was made)
+}
+
+// AppendJSON appends the object as vLLM 0.32 writes it.
+func (t *TransferOut) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[`...)
+	for i, id := range t.BlockIDs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(id), 10)
+	}
+	dst = append(dst, `]],"remote_engine_id":`...)
+	dst = appendQuoted(dst, t.EngineID)
+	dst = append(dst, `,"remote_request_id":`...)
+	dst = appendQuoted(dst, t.RequestID)
+	dst = append(dst, `,"remote_host":`...)
+	dst = appendQuoted(dst, t.Host)
+	dst = append(dst, `,"remote_port":`...)
+	dst = strconv.AppendInt(dst, int64(t.Port), 10)
+	dst = append(dst, `,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(t.NumTokens), 10)
+	dst = append(dst, `,"remote_blocks_expiry_time":null,"transfer_mode":"pull"`...)
+	if t.Cached >= 0 {
+		dst = append(dst, `,"remote_prefill_cached_tokens":`...)
+		dst = strconv.AppendInt(dst, int64(t.Cached), 10)
+	}
+	return append(dst, '}')
+}
+
+func appendQuoted(dst []byte, s string) []byte {
+	b, _ := json.Marshal(s) // strings always marshal
+	return append(dst, b...)
+}
+
+// Loaded ends the read of an OrderRead: contents as the peer's ReadBlocks gave them, or err.
+func (e *Engine) Loaded(now time.Duration, id string, contents []uint64, err error) {}
+
+// Reject is what the API layer does with the params of a request that it refused: P is told to free its blocks, or, with a key missing, the core dies.
+// It happens in the next Step. vLLM does it for every error answer of the handler, and for a non-streaming client that leaves.
+func (e *Engine) Reject(now time.Duration, t *Transfer) {}
+
+// ReadBlocks gives the contents of blocks as they are at this moment, whoever holds them: nobody checks a lease. Ids beyond the pool read another
+// layer's memory; ids beyond that give nil, for which the read has failed.
+func (e *Engine) ReadBlocks(ids []int) []uint64 { return nil }
+
+// Notify is a peer's word that it has read, or does not want, the blocks of a request: its lease ends. Unknown and expired ones are only counted.
+func (e *Engine) Notify(now time.Duration, requestID string) {}
+
+// Heartbeat renews leases to at least two thirds of Config.Lease from now.
+func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {}
