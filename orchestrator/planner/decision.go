@@ -1,0 +1,85 @@
+package planner
+
+import (
+	"time"
+
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// Decision is the record of one choice. Times are milliseconds; in raw units the terms of the plans are the formula's own numbers.
+// A published Decision is never changed.
+type Decision struct {
+	ID        string        `json:"id"`
+	Time      time.Time     `json:"time"`
+	Model     string        `json:"model"`
+	Tokens    int           `json:"prompt_tokens"`
+	Exact     bool          `json:"exact"`
+	Units     scoring.Units `json:"units"`
+	Mode      Mode          `json:"mode"`
+	Prefill   replica.ID    `json:"prefill,omitzero"`
+	Decode    replica.ID    `json:"decode"`
+	Reason    string        `json:"reason"`           // one sentence: why this pair
+	Available int           `json:"available_tokens"` // deepest prefix match on any candidate that could prefill
+	Matched   int           `json:"matched_tokens"`   // prefix match where the request is prefilled
+	Held      int           `json:"held_tokens"`      // prefix match on the decode replica: nothing to transfer for these
+	TTFT      float64       `json:"predicted_ttft_ms"`
+	Output    int           `json:"expected_output_tokens"`
+	Compared  int           `json:"compared"` // plans in the comparison
+	Ties      int           `json:"ties"`     // plans as good as the chosen one, itself included
+	Plans     []Plan        `json:"plans"`    // the chosen plan, then the best others: splits and locals
+	Unknown   []string      `json:"unknown,omitzero"`
+	Excluded  []Exclusion   `json:"excluded,omitzero"` // who was no candidate and why; only from Explain
+	Moved     *Move         `json:"moved,omitzero"`    // late binding took another decode replica
+}
+
+// Plan is one row of the comparison.
+type Plan struct {
+	Mode       Mode          `json:"mode"`
+	Prefill    replica.ID    `json:"prefill,omitzero"`
+	Decode     replica.ID    `json:"decode"`
+	Terms      scoring.Terms `json:"terms"`
+	Total      float64       `json:"total"`
+	OnPrefill  *PrefillSide  `json:"on_prefill,omitzero"` // nil for Local
+	OnDecode   *DecodeSide   `json:"on_decode,omitzero"`
+	prefillIdx int32         // index of the candidates, -1 none
+	decodeIdx  int32
+}
+
+// PrefillSide is what was known of the prefill replica of a plan. Unknown values are -1.
+type PrefillSide struct {
+	Matched int           `json:"matched_tokens"`
+	Queued  int           `json:"queued_tokens"` // ahead of the request, ours and others'
+	Usage   float64       `json:"usage"`
+	Rho     float64       `json:"rho"`   // share of the last two minutes booked with work
+	Alpha   float64       `json:"alpha"` // weight of prefill seconds
+	LoadAge float64       `json:"load_age_ms"`
+	Trust   replica.Trust `json:"index"`
+}
+
+// DecodeSide is what was known of the decode replica of a plan. Unknown values are -1.
+type DecodeSide struct {
+	Matched int           `json:"matched_tokens"`
+	Need    int           `json:"need_blocks"` // prompt and expected answer
+	Free    int           `json:"free_blocks"` // by the engine's account less what is promised
+	Soft    int           `json:"soft_blocks"` // asked for by requests still in a prefill queue
+	Running int           `json:"running"`     // requests there, ours and others'
+	Usage   float64       `json:"usage"`
+	LoadAge float64       `json:"load_age_ms"`
+	Trust   replica.Trust `json:"index"`
+}
+
+// Exclusion says why a replica or pair was no candidate.
+type Exclusion struct {
+	Pool    string     `json:"pool"` // prefill, decode or pair
+	Replica replica.ID `json:"replica"`
+	With    replica.ID `json:"with,omitzero"` // the decode replica of a pair
+	Reason  string     `json:"reason"`
+}
+
+// Move is a late binding that changed the decode replica.
+type Move struct {
+	From   replica.ID `json:"from"`
+	To     replica.ID `json:"to"`
+	Reason string     `json:"reason"`
+}

@@ -1,0 +1,76 @@
+// Package planner chooses the pair of replicas for a request, or one decode replica alone, and books both in one step.
+package planner
+
+import (
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+	"tandem/prefill"
+)
+
+// Request is what the planner has to know of one prompt. It is not changed by the planner; the keys are kept until the booking ends, so the caller
+// must not change them.
+type Request struct {
+	ID           string
+	Model        string // as the client named it; candidates serve it
+	Tokens       int    // prompt tokens, at least 1
+	Exact        bool   // false: Tokens is an estimate
+	PrefillKeys  []kv.Key
+	DecodeKeys   []kv.Key // keys of the full blocks by each pool's chain; nil when the tokens are unknown
+	MaxTokens    int      // client's limit of new tokens, 0 none
+	Sequences    int      // answers to one prompt; below 1 counts as 1
+	SplitOK      bool     // false: only Local plans
+	LocalOK      bool     // false: only Split plans
+	AvoidPrefill []replica.ID
+	AvoidDecode  []replica.ID // replicas that failed this request already
+	AvoidPairs   []Pairing    // pairs that failed it, where neither side is to blame alone
+}
+
+// Pairing names a prefill and a decode replica together.
+type Pairing struct {
+	Prefill replica.ID `json:"prefill"`
+	Decode  replica.ID `json:"decode"`
+}
+
+// Mode says who prefills.
+type Mode uint8
+
+// Split prefills on a prefill replica and moves the KV blocks; Local prefills on the decode replica itself.
+const (
+	Split Mode = iota
+	Local
+)
+
+func (m Mode) String() string {
+	if m == Local {
+		return "local"
+	}
+	return "split"
+}
+
+// MarshalText writes the name of m.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// Booking is a plan that has been booked on both replicas. Whoever holds it must end it with [Booking.Release] or [Planner.Finish].
+// It belongs to the request's goroutine; Release alone may be called from any.
+type Booking struct {
+	Mode           Mode
+	Prefill        replica.Replica // zero for Local
+	Decode         replica.Replica
+	PrefillLease   *prefill.Lease // nil for Local
+	DecodeLease    *decode.Lease
+	Decision       *Decision // must not be changed; a Rebind that moves puts a new one here
+	MatchedPrefill int       // tokens that the prefill replica is believed to hold
+	MatchedDecode  int       // tokens that the decode replica is believed to hold
+}
+
+// Release ends both leases. A second call does nothing. Safe for concurrent use.
+func (b *Booking) Release(now time.Time) {
+	if b == nil {
+		return
+	}
+	b.PrefillLease.Release(now)
+	b.DecodeLease.Release(now)
+}

@@ -1,0 +1,58 @@
+package scoring
+
+// Speed is how fast one engine is, as coefficients of two sums. The zero Speed is unknown.
+//
+//	prefill of u tokens behind c cached:  T0 + A*u + B*(u*c + u*u/2)   seconds
+//	one decode step, batch n, k KV tokens: D0 + D1*n + D2*k            seconds
+type Speed struct {
+	T0, A, B   float64
+	D0, D1, D2 float64
+}
+
+// DefaultSpeed is the profile of an engine that nobody has measured: an 8B model on one 80 GB card, bfloat16.
+func DefaultSpeed() Speed {
+	return Speed{T0: 4.5e-3, A: 16.8e-6, B: 1.45e-9, D0: 6.6e-3, D1: 10.7e-6, D2: 40.8e-9}
+}
+
+// Rates returns the Speed that prefills and decodes the given tokens a second, whatever their number. A rate that is not positive leaves its half unknown.
+func Rates(prefill, decode float64) Speed {
+	var s Speed
+	if prefill > 0 {
+		s.A = 1 / prefill
+	}
+	if decode > 0 {
+		s.D0 = 1 / decode
+	}
+	return s
+}
+
+// Prefill returns the seconds for uncached tokens behind cached ones.
+func (s Speed) Prefill(uncached, cached int) float64 {
+	u, c := float64(max(uncached, 0)), float64(max(cached, 0))
+	return s.T0 + s.A*u + s.B*(u*c+u*u/2)
+}
+
+// Step returns the seconds of one decode step of batch sequences that hold kv tokens together.
+func (s Speed) Step(batch, kv int) float64 {
+	return s.D0 + s.D1*float64(max(batch, 0)) + s.D2*float64(max(kv, 0))
+}
+
+// Marginal returns the seconds by which a sequence of kv tokens makes each step of its batch longer.
+func (s Speed) Marginal(kv int) float64 { return s.D1 + s.D2*float64(max(kv, 0)) }
+
+// KnowsPrefill reports whether the prefill half is set.
+func (s Speed) KnowsPrefill() bool { return s.T0 > 0 || s.A > 0 || s.B > 0 }
+
+// KnowsDecode reports whether the decode half is set.
+func (s Speed) KnowsDecode() bool { return s.D0 > 0 || s.D1 > 0 || s.D2 > 0 }
+
+// Or returns s with each unknown half taken from other.
+func (s Speed) Or(other Speed) Speed {
+	if !s.KnowsPrefill() {
+		s.T0, s.A, s.B = other.T0, other.A, other.B
+	}
+	if !s.KnowsDecode() {
+		s.D0, s.D1, s.D2 = other.D0, other.D1, other.D2
+	}
+	return s
+}

@@ -1,0 +1,22 @@
+package scoring
+
+// Terms is the cost of one plan, weighted and ready to be added, in seconds (in raw units: in the formula's own). Lower is better.
+type Terms struct {
+	Wait         float64 `json:"wait"`         // behind work queued on the replica that prefills
+	Prefill      float64 `json:"prefill"`      // own prefill, times alpha
+	Room         float64 `json:"room"`         // until the decode replica has room
+	Transfer     float64 `json:"transfer"`     // of the KV blocks that the decode replica lacks
+	Decode       float64 `json:"decode"`       // slower tokens for the requests that decode there
+	Interference float64 `json:"interference"` // Local: requests that decode there stand still while it prefills
+	Pressure     float64 `json:"pressure"`     // risk of preemption, from KV in use
+}
+
+// Total returns the sum.
+func (t Terms) Total() float64 {
+	return t.Wait + t.Prefill + t.Room + t.Transfer + t.Decode + t.Interference + t.Pressure
+}
+
+// Scale returns t with every term times k.
+func (t Terms) Scale(k float64) Terms {
+	return Terms{t.Wait * k, t.Prefill * k, t.Room * k, t.Transfer * k, t.Decode * k, t.Interference * k, t.Pressure * k}
+}
