@@ -1,0 +1,290 @@
+package openai
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"tandem/internal/rawjson"
+)
+
+// answerDepth is how deep an engine's answer may nest; it is trusted to be JSON but not to be small.
+const answerDepth = 256
+
+func scanner(data []byte) rawjson.Scanner { return rawjson.Scanner{Data: data, Max: answerDepth} }
+
+func has(data []byte, marker string) bool { return bytes.Contains(data, []byte(marker)) }
+
+// HasError reports whether data (JSON) is an engine's error and with which code, 500 when it names none.
+func HasError(data []byte) (code int, ok bool) {
+	if !has(data, `"error"`) {
+		return 0, false
+	}
+	code = 500
+	s := scanner(data)
+	for key := range s.Members() {
+		switch value := s.Value(); {
+		case rawjson.Equal(key, "error") && len(value) > 0 && !isNull(value):
+			ok = true
+			code = codeOf(value, code)
+		case rawjson.Equal(key, "object") && rawjson.Equal(value, "error"): // the flat shape of old versions
+			ok = true
+		case rawjson.Equal(key, "code"):
+			code = errorCode(value, code)
+		}
+	}
+	return code, ok
+}
+
+func codeOf(object []byte, code int) int {
+	s := scanner(object)
+	for key := range s.Members() {
+		if value := s.Value(); rawjson.Equal(key, "code") {
+			code = errorCode(value, code)
+		}
+	}
+	return code
+}
+
+func errorCode(value []byte, otherwise int) int {
+	if n, err := strconv.Atoi(string(value)); err == nil && 400 <= n && n <= 599 {
+		return n
+	}
+	return otherwise
+}
+
+// HasContent reports whether data (JSON of one chunk) carries generated output. A chat's role chunk does not: a failed transfer sends one before its error.
+func HasContent(data []byte) bool {
+	s := scanner(data)
+	for key := range s.Members() {
+		switch {
+		case rawjson.Equal(key, "choices") && s.Peek() == '[':
+			for range s.Elements() {
+				if choiceHasContent(s.Value()) {
+					return true
+				}
+			}
+		case rawjson.Equal(key, "type"):
+			if value := s.Value(); strings.HasSuffix(rawjson.Text(value), "delta") { // messages and responses
+				return true
+			}
+		default:
+			s.Skip()
+		}
+	}
+	return false
+}
+
+// choiceHasContent tells for one choice. A completion's chunk always stands for a token, even when its text is still empty.
+func choiceHasContent(choice []byte) bool {
+	s := scanner(choice)
+	for key := range s.Members() {
+		value := s.Value()
+		if s.Err() != nil {
+			return false
+		}
+		switch string(rawjson.Name(key)) {
+		case "text":
+			return true
+		case "finish_reason", "token_ids":
+			if !isEmpty(value) {
+				return true
+			}
+		case "delta", "message":
+			if deltaHasContent(value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func deltaHasContent(delta []byte) bool {
+	if delta[0] != '{' {
+		return false
+	}
+	s := scanner(delta)
+	for key := range s.Members() {
+		if value := s.Value(); s.Err() == nil && !rawjson.Equal(key, "role") && !isEmpty(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// UsageOnly reports whether data is the usage chunk at the end of a stream: usage, and no choices.
+func UsageOnly(data []byte) bool {
+	if !has(data, `"usage"`) {
+		return false
+	}
+	usage, choices := false, false
+	s := scanner(data)
+	for key := range s.Members() {
+		switch value := s.Value(); {
+		case len(value) == 0:
+			return false
+		case rawjson.Equal(key, "usage"):
+			usage = value[0] == '{'
+		case rawjson.Equal(key, "choices"):
+			choices = !isEmpty(value)
+		}
+	}
+	return usage && !choices
+}
+
+// Usage is what an answer says about tokens.
+type Usage struct {
+	Prompt, Completion int
+	Cached             int // -1 when not said
+}
+
+// ReadUsage reads the usage of a body or of a chunk's data; those of /v1/messages and /v1/responses too.
+func ReadUsage(data []byte) (Usage, bool) {
+	raw, ok := findUsage(data)
+	if !ok {
+		return Usage{}, false
+	}
+	u := Usage{Cached: -1}
+	s := scanner(raw)
+	for key := range s.Members() {
+		value := s.Value()
+		switch string(rawjson.Name(key)) {
+		case "prompt_tokens", "input_tokens":
+			u.Prompt, _ = whole(value)
+		case "completion_tokens", "output_tokens":
+			u.Completion, _ = whole(value)
+		case "prompt_tokens_details", "input_tokens_details":
+			u.Cached = cachedOf(value, u.Cached)
+		case "cache_read_input_tokens":
+			u.Cached = count(value, u.Cached)
+		}
+	}
+	return u, s.Err() == nil
+}
+
+func cachedOf(details []byte, otherwise int) int {
+	if len(details) == 0 || details[0] != '{' {
+		return otherwise
+	}
+	s := scanner(details)
+	for key := range s.Members() {
+		if value := s.Value(); rawjson.Equal(key, "cached_tokens") {
+			return count(value, otherwise)
+		}
+	}
+	return otherwise
+}
+
+// count reads a number of tokens.
+func count(value []byte, otherwise int) int {
+	if n, err := strconv.Atoi(string(value)); err == nil && n >= 0 {
+		return n
+	}
+	return otherwise
+}
+
+// findUsage returns the usage object, at the top or in the object that events of other APIs wrap around an answer.
+func findUsage(data []byte) (usage []byte, ok bool) {
+	if !has(data, `"usage"`) {
+		return nil, false
+	}
+	s := scanner(data)
+	for key := range s.Members() {
+		switch value := s.Value(); {
+		case len(value) == 0 || value[0] != '{':
+		case rawjson.Equal(key, "usage"):
+			return value, true
+		case wrapper(key):
+			if usage, ok = findUsage(value); ok {
+				return usage, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// wrapper reports whether key holds the answer itself, as in events of /v1/responses and /v1/messages.
+func wrapper(key []byte) bool { return rawjson.Equal(key, "response") || rawjson.Equal(key, "message") }
+
+// PrefillAnswer is what leg 1 said.
+type PrefillAnswer struct {
+	Params         []byte // raw kv_transfer_params, nil when null or absent
+	PromptTokens   int    // 0 when not said
+	CachedTokens   int    // -1 when not said
+	FinishReason   string
+	PromptTokenIDs []uint32 // with return_token_ids, else nil
+	PromptIDsRaw   []byte   // the array they were read from
+}
+
+// ReadPrefill reads the answer of leg 1. Its slices share body's memory. CachedTokens comes from the transfer params where they tell, since usage tells
+// only with --enable-prompt-tokens-details.
+func ReadPrefill(body []byte) (PrefillAnswer, error) {
+	a := PrefillAnswer{CachedTokens: -1}
+	cached := -1
+	s := scanner(body)
+	for key := range s.Members() {
+		value := s.Value()
+		if s.Err() != nil {
+			break
+		}
+		switch string(rawjson.Name(key)) {
+		case "kv_transfer_params":
+			if value[0] == '{' {
+				a.Params, cached = value, prefillCached(value)
+			}
+		case "usage":
+			if u, ok := ReadUsage(body); ok {
+				a.PromptTokens, a.CachedTokens = u.Prompt, u.Cached
+			}
+		case "choices":
+			a.choices(value)
+		case "prompt_token_ids":
+			a.ids(value)
+		}
+	}
+	s.End()
+	if cached >= 0 {
+		a.CachedTokens = cached
+	}
+	return a, s.Err()
+}
+
+func prefillCached(params []byte) int {
+	s := scanner(params)
+	for key := range s.Members() {
+		if value := s.Value(); rawjson.Equal(key, "remote_prefill_cached_tokens") {
+			return count(value, -1)
+		}
+	}
+	return -1
+}
+
+func (a *PrefillAnswer) choices(value []byte) {
+	if value[0] != '[' {
+		return
+	}
+	s := scanner(value)
+	for range s.Elements() {
+		if s.Peek() != '{' {
+			return
+		}
+		for key := range s.Members() {
+			switch v := s.Value(); {
+			case rawjson.Equal(key, "finish_reason") && len(v) > 0 && v[0] == '"':
+				a.FinishReason = rawjson.Text(v)
+			case rawjson.Equal(key, "prompt_token_ids"):
+				a.ids(v)
+			}
+		}
+	}
+}
+
+func (a *PrefillAnswer) ids(value []byte) {
+	if len(value) == 0 || value[0] != '[' {
+		return
+	}
+	s := scanner(value)
+	if ids := s.IDs(nil); s.Err() == nil && len(ids) > 0 {
+		a.PromptTokenIDs, a.PromptIDsRaw = ids, value
+	}
+}

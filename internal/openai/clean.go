@@ -1,0 +1,94 @@
+package openai
+
+import (
+	"bytes"
+
+	"tandem/internal/rawjson"
+)
+
+// cleaner walks JSON and notes which byte ranges must go so that no member is named like transfer params. A client that gets one of those through can
+// end an engine's process or read another prompt's blocks, so they go at every depth: vLLM merges vllm_xargs into the same map. The exception is what
+// a client's own data is (opaque), which no engine takes for parameters.
+type cleaner struct {
+	scan rawjson.Scanner
+	cuts []span // ascending, disjoint
+	reading
+}
+
+// forbidden reports whether raw names transfer params, however it is escaped.
+func forbidden(raw []byte) bool {
+	return rawjson.Equal(raw, "kv_transfer_params") || rawjson.Equal(raw, "ec_transfer_params")
+}
+
+// opaque reports whether the member of a request holds a client's own data, such as a JSON schema, in which any name may occur.
+func opaque(name []byte) bool {
+	switch string(name) {
+	case "messages", "input", "prompt", "documents",
+		"tools", "functions", "response_format", "structured_outputs", "guided_json", "chat_template_kwargs":
+		return true
+	}
+	return false
+}
+
+// value walks one value. root says that it is a request, or an array of them, whose opaque members are left alone.
+func (c *cleaner) value(root bool) {
+	switch c.scan.Peek() {
+	case '{':
+		c.object(func(key []byte) {
+			if root && opaque(rawjson.Name(key)) {
+				c.scan.Skip()
+			} else {
+				c.value(false)
+			}
+		})
+	case '[':
+		for range c.scan.Elements() {
+			c.value(root)
+		}
+	default:
+		c.scan.Skip()
+	}
+}
+
+// object walks an object and gives each member that may stay to member, which consumes its value.
+//
+// A member goes together with the comma before it, or, when nothing that stays is before it, with all up to the next name.
+func (c *cleaner) object(member func(key []byte)) {
+	s := &c.scan
+	kept, prev := false, 0     // whether a member stayed, and where the last one ended
+	leading := span{start: -1} // members that go and have none before them that stays
+	for key := range s.Members() {
+		at := s.KeyAt(key)
+		if leading.start >= 0 {
+			c.cuts = append(c.cuts, span{leading.start, at})
+			leading.start = -1
+		}
+		if !forbidden(key) {
+			member(key)
+			kept, prev = true, s.Pos
+			continue
+		}
+		if s.Skip(); kept {
+			c.cuts = append(c.cuts, span{prev, s.Pos})
+			prev = s.Pos
+		} else {
+			leading = span{at, s.Pos}
+		}
+	}
+	if leading.start >= 0 {
+		c.cuts = append(c.cuts, leading)
+	}
+}
+
+// cut returns a copy of the text without the cuts.
+func (c *cleaner) cut() []byte {
+	var out bytes.Buffer
+	out.Grow(len(c.scan.Data))
+	pos := 0
+	for _, gap := range c.cuts {
+		out.Write(c.scan.Data[pos:gap.start])
+		pos = gap.end
+	}
+	out.Write(c.scan.Data[pos:])
+	return out.Bytes()
+}

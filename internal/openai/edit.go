@@ -1,0 +1,165 @@
+package openai
+
+import (
+	"tandem/internal/rawjson"
+)
+
+// Edit is a body being edited: what is not set or deleted keeps its bytes. Not safe for concurrent use. Values are kept, not copied.
+type Edit struct {
+	raw    []byte
+	object span
+	fields []field
+	ops    []op
+}
+
+// op is what becomes of the members of one name; a nil value deletes them.
+type op struct {
+	key   string
+	value []byte
+}
+
+// Edit begins an edit of the request's body.
+func (r *Request) Edit() *Edit { return &Edit{raw: r.Raw, object: r.object, fields: r.fields} }
+
+// NewEdit begins an empty object.
+func NewEdit() *Edit { return &Edit{raw: []byte("{}"), object: span{0, 2}} }
+
+// EditPrompt begins an edit of a completion with its i-th prompt as the only one.
+func (r *Request) EditPrompt(i int) *Edit {
+	e := r.Edit()
+	if r.Batched {
+		e.Set("prompt", r.Prompts[i].raw())
+	}
+	return e
+}
+
+func (p Prompt) raw() []byte {
+	if p.Text != nil {
+		return p.Text
+	}
+	return p.IDsRaw
+}
+
+// Set gives key the raw JSON value, in place of the first member of that name (the others go), or at the end. A nil value deletes.
+func (e *Edit) Set(key string, value []byte) {
+	for i := range e.ops {
+		if e.ops[i].key == key {
+			e.ops[i].value = value
+			return
+		}
+	}
+	e.ops = append(e.ops, op{key, value})
+}
+
+// Delete removes every member named key.
+func (e *Edit) Delete(key string) { e.Set(key, nil) }
+
+// SetPromptIDs sets prompt to ids.
+func (e *Edit) SetPromptIDs(ids []uint32) {
+	e.Set("prompt", AppendIDs(make([]byte, 0, 7*len(ids)+2), ids))
+}
+
+// AskUsage turns on stream_options.include_usage and keeps the other options; only for streams.
+func (e *Edit) AskUsage() {
+	const key = "stream_options"
+	options := NewEdit()
+	if old := e.get(key); len(old) > 0 && old[0] == '{' {
+		options = editObject(old)
+	}
+	options.Set("include_usage", []byte("true"))
+	e.Set(key, options.Append(nil))
+}
+
+// get returns the value of the last member named key before the edit.
+func (e *Edit) get(key string) []byte {
+	for i := len(e.fields) - 1; i >= 0; i-- {
+		if f := e.fields[i]; rawjson.Equal(f.key.of(e.raw), key) {
+			return f.value.of(e.raw)
+		}
+	}
+	return nil
+}
+
+// editObject begins an edit of raw, a valid JSON object.
+func editObject(raw []byte) *Edit {
+	e := &Edit{raw: raw, object: span{0, len(raw)}}
+	s := rawjson.Scanner{Data: raw}
+	for key := range s.Members() {
+		at := s.KeyAt(key)
+		s.Peek()
+		value := span{start: s.Pos}
+		s.Skip()
+		value.end = s.Pos
+		e.fields = append(e.fields, field{span{at, at + len(key)}, value})
+	}
+	return e
+}
+
+// Len returns how many bytes Append adds at most.
+func (e *Edit) Len() int {
+	n := len(e.raw)
+	for _, o := range e.ops {
+		n += len(o.key) + len(o.value) + len(`,"":`)
+	}
+	return n
+}
+
+// Append appends the edited body to dst.
+func (e *Edit) Append(dst []byte) []byte {
+	var room [32]bool
+	done := append(room[:0], make([]bool, len(e.ops))...) // sets that have found their place
+	pos, kept := 0, false                                 // what is before pos is written or dropped; kept: a member was written
+	for i, f := range e.fields {
+		o := e.find(f.key.of(e.raw))
+		switch {
+		case o < 0:
+			dst = append(dst, e.raw[pos:f.value.end]...)
+		case e.ops[o].value != nil && !done[o]:
+			done[o] = true
+			dst = append(dst, e.raw[pos:f.value.start]...)
+			dst = append(dst, e.ops[o].value...)
+		case kept:
+			pos = f.value.end
+			continue
+		default: // nothing before it stays: it goes with all up to the next name
+			dst = append(dst, e.raw[pos:f.key.start]...)
+			if pos = f.value.end; i+1 < len(e.fields) {
+				pos = e.fields[i+1].key.start
+			}
+			continue
+		}
+		pos, kept = f.value.end, true
+	}
+	if len(e.fields) == 0 {
+		pos = e.object.start + 1
+		dst = append(dst, e.raw[:pos]...)
+	}
+	for i, o := range e.ops {
+		if o.value != nil && !done[i] {
+			dst = appendMember(dst, o, kept)
+			kept = true
+		}
+	}
+	return append(dst, e.raw[pos:]...)
+}
+
+func (e *Edit) find(key []byte) int {
+	for i := range e.ops {
+		if rawjson.Equal(key, e.ops[i].key) {
+			return i
+		}
+	}
+	return -1
+}
+
+func appendMember(dst []byte, o op, comma bool) []byte {
+	if comma {
+		dst = append(dst, ',')
+	}
+	dst = rawjson.AppendString(dst, o.key)
+	dst = append(dst, ':')
+	return append(dst, o.value...)
+}
+
+// AppendIDs appends ids as a JSON array.
+func AppendIDs(dst []byte, ids []uint32) []byte { return rawjson.AppendIDs(dst, ids) }

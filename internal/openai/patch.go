@@ -1,0 +1,119 @@
+package openai
+
+import (
+	"bytes"
+	"strconv"
+
+	"tandem/internal/rawjson"
+)
+
+// patch is a byte range and what takes its place.
+type patch struct {
+	at   span
+	with []byte
+}
+
+// apply appends data with the patches, which are ascending and disjoint, to dst.
+func apply(dst, data []byte, patches []patch) []byte {
+	pos := 0
+	for _, p := range patches {
+		dst = append(dst, data[pos:p.at.start]...)
+		dst = append(dst, p.with...)
+		pos = p.at.end
+	}
+	return append(dst, data[pos:]...)
+}
+
+// payload returns where the JSON is in data: all of it, or the data of a whole event.
+func payload(data []byte) span {
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' {
+		return span{len(data) - len(trimmed), len(data)}
+	}
+	for at := range Event(data).dataLines() {
+		return at
+	}
+	return span{0, 0}
+}
+
+// PatchUsage appends data, a body, a chunk's data or a whole event, to dst with usage.prompt_tokens_details.cached_tokens set to cached.
+// Without that object nothing is appended and ok is false.
+func PatchUsage(dst, data []byte, cached int) (out []byte, ok bool) {
+	if !has(data, `"prompt_tokens_details"`) {
+		return dst, false
+	}
+	at := payload(data)
+	place, before, after, ok := cachedAt(at.of(data))
+	if !ok {
+		return dst, false
+	}
+	var room [48]byte
+	with := append(strconv.AppendInt(append(room[:0], before...), int64(cached), 10), after...)
+	return apply(dst, data, []patch{{span{at.start + place.start, at.start + place.end}, with}}), true
+}
+
+// cachedAt returns where the number of cached tokens is, or is to be put with before and after around it.
+func cachedAt(data []byte) (at span, before, after string, ok bool) {
+	usage, ok := member(data, "usage", '{')
+	if !ok {
+		return at, "", "", false
+	}
+	details, ok := member(usage.of(data), "prompt_tokens_details", '{')
+	if !ok {
+		return at, "", "", false
+	}
+	start := usage.start + details.start
+	object := details.of(usage.of(data))
+	if value, ok := member(object, "cached_tokens", 0); ok {
+		return span{start + value.start, start + value.end}, "", "", true
+	}
+	if !isEmpty(object) {
+		after = ","
+	}
+	return span{start + 1, start + 1}, `"cached_tokens":`, after, true
+}
+
+// member returns where in object the value of the member is, if it begins with open (0: any) and object is valid JSON.
+func member(object []byte, name string, open byte) (at span, ok bool) {
+	s := scanner(object)
+	for key := range s.Members() {
+		s.Peek()
+		start := s.Pos
+		s.Skip()
+		if s.Err() == nil && rawjson.Equal(key, name) {
+			at, ok = span{start, s.Pos}, open == 0 || object[start] == open
+		}
+	}
+	return at, ok && s.Err() == nil
+}
+
+// NeedsScrub reports whether data may hold transfer params, so that a stream can pass its chunks on without copying.
+func NeedsScrub(data []byte) bool { return has(data, `_transfer_params"`) }
+
+// Scrub appends an engine's answer (a body, a chunk's data or a whole event) to dst with the values of transfer params made null: those at the top, and
+// those in the answer that an event wraps.
+func Scrub(dst, data []byte) []byte {
+	if !NeedsScrub(data) {
+		return append(dst, data...)
+	}
+	at := payload(data)
+	return apply(dst, data, scrubs(nil, at.of(data), at.start))
+}
+
+// scrubs appends the patches that make transfer params in data null; base is where data begins. Of what is not JSON it takes what comes before the fault.
+func scrubs(patches []patch, data []byte, base int) []patch {
+	s := scanner(data)
+	for key := range s.Members() {
+		c := s.Peek()
+		at := span{start: s.Pos}
+		s.Skip()
+		at.end = s.Pos
+		switch {
+		case s.Err() != nil:
+		case forbidden(key) && c != 'n':
+			patches = append(patches, patch{span{base + at.start, base + at.end}, []byte("null")})
+		case c == '{' && wrapper(key):
+			patches = scrubs(patches, at.of(data), base+at.start)
+		}
+	}
+	return patches
+}

@@ -1,0 +1,131 @@
+package rawjson
+
+import (
+	"bytes"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Equal reports whether raw, a valid JSON string with its quotes, says s, however it is escaped.
+func Equal(raw []byte, s string) bool {
+	if len(raw) < 2 {
+		return false
+	}
+	inner := raw[1 : len(raw)-1]
+	if len(inner) == len(s) && string(inner) == s {
+		return true
+	}
+	// An escaped form is longer than what it says.
+	return len(inner) > len(s) && bytes.IndexByte(inner, '\\') >= 0 && Text(raw) == s
+}
+
+// Name returns what raw says, sharing its memory when nothing is escaped.
+func Name(raw []byte) []byte {
+	if len(raw) < 2 {
+		return nil
+	}
+	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 {
+		return inner
+	}
+	return []byte(Text(raw))
+}
+
+// Text returns what raw, a valid JSON string with its quotes, says. A surrogate without its other half becomes U+FFFD.
+func Text(raw []byte) string {
+	if len(raw) < 2 {
+		return ""
+	}
+	in := raw[1 : len(raw)-1]
+	i := bytes.IndexByte(in, '\\')
+	if i < 0 {
+		return string(in)
+	}
+	out := append(make([]byte, 0, len(in)), in[:i]...)
+	for in = in[i:]; len(in) > 0; {
+		if in[0] != '\\' {
+			out, in = append(out, in[0]), in[1:]
+			continue
+		}
+		out, in = unescape(out, in)
+	}
+	return string(out)
+}
+
+// unescape appends what the escape at the start of in says and returns the rest.
+func unescape(out, in []byte) (longer, rest []byte) {
+	if len(in) < 2 {
+		return out, nil
+	}
+	if in[1] != 'u' {
+		return append(out, simpleEscape(in[1])), in[2:]
+	}
+	if len(in) < 6 {
+		return out, nil
+	}
+	r := hex4(in[2:6])
+	in = in[6:]
+	if utf16.IsSurrogate(r) {
+		low := rune(-1)
+		if len(in) >= 6 && in[0] == '\\' && in[1] == 'u' {
+			low = hex4(in[2:6])
+		}
+		if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+			in = in[6:]
+		}
+	}
+	return utf8.AppendRune(out, r), in
+}
+
+func simpleEscape(c byte) byte {
+	switch c {
+	case '"', '\\', '/':
+		return c
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return 0
+}
+
+// hex4 returns the value of four hexadecimal digits, or -1.
+func hex4(b []byte) rune {
+	r := rune(0)
+	for _, c := range b[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			c = c | 0x20 - 'a' + 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
+
+// AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+func AppendString(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r == '\n':
+			dst = append(dst, '\\', 'n')
+		case r < 0x20:
+			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
+}
