@@ -19,8 +19,14 @@ type Options struct {
 // New stub.
 func New(o Options) *Pool { return &Pool{} }
 
-// Chain returns the chain by which the pool's index names blocks; the zero Chain until a block size is known.
-func (p *Pool) Chain() kv.Chain { return kv.Chain{} }
+// Chain returns the chain by which the pool's index names blocks of model, and the adapter that its root takes. ok is false while no member serves
+// the model with blocks of the indexed size.
+func (p *Pool) Chain(model string) (chain kv.Chain, adapter string, ok bool) {
+	return kv.Chain{}, "", false
+}
+
+// Expire drops from the index what was only guessed and not confirmed in time.
+func (p *Pool) Expire(now time.Time) {}
 
 // SetMembers stub.
 func (p *Pool) SetMembers(ms []replica.Replica, now time.Time) {}

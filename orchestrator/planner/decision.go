@@ -20,6 +20,7 @@ type Decision struct {
 	Prefill   replica.ID    `json:"prefill,omitzero"`
 	Decode    replica.ID    `json:"decode"`
 	Reason    string        `json:"reason"`           // one sentence: why this pair
+	Why       string        `json:"why"`              // the same in one word
 	Available int           `json:"available_tokens"` // deepest prefix match on any candidate that could prefill
 	Matched   int           `json:"matched_tokens"`   // prefix match where the request is prefilled
 	Held      int           `json:"held_tokens"`      // prefix match on the decode replica: nothing to transfer for these
@@ -83,3 +84,13 @@ type Move struct {
 	To     replica.ID `json:"to"`
 	Reason string     `json:"reason"`
 }
+
+// The values of Decision.Why: the main cause of a choice, fit for a metric label.
+const (
+	WhyOnly  = "only"  // nothing else was possible
+	WhyMatch = "match" // the prefix cached there
+	WhyLoad  = "load"  // less work waiting
+	WhyRoom  = "room"  // room or batch of the decode replica
+	WhyLink  = "link"  // the shorter transfer
+	WhyTie   = "tie"   // as good as others, taken at random
+)

@@ -18,7 +18,7 @@ func New(p *prefill.Pool, d *decode.Pool, rnd *rand.Rand) *Planner { return &Pla
 // SetPolicy makes p hold for every plan from now on.
 func (pl *Planner) SetPolicy(p Policy) {}
 
-// Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom], *[NoReplica] or *[TooLarge].
+// Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom] or *[NoReplica].
 func (pl *Planner) Plan(req *Request, now time.Time) (*Booking, error) {
 	return nil, &NoReplica{Pool: "decode"}
 }
