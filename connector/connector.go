@@ -76,24 +76,3 @@ func (e *InvalidParams) Error() string { return "transfer params: " + e.Field + 
 
 // Is makes every InvalidParams an ErrInvalidParams.
 func (e *InvalidParams) Is(target error) bool { return target == ErrInvalidParams }
-
-// Reply is the transfer params of one prefill. They can be used once, by one EditDecode, and there is no other way to them.
-type Reply struct{}
-
-// NewReply keeps a copy of params, the raw kv_transfer_params of leg 1's answer, which arrived at the time at.
-// promptTokens is what the prefill engine counted and blockSize its block size; 0 when unknown.
-func NewReply(params []byte, at time.Time, promptTokens, blockSize int) *Reply { return &Reply{} }
-
-// NIXL is vLLM's pull connector.
-type NIXL struct{}
-
-var _ Connector = NIXL{}
-
-// Order is Sequential.
-func (NIXL) Order() Order { return Sequential }
-
-// EditPrefill asks for a prefill whose blocks are kept.
-func (NIXL) EditPrefill(leg *Leg, pair Pair) error { return nil }
-
-// EditDecode moves the reply's params into leg 2.
-func (NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error { return nil }

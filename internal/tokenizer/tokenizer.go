@@ -1,7 +1,11 @@
-// Package tokenizer gets the token ids of a prompt from an engine, once.
+// Package tokenizer gets the token ids of a prompt from an engine, once: from render, else from /tokenize, else it estimates how many there are.
+//
+// Answers are kept under the fields that determine the prompt, and callers that ask for the same prompt at the same time share one call. No prompt
+// appears in an error.
 package tokenizer
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -14,17 +18,41 @@ type Options struct {
 	RenderTimeout   time.Duration    // default 5 s
 	TokenizeTimeout time.Duration    // default 5 s
 	CacheBytes      int64            // default 64 MiB; negative for no cache
-	CharsPerToken   float64          // of the estimate, default 4
-	MaxTokens       int              // ids of longer prompts are not kept, default 2 Mi
+	CharsPerToken   float64          // of the estimate, bytes of the raw prompt, default 4
+	MaxTokens       int              // ids of longer prompts are not kept, only counted; default 2 Mi
 	Remember        time.Duration    // how long an endpoint that an engine does not have is not asked for again, default 5 min
 	Now             func() time.Time // default time.Now
 }
 
-// Resolver finds token ids. It is safe for concurrent use.
-type Resolver struct{}
+func (o Options) withDefaults() Options {
+	const wait = 5 * time.Second
+	o.RenderTimeout = cmp.Or(max(o.RenderTimeout, 0), wait)
+	o.TokenizeTimeout = cmp.Or(max(o.TokenizeTimeout, 0), wait)
+	o.CacheBytes = cmp.Or(o.CacheBytes, 64<<20)
+	if !(o.CharsPerToken > 0) {
+		o.CharsPerToken = 4
+	}
+	o.MaxTokens = cmp.Or(max(o.MaxTokens, 0), 2<<20)
+	o.Remember = cmp.Or(max(o.Remember, 0), 5*time.Minute)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Resolver finds token ids. It starts no goroutines and is safe for concurrent use.
+type Resolver struct {
+	o       Options
+	cache   *cache
+	calls   calls
+	missing missing
+}
 
 // New makes a Resolver.
-func New(o Options) *Resolver { return &Resolver{} }
+func New(o Options) *Resolver {
+	o = o.withDefaults()
+	return &Resolver{o: o, cache: newCache(o.CacheBytes), calls: calls{m: map[key]*call{}}, missing: missing{until: map[endpoint]time.Time{}}}
+}
 
 // Via is the engine to ask.
 type Via struct {
@@ -68,8 +96,53 @@ func (e *Rejected) Error() string { return "engine refuses the prompt" }
 
 // Completion resolves one text prompt of a completion. promptRaw is the JSON string, body the client's sanitised body.
 func (r *Resolver) Completion(ctx context.Context, via Via, model string, promptRaw, body []byte) Result {
-	return Result{}
+	return r.resolve(ctx, via, completionQuestion(model, promptRaw, body))
 }
 
 // Chat resolves the prompt of a chat; body is the client's sanitised body.
-func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result { return Result{} }
+func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result {
+	return r.resolve(ctx, via, chatQuestion(body))
+}
+
+// resolve looks into the cache, joins a call that is under way, or asks. A caller that waited for another's call and got nothing because that
+// caller left asks itself.
+func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
+	for {
+		if kept, ok := r.cache.get(q.key); ok && (kept.Exact || !r.canRender(via, q)) {
+			kept.Source = Cache
+			return kept
+		}
+		c, leader := r.calls.join(q.key)
+		if leader {
+			return r.lead(ctx, via, q, c)
+		}
+		select {
+		case <-c.done:
+			if !c.left {
+				return c.result
+			}
+		case <-ctx.Done():
+			return r.estimate(q, ctx.Err())
+		}
+	}
+}
+
+// lead asks for all who wait.
+func (r *Resolver) lead(ctx context.Context, via Via, q question, c *call) Result {
+	c.left = true // also when ask panics
+	defer r.calls.end(q.key, c)
+	c.result = r.ask(ctx, via, q)
+	if c.left = ctx.Err() != nil && c.result.Source == Estimate; !c.left && q.keep {
+		r.cache.put(q.key, c.result)
+	}
+	return c.result
+}
+
+func (r *Resolver) canRender(via Via, q question) bool {
+	return via.Render && !r.missing.is(endpoint{via.Key, q.renderPath}, r.o.Now())
+}
+
+// estimate guesses from the prompt's length.
+func (r *Resolver) estimate(q question, err error) Result {
+	return Result{Count: max(1, int(float64(q.size)/r.o.CharsPerToken)), Source: Estimate, Err: err}
+}

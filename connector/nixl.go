@@ -1,0 +1,108 @@
+package connector
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+
+	"tandem/internal/rawjson"
+)
+
+// paramsKey is where vLLM takes and returns transfer params, on both legs.
+const paramsKey = "kv_transfer_params"
+
+// prefillParams asks P to keep the blocks. Only do_remote_decode is read; the others must be null, or P waits for a transfer that nobody performs.
+const prefillParams = `{"do_remote_decode":true,"do_remote_prefill":false,` +
+	`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
+
+// NIXL is vLLM's pull connector: P answers with the place of the blocks, and D fetches them from there.
+type NIXL struct{}
+
+var _ Connector = NIXL{}
+
+// Order is Sequential.
+func (NIXL) Order() Order { return Sequential }
+
+// EditPrefill asks for a prefill whose blocks are kept.
+func (NIXL) EditPrefill(leg *Leg, pair Pair) error {
+	leg.Body.Set(paramsKey, []byte(prefillParams))
+	leg.identify(pair)
+	return nil
+}
+
+// identify names the leg, so that both ends' logs tell the same id.
+func (l *Leg) identify(pair Pair) {
+	if id := cmp.Or(l.RequestID, pair.AttemptID); l.SetHeader != nil && id != "" {
+		l.SetHeader("X-Request-Id", id)
+	}
+}
+
+// EditDecode moves the reply's params into leg 2, after checking all that is known to end or corrupt a decode engine. What is checked and refused
+// stays in the reply.
+func (NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
+	if reply == nil {
+		return &InvalidParams{paramsKey, "are missing"}
+	}
+	params, err := reply.take(use, func(raw []byte) ([]byte, error) { return nixlDecode(raw, leg, pair, reply, use) })
+	if err != nil {
+		return err
+	}
+	leg.Body.Set(paramsKey, params)
+	leg.identify(pair)
+	return nil
+}
+
+// nixlDecode checks raw and returns what leg 2 carries: raw itself but for the host, where it must be P's, and the ids to reuse.
+func nixlDecode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]byte, error) {
+	p, err := readNIXL(raw)
+	if err != nil {
+		return nil, err
+	}
+	want := expectation{
+		prompt: reply.promptTokens, decode: pair.PromptTokens, blockSize: cmp.Or(reply.blockSize, pair.Prefill.Facts.BlockSize),
+		blocks: pair.Prefill.Facts.Blocks, giveBack: use.GiveBack,
+	}
+	if err := p.check(want); err != nil {
+		return nil, err
+	}
+	if err := checkIDs(leg.ReuseIDs, cmp.Or(reply.promptTokens, pair.PromptTokens)); err != nil {
+		return nil, err
+	}
+	return p.rewrite(hostFor(p.host, pair.Prefill.Host), leg.ReuseIDs), nil
+}
+
+// checkIDs refuses ids that are not as many as P prefilled: D would end or answer wrongly.
+func checkIDs(ids []byte, prompt int) error {
+	if ids == nil {
+		return nil
+	}
+	s := rawjson.Scanner{Data: ids}
+	n := len(s.IDs(nil))
+	s.End()
+	switch {
+	case s.Err() != nil || n == 0:
+		return &InvalidParams{"prompt_token_ids", "are not a list of token ids"}
+	case prompt > 0 && n != prompt:
+		return &InvalidParams{"prompt_token_ids", "are not as many as were prefilled"}
+	}
+	return nil
+}
+
+// hostFor returns the host to send in place of remote, "" to leave it: engines on one machine in default configuration say "localhost", which another
+// machine cannot dial. Anything else was set on purpose.
+func hostFor(remote, prefill string) string {
+	prefill = strings.Trim(prefill, "[]")
+	if prefill == "" || !local(remote) || local(prefill) {
+		return ""
+	}
+	return prefill
+}
+
+func local(host string) bool {
+	host = strings.Trim(host, "[]")
+	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && (ip.Unmap().IsLoopback() || ip.Unmap().IsUnspecified())
+}

@@ -1,0 +1,236 @@
+package connector
+
+import (
+	"strconv"
+
+	"tandem/internal/rawjson"
+)
+
+// nixlParams is what a prefill engine said about the place of its blocks. Every check below stands for a row of the list of what ends, hangs or
+// corrupts a decode engine (vLLM 0.32: nixl/pull_scheduler.py, metadata.py, base_worker.py).
+type nixlParams struct {
+	raw        []byte
+	host       string
+	hostAt     [2]int // of the value with its quotes
+	groups     []int  // blocks in each KV cache group
+	highest    uint32 // block id
+	tokens     int    // remote_num_tokens, -1 when not said
+	flags      map[string]bool
+	seen       map[string]bool
+	emptyPlace int // where members begin
+}
+
+// required are the keys without any of which a decode engine hangs for ever or dies.
+var required = [...]string{"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port"}
+
+// readNIXL reads raw and refuses what no decode engine may see, whatever the request.
+func readNIXL(raw []byte) (*nixlParams, error) {
+	p := &nixlParams{raw: raw, tokens: -1, flags: map[string]bool{}, seen: map[string]bool{}}
+	s := rawjson.Scanner{Data: raw}
+	if s.Peek() != '{' {
+		return nil, &InvalidParams{paramsKey, "are not an object"}
+	}
+	p.emptyPlace = s.Pos + 1
+	for key := range s.Members() {
+		name := rawjson.Text(key)
+		if p.seen[name] {
+			return nil, &InvalidParams{name, "is there twice"}
+		}
+		p.seen[name] = true
+		s.Peek()
+		at := s.Pos
+		value := s.Value()
+		if s.Err() != nil {
+			break
+		}
+		if reason := p.read(name, value, at); reason != "" {
+			return nil, &InvalidParams{name, reason}
+		}
+	}
+	if s.End(); s.Err() != nil {
+		return nil, &InvalidParams{paramsKey, "are not JSON"}
+	}
+	return p, p.complete()
+}
+
+// complete demands the required keys; read has seen to it that they are not null.
+func (p *nixlParams) complete() error {
+	for _, name := range required {
+		if !p.seen[name] {
+			return &InvalidParams{name, "is missing"}
+		}
+	}
+	if !p.flags["do_remote_prefill"] {
+		return &InvalidParams{"do_remote_prefill", "is not true"}
+	}
+	if p.flags["do_remote_decode"] {
+		return &InvalidParams{"do_remote_decode", "is true"}
+	}
+	return nil
+}
+
+// read takes in one member and returns why it must not be sent, or "".
+func (p *nixlParams) read(name string, value []byte, at int) string {
+	switch name {
+	case "do_remote_prefill", "do_remote_decode":
+		return p.flag(name, value)
+	case "remote_block_ids":
+		return p.blockIDs(value)
+	case "remote_engine_id", "remote_request_id":
+		return nonEmpty(value)
+	case "remote_host":
+		p.host, p.hostAt = rawjson.Text(value), [2]int{at, at + len(value)}
+		return nonEmpty(value)
+	case "remote_port":
+		return between(value, 1, 65535)
+	case "tp_size", "dcp_size", "pp_size":
+		return optional(value, 1, 1<<16)
+	case "remote_prefill_cached_tokens":
+		return optional(value, 0, 1<<31-1)
+	case "remote_num_tokens":
+		return p.numTokens(value)
+	case "transfer_mode":
+		if s := string(value); s != "null" && s != `"pull"` {
+			return `is not "pull"`
+		}
+	case "prompt_token_ids":
+		return "is not for an engine to return"
+	}
+	return ""
+}
+
+func (p *nixlParams) flag(name string, value []byte) string {
+	switch string(value) {
+	case "true", "false":
+		p.flags[name] = value[0] == 't'
+		return ""
+	case "null":
+		if name == "do_remote_decode" {
+			return ""
+		}
+	}
+	return "is not a boolean"
+}
+
+func (p *nixlParams) numTokens(value []byte) string {
+	if reason := optional(value, 1, 1<<31-1); reason != "" || string(value) == "null" {
+		return reason
+	}
+	p.tokens, _ = strconv.Atoi(string(value))
+	return ""
+}
+
+// blockIDs reads one list of block ids for each KV cache group.
+func (p *nixlParams) blockIDs(value []byte) string {
+	s := rawjson.Scanner{Data: value}
+	if s.Peek() != '[' {
+		return "is not a list"
+	}
+	for range s.Elements() {
+		if s.Peek() != '[' {
+			return "is not a list of lists"
+		}
+		ids := s.IDs(nil)
+		if s.Err() != nil {
+			return "is not a list of lists of block ids"
+		}
+		if len(ids) == 0 {
+			return "has a group without blocks"
+		}
+		for _, id := range ids {
+			p.highest = max(p.highest, id)
+		}
+		p.groups = append(p.groups, len(ids))
+	}
+	switch {
+	case len(p.groups) == 0:
+		return "is empty"
+	case p.highest > 1<<31-1:
+		return "has a block id out of range"
+	}
+	return ""
+}
+
+func nonEmpty(value []byte) string {
+	if value[0] != '"' || len(value) <= len(`""`) {
+		return "is not a string, or empty"
+	}
+	return ""
+}
+
+func optional(value []byte, low, high int) string {
+	if string(value) == "null" {
+		return ""
+	}
+	return between(value, low, high)
+}
+
+func between(value []byte, low, high int) string {
+	if n, err := strconv.Atoi(string(value)); err != nil || n < low || n > high {
+		return "is not an integer from " + strconv.Itoa(low) + " to " + strconv.Itoa(high)
+	}
+	return ""
+}
+
+// expectation is what the params must fit; 0 is unknown.
+type expectation struct {
+	prompt    int // tokens that P counted
+	decode    int // tokens of the decode leg's prompt
+	blockSize int // of P
+	blocks    int // of P
+	giveBack  bool
+}
+
+// check compares the params with the request: a prompt that is longer on D than on P ends D, a shorter one is answered wrongly.
+func (p *nixlParams) check(want expectation) error {
+	prompt := want.prompt
+	if prompt <= 0 {
+		prompt = want.decode
+	}
+	switch {
+	case !want.giveBack && want.prompt > 0 && want.decode > 0 && want.prompt != want.decode:
+		return &InvalidParams{"prompt_tokens", "differ between the legs"}
+	case prompt <= 0 && p.tokens <= 0:
+		return &InvalidParams{"remote_num_tokens", "is missing, and so is the prompt's length"}
+	case prompt > 0 && p.tokens > 0 && p.tokens != prompt && p.tokens != prompt-1: // Mamba and MTP leave the last token to D
+		return &InvalidParams{"remote_num_tokens", "is not the prompt's length"}
+	}
+	tokens := p.tokens
+	if tokens <= 0 {
+		tokens = prompt
+	}
+	return p.checkBlocks(tokens, want)
+}
+
+// checkBlocks counts blocks. With one group, as attention has, the number is known; groups of a sliding window or of state hold fewer.
+func (p *nixlParams) checkBlocks(tokens int, want expectation) error {
+	if len(p.groups) == 1 && want.blocks > 0 && int(p.highest) > want.blocks {
+		return &InvalidParams{"remote_block_ids", "has a block id out of range"}
+	}
+	if want.blockSize <= 0 {
+		return nil
+	}
+	need := (tokens + want.blockSize - 1) / want.blockSize
+	for _, n := range p.groups {
+		if n > need || len(p.groups) == 1 && n < need {
+			return &InvalidParams{"remote_block_ids", "has " + strconv.Itoa(n) + " blocks where the prompt needs " + strconv.Itoa(need)}
+		}
+	}
+	return nil
+}
+
+// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in; every other byte stays.
+func (p *nixlParams) rewrite(host string, ids []byte) []byte {
+	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)
+	pos := p.emptyPlace
+	out = append(out, p.raw[:pos]...)
+	if ids != nil {
+		out = append(append(append(out, `"prompt_token_ids":`...), ids...), ',')
+	}
+	if host != "" {
+		out = append(out, p.raw[pos:p.hostAt[0]]...)
+		out = rawjson.AppendString(out, host)
+		pos = p.hostAt[1]
+	}
+	return append(out, p.raw[pos:]...)
+}

@@ -1,0 +1,57 @@
+package connector
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Reply is the transfer params of one prefill. They can be used once, by one EditDecode, and there is no other way to them: sent twice, or late, they
+// are answered with 200 and wrong text, and the decode engine keeps the wrong blocks under the right hashes. Safe for concurrent use.
+type Reply struct {
+	at           time.Time
+	promptTokens int
+	blockSize    int
+
+	mu     sync.Mutex
+	params []byte // nil once taken
+	taken  bool
+}
+
+// NewReply keeps a copy of params, the raw kv_transfer_params of leg 1's answer, which arrived at the time at.
+// promptTokens is what the prefill engine counted and blockSize its block size; 0 when unknown.
+func NewReply(params []byte, at time.Time, promptTokens, blockSize int) *Reply {
+	return &Reply{at: at, promptTokens: promptTokens, blockSize: blockSize, params: slices.Clone(params)}
+}
+
+// Taken reports whether the params are gone. When they are not, P still holds the blocks.
+func (r *Reply) Taken() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taken
+}
+
+// take checks the params with check, which makes of them what is sent, and only then moves them out.
+func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.taken:
+		return nil, ErrTaken
+	case !use.GiveBack && use.Now.Sub(r.at) > use.margin():
+		return nil, ErrExpired
+	}
+	out, err := check(r.params)
+	if err != nil {
+		return nil, err
+	}
+	r.params, r.taken = nil, true
+	return out, nil
+}
+
+func (u Use) margin() time.Duration {
+	if u.Margin > 0 {
+		return u.Margin
+	}
+	return 15 * time.Second
+}

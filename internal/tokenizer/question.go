@@ -1,0 +1,168 @@
+package tokenizer
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"tandem/internal/rawjson"
+)
+
+// key names a prompt: a hash of everything that takes part in making it.
+type key [sha256.Size]byte
+
+// question is a prompt to resolve, and how to ask for it.
+type question struct {
+	key        key
+	keep       bool // the answer depends on nothing but key
+	size       int  // bytes of the raw prompt
+	renderPath string
+	render     []byte // body
+	tokenize   []byte // body
+	exact      bool   // /tokenize takes every field that matters
+}
+
+// aside lists the fields of a request that take no part in making its prompt. What is not known to be aside counts as part of it.
+func aside(name string) bool {
+	switch name {
+	case "temperature", "top_p", "top_k", "min_p", "seed", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping",
+		"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "bad_words", "allowed_token_ids",
+		"max_tokens", "max_completion_tokens", "min_tokens", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos",
+		"stream", "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "skip_special_tokens", "spaces_between_special_tokens",
+		"return_token_ids", "return_tokens_as_token_ids", "detokenize", "structured_outputs", "thinking_token_budget",
+		"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern",
+		"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "priority", "request_id", "session_id",
+		"cache_salt", "vllm_xargs":
+		return true
+	}
+	return false
+}
+
+// known lists the fields that /tokenize reads as the chat path does. tools is left out: the chat path lets its tool parser change the request first.
+func known(name string) bool {
+	switch name {
+	case "model", "messages", "add_generation_prompt", "continue_final_message", "add_special_tokens",
+		"chat_template", "chat_template_kwargs":
+		return true
+	}
+	return false
+}
+
+// alsoTokenize lists what /tokenize reads beyond that; the ids are then a hint.
+func alsoTokenize(name string) bool {
+	return name == "tools" || name == "mm_processor_kwargs" || name == "media_io_kwargs"
+}
+
+// chatQuestion reads what matters of a chat.
+func chatQuestion(body []byte) question {
+	q := question{keep: true, exact: true, renderPath: "/v1/chat/completions/render", render: body, size: len(body)}
+	h := newHash("chat")
+	tokenize := object{}
+	for name, value := range members(body) {
+		if aside(name) {
+			continue
+		}
+		h.add(name, value)
+		switch {
+		case string(value) == "null":
+		case known(name):
+			tokenize.add(name, value)
+		default:
+			q.exact = false
+			if alsoTokenize(name) {
+				tokenize.add(name, value)
+			}
+		}
+		if name == "messages" {
+			q.size = len(value)
+		}
+		q.keep = q.keep && name != "truncate_prompt_tokens" // depends on max_tokens too
+	}
+	q.key, q.tokenize = h.sum(), tokenize.end()
+	return q
+}
+
+// completionQuestion reads what matters of a completion. A completion has no template: /tokenize tells what the engine would make of it.
+func completionQuestion(model string, promptRaw, body []byte) question {
+	q := question{keep: true, exact: true, renderPath: "/v1/completions/render", size: len(promptRaw)}
+	h := newHash("completion")
+	h.add("model", []byte(model))
+	h.add("prompt", promptRaw)
+	render, tokenize := object{}, object{}
+	if model != "" {
+		raw := rawjson.AppendString(nil, model)
+		render.add("model", raw)
+		tokenize.add("model", raw)
+	}
+	render.add("prompt", promptRaw)
+	tokenize.add("prompt", promptRaw)
+	for name, value := range members(body) {
+		if aside(name) || name == "model" || name == "prompt" || string(value) == "null" {
+			continue
+		}
+		h.add(name, value)
+		render.add(name, value)
+		if name == "add_special_tokens" {
+			tokenize.add(name, value)
+		} else {
+			q.exact = q.exact && !changesCompletion(name)
+		}
+		q.keep = q.keep && name != "truncate_prompt_tokens"
+	}
+	q.key, q.render, q.tokenize = h.sum(), render.end(), tokenize.end()
+	return q
+}
+
+// changesCompletion lists the fields that change a completion's prompt and that /tokenize does not have.
+func changesCompletion(name string) bool {
+	switch name {
+	case "truncate_prompt_tokens", "truncation_side", "suffix", "prompt_embeds", "mm_processor_kwargs":
+		return true
+	}
+	return false
+}
+
+// members yields the top-level members of a JSON object, the last of each name only where it matters: a later one comes later.
+func members(body []byte) func(func(string, []byte) bool) {
+	return func(yield func(string, []byte) bool) {
+		s := rawjson.Scanner{Data: body}
+		for key := range s.Members() {
+			value := s.Value()
+			if s.Err() != nil || !yield(string(rawjson.Name(key)), value) {
+				return
+			}
+		}
+	}
+}
+
+// object builds a JSON object. A name that comes twice is written twice; the engine takes the last, as it would of the request.
+type object struct{ raw []byte }
+
+func (o *object) add(name string, value []byte) {
+	if o.raw == nil {
+		o.raw = append(make([]byte, 0, len(value)+256), '{')
+	} else {
+		o.raw = append(o.raw, ',')
+	}
+	o.raw = append(rawjson.AppendString(o.raw, name), ':')
+	o.raw = append(o.raw, value...)
+}
+
+func (o *object) end() []byte {
+	if o.raw == nil {
+		return []byte("{}")
+	}
+	return append(o.raw, '}')
+}
+
+// hash sums names and values, each with its length before it, so that no two lists of fields look alike.
+type hash struct{ all []byte }
+
+func newHash(kind string) *hash { return &hash{all: []byte(kind)} }
+
+func (h *hash) add(name string, value []byte) {
+	sum := sha256.Sum256(value)
+	h.all = binary.AppendUvarint(h.all, uint64(len(name)))
+	h.all = append(append(h.all, name...), sum[:]...)
+}
+
+func (h *hash) sum() key { return sha256.Sum256(h.all) }
