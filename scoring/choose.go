@@ -1,0 +1,136 @@
+package scoring
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// Table holds every plan for one request: a row for each prefill candidate, a column for each decode candidate, and the decode candidates alone.
+// The cost of the pair (i, j) is Prefill[i] + Decode[j] + Bytes[j]*PerByte of their link.
+type Table struct {
+	Prefill []float64
+	Decode  []float64
+	Bytes   []float64 // to be moved to each decode candidate
+	Local   []float64 // whole cost of each decode candidate alone, +Inf where it cannot be; nil for none
+
+	// PerByte holds the seconds a byte between Row[i] and Col[j] at Row[i]*Stride+Col[j], below zero for a pair that cannot be.
+	PerByte  []float64
+	Row, Col []int32
+	Stride   int
+
+	TieAbsolute, TieRelative float64 // plans within the larger of the two of the best are as good
+	SplitFirst               bool    // a Local plan must be better than every Split, not as good
+}
+
+// Choice is one plan: indexes into the table. Prefill is -1 for a decode candidate alone.
+type Choice struct {
+	Prefill, Decode int32
+	Cost            float64
+}
+
+// none is worse than every plan.
+var none = Choice{Prefill: -1, Decode: -1, Cost: math.Inf(1)}
+
+// Choose returns the chosen plan, how many plans were as good, and how many there are at all; in best and locals it leaves the cheapest split and
+// local plans in order, filled up with plans of infinite cost. Without any plan, all is zero and the choice's cost infinite.
+func (t *Table) Choose(rnd *rand.Rand, best, locals []Choice) (chosen Choice, ties, plans int) {
+	fill(best)
+	fill(locals)
+	pairs, leastDecode := t.splits(best)
+	plans = pairs + t.locals(locals)
+	least := none
+	for _, top := range [][]Choice{best, locals} {
+		if len(top) > 0 && top[0].Cost < least.Cost {
+			least = top[0]
+		}
+	}
+	if math.IsInf(least.Cost, 1) {
+		return least, 0, 0
+	}
+	chosen, ties = t.draw(rnd, least, leastDecode)
+	return chosen, ties, plans
+}
+
+// splits goes through every pair once. It returns how many there are, and a bound: no pair costs its decode side less.
+func (t *Table) splits(best []Choice) (pairs int, leastDecode float64) {
+	leastDecode = math.Inf(1)
+	worst := math.Inf(1)
+	for i, p := range t.Prefill {
+		row := t.PerByte[int(t.Row[i])*t.Stride:]
+		for j, d := range t.Decode {
+			perByte := row[t.Col[j]]
+			if perByte < 0 {
+				continue
+			}
+			pairs++
+			side := d + t.Bytes[j]*perByte
+			leastDecode = min(leastDecode, side)
+			if cost := p + side; cost < worst {
+				insert(best, Choice{int32(i), int32(j), cost})
+				worst = best[len(best)-1].Cost
+			}
+		}
+	}
+	return pairs, leastDecode
+}
+
+func (t *Table) locals(best []Choice) (plans int) {
+	for j, cost := range t.Local {
+		if math.IsInf(cost, 1) {
+			continue
+		}
+		plans++
+		if cost < best[len(best)-1].Cost {
+			insert(best, Choice{-1, int32(j), cost})
+		}
+	}
+	return plans
+}
+
+// draw takes one of the plans that are as good as least, each with the same chance: the minimum of exact numbers would send everyone the same way
+// until the next report.
+func (t *Table) draw(rnd *rand.Rand, least Choice, leastDecode float64) (chosen Choice, ties int) {
+	limit := least.Cost + max(t.TieAbsolute, t.TieRelative*math.Abs(least.Cost))
+	take := func(c Choice) {
+		ties++
+		if ties == 1 || rnd.IntN(ties) == 0 {
+			chosen = c
+		}
+	}
+	for i, p := range t.Prefill {
+		if p+leastDecode > limit {
+			continue
+		}
+		row := t.PerByte[int(t.Row[i])*t.Stride:]
+		for j, d := range t.Decode {
+			perByte := row[t.Col[j]]
+			if cost := p + (d + t.Bytes[j]*perByte); perByte >= 0 && cost <= limit {
+				take(Choice{int32(i), int32(j), cost})
+			}
+		}
+	}
+	if t.SplitFirst && ties > 0 && least.Prefill >= 0 {
+		return chosen, ties
+	}
+	for j, cost := range t.Local {
+		if cost <= limit {
+			take(Choice{-1, int32(j), cost})
+		}
+	}
+	return chosen, ties
+}
+
+func fill(top []Choice) {
+	for i := range top {
+		top[i] = none
+	}
+}
+
+// insert puts c into the sorted list top, from which the last falls out.
+func insert(top []Choice, c Choice) {
+	i := len(top) - 1
+	for ; i > 0 && c.Cost < top[i-1].Cost; i-- {
+		top[i] = top[i-1]
+	}
+	top[i] = c
+}

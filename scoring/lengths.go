@@ -1,0 +1,81 @@
+package scoring
+
+import "math"
+
+// Lengths learns how long answers are and says how much is still to come of one that has some tokens already. Make one with [NewLengths].
+//
+// It is a histogram with two buckets an octave and slow forgetting. Not safe for concurrent use.
+type Lengths struct {
+	count, sum [lengthBuckets]float64
+	seen       int
+}
+
+const (
+	lengthBuckets = 40    // 2^20 tokens
+	lengthKeep    = 0.998 // about 500 answers
+	lengthPrior   = 10    // answers that the first guess counts for
+	lengthTail    = 0.25  // of its age, is what an answer longer than any before is expected to go on for
+	lengthMax     = 1 << 20
+)
+
+// NewLengths starts from a guess of the mean, spread as lifetimes without memory are.
+func NewLengths(mean int) Lengths {
+	var l Lengths
+	for i := range lengthPrior {
+		quantile := (float64(i) + 0.5) / lengthPrior
+		l.put(-math.Log(1-quantile) * float64(max(mean, 1)))
+	}
+	return l
+}
+
+// Learn takes in an answer of so many tokens. Answers without a token are ignored.
+func (l *Lengths) Learn(tokens int) {
+	if tokens < 1 {
+		return
+	}
+	for i := range l.count {
+		l.count[i] *= lengthKeep
+		l.sum[i] *= lengthKeep
+	}
+	l.put(float64(min(tokens, lengthMax)))
+	l.seen++
+}
+
+// Seen returns how many answers were learned from.
+func (l *Lengths) Seen() int { return l.seen }
+
+// Rest returns how many tokens an answer that has generated some already is expected to add, and never more than limit (below zero: no limit).
+func (l *Lengths) Rest(generated, limit int) int {
+	have := float64(max(generated, 0))
+	stop := math.Inf(1)
+	if limit >= 0 {
+		stop = have + float64(limit)
+	}
+	var weight, rest float64
+	for i := range l.count {
+		if l.count[i] < 1e-9 {
+			continue
+		}
+		if mean := l.sum[i] / l.count[i]; mean > have {
+			weight += l.count[i]
+			rest += l.count[i] * (min(mean, stop) - have)
+		}
+	}
+	if weight < 0.5 { // older than nearly all that were seen
+		rest, weight = min(have*lengthTail+1, stop-have), 1
+	}
+	return int(math.Ceil(rest / weight))
+}
+
+func (l *Lengths) put(tokens float64) {
+	i := bucketOf(tokens)
+	l.count[i]++
+	l.sum[i] += tokens
+}
+
+func bucketOf(tokens float64) int {
+	if tokens < 2 {
+		return 0
+	}
+	return min(int(2*math.Log2(tokens)), lengthBuckets-1)
+}

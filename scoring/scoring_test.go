@@ -1,0 +1,320 @@
+package scoring
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func near(t *testing.T, what string, got, want, share float64) {
+	t.Helper()
+	if math.Abs(got-want) > share*math.Abs(want)+1e-12 {
+		t.Errorf("%s = %g, want %g within %g %%", what, got, want, share*100)
+	}
+}
+
+func TestAlpha(t *testing.T) {
+	auto := Alpha{Auto: true}
+	for _, tt := range []struct {
+		name  string
+		alpha Alpha
+		rho   float64
+		want  float64
+	}{
+		{"idle", auto, 0, 1},
+		{"half busy", auto, 0.5, 2},
+		{"nearly full", auto, 0.94, 1 / 0.06},
+		{"at the cap", auto, 0.95, 20},
+		{"overbooked", auto, 3, 20},
+		{"unknown", auto, math.NaN(), 1},
+		{"negative", auto, -1, 1},
+		{"a number ignores load", Alpha{Value: 4}, 0.9, 4},
+	} {
+		if got := tt.alpha.At(tt.rho); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: At(%g) = %g, want %g", tt.name, tt.rho, got, tt.want)
+		}
+	}
+}
+
+func TestSpeed(t *testing.T) {
+	s := DefaultSpeed()
+	near(t, "2k prefill", s.Prefill(2048, 0), 0.044, 0.1) // the measured table says 44 ms
+	near(t, "8k prefill", s.Prefill(8192, 0), 0.203, 0.1) // 203 ms
+	near(t, "step of 32 x 1k", s.Step(32, 32<<10), 0.0085, 0.1)
+	near(t, "tail behind a match", s.Prefill(100, 4000), 4.5e-3+100*16.8e-6+1.45e-9*(100*4000+5000), 1e-9)
+	if r := Rates(10_000, 0).Or(s); r.Prefill(10_000, 5000) != 1 || r.D0 != s.D0 {
+		t.Errorf("Rates(10000, 0) = %+v, want one second for 10,000 tokens and the default's decode half", r)
+	}
+}
+
+func TestWeightsDefaultOnlyWhenNothingIsSet(t *testing.T) {
+	if got := (Weights{}).OrDefault(); got != Default() {
+		t.Errorf("zero weights: %+v, want the default", got)
+	}
+	only := Weights{Alpha: Alpha{Value: 3}}
+	if got := only.OrDefault(); got != only {
+		t.Errorf("weights with alpha alone became %+v", got)
+	}
+}
+
+func TestRawIsTheLiteralFormula(t *testing.T) {
+	w := Weights{Units: Raw, Alpha: Alpha{Value: 1}, Beta: 1, Gamma: 10}
+	// The chapter's own example: warm d=8 w=2, cold d=0 w=0 u=0.1. The crossing lies where 8-2-10u = -10*0.1, u = 0.7.
+	cold := w.Prefill(OnPrefill{Usage: 0.1}).Total()
+	for usage, warmWins := range map[float64]bool{0.5: true, 0.69: true, 0.71: false, 0.98: false} {
+		warm := w.Prefill(OnPrefill{Blocks: 8, Waiting: 2, Usage: usage}).Total()
+		if got := warm < cold; got != warmWins {
+			t.Errorf("at u=%g the warm replica costs %g, the cold one %g", usage, warm, cold)
+		}
+	}
+}
+
+func TestFloor(t *testing.T) {
+	w := Default()
+	w.Alpha = Alpha{Value: 1}
+	for _, tt := range []struct {
+		name string
+		o    OnPrefill
+		want float64
+	}{
+		{"a short head shared by all", OnPrefill{Cold: 1, Warm: 0.99, Share: 0.01}, 1},
+		{"a large share", OnPrefill{Cold: 0.02, Warm: 0.01, Share: 0.5}, 0.01},
+		{"many seconds", OnPrefill{Cold: 10, Warm: 9.9, Share: 0.01}, 9.9},
+	} {
+		if got := w.Prefill(tt.o).Prefill; got != tt.want {
+			t.Errorf("%s: counts %g s, want %g", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestLocalCostsMoreOnAFullReplica(t *testing.T) {
+	w := Default()
+	last := 0.0
+	for _, reserved := range []float64{0, 0.5, 0.9} {
+		got := w.Local(OnLocal{Cold: 1, Warm: 1, Active: 4, Reserved: reserved})
+		near(t, "prefill", got.Prefill, 1/(1-reserved), 1e-9)
+		near(t, "interference", got.Interference, 0.25*4, 1e-9)
+		if got.Total() <= last {
+			t.Errorf("reserved %g costs %g, no more than %g", reserved, got.Total(), last)
+		}
+		last = got.Total()
+	}
+}
+
+func TestFitFindsAnEngineUnlikeItsProfile(t *testing.T) {
+	profile := DefaultSpeed()
+	for _, tt := range []struct {
+		name     string
+		truth    Speed
+		outliers int // one in so many
+		within   float64
+	}{
+		{"as the profile says", profile, 0, 0.05},
+		{"70B on four cards", Speed{T0: 10.7e-3, A: 55.2e-6, B: 2.13e-9}, 0, 0.1},
+		{"70B with outliers", Speed{T0: 10.7e-3, A: 55.2e-6, B: 2.13e-9}, 20, 0.15},
+		{"a CPU, forty times slower", Speed{T0: 0.1, A: 700e-6, B: 10e-9}, 20, 0.2},
+		{"five times faster", Speed{T0: 1e-3, A: 3e-6, B: 0.3e-9}, 0, 0.1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var f Fit
+			rnd := rand.New(rand.NewPCG(1, 2))
+			for i := range 300 {
+				u, c := 50+rnd.IntN(16000), rnd.IntN(30000)
+				took := tt.truth.Prefill(u, c) * (0.95 + 0.1*rnd.Float64())
+				if tt.outliers > 0 && i%tt.outliers == tt.outliers-1 {
+					took *= 15
+				}
+				f.Learn(profile.PrefillParts(u, c), took)
+			}
+			got := profile.WithPrefill(&f)
+			for _, at := range [][2]int{{500, 0}, {8000, 0}, {2000, 20000}} {
+				near(t, "prefill", got.Prefill(at[0], at[1]), tt.truth.Prefill(at[0], at[1]), tt.within)
+			}
+		})
+	}
+}
+
+func TestFitForgetsAReplacedEngine(t *testing.T) {
+	profile := DefaultSpeed()
+	var f Fit
+	for range 200 {
+		f.Learn(profile.PrefillParts(4000, 0), profile.Prefill(4000, 0))
+	}
+	f.Learn(profile.PrefillParts(4000, 0), 60*profile.Prefill(4000, 0))
+	ratio := func() float64 {
+		s := profile.WithPrefill(&f)
+		return s.Prefill(4000, 0) / profile.Prefill(4000, 0)
+	}
+	if r := ratio(); r > 1.15 {
+		t.Errorf("one outlier among 200 samples moved the estimate %g fold", r)
+	}
+	for range 6 {
+		f.Learn(profile.PrefillParts(4000, 0), 8*profile.Prefill(4000, 0))
+	}
+	near(t, "estimate after six samples of the new engine", ratio(), 8, 0.2)
+}
+
+func TestFitStaysPositiveAndFinite(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var f Fit
+		profile := DefaultSpeed()
+		for range rapid.IntRange(1, 200).Draw(t, "samples") {
+			u := rapid.IntRange(0, 200_000).Draw(t, "uncached")
+			c := rapid.IntRange(0, 200_000).Draw(t, "cached")
+			f.Learn(profile.PrefillParts(u, c), rapid.Float64Range(-1, 2000).Draw(t, "took"))
+		}
+		s := profile.WithPrefill(&f)
+		for _, k := range []struct{ got, base float64 }{{s.T0, profile.T0}, {s.A, profile.A}, {s.B, profile.B}} {
+			if r := k.got / k.base; !(r >= 0.99/factorCap) || !(r <= 1.01*factorCap) {
+				t.Fatalf("factor %g is out of bounds", r)
+			}
+		}
+	})
+}
+
+func TestMeter(t *testing.T) {
+	start := time.Unix(1000, 0)
+	var m Meter
+	if m.Rho(start) != 0 {
+		t.Errorf("unused: rho %g, want 0", m.Rho(start))
+	}
+	for s := range 600 { // 0.4 s of work every second
+		m.Add(start.Add(time.Duration(s)*time.Second), 0.4)
+	}
+	end := start.Add(600 * time.Second)
+	near(t, "steady rho", m.Rho(end), 0.4, 0.02)
+	near(t, "rho two minutes later", m.Rho(end.Add(120*time.Second)), 0.4/math.E, 0.03)
+	if r := m.Rho(start); r < 0.39 {
+		t.Errorf("a clock reading of the past gives %g, want no more decay than at the last addition", r)
+	}
+	var fresh Meter
+	for s := range 30 {
+		fresh.Add(start.Add(time.Duration(s)*time.Second), 0.9)
+	}
+	near(t, "rho after half a minute", fresh.Rho(start.Add(30*time.Second)), 0.9, 0.05)
+}
+
+func TestLengths(t *testing.T) {
+	l := NewLengths(256)
+	near(t, "first guess", float64(l.Rest(0, -1)), 256, 0.15)
+	near(t, "no memory", float64(l.Rest(200, -1)), 256, 0.4)
+	for range 2000 {
+		l.Learn(100)
+	}
+	near(t, "learned", float64(l.Rest(0, -1)), 100, 0.05)
+	near(t, "what is left", float64(l.Rest(60, -1)), 40, 0.1)
+	if got := l.Rest(0, 10); got != 10 {
+		t.Errorf("limited to 10: %d", got)
+	}
+	if got := l.Rest(4000, -1); got < 500 || got > 1500 {
+		t.Errorf("longer than any before: %d more, want about a quarter of its age", got)
+	}
+	if got := l.Rest(4000, 0); got != 0 {
+		t.Errorf("at its limit: %d more, want 0", got)
+	}
+}
+
+func TestLink(t *testing.T) {
+	var l *Link
+	if got := l.PerByte(1); got != 1 {
+		t.Errorf("unknown link gives %g, want its seed", got)
+	}
+	l = new(Link)
+	seed := 1 / 40e9
+	for range 60 {
+		l.Learn(seed, 1e9, 0.1) // 10 GB/s
+	}
+	near(t, "learned", l.PerByte(seed), 1/10e9, 0.05)
+	l.Learn(seed, 1e9, 1000)
+	if got := l.PerByte(seed); got > 1.2/10e9 {
+		t.Errorf("one outlier gives %g s a byte", got)
+	}
+	for range 1000 {
+		l.Learn(seed, 1e9, 1e6)
+	}
+	near(t, "bounded", l.PerByte(seed), 32*seed, 1e-9)
+}
+
+func TestChooseBreaksTiesEvenly(t *testing.T) {
+	table := Table{
+		Prefill: []float64{0.010, 0.011, 0.5}, Decode: []float64{0, 0.0005}, Bytes: []float64{0, 0},
+		PerByte: make([]float64, 6), Row: []int32{0, 1, 2}, Col: []int32{0, 1}, Stride: 2,
+		Local: []float64{0.0105, math.Inf(1)}, TieAbsolute: 2e-3, TieRelative: 0.02,
+	}
+	rnd := rand.New(rand.NewPCG(1, 1))
+	count := map[[2]int32]int{}
+	best, locals := make([]Choice, 3), make([]Choice, 2)
+	for range 5000 {
+		c, ties, plans := table.Choose(rnd, best, locals)
+		if ties != 5 || plans != 7 {
+			t.Fatalf("%d ties of %d plans, want 5 of 7", ties, plans)
+		}
+		count[[2]int32{c.Prefill, c.Decode}]++
+	}
+	for plan, n := range count {
+		if n < 850 || n > 1150 {
+			t.Errorf("plan %v was taken %d times of 5000, want about 1000", plan, n)
+		}
+	}
+	if len(count) != 5 {
+		t.Errorf("%d plans were taken, want 5", len(count))
+	}
+}
+
+// slowChoose is the obvious twin of Choose: the cheapest cost of all plans.
+func slowChoose(t *Table) (least float64, plans int) {
+	least = math.Inf(1)
+	for i := range t.Prefill {
+		for j := range t.Decode {
+			if per := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]; per >= 0 {
+				plans++
+				least = min(least, t.Prefill[i]+t.Decode[j]+t.Bytes[j]*per)
+			}
+		}
+	}
+	for _, c := range t.Local {
+		if !math.IsInf(c, 1) {
+			plans++
+			least = min(least, c)
+		}
+	}
+	return least, plans
+}
+
+func TestChooseAgreesWithItsTwin(t *testing.T) {
+	cost := rapid.Float64Range(-5, 100)
+	rapid.Check(t, func(t *rapid.T) {
+		p, d := rapid.IntRange(0, 6).Draw(t, "p"), rapid.IntRange(0, 6).Draw(t, "d")
+		table := Table{Stride: d, TieAbsolute: 1e-9}
+		for i := range p {
+			table.Prefill = append(table.Prefill, cost.Draw(t, "prefill"))
+			table.Row = append(table.Row, int32(i))
+		}
+		for j := range d {
+			table.Decode = append(table.Decode, cost.Draw(t, "decode"))
+			table.Bytes = append(table.Bytes, rapid.SampledFrom([]float64{0, 1e6, 1e9}).Draw(t, "bytes"))
+			table.Local = append(table.Local, rapid.SampledFrom([]float64{math.Inf(1), cost.Draw(t, "local")}).Draw(t, "can"))
+			table.Col = append(table.Col, int32(j))
+		}
+		for range p * d {
+			table.PerByte = append(table.PerByte, rapid.SampledFrom([]float64{-1, 1e-9, 1e-10}).Draw(t, "link"))
+		}
+		best, locals := make([]Choice, 4), make([]Choice, 2)
+		got, ties, plans := table.Choose(rand.New(rand.NewPCG(1, 1)), best, locals)
+		least, want := slowChoose(&table)
+		if plans != want || (want == 0) != (ties == 0) {
+			t.Fatalf("%d plans, %d ties, want %d plans", plans, ties, want)
+		}
+		if want > 0 && math.Abs(got.Cost-least) > 2e-9 {
+			t.Fatalf("chose cost %g, the least is %g", got.Cost, least)
+		}
+		for i := 1; i < len(best); i++ {
+			if best[i].Cost < best[i-1].Cost {
+				t.Fatalf("best plans out of order: %v", best)
+			}
+		}
+	})
+}
