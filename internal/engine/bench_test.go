@@ -13,6 +13,7 @@ import (
 
 // answerer is the least an HTTP server can be: it answers every request that ends in its buffer with the same bytes.
 func answerer(tb testing.TB, answer string) (url string) {
+	out := []byte(answer)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
@@ -28,7 +29,7 @@ func answerer(tb testing.TB, answer string) (url string) {
 				defer nc.Close()
 				r := bufio.NewReaderSize(nc, 64<<10)
 				for readRequest(r) == nil {
-					io.WriteString(nc, answer)
+					nc.Write(out)
 				}
 			}()
 		}

@@ -167,7 +167,7 @@ func again(ctx context.Context, err *Error, r *Request) bool {
 func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response, *Error) {
 	resp := &Response{client: c, conn: cn, ContentLength: -1}
 	if ctx.Done() != nil {
-		resp.ctx, resp.stop = ctx, context.AfterFunc(ctx, cn.abort)
+		resp.ctx, resp.stop = ctx, context.AfterFunc(ctx, cn.abortFn)
 	}
 	early, err := cn.send(c, r)
 	if err == nil {

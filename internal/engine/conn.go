@@ -28,6 +28,8 @@ type conn struct {
 	buf  *buffer // nil when nothing is buffered
 	r, w int     // buf[r:w] has been read from the socket and not used yet
 
+	abortFn func() // abort, made once: a method value is an allocation
+
 	patience time.Duration // how long a read may wait, 0 without end
 	renewed  time.Time     // when the read deadline was last set for patience
 }
@@ -37,6 +39,7 @@ func newConn(nc net.Conn) *conn {
 	if tc, ok := nc.(*tls.Conn); ok {
 		c.sealed, nc = true, tc.NetConn()
 	}
+	c.abortFn = c.abort
 	c.open(nc)
 	return c
 }

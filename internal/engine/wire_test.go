@@ -1,0 +1,497 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// script is one connection of a scripted server. The pipe has no buffer: each side waits for the other.
+// ctx ends with the test.
+type script func(ctx context.Context, nc net.Conn, r *bufio.Reader)
+
+// piped makes a client whose nth connection is served by the nth script; further ones are refused.
+func piped(t *testing.T, o Options, scripts ...script) *Client {
+	dials := 0
+	o.URL = "http://engine:8000"
+	o.Dial = func(context.Context, string, string) (net.Conn, error) {
+		if dials++; dials > len(scripts) {
+			return nil, errors.New("refused")
+		}
+		near, far := net.Pipe()
+		go func() {
+			defer far.Close()
+			scripts[dials-1](t.Context(), far, bufio.NewReader(far))
+		}()
+		return near, nil
+	}
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// answers serves one request for each answer, written in the given pieces.
+func answers(all ...[]string) script {
+	return func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+		for _, pieces := range all {
+			if readRequest(r) != nil {
+				return
+			}
+			for _, piece := range slices.DeleteFunc(pieces, func(s string) bool { return s == "" }) {
+				io.WriteString(nc, piece)
+			}
+		}
+	}
+}
+
+var post = &Request{Method: "POST", Path: "/v1/completions", Body: []byte(`{"prompt":[1,2]}`)}
+
+// ask sends post and reads the whole answer.
+func ask(ctx context.Context, c *Client) (int, string, error) {
+	resp, err := c.Do(ctx, post)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Close()
+	body, err := resp.ReadAll(1 << 20)
+	return resp.Status, string(body), err
+}
+
+const ok200 = "HTTP/1.1 200 OK\r\n"
+
+func TestAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		pieces []string
+		status int
+		body   string
+		reused bool
+	}{
+		{"length", []string{ok200 + "Content-Length: 5\r\n\r\nhello"}, 200, "hello", true},
+		{"length, byte by byte", strings.Split(ok200+"Content-Length: 5\r\n\r\nhello", ""), 200, "hello", true},
+		{"the same length twice", []string{ok200 + "Content-Length: 5\r\ncontent-length: 5\r\n\r\nhello"}, 200, "hello", true},
+		{"chunks", []string{ok200 + "Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;ext=1\r\nlo\r\n0\r\n\r\n"}, 200, "hello", true},
+		{"chunks, byte by byte", strings.Split(ok200+"transfer-encoding: CHUNKED\r\n\r\n3\r\nhel\r\n02\r\nlo\r\n000\r\nTrailer: v\r\n\r\n", ""), 200, "hello", true},
+		{"until close", []string{ok200 + "\r\nhello", " there"}, 200, "hello there", false},
+		{"HTTP/1.0", []string{"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"}, 200, "hello", false},
+		{"connection: close", []string{ok200 + "Connection: x, Close\r\nContent-Length: 5\r\n\r\nhello"}, 200, "hello", false},
+		{"interim answers", []string{"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + ok200 + "Content-Length: 1\r\n\r\nx"}, 200, "x", true},
+		{"204", []string{"HTTP/1.1 204 No Content\r\n\r\n"}, 204, "", true},
+		{"304 with a length", []string{"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"}, 304, "", true},
+		{"204 with chunks", []string{"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"}, 204, "", false},
+		{"empty", []string{ok200 + "Content-Length: 0\r\n\r\n"}, 200, "", true},
+		{"bytes behind the end", []string{ok200 + "Content-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\ny"}, 200, "x", false},
+		{"no reason", []string{"HTTP/1.1 500\r\nContent-Length: 0\r\n\r\n"}, 500, "", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				again := []string{ok200 + "Content-Length: 4\r\n\r\nmore"}
+				first, second := answers(tt.pieces), answers(again)
+				if tt.reused {
+					first, second = answers(tt.pieces, again), answers()
+				}
+				c := piped(t, Options{}, first, second)
+				status, body, err := ask(t.Context(), c)
+				if status != tt.status || body != tt.body || err != nil {
+					t.Fatalf("answer = %d %q %v, want %d %q", status, body, err, tt.status, tt.body)
+				}
+				if _, body, err = ask(t.Context(), c); body != "more" || err != nil {
+					t.Fatalf("answer to the next request = %q %v", body, err)
+				}
+			})
+		})
+	}
+}
+
+// TestMalformed checks that what could be read in two ways is read in none: the request fails, and its connection carries no other.
+func TestMalformed(t *testing.T) {
+	for _, tt := range []struct{ name, answer, want string }{
+		{"two lengths", ok200 + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "contradict"},
+		{"list of lengths", ok200 + "Content-Length: 5, 5\r\n\r\nhello", "not a number"},
+		{"signed length", ok200 + "Content-Length: +5\r\n\r\nhello", "not a number"},
+		{"huge length", ok200 + "Content-Length: 9999999999999999999\r\n\r\nhello", "not a number"},
+		{"no length", ok200 + "Content-Length:\r\n\r\nhello", "not a number"},
+		{"length and chunks", ok200 + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "beside"},
+		{"chunks and length", ok200 + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", "beside"},
+		{"chunked twice", ok200 + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "not chunked, once"},
+		{"gzip, chunked", ok200 + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "not chunked, once"},
+		{"chunked, with a vertical tab", ok200 + "Transfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n", "control"},
+		{"chunked under HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.0"},
+		{"folded line", ok200 + "X: a\r\n b\r\n\r\n", "no name"},
+		{"space before the colon", ok200 + "Content-Length : 5\r\n\r\nhello", "no name"},
+		{"no colon", ok200 + "Content-Length\r\n\r\nhello", "no name"},
+		{"no name", ok200 + ": 5\r\n\r\nhello", "no name"},
+		{"bare line feeds", "HTTP/1.1 200 OK\nContent-Length: 5\n\nhello", "CRLF"},
+		{"one bare line feed", ok200 + "X: y\nContent-Length: 0\r\n\r\n", "CRLF"},
+		{"bare carriage return", ok200 + "X: y\rContent-Length: 0\r\n\r\n", "control"},
+		{"NUL", ok200 + "X: \x00\r\n\r\n", "control"},
+		{"another protocol", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1"},
+		{"no status", "HTTP/1.1\r\n\r\n", "HTTP/1"},
+		{"status of two digits", "HTTP/1.1 20 OK\r\n\r\n", "not a number"},
+		{"status of four digits", "HTTP/1.1 2000 OK\r\n\r\n", "status line"},
+		{"status 099", "HTTP/1.1 099 OK\r\n\r\n", "status line"},
+		{"something before the head", "\r\n" + ok200 + "\r\n", "begin"},
+		{"switching protocols", "HTTP/1.1 101 Switching\r\n\r\n", "interim"},
+		{"interim answers for ever", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", maxInterim), "interim"},
+		{"head without end", ok200 + strings.Repeat("X: y\r\n", 5000), "larger than the limit"},
+		{"cut head", ok200 + "Content-Le", "cut off"},
+		{"nothing", "", "unexpected EOF"},
+		{"cut body", ok200 + "Content-Length: 6\r\n\r\nhello", "unexpected EOF"},
+		{"cut chunk", ok200 + "Transfer-Encoding: chunked\r\n\r\n5\r\nhel", "unexpected EOF"},
+		{"chunks without end", ok200 + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "unexpected EOF"},
+		{"chunk of no size", ok200 + "Transfer-Encoding: chunked\r\n\r\n\r\nhello", "no size"},
+		{"chunk size with a sign", ok200 + "Transfer-Encoding: chunked\r\n\r\n+5\r\nhello\r\n0\r\n\r\n", "no size"},
+		{"chunk size with 0x", ok200 + "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n", "hexadecimal"},
+		{"chunk size with a space", ok200 + "Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n", "hexadecimal"},
+		{"chunk size beyond 60 bits", ok200 + "Transfer-Encoding: chunked\r\n\r\n1000000000000000\r\n", "too long"},
+		{"chunk size with a bare line feed", ok200 + "Transfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n", "hexadecimal"},
+		{"chunk longer than its size", ok200 + "Transfer-Encoding: chunked\r\n\r\n4\r\nhello\r\n0\r\n\r\n", "CRLF"},
+		{"extension without end", ok200 + "Transfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("x", 2000), "too long"},
+		{"extension with a line feed", ok200 + "Transfer-Encoding: chunked\r\n\r\n5;a\nb\r\nhello\r\n0\r\n\r\n", "control"},
+		{"trailer without a name", ok200 + "Transfer-Encoding: chunked\r\n\r\n0\r\n x\r\n\r\n", "no name"},
+		{"trailer without end", ok200 + "Transfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", 4000), "too long"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := piped(t, Options{}, answers([]string{tt.answer}), answers([]string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
+				_, _, err := ask(t.Context(), c)
+				if err == nil || !strings.Contains(err.Error(), tt.want) || NotSent(err) {
+					t.Errorf("error = %v (not sent: %v), want one with %q of a request that was sent", err, NotSent(err), tt.want)
+				}
+				if _, body, err := ask(t.Context(), c); body != "more" || err != nil {
+					t.Errorf("answer to the next request = %q %v", body, err)
+				}
+			})
+		})
+	}
+}
+
+func TestHeadHasNoBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 5\r\n\r\n"}, []string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
+		resp, err := c.Do(t.Context(), &Request{Method: "HEAD", Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := resp.Next(); len(b) > 0 || err != io.EOF || resp.ContentLength != 5 {
+			t.Errorf("Next = %q %v with content length %d, want EOF and 5", b, err, resp.ContentLength)
+		}
+		resp.Close()
+		if _, body, err := ask(t.Context(), c); body != "more" || err != nil {
+			t.Errorf("answer to the next request = %q %v", body, err)
+		}
+	})
+}
+
+func TestRequestAsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got strings.Builder
+		c := piped(t, Options{APIKey: "k"}, func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+			readRequest(bufio.NewReader(io.TeeReader(r, &got)))
+			io.WriteString(nc, ok200+"Content-Length: 0\r\n\r\n")
+		})
+		resp, err := c.Do(t.Context(), &Request{Method: "POST", Path: "/p?q=1", Header: []Field{{"X-Request-Id", "é"}}, Body: []byte("{}")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Close()
+		want := "POST /p?q=1 HTTP/1.1\r\nHost: engine:8000\r\nUser-Agent: tandem\r\nAuthorization: Bearer k\r\nX-Request-Id: é\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+		if got.String() != want {
+			t.Errorf("sent %q, want %q", got.String(), want)
+		}
+	})
+}
+
+func TestRefusesToSend(t *testing.T) {
+	c := piped(t, Options{})
+	for name, r := range map[string]*Request{
+		"line feed in a value":        {Method: "GET", Path: "/", Header: []Field{{"X", "a\r\nY: b"}}},
+		"space in a name":             {Method: "GET", Path: "/", Header: []Field{{"X Y", "a"}}},
+		"content length":              {Method: "GET", Path: "/", Header: []Field{{"Content-Length", "0"}}},
+		"transfer encoding":           {Method: "GET", Path: "/", Header: []Field{{"transfer-encoding", "chunked"}}},
+		"host":                        {Method: "GET", Path: "/", Header: []Field{{"HOST", "x"}}},
+		"space in the path":           {Method: "GET", Path: "/ HTTP/1.1"},
+		"path without a slash":        {Method: "GET", Path: "*"},
+		"no method":                   {Path: "/"},
+		"control in the content type": {Method: "GET", Path: "/", ContentType: "a\nb"},
+	} {
+		if _, err := c.Do(t.Context(), r); !NotSent(err) {
+			t.Errorf("%s: error = %v, want one that says not sent", name, err)
+		}
+	}
+}
+
+// TestNext checks that each call returns what has arrived, dechunked, several chunks at once.
+func TestNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := piped(t, Options{}, answers([]string{
+			ok200 + "Transfer-Encoding: chunked\r\n\r\n", "3\r\none\r\n3\r\ntwo\r\n5\r\nth", "r", "ee\r", "\n4\r\nfour\r\n0\r\n\r\n",
+		}))
+		resp, err := c.Do(t.Context(), post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Close()
+		var got []string
+		for {
+			b, err := resp.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(b))
+		}
+		if want := []string{"onetwoth", "r", "ee", "four"}; !slices.Equal(got, want) || !resp.Complete() {
+			t.Errorf("pieces = %q, want %q", got, want)
+		}
+		if _, err := resp.Next(); err != io.EOF {
+			t.Errorf("Next behind the end = %v, want EOF", err)
+		}
+	})
+}
+
+func TestReadAllLimit(t *testing.T) {
+	for _, answer := range []string{ok200 + "Content-Length: 9\r\n\r\n", ok200 + "Transfer-Encoding: chunked\r\n\r\n9\r\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := piped(t, Options{}, answers([]string{answer, "123456789"}))
+			resp, err := c.Do(t.Context(), post)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := resp.ReadAll(8); !errors.Is(err, ErrTooLarge) {
+				t.Errorf("ReadAll(8) of 9 bytes = %v, want ErrTooLarge", err)
+			}
+		})
+	}
+}
+
+// TestCancel ends the context in each phase: the call returns at that very moment.
+func TestCancel(t *testing.T) {
+	hang := func(ctx context.Context, nc net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) }
+	for _, tt := range []struct {
+		name  string
+		serve script
+		dial  func(ctx context.Context, network, addr string) (net.Conn, error)
+		phase Phase
+		sent  bool
+	}{
+		{"dial", nil, func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }, Dial, false},
+		{"write, nothing taken", func(ctx context.Context, nc net.Conn, _ *bufio.Reader) { <-ctx.Done() }, nil, Write, false},
+		{"write, half taken", func(ctx context.Context, nc net.Conn, _ *bufio.Reader) { nc.Read(make([]byte, 1)); <-ctx.Done() }, nil, Write, true},
+		{"head", hang, nil, Head, true},
+		{"half a head", func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+			readRequest(r)
+			io.WriteString(nc, ok200)
+			hang(ctx, nc, r)
+		}, nil, Head, true},
+		{"body", func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+			readRequest(r)
+			io.WriteString(nc, ok200+"Content-Length: 5\r\n\r\nhel")
+			hang(ctx, nc, r)
+		}, nil, Body, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := piped(t, Options{DialTimeout: time.Hour}, tt.serve)
+				if tt.dial != nil {
+					c.o.Dial = tt.dial
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+				defer cancel()
+				start := time.Now()
+				_, _, err := ask(ctx, c)
+				e, ok := errors.AsType[*Error](err)
+				if !ok || !errors.Is(err, context.DeadlineExceeded) || e.Phase != tt.phase || e.Sent != tt.sent {
+					t.Errorf("error = %#v, want a deadline in phase %v, sent %v", err, tt.phase, tt.sent)
+				}
+				if took := time.Since(start); took != 7*time.Second {
+					t.Errorf("took %v, want 7s", took)
+				}
+				if len(c.idle.conns) > 0 {
+					t.Error("the connection is kept for reuse")
+				}
+			})
+		})
+	}
+}
+
+func TestSetIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := piped(t, Options{}, func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+			readRequest(r)
+			io.WriteString(nc, ok200+"\r\n")
+			for range 4 {
+				time.Sleep(7 * time.Second)
+				io.WriteString(nc, "x")
+			}
+			<-ctx.Done()
+		})
+		resp, err := c.Do(t.Context(), post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Close()
+		resp.SetIdle(8 * time.Second)
+		start := time.Now()
+		body, err := resp.ReadAll(100)
+		if string(body) != "xxxx" || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("ReadAll = %q %v, want xxxx and a deadline", body, err)
+		}
+		if took := time.Since(start); took != 37*time.Second {
+			t.Errorf("failed after %v, want 4 x 7s + 8s + 1s", took)
+		}
+	})
+}
+
+func TestIdleConnectionsGrowOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed := time.Duration(0)
+		start := time.Now()
+		c := piped(t, Options{}, func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+			readRequest(r)
+			io.WriteString(nc, ok200+"Content-Length: 1\r\n\r\nx")
+			r.ReadByte()
+			closed = time.Since(start)
+		})
+		if _, _, err := ask(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if closed != 4*time.Second {
+			t.Errorf("connection was closed after %v, want 4s", closed)
+		}
+	})
+}
+
+// TestReusedConnectionDies lets the engine hang up as the second request arrives. Whether it was seen cannot be known.
+func TestReusedConnectionDies(t *testing.T) {
+	for _, idempotent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			first := func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+				answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"})(ctx, nc, r)
+				readRequest(r)
+			}
+			c := piped(t, Options{}, first, answers([]string{ok200 + "Content-Length: 1\r\n\r\ny"}))
+			if _, _, err := ask(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			r := *post
+			r.Idempotent = idempotent
+			resp, err := c.Do(t.Context(), &r)
+			if idempotent {
+				if err != nil {
+					t.Fatalf("idempotent request failed: %v", err)
+				}
+				resp.Close()
+				return
+			}
+			if e, ok := errors.AsType[*Error](err); !ok || !e.Sent || e.Phase != Head {
+				t.Errorf("error = %#v, want a sent request that failed at the head", err)
+			}
+		})
+	}
+}
+
+// TestIdempotentIsNotSentAgainAfterAnAnswerBegan: the first byte proves that the engine took it.
+func TestIdempotentIsNotSentAgainAfterAnAnswerBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}, []string{"HTTP/1.1"}), answers([]string{ok200 + "\r\n"}))
+		if _, _, err := ask(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		r := *post
+		r.Idempotent = true
+		if _, err := c.Do(t.Context(), &r); err == nil {
+			t.Error("request was sent again")
+		}
+	})
+}
+
+// TestStaleConnectionIsReplaced: a connection that takes no byte any more has not seen the request.
+func TestStaleConnectionIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}), answers([]string{ok200 + "Content-Length: 1\r\n\r\ny"}))
+		if _, _, err := ask(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, body, err := ask(t.Context(), c); body != "y" || err != nil {
+			t.Errorf("answer = %q %v, want y from a fresh connection", body, err)
+		}
+	})
+}
+
+// TestEarlyAnswer has the engine refuse a body that is too long for any buffer, without reading it.
+func TestEarlyAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+			r.ReadByte()
+			io.WriteString(nc, "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nlong")
+			<-ctx.Done()
+		}
+		c := piped(t, Options{}, refuse)
+		resp, err := c.Do(t.Context(), &Request{Method: "POST", Path: "/", Body: make([]byte, 1<<20)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Close()
+		if body, err := resp.ReadAll(10); resp.Status != 413 || string(body) != "long" || err != nil {
+			t.Errorf("answer = %d %q %v, want 413 long", resp.Status, body, err)
+		}
+		if len(c.idle.conns) > 0 {
+			t.Error("a connection with half a request on it is kept for reuse")
+		}
+	})
+}
+
+func TestClosedClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\n", "x"}))
+		resp, err := c.Do(t.Context(), post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if body, err := resp.ReadAll(10); string(body) != "x" || err != nil {
+			t.Errorf("answer under way = %q %v, want x", body, err)
+		}
+		if len(c.idle.conns) > 0 {
+			t.Error("a closed client keeps a connection")
+		}
+		if _, err := c.Do(t.Context(), post); !NotSent(err) || !errors.Is(err, net.ErrClosed) {
+			t.Errorf("error = %v, want not sent because closed", err)
+		}
+	})
+}
+
+func TestResponseAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := piped(t, Options{}, answers([]string{ok200 + "X: y\r\nContent-Length: 9\r\n\r\nhalf"}))
+		resp, err := c.Do(t.Context(), post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Close()
+		resp.Close()
+		if _, err := resp.Next(); err == nil || err == io.EOF {
+			t.Errorf("Next after Close = %v, want an error", err)
+		}
+		if got := resp.Header.Get("x"); got != "y" {
+			t.Errorf("header after Close = %q, want y", got)
+		}
+	})
+}
