@@ -2,6 +2,10 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 )
@@ -10,8 +14,19 @@ import (
 // cannot be loaded again; all others can.
 func (c *Config) YAML() ([]byte, error) {
 	var b bytes.Buffer
-	err := yaml.NewEncoder(&b, yaml.Indent(2), yaml.IndentSequence(true)).Encode(c)
+	err := yaml.NewEncoder(&b, yaml.Indent(2), yaml.IndentSequence(true), yaml.CustomMarshaler(quoted)).Encode(c)
 	return b.Bytes(), err
+}
+
+// plain is text that needs no quotes in any YAML.
+var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*$`)
+
+// quoted writes text so that it comes back; the encoder's own rule leaves some blanks and control characters bare.
+func quoted(s string) ([]byte, error) {
+	if plain.MatchString(s) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off"}, strings.ToLower(s)) {
+		return []byte(s), nil
+	}
+	return json.Marshal(s)
 }
 
 // MarshalYAML keeps where the secret comes from, never its text.

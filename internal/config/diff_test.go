@@ -1,0 +1,70 @@
+package config
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestDiff(t *testing.T) {
+	a := FromFlags("", []string{"p0:1", "p1:1"}, []string{"d0:1"})
+	a.APIKeys = []Secret{{Env: "KEY", text: "old"}}
+	b := FromFlags(":8443", []string{"p2:1", "p1:1"}, []string{"d0:1"})
+	b.APIKeys = []Secret{{Env: "KEY", text: "new"}}
+	b.TLS.Cert = "a.pem"
+	b.Pools.Prefill.Replicas[1].Place.Rack = "a"
+	b.Pools.Decode.APIKey = Secret{File: "key"}
+	b.Scoring.Alpha = Alpha{Value: 2}
+	b.Timeouts.Queue = time.Minute
+
+	want := []Change{
+		{"listen", ":8000", ":8443", NeedsRestart},
+		{"tls.cert", `""`, "a.pem", NeedsRestart},
+		{"api_keys", "env KEY", "env KEY with another content", AtOnce},
+		{"pools.prefill.replicas[p0:1]", "http://p0:1", "", AtOnce},
+		{"pools.prefill.replicas[p1:1].place.rack", `""`, "a", AtOnce},
+		{"pools.prefill.replicas[p2:1]", "", "http://p2:1", AtOnce},
+		{"pools.decode.api_key", "none", "file key", AtOnce},
+		{"scoring.alpha", "auto", "2", AtOnce},
+		{"timeouts.queue", "30s", "1m0s", AtOnce},
+	}
+	if got := Diff(a, b); !slices.Equal(got, want) {
+		t.Errorf("got:\n%v\nwant:\n%v", got, want)
+	}
+	if got := Diff(b, b); got != nil {
+		t.Errorf("against itself: %v", got)
+	}
+}
+
+// Each field is seen by Diff: a new one cannot be forgotten.
+func TestDiffSeesTheFullFile(t *testing.T) {
+	changes := Diff(Default(), parseFile(t, "testdata/full.yaml"))
+	seen := map[string]bool{}
+	for _, c := range changes {
+		seen[general(c.Field)] = true
+	}
+	full := parseFile(t, "testdata/full.yaml")
+	defaults := map[string]string{} // leaves of the full file that are the default all the same
+	for _, f := range fields() {
+		if f.def.IsValid() && !seen[f.path] {
+			defaults[f.path] = show(f.def)
+		}
+	}
+	for _, path := range []string{"connector.type", "tracing.file", "pools.POOL.tls.insecure_skip_verify"} {
+		delete(defaults, path)
+	}
+	if len(defaults) > 0 {
+		t.Errorf("no change seen of %v in %+v", defaults, full)
+	}
+}
+
+func TestEffect(t *testing.T) {
+	for field, want := range map[string]string{
+		"listen": NeedsRestart, "tls.key": NeedsRestart, "admin.listen": NeedsRestart, "tracing.sample": NeedsRestart, "log.format": NeedsRestart,
+		"log.level": AtOnce, "pools.prefill.tls.key": AtOnce, "scoring.beta": AtOnce, "api_keys": AtOnce,
+	} {
+		if got := Effect(field); got != want {
+			t.Errorf("Effect(%q) = %q, want %q", field, got, want)
+		}
+	}
+}

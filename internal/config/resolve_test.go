@@ -1,0 +1,111 @@
+package config
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	writeCert(t, dir)
+	write(t, filepath.Join(dir, "engine-key"), "from-file\n")
+	t.Setenv("TANDEM_TEST_KEY", "from-env")
+	path := filepath.Join(dir, "tandem.yaml")
+	write(t, path, `
+tls: {cert: cert.pem, key: key.pem}
+api_keys: [{env: TANDEM_TEST_KEY}, {value: inline}]
+pools:
+  decode:
+    api_key: {file: engine-key}
+    tls: {ca: cert.pem, cert: cert.pem, key: key.pem}
+`)
+	c, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := []string{c.APIKeys[0].Reveal(), c.APIKeys[1].Reveal(), c.Pools.Decode.APIKey.Reveal()}; strings.Join(got, " ") != "from-env inline from-file" {
+		t.Errorf("secrets are %q", got)
+	}
+	if front, err := c.FrontTLS(); err != nil || len(front.Certificates) != 1 {
+		t.Errorf("FrontTLS gives %v, %v", front, err)
+	}
+	if engine, err := c.EngineTLS(c.Pools.Decode); err != nil || engine.RootCAs == nil || len(engine.Certificates) != 1 {
+		t.Errorf("EngineTLS gives %v, %v", engine, err)
+	}
+}
+
+func TestLoadTellsAllThatIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "empty"), "\n")
+	write(t, filepath.Join(dir, "lines"), "a\nb\n")
+	path := filepath.Join(dir, "tandem.yaml")
+	write(t, path, `tls: {cert: no.pem, key: no.pem}
+api_keys:
+- {env: TANDEM_NOT_SET}
+- {file: none}
+- {file: empty}
+- {file: lines}
+pools:
+  prefill:
+    tls: {ca: lines}
+`)
+	_, err := Load(path)
+	ps, ok := errors.AsType[Problems](err)
+	if !ok {
+		t.Fatalf("got %v, want Problems", err)
+	}
+	want := []string{"tls", "api_keys[0].env", "api_keys[1].file", "api_keys[2].file", "api_keys[3]", "pools.prefill.tls"}
+	lines := []int{1, 3, 4, 5, 6, 9}
+	if len(ps) != len(want) {
+		t.Fatalf("got %d problems, want %d:\n%v", len(ps), len(want), err)
+	}
+	for i, p := range ps {
+		if p.Field != want[i] || p.Line != lines[i] || p.File != path {
+			t.Errorf("problem %d is %v, want one of %s in line %d", i, p, want[i], lines[i])
+		}
+	}
+}
+
+func TestLoadOfNothing(t *testing.T) {
+	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeCert makes cert.pem and key.pem.
+func writeCert(t *testing.T, dir string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "cert.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})))
+	write(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
+}

@@ -1,0 +1,263 @@
+package config
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// called is one call of the callback.
+type called struct {
+	listen string
+	err    error
+}
+
+// watched is a running watcher and what it called back.
+type watched struct {
+	*Watcher
+	calls chan called
+}
+
+// watch starts a watcher of path that settles quickly; poll decides whether events or polling must find the change.
+func watch(t *testing.T, path string, poll time.Duration) *watched {
+	t.Helper()
+	return watchSlowly(t, path, 20*time.Millisecond, poll)
+}
+
+func watchSlowly(t *testing.T, path string, debounce, poll time.Duration) *watched {
+	t.Helper()
+	w := &watched{calls: make(chan called, 100)}
+	w.Watcher = NewWatcher(path, func(c *Config, err error) {
+		if err != nil {
+			w.calls <- called{err: err}
+			return
+		}
+		w.calls <- called{listen: c.Listen}
+	})
+	w.debounce, w.poll = debounce, poll
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+const never = time.Hour
+
+func (w *watched) next(t *testing.T) called {
+	t.Helper()
+	select {
+	case c := <-w.calls:
+		return c
+	case <-time.After(10 * time.Second):
+		t.Fatal("no call within 10 s")
+	}
+	return called{}
+}
+
+func (w *watched) want(t *testing.T, listen string) {
+	t.Helper()
+	if got := w.next(t); got.err != nil || got.listen != listen {
+		t.Fatalf("called with %+v, want listen %q", got, listen)
+	}
+}
+
+// quiet makes sure that nothing was called until now: Reload waits for the loop, which finds nothing new.
+func (w *watched) quiet(t *testing.T) {
+	t.Helper()
+	if changed, err := w.Reload(t.Context()); changed || err != nil {
+		t.Errorf("Reload says changed %v, error %v", changed, err)
+	}
+	select {
+	case c := <-w.calls:
+		t.Errorf("called with %+v", c)
+	default:
+	}
+}
+
+func listening(addr string) string { return "listen: " + addr + "\n" }
+
+func TestWatchSeesEachWayOfWriting(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(t *testing.T, path string)
+	}{
+		{"in place", func(t *testing.T, path string) { write(t, path, listening(":2")) }},
+		{"renamed over", func(t *testing.T, path string) {
+			write(t, path+".tmp", listening(":2"))
+			rename(t, path+".tmp", path)
+		}},
+		{"moved away and written", func(t *testing.T, path string) {
+			rename(t, path, path+"~")
+			write(t, path, listening(":2"))
+		}},
+		{"deleted and recreated", func(t *testing.T, path string) {
+			remove(t, path)
+			write(t, path, listening(":2"))
+		}},
+		{"became a link", func(t *testing.T, path string) {
+			write(t, path+".2", listening(":2"))
+			remove(t, path)
+			symlink(t, path+".2", path)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "tandem.yaml")
+			write(t, path, listening(":1"))
+			w := watch(t, path, never)
+			w.quiet(t) // the folder is watched by now
+			row.change(t, path)
+			for {
+				got := w.next(t)
+				if got.listen == ":2" {
+					break
+				}
+				if got.err == nil { // a look may have fallen between delete and create: that is an error, not a configuration
+					t.Fatalf("called with %+v", got)
+				}
+			}
+			w.quiet(t)
+		})
+	}
+}
+
+// A ConfigMap is mounted as tandem.yaml -> ..data/tandem.yaml, ..data -> ..1; an update renames a new link over ..data.
+func TestWatchSeesTheSwapOfAConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	version := func(name, text string) {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name, "tandem.yaml"), text)
+	}
+	version("..1", listening(":1"))
+	symlink(t, "..1", filepath.Join(dir, "..data"))
+	path := filepath.Join(dir, "tandem.yaml")
+	symlink(t, filepath.Join("..data", "tandem.yaml"), path)
+	w := watch(t, path, never)
+	w.quiet(t)
+
+	for _, next := range []string{"2", "3"} {
+		version(".."+next, listening(":"+next))
+		symlink(t, ".."+next, filepath.Join(dir, "..data_tmp"))
+		rename(t, filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))
+		w.want(t, ":"+next)
+	}
+	w.quiet(t)
+}
+
+// The file behind a link into another folder is written in place.
+func TestWatchSeesTheTargetOfALink(t *testing.T) {
+	target, path := filepath.Join(t.TempDir(), "real.yaml"), filepath.Join(t.TempDir(), "tandem.yaml")
+	write(t, target, listening(":1"))
+	symlink(t, target, path)
+	w := watch(t, path, never)
+	w.quiet(t)
+	write(t, target, listening(":2"))
+	w.want(t, ":2")
+}
+
+func TestWatchSeesASecretTurn(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	path, key := filepath.Join(dir, "tandem.yaml"), filepath.Join(other, "key")
+	write(t, key, "one")
+	write(t, path, "listen: :1\napi_keys: [{file: "+key+"}]\n")
+	w := watch(t, path, never)
+	w.quiet(t)
+	write(t, key, "two")
+	w.want(t, ":1")
+}
+
+func TestWatchPollsWhereNoEventComes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "later")
+	path := filepath.Join(dir, "tandem.yaml")
+	w := watch(t, path, 5*time.Millisecond) // the folder is not there yet, so nothing can be watched
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, listening(":2"))
+	w.want(t, ":2")
+}
+
+func TestUnchangedIsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tandem.yaml")
+	write(t, path, listening(":1"))
+	w := watch(t, path, never)
+	w.quiet(t)
+	write(t, path, listening(":1"))
+	if err := os.Chtimes(path, time.Now(), time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	w.quiet(t)
+	write(t, path, listening(":2")) // and the watcher is still awake
+	w.want(t, ":2")
+}
+
+func TestABadFileIsToldOnceAndThenPutRight(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tandem.yaml")
+	write(t, path, listening(":1"))
+	w := watch(t, path, never)
+	w.quiet(t)
+
+	write(t, path, "listne: :2\n")
+	if got := w.next(t); got.err == nil {
+		t.Fatalf("called with %+v, want an error", got)
+	}
+	if changed, err := w.Reload(t.Context()); changed || err == nil {
+		t.Errorf("Reload of the same bad file says changed %v, error %v", changed, err)
+	}
+	write(t, path, listening(":1"))
+	w.want(t, ":1") // the old content again, which ends the bad time
+}
+
+func TestReloadDoesNotWaitToSettle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tandem.yaml")
+	write(t, path, listening(":1"))
+	w := watchSlowly(t, path, never, never)
+	write(t, path, listening(":2"))
+	if _, err := w.Reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.want(t, ":2")
+}
+
+func TestReloadEndsWithItsContext(t *testing.T) {
+	w := NewWatcher(filepath.Join(t.TempDir(), "none"), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.Reload(ctx); err == nil { // nobody runs it
+		t.Error("no error")
+	}
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func symlink(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
