@@ -55,7 +55,7 @@ func (w *Weights) Prefill(o OnPrefill) Terms {
 	}
 	return Terms{
 		Wait:     w.Beta * o.Wait,
-		Prefill:  w.Alpha.At(o.Rho) * w.Floor.work(o.Cold, o.Warm, o.Share),
+		Prefill:  w.Alpha.At(o.Rho) * w.work(o.Cold, o.Warm, o.Share),
 		Pressure: w.Gamma * Pressure(o.Usage),
 	}
 }
@@ -84,14 +84,14 @@ func (w *Weights) Local(o OnLocal) Terms {
 	}
 	return Terms{
 		Wait:         w.Beta * o.Wait,
-		Prefill:      alpha * premium(o.Reserved) * w.Floor.work(o.Cold, o.Warm, o.Share),
+		Prefill:      alpha * premium(o.Reserved) * w.work(o.Cold, o.Warm, o.Share),
 		Interference: w.DecodePenalty * o.Active * o.Warm,
 	}
 }
 
 // work returns the seconds that count: warm where the match is worth following, else cold.
-func (f Floor) work(cold, warm, share float64) float64 {
-	if share >= f.Share || cold-warm >= f.Saved {
+func (w *Weights) work(cold, warm, share float64) float64 {
+	if share >= w.AffinityShare || cold-warm >= w.AffinitySaved.Seconds() {
 		return warm
 	}
 	return cold

@@ -1,5 +1,7 @@
 package scoring
 
+import "iter"
+
 // Terms is the cost of one plan, weighted and ready to be added, in seconds (in raw units: in the formula's own). Lower is better.
 type Terms struct {
 	Wait         float64 `json:"wait"`         // behind work queued on the replica that prefills
@@ -19,4 +21,12 @@ func (t Terms) Total() float64 {
 // Scale returns t with every term times k.
 func (t Terms) Scale(k float64) Terms {
 	return Terms{t.Wait * k, t.Prefill * k, t.Room * k, t.Transfer * k, t.Decode * k, t.Interference * k, t.Pressure * k}
+}
+
+// All walks the terms by their JSON names.
+func (t Terms) All() iter.Seq2[string, float64] {
+	return func(yield func(string, float64) bool) {
+		_ = yield("wait", t.Wait) && yield("prefill", t.Prefill) && yield("room", t.Room) && yield("transfer", t.Transfer) &&
+			yield("decode", t.Decode) && yield("interference", t.Interference) && yield("pressure", t.Pressure)
+	}
 }

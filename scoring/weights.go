@@ -1,7 +1,10 @@
 // Package scoring is the arithmetic of routing: what a request would cost on a replica, or on a pair of them, in seconds that may be added.
 package scoring
 
-import "strconv"
+import (
+	"strconv"
+	"time"
+)
 
 // Units says what the terms of a decision are counted in.
 type Units uint8
@@ -62,19 +65,16 @@ type Weights struct {
 	Beta          float64 // of the wait behind queued work
 	Gamma         float64 // of KV pressure
 	DecodePenalty float64 // of the slow-down of requests that decode there already
-	Floor         Floor
-}
 
-// Floor is how good a prefix match must be to draw a request to a replica: one of the two must be reached. Traffic shares short heads by nature,
-// and following those sends all of it to one replica. The zero value follows every match.
-type Floor struct {
-	Share float64 // of the prompt, 0..1
-	Saved float64 // seconds of prefill
+	// How good a prefix match must be to draw a request to a replica: one of the two must be reached. Traffic shares short heads by nature, and
+	// following those sends all of it to one replica. Both zero: every match is followed.
+	AffinityShare float64       // of the prompt, 0..1
+	AffinitySaved time.Duration // of prefill
 }
 
 // Default returns the weights for everyone who has no reason for others.
 func Default() Weights {
-	return Weights{Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.25, Floor: Floor{Share: 0.3, Saved: 0.05}}
+	return Weights{Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.25, AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond}
 }
 
 // OrDefault returns w, or [Default] where nothing at all is set in w.
