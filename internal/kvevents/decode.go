@@ -2,6 +2,10 @@ package kvevents
 
 import (
 	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
 
 	"tandem/internal/kv"
 )
@@ -13,7 +17,581 @@ type DecodeStats struct {
 	Lost      int // those of Malformed that said blocks are gone: what was applied before may be too much now
 }
 
-// Decode reads one msgpack batch into into, reusing its slices.
+// Errors of an event, or a batch, that is sound msgpack but not of the shape we know.
+var (
+	errShape = errors.New("not the shape of a KV event")
+	errBatch = errors.New("not the shape of a KV event batch")
+)
+
+// Decode reads one msgpack batch into into, whose slices it reuses; Seq is left alone, and Rank is -1 if the batch does not name one.
+//
+// It reads arrays and maps at both levels, hashes as unsigned, signed or bytes, and skips trailing elements, keys and tags that it does not know. An error means
+// that the payload is not msgpack or no batch; events before the fault are in into then. Memory is bounded by a small multiple of the payload. Strings are
+// copied out of payload; nothing refers to it afterwards.
 func Decode(payload []byte, into *kv.Batch) (DecodeStats, error) {
-	return DecodeStats{}, errors.New("not yet")
+	d := decoder{walker: walker{rest: payload}, into: into}
+	into.At, into.Rank, into.Events = time.Time{}, -1, into.Events[:0]
+	err := d.batch()
+	if err != nil {
+		err = fmt.Errorf("decode KV events at byte %d of %d: %w", len(payload)-len(d.rest), len(payload), err)
+	}
+	return d.stats, err
+}
+
+type decoder struct {
+	walker
+	into  *kv.Batch
+	stats DecodeStats
+}
+
+// batch reads [ts, events, rank, …], or the map of the same, which a development branch of vLLM writes.
+func (d *decoder) batch() error {
+	v, err := d.next()
+	switch {
+	case err != nil:
+		return err
+	case v.kind == kindArray:
+		return d.batchArray(v.n)
+	case v.kind == kindMap:
+		return d.batchMap(v.n)
+	}
+	return errBatch
+}
+
+func (d *decoder) batchArray(n uint64) error {
+	if n < 2 {
+		return errBatch
+	}
+	if err := d.at(); err != nil {
+		return err
+	}
+	if err := d.events(); err != nil {
+		return err
+	}
+	if n == 2 {
+		return nil
+	}
+	if err := d.rank(); err != nil {
+		return err
+	}
+	return d.skipN(n - 3)
+}
+
+func (d *decoder) batchMap(n uint64) error {
+	for range n {
+		key, err := d.next()
+		if err != nil {
+			return err
+		}
+		if key.kind != kindStr {
+			return errBatch
+		}
+		if err := d.batchField(key.raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) batchField(name []byte) error {
+	switch string(name) {
+	case "ts":
+		return d.at()
+	case "events":
+		d.into.Events = d.into.Events[:0]
+		return d.events()
+	case "data_parallel_rank":
+		return d.rank()
+	}
+	return d.skip()
+}
+
+func (d *decoder) skipN(n uint64) error {
+	for range n {
+		if err := d.skip(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at reads the engine's time stamp, float Unix seconds. One that no calendar holds reads as the zero time.
+func (d *decoder) at() error {
+	span, err := d.span()
+	if err != nil {
+		return err
+	}
+	v, _ := (&walker{rest: span}).next()
+	switch v.kind {
+	case kindFloat:
+		d.into.At = fromSeconds(math.Float64frombits(v.n))
+	case kindUint:
+		d.into.At = fromSeconds(float64(v.n))
+	}
+	return nil
+}
+
+func fromSeconds(s float64) time.Time {
+	if !(s > -1e11 && s < 1e11) { // NaN too
+		return time.Time{}
+	}
+	whole, frac := math.Modf(s)
+	return time.Unix(int64(whole), int64(math.Round(frac*1e9)))
+}
+
+func float64bits(bits32 uint32) uint64 {
+	return math.Float64bits(float64(math.Float32frombits(bits32)))
+}
+
+func (d *decoder) rank() error {
+	span, err := d.span()
+	if err != nil {
+		return err
+	}
+	if v, _ := (&walker{rest: span}).next(); v.kind == kindUint && v.n <= math.MaxInt32 {
+		d.into.Rank = int(v.n)
+	}
+	return nil
+}
+
+func (d *decoder) events() error {
+	v, err := d.next()
+	if err != nil {
+		return err
+	}
+	if v.kind != kindArray {
+		return errBatch
+	}
+	for range v.n {
+		if err := d.event(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// event reads one event into the next slot of the batch. One that cannot be read is counted and stepped over, if its end can be found.
+func (d *decoder) event() error {
+	start := d.rest
+	n := len(d.into.Events)
+	d.into.Events = extend(d.into.Events)
+	e := &d.into.Events[n]
+	r := reading{walker: d.walker, e: e, old: *e}
+	*e = kv.Event{Hashes: e.Hashes[:0], Tokens: e.Tokens[:0], Group: kv.NoGroup}
+	tag, err := r.event()
+	if err == nil && tag != tagUnknown {
+		d.walker = r.walker
+		return nil
+	}
+	d.into.Events = d.into.Events[:n]
+	d.rest = start
+	if err := d.skip(); err != nil {
+		return err
+	}
+	d.count(tag)
+	return nil
+}
+
+// extend makes a slice one longer and keeps what the new element held before, for reuse.
+func extend(s []kv.Event) []kv.Event {
+	if len(s) < cap(s) {
+		return s[:len(s)+1]
+	}
+	return append(s, kv.Event{})
+}
+
+func (d *decoder) count(t tag) {
+	switch t {
+	case tagUnknown:
+		d.stats.Unknown++
+		return
+	case tagRemoved, tagCleared:
+		d.stats.Lost++
+	}
+	d.stats.Malformed++
+}
+
+// tag is the kind of an event as its first element or its "type" names it.
+type tag uint8
+
+const (
+	tagUnknown tag = iota
+	tagStored
+	tagRemoved
+	tagCleared
+)
+
+func tagOf(v value) tag {
+	if v.kind != kindStr {
+		return tagUnknown
+	}
+	switch string(v.raw) {
+	case "BlockStored":
+		return tagStored
+	case "BlockRemoved":
+		return tagRemoved
+	case "AllBlocksCleared":
+		return tagCleared
+	}
+	return tagUnknown
+}
+
+// field is a field of an event that we read.
+type field uint8
+
+const (
+	fieldNone field = iota
+	fieldHashes
+	fieldParent
+	fieldTokens
+	fieldBlockSize
+	fieldLoRAID
+	fieldMedium
+	fieldLoRAName
+	fieldExtra
+	fieldGroup
+	fieldSpec
+)
+
+// layout gives the field at each position of an array-form event; see vLLM's distributed/kv_events.py.
+func (t tag) layout() []field {
+	switch t {
+	case tagStored:
+		return []field{fieldNone, fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName, fieldExtra, fieldGroup, fieldSpec}
+	case tagRemoved:
+		return []field{fieldNone, fieldHashes, fieldMedium, fieldGroup}
+	}
+	return nil
+}
+
+func fieldNamed(name []byte) field {
+	switch string(name) {
+	case "block_hashes":
+		return fieldHashes
+	case "parent_block_hash":
+		return fieldParent
+	case "token_ids":
+		return fieldTokens
+	case "block_size":
+		return fieldBlockSize
+	case "lora_id":
+		return fieldLoRAID
+	case "medium":
+		return fieldMedium
+	case "lora_name":
+		return fieldLoRAName
+	case "extra_keys":
+		return fieldExtra
+	case "group_idx":
+		return fieldGroup
+	case "kv_cache_spec_kind":
+		return fieldSpec
+	}
+	return fieldNone
+}
+
+// reading is one event being read.
+type reading struct {
+	walker
+	e         *kv.Event
+	old       kv.Event // what the slot held before: its strings and slices are used again
+	hasHashes bool
+	loraID    int64  // -1: none
+	extra     []byte // extra_keys as sent; read last, since it means nothing without lora_name and parent
+}
+
+// event reads one event. The tag is right also beside an error, so that the caller can say what was lost.
+func (r *reading) event() (tag, error) {
+	r.loraID = -1
+	v, err := r.next()
+	if err != nil {
+		return tagUnknown, err
+	}
+	var t tag
+	switch v.kind {
+	case kindArray:
+		t, err = r.array(v.n)
+	case kindMap:
+		t, err = r.object(v.n)
+	}
+	if err != nil || t == tagUnknown {
+		return t, err
+	}
+	return t, r.finish(t)
+}
+
+func (r *reading) array(n uint64) (tag, error) {
+	if n == 0 {
+		return tagUnknown, nil
+	}
+	v, err := r.next()
+	t := tagOf(v)
+	if err != nil || t == tagUnknown {
+		return tagUnknown, err
+	}
+	layout := t.layout()
+	for i := uint64(1); i < n; i++ {
+		f := fieldNone
+		if i < uint64(len(layout)) {
+			f = layout[i]
+		}
+		if err := r.field(f); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func (r *reading) object(n uint64) (tag, error) {
+	t := tagUnknown
+	body := r.walker
+	for range n {
+		key, err := r.next()
+		if err != nil {
+			return t, err
+		}
+		if key.kind == kindStr && string(key.raw) == "type" {
+			v, err := r.next()
+			if t = tagOf(v); err != nil || t == tagUnknown {
+				return tagUnknown, err
+			}
+			continue
+		}
+		f := fieldNone
+		if key.kind == kindStr {
+			f = fieldNamed(key.raw)
+		}
+		if err := r.field(f); err != nil {
+			return typeIn(body, n), err
+		}
+	}
+	return t, nil
+}
+
+// typeIn looks for "type" in a map whose head has been read, wherever it stands.
+func typeIn(w walker, n uint64) tag {
+	for range n {
+		key, err := w.next()
+		if err != nil {
+			return tagUnknown
+		}
+		if key.kind == kindStr && string(key.raw) == "type" {
+			v, _ := w.next()
+			return tagOf(v)
+		}
+		if w.skip() != nil {
+			return tagUnknown
+		}
+	}
+	return tagUnknown
+}
+
+func (r *reading) field(f field) (err error) {
+	switch f {
+	case fieldHashes:
+		return r.hashes()
+	case fieldParent:
+		r.e.Parent, r.e.HasParent, err = r.hashOrNil()
+	case fieldTokens:
+		return r.tokens()
+	case fieldBlockSize:
+		r.e.BlockSize, err = r.numberOr(0)
+	case fieldLoRAID:
+		return r.adapterID()
+	case fieldMedium:
+		return r.medium()
+	case fieldLoRAName:
+		r.e.LoRA, err = r.text(r.old.LoRA)
+	case fieldExtra:
+		r.extra, err = r.span()
+	case fieldGroup:
+		r.e.Group, err = r.numberOr(kv.NoGroup)
+	case fieldSpec:
+		r.e.SpecKind, err = r.text(r.old.SpecKind)
+	default:
+		return r.skip()
+	}
+	return err
+}
+
+// finish gives the event its kind and reads the extra keys.
+func (r *reading) finish(t tag) error {
+	r.e.Kind = [...]kv.EventKind{tagStored: kv.Stored, tagRemoved: kv.Removed, tagCleared: kv.Cleared}[t]
+	if t == tagCleared {
+		return nil
+	}
+	if !r.hasHashes {
+		return errShape
+	}
+	if r.e.LoRA == "" && r.loraID >= 0 { // vLLM before 0.14 gives adapters only a number; it must not pass for the base model
+		r.e.LoRA = fmt.Sprintf("lora_id:%d", r.loraID)
+	}
+	if len(r.extra) == 0 {
+		return nil
+	}
+	return readExtra(r.extra, r.e, r.old.Extra)
+}
+
+func (r *reading) hashes() error {
+	v, err := r.next()
+	if err != nil {
+		return err
+	}
+	if v.kind != kindArray {
+		return errShape
+	}
+	r.hasHashes = true
+	r.e.Hashes = slices.Grow(r.e.Hashes[:0], int(v.n))
+	for range v.n {
+		h, ok, err := r.hashOrNil()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return errShape
+		}
+		r.e.Hashes = append(r.e.Hashes, h)
+	}
+	return nil
+}
+
+// hashOrNil reads a block hash in any form; bytes are reduced to their last 8, as vLLM itself does for its integer form.
+func (r *reading) hashOrNil() (h kv.EngineHash, ok bool, err error) {
+	v, err := r.next()
+	if err != nil {
+		return 0, false, err
+	}
+	switch v.kind {
+	case kindNil:
+		return 0, false, nil
+	case kindUint, kindInt:
+		return kv.EngineHash(v.n), true, nil
+	case kindBin, kindStr:
+		if len(v.raw) > 0 {
+			return kv.HashOf(v.raw), true, nil
+		}
+	}
+	return 0, false, errShape
+}
+
+func (r *reading) tokens() error {
+	v, err := r.next()
+	if err != nil {
+		return err
+	}
+	switch v.kind {
+	case kindNil:
+		r.e.Tokens = r.e.Tokens[:0]
+		return nil
+	case kindArray:
+	default:
+		return errShape
+	}
+	if uint64(cap(r.e.Tokens)) < v.n {
+		r.e.Tokens = make([]kv.Token, 0, v.n)
+	}
+	r.e.Tokens = r.e.Tokens[:v.n]
+	return r.fill(r.e.Tokens)
+}
+
+// fill reads as many token ids as dst has room for; the two usual widths come first.
+func (r *reading) fill(dst []kv.Token) error {
+	b := r.rest
+	for i := range dst {
+		switch {
+		case len(b) >= 3 && b[0] == 0xcd:
+			dst[i] = kv.Token(b[1])<<8 | kv.Token(b[2])
+			b = b[3:]
+		case len(b) >= 1 && b[0] <= 0x7f:
+			dst[i] = kv.Token(b[0])
+			b = b[1:]
+		default:
+			r.rest = b
+			t, err := r.token()
+			if err != nil {
+				return err
+			}
+			dst[i] = t
+			b = r.rest
+		}
+	}
+	r.rest = b
+	return nil
+}
+
+// token reads one id of any width. Negative ones, which some engines use as placeholders, wrap round to the top of the range.
+func (r *reading) token() (kv.Token, error) {
+	v, err := r.next()
+	switch {
+	case err != nil:
+		return 0, err
+	case v.kind == kindUint && v.n <= math.MaxUint32, v.kind == kindInt && int64(v.n) >= math.MinInt32:
+		return kv.Token(v.n), nil
+	}
+	return 0, errShape
+}
+
+// numberOr reads a small number that is not negative; nil reads as none.
+func (r *reading) numberOr(none int) (int, error) {
+	v, err := r.next()
+	switch {
+	case err != nil:
+		return none, err
+	case v.kind == kindNil:
+		return none, nil
+	case v.kind == kindUint && v.n <= math.MaxInt32:
+		return int(v.n), nil
+	}
+	return none, errShape
+}
+
+// adapterID reads lora_id, which is deprecated: another type than a number is not our business.
+func (r *reading) adapterID() error {
+	span, err := r.span()
+	if err != nil {
+		return err
+	}
+	if v, _ := (&walker{rest: span}).next(); v.kind == kindUint && v.n <= math.MaxInt32 {
+		r.loraID = int64(v.n)
+	}
+	return nil
+}
+
+func (r *reading) medium() error {
+	v, err := r.next()
+	switch {
+	case err != nil:
+		return err
+	case v.kind == kindNil:
+		r.e.Tier = kv.GPU
+		return nil
+	case v.kind == kindStr:
+		r.e.Tier = kv.ParseTier(string(v.raw))
+		return nil
+	}
+	return errShape
+}
+
+// text reads a string or nil. The string that the slot held before is kept if it is the same, which spares an allocation.
+func (r *reading) text(before string) (string, error) {
+	v, err := r.next()
+	switch {
+	case err != nil:
+		return "", err
+	case v.kind == kindNil:
+		return "", nil
+	case v.kind != kindStr:
+		return "", errShape
+	}
+	return keep(before, v.raw), nil
+}
+
+func keep(before string, now []byte) string {
+	switch string(now) {
+	case before:
+		return before
+	case "full_attention":
+		return "full_attention"
+	}
+	return string(now)
 }

@@ -1,7 +1,11 @@
 package kvevents
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -10,6 +14,19 @@ type Options struct {
 	Context       *Context      // ZMQ context to share between followers; nil: one of its own
 	ReplayTimeout time.Duration // longest silence within a replay, default 5 s
 	Audit         time.Duration // mean time between checks of a quiet stream against the replay buffer, default 30 s; negative: none
+	Heartbeat     time.Duration // time between ZMQ pings, default 2 s; a peer silent for three of them is taken for dead; negative: none
+	Reconnect     time.Duration // first wait before dialling again, doubled up to 5 s, with jitter; default 200 ms
+}
+
+func (o Options) withDefaults() Options {
+	if o.Context == nil {
+		o.Context = new(Context)
+	}
+	o.ReplayTimeout = cmp.Or(o.ReplayTimeout, 5*time.Second)
+	o.Audit = max(cmp.Or(o.Audit, 30*time.Second), 0)
+	o.Heartbeat = max(cmp.Or(o.Heartbeat, 2*time.Second), 0)
+	o.Reconnect = cmp.Or(o.Reconnect, 200*time.Millisecond)
+	return o
 }
 
 // Follower follows one engine's stream. Make one with [NewFollower], then call Run once.
@@ -17,18 +34,65 @@ type Follower struct {
 	src  Source
 	sink Sink
 	opt  Options
+
+	mu    sync.Mutex // guards stats
+	stats Stats
 }
 
 // NewFollower returns a follower of src that tells sink. Nothing is dialled before Run.
 func NewFollower(src Source, sink Sink, o Options) *Follower {
-	return &Follower{src: src, sink: sink, opt: o}
+	return &Follower{src: src, sink: sink, opt: o.withDefaults()}
 }
 
-// Run follows the stream until ctx ends and returns nil then. An address that can never be dialled is an error at once.
-func (f *Follower) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// Run follows the stream until ctx ends and returns nil then; the sink is not called after that. An address that can never be dialled is an error at once.
+//
+// It holds the calling goroutine, and with it a thread that sleeps in libzmq between batches. Sockets are used by no other goroutine.
+func (f *Follower) Run(ctx context.Context) error {
+	err := f.run(ctx)
+	if err != nil {
+		return fmt.Errorf("follow KV events of %s: %w", f.src.Endpoint, err)
+	}
+	return nil
+}
+
+func (f *Follower) run(ctx context.Context) error {
+	z, err := f.opt.Context.acquire()
+	if err != nil {
+		return err
+	}
+	defer f.opt.Context.release()
+	s := &stream{src: f.src, sink: f.sink, opt: f.opt, z: z}
+	defer s.close()
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	s.track = &tracker{
+		fx: s, stats: &s.stats, replay: f.src.Replay != "", silent: f.opt.ReplayTimeout, audit: f.opt.Audit,
+		rnd: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	}
+	s.track.start(time.Now())
+	for ctx.Err() == nil {
+		if err := s.turn(ctx); err != nil {
+			return err
+		}
+		f.publish(s)
+	}
+	return nil
+}
+
+func (f *Follower) publish(s *stream) {
+	s.stats.Known, s.stats.Seq = s.track.known, s.track.seq
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats = s.stats
+}
 
 // Stats returns counters of the stream. Safe from any goroutine.
-func (f *Follower) Stats() Stats { return Stats{} }
+func (f *Follower) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
 
 // Stats is what a [Follower] has seen since it was made.
 type Stats struct {
@@ -43,7 +107,7 @@ type Stats struct {
 	Duplicates   uint64        // batches seen before, dropped
 	Gaps         uint64        // times the sequence jumped ahead
 	Lost         uint64        // gaps that could not be filled
-	Replays      uint64        // replays asked for
+	Replays      uint64        // replays asked for, audits included
 	Timeouts     uint64        // replays that fell silent before their end
 	Restarts     uint64        // engine restarts noticed
 	Reconnects   uint64        // connections made after the first

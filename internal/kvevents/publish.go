@@ -1,5 +1,19 @@
 package kvevents
 
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pebbe/zmq4"
+)
+
 // PublisherOptions say how a [Publisher] publishes; the zero value of all but Endpoint is right.
 type PublisherOptions struct {
 	Context      *Context // ZMQ context to share; nil: one of its own
@@ -8,33 +22,298 @@ type PublisherOptions struct {
 	Topic        string
 	Form         Form
 	ReplayFrames int // 4 (vLLM 0.26 and later) or 3; 0 means 4
-	BufferSteps  int // batches kept for replay, default 10,000 as in vLLM
-	HWM          int // high-water mark of the PUB socket, default 100,000 as in vLLM
+	BufferSteps  int // batches kept for replay, default 10,000 as in vLLM; negative: none
+	HWM          int // high-water mark of the PUB socket, default 100,000 as in vLLM; the ROUTER has libzmq's 1,000, as in vLLM
 }
 
-// Publisher publishes batches like vLLM's ZmqEventPublisher.
-type Publisher struct{ o PublisherOptions }
+func (o PublisherOptions) withDefaults() (PublisherOptions, error) {
+	if o.Context == nil {
+		o.Context = new(Context)
+	}
+	o.ReplayFrames = cmp.Or(o.ReplayFrames, 4)
+	o.BufferSteps = max(cmp.Or(o.BufferSteps, 10_000), 0)
+	o.HWM = cmp.Or(o.HWM, 100_000)
+	if o.ReplayFrames != 3 && o.ReplayFrames != 4 {
+		return o, fmt.Errorf("replay of %d frames: 3 or 4", o.ReplayFrames)
+	}
+	return o, nil
+}
 
-// NewPublisher binds and starts serving.
-func NewPublisher(o PublisherOptions) (*Publisher, error) { return &Publisher{o: o}, nil }
+// maxPaused is how many batches Pause holds back, as many as vLLM queues; later ones are in the replay buffer only.
+const maxPaused = 100_000
 
-// Publish sends b under the next sequence number. It never waits for a subscriber.
-func (p *Publisher) Publish(b *EncodeBatch) {}
+// Publisher publishes batches like vLLM's ZmqEventPublisher: a PUB socket for live batches, a ROUTER that answers replay requests from a bounded buffer.
+// All methods may be called from any goroutine.
+type Publisher struct {
+	o        PublisherOptions
+	endpoint string // as bound
+	replay   string
+	done     chan struct{} // closed when serve has left
 
-// Restart does what a restart of the engine does to the stream: sequence from 0, replay buffer empty.
-func (p *Publisher) Restart() {}
+	// Owned by serve.
+	router *zmq4.Socket // nil without replay
+	wake   *zmq4.Socket
+
+	mu     sync.Mutex // guards the following
+	pub    *zmq4.Socket
+	nudge  *zmq4.Socket // far end of wake
+	seq    uint64
+	steps  []step // replay buffer, oldest first
+	held   []step // not sent yet, while paused
+	paused bool
+	drop   int
+	closed bool
+}
+
+type step = message
+
+// NewPublisher binds and starts serving. An address in use is tried again for a second: the socket of an engine that just went may linger.
+func NewPublisher(o PublisherOptions) (*Publisher, error) {
+	p := &Publisher{done: make(chan struct{})}
+	var err error
+	if p.o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	z, err := p.o.Context.acquire()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.open(z); err != nil {
+		p.shut()
+		return nil, fmt.Errorf("publish KV events at %s: %w", o.Endpoint, err)
+	}
+	go p.serve()
+	return p, nil
+}
+
+func (p *Publisher) open(z *zmq4.Context) (err error) {
+	if p.pub, p.endpoint, err = bind(z, zmq4.PUB, p.o.Endpoint, p.o.HWM); err != nil {
+		return err
+	}
+	if p.o.Replay != "" {
+		if p.router, p.replay, err = bind(z, zmq4.ROUTER, p.o.Replay, 1000); err != nil {
+			return err
+		}
+	}
+	at := p.o.Context.inproc("publisher")
+	if p.wake, _, err = bind(z, zmq4.PAIR, at, 0); err != nil {
+		return err
+	}
+	if p.nudge, err = z.NewSocket(zmq4.PAIR); err != nil {
+		return err
+	}
+	return p.nudge.Connect(at)
+}
+
+// bind makes a bound socket and returns its address with the real port and the host as given.
+func bind(z *zmq4.Context, t zmq4.Type, endpoint string, hwm int) (*zmq4.Socket, string, error) {
+	soc, err := z.NewSocket(t)
+	if err != nil {
+		return nil, "", err
+	}
+	err = first([]error{soc.SetLinger(0), soc.SetSndhwm(hwm), soc.SetIpv6(strings.Contains(endpoint, "[")), bindSoon(soc, endpoint)})
+	if err != nil {
+		soc.Close()
+		return nil, "", err
+	}
+	bound, err := soc.GetLastEndpoint()
+	if err != nil {
+		soc.Close()
+		return nil, "", err
+	}
+	return soc, sameHost(endpoint, bound), nil
+}
+
+func bindSoon(soc *zmq4.Socket, endpoint string) error {
+	for tries := 0; ; tries++ {
+		err := soc.Bind(endpoint)
+		if err == nil || tries == 100 || zmq4.AsErrno(err) != zmq4.Errno(syscall.EADDRINUSE) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// sameHost puts the port of bound behind the host of asked: vLLM announces a wildcard as it was configured, too.
+func sameHost(asked, bound string) string {
+	if !strings.HasPrefix(asked, "tcp://") {
+		return asked
+	}
+	return asked[:strings.LastIndexByte(asked, ':')] + bound[strings.LastIndexByte(bound, ':'):]
+}
+
+// Publish sends b under the next sequence number and keeps it for replay. It never waits for a subscriber; one that is too slow misses batches. b is not kept.
+func (p *Publisher) Publish(b *EncodeBatch) {
+	payload := Encode(nil, b, p.o.Form)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	s := step{seq: p.seq, payload: payload}
+	p.seq++
+	switch {
+	case p.drop > 0:
+		p.drop--
+	case !p.paused:
+		p.send(s)
+	case len(p.held) < maxPaused:
+		p.held = append(p.held, s)
+	}
+	p.keep(s)
+}
+
+func (p *Publisher) send(s step) {
+	p.pub.SendMessageDontwait(p.o.Topic, seqFrame(s.seq), s.payload) // a PUB socket drops, it never refuses
+}
+
+func (p *Publisher) keep(s step) {
+	p.steps = append(p.steps, s)
+	if over := len(p.steps) - p.o.BufferSteps; over > 0 {
+		clear(p.steps[:over]) // the payloads may go before the array does
+		p.steps = p.steps[over:]
+	}
+}
+
+// Restart does what a restart of the engine does to the stream: sequence from 0, replay buffer empty. Connections stay; see Close for the rest.
+func (p *Publisher) Restart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seq, p.steps, p.held, p.drop = 0, nil, nil, 0
+}
 
 // Drop makes the next n batches miss their live send: they take a sequence number and go to the replay buffer only.
-func (p *Publisher) Drop(n int) {}
+func (p *Publisher) Drop(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop += n
+}
 
-// Pause holds live sends and replays back until Resume.
-func (p *Publisher) Pause() {}
+// Pause holds live sends and answers to replay requests back until Resume, like an engine that hangs while its ZMQ thread lives.
+func (p *Publisher) Pause() { p.setPaused(true) }
 
 // Resume sends what was held back and goes on.
-func (p *Publisher) Resume() {}
+func (p *Publisher) Resume() { p.setPaused(false) }
 
-// Endpoints returns the bound addresses with real ports; a wildcard host stays as it is. Replay is "" without one.
-func (p *Publisher) Endpoints() (endpoint, replay string) { return "", "" }
+func (p *Publisher) setPaused(paused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.paused = paused
+	if !paused {
+		for _, s := range p.held {
+			p.send(s)
+		}
+		p.held = nil
+	}
+	p.nudge.SendBytes(nil, zmq4.DONTWAIT)
+}
 
-// Close stops serving and closes the sockets. A second call does nothing.
-func (p *Publisher) Close() {}
+// Endpoints returns the bound addresses with real ports; a wildcard host stays as it is. replay is "" without one.
+func (p *Publisher) Endpoints() (endpoint, replay string) { return p.endpoint, p.replay }
+
+// Close stops serving and closes the sockets; what subscribers have not got yet is lost, as when an engine dies. A second call does nothing.
+func (p *Publisher) Close() {
+	p.mu.Lock()
+	first := !p.closed
+	if first {
+		p.closed = true
+		p.nudge.SendBytes(nil, zmq4.DONTWAIT)
+	}
+	p.mu.Unlock()
+	<-p.done
+	if first {
+		p.shut()
+	}
+}
+
+func (p *Publisher) shut() {
+	for _, soc := range []*zmq4.Socket{p.pub, p.router, p.nudge, p.wake} {
+		if soc != nil {
+			soc.Close()
+		}
+	}
+	p.o.Context.release()
+}
+
+// serve answers replay requests until Close.
+func (p *Publisher) serve() {
+	defer close(p.done)
+	for {
+		paused, closed := p.mode()
+		if closed || !p.await(paused) {
+			return
+		}
+		if !paused && p.router != nil && !p.answerAll() {
+			return
+		}
+	}
+}
+
+func (p *Publisher) mode() (paused, closed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused, p.closed
+}
+
+// await sleeps until there is a request to read or a change of mode. It reports whether the sockets are still good.
+func (p *Publisher) await(paused bool) bool {
+	poller := zmq4.NewPoller()
+	poller.Add(p.wake, zmq4.POLLIN)
+	if p.router != nil && !paused {
+		poller.Add(p.router, zmq4.POLLIN)
+	}
+	if _, err := poller.Poll(-1); err != nil {
+		return false
+	}
+	for {
+		if _, err := p.wake.RecvBytes(zmq4.DONTWAIT); err != nil {
+			return empty(err)
+		}
+	}
+}
+
+func (p *Publisher) answerAll() bool {
+	for {
+		request, err := p.router.RecvMessageBytes(zmq4.DONTWAIT)
+		if err != nil {
+			return empty(err)
+		}
+		if err := p.answer(request); err != nil && !errors.Is(err, zmq4.Errno(syscall.EHOSTUNREACH)) {
+			return false
+		}
+	}
+}
+
+// answer sends the batches asked for and the end marker. A request of another shape gets nothing, as from vLLM.
+func (p *Publisher) answer(request [][]byte) error {
+	if len(request) != 3 || len(request[2]) != 8 {
+		return nil
+	}
+	who := request[0]
+	for _, s := range p.since(binary.BigEndian.Uint64(request[2])) {
+		if err := p.reply(who, p.o.Topic, s.seq, s.payload); err != nil {
+			return err
+		}
+	}
+	return p.reply(who, "", endOfReplay, nil)
+}
+
+func (p *Publisher) since(seq uint64) []step {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(p.steps, seq, func(s step, seq uint64) int { return cmp.Compare(s.seq, seq) })
+	return slices.Clone(p.steps[i:])
+}
+
+func (p *Publisher) reply(who []byte, topic string, seq uint64, payload []byte) error {
+	var err error
+	if p.o.ReplayFrames == 3 {
+		_, err = p.router.SendMessage(who, "", seqFrame(seq), payload)
+	} else {
+		_, err = p.router.SendMessage(who, "", topic, seqFrame(seq), payload)
+	}
+	return err
+}

@@ -1,0 +1,60 @@
+package kvevents
+
+import (
+	"time"
+
+	"github.com/pebbe/zmq4"
+)
+
+// ask implements effects. The replay begins at the next turn, or when one of the Context's others ends.
+func (s *stream) ask(from uint64) {
+	s.hangUp()
+	s.wanted, s.from = true, from
+}
+
+// hangUp implements effects. A socket serves one replay only, so no late answer can be taken for one of the next.
+func (s *stream) hangUp() {
+	s.wanted = false
+	if s.dealer == nil {
+		return
+	}
+	s.dealer.Close()
+	s.dealer = nil
+	s.poll()
+	s.opt.Context.endReplay()
+}
+
+// beginReplay sends the request that is wanted, if there is a place. A socket that cannot be had is treated like an engine that does not answer.
+func (s *stream) beginReplay() {
+	if !s.wanted || !s.opt.Context.startReplay() {
+		return
+	}
+	s.wanted = false
+	s.track.asked(time.Now())
+	dealer, err := s.dialReplay()
+	if err == nil {
+		_, err = dealer.SendMessageDontwait("", seqFrame(s.from))
+	}
+	if err != nil {
+		if dealer != nil {
+			dealer.Close()
+		}
+		s.opt.Context.endReplay()
+		return
+	}
+	s.dealer = dealer
+	s.poll()
+}
+
+// dialReplay makes a connected DEALER: a REQ would take one reply only. Its queue has no bound, since the ROUTER at the other end drops what does not fit.
+func (s *stream) dialReplay() (*zmq4.Socket, error) {
+	dealer, err := s.z.NewSocket(zmq4.DEALER)
+	if err != nil {
+		return nil, err
+	}
+	return dealer, first([]error{
+		dealer.SetLinger(0),
+		s.tune(dealer, s.src.Replay, 0),
+		dealer.Connect(s.src.Replay),
+	})
+}

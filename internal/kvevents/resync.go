@@ -1,0 +1,219 @@
+package kvevents
+
+import (
+	"fmt"
+	"time"
+)
+
+// This file is the tracker's second half: replays, and the audits that look for what nobody noticed.
+
+// sync starts a replay that live batches wait for.
+func (t *tracker) sync(reason string) {
+	t.phase = asking
+	t.say(Syncing, reason)
+	t.request(false, false)
+}
+
+func (t *tracker) request(quiet, whole bool) {
+	from := uint64(0)
+	if t.known && !whole {
+		from = t.seq
+	}
+	t.req = request{open: true, quiet: quiet, whole: whole, tries: t.req.tries + 1, from: from}
+	t.auditAt = time.Time{}
+	t.stats.Replays++
+	t.fx.ask(from)
+}
+
+func (t *tracker) hangUp() {
+	if t.req.open {
+		t.req.open, t.req.deadline = false, time.Time{}
+		t.fx.hangUp()
+	}
+}
+
+// replayed takes a batch from the replay under way.
+func (t *tracker) replayed(now time.Time, m message) {
+	if !t.req.open {
+		return
+	}
+	t.req.deadline = now.Add(t.silent)
+	if m.seq < t.req.from {
+		return // not asked for
+	}
+	first := !t.req.answered
+	t.req.answered = true
+	switch {
+	case t.req.quiet:
+		t.audited(m)
+	case !t.known:
+		t.take(m)
+	case first:
+		t.overlap(m)
+	case m.seq == t.seq+1:
+		t.take(m)
+	case m.seq > t.seq+1: // ROUTER sockets drop what a slow reader has no room for
+		t.retry(now, fmt.Sprintf("batches %d to %d missing in the replay", t.seq+1, m.seq-1))
+	}
+}
+
+// overlap judges the first batch of a replay by the batch that we have under that number.
+func (t *tracker) overlap(m message) {
+	same, _ := t.compare(m)
+	switch {
+	case m.seq == t.seq && same:
+		t.unbroken = true
+	case m.seq == t.seq:
+		t.restarted(fmt.Sprintf("another batch %d", m.seq))
+	case m.seq == t.seq+1 && t.unbroken:
+		t.take(m)
+	default:
+		t.lose(fmt.Sprintf("batch %d is no longer in the replay buffer, which begins with %d", t.seq, m.seq))
+		t.take(m)
+	}
+}
+
+// replayEnded takes the end marker.
+func (t *tracker) replayEnded(now time.Time) {
+	if !t.req.open {
+		return
+	}
+	t.hangUp()
+	switch {
+	case t.req.whole && t.req.quiet: // no history there either
+		t.planAudit(now, t.audit)
+	case !t.req.answered && t.known: // it has nothing as new as what we have
+		t.restarted(fmt.Sprintf("its newest batch is older than %d", t.seq))
+	case t.req.quiet:
+		t.planAudit(now, t.audit)
+	default:
+		t.drain(now)
+	}
+}
+
+// drain applies what was held during the replay and goes on following, or asks again if there is a gap between the two.
+func (t *tracker) drain(now time.Time) {
+	for i, m := range t.held {
+		switch {
+		case !t.known:
+			t.partial = t.partial || m.seq > 0
+			t.take(m)
+		case m.seq == t.seq+1:
+			t.take(m)
+		case m.seq <= t.seq:
+			t.stats.Duplicates++
+		default:
+			t.held = t.held[i:]
+			t.retry(now, fmt.Sprintf("batches %d to %d missing after the replay", t.seq+1, m.seq-1))
+			return
+		}
+	}
+	t.drop()
+	t.follow(now, "in step with the engine")
+}
+
+func (t *tracker) follow(now time.Time, reason string) {
+	t.phase = following
+	t.say(Live, reason)
+	t.planAudit(now, min(settle, t.audit))
+}
+
+// retry asks once more within one sync, as long as that gets us anywhere.
+func (t *tracker) retry(now time.Time, reason string) {
+	t.hangUp()
+	switch {
+	case t.req.progress:
+		t.req.tries = 0
+	case t.req.tries >= maxTries, t.partial: // partial: it did not help last time either
+		t.giveUp(now, reason)
+		return
+	}
+	t.sync(reason)
+}
+
+// giveUp goes on without the replay, and without what can then no longer be kept true.
+func (t *tracker) giveUp(now time.Time, reason string) {
+	t.req.tries = 0
+	t.partial = true
+	if t.known && !t.seamless() {
+		t.lose(reason + ", and replay does not help")
+	}
+	t.drain(now)
+}
+
+// seamless reports whether the held batches follow on what was applied, so that nothing is missing between.
+func (t *tracker) seamless() bool {
+	return t.unbroken && (len(t.held) == 0 || t.held[0].seq <= t.seq+1)
+}
+
+// audited takes a batch of an audit. Live batches are applied beside it, so most of it is known; what is not was lost on the way here.
+func (t *tracker) audited(m message) {
+	switch {
+	case t.req.whole || !t.known:
+		if t.known {
+			t.forget("history to be had after all")
+		}
+		t.req.quiet, t.partial, t.phase = false, false, asking
+		t.say(Syncing, "history to be had after all")
+		t.take(m)
+	case m.seq <= t.seq:
+		if same, known := t.compare(m); known && !same {
+			t.hangUp()
+			t.restarted(fmt.Sprintf("another batch %d", m.seq))
+		}
+	case m.seq == t.seq+1:
+		t.stats.Gaps++
+		t.take(m)
+	default:
+		t.stats.Gaps++
+		t.hangUp()
+		t.sync(fmt.Sprintf("batches %d to %d missing", t.seq+1, m.seq-1))
+	}
+}
+
+func (t *tracker) planAudit(now time.Time, mean time.Duration) {
+	t.req.tries = 0
+	if !t.replay || t.audit <= 0 {
+		return
+	}
+	t.auditAt = now.Add(mean*3/4 + time.Duration(t.rnd.Int64N(int64(mean/2)+1)))
+}
+
+// tick does what is due.
+func (t *tracker) tick(now time.Time) {
+	switch {
+	case due(t.patience, now):
+		t.patience = time.Time{}
+		if t.phase == down {
+			t.say(Stale, "no connection")
+		}
+	case t.req.open && due(t.req.deadline, now):
+		t.fellSilent(now)
+	case due(t.auditAt, now) && t.phase == following && !t.req.open:
+		t.request(true, t.partial)
+	}
+}
+
+// fellSilent ends a replay that stopped before its end marker.
+func (t *tracker) fellSilent(now time.Time) {
+	t.stats.Timeouts++
+	if t.req.quiet {
+		t.hangUp()
+		t.planAudit(now, t.audit)
+		return
+	}
+	t.retry(now, "replay fell silent")
+}
+
+func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
+
+// next returns when tick has something to do, zero for never.
+func (t *tracker) next() time.Time {
+	var next time.Time
+	for _, at := range [...]time.Time{t.patience, t.auditAt, t.req.deadline} {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}

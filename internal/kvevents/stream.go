@@ -1,0 +1,341 @@
+package kvevents
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pebbe/zmq4"
+
+	"tandem/internal/kv"
+)
+
+const (
+	maxMessage    = 256 << 20              // bytes; libzmq closes the connection on a larger one
+	subscribeHWM  = 4096                   // live batches that wait for us; more are dropped by libzmq, noticed, and replayed
+	handshakeTime = 5 * time.Second        // until a peer that does not speak ZMTP is given up
+	maxReconnect  = 5 * time.Second        // between two attempts to dial
+	maxWait       = 10 * time.Second       // longest sleep of an idle stream
+	slotWait      = 100 * time.Millisecond // while other streams have all the replays
+	burst         = 256                    // messages of one socket in one turn
+	largeBatch    = 1 << 20                // bytes of payload from which on the decoded batch is not kept for reuse
+)
+
+// stream is one Run of a follower: its sockets, and the tracker that says what to do with what they bring. Owned by the goroutine in Run.
+type stream struct {
+	src   Source
+	sink  Sink
+	opt   Options
+	z     *zmq4.Context
+	track *tracker
+	stats Stats
+	batch kv.Batch
+
+	sub     *zmq4.Socket // live batches
+	news    *zmq4.Socket // what libzmq says of sub's connection
+	wake    *zmq4.Socket // readable when ctx has ended
+	dealer  *zmq4.Socket // the replay under way, or nil
+	poller  *zmq4.Poller
+	frames  [][]byte
+	opened  []*zmq4.Socket // to close, dealer excepted
+	unwatch func()         // parts with ctx
+	wanted  bool           // a replay is to begin as soon as there is a place
+	from    uint64         // its first batch
+	linked  bool           // there was a connection before
+}
+
+// open makes all sockets but the replay's, and dials.
+func (s *stream) open(ctx context.Context) (err error) {
+	if s.sub, err = s.socket(zmq4.SUB); err != nil {
+		return err
+	}
+	if err = s.listen(); err != nil {
+		return err
+	}
+	if err = s.watch(ctx); err != nil {
+		return err
+	}
+	s.poll()
+	return s.dial()
+}
+
+// socket makes a socket that close closes.
+func (s *stream) socket(t zmq4.Type) (*zmq4.Socket, error) {
+	soc, err := s.z.NewSocket(t)
+	if err != nil {
+		return nil, err
+	}
+	s.opened = append(s.opened, soc)
+	return soc, soc.SetLinger(0)
+}
+
+// dial connects sub and looks whether the replay address could be dialled too.
+func (s *stream) dial() error {
+	if err := s.tune(s.sub, s.src.Endpoint, subscribeHWM); err != nil {
+		return err
+	}
+	if err := s.sub.SetSubscribe(s.src.Topic); err != nil {
+		return err
+	}
+	if err := s.sub.Connect(s.src.Endpoint); err != nil {
+		return err
+	}
+	if s.src.Replay == "" {
+		return nil
+	}
+	probe, err := s.dialReplay()
+	if probe != nil {
+		probe.Close()
+	}
+	return err
+}
+
+// tune sets what both kinds of connection share.
+func (s *stream) tune(soc *zmq4.Socket, endpoint string, hwm int) error {
+	set := []error{
+		soc.SetRcvhwm(hwm),
+		soc.SetMaxmsgsize(maxMessage),
+		soc.SetReconnectIvl(s.opt.Reconnect),
+		soc.SetReconnectIvlMax(max(maxReconnect, s.opt.Reconnect)),
+		soc.SetConnectTimeout(handshakeTime),
+		soc.SetHandshakeIvl(handshakeTime),
+		soc.SetIpv6(strings.Contains(endpoint, "[")),
+	}
+	if s.opt.Heartbeat > 0 {
+		set = append(set, soc.SetHeartbeatIvl(s.opt.Heartbeat), soc.SetHeartbeatTimeout(3*s.opt.Heartbeat))
+	}
+	return first(set)
+}
+
+func first(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen lets libzmq tell of the connection. It does so before it hands over anything that came on it.
+func (s *stream) listen() (err error) {
+	at := s.opt.Context.inproc("news")
+	if err = s.sub.Monitor(at, zmq4.EVENT_HANDSHAKE_SUCCEEDED|zmq4.EVENT_DISCONNECTED); err != nil {
+		return err
+	}
+	if s.news, err = s.socket(zmq4.PAIR); err != nil {
+		return err
+	}
+	return s.news.Connect(at)
+}
+
+// watch makes the end of ctx something that can be polled. The far end of the pair passes to the goroutine of AfterFunc and, once that is done, back.
+func (s *stream) watch(ctx context.Context) (err error) {
+	at := s.opt.Context.inproc("wake")
+	if s.wake, err = s.socket(zmq4.PAIR); err != nil {
+		return err
+	}
+	if err = s.wake.Bind(at); err != nil {
+		return err
+	}
+	far, err := s.socket(zmq4.PAIR)
+	if err != nil {
+		return err
+	}
+	if err = far.Connect(at); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		far.SendBytes(nil, zmq4.DONTWAIT) // the pair has room for a thousand
+	})
+	s.unwatch = func() {
+		if !stop() {
+			<-done
+		}
+	}
+	return nil
+}
+
+func (s *stream) close() {
+	if s.unwatch != nil {
+		s.unwatch()
+	}
+	s.hangUp()
+	if s.sub != nil {
+		s.sub.Monitor("", 0) // a monitor that outlives its reader can crash libzmq
+	}
+	for _, soc := range s.opened {
+		soc.Close()
+	}
+}
+
+func (s *stream) poll() {
+	s.poller = zmq4.NewPoller()
+	for _, soc := range []*zmq4.Socket{s.sub, s.news, s.wake, s.dealer} {
+		if soc != nil {
+			s.poller.Add(soc, zmq4.POLLIN)
+		}
+	}
+}
+
+// turn waits for something to happen and deals with it.
+func (s *stream) turn(ctx context.Context) error {
+	s.beginReplay()
+	if _, err := s.poller.Poll(s.wait(time.Now())); err != nil {
+		return err
+	}
+	if err := s.readLive(ctx); err != nil {
+		return err
+	}
+	if err := s.readReplay(ctx); err != nil {
+		return err
+	}
+	s.track.tick(time.Now())
+	return nil
+}
+
+// wait returns how long nothing is due, rounded up to what poll can tell from nothing.
+func (s *stream) wait(now time.Time) time.Duration {
+	wait := maxWait
+	if s.wanted {
+		wait = slotWait
+	}
+	if next := s.track.next(); !next.IsZero() {
+		wait = min(wait, next.Sub(now)+time.Millisecond)
+	}
+	return max(wait, 0)
+}
+
+// readLive takes live batches, and before each one the news of the connection it may have come on.
+func (s *stream) readLive(ctx context.Context) error {
+	for range burst {
+		if err := s.readNews(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		frames, err := s.receive(s.sub)
+		if frames == nil || err != nil {
+			return err
+		}
+		if m, ok := readLive(frames); ok {
+			s.track.live(time.Now(), m)
+		}
+	}
+	return nil
+}
+
+func (s *stream) readNews() error {
+	for {
+		what, _, _, err := s.news.RecvEvent(zmq4.DONTWAIT)
+		switch {
+		case empty(err):
+			return nil
+		case err != nil:
+			return err
+		case what == zmq4.EVENT_DISCONNECTED:
+			s.track.disconnected()
+		case what == zmq4.EVENT_HANDSHAKE_SUCCEEDED:
+			s.connected()
+		}
+	}
+}
+
+func (s *stream) connected() {
+	if s.linked {
+		s.stats.Reconnects++
+	}
+	s.linked = true
+	s.track.connected(time.Now())
+}
+
+// readReplay takes batches of the replay under way, until there is none left, or another replay was asked for.
+func (s *stream) readReplay(ctx context.Context) error {
+	for range burst {
+		if s.dealer == nil || s.wanted || ctx.Err() != nil {
+			return nil
+		}
+		frames, err := s.receive(s.dealer)
+		if frames == nil || err != nil {
+			return err
+		}
+		switch m, end, ok := readReply(frames); {
+		case end:
+			s.track.replayEnded(time.Now())
+		case ok:
+			s.track.replayed(time.Now(), m)
+		}
+	}
+	return nil
+}
+
+// receive returns the frames of a message, nil if there is none. They hold until the next call; their bytes are not used again.
+func (s *stream) receive(soc *zmq4.Socket) ([][]byte, error) {
+	s.frames = s.frames[:0]
+	for {
+		frame, err := soc.RecvBytes(zmq4.DONTWAIT)
+		if err != nil {
+			return nil, unlessEmpty(err)
+		}
+		if len(s.frames) < 5 { // one more than any message of ours has: enough to refuse it
+			s.frames = append(s.frames, frame)
+		}
+		more, err := soc.GetRcvmore()
+		if err != nil || !more {
+			return s.frames, err
+		}
+	}
+}
+
+func empty(err error) bool { return err != nil && zmq4.AsErrno(err) == zmq4.Errno(syscall.EAGAIN) }
+
+func unlessEmpty(err error) error {
+	if empty(err) {
+		return nil
+	}
+	return err
+}
+
+// apply implements effects.
+func (s *stream) apply(m message) bool {
+	if len(m.payload) > largeBatch {
+		defer func() { s.batch = kv.Batch{} }()
+	}
+	got, err := Decode(m.payload, &s.batch)
+	s.stats.Unknown += uint64(got.Unknown)
+	if err != nil || got.Malformed > 0 {
+		s.stats.DecodeErrors++
+	}
+	if err != nil || got.Lost > 0 {
+		return false
+	}
+	s.count(m)
+	s.sink.Apply(&s.batch)
+	return true
+}
+
+// count completes the batch and counts it.
+func (s *stream) count(m message) {
+	b := &s.batch
+	b.Seq = m.seq
+	if b.Rank < 0 {
+		b.Rank = s.src.Rank
+	}
+	if b.Rank != s.src.Rank {
+		s.stats.WrongRank++
+	}
+	s.stats.Batches++
+	s.stats.Bytes += uint64(len(m.payload))
+	s.stats.Events += uint64(len(b.Events))
+	s.stats.LastAt = b.At
+	if s.track.phase == following && !b.At.IsZero() {
+		s.stats.Lag = time.Since(b.At)
+	}
+}
+
+func (s *stream) forget(reason string) { s.sink.Forget(reason) }
+
+func (s *stream) state(st State, reason string) { s.sink.State(st, reason) }
