@@ -42,18 +42,21 @@ func (c Chain) Root(lora, salt string) Key {
 	return keyOf(d.Sum64())
 }
 
-// stackBlock is the largest block in tokens whose bytes are laid out on the stack; larger ones are streamed.
-const stackBlock = 256
+// Blocks up to appendBlock tokens are laid out on the stack once for a whole prompt, others are streamed in parts of streamPart tokens.
+const (
+	appendBlock = 256
+	streamPart  = 64
+)
 
 // Append appends to dst the key of every full block of tokens, the first of which follows parent, and returns dst. A partial last block has no key.
 func (c Chain) Append(dst []Key, parent Key, tokens []Token) []Key {
 	if c.size < 1 {
 		return dst
 	}
-	if c.size > stackBlock {
+	if c.size > appendBlock {
 		return c.appendLarge(dst, parent, tokens)
 	}
-	var room [8 + 4*stackBlock]byte
+	var room [8 + 4*appendBlock]byte
 	buf := room[:8+4*c.size]
 	for ; len(tokens) >= c.size; tokens = tokens[c.size:] {
 		binary.LittleEndian.PutUint64(buf, uint64(parent))
@@ -74,12 +77,15 @@ func (c Chain) appendLarge(dst []Key, parent Key, tokens []Token) []Key {
 
 // Block returns the key of one block that follows parent and holds tokens, the caller sees to their number. What extra holds changes the key; without extra it is the key that Append gives.
 func (c Chain) Block(parent Key, tokens []Token, extra []byte) Key {
+	if len(tokens) <= streamPart && len(extra) == 0 {
+		return smallBlock(parent, tokens)
+	}
 	var d xxhash.Digest
 	d.Reset()
 	writeNumber(&d, uint64(parent))
-	var room [4 * stackBlock]byte
+	var room [4 * streamPart]byte
 	for len(tokens) > 0 {
-		n := min(len(tokens), stackBlock)
+		n := min(len(tokens), streamPart)
 		putTokens(room[:], tokens[:n])
 		d.Write(room[:4*n])
 		tokens = tokens[n:]
@@ -88,6 +94,15 @@ func (c Chain) Block(parent Key, tokens []Token, extra []byte) Key {
 	return keyOf(d.Sum64())
 }
 
+func smallBlock(parent Key, tokens []Token) Key {
+	var room [8 + 4*streamPart]byte
+	buf := room[:8+4*len(tokens)]
+	binary.LittleEndian.PutUint64(buf, uint64(parent))
+	putTokens(buf[8:], tokens)
+	return keyOf(xxhash.Sum64(buf))
+}
+
+// putTokens writes four bytes a token, two tokens at a time.
 func putTokens(buf []byte, tokens []Token) {
 	for len(tokens) >= 2 && len(buf) >= 8 {
 		binary.LittleEndian.PutUint64(buf, uint64(tokens[0])|uint64(tokens[1])<<32)

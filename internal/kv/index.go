@@ -1,12 +1,16 @@
 // Package kv names the blocks of a prompt and knows which engine holds which of them.
+//
+// A block's [Key] depends on everything before it, so two prompts share a leading key exactly if they share all tokens up to it. An engine's events are
+// applied to one tree per [Holder], which knows for every block whether all blocks before it are there as well. Only such blocks stand in the directory
+// that [Index.Match] asks, so that the holders of a prompt's blocks can but become fewer along the prompt, and a few probes find where each one ends.
 package kv
 
 import (
+	"cmp"
 	"sync"
-	"time"
 )
 
-// Holder is a small dense number for one engine's cache; the pool that owns the Index gives them out.
+// Holder is a small dense number for one engine's cache; whoever owns the Index gives them out and may use one again after [Index.Forget].
 type Holder uint16
 
 // Options says how an Index is built. The zero Chain makes an Index that places nothing.
@@ -15,56 +19,43 @@ type Options struct {
 	ByteBudget int64 // bytes that memberships may take, 0 = 512 MiB
 }
 
+const defaultByteBudget = 512 << 20
+
 // Index knows for every holder which blocks it has, from the engines' own events. It is safe for concurrent use: many readers, one writer at a time.
 type Index struct {
-	mu    sync.RWMutex
-	chain Chain
+	chain  Chain
+	budget int64
+
+	mu      sync.RWMutex // guards the following
+	trees   []*tree      // by Holder; nil for one that has nothing
+	dir     directory
+	guesses guesses
+	tick    uint32 // batches applied, the age of memberships
+
+	orphans, truncated uint64 // of trees that are no more
 }
 
 // NewIndex returns an empty Index.
-func NewIndex(o Options) *Index { return &Index{chain: o.Chain} }
-
-// Applied counts, in blocks, what a batch did.
-type Applied struct {
-	Stored  int // copies placed
-	Removed int // copies taken away
-	Orphans int // not placed: the parent is unknown to the holder
-	Skipped int // not placed: masked, of another block size, or of a group that cannot serve a prefix
+func NewIndex(o Options) *Index {
+	budget := cmp.Or(max(o.ByteBudget, 0), defaultByteBudget)
+	return &Index{chain: o.Chain, budget: budget, guesses: newGuesses(budget / guessShare)}
 }
 
-// Apply takes over what the engine behind h published.
-func (ix *Index) Apply(h Holder, b *Batch) Applied { return Applied{} }
-
-// Forget drops everything of h.
-func (ix *Index) Forget(h Holder) {}
-
-// ForgetTier drops what h holds in tier t.
-func (ix *Index) ForgetTier(h Holder, t Tier) {}
-
-// Match sets depth[h], for every holder h below len(depth), to the number of leading blocks of keys that h holds without a hole.
-func (ix *Index) Match(keys []Key, depth []int32) { clear(depth) }
-
-// Speculate lets Match believe that h holds all of keys until its events say so, or until Expire is called with a time after until.
-func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {}
-
-// Expire drops what was speculated and not confirmed in time.
-func (ix *Index) Expire(now time.Time) {}
-
-// Stats describes an Index.
-type Stats struct {
-	Blocks      int   // distinct blocks that some holder has from block 0 on
-	Memberships int   // (holder, block) pairs
-	Bytes       int64 // estimate of the memory in use
-	Orphans     uint64
-	Truncated   uint64
-	Holders     []HolderStats
+// treeLocked returns the tree of h, which it plants if need be.
+func (ix *Index) treeLocked(h Holder) *tree {
+	for len(ix.trees) <= int(h) {
+		ix.trees = append(ix.trees, nil)
+	}
+	if ix.trees[h] == nil {
+		ix.trees[h] = newTree(h, &ix.dir)
+	}
+	return ix.trees[h]
 }
 
-// HolderStats is the part of Stats that belongs to one holder.
-type HolderStats struct {
-	Holder Holder
-	Blocks int
+// foundLocked returns the tree of h, or nil.
+func (ix *Index) foundLocked(h Holder) *tree {
+	if int(h) < len(ix.trees) {
+		return ix.trees[h]
+	}
+	return nil
 }
-
-// Stats returns the current counts.
-func (ix *Index) Stats() Stats { return Stats{} }
