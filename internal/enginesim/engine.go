@@ -141,45 +141,49 @@ type Engine struct {
 	gen  int    // restarts
 	dead error
 
-	pool   pool
-	reqs   map[string]*request // every request that did not end
-	leases map[string]*request // ended requests whose blocks wait for a peer
+	pool pool
+	reqs map[string]*request // every request that did not end
+	held map[string]*request // ended, but their blocks wait for a peer: leased and unread ones
+	seq  uint64
 
 	running []*request
-	loading []*request // vLLM's kv_holding_waiting: remote KV on the way, or there
+	loading []*request // vLLM's kv_holding_waiting: remote KV on the way or there, or lost
 	waiting queue
-	orphans int // loads that nobody performs and whose request was aborted: their blocks are lost
+	leaked  int // lost requests whose client left: their blocks never come back
 
-	cleanups  []cleanup // peers to be told that their blocks are not wanted
-	leaseMin  time.Duration
-	beating   int // requests whose lease on the peer is renewed
-	nextBeat  time.Duration
-	scheduled []*request
-	took      time.Duration
+	toStart  int // waiting requests whose load did not start
+	arrived  int // loading requests in state loaded
+	failures int // of these, failed ones that end with an error
 
-	ended []*request // state to be used again from the next step on
+	leases   int           // held requests in state leased
+	leaseMin time.Duration // no lease ends before
+	beating  int           // requests whose lease on the peer is renewed
+	nextBeat time.Duration
+	cleanups []*Transfer // of requests that ended before their load: the peer is told
+
+	scheduled []*request // of this step
+	hits      []int32    // of the lookup in progress
+	step      Step
+	counts    Counters
+
+	ended []*request // memory to be used again from the next step on
 	spare []*request
-
-	step   Step
-	counts Counters
-	out    []Output
-	orders []Order
 }
 
 // New makes an engine with an empty cache.
 func New(c Config) *Engine {
 	e := &Engine{cfg: c.withDefaults()}
-	e.start()
+	e.boot()
 	return e
 }
 
-func (e *Engine) start() {
+func (e *Engine) boot() {
 	*e = Engine{cfg: e.cfg, gen: e.gen}
 	e.root = mixString(contentSeed, e.cfg.Weights)
 	e.none = mixString(hashSeed, e.cfg.HashSeed)
 	e.pool.init(e.cfg)
 	e.reqs = make(map[string]*request)
-	e.leases = make(map[string]*request)
+	e.held = make(map[string]*request)
 }
 
 // Config is the configuration with its defaults filled in.
@@ -199,7 +203,7 @@ func (e *Engine) Dead() error { return e.dead }
 // Restart is a new process in the place of the old one: everything is lost, the counters too, and the engine id is another.
 func (e *Engine) Restart() {
 	e.gen++
-	e.start()
+	e.boot()
 }
 
 // SetCost changes the time that steps take.

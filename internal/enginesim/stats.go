@@ -10,11 +10,11 @@ type Counters struct {
 	PromptExternal                uint64 // {external_kv_transfer}
 	GenerationTokens              uint64
 	Preemptions                   uint64
-	Finished                      [5]uint64 // vllm:request_success, by Reason
-	NixlExpired                   uint64    // vllm:nixl_num_kv_expired_reqs
-	NixlNotifiedLate              uint64    // vllm:nixl_num_notifications_after_expiry
-	NixlFailed                    uint64    // vllm:nixl_num_failed_transfers
-	NixlTransfers, NixlBlocks     uint64    // reads that ended well, blocks in them
+	Finished                      [reasons]uint64 // vllm:request_success, by Reason
+	NixlExpired                   uint64          // vllm:nixl_num_kv_expired_reqs
+	NixlNotifiedLate              uint64          // vllm:nixl_num_notifications_after_expiry
+	NixlFailed                    uint64          // vllm:nixl_num_failed_transfers
+	NixlTransfers, NixlBlocks     uint64          // reads that ended well, blocks in them
 }
 
 // Stats is the engine at this moment.
@@ -27,5 +27,15 @@ type Stats struct {
 	Usage                                    float64 // 1 - free/(blocks-1)
 }
 
-// Stats tells the engine's state.
-func (e *Engine) Stats() Stats { return Stats{} }
+// Stats tells the engine's state. It costs little: a server may ask after each step.
+func (e *Engine) Stats() Stats {
+	return Stats{Counters: e.counts,
+		Running: len(e.running), Waiting: e.waiting.len() + len(e.loading),
+		WaitingCapacity: e.waiting.len(), WaitingDeferred: len(e.loading),
+		FetchToStart: e.toStart, FetchInProgress: len(e.loading) - e.arrived, FetchDone: e.arrived,
+		Blocks: len(e.pool.blocks), FreeBlocks: e.pool.free, Leases: e.leases, Usage: e.pool.usage()}
+}
+
+// ResetPrefixCache forgets every cached block. It does nothing and says false while any block is held, be it by a lease. The event waits for the next
+// step that has work.
+func (e *Engine) ResetPrefixCache() bool { return e.pool.reset() }

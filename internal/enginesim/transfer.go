@@ -3,7 +3,6 @@ package enginesim
 import (
 	"encoding/json"
 	"strconv"
-	"time"
 )
 
 // Field is one key of kv_transfer_params as it came: missing, null, or a value.
@@ -51,9 +50,6 @@ func (r *RemoteBlocks) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// truthy is Python's truth of the value: [[]] is true.
-func (r RemoteBlocks) truthy() bool { return r.Broken || len(r.Groups) > 0 }
-
 // Transfer is kv_transfer_params as the scheduler sees them. Whether a key is missing or null matters: vLLM dies of the one and hangs on the other.
 type Transfer struct {
 	DoRemotePrefill Truth               `json:"do_remote_prefill"`
@@ -99,6 +95,17 @@ func (t *Transfer) address() bool {
 	return t.EngineID.Present && t.RequestID.Present && t.Host.Present && t.Port.Present
 }
 
+// readback says whether the params name blocks of a peer in full, as those of a decode-first turn do.
+func (t *Transfer) readback() bool {
+	return t.blocks() && t.address() && !t.EngineID.Null && !t.RequestID.Null && !t.Host.Null && !t.Port.Null
+}
+
+// blocks is Python's truth of remote_block_ids: [[]] is true.
+func (t *Transfer) blocks() bool {
+	b := t.RemoteBlocks
+	return b.Present && !b.Null && (b.V.Broken || len(b.V.Groups) > 0)
+}
+
 func (t *Transfer) peer() Peer {
 	port, _ := strconv.Atoi(string(t.Port.V))
 	return Peer{EngineID: t.EngineID.V, Host: t.Host.V, Port: port}
@@ -132,7 +139,7 @@ type Order struct {
 
 // TransferOut is the kv_transfer_params of a finished prefill.
 type TransferOut struct {
-	BlockIDs  []int // ceil(NumTokens/BlockSize) entries; belongs to the engine as the Step does
+	BlockIDs  []int32 // ceil(NumTokens/BlockSize) entries; belongs to the engine as the Step does
 	EngineID  string
 	RequestID string
 	Host      string
@@ -172,20 +179,3 @@ func appendQuoted(dst []byte, s string) []byte {
 	b, _ := json.Marshal(s) // strings always marshal
 	return append(dst, b...)
 }
-
-// Loaded ends the read of an OrderRead: contents as the peer's ReadBlocks gave them, or err.
-func (e *Engine) Loaded(now time.Duration, id string, contents []uint64, err error) {}
-
-// Reject is what the API layer does with the params of a request that it refused: P is told to free its blocks, or, with a key missing, the core dies.
-// It happens in the next Step. vLLM does it for every error answer of the handler, and for a non-streaming client that leaves.
-func (e *Engine) Reject(now time.Duration, t *Transfer) {}
-
-// ReadBlocks gives the contents of blocks as they are at this moment, whoever holds them: nobody checks a lease. Ids beyond the pool read another
-// layer's memory; ids beyond that give nil, for which the read has failed.
-func (e *Engine) ReadBlocks(ids []int) []uint64 { return nil }
-
-// Notify is a peer's word that it has read, or does not want, the blocks of a request: its lease ends. Unknown and expired ones are only counted.
-func (e *Engine) Notify(now time.Duration, requestID string) {}
-
-// Heartbeat renews leases to at least two thirds of Config.Lease from now.
-func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {}
