@@ -96,3 +96,29 @@ func BenchmarkDo(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkStream reads a chunked stream of 64 events that the server wrote at once.
+func BenchmarkStream(b *testing.B) {
+	event := "data: " + strings.Repeat("x", 180) + "\n\n"
+	url := answerer(b, ok200+"Transfer-Encoding: chunked\r\n\r\n"+strings.Repeat("bc\r\n"+event[:188]+"\r\n", 64)+"0\r\n\r\n")
+	c, _ := New(Options{URL: url})
+	defer c.Close()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	b.ReportAllocs()
+	for b.Loop() {
+		resp, err := c.Do(ctx, post)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n := 0
+		for err == nil {
+			var piece []byte
+			piece, err = resp.Next()
+			n += len(piece)
+		}
+		if resp.Close(); err != io.EOF || n != 64*188 {
+			b.Fatal(n, err)
+		}
+	}
+}

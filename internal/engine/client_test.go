@@ -1,0 +1,354 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// serve starts a net/http server and a client for it, and counts the connections.
+func serve(t *testing.T, o Options, h http.HandlerFunc) (*Client, *httptest.Server, *atomic.Int32) {
+	var conns atomic.Int32
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
+		if st == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	o.URL = s.URL
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, s, &conns
+}
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	if r.URL.Query().Has("flush") {
+		for _, b := range body {
+			w.Write([]byte{b})
+			http.NewResponseController(w).Flush()
+		}
+		return
+	}
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.Write(body)
+}
+
+func TestKeepAlive(t *testing.T) {
+	c, _, conns := serve(t, Options{}, echo)
+	for i, path := range []string{"/", "/?flush", "/", "/?flush", "/"} {
+		for _, size := range []int{0, 1, 100, bufferSize - 100, bufferSize, 1 << 20} {
+			if size > 1000 && path == "/?flush" {
+				continue
+			}
+			want := bytes.Repeat([]byte{'a' + byte(i)}, size)
+			status, got, err := c.Post(t.Context(), path, want)
+			if status != 200 || !bytes.Equal(got, want) || err != nil {
+				t.Fatalf("%s with %d bytes = %d, %d bytes, %v", path, size, status, len(got), err)
+			}
+		}
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections for requests one after the other, want 1", n)
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	c, _, conns := serve(t, Options{}, echo)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			want := strings.Repeat(fmt.Sprint(i), 3000)
+			for range 50 {
+				if _, got, err := c.Post(t.Context(), "/", []byte(want)); string(got) != want || err != nil {
+					t.Errorf("answer %d: %d bytes %v", i, len(got), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := conns.Load(); n > 16 {
+		t.Errorf("%d connections for 16 at a time", n)
+	}
+}
+
+func TestConnectionClose(t *testing.T) {
+	c, _, conns := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		echo(w, r)
+	})
+	for range 3 {
+		if _, got, err := c.Post(t.Context(), "/", []byte("x")); string(got) != "x" || err != nil {
+			t.Fatal(string(got), err)
+		}
+	}
+	if n := conns.Load(); n != 3 {
+		t.Errorf("%d connections, want 3", n)
+	}
+}
+
+// TestServerHangsUp closes idle connections as uvicorn does: the client notices before it writes, so that even a request that
+// must not be sent twice goes through.
+func TestServerHangsUp(t *testing.T) {
+	c, s, conns := serve(t, Options{}, echo)
+	for range 3 {
+		if _, _, err := c.Post(t.Context(), "/", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		s.CloseClientConnections()
+		waitDead(t, c)
+	}
+	if n := conns.Load(); n != 3 {
+		t.Errorf("%d connections, want 3", n)
+	}
+}
+
+// waitDead waits until the end of the idle connections has arrived here.
+func waitDead(t *testing.T, c *Client) {
+	t.Helper()
+	c.idle.mu.Lock()
+	defer c.idle.mu.Unlock()
+	for _, cn := range c.idle.conns {
+		for cn.alive() {
+			runtime.Gosched()
+		}
+		cn.since = cn.since.Add(-young) // as if it had been idle for longer
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	c, _, _ := serve(t, Options{APIKey: "secret", Header: http.Header{"X-Fleet": {"a", "b"}}}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["X-Got"] = []string{r.Header.Get("Authorization"), strings.Join(r.Header["X-Fleet"], "+"), r.Header.Get("X-Request-Id"), r.Header.Get("Content-Type")}
+		w.WriteHeader(201)
+	})
+	resp, err := c.Do(t.Context(), &Request{Method: "POST", Path: "/", Header: []Field{{"X-Request-Id", "7"}}, ContentType: "text/plain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Close()
+	var got []string
+	for k, v := range resp.Header.All() {
+		if k == "X-Got" {
+			got = append(got, v)
+		}
+	}
+	if want := "Bearer secret,a+b,7,text/plain"; strings.Join(got, ",") != want || resp.Status != 201 {
+		t.Errorf("answer = %d with %q, want 201 with %q", resp.Status, got, want)
+	}
+	if resp.Header.Get("date") == "" || resp.Header.Get("none") != "" {
+		t.Errorf("Get finds %q and %q", resp.Header.Get("date"), resp.Header.Get("none"))
+	}
+}
+
+func TestHugeHead(t *testing.T) {
+	c, _, _ := serve(t, Options{MaxHeaderBytes: 20 << 10}, func(w http.ResponseWriter, r *http.Request) {
+		size := 18 << 10
+		if r.URL.Path == "/more" {
+			size = 22 << 10
+		}
+		w.Header().Set("X-Big", strings.Repeat("x", size))
+	})
+	if _, _, err := c.get(t.Context(), "/"); err != nil {
+		t.Errorf("head below the limit: %v", err)
+	}
+	if _, _, err := c.get(t.Context(), "/more"); !errors.Is(err, errHeadTooLarge) {
+		t.Errorf("head above the limit: %v", err)
+	}
+}
+
+// TestRefusedBody answers 413 without reading a body that fits no socket buffer, and then waits or hangs up.
+func TestRefusedBody(t *testing.T) {
+	for _, hangUp := range []bool{false, true} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { refuseBody(ln, hangUp, release) })
+		c, _ := New(Options{URL: "http://" + ln.Addr().String()})
+		status, body, err := c.Post(t.Context(), "/", make([]byte, 64<<20))
+		close(release)
+		if status != 413 || string(body) != "long" || err != nil {
+			t.Errorf("hanging up %v: answer = %d %q %v, want 413 long", hangUp, status, body, err)
+		}
+		wg.Wait()
+		c.Close()
+		ln.Close()
+	}
+}
+
+func refuseBody(ln net.Listener, hangUp bool, release chan struct{}) {
+	nc, err := ln.Accept()
+	if err != nil {
+		return
+	}
+	defer nc.Close()
+	nc.Read(make([]byte, 10))
+	io.WriteString(nc, "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nlong")
+	if !hangUp {
+		<-release
+	}
+}
+
+func TestRefusedConnection(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	c, _ := New(Options{URL: "http://" + ln.Addr().String()})
+	defer c.Close()
+	if _, _, err := c.Post(t.Context(), "/", nil); !NotSent(err) || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("error = %v, want connection refused and not sent", err)
+	}
+}
+
+func TestCancelOverTCP(t *testing.T) {
+	arrived := make(chan struct{})
+	c, _, _ := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, "first")
+		http.NewResponseController(w).Flush()
+		close(arrived)
+		<-r.Context().Done() // the engine sees the client leave
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	resp, err := c.Do(ctx, &Request{Method: "POST", Path: "/", Body: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Close()
+	if b, err := resp.Next(); string(b) != "first" || err != nil {
+		t.Fatalf("Next = %q %v", b, err)
+	}
+	<-arrived
+	if cn := resp.conn; cn.buf == nil {
+		t.Error("the slice of the last Next is gone already")
+	}
+	time.AfterFunc(5*time.Millisecond, cancel)
+	if _, err := resp.Next(); !errors.Is(err, context.Canceled) {
+		t.Errorf("Next = %v, want canceled", err)
+	}
+}
+
+// TestWaitingStreamHoldsNoBuffer is why ten thousand streams stay small.
+func TestWaitingStreamHoldsNoBuffer(t *testing.T) {
+	release := make(chan struct{})
+	c, _, _ := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "first")
+		http.NewResponseController(w).Flush()
+		<-release
+	})
+	resp, err := c.Do(t.Context(), &Request{Method: "GET", Path: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Close()
+	if b, err := resp.Next(); string(b) != "first" || err != nil {
+		t.Fatalf("Next = %q %v", b, err)
+	}
+	resp.SetIdle(20 * time.Millisecond)
+	_, err = resp.Next()
+	if held := resp.conn; held != nil {
+		t.Error("a response that failed keeps its connection")
+	}
+	close(release)
+	if err == nil {
+		t.Error("Next did not time out")
+	}
+}
+
+func TestTryReadGivesItsBufferBack(t *testing.T) {
+	url := answerer(t, "")
+	c, _ := New(Options{URL: url})
+	defer c.Close()
+	cn, err := c.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cn.close()
+	cn.raw.Control(func(fd uintptr) {
+		if cn.tryRead(fd) || cn.buf != nil {
+			t.Error("a read that found nothing keeps its buffer")
+		}
+	})
+}
+
+func TestTLS(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(echo))
+	defer s.Close()
+	c, err := New(Options{URL: s.URL, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, size := range []int{10, 1 << 20} {
+		want := bytes.Repeat([]byte{'x'}, size)
+		if _, got, err := c.Post(t.Context(), "/?flush"[:1], want); !bytes.Equal(got, want) || err != nil {
+			t.Errorf("%d bytes came back as %d, %v", size, len(got), err)
+		}
+	}
+	if n := len(c.idle.conns); n != 1 || !c.idle.conns[0].sealed {
+		t.Errorf("%d idle connections, want one over TLS", n)
+	}
+	plain, _ := New(Options{URL: s.URL})
+	defer plain.Close()
+	if _, _, err := plain.Post(t.Context(), "/", nil); !NotSent(err) {
+		t.Errorf("error with an unknown authority = %v, want not sent", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, o := range []Options{
+		{URL: "engine:8000"}, {URL: "ftp://engine"}, {URL: "http://"}, {URL: "http://u:p@engine"}, {URL: "http://engine?x=1"}, {URL: "http://a b"},
+		{URL: "http://engine", APIKey: "a\nb"}, {URL: "http://engine", Header: http.Header{"Host": {"x"}}},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("New(%q) took it", o.URL)
+		}
+	}
+	c, err := New(Options{URL: "https://[::1]/base/"})
+	if err != nil || c.addr != "[::1]:443" || c.Host() != "::1" || c.prefix != "/base" {
+		t.Errorf("New = %+v %v", c, err)
+	}
+}
+
+// TestAllocations keeps the steady state lean: the response, its head, and the watch over the context.
+func TestAllocations(t *testing.T) {
+	url := answerer(t, smallAnswer+strings.Repeat("x", 600))
+	c, _ := New(Options{URL: url})
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got := testing.AllocsPerRun(200, func() {
+		resp, err := c.Do(ctx, post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = resp.Next()
+		}
+		resp.Close()
+	})
+	if got > 5 {
+		t.Errorf("%v allocations a request, want 5 at most", got)
+	}
+}

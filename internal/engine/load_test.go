@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tandem/internal/replica"
+)
+
+func TestParseORCA(t *testing.T) {
+	nan := math.NaN()
+	for _, tt := range []struct {
+		value            string
+		running, waiting int
+		usage            float64
+		ok               bool
+	}{
+		{`TEXT named_metrics.num_requests_waiting=3.0, named_metrics.kv_cache_usage_perc=0.25`, -1, 3, 0.25, true},
+		{`JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0004883408619216212}}`, -1, 0, 0.0004883408619216212, true},
+		{`{"named_metrics":{"kv_cache_usage_perc":0.5,"other":"x"}}`, -1, -1, 0.5, true},
+		{`named_metrics.kv_cache_usage_perc=0.5`, -1, -1, 0.5, true},
+		{`text kv_cache_usage_perc=1.0000001`, -1, -1, 1, true},
+		{`TEXT cpu_utilization=0.3, named_metrics.num_requests_running=2, rps_fractional=x`, 2, -1, nan, true},
+		{`TEXT `, -1, -1, nan, false},
+		{`TEXT`, -1, -1, nan, false},
+		{``, -1, -1, nan, false},
+		{`JSON {"named_metrics": {}}`, -1, -1, nan, false},
+		{`JSON {"named_metrics": {"kv_cache_usage_perc": NaN}}`, -1, -1, nan, false},
+		{`JSON {"named_metrics": {"kv_cache_usage_perc": null}}`, -1, -1, nan, false},
+		{`JSON [1]`, -1, -1, nan, false},
+		{`TEXT named_metrics.kv_cache_usage_perc=nan`, -1, -1, nan, false},
+		{`TEXT named_metrics.kv_cache_usage_perc=-0.1`, -1, -1, nan, false},
+		{`TEXT named_metrics.kv_cache_usage_perc=7`, -1, -1, nan, false},
+		{`TEXT named_metrics.num_requests_waiting=inf`, -1, -1, nan, false},
+		{`TEXT named_metrics.num_requests_waiting=1, named_metrics.num_requests_waiting=2`, -1, -1, nan, false},
+		{`TEXT hello`, -1, -1, nan, false},
+	} {
+		l, ok := ParseORCA(tt.value)
+		if ok != tt.ok || l.Running != tt.running || l.Waiting != tt.waiting || !same(l.Usage, tt.usage) || ok != (l.Source == replica.ORCA) {
+			t.Errorf("ParseORCA(%q) = %+v %v, want %d running, %d waiting, usage %v, %v", tt.value, l, ok, tt.running, tt.waiting, tt.usage, tt.ok)
+		}
+	}
+}
+
+func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+
+func FuzzORCA(f *testing.F) {
+	f.Add("TEXT named_metrics.num_requests_waiting=3.0, named_metrics.kv_cache_usage_perc=0.25")
+	f.Add(`JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.5}}`)
+	f.Fuzz(func(t *testing.T, value string) {
+		l, ok := ParseORCA(value)
+		if ok != l.Known() || l.Usage < 0 || l.Usage > 1 || l.Running < -1 || l.Waiting < -1 {
+			t.Errorf("ParseORCA(%q) = %+v %v", value, l, ok)
+		}
+	})
+}
+
+func golden(t testing.TB, name string) []byte {
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestParseMetrics(t *testing.T) {
+	m, err := ParseMetrics(golden(t, "metrics-0.32.0.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (replica.Load{Source: replica.Metrics}); len(m.Loads) != 1 || m.Loads[0] != want {
+		t.Errorf("loads = %+v, want rank 0 to idle", m.Loads)
+	}
+	want := Rank{
+		Cache: Cache{BlockSize: 32, Blocks: 8191, DType: "auto", PrefixCaching: true},
+		Queue: Queue{Capacity: 0, Deferred: 0, FetchToStart: 0, FetchInProgress: 0, FetchComplete: 0},
+	}
+	got := m.Ranks[0]
+	if !strings.Contains(string(golden(t, "metrics-0.32.0.txt")), "kv_fetch_by_stage") {
+		want.Queue.FetchToStart, want.Queue.FetchInProgress, want.Queue.FetchComplete = -1, -1, -1
+	}
+	if got != want || m.Started != 1.79524209861e+09 || m.Rejections != 0 {
+		t.Errorf("rank 0 = %+v, started %v, %v rejections, want %+v", got, m.Started, m.Rejections, want)
+	}
+}
+
+// TestParseMetricsDataParallel: num_gpu_blocks is the sum over both ranks, kv_cache_size_tokens is one rank's.
+func TestParseMetricsDataParallel(t *testing.T) {
+	for name, size := range map[string]string{"with tokens": `kv_cache_size_tokens="262144",`, "without": "", "None": `kv_cache_size_tokens="None",`} {
+		m, err := ParseMetrics([]byte(`
+vllm:num_requests_running{engine="0",model_name="tiny"} 3.0
+vllm:num_requests_running{engine="1",model_name="ti,\"ny}"} 4.0
+vllm:num_requests_waiting{model_name="engine=\"7\"",engine="1"} 5.0 1795242160
+vllm:num_requests_waiting_by_reason{engine="1",model_name="tiny",reason="capacity"} 2.0
+vllm:num_requests_waiting_by_reason{engine="1",model_name="tiny",reason="deferred"} 1.0
+vllm:num_requests_kv_fetch_by_stage{engine="1",model_name="tiny",stage="in_progress"} 6.0
+vllm:kv_cache_usage_perc{engine="0",model_name="tiny"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="tiny"} NaN
+vllm:nixl_num_notifications_after_expiry_total{engine="1",model_name="tiny"} 9.0
+vllm:admission_rejections_total{model_name="tiny",reason="a"} 1.0
+vllm:admission_rejections_total{model_name="tiny",reason="b"} 2.0
+vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="0",` + size + `num_gpu_blocks="16384"} 1.0
+vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",` + size + `num_gpu_blocks="16384"} 1.0
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l0, l1 := m.Loads[0], m.Loads[1]
+		if len(m.Loads) != 2 || l0.Running != 3 || l0.Waiting != -1 || l0.Usage != 0.25 || l1.Running != 4 || l1.Waiting != 5 || !math.IsNaN(l1.Usage) {
+			t.Errorf("%s: loads = %+v", name, m.Loads)
+		}
+		r1 := m.Ranks[1]
+		if r1.Queue != (Queue{2, 1, -1, 6, -1}) || r1.Counters.NIXLAfterExpiry != 9 || !math.IsNaN(m.Ranks[0].Counters.NIXLAfterExpiry) || m.Rejections != 3 {
+			t.Errorf("%s: rank 1 = %+v", name, r1)
+		}
+		if r1.Cache.Blocks != 8191 || r1.Cache.BlockSize != 32 || r1.Cache.PrefixCaching {
+			t.Errorf("%s: cache = %+v, want 8191 blocks of 32", name, r1.Cache)
+		}
+	}
+}
+
+func TestParseMetricsOld(t *testing.T) {
+	m, err := ParseMetrics([]byte("vllm:num_requests_waiting{model_name=\"m\"} 2.0\r\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.75\r\n" +
+		"vllm:gpu_prefix_cache_hits_total{model_name=\"m\"} 11\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"101\"} 1.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := replica.Load{Source: replica.Metrics, Running: -1, Waiting: 2, Usage: 0.75}
+	if r := m.Ranks[0]; m.Loads[0] != want || r.Counters.PrefixHits != 11 || r.Cache.Blocks != 100 || r.Cache.BlockSize != 16 {
+		t.Errorf("loads = %+v, rank 0 = %+v", m.Loads, r)
+	}
+}
+
+func TestParseMetricsOfSomethingElse(t *testing.T) {
+	for _, body := range []string{"", "process_start_time_seconds 1\n", "<html>", "vllm:num_requests_running", "vllm:num_requests_running{engine=\"x\"} 1\n",
+		"vllm:num_requests_running{engine=\"0} 1\n", "vllm:num_requests_running{engine=\"0\"} \n", "vllm:num_requests_running{engine=\"99999999\"} 1\n"} {
+		if m, err := ParseMetrics([]byte(body)); err == nil {
+			t.Errorf("ParseMetrics(%q) = %+v, want an error", body, m)
+		}
+	}
+}
+
+func FuzzMetrics(f *testing.F) {
+	f.Add(golden(f, "metrics-0.32.0.txt"))
+	f.Add([]byte("vllm:cache_config_info{block_size=\"16\\\",num_gpu_blocks=\"101\"} 1.0"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m, err := ParseMetrics(body)
+		if err != nil {
+			return
+		}
+		for rank, l := range m.Loads {
+			if l.Usage < 0 || l.Usage > 1 || l.Running < -1 || l.Waiting < -1 || m.Ranks[rank].Cache.Blocks < 0 {
+				t.Errorf("rank %d = %+v %+v", rank, l, m.Ranks[rank])
+			}
+		}
+	})
+}
+
+func BenchmarkParseMetrics(b *testing.B) {
+	body := golden(b, "metrics-0.32.0.txt")
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseMetrics(body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
