@@ -27,8 +27,6 @@ type Config struct {
 	Tracing   Tracing   `yaml:"tracing"`   // spans; the OTEL_* environment decides where this is empty; needs a restart
 	Log       Log       `yaml:"log"`       // our own log
 	Decisions Decisions `yaml:"decisions"` // the record of decisions
-
-	dir string // folder that relative file names start from: the file's own
 }
 
 // Admin is the listener for metrics, reload, status and the dashboard.

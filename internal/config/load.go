@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,7 +19,8 @@ import (
 // maxFile bounds the configuration file and each file it names.
 const maxFile = 4 << 20
 
-// Load reads the file at path, and the secrets and certificates that it names. The error is [Problems] when the content is wrong.
+// Load reads the file at path, and the secrets and certificates that it names. Relative file names start at the folder of path; in the
+// result they are absolute. The error is [Problems] when the content is wrong.
 func Load(path string) (*Config, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -30,11 +30,12 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	doc.config.anchor(path)
 	return doc.resolved()
 }
 
-// Parse reads a configuration without looking at anything else: secrets that stand in files or in the environment are not resolved and
-// certificates not opened. name stands before each problem and its folder is where relative file names start. The error is [Problems].
+// Parse reads a configuration without looking at anything else: secrets that stand in files or in the environment are not resolved,
+// certificates not opened and relative file names left as they are. name stands before each problem. The error is [Problems].
 func Parse(name string, data []byte) (*Config, error) {
 	doc, err := parse(name, data)
 	if err != nil {
@@ -59,7 +60,6 @@ func parse(name string, data []byte) (*document, error) {
 		return nil, Problems{syntaxProblem(name, err)}
 	}
 	doc := &document{name: name, config: Default()}
-	doc.config.dir = filepath.Dir(name)
 	problems := doc.decode(root)
 	doc.config.fill()
 	return doc, doc.report(append(problems, doc.located(problems.without(doc.config.check()))...))

@@ -32,7 +32,6 @@ func TestEmptyFileIsTheDefault(t *testing.T) {
 			continue
 		}
 		want := Default()
-		want.dir = "."
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%q gives %+v, want the defaults", text, got)
 		}

@@ -15,10 +15,10 @@ func (doc *document) resolved() (*Config, error) {
 	c := doc.config
 	var ck checker
 	for i := range c.APIKeys {
-		ck.resolve(c, fmt.Sprintf("api_keys[%d]", i), &c.APIKeys[i])
+		ck.resolve(fmt.Sprintf("api_keys[%d]", i), &c.APIKeys[i])
 	}
-	ck.resolve(c, "pools.prefill.api_key", &c.Pools.Prefill.APIKey)
-	ck.resolve(c, "pools.decode.api_key", &c.Pools.Decode.APIKey)
+	ck.resolve("pools.prefill.api_key", &c.Pools.Prefill.APIKey)
+	ck.resolve("pools.decode.api_key", &c.Pools.Decode.APIKey)
 	if _, err := c.FrontTLS(); err != nil {
 		ck.add("tls", err.Error(), "give a PEM certificate and its key")
 	}
@@ -34,10 +34,10 @@ func (doc *document) resolved() (*Config, error) {
 	return c, nil
 }
 
-func (ck *checker) resolve(c *Config, field string, s *Secret) {
+func (ck *checker) resolve(field string, s *Secret) {
 	switch {
 	case s.File != "":
-		data, err := readFile(c.path(s.File))
+		data, err := readFile(s.File)
 		if err != nil {
 			ck.add(field+".file", err.Error(), "make the file readable or name another")
 			return
@@ -57,27 +57,37 @@ func (ck *checker) resolve(c *Config, field string, s *Secret) {
 	}
 }
 
-// path puts a relative file name under the folder of the configuration file.
-func (c *Config) path(name string) string {
-	if name == "" || filepath.IsAbs(name) {
-		return name
+// anchor makes the file names in c absolute; relative ones start at the folder of the configuration file at path.
+func (c *Config) anchor(path string) {
+	folder, err := filepath.Abs(filepath.Dir(path))
+	if err != nil { // there is no working folder
+		folder = filepath.Dir(path)
 	}
-	return filepath.Join(c.dir, name)
+	for _, name := range append(c.inputs(), &c.Tracing.File) {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(folder, *name)
+		}
+	}
 }
 
-// files lists every file that the configuration names, where it is looked for.
+// inputs lists every place of c that names a file to read.
+func (c *Config) inputs() []*string {
+	names := []*string{&c.TLS.Cert, &c.TLS.Key}
+	for _, p := range []*Pool{&c.Pools.Prefill, &c.Pools.Decode} {
+		names = append(names, &p.APIKey.File, &p.TLS.CA, &p.TLS.Cert, &p.TLS.Key)
+	}
+	for i := range c.APIKeys {
+		names = append(names, &c.APIKeys[i].File)
+	}
+	return names
+}
+
+// files lists the files that c names, to watch them too.
 func (c *Config) files() []string {
-	names := []string{c.TLS.Cert, c.TLS.Key}
-	for _, p := range []Pool{c.Pools.Prefill, c.Pools.Decode} {
-		names = append(names, p.APIKey.File, p.TLS.CA, p.TLS.Cert, p.TLS.Key)
-	}
-	for _, s := range c.APIKeys {
-		names = append(names, s.File)
-	}
 	var files []string
-	for _, name := range names {
-		if name != "" {
-			files = append(files, c.path(name))
+	for _, name := range c.inputs() {
+		if *name != "" {
+			files = append(files, *name)
 		}
 	}
 	return files
@@ -88,7 +98,7 @@ func (c *Config) FrontTLS() (*tls.Config, error) {
 	if !c.TLS.Enabled() {
 		return nil, nil
 	}
-	cert, err := tls.LoadX509KeyPair(c.path(c.TLS.Cert), c.path(c.TLS.Key))
+	cert, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +107,9 @@ func (c *Config) FrontTLS() (*tls.Config, error) {
 
 // EngineTLS builds the TLS configuration for the https replicas of p, one of c's pools. It reads the files. Every call gives a new value.
 func (c *Config) EngineTLS(p Pool) (*tls.Config, error) {
-	t := &tls.Config{ServerName: p.TLS.ServerName, InsecureSkipVerify: p.TLS.InsecureSkipVerify, MinVersion: tls.VersionTLS12}
+	t := &tls.Config{ServerName: p.TLS.ServerName, InsecureSkipVerify: p.TLS.InsecureSkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // asked for by its name
 	if p.TLS.CA != "" {
-		pem, err := readFile(c.path(p.TLS.CA))
+		pem, err := readFile(p.TLS.CA)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +119,7 @@ func (c *Config) EngineTLS(p Pool) (*tls.Config, error) {
 		}
 	}
 	if p.TLS.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(c.path(p.TLS.Cert), c.path(p.TLS.Key))
+		cert, err := tls.LoadX509KeyPair(p.TLS.Cert, p.TLS.Key)
 		if err != nil {
 			return nil, err
 		}

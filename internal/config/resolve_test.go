@@ -38,10 +38,10 @@ pools:
 		t.Errorf("secrets are %q", got)
 	}
 	if front, err := c.FrontTLS(); err != nil || len(front.Certificates) != 1 {
-		t.Errorf("FrontTLS gives %v, %v", front, err)
+		t.Errorf("the front has %v, %v", front, err)
 	}
 	if engine, err := c.EngineTLS(c.Pools.Decode); err != nil || engine.RootCAs == nil || len(engine.Certificates) != 1 {
-		t.Errorf("EngineTLS gives %v, %v", engine, err)
+		t.Errorf("the pool has %v, %v", engine, err)
 	}
 }
 

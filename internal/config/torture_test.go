@@ -41,7 +41,6 @@ func TestWhatIsValidComesBack(t *testing.T) {
 // drawConfig gives every leaf a random value now and then, and leaves the default else.
 func drawConfig(t *rapid.T) *Config {
 	c := Default()
-	c.dir = "."
 	for i, p := range []*Pool{&c.Pools.Prefill, &c.Pools.Decode} {
 		for _, u := range urls[i][:rapid.IntRange(0, 3).Draw(t, "replicas")] {
 			p.Replicas = append(p.Replicas, Replica{URL: u})

@@ -49,6 +49,7 @@ func NewWatcher(path string, changed func(*Config, error)) *Watcher {
 func (w *Watcher) first() *look {
 	l := lookAt(w.path, nil)
 	if doc, err := parse(w.path, l.data); l.err == nil && err == nil {
+		doc.config.anchor(w.path)
 		return l.with(doc.config.files())
 	}
 	return l
@@ -146,6 +147,7 @@ func (w *Watcher) apply(l *look) {
 	if err == nil {
 		var doc *document
 		if doc, err = parse(w.path, l.data); err == nil {
+			doc.config.anchor(w.path)
 			l = l.with(doc.config.files())
 			c, err = doc.resolved()
 		}
