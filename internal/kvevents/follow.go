@@ -12,7 +12,7 @@ import (
 // Options tune a [Follower]; the zero value is right for production.
 type Options struct {
 	Context       *Context      // ZMQ context to share between followers; nil: one of its own
-	ReplayTimeout time.Duration // longest silence within a replay, default 5 s
+	ReplayTimeout time.Duration // longest wait for the first batch of a replay, default 5 s; between batches at most 1 s
 	Audit         time.Duration // mean time between checks of a quiet stream against the replay buffer, default 30 s; negative: none
 	Heartbeat     time.Duration // time between ZMQ pings, default 2 s; a peer silent for three of them is taken for dead; negative: none
 	Reconnect     time.Duration // first wait before dialling again, doubled up to 5 s, with jitter; default 200 ms

@@ -37,7 +37,7 @@ func (t *tracker) replayed(now time.Time, m message) {
 	if !t.req.open {
 		return
 	}
-	t.req.deadline = now.Add(t.silent)
+	t.req.deadline = now.Add(min(t.silent, midReplay))
 	if m.seq < t.req.from {
 		return // not asked for
 	}

@@ -33,7 +33,7 @@ type effects interface {
 type tracker struct {
 	fx     effects
 	replay bool          // there is a replay endpoint
-	silent time.Duration // longest silence within a replay
+	silent time.Duration // longest wait for the first batch of a replay
 	audit  time.Duration // mean time between audits, 0 for none
 	rnd    *rand.Rand
 	stats  *Stats
@@ -88,6 +88,7 @@ const (
 	maxTries     = 3
 	maxHeldBytes = 64 << 20
 	firstPatient = 5 * time.Second
+	midReplay    = time.Second // longest silence between two batches of a replay: then its rest was dropped, the end marker too
 	settle       = time.Second // the first audit comes this soon: a batch sent before our subscription took effect shows then
 )
 

@@ -1,0 +1,613 @@
+package kvevents
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"tandem/internal/kv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// recorder is a Sink that writes down what it is told.
+type recorder struct {
+	changed chan struct{} // has room for one: something was added
+
+	mu    sync.Mutex // guards the following
+	log   []string   // "state live", "forget", "apply 7"
+	why   []string   // reasons, in the same order
+	seqs  []uint64   // applied since the last Forget
+	ranks []int
+	state State
+}
+
+func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
+
+func (r *recorder) add(what, why string) {
+	r.log = append(r.log, what)
+	r.why = append(r.why, why)
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (r *recorder) Apply(b *kv.Batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seqs = append(r.seqs, b.Seq)
+	r.ranks = append(r.ranks, b.Rank)
+	r.add(fmt.Sprintf("apply %d", b.Seq), "")
+}
+
+func (r *recorder) Forget(reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seqs = nil
+	r.add("forget", reason)
+}
+
+func (r *recorder) State(s State, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state = s
+	r.add("state "+s.String(), reason)
+}
+
+// until waits for a condition on what was recorded.
+func (r *recorder) until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	for {
+		r.mu.Lock()
+		done := ok()
+		r.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-r.changed:
+		case <-deadline.C:
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			t.Fatalf("no %s; log: %s", what, r.story())
+		}
+	}
+}
+
+// story is the log with runs of applies shortened. mu is held.
+func (r *recorder) story() string {
+	var parts []string
+	for i, what := range r.log {
+		if r.why[i] != "" {
+			what += " (" + r.why[i] + ")"
+		}
+		n := len(parts)
+		if strings.HasPrefix(what, "apply") && n > 1 && strings.HasPrefix(parts[n-1], "apply") && strings.HasPrefix(parts[n-2], "apply") {
+			parts[n-1] = "apply … " + what[len("apply "):]
+			continue
+		}
+		parts = append(parts, what)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// through waits until the follower is live and has applied exactly the batches first to last since the last Forget.
+func (r *recorder) through(t testing.TB, first, last uint64) {
+	t.Helper()
+	r.until(t, fmt.Sprintf("live with batches %d to %d", first, last), func() bool {
+		return r.state == Live && slices.Equal(r.seqs, span(first, last))
+	})
+}
+
+func (r *recorder) isLive(t testing.TB) {
+	t.Helper()
+	r.until(t, "live", func() bool { return r.state == Live })
+}
+
+func (r *recorder) count(what string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, l := range r.log {
+		if l == what {
+			n++
+		}
+	}
+	return n
+}
+
+func span(first, last uint64) []uint64 {
+	var s []uint64
+	for i := first; i <= last; i++ {
+		s = append(s, i)
+	}
+	return s
+}
+
+// engine is a publisher that makes up its batches.
+type engine struct {
+	*Publisher
+	born int64
+	n    int64
+	rank int
+}
+
+func newEngine(t testing.TB, o PublisherOptions) *engine {
+	t.Helper()
+	if o.Endpoint == "" {
+		o.Endpoint, o.Replay = "tcp://127.0.0.1:0", "tcp://127.0.0.1:0"
+	}
+	p, err := NewPublisher(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return &engine{Publisher: p, born: time.Now().UnixNano()}
+}
+
+// publish sends n batches, no two alike.
+func (e *engine) publish(n int) {
+	for range n {
+		e.n++
+		hash := kv.EngineHash(e.born + e.n)
+		e.Publish(&EncodeBatch{At: time.Now(), Rank: e.rank, Events: []kv.Event{
+			{Kind: kv.Stored, Hashes: []kv.EngineHash{hash}, Tokens: []kv.Token{1, 2, 3, 4}, BlockSize: 4, SpecKind: "full_attention"},
+		}})
+	}
+}
+
+func (e *engine) source() Source {
+	endpoint, replay := e.Endpoints()
+	return Source{Endpoint: endpoint, Replay: replay, Topic: e.o.Topic, Rank: e.rank}
+}
+
+// follow runs a follower until the test ends, or until the returned function is called, which waits for it.
+func follow(t testing.TB, src Source, o Options) (*Follower, *recorder, func()) {
+	t.Helper()
+	r := newRecorder()
+	f := NewFollower(src, r, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	failed := make(chan error, 1)
+	go func() { failed <- f.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-failed; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return f, r, stop
+}
+
+// audited lets a test go on where a batch was sent before the subscription took effect, which nobody can wait for.
+func audited() Options { return Options{Audit: 200 * time.Millisecond} }
+
+// noAudit keeps a test's replays to those that it provokes.
+func noAudit() Options { return Options{Audit: -1, ReplayTimeout: 2 * time.Second} }
+
+func TestFollowLive(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	f, r, _ := follow(t, e.source(), noAudit())
+	r.isLive(t)
+	e.publish(1) // what is sent before the subscription took effect comes with the next gap or audit
+	for r.count("apply 0") == 0 {
+		e.publish(1)
+		time.Sleep(time.Millisecond)
+	}
+	e.publish(50)
+	last := uint64(e.n - 1)
+	r.through(t, 0, last)
+	if s := f.Stats(); s.Seq > last || s.Restarts != 0 || s.Lost != 0 || s.WrongRank != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestFollowLateJoin(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		frames int
+		form   Form
+		steps  int
+	}{
+		{"4 frames, maps", 4, Map, 300},
+		{"3 frames, arrays", 3, Array, 300},
+		{"more than a ROUTER queues", 4, Map, 6000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEngine(t, PublisherOptions{ReplayFrames: tt.frames, Form: tt.form, Topic: "kv@a@m"})
+			e.publish(tt.steps)
+			_, r, _ := follow(t, e.source(), Options{Audit: 300 * time.Millisecond}) // the audit finds a tail that the ROUTER dropped
+			r.through(t, 0, uint64(tt.steps-1))
+			if n := r.count("forget"); n != 0 {
+				t.Errorf("forgot %d times", n)
+			}
+		})
+	}
+}
+
+func TestFollowLateJoinRolledOver(t *testing.T) {
+	e := newEngine(t, PublisherOptions{BufferSteps: 10})
+	e.publish(25)
+	_, r, _ := follow(t, e.source(), noAudit())
+	r.through(t, 15, 24)
+}
+
+func TestFollowGapFilled(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(3)
+	f, r, _ := follow(t, e.source(), audited())
+	r.through(t, 0, 2)
+	e.Drop(4)
+	e.publish(5)
+	r.through(t, 0, 7)
+	if n := r.count("forget"); n != 0 {
+		t.Errorf("forgot %d times", n)
+	}
+	waitStats(t, f, "a gap", func(s Stats) bool { return s.Gaps >= 1 && s.Lost == 0 })
+}
+
+func TestFollowGapAtTheEndFoundByAudit(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(3)
+	_, r, _ := follow(t, e.source(), Options{Audit: 200 * time.Millisecond})
+	r.through(t, 0, 2)
+	e.Drop(2)
+	e.publish(2)
+	r.through(t, 0, 4)
+}
+
+func TestFollowGapNotFillable(t *testing.T) {
+	e := newEngine(t, PublisherOptions{BufferSteps: 3})
+	e.publish(3)
+	f, r, _ := follow(t, e.source(), audited())
+	r.through(t, 0, 2)
+	e.Drop(5)
+	e.publish(6) // 3 to 8; the buffer has 6, 7, 8
+	r.through(t, 6, 8)
+	if r.count("forget") != 1 || r.count("state stale") != 1 {
+		t.Errorf("want one forget and one stale: %s", r.story())
+	}
+	waitStats(t, f, "a loss", func(s Stats) bool { return s.Lost == 1 })
+}
+
+func TestFollowGapWithoutReplay(t *testing.T) {
+	e := newEngine(t, PublisherOptions{Endpoint: "tcp://127.0.0.1:0"})
+	_, r, _ := follow(t, e.source(), noAudit())
+	r.isLive(t)
+	for r.count("state live") == 1 && len(r.applied()) == 0 {
+		e.publish(1)
+		time.Sleep(time.Millisecond)
+	}
+	e.Drop(2)
+	e.publish(4)
+	last := uint64(e.n - 1)
+	r.until(t, "live behind the gap", func() bool { return r.state == Live && slices.Equal(r.seqs, span(last-1, last)) })
+	if r.count("forget") != 1 || r.count("state stale") != 1 {
+		t.Errorf("want one forget and one stale: %s", r.story())
+	}
+}
+
+func (r *recorder) applied() []uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.seqs)
+}
+
+// TestFollowRestart has the sequence fall back on a connection that stands, as behind a proxy.
+func TestFollowRestart(t *testing.T) {
+	for _, replay := range []bool{true, false} {
+		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {
+			o := PublisherOptions{Endpoint: "tcp://127.0.0.1:0"}
+			if replay {
+				o.Replay = "tcp://127.0.0.1:0"
+			}
+			e := newEngine(t, o)
+			f, r, _ := follow(t, e.source(), noAudit())
+			r.isLive(t)
+			for len(r.applied()) < 3 {
+				e.publish(1)
+				time.Sleep(time.Millisecond)
+			}
+			r.until(t, "all", func() bool { return r.seqs[len(r.seqs)-1] == uint64(e.n-1) })
+			e.Restart()
+			e.publish(2)
+			r.through(t, 0, 1)
+			if n := r.count("forget"); n != 1 {
+				t.Errorf("forgot %d times: %s", n, r.story())
+			}
+			waitStats(t, f, "a restart", func(s Stats) bool { return s.Restarts == 1 })
+		})
+	}
+}
+
+// TestFollowQuietRestart has an engine that restarts and then says less than before: only an audit can see it.
+func TestFollowQuietRestart(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(9)
+	_, r, _ := follow(t, e.source(), Options{Audit: 100 * time.Millisecond})
+	r.through(t, 0, 8)
+	e.Restart()
+	r.until(t, "forget", func() bool { return len(r.seqs) == 0 && r.state == Live })
+}
+
+func TestFollowKilledAndBack(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		before, after int
+		forgets       int
+	}{
+		{"fewer batches than before", 5, 2, 1},
+		{"as many", 5, 5, 1},
+		{"more", 5, 9, 1},
+		{"none", 5, 0, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEngine(t, PublisherOptions{})
+			e.publish(tt.before)
+			src := e.source()
+			f, r, _ := follow(t, src, Options{Audit: 200 * time.Millisecond, Reconnect: 20 * time.Millisecond})
+			r.through(t, 0, uint64(tt.before-1))
+			e.Close()
+			r.until(t, "stale", func() bool { return r.state == Stale })
+			back := newEngine(t, PublisherOptions{Endpoint: src.Endpoint, Replay: src.Replay})
+			back.publish(tt.after)
+			if tt.after == 0 {
+				r.until(t, "live and empty", func() bool { return r.state == Live && len(r.seqs) == 0 })
+			} else {
+				r.through(t, 0, uint64(tt.after-1))
+			}
+			if n := r.count("forget"); n != tt.forgets {
+				t.Errorf("forgot %d times, want %d: %s", n, tt.forgets, r.story())
+			}
+			waitStats(t, f, "a reconnect", func(s Stats) bool { return s.Reconnects == 1 && s.Restarts == 1 })
+		})
+	}
+}
+
+// TestFollowSilentDeath has a connection that stands and carries nothing, not even heartbeats, and then comes back to an engine that went on.
+func TestFollowSilentDeath(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(2)
+	src := e.source()
+	wire := newWire(t, src.Endpoint)
+	src.Endpoint = wire.endpoint()
+	_, r, _ := follow(t, src, Options{Audit: -1, Heartbeat: 50 * time.Millisecond, Reconnect: 20 * time.Millisecond})
+	r.through(t, 0, 1)
+	wire.cut(true)
+	r.until(t, "stale", func() bool { return r.state == Stale })
+	e.publish(3)
+	wire.cut(false)
+	r.through(t, 0, 4)
+	if n := r.count("forget"); n != 0 {
+		t.Errorf("forgot %d times, but nothing was lost: %s", n, r.story())
+	}
+}
+
+// TestFollowHangingReplay has live batches and a replay endpoint that takes requests and never answers.
+func TestFollowHangingReplay(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	src := e.source()
+	src.Replay = "tcp://" + hangs.Addr().String()
+	e.publish(3)
+	f, r, _ := follow(t, src, Options{Audit: -1, ReplayTimeout: 50 * time.Millisecond})
+	r.isLive(t)
+	for len(r.applied()) == 0 {
+		e.publish(1)
+		time.Sleep(time.Millisecond)
+	}
+	waitStats(t, f, "timeouts", func(s Stats) bool { return s.Timeouts >= 3 })
+}
+
+func TestFollowPausedEngine(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(2)
+	e.Pause()
+	_, r, _ := follow(t, e.source(), Options{Audit: -1, ReplayTimeout: 5 * time.Second})
+	r.until(t, "syncing", func() bool { return r.state == Syncing })
+	e.publish(3)
+	e.Resume()
+	r.through(t, 0, 4)
+}
+
+func TestFollowRanks(t *testing.T) {
+	shared := new(Context)
+	for rank := range 2 {
+		e := newEngine(t, PublisherOptions{Context: shared})
+		e.rank = rank
+		e.publish(4 + rank)
+		f, r, _ := follow(t, e.source(), Options{Context: shared, Audit: -1})
+		r.through(t, 0, uint64(3+rank))
+		r.mu.Lock()
+		if i := slices.IndexFunc(r.ranks, func(got int) bool { return got != rank }); i >= 0 {
+			t.Errorf("rank %d: batch of rank %d", rank, r.ranks[i])
+		}
+		r.mu.Unlock()
+		waitStats(t, f, "all batches", func(s Stats) bool { return s.Batches == uint64(4+rank) && s.WrongRank == 0 })
+	}
+}
+
+func TestFollowTopic(t *testing.T) {
+	e := newEngine(t, PublisherOptions{Topic: "kv@a"})
+	e.publish(1)
+	src := e.source()
+	src.Topic = "kv@b"
+	_, r, _ := follow(t, src, noAudit())
+	r.isLive(t)
+	e.publish(3)
+	other := src
+	other.Topic = "kv@a"
+	_, ours, _ := follow(t, other, noAudit())
+	ours.through(t, 0, 3)
+	if got := r.applied(); !slices.Equal(got, []uint64{0}) { // the replay knows no topics
+		t.Errorf("topic kv@b got %v", got)
+	}
+}
+
+// TestFollowUnreadable has batches that are no msgpack: what was applied is void, and the next sound one makes the stream live again.
+func TestFollowUnreadable(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(2)
+	f, r, _ := follow(t, e.source(), audited())
+	r.through(t, 0, 1)
+	e.publishRaw([]byte("nonsense"))
+	e.publishRaw([]byte("more"))
+	e.publish(3)
+	r.through(t, 4, 6)
+	if n := r.count("forget"); n != 1 {
+		t.Errorf("forgot %d times, want 1: %s", n, r.story())
+	}
+	waitStats(t, f, "decode errors", func(s Stats) bool { return s.DecodeErrors == 2 })
+}
+
+func (p *Publisher) publishRaw(payload []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := step{seq: p.seq, payload: payload}
+	p.seq++
+	p.send(s)
+	p.keep(s)
+}
+
+func TestRunEndsSoon(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		src  func() Source
+	}{
+		{"live", func() Source { return newEngine(t, PublisherOptions{}).source() }},
+		{"nobody there", func() Source { return Source{Endpoint: "tcp://127.0.0.1:1", Replay: "tcp://127.0.0.1:1"} }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, r, stop := follow(t, tt.src(), Options{})
+			if tt.name == "live" {
+				r.isLive(t)
+			} else {
+				r.until(t, "syncing", func() bool { return r.state == Syncing })
+			}
+			before := time.Now()
+			stop()
+			if took := time.Since(before); took > 200*time.Millisecond {
+				t.Errorf("Run returned %v after its context ended", took)
+			}
+		})
+	}
+}
+
+func TestRunRefusesBadAddress(t *testing.T) {
+	for _, src := range []Source{
+		{Endpoint: "10.0.0.1:5557"},
+		{Endpoint: "tcp://*:5557"},
+		{Endpoint: "tcp://127.0.0.1:5557", Replay: "nonsense"},
+	} {
+		if err := NewFollower(src, newRecorder(), Options{}).Run(t.Context()); err == nil {
+			t.Errorf("%+v: no error", src)
+		}
+	}
+}
+
+func waitStats(t testing.TB, f *Follower, what string, ok func(Stats) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(f.Stats()); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s: %+v", what, f.Stats())
+		}
+	}
+}
+
+// wire is a TCP proxy that can fall silent without closing.
+type wire struct {
+	in  net.Listener
+	to  string
+	all sync.WaitGroup
+
+	mu     sync.Mutex // guards the following
+	silent bool
+	conns  []net.Conn
+}
+
+func newWire(t testing.TB, endpoint string) *wire {
+	t.Helper()
+	in, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{in: in, to: strings.TrimPrefix(endpoint, "tcp://")}
+	w.all.Go(w.accept)
+	t.Cleanup(w.close)
+	return w
+}
+
+func (w *wire) endpoint() string { return "tcp://" + w.in.Addr().String() }
+
+func (w *wire) cut(silent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silent = silent
+}
+
+func (w *wire) close() {
+	w.in.Close()
+	w.mu.Lock()
+	for _, c := range w.conns {
+		c.Close()
+	}
+	w.mu.Unlock()
+	w.all.Wait()
+}
+
+func (w *wire) accept() {
+	for {
+		a, err := w.in.Accept()
+		if err != nil {
+			return
+		}
+		b, err := net.Dial("tcp", w.to)
+		if err != nil {
+			a.Close()
+			continue
+		}
+		w.mu.Lock()
+		w.conns = append(w.conns, a, b)
+		w.mu.Unlock()
+		w.all.Go(func() { w.pipe(a, b) })
+		w.all.Go(func() { w.pipe(b, a) })
+	}
+}
+
+// pipe copies until either end closes; bytes that come while the wire is cut are gone, and the connection with them.
+func (w *wire) pipe(dst, src net.Conn) {
+	defer dst.Close()
+	defer src.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := src.Read(buf)
+		w.mu.Lock()
+		silent := w.silent
+		w.mu.Unlock()
+		if err != nil {
+			return
+		}
+		if silent {
+			io.Copy(io.Discard, src)
+			return
+		}
+		if _, err := dst.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
