@@ -94,6 +94,8 @@ type model struct {
 	twin  *twin
 	now   time.Time
 	all   [][]Key
+
+	noCollisions bool
 }
 
 func newModel(budget int64) *model {
@@ -133,7 +135,11 @@ func (m *model) drawEvent(t *rapid.T) Event {
 
 // drawOdd spoils a stored event in one of the ways that engines do, or collisions would.
 func (m *model) drawOdd(t *rapid.T, e Event) Event {
-	switch rapid.IntRange(0, 4).Draw(t, "odd") {
+	odd := 4
+	if m.noCollisions {
+		odd = 3
+	}
+	switch rapid.IntRange(0, odd).Draw(t, "odd") {
 	case 0:
 		e.Tokens = append(e.Tokens, 1, 2)
 	case 1:
@@ -238,6 +244,7 @@ func (m *model) compare(t *rapid.T, ok func(got, want int32) bool) {
 func TestSmallBudgetNeverOverCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(rapid.Int64Range(1, 4000).Draw(t, "budget"))
+		m.noCollisions = true // the index may have forgotten what the twin still refuses
 		steps := m.steps()
 		steps["apply"] = func(t *rapid.T) { m.applyLoosely(t) }
 		steps["apply again"], steps["apply more"] = steps["apply"], steps["apply"]
