@@ -1,83 +1,479 @@
 package enginesim
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"tandem/internal/kvevents"
 )
 
 // Options says what a simulated server is. The zero value serves the model "sim" on a free port of the loopback, without events.
 type Options struct {
 	Addr     string       // listen address, default "127.0.0.1:0"
 	Listener net.Listener // takes the place of Addr; the server closes it
-	BaseURL  string       // what URL says, for a Listener whose address cannot be dialled by name; default http://<address>
+	BaseURL  string       // what URL says when the listener's address cannot be dialled by name; default http://<address>
 
 	Model    string   // served name, default "sim"
 	Aliases  []string // further names of the base model
 	Adapters []string // served LoRA adapters
-	Version  string   // of vLLM, default "0.32.0"; older ones speak as they did: 0.20 has array events, 3-frame replay, no render flag and no id reuse
-	Role     string   // a label for logs only: NIXL ignores roles
+	Version  string   // of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render flag and no id reuse
+	Role     string   // a label in process listings: NIXL ignores roles
+	Core     Config   // of each rank; EngineID, Host and Port are filled in where empty. A shared EngineID is a mistake, as it is in vLLM
 	DPRanks  int      // data-parallel ranks behind this one server, default 1
 
-	EventsEndpoint string // ZMQ PUB, as "tcp://127.0.0.1:0"; "" publishes nothing
-	ReplayEndpoint string // ZMQ ROUTER; default: a free port beside EventsEndpoint; NoReplay for none
+	EventsEndpoint string // ZMQ PUB as "tcp://127.0.0.1:0", port+rank unless 0; "" publishes nothing
+	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
 	Topic          string
 	NoReplay       bool
+	OnEvents       func(*kvevents.EncodeBatch) // sees each batch before the answers it came with, also without EventsEndpoint; must not keep it
 
-	ScaleOut        bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
-	NoORCA          bool // never send endpoint-load-metrics
-	ZeroLatency     bool // steps and transfers take no time
-	PriorityPolicy  bool // --scheduling-policy priority
-	ServerLoad      bool // --enable-server-load-tracking
-	NoUsageDetails  bool // without --enable-prompt-tokens-details
-	FingerprintHash string
+	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
+	NoORCA         bool // never send endpoint-load-metrics
+	ZeroLatency    bool // steps and transfers take no time
+	ServerLoad     bool // --enable-server-load-tracking
+	NoUsageDetails bool // without --enable-prompt-tokens-details
 
-	Listen           func(network, addr string) (net.Listener, error)                  // default net.Listen; also for the side channels
-	Dial             func(ctx context.Context, network, addr string) (net.Conn, error) // to other engines' side channels, default net.Dialer
-	HandshakeTimeout time.Duration                                                     // how long an unknown peer costs, default 5 s
-	TransferLatency  time.Duration                                                     // before the first block of a read
-	TransferRate     float64                                                           // blocks a second, 0 = at once
+	Listen           func(network, addr string) (net.Listener, error)                  // default net.Listen; also for side channels and control
+	Dial             func(ctx context.Context, network, addr string) (net.Conn, error) // to peers' side channels, default net.Dialer's
+	HandshakeTimeout time.Duration                                                     // what an unknown peer costs, default 5 s
+	TransferLatency  time.Duration                                                     // before each read of a peer
+	TransferRate     float64                                                           // blocks a second, 0 is at once
 	KeepAlive        time.Duration                                                     // idle connections are closed after it, default 5 s as uvicorn does
-	Control          string                                                            // address of the control listener (POST /fault), "" for none
+	Control          string                                                            // address of the control listener (POST /fault, GET /stats), "" for none
+	Faults           []Fault                                                           // from the start
+}
+
+func (o Options) withDefaults() Options {
+	o.Addr = cmp.Or(o.Addr, "127.0.0.1:0")
+	o.Model = cmp.Or(o.Model, "sim")
+	o.Version = cmp.Or(o.Version, "0.32.0")
+	o.DPRanks = max(o.DPRanks, 1)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 5*time.Second)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Second)
+	if o.Listen == nil {
+		o.Listen = net.Listen
+	}
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	if o.Core.EngineID == "" {
+		w, v := randomWord(), randomWord()
+		o.Core.EngineID = fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", w>>32, w>>16&0xffff, w&0xfff, v>>48&0x3fff|0x8000, v&(1<<48-1))
+	}
+	o.Core.Vocab = cmp.Or(o.Core.Vocab, 4096)
+	if o.Core.FirstToken == 0 && o.Core.Vocab > 2*firstWord {
+		o.Core.FirstToken = firstWord // words only
+	}
+	if o.ZeroLatency {
+		o.Core.Cost, o.TransferLatency, o.TransferRate = Cost{}, 0, 0
+	}
+	if o.EventsEndpoint == "" && o.OnEvents == nil {
+		o.Core.NoEvents = true
+	}
+	return o
 }
 
 // Server is one simulated vLLM API server with its engine cores. All methods are safe for concurrent use.
-type Server struct{}
+type Server struct {
+	o       Options // immutable, as all up to ctx
+	minor   int     // of the version
+	url     string
+	started time.Time
+	voc     *vocabulary
+	routes  map[string]route
+	names   map[string]string
+	ranks   []*rank
+	peers   *peers
+	ctl     *http.Server
+	ctlURL  string
+
+	ctx    context.Context // ends with Close; the server's goroutines live under it
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	faults faults
+	frozen atomic.Bool
+	busy   atomic.Int64 // requests being handled, as /load tells
+
+	mu      sync.Mutex // guards the following
+	ln      net.Listener
+	conns   map[*conn]bool
+	refused bool // accepted connections are closed at once
+	dead    error
+	closed  bool
+
+	countMu     sync.Mutex // guards the following
+	callsByPath map[string]int
+	adminByPath map[string]int
+}
 
 // Start listens and serves until Close.
-func Start(o Options) (*Server, error) { return nil, errors.New("enginesim: not yet") }
+func Start(o Options) (*Server, error) {
+	o = o.withDefaults()
+	s := &Server{o: o, started: time.Now(), routes: routes(), names: make(map[string]string), conns: make(map[*conn]bool),
+		callsByPath: make(map[string]int), adminByPath: make(map[string]int), peers: newPeers(o)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	for path := range s.routes {
+		s.names[path] = path
+	}
+	if err := s.start(); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("simulated engine: %w", err)
+	}
+	return s, nil
+}
 
-// URL is the base of the HTTP server, without a slash at the end.
-func (s *Server) URL() string { return "" }
+func (s *Server) start() error {
+	var err error
+	if s.minor, err = minorOf(s.o.Version); err != nil {
+		return err
+	}
+	if err := s.startRanks(); err != nil {
+		return err
+	}
+	s.voc = newVocabulary(s.ranks[0].core.Config().Vocab)
+	if err := s.startControl(); err != nil {
+		return err
+	}
+	if s.ln = s.o.Listener; s.ln == nil {
+		if s.ln, err = s.o.Listen("tcp", s.o.Addr); err != nil {
+			return err
+		}
+	}
+	s.url = cmp.Or(s.o.BaseURL, "http://"+s.ln.Addr().String())
+	for _, f := range s.o.Faults {
+		if err := s.Fault(f); err != nil {
+			return err
+		}
+	}
+	for _, r := range s.ranks {
+		s.wg.Go(func() { r.drive(s.ctx) })
+	}
+	s.accept(s.ln)
+	return nil
+}
 
-// ControlURL is the base of the control listener, "" without one.
-func (s *Server) ControlURL() string { return "" }
+// minorOf reads 32 from "0.32.0"; a version 1.x counts as newer than all.
+func minorOf(version string) (int, error) {
+	part := strings.Split(version, ".")
+	if len(part) < 2 {
+		return 0, fmt.Errorf("version %q: want 0.MINOR", version)
+	}
+	minor, err := strconv.Atoi(part[1])
+	if err != nil || part[0] != "0" {
+		return 1000, err
+	}
+	return minor, nil
+}
 
-// HeldBlocks is the number of KV blocks that requests and leases hold now, over all ranks: 0 when nothing leaks.
-func (s *Server) HeldBlocks() int { return 0 }
+func (s *Server) versionAtLeast(minor int) bool { return s.minor >= minor }
 
-// AdminCalls counts requests to paths that a router must never expose, by path.
-func (s *Server) AdminCalls() map[string]int { return nil }
+func (s *Server) startRanks() error {
+	for n := range s.o.DPRanks {
+		r := &rank{srv: s, n: n, began: s.started, wake: make(chan struct{}, 1), sinks: make(map[string]target)}
+		core := s.o.Core
+		if s.o.DPRanks > 1 {
+			core.EngineID += "_dp" + strconv.Itoa(n)
+		}
+		ln, err := s.o.Listen("tcp", s.sideAddr(n))
+		if err != nil {
+			return fmt.Errorf("side channel: %w", err)
+		}
+		host, port, err := net.SplitHostPort(ln.Addr().String())
+		if err == nil {
+			core.Port, _ = strconv.Atoi(port)
+			core.Host = cmp.Or(core.Host, host)
+		}
+		r.core = New(core)
+		r.cfg = r.core.Config()
+		r.side = newSide(r, ln)
+		s.ranks = append(s.ranks, r)
+		if err := r.startEvents(); err != nil {
+			return fmt.Errorf("events: %w", err)
+		}
+	}
+	return nil
+}
 
-// Calls counts requests by path.
-func (s *Server) Calls() map[string]int { return nil }
+// sideAddr is where the side channel of a rank listens: Core.Port plus rank as in vLLM, a free port when none is set.
+func (s *Server) sideAddr(n int) string {
+	if s.o.Core.Port == 0 {
+		return net.JoinHostPort(cmp.Or(s.o.Core.Host, "127.0.0.1"), "0")
+	}
+	return net.JoinHostPort(cmp.Or(s.o.Core.Host, "127.0.0.1"), strconv.Itoa(s.o.Core.Port+n))
+}
+
+func (r *rank) startEvents() error {
+	o := r.srv.o
+	if o.EventsEndpoint == "" {
+		return nil
+	}
+	p := kvevents.PublisherOptions{Endpoint: offsetPort(o.EventsEndpoint, r.n), Topic: o.Topic, Form: kvevents.Map, ReplayFrames: 4}
+	if !o.NoReplay {
+		p.Replay = offsetPort(cmp.Or(o.ReplayEndpoint, freePort(o.EventsEndpoint)), r.n)
+	}
+	if !r.srv.versionAtLeast(24) {
+		p.Form = kvevents.Array
+	}
+	if !r.srv.versionAtLeast(26) {
+		p.ReplayFrames = 3
+	}
+	var err error
+	r.pub, err = kvevents.NewPublisher(p)
+	return err
+}
+
+// offsetPort adds a rank to the port, which stays when it is 0.
+func offsetPort(endpoint string, n int) string {
+	i := strings.LastIndexByte(endpoint, ':')
+	port, err := strconv.Atoi(endpoint[i+1:])
+	if err != nil || port == 0 || n == 0 {
+		return endpoint
+	}
+	return endpoint[:i+1] + strconv.Itoa(port+n)
+}
+
+func freePort(endpoint string) string { return endpoint[:strings.LastIndexByte(endpoint, ':')+1] + "0" }
+
+func (s *Server) startControl() error {
+	if s.o.Control == "" {
+		return nil
+	}
+	ln, err := s.o.Listen("tcp", s.o.Control)
+	if err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	s.ctlURL = "http://" + ln.Addr().String()
+	s.ctl = &http.Server{Handler: s.control(), ReadHeaderTimeout: 10 * time.Second}
+	s.wg.Go(func() { s.ctl.Serve(ln) })
+	return nil
+}
+
+// spawn starts a goroutine that Close waits for; after Close it does nothing.
+func (s *Server) spawn(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.wg.Go(f)
+	}
+}
+
+// accept serves a listener until it is closed.
+func (s *Server) accept(ln net.Listener) {
+	s.spawn(func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			s.admit(nc)
+		}
+	})
+}
+
+func (s *Server) admit(nc net.Conn) {
+	c := &conn{srv: s, nc: nc, br: bufio.NewReaderSize(nc, 8<<10), calls: make(chan *call), gone: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.refused || s.dead != nil {
+		nc.Close()
+		return
+	}
+	s.conns[c] = true
+	s.wg.Go(func() {
+		c.serve()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	})
+}
+
+// refuse closes the listening socket, and every idle and busy connection stays; after d, unless 0, it listens again.
+func (s *Server) refuse(d time.Duration) {
+	s.mu.Lock()
+	s.refused = true
+	if s.o.Listener == nil {
+		s.ln.Close()
+	}
+	s.mu.Unlock()
+	if d > 0 {
+		s.spawn(func() {
+			sleep(s.ctx, d)
+			s.revive()
+		})
+	}
+}
+
+// revive listens again at the same address, with a new core if the old one died.
+func (s *Server) revive() error {
+	s.mu.Lock()
+	if s.closed || !s.refused && s.dead == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	died := s.dead != nil
+	s.dead, s.refused = nil, false
+	if died {
+		s.mu.Unlock()
+		s.eachRank((*rank).restart)
+		s.mu.Lock()
+	}
+	if s.o.Listener != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	ln, err := s.o.Listen("tcp", s.ln.Addr().String())
+	if err == nil {
+		s.ln = ln
+	}
+	s.mu.Unlock()
+	if err == nil {
+		s.accept(ln)
+	}
+	return err
+}
+
+// restart is the end of the process and the start of another after d.
+func (s *Server) restart(d time.Duration) {
+	s.refuse(0)
+	s.cutAll()
+	s.eachRank((*rank).restart)
+	if d == 0 {
+		s.revive()
+		return
+	}
+	s.later(d, func() { s.revive() })
+}
+
+func (s *Server) cutAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.nc.Close()
+	}
+}
+
+// die is the death of EngineCore: the listener goes first, so that whoever has seen the 500 is refused from then on.
+func (s *Server) die(why error) {
+	s.mu.Lock()
+	first := s.dead == nil && !s.closed
+	if first {
+		s.dead = why
+		if s.o.Listener == nil {
+			s.ln.Close()
+		}
+	}
+	s.mu.Unlock()
+	if !first {
+		return
+	}
+	s.eachRank(func(r *rank) {
+		r.failAll(engineDead)
+		r.side.cut()
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if !c.busy.Load() {
+			c.nc.Close()
+		}
+	}
+}
 
 // Dead says why the engine core died, nil while it lives.
-func (s *Server) Dead() error { return nil }
+func (s *Server) Dead() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead
+}
 
-// Fault makes the server misbehave as f says.
-func (s *Server) Fault(f Fault) error { return nil }
+// URL is the base of the HTTP server, without a slash at the end.
+func (s *Server) URL() string { return s.url }
 
-// Close stops listening, cuts every connection and returns when all goroutines have left.
-func (s *Server) Close() error { return nil }
+// ControlURL is the base of the control listener, "" without one.
+func (s *Server) ControlURL() string { return s.ctlURL }
 
-// Fault is one misbehaviour, as JSON on the control listener.
-type Fault struct {
-	Kind   string        `json:"kind"`
-	Leg    string        `json:"leg,omitzero"`    // prefill, decode, plain or "" for any
-	Path   string        `json:"path,omitzero"`   // only requests to this path
-	Count  int           `json:"count,omitzero"`  // how many requests, batches or events
-	Status int           `json:"status,omitzero"` // of a failed request
-	For    time.Duration `json:"for,omitzero"`    // nanoseconds, or a string as "2s"
+// EngineID is the id of a rank's core as peers know it; a restart changes it.
+func (s *Server) EngineID(rank int) string {
+	r := s.ranks[rank]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.EngineID()
+}
+
+// Endpoints are the addresses that a rank publishes its events at, with real ports; "" without events.
+func (s *Server) Endpoints(rank int) (events, replay string) {
+	if s.ranks[rank].pub == nil {
+		return "", ""
+	}
+	return s.ranks[rank].pub.Endpoints()
+}
+
+// Stats is the state of every rank's core.
+func (s *Server) Stats() []Stats {
+	var all []Stats
+	for _, r := range s.ranks {
+		all = append(all, r.stats())
+	}
+	return all
+}
+
+// HeldBlocks is the number of KV blocks that requests and leases hold now, over all ranks: 0 when nothing leaks.
+func (s *Server) HeldBlocks() int {
+	held := 0
+	for _, st := range s.Stats() {
+		held += st.Blocks - 1 - st.FreeBlocks
+	}
+	return held
+}
+
+// OpenRequests is the number of requests in the cores, over all ranks.
+func (s *Server) OpenRequests() int {
+	open := 0
+	for _, r := range s.ranks {
+		open += int(r.open.Load())
+	}
+	return open
+}
+
+// Close stops listening, cuts every connection and returns when all goroutines have left. A second call does nothing.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	var err error
+	if s.ln != nil {
+		if e := s.ln.Close(); !errors.Is(e, net.ErrClosed) {
+			err = e
+		}
+	}
+	if s.ctl != nil {
+		err = errors.Join(err, s.ctl.Close())
+	}
+	s.cutAll()
+	for _, r := range s.ranks {
+		r.side.close()
+	}
+	s.peers.close()
+	s.wg.Wait()
+	for _, r := range s.ranks {
+		if r.pub != nil {
+			r.pub.Close()
+		}
+	}
+	return err
 }

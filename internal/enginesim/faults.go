@@ -1,0 +1,402 @@
+package enginesim
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/kvevents"
+)
+
+// Fault is one misbehaviour, given to [Server.Fault] or as JSON to POST /fault of the control listener. For is a duration as "1.5s" there.
+//
+//	kind              what happens
+//	fail              the next Count requests (default 1) of Leg and Path are answered with Status (default 500) without reaching the engine
+//	stall             the next Count requests of Leg and Path get no answer until the client leaves
+//	cut_stream        the next Count streams of Leg end without a terminator after After events (default 1)
+//	stall_stream      the same, but the connection stays open and silent
+//	null_params       the next Count answers of a prefill leg have kv_transfer_params null
+//	freeze            nothing answers for For, engine and side channel included, as under SIGSTOP
+//	slow_metrics      GET /metrics takes For longer
+//	slow              steps take Factor times as long; 1 ends it
+//	refuse            connections are refused for For; 0 until accept
+//	accept            ends refuse and revives after die
+//	die               the engine core dies: open requests get a 500, then the server is gone
+//	restart           a new process: requests are cut, another engine id, an empty cache, events from 0; after For of refusing
+//	drop_events       the next Count batches miss their live send (they can be replayed)
+//	duplicate_events  the next Count batches are published twice
+//	delay_events      batches go out For late; 0 ends it
+//	pause_events      nothing is published until resume_events, or for For
+//	resume_events
+//	restart_events    the publisher alone restarts: sequence from 0, no history
+//	lease             leases of prompts finished from now on last For
+//	no_orca           no endpoint-load-metrics any more
+//	clear             ends all of the above that can end
+type Fault struct {
+	Kind   string        `json:"kind"`
+	Leg    string        `json:"leg,omitzero"`    // prefill, decode, plain, or "" for any
+	Path   string        `json:"path,omitzero"`   // "" for any
+	Count  int           `json:"count,omitzero"`  // -1 for ever
+	Status int           `json:"status,omitzero"` // of fail
+	After  int           `json:"after,omitzero"`  // events
+	Factor float64       `json:"factor,omitzero"`
+	For    time.Duration `json:"for,omitzero"`
+}
+
+// UnmarshalJSON reads For as "250ms" or as nanoseconds.
+func (f *Fault) UnmarshalJSON(b []byte) error {
+	type plain Fault
+	aux := struct {
+		*plain
+		For json.RawMessage `json:"for"`
+	}{plain: (*plain)(f)}
+	if err := json.Unmarshal(b, &aux); err != nil {
+		return err
+	}
+	if len(aux.For) == 0 {
+		return nil
+	}
+	var text string
+	if json.Unmarshal(aux.For, &text) != nil {
+		return json.Unmarshal(aux.For, &f.For)
+	}
+	d, err := time.ParseDuration(text)
+	f.For = d
+	return err
+}
+
+// ParseFault reads the form of a flag: "kind", or "kind,key=value,…" with the keys of the JSON form.
+func ParseFault(text string) (Fault, error) {
+	kind, rest, _ := strings.Cut(text, ",")
+	f := Fault{Kind: kind}
+	for pair := range strings.SplitSeq(rest, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if pair == "" {
+			continue
+		}
+		if !ok {
+			return f, fmt.Errorf("fault %q: %q is no key=value", text, pair)
+		}
+		if err := f.set(key, value); err != nil {
+			return f, fmt.Errorf("fault %q: %s: %w", text, key, err)
+		}
+	}
+	return f, nil
+}
+
+func (f *Fault) set(key, value string) error {
+	var err error
+	switch key {
+	case "leg":
+		f.Leg = value
+	case "path":
+		f.Path = value
+	case "count":
+		_, err = fmt.Sscan(value, &f.Count)
+	case "status":
+		_, err = fmt.Sscan(value, &f.Status)
+	case "after":
+		_, err = fmt.Sscan(value, &f.After)
+	case "factor":
+		_, err = fmt.Sscan(value, &f.Factor)
+	case "for":
+		f.For, err = time.ParseDuration(value)
+	default:
+		err = errors.New("no such key")
+	}
+	return err
+}
+
+// faults is what the server has been told to do wrong.
+type faults struct {
+	armed  atomic.Bool  // whether any rule might match: the hot path looks no further
+	orca   atomic.Bool  // no_orca
+	scrape atomic.Int64 // slow_metrics
+	late   atomic.Int64 // delay_events
+
+	mu        sync.Mutex // guards the following
+	rules     []Fault    // fail, stall, cut_stream, stall_stream, null_params
+	duplicate int
+	ice       chan struct{} // closed at the end of the freeze; nil: none
+	delayed   chan lateBatch
+}
+
+type lateBatch struct {
+	at    time.Time
+	rank  *rank
+	batch *kvevents.EncodeBatch
+}
+
+// take returns the first rule of a kind that fits the request, and uses it up once.
+func (f *faults) take(kind, path, leg string) (Fault, bool) {
+	if !f.armed.Load() {
+		return Fault{}, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.rules {
+		r := &f.rules[i]
+		if r.Kind != kind || r.Leg != "" && r.Leg != leg || r.Path != "" && r.Path != path {
+			continue
+		}
+		found := *r
+		if r.Count--; r.Count == 0 {
+			f.rules = slices.Delete(f.rules, i, i+1)
+		}
+		return found, true
+	}
+	return Fault{}, false
+}
+
+func (f *faults) add(rule Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rule.Count = cmp.Or(rule.Count, 1)
+	rule.After = cmp.Or(rule.After, 1)
+	rule.Status = cmp.Or(rule.Status, 500)
+	f.rules = append(f.rules, rule)
+	f.armed.Store(true)
+}
+
+func (f *faults) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rules = nil
+	f.duplicate = 0
+	f.armed.Store(false)
+	f.orca.Store(false)
+	f.scrape.Store(0)
+	f.late.Store(0)
+}
+
+// publish sends a batch on its way, or does with it what the faults say.
+func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
+	if late := time.Duration(f.late.Load()); late > 0 {
+		f.mu.Lock()
+		queue := f.delayed
+		f.mu.Unlock()
+		select {
+		case queue <- lateBatch{time.Now().Add(late), r, cloneBatch(b)}:
+		default: // 4,096 batches late: the rest is lost, as it would be at a high-water mark
+		}
+		return
+	}
+	r.pub.Publish(b)
+	f.mu.Lock()
+	again := f.duplicate > 0
+	if again {
+		f.duplicate--
+	}
+	f.mu.Unlock()
+	if again {
+		r.pub.Publish(b)
+	}
+}
+
+func cloneBatch(b *kvevents.EncodeBatch) *kvevents.EncodeBatch {
+	c := *b
+	c.Events = slices.Clone(b.Events)
+	for i := range c.Events {
+		e := &c.Events[i]
+		e.Hashes = slices.Clone(e.Hashes)
+		e.Tokens = slices.Clone([]kv.Token(e.Tokens))
+		e.Extra = slices.Clone(e.Extra)
+	}
+	return &c
+}
+
+// publishLate sends delayed batches in order when their time has come.
+func (s *Server) publishLate(queue <-chan lateBatch) {
+	for {
+		select {
+		case l := <-queue:
+			sleep(s.ctx, time.Until(l.at))
+			l.rank.pub.Publish(l.batch)
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// thaw waits while the server is frozen, or until stop.
+func (s *Server) thaw(stop <-chan struct{}) {
+	if !s.frozen.Load() {
+		return
+	}
+	s.faults.mu.Lock()
+	ice := s.faults.ice
+	s.faults.mu.Unlock()
+	if ice == nil {
+		return
+	}
+	select {
+	case <-ice:
+	case <-stop:
+	case <-s.ctx.Done():
+	}
+}
+
+func (s *Server) freeze(d time.Duration) {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	if s.faults.ice == nil {
+		s.faults.ice = make(chan struct{})
+		s.frozen.Store(true)
+		s.later(d, s.melt)
+	}
+}
+
+func (s *Server) melt() {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	if s.faults.ice != nil {
+		close(s.faults.ice)
+		s.faults.ice = nil
+		s.frozen.Store(false)
+	}
+}
+
+// later calls f after d, unless the server is closed before.
+func (s *Server) later(d time.Duration, f func()) {
+	s.spawn(func() {
+		sleep(s.ctx, d)
+		if s.ctx.Err() == nil {
+			f()
+		}
+	})
+}
+
+// Fault makes the server misbehave as f says; see [Fault] for the kinds. Most kinds take effect before it returns.
+func (s *Server) Fault(f Fault) error {
+	switch f.Kind {
+	case "fail", "stall", "cut_stream", "stall_stream", "null_params":
+		s.faults.add(f)
+	case "freeze":
+		s.freeze(f.For)
+	case "slow_metrics":
+		s.faults.scrape.Store(int64(f.For))
+	case "slow":
+		s.slow(cmp.Or(f.Factor, 1))
+	case "refuse":
+		s.refuse(f.For)
+	case "accept":
+		return s.revive()
+	case "die":
+		s.die(errors.New("killed by a fault"))
+	case "restart":
+		s.restart(f.For)
+	case "lease":
+		s.eachRank(func(r *rank) { r.setLease(f.For) })
+	case "no_orca":
+		s.faults.orca.Store(true)
+	case "clear":
+		s.faults.clear()
+		s.melt()
+		s.slow(1)
+		s.eachRank((*rank).resumeEvents)
+	default:
+		return s.eventFault(f)
+	}
+	return nil
+}
+
+func (s *Server) eventFault(f Fault) error {
+	if s.ranks[0].pub == nil {
+		return fmt.Errorf("fault %q: no such kind, or there are no events", f.Kind)
+	}
+	switch f.Kind {
+	case "drop_events":
+		s.eachRank(func(r *rank) { r.pub.Drop(max(f.Count, 1)) })
+	case "duplicate_events":
+		s.faults.mu.Lock()
+		s.faults.duplicate += max(f.Count, 1)
+		s.faults.mu.Unlock()
+	case "delay_events":
+		s.delayEvents(f.For)
+	case "pause_events":
+		s.eachRank(func(r *rank) { r.pub.Pause() })
+		if f.For > 0 {
+			s.later(f.For, func() { s.eachRank((*rank).resumeEvents) })
+		}
+	case "resume_events":
+		s.eachRank((*rank).resumeEvents)
+	case "restart_events":
+		s.eachRank(func(r *rank) { r.pub.Restart() })
+	default:
+		return fmt.Errorf("fault %q: no such kind", f.Kind)
+	}
+	return nil
+}
+
+func (r *rank) resumeEvents() {
+	if r.pub != nil {
+		r.pub.Resume()
+	}
+}
+
+func (s *Server) delayEvents(d time.Duration) {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	if s.faults.delayed == nil {
+		queue := make(chan lateBatch, 4096)
+		s.faults.delayed = queue
+		s.spawn(func() { s.publishLate(queue) })
+	}
+	s.faults.late.Store(int64(d))
+}
+
+func (s *Server) eachRank(do func(*rank)) {
+	for _, r := range s.ranks {
+		do(r)
+	}
+}
+
+func (s *Server) slow(factor float64) {
+	s.eachRank(func(r *rank) {
+		c := s.o.Core.Cost
+		c.Speed = cmp.Or(c.Speed, 1) / factor
+		r.mu.Lock()
+		r.core.SetCost(c)
+		r.mu.Unlock()
+	})
+}
+
+func (r *rank) setLease(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.core.cfg.Lease = d
+}
+
+// control serves POST /fault. It is a plain net/http handler: nothing measures it.
+func (s *Server) control() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /fault", func(w http.ResponseWriter, r *http.Request) {
+		var f Fault
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err == nil {
+			err = json.Unmarshal(body, &f)
+		}
+		if err == nil {
+			err = s.Fault(f)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(map[string]any{"ranks": s.Stats(), "calls": s.Calls(), "admin_calls": s.AdminCalls(), "held_blocks": s.HeldBlocks()})
+	})
+	return mux
+}

@@ -1,0 +1,513 @@
+package enginesim
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// generation is the set of engine requests behind one HTTP request: one per prompt and choice, in the order of the answer's choices.
+type generation struct {
+	srv      *Server
+	rank     *rank
+	p        *params
+	id       string // external id with its prefix
+	created  int64
+	sink     *sink
+	seqs     []sequence
+	open     int // sequences not ended
+	got      []delivery
+	closed   <-chan struct{}
+	problem  *problem // why it ended without being complete
+	vanished bool     // the client has left, or the process was cut: nobody to answer
+}
+
+// sequence is one choice.
+type sequence struct {
+	internal string
+	prompt   []uint32
+	tokens   []uint32
+	text     []byte
+	sent     int // bytes of text that are out, or lie behind the end
+	cached   int
+	done     bool
+	reason   string // finish_reason
+	stop     string // stop_reason when a stop string ended it
+	stopID   uint32 // stop_reason when a token did
+	byID     bool
+	params   []byte // kv_transfer_params of the answer, nil for null
+}
+
+// restarted ends requests of a process that is gone: nobody answers them.
+var restarted = &problem{status: 0, message: "the process was restarted"}
+
+// leg says which leg of a split request this is, as faults name it.
+func (p *params) leg() string {
+	switch {
+	case p.transfer == nil:
+		return "plain"
+	case bool(p.transfer.DoRemotePrefill):
+		return "decode"
+	case bool(p.transfer.DoRemoteDecode):
+		return "prefill"
+	}
+	return "plain"
+}
+
+// begin checks the request and gives it to a core. The problem, if any, has told the peer of the request's params that they are void.
+func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem) {
+	if f, ok := s.faults.take("fail", k.path, p.leg()); ok {
+		return nil, &problem{status: f.Status, kind: "InternalServerError", message: "injected failure"}
+	}
+	if _, ok := s.faults.take("stall", k.path, p.leg()); ok {
+		select {
+		case <-k.c.gone:
+		case <-s.ctx.Done():
+		}
+		return nil, restarted
+	}
+	g := &generation{srv: s, p: p, created: time.Now().Unix(), closed: k.c.gone}
+	r, bad := s.rankOf(k, p)
+	if bad == nil {
+		g.rank = r
+		bad = s.check(p)
+	}
+	if bad == nil {
+		g.id = prefix + p.externalID()
+		bad = g.submit()
+	}
+	if bad != nil {
+		s.cleanUp(r, p)
+		return nil, bad
+	}
+	if f, ok := s.faults.take("cut_stream", k.path, p.leg()); ok {
+		k.cut = f.After
+	}
+	if f, ok := s.faults.take("stall_stream", k.path, p.leg()); ok {
+		k.cut, k.silent = f.After, true
+	}
+	return g, nil
+}
+
+// cleanUp is vLLM's rejection cleanup: the params of a request that the API layer refuses go to the core, which tells P to free the blocks.
+// /inference/v1/generate has none, and 0.20 had none at all.
+func (s *Server) cleanUp(r *rank, p *params) {
+	if p.transfer == nil || !bool(p.transfer.DoRemotePrefill) || p.at == atGenerate || !s.versionAtLeast(21) {
+		return
+	}
+	if r == nil {
+		r = s.ranks[0]
+	}
+	t := *p.transfer
+	r.reject(&t)
+}
+
+func (p *params) externalID() string {
+	if p.requestID != "" {
+		return p.requestID
+	}
+	return randomHex(16)
+}
+
+// check is what the API layer looks at before the engine sees anything.
+func (s *Server) check(p *params) *problem {
+	if !s.serves(p.model) {
+		return &problem{status: 404, kind: "NotFoundError", param: "model",
+			message: "The model `" + p.model + "` does not exist. Valid aliases: " + strings.Join(s.served(), ", ") + "."}
+	}
+	if bad := p.reuseIDs(s); bad != nil {
+		return bad
+	}
+	if len(p.prompts) == 0 || slices.ContainsFunc(p.prompts, func(ids []uint32) bool { return len(ids) == 0 }) {
+		return badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
+	}
+	if p.n > 1 && p.temperature == 0 {
+		return badRequest("", "n must be 1 when using greedy sampling, got %d.", p.n)
+	}
+	if p.n < 1 {
+		return badRequest("n", "n must be at least 1, got %d. (parameter=n, value=%d)", p.n, p.n)
+	}
+	if p.maxTokens == 0 || p.maxTokens < -1 {
+		return badRequest("max_tokens", "max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%d)", p.maxTokens, p.maxTokens)
+	}
+	for _, ids := range p.prompts {
+		if bad := s.checkPrompt(p, ids); bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
+	limit := s.ranks[0].cfg.MaxModelLen
+	if len(ids) >= limit {
+		return badRequest("input_tokens", "This model's maximum context length is %d tokens. However, your prompt contains %d input tokens, "+
+			"which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%d)",
+			limit, len(ids), len(ids))
+	}
+	if p.maxTokens > 0 && len(ids)+p.maxTokens > limit {
+		return badRequest("input_tokens", "This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains "+
+			"%d input tokens, for a total of %d tokens. Please reduce the length of the input prompt or the number of requested output tokens. "+
+			"(parameter=input_tokens, value=%d)", limit, p.maxTokens, len(ids), len(ids)+p.maxTokens, len(ids))
+	}
+	return s.inVocabulary(ids)
+}
+
+func (s *Server) inVocabulary(ids []uint32) *problem {
+	size := uint32(s.voc.size)
+	for _, id := range ids {
+		if id >= size {
+			return badRequest("", "Token id %d is out of vocabulary", id)
+		}
+	}
+	return nil
+}
+
+// reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat doors (0.27 and later) take from there.
+func (p *params) reuseIDs(s *Server) *problem {
+	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo || !s.versionAtLeast(27) {
+		return nil
+	}
+	sc := scanner{b: p.reuseRaw}
+	negative := false
+	var ids []uint32
+	sc.array(func() {
+		n := sc.integer(-1)
+		negative = negative || n < 0
+		ids = append(ids, clampID(n))
+	})
+	if sc.end() != nil || negative || len(ids) == 0 {
+		return badRequest("kv_transfer_params", "kv_transfer_params.prompt_token_ids must be a non-empty list of non-negative integers.")
+	}
+	if bad := s.inVocabulary(ids); bad != nil {
+		return bad
+	}
+	p.prompts = append(p.prompts[:0], ids)
+	return nil
+}
+
+// submit adds every sequence to the core; on a problem it takes back what it had added.
+func (g *generation) submit() *problem {
+	p := g.p
+	g.sink = newSink()
+	g.seqs = make([]sequence, 0, len(p.prompts)*p.n)
+	for i, prompt := range p.prompts {
+		for choice := range p.n {
+			if bad := g.addSequence(i, choice, prompt); bad != nil {
+				g.abort()
+				return bad
+			}
+		}
+	}
+	return nil
+}
+
+func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
+	p := g.p
+	q := Request{ID: g.internalID(i, choice), Prompt: prompt, MaxTokens: max(p.maxTokens, 0), MinTokens: p.minTokens, StopIDs: p.stopIDs,
+		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: g.srv.adapter(p.model), Session: p.session, SkipReadCache: p.promptLog, Seed: p.seed}
+	if p.maxTokens < 0 && p.at == atCompletions {
+		q.MaxTokens = min(16, g.rank.cfg.MaxModelLen-len(prompt))
+	}
+	if p.n > 1 {
+		q.Seed = p.seed + uint64(choice) + 1
+	}
+	if p.transfer != nil {
+		t := *p.transfer
+		q.Transfer = &t
+	}
+	g.seqs = append(g.seqs, sequence{internal: q.ID, prompt: prompt})
+	g.open++
+	if err := g.rank.add(&q, target{g.sink, len(g.seqs) - 1}); err != nil {
+		g.open--
+		g.seqs = g.seqs[:len(g.seqs)-1]
+		return addProblem(err)
+	}
+	return nil
+}
+
+// internalID is the id that the engine gives a sequence: cmpl-<id>-<prompt>-<8 hex>, other doors without the prompt's number.
+func (g *generation) internalID(i, choice int) string {
+	b := make([]byte, 0, len(g.id)+24)
+	if g.p.n > 1 {
+		b = append(appendInt(b, choice), '_')
+	}
+	b = append(b, g.id...)
+	switch g.p.at {
+	case atCompletions:
+		b = appendInt(append(b, '-'), i)
+	case atResponses:
+		b = append(b, "_0"...)
+	}
+	return string(appendHex(append(b, '-'), randomWord(), 8))
+}
+
+// next waits for outputs and takes them in. False: nothing more will come; then problem or vanished may be set.
+func (g *generation) next() bool {
+	if g.open == 0 || g.problem != nil || g.vanished {
+		return false
+	}
+	select {
+	case <-g.sink.ready:
+	case <-g.closed:
+		g.leave()
+		return false
+	case <-g.srv.ctx.Done():
+		g.leave()
+		return false
+	}
+	var bad *problem
+	if g.got, bad = g.sink.take(g.got); bad != nil {
+		g.problem, g.vanished = bad, bad == restarted
+		return false
+	}
+	return true
+}
+
+// leave ends what the client will not read any more.
+func (g *generation) leave() {
+	g.vanished = true
+	g.abort()
+	if !g.p.stream {
+		g.srv.cleanUp(g.rank, g.p)
+	}
+}
+
+func (g *generation) abort() {
+	for i := range g.seqs {
+		if !g.seqs[i].done {
+			g.seqs[i].done = true
+			g.rank.abort(g.seqs[i].internal)
+		}
+	}
+	g.open = 0
+}
+
+// absorb takes one output into its sequence and reports whether it belongs there still: after a stop string a few may come that do not.
+func (g *generation) absorb(d *delivery) (*sequence, bool) {
+	q := &g.seqs[d.seq]
+	if q.done {
+		return q, false
+	}
+	if d.out.Reason == FinishError && d.out.Finished {
+		g.problem = internalError
+		g.abort()
+		return q, false
+	}
+	q.cached = d.out.Cached
+	if d.out.Reason != FinishAbort {
+		q.tokens = append(q.tokens, d.out.Token)
+		if !d.out.Stopped && (d.out.Reason != FinishStop || d.out.Token != g.eos()) {
+			q.text = append(q.text, g.srv.voc.piece(d.out.Token)...)
+		}
+	}
+	if d.out.Finished {
+		g.finish(q, d)
+	}
+	g.stopString(q)
+	return q, true
+}
+
+func (g *generation) eos() uint32 {
+	if e := g.rank.cfg.EOS; e > 0 {
+		return uint32(e)
+	}
+	return ^uint32(0)
+}
+
+func (g *generation) finish(q *sequence, d *delivery) {
+	q.done, q.reason, q.params = true, d.out.Reason.String(), d.params
+	if d.out.Stopped {
+		q.stopID, q.byID = d.out.Token, true
+	}
+	g.open--
+	if q.params != nil {
+		if _, ok := g.srv.faults.take("null_params", "", g.p.leg()); ok {
+			q.params = nil
+		}
+	}
+}
+
+// stopString ends a sequence whose text holds one of the request's stop strings; the text ends before it.
+func (g *generation) stopString(q *sequence) {
+	if len(g.p.stop) == 0 || len(q.tokens) < g.p.minTokens {
+		return
+	}
+	text := string(q.text)
+	at, found := -1, ""
+	for _, stop := range g.p.stop {
+		if i := strings.Index(text, stop); stop != "" && i >= 0 && (at < 0 || i < at) {
+			at, found = i, stop
+		}
+	}
+	if at < 0 {
+		return
+	}
+	q.text, q.stop, q.reason = q.text[:at], found, "stop"
+	if !q.done {
+		q.done = true
+		g.open--
+		g.rank.abort(q.internal)
+	}
+}
+
+// last is the newest token as a list.
+func (q *sequence) last() []uint32 { return q.tokens[max(len(q.tokens)-1, 0):] }
+
+// fresh is the text that may go out now: while a stop string may still come, its possible beginning is held back.
+func (g *generation) fresh(q *sequence) string {
+	end := len(q.text)
+	if !q.done {
+		for _, stop := range g.p.stop {
+			end = min(end, len(q.text)-len(stop)+1)
+		}
+		for end > q.sent && end < len(q.text) && !utf8.RuneStart(q.text[end]) {
+			end--
+		}
+	}
+	if end <= q.sent {
+		return ""
+	}
+	text := string(q.text[q.sent:end])
+	q.sent = end
+	return text
+}
+
+// collect waits for the whole answer.
+func (g *generation) collect() *problem {
+	for g.next() {
+		for i := range g.got {
+			g.absorb(&g.got[i])
+		}
+	}
+	if g.vanished {
+		return restarted
+	}
+	return g.problem
+}
+
+// usage sums the sequences: a prompt counts once however many choices it has.
+func (g *generation) usage() (prompt, completion, cached int) {
+	for i := range g.seqs {
+		completion += len(g.seqs[i].tokens)
+		if i%g.p.n == 0 {
+			prompt += len(g.seqs[i].prompt)
+			cached += g.seqs[i].cached
+		}
+	}
+	return prompt, completion, cached
+}
+
+// end gives everything back. It is called once, after the last use of the generation.
+func (g *generation) end() { g.abort() }
+
+// served are the names that /v1/models lists.
+func (s *Server) served() []string {
+	return slices.Concat([]string{s.o.Model}, s.o.Aliases, s.o.Adapters)
+}
+
+// serves reports whether model is a served name; none is the base model.
+func (s *Server) serves(model string) bool {
+	return model == "" || model == s.o.Model || slices.Contains(s.o.Aliases, model) || slices.Contains(s.o.Adapters, model)
+}
+
+func (s *Server) adapter(model string) string {
+	if slices.Contains(s.o.Adapters, model) {
+		return model
+	}
+	return ""
+}
+
+func addProblem(err error) *problem {
+	switch err {
+	case ErrDead:
+		return engineDead
+	case ErrDuplicate:
+		return badRequest("", "Request id is in use.")
+	}
+	return badRequest("", "%v", err)
+}
+
+// transferParams reads kv_transfer_params with the presence of each key, and takes prompt_token_ids out.
+func (p *params) transferParams(s *scanner) {
+	if s.null() {
+		return
+	}
+	t := new(Transfer)
+	s.object(func(key []byte) {
+		if string(key) == "prompt_token_ids" && p.at != atCompletions && p.at != atGenerate {
+			p.reuseRaw = s.raw()
+			return
+		}
+		t.field(string(key), s)
+	})
+	p.transfer = t
+}
+
+// field reads one key without encoding/json: a decode leg's block ids can be many.
+func (t *Transfer) field(key string, s *scanner) {
+	start := s.i
+	value := s.raw()
+	if s.err != nil {
+		s.i = start
+		return
+	}
+	switch key {
+	case "do_remote_prefill":
+		t.DoRemotePrefill.UnmarshalJSON(value)
+	case "do_remote_decode":
+		t.DoRemoteDecode.UnmarshalJSON(value)
+	case "remote_block_ids":
+		t.RemoteBlocks = remoteBlocks(value)
+	case "remote_engine_id":
+		t.EngineID = textField(value)
+	case "remote_request_id":
+		t.RequestID = textField(value)
+	case "remote_host":
+		t.Host = textField(value)
+	case "remote_port":
+		t.Port.UnmarshalJSON(value)
+	case "tp_size":
+		t.TPSize = intField(value)
+	case "remote_num_tokens":
+		t.NumTokens = intField(value)
+	case "remote_prefill_cached_tokens":
+		t.PrefillCached = intField(value)
+	}
+}
+
+func textField(value []byte) Field[string] {
+	s := scanner{b: value}
+	if value[0] != '"' {
+		return Field[string]{Present: true, Null: true}
+	}
+	return Has(string(s.str()))
+}
+
+func intField(value []byte) Field[int] {
+	if n, err := strconv.Atoi(string(value)); err == nil {
+		return Has(n)
+	}
+	return Field[int]{Present: true, Null: true}
+}
+
+// remoteBlocks reads [[1,2,3]]; whatever else it is is left to the careful reader.
+func remoteBlocks(value []byte) Field[RemoteBlocks] {
+	f := Field[RemoteBlocks]{Present: true}
+	s := scanner{b: value}
+	if value[0] == '[' {
+		s.array(func() {
+			var ids []int
+			s.array(func() { ids = append(ids, s.integer(-1)) })
+			f.V.Groups = append(f.V.Groups, ids)
+		})
+		if s.end() == nil {
+			return f
+		}
+	}
+	f.V = RemoteBlocks{}
+	f.UnmarshalJSON(value)
+	return f
+}

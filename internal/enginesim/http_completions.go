@@ -1,0 +1,313 @@
+package enginesim
+
+const done = "data: [DONE]\n\n"
+
+// completions answers POST /v1/completions.
+func (s *Server) completions(k *call) {
+	p := newParams(atCompletions)
+	defer p.release()
+	g := s.beginTemplated(k, p, "cmpl-")
+	if g == nil {
+		return
+	}
+	defer g.end()
+	if p.stream {
+		g.streamCompletions(k)
+		return
+	}
+	if bad := g.collect(); bad != nil {
+		g.srv.cleanUp(g.rank, p)
+		k.refuse(bad)
+		return
+	}
+	k.part = g.appendCompletion(k.part[:0])
+	s.respondORCA(k, k.part)
+}
+
+// refuse answers with an error, or with nothing at all when the process is gone.
+func (k *call) refuse(bad *problem) {
+	if bad == restarted {
+		k.broken = true
+		k.out = k.out[:0]
+		return
+	}
+	k.failWith(bad)
+}
+
+// appendCompletion writes the whole answer.
+func (g *generation) appendCompletion(dst []byte) []byte {
+	dst = g.appendHead(dst, "text_completion")
+	dst = append(dst, `,"choices":[`...)
+	for i := range g.seqs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = g.appendCompletionChoice(dst, i)
+	}
+	dst = append(dst, `],"service_tier":null,"system_fingerprint":"`...)
+	dst = g.srv.appendFingerprint(dst)
+	dst = append(dst, `","usage":`...)
+	dst = g.appendUsage(dst)
+	dst = append(dst, `,"kv_transfer_params":`...)
+	dst = appendParams(dst, g.seqs[0].params)
+	return append(dst, `,"ec_transfer_params":null,"metrics":null}`...)
+}
+
+// appendHead opens an OpenAI object up to its model.
+func (g *generation) appendHead(dst []byte, object string) []byte {
+	dst = append(append(append(dst, `{"id":"`...), g.id...), `","object":"`...)
+	dst = append(append(dst, object...), `","created":`...)
+	dst = append(appendInt(dst, int(g.created)), `,"model":`...)
+	return appendText(dst, g.modelName())
+}
+
+func (g *generation) modelName() string {
+	if g.p.model == "" {
+		return g.srv.o.Model
+	}
+	return g.p.model
+}
+
+func (g *generation) appendCompletionChoice(dst []byte, i int) []byte {
+	q := &g.seqs[i]
+	dst = append(appendInt(append(dst, `{"index":`...), i), `,"text":`...)
+	dst = appendText(dst, g.whole(q))
+	dst = append(dst, `,"logprobs":`...)
+	dst = g.appendTextLogprobs(dst, q, 0)
+	dst = append(dst, `,"finish_reason":`...)
+	dst = appendNullable(dst, q.reason)
+	dst = append(dst, `,"stop_reason":`...)
+	dst = q.appendStop(dst)
+	dst = append(dst, `,"token_ids":`...)
+	dst = appendIDsIf(dst, g.p.returnIDs, q.tokens)
+	dst = append(dst, `,"prompt_logprobs":`...)
+	dst = g.appendPromptLogprobs(dst, q)
+	dst = append(dst, `,"prompt_token_ids":`...)
+	dst = appendIDsIf(dst, g.p.returnIDs, q.prompt)
+	return append(dst, `,"routed_experts":null}`...)
+}
+
+// whole is the text of an answer: with echo, behind the prompt.
+func (g *generation) whole(q *sequence) string {
+	if g.p.echo {
+		return g.srv.voc.detokenize(q.prompt) + string(q.text)
+	}
+	return string(q.text)
+}
+
+func appendIDsIf(dst []byte, want bool, ids []uint32) []byte {
+	if !want {
+		return append(dst, "null"...)
+	}
+	return appendIDs(dst, ids)
+}
+
+func appendParams(dst, params []byte) []byte {
+	if params == nil {
+		return append(dst, "null"...)
+	}
+	return append(dst, params...)
+}
+
+// appendStop writes stop_reason: a string, a token id or null.
+func (q *sequence) appendStop(dst []byte) []byte {
+	if q.byID {
+		return appendInt(dst, int(q.stopID))
+	}
+	return appendNullable(dst, q.stop)
+}
+
+// appendUsage writes the usage of a whole answer, nulls and all.
+func (g *generation) appendUsage(dst []byte) []byte {
+	dst, cached := g.appendCounts(dst)
+	if g.srv.o.NoUsageDetails {
+		return append(dst, `,"prompt_tokens_details":null,"completion_tokens_details":null}`...)
+	}
+	dst = appendInt(append(dst, `,"prompt_tokens_details":{"cached_tokens":`...), cached)
+	dst = append(dst, `,"created_cache_tokens":`...)
+	if g.p.at == atChat {
+		dst = appendInt(dst, g.newlyCached())
+	} else {
+		dst = append(dst, "null"...)
+	}
+	return append(dst, `,"multimodal_tokens":null},"completion_tokens_details":null}`...)
+}
+
+// newlyCached is the number of prompt tokens that this request put into the prefix cache: whole blocks, none when they were transferred.
+func (g *generation) newlyCached() int {
+	if t := g.p.transfer; t != nil && bool(t.DoRemotePrefill) {
+		return 0
+	}
+	size := g.rank.cfg.BlockSize
+	q := &g.seqs[0]
+	return max(len(q.prompt)/size*size-q.cached, 0)
+}
+
+func (g *generation) appendCounts(dst []byte) ([]byte, int) {
+	prompt, completion, cached := g.usage()
+	dst = appendInt(append(dst, `{"prompt_tokens":`...), prompt)
+	dst = appendInt(append(dst, `,"total_tokens":`...), prompt+completion)
+	return appendInt(append(dst, `,"completion_tokens":`...), completion), cached
+}
+
+// appendStreamUsage writes the usage of a chunk, which leaves nulls out.
+func (g *generation) appendStreamUsage(dst []byte) []byte {
+	dst, cached := g.appendCounts(dst)
+	if g.srv.o.NoUsageDetails {
+		return append(dst, '}')
+	}
+	dst = appendInt(append(dst, `,"prompt_tokens_details":{"cached_tokens":`...), cached)
+	if g.p.at == atChat {
+		dst = appendInt(append(dst, `,"created_cache_tokens":`...), g.newlyCached())
+	}
+	return append(dst, "}}"...)
+}
+
+// streamCompletions sends a chunk a token; all that one wake-up brings goes out in one write.
+func (g *generation) streamCompletions(k *call) {
+	first := true
+	for g.next() && !k.broken {
+		for i := range g.got {
+			d := &g.got[i]
+			q, ok := g.absorb(d)
+			if !ok {
+				continue
+			}
+			if first {
+				k.stream()
+				first = false
+			}
+			k.part = g.appendCompletionChunk(k.part[:0], d, q)
+			k.event(k.part)
+		}
+		if g.problem == nil {
+			k.flush()
+		}
+	}
+	g.endStream(k, first)
+}
+
+// endStream ends an OpenAI stream: with an error event when there was one, else with the usage that was asked for.
+func (g *generation) endStream(k *call, first bool) {
+	if g.vanished || k.broken {
+		k.broken = true
+		return
+	}
+	if first {
+		k.stream()
+	}
+	switch {
+	case g.problem != nil:
+		k.part = append(appendSpacedError(append(k.part[:0], "data: "...), g.problem), "\n\n"...)
+		k.event(k.part)
+	case g.p.usage:
+		k.part = g.appendUsageChunk(k.part[:0])
+		k.event(k.part)
+	}
+	k.event([]byte(done))
+}
+
+func (g *generation) appendUsageChunk(dst []byte) []byte {
+	dst = g.appendHead(append(dst, "data: "...), g.chunkObject())
+	dst = g.appendStreamUsage(append(dst, `,"choices":[],"usage":`...))
+	dst = g.srv.appendFingerprint(append(dst, `,"system_fingerprint":"`...))
+	return append(dst, "\"}\n\n"...)
+}
+
+func (g *generation) chunkObject() string {
+	if g.p.at == atChat {
+		return "chat.completion.chunk"
+	}
+	return "text_completion"
+}
+
+func (g *generation) appendCompletionChunk(dst []byte, d *delivery, q *sequence) []byte {
+	firstToken := len(q.tokens) == 1
+	from := q.sent
+	text := g.fresh(q)
+	if g.p.echo && firstToken {
+		text = g.srv.voc.detokenize(q.prompt) + text
+	}
+	dst = g.appendHead(append(dst, "data: "...), "text_completion")
+	dst = append(appendInt(append(dst, `,"choices":[{"index":`...), d.seq), `,"text":`...)
+	dst = appendText(dst, text)
+	dst = append(dst, `,"logprobs":`...)
+	dst = g.appendTokenLogprobs(dst, d.out.Token, from)
+	dst = append(dst, `,"finish_reason":`...)
+	dst = appendNullable(dst, q.reason)
+	dst = append(dst, `,"stop_reason":`...)
+	dst = q.appendStop(dst)
+	dst = append(dst, `,"prompt_token_ids":`...)
+	dst = appendIDsIf(dst, g.p.returnIDs && firstToken, q.prompt)
+	dst = append(dst, `,"token_ids":`...)
+	dst = appendIDsIf(dst, g.p.returnIDs, q.last())
+	dst = append(dst, "}]"...)
+	return append(g.appendContinuous(dst), "}\n\n"...)
+}
+
+// appendTextLogprobs writes completions' logprobs of the tokens from number from on. The values are made up, but the same every time.
+func (g *generation) appendTextLogprobs(dst []byte, q *sequence, from int) []byte {
+	if g.p.logprobs < 0 {
+		return append(dst, "null"...)
+	}
+	dst = append(dst, `{"text_offset":[`...)
+	offset := 0
+	for i, id := range q.tokens[from:] {
+		dst = appendInt(comma(dst, i), offset)
+		offset += len(g.srv.voc.piece(id))
+	}
+	dst = append(dst, `],"token_logprobs":[`...)
+	for i, id := range q.tokens[from:] {
+		dst = appendFloat(comma(dst, i), madeUpLogprob(id))
+	}
+	dst = append(dst, `],"tokens":[`...)
+	for i, id := range q.tokens[from:] {
+		dst = appendText(comma(dst, i), g.srv.voc.piece(id))
+	}
+	dst = append(dst, `],"top_logprobs":[`...)
+	for i, id := range q.tokens[from:] {
+		dst = appendText(append(comma(dst, i), '{'), g.srv.voc.piece(id))
+		dst = append(appendFloat(append(dst, ':'), madeUpLogprob(id)), '}')
+	}
+	return append(dst, "]}"...)
+}
+
+func (g *generation) appendTokenLogprobs(dst []byte, id uint32, offset int) []byte {
+	if g.p.logprobs < 0 {
+		return append(dst, "null"...)
+	}
+	piece := g.srv.voc.piece(id)
+	dst = append(appendInt(append(dst, `{"text_offset":[`...), offset), `],"token_logprobs":[`...)
+	dst = append(appendFloat(dst, madeUpLogprob(id)), `],"tokens":[`...)
+	dst = append(appendText(dst, piece), `],"top_logprobs":[{`...)
+	dst = append(appendText(dst, piece), ':')
+	return append(appendFloat(dst, madeUpLogprob(id)), "}]}"...)
+}
+
+// appendPromptLogprobs writes one entry a prompt token, the first null as in vLLM.
+func (g *generation) appendPromptLogprobs(dst []byte, q *sequence) []byte {
+	if !g.p.promptLog {
+		return append(dst, "null"...)
+	}
+	dst = append(dst, '[')
+	for i, id := range q.prompt {
+		dst = comma(dst, i)
+		if i == 0 {
+			dst = append(dst, "null"...)
+			continue
+		}
+		dst = append(appendInt(append(dst, `{"`...), int(id)), `":{"logprob":`...)
+		dst = append(appendFloat(dst, madeUpLogprob(id)), `,"rank":1,"decoded_token":`...)
+		dst = append(appendText(dst, g.srv.voc.piece(id)), "}}"...)
+	}
+	return append(dst, ']')
+}
+
+func comma(dst []byte, i int) []byte {
+	if i > 0 {
+		return append(dst, ',')
+	}
+	return dst
+}
+
+func madeUpLogprob(id uint32) float64 { return -float64(id%64+1) / 32 }

@@ -1,0 +1,389 @@
+package enginesim
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// endpoint says which front door a request came through.
+type endpoint uint8
+
+const (
+	atCompletions endpoint = iota
+	atChat
+	atGenerate
+	atResponses
+	atMessages
+)
+
+// params is what a generating request asks for, whichever its front door. Fields that mean nothing to the simulator are accepted and skipped.
+type params struct {
+	at          endpoint
+	model       string
+	prompts     [][]uint32
+	ids         []uint32 // backs prompts
+	turns       []chatMessage
+	maxTokens   int // -1 none
+	minTokens   int
+	n           int
+	temperature float64 // NaN unset
+	stop        []string
+	stopIDs     []uint32
+	ignoreEOS   bool
+	stream      bool
+	usage       bool // stream_options.include_usage
+	continuous  bool // stream_options.continuous_usage_stats
+	echo        bool
+	logprobs    int // -1 none
+	promptLog   bool
+	returnIDs   bool
+	textMode    bool // generate: output_mode "text"
+	salt        string
+	session     string
+	requestID   string
+	priority    int
+	seed        uint64
+	transfer    *Transfer
+	reuse       []uint32 // kv_transfer_params.prompt_token_ids
+	reuseRaw    []byte
+	raw         promptKind // how the prompt came
+	strict      *problem   // the first field of a wrong type
+}
+
+// promptKind says what there was in the prompt field.
+type promptKind uint8
+
+const (
+	noPrompt promptKind = iota
+	textPrompt
+	idPrompt
+)
+
+var paramsPool = sync.Pool{New: func() any { return new(params) }}
+
+func newParams(at endpoint) *params {
+	p := paramsPool.Get().(*params)
+	*p = params{at: at, ids: p.ids[:0], prompts: p.prompts[:0], turns: p.turns[:0],
+		maxTokens: -1, n: 1, temperature: math.NaN(), logprobs: -1}
+	return p
+}
+
+// release gives p back. The engine must have let go of its prompts by then.
+func (p *params) release() {
+	if cap(p.ids) > 1<<20 {
+		return
+	}
+	clear(p.turns)
+	paramsPool.Put(p)
+}
+
+// parse reads the body. voc makes ids of text prompts.
+func (p *params) parse(voc *vocabulary, k *call) *problem {
+	s := scanner{b: k.body}
+	if s.peek() != '{' {
+		return badBody(k.body, errJSON)
+	}
+	s.object(func(key []byte) {
+		start := s.i
+		p.field(&s, voc, key)
+		if s.err != nil && p.strict == nil {
+			p.strict = p.wrongType(k.body, string(key), start)
+		}
+	})
+	if err := s.end(); err != nil {
+		if p.strict != nil {
+			return p.strict
+		}
+		return badBody(k.body, err)
+	}
+	p.headers(k)
+	return p.strict
+}
+
+// wrongType says whether the value at start is JSON of another type than the field's; nil means that it is no JSON at all.
+func (p *params) wrongType(body []byte, key string, start int) *problem {
+	s := scanner{b: body, i: start}
+	value := s.raw()
+	if s.err != nil {
+		return nil
+	}
+	return invalidBody(key, "1 validation error:\n  {'type': 'type_error', 'loc': ('body', '%s'), 'msg': 'Input has a wrong type', 'input': %s}", key, clip(value))
+}
+
+func (p *params) headers(k *call) {
+	if k.head.requestID != "" && p.at != atResponses {
+		p.requestID = k.head.requestID
+	}
+	if k.head.session != "" && p.session == "" {
+		p.session = k.head.session
+	}
+	if n, err := strconv.Atoi(k.head.priority); err == nil {
+		p.priority = n
+	}
+}
+
+// field consumes the value of one key of the body.
+func (p *params) field(s *scanner, voc *vocabulary, key []byte) {
+	switch string(key) {
+	case "model":
+		if !s.null() {
+			p.model = string(s.str())
+		}
+	case "prompt":
+		p.prompt(s, voc)
+	case "token_ids":
+		p.idList(s)
+	case "messages":
+		p.messages(s)
+	case "system":
+		p.system(s)
+	case "input":
+		p.input(s)
+	case "instructions":
+		if !s.null() {
+			p.turns = slices.Insert(p.turns, 0, chatMessage{"system", string(s.str())})
+		}
+	case "sampling_params":
+		if !s.null() {
+			s.object(func(key []byte) { p.sampling(s, key) })
+		}
+	case "stream_options":
+		p.streamOptions(s)
+	case "kv_transfer_params":
+		p.transferParams(s)
+	case "output_mode":
+		p.textMode = !s.null() && string(s.str()) == "text"
+	case "stream":
+		p.stream = s.boolean()
+	case "echo":
+		p.echo = s.boolean()
+	case "return_token_ids":
+		p.returnIDs = s.boolean()
+	case "cache_salt":
+		p.salt = p.optional(s)
+	case "session_id":
+		p.session = p.optional(s)
+	case "request_id":
+		p.requestID = p.optional(s)
+	case "priority":
+		p.priority = s.integer(0)
+	default:
+		p.sampling(s, key)
+	}
+}
+
+func (p *params) optional(s *scanner) string {
+	if s.null() {
+		return ""
+	}
+	return string(s.str())
+}
+
+// sampling consumes one sampling parameter: at the top level of the OpenAI bodies, in an object of its own on generate.
+func (p *params) sampling(s *scanner, key []byte) {
+	switch string(key) {
+	case "max_tokens":
+		if n := s.integer(-1); p.maxTokens < 0 || p.at != atChat {
+			p.maxTokens = n
+		}
+	case "max_completion_tokens":
+		if n := s.integer(-1); n >= 0 {
+			p.maxTokens = n
+		}
+	case "max_output_tokens":
+		p.maxTokens = s.integer(-1)
+	case "min_tokens":
+		p.minTokens = s.integer(0)
+	case "n":
+		p.n = s.integer(1)
+	case "temperature":
+		p.temperature = s.number()
+	case "ignore_eos":
+		p.ignoreEOS = s.boolean()
+	case "seed":
+		p.seed = uint64(s.integer(0))
+	case "stop", "stop_sequences":
+		p.stops(s)
+	case "stop_token_ids":
+		if !s.null() {
+			p.stopIDs = s.ids(nil)
+		}
+	case "logprobs":
+		p.wantLogprobs(s)
+	case "top_logprobs":
+		if n := s.integer(-1); n >= 0 && p.at == atChat {
+			p.logprobs = max(p.logprobs, n)
+		}
+	case "prompt_logprobs":
+		p.promptLog = s.integer(-1) >= 0
+	case "vllm_xargs", "extra_args":
+		p.extraArgs(s)
+	default:
+		s.skip(0)
+	}
+}
+
+// extraArgs reads what vLLM copies into SamplingParams.extra_args: kv_transfer_params live there, so this is a second way in for them.
+func (p *params) extraArgs(s *scanner) {
+	if s.null() {
+		return
+	}
+	s.object(func(key []byte) {
+		switch string(key) {
+		case "kv_transfer_params":
+			p.transferParams(s)
+		case "session_id":
+			p.session = p.optional(s)
+		default:
+			s.skip(0)
+		}
+	})
+}
+
+// wantLogprobs reads a number on completions and a flag on chat.
+func (p *params) wantLogprobs(s *scanner) {
+	if c := s.peek(); c == 't' || c == 'f' {
+		if s.boolean() {
+			p.logprobs = max(p.logprobs, 0)
+		}
+		return
+	}
+	p.logprobs = s.integer(-1)
+}
+
+func (p *params) stops(s *scanner) {
+	switch s.peek() {
+	case 'n':
+		s.null()
+	case '[':
+		s.array(func() { p.stop = append(p.stop, string(s.str())) })
+	default:
+		p.stop = append(p.stop, string(s.str()))
+	}
+}
+
+func (p *params) streamOptions(s *scanner) {
+	if s.null() {
+		return
+	}
+	s.object(func(key []byte) {
+		switch string(key) {
+		case "include_usage":
+			p.usage = s.boolean()
+		case "continuous_usage_stats":
+			p.continuous = s.boolean()
+		default:
+			s.skip(0)
+		}
+	})
+}
+
+// prompt reads text, ids, a list of texts or a list of id lists.
+func (p *params) prompt(s *scanner, voc *vocabulary) {
+	switch s.peek() {
+	case 'n':
+		s.null()
+	case '"':
+		p.text(s, voc)
+	case '[':
+		p.promptList(s, voc)
+	default:
+		s.fail()
+	}
+}
+
+func (p *params) text(s *scanner, voc *vocabulary) {
+	p.raw = textPrompt
+	p.add(voc.tokenize(p.ids, string(s.str())))
+}
+
+func (p *params) idList(s *scanner) {
+	p.raw = idPrompt
+	p.add(s.ids(p.ids))
+}
+
+// add takes ids, grown, and makes the new tail a prompt. Earlier prompts keep their backing array when it was left behind.
+func (p *params) add(ids []uint32) {
+	p.prompts = append(p.prompts, ids[len(p.ids):len(ids):len(ids)])
+	p.ids = ids
+}
+
+func (p *params) promptList(s *scanner, voc *vocabulary) {
+	inner := scanner{b: s.b, i: s.i + 1}
+	switch inner.peek() {
+	case '"':
+		s.array(func() { p.text(s, voc) })
+	case '[':
+		s.array(func() { p.idList(s) })
+	case ']':
+		s.raw()
+	default:
+		p.idList(s)
+	}
+}
+
+// messages reads turns whose content is text or a list of parts.
+func (p *params) messages(s *scanner) {
+	s.array(func() {
+		var t chatMessage
+		s.object(func(key []byte) {
+			switch string(key) {
+			case "role":
+				t.role = string(s.str())
+			case "content":
+				t.content = content(s)
+			default:
+				s.skip(0)
+			}
+		})
+		p.turns = append(p.turns, t)
+	})
+}
+
+// content reads a string, a list of text parts, or null.
+func content(s *scanner) string {
+	switch s.peek() {
+	case '"':
+		return string(s.str())
+	case '[':
+		var all []string
+		s.array(func() { all = append(all, part(s)) })
+		return strings.Join(all, "\n")
+	}
+	s.skip(0)
+	return ""
+}
+
+func part(s *scanner) string {
+	if s.peek() == '"' {
+		return string(s.str())
+	}
+	text := ""
+	s.object(func(key []byte) {
+		if string(key) == "text" && s.peek() == '"' {
+			text = string(s.str())
+			return
+		}
+		s.skip(0)
+	})
+	return text
+}
+
+// system reads Anthropic's system prompt, which goes before the turns.
+func (p *params) system(s *scanner) {
+	if text := content(s); text != "" {
+		p.turns = slices.Insert(p.turns, 0, chatMessage{"system", text})
+	}
+}
+
+// input reads the prompt of /v1/responses.
+func (p *params) input(s *scanner) {
+	if s.peek() == '[' {
+		p.messages(s)
+		return
+	}
+	p.turns = append(p.turns, chatMessage{"user", string(s.str())})
+}

@@ -1,0 +1,234 @@
+package enginesim
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+)
+
+// route is one path of the server.
+type route struct {
+	methods string // as the allow header of a 405 says them
+	handle  func(*Server, *call)
+	admin   bool // never to be exposed by a router
+	gated   bool // needs --enable-scale-out
+}
+
+const jsonType = "application/json"
+
+// routes is the table of paths. Those without an answer of their own (admin) count their calls and say 200.
+func routes() map[string]route {
+	table := map[string]route{
+		"/v1/completions":                {methods: "POST", handle: (*Server).completions},
+		"/v1/chat/completions":           {methods: "POST", handle: (*Server).chat},
+		"/v1/responses":                  {methods: "POST", handle: (*Server).responses},
+		"/v1/messages":                   {methods: "POST", handle: (*Server).messages},
+		"/v1/messages/count_tokens":      {methods: "POST", handle: (*Server).countTokens},
+		"/inference/v1/generate":         {methods: "POST", handle: (*Server).generate, gated: true},
+		"/v1/completions/render":         {methods: "POST", handle: (*Server).renderCompletions, gated: true},
+		"/v1/chat/completions/render":    {methods: "POST", handle: (*Server).renderChat, gated: true},
+		"/v1/messages/render":            {methods: "POST", handle: (*Server).renderMessages, gated: true},
+		"/v1/responses/render":           {methods: "POST", handle: (*Server).renderResponses, gated: true},
+		"/inference/v1/abort_requests":   {methods: "POST", handle: (*Server).abortRequests, gated: true, admin: true},
+		"/tokenize":                      {methods: "POST", handle: (*Server).tokenize},
+		"/detokenize":                    {methods: "POST", handle: (*Server).detokenize},
+		"/v1/models":                     {methods: "GET", handle: (*Server).models},
+		"/version":                       {methods: "GET", handle: (*Server).version},
+		"/health":                        {methods: "GET", handle: (*Server).health},
+		"/ping":                          {methods: "GET, POST", handle: (*Server).health},
+		"/load":                          {methods: "GET", handle: (*Server).load},
+		"/metrics":                       {methods: "GET", handle: (*Server).metrics},
+		"/kv_event_sources":              {methods: "GET", handle: (*Server).eventSources},
+		"/reset_prefix_cache":            {methods: "POST", handle: (*Server).resetPrefixCache, admin: true},
+		"/server_info":                   {methods: "GET", handle: (*Server).serverInfo, admin: true},
+		"/is_sleeping":                   {methods: "GET", handle: (*Server).adminDone, admin: true},
+		"/openapi.json":                  {methods: "GET", handle: (*Server).adminDone, admin: true},
+		"/docs":                          {methods: "GET", handle: (*Server).adminDone, admin: true},
+		"/weight_transfer/update_weight": {methods: "POST", handle: (*Server).adminDone, admin: true},
+	}
+	for _, path := range strings.Fields("/reset_mm_cache /reset_encoder_cache /collective_rpc /sleep /wake_up /pause /resume /abort_requests /scale_elastic_ep " +
+		"/is_scaling_elastic_ep /update_weights /init_weights_update_group /release_kv_cache_memory /resume_kv_cache_memory /invocations /start_profile /stop_profile") {
+		table[path] = route{methods: "POST", handle: (*Server).adminDone, admin: true}
+	}
+	return table
+}
+
+// pathName returns path as a string, without an allocation for the known ones.
+func (s *Server) pathName(path []byte) string {
+	if name, ok := s.names[string(path)]; ok {
+		return name
+	}
+	return string(path)
+}
+
+// serve answers one request into k.
+func (s *Server) serve(k *call) {
+	s.thaw(k.c.gone)
+	r, known := s.routes[k.path]
+	s.count(k.path, known && r.admin)
+	switch {
+	case !known:
+		k.respond(404, jsonType, []byte(`{"detail":"Not Found"}`))
+	case !allows(r.methods, k.method):
+		k.respondWith(405, jsonType, []byte(`{"detail":"Method Not Allowed"}`), "allow", r.methods)
+	case r.gated && !s.o.ScaleOut && s.versionAtLeast(21):
+		k.fail(403, "PermissionDeniedError", "", "Scale-out endpoints are disabled. Start the server with --enable-scale-out to use them.")
+	default:
+		s.busy.Add(1)
+		r.handle(s, k)
+		s.busy.Add(-1)
+	}
+}
+
+func allows(methods string, method []byte) bool {
+	for m := range strings.SplitSeq(methods, ", ") {
+		if string(method) == m {
+			return true
+		}
+	}
+	return false
+}
+
+// count notes one request for Calls and AdminCalls. Unknown paths are counted too, up to a bound.
+func (s *Server) count(path string, admin bool) {
+	s.countMu.Lock()
+	defer s.countMu.Unlock()
+	if _, ok := s.callsByPath[path]; ok || len(s.callsByPath) < 1000 {
+		s.callsByPath[path]++
+	}
+	if admin {
+		s.adminByPath[path]++
+	}
+}
+
+// AdminCalls counts requests to paths that a router must never expose, by path.
+func (s *Server) AdminCalls() map[string]int {
+	s.countMu.Lock()
+	defer s.countMu.Unlock()
+	return maps.Clone(s.adminByPath)
+}
+
+// Calls counts requests by path, whatever became of them.
+func (s *Server) Calls() map[string]int {
+	s.countMu.Lock()
+	defer s.countMu.Unlock()
+	return maps.Clone(s.callsByPath)
+}
+
+// problem is an answer that is an error; its zero value is none.
+type problem struct {
+	status               int
+	kind, param, message string
+	late                 bool // came from the engine, after the request had been accepted
+}
+
+func (p *problem) Error() string { return p.message }
+
+func badRequest(param, format string, args ...any) *problem {
+	return &problem{status: 400, kind: "BadRequestError", param: param, message: fmt.Sprintf(format, args...)}
+}
+
+func invalidBody(loc, format string, args ...any) *problem {
+	return &problem{status: 400, kind: "Bad Request", param: loc, message: fmt.Sprintf(format, args...)}
+}
+
+var (
+	internalError = &problem{status: 500, kind: "InternalServerError", message: "Internal server error", late: true}
+	engineDead    = &problem{status: 500, kind: "InternalServerError", late: true,
+		message: "EngineCore encountered an issue. See stack trace (above) for the root cause."}
+)
+
+// fail answers with an error body.
+func (k *call) fail(status int, kind, param, message string) {
+	k.failWith(&problem{status: status, kind: kind, param: param, message: message})
+}
+
+func (k *call) failWith(p *problem) {
+	k.part = k.c.srv.appendError(k.part[:0], p)
+	k.respond(p.status, jsonType, k.part)
+}
+
+// appendError writes the error body of a whole answer. Up to 0.9 it was flat.
+func (s *Server) appendError(dst []byte, p *problem) []byte {
+	if !s.versionAtLeast(10) {
+		dst = append(dst, `{"object":"error","message":`...)
+		dst = append(appendText(dst, p.message), `,"type":`...)
+		dst = append(appendText(dst, p.kind), `,"param":`...)
+		dst = append(appendNullable(dst, p.param), `,"code":`...)
+		return append(appendInt(dst, p.status), '}')
+	}
+	dst = append(dst, `{"error":{"message":`...)
+	dst = append(appendText(dst, p.message), `,"type":`...)
+	dst = append(appendText(dst, p.kind), `,"param":`...)
+	dst = append(appendNullable(dst, p.param), `,"code":`...)
+	return append(appendInt(dst, p.status), "}}"...)
+}
+
+// appendSpacedError writes the error as it stands in a stream: json.dumps with its default separators.
+func appendSpacedError(dst []byte, p *problem) []byte {
+	dst = append(dst, `{"error": {"message": `...)
+	dst = append(appendText(dst, p.message), `, "type": `...)
+	dst = append(appendText(dst, p.kind), `, "param": `...)
+	dst = append(appendNullable(dst, p.param), `, "code": `...)
+	return append(appendInt(dst, p.status), "}}"...)
+}
+
+func appendNullable(dst []byte, s string) []byte {
+	if s == "" {
+		return append(dst, "null"...)
+	}
+	return appendText(dst, s)
+}
+
+// badBody turns a scanner's mistake into FastAPI's answer.
+func badBody(body []byte, err error) *problem {
+	if c := bytes.TrimSpace(body); len(c) == 0 || c[0] != '{' || len(c) < 3 || c[1] != '"' && c[1] != '}' && c[1] > ' ' {
+		return invalidBody("body", "1 validation error:\n  {'type': 'model_attributes_type', 'loc': 'body', 'msg': "+
+			"'Input should be a valid dictionary or object to extract fields from', 'input': '%s'}", clip(body))
+	}
+	return invalidBody("body", "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body', 'msg': 'JSON decode error', 'ctx': {'error': '%v'}}", err)
+}
+
+func clip(b []byte) string {
+	if len(b) > 200 {
+		b = b[:200]
+	}
+	return strings.ToValidUTF8(string(b), "\ufffd")
+}
+
+// rankOf picks the core of a request: the header's rank, else the one with the fewest requests.
+// /v1/responses does not know the header.
+func (s *Server) rankOf(k *call, p *params) (*rank, *problem) {
+	if k.head.rank != "" && p.at != atResponses {
+		if n, err := strconv.Atoi(k.head.rank); err == nil {
+			if n < 0 || n >= len(s.ranks) {
+				bad := badRequest("", "data_parallel_rank %d is out of range [0, %d).", n, len(s.ranks))
+				bad.late = true
+				return nil, bad
+			}
+			return s.ranks[n], nil
+		}
+	}
+	best := s.ranks[0]
+	for _, r := range s.ranks[1:] {
+		if r.open.Load() < best.open.Load() {
+			best = r
+		}
+	}
+	return best, nil
+}
+
+func randomWord() uint64 { return rand.Uint64() }
+
+// appendHex appends the low digits of w.
+func appendHex(dst []byte, w uint64, digits int) []byte {
+	for i := digits - 1; i >= 0; i-- {
+		dst = append(dst, hexDigits[w>>(4*i)&15])
+	}
+	return dst
+}
+
+func randomHex(digits int) string { return string(appendHex(nil, randomWord(), digits)) }

@@ -1,0 +1,140 @@
+package enginesim
+
+// tokenize answers POST /tokenize: a prompt, or messages behind the template.
+func (s *Server) tokenize(k *call) {
+	p := newParams(atChat)
+	defer p.release()
+	if bad := p.parse(s.voc, k); bad != nil {
+		k.failWith(bad)
+		return
+	}
+	if !s.serves(p.model) {
+		k.failWith(s.check(p))
+		return
+	}
+	p.template(s.voc)
+	if len(p.prompts) == 0 {
+		k.failWith(invalidBody("body", "1 validation error:\n  {'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}"))
+		return
+	}
+	b := appendInt(append(k.part[:0], `{"count":`...), len(p.ids))
+	b = appendInt(append(b, `,"max_model_len":`...), s.ranks[0].cfg.MaxModelLen)
+	b = appendIDs(append(b, `,"tokens":`...), p.ids)
+	k.part = append(b, `,"token_strs":null}`...)
+	k.respond(200, jsonType, k.part)
+}
+
+// detokenize answers POST /detokenize.
+func (s *Server) detokenize(k *call) {
+	var ids []uint32
+	model := ""
+	sc := scanner{b: k.body}
+	sc.object(func(key []byte) {
+		switch string(key) {
+		case "tokens":
+			ids = sc.ids(nil)
+		case "model":
+			if !sc.null() {
+				model = string(sc.str())
+			}
+		default:
+			sc.skip(0)
+		}
+	})
+	if err := sc.end(); err != nil {
+		k.failWith(badBody(k.body, err))
+		return
+	}
+	if !s.serves(model) {
+		k.failWith(s.check(&params{model: model}))
+		return
+	}
+	if bad := s.inVocabulary(ids); bad != nil {
+		k.failWith(bad)
+		return
+	}
+	b := appendText(append(k.part[:0], `{"prompt":`...), s.voc.detokenize(ids))
+	k.part = append(b, '}')
+	k.respond(200, jsonType, k.part)
+}
+
+// renderCompletions answers a list, one object a prompt.
+func (s *Server) renderCompletions(k *call) {
+	s.render(k, atCompletions, func(b []byte, p *params) []byte {
+		id := "cmpl-" + p.externalID()
+		b = append(b, '[')
+		for i, ids := range p.prompts {
+			b = s.appendRendered(comma(b, i), p, string(appendInt([]byte(id+"-"), i)), ids)
+		}
+		return append(b, ']')
+	})
+}
+
+func (s *Server) renderChat(k *call) { s.renderOne(k, atChat, "chatcmpl-") }
+
+func (s *Server) renderMessages(k *call) { s.renderOne(k, atMessages, "chatcmpl-") }
+
+func (s *Server) renderResponses(k *call) { s.renderOne(k, atResponses, "resp_") }
+
+func (s *Server) renderOne(k *call, at endpoint, prefix string) {
+	s.render(k, at, func(b []byte, p *params) []byte { return s.appendRendered(b, p, prefix+p.externalID(), p.prompts[0]) })
+}
+
+func (s *Server) render(k *call, at endpoint, write func([]byte, *params) []byte) {
+	p := newParams(at)
+	defer p.release()
+	bad := p.parse(s.voc, k)
+	if bad == nil {
+		p.template(s.voc)
+		bad = s.check(p)
+	}
+	if bad != nil {
+		k.failWith(bad)
+		return
+	}
+	k.part = write(k.part[:0], p)
+	k.respond(200, jsonType, k.part)
+}
+
+// appendRendered writes a GenerateRequest as render gives it.
+func (s *Server) appendRendered(dst []byte, p *params, id string, ids []uint32) []byte {
+	dst = append(append(append(dst, `{"request_id":"`...), id...), `","token_ids":`...)
+	dst = append(appendIDs(dst, ids), `,"token_offsets":null,"features":null,"content_parts":null,"sampling_params":{"presence_penalty":0.0,`...)
+	dst = append(dst, `"frequency_penalty":0.0,"repetition_penalty":1.0,"temperature":`...)
+	temperature := p.temperature
+	if temperature != temperature {
+		temperature = 1
+	}
+	dst = append(appendFloat(dst, temperature), `,"top_p":1.0,"min_p":0.0,"stop":[`...)
+	for i, stop := range p.stop {
+		dst = appendText(comma(dst, i), stop)
+	}
+	dst = append(dst, `],"stop_token_ids":`...)
+	dst = append(appendIDs(dst, p.stopIDs), `,"max_tokens":`...)
+	dst = append(appendInt(dst, s.room(p, ids)), `,"output_kind":2,"skip_clone":true,`...)
+	if p.at == atResponses {
+		dst = append(dst, `"extra_args":{},`...)
+	}
+	dst = append(dst, `"bad_words":[],"skip_reading_prefix_cache":false},"model":`...)
+	dst = append(appendText(dst, p.model), `,"reasoning_ended":null,"reasoning_parser_kwargs":null,"return_token_ids":null,"output_mode":"tokens","stream":`...)
+	if p.stream {
+		dst = append(dst, "true"...)
+	} else {
+		dst = append(dst, "false"...)
+	}
+	dst = appendNullable(append(dst, `,"stream_options":null,"cache_salt":`...), p.salt)
+	dst = appendInt(append(dst, `,"priority":`...), p.priority)
+	return append(dst, `,"kv_transfer_params":null,"ec_transfer_params":null}`...)
+}
+
+// room is how many tokens a request may generate.
+func (s *Server) room(p *params, ids []uint32) int {
+	rest := s.ranks[0].cfg.MaxModelLen - len(ids)
+	switch {
+	case p.maxTokens > 0:
+		return min(p.maxTokens, rest)
+	case p.at == atCompletions:
+		return min(16, rest)
+	}
+	return rest
+}

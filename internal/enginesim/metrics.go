@@ -1,0 +1,134 @@
+package enginesim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const metricsType = "text/plain; version=1.0.0; charset=utf-8"
+
+// metrics answers GET /metrics with vLLM's names. Histograms have no observations: a router reads gauges, counters and the configuration.
+func (s *Server) metrics(k *call) {
+	sleep(s.ctx, s.scrapeDelay())
+	w := metricsWriter{b: k.part[:0], model: s.o.Model}
+	w.head("process_start_time_seconds", "gauge")
+	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), float64(s.started.UnixMilli())/1000), '\n')
+	all := s.Stats()
+	for _, m := range metricTable {
+		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) {
+			w.write(m, all)
+		}
+	}
+	w.head("vllm:cache_config_info", "gauge")
+	for n, r := range s.ranks {
+		w.b = s.appendCacheConfig(w.b, n, r.cfg)
+	}
+	k.part = w.b
+	k.respond(200, metricsType, k.part)
+}
+
+// metric is one series a rank. since and until are minor versions.
+type metric struct {
+	name, kind, label string
+	value             func(*Stats) float64
+	since, until      int
+}
+
+var metricTable = []metric{
+	counter("vllm:nixl_num_failed_transfers", "", func(s *Stats) uint64 { return s.NixlFailed }),
+	counter("vllm:nixl_num_failed_notifications", "", func(*Stats) uint64 { return 0 }),
+	counter("vllm:nixl_num_kv_expired_reqs", "", func(s *Stats) uint64 { return s.NixlExpired }),
+	counter("vllm:nixl_num_notifications_after_expiry", "", func(s *Stats) uint64 { return s.NixlNotifiedLate }),
+	gauge("vllm:num_requests_running", "", func(s *Stats) float64 { return float64(s.Running) }),
+	gauge("vllm:num_requests_waiting", "", func(s *Stats) float64 { return float64(s.Waiting) }),
+	gauge("vllm:num_requests_waiting_by_reason", `,reason="capacity"`, func(s *Stats) float64 { return float64(s.WaitingCapacity) }),
+	gauge("vllm:num_requests_waiting_by_reason", `,reason="deferred"`, func(s *Stats) float64 { return float64(s.WaitingDeferred) }),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="waiting_to_start"`, func(s *Stats) float64 { return float64(s.FetchToStart) }),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="in_progress"`, func(s *Stats) float64 { return float64(s.FetchInProgress) }),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="completed_waiting"`, func(s *Stats) float64 { return float64(s.FetchDone) }),
+	{name: "vllm:kv_cache_usage_perc", kind: "gauge", value: func(s *Stats) float64 { return s.Usage }, since: 10},
+	{name: "vllm:gpu_cache_usage_perc", kind: "gauge", value: func(s *Stats) float64 { return s.Usage }, until: 10},
+	counter("vllm:prefix_cache_queries", "", func(s *Stats) uint64 { return s.PrefixQueries }),
+	counter("vllm:prefix_cache_hits", "", func(s *Stats) uint64 { return s.PrefixHits }),
+	counter("vllm:external_prefix_cache_queries", "", func(s *Stats) uint64 { return s.ExternalQueries }),
+	counter("vllm:external_prefix_cache_hits", "", func(s *Stats) uint64 { return s.ExternalHits }),
+	counter("vllm:num_preemptions", "", func(s *Stats) uint64 { return s.Preemptions }),
+	counter("vllm:prompt_tokens", "", func(s *Stats) uint64 { return s.PromptTokens }),
+	counter("vllm:prompt_tokens_by_source", `,source="local_compute"`, func(s *Stats) uint64 { return s.PromptComputed }),
+	counter("vllm:prompt_tokens_by_source", `,source="local_cache_hit"`, func(s *Stats) uint64 { return s.PromptLocal }),
+	counter("vllm:prompt_tokens_by_source", `,source="external_kv_transfer"`, func(s *Stats) uint64 { return s.PromptExternal }),
+	counter("vllm:prompt_tokens_cached", "", func(s *Stats) uint64 { return s.PromptLocal + s.PromptExternal }),
+	counter("vllm:generation_tokens", "", func(s *Stats) uint64 { return s.GenerationTokens }),
+	finished("stop", FinishStop), finished("length", FinishLength), finished("abort", FinishAbort), finished("error", FinishError),
+}
+
+func counter(name, label string, value func(*Stats) uint64) metric {
+	return metric{name: name, kind: "counter", label: label, value: func(s *Stats) float64 { return float64(value(s)) }}
+}
+
+func gauge(name, label string, value func(*Stats) float64) metric {
+	return metric{name: name, kind: "gauge", label: label, value: value}
+}
+
+func finished(name string, r Reason) metric {
+	return counter("vllm:request_success", `,finished_reason="`+name+`"`, func(s *Stats) uint64 { return s.Finished[r] })
+}
+
+type metricsWriter struct {
+	b     []byte
+	model string
+	last  string
+}
+
+// head writes the lines that go before the first series of a name.
+func (w *metricsWriter) head(name, kind string) {
+	if name == w.last {
+		return
+	}
+	w.last = name
+	if kind == "counter" {
+		name += "_total"
+	}
+	w.b = fmt.Appendf(w.b, "# HELP %s Simulated.\n# TYPE %s %s\n", name, name, kind)
+}
+
+// write writes a series a rank. Labels stand in the order of their names, as prometheus_client does it.
+func (w *metricsWriter) write(m metric, all []Stats) {
+	w.head(m.name, m.kind)
+	for n := range all {
+		w.b = append(w.b, m.name...)
+		if m.kind == "counter" {
+			w.b = append(w.b, "_total"...)
+		}
+		w.b = append(w.b, w.labels(m.label, n)...)
+		w.b = append(appendExponent(append(w.b, ' '), m.value(&all[n])), '\n')
+	}
+}
+
+func (w *metricsWriter) labels(more string, n int) string {
+	before := ""
+	if strings.HasPrefix(more, `,finished_reason`) {
+		before, more = more, ""
+	}
+	return `{engine="` + strconv.Itoa(n) + `"` + before + `,model_name="` + w.model + `"` + more + "}"
+}
+
+// appendExponent writes a value as Python's repr does: 1.0, and 1.79524209861e+09 for the large ones.
+func appendExponent(dst []byte, f float64) []byte {
+	if f < 1e6 {
+		return appendFloat(dst, f)
+	}
+	return strconv.AppendFloat(dst, f, 'e', -1, 64)
+}
+
+// appendCacheConfig writes cache_config_info. Every rank shows the sum of all ranks' blocks beside its own size in tokens, as vLLM does.
+func (s *Server) appendCacheConfig(dst []byte, n int, c Config) []byte {
+	blocks := c.Blocks * len(s.ranks)
+	tokens := c.Blocks * c.BlockSize
+	return fmt.Appendf(dst, `vllm:cache_config_info{_block_size_resolved="True",block_size="%d",cache_dtype="auto",cache_hit_alignment_tokens="None",`+
+		`effective_attention_block_size="%d",enable_prefix_caching="True",engine="%d",gpu_memory_utilization="0.92",hash_block_size="None",`+
+		`is_attention_free="False",kv_cache_max_concurrency="%.1f",kv_cache_size_tokens="%d",num_cpu_blocks="None",num_gpu_blocks="%d",`+
+		"num_gpu_blocks_override=\"None\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\",user_specified_block_size=\"True\"} 1.0\n",
+		c.BlockSize, c.BlockSize, n, float64(tokens)/float64(c.MaxModelLen), tokens, blocks)
+}

@@ -1,0 +1,264 @@
+package enginesim
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// The side channel stands for NIXL's handshake, reads and notifications between engines. Our own protocol, one question and one answer at a time:
+//
+//	question:  length uint32 | op byte | body          answer:  length uint32 | status byte | body
+//
+//	op 'H'  engine id                    are you this engine?         0 yes   1 no
+//	op 'R'  block ids, uint32 each       read blocks as they are now  0 contents, uint64 each
+//	op 'N'  request id                   done with it: free           0
+//	op 'B'  request ids, each with a     still wanted: renew leases   0
+//	        uint16 length before it
+const (
+	opHello     = 'H'
+	opRead      = 'R'
+	opNotify    = 'N'
+	opHeartbeat = 'B'
+
+	maxFrame = 16 << 20
+)
+
+var errWrongEngine = errors.New("no such engine at this address")
+
+// side serves one rank's blocks to its peers.
+type side struct {
+	rank *rank
+	ln   net.Listener
+
+	mu     sync.Mutex // guards the following
+	conns  map[net.Conn]bool
+	closed bool
+	wg     sync.WaitGroup
+}
+
+func newSide(r *rank, ln net.Listener) *side {
+	s := &side{rank: r, ln: ln, conns: make(map[net.Conn]bool)}
+	s.wg.Go(s.accept)
+	return s
+}
+
+func (s *side) accept() {
+	for {
+		c, err := s.ln.Accept()
+		if err != nil {
+			return
+		}
+		if !s.admit(c) {
+			c.Close()
+			return
+		}
+		s.wg.Go(func() { s.answer(c) })
+	}
+}
+
+func (s *side) admit(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.conns[c] = true
+	}
+	return !s.closed
+}
+
+func (s *side) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.ln.Close()
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// cut closes the connections of peers, as a restart does.
+func (s *side) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.Close()
+	}
+}
+
+func (s *side) answer(c net.Conn) {
+	defer func() {
+		c.Close()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	}()
+	br := bufio.NewReader(c)
+	var in, out []byte
+	for {
+		var err error
+		if in, err = readFrame(br, in); err != nil || len(in) == 0 {
+			return
+		}
+		out = append(out[:0], 0, 0, 0, 0, 0)
+		out = s.rank.answerPeer(out, in[0], in[1:])
+		binary.BigEndian.PutUint32(out, uint32(len(out)-4))
+		if _, err := c.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+func readFrame(br *bufio.Reader, buf []byte) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(br, head[:]); err != nil {
+		return buf[:0], err
+	}
+	n := int(binary.BigEndian.Uint32(head[:]))
+	if n > maxFrame {
+		return buf[:0], fmt.Errorf("frame of %d bytes", n)
+	}
+	buf = grow(buf[:0], n)
+	_, err := io.ReadFull(br, buf)
+	return buf, err
+}
+
+// peers keeps a connection to each engine that this server reads from.
+type peers struct {
+	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
+	handshake time.Duration
+
+	mu   sync.Mutex // guards the following
+	open map[peerKey]*peer
+}
+
+type peerKey struct{ addr, engine string }
+
+// peer is one shaken-hands connection. A peer that once answered and is gone fails at once; one that never did costs the handshake time-out.
+type peer struct {
+	key   peerKey
+	mu    sync.Mutex // one question at a time; guards the following
+	nc    net.Conn
+	br    *bufio.Reader
+	in    []byte
+	out   []byte
+	known bool // shook hands at least once
+}
+
+func newPeers(o Options) *peers {
+	return &peers{dial: o.Dial, handshake: o.HandshakeTimeout, open: make(map[peerKey]*peer)}
+}
+
+func (ps *peers) get(key peerKey) *peer {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.open[key]
+	if p == nil {
+		p = &peer{key: key}
+		ps.open[key] = p
+	}
+	return p
+}
+
+func (ps *peers) close() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.open {
+		p.mu.Lock()
+		p.drop()
+		p.mu.Unlock()
+	}
+}
+
+// ask sends one question to the engine key names and gives its answer to read. It shakes hands first when there is no connection.
+//
+// NIXL has no answer from a peer that is not there and waits its time out; one that has answered before is known to be gone at once.
+func (ps *peers) ask(ctx context.Context, key peerKey, op byte, body func([]byte) []byte, read func(answer []byte) error) error {
+	began := time.Now()
+	p := ps.get(key)
+	known, err := ps.askLocked(ctx, p, op, body, read)
+	if err != nil && !known {
+		sleep(ctx, ps.handshake-time.Since(began))
+	}
+	return err
+}
+
+// askLocked says also whether the peer has ever shaken hands. It takes the peer's lock, so that questions do not mix.
+func (ps *peers) askLocked(ctx context.Context, p *peer, op byte, body func([]byte) []byte, read func([]byte) error) (known bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nc == nil {
+		if err := ps.shake(ctx, p); err != nil {
+			p.drop()
+			return p.known, fmt.Errorf("handshake with %s at %s: %w", p.key.engine, p.key.addr, err)
+		}
+		p.known = true
+	}
+	if err := p.exchange(ctx, op, body, read); err != nil {
+		p.drop()
+		return true, err
+	}
+	return true, nil
+}
+
+func (ps *peers) shake(ctx context.Context, p *peer) error {
+	ctx, cancel := context.WithTimeout(ctx, ps.handshake)
+	defer cancel()
+	nc, err := ps.dial(ctx, "tcp", p.key.addr)
+	if err != nil {
+		return err
+	}
+	p.nc, p.br = nc, bufio.NewReader(nc)
+	return p.exchange(ctx, opHello, func(b []byte) []byte { return append(b, p.key.engine...) }, nil)
+}
+
+func (p *peer) drop() {
+	if p.nc != nil {
+		p.nc.Close()
+	}
+	p.nc, p.br = nil, nil
+}
+
+func (p *peer) exchange(ctx context.Context, op byte, body func([]byte) []byte, read func([]byte) error) error {
+	nc := p.nc
+	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	p.out = append(p.out[:0], 0, 0, 0, 0, op)
+	if body != nil {
+		p.out = body(p.out)
+	}
+	binary.BigEndian.PutUint32(p.out, uint32(len(p.out)-4))
+	if _, err := p.nc.Write(p.out); err != nil {
+		return err
+	}
+	var err error
+	if p.in, err = readFrame(p.br, p.in); err != nil {
+		return err
+	}
+	if len(p.in) == 0 || p.in[0] != 0 {
+		return errWrongEngine
+	}
+	if read == nil {
+		return nil
+	}
+	return read(p.in[1:])
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
