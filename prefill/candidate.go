@@ -1,0 +1,183 @@
+package prefill
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// Query is the question of one request.
+type Query struct {
+	Model  string
+	Tokens int     // of the prompt, at least 1
+	Depth  []int32 // what [Pool.Match] said
+	Avoid  []replica.ID
+}
+
+// Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the query that made it.
+type Candidate struct {
+	scoring.OnPrefill
+
+	Slot    int           // in the View
+	Tokens  int           // of the prompt
+	Matched int           // leading tokens that it is believed to hold, whole blocks and less than Tokens
+	Queued  int           // uncached tokens ahead, ours and an estimate of others'
+	LoadAge time.Duration // of the newest report, -1 without any
+	Unknown bool          // no fresh report: others' load is the pool's mean
+	Trust   replica.Trust
+
+	member *member
+}
+
+// Excluded says why a member is no candidate.
+type Excluded struct {
+	ID     replica.ID
+	Reason string
+	Limit  int // the largest prompt in tokens that it takes, where Tokens is more; else 0
+}
+
+// Holders returns how long the depth for [Pool.Match] must be.
+func (p *Pool) Holders() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holders
+}
+
+// Match sets depth to the number of leading blocks of keys that each holder has.
+func (p *Pool) Match(keys []kv.Key, depth []int32) {
+	if ix := p.index.Load(); ix != nil && len(keys) > 0 {
+		ix.Match(keys, depth)
+		return
+	}
+	clear(depth)
+}
+
+// Candidates appends to dst the replicas that could prefill q, and returns the view that their slots count in. Where excluded is not nil it gets all others.
+func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	mean := p.mean(now)
+	size := 0
+	if ix := p.index.Load(); ix != nil {
+		size = ix.chain.BlockSize()
+	}
+	for _, m := range p.members {
+		if reason, limit := m.unfit(q); reason != "" {
+			if excluded != nil {
+				*excluded = append(*excluded, Excluded{m.r.ID, m.explain(reason, limit, q), limit})
+			}
+			continue
+		}
+		dst = append(dst, Candidate{member: m})
+		p.fill(&dst[len(dst)-1], q, size, mean, now)
+	}
+	return dst, p.view
+}
+
+// unfit returns why m is no candidate, "" where it is one. limit is set when the prompt is too long for it.
+func (m *member) unfit(q *Query) (reason string, limit int) {
+	f := &m.r.Facts
+	switch {
+	case !m.healthy:
+		return "unhealthy", 0
+	case !m.r.Serves(q.Model):
+		return "does not serve the model", 0
+	case m.avoided(q.Avoid):
+		return "failed this request before", 0
+	case f.MaxModelLen > 0 && q.Tokens >= f.MaxModelLen: // the one token of the prefill leg must fit
+		return tooLong, f.MaxModelLen - 1
+	case f.Blocks > 0 && f.BlockSize > 0 && q.Tokens > f.Blocks*f.BlockSize:
+		return tooLong, f.Blocks * f.BlockSize
+	}
+	return "", 0
+}
+
+const tooLong = "prompt too long"
+
+func (m *member) explain(reason string, limit int, q *Query) string {
+	switch {
+	case reason == tooLong:
+		return fmt.Sprintf("takes prompts of at most %d tokens, not %d", limit, q.Tokens)
+	case !m.healthy && m.reason != "":
+		return m.reason
+	}
+	return reason
+}
+
+// means is the load of the members that reported lately: what is assumed of the others, since unknown is not idle.
+type means struct {
+	others float64 // requests
+	usage  float64 // NaN: nobody reported
+}
+
+func (p *Pool) mean(now time.Time) means {
+	ttl := p.ttl()
+	var others, usage float64
+	var reporters, users int
+	for _, m := range p.members {
+		if m.load.Waiting(now, ttl) >= 0 {
+			others += float64(m.others)
+			reporters++
+		}
+		if u := m.load.Usage(now, ttl); !math.IsNaN(u) {
+			usage += u
+			users++
+		}
+	}
+	return means{others: others / float64(max(reporters, 1)), usage: usage / float64(users)}
+}
+
+func (p *Pool) ttl() time.Duration {
+	if p.settings.LoadTTL > 0 {
+		return p.settings.LoadTTL
+	}
+	return defaultLoadTTL
+}
+
+func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.Time) {
+	m, ttl := c.member, p.ttl()
+	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.slot, q.Tokens, m.believed(), m.load.Age(now)
+	if int(m.holder) < len(q.Depth) && blockSize > 0 {
+		blocks := min(int(q.Depth[m.holder]), (q.Tokens-1)/blockSize)
+		c.Matched, c.Blocks = blocks*blockSize, float64(blocks)
+	}
+	others := float64(m.others)
+	if m.load.Waiting(now, ttl) < 0 {
+		others, c.Unknown = mean.others, true
+	}
+	speed := p.speed(m)
+	typical := p.typical
+	if typical == 0 {
+		typical = speed.Prefill(1000, 0)
+	}
+	c.Wait = m.queue.wait(now).Seconds() + others*typical
+	c.Waiting = float64(m.queue.count) + others
+	c.Queued = m.queue.tokens
+	if others > 0 {
+		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
+	}
+	c.Cold = speed.Prefill(q.Tokens, 0)
+	c.Warm = c.Cold
+	if c.Matched > 0 {
+		c.Warm = min(c.Cold, speed.Prefill(q.Tokens-c.Matched, c.Matched))
+		c.Share = float64(c.Matched) / float64(q.Tokens)
+	}
+	c.Rho = m.meter.Rho(now)
+	c.Usage = m.usage(now, ttl)
+	if math.IsNaN(c.Usage) {
+		c.Usage, c.Unknown = mean.usage, true
+	}
+}
+
+// usage returns the share of KV in use: as reported, and what was sent there since.
+func (m *member) usage(now time.Time, ttl time.Duration) float64 {
+	u := m.load.Usage(now, ttl)
+	if room := m.r.Facts.Blocks * m.r.Facts.BlockSize; room > 0 {
+		u = min(1, u+float64(m.queue.fresh)/float64(room))
+	}
+	return u
+}

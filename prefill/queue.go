@@ -1,0 +1,176 @@
+package prefill
+
+import (
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by Pool.mu.
+//
+// All sums are integers, so that they are exactly zero again when nothing is left.
+type queue struct {
+	first, last *Lease
+	count       int
+	tokens      int           // uncached tokens of all
+	work        time.Duration // predicted seconds of all
+	since       time.Time     // when the replica can have begun with the first
+	fresh       int           // prompt tokens that the newest usage report cannot include
+	epoch       uint64        // usage reports so far
+}
+
+// Lease is work booked on a prefill replica. Whoever holds it ends it with Release or [Lease.Done].
+type Lease struct {
+	pool *Pool
+
+	// Guarded by pool.mu, as is all that follows.
+	member     *member
+	prev, next *Lease
+	done       bool
+	prompt     int // tokens
+	matched    int // tokens believed to be cached
+	work       time.Duration
+	at         time.Time
+	epoch      uint64
+}
+
+func (q *queue) push(l *Lease, now time.Time) {
+	if q.last == nil {
+		q.first, q.since = l, now
+	} else {
+		q.last.next, l.prev = l, q.last
+	}
+	q.last = l
+	l.epoch = q.epoch
+	q.count++
+	q.tokens += l.prompt - l.matched
+	q.work += l.work
+	q.fresh += l.prompt
+}
+
+func (q *queue) remove(l *Lease, now time.Time) {
+	if l.prev == nil {
+		q.first, q.since = l.next, now
+	} else {
+		l.prev.next = l.next
+	}
+	if l.next == nil {
+		q.last = l.prev
+	} else {
+		l.next.prev = l.prev
+	}
+	l.prev, l.next = nil, nil
+	q.count--
+	q.tokens -= l.prompt - l.matched
+	q.work -= l.work
+	if l.epoch == q.epoch {
+		q.fresh -= l.prompt
+	}
+}
+
+// settled says that a usage report has come, which includes all that was sent before.
+func (q *queue) settled() {
+	q.epoch++
+	q.fresh = 0
+}
+
+// wait returns the predicted time until everything booked is done, given that the first has run for a while.
+func (q *queue) wait(now time.Time) time.Duration {
+	if q.first == nil {
+		return 0
+	}
+	return q.work - min(q.first.work, max(0, now.Sub(q.since)))
+}
+
+// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool or fell ill meanwhile.
+func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := c.member
+	if m.gone || !m.healthy {
+		return nil
+	}
+	l := &Lease{pool: p, member: m, prompt: c.Tokens, matched: c.Matched, work: seconds(c.Warm), at: now}
+	m.queue.push(l, now)
+	m.meter.Add(now, c.Warm)
+	p.typical = blend(p.typical, c.Warm)
+	return l
+}
+
+// guessTime is how much longer than predicted a prompt may take until its blocks must have been heard of; routeMemory is how long we remember what we
+// sent to an engine that publishes no events.
+const (
+	guessTime   = 2 * time.Second
+	routeMemory = 10 * time.Minute
+)
+
+// Speculate lets the index count the blocks of keys on l's replica before its events say so, within the given time. keys are copied.
+func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
+	if l == nil || len(keys) == 0 {
+		return
+	}
+	ix := l.pool.index.Load()
+	l.pool.mu.Lock()
+	holder, usable, trust := l.member.holder, !l.member.gone, l.member.believed()
+	l.pool.mu.Unlock()
+	if ix == nil || !usable {
+		return
+	}
+	until := now.Add(2*within + guessTime)
+	if trust == replica.Off {
+		until = now.Add(routeMemory)
+	}
+	ix.Speculate(holder, keys, until)
+}
+
+// Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
+func (l *Lease) Release(now time.Time) {
+	if l == nil {
+		return
+	}
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	l.end(now)
+}
+
+// end reports whether the lease was still live.
+func (l *Lease) end(now time.Time) bool {
+	if l.done {
+		return false
+	}
+	l.done = true
+	l.member.queue.remove(l, now)
+	return true
+}
+
+// Done ends the lease with what the engine answered: cached tokens (-1 unknown) and the time it took since it was sent. It teaches the replica's speed.
+func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
+	if l == nil {
+		return
+	}
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	if !l.end(now) {
+		return
+	}
+	m := l.member
+	if cached >= 0 {
+		cached = min(cached, l.prompt)
+		m.counts.Predicted += uint64(l.matched)
+		m.counts.Delivered += uint64(cached)
+	} else {
+		cached = l.matched
+	}
+	l.pool.learn(m, l.prompt-cached, cached, took, now)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// blend is a running mean over about twenty values.
+func blend(mean, value float64) float64 {
+	if mean == 0 {
+		return value
+	}
+	return mean + (value-mean)/20
+}

@@ -1,0 +1,66 @@
+package prefill
+
+import (
+	"math"
+	"time"
+
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// MemberStatus is what is known of one member. Unknown values are -1.
+type MemberStatus struct {
+	ID       replica.ID    `json:"id"`
+	Healthy  bool          `json:"healthy"`
+	Reason   string        `json:"reason,omitzero"` // why not healthy
+	Trust    replica.Trust `json:"index"`
+	Requests int           `json:"requests"`      // ours, sent and not answered
+	Tokens   int           `json:"queued_tokens"` // uncached tokens of them
+	WaitMS   float64       `json:"wait_ms"`       // until they are done, predicted
+	Others   int           `json:"other_requests"`
+	Running  int           `json:"running"` // as the engine reports
+	Waiting  int           `json:"waiting"`
+	Usage    float64       `json:"usage"`
+	LoadAge  float64       `json:"load_age_ms"`
+	Rho      float64       `json:"rho"`
+	Speed    scoring.Speed `json:"speed"`
+	Samples  int           `json:"speed_samples"`
+	Blocks   int           `json:"indexed_blocks"`
+	Counts   Counts        `json:"match"`
+}
+
+// Status describes every member, in order.
+func (p *Pool) Status(now time.Time) []MemberStatus {
+	blocks := map[int]int{}
+	for _, h := range p.IndexStats().Holders {
+		blocks[int(h.Holder)] = h.Blocks
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ttl := p.ttl()
+	out := make([]MemberStatus, 0, len(p.members))
+	for _, m := range p.members {
+		out = append(out, MemberStatus{
+			ID: m.r.ID, Healthy: m.healthy, Reason: m.reason, Trust: m.believed(),
+			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others,
+			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.usage(now, ttl)),
+			LoadAge: ageMS(m.load.Age(now)), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
+			Blocks: blocks[int(m.holder)], Counts: m.counts,
+		})
+	}
+	return out
+}
+
+func orMinus(x float64) float64 {
+	if math.IsNaN(x) {
+		return -1
+	}
+	return x
+}
+
+func ageMS(d time.Duration) float64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Seconds() * 1e3
+}
