@@ -1,0 +1,312 @@
+package decode
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// Query is the question of one request.
+type Query struct {
+	Model     string
+	Tokens    int     // of the prompt, at least 1
+	MaxTokens int     // new tokens of each sequence, 0 no limit
+	Sequences int     // below 1 counts as 1
+	Depth     []int32 // what [Pool.Match] said
+	Avoid     []replica.ID
+	Anyhow    bool // room does not matter: the KV blocks lie waiting for somebody to take them
+}
+
+// Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the query that made it.
+type Candidate struct {
+	Decode scoring.OnDecode
+	Local  scoring.OnLocal
+
+	Slot    int           // in the View
+	Matched int           // leading tokens that it is believed to hold, whole blocks and less than Tokens
+	Missing int           // tokens of the blocks that would have to be transferred
+	Need    int           // blocks for the prompt and its expected answer
+	Free    int           // blocks that may be promised, -1 where the capacity is unknown
+	Soft    int           // blocks asked for by requests still in a prefill queue
+	Step    float64       // seconds of one decode step with this request in the batch
+	LoadAge time.Duration // of the newest report, -1 without any
+	Unknown bool          // no fresh report: what it uses is the pool's mean
+	Trust   replica.Trust
+
+	member *member
+	blocks int // of Need, those of the prompt
+	limit  int // new tokens of a sequence, -1 none
+}
+
+// Excluded says why a member is no candidate.
+type Excluded struct {
+	ID     replica.ID
+	Reason string
+	Limit  int           // the largest prompt in tokens that it ever takes, where Tokens is more; else 0
+	Room   time.Duration // when it should have room, where it has none now; else 0
+}
+
+// Outlook sums up the members that are no candidates.
+type Outlook struct {
+	Full  int           // without room now
+	Retry time.Duration // until the first of those should have room
+	Small int           // too small for the prompt for good
+	Limit int           // the largest prompt that one of those takes
+}
+
+// Holders returns how long the depth for [Pool.Match] must be.
+func (p *Pool) Holders() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holders
+}
+
+// Match sets depth to the number of leading blocks of keys that each holder has.
+func (p *Pool) Match(keys []kv.Key, depth []int32) {
+	if ix := p.index.Load(); ix != nil && len(keys) > 0 {
+		ix.Match(keys, depth)
+		return
+	}
+	clear(depth)
+}
+
+// Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count in. Where excluded is not nil it gets all
+// others.
+func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View, Outlook) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turnHard(now)
+	var outlook Outlook
+	mean := p.mean(now)
+	answer := p.answerOf(q)
+	for _, m := range p.members {
+		verdict, e := m.unfit(q), Excluded{ID: m.r.ID}
+		var need, free int
+		if verdict == fit {
+			dst = append(dst, Candidate{member: m})
+			c := &dst[len(dst)-1]
+			a := p.account(m, now, mean.usage)
+			c.blocks, c.Need, c.limit = m.need(q, &answer)
+			if q.Anyhow || a.fits(c.Need, p.margin(m)) {
+				p.fill(c, q, &a, answer.rest, mean, now)
+				continue
+			}
+			e.Room = clampRetry(p.roomIn(m, &a, min(c.Need, a.capacity-p.margin(m))-a.free))
+			need, free = c.Need, max(a.free, 0)
+			dst = dst[:len(dst)-1]
+		}
+		outlook.note(&e, verdict, m)
+		if excluded != nil {
+			e.Reason = m.explain(verdict, e.Limit, q)
+			if verdict == fit {
+				e.Reason = fmt.Sprintf("has room for %d blocks, not %d", free, need)
+			}
+			*excluded = append(*excluded, e)
+		}
+	}
+	return dst, p.view, outlook
+}
+
+type verdict uint8
+
+const (
+	fit verdict = iota
+	ill
+	otherModel
+	avoided
+	tooSmall
+)
+
+func (m *member) unfit(q *Query) verdict {
+	switch {
+	case !m.healthy:
+		return ill
+	case !m.r.Serves(q.Model):
+		return otherModel
+	case m.avoided(q.Avoid):
+		return avoided
+	case q.Tokens > m.largest():
+		return tooSmall
+	}
+	return fit
+}
+
+// largest returns the most prompt tokens that m ever takes: one new token must fit as well.
+func (m *member) largest() int {
+	limit := math.MaxInt
+	if n := m.r.Facts.MaxModelLen; n > 0 {
+		limit = n - 1
+	}
+	if n := m.r.Facts.Blocks; n > 0 {
+		limit = min(limit, n*m.blockSize()-1)
+	}
+	return limit
+}
+
+func (o *Outlook) note(e *Excluded, v verdict, m *member) {
+	switch {
+	case v == fit:
+		o.Full++
+		if o.Retry == 0 || e.Room < o.Retry {
+			o.Retry = e.Room
+		}
+	case v == tooSmall:
+		o.Small++
+		e.Limit = m.largest()
+		o.Limit = max(o.Limit, e.Limit)
+	}
+}
+
+func (m *member) explain(v verdict, limit int, q *Query) string {
+	switch v {
+	case ill:
+		if m.reason != "" {
+			return m.reason
+		}
+		return "unhealthy"
+	case otherModel:
+		return "does not serve the model"
+	case avoided:
+		return "failed this request before"
+	case tooSmall:
+		return fmt.Sprintf("takes prompts of at most %d tokens, not %d", limit, q.Tokens)
+	}
+	return ""
+}
+
+// answer is the expected length of one sequence, remembered for the limit that it was asked for last: members hardly ever differ.
+type answer struct {
+	lengths     *scoring.Lengths
+	limit, rest int
+	known       bool
+}
+
+func (p *Pool) answerOf(q *Query) answer {
+	if l := p.lengths[q.Model]; l != nil {
+		return answer{lengths: l}
+	}
+	return answer{lengths: &p.answers}
+}
+
+func (a *answer) within(limit int) int {
+	if !a.known || a.limit != limit {
+		a.limit, a.rest, a.known = limit, a.lengths.Rest(0, limit), true
+	}
+	return a.rest
+}
+
+// need returns the blocks of the prompt, those with the expected answer, and the limit of new tokens.
+func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
+	limit = -1
+	if q.MaxTokens > 0 {
+		limit = q.MaxTokens
+	}
+	if n := m.r.Facts.MaxModelLen; n > 0 && (limit < 0 || n-q.Tokens < limit) {
+		limit = max(0, n-q.Tokens)
+	}
+	size := m.blockSize()
+	prompt = blocksOf(q.Tokens, size)
+	growth := blocksOf(q.Tokens+expected.within(limit), size) - prompt
+	return prompt, prompt + max(q.Sequences, 1)*growth, limit
+}
+
+// means is the load of the members that reported lately: what is assumed of the others, since unknown is not idle.
+type means struct {
+	usage  float64 // share in use or promised, NaN: nobody reported
+	others float64 // requests that are not ours
+}
+
+func (p *Pool) mean(now time.Time) means {
+	var usage, others float64
+	var users, reporters int
+	ttl := p.settings.LoadTTL
+	for _, m := range p.members {
+		if !math.IsNaN(m.load.Usage(now, ttl)) {
+			if a := p.account(m, now, 0); a.capacity > 0 {
+				usage += min(1, float64(a.used)/float64(a.capacity))
+			} else {
+				usage += m.load.Usage(now, ttl)
+			}
+			users++
+		}
+		if m.load.Running(now, ttl) >= 0 {
+			others += float64(m.ledger.others)
+			reporters++
+		}
+	}
+	return means{usage: usage / float64(users), others: others / float64(max(reporters, 1))}
+}
+
+func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, now time.Time) {
+	m, ttl := c.member, p.settings.LoadTTL
+	g := &m.ledger
+	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.slot, m.believed(), m.load.Age(now), a.soft, -1
+	p.matched(c, q)
+	speed := p.speed(m)
+	others := float64(g.others)
+	if m.load.Running(now, ttl) < 0 {
+		others, c.Unknown = mean.others, true
+	}
+	usage := m.load.Usage(now, ttl)
+	if math.IsNaN(usage) {
+		usage, c.Unknown = mean.usage, true
+	}
+	used := float64(g.held * m.blockSize())
+	reserved := usage
+	if a.capacity > 0 {
+		c.Free = max(a.free, 0)
+		usage = min(1, float64(a.used)/float64(a.capacity))
+		reserved = min(1, float64(a.used+a.soft)/float64(a.capacity))
+		used = float64(a.used * m.blockSize())
+		c.Decode.Room = p.roomIn(m, a, min(c.Need, a.capacity-p.margin(m))-(a.free-a.soft)).Seconds()
+	}
+	sequences := float64(max(q.Sequences, 1))
+	c.Decode.Running = float64(g.sequences+g.queued) + others
+	c.Decode.Marginal = speed.Marginal(q.Tokens + output/2)
+	c.Decode.Output = float64(output) * sequences
+	c.Decode.Usage = usage
+	c.Decode.Waiting = float64(max(0, m.load.Waiting(now, ttl)) + g.queued)
+	c.Step = speed.Step(g.sequences+int(others)+1, int(used))
+
+	c.Local.Wait = max(0, m.local.Sub(now)).Seconds()
+	c.Local.Cold = speed.Prefill(q.Tokens, 0)
+	c.Local.Warm = min(c.Local.Cold, speed.Prefill(q.Tokens-c.Matched, c.Matched))
+	c.Local.Share = float64(c.Matched) / float64(q.Tokens)
+	c.Local.Active = float64(g.sequences) + others
+	c.Local.Reserved = reserved
+}
+
+// matched fills in what the replica holds of the prompt.
+func (p *Pool) matched(c *Candidate, q *Query) {
+	c.Missing = c.blocks * c.member.blockSize()
+	ix := p.index.Load()
+	if ix == nil || int(c.member.holder) >= len(q.Depth) {
+		return
+	}
+	size := ix.chain.BlockSize()
+	blocks := min(int(q.Depth[c.member.holder]), (q.Tokens-1)/size)
+	c.Matched, c.Local.Blocks = blocks*size, float64(blocks)
+	c.Missing = max(0, c.Missing-c.Matched)
+}
+
+// roomIn returns how long it should take until so many blocks have come free: requests there end after an answer's usual time, evenly spread.
+func (p *Pool) roomIn(m *member, a *account, blocks int) time.Duration {
+	if blocks <= 0 {
+		return 0
+	}
+	used := max(a.used, blocks, 1)
+	life := float64(p.usual) * p.speed(m).Step(m.ledger.sequences+m.ledger.others, a.used*m.blockSize())
+	return seconds(min(life*float64(blocks)/float64(used), maxRoomWait.Seconds()))
+}
+
+const (
+	maxRoomWait = time.Minute
+	minRetry    = 10 * time.Millisecond
+	maxRetry    = 10 * time.Second
+)
+
+func clampRetry(d time.Duration) time.Duration { return min(max(d, minRetry), maxRetry) }

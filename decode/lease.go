@@ -1,0 +1,267 @@
+package decode
+
+import (
+	"math"
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// Terms says how a request is booked.
+type Terms struct {
+	HardAt time.Time // when its prefill should begin; until then the lease is soft. Now or earlier: hard at once
+	Local  bool      // the replica prefills it too
+}
+
+// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool, fell ill or lost its room meanwhile.
+func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turnHard(now)
+	m := c.member
+	if m.gone || !m.healthy {
+		return nil
+	}
+	if a := p.account(m, now, p.mean(now).usage); !q.Anyhow && !a.fits(c.Need, p.margin(m)) {
+		return nil
+	}
+	l := &Lease{
+		pool: p, member: m, hardAt: t.HardAt, lengths: p.lengthsOf(q.Model), prompt: q.Tokens, matched: c.Matched,
+		sequences: max(q.Sequences, 1), limit: c.limit, blocks: c.blocks, more: c.Need - c.blocks, local: t.Local,
+	}
+	p.add(l, now)
+	l.batch = m.ledger.sequences + m.ledger.others
+	if t.Local {
+		l.warm = c.Local.Warm
+		l.alone = !m.local.After(now)
+		m.local = later(m.local, now).Add(seconds(l.warm))
+		l.localEnd = m.local
+	}
+	return l
+}
+
+func (p *Pool) lengthsOf(model string) *scoring.Lengths {
+	l := p.lengths[model]
+	if l == nil {
+		l = new(scoring.NewLengths(p.settings.ExpectedOutput))
+		p.lengths[model] = l
+	}
+	return l
+}
+
+// Harden says that the request is sent to the engine now: the lease is hard, and from the next report on the engine counts it itself. Safe for
+// concurrent use; harmless on nil, on an ended lease and when repeated.
+func (l *Lease) Harden(now time.Time) {
+	if l == nil {
+		return
+	}
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	l.pool.bind(l, now)
+}
+
+func (p *Pool) bind(l *Lease, now time.Time) {
+	if l.state == ended {
+		return
+	}
+	p.harden(l)
+	if l.bound {
+		return
+	}
+	m := l.member
+	l.bound, l.boundAt = true, now
+	m.ledger.bound += l.sequences
+	a := p.account(m, now, math.NaN())
+	l.clear = m.load.Waiting(now, p.settings.LoadTTL) <= 0 && (a.capacity == 0 || a.free >= 0)
+}
+
+// Grow tells how many tokens each sequence has by now, where somebody counts them; without it they are estimated.
+func (l *Lease) Grow(generated int, now time.Time) {
+	if l == nil {
+		return
+	}
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	if l.state != ended && generated >= l.generated {
+		l.generated, l.toldAt = generated, now
+	}
+}
+
+// Holds reports whether l's replica is still there, healthy, and has room for l; if not, why.
+func (l *Lease) Holds(now time.Time) (ok bool, reason string) {
+	p := l.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := l.member
+	switch {
+	case m.gone:
+		return false, "it left the pool"
+	case !m.healthy:
+		return false, "it is unhealthy"
+	case l.state == ended:
+		return false, "its lease has ended"
+	}
+	p.turnHard(now)
+	a := p.account(m, now, p.mean(now).usage)
+	if l.state == hard && !l.covered {
+		a.free += l.whole()
+	}
+	if l.covered || a.fits(l.whole(), p.margin(m)) {
+		return true, ""
+	}
+	return false, "it lost its room"
+}
+
+// Alive reports whether l's replica is still in the pool and healthy.
+func (l *Lease) Alive() bool {
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	return !l.member.gone && l.member.healthy
+}
+
+// Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
+func (l *Lease) Release(now time.Time) {
+	if l == nil {
+		return
+	}
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	l.pool.end(l, now)
+}
+
+// end reports whether l was still live.
+func (p *Pool) end(l *Lease, now time.Time) bool {
+	if l.state == ended {
+		return false
+	}
+	p.remove(l, now)
+	if m := l.member; l.local && !l.firstSeen && l.localEnd.After(now) { // its prefill will not be done
+		m.local = m.local.Add(-min(seconds(l.warm), l.localEnd.Sub(now)))
+	}
+	return true
+}
+
+// FirstToken says that the first token arrived. It returns how long that took since the request was sent, 0 when that is not known, says nothing
+// because the request had to wait for room, or was asked before. It teaches the speed of a local prefill.
+func (l *Lease) FirstToken(now time.Time) time.Duration {
+	if l == nil {
+		return 0
+	}
+	p := l.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.firstSeen || !l.bound {
+		return 0
+	}
+	l.firstSeen = true
+	took := now.Sub(l.boundAt)
+	if !l.clear {
+		return 0
+	}
+	if l.local && l.alone && took > 0 {
+		parts := scoring.DefaultSpeed().PrefillParts(l.prompt-l.matched, l.matched)
+		l.member.prefill.Learn(parts, took.Seconds())
+		p.prefills.Learn(parts, took.Seconds())
+	}
+	return took
+}
+
+// Step returns the seconds that a decode step on l's replica takes now.
+func (l *Lease) Step() float64 {
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	m := l.member
+	return l.pool.speed(m).Step(m.ledger.sequences+m.ledger.others, m.reported()*m.blockSize())
+}
+
+// Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the time from the first token to the last.
+func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
+	if l == nil {
+		return
+	}
+	p := l.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := l.member
+	if l.state == ended {
+		return
+	}
+	if each := outTokens / l.sequences; each > 0 {
+		l.lengths.Learn(each)
+		p.answers.Learn(each)
+		p.usual = p.answers.Rest(0, -1)
+		if each >= minSteps && decoding > 0 {
+			batch := float64(l.batch+m.ledger.sequences+m.ledger.others) / 2
+			used := m.reported()
+			if used == 0 {
+				used = m.ledger.held
+			}
+			parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
+			step := decoding.Seconds() / float64(each-1)
+			m.steps.Learn(parts, step)
+			p.steps.Learn(parts, step)
+		}
+	}
+	p.end(l, now)
+}
+
+// minSteps is the shortest answer whose pace says something about the speed.
+const minSteps = 8
+
+// speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
+func (p *Pool) speed(m *member) scoring.Speed {
+	s := scoring.DefaultSpeed()
+	if fit := known(&m.prefill, &p.prefills); fit != nil {
+		s = s.WithPrefill(fit)
+	}
+	if fit := known(&m.steps, &p.steps); fit != nil {
+		s = s.WithDecode(fit)
+	}
+	return p.settings.Speed.Or(s)
+}
+
+func known(fits ...*scoring.Fit) *scoring.Fit {
+	for _, f := range fits {
+		if f.Known() {
+			return f
+		}
+	}
+	return nil
+}
+
+// guessTime is how much longer than predicted blocks may take until they must have been heard of; routeMemory is how long we remember what we sent to
+// an engine that publishes no events.
+const (
+	guessTime   = 2 * time.Second
+	routeMemory = 10 * time.Minute
+)
+
+// Speculate lets the index count the blocks of keys on l's replica before its events say so, within the given time. keys are copied.
+func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
+	if l == nil || len(keys) == 0 {
+		return
+	}
+	ix := l.pool.index.Load()
+	l.pool.mu.Lock()
+	holder, usable, trust := l.member.holder, !l.member.gone, l.member.believed()
+	l.pool.mu.Unlock()
+	if ix == nil || !usable {
+		return
+	}
+	until := now.Add(2*within + guessTime)
+	if trust == replica.Off {
+		until = now.Add(routeMemory)
+	}
+	ix.Speculate(holder, keys, until)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,291 @@
+package decode
+
+import (
+	"container/heap"
+	"math"
+	"time"
+
+	"tandem/scoring"
+)
+
+// ledger is what we promised of one replica's KV blocks. Guarded by Pool.mu.
+//
+//	         Book                expected prefill start, or Harden         a report later than Harden
+//	request ------> soft: in scores only ------> hard: promised ------> covered: the engine counts it, we count its growth
+//
+// Free blocks are the engine's own account (capacity less usage at its newest report) less what is promised since, less growth, plus what has been
+// released since. All sums are integers, so that they are exactly zero again when no lease is left.
+type ledger struct {
+	leases    []*Lease
+	soft      int // blocks asked for by soft leases
+	promised  int // blocks of hard leases that the newest report cannot include
+	growth    int // blocks that requests included in the report will still take
+	held      int // blocks and growth of all hard leases: our own account, where the engine gives none
+	usage     float64 // share of blocks in use by the newest report
+	returned  int // blocks of leases that the report includes and that ended since
+	others    int // requests there that are not ours, by the newest report
+	queued    int // sequences of soft leases
+	sequences int // sequences of hard leases
+	bound     int // sequences of leases that the engine has got
+}
+
+// Lease is room booked on a decode replica. Whoever holds it ends it with Release or [Lease.Finish].
+type Lease struct {
+	pool *Pool
+
+	// Guarded by pool.mu, as is all that follows.
+	member    *member
+	state     state
+	slot      int // in member.ledger.leases
+	queueSlot int // in pool.soft
+	hardAt    time.Time
+
+	lengths   *scoring.Lengths
+	prompt    int // tokens
+	matched   int // tokens believed to be there already
+	sequences int
+	limit     int // new tokens of each sequence, -1 none
+	blocks    int // of the prompt
+	more      int // blocks of growth still expected
+	batch     int // sequences there at booking, with this one
+
+	bound     bool // the engine has got the request
+	boundAt   time.Time
+	clear     bool // when it got it, nobody waited there and there was room
+	covered   bool // the newest usage report includes it
+	generated int  // tokens of each sequence, as far as told
+	toldAt    time.Time
+
+	local     bool
+	warm      float64   // predicted seconds of a local prefill
+	alone     bool      // no other local prefill was ahead
+	localEnd  time.Time // when the local prefill should be done
+	firstSeen bool
+}
+
+type state uint8
+
+const (
+	soft state = iota
+	hard
+	ended
+)
+
+func (l *Lease) whole() int { return l.blocks + l.more }
+
+// add enters l as soft or hard.
+func (p *Pool) add(l *Lease, now time.Time) {
+	g := &l.member.ledger
+	l.slot = len(g.leases)
+	g.leases = append(g.leases, l)
+	if l.hardAt.After(now) {
+		l.state = soft
+		g.soft += l.whole()
+		g.queued += l.sequences
+		heap.Push(&p.soft, l)
+		return
+	}
+	l.enterHard()
+}
+
+func (l *Lease) enterHard() {
+	g := &l.member.ledger
+	l.state = hard
+	g.promised += l.whole()
+	g.held += l.whole()
+	g.sequences += l.sequences
+}
+
+// harden makes l hard if it is soft.
+func (p *Pool) harden(l *Lease) {
+	if l.state != soft {
+		return
+	}
+	g := &l.member.ledger
+	heap.Remove(&p.soft, l.queueSlot)
+	g.soft -= l.whole()
+	g.queued -= l.sequences
+	l.enterHard()
+}
+
+// turnHard makes hard every soft lease whose prefill should have begun.
+func (p *Pool) turnHard(now time.Time) {
+	for len(p.soft) > 0 && !p.soft[0].hardAt.After(now) {
+		p.harden(p.soft[0])
+	}
+}
+
+// remove takes l out of all sums.
+func (p *Pool) remove(l *Lease, now time.Time) {
+	m := l.member
+	g := &m.ledger
+	switch {
+	case l.state == soft:
+		heap.Remove(&p.soft, l.queueSlot)
+		g.soft -= l.whole()
+		g.queued -= l.sequences
+	case l.covered:
+		g.growth -= l.more
+		g.held -= l.whole()
+		g.sequences -= l.sequences
+		g.returned += p.own(l, now)
+	default:
+		g.promised -= l.whole()
+		g.held -= l.whole()
+		g.sequences -= l.sequences
+	}
+	if l.bound {
+		g.bound -= l.sequences
+	}
+	last := g.leases[len(g.leases)-1]
+	g.leases[l.slot], last.slot = last, l.slot
+	g.leases[len(g.leases)-1] = nil
+	g.leases = g.leases[:len(g.leases)-1]
+	l.state = ended
+}
+
+// own returns the blocks that the engine surely has back when l ends: those that no other request can share.
+func (p *Pool) own(l *Lease, now time.Time) int {
+	size := l.member.blockSize()
+	unshared := l.blocks - l.matched/size
+	return max(0, unshared) + l.sequences*(blocksOf(l.prompt+l.soFar(p, now), size)-l.blocks)
+}
+
+// reportDelay is how long after a request was sent a report may still not include it: it has to arrive, be scheduled, and the gauge to be set.
+const reportDelay = 200 * time.Millisecond
+
+// settle makes the report of the given time the account to count from.
+func (p *Pool) settle(m *member, at time.Time) {
+	g := &m.ledger
+	g.usage = m.load.Usage(at, p.settings.LoadTTL)
+	g.returned = 0
+	for _, l := range g.leases {
+		if l.state != hard || !l.bound || l.boundAt.Add(reportDelay).After(at) {
+			continue
+		}
+		if !l.covered {
+			l.covered = true
+			g.promised -= l.whole()
+			g.growth += l.more
+		}
+		more := l.grows(l.soFar(p, at))
+		g.growth += more - l.more
+		g.held += more - l.more
+		l.more = more
+	}
+}
+
+// reported returns the blocks in use by the newest report.
+func (m *member) reported() int { return int(math.Round(m.ledger.usage * float64(m.r.Facts.Blocks))) }
+
+// soFar returns the tokens that each sequence of l should have by now: as told, else at the speed of the replica.
+func (l *Lease) soFar(p *Pool, now time.Time) int {
+	since, have := l.boundAt, 0
+	if !l.toldAt.IsZero() {
+		since, have = l.toldAt, l.generated
+	}
+	if !l.bound || !now.After(since) {
+		return have
+	}
+	m := l.member
+	step := p.speed(m).Step(m.ledger.bound+m.ledger.others, m.reported()*m.blockSize())
+	have += int(now.Sub(since).Seconds() / step)
+	if l.limit >= 0 {
+		have = min(have, l.limit)
+	}
+	return have
+}
+
+// grows returns the blocks that l is still expected to add when each sequence has generated so many tokens.
+func (l *Lease) grows(generated int) int {
+	left := -1
+	if l.limit >= 0 {
+		left = max(0, l.limit-generated)
+	}
+	rest := l.lengths.Rest(generated, left)
+	size := l.member.blockSize()
+	return l.sequences * (blocksOf(l.prompt+generated+rest, size) - blocksOf(l.prompt+generated, size))
+}
+
+func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }
+
+// usualBlock is vLLM's default block size, for a member that has not said its own.
+const usualBlock = 16
+
+func (m *member) blockSize() int {
+	if size := m.r.Facts.BlockSize; size > 0 {
+		return size
+	}
+	return usualBlock
+}
+
+// account is a member's headroom at one moment, in blocks.
+type account struct {
+	capacity int // 0 unknown: then nothing else is known
+	used     int // in use or promised, growth included
+	free     int // may be promised; below zero when overbooked
+	soft     int
+	guessed  bool // no fresh report: used is the pool's mean, or our own account if that is more
+}
+
+// account needs what other members use on average, NaN when nobody says.
+func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
+	g := &m.ledger
+	a := account{capacity: m.r.Facts.Blocks, soft: g.soft, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
+	if a.capacity == 0 {
+		return a
+	}
+	if a.guessed {
+		a.used = g.held
+		if meanUsage > 0 {
+			a.used = max(a.used, int(meanUsage*float64(a.capacity)))
+		}
+	} else {
+		a.used = max(m.reported()+g.promised+g.growth+p.othersGrow(m)-g.returned, g.promised+g.growth, 0)
+	}
+	a.free = a.capacity - p.margin(m) - a.used
+	return a
+}
+
+func (p *Pool) margin(m *member) int {
+	return int(math.Ceil(min(max(p.settings.Margin, 0), 1) * float64(m.r.Facts.Blocks)))
+}
+
+// othersGrow returns the blocks that requests which are not ours are expected to add: each is taken to be half through.
+func (p *Pool) othersGrow(m *member) int {
+	if m.ledger.others == 0 {
+		return 0
+	}
+	return m.ledger.others * blocksOf(p.usual/2, m.blockSize())
+}
+
+// fits reports whether a request of so many blocks may be booked hard. One that is larger than all that may be promised fits an empty replica.
+func (a *account) fits(blocks, margin int) bool {
+	return a.capacity == 0 || a.free >= min(blocks, a.capacity-margin)
+}
+
+// softQueue is a heap of soft leases by hardAt.
+type softQueue []*Lease
+
+func (q softQueue) Len() int           { return len(q) }
+func (q softQueue) Less(i, j int) bool { return q[i].hardAt.Before(q[j].hardAt) }
+func (q softQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].queueSlot, q[j].queueSlot = i, j
+}
+
+// Push is for container/heap.
+func (q *softQueue) Push(x any) {
+	l := x.(*Lease)
+	l.queueSlot = len(*q)
+	*q = append(*q, l)
+}
+
+// Pop is for container/heap.
+func (q *softQueue) Pop() any {
+	last := len(*q) - 1
+	l := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return l
+}
