@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"math"
+	"net"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startUpstream runs one neutral engine and returns its address.
+func startUpstream(t *testing.T) (*upstream, string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, done := &upstream{}, make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { defer close(done); u.serve(ctx, ln) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return u, ln.Addr().String()
+}
+
+// TestReference drives the whole chain: raw load, the plain front, both legs at two engines.
+func TestReference(t *testing.T) {
+	p, prefill := startUpstream(t)
+	d, decode := startUpstream(t)
+	s := httptest.NewServer(&reference{prefill: []string{"http://" + prefill}, decode: []string{"http://" + decode}, transport: newTransport()})
+	defer s.Close()
+	addr := strings.TrimPrefix(s.URL, "http://")
+	b := &bench{}
+	total := 0
+	for _, stream := range []bool{false, true} {
+		r, err := b.load(t.Context(), addr, 4, 50*time.Millisecond, stream)
+		if err != nil {
+			t.Fatalf("stream %v: %v", stream, err)
+		}
+		total += r.answers
+	}
+	if got := int(p.prefills.Load()); got != total || int(p.requests.Load()) != total || d.prefills.Load() != 0 || int(d.requests.Load()) != total {
+		t.Errorf("%d answers took %d prefills of %d requests and %d decodes", total, got, p.requests.Load(), d.requests.Load())
+	}
+	if n, err := countPrefills([]string{prefill}); err != nil || int(n) != total {
+		t.Errorf("countPrefills = %v %v, want %d", n, err, total)
+	}
+}
+
+func TestDirect(t *testing.T) {
+	p, prefill := startUpstream(t)
+	_, decode := startUpstream(t)
+	ask, closeBoth, err := directAsker(prefill, decode, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBoth()
+	r, err := drive(t.Context(), 20*time.Millisecond, []asker{ask})
+	if err != nil || int(p.prefills.Load()) != r.answers {
+		t.Errorf("drive = %+v %v after %d prefills", r, err, p.prefills.Load())
+	}
+	if name, err := servedModel(prefill); name != model || err != nil {
+		t.Errorf("servedModel = %q %v", name, err)
+	}
+}
+
+func TestLegs(t *testing.T) {
+	body := completionBody(1, 64, true)
+	leg1, err := prefillLeg(nil, body)
+	if err != nil || !strings.Contains(string(leg1), `"stream":false,"max_tokens":1,"kv_transfer_params":{"do_remote_decode":true`) {
+		t.Errorf("leg 1 = %q %v", leg1, err)
+	}
+	leg2, err := decodeLeg(nil, body, []byte(`{"kv_transfer_params": {"a":{"b":[1]}}, "x":1}`))
+	if want := `"stream":true,"max_tokens":64,"kv_transfer_params":{"a":{"b":[1]}}}`; err != nil || !strings.HasSuffix(string(leg2), want) {
+		t.Errorf("leg 2 = %q %v, want the end %q", leg2, err, want)
+	}
+	for _, answer := range []string{`{}`, `{"kv_transfer_params":null}`, `{"kv_transfer_params":{`} {
+		if _, err := decodeLeg(nil, body, []byte(answer)); err == nil {
+			t.Errorf("leg 2 from %q was made", answer)
+		}
+	}
+	if n := countPrompt(body); n != promptTokens {
+		t.Errorf("prompt has %d tokens, want %d", n, promptTokens)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	before := []byte("gap_bucket{le=\"1\"} 5\ngap_bucket{le=\"2\"} 5\ngap_bucket{le=\"+Inf\"} 5\ngap_sum 1\n")
+	after := []byte("gap_bucket{le=\"1\",pool=\"a\"} 5\ngap_bucket{le=\"2\",pool=\"a\"} 9\ngap_bucket{le=\"+Inf\",pool=\"a\"} 9\n" +
+		"gap_bucket{le=\"1\",pool=\"b\"} 0\ngap_bucket{le=\"2\",pool=\"b\"} 0\ngap_bucket{le=\"+Inf\",pool=\"b\"} 0\n")
+	for q, want := range map[float64]float64{0.5: 1.5, 1: 2, 0.25: 1.25} {
+		if got, ok := quantile(before, after, "gap", q); !ok || math.Abs(got-want) > 1e-9 {
+			t.Errorf("quantile %v = %v %v, want %v", q, got, ok, want)
+		}
+	}
+	if _, ok := quantile(after, after, "gap", 0.5); ok {
+		t.Error("a histogram that gained nothing has a quantile")
+	}
+}
+
+func TestNsPerOp(t *testing.T) {
+	out := "goos: linux\nBenchmarkPlan16x16-2   \t   32000\t     37123 ns/op\t 12 B/op\nBenchmarkPlan16x16-2 10 41000.5 ns/op\nBenchmarkPlan16x16Cold-2 10 9 ns/op\nPASS\n"
+	if got := nsPerOp(out, "BenchmarkPlan16x16"); !slices.Equal(got, []float64{37123, 41000.5}) {
+		t.Errorf("nsPerOp = %v", got)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	if got := median([]float64{3, 1, 2}); got != 2 {
+		t.Errorf("median of three = %v", got)
+	}
+	if got := median([]float64{4, 1, 2, 3}); got != 2.5 {
+		t.Errorf("median of four = %v", got)
+	}
+}

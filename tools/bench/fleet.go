@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a program under way.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  bytes.Buffer // what it said, read after it has ended
+	done chan error
+}
+
+// start runs a program until stop.
+func start(name, path string, args ...string) (*process, error) {
+	p := &process{name: name, cmd: exec.Command(path, args...), done: make(chan error, 1)}
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+	return p, nil
+}
+
+// stop asks the program to end, and makes it after five seconds. It returns the end of what it said.
+func (p *process) stop() string {
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(5 * time.Second):
+		p.cmd.Process.Kill()
+		<-p.done
+	}
+	said := p.log.String()
+	return said[max(0, len(said)-2000):]
+}
+
+// ended reports whether the program has left by itself.
+func (p *process) ended() bool {
+	select {
+	case err := <-p.done:
+		p.done <- err
+		return true
+	default:
+		return false
+	}
+}
+
+// cpu is the processor time the program has used, from /proc in steps of 10 ms.
+func (p *process) cpu() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the name in parentheses and may hold anything.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, errors.New("/proc stat is short")
+	}
+	user, err1 := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux Go runs on
+	return time.Duration(user+system) * tick, errors.Join(err1, err2)
+}
+
+// rss is the program's resident memory in MiB.
+func (p *process) rss() (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(v)[0], 64)
+			return kib / 1024, err
+		}
+	}
+	return 0, errors.New("/proc status has no VmRSS")
+}
+
+// freeAddr finds a loopback address nobody listens on.
+func freeAddr() (string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer ln.Close()
+	return ln.Addr().String(), nil
+}
+
+// freePorts finds the first of n ports in a row, which is as good as can be known.
+func freePorts(n int) (int, error) {
+	for first := 20000; first+n < 32000; first += n {
+		if rowIsFree(first, n) {
+			return first, nil
+		}
+	}
+	return 0, fmt.Errorf("no %d free ports in a row", n)
+}
+
+func rowIsFree(first, n int) bool {
+	for i := range n {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i))
+		if err != nil {
+			return false
+		}
+		ln.Close()
+	}
+	return true
+}
+
+// fleet is engines and the fronts before them.
+type fleet struct {
+	all       []*process
+	prefill   []string // addresses
+	decode    []string
+	tandem    *process
+	admin     string // its admin address
+	front     string // its address
+	reference *process
+	refAddr   string
+}
+
+func (f *fleet) start(name, path string, args ...string) (*process, error) {
+	p, err := start(name, path, args...)
+	if err == nil {
+		f.all = append(f.all, p)
+	}
+	return p, err
+}
+
+// stop ends the fleet, fronts first.
+func (f *fleet) stop() {
+	for i := range f.all {
+		f.all[len(f.all)-1-i].stop()
+	}
+}
+
+// engines starts n engines and returns when each answers. Ports are in a row, so that one process can hold them all.
+func (f *fleet) engines(ctx context.Context, o options, n int) ([]string, error) {
+	first, err := freePorts(n)
+	if err != nil {
+		return nil, err
+	}
+	addrs := make([]string, n)
+	for i := range addrs {
+		addrs[i] = fmt.Sprintf("127.0.0.1:%d", first+i)
+	}
+	if err := f.startEngines(o, addrs); err != nil {
+		return nil, err
+	}
+	for _, addr := range addrs {
+		if err := f.await(ctx, "http://"+addr+"/health", 30*time.Second); err != nil {
+			return nil, err
+		}
+	}
+	return addrs, nil
+}
+
+// startEngines starts one process an engine, or one for all when there are many.
+func (f *fleet) startEngines(o options, addrs []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	const many = 8
+	step := 1
+	if len(addrs) > many {
+		step = len(addrs)
+	}
+	for i := 0; i < len(addrs); i += step {
+		path, args := self, []string{"upstream"}
+		if o.upstream == "sim" {
+			path, args = o.tandem, append([]string{"sim"}, strings.Fields(o.simFlags)...)
+		}
+		args = append(args, "--listen", addrs[i])
+		if step > 1 {
+			args = append(args, "--count", strconv.Itoa(step))
+		}
+		if _, err := f.start("engine "+addrs[i], path, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve starts tandem before the engines, the first half of which prefill, and returns when it is ready.
+func (f *fleet) serve(ctx context.Context, o options, engines []string) (err error) {
+	f.prefill, f.decode = engines[:len(engines)/2], engines[len(engines)/2:]
+	if f.front, err = freeAddr(); err != nil {
+		return err
+	}
+	if f.admin, err = freeAddr(); err != nil {
+		return err
+	}
+	args := []string{"serve", "--listen", f.front, "--admin", f.admin}
+	args = append(append(args, f.pools()...), strings.Fields(o.serveFlags)...)
+	if f.tandem, err = f.start("tandem", o.tandem, args...); err != nil {
+		return err
+	}
+	return f.awaitAnswer(ctx, f.front)
+}
+
+// serveReference starts the plain front before the same engines.
+func (f *fleet) serveReference(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if f.refAddr, err = freeAddr(); err != nil {
+		return err
+	}
+	if f.reference, err = f.start("reference", self, append([]string{"reference", "--listen", f.refAddr}, f.pools()...)...); err != nil {
+		return err
+	}
+	return f.awaitAnswer(ctx, f.refAddr)
+}
+
+func (f *fleet) pools() (args []string) {
+	for _, addr := range f.prefill {
+		args = append(args, "--prefill", "http://"+addr)
+	}
+	for _, addr := range f.decode {
+		args = append(args, "--decode", "http://"+addr)
+	}
+	return args
+}
+
+// await asks url until it says 200.
+func (f *fleet) await(ctx context.Context, url string, limit time.Duration) error {
+	return f.until(ctx, limit, url, func() error {
+		resp, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+}
+
+// awaitAnswer sends addr a completion until it is answered.
+func (f *fleet) awaitAnswer(ctx context.Context, addr string) error {
+	return f.until(ctx, time.Minute, addr, func() error {
+		c, err := dial(addr)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		_, err = c.do(completion(addr, 0, 2, false))
+		return err
+	})
+}
+
+func (f *fleet) until(ctx context.Context, limit time.Duration, what string, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		for _, p := range f.all {
+			if p.ended() {
+				return fmt.Errorf("%s ended: %s", p.name, p.stop())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not answer: %w", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,123 @@
+// Command bench measures what Tandem costs in front of engines that cost next to nothing, and writes build/bench.json.
+//
+// It starts four engines without latency, the built tandem and, for comparison, a plain net/http front that runs the same two legs without a
+// decision; loads each in turn from its own raw sockets; and runs the planner's and the hasher's micro benchmarks. Absolute figures
+// wander with the machine: compare within one run of this program.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// options is the command line.
+type options struct {
+	tandem     string
+	out        string
+	upstream   string
+	simFlags   string
+	serveFlags string
+	runs       int
+	conns      int
+	phase      time.Duration
+	only       string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run is main with its surroundings given. The first argument may name one of the servers this program starts itself as.
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "upstream":
+			return runUpstream(ctx, args[1:])
+		case "reference":
+			return runReference(ctx, args[1:])
+		}
+	}
+	o, err := parseOptions(args)
+	if err != nil {
+		return err
+	}
+	b := &bench{o: o, log: stdout, samples: map[string][]float64{}}
+	if err := b.measure(ctx); err != nil {
+		return err
+	}
+	b.table(stdout)
+	return b.write(o.out)
+}
+
+func parseOptions(args []string) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.StringVar(&o.tandem, "tandem", "build/tandem", "the binary to measure")
+	fs.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
+	fs.StringVar(&o.upstream, "upstream", "sim", `what stands for engines: "sim" (tandem sim) or "neutral" (this program's own, cheaper still)`)
+	fs.StringVar(&o.simFlags, "sim-flags", "--zero-latency", "flags of tandem sim")
+	fs.StringVar(&o.serveFlags, "serve-flags", "", "more flags of tandem serve")
+	fs.IntVar(&o.runs, "runs", 5, "how often each figure is taken; the median counts")
+	fs.IntVar(&o.conns, "conns", 64, "connections under load")
+	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
+	fs.StringVar(&o.only, "only", "", "one of front, idle, micro")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if o.upstream != "sim" && o.upstream != "neutral" || o.runs < 1 || o.conns < 1 {
+		return o, errors.New("-upstream is sim or neutral, -runs and -conns are 1 at least")
+	}
+	return o, nil
+}
+
+// bench collects samples by figure.
+type bench struct {
+	o       options
+	log     io.Writer
+	samples map[string][]float64
+	order   []string // figures as they first came
+}
+
+func (b *bench) add(name string, v float64) {
+	if _, ok := b.samples[name]; !ok {
+		b.order = append(b.order, name)
+	}
+	b.samples[name] = append(b.samples[name], v)
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.log, "%s  "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
+}
+
+// measure takes every figure. Parts that fail are named and do not keep the others from being taken.
+func (b *bench) measure(ctx context.Context) error {
+	var errs []error
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"front", b.front}, {"idle", b.idle}, {"micro", b.micro}} {
+		if b.o.only != "" && b.o.only != part.name || ctx.Err() != nil {
+			continue
+		}
+		if err := part.run(ctx); err != nil {
+			b.say("%s failed: %v", part.name, err)
+			errs = append(errs, fmt.Errorf("%s: %w", part.name, err))
+		}
+	}
+	if len(b.samples) == 0 {
+		return errors.Join(append(errs, ctx.Err())...)
+	}
+	return ctx.Err()
+}

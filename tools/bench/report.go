@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// target is what a figure should be: at most, or at least when atLeast.
+type target struct {
+	value   float64
+	atLeast bool
+}
+
+// targets are the figures with a promise. Ratios are against the reference of the same run.
+var targets = map[string]target{
+	"front_rps_vs_reference":           {1.5, true},
+	"front_streams_per_s_vs_reference": {1, true},
+	"front_event_cpu_us_vs_reference":  {1, false},
+	"front_added_p50_us_vs_reference":  {0.75, false},
+	"front_split_share":                {0.99, true},
+	"idle_64_cpu_percent":              {5, false},
+	"plan_16x16_us":                    {50, false},
+	"plan_64x64_us":                    {150, false},
+	"keys_131072_us":                   {250, false},
+}
+
+// figure is one line of bench.json.
+type figure struct {
+	Name    string    `json:"name"`
+	Value   float64   `json:"value"` // median
+	Unit    string    `json:"unit"`
+	Runs    int       `json:"runs"`
+	Samples []float64 `json:"samples"`
+}
+
+// units by the end of a name.
+var units = []struct{ suffix, unit string }{
+	{"_vs_reference", "x"}, {"_share", "share"}, {"_us", "us"}, {"_ms", "ms"}, {"_mib", "MiB"}, {"_percent", "%"}, {"_rps", "1/s"}, {"_per_s", "1/s"},
+}
+
+func unit(name string) string {
+	for _, u := range units {
+		if strings.HasSuffix(name, u.suffix) {
+			return u.unit
+		}
+	}
+	return ""
+}
+
+func median(samples []float64) float64 {
+	s := slices.Sorted(slices.Values(samples))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+// ratio adds the latest sample of a figure over that of another.
+func (b *bench) ratio(name, of string) {
+	x, y := b.samples[name], b.samples[of]
+	if len(x) > 0 && len(y) > 0 && y[len(y)-1] != 0 {
+		b.add(name+"_vs_reference", x[len(x)-1]/y[len(y)-1])
+	}
+}
+
+// latest tells the last sample of each figure that has one.
+func (b *bench) latest(names ...string) string {
+	var parts []string
+	for _, name := range names {
+		if s := b.samples[name]; len(s) > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.4g", name, s[len(s)-1]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (b *bench) figures() []figure {
+	all := make([]figure, 0, len(b.order))
+	for _, name := range b.order {
+		s := b.samples[name]
+		all = append(all, figure{Name: name, Value: median(s), Unit: unit(name), Runs: len(s), Samples: s})
+	}
+	return all
+}
+
+func (b *bench) write(path string) error {
+	out, err := json.MarshalIndent(b.figures(), "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(out, '\n'), 0o644)
+}
+
+// table prints each figure beside its target and its spread.
+func (b *bench) table(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "figure\tmedian\tunit\tmin\tmax\truns\ttarget\t\t")
+	for _, f := range b.figures() {
+		fmt.Fprintf(tw, "%s\t%.4g\t%s\t%.4g\t%.4g\t%d\t%s\t\n", f.Name, f.Value, f.Unit, slices.Min(f.Samples), slices.Max(f.Samples), f.Runs, against(f))
+	}
+	tw.Flush()
+}
+
+func against(f figure) string {
+	t, ok := targets[f.Name]
+	if !ok {
+		return "\t"
+	}
+	sign, met := "<=", f.Value <= t.value
+	if t.atLeast {
+		sign, met = ">=", f.Value >= t.value
+	}
+	word := "missed"
+	if met {
+		word = "met"
+	}
+	return fmt.Sprintf("%s %g\t%s", sign, t.value, word)
+}
