@@ -149,3 +149,6 @@ func (g *ring) watch(buffer int) (records <-chan *Record, lost func() uint64, st
 	}
 	return w.records, lost, stop
 }
+
+// Record returns what is kept of a request, nil when it has not ended or is forgotten. Safe for concurrent use.
+func (o *Orchestrator) Record(id string) *Record { return o.ring.find(id) }

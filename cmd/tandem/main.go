@@ -23,6 +23,8 @@ type command struct {
 
 func commands() []command {
 	return []command{
+		{"serve", "route requests over the replicas of a file or of flags", runServe},
+		{"demo", "simulated engines, a router and traffic, a line per request", runDemo},
 		{"version", "print the version of this binary", runVersion},
 	}
 }

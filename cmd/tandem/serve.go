@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/telemetry"
+	"tandem/orchestrator"
+)
+
+// runServe is the router: from a file that it watches, or from flags.
+func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := newFlags("serve", "[--config FILE | --listen ADDR --prefill URL ... --decode URL ...]", stderr)
+	var prefill, decode list
+	file := fs.String("config", "", "configuration `file` (docs/configuration.md); it is watched and applied when it changes")
+	listen := fs.String("listen", "", "`address` of the public listener (default :8000, or the file's)")
+	admin := fs.String("admin", "", "`address` of the admin listener (default 127.0.0.1:9090, or the file's; off for none)")
+	logLevel := fs.String("log-level", "", "debug, info, warn or error")
+	fs.Var(&prefill, "prefill", "`URL` of a prefill replica; may be repeated")
+	fs.Var(&decode, "decode", "`URL` of a decode replica; may be repeated")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() == 1 && *file == "" {
+		*file = fs.Arg(0)
+	} else if fs.NArg() > 0 {
+		fmt.Fprintf(stderr, "tandem serve: unexpected argument %q\n", fs.Arg(0))
+		return errUsage
+	}
+	if *file != "" && len(prefill)+len(decode) > 0 {
+		fmt.Fprintln(stderr, "tandem serve: give the replicas in the file or as flags, not both")
+		return errUsage
+	}
+	set := func(c *config.Config) {
+		c.Listen = orElse(*listen, c.Listen)
+		c.Admin.Listen = orElse(*admin, c.Admin.Listen)
+		c.Log.Level = orElse(*logLevel, c.Log.Level)
+	}
+	s := &server{file: *file, override: set, stdout: stdout, stderr: stderr}
+	if *file == "" {
+		cfg := config.FromFlags(*listen, prefill, decode)
+		set(cfg)
+		if err := cfg.Validate(); err != nil {
+			return err
+		}
+		return s.run(ctx, cfg)
+	}
+	s.watch = config.NewWatcher(*file, s.changed)
+	cfg, err := config.Load(*file)
+	if err != nil {
+		return err
+	}
+	set(cfg)
+	return s.run(ctx, cfg)
+}
+
+func orElse(v, d string) string {
+	if v != "" {
+		return v
+	}
+	return d
+}
+
+// server is one run of serve.
+type server struct {
+	file           string
+	override       func(*config.Config) // what flags say holds over the file
+	stdout, stderr io.Writer
+	watch          *config.Watcher // nil without a file
+	o              *orchestrator.Orchestrator
+	log            *slog.Logger
+	level          *slog.LevelVar
+}
+
+// run builds the router for cfg and serves until ctx ends.
+func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
+	if s.log, s.level, err = telemetry.NewLogger(s.stderr, cfg.Log.Level, cfg.Log.Format); err != nil {
+		return err
+	}
+	telemetry.LogErrors(s.log)
+	t := cfg.Tracing
+	tracing, flush, err := telemetry.SetupTracing(ctx, telemetry.TraceOptions{
+		Exporter: t.Exporter, File: t.File, Endpoint: t.Endpoint, Sample: t.Sample, Version: version, Stdout: s.stdout,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		late, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, flush(late))
+	}()
+	s.o, err = orchestrator.New(cfg, orchestrator.Options{
+		Log: s.log, Tracer: tracing, Registry: telemetry.NewRegistry(version), Reload: s.reload,
+	})
+	if err != nil {
+		return err
+	}
+	listeners, err := orchestrator.Listen(cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.stdout, "tandem serves on %s", listeners.Front.Addr())
+	if listeners.Admin != nil {
+		fmt.Fprintf(s.stdout, ", admin on %s", listeners.Admin.Addr())
+	}
+	fmt.Fprintln(s.stdout)
+	return s.serve(ctx, listeners)
+}
+
+// serve runs the listeners, the file watcher and SIGHUP side by side until ctx ends.
+func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	if s.watch != nil {
+		wg.Go(func() {
+			if err := s.watch.Run(ctx); err != nil {
+				s.log.Error("the configuration file cannot be watched; reload by SIGHUP or POST /-/reload does not work either", "error", err)
+			}
+		})
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangup:
+				_ = s.reload() // told by the orchestrator
+			}
+		}
+	})
+	return s.o.Serve(ctx, listeners, s.o.Admin())
+}
+
+// changed is called by the watcher with what the file says now.
+func (s *server) changed(cfg *config.Config, err error) {
+	if err != nil {
+		s.o.Rejected(err)
+		return
+	}
+	s.override(cfg)
+	if s.o.Apply(cfg) == nil { // an error has been told by the orchestrator
+		_ = telemetry.SetLevel(s.level, cfg.Log.Level) // validated
+	}
+}
+
+// reload reads the file now.
+func (s *server) reload() error {
+	if s.watch == nil {
+		return errors.New("started without a configuration file: there is nothing to reload")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := s.watch.Reload(ctx)
+	return err
+}

@@ -1,0 +1,275 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"tandem/internal/config"
+	"tandem/internal/replica"
+)
+
+// Admin returns the handler of the admin listener: metrics, reload, status, explanations and profiles. Whoever reaches it is trusted.
+func (o *Orchestrator) Admin() http.Handler {
+	mux := chi.NewRouter()
+	mux.Get("/healthz", o.healthz)
+	mux.Get("/readyz", o.adminReady)
+	mux.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(o.reg, promhttp.HandlerOpts{}))
+	mux.Post("/-/reload", o.reload)
+	mux.Get("/-/config", o.showConfig)
+	mux.Get("/debug/decisions", o.showDecisions)
+	mux.Get("/debug/decisions/{id}", o.showDecision)
+	mux.Get("/debug/replicas", o.showReplicas)
+	mux.Post("/debug/explain", o.explainBody)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.Handle("/debug/pprof/{name}", http.HandlerFunc(pprof.Index))
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+// reload reads the configuration again, as SIGHUP does.
+func (o *Orchestrator) reload(w http.ResponseWriter, _ *http.Request) {
+	err := errNoReload
+	if o.opt.Reload != nil {
+		err = o.opt.Reload()
+	}
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"status": "rejected", "error": err.Error()})
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "applied"})
+}
+
+// showConfig shows the configuration in force, secrets hidden.
+func (o *Orchestrator) showConfig(w http.ResponseWriter, _ *http.Request) {
+	text, err := o.Config().YAML()
+	if err != nil {
+		writeJSON(w, http.StatusInternalServerError, map[string]string{"error": err.Error()})
+		return
+	}
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(text)
+}
+
+func (o *Orchestrator) showDecisions(w http.ResponseWriter, r *http.Request) {
+	n, err := strconv.Atoi(r.URL.Query().Get("n"))
+	if err != nil || n <= 0 {
+		n = 50
+	}
+	writeJSON(w, http.StatusOK, o.ring.newest(n))
+}
+
+func (o *Orchestrator) showDecision(w http.ResponseWriter, r *http.Request) {
+	if rec := o.ring.find(chi.URLParam(r, "id")); rec != nil {
+		writeJSON(w, http.StatusOK, rec)
+		return
+	}
+	writeJSON(w, http.StatusNotFound, map[string]string{"error": "no such decision is kept; decisions.ring in the configuration says how many are"})
+}
+
+func (o *Orchestrator) showReplicas(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, o.Status())
+}
+
+// explainBody plans a request without sending it: the body of a completion or a chat goes in, the decision comes out.
+func (o *Orchestrator) explainBody(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(o.Config().Limits.BodyBytes)))
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
+		return
+	}
+	d, err := o.Explain(r.Context(), body)
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
+		return
+	}
+	writeJSON(w, http.StatusOK, d)
+}
+
+// ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may prefill for itself.
+func (o *Orchestrator) ready() (ok bool, why []string) {
+	up := map[replica.Role]int{}
+	for _, w := range o.fleet.list() {
+		if w.up.Load() {
+			up[w.role]++
+		}
+	}
+	if o.draining.Load() {
+		why = append(why, "shutting down")
+	}
+	if up[replica.Decode] == 0 {
+		why = append(why, "no decode replica is usable")
+	}
+	if up[replica.Prefill] == 0 && o.Config().Local == config.LocalNever {
+		why = append(why, "no prefill replica is usable and local is never")
+	}
+	return len(why) == 0, why
+}
+
+// readiness is the body of /readyz.
+type readiness struct {
+	Ready    bool             `json:"ready"`
+	Why      []string         `json:"why,omitempty"`
+	Replicas []replicaReady   `json:"replicas"`
+	Config   *configReadiness `json:"config,omitempty"`
+}
+
+type replicaReady struct {
+	Pool   string `json:"pool"`
+	Name   string `json:"replica"`
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// configReadiness says that a newer file was not accepted; the router serves all the same.
+type configReadiness struct {
+	Error string    `json:"error"`
+	Since time.Time `json:"since"`
+}
+
+// adminReady names each replica with its reason.
+func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
+	r := o.readiness(func(w *watcher) (string, string) { return w.cfg.ID(), w.why() })
+	if e := o.lastErr.Load(); e != nil {
+		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
+	}
+	writeJSON(w, r.status(), r)
+}
+
+// frontReady says the same to anybody, without addresses: replicas are counted, and reasons are kinds.
+func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
+	seen := map[replica.Role]int{}
+	r := o.readiness(func(w *watcher) (string, string) {
+		name := fmt.Sprintf("%s[%d]", w.role, seen[w.role])
+		seen[w.role]++
+		if w.cfg.Name != "" {
+			name = w.cfg.Name
+		}
+		return name, publicReason(w.why())
+	})
+	if o.lastErr.Load() != nil {
+		r.Config = &configReadiness{Error: "the newest configuration was rejected; the admin listener's /readyz says why", Since: o.lastErr.Load().at}
+	}
+	writeJSON(w, r.status(), r)
+}
+
+// publicReason keeps addresses out of what strangers can read.
+func publicReason(reason string) string {
+	head, _, _ := strings.Cut(reason, ":")
+	switch {
+	case reason == "":
+		return ""
+	case strings.HasPrefix(reason, "connection refused"), reason == "no answer in time", reason == "cannot be reached", reason == notProbed:
+		return head
+	}
+	return "unusable"
+}
+
+func (o *Orchestrator) readiness(say func(*watcher) (name, reason string)) readiness {
+	r := readiness{Replicas: []replicaReady{}}
+	r.Ready, r.Why = o.ready()
+	for _, w := range o.fleet.list() {
+		name, reason := say(w)
+		r.Replicas = append(r.Replicas, replicaReady{Pool: w.role.String(), Name: name, Ready: w.up.Load(), Reason: reason})
+	}
+	return r
+}
+
+func (r readiness) status() int {
+	if r.Ready {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		status, body = http.StatusInternalServerError, []byte(`{"error":`+strconv.Quote(err.Error())+`}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// Status is the whole state for people: what /debug/replicas shows and the dashboard draws.
+type Status struct {
+	Ready    bool            `json:"ready"`
+	Why      []string        `json:"why,omitempty"`
+	InFlight int             `json:"in_flight"`
+	Waiting  int             `json:"waiting"`
+	Replicas []ReplicaStatus `json:"replicas"`
+}
+
+// ReplicaStatus is one replica: who it is, how its streams stand, and its books.
+type ReplicaStatus struct {
+	Pool    string        `json:"pool"`
+	Name    string        `json:"replica"`
+	URL     string        `json:"url"`
+	Up      bool          `json:"up"`
+	Reason  string        `json:"reason,omitempty"`
+	Facts   replica.Facts `json:"facts,omitzero"`
+	Events  string        `json:"events"` // state of the event stream
+	Batches uint64        `json:"event_batches"`
+	Book    any           `json:"book,omitempty"` // the pool's own account: leases, load, index
+}
+
+// Status returns the state of everything, for the admin listener. Safe for concurrent use.
+func (o *Orchestrator) Status() Status {
+	s := Status{InFlight: o.InFlight(), Waiting: o.queue.length(), Replicas: []ReplicaStatus{}}
+	s.Ready, s.Why = o.ready()
+	books := o.books(time.Now())
+	for _, w := range o.fleet.list() {
+		s.Replicas = append(s.Replicas, w.status(books)...)
+	}
+	return s
+}
+
+// books maps each replica to its pool's account of it.
+func (o *Orchestrator) books(now time.Time) map[replica.ID]any {
+	out := map[replica.ID]any{}
+	for _, m := range o.prefill.Status(now) {
+		out[m.ID] = m
+	}
+	for _, m := range o.decode.Status(now) {
+		out[m.ID] = m
+	}
+	return out
+}
+
+func (w *watcher) status(books map[replica.ID]any) []ReplicaStatus {
+	base := ReplicaStatus{Pool: w.role.String(), Name: w.cfg.ID(), URL: w.cfg.URL, Up: w.up.Load(), Reason: w.why(), Events: "off"}
+	members := w.members()
+	if len(members) == 0 {
+		return []ReplicaStatus{base}
+	}
+	var out []ReplicaStatus
+	for _, m := range members {
+		s := base
+		s.Name, s.Facts, s.Book = string(m.ID), m.Facts, books[m.ID]
+		for _, f := range w.streams() {
+			if f.id == m.ID {
+				s.Events, s.Batches = f.status(), f.follower.Stats().Batches
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// notProbed is the reason of a replica that nobody has asked yet.
+const notProbed = "not probed yet"
+
+var errExplain = errors.New("send the body of a completion or a chat")

@@ -1,0 +1,336 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"tandem/internal/kv"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
+)
+
+// job is one prompt on its way to an answer: the whole request, or one prompt of a batch. One goroutine owns it.
+type job struct {
+	q     *request
+	req   *openai.Request
+	id    string // of the job; the request's id, with the prompt's index behind it in a batch
+	index int    // of the prompt in a batch
+	rec   *Record
+
+	ids    []uint32 // the prompt's tokens, nil when unknown
+	idsRaw []byte   // the same as JSON
+	count  int      // tokens of the prompt, estimated when ids is nil
+	exact  bool     // ids may be put on the legs
+	plan   planner.Request
+
+	tries      int
+	failedAt   replica.ID // where the attempt before failed
+	failedWhen string     // in which phase
+}
+
+// newJob begins a job. path is the front-door path it came through.
+func (q *request) newJob(req *openai.Request, index int) *job {
+	j := &job{q: q, req: req, id: q.id, index: index}
+	if req != nil && req.Batched {
+		j.id += "-" + strconv.Itoa(index)
+	}
+	j.rec = &Record{ID: j.id, Time: q.start, Path: q.path, Delivered: -1, Mode: "none"}
+	if req != nil {
+		j.rec.Model = req.Model
+	}
+	return j
+}
+
+// answer runs the job until the engine that will generate has begun to answer well: its status is 200 and, in a stream, the first content is there.
+// Whoever gets the answer must close it. Failed attempts are repeated elsewhere as long as the retry rules allow.
+func (j *job) answer(ctx context.Context) (*answer, *failure) {
+	if f := j.tokenize(ctx); f != nil {
+		return nil, f
+	}
+	j.prepare()
+	for {
+		j.tries++
+		j.rec.Attempts = j.tries
+		a, f := j.attempt(ctx)
+		if f == nil {
+			return a, nil
+		}
+		if f.at != "" {
+			j.q.o.fleet.failed(f.at, f.err)
+		}
+		if !j.again(ctx, f) {
+			return nil, f
+		}
+		j.q.o.m.retries.WithLabelValues(f.phase).Inc()
+		j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind", f.kind, "error", errText(f.err))
+	}
+}
+
+// again decides whether a failed attempt is worth another: never after a client error, within the attempts and the retry budget,
+// and not when two different replicas failed in the same phase, since then the request itself is the likely cause.
+func (j *job) again(ctx context.Context, f *failure) bool {
+	cfg := j.q.snap.cfg.Retry
+	if !f.retry || ctx.Err() != nil || j.tries >= cfg.Attempts {
+		return false
+	}
+	if j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" {
+		return false
+	}
+	allowed := max(int64(cfg.Min), int64(cfg.Share*float64(j.q.o.inflight.Load())))
+	if j.tries == 1 {
+		if j.q.o.retrying.Add(1) > allowed {
+			j.q.o.retrying.Add(-1)
+			return false
+		}
+		context.AfterFunc(j.q.r.Context(), func() { j.q.o.retrying.Add(-1) }) // net/http ends that context when the handler returns
+	}
+	j.failedWhen, j.failedAt = f.phase, f.at
+	switch {
+	case f.at == "":
+	case f.phase == "prefill":
+		j.plan.AvoidPrefill = append(j.plan.AvoidPrefill, f.at)
+	default:
+		j.plan.AvoidDecode = append(j.plan.AvoidDecode, f.at)
+	}
+	return true
+}
+
+// prepare makes the planner's question.
+func (j *job) prepare() {
+	cfg := j.q.snap.cfg
+	j.plan = planner.Request{
+		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact, MaxTokens: j.req.MaxTokens, Sequences: max(j.req.N, 1),
+		SplitOK: j.req.Unsplittable == "" && cfg.Local != localAlways,
+		LocalOK: cfg.Local != localNever || j.req.Unsplittable != "",
+	}
+	if j.ids != nil {
+		j.nameBlocks()
+	}
+}
+
+const (
+	localAlways = "always"
+	localNever  = "never"
+)
+
+// nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has told its block size.
+func (j *job) nameBlocks() {
+	p, adapter, ok := j.q.o.prefill.Chain(j.req.Model)
+	if ok {
+		j.plan.PrefillKeys = j.keys(p, adapter)
+	}
+	d, adapter, known := j.q.o.decode.Chain(j.req.Model)
+	switch {
+	case known && ok && d == p:
+		j.plan.DecodeKeys = j.plan.PrefillKeys
+	case known:
+		j.plan.DecodeKeys = j.keys(d, adapter)
+	}
+}
+
+func (j *job) keys(chain kv.Chain, adapter string) []kv.Key {
+	return chain.Append(make([]kv.Key, 0, len(j.ids)/chain.BlockSize()), chain.Root(adapter, j.req.CacheSalt), j.ids)
+}
+
+// attempt plans, waits for room if it must, and sends the legs.
+func (j *job) attempt(ctx context.Context) (*answer, *failure) {
+	b, f := j.book(ctx)
+	if f != nil {
+		return nil, f
+	}
+	j.note(b)
+	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attempt: j.id}
+	if j.tries > 1 {
+		h.attempt += "-r" + strconv.Itoa(j.tries-1)
+	}
+	a, f := h.run(ctx)
+	if f != nil {
+		h.release()
+		return nil, f
+	}
+	return a, nil
+}
+
+// book gets a plan with room reserved for it, waiting in the admission queue where no decode replica has room.
+func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
+	start := time.Now()
+	ctx, end := j.q.o.span(ctx, "plan")
+	var b *planner.Booking
+	var err error
+	var took time.Duration
+	queued := j.q.o.queue.enter(ctx, j.q.snap.cfg.Timeouts.Queue, func() bool {
+		began := time.Now()
+		b, err = j.q.o.planner.Plan(&j.plan, began)
+		took = time.Since(began)
+		var full *planner.NoRoom
+		return !errors.As(err, &full)
+	})
+	wait := time.Since(start) - took
+	j.rec.Phases.Queue += ms(wait)
+	j.rec.Phases.Plan += ms(took)
+	j.q.o.m.observe(phaseQueue, wait)
+	j.q.o.m.observe(phasePlan, took)
+	if queued != nil {
+		end()
+		return nil, j.notAdmitted(ctx, queued, err)
+	}
+	if err != nil {
+		end()
+		return nil, j.noPlan(err)
+	}
+	end(decisionAttributes(b, j.q.o.traced)...)
+	return b, nil
+}
+
+// notAdmitted explains why a request left the queue without a plan.
+func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
+	if ctx.Err() != nil {
+		return goneFailure(ctx, "queue")
+	}
+	reason := "no decode replica has room"
+	var full *planner.NoRoom
+	var f *failure
+	if errors.As(planned, &full) {
+		reason = full.Reason
+	}
+	switch {
+	case errors.Is(queued, errQueueFull):
+		f = refuse("queue", "queue_full", http.StatusTooManyRequests, "The queue for decode room is full: "+reason+".")
+	case errors.Is(queued, errDraining):
+		f = refuse("queue", "draining", http.StatusServiceUnavailable, "The router is shutting down; send the request again.")
+	default:
+		f = refuse("queue", "queue_timeout", http.StatusTooManyRequests, "No room came within the time a request may wait: "+reason+".")
+	}
+	f.err = planned
+	if full != nil {
+		f.after = full.Retry
+	}
+	return f
+}
+
+// noPlan explains why no plan is possible at all.
+func (j *job) noPlan(err error) *failure {
+	var f *failure
+	var none *planner.NoReplica
+	switch {
+	case errors.As(err, &none) && none.TooLarge:
+		f = refuse("plan", "too_large", http.StatusBadRequest, "The prompt is longer than any replica can hold: "+none.Reason+".")
+		f.owner = "client"
+	case !j.q.o.served(j.req.Model):
+		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.req.Model+"` does not exist.")
+		f.owner = "client"
+	case errors.As(err, &none):
+		f = refuse("plan", "no_replica", http.StatusServiceUnavailable, "The "+none.Pool+" pool has no usable replica for this request.")
+	default:
+		f = refuse("plan", "no_plan", http.StatusInternalServerError, "The router could not make a plan.")
+	}
+	f.err = err
+	return f
+}
+
+// served reports whether some known replica, healthy or not, answers for model; true while nothing is known.
+func (o *Orchestrator) served(model string) bool {
+	known := *o.fleet.reach.Load()
+	for _, r := range known {
+		if r.member.Serves(model) {
+			return true
+		}
+	}
+	return len(known) == 0
+}
+
+// note writes the plan into the record.
+func (j *job) note(b *planner.Booking) {
+	j.rec.Mode, j.rec.Prefill, j.rec.Decode = modeName(b, j.req), string(b.Prefill.ID), string(b.Decode.ID)
+	j.q.mode = j.rec.Mode
+	j.rec.Captured = b.MatchedPrefill
+	if b.Mode == planner.Local {
+		j.rec.Captured = b.MatchedDecode
+	}
+	j.rec.Prompt = j.count
+	if d := b.Decision; d != nil {
+		j.rec.Reason, j.rec.Available, j.rec.Decision = d.Reason, d.Available, d
+		j.q.o.m.decisions.WithLabelValues(j.rec.Mode, why(j.rec)).Inc()
+	}
+}
+
+// why names in one word what made the plan good, for the metric.
+func why(r *Record) string {
+	switch {
+	case r.Mode == "unsplit":
+		return "cannot_split"
+	case r.Captured > 0 && r.Captured >= r.Available:
+		return "deepest_match"
+	case r.Captured > 0:
+		return "match_and_load"
+	case r.Available > 0:
+		return "load_over_match"
+	}
+	return "load"
+}
+
+func modeName(b *planner.Booking, req *openai.Request) string {
+	switch {
+	case b.Mode == planner.Split:
+		return "split"
+	case req.Unsplittable != "":
+		return "unsplit"
+	}
+	return "local"
+}
+
+// decisionAttributes puts the decision's terms on the span.
+func decisionAttributes(b *planner.Booking, traced bool) []attribute.KeyValue {
+	if !traced || b.Decision == nil {
+		return nil
+	}
+	return append([]attribute.KeyValue{
+		attribute.String("tandem.prefill", string(b.Prefill.ID)), attribute.String("tandem.decode", string(b.Decode.ID)),
+		attribute.Int("tandem.matched_tokens", b.MatchedPrefill), attribute.String("tandem.reason", b.Decision.Reason),
+	}, termAttributes(b.Decision)...)
+}
+
+// finish closes the books of a job: what was delivered, and the record for people.
+func (j *job) finish(f *failure, a *answer) {
+	j.rec.Phases.Total = ms(time.Since(j.q.start))
+	j.rec.Outcome, j.rec.Status = "ok", http.StatusOK
+	if f != nil {
+		j.rec.Outcome, j.rec.Status = f.kind, f.status
+		if j.rec.Reason == "" {
+			j.rec.Reason = f.Error()
+		}
+	}
+	if a != nil {
+		j.rec.Output = a.output
+		if a.promptTokens > 0 {
+			j.rec.Prompt = a.promptTokens
+		}
+		j.countTokens(a, f)
+	}
+	j.q.o.ring.add(j.rec)
+}
+
+// countTokens moves the token counters of an answer that ended well.
+func (j *job) countTokens(a *answer, f *failure) {
+	if f != nil {
+		return
+	}
+	m := j.q.o.m
+	m.tokens.WithLabelValues("prompt").Add(float64(j.rec.Prompt))
+	m.tokens.WithLabelValues("output").Add(float64(j.rec.Output))
+	m.cached.WithLabelValues("available").Add(float64(j.rec.Available))
+	m.cached.WithLabelValues("captured").Add(float64(j.rec.Captured))
+	if j.rec.Delivered >= 0 {
+		m.cached.WithLabelValues("delivered").Add(float64(j.rec.Delivered))
+		if a.split {
+			m.predictErr.Observe(math.Abs(float64(j.rec.Captured - j.rec.Delivered)))
+		}
+	}
+}

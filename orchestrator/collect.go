@@ -1,0 +1,156 @@
+package orchestrator
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// collector reads the state of pools, indexes and streams when it is scraped, so that none of it has to be kept in step.
+type collector struct{ o *Orchestrator }
+
+var (
+	perReplica = []string{"pool", "replica"}
+
+	descUp      = prometheus.NewDesc("tandem_replica_up", "Whether the replica is usable: 1 or 0.", perReplica, nil)
+	descLeases  = prometheus.NewDesc("tandem_leases", "Reservations that have not ended, by pool and replica.", perReplica, nil)
+	descQueued  = prometheus.NewDesc("tandem_prefill_queued_tokens", "Uncached prompt tokens that we sent to a prefill replica and it has not finished.", []string{"replica"}, nil)
+	descPromise = prometheus.NewDesc("tandem_decode_promised_blocks", "KV blocks of a decode replica that are promised to requests.", []string{"replica"}, nil)
+	descFree    = prometheus.NewDesc("tandem_decode_free_blocks", "KV blocks of a decode replica that can still be promised; absent while unknown.", []string{"replica"}, nil)
+	descUsage   = prometheus.NewDesc("tandem_replica_kv_usage_ratio", "Share of KV blocks in use as the replica last reported; absent while unknown.", perReplica, nil)
+	descRunning = prometheus.NewDesc("tandem_replica_running", "Requests in the replica's batch as last reported; absent while unknown.", perReplica, nil)
+	descWaiting = prometheus.NewDesc("tandem_replica_waiting", "Requests in the replica's queue as last reported; absent while unknown.", perReplica, nil)
+	descAge     = prometheus.NewDesc("tandem_replica_report_age_seconds", "Age of the replica's newest load report; absent before the first.", perReplica, nil)
+	descTrust   = prometheus.NewDesc("tandem_index_trust", "How far the index of a replica can be believed: 1 for the state that holds.", []string{"pool", "replica", "state"}, nil)
+
+	descBlocks      = prometheus.NewDesc("tandem_index_blocks", "Distinct blocks in a pool's index.", []string{"pool"}, nil)
+	descMemberships = prometheus.NewDesc("tandem_index_memberships", "Pairs of block and holder in a pool's index.", []string{"pool"}, nil)
+	descBytes       = prometheus.NewDesc("tandem_index_bytes", "Estimated memory of a pool's index.", []string{"pool"}, nil)
+	descOrphans     = prometheus.NewDesc("tandem_index_orphans_total", "Blocks of events whose parent was unknown, not indexed.", []string{"pool"}, nil)
+	descTruncated   = prometheus.NewDesc("tandem_index_truncated_total", "Memberships forgotten to stay within the byte budget.", []string{"pool"}, nil)
+
+	descBatches = prometheus.NewDesc("tandem_events_batches_total", "Event batches applied.", perReplica, nil)
+	descGaps    = prometheus.NewDesc("tandem_events_gaps_total", "Gaps noticed in an event stream.", perReplica, nil)
+	descLost    = prometheus.NewDesc("tandem_events_lost_total", "Gaps that replay could not fill.", perReplica, nil)
+	descReplays = prometheus.NewDesc("tandem_events_replays_total", "Replays asked for.", perReplica, nil)
+	descBad     = prometheus.NewDesc("tandem_events_decode_errors_total", "Event batches that could not be read.", perReplica, nil)
+	descLag     = prometheus.NewDesc("tandem_events_lag_seconds", "Engine's time stamp to our receipt, newest live batch; clock skew included.", perReplica, nil)
+
+	descQueue = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
+	descStall = prometheus.NewDesc("tandem_stalled_seconds_total", "Time this process stood still, as noticed by its own clock.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descTrust,
+		descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
+		descBatches, descGaps, descLost, descReplays, descBad, descLag, descQueue, descStall,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	e := emit(ch)
+	e.gauge(descQueue, float64(c.o.queue.length()))
+	e.counter(descStall, c.o.stall.stood(now).Seconds())
+	c.pools(e, now)
+	c.streams(e)
+}
+
+func (c *collector) pools(e emit, now time.Time) {
+	for _, m := range c.o.prefill.Status(now) {
+		e.member("prefill", string(m.ID), m.Healthy, m.Requests, m.Trust)
+		e.load("prefill", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
+		e.gauge(descQueued, float64(m.Tokens), string(m.ID))
+	}
+	for _, m := range c.o.decode.Status(now) {
+		e.member("decode", string(m.ID), m.Healthy, m.Leases, m.Trust)
+		e.load("decode", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
+		e.gauge(descPromise, float64(m.Promised), string(m.ID))
+		e.known(descFree, float64(m.Free), string(m.ID))
+	}
+	e.index("prefill", c.o.prefill.IndexStats())
+	e.index("decode", c.o.decode.IndexStats())
+}
+
+// Leases tells how many reservations have not ended; 0 when no request runs. Safe for concurrent use.
+func (o *Orchestrator) Leases() int {
+	now, n := time.Now(), 0
+	for _, m := range o.prefill.Status(now) {
+		n += m.Requests
+	}
+	for _, m := range o.decode.Status(now) {
+		n += m.Leases
+	}
+	return n
+}
+
+func (c *collector) streams(e emit) {
+	for _, w := range c.o.fleet.list() {
+		pool := w.role.String()
+		if len(w.members()) == 0 {
+			e.gauge(descUp, 0, pool, w.cfg.ID())
+		}
+		for _, f := range w.streams() {
+			s, id := f.follower.Stats(), string(f.id)
+			e.counter(descBatches, float64(s.Batches), pool, id)
+			e.counter(descGaps, float64(s.Gaps), pool, id)
+			e.counter(descLost, float64(s.Lost), pool, id)
+			e.counter(descReplays, float64(s.Replays), pool, id)
+			e.counter(descBad, float64(s.DecodeErrors), pool, id)
+			if s.Batches > 0 {
+				e.gauge(descLag, s.Lag.Seconds(), pool, id)
+			}
+		}
+	}
+}
+
+// emit sends metrics to one scrape.
+type emit chan<- prometheus.Metric
+
+func (e emit) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (e emit) counter(d *prometheus.Desc, v float64, labels ...string) {
+	e <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+// known leaves out what is unknown, which pools tell as a negative number: a missing series cannot be mistaken for an idle replica.
+func (e emit) known(d *prometheus.Desc, v float64, labels ...string) {
+	if v >= 0 {
+		e.gauge(d, v, labels...)
+	}
+}
+
+func (e emit) member(pool, id string, up bool, leases int, trust replica.Trust) {
+	value := 0.0
+	if up {
+		value = 1
+	}
+	e.gauge(descUp, value, pool, id)
+	e.gauge(descLeases, float64(leases), pool, id)
+	e.gauge(descTrust, 1, pool, id, trust.String())
+}
+
+func (e emit) load(pool, id string, running, waiting int, usage, ageMS float64) {
+	e.known(descRunning, float64(running), pool, id)
+	e.known(descWaiting, float64(waiting), pool, id)
+	e.known(descUsage, usage, pool, id)
+	e.known(descAge, ageMS/1e3, pool, id)
+}
+
+func (e emit) index(pool string, s kv.Stats) {
+	e.gauge(descBlocks, float64(s.Blocks), pool)
+	e.gauge(descMemberships, float64(s.Memberships), pool)
+	e.gauge(descBytes, float64(s.Bytes), pool)
+	e.counter(descOrphans, float64(s.Orphans), pool)
+	e.counter(descTruncated, float64(s.Truncated), pool)
+}

@@ -1,0 +1,57 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"tandem/connector"
+)
+
+// prefillBeside is a prefill leg that runs while the decode leg does. Their fates are joined: when it fails, the decode leg's context ends.
+type prefillBeside struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu   sync.Mutex
+	fail *failure
+}
+
+// prefillBeside starts the prefill leg on its own goroutine and returns the context of the decode leg.
+func (h *handoff) prefillBeside(ctx context.Context, con connector.Connector) (context.Context, *prefillBeside) {
+	own, cancel := context.WithCancel(ctx)
+	joined, fail := context.WithCancelCause(ctx)
+	p := &prefillBeside{cancel: cancel, done: make(chan struct{})}
+	go func() { // joined by end
+		defer close(p.done)
+		if _, f := h.prefill(own, con); f != nil {
+			p.mu.Lock()
+			p.fail = f
+			p.mu.Unlock()
+			fail(errOtherLeg)
+		}
+	}()
+	return joined, p
+}
+
+// failure waits for the leg if it has been cancelled or has failed, and tells how it failed; nil if it did not.
+func (p *prefillBeside) failure() *failure {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fail
+}
+
+// wait blocks until the leg has ended and tells whether it ended well.
+func (p *prefillBeside) wait() *failure {
+	<-p.done
+	return p.failure()
+}
+
+// end cancels the leg if it still runs, and joins it.
+func (p *prefillBeside) end() {
+	p.cancel()
+	<-p.done
+}
+
+// errOtherLeg ends a decode leg whose prefill leg has failed.
+var errOtherLeg = errors.New("the prefill leg failed")

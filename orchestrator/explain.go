@@ -1,0 +1,34 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+
+	"tandem/internal/openai"
+	"tandem/orchestrator/planner"
+)
+
+// Explain plans the request with this body as if it had come now, books nothing, sends nothing but the question for token ids, and returns the decision
+// with every plan, term and exclusion. Safe for concurrent use.
+func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decision, error) {
+	kind := openai.Completions
+	if bytes.Contains(body, []byte(`"messages"`)) {
+		kind = openai.Chat
+	}
+	req, err := openai.Parse(kind, body, openai.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	if len(req.Prompts) == 0 && kind == openai.Completions {
+		return nil, errExplain
+	}
+	q := &request{o: o, snap: o.snap.Load(), r: &http.Request{Header: http.Header{}}, id: newID(), path: kind.Path(), start: time.Now()}
+	j := q.newJob(req, 0)
+	if f := j.tokenize(ctx); f != nil {
+		return nil, f
+	}
+	j.prepare()
+	return o.planner.Explain(&j.plan, time.Now())
+}

@@ -1,0 +1,148 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+)
+
+// failure is a request, or an attempt at it, that went wrong: what the client will be told, and whether another attempt may help.
+type failure struct {
+	phase   string // tokenize, queue, plan, prefill, handoff, decode, stream, client
+	owner   string // client, prefill, decode, us
+	kind    string // short and stable, for metrics and records
+	status  int
+	body    []byte // the answer's body, an engine's own where one answered
+	typ     string // content type of body, "" is JSON
+	after   time.Duration
+	retry   bool       // another replica may do better
+	at      replica.ID // where it happened, "" when nowhere
+	written bool       // the client has begun to receive: nothing more can be said to it
+	unused  bool       // the transfer params did not reach a decode engine: its lease can be given back
+	err     error      // for the log and the span
+}
+
+func (f *failure) Error() string {
+	s := f.phase + ": " + f.kind
+	if f.at != "" {
+		s = f.phase + " " + string(f.at) + ": " + f.kind
+	}
+	if f.err != nil {
+		s += ": " + f.err.Error()
+	}
+	return s
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+// clientGone is the status that records show for a client that left; nobody receives it.
+const clientGone = 499
+
+// vLLM's names for errors by status.
+func errorType(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "BadRequestError"
+	case http.StatusUnauthorized:
+		return "AuthenticationError"
+	case http.StatusNotFound:
+		return "NotFoundError"
+	case http.StatusTooManyRequests:
+		return "RateLimitError"
+	case http.StatusServiceUnavailable:
+		return "ServiceUnavailableError"
+	case http.StatusGatewayTimeout:
+		return "TimeoutError"
+	}
+	return "InternalServerError"
+}
+
+// refuse makes a failure of our own, with a body in vLLM's shape.
+func refuse(phase, kind string, status int, message string) *failure {
+	return &failure{
+		phase: phase, owner: "us", kind: kind, status: status,
+		body: openai.AppendError(nil, message, errorType(status), "", status),
+	}
+}
+
+// legFailed judges an error of a leg that got no answer.
+func legFailed(ctx context.Context, phase string, at replica.ID, err error) *failure {
+	f := &failure{phase: phase, owner: phase, at: at, err: err}
+	switch {
+	case errors.Is(context.Cause(ctx), errPhaseTimeout):
+		f.kind, f.status, f.retry = "timeout", http.StatusGatewayTimeout, phase == "prefill"
+		f.body = openai.AppendError(nil, "The "+phase+" replica did not answer in time.", "TimeoutError", "", f.status)
+	case ctx.Err() != nil:
+		return goneFailure(ctx, phase)
+	case engine.NotSent(err):
+		f.kind, f.status, f.retry = "unreachable", http.StatusBadGateway, true
+		f.body = openai.AppendError(nil, "The "+phase+" replica cannot be reached.", "InternalServerError", "", f.status)
+	default:
+		f.kind, f.status, f.retry = "broken", http.StatusBadGateway, true
+		f.body = openai.AppendError(nil, "The "+phase+" replica broke off before it answered.", "InternalServerError", "", f.status)
+	}
+	return f
+}
+
+// goneFailure is what ends a request whose client left or whose router stops.
+func goneFailure(ctx context.Context, phase string) *failure {
+	if errors.Is(context.Cause(ctx), errStopped) {
+		return refuse(phase, "stopped", http.StatusServiceUnavailable, "The router is shutting down; send the request again.")
+	}
+	return &failure{phase: phase, owner: "client", kind: "client_gone", status: clientGone, err: context.Cause(ctx)}
+}
+
+// answered makes a failure of an engine's own error answer, which the client gets as it is.
+func answered(phase string, at replica.ID, status int, body []byte, contentType, retryAfter string) *failure {
+	f := &failure{phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), status: status, body: openai.Scrub(nil, body), typ: contentType, at: at}
+	if status < 500 && status != http.StatusTooManyRequests {
+		f.owner = "client"
+	} else {
+		f.retry = true // never a 4xx but "too many": another replica may have room
+	}
+	if n, err := strconv.Atoi(retryAfter); err == nil && n > 0 {
+		f.after = time.Duration(n) * time.Second
+	}
+	return f
+}
+
+// write sends the failure to a client to whom nothing has been sent yet.
+func (f *failure) write(w http.ResponseWriter) {
+	if f.status == clientGone {
+		return
+	}
+	h := w.Header()
+	typ := f.typ
+	if typ == "" {
+		typ = "application/json"
+	}
+	h.Set("Content-Type", typ)
+	h.Set("Content-Length", strconv.Itoa(len(f.body)))
+	if f.after > 0 {
+		h.Set("Retry-After", strconv.Itoa(max(1, int((f.after+time.Second-1)/time.Second))))
+	} else if f.status == http.StatusServiceUnavailable || f.status == http.StatusTooManyRequests {
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(f.status)
+	_, _ = w.Write(f.body) // the client's connection is the server's to judge
+}
+
+// event is the failure as the last data of a stream that has begun.
+func (f *failure) event() []byte {
+	status := f.status
+	if status < 400 || status == clientGone {
+		status = http.StatusBadGateway
+	}
+	message := "The answer could not be finished: " + f.phase + " " + f.kind + "."
+	dst := append([]byte("data: "), openai.AppendError(nil, message, errorType(status), "", status)...)
+	return append(dst, "\n\ndata: [DONE]\n\n"...)
+}
+
+// errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.
+var errPhaseTimeout = errors.New("the phase took too long")

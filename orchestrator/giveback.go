@@ -1,0 +1,82 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+)
+
+// giveBack frees prefilled blocks that no decode leg will read. Left alone the prefill replica keeps them for its whole lease, 30 s.
+//
+// A decode engine whose API layer refuses a request that carries the params tells the prefill engine to free them, without computing anything
+// (seen on vLLM 0.32: vllm-wire.md, section 0). So the params go out on a request for a model that does not exist. That request never reads the
+// blocks, which is why their age does not matter here. It runs on its own, since the client has nothing to wait for.
+func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply) {
+	if reply == nil {
+		return
+	}
+	o, pair := h.j.q.o, h.pair
+	timeout := h.cfg.Timeouts.Probe
+	select {
+	case o.returned <- struct{}{}:
+	default:
+		o.m.giveBack.WithLabelValues("too_many").Inc()
+		return
+	}
+	o.returns.Go(func() { // joined by Run
+		defer func() { <-o.returned }()
+		ctx, cancel := context.WithTimeout(context.Background(), timeout) // outlives the request on purpose; ended by the timeout
+		defer cancel()
+		result := o.returnLease(ctx, con, pair, reply)
+		o.m.giveBack.WithLabelValues(result).Inc()
+		if result != "freed" {
+			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID), "result", result)
+		}
+	})
+}
+
+// noSuchModel is a name that no engine serves.
+const noSuchModel = `"tandem-give-back-no-such-model"`
+
+// returnLease tries the pair's own decode replica first, since it has shaken hands with the prefill replica, then another.
+func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply) string {
+	to := o.fleet.to(pair.Decode.ID)
+	if to == nil || !to.w.up.Load() {
+		to = o.fleet.anyOf(replica.Decode, "", 0, nil)
+	}
+	if to == nil {
+		return "no_decode"
+	}
+	pair.Decode = to.member
+	body, err := openai.Parse(openai.Completions, []byte(`{"model":`+noSuchModel+`,"prompt":[0],"max_tokens":1}`), openai.Limits{})
+	if err != nil {
+		return "broken"
+	}
+	edit := body.Edit()
+	leg := &connector.Leg{Body: edit, RequestID: pair.AttemptID + "-free"}
+	switch err := con.EditDecode(leg, pair, reply, connector.Use{Now: time.Now(), GiveBack: true}); {
+	case errors.Is(err, connector.ErrTaken):
+		return "used"
+	case err != nil:
+		return "bad_params" // an engine must not see them, not even so
+	}
+	resp, err := to.client.Do(ctx, &engine.Request{
+		Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil),
+		Header: []engine.Field{{Key: "X-Request-Id", Value: leg.RequestID}},
+	})
+	if err != nil {
+		return "unreachable"
+	}
+	defer resp.Close()
+	_, _ = resp.ReadAll(1 << 20) // only so that the connection can be used again
+	if resp.Status != http.StatusNotFound && resp.Status != http.StatusBadRequest {
+		return "not_refused"
+	}
+	return "freed"
+}

@@ -1,0 +1,322 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"tandem/connector"
+	"tandem/internal/config"
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/orchestrator/planner"
+)
+
+// handoff is one attempt: the legs of a booking, sent in the connector's order.
+//
+//	Sequential  prefill leg -> its answer's transfer params -> (decode looked at again) -> decode leg
+//	Paired      prefill leg -> decode leg, the request id names both ends
+//	Concurrent  both legs at once; the decode leg's answer counts, a failed prefill leg ends it
+//
+// One goroutine owns it; a concurrent prefill leg has one of its own, joined by release.
+type handoff struct {
+	j       *job
+	b       *planner.Booking
+	cfg     *config.Config
+	attempt string // id of the attempt, on both legs
+	pair    connector.Pair
+
+	sentAt  time.Time     // prefill leg
+	doneAt  time.Time     // last byte of its answer
+	stood   time.Duration // how long this process had stood still before the prefill leg
+	cached  int           // prompt tokens that the prefill engine had, -1 unknown
+	counted int           // prompt tokens as the prefill engine counted them
+	byIDs   bool          // both legs carry the same token ids; else both carry the client's own body
+
+	beside *prefillBeside // concurrent order only
+}
+
+// run sends the legs and returns the answer when the generating engine has begun to answer well. When it fails the caller calls release.
+func (h *handoff) run(ctx context.Context) (*answer, *failure) {
+	h.cached = -1
+	if h.b.Mode == planner.Local {
+		return h.local(ctx)
+	}
+	con := h.j.q.snap.connect
+	h.byIDs = h.j.exact && (h.j.req.Kind == openai.Completions || h.b.Decode.Facts.ReuseIDs)
+	h.pair = connector.Pair{Prefill: h.b.Prefill, Decode: h.b.Decode, AttemptID: h.attempt, IDs: h.byIDs}
+	if h.byIDs {
+		h.pair.PromptTokens = len(h.j.ids)
+	}
+	if con.Order() == connector.Concurrent {
+		return h.concurrent(ctx, con)
+	}
+	return h.inTurn(ctx, con)
+}
+
+// release gives back what the booking holds and joins a prefill leg that runs beside. Harmless when repeated.
+func (h *handoff) release() {
+	if h.beside != nil {
+		h.beside.end()
+	}
+	h.b.Release(time.Now())
+	h.j.q.o.queue.wake()
+}
+
+// local lets the decode replica prefill for itself: the client's own request, whole.
+func (h *handoff) local(ctx context.Context) (*answer, *failure) {
+	h.b.DecodeLease.Harden(time.Now())
+	return h.send(ctx, h.j.body(), h.j.req.Kind.Path(), nil)
+}
+
+// body is the client's own request, or the one prompt of it that this job is.
+func (j *job) body() *openai.Edit {
+	if j.req.Batched && j.req.Unsplittable == "" {
+		return j.req.EditPrompt(j.index)
+	}
+	return j.req.Edit()
+}
+
+// inTurn is the Sequential and the Paired order.
+func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer, *failure) {
+	reply, f := h.prefill(ctx, con)
+	if f != nil {
+		return nil, f
+	}
+	if con.Order() == connector.Paired {
+		reply = nil
+	}
+	if f := h.rebind(ctx); f != nil {
+		h.giveBack(con, reply)
+		return nil, f
+	}
+	a, f := h.decode(ctx, con, reply)
+	if f != nil && f.unused {
+		h.giveBack(con, reply)
+	}
+	return a, f
+}
+
+// concurrent sends both legs at once.
+func (h *handoff) concurrent(ctx context.Context, con connector.Connector) (*answer, *failure) {
+	h.b.DecodeLease.Harden(time.Now())
+	ctx, h.beside = h.prefillBeside(ctx, con)
+	a, f := h.decode(ctx, con, nil)
+	if f != nil {
+		if p := h.beside.failure(); p != nil {
+			return nil, p // the cause, not the cancelled other half
+		}
+		return nil, f
+	}
+	return a, nil
+}
+
+// prefill runs the prefill leg to the end of its answer and ends the prefill lease.
+func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connector.Reply, *failure) {
+	o := h.j.q.o
+	at := h.b.Prefill.ID
+	to := o.fleet.to(at)
+	if to == nil {
+		f := refuse("prefill", "left", http.StatusServiceUnavailable, "The prefill replica has left the pool.")
+		f.at, f.retry = at, true
+		return nil, f
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Timeouts.Prefill, errPhaseTimeout)
+	defer cancel()
+	ctx, end := o.span(ctx, "prefill", attribute.String("tandem.replica", string(at)))
+	body, path, f := h.prefillBody(con)
+	if f != nil {
+		end()
+		return nil, f
+	}
+	h.sentAt = time.Now()
+	h.stood = o.stall.stood(h.sentAt)
+	answer, f := h.exchange(ctx, to, path, body)
+	h.doneAt = time.Now()
+	took := h.doneAt.Sub(h.sentAt)
+	h.j.rec.Phases.Prefill += ms(took)
+	end(attribute.Int("tandem.cached_tokens", answer.CachedTokens))
+	if f != nil {
+		return nil, f
+	}
+	o.m.observe(phasePrefill, took)
+	h.cached, h.counted = answer.CachedTokens, answer.PromptTokens
+	h.j.rec.Delivered = answer.CachedTokens
+	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.doneAt)
+	return connector.NewReply(answer.Params, h.doneAt, h.counted, h.b.Prefill.Facts.BlockSize), nil
+}
+
+// prefillBody writes leg 1: the ids on /v1/completions whatever the front door, or the client's own body on its own path.
+func (h *handoff) prefillBody(con connector.Connector) (*openai.Edit, string, *failure) {
+	var edit *openai.Edit
+	path := openai.Completions.Path()
+	switch {
+	case h.byIDs:
+		edit = h.j.req.PrefillIDs(h.j.rawIDs())
+	default:
+		edit, path = h.j.req.PrefillBody(false), h.j.req.Kind.Path()
+		if h.j.req.Batched {
+			edit.Set("prompt", h.j.prompt().Text)
+		}
+	}
+	if err := con.EditPrefill(&connector.Leg{Body: edit, RequestID: h.attempt}, h.pair); err != nil {
+		f := refuse("prefill", "edit", http.StatusInternalServerError, "The prefill request could not be written.")
+		f.err = err
+		return nil, "", f
+	}
+	return edit, path, nil
+}
+
+// exchange sends leg 1 and reads its whole answer.
+func (h *handoff) exchange(ctx context.Context, to *reach, path string, edit *openai.Edit) (openai.PrefillAnswer, *failure) {
+	none := openai.PrefillAnswer{CachedTokens: -1}
+	resp, err := to.client.Do(ctx, h.leg(ctx, to, path, edit, true))
+	if err != nil {
+		return none, legFailed(ctx, "prefill", to.member.ID, err)
+	}
+	defer resp.Close()
+	h.j.q.o.report(to, resp)
+	raw, err := resp.ReadAll(int64(h.cfg.Limits.AnswerBytes))
+	if err != nil {
+		return none, legFailed(ctx, "prefill", to.member.ID, err)
+	}
+	if resp.Status != http.StatusOK {
+		return none, answered("prefill", to.member.ID, resp.Status, raw, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
+	}
+	answer, err := openai.ReadPrefill(raw)
+	if err == nil && h.byIDs && answer.PromptTokens > 0 && answer.PromptTokens != len(h.j.ids) {
+		err = errors.New("the engine counted another number of prompt tokens than were sent")
+	}
+	if err != nil {
+		f := legFailed(ctx, "prefill", to.member.ID, err)
+		f.kind = "bad_answer"
+		return none, f
+	}
+	return answer, nil
+}
+
+// leg makes the request of one leg.
+func (h *handoff) leg(ctx context.Context, to *reach, path string, edit *openai.Edit, load bool) *engine.Request {
+	r := &engine.Request{Method: http.MethodPost, Path: path, Body: edit.Append(make([]byte, 0, edit.Len()))}
+	r.Header = append(r.Header, engine.Field{Key: "X-Request-Id", Value: h.attempt})
+	if to.rank != "" {
+		r.Header = append(r.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: to.rank})
+	}
+	if load {
+		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "JSON"})
+	}
+	if s := h.j.q.r.Header.Get("X-Session-Id"); s != "" {
+		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})
+	}
+	return h.j.q.o.propagate(ctx, r)
+}
+
+// rebind looks at the decode choice again: the prefill took a while, and the replica may have lost its room or died.
+func (h *handoff) rebind(ctx context.Context) *failure {
+	moved, err := h.j.q.o.planner.Rebind(h.b, &h.j.plan, time.Now())
+	if err != nil {
+		if ctx.Err() != nil {
+			return goneFailure(ctx, "handoff")
+		}
+		f := refuse("handoff", "no_decode", http.StatusServiceUnavailable, "No decode replica can take the request any more.")
+		f.err, f.retry = err, true
+		return f
+	}
+	if !moved {
+		return nil
+	}
+	h.j.q.o.m.rebinds.Inc()
+	h.j.rec.Decode = string(h.b.Decode.ID)
+	if h.byIDs && h.j.req.Kind == openai.Chat && !h.b.Decode.Facts.ReuseIDs {
+		f := refuse("handoff", "no_id_reuse", http.StatusServiceUnavailable, "The remaining decode replicas cannot take token ids.")
+		f.retry = true
+		return f
+	}
+	h.pair.Decode = h.b.Decode
+	return nil
+}
+
+// decode writes the decode leg and sends it.
+func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *connector.Reply) (*answer, *failure) {
+	ctx, end := h.j.q.o.span(ctx, "handoff")
+	edit := h.j.body()
+	leg := &connector.Leg{Body: edit, RequestID: h.attempt}
+	switch {
+	case !h.byIDs:
+		h.pair.PromptTokens = h.counted
+	case h.j.req.Kind == openai.Chat:
+		leg.ReuseIDs = h.j.rawIDs()
+	default:
+		edit.Set("prompt", h.j.rawIDs())
+	}
+	now := time.Now()
+	use := connector.Use{Now: now.Add(h.j.q.o.stall.stood(now) - h.stood), Margin: h.cfg.Connector.Margin}
+	if reply == nil {
+		use.Now = now
+	}
+	err := con.EditDecode(leg, h.pair, reply, use)
+	end()
+	if err != nil {
+		return nil, h.notHandedOver(err)
+	}
+	return h.send(ctx, edit, h.j.req.Kind.Path(), reply)
+}
+
+// notHandedOver judges transfer params that must not go out.
+func (h *handoff) notHandedOver(err error) *failure {
+	kind := "bad_params"
+	switch {
+	case errors.Is(err, connector.ErrExpired):
+		kind = "expired"
+	case errors.Is(err, connector.ErrTaken):
+		kind = "taken"
+	}
+	h.j.q.o.m.params.WithLabelValues(kind).Inc()
+	f := refuse("handoff", kind, http.StatusBadGateway, "The prefill replica's answer could not be handed over: "+kind+".")
+	f.err, f.at, f.retry, f.owner, f.unused = err, "", true, "prefill", true
+	if kind == "bad_params" {
+		f.at = h.b.Prefill.ID
+		f.phase = "prefill"
+	}
+	return f
+}
+
+// send sends the generating leg and waits until it has begun to answer well.
+func (h *handoff) send(ctx context.Context, edit *openai.Edit, path string, reply *connector.Reply) (*answer, *failure) {
+	o := h.j.q.o
+	at := h.b.Decode.ID
+	to := o.fleet.to(at)
+	if to == nil {
+		f := refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
+		f.at, f.retry, f.unused = at, true, true
+		return nil, f
+	}
+	a := &answer{h: h, to: to, cached: -1, split: h.b.Mode == planner.Split, sent: time.Now()}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	a.spanCtx, a.endSpan = o.span(a.ctx, "decode", attribute.String("tandem.replica", string(at)))
+	f := a.open(h.leg(a.spanCtx, to, path, edit, !h.j.req.Stream))
+	if f != nil {
+		a.close()
+		return nil, f
+	}
+	return a, nil
+}
+
+// report passes on the load that an answer carried. With several ranks behind one address the header does not say whose it is.
+func (o *Orchestrator) report(to *reach, resp *engine.Response) {
+	if to.rank != "" {
+		return
+	}
+	value := resp.Header.Get("Endpoint-Load-Metrics")
+	if value == "" {
+		return
+	}
+	if load, ok := engine.ParseORCA(value); ok {
+		now := time.Now()
+		load.At = now
+		o.fleet.pool(to.w.role).Observe(to.member.ID, load, now)
+	}
+}

@@ -1,0 +1,118 @@
+package orchestrator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"tandem/internal/config"
+)
+
+// Listeners are the open sockets of a router. Admin may be nil.
+type Listeners struct {
+	Front, Admin net.Listener
+}
+
+// Listen opens the listeners of cfg, the front one with TLS where it is configured.
+func Listen(cfg *config.Config) (Listeners, error) {
+	var l Listeners
+	front, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return l, fmt.Errorf("listen: %w", err)
+	}
+	if cfg.TLS.Enabled() {
+		secure, err := cfg.FrontTLS()
+		if err != nil {
+			return l, errors.Join(fmt.Errorf("tls: %w", err), front.Close())
+		}
+		front = tls.NewListener(front, secure)
+	}
+	l.Front = front
+	if cfg.Admin.Listen == "off" {
+		return l, nil
+	}
+	if l.Admin, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
+		return l, errors.Join(fmt.Errorf("admin.listen: %w", err), front.Close())
+	}
+	return l, nil
+}
+
+// Serve runs the router on l until ctx ends, then ends gracefully: it refuses newcomers, lets streams finish within the drain time, cuts what is left,
+// stops the watchers and returns when everything has ended. admin is the handler of the admin listener.
+func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handler) error {
+	cfg := o.Config()
+	work, stopWork := context.WithCancel(context.Background()) // outlives ctx by the drain time; ended below
+	defer stopWork()
+	running := make(chan error, 1)
+	go func() { running <- o.Run(work) }()
+
+	requests, cut := context.WithCancelCause(context.Background()) // the requests' own; ended below
+	defer cut(nil)
+	front := o.server(o.Front(), cfg, requests)
+	failed := make(chan error, 2)
+	go func() { failed <- front.Serve(l.Front) }()
+	var back *http.Server
+	if l.Admin != nil {
+		back = adminServer(admin, o.log)
+		go func() { failed <- back.Serve(l.Admin) }()
+	}
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	o.log.Info("draining", "in_flight", o.InFlight(), "at_most", o.Config().Timeouts.Drain)
+	o.Drain()
+	o.shutdown(front, cut)
+	stopWork()
+	err = errors.Join(err, <-running)
+	if back != nil {
+		err = errors.Join(err, back.Close())
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	o.log.Info("ended")
+	return err
+}
+
+// shutdown lets requests finish for the drain time, then cuts them and waits for their handlers.
+func (o *Orchestrator) shutdown(front *http.Server, cut context.CancelCauseFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), o.Config().Timeouts.Drain)
+	defer cancel()
+	if front.Shutdown(ctx) == nil {
+		return
+	}
+	o.log.Warn("cutting requests that did not finish in the drain time", "in_flight", o.InFlight())
+	cut(errStopped)
+	ctx, cancel = context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if front.Shutdown(ctx) != nil {
+		_ = front.Close()
+	}
+	for i := 0; o.InFlight() > 0 && i < 200; i++ { // handlers end by themselves once their context has; this only waits for them
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// server is the front's HTTP server, bounded against slow and greedy clients. Requests end when ctx does.
+func (o *Orchestrator) server(h http.Handler, cfg *config.Config, ctx context.Context) *http.Server { //nolint:revive // ctx is the base of every request, not of this call
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: cfg.Timeouts.ReadHeader, IdleTimeout: cfg.Timeouts.Idle, MaxHeaderBytes: int(cfg.Limits.HeaderBytes),
+		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: slog.NewLogLogger(o.log.Handler(), slog.LevelDebug),
+	}
+}
+
+func adminServer(h http.Handler, log *slog.Logger) *http.Server {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true) // gRPC
+	return s
+}

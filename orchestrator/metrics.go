@@ -1,0 +1,104 @@
+package orchestrator
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the counters and histograms that requests move. What can be read from the pools at scrape time is in collect.go.
+// docs/metrics.md explains every family; a test holds the two together.
+//
+// Safe for concurrent use. Children of the hot path are resolved once, in [newMetrics].
+type metrics struct {
+	requests    *prometheus.CounterVec   // path, mode, outcome
+	decisions   *prometheus.CounterVec   // mode, reason
+	phase       *prometheus.HistogramVec // phase
+	handoffGap  prometheus.Histogram
+	leg         *prometheus.HistogramVec // pool, replica
+	tokens      *prometheus.CounterVec   // kind
+	cached      *prometheus.CounterVec   // kind
+	predictErr  prometheus.Histogram
+	tokenSource *prometheus.CounterVec // source
+	retries     *prometheus.CounterVec // phase
+	refused     *prometheus.CounterVec // reason
+	params      *prometheus.CounterVec // reason
+	giveBack    *prometheus.CounterVec // result
+	rebinds     prometheus.Counter
+	inflight    prometheus.Gauge
+	events      prometheus.Counter // SSE events forwarded
+	reloads     *prometheus.CounterVec
+	reloadOK    prometheus.Gauge
+	reloadTime  prometheus.Gauge
+	restarts    *prometheus.CounterVec
+
+	phases [phaseCount]prometheus.Observer
+}
+
+// phase is a part of a request's life that is timed.
+type phase uint8
+
+const (
+	phaseTokenize phase = iota
+	phaseQueue
+	phasePlan
+	phasePrefill
+	phaseHandoff
+	phaseFirst
+	phaseTotal
+	phaseCount
+)
+
+var phaseNames = [phaseCount]string{"tokenize", "queue", "plan", "prefill", "handoff", "first", "total"}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	seconds := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		reg.MustRegister(h)
+		return h
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		reg.MustRegister(g)
+		return g
+	}
+	m := &metrics{
+		requests:    counter("tandem_requests_total", "Requests that ended, by front-door path, mode and outcome.", "path", "mode", "outcome"),
+		decisions:   counter("tandem_decisions_total", "Plans that were booked, by mode and the term that decided.", "mode", "reason"),
+		phase:       histogram("tandem_phase_seconds", "Seconds a request spent in a phase.", seconds, "phase"),
+		handoffGap:  histogram("tandem_handoff_gap_seconds", "Seconds from the last byte of the prefill answer to the decode request being written.", handoffBuckets()).WithLabelValues().(prometheus.Histogram),
+		leg:         histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to the first byte.", seconds, "pool", "replica"),
+		tokens:      counter("tandem_tokens_total", "Tokens of requests that ended well, by kind: prompt or output.", "kind"),
+		cached:      counter("tandem_cached_tokens_total", "Prompt tokens cached: available on any prefill replica, captured by the chosen one as predicted, delivered by the engine.", "kind"),
+		predictErr:  histogram("tandem_prediction_error_tokens", "Absolute difference of predicted and delivered cached tokens of a split request.", []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384}).WithLabelValues().(prometheus.Histogram),
+		tokenSource: counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source"),
+		retries:     counter("tandem_retries_total", "Second attempts before the first byte, by the phase that failed.", "phase"),
+		refused:     counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),
+		params:      counter("tandem_transfer_params_refused_total", "Prefill answers whose transfer parameters were not used, by reason.", "reason"),
+		giveBack:    counter("tandem_give_back_total", "Leases of prefill blocks that were given back unused, by result.", "result"),
+		rebinds:     counter("tandem_decode_rebinds_total", "Requests whose decode replica changed when the prefill answer came.").WithLabelValues(),
+		inflight:    gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
+		events:      counter("tandem_stream_events_total", "Server-sent events forwarded to clients.").WithLabelValues(),
+		reloads:     counter("tandem_config_reloads_total", "Attempts to apply a configuration, by result.", "result"),
+		reloadOK:    gauge("tandem_config_last_reload_successful", "Whether the newest configuration file was accepted: 1 or 0."),
+		reloadTime:  gauge("tandem_config_last_success_timestamp_seconds", "When a configuration was last applied, unix seconds."),
+		restarts:    counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica.", "pool", "replica"),
+	}
+	for i, name := range phaseNames {
+		m.phases[i] = m.phase.WithLabelValues(name)
+	}
+	return m
+}
+
+// handoffBuckets are fine where the handoff should be: tens to hundreds of microseconds.
+func handoffBuckets() []float64 {
+	return append(prometheus.ExponentialBuckets(10e-6, 1.25, 24), .003, .01, .03, .1, .3, 1, 3, 15)
+}
+
+func (m *metrics) observe(p phase, d time.Duration) { m.phases[p].Observe(d.Seconds()) }

@@ -1,0 +1,61 @@
+package orchestrator
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The page that operators read and the metrics that exist must be the same set.
+func TestMetricsPageAgreesWithTheCode(t *testing.T) {
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`tandem_[a-z0-9_]+`)
+	var documented []string
+	for _, m := range name.FindAllString(string(page), -1) {
+		if m != "tandem_build_info" && !slices.Contains(documented, m) {
+			documented = append(documented, m)
+		}
+	}
+	registry := &naming{}
+	newMetrics(registry)
+	registry.MustRegister(&collector{})
+	for _, n := range registry.names {
+		if !slices.Contains(documented, n) {
+			t.Errorf("%s is not in docs/metrics.md", n)
+		}
+	}
+	for _, n := range documented {
+		if !slices.Contains(registry.names, n) {
+			t.Errorf("docs/metrics.md names %s, which does not exist", n)
+		}
+	}
+}
+
+// naming is a registry that only remembers names.
+type naming struct{ names []string }
+
+var descName = regexp.MustCompile(`fqName: "([^"]+)"`)
+
+func (n *naming) Register(c prometheus.Collector) error {
+	ch := make(chan *prometheus.Desc, 64)
+	c.Describe(ch)
+	close(ch)
+	for d := range ch {
+		n.names = append(n.names, descName.FindStringSubmatch(d.String())[1])
+	}
+	return nil
+}
+
+func (n *naming) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		_ = n.Register(c)
+	}
+}
+
+func (n *naming) Unregister(prometheus.Collector) bool { return false }

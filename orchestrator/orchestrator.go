@@ -1,0 +1,155 @@
+// Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream. It watches the replicas and applies the configuration.
+//
+// The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its blocks, admission.go lets it wait for room,
+// attempt.go plans and tries, handoff.go sends the legs in the connector's order, stream.go copies the answer. Knowledge comes in through fleet.go and
+// watch.go, configuration through apply.go, and status goes out through admin.go, collect.go and record.go.
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"tandem/connector"
+	"tandem/decode"
+	"tandem/internal/config"
+	"tandem/internal/kvevents"
+	"tandem/internal/tokenizer"
+	"tandem/orchestrator/planner"
+	"tandem/prefill"
+)
+
+// Options is what an Orchestrator is made of besides its configuration. The zero value works.
+type Options struct {
+	Log       *slog.Logger                                                      // nil discards
+	Tracer    trace.TracerProvider                                              // nil traces nothing
+	Registry  *prometheus.Registry                                              // nil makes one
+	Dial      func(ctx context.Context, network, addr string) (net.Conn, error) // to engines; nil dials TCP
+	NoEvents  bool                                                              // follow no ZMQ streams, for tests over in-memory networks
+	Seed      uint64                                                            // of the dice that break ties; 0 draws one
+	Connector connector.Connector                                               // instead of the configured one, for tests of other orders
+	Reload    func() error                                                      // what POST /-/reload does; nil refuses it
+}
+
+// Orchestrator serves requests over the two pools of its configuration. Make one with [New], start [Orchestrator.Run], give [Orchestrator.Front] to a server.
+type Orchestrator struct {
+	// Immutable after New.
+	opt     Options
+	log     *slog.Logger
+	tracer  trace.Tracer
+	traced  bool // whether tracer records anything at all
+	reg     *prometheus.Registry
+	m       *metrics
+	prefill *prefill.Pool
+	decode  *decode.Pool
+	planner *planner.Planner
+	queue   *admission
+	ring    *ring
+	stall   *stallWatch
+	zmq     *kvevents.Context
+	fleet   *fleet
+
+	snap     atomic.Pointer[snapshot]
+	tokens   atomic.Pointer[tokenizer.Resolver]
+	inflight atomic.Int64
+	retrying atomic.Int64
+	draining atomic.Bool
+
+	applyMu  sync.Mutex // one Apply at a time
+	lastErr  atomic.Pointer[reloadError]
+	returns  sync.WaitGroup // give-backs under way
+	returned chan struct{}  // bounds how many give-backs run at once
+}
+
+// snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
+type snapshot struct {
+	cfg     *config.Config
+	connect connector.Connector
+	keys    []config.Secret
+	at      time.Time
+}
+
+// New makes an orchestrator for cfg, which must have been validated. Nothing is dialled before Run.
+func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Registry == nil {
+		opt.Registry = prometheus.NewRegistry()
+	}
+	if opt.Seed == 0 {
+		opt.Seed = rand.Uint64()
+	}
+	o := &Orchestrator{
+		opt: opt, log: opt.Log, reg: opt.Registry, m: newMetrics(opt.Registry),
+		queue: &admission{}, ring: newRing(cfg.Decisions.Ring), stall: newStallWatch(time.Now()),
+		zmq: &kvevents.Context{}, returned: make(chan struct{}, 64),
+	}
+	o.traceWith(opt.Tracer)
+	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
+	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
+	o.planner = planner.New(o.prefill, o.decode, rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
+	o.fleet = newFleet(o)
+	opt.Registry.MustRegister(&collector{o: o})
+	if err := o.Apply(cfg); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *Orchestrator) traceWith(p trace.TracerProvider) {
+	if p == nil {
+		p = noop.NewTracerProvider()
+	}
+	_, silent := p.(noop.TracerProvider)
+	o.traced, o.tracer = !silent, p.Tracer("tandem")
+}
+
+// Run watches the replicas until ctx ends, then waits for everything it started. Requests must have ended before: see [Orchestrator.Drain].
+func (o *Orchestrator) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { o.stall.run(ctx) })
+	wg.Go(func() { o.expire(ctx) })
+	err := o.fleet.run(ctx)
+	wg.Wait()
+	o.returns.Wait()
+	return err
+}
+
+// expire drops what was only guessed, in both indexes, and wakes the queue in case time alone made room.
+func (o *Orchestrator) expire(ctx context.Context) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			now := time.Now()
+			o.prefill.Expire(now)
+			o.decode.Expire(now)
+			o.queue.wake()
+		}
+	}
+}
+
+// Drain stops admitting: new requests get 503, those that wait are refused, those that run go on. Readiness fails from now on.
+func (o *Orchestrator) Drain() {
+	o.draining.Store(true)
+	o.queue.close()
+}
+
+// InFlight tells how many requests are being served.
+func (o *Orchestrator) InFlight() int { return int(o.inflight.Load()) }
+
+// errStopped ends requests that outlive the drain time.
+var errStopped = errors.New("the router has stopped")

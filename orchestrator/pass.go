@@ -1,0 +1,320 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
+)
+
+// passed is a request that goes whole to one replica, as it came but for transfer parameters, which never reach an engine.
+type passed struct {
+	body        []byte
+	contentType string
+	model       string
+}
+
+// readPassed reads and cleans a body that is not split.
+func (q *request) readPassed() (*passed, *failure) {
+	if q.r.Method == http.MethodGet {
+		return &passed{}, nil
+	}
+	raw, f := q.body()
+	if f != nil {
+		return nil, f
+	}
+	p := &passed{body: raw, contentType: q.r.Header.Get("Content-Type")}
+	if media, _, err := mime.ParseMediaType(p.contentType); err == nil && strings.HasPrefix(media, "multipart/") {
+		if hidesTransfer(raw) {
+			return nil, badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
+		}
+		return p, nil
+	}
+	p.contentType = "application/json" // an engine reads every other body as JSON, whatever it is called
+	if len(raw) == 0 {
+		return p, nil
+	}
+	clean, err := openai.Sanitize(raw, q.limits())
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	p.body = clean
+	p.model, _ = openai.Peek(clean)
+	return p, nil
+}
+
+// hidesTransfer looks for the names of transfer parameters in a form, whose fields an engine may read as JSON.
+func hidesTransfer(form []byte) bool {
+	return bytes.Contains(form, []byte("_transfer_params")) || bytes.Contains(form, []byte(`\u00`))
+}
+
+// whole passes a generating request to one decode replica, with room booked there.
+func (o *Orchestrator) whole(ctx context.Context, q *request) *failure {
+	p, f := q.readPassed()
+	if f != nil {
+		return f
+	}
+	if id := previousResponse(p.body); id != "" {
+		if to := q.holder(ctx, id); to != nil {
+			q.mode = "unsplit"
+			return q.forward(ctx, to, p)
+		}
+	}
+	j := q.newJob(nil, 0)
+	j.rec.Model = p.model
+	j.count = max(1, int(float64(len(p.body))/max(q.snap.cfg.Tokenizer.CharsPerToken, 0.1)))
+	j.plan = planner.Request{ID: j.id, Model: j.modelOr(o), Tokens: j.count, Sequences: 1, LocalOK: true}
+	b, f := j.book(ctx)
+	if f != nil {
+		j.finish(f, nil)
+		return f
+	}
+	j.noteWhole(b)
+	defer func() {
+		b.Release(time.Now())
+		o.queue.wake()
+	}()
+	b.DecodeLease.Harden(time.Now())
+	to := o.fleet.to(b.Decode.ID)
+	if to == nil {
+		f = refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
+	} else {
+		f = q.forward(ctx, to, p)
+	}
+	j.finish(f, nil)
+	return f
+}
+
+// modelOr is the model that a passed request names, or the only one that there is.
+func (j *job) modelOr(o *Orchestrator) string {
+	if j.rec.Model != "" {
+		return j.rec.Model
+	}
+	if to := o.fleet.any("", nil); to != nil {
+		return to.member.Facts.Model
+	}
+	return ""
+}
+
+func (j *job) noteWhole(b *planner.Booking) {
+	j.rec.Mode, j.rec.Decode, j.rec.Prompt, j.rec.Attempts = "unsplit", string(b.Decode.ID), j.count, 1
+	j.q.mode = "unsplit"
+	if b.Decision != nil {
+		j.rec.Reason, j.rec.Decision = b.Decision.Reason, b.Decision
+	}
+}
+
+// ask passes a question that needs no blocks to any engine.
+func (o *Orchestrator) ask(ctx context.Context, q *request) *failure {
+	p, f := q.readPassed()
+	if f != nil {
+		return f
+	}
+	q.mode = "ask"
+	to := o.fleet.any(p.model, nil)
+	if to == nil {
+		to = o.fleet.any("", nil) // it will say itself that it does not know the model
+	}
+	if to == nil {
+		return refuse("plan", "no_replica", http.StatusServiceUnavailable, "No engine is usable at the moment.")
+	}
+	return q.forward(ctx, to, p)
+}
+
+// model answers for one model from the list, since engines do not serve that path.
+func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
+	name, err := url.PathUnescape(chi.URLParam(q.r, "model"))
+	if err != nil || !o.served(name) || o.fleet.any(name, nil) == nil {
+		f := refuse("plan", "unknown_model", http.StatusNotFound, "The model does not exist.")
+		f.owner = "client"
+		return f
+	}
+	q.mode = "ask"
+	body := []byte(`{"id":` + strconv.Quote(name) + `,"object":"model","owned_by":"vllm"}`)
+	q.w.Header().Set("Content-Type", "application/json")
+	q.w.WriteHeader(http.StatusOK)
+	_, _ = q.w.Write(body)
+	return nil
+}
+
+// stored serves what hangs on a response that one engine keeps: the engines are asked in turn until one knows it.
+func (o *Orchestrator) stored(ctx context.Context, q *request) *failure {
+	id := chi.URLParam(q.r, "id")
+	if !plainID(id) {
+		f := refuse("admit", "bad_id", http.StatusBadRequest, "A response id has letters, digits, '_' and '-'.")
+		f.owner = "client"
+		return f
+	}
+	q.mode = "ask"
+	to := q.holder(ctx, id)
+	if to == nil {
+		f := refuse("plan", "unknown_response", http.StatusNotFound, "No engine keeps this response.")
+		f.owner = "client"
+		return f
+	}
+	return q.forward(ctx, to, &passed{})
+}
+
+// plainID keeps what is put into an engine's path to what such ids are made of.
+func plainID(id string) bool {
+	for _, c := range []byte(id) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return id != "" && len(id) <= 128
+}
+
+// holder finds the engine that keeps a stored response, nil when none does.
+func (q *request) holder(ctx context.Context, id string) *reach {
+	if !plainID(id) {
+		return nil
+	}
+	tried := map[replica.ID]bool{}
+	for {
+		to := q.o.fleet.anyOf(replica.Decode, "", 0, func(r *reach) bool { return tried[r.member.ID] })
+		if to == nil || ctx.Err() != nil {
+			return nil
+		}
+		tried[to.member.ID] = true
+		asked, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
+		resp, err := to.client.Do(asked, &engine.Request{Method: http.MethodGet, Path: "/v1/responses/" + id, Idempotent: true})
+		if err == nil {
+			_, _ = resp.ReadAll(int64(q.snap.cfg.Limits.AnswerBytes))
+			resp.Close()
+		}
+		cancel()
+		if err == nil && resp.Status == http.StatusOK {
+			return to
+		}
+	}
+}
+
+// forward sends a passed request to one engine and copies the answer as it comes, without transfer parameters.
+func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(q.snap.cfg.Timeouts.DecodeFirst, func() { cancel(errPhaseTimeout) })
+	defer timer.Stop()
+	r := &engine.Request{Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType}
+	r.Header = append(r.Header, engine.Field{Key: "X-Request-Id", Value: q.id})
+	if to.rank != "" {
+		r.Header = append(r.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: to.rank})
+	}
+	resp, err := to.client.Do(ctx, q.o.propagate(ctx, r))
+	if err != nil {
+		q.o.fleet.failed(to.member.ID, err)
+		return legFailed(ctx, "decode", to.member.ID, err)
+	}
+	defer resp.Close()
+	contentType := resp.Header.Get("Content-Type")
+	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
+		timer.Stop()
+		return q.forwardStream(ctx, to, resp)
+	}
+	body, err := resp.ReadAll(int64(q.snap.cfg.Limits.AnswerBytes))
+	if err != nil {
+		return legFailed(ctx, "decode", to.member.ID, err)
+	}
+	if resp.Status >= 400 {
+		return answered("decode", to.member.ID, resp.Status, body, contentType, resp.Header.Get("Retry-After"))
+	}
+	if openai.NeedsScrub(body) {
+		body = openai.Scrub(nil, body)
+	}
+	h := q.w.Header()
+	if contentType != "" {
+		h.Set("Content-Type", contentType)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("X-Request-Id", q.id)
+	q.writeBy()
+	q.w.WriteHeader(resp.Status)
+	_, _ = q.w.Write(body)
+	return nil
+}
+
+// enginePath is the path that the router matched, which is on the list of serve.go, with the client's query.
+func enginePath(r *http.Request) string {
+	if r.URL.RawQuery == "" {
+		return r.URL.Path
+	}
+	return r.URL.Path + "?" + r.URL.RawQuery
+}
+
+// forwardStream copies a stream event by event.
+func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Response) *failure {
+	h := q.w.Header()
+	h.Set("Content-Type", resp.Header.Get("Content-Type"))
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Request-Id", q.id)
+	q.w.WriteHeader(http.StatusOK)
+	resp.SetIdle(q.snap.cfg.Timeouts.DecodeIdle)
+	var events openai.Events
+	var buf []byte
+	for {
+		chunk, err := resp.Next()
+		if errors.Is(err, io.EOF) {
+			buf = append(buf[:0], events.Pending()...)
+			q.writeBy()
+			_, _ = q.w.Write(buf)
+			return nil
+		}
+		if err == nil {
+			buf = buf[:0]
+			for e := range events.Feed(chunk) {
+				if openai.NeedsScrub(e) {
+					buf = openai.Scrub(buf, e)
+				} else {
+					buf = append(buf, e...)
+				}
+			}
+			err = events.Err()
+		}
+		if err != nil {
+			f := legFailed(ctx, "stream", to.member.ID, err)
+			if f.status != clientGone {
+				_, _ = q.w.Write(f.event())
+			}
+			q.out, q.code = f.kind, f.status
+			return nil
+		}
+		q.writeBy()
+		if _, err := q.w.Write(buf); err != nil {
+			q.out = "client_gone"
+			return nil
+		}
+		if err := q.rc.Flush(); err != nil {
+			q.out = "client_gone"
+			return nil
+		}
+	}
+}
+
+// previousResponse reads previous_response_id of a responses request: only the engine that keeps that response can go on with it.
+func previousResponse(body []byte) string {
+	if !bytes.Contains(body, []byte(`"previous_response_id"`)) {
+		return ""
+	}
+	var named struct {
+		ID string `json:"previous_response_id"`
+	}
+	if json.Unmarshal(body, &named) != nil {
+		return ""
+	}
+	return named.ID
+}

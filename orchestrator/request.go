@@ -1,0 +1,194 @@
+package orchestrator
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"tandem/internal/openai"
+)
+
+// request is one client's request from its first byte to its last. Its own goroutine owns it.
+type request struct {
+	o     *Orchestrator
+	snap  *snapshot // loaded once; a reload does not reach a running request
+	w     http.ResponseWriter
+	r     *http.Request
+	rc    *http.ResponseController
+	id    string
+	path  string
+	start time.Time
+	span  trace.Span
+	mode  string
+	out   string // outcome, "" is ok
+	code  int
+}
+
+// handle wraps a front-door handler with what every request has: identity, limits, the drain check, a span, metrics.
+func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *request) *failure) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := &request{o: o, snap: o.snap.Load(), w: w, r: r, rc: http.NewResponseController(w), id: newID(), path: path, start: time.Now(), mode: "none"}
+		n := o.inflight.Add(1)
+		o.m.inflight.Inc()
+		ctx, cancel := context.WithCancelCause(r.Context())
+		ctx = q.trace(ctx)
+		defer func() {
+			cancel(nil)
+			o.inflight.Add(-1)
+			o.m.inflight.Dec()
+			q.end()
+		}()
+		if f := q.admit(n); f != nil {
+			q.fail(f)
+			return
+		}
+		if f := serve(ctx, q); f != nil {
+			q.fail(f)
+		}
+	}
+}
+
+// admit refuses before anything has been read: shutting down, too many, or no key.
+func (q *request) admit(inflight int64) *failure {
+	cfg := q.snap.cfg
+	switch {
+	case q.o.draining.Load():
+		return refuse("admit", "draining", http.StatusServiceUnavailable, "The router is shutting down; send the request to another one.")
+	case cfg.Limits.InFlight > 0 && inflight > int64(cfg.Limits.InFlight):
+		return refuse("admit", "too_many", http.StatusTooManyRequests, "Too many requests are in flight; try again shortly.")
+	case !q.authorised():
+		return refuse("admit", "unauthorised", http.StatusUnauthorized, "Present a valid API key as a bearer token in the Authorization header.")
+	}
+	return nil
+}
+
+// authorised compares the bearer token with every configured key, each in constant time.
+func (q *request) authorised() bool {
+	if len(q.snap.keys) == 0 {
+		return true
+	}
+	token, found := strings.CutPrefix(q.r.Header.Get("Authorization"), "Bearer ")
+	if !found {
+		token = q.r.Header.Get("X-Api-Key") // Anthropic clients
+	}
+	ok := 0
+	for i := range q.snap.keys {
+		ok |= subtle.ConstantTimeCompare([]byte(token), []byte(q.snap.keys[i].Reveal()))
+	}
+	return ok == 1
+}
+
+// trace opens the request's span, a child of the client's where it sent a context.
+func (q *request) trace(ctx context.Context) context.Context {
+	if !q.o.traced {
+		q.span = trace.SpanFromContext(context.Background())
+		return ctx
+	}
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(q.r.Header))
+	ctx, q.span = q.o.tracer.Start(ctx, "tandem "+q.path, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("tandem.id", q.id), attribute.String("http.route", q.path)))
+	return ctx
+}
+
+// fail tells the client, if nothing has been sent yet, and remembers the outcome.
+func (q *request) fail(f *failure) {
+	q.out, q.code = f.kind, f.status
+	if f.owner == "us" {
+		q.o.m.refused.WithLabelValues(f.kind).Inc()
+	}
+	if f.status >= 500 {
+		q.o.log.Warn("request failed", "id", q.id, "path", q.path, "phase", f.phase, "replica", string(f.at), "kind", f.kind, "status", f.status, "error", errText(f.err))
+	}
+	if q.o.traced {
+		q.span.SetStatus(codes.Error, f.kind)
+		q.span.SetAttributes(attribute.String("tandem.failed_phase", f.phase), attribute.String("error.type", f.kind))
+	}
+	f.write(q.w)
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// end counts the request.
+func (q *request) end() {
+	if q.out == "" {
+		q.out = "ok"
+	}
+	q.o.m.requests.WithLabelValues(q.path, q.mode, q.out).Inc()
+	q.o.m.observe(phaseTotal, time.Since(q.start))
+	if q.o.traced {
+		q.span.SetAttributes(attribute.String("tandem.mode", q.mode), attribute.String("tandem.outcome", q.out))
+		q.span.End()
+	}
+}
+
+// body reads the request's body within the limits of size and time.
+func (q *request) body() ([]byte, *failure) {
+	limit := int64(q.snap.cfg.Limits.BodyBytes)
+	if q.r.ContentLength > limit {
+		return nil, q.tooLarge(limit)
+	}
+	_ = q.rc.SetReadDeadline(time.Now().Add(q.snap.cfg.Timeouts.ReadBody)) // not every test transport has deadlines
+	var body []byte
+	var err error
+	if n := q.r.ContentLength; n >= 0 {
+		body = make([]byte, n)
+		_, err = io.ReadFull(q.r.Body, body)
+	} else {
+		body, err = io.ReadAll(io.LimitReader(q.r.Body, limit+1))
+	}
+	_ = q.rc.SetReadDeadline(time.Time{})
+	switch {
+	case err != nil:
+		f := refuse("admit", "body_unread", http.StatusBadRequest, "The request body did not arrive completely.")
+		f.owner, f.err = "client", err
+		return nil, f
+	case int64(len(body)) > limit:
+		return nil, q.tooLarge(limit)
+	}
+	return body, nil
+}
+
+func (q *request) tooLarge(limit int64) *failure {
+	return refuse("admit", "body_too_large", http.StatusRequestEntityTooLarge,
+		"The request body is larger than "+strconv.FormatInt(limit, 10)+" bytes, the limit of this router (limits.body_bytes).")
+}
+
+// badRequest turns a refusal of the body reader into a failure.
+func badRequest(err error) *failure {
+	f := &failure{phase: "admit", owner: "client", kind: "bad_request", status: http.StatusBadRequest, err: err}
+	var bad *openai.BadRequest
+	if errors.As(err, &bad) {
+		f.body = bad.Append(nil)
+	} else {
+		f.body = openai.AppendError(nil, "The request body cannot be read.", "BadRequestError", "", http.StatusBadRequest)
+	}
+	return f
+}
+
+// newID makes the id of a request: 16 hex digits, which name nothing inside.
+func newID() string {
+	const digits = "0123456789abcdef"
+	v := rand.Uint64()
+	var b [16]byte
+	for i := range b {
+		b[i] = digits[v&15]
+		v >>= 4
+	}
+	return string(b[:])
+}

@@ -1,0 +1,89 @@
+package orchestrator
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"tandem/internal/openai"
+)
+
+// Front returns the handler of the public listener: the OpenAI-style paths, models and liveness, and nothing else.
+// What is not listed here does not exist, however it is spelled: engines' dev and admin paths are out of reach by default.
+func (o *Orchestrator) Front() http.Handler {
+	mux := chi.NewRouter()
+	mux.NotFound(func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusNotFound, `{"detail":"Not Found"}`) })
+	mux.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
+		plain(w, http.StatusMethodNotAllowed, `{"detail":"Method Not Allowed"}`)
+	})
+	mux.Get("/healthz", o.healthz)
+	mux.Get("/health", o.healthz)
+	mux.Get("/readyz", o.frontReady)
+
+	mux.Post("/v1/chat/completions", o.handle("/v1/chat/completions", o.generate(openai.Chat)))
+	mux.Post("/v1/completions", o.handle("/v1/completions", o.generate(openai.Completions)))
+
+	for _, path := range generating {
+		mux.Post(path, o.handle(path, o.whole))
+	}
+	for _, path := range asking {
+		mux.Post(path, o.handle(path, o.ask))
+	}
+	mux.Get("/v1/models", o.handle("/v1/models", o.ask))
+	mux.Get("/v1/models/{model}", o.handle("/v1/models/{model}", o.model))
+	mux.Get("/v1/responses/{id}", o.handle("/v1/responses/{id}", o.stored))
+	mux.Post("/v1/responses/{id}/cancel", o.handle("/v1/responses/{id}/cancel", o.stored))
+	return mux
+}
+
+// generating are the paths that take a prompt and produce tokens or vectors: passed through whole to one decode replica, with room booked there.
+var generating = []string{
+	"/v1/responses", "/v1/messages", "/v1/chat/completions/batch", "/inference/v1/generate",
+	"/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
+	"/v1/audio/transcriptions", "/v1/audio/translations",
+}
+
+// asking are the paths that any engine answers without a KV block.
+var asking = []string{
+	"/tokenize", "/detokenize", "/v1/messages/count_tokens",
+	"/v1/chat/completions/render", "/v1/completions/render", "/v1/responses/render", "/v1/messages/render",
+	"/v1/chat/completions/derender", "/v1/completions/derender",
+}
+
+// generate serves the paths that can be split.
+func (o *Orchestrator) generate(kind openai.Kind) func(context.Context, *request) *failure {
+	return func(ctx context.Context, q *request) *failure {
+		raw, f := q.body()
+		if f != nil {
+			return f
+		}
+		req, err := openai.Parse(kind, raw, q.limits())
+		if err != nil {
+			return badRequest(err)
+		}
+		if req.Batched && req.Unsplittable == "" {
+			return q.batch(ctx, req)
+		}
+		return q.single(ctx, req)
+	}
+}
+
+func (q *request) limits() openai.Limits {
+	l := q.snap.cfg.Limits
+	return openai.Limits{PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts}
+}
+
+func (o *Orchestrator) healthz(w http.ResponseWriter, _ *http.Request) {
+	if o.draining.Load() {
+		plain(w, http.StatusServiceUnavailable, `{"status":"draining"}`)
+		return
+	}
+	plain(w, http.StatusOK, `{"status":"ok"}`)
+}
+
+func plain(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(body))
+}

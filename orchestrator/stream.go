@@ -1,0 +1,401 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+)
+
+// answer is the generating engine's answer, begun well and not yet given to the client. One goroutine owns it; it must be closed.
+type answer struct {
+	h       *handoff
+	to      *reach
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	spanCtx context.Context
+	endSpan func(...attribute.KeyValue)
+	resp    *engine.Response
+	sent    time.Time
+	timer   *time.Timer
+
+	split  bool
+	cached int // prefill's cached tokens, to be shown to the client; -1 leaves the engine's own word
+
+	head   []byte // stream: events read before the answer was known to be good
+	whole  []byte // no stream: the body
+	events openai.Events
+	done   bool // stream: [DONE] has been read
+
+	first        time.Time // when the first content was there
+	promptTokens int
+	output       int
+	bad          *failure // how the answer ended, nil when well
+}
+
+// open sends the generating leg and reads until the answer is known to be good: a whole body with status 200, or the first content of a stream.
+// A stream is inspected because vLLM reports a failed KV load inside a 200.
+func (a *answer) open(r *engine.Request) *failure {
+	timeouts := a.h.cfg.Timeouts
+	limit := timeouts.DecodeFirst
+	if !a.h.j.req.Stream {
+		limit = timeouts.Answer
+	}
+	a.timer = time.AfterFunc(limit, func() { a.cancel(errPhaseTimeout) })
+	resp, err := a.to.client.Do(a.spanCtx, r)
+	if err != nil {
+		f := a.failed(err)
+		f.unused = engine.NotSent(err)
+		return f
+	}
+	a.resp = resp
+	a.noteHandoff()
+	if resp.Status != http.StatusOK {
+		return a.refused()
+	}
+	if !a.h.j.req.Stream {
+		return a.readWhole()
+	}
+	return a.readFirst()
+}
+
+// noteHandoff observes the gap between the legs.
+func (a *answer) noteHandoff() {
+	if !a.split || a.h.doneAt.IsZero() {
+		return
+	}
+	gap := a.sent.Sub(a.h.doneAt)
+	a.h.j.rec.Phases.Handoff = ms(gap)
+	a.h.j.q.o.m.handoffGap.Observe(gap.Seconds())
+	a.h.j.q.o.m.observe(phaseHandoff, gap)
+}
+
+func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", a.to.member.ID, err) }
+
+// refused passes on an engine's error answer.
+func (a *answer) refused() *failure {
+	body, err := a.resp.ReadAll(int64(a.h.cfg.Limits.AnswerBytes))
+	if err != nil {
+		return a.failed(err)
+	}
+	return answered("decode", a.to.member.ID, a.resp.Status, body, a.resp.Header.Get("Content-Type"), a.resp.Header.Get("Retry-After"))
+}
+
+// readWhole reads an answer that is not streamed.
+func (a *answer) readWhole() *failure {
+	a.h.j.q.o.report(a.to, a.resp)
+	body, err := a.resp.ReadAll(int64(a.h.cfg.Limits.AnswerBytes))
+	if err != nil {
+		return a.failed(err)
+	}
+	a.begun()
+	a.joinPrefill()
+	if u, ok := openai.ReadUsage(body); ok {
+		a.promptTokens, a.output = u.Prompt, u.Completion
+		a.delivered(u)
+	}
+	a.whole = a.patch(body)
+	return nil
+}
+
+// joinPrefill waits for a prefill leg that runs beside, whose answer has the cached tokens.
+func (a *answer) joinPrefill() {
+	if a.h.beside != nil {
+		a.h.beside.wait()
+	}
+	if a.split {
+		a.cached = a.h.cached
+	}
+}
+
+// delivered notes what the engine says it had cached, where it prefilled itself.
+func (a *answer) delivered(u openai.Usage) {
+	if !a.split && u.Cached >= 0 {
+		a.h.j.rec.Delivered = u.Cached
+	}
+}
+
+// patch puts the prefill's truth into the usage and takes transfer parameters out.
+func (a *answer) patch(body []byte) []byte {
+	if a.cached >= 0 {
+		if out, ok := openai.PatchUsage(make([]byte, 0, len(body)+16), body, a.cached); ok {
+			body = out
+		}
+	}
+	if openai.NeedsScrub(body) {
+		body = openai.Scrub(make([]byte, 0, len(body)), body)
+	}
+	return body
+}
+
+// readFirst reads a stream up to its first content, its end, or its error.
+func (a *answer) readFirst() *failure {
+	for {
+		chunk, err := a.resp.Next()
+		if err != nil {
+			return a.failed(unexpected(err))
+		}
+		good := false
+		var f *failure
+		for e := range a.events.Feed(chunk) {
+			data := e.Data()
+			if code, isError := openai.HasError(data); !good && isError {
+				f = a.errorEvent(code, data)
+				break
+			}
+			good = good || e.IsDone() || openai.HasContent(data)
+			a.head = a.appendEvent(a.head, e)
+		}
+		switch {
+		case f != nil:
+			return f
+		case a.events.Err() != nil:
+			return a.failed(a.events.Err())
+		case good:
+			a.begun()
+			return nil
+		}
+	}
+}
+
+// unexpected makes an early end of a stream an error like any other.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// begun stops the clock for the first content.
+func (a *answer) begun() {
+	a.timer.Stop()
+	a.first = time.Now()
+	j := a.h.j
+	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
+	j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
+	j.q.o.planner.FirstToken(a.h.b, a.first)
+	if a.h.b.Mode == 0 && a.h.beside == nil {
+		a.cached = a.h.cached
+	}
+}
+
+// errorEvent is a failure that vLLM reported inside a 200. A client that has seen nothing yet gets it with its real status.
+func (a *answer) errorEvent(code int, data []byte) *failure {
+	if code < 400 || code > 599 {
+		code = http.StatusInternalServerError
+	}
+	f := answered("decode", a.to.member.ID, code, bytes.Clone(data), "", "")
+	f.kind = "error_event"
+	return f
+}
+
+// appendEvent appends an event as the client will see it, and counts what it carries.
+func (a *answer) appendEvent(dst []byte, e openai.Event) []byte {
+	if e.IsDone() {
+		a.done = true
+		return append(dst, e...)
+	}
+	if bytes.Contains(e, usageMark) {
+		if u, ok := openai.ReadUsage(e.Data()); ok {
+			a.joinPrefill()
+			a.promptTokens, a.output = u.Prompt, u.Completion
+			a.delivered(u)
+			return append(dst, a.patch(e)...)
+		}
+	}
+	if openai.NeedsScrub(e) {
+		return openai.Scrub(dst, e)
+	}
+	return append(dst, e...)
+}
+
+var (
+	usageMark = []byte(`"usage"`)
+	blankLine = []byte("\n\n")
+	doneMark  = []byte("data: [DONE]")
+)
+
+// next returns what may go to the client now; io.EOF after the end of a good stream. The bytes are valid until the next call.
+func (a *answer) next(dst []byte) ([]byte, error) {
+	if a.head != nil {
+		head := a.head
+		a.head = nil
+		return head, nil
+	}
+	for {
+		chunk, err := a.resp.Next()
+		switch {
+		case errors.Is(err, io.EOF) && a.done:
+			return nil, io.EOF
+		case err != nil:
+			return nil, unexpected(err)
+		case a.plain(chunk):
+			a.output += bytes.Count(chunk, blankLine)
+			return chunk, nil
+		}
+		out := dst
+		var f *failure
+		for e := range a.events.Feed(chunk) {
+			if code, isError := openai.HasError(e.Data()); isError {
+				f = a.errorEvent(code, e.Data())
+			}
+			if !e.IsDone() && !e.IsComment() {
+				a.output++
+			}
+			out = a.appendEvent(out, e)
+		}
+		switch {
+		case a.events.Err() != nil:
+			return nil, a.events.Err()
+		case f != nil:
+			a.bad = f // the engine's own words go through; what follows ends the stream
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
+	}
+}
+
+// plain reports whether a chunk is whole events with nothing in them that has to be looked at, as nearly all are.
+func (a *answer) plain(chunk []byte) bool {
+	return len(a.events.Pending()) == 0 && bytes.HasSuffix(chunk, blankLine) && !bytes.Contains(chunk, usageMark) &&
+		!bytes.Contains(chunk, doneMark) && !bytes.Contains(chunk, errorMark) && !openai.NeedsScrub(chunk)
+}
+
+var errorMark = []byte(`"error"`)
+
+// close ends the leg, its leases and its span. The engine notices a connection that closes before the end and frees the request.
+func (a *answer) close() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	if a.resp != nil {
+		a.resp.Close()
+	}
+	a.cancel(nil)
+	a.endSpan(attribute.Int("gen_ai.usage.output_tokens", a.output))
+}
+
+// settle closes the books of an answer that reached its end, well or not.
+func (a *answer) settle(f *failure) {
+	h, now := a.h, time.Now()
+	a.close()
+	if f == nil && !a.first.IsZero() {
+		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(h.j.q.start), now.Sub(h.j.q.start), now)
+	}
+	h.release()
+}
+
+// single serves a request that is one prompt.
+func (q *request) single(ctx context.Context, req *openai.Request) *failure {
+	j := q.newJob(req, 0)
+	a, f := j.answer(ctx)
+	if f != nil {
+		j.finish(f, nil)
+		return f
+	}
+	if req.Stream {
+		f = q.stream(ctx, a)
+	} else {
+		f = q.reply(a)
+	}
+	a.settle(f)
+	j.finish(f, a)
+	if f != nil && f.written {
+		q.out, q.code = f.kind, f.status
+		return nil
+	}
+	return f
+}
+
+// reply sends an answer that is not streamed.
+func (q *request) reply(a *answer) *failure {
+	q.headers(a.h.j.rec)
+	h := q.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(a.whole)))
+	q.writeBy()
+	q.w.WriteHeader(http.StatusOK)
+	if _, err := q.w.Write(a.whole); err != nil {
+		return q.lost(err)
+	}
+	return nil
+}
+
+// stream copies events to the client as they come, flushed at once.
+func (q *request) stream(ctx context.Context, a *answer) *failure {
+	q.headers(a.h.j.rec)
+	h := q.w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	q.w.WriteHeader(http.StatusOK)
+	a.resp.SetIdle(q.snap.cfg.Timeouts.DecodeIdle)
+	var buf []byte
+	for {
+		out, err := a.next(buf[:0])
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return q.broken(ctx, a, err)
+		}
+		q.writeBy()
+		if _, err := q.w.Write(out); err != nil {
+			return q.lost(err)
+		}
+		if err := q.rc.Flush(); err != nil {
+			return q.lost(err)
+		}
+		if a.bad != nil {
+			a.bad.written = true
+			return a.bad
+		}
+		if cap(out) > cap(buf) && len(a.head) == 0 {
+			buf = make([]byte, 0, min(cap(out), 64<<10))
+		}
+	}
+}
+
+// broken ends a stream whose engine broke off: with an error event, which clients of the API know how to read.
+func (q *request) broken(ctx context.Context, a *answer, err error) *failure {
+	f := legFailed(ctx, "stream", a.to.member.ID, err)
+	if f.status != clientGone {
+		q.writeBy()
+		_, _ = q.w.Write(f.event())
+		_ = q.rc.Flush()
+		q.o.log.Warn("stream broke off", "id", q.id, "replica", string(f.at), "kind", f.kind, "error", errText(err))
+	}
+	f.written = true
+	return f
+}
+
+// lost is a client that stopped reading.
+func (q *request) lost(err error) *failure {
+	return &failure{phase: "client", owner: "client", kind: "client_gone", status: clientGone, err: err, written: true}
+}
+
+// writeBy bounds how long one write to the client may take.
+func (q *request) writeBy() {
+	_ = q.rc.SetWriteDeadline(time.Now().Add(q.snap.cfg.Timeouts.ClientWrite)) // not every test transport has deadlines
+}
+
+// headers tells the client what was decided, where the configuration wants it. Names, never addresses of our choosing.
+func (q *request) headers(rec *Record) {
+	h := q.w.Header()
+	h.Set("X-Request-Id", rec.ID)
+	if !q.snap.cfg.Response.Headers {
+		return
+	}
+	h.Set("X-Tandem-Decision", rec.ID)
+	h.Set("X-Tandem-Mode", rec.Mode)
+	h.Set("X-Tandem-Matched-Tokens", strconv.Itoa(rec.Captured))
+}

@@ -1,0 +1,101 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/tokenizer"
+)
+
+// tokenize finds the token ids of the job's prompt, once: the client's own, else an engine's, else an estimate of their number.
+// Only ids that the engine itself would make of the request are put on the legs; others serve the index alone.
+func (j *job) tokenize(ctx context.Context) *failure {
+	start := time.Now()
+	defer func() {
+		j.rec.Phases.Tokenize = ms(time.Since(start))
+		j.q.o.m.observe(phaseTokenize, time.Since(start))
+	}()
+	ctx, end := j.q.o.span(ctx, "tokenize")
+	result := j.resolve(ctx)
+	end(attribute.String("tandem.tokens.source", result.Source.String()), attribute.Int("tandem.tokens.count", result.Count))
+	j.ids, j.count, j.exact = result.IDs, result.Count, result.Exact && len(result.IDs) > 0
+	j.rec.Tokenizer = result.Source.String()
+	j.q.o.m.tokenSource.WithLabelValues(j.rec.Tokenizer).Inc()
+	var rejected *tokenizer.Rejected
+	switch {
+	case errors.As(result.Err, &rejected):
+		return answered("tokenize", "", rejected.Status, rejected.Body, "", "")
+	case ctx.Err() != nil:
+		return goneFailure(ctx, "tokenize")
+	}
+	return nil
+}
+
+// resolve asks whom it takes.
+func (j *job) resolve(ctx context.Context) tokenizer.Result {
+	if p := j.prompt(); p != nil && p.IDs != nil {
+		j.idsRaw = p.IDsRaw
+		return tokenizer.Result{IDs: p.IDs, Count: len(p.IDs), Source: tokenizer.Client, Exact: true}
+	}
+	if j.req.Unsplittable != "" {
+		return j.estimate() // goes whole to one replica: the number is enough
+	}
+	to := j.q.o.fleet.any(j.req.Model, nil)
+	if to == nil {
+		return j.estimate()
+	}
+	via := tokenizer.Via{Key: string(to.member.ID), Post: to.post, Render: to.member.Facts.Render}
+	r := j.q.o.tokens.Load()
+	if p := j.prompt(); p != nil {
+		return r.Completion(ctx, via, j.req.Model, p.Text, j.req.Raw)
+	}
+	return r.Chat(ctx, via, j.req.Raw)
+}
+
+// estimate takes four bytes a token, or what the configuration says.
+func (j *job) estimate() tokenizer.Result {
+	perToken := j.q.snap.cfg.Tokenizer.CharsPerToken
+	n := len(j.req.Raw)
+	if p := j.prompt(); p != nil && p.Text != nil {
+		n = len(p.Text)
+	}
+	return tokenizer.Result{Count: max(1, int(float64(n)/max(perToken, 0.1))), Source: tokenizer.Estimate}
+}
+
+// prompt is the job's prompt of a completion, nil for a chat.
+func (j *job) prompt() *openai.Prompt {
+	if j.index < len(j.req.Prompts) {
+		return &j.req.Prompts[j.index]
+	}
+	return nil
+}
+
+// rawIDs is the prompt's ids as JSON, made once.
+func (j *job) rawIDs() []byte {
+	if j.idsRaw == nil && j.ids != nil {
+		j.idsRaw = openai.AppendIDs(nil, j.ids)
+	}
+	return j.idsRaw
+}
+
+// post asks an engine a question, for the tokenizer.
+func (r *reach) post(ctx context.Context, path string, body []byte) (int, []byte, error) {
+	answer, err := r.client.Do(ctx, &engine.Request{Method: http.MethodPost, Path: path, Body: body})
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Close()
+	reply, err := answer.ReadAll(maxQuestion)
+	return answer.Status, reply, err
+}
+
+// maxQuestion bounds the answer to a question about tokens: ten bytes an id of the longest prompts there are.
+const maxQuestion = 64 << 20
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

@@ -1,0 +1,55 @@
+package orchestrator
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"tandem/internal/engine"
+	"tandem/orchestrator/planner"
+)
+
+// span opens a child span; end closes it with what was learned. Without tracing it costs nothing.
+func (o *Orchestrator) span(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, func(...attribute.KeyValue)) {
+	if !o.traced {
+		return ctx, func(...attribute.KeyValue) {}
+	}
+	ctx, s := o.tracer.Start(ctx, name, trace.WithAttributes(attrs...))
+	return ctx, func(more ...attribute.KeyValue) {
+		s.SetAttributes(more...)
+		s.End()
+	}
+}
+
+// propagate puts the W3C trace context of ctx on a request to an engine, so that both engines' spans join the request's trace.
+func (o *Orchestrator) propagate(ctx context.Context, r *engine.Request) *engine.Request {
+	if o.traced {
+		propagation.TraceContext{}.Inject(ctx, carrier{r})
+	}
+	return r
+}
+
+// carrier writes trace headers into an engine request.
+type carrier struct{ r *engine.Request }
+
+func (c carrier) Get(string) string { return "" }
+func (c carrier) Keys() []string    { return nil }
+func (c carrier) Set(key, value string) {
+	c.r.Header = append(c.r.Header, engine.Field{Key: key, Value: value})
+}
+
+// termAttributes are the terms of the chosen plan, in milliseconds.
+func termAttributes(d *planner.Decision) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{
+		attribute.Float64("tandem.predicted_ttft_ms", d.TTFT), attribute.Int("tandem.available_tokens", d.Available),
+		attribute.Int("tandem.held_tokens", d.Held), attribute.Int("tandem.plans_compared", d.Compared),
+	}
+	if len(d.Plans) > 0 {
+		for name, value := range d.Plans[0].Terms.All() {
+			attrs = append(attrs, attribute.Float64("tandem.term."+name, value))
+		}
+	}
+	return attrs
+}
