@@ -111,3 +111,25 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+func TestDeeperOctavesGoBeforeOlderBlocks(t *testing.T) {
+	ix := NewIndex(Options{Chain: testChain})
+	ix.Apply(0, &Batch{Events: []Event{stored(0, 100, 1)}})
+	ix.Apply(0, &Batch{Events: []Event{stored(0, 130, 5000)}})
+	ix.trees[0].shed(10)
+	checkTrees(t, ix)
+	if old, deep := depthOf(ix, 0, promptKeys(100, 1)), depthOf(ix, 0, promptKeys(130, 5000)); old >= 100 || deep != 128 {
+		t.Errorf("depths %d and %d, want less than 100 and 128", old, deep)
+	}
+}
+
+// A ghost goes with the last block under it, also when that is truncated.
+func TestNoGhostsAfterTruncation(t *testing.T) {
+	ix := NewIndex(Options{Chain: testChain})
+	ix.Apply(0, &Batch{Events: []Event{stored(0, 8, 1), removed(hashes(2, 7, 1)...)}})
+	ix.trees[0].shed(1)
+	checkTrees(t, ix)
+	if got := ix.trees[0].used(); got != 2 {
+		t.Errorf("%d nodes, want 2", got)
+	}
+}
