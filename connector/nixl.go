@@ -58,9 +58,12 @@ func nixlDecode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]byte,
 	if err != nil {
 		return nil, err
 	}
+	if use.GiveBack {
+		return p.rewrite(hostFor(p.host, pair.Prefill.Host), nil), nil // complete is enough: no scheduler will see them
+	}
 	want := expectation{
 		prompt: reply.promptTokens, decode: pair.PromptTokens, blockSize: cmp.Or(reply.blockSize, pair.Prefill.Facts.BlockSize),
-		blocks: pair.Prefill.Facts.Blocks, giveBack: use.GiveBack,
+		blocks: pair.Prefill.Facts.Blocks,
 	}
 	if err := p.check(want); err != nil {
 		return nil, err

@@ -9,15 +9,15 @@ import (
 // nixlParams is what a prefill engine said about the place of its blocks. Every check below stands for a row of the list of what ends, hangs or
 // corrupts a decode engine (vLLM 0.32: nixl/pull_scheduler.py, metadata.py, base_worker.py).
 type nixlParams struct {
-	raw        []byte
-	host       string
-	hostAt     [2]int // of the value with its quotes
-	groups     []int  // blocks in each KV cache group
-	highest    uint32 // block id
-	tokens     int    // remote_num_tokens, -1 when not said
-	flags      map[string]bool
-	seen       map[string]bool
-	emptyPlace int // where members begin
+	raw     []byte
+	host    string
+	hostAt  [2]int // of the value with its quotes
+	groups  []int  // blocks in each KV cache group
+	highest uint32 // block id
+	tokens  int    // remote_num_tokens, -1 when not said
+	flags   map[string]bool
+	seen    map[string]bool
+	inside  int // where members begin
 }
 
 // required are the keys without any of which a decode engine hangs for ever or dies.
@@ -30,7 +30,7 @@ func readNIXL(raw []byte) (*nixlParams, error) {
 	if s.Peek() != '{' {
 		return nil, &InvalidParams{paramsKey, "are not an object"}
 	}
-	p.emptyPlace = s.Pos + 1
+	p.inside = s.Pos + 1
 	for key := range s.Members() {
 		name := rawjson.Text(key)
 		if p.seen[name] {
@@ -178,7 +178,6 @@ type expectation struct {
 	decode    int // tokens of the decode leg's prompt
 	blockSize int // of P
 	blocks    int // of P
-	giveBack  bool
 }
 
 // check compares the params with the request: a prompt that is longer on D than on P ends D, a shorter one is answered wrongly.
@@ -188,7 +187,7 @@ func (p *nixlParams) check(want expectation) error {
 		prompt = want.decode
 	}
 	switch {
-	case !want.giveBack && want.prompt > 0 && want.decode > 0 && want.prompt != want.decode:
+	case want.prompt > 0 && want.decode > 0 && want.prompt != want.decode:
 		return &InvalidParams{"prompt_tokens", "differ between the legs"}
 	case prompt <= 0 && p.tokens <= 0:
 		return &InvalidParams{"remote_num_tokens", "is missing, and so is the prompt's length"}
@@ -222,7 +221,7 @@ func (p *nixlParams) checkBlocks(tokens int, want expectation) error {
 // rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in; every other byte stays.
 func (p *nixlParams) rewrite(host string, ids []byte) []byte {
 	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)
-	pos := p.emptyPlace
+	pos := p.inside
 	out = append(out, p.raw[:pos]...)
 	if ids != nil {
 		out = append(append(append(out, `"prompt_token_ids":`...), ids...), ',')
