@@ -294,7 +294,7 @@ func (h *handoff) send(ctx context.Context, edit *openai.Edit, path string, repl
 		f.at, f.retry, f.unused = at, true, true
 		return nil, f
 	}
-	a := &answer{h: h, to: to, cached: -1, split: h.b.Mode == planner.Split, sent: time.Now()}
+	a := &answer{h: h, to: to, cached: -1, split: h.b.Mode == planner.Split}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	a.spanCtx, a.endSpan = o.span(a.ctx, "decode", attribute.String("tandem.replica", string(at)))
 	f := a.open(h.leg(a.spanCtx, to, path, edit, !h.j.req.Stream))

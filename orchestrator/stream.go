@@ -24,7 +24,6 @@ type answer struct {
 	spanCtx context.Context
 	endSpan func(...attribute.KeyValue)
 	resp    *engine.Response
-	sent    time.Time
 	timer   *time.Timer
 
 	split  bool
@@ -57,7 +56,7 @@ func (a *answer) open(r *engine.Request) *failure {
 		return f
 	}
 	a.resp = resp
-	a.noteHandoff()
+	a.noteHandoff(resp)
 	if resp.Status != http.StatusOK {
 		return a.refused()
 	}
@@ -68,11 +67,11 @@ func (a *answer) open(r *engine.Request) *failure {
 }
 
 // noteHandoff observes the gap between the legs.
-func (a *answer) noteHandoff() {
+func (a *answer) noteHandoff(resp *engine.Response) {
 	if !a.split || a.h.doneAt.IsZero() {
 		return
 	}
-	gap := a.sent.Sub(a.h.doneAt)
+	gap := resp.Sent.Sub(a.h.doneAt)
 	a.h.j.rec.Phases.Handoff = ms(gap)
 	a.h.j.q.o.m.handoffGap.Observe(gap.Seconds())
 	a.h.j.q.o.m.observe(phaseHandoff, gap)

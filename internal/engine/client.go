@@ -170,6 +170,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response,
 		resp.ctx, resp.stop = ctx, context.AfterFunc(ctx, cn.abortFn)
 	}
 	early, err := cn.send(c, r)
+	resp.Sent = time.Now()
 	if err == nil {
 		err = resp.readHead(c.o.MaxHeaderBytes, r.Method, early)
 	}

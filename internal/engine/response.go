@@ -12,7 +12,8 @@ import (
 type Response struct {
 	Status        int
 	Header        Header
-	ContentLength int64 // -1 when not known beforehand
+	ContentLength int64     // -1 when not known beforehand
+	Sent          time.Time // when the request had been written
 
 	client *Client
 	conn   *conn           // nil once given back
