@@ -16,13 +16,13 @@ func (r *Resolver) ask(ctx context.Context, via Via, q question) Result {
 		return r.estimate(q, ctx.Err())
 	}
 	if r.canRender(via, q) {
-		if result, ok := r.try(ctx, via, source{Render, q.renderPath, q.render, r.o.RenderTimeout, true}); ok {
+		if result, ok := r.try(ctx, via, source{Render, q.renderPath, q.render(), r.o.RenderTimeout, true}); ok {
 			return r.orEstimate(q, result)
 		}
 	}
 	const path = "/tokenize"
-	if !r.missing.is(endpoint{via.Key, path}, r.o.Now()) {
-		if result, ok := r.try(ctx, via, source{Tokenize, path, q.tokenize, r.o.TokenizeTimeout, q.exact}); ok {
+	if ctx.Err() == nil && !r.missing.is(endpoint{via.Key, path}, r.o.Now()) {
+		if result, ok := r.try(ctx, via, source{Tokenize, path, q.tokenize(), r.o.TokenizeTimeout, q.exact}); ok {
 			return r.orEstimate(q, result)
 		}
 	}

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 
@@ -16,9 +17,9 @@ type question struct {
 	keep       bool // the answer depends on nothing but key
 	size       int  // bytes of the raw prompt
 	renderPath string
-	render     []byte // body
-	tokenize   []byte // body
-	exact      bool   // /tokenize takes every field that matters
+	render     func() []byte // makes the body for it
+	tokenize   func() []byte
+	exact      bool // /tokenize takes every field that matters
 }
 
 // aside lists the fields of a request that take no part in making its prompt. What is not known to be aside counts as part of it.
@@ -54,62 +55,83 @@ func alsoTokenize(name string) bool {
 
 // chatQuestion reads what matters of a chat.
 func chatQuestion(body []byte) question {
-	q := question{keep: true, exact: true, renderPath: "/v1/chat/completions/render", render: body, size: len(body)}
+	q := question{keep: true, exact: true, renderPath: "/v1/chat/completions/render", size: len(body)}
+	q.render = func() []byte { return body }
+	q.tokenize = func() []byte { return chatTokenize(body) }
 	h := newHash("chat")
-	tokenize := object{}
 	for name, value := range members(body) {
 		if aside(name) {
 			continue
 		}
 		h.add(name, value)
-		switch {
-		case string(value) == "null":
-		case known(name):
-			tokenize.add(name, value)
-		default:
-			q.exact = false
-			if alsoTokenize(name) {
-				tokenize.add(name, value)
-			}
-		}
 		if name == "messages" {
 			q.size = len(value)
 		}
+		q.exact = q.exact && (known(name) || isNull(value)) && !(name == "model" && harmony(value))
 		q.keep = q.keep && name != "truncate_prompt_tokens" // depends on max_tokens too
 	}
-	q.key, q.tokenize = h.sum(), tokenize.end()
+	q.key = h.sum()
 	return q
 }
+
+func chatTokenize(body []byte) []byte {
+	ask := object{}
+	for name, value := range members(body) {
+		if (known(name) || alsoTokenize(name)) && !isNull(value) {
+			ask.add(name, value)
+		}
+	}
+	return ask.end()
+}
+
+func isNull(value []byte) bool { return string(value) == "null" }
+
+// harmony reports whether the model is one whose chat path has no template that /tokenize could render.
+func harmony(model []byte) bool { return bytes.Contains(bytes.ToLower(model), []byte("gpt-oss")) }
 
 // completionQuestion reads what matters of a completion. A completion has no template: /tokenize tells what the engine would make of it.
 func completionQuestion(model string, promptRaw, body []byte) question {
 	q := question{keep: true, exact: true, renderPath: "/v1/completions/render", size: len(promptRaw)}
+	q.render = func() []byte { return completionAsk(model, promptRaw, body, func(string) bool { return true }) }
+	q.tokenize = func() []byte {
+		return completionAsk(model, promptRaw, body, func(name string) bool { return name == "add_special_tokens" })
+	}
 	h := newHash("completion")
 	h.add("model", []byte(model))
 	h.add("prompt", promptRaw)
-	render, tokenize := object{}, object{}
-	if model != "" {
-		raw := rawjson.AppendString(nil, model)
-		render.add("model", raw)
-		tokenize.add("model", raw)
-	}
-	render.add("prompt", promptRaw)
-	tokenize.add("prompt", promptRaw)
-	for name, value := range members(body) {
-		if aside(name) || name == "model" || name == "prompt" || string(value) == "null" {
-			continue
-		}
+	for name, value := range completionFields(body) {
 		h.add(name, value)
-		render.add(name, value)
-		if name == "add_special_tokens" {
-			tokenize.add(name, value)
-		} else {
-			q.exact = q.exact && !changesCompletion(name)
-		}
+		q.exact = q.exact && !changesCompletion(name)
 		q.keep = q.keep && name != "truncate_prompt_tokens"
 	}
-	q.key, q.render, q.tokenize = h.sum(), render.end(), tokenize.end()
+	q.key = h.sum()
 	return q
+}
+
+// completionFields yields the members that may take part in making the prompt, beside the prompt itself and the model.
+func completionFields(body []byte) func(func(string, []byte) bool) {
+	return func(yield func(string, []byte) bool) {
+		for name, value := range members(body) {
+			if !aside(name) && name != "model" && name != "prompt" && !isNull(value) && !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// completionAsk makes a body with the one prompt and those members that are wanted.
+func completionAsk(model string, promptRaw, body []byte, wanted func(name string) bool) []byte {
+	ask := object{}
+	if model != "" {
+		ask.add("model", rawjson.AppendString(nil, model))
+	}
+	ask.add("prompt", promptRaw)
+	for name, value := range completionFields(body) {
+		if wanted(name) {
+			ask.add(name, value)
+		}
+	}
+	return ask.end()
 }
 
 // changesCompletion lists the fields that change a completion's prompt and that /tokenize does not have.

@@ -59,6 +59,7 @@ type Via struct {
 	Key    string // names the engine, so that what it does not have is remembered
 	Post   Post
 	Render bool // whether its render endpoints are worth a try
+	Hint   bool // its /tokenize makes other ids of a chat than its chat path (Harmony models): they are a hint. A model named gpt-oss is known to be one
 }
 
 // Source says where a Result came from.
@@ -99,9 +100,11 @@ func (r *Resolver) Completion(ctx context.Context, via Via, model string, prompt
 	return r.resolve(ctx, via, completionQuestion(model, promptRaw, body))
 }
 
-// Chat resolves the prompt of a chat; body is the client's sanitised body.
+// Chat resolves the prompt of a chat of text; body is the client's sanitised body.
 func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result {
-	return r.resolve(ctx, via, chatQuestion(body))
+	q := chatQuestion(body)
+	q.exact = q.exact && !via.Hint
+	return r.resolve(ctx, via, q)
 }
 
 // resolve looks into the cache, joins a call that is under way, or asks. A caller that waited for another's call and got nothing because that
