@@ -206,7 +206,9 @@ func metricNames(body string) string {
 		}
 	}
 	// Histograms are not simulated, and the captured engine was no consumer.
-	names = slices.DeleteFunc(names, func(n string) bool { return strings.Contains(n, "kv_fetch_by_stage") || strings.Contains(n, "nixl_num_descriptors") })
+	names = slices.DeleteFunc(names, func(n string) bool {
+		return strings.Contains(n, "kv_fetch_by_stage") || strings.Contains(n, "nixl_num_descriptors")
+	})
 	return strings.Join(names, "\n")
 }
 

@@ -257,32 +257,51 @@ func (s *scanner) roundNumber() int {
 // ids appends a list of token ids to dst. A negative id or one above 32 bits is kept as the largest: it is out of every vocabulary.
 func (s *scanner) ids(dst []uint32) []uint32 {
 	s.want('[')
-	if s.take(']') {
+	if s.err != nil || s.take(']') {
 		return dst
 	}
 	for s.err == nil {
-		c := s.peek()
-		if c-'0' >= 10 {
-			dst = append(dst, clampID(s.integer(-1)))
-		} else {
-			n, start := uint64(0), s.i
-			for s.i < len(s.b) && s.b[s.i]-'0' < 10 && s.i-start < 18 {
-				n = n*10 + uint64(s.b[s.i]-'0')
-				s.i++
-			}
-			dst = append(dst, clampID(int(n)))
+		if dst = s.plainIDs(dst); s.b[s.i-1] == ']' {
+			break
 		}
-		if s.i < len(s.b) && s.b[s.i] == ',' {
-			s.i++
-			continue
+		dst = append(dst, clampID(s.integer(-1)))
+		if !s.take(',') {
+			s.want(']')
+			break
 		}
-		if s.take(',') {
-			continue
-		}
-		s.want(']')
-		break
 	}
 	return dst
+}
+
+// plainIDs reads numbers of up to nine digits with a comma and at most one space behind each, until something else comes or the list ends.
+// It stops in front of a number, behind a comma, or behind the closing bracket.
+func (s *scanner) plainIDs(dst []uint32) []uint32 {
+	b, i := s.b, s.i
+	for {
+		start, n := i, uint32(0)
+		for i < len(b) && b[i]-'0' < 10 {
+			n = n*10 + uint32(b[i]-'0')
+			i++
+		}
+		if i == start || i-start > 9 || i == len(b) {
+			s.i = start
+			return dst
+		}
+		switch b[i] {
+		case ',':
+			i++
+			if i < len(b) && b[i] == ' ' {
+				i++
+			}
+			dst = append(dst, n)
+		case ']':
+			s.i = i + 1
+			return append(dst, n)
+		default:
+			s.i = start
+			return dst
+		}
+	}
 }
 
 func clampID(n int) uint32 {

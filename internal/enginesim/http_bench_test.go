@@ -1,0 +1,83 @@
+package enginesim
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rawClient asks again and again on one connection, as cheaply as a client can: what a benchmark measures is mostly the server.
+type rawClient struct {
+	io.WriteCloser
+	br  *bufio.Reader
+	buf []byte
+}
+
+func newRawClient(tb testing.TB, s *Server) *rawClient {
+	tb.Helper()
+	c, err := dialServer(s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &rawClient{WriteCloser: c, br: bufio.NewReaderSize(c, 64<<10), buf: make([]byte, 1<<20)}
+}
+
+func rawRequest(path, body string) []byte {
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: sim\r\nX-Request-Id: r\r\nendpoint-load-metrics-format: TEXT\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		path, len(body), body)
+}
+
+// ask sends a request and reads its answer, which has a length.
+func (c *rawClient) ask(request []byte) ([]byte, error) {
+	if _, err := c.Write(request); err != nil {
+		return nil, err
+	}
+	n := 0
+	for {
+		line, err := c.br.ReadSlice('\n')
+		if err != nil {
+			return nil, err
+		}
+		if v, ok := bytes.CutPrefix(line, []byte("content-length: ")); ok {
+			n, _ = strconv.Atoi(strings.TrimSpace(string(v)))
+		}
+		if len(line) == 2 {
+			break
+		}
+	}
+	_, err := io.ReadFull(c.br, c.buf[:n])
+	return c.buf[:n], err
+}
+
+func idBody(n, maxTokens int, more string) string {
+	return `{"model":"sim","prompt":` + string(appendIDs(nil, prompt(7, n))) + `,"max_tokens":` + strconv.Itoa(maxTokens) + more + `}`
+}
+
+// A short completion of ids on a server without latency: connection, parsing, the core's steps, the answer.
+func BenchmarkCompletion(b *testing.B) {
+	for _, size := range []int{100, 2000} {
+		b.Run(fmt.Sprint("ids=", size), func(b *testing.B) {
+			s, err := Start(Options{ZeroLatency: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			request := rawRequest("/v1/completions", idBody(size, 1, `,"kv_transfer_params":{"do_remote_decode":false}`))
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				c := newRawClient(b, s)
+				defer c.Close()
+				for pb.Next() {
+					if _, err := c.ask(request); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
