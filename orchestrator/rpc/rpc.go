@@ -1,0 +1,80 @@
+// Package rpc serves the gRPC side of the admin listener: plan a request without sending it, watch decisions, health and reflection.
+package rpc
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"tandem/orchestrator/planner"
+	"tandem/orchestrator/rpc/tandemv1"
+)
+
+// Options is what the services are made of. Whatever is nil is answered with UNIMPLEMENTED; readiness with SERVING.
+type Options struct {
+	// Explain plans the request with this OpenAI body, a completion or a chat, and books nothing. It may ask engines, within ctx.
+	// It is called from the goroutine of each call.
+	Explain func(ctx context.Context, body []byte) (*planner.Decision, error)
+
+	// Watch calls send for each record as it comes, from one goroutine, until ctx ends or send fails, and returns send's error. It must not
+	// wait for send in the path of requests: it keeps a bounded number of records and drops the rest. lost counts what was dropped for this
+	// caller since the record before.
+	Watch func(ctx context.Context, send func(r Record, lost uint64) error) error
+
+	// Ready reports whether requests can be served. It is asked on each health check and once a second by each health watcher.
+	Ready func() bool
+
+	// MaxRequest bounds a request in bytes; 0 is 64 MiB.
+	MaxRequest int
+}
+
+// Record is one decision and what became of its request.
+type Record struct {
+	ID      string
+	Time    time.Time
+	Model   string
+	Mode    string // split, local, unsplit or none
+	Prefill string
+	Decode  string
+	Reason  string
+	Outcome string
+	Status  int    // HTTP status that the client got
+	JSON    []byte // the whole record
+}
+
+// New returns a server with the services of o. It has no listener: give it to [Handler]; call Stop when the listener's server has been closed.
+func New(o Options) *grpc.Server {
+	if o.MaxRequest == 0 {
+		o.MaxRequest = 64 << 20
+	}
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(o.MaxRequest))
+	tandemv1.RegisterRouterServer(s, &router{explain: o.Explain, watch: o.Watch})
+	healthv1.RegisterHealthServer(s, &health{ready: o.Ready, every: time.Second})
+	reflection.Register(s)
+	return s
+}
+
+// Handler gives gRPC requests to g and all others to h. The server around it must speak HTTP/2: see [Protocols].
+func Handler(g *grpc.Server, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+			g.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Protocols is what [http.Server.Protocols] of the admin listener must be: HTTP/1.1, and HTTP/2 with and without TLS.
+func Protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}

@@ -1,0 +1,317 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"tandem/orchestrator/planner"
+	"tandem/orchestrator/rpc/tandemv1"
+	"tandem/scoring"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// dial serves o in memory and returns a connection to it.
+func dial(t *testing.T, o Options) *grpc.ClientConn {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	s := New(o)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	c := connect(t, "passthrough:memory", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func connect(t *testing.T, target string, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func split() *planner.Decision {
+	return &planner.Decision{
+		ID: "d1", Model: "m", Tokens: 100, Exact: true, Mode: planner.Split, Prefill: "p0", Decode: "d0", Reason: "p0 holds 64 tokens", Why: planner.WhyMatch,
+		Available: 80, Matched: 64, Held: 16, TTFT: 12.5, Output: 256, Unknown: []string{"load of p1"},
+		Plans: []planner.Plan{
+			{Mode: planner.Split, Prefill: "p0", Decode: "d0", Total: 12.5, Terms: scoring.Terms{Prefill: 10, Transfer: 2.5}},
+			{Mode: planner.Local, Decode: "d0", Total: 20, Terms: scoring.Terms{Prefill: 20}},
+		},
+		Excluded: []planner.Exclusion{{Pool: "pair", Replica: "p1", With: "d0", Reason: "breaker open"}},
+	}
+}
+
+func TestPlan(t *testing.T) {
+	var got string
+	c := tandemv1.NewRouterClient(dial(t, Options{Explain: func(_ context.Context, body []byte) (*planner.Decision, error) {
+		got = string(body)
+		return split(), nil
+	}}))
+	for _, row := range []struct {
+		name    string
+		request *tandemv1.PlanRequest
+		body    string
+	}{
+		{
+			"ids",
+			&tandemv1.PlanRequest{Model: "m", Prompt: &tandemv1.PlanRequest_TokenIds{TokenIds: &tandemv1.TokenIDs{Ids: []uint32{1, 2}}}, MaxTokens: 9},
+			`{"model":"m","prompt":[1,2],"max_tokens":9}`,
+		},
+		{"text", &tandemv1.PlanRequest{Model: "m", Prompt: &tandemv1.PlanRequest_Text{Text: "say \"hi\""}}, `{"model":"m","prompt":"say \"hi\""}`},
+		{"body", &tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Body{Body: []byte(`{ "messages": [] }`)}}, `{ "messages": [] }`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r, err := c.Plan(t.Context(), row.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != row.body {
+				t.Errorf("explained %s, want %s", got, row.body)
+			}
+			if r.GetMode() != tandemv1.Mode_MODE_SPLIT || r.GetPrefill() != "p0" || r.GetDecode() != "d0" || r.GetMatchedTokens() != 64 || r.GetPredictedTtftMs() != 12.5 {
+				t.Errorf("got %v", r)
+			}
+			if len(r.GetPlans()) != 2 || r.GetPlans()[1].GetMode() != tandemv1.Mode_MODE_LOCAL || r.GetPlans()[0].GetTerms()[3].GetName() != "transfer" ||
+				r.GetPlans()[0].GetTerms()[3].GetValue() != 2.5 {
+				t.Errorf("plans are %v", r.GetPlans())
+			}
+			if len(r.GetExcluded()) != 1 || r.GetExcluded()[0].GetWith() != "d0" {
+				t.Errorf("excluded are %v", r.GetExcluded())
+			}
+			var d struct{ ID string }
+			if err := json.Unmarshal(r.GetDecisionJson(), &d); err != nil || d.ID != "d1" {
+				t.Errorf("decision_json is %s: %v", r.GetDecisionJson(), err)
+			}
+		})
+	}
+}
+
+func TestPlanFails(t *testing.T) {
+	text := &tandemv1.PlanRequest{Model: "m", Prompt: &tandemv1.PlanRequest_Text{Text: "x"}}
+	for _, row := range []struct {
+		name    string
+		err     error
+		request *tandemv1.PlanRequest
+		want    codes.Code
+	}{
+		{"no prompt", nil, &tandemv1.PlanRequest{Model: "m"}, codes.InvalidArgument},
+		{"bad body", errors.New("max_tokens is negative"), text, codes.InvalidArgument},
+		{"no replica", fmt.Errorf("plan: %w", &planner.NoReplica{Pool: "decode"}), text, codes.Unavailable},
+		{"too large", &planner.NoReplica{Pool: "decode", TooLarge: true}, text, codes.InvalidArgument},
+		{"no room", &planner.NoRoom{Reason: "full"}, text, codes.ResourceExhausted},
+		{"engine too slow", fmt.Errorf("tokenize: %w", context.DeadlineExceeded), text, codes.DeadlineExceeded},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := tandemv1.NewRouterClient(dial(t, Options{Explain: func(context.Context, []byte) (*planner.Decision, error) { return nil, row.err }}))
+			if _, err := c.Plan(t.Context(), row.request); status.Code(err) != row.want {
+				t.Errorf("got %v, want %v", err, row.want)
+			}
+		})
+	}
+}
+
+func TestWithoutOptions(t *testing.T) {
+	c := tandemv1.NewRouterClient(dial(t, Options{}))
+	if _, err := c.Plan(t.Context(), &tandemv1.PlanRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("Plan gives %v", err)
+	}
+	w, err := c.WatchDecisions(t.Context(), &tandemv1.WatchDecisionsRequest{})
+	if err == nil {
+		_, err = w.Recv()
+	}
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("WatchDecisions gives %v", err)
+	}
+}
+
+// feed sends records, then waits for the caller to leave; left is closed then.
+func feed(records []Record, lost []uint64, left chan<- error) Options {
+	return Options{Watch: func(ctx context.Context, send func(Record, uint64) error) error {
+		for i, r := range records {
+			if err := send(r, lost[i]); err != nil {
+				return err
+			}
+		}
+		<-ctx.Done()
+		left <- ctx.Err()
+		return ctx.Err()
+	}}
+}
+
+func TestWatchDecisions(t *testing.T) {
+	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	records := []Record{
+		{ID: "1", Time: at, Model: "a", Mode: "split", Prefill: "p0", Decode: "d0", Outcome: "ok", Status: 200, JSON: []byte(`{}`)},
+		{ID: "2", Model: "b"},
+		{ID: "3", Model: "a"},
+	}
+	lost := []uint64{0, 5, 2}
+	for model, want := range map[string][]string{"": {"1+0", "2+5", "3+2"}, "a": {"1+0", "3+7"}} {
+		left := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := tandemv1.NewRouterClient(dial(t, feed(records, lost, left))).WatchDecisions(ctx, &tandemv1.WatchDecisionsRequest{Model: model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for range want {
+			d, err := w.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.GetId() == "1" && (!d.GetTime().AsTime().Equal(at) || d.GetPrefill() != "p0" || d.GetStatus() != 200 || string(d.GetJson()) != "{}") {
+				t.Errorf("got %v", d)
+			}
+			got = append(got, fmt.Sprintf("%s+%d", d.GetId(), d.GetLost()))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("model %q: got %v, want %v", model, got, want)
+		}
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("the feed ended with %v", err)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	var ready atomic.Bool
+	s := &health{ready: ready.Load, every: time.Millisecond}
+	l := bufconn.Listen(1 << 16)
+	g := grpc.NewServer()
+	healthv1.RegisterHealthServer(g, s)
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(l) }()
+	defer func() { g.Stop(); <-done }()
+	c := healthv1.NewHealthClient(connect(t, "passthrough:memory", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })))
+
+	w, err := c.Watch(t.Context(), &healthv1.HealthCheckRequest{Service: "tandem.v1.Router"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, now := range []bool{false, true, false} {
+		ready.Store(now)
+		want := healthv1.HealthCheckResponse_NOT_SERVING
+		if now {
+			want = healthv1.HealthCheckResponse_SERVING
+		}
+		r, err := c.Check(t.Context(), &healthv1.HealthCheckRequest{})
+		if err != nil || r.GetStatus() != want {
+			t.Errorf("Check gives %v, %v, want %v", r, err, want)
+		}
+		if r, err := w.Recv(); err != nil || r.GetStatus() != want {
+			t.Errorf("Watch gives %v, %v, want %v", r, err, want)
+		}
+	}
+	if _, err := c.Check(t.Context(), &healthv1.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+		t.Errorf("Check of another service gives %v", err)
+	}
+	if r, err := c.List(t.Context(), &healthv1.HealthListRequest{}); err != nil || len(r.GetStatuses()) != 2 {
+		t.Errorf("List gives %v, %v", r, err)
+	}
+}
+
+// One real port speaks HTTP/1.1 and gRPC.
+func TestHandlerSharesThePort(t *testing.T) {
+	g := New(Options{Explain: func(context.Context, []byte) (*planner.Decision, error) { return split(), nil }})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " ", r.URL.Path) })
+	s := &http.Server{Handler: Handler(g, plain), Protocols: Protocols(), ReadHeaderTimeout: time.Second}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	defer func() {
+		s.Close()
+		g.Stop()
+		<-done
+	}()
+	addr := l.Addr().String()
+
+	h := &http.Client{Transport: &http.Transport{}}
+	defer h.CloseIdleConnections()
+	if got := get(t, h, "http://"+addr+"/metrics"); got != "HTTP/1.1 /metrics" {
+		t.Errorf("HTTP/1.1 gives %q", got)
+	}
+	two := new(http.Protocols)
+	two.SetUnencryptedHTTP2(true)
+	h2 := &http.Client{Transport: &http.Transport{Protocols: two}}
+	defer h2.CloseIdleConnections()
+	if got := get(t, h2, "http://"+addr+"/readyz"); got != "HTTP/2.0 /readyz" {
+		t.Errorf("HTTP/2 gives %q", got)
+	}
+
+	c := connect(t, addr)
+	r, err := tandemv1.NewRouterClient(c).Plan(t.Context(), &tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Text{Text: "x"}})
+	if err != nil || r.GetDecode() != "d0" {
+		t.Errorf("Plan gives %v, %v", r, err)
+	}
+	if names := listed(t, c); !slices.Contains(names, "tandem.v1.Router") || !slices.Contains(names, "grpc.health.v1.Health") {
+		t.Errorf("reflection lists %v", names)
+	}
+	c.Close()
+}
+
+func get(t *testing.T, c *http.Client, url string) string {
+	t.Helper()
+	r, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func listed(t *testing.T, c *grpc.ClientConn) []string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, err := reflectionv1.NewServerReflectionClient(c).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, one := range r.GetListServicesResponse().GetService() {
+		names = append(names, one.GetName())
+	}
+	return names
+}
