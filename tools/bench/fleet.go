@@ -21,17 +21,17 @@ type process struct {
 	name string
 	cmd  *exec.Cmd
 	log  bytes.Buffer // what it said, read after it has ended
-	done chan error
+	done chan struct{} // closed when it has ended
 }
 
 // start runs a program until stop.
 func start(name, path string, args ...string) (*process, error) {
-	p := &process{name: name, cmd: exec.Command(path, args...), done: make(chan error, 1)}
+	p := &process{name: name, cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	go func() { p.done <- p.cmd.Wait() }()
+	go func() { defer close(p.done); p.cmd.Wait() }()
 	return p, nil
 }
 
@@ -51,8 +51,7 @@ func (p *process) stop() string {
 // ended reports whether the program has left by itself.
 func (p *process) ended() bool {
 	select {
-	case err := <-p.done:
-		p.done <- err
+	case <-p.done:
 		return true
 	default:
 		return false
@@ -182,15 +181,7 @@ func (f *fleet) startEngines(o options, addrs []string) error {
 		step = len(addrs)
 	}
 	for i := 0; i < len(addrs); i += step {
-		path, args := self, []string{"upstream"}
-		if o.upstream == "sim" {
-			path, args = o.tandem, append([]string{"sim"}, strings.Fields(o.simFlags)...)
-		}
-		args = append(args, "--listen", addrs[i])
-		if step > 1 {
-			args = append(args, "--count", strconv.Itoa(step))
-		}
-		if _, err := f.start("engine "+addrs[i], path, args...); err != nil {
+		if _, err := f.start("engine "+addrs[i], self, "engines", "--kind", o.upstream, "--listen", addrs[i], "--count", strconv.Itoa(step)); err != nil {
 			return err
 		}
 	}
@@ -206,12 +197,34 @@ func (f *fleet) serve(ctx context.Context, o options, engines []string) (err err
 	if f.admin, err = freeAddr(); err != nil {
 		return err
 	}
-	args := []string{"serve", "--listen", f.front, "--admin", f.admin}
-	args = append(append(args, f.pools()...), strings.Fields(o.serveFlags)...)
-	if f.tandem, err = f.start("tandem", o.tandem, args...); err != nil {
+	file, err := f.config(o)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file)
+	if f.tandem, err = f.start("tandem", o.tandem, "serve", "--config", file, "--listen", f.front, "--admin", f.admin); err != nil {
 		return err
 	}
 	return f.awaitAnswer(ctx, f.front)
+}
+
+// config writes tandem's configuration: defaults, but for local.
+func (f *fleet) config(o options) (string, error) {
+	text := fmt.Sprintf("local: %s\npools:\n  prefill:\n    replicas:%s\n  decode:\n    replicas:%s\n", o.local, items(f.prefill), items(f.decode))
+	file, err := os.CreateTemp("", "tandem-bench-*.yaml")
+	if err != nil {
+		return "", err
+	}
+	_, err = file.WriteString(text)
+	return file.Name(), errors.Join(err, file.Close())
+}
+
+func items(addrs []string) string {
+	var b strings.Builder
+	for _, addr := range addrs {
+		fmt.Fprintf(&b, "\n      - http://%s", addr)
+	}
+	return b.String()
 }
 
 // serveReference starts the plain front before the same engines.
@@ -223,12 +236,14 @@ func (f *fleet) serveReference(ctx context.Context) error {
 	if f.refAddr, err = freeAddr(); err != nil {
 		return err
 	}
-	if f.reference, err = f.start("reference", self, append([]string{"reference", "--listen", f.refAddr}, f.pools()...)...); err != nil {
+	args := append([]string{"reference", "--listen", f.refAddr}, f.pools()...)
+	if f.reference, err = f.start("reference", self, args...); err != nil {
 		return err
 	}
 	return f.awaitAnswer(ctx, f.refAddr)
 }
 
+// pools names the engines in the reference's flags.
 func (f *fleet) pools() (args []string) {
 	for _, addr := range f.prefill {
 		args = append(args, "--prefill", "http://"+addr)

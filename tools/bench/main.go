@@ -19,15 +19,14 @@ import (
 
 // options is the command line.
 type options struct {
-	tandem     string
-	out        string
-	upstream   string
-	simFlags   string
-	serveFlags string
-	runs       int
-	conns      int
-	phase      time.Duration
-	only       string
+	tandem   string
+	out      string
+	upstream string
+	local    string
+	runs     int
+	conns    int
+	phase    time.Duration
+	only     string
 }
 
 func main() {
@@ -43,8 +42,8 @@ func main() {
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
-		case "upstream":
-			return runUpstream(ctx, args[1:])
+		case "engines":
+			return runEngines(ctx, args[1:])
 		case "reference":
 			return runReference(ctx, args[1:])
 		}
@@ -66,9 +65,8 @@ func parseOptions(args []string) (options, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.StringVar(&o.tandem, "tandem", "build/tandem", "the binary to measure")
 	fs.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
-	fs.StringVar(&o.upstream, "upstream", "sim", `what stands for engines: "sim" (tandem sim) or "neutral" (this program's own, cheaper still)`)
-	fs.StringVar(&o.simFlags, "sim-flags", "--zero-latency", "flags of tandem sim")
-	fs.StringVar(&o.serveFlags, "serve-flags", "", "more flags of tandem serve")
+	fs.StringVar(&o.upstream, "upstream", "sim", `what stands for engines: "sim" (simulated ones without latency) or "neutral" (fixed answers: cheaper, so that the fronts have the machine)`)
+	fs.StringVar(&o.local, "local", "never", "tandem's local: never has both legs run for every request, as the reference does")
 	fs.IntVar(&o.runs, "runs", 5, "how often each figure is taken; the median counts")
 	fs.IntVar(&o.conns, "conns", 64, "connections under load")
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"strconv"
@@ -18,33 +17,6 @@ import (
 type upstream struct {
 	requests atomic.Int64
 	prefills atomic.Int64
-}
-
-// runUpstream is the subcommand: count engines on ports in a row.
-func runUpstream(ctx context.Context, args []string) error {
-	fs := flag.NewFlagSet("upstream", flag.ContinueOnError)
-	listen := fs.String("listen", "127.0.0.1:0", "address of the first")
-	count := fs.Int("count", 1, "how many")
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	addr, err := net.ResolveTCPAddr("tcp", *listen)
-	if err != nil {
-		return err
-	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for i := range *count {
-		ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: addr.IP, Port: addr.Port + i})
-		if err != nil {
-			return err
-		}
-		wg.Go(func() { new(upstream).serve(ctx, ln) })
-	}
-	<-ctx.Done()
-	return nil
 }
 
 // serve answers on ln until ctx ends.
