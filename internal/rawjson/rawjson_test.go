@@ -55,6 +55,21 @@ func TestSkipRefuses(t *testing.T) {
 	}
 }
 
+func TestDepthIsNotWidth(t *testing.T) {
+	for _, element := range []string{`[]`, `{"a":[1]}`, `[1]`} {
+		if err := valid("[" + strings.Repeat(element+",", 2*Depth) + "1]"); err != nil {
+			t.Errorf("many of %s: %v", element, err)
+		}
+	}
+	s := Scanner{Data: []byte("[" + strings.Repeat("[1],", 2*Depth) + "[]]")}
+	for range s.Elements() {
+		s.IDs(nil)
+	}
+	if s.End(); s.Err() != nil {
+		t.Errorf("many arrays of ids: %v", s.Err())
+	}
+}
+
 func TestErrorsDoNotQuoteTheText(t *testing.T) {
 	if err := valid(`{"prompt": "secret" secret}`); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("error %v, want one without the text", err)
