@@ -14,7 +14,7 @@ import (
 
 // bench carries out the orders of engines to each other in virtual time, and keeps what they put out.
 type bench struct {
-	t       testing.TB
+	t       fataler
 	now     time.Duration
 	engines []*Engine
 	text    map[string][]uint32
@@ -26,13 +26,20 @@ type bench struct {
 	refuse  bool // reads fail
 }
 
+// fataler is what bench needs of a testing.TB or a rapid.T.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 type pendingRead struct {
 	at    time.Duration
 	e     *Engine
 	order Order
 }
 
-func newBench(t testing.TB, engines ...*Engine) *bench {
+func newBench(t fataler, engines ...*Engine) *bench {
 	return &bench{t: t, engines: engines, text: map[string][]uint32{}, ends: map[string]Output{}, params: map[string][]byte{}, events: map[*Engine][]kv.Event{}}
 }
 
@@ -181,7 +188,7 @@ func (b *bench) decode(d *Engine, id string, prompt []uint32, out int, t *Transf
 }
 
 // pair is a P and a D that know each other, and a third engine that says what the right text is.
-func pair(t testing.TB, c Config) (b *bench, p, d, solo *Engine) {
+func pair(t fataler, c Config) (b *bench, p, d, solo *Engine) {
 	c.Blocks = cmp.Or(c.Blocks, 256)
 	c.EngineID, c.Port = "p", 1
 	p = New(c)
@@ -208,7 +215,7 @@ func same(t testing.TB, what string, got, want []uint32) {
 }
 
 // checkPool holds the pool against the laws: the free queue is whole, whoever is in it is held by nobody, holders add up, the cache finds what is hashed.
-func checkPool(t testing.TB, e *Engine) {
+func checkPool(t fataler, e *Engine) {
 	t.Helper()
 	if err := poolLaws(e); err != nil {
 		t.Fatal(err)
