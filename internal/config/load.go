@@ -44,6 +44,15 @@ func Parse(name string, data []byte) (*Config, error) {
 	return doc.config, nil
 }
 
+// ParseFile is [Parse] of a file.
+func ParseFile(path string) (*Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
 // document is a configuration with the places of its fields in the file.
 type document struct {
 	name   string

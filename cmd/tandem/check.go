@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"tandem/internal/config"
+)
+
+// runCheck tells whether a configuration file is good, what it amounts to and what a reload to it would change.
+func runCheck(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := newFlags("check", "[flags] FILE", stderr)
+	against := fs.String("against", "", "the file in force now: tell what a reload from it to FILE would change")
+	offline := fs.Bool("offline", false, "do not look for secrets and certificates, which are on another machine")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	file := fs.Arg(0)
+	if err := parse(fs, rest(fs.Args())); err != nil { // flags may stand behind FILE too
+		return err
+	}
+	if file == "" || fs.NArg() > 0 {
+		fs.Usage()
+		return errUsage
+	}
+	read := config.Load
+	if *offline {
+		read = config.ParseFile
+	}
+	c, err := readConfig(read, file, stdout)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s: ok\n", file)
+	printConfig(stdout, c)
+	if *against == "" {
+		return nil
+	}
+	old, err := readConfig(read, *against, stdout)
+	if err != nil {
+		return err
+	}
+	printChanges(stdout, *against, config.Diff(old, c))
+	return nil
+}
+
+func rest(args []string) []string { return args[min(1, len(args)):] }
+
+// readConfig prints every problem of file and returns how many there are as the error.
+func readConfig(read func(string) (*config.Config, error), file string, stdout io.Writer) (*config.Config, error) {
+	c, err := read(file)
+	problems, ok := errors.AsType[config.Problems](err)
+	if !ok {
+		return c, err
+	}
+	fmt.Fprintln(stdout, problems)
+	if len(problems) == 1 {
+		return nil, fmt.Errorf("%s has a problem", file)
+	}
+	return nil, fmt.Errorf("%s has %d problems", file, len(problems))
+}
+
+// printConfig tells the effective values that people ask for first.
+func printConfig(stdout io.Writer, c *config.Config) {
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	defer w.Flush()
+	row := func(name, format string, args ...any) { fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("front", "%s%s, %s", c.Listen, ifElse(c.TLS.Enabled(), " with TLS", ""), ifElse(len(c.APIKeys) > 0, fmt.Sprintf("%d API keys", len(c.APIKeys)), "open to everybody"))
+	row("admin", "%s", c.Admin.Listen)
+	row("prefill", "%s", pool(c.Pools.Prefill))
+	row("decode", "%s", pool(c.Pools.Decode))
+	row("connector", "%s, lease %v, margin %v", c.Connector.Type, c.Connector.Lease, c.Connector.Margin)
+	row("local", "%s", c.Local)
+	s := c.Scoring
+	row("scoring", "%s, alpha %v, beta %v, gamma %v, decode penalty %v", s.Units, s.Alpha, s.Beta, s.Gamma, s.DecodePenalty)
+	row("links", "host %v/s, rack %v/s, zone %v/s, other %v/s", s.Links.Host, s.Links.Rack, s.Links.Zone, s.Links.Other)
+	t := c.Timeouts
+	row("timeouts", "queue %v, prefill %v, first token %v, between tokens %v, drain %v", t.Queue, t.Prefill, t.DecodeFirst, t.DecodeIdle, t.Drain)
+	row("tracing", "%s", ifElse(c.Tracing.Exporter == config.TraceEnv, "as OTEL_* says", c.Tracing.Exporter))
+	if len(c.Pools.Decode.Replicas) == 0 || len(c.Pools.Prefill.Replicas) == 0 && c.Local != config.LocalAlways {
+		row("note", "a pool is empty: it would start, and not be ready")
+	}
+}
+
+func pool(p config.Pool) string {
+	ids := make([]string, len(p.Replicas))
+	for i, r := range p.Replicas {
+		ids[i] = r.ID()
+	}
+	list := ifElse(len(ids) == 0, "none", strings.Join(ids, ", "))
+	return fmt.Sprintf("%d: %s (events %s, index %v)", len(ids), list, p.Events, p.IndexBytes)
+}
+
+func ifElse(yes bool, then, otherwise string) string {
+	if yes {
+		return then
+	}
+	return otherwise
+}
+
+// printChanges lists what a reload would change, and ends with whether that is all it takes.
+func printChanges(stdout io.Writer, against string, changes []config.Change) {
+	if len(changes) == 0 {
+		fmt.Fprintf(stdout, "no change against %s\n", against)
+		return
+	}
+	restart := 0
+	fmt.Fprintf(stdout, "changes against %s:\n", against)
+	for _, c := range changes {
+		fmt.Fprintf(stdout, "  %v\n", c)
+		if c.Effect == config.NeedsRestart {
+			restart++
+		}
+	}
+	if restart > 0 {
+		fmt.Fprintf(stdout, "%d of %d changes need a restart; a reload would apply the others\n", restart, len(changes))
+	}
+}

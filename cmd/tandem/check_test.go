@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// check runs the subcommand in a folder with these files.
+func check(t *testing.T, files map[string]string, args ...string) (stdout string, err error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Clean(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, complaints bytes.Buffer
+	err = runCheck(t.Context(), args, &out, &complaints)
+	return out.String(), err
+}
+
+func TestCheckOfAGoodFile(t *testing.T) {
+	out, err := check(t, map[string]string{"a.yaml": "pools: {prefill: {replicas: [\"http://p0:8000\"]}, decode: {replicas: [{name: d0, url: \"http://d0:8000\"}]}}"}, "a.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a.yaml: ok\n", "1: p0:8000 (events auto, index 256MiB)", "1: d0 ", "nixl, lease 30s, margin 15s", "alpha auto", "open to everybody"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "note") {
+		t.Errorf("a note in\n%s", out)
+	}
+}
+
+func TestCheckOfABadFile(t *testing.T) {
+	out, err := check(t, map[string]string{"a.yaml": "listne: :1\nlocal: sometimes\n"}, "a.yaml")
+	if err == nil || err.Error() != "a.yaml has 2 problems" {
+		t.Errorf("error is %v", err)
+	}
+	if want := "a.yaml:1:1: listne: is not a field; did you mean \"listen\"?\na.yaml:2:8: local: "; !strings.HasPrefix(out, want) {
+		t.Errorf("got\n%s\nwant it to begin\n%s", out, want)
+	}
+}
+
+func TestCheckAgainst(t *testing.T) {
+	files := map[string]string{
+		"new.yaml": "listen: :9\nlocal: never\napi_keys: [{env: NOT_SET_ANYWHERE}]\n",
+		"old.yaml": "api_keys: [{env: NOT_SET_ANYWHERE}]\n",
+	}
+	out, err := check(t, files, "new.yaml", "-against", "old.yaml", "--offline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `changes against old.yaml:
+  listen: :8000 -> :9 (needs restart)
+  local: auto -> never (applies at once)
+1 of 2 changes need a restart; a reload would apply the others
+`
+	if !strings.HasSuffix(out, want) {
+		t.Errorf("got\n%s\nwant it to end\n%s", out, want)
+	}
+	if _, err := check(t, files, "new.yaml"); err == nil {
+		t.Error("a secret that is not set was accepted")
+	}
+	if out, err := check(t, files, "--offline", "--against", "old.yaml", "old.yaml"); err != nil || !strings.HasSuffix(out, "no change against old.yaml\n") {
+		t.Errorf("got %v\n%s", err, out)
+	}
+}
+
+func TestCheckWrongUse(t *testing.T) {
+	for _, args := range [][]string{{}, {"a", "b"}, {"--nope"}} {
+		if _, err := check(t, nil, args...); !errors.Is(err, errUsage) {
+			t.Errorf("%v gives %v", args, err)
+		}
+	}
+	if _, err := check(t, nil, "none.yaml"); err == nil || errors.Is(err, errUsage) {
+		t.Errorf("a file that is not there gives %v", err)
+	}
+}
