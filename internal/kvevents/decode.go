@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -494,26 +495,32 @@ func (r *reading) tokens() error {
 	return r.fill(r.e.Tokens)
 }
 
-// fill reads as many token ids as dst has room for; the two usual widths come first.
+// fill reads as many token ids as dst has room for. Ids are most of what an engine sends, so their usual widths are read here, five bytes being there.
 func (r *reading) fill(dst []kv.Token) error {
 	b := r.rest
 	for i := range dst {
-		switch {
-		case len(b) >= 3 && b[0] == 0xcd:
-			dst[i] = kv.Token(b[1])<<8 | kv.Token(b[2])
-			b = b[3:]
-		case len(b) >= 1 && b[0] <= 0x7f:
-			dst[i] = kv.Token(b[0])
-			b = b[1:]
-		default:
-			r.rest = b
-			t, err := r.token()
-			if err != nil {
-				return err
+		if len(b) >= 5 {
+			switch c := b[0]; {
+			case c == 0xcd:
+				dst[i] = kv.Token(binary.BigEndian.Uint16(b[1:]))
+				b = b[3:]
+				continue
+			case c <= 0x7f:
+				dst[i] = kv.Token(c)
+				b = b[1:]
+				continue
+			case c == 0xce:
+				dst[i] = binary.BigEndian.Uint32(b[1:])
+				b = b[5:]
+				continue
 			}
-			dst[i] = t
-			b = r.rest
 		}
+		r.rest = b
+		t, err := r.token()
+		if err != nil {
+			return err
+		}
+		dst[i], b = t, r.rest
 	}
 	r.rest = b
 	return nil

@@ -222,7 +222,7 @@ func (s *stream) readLive(ctx context.Context) error {
 			return err
 		}
 		if m, ok := readLive(frames); ok {
-			s.track.live(time.Now(), m)
+			s.track.live(m)
 		}
 	}
 	return nil
@@ -239,17 +239,30 @@ func (s *stream) readNews() error {
 		case what == zmq4.EVENT_DISCONNECTED:
 			s.track.disconnected()
 		case what == zmq4.EVENT_HANDSHAKE_SUCCEEDED:
-			s.connected()
+			if err := s.connected(); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-func (s *stream) connected() {
+// connected throws away what is left of the connection before, which may be of another engine; the replay that follows has all that still matters.
+func (s *stream) connected() error {
+	for s.linked && s.src.Replay != "" {
+		frames, err := s.receive(s.sub)
+		if err != nil {
+			return err
+		}
+		if frames == nil {
+			break
+		}
+	}
 	if s.linked {
 		s.stats.Reconnects++
 	}
 	s.linked = true
 	s.track.connected(time.Now())
+	return nil
 }
 
 // readReplay takes batches of the replay under way, until there is none left, or another replay was asked for.

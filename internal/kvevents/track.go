@@ -45,6 +45,7 @@ type tracker struct {
 	seq      uint64 // newest batch applied
 	applied  bool   // the sink holds something
 	unbroken bool   // the connection that seq came over, or was proven over, still stands
+	remains  bool   // while down: batches of the connection before may still come, and may be believed
 	partial  bool   // history is missing because no replay brought it
 	recent   [256]imprint
 
@@ -100,7 +101,7 @@ func (t *tracker) start(now time.Time) {
 
 // connected says that the publisher answered and has our subscription, or will in a moment.
 func (t *tracker) connected(now time.Time) {
-	t.hasLive = false
+	t.hasLive, t.remains, t.patience = false, false, time.Time{}
 	t.drop()
 	switch {
 	case t.replay:
@@ -115,6 +116,7 @@ func (t *tracker) connected(now time.Time) {
 
 // disconnected says that the connection is gone, or has been silent for too long.
 func (t *tracker) disconnected() {
+	t.remains = t.unbroken && t.known && !t.replay
 	t.phase, t.unbroken, t.hasLive = down, false, false
 	t.patience, t.auditAt = time.Time{}, time.Time{}
 	t.drop()
@@ -126,8 +128,9 @@ func (t *tracker) disconnected() {
 func (t *tracker) asked(now time.Time) { t.req.deadline = now.Add(t.silent) }
 
 // live takes a batch from the subscription.
-func (t *tracker) live(now time.Time, m message) {
-	if t.phase == down && !t.early(now, m) {
+func (t *tracker) live(m message) {
+	if t.phase == down {
+		t.early(m)
 		return
 	}
 	back := t.hasLive && m.seq <= t.liveSeq
@@ -149,18 +152,13 @@ func (t *tracker) live(now time.Time, m message) {
 	}
 }
 
-// early takes a batch while no connection is known: what was left of the old one, or the first of a new one that came before the news of it. It reports
-// whether the batch goes the usual way.
-func (t *tracker) early(now time.Time, m message) bool {
-	if !t.known {
-		t.connected(now)
-		return true
-	}
-	if m.seq == t.seq+1 {
+// early takes a batch while there is no connection: what was left of the one before. A replay brings it again; without one it saves us from a gap, if that
+// connection had proven to be of the engine that we know.
+func (t *tracker) early(m message) {
+	if t.remains && m.seq == t.seq+1 {
 		t.take(m)
 		t.unbroken = false
 	}
-	return false
 }
 
 // begin takes the first batch of all.

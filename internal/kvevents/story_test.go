@@ -1,0 +1,254 @@
+package kvevents
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTrackerStories tells single stories step by step, those above all that the model's network never makes.
+func TestTrackerStories(t *testing.T) {
+	say := func(w *world, n int) {
+		for range n {
+			w.publish(true, false)
+		}
+	}
+	arrive := func(w *world) {
+		for w.deliver() || w.serve() || w.reply() {
+		}
+	}
+	joined := func(w *world, n int) { // live with n batches
+		say(w, n)
+		w.connect()
+		arrive(w)
+	}
+	hidden := func(w *world) { // a restart behind a proxy that keeps our connection
+		w.life++
+		w.next, w.buffer = 0, nil
+	}
+	for _, tt := range []struct {
+		name   string
+		replay bool
+		steps  int
+		tell   func(*world)
+		want   []string // the end of the log, reasons in brackets left out
+		stats  Stats
+	}{
+		{
+			name: "nothing said yet", replay: true, steps: 10,
+			tell: func(w *world) { joined(w, 0) },
+			want: []string{"syncing", "connected", "ask 0", "live"},
+		},
+		{
+			name: "a late join, and a live batch that the replay brought before", replay: true, steps: 10,
+			tell: func(w *world) {
+				say(w, 2)
+				w.connect()
+				say(w, 1)
+				w.serve()
+				for w.reply() {
+				}
+				w.deliver()
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"ask 0", "apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "live", "apply life 0 batch 3"},
+			stats: Stats{Duplicates: 1, Replays: 1, State: Live},
+		},
+		{
+			name: "a gap filled", replay: true, steps: 10,
+			tell: func(w *world) {
+				joined(w, 1)
+				w.publish(false, false)
+				say(w, 2)
+				arrive(w)
+			},
+			want:  []string{"live", "syncing", "ask 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
+			stats: Stats{Gaps: 1, Duplicates: 2, Replays: 2, State: Live},
+		},
+		{
+			name: "a gap that reaches the first batch still kept, on a connection that stood", replay: true, steps: 3,
+			tell: func(w *world) {
+				joined(w, 1)
+				w.publish(false, false)
+				w.publish(false, false)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"live", "syncing", "ask 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
+			stats: Stats{Gaps: 1, Duplicates: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a gap that cannot be filled", replay: true, steps: 2,
+			tell: func(w *world) {
+				joined(w, 1)
+				w.publish(false, false)
+				w.publish(false, false)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"live", "syncing", "ask 0", "forget", "stale", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
+			stats: Stats{Gaps: 1, Lost: 1, Duplicates: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a gap without a replay endpoint", steps: 2,
+			tell: func(w *world) {
+				w.connect()
+				say(w, 1)
+				arrive(w)
+				w.publish(false, false)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"live", "apply life 0 batch 0", "forget", "stale", "apply life 0 batch 2", "live"},
+			stats: Stats{Gaps: 1, Lost: 1, State: Live},
+		},
+		{
+			name: "a restart that nobody saw, the sequence falls back", replay: true, steps: 10,
+			tell: func(w *world) {
+				joined(w, 0)
+				say(w, 3)
+				arrive(w)
+				hidden(w)
+				w.publish(false, false)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"apply life 0 batch 2", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "live"},
+			stats: Stats{Restarts: 1, Duplicates: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a restart that nobody saw, right behind a replay", replay: true, steps: 10,
+			tell: func(w *world) {
+				joined(w, 3)
+				hidden(w)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"live", "forget", "syncing", "ask 0", "apply life 1 batch 0", "live"},
+			stats: Stats{Restarts: 1, Duplicates: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a restart that nobody saw, in the middle of a replay", replay: true, steps: 10,
+			tell: func(w *world) {
+				say(w, 3)
+				w.connect()
+				say(w, 1)
+				w.deliver()
+				hidden(w)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"ask 0", "forget", "ask 0", "apply life 1 batch 0", "live"},
+			stats: Stats{Restarts: 1, Duplicates: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a restart that nobody saw, found by an audit though the numbers fit", replay: true, steps: 10,
+			tell: func(w *world) {
+				joined(w, 2)
+				hidden(w)
+				w.publish(false, false)
+				w.publish(false, false)
+				w.pass()
+				arrive(w)
+			},
+			want:  []string{"live", "ask 1", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "live"},
+			stats: Stats{Restarts: 1, Replays: 3, State: Live},
+		},
+		{
+			name: "a restart without a replay endpoint", steps: 10,
+			tell: func(w *world) {
+				w.connect()
+				say(w, 2)
+				arrive(w)
+				hidden(w)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"apply life 0 batch 1", "forget", "apply life 1 batch 0"},
+			stats: Stats{Restarts: 1, State: Live},
+		},
+		{
+			name: "a connection lost and found, without a replay endpoint", steps: 10,
+			tell: func(w *world) {
+				w.connect()
+				say(w, 1)
+				arrive(w)
+				w.disconnect()
+				w.connect()
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"apply life 0 batch 0", "disconnected", "stale", "connected", "apply life 0 batch 1", "live"},
+			stats: Stats{State: Live},
+		},
+		{
+			name: "an engine that keeps nothing for replay", replay: true, steps: 0,
+			tell: func(w *world) {
+				say(w, 2)
+				w.connect()
+				say(w, 1)
+				arrive(w)
+				w.pass() // an audit that finds nothing must not forget what live batches brought
+				arrive(w)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"ask 0", "apply life 0 batch 2", "live", "ask 0", "apply life 0 batch 3"},
+			stats: Stats{Replays: 2, State: Live},
+		},
+		{
+			name: "a replay that never answers, until it does", replay: true, steps: 10,
+			tell: func(w *world) {
+				say(w, 2)
+				w.connect()
+				say(w, 1)
+				for range maxTries {
+					w.deliver()
+					w.serve()
+					w.replies = nil
+					w.pass()
+				}
+				w.pass()
+				arrive(w)
+			},
+			want: []string{"ask 0", "ask 0", "ask 0", "apply life 0 batch 2", "live", "ask 0", "forget", "syncing",
+				"apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "live"},
+			stats: Stats{Timeouts: 3, Replays: 4, State: Live},
+		},
+		{
+			name: "nobody there", replay: true, steps: 10,
+			tell:  func(w *world) { w.pass() },
+			want:  []string{"syncing", "stale"},
+			stats: Stats{State: Stale},
+		},
+		{
+			name: "batches that cannot be read", replay: true, steps: 10,
+			tell: func(w *world) {
+				joined(w, 1)
+				w.publish(true, true)
+				w.publish(true, true)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"live", "forget", "stale", "apply life 0 batch 3", "live"},
+			stats: Stats{Replays: 1, State: Live},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(tt.replay, tt.steps)
+			tt.tell(w)
+			var got []string
+			for _, line := range w.log {
+				line, _, _ = strings.Cut(line, " (")
+				got = append(got, line)
+			}
+			if len(got) < len(tt.want) || !slices.Equal(got[len(got)-len(tt.want):], tt.want) {
+				t.Errorf("log\n\t%s\nwant at its end\n\t%s", strings.Join(w.log, "\n\t"), strings.Join(tt.want, "\n\t"))
+			}
+			if tt.stats != (Stats{}) && w.stats != tt.stats {
+				t.Errorf("stats %+v, want %+v", w.stats, tt.stats)
+			}
+		})
+	}
+}

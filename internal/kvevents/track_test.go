@@ -1,0 +1,300 @@
+package kvevents
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// world is an engine, a network and a sink around a tracker, all in one goroutine and without a clock.
+type world struct {
+	now   time.Time
+	track *tracker
+	stats Stats
+
+	// The engine.
+	life   int  // counts its restarts
+	fresh  bool // nothing of this life has arrived
+	next   uint64
+	buffer []message
+	steps  int // bound of buffer
+	bad    bool
+
+	// The network.
+	up      bool
+	live    []message // on the way to the subscriber
+	wanted  bool      // a replay request is on the way
+	from    uint64
+	replies []reply // on the way back
+	serving bool
+
+	// The sink.
+	applied []message
+	told    State
+	log     []string
+}
+
+type reply struct {
+	message
+	end bool
+}
+
+func newWorld(replay bool, steps int) *world {
+	w := &world{now: time.Unix(1000, 0), steps: steps}
+	w.track = &tracker{
+		fx: w, stats: &w.stats, replay: replay, silent: 5 * time.Second, audit: 30 * time.Second,
+		rnd: rand.New(rand.NewPCG(1, 2)),
+	}
+	w.track.start(w.now)
+	return w
+}
+
+func (w *world) apply(m message) bool {
+	if strings.HasSuffix(string(m.payload), "bad") {
+		return false
+	}
+	w.applied = append(w.applied, m)
+	w.note("apply %s", m.payload)
+	return true
+}
+
+func (w *world) forget(reason string) {
+	w.applied = nil
+	w.note("forget (%s)", reason)
+}
+
+func (w *world) ask(from uint64) {
+	w.hangUp()
+	w.wanted, w.from = true, from
+	w.note("ask %d", from)
+}
+
+func (w *world) hangUp() { w.wanted, w.serving, w.replies = false, false, nil }
+
+func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+
+func (w *world) state(s State, reason string) {
+	w.told = s
+	w.note("%s (%s)", s, reason)
+}
+
+// publish makes a batch; arrives says whether the network carries it live.
+func (w *world) publish(arrives, bad bool) {
+	if !w.track.replay && w.fresh && !(w.up && arrives) {
+		return // without replay nobody could tell a restart whose beginning was lost
+	}
+	payload := fmt.Sprintf("life %d batch %d", w.life, w.next)
+	if bad {
+		payload += " bad"
+		w.bad = true
+	}
+	m := message{seq: w.next, payload: []byte(payload)}
+	w.next++
+	w.buffer = append(w.buffer, m)
+	w.buffer = w.buffer[max(0, len(w.buffer)-w.steps):]
+	if w.up && arrives {
+		w.live = append(w.live, m)
+	}
+}
+
+func (w *world) deliver() bool {
+	if len(w.live) == 0 {
+		return false
+	}
+	m := w.live[0]
+	w.live = w.live[1:]
+	w.fresh = w.fresh && life(m) != fmt.Sprint("life ", w.life)
+	w.track.live(m)
+	return true
+}
+
+// serve lets the engine see the replay request and answer it.
+func (w *world) serve() bool {
+	if !w.wanted {
+		return false
+	}
+	w.wanted, w.serving = false, true
+	w.track.asked(w.now)
+	if !w.up {
+		return true
+	}
+	for _, m := range w.buffer {
+		if m.seq >= w.from {
+			w.replies = append(w.replies, reply{message: m})
+		}
+	}
+	w.replies = append(w.replies, reply{end: true})
+	return true
+}
+
+func (w *world) reply() bool {
+	if len(w.replies) == 0 {
+		return false
+	}
+	r := w.replies[0]
+	w.replies = w.replies[1:]
+	if r.end {
+		w.track.replayEnded(w.now)
+	} else {
+		w.track.replayed(w.now, r.message)
+	}
+	return true
+}
+
+// pass lets time pass until something is due.
+func (w *world) pass() bool {
+	next := w.track.next()
+	if next.IsZero() {
+		return false
+	}
+	if next.After(w.now) {
+		w.now = next
+	}
+	w.track.tick(w.now)
+	return true
+}
+
+func (w *world) connect() {
+	if !w.up {
+		w.up = true
+		w.live = nil // the follower throws away what is left of the old connection
+		w.note("connected")
+		w.track.connected(w.now)
+	}
+}
+
+func (w *world) disconnect() {
+	if w.up {
+		for w.fresh && w.deliver() {
+		}
+		w.up = false
+		w.note("disconnected")
+		w.track.disconnected()
+	}
+}
+
+func (w *world) restart() {
+	w.disconnect()
+	w.life++
+	w.next, w.buffer, w.fresh = 0, nil, true
+	w.note("engine restarts")
+}
+
+// lose drops one reply of a replay, the end marker perhaps. Not the first: a ROUTER drops when its queue is full.
+func (w *world) lose(i int) {
+	if i < len(w.replies) {
+		w.replies = append(w.replies[:i:i], w.replies[i+1:]...)
+	}
+}
+
+// check holds after every step.
+func (w *world) check(t *rapid.T) {
+	for i := 1; i < len(w.applied); i++ {
+		if a, b := w.applied[i-1], w.applied[i]; b.seq != a.seq+1 || life(a) != life(b) {
+			t.Fatalf("%q applied on %q\n%s", b.payload, a.payload, w.tail())
+		}
+	}
+	if w.told != Live {
+		return
+	}
+	if !w.up {
+		t.Fatalf("live without a connection\n%s", w.tail())
+	}
+	if len(w.applied) > 0 && life(w.applied[0]) != fmt.Sprint("life ", w.life) {
+		t.Fatalf("live with %q in life %d\n%s", w.applied[0].payload, w.life, w.tail())
+	}
+}
+
+func life(m message) string {
+	before, _, _ := strings.Cut(string(m.payload), " batch")
+	return before
+}
+
+func (w *world) tail() string { return strings.Join(w.log[max(0, len(w.log)-60):], "\n") }
+
+// settle ends all faults and lets everything in flight arrive, audits included.
+func (w *world) settle(t *rapid.T) {
+	w.connect()
+	if !w.track.replay { // until then it rightly cannot tell whether the engine is still the same
+		w.publish(true, false)
+	}
+	for range 2000 {
+		for w.deliver() || w.serve() || w.reply() {
+			w.check(t)
+		}
+		if w.inStep() && w.told == Live && !w.track.req.open {
+			return
+		}
+		if !w.pass() {
+			break
+		}
+		w.check(t)
+	}
+	t.Fatalf("never in step: %s, applied %d, engine at %d with %d buffered\n%s", w.told, len(w.applied), w.next, len(w.buffer), w.tail())
+}
+
+// inStep reports whether the sink has the newest batch and all that the engine could still tell of its past.
+func (w *world) inStep() bool {
+	if !w.track.replay {
+		return true // nothing can be asked of it
+	}
+	if len(w.buffer) == 0 {
+		return len(w.applied) == 0
+	}
+	n := len(w.applied)
+	return n > 0 && w.applied[n-1].seq == w.next-1 && (w.bad || w.applied[0].seq <= w.buffer[0].seq)
+}
+
+// TestTrackerModel lets a random engine publish, restart and lose batches on a random network: what is applied must always be an unbroken run of one
+// life of the engine, Live must mean that this is the life it is in, and when the faults end the follower must come into step by itself.
+func TestTrackerModel(t *testing.T) {
+	for _, replay := range []bool{true, false} {
+		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				w := newWorld(replay, rapid.SampledFrom([]int{1, 3, 10, 1000}).Draw(t, "buffer_steps"))
+				t.Repeat(map[string]func(*rapid.T){
+					"publish": func(t *rapid.T) {
+						for range rapid.IntRange(1, 4).Draw(t, "batches") {
+							w.publish(true, false)
+						}
+					},
+					"publish unseen":     func(t *rapid.T) { w.publish(false, false) },
+					"publish unreadable": func(t *rapid.T) { w.publish(true, true) },
+					"deliver":            func(t *rapid.T) { w.deliver() },
+					"deliver all": func(t *rapid.T) {
+						for w.deliver() {
+						}
+					},
+					"serve": func(t *rapid.T) { w.serve() },
+					"reply": func(t *rapid.T) { w.reply() },
+					"reply all": func(t *rapid.T) {
+						for w.reply() {
+						}
+					},
+					"all arrives": func(t *rapid.T) {
+						for w.deliver() || w.serve() || w.reply() {
+							w.check(t)
+						}
+					},
+					"ignore request": func(t *rapid.T) {
+						if w.serve() {
+							w.replies = nil
+						}
+					},
+					"lose reply": func(t *rapid.T) { w.lose(rapid.IntRange(1, 20).Draw(t, "index")) },
+					"pass":       func(t *rapid.T) { w.pass() },
+					"connect":    func(t *rapid.T) { w.connect() },
+					"disconnect": func(t *rapid.T) { w.disconnect() },
+					"restart":    func(t *rapid.T) { w.restart() },
+					"":           func(t *rapid.T) { w.check(t) },
+				})
+				w.publish(true, false)
+				w.settle(t)
+			})
+		})
+	}
+}
