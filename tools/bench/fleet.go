@@ -20,7 +20,7 @@ import (
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	log  bytes.Buffer // what it said, read after it has ended
+	log  bytes.Buffer  // what it said, read after it has ended
 	done chan struct{} // closed when it has ended
 }
 
