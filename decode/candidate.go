@@ -18,7 +18,6 @@ type Query struct {
 	Sequences int     // below 1 counts as 1
 	Depth     []int32 // what [Pool.Match] said
 	Avoid     []replica.ID
-	Anyhow    bool // room does not matter: the KV blocks lie waiting for somebody to take them
 }
 
 // Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the query that made it.
@@ -91,7 +90,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			c := &dst[len(dst)-1]
 			a := p.account(m, now, mean.usage)
 			c.blocks, c.Need, c.limit = m.need(q, &answer)
-			if q.Anyhow || a.fits(c.Need, p.margin(m)) {
+			if a.fits(c.Need, p.margin(m)) {
 				p.fill(c, q, &a, answer.rest, mean, now)
 				continue
 			}

@@ -24,7 +24,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 	if m.gone || !m.healthy {
 		return nil
 	}
-	if a := p.account(m, now, p.mean(now).usage); !q.Anyhow && !a.fits(c.Need, p.margin(m)) {
+	if a := p.account(m, now, p.mean(now).usage); !a.fits(c.Need, p.margin(m)) {
 		return nil
 	}
 	l := &Lease{

@@ -17,16 +17,16 @@ import (
 // released since. All sums are integers, so that they are exactly zero again when no lease is left.
 type ledger struct {
 	leases    []*Lease
-	soft      int // blocks asked for by soft leases
-	promised  int // blocks of hard leases that the newest report cannot include
-	growth    int // blocks that requests included in the report will still take
-	held      int // blocks and growth of all hard leases: our own account, where the engine gives none
+	soft      int     // blocks asked for by soft leases
+	promised  int     // blocks of hard leases that the newest report cannot include
+	growth    int     // blocks that requests included in the report will still take
+	held      int     // blocks and growth of all hard leases: our own account, where the engine gives none
 	usage     float64 // share of blocks in use by the newest report
-	returned  int // blocks of leases that the report includes and that ended since
-	others    int // requests there that are not ours, by the newest report
-	queued    int // sequences of soft leases
-	sequences int // sequences of hard leases
-	bound     int // sequences of leases that the engine has got
+	returned  int     // blocks of leases that the report includes and that ended since
+	others    int     // requests there that are not ours, by the newest report
+	queued    int     // sequences of soft leases
+	sequences int     // sequences of hard leases
+	bound     int     // sequences of leases that the engine has got
 }
 
 // Lease is room booked on a decode replica. Whoever holds it ends it with Release or [Lease.Finish].

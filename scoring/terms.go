@@ -18,6 +18,14 @@ func (t Terms) Total() float64 {
 	return t.Wait + t.Prefill + t.Room + t.Transfer + t.Decode + t.Interference + t.Pressure
 }
 
+// Plus returns t with every term of o added.
+func (t Terms) Plus(o Terms) Terms {
+	return Terms{
+		t.Wait + o.Wait, t.Prefill + o.Prefill, t.Room + o.Room, t.Transfer + o.Transfer, t.Decode + o.Decode, t.Interference + o.Interference,
+		t.Pressure + o.Pressure,
+	}
+}
+
 // Scale returns t with every term times k.
 func (t Terms) Scale(k float64) Terms {
 	return Terms{t.Wait * k, t.Prefill * k, t.Room * k, t.Transfer * k, t.Decode * k, t.Interference * k, t.Pressure * k}

@@ -36,15 +36,13 @@ type Decision struct {
 
 // Plan is one row of the comparison.
 type Plan struct {
-	Mode       Mode          `json:"mode"`
-	Prefill    replica.ID    `json:"prefill,omitzero"`
-	Decode     replica.ID    `json:"decode"`
-	Terms      scoring.Terms `json:"terms"`
-	Total      float64       `json:"total"`
-	OnPrefill  *PrefillSide  `json:"on_prefill,omitzero"` // nil for Local
-	OnDecode   *DecodeSide   `json:"on_decode,omitzero"`
-	prefillIdx int32         // index of the candidates, -1 none
-	decodeIdx  int32
+	Mode      Mode          `json:"mode"`
+	Prefill   replica.ID    `json:"prefill,omitzero"`
+	Decode    replica.ID    `json:"decode"`
+	Terms     scoring.Terms `json:"terms"`
+	Total     float64       `json:"total"`
+	OnPrefill *PrefillSide  `json:"on_prefill,omitzero"` // nil for Local
+	OnDecode  *DecodeSide   `json:"on_decode,omitzero"`
 }
 
 // PrefillSide is what was known of the prefill replica of a plan. Unknown values are -1.

@@ -1,47 +1,298 @@
 package planner
 
 import (
+	"cmp"
+	"math"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"tandem/decode"
 	"tandem/internal/replica"
 	"tandem/prefill"
+	"tandem/scoring"
 )
 
 // Planner chooses and books. Safe for concurrent use.
-type Planner struct{}
+type Planner struct {
+	prefill *prefill.Pool
+	decode  *decode.Pool
 
-// New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
-func New(p *prefill.Pool, d *decode.Pool, rnd *rand.Rand) *Planner { return &Planner{} }
+	mu     sync.Mutex // held while a plan is chosen and booked; guards the following
+	policy Policy
+	rnd    *rand.Rand
+	pairs  pairs
+	board  board
+}
 
-// SetPolicy makes p hold for every plan from now on.
-func (pl *Planner) SetPolicy(p Policy) {}
+// New returns a planner over the two pools, with the zero [Policy]. rnd breaks ties; the planner alone uses it from now on.
+func New(p *prefill.Pool, d *decode.Pool, rnd *rand.Rand) *Planner {
+	if rnd == nil {
+		rnd = rand.New(rand.NewPCG(1, 2))
+	}
+	pl := &Planner{prefill: p, decode: d, rnd: rnd, pairs: newPairs()}
+	pl.SetPolicy(Policy{})
+	return pl
+}
+
+// SetPolicy makes p hold for every plan from now on. What was learned stays.
+func (pl *Planner) SetPolicy(p Policy) {
+	p = p.withDefaults()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.LoadTTL})
+	pl.decode.Configure(decode.Settings{Speed: p.Decode, LoadTTL: p.LoadTTL, Margin: p.HeadroomMargin, ExpectedOutput: p.ExpectedOutput})
+	pl.policy = p
+	pl.pairs.stale()
+}
+
+// BlockPair keeps the pair of p and d from being chosen until the given time: transfers between them fail while both are well by themselves.
+func (pl *Planner) BlockPair(p, d replica.ID, until time.Time) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.pairs.block(Pairing{p, d}, until)
+}
+
+// board is where one decision at a time is worked out: every candidate, its terms and the table of costs. It is used again for the next.
+type board struct {
+	prefills []prefill.Candidate
+	decodes  []decode.Candidate
+	outlook  decode.Outlook
+
+	onPrefill []scoring.Terms // by prefill candidate
+	onDecode  []scoring.Terms // by decode candidate, transfer aside
+	onLocal   []scoring.Terms // whole terms of each decode candidate alone
+	setup     float64         // seconds of a transfer, whatever its size
+
+	table  scoring.Table
+	best   [keptSplits]scoring.Choice
+	locals [keptLocals]scoring.Choice
+	chosen scoring.Choice
+	ties   int
+	plans  int
+}
+
+// How many of the best plans a decision keeps.
+const (
+	keptSplits = 4
+	keptLocals = 2
+)
+
+// question is a request as the pools are asked about it.
+type question struct {
+	*Request
+	prefill prefill.Query
+	decode  decode.Query
+}
+
+// stackHolders is the size of a pool up to which asking it takes no memory.
+const stackHolders = 96
+
+// maxReplans bounds how often a plan is made again because a pool changed between choosing and booking.
+const maxReplans = 3
 
 // Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom] or *[NoReplica].
 func (pl *Planner) Plan(req *Request, now time.Time) (*Booking, error) {
-	return nil, &NoReplica{Pool: "decode"}
+	var roomP, roomD [stackHolders]int32
+	q := pl.ask(req, roomP[:], roomD[:])
+	for range maxReplans {
+		b, err := pl.choose(&q, now)
+		if err != nil {
+			return nil, err
+		}
+		if b != nil {
+			b.speculate(req, now)
+			return b, nil
+		}
+	}
+	return nil, &NoRoom{Reason: "replicas changed while the plan was made", Retry: minRetry}
 }
+
+const minRetry = 10 * time.Millisecond
 
 // Explain is Plan without booking, with every exclusion named.
 func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
-	return nil, &NoReplica{Pool: "decode"}
+	var roomP, roomD [stackHolders]int32
+	q := pl.ask(req, roomP[:], roomD[:])
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if !pl.weigh(&q, now) {
+		return nil, pl.refuse(&q, now)
+	}
+	d := pl.record(&q, now)
+	d.Excluded = pl.excluded(&q, now)
+	return d, nil
 }
 
-// PrefillDone tells that prefill answered took after it was sent, with cached tokens by the engine's count (-1 unknown). It ends the prefill lease.
-func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now time.Time) {}
-
-// Rebind looks at the decode choice again, just before the decode leg is sent, and makes its lease hard.
-func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
-	return false, nil
+// ask matches the prompt's prefix in both indexes.
+func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
+	q := question{Request: req}
+	tokens := max(req.Tokens, 1)
+	depth := sized(roomD, pl.decode.Holders())
+	pl.decode.Match(req.DecodeKeys, depth)
+	q.decode = decode.Query{
+		Model: req.Model, Tokens: tokens, MaxTokens: req.MaxTokens, Sequences: req.Sequences, Depth: depth, Avoid: req.AvoidDecode,
+	}
+	if req.SplitOK {
+		depth = sized(roomP, pl.prefill.Holders())
+		pl.prefill.Match(req.PrefillKeys, depth)
+		q.prefill = prefill.Query{Model: req.Model, Tokens: tokens, Depth: depth, Avoid: req.AvoidPrefill}
+	}
+	return q
 }
 
-// FirstToken tells that the first token of the decode leg arrived: it teaches the speed of the pair's link.
-func (pl *Planner) FirstToken(b *Booking, now time.Time) {}
-
-// Finish tells how the answer ended and ends both leases. ttft and total count from the moment the request was booked.
-func (pl *Planner) Finish(b *Booking, promptTokens, outTokens int, ttft, total time.Duration, now time.Time) {
+func sized(room []int32, n int) []int32 {
+	if n <= len(room) {
+		return room[:n]
+	}
+	return make([]int32, n)
 }
 
-// BlockPair keeps the pair from being chosen until the given time.
-func (pl *Planner) BlockPair(p, d replica.ID, until time.Time) {}
+// choose picks and books in one critical section. It returns nil and no error if a pool changed in between.
+func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if !pl.weigh(q, now) {
+		return nil, pl.refuse(q, now)
+	}
+	return pl.book(q, now), nil
+}
+
+// weigh fills the board and chooses. It reports whether there is any plan.
+func (pl *Planner) weigh(q *question, now time.Time) bool {
+	b := &pl.board
+	b.prefills = b.prefills[:0]
+	var pv *prefill.View
+	if q.SplitOK {
+		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
+	}
+	var dv *decode.View
+	b.decodes, dv, b.outlook = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
+	if pv == nil { // nothing will be looked up by it; the table is not made again for that
+		pv = cmp.Or(pl.pairs.prefill, noPrefill)
+	}
+	pl.pairs.refresh(pv, dv, &pl.policy, now)
+	pl.price(q)
+	restore := pl.pairs.avoid(q.AvoidPairs)
+	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
+	restore()
+	return b.plans > 0
+}
+
+// noPrefill is the view of a request that may not be split.
+var noPrefill = &prefill.View{}
+
+// price fills in the terms of every candidate and the table of costs.
+func (pl *Planner) price(q *question) {
+	b, w := &pl.board, &pl.policy.Weights
+	t := &b.table
+	b.setup = pl.policy.Setup.Seconds()
+	t.TieAbsolute, t.TieRelative, t.SplitFirst = pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative, false
+	if w.Units == scoring.Raw {
+		b.setup = 0
+		t.TieAbsolute, t.TieRelative, t.SplitFirst = 1e-9, 0, true
+	}
+	b.onPrefill, t.Prefill, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Row[:0]
+	for i := range b.prefills {
+		terms := w.Prefill(b.prefills[i].OnPrefill)
+		b.onPrefill = append(b.onPrefill, terms)
+		t.Prefill = append(t.Prefill, terms.Total())
+		t.Row = append(t.Row, int32(b.prefills[i].Slot))
+	}
+	t.PerByte, t.Stride = pl.pairs.perByte, pl.pairs.stride
+	pl.priceDecodes(q)
+}
+
+func (pl *Planner) priceDecodes(q *question) {
+	b, w := &pl.board, &pl.policy.Weights
+	t := &b.table
+	b.onDecode, b.onLocal, t.Decode, t.Bytes, t.Local, t.Col = b.onDecode[:0], b.onLocal[:0], t.Decode[:0], t.Bytes[:0], t.Local[:0], t.Col[:0]
+	for j := range b.decodes {
+		c := &b.decodes[j]
+		terms := w.Decode(c.Decode)
+		b.onDecode = append(b.onDecode, terms)
+		t.Decode = append(t.Decode, terms.Total()+b.setup)
+		t.Col = append(t.Col, int32(c.Slot))
+		t.Bytes = append(t.Bytes, pl.bytes(c))
+		if q.LocalOK {
+			local := w.Local(c.Local)
+			if w.Units == scoring.Raw { // the formula counts the replica twice: as the one that prefills and as the one that decodes
+				local.Wait, local.Pressure = terms.Wait, terms.Pressure
+			}
+			whole := local.Plus(terms)
+			b.onLocal = append(b.onLocal, whole)
+			t.Local = append(t.Local, whole.Total())
+		}
+	}
+}
+
+// bytes returns what a transfer to c moves. The raw formula has no term for it.
+func (pl *Planner) bytes(c *decode.Candidate) float64 {
+	if pl.policy.Weights.Units == scoring.Raw {
+		return 0
+	}
+	return float64(c.Missing) * pl.policy.KVBytesPerToken
+}
+
+// avoid takes the given pairs out of the table and returns what puts them back.
+func (t *pairs) avoid(avoided []Pairing) (restore func()) {
+	if len(avoided) == 0 {
+		return func() {}
+	}
+	type entry struct {
+		at  int
+		was float64
+	}
+	var entries []entry
+	for _, pair := range avoided {
+		if at := t.at(pair); at >= 0 {
+			entries = append(entries, entry{at, t.perByte[at]})
+			t.perByte[at] = -1
+		}
+	}
+	return func() {
+		for i := len(entries) - 1; i >= 0; i-- {
+			t.perByte[entries[i].at] = entries[i].was
+		}
+	}
+}
+
+// book reserves the chosen plan on both pools. It returns nil if one of them cannot hold it any more.
+func (pl *Planner) book(q *question, now time.Time) *Booking {
+	b := &pl.board
+	d := &b.decodes[b.chosen.Decode]
+	terms := decode.Terms{Local: b.chosen.Prefill < 0}
+	booking := &Booking{Mode: Local, MatchedDecode: d.Matched, within: d.Local.Wait + d.Local.Warm}
+	if !terms.Local {
+		p := &b.prefills[b.chosen.Prefill]
+		booking.PrefillLease = pl.prefill.Book(p, now)
+		if booking.PrefillLease == nil {
+			return nil
+		}
+		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
+		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d)
+		terms.HardAt = now.Add(seconds(p.Wait))
+	}
+	booking.DecodeLease = pl.decode.Book(d, &q.decode, terms, now)
+	if booking.DecodeLease == nil {
+		booking.PrefillLease.Release(now)
+		return nil
+	}
+	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
+	booking.Decision = pl.record(q, now)
+	return booking
+}
+
+// speculate puts the prompt's blocks into the index of the replica that is going to compute them: the next request of the same prefix would come before
+// the engine's events.
+func (b *Booking) speculate(req *Request, now time.Time) {
+	if b.Mode == Split {
+		b.PrefillLease.Speculate(req.PrefillKeys, seconds(b.within), now)
+		return
+	}
+	b.DecodeLease.Speculate(req.DecodeKeys, seconds(b.within), now)
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, math.MaxInt32) * float64(time.Second))
+}

@@ -64,6 +64,9 @@ type Booking struct {
 	Decision       *Decision // must not be changed; a Rebind that moves puts a new one here
 	MatchedPrefill int       // tokens that the prefill replica is believed to hold
 	MatchedDecode  int       // tokens that the decode replica is believed to hold
+
+	within float64 // seconds until the prompt should be prefilled
+	bytes  float64 // that the transfer moves, 0 for Local
 }
 
 // Release ends both leases. A second call does nothing. Safe for concurrent use.

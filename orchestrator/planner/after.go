@@ -1,0 +1,141 @@
+package planner
+
+import (
+	"math"
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// PrefillDone tells that prefill answered, took after it was sent, with cached tokens by the engine's count (-1 unknown). It ends the prefill lease and
+// teaches the replica's speed.
+func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now time.Time) {
+	b.PrefillLease.Done(cached, took, now)
+}
+
+// Rebind looks at the decode choice again, just before the decode leg is sent, and makes its lease hard. The replica stays the same unless it died or
+// lost its room and another compatible one has some; then b's decode side changes and moved is true. Where nobody has room a living replica keeps the
+// request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
+//
+// The keys of req are counted as held by the decode replica from now on, until its events say so.
+func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
+	defer func() {
+		if err == nil {
+			b.DecodeLease.Speculate(req.DecodeKeys, time.Second, now)
+		}
+	}()
+	ok, reason := b.DecodeLease.Holds(now)
+	if ok || b.Mode == Local {
+		b.DecodeLease.Harden(now)
+		return false, nil
+	}
+	err = pl.move(b, req, reason, now)
+	if err != nil && b.DecodeLease.Alive() {
+		b.DecodeLease.Harden(now)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// move books b's decode side on the best other replica.
+func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) error {
+	var roomD [stackHolders]int32
+	alone := *req
+	alone.SplitOK, alone.LocalOK = false, false
+	alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
+	q := pl.ask(&alone, nil, roomD[:])
+
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	view, best := pl.nextDecode(b, &q, now)
+	if best == nil {
+		return pl.nowhere(b, &q, now)
+	}
+	lease := pl.decode.Book(best, &q.decode, decode.Terms{HardAt: now}, now)
+	if lease == nil {
+		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: minRetry}
+	}
+	b.DecodeLease.Release(now)
+	lease.Harden(now)
+	from := b.Decode.ID
+	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *view.Replicas[best.Slot], lease, best.Matched, pl.bytes(best)
+	if b.Decision != nil {
+		d := *b.Decision
+		d.Decode, d.Held, d.Moved = b.Decode.ID, best.Matched, &Move{From: from, To: b.Decode.ID, Reason: reason}
+		b.Decision = &d
+	}
+	return nil
+}
+
+// nextDecode returns the cheapest decode candidate that can take the blocks from b's prefill replica, nil if there is none.
+func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.View, *decode.Candidate) {
+	var view *decode.View
+	pl.board.decodes, view, pl.board.outlook = pl.decode.Candidates(&q.decode, now, pl.board.decodes[:0], nil)
+	var best *decode.Candidate
+	least, ties := math.Inf(1), 0
+	for j := range pl.board.decodes {
+		c := &pl.board.decodes[j]
+		d := view.Replicas[c.Slot]
+		if !pl.takes(b, q, d) {
+			continue
+		}
+		cost := pl.policy.Weights.Decode(c.Decode).Total()
+		if pl.policy.Weights.Units == scoring.Seconds {
+			cost += pl.bytes(c) * pl.pairs.rate(&b.Prefill, d, &pl.policy)
+		}
+		margin := max(pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative*math.Abs(least))
+		switch {
+		case best == nil || cost < least-margin:
+			best, least, ties = c, cost, 1
+		case cost <= least+margin:
+			ties++
+			if pl.rnd.IntN(ties) == 0 {
+				best, least = c, min(cost, least)
+			}
+		}
+	}
+	return view, best
+}
+
+// takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where the one before was.
+func (pl *Planner) takes(b *Booking, q *question, d *replica.Replica) bool {
+	return pl.pairs.why(&b.Prefill, d) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID) && (d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs)
+}
+
+// nowhere says why no other decode replica can take b.
+func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
+	var out []decode.Excluded
+	pl.decode.Candidates(&q.decode, now, nil, &out)
+	for i := range out {
+		if out[i].Room > 0 {
+			return &NoRoom{Reason: "decode: " + listDecodes(out), Retry: max(out[i].Room, minRetry)}
+		}
+	}
+	if len(pl.board.decodes) > 0 {
+		return &NoReplica{Pool: "pair", Reason: "no other decode replica can take the KV blocks of " + string(b.Prefill.ID)}
+	}
+	return &NoReplica{Pool: "decode", Reason: listDecodes(out)}
+}
+
+// learnBytes is the smallest transfer whose time says something about the link.
+const learnBytes = 16 << 20
+
+// FirstToken tells that the first token of the decode leg arrived: it teaches the speed of the pair's link, or of a local prefill.
+func (pl *Planner) FirstToken(b *Booking, now time.Time) {
+	took := b.DecodeLease.FirstToken(now).Seconds()
+	if took <= 0 || b.Mode == Local || b.bytes < learnBytes {
+		return
+	}
+	step := b.DecodeLease.Step()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy, b.bytes, took-step-pl.policy.Setup.Seconds())
+}
+
+// Finish tells how the answer ended and ends both leases. ttft and total count from the same moment; outTokens is the sum over all sequences.
+func (pl *Planner) Finish(b *Booking, promptTokens, outTokens int, ttft, total time.Duration, now time.Time) {
+	b.DecodeLease.Finish(outTokens, total-ttft, now)
+	b.Release(now)
+}

@@ -1,0 +1,151 @@
+package planner
+
+import (
+	"fmt"
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/replica"
+	"tandem/prefill"
+	"tandem/scoring"
+)
+
+// pairs is what holds for each prefill replica together with each decode replica: whether they can work together, and how long a byte takes between
+// them. It is made again when a member list, the policy or a block changes. Guarded by Planner.mu.
+type pairs struct {
+	prefill *prefill.View
+	decode  *decode.View
+	perByte []float64 // at prefill slot * stride + decode slot; below zero for a pair that cannot be
+	stride  int
+
+	links   map[Pairing]*scoring.Link
+	blocked map[Pairing]time.Time // until when
+	recheck time.Time             // when the first block ends
+}
+
+func newPairs() pairs {
+	return pairs{links: map[Pairing]*scoring.Link{}, blocked: map[Pairing]time.Time{}}
+}
+
+// refresh brings the table up to the given views.
+func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy, now time.Time) {
+	if t.prefill == pv && t.decode == dv && (t.recheck.IsZero() || now.Before(t.recheck)) {
+		return
+	}
+	t.prefill, t.decode, t.stride = pv, dv, len(dv.Replicas)
+	t.dropEnded(now)
+	t.perByte = t.perByte[:0]
+	for _, p := range pv.Replicas {
+		for _, d := range dv.Replicas {
+			t.perByte = append(t.perByte, t.rate(p, d, policy))
+		}
+	}
+}
+
+// stale makes the next refresh build the table again.
+func (t *pairs) stale() { t.prefill, t.decode = nil, nil }
+
+func (t *pairs) dropEnded(now time.Time) {
+	t.recheck = time.Time{}
+	for pair, until := range t.blocked {
+		switch {
+		case !until.After(now):
+			delete(t.blocked, pair)
+		case t.recheck.IsZero() || until.Before(t.recheck):
+			t.recheck = until
+		}
+	}
+	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 { // pairs of replicas that have left
+		clear(t.links)
+	}
+}
+
+// rate returns the seconds a byte from p to d, below zero if they cannot work together.
+func (t *pairs) rate(p, d *replica.Replica, policy *Policy) float64 {
+	if incompatible(p, d) != "" {
+		return -1
+	}
+	pair := Pairing{p.ID, d.ID}
+	if _, blocked := t.blocked[pair]; blocked {
+		return -1
+	}
+	return t.links[pair].PerByte(policy.seed(p, d))
+}
+
+// why returns the reason for which p and d make no pair, "" if they make one.
+func (t *pairs) why(p, d *replica.Replica) string {
+	if reason := incompatible(p, d); reason != "" {
+		return reason
+	}
+	if _, blocked := t.blocked[Pairing{p.ID, d.ID}]; blocked {
+		return "transfers between them failed lately"
+	}
+	return ""
+}
+
+// block keeps the pair out of every plan until the given time.
+func (t *pairs) block(pair Pairing, until time.Time) {
+	if until.After(t.blocked[pair]) {
+		t.blocked[pair] = until
+		t.stale()
+	}
+}
+
+// learn takes in that bytes went from p to d in so many seconds.
+func (t *pairs) learn(p, d *replica.Replica, policy *Policy, bytes, seconds float64) {
+	pair, seed := Pairing{p.ID, d.ID}, policy.seed(p, d)
+	link := t.links[pair]
+	if link == nil {
+		link = &scoring.Link{}
+		t.links[pair] = link
+	}
+	link.Learn(seed, bytes, seconds)
+	if at := t.at(pair); at >= 0 && t.perByte[at] >= 0 {
+		t.perByte[at] = link.PerByte(seed)
+	}
+}
+
+// at returns the place of the pair in the table, -1 if it is not there.
+func (t *pairs) at(pair Pairing) int {
+	if t.prefill == nil {
+		return -1
+	}
+	for i, p := range t.prefill.Replicas {
+		if p.ID != pair.Prefill {
+			continue
+		}
+		for j, d := range t.decode.Replicas {
+			if d.ID == pair.Decode {
+				return i*t.stride + j
+			}
+		}
+	}
+	return -1
+}
+
+// incompatible returns why KV blocks of p mean nothing to d: the parts of vLLM's own compatibility check that we can see. What is unknown is taken to fit.
+func incompatible(p, d *replica.Replica) string {
+	a, b := &p.Facts, &d.Facts
+	for _, x := range [...]struct{ what, p, d string }{
+		{"model roots", a.Root, b.Root},
+		{"versions", a.Version, b.Version},
+		{"KV cache types", a.CacheDType, b.CacheDType},
+	} {
+		if x.p != x.d && x.p != "" && x.d != "" {
+			return fmt.Sprintf("different %s: %s and %s", x.what, x.p, x.d)
+		}
+	}
+	if a.BlockSize != b.BlockSize && a.BlockSize > 0 && b.BlockSize > 0 {
+		return fmt.Sprintf("different block sizes: %d and %d", a.BlockSize, b.BlockSize)
+	}
+	return ""
+}
+
+// seed returns the seconds a byte that the policy gives for the path from p to d.
+func (p *Policy) seed(from, to *replica.Replica) float64 {
+	a, b := from.Place, to.Place
+	if a.Host == "" && b.Host == "" && from.Host != "" && from.Host == to.Host {
+		return 1 / p.Links[replica.SameHost]
+	}
+	return 1 / p.Links[a.LinkTo(b)]
+}

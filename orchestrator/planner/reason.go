@@ -1,0 +1,160 @@
+package planner
+
+import (
+	"math"
+	"strconv"
+
+	"tandem/scoring"
+)
+
+// why names the term by which the chosen plan is ahead most: of the best plan with another prefill side, or with another decode replica.
+func (pl *Planner) why() string {
+	b := &pl.board
+	if b.plans == 1 {
+		return WhyOnly
+	}
+	mine := pl.terms(b.chosen)
+	word, lead := ahead(&mine, pl.otherPrefill(&mine))
+	if w, l := ahead(&mine, pl.otherDecode(&mine)); l > lead {
+		word, lead = w, l
+	}
+	if lead <= max(b.table.TieAbsolute, b.table.TieRelative*math.Abs(mine.Total())) {
+		return WhyTie
+	}
+	return word
+}
+
+// ahead returns the cause for which mine is cheaper than other, and by how much that term alone.
+func ahead(mine, other *scoring.Terms) (word string, lead float64) {
+	for _, x := range [...]struct {
+		word string
+		lead float64
+	}{
+		{WhyMatch, other.Prefill - mine.Prefill},
+		{WhyLoad, other.Wait - mine.Wait},
+		{WhyLink, other.Transfer - mine.Transfer},
+		{WhyRoom, other.Room + other.Decode + other.Pressure + other.Interference - mine.Room - mine.Decode - mine.Pressure - mine.Interference},
+	} {
+		if x.lead > lead {
+			word, lead = x.word, x.lead
+		}
+	}
+	return word, lead
+}
+
+// otherPrefill returns the terms of the best plan in which somebody else prefills, mine if there is none.
+func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
+	b := &pl.board
+	if b.chosen.Prefill < 0 {
+		if math.IsInf(b.best[0].Cost, 1) {
+			return mine
+		}
+		return new(pl.terms(b.best[0]))
+	}
+	other := -1
+	for i, cost := range b.table.Prefill {
+		if i != int(b.chosen.Prefill) && (other < 0 || cost < b.table.Prefill[other]) {
+			other = i
+		}
+	}
+	if other < 0 {
+		return mine
+	}
+	t := b.onPrefill[other].Plus(b.onDecode[b.chosen.Decode])
+	t.Transfer = mine.Transfer
+	return &t
+}
+
+// otherDecode returns the terms of the chosen plan with the best other decode replica, mine if there is none.
+func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
+	b, t := &pl.board, &pl.board.table
+	best, least := b.chosen, math.Inf(1)
+	for j := range b.decodes {
+		c := scoring.Choice{Prefill: b.chosen.Prefill, Decode: int32(j)}
+		var cost float64
+		switch {
+		case c.Decode == b.chosen.Decode:
+			continue
+		case c.Prefill < 0:
+			cost = t.Local[j]
+		default:
+			perByte := t.PerByte[int(t.Row[c.Prefill])*t.Stride+int(t.Col[j])]
+			if perByte < 0 {
+				continue
+			}
+			cost = t.Decode[j] + t.Bytes[j]*perByte
+		}
+		if cost < least {
+			best, least = c, cost
+		}
+	}
+	if best == b.chosen {
+		return mine
+	}
+	return new(pl.terms(best))
+}
+
+// sentence says for people why the plan was chosen.
+func (pl *Planner) sentence(d *Decision) string {
+	var room [200]byte
+	b := &pl.board
+	on := &b.decodes[b.chosen.Decode]
+	s := room[:0]
+	if d.Mode == Split {
+		s = appendCached(s, d.Matched, d.Tokens, string(d.Prefill))
+		s = appendWait(s, b.prefills[b.chosen.Prefill].Wait)
+		s = append(append(s, "; "...), d.Decode...)
+	} else {
+		s = append(append(s, d.Decode...), " prefills itself: "...)
+		s = appendCached(s, d.Matched, d.Tokens, "it")
+		s = appendWait(s, on.Local.Wait)
+		s = append(s, "; it"...)
+	}
+	s = appendRoom(s, on.Free)
+	if d.Mode == Split && d.Held > 0 {
+		s = append(thousands(append(s, " and "...), d.Held), " tokens already"...)
+	}
+	if d.Why == WhyTie {
+		s = append(strconv.AppendInt(append(s, "; drawn among "...), int64(d.Ties), 10), " plans as good"...)
+	}
+	return string(s)
+}
+
+func appendCached(s []byte, matched, tokens int, on string) []byte {
+	if matched == 0 {
+		s = append(s, "none"...)
+	} else {
+		s = thousands(s, matched)
+	}
+	s = thousands(append(s, " of "...), tokens)
+	return append(append(s, " tokens cached on "...), on...)
+}
+
+func appendWait(s []byte, wait float64) []byte {
+	if wait < 1e-3 {
+		return append(s, ", idle"...)
+	}
+	s = append(s, ", after "...)
+	if wait < 10 {
+		return append(strconv.AppendInt(s, int64(wait*1e3+0.5), 10), " ms of queue"...)
+	}
+	return append(strconv.AppendInt(s, int64(wait+0.5), 10), " s of queue"...)
+}
+
+func appendRoom(s []byte, free int) []byte {
+	if free < 0 {
+		return append(s, " has an unknown number of free blocks"...)
+	}
+	return append(thousands(append(s, " has "...), free), " free blocks"...)
+}
+
+// thousands appends n with commas.
+func thousands(s []byte, n int) []byte {
+	if n >= 1000 {
+		s = append(thousands(s, n/1000), ',')
+		n %= 1000
+		s = append(s, byte('0'+n/100), byte('0'+n/10%10))
+		n %= 10
+	}
+	return strconv.AppendInt(s, int64(n), 10)
+}

@@ -1,0 +1,147 @@
+package planner
+
+import (
+	"math"
+	"time"
+
+	"tandem/decode"
+	"tandem/prefill"
+	"tandem/scoring"
+)
+
+// pages is the memory of one Decision, taken in one piece.
+type pages struct {
+	decision Decision
+	plans    [1 + keptSplits + keptLocals]Plan
+	prefills [1 + keptSplits]PrefillSide
+	decodes  [1 + keptSplits + keptLocals]DecodeSide
+}
+
+// record writes down what the board says.
+func (pl *Planner) record(q *question, now time.Time) *Decision {
+	b := &pl.board
+	pg := &pages{}
+	d := &pg.decision
+	*d = Decision{
+		ID: q.ID, Time: now, Model: q.Model, Tokens: q.decode.Tokens, Exact: q.Exact, Units: pl.policy.Weights.Units,
+		Compared: b.plans, Ties: b.ties,
+	}
+	d.Plans = pg.plans[:0]
+	pl.note(pg, b.chosen)
+	for _, c := range b.best {
+		pl.note(pg, c)
+	}
+	for _, c := range b.locals {
+		pl.note(pg, c)
+	}
+	first := &d.Plans[0]
+	d.Mode, d.Prefill, d.Decode = first.Mode, first.Prefill, first.Decode
+	pl.sum(q, d)
+	d.Why = pl.why()
+	d.Reason = pl.sentence(d)
+	return d
+}
+
+// note appends the plan c, unless it is none or stands there already.
+func (pl *Planner) note(pg *pages, c scoring.Choice) {
+	d := &pg.decision
+	if math.IsInf(c.Cost, 1) || len(d.Plans) > 0 && c.Prefill == pl.board.chosen.Prefill && c.Decode == pl.board.chosen.Decode {
+		return
+	}
+	b, n := &pl.board, len(d.Plans)
+	terms := pl.terms(c)
+	if pl.policy.Weights.Units == scoring.Seconds {
+		terms = terms.Scale(1e3)
+	}
+	d.Plans = append(d.Plans, Plan{Mode: Local, Decode: pl.pairs.decode.Replicas[b.decodes[c.Decode].Slot].ID, Terms: terms, Total: terms.Total()})
+	plan := &d.Plans[n]
+	plan.OnDecode = &pg.decodes[n]
+	*plan.OnDecode = decodeSide(&b.decodes[c.Decode])
+	if c.Prefill >= 0 {
+		p := &b.prefills[c.Prefill]
+		plan.Mode, plan.Prefill = Split, pl.pairs.prefill.Replicas[p.Slot].ID
+		plan.OnPrefill = &pg.prefills[n]
+		*plan.OnPrefill = prefillSide(p, pl.policy.Weights.Alpha)
+	}
+}
+
+// terms returns the terms of the plan c.
+func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
+	b := &pl.board
+	if c.Prefill < 0 {
+		return b.onLocal[c.Decode]
+	}
+	t := b.onPrefill[c.Prefill].Plus(b.onDecode[c.Decode])
+	t.Transfer = pl.transfer(c)
+	return t
+}
+
+// transfer returns the seconds that the KV blocks of the plan c are on their way.
+func (pl *Planner) transfer(c scoring.Choice) float64 {
+	t := &pl.board.table
+	return pl.board.setup + t.Bytes[c.Decode]*t.PerByte[int(t.Row[c.Prefill])*t.Stride+int(t.Col[c.Decode])]
+}
+
+// sum fills in what concerns the request as a whole.
+func (pl *Planner) sum(q *question, d *Decision) {
+	b := &pl.board
+	for i := range b.prefills {
+		d.Available = max(d.Available, b.prefills[i].Matched)
+	}
+	for j := range b.decodes {
+		if q.LocalOK {
+			d.Available = max(d.Available, b.decodes[j].Matched)
+		}
+	}
+	on := &b.decodes[b.chosen.Decode]
+	d.Held, d.Output = on.Matched, int(on.Decode.Output)
+	ttft := on.Decode.Room + on.Step
+	if b.chosen.Prefill >= 0 {
+		p := &b.prefills[b.chosen.Prefill]
+		d.Matched = p.Matched
+		ttft += p.Wait + p.Warm + pl.transfer(b.chosen)
+		if p.Unknown {
+			d.Unknown = append(d.Unknown, "load of "+string(d.Prefill))
+		}
+	} else {
+		d.Matched = on.Matched
+		ttft += on.Local.Wait + on.Local.Warm
+	}
+	d.TTFT = ttft * 1e3
+	if on.Unknown {
+		d.Unknown = append(d.Unknown, "load of "+string(d.Decode))
+	}
+	if on.Free < 0 {
+		d.Unknown = append(d.Unknown, "capacity of "+string(d.Decode))
+	}
+	if q.DecodeKeys == nil && q.PrefillKeys == nil {
+		d.Unknown = append(d.Unknown, "prefix")
+	}
+}
+
+func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
+	return PrefillSide{
+		Matched: c.Matched, Queued: c.Queued, Usage: orMinus(c.Usage), Rho: c.Rho, Alpha: alpha.At(c.Rho), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
+	}
+}
+
+func decodeSide(c *decode.Candidate) DecodeSide {
+	return DecodeSide{
+		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Soft, Running: int(c.Decode.Running), Usage: orMinus(c.Decode.Usage),
+		LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
+	}
+}
+
+func orMinus(x float64) float64 {
+	if math.IsNaN(x) {
+		return -1
+	}
+	return x
+}
+
+func ageMS(d time.Duration) float64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Seconds() * 1e3
+}

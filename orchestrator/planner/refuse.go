@@ -1,0 +1,164 @@
+package planner
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/replica"
+	"tandem/prefill"
+)
+
+// refuse says why the board holds no plan. It asks the pools again, this time for reasons.
+func (pl *Planner) refuse(q *question, now time.Time) error {
+	var outP []prefill.Excluded
+	var outD []decode.Excluded
+	if q.SplitOK {
+		_, _ = pl.prefill.Candidates(&q.prefill, now, nil, &outP)
+	}
+	pl.decode.Candidates(&q.decode, now, nil, &outD)
+	if err := pl.later(q, outD); err != nil {
+		return err
+	}
+	switch {
+	case !q.SplitOK && !q.LocalOK:
+		return &NoReplica{Pool: "pair", Reason: "the request may neither be split nor served by one replica"}
+	case len(pl.board.decodes) == 0:
+		return &NoReplica{Pool: "decode", Reason: listDecodes(outD), TooLarge: pl.board.outlook.Small > 0}
+	case len(pl.board.prefills) == 0:
+		return &NoReplica{Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP)}
+	}
+	return &NoReplica{Pool: "pair", Reason: pl.listPairs(q)}
+}
+
+// later returns an error that asks for patience if a replica without room now could serve the request when it has some.
+func (pl *Planner) later(q *question, out []decode.Excluded) error {
+	var first *decode.Excluded
+	for i := range out {
+		e := &out[i]
+		if e.Room > 0 && (first == nil || e.Room < first.Room) && (q.LocalOK || pl.pairable(q, e.ID)) {
+			first = e
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	var full []string
+	for i := range out {
+		if out[i].Room > 0 {
+			full = append(full, string(out[i].ID)+" "+out[i].Reason)
+		}
+	}
+	return &NoRoom{Reason: "decode: " + some(full), Retry: max(first.Room, minRetry)}
+}
+
+// pairable reports whether some prefill candidate can work with the decode replica id.
+func (pl *Planner) pairable(q *question, id replica.ID) bool {
+	var d *replica.Replica
+	for _, r := range pl.pairs.decode.Replicas {
+		if r.ID == id {
+			d = r
+		}
+	}
+	for i := range pl.board.prefills {
+		p := pl.pairs.prefill.Replicas[pl.board.prefills[i].Slot]
+		if d != nil && pl.pairs.why(p, d) == "" && !avoids(q.AvoidPairs, p.ID, id) {
+			return true
+		}
+	}
+	return false
+}
+
+func avoids(pairs []Pairing, p, d replica.ID) bool {
+	for _, pair := range pairs {
+		if pair == (Pairing{p, d}) {
+			return true
+		}
+	}
+	return false
+}
+
+func tooLarge(out []prefill.Excluded) bool {
+	for i := range out {
+		if out[i].Limit > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func listDecodes(out []decode.Excluded) string {
+	var reasons []string
+	for _, e := range out {
+		reasons = append(reasons, fmt.Sprintf("%s: %s", e.ID, e.Reason))
+	}
+	return some(reasons)
+}
+
+func listPrefills(out []prefill.Excluded) string {
+	var reasons []string
+	for _, e := range out {
+		reasons = append(reasons, fmt.Sprintf("%s: %s", e.ID, e.Reason))
+	}
+	return some(reasons)
+}
+
+func (pl *Planner) listPairs(q *question) string {
+	var reasons []string
+	for _, e := range pl.excludedPairs(q) {
+		reasons = append(reasons, fmt.Sprintf("%s with %s: %s", e.Replica, e.With, e.Reason))
+	}
+	return some(reasons)
+}
+
+// some joins the first few reasons.
+func some(reasons []string) string {
+	const shown = 4
+	switch {
+	case len(reasons) == 0:
+		return "it has no members"
+	case len(reasons) > shown:
+		return fmt.Sprintf("%s and %d more", strings.Join(reasons[:shown], "; "), len(reasons)-shown)
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// excluded names everyone who was no candidate.
+func (pl *Planner) excluded(q *question, now time.Time) []Exclusion {
+	var all []Exclusion
+	if q.SplitOK {
+		var out []prefill.Excluded
+		_, _ = pl.prefill.Candidates(&q.prefill, now, nil, &out)
+		for _, e := range out {
+			all = append(all, Exclusion{Pool: "prefill", Replica: e.ID, Reason: e.Reason})
+		}
+	}
+	var out []decode.Excluded
+	pl.decode.Candidates(&q.decode, now, nil, &out)
+	for _, e := range out {
+		all = append(all, Exclusion{Pool: "decode", Replica: e.ID, Reason: e.Reason})
+	}
+	return append(all, pl.excludedPairs(q)...)
+}
+
+// maxPairs bounds how many pairs an explanation names.
+const maxPairs = 64
+
+func (pl *Planner) excludedPairs(q *question) []Exclusion {
+	var all []Exclusion
+	for i := range pl.board.prefills {
+		p := pl.pairs.prefill.Replicas[pl.board.prefills[i].Slot]
+		for j := range pl.board.decodes {
+			d := pl.pairs.decode.Replicas[pl.board.decodes[j].Slot]
+			reason := pl.pairs.why(p, d)
+			if reason == "" && avoids(q.AvoidPairs, p.ID, d.ID) {
+				reason = "failed this request before"
+			}
+			if reason != "" && len(all) < maxPairs {
+				all = append(all, Exclusion{Pool: "pair", Replica: p.ID, With: d.ID, Reason: reason})
+			}
+		}
+	}
+	return all
+}
