@@ -364,3 +364,29 @@ func BenchmarkEditDecode(b *testing.B) {
 		}
 	}
 }
+
+// A leg whose connection was refused leaves P holding the blocks: they can be given back, and never used.
+func TestReplyOfALegThatNeverLeft(t *testing.T) {
+	reply := NewReply([]byte(realParams), start, 100, 32)
+	edit := func(u Use) error {
+		leg, _, _ := newLeg(t, openai.Completions, completion)
+		return NIXL{}.EditDecode(leg, pair, reply, u)
+	}
+	giveBack := Use{Now: start.Add(time.Hour), GiveBack: true}
+	if err := edit(inTime); err != nil {
+		t.Fatalf("first use: %v", err)
+	}
+	if err := edit(giveBack); !errors.Is(err, ErrTaken) {
+		t.Fatalf("given back while the leg may be on its way: %v, want ErrTaken", err)
+	}
+	reply.Unsent()
+	if err := edit(inTime); !errors.Is(err, ErrTaken) {
+		t.Errorf("second use: %v, want ErrTaken", err)
+	}
+	if err := edit(giveBack); err != nil {
+		t.Errorf("give back: %v", err)
+	}
+	if err := edit(giveBack); !errors.Is(err, ErrTaken) {
+		t.Errorf("given back twice: %v, want ErrTaken", err)
+	}
+}

@@ -13,10 +13,23 @@ type Reply struct {
 	promptTokens int
 	blockSize    int
 
-	mu     sync.Mutex
-	params []byte // nil once taken
-	taken  bool
+	mu     sync.Mutex // guards the following
+	params []byte
+	state  state
 }
+
+// state is how much of a reply's one life is left.
+//
+//	fresh --EditDecode--> taken --Unsent--> unsent --GiveBack--> spent
+//	fresh --GiveBack----> spent
+type state uint8
+
+const (
+	fresh  state = iota // P holds the blocks, nobody has the params
+	taken               // a decode leg has them
+	unsent              // that leg never left: they may be given back, but not used
+	spent               // given back
+)
 
 // NewReply keeps a copy of params, the raw kv_transfer_params of leg 1's answer, which arrived at the time at.
 // promptTokens is what the prefill engine counted and blockSize its block size; 0 when unknown.
@@ -28,7 +41,17 @@ func NewReply(params []byte, at time.Time, promptTokens, blockSize int) *Reply {
 func (r *Reply) Taken() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.taken
+	return r.state == taken || r.state == spent
+}
+
+// Unsent says that the leg which took the params provably never reached an engine, as when its connection was refused. They can be given back then;
+// no other decode leg gets them.
+func (r *Reply) Unsent() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state == taken {
+		r.state = unsent
+	}
 }
 
 // take checks the params with check, which makes of them what is sent, and only then moves them out.
@@ -36,7 +59,7 @@ func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.taken:
+	case r.state != fresh && !(use.GiveBack && r.state == unsent):
 		return nil, ErrTaken
 	case !use.GiveBack && use.Now.Sub(r.at) > use.margin():
 		return nil, ErrExpired
@@ -45,7 +68,10 @@ func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	r.params, r.taken = nil, true
+	r.state = taken
+	if use.GiveBack {
+		r.state, r.params = spent, nil
+	}
 	return out, nil
 }
 

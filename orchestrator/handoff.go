@@ -95,6 +95,9 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 	}
 	a, f := h.decode(ctx, con, reply)
 	if f != nil && f.unused {
+		if reply != nil {
+			reply.Unsent()
+		}
 		h.giveBack(con, reply)
 	}
 	return a, f
