@@ -57,7 +57,7 @@ type Pool struct {
 	Events       string        `yaml:"events"`        // auto: follow block events of engines that publish them | off
 	BlockSize    int           `yaml:"block_size"`    // tokens a KV block; 0 asks the engines
 	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
-	IndexBytes   Bytes         `yaml:"index_bytes"`   // memory for the block index of the pool
+	IndexBytes   Bytes         `yaml:"index_bytes"`   // memory for the block index of the pool; needs a restart
 }
 
 // What [Pool.Events] may be.
@@ -174,7 +174,7 @@ type Tokenizer struct {
 // Limits bounds what clients can make us hold.
 type Limits struct {
 	BodyBytes       Bytes `yaml:"body_bytes"`        // of a request
-	HeaderBytes     Bytes `yaml:"header_bytes"`      // of a request
+	HeaderBytes     Bytes `yaml:"header_bytes"`      // of a request head; needs a restart
 	AnswerBytes     Bytes `yaml:"answer_bytes"`      // of an answer that is not streamed
 	MaxPromptTokens int   `yaml:"max_prompt_tokens"` // 0: the engines' own limit
 	BatchPrompts    int   `yaml:"batch_prompts"`     // prompts in one completions request
@@ -184,9 +184,9 @@ type Limits struct {
 
 // Timeouts bounds each phase of a request. There is no limit on a whole stream.
 type Timeouts struct {
-	ReadHeader  time.Duration `yaml:"read_header"`  // client's request head
+	ReadHeader  time.Duration `yaml:"read_header"`  // client's request head; needs a restart
 	ReadBody    time.Duration `yaml:"read_body"`    // client's request body
-	Idle        time.Duration `yaml:"idle"`         // a client connection between two requests
+	Idle        time.Duration `yaml:"idle"`         // a client connection between two requests; needs a restart
 	Tokenize    time.Duration `yaml:"tokenize"`     // one question to an engine's render or tokenize endpoint
 	Queue       time.Duration `yaml:"queue"`        // wait for room; then 429
 	Connect     time.Duration `yaml:"connect"`      // TCP and TLS to an engine

@@ -31,7 +31,11 @@ func (c Change) String() string {
 }
 
 // restart lists the fields that are read once, at the start; everything below them too.
-var restart = []string{"listen", "admin.listen", "tls", "tracing", "log.format"}
+var restart = []string{
+	"listen", "admin.listen", "tls", "limits.header_bytes", "timeouts.read_header", "timeouts.idle", // the listeners
+	"pools.prefill.index_bytes", "pools.decode.index_bytes", // an index does not move to another one
+	"tracing", "log.format",
+}
 
 // Effect tells what a change of field takes.
 func Effect(field string) string {

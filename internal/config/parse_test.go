@@ -240,7 +240,12 @@ func fields() []fieldInfo {
 		}
 	}
 	walk("", reflect.TypeFor[Config](), reflect.ValueOf(*Default()))
-	return slices.CompactFunc(all, func(a, b fieldInfo) bool { return a.path == b.path })
+	seen := map[string]bool{}
+	return slices.DeleteFunc(all, func(f fieldInfo) bool {
+		again := seen[f.path]
+		seen[f.path] = true
+		return again
+	})
 }
 
 // general writes a path as the reference does: no indices, one name for both pools.

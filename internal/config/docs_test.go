@@ -1,0 +1,98 @@
+package config
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// docRow is a row of the reference.
+type docRow struct{ typ, def, restart string }
+
+var docLine = regexp.MustCompile("(?m)^\\| `([a-zA-Z_.]+)`( ↻)? \\| ([^|]*) \\| ?([^|]*) \\|")
+
+func documented(t *testing.T) map[string]docRow {
+	t.Helper()
+	data, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]docRow{}
+	for _, m := range docLine.FindAllStringSubmatch(string(data), -1) {
+		if _, twice := rows[m[1]]; twice {
+			t.Errorf("docs/configuration.md has %s twice", m[1])
+		}
+		rows[m[1]] = docRow{typ: m[3], def: strings.TrimSpace(m[4]), restart: m[2]}
+	}
+	return rows
+}
+
+// The reference and the structs agree: fields, types, defaults, and what needs a restart.
+func TestReferenceIsTrue(t *testing.T) {
+	rows := documented(t)
+	for _, f := range fields() {
+		row, ok := rows[f.path]
+		delete(rows, f.path)
+		if !ok {
+			t.Errorf("docs/configuration.md does not have %s", f.path)
+			continue
+		}
+		if want := docType(f); row.typ != want {
+			t.Errorf("docs/configuration.md says type %q of %s, want %q", row.typ, f.path, want)
+		}
+		if want := docDefault(f); row.def != want {
+			t.Errorf("docs/configuration.md says default %q of %s, want %q", row.def, f.path, want)
+		}
+		if marked, want := row.restart != "", Effect(strings.Replace(f.path, "POOL", "prefill", 1)) == NeedsRestart; marked != want {
+			t.Errorf("docs/configuration.md marks %s with ↻: %v, want %v", f.path, marked, want)
+		}
+	}
+	for path := range rows {
+		t.Errorf("docs/configuration.md has %s, which is no field", path)
+	}
+}
+
+func docType(f fieldInfo) string {
+	switch f.typ {
+	case reflect.TypeFor[Secret]():
+		if f.path == "api_keys" {
+			return "list of secret"
+		}
+		return "secret"
+	case reflect.TypeFor[Alpha]():
+		return "number or auto"
+	}
+	return strings.TrimPrefix(typeName(f.typ), "a ")
+}
+
+func docDefault(f fieldInfo) string {
+	switch {
+	case f.typ == reflect.TypeFor[Secret]():
+		return "none"
+	case !f.def.IsValid():
+		return ""
+	case f.typ == reflect.TypeFor[time.Duration]():
+		return "`" + strings.TrimSuffix(show(f.def), "m0s") + map[bool]string{true: "m"}[strings.HasSuffix(show(f.def), "m0s")] + "`"
+	}
+	return "`" + show(f.def) + "`"
+}
+
+// The example at the top of the reference works.
+func TestReferenceExample(t *testing.T) {
+	data, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "```yaml\n")
+	text, _, _ := strings.Cut(rest, "```")
+	c, err := Parse("example.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Pools.Prefill.Replicas) != 2 || c.Pools.Decode.Replicas[1].Place.Rack != "a" {
+		t.Errorf("got %+v", c.Pools)
+	}
+}
