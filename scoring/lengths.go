@@ -64,7 +64,11 @@ func (l *Lengths) Rest(generated, limit int) int {
 	if weight < 0.5 { // older than nearly all that were seen
 		rest, weight = min(have*lengthTail+1, stop-have), 1
 	}
-	return int(math.Ceil(rest / weight))
+	expected := int(math.Ceil(rest/weight - 1e-6))
+	if limit >= 0 {
+		return min(expected, limit)
+	}
+	return expected
 }
 
 func (l *Lengths) put(tokens float64) {

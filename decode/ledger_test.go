@@ -1,0 +1,387 @@
+package decode
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// pool has one member d1 of 1000 blocks of 16 tokens, which has just reported the given usage. Answers are expected to have 160 tokens, 10 blocks.
+func pool(usage float64) *Pool {
+	p := New(Options{})
+	p.Configure(Settings{ExpectedOutput: 160})
+	p.SetMembers([]replica.Replica{engine("d1", 1000)}, start)
+	p.Observe("d1", load(start, 0, usage), start)
+	return p
+}
+
+func engine(id replica.ID, blocks int) replica.Replica {
+	return replica.Replica{ID: id, Role: replica.Decode, Facts: replica.Facts{
+		Models: []string{"m"}, BlockSize: 16, Blocks: blocks, MaxModelLen: 100_000,
+	}}
+}
+
+func load(at time.Time, running int, usage float64) replica.Load {
+	return replica.Load{At: at, Source: replica.Metrics, Running: running, Waiting: 0, Usage: usage}
+}
+
+// book books a prompt of so many blocks with at most 160 new tokens, hard at the given time.
+func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, hardAt, now time.Time) *Lease {
+	q := &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 160}
+	c, _, _ := p.Candidates(q, now, nil, nil)
+	if len(c) == 0 {
+		return nil
+	}
+	l := p.Book(&c[0], q, Terms{HardAt: hardAt}, now)
+	if l == nil {
+		t.Fatalf("a candidate could not be booked")
+	}
+	return l
+}
+
+func free(p *Pool, now time.Time) int { return p.Status(now)[0].Free }
+
+func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
+	p := pool(0.5)
+	if got := free(p, start); got != 500 {
+		t.Fatalf("reported half full: %d free, want 500", got)
+	}
+	grow := p.lengthsOf("m").Rest(0, 160)
+	need := 100 + blocksOf(grow, 16)
+	l := book(t, p, 100, start, start)
+	if got := free(p, start); got != 500-need {
+		t.Fatalf("after booking: %d free, want %d", got, 500-need)
+	}
+
+	at := start.Add(time.Second)
+	p.Observe("d1", load(at, 0, 0.5), at) // still in prefill: the engine has not heard of it
+	if got := free(p, at); got != 500-need {
+		t.Errorf("report before it was sent: %d free, want %d", got, 500-need)
+	}
+
+	l.Harden(at)
+	at = at.Add(100 * time.Millisecond)
+	p.Observe("d1", load(at, 0, 0.5), at) // too soon after sending
+	if got := free(p, at); got != 500-need {
+		t.Errorf("report right after it was sent: %d free, want %d", got, 500-need)
+	}
+
+	at = at.Add(time.Second)
+	l.Grow(0, at)
+	p.Observe("d1", load(at, 1, 0.6), at)
+	if got, want := free(p, at), 400-blocksOf(grow, 16); got != want {
+		t.Errorf("report with it: %d free, want %d (only growth is ours to count)", got, want)
+	}
+
+	l.Grow(150, at)
+	at = at.Add(time.Millisecond)
+	p.Observe("d1", load(at, 1, 0.61), at)
+	if got, want := free(p, at), 390; got != want && got != want-1 {
+		t.Errorf("nearly done: %d free, want %d or one less", got, want)
+	}
+	l.Release(at)
+	if got, want := free(p, at), 390+109; got < want-1 || got > want+1 {
+		t.Errorf("released: %d free, want about %d before the next report", got, want)
+	}
+	at = at.Add(time.Second)
+	p.Observe("d1", load(at, 0, 0.5), at)
+	if got := free(p, at); got != 500 {
+		t.Errorf("report without it: %d free, want 500", got)
+	}
+}
+
+func TestSoftLeasesVetoNobody(t *testing.T) {
+	p := pool(0)
+	later := start.Add(5 * time.Second)
+	a := book(t, p, 700, later, start)
+	if got := p.Status(start)[0]; got.Free != 1000 || got.Soft < 700 {
+		t.Fatalf("soft lease: free %d, soft %d, want 1000 and at least 700", got.Free, got.Soft)
+	}
+	q := &Query{Model: "m", Tokens: 600 * 16, MaxTokens: 160}
+	c, _, _ := p.Candidates(q, start, nil, nil)
+	if len(c) != 1 || c[0].Decode.Room <= 0 {
+		t.Fatalf("behind a soft lease: %+v, want a candidate that counts a wait for room", c)
+	}
+	if c, _, o := p.Candidates(q, later, nil, nil); len(c) != 0 || o.Full != 1 || o.Retry <= 0 {
+		t.Errorf("its prefill has begun: %d candidates, outlook %+v, want none and a hint", len(c), o)
+	}
+	a.Release(later)
+	if c, _, _ := p.Candidates(q, later, nil, nil); len(c) != 1 || c[0].Decode.Room != 0 {
+		t.Errorf("released: %+v, want a candidate without a wait", c)
+	}
+}
+
+func TestWhoIsNoCandidate(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		edit  func(p *Pool)
+		q     Query
+		want  string // the reason, "" for a candidate
+		limit int
+		room  bool
+	}{
+		{"fits", nil, Query{Tokens: 900 * 16}, "", 0, false},
+		{"fits only when empty, which it is", nil, Query{Tokens: 16_000 - 8}, "", 0, false},
+		{"too large for good", nil, Query{Tokens: 16_001}, "takes prompts of at most 15999 tokens, not 16001", 15_999, false},
+		{"no room now", func(p *Pool) { p.Observe("d1", load(start, 3, 0.95), start) }, Query{Tokens: 900 * 16, MaxTokens: 16},
+			"has room for 35 blocks, not 901", 0, true},
+		{"other model", nil, Query{Model: "other", Tokens: 16}, "does not serve the model", 0, false},
+		{"avoided", nil, Query{Tokens: 16, Avoid: []replica.ID{"d1"}}, "failed this request before", 0, false},
+		{"unhealthy", func(p *Pool) { p.SetHealthy("d1", false, "connection refused") }, Query{Tokens: 16}, "connection refused", 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := pool(0)
+			if tt.edit != nil {
+				tt.edit(p)
+			}
+			if tt.q.Model == "" {
+				tt.q.Model = "m"
+			}
+			var out []Excluded
+			c, _, o := p.Candidates(&tt.q, start, nil, &out)
+			if tt.want == "" {
+				if len(c) != 1 || len(out) != 0 {
+					t.Fatalf("%d candidates, excluded %+v, want one candidate", len(c), out)
+				}
+				return
+			}
+			if len(c) != 0 || len(out) != 1 || out[0].Reason != tt.want || out[0].Limit != tt.limit || (out[0].Room > 0) != tt.room {
+				t.Fatalf("excluded %+v, want %q with limit %d, room later %v", out, tt.want, tt.limit, tt.room)
+			}
+			if (o.Small > 0) != (tt.limit > 0) || (o.Full > 0) != tt.room {
+				t.Errorf("outlook %+v", o)
+			}
+		})
+	}
+}
+
+func TestUnknownCapacityIsPermissiveAndSaysSo(t *testing.T) {
+	p := New(Options{})
+	r := engine("d1", 0)
+	r.Facts.BlockSize = 0
+	p.SetMembers([]replica.Replica{r}, start)
+	c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 50_000}, start, nil, nil)
+	if len(c) != 1 || c[0].Free != -1 || !c[0].Unknown {
+		t.Fatalf("candidates %+v, want one with unknown room and load", c)
+	}
+}
+
+func TestUnknownUsageIsThePoolsMeanNotIdle(t *testing.T) {
+	p := New(Options{})
+	p.SetMembers([]replica.Replica{engine("d1", 1000), engine("d2", 1000), engine("d3", 1000)}, start)
+	p.Observe("d1", load(start, 10, 0.2), start)
+	p.Observe("d2", load(start, 20, 0.8), start)
+	c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 16, MaxTokens: 1}, start, nil, nil)
+	if len(c) != 3 || !c[2].Unknown || c[0].Unknown {
+		t.Fatalf("candidates %+v", c)
+	}
+	// The others' requests will grow, so a little more than half is taken to be in use.
+	if got := c[2].Decode; got.Running != 15 || got.Usage < 0.5 || got.Usage > 0.7 {
+		t.Errorf("silent member: running %g, usage %g, want 15 and a little over 0.5", got.Running, got.Usage)
+	}
+	// Reports that have grown old say nothing either.
+	c, _, _ = p.Candidates(&Query{Model: "m", Tokens: 16}, start.Add(time.Minute), nil, nil)
+	for _, c := range c {
+		if !c.Unknown {
+			t.Errorf("%+v: a report of a minute ago counts as known", c)
+		}
+	}
+}
+
+func TestExpectedOutputIsLearnedPerModelAndBounded(t *testing.T) {
+	p := pool(0)
+	for range 300 {
+		l := book(t, p, 1, start, start)
+		l.Harden(start)
+		l.Finish(40, time.Second, start)
+	}
+	q := &Query{Model: "m", Tokens: 160}
+	c, _, _ := p.Candidates(q, start, nil, nil)
+	if got := c[0].Decode.Output; math.Abs(got-40) > 5 {
+		t.Errorf("expected output %g, want about 40", got)
+	}
+	q.MaxTokens = 7
+	c, _, _ = p.Candidates(q, start, nil, nil)
+	if got := c[0].Decode.Output; got != 7 {
+		t.Errorf("limited by the client: %g, want 7", got)
+	}
+	q.MaxTokens, q.Sequences = 16, 3
+	c, _, _ = p.Candidates(q, start, nil, nil)
+	if got := c[0].Need; got != 13 {
+		t.Errorf("three sequences of 16 tokens behind 10 blocks need %d blocks, want 13", got)
+	}
+	q.Sequences, q.MaxTokens, q.Tokens = 1, 0, 99_990
+	p.SetMembers([]replica.Replica{engine("d1", 10_000)}, start)
+	c, _, _ = p.Candidates(q, start, nil, nil)
+	if got := c[0].Decode.Output; got != 10 {
+		t.Errorf("near the model's length: %g, want 10", got)
+	}
+}
+
+func TestLocalPrefillsQueue(t *testing.T) {
+	p := pool(0)
+	q := &Query{Model: "m", Tokens: 4000}
+	c, _, _ := p.Candidates(q, start, nil, nil)
+	l := p.Book(&c[0], q, Terms{Local: true}, start)
+	warm := c[0].Local.Warm
+	c, _, _ = p.Candidates(q, start, nil, nil)
+	if got := c[0].Local.Wait; math.Abs(got-warm) > 1e-6 {
+		t.Errorf("behind one local prefill: wait %g s, want %g", got, warm)
+	}
+	half := start.Add(seconds(warm / 2))
+	l.Release(half)
+	c, _, _ = p.Candidates(q, half, nil, nil)
+	if got := c[0].Local.Wait; got > 1e-6 {
+		t.Errorf("cancelled half way: wait %g s, want 0", got)
+	}
+}
+
+func TestDecodeSpeedIsLearned(t *testing.T) {
+	p := pool(0)
+	for range 50 {
+		l := book(t, p, 10, start, start)
+		l.Harden(start)
+		l.Finish(101, 3*time.Second, start) // 30 ms a token
+	}
+	c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 1}, start, nil, nil)
+	if got := c[0].Step; math.Abs(got-0.030) > 0.004 {
+		t.Errorf("step of %g s, want about 0.030", got)
+	}
+	p.Configure(Settings{Speed: scoring.Rates(0, 100), ExpectedOutput: 160})
+	c, _, _ = p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 1}, start, nil, nil)
+	if got := c[0].Step; got != 0.010 {
+		t.Errorf("configured step of %g s, want 0.010", got)
+	}
+}
+
+func TestLeavingMembersKeepTheirLeases(t *testing.T) {
+	p := pool(0)
+	l := book(t, p, 10, start, start)
+	p.SetMembers([]replica.Replica{engine("d2", 1000)}, start)
+	if ok, reason := l.Holds(start); ok || reason != "it left the pool" {
+		t.Errorf("Holds = %v, %q", ok, reason)
+	}
+	l.Harden(start)
+	l.Release(start)
+	l.Release(start)
+	p.SetMembers([]replica.Replica{engine("d1", 1000)}, start)
+	if got := p.Status(start)[0]; got.Leases != 0 || got.Promised != 0 {
+		t.Errorf("the member that came back starts with %+v", got)
+	}
+}
+
+// TestLedgerReturnsToZero books, hardens, grows, finishes and releases in any order, with reports and time in between. At every step the sums must be
+// those of an obvious count over the live leases, and nothing may remain at the end.
+func TestLedgerReturnsToZero(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := New(Options{})
+		p.Configure(Settings{ExpectedOutput: rapid.IntRange(1, 500).Draw(t, "output")})
+		p.SetMembers([]replica.Replica{engine("d1", 1000), engine("d2", 500)}, start)
+		now := start
+		var live []*Lease
+		pick := func(t *rapid.T) *Lease {
+			if len(live) == 0 {
+				t.Skip("no lease")
+			}
+			return live[rapid.IntRange(0, len(live)-1).Draw(t, "lease")]
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"book": func(t *rapid.T) {
+				q := &Query{Model: "m", Tokens: rapid.IntRange(1, 6000).Draw(t, "tokens"), Sequences: rapid.IntRange(0, 3).Draw(t, "n")}
+				q.MaxTokens = rapid.SampledFrom([]int{0, 1, 300}).Draw(t, "max")
+				c, _, _ := p.Candidates(q, now, nil, nil)
+				if len(c) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(c)-1).Draw(t, "candidate")
+				terms := Terms{HardAt: now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "soft")) * time.Millisecond)}
+				terms.Local = rapid.Bool().Draw(t, "local")
+				if l := p.Book(&c[i], q, terms, now); l != nil {
+					live = append(live, l)
+				}
+			},
+			"harden":  func(t *rapid.T) { pick(t).Harden(now) },
+			"grow":    func(t *rapid.T) { pick(t).Grow(rapid.IntRange(0, 400).Draw(t, "tokens"), now) },
+			"first":   func(t *rapid.T) { pick(t).FirstToken(now) },
+			"finish":  func(t *rapid.T) { pick(t).Finish(rapid.IntRange(0, 900).Draw(t, "out"), time.Second, now) },
+			"release": func(t *rapid.T) { pick(t).Release(now) },
+			"report": func(t *rapid.T) {
+				id := rapid.SampledFrom([]replica.ID{"d1", "d2"}).Draw(t, "id")
+				usage := rapid.SampledFrom([]float64{0, 0.3, 1, math.NaN()}).Draw(t, "usage")
+				p.Observe(id, load(now, rapid.IntRange(-1, 9).Draw(t, "running"), usage), now)
+			},
+			"leave": func(t *rapid.T) {
+				p.SetMembers([]replica.Replica{engine("d1", 1000)}, now)
+				p.SetMembers([]replica.Replica{engine("d1", 1000), engine("d2", 500)}, now)
+			},
+			"time": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			},
+			"": func(t *rapid.T) { checkSums(t, p) },
+		})
+		for _, l := range live {
+			l.Release(now)
+			l.Release(now)
+		}
+		checkSums(t, p)
+		for _, m := range p.members {
+			g := m.ledger
+			if len(g.leases) != 0 || g.soft != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.bound != 0 {
+				t.Fatalf("%s: %+v is left without a lease", m.r.ID, g)
+			}
+		}
+		if len(p.soft) != 0 {
+			t.Fatalf("%d leases are left in the queue of soft ones", len(p.soft))
+		}
+	})
+}
+
+// checkSums counts again what the ledgers say.
+func checkSums(t *rapid.T, p *Pool) {
+	softs := 0
+	for _, m := range p.members {
+		var want ledger
+		for _, l := range m.ledger.leases {
+			switch {
+			case l.state == soft:
+				want.soft += l.blocks + l.more
+				want.queued += l.sequences
+				softs++
+			case l.state == hard:
+				want.held += l.blocks + l.more
+				want.sequences += l.sequences
+				if l.covered {
+					want.growth += l.more
+				} else {
+					want.promised += l.blocks + l.more
+				}
+			default:
+				t.Fatalf("an ended lease is still on the list of %s", m.r.ID)
+			}
+			if l.bound {
+				want.bound += l.sequences
+			}
+			if l.more < 0 {
+				t.Fatalf("lease expects to shrink by %d blocks", -l.more)
+			}
+		}
+		g := m.ledger
+		if g.soft != want.soft || g.promised != want.promised || g.growth != want.growth || g.held != want.held || g.queued != want.queued ||
+			g.sequences != want.sequences || g.bound != want.bound {
+			t.Fatalf("%s: ledger %+v, counted %+v", m.r.ID, g, want)
+		}
+		if g.returned < 0 {
+			t.Fatalf("%s: %d blocks returned", m.r.ID, g.returned)
+		}
+	}
+	if softs > len(p.soft) {
+		t.Fatalf("%d soft leases, %d in the queue", softs, len(p.soft))
+	}
+}
