@@ -73,7 +73,7 @@ type Request struct {
 	IgnoreEOS     bool
 	Salt          string // cache_salt
 	LoRA          string // adapter's name
-	Session       string
+	Session       string // accepted; events do not carry it
 	SkipReadCache bool   // prompt_logprobs: computes the whole prompt
 	Seed          uint64 // 0 is greedy; another one is another text
 	Transfer      *Transfer
@@ -111,10 +111,11 @@ type Output struct {
 	Params   *TransferOut
 }
 
-// Step is what one scheduler step did. Its slices belong to the engine and hold until the next call of Step.
+// Step is what one scheduler step did. Its slices, and what they point to, belong to the engine and hold until the next call of Step, whichever other
+// method is called meanwhile.
 //
-// The step ends at now+Took: outputs and events go out then, and the next step starts then, at the earliest. With Idle nothing was done and
-// nothing will be until another method is called or Wake is reached. A step can be Idle and still carry Orders, Outputs and Events.
+// Orders are for now. The step ends at now+Took: outputs and events go out then, and the next step starts then, at the earliest. With Idle nothing was
+// done and nothing will be until another method is called or Wake is reached. A step can be Idle and still carry Orders, Outputs and Events.
 type Step struct {
 	Took    time.Duration
 	Outputs []Output

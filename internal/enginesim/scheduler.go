@@ -1,177 +1,10 @@
 package enginesim
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"tandem/internal/kv"
 )
-
-// A request's life:
-//
-//	                 +------------------ preempted ------------------+
-//	                 v                                               |
-//	Add -> waiting --+--------------------------------> running -----+--> gone
-//	                 |                                     ^         |
-//	                 +-> loading -> loaded ----------------+         +--> leased -> gone    (do_remote_decode)
-//	                 |      |
-//	                 |      +-> (aborted) unread -> gone             blocks stay held until the read ends
-//	                 +-> lost -> (aborted) leaked                    a load that nobody performs
-type state uint8
-
-const (
-	waiting state = iota
-	loading
-	loaded
-	lost
-	running
-	leased
-	unread
-	gone
-)
-
-// request is one sequence in the engine.
-type request struct {
-	id       string
-	seq      uint64
-	state    state
-	tokens   []uint32        // the prompt, then the output
-	hashes   []kv.EngineHash // of the full blocks of tokens
-	table    []int32         // block table
-	prompt   int
-	maxOut   int
-	minOut   int
-	stops    []uint32
-	ignore   bool // EOS
-	skipRead bool
-	salt     string
-	lora     string
-	extra    uint64 // in each block hash
-	root     uint64 // of contents
-	seed     uint64
-	transfer *Transfer
-	remote   bool // came with do_remote_prefill
-
-	computed  int // tokens whose KV is in the table
-	chunk     int // tokens of this step
-	committed int // leading blocks of the table that are cached under their hash
-	preempts  int
-	hit       int // usage's cached tokens: computed when first scheduled, -1 before
-	local     int // of these, from our cache
-	external  int // of these, from the peer
-
-	attended uint64 // state after the first folded blocks
-	folded   int
-	received int // tokens whose KV came from a peer: not computed again
-
-	failed error         // of the load
-	reads  int           // blocks that the load writes, the last of the table
-	beats  bool          // its lease on the peer is renewed
-	expiry time.Duration // of our lease for the peer
-	out    TransferOut   // what the peer is told
-}
-
-// usageCached is usage's cached_tokens. On D the number that P sent with the params goes over ours.
-func (r *request) usageCached() int {
-	if r.remote && r.transfer.PrefillCached.Present && !r.transfer.PrefillCached.Null {
-		return r.transfer.PrefillCached.V
-	}
-	return r.hit
-}
-
-// queue is the waiting queue; both ends are cheap as long as little is put in front.
-type queue struct {
-	items []*request
-	head  int
-}
-
-func (q *queue) len() int             { return len(q.items) - q.head }
-func (q *queue) front() *request      { return q.items[q.head] }
-func (q *queue) push(r *request)      { q.items = append(q.items, r) }
-func (q *queue) all() []*request      { return q.items[q.head:] }
-func (q *queue) remove(i int)         { q.items = slices.Delete(q.items, q.head+i, q.head+i+1) }
-func (q *queue) index(r *request) int { return slices.Index(q.all(), r) }
-
-func (q *queue) pop() {
-	q.items[q.head] = nil
-	q.head++
-	if q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
-	} else if q.head >= 256 && q.head > len(q.items)/2 {
-		q.items, q.head = slices.Delete(q.items, 0, q.head), 0
-	}
-}
-
-func (q *queue) unshift(r *request) {
-	if q.head > 0 {
-		q.head--
-		q.items[q.head] = r
-		return
-	}
-	q.items = slices.Insert(q.items, 0, r)
-}
-
-// Add queues a request. The errors are ErrLength, which the API layer answers with 400, ErrDuplicate and ErrDead.
-func (e *Engine) Add(now time.Duration, q *Request) error {
-	switch {
-	case e.dead != nil:
-		return ErrDead
-	case len(q.Prompt) == 0 || len(q.Prompt) >= e.cfg.MaxModelLen:
-		return fmt.Errorf("%w: %d tokens, at most %d", ErrLength, len(q.Prompt), e.cfg.MaxModelLen-1)
-	case e.reqs[q.ID] != nil || e.held[q.ID] != nil:
-		return ErrDuplicate
-	}
-	r := e.newRequest(q)
-	e.reqs[r.id] = r
-	e.waiting.push(r)
-	e.arrive(now, r)
-	return nil
-}
-
-// newRequest copies q into state that is used again and again.
-func (e *Engine) newRequest(q *Request) *request {
-	r := e.idleRequest()
-	e.seq++
-	*r = request{id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
-		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], stops: append(r.stops[:0], q.StopIDs...),
-		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root}
-	r.maxOut = q.MaxTokens
-	if r.maxOut <= 0 {
-		r.maxOut = e.cfg.MaxModelLen
-	}
-	if r.lora != "" {
-		r.extra = mixString(0, r.lora)
-		r.root = mixString(e.root, r.lora)
-	}
-	r.attended = r.root
-	r.rehash(e)
-	return r
-}
-
-func (e *Engine) idleRequest() *request {
-	n := len(e.spare)
-	if n == 0 {
-		return new(request)
-	}
-	r := e.spare[n-1]
-	e.spare = e.spare[:n-1]
-	return r
-}
-
-// rehash names the full blocks of tokens that have no hash yet.
-func (r *request) rehash(e *Engine) {
-	size := e.cfg.BlockSize
-	for i := len(r.hashes); (i+1)*size <= len(r.tokens); i++ {
-		parent, extra := e.none, r.extra
-		if i > 0 {
-			parent = uint64(r.hashes[i-1])
-		} else if r.salt != "" {
-			extra = mixString(extra+1, r.salt)
-		}
-		r.hashes = append(r.hashes, hashBlock(parent, r.tokens[i*size:(i+1)*size], extra))
-	}
-}
 
 // Step runs one scheduler step: schedule, compute, sample.
 func (e *Engine) Step(now time.Duration) Step {
@@ -275,13 +108,6 @@ func (e *Engine) preemptLast() *request {
 	return r
 }
 
-// forgetKV makes r a request that has nothing computed.
-func (r *request) forgetKV() {
-	r.table = r.table[:0]
-	r.computed, r.committed, r.received = 0, 0, 0
-	r.attended, r.folded = r.root, 0
-}
-
 // commit caches the first n blocks of r's table under their hashes and announces those that were not yet.
 func (e *Engine) commit(r *request, n int) {
 	from := r.committed
@@ -355,12 +181,6 @@ func (e *Engine) promote(r *request) {
 	r.noteHit(len(r.tokens))
 }
 
-func (r *request) noteHit(n int) {
-	if r.hit < 0 {
-		r.hit = n
-	}
-}
-
 // start makes r run with its first n tokens; its table has room for them.
 func (e *Engine) start(r *request, n int, budget *int) {
 	r.state = running
@@ -416,13 +236,16 @@ func (e *Engine) fits(r *request, tokens int, load bool) bool {
 	return e.blocksFor(len(r.tokens))-len(e.hits)+idle <= e.pool.free
 }
 
-// reserved is the number of blocks that prompts in computation still have to take.
+// reserved is the number of blocks that prompts in computation and loads still have to take.
 func (e *Engine) reserved() int {
 	n := 0
 	for _, r := range e.running {
 		if r.computed+r.chunk < len(r.tokens) {
 			n += e.blocksFor(len(r.tokens)) - len(r.table)
 		}
+	}
+	for _, r := range e.loading {
+		n += e.blocksFor(len(r.tokens)) - len(r.table)
 	}
 	return n
 }
@@ -436,162 +259,5 @@ func (e *Engine) countLookup(r *request, local, external int) {
 	if r.transfer != nil {
 		e.counts.ExternalQueries += uint64(len(r.tokens) - local)
 		e.counts.ExternalHits += uint64(external)
-	}
-}
-
-// compute runs the model over the scheduled chunks, in their order: a later one may read blocks that an earlier one fills.
-func (e *Engine) compute(now time.Duration) bool {
-	if len(e.scheduled) == 0 {
-		return false
-	}
-	var w work
-	for _, r := range e.scheduled {
-		w.add(r.computed, r.chunk)
-	}
-	e.step.Took = e.cfg.Cost.of(w)
-	e.step.Prefill, e.step.Decode = w.prefill, w.decode
-	ended := false
-	for _, r := range e.scheduled {
-		e.forward(r)
-		if r.computed == len(r.tokens) {
-			ended = e.sample(now+e.step.Took, r) || ended
-		}
-	}
-	if ended {
-		e.running = slices.DeleteFunc(e.running, func(r *request) bool { return r.state != running })
-	}
-	return true
-}
-
-// forward computes the KV of r's chunk on top of its table as it is found.
-func (e *Engine) forward(r *request) {
-	size := e.cfg.BlockSize
-	end := r.computed + r.chunk
-	pos := max(r.computed, r.received)
-	e.fold(r, pos/size)
-	for pos < end {
-		b := &e.pool.blocks[r.table[pos/size]]
-		stop := min(end, (pos/size+1)*size)
-		from := b.content
-		if pos%size == 0 {
-			from = r.attended
-		}
-		b.content = stepTokens(from, r.tokens[pos:stop])
-		pos = stop
-		e.fold(r, pos/size)
-	}
-	r.computed, r.chunk = end, 0
-}
-
-// fold brings r's state to the end of its first n blocks.
-func (e *Engine) fold(r *request, n int) {
-	for ; r.folded < n; r.folded++ {
-		r.attended = attend(r.attended, e.pool.blocks[r.table[r.folded]].content)
-	}
-}
-
-// logits is the state that the next token is drawn from: everything in the table.
-func (e *Engine) logits(r *request) uint64 {
-	if r.computed%e.cfg.BlockSize == 0 {
-		return r.attended
-	}
-	return attend(r.attended, e.pool.blocks[r.table[r.folded]].content)
-}
-
-// sample draws r's next token and ends r when it was the last.
-func (e *Engine) sample(at time.Duration, r *request) (ended bool) {
-	token := e.draw(r)
-	r.tokens = append(r.tokens, token)
-	r.rehash(e)
-	out := len(r.tokens) - r.prompt
-	e.counts.GenerationTokens++
-	if out == 1 {
-		e.countPrompt(r)
-	}
-	o := Output{ID: r.id, Token: token, First: out == 1, Prompt: r.prompt, Out: out, Cached: r.usageCached()}
-	o.Reason, o.Stopped = e.stopped(r, token, out)
-	if o.Reason != NotFinished {
-		o.Finished = true
-		o.Params = e.end(at, r, o.Reason)
-	}
-	e.step.Outputs = append(e.step.Outputs, o)
-	return o.Finished
-}
-
-// draw samples; until min_tokens are there, ends of text are masked.
-func (e *Engine) draw(r *request) uint32 {
-	state := e.logits(r)
-	masked := len(r.tokens)-r.prompt < r.minOut
-	for try := 0; ; try++ {
-		t := e.cfg.draw(state, r.seed, try)
-		if !masked || try == 32 || !e.ends(r, t) {
-			return t
-		}
-	}
-}
-
-func (e *Engine) ends(r *request, t uint32) bool {
-	return !r.ignore && e.cfg.EOS > 0 && t == uint32(e.cfg.EOS) || slices.Contains(r.stops, t)
-}
-
-// stopped is vLLM's check_stop.
-func (e *Engine) stopped(r *request, token uint32, out int) (reason Reason, byID bool) {
-	switch {
-	case out >= r.minOut && !r.ignore && e.cfg.EOS > 0 && token == uint32(e.cfg.EOS):
-		return FinishStop, false
-	case out >= r.minOut && slices.Contains(r.stops, token):
-		return FinishStop, true
-	case out >= r.maxOut || len(r.tokens) >= e.cfg.MaxModelLen:
-		return FinishLength, false
-	}
-	return NotFinished, false
-}
-
-func (e *Engine) countPrompt(r *request) {
-	e.counts.PromptTokens += uint64(r.prompt)
-	e.counts.PromptLocal += uint64(r.local)
-	e.counts.PromptExternal += uint64(r.external)
-	e.counts.PromptComputed += uint64(max(0, r.prompt-r.local-r.external))
-}
-
-// end takes a finished request out of the engine. Its blocks go back, or, for a prefill, stay for the peer.
-func (e *Engine) end(at time.Duration, r *request, why Reason) *TransferOut {
-	e.counts.Finished[why]++
-	delete(e.reqs, r.id)
-	if r.transfer != nil && bool(r.transfer.DoRemoteDecode) && (why == FinishLength || why == FinishStop) {
-		return e.lease(at, r)
-	}
-	e.drop(r)
-	return nil
-}
-
-// drop gives r's blocks back and keeps its memory for another request, from the next step on.
-func (e *Engine) drop(r *request) {
-	e.pool.release(r.table)
-	r.forgetKV()
-	r.state = gone
-	r.transfer = nil
-	e.ended = append(e.ended, r)
-}
-
-// Abort ends a request without an output. Unknown ids, which finished ones are too, are ignored.
-func (e *Engine) Abort(now time.Duration, id string) {
-	r := e.reqs[id]
-	if r == nil || e.dead != nil {
-		return
-	}
-	delete(e.reqs, id)
-	e.counts.Finished[FinishAbort]++
-	e.hush(r)
-	switch r.state {
-	case running:
-		e.running = slices.DeleteFunc(e.running, func(x *request) bool { return x == r })
-		e.drop(r)
-	case waiting:
-		e.waiting.remove(e.waiting.index(r))
-		e.abandon(r)
-		e.drop(r)
-	default:
-		e.abortLoad(r)
 	}
 }

@@ -14,6 +14,9 @@ import (
 //
 // A right table gives numbers that depend on the prompt alone, however it was split into steps, cache hits and transfers. A wrong, stale or foreign block
 // gives another text from there on, and other contents for every block computed after it: exactly the ways in which wrong KV shows in a real model.
+//
+// One thing is harsher than there: a block is right or wrong as a whole. Where P's and D's prompts differ only in how far they fill the same last block,
+// a real D overwrites the surplus and is right; here its text is wrong.
 
 const (
 	contentSeed = 0x51_7c_c1_b7_27_22_0a_95
