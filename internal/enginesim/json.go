@@ -125,6 +125,7 @@ func (s *scanner) escaped(start int) []byte {
 		s.i++
 	}
 	if s.i >= len(s.b) {
+		s.i = len(s.b)
 		s.fail()
 		return nil
 	}

@@ -28,7 +28,7 @@ type Options struct {
 	Adapters []string // served LoRA adapters
 	Version  string   // of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render flag and no id reuse
 	Role     string   // a label in process listings: NIXL ignores roles
-	Core     Config   // of each rank; EngineID, Host and Port are filled in where empty. A shared EngineID is a mistake, as it is in vLLM
+	Core     Config   // of each rank; EngineID, Host and Port are filled in where empty, MaxModelLen is 32768 by default, Vocab 4096
 	DPRanks  int      // data-parallel ranks behind this one server, default 1
 
 	EventsEndpoint string // ZMQ PUB as "tcp://127.0.0.1:0", port+rank unless 0; "" publishes nothing
@@ -70,6 +70,7 @@ func (o Options) withDefaults() Options {
 		w, v := randomWord(), randomWord()
 		o.Core.EngineID = fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", w>>32, w>>16&0xffff, w&0xfff, v>>48&0x3fff|0x8000, v&(1<<48-1))
 	}
+	o.Core.MaxModelLen = cmp.Or(o.Core.MaxModelLen, 32768)
 	o.Core.Vocab = cmp.Or(o.Core.Vocab, 4096)
 	if o.Core.FirstToken == 0 && o.Core.Vocab > 2*firstWord {
 		o.Core.FirstToken = firstWord // words only

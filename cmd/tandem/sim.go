@@ -1,0 +1,117 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"tandem/internal/enginesim"
+)
+
+// runSim serves a simulated vLLM until ctx ends.
+func runSim(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := simOptions(args, stderr)
+	if err != nil {
+		return err
+	}
+	s, err := enginesim.Start(o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, simReady(s, o))
+	<-ctx.Done()
+	return s.Close()
+}
+
+// simReady is the line that says where the server listens: the URL first, then what else there is.
+func simReady(s *enginesim.Server, o enginesim.Options) string {
+	line := s.URL()
+	if o.Role != "" {
+		line += " role=" + o.Role
+	}
+	if events, replay := s.Endpoints(0); events != "" {
+		line += " events=" + events + " replay=" + replay
+	}
+	if s.ControlURL() != "" {
+		line += " control=" + s.ControlURL()
+	}
+	return line
+}
+
+func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
+	var o enginesim.Options
+	var aliases, adapters, faults list
+	var speed string
+	var factor, transferRate float64
+	fs := newFlags("sim", "[flags]\n\nServes a vLLM without a model: its HTTP wire, its KV events over ZMQ, NIXL-like transfers between simulators.\n"+
+		"Prints one line beginning with its URL when it is ready, and ends on SIGTERM.", stderr)
+	fs.StringVar(&o.Addr, "listen", "127.0.0.1:0", "address to listen on; port 0 picks one")
+	fs.StringVar(&o.Model, "model", "sim", "served model name")
+	fs.Var(&aliases, "alias", "another name of the model (repeatable)")
+	fs.Var(&adapters, "adapter", "a LoRA adapter to serve (repeatable)")
+	fs.StringVar(&o.Role, "role", "", "label for the ready line; the engine does not care")
+	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as")
+	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens a KV block")
+	fs.IntVar(&o.Core.Blocks, "blocks", 0, "KV blocks; 0: what the speed preset's GPU holds, or 8192")
+	fs.IntVar(&o.Core.MaxModelLen, "max-model-len", 32768, "tokens of prompt and answer together")
+	fs.IntVar(&o.Core.MaxBatchedTokens, "max-num-batched-tokens", 8192, "tokens a scheduler step")
+	fs.IntVar(&o.Core.MaxSeqs, "max-num-seqs", 256, "requests in the batch")
+	fs.IntVar(&o.Core.Vocab, "vocab", 4096, "vocabulary size")
+	fs.DurationVar(&o.Core.Lease, "lease", 0, "how long a finished prefill's blocks wait for their reader (default 30s)")
+	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "side channel's host, as told to peers")
+	fs.IntVar(&o.Core.Port, "side-port", 0, "side channel's port (plus rank); 0 picks one")
+	fs.StringVar(&speed, "speed", "8b", "how fast steps are: "+presetNames())
+	fs.Float64Var(&factor, "speed-factor", 1, "2 is twice as fast as the preset")
+	fs.BoolVar(&o.ZeroLatency, "zero-latency", false, "steps and transfers take no time")
+	fs.DurationVar(&o.TransferLatency, "transfer-latency", 0, "time before each read of a peer's blocks")
+	fs.Float64Var(&transferRate, "transfer-gbps", 0, "bandwidth of reads in gigabits a second; 0 is infinite")
+	fs.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 0, "what a peer that is not there costs (default 5s)")
+	fs.StringVar(&o.EventsEndpoint, "events", "", "ZMQ PUB endpoint for KV events, as tcp://127.0.0.1:0; empty publishes none")
+	fs.StringVar(&o.ReplayEndpoint, "replay", "", "ZMQ ROUTER endpoint for replays (default: a free port beside --events)")
+	fs.StringVar(&o.Topic, "topic", "", "topic of the events")
+	fs.BoolVar(&o.NoReplay, "no-replay", false, "publish without a replay endpoint")
+	fs.IntVar(&o.DPRanks, "data-parallel-size", 1, "engine cores behind this one address")
+	fs.BoolVar(&o.ScaleOut, "enable-scale-out", false, "serve render and /inference/v1/generate")
+	fs.BoolVar(&o.NoORCA, "no-orca", false, "never send load in response headers")
+	fs.BoolVar(&o.ServerLoad, "enable-server-load-tracking", false, "let /load count")
+	fs.BoolVar(&o.NoUsageDetails, "no-prompt-tokens-details", false, "leave cached_tokens out of usage")
+	fs.StringVar(&o.Control, "control", "", "address of a control listener: POST /fault, GET /stats")
+	fs.Var(&faults, "fault", `a fault from the start, as "cut_stream,leg=decode,after=3" (repeatable)`)
+	if err := parse(fs, args); err != nil {
+		return o, err
+	}
+	o.Aliases, o.Adapters = aliases, adapters
+	for _, text := range faults {
+		f, err := enginesim.ParseFault(text)
+		if err != nil {
+			return o, err
+		}
+		o.Faults = append(o.Faults, f)
+	}
+	return o, applySpeed(&o, speed, factor, transferRate)
+}
+
+// applySpeed fills in what the preset says: costs of a step, the size of the KV cache, and the blocks a second of a link.
+func applySpeed(o *enginesim.Options, name string, factor, gbps float64) error {
+	p, ok := enginesim.FindPreset(name)
+	if !ok {
+		return fmt.Errorf("--speed %q: want one of %s", name, presetNames())
+	}
+	o.Core.Cost = p.Cost
+	o.Core.Cost.Speed = factor
+	if !o.ZeroLatency {
+		o.Core.Blocks = cmp.Or(o.Core.Blocks, p.KVTokens/o.Core.BlockSize)
+	}
+	o.TransferRate = gbps * 1e9 / 8 / float64(p.TokenBytes*o.Core.BlockSize)
+	return nil
+}
+
+func presetNames() string {
+	names := []string{"8b", "70b"}
+	for _, p := range enginesim.Presets() {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
