@@ -177,17 +177,21 @@ func follow(t testing.TB, src Source, o Options) (*Follower, *recorder, func()) 
 	t.Helper()
 	r := newRecorder()
 	f := NewFollower(src, r, o)
+	return f, r, run(t, f)
+}
+
+func run(t testing.TB, f *Follower) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := make(chan error, 1)
 	go func() { failed <- f.Run(ctx) }()
-	stop := sync.OnceFunc(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-failed; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
 	t.Cleanup(stop)
-	return f, r, stop
+	return stop
 }
 
 // audited lets a test go on where a batch was sent before the subscription took effect, which nobody can wait for.
@@ -485,27 +489,31 @@ func (p *Publisher) publishRaw(payload []byte) {
 }
 
 func TestRunEndsSoon(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		src  func() Source
-	}{
-		{"live", func() Source { return newEngine(t, PublisherOptions{}).source() }},
-		{"nobody there", func() Source { return Source{Endpoint: "tcp://127.0.0.1:1", Replay: "tcp://127.0.0.1:1"} }},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			_, r, stop := follow(t, tt.src(), Options{})
-			if tt.name == "live" {
-				r.isLive(t)
-			} else {
-				r.until(t, "syncing", func() bool { return r.state == Syncing })
-			}
-			before := time.Now()
-			stop()
-			if took := time.Since(before); took > 200*time.Millisecond {
-				t.Errorf("Run returned %v after its context ended", took)
-			}
-		})
+	ends := func(t *testing.T, stop func()) {
+		t.Helper()
+		before := time.Now()
+		stop()
+		if took := time.Since(before); took > 200*time.Millisecond {
+			t.Errorf("Run returned %v after its context ended", took)
+		}
 	}
+	t.Run("live", func(t *testing.T) {
+		_, r, stop := follow(t, newEngine(t, PublisherOptions{}).source(), Options{})
+		r.isLive(t)
+		ends(t, stop)
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		_, r, stop := follow(t, Source{Endpoint: "tcp://127.0.0.1:1", Replay: "tcp://127.0.0.1:1"}, Options{})
+		r.until(t, "syncing", func() bool { return r.state == Syncing })
+		ends(t, stop)
+	})
+	t.Run("in a long replay", func(t *testing.T) {
+		e := newEngine(t, PublisherOptions{})
+		e.publish(8000)
+		_, r, stop := follow(t, e.source(), Options{})
+		r.until(t, "first batch", func() bool { return len(r.seqs) > 0 })
+		ends(t, stop)
+	})
 }
 
 func TestRunRefusesBadAddress(t *testing.T) {

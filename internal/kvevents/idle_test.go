@@ -1,0 +1,57 @@
+package kvevents
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestIdleFollowersCostNothing has 64 followers of quiet engines, with default heartbeats and audits, and looks at the CPU time of the whole process,
+// the engines included, over two seconds.
+func TestIdleFollowersCostNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two seconds of measuring")
+	}
+	const n = 64
+	shared := new(Context)
+	e := newEngine(t, PublisherOptions{Context: new(Context)})
+	e.publish(10)
+	before := memory()
+	var all []*recorder
+	for range n {
+		_, r, _ := follow(t, e.source(), Options{Context: shared})
+		all = append(all, r)
+	}
+	for _, r := range all {
+		r.through(t, 0, 9)
+	}
+	used := memory() - before
+	time.Sleep(settle * 3 / 2) // the first audits
+	start, cpu := time.Now(), cpuTime(t)
+	time.Sleep(2 * time.Second)
+	share := float64(cpuTime(t)-cpu) / float64(time.Since(start))
+	t.Logf("%d idle followers: %.2f %% of one core, %d KiB of Go heap each", n, 100*share, used/n/1024)
+	if share > 0.02 {
+		t.Errorf("%.1f %% of one core, want below 2 %%", 100*share)
+	}
+	if used/n > 128<<10 {
+		t.Errorf("%d bytes of heap each", used/n)
+	}
+}
+
+func memory() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
