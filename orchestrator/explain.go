@@ -32,3 +32,28 @@ func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decis
 	j.prepare()
 	return o.planner.Explain(&j.plan, time.Now())
 }
+
+// Watch calls send for each record as it comes, with how many the caller has missed since the one before because it was slow, until ctx ends or send fails.
+func (o *Orchestrator) Watch(ctx context.Context, send func(r *Record, lost uint64) error) error {
+	records, lost, stop := o.ring.watch(256)
+	defer stop()
+	told := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case r := <-records:
+			missed := lost()
+			if err := send(r, missed-told); err != nil {
+				return err
+			}
+			told = missed
+		}
+	}
+}
+
+// Ready reports whether requests can be served.
+func (o *Orchestrator) Ready() bool {
+	ok, _ := o.ready()
+	return ok
+}

@@ -25,6 +25,8 @@ func commands() []command {
 	return []command{
 		{"serve", "route requests over the replicas of a file or of flags", runServe},
 		{"demo", "simulated engines, a router and traffic, a line per request", runDemo},
+		{"sim", "serve one simulated vLLM engine", runSim},
+		{"check", "validate a configuration file; say what it would change", runCheck},
 		{"version", "print the version of this binary", runVersion},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"tandem/internal/config"
 	"tandem/internal/telemetry"
 	"tandem/orchestrator"
+	"tandem/orchestrator/rpc"
 )
 
 // runServe is the router: from a file that it watches, or from flags.
@@ -144,7 +145,9 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 			}
 		}
 	})
-	return s.o.Serve(ctx, listeners, s.o.Admin())
+	remote := newRPC(s.o)
+	defer remote.Stop()
+	return s.o.Serve(ctx, listeners, rpc.Handler(remote, s.o.Admin()))
 }
 
 // changed is called by the watcher with what the file says now.

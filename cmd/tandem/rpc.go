@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+
+	"google.golang.org/grpc"
+
+	"tandem/orchestrator"
+	"tandem/orchestrator/rpc"
+)
+
+// newRPC is the gRPC side of the admin listener, over o.
+func newRPC(o *orchestrator.Orchestrator) *grpc.Server {
+	return rpc.New(rpc.Options{Explain: o.Explain, Ready: o.Ready, Watch: func(ctx context.Context, send func(rpc.Record, uint64) error) error {
+		return o.Watch(ctx, func(r *orchestrator.Record, lost uint64) error {
+			text, err := json.Marshal(r)
+			if err != nil {
+				return err
+			}
+			return send(rpc.Record{
+				ID: r.ID, Time: r.Time, Model: r.Model, Mode: r.Mode, Prefill: r.Prefill, Decode: r.Decode,
+				Reason: r.Reason, Outcome: r.Outcome, Status: r.Status, JSON: text,
+			}, lost)
+		})
+	}})
+}
