@@ -254,7 +254,7 @@ func (w *world) inStep() bool {
 func TestTrackerModel(t *testing.T) {
 	for _, replay := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
+			model := func(t *rapid.T) {
 				w := newWorld(replay, rapid.SampledFrom([]int{1, 3, 10, 1000}).Draw(t, "buffer_steps"))
 				t.Repeat(map[string]func(*rapid.T){
 					"publish": func(t *rapid.T) {
@@ -294,7 +294,10 @@ func TestTrackerModel(t *testing.T) {
 				})
 				w.publish(true, false)
 				w.settle(t)
-			})
+			}
+			for range 20 { // rapid's hundred runs are few for so many ways to go wrong
+				rapid.Check(t, model)
+			}
 		})
 	}
 }
