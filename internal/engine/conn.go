@@ -15,7 +15,32 @@ const bufferSize = 32 << 10
 
 type buffer [bufferSize]byte
 
-var buffers = sync.Pool{New: func() any { return new(buffer) }}
+// spares keeps 2 MiB of buffers over garbage collections, which empty a sync.Pool and come every few milliseconds under load;
+// what is more goes to the pool.
+var (
+	spares  = make(chan *buffer, 64)
+	surplus sync.Pool
+)
+
+func getBuffer() *buffer {
+	select {
+	case b := <-spares:
+		return b
+	default:
+	}
+	if b, ok := surplus.Get().(*buffer); ok {
+		return b
+	}
+	return new(buffer)
+}
+
+func putBuffer(b *buffer) {
+	select {
+	case spares <- b:
+	default:
+		surplus.Put(b)
+	}
+}
 
 // conn is one connection. One request at a time owns it; abort alone may be called from elsewhere.
 type conn struct {
@@ -68,13 +93,13 @@ func (c *conn) rest() []byte {
 
 func (c *conn) takeBuffer() {
 	if c.buf == nil {
-		c.buf, c.r, c.w = buffers.Get().(*buffer), 0, 0
+		c.buf, c.r, c.w = getBuffer(), 0, 0
 	}
 }
 
 func (c *conn) dropBuffer() {
 	if c.buf != nil {
-		buffers.Put(c.buf)
+		putBuffer(c.buf)
 		c.buf, c.r, c.w = nil, 0, 0
 	}
 }
@@ -132,8 +157,8 @@ func (c *conn) setPatience(d time.Duration) {
 
 // send writes r. early says that the engine answered before it had taken the whole body, and that the rest will not be sent.
 func (c *conn) send(cl *Client, r *Request) (early bool, _ *Error) {
-	out := buffers.Get().(*buffer)
-	defer buffers.Put(out)
+	out := getBuffer()
+	defer putBuffer(out)
 	head := r.appendHead(out[:0], cl.prefix, cl.fixed)
 	var n int64
 	var err error
