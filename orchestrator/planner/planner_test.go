@@ -1,0 +1,611 @@
+package planner
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestWorkedExample is the decision that docs explain: the two racks, a prefix on p1 and on d2, some load. See testdata/worked.json.
+func TestWorkedExample(t *testing.T) {
+	f := newFleet(2, 3, func(r *replica.Replica) {
+		if r.ID == "p2" || r.ID == "d3" {
+			r.Place.Rack = "r2"
+		}
+	})
+	f.pl.SetPolicy(Policy{Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}})
+	f.store(t, f.prefill, "p1", 1, 640)
+	f.store(t, f.decode, "d2", 1, 500)
+	f.prefill.Observe("p1", f.load(1, 0, 0.10), f.now)
+	f.decode.Observe("d1", f.load(30, 0, 0.60), f.now)
+	f.decode.Observe("d2", f.load(12, 0, 0.20), f.now)
+	f.decode.Observe("d3", f.load(2, 0, 0.05), f.now)
+	f.pass(200 * time.Millisecond)
+	d, err := f.pl.Explain(f.request(1, 12_000), f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join("testdata", "worked.json")
+	if *update {
+		if err := os.WriteFile(name, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got)+"\n" != string(want) {
+		t.Errorf("the decision differs from %s (go test -update writes it):\n%s", name, got)
+	}
+}
+
+func TestReasonIsASentence(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	f.store(t, f.prefill, "p1", 1, 64)
+	r := f.request(1, 1500)
+	r.LocalOK = false
+	b := f.plan(t, r)
+	if got, want := b.Decision.Reason, "1,024 of 1,500 tokens cached on p1, idle; d1 has 19,600 free blocks"; got != want {
+		t.Errorf("reason %q, want %q", got, want)
+	}
+	if b.Decision.Why != WhyOnly || b.MatchedPrefill != 1024 || b.Decision.Available != 1024 {
+		t.Errorf("why %q, matched %d, available %d", b.Decision.Why, b.MatchedPrefill, b.Decision.Available)
+	}
+}
+
+func TestChoice(t *testing.T) {
+	type want struct {
+		mode            Mode
+		prefill, decode string // of these letters any is right; "" for whatever
+	}
+	for _, tt := range []struct {
+		name string
+		edit func(t *testing.T, f *fleet, r *Request)
+		want want
+	}{
+		{"the deepest match", func(t *testing.T, f *fleet, r *Request) {
+			f.store(t, f.prefill, "p2", 1, 300)
+			f.store(t, f.prefill, "p3", 1, 100)
+			r.LocalOK = false
+		}, want{Split, "p2", ""}},
+		{"less work, where the queue is longer than what the match saves", func(t *testing.T, f *fleet, r *Request) {
+			f.store(t, f.prefill, "p2", 1, 100)
+			f.prefill.Observe("p2", f.load(1, 30, 0.1), f.now)
+			f.prefill.Observe("p3", f.load(1, 30, 0.1), f.now)
+			r.LocalOK = false
+		}, want{Split, "p1", ""}},
+		{"the deep match is worth nothing when no compatible decode replica has room", func(t *testing.T, f *fleet, r *Request) {
+			f.store(t, f.prefill, "p2", 1, 400)
+			f.ps[1].Facts.Version, f.ds[1].Facts.Version = "0.31.0", "0.31.0"
+			f.prefill.SetMembers(f.ps, f.now)
+			f.decode.SetMembers(f.ds, f.now)
+			f.decode.Observe("d2", f.load(3, 0, 0.99), f.now)
+			r.LocalOK = false
+		}, want{Split, "p1p3", "d1d3"}},
+		{"and decides when it has", func(t *testing.T, f *fleet, r *Request) {
+			f.store(t, f.prefill, "p2", 1, 400)
+			f.ps[1].Facts.Version, f.ds[1].Facts.Version = "0.31.0", "0.31.0"
+			f.prefill.SetMembers(f.ps, f.now)
+			f.decode.SetMembers(f.ds, f.now)
+			r.LocalOK = false
+		}, want{Split, "p2", "d2"}},
+		{"the near decode replica, where the link is slow", func(t *testing.T, f *fleet, r *Request) {
+			f.ps[0].Place.Rack, f.ds[2].Place.Rack = "r9", "r9"
+			f.ps[0].Place.Zone, f.ds[2].Place.Zone = "z9", "z9"
+			f.prefill.SetMembers(f.ps[:1], f.now)
+			f.decode.SetMembers(f.ds, f.now)
+			r.LocalOK = false
+		}, want{Split, "p1", "d3"}},
+		{"the smaller batch", func(t *testing.T, f *fleet, r *Request) {
+			f.decode.Observe("d1", f.load(200, 0, 0.5), f.now)
+			f.decode.Observe("d2", f.load(2, 0, 0.5), f.now)
+			f.decode.Observe("d3", f.load(200, 0, 0.5), f.now)
+			r.LocalOK = false
+		}, want{Split, "", "d2"}},
+		{"the blocks that are there need no transfer", func(t *testing.T, f *fleet, r *Request) {
+			f.store(t, f.decode, "d2", 1, 400)
+			r.LocalOK = false
+		}, want{Split, "", "d2"}},
+		{"local, where decode holds the conversation", func(t *testing.T, f *fleet, r *Request) {
+			f.store(t, f.decode, "d2", 1, 499)
+		}, want{Local, "", "d2"}},
+		{"not local, where it would stop a large batch", func(t *testing.T, f *fleet, r *Request) {
+			for _, d := range f.ds {
+				f.decode.Observe(d.ID, f.load(100, 0, 0.3), f.now)
+			}
+		}, want{Split, "", ""}},
+		{"local, because there is no prefill replica", func(t *testing.T, f *fleet, r *Request) {
+			f.prefill.SetMembers(nil, f.now)
+		}, want{Local, "", ""}},
+		{"avoided replicas are not taken", func(t *testing.T, f *fleet, r *Request) {
+			f.store(t, f.prefill, "p2", 1, 400)
+			f.store(t, f.decode, "d2", 1, 400)
+			r.AvoidPrefill, r.AvoidDecode = []replica.ID{"p2", "p1"}, []replica.ID{"d2", "d3"}
+			r.LocalOK = false
+		}, want{Split, "p3", "d1"}},
+		{"avoided pairs are not taken", func(t *testing.T, f *fleet, r *Request) {
+			r.AvoidPairs = []Pairing{{"p1", "d1"}, {"p1", "d2"}}
+			r.AvoidPrefill = []replica.ID{"p2", "p3"}
+			r.LocalOK = false
+		}, want{Split, "p1", "d3"}},
+		{"a silent replica is not idle", func(t *testing.T, f *fleet, r *Request) {
+			f.ps = append(f.ps, replicas("p", replica.Prefill, 4, nil)[3])
+			f.prefill.SetMembers(f.ps, f.now)
+			for i, n := range []int{2, 20, 20} {
+				f.prefill.Observe(f.ps[i].ID, f.load(n, 0, 0.1), f.now)
+			}
+			r.LocalOK = false
+		}, want{Split, "p1", ""}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFleet(3, 3, nil)
+			r := f.request(1, 8000)
+			tt.edit(t, f, r)
+			for range 20 { // ties must not hide a wrong choice
+				b := f.plan(t, r)
+				if b.Mode != tt.want.mode || !strings.Contains(tt.want.prefill, string(b.Prefill.ID)) && tt.want.prefill != "" ||
+					!strings.Contains(tt.want.decode, string(b.Decode.ID)) && tt.want.decode != "" {
+					t.Fatalf("%v on %q and %q, want %+v; %s", b.Mode, b.Prefill.ID, b.Decode.ID, tt.want, b.Decision.Reason)
+				}
+				if (b.Mode == Local) != (b.PrefillLease == nil) || (b.Mode == Local) != (b.Prefill.ID == "") {
+					t.Fatalf("%v with prefill %q and lease %v", b.Mode, b.Prefill.ID, b.PrefillLease)
+				}
+				b.Release(f.now)
+			}
+		})
+	}
+}
+
+func TestModesAllowedAreHonoured(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet(2, 2, nil)
+		for _, d := range f.ds {
+			f.decode.Observe(d.ID, f.load(rapid.IntRange(0, 100).Draw(t, "running"), 0, rapid.Float64Range(0, 0.9).Draw(t, "usage")), f.now)
+		}
+		r := f.request(1, rapid.IntRange(1, 20_000).Draw(t, "tokens"))
+		r.SplitOK = rapid.Bool().Draw(t, "split")
+		r.LocalOK = !r.SplitOK || rapid.Bool().Draw(t, "local")
+		if rapid.Bool().Draw(t, "raw") {
+			f.pl.SetPolicy(Policy{Weights: scoring.Weights{Units: scoring.Raw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}})
+		}
+		b, err := f.pl.Plan(r, f.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Mode == Split && !r.SplitOK || b.Mode == Local && !r.LocalOK {
+			t.Fatalf("%v although split %v, local %v", b.Mode, r.SplitOK, r.LocalOK)
+		}
+	})
+}
+
+func TestErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(f *fleet, r *Request)
+		room string // text in NoRoom
+		pool string // of NoReplica
+		why  string // text in NoReplica
+		big  bool
+	}{
+		{"decode is full", func(f *fleet, r *Request) {
+			f.decode.Observe("d1", f.load(9, 0, 0.99), f.now)
+			f.decode.Observe("d2", f.load(9, 0, 1), f.now)
+		}, "d1 has room for", "", "", false},
+		{"nobody serves the model", func(f *fleet, r *Request) { r.Model = "x" }, "", "decode", "d1: does not serve the model", false},
+		{"prefill is ill", func(f *fleet, r *Request) {
+			r.LocalOK = false
+			f.prefill.SetHealthy("p1", false, "connection refused")
+			f.prefill.SetHealthy("p2", false, "connection refused")
+		}, "", "prefill", "p1: connection refused; p2: connection refused", false},
+		{"no decode replica at all", func(f *fleet, r *Request) { f.decode.SetMembers(nil, f.now) }, "", "decode", "it has no members", false},
+		{"the prompt is too long", func(f *fleet, r *Request) { r.Tokens = 200_000 }, "", "decode", "at most 159999 tokens, not 200000", true},
+		{"no pair fits together", func(f *fleet, r *Request) {
+			r.LocalOK = false
+			for i := range f.ds {
+				f.ds[i].Facts.Version = "0.20.0"
+			}
+			f.decode.SetMembers(f.ds, f.now)
+		}, "", "pair", "p1 with d1: different versions: 0.32.0 and 0.20.0", false},
+		{"the only fitting decode replica is full", func(f *fleet, r *Request) {
+			r.LocalOK = false
+			f.ds[0].Facts.CacheDType = "fp8"
+			f.decode.SetMembers(f.ds, f.now)
+			f.decode.Observe("d2", f.load(9, 0, 0.99), f.now)
+		}, "d2 has room for", "", "", false},
+		{"a full decode replica that fits nobody is no reason to wait", func(f *fleet, r *Request) {
+			r.LocalOK = false
+			for i := range f.ds {
+				f.ds[i].Facts.BlockSize, f.ds[i].Facts.Blocks = 32, 10_000
+			}
+			f.decode.SetMembers(f.ds, f.now)
+			f.decode.Observe("d2", f.load(9, 0, 0.99), f.now)
+		}, "", "pair", "different block sizes: 16 and 32", false},
+		{"all is avoided", func(f *fleet, r *Request) { r.AvoidDecode = []replica.ID{"d1", "d2"} }, "", "decode", "failed this request before", false},
+		{"nothing is allowed", func(f *fleet, r *Request) { r.SplitOK, r.LocalOK = false, false }, "", "pair", "neither", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFleet(2, 2, nil)
+			r := f.request(1, 5000)
+			tt.edit(f, r)
+			_, err := f.pl.Plan(r, f.now)
+			_, explained := f.pl.Explain(r, f.now)
+			if err == nil || explained == nil || err.Error() != explained.Error() {
+				t.Fatalf("Plan says %v, Explain %v", err, explained)
+			}
+			full, isFull := errors.AsType[*NoRoom](err)
+			none, isNone := errors.AsType[*NoReplica](err)
+			switch {
+			case tt.room != "" && (!isFull || !strings.Contains(full.Reason, tt.room) || full.Retry < minRetry || full.Retry > time.Minute):
+				t.Errorf("%#v, want NoRoom with %q", err, tt.room)
+			case tt.pool != "" && (!isNone || none.Pool != tt.pool || !strings.Contains(none.Reason, tt.why) || none.TooLarge != tt.big):
+				t.Errorf("%#v, want NoReplica in %s with %q, too large %v", err, tt.pool, tt.why, tt.big)
+			}
+			for _, s := range f.decode.Status(f.now) {
+				if s.Leases != 0 {
+					t.Errorf("%s holds %d leases after a refusal", s.ID, s.Leases)
+				}
+			}
+		})
+	}
+}
+
+func TestBlockedPairs(t *testing.T) {
+	f := newFleet(1, 2, nil)
+	r := f.request(1, 500)
+	r.LocalOK = false
+	f.pl.BlockPair("p1", "d2", f.now.Add(time.Second))
+	for range 30 {
+		b := f.plan(t, r)
+		if b.Decode.ID != "d1" {
+			t.Fatalf("a blocked pair was chosen")
+		}
+		b.Release(f.now)
+	}
+	f.pl.BlockPair("p1", "d1", f.now.Add(3*time.Second))
+	if _, err := f.pl.Plan(r, f.now); err == nil || !strings.Contains(err.Error(), "failed lately") {
+		t.Fatalf("all pairs blocked: %v", err)
+	}
+	f.pass(time.Second)
+	if b := f.plan(t, r); b.Decode.ID != "d2" {
+		t.Errorf("after its block: %s, want d2", b.Decode.ID)
+	}
+}
+
+func TestExplainBooksNothing(t *testing.T) {
+	f := newFleet(2, 2, nil)
+	f.prefill.SetHealthy("p2", false, "no answer")
+	r := f.request(1, 5000)
+	first, err := f.pl.Explain(r, f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first.Excluded) != 1 || first.Excluded[0] != (Exclusion{Pool: "prefill", Replica: "p2", Reason: "no answer"}) {
+		t.Errorf("excluded %+v", first.Excluded)
+	}
+	for _, s := range f.prefill.Status(f.now) {
+		if s.Requests != 0 || s.Rho != 0 {
+			t.Errorf("prefill %+v", s)
+		}
+	}
+	for _, s := range f.decode.Status(f.now) {
+		if s.Leases != 0 {
+			t.Errorf("decode %+v", s)
+		}
+	}
+	b := f.plan(t, r)
+	if math.Abs(b.Decision.Plans[0].Total-first.Plans[0].Total) > 1 {
+		t.Errorf("explained at %g ms, planned at %g ms", first.Plans[0].Total, b.Decision.Plans[0].Total)
+	}
+}
+
+// TestScoresDoNotDependOnOrder shuffles the members: every plan must cost the same as before.
+func TestScoresDoNotDependOnOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		build := func(order []int) map[[2]replica.ID]float64 {
+			f := newFleet(4, 4, nil)
+			ps, ds := make([]replica.Replica, 4), make([]replica.Replica, 4)
+			for i, at := range order {
+				ps[at], ds[at] = f.ps[i], f.ds[i]
+			}
+			f.prefill.SetMembers(ps, f.now)
+			f.decode.SetMembers(ds, f.now)
+			for i := range f.ps {
+				f.prefill.Observe(f.ps[i].ID, f.load(i, i*i, float64(i)/5), f.now)
+				f.decode.Observe(f.ds[i].ID, f.load(i*3, 0, float64(3-i)/5), f.now)
+			}
+			d, err := f.pl.Explain(f.request(1, 4000), f.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			costs := map[[2]replica.ID]float64{}
+			for _, p := range d.Plans[1:] { // the first may be any of those that tie
+				costs[[2]replica.ID{p.Prefill, p.Decode}] = p.Total
+			}
+			first := d.Plans[0]
+			costs[[2]replica.ID{first.Prefill, first.Decode}] = first.Total
+			return costs
+		}
+		a := build([]int{0, 1, 2, 3})
+		b := build(rapid.Permutation([]int{0, 1, 2, 3}).Draw(t, "order"))
+		for plan, cost := range a {
+			if other, ok := b[plan]; ok && math.Abs(other-cost) > 1e-9 {
+				t.Fatalf("%v costs %g, in another order %g", plan, cost, other)
+			}
+		}
+	})
+}
+
+func TestTiesAreSpread(t *testing.T) {
+	f := newFleet(4, 4, nil)
+	r := f.request(1, 500)
+	r.LocalOK = false
+	r.PrefillKeys, r.DecodeKeys = nil, nil
+	count := map[Pairing]int{}
+	for range 1600 {
+		b := f.plan(t, r)
+		count[Pairing{b.Prefill.ID, b.Decode.ID}]++
+		b.Release(f.now)
+		f.pass(time.Minute) // lets the work that was booked fade
+		for i := range f.ps {
+			f.prefill.Observe(f.ps[i].ID, f.load(0, 0, 0), f.now)
+			f.decode.Observe(f.ds[i].ID, f.load(0, 0, 0), f.now)
+		}
+	}
+	if len(count) != 16 {
+		t.Errorf("%d of 16 equal pairs were chosen", len(count))
+	}
+	for pair, n := range count {
+		if n > 200 {
+			t.Errorf("%v was chosen %d times of 1600", pair, n)
+		}
+	}
+}
+
+func TestBurstOfOnePrefixFollowsTheFirst(t *testing.T) {
+	f := newFleet(4, 2, nil)
+	r := f.request(1, 16_000)
+	r.LocalOK = false
+	first := f.plan(t, r)
+	f.pass(200 * time.Millisecond)
+	second := f.plan(t, r)
+	if second.MatchedPrefill != 15_984 || second.Prefill.ID != first.Prefill.ID {
+		t.Errorf("while it runs: %d tokens matched on %s, want 15,984 on %s", second.MatchedPrefill, second.Prefill.ID, first.Prefill.ID)
+	}
+	f.pass(time.Minute)
+	f.prefill.Expire(f.now)
+	if d, err := f.pl.Explain(r, f.now); err != nil || d.Available != 0 {
+		t.Errorf("a minute later without an event: %+v, %v, want nothing matched", d, err)
+	}
+}
+
+func TestRebind(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		edit  func(f *fleet, b *Booking)
+		moved bool
+		to    replica.ID
+		err   string
+	}{
+		{"all is well", func(*fleet, *Booking) {}, false, "d1", ""},
+		{"it died", func(f *fleet, b *Booking) { f.decode.SetHealthy("d1", false, "gone") }, true, "d3", ""},
+		{"it left", func(f *fleet, b *Booking) { f.decode.SetMembers(f.ds[1:], f.now) }, true, "d3", ""},
+		{"it lost its room", func(f *fleet, b *Booking) {
+			f.pass(time.Second)
+			f.decode.Observe("d1", f.load(5, 0, 0.995), f.now)
+		}, true, "d3", ""},
+		{"nobody has room: the living stays", func(f *fleet, b *Booking) {
+			for _, d := range f.ds {
+				f.decode.Observe(d.ID, f.load(5, 0, 1), f.now)
+			}
+		}, false, "d1", ""},
+		{"it died and nobody has room", func(f *fleet, b *Booking) {
+			f.decode.Observe("d3", f.load(5, 0, 1), f.now)
+			f.decode.SetHealthy("d1", false, "gone")
+		}, false, "d1", "no room"},
+		{"it died and nobody is left", func(f *fleet, b *Booking) {
+			f.decode.SetMembers(f.ds[1:2], f.now)
+		}, false, "d1", "no other decode replica can take the KV blocks of p1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFleet(1, 3, func(r *replica.Replica) {
+				if r.ID == "d2" {
+					r.Facts.Version = "0.31.0" // never compatible
+				}
+			})
+			r := f.request(1, 6000)
+			r.LocalOK = false
+			r.AvoidDecode = []replica.ID{"d3"}
+			b := f.plan(t, r)
+			r.AvoidDecode = nil
+			tt.edit(f, b)
+			moved, err := f.pl.Rebind(b, r, f.now)
+			if moved != tt.moved || b.Decode.ID != tt.to || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Fatalf("moved %v to %s, %v, want %v, %s, %q", moved, b.Decode.ID, err, tt.moved, tt.to, tt.err)
+			}
+			if moved && (b.Decision.Moved == nil || b.Decision.Moved.From != "d1" || b.Decision.Decode != tt.to) {
+				t.Errorf("the move is not in the decision: %+v", b.Decision.Moved)
+			}
+			if err == nil {
+				for _, s := range f.decode.Status(f.now) {
+					if want := map[bool]int{true: 1, false: 0}[s.ID == tt.to]; s.Leases != want || s.Sequences != want {
+						t.Errorf("%s: %d leases, %d hard, want %d", s.ID, s.Leases, s.Sequences, want)
+					}
+				}
+			}
+			b.Release(f.now)
+			for _, s := range f.decode.Status(f.now) {
+				if s.Leases != 0 || s.Promised != 0 || s.Soft != 0 {
+					t.Errorf("after release: %+v", s)
+				}
+			}
+		})
+	}
+}
+
+func TestQueuedRequestsBookSoftly(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	r := f.request(1, 30_000)
+	r.LocalOK, r.PrefillKeys, r.DecodeKeys = false, nil, nil
+	f.plan(t, r)
+	f.plan(t, r) // waits for the first in p1's queue
+	s := f.decode.Status(f.now)[0]
+	if s.Sequences != 1 || s.Leases != 2 || s.Soft < 1875 {
+		t.Fatalf("%d leases, %d hard, %d blocks soft, want 2, 1 and one prompt", s.Leases, s.Sequences, s.Soft)
+	}
+	f.pass(time.Minute)
+	if s := f.decode.Status(f.now)[0]; s.Sequences != 2 || s.Soft != 0 {
+		t.Errorf("when its prefill should run: %d hard, %d blocks soft, want 2 and 0", s.Sequences, s.Soft)
+	}
+}
+
+func TestLinksAreLearned(t *testing.T) {
+	f := newFleet(1, 2, nil)
+	r := f.request(1, 16_000)
+	r.LocalOK, r.PrefillKeys, r.DecodeKeys = false, nil, nil
+	for range 60 { // d1 is ten times slower to reach than its class
+		r.AvoidDecode = []replica.ID{"d2"}
+		b := f.plan(t, r)
+		f.pl.PrefillDone(b, 0, time.Second, f.now)
+		if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(time.Duration(16_000 * (128 << 10) / 4e9 * 1e9))
+		f.pl.FirstToken(b, f.now)
+		f.pl.FirstToken(b, f.now)
+		b.Release(f.now)
+		f.pass(time.Second)
+		f.decode.Observe("d1", f.load(0, 0, 0), f.now)
+		f.decode.Observe("d2", f.load(0, 0, 0), f.now)
+		f.prefill.Observe("p1", f.load(0, 0, 0), f.now)
+	}
+	d, err := f.pl.Explain(r, f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Plans[0].Terms.Transfer; math.Abs(got-524) > 60 {
+		t.Errorf("transfer to d1 is put at %g ms, want about 524", got)
+	}
+	r.AvoidDecode = nil
+	if b := f.plan(t, r); b.Decode.ID != "d2" || b.Decision.Why != WhyLink {
+		t.Errorf("chose %s by %s, want d2 by its link", b.Decode.ID, b.Decision.Why)
+	}
+}
+
+func TestFinishTeaches(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	r := f.request(1, 1000)
+	r.MaxTokens, r.LocalOK = 0, false
+	for range 400 {
+		b := f.plan(t, r)
+		f.pl.PrefillDone(b, 0, 500*time.Millisecond, f.now)
+		if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(time.Second)
+		f.pl.Finish(b, 1000, 30, 600*time.Millisecond, 1400*time.Millisecond, f.now)
+		f.pl.Finish(b, 1000, 30_000, time.Second, time.Hour, f.now)
+		f.decode.Observe("d1", f.load(0, 0, 0), f.now)
+		f.prefill.Observe("p1", f.load(0, 0, 0), f.now)
+	}
+	d := f.decode.Status(f.now)[0]
+	if d.Output < 28 || d.Output > 40 || d.Leases != 0 || d.Samples != 400 {
+		t.Errorf("decode learned %d tokens from %d samples, holds %d leases", d.Output, d.Samples, d.Leases)
+	}
+	if p := f.prefill.Status(f.now)[0]; p.Requests != 0 || math.Abs(p.Speed.Prefill(1000, 0)-0.5) > 0.1 {
+		t.Errorf("prefill learned %g s for 1,000 tokens, holds %d requests", p.Speed.Prefill(1000, 0), p.Requests)
+	}
+}
+
+func TestDecisionIsAlwaysJSON(t *testing.T) {
+	f := newFleet(1, 1, func(r *replica.Replica) { r.Facts = replica.Facts{Models: []string{"m"}} })
+	f.prefill.SetMembers(append(f.ps, replicas("q", replica.Prefill, 1, nil)...), f.now)
+	r := &Request{Model: "m", Tokens: 50, SplitOK: true, LocalOK: true}
+	for _, units := range []scoring.Units{scoring.Seconds, scoring.Raw} {
+		f.pl.SetPolicy(Policy{Weights: scoring.Weights{Units: units, Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1}})
+		b := f.plan(t, r)
+		raw, err := json.Marshal(b.Decision)
+		if err != nil {
+			t.Fatalf("%v: %v", units, err)
+		}
+		if !strings.Contains(string(raw), `"capacity of d1"`) || !strings.Contains(string(raw), `"prefix"`) {
+			t.Errorf("%v: unknown things are not named: %s", units, raw)
+		}
+		b.Release(f.now)
+	}
+}
+
+// TestConcurrentUse lets many requests live at once while reports, events and members change. It is for the race detector, and for the ledgers at the end.
+func TestConcurrentUse(t *testing.T) {
+	f := newFleet(3, 3, nil)
+	now := f.now
+	var requests, noise sync.WaitGroup
+	stop := make(chan struct{})
+	noise.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			l := replica.Load{At: now.Add(time.Duration(i) * time.Millisecond), Source: replica.Metrics, Running: i % 5, Waiting: i % 3, Usage: float64(i%10) / 10}
+			f.prefill.Observe("p1", l, l.At)
+			f.decode.Observe("d1", l, l.At)
+			f.decode.SetHealthy("d2", i%2 == 0, "now and then")
+			f.decode.SetMembers(f.ds[:2+i%2], l.At)
+			f.prefill.Expire(now)
+			f.decode.Status(l.At)
+		}
+	})
+	for w := range 4 {
+		requests.Go(func() {
+			for i := range 150 {
+				r := f.request(uint32(w), 100+i*20)
+				b, err := f.pl.Plan(r, now)
+				if err != nil {
+					continue
+				}
+				if i%3 > 0 {
+					f.pl.PrefillDone(b, -1, time.Millisecond, now)
+					f.pl.Rebind(b, r, now)
+				}
+				if i%3 > 1 {
+					f.pl.FirstToken(b, now)
+					f.pl.Finish(b, r.Tokens, 20, time.Millisecond, time.Second, now)
+				}
+				b.Release(now)
+			}
+		})
+	}
+	requests.Wait()
+	close(stop)
+	noise.Wait()
+	for _, s := range f.prefill.Status(now) {
+		if s.Requests != 0 || s.Tokens != 0 {
+			t.Errorf("prefill %+v", s)
+		}
+	}
+	for _, s := range f.decode.Status(now) {
+		if s.Leases != 0 || s.Promised != 0 || s.Soft != 0 || s.Growth != 0 {
+			t.Errorf("decode %+v", s)
+		}
+	}
+}
