@@ -119,8 +119,8 @@ func key(f reflect.StructField) string { return f.Tag.Get("yaml") }
 
 func keysOf(t reflect.Type) []string {
 	var keys []string
-	for i := range t.NumField() {
-		if k := key(t.Field(i)); k != "" {
+	for f := range t.Fields() {
+		if k := key(f); k != "" {
 			keys = append(keys, k)
 		}
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -161,7 +162,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse("f.yaml", data)
 		if err != nil {
-			if ps, ok := err.(Problems); !ok || len(ps) == 0 { //nolint:errorlint // it is the type itself that counts
+			if ps, ok := errors.AsType[Problems](err); !ok || len(ps) == 0 {
 				t.Fatalf("error %T %v, want Problems", err, err)
 			}
 			return

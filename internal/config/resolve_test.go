@@ -83,7 +83,7 @@ func TestLoadOfNothing(t *testing.T) {
 	}
 }
 
-func write(t testing.TB, path, text string) {
+func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -108,7 +108,7 @@ func mode(m planner.Mode) tandemv1.Mode {
 }
 
 // count keeps what is unknown (-1) at zero.
-func count(n int) uint32 { return uint32(min(max(n, 0), 1<<31)) } //nolint:gosec // bounded
+func count(n int) uint32 { return uint32(min(max(n, 0), 1<<31)) }
 
 // WatchDecisions streams records until the caller leaves.
 func (s *router) WatchDecisions(r *tandemv1.WatchDecisionsRequest, stream tandemv1.Router_WatchDecisionsServer) error {
