@@ -180,6 +180,10 @@ func (f *faults) clear() {
 
 // publish sends a batch on its way, or does with it what the faults say.
 func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
+	pub := r.pub.Load()
+	if pub == nil {
+		return
+	}
 	if late := time.Duration(f.late.Load()); late > 0 {
 		f.mu.Lock()
 		queue := f.delayed
@@ -190,7 +194,7 @@ func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
 		}
 		return
 	}
-	r.pub.Publish(b)
+	pub.Publish(b)
 	f.mu.Lock()
 	again := f.duplicate > 0
 	if again {
@@ -198,7 +202,7 @@ func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
 	}
 	f.mu.Unlock()
 	if again {
-		r.pub.Publish(b)
+		pub.Publish(b)
 	}
 }
 
@@ -220,7 +224,9 @@ func (s *Server) publishLate(queue <-chan lateBatch) {
 		select {
 		case l := <-queue:
 			sleep(s.ctx, time.Until(l.at))
-			l.rank.pub.Publish(l.batch)
+			if p := l.rank.pub.Load(); p != nil {
+				p.Publish(l.batch)
+			}
 		case <-s.ctx.Done():
 			return
 		}
@@ -302,7 +308,7 @@ func (s *Server) Fault(f Fault) error {
 		s.faults.clear()
 		s.melt()
 		s.slow(1)
-		s.eachRank((*rank).resumeEvents)
+		s.eachPublisher((*kvevents.Publisher).Resume)
 	default:
 		return s.eventFault(f)
 	}
@@ -310,12 +316,12 @@ func (s *Server) Fault(f Fault) error {
 }
 
 func (s *Server) eventFault(f Fault) error {
-	if s.ranks[0].pub == nil {
+	if s.o.EventsEndpoint == "" {
 		return fmt.Errorf("fault %q: no such kind, or there are no events", f.Kind)
 	}
 	switch f.Kind {
 	case "drop_events":
-		s.eachRank(func(r *rank) { r.pub.Drop(max(f.Count, 1)) })
+		s.eachPublisher(func(p *kvevents.Publisher) { p.Drop(max(f.Count, 1)) })
 	case "duplicate_events":
 		s.faults.mu.Lock()
 		s.faults.duplicate += max(f.Count, 1)
@@ -323,24 +329,26 @@ func (s *Server) eventFault(f Fault) error {
 	case "delay_events":
 		s.delayEvents(f.For)
 	case "pause_events":
-		s.eachRank(func(r *rank) { r.pub.Pause() })
+		s.eachPublisher((*kvevents.Publisher).Pause)
 		if f.For > 0 {
-			s.later(f.For, func() { s.eachRank((*rank).resumeEvents) })
+			s.later(f.For, func() { s.eachPublisher((*kvevents.Publisher).Resume) })
 		}
 	case "resume_events":
-		s.eachRank((*rank).resumeEvents)
+		s.eachPublisher((*kvevents.Publisher).Resume)
 	case "restart_events":
-		s.eachRank(func(r *rank) { r.pub.Restart() })
+		s.eachPublisher((*kvevents.Publisher).Restart)
 	default:
 		return fmt.Errorf("fault %q: no such kind", f.Kind)
 	}
 	return nil
 }
 
-func (r *rank) resumeEvents() {
-	if r.pub != nil {
-		r.pub.Resume()
-	}
+func (s *Server) eachPublisher(do func(*kvevents.Publisher)) {
+	s.eachRank(func(r *rank) {
+		if p := r.pub.Load(); p != nil {
+			do(p)
+		}
+	})
 }
 
 func (s *Server) delayEvents(d time.Duration) {

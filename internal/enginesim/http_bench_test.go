@@ -81,3 +81,35 @@ func BenchmarkCompletion(b *testing.B) {
 		})
 	}
 }
+
+// A streamed completion of 64 tokens on a server without latency; the figure is for all of them.
+func BenchmarkStream(b *testing.B) {
+	s, err := Start(Options{ZeroLatency: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	request := rawRequest("/v1/completions", idBody(100, 64, `,"stream":true,"stream_options":{"include_usage":true}`))
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		c := newRawClient(b, s)
+		defer c.Close()
+		for pb.Next() {
+			if _, err := c.Write(request); err != nil {
+				b.Error(err)
+				return
+			}
+			for {
+				line, err := c.br.ReadSlice('\n')
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if string(line) == "0\r\n" {
+					c.br.Discard(2)
+					break
+				}
+			}
+		}
+	})
+}

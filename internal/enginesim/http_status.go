@@ -59,11 +59,11 @@ func (s *Server) eventSources(k *call) {
 		return
 	}
 	b := append(k.part[:0], '{')
-	for i, r := range s.ranks {
-		if r.pub == nil {
+	for i := range s.ranks {
+		pub, replay := s.Endpoints(i)
+		if pub == "" {
 			continue
 		}
-		pub, replay := r.pub.Endpoints()
 		b = append(appendInt(append(comma(b, i), '"'), i), `":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":`...)
 		b = append(appendText(b, pub), `,"replay_endpoint":`...)
 		b = append(appendNullable(b, replay), `,"buffer_steps":10000,"hwm":100000,"max_queue_size":100000,"topic":`...)

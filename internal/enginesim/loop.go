@@ -23,8 +23,9 @@ type rank struct {
 	wake  chan struct{} // capacity 1
 	open  atomic.Int32  // requests in the core
 	side  *side
-	pub   *kvevents.Publisher // nil without events
-	cfg   Config              // the core's, as it began
+	pub   atomic.Pointer[kvevents.Publisher] // nil without events, and while the process is down
+	bind  kvevents.PublisherOptions          // where pub is bound, with real ports; written by start only
+	cfg   Config                             // the core's, as it began
 
 	mu    sync.Mutex // guards the following
 	core  *Engine
@@ -171,9 +172,7 @@ func (r *rank) publish(events []kv.Event) {
 	if f := r.srv.o.OnEvents; f != nil {
 		f(&b)
 	}
-	if r.pub != nil {
-		r.srv.faults.publish(r, &b)
-	}
+	r.srv.faults.publish(r, &b)
 }
 
 // deliver hands outputs to their sinks, and wakes each sink once.
@@ -224,8 +223,8 @@ func (r *rank) restart() {
 	r.core.Restart()
 	r.mu.Unlock()
 	r.side.cut()
-	if r.pub != nil {
-		r.pub.Restart()
+	if p := r.pub.Load(); p != nil {
+		p.Restart()
 	}
 	r.poke()
 }

@@ -35,6 +35,7 @@ type Options struct {
 	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
 	Topic          string
 	NoReplay       bool
+	ZMQ            *kvevents.Context           // to share between the servers of one process, nil: one of their own
 	OnEvents       func(*kvevents.EncodeBatch) // sees each batch before the answers it came with, also without EventsEndpoint; must not keep it
 
 	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
@@ -141,10 +142,7 @@ func (s *Server) start() error {
 	if err := s.startRanks(); err != nil {
 		return err
 	}
-	s.voc = newVocabulary(s.ranks[0].core.Config().Vocab)
-	if err := s.startControl(); err != nil {
-		return err
-	}
+	s.voc = newVocabulary(s.ranks[0].cfg.Vocab)
 	if s.ln = s.o.Listener; s.ln == nil {
 		if s.ln, err = s.o.Listen("tcp", s.o.Addr); err != nil {
 			return err
@@ -159,8 +157,9 @@ func (s *Server) start() error {
 	for _, r := range s.ranks {
 		s.wg.Go(func() { r.drive(s.ctx) })
 	}
-	s.accept(s.ln)
-	return nil
+	ln := s.ln
+	s.wg.Go(func() { s.acceptAll(ln) })
+	return s.startControl()
 }
 
 // minorOf reads 32 from "0.32.0"; a version 1.x counts as newer than all.
@@ -213,12 +212,34 @@ func (s *Server) sideAddr(n int) string {
 	return net.JoinHostPort(cmp.Or(s.o.Core.Host, "127.0.0.1"), strconv.Itoa(s.o.Core.Port+n))
 }
 
+// startEvents binds the publisher, and remembers the ports it got for the next time.
 func (r *rank) startEvents() error {
 	o := r.srv.o
 	if o.EventsEndpoint == "" {
 		return nil
 	}
-	p := kvevents.PublisherOptions{Endpoint: offsetPort(o.EventsEndpoint, r.n), Topic: o.Topic, Form: kvevents.Map, ReplayFrames: 4}
+	if r.bind.Endpoint == "" {
+		r.bind = r.publisherOptions()
+	}
+	p, err := kvevents.NewPublisher(r.bind)
+	if err != nil {
+		return err
+	}
+	r.bind.Endpoint, r.bind.Replay = p.Endpoints()
+	r.pub.Store(p)
+	return nil
+}
+
+// stopEvents closes the sockets, as the end of the process does.
+func (r *rank) stopEvents() {
+	if p := r.pub.Swap(nil); p != nil {
+		p.Close()
+	}
+}
+
+func (r *rank) publisherOptions() kvevents.PublisherOptions {
+	o := r.srv.o
+	p := kvevents.PublisherOptions{Context: o.ZMQ, Endpoint: offsetPort(o.EventsEndpoint, r.n), Topic: o.Topic, Form: kvevents.Map, ReplayFrames: 4}
 	if !o.NoReplay {
 		p.Replay = offsetPort(cmp.Or(o.ReplayEndpoint, freePort(o.EventsEndpoint)), r.n)
 	}
@@ -228,9 +249,7 @@ func (r *rank) startEvents() error {
 	if !r.srv.versionAtLeast(26) {
 		p.ReplayFrames = 3
 	}
-	var err error
-	r.pub, err = kvevents.NewPublisher(p)
-	return err
+	return p
 }
 
 // offsetPort adds a rank to the port, which stays when it is 0.
@@ -268,17 +287,15 @@ func (s *Server) spawn(f func()) {
 	}
 }
 
-// accept serves a listener until it is closed.
-func (s *Server) accept(ln net.Listener) {
-	s.spawn(func() {
-		for {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			s.admit(nc)
+// acceptAll serves a listener until it is closed.
+func (s *Server) acceptAll(ln net.Listener) {
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			return
 		}
-	})
+		s.admit(nc)
+	}
 }
 
 func (s *Server) admit(nc net.Conn) {
@@ -323,24 +340,40 @@ func (s *Server) revive() error {
 	}
 	died := s.dead != nil
 	s.dead, s.refused = nil, false
+	s.mu.Unlock()
 	if died {
-		s.mu.Unlock()
 		s.eachRank((*rank).restart)
-		s.mu.Lock()
+	}
+	if err := s.resumeEvents(); err != nil {
+		return err
 	}
 	if s.o.Listener != nil {
-		s.mu.Unlock()
 		return nil
 	}
 	ln, err := s.o.Listen("tcp", s.ln.Addr().String())
-	if err == nil {
-		s.ln = ln
+	if err != nil {
+		return err
 	}
-	s.mu.Unlock()
-	if err == nil {
-		s.accept(ln)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ln.Close()
 	}
-	return err
+	s.ln = ln
+	s.wg.Go(func() { s.acceptAll(ln) })
+	return nil
+}
+
+// resumeEvents binds the publishers that went with the process, at the addresses they had.
+func (s *Server) resumeEvents() error {
+	for _, r := range s.ranks {
+		if r.pub.Load() == nil {
+			if err := r.startEvents(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // restart is the end of the process and the start of another after d.
@@ -352,6 +385,7 @@ func (s *Server) restart(d time.Duration) {
 		s.revive()
 		return
 	}
+	s.eachRank((*rank).stopEvents)
 	s.later(d, func() { s.revive() })
 }
 
@@ -380,6 +414,7 @@ func (s *Server) die(why error) {
 	s.eachRank(func(r *rank) {
 		r.failAll(engineDead)
 		r.side.cut()
+		r.stopEvents()
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -413,10 +448,7 @@ func (s *Server) EngineID(rank int) string {
 
 // Endpoints are the addresses that a rank publishes its events at, with real ports; "" without events.
 func (s *Server) Endpoints(rank int) (events, replay string) {
-	if s.ranks[rank].pub == nil {
-		return "", ""
-	}
-	return s.ranks[rank].pub.Endpoints()
+	return s.ranks[rank].bind.Endpoint, s.ranks[rank].bind.Replay
 }
 
 // Stats is the state of every rank's core.
@@ -463,7 +495,9 @@ func (s *Server) Close() error {
 		}
 	}
 	if s.ctl != nil {
-		err = errors.Join(err, s.ctl.Close())
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		err = errors.Join(err, s.ctl.Shutdown(ctx)) // waits for a fault that is being injected
+		cancel()
 	}
 	s.cutAll()
 	for _, r := range s.ranks {
@@ -471,10 +505,6 @@ func (s *Server) Close() error {
 	}
 	s.peers.close()
 	s.wg.Wait()
-	for _, r := range s.ranks {
-		if r.pub != nil {
-			r.pub.Close()
-		}
-	}
+	s.eachRank((*rank).stopEvents)
 	return err
 }
