@@ -1,7 +1,7 @@
 # make help lists the targets. Each installs what it lacks (libzmq through the system's package manager), then does its work.
 SHELL   := /bin/sh
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-TOOL    := go tool -modfile=tools/go.mod
+TOOL    := go tool -modfile=tools/tools.mod
 BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 

@@ -1,3 +1,4 @@
+// The tools of make lint, fmt, vuln and bench. Named so, and not go.mod, because a go.mod would make tools/ a module of its own.
 module tandem
 
 go 1.26.0
