@@ -137,7 +137,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	}
 	h.sentAt = time.Now()
 	h.stood = o.stall.stood(h.sentAt)
-	answer, f := h.exchange(ctx, to, path, body)
+	var held []byte // the answer's memory, whose parts are used until the reply has its copy
+	defer func() { giveBuffer(held) }()
+	answer, f := h.exchange(ctx, to, path, body, &held)
 	h.doneAt = time.Now()
 	took := h.doneAt.Sub(h.sentAt)
 	h.j.rec.Phases.Prefill += ms(took)
@@ -173,16 +175,19 @@ func (h *handoff) prefillBody(con connector.Connector) (*openai.Edit, string, *f
 	return edit, path, nil
 }
 
-// exchange sends leg 1 and reads its whole answer.
-func (h *handoff) exchange(ctx context.Context, to *reach, path string, edit *openai.Edit) (openai.PrefillAnswer, *failure) {
+// exchange sends leg 1 and reads its whole answer into held, whose memory the result shares.
+func (h *handoff) exchange(ctx context.Context, to *reach, path string, edit *openai.Edit, held *[]byte) (openai.PrefillAnswer, *failure) {
 	none := openai.PrefillAnswer{CachedTokens: -1}
-	resp, err := to.client.Do(ctx, h.leg(ctx, to, path, edit, true))
+	leg := h.leg(ctx, to, path, edit, true)
+	resp, err := to.client.Do(ctx, leg)
+	giveBuffer(leg.Body)
 	if err != nil {
 		return none, legFailed(ctx, "prefill", to.member.ID, err)
 	}
 	defer resp.Close()
 	h.j.q.o.report(to, resp)
-	raw, err := resp.ReadAll(int64(h.cfg.Limits.AnswerBytes))
+	raw, err := resp.AppendAll(borrow(0), int64(h.cfg.Limits.AnswerBytes))
+	*held = raw
 	if err != nil {
 		return none, legFailed(ctx, "prefill", to.member.ID, err)
 	}
@@ -203,13 +208,13 @@ func (h *handoff) exchange(ctx context.Context, to *reach, path string, edit *op
 
 // leg makes the request of one leg.
 func (h *handoff) leg(ctx context.Context, to *reach, path string, edit *openai.Edit, load bool) *engine.Request {
-	r := &engine.Request{Method: http.MethodPost, Path: path, Body: edit.Append(make([]byte, 0, edit.Len()))}
-	r.Header = append(r.Header, engine.Field{Key: "X-Request-Id", Value: h.attempt})
+	r := &engine.Request{Method: http.MethodPost, Path: path, Body: edit.Append(borrow(edit.Len()))}
+	r.Header = append(make([]engine.Field, 0, 4), engine.Field{Key: "X-Request-Id", Value: h.attempt})
 	if to.rank != "" {
 		r.Header = append(r.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: to.rank})
 	}
 	if load {
-		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "JSON"})
+		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})
 	}
 	if s := h.j.q.r.Header.Get("X-Session-Id"); s != "" {
 		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})

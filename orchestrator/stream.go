@@ -50,6 +50,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	}
 	a.timer = time.AfterFunc(limit, func() { a.cancel(errPhaseTimeout) })
 	resp, err := a.to.client.Do(a.spanCtx, r)
+	giveBuffer(r.Body)
 	if err != nil {
 		f := a.failed(err)
 		f.unused = engine.NotSent(err)

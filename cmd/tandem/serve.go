@@ -120,6 +120,7 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 
 // serve runs the listeners, the file watcher and SIGHUP side by side until ctx ends.
 func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) error {
+	defer holdBallast()()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
