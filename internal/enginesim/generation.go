@@ -62,10 +62,7 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 		return nil, &problem{status: f.Status, kind: "InternalServerError", message: "injected failure"}
 	}
 	if _, ok := s.faults.take("stall", k.path, p.leg()); ok {
-		select {
-		case <-k.c.gone:
-		case <-s.ctx.Done():
-		}
+		k.hang()
 		return nil, restarted
 	}
 	g := &generation{srv: s, p: p, created: time.Now().Unix(), closed: k.c.gone}
@@ -375,7 +372,7 @@ func (g *generation) fresh(q *sequence) string {
 	return text
 }
 
-// collect waits for the whole answer.
+// collect waits for the whole answer. A problem has made the request's params void, as a refusal would.
 func (g *generation) collect() *problem {
 	for g.next() {
 		for i := range g.got {
@@ -384,6 +381,9 @@ func (g *generation) collect() *problem {
 	}
 	if g.vanished {
 		return restarted
+	}
+	if g.problem != nil {
+		g.srv.cleanUp(g.rank, g.p)
 	}
 	return g.problem
 }

@@ -14,7 +14,6 @@ func (s *Server) chat(k *call) {
 		return
 	}
 	if bad := g.collect(); bad != nil {
-		s.cleanUp(g.rank, p)
 		k.refuse(bad)
 		return
 	}

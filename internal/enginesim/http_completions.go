@@ -16,7 +16,6 @@ func (s *Server) completions(k *call) {
 		return
 	}
 	if bad := g.collect(); bad != nil {
-		g.srv.cleanUp(g.rank, p)
 		k.refuse(bad)
 		return
 	}

@@ -54,9 +54,9 @@ type call struct {
 
 // header holds the fields that mean something to the server.
 type header struct {
-	requestID, orca, rank, session, priority string
-	length                                   int // -1 none
-	chunked, close, expect, old              bool
+	requestID, orca, rank, session, priority, key string
+	length                                        int // -1 none
+	chunked, close, expect, old                   bool
 }
 
 var callPool = sync.Pool{New: func() any { return new(call) }}
@@ -102,7 +102,12 @@ func (c *conn) read() {
 			k.release()
 			return
 		}
-		c.calls <- k
+		select {
+		case c.calls <- k:
+		case <-c.srv.ctx.Done():
+			k.release()
+			return
+		}
 	}
 }
 
@@ -270,6 +275,8 @@ func (h *header) field(line []byte) error {
 		h.rank = string(value)
 	case is(name, "x-session-id"):
 		h.session = string(value)
+	case is(name, "authorization"):
+		h.key = string(value)
 	case is(name, "x-vllm-priority"):
 		h.priority = string(value)
 	}
@@ -388,7 +395,7 @@ func (k *call) event(b []byte) {
 	if k.events++; k.cut > 0 && k.events >= k.cut {
 		k.flush()
 		if k.silent {
-			<-k.c.gone
+			k.hang()
 		}
 		k.broken = true
 	}
@@ -406,20 +413,18 @@ func (k *call) flush() {
 	k.out = k.out[:0]
 }
 
+// hang waits until the client has had enough.
+func (k *call) hang() {
+	select {
+	case <-k.c.gone:
+	case <-k.c.srv.ctx.Done():
+	}
+}
+
 // finish ends the answer and writes the rest of it.
 func (k *call) finish() {
 	if k.begun && !k.head.old && !k.broken {
 		k.out = append(k.out, "0\r\n\r\n"...)
 	}
 	k.flush()
-}
-
-// abandoned reports whether the client has left.
-func (k *call) abandoned() bool {
-	select {
-	case <-k.c.gone:
-		return true
-	default:
-		return false
-	}
 }

@@ -14,7 +14,6 @@ func (s *Server) messages(k *call) {
 		return
 	}
 	if bad := g.collect(); bad != nil {
-		s.cleanUp(g.rank, p)
 		k.refuseAt(p, bad)
 		return
 	}

@@ -17,7 +17,6 @@ func (s *Server) responses(k *call) {
 		return
 	}
 	if bad := g.collect(); bad != nil {
-		s.cleanUp(g.rank, p)
 		k.refuse(bad)
 		return
 	}

@@ -14,7 +14,8 @@ type route struct {
 	methods string // as the allow header of a 405 says them
 	handle  func(*Server, *call)
 	admin   bool // never to be exposed by a router
-	gated   bool // needs --enable-scale-out
+	gated   bool // needs --enable-scale-out, since 0.21
+	since   int  // minor version; 404 before
 }
 
 const jsonType = "application/json"
@@ -30,8 +31,8 @@ func routes() map[string]route {
 		"/inference/v1/generate":         {methods: "POST", handle: (*Server).generate, gated: true},
 		"/v1/completions/render":         {methods: "POST", handle: (*Server).renderCompletions, gated: true},
 		"/v1/chat/completions/render":    {methods: "POST", handle: (*Server).renderChat, gated: true},
-		"/v1/messages/render":            {methods: "POST", handle: (*Server).renderMessages, gated: true},
-		"/v1/responses/render":           {methods: "POST", handle: (*Server).renderResponses, gated: true},
+		"/v1/messages/render":            {methods: "POST", handle: (*Server).renderMessages, gated: true, since: 21},
+		"/v1/responses/render":           {methods: "POST", handle: (*Server).renderResponses, gated: true, since: 21},
 		"/inference/v1/abort_requests":   {methods: "POST", handle: (*Server).abortRequests, gated: true, admin: true},
 		"/tokenize":                      {methods: "POST", handle: (*Server).tokenize},
 		"/detokenize":                    {methods: "POST", handle: (*Server).detokenize},
@@ -41,7 +42,7 @@ func routes() map[string]route {
 		"/ping":                          {methods: "GET, POST", handle: (*Server).health},
 		"/load":                          {methods: "GET", handle: (*Server).load},
 		"/metrics":                       {methods: "GET", handle: (*Server).metrics},
-		"/kv_event_sources":              {methods: "GET", handle: (*Server).eventSources},
+		"/kv_event_sources":              {methods: "GET", handle: (*Server).eventSources, since: 30},
 		"/reset_prefix_cache":            {methods: "POST", handle: (*Server).resetPrefixCache, admin: true},
 		"/server_info":                   {methods: "GET", handle: (*Server).serverInfo, admin: true},
 		"/is_sleeping":                   {methods: "GET", handle: (*Server).adminDone, admin: true},
@@ -69,8 +70,13 @@ func (s *Server) serve(k *call) {
 	s.thaw(k.c.gone)
 	r, known := s.routes[k.path]
 	s.count(k.path, known && r.admin)
+	if f := s.o.OnRequest; f != nil {
+		f(k.seen())
+	}
 	switch {
-	case !known:
+	case !s.authorized(k):
+		k.respond(401, jsonType, []byte(`{"error":"Unauthorized"}`))
+	case !known || !s.versionAtLeast(r.since):
 		k.respond(404, jsonType, []byte(`{"detail":"Not Found"}`))
 	case !allows(r.methods, k.method):
 		k.respondWith(405, jsonType, []byte(`{"detail":"Method Not Allowed"}`), "allow", r.methods)
@@ -81,6 +87,28 @@ func (s *Server) serve(k *call) {
 		r.handle(s, k)
 		s.busy.Add(-1)
 	}
+}
+
+// authorized checks the key on the paths that --api-key protects.
+func (s *Server) authorized(k *call) bool {
+	if s.o.APIKey == "" || k.head.key == "Bearer "+s.o.APIKey {
+		return true
+	}
+	return !strings.HasPrefix(k.path, "/v1") && !strings.HasPrefix(k.path, "/v2") && !strings.HasPrefix(k.path, "/inference")
+}
+
+// Seen is one request as it reached the server.
+type Seen struct {
+	Method, Path  string
+	RequestID     string // X-Request-Id
+	Rank          string // X-data-parallel-rank
+	ORCA          string // endpoint-load-metrics-format
+	Authorization string
+	Body          []byte // valid during the call only
+}
+
+func (k *call) seen() Seen {
+	return Seen{Method: string(k.method), Path: k.path, RequestID: k.head.requestID, Rank: k.head.rank, ORCA: k.head.orca, Authorization: k.head.key, Body: k.body}
 }
 
 func allows(methods string, method []byte) bool {

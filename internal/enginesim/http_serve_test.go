@@ -448,3 +448,41 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 
 func (l *pipeListener) Close() error   { close(l.done); return nil }
 func (l *pipeListener) Addr() net.Addr { return l.addr }
+
+// The API key guards the paths that vLLM guards with it, and no others; the hook sees what came.
+func TestKeyAndHook(t *testing.T) {
+	noLeaks(t)
+	requests := make(chan Seen, 10)
+	s := startServer(t, Options{ZeroLatency: true, APIKey: "k", OnRequest: func(r Seen) {
+		r.Body = slices.Clone(r.Body)
+		requests <- r
+	}})
+	for _, row := range []struct {
+		path, key string
+		status    int
+	}{{"/v1/completions", "", 401}, {"/v1/completions", "Bearer x", 401}, {"/v1/completions", "Bearer k", 200}, {"/tokenize", "", 200}} {
+		status, _, raw := postRaw(t, s, row.path, `{"prompt":"x"}`, map[string]string{"Authorization": row.key, "X-Request-Id": "me"})
+		if status != row.status {
+			t.Errorf("%s with %q: %d %s, want %d", row.path, row.key, status, raw, row.status)
+		}
+	}
+	close(requests)
+	seen := slices.Collect(func(yield func(Seen) bool) {
+		for r := range requests {
+			yield(r)
+		}
+	})
+	if len(seen) != 4 || seen[2].Authorization != "Bearer k" || seen[2].RequestID != "me" || string(seen[3].Body) != `{"prompt":"x"}` {
+		t.Errorf("seen %+v", seen)
+	}
+}
+
+// Params that come hidden in vllm_xargs reach the engine as any others: a router has to take them out there too.
+func TestHiddenParams(t *testing.T) {
+	noLeaks(t)
+	s := fastServer(t, Config{})
+	status, a := post(t, s, "/v1/completions", `{"prompt":[300,301,302],"vllm_xargs":{"kv_transfer_params":{"do_remote_prefill":true}}}`)
+	if status != 500 || s.Dead() == nil {
+		t.Errorf("%d %+v, dead: %v", status, a.Error, s.Dead())
+	}
+}

@@ -54,10 +54,6 @@ func (s *Server) load(k *call) {
 
 // eventSources answers GET /kv_event_sources, which 0.32 has and 0.20 has not.
 func (s *Server) eventSources(k *call) {
-	if !s.versionAtLeast(30) {
-		k.respond(404, jsonType, []byte(`{"detail":"Not Found"}`))
-		return
-	}
 	b := append(k.part[:0], '{')
 	for i := range s.ranks {
 		pub, replay := s.Endpoints(i)
@@ -75,13 +71,7 @@ func (s *Server) eventSources(k *call) {
 
 // resetPrefixCache is an admin path: 0.32 says whether it worked, older ones say nothing.
 func (s *Server) resetPrefixCache(k *call) {
-	ok := true
-	s.eachRank(func(r *rank) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		ok = r.core.ResetPrefixCache() && ok
-		r.poke()
-	})
+	ok := s.ResetPrefixCache()
 	if !s.versionAtLeast(30) {
 		k.respond(200, "", nil)
 		return

@@ -42,12 +42,12 @@ var metricTable = []metric{
 	counter("vllm:nixl_num_notifications_after_expiry", "", func(s *Stats) uint64 { return s.NixlNotifiedLate }),
 	gauge("vllm:num_requests_running", "", func(s *Stats) float64 { return float64(s.Running) }),
 	gauge("vllm:num_requests_waiting", "", func(s *Stats) float64 { return float64(s.Waiting) }),
-	gauge("vllm:num_requests_waiting_by_reason", `,reason="capacity"`, func(s *Stats) float64 { return float64(s.WaitingCapacity) }),
-	gauge("vllm:num_requests_waiting_by_reason", `,reason="deferred"`, func(s *Stats) float64 { return float64(s.WaitingDeferred) }),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="waiting_to_start"`, func(s *Stats) float64 { return float64(s.FetchToStart) }),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="in_progress"`, func(s *Stats) float64 { return float64(s.FetchInProgress) }),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="completed_waiting"`, func(s *Stats) float64 { return float64(s.FetchDone) }),
-	{name: "vllm:kv_cache_usage_perc", kind: "gauge", value: func(s *Stats) float64 { return s.Usage }, since: 10},
+	gauge("vllm:num_requests_waiting_by_reason", `,reason="capacity"`, func(s *Stats) float64 { return float64(s.WaitingCapacity) }).from(21),
+	gauge("vllm:num_requests_waiting_by_reason", `,reason="deferred"`, func(s *Stats) float64 { return float64(s.WaitingDeferred) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="waiting_to_start"`, func(s *Stats) float64 { return float64(s.FetchToStart) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="in_progress"`, func(s *Stats) float64 { return float64(s.FetchInProgress) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="completed_waiting"`, func(s *Stats) float64 { return float64(s.FetchDone) }).from(21),
+	gauge("vllm:kv_cache_usage_perc", "", func(s *Stats) float64 { return s.Usage }).from(10),
 	{name: "vllm:gpu_cache_usage_perc", kind: "gauge", value: func(s *Stats) float64 { return s.Usage }, until: 10},
 	counter("vllm:prefix_cache_queries", "", func(s *Stats) uint64 { return s.PrefixQueries }),
 	counter("vllm:prefix_cache_hits", "", func(s *Stats) uint64 { return s.PrefixHits }),
@@ -69,6 +69,12 @@ func counter(name, label string, value func(*Stats) uint64) metric {
 
 func gauge(name, label string, value func(*Stats) float64) metric {
 	return metric{name: name, kind: "gauge", label: label, value: value}
+}
+
+// from says since which minor version the series is there.
+func (m metric) from(minor int) metric {
+	m.since = minor
+	return m
 }
 
 func finished(name string, r Reason) metric {

@@ -38,6 +38,9 @@ type Options struct {
 	ZMQ            *kvevents.Context           // to share between the servers of one process, nil: one of their own
 	OnEvents       func(*kvevents.EncodeBatch) // sees each batch before the answers it came with, also without EventsEndpoint; must not keep it
 
+	OnRequest func(Seen) // sees each request before it is answered, on its connection's goroutine
+	APIKey    string     // --api-key
+
 	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
 	NoORCA         bool // never send endpoint-load-metrics
 	ZeroLatency    bool // steps and transfers take no time
