@@ -1,0 +1,126 @@
+// Package memnet is a network in memory: addresses to listen at and to dial, which can be refused and cut. It works in the fake time of testing/synctest.
+package memnet
+
+import (
+	"context"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// Net is one network. The zero value is an empty one. Safe for concurrent use.
+//
+// A connection is a [net.Pipe]: nothing is buffered, so a write returns when the other side has read it.
+type Net struct {
+	// Wrap, if not nil, stands between a dialler and its connection to addr. Set it before the first Dial.
+	Wrap func(addr string, c net.Conn) net.Conn
+
+	mu        sync.Mutex // guards the following
+	listeners map[string]*listener
+	refused   map[string]bool
+	open      map[string][]net.Conn // far ends, by the address that was dialled
+}
+
+// Listen takes an address, host:port as diallers will say it.
+func (n *Net) Listen(_, addr string) (net.Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners[addr] != nil {
+		return nil, &net.OpError{Op: "listen", Net: "mem", Addr: address(addr), Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+	}
+	if n.listeners == nil {
+		n.listeners, n.refused, n.open = map[string]*listener{}, map[string]bool{}, map[string][]net.Conn{}
+	}
+	l := &listener{net: n, addr: address(addr), conns: make(chan net.Conn), closed: make(chan struct{})}
+	n.listeners[addr] = l
+	return l, nil
+}
+
+// Dial connects to a listener, or is refused where there is none. It blocks until the listener accepts or ctx ends.
+func (n *Net) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	n.mu.Lock()
+	l := n.listeners[addr]
+	if n.refused[addr] {
+		l = nil
+	}
+	n.mu.Unlock()
+	if l == nil {
+		return nil, refused(addr)
+	}
+	near, far := net.Pipe()
+	n.mu.Lock()
+	n.open[addr] = append(n.open[addr], far)
+	n.mu.Unlock()
+	select {
+	case l.conns <- far:
+	case <-l.closed:
+		return nil, refused(addr)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if n.Wrap != nil {
+		return n.Wrap(addr, near), nil
+	}
+	return near, nil
+}
+
+// Refuse makes new connections to addr fail, or lets them through again. Those that stand are not touched.
+func (n *Net) Refuse(addr string, yes bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused[addr] = yes
+}
+
+// Cut closes every connection to addr.
+func (n *Net) Cut(addr string) {
+	n.mu.Lock()
+	open := slices.Clone(n.open[addr])
+	delete(n.open, addr)
+	n.mu.Unlock()
+	for _, c := range open {
+		c.Close()
+	}
+}
+
+func refused(addr string) error {
+	return &net.OpError{Op: "dial", Net: "mem", Addr: address(addr), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+}
+
+type listener struct {
+	net    *Net
+	addr   address
+	conns  chan net.Conn
+	closed chan struct{} // closed under net.mu
+}
+
+// Accept implements [net.Listener].
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener]. The address is free again.
+func (l *listener) Close() error {
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	if l.net.listeners[string(l.addr)] != l {
+		return net.ErrClosed
+	}
+	delete(l.net.listeners, string(l.addr))
+	close(l.closed)
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *listener) Addr() net.Addr { return l.addr }
+
+type address string
+
+func (address) Network() string  { return "mem" }
+func (a address) String() string { return string(a) }
