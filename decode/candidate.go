@@ -54,6 +54,7 @@ type Outlook struct {
 	Full  int           // without room now
 	Retry time.Duration // until the first of those should have room
 	Small int           // too small for the prompt for good
+	Ill   int           // would do, were they not unhealthy or avoided
 	Limit int           // the largest prompt that one of those takes
 }
 
@@ -122,14 +123,14 @@ const (
 
 func (m *member) unfit(q *Query) verdict {
 	switch {
-	case !m.healthy:
-		return ill
 	case !m.r.Serves(q.Model):
 		return otherModel
-	case m.avoided(q.Avoid):
-		return avoided
 	case q.Tokens > m.largest():
 		return tooSmall
+	case !m.healthy:
+		return ill
+	case m.avoided(q.Avoid):
+		return avoided
 	}
 	return fit
 }
@@ -153,6 +154,8 @@ func (o *Outlook) note(e *Excluded, v verdict, m *member) {
 		if o.Retry == 0 || e.Room < o.Retry {
 			o.Retry = e.Room
 		}
+	case v == ill || v == avoided:
+		o.Ill++
 	case v == tooSmall:
 		o.Small++
 		e.Limit = m.largest()

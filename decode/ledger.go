@@ -23,10 +23,23 @@ type ledger struct {
 	held      int     // blocks and growth of all hard leases: our own account, where the engine gives none
 	usage     float64 // share of blocks in use by the newest report
 	returned  int     // blocks of leases that the report includes and that ended since
-	others    int     // requests there that are not ours, by the newest report
-	queued    int     // sequences of soft leases
-	sequences int     // sequences of hard leases
-	bound     int     // sequences of leases that the engine has got
+	others    int     // requests there that are not ours: the smaller of the last two counts, see countOthers
+	lastSeen  int     // the last of those
+	heard     bool
+	queued    int // sequences of soft leases
+	sequences int // sequences of hard leases
+	bound     int // sequences of leases that the engine has got
+}
+
+// countOthers takes in how many requests a report has beyond ours. A report and our own count never are of quite the same moment: what only one report
+// says may be a request of ours that has just ended.
+func (g *ledger) countOthers(seen int) {
+	seen = max(0, seen)
+	g.others = seen
+	if g.heard {
+		g.others = min(seen, g.lastSeen)
+	}
+	g.lastSeen, g.heard = seen, true
 }
 
 // Lease is room booked on a decode replica. Whoever holds it ends it with Release or [Lease.Finish].

@@ -279,7 +279,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	}
 	m.load.Add(l)
 	if l.Running >= 0 {
-		m.ledger.others = max(0, l.Running+max(l.Waiting, 0)-m.ledger.bound)
+		m.ledger.countOthers(l.Running + max(l.Waiting, 0) - m.ledger.bound)
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
 		p.turnHard(now)

@@ -37,7 +37,8 @@ type Candidate struct {
 type Excluded struct {
 	ID     replica.ID
 	Reason string
-	Limit  int // the largest prompt in tokens that it takes, where Tokens is more; else 0
+	Limit  int  // the largest prompt in tokens that it takes, where Tokens is more; else 0
+	Ill    bool // it would do, were it not unhealthy or avoided
 }
 
 // Holders returns how long the depth for [Pool.Match] must be.
@@ -68,7 +69,8 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	for _, m := range p.members {
 		if reason, limit := m.unfit(q); reason != "" {
 			if excluded != nil {
-				*excluded = append(*excluded, Excluded{m.r.ID, m.explain(reason, limit, q), limit})
+				ill := reason == unhealthy || reason == failedBefore
+				*excluded = append(*excluded, Excluded{m.r.ID, m.explain(reason, limit, q), limit, ill})
 			}
 			continue
 		}
@@ -82,27 +84,32 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 func (m *member) unfit(q *Query) (reason string, limit int) {
 	f := &m.r.Facts
 	switch {
-	case !m.healthy:
-		return "unhealthy", 0
 	case !m.r.Serves(q.Model):
 		return "does not serve the model", 0
-	case m.avoided(q.Avoid):
-		return "failed this request before", 0
 	case f.MaxModelLen > 0 && q.Tokens >= f.MaxModelLen: // the one token of the prefill leg must fit
 		return tooLong, f.MaxModelLen - 1
 	case f.Blocks > 0 && f.BlockSize > 0 && q.Tokens > f.Blocks*f.BlockSize:
 		return tooLong, f.Blocks * f.BlockSize
+	case !m.healthy:
+		return unhealthy, 0
+	case m.avoided(q.Avoid):
+		return failedBefore, 0
 	}
 	return "", 0
 }
 
-const tooLong = "prompt too long"
+// Reasons that mean something to the code.
+const (
+	tooLong      = "prompt too long"
+	unhealthy    = "unhealthy"
+	failedBefore = "failed this request before"
+)
 
 func (m *member) explain(reason string, limit int, q *Query) string {
 	switch {
 	case reason == tooLong:
 		return fmt.Sprintf("takes prompts of at most %d tokens, not %d", limit, q.Tokens)
-	case !m.healthy && m.reason != "":
+	case reason == unhealthy && m.reason != "":
 		return m.reason
 	}
 	return reason
@@ -120,7 +127,7 @@ func (p *Pool) mean(now time.Time) means {
 	var reporters, users int
 	for _, m := range p.members {
 		if m.load.Waiting(now, ttl) >= 0 {
-			others += float64(m.others)
+			others += float64(m.others.count)
 			reporters++
 		}
 		if u := m.load.Usage(now, ttl); !math.IsNaN(u) {
@@ -145,7 +152,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 		blocks := min(int(q.Depth[m.holder]), (q.Tokens-1)/blockSize)
 		c.Matched, c.Blocks = blocks*blockSize, float64(blocks)
 	}
-	others := float64(m.others)
+	others := float64(m.others.count)
 	if m.load.Waiting(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
 	}

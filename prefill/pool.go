@@ -64,7 +64,7 @@ type member struct {
 	reason  string // why not healthy
 	trust   replica.Trust
 	load    replica.Fused
-	others  int // requests there that are not ours, at the newest report
+	others  others
 	queue   queue
 	meter   scoring.Meter
 	fit     scoring.Fit
@@ -273,10 +273,26 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	}
 	switch {
 	case l.Running >= 0 && l.Waiting >= 0:
-		m.others = max(0, l.Running+l.Waiting-m.queue.count)
+		m.others.note(l.Running + l.Waiting - m.queue.count)
 	case l.Waiting >= 0: // without the batch the report shows a lower bound
-		m.others = max(m.others, l.Waiting-m.queue.count)
+		m.others.note(max(m.others.count, l.Waiting-m.queue.count))
 	}
+}
+
+// others is the number of requests there that are not ours. A report and our own count never are of quite the same moment, so that what only one report
+// says may be a request of ours that has just ended: the smaller of the last two counts.
+type others struct {
+	count, last int
+	heard       bool
+}
+
+func (o *others) note(seen int) {
+	seen = max(0, seen)
+	o.count = seen
+	if o.heard {
+		o.count = min(seen, o.last)
+	}
+	o.last, o.heard = seen, true
 }
 
 // believed returns the state of m's events, which an engine that publishes none need not be told.

@@ -89,8 +89,12 @@ func TestWorkOfOthers(t *testing.T) {
 		t.Errorf("our own request counts as %d of others", got)
 	}
 	p.Observe("p2", replica.Load{At: later, Source: replica.ORCA, Running: -1, Waiting: 3, Usage: 0.1}, later)
+	if got := p.Status(later)[1].Others; got != 0 {
+		t.Errorf("one answer that reports three waiting: %d of others, want 0 until another says so too", got)
+	}
+	p.Observe("p2", replica.Load{At: later, Source: replica.ORCA, Running: -1, Waiting: 4, Usage: 0.1}, later)
 	if got := p.Status(later)[1].Others; got != 2 {
-		t.Errorf("an answer that reports three waiting: %d of others, want 2", got)
+		t.Errorf("three, then four waiting: %d of others, want 2", got)
 	}
 	l.Release(later)
 	for _, c := range p.ask(1000, start.Add(time.Minute)) {

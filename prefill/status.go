@@ -42,7 +42,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	for _, m := range p.members {
 		out = append(out, MemberStatus{
 			ID: m.r.ID, Healthy: m.healthy, Reason: m.reason, Trust: m.believed(),
-			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others,
+			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.count,
 			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.usage(now, ttl)),
 			LoadAge: ageMS(m.load.Age(now)), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
 			Blocks: blocks[int(m.holder)], Counts: m.counts,

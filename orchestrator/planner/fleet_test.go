@@ -36,11 +36,11 @@ func newFleet(prefills, decodes int, edit func(r *replica.Replica)) *fleet {
 	f.decode.SetMembers(f.ds, f.now)
 	for _, r := range f.ps {
 		f.prefill.SetTrust(r.ID, replica.Live)
-		f.prefill.Observe(r.ID, f.load(0, 0, 0), f.now)
+		f.says(f.prefill, r.ID, 0, 0, 0)
 	}
 	for _, r := range f.ds {
 		f.decode.SetTrust(r.ID, replica.Live)
-		f.decode.Observe(r.ID, f.load(0, 0, 0), f.now)
+		f.says(f.decode, r.ID, 0, 0, 0)
 	}
 	return f
 }
@@ -64,6 +64,17 @@ func replicas(prefix string, role replica.Role, n int, edit func(r *replica.Repl
 
 func (f *fleet) load(running, waiting int, usage float64) replica.Load {
 	return replica.Load{At: f.now, Source: replica.Metrics, Running: running, Waiting: waiting, Usage: usage}
+}
+
+type observer interface {
+	Observe(id replica.ID, l replica.Load, now time.Time)
+}
+
+// says reports the load of id twice: what only one report says of others' requests may be an accident.
+func (f *fleet) says(to observer, id replica.ID, running, waiting int, usage float64) {
+	for range 2 {
+		to.Observe(id, f.load(running, waiting, usage), f.now)
+	}
 }
 
 // pass lets time go by.

@@ -30,10 +30,10 @@ func TestWorkedExample(t *testing.T) {
 	f.pl.SetPolicy(Policy{Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}})
 	f.store(t, f.prefill, "p1", 1, 640)
 	f.store(t, f.decode, "d2", 1, 500)
-	f.prefill.Observe("p1", f.load(1, 0, 0.10), f.now)
-	f.decode.Observe("d1", f.load(30, 0, 0.60), f.now)
-	f.decode.Observe("d2", f.load(12, 0, 0.20), f.now)
-	f.decode.Observe("d3", f.load(2, 0, 0.05), f.now)
+	f.says(f.prefill, "p1", 1, 0, 0.10)
+	f.says(f.decode, "d1", 30, 0, 0.60)
+	f.says(f.decode, "d2", 12, 0, 0.20)
+	f.says(f.decode, "d3", 2, 0, 0.05)
 	f.pass(200 * time.Millisecond)
 	d, err := f.pl.Explain(f.request(1, 12_000), f.now)
 	if err != nil {
@@ -89,8 +89,8 @@ func TestChoice(t *testing.T) {
 		}, want{Split, "p2", ""}},
 		{"less work, where the queue is longer than what the match saves", func(t *testing.T, f *fleet, r *Request) {
 			f.store(t, f.prefill, "p2", 1, 100)
-			f.prefill.Observe("p2", f.load(1, 30, 0.1), f.now)
-			f.prefill.Observe("p3", f.load(1, 30, 0.1), f.now)
+			f.says(f.prefill, "p2", 1, 30, 0.1)
+			f.says(f.prefill, "p3", 1, 30, 0.1)
 			r.LocalOK = false
 		}, want{Split, "p1", ""}},
 		{"the deep match is worth nothing when no compatible decode replica has room", func(t *testing.T, f *fleet, r *Request) {
@@ -98,7 +98,7 @@ func TestChoice(t *testing.T) {
 			f.ps[1].Facts.Version, f.ds[1].Facts.Version = "0.31.0", "0.31.0"
 			f.prefill.SetMembers(f.ps, f.now)
 			f.decode.SetMembers(f.ds, f.now)
-			f.decode.Observe("d2", f.load(3, 0, 0.99), f.now)
+			f.says(f.decode, "d2", 3, 0, 0.99)
 			r.LocalOK = false
 		}, want{Split, "p1p3", "d1d3"}},
 		{"and decides when it has", func(t *testing.T, f *fleet, r *Request) {
@@ -116,9 +116,9 @@ func TestChoice(t *testing.T) {
 			r.LocalOK = false
 		}, want{Split, "p1", "d3"}},
 		{"the smaller batch", func(t *testing.T, f *fleet, r *Request) {
-			f.decode.Observe("d1", f.load(200, 0, 0.5), f.now)
-			f.decode.Observe("d2", f.load(2, 0, 0.5), f.now)
-			f.decode.Observe("d3", f.load(200, 0, 0.5), f.now)
+			f.says(f.decode, "d1", 200, 0, 0.5)
+			f.says(f.decode, "d2", 2, 0, 0.5)
+			f.says(f.decode, "d3", 200, 0, 0.5)
 			r.LocalOK = false
 		}, want{Split, "", "d2"}},
 		{"the blocks that are there need no transfer", func(t *testing.T, f *fleet, r *Request) {
@@ -130,7 +130,7 @@ func TestChoice(t *testing.T) {
 		}, want{Local, "", "d2"}},
 		{"not local, where it would stop a large batch", func(t *testing.T, f *fleet, r *Request) {
 			for _, d := range f.ds {
-				f.decode.Observe(d.ID, f.load(100, 0, 0.3), f.now)
+				f.says(f.decode, d.ID, 100, 0, 0.3)
 			}
 		}, want{Split, "", ""}},
 		{"local, because there is no prefill replica", func(t *testing.T, f *fleet, r *Request) {
@@ -151,7 +151,7 @@ func TestChoice(t *testing.T) {
 			f.ps = append(f.ps, replicas("p", replica.Prefill, 4, nil)[3])
 			f.prefill.SetMembers(f.ps, f.now)
 			for i, n := range []int{2, 20, 20} {
-				f.prefill.Observe(f.ps[i].ID, f.load(n, 0, 0.1), f.now)
+				f.says(f.prefill, f.ps[i].ID, n, 0, 0.1)
 			}
 			r.LocalOK = false
 		}, want{Split, "p1", ""}},
@@ -179,7 +179,7 @@ func TestModesAllowedAreHonoured(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFleet(2, 2, nil)
 		for _, d := range f.ds {
-			f.decode.Observe(d.ID, f.load(rapid.IntRange(0, 100).Draw(t, "running"), 0, rapid.Float64Range(0, 0.9).Draw(t, "usage")), f.now)
+			f.says(f.decode, d.ID, rapid.IntRange(0, 100).Draw(t, "running"), 0, rapid.Float64Range(0, 0.9).Draw(t, "usage"))
 		}
 		r := f.request(1, rapid.IntRange(1, 20_000).Draw(t, "tokens"))
 		r.SplitOK = rapid.Bool().Draw(t, "split")
@@ -207,8 +207,8 @@ func TestErrors(t *testing.T) {
 		big  bool
 	}{
 		{"decode is full", func(f *fleet, r *Request) {
-			f.decode.Observe("d1", f.load(9, 0, 0.99), f.now)
-			f.decode.Observe("d2", f.load(9, 0, 1), f.now)
+			f.says(f.decode, "d1", 9, 0, 0.99)
+			f.says(f.decode, "d2", 9, 0, 1)
 		}, "d1 has room for", "", "", false},
 		{"nobody serves the model", func(f *fleet, r *Request) { r.Model = "x" }, "", "decode", "d1: does not serve the model", false},
 		{"prefill is ill", func(f *fleet, r *Request) {
@@ -218,6 +218,19 @@ func TestErrors(t *testing.T) {
 		}, "", "prefill", "p1: connection refused; p2: connection refused", false},
 		{"no decode replica at all", func(f *fleet, r *Request) { f.decode.SetMembers(nil, f.now) }, "", "decode", "it has no members", false},
 		{"the prompt is too long", func(f *fleet, r *Request) { r.Tokens = 200_000 }, "", "decode", "at most 159999 tokens, not 200000", true},
+		{"the only one that takes it is ill: that may pass", func(f *fleet, r *Request) {
+			r.Tokens = 155_000
+			f.ds[0].Facts.MaxModelLen = 100_000
+			f.decode.SetMembers(f.ds, f.now)
+			f.decode.SetHealthy("d2", false, "no answer")
+		}, "", "decode", "d2: no answer", false},
+		{"too long for prefill", func(f *fleet, r *Request) {
+			r.LocalOK = false
+			for i := range f.ps {
+				f.ps[i].Facts.MaxModelLen = 5000
+			}
+			f.prefill.SetMembers(f.ps, f.now)
+		}, "", "prefill", "at most 4999 tokens, not 5000", true},
 		{"no pair fits together", func(f *fleet, r *Request) {
 			r.LocalOK = false
 			for i := range f.ds {
@@ -229,7 +242,7 @@ func TestErrors(t *testing.T) {
 			r.LocalOK = false
 			f.ds[0].Facts.CacheDType = "fp8"
 			f.decode.SetMembers(f.ds, f.now)
-			f.decode.Observe("d2", f.load(9, 0, 0.99), f.now)
+			f.says(f.decode, "d2", 9, 0, 0.99)
 		}, "d2 has room for", "", "", false},
 		{"a full decode replica that fits nobody is no reason to wait", func(f *fleet, r *Request) {
 			r.LocalOK = false
@@ -237,7 +250,7 @@ func TestErrors(t *testing.T) {
 				f.ds[i].Facts.BlockSize, f.ds[i].Facts.Blocks = 32, 10_000
 			}
 			f.decode.SetMembers(f.ds, f.now)
-			f.decode.Observe("d2", f.load(9, 0, 0.99), f.now)
+			f.says(f.decode, "d2", 9, 0, 0.99)
 		}, "", "pair", "different block sizes: 16 and 32", false},
 		{"all is avoided", func(f *fleet, r *Request) { r.AvoidDecode = []replica.ID{"d1", "d2"} }, "", "decode", "failed this request before", false},
 		{"nothing is allowed", func(f *fleet, r *Request) { r.SplitOK, r.LocalOK = false, false }, "", "pair", "neither", false},
@@ -329,8 +342,8 @@ func TestScoresDoNotDependOnOrder(t *testing.T) {
 			f.prefill.SetMembers(ps, f.now)
 			f.decode.SetMembers(ds, f.now)
 			for i := range f.ps {
-				f.prefill.Observe(f.ps[i].ID, f.load(i, i*i, float64(i)/5), f.now)
-				f.decode.Observe(f.ds[i].ID, f.load(i*3, 0, float64(3-i)/5), f.now)
+				f.says(f.prefill, f.ps[i].ID, i, i*i, float64(i)/5)
+				f.says(f.decode, f.ds[i].ID, i*3, 0, float64(3-i)/5)
 			}
 			d, err := f.pl.Explain(f.request(1, 4000), f.now)
 			if err != nil {
@@ -366,8 +379,8 @@ func TestTiesAreSpread(t *testing.T) {
 		b.Release(f.now)
 		f.pass(time.Minute) // lets the work that was booked fade
 		for i := range f.ps {
-			f.prefill.Observe(f.ps[i].ID, f.load(0, 0, 0), f.now)
-			f.decode.Observe(f.ds[i].ID, f.load(0, 0, 0), f.now)
+			f.says(f.prefill, f.ps[i].ID, 0, 0, 0)
+			f.says(f.decode, f.ds[i].ID, 0, 0, 0)
 		}
 	}
 	if len(count) != 16 {
@@ -410,15 +423,15 @@ func TestRebind(t *testing.T) {
 		{"it left", func(f *fleet, b *Booking) { f.decode.SetMembers(f.ds[1:], f.now) }, true, "d3", ""},
 		{"it lost its room", func(f *fleet, b *Booking) {
 			f.pass(time.Second)
-			f.decode.Observe("d1", f.load(5, 0, 0.995), f.now)
+			f.says(f.decode, "d1", 5, 0, 0.995)
 		}, true, "d3", ""},
 		{"nobody has room: the living stays", func(f *fleet, b *Booking) {
 			for _, d := range f.ds {
-				f.decode.Observe(d.ID, f.load(5, 0, 1), f.now)
+				f.says(f.decode, d.ID, 5, 0, 1)
 			}
 		}, false, "d1", ""},
 		{"it died and nobody has room", func(f *fleet, b *Booking) {
-			f.decode.Observe("d3", f.load(5, 0, 1), f.now)
+			f.says(f.decode, "d3", 5, 0, 1)
 			f.decode.SetHealthy("d1", false, "gone")
 		}, false, "d1", "no room"},
 		{"it died and nobody is left", func(f *fleet, b *Booking) {
@@ -493,9 +506,9 @@ func TestLinksAreLearned(t *testing.T) {
 		f.pl.FirstToken(b, f.now)
 		b.Release(f.now)
 		f.pass(time.Second)
-		f.decode.Observe("d1", f.load(0, 0, 0), f.now)
-		f.decode.Observe("d2", f.load(0, 0, 0), f.now)
-		f.prefill.Observe("p1", f.load(0, 0, 0), f.now)
+		f.says(f.decode, "d1", 0, 0, 0)
+		f.says(f.decode, "d2", 0, 0, 0)
+		f.says(f.prefill, "p1", 0, 0, 0)
 	}
 	d, err := f.pl.Explain(r, f.now)
 	if err != nil {
@@ -523,8 +536,8 @@ func TestFinishTeaches(t *testing.T) {
 		f.pass(time.Second)
 		f.pl.Finish(b, 1000, 30, 600*time.Millisecond, 1400*time.Millisecond, f.now)
 		f.pl.Finish(b, 1000, 30_000, time.Second, time.Hour, f.now)
-		f.decode.Observe("d1", f.load(0, 0, 0), f.now)
-		f.prefill.Observe("p1", f.load(0, 0, 0), f.now)
+		f.says(f.decode, "d1", 0, 0, 0)
+		f.says(f.prefill, "p1", 0, 0, 0)
 	}
 	d := f.decode.Status(f.now)[0]
 	if d.Output < 28 || d.Output > 40 || d.Leases != 0 || d.Samples != 400 {

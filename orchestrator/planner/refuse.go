@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (pl *Planner) refuse(q *question, now time.Time) error {
 	case !q.SplitOK && !q.LocalOK:
 		return &NoReplica{Pool: "pair", Reason: "the request may neither be split nor served by one replica"}
 	case len(pl.board.decodes) == 0:
-		return &NoReplica{Pool: "decode", Reason: listDecodes(outD), TooLarge: pl.board.outlook.Small > 0}
+		return &NoReplica{Pool: "decode", Reason: listDecodes(outD), TooLarge: pl.board.outlook.Small > 0 && pl.board.outlook.Ill == 0}
 	case len(pl.board.prefills) == 0:
 		return &NoReplica{Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP)}
 	}
@@ -71,21 +72,14 @@ func (pl *Planner) pairable(q *question, id replica.ID) bool {
 }
 
 func avoids(pairs []Pairing, p, d replica.ID) bool {
-	for _, pair := range pairs {
-		if pair == (Pairing{p, d}) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(pairs, (Pairing{p, d}))
 }
 
+// tooLarge reports whether nothing but the length of the prompt keeps the replicas of its model from taking it.
 func tooLarge(out []prefill.Excluded) bool {
-	for i := range out {
-		if out[i].Limit > 0 {
-			return true
-		}
-	}
-	return false
+	long := func(e prefill.Excluded) bool { return e.Limit > 0 }
+	ill := func(e prefill.Excluded) bool { return e.Ill }
+	return slices.ContainsFunc(out, long) && !slices.ContainsFunc(out, ill)
 }
 
 func listDecodes(out []decode.Excluded) string {
