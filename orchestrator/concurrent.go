@@ -17,11 +17,12 @@ type prefillBeside struct {
 	fail *failure
 }
 
-// prefillBeside starts the prefill leg on its own goroutine and returns the context of the decode leg.
-func (h *handoff) prefillBeside(ctx context.Context, con connector.Connector) (context.Context, *prefillBeside) {
-	own, cancel := context.WithCancel(ctx)
+// startBeside starts the prefill leg on its own goroutine and returns the context of the decode leg.
+func (h *handoff) startBeside(ctx context.Context, con connector.Connector) context.Context {
+	own, cancel := context.WithTimeoutCause(ctx, h.cfg.Timeouts.Prefill, errPhaseTimeout)
 	joined, fail := context.WithCancelCause(ctx)
-	p := &prefillBeside{cancel: cancel, done: make(chan struct{})}
+	p := &prefillBeside{cancel: func() { cancel(); fail(nil) }, done: make(chan struct{})}
+	h.beside = p
 	go func() { // joined by end
 		defer close(p.done)
 		if _, f := h.prefill(own, con); f != nil {
@@ -31,7 +32,7 @@ func (h *handoff) prefillBeside(ctx context.Context, con connector.Connector) (c
 			fail(errOtherLeg)
 		}
 	}()
-	return joined, p
+	return joined
 }
 
 // failure waits for the leg if it has been cancelled or has failed, and tells how it failed; nil if it did not.

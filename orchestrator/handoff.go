@@ -36,12 +36,16 @@ type handoff struct {
 	counted int           // prompt tokens as the prefill engine counted them
 	byIDs   bool          // both legs carry the same token ids; else both carry the client's own body
 
+	cancel context.CancelCauseFunc // ends the attempt's context
+	clock  *time.Timer             // ends it with errPhaseTimeout when the phase that runs takes too long
+
 	beside *prefillBeside // concurrent order only
 }
 
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it fails the caller calls release.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	h.cached = -1
+	ctx, h.cancel = context.WithCancelCause(ctx)
 	if h.b.Mode == planner.Local {
 		return h.local(ctx)
 	}
@@ -59,11 +63,28 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 
 // release gives back what the booking holds and joins a prefill leg that runs beside. Harmless when repeated.
 func (h *handoff) release() {
+	h.stopClock()
+	h.cancel(nil)
 	if h.beside != nil {
 		h.beside.end()
 	}
 	h.b.Release(time.Now())
 	h.j.q.o.queue.wake()
+}
+
+// limit gives the phase that begins now d to end. One clock serves all phases of an attempt, since they follow one another.
+func (h *handoff) limit(d time.Duration) {
+	if h.clock == nil {
+		h.clock = time.AfterFunc(d, func() { h.cancel(errPhaseTimeout) })
+		return
+	}
+	h.clock.Reset(d)
+}
+
+func (h *handoff) stopClock() {
+	if h.clock != nil {
+		h.clock.Stop()
+	}
 }
 
 // local lets the decode replica prefill for itself: the client's own request, whole.
@@ -106,7 +127,7 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 // concurrent sends both legs at once.
 func (h *handoff) concurrent(ctx context.Context, con connector.Connector) (*answer, *failure) {
 	h.b.DecodeLease.Harden(time.Now())
-	ctx, h.beside = h.prefillBeside(ctx, con)
+	ctx = h.startBeside(ctx, con)
 	a, f := h.decode(ctx, con, nil)
 	if f != nil {
 		if p := h.beside.failure(); p != nil {
@@ -127,8 +148,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		f.at, f.retry = at, true
 		return nil, f
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Timeouts.Prefill, errPhaseTimeout)
-	defer cancel()
+	if h.beside == nil {
+		h.limit(h.cfg.Timeouts.Prefill)
+	}
 	ctx, end := o.span(ctx, "prefill", attribute.String("tandem.replica", string(at)))
 	body, path, f := h.prefillBody(con)
 	if f != nil {
@@ -253,17 +275,17 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	edit := h.j.body()
 	leg := &connector.Leg{Body: edit, RequestID: h.attempt}
 	switch {
-	case !h.byIDs:
+	case !h.byIDs && h.beside == nil:
 		h.pair.PromptTokens = h.counted
+	case !h.byIDs:
 	case h.j.req.Kind == openai.Chat:
 		leg.ReuseIDs = h.j.rawIDs()
 	default:
 		edit.Set("prompt", h.j.rawIDs())
 	}
-	now := time.Now()
-	use := connector.Use{Now: now.Add(h.j.q.o.stall.stood(now) - h.stood), Margin: h.cfg.Connector.Margin}
-	if reply == nil {
-		use.Now = now
+	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
+	if reply != nil { // what we stood still makes its params older than our clock says
+		use.Now = use.Now.Add(h.j.q.o.stall.stood(use.Now) - h.stood)
 	}
 	err := con.EditDecode(leg, h.pair, reply, use)
 	end()
@@ -303,8 +325,8 @@ func (h *handoff) send(ctx context.Context, edit *openai.Edit, path string, repl
 		return nil, f
 	}
 	a := &answer{h: h, to: to, cached: -1, split: h.b.Mode == planner.Split}
-	a.ctx, a.cancel = context.WithCancelCause(ctx)
-	a.spanCtx, a.endSpan = o.span(a.ctx, "decode", attribute.String("tandem.replica", string(at)))
+	a.ctx = ctx
+	a.spanCtx, a.endSpan = o.span(ctx, "decode", attribute.String("tandem.replica", string(at)))
 	f := a.open(h.leg(a.spanCtx, to, path, edit, !h.j.req.Stream))
 	if f != nil {
 		a.close()

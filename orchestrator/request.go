@@ -41,10 +41,8 @@ func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *re
 		q := &request{o: o, snap: o.snap.Load(), w: w, r: r, rc: http.NewResponseController(w), id: newID(), path: path, start: time.Now(), mode: "none"}
 		n := o.inflight.Add(1)
 		o.m.inflight.Inc()
-		ctx, cancel := context.WithCancelCause(r.Context())
-		ctx = q.trace(ctx)
+		ctx := q.trace(r.Context()) // ends when the client leaves, the handler returns or the router stops
 		defer func() {
-			cancel(nil)
 			o.inflight.Add(-1)
 			o.m.inflight.Dec()
 			q.end()

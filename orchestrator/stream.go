@@ -20,11 +20,9 @@ type answer struct {
 	h       *handoff
 	to      *reach
 	ctx     context.Context
-	cancel  context.CancelCauseFunc
 	spanCtx context.Context
 	endSpan func(...attribute.KeyValue)
 	resp    *engine.Response
-	timer   *time.Timer
 
 	split  bool
 	cached int // prefill's cached tokens, to be shown to the client; -1 leaves the engine's own word
@@ -48,7 +46,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	if !a.h.j.req.Stream {
 		limit = timeouts.Answer
 	}
-	a.timer = time.AfterFunc(limit, func() { a.cancel(errPhaseTimeout) })
+	a.h.limit(limit)
 	resp, err := a.to.client.Do(a.spanCtx, r)
 	giveBuffer(r.Body)
 	if err != nil {
@@ -69,7 +67,7 @@ func (a *answer) open(r *engine.Request) *failure {
 
 // noteHandoff observes the gap between the legs.
 func (a *answer) noteHandoff(resp *engine.Response) {
-	if !a.split || a.h.doneAt.IsZero() {
+	if !a.split || a.h.beside != nil {
 		return
 	}
 	gap := resp.Sent.Sub(a.h.doneAt)
@@ -176,7 +174,7 @@ func unexpected(err error) error {
 
 // begun stops the clock for the first content.
 func (a *answer) begun() {
-	a.timer.Stop()
+	a.h.stopClock()
 	a.first = time.Now()
 	j := a.h.j
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
@@ -274,13 +272,10 @@ var errorMark = []byte(`"error"`)
 
 // close ends the leg, its leases and its span. The engine notices a connection that closes before the end and frees the request.
 func (a *answer) close() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
+	a.h.stopClock()
 	if a.resp != nil {
 		a.resp.Close()
 	}
-	a.cancel(nil)
 	a.endSpan(attribute.Int("gen_ai.usage.output_tokens", a.output))
 }
 
