@@ -113,3 +113,36 @@ func BenchmarkStream(b *testing.B) {
 		}
 	})
 }
+
+// Both legs of a split request of 512 ids, one token each, over real sockets and the side channel.
+func BenchmarkSplit(b *testing.B) {
+	var servers [2]*Server
+	for i := range servers {
+		s, err := Start(Options{ZeroLatency: true, Core: Config{Blocks: 32768}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer s.Close()
+		servers[i] = s
+	}
+	leg1 := rawRequest("/v1/completions", idBody(512, 1, `,"kv_transfer_params":`+askPrefill))
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		p, d := newRawClient(b, servers[0]), newRawClient(b, servers[1])
+		defer p.Close()
+		defer d.Close()
+		for pb.Next() {
+			got, err := p.ask(leg1)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_, params, _ := bytes.Cut(got, []byte(`"kv_transfer_params":`))
+			params, _, _ = bytes.Cut(params, []byte(`,"ec_transfer_params"`))
+			if got, err = d.ask(rawRequest("/v1/completions", idBody(512, 1, `,"kv_transfer_params":`+string(params)))); err != nil || !bytes.Contains(got, []byte(`"finish_reason":"length"`)) {
+				b.Errorf("%s %v", got, err)
+				return
+			}
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -283,4 +284,68 @@ func TestLeaseEnds(t *testing.T) {
 	if n := p.Stats()[0].NixlExpired; n != 1 {
 		t.Errorf("%d expired, want 1", n)
 	}
+}
+
+// Many splits at once, a third of whose clients leave at some moment: the texts are right, nothing dies, and nothing stays held once the leases are over.
+func TestManySplitsSomeAbandoned(t *testing.T) {
+	noLeaks(t)
+	cost := Cost{T0: 0.001, D0: 0.0005}
+	start := func(c Config) *Server {
+		c.Blocks, c.Lease = 600, 300*time.Millisecond
+		return startServer(t, Options{Core: c, TransferLatency: time.Millisecond})
+	}
+	p, d, whole := start(Config{Cost: cost}), start(Config{Cost: cost}), startServer(t, Options{ZeroLatency: true})
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := range 12 {
+				ids := prompt(uint64(1+worker*100+i%5), 50+worker*7+i)
+				ctx, cancel := context.WithCancel(t.Context())
+				if i%3 == 0 {
+					time.AfterFunc(time.Duration(worker+i)*500*time.Microsecond, cancel)
+				}
+				if err := splitOnce(ctx, p, d, whole, ids); err != nil && ctx.Err() == nil {
+					t.Errorf("worker %d, request %d: %v", worker, i, err)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "all blocks free", func() bool { return p.HeldBlocks() == 0 && d.HeldBlocks() == 0 })
+	if p.Dead() != nil || d.Dead() != nil || p.OpenRequests()+d.OpenRequests() != 0 {
+		t.Errorf("dead: %v, %v; open: %d, %d", p.Dead(), d.Dead(), p.OpenRequests(), d.OpenRequests())
+	}
+}
+
+// splitOnce runs both legs and compares with the un-split answer.
+func splitOnce(ctx context.Context, p, d, whole *Server, ids []uint32) error {
+	leg := func(s *Server, maxTokens int, params string) (a answer, err error) {
+		req, err := http.NewRequestWithContext(ctx, "POST", s.URL()+"/v1/completions", strings.NewReader(completionBody(ids, maxTokens, params)))
+		if err != nil {
+			return a, err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return a, err
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&a); err != nil || resp.StatusCode != 200 {
+			return a, fmt.Errorf("status %d: %+v %w", resp.StatusCode, a.Error, err)
+		}
+		return a, nil
+	}
+	want, err := leg(whole, 6, "null")
+	if err != nil {
+		return err
+	}
+	first, err := leg(p, 1, askPrefill)
+	if err != nil {
+		return err
+	}
+	got, err := leg(d, 6, string(first.Params))
+	if err == nil && got.text() != want.text() {
+		err = fmt.Errorf("%q, want %q", got.text(), want.text())
+	}
+	return err
 }

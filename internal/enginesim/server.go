@@ -17,6 +17,10 @@ import (
 	"tandem/internal/kvevents"
 )
 
+// The path of a request through the server: http_conn.go reads it, http_route.go finds who answers, http_params.go parses the body, generation.go checks
+// it and gives its sequences to a core, loop.go steps the core and carries outputs, events and orders out, and an http_*.go named after the endpoint
+// writes the answer. sidechannel.go is the way between two engines, faults.go what can be made to go wrong.
+
 // Options says what a simulated server is. The zero value serves the model "sim" on a free port of the loopback, without events.
 type Options struct {
 	Addr     string       // listen address, default "127.0.0.1:0"
