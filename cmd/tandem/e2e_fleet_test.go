@@ -1,0 +1,558 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"tandem/internal/enginesim"
+)
+
+// engine is a tandem sim process that can die and come back at its addresses.
+type engine struct {
+	*process
+	id, role     string
+	url, control string
+	events       string // endpoint
+	args         []string
+}
+
+func newEngine(t *testing.T, id, role string, args ...string) *engine {
+	t.Helper()
+	e := &engine{id: id, role: role, args: append([]string{"--role", role, "--control", "127.0.0.1:0"}, args...)}
+	e.begin(t, "--events", "tcp://127.0.0.1:0")
+	return e
+}
+
+// begin starts the process and learns where it listens from its first line.
+func (e *engine) begin(t *testing.T, where ...string) {
+	t.Helper()
+	e.process = start(t, e.id, append(append([]string{"sim"}, where...), e.args...)...)
+	line := e.line("http://")
+	e.url, _, _ = strings.Cut(line, " ")
+	for word := range strings.FieldsSeq(line) {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "control":
+			e.control = value
+		case "events":
+			e.events = value
+		}
+	}
+}
+
+// back starts a new process at the old one's port.
+func (e *engine) back() {
+	e.t.Helper()
+	e.begin(e.t, "--listen", strings.TrimPrefix(e.url, "http://"), "--events", e.events)
+}
+
+func (e *engine) alive() bool {
+	select {
+	case <-e.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+func (e *engine) fault(f enginesim.Fault) {
+	e.t.Helper()
+	raw, err := json.Marshal(f)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	resp, err := http.Post(e.control+"/fault", "application/json", bytes.NewReader(raw))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		e.t.Fatalf("fault %+v: status %d", f, resp.StatusCode)
+	}
+}
+
+// slow makes the engine's steps last factor times as long.
+func (e *engine) slow(factor float64) {
+	e.t.Helper()
+	e.fault(enginesim.Fault{Kind: "slow", Factor: factor})
+}
+
+// setting is what a fleet is like. Zero is four engines without latency, leases of 3 s, and splitting wherever it is possible.
+type setting struct {
+	lease           time.Duration
+	margin          time.Duration // lease/2
+	engines         []string      // flags of every engine
+	prefill, decode []string      // flags of one side's
+	spare           int           // engines a side that the first configuration does not name
+	local           string        // never
+	extra           string        // further YAML
+}
+
+// fleet is a router process before two prefill and two decode engines, and an engine that answers alone.
+type fleet struct {
+	t         *testing.T
+	set       setting
+	prefill   []*engine
+	decode    []*engine
+	reference *engine
+	router    *process
+	front     string
+	admin     string
+	dir       string // of the configuration, as a ConfigMap mounts it
+	client    *http.Client
+	asker     *http.Client // of the admin listener and the engines
+	level     float64      // goroutines of the idle router
+
+	mu    sync.Mutex // guards the following
+	known map[string]*reply
+}
+
+func newFleet(t *testing.T, set setting) *fleet {
+	t.Helper()
+	if set.lease == 0 {
+		set.lease = 3 * time.Second
+	}
+	if set.margin == 0 {
+		set.margin = set.lease / 2
+	}
+	if set.local == "" {
+		set.local = "never"
+	}
+	f := &fleet{t: t, set: set, client: newClient(), asker: newClient(), known: map[string]*reply{}}
+	binary(t)
+	f.reference = newEngine(t, "reference", "", "--zero-latency", "--blocks", "8192")
+	for i := range 2 + set.spare {
+		common := append([]string{"--lease", set.lease.String()}, set.engines...)
+		f.prefill = append(f.prefill, newEngine(t, fmt.Sprintf("p%d", i), "prefill", append(common, set.prefill...)...))
+		f.decode = append(f.decode, newEngine(t, fmt.Sprintf("d%d", i), "decode", append(common, set.decode...)...))
+	}
+	f.mount(f.yaml(f.prefill[:2], f.decode[:2]))
+	f.serve()
+	f.ready(f.prefill[:2], f.decode[:2])
+	f.settle()
+	t.Cleanup(f.client.CloseIdleConnections)
+	t.Cleanup(f.asker.CloseIdleConnections)
+	return f
+}
+
+// yaml is a configuration with these replicas.
+func (f *fleet) yaml(prefill, decode []*engine) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "listen: 127.0.0.1:0\nadmin: {listen: 127.0.0.1:0}\npools:\n")
+	for _, side := range []struct {
+		name    string
+		engines []*engine
+	}{{"prefill", prefill}, {"decode", decode}} {
+		fmt.Fprintf(&b, "  %s:\n    poll_interval: 100ms\n    replicas:\n", side.name)
+		for _, e := range side.engines {
+			fmt.Fprintf(&b, "      - {name: %s, url: %q}\n", e.id, e.url)
+		}
+	}
+	fmt.Fprintf(&b, "connector: {lease: %v, margin: %v}\nlocal: %s\nresponse: {headers: true}\n%s\n", f.set.lease, f.set.margin, f.set.local, f.set.extra)
+	return b.String()
+}
+
+// mount lays the file out as a ConfigMap is mounted: tandem.yaml -> ..data/tandem.yaml, ..data -> ..1.
+func (f *fleet) mount(text string) {
+	f.t.Helper()
+	f.dir = f.t.TempDir()
+	f.must(os.Mkdir(filepath.Join(f.dir, "..1"), 0o700))
+	f.must(os.WriteFile(filepath.Join(f.dir, "..1", "tandem.yaml"), []byte(text), 0o600))
+	f.must(os.Symlink("..1", filepath.Join(f.dir, "..data")))
+	f.must(os.Symlink("..data/tandem.yaml", f.file()))
+}
+
+func (f *fleet) file() string { return filepath.Join(f.dir, "tandem.yaml") }
+
+func (f *fleet) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// serve starts the router.
+func (f *fleet) serve() {
+	f.t.Helper()
+	f.router = start(f.t, "router", "serve", "--config", f.file())
+	words := strings.Fields(strings.ReplaceAll(f.router.line("tandem serves on "), ",", ""))
+	f.front, f.admin = "http://"+words[3], "http://"+words[len(words)-1]
+}
+
+// health is what the admin listener's /readyz says.
+type health struct {
+	Ready    bool     `json:"ready"`
+	Why      []string `json:"why"`
+	Replicas []struct {
+		Pool   string `json:"pool"`
+		Name   string `json:"replica"`
+		Ready  bool   `json:"ready"`
+		Reason string `json:"reason"`
+	} `json:"replicas"`
+	Config *struct {
+		Error string `json:"error"`
+	} `json:"config"`
+}
+
+func (h *health) of(id string) (ready, known bool, reason string) {
+	for _, r := range h.Replicas {
+		if r.Name == id {
+			return r.Ready, true, r.Reason
+		}
+	}
+	return false, false, ""
+}
+
+func (f *fleet) health() (status int, h *health) {
+	f.t.Helper()
+	h = &health{}
+	return f.get(f.admin+"/readyz", h), h
+}
+
+// get reads JSON.
+func (f *fleet) get(url string, into any) (status int) {
+	f.t.Helper()
+	resp, err := f.asker.Get(url)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		f.t.Fatalf("%s: %v", url, err)
+	}
+	return resp.StatusCode
+}
+
+// ready waits until the router has exactly these replicas, all of them usable, and follows the events of each.
+func (f *fleet) ready(prefill, decode []*engine) {
+	f.t.Helper()
+	eventually(f.t, 20*time.Second, func() error {
+		_, h := f.health()
+		if len(h.Replicas) != len(prefill)+len(decode) {
+			return fmt.Errorf("%d replicas", len(h.Replicas))
+		}
+		for _, e := range append(append([]*engine{}, prefill...), decode...) {
+			if ok, _, reason := h.of(e.id); !ok {
+				return fmt.Errorf("%s is not ready: %s", e.id, reason)
+			}
+			if f.series(f.admin+"/metrics", `tandem_index_trust`, `replica="`+e.id+`"`, `state="live"`) != 1 {
+				return fmt.Errorf("events of %s are not followed yet", e.id)
+			}
+		}
+		return nil
+	})
+}
+
+// settle takes the number of goroutines of the idle router for its level: the highest of some looks, since watchers come and go.
+func (f *fleet) settle() {
+	f.t.Helper()
+	looks := 0
+	eventually(f.t, 10*time.Second, func() error {
+		f.level = max(f.level, f.series(f.admin+"/metrics", "go_goroutines"))
+		if looks++; looks < 15 {
+			return errors.New("looking")
+		}
+		return nil
+	})
+}
+
+// series sums the series of a metric that have all the labels; 0 when there is none.
+func (f *fleet) series(url, name string, labels ...string) float64 {
+	f.t.Helper()
+	sum, err := scrape(f.asker, url, name, labels...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return sum
+}
+
+func (f *fleet) metric(name string, labels ...string) float64 {
+	f.t.Helper()
+	return f.series(f.admin+"/metrics", name, labels...)
+}
+
+func scrape(client *http.Client, url, name string, labels ...string) (float64, error) {
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	sum := 0.0
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		line := lines.Text()
+		rest, found := strings.CutPrefix(line, name)
+		if !found || rest == "" || rest[0] != '{' && rest[0] != ' ' || !all(rest, labels) {
+			continue
+		}
+		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += v
+	}
+	return sum, lines.Err()
+}
+
+func all(text string, parts []string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// engines are all that live.
+func (f *fleet) engines() []*engine {
+	var out []*engine
+	for _, e := range append(append([]*engine{}, f.prefill...), f.decode...) {
+		if e.alive() {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// quiet waits until nothing is left of past requests: no lease, no request, no goroutine in the router within 2 s, and no block on any engine within limit.
+func (f *fleet) quiet(limit time.Duration) {
+	f.t.Helper()
+	took := eventually(f.t, patience(max(limit, 2*time.Second)), func() error {
+		f.client.CloseIdleConnections()
+		for _, name := range []string{"tandem_leases", "tandem_requests_in_flight", "tandem_queue_waiting"} {
+			if n := f.metric(name); n != 0 {
+				return fmt.Errorf("%s is %v", name, n)
+			}
+		}
+		if n := f.metric("go_goroutines"); n > f.level {
+			return fmt.Errorf("%v goroutines, %v when it began", n, f.level)
+		}
+		for _, e := range f.engines() {
+			for _, name := range []string{"vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"} {
+				if n := f.series(e.url+"/metrics", name); n != 0 {
+					return fmt.Errorf("%s: %s is %v", e.id, name, n)
+				}
+			}
+		}
+		return nil
+	})
+	f.t.Logf("quiet after %v", took.Round(time.Millisecond))
+}
+
+// patience is d, or more under the race detector.
+func patience(d time.Duration) time.Duration {
+	if raceDetector {
+		return 4 * d
+	}
+	return d
+}
+
+// right is the reference's answer.
+func (f *fleet) right(q question) *reply {
+	f.t.Helper()
+	raw, err := json.Marshal(q)
+	key := q.path + string(raw) + fmt.Sprint(q.body)
+	f.must(err)
+	f.mu.Lock()
+	r := f.known[key]
+	f.mu.Unlock()
+	if r == nil {
+		r = ask(f.t.Context(), f.asker, f.reference.url, q, nil)
+		f.mu.Lock()
+		f.known[key] = r
+		f.mu.Unlock()
+	}
+	return r
+}
+
+func (f *fleet) ask(ctx context.Context, q question) *reply {
+	return ask(ctx, f.client, f.front, q, nil)
+}
+
+// check asks and wants the exact answer.
+func (f *fleet) check(q question) *reply {
+	f.t.Helper()
+	got := f.ask(f.t.Context(), q)
+	if v, why := judge(f.right(q), got); v != exact {
+		f.t.Errorf("%v: %s", q, why)
+	}
+	return got
+}
+
+// running is an ask on its way.
+type running struct {
+	f      *fleet
+	q      question
+	cancel context.CancelFunc
+	events chan struct{} // one for each event of a stream
+	done   chan struct{}
+	got    *reply
+}
+
+// begin asks in the background.
+func (f *fleet) begin(q question) *running {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	r := &running{f: f, q: q, cancel: cancel, events: make(chan struct{}, 1<<16), done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		defer cancel()
+		r.got = ask(ctx, f.client, f.front, q, func(*reply) { r.events <- struct{}{} })
+	}()
+	return r
+}
+
+// flowing waits for some events of the stream.
+func (r *running) flowing(events int) {
+	r.f.t.Helper()
+	for range events {
+		select {
+		case <-r.events:
+		case <-r.done:
+			r.f.t.Fatalf("%v ended: %+v", r.q, r.got)
+		case <-time.After(20 * time.Second):
+			r.f.t.Fatalf("%v does not flow", r.q)
+		}
+	}
+}
+
+// judge waits for the end.
+func (r *running) judge() (verdict, string) {
+	r.f.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(patience(30 * time.Second)):
+		r.f.t.Fatalf("%v has no end", r.q)
+	}
+	return judge(r.f.right(r.q), r.got)
+}
+
+// traffic is clients that ask one question after the other.
+type traffic struct {
+	f    *fleet
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex // guards the following
+	counts [3]int
+	wrong  []string
+	errors map[string]int
+	asked  []question
+}
+
+func (f *fleet) traffic(clients, maxTokens int) *traffic {
+	ctx, stop := context.WithCancel(f.t.Context())
+	l := &traffic{f: f, stop: stop, errors: map[string]int{}}
+	f.t.Cleanup(func() { l.stop(); l.wg.Wait() })
+	for i := range clients {
+		w := newWriter(uint64(i) + 1)
+		l.wg.Go(func() {
+			for ctx.Err() == nil {
+				q := w.next(maxTokens)
+				l.note(q, f.ask(f.t.Context(), q))
+			}
+		})
+	}
+	return l
+}
+
+func (l *traffic) note(q question, got *reply) {
+	v, why := judge(l.f.right(q), got)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts[v]++
+	l.asked = append(l.asked, q)
+	switch v {
+	case wrong:
+		l.wrong = append(l.wrong, fmt.Sprintf("%v: %s", q, why))
+	case clearError:
+		l.errors[why]++
+	}
+}
+
+// exact is the number of right answers up to now.
+func (l *traffic) exact() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts[exact]
+}
+
+// more waits for n further right answers.
+func (l *traffic) more(n int) {
+	l.f.t.Helper()
+	want := l.exact() + n
+	eventually(l.f.t, patience(20*time.Second), func() error {
+		if got := l.exact(); got < want {
+			return fmt.Errorf("%d right answers, waiting for %d; errors %v", got, want, l.errorsNow())
+		}
+		return nil
+	})
+}
+
+func (l *traffic) errorsNow() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprint(l.errors)
+}
+
+// end stops the clients after the answers that they wait for and reports what was wrong.
+func (l *traffic) end() {
+	l.f.t.Helper()
+	l.stop()
+	l.wg.Wait()
+	l.f.t.Logf("%d right answers, %d clear errors %v", l.counts[exact], l.counts[clearError], l.errors)
+	for i, w := range l.wrong {
+		if i < 5 {
+			l.f.t.Error(w)
+		}
+	}
+	if len(l.wrong) > 5 {
+		l.f.t.Errorf("and %d more wrong answers", len(l.wrong)-5)
+	}
+}
+
+// audit asks every engine plainly what was asked before: a poisoned prefix cache answers wrongly.
+func (f *fleet) audit(asked []question) {
+	f.t.Helper()
+	step := max(1, len(asked)/60)
+	for i := 0; i < len(asked); i += step {
+		for _, e := range f.engines() {
+			got := ask(f.t.Context(), f.asker, e.url, asked[i], nil)
+			if v, why := judge(f.right(asked[i]), got); v != exact {
+				f.t.Errorf("%s has a poisoned cache: %v: %s", e.id, asked[i], why)
+				return
+			}
+		}
+	}
+}
+
+// freeze is SIGSTOP.
+func (p *process) freeze() { p.signal(syscall.SIGSTOP) }
+
+func (p *process) thaw() { p.signal(syscall.SIGCONT) }
+
+// text reads a page of the admin listener.
+func (f *fleet) text(path string) string {
+	f.t.Helper()
+	resp, err := f.asker.Get(f.admin + path)
+	f.must(err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	f.must(err)
+	return string(b)
+}

@@ -1,0 +1,192 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The end-to-end tests run the built binary: real processes, real sockets, real ZMQ. They are skipped with -short.
+
+// built is the binary under test, with the race detector if the tests have it. A process that found a race fails its test.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "tandem-e2e-")
+	if err != nil {
+		return "", err
+	}
+	args := []string{"build", "-buildvcs=false", "-o", filepath.Join(dir, "tandem")}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w: %s", err, out)
+	}
+	return dir, nil
+})
+
+// madeBinary says that there is something to remove.
+var madeBinary atomic.Bool
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if madeBinary.Load() {
+		dir, _ := built()
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// binary builds the binary when the first test asks for it.
+func binary(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs processes for seconds")
+	}
+	madeBinary.Store(true)
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "tandem")
+}
+
+// process is one run of the binary. The test's end kills it.
+type process struct {
+	t      *testing.T
+	name   string
+	cmd    *exec.Cmd
+	out    output // standard output and standard error as they came
+	exited chan struct{}
+	err    error // of Wait, once exited is closed
+}
+
+func start(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: exec.Command(binary(t), args...), exited: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(p.end)
+	return p
+}
+
+// end kills the process and looks into what it said.
+func (p *process) end() {
+	p.kill()
+	said := p.out.String()
+	if strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic:") || strings.Contains(said, "fatal error:") {
+		p.t.Errorf("%s broke:\n%s", p.name, tail(said, 200))
+	} else if p.t.Failed() {
+		p.t.Logf("%s said at the end:\n%s", p.name, tail(said, 40))
+	}
+}
+
+// kill is SIGKILL; it returns when the process is gone.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+func (p *process) signal(s syscall.Signal) {
+	select {
+	case <-p.exited:
+	default:
+		_ = p.cmd.Process.Signal(s) // it may have ended just now
+	}
+}
+
+// exit waits for the process to end by itself and returns its exit code.
+func (p *process) exit(within time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(within):
+		p.t.Fatalf("%s did not end within %v", p.name, within)
+	}
+	var status *exec.ExitError
+	if errors.As(p.err, &status) {
+		return status.ExitCode()
+	}
+	return 0
+}
+
+// line waits for a line that begins with prefix.
+func (p *process) line(prefix string) string {
+	p.t.Helper()
+	var found string
+	eventually(p.t, 20*time.Second, func() error {
+		select {
+		case <-p.exited:
+			p.t.Fatalf("%s ended: %v\n%s", p.name, p.err, p.out.String())
+		default:
+		}
+		said := p.out.String()
+		for line := range strings.Lines(said) {
+			if strings.HasPrefix(line, prefix) && strings.HasSuffix(line, "\n") {
+				found = strings.TrimSpace(line)
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has not said %q but\n%s", p.name, prefix, said)
+	})
+	return found
+}
+
+// output is a buffer that may be read while a process writes.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+func tail(text string, lines int) string {
+	all := strings.SplitAfter(text, "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "")
+}
+
+// eventually polls until try returns nil, and tells how long that took.
+func eventually(t *testing.T, within time.Duration, try func() error) time.Duration {
+	t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		took := time.Since(began)
+		if err == nil {
+			return took
+		}
+		if took > within {
+			t.Fatalf("not within %v: %v", within, err)
+		}
+		<-tick.C
+	}
+}
