@@ -1,0 +1,115 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fast is an 8B model on an H100, four times as fast.
+var fast = []string{"--speed", "8b", "--speed-factor", "4", "--blocks", "4096"}
+
+// A prefill replica is killed under traffic and comes back at its port.
+func TestPrefillReplicaDiesAndReturns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, setting{engines: fast})
+	l := f.traffic(6, 24)
+	l.more(60)
+	victim := f.prefill[0]
+	f.dies(victim)
+	l.more(60) // the others carry on
+	f.returns(victim)
+	l.more(60)
+	l.end()
+	f.quiet(f.set.lease + time.Second)
+	f.audit(l.asked)
+}
+
+// A decode replica is killed in the middle of streams and comes back at its port.
+func TestDecodeReplicaDiesAndReturns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, setting{engines: fast})
+	l := f.traffic(6, 24)
+	l.more(60)
+	victim := f.decode[0]
+	w := newWriter(99)
+	var streams []*running
+	for range 8 {
+		streams = append(streams, f.begin(w.completion(w.text(), 2000).streamed()))
+	}
+	for _, s := range streams {
+		s.flowing(3)
+	}
+	if f.series(victim.url+"/metrics", "vllm:num_requests_running") == 0 {
+		t.Fatal("nothing runs on the replica that is to die")
+	}
+	f.dies(victim)
+	cut := 0
+	for _, s := range streams {
+		switch v, why := s.judge(); {
+		case v == wrong:
+			t.Error(why)
+		case v == clearError:
+			cut++
+			if !s.got.done || len(s.got.texts) == 0 || s.got.texts[0] == "" {
+				t.Errorf("a stream that broke off after %d bytes, end marker %v: %s", len(s.got.texts), s.got.done, why)
+			}
+		}
+	}
+	if cut == 0 || cut == len(streams) {
+		t.Errorf("%d of %d streams broke off; they should have been on both replicas", cut, len(streams))
+	}
+	l.more(60)
+	f.returns(victim)
+	l.more(60)
+	l.end()
+	f.quiet(f.set.lease + time.Second)
+	f.audit(l.asked)
+}
+
+// dies kills an engine and waits until /readyz says why it is not used.
+func (f *fleet) dies(e *engine) {
+	f.t.Helper()
+	e.kill()
+	took := eventually(f.t, patience(3*time.Second), func() error {
+		status, h := f.health()
+		ready, _, reason := h.of(e.id)
+		switch {
+		case status != 200 || !h.Ready:
+			f.t.Fatalf("not ready with one of two replicas left: %+v", h)
+		case ready:
+			return fmt.Errorf("%s is said to be ready", e.id)
+		case !strings.Contains(reason, "connection refused"):
+			return fmt.Errorf("%s is not ready because %q", e.id, reason)
+		}
+		return nil
+	})
+	f.t.Logf("/readyz knew of the death of %s after %v", e.id, took.Round(time.Millisecond))
+}
+
+// returns starts an engine again and waits until it is ready and serves.
+func (f *fleet) returns(e *engine) {
+	f.t.Helper()
+	e.back()
+	began := time.Now()
+	eventually(f.t, patience(10*time.Second), func() error {
+		_, h := f.health()
+		if ready, _, reason := h.of(e.id); !ready {
+			return fmt.Errorf("%s is not ready: %s", e.id, reason)
+		}
+		if f.series(e.url+"/metrics", "vllm:generation_tokens_total") == 0 {
+			return fmt.Errorf("%s is not used", e.id)
+		}
+		return nil
+	})
+	f.t.Logf("%s was used again %v after its start", e.id, time.Since(began).Round(time.Millisecond))
+	eventually(f.t, patience(10*time.Second), func() error {
+		if f.metric("tandem_index_trust", `replica="`+e.id+`"`, `state="live"`) != 1 {
+			return fmt.Errorf("events of %s are not followed", e.id)
+		}
+		return nil
+	})
+}
