@@ -62,7 +62,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", w.path, err)
 	}
-	defer notify.Close()
+	defer func() { _ = notify.Close() }() // nothing is lost with it
 	poll := time.NewTicker(w.poll)
 	defer poll.Stop()
 	settle := time.NewTimer(w.debounce) // one look at the start, for what changed before the folders were watched
