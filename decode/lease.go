@@ -162,7 +162,7 @@ func (l *Lease) FirstToken(now time.Time) time.Duration {
 	}
 	if l.local && l.alone && took > 0 {
 		parts := scoring.DefaultSpeed().PrefillParts(l.prompt-l.matched, l.matched)
-		l.member.prefill.Learn(parts, took.Seconds())
+		l.member.prefill.LearnAt(parts, took.Seconds(), now)
 		p.prefills.Learn(parts, took.Seconds())
 	}
 	return took
@@ -200,7 +200,7 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 			}
 			parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
 			step := decoding.Seconds() / float64(each-1)
-			m.steps.Learn(parts, step)
+			m.steps.LearnAt(parts, step, now)
 			p.steps.Learn(parts, step)
 		}
 	}
@@ -213,10 +213,10 @@ const minSteps = 8
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {
 	s := scoring.DefaultSpeed()
-	if fit := known(&m.prefill, &p.prefills); fit != nil {
+	if fit := known(&m.prefill.Fit, &p.prefills); fit != nil {
 		s = s.WithPrefill(fit)
 	}
-	if fit := known(&m.steps, &p.steps); fit != nil {
+	if fit := known(&m.steps.Fit, &p.steps); fit != nil {
 		s = s.WithDecode(fit)
 	}
 	return p.settings.Speed.Or(s)

@@ -75,9 +75,9 @@ type member struct {
 	trust   replica.Trust
 	load    replica.Fused
 	ledger  ledger
-	prefill scoring.Fit // local prefills
-	steps   scoring.Fit // decode steps
-	local   time.Time   // when the local prefills booked so far should be done
+	prefill scoring.Memory // local prefills
+	steps   scoring.Memory // decode steps
+	local   time.Time      // when the local prefills booked so far should be done
 }
 
 // New returns a pool without members.
@@ -278,6 +278,8 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 		l.At = now
 	}
 	m.load.Add(l)
+	m.prefill.Ease(&p.prefills, now)
+	m.steps.Ease(&p.steps, now)
 	if l.Running >= 0 {
 		m.ledger.countOthers(l.Running + max(l.Waiting, 0) - m.ledger.bound)
 	}

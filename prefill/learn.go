@@ -46,7 +46,7 @@ func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now ti
 	if elapsed < spanLong*predicted && s.n < spanLimit {
 		return
 	}
-	m.fit.Learn(s.parts, elapsed)
+	m.fit.LearnAt(s.parts, elapsed, now)
 	p.fit.Learn(s.parts, elapsed)
 	s.n = 0
 }
@@ -58,7 +58,7 @@ func (p *Pool) speed(m *member) scoring.Speed {
 	case p.settings.Speed.KnowsPrefill():
 		return p.settings.Speed.Or(s)
 	case m.fit.Known():
-		return s.WithPrefill(&m.fit)
+		return s.WithPrefill(&m.fit.Fit)
 	case p.fit.Known():
 		return s.WithPrefill(&p.fit)
 	}

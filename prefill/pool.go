@@ -67,7 +67,7 @@ type member struct {
 	others  others
 	queue   queue
 	meter   scoring.Meter
-	fit     scoring.Fit
+	fit     scoring.Memory
 	span    span
 	counts  Counts
 }
@@ -268,6 +268,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 		l.At = now
 	}
 	m.load.Add(l)
+	m.fit.Ease(&p.fit, now)
 	if m.load.UsageAt().Equal(l.At) {
 		m.queue.settled()
 	}
