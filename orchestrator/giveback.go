@@ -17,7 +17,8 @@ import (
 // A decode engine whose API layer refuses a request that carries the params tells the prefill engine to free them, without computing anything
 // (seen on vLLM 0.32: vllm-wire.md, section 0). So the params go out on a request for a model that does not exist. That request never reads the
 // blocks, which is why their age does not matter here. It runs on its own, since the client has nothing to wait for.
-func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply) {
+// avoid is the decode replica that could not be reached, "" for none.
+func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoid replica.ID) {
 	if reply == nil {
 		return
 	}
@@ -33,7 +34,7 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply) {
 		defer func() { <-o.returned }()
 		ctx, cancel := context.WithTimeout(context.Background(), timeout) // outlives the request on purpose; ended by the timeout
 		defer cancel()
-		result := o.returnLease(ctx, con, pair, reply)
+		result := o.returnLease(ctx, con, pair, reply, avoid)
 		o.m.giveBack.WithLabelValues(result).Inc()
 		if result != "freed" {
 			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID), "result", result)
@@ -45,10 +46,10 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply) {
 const noSuchModel = `"tandem-give-back-no-such-model"`
 
 // returnLease tries the pair's own decode replica first, since it has shaken hands with the prefill replica, then another.
-func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply) string {
+func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID) string {
 	to := o.fleet.to(pair.Decode.ID)
-	if to == nil || !to.w.up.Load() {
-		to = o.fleet.anyOf(replica.Decode, "", 0, nil)
+	if to == nil || !to.w.up.Load() || to.member.ID == avoid {
+		to = o.fleet.anyOf(replica.Decode, "", 0, func(r *reach) bool { return r.member.ID == avoid })
 	}
 	if to == nil {
 		return "no_decode"

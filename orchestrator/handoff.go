@@ -111,7 +111,7 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 		reply = nil
 	}
 	if f := h.rebind(ctx); f != nil {
-		h.giveBack(con, reply)
+		h.giveBack(con, reply, h.b.Decode.ID)
 		return nil, f
 	}
 	a, f := h.decode(ctx, con, reply)
@@ -119,7 +119,7 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 		if reply != nil {
 			reply.Unsent()
 		}
-		h.giveBack(con, reply)
+		h.giveBack(con, reply, f.at)
 	}
 	return a, f
 }
