@@ -68,7 +68,9 @@ func readConfig(read func(string) (*config.Config, error), file string, stdout i
 func printConfig(stdout io.Writer, c *config.Config) {
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	defer w.Flush()
-	row := func(name, format string, args ...any) { fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
 	row("front", "%s%s, %s", c.Listen, ifElse(c.TLS.Enabled(), " with TLS", ""), ifElse(len(c.APIKeys) > 0, fmt.Sprintf("%d API keys", len(c.APIKeys)), "open to everybody"))
 	row("admin", "%s", c.Admin.Listen)
 	row("prefill", "%s", pool(c.Pools.Prefill))

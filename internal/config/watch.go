@@ -62,7 +62,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", w.path, err)
 	}
-	defer func() { _ = notify.Close() }() // nothing is lost with it
+	defer notify.Close()
 	poll := time.NewTicker(w.poll)
 	defer poll.Stop()
 	settle := time.NewTimer(w.debounce) // one look at the start, for what changed before the folders were watched
@@ -81,7 +81,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		case <-notify.Events:
 			arm()
-		case <-notify.Errors: // an overflow: something was missed
+		case <-notify.Errors: //nolint:errcheck // an overflow: something was missed, so look
 			arm()
 		case <-poll.C:
 			arm()
