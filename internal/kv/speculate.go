@@ -14,6 +14,7 @@ const (
 
 // Speculate lets Match believe that h has all of keys, which must start at block 0, until its events bring the last of them, h forgets, or [Index.Expire] is told of a time not before until.
 // It is for the moment between sending a prompt and hearing of its blocks. Of one holder the 64 that end last are kept.
+// keys are kept as they are: nobody may change them afterwards.
 func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	if len(keys) == 0 {
 		return
@@ -74,7 +75,7 @@ func (gs *guesses) add(h Holder, keys []Key, until time.Time) {
 		return
 	}
 	gs.makeRoom(h, len(keys))
-	g.keys = slices.Clone(keys)
+	g.keys = keys
 	gs.insert(g)
 }
 
