@@ -119,13 +119,14 @@ func golden(t *testing.T, file, got string) {
 }
 
 func TestAliasesDoNotExplode(t *testing.T) {
-	text := "x-0: &a0 [\"http://p\"]\n"
+	var text strings.Builder
+	text.WriteString("x-0: &a0 [\"http://p\"]\n")
 	for i := range 9 {
 		line := strings.Repeat("*a"+string(rune('0'+i))+", ", 9)
-		text += "x-" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.TrimSuffix(line, ", ") + "]\n"
+		text.WriteString("x-" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.TrimSuffix(line, ", ") + "]\n")
 	}
-	text += "<<: [*a9]\npools: {prefill: {replicas: *a9}}\n"
-	if _, err := Parse("bomb.yaml", []byte(text)); err == nil {
+	text.WriteString("<<: [*a9]\npools: {prefill: {replicas: *a9}}\n")
+	if _, err := Parse("bomb.yaml", []byte(text.String())); err == nil {
 		t.Error("was accepted")
 	}
 }
