@@ -186,7 +186,6 @@ func (m *model) speculate(t *rapid.T) {
 	until := m.now.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "for")) * time.Second)
 	m.index.Speculate(h, keys, until)
 	m.twin.speculate(h, slices.Clone(keys), until)
-	clear(keys)
 }
 
 func (m *model) expire(t *rapid.T) {
