@@ -163,6 +163,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, path, body, &held)
 	h.doneAt = time.Now()
+	if h.beside == nil {
+		h.stopClock() // what is between the legs is bounded by the margin
+	}
 	took := h.doneAt.Sub(h.sentAt)
 	h.j.rec.Phases.Prefill += ms(took)
 	end(attribute.Int("tandem.cached_tokens", answer.CachedTokens))
