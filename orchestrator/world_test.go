@@ -1,0 +1,583 @@
+package orchestrator
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"tandem/connector"
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/memnet"
+)
+
+// world is a router between clients and two pools of simulated engines, on a network in memory and in fake time.
+type world struct {
+	t     *testing.T
+	net   *memnet.Net
+	p, d  []*simulated
+	whole *simulated // not in the pools: says what the right answer is
+	o     *Orchestrator
+	cfg   *config.Config
+	asked int    // requests to the router that were counted as such, guarded by mid.mu
+	leave func() // lets the client of the newest request leave, guarded by mid.mu
+	mid   midway
+	wire  wire
+	front *http.Client
+
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// simulated is one engine and its two addresses.
+type simulated struct {
+	*enginesim.Server
+	name, addr, side string
+}
+
+// setup says what is not usual in a world.
+type setup struct {
+	prefill, decode int // replicas, 2 unless set
+	order           connector.Order
+	config          func(*config.Config)
+	engine          func(name string, o *enginesim.Options)
+	options         func(*Options)
+}
+
+// The times of the simulated engines: a step that prefills, a step that does not, and what a transfer takes.
+const (
+	prefillStep = 20 * time.Millisecond
+	decodeStep  = 10 * time.Millisecond
+	transfer    = 30 * time.Millisecond
+)
+
+// in runs story in a world of its own and checks afterwards that nothing is left of it.
+func in(t *testing.T, s setup, story func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, s)
+		defer w.close()
+		story(w)
+		w.settled()
+	})
+}
+
+func newWorld(t *testing.T, s setup) *world {
+	w := &world{t: t, net: &memnet.Net{}, ended: make(chan error, 1)}
+	w.net.Wrap = w.wire.tap
+	w.cfg = config.Default()
+	w.cfg.Local = config.LocalNever
+	w.cfg.Timeouts.Prefill, w.cfg.Timeouts.DecodeFirst, w.cfg.Timeouts.Answer, w.cfg.Timeouts.DecodeIdle = 2*time.Second, 7*time.Second, 8*time.Second, 4*time.Second
+	w.cfg.Pools.Prefill.PollInterval, w.cfg.Pools.Decode.PollInterval = 4*time.Second, 4*time.Second
+	for i := range cmp.Or(s.prefill, 2) {
+		w.p = append(w.p, w.engine(s, fmt.Sprintf("p%d", i)))
+		w.cfg.Pools.Prefill.Replicas = append(w.cfg.Pools.Prefill.Replicas, config.Replica{URL: w.p[i].URL()})
+	}
+	for i := range cmp.Or(s.decode, 2) {
+		w.d = append(w.d, w.engine(s, fmt.Sprintf("d%d", i)))
+		w.cfg.Pools.Decode.Replicas = append(w.cfg.Pools.Decode.Replicas, config.Replica{URL: w.d[i].URL()})
+	}
+	w.whole = w.engine(s, "whole")
+	if s.config != nil {
+		s.config(w.cfg)
+	}
+	if err := w.cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{Dial: w.net.Dial, NoEvents: true, Seed: 1, Tracer: &w.mid}
+	if s.order > connector.Sequential {
+		opt.Connector = plainLegs(s.order)
+	}
+	if os.Getenv("TANDEM_LOG") != "" {
+		opt.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	if s.options != nil {
+		s.options(&opt)
+	}
+	w.start(opt)
+	return w
+}
+
+func (w *world) engine(s setup, name string) *simulated {
+	e := &simulated{name: name, addr: name + ".internal:8000", side: name + ".internal:5600"}
+	ln, err := w.net.Listen("tcp", e.addr)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o := enginesim.Options{
+		Listener: ln, BaseURL: "http://" + e.addr, Listen: w.net.Listen, Dial: w.net.Dial, ScaleOut: true, TransferLatency: transfer,
+		Core: enginesim.Config{
+			Host: name + ".internal", Port: 5600, EngineID: "engine-of-" + name,
+			Cost: enginesim.Cost{T0: prefillStep.Seconds(), D0: decodeStep.Seconds()},
+		},
+	}
+	if s.engine != nil {
+		s.engine(name, &o)
+	}
+	if e.Server, err = enginesim.Start(o); err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+// start serves, and returns when every replica has joined.
+func (w *world) start(opt Options) {
+	var err error
+	if w.o, err = New(w.cfg, opt); err != nil {
+		w.t.Fatal(err)
+	}
+	front, err1 := w.net.Listen("tcp", "front:80")
+	admin, err2 := w.net.Listen("tcp", "admin:80")
+	if err1 != nil || err2 != nil {
+		w.t.Fatal(err1, err2)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	go func() { w.ended <- w.o.Serve(ctx, Listeners{Front: front, Admin: admin}, w.o.Admin()) }()
+	w.front = &http.Client{Transport: &http.Transport{DialContext: w.net.Dial, DisableKeepAlives: true, DisableCompression: true}}
+	for range 100 {
+		time.Sleep(50 * time.Millisecond)
+		up := 0
+		for _, watched := range w.o.fleet.list() {
+			if watched.up.Load() {
+				up++
+			}
+		}
+		if up == len(w.p)+len(w.d) {
+			w.wire.forget()
+			return
+		}
+	}
+	w.t.Fatal("the replicas did not join")
+}
+
+func (w *world) close() {
+	w.stop()
+	if err := <-w.ended; err != nil {
+		w.t.Errorf("serve: %v", err)
+	}
+	for _, e := range w.all() {
+		e.Close()
+	}
+}
+
+func (w *world) all() []*simulated { return append(append([]*simulated{w.whole}, w.p...), w.d...) }
+
+func (w *world) by(replica string) *simulated {
+	for _, e := range w.all() {
+		if e.addr == replica {
+			return e
+		}
+	}
+	return nil
+}
+
+// settled checks what must hold after every story: each request ended once, nothing is booked or running, no engine died. It waits until leases
+// that nobody gave back have run out; then no engine holds a block.
+func (w *world) settled() {
+	w.t.Helper()
+	time.Sleep(2 * time.Second)
+	if n := w.o.Leases(); n != 0 {
+		w.t.Errorf("%d leases are left", n)
+	}
+	if n, q := w.o.InFlight(), w.o.queue.length(); n != 0 || q != 0 {
+		w.t.Errorf("%d requests in flight, %d in the queue", n, q)
+	}
+	if n := w.o.retrying.Load(); n != 0 {
+		w.t.Errorf("%d retries are still counted", n)
+	}
+	if n := w.count("tandem_requests_total", ""); n != w.asked {
+		w.t.Errorf("%d outcomes of %d requests", n, w.asked)
+	}
+	for _, e := range w.all() {
+		if n := e.OpenRequests(); n != 0 {
+			w.t.Errorf("%s still works on %d requests", e.name, n)
+		}
+	}
+	if w.held() > 0 {
+		time.Sleep(35 * time.Second)
+	}
+	for _, e := range w.all() {
+		if n := e.HeldBlocks(); n != 0 {
+			w.t.Errorf("%s holds %d blocks", e.name, n)
+		}
+		if err := e.Dead(); err != nil {
+			w.t.Errorf("%s died: %v", e.name, err)
+		}
+	}
+}
+
+// count sums a counter over its series, or over those that have a label of this value.
+func (w *world) count(name, value string) int {
+	families, err := w.o.reg.Gather()
+	if err != nil {
+		w.t.Error(err)
+	}
+	n := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			has := value == "" || slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value })
+			if f.GetName() == name && has {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return int(n)
+}
+
+func (w *world) held() int {
+	n := 0
+	for _, e := range w.all() {
+		n += e.HeldBlocks()
+	}
+	return n
+}
+
+// plainLegs is a connector of the other two orders for engines that need nothing from it: the decode engine computes the prompt itself, so that
+// every engine can play it and the answer stays exact.
+type plainLegs connector.Order
+
+func (o plainLegs) Order() connector.Order                         { return connector.Order(o) }
+func (plainLegs) EditPrefill(*connector.Leg, connector.Pair) error { return nil }
+func (plainLegs) EditDecode(*connector.Leg, connector.Pair, *connector.Reply, connector.Use) error {
+	return nil
+}
+
+// midway is a tracer that lets a story do something at the seams of a request: it calls the hook of a span's name when the span begins, on the
+// request's own goroutine.
+type midway struct {
+	noop.TracerProvider
+	mu   sync.Mutex
+	hook map[string]func(replica string)
+}
+
+func (m *midway) Tracer(string, ...trace.TracerOption) trace.Tracer { return midTracer{m: m} }
+
+type midTracer struct {
+	noop.Tracer
+	m *midway
+}
+
+func (t midTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	replica := ""
+	for _, a := range new(trace.NewSpanStartConfig(opts...)).Attributes() {
+		if a.Key == "tandem.replica" {
+			replica = a.Value.AsString()
+		}
+	}
+	t.m.mu.Lock()
+	hook := t.m.hook[name]
+	t.m.mu.Unlock()
+	if hook != nil {
+		hook(replica)
+	}
+	return ctx, trace.SpanFromContext(ctx)
+}
+
+// at sets what happens when a request comes to a span: tokenize, plan, prefill, handoff or decode.
+func (w *world) at(span string, hook func(replica string)) {
+	w.mid.mu.Lock()
+	defer w.mid.mu.Unlock()
+	if w.mid.hook == nil {
+		w.mid.hook = map[string]func(string){}
+	}
+	w.mid.hook[span] = hook
+}
+
+// wire remembers what was written to engines, in the order in which the requests began.
+type wire struct {
+	mu  sync.Mutex
+	log []*written
+}
+
+// written is one request on its way.
+type written struct {
+	addr string
+	raw  []byte
+}
+
+type tapped struct {
+	net.Conn
+	addr string
+	w    *wire
+	now  *written // guarded by w.mu
+}
+
+func (w *wire) tap(addr string, c net.Conn) net.Conn { return &tapped{Conn: c, addr: addr, w: w} }
+
+func (t *tapped) Write(b []byte) (int, error) {
+	n, err := t.Conn.Write(b)
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	if bytes.HasPrefix(b, []byte("POST /")) || bytes.HasPrefix(b, []byte("GET /")) {
+		t.now = &written{addr: t.addr}
+		t.w.log = append(t.w.log, t.now)
+	}
+	if t.now != nil {
+		t.now.raw = append(t.now.raw, b[:n]...)
+	}
+	return n, err
+}
+
+func (w *wire) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = nil
+}
+
+// sent is one request that an engine got from the router.
+type sent struct {
+	engine, path string
+	header       http.Header
+	body         string
+}
+
+// posts returns the generating requests to engines up to now, and with all set questions for tokens too.
+func (w *world) posts(all bool) []sent {
+	w.wire.mu.Lock()
+	defer w.wire.mu.Unlock()
+	var out []sent
+	for _, l := range w.wire.log {
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(l.raw)))
+		if err != nil || r.Method != http.MethodPost || r.Header.Get("User-Agent") != "tandem" {
+			continue
+		}
+		body, _ := io.ReadAll(r.Body)
+		if question := strings.HasSuffix(r.URL.Path, "render") || r.URL.Path == "/tokenize"; all || !question {
+			out = append(out, sent{strings.TrimSuffix(l.addr, ".internal:8000"), r.URL.Path, r.Header, string(body)})
+		}
+	}
+	return out
+}
+
+// prompt is a request as a client means it.
+type prompt struct {
+	path, body string
+	header     http.Header
+	method     string
+}
+
+// chat and completion are the two usual requests. 120 words are some 8 blocks.
+func chat(stream bool) prompt {
+	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` + streaming(stream) +
+		`"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"` + words(120) + `"}]}`}
+}
+
+func completion(stream bool) prompt {
+	return prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` + streaming(stream) + `"prompt":"` + words(120) + `"}`}
+}
+
+func streaming(stream bool) string {
+	if !stream {
+		return ""
+	}
+	return `"stream":true,"stream_options":{"include_usage":true},`
+}
+
+func words(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "word%d ", i*7%13)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// heard is what the client got.
+type heard struct {
+	status int // 0: nothing, the client left or the connection broke
+	header http.Header
+	raw    string
+	text   string
+	finish string
+	usage  usage
+	events []string        // data of each event, in a stream
+	when   []time.Duration // and when it came, from the request on
+	dones  int
+	fail   struct {
+		Message, Type string
+		Code          int
+	}
+	err  error
+	took time.Duration
+}
+
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+	Details    struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// piece is what matters of an answer, whole or a chunk of a stream.
+type piece struct {
+	Choices []struct {
+		Index   int
+		Text    string
+		Message struct{ Content string }
+		Delta   struct{ Content string }
+		Finish  string `json:"finish_reason"`
+	}
+	Usage *usage
+	Error *struct {
+		Message, Type string
+		Code          int
+	}
+}
+
+// ask sends a request to the router and hears its answer to the end, or until w.leave is called. each is told of every event.
+func (w *world) ask(p prompt, each ...func(event int)) *heard {
+	ctx, leave := context.WithCancel(w.t.Context())
+	defer leave()
+	w.mid.mu.Lock()
+	w.leave = leave
+	if strings.HasPrefix(p.path, "/v1/") {
+		w.asked++
+	}
+	w.mid.mu.Unlock()
+	return w.send(ctx, "front:80", p, each...)
+}
+
+// right is what an engine that is not split answers.
+func (w *world) right(p prompt) *heard {
+	return w.send(w.t.Context(), w.whole.addr, p)
+}
+
+func (w *world) send(ctx context.Context, to string, p prompt, each ...func(event int)) *heard {
+	h := &heard{}
+	began := time.Now()
+	defer func() { h.took = time.Since(began) }()
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(p.method, http.MethodPost), "http://"+to+p.path, strings.NewReader(p.body))
+	if err != nil {
+		h.err = err
+		return h
+	}
+	for k, v := range p.header {
+		r.Header[k] = v
+	}
+	resp, err := w.front.Do(r)
+	if err != nil {
+		h.err = err
+		return h
+	}
+	defer resp.Body.Close()
+	h.status, h.header = resp.StatusCode, resp.Header
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		raw, err := io.ReadAll(resp.Body)
+		h.raw, h.err = string(raw), err
+		h.take(h.raw)
+		return h
+	}
+	lines := bufio.NewScanner(io.TeeReader(resp.Body, (*rawText)(&h.raw)))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		h.events = append(h.events, data)
+		h.when = append(h.when, time.Since(began))
+		h.take(data)
+		for _, f := range each {
+			f(len(h.events))
+		}
+	}
+	h.err = lines.Err()
+	return h
+}
+
+type rawText string
+
+func (r *rawText) Write(b []byte) (int, error) {
+	*r += rawText(b)
+	return len(b), nil
+}
+
+func (h *heard) take(data string) {
+	if data == "[DONE]" {
+		h.dones++
+		return
+	}
+	var c piece
+	if json.Unmarshal([]byte(data), &c) != nil {
+		return
+	}
+	for _, choice := range c.Choices {
+		h.text += choice.Text + choice.Message.Content + choice.Delta.Content
+		h.finish = cmp.Or(choice.Finish, h.finish)
+	}
+	if c.Usage != nil {
+		h.usage = *c.Usage
+	}
+	if c.Error != nil {
+		h.fail = *c.Error
+	}
+}
+
+// exact checks an answer against that of an engine that is not split.
+func (w *world) exact(p prompt, got *heard) {
+	w.t.Helper()
+	want := w.right(p)
+	if want.status != 200 || want.text == "" {
+		w.t.Fatalf("the un-split engine says %d %s", want.status, want.raw)
+	}
+	if got.status != 200 || got.err != nil || got.fail.Message != "" {
+		w.t.Fatalf("status %d, error %v, %q, want an exact answer", got.status, got.err, got.raw)
+	}
+	got.usage.Details, want.usage.Details = usage{}.Details, usage{}.Details // whose cache it was is another question
+	if got.text != want.text || got.finish != want.finish || got.usage != want.usage || got.dones != want.dones {
+		w.t.Errorf("got %q, %s, %+v, %d ends\nwant %q, %s, %+v, %d ends", got.text, got.finish, got.usage, got.dones, want.text, want.finish, want.usage, want.dones)
+	}
+	w.silent(got)
+}
+
+// failed checks a clear error: its status, before the answer has begun or as the last event, and nothing wrong before it.
+func (w *world) failed(p prompt, got *heard, code int) {
+	w.t.Helper()
+	if got.fail.Message == "" || got.fail.Code != code {
+		w.t.Fatalf("status %d, %v, %q, want error %d", got.status, got.err, got.raw, code)
+	}
+	switch begun := len(got.events) > 0; {
+	case !begun && got.status != code:
+		w.t.Errorf("status %d, want %d", got.status, code)
+	case begun && (got.dones != 1 || got.events[len(got.events)-1] != "[DONE]" || !strings.Contains(got.events[len(got.events)-2], `"error"`)):
+		w.t.Errorf("the stream ends with %q", got.events[max(0, len(got.events)-3):])
+	}
+	if !strings.HasPrefix(w.right(p).text, got.text) {
+		w.t.Errorf("wrong text before the error: %q", got.text)
+	}
+	w.silent(got)
+}
+
+// silent checks that an answer says nothing of what is behind the router.
+func (w *world) silent(got *heard) {
+	w.t.Helper()
+	all := strings.ToLower(got.raw + fmt.Sprint(got.header))
+	for _, secret := range []string{".internal", "engine-of", ":8000", ":5600", "endpoint-load", `"do_remote`, "remote_block", "give-back", "uvicorn"} {
+		if strings.Contains(all, secret) {
+			w.t.Errorf("the answer tells %q: %s %v", secret, got.raw, got.header)
+		}
+	}
+	if strings.Contains(all, `"kv_transfer_params":{`) {
+		w.t.Errorf("the answer has transfer params: %s", got.raw)
+	}
+}
