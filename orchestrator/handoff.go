@@ -127,6 +127,7 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 // concurrent sends both legs at once.
 func (h *handoff) concurrent(ctx context.Context, con connector.Connector) (*answer, *failure) {
 	h.b.DecodeLease.Harden(time.Now())
+	h.j.rawIDs() // made before two goroutines want them
 	ctx = h.startBeside(ctx, con)
 	a, f := h.decode(ctx, con, nil)
 	if f != nil {
