@@ -2,7 +2,7 @@ package orchestrator
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -14,9 +14,9 @@ import (
 //
 // One goroutine runs it; any goroutine may read.
 type stallWatch struct {
-	beat  atomic.Int64 // last tick, nanoseconds since start
-	total atomic.Int64 // nanoseconds stood still so far, counted by whole gaps
-	start time.Time
+	mu    sync.Mutex    // a gap must never be seen twice or not at all; guards the following
+	beat  time.Time     // last tick
+	total time.Duration // stood still so far, counted by whole gaps
 }
 
 // stallTick is how often the watch looks at the clock; a gap this much longer than expected counts as standing still.
@@ -25,7 +25,7 @@ const (
 	stallSlack = 750 * time.Millisecond
 )
 
-func newStallWatch(now time.Time) *stallWatch { return &stallWatch{start: now} }
+func newStallWatch(now time.Time) *stallWatch { return &stallWatch{beat: now} }
 
 // run ticks until ctx ends.
 func (s *stallWatch) run(ctx context.Context) {
@@ -42,19 +42,24 @@ func (s *stallWatch) run(ctx context.Context) {
 }
 
 func (s *stallWatch) tick(now time.Time) {
-	at := now.Sub(s.start)
-	if gap := at - time.Duration(s.beat.Load()); gap > stallTick+stallSlack {
-		s.total.Add(int64(gap - stallTick))
-	}
-	s.beat.Store(int64(at))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total += s.gap(now)
+	s.beat = now
 }
 
 // stood returns how long the process has stood still in all until now, the gap that nobody has ticked off yet included.
 // The difference of two calls bounds the time lost between them.
 func (s *stallWatch) stood(now time.Time) time.Duration {
-	total := time.Duration(s.total.Load())
-	if gap := now.Sub(s.start) - time.Duration(s.beat.Load()); gap > stallTick+stallSlack {
-		total += gap - stallTick
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total + s.gap(now)
+}
+
+// gap is the time stood still since the last tick. It needs mu.
+func (s *stallWatch) gap(now time.Time) time.Duration {
+	if gap := now.Sub(s.beat); gap > stallTick+stallSlack {
+		return gap - stallTick
 	}
-	return total
+	return 0
 }
