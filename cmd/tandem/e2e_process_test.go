@@ -25,7 +25,7 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	args := []string{"build", "-buildvcs=false", "-o", filepath.Join(dir, "tandem")}
+	args := []string{"build", "-buildvcs=false", "-o", filepath.Join(dir, "under-test")}
 	if raceDetector {
 		args = append(args, "-race")
 	}
@@ -58,7 +58,7 @@ func binary(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, "tandem")
+	return filepath.Join(dir, "under-test")
 }
 
 // process is one run of the binary. The test's end kills it.
