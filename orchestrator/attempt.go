@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"tandem/internal/config"
 	"tandem/internal/kv"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
@@ -107,18 +108,13 @@ func (j *job) prepare() {
 	cfg := j.q.snap.cfg
 	j.plan = planner.Request{
 		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact, MaxTokens: j.req.MaxTokens, Sequences: max(j.req.N, 1),
-		SplitOK: j.req.Unsplittable == "" && cfg.Local != localAlways,
-		LocalOK: cfg.Local != localNever || j.req.Unsplittable != "",
+		SplitOK: j.req.Unsplittable == "" && cfg.Local != config.LocalAlways,
+		LocalOK: cfg.Local != config.LocalNever || j.req.Unsplittable != "",
 	}
 	if j.ids != nil {
 		j.nameBlocks()
 	}
 }
-
-const (
-	localAlways = "always"
-	localNever  = "never"
-)
 
 // nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has told its block size.
 func (j *job) nameBlocks() {
@@ -313,6 +309,10 @@ func (j *job) finish(f *failure, a *answer) {
 			j.rec.Prompt = a.promptTokens
 		}
 		j.countTokens(a, f)
+	}
+	if j.q.o.traced {
+		j.q.span.SetAttributes(attribute.String("gen_ai.request.model", j.rec.Model),
+			attribute.Int("gen_ai.usage.input_tokens", j.rec.Prompt), attribute.Int("gen_ai.usage.output_tokens", j.rec.Output))
 	}
 	j.q.o.ring.add(j.rec)
 }

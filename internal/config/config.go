@@ -22,7 +22,7 @@ type Config struct {
 	Limits    Limits    `yaml:"limits"`    // what is refused, and how much may wait
 	Timeouts  Timeouts  `yaml:"timeouts"`  // every phase has one
 	Retry     Retry     `yaml:"retry"`     // second attempts before the first byte
-	Health    Health    `yaml:"health"`    // ejection and return of replicas
+	Health    Health    `yaml:"health"`    // when a replica is not used
 	Response  Response  `yaml:"response"`  // what clients see of us
 	Tracing   Tracing   `yaml:"tracing"`   // spans; the OTEL_* environment decides where this is empty; needs a restart
 	Log       Log       `yaml:"log"`       // our own log
@@ -196,7 +196,7 @@ type Timeouts struct {
 	Answer      time.Duration `yaml:"answer"`       // decode leg of an answer that is not streamed: to its whole answer
 	ClientWrite time.Duration `yaml:"client_write"` // one write to a client that does not read
 	Drain       time.Duration `yaml:"drain"`        // at shutdown: streams may finish
-	Probe       time.Duration `yaml:"probe"`        // one health check, scrape or probe of an engine
+	Probe       time.Duration `yaml:"probe"`        // one scrape or probe of an engine
 }
 
 // Retry bounds second attempts, which there are only before the first byte to the client and never after a 4xx.
@@ -206,13 +206,9 @@ type Retry struct {
 	Min      int     `yaml:"min"`      // retries at once that are always allowed
 }
 
-// Health is when a replica is ejected and how it comes back. The last usable replica of a pool is never ejected.
+// Health is when a replica stops getting requests. One whose connection is refused stops at once; both come back with their first good scrape.
 type Health struct {
-	Interval    time.Duration `yaml:"interval"`     // between two health checks of an engine
-	Failures    int           `yaml:"failures"`     // consecutive failures that eject
-	Ejection    time.Duration `yaml:"ejection"`     // first time out; grows with each further one
-	MaxEjection time.Duration `yaml:"max_ejection"` // ... up to this
-	SlowStart   time.Duration `yaml:"slow_start"`   // ramp of a replica that came back; 0: none
+	Failures int `yaml:"failures"` // failed scrapes in a row after which a replica is not used
 }
 
 // Response is what clients see of us.
@@ -275,7 +271,7 @@ func Default() *Config {
 			ClientWrite: 30 * time.Second, Drain: 25 * time.Second, Probe: 2 * time.Second,
 		},
 		Retry:     Retry{Attempts: 3, Share: 0.2, Min: 3},
-		Health:    Health{Interval: 2 * time.Second, Failures: 5, Ejection: 30 * time.Second, MaxEjection: 5 * time.Minute, SlowStart: 30 * time.Second},
+		Health:    Health{Failures: 5},
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
 		Decisions: Decisions{Ring: 1024},

@@ -422,13 +422,7 @@ func (ck *checker) retry(r Retry) {
 }
 
 func (ck *checker) health(h Health) {
-	ck.longer("health.interval", h.Interval, 50*time.Millisecond)
 	ck.between("health.failures", h.Failures, 1, 1000)
-	ck.longer("health.ejection", h.Ejection, time.Millisecond)
-	ck.longer("health.slow_start", h.SlowStart, 0)
-	if h.MaxEjection < h.Ejection {
-		ck.add("health.max_ejection", fmt.Sprintf("%v is shorter than health.ejection %v", h.MaxEjection, h.Ejection), "make it at least as long")
-	}
 }
 
 func (ck *checker) tracing(t Tracing) {
