@@ -190,22 +190,18 @@ func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 	if ctx.Err() != nil {
 		return goneFailure(ctx, "queue")
 	}
-	reason := "no decode replica has room"
 	var full *planner.NoRoom
 	var f *failure
-	if errors.As(planned, &full) {
-		reason = full.Reason
-	}
 	switch {
 	case errors.Is(queued, errQueueFull):
-		f = refuse("queue", "queue_full", http.StatusTooManyRequests, "The queue for decode room is full: "+reason+".")
+		f = refuse("queue", "queue_full", http.StatusTooManyRequests, "No decode replica has room, and the queue is full.")
 	case errors.Is(queued, errDraining):
 		f = refuse("queue", "draining", http.StatusServiceUnavailable, "The router is shutting down; send the request again.")
 	default:
-		f = refuse("queue", "queue_timeout", http.StatusTooManyRequests, "No room came within the time a request may wait: "+reason+".")
+		f = refuse("queue", "queue_timeout", http.StatusTooManyRequests, "No decode replica had room within the time a request may wait.")
 	}
-	f.err = planned
-	if full != nil {
+	f.err = planned // names replicas, which is for the log
+	if errors.As(planned, &full) {
 		f.after = full.Retry
 	}
 	return f
@@ -217,7 +213,7 @@ func (j *job) noPlan(err error) *failure {
 	var none *planner.NoReplica
 	switch {
 	case errors.As(err, &none) && none.TooLarge:
-		f = refuse("plan", "too_large", http.StatusBadRequest, "The prompt is longer than any replica can hold: "+none.Reason+".")
+		f = refuse("plan", "too_large", http.StatusBadRequest, "The prompt is longer than any replica can hold.")
 		f.owner = "client"
 	case !j.q.o.served(j.req.Model):
 		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.req.Model+"` does not exist.")

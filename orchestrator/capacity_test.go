@@ -1,0 +1,261 @@
+package orchestrator
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// pending is a request that another goroutine waits for.
+type pending struct {
+	heard chan *heard
+	leave context.CancelFunc
+}
+
+func (w *world) begin(p prompt) *pending {
+	ctx, leave := context.WithCancel(w.t.Context())
+	out := &pending{make(chan *heard, 1), leave}
+	w.mid.mu.Lock()
+	w.asked++
+	w.mid.mu.Unlock()
+	go func() {
+		defer leave()
+		out.heard <- w.send(ctx, "front:80", p)
+	}()
+	return out
+}
+
+// get asks the front or the admin listener.
+func (w *world) get(host, path string) *heard {
+	return w.send(w.t.Context(), host+":80", prompt{method: "GET", path: path})
+}
+
+func (p *pending) end() *heard { return <-p.heard }
+
+// narrow is a world of one pair whose decode replica has room for one request at a time.
+func narrow(change func(*config.Config)) setup {
+	return setup{prefill: 1, decode: 1, config: change, engine: func(name string, o *enginesim.Options) {
+		if name == "d0" {
+			o.Core.Blocks = 30
+		}
+	}}
+}
+
+// refused checks a 429 of the router's own, which says when to come back.
+func (w *world) refused(p prompt, got *heard, after time.Duration) {
+	w.t.Helper()
+	w.failed(p, got, 429)
+	if n, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || n < 1 {
+		w.t.Errorf("Retry-After is %q", got.header.Get("Retry-After"))
+	}
+	if got.took != after {
+		w.t.Errorf("refused after %v, want %v", got.took, after)
+	}
+}
+
+func TestRequestsWaitForRoomInTurn(t *testing.T) {
+	in(t, narrow(nil), func(w *world) {
+		var all []*pending
+		for range 4 {
+			all = append(all, w.begin(chat(true)))
+			time.Sleep(time.Millisecond)
+		}
+		for i, r := range all {
+			got := r.end()
+			w.exact(chat(true), got)
+			began := time.Duration(i) * time.Millisecond
+			if least := time.Duration(i) * (transfer + 12*decodeStep); got.took+began < least {
+				t.Errorf("request %d came to its end after %v: there was no room before %v", i, got.took+began, least)
+			}
+		}
+	})
+}
+
+func TestNoRoomWithinTheQueueDeadline(t *testing.T) {
+	in(t, narrow(func(c *config.Config) { c.Timeouts.Queue = 100 * time.Millisecond }), func(w *world) {
+		first := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		second := w.begin(chat(false))
+		w.refused(chat(false), second.end(), 100*time.Millisecond)
+		w.exact(chat(true), first.end())
+		w.exact(chat(false), w.ask(chat(false)))
+	})
+}
+
+func TestQueueIsFull(t *testing.T) {
+	in(t, narrow(func(c *config.Config) { c.Limits.Queue = 1 }), func(w *world) {
+		first := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		second := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		w.refused(chat(true), w.ask(chat(true)), 0)
+		w.exact(chat(true), first.end())
+		w.exact(chat(true), second.end())
+	})
+}
+
+func TestClientLeavesTheQueue(t *testing.T) {
+	in(t, narrow(nil), func(w *world) {
+		first := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		second := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		third := w.begin(completion(false))
+		time.Sleep(20 * time.Millisecond)
+		second.leave()
+		time.Sleep(time.Millisecond)
+		if n := w.o.queue.length(); n != 1 {
+			t.Errorf("%d wait, want the third alone", n)
+		}
+		w.exact(chat(true), first.end())
+		w.exact(completion(false), third.end())
+		if got := second.end(); got.err == nil {
+			t.Errorf("the client that left heard %q", got.raw)
+		}
+		if n := w.count("tandem_requests_total", "client_gone"); n != 1 {
+			t.Errorf("%d clients left by the metric, want 1", n)
+		}
+	})
+}
+
+func TestTooManyInFlight(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Limits.InFlight, c.Limits.Queue = 1, 1 }}, func(w *world) {
+		first := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		w.refused(chat(true), w.ask(chat(true)), 0)
+		w.exact(chat(true), first.end())
+		w.exact(chat(true), w.ask(chat(true)))
+	})
+}
+
+// A prompt that no replica could ever hold is told so at once, and not queued.
+func TestPromptIsTooLargeForEveryReplica(t *testing.T) {
+	in(t, narrow(nil), func(w *world) {
+		long := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":2,"prompt":"` + words(300) + `"}`}
+		got := w.ask(long)
+		if got.status != 400 || got.fail.Code != 400 || got.took != 0 {
+			t.Errorf("%d %q after %v, want 400 at once", got.status, got.raw, got.took)
+		}
+		w.silent(got)
+	})
+}
+
+// Two requests fail at once and the budget allows one retry; afterwards there is budget again.
+func TestRetryBudget(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 1 }}, func(w *world) {
+		ills := 2
+		w.at("prefill", func(at string) {
+			w.mid.mu.Lock()
+			ill := ills > 0
+			ills--
+			w.mid.mu.Unlock()
+			if ill {
+				fail(503)(w, w.by(at))
+			}
+		})
+		first, second := w.begin(chat(true)), w.begin(chat(true))
+		a, b := first.end(), second.end()
+		if a.status != 200 {
+			a, b = b, a
+		}
+		w.exact(chat(true), a)
+		w.failed(chat(true), b, 503)
+		time.Sleep(time.Second)
+		ills = 1
+		w.exact(chat(true), w.ask(chat(true)))
+	})
+}
+
+func TestReplicasVanishAndComeBack(t *testing.T) {
+	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
+		t.Run(order.String(), func(t *testing.T) {
+			in(t, setup{order: order}, func(w *world) {
+				vanish(w, w.p[0])
+				vanish(w, w.d[1])
+				for range 4 {
+					w.exact(chat(true), w.ask(chat(true)))
+				}
+				time.Sleep(10 * time.Second)
+				ready := w.get("front", "/readyz")
+				if ready.status != 200 || strings.Count(ready.raw, `"ready": false`) != 2 || !strings.Contains(ready.raw, "connection refused") {
+					t.Errorf("readyz says %d %s", ready.status, ready.raw)
+				}
+				w.silent(ready)
+				w.net.Refuse(w.p[0].addr, false)
+				w.net.Refuse(w.d[1].addr, false)
+				time.Sleep(15 * time.Second)
+				vanish(w, w.p[1])
+				vanish(w, w.d[0])
+				w.exact(chat(true), w.ask(chat(true)))
+			})
+		})
+	}
+}
+
+func TestNobodyIsThere(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for _, e := range append(w.p, w.d...) {
+			vanish(w, e)
+		}
+		time.Sleep(10 * time.Second)
+		got := w.ask(chat(true))
+		w.failed(chat(true), got, 503)
+		if got.header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+		ready := w.get("front", "/readyz")
+		if ready.status != 503 || !strings.Contains(ready.raw, "no decode replica is usable") || !strings.Contains(ready.raw, "no prefill replica is usable") {
+			t.Errorf("readyz says %d %s", ready.status, ready.raw)
+		}
+		w.silent(ready)
+		admin := w.get("admin", "/readyz")
+		if admin.status != 503 || !strings.Contains(admin.raw, "p0.internal:8000") {
+			t.Errorf("the admin's readyz says %d %s", admin.status, admin.raw)
+		}
+	})
+}
+
+// At the end a stream that runs is finished, one that waits and one that comes are refused, and health fails.
+func TestDrain(t *testing.T) {
+	in(t, narrow(nil), func(w *world) {
+		running := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		waiting := w.begin(chat(false))
+		time.Sleep(time.Millisecond)
+		w.o.Drain()
+		w.failed(chat(false), waiting.end(), 503)
+		w.failed(chat(true), w.ask(chat(true)), 503)
+		for _, path := range []string{"/healthz", "/readyz"} {
+			if got := w.get("front", path); got.status != 503 {
+				t.Errorf("%s says %d %s", path, got.status, got.raw)
+			}
+		}
+		w.exact(chat(true), running.end())
+	})
+}
+
+// A stream that does not end within the drain time is ended with an error that its client can read.
+func TestDrainTimeIsOver(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Timeouts.Drain = 2 * time.Second }}, func(w *world) {
+		long := chat(true)
+		long.body = strings.Replace(long.body, `"max_tokens":12`, `"max_tokens":1000`, 1)
+		running := w.begin(long)
+		time.Sleep(time.Second)
+		w.stop()
+		got := running.end()
+		w.failed(long, got, 503)
+		if got.took != 3*time.Second {
+			t.Errorf("cut after %v, want 3 s", got.took)
+		}
+		time.Sleep(time.Second)
+		if n := w.o.Leases(); n != 0 {
+			t.Errorf("%d leases are left", n)
+		}
+	})
+}
