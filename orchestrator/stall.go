@@ -56,9 +56,11 @@ func (s *stallWatch) stood(now time.Time) time.Duration {
 	return s.total + s.gap(now)
 }
 
-// gap is the time stood still since the last tick. It needs mu.
+// gap is the time stood still since the last tick, by the clock that saw more of it: the monotonic one stands still with a machine that is suspended,
+// the wall clock does not; when that is merely set forward, the price is one prefill done again. It needs mu.
 func (s *stallWatch) gap(now time.Time) time.Duration {
-	if gap := now.Sub(s.beat); gap > stallTick+stallSlack {
+	gap := max(now.Sub(s.beat), now.Round(0).Sub(s.beat.Round(0)))
+	if gap > stallTick+stallSlack {
 		return gap - stallTick
 	}
 	return 0

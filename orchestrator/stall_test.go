@@ -57,3 +57,13 @@ func TestStallWatchNeverGoesBack(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A suspended machine stops the monotonic clock; the wall clock tells.
+func TestStallWatchBelievesTheWallClockToo(t *testing.T) {
+	start := time.Now()
+	s := newStallWatch(start)
+	s.beat = start.Add(-20 * time.Second).Round(0) // no monotonic reading: only the walls differ
+	if got := s.stood(start); got < 19*time.Second {
+		t.Errorf("stood %v, want about 20 s", got)
+	}
+}
