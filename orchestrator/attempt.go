@@ -215,8 +215,8 @@ func (j *job) noPlan(err error) *failure {
 	case errors.As(err, &none) && none.TooLarge:
 		f = refuse("plan", "too_large", http.StatusBadRequest, "The prompt is longer than any replica can hold.")
 		f.owner = "client"
-	case !j.q.o.served(j.req.Model):
-		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.req.Model+"` does not exist.")
+	case !j.q.o.served(j.plan.Model):
+		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.plan.Model+"` does not exist.")
 		f.owner = "client"
 	case errors.As(err, &none):
 		f = refuse("plan", "no_replica", http.StatusServiceUnavailable, "The "+none.Pool+" pool has no usable replica for this request.")
@@ -241,7 +241,6 @@ func (o *Orchestrator) served(model string) bool {
 // note writes the plan into the record.
 func (j *job) note(b *planner.Booking) {
 	j.rec.Mode, j.rec.Prefill, j.rec.Decode = modeName(b, j.req), string(b.Prefill.ID), string(b.Decode.ID)
-	j.q.mode = j.rec.Mode
 	j.rec.Captured = b.MatchedPrefill
 	if b.Mode == planner.Local {
 		j.rec.Captured = b.MatchedDecode

@@ -52,9 +52,13 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 func (q *request) eachPrompt(ctx context.Context, req *openai.Request, use func(ctx context.Context, i int, a *answer) *failure) *failure {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(batchWidth)
+	first := q.newJob(req, 0)
 	for i := range req.Prompts {
+		j := first
+		if i > 0 {
+			j = q.newJob(req, i)
+		}
 		group.Go(func() error {
-			j := q.newJob(req, i)
 			a, f := j.answer(ctx)
 			if f == nil {
 				f = use(ctx, i, a)
@@ -67,8 +71,10 @@ func (q *request) eachPrompt(ctx context.Context, req *openai.Request, use func(
 			return nil
 		})
 	}
+	err := group.Wait()
+	q.mode = first.rec.Mode // the jobs' goroutines have ended
 	var f *failure
-	if err := group.Wait(); errors.As(err, &f) {
+	if errors.As(err, &f) {
 		return f
 	}
 	return nil

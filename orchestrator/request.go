@@ -84,7 +84,7 @@ func (q *request) authorised() bool {
 	for i := range q.snap.keys {
 		ok |= subtle.ConstantTimeCompare([]byte(token), []byte(q.snap.keys[i].Reveal()))
 	}
-	return ok == 1
+	return ok == 1 && token != ""
 }
 
 // trace opens the request's span, a child of the client's where it sent a context.

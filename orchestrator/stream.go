@@ -293,6 +293,7 @@ func (a *answer) settle(f *failure) {
 func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 	j := q.newJob(req, 0)
 	a, f := j.answer(ctx)
+	q.mode = j.rec.Mode
 	if f != nil {
 		j.finish(f, nil)
 		return f

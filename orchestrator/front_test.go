@@ -1,0 +1,434 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// post is a request with a body of its own.
+func post(path, body string) prompt { return prompt{path: path, body: body} }
+
+// Each event of a stream comes when the engine made it, not later and not with others.
+func TestStreamsFlow(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		got := w.ask(chat(true))
+		w.exact(chat(true), got)
+		want := []time.Duration{prefillStep + transfer + decodeStep} // the role comes with the first token
+		for i := range 12 {
+			want = append(want, prefillStep+transfer+time.Duration(i+1)*decodeStep)
+		}
+		want = append(want, normal, normal) // usage and end
+		if !slices.Equal(got.when, want) {
+			t.Errorf("events at %v\nwant      %v", got.when, want)
+		}
+		for _, p := range []prompt{
+			post("/v1/responses", `{"model":"sim","input":"Count to ten.","stream":true,"max_output_tokens":12,"temperature":0}`),
+			post("/v1/messages", `{"model":"sim","max_tokens":12,"stream":true,"temperature":0,"messages":[{"role":"user","content":"Count to ten."}]}`),
+		} {
+			got := w.ask(p)
+			times := slices.Compact(slices.Clone(got.when))
+			if got.status != 200 || len(times) < 12 || times[len(times)-1] != prefillStep+11*decodeStep {
+				t.Errorf("%s: %d, events at %v", p.path, got.status, got.when)
+			}
+		}
+	})
+}
+
+// What the client wrote reaches the decode engine as it was written: number forms, escapes, blanks, order, fields nobody knows.
+func TestBodiesArePreserved(t *testing.T) {
+	const odd = ` {  "temperature" : 0.0e0, "x":[1E2, 1.50 ,"\u00e9\/"], "max_tokens":4,"seed":12345678901 ,"model":"sim","x":{"y":null}, `
+	in(t, setup{}, func(w *world) {
+		got := w.ask(post("/v1/chat/completions", odd+`"messages":[{"role":"user", "content":"kv_transfer_params \ud83d\ude00"}]} `))
+		if got.status != 200 {
+			t.Fatalf("%d %s", got.status, got.raw)
+		}
+		if leg := w.posts(false)[1]; !strings.HasPrefix(leg.body, odd+`"messages":[{"role":"user", "content":"kv_transfer_params \ud83d\ude00"}`) {
+			t.Errorf("the decode leg has %s", leg.body)
+		}
+		w.wire.forget()
+		if got := w.ask(post("/v1/completions", odd+`"prompt":[11,12,13]}`)); got.status != 200 {
+			t.Fatalf("%d %s", got.status, got.raw)
+		}
+		if leg := w.posts(false)[1]; !strings.HasPrefix(leg.body, odd+`"prompt":[11,12,13]`) {
+			t.Errorf("the decode leg has %s", leg.body)
+		}
+		for _, p := range []prompt{
+			post("/v1/completions", odd+`"prompt":"a","echo":true}`),
+			post("/v1/responses", odd+`"input":"a"}`),
+			post("/v1/messages", odd+`"messages":[{"role":"user","content":"a"}]}`),
+		} {
+			w.wire.forget()
+			w.ask(p)
+			if legs := w.posts(false); len(legs) != 1 || legs[0].body != p.body {
+				t.Errorf("%s: engines got %+v", p.path, legs)
+			}
+		}
+	})
+}
+
+// hostile transfer params make an engine die or read another prompt's blocks.
+const hostile = `{"do_remote_prefill":true,"remote_host":"hostile"}`
+
+// spellings of a member that an engine would read as transfer params.
+var spellings = []string{
+	`"kv_transfer_params":` + hostile,
+	`"kv_transfer\u005fparams":` + hostile,
+	`"\u006bv_transfer_params" : ` + hostile,
+	`"kv_transfer_params":null,"kv_transfer_params":` + hostile,
+	`"ec_transfer_params":` + hostile,
+	`"vllm_xargs":{"kv_transfer_params":` + hostile + `}`,
+	`"vllm_xargs":{"a":1,"kv_transfer_param\u0073":` + hostile + `,"b":2}`,
+	`"extra_args":{"kv_transfer_params":` + hostile + `}`,
+	`"extra_body":{"kv_transfer_params":` + hostile + `}`,
+	`"sampling_params":{"extra_args":{"kv_transfer_params":` + hostile + `}}`,
+}
+
+func TestClientsTransferParamsReachNoEngine(t *testing.T) {
+	bodies := map[string]string{
+		"/v1/completions": `"prompt":"a b c"`, "/v1/chat/completions": `"messages":[{"role":"user","content":"a"}]`,
+		"/v1/responses": `"input":"a"`, "/v1/messages": `"messages":[{"role":"user","content":"a"}]`,
+		"/inference/v1/generate": `"token_ids":[1,2,3]`, "/tokenize": `"prompt":"a"`, "/v1/chat/completions/render": `"messages":[{"role":"user","content":"a"}]`,
+		"/v1/embeddings": `"input":"a"`, "/v1/chat/completions/batch": `"messages":[[{"role":"user","content":"a"}]]`,
+	}
+	in(t, setup{}, func(w *world) {
+		for path, prompt := range bodies {
+			for i, spelling := range spellings {
+				for _, more := range []string{"", `,"echo":true`, `,"stream":true`} {
+					got := w.ask(post(path, `{"model":"sim","max_tokens":2,`+spelling+`,`+prompt+more+`}`))
+					if got.err != nil || got.status >= 500 {
+						t.Errorf("%s, spelling %d: %d %v %s", path, i, got.status, got.err, got.raw)
+					}
+					w.silent(got)
+				}
+			}
+		}
+		w.asked += w.count("tandem_requests_total", "/tokenize") // is no /v1/ path
+		w.asked += w.count("tandem_requests_total", "/inference/v1/generate")
+		for _, leg := range w.posts(true) {
+			if strings.Contains(leg.body, "hostile") {
+				t.Errorf("%s got %s %s", leg.engine, leg.path, leg.body)
+			}
+		}
+	})
+}
+
+func TestFormsWithTransferParamsAreRefused(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		p := post("/v1/audio/transcriptions", "--x\r\nContent-Disposition: form-data; name=\"kv_transfer_params\"\r\n\r\n"+hostile+"\r\n--x--\r\n")
+		p.header = http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}
+		if got := w.ask(p); got.status != 400 || len(w.posts(true)) != 0 {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+	})
+}
+
+// choices gathers a batch's answer by index.
+func choices(t *testing.T, h *heard) (texts map[int]string, usages int) {
+	texts = map[int]string{}
+	for _, data := range append(h.events, h.raw) {
+		var p piece
+		if len(h.events) > 0 && data == h.raw || json.Unmarshal([]byte(data), &p) != nil {
+			continue
+		}
+		for _, c := range p.Choices {
+			texts[c.Index] += c.Text
+		}
+		if p.Usage != nil {
+			usages++
+		}
+	}
+	return texts, usages
+}
+
+// A batch is a pair of legs for each prompt, and looks to the client like one engine's answer.
+func TestBatchesAreMerged(t *testing.T) {
+	for _, prompts := range []string{
+		`["alpha ` + words(40) + `","beta ` + words(90) + `","hello"]`, `[[11,12,13,14],[21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38],[5]]`, `["only"]`,
+	} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%.12s/stream=%v", prompts, stream), func(t *testing.T) {
+				in(t, setup{}, func(w *world) {
+					p := post("/v1/completions", `{"model":"sim","max_tokens":6,"temperature":0,`+streaming(stream)+`"prompt":`+prompts+`}`)
+					got, want := w.ask(p), w.right(p)
+					gotTexts, gotUsages := choices(w.t, got)
+					wantTexts, wantUsages := choices(w.t, want)
+					if got.status != 200 || fmt.Sprint(gotTexts) != fmt.Sprint(wantTexts) || gotUsages != wantUsages || got.dones != want.dones {
+						t.Errorf("%d %v, %d usages, %d ends\nwant    %v, %d, %d", got.status, gotTexts, gotUsages, got.dones, wantTexts, wantUsages, want.dones)
+					}
+					if got.usage != want.usage {
+						t.Errorf("usage %+v, want %+v", got.usage, want.usage)
+					}
+					if legs := w.posts(false); len(legs) != 2*len(wantTexts) {
+						t.Errorf("%d legs for %d prompts", len(legs), len(wantTexts))
+					}
+					if ids := slices.Compact(regexp.MustCompile(`"id":"[^"]*"`).FindAllString(got.raw, -1)); len(ids) != 1 {
+						t.Errorf("the answer has ids %v", ids)
+					}
+					w.silent(got)
+				})
+			})
+		}
+	}
+}
+
+// One prompt of a batch fails for good: so does the batch, with one clear error, and nothing is left running.
+func TestBatchFailsAsOne(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		in(t, setup{}, func(w *world) {
+			w.at("prefill", func(at string) {
+				w.at("prefill", nil)
+				fail(400)(w, w.by(at))
+			})
+			got := w.ask(post("/v1/completions", `{"model":"sim","max_tokens":6,`+streaming(stream)+`"prompt":["`+words(40)+`","a","b"]}`))
+			if got.status != 400 || got.fail.Code != 400 {
+				t.Errorf("%d %s", got.status, got.raw)
+			}
+			w.silent(got)
+		})
+	}
+}
+
+// What two engines cannot share goes whole to one decode replica, also where local prefill is switched off.
+func TestUnsplittableGoesWhole(t *testing.T) {
+	for _, field := range []string{`"n":2,"temperature":1,"seed":7`, `"echo":true`, `"prompt_logprobs":1`, `"best_of":2,"n":2,"seed":3,"temperature":1`} {
+		in(t, setup{}, func(w *world) {
+			p := post("/v1/completions", `{"model":"sim","max_tokens":5,`+field+`,"prompt":"a b c d"}`)
+			got, want := w.ask(p), w.right(p)
+			legs := w.posts(false)
+			if len(legs) != 1 || legs[0].body != p.body || legs[0].engine[0] != 'd' {
+				t.Errorf("%s: engines got %+v", field, legs)
+			}
+			if masked(got.raw) != masked(want.raw) {
+				t.Errorf("%s: got %s\nwant %s", field, got.raw, want.raw)
+			}
+		})
+	}
+}
+
+var volatile = regexp.MustCompile(`"(id|item_id|response_id)": ?"[^"]*"|"(created|created_at|completed_at)": ?[0-9.]+`)
+
+// masked hides what two good answers need not share.
+func masked(raw string) string { return volatile.ReplaceAllString(raw, "") }
+
+func TestWholePathsPassUnchanged(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for _, stream := range []string{"", `"stream":true,`} {
+			for _, p := range []prompt{
+				post("/v1/responses", `{"model":"sim",`+stream+`"input":"Where do the blocks go?","max_output_tokens":9,"temperature":0}`),
+				post("/v1/messages", `{"model":"sim",`+stream+`"max_tokens":9,"temperature":0,"messages":[{"role":"user","content":"Where do the blocks go?"}]}`),
+			} {
+				got, want := w.ask(p), w.right(p)
+				if got.status != 200 || masked(got.raw) != masked(want.raw) {
+					t.Errorf("%s: %d %s\nwant %s", p.path, got.status, got.raw, want.raw)
+				}
+				w.silent(got)
+			}
+		}
+		if got, want := w.ask(prompt{method: "GET", path: "/v1/models"}), w.send(w.t.Context(), w.whole.addr, prompt{method: "GET", path: "/v1/models"}); masked(got.raw) != masked(want.raw) {
+			t.Errorf("models: %s\nwant %s", got.raw, want.raw)
+		}
+	})
+}
+
+// The client's usage tells what the prefill engine had cached, whatever the decode engine takes a transfer for.
+func TestUsageTellsThePrefillsCache(t *testing.T) {
+	for _, version := range []string{"0.32.0", "0.20.0"} {
+		for _, p := range []prompt{chat(true), chat(false), completion(true), completion(false)} {
+			in(t, setup{prefill: 1, decode: 1, engine: func(_ string, o *enginesim.Options) { o.Version = version }}, func(w *world) {
+				first, second := w.ask(p), w.ask(p)
+				w.exact(p, second)
+				whole := (second.usage.Prompt - 1) / 16 * 16
+				if a, b := first.usage.Details.Cached, second.usage.Details.Cached; first.status != 200 || a != 0 || b != whole {
+					t.Errorf("%s %s: %d cached tokens and then %d, want 0 and %d", version, p.path, a, b, whole)
+				}
+			})
+		}
+	}
+}
+
+// An engine that cannot take ids for a chat gets the client's own body, on both legs.
+func TestChatOnEnginesWithoutIDReuse(t *testing.T) {
+	for _, version := range []string{"0.32.0", "0.20.0"} {
+		for _, stream := range []bool{false, true} {
+			in(t, setup{engine: func(_ string, o *enginesim.Options) { o.Version = version }}, func(w *world) {
+				w.exact(chat(stream), w.ask(chat(stream)))
+				legs := w.posts(false)
+				want := []string{"/v1/completions", "/v1/chat/completions"}
+				if version == "0.20.0" {
+					want[0] = "/v1/chat/completions"
+				}
+				if len(legs) != 2 || legs[0].path != want[0] || legs[1].path != want[1] {
+					t.Fatalf("%s: legs %+v, want %v", version, legs, want)
+				}
+				if reuse := strings.Contains(legs[1].body, `"prompt_token_ids"`); reuse != (version != "0.20.0") {
+					t.Errorf("%s: the decode leg is %s", version, legs[1].body)
+				}
+				w.exact(completion(stream), w.ask(completion(stream)))
+			})
+		}
+	}
+}
+
+// A chat whose prompt /tokenize may not see as the engine does goes by the client's own body.
+func TestChatWhoseTokensAreAHint(t *testing.T) {
+	noRender := func(_ string, o *enginesim.Options) { o.ScaleOut = false }
+	in(t, setup{engine: noRender}, func(w *world) {
+		p := chat(false)
+		p.body = strings.Replace(p.body, `"model"`, `"tools":[{"type":"function","function":{"name":"f"}}],"model"`, 1)
+		w.exact(p, w.ask(p))
+		if legs := w.posts(false); len(legs) != 2 || legs[0].path != "/v1/chat/completions" || strings.Contains(legs[1].body, `"prompt_token_ids"`) {
+			t.Errorf("legs %+v", legs)
+		}
+	})
+}
+
+func TestAdminPathsDoNotExist(t *testing.T) {
+	spell := []func(string) string{
+		func(p string) string { return p },
+		func(p string) string { return p + "/" },
+		func(p string) string { return "/" + p },
+		func(p string) string { return "/v1/.." + p },
+		func(p string) string { return "/v1/%2e%2e" + p },
+		func(p string) string { return "/v1/models/..%2f.." + p },
+		func(p string) string { return "/v1/completions/..;/.." + p },
+		func(p string) string { return "/." + p },
+		func(p string) string { return "/%2f" + p[1:] },
+		func(p string) string { return fmt.Sprintf("/%%%02x%s", p[1], p[2:]) },
+		func(p string) string { return strings.ToUpper(p) },
+		func(p string) string { return p + "%00" },
+		func(p string) string { return p + "?a=/v1/completions" },
+		func(p string) string { return "/v1/responses/.." + "%2f..%2f" + p[1:] + "/cancel" },
+	}
+	admin := []string{"/reset_prefix_cache", "/sleep", "/collective_rpc", "/server_info", "/update_weights", "/abort_requests", "/inference/v1/abort_requests",
+		"/invocations", "/metrics", "/openapi.json", "/docs", "/version", "/load", "/-/reload", "/debug/pprof/", "/kv_event_sources"}
+	in(t, setup{}, func(w *world) {
+		for _, path := range admin {
+			for i, spelled := range spell {
+				for _, method := range []string{"GET", "POST"} {
+					got := w.send(w.t.Context(), "front:80", prompt{method: method, path: spelled(path), body: "{}"})
+					if got.err != nil || got.status != 404 && got.status != 405 && got.status != 400 {
+						t.Errorf("%s %s (%d): %d %s", method, spelled(path), i, got.status, got.raw)
+					}
+				}
+			}
+		}
+		w.asked = w.count("tandem_requests_total", "") // odd spellings of /v1/models/… and /v1/responses/… are refused by their handlers
+		for _, e := range w.all() {
+			if calls := e.AdminCalls(); len(calls) > 0 {
+				t.Errorf("%s was called at %v", e.name, calls)
+			}
+		}
+	})
+}
+
+func TestAPIKeys(t *testing.T) {
+	keyed := setup{config: func(c *config.Config) {
+		c.APIKeys = []config.Secret{{Value: "first-key"}, {Value: "second-key"}}
+	}}
+	in(t, keyed, func(w *world) {
+		for _, row := range []struct {
+			key, value string
+			want       int
+		}{
+			{"", "", 401}, {"Authorization", "Bearer wrong", 401}, {"Authorization", "first-key", 401}, {"Authorization", "Bearer first-key ", 200},
+			{"Authorization", "Bearer first-key", 200}, {"Authorization", "Bearer second-key", 200}, {"X-Api-Key", "second-key", 200},
+			{"X-Api-Key", "", 401}, {"Authorization", "Bearer ", 401}, {"Authorization", "Bearer first-keysecond-key", 401},
+		} {
+			p := chat(false)
+			p.header = http.Header{row.key: {row.value}}
+			if row.key == "" {
+				p.header = nil
+			}
+			if got := w.ask(p); got.status != row.want {
+				t.Errorf("%s: %q: %d, want %d", row.key, row.value, got.status, row.want)
+			}
+		}
+		for _, leg := range w.posts(true) {
+			if leg.header.Get("Authorization")+leg.header.Get("X-Api-Key") != "" {
+				t.Errorf("the key of the client reached %s", leg.engine)
+			}
+		}
+		if got := w.get("front", "/healthz"); got.status != 200 {
+			t.Errorf("health wants a key: %d", got.status)
+		}
+	})
+}
+
+// Only what an engine has to know of a client's headers reaches one.
+func TestClientsHeadersStayHere(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		p := chat(false)
+		p.header = http.Header{"Cookie": {"a=b"}, "X-Data-Parallel-Rank": {"7"}, "X-Request-Id": {"mine"}, "X-Session-Id": {"s1"}, "X-Forwarded-For": {"1.2.3.4"}}
+		w.exact(chat(false), w.ask(p))
+		for _, leg := range w.posts(false) {
+			h := leg.header
+			if h.Get("Cookie")+h.Get("X-Data-Parallel-Rank")+h.Get("X-Forwarded-For") != "" || h.Get("X-Request-Id") == "mine" || h.Get("X-Session-Id") != "s1" {
+				t.Errorf("%s got %v", leg.engine, h)
+			}
+		}
+	})
+}
+
+func TestLimitsOfBodies(t *testing.T) {
+	small := setup{config: func(c *config.Config) {
+		c.Limits.BodyBytes, c.Limits.BatchPrompts, c.Limits.MaxPromptTokens = 4000, 3, 100
+	}}
+	in(t, small, func(w *world) {
+		for name, row := range map[string]struct {
+			p    prompt
+			want int
+		}{
+			"within":             {post("/v1/completions", `{"model":"sim","prompt":"a","max_tokens":1}`), 200},
+			"too long":           {post("/v1/completions", `{"model":"sim","prompt":"`+strings.Repeat("a", 4000)+`"}`), 413},
+			"too long, passed":   {post("/v1/responses", `{"model":"sim","input":"`+strings.Repeat("a", 4000)+`"}`), 413},
+			"many prompts":       {post("/v1/completions", `{"model":"sim","prompt":["a","b","c","d"]}`), 200}, // whole, to one replica
+			"too many ids":       {post("/v1/completions", `{"model":"sim","prompt":[1`+strings.Repeat(",1", 100)+`]}`), 400},
+			"no JSON":            {post("/v1/completions", `{"model":`), 400},
+			"no object":          {post("/v1/chat/completions", `[]`), 400},
+			"too deep":           {post("/v1/chat/completions", `{"model":"sim","messages":`+strings.Repeat("[", 1900)+strings.Repeat("]", 1900)+`}`), 400},
+			"unknown model":      {post("/v1/completions", `{"model":"other","prompt":"a"}`), 404},
+			"unknown model, too": {post("/v1/messages", `{"model":"other","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`), 404},
+			"no prompt":          {post("/v1/completions", `{"model":"sim"}`), 400},
+			"wrong method":       {prompt{method: "GET", path: "/v1/completions"}, 405},
+		} {
+			got := w.ask(row.p)
+			if got.status != row.want || row.want >= 400 && row.want != 405 && got.fail.Message == "" {
+				t.Errorf("%s: %d %s, want %d", name, got.status, got.raw, row.want)
+			}
+			w.silent(got)
+		}
+		w.asked-- // a wrong method is no request
+	})
+}
+
+func TestHeadersOnlyWhereConfigured(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		in(t, setup{config: func(c *config.Config) { c.Response.Headers = on }}, func(w *world) {
+			for _, p := range []prompt{chat(true), chat(false)} {
+				got := w.ask(p)
+				n := 0
+				for key := range got.header {
+					if strings.HasPrefix(key, "X-Tandem") {
+						n++
+					}
+				}
+				if n > 0 != on {
+					t.Errorf("headers %v: %v", on, got.header)
+				}
+				if id := got.header.Get("X-Request-Id"); w.o.Record(id) == nil {
+					t.Errorf("no record of request %q", id)
+				}
+				w.silent(got)
+			}
+		})
+	}
+}
