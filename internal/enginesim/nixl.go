@@ -276,6 +276,7 @@ func (e *Engine) beat(r *request) {
 // lease keeps a finished prefill's blocks for the peer and says where they are.
 func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
 	r.state = leased
+	r.ended = at
 	r.expiry = at + e.cfg.Lease
 	if e.leases == 0 || r.expiry < e.leaseMin {
 		e.leaseMin = r.expiry

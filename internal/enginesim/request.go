@@ -68,6 +68,7 @@ type request struct {
 	failed error         // of the load
 	reads  int           // blocks that the load writes, the last of the table
 	beats  bool          // its lease on the peer is renewed
+	ended  time.Duration // end of the step that finished it, while leased
 	expiry time.Duration // of our lease for the peer
 	out    TransferOut   // what the peer is told
 }
@@ -206,10 +207,17 @@ func (e *Engine) drop(r *request) {
 	e.ended = append(e.ended, r)
 }
 
-// Abort ends a request without an output. Unknown ids, which finished ones are too, are ignored.
+// Abort ends a request without an output. Unknown ids, which finished ones are too, are ignored. A prefill that the step in progress finishes is aborted
+// all the same and leaves no lease: vLLM looks at its aborts between the model and the scheduler (core.py, _process_aborts_queue).
 func (e *Engine) Abort(now time.Duration, id string) {
 	r := e.reqs[id]
-	if r == nil || e.dead != nil {
+	if e.dead != nil {
+		return
+	}
+	if r == nil {
+		if r = e.held[id]; r != nil && r.state == leased && now < r.ended {
+			e.unlease(r)
+		}
 		return
 	}
 	delete(e.reqs, id)

@@ -331,3 +331,21 @@ func TestAbortDoesNotEndALease(t *testing.T) {
 		t.Error("the cache was reset under a lease")
 	}
 }
+
+// An abort during the step that would finish the prefill leaves no lease; one at its end comes too late.
+func TestAbortDuringTheLastStep(t *testing.T) {
+	for _, c := range []struct {
+		at     time.Duration
+		leases int
+	}{{9 * time.Millisecond, 0}, {10 * time.Millisecond, 1}} {
+		e := New(Config{BlockSize: 4, Cost: Cost{T0: 10e-3}})
+		must(t, e.Add(0, &Request{ID: "p", Prompt: prompt(1, 22), MaxTokens: 1, Transfer: &Transfer{DoRemoteDecode: true}}))
+		if st := e.Step(0); st.Took != 10*time.Millisecond || len(st.Outputs) != 1 {
+			t.Fatalf("%+v", st)
+		}
+		e.Abort(c.at, "p")
+		if s := e.Stats(); s.Leases != c.leases || (s.Usage > 0) != (c.leases > 0) {
+			t.Errorf("aborted at %v: %+v", c.at, s)
+		}
+	}
+}
