@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,9 +21,7 @@ func fake(t *testing.T, override map[string]string) http.HandlerFunc {
 		"/kv_event_sources":      string(golden(t, "kv_event_sources-0.32.0.json")),
 		"/v1/completions/render": `[{"token_ids":[1]}]`,
 	}
-	for path, body := range override {
-		bodies[path] = body
-	}
+	maps.Copy(bodies, override)
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, ok := bodies[r.URL.Path]
 		switch {

@@ -50,7 +50,7 @@ func routes() map[string]route {
 		"/docs":                          {methods: "GET", handle: (*Server).adminDone, admin: true},
 		"/weight_transfer/update_weight": {methods: "POST", handle: (*Server).adminDone, admin: true},
 	}
-	for _, path := range strings.Fields("/reset_mm_cache /reset_encoder_cache /collective_rpc /sleep /wake_up /pause /resume /abort_requests /scale_elastic_ep " +
+	for path := range strings.FieldsSeq("/reset_mm_cache /reset_encoder_cache /collective_rpc /sleep /wake_up /pause /resume /abort_requests /scale_elastic_ep " +
 		"/is_scaling_elastic_ep /update_weights /init_weights_update_group /release_kv_cache_memory /resume_kv_cache_memory /invocations /start_profile /stop_profile") {
 		table[path] = route{methods: "POST", handle: (*Server).adminDone, admin: true}
 	}
