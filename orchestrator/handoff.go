@@ -110,6 +110,10 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 	if con.Order() == connector.Paired {
 		reply = nil
 	}
+	if ctx.Err() != nil {
+		h.giveBack(con, reply, "")
+		return nil, goneFailure(ctx, "handoff")
+	}
 	if f := h.rebind(ctx); f != nil {
 		h.giveBack(con, reply, h.b.Decode.ID)
 		return nil, f
@@ -151,6 +155,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	}
 	if h.beside == nil {
 		h.limit(h.cfg.Timeouts.Prefill)
+		var stop func()
+		ctx, stop = linger(ctx, lingering)
+		defer stop()
 	}
 	ctx, end := o.span(ctx, "prefill", attribute.String("tandem.replica", string(at)))
 	body, path, f := h.prefillBody(con)

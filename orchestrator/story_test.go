@@ -190,7 +190,8 @@ var stories = []story{
 
 	// The client leaves.
 	{name: "the client leaves while tokens are asked for", at: map[string]trouble{"tokenize": both(freezePrefill, later(time.Second, leave))}, code: clientGone, kind: "client_gone"},
-	{name: "the client leaves during prefill", at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone", expires: true},
+	{name: "the client leaves during prefill", orders: sequential, at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone", back: 1},
+	{name: "the client leaves during prefill", orders: withoutReply, at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone", expires: true},
 	{name: "the client leaves between the legs", orders: sequential, at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone", back: 1},
 	{name: "the client leaves between the legs", orders: withoutReply,
 		at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone"},
