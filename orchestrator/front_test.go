@@ -401,12 +401,18 @@ func TestLimitsOfBodies(t *testing.T) {
 			"wrong method":       {prompt{method: "GET", path: "/v1/completions"}, 405},
 		} {
 			got := w.ask(row.p)
+			if row.want == 413 && got.err != nil {
+				continue // answered while the client was still writing: net/http's client may see either
+			}
 			if got.status != row.want || row.want >= 400 && row.want != 405 && got.fail.Message == "" {
 				t.Errorf("%s: %d %s, want %d", name, got.status, got.raw, row.want)
 			}
 			w.silent(got)
 		}
 		w.asked-- // a wrong method is no request
+		if n := w.count("tandem_refused_total", "body_too_large"); n != 2 {
+			t.Errorf("%d bodies were too large, want 2", n)
+		}
 	})
 }
 

@@ -205,8 +205,10 @@ var stories = []story{
 	{name: "a reload takes the decode replicas between the legs", orders: sequential, at: map[string]trouble{"handoff": reload}, code: 503, kind: "no_replica", attempts: 2, expires: true},
 }
 
-func TestStories(t *testing.T) {
-	for _, s := range stories {
+func TestStories(t *testing.T) { tellAll(t, stories) }
+
+func tellAll(t *testing.T, all []story) {
+	for _, s := range all {
 		for _, order := range cmpSlice(s.orders, []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired}) {
 			for _, stream := range cmpSlice(s.stream, []bool{true, false}) {
 				p := completion(false)

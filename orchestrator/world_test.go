@@ -11,15 +11,15 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
@@ -82,7 +82,6 @@ func in(t *testing.T, s setup, story func(w *world)) {
 
 func newWorld(t *testing.T, s setup) *world {
 	w := &world{t: t, net: &memnet.Net{}, ended: make(chan error, 1)}
-	w.net.Wrap = w.wire.tap
 	w.cfg = config.Default()
 	w.cfg.Local = config.LocalNever
 	w.cfg.Timeouts.Prefill, w.cfg.Timeouts.DecodeFirst, w.cfg.Timeouts.Answer, w.cfg.Timeouts.DecodeIdle = 2*time.Second, 7*time.Second, 8*time.Second, 4*time.Second
@@ -102,7 +101,7 @@ func newWorld(t *testing.T, s setup) *world {
 	if err := w.cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{Dial: w.net.Dial, NoEvents: true, Seed: 1, Tracer: &w.mid}
+	opt := Options{Dial: w.dial, NoEvents: true, Seed: 1, Tracer: &w.mid}
 	if s.order > connector.Sequential {
 		opt.Connector = plainLegs(s.order)
 	}
@@ -227,20 +226,20 @@ func (w *world) settled() {
 
 // count sums a counter over its series, or over those that have a label of this value.
 func (w *world) count(name, value string) int {
-	families, err := w.o.reg.Gather()
-	if err != nil {
-		w.t.Error(err)
-	}
-	n := 0.0
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			has := value == "" || slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value })
-			if f.GetName() == name && has {
-				n += m.GetCounter().GetValue()
+	total := 0.0
+	rec := httptest.NewRecorder()
+	w.o.Admin().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(rec.Body.String()) {
+		labels, n, _ := strings.Cut(strings.TrimSpace(line), "} ")
+		if strings.HasPrefix(labels, name+"{") && (value == "" || strings.Contains(labels, `"`+value+`"`)) {
+			f, err := strconv.ParseFloat(n, 64)
+			if err != nil {
+				w.t.Errorf("/metrics: %q", line)
 			}
+			total += f
 		}
 	}
-	return int(n)
+	return int(total)
 }
 
 func (w *world) held() int {
@@ -304,8 +303,9 @@ func (w *world) at(span string, hook func(replica string)) {
 
 // wire remembers what was written to engines, in the order in which the requests began.
 type wire struct {
-	mu  sync.Mutex
-	log []*written
+	mu     sync.Mutex
+	log    []*written
+	script map[string][]string // by address: what the next connections that carry a generating request answer
 }
 
 // written is one request on its way.
@@ -318,13 +318,53 @@ type tapped struct {
 	net.Conn
 	addr string
 	w    *wire
-	now  *written // guarded by w.mu
+	now  *written        // guarded by w.mu
+	play *strings.Reader // of the goroutine that uses the connection
 }
 
-func (w *wire) tap(addr string, c net.Conn) net.Conn { return &tapped{Conn: c, addr: addr, w: w} }
+// dial is the router's way to engines.
+func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := w.net.Dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &tapped{Conn: c, addr: addr, w: &w.wire}, nil
+}
+
+// scripted lets the next generating request to addr be answered with raw bytes, by nobody; then the connection is closed.
+func (w *wire) scripted(addr, raw string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.script == nil {
+		w.script = map[string][]string{}
+	}
+	w.script[addr] = append(w.script[addr], raw)
+}
+
+// next takes the script for a request that begins with b, nil if there is none.
+func (w *wire) next(addr string, b []byte) *strings.Reader {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.script[addr]) == 0 || !bytes.HasPrefix(b, []byte("POST /v1/c")) && !bytes.HasPrefix(b, []byte("POST /v1/r")) || bytes.Contains(b, []byte("render")) {
+		return nil
+	}
+	raw := w.script[addr][0]
+	w.script[addr] = w.script[addr][1:]
+	return strings.NewReader(raw)
+}
+
+func (t *tapped) Read(b []byte) (int, error) {
+	if t.play != nil {
+		return t.play.Read(b)
+	}
+	return t.Conn.Read(b)
+}
 
 func (t *tapped) Write(b []byte) (int, error) {
-	n, err := t.Conn.Write(b)
+	n, err := len(b), error(nil)
+	if t.play = t.w.next(t.addr, b); t.play == nil {
+		n, err = t.Conn.Write(b)
+	}
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	if bytes.HasPrefix(b, []byte("POST /")) || bytes.HasPrefix(b, []byte("GET /")) {
@@ -340,7 +380,7 @@ func (t *tapped) Write(b []byte) (int, error) {
 func (w *wire) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.log = nil
+	w.log, w.script = nil, nil
 }
 
 // sent is one request that an engine got from the router.
@@ -357,7 +397,7 @@ func (w *world) posts(all bool) []sent {
 	var out []sent
 	for _, l := range w.wire.log {
 		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(l.raw)))
-		if err != nil || r.Method != http.MethodPost || r.Header.Get("User-Agent") != "tandem" {
+		if err != nil || r.Method != http.MethodPost {
 			continue
 		}
 		body, _ := io.ReadAll(r.Body)

@@ -14,9 +14,6 @@ import (
 //
 // A connection is a [net.Pipe]: nothing is buffered, so a write returns when the other side has read it.
 type Net struct {
-	// Wrap, if not nil, stands between a dialler and its connection to addr. Set it before the first Dial.
-	Wrap func(addr string, c net.Conn) net.Conn
-
 	mu        sync.Mutex // guards the following
 	listeners map[string]*listener
 	refused   map[string]bool
@@ -59,9 +56,6 @@ func (n *Net) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 		return nil, refused(addr)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	}
-	if n.Wrap != nil {
-		return n.Wrap(addr, near), nil
 	}
 	return near, nil
 }
