@@ -56,13 +56,18 @@ func (j *job) answer(ctx context.Context) (*answer, *failure) {
 		return nil, f
 	}
 	j.prepare()
+	var first *failure
 	for {
 		j.tries++
 		j.rec.Attempts = j.tries
 		a, f := j.attempt(ctx)
-		if f == nil {
+		switch {
+		case f == nil:
 			return a, nil
+		case first != nil && first.own && f.phase == "plan": // nobody else is left to try: the client gets what an engine said
+			return nil, first
 		}
+		first = f
 		if f.at != "" {
 			j.q.o.fleet.failed(f.at, f.err)
 		}

@@ -39,7 +39,6 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	h := q.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(merged)))
-	h.Set("X-Request-Id", q.id)
 	q.writeBy()
 	q.w.WriteHeader(http.StatusOK)
 	if _, err := q.w.Write(merged); err != nil {
@@ -151,7 +150,6 @@ func (m *merger) sendLocked() *failure {
 		h := m.q.w.Header()
 		h.Set("Content-Type", "text/event-stream; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
-		h.Set("X-Request-Id", m.q.id)
 		m.q.w.WriteHeader(http.StatusOK)
 	}
 	m.q.writeBy()

@@ -24,6 +24,7 @@ type failure struct {
 	retry   bool       // another replica may do better
 	at      replica.ID // where it happened, "" when nowhere
 	written bool       // the client has begun to receive: nothing more can be said to it
+	own     bool       // body is an engine's own answer
 	unused  bool       // the transfer params did not reach a decode engine: its lease can be given back
 	err     error      // for the log and the span
 }
@@ -100,7 +101,7 @@ func goneFailure(ctx context.Context, phase string) *failure {
 
 // answered makes a failure of an engine's own error answer, which the client gets as it is.
 func answered(phase string, at replica.ID, status int, body []byte, contentType, retryAfter string) *failure {
-	f := &failure{phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), status: status, body: openai.Scrub(nil, body), typ: contentType, at: at}
+	f := &failure{phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), status: status, body: openai.Scrub(nil, body), typ: contentType, at: at, own: true}
 	if status < 500 && status != http.StatusTooManyRequests {
 		f.owner = "client"
 	} else {

@@ -270,7 +270,10 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 		return nil
 	}
 	h.j.q.o.m.rebinds.Inc()
-	h.j.rec.Decode = string(h.b.Decode.ID)
+	h.j.rec.Decode, h.j.rec.Decision = string(h.b.Decode.ID), h.b.Decision
+	if d := h.b.Decision; d != nil && d.Moved != nil {
+		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
+	}
 	if h.byIDs && h.j.req.Kind == openai.Chat && !h.b.Decode.Facts.ReuseIDs {
 		f := refuse("handoff", "no_id_reuse", http.StatusServiceUnavailable, "The remaining decode replicas cannot take token ids.")
 		f.retry = true
@@ -282,7 +285,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 
 // decode writes the decode leg and sends it.
 func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *connector.Reply) (*answer, *failure) {
-	ctx, end := h.j.q.o.span(ctx, "handoff")
+	_, end := h.j.q.o.span(ctx, "handoff")
 	edit := h.j.body()
 	leg := &connector.Leg{Body: edit, RequestID: h.attempt}
 	switch {

@@ -241,7 +241,6 @@ func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 		h.Set("Content-Type", contentType)
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("X-Request-Id", q.id)
 	q.writeBy()
 	q.w.WriteHeader(resp.Status)
 	_, _ = q.w.Write(body)
@@ -261,7 +260,6 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 	h := q.w.Header()
 	h.Set("Content-Type", resp.Header.Get("Content-Type"))
 	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Request-Id", q.id)
 	q.w.WriteHeader(http.StatusOK)
 	resp.SetIdle(q.snap.cfg.Timeouts.DecodeIdle)
 	var events openai.Events

@@ -41,6 +41,7 @@ func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *re
 		q := &request{o: o, snap: o.snap.Load(), w: w, r: r, rc: http.NewResponseController(w), id: newID(), path: path, start: time.Now(), mode: "none"}
 		n := o.inflight.Add(1)
 		o.m.inflight.Inc()
+		w.Header().Set("X-Request-Id", q.id)
 		ctx := q.trace(r.Context()) // ends when the client leaves, the handler returns or the router stops
 		defer func() {
 			o.inflight.Add(-1)

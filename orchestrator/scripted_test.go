@@ -96,6 +96,16 @@ func TestErrorEventBehindContent(t *testing.T) {
 	}
 }
 
+// A stream that ends well on the wire but without its end marker is not taken for a whole answer.
+func TestStreamWithoutEndMarker(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		first := strings.Fields(w.right(chat(true)).text)[0]
+		content := strings.Replace(roleEvent, `"content":""`, `"content":" `+first+`"`, 1)
+		w.at("decode", func(at string) { w.wire.scripted(at, streamOf(roleEvent, content)) })
+		w.failed(chat(true), w.ask(chat(true)), 502)
+	})
+}
+
 // What an engine tells of itself stays here: load headers, transfer params in whole answers, in streams and on passed paths.
 func TestAnswersAreScrubbed(t *testing.T) {
 	const secret = `"kv_transfer_params":{"do_remote_prefill":true,"remote_host":"p0.internal","remote_block_ids":[[1]]}`

@@ -387,7 +387,6 @@ func (q *request) writeBy() {
 // headers tells the client what was decided, where the configuration wants it. Names, never addresses of our choosing.
 func (q *request) headers(rec *Record) {
 	h := q.w.Header()
-	h.Set("X-Request-Id", rec.ID)
 	if !q.snap.cfg.Response.Headers {
 		return
 	}

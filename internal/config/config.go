@@ -213,7 +213,7 @@ type Health struct {
 
 // Response is what clients see of us.
 type Response struct {
-	Headers bool `yaml:"headers"` // x-tandem-* headers: decision, replicas, matched tokens
+	Headers bool `yaml:"headers"` // x-tandem-* headers: decision id, mode, matched tokens
 }
 
 // Tracing says where spans go. An empty Exporter leaves it to the OTEL_* environment variables, and without those there are none.
