@@ -1,0 +1,100 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Engines stand still for some seconds under traffic. Whatever they do when they go on, each answer is exact or a clear error, and no cache is poisoned.
+func TestEnginesStandStill(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		extra string
+		still func(f *fleet) *engine
+	}{
+		{"prefill", "", func(f *fleet) *engine { return f.prefill[0] }},
+		{"decode", "", func(f *fleet) *engine { return f.decode[0] }},
+		{"decode, with less patience", "timeouts: {decode_first: 1s, decode_idle: 1s, answer: 1s, probe: 500ms}\n", func(f *fleet) *engine { return f.decode[0] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, setting{lease: 9 * time.Second, engines: append([]string{"--blocks", "600"}, fast[:4]...), extra: c.extra}) // few blocks: freed ones are used again soon
+			l := f.traffic(8, 24)
+			l.more(50)
+			e := c.still(f)
+			e.freeze()
+			pause(f.set.lease / 3)
+			e.thaw()
+			l.more(100)
+			l.end()
+			f.quiet(f.set.lease + time.Second)
+			f.audit(l.asked)
+		})
+	}
+}
+
+// The router stands still between the legs, until the prefill's blocks have been freed and used by others. Its transfer parameters are worthless then.
+func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, setting{engines: append([]string{"--blocks", "400", "--max-model-len", "4096"}, fast[:2]...)})
+	w := newWriter(6)
+	for _, e := range f.prefill {
+		e.slow(10)
+	}
+	var asked []*running
+	for i := range 4 {
+		q := w.completion(w.ids(1000), 10)
+		if i%2 == 0 {
+			q = q.streamed()
+		}
+		asked = append(asked, f.begin(q))
+	}
+	eventually(t, patience(10*time.Second), func() error { return errors.Join(f.holds(f.prefill[:1]), f.holds(f.prefill[1:])) })
+	f.router.freeze()
+	for _, e := range f.prefill {
+		ask(t.Context(), f.asker, e.url, w.completion(w.ids(5), 1), nil) // behind the prefills
+		eventually(t, patience(10*time.Second), func() error {
+			if f.series(e.url+"/metrics", "vllm:kv_cache_usage_perc") > 0 {
+				return fmt.Errorf("the leases on %s have not ended", e.id)
+			}
+			return nil
+		})
+		e.slow(1)
+		for range 8 { // others use the blocks
+			ask(t.Context(), f.asker, e.url, w.completion(w.ids(1500), 1), nil)
+		}
+	}
+	f.router.thaw()
+	good := 0
+	for _, r := range asked {
+		v, why := r.judge()
+		if v == wrong {
+			t.Error(why)
+		}
+		if v == exact {
+			good++
+		}
+		t.Log(v, why)
+	}
+	stale := f.metric("tandem_transfer_params_refused_total", `reason="expired"`)
+	t.Logf("%d of %d exact; %v prefills done again", good, len(asked), stale)
+	if stale == 0 {
+		t.Error("no transfer parameters were too old: the router did not stand still between the legs")
+	}
+	if n := f.metric("tandem_stalled_seconds_total"); n < 2 {
+		t.Errorf("the router noticed %v s of standing still", n)
+	}
+	f.quiet(f.set.lease + time.Second)
+	var qs []question
+	for _, r := range asked {
+		qs = append(qs, r.q)
+	}
+	f.audit(qs)
+}
+
+// pause lets time pass where time itself is what is tested.
+func pause(d time.Duration) { <-time.After(d) }
