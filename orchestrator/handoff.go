@@ -90,7 +90,9 @@ func (h *handoff) stopClock() {
 // local lets the decode replica prefill for itself: the client's own request, whole.
 func (h *handoff) local(ctx context.Context) (*answer, *failure) {
 	h.b.DecodeLease.Harden(time.Now())
-	return h.send(ctx, h.j.body(), h.j.req.Kind.Path(), nil)
+	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
+	out.load = !h.j.req.Stream
+	return h.send(ctx, out)
 }
 
 // body is the client's own request, or the one prompt of it that this job is.
@@ -114,7 +116,9 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 		h.giveBack(con, reply, "")
 		return nil, goneFailure(ctx, "handoff")
 	}
-	if f := h.rebind(ctx); f != nil {
+	if con.Order() == connector.Paired { // the id that went out names this decode replica: no other will do
+		h.b.DecodeLease.Harden(time.Now())
+	} else if f := h.rebind(ctx); f != nil {
 		h.giveBack(con, reply, h.b.Decode.ID)
 		return nil, f
 	}
@@ -160,7 +164,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		defer stop()
 	}
 	ctx, end := o.span(ctx, "prefill", attribute.String("tandem.replica", string(at)))
-	body, path, f := h.prefillBody(con)
+	out, f := h.prefillBody(con)
 	if f != nil {
 		end()
 		return nil, f
@@ -169,7 +173,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	h.stood = o.stall.stood(h.sentAt)
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
-	answer, f := h.exchange(ctx, to, path, body, &held)
+	answer, f := h.exchange(ctx, to, out, &held)
 	h.doneAt = time.Now()
 	if h.beside == nil {
 		h.stopClock() // what is between the legs is bounded by the margin
@@ -188,30 +192,30 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 }
 
 // prefillBody writes leg 1: the ids on /v1/completions whatever the front door, or the client's own body on its own path.
-func (h *handoff) prefillBody(con connector.Connector) (*openai.Edit, string, *failure) {
-	var edit *openai.Edit
-	path := openai.Completions.Path()
+func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
+	var out *outgoing
 	switch {
 	case h.byIDs:
-		edit = h.j.req.PrefillIDs(h.j.rawIDs())
+		out = h.outgoing(h.j.req.PrefillIDs(h.j.rawIDs()), openai.Completions.Path())
 	default:
-		edit, path = h.j.req.PrefillBody(false), h.j.req.Kind.Path()
+		out = h.outgoing(h.j.req.PrefillBody(false), h.j.req.Kind.Path())
 		if h.j.req.Batched {
-			edit.Set("prompt", h.j.prompt().Text)
+			out.body.Set("prompt", h.j.prompt().Text)
 		}
 	}
-	if err := con.EditPrefill(&connector.Leg{Body: edit, RequestID: h.attempt}, h.pair); err != nil {
+	out.load = true
+	if err := con.EditPrefill(out.edited(h.attempt), h.pair); err != nil {
 		f := refuse("prefill", "edit", http.StatusInternalServerError, "The prefill request could not be written.")
 		f.err = err
-		return nil, "", f
+		return nil, f
 	}
-	return edit, path, nil
+	return out, nil
 }
 
 // exchange sends leg 1 and reads its whole answer into held, whose memory the result shares.
-func (h *handoff) exchange(ctx context.Context, to *reach, path string, edit *openai.Edit, held *[]byte) (openai.PrefillAnswer, *failure) {
+func (h *handoff) exchange(ctx context.Context, to *reach, out *outgoing, held *[]byte) (openai.PrefillAnswer, *failure) {
 	none := openai.PrefillAnswer{CachedTokens: -1}
-	leg := h.leg(ctx, to, path, edit, true)
+	leg := h.leg(ctx, to, out)
 	resp, err := to.client.Do(ctx, leg)
 	giveBuffer(leg.Body)
 	if err != nil {
@@ -239,14 +243,41 @@ func (h *handoff) exchange(ctx context.Context, to *reach, path string, edit *op
 	return answer, nil
 }
 
+// outgoing is a leg before it is sent.
+type outgoing struct {
+	body   *openai.Edit
+	path   string
+	id     string         // X-Request-Id; a connector may want its own
+	header []engine.Field // what else a connector wants
+	load   bool           // ask for the engine's load with the answer
+}
+
+func (h *handoff) outgoing(body *openai.Edit, path string) *outgoing {
+	return &outgoing{body: body, path: path, id: h.attempt}
+}
+
+// edited is o as a connector edits it.
+func (o *outgoing) edited(attempt string) *connector.Leg {
+	return &connector.Leg{Body: o.body, RequestID: attempt, SetHeader: o.set}
+}
+
+func (o *outgoing) set(key, value string) {
+	if key == "X-Request-Id" {
+		o.id = value
+		return
+	}
+	o.header = append(o.header, engine.Field{Key: key, Value: value})
+}
+
 // leg makes the request of one leg.
-func (h *handoff) leg(ctx context.Context, to *reach, path string, edit *openai.Edit, load bool) *engine.Request {
-	r := &engine.Request{Method: http.MethodPost, Path: path, Body: edit.Append(borrow(edit.Len()))}
-	r.Header = append(make([]engine.Field, 0, 4), engine.Field{Key: "X-Request-Id", Value: h.attempt})
+func (h *handoff) leg(ctx context.Context, to *reach, out *outgoing) *engine.Request {
+	r := &engine.Request{Method: http.MethodPost, Path: out.path, Body: out.body.Append(borrow(out.body.Len()))}
+	r.Header = append(make([]engine.Field, 0, 4), engine.Field{Key: "X-Request-Id", Value: out.id})
+	r.Header = append(r.Header, out.header...)
 	if to.rank != "" {
 		r.Header = append(r.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: to.rank})
 	}
-	if load {
+	if out.load {
 		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})
 	}
 	if s := h.j.q.r.Header.Get("X-Session-Id"); s != "" {
@@ -286,8 +317,9 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 // decode writes the decode leg and sends it.
 func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *connector.Reply) (*answer, *failure) {
 	_, end := h.j.q.o.span(ctx, "handoff")
-	edit := h.j.body()
-	leg := &connector.Leg{Body: edit, RequestID: h.attempt}
+	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
+	out.load = !h.j.req.Stream
+	leg := out.edited(h.attempt)
 	switch {
 	case !h.byIDs && h.beside == nil:
 		h.pair.PromptTokens = h.counted
@@ -295,7 +327,7 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	case h.j.req.Kind == openai.Chat:
 		leg.ReuseIDs = h.j.rawIDs()
 	default:
-		edit.Set("prompt", h.j.rawIDs())
+		out.body.Set("prompt", h.j.rawIDs())
 	}
 	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
 	if reply != nil { // what we stood still makes its params older than our clock says
@@ -306,7 +338,7 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	if err != nil {
 		return nil, h.notHandedOver(err)
 	}
-	return h.send(ctx, edit, h.j.req.Kind.Path(), reply)
+	return h.send(ctx, out)
 }
 
 // notHandedOver judges transfer params that must not go out.
@@ -329,7 +361,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 }
 
 // send sends the generating leg and waits until it has begun to answer well.
-func (h *handoff) send(ctx context.Context, edit *openai.Edit, path string, reply *connector.Reply) (*answer, *failure) {
+func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	o := h.j.q.o
 	at := h.b.Decode.ID
 	to := o.fleet.to(at)
@@ -341,7 +373,7 @@ func (h *handoff) send(ctx context.Context, edit *openai.Edit, path string, repl
 	a := &answer{h: h, to: to, cached: -1, split: h.b.Mode == planner.Split}
 	a.ctx = ctx
 	a.spanCtx, a.endSpan = o.span(ctx, "decode", attribute.String("tandem.replica", string(at)))
-	f := a.open(h.leg(a.spanCtx, to, path, edit, !h.j.req.Stream))
+	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {
 		a.close()
 		return nil, f

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"tandem/connector"
 	"tandem/internal/enginesim"
+	"tandem/internal/replica"
 )
 
 // answerOf is an engine's answer as it lies on the wire.
@@ -187,4 +189,21 @@ func TestClientDoesNotRead(t *testing.T) {
 			t.Errorf("%d in flight", n)
 		}
 	})
+}
+
+// The paired connector names both ends in the request id of both legs, and the decode replica that it named is the one that is used.
+func TestPairedNamesBothEnds(t *testing.T) {
+	con := connector.P2PNCCL{Addr: func(id replica.ID) (string, bool) { return string(id) + ":zmq", true }}
+	var out []*outgoing
+	h := &handoff{attempt: "abc", pair: connector.Pair{Prefill: replica.Replica{ID: "p"}, Decode: replica.Replica{ID: "d"}, AttemptID: "abc"}}
+	for range 2 {
+		out = append(out, h.outgoing(nil, "/"))
+	}
+	if err := errors.Join(con.EditPrefill(out[0].edited(h.attempt), h.pair), con.EditDecode(out[1].edited(h.attempt), h.pair, nil, connector.Use{})); err != nil {
+		t.Fatal(err)
+	}
+	want := "___prefill_addr_p:zmq___decode_addr_d:zmq_abc"
+	if out[0].id != want || out[1].id != want {
+		t.Errorf("ids %q and %q, want %q on both legs", out[0].id, out[1].id, want)
+	}
 }
