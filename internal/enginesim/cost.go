@@ -81,7 +81,8 @@ func Presets() []Preset {
 // preset takes the units of the published table: ms, us, ns; ms, us, ns.
 func preset(name string, t0, a, b, d0, d1, d2, tokens float64, bytes int) Preset {
 	return Preset{Name: name, KVTokens: int(tokens), TokenBytes: bytes, Cost: Cost{
-		T0: t0 * 1e-3, A: a * 1e-6, B: b * 1e-9, D0: d0 * 1e-3, D1: d1 * 1e-6, D2: d2 * 1e-9, Host: 0.5e-3}}
+		T0: t0 * 1e-3, A: a * 1e-6, B: b * 1e-9, D0: d0 * 1e-3, D1: d1 * 1e-6, D2: d2 * 1e-9, Host: 0.5e-3,
+	}}
 }
 
 // FindPreset is the preset of that name. "8b" and "70b" are the H100 ones, the latter on four GPUs.

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tandem/internal/kv"
 	"tandem/internal/kvevents"
 )
 
@@ -212,7 +211,7 @@ func cloneBatch(b *kvevents.EncodeBatch) *kvevents.EncodeBatch {
 	for i := range c.Events {
 		e := &c.Events[i]
 		e.Hashes = slices.Clone(e.Hashes)
-		e.Tokens = slices.Clone([]kv.Token(e.Tokens))
+		e.Tokens = slices.Clone(e.Tokens)
 		e.Extra = slices.Clone(e.Extra)
 	}
 	return &c
@@ -299,7 +298,7 @@ func (s *Server) Fault(f Fault) error {
 	case "die":
 		s.die(errors.New("killed by a fault"))
 	case "restart":
-		s.restart(f.For)
+		return s.restart(f.For)
 	case "lease":
 		s.eachRank(func(r *rank) { r.setLease(f.For) })
 	case "no_orca":
@@ -404,7 +403,7 @@ func (s *Server) control() http.Handler {
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(map[string]any{"ranks": s.Stats(), "calls": s.Calls(), "admin_calls": s.AdminCalls(), "held_blocks": s.HeldBlocks()})
+		_ = json.NewEncoder(w).Encode(map[string]any{"ranks": s.Stats(), "calls": s.Calls(), "admin_calls": s.AdminCalls(), "held_blocks": s.HeldBlocks()}) // whoever asked may have left
 	})
 	return mux
 }

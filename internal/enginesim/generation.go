@@ -111,8 +111,10 @@ func (p *params) externalID() string {
 // check is what the API layer looks at before the engine sees anything.
 func (s *Server) check(p *params) *problem {
 	if !s.serves(p.model) {
-		return &problem{status: 404, kind: "NotFoundError", param: "model",
-			message: "The model `" + p.model + "` does not exist. Valid aliases: " + strings.Join(s.served(), ", ") + "."}
+		return &problem{
+			status: 404, kind: "NotFoundError", param: "model",
+			message: "The model `" + p.model + "` does not exist. Valid aliases: " + strings.Join(s.served(), ", ") + ".",
+		}
 	}
 	if bad := p.reuseIDs(s); bad != nil {
 		return bad
@@ -203,8 +205,10 @@ func (g *generation) submit() *problem {
 
 func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	p := g.p
-	q := Request{ID: g.internalID(i, choice), Prompt: prompt, MaxTokens: max(p.maxTokens, 0), MinTokens: p.minTokens, StopIDs: p.stopIDs,
-		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: g.srv.adapter(p.model), Session: p.session, SkipReadCache: p.promptLog, Seed: p.seed}
+	q := Request{
+		ID: g.internalID(i, choice), Prompt: prompt, MaxTokens: max(p.maxTokens, 0), MinTokens: p.minTokens, StopIDs: p.stopIDs,
+		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: g.srv.adapter(p.model), Session: p.session, SkipReadCache: p.promptLog, Seed: p.seed,
+	}
 	if p.maxTokens < 0 && p.at == atCompletions {
 		q.MaxTokens = min(16, g.rank.cfg.MaxModelLen-len(prompt))
 	}
@@ -446,7 +450,7 @@ func (p *params) transferParams(s *scanner) {
 	p.transfer = t
 }
 
-// field reads one key without encoding/json: a decode leg's block ids can be many.
+// field reads one key without encoding/json: a decode leg's block ids can be many. The fields take any value: their UnmarshalJSON never fails.
 func (t *Transfer) field(key string, s *scanner) {
 	start := s.i
 	value := s.raw()
@@ -456,9 +460,9 @@ func (t *Transfer) field(key string, s *scanner) {
 	}
 	switch key {
 	case "do_remote_prefill":
-		t.DoRemotePrefill.UnmarshalJSON(value)
+		_ = t.DoRemotePrefill.UnmarshalJSON(value)
 	case "do_remote_decode":
-		t.DoRemoteDecode.UnmarshalJSON(value)
+		_ = t.DoRemoteDecode.UnmarshalJSON(value)
 	case "remote_block_ids":
 		t.RemoteBlocks = remoteBlocks(value)
 	case "remote_engine_id":
@@ -468,7 +472,7 @@ func (t *Transfer) field(key string, s *scanner) {
 	case "remote_host":
 		t.Host = textField(value)
 	case "remote_port":
-		t.Port.UnmarshalJSON(value)
+		_ = t.Port.UnmarshalJSON(value)
 	case "tp_size":
 		t.TPSize = intField(value)
 	case "remote_num_tokens":
@@ -508,6 +512,6 @@ func remoteBlocks(value []byte) Field[RemoteBlocks] {
 		}
 	}
 	f.V = RemoteBlocks{}
-	f.UnmarshalJSON(value)
+	_ = f.UnmarshalJSON(value) // takes any value
 	return f
 }

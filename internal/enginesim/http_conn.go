@@ -97,7 +97,7 @@ func (c *conn) read() {
 		k := newCall(c)
 		if err := c.readCall(k); err != nil {
 			if errors.Is(err, errBadHTTP) {
-				io.WriteString(c.nc, "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\nInvalid HTTP request received.")
+				_, _ = io.WriteString(c.nc, "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\nInvalid HTTP request received.") // the connection ends here
 			}
 			k.release()
 			return
@@ -138,7 +138,9 @@ func (c *conn) readCall(k *call) error {
 		return err
 	}
 	if k.head.expect {
-		io.WriteString(c.nc, "HTTP/1.1 100 Continue\r\n\r\n")
+		if _, err := io.WriteString(c.nc, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return err
+		}
 	}
 	if k.head.chunked {
 		return c.readChunks(k)

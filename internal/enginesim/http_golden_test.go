@@ -66,8 +66,10 @@ func startServer(t *testing.T, o Options) *Server {
 // The requests of the capture get answers of the same status, headers, keys in order, value types and event framing.
 func TestAnswersLookLikeVLLM(t *testing.T) {
 	noLeaks(t)
-	o := Options{Model: "tiny", ScaleOut: true, ZeroLatency: true, HandshakeTimeout: 50e6, EventsEndpoint: "tcp://127.0.0.1:0", Topic: "kv@p",
-		Core: Config{BlockSize: 32, Blocks: 8192, MaxModelLen: 4096}}
+	o := Options{
+		Model: "tiny", ScaleOut: true, ZeroLatency: true, HandshakeTimeout: 50e6, EventsEndpoint: "tcp://127.0.0.1:0", Topic: "kv@p",
+		Core: Config{BlockSize: 32, Blocks: 8192, MaxModelLen: 4096},
+	}
 	servers := map[string]*Server{"prefill": startServer(t, o), "decode": startServer(t, o)}
 	handed := make(map[string]handover) // by the capture's remote_request_id
 	for _, g := range readGolden(t) {
@@ -198,8 +200,10 @@ func metricNames(body string) string {
 	var names []string
 	for line := range strings.Lines(body) {
 		name, _, _ := strings.Cut(line, " ")
-		for _, want := range []string{"vllm:num_requests", "vllm:kv_cache_usage", "vllm:prefix_cache", "vllm:external_prefix", "vllm:nixl_num", "vllm:num_preemptions",
-			"vllm:prompt_tokens_total", "vllm:prompt_tokens_by_source", "vllm:generation_tokens", "process_start_time"} {
+		for _, want := range []string{
+			"vllm:num_requests", "vllm:kv_cache_usage", "vllm:prefix_cache", "vllm:external_prefix", "vllm:nixl_num", "vllm:num_preemptions",
+			"vllm:prompt_tokens_total", "vllm:prompt_tokens_by_source", "vllm:generation_tokens", "process_start_time",
+		} {
 			if strings.HasPrefix(line, want) {
 				names = append(names, name)
 			}

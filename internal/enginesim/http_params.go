@@ -47,8 +47,7 @@ type params struct {
 	priority    int
 	seed        uint64
 	transfer    *Transfer
-	reuse       []uint32 // kv_transfer_params.prompt_token_ids
-	reuseRaw    []byte
+	reuseRaw    []byte     // kv_transfer_params.prompt_token_ids
 	raw         promptKind // how the prompt came
 	strict      *problem   // the first field of a wrong type
 }
@@ -66,8 +65,10 @@ var paramsPool = sync.Pool{New: func() any { return new(params) }}
 
 func newParams(at endpoint) *params {
 	p := paramsPool.Get().(*params)
-	*p = params{at: at, ids: p.ids[:0], prompts: p.prompts[:0], turns: p.turns[:0],
-		maxTokens: -1, n: 1, temperature: math.NaN(), logprobs: -1}
+	*p = params{
+		at: at, ids: p.ids[:0], prompts: p.prompts[:0], turns: p.turns[:0],
+		maxTokens: -1, n: 1, temperature: math.NaN(), logprobs: -1,
+	}
 	return p
 }
 

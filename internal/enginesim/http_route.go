@@ -165,8 +165,10 @@ func invalidBody(loc, format string, args ...any) *problem {
 
 var (
 	internalError = &problem{status: 500, kind: "InternalServerError", message: "Internal server error", late: true}
-	engineDead    = &problem{status: 500, kind: "InternalServerError", late: true,
-		message: "EngineCore encountered an issue. See stack trace (above) for the root cause."}
+	engineDead    = &problem{
+		status: 500, kind: "InternalServerError", late: true,
+		message: "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+	}
 )
 
 // fail answers with an error body.

@@ -173,7 +173,7 @@ func TestClientLeaves(t *testing.T) {
 	for _, more := range []string{"", `"stream":true,`} {
 		ctx, cancel := context.WithCancel(t.Context())
 		body := strings.Replace(completionBody(prompt(1, 50), 1000, "null"), "{", "{"+more, 1)
-		req, _ := http.NewRequestWithContext(ctx, "POST", s.URL()+"/v1/completions", strings.NewReader(body))
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/v1/completions", strings.NewReader(body))
 		failed := make(chan error, 1)
 		go func() {
 			resp, err := http.DefaultClient.Do(req)

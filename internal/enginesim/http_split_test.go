@@ -59,7 +59,7 @@ func post(t *testing.T, s *Server, path, body string) (int, answer) {
 
 func postRaw(t *testing.T, s *Server, path, body string, header map[string]string) (int, http.Header, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL()+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestParamsWithoutAddressHang(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	body := completionBody(prompt(1, 100), 4, `{"do_remote_prefill":true,"remote_block_ids":[[1,2,3,4,5,6,7]],"remote_engine_id":"x","remote_request_id":"y","remote_host":"z"}`)
-	req, _ := http.NewRequestWithContext(ctx, "POST", d.URL()+"/v1/completions", strings.NewReader(body))
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, d.URL()+"/v1/completions", strings.NewReader(body))
 	if resp, err := http.DefaultClient.Do(req); err == nil {
 		resp.Body.Close()
 		t.Fatalf("answered with %d", resp.StatusCode)
@@ -321,7 +321,7 @@ func TestManySplitsSomeAbandoned(t *testing.T) {
 // splitOnce runs both legs and compares with the un-split answer.
 func splitOnce(ctx context.Context, p, d, whole *Server, ids []uint32) error {
 	leg := func(s *Server, maxTokens int, params string) (a answer, err error) {
-		req, err := http.NewRequestWithContext(ctx, "POST", s.URL()+"/v1/completions", strings.NewReader(completionBody(ids, maxTokens, params)))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/v1/completions", strings.NewReader(completionBody(ids, maxTokens, params)))
 		if err != nil {
 			return a, err
 		}

@@ -373,7 +373,7 @@ func appendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n
 func appendFloat(dst []byte, f float64) []byte {
 	at := len(dst)
 	dst = strconv.AppendFloat(dst, f, 'g', -1, 64)
-	if bytes.IndexAny(dst[at:], ".eIN") < 0 {
+	if !bytes.ContainsAny(dst[at:], ".eIN") {
 		dst = append(dst, ".0"...)
 	}
 	return dst

@@ -285,12 +285,14 @@ func (r *rank) pull(ctx context.Context, o Order) ([]uint64, error) {
 	return contents, err
 }
 
+// notify tells the prefill side that its blocks were read. Unheard, their lease frees them.
 func (r *rank) notify(ctx context.Context, o Order) {
-	r.srv.peers.ask(ctx, o.key(), opNotify, func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
+	_ = r.srv.peers.ask(ctx, o.key(), opNotify, func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
 }
 
+// heartbeat renews leases of the prefill side. Unheard, they run out.
 func (r *rank) heartbeat(ctx context.Context, o Order) {
-	r.srv.peers.ask(ctx, o.key(), opHeartbeat, func(b []byte) []byte {
+	_ = r.srv.peers.ask(ctx, o.key(), opHeartbeat, func(b []byte) []byte {
 		for _, id := range o.RemoteIDs {
 			b = binary.BigEndian.AppendUint16(b, uint16(len(id)))
 			b = append(b, id...)

@@ -283,8 +283,10 @@ func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
 	}
 	e.leases++
 	e.held[r.id] = r
-	r.out = TransferOut{BlockIDs: r.table[:e.blocksFor(r.computed)], EngineID: e.EngineID(), RequestID: r.id,
-		Host: e.cfg.Host, Port: e.cfg.Port, NumTokens: r.computed, Cached: -1}
+	r.out = TransferOut{
+		BlockIDs: r.table[:e.blocksFor(r.computed)], EngineID: e.EngineID(), RequestID: r.id,
+		Host: e.cfg.Host, Port: e.cfg.Port, NumTokens: r.computed, Cached: -1,
+	}
 	if len(r.tokens) == r.prompt+1 {
 		r.out.Cached = r.hit
 	}

@@ -1,6 +1,10 @@
 package enginesim
 
-import "tandem/internal/kv"
+import (
+	"slices"
+
+	"tandem/internal/kv"
+)
 
 // block is one physical block of KV memory.
 type block struct {
@@ -140,8 +144,7 @@ func (p *pool) touch(ids []int32) {
 // front of the queue.
 func (p *pool) release(table []int32) {
 	front := int32(0)
-	for i := len(table) - 1; i >= 0; i-- {
-		id := table[i]
+	for _, id := range slices.Backward(table) {
 		b := &p.blocks[id]
 		b.refs--
 		switch {

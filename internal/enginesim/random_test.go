@@ -23,12 +23,16 @@ type chaos struct {
 }
 
 func newChaos(t *rapid.T) *chaos {
-	c := Config{BlockSize: rapid.IntRange(1, 5).Draw(t, "block size"), Blocks: rapid.IntRange(30, 80).Draw(t, "blocks"),
+	c := Config{
+		BlockSize: rapid.IntRange(1, 5).Draw(t, "block size"), Blocks: rapid.IntRange(30, 80).Draw(t, "blocks"),
 		MaxBatchedTokens: rapid.IntRange(1, 40).Draw(t, "budget"), MaxSeqs: rapid.IntRange(1, 6).Draw(t, "seqs"),
-		LoadPolicy: LoadPolicy(rapid.IntRange(0, 1).Draw(t, "policy"))}
+		LoadPolicy: LoadPolicy(rapid.IntRange(0, 1).Draw(t, "policy")),
+	}
 	b, p, d, solo := pair(t, c)
-	x := &chaos{bench: b, p: p, d: d, solo: solo, prompts: map[string][]uint32{}, outs: map[string]int{}, live: map[string]*Engine{},
-		aborted: map[string]bool{}, failed: map[string]bool{}}
+	x := &chaos{
+		bench: b, p: p, d: d, solo: solo, prompts: map[string][]uint32{}, outs: map[string]int{}, live: map[string]*Engine{},
+		aborted: map[string]bool{}, failed: map[string]bool{},
+	}
 	b.engines = []*Engine{p, d}
 	b.delay = func() time.Duration { return time.Second }
 	return x

@@ -134,9 +134,11 @@ func (e *Engine) Add(now time.Duration, q *Request) error {
 func (e *Engine) newRequest(q *Request) *request {
 	r := e.idleRequest()
 	e.seq++
-	*r = request{id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
+	*r = request{
+		id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
 		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], stops: append(r.stops[:0], q.StopIDs...),
-		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root}
+		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root,
+	}
 	r.maxOut = q.MaxTokens
 	if r.maxOut <= 0 {
 		r.maxOut = e.cfg.MaxModelLen

@@ -121,8 +121,10 @@ func (e *Engine) commit(r *request, n int) {
 	if e.cfg.NoEvents {
 		return
 	}
-	ev := kv.Event{Kind: kv.Stored, Hashes: r.hashes[from:n:n], Tokens: r.tokens[from*e.cfg.BlockSize : n*e.cfg.BlockSize : n*e.cfg.BlockSize],
-		BlockSize: e.cfg.BlockSize, LoRA: r.lora, SpecKind: "full_attention"}
+	ev := kv.Event{
+		Kind: kv.Stored, Hashes: r.hashes[from:n:n], Tokens: r.tokens[from*e.cfg.BlockSize : n*e.cfg.BlockSize : n*e.cfg.BlockSize],
+		BlockSize: e.cfg.BlockSize, LoRA: r.lora, SpecKind: "full_attention",
+	}
 	if from > 0 {
 		ev.HasParent, ev.Parent = true, r.hashes[from-1]
 	} else {

@@ -128,8 +128,10 @@ type Server struct {
 // Start listens and serves until Close.
 func Start(o Options) (*Server, error) {
 	o = o.withDefaults()
-	s := &Server{o: o, started: time.Now(), routes: routes(), names: make(map[string]string), conns: make(map[*conn]bool),
-		callsByPath: make(map[string]int), adminByPath: make(map[string]int), peers: newPeers(o)}
+	s := &Server{
+		o: o, started: time.Now(), routes: routes(), names: make(map[string]string), conns: make(map[*conn]bool),
+		callsByPath: make(map[string]int), adminByPath: make(map[string]int), peers: newPeers(o),
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for path := range s.routes {
 		s.names[path] = path
@@ -281,7 +283,7 @@ func (s *Server) startControl() error {
 	}
 	s.ctlURL = "http://" + ln.Addr().String()
 	s.ctl = &http.Server{Handler: s.control(), ReadHeaderTimeout: 10 * time.Second}
-	s.wg.Go(func() { s.ctl.Serve(ln) })
+	s.wg.Go(func() { _ = s.ctl.Serve(ln) }) // ends with Close
 	return nil
 }
 
@@ -333,7 +335,7 @@ func (s *Server) refuse(d time.Duration) {
 	if d > 0 {
 		s.spawn(func() {
 			sleep(s.ctx, d)
-			s.revive()
+			_ = s.revive() // an address taken meanwhile goes on refusing
 		})
 	}
 }
@@ -383,17 +385,17 @@ func (s *Server) resumeEvents() error {
 	return nil
 }
 
-// restart is the end of the process and the start of another after d.
-func (s *Server) restart(d time.Duration) {
+// restart is the end of the process and the start of another after d. It fails only when d is 0 and the addresses cannot be bound.
+func (s *Server) restart(d time.Duration) error {
 	s.refuse(0)
 	s.cutAll()
 	s.eachRank((*rank).restart)
 	if d == 0 {
-		s.revive()
-		return
+		return s.revive()
 	}
 	s.eachRank((*rank).stopEvents)
-	s.later(d, func() { s.revive() })
+	s.later(d, func() { _ = s.revive() }) // an address taken meanwhile goes on refusing
+	return nil
 }
 
 func (s *Server) cutAll() {

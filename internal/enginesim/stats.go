@@ -29,11 +29,13 @@ type Stats struct {
 
 // Stats tells the engine's state. It costs little: a server may ask after each step.
 func (e *Engine) Stats() Stats {
-	return Stats{Counters: e.counts,
-		Running: len(e.running), Waiting: e.waiting.len() + len(e.loading),
+	return Stats{
+		Counters: e.counts,
+		Running:  len(e.running), Waiting: e.waiting.len() + len(e.loading),
 		WaitingCapacity: e.waiting.len(), WaitingDeferred: len(e.loading),
 		FetchToStart: e.toStart, FetchInProgress: len(e.loading) - e.arrived, FetchDone: e.arrived,
-		Blocks: len(e.pool.blocks), FreeBlocks: e.pool.free, Leases: e.leases, Usage: e.pool.usage()}
+		Blocks: len(e.pool.blocks), FreeBlocks: e.pool.free, Leases: e.leases, Usage: e.pool.usage(),
+	}
 }
 
 // ResetPrefixCache forgets every cached block. It does nothing and says false while any block is held, be it by a lease. The event waits for the next

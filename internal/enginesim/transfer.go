@@ -45,7 +45,7 @@ type RemoteBlocks struct {
 // UnmarshalJSON takes any value.
 func (r *RemoteBlocks) UnmarshalJSON(b []byte) error {
 	var t Truth
-	t.UnmarshalJSON(b)
+	_ = t.UnmarshalJSON(b) // takes any value
 	r.Broken = bool(t) && json.Unmarshal(b, &r.Groups) != nil
 	return nil
 }
