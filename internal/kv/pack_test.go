@@ -10,7 +10,8 @@ func TestPackKeepsTheTree(t *testing.T) {
 	ix.Apply(0, &Batch{Events: []Event{
 		stored(0, 3, 9000), stored(0, 8, 1), fork(100), stored(0, 2, 9500), fork(200), fork(300),
 		with(stored(0, 8, 1), func(e *Event) { e.Tier = CPU }),
-		{Kind: Removed, Hashes: hashes(0, 3, 9000)}, {Kind: Removed, Hashes: hashes(0, 2, 9500)},
+		{Kind: Removed, Hashes: hashes(0, 3, 9000)},
+		{Kind: Removed, Hashes: hashes(0, 2, 9500)},
 	}})
 	before := ix.Stats()
 	ix.trees[0].pack()

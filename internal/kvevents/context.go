@@ -54,7 +54,7 @@ func (c *Context) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.users--; c.users == 0 {
-		c.z.Term() // fails only on a context that is gone already
+		_ = c.z.Term() // fails only on a context that is gone already
 		c.z = nil
 	}
 }

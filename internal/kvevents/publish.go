@@ -164,7 +164,7 @@ func (p *Publisher) Publish(b *EncodeBatch) {
 }
 
 func (p *Publisher) send(s step) {
-	p.pub.SendMessageDontwait(p.o.Topic, seqFrame(s.seq), s.payload) // a PUB socket drops, it never refuses
+	_, _ = p.pub.SendMessageDontwait(p.o.Topic, seqFrame(s.seq), s.payload) // a PUB socket drops, it never refuses
 }
 
 func (p *Publisher) keep(s step) {
@@ -208,7 +208,7 @@ func (p *Publisher) setPaused(paused bool) {
 		}
 		p.held = nil
 	}
-	p.nudge.SendBytes(nil, zmq4.DONTWAIT)
+	_, _ = p.nudge.SendBytes(nil, zmq4.DONTWAIT) // full: it is awake
 }
 
 // Endpoints returns the bound addresses with real ports; a wildcard host stays as it is. replay is "" without one.
@@ -220,7 +220,7 @@ func (p *Publisher) Close() {
 	first := !p.closed
 	if first {
 		p.closed = true
-		p.nudge.SendBytes(nil, zmq4.DONTWAIT)
+		_, _ = p.nudge.SendBytes(nil, zmq4.DONTWAIT) // full: it is awake
 	}
 	p.mu.Unlock()
 	<-p.done

@@ -212,8 +212,10 @@ func TestTrackerStories(t *testing.T) {
 				w.pass()
 				arrive(w)
 			},
-			want: []string{"ask 0", "ask 0", "ask 0", "apply life 0 batch 2", "live", "ask 0", "forget", "syncing",
-				"apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "live"},
+			want: []string{
+				"ask 0", "ask 0", "ask 0", "apply life 0 batch 2", "live", "ask 0", "forget", "syncing",
+				"apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "live",
+			},
 			stats: Stats{Timeouts: 3, Replays: 4, State: Live},
 		},
 		{

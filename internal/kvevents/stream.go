@@ -148,7 +148,7 @@ func (s *stream) watch(ctx context.Context) (err error) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
-		far.SendBytes(nil, zmq4.DONTWAIT) // the pair has room for a thousand
+		_, _ = far.SendBytes(nil, zmq4.DONTWAIT) // the pair has room for a thousand
 	})
 	s.unwatch = func() {
 		if !stop() {
@@ -164,7 +164,7 @@ func (s *stream) close() {
 	}
 	s.hangUp()
 	if s.sub != nil {
-		s.sub.Monitor("", 0) // a monitor that outlives its reader can crash libzmq
+		_ = s.sub.Monitor("", 0) // a monitor that outlives its reader can crash libzmq
 	}
 	for _, soc := range s.opened {
 		soc.Close()
