@@ -84,7 +84,7 @@ func BenchmarkDo(b *testing.B) {
 		defer cancel()
 		b.ReportAllocs()
 		for b.Loop() {
-			req, _ := http.NewRequestWithContext(ctx, "POST", url+"/v1/completions", bytes.NewReader(body))
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", bytes.NewReader(body))
 			req.Header.Set("X-Request-Id", "abc")
 			req.Header.Set("Content-Type", "application/json")
 			resp, err := tr.RoundTrip(req)

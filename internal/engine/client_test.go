@@ -318,8 +318,14 @@ func TestTLS(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for _, o := range []Options{
-		{URL: "engine:8000"}, {URL: "ftp://engine"}, {URL: "http://"}, {URL: "http://u:p@engine"}, {URL: "http://engine?x=1"}, {URL: "http://a b"},
-		{URL: "http://engine", APIKey: "a\nb"}, {URL: "http://engine", Header: http.Header{"Host": {"x"}}},
+		{URL: "engine:8000"},
+		{URL: "ftp://engine"},
+		{URL: "http://"},
+		{URL: "http://u:p@engine"},
+		{URL: "http://engine?x=1"},
+		{URL: "http://a b"},
+		{URL: "http://engine", APIKey: "a\nb"},
+		{URL: "http://engine", Header: http.Header{"Host": {"x"}}},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("New(%q) took it", o.URL)

@@ -135,8 +135,10 @@ func TestParseMetricsOld(t *testing.T) {
 }
 
 func TestParseMetricsOfSomethingElse(t *testing.T) {
-	for _, body := range []string{"", "process_start_time_seconds 1\n", "<html>", "vllm:num_requests_running", "vllm:num_requests_running{engine=\"x\"} 1\n",
-		"vllm:num_requests_running{engine=\"0} 1\n", "vllm:num_requests_running{engine=\"0\"} \n", "vllm:num_requests_running{engine=\"99999999\"} 1\n"} {
+	for _, body := range []string{
+		"", "process_start_time_seconds 1\n", "<html>", "vllm:num_requests_running", "vllm:num_requests_running{engine=\"x\"} 1\n",
+		"vllm:num_requests_running{engine=\"0} 1\n", "vllm:num_requests_running{engine=\"0\"} \n", "vllm:num_requests_running{engine=\"99999999\"} 1\n",
+	} {
 		if m, err := ParseMetrics([]byte(body)); err == nil {
 			t.Errorf("ParseMetrics(%q) = %+v, want an error", body, m)
 		}

@@ -28,7 +28,7 @@ func ParseORCA(value string) (replica.Load, bool) {
 			break
 		}
 	}
-	ok := false
+	var ok bool
 	if strings.HasPrefix(value, "{") {
 		ok = orcaJSON(&l, value)
 	} else {

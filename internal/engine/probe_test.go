@@ -67,8 +67,11 @@ func TestProbe(t *testing.T) {
 		{"everything", nil, func(*replica.Facts) {}},
 		{"render is forbidden", map[string]string{"/v1/completions/render": "403"}, func(f *replica.Facts) { f.Render = false }},
 		{"events are off", map[string]string{"/kv_event_sources": "{}"}, func(f *replica.Facts) { f.Events = replica.EventSource{} }},
-		{"publisher is null", map[string]string{"/kv_event_sources": `{"0":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}`},
-			func(f *replica.Facts) { f.Events = replica.EventSource{} }},
+		{
+			"publisher is null",
+			map[string]string{"/kv_event_sources": `{"0":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}`},
+			func(f *replica.Facts) { f.Events = replica.EventSource{} },
+		},
 		{"before ids could be reused", map[string]string{"/version": `{"version":"0.26.1"}`}, func(f *replica.Facts) { f.Version, f.ReuseIDs = "0.26.1", false }},
 		{"ids are ignored", map[string]string{"/v1/chat/completions": `{"prompt_token_ids":[1,2]}`}, func(f *replica.Facts) { f.ReuseIDs = false }},
 		{"no chat template", map[string]string{"/v1/chat/completions": "404"}, func(f *replica.Facts) { f.ReuseIDs = false }},
@@ -78,10 +81,13 @@ func TestProbe(t *testing.T) {
 		{"nothing but models", map[string]string{"/metrics": "404", "/version": "404", "/kv_event_sources": "404", "/v1/completions/render": "404"}, func(f *replica.Facts) {
 			*f = replica.Facts{Model: f.Model, Root: f.Root, Models: f.Models, MaxModelLen: f.MaxModelLen, Ranks: 1}
 		}},
-		{"adapters and an alias", map[string]string{"/v1/models": `{"data":[{"id":"tiny","root":"/m","parent":null,"max_model_len":9},{"id":"alias","root":"/m"},{"id":"lora","root":"/l","parent":"tiny"}]}`},
+		{
+			"adapters and an alias",
+			map[string]string{"/v1/models": `{"data":[{"id":"tiny","root":"/m","parent":null,"max_model_len":9},{"id":"alias","root":"/m"},{"id":"lora","root":"/l","parent":"tiny"}]}`},
 			func(f *replica.Facts) {
 				f.Root, f.MaxModelLen, f.Models, f.Adapters = "/m", 9, []string{"tiny", "alias", "lora"}, []string{"lora"}
-			}},
+			},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want := full

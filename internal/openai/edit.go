@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"slices"
+
 	"tandem/internal/rawjson"
 )
 
@@ -72,8 +74,8 @@ func (e *Edit) AskUsage() {
 
 // get returns the value of the last member named key before the edit.
 func (e *Edit) get(key string) []byte {
-	for i := len(e.fields) - 1; i >= 0; i-- {
-		if f := e.fields[i]; rawjson.Equal(f.key.of(e.raw), key) {
+	for _, f := range slices.Backward(e.fields) {
+		if rawjson.Equal(f.key.of(e.raw), key) {
 			return f.value.of(e.raw)
 		}
 	}

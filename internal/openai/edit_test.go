@@ -171,7 +171,7 @@ func FuzzEdit(f *testing.F) {
 			t.Fatalf("%q edited to %q: %d members, want %d", object, got, len(have), len(want))
 		}
 		for i := range want {
-			if s := (string(rawjson.AppendString(nil, want[i].key))); rawjson.Text([]byte(s)) != have[i].key || !bytes.Equal(want[i].value, have[i].value) {
+			if s := string(rawjson.AppendString(nil, want[i].key)); rawjson.Text([]byte(s)) != have[i].key || !bytes.Equal(want[i].value, have[i].value) {
 				t.Fatalf("%q edited to %q: member %d", object, got, i)
 			}
 		}

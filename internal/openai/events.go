@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"iter"
+	"slices"
 )
 
 // Event is one server-sent event with its blank line, as it came.
@@ -16,7 +17,7 @@ func (e Event) Data() []byte {
 	for at := range e.dataLines() {
 		switch line := at.of(e); n {
 		case 0:
-			data = line[:len(line):len(line)]
+			data = slices.Clip(line)
 		default:
 			data = append(append(data, '\n'), line...)
 		}

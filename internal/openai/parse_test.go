@@ -184,7 +184,8 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	for body, param := range map[string]string{`{}`: "messages", `{"messages":"x"}`: "messages", `{"messages":[1]}`: "messages", `{"messages":null}`: "messages"} {
-		if _, err := Parse(Chat, []byte(body), Limits{}); err == nil || err.(*BadRequest).Param != param {
+		_, err := Parse(Chat, []byte(body), Limits{})
+		if bad, ok := errors.AsType[*BadRequest](err); !ok || bad.Param != param {
 			t.Errorf("chat %s: %v, want one about %s", body, err, param)
 		}
 	}
@@ -194,7 +195,6 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestTransferParamsGo(t *testing.T) {
-	const kept = `"prompt":"x"`
 	for _, tt := range []struct{ name, body, want string }{
 		{"alone at the end", `{"prompt":"x", "kv_transfer_params" : {"do_remote_prefill":true} }`, `{"prompt":"x" }`},
 		{"at the begin", `{ "kv_transfer_params":1, "prompt":"x"}`, `{ "prompt":"x"}`},

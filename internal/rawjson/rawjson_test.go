@@ -131,7 +131,7 @@ func FuzzScanner(f *testing.F) {
 			return
 		}
 		err := valid(string(text))
-		if want := json.Valid(text); (err == nil) != want && !strings.Contains(string(err.Error()), "too deep") {
+		if want := json.Valid(text); (err == nil) != want && !strings.Contains(err.Error(), "too deep") {
 			t.Fatalf("valid %v, encoding/json says %v: %q", err, want, text)
 		}
 		if err != nil {

@@ -125,10 +125,14 @@ func TestSources(t *testing.T) {
 
 func TestBodiesThatAreAsked(t *testing.T) {
 	for _, tt := range []struct{ name, body, prompt, render, tokenize string }{
-		{"chat", `{"model":"m","messages":[ ],"tools":[1],"stream":true,"documents":[2],"chat_template":null}`, "",
-			`{"model":"m","messages":[ ],"tools":[1],"stream":true,"documents":[2],"chat_template":null}`, `{"model":"m","messages":[ ],"tools":[1]}`},
-		{"completion", `{"model":"other","prompt":["a","b"],"add_special_tokens":false,"n":1,"x":2,"suffix":null}`, `"b"`,
-			`{"model":"m","prompt":"b","add_special_tokens":false,"x":2}`, `{"model":"m","prompt":"b","add_special_tokens":false}`},
+		{
+			"chat", `{"model":"m","messages":[ ],"tools":[1],"stream":true,"documents":[2],"chat_template":null}`, "",
+			`{"model":"m","messages":[ ],"tools":[1],"stream":true,"documents":[2],"chat_template":null}`, `{"model":"m","messages":[ ],"tools":[1]}`,
+		},
+		{
+			"completion", `{"model":"other","prompt":["a","b"],"add_special_tokens":false,"n":1,"x":2,"suffix":null}`, `"b"`,
+			`{"model":"m","prompt":"b","add_special_tokens":false,"x":2}`, `{"model":"m","prompt":"b","add_special_tokens":false}`,
+		},
 	} {
 		e := &fakeEngine{noRender: 403}
 		r := New(Options{})
@@ -197,8 +201,14 @@ func TestCacheKey(t *testing.T) {
 		more string
 		hit  bool
 	}{
-		{`}`, true}, {`,"temperature":0.1,"max_tokens":9,"stream":true,"seed":1}`, true}, {`,"cache_salt":"s"}`, true},
-		{`,"tools":[]}`, false}, {`,"chat_template_kwargs":{"a":1}}`, false}, {`,"never_heard_of":1}`, false}, {`,"model":"n"}`, false}, {`,"messages":[]}`, false},
+		{`}`, true},
+		{`,"temperature":0.1,"max_tokens":9,"stream":true,"seed":1}`, true},
+		{`,"cache_salt":"s"}`, true},
+		{`,"tools":[]}`, false},
+		{`,"chat_template_kwargs":{"a":1}}`, false},
+		{`,"never_heard_of":1}`, false},
+		{`,"model":"n"}`, false},
+		{`,"messages":[]}`, false},
 	} {
 		e, r := &fakeEngine{}, New(Options{})
 		r.Chat(t.Context(), e.via(), []byte(base+`}`))
@@ -287,7 +297,7 @@ func TestMissingIsRememberedForAWhile(t *testing.T) {
 		if got := ask("p1"); got != chatRender+" /tokenize" {
 			t.Errorf("another engine: %s", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if got := ask("p0"); got != chatRender+" /tokenize" {
 			t.Errorf("after the minute: %s", got)
 		}
@@ -388,8 +398,10 @@ func TestEstimate(t *testing.T) {
 }
 
 func TestOddReplies(t *testing.T) {
-	for _, reply := range []string{``, `{`, `[]`, `{}`, `null`, `{"token_ids":null}`, `{"token_ids":[]}`, `{"token_ids":["a"]}`, `{"token_ids":[-1]}`,
-		`[{"token_ids":[1]},{"token_ids":[2]}]`, `{"token_ids":[1]}x`, `{"tokens":[1]}`} {
+	for _, reply := range []string{
+		``, `{`, `[]`, `{}`, `null`, `{"token_ids":null}`, `{"token_ids":[]}`, `{"token_ids":["a"]}`, `{"token_ids":[-1]}`,
+		`[{"token_ids":[1]},{"token_ids":[2]}]`, `{"token_ids":[1]}x`, `{"tokens":[1]}`,
+	} {
 		r := New(Options{})
 		via := Via{Key: "p", Render: true, Post: func(_ context.Context, path string, _ []byte) (int, []byte, error) {
 			if path == "/tokenize" {
