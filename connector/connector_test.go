@@ -108,24 +108,43 @@ func TestNIXLRefuses(t *testing.T) {
 	}
 	type row struct{ name, params, field string }
 	rows := []row{
-		{"nothing", ``, "kv_transfer_params"}, {"null", `null`, "kv_transfer_params"}, {"list", `[]`, "kv_transfer_params"},
-		{"not JSON", realParams[:len(realParams)-1], "kv_transfer_params"}, {"more behind", realParams + "1", "kv_transfer_params"},
+		{"nothing", ``, "kv_transfer_params"},
+		{"null", `null`, "kv_transfer_params"},
+		{"list", `[]`, "kv_transfer_params"},
+		{"not JSON", realParams[:len(realParams)-1], "kv_transfer_params"},
+		{"more behind", realParams + "1", "kv_transfer_params"},
 		{"only the flag", `{"do_remote_prefill":true}`, "remote_block_ids"},
-		{"flag false", set("do_remote_prefill", "false"), "do_remote_prefill"}, {"flag 1", set("do_remote_prefill", "1"), "do_remote_prefill"}, {"flag null", set("do_remote_prefill", "null"), "do_remote_prefill"},
+		{"flag false", set("do_remote_prefill", "false"), "do_remote_prefill"},
+		{"flag 1", set("do_remote_prefill", "1"), "do_remote_prefill"},
+		{"flag null", set("do_remote_prefill", "null"), "do_remote_prefill"},
 		{"both flags", set("do_remote_decode", "true"), "do_remote_decode"},
-		{"flat block ids", set("remote_block_ids", "[1,2,3,4]"), "remote_block_ids"}, {"no groups", set("remote_block_ids", "[]"), "remote_block_ids"},
-		{"an empty group", set("remote_block_ids", "[[]]"), "remote_block_ids"}, {"one empty group of two", set("remote_block_ids", "[[1,2,3,4],[]]"), "remote_block_ids"},
-		{"block ids are text", set("remote_block_ids", `[["1","2","3","4"]]`), "remote_block_ids"}, {"a string", set("remote_block_ids", `"1"`), "remote_block_ids"},
-		{"negative block id", set("remote_block_ids", "[[1,2,3,-4]]"), "remote_block_ids"}, {"block id beyond the cache", set("remote_block_ids", "[[1,2,3,8192]]"), "remote_block_ids"},
+		{"flat block ids", set("remote_block_ids", "[1,2,3,4]"), "remote_block_ids"},
+		{"no groups", set("remote_block_ids", "[]"), "remote_block_ids"},
+		{"an empty group", set("remote_block_ids", "[[]]"), "remote_block_ids"},
+		{"one empty group of two", set("remote_block_ids", "[[1,2,3,4],[]]"), "remote_block_ids"},
+		{"block ids are text", set("remote_block_ids", `[["1","2","3","4"]]`), "remote_block_ids"},
+		{"a string", set("remote_block_ids", `"1"`), "remote_block_ids"},
+		{"negative block id", set("remote_block_ids", "[[1,2,3,-4]]"), "remote_block_ids"},
+		{"block id beyond the cache", set("remote_block_ids", "[[1,2,3,8192]]"), "remote_block_ids"},
 		{"block id beyond any", set("remote_block_ids", "[[1,2,3,4294967295],[1]]"), "remote_block_ids"},
-		{"too few blocks: D dies", set("remote_block_ids", "[[1,2,3]]"), "remote_block_ids"}, {"too many: wrong text", set("remote_block_ids", "[[1,2,3,4,5]]"), "remote_block_ids"},
+		{"too few blocks: D dies", set("remote_block_ids", "[[1,2,3]]"), "remote_block_ids"},
+		{"too many: wrong text", set("remote_block_ids", "[[1,2,3,4,5]]"), "remote_block_ids"},
 		{"too many in one of two groups", set("remote_block_ids", "[[1,2,3,4],[1,2,3,4,5]]"), "remote_block_ids"},
-		{"port text", set("remote_port", `"5600"`), "remote_port"}, {"port 0", set("remote_port", "0"), "remote_port"}, {"port too large", set("remote_port", "65536"), "remote_port"}, {"port float", set("remote_port", "5600.0"), "remote_port"},
-		{"host empty", set("remote_host", `""`), "remote_host"}, {"host number", set("remote_host", "1"), "remote_host"},
-		{"engine empty", set("remote_engine_id", `""`), "remote_engine_id"}, {"request a list", set("remote_request_id", `["a"]`), "remote_request_id"},
-		{"push", set("transfer_mode", `"push"`), "transfer_mode"}, {"tp text", set("tp_size", `"1"`), "tp_size"}, {"pp 0", set("pp_size", "0"), "pp_size"},
-		{"another prompt's length", set("remote_num_tokens", "96"), "remote_num_tokens"}, {"length float", set("remote_num_tokens", "100.0"), "remote_num_tokens"},
-		{"the same key twice", `{"remote_port":5600,` + realParams[1:], "remote_port"}, {"twice, once escaped", `{"remote_p\u006frt":5600,` + realParams[1:], "remote_port"},
+		{"port text", set("remote_port", `"5600"`), "remote_port"},
+		{"port 0", set("remote_port", "0"), "remote_port"},
+		{"port too large", set("remote_port", "65536"), "remote_port"},
+		{"port float", set("remote_port", "5600.0"), "remote_port"},
+		{"host empty", set("remote_host", `""`), "remote_host"},
+		{"host number", set("remote_host", "1"), "remote_host"},
+		{"engine empty", set("remote_engine_id", `""`), "remote_engine_id"},
+		{"request a list", set("remote_request_id", `["a"]`), "remote_request_id"},
+		{"push", set("transfer_mode", `"push"`), "transfer_mode"},
+		{"tp text", set("tp_size", `"1"`), "tp_size"},
+		{"pp 0", set("pp_size", "0"), "pp_size"},
+		{"another prompt's length", set("remote_num_tokens", "96"), "remote_num_tokens"},
+		{"length float", set("remote_num_tokens", "100.0"), "remote_num_tokens"},
+		{"the same key twice", `{"remote_port":5600,` + realParams[1:], "remote_port"},
+		{"twice, once escaped", `{"remote_p\u006frt":5600,` + realParams[1:], "remote_port"},
 		{"ids from an engine", `{"prompt_token_ids":[1],` + realParams[1:], "prompt_token_ids"},
 	}
 	for _, key := range []string{"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
@@ -194,9 +213,13 @@ func TestNIXLLegsOfDifferentLength(t *testing.T) {
 		reuse  []byte
 		field  string
 	}{
-		{"longer on decode", 101, nil, "prompt_tokens"}, {"shorter on decode", 99, nil, "prompt_tokens"},
-		{"fewer ids to reuse", 100, ids(99), "prompt_token_ids"}, {"more ids", 0, ids(101), "prompt_token_ids"}, {"no ids", 100, []byte("[]"), "prompt_token_ids"},
-		{"ids that are none", 100, []byte(`["a"]`), "prompt_token_ids"}, {"ids and more", 100, append(ids(100), `,"x":1`...), "prompt_token_ids"},
+		{"longer on decode", 101, nil, "prompt_tokens"},
+		{"shorter on decode", 99, nil, "prompt_tokens"},
+		{"fewer ids to reuse", 100, ids(99), "prompt_token_ids"},
+		{"more ids", 0, ids(101), "prompt_token_ids"},
+		{"no ids", 100, []byte("[]"), "prompt_token_ids"},
+		{"ids that are none", 100, []byte(`["a"]`), "prompt_token_ids"},
+		{"ids and more", 100, append(ids(100), `,"x":1`...), "prompt_token_ids"},
 		{"as many", 100, ids(100), ""},
 	} {
 		leg, _, _ := newLeg(t, openai.Completions, completion)
@@ -211,9 +234,20 @@ func TestNIXLLegsOfDifferentLength(t *testing.T) {
 
 func TestRemoteHost(t *testing.T) {
 	for _, tt := range []struct{ remote, prefill, want string }{
-		{"127.0.0.1", "10.0.0.7", "10.0.0.7"}, {"localhost", "p0.example", "p0.example"}, {"LOCALHOST.", "p0", "p0"}, {"0.0.0.0", "10.0.0.7", "10.0.0.7"},
-		{"::1", "[fd00::7]", "fd00::7"}, {"::", "10.0.0.7", "10.0.0.7"}, {"127.5.0.1", "10.0.0.7", "10.0.0.7"}, {"::ffff:127.0.0.1", "p", "p"},
-		{"10.1.1.1", "10.0.0.7", ""}, {"p0-rdma", "p0", ""}, {"127.0.0.1", "127.0.0.1", ""}, {"0.0.0.0", "localhost", ""}, {"localhost", "::1", ""}, {"127.0.0.1", "", ""},
+		{"127.0.0.1", "10.0.0.7", "10.0.0.7"},
+		{"localhost", "p0.example", "p0.example"},
+		{"LOCALHOST.", "p0", "p0"},
+		{"0.0.0.0", "10.0.0.7", "10.0.0.7"},
+		{"::1", "[fd00::7]", "fd00::7"},
+		{"::", "10.0.0.7", "10.0.0.7"},
+		{"127.5.0.1", "10.0.0.7", "10.0.0.7"},
+		{"::ffff:127.0.0.1", "p", "p"},
+		{"10.1.1.1", "10.0.0.7", ""},
+		{"p0-rdma", "p0", ""},
+		{"127.0.0.1", "127.0.0.1", ""},
+		{"0.0.0.0", "localhost", ""},
+		{"localhost", "::1", ""},
+		{"127.0.0.1", "", ""},
 	} {
 		if got := hostFor(tt.remote, tt.prefill); got != tt.want {
 			t.Errorf("hostFor(%q, %q) = %q, want %q", tt.remote, tt.prefill, got, tt.want)
@@ -229,9 +263,12 @@ func TestReplyAge(t *testing.T) {
 		back   bool
 		want   error
 	}{
-		{"young", 14 * time.Second, 15 * time.Second, false, nil}, {"at the margin", 15 * time.Second, 15 * time.Second, false, nil},
-		{"past it", 15*time.Second + 1, 15 * time.Second, false, ErrExpired}, {"by default half a lease", 15*time.Second + 1, 0, false, ErrExpired},
-		{"given back", time.Minute, 15 * time.Second, true, nil}, {"a clock that went back", -time.Minute, 15 * time.Second, false, nil},
+		{"young", 14 * time.Second, 15 * time.Second, false, nil},
+		{"at the margin", 15 * time.Second, 15 * time.Second, false, nil},
+		{"past it", 15*time.Second + 1, 15 * time.Second, false, ErrExpired},
+		{"by default half a lease", 15*time.Second + 1, 0, false, ErrExpired},
+		{"given back", time.Minute, 15 * time.Second, true, nil},
+		{"a clock that went back", -time.Minute, 15 * time.Second, false, nil},
 	} {
 		leg, _, _ := newLeg(t, openai.Completions, completion)
 		reply := NewReply([]byte(realParams), start, 100, 32)

@@ -130,8 +130,11 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		{"fits", nil, Query{Tokens: 900 * 16}, "", 0, false},
 		{"fits only when empty, which it is", nil, Query{Tokens: 16_000 - 8}, "", 0, false},
 		{"too large for good", nil, Query{Tokens: 16_001}, "takes prompts of at most 15999 tokens, not 16001", 15_999, false},
-		{"no room now", func(p *Pool) { p.Observe("d1", load(start, 3, 0.95), start) }, Query{Tokens: 900 * 16, MaxTokens: 16},
-			"has room for 50 blocks, not 901", 0, true},
+		{
+			"no room now", func(p *Pool) { p.Observe("d1", load(start, 3, 0.95), start) },
+			Query{Tokens: 900 * 16, MaxTokens: 16},
+			"has room for 50 blocks, not 901", 0, true,
+		},
 		{"other model", nil, Query{Model: "other", Tokens: 16}, "does not serve the model", 0, false},
 		{"avoided", nil, Query{Tokens: 16, Avoid: []replica.ID{"d1"}}, "failed this request before", 0, false},
 		{"unhealthy", func(p *Pool) { p.SetHealthy("d1", false, "connection refused") }, Query{Tokens: 16}, "connection refused", 0, false},
