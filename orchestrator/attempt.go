@@ -195,7 +195,6 @@ func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 	if ctx.Err() != nil {
 		return goneFailure(ctx, "queue")
 	}
-	var full *planner.NoRoom
 	var f *failure
 	switch {
 	case errors.Is(queued, errQueueFull):
@@ -206,7 +205,7 @@ func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 		f = refuse("queue", "queue_timeout", http.StatusTooManyRequests, "No decode replica had room within the time a request may wait.")
 	}
 	f.err = planned // names replicas, which is for the log
-	if errors.As(planned, &full) {
+	if full, ok := errors.AsType[*planner.NoRoom](planned); ok {
 		f.after = full.Retry
 	}
 	return f

@@ -42,7 +42,8 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	q.writeBy()
 	q.w.WriteHeader(http.StatusOK)
 	if _, err := q.w.Write(merged); err != nil {
-		q.lost(err)
+		f := q.lost(err)
+		q.out, q.code = f.kind, f.status
 	}
 	return nil
 }
@@ -72,8 +73,7 @@ func (q *request) eachPrompt(ctx context.Context, req *openai.Request, use func(
 	}
 	err := group.Wait()
 	q.mode = first.rec.Mode // the jobs' goroutines have ended
-	var f *failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
 	return nil

@@ -308,8 +308,10 @@ func TestAdminPathsDoNotExist(t *testing.T) {
 		func(p string) string { return p + "?a=/v1/completions" },
 		func(p string) string { return "/v1/responses/.." + "%2f..%2f" + p[1:] + "/cancel" },
 	}
-	admin := []string{"/reset_prefix_cache", "/sleep", "/collective_rpc", "/server_info", "/update_weights", "/abort_requests", "/inference/v1/abort_requests",
-		"/invocations", "/metrics", "/openapi.json", "/docs", "/version", "/load", "/-/reload", "/debug/pprof/", "/kv_event_sources"}
+	admin := []string{
+		"/reset_prefix_cache", "/sleep", "/collective_rpc", "/server_info", "/update_weights", "/abort_requests", "/inference/v1/abort_requests",
+		"/invocations", "/metrics", "/openapi.json", "/docs", "/version", "/load", "/-/reload", "/debug/pprof/", "/kv_event_sources",
+	}
 	in(t, setup{}, func(w *world) {
 		for _, path := range admin {
 			for i, spelled := range spell {
@@ -339,9 +341,16 @@ func TestAPIKeys(t *testing.T) {
 			key, value string
 			want       int
 		}{
-			{"", "", 401}, {"Authorization", "Bearer wrong", 401}, {"Authorization", "first-key", 401}, {"Authorization", "Bearer first-key ", 200},
-			{"Authorization", "Bearer first-key", 200}, {"Authorization", "Bearer second-key", 200}, {"X-Api-Key", "second-key", 200},
-			{"X-Api-Key", "", 401}, {"Authorization", "Bearer ", 401}, {"Authorization", "Bearer first-keysecond-key", 401},
+			{"", "", 401},
+			{"Authorization", "Bearer wrong", 401},
+			{"Authorization", "first-key", 401},
+			{"Authorization", "Bearer first-key ", 200},
+			{"Authorization", "Bearer first-key", 200},
+			{"Authorization", "Bearer second-key", 200},
+			{"X-Api-Key", "second-key", 200},
+			{"X-Api-Key", "", 401},
+			{"Authorization", "Bearer ", 401},
+			{"Authorization", "Bearer first-keysecond-key", 401},
 		} {
 			p := chat(false)
 			p.header = http.Header{row.key: {row.value}}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -91,8 +92,8 @@ func (g *ring) resize(size int) {
 	kept := g.newestLocked(size)
 	g.records = make([]*Record, size)
 	g.next, g.full = 0, false
-	for i := len(kept) - 1; i >= 0; i-- {
-		g.records[g.next] = kept[i]
+	for _, r := range slices.Backward(kept) {
+		g.records[g.next] = r
 		g.next++
 	}
 	if g.next == size {

@@ -171,8 +171,7 @@ func (q *request) tooLarge(limit int64) *failure {
 // badRequest turns a refusal of the body reader into a failure.
 func badRequest(err error) *failure {
 	f := &failure{phase: "admit", owner: "client", kind: "bad_request", status: http.StatusBadRequest, err: err}
-	var bad *openai.BadRequest
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*openai.BadRequest](err); ok {
 		f.body = bad.Append(nil)
 	} else {
 		f.body = openai.AppendError(nil, "The request body cannot be read.", "BadRequestError", "", http.StatusBadRequest)

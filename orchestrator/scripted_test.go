@@ -47,19 +47,25 @@ func prefilled(tokens int, params string) string {
 var strange = []story{
 	{name: "an error event instead of content", stream: streamed, at: map[string]trouble{"decode": says(streamOf(errorEvent, "[DONE]"))}, attempts: 2, expires: true},
 	{name: "an error event behind the role", stream: streamed, at: map[string]trouble{"decode": says(streamOf(roleEvent, errorEvent, "[DONE]"))}, attempts: 2, expires: true},
-	{name: "an error event everywhere", stream: streamed, at: map[string]trouble{"decode": says(streamOf(roleEvent, errorEvent, "[DONE]"))}, always: true,
-		code: 500, kind: "error_event", attempts: 2, expires: true},
+	{
+		name: "an error event everywhere", stream: streamed, at: map[string]trouble{"decode": says(streamOf(roleEvent, errorEvent, "[DONE]"))}, always: true,
+		code: 500, kind: "error_event", attempts: 2, expires: true,
+	},
 	{name: "a stream that ends before content", stream: streamed, at: map[string]trouble{"decode": says(streamOf(roleEvent))}, attempts: 2, expires: true},
 	{name: "half an answer", stream: unstreamed, at: map[string]trouble{"decode": says("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"id\"")}, attempts: 2, expires: true},
 	{name: "no HTTP at all", at: map[string]trouble{"decode": says("SSH-2.0-OpenSSH\r\n\r\n")}, attempts: 2, expires: true},
-	{name: "decode asks for patience everywhere", at: map[string]trouble{"decode": says(answerOf(429, "application/json", "retry-after: 7\r\n", strings.Replace(errorEvent, "500", "429", 1)))},
-		always: true, code: 429, kind: "status_429", attempts: 2, expires: true},
+	{
+		name: "decode asks for patience everywhere", at: map[string]trouble{"decode": says(answerOf(429, "application/json", "retry-after: 7\r\n", strings.Replace(errorEvent, "500", "429", 1)))},
+		always: true, code: 429, kind: "status_429", attempts: 2, expires: true,
+	},
 
 	{name: "prefill has no params", orders: sequential, stream: streamed, at: map[string]trouble{"prefill": says(prefilled(283, "null"))}, attempts: 2},
 	{name: "prefill has params without an address", orders: sequential, at: map[string]trouble{"prefill": says(prefilled(283, `{"do_remote_prefill":true,"do_remote_decode":false,`+
 		`"remote_block_ids":[[1,2,3]],"remote_engine_id":"x","remote_request_id":"y","remote_host":null,"remote_port":1}`))}, attempts: 2},
-	{name: "prefill never has params", orders: sequential, stream: streamed, at: map[string]trouble{"prefill": says(prefilled(283, "null"))}, always: true,
-		code: 502, kind: "bad_params", attempts: 2},
+	{
+		name: "prefill never has params", orders: sequential, stream: streamed, at: map[string]trouble{"prefill": says(prefilled(283, "null"))}, always: true,
+		code: 502, kind: "bad_params", attempts: 2,
+	},
 	{name: "prefill counted another prompt", at: map[string]trouble{"prefill": says(prefilled(7, "null"))}, attempts: 2},
 	{name: "prefill says no JSON", at: map[string]trouble{"prefill": says(answerOf(200, "text/html", "", "<html>"))}, attempts: 2},
 	{name: "prefill says half an answer", at: map[string]trouble{"prefill": says("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"id\"")}, attempts: 2},

@@ -154,8 +154,10 @@ var stories = []story{
 
 	// Between the legs.
 	{name: "params are older than the margin", orders: sequential, at: map[string]trouble{"handoff": wait(16 * time.Second)}, attempts: 2, back: 1},
-	{name: "params always are older than the margin", orders: sequential, at: map[string]trouble{"handoff": wait(16 * time.Second)}, always: true,
-		code: 502, kind: "expired", attempts: 3, took: 3 * (16*time.Second + prefillStep), within: 3 * prefillStep, back: 3},
+	{
+		name: "params always are older than the margin", orders: sequential, at: map[string]trouble{"handoff": wait(16 * time.Second)}, always: true,
+		code: 502, kind: "expired", attempts: 3, took: 3 * (16*time.Second + prefillStep), within: 3 * prefillStep, back: 3,
+	},
 	{name: "params just within the margin", orders: sequential, at: map[string]trouble{"handoff": wait(15 * time.Second)}},
 	{name: "the process stood still during prefill", orders: sequential, at: map[string]trouble{"prefill": later(5*time.Millisecond, stoodStill)}, attempts: 2, back: 1},
 	{name: "the process stood still before prefill", orders: sequential, at: map[string]trouble{"plan": stoodStill}},
@@ -167,18 +169,24 @@ var stories = []story{
 	{name: "decode says 503 everywhere", at: map[string]trouble{"decode": fail(503)}, always: true, code: 503, kind: "status_503", attempts: 2, expires: true},
 	{name: "decode refuses the connection", orders: sequential, at: map[string]trouble{"decode": vanish}, attempts: 2, back: 1},
 	{name: "decode refuses the connection", orders: withoutReply, at: map[string]trouble{"decode": vanish}, attempts: 2},
-	{name: "decode hangs before its first byte", orders: inTurn, stream: streamed, at: map[string]trouble{"decode": hang}, code: 504, kind: "timeout",
-		took: prefillStep + 7*time.Second, expires: true},
-	{name: "decode hangs before its answer", orders: inTurn, stream: unstreamed, at: map[string]trouble{"decode": hang}, code: 504, kind: "timeout",
-		took: prefillStep + 8*time.Second, expires: true},
+	{
+		name: "decode hangs before its first byte", orders: inTurn, stream: streamed, at: map[string]trouble{"decode": hang}, code: 504, kind: "timeout",
+		took: prefillStep + 7*time.Second, expires: true,
+	},
+	{
+		name: "decode hangs before its answer", orders: inTurn, stream: unstreamed, at: map[string]trouble{"decode": hang}, code: 504, kind: "timeout",
+		took: prefillStep + 8*time.Second, expires: true,
+	},
 	{name: "decode resets before its first byte", at: map[string]trouble{"decode": reset}, attempts: 2, expires: true},
 	{name: "the transfer fails once", orders: sequential, at: map[string]trouble{"handoff": transferFails(time.Second)}, attempts: 2, expires: true},
 	{name: "the transfer always fails", orders: sequential, at: map[string]trouble{"handoff": transferFails(0)}, code: 500, attempts: 2, expires: true},
 
 	// Decode, after it.
 	{name: "the stream is cut", stream: streamed, at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "cut_stream", After: 4})}, code: 502, kind: "broken"},
-	{name: "the stream goes silent", stream: streamed, at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "stall_stream", After: 4})}, code: 502, kind: "broken",
-		took: 4 * time.Second, within: time.Second},
+	{
+		name: "the stream goes silent", stream: streamed, at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "stall_stream", After: 4})}, code: 502, kind: "broken",
+		took: 4 * time.Second, within: time.Second,
+	},
 	{name: "the decode replica vanishes in the stream", stream: streamed, at: map[string]trouble{"third event": func(w *world, _ *simulated) {
 		decodesGone(w, nil)
 	}}, code: 502, kind: "broken"},
@@ -193,8 +201,10 @@ var stories = []story{
 	{name: "the client leaves during prefill", orders: sequential, at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone", back: 1},
 	{name: "the client leaves during prefill", orders: withoutReply, at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone", expires: true},
 	{name: "the client leaves between the legs", orders: sequential, at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone", back: 1},
-	{name: "the client leaves between the legs", orders: withoutReply,
-		at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone"},
+	{
+		name: "the client leaves between the legs", orders: withoutReply,
+		at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone",
+	},
 	{name: "the client leaves during the transfer", at: map[string]trouble{"decode": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone"},
 	{name: "the client leaves in the stream", stream: streamed, at: map[string]trouble{"third event": leave}, code: clientGone, kind: "client_gone"},
 	{name: "the client leaves while the answer is made", stream: unstreamed, at: map[string]trouble{"decode": later(80*time.Millisecond, leave)}, code: clientGone, kind: "client_gone"},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -511,9 +512,7 @@ func (w *world) send(ctx context.Context, to string, p prompt, each ...func(even
 		h.err = err
 		return h
 	}
-	for k, v := range p.header {
-		r.Header[k] = v
-	}
+	maps.Copy(r.Header, p.header)
 	resp, err := w.front.Do(r)
 	if err != nil {
 		h.err = err

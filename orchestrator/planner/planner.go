@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -251,8 +252,8 @@ func (t *pairs) avoid(avoided []Pairing) (restore func()) {
 		}
 	}
 	return func() {
-		for i := len(entries) - 1; i >= 0; i-- {
-			t.perByte[entries[i].at] = entries[i].was
+		for _, e := range slices.Backward(entries) {
+			t.perByte[e.at] = e.was
 		}
 	}
 }
