@@ -60,7 +60,7 @@ func (f *fleet) draining() {
 		if got.status == 503 && got.failed != nil && strings.Contains(got.failed.Message, "shutting down") || errors.Is(got.err, syscall.ECONNREFUSED) {
 			return nil
 		}
-		return fmt.Errorf("a newcomer was served: %d %v", got.status, got.err)
+		return fmt.Errorf("a newcomer was served: %d %s", got.status, fmt.Sprint(got.err))
 	})
 	status, h := f.health()
 	if status != http.StatusServiceUnavailable || h.Ready || len(h.Why) == 0 || h.Why[0] != "shutting down" {

@@ -120,8 +120,7 @@ func (p *process) exit(within time.Duration) int {
 	case <-time.After(within):
 		p.t.Fatalf("%s did not end within %v", p.name, within)
 	}
-	var status *exec.ExitError
-	if errors.As(p.err, &status) {
+	if status, ok := errors.AsType[*exec.ExitError](p.err); ok {
 		return status.ExitCode()
 	}
 	return 0

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -98,7 +97,7 @@ func (f *fleet) converse(seed uint64) {
 func (f *fleet) wantPlaced(always bool) {
 	f.t.Helper()
 	split, local, unsplit := f.metric("tandem_decisions_total", `mode="split"`), f.metric("tandem_decisions_total", `mode="local"`), f.metric("tandem_decisions_total", `mode="unsplit"`)
-	f.t.Log(fmt.Sprintf("placed: %v split, %v local, %v that cannot be split", split, local, unsplit))
+	f.t.Logf("placed: %v split, %v local, %v that cannot be split", split, local, unsplit)
 	if always && (split < 100 || local > 0) {
 		f.t.Error("requests were not split")
 	}

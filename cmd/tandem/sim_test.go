@@ -19,8 +19,10 @@ func TestSim(t *testing.T) {
 	out, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- runSim(ctx, []string{"--zero-latency", "--role", "prefill", "--events", "tcp://127.0.0.1:0", "--control", "127.0.0.1:0",
-			"--fault", "fail,status=503"}, in, io.Discard)
+		ended <- runSim(ctx, []string{
+			"--zero-latency", "--role", "prefill", "--events", "tcp://127.0.0.1:0", "--control", "127.0.0.1:0",
+			"--fault", "fail,status=503",
+		}, in, io.Discard)
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
