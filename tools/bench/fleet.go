@@ -31,17 +31,17 @@ func start(name, path string, args ...string) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	go func() { defer close(p.done); p.cmd.Wait() }()
+	go func() { defer close(p.done); _ = p.cmd.Wait() }() // how it ended is in its log
 	return p, nil
 }
 
 // stop asks the program to end, and makes it after five seconds. It returns the end of what it said.
 func (p *process) stop() string {
-	p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended just now
 	select {
 	case <-p.done:
 	case <-time.After(5 * time.Second):
-		p.cmd.Process.Kill()
+		_ = p.cmd.Process.Kill() // so may it here
 		<-p.done
 	}
 	said := p.log.String()
@@ -262,7 +262,7 @@ func (f *fleet) await(ctx context.Context, url string, limit time.Duration) erro
 			return err
 		}
 		defer resp.Body.Close()
-		io.Copy(io.Discard, resp.Body)
+		_, _ = io.Copy(io.Discard, resp.Body) // the status is what counts
 		if resp.StatusCode != http.StatusOK {
 			return errors.New(resp.Status)
 		}

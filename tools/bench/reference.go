@@ -109,7 +109,7 @@ func forward(w http.ResponseWriter, answer *http.Response) error {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := answer.Body.Read(buf)
-		w.Write(buf[:n])
+		_, _ = w.Write(buf[:n]) // a client that leaves ends the body too
 		if stream && n > 0 {
 			flusher.Flush()
 		}
