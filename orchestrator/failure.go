@@ -75,10 +75,15 @@ func refuse(phase, kind string, status int, message string) *failure {
 // legFailed judges an error of a leg that got no answer.
 func legFailed(ctx context.Context, phase string, at replica.ID, err error) *failure {
 	f := &failure{phase: phase, owner: phase, at: at, err: err}
+	var still *silent
 	switch {
 	case errors.Is(context.Cause(ctx), errPhaseTimeout):
 		f.kind, f.status, f.retry = "timeout", http.StatusGatewayTimeout, phase == "prefill"
 		f.body = openai.AppendError(nil, "The "+phase+" replica did not answer in time.", "TimeoutError", "", f.status)
+	case errors.As(context.Cause(ctx), &still):
+		f.phase, f.owner, f.at, f.err = still.phase, still.phase, still.at, still
+		f.kind, f.status, f.retry = "silent", http.StatusGatewayTimeout, true
+		f.body = openai.AppendError(nil, "The "+still.phase+" replica stood still while the prompt was handed over.", "TimeoutError", "", f.status)
 	case ctx.Err() != nil:
 		return goneFailure(ctx, phase)
 	case engine.NotSent(err):

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -176,6 +177,7 @@ func (f *fleet) newWatcher(role replica.Role, pool config.Pool, r config.Replica
 		f: f, client: client, cfg: r, pool: pool, probeTimeout: cfg.Timeouts.Probe, failures: cfg.Health.Failures, role: role, host: u.Hostname(),
 		key:  serverKey{role, r.URL, r.Events, pool.Events, pool.BlockSize, pool.APIKey.Reveal(), pool.PollInterval, pool.TLS, r.Place, r.ID()},
 		kick: make(chan struct{}, 1), gone: make(chan struct{}), reason: notProbed,
+		pulse: pulse{usual: 2*cmp.Or(pool.PollInterval, time.Second) + time.Second},
 	}, nil
 }
 

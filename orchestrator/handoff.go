@@ -29,9 +29,10 @@ type handoff struct {
 	attempt string // id of the attempt, on both legs
 	pair    connector.Pair
 
+	from    *reach        // the prefill replica, once asked
 	sentAt  time.Time     // prefill leg
 	doneAt  time.Time     // last byte of its answer
-	stood   time.Duration // how long this process had stood still before the prefill leg
+	stood   time.Duration // how long we and the prefill engine had stood still before the prefill leg
 	cached  int           // prompt tokens that the prefill engine had, -1 unknown
 	counted int           // prompt tokens as the prefill engine counted them
 	byIDs   bool          // both legs carry the same token ids; else both carry the client's own body
@@ -170,7 +171,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		return nil, f
 	}
 	h.sentAt = time.Now()
-	h.stood = o.stall.stood(h.sentAt)
+	h.from, h.stood = to, h.standstill(to, h.sentAt)
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
@@ -330,8 +331,8 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 		out.body.Set("prompt", h.j.rawIDs())
 	}
 	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
-	if reply != nil { // what we stood still makes its params older than our clock says
-		use.Now = use.Now.Add(h.j.q.o.stall.stood(use.Now) - h.stood)
+	if reply != nil { // standing still makes its params older than our clock says
+		use.Now = use.Now.Add(h.standstill(h.from, use.Now) - h.stood)
 	}
 	err := con.EditDecode(leg, h.pair, reply, use)
 	end()

@@ -14,6 +14,8 @@ import (
 //
 // One goroutine runs it; any goroutine may read.
 type stallWatch struct {
+	began time.Time // immutable
+
 	mu    sync.Mutex    // a gap must never be seen twice or not at all; guards the following
 	beat  time.Time     // last tick
 	total time.Duration // stood still so far, counted by whole gaps
@@ -25,7 +27,7 @@ const (
 	stallSlack = 750 * time.Millisecond
 )
 
-func newStallWatch(now time.Time) *stallWatch { return &stallWatch{beat: now} }
+func newStallWatch(now time.Time) *stallWatch { return &stallWatch{began: now, beat: now} }
 
 // run ticks until ctx ends.
 func (s *stallWatch) run(ctx context.Context) {
@@ -65,3 +67,6 @@ func (s *stallWatch) gap(now time.Time) time.Duration {
 	}
 	return 0
 }
+
+// lived is the time since the watch was made, without what the process stood still.
+func (s *stallWatch) lived(now time.Time) time.Duration { return now.Sub(s.began) - s.stood(now) }

@@ -23,6 +23,7 @@ type answer struct {
 	spanCtx context.Context
 	endSpan func(...attribute.KeyValue)
 	resp    *engine.Response
+	guard   *guard // until the first content of a split request
 
 	split  bool
 	cached int // prefill's cached tokens, to be shown to the client; -1 leaves the engine's own word
@@ -47,6 +48,9 @@ func (a *answer) open(r *engine.Request) *failure {
 		limit = timeouts.Answer
 	}
 	a.h.limit(limit)
+	if a.split && a.h.beside == nil {
+		a.guard = a.h.guardSilence()
+	}
 	resp, err := a.to.client.Do(a.spanCtx, r)
 	giveBuffer(r.Body)
 	if err != nil {
@@ -107,7 +111,7 @@ func (a *answer) readWhole() *failure {
 // joinPrefill waits for a prefill leg that runs beside, whose answer has the cached tokens.
 func (a *answer) joinPrefill() {
 	if a.h.beside != nil {
-		a.h.beside.wait()
+		_ = a.h.beside.wait() // the answer is there: how the leg ended changes nothing
 	}
 	if a.split {
 		a.cached = a.h.cached
@@ -175,6 +179,7 @@ func unexpected(err error) error {
 // begun stops the clock for the first content.
 func (a *answer) begun() {
 	a.h.stopClock()
+	a.guard.stop()
 	a.first = time.Now()
 	j := a.h.j
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
@@ -273,6 +278,7 @@ var errorMark = []byte(`"error"`)
 // close ends the leg, its leases and its span. The engine notices a connection that closes before the end and frees the request.
 func (a *answer) close() {
 	a.h.stopClock()
+	a.guard.stop()
 	if a.resp != nil {
 		a.resp.Close()
 	}

@@ -45,7 +45,8 @@ type watcher struct {
 	gone         chan struct{} // closed when run has ended
 	stop         context.CancelFunc
 
-	up atomic.Bool
+	up    atomic.Bool
+	pulse pulse
 
 	mu        sync.Mutex // guards the following
 	facts     []replica.Replica
@@ -75,6 +76,9 @@ func (w *watcher) members() []replica.Replica {
 	}
 	return w.facts
 }
+
+// hear notes a sign of life.
+func (w *watcher) hear() { w.pulse.beat(w.f.o.stall.lived(time.Now())) }
 
 // why says why the server is not up, "" when it is.
 func (w *watcher) why() string {
@@ -152,6 +156,7 @@ func (w *watcher) accept(facts []replica.Facts) error {
 	w.facts = ms
 	w.reason = ""
 	w.mu.Unlock()
+	w.hear()
 	w.up.Store(true)
 	w.f.publish()
 	for _, m := range ms {
@@ -247,6 +252,9 @@ func (w *watcher) scrapes(ctx context.Context) {
 		asked, cancel := context.WithTimeout(ctx, w.probeTimeout)
 		m, err := w.client.Scrape(asked)
 		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) { // a refusal is an answer too
+			w.hear()
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
