@@ -9,25 +9,28 @@ import (
 	"time"
 )
 
-// Engines stand still for some seconds under traffic. Whatever they do when they go on, each answer is exact or a clear error, and no cache is poisoned.
+// Engines stand still under traffic, shorter and longer than leases last. Whatever they do when they go on, each answer is exact or a clear error.
 func TestEnginesStandStill(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		extra string
-		still func(f *fleet) *engine
+		name   string
+		lease  time.Duration
+		extra  string
+		victim func(f *fleet) *engine
 	}{
-		{"prefill", "", func(f *fleet) *engine { return f.prefill[0] }},
-		{"decode", "", func(f *fleet) *engine { return f.decode[0] }},
-		{"decode, with less patience", "timeouts: {decode_first: 1s, decode_idle: 1s, answer: 1s, probe: 500ms}\n", func(f *fleet) *engine { return f.decode[0] }},
+		{"prefill", 9 * time.Second, "", func(f *fleet) *engine { return f.prefill[0] }},
+		{"decode", 9 * time.Second, "", func(f *fleet) *engine { return f.decode[0] }},
+		{"decode, with less patience", 9 * time.Second, "timeouts: {decode_first: 1s, decode_idle: 1s, answer: 1s, probe: 500ms}\n", func(f *fleet) *engine { return f.decode[0] }},
+		{"prefill, beyond the lease", 3 * time.Second, "", func(f *fleet) *engine { return f.prefill[0] }},
+		{"decode, beyond the lease", 3 * time.Second, "", func(f *fleet) *engine { return f.decode[0] }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFleet(t, setting{lease: 9 * time.Second, engines: append([]string{"--blocks", "600"}, fast[:4]...), extra: c.extra}) // few blocks: freed ones are used again soon
+			f := newFleet(t, setting{lease: c.lease, engines: append([]string{"--blocks", "600"}, fast[:4]...), extra: c.extra}) // few blocks: freed ones are used again soon
 			l := f.traffic(8, 24)
 			l.more(50)
-			e := c.still(f)
+			e := c.victim(f)
 			e.freeze()
-			pause(f.set.lease / 3)
+			pause(4 * time.Second)
 			e.thaw()
 			l.more(100)
 			l.end()
