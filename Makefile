@@ -43,7 +43,8 @@ fmt: ## format the code
 FUZZTIME ?= 10s
 fuzz: deps ## run every fuzz target for FUZZTIME (default 10s)
 	@for pkg in $$(go list ./...); do \
-		for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+		targets=$$(go test -list '^Fuzz' $$pkg) || exit 1; \
+		for f in $$(echo "$$targets" | grep '^Fuzz'); do \
 			echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$pkg || exit 1; \
 		done; \
 	done
