@@ -61,7 +61,7 @@ func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte
 	switch {
 	case r.state != fresh && !(use.GiveBack && r.state == unsent):
 		return nil, ErrTaken
-	case !use.GiveBack && use.Now.Sub(r.at) > use.margin():
+	case !use.GiveBack && r.Expired(use):
 		return nil, ErrExpired
 	}
 	out, err := check(r.params)
@@ -74,6 +74,10 @@ func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte
 	}
 	return out, nil
 }
+
+// Expired reports whether the params are too old to be used. Connecting takes time, and a process can be stopped at any line: the age that counts is
+// the one when the first byte of the decode leg leaves.
+func (r *Reply) Expired(use Use) bool { return use.Now.Sub(r.at) > use.margin() }
 
 func (u Use) margin() time.Duration {
 	if u.Margin > 0 {

@@ -251,6 +251,7 @@ type outgoing struct {
 	id     string         // X-Request-Id; a connector may want its own
 	header []engine.Field // what else a connector wants
 	load   bool           // ask for the engine's load with the answer
+	last   func() error   // may forbid the leg just before its first byte leaves; nil allows it
 }
 
 func (h *handoff) outgoing(body *openai.Edit, path string) *outgoing {
@@ -272,7 +273,7 @@ func (o *outgoing) set(key, value string) {
 
 // leg makes the request of one leg.
 func (h *handoff) leg(ctx context.Context, to *reach, out *outgoing) *engine.Request {
-	r := &engine.Request{Method: http.MethodPost, Path: out.path, Body: out.body.Append(borrow(out.body.Len()))}
+	r := &engine.Request{Method: http.MethodPost, Path: out.path, Body: out.body.Append(borrow(out.body.Len())), Last: out.last}
 	r.Header = append(make([]engine.Field, 0, 4), engine.Field{Key: "X-Request-Id", Value: out.id})
 	r.Header = append(r.Header, out.header...)
 	if to.rank != "" {
@@ -330,16 +331,29 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	default:
 		out.body.Set("prompt", h.j.rawIDs())
 	}
-	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
-	if reply != nil { // standing still makes its params older than our clock says
-		use.Now = use.Now.Add(h.standstill(h.from, use.Now) - h.stood)
+	err := con.EditDecode(leg, h.pair, reply, h.use(reply))
+	if reply != nil {
+		out.last = func() error {
+			if reply.Expired(h.use(reply)) {
+				return connector.ErrExpired
+			}
+			return nil
+		}
 	}
-	err := con.EditDecode(leg, h.pair, reply, use)
 	end()
 	if err != nil {
 		return nil, h.notHandedOver(err)
 	}
 	return h.send(ctx, out)
+}
+
+// use says what time it is for the params of reply: standing still makes them older than our clock says.
+func (h *handoff) use(reply *connector.Reply) connector.Use {
+	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
+	if reply != nil {
+		use.Now = use.Now.Add(h.standstill(h.from, use.Now) - h.stood)
+	}
+	return use
 }
 
 // notHandedOver judges transfer params that must not go out.

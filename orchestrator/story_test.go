@@ -159,6 +159,7 @@ var stories = []story{
 		code: 502, kind: "expired", attempts: 3, took: 3 * (16*time.Second + prefillStep), within: 3 * prefillStep, back: 3,
 	},
 	{name: "params just within the margin", orders: sequential, at: map[string]trouble{"handoff": wait(15 * time.Second)}},
+	{name: "params grow old while the decode leg is on its way out", orders: sequential, at: map[string]trouble{"decode": wait(16 * time.Second)}, attempts: 2, back: 1},
 	{name: "the process stood still during prefill", orders: sequential, at: map[string]trouble{"prefill": later(5*time.Millisecond, stoodStill)}, attempts: 2, back: 1},
 	{name: "the process stood still before prefill", orders: sequential, at: map[string]trouble{"plan": stoodStill}},
 	{name: "decode is gone by the time prefill answers", orders: sequential, at: map[string]trouble{"handoff": decodesGone}, code: 503, kind: "no_replica", attempts: 3, expires: true},

@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"tandem/connector"
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 )
@@ -53,7 +54,10 @@ func (a *answer) open(r *engine.Request) *failure {
 	}
 	resp, err := a.to.client.Do(a.spanCtx, r)
 	giveBuffer(r.Body)
-	if err != nil {
+	switch {
+	case errors.Is(err, connector.ErrExpired):
+		return a.h.notHandedOver(err)
+	case err != nil:
 		f := a.failed(err)
 		f.unused = engine.NotSent(err)
 		return f

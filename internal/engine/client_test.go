@@ -358,3 +358,30 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("%v allocations a request, want 5 at most", got)
 	}
 }
+
+// What a request carries may have grown too old while the connection was made.
+func TestLastMomentForbids(t *testing.T) {
+	for _, idle := range []bool{false, true} {
+		var served atomic.Int32
+		c, _, _ := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+			served.Add(1)
+			echo(w, r)
+		})
+		if idle {
+			if _, _, err := c.Post(t.Context(), "/", nil); err != nil {
+				t.Fatal(err)
+			}
+			served.Store(0)
+		}
+		tooLate := errors.New("too late")
+		_, err := c.Do(t.Context(), &Request{Method: http.MethodPost, Path: "/", Body: []byte("x"), Last: func() error { return tooLate }})
+		if !errors.Is(err, tooLate) || !NotSent(err) || served.Load() != 0 {
+			t.Errorf("idle connection %v: error %v, not sent %v, served %d; want too late, unsent, never served", idle, err, NotSent(err), served.Load())
+		}
+		resp, err := c.Do(t.Context(), &Request{Method: http.MethodPost, Path: "/", Body: []byte("x"), Last: func() error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Close()
+	}
+}

@@ -160,6 +160,11 @@ func (c *conn) send(cl *Client, r *Request) (early bool, _ *Error) {
 	out := getBuffer()
 	defer putBuffer(out)
 	head := r.appendHead(out[:0], cl.prefix, cl.fixed)
+	if r.Last != nil {
+		if err := r.Last(); err != nil {
+			return false, &Error{Phase: Write, Err: err}
+		}
+	}
 	var n int64
 	var err error
 	if len(head)+len(r.Body) <= cap(head) {

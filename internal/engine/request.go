@@ -20,6 +20,9 @@ type Request struct {
 	Body         []byte
 	ContentType  string // of Body, application/json when empty
 	Idempotent   bool   // may be sent again when a reused connection dies before the first byte of an answer
+
+	// Last, unless nil, is called just before the first byte leaves, when connecting is done; its error ends the request, unsent.
+	Last func() error
 }
 
 // validate refuses what could turn one request into two.
