@@ -105,7 +105,7 @@ func TestClientsLeaveAtRandom(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d left, %d stayed; leases given back: %v", left, stayed, f.metric("tandem_give_back_total"))
-	if left < 50 || stayed < 20 {
+	if left < 20 || stayed == 0 {
 		t.Error("the times are badly chosen")
 	}
 	stranded := 0
