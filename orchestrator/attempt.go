@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -217,7 +218,7 @@ func (j *job) noPlan(err error) *failure {
 	var none *planner.NoReplica
 	switch {
 	case errors.As(err, &none) && none.TooLarge:
-		f = refuse("plan", "too_large", http.StatusBadRequest, "The prompt is longer than any replica can hold.")
+		f = refuse("plan", "too_large", http.StatusBadRequest, j.tooLarge())
 		f.owner = "client"
 	case !j.q.o.served(j.plan.Model):
 		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.plan.Model+"` does not exist.")
@@ -229,6 +230,21 @@ func (j *job) noPlan(err error) *failure {
 	}
 	f.err = err
 	return f
+}
+
+// tooLarge says why the prompt fits nowhere: in vLLM's words where the model's context is too short, since clients look for them.
+func (j *job) tooLarge() string {
+	most := 0
+	for _, r := range *j.q.o.fleet.reach.Load() {
+		if r.member.Role == replica.Decode && r.member.Serves(j.plan.Model) { // no plan is without one
+			most = max(most, r.member.Facts.MaxModelLen)
+		}
+	}
+	if most == 0 || j.plan.Tokens < most {
+		return "The prompt is longer than any replica can hold."
+	}
+	return fmt.Sprintf("This model's maximum context length is %d tokens. However, your prompt contains %d input tokens. "+
+		"Please reduce the length of the input prompt.", most, j.plan.Tokens)
 }
 
 // served reports whether some known replica, healthy or not, answers for model; true while nothing is known.
