@@ -33,6 +33,7 @@ type job struct {
 	plan   planner.Request
 
 	tries      int
+	budgeted   bool       // it holds a place in the retry budget
 	failedAt   replica.ID // where the attempt before failed
 	failedWhen string     // in which phase
 }
@@ -90,13 +91,8 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	if j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" {
 		return false
 	}
-	allowed := max(int64(cfg.Min), int64(cfg.Share*float64(j.q.o.inflight.Load())))
-	if j.tries == 1 {
-		if j.q.o.retrying.Add(1) > allowed {
-			j.q.o.retrying.Add(-1)
-			return false
-		}
-		context.AfterFunc(j.q.r.Context(), func() { j.q.o.retrying.Add(-1) }) // net/http ends that context when the handler returns
+	if !f.harmless() && !j.takeBudget() {
+		return false
 	}
 	j.failedWhen, j.failedAt = f.phase, f.at
 	switch {
@@ -106,6 +102,22 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	default:
 		j.plan.AvoidDecode = append(j.plan.AvoidDecode, f.at)
 	}
+	return true
+}
+
+// takeBudget counts the request among those that are tried again, at most once; false when there are too many of them already. A retry that no engine
+// has worked for costs nothing and needs none: see [failure.harmless].
+func (j *job) takeBudget() bool {
+	if j.budgeted {
+		return true
+	}
+	cfg, o := j.q.snap.cfg.Retry, j.q.o
+	if o.retrying.Add(1) > max(int64(cfg.Min), int64(cfg.Share*float64(o.inflight.Load()))) {
+		o.retrying.Add(-1)
+		return false
+	}
+	j.budgeted = true
+	context.AfterFunc(j.q.r.Context(), func() { o.retrying.Add(-1) }) // net/http ends that context when the handler returns
 	return true
 }
 

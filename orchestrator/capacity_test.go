@@ -175,6 +175,20 @@ func TestRetryBudget(t *testing.T) {
 	})
 }
 
+// A replica that cannot be reached has cost no engine any work: however many requests meet it, all are tried elsewhere.
+func TestUnreachableReplicaNeedsNoBudget(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 0 }}, func(w *world) {
+		vanish(w, w.p[0])
+		var asked []*pending
+		for range 6 {
+			asked = append(asked, w.begin(chat(true)))
+		}
+		for _, a := range asked {
+			w.exact(chat(true), a.end())
+		}
+	})
+}
+
 func TestReplicasVanishAndComeBack(t *testing.T) {
 	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
 		t.Run(order.String(), func(t *testing.T) {

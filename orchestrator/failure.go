@@ -29,6 +29,9 @@ type failure struct {
 	err     error      // for the log and the span
 }
 
+// harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it.
+func (f *failure) harmless() bool { return f.kind == "unreachable" || f.kind == "left" }
+
 func (f *failure) Error() string {
 	s := f.phase + ": " + f.kind
 	if f.at != "" {
