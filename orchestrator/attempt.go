@@ -36,6 +36,7 @@ type job struct {
 	budgeted   bool       // it holds a place in the retry budget
 	failedAt   replica.ID // where the attempt before failed
 	failedWhen string     // in which phase
+	doubted    bool       // it may have been the fault of the replica that prefilled
 }
 
 // newJob begins a job. path is the front-door path it came through.
@@ -94,15 +95,35 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	if !f.harmless() && !j.takeBudget() {
 		return false
 	}
-	j.failedWhen, j.failedAt = f.phase, f.at
+	j.failedWhen, j.failedAt, j.doubted = f.phase, f.at, f.source != ""
 	switch {
 	case f.at == "":
 	case f.phase == "prefill":
 		j.plan.AvoidPrefill = append(j.plan.AvoidPrefill, f.at)
 	default:
 		j.plan.AvoidDecode = append(j.plan.AvoidDecode, f.at)
+		if j.doubted {
+			j.plan.AvoidPrefill = append(j.plan.AvoidPrefill, f.source)
+		}
 	}
 	return true
+}
+
+// search asks the planner. A decode replica that failed after a prefill may have failed because it could not load the blocks, which is as likely the
+// other end's fault. So both are avoided; but where one of them is the last of its pool it gets another chance, with another other end, or with none.
+func (j *job) search(now time.Time) (*planner.Booking, error) {
+	b, err := j.q.o.planner.Plan(&j.plan, now)
+	none, ok := errors.AsType[*planner.NoReplica](err)
+	if !ok || !j.doubted {
+		return b, err
+	}
+	j.doubted = false
+	avoid := &j.plan.AvoidDecode
+	if none.Pool == "prefill" {
+		avoid = &j.plan.AvoidPrefill
+	}
+	*avoid = (*avoid)[:len(*avoid)-1]
+	return j.q.o.planner.Plan(&j.plan, now)
 }
 
 // takeBudget counts the request among those that are tried again, at most once; false when there are too many of them already. A retry that no engine
@@ -181,7 +202,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var took time.Duration
 	queued := j.q.o.queue.enter(ctx, j.q.snap.cfg.Timeouts.Queue, func() bool {
 		began := time.Now()
-		b, err = j.q.o.planner.Plan(&j.plan, began)
+		b, err = j.search(began)
 		took = time.Since(began)
 		var full *planner.NoRoom
 		return !errors.As(err, &full)

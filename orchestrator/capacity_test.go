@@ -276,3 +276,44 @@ func TestDrainTimeIsOver(t *testing.T) {
 		}
 	})
 }
+
+// Whether blocks that could not be loaded are the fault of their source or of their reader cannot be told. So another try takes neither, but where one of
+// them is all there is of its pool, it takes that one: here the only decode replica, which prefills for itself.
+func TestTransferFailsWhereThereIsOneOfEach(t *testing.T) {
+	for _, gone := range []string{"transfers", "prefill"} {
+		t.Run(gone, func(t *testing.T) {
+			in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
+				c.Local, c.Scoring.Speed.Local = config.LocalAuto, 1 // it splits when it can
+			}}, func(w *world) {
+				w.at("handoff", func(string) {
+					if transferFails(0)(w, nil); gone == "prefill" {
+						vanish(w, w.p[0])
+					}
+				})
+				for _, stream := range []bool{false, true} {
+					w.exact(chat(stream), w.ask(chat(stream)))
+				}
+				if rec := w.o.ring.newest(2); rec[1].Attempts != 2 || rec[1].Mode != "local" {
+					t.Errorf("%d attempts, the last one %s; want 2, local", rec[1].Attempts, rec[1].Mode)
+				}
+			})
+		})
+	}
+}
+
+// The only prefill replica is taken again where another decode replica can try.
+func TestDecodeFailsWhereThereIsOnePrefill(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 2}, func(w *world) {
+		ill := true
+		w.at("decode", func(at string) {
+			if ill {
+				fail(500)(w, w.by(at))
+			}
+			ill = false
+		})
+		w.exact(chat(true), w.ask(chat(true)))
+		if rec := w.o.ring.newest(1); rec[0].Attempts != 2 || rec[0].Mode != "split" {
+			t.Errorf("%d attempts, the last one %s; want 2, split", rec[0].Attempts, rec[0].Mode)
+		}
+	})
+}

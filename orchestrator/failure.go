@@ -23,6 +23,7 @@ type failure struct {
 	after   time.Duration
 	retry   bool       // another replica may do better
 	at      replica.ID // where it happened, "" when nowhere
+	source  replica.ID // whose blocks the engine may have failed to load, "" when that cannot be the cause
 	written bool       // the client has begun to receive: nothing more can be said to it
 	own     bool       // body is an engine's own answer
 	unused  bool       // the transfer params did not reach a decode engine: its lease can be given back

@@ -14,6 +14,7 @@ import (
 	"tandem/connector"
 	"tandem/internal/engine"
 	"tandem/internal/openai"
+	"tandem/internal/replica"
 )
 
 // answer is the generating engine's answer, begun well and not yet given to the client. One goroutine owns it; it must be closed.
@@ -92,7 +93,17 @@ func (a *answer) refused() *failure {
 	if err != nil {
 		return a.failed(err)
 	}
-	return answered("decode", a.to.member.ID, a.resp.Status, body, a.resp.Header.Get("Content-Type"), a.resp.Header.Get("Retry-After"))
+	f := answered("decode", a.to.member.ID, a.resp.Status, body, a.resp.Header.Get("Content-Type"), a.resp.Header.Get("Retry-After"))
+	f.source = a.source(f.status)
+	return f
+}
+
+// source is the prefill replica, where an answer of this status can mean that its blocks could not be loaded.
+func (a *answer) source(status int) replica.ID {
+	if a.split && status == http.StatusInternalServerError {
+		return a.h.b.Prefill.ID
+	}
+	return ""
 }
 
 // readWhole reads an answer that is not streamed.
@@ -200,7 +211,7 @@ func (a *answer) errorEvent(code int, data []byte) *failure {
 		code = http.StatusInternalServerError
 	}
 	f := answered("decode", a.to.member.ID, code, bytes.Clone(data), "", "")
-	f.kind = "error_event"
+	f.kind, f.source = "error_event", a.source(code)
 	return f
 }
 
