@@ -142,7 +142,7 @@ func TestPromptIsTooLargeForEveryReplica(t *testing.T) {
 		if got.status != 400 || got.fail.Code != 400 || got.took != 0 {
 			t.Errorf("%d %q after %v, want 400 at once", got.status, got.raw, got.took)
 		}
-		if !strings.Contains(string(got.raw), "This model's maximum context length is ") {
+		if !strings.Contains(got.raw, "This model's maximum context length is ") {
 			t.Errorf("%q does not say what vLLM says of a prompt beyond its context", got.raw)
 		}
 		w.silent(got)
