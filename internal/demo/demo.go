@@ -33,6 +33,8 @@ type Options struct {
 	Out             io.Writer     // where the lines go
 	Log             *slog.Logger  // the router's own log; nil discards
 	Timeout         time.Duration // of one request, 60 s when zero
+
+	otherModel bool // the reference is another model, so that every answer is wrong: for tests
 }
 
 // ErrWrong says that some answer was not what one engine alone gives.
@@ -137,6 +139,9 @@ func (h *house) engine(reference bool) (*enginesim.Server, error) {
 	o := enginesim.Options{Model: "demo-8b", Core: core, ScaleOut: true, TransferLatency: 2 * time.Millisecond, TransferRate: 20000 * h.o.Speed}
 	if reference {
 		o.ZeroLatency = true
+		if h.o.otherModel {
+			o.Core.Weights = "another"
+		}
 	} else {
 		o.EventsEndpoint = "tcp://127.0.0.1:0"
 	}
