@@ -39,7 +39,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
 		o.tokens.Store(newResolver(cfg))
 	}
-	o.snap.Store(&snapshot{cfg: cfg, connect: con, keys: cfg.APIKeys, at: time.Now()})
+	o.snap.Store(&snapshot{cfg: cfg, connect: con, keys: cfg.APIKeys})
 	o.lastErr.Store(nil)
 	o.m.reloads.WithLabelValues("applied").Inc()
 	o.m.reloadOK.Set(1)

@@ -43,7 +43,7 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	q.w.WriteHeader(http.StatusOK)
 	if _, err := q.w.Write(merged); err != nil {
 		f := q.lost(err)
-		q.out, q.code = f.kind, f.status
+		q.out = f.kind
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (q *request) batchStream(ctx context.Context, req *openai.Request) *failure
 	}
 	m.end(f)
 	if f != nil {
-		q.out, q.code = f.kind, f.status
+		q.out = f.kind
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -446,4 +447,23 @@ func TestHeadersOnlyWhereConfigured(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What docs/metrics.md says of legs and forwarded events is counted: each leg at its replica, each event that the client got.
+func TestLegsAndEventsAreCounted(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		got := w.ask(chat(true))
+		w.exact(chat(true), got)
+		for _, pool := range []string{"prefill", "decode"} {
+			if n := w.count("tandem_leg_seconds_count", pool); n != 1 {
+				t.Errorf("%d legs counted in the %s pool, want 1", n, pool)
+			}
+		}
+		rec := httptest.NewRecorder()
+		w.o.Admin().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		want := fmt.Sprintf("\ntandem_stream_events_total %d\n", strings.Count(got.raw, "\n\n"))
+		if !strings.Contains(rec.Body.String(), want) {
+			t.Errorf("the client got %d events, /metrics does not say%s", strings.Count(got.raw, "\n\n"), want)
+		}
+	})
 }

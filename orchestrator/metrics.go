@@ -73,7 +73,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		decisions:   counter("tandem_decisions_total", "Plans that were booked, by mode and the term that decided.", "mode", "reason"),
 		phase:       histogram("tandem_phase_seconds", "Seconds a request spent in a phase.", seconds, "phase"),
 		handoffGap:  histogram("tandem_handoff_gap_seconds", "Seconds from the last byte of the prefill answer to the decode request being written.", handoffBuckets()).WithLabelValues().(prometheus.Histogram),
-		leg:         histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to the first byte.", seconds, "pool", "replica"),
+		leg:         histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to its first content, or to the whole answer where it is not streamed.", seconds, "pool", "replica"),
 		tokens:      counter("tandem_tokens_total", "Tokens of requests that ended well, by kind: prompt or output.", "kind"),
 		cached:      counter("tandem_cached_tokens_total", "Prompt tokens cached: available on any prefill replica, captured by the chosen one as predicted, delivered by the engine.", "kind"),
 		predictErr:  histogram("tandem_prediction_error_tokens", "Absolute difference of predicted and delivered cached tokens of a split request.", []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384}).WithLabelValues().(prometheus.Histogram),

@@ -75,7 +75,6 @@ type snapshot struct {
 	cfg     *config.Config
 	connect connector.Connector
 	keys    []config.Secret
-	at      time.Time
 }
 
 // New makes an orchestrator for cfg, which must have been validated. Nothing is dialled before Run.

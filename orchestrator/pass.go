@@ -275,6 +275,7 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 		if err == nil {
 			buf = buf[:0]
 			for e := range events.Feed(chunk) {
+				q.o.m.events.Inc()
 				if openai.NeedsScrub(e) {
 					buf = openai.Scrub(buf, e)
 				} else {
@@ -288,7 +289,7 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 			if f.status != clientGone {
 				_, _ = q.w.Write(f.event())
 			}
-			q.out, q.code = f.kind, f.status
+			q.out = f.kind
 			return nil
 		}
 		q.writeBy()

@@ -32,7 +32,6 @@ type request struct {
 	span  trace.Span
 	mode  string
 	out   string // outcome, "" is ok
-	code  int
 }
 
 // handle wraps a front-door handler with what every request has: identity, limits, the drain check, a span, metrics.
@@ -102,7 +101,7 @@ func (q *request) trace(ctx context.Context) context.Context {
 
 // fail tells the client, if nothing has been sent yet, and remembers the outcome.
 func (q *request) fail(f *failure) {
-	q.out, q.code = f.kind, f.status
+	q.out = f.kind
 	if f.owner == "us" {
 		q.o.m.refused.WithLabelValues(f.kind).Inc()
 	}

@@ -197,6 +197,7 @@ func (a *answer) begun() {
 	a.guard.stop()
 	a.first = time.Now()
 	j := a.h.j
+	j.q.o.m.leg.WithLabelValues("decode", string(a.to.member.ID)).Observe(a.first.Sub(a.resp.Sent).Seconds())
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
 	j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
 	j.q.o.planner.FirstToken(a.h.b, a.first)
@@ -217,6 +218,7 @@ func (a *answer) errorEvent(code int, data []byte) *failure {
 
 // appendEvent appends an event as the client will see it, and counts what it carries.
 func (a *answer) appendEvent(dst []byte, e openai.Event) []byte {
+	a.h.j.q.o.m.events.Inc()
 	if e.IsDone() {
 		a.done = true
 		return append(dst, e...)
@@ -256,7 +258,9 @@ func (a *answer) next(dst []byte) ([]byte, error) {
 		case err != nil:
 			return nil, unexpected(err)
 		case a.plain(chunk):
-			a.output += bytes.Count(chunk, blankLine)
+			n := bytes.Count(chunk, blankLine)
+			a.output += n
+			a.h.j.q.o.m.events.Add(float64(n))
 			return chunk, nil
 		}
 		out := dst
@@ -327,7 +331,7 @@ func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 	a.settle(f)
 	j.finish(f, a)
 	if f != nil && f.written {
-		q.out, q.code = f.kind, f.status
+		q.out = f.kind
 		return nil
 	}
 	return f

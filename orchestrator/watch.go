@@ -52,8 +52,6 @@ type watcher struct {
 	facts     []replica.Replica
 	reason    string // why it is not up
 	followers []*followed
-	scraped   engine.Metrics
-	scrapedAt time.Time
 	left      bool
 }
 
@@ -290,7 +288,6 @@ func (w *watcher) restarted(m engine.Metrics) bool {
 func (w *watcher) take(m engine.Metrics) {
 	now := time.Now()
 	w.mu.Lock()
-	w.scraped, w.scrapedAt = m, now
 	w.reason = ""
 	members := w.facts
 	w.mu.Unlock()
