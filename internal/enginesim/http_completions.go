@@ -162,9 +162,13 @@ func (g *generation) appendStreamUsage(dst []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-// streamCompletions sends a chunk a token; all that one wake-up brings goes out in one write.
 func (g *generation) streamCompletions(k *call) {
-	first := true
+	g.endStream(k, g.streamChunks(k, g.appendCompletionChunk))
+}
+
+// streamChunks sends a chunk a token; all that one wake-up brings goes out in one write. It reports whether nothing at all was sent.
+func (g *generation) streamChunks(k *call, chunk func(dst []byte, d *delivery, q *sequence) []byte) (first bool) {
+	first = true
 	for g.next() && !k.broken {
 		for i := range g.got {
 			d := &g.got[i]
@@ -176,14 +180,14 @@ func (g *generation) streamCompletions(k *call) {
 				k.stream()
 				first = false
 			}
-			k.part = g.appendCompletionChunk(k.part[:0], d, q)
+			k.part = chunk(k.part[:0], d, q)
 			k.event(k.part)
 		}
 		if g.problem == nil {
 			k.flush()
 		}
 	}
-	g.endStream(k, first)
+	return first
 }
 
 // endStream ends an OpenAI stream: with an error event when there was one, else with the usage that was asked for.

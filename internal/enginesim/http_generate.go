@@ -65,26 +65,7 @@ func (g *generation) appendGenerateChoice(dst []byte, i int, q *sequence, ids []
 }
 
 func (g *generation) streamGenerate(k *call) {
-	first := true
-	for g.next() && !k.broken {
-		for i := range g.got {
-			d := &g.got[i]
-			q, ok := g.absorb(d)
-			if !ok {
-				continue
-			}
-			if first {
-				k.stream()
-				first = false
-			}
-			k.part = g.appendGenerateChunk(k.part[:0], d, q)
-			k.event(k.part)
-		}
-		if g.problem == nil {
-			k.flush()
-		}
-	}
-	g.endGenerate(k, first)
+	g.endGenerate(k, g.streamChunks(k, g.appendGenerateChunk))
 }
 
 func (g *generation) appendGenerateChunk(dst []byte, d *delivery, q *sequence) []byte {
