@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"strings"
@@ -79,6 +80,7 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.BoolVar(&o.NoUsageDetails, "no-prompt-tokens-details", false, "leave cached_tokens out of usage")
 	fs.StringVar(&o.Control, "control", "", "address of a control listener: POST /fault, GET /stats")
 	fs.Var(&faults, "fault", `a fault from the start, as "cut_stream,leg=decode,after=3" (repeatable)`)
+	wrongFlags(fs, &o)
 	if err := parse(fs, args); err != nil {
 		return o, err
 	}
@@ -91,6 +93,21 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 		o.Faults = append(o.Faults, f)
 	}
 	return o, applySpeed(&o, speed, factor, transferRate)
+}
+
+// wrongFlags are ways to set a server up wrongly, for tandem doctor to find.
+func wrongFlags(fs *flag.FlagSet, o *enginesim.Options) {
+	w := &o.Wrong
+	fs.BoolVar(&o.Core.NoPrefixCaching, "no-enable-prefix-caching", false, "keep no prefixes")
+	fs.BoolVar(&w.NullPublisher, "null-publisher", false, "tell of events and publish none")
+	fs.BoolVar(&w.StrictBind, "strict-bind", false, "bind --events only with * or :: in it, as vLLM does")
+	fs.StringVar(&w.TellReplay, "tell-replay", "", "tell this replay endpoint instead of the real one")
+	fs.IntVar(&w.TellBlockSize, "tell-block-size", 0, "tell this block size instead of the real one")
+	fs.IntVar(&w.BufferSteps, "buffer-steps", 0, "batches kept for replay (default 10000)")
+	fs.StringVar(&w.Tokenizer, "tokenizer", "", "give words other ids than servers with another value do")
+	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
+	fs.BoolVar(&w.NoConnector, "no-connector", false, "show no KV connector")
+	fs.BoolVar(&w.NoStats, "disable-log-stats", false, "leave vLLM's series out of /metrics")
 }
 
 // applySpeed fills in what the preset says: costs of a step, the size of the KV cache, and the blocks a second of a link.

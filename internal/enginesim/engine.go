@@ -41,6 +41,8 @@ type Config struct {
 	LoadPolicy LoadPolicy
 	NoEvents   bool // no KV events: --kv-events-config unset
 
+	NoPrefixCaching bool // --no-enable-prefix-caching: nothing is kept, and nothing is announced
+
 	EngineID string // default "sim"
 	Host     string // side channel as told to peers, default 127.0.0.1
 	Port     int    // default 5600

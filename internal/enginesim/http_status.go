@@ -1,6 +1,7 @@
 package enginesim
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -60,9 +61,11 @@ func (s *Server) eventSources(k *call) {
 		if pub == "" {
 			continue
 		}
-		b = append(appendInt(append(comma(b, i), '"'), i), `":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":`...)
+		b = append(appendInt(append(comma(b, i), '"'), i), `":{"enable_kv_cache_events":true,"publisher":`...)
+		b = append(appendText(b, s.o.Wrong.publisher()), `,"endpoint":`...)
 		b = append(appendText(b, pub), `,"replay_endpoint":`...)
-		b = append(appendNullable(b, replay), `,"buffer_steps":10000,"hwm":100000,"max_queue_size":100000,"topic":`...)
+		b = append(appendNullable(b, cmp.Or(s.o.Wrong.TellReplay, replay)), `,"buffer_steps":`...)
+		b = append(appendInt(b, s.o.Wrong.bufferSteps()), `,"hwm":100000,"max_queue_size":100000,"topic":`...)
 		b = append(appendText(b, s.o.Topic), '}')
 	}
 	k.part = append(b, '}')

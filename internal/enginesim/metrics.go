@@ -1,6 +1,7 @@
 package enginesim
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,17 +13,20 @@ const metricsType = "text/plain; version=1.0.0; charset=utf-8"
 func (s *Server) metrics(k *call) {
 	sleep(s.ctx, s.scrapeDelay())
 	w := metricsWriter{b: k.part[:0], model: s.o.Model}
+	wrong := s.o.Wrong
 	w.head("process_start_time_seconds", "gauge")
 	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), float64(s.started.UnixMilli())/1000), '\n')
 	all := s.Stats()
 	for _, m := range metricTable {
-		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) {
+		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) && wrong.shows(m.name) {
 			w.write(m, all)
 		}
 	}
-	w.head("vllm:cache_config_info", "gauge")
-	for n, r := range s.ranks {
-		w.b = s.appendCacheConfig(w.b, n, r.cfg)
+	if wrong.shows("vllm:cache_config_info") {
+		w.head("vllm:cache_config_info", "gauge")
+		for n, r := range s.ranks {
+			w.b = s.appendCacheConfig(w.b, n, r.cfg)
+		}
 	}
 	k.part = w.b
 	k.respond(200, metricsType, k.part)
@@ -132,9 +136,13 @@ func appendExponent(dst []byte, f float64) []byte {
 func (s *Server) appendCacheConfig(dst []byte, n int, c Config) []byte {
 	blocks := c.Blocks * len(s.ranks)
 	tokens := c.Blocks * c.BlockSize
+	size, caching := cmp.Or(s.o.Wrong.TellBlockSize, c.BlockSize), "True"
+	if c.NoPrefixCaching {
+		caching = "False"
+	}
 	return fmt.Appendf(dst, `vllm:cache_config_info{_block_size_resolved="True",block_size="%d",cache_dtype="auto",cache_hit_alignment_tokens="None",`+
-		`effective_attention_block_size="%d",enable_prefix_caching="True",engine="%d",gpu_memory_utilization="0.92",hash_block_size="None",`+
+		`effective_attention_block_size="%d",enable_prefix_caching="%s",engine="%d",gpu_memory_utilization="0.92",hash_block_size="None",`+
 		`is_attention_free="False",kv_cache_max_concurrency="%.1f",kv_cache_size_tokens="%d",num_cpu_blocks="None",num_gpu_blocks="%d",`+
 		"num_gpu_blocks_override=\"None\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\",user_specified_block_size=\"True\"} 1.0\n",
-		c.BlockSize, c.BlockSize, n, float64(tokens)/float64(c.MaxModelLen), tokens, blocks)
+		size, size, caching, n, float64(tokens)/float64(c.MaxModelLen), tokens, blocks)
 }

@@ -111,7 +111,7 @@ func (e *Engine) preemptLast() *request {
 // commit caches the first n blocks of r's table under their hashes and announces those that were not yet.
 func (e *Engine) commit(r *request, n int) {
 	from := r.committed
-	if n <= from {
+	if n <= from || e.cfg.NoPrefixCaching {
 		return
 	}
 	for i := from; i < n; i++ {

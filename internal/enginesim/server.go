@@ -59,6 +59,7 @@ type Options struct {
 	KeepAlive        time.Duration                                                     // idle connections are closed after it, default 5 s as uvicorn does
 	Control          string                                                            // address of the control listener (POST /fault, GET /stats), "" for none
 	Faults           []Fault                                                           // from the start
+	Wrong            Wrong                                                             // what an operator may have got wrong
 }
 
 func (o Options) withDefaults() Options {
@@ -151,7 +152,7 @@ func (s *Server) start() error {
 	if err := s.startRanks(); err != nil {
 		return err
 	}
-	s.voc = newVocabulary(s.ranks[0].cfg.Vocab)
+	s.voc = newVocabularyOf(s.o.Wrong.Tokenizer, s.ranks[0].cfg.Vocab)
 	if s.ln = s.o.Listener; s.ln == nil {
 		if s.ln, err = s.o.Listen("tcp", s.o.Addr); err != nil {
 			return err
@@ -230,6 +231,9 @@ func (r *rank) startEvents() error {
 	if r.bind.Endpoint == "" {
 		r.bind = r.publisherOptions()
 	}
+	if !r.srv.listens() {
+		return nil
+	}
 	p, err := kvevents.NewPublisher(r.bind)
 	if err != nil {
 		return err
@@ -249,6 +253,7 @@ func (r *rank) stopEvents() {
 func (r *rank) publisherOptions() kvevents.PublisherOptions {
 	o := r.srv.o
 	p := kvevents.PublisherOptions{Context: o.ZMQ, Endpoint: offsetPort(o.EventsEndpoint, r.n), Topic: o.Topic, Form: kvevents.Map, ReplayFrames: 4}
+	p.BufferSteps = o.Wrong.bufferSteps()
 	if !o.NoReplay {
 		p.Replay = offsetPort(cmp.Or(o.ReplayEndpoint, freePort(o.EventsEndpoint)), r.n)
 	}

@@ -42,14 +42,18 @@ type vocabulary struct {
 }
 
 // newVocabulary makes size ids; fewer than the bytes need are raised to that.
-func newVocabulary(size int) *vocabulary {
+func newVocabulary(size int) *vocabulary { return newVocabularyOf("", size) }
+
+// newVocabularyOf is newVocabulary of a tokenizer with a name: one with another name has the same common words under other ids.
+func newVocabularyOf(name string, size int) *vocabulary {
 	size = max(size, firstWord+1)
 	v := &vocabulary{text: make([]string, firstByte, size), words: make(map[string]int, size), size: size}
 	for b := range 256 {
 		v.text = append(v.text, string([]byte{byte(b)}))
 	}
-	for w := range strings.FieldsSeq(commonWords) {
-		v.addWord(w)
+	common := strings.Fields(commonWords)
+	for i := range common {
+		v.addWord(common[(i+len(name))%len(common)])
 	}
 	for i := 0; len(v.text) < size; i++ {
 		v.addWord(madeUp(i))

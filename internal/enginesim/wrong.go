@@ -1,0 +1,46 @@
+package enginesim
+
+import (
+	"cmp"
+	"strings"
+	"time"
+)
+
+// Wrong is how a server can be set up so that it serves well and a router cannot know its caches: what tandem doctor looks for. The zero value is right.
+// Without prefix caching is Config.NoPrefixCaching, without replay Options.NoReplay.
+type Wrong struct {
+	NullPublisher bool          // "publisher":"null": /kv_event_sources says so and nothing is published
+	StrictBind    bool          // vLLM's rule: an EventsEndpoint without * or :: is connected to, so that nobody can subscribe there
+	TellReplay    string        // /kv_event_sources names this replay endpoint instead of the real one
+	TellBlockSize int           // /metrics names this block size instead of the real one
+	BufferSteps   int           // batches kept for replay, 10,000 as in vLLM when 0
+	Tokenizer     string        // another word gives the same words other ids
+	ClockSkew     time.Duration // how far the server's clock is ahead
+	NoConnector   bool          // no --kv-transfer-config: no series of a connector in /metrics
+	NoStats       bool          // --disable-log-stats: none of vLLM's series in /metrics
+}
+
+// listens reports whether the rank has a publisher that can be subscribed to. vLLM binds an endpoint with a wildcard and connects to every other
+// (distributed/kv_events.py, ZmqEventPublisher._is_bind_endpoint).
+func (s *Server) listens() bool {
+	e := s.o.EventsEndpoint
+	return !s.o.Wrong.NullPublisher && (!s.o.Wrong.StrictBind || strings.Contains(e, "*") || strings.Contains(e, "::"))
+}
+
+func (w *Wrong) publisher() string {
+	if w.NullPublisher {
+		return "null"
+	}
+	return "zmq"
+}
+
+func (w *Wrong) bufferSteps() int { return cmp.Or(w.BufferSteps, 10_000) }
+
+// now is the server's clock.
+func (s *Server) now() time.Time { return time.Now().Add(s.o.Wrong.ClockSkew) }
+
+// shows reports whether /metrics has the series.
+func (w *Wrong) shows(name string) bool {
+	connector := strings.HasPrefix(name, "vllm:nixl_") || name == "vllm:num_requests_kv_fetch_by_stage"
+	return !w.NoStats && (!w.NoConnector || !connector)
+}
