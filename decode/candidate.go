@@ -25,16 +25,18 @@ type Candidate struct {
 	Decode scoring.OnDecode
 	Local  scoring.OnLocal
 
-	Slot    int           // in the View
-	Matched int           // leading tokens that it is believed to hold, whole blocks and less than Tokens
-	Missing int           // tokens of the blocks that would have to be transferred
-	Need    int           // blocks for the prompt and its expected answer
-	Free    int           // blocks that may be promised, -1 where the capacity is unknown
-	Soft    int           // blocks asked for by requests still in a prefill queue
-	Step    float64       // seconds of one decode step with this request in the batch
-	LoadAge time.Duration // of the newest report, -1 without any
-	Unknown bool          // no fresh report: what it uses is the pool's mean
-	Trust   replica.Trust
+	Slot     int           // in the View
+	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
+	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
+	Missing  int           // tokens of the blocks that would have to be transferred, by Expected
+	Need     int           // blocks for the prompt and its expected answer
+	Free     int           // blocks that may be promised, -1 where the capacity is unknown
+	Soft     int           // blocks asked for by requests still in a prefill queue
+	Step     float64       // seconds of one decode step with this request in the batch
+	LoadAge  time.Duration // of the newest report, -1 without any
+	Unknown  bool          // no fresh report: what it uses is the pool's mean
+	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
+	Trust    replica.Trust
 
 	member *member
 	blocks int // of Need, those of the prompt
@@ -53,9 +55,11 @@ type Excluded struct {
 type Outlook struct {
 	Full  int           // without room now
 	Retry time.Duration // until the first of those should have room
+	Held  int           // the most leading tokens that one of those holds, by an index that is not blind
+	Blind int           // how many of those are blind
 	Small int           // too small for the prompt for good
 	Ill   int           // would do, were they not unhealthy or avoided
-	Limit int           // the largest prompt that one of those takes
+	Limit int           // the largest prompt that one of the small takes
 }
 
 // Holders returns how long the depth for [Pool.Match] must be.
@@ -83,6 +87,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	var outlook Outlook
 	mean := p.mean(now)
 	answer := p.answerOf(q)
+	first := len(dst)
 	for _, m := range p.members {
 		verdict, e := m.unfit(q), Excluded{ID: m.r.ID}
 		var need, free int
@@ -97,6 +102,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			}
 			e.Room = clampRetry(p.roomIn(m, &a, min(c.Need, a.capacity-p.margin(m))-a.free))
 			need, free = c.Need, max(a.free, 0)
+			outlook.hold(m, p.held(m, q))
 			dst = dst[:len(dst)-1]
 		}
 		outlook.note(&e, verdict, m)
@@ -108,7 +114,37 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			*excluded = append(*excluded, e)
 		}
 	}
+	p.expect(dst[first:], q)
 	return dst, p.view, outlook
+}
+
+// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
+// says of it where that is more.
+func (p *Pool) expect(cs []Candidate, q *Query) {
+	sum, known := 0, 0
+	for i := range cs {
+		if !cs[i].Blind {
+			sum += cs[i].Matched
+			known++
+		}
+	}
+	if sum == 0 || known == len(cs) {
+		return
+	}
+	size := p.index.Load().chain.BlockSize() // where somebody matches there is an index
+	mean := sum / known / size * size
+	for i := range cs {
+		if c := &cs[i]; c.Blind && c.Matched < mean {
+			c.Expected = mean
+			p.priceMatch(c, q, size)
+		}
+	}
+}
+
+// blind reports whether the index of a replica in this state says nothing that can be relied upon: its events are not heard, or a replay is still missing.
+// A replica that publishes none is not blind: what we know of it is all that there is to know.
+func blind(t replica.Trust) bool {
+	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
 }
 
 type verdict uint8
@@ -216,6 +252,15 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	return prompt, prompt + max(q.Sequences, 1)*growth, limit
 }
 
+// hold notes what a member without room has of the prompt.
+func (o *Outlook) hold(m *member, tokens int) {
+	if blind(m.believed()) {
+		o.Blind++
+		return
+	}
+	o.Held = max(o.Held, tokens)
+}
+
 // means is the load of the members that reported lately: what is assumed of the others, since unknown is not idle.
 type means struct {
 	usage  float64 // share in use or promised, NaN: nobody reported
@@ -247,7 +292,9 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	m, ttl := c.member, p.settings.LoadTTL
 	g := &m.ledger
 	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.slot, m.believed(), m.load.Age(now), a.soft, -1
-	p.matched(c, q)
+	c.Blind = blind(c.Trust)
+	c.Matched = p.held(m, q)
+	c.Expected = c.Matched
 	speed := p.speed(m)
 	others := float64(g.others)
 	if m.load.Running(now, ttl) < 0 {
@@ -276,23 +323,36 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 
 	c.Local.Wait = max(0, m.local.Sub(now)).Seconds()
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
-	c.Local.Warm = min(c.Local.Cold, speed.Prefill(q.Tokens-c.Matched, c.Matched))
-	c.Local.Share = float64(c.Matched) / float64(q.Tokens)
+	p.priceMatch(c, q, p.blockSize())
 	c.Local.Active = float64(g.sequences) + others
 	c.Local.Reserved = reserved
 }
 
-// matched fills in what the replica holds of the prompt.
-func (p *Pool) matched(c *Candidate, q *Query) {
-	c.Missing = c.blocks * c.member.blockSize()
-	ix := p.index.Load()
-	if ix == nil || int(c.member.holder) >= len(q.Depth) {
-		return
+// held returns how many leading tokens of the prompt the index says that m holds.
+func (p *Pool) held(m *member, q *Query) int {
+	size := p.blockSize()
+	if size == 0 || int(m.holder) >= len(q.Depth) {
+		return 0
 	}
-	size := ix.chain.BlockSize()
-	blocks := min(int(q.Depth[c.member.holder]), (q.Tokens-1)/size)
-	c.Matched, c.Local.Blocks = blocks*size, float64(blocks)
-	c.Missing = max(0, c.Missing-c.Matched)
+	return min(int(q.Depth[m.holder]), (q.Tokens-1)/size) * size
+}
+
+// blockSize returns the tokens of an indexed block, 0 while there is no index.
+func (p *Pool) blockSize() int {
+	if ix := p.index.Load(); ix != nil {
+		return ix.chain.BlockSize()
+	}
+	return 0
+}
+
+// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is known already.
+func (p *Pool) priceMatch(c *Candidate, q *Query, blockSize int) {
+	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
+	if blockSize > 0 {
+		c.Local.Blocks = float64(c.Expected / blockSize)
+	}
+	c.Local.Warm = min(c.Local.Cold, p.speed(c.member).Prefill(q.Tokens-c.Expected, c.Expected))
+	c.Local.Share = float64(c.Expected) / float64(q.Tokens)
 }
 
 // roomIn returns how long it should take until so many blocks have come free: requests there end after an answer's usual time, evenly spread.

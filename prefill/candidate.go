@@ -22,13 +22,15 @@ type Query struct {
 type Candidate struct {
 	scoring.OnPrefill
 
-	Slot    int           // in the View
-	Tokens  int           // of the prompt
-	Matched int           // leading tokens that it is believed to hold, whole blocks and less than Tokens
-	Queued  int           // uncached tokens ahead, ours and an estimate of others'
-	LoadAge time.Duration // of the newest report, -1 without any
-	Unknown bool          // no fresh report: others' load is the pool's mean
-	Trust   replica.Trust
+	Slot     int           // in the View
+	Tokens   int           // of the prompt
+	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
+	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
+	Queued   int           // uncached tokens ahead, ours and an estimate of others'
+	LoadAge  time.Duration // of the newest report, -1 without any
+	Unknown  bool          // no fresh report: others' load is the pool's mean
+	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
+	Trust    replica.Trust
 
 	member *member
 }
@@ -66,6 +68,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	if ix := p.index.Load(); ix != nil {
 		size = ix.chain.BlockSize()
 	}
+	first := len(dst)
 	for _, m := range p.members {
 		if reason, limit := m.unfit(q); reason != "" {
 			if excluded != nil {
@@ -77,7 +80,41 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 		dst = append(dst, Candidate{member: m})
 		p.fill(&dst[len(dst)-1], q, size, mean, now)
 	}
+	p.expect(dst[first:], size)
 	return dst, p.view
+}
+
+// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
+// says of it where that is more.
+func (p *Pool) expect(cs []Candidate, blockSize int) {
+	sum, known := 0, 0
+	for i := range cs {
+		if !cs[i].Blind {
+			sum += cs[i].Matched
+			known++
+		}
+	}
+	if sum == 0 || known == len(cs) || blockSize == 0 {
+		return
+	}
+	mean := sum / known / blockSize * blockSize
+	for i := range cs {
+		if c := &cs[i]; c.Blind && c.Matched < mean {
+			c.Expected = mean
+			p.priceMatch(c, blockSize)
+		}
+	}
+}
+
+// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Cold is known already.
+func (p *Pool) priceMatch(c *Candidate, blockSize int) {
+	if c.Expected == 0 {
+		c.Warm = c.Cold
+		return
+	}
+	c.Blocks = float64(c.Expected / blockSize)
+	c.Warm = min(c.Cold, p.speed(c.member).Prefill(c.Tokens-c.Expected, c.Expected))
+	c.Share = float64(c.Expected) / float64(c.Tokens)
 }
 
 // unfit returns why m is no candidate, "" where it is one. limit is set when the prompt is too long for it.
@@ -148,10 +185,11 @@ func (p *Pool) ttl() time.Duration {
 func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.Time) {
 	m, ttl := c.member, p.ttl()
 	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.slot, q.Tokens, m.believed(), m.load.Age(now)
+	c.Blind = blind(c.Trust)
 	if int(m.holder) < len(q.Depth) && blockSize > 0 {
-		blocks := min(int(q.Depth[m.holder]), (q.Tokens-1)/blockSize)
-		c.Matched, c.Blocks = blocks*blockSize, float64(blocks)
+		c.Matched = min(int(q.Depth[m.holder]), (q.Tokens-1)/blockSize) * blockSize
 	}
+	c.Expected = c.Matched
 	others := float64(m.others.count)
 	if m.load.Waiting(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
@@ -168,16 +206,18 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
 	}
 	c.Cold = speed.Prefill(q.Tokens, 0)
-	c.Warm = c.Cold
-	if c.Matched > 0 {
-		c.Warm = min(c.Cold, speed.Prefill(q.Tokens-c.Matched, c.Matched))
-		c.Share = float64(c.Matched) / float64(q.Tokens)
-	}
+	p.priceMatch(c, blockSize)
 	c.Rho = m.meter.Rho(now)
 	c.Usage = m.usage(now, ttl)
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = mean.usage, true
 	}
+}
+
+// blind reports whether the index of a replica in this state says nothing that can be relied upon: its events are not heard, or a replay is still missing.
+// A replica that publishes none is not blind: what we know of it is all that there is to know.
+func blind(t replica.Trust) bool {
+	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
 }
 
 // usage returns the share of KV in use: as reported, and what was sent there since.
