@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"tandem/internal/kv"
@@ -80,14 +79,11 @@ func (d *decoder) batchArray(n uint64) error {
 
 func (d *decoder) batchMap(n uint64) error {
 	for range n {
-		key, err := d.next()
+		name, err := d.name()
 		if err != nil {
 			return err
 		}
-		if key.kind != kindStr {
-			return errBatch
-		}
-		if err := d.batchField(key.raw); err != nil {
+		if err := d.batchField(name); err != nil {
 			return err
 		}
 	}
@@ -177,8 +173,8 @@ func (d *decoder) event() error {
 	n := len(d.into.Events)
 	d.into.Events = extend(d.into.Events)
 	e := &d.into.Events[n]
-	r := reading{walker: d.walker, e: e, old: *e}
-	*e = kv.Event{Hashes: e.Hashes[:0], Tokens: e.Tokens[:0], Group: kv.NoGroup}
+	r := reading{walker: d.walker, e: e, old: leftover{e.LoRA, e.SpecKind, e.Extra}, loraID: -1}
+	blank(e)
 	tag, err := r.event()
 	if err == nil && tag != tagUnknown {
 		d.walker = r.walker
@@ -191,6 +187,14 @@ func (d *decoder) event() error {
 	}
 	d.count(tag)
 	return nil
+}
+
+// blank clears an event but for the room in its slices.
+func blank(e *kv.Event) {
+	e.Kind, e.Tier, e.Group, e.BlockSize = 0, kv.GPU, kv.NoGroup, 0
+	e.Parent, e.HasParent = 0, false
+	e.Hashes, e.Tokens, e.Extra = e.Hashes[:0], e.Tokens[:0], nil
+	e.LoRA, e.SpecKind, e.Salt = "", "", ""
 }
 
 // extend makes a slice one longer and keeps what the new element held before, for reuse.
@@ -226,7 +230,11 @@ func tagOf(v value) tag {
 	if v.kind != kindStr {
 		return tagUnknown
 	}
-	switch string(v.raw) {
+	return tagNamed(v.raw)
+}
+
+func tagNamed(name []byte) tag {
+	switch string(name) {
 	case "BlockStored":
 		return tagStored
 	case "BlockRemoved":
@@ -242,6 +250,7 @@ type field uint8
 
 const (
 	fieldNone field = iota
+	fieldType
 	fieldHashes
 	fieldParent
 	fieldTokens
@@ -254,19 +263,17 @@ const (
 	fieldSpec
 )
 
-// layout gives the field at each position of an array-form event; see vLLM's distributed/kv_events.py.
-func (t tag) layout() []field {
-	switch t {
-	case tagStored:
-		return []field{fieldNone, fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName, fieldExtra, fieldGroup, fieldSpec}
-	case tagRemoved:
-		return []field{fieldNone, fieldHashes, fieldMedium, fieldGroup}
-	}
-	return nil
+// layouts are the fields at each position of an array-form event; see vLLM's distributed/kv_events.py.
+var layouts = [...][]field{
+	tagStored:  {fieldNone, fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName, fieldExtra, fieldGroup, fieldSpec},
+	tagRemoved: {fieldNone, fieldHashes, fieldMedium, fieldGroup},
+	tagCleared: nil,
 }
 
 func fieldNamed(name []byte) field {
 	switch string(name) {
+	case "type":
+		return fieldType
 	case "block_hashes":
 		return fieldHashes
 	case "parent_block_hash":
@@ -295,15 +302,21 @@ func fieldNamed(name []byte) field {
 type reading struct {
 	walker
 	e         *kv.Event
-	old       kv.Event // what the slot held before: its strings and slices are used again
+	old       leftover
 	hasHashes bool
 	loraID    int64  // -1: none
 	extra     []byte // extra_keys as sent; read last, since it means nothing without lora_name and parent
 }
 
+// leftover is what the slot of an event held before and may be used again. It must not be written to before it is: the event may not have any.
+type leftover struct {
+	LoRA     string
+	SpecKind string
+	Extra    [][]byte
+}
+
 // event reads one event. The tag is right also beside an error, so that the caller can say what was lost.
 func (r *reading) event() (tag, error) {
-	r.loraID = -1
 	v, err := r.next()
 	if err != nil {
 		return tagUnknown, err
@@ -325,12 +338,11 @@ func (r *reading) array(n uint64) (tag, error) {
 	if n == 0 {
 		return tagUnknown, nil
 	}
-	v, err := r.next()
-	t := tagOf(v)
+	t, err := r.tag()
 	if err != nil || t == tagUnknown {
 		return tagUnknown, err
 	}
-	layout := t.layout()
+	layout := layouts[t]
 	for i := uint64(1); i < n; i++ {
 		f := fieldNone
 		if i < uint64(len(layout)) {
@@ -347,20 +359,16 @@ func (r *reading) object(n uint64) (tag, error) {
 	t := tagUnknown
 	body := r.walker
 	for range n {
-		key, err := r.next()
+		name, err := r.name()
 		if err != nil {
 			return t, err
 		}
-		if key.kind == kindStr && string(key.raw) == "type" {
-			v, err := r.next()
-			if t = tagOf(v); err != nil || t == tagUnknown {
+		f := fieldNamed(name)
+		if f == fieldType {
+			if t, err = r.tag(); err != nil || t == tagUnknown {
 				return tagUnknown, err
 			}
 			continue
-		}
-		f := fieldNone
-		if key.kind == kindStr {
-			f = fieldNamed(key.raw)
 		}
 		if err := r.field(f); err != nil {
 			return typeIn(body, n), err
@@ -369,14 +377,22 @@ func (r *reading) object(n uint64) (tag, error) {
 	return t, nil
 }
 
+func (r *reading) tag() (tag, error) {
+	if s, ok := r.short(); ok {
+		return tagNamed(s), nil
+	}
+	v, err := r.next()
+	return tagOf(v), err
+}
+
 // typeIn looks for "type" in a map whose head has been read, wherever it stands.
 func typeIn(w walker, n uint64) tag {
 	for range n {
-		key, err := w.next()
+		name, err := w.name()
 		if err != nil {
 			return tagUnknown
 		}
-		if key.kind == kindStr && string(key.raw) == "type" {
+		if fieldNamed(name) == fieldType {
 			v, _ := w.next()
 			return tagOf(v)
 		}
@@ -404,7 +420,9 @@ func (r *reading) field(f field) (err error) {
 	case fieldLoRAName:
 		r.e.LoRA, err = r.text(r.old.LoRA)
 	case fieldExtra:
-		r.extra, err = r.span()
+		if !r.plain() {
+			r.extra, err = r.span()
+		}
 	case fieldGroup:
 		r.e.Group, err = r.numberOr(kv.NoGroup)
 	case fieldSpec:
@@ -413,6 +431,30 @@ func (r *reading) field(f field) (err error) {
 		return r.skip()
 	}
 	return err
+}
+
+// plain takes extra keys that say nothing, as those of text do: a nil for each block.
+func (r *reading) plain() bool {
+	w := r.walker
+	v, err := w.next()
+	if err != nil || v.kind != kindArray {
+		return false
+	}
+	nils := w.rest[:v.n] // next has seen that there are as many bytes
+	for len(nils) >= 8 {
+		if binary.LittleEndian.Uint64(nils) != 0xc0c0c0c0_c0c0c0c0 {
+			return false
+		}
+		nils = nils[8:]
+	}
+	for _, c := range nils {
+		if c != 0xc0 {
+			return false
+		}
+	}
+	w.rest = w.rest[v.n:]
+	r.walker, r.extra = w, nil
+	return true
 }
 
 // finish gives the event its kind and reads the extra keys.
@@ -442,8 +484,23 @@ func (r *reading) hashes() error {
 		return errShape
 	}
 	r.hasHashes = true
-	r.e.Hashes = slices.Grow(r.e.Hashes[:0], int(v.n))
-	for range v.n {
+	if uint64(cap(r.e.Hashes)) < v.n {
+		r.e.Hashes = make([]kv.EngineHash, v.n)
+	}
+	r.e.Hashes = r.e.Hashes[:v.n]
+	return r.fillHashes(r.e.Hashes)
+}
+
+// fillHashes reads as many hashes as dst has room for.
+func (r *reading) fillHashes(dst []kv.EngineHash) error {
+	b := r.rest
+	for i := range dst {
+		if len(b) >= 9 && b[0] == 0xcf {
+			dst[i] = kv.EngineHash(binary.BigEndian.Uint64(b[1:]))
+			b = b[9:]
+			continue
+		}
+		r.rest = b
 		h, ok, err := r.hashOrNil()
 		if err != nil {
 			return err
@@ -451,13 +508,17 @@ func (r *reading) hashes() error {
 		if !ok {
 			return errShape
 		}
-		r.e.Hashes = append(r.e.Hashes, h)
+		dst[i], b = h, r.rest
 	}
+	r.rest = b
 	return nil
 }
 
 // hashOrNil reads a block hash in any form; bytes are reduced to their last 8, as vLLM itself does for its integer form.
 func (r *reading) hashOrNil() (h kv.EngineHash, ok bool, err error) {
+	if n, ok := r.long(); ok {
+		return kv.EngineHash(n), true, nil
+	}
 	v, err := r.next()
 	if err != nil {
 		return 0, false, err
@@ -540,6 +601,9 @@ func (r *reading) token() (kv.Token, error) {
 
 // numberOr reads a small number that is not negative; nil reads as none.
 func (r *reading) numberOr(none int) (int, error) {
+	if n, ok := r.small(); ok {
+		return n, nil
+	}
 	v, err := r.next()
 	switch {
 	case err != nil:
@@ -554,6 +618,9 @@ func (r *reading) numberOr(none int) (int, error) {
 
 // adapterID reads lora_id, which is deprecated: another type than a number is not our business.
 func (r *reading) adapterID() error {
+	if r.null() {
+		return nil
+	}
 	span, err := r.span()
 	if err != nil {
 		return err
@@ -565,6 +632,10 @@ func (r *reading) adapterID() error {
 }
 
 func (r *reading) medium() error {
+	if s, ok := r.short(); ok {
+		r.e.Tier = kv.ParseTier(string(s))
+		return nil
+	}
 	v, err := r.next()
 	switch {
 	case err != nil:
@@ -581,6 +652,12 @@ func (r *reading) medium() error {
 
 // text reads a string or nil. The string that the slot held before is kept if it is the same, which spares an allocation.
 func (r *reading) text(before string) (string, error) {
+	if r.null() {
+		return "", nil
+	}
+	if s, ok := r.short(); ok {
+		return keep(before, s), nil
+	}
 	v, err := r.next()
 	switch {
 	case err != nil:

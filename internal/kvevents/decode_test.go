@@ -357,26 +357,3 @@ func canonical(b *kv.Batch) {
 		}
 	}
 }
-
-func BenchmarkDecode(b *testing.B) {
-	tokens := make([]kv.Token, 8192)
-	for i := range tokens {
-		tokens[i] = kv.Token(i * 15 % 128000)
-	}
-	hashes := make([]kv.EngineHash, 512)
-	for i := range hashes {
-		hashes[i] = kv.EngineHash(i) * 0x9e3779b97f4a7c15
-	}
-	e := kv.Event{Kind: kv.Stored, Hashes: hashes, Tokens: tokens, BlockSize: 16, SpecKind: "full_attention"}
-	payload := Encode(nil, &EncodeBatch{At: time.Now(), Events: []kv.Event{e}}, Map)
-	b.Run("8192 tokens", func(b *testing.B) {
-		var into kv.Batch
-		b.ReportAllocs()
-		b.SetBytes(int64(len(payload)))
-		for b.Loop() {
-			if _, err := Decode(payload, &into); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}

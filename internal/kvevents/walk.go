@@ -171,6 +171,62 @@ func (w *walker) list(k kind, n uint64) (value, error) {
 	return value{kind: k, n: n}, nil
 }
 
+// The following four take the commonest forms of a value without the detour over next. false: the value has another form, or is none; nothing was taken.
+
+// null takes a nil.
+func (w *walker) null() bool {
+	if len(w.rest) == 0 || w.rest[0] != 0xc0 {
+		return false
+	}
+	w.rest = w.rest[1:]
+	return true
+}
+
+// small takes a number below 128.
+func (w *walker) small() (int, bool) {
+	if len(w.rest) == 0 || w.rest[0] > 0x7f {
+		return 0, false
+	}
+	n := int(w.rest[0])
+	w.rest = w.rest[1:]
+	return n, true
+}
+
+// short takes a string of less than 32 bytes.
+func (w *walker) short() ([]byte, bool) {
+	b := w.rest
+	if len(b) == 0 || b[0]&0xe0 != 0xa0 || len(b) <= int(b[0]&0x1f) {
+		return nil, false
+	}
+	n := 1 + int(b[0]&0x1f)
+	w.rest = b[n:]
+	return b[1:n], true
+}
+
+// long takes a number written in eight bytes, as nearly all hashes are.
+func (w *walker) long() (uint64, bool) {
+	b := w.rest
+	if len(b) < 9 || b[0] != 0xcf {
+		return 0, false
+	}
+	w.rest = b[9:]
+	return binary.BigEndian.Uint64(b[1:]), true
+}
+
+// name takes the key of a pair. One that is no string reads as nil, which no field is called.
+func (w *walker) name() ([]byte, error) {
+	if s, ok := w.short(); ok {
+		return s, nil
+	}
+	before := w.rest
+	v, err := w.next()
+	if err != nil || v.kind == kindStr {
+		return v.raw, err
+	}
+	w.rest = before
+	return nil, w.skip()
+}
+
 // skip takes one whole value with all inside it, at any depth, without recursion.
 func (w *walker) skip() error {
 	for left := uint64(1); left > 0; left-- {

@@ -1,0 +1,83 @@
+package kvevents
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"tandem/internal/kv"
+)
+
+const benchBlock = 16 // tokens
+
+// wireText gives token ids as a tokenizer gives them: the common words have small numbers, so the widths on the wire are mixed.
+func wireText(r *rand.Rand) kv.Token { return kv.Token(128_000 * math.Pow(r.Float64(), 3)) }
+
+// wireUniform gives ids of a vocabulary of 128,000 without any preference, as load generators do: the worst mixture for whoever guesses widths.
+func wireUniform(r *rand.Rand) kv.Token { return kv.Token(r.IntN(128_000)) }
+
+// wireShort gives ids of the commonest width only.
+func wireShort(r *rand.Rand) kv.Token { return kv.Token(256 + r.IntN(65_000)) }
+
+// benchStores is a batch of prompts, each one event of chained blocks.
+func benchStores(events, blocks int, ids func(*rand.Rand) kv.Token) []kv.Event {
+	r := rand.New(rand.NewPCG(1, 2))
+	out := make([]kv.Event, events)
+	for i := range out {
+		e := &out[i]
+		*e = kv.Event{Kind: kv.Stored, BlockSize: benchBlock, SpecKind: "full_attention"}
+		for range blocks {
+			e.Hashes = append(e.Hashes, kv.EngineHash(r.Uint64()))
+		}
+		for range blocks * benchBlock {
+			e.Tokens = append(e.Tokens, ids(r))
+		}
+	}
+	return out
+}
+
+// benchRemovals is what an engine says of blocks it gives to others: an event for each.
+func benchRemovals(n int) []kv.Event {
+	r := rand.New(rand.NewPCG(3, 4))
+	out := make([]kv.Event, n)
+	for i := range out {
+		out[i] = kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{kv.EngineHash(r.Uint64())}}
+	}
+	return out
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for _, tt := range []struct {
+		name   string
+		events []kv.Event
+		blocks int
+	}{
+		{"prompt of text", benchStores(1, 512, wireText), 512},
+		{"prompt of uniform ids", benchStores(1, 512, wireUniform), 512},
+		{"prompt of short ids", benchStores(1, 512, wireShort), 512},
+		{"single blocks", benchStores(64, 1, wireText), 64},
+		{"removals", benchRemovals(128), 128},
+	} {
+		for _, form := range []Form{Map, Array} {
+			b.Run(fmt.Sprintf("%s/%s", tt.name, map[Form]string{Map: "map", Array: "array"}[form]), func(b *testing.B) {
+				payload := Encode(nil, &EncodeBatch{At: time.Now(), Events: tt.events}, form)
+				benchDecode(b, payload, tt.blocks)
+			})
+		}
+	}
+}
+
+func benchDecode(b *testing.B, payload []byte, blocks int) {
+	var into kv.Batch
+	b.ReportAllocs()
+	b.SetBytes(int64(len(payload)))
+	for b.Loop() {
+		if _, err := Decode(payload, &into); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(blocks), "ns/block")
+	b.ReportMetric(float64(len(payload))/float64(blocks), "bytes/block")
+}
