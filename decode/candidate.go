@@ -38,6 +38,9 @@ type Candidate struct {
 	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
 	Trust    replica.Trust
 
+	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too small, never too large.
+	Truncated bool
+
 	member *member
 	blocks int // of Need, those of the prompt
 	limit  int // new tokens of a sequence, -1 none
@@ -139,6 +142,16 @@ func (p *Pool) expect(cs []Candidate, q *Query) {
 			p.priceMatch(c, q, size)
 		}
 	}
+}
+
+// truncated reports whether the index has dropped blocks of m for its byte budget.
+func (p *Pool) truncated(m *member) bool {
+	ix := p.index.Load()
+	if ix == nil {
+		return false
+	}
+	t, ok := any(ix.Index).(interface{ Truncated(kv.Holder) bool })
+	return ok && t.Truncated(m.holder)
 }
 
 // blind reports whether the index of a replica in this state says nothing that can be relied upon: its events are not heard, or a replay is still missing.
@@ -295,6 +308,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.Blind = blind(c.Trust)
 	c.Matched = p.held(m, q)
 	c.Expected = c.Matched
+	c.Truncated = p.truncated(m)
 	speed := p.speed(m)
 	others := float64(g.others)
 	if m.load.Running(now, ttl) < 0 {

@@ -32,6 +32,9 @@ type Candidate struct {
 	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
 	Trust    replica.Trust
 
+	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too small, never too large.
+	Truncated bool
+
 	member *member
 }
 
@@ -190,6 +193,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 		c.Matched = min(int(q.Depth[m.holder]), (q.Tokens-1)/blockSize) * blockSize
 	}
 	c.Expected = c.Matched
+	c.Truncated = p.truncated(m)
 	others := float64(m.others.count)
 	if m.load.Waiting(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
@@ -212,6 +216,16 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = mean.usage, true
 	}
+}
+
+// truncated reports whether the index has dropped blocks of m for its byte budget.
+func (p *Pool) truncated(m *member) bool {
+	ix := p.index.Load()
+	if ix == nil {
+		return false
+	}
+	t, ok := any(ix.Index).(interface{ Truncated(kv.Holder) bool })
+	return ok && t.Truncated(m.holder)
 }
 
 // blind reports whether the index of a replica in this state says nothing that can be relied upon: its events are not heard, or a replay is still missing.

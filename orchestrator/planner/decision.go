@@ -21,15 +21,18 @@ type Decision struct {
 	Decode    replica.ID    `json:"decode"`
 	Reason    string        `json:"reason"`           // one sentence: why this pair
 	Why       string        `json:"why"`              // the same in one word
-	Available int           `json:"available_tokens"` // deepest prefix match on any candidate that could prefill
-	Matched   int           `json:"matched_tokens"`   // prefix match where the request is prefilled
+	Available int           `json:"available_tokens"` // deepest prefix match on any replica that could prefill, full ones included, blind ones not
+	Blind     int           `json:"blind,omitzero"`   // replicas left out of Available, since what they hold is unknown: their events are not heard
+	Truncated int           `json:"truncated,omitzero"`
+	Matched   int           `json:"matched_tokens"`   // prefix match where the request is prefilled, by the index; a guess where Guessed
+	Guessed   bool          `json:"guessed,omitzero"` // what is cached where the request is prefilled is unknown
 	Held      int           `json:"held_tokens"`      // prefix match on the decode replica: nothing to transfer for these
 	TTFT      float64       `json:"predicted_ttft_ms"`
 	Output    int           `json:"expected_output_tokens"`
-	Compared  int           `json:"compared"` // plans in the comparison
-	Ties      int           `json:"ties"`     // plans as good as the chosen one, itself included
-	Plans     []Plan        `json:"plans"`    // the chosen plan, then the best others: splits and locals
-	Unknown   []string      `json:"unknown,omitzero"`
+	Compared  int           `json:"compared"`          // plans in the comparison
+	Ties      int           `json:"ties"`              // plans as good as the chosen one, itself included
+	Plans     []Plan        `json:"plans"`             // the chosen plan, then the best others: splits and locals
+	Unknown   []string      `json:"unknown,omitzero"`  // what had to be guessed
 	Excluded  []Exclusion   `json:"excluded,omitzero"` // who was no candidate and why; only from Explain
 	Moved     *Move         `json:"moved,omitzero"`    // late binding took another decode replica
 }
@@ -47,26 +50,36 @@ type Plan struct {
 
 // PrefillSide is what was known of the prefill replica of a plan. Unknown values are -1.
 type PrefillSide struct {
-	Matched int           `json:"matched_tokens"`
-	Queued  int           `json:"queued_tokens"` // ahead of the request, ours and others'
-	Usage   float64       `json:"usage"`
-	Rho     float64       `json:"rho"`   // share of the last two minutes booked with work
-	Alpha   float64       `json:"alpha"` // weight of prefill seconds
-	LoadAge float64       `json:"load_age_ms"`
-	Trust   replica.Trust `json:"index"`
+	Matched  int           `json:"matched_tokens"`           // by the index
+	Expected int           `json:"expected_tokens,omitzero"` // that the plan is priced with, where Matched is a guess
+	Queued   int           `json:"queued_tokens"`            // ahead of the request, ours and others'
+	Usage    float64       `json:"usage"`
+	Rho      float64       `json:"rho"`   // share of the last two minutes booked with work
+	Alpha    float64       `json:"alpha"` // weight of prefill seconds
+	LoadAge  float64       `json:"load_age_ms"`
+	Trust    replica.Trust `json:"index"`
+	Note     string        `json:"index_note,omitzero"` // why Matched may be wrong
 }
 
 // DecodeSide is what was known of the decode replica of a plan. Unknown values are -1.
 type DecodeSide struct {
-	Matched int           `json:"matched_tokens"`
-	Need    int           `json:"need_blocks"` // prompt and expected answer
-	Free    int           `json:"free_blocks"` // by the engine's account less what is promised
-	Soft    int           `json:"soft_blocks"` // asked for by requests still in a prefill queue
-	Running int           `json:"running"`     // requests there, ours and others'
-	Usage   float64       `json:"usage"`
-	LoadAge float64       `json:"load_age_ms"`
-	Trust   replica.Trust `json:"index"`
+	Matched  int           `json:"matched_tokens"`           // by the index
+	Expected int           `json:"expected_tokens,omitzero"` // that the plan is priced with, where Matched is a guess
+	Need     int           `json:"need_blocks"`              // prompt and expected answer
+	Free     int           `json:"free_blocks"`              // by the engine's account less what is promised
+	Soft     int           `json:"soft_blocks"`              // asked for by requests still in a prefill queue
+	Running  int           `json:"running"`                  // requests there, ours and others'
+	Usage    float64       `json:"usage"`
+	LoadAge  float64       `json:"load_age_ms"`
+	Trust    replica.Trust `json:"index"`
+	Note     string        `json:"index_note,omitzero"` // why Matched may be wrong
 }
+
+// The values of Note.
+const (
+	NoteBlind     = "its events are not heard: what it holds is unknown, and is taken to be the mean of the others"
+	NoteTruncated = "truncated: depth may be too small"
+)
 
 // Exclusion says why a replica or pair was no candidate.
 type Exclusion struct {

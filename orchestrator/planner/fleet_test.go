@@ -102,12 +102,18 @@ func (f *fleet) request(seed uint32, tokens int) *Request {
 	return r
 }
 
+// fataler is a test, or a property.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 type applier interface {
 	Apply(id replica.ID, b *kv.Batch) kv.Applied
 }
 
 // store tells the pool that id has the first blocks of the prompt named seed.
-func (f *fleet) store(tb testing.TB, to applier, id replica.ID, seed uint32, blocks int) {
+func (f *fleet) store(tb fataler, to applier, id replica.ID, seed uint32, blocks int) {
 	tb.Helper()
 	f.seq++
 	e := kv.Event{Kind: kv.Stored, Tokens: prompt(seed, blocks*blockSize), BlockSize: blockSize, Group: kv.NoGroup}

@@ -101,12 +101,12 @@ func (pl *Planner) sentence(d *Decision) string {
 	on := &b.decodes[b.chosen.Decode]
 	s := room[:0]
 	if d.Mode == Split {
-		s = appendCached(s, d.Matched, d.Tokens, string(d.Prefill))
+		s = appendCached(s, d, string(d.Prefill))
 		s = appendWait(s, b.prefills[b.chosen.Prefill].Wait)
 		s = append(append(s, "; "...), d.Decode...)
 	} else {
 		s = append(append(s, d.Decode...), " prefills itself: "...)
-		s = appendCached(s, d.Matched, d.Tokens, "it")
+		s = appendCached(s, d, "it")
 		s = appendWait(s, on.Local.Wait)
 		s = append(s, "; it"...)
 	}
@@ -120,13 +120,16 @@ func (pl *Planner) sentence(d *Decision) string {
 	return string(s)
 }
 
-func appendCached(s []byte, matched, tokens int, on string) []byte {
-	if matched == 0 {
+func appendCached(s []byte, d *Decision, on string) []byte {
+	switch {
+	case d.Guessed:
+		s = append(s, "an unknown number"...)
+	case d.Matched == 0:
 		s = append(s, "none"...)
-	} else {
-		s = thousands(s, matched)
+	default:
+		s = thousands(s, d.Matched)
 	}
-	s = thousands(append(s, " of "...), tokens)
+	s = thousands(append(s, " of "...), d.Tokens)
 	return append(append(s, " tokens cached on "...), on...)
 }
 

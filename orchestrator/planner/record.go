@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -85,26 +86,19 @@ func (pl *Planner) transfer(c scoring.Choice) float64 {
 // sum fills in what concerns the request as a whole.
 func (pl *Planner) sum(q *question, d *Decision) {
 	b := &pl.board
-	for i := range b.prefills {
-		d.Available = max(d.Available, b.prefills[i].Matched)
-	}
-	for j := range b.decodes {
-		if q.LocalOK {
-			d.Available = max(d.Available, b.decodes[j].Matched)
-		}
-	}
+	pl.available(q, d)
 	on := &b.decodes[b.chosen.Decode]
 	d.Held, d.Output = on.Matched, int(on.Decode.Output)
 	ttft := on.Decode.Room + on.Step
 	if b.chosen.Prefill >= 0 {
 		p := &b.prefills[b.chosen.Prefill]
-		d.Matched = p.Matched
+		d.Matched, d.Guessed = p.Matched, p.Blind || q.PrefillKeys == nil
 		ttft += p.Wait + p.Warm + pl.transfer(b.chosen)
 		if p.Unknown {
 			d.Unknown = append(d.Unknown, "load of "+string(d.Prefill))
 		}
 	} else {
-		d.Matched = on.Matched
+		d.Matched, d.Guessed = on.Matched, on.Blind || q.DecodeKeys == nil
 		ttft += on.Local.Wait + on.Local.Warm
 	}
 	d.TTFT = ttft * 1e3
@@ -114,22 +108,72 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	if on.Free < 0 {
 		d.Unknown = append(d.Unknown, "capacity of "+string(d.Decode))
 	}
-	if q.DecodeKeys == nil && q.PrefillKeys == nil {
+	switch at := cmp.Or(d.Prefill, d.Decode); {
+	case q.DecodeKeys == nil && q.PrefillKeys == nil:
 		d.Unknown = append(d.Unknown, "prefix")
+	case d.Guessed:
+		d.Unknown = append(d.Unknown, "prefix on "+string(at))
 	}
+}
+
+// available looks for the deepest match on all replicas that could prefill, whatever else speaks against them; on the decode side only where those may
+// prefill for themselves. A blind replica is unknown, not empty: it is counted as such.
+func (pl *Planner) available(q *question, d *Decision) {
+	b := &pl.board
+	for i := range b.prefills {
+		if c := &b.prefills[i]; q.PrefillKeys != nil {
+			d.look(c.Matched, c.Blind, c.Truncated)
+		}
+	}
+	if !q.LocalOK || q.DecodeKeys == nil {
+		return
+	}
+	for j := range b.decodes {
+		c := &b.decodes[j]
+		d.look(c.Matched, c.Blind, c.Truncated)
+	}
+	d.Available = max(d.Available, b.outlook.Held)
+	d.Blind += b.outlook.Blind
+}
+
+// look takes one replica into account.
+func (d *Decision) look(matched int, blind, truncated bool) {
+	switch {
+	case blind:
+		d.Blind++
+		return
+	case truncated:
+		d.Truncated++
+	}
+	d.Available = max(d.Available, matched)
 }
 
 func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
-	return PrefillSide{
+	s := PrefillSide{
 		Matched: c.Matched, Queued: c.Queued, Usage: orMinus(c.Usage), Rho: c.Rho, Alpha: alpha.At(c.Rho), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
+	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)
+	return s
 }
 
 func decodeSide(c *decode.Candidate) DecodeSide {
-	return DecodeSide{
+	s := DecodeSide{
 		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Soft, Running: int(c.Decode.Running), Usage: orMinus(c.Decode.Usage),
 		LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
+	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)
+	return s
+}
+
+// remark says why a match may be wrong, and what the plan is priced with where it is a guess.
+func remark(expected int, blind, truncated bool) (int, string) {
+	switch {
+	case blind:
+		return expected, NoteBlind
+	case truncated:
+		return 0, NoteTruncated
+	}
+	return 0, ""
 }
 
 func orMinus(x float64) float64 {
