@@ -58,7 +58,7 @@ type PrefillSide struct {
 	Alpha    float64       `json:"alpha"` // weight of prefill seconds
 	LoadAge  float64       `json:"load_age_ms"`
 	Trust    replica.Trust `json:"index"`
-	Note     string        `json:"index_note,omitzero"` // why Matched may be wrong
+	Note     Note          `json:"index_note,omitzero"` // why Matched may be wrong
 }
 
 // DecodeSide is what was known of the decode replica of a plan. Unknown values are -1.
@@ -72,14 +72,30 @@ type DecodeSide struct {
 	Usage    float64       `json:"usage"`
 	LoadAge  float64       `json:"load_age_ms"`
 	Trust    replica.Trust `json:"index"`
-	Note     string        `json:"index_note,omitzero"` // why Matched may be wrong
+	Note     Note          `json:"index_note,omitzero"` // why Matched may be wrong
 }
 
-// The values of Note.
+// Note says why the match of a replica may be wrong. Its text is a sentence for people.
+type Note uint8
+
+// NoteBlind: its events are not heard, so that what it holds is unknown. NoteTruncated: the index dropped blocks of it for its byte budget.
 const (
-	NoteBlind     = "its events are not heard: what it holds is unknown, and is taken to be the mean of the others"
-	NoteTruncated = "truncated: depth may be too small"
+	NoteBlind Note = iota + 1
+	NoteTruncated
 )
+
+func (n Note) String() string {
+	switch n {
+	case NoteBlind:
+		return "blind: its events are not heard; expected is what the index last knew, or the mean of the others"
+	case NoteTruncated:
+		return "truncated: depth may be too small"
+	}
+	return ""
+}
+
+// MarshalText writes the sentence of n.
+func (n Note) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
 // Exclusion says why a replica or pair was no candidate.
 type Exclusion struct {

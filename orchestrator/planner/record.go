@@ -166,14 +166,14 @@ func decodeSide(c *decode.Candidate) DecodeSide {
 }
 
 // remark says why a match may be wrong, and what the plan is priced with where it is a guess.
-func remark(expected int, blind, truncated bool) (int, string) {
+func remark(expected int, blind, truncated bool) (int, Note) {
 	switch {
 	case blind:
 		return expected, NoteBlind
 	case truncated:
 		return 0, NoteTruncated
 	}
-	return 0, ""
+	return 0, 0
 }
 
 func orMinus(x float64) float64 {
