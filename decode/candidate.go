@@ -5,7 +5,6 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/scoring"
 )
@@ -65,34 +64,18 @@ type Outlook struct {
 	Limit int           // the largest prompt that one of the small takes
 }
 
-// Holders returns how long the depth for [Pool.Match] must be.
-func (p *Pool) Holders() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.holders
-}
-
-// Match sets depth to the number of leading blocks of keys that each holder has.
-func (p *Pool) Match(keys []kv.Key, depth []int32) {
-	if ix := p.index.Load(); ix != nil && len(keys) > 0 {
-		ix.Match(keys, depth)
-		return
-	}
-	clear(depth)
-}
-
 // Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count in. Where excluded is not nil it gets all
 // others.
 func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View, Outlook) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	p.turnHard(now)
 	var outlook Outlook
 	mean := p.mean(now)
 	answer := p.answerOf(q)
 	first := len(dst)
-	for _, m := range p.members {
-		verdict, e := m.unfit(q), Excluded{ID: m.r.ID}
+	for _, m := range p.Members {
+		verdict, e := m.unfit(q), Excluded{ID: m.R.ID}
 		var need, free int
 		if verdict == fit {
 			dst = append(dst, Candidate{member: m})
@@ -118,7 +101,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 		}
 	}
 	p.expect(dst[first:], q)
-	return dst, p.view, outlook
+	return dst, p.View, outlook
 }
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
@@ -134,30 +117,14 @@ func (p *Pool) expect(cs []Candidate, q *Query) {
 	if sum == 0 || known == len(cs) {
 		return
 	}
-	size := p.index.Load().chain.BlockSize() // where somebody matches there is an index
+	size := p.BlockSize() // where somebody matches there is an index
 	mean := sum / known / size * size
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			p.priceMatch(c, q, size)
+			c.priceMatch(q, p.speed(c.member), size)
 		}
 	}
-}
-
-// truncated reports whether the index has dropped blocks of m for its byte budget.
-func (p *Pool) truncated(m *member) bool {
-	ix := p.index.Load()
-	if ix == nil {
-		return false
-	}
-	t, ok := any(ix.Index).(interface{ Truncated(kv.Holder) bool })
-	return ok && t.Truncated(m.holder)
-}
-
-// blind reports whether the index of a replica in this state says nothing that can be relied upon: its events are not heard, or a replay is still missing.
-// A replica that publishes none is not blind: what we know of it is all that there is to know.
-func blind(t replica.Trust) bool {
-	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
 }
 
 type verdict uint8
@@ -172,13 +139,13 @@ const (
 
 func (m *member) unfit(q *Query) verdict {
 	switch {
-	case !m.r.Serves(q.Model):
+	case !m.R.Serves(q.Model):
 		return otherModel
 	case q.Tokens > m.largest():
 		return tooSmall
-	case !m.healthy:
+	case !m.Healthy:
 		return ill
-	case m.avoided(q.Avoid):
+	case m.Avoided(q.Avoid):
 		return avoided
 	}
 	return fit
@@ -187,10 +154,10 @@ func (m *member) unfit(q *Query) verdict {
 // largest returns the most prompt tokens that m ever takes: one new token must fit as well.
 func (m *member) largest() int {
 	limit := math.MaxInt
-	if n := m.r.Facts.MaxModelLen; n > 0 {
+	if n := m.R.Facts.MaxModelLen; n > 0 {
 		limit = n - 1
 	}
-	if n := m.r.Facts.Blocks; n > 0 {
+	if n := m.R.Facts.Blocks; n > 0 {
 		limit = min(limit, n*m.blockSize()-1)
 	}
 	return limit
@@ -215,8 +182,8 @@ func (o *Outlook) note(e *Excluded, v verdict, m *member) {
 func (m *member) explain(v verdict, limit int, q *Query) string {
 	switch v {
 	case ill:
-		if m.reason != "" {
-			return m.reason
+		if m.Reason != "" {
+			return m.Reason
 		}
 		return "unhealthy"
 	case otherModel:
@@ -256,7 +223,7 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	if q.MaxTokens > 0 {
 		limit = q.MaxTokens
 	}
-	if n := m.r.Facts.MaxModelLen; n > 0 && (limit < 0 || n-q.Tokens < limit) {
+	if n := m.R.Facts.MaxModelLen; n > 0 && (limit < 0 || n-q.Tokens < limit) {
 		limit = max(0, n-q.Tokens)
 	}
 	size := m.blockSize()
@@ -267,7 +234,7 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 
 // hold notes what a member without room has of the prompt.
 func (o *Outlook) hold(m *member, tokens int) {
-	if blind(m.believed()) {
+	if m.Blind() {
 		o.Blind++
 		return
 	}
@@ -284,7 +251,7 @@ func (p *Pool) mean(now time.Time) means {
 	var usage, others float64
 	var users, reporters int
 	ttl := p.settings.LoadTTL
-	for _, m := range p.members {
+	for _, m := range p.Members {
 		if !math.IsNaN(m.load.Usage(now, ttl)) {
 			if a := p.account(m, now, 0); a.capacity > 0 {
 				usage += min(1, float64(a.used)/float64(a.capacity))
@@ -304,11 +271,11 @@ func (p *Pool) mean(now time.Time) means {
 func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, now time.Time) {
 	m, ttl := c.member, p.settings.LoadTTL
 	g := &m.ledger
-	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.slot, m.believed(), m.load.Age(now), a.soft, -1
-	c.Blind = blind(c.Trust)
+	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.Slot, m.Believed(), m.load.Age(now), a.soft, -1
+	c.Blind = m.Blind()
 	c.Matched = p.held(m, q)
 	c.Expected = c.Matched
-	c.Truncated = p.truncated(m)
+	c.Truncated = p.Truncated(&m.Member)
 	speed := p.speed(m)
 	others := float64(g.others)
 	if m.load.Running(now, ttl) < 0 {
@@ -337,35 +304,27 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 
 	c.Local.Wait = max(0, m.local.Sub(now)).Seconds()
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
-	p.priceMatch(c, q, p.blockSize())
+	c.priceMatch(q, speed, p.BlockSize())
 	c.Local.Active = float64(g.sequences) + others
 	c.Local.Reserved = reserved
 }
 
 // held returns how many leading tokens of the prompt the index says that m holds.
 func (p *Pool) held(m *member, q *Query) int {
-	size := p.blockSize()
-	if size == 0 || int(m.holder) >= len(q.Depth) {
+	size := p.BlockSize()
+	if size == 0 || int(m.Holder) >= len(q.Depth) {
 		return 0
 	}
-	return min(int(q.Depth[m.holder]), (q.Tokens-1)/size) * size
-}
-
-// blockSize returns the tokens of an indexed block, 0 while there is no index.
-func (p *Pool) blockSize() int {
-	if ix := p.index.Load(); ix != nil {
-		return ix.chain.BlockSize()
-	}
-	return 0
+	return min(int(q.Depth[m.Holder]), (q.Tokens-1)/size) * size
 }
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is known already.
-func (p *Pool) priceMatch(c *Candidate, q *Query, blockSize int) {
+func (c *Candidate) priceMatch(q *Query, speed scoring.Speed, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
 	if blockSize > 0 {
 		c.Local.Blocks = float64(c.Expected / blockSize)
 	}
-	c.Local.Warm = min(c.Local.Cold, p.speed(c.member).Prefill(q.Tokens-c.Expected, c.Expected))
+	c.Local.Warm = min(c.Local.Cold, speed.Prefill(q.Tokens-c.Expected, c.Expected))
 	c.Local.Share = float64(c.Expected) / float64(q.Tokens)
 }
 

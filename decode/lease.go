@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"tandem/internal/kv"
-	"tandem/internal/replica"
 	"tandem/scoring"
 )
 
@@ -17,11 +16,11 @@ type Terms struct {
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool, fell ill or lost its room meanwhile.
 func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	p.turnHard(now)
 	m := c.member
-	if m.gone || !m.healthy {
+	if m.Gone || !m.Healthy {
 		return nil
 	}
 	if a := p.account(m, now, p.mean(now).usage); !a.fits(c.Need, p.margin(m)) {
@@ -57,8 +56,8 @@ func (l *Lease) Harden(now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.mu.Lock()
-	defer l.pool.mu.Unlock()
+	l.pool.Mu.Lock()
+	defer l.pool.Mu.Unlock()
 	l.pool.bind(l, now)
 }
 
@@ -82,8 +81,8 @@ func (l *Lease) Grow(generated int, now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.mu.Lock()
-	defer l.pool.mu.Unlock()
+	l.pool.Mu.Lock()
+	defer l.pool.Mu.Unlock()
 	if l.state != ended && generated >= l.generated {
 		l.generated, l.toldAt = generated, now
 	}
@@ -92,13 +91,13 @@ func (l *Lease) Grow(generated int, now time.Time) {
 // Holds reports whether l's replica is still there, healthy, and has room for l; if not, why.
 func (l *Lease) Holds(now time.Time) (ok bool, reason string) {
 	p := l.pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	m := l.member
 	switch {
-	case m.gone:
+	case m.Gone:
 		return false, "it left the pool"
-	case !m.healthy:
+	case !m.Healthy:
 		return false, "it is unhealthy"
 	case l.state == ended:
 		return false, "its lease has ended"
@@ -116,9 +115,9 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string) {
 
 // Alive reports whether l's replica is still in the pool and healthy.
 func (l *Lease) Alive() bool {
-	l.pool.mu.Lock()
-	defer l.pool.mu.Unlock()
-	return !l.member.gone && l.member.healthy
+	l.pool.Mu.Lock()
+	defer l.pool.Mu.Unlock()
+	return !l.member.Gone && l.member.Healthy
 }
 
 // Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
@@ -126,8 +125,8 @@ func (l *Lease) Release(now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.mu.Lock()
-	defer l.pool.mu.Unlock()
+	l.pool.Mu.Lock()
+	defer l.pool.Mu.Unlock()
 	l.pool.end(l, now)
 }
 
@@ -150,8 +149,8 @@ func (l *Lease) FirstToken(now time.Time) time.Duration {
 		return 0
 	}
 	p := l.pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	if l.firstSeen || !l.bound {
 		return 0
 	}
@@ -170,8 +169,8 @@ func (l *Lease) FirstToken(now time.Time) time.Duration {
 
 // Step returns the seconds that a decode step on l's replica takes now.
 func (l *Lease) Step() float64 {
-	l.pool.mu.Lock()
-	defer l.pool.mu.Unlock()
+	l.pool.Mu.Lock()
+	defer l.pool.Mu.Unlock()
 	m := l.member
 	return l.pool.speed(m).Step(m.ledger.sequences+m.ledger.others, m.reported()*m.blockSize())
 }
@@ -182,8 +181,8 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 		return
 	}
 	p := l.pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	m := l.member
 	if l.state == ended {
 		return
@@ -231,30 +230,11 @@ func known(fits ...*scoring.Fit) *scoring.Fit {
 	return nil
 }
 
-// guessTime is how much longer than predicted blocks may take until they must have been heard of; routeMemory is how long we remember what we sent to
-// an engine that publishes no events.
-const (
-	guessTime   = 2 * time.Second
-	routeMemory = 10 * time.Minute
-)
-
-// Speculate lets the index count the blocks of keys on l's replica before its events say so, within the given time. keys are copied.
+// Speculate lets the index count the blocks of keys on l's replica before its events say so, within the given time. keys are kept: nobody may change them.
 func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
-	if l == nil || len(keys) == 0 {
-		return
+	if l != nil {
+		l.pool.Speculate(&l.member.Member, keys, within, now)
 	}
-	ix := l.pool.index.Load()
-	l.pool.mu.Lock()
-	holder, usable, trust := l.member.holder, !l.member.gone, l.member.believed()
-	l.pool.mu.Unlock()
-	if ix == nil || !usable {
-		return
-	}
-	until := now.Add(2*within + guessTime)
-	if trust == replica.Off {
-		until = now.Add(routeMemory)
-	}
-	ix.Speculate(holder, keys, until)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -8,7 +8,7 @@ import (
 	"tandem/scoring"
 )
 
-// ledger is what we promised of one replica's KV blocks. Guarded by Pool.mu.
+// ledger is what we promised of one replica's KV blocks. Guarded by Pool.Mu.
 //
 //	         Book                expected prefill start, or Harden         a report later than Harden
 //	request ------> soft: in scores only ------> hard: promised ------> covered: the engine counts it, we count its growth
@@ -46,7 +46,7 @@ func (g *ledger) countOthers(seen int) {
 type Lease struct {
 	pool *Pool
 
-	// Guarded by pool.mu, as is all that follows.
+	// Guarded by pool.Mu, as is all that follows.
 	member    *member
 	state     state
 	slot      int // in member.ledger.leases
@@ -189,7 +189,7 @@ func (p *Pool) settle(m *member, at time.Time) {
 }
 
 // reported returns the blocks in use by the newest report.
-func (m *member) reported() int { return int(math.Round(m.ledger.usage * float64(m.r.Facts.Blocks))) }
+func (m *member) reported() int { return int(math.Round(m.ledger.usage * float64(m.R.Facts.Blocks))) }
 
 // soFar returns the tokens that each sequence of l should have by now: as told, else at the speed of the replica.
 func (l *Lease) soFar(p *Pool, now time.Time) int {
@@ -226,7 +226,7 @@ func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }
 const usualBlock = 16
 
 func (m *member) blockSize() int {
-	if size := m.r.Facts.BlockSize; size > 0 {
+	if size := m.R.Facts.BlockSize; size > 0 {
 		return size
 	}
 	return usualBlock
@@ -244,7 +244,7 @@ type account struct {
 // account needs what other members use on average, NaN when nobody says.
 func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
 	g := &m.ledger
-	a := account{capacity: m.r.Facts.Blocks, soft: g.soft, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
+	a := account{capacity: m.R.Facts.Blocks, soft: g.soft, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
 	if a.capacity == 0 {
 		return a
 	}
@@ -261,7 +261,7 @@ func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
 }
 
 func (p *Pool) margin(m *member) int {
-	return int(math.Ceil(min(max(p.settings.Margin, 0), 1) * float64(m.r.Facts.Blocks)))
+	return int(math.Ceil(min(max(p.settings.Margin, 0), 1) * float64(m.R.Facts.Blocks)))
 }
 
 // othersGrow returns the blocks that requests which are not ours are expected to add: each is taken to be half through.

@@ -334,10 +334,10 @@ func TestLedgerReturnsToZero(t *testing.T) {
 			l.Release(now)
 		}
 		checkSums(t, p)
-		for _, m := range p.members {
+		for _, m := range p.Members {
 			g := m.ledger
 			if len(g.leases) != 0 || g.soft != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.bound != 0 {
-				t.Fatalf("%s: %+v is left without a lease", m.r.ID, g)
+				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
 			}
 		}
 		if len(p.soft) != 0 {
@@ -349,7 +349,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 // checkSums counts again what the ledgers say.
 func checkSums(t *rapid.T, p *Pool) {
 	softs := 0
-	for _, m := range p.members {
+	for _, m := range p.Members {
 		var want ledger
 		for _, l := range m.ledger.leases {
 			switch {
@@ -366,7 +366,7 @@ func checkSums(t *rapid.T, p *Pool) {
 					want.promised += l.blocks + l.more
 				}
 			default:
-				t.Fatalf("an ended lease is still on the list of %s", m.r.ID)
+				t.Fatalf("an ended lease is still on the list of %s", m.R.ID)
 			}
 			if l.bound {
 				want.bound += l.sequences
@@ -378,10 +378,10 @@ func checkSums(t *rapid.T, p *Pool) {
 		g := m.ledger
 		if g.soft != want.soft || g.promised != want.promised || g.growth != want.growth || g.held != want.held || g.queued != want.queued ||
 			g.sequences != want.sequences || g.bound != want.bound {
-			t.Fatalf("%s: ledger %+v, counted %+v", m.r.ID, g, want)
+			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}
 		if g.returned < 0 {
-			t.Fatalf("%s: %d blocks returned", m.r.ID, g.returned)
+			t.Fatalf("%s: %d blocks returned", m.R.ID, g.returned)
 		}
 	}
 	if softs > len(p.soft) {

@@ -41,19 +41,19 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	for _, h := range p.IndexStats().Holders {
 		blocks[int(h.Holder)] = h.Blocks
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	p.turnHard(now)
 	ttl, mean := p.settings.LoadTTL, p.mean(now)
-	out := make([]MemberStatus, 0, len(p.members))
-	for _, m := range p.members {
+	out := make([]MemberStatus, 0, len(p.Members))
+	for _, m := range p.Members {
 		g, a := &m.ledger, p.account(m, now, mean.usage)
 		s := MemberStatus{
-			ID: m.r.ID, Healthy: m.healthy, Reason: m.reason, Trust: m.believed(), Capacity: -1, Free: -1,
+			ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Capacity: -1, Free: -1,
 			Promised: g.promised, Growth: g.growth, Soft: g.soft, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others,
 			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.load.Usage(now, ttl)),
 			LoadAge: ageMS(m.load.Age(now)), Guessed: a.guessed, LocalMS: max(0, m.local.Sub(now)).Seconds() * 1e3,
-			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Blocks: blocks[int(m.holder)],
+			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Blocks: blocks[int(m.Holder)],
 		}
 		if a.capacity > 0 {
 			s.Capacity, s.Free = a.capacity, max(a.free, 0)

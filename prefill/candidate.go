@@ -5,7 +5,6 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/scoring"
 )
@@ -46,37 +45,18 @@ type Excluded struct {
 	Ill    bool // it would do, were it not unhealthy or avoided
 }
 
-// Holders returns how long the depth for [Pool.Match] must be.
-func (p *Pool) Holders() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.holders
-}
-
-// Match sets depth to the number of leading blocks of keys that each holder has.
-func (p *Pool) Match(keys []kv.Key, depth []int32) {
-	if ix := p.index.Load(); ix != nil && len(keys) > 0 {
-		ix.Match(keys, depth)
-		return
-	}
-	clear(depth)
-}
-
 // Candidates appends to dst the replicas that could prefill q, and returns the view that their slots count in. Where excluded is not nil it gets all others.
 func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	mean := p.mean(now)
-	size := 0
-	if ix := p.index.Load(); ix != nil {
-		size = ix.chain.BlockSize()
-	}
+	size := p.BlockSize()
 	first := len(dst)
-	for _, m := range p.members {
+	for _, m := range p.Members {
 		if reason, limit := m.unfit(q); reason != "" {
 			if excluded != nil {
 				ill := reason == unhealthy || reason == failedBefore
-				*excluded = append(*excluded, Excluded{m.r.ID, m.explain(reason, limit, q), limit, ill})
+				*excluded = append(*excluded, Excluded{m.R.ID, m.explain(reason, limit, q), limit, ill})
 			}
 			continue
 		}
@@ -84,7 +64,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 		p.fill(&dst[len(dst)-1], q, size, mean, now)
 	}
 	p.expect(dst[first:], size)
-	return dst, p.view
+	return dst, p.View
 }
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
@@ -104,35 +84,35 @@ func (p *Pool) expect(cs []Candidate, blockSize int) {
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			p.priceMatch(c, blockSize)
+			c.priceMatch(p.speed(c.member), blockSize)
 		}
 	}
 }
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Cold is known already.
-func (p *Pool) priceMatch(c *Candidate, blockSize int) {
+func (c *Candidate) priceMatch(speed scoring.Speed, blockSize int) {
 	if c.Expected == 0 {
 		c.Warm = c.Cold
 		return
 	}
 	c.Blocks = float64(c.Expected / blockSize)
-	c.Warm = min(c.Cold, p.speed(c.member).Prefill(c.Tokens-c.Expected, c.Expected))
+	c.Warm = min(c.Cold, speed.Prefill(c.Tokens-c.Expected, c.Expected))
 	c.Share = float64(c.Expected) / float64(c.Tokens)
 }
 
 // unfit returns why m is no candidate, "" where it is one. limit is set when the prompt is too long for it.
 func (m *member) unfit(q *Query) (reason string, limit int) {
-	f := &m.r.Facts
+	f := &m.R.Facts
 	switch {
-	case !m.r.Serves(q.Model):
+	case !m.R.Serves(q.Model):
 		return "does not serve the model", 0
 	case f.MaxModelLen > 0 && q.Tokens >= f.MaxModelLen: // the one token of the prefill leg must fit
 		return tooLong, f.MaxModelLen - 1
 	case f.Blocks > 0 && f.BlockSize > 0 && q.Tokens > f.Blocks*f.BlockSize:
 		return tooLong, f.Blocks * f.BlockSize
-	case !m.healthy:
+	case !m.Healthy:
 		return unhealthy, 0
-	case m.avoided(q.Avoid):
+	case m.Avoided(q.Avoid):
 		return failedBefore, 0
 	}
 	return "", 0
@@ -149,8 +129,8 @@ func (m *member) explain(reason string, limit int, q *Query) string {
 	switch {
 	case reason == tooLong:
 		return fmt.Sprintf("takes prompts of at most %d tokens, not %d", limit, q.Tokens)
-	case reason == unhealthy && m.reason != "":
-		return m.reason
+	case reason == unhealthy && m.Reason != "":
+		return m.Reason
 	}
 	return reason
 }
@@ -165,7 +145,7 @@ func (p *Pool) mean(now time.Time) means {
 	ttl := p.ttl()
 	var others, usage float64
 	var reporters, users int
-	for _, m := range p.members {
+	for _, m := range p.Members {
 		if m.load.Waiting(now, ttl) >= 0 {
 			others += float64(m.others.count)
 			reporters++
@@ -187,13 +167,13 @@ func (p *Pool) ttl() time.Duration {
 
 func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.Time) {
 	m, ttl := c.member, p.ttl()
-	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.slot, q.Tokens, m.believed(), m.load.Age(now)
-	c.Blind = blind(c.Trust)
-	if int(m.holder) < len(q.Depth) && blockSize > 0 {
-		c.Matched = min(int(q.Depth[m.holder]), (q.Tokens-1)/blockSize) * blockSize
+	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), m.load.Age(now)
+	c.Blind = m.Blind()
+	if int(m.Holder) < len(q.Depth) && blockSize > 0 {
+		c.Matched = min(int(q.Depth[m.Holder]), (q.Tokens-1)/blockSize) * blockSize
 	}
 	c.Expected = c.Matched
-	c.Truncated = p.truncated(m)
+	c.Truncated = p.Truncated(&m.Member)
 	others := float64(m.others.count)
 	if m.load.Waiting(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
@@ -210,7 +190,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
 	}
 	c.Cold = speed.Prefill(q.Tokens, 0)
-	p.priceMatch(c, blockSize)
+	c.priceMatch(speed, blockSize)
 	c.Rho = m.meter.Rho(now)
 	c.Usage = m.usage(now, ttl)
 	if math.IsNaN(c.Usage) {
@@ -218,26 +198,10 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	}
 }
 
-// truncated reports whether the index has dropped blocks of m for its byte budget.
-func (p *Pool) truncated(m *member) bool {
-	ix := p.index.Load()
-	if ix == nil {
-		return false
-	}
-	t, ok := any(ix.Index).(interface{ Truncated(kv.Holder) bool })
-	return ok && t.Truncated(m.holder)
-}
-
-// blind reports whether the index of a replica in this state says nothing that can be relied upon: its events are not heard, or a replay is still missing.
-// A replica that publishes none is not blind: what we know of it is all that there is to know.
-func blind(t replica.Trust) bool {
-	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
-}
-
 // usage returns the share of KV in use: as reported, and what was sent there since.
 func (m *member) usage(now time.Time, ttl time.Duration) float64 {
 	u := m.load.Usage(now, ttl)
-	if room := m.r.Facts.Blocks * m.r.Facts.BlockSize; room > 0 {
+	if room := m.R.Facts.Blocks * m.R.Facts.BlockSize; room > 0 {
 		u = min(1, u+float64(m.queue.fresh)/float64(room))
 	}
 	return u

@@ -7,7 +7,7 @@ import (
 )
 
 // span collects answers until they tell something of the speed. A replica that works through a queue answers one request after the other, so the time
-// since the answer before is what a request took; where several came out of one batch the times mean something only together. Guarded by Pool.mu.
+// since the answer before is what a request took; where several came out of one batch the times mean something only together. Guarded by Pool.Mu.
 type span struct {
 	start time.Time // of the first request in it
 	last  time.Time // newest answer, in the span or before

@@ -260,14 +260,14 @@ func TestQueueReturnsToZero(t *testing.T) {
 		now := start
 		var live []*Lease
 		check := func() {
-			for _, m := range p.members {
+			for _, m := range p.Members {
 				count, tokens, work := 0, 0, time.Duration(0)
 				for l := m.queue.first; l != nil; l = l.next {
 					count, tokens, work = count+1, tokens+l.prompt-l.matched, work+l.work
 				}
 				q := m.queue
 				if q.count != count || q.tokens != tokens || q.work != work || q.fresh < 0 || (q.first == nil) != (q.last == nil) || q.wait(now) < 0 {
-					t.Fatalf("%s: %+v, counted %d requests, %d tokens, %v", m.r.ID, q, count, tokens, work)
+					t.Fatalf("%s: %+v, counted %d requests, %d tokens, %v", m.R.ID, q, count, tokens, work)
 				}
 			}
 		}
@@ -297,9 +297,9 @@ func TestQueueReturnsToZero(t *testing.T) {
 			l.Release(now)
 		}
 		check()
-		for _, m := range p.members {
+		for _, m := range p.Members {
 			if m.queue.count != 0 || m.queue.tokens != 0 || m.queue.work != 0 || m.queue.fresh != 0 {
-				t.Fatalf("%s: %+v is left without a lease", m.r.ID, m.queue)
+				t.Fatalf("%s: %+v is left without a lease", m.R.ID, m.queue)
 			}
 		}
 	})

@@ -4,10 +4,9 @@ import (
 	"time"
 
 	"tandem/internal/kv"
-	"tandem/internal/replica"
 )
 
-// queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by Pool.mu.
+// queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by Pool.Mu.
 //
 // All sums are integers, so that they are exactly zero again when nothing is left.
 type queue struct {
@@ -24,7 +23,7 @@ type queue struct {
 type Lease struct {
 	pool *Pool
 
-	// Guarded by pool.mu, as is all that follows.
+	// Guarded by pool.Mu, as is all that follows.
 	member     *member
 	prev, next *Lease
 	done       bool
@@ -85,10 +84,10 @@ func (q *queue) wait(now time.Time) time.Duration {
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool or fell ill meanwhile.
 func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	m := c.member
-	if m.gone || !m.healthy {
+	if m.Gone || !m.Healthy {
 		return nil
 	}
 	l := &Lease{pool: p, member: m, prompt: c.Tokens, matched: c.Matched, work: seconds(c.Warm), at: now}
@@ -98,30 +97,11 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	return l
 }
 
-// guessTime is how much longer than predicted a prompt may take until its blocks must have been heard of; routeMemory is how long we remember what we
-// sent to an engine that publishes no events.
-const (
-	guessTime   = 2 * time.Second
-	routeMemory = 10 * time.Minute
-)
-
-// Speculate lets the index count the blocks of keys on l's replica before its events say so, within the given time. keys are copied.
+// Speculate lets the index count the blocks of keys on l's replica before its events say so, within the given time. keys are kept: nobody may change them.
 func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
-	if l == nil || len(keys) == 0 {
-		return
+	if l != nil {
+		l.pool.Speculate(&l.member.Member, keys, within, now)
 	}
-	ix := l.pool.index.Load()
-	l.pool.mu.Lock()
-	holder, usable, trust := l.member.holder, !l.member.gone, l.member.believed()
-	l.pool.mu.Unlock()
-	if ix == nil || !usable {
-		return
-	}
-	until := now.Add(2*within + guessTime)
-	if trust == replica.Off {
-		until = now.Add(routeMemory)
-	}
-	ix.Speculate(holder, keys, until)
 }
 
 // Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
@@ -129,8 +109,8 @@ func (l *Lease) Release(now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.mu.Lock()
-	defer l.pool.mu.Unlock()
+	l.pool.Mu.Lock()
+	defer l.pool.Mu.Unlock()
 	l.end(now)
 }
 
@@ -149,8 +129,8 @@ func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.mu.Lock()
-	defer l.pool.mu.Unlock()
+	l.pool.Mu.Lock()
+	defer l.pool.Mu.Unlock()
 	if !l.end(now) {
 		return
 	}

@@ -35,17 +35,17 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	for _, h := range p.IndexStats().Holders {
 		blocks[int(h.Holder)] = h.Blocks
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	ttl := p.ttl()
-	out := make([]MemberStatus, 0, len(p.members))
-	for _, m := range p.members {
+	out := make([]MemberStatus, 0, len(p.Members))
+	for _, m := range p.Members {
 		out = append(out, MemberStatus{
-			ID: m.r.ID, Healthy: m.healthy, Reason: m.reason, Trust: m.believed(),
+			ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(),
 			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.count,
 			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.usage(now, ttl)),
 			LoadAge: ageMS(m.load.Age(now)), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
-			Blocks: blocks[int(m.holder)], Counts: m.counts,
+			Blocks: blocks[int(m.Holder)], Counts: m.counts,
 		})
 	}
 	return out

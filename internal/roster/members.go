@@ -1,0 +1,77 @@
+package roster
+
+import (
+	"reflect"
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// SetMembers makes rs the members of the pool. Who stays keeps its load, ledger and blocks; who leaves is forgotten, and leases on it only wait for
+// their release. A member starts healthy, and with nothing known.
+func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	old, changed := r.Members, len(rs) != len(r.Members)
+	r.Members = make([]M, 0, len(rs))
+	kept := make(map[replica.ID]M, len(rs))
+	for i := range rs {
+		if _, doubled := kept[rs[i].ID]; doubled {
+			changed = true
+			continue
+		}
+		entry, stays := r.byID[rs[i].ID]
+		if !stays {
+			entry = r.newMember()
+			*entry.member() = Member{Healthy: true, Holder: r.takeHolder()}
+		}
+		m := entry.member()
+		if !stays || m.Slot != len(r.Members) || !reflect.DeepEqual(*m.R, rs[i]) {
+			changed = true
+		}
+		if changed {
+			m.R = new(rs[i])
+		}
+		m.Slot = len(r.Members)
+		kept[m.R.ID] = entry
+		r.Members = append(r.Members, entry)
+	}
+	for _, m := range old {
+		if _, stays := kept[m.member().R.ID]; !stays {
+			r.drop(m.member())
+			changed = true
+		}
+	}
+	r.byID = kept
+	if changed {
+		r.View = r.newView()
+		r.chooseChain()
+	}
+}
+
+func (r *Roster[M]) takeHolder() kv.Holder {
+	if n := len(r.free); n > 0 {
+		h := r.free[n-1]
+		r.free = r.free[:n-1]
+		return h
+	}
+	r.holders++
+	return kv.Holder(r.holders - 1)
+}
+
+func (r *Roster[M]) drop(m *Member) {
+	m.Gone = true
+	if ix := r.index.Load(); ix != nil {
+		ix.Forget(m.Holder)
+	}
+	r.free = append(r.free, m.Holder)
+}
+
+func (r *Roster[M]) newView() *View {
+	v := &View{Replicas: make([]*replica.Replica, len(r.Members))}
+	for i, m := range r.Members {
+		v.Replicas[i] = m.member().R
+	}
+	return v
+}

@@ -1,0 +1,118 @@
+// Package roster keeps the members of one pool: whose blocks lie under which holder of the block index, and how far what the index says is believed.
+package roster
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// Options says how a Roster is made. The zero value works.
+type Options struct {
+	Chain      kv.Chain // how blocks are named; zero: by the block size of the first member that knows its own
+	IndexBytes int64    // memory for the block index, 0 as [kv.Options] has it
+}
+
+// Roster is embedded in a pool, whose members of type M each embed a [Member]. Its methods are safe for concurrent use but for those that say otherwise.
+//
+// It has one mutex for itself and the pool around it. The index has its own, so that looking up a prompt and applying a batch hold the pool's for no longer
+// than it takes to find the member.
+type Roster[M Entry] struct {
+	indexBytes int64
+	newMember  func() M
+	index      atomic.Pointer[index]
+
+	Mu      sync.Mutex // the pool's; guards the following and what the pool says it guards
+	Members []M        // in the order of the configuration
+	View    *View
+	byID    map[replica.ID]M
+	free    []kv.Holder // holders given back
+	holders int         // holders ever given out
+}
+
+// Entry is what embeds a [Member] by value and is used by pointer.
+type Entry interface {
+	comparable
+	member() *Member
+}
+
+// Member is what a pool knows of each of its replicas whatever the pool is for. Guarded by [Roster.Mu].
+type Member struct {
+	R       *replica.Replica // immutable
+	Slot    int              // in [Roster.Members] and the View
+	Holder  kv.Holder        // of its blocks in the index
+	Gone    bool             // it left the pool
+	Healthy bool
+	Reason  string // why not healthy
+	trust   replica.Trust
+}
+
+func (m *Member) member() *Member { return m }
+
+// View is the list of members at one moment. It is immutable; a change makes another one, so that pointers can be compared.
+type View struct {
+	Replicas []*replica.Replica // a candidate's Slot counts in this list
+}
+
+// New returns a roster without members. newMember makes an empty one.
+func New[M Entry](o Options, newMember func() M) *Roster[M] {
+	r := &Roster[M]{indexBytes: o.IndexBytes, newMember: newMember, byID: map[replica.ID]M{}, View: &View{}}
+	if o.Chain.BlockSize() > 0 {
+		r.index.Store(r.newIndex(o.Chain))
+	}
+	return r
+}
+
+// Find returns the member id, false where there is none. The caller holds Mu.
+func (r *Roster[M]) Find(id replica.ID) (m M, ok bool) {
+	m, ok = r.byID[id]
+	return m, ok
+}
+
+// Holders returns how long the depth for [Roster.Match] must be.
+func (r *Roster[M]) Holders() int {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.holders
+}
+
+// SetTrust says how far id's blocks in the index can be believed.
+func (r *Roster[M]) SetTrust(id replica.ID, t replica.Trust) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if m, ok := r.byID[id]; ok {
+		m.member().trust = t
+	}
+}
+
+// SetHealthy says whether id may be chosen; reason is for people.
+func (r *Roster[M]) SetHealthy(id replica.ID, ok bool, reason string) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if m, known := r.byID[id]; known {
+		m.member().Healthy, m.member().Reason = ok, reason
+	}
+}
+
+// Believed returns the state of m's events, which an engine that publishes none need not be told.
+func (m *Member) Believed() replica.Trust {
+	if m.trust == replica.TrustUnknown && m.R.Facts.Events == (replica.EventSource{}) {
+		return replica.Off
+	}
+	return m.trust
+}
+
+// Blind reports whether what the index says of m cannot be relied upon: its events are not heard, or a replay is still missing. A replica that publishes
+// none is not blind: what we know of it is all that there is to know.
+func (m *Member) Blind() bool {
+	t := m.Believed()
+	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
+}
+
+// Avoided reports whether m is among ids.
+func (m *Member) Avoided(ids []replica.ID) bool {
+	return len(ids) > 0 && slices.Contains(ids, m.R.ID)
+}
