@@ -317,21 +317,30 @@ type leftover struct {
 
 // event reads one event. The tag is right also beside an error, so that the caller can say what was lost.
 func (r *reading) event() (tag, error) {
-	v, err := r.next()
-	if err != nil {
-		return tagUnknown, err
-	}
-	var t tag
-	switch v.kind {
-	case kindArray:
-		t, err = r.array(v.n)
-	case kindMap:
-		t, err = r.object(v.n)
-	}
+	t, err := r.fields()
 	if err != nil || t == tagUnknown {
 		return t, err
 	}
 	return t, r.finish(t)
+}
+
+func (r *reading) fields() (tag, error) {
+	if n, ok := r.pairs(); ok {
+		return r.object(n)
+	}
+	if n, ok := r.few(); ok {
+		return r.array(n)
+	}
+	v, err := r.next()
+	switch {
+	case err != nil:
+		return tagUnknown, err
+	case v.kind == kindArray:
+		return r.array(v.n)
+	case v.kind == kindMap:
+		return r.object(v.n)
+	}
+	return tagUnknown, nil
 }
 
 func (r *reading) array(n uint64) (tag, error) {
@@ -436,11 +445,15 @@ func (r *reading) field(f field) (err error) {
 // plain takes extra keys that say nothing, as those of text do: a nil for each block.
 func (r *reading) plain() bool {
 	w := r.walker
-	v, err := w.next()
-	if err != nil || v.kind != kindArray {
-		return false
+	n, ok := w.few()
+	if !ok {
+		v, err := w.next()
+		if err != nil || v.kind != kindArray {
+			return false
+		}
+		n = v.n
 	}
-	nils := w.rest[:v.n] // next has seen that there are as many bytes
+	nils := w.rest[:n] // which are there: an element has a byte or more
 	for len(nils) >= 8 {
 		if binary.LittleEndian.Uint64(nils) != 0xc0c0c0c0_c0c0c0c0 {
 			return false
@@ -452,7 +465,7 @@ func (r *reading) plain() bool {
 			return false
 		}
 	}
-	w.rest = w.rest[v.n:]
+	w.rest = w.rest[n:]
 	r.walker, r.extra = w, nil
 	return true
 }
@@ -476,18 +489,22 @@ func (r *reading) finish(t tag) error {
 }
 
 func (r *reading) hashes() error {
-	v, err := r.next()
-	if err != nil {
-		return err
-	}
-	if v.kind != kindArray {
-		return errShape
+	n, ok := r.few()
+	if !ok {
+		v, err := r.next()
+		if err != nil {
+			return err
+		}
+		if v.kind != kindArray {
+			return errShape
+		}
+		n = v.n
 	}
 	r.hasHashes = true
-	if uint64(cap(r.e.Hashes)) < v.n {
-		r.e.Hashes = make([]kv.EngineHash, v.n)
+	if uint64(cap(r.e.Hashes)) < n {
+		r.e.Hashes = make([]kv.EngineHash, n)
 	}
-	r.e.Hashes = r.e.Hashes[:v.n]
+	r.e.Hashes = r.e.Hashes[:n]
 	return r.fillHashes(r.e.Hashes)
 }
 
@@ -573,6 +590,10 @@ func (r *reading) fill(dst []kv.Token) error {
 			case c == 0xce:
 				dst[i] = binary.BigEndian.Uint32(b[1:])
 				b = b[5:]
+				continue
+			case c == 0xcc:
+				dst[i] = kv.Token(b[1])
+				b = b[2:]
 				continue
 			}
 		}

@@ -171,7 +171,7 @@ func (w *walker) list(k kind, n uint64) (value, error) {
 	return value{kind: k, n: n}, nil
 }
 
-// The following four take the commonest forms of a value without the detour over next. false: the value has another form, or is none; nothing was taken.
+// The following six take the commonest forms of a value without the detour over next. false: the value has another form, or is none; nothing was taken.
 
 // null takes a nil.
 func (w *walker) null() bool {
@@ -190,6 +190,21 @@ func (w *walker) small() (int, bool) {
 	n := int(w.rest[0])
 	w.rest = w.rest[1:]
 	return n, true
+}
+
+// few takes the head of an array of less than 16 elements.
+func (w *walker) few() (uint64, bool) { return w.tiny(0x90, 1) }
+
+// pairs takes the head of a map of less than 16 pairs.
+func (w *walker) pairs() (uint64, bool) { return w.tiny(0x80, 2) }
+
+func (w *walker) tiny(code byte, size int) (uint64, bool) {
+	b := w.rest
+	if len(b) == 0 || b[0]&0xf0 != code || len(b) <= size*int(b[0]&0x0f) {
+		return 0, false
+	}
+	w.rest = b[1:]
+	return uint64(b[0] & 0x0f), true
 }
 
 // short takes a string of less than 32 bytes.
