@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/pprof"
 	"strconv"
@@ -223,7 +224,36 @@ type ReplicaStatus struct {
 	Facts   replica.Facts `json:"facts,omitzero"`
 	Events  string        `json:"events"` // state of the event stream
 	Batches uint64        `json:"event_batches"`
+	Stream  *StreamStatus `json:"event_stream,omitempty"` // nil where none is followed
 	Book    any           `json:"book,omitempty"` // the pool's own account: leases, load, index
+}
+
+// StreamStatus counts what one event stream brought and what went wrong in it, since the replica was first followed.
+type StreamStatus struct {
+	Seq          uint64            `json:"seq"` // of the newest batch applied
+	Events       uint64            `json:"events"`
+	Blocks       map[string]uint64 `json:"blocks"` // by what became of them: stored, removed, orphaned, skipped
+	Gaps         uint64            `json:"gaps"`
+	Lost         uint64            `json:"lost"` // gaps that could not be filled
+	Replays      uint64            `json:"replays"`
+	Timeouts     uint64            `json:"replay_timeouts"`
+	Restarts     uint64            `json:"restarts"`
+	Reconnects   uint64            `json:"reconnects"`
+	Duplicates   uint64            `json:"duplicates"`
+	Skipped      uint64            `json:"skipped_events"` // of unknown kinds
+	DecodeErrors uint64            `json:"decode_errors"`
+	WrongRank    uint64            `json:"wrong_rank"`
+	LagMS        float64           `json:"lag_ms"` // engine's time stamp to our receipt, newest live batch, clock skew included
+	LastAt       time.Time         `json:"last_at,omitzero"`
+}
+
+func (f *followed) stream() *StreamStatus {
+	s := f.follower.Stats()
+	return &StreamStatus{
+		Seq: s.Seq, Events: s.Events, Blocks: maps.Collect(f.applied.all()), Gaps: s.Gaps, Lost: s.Lost, Replays: s.Replays, Timeouts: s.Timeouts,
+		Restarts: s.Restarts, Reconnects: s.Reconnects, Duplicates: s.Duplicates, Skipped: s.Unknown, DecodeErrors: s.DecodeErrors, WrongRank: s.WrongRank,
+		LagMS: ms(s.Lag), LastAt: s.LastAt,
+	}
 }
 
 // Status returns the state of everything, for the admin listener. Safe for concurrent use.
@@ -261,7 +291,7 @@ func (w *watcher) status(books map[replica.ID]any) []ReplicaStatus {
 		s.Name, s.Facts, s.Book = string(m.ID), m.Facts, books[m.ID]
 		for _, f := range w.streams() {
 			if f.id == m.ID {
-				s.Events, s.Batches = f.status(), f.follower.Stats().Batches
+				s.Events, s.Batches, s.Stream = f.status(), f.follower.Stats().Batches, f.stream()
 			}
 		}
 		out = append(out, s)

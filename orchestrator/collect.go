@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tandem/internal/kv"
+	"tandem/internal/kvevents"
 	"tandem/internal/replica"
 )
 
@@ -32,12 +33,20 @@ var (
 	descOrphans     = prometheus.NewDesc("tandem_index_orphans_total", "Blocks of events whose parent was unknown, not indexed.", []string{"pool"}, nil)
 	descTruncated   = prometheus.NewDesc("tandem_index_truncated_total", "Memberships forgotten to stay within the byte budget.", []string{"pool"}, nil)
 
-	descBatches = prometheus.NewDesc("tandem_events_batches_total", "Event batches applied.", perReplica, nil)
-	descGaps    = prometheus.NewDesc("tandem_events_gaps_total", "Gaps noticed in an event stream.", perReplica, nil)
-	descLost    = prometheus.NewDesc("tandem_events_lost_total", "Gaps that replay could not fill.", perReplica, nil)
-	descReplays = prometheus.NewDesc("tandem_events_replays_total", "Replays asked for.", perReplica, nil)
-	descBad     = prometheus.NewDesc("tandem_events_decode_errors_total", "Event batches that could not be read.", perReplica, nil)
-	descLag     = prometheus.NewDesc("tandem_events_lag_seconds", "Engine's time stamp to our receipt, newest live batch; clock skew included.", perReplica, nil)
+	descBatches  = prometheus.NewDesc("tandem_events_batches_total", "Event batches applied.", perReplica, nil)
+	descGaps     = prometheus.NewDesc("tandem_events_gaps_total", "Gaps noticed in an event stream.", perReplica, nil)
+	descLost     = prometheus.NewDesc("tandem_events_lost_total", "Gaps that replay could not fill.", perReplica, nil)
+	descReplays  = prometheus.NewDesc("tandem_events_replays_total", "Replays asked for.", perReplica, nil)
+	descBad      = prometheus.NewDesc("tandem_events_decode_errors_total", "Event batches that could not be read.", perReplica, nil)
+	descRestarts = prometheus.NewDesc("tandem_events_restarts_total", "Engine restarts noticed in an event stream, by its sequence falling back or by other bytes under a known number.", perReplica, nil)
+	descReconns  = prometheus.NewDesc("tandem_events_reconnects_total", "Connections to an event stream made after the first.", perReplica, nil)
+	descTimeouts = prometheus.NewDesc("tandem_events_replay_timeouts_total", "Replays that fell silent before their end.", perReplica, nil)
+	descAgain    = prometheus.NewDesc("tandem_events_duplicates_total", "Event batches dropped because they had been applied already.", perReplica, nil)
+	descUnknown  = prometheus.NewDesc("tandem_events_skipped_total", "Events of kinds that we do not know, skipped.", perReplica, nil)
+	descRank     = prometheus.NewDesc("tandem_events_wrong_rank_total", "Event batches that name another data-parallel rank than the stream was configured for.", perReplica, nil)
+	descEvents   = prometheus.NewDesc("tandem_events_total", "Events in the batches applied.", perReplica, nil)
+	descApplied  = prometheus.NewDesc("tandem_events_blocks_total", "Blocks of events by what became of them: stored, removed, orphaned (parent unknown: not indexed), skipped (masked, other block size or group).", []string{"pool", "replica", "result"}, nil)
+	descLag      = prometheus.NewDesc("tandem_events_lag_seconds", "Engine's time stamp to our receipt, newest live batch; clock skew included.", perReplica, nil)
 
 	descQueue = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
 	descStall = prometheus.NewDesc("tandem_stalled_seconds_total", "Time this process stood still, as noticed by its own clock.", nil, nil)
@@ -48,7 +57,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descTrust,
 		descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
-		descBatches, descGaps, descLost, descReplays, descBad, descLag, descQueue, descStall,
+		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts, descReconns, descAgain, descUnknown, descRank,
+		descBad, descLag, descQueue, descStall,
 	} {
 		ch <- d
 	}
@@ -100,15 +110,28 @@ func (c *collector) streams(e emit) {
 		}
 		for _, f := range w.streams() {
 			s, id := f.follower.Stats(), string(f.id)
-			e.counter(descBatches, float64(s.Batches), pool, id)
-			e.counter(descGaps, float64(s.Gaps), pool, id)
-			e.counter(descLost, float64(s.Lost), pool, id)
-			e.counter(descReplays, float64(s.Replays), pool, id)
-			e.counter(descBad, float64(s.DecodeErrors), pool, id)
-			if s.Batches > 0 {
-				e.gauge(descLag, s.Lag.Seconds(), pool, id)
+			e.stream(s, pool, id)
+			for result, n := range f.applied.all() {
+				e.counter(descApplied, float64(n), pool, id, result)
 			}
 		}
+	}
+}
+
+// stream sends what a follower counted.
+func (e emit) stream(s kvevents.Stats, pool, id string) {
+	for _, x := range [...]struct {
+		desc *prometheus.Desc
+		n    uint64
+	}{
+		{descBatches, s.Batches}, {descEvents, s.Events}, {descGaps, s.Gaps}, {descLost, s.Lost}, {descReplays, s.Replays}, {descTimeouts, s.Timeouts},
+		{descRestarts, s.Restarts}, {descReconns, s.Reconnects}, {descAgain, s.Duplicates}, {descUnknown, s.Unknown}, {descRank, s.WrongRank},
+		{descBad, s.DecodeErrors},
+	} {
+		e.counter(x.desc, float64(x.n), pool, id)
+	}
+	if s.Batches > 0 {
+		e.gauge(descLag, s.Lag.Seconds(), pool, id)
 	}
 }
 

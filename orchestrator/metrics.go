@@ -17,13 +17,17 @@ type metrics struct {
 	handoffGap  prometheus.Histogram
 	leg         *prometheus.HistogramVec // pool, replica
 	tokens      *prometheus.CounterVec   // kind
-	cached      *prometheus.CounterVec   // kind
-	predictErr  prometheus.Histogram
-	tokenSource *prometheus.CounterVec // source
-	retries     *prometheus.CounterVec // phase
-	refused     *prometheus.CounterVec // reason
-	params      *prometheus.CounterVec // reason
-	giveBack    *prometheus.CounterVec // result
+	cached      *prometheus.CounterVec   // kind, mode, told
+	unmeasured  *prometheus.CounterVec   // reason
+	matchLoss   *prometheus.HistogramVec // mode
+	predictErr  *prometheus.HistogramVec // pool, direction
+	partial     *prometheus.CounterVec   // reason
+	indexLag    *prometheus.HistogramVec // pool, from
+	tokenSource *prometheus.CounterVec   // source
+	retries     *prometheus.CounterVec   // phase
+	refused     *prometheus.CounterVec   // reason
+	params      *prometheus.CounterVec   // reason
+	giveBack    *prometheus.CounterVec   // result
 	rebinds     prometheus.Counter
 	inflight    prometheus.Gauge
 	events      prometheus.Counter // SSE events forwarded
@@ -51,6 +55,12 @@ const (
 
 var phaseNames = [phaseCount]string{"tokenize", "queue", "plan", "prefill", "handoff", "first", "total"}
 
+// tokenBuckets begin with none at all and with a block.
+var tokenBuckets = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536}
+
+// lagBuckets are fine where the index should be: below a millisecond.
+var lagBuckets = []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60}
+
 func newMetrics(reg prometheus.Registerer) *metrics {
 	seconds := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -75,8 +85,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		handoffGap:  histogram("tandem_handoff_gap_seconds", "Seconds from the last byte of the prefill answer to the decode request being written.", handoffBuckets()).WithLabelValues().(prometheus.Histogram),
 		leg:         histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to its first content, or to the whole answer where it is not streamed.", seconds, "pool", "replica"),
 		tokens:      counter("tandem_tokens_total", "Tokens of requests that ended well, by kind: prompt or output.", "kind"),
-		cached:      counter("tandem_cached_tokens_total", "Prompt tokens cached: available on any prefill replica, captured by the chosen one as predicted, delivered by the engine.", "kind"),
-		predictErr:  histogram("tandem_prediction_error_tokens", "Absolute difference of predicted and delivered cached tokens of a split request.", []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384}).WithLabelValues().(prometheus.Histogram),
+		cached:      counter("tandem_cached_tokens_total", "Tokens of measured requests by kind: prompt, available on any replica, captured by the plan, delivered by the engine; told: whether the engine gave a number.", "kind", "mode", "told"),
+		unmeasured:  counter("tandem_cached_unmeasured_total", "Requests that ended well and are not in tandem_cached_tokens_total, by reason; those not_told are missing in its delivered alone.", "reason"),
+		matchLoss:   histogram("tandem_match_loss_tokens", "Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode"),
+		predictErr:  histogram("tandem_prediction_error_tokens", "Difference of captured and delivered tokens: over, where the index promised too much, under, exact.", tokenBuckets, "pool", "direction"),
+		partial:     counter("tandem_decisions_partial_total", "Plans booked while the index of a possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
+		indexLag:    histogram("tandem_index_lag_seconds", "Age of an event batch when the index has it: since the engine's time stamp (event; live streams, clock skew included) or since it was read (read).", lagBuckets, "pool", "from"),
 		tokenSource: counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source"),
 		retries:     counter("tandem_retries_total", "Second attempts before the first byte, by the phase that failed.", "phase"),
 		refused:     counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),

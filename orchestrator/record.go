@@ -21,8 +21,9 @@ type Record struct {
 	Prompt    int               `json:"prompt_tokens"`
 	Output    int               `json:"output_tokens"`
 	Tokenizer string            `json:"tokenizer,omitzero"` // where the ids came from
-	Available int               `json:"available_tokens"`   // deepest match any prefill replica had
-	Captured  int               `json:"captured_tokens"`    // match on the chosen one
+	Available int               `json:"available_tokens"`   // deepest match that any replica was known to have, -1 where the prompt's tokens are unknown
+	Blind     int               `json:"blind,omitzero"`     // replicas left out of Available: their events are not heard
+	Captured  int               `json:"captured_tokens"`    // match on the replica that prefilled, by its index; -1 unknown
 	Delivered int               `json:"delivered_tokens"`   // the engine's cached_tokens, -1 unknown
 	Phases    Phases            `json:"phases_ms"`
 	Attempts  int               `json:"attempts"`

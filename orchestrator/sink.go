@@ -2,20 +2,60 @@ package orchestrator
 
 import (
 	"fmt"
+	"iter"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"tandem/internal/kv"
 	"tandem/internal/kvevents"
 	"tandem/internal/replica"
 )
 
-// sink is where a follower's stream ends: in the pool's index.
+// sink is where a follower's stream ends: in the pool's index. Its methods are called by the follower's goroutine alone.
 type sink struct {
-	w *watcher
-	f *followed
+	w       *watcher
+	f       *followed
+	event   prometheus.Observer // since the engine's time stamp
+	read    prometheus.Observer // since the batch was read
+	applied *applied
+}
+
+// applied counts, in blocks, what the batches of one stream did. Written by its follower, read by scrapes.
+type applied struct{ stored, removed, orphaned, skipped atomic.Uint64 }
+
+// all walks the counts by the names they have in metrics.
+func (a *applied) all() iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		_ = yield("stored", a.stored.Load()) && yield("removed", a.removed.Load()) && yield("orphaned", a.orphaned.Load()) && yield("skipped", a.skipped.Load())
+	}
+}
+
+// newSink returns the end of f's stream, and has f keep its counts.
+func newSink(w *watcher, f *followed) *sink {
+	pool, lag := w.role.String(), w.f.o.m.indexLag
+	return &sink{w: w, f: f, event: lag.WithLabelValues(pool, "event"), read: lag.WithLabelValues(pool, "read"), applied: &f.applied}
 }
 
 // Apply implements [kvevents.Sink].
-func (s *sink) Apply(b *kv.Batch) { s.w.f.pool(s.w.role).Apply(s.f.id, b) }
+func (s *sink) Apply(b *kv.Batch) {
+	began := time.Now()
+	did := s.w.f.pool(s.w.role).Apply(s.f.id, b)
+	s.measure(b, began, time.Now())
+	s.applied.stored.Add(uint64(did.Stored))
+	s.applied.removed.Add(uint64(did.Removed))
+	s.applied.orphaned.Add(uint64(did.Orphans))
+	s.applied.skipped.Add(uint64(did.Skipped))
+}
+
+// measure observes how old the batch is now that the index has it. A replay brings the past, whose age says nothing of the stream.
+func (s *sink) measure(b *kv.Batch, began, now time.Time) {
+	s.read.Observe(now.Sub(began).Seconds())
+	if !b.At.IsZero() && s.f.live() {
+		s.event.Observe(max(0, now.Sub(b.At)).Seconds())
+	}
+}
 
 // Forget implements [kvevents.Sink].
 func (s *sink) Forget(reason string) {
@@ -37,6 +77,8 @@ func (f *followed) say(state kvevents.State, reason string) {
 	f.state.Store(uint32(state))
 	f.reason.Store(&reason)
 }
+
+func (f *followed) live() bool { return kvevents.State(f.state.Load()) == kvevents.Live }
 
 func (f *followed) status() string {
 	s := kvevents.State(f.state.Load()).String()

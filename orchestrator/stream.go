@@ -417,5 +417,7 @@ func (q *request) headers(rec *Record) {
 	}
 	h.Set("X-Tandem-Decision", rec.ID)
 	h.Set("X-Tandem-Mode", rec.Mode)
-	h.Set("X-Tandem-Matched-Tokens", strconv.Itoa(rec.Captured))
+	if rec.Captured >= 0 {
+		h.Set("X-Tandem-Matched-Tokens", strconv.Itoa(rec.Captured))
+	}
 }

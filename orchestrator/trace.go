@@ -45,10 +45,25 @@ func termAttributes(d *planner.Decision) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		attribute.Float64("tandem.predicted_ttft_ms", d.TTFT), attribute.Int("tandem.available_tokens", d.Available),
 		attribute.Int("tandem.held_tokens", d.Held), attribute.Int("tandem.plans_compared", d.Compared),
+		attribute.Int("tandem.blind_replicas", d.Blind), attribute.Int("tandem.truncated_replicas", d.Truncated), attribute.Bool("tandem.match_guessed", d.Guessed),
 	}
 	if len(d.Plans) > 0 {
 		for name, value := range d.Plans[0].Terms.All() {
 			attrs = append(attrs, attribute.Float64("tandem.term."+name, value))
+		}
+	}
+	return attrs
+}
+
+// truthAttributes are what was cached somewhere, what the plan made of it, and what the engine got. What is unknown has no attribute.
+func truthAttributes(r *Record) []attribute.KeyValue {
+	var attrs []attribute.KeyValue
+	for _, x := range [...]struct {
+		name   string
+		tokens int
+	}{{"tandem.available_tokens", r.Available}, {"tandem.captured_tokens", r.Captured}, {"tandem.delivered_tokens", r.Delivered}} {
+		if x.tokens >= 0 {
+			attrs = append(attrs, attribute.Int(x.name, x.tokens))
 		}
 	}
 	return attrs

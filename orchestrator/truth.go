@@ -1,7 +1,7 @@
 package orchestrator
 
 import (
-	"math"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -12,14 +12,33 @@ import (
 // note writes the plan into the record.
 func (j *job) note(b *planner.Booking) {
 	j.rec.Mode, j.rec.Prefill, j.rec.Decode = modeName(b, j.req), string(b.Prefill.ID), string(b.Decode.ID)
-	j.rec.Captured = b.MatchedPrefill
-	if b.Mode == planner.Local {
-		j.rec.Captured = b.MatchedDecode
-	}
 	j.rec.Prompt = j.count
-	if d := b.Decision; d != nil {
-		j.rec.Reason, j.rec.Available, j.rec.Decision = d.Reason, d.Available, d
-		j.q.o.m.decisions.WithLabelValues(j.rec.Mode, why(j.rec)).Inc()
+	j.rec.Available, j.rec.Captured, j.rec.Delivered = -1, -1, -1 // an attempt before may have set them
+	d := b.Decision
+	if d == nil {
+		return
+	}
+	j.rec.Reason, j.rec.Blind, j.rec.Decision = d.Reason, d.Blind, d
+	if j.named() {
+		j.rec.Available = d.Available
+	}
+	if !d.Guessed {
+		j.rec.Captured = d.Matched
+	}
+	j.q.o.m.decided(j.rec, d)
+}
+
+// named reports whether the prompt's blocks have keys, without which no index can be asked.
+func (j *job) named() bool { return j.plan.PrefillKeys != nil || j.plan.DecodeKeys != nil }
+
+// decided counts a plan that was booked.
+func (m *metrics) decided(r *Record, d *planner.Decision) {
+	m.decisions.WithLabelValues(r.Mode, why(r)).Inc()
+	if d.Blind > 0 {
+		m.partial.WithLabelValues("blind").Inc()
+	}
+	if d.Truncated > 0 {
+		m.partial.WithLabelValues("truncated").Inc()
 	}
 }
 
@@ -28,6 +47,8 @@ func why(r *Record) string {
 	switch {
 	case r.Mode == "unsplit":
 		return "cannot_split"
+	case r.Captured < 0:
+		return "match_unknown"
 	case r.Captured > 0 && r.Captured >= r.Available:
 		return "deepest_match"
 	case r.Captured > 0:
@@ -55,24 +76,59 @@ func decisionAttributes(b *planner.Booking, traced bool) []attribute.KeyValue {
 	}
 	return append([]attribute.KeyValue{
 		attribute.String("tandem.prefill", string(b.Prefill.ID)), attribute.String("tandem.decode", string(b.Decode.ID)),
-		attribute.Int("tandem.matched_tokens", b.MatchedPrefill), attribute.String("tandem.reason", b.Decision.Reason),
+		attribute.Int("tandem.matched_tokens", b.Decision.Matched), attribute.String("tandem.reason", b.Decision.Reason),
 	}, termAttributes(b.Decision)...)
 }
 
-// countTokens moves the token counters of an answer that ended well.
+// countTokens compares what was cached somewhere, what the plan made of it and what the engine says it got, for an answer that ended well.
 func (j *job) countTokens(a *answer, f *failure) {
 	if f != nil {
 		return
 	}
-	m := j.q.o.m
-	m.tokens.WithLabelValues("prompt").Add(float64(j.rec.Prompt))
-	m.tokens.WithLabelValues("output").Add(float64(j.rec.Output))
-	m.cached.WithLabelValues("available").Add(float64(j.rec.Available))
-	m.cached.WithLabelValues("captured").Add(float64(j.rec.Captured))
-	if j.rec.Delivered >= 0 {
-		m.cached.WithLabelValues("delivered").Add(float64(j.rec.Delivered))
-		if a.split {
-			m.predictErr.Observe(math.Abs(float64(j.rec.Captured - j.rec.Delivered)))
-		}
+	m, r := j.q.o.m, j.rec
+	m.tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
+	m.tokens.WithLabelValues("output").Add(float64(r.Output))
+	m.judge(r, a.split)
+	if j.q.o.traced {
+		j.q.span.SetAttributes(truthAttributes(r)...)
 	}
+}
+
+// judge moves the counters of the three numbers. Each ratio of them must be over the same requests, so a request for which one of the first two is unknown
+// counts in neither, and told keeps those apart for which the engine gave no number.
+func (m *metrics) judge(r *Record, split bool) {
+	switch {
+	case r.Available < 0:
+		m.unmeasured.WithLabelValues("no_ids").Inc()
+		return
+	case r.Captured < 0:
+		m.unmeasured.WithLabelValues("blind").Inc()
+		return
+	case r.Delivered < 0:
+		m.unmeasured.WithLabelValues("not_told").Inc()
+	}
+	told := strconv.FormatBool(r.Delivered >= 0)
+	m.cached.WithLabelValues("prompt", r.Mode, told).Add(float64(r.Prompt))
+	m.cached.WithLabelValues("available", r.Mode, told).Add(float64(r.Available))
+	m.cached.WithLabelValues("captured", r.Mode, told).Add(float64(r.Captured))
+	m.matchLoss.WithLabelValues(r.Mode).Observe(float64(max(0, r.Available-r.Captured)))
+	if r.Delivered >= 0 {
+		m.cached.WithLabelValues("delivered", r.Mode, told).Add(float64(r.Delivered))
+		m.predicted(r.Captured-r.Delivered, split)
+	}
+}
+
+// predicted observes by how many tokens the index promised too much, or too little where over is below zero.
+func (m *metrics) predicted(over int, split bool) {
+	pool, direction := "decode", "exact"
+	if split {
+		pool = "prefill"
+	}
+	switch {
+	case over > 0:
+		direction = "over"
+	case over < 0:
+		direction, over = "under", -over
+	}
+	m.predictErr.WithLabelValues(pool, direction).Observe(float64(over))
 }

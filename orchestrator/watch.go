@@ -62,6 +62,7 @@ type followed struct {
 	done     chan struct{}
 	state    atomic.Uint32
 	reason   atomic.Pointer[string]
+	applied  applied
 }
 
 func (w *watcher) members() []replica.Replica {
@@ -343,7 +344,7 @@ func (w *watcher) follow(ctx context.Context) {
 func (w *watcher) startFollower(ctx context.Context, id replica.ID, src kvevents.Source) *followed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &followed{id: id, source: src, stop: cancel, done: make(chan struct{})}
-	f.follower = kvevents.NewFollower(src, &sink{w: w, f: f}, kvevents.Options{Context: w.f.o.zmq})
+	f.follower = kvevents.NewFollower(src, newSink(w, f), kvevents.Options{Context: w.f.o.zmq})
 	go func() { // ended by unfollow, which run defers
 		defer close(f.done)
 		if err := f.follower.Run(ctx); err != nil && ctx.Err() == nil {
