@@ -21,6 +21,7 @@ func newRPC(o *orchestrator.Orchestrator) *grpc.Server {
 			return send(rpc.Record{
 				ID: r.ID, Time: r.Time, Model: r.Model, Mode: r.Mode, Prefill: r.Prefill, Decode: r.Decode,
 				Reason: r.Reason, Outcome: r.Outcome, Status: r.Status, JSON: text,
+				Prompt: r.Prompt, Available: r.Available, Captured: r.Captured, Delivered: r.Delivered, Blind: r.Blind,
 			}, lost)
 		})
 	}})

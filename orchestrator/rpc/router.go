@@ -82,6 +82,7 @@ func response(d *planner.Decision) (*tandemv1.PlanResponse, error) {
 		Mode: mode(d.Mode), Prefill: string(d.Prefill), Decode: string(d.Decode), Reason: d.Reason, Why: d.Why,
 		PromptTokens: count(d.Tokens), Exact: d.Exact, AvailableTokens: count(d.Available), MatchedTokens: count(d.Matched),
 		HeldTokens: count(d.Held), PredictedTtftMs: d.TTFT, ExpectedOutputTokens: count(d.Output), Unknown: d.Unknown, DecisionJson: text,
+		Blind: count(d.Blind), Truncated: count(d.Truncated), Guessed: d.Guessed,
 	}
 	for _, p := range d.Plans {
 		out.Plans = append(out.Plans, plan(p))
@@ -138,5 +139,15 @@ func decision(r Record) *tandemv1.Decision {
 	return &tandemv1.Decision{
 		Id: r.ID, Time: timestamppb.New(r.Time), Model: r.Model, Mode: r.Mode, Prefill: r.Prefill, Decode: r.Decode,
 		Reason: r.Reason, Outcome: r.Outcome, Status: count(r.Status), Json: r.JSON,
+		PromptTokens: count(r.Prompt), AvailableTokens: ifKnown(r.Available), CapturedTokens: ifKnown(r.Captured), DeliveredTokens: ifKnown(r.Delivered),
+		Blind: count(r.Blind),
 	}
+}
+
+// ifKnown leaves out what is unknown (-1).
+func ifKnown(n int) *uint32 {
+	if n < 0 {
+		return nil
+	}
+	return new(count(n))
 }

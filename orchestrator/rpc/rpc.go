@@ -45,6 +45,12 @@ type Record struct {
 	Outcome string
 	Status  int    // HTTP status that the client got
 	JSON    []byte // the whole record
+
+	Prompt    int // tokens
+	Available int // cached tokens on any replica as far as known, -1 unknown
+	Captured  int // cached tokens where it was prefilled by the index, -1 unknown
+	Delivered int // the same by the engine, -1 unknown
+	Blind     int // replicas left out of Available
 }
 
 // New returns a server with the services of o. It has no listener: give it to [Handler]; call Stop when the listener's server has been closed.

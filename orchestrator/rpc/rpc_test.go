@@ -201,6 +201,34 @@ func TestWatchDecisions(t *testing.T) {
 	}
 }
 
+// What is unknown is absent, which zero is not.
+func TestDecisionsTellTheTruth(t *testing.T) {
+	for _, r := range []Record{
+		{Prompt: 900, Available: 800, Captured: 640, Delivered: 656, Blind: 2},
+		{Prompt: 900, Available: 0, Captured: 0, Delivered: 0},
+		{Prompt: 900, Available: 800, Captured: -1, Delivered: -1, Blind: 1},
+		{Prompt: 900, Available: -1, Captured: -1, Delivered: 0},
+	} {
+		d := decision(r)
+		if d.GetPromptTokens() != 900 || d.GetBlind() != uint32(r.Blind) {
+			t.Errorf("got %v of %+v", d, r)
+		}
+		for _, x := range []struct {
+			name string
+			got  *uint32
+			want int
+		}{{"available", d.AvailableTokens, r.Available}, {"captured", d.CapturedTokens, r.Captured}, {"delivered", d.DeliveredTokens, r.Delivered}} {
+			if (x.got == nil) != (x.want < 0) || x.got != nil && *x.got != uint32(x.want) {
+				t.Errorf("%s: got %v, want %d, in %+v", x.name, x.got, x.want, r)
+			}
+		}
+	}
+	p, err := response(&planner.Decision{Blind: 3, Truncated: 2, Guessed: true})
+	if err != nil || p.GetBlind() != 3 || p.GetTruncated() != 2 || !p.GetGuessed() {
+		t.Errorf("got %v, %v", p, err)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	var ready atomic.Bool
 	s := &health{ready: ready.Load, every: time.Millisecond}

@@ -242,7 +242,7 @@ type PlanResponse struct {
 	Why                  string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`       // the same in a word
 	PromptTokens         uint32                 `protobuf:"varint,6,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	Exact                bool                   `protobuf:"varint,7,opt,name=exact,proto3" json:"exact,omitempty"`                                            // false: prompt_tokens is an estimate
-	AvailableTokens      uint32                 `protobuf:"varint,8,opt,name=available_tokens,json=availableTokens,proto3" json:"available_tokens,omitempty"` // deepest prefix match on any candidate
+	AvailableTokens      uint32                 `protobuf:"varint,8,opt,name=available_tokens,json=availableTokens,proto3" json:"available_tokens,omitempty"` // deepest prefix match on any replica that could prefill, as far as known
 	MatchedTokens        uint32                 `protobuf:"varint,9,opt,name=matched_tokens,json=matchedTokens,proto3" json:"matched_tokens,omitempty"`       // prefix match where the request would be prefilled
 	HeldTokens           uint32                 `protobuf:"varint,10,opt,name=held_tokens,json=heldTokens,proto3" json:"held_tokens,omitempty"`               // prefix match on the decode replica
 	PredictedTtftMs      float64                `protobuf:"fixed64,11,opt,name=predicted_ttft_ms,json=predictedTtftMs,proto3" json:"predicted_ttft_ms,omitempty"`
@@ -251,6 +251,9 @@ type PlanResponse struct {
 	Unknown              []string               `protobuf:"bytes,14,rep,name=unknown,proto3" json:"unknown,omitempty"` // what had to be guessed
 	Excluded             []*Exclusion           `protobuf:"bytes,15,rep,name=excluded,proto3" json:"excluded,omitempty"`
 	DecisionJson         []byte                 `protobuf:"bytes,16,opt,name=decision_json,json=decisionJson,proto3" json:"decision_json,omitempty"` // the whole record, as /debug/decisions writes it
+	Blind                uint32                 `protobuf:"varint,17,opt,name=blind,proto3" json:"blind,omitempty"`                                  // replicas left out of available_tokens: their events are not heard
+	Truncated            uint32                 `protobuf:"varint,18,opt,name=truncated,proto3" json:"truncated,omitempty"`                          // replicas whose index was cut for its byte budget: they may hold more than it says
+	Guessed              bool                   `protobuf:"varint,19,opt,name=guessed,proto3" json:"guessed,omitempty"`                              // matched_tokens is a guess: the index of that replica is unknown
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -395,6 +398,27 @@ func (x *PlanResponse) GetDecisionJson() []byte {
 		return x.DecisionJson
 	}
 	return nil
+}
+
+func (x *PlanResponse) GetBlind() uint32 {
+	if x != nil {
+		return x.Blind
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetTruncated() uint32 {
+	if x != nil {
+		return x.Truncated
+	}
+	return 0
+}
+
+func (x *PlanResponse) GetGuessed() bool {
+	if x != nil {
+		return x.Guessed
+	}
+	return false
 }
 
 // Plan is one row of the comparison: the smallest total wins.
@@ -640,20 +664,25 @@ func (x *WatchDecisionsRequest) GetModel() string {
 }
 
 type Decision struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	Model         string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	Mode          string                 `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"` // split, local, unsplit or none
-	Prefill       string                 `protobuf:"bytes,5,opt,name=prefill,proto3" json:"prefill,omitempty"`
-	Decode        string                 `protobuf:"bytes,6,opt,name=decode,proto3" json:"decode,omitempty"`
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	Outcome       string                 `protobuf:"bytes,8,opt,name=outcome,proto3" json:"outcome,omitempty"` // ok, client_gone, or the kind of failure
-	Status        uint32                 `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`  // HTTP status that the client got
-	Json          []byte                 `protobuf:"bytes,10,opt,name=json,proto3" json:"json,omitempty"`      // the whole record, as /debug/decisions writes it
-	Lost          uint64                 `protobuf:"varint,11,opt,name=lost,proto3" json:"lost,omitempty"`     // decisions that this caller missed before this one, since the last one it got
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Id              string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Time            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Model           string                 `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	Mode            string                 `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"` // split, local, unsplit or none
+	Prefill         string                 `protobuf:"bytes,5,opt,name=prefill,proto3" json:"prefill,omitempty"`
+	Decode          string                 `protobuf:"bytes,6,opt,name=decode,proto3" json:"decode,omitempty"`
+	Reason          string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	Outcome         string                 `protobuf:"bytes,8,opt,name=outcome,proto3" json:"outcome,omitempty"` // ok, client_gone, or the kind of failure
+	Status          uint32                 `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`  // HTTP status that the client got
+	Json            []byte                 `protobuf:"bytes,10,opt,name=json,proto3" json:"json,omitempty"`      // the whole record, as /debug/decisions writes it
+	Lost            uint64                 `protobuf:"varint,11,opt,name=lost,proto3" json:"lost,omitempty"`     // decisions that this caller missed before this one, since the last one it got
+	PromptTokens    uint32                 `protobuf:"varint,12,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	AvailableTokens *uint32                `protobuf:"varint,13,opt,name=available_tokens,json=availableTokens,proto3,oneof" json:"available_tokens,omitempty"` // deepest match that any replica was known to have; absent where the tokens are unknown
+	CapturedTokens  *uint32                `protobuf:"varint,14,opt,name=captured_tokens,json=capturedTokens,proto3,oneof" json:"captured_tokens,omitempty"`    // match on the replica that prefilled, by its index; absent where that is unknown
+	DeliveredTokens *uint32                `protobuf:"varint,15,opt,name=delivered_tokens,json=deliveredTokens,proto3,oneof" json:"delivered_tokens,omitempty"` // what its engine says it had cached; absent where it does not say
+	Blind           uint32                 `protobuf:"varint,16,opt,name=blind,proto3" json:"blind,omitempty"`                                                  // replicas left out of available_tokens: their events are not heard
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Decision) Reset() {
@@ -763,6 +792,41 @@ func (x *Decision) GetLost() uint64 {
 	return 0
 }
 
+func (x *Decision) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Decision) GetAvailableTokens() uint32 {
+	if x != nil && x.AvailableTokens != nil {
+		return *x.AvailableTokens
+	}
+	return 0
+}
+
+func (x *Decision) GetCapturedTokens() uint32 {
+	if x != nil && x.CapturedTokens != nil {
+		return *x.CapturedTokens
+	}
+	return 0
+}
+
+func (x *Decision) GetDeliveredTokens() uint32 {
+	if x != nil && x.DeliveredTokens != nil {
+		return *x.DeliveredTokens
+	}
+	return 0
+}
+
+func (x *Decision) GetBlind() uint32 {
+	if x != nil {
+		return x.Blind
+	}
+	return 0
+}
+
 var File_tandem_proto protoreflect.FileDescriptor
 
 const file_tandem_proto_rawDesc = "" +
@@ -777,7 +841,7 @@ const file_tandem_proto_rawDesc = "" +
 	"max_tokens\x18\x05 \x01(\rR\tmaxTokensB\b\n" +
 	"\x06prompt\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xb7\x04\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\x85\x05\n" +
 	"\fPlanResponse\x12#\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x0f.tandem.v1.ModeR\x04mode\x12\x18\n" +
 	"\aprefill\x18\x02 \x01(\tR\aprefill\x12\x16\n" +
@@ -796,7 +860,10 @@ const file_tandem_proto_rawDesc = "" +
 	"\x05plans\x18\r \x03(\v2\x0f.tandem.v1.PlanR\x05plans\x12\x18\n" +
 	"\aunknown\x18\x0e \x03(\tR\aunknown\x120\n" +
 	"\bexcluded\x18\x0f \x03(\v2\x14.tandem.v1.ExclusionR\bexcluded\x12#\n" +
-	"\rdecision_json\x18\x10 \x01(\fR\fdecisionJson\"\x9a\x01\n" +
+	"\rdecision_json\x18\x10 \x01(\fR\fdecisionJson\x12\x14\n" +
+	"\x05blind\x18\x11 \x01(\rR\x05blind\x12\x1c\n" +
+	"\ttruncated\x18\x12 \x01(\rR\ttruncated\x12\x18\n" +
+	"\aguessed\x18\x13 \x01(\bR\aguessed\"\x9a\x01\n" +
 	"\x04Plan\x12#\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x0f.tandem.v1.ModeR\x04mode\x12\x18\n" +
 	"\aprefill\x18\x02 \x01(\tR\aprefill\x12\x16\n" +
@@ -812,7 +879,7 @@ const file_tandem_proto_rawDesc = "" +
 	"\x04with\x18\x03 \x01(\tR\x04with\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"-\n" +
 	"\x15WatchDecisionsRequest\x12\x14\n" +
-	"\x05model\x18\x01 \x01(\tR\x05model\"\x98\x02\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\"\x9f\x04\n" +
 	"\bDecision\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
@@ -825,7 +892,15 @@ const file_tandem_proto_rawDesc = "" +
 	"\x06status\x18\t \x01(\rR\x06status\x12\x12\n" +
 	"\x04json\x18\n" +
 	" \x01(\fR\x04json\x12\x12\n" +
-	"\x04lost\x18\v \x01(\x04R\x04lost*<\n" +
+	"\x04lost\x18\v \x01(\x04R\x04lost\x12#\n" +
+	"\rprompt_tokens\x18\f \x01(\rR\fpromptTokens\x12.\n" +
+	"\x10available_tokens\x18\r \x01(\rH\x00R\x0favailableTokens\x88\x01\x01\x12,\n" +
+	"\x0fcaptured_tokens\x18\x0e \x01(\rH\x01R\x0ecapturedTokens\x88\x01\x01\x12.\n" +
+	"\x10delivered_tokens\x18\x0f \x01(\rH\x02R\x0fdeliveredTokens\x88\x01\x01\x12\x14\n" +
+	"\x05blind\x18\x10 \x01(\rR\x05blindB\x13\n" +
+	"\x11_available_tokensB\x12\n" +
+	"\x10_captured_tokensB\x13\n" +
+	"\x11_delivered_tokens*<\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -891,6 +966,7 @@ func file_tandem_proto_init() {
 		(*PlanRequest_Text)(nil),
 		(*PlanRequest_Body)(nil),
 	}
+	file_tandem_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
