@@ -1,7 +1,7 @@
 // Command bench measures what Tandem costs in front of engines that cost next to nothing, and writes build/bench.json.
 //
 // It starts four engines without latency, the built tandem and, for comparison, a plain net/http front that runs the same two legs without a
-// decision; loads each in turn from its own raw sockets; and runs the planner's and the hasher's micro benchmarks. Absolute figures
+// decision; loads each in turn from its own raw sockets; runs the planner's and the hasher's micro benchmarks; and fills the block index as a large fleet would. Absolute figures
 // wander with the machine: compare within one run of this program.
 package main
 
@@ -13,8 +13,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"tandem/tools/bench/index"
 )
 
 // options is the command line.
@@ -27,32 +31,35 @@ type options struct {
 	conns    int
 	phase    time.Duration
 	only     string
+	index    index.Plan
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// run is main with its surroundings given. The first argument may name one of the servers this program starts itself as.
-func run(ctx context.Context, args []string, stdout io.Writer) error {
+// run is main with its surroundings given: tables go to stdout, progress to stderr. The first argument may name one of the servers this program starts itself as.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
 		case "engines":
 			return runEngines(ctx, args[1:])
 		case "reference":
 			return runReference(ctx, args[1:])
+		case "corpus":
+			return index.Derive(args[1:])
 		}
 	}
 	o, err := parseOptions(args)
 	if err != nil {
 		return err
 	}
-	b := &bench{o: o, log: stdout, samples: map[string][]float64{}}
+	b := &bench{o: o, out: stdout, log: stderr, samples: map[string][]float64{}}
 	if err := b.measure(ctx); err != nil {
 		return err
 	}
@@ -70,20 +77,39 @@ func parseOptions(args []string) (options, error) {
 	fs.IntVar(&o.runs, "runs", 5, "how often each figure is taken; the median counts")
 	fs.IntVar(&o.conns, "conns", 64, "connections under load")
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
-	fs.StringVar(&o.only, "only", "", "one of front, idle, micro")
+	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index")
+	trace := fs.String("trace", "", "conversation_trace.jsonl, gzipped, for the index; default: the built-in table of it")
+	resident := fs.String("blocks", "1,10", "sizes of the index, million blocks")
+	holders := fs.String("holders", "64,256", "holders in the index")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if o.upstream != "sim" && o.upstream != "neutral" || o.runs < 1 || o.conns < 1 {
 		return o, errors.New("-upstream is sim or neutral, -runs and -conns are 1 at least")
 	}
-	return o, nil
+	o.index = index.Full(o.runs)
+	o.index.Trace = *trace
+	return o, errors.Join(numbers(&o.index.Resident, "blocks", *resident, 1_000_000), numbers(&o.index.Holders, "holders", *holders, 1))
+}
+
+// numbers reads a list of positive numbers, separated by commas, in the given unit.
+func numbers(into *[]int, name, list string, unit int) error {
+	*into = nil
+	for word := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return fmt.Errorf("-%s %s: want numbers from 1 on, separated by commas", name, list)
+		}
+		*into = append(*into, n*unit)
+	}
+	return nil
 }
 
 // bench collects samples by figure.
 type bench struct {
 	o       options
-	log     io.Writer
+	out     io.Writer // tables
+	log     io.Writer // progress
 	samples map[string][]float64
 	order   []string // figures as they first came
 }
@@ -105,7 +131,7 @@ func (b *bench) measure(ctx context.Context) error {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"front", b.front}, {"idle", b.idle}, {"micro", b.micro}} {
+	}{{"front", b.front}, {"idle", b.idle}, {"micro", b.micro}, {"index", b.index}} {
 		if b.o.only != "" && b.o.only != part.name || ctx.Err() != nil {
 			continue
 		}
@@ -118,4 +144,9 @@ func (b *bench) measure(ctx context.Context) error {
 		return errors.Join(append(errs, ctx.Err())...)
 	}
 	return ctx.Err()
+}
+
+// index measures the block index.
+func (b *bench) index(ctx context.Context) error {
+	return index.Measure(ctx, b.o.index, index.Report{Add: b.add, Say: b.say}, b.out)
 }

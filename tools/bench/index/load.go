@@ -1,0 +1,106 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/kvevents"
+)
+
+// arriving is a batch on its way to the goroutine that applies.
+type arriving struct {
+	*published
+	sent time.Time
+}
+
+// load looks prompts of the trace up at a steady rate while what the engines say of the same prompts comes in at a steady rate, and is decoded and applied by one other goroutine.
+func (m *measurement) load(r *resident) error {
+	for range m.plan.Runs {
+		keys := r.comingKeys(m.plan.Turns)
+		all := r.publish(int(m.plan.Load.Seconds() * float64(m.plan.ChangeRate)))
+		drive := newDrive(m.plan, r, all, keys)
+		if err := drive.run(); err != nil {
+			return err
+		}
+		m.add("lookup_p99_under_ingest_us", micros(rank(drive.sinceDue, 0.99)))
+		m.add("lookup_started_p99_under_ingest_us", micros(rank(drive.sinceStart, 0.99)))
+		m.add("event_applied_p99_ms", millis(rank(drive.applied, 0.99)))
+		m.add("event_applied_p50_ms", millis(rank(drive.applied, 0.5)))
+		m.add("under_ingest_mblocks_s", float64(drive.changes)/float64(drive.took.Microseconds()))
+	}
+	return nil
+}
+
+// drive is one run under load. Its schedule does not wait for anybody: what comes late is late from the moment it was due.
+type drive struct {
+	r       *resident
+	all     []published
+	keys    [][]kv.Key
+	due     []time.Duration // of each batch
+	every   time.Duration   // between lookups
+	lookups int
+	changes int
+
+	sinceDue, sinceStart []time.Duration // of lookups
+	applied              []time.Duration // of batches, since they were sent
+	took                 time.Duration   // until the last one was applied
+}
+
+func newDrive(p Plan, r *resident, all []published, keys [][]kv.Key) *drive {
+	d := &drive{r: r, all: all, keys: keys, every: time.Second / time.Duration(p.LookupRate)}
+	for i := range all {
+		d.due = append(d.due, time.Duration(d.changes)*time.Second/time.Duration(p.ChangeRate))
+		d.changes += all[i].stored + all[i].removed
+	}
+	d.lookups = int(d.due[len(d.due)-1]/d.every) + 1
+	d.sinceDue, d.sinceStart = make([]time.Duration, 0, d.lookups), make([]time.Duration, 0, d.lookups)
+	d.applied = make([]time.Duration, 0, len(all))
+	return d
+}
+
+// run keeps both schedules on this goroutine, without sleeping, since timers are coarser than what is measured.
+func (d *drive) run() error {
+	arrivals := make(chan arriving, len(d.all))
+	var failed error
+	var applier sync.WaitGroup
+	start := time.Now()
+	applier.Go(func() { failed = d.apply(arrivals, start) })
+	sent := 0
+	for looked := 0; sent < len(d.all) || looked < d.lookups; {
+		now := time.Since(start)
+		switch due := time.Duration(looked) * d.every; {
+		case sent < len(d.all) && now >= d.due[sent]:
+			arrivals <- arriving{&d.all[sent], time.Now()}
+			sent++
+		case looked < d.lookups && now >= due:
+			began := time.Since(start)
+			d.r.ix.Match(d.keys[looked%len(d.keys)], d.r.depth)
+			ended := time.Since(start)
+			d.sinceDue, d.sinceStart = append(d.sinceDue, ended-due), append(d.sinceStart, ended-began)
+			looked++
+		}
+	}
+	close(arrivals)
+	applier.Wait()
+	return failed
+}
+
+// apply takes batches as they come and decodes each into its stream's own.
+func (d *drive) apply(arrivals <-chan arriving, start time.Time) error {
+	var errs []error
+	for a := range arrivals {
+		b := &d.r.batches[a.holder]
+		if _, err := kvevents.Decode(a.payload, b); err != nil {
+			errs = append(errs, err)
+		}
+		if got := d.r.ix.Apply(a.holder, b); got.Stored != a.stored || got.Removed != a.removed {
+			errs = append(errs, fmt.Errorf("applied %+v of a batch that stores %d and removes %d", got, a.stored, a.removed))
+		}
+		d.applied = append(d.applied, time.Since(a.sent))
+	}
+	d.took = time.Since(start)
+	return errors.Join(errs...)
+}
