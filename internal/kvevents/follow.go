@@ -35,8 +35,10 @@ type Follower struct {
 	sink Sink
 	opt  Options
 
-	mu    sync.Mutex // guards stats
-	stats Stats
+	mu       sync.Mutex // guards the following
+	stats    Stats
+	replaced string // why the engine is known to have been restarted, "" when the tracker knows
+	bell     *bell  // of the stream that runs, or nil
 }
 
 // NewFollower returns a follower of src that tells sink. Nothing is dialled before Run.
@@ -70,14 +72,47 @@ func (f *Follower) run(ctx context.Context) error {
 		fx: s, stats: &s.stats, replay: f.src.Replay != "", silent: f.opt.ReplayTimeout, audit: f.opt.Audit,
 		rnd: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
+	f.listen(s.bell)
+	defer f.listen(nil)
 	s.track.start(time.Now())
 	for ctx.Err() == nil {
+		if why := f.news(); why != "" {
+			s.track.replaced(why)
+		}
 		if err := s.turn(ctx); err != nil {
 			return err
 		}
 		f.publish(s)
 	}
 	return nil
+}
+
+// Restarted tells the follower that the engine was seen to have restarted, by its process start time perhaps, which the stream itself may not show: a
+// sequence says nothing of who counts. Soon after, the sink is told to forget and all that the engine still has is replayed. Safe from any goroutine, also
+// before and after Run; it waits for nothing.
+func (f *Follower) Restarted(reason string) {
+	f.mu.Lock()
+	f.replaced = reason
+	b := f.bell
+	f.mu.Unlock()
+	if b != nil {
+		b.ring()
+	}
+}
+
+func (f *Follower) listen(b *bell) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bell = b
+}
+
+// news returns what Restarted was told, once.
+func (f *Follower) news() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	why := f.replaced
+	f.replaced = ""
+	return why
 }
 
 func (f *Follower) publish(s *stream) {
@@ -97,21 +132,25 @@ func (f *Follower) Stats() Stats {
 // Stats is what a [Follower] has seen since it was made.
 type Stats struct {
 	State        State
-	Known        bool          // a batch was applied since the last Forget
-	Seq          uint64        // of the newest batch applied, if Known
-	Batches      uint64        // applied
-	Bytes        uint64        // of payloads applied
-	Events       uint64        // in batches applied
-	Unknown      uint64        // events of unknown kinds, skipped
-	DecodeErrors uint64        // batches that could not be read in whole or part
-	Duplicates   uint64        // batches seen before, dropped
-	Gaps         uint64        // times the sequence jumped ahead
-	Lost         uint64        // gaps that could not be filled
-	Replays      uint64        // replays asked for, audits included
-	Timeouts     uint64        // replays that fell silent before their end
-	Restarts     uint64        // engine restarts noticed
-	Reconnects   uint64        // connections made after the first
-	WrongRank    uint64        // batches that name another rank than the Source
-	Lag          time.Duration // from the engine's time stamp to our receipt, newest live batch; includes clock skew
-	LastAt       time.Time     // engine's time stamp of the newest batch applied
+	Known        bool      // a batch was applied since the last Forget
+	Seq          uint64    // of the newest batch applied, if Known
+	Batches      uint64    // applied
+	Bytes        uint64    // of payloads applied
+	Events       uint64    // in batches applied
+	Unknown      uint64    // events of unknown kinds, skipped
+	DecodeErrors uint64    // batches that could not be read in whole or part
+	Duplicates   uint64    // batches seen before, dropped
+	Gaps         uint64    // times the sequence jumped ahead
+	Lost         uint64    // gaps that could not be filled
+	Replays      uint64    // replays asked for, audits included
+	Timeouts     uint64    // replays that fell silent before their end
+	Restarts     uint64    // engine restarts noticed
+	Reconnects   uint64    // connections made after the first
+	WrongRank    uint64    // batches that name another rank than the Source
+	LastAt       time.Time // engine's time stamp of the newest batch applied
+
+	Applying Lags          // from taking a live batch off its socket until the sink had applied it, waiting for a replay included; our clock alone
+	Behind   Lags          // from the engine's time stamp of a live batch to applied; a hint, since the two clocks differ: where that made it negative it counts as 0
+	Skewed   uint64        // live batches whose time stamp lay in our future: the clocks differ by more than the stream lags
+	Lag      time.Duration // the last of Behind
 }

@@ -619,3 +619,74 @@ func (w *wire) pipe(dst, src net.Conn) {
 		}
 	}
 }
+
+// TestFollowRestarted has somebody else tell of a restart that the stream does not show: the numbers go on, as behind a proxy, and no audit is due.
+func TestFollowRestarted(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(3)
+	f, r, stop := follow(t, e.source(), noAudit())
+	r.through(t, 0, 2)
+	e.Restart()
+	e.Drop(2)
+	e.publish(2)
+	f.Restarted("its start time changed")
+	r.through(t, 0, 1)
+	if n := r.count("forget"); n != 1 {
+		t.Errorf("forgot %d times: %s", n, r.story())
+	}
+	waitStats(t, f, "a restart", func(s Stats) bool { return s.Restarts == 1 })
+	stop()
+	f.Restarted("nobody listens any more")
+}
+
+// TestFollowRestartedOften rings all the time while a stream starts, works and ends.
+func TestFollowRestartedOften(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(3)
+	r := newRecorder()
+	f := NewFollower(e.source(), r, noAudit())
+	done := make(chan struct{})
+	var ringing sync.WaitGroup
+	ringing.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				f.Restarted("again")
+			}
+		}
+	})
+	stop := run(t, f)
+	r.until(t, "a hundred restarts", func() bool { return len(r.log) > 100 })
+	stop()
+	close(done)
+	ringing.Wait()
+}
+
+// TestFollowOddFrames has messages of every wrong number of frames between good ones.
+func TestFollowOddFrames(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(2)
+	f, r, _ := follow(t, e.source(), audited())
+	r.through(t, 0, 1)
+	for i := range uint64(4) {
+		e.publishFrames([]byte("one"))
+		e.publishFrames([]byte("two"), seqFrame(77))
+		e.publishFrames([]byte("long"), []byte{}, seqFrame(78), []byte("x"))
+		e.publishFrames([]byte("longer"), []byte{}, []byte{}, []byte{}, seqFrame(79), []byte("x"), []byte("y"))
+		e.publishFrames([]byte("no number"), []byte("1234567"), []byte("x"))
+		e.publishFrames([]byte("end"), seqFrame(endOfReplay), []byte{})
+		e.publish(1)
+		r.through(t, 0, 2+i)
+	}
+	if s := f.Stats(); s.DecodeErrors+s.Restarts+s.Lost > 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func (p *Publisher) publishFrames(frames ...[]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = p.pub.SendMessageDontwait(frames)
+}

@@ -3,6 +3,7 @@ package kvevents
 import (
 	"encoding/binary"
 	"math"
+	"time"
 )
 
 // Frames on the wire, one row a message; see vLLM's distributed/kv_events.py.
@@ -18,8 +19,9 @@ const endOfReplay = math.MaxUint64
 
 // message is one batch as it came, not decoded yet.
 type message struct {
-	seq     uint64
-	payload []byte
+	seq      uint64
+	payload  []byte
+	received time.Time // of a live batch, by our clock; zero for one of a replay
 }
 
 func readLive(frames [][]byte) (m message, ok bool) {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,8 +20,10 @@ const system = "/usr/bin/python3"
 
 // script is a running Python script: lines in, JSON lines out.
 type script struct {
-	in  io.WriteCloser
-	out *bufio.Reader
+	in      io.WriteCloser
+	out     *bufio.Reader
+	process *os.Process
+	end     func() // waits until it is gone; at the end of the test at the latest
 }
 
 func start(t *testing.T, name string, args ...string) *script {
@@ -41,14 +45,15 @@ func start(t *testing.T, name string, args ...string) *script {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		in.Close()
 		cmd.Wait()
 		if stderr.Len() > 0 {
 			t.Errorf("%s: %s", name, stderr.String())
 		}
 	})
-	return &script{in: in, out: bufio.NewReader(out)}
+	t.Cleanup(end)
+	return &script{in: in, out: bufio.NewReader(out), process: cmd.Process, end: end}
 }
 
 func (s *script) tell(format string, args ...any) { fmt.Fprintf(s.in, format+"\n", args...) }

@@ -54,6 +54,16 @@ func (t *tracker) replayed(now time.Time, m message) {
 		t.take(m)
 	case m.seq > t.seq+1: // ROUTER sockets drop what a slow reader has no room for
 		t.retry(now, fmt.Sprintf("batches %d to %d missing in the replay", t.seq+1, m.seq-1))
+		return
+	}
+	t.meet(now)
+}
+
+// meet ends a replay that has reached what came live meanwhile: its rest is known, and its end marker may have been dropped.
+func (t *tracker) meet(now time.Time) {
+	if t.phase == asking && t.req.open && t.known && len(t.held) > 0 && t.held[0].seq <= t.seq+1 {
+		t.hangUp()
+		t.drain(now)
 	}
 }
 
@@ -101,6 +111,11 @@ func (t *tracker) drain(now time.Time) {
 		case m.seq == t.seq+1:
 			t.take(m)
 		case m.seq <= t.seq:
+			if same, known := t.compare(m); known && !same { // one of the two is of an engine that is no more; only a new replay can tell which
+				t.drop()
+				t.restarted(fmt.Sprintf("another batch %d", m.seq))
+				return
+			}
 			t.stats.Duplicates++
 		default:
 			t.held = t.held[i:]

@@ -64,7 +64,7 @@ func TestTrackerStories(t *testing.T) {
 				arrive(w)
 			},
 			want:  []string{"live", "syncing", "ask 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
-			stats: Stats{Gaps: 1, Duplicates: 2, Replays: 2, State: Live},
+			stats: Stats{Gaps: 1, Replays: 2, State: Live},
 		},
 		{
 			name: "a gap that reaches the first batch still kept, on a connection that stood", replay: true, steps: 3,
@@ -76,7 +76,7 @@ func TestTrackerStories(t *testing.T) {
 				arrive(w)
 			},
 			want:  []string{"live", "syncing", "ask 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
-			stats: Stats{Gaps: 1, Duplicates: 1, Replays: 2, State: Live},
+			stats: Stats{Gaps: 1, Replays: 2, State: Live},
 		},
 		{
 			name: "a gap that cannot be filled", replay: true, steps: 2,
@@ -88,7 +88,7 @@ func TestTrackerStories(t *testing.T) {
 				arrive(w)
 			},
 			want:  []string{"live", "syncing", "ask 0", "forget", "stale", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
-			stats: Stats{Gaps: 1, Lost: 1, Duplicates: 1, Replays: 2, State: Live},
+			stats: Stats{Gaps: 1, Lost: 1, Replays: 2, State: Live},
 		},
 		{
 			name: "a gap without a replay endpoint", steps: 2,
@@ -115,7 +115,7 @@ func TestTrackerStories(t *testing.T) {
 				arrive(w)
 			},
 			want:  []string{"apply life 0 batch 2", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "live"},
-			stats: Stats{Restarts: 1, Duplicates: 1, Replays: 2, State: Live},
+			stats: Stats{Restarts: 1, Replays: 2, State: Live},
 		},
 		{
 			name: "a restart that nobody saw, right behind a replay", replay: true, steps: 10,
@@ -141,6 +141,75 @@ func TestTrackerStories(t *testing.T) {
 			},
 			want:  []string{"ask 0", "forget", "ask 0", "apply life 1 batch 0", "live"},
 			stats: Stats{Restarts: 1, Duplicates: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a restart that nobody saw, behind the replay, before the first live batch", replay: true, steps: 10,
+			tell: func(w *world) {
+				say(w, 2)
+				w.connect()
+				w.serve()
+				hidden(w)
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"ask 0", "apply life 0 batch 0", "forget", "ask 0", "apply life 1 batch 0", "live"},
+			stats: Stats{Restarts: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a replay whose end a ROUTER dropped, live batches reach back to what came", replay: true, steps: 10,
+			tell: func(w *world) {
+				say(w, 2)
+				w.connect()
+				say(w, 2)
+				w.deliver()
+				w.serve()
+				w.replies = w.replies[:2]
+				arrive(w)
+			},
+			want:  []string{"ask 0", "apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
+			stats: Stats{Replays: 1, State: Live},
+		},
+		{
+			name: "a restart seen by somebody else", replay: true, steps: 10,
+			tell: func(w *world) {
+				joined(w, 2)
+				hidden(w)
+				say(w, 3)
+				w.live = nil
+				w.track.replaced("start time changed")
+				arrive(w)
+			},
+			want:  []string{"live", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "apply life 1 batch 2", "live"},
+			stats: Stats{Restarts: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a restart seen by somebody else while there is no connection", replay: true, steps: 10,
+			tell: func(w *world) {
+				joined(w, 2)
+				w.restart()
+				say(w, 3)
+				w.track.replaced("start time changed")
+				w.connect()
+				arrive(w)
+			},
+			want:  []string{"live", "disconnected", "stale", "engine restarts", "forget", "connected", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "apply life 1 batch 2", "live"},
+			stats: Stats{Restarts: 1, Replays: 2, State: Live},
+		},
+		{
+			name: "a restart seen by somebody else, without a replay endpoint, though the numbers fit", steps: 10,
+			tell: func(w *world) {
+				w.connect()
+				say(w, 2)
+				arrive(w)
+				w.disconnect()
+				w.life++
+				w.track.replaced("start time changed")
+				w.connect()
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"apply life 0 batch 1", "disconnected", "stale", "forget", "connected", "live", "apply life 1 batch 2"},
+			stats: Stats{Restarts: 1, State: Live},
 		},
 		{
 			name: "a restart that nobody saw, found by an audit though the numbers fit", replay: true, steps: 10,

@@ -2,7 +2,9 @@ package kvevents
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,6 +21,7 @@ const (
 	maxWait       = 10 * time.Second       // longest sleep of an idle stream
 	slotWait      = 100 * time.Millisecond // while other streams have all the replays
 	burst         = 256                    // messages of one socket in one turn
+	gulp          = 32                     // live batches between two looks at the connection
 	largeBatch    = 1 << 20                // bytes of payload from which on the decoded batch is not kept for reuse
 )
 
@@ -34,10 +37,12 @@ type stream struct {
 
 	sub     *zmq4.Socket // live batches
 	news    *zmq4.Socket // what libzmq says of sub's connection
-	wake    *zmq4.Socket // readable when ctx has ended
+	wake    *zmq4.Socket // readable when somebody has rung
+	bell    *bell        // its far end
 	dealer  *zmq4.Socket // the replay under way, or nil
 	poller  *zmq4.Poller
 	frames  [][]byte
+	taken   []message      // live batches off the socket, not judged yet
 	opened  []*zmq4.Socket // to close, dealer excepted
 	unwatch func()         // parts with ctx
 	wanted  bool           // a replay is to begin as soon as there is a place
@@ -129,7 +134,7 @@ func (s *stream) listen() (err error) {
 	return s.news.Connect(at)
 }
 
-// watch makes the end of ctx something that can be polled. The far end of the pair passes to the goroutine of AfterFunc and, once that is done, back.
+// watch makes the end of ctx, and whatever else rings the bell, something that can be polled.
 func (s *stream) watch(ctx context.Context) (err error) {
 	at := s.opt.Context.inproc("wake")
 	if s.wake, err = s.socket(zmq4.PAIR); err != nil {
@@ -142,13 +147,14 @@ func (s *stream) watch(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.bell = &bell{far: far}
 	if err = far.Connect(at); err != nil {
 		return err
 	}
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
-		_, _ = far.SendBytes(nil, zmq4.DONTWAIT) // the pair has room for a thousand
+		s.bell.ring()
 	})
 	s.unwatch = func() {
 		if !stop() {
@@ -158,9 +164,33 @@ func (s *stream) watch(ctx context.Context) (err error) {
 	return nil
 }
 
+// bell wakes a stream that sleeps in libzmq. Its socket passes between those who ring, under mu.
+type bell struct {
+	mu  sync.Mutex // guards far
+	far *zmq4.Socket
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.far != nil {
+		_, _ = b.far.SendBytes(nil, zmq4.DONTWAIT) // full: it is awake
+	}
+}
+
+// mute makes ringing do nothing, so that the socket may be closed.
+func (b *bell) mute() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.far = nil
+}
+
 func (s *stream) close() {
 	if s.unwatch != nil {
 		s.unwatch()
+	}
+	if s.bell != nil {
+		s.bell.mute()
 	}
 	s.hangUp()
 	if s.sub != nil {
@@ -183,7 +213,11 @@ func (s *stream) poll() {
 // turn waits for something to happen and deals with it.
 func (s *stream) turn(ctx context.Context) error {
 	s.beginReplay()
-	if _, err := s.poller.Poll(s.wait(time.Now())); err != nil {
+	ready, err := s.poller.Poll(s.wait(time.Now()))
+	if err != nil {
+		return err
+	}
+	if err := s.answerBell(ready); err != nil {
 		return err
 	}
 	if err := s.readLive(ctx); err != nil {
@@ -194,6 +228,18 @@ func (s *stream) turn(ctx context.Context) error {
 	}
 	s.track.tick(time.Now())
 	return nil
+}
+
+// answerBell takes what rang; who rang has left word elsewhere.
+func (s *stream) answerBell(ready []zmq4.Polled) error {
+	if !slices.ContainsFunc(ready, func(p zmq4.Polled) bool { return p.Socket == s.wake }) {
+		return nil
+	}
+	for {
+		if _, err := s.wake.RecvBytes(zmq4.DONTWAIT); err != nil {
+			return unlessEmpty(err)
+		}
+	}
 }
 
 // wait returns how long nothing is due, rounded up to what poll can tell from nothing.
@@ -208,24 +254,45 @@ func (s *stream) wait(now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// readLive takes live batches, and before each one the news of the connection it may have come on.
+// readLive takes live batches, some at a time, and before it believes them the news of the connection that they may have come on: libzmq tells of a
+// connection before it hands over what came on it, so what they came on is known by then.
 func (s *stream) readLive(ctx context.Context) error {
-	for range burst {
+	for range burst / gulp {
+		last, err := s.takeLive()
+		if err != nil {
+			return err
+		}
 		if err := s.readNews(); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
+		for i := 0; i < len(s.taken) && ctx.Err() == nil; i++ {
+			s.track.live(s.taken[i])
+		}
+		clear(s.taken) // a quiet stream keeps no payloads
+		if last || ctx.Err() != nil {
 			return nil
-		}
-		frames, err := s.receive(s.sub)
-		if frames == nil || err != nil {
-			return err
-		}
-		if m, ok := readLive(frames); ok {
-			s.track.live(m)
 		}
 	}
 	return nil
+}
+
+// takeLive takes up to a few of the live batches that are there, in place of those it took last, and reports whether it has seen the last. Looking for news
+// costs as much as taking a batch, so it is worth doing for several at once.
+func (s *stream) takeLive() (last bool, err error) {
+	s.taken = s.taken[:0]
+	now := time.Now()
+	for n, size := 0, 0; n < gulp && size < largeBatch; n++ {
+		frames, err := s.receive(s.sub)
+		if frames == nil || err != nil {
+			return true, err
+		}
+		if m, ok := readLive(frames); ok {
+			m.received = now
+			s.taken = append(s.taken, m)
+			size += len(m.payload)
+		}
+	}
+	return false, nil
 }
 
 func (s *stream) readNews() error {
@@ -248,6 +315,9 @@ func (s *stream) readNews() error {
 
 // connected throws away what is left of the connection before, which may be of another engine; the replay that follows has all that still matters.
 func (s *stream) connected() error {
+	if s.linked && s.src.Replay != "" {
+		s.taken = s.taken[:0]
+	}
 	for s.linked && s.src.Replay != "" {
 		frames, err := s.receive(s.sub)
 		if err != nil {
@@ -327,6 +397,7 @@ func (s *stream) apply(m message) bool {
 	}
 	s.count(m)
 	s.sink.Apply(&s.batch)
+	s.lags(m, time.Now())
 	return true
 }
 
@@ -344,9 +415,6 @@ func (s *stream) count(m message) {
 	s.stats.Bytes += uint64(len(m.payload))
 	s.stats.Events += uint64(len(b.Events))
 	s.stats.LastAt = b.At
-	if s.track.phase == following && !b.At.IsZero() {
-		s.stats.Lag = time.Since(b.At)
-	}
 }
 
 func (s *stream) forget(reason string) { s.sink.Forget(reason) }

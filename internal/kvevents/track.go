@@ -214,6 +214,19 @@ func (t *tracker) restarted(reason string, carry ...message) {
 	}
 }
 
+// replaced says that somebody else has seen the engine restart: what was applied may be of either process, so all of it is void, and what was held too.
+func (t *tracker) replaced(reason string) {
+	t.drop()
+	t.remains = false
+	if t.phase != down {
+		t.restarted(reason)
+		return
+	}
+	t.stats.Restarts++
+	t.partial = false
+	t.forget("engine restarted: " + reason)
+}
+
 // lose forgets what can no longer be kept true.
 func (t *tracker) lose(reason string) {
 	t.stats.Lost++

@@ -285,17 +285,25 @@ func TestTrackerModel(t *testing.T) {
 							w.replies = nil
 						}
 					},
-					"lose reply": func(t *rapid.T) { w.lose(rapid.IntRange(1, 20).Draw(t, "index")) },
-					"pass":       func(t *rapid.T) { w.pass() },
-					"connect":    func(t *rapid.T) { w.connect() },
-					"disconnect": func(t *rapid.T) { w.disconnect() },
-					"restart":    func(t *rapid.T) { w.restart() },
-					"":           func(t *rapid.T) { w.check(t) },
+					"lose reply":                      func(t *rapid.T) { w.lose(rapid.IntRange(1, 20).Draw(t, "index")) },
+					"pass":                            func(t *rapid.T) { w.pass() },
+					"connect":                         func(t *rapid.T) { w.connect() },
+					"disconnect":                      func(t *rapid.T) { w.disconnect() },
+					"restart":                         func(t *rapid.T) { w.restart() },
+					"told of a restart that was none": func(t *rapid.T) { w.track.replaced("told") },
+					"told of a restart behind a proxy": func(t *rapid.T) {
+						if w.track.replay {
+							w.life++
+							w.next, w.buffer, w.live, w.replies = 0, nil, nil, nil
+							w.track.replaced("told")
+						}
+					},
+					"": func(t *rapid.T) { w.check(t) },
 				})
 				w.publish(true, false)
 				w.settle(t)
 			}
-			for range 20 { // rapid's hundred runs are few for so many ways to go wrong
+			for range 100 { // rapid's hundred runs are few for so many ways to go wrong
 				rapid.Check(t, model)
 			}
 		})

@@ -1,0 +1,59 @@
+package kvevents
+
+import "time"
+
+// lagBounds are the upper ends of the buckets of [Lags]; what is longer than the last is in none of them.
+var lagBounds = [...]time.Duration{
+	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond,
+	500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute,
+}
+
+// Lags is a histogram of delays. Copies are independent.
+type Lags struct {
+	Count uint64
+	Sum   time.Duration
+	Last  time.Duration
+
+	buckets [len(lagBounds)]uint64
+}
+
+// Buckets returns how many delays were at most so many seconds long, for each bound: what a Prometheus histogram wants.
+func (l *Lags) Buckets() map[float64]uint64 {
+	buckets := make(map[float64]uint64, len(lagBounds))
+	var below uint64
+	for i, bound := range lagBounds {
+		below += l.buckets[i]
+		buckets[bound.Seconds()] = below
+	}
+	return buckets
+}
+
+func (l *Lags) add(d time.Duration) {
+	l.Count++
+	l.Sum += d
+	l.Last = d
+	for i, bound := range lagBounds {
+		if d <= bound {
+			l.buckets[i]++
+			return
+		}
+	}
+}
+
+// lags counts how long a live batch took that the sink has just taken. Those of a replay are history and are not counted.
+func (s *stream) lags(m message, applied time.Time) {
+	if m.received.IsZero() {
+		return
+	}
+	s.stats.Applying.add(applied.Sub(m.received))
+	if s.batch.At.IsZero() {
+		return
+	}
+	lag := applied.Sub(s.batch.At)
+	if lag < 0 {
+		s.stats.Skewed++
+	}
+	s.stats.Behind.add(max(lag, 0))
+	s.stats.Lag = s.stats.Behind.Last
+}

@@ -1,0 +1,66 @@
+package kvevents
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"tandem/internal/kv"
+)
+
+func TestLags(t *testing.T) {
+	applied := time.Unix(1000, 0)
+	s := &stream{}
+	take := func(received, at time.Time) {
+		s.batch = kv.Batch{At: at}
+		s.lags(message{received: received}, applied)
+	}
+	ago := func(d time.Duration) time.Time { return applied.Add(-d) }
+	take(time.Time{}, ago(time.Hour))                    // from a replay: not counted
+	take(ago(time.Millisecond), ago(3*time.Millisecond)) // as it should be
+	take(ago(200*time.Millisecond), ago(90*time.Second)) // waited for a replay; the clocks differ
+	take(ago(40*time.Microsecond), ago(-20*time.Second)) // an engine ahead of us
+	take(ago(40*time.Microsecond), time.Time{})          // one that gives no time
+	a, b := s.stats.Applying, s.stats.Behind
+	if a.Count != 4 || a.Sum != 201*time.Millisecond+80*time.Microsecond || a.Last != 40*time.Microsecond {
+		t.Errorf("applying %+v", a)
+	}
+	if b.Count != 3 || b.Sum != 90*time.Second+3*time.Millisecond || b.Last != 0 || s.stats.Lag != 0 || s.stats.Skewed != 1 {
+		t.Errorf("behind %+v, skewed %d", b, s.stats.Skewed)
+	}
+	buckets := a.Buckets()
+	if buckets[0.00005] != 2 || buckets[0.001] != 3 || buckets[0.1] != 3 || buckets[0.5] != 4 || buckets[60] != 4 {
+		t.Errorf("buckets %v", buckets)
+	}
+	if b.Buckets()[60] != 2 { // the third is beyond all bounds, in Count alone
+		t.Errorf("buckets %v", b.Buckets())
+	}
+	var last uint64
+	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
+		if buckets[bound] < last {
+			t.Errorf("not cumulative: %v", buckets)
+		}
+		last = buckets[bound]
+	}
+}
+
+// TestFollowLag counts each live batch once and no replayed one.
+func TestFollowLag(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(5)
+	f, r, _ := follow(t, e.source(), audited())
+	r.through(t, 0, 4)
+	if s := f.Stats(); s.Applying.Count+s.Behind.Count != 0 {
+		t.Errorf("history counted: %+v", s)
+	}
+	e.publish(1) // by now or the next audit the subscription has taken effect
+	r.through(t, 0, 5)
+	before := f.Stats().Applying.Count
+	e.publish(40)
+	r.through(t, 0, 45)
+	waitStats(t, f, "forty live batches", func(s Stats) bool { return s.Applying.Count == before+40 && s.Behind.Count == s.Applying.Count })
+	if s := f.Stats(); s.Lag < 0 || s.Lag > 10*time.Second || s.Applying.Sum > s.Behind.Sum+time.Millisecond || s.Skewed > 0 {
+		t.Errorf("lag %v, applying %v of %v, skewed %d", s.Lag, s.Applying.Sum, s.Behind.Sum, s.Skewed)
+	}
+}

@@ -1,0 +1,251 @@
+package kvevents
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"tandem/internal/kv"
+)
+
+// These tests follow an engine that is a process of its own and shares no code with us, and do to it what happens to engines: it is killed, stopped, slowed
+// and started again. In the end what was applied must be what the engine holds, block for block.
+
+// pool is testdata/pool.py running.
+type pool struct {
+	*script
+	at struct{ Endpoint, Replay string }
+}
+
+// blocks is its answer to a command.
+type blocks struct {
+	Held []kv.EngineHash // what it holds
+	Told []kv.EngineHash // what somebody can know who has only the batches that it still keeps
+	Seq  uint64          // batches published
+}
+
+// startPool starts an engine that keeps so many batches for replay, at the addresses of one before it or at new ones.
+func startPool(t *testing.T, steps int, before *pool) *pool {
+	t.Helper()
+	endpoint, replay := "tcp://127.0.0.1:*", "tcp://127.0.0.1:*"
+	if before != nil {
+		endpoint, replay = before.at.Endpoint, before.at.Replay
+	}
+	p := &pool{script: start(t, "testdata/pool.py", endpoint, replay, strconv.Itoa(steps))}
+	if err := p.read(&p.at); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// do sends a command and returns the state after it.
+func (p *pool) do(t *testing.T, format string, args ...any) (b blocks) {
+	t.Helper()
+	p.tell(format, args...)
+	if err := p.read(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (p *pool) source() Source { return Source{Endpoint: p.at.Endpoint, Replay: p.at.Replay} }
+
+func (p *pool) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := p.process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill ends the process without a word and waits until it is gone.
+func (p *pool) kill(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGKILL)
+	p.end()
+}
+
+// twin is a Sink that holds blocks as a plain set.
+type twin struct {
+	*recorder
+	gate sync.Mutex // held by a test that makes the sink slow
+
+	held map[kv.EngineHash]bool // guarded by recorder.mu
+}
+
+func newTwin() *twin { return &twin{recorder: newRecorder(), held: map[kv.EngineHash]bool{}} }
+
+func (s *twin) Apply(b *kv.Batch) {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	s.mu.Lock()
+	for _, e := range b.Events {
+		for _, h := range e.Hashes {
+			if e.Kind == kv.Stored {
+				s.held[h] = true
+			} else {
+				delete(s.held, h)
+			}
+		}
+	}
+	s.mu.Unlock()
+	s.recorder.Apply(b)
+}
+
+func (s *twin) Forget(reason string) {
+	s.mu.Lock()
+	clear(s.held)
+	s.mu.Unlock()
+	s.recorder.Forget(reason)
+}
+
+// holds waits until the stream is live and the sink holds just these blocks.
+func (s *twin) holds(t *testing.T, want []kv.EngineHash) {
+	t.Helper()
+	s.until(t, fmt.Sprintf("live with %d blocks", len(want)), func() bool {
+		return s.state == Live && slices.Equal(slices.Sorted(maps.Keys(s.held)), slices.Sorted(slices.Values(want)))
+	})
+}
+
+// brisk has all waits short, for engines that are really there.
+func brisk() Options {
+	return Options{Audit: 100 * time.Millisecond, Heartbeat: 100 * time.Millisecond, Reconnect: 20 * time.Millisecond, ReplayTimeout: 2 * time.Second}
+}
+
+func followPool(t *testing.T, p *pool, o Options) (*Follower, *twin) {
+	t.Helper()
+	sink := newTwin()
+	f := NewFollower(p.source(), sink, o)
+	run(t, f)
+	return f, sink
+}
+
+// TestEngineKilled kills the engine and starts another in its place, whose sequence is behind ours, at ours, beyond ours, and so far beyond ours that its
+// replay buffer begins after it.
+func TestEngineKilled(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		after, steps int
+	}{
+		{"nothing said since", 0, 1000},
+		{"behind", 5, 1000},
+		{"at our number", 20, 1000},
+		{"one beyond", 21, 1000},
+		{"far beyond", 60, 1000},
+		{"beyond, and its history begins right behind our number", 30, 10},
+		{"beyond, and its history begins later", 60, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			first := startPool(t, 1000, nil)
+			was := first.do(t, "publish 20")
+			f, sink := followPool(t, first, brisk())
+			sink.holds(t, was.Held)
+			first.kill(t)
+			second := startPool(t, tt.steps, first)
+			now := second.do(t, "publish %d", tt.after)
+			sink.holds(t, now.Told)
+			sink.holds(t, second.do(t, "held").Told)
+			if n := sink.count("forget"); n != 1 {
+				t.Errorf("forgot %d times: %s", n, sink.story())
+			}
+			waitStats(t, f, "a reconnect", func(s Stats) bool { return s.Reconnects == 1 && s.Restarts+s.Lost == 1 })
+		})
+	}
+}
+
+// TestEngineGoneForGood has the stream stale while nobody is there, with all it knew kept until somebody can tell.
+func TestEngineGoneForGood(t *testing.T) {
+	p := startPool(t, 1000, nil)
+	was := p.do(t, "publish 20")
+	_, sink := followPool(t, p, brisk())
+	sink.holds(t, was.Held)
+	p.kill(t)
+	sink.until(t, "stale", func() bool { return sink.state == Stale })
+	if n := sink.count("forget"); n != 0 {
+		t.Errorf("forgot %d times: %s", n, sink.story())
+	}
+}
+
+// TestEngineStopped stops the process, as a debugger or a frozen machine would: its connection stands and says nothing. Heartbeats notice; when the process
+// goes on nothing is lost.
+func TestEngineStopped(t *testing.T) {
+	p := startPool(t, 1000, nil)
+	was := p.do(t, "publish 20")
+	f, sink := followPool(t, p, brisk())
+	sink.holds(t, was.Held)
+	p.signal(t, syscall.SIGSTOP)
+	sink.until(t, "stale", func() bool { return sink.state == Stale })
+	p.signal(t, syscall.SIGCONT)
+	sink.holds(t, p.do(t, "publish 20").Held)
+	if n := sink.count("forget"); n != 0 {
+		t.Errorf("forgot %d times, but nothing was lost: %s", n, sink.story())
+	}
+	waitStats(t, f, "a reconnect", func(s Stats) bool { return s.Reconnects >= 1 && s.Restarts+s.Lost == 0 })
+}
+
+// TestEngineStoppedBeyondItsHistory has it say more, while nobody hears, than its replay buffer holds.
+func TestEngineStoppedBeyondItsHistory(t *testing.T) {
+	p := startPool(t, 10, nil)
+	_, sink := followPool(t, p, brisk())
+	sink.holds(t, p.do(t, "publish 5").Held)
+	now := p.do(t, "hide 40")
+	sink.holds(t, now.Told)
+	if n := sink.count("forget"); n != 1 || sink.count("state stale") != 1 {
+		t.Errorf("want one forget and one stale: %s", sink.story())
+	}
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	for h := range sink.held {
+		if !slices.Contains(now.Held, h) {
+			t.Errorf("block %x is believed there and is not", h)
+		}
+	}
+}
+
+// TestEngineSlowed has the process run in fits and starts, each stop shorter than what heartbeats allow: nothing is given up.
+func TestEngineSlowed(t *testing.T) {
+	p := startPool(t, 10_000, nil)
+	was := p.do(t, "publish 5")
+	o := brisk()
+	o.Heartbeat = 2 * time.Second
+	_, sink := followPool(t, p, o)
+	sink.holds(t, was.Held)
+	p.tell("publish 3000")
+	for range 20 {
+		p.signal(t, syscall.SIGSTOP)
+		time.Sleep(15 * time.Millisecond)
+		p.signal(t, syscall.SIGCONT)
+		time.Sleep(3 * time.Millisecond)
+	}
+	var now blocks
+	if err := p.read(&now); err != nil {
+		t.Fatal(err)
+	}
+	sink.holds(t, now.Held)
+	if sink.count("forget")+sink.count("state stale") != 0 {
+		t.Errorf("given up: %s", sink.story())
+	}
+}
+
+// TestSlowSinkHoldsUpNobody blocks our side until far more is sent than all queues between hold: the engine goes on at once, and what it lost on us is
+// replayed afterwards.
+func TestSlowSinkHoldsUpNobody(t *testing.T) {
+	const flood = 8000 // batches of 4 KiB: 32 MB, and more than both high-water marks together
+	p := startPool(t, 2*flood, nil)
+	was := p.do(t, "publish 5")
+	f, sink := followPool(t, p, brisk())
+	sink.holds(t, was.Held)
+	sink.gate.Lock()
+	now := p.do(t, "large %d", flood) // which would never return if we could block it
+	sink.gate.Unlock()
+	sink.holds(t, now.Held)
+	if n := sink.count("forget"); n != 0 {
+		t.Errorf("forgot %d times, but all could be replayed: %s", n, sink.story())
+	}
+	waitStats(t, f, "a gap", func(s Stats) bool { return s.Gaps > 0 && s.Batches == now.Seq })
+}
