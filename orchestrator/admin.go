@@ -225,7 +225,7 @@ type ReplicaStatus struct {
 	Events  string        `json:"events"` // state of the event stream
 	Batches uint64        `json:"event_batches"`
 	Stream  *StreamStatus `json:"event_stream,omitempty"` // nil where none is followed
-	Book    any           `json:"book,omitempty"` // the pool's own account: leases, load, index
+	Book    any           `json:"book,omitempty"`         // the pool's own account: leases, load, index
 }
 
 // StreamStatus counts what one event stream brought and what went wrong in it, since the replica was first followed.

@@ -1,0 +1,311 @@
+package orchestrator
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// moved is the set of metric families that had a sample other than zero. Safe for concurrent use.
+type moved struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+// look scrapes.
+func (m *moved) look(t *testing.T, o *Orchestrator) {
+	t.Helper()
+	families, err := o.reg.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range families {
+		for _, x := range f.GetMetric() {
+			if x.GetCounter().GetValue() != 0 || x.GetGauge().GetValue() != 0 || x.GetHistogram().GetSampleCount() != 0 {
+				m.names[f.GetName()] = true
+			}
+		}
+	}
+}
+
+func (m *moved) has(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.names[name]
+}
+
+// troubled are the families that move only when something goes wrong, or in a mode that is not the usual one, each with the scenario that moves it.
+// All others must move in an ordinary minute: see [lively].
+var troubled = map[string]string{
+	"tandem_retries_total":                 "a replica fails once",
+	"tandem_refused_total":                 "no room",
+	"tandem_queue_waiting":                 "no room",
+	"tandem_transfer_params_refused_total": "params grow old",
+	"tandem_give_back_total":               "params grow old",
+	"tandem_stalled_seconds_total":         "the process stands still",
+	"tandem_decode_rebinds_total":          "decode dies between the legs",
+	"tandem_engine_restarts_total":         "an engine is restarted",
+	"tandem_cached_unmeasured_total":       "an engine tells no cached tokens",
+	"tandem_decisions_partial_total":       "a stream is stale",
+
+	"tandem_events_gaps_total":            "a stream in trouble",
+	"tandem_events_lost_total":            "a stream in trouble",
+	"tandem_events_restarts_total":        "a stream in trouble",
+	"tandem_events_reconnects_total":      "a stream in trouble",
+	"tandem_events_duplicates_total":      "a stream in trouble",
+	"tandem_events_skipped_total":         "a stream in trouble",
+	"tandem_events_decode_errors_total":   "a stream in trouble",
+	"tandem_events_wrong_rank_total":      "a stream in trouble",
+	"tandem_events_replay_timeouts_total": "a stream in trouble",
+	"tandem_index_orphans_total":          "a stream in trouble",
+	"tandem_index_truncated_total":        "a stream in trouble",
+}
+
+// scenarios are by the names in troubled.
+var scenarios = map[string]func(t *testing.T, m *moved){
+	"a replica fails once":             told(setup{}, "prefill", fail(503)),
+	"params grow old":                  told(setup{}, "handoff", wait(16*time.Second)),
+	"the process stands still":         told(setup{}, "plan", stoodStill),
+	"decode dies between the legs":     told(setup{}, "prefill", decodeFails),
+	"an engine tells no cached tokens": told(setup{engine: noDetails, config: alone}, "plan", nothing),
+	"a stream is stale":                told(setup{}, "plan", streamStale),
+	"no room":                          noRoom,
+	"an engine is restarted":           engineRestarted,
+	"a stream in trouble":              streamInTrouble,
+}
+
+// Every family that the page promises moves: in an ordinary minute, or in the trouble that it is there for.
+func TestEveryPromisedMetricMoves(t *testing.T) {
+	names := promised(t)
+	t.Run("an ordinary minute", func(t *testing.T) {
+		m := &moved{names: map[string]bool{}}
+		usual := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return troubled[n] != "" })
+		lively(t, m, usual)
+		for _, n := range usual {
+			if !m.has(n) {
+				t.Errorf("%s did not move", n)
+			}
+		}
+	})
+	for _, scenario := range slices.Sorted(maps.Keys(scenarios)) {
+		t.Run(scenario, func(t *testing.T) {
+			m := &moved{names: map[string]bool{}}
+			scenarios[scenario](t, m)
+			for n, by := range troubled {
+				if by == scenario && !m.has(n) {
+					t.Errorf("%s did not move", n)
+				}
+			}
+		})
+	}
+	for n, by := range troubled {
+		if !slices.Contains(names, n) || scenarios[by] == nil {
+			t.Errorf("%s: not promised, or no scenario %q", n, by)
+		}
+	}
+}
+
+// told makes a scenario of one request, at one span of which something happens once.
+func told(s setup, span string, happens trouble) func(*testing.T, *moved) {
+	return func(t *testing.T, m *moved) {
+		in(t, s, func(w *world) {
+			var once sync.Once
+			w.at(span, func(replica string) { once.Do(func() { happens(w, w.by(replica)) }) })
+			w.ask(chat(true))
+			m.look(t, w.o)
+		})
+	}
+}
+
+func nothing(*world, *simulated) {}
+
+// noDetails is an engine without --enable-prompt-tokens-details, and alone a router that does not split: a NIXL prefill leg tells its cached tokens all the
+// same, in the transfer parameters.
+func noDetails(_ string, o *enginesim.Options) { o.NoUsageDetails = true }
+func alone(c *config.Config)                   { c.Local = config.LocalAlways }
+
+// decodeFails marks the decode replica that the request is booked on as unhealthy.
+func decodeFails(w *world, _ *simulated) {
+	for _, d := range w.o.decode.Status(time.Now()) {
+		if d.Leases > 0 {
+			w.o.decode.SetHealthy(d.ID, false, "dead")
+		}
+	}
+}
+
+func streamStale(w *world, _ *simulated) {
+	w.o.prefill.SetTrust(replica.ID(w.p[0].addr), replica.Stale)
+}
+
+func noRoom(t *testing.T, m *moved) {
+	in(t, narrow(func(c *config.Config) { c.Limits.Queue = 1 }), func(w *world) {
+		first := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		second := w.begin(chat(true))
+		time.Sleep(time.Millisecond)
+		w.refused(chat(true), w.ask(chat(true)), 0)
+		m.look(t, w.o)
+		w.exact(chat(true), first.end())
+		w.exact(chat(true), second.end())
+	})
+}
+
+func engineRestarted(t *testing.T, m *moved) {
+	in(t, setup{}, func(w *world) {
+		w.p[0].Close()
+		time.Sleep(time.Second)
+		w.p[0] = w.engine(setup{}, "p0") // a new process: another start time
+		time.Sleep(30 * time.Second)
+		m.look(t, w.o)
+	})
+}
+
+// streams gives every engine of a setup an address for its events, and lets the router follow them: real sockets, so real time.
+func streams(s setup) setup {
+	at := map[string]config.Events{}
+	inner := s.config
+	s.options = func(o *Options) { o.NoEvents = false }
+	s.engine = func(name string, o *enginesim.Options) {
+		o.EventsEndpoint, o.ReplayEndpoint = freeAddress(), freeAddress()
+		at[name+".internal:8000"] = config.Events{Endpoint: o.EventsEndpoint, Replay: o.ReplayEndpoint, Topic: o.Topic}
+		if name[0] == 'd' {
+			o.Core.MaxSeqs = 1 // so that some wait
+		}
+	}
+	s.config = func(c *config.Config) {
+		for _, pool := range []*config.Pool{&c.Pools.Prefill, &c.Pools.Decode} {
+			pool.PollInterval = 50 * time.Millisecond
+			for i := range pool.Replicas {
+				pool.Replicas[i].Events = at[pool.Replicas[i].ID()]
+			}
+		}
+		if inner != nil {
+			inner(c)
+		}
+	}
+	return s
+}
+
+// freeAddress is an address of the loopback that nobody listened at a moment ago.
+func freeAddress() string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer ln.Close()
+	return "tcp://" + ln.Addr().String()
+}
+
+// until looks again and again until cond holds, or for ten seconds.
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("in vain: %s", what)
+			return
+		}
+	}
+}
+
+// lively is an ordinary minute: streams are followed, requests of two kinds come several at a time and share their prefix, until all of names have moved.
+func lively(t *testing.T, m *moved, names []string) {
+	w := newWorld(t, streams(setup{}))
+	defer w.close()
+	until(t, "all streams live", func() bool { return w.live() == len(w.p)+len(w.d) })
+	missing := func() []string { return slices.DeleteFunc(slices.Clone(names), m.has) }
+	for range 20 {
+		var all []*pending
+		for i := range 6 {
+			p := chat(true)
+			if i%3 == 2 {
+				p = completion(false)
+			}
+			p.body = strings.Replace(p.body, `"max_tokens":12`, `"max_tokens":30`, 1)
+			all = append(all, w.begin(p))
+		}
+		for _, r := range all {
+			for done := false; !done; {
+				select {
+				case got := <-r.heard:
+					if done = true; got.status != 200 {
+						t.Fatalf("status %d: %s", got.status, got.raw)
+					}
+				case <-time.After(10 * time.Millisecond):
+					m.look(t, w.o)
+				}
+			}
+		}
+		if m.look(t, w.o); len(missing()) == 0 {
+			return
+		}
+	}
+}
+
+// live counts the streams that are.
+func (w *world) live() (n int) {
+	for _, watched := range w.o.fleet.list() {
+		for _, f := range watched.streams() {
+			if f.live() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// streamInTrouble plays the publisher of d0, which says all that one should not, and that of p0, whose replays never come.
+func streamInTrouble(t *testing.T, m *moved) {
+	bad, mute := newMouth(t), newMouth(t)
+	w := newWorld(t, streams(setup{prefill: 1, decode: 1, config: func(c *config.Config) {
+		c.Pools.Decode.Replicas[0].Events = config.Events{Endpoint: bad.endpoint}
+		c.Pools.Decode.IndexBytes = 1 << 20
+		c.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: mute.endpoint, Replay: mute.mute()}
+	}}))
+	defer w.close()
+	moves := func(name string) {
+		t.Helper()
+		until(t, name, func() bool { m.look(t, w.o); return m.has(name) })
+	}
+	block := func(n int, parent uint64) kv.Event {
+		e := kv.Event{Kind: kv.Stored, BlockSize: 16, Tokens: make([]kv.Token, 16*n), HasParent: parent != 0, Parent: kv.EngineHash(parent), Group: kv.NoGroup}
+		for i := range n {
+			e.Hashes = append(e.Hashes, kv.EngineHash(i+1))
+		}
+		return e
+	}
+	bad.subscribed()
+	bad.say(0, 0, block(1, 0))
+	moves("tandem_events_batches_total")
+	bad.say(1, 7, block(1, 0))
+	moves("tandem_events_wrong_rank_total")
+	bad.say(2, 0, block(1, 99))
+	moves("tandem_index_orphans_total")
+	bad.raw(3, []byte("\x93\xcb\x41\xd0\x00\x00\x00\x00\x00\x00\x91\x81\xa4type\xa9Something\x00"))
+	moves("tandem_events_skipped_total")
+	bad.say(4, 0, block(60_000, 0))
+	moves("tandem_index_truncated_total")
+	bad.raw(5, []byte("\xc1"))
+	moves("tandem_events_decode_errors_total")
+	bad.say(9, 0, block(1, 0))
+	moves("tandem_events_gaps_total")
+	moves("tandem_events_lost_total")
+	bad.again()
+	bad.subscribed()
+	moves("tandem_events_reconnects_total")
+	bad.say(9, 0, block(1, 0))
+	moves("tandem_events_duplicates_total")
+	bad.say(0, 0, block(2, 0))
+	moves("tandem_events_restarts_total")
+	moves("tandem_events_replay_timeouts_total")
+}

@@ -1,0 +1,94 @@
+package orchestrator
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/pebbe/zmq4"
+
+	"tandem/internal/kv"
+	"tandem/internal/kvevents"
+)
+
+// mouth is a publisher of events that says whatever a story wants, in any order. It is an XPUB socket, which hears of subscriptions, so that nothing is said
+// to nobody. One goroutine uses it.
+type mouth struct {
+	t        *testing.T
+	z        *zmq4.Context
+	pub      *zmq4.Socket
+	endpoint string
+	at       time.Time // of all batches, so that one said twice is the same
+}
+
+func newMouth(t *testing.T) *mouth {
+	z, err := zmq4.NewContext()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mouth{t: t, z: z, endpoint: freeAddress(), at: time.Now()}
+	m.pub = m.bind(zmq4.XPUB, m.endpoint)
+	t.Cleanup(func() {
+		m.pub.Close()
+		_ = z.Term()
+	})
+	return m
+}
+
+// bind makes a socket; an address that was in use a moment ago is tried again for a while.
+func (m *mouth) bind(kind zmq4.Type, endpoint string) *zmq4.Socket {
+	s, err := m.z.NewSocket(kind)
+	if err == nil {
+		err = s.SetLinger(0)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for range 200 {
+		if err = s.Bind(endpoint); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return s
+}
+
+// mute opens a replay address that never answers.
+func (m *mouth) mute() string {
+	at := freeAddress()
+	s := m.bind(zmq4.ROUTER, at)
+	m.t.Cleanup(func() { s.Close() }) // runs before the context ends
+	return at
+}
+
+// again closes the publisher and opens it anew at the same address.
+func (m *mouth) again() {
+	m.pub.Close()
+	m.pub = m.bind(zmq4.XPUB, m.endpoint)
+}
+
+// subscribed waits for a follower.
+func (m *mouth) subscribed() {
+	m.t.Helper()
+	if err := m.pub.SetRcvtimeo(10 * time.Second); err != nil {
+		m.t.Fatal(err)
+	}
+	if _, err := m.pub.RecvBytes(0); err != nil {
+		m.t.Fatal("nobody subscribed: ", err)
+	}
+}
+
+// say publishes a batch.
+func (m *mouth) say(seq uint64, rank int, events ...kv.Event) {
+	m.raw(seq, kvevents.Encode(nil, &kvevents.EncodeBatch{At: m.at, Rank: rank, Events: events}, kvevents.Map))
+}
+
+// raw publishes bytes.
+func (m *mouth) raw(seq uint64, payload []byte) {
+	if _, err := m.pub.SendMessage("", binary.BigEndian.AppendUint64(nil, seq), payload); err != nil {
+		m.t.Fatal(err)
+	}
+}

@@ -1,0 +1,120 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tandem/internal/config"
+	"tandem/internal/replica"
+)
+
+// Each ratio is over the same requests, and what is unknown is in none of them.
+func TestJudge(t *testing.T) {
+	const lost, short = "tandem_match_loss_tokens", "tandem_prediction_error_tokens"
+	for _, tt := range []struct {
+		name  string
+		rec   Record
+		split bool
+		want  string // samples other than zero
+	}{
+		{"all is known", Record{Mode: "split", Prompt: 1000, Available: 900, Captured: 640, Delivered: 600}, true,
+			`available,split,true 900; captured,split,true 640; delivered,split,true 600; prompt,split,true 1000; loss split 260; error over,prefill 40`},
+		{"the index knew too little", Record{Mode: "local", Prompt: 1000, Available: 640, Captured: 640, Delivered: 656}, false,
+			`available,local,true 640; captured,local,true 640; delivered,local,true 656; prompt,local,true 1000; loss local 0; error under,decode 16`},
+		{"exactly nothing", Record{Mode: "split", Prompt: 10}, true,
+			`prompt,split,true 10; loss split 0; error exact,prefill 0`},
+		{"the engine does not say", Record{Mode: "local", Prompt: 1000, Available: 900, Captured: 640, Delivered: -1}, false,
+			`available,local,false 900; captured,local,false 640; prompt,local,false 1000; unmeasured not_told 1; loss local 260`},
+		{"the index of the chosen one is unknown", Record{Mode: "split", Prompt: 1000, Available: 900, Captured: -1, Delivered: 600}, true, `unmeasured blind 1`},
+		{"there are no token ids", Record{Mode: "unsplit", Prompt: 1000, Available: -1, Captured: -1, Delivered: 600}, false, `unmeasured no_ids 1`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			newMetrics(reg).judge(&tt.rec, tt.split)
+			families, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range families {
+				name := map[string]string{"tandem_cached_tokens_total": "", "tandem_cached_unmeasured_total": "unmeasured ", lost: "loss ", short: "error "}
+				for _, m := range f.GetMetric() {
+					var labels []string
+					for _, l := range m.GetLabel() {
+						labels = append(labels, l.GetValue())
+					}
+					value := m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
+					if value != 0 || m.GetHistogram().GetSampleCount() > 0 {
+						got = append(got, fmt.Sprintf("%s%s %g", name[f.GetName()], strings.Join(labels, ","), value))
+					}
+				}
+			}
+			if text := strings.Join(got, "; "); text != tt.want {
+				t.Errorf("got  %s\nwant %s", text, tt.want)
+			}
+		})
+	}
+}
+
+// The record of a request, its header and the counters say the same three numbers, and say so when they do not know them.
+func TestTruthOfARequest(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }}, func(w *world) {
+		first, again := w.told(chat(false)), w.told(chat(false))
+		if first.Available != 0 || first.Captured != 0 || first.Delivered != 0 {
+			t.Errorf("of the first it says %d, %d, %d cached, want nothing", first.Available, first.Captured, first.Delivered)
+		}
+		whole := (again.Prompt - 1) / 16 * 16
+		if again.Available != whole || again.Captured != whole || again.Delivered != whole || again.Blind != 0 {
+			t.Errorf("of the second it says %d, %d, %d cached, %d blind, want %d thrice", again.Available, again.Captured, again.Delivered, again.Blind, whole)
+		}
+		for kind, want := range map[string]int{"available": whole, "captured": whole, "delivered": whole, "prompt": 2 * again.Prompt} {
+			if n := w.count("tandem_cached_tokens_total", kind); n != want {
+				t.Errorf("%d tokens %s in all, want %d", n, kind, want)
+			}
+		}
+		w.o.prefill.SetTrust(replica.ID(w.p[0].addr), replica.Stale)
+		blind := w.told(chat(false))
+		if blind.Available != 0 || blind.Captured != -1 || blind.Delivered != whole || blind.Blind != 1 {
+			t.Errorf("while stale it says %d, %d, %d cached, %d blind", blind.Available, blind.Captured, blind.Delivered, blind.Blind)
+		}
+		if n := w.count("tandem_cached_unmeasured_total", "blind"); n != 1 {
+			t.Errorf("%d requests are left out as blind, want 1", n)
+		}
+		if n := w.count("tandem_decisions_total", "match_unknown"); n != 1 {
+			t.Errorf("%d decisions did not know the match, want 1", n)
+		}
+	})
+}
+
+// told asks and returns the record as the admin listener shows it, after a look at the header.
+func (w *world) told(p prompt) Record {
+	w.t.Helper()
+	got := w.ask(p)
+	w.exact(p, got)
+	answer := httptest.NewRecorder()
+	w.o.Admin().ServeHTTP(answer, httptest.NewRequest("GET", "/debug/decisions?n=1", nil))
+	var shown []struct {
+		Available int `json:"available_tokens"`
+		Captured  int `json:"captured_tokens"`
+		Delivered int `json:"delivered_tokens"`
+		Prompt    int `json:"prompt_tokens"`
+		Blind     int `json:"blind"`
+	}
+	if err := json.Unmarshal(answer.Body.Bytes(), &shown); err != nil || len(shown) != 1 {
+		w.t.Fatal(err, answer.Body)
+	}
+	r := Record{Available: shown[0].Available, Captured: shown[0].Captured, Delivered: shown[0].Delivered, Prompt: shown[0].Prompt, Blind: shown[0].Blind}
+	want := fmt.Sprint(r.Captured)
+	if r.Captured < 0 {
+		want = ""
+	}
+	if h := got.header.Get("X-Tandem-Matched-Tokens"); h != want {
+		w.t.Errorf("the header says %q, the record %d", h, r.Captured)
+	}
+	return r
+}
