@@ -114,3 +114,41 @@ func TestMedian(t *testing.T) {
 		t.Errorf("median of four = %v", got)
 	}
 }
+
+func TestOptions(t *testing.T) {
+	o, err := parseOptions([]string{"-only", "index", "-blocks", "1,3", "-holders", "8", "-runs", "2"})
+	if err != nil || !slices.Equal(o.index.Resident, []int{1_000_000, 3_000_000}) || !slices.Equal(o.index.Holders, []int{8}) || o.index.Runs != 2 {
+		t.Errorf("options = %+v %v", o, err)
+	}
+	for _, args := range [][]string{{"-blocks", "1,x"}, {"-holders", "0"}, {"-holders", ""}, {"-runs", "0"}} {
+		if _, err := parseOptions(args); err == nil {
+			t.Errorf("%q passes", args)
+		}
+	}
+}
+
+func TestUnit(t *testing.T) {
+	for name, want := range map[string]string{
+		"lookup_6250_us": "us", "lookup_6250_us_10m_64h": "us", "ingest_mblocks_s_1m_256h": "M/s", "bytes_per_membership_churned": "B",
+		"event_applied_p99_ms": "ms", "machine_read_latency_ns": "ns", "front_rps": "1/s", "lookup_6250_allocs": "",
+	} {
+		if got := unit(name); got != want {
+			t.Errorf("unit of %s = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// The table of the whole program leaves the index's settings to the index.
+func TestTable(t *testing.T) {
+	b := &bench{samples: map[string][]float64{}}
+	b.add("lookup_6250_us", 70)
+	b.add("lookup_6250_us_1m_64h", 70)
+	var out strings.Builder
+	b.table(&out)
+	if got := out.String(); strings.Count(got, "lookup_6250_us") != 1 || !strings.Contains(got, "missed") {
+		t.Errorf("table:\n%s", got)
+	}
+	if len(b.figures()) != 2 {
+		t.Errorf("figures = %+v, want both", b.figures())
+	}
+}

@@ -18,14 +18,17 @@ const sharers = 16
 // bytes measures what a block of a holder takes: where no two holders have anything in common, which is the worst, and where sharers of them have each prompt.
 func (m *measurement) bytes(ctx context.Context, size, holders int) error {
 	m.say("bytes")
-	for name, together := range map[string]int{"bytes_per_membership": 1, "bytes_per_membership_shared": min(sharers, holders)} {
+	for _, c := range []struct {
+		name     string
+		together int
+	}{{"bytes_per_membership", 1}, {"bytes_per_membership_shared", min(sharers, holders)}} {
 		before := heap()
 		r := &resident{ix: newIndex(), depth: make([]int32, holders)}
-		if err := r.fillChains(ctx, size, holders, together); err != nil {
+		if err := r.fillChains(ctx, size, holders, c.together); err != nil {
 			return err
 		}
 		r.stepped = kv.Batch{}
-		m.add(name, (heap()-before)/float64(r.ix.Stats().Memberships))
+		m.add(c.name, (heap()-before)/float64(r.ix.Stats().Memberships))
 		runtime.KeepAlive(r)
 	}
 	debug.FreeOSMemory()

@@ -185,7 +185,7 @@ func gone(b *kv.Batch) (all []kv.EngineHash) {
 // Bytes on the wire are as vLLM 0.32 writes them: every field there, hashes of nine bytes, half the tokens of three and half of five.
 func TestWire(t *testing.T) {
 	r := &resident{ix: newIndex(), fleet: newFleet(&story{[]turn{{-1, 0, 160_000, 0}}}, 1, 2_000_000)}
-	all := r.publish(10_000)
+	all := r.publish(10_000).all
 	if all[0].stored != stepBlocks || all[0].removed != 0 {
 		t.Fatalf("first batch stores %d and removes %d", all[0].stored, all[0].removed)
 	}
@@ -246,21 +246,20 @@ func TestClockRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &resident{ix: newIndex(), fleet: newFleet(&story{turns}, 8, 100_000), depth: make([]int32, 8), batches: make([]kv.Batch, 8)}
-	all := r.publish(2000)
-	if _, err := r.timeIngest(all); err != nil {
+	if _, err := r.timeIngest(r.publish(2000)); err != nil {
 		t.Fatal(err)
 	}
-	all = r.publish(2000)
-	if _, err := r.timeIngest(all[1:]); err == nil { // of a conversation whose beginning is missing
+	w := r.publish(2000)
+	w.all = w.all[1:] // of a conversation whose beginning is missing
+	if _, err := r.timeIngest(w); err == nil {
 		t.Error("a batch that depends on one left out counts as applied")
 	}
-	r.fleet.arrive()
-	for r.fleet.step(&r.stepped) {
-	}
-	if _, err := r.clock(kv.Applied{Stored: 1}, func(a *kv.Applied) error { a.Stored = 1; return nil }); err == nil {
+	w, _ = r.publishApart(2000)
+	idle := func(a *kv.Applied) error { a.Stored = w.stored; return nil }
+	if _, err := r.clock(w, idle); err == nil {
 		t.Error("stores that no lookup sees count as applied")
 	}
-	if _, err := r.clock(kv.Applied{}, func(*kv.Applied) error { return io.EOF }); err == nil {
+	if _, err := r.clock(w, func(*kv.Applied) error { return io.EOF }); err == nil {
 		t.Error("work that fails counts")
 	}
 }

@@ -17,37 +17,78 @@ type published struct {
 	stored, removed int
 }
 
-// publish has the fleet go on until so many blocks have changed, and returns what it published as it is on the wire.
-func (r *resident) publish(changes int) (all []published) {
-	arena := make([]byte, 0, 100*changes)
-	for done := 0; done < changes; {
-		h := r.fleet.next(&r.stepped)
-		p := published{holder: h}
-		p.stored, p.removed = count(&r.stepped)
-		arena, p.payload = encode(arena, r.stepped.Events)
-		done += p.stored + p.removed
-		all = append(all, p)
-	}
-	return all
+// wave is what engines published for a while, and what a lookup sees when all of it has been applied.
+type wave struct {
+	all             []published
+	arena           []byte // of all payloads
+	stored, removed int
+
+	keys   []kv.Key // of the prompt that came last
+	holder kv.Holder
+	depth  int // how much of it is at holder
 }
 
-// publishApart is publish with all removals before all stores, so that each can be timed alone.
-func (r *resident) publishApart(changes int) (removes, stores []published) {
-	arena := make([]byte, 0, 100*changes)
-	for done := 0; done < changes; {
-		h := r.fleet.next(&r.stepped)
-		stored, removed := count(&r.stepped)
-		events := r.stepped.Events
-		var gone, come []byte
-		if removed > 0 {
-			arena, gone = encode(arena, events[:removed])
-			removes = append(removes, published{h, gone, 0, removed})
-		}
-		arena, come = encode(arena, events[removed:])
-		stores = append(stores, published{h, come, stored, 0})
-		done += stored + removed
+// add encodes a batch as vLLM 0.32 does.
+func (w *wave) add(h kv.Holder, b *kv.Batch) {
+	p := published{holder: h}
+	p.stored, p.removed = count(b)
+	w.arena, p.payload = encode(w.arena, b.Events)
+	w.stored, w.removed = w.stored+p.stored, w.removed+p.removed
+	w.all = append(w.all, p)
+}
+
+func newWave(changes int) *wave { return &wave{arena: make([]byte, 0, 100*changes)} }
+
+// publish has the fleet go on until so many blocks have changed.
+func (r *resident) publish(changes int) *wave {
+	w := newWave(changes)
+	for w.stored+w.removed < changes {
+		w.add(r.fleet.next(&r.stepped), &r.stepped)
 	}
-	return removes, stores
+	w.holder, w.depth = r.fleet.at.holder, r.fleet.work.done
+	w.keys = r.fleet.story.keys(r.fleet.turn)[:w.depth]
+	return w
+}
+
+// publishApart makes up prompts and answers of the trace's lengths, which nobody shares, until they have so many blocks: first all are stored, then all are removed, ends first.
+func (r *resident) publishApart(blocks int) (come, gone *wave) {
+	come, gone = newWave(blocks), newWave(blocks)
+	for ; come.stored < blocks; r.made++ {
+		h, of := kv.Holder(r.made%len(r.depth)), privateFrom+1<<28+segment(r.made)
+		prompt := min(r.fleet.story.length(r.made), r.fleet.longest)
+		n := prompt + r.fleet.story.answer(r.made)
+		for at := 0; at < prompt; at += stepBlocks {
+			r.publishChain(come, h, of, at, min(at+stepBlocks, prompt), stepBlocks)
+		}
+		for at := prompt; at < n; at += decodes {
+			r.publishChain(come, h, of, at, min(at+decodes, n), 1)
+		}
+		for at := n; at > 0; at -= stepBlocks {
+			r.publishRemovals(gone, h, of, max(at-stepBlocks, 0), at)
+		}
+		come.keys, come.holder, come.depth = chainKeys(of, n), h, n
+	}
+	gone.keys, gone.holder = come.keys, come.holder
+	return come, gone
+}
+
+// publishChain adds a batch with the blocks from (included) to (excluded) of a segment, so many an event.
+func (r *resident) publishChain(w *wave, h kv.Holder, of segment, from, to, each int) {
+	r.stepped.Events = r.stepped.Events[:0]
+	for ; from < to; from += each {
+		chainEvent(&r.stepped, h, of, from, min(from+each, to))
+	}
+	w.add(h, &r.stepped)
+}
+
+// publishRemovals adds a batch that removes those blocks, the last one first.
+func (r *resident) publishRemovals(w *wave, h kv.Holder, of segment, from, to int) {
+	r.stepped.Events = r.stepped.Events[:0]
+	for at := to - 1; at >= from; at-- {
+		e := nextEvent(&r.stepped, kv.Removed)
+		e.Hashes = append(e.Hashes, hashOf(h, of, at))
+	}
+	w.add(h, &r.stepped)
 }
 
 // count returns the blocks that a batch stores and those that it removes, which come first, an event each.
@@ -69,25 +110,34 @@ func encode(arena []byte, events []kv.Event) (grown, payload []byte) {
 	return grown, grown[from:len(grown):len(grown)]
 }
 
-// ingest times, on one goroutine, what was published from bytes to applied, at a size that stays: as engines send it, and stores alone behind removals alone.
+// ingest times, on one goroutine, what was published from bytes to applied: as engines send it at a size that stays, stores alone, and their removals alone.
 func (m *measurement) ingest(r *resident) error {
+	return m.rates(r, "ingest", m.plan.Changes, r.timeIngest)
+}
+
+// apply times the same without the decoding.
+func (m *measurement) apply(r *resident) error {
+	return m.rates(r, "apply", m.plan.Changes/2, r.timeApply)
+}
+
+func (m *measurement) rates(r *resident, name string, changes int, time func(*wave) (pace, error)) error {
 	for range m.plan.Runs {
-		mixed := r.publish(m.plan.Changes)
-		all, err := r.timeIngest(mixed)
-		if err != nil {
-			return err
-		}
+		mixed := r.publish(changes)
 		m.countBytes(mixed)
-		removes, stores := r.publishApart(m.plan.Changes)
-		gone, err := r.timeIngest(removes)
+		all, err := time(mixed)
 		if err != nil {
-			return err
+			return fmt.Errorf("engines: %w", err)
 		}
-		come, err := r.timeIngest(stores)
+		stores, removes := r.publishApart(changes / 4)
+		come, err := time(stores)
 		if err != nil {
-			return err
+			return fmt.Errorf("stores: %w", err)
 		}
-		m.addRates("ingest", all, come, gone)
+		gone, err := time(removes)
+		if err != nil {
+			return fmt.Errorf("removals: %w", err)
+		}
+		m.addRates(name, all, come, gone)
 	}
 	return nil
 }
@@ -99,21 +149,14 @@ func (m *measurement) addRates(name string, all, come, gone pace) {
 	m.add(name+"_stored_mblocks_s", come.rate())
 	m.add(name+"_removed_mblocks_s", gone.rate())
 	m.add(name+"_changes_wall_mblocks_s", float64(all.blocks)/float64(all.wall.Microseconds()))
+	m.add(name+"_changes_cpu_mblocks_s", float64(all.blocks)/float64(all.cpu.Microseconds()))
 }
 
 // countBytes notes what a block takes on the wire.
-func (m *measurement) countBytes(mixed []published) {
-	var stored, removed, storedBytes, removedBytes float64
-	for _, p := range mixed {
-		stored += float64(p.stored)
-		removed += float64(p.removed)
-		size := float64(len(p.payload))
-		gone := float64(p.removed * removalBytes)
-		storedBytes += size - gone
-		removedBytes += gone
-	}
-	m.counts.storedBytes, m.counts.removedBytes = storedBytes/max(stored, 1), removedBytes/max(removed, 1)
-	m.counts.batchStored, m.counts.batchRemoved = stored/float64(len(mixed)), removed/float64(len(mixed))
+func (m *measurement) countBytes(w *wave) {
+	gone := float64(w.removed * removalBytes)
+	m.counts.storedBytes, m.counts.removedBytes = (float64(len(w.arena))-gone)/float64(max(w.stored, 1)), gone/float64(max(w.removed, 1))
+	m.counts.batchStored, m.counts.batchRemoved = float64(w.stored)/float64(len(w.all)), float64(w.removed)/float64(len(w.all))
 }
 
 // removalBytes is what vLLM's event takes that removes a block.
@@ -133,15 +176,10 @@ type pace struct {
 // rate returns million blocks a second, by whichever of the two times is longer.
 func (p pace) rate() float64 { return float64(p.blocks) / float64(max(p.wall, p.cpu).Microseconds()) }
 
-// timeIngest decodes and applies. The clock stops when a lookup sees the last block.
-func (r *resident) timeIngest(all []published) (pace, error) {
-	want := kv.Applied{}
-	for _, p := range all {
-		want.Stored += p.stored
-		want.Removed += p.removed
-	}
-	return r.clock(want, func(a *kv.Applied) error {
-		for _, p := range all {
+// timeIngest decodes and applies.
+func (r *resident) timeIngest(w *wave) (pace, error) {
+	return r.clock(w, func(a *kv.Applied) error {
+		for _, p := range w.all {
 			b := &r.batches[p.holder]
 			if s, err := kvevents.Decode(p.payload, b); err != nil || s != (kvevents.DecodeStats{}) {
 				return fmt.Errorf("decode: %+v %w", s, err)
@@ -152,29 +190,41 @@ func (r *resident) timeIngest(all []published) (pace, error) {
 	})
 }
 
-// clock times work, which must do what is wanted.
-func (r *resident) clock(want kv.Applied, work func(*kv.Applied) error) (pace, error) {
+// timeApply applies what has been decoded before.
+func (r *resident) timeApply(w *wave) (pace, error) {
+	decoded := make([]kv.Batch, len(w.all))
+	for i, p := range w.all {
+		if _, err := kvevents.Decode(p.payload, &decoded[i]); err != nil {
+			return pace{}, err
+		}
+	}
+	return r.clock(w, func(a *kv.Applied) error {
+		for i := range decoded {
+			addTo(a, r.ix.Apply(w.all[i].holder, &decoded[i]))
+		}
+		return nil
+	})
+}
+
+// clock times work, which must apply all of w. It stops when a lookup has seen the last of it.
+func (r *resident) clock(w *wave, work func(*kv.Applied) error) (pace, error) {
 	var got kv.Applied
-	keys := r.fleet.placedKeys()
+	want := kv.Applied{Stored: w.stored, Removed: w.removed}
 	runtime.GC()
 	cpu, start := processorTime(), time.Now()
 	err := work(&got)
-	r.ix.Match(keys, r.depth)
+	r.ix.Match(w.keys, r.depth)
 	p := pace{want.Stored + want.Removed, time.Since(start), processorTime() - cpu}
-	if err != nil {
+	switch {
+	case err != nil:
 		return p, err
-	}
-	if got != want {
+	case got != want:
 		return p, fmt.Errorf("applied %+v, want %+v", got, want)
-	}
-	if h := r.fleet.at.holder; want.Stored > 0 && int(r.depth[h]) < len(keys) {
-		return p, fmt.Errorf("a lookup sees %d of the %d blocks that were stored last", r.depth[h], len(keys))
+	case int(r.depth[w.holder]) != w.depth:
+		return p, fmt.Errorf("a lookup sees %d blocks of the last prompt, want %d", r.depth[w.holder], w.depth)
 	}
 	return p, nil
 }
-
-// placedKeys returns the keys of the blocks of the turn's prompt that its engine has.
-func (f *fleet) placedKeys() []kv.Key { return f.story.keys(f.turn)[:f.work.done] }
 
 func addTo(sum *kv.Applied, a kv.Applied) {
 	sum.Stored += a.Stored
@@ -190,50 +240,4 @@ func processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// ready is a batch that has been decoded.
-type ready struct {
-	holder kv.Holder
-	batch  kv.Batch
-}
-
-// apply times the same without the decoding.
-func (m *measurement) apply(r *resident) error {
-	for range m.plan.Runs {
-		all, err := r.timeApply(r.publish(m.plan.Changes / 2))
-		if err != nil {
-			return err
-		}
-		removes, stores := r.publishApart(m.plan.Changes / 2)
-		gone, err := r.timeApply(removes)
-		if err != nil {
-			return err
-		}
-		come, err := r.timeApply(stores)
-		if err != nil {
-			return err
-		}
-		m.addRates("apply", all, come, gone)
-	}
-	return nil
-}
-
-func (r *resident) timeApply(all []published) (pace, error) {
-	want := kv.Applied{}
-	decoded := make([]ready, len(all))
-	for i, p := range all {
-		want.Stored += p.stored
-		want.Removed += p.removed
-		decoded[i].holder = p.holder
-		if _, err := kvevents.Decode(p.payload, &decoded[i].batch); err != nil {
-			return pace{}, err
-		}
-	}
-	return r.clock(want, func(a *kv.Applied) error {
-		for i := range decoded {
-			addTo(a, r.ix.Apply(decoded[i].holder, &decoded[i].batch))
-		}
-		return nil
-	})
 }

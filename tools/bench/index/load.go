@@ -21,7 +21,7 @@ func (m *measurement) load(r *resident) error {
 	for range m.plan.Runs {
 		keys := r.comingKeys(m.plan.Turns)
 		all := r.publish(int(m.plan.Load.Seconds() * float64(m.plan.ChangeRate)))
-		drive := newDrive(m.plan, r, all, keys)
+		drive := newDrive(m.plan, r, all.all, keys)
 		if err := drive.run(); err != nil {
 			return err
 		}

@@ -8,17 +8,17 @@ import (
 	"tandem/internal/kv"
 )
 
-// longPrompts times lookups of prompts of which half is there, at 8 holders to different depths. Caches are cold, since something else is read in between.
+// longPrompts times lookups of prompts of which half is there, at 8 holders to different depths. Caches are cold, since something else is read in between, and prompts come in
+// no order that a branch predictor could learn.
 func (m *measurement) longPrompts(r *resident) error {
 	scrub := make([]uint64, m.plan.Scrub/8)
 	took := make([]time.Duration, 0, m.plan.Lookups)
-	next := 0
+	dice := seedOf("lookups")
 	for range m.plan.Runs {
 		took = took[:0]
 		for range m.plan.Lookups {
 			readLines(scrub)
-			p := &r.prompts[next%len(r.prompts)]
-			next++
+			p := &r.prompts[dice.below(len(r.prompts))]
 			start := time.Now()
 			r.ix.Match(p.keys, r.depth)
 			took = append(took, time.Since(start))

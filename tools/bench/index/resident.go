@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"tandem/internal/kv"
@@ -23,6 +24,7 @@ type resident struct {
 	prompts []longPrompt
 	batches []kv.Batch // by holder: every stream decodes into a batch of its own
 	stepped kv.Batch
+	made    int // prompts made up so far that nobody shares
 }
 
 // longPrompt is a prompt of which promptHolders engines hold a part.
@@ -64,7 +66,8 @@ func (m *measurement) fill(ctx context.Context, size, holders int) (*resident, e
 	return r, nil
 }
 
-// placePrompts stores n long prompts, each at some holders to depths evenly spread up to half of it, and returns how many blocks that made.
+// placePrompts stores n long prompts, each at some holders to different depths, the deepest half of it, and returns how many blocks that made. Depths are drawn
+// for each prompt anew: were they the same, the processor would soon know where to look.
 func (r *resident) placePrompts(n, blocks int) (placed int, err error) {
 	dice := seedOf("prompts")
 	for i := range n {
@@ -76,7 +79,10 @@ func (r *resident) placePrompts(n, blocks int) (placed int, err error) {
 			for p.want[h] > 0 {
 				h = (h + 1) % len(r.depth)
 			}
-			depth := blocks / 2 * (j + 1) / promptHolders
+			depth := blocks / 2
+			for j > 0 && slices.Contains(p.want, int32(depth)) {
+				depth = 1 + dice.below(blocks/2)
+			}
 			p.want[h] = int32(depth)
 			placed += r.storeChain(kv.Holder(h), of, depth)
 		}
@@ -101,15 +107,15 @@ func (r *resident) checkPrompts() error {
 // storeChain has h store the first n blocks of a segment of its own, and returns how many were stored.
 func (r *resident) storeChain(h kv.Holder, of segment, n int) (stored int) {
 	for from := 0; from < n; from += stepBlocks {
-		chainStep(&r.stepped, h, of, from, min(from+stepBlocks, n))
+		r.stepped.Events = r.stepped.Events[:0]
+		chainEvent(&r.stepped, h, of, from, min(from+stepBlocks, n))
 		stored += r.ix.Apply(h, &r.stepped).Stored
 	}
 	return stored
 }
 
-// chainStep fills b with the blocks from (included) to (excluded) of a prompt that is one segment.
-func chainStep(b *kv.Batch, h kv.Holder, of segment, from, to int) {
-	b.Events = b.Events[:0]
+// chainEvent adds to b the blocks from (included) to (excluded) of a prompt that is one segment.
+func chainEvent(b *kv.Batch, h kv.Holder, of segment, from, to int) {
 	e := nextEvent(b, kv.Stored)
 	if from > 0 {
 		e.Parent, e.HasParent = hashOf(h, of, from-1), true
