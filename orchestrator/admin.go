@@ -243,7 +243,8 @@ type StreamStatus struct {
 	Skipped      uint64            `json:"skipped_events"` // of unknown kinds
 	DecodeErrors uint64            `json:"decode_errors"`
 	WrongRank    uint64            `json:"wrong_rank"`
-	LagMS        float64           `json:"lag_ms"` // engine's time stamp to our receipt, newest live batch, clock skew included
+	Skewed       uint64            `json:"skewed"` // batches from our future
+	LagMS        float64           `json:"lag_ms"` // engine's time stamp to applied, newest live batch, clock skew included
 	LastAt       time.Time         `json:"last_at,omitzero"`
 }
 
@@ -252,7 +253,7 @@ func (f *followed) stream() *StreamStatus {
 	return &StreamStatus{
 		Seq: s.Seq, Events: s.Events, Blocks: maps.Collect(f.applied.all()), Gaps: s.Gaps, Lost: s.Lost, Replays: s.Replays, Timeouts: s.Timeouts,
 		Restarts: s.Restarts, Reconnects: s.Reconnects, Duplicates: s.Duplicates, Skipped: s.Unknown, DecodeErrors: s.DecodeErrors, WrongRank: s.WrongRank,
-		LagMS: ms(s.Lag), LastAt: s.LastAt,
+		Skewed: s.Skewed, LagMS: ms(s.Lag), LastAt: s.LastAt,
 	}
 }
 

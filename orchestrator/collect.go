@@ -46,7 +46,9 @@ var (
 	descRank     = prometheus.NewDesc("tandem_events_wrong_rank_total", "Event batches that name another data-parallel rank than the stream was configured for.", perReplica, nil)
 	descEvents   = prometheus.NewDesc("tandem_events_total", "Events in the batches applied.", perReplica, nil)
 	descApplied  = prometheus.NewDesc("tandem_events_blocks_total", "Blocks of events by what became of them: stored, removed, orphaned (parent unknown: not indexed), skipped (masked, other block size or group).", []string{"pool", "replica", "result"}, nil)
-	descLag      = prometheus.NewDesc("tandem_events_lag_seconds", "Engine's time stamp to our receipt, newest live batch; clock skew included.", perReplica, nil)
+	descSkewed   = prometheus.NewDesc("tandem_events_skewed_total", "Live event batches whose time stamp lay in our future: the clocks differ by more than the stream lags.", perReplica, nil)
+	descLag      = prometheus.NewDesc("tandem_events_lag_seconds", "Engine's time stamp to applied, newest live batch; clock skew included, 0 where that makes it negative.", perReplica, nil)
+	descIndexLag = prometheus.NewDesc("tandem_index_lag_seconds", "Age of a live event batch when the index has it: since the engine's time stamp (event; clock skew included) or since we received it (received).", []string{"pool", "replica", "from"}, nil)
 
 	descQueue = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
 	descStall = prometheus.NewDesc("tandem_stalled_seconds_total", "Time this process stood still, as noticed by its own clock.", nil, nil)
@@ -58,7 +60,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descTrust,
 		descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts, descReconns, descAgain, descUnknown, descRank,
-		descBad, descLag, descQueue, descStall,
+		descBad, descSkewed, descLag, descIndexLag, descQueue, descStall,
 	} {
 		ch <- d
 	}
@@ -126,13 +128,20 @@ func (e emit) stream(s kvevents.Stats, pool, id string) {
 	}{
 		{descBatches, s.Batches}, {descEvents, s.Events}, {descGaps, s.Gaps}, {descLost, s.Lost}, {descReplays, s.Replays}, {descTimeouts, s.Timeouts},
 		{descRestarts, s.Restarts}, {descReconns, s.Reconnects}, {descAgain, s.Duplicates}, {descUnknown, s.Unknown}, {descRank, s.WrongRank},
-		{descBad, s.DecodeErrors},
+		{descBad, s.DecodeErrors}, {descSkewed, s.Skewed},
 	} {
 		e.counter(x.desc, float64(x.n), pool, id)
 	}
 	if s.Batches > 0 {
 		e.gauge(descLag, s.Lag.Seconds(), pool, id)
 	}
+	e.lags(&s.Behind, pool, id, "event")
+	e.lags(&s.Applying, pool, id, "received")
+}
+
+// lags sends how old batches were when the index had them.
+func (e emit) lags(l *kvevents.Lags, labels ...string) {
+	e <- prometheus.MustNewConstHistogram(descIndexLag, l.Count, l.Sum.Seconds(), l.Buckets(), labels...)
 }
 
 // emit sends metrics to one scrape.

@@ -67,6 +67,7 @@ var troubled = map[string]string{
 	"tandem_events_skipped_total":         "a stream in trouble",
 	"tandem_events_decode_errors_total":   "a stream in trouble",
 	"tandem_events_wrong_rank_total":      "a stream in trouble",
+	"tandem_events_skewed_total":          "a stream in trouble",
 	"tandem_events_replay_timeouts_total": "a stream in trouble",
 	"tandem_index_orphans_total":          "a stream in trouble",
 	"tandem_index_truncated_total":        "a stream in trouble",
@@ -289,7 +290,9 @@ func streamInTrouble(t *testing.T, m *moved) {
 	moves("tandem_events_batches_total")
 	bad.say(1, 7, block(1, 0))
 	moves("tandem_events_wrong_rank_total")
+	bad.at = bad.at.Add(time.Hour)
 	bad.say(2, 0, block(1, 99))
+	moves("tandem_events_skewed_total")
 	moves("tandem_index_orphans_total")
 	bad.raw(3, []byte("\x93\xcb\x41\xd0\x00\x00\x00\x00\x00\x00\x91\x81\xa4type\xa9Something\x00"))
 	moves("tandem_events_skipped_total")

@@ -22,7 +22,6 @@ type metrics struct {
 	matchLoss   *prometheus.HistogramVec // mode
 	predictErr  *prometheus.HistogramVec // pool, direction
 	partial     *prometheus.CounterVec   // reason
-	indexLag    *prometheus.HistogramVec // pool, from
 	tokenSource *prometheus.CounterVec   // source
 	retries     *prometheus.CounterVec   // phase
 	refused     *prometheus.CounterVec   // reason
@@ -58,9 +57,6 @@ var phaseNames = [phaseCount]string{"tokenize", "queue", "plan", "prefill", "han
 // tokenBuckets begin with none at all and with a block.
 var tokenBuckets = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536}
 
-// lagBuckets are fine where the index should be: below a millisecond.
-var lagBuckets = []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60}
-
 func newMetrics(reg prometheus.Registerer) *metrics {
 	seconds := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -90,7 +86,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		matchLoss:   histogram("tandem_match_loss_tokens", "Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode"),
 		predictErr:  histogram("tandem_prediction_error_tokens", "Difference of captured and delivered tokens: over, where the index promised too much, under, exact.", tokenBuckets, "pool", "direction"),
 		partial:     counter("tandem_decisions_partial_total", "Plans booked while the index of a possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
-		indexLag:    histogram("tandem_index_lag_seconds", "Age of an event batch when the index has it: since the engine's time stamp (event; live streams, clock skew included) or since it was read (read).", lagBuckets, "pool", "from"),
 		tokenSource: counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source"),
 		retries:     counter("tandem_retries_total", "Second attempts before the first byte, by the phase that failed.", "phase"),
 		refused:     counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"sync/atomic"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"tandem/internal/kv"
 	"tandem/internal/kvevents"
@@ -17,8 +14,6 @@ import (
 type sink struct {
 	w       *watcher
 	f       *followed
-	event   prometheus.Observer // since the engine's time stamp
-	read    prometheus.Observer // since the batch was read
 	applied *applied
 }
 
@@ -34,27 +29,16 @@ func (a *applied) all() iter.Seq2[string, uint64] {
 
 // newSink returns the end of f's stream, and has f keep its counts.
 func newSink(w *watcher, f *followed) *sink {
-	pool, lag := w.role.String(), w.f.o.m.indexLag
-	return &sink{w: w, f: f, event: lag.WithLabelValues(pool, "event"), read: lag.WithLabelValues(pool, "read"), applied: &f.applied}
+	return &sink{w: w, f: f, applied: &f.applied}
 }
 
 // Apply implements [kvevents.Sink].
 func (s *sink) Apply(b *kv.Batch) {
-	began := time.Now()
 	did := s.w.f.pool(s.w.role).Apply(s.f.id, b)
-	s.measure(b, began, time.Now())
 	s.applied.stored.Add(uint64(did.Stored))
 	s.applied.removed.Add(uint64(did.Removed))
 	s.applied.orphaned.Add(uint64(did.Orphans))
 	s.applied.skipped.Add(uint64(did.Skipped))
-}
-
-// measure observes how old the batch is now that the index has it. A replay brings the past, whose age says nothing of the stream.
-func (s *sink) measure(b *kv.Batch, began, now time.Time) {
-	s.read.Observe(now.Sub(began).Seconds())
-	if !b.At.IsZero() && s.f.live() {
-		s.event.Observe(max(0, now.Sub(b.At)).Seconds())
-	}
 }
 
 // Forget implements [kvevents.Sink].
