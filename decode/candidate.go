@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/scoring"
 )
@@ -12,10 +13,12 @@ import (
 // Query is the question of one request.
 type Query struct {
 	Model     string
-	Tokens    int     // of the prompt, at least 1
-	MaxTokens int     // new tokens of each sequence, 0 no limit
-	Sequences int     // below 1 counts as 1
-	Depth     []int32 // what [Pool.Match] said
+	Tokens    int // of the prompt, at least 1
+	MaxTokens int // new tokens of each sequence, 0 no limit
+	Sequences int // below 1 counts as 1
+	Keys      []kv.Key
+	Chunk     float64 // tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks
+	Depth     []int32 // what [roster.Roster.Look] said of Keys
 	Avoid     []replica.ID
 }
 
@@ -88,7 +91,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			}
 			e.Room = clampRetry(p.roomIn(m, &a, min(c.Need, a.capacity-p.margin(m))-a.free))
 			need, free = c.Need, max(a.free, 0)
-			outlook.hold(m, p.held(m, q))
+			outlook.hold(m, q, p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens))
 			dst = dst[:len(dst)-1]
 		}
 		outlook.note(&e, verdict, m)
@@ -117,7 +120,7 @@ func (p *Pool) expect(cs []Candidate, q *Query) {
 	if sum == 0 || known == len(cs) {
 		return
 	}
-	size := p.BlockSize() // where somebody matches there is an index
+	size := p.Unit()
 	mean := sum / known / size * size
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
@@ -233,8 +236,8 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 }
 
 // hold notes what a member without room has of the prompt.
-func (o *Outlook) hold(m *member, tokens int) {
-	if m.Blind() {
+func (o *Outlook) hold(m *member, q *Query, tokens int) {
+	if q.Chunk == 0 && m.Blind() {
 		o.Blind++
 		return
 	}
@@ -272,8 +275,8 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	m, ttl := c.member, p.settings.LoadTTL
 	g := &m.ledger
 	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.Slot, m.Believed(), m.load.Age(now), a.soft, -1
-	c.Blind = m.Blind()
-	c.Matched = p.held(m, q)
+	c.Blind = q.Chunk == 0 && m.Blind()
+	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
 	c.Truncated = p.Truncated(&m.Member)
 	speed := p.speed(m)
@@ -304,26 +307,15 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 
 	c.Local.Wait = max(0, m.local.Sub(now)).Seconds()
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
-	c.priceMatch(q, speed, p.BlockSize())
+	c.priceMatch(q, speed, p.Unit())
 	c.Local.Active = float64(g.sequences) + others
 	c.Local.Reserved = reserved
-}
-
-// held returns how many leading tokens of the prompt the index says that m holds.
-func (p *Pool) held(m *member, q *Query) int {
-	size := p.BlockSize()
-	if size == 0 || int(m.Holder) >= len(q.Depth) {
-		return 0
-	}
-	return min(int(q.Depth[m.Holder]), (q.Tokens-1)/size) * size
 }
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is known already.
 func (c *Candidate) priceMatch(q *Query, speed scoring.Speed, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
-	if blockSize > 0 {
-		c.Local.Blocks = float64(c.Expected / blockSize)
-	}
+	c.Local.Blocks = float64(c.Expected / blockSize)
 	c.Local.Warm = min(c.Local.Cold, speed.Prefill(q.Tokens-c.Expected, c.Expected))
 	c.Local.Share = float64(c.Expected) / float64(q.Tokens)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tandem/internal/kv"
+	"tandem/internal/roster"
 	"tandem/scoring"
 )
 
@@ -27,7 +28,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{
-		pool: p, member: m, hardAt: t.HardAt, lengths: p.lengthsOf(q.Model), prompt: q.Tokens, matched: c.Matched,
+		pool: p, member: m, hardAt: t.HardAt, lengths: p.lengthsOf(q.Model), prompt: q.Tokens, matched: c.Matched, named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
 		sequences: max(q.Sequences, 1), limit: c.limit, blocks: c.blocks, more: c.Need - c.blocks, local: t.Local,
 	}
 	p.add(l, now)
@@ -143,28 +144,37 @@ func (p *Pool) end(l *Lease, now time.Time) bool {
 }
 
 // FirstToken says that the first token arrived. It returns how long that took since the request was sent, 0 when that is not known, says nothing
-// because the request had to wait for room, or was asked before. It teaches the speed of a local prefill.
+// because the request had to wait for room, or was asked before. It teaches the speed of a local prefill, and
+// that the replica has the prompt now where no events do.
 func (l *Lease) FirstToken(now time.Time) time.Duration {
 	if l == nil {
 		return 0
 	}
+	took, first := l.first(now)
+	if first {
+		l.pool.Computed(&l.member.Member, l.named, 0, -1)
+	}
+	return took
+}
+
+func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	p := l.pool
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	if l.firstSeen || !l.bound {
-		return 0
+		return 0, false
 	}
 	l.firstSeen = true
-	took := now.Sub(l.boundAt)
+	took = now.Sub(l.boundAt)
 	if !l.clear {
-		return 0
+		return 0, true
 	}
 	if l.local && l.alone && took > 0 {
 		parts := scoring.DefaultSpeed().PrefillParts(l.prompt-l.matched, l.matched)
 		l.member.prefill.LearnAt(parts, took.Seconds(), now)
 		p.prefills.Learn(parts, took.Seconds())
 	}
-	return took
+	return took, true
 }
 
 // Step returns the seconds that a decode step on l's replica takes now.
@@ -230,10 +240,19 @@ func known(fits ...*scoring.Fit) *scoring.Fit {
 	return nil
 }
 
-// Speculate lets the index count the blocks of keys on l's replica before its events say so, within the given time. keys are kept: nobody may change them.
+// Speculate lets the index count the blocks of keys, which belong to the prompt that was booked, on l's replica before its events say so, within the given
+// time. keys are kept: nobody may change them.
 func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	if l != nil {
-		l.pool.Speculate(&l.member.Member, keys, within, now)
+		l.pool.Speculate(&l.member.Member, roster.Prompt{Keys: keys, Chunk: l.named.Chunk}, within, now)
+	}
+}
+
+// Delivered tells how many tokens of the prompt the engine found in its own cache, -1 unknown, where it prefilled by itself: it corrects what is assumed of
+// a replica without events.
+func (l *Lease) Delivered(cached int) {
+	if l != nil && l.local {
+		l.pool.Computed(&l.member.Member, l.named, l.matched, cached)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"tandem/internal/roster"
 	"tandem/scoring"
 )
 
@@ -54,8 +55,9 @@ type Lease struct {
 	hardAt    time.Time
 
 	lengths   *scoring.Lengths
-	prompt    int // tokens
-	matched   int // tokens believed to be there already
+	prompt    int           // tokens
+	matched   int           // tokens believed to be there already
+	named     roster.Prompt // immutable
 	sequences int
 	limit     int // new tokens of each sequence, -1 none
 	blocks    int // of the prompt

@@ -4,16 +4,13 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/replica"
+	"tandem/internal/roster"
 	"tandem/scoring"
 )
 
 // MemberStatus is what is known of one member, in KV blocks where nothing else is said. Unknown values are -1.
 type MemberStatus struct {
-	ID        replica.ID    `json:"id"`
-	Healthy   bool          `json:"healthy"`
-	Reason    string        `json:"reason,omitzero"` // why not healthy
-	Trust     replica.Trust `json:"index"`
+	roster.Status
 	Capacity  int           `json:"capacity_blocks"`
 	Free      int           `json:"free_blocks"`     // may be promised
 	Promised  int           `json:"promised_blocks"` // by us, not in the engine's newest report
@@ -32,15 +29,11 @@ type MemberStatus struct {
 	Output    int           `json:"expected_output_tokens"`
 	Speed     scoring.Speed `json:"speed"`
 	Samples   int           `json:"speed_samples"`
-	Blocks    int           `json:"indexed_blocks"`
 }
 
 // Status describes every member, in order.
 func (p *Pool) Status(now time.Time) []MemberStatus {
-	blocks := map[int]int{}
-	for _, h := range p.IndexStats().Holders {
-		blocks[int(h.Holder)] = h.Blocks
-	}
+	counts := p.Counts()
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	p.turnHard(now)
@@ -49,11 +42,11 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	for _, m := range p.Members {
 		g, a := &m.ledger, p.account(m, now, mean.usage)
 		s := MemberStatus{
-			ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Capacity: -1, Free: -1,
+			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
 			Promised: g.promised, Growth: g.growth, Soft: g.soft, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others,
 			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.load.Usage(now, ttl)),
 			LoadAge: ageMS(m.load.Age(now)), Guessed: a.guessed, LocalMS: max(0, m.local.Sub(now)).Seconds() * 1e3,
-			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Blocks: blocks[int(m.Holder)],
+			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(),
 		}
 		if a.capacity > 0 {
 			s.Capacity, s.Free = a.capacity, max(a.free, 0)

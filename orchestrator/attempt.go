@@ -151,7 +151,10 @@ func (j *job) prepare() {
 	}
 	if j.ids != nil {
 		j.nameBlocks()
+		return
 	}
+	names := j.nameText()
+	j.plan.PrefillKeys, j.plan.DecodeKeys, j.plan.Chunk = names.prefill.Keys, names.decode.Keys, max(names.prefill.Chunk, names.decode.Chunk)
 }
 
 // nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has told its block size.

@@ -17,6 +17,7 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/kv"
 	"tandem/internal/replica"
+	"tandem/internal/roster"
 )
 
 // fleet is every engine server that the configuration names, each with a watcher, and the members of the pools that they turned out to be.
@@ -46,8 +47,8 @@ type serverKey struct {
 	role   replica.Role
 	url    string
 	events config.Events
-	mode   string // of events
 	block  int
+	blocks int
 	auth   string
 	poll   time.Duration
 	tls    config.ClientTLS
@@ -57,6 +58,9 @@ type serverKey struct {
 
 // knower is what both pools do with what is learned about their members.
 type knower interface {
+	SetIndexing(x roster.Indexing)
+	ToldBlockSize(id replica.ID) (told, expected int)
+	BlockSize() int
 	SetMembers(ms []replica.Replica, now time.Time)
 	Apply(id replica.ID, b *kv.Batch) kv.Applied
 	Forget(id replica.ID)
@@ -113,6 +117,8 @@ func (f *fleet) apply(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	f.o.prefill.SetIndexing(indexing(cfg.Pools.Prefill, cfg.Tokenizer))
+	f.o.decode.SetIndexing(indexing(cfg.Pools.Decode, cfg.Tokenizer))
 	f.mu.Lock()
 	var left []*watcher
 	for key, w := range f.watchers {
@@ -122,8 +128,9 @@ func (f *fleet) apply(cfg *config.Config) error {
 		}
 	}
 	for key, w := range wanted {
-		if f.watchers[key] != nil {
+		if same := f.watchers[key]; same != nil {
 			w.client.Close()
+			same.setIndex(w.pool.Index)
 			continue
 		}
 		f.watchers[key] = w
@@ -137,6 +144,12 @@ func (f *fleet) apply(cfg *config.Config) error {
 	}
 	f.publish()
 	return nil
+}
+
+// indexing is what of the configuration concerns a pool's index.
+func indexing(p config.Pool, t config.Tokenizer) roster.Indexing {
+	mode := map[string]roster.Mode{config.IndexEvents: roster.Events, config.IndexApproximate: roster.Approximate, config.IndexOff: roster.Off}[p.Index]
+	return roster.Indexing{Mode: mode, ChunkBytes: t.ChunkBytes, CharsPerToken: t.CharsPerToken}
 }
 
 // wanted makes a watcher for every server of cfg; those that are watched already are thrown away again by the caller.
@@ -175,8 +188,8 @@ func (f *fleet) newWatcher(role replica.Role, pool config.Pool, r config.Replica
 	}
 	return &watcher{
 		f: f, client: client, cfg: r, pool: pool, probeTimeout: cfg.Timeouts.Probe, failures: cfg.Health.Failures, role: role, host: u.Hostname(),
-		key:  serverKey{role, r.URL, r.Events, pool.Events, pool.BlockSize, pool.APIKey.Reveal(), pool.PollInterval, pool.TLS, r.Place, r.ID()},
-		kick: make(chan struct{}, 1), gone: make(chan struct{}), reason: notProbed,
+		key:  serverKey{role, r.URL, r.Events, pool.BlockSize, pool.Blocks, pool.APIKey.Reveal(), pool.PollInterval, pool.TLS, r.Place, r.ID()},
+		kick: make(chan struct{}, 1), gone: make(chan struct{}), reason: notProbed, index: pool.Index,
 		pulse: pulse{usual: 2*cmp.Or(pool.PollInterval, time.Second) + time.Second},
 	}, nil
 }

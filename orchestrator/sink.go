@@ -15,6 +15,7 @@ type sink struct {
 	w       *watcher
 	f       *followed
 	applied *applied
+	sized   bool // the block size that the events tell is known
 }
 
 // applied counts, in blocks, what the batches of one stream did. Written by its follower, read by scrapes.
@@ -35,10 +36,25 @@ func newSink(w *watcher, f *followed) *sink {
 // Apply implements [kvevents.Sink].
 func (s *sink) Apply(b *kv.Batch) {
 	did := s.w.f.pool(s.w.role).Apply(s.f.id, b)
+	s.size()
 	s.applied.stored.Add(uint64(did.Stored))
 	s.applied.removed.Add(uint64(did.Removed))
 	s.applied.orphaned.Add(uint64(did.Orphans))
 	s.applied.skipped.Add(uint64(did.Skipped))
+}
+
+// size tells once when the engine's blocks turn out to have another size than it or the file said: the events are right.
+func (s *sink) size() {
+	if s.sized {
+		return
+	}
+	pool := s.w.f.pool(s.w.role)
+	told, expected := pool.ToldBlockSize(s.f.id)
+	s.sized = told > 0
+	if s.sized && told != expected {
+		s.w.f.o.log.Warn("block size told by events is used", "replica", string(s.f.id), "pool", s.w.role.String(), "told", told, "expected", expected,
+			"indexed", pool.BlockSize())
+	}
 }
 
 // Forget implements [kvevents.Sink].

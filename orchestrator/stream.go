@@ -137,6 +137,7 @@ func (a *answer) joinPrefill() {
 func (a *answer) delivered(u openai.Usage) {
 	if !a.split && u.Cached >= 0 {
 		a.h.j.rec.Delivered = u.Cached
+		a.h.b.DecodeLease.Delivered(u.Cached)
 	}
 }
 
@@ -312,6 +313,9 @@ func (a *answer) settle(f *failure) {
 		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(h.j.q.start), now.Sub(h.j.q.start), now)
 	}
 	h.release()
+	if !a.first.IsZero() {
+		h.j.rememberText(h.b)
+	}
 }
 
 // single serves a request that is one prompt.

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"tandem/internal/config"
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/tokenizer"
@@ -45,6 +46,9 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	}
 	if j.req.Unsplittable != "" {
 		return j.estimate() // goes whole to one replica: the number is enough
+	}
+	if j.q.snap.cfg.Tokenizer.Source == config.TokensNone {
+		return j.estimate()
 	}
 	to := j.q.o.fleet.any(j.req.Model, nil)
 	if to == nil {

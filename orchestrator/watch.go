@@ -43,12 +43,15 @@ type watcher struct {
 	gone         chan struct{} // closed when run has ended
 	stop         context.CancelFunc
 
-	up    atomic.Bool
-	pulse pulse
+	up        atomic.Bool
+	reindexed atomic.Bool // the pool's index is fed in another way now: what is followed has to change
+	pulse     pulse
 
 	mu        sync.Mutex // guards the following
-	facts     []replica.Replica
-	reason    string // why it is not up
+	index     string     // how the pool's index is fed, as the configuration has it
+	told      []replica.Facts
+	facts     []replica.Replica // of what was told
+	reason    string            // why it is not up
 	followers []*followed
 	left      bool
 }
@@ -140,17 +143,9 @@ func (w *watcher) accept(facts []replica.Facts) error {
 	if len(facts) == 0 {
 		return errors.New("the server told nothing about itself")
 	}
-	ms := make([]replica.Replica, len(facts))
-	for i, fact := range facts {
-		fact.BlockSize = cmp.Or(w.pool.BlockSize, fact.BlockSize)
-		ms[i] = replica.Replica{
-			ID: w.id(i, len(facts)), Role: w.role, URL: w.cfg.URL, Host: w.host, Rank: fact.FirstRank + i,
-			Place: w.place(), Facts: fact,
-		}
-		ms[i].Facts.Events = w.events(fact, i)
-	}
 	w.mu.Lock()
-	w.facts = ms
+	w.told, w.facts = facts, w.replicasLocked(facts)
+	ms := w.facts
 	w.reason = ""
 	w.mu.Unlock()
 	w.hear()
@@ -162,6 +157,46 @@ func (w *watcher) accept(facts []replica.Facts) error {
 	w.f.o.log.Info("replica joined", "replica", w.cfg.ID(), "pool", w.role.String(), "model", ms[0].Facts.Model, "version", ms[0].Facts.Version,
 		"block_size", ms[0].Facts.BlockSize, "blocks", ms[0].Facts.Blocks, "ranks", len(ms), "events", ms[0].Facts.Events.Endpoint)
 	return nil
+}
+
+// replicasLocked makes a replica of the facts of each rank. What the engine says of its blocks comes before the file; what its events say comes before both,
+// in the pool.
+func (w *watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
+	ms := make([]replica.Replica, len(facts))
+	for i, fact := range facts {
+		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize, w.pool.BlockSize), cmp.Or(fact.Blocks, w.pool.Blocks)
+		ms[i] = replica.Replica{
+			ID: w.id(i, len(facts)), Role: w.role, URL: w.cfg.URL, Host: w.host, Rank: fact.FirstRank + i,
+			Place: w.place(), Facts: fact,
+		}
+		ms[i].Facts.Events = w.eventsLocked(fact, i)
+	}
+	return ms
+}
+
+// setIndex changes how the pool's index is fed. The pool has forgotten all blocks already.
+func (w *watcher) setIndex(index string) {
+	w.mu.Lock()
+	changed := w.index != index
+	w.index = index
+	w.mu.Unlock()
+	if changed {
+		w.reindexed.Store(true)
+		w.lookNow()
+	}
+}
+
+// reindex follows the engine's events from now on, or does so no longer. The streams begin anew, since what they brought is no longer known.
+func (w *watcher) reindex(ctx context.Context) {
+	w.unfollow()
+	for _, m := range w.members() {
+		w.f.pool(w.role).Forget(m.ID)
+	}
+	w.mu.Lock()
+	w.facts = w.replicasLocked(w.told)
+	w.mu.Unlock()
+	w.f.publish() // the pool knows that events will come before the first of them does
+	w.follow(ctx)
 }
 
 func (w *watcher) id(i, n int) replica.ID {
@@ -180,10 +215,10 @@ func (w *watcher) place() replica.Place {
 	return p
 }
 
-// events says where a rank publishes: the file's word first, else the engine's own.
-func (w *watcher) events(fact replica.Facts, rank int) replica.EventSource {
+// eventsLocked says where a rank publishes what is to be followed: the file's word first, else the engine's own.
+func (w *watcher) eventsLocked(fact replica.Facts, rank int) replica.EventSource {
 	switch {
-	case w.pool.Events == config.EventsOff || w.f.o.opt.NoEvents:
+	case w.index != config.IndexEvents || w.f.o.opt.NoEvents:
 		return replica.EventSource{}
 	case w.cfg.Events.Endpoint != "":
 		e := w.cfg.Events
@@ -245,6 +280,9 @@ func (w *watcher) scrapes(ctx context.Context) {
 	for first := true; ; first = false {
 		if !first && !w.sleep(ctx, jitter(w.interval(failed))) {
 			return
+		}
+		if w.reindexed.Swap(false) {
+			w.reindex(ctx)
 		}
 		asked, cancel := context.WithTimeout(ctx, w.probeTimeout)
 		m, err := w.client.Scrape(asked)
@@ -316,9 +354,10 @@ func (w *watcher) forget(reason string) {
 // follow starts a follower for each rank that publishes events and stops those whose address changed.
 func (w *watcher) follow(ctx context.Context) {
 	var keep []*followed
+	var silent []replica.ID
 	for _, m := range w.members() {
 		if m.Facts.Events.Endpoint == "" {
-			w.f.pool(w.role).SetTrust(m.ID, replica.Off)
+			silent = append(silent, m.ID)
 			continue
 		}
 		src := kvevents.Source{Endpoint: m.Facts.Events.Endpoint, Replay: m.Facts.Events.Replay, Topic: m.Facts.Events.Topic, Rank: m.Rank}
@@ -336,6 +375,9 @@ func (w *watcher) follow(ctx context.Context) {
 		keep = append(keep, same)
 	}
 	w.unfollow()
+	for _, id := range silent {
+		w.f.pool(w.role).SetTrust(id, replica.TrustUnknown) // by what is known of it the pool sees that there is nothing to hear
+	}
 	w.mu.Lock()
 	w.followers = keep
 	w.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 type Query struct {
 	Model  string
 	Tokens int     // of the prompt, at least 1
-	Depth  []int32 // what [Pool.Match] said
+	Depth  []int32 // what [roster.Roster.Look] said
+	Chunk  float64 // tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks
 	Avoid  []replica.ID
 }
 
@@ -35,6 +36,7 @@ type Candidate struct {
 	Truncated bool
 
 	member *member
+	chunk  float64 // of the query
 }
 
 // Excluded says why a member is no candidate.
@@ -50,7 +52,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	mean := p.mean(now)
-	size := p.BlockSize()
+	size := p.Unit()
 	first := len(dst)
 	for _, m := range p.Members {
 		if reason, limit := m.unfit(q); reason != "" {
@@ -60,7 +62,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			}
 			continue
 		}
-		dst = append(dst, Candidate{member: m})
+		dst = append(dst, Candidate{member: m, chunk: q.Chunk})
 		p.fill(&dst[len(dst)-1], q, size, mean, now)
 	}
 	p.expect(dst[first:], size)
@@ -77,7 +79,7 @@ func (p *Pool) expect(cs []Candidate, blockSize int) {
 			known++
 		}
 	}
-	if sum == 0 || known == len(cs) || blockSize == 0 {
+	if sum == 0 || known == len(cs) {
 		return
 	}
 	mean := sum / known / blockSize * blockSize
@@ -168,10 +170,8 @@ func (p *Pool) ttl() time.Duration {
 func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.Time) {
 	m, ttl := c.member, p.ttl()
 	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), m.load.Age(now)
-	c.Blind = m.Blind()
-	if int(m.Holder) < len(q.Depth) && blockSize > 0 {
-		c.Matched = min(int(q.Depth[m.Holder]), (q.Tokens-1)/blockSize) * blockSize
-	}
+	c.Blind = q.Chunk == 0 && m.Blind()
+	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
 	c.Truncated = p.Truncated(&m.Member)
 	others := float64(m.others.count)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tandem/internal/kv"
+	"tandem/internal/roster"
 )
 
 // queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by Pool.Mu.
@@ -29,6 +30,7 @@ type Lease struct {
 	done       bool
 	prompt     int // tokens
 	matched    int // tokens believed to be cached
+	named      roster.Prompt
 	work       time.Duration
 	at         time.Time
 	epoch      uint64
@@ -90,18 +92,24 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	if m.Gone || !m.Healthy {
 		return nil
 	}
-	l := &Lease{pool: p, member: m, prompt: c.Tokens, matched: c.Matched, work: seconds(c.Warm), at: now}
+	l := &Lease{pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk}, work: seconds(c.Warm), at: now}
 	m.queue.push(l, now)
 	m.meter.Add(now, c.Warm)
 	p.typical = blend(p.typical, c.Warm)
 	return l
 }
 
-// Speculate lets the index count the blocks of keys on l's replica before its events say so, within the given time. keys are kept: nobody may change them.
+// Speculate lets the index count the blocks of keys, which belong to the prompt that was booked, on l's replica before they are computed and its events say
+// so, within the given time. keys are kept: nobody may change them.
 func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
-	if l != nil {
-		l.pool.Speculate(&l.member.Member, keys, within, now)
+	if l == nil {
+		return
 	}
+	l.pool.Mu.Lock()
+	l.named.Keys = keys
+	named := l.named
+	l.pool.Mu.Unlock()
+	l.pool.Speculate(&l.member.Member, named, within, now)
 }
 
 // Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
@@ -124,15 +132,20 @@ func (l *Lease) end(now time.Time) bool {
 	return true
 }
 
-// Done ends the lease with what the engine answered: cached tokens (-1 unknown) and the time it took since it was sent. It teaches the replica's speed.
+// Done ends the lease with what the engine answered: cached tokens (-1 unknown) and the time it took since it was sent. It teaches the replica's speed, and
+// what it holds where no events do.
 func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
-	if l == nil {
-		return
+	if l != nil && l.answered(cached, took, now) {
+		l.pool.Computed(&l.member.Member, l.named, l.matched, cached)
 	}
+}
+
+// answered reports whether the lease was still live.
+func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 	l.pool.Mu.Lock()
 	defer l.pool.Mu.Unlock()
 	if !l.end(now) {
-		return
+		return false
 	}
 	m := l.member
 	if cached >= 0 {
@@ -143,6 +156,7 @@ func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 		cached = l.matched
 	}
 	l.pool.learn(m, l.prompt-cached, cached, took, now)
+	return true
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -4,16 +4,13 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/replica"
+	"tandem/internal/roster"
 	"tandem/scoring"
 )
 
 // MemberStatus is what is known of one member. Unknown values are -1.
 type MemberStatus struct {
-	ID       replica.ID    `json:"id"`
-	Healthy  bool          `json:"healthy"`
-	Reason   string        `json:"reason,omitzero"` // why not healthy
-	Trust    replica.Trust `json:"index"`
+	roster.Status
 	Requests int           `json:"requests"`      // ours, sent and not answered
 	Tokens   int           `json:"queued_tokens"` // uncached tokens of them
 	WaitMS   float64       `json:"wait_ms"`       // until they are done, predicted
@@ -25,27 +22,23 @@ type MemberStatus struct {
 	Rho      float64       `json:"rho"`
 	Speed    scoring.Speed `json:"speed"`
 	Samples  int           `json:"speed_samples"`
-	Blocks   int           `json:"indexed_blocks"`
 	Counts   Counts        `json:"match"`
 }
 
 // Status describes every member, in order.
 func (p *Pool) Status(now time.Time) []MemberStatus {
-	blocks := map[int]int{}
-	for _, h := range p.IndexStats().Holders {
-		blocks[int(h.Holder)] = h.Blocks
-	}
+	counts := p.Counts()
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	ttl := p.ttl()
 	out := make([]MemberStatus, 0, len(p.Members))
 	for _, m := range p.Members {
 		out = append(out, MemberStatus{
-			ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(),
+			Status:   p.Roster.Status(&m.Member, counts),
 			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.count,
 			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.usage(now, ttl)),
 			LoadAge: ageMS(m.load.Age(now)), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
-			Blocks: blocks[int(m.Holder)], Counts: m.counts,
+			Counts: m.counts,
 		})
 	}
 	return out

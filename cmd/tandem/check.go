@@ -94,7 +94,7 @@ func pool(p config.Pool) string {
 		ids[i] = r.ID()
 	}
 	list := ifElse(len(ids) == 0, "none", strings.Join(ids, ", "))
-	return fmt.Sprintf("%d: %s (events %s, index %v)", len(ids), list, p.Events, p.IndexBytes)
+	return fmt.Sprintf("%d: %s (index %s, %v)", len(ids), list, p.Index, p.IndexBytes)
 }
 
 func ifElse(yes bool, then, otherwise string) string {

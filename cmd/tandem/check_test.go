@@ -28,7 +28,7 @@ func TestCheckOfAGoodFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"a.yaml: ok\n", "1: p0:8000 (events auto, index 256MiB)", "1: d0 ", "nixl, lease 30s, margin 15s", "alpha auto", "open to everybody"} {
+	for _, want := range []string{"a.yaml: ok\n", "1: p0:8000 (index events, 256MiB)", "1: d0 ", "nixl, lease 30s, margin 15s", "alpha auto", "open to everybody"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

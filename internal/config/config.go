@@ -54,16 +54,18 @@ type Pool struct {
 	Replicas     []Replica     `yaml:"replicas"`
 	APIKey       Secret        `yaml:"api_key"`       // sent to the engines as a bearer token
 	TLS          ClientTLS     `yaml:"tls"`           // for https replicas
-	Events       string        `yaml:"events"`        // auto: follow block events of engines that publish them | off
-	BlockSize    int           `yaml:"block_size"`    // tokens a KV block; 0 asks the engines
+	Index        string        `yaml:"index"`         // events | approximate | off: how it is known which replica has which blocks
+	BlockSize    int           `yaml:"block_size"`    // tokens a KV block, where neither an engine's events nor the engine say
+	Blocks       int           `yaml:"blocks"`        // KV blocks of a replica, where the engine does not say; 0 unknown
 	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
-	IndexBytes   Bytes         `yaml:"index_bytes"`   // memory for the block index of the pool; needs a restart
+	IndexBytes   Bytes         `yaml:"index_bytes"`   // memory for the block index of the pool, text included; needs a restart
 }
 
-// What [Pool.Events] may be.
+// What [Pool.Index] may be.
 const (
-	EventsAuto = "auto"
-	EventsOff  = "off"
+	IndexEvents      = "events"      // follow the block events; an engine that publishes none is approximated
+	IndexApproximate = "approximate" // follow nobody; what was sent to a replica is taken to be there
+	IndexOff         = "off"         // know nothing and match nothing
 )
 
 // Replica is one engine server. In the file a plain string is short for {url: string}.
@@ -167,9 +169,17 @@ type Links struct {
 
 // Tokenizer turns text into token ids by asking the engines, and remembers.
 type Tokenizer struct {
+	Source        string  `yaml:"source"`          // engines | none
 	CacheBytes    Bytes   `yaml:"cache_bytes"`     // memory for remembered prompts; 0 remembers none
 	CharsPerToken float64 `yaml:"chars_per_token"` // for the estimate where no engine answers
+	ChunkBytes    int     `yaml:"chunk_bytes"`     // of text by which prompts without ids are matched; 0 matches none
 }
+
+// What [Tokenizer.Source] may be.
+const (
+	TokensEngines = "engines" // ask an engine, and remember
+	TokensNone    = "none"    // ask nobody: prompts that come as text are matched as text
+)
 
 // Limits bounds what clients can make us hold.
 type Limits struct {
@@ -246,7 +256,7 @@ type Decisions struct {
 
 // Default returns a configuration with no replicas and every other field as the reference says.
 func Default() *Config {
-	pool := Pool{Events: EventsAuto, PollInterval: time.Second, IndexBytes: 256 << 20}
+	pool := Pool{Index: IndexEvents, PollInterval: time.Second, IndexBytes: 256 << 20}
 	return &Config{
 		Listen:    ":8000",
 		Admin:     Admin{Listen: "127.0.0.1:9090"},
@@ -260,7 +270,7 @@ func Default() *Config {
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
 			Links: Links{Host: 100e9, Rack: 40e9, Zone: 40e9, Other: 3e9},
 		},
-		Tokenizer: Tokenizer{CacheBytes: 64 << 20, CharsPerToken: 4},
+		Tokenizer: Tokenizer{Source: TokensEngines, CacheBytes: 64 << 20, CharsPerToken: 4, ChunkBytes: 256},
 		Limits: Limits{
 			BodyBytes: 64 << 20, HeaderBytes: 64 << 10, AnswerBytes: 64 << 20, BatchPrompts: 256, Queue: 1024,
 		},

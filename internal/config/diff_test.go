@@ -13,6 +13,7 @@ func TestDiff(t *testing.T) {
 	b.APIKeys = []Secret{{Env: "KEY", text: "new"}}
 	b.TLS.Cert = "a.pem"
 	b.Pools.Prefill.Replicas[1].Place.Rack = "a"
+	b.Pools.Prefill.Index = IndexApproximate
 	b.Pools.Decode.APIKey = Secret{File: "key"}
 	b.Scoring.Alpha = Alpha{Value: 2}
 	b.Timeouts.Queue = time.Minute
@@ -24,6 +25,7 @@ func TestDiff(t *testing.T) {
 		{"pools.prefill.replicas[p0:1]", "http://p0:1", "", AtOnce},
 		{"pools.prefill.replicas[p1:1].place.rack", `""`, "a", AtOnce},
 		{"pools.prefill.replicas[p2:1]", "", "http://p2:1", AtOnce},
+		{"pools.prefill.index", "events", "approximate", AtOnce},
 		{"pools.decode.api_key", "none", "file key", AtOnce},
 		{"scoring.alpha", "auto", "2", AtOnce},
 		{"timeouts.queue", "30s", "1m0s", AtOnce},

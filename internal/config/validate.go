@@ -180,8 +180,9 @@ func (ck *checker) pool(field string, p Pool) {
 	}
 	ck.secret(field+".api_key", p.APIKey, false)
 	ck.clientTLS(field, p)
-	ck.oneOf(field+".events", p.Events, EventsAuto, EventsOff)
+	ck.oneOf(field+".index", p.Index, IndexEvents, IndexApproximate, IndexOff)
 	ck.between(field+".block_size", p.BlockSize, 0, 65536)
+	ck.between(field+".blocks", p.Blocks, 0, math.MaxInt32)
 	ck.longer(field+".poll_interval", p.PollInterval, 50*time.Millisecond)
 	ck.size(field+".index_bytes", p.IndexBytes, 1<<20)
 }
@@ -370,9 +371,13 @@ func (ck *checker) scoring(s Scoring) {
 }
 
 func (ck *checker) tokenizer(t Tokenizer) {
+	ck.oneOf("tokenizer.source", t.Source, TokensEngines, TokensNone)
 	ck.size("tokenizer.cache_bytes", t.CacheBytes, 0)
 	if !(t.CharsPerToken >= 0.1 && t.CharsPerToken <= 100) {
 		ck.add("tokenizer.chars_per_token", fmt.Sprintf("is %v", t.CharsPerToken), "choose from 0.1 to 100; English has about 4")
+	}
+	if n := t.ChunkBytes; n != 0 && (n < 16 || n > 1<<16) {
+		ck.add("tokenizer.chunk_bytes", fmt.Sprintf("is %d", n), "choose from 16 to 65536, or 0 to match prompts by their tokens only")
 	}
 }
 

@@ -11,7 +11,8 @@ const (
 	Syncing                   // replay of the past is running
 	Live                      // events arrive without a gap
 	Stale                     // a gap that replay could not fill: the index of this replica was forgotten
-	Off                       // the engine publishes no events; the index knows only what we sent there
+	Off                       // nothing is indexed: no match is known, and none is missed
+	Approximate               // no events are followed; the index knows what we sent there
 )
 
 func (t Trust) String() string {
@@ -26,6 +27,8 @@ func (t Trust) String() string {
 		return "stale"
 	case Off:
 		return "off"
+	case Approximate:
+		return "approximate"
 	}
 	return "trust(" + strconv.Itoa(int(t)) + ")"
 }

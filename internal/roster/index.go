@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"cmp"
 	"time"
 
 	"tandem/internal/kv"
@@ -14,21 +15,66 @@ type index struct {
 }
 
 func (r *Roster[M]) newIndex(c kv.Chain) *index {
-	return &index{kv.NewIndex(kv.Options{Chain: c, ByteBudget: r.indexBytes}), c}
+	budget := r.indexBytes
+	if budget <= 0 {
+		budget = defaultBytes
+	}
+	return &index{kv.NewIndex(kv.Options{Chain: c, ByteBudget: budget - budget/textShare}), c}
 }
 
-// chooseChain makes the index once a block size is known.
+// chooseChain makes the index once a block size is known, and anew when another one turns out to be right.
 func (r *Roster[M]) chooseChain() {
-	if r.index.Load() != nil {
+	if r.indexing.Mode == Off || r.fixed && r.index.Load() != nil {
 		return
 	}
-	for _, m := range r.Members {
-		if size := m.member().R.Facts.BlockSize; size > 0 {
-			r.index.Store(r.newIndex(kv.NewChain("", size)))
-			return
-		}
+	if size := r.bestSize(); size > 0 && size != r.BlockSize() {
+		r.index.Store(r.newIndex(kv.NewChain("", size)))
 	}
 }
+
+// bestSize returns the block size that the index should have, 0 unknown. An index whose size some engine's events confirm stays. Then events count that tell
+// another size than was expected of their engine, since others will be as wrong about theirs. Where engines do differ the first one known decides.
+func (r *Roster[M]) bestSize() int {
+	now := r.BlockSize()
+	if now > 0 && r.anyMember(func(m *Member) bool { return m.told == now }) > 0 {
+		return now
+	}
+	if corrected := r.anyMember(func(m *Member) bool { return m.told > 0 && m.told != m.R.Facts.BlockSize }); corrected > 0 {
+		return corrected
+	}
+	if now > 0 && r.anyMember(func(m *Member) bool { return m.blockSize() == now }) > 0 {
+		return now
+	}
+	if known := r.anyMember(func(m *Member) bool { return m.blockSize() > 0 }); known > 0 {
+		return known
+	}
+	return now
+}
+
+// anyMember returns the block size of the first member that is meant, 0 if none is.
+func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
+	for _, e := range r.Members {
+		if m := e.member(); meant(m) {
+			return m.blockSize()
+		}
+	}
+	return 0
+}
+
+// blockSize returns the tokens of m's blocks, 0 unknown: what its events tell, else what it or the configuration says.
+func (m *Member) blockSize() int { return cmp.Or(m.told, m.R.Facts.BlockSize) }
+
+// sizeFits reports whether m's blocks can be in an index of blocks of this size.
+func (m *Member) sizeFits(indexed int) bool {
+	size := m.blockSize()
+	return size == 0 || size == indexed
+}
+
+// usualSize is taken for the tokens of a block where nobody knows.
+const usualSize = 16
+
+// Unit returns the tokens of an indexed block, or what is usual while there is no index.
+func (r *Roster[M]) Unit() int { return cmp.Or(r.BlockSize(), usualSize) }
 
 // Chain returns the chain by which the pool's index names blocks of model, and the adapter that its root takes. ok is false while no member serves
 // the model with blocks of the indexed size.
@@ -43,7 +89,7 @@ func (r *Roster[M]) Chain(model string) (chain kv.Chain, adapter string, ok bool
 	defer r.Mu.Unlock()
 	for _, e := range r.Members {
 		m := e.member()
-		if size := m.R.Facts.BlockSize; (size == 0 || size == ix.chain.BlockSize()) && m.R.Serves(model) {
+		if m.sizeFits(ix.chain.BlockSize()) && m.R.Serves(model) {
 			return ix.chain, m.R.Adapter(model), true
 		}
 	}
@@ -58,15 +104,6 @@ func (r *Roster[M]) BlockSize() int {
 	return 0
 }
 
-// Match sets depth to the number of leading blocks of keys that each holder has.
-func (r *Roster[M]) Match(keys []kv.Key, depth []int32) {
-	if ix := r.index.Load(); ix != nil && len(keys) > 0 {
-		ix.Match(keys, depth)
-		return
-	}
-	clear(depth)
-}
-
 // Truncated reports whether the index has dropped blocks of m for its byte budget, so that its depths may be too small.
 func (r *Roster[M]) Truncated(m *Member) bool {
 	ix := r.index.Load()
@@ -77,26 +114,54 @@ func (r *Roster[M]) Truncated(m *Member) bool {
 	return ok && t.Truncated(m.Holder)
 }
 
-// Apply takes over block events of id; those of an unknown member are dropped. b is not kept.
+// Apply takes over block events of id; those of an unknown member, and all where events are not followed, are dropped. b is not kept.
 func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
-	ix := r.index.Load()
 	r.Mu.Lock()
-	m, ok := r.byID[id]
-	r.Mu.Unlock()
-	if ix == nil || !ok {
+	e, ok := r.byID[id]
+	if !ok || r.indexing.Mode != Events {
+		r.Mu.Unlock()
 		return kv.Applied{}
 	}
-	return ix.Apply(m.member().Holder, b)
+	m := e.member()
+	if m.told == 0 {
+		if m.told = kv.BlockSizeIn(b, m.R.Facts.BlockSize); m.told > 0 {
+			r.chooseChain()
+		}
+	}
+	holder, ix := m.Holder, r.index.Load()
+	r.Mu.Unlock()
+	if ix == nil {
+		return kv.Applied{}
+	}
+	return ix.Apply(holder, b)
 }
 
-// Forget drops what is known of id's blocks.
-func (r *Roster[M]) Forget(id replica.ID) {
-	ix := r.index.Load()
+// ToldBlockSize returns the tokens of a block as id's events tell them, 0 while they have told nothing, and what was expected before, 0 if nothing was.
+func (r *Roster[M]) ToldBlockSize(id replica.ID) (told, expected int) {
 	r.Mu.Lock()
-	m, ok := r.byID[id]
-	r.Mu.Unlock()
-	if ix != nil && ok {
-		ix.Forget(m.member().Holder)
+	defer r.Mu.Unlock()
+	if e, ok := r.byID[id]; ok {
+		return e.member().told, e.member().R.Facts.BlockSize
+	}
+	return 0, 0
+}
+
+// Forget drops what is known of id's blocks and text. What its events tell of the block size is asked again.
+func (r *Roster[M]) Forget(id replica.ID) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if e, ok := r.byID[id]; ok {
+		e.member().told = 0
+		r.forget(e.member(), true)
+	}
+}
+
+func (r *Roster[M]) forget(m *Member, textToo bool) {
+	if ix := r.index.Load(); ix != nil {
+		ix.Forget(m.Holder)
+	}
+	if tx := r.text.Load(); tx != nil && textToo {
+		tx.Forget(m.Holder)
 	}
 }
 
@@ -105,38 +170,15 @@ func (r *Roster[M]) Expire(now time.Time) {
 	if ix := r.index.Load(); ix != nil {
 		ix.Expire(now)
 	}
+	if tx := r.text.Load(); tx != nil {
+		tx.Expire(now)
+	}
 }
 
-// IndexStats describes the block index.
+// IndexStats describes the block index, without text.
 func (r *Roster[M]) IndexStats() kv.Stats {
 	if ix := r.index.Load(); ix != nil {
 		return ix.Stats()
 	}
 	return kv.Stats{}
-}
-
-// guessTime is how much longer than predicted a prompt may take until its blocks must have been heard of; routeMemory is how long we remember what we
-// sent to an engine that publishes no events.
-const (
-	guessTime   = 2 * time.Second
-	routeMemory = 10 * time.Minute
-)
-
-// Speculate lets the index count the blocks of keys as m's before its events say so, within the given time. keys are kept: nobody may change them.
-func (r *Roster[M]) Speculate(m *Member, keys []kv.Key, within time.Duration, now time.Time) {
-	if len(keys) == 0 {
-		return
-	}
-	ix := r.index.Load()
-	r.Mu.Lock()
-	holder, usable, trust := m.Holder, !m.Gone, m.Believed()
-	r.Mu.Unlock()
-	if ix == nil || !usable {
-		return
-	}
-	until := now.Add(2*within + guessTime)
-	if trust == replica.Off {
-		until = now.Add(routeMemory)
-	}
-	ix.Speculate(holder, keys, until)
 }

@@ -9,8 +9,10 @@ import (
 )
 
 // SetMembers makes rs the members of the pool. Who stays keeps its load, ledger and blocks; who leaves is forgotten, and leases on it only wait for
-// their release. A member starts healthy, and with nothing known.
+// their release. A member starts healthy, and with nothing known. What was assumed of one whose events can be followed from now on is forgotten.
 func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
+	r.feed.Lock()
+	defer r.feed.Unlock()
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	old, changed := r.Members, len(rs) != len(r.Members)
@@ -24,11 +26,14 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 		entry, stays := r.byID[rs[i].ID]
 		if !stays {
 			entry = r.newMember()
-			*entry.member() = Member{Healthy: true, Holder: r.takeHolder()}
+			*entry.member() = Member{Healthy: true, Holder: r.takeHolder(), mode: r.indexing.Mode}
 		}
 		m := entry.member()
 		if !stays || m.Slot != len(r.Members) || !reflect.DeepEqual(*m.R, rs[i]) {
 			changed = true
+		}
+		if stays && m.R.Facts.Events == (replica.EventSource{}) && rs[i].Facts.Events != m.R.Facts.Events {
+			r.forget(m, false)
 		}
 		if changed {
 			m.R = new(rs[i])
@@ -62,9 +67,7 @@ func (r *Roster[M]) takeHolder() kv.Holder {
 
 func (r *Roster[M]) drop(m *Member) {
 	m.Gone = true
-	if ix := r.index.Load(); ix != nil {
-		ix.Forget(m.Holder)
-	}
+	r.forget(m, true)
 	r.free = append(r.free, m.Holder)
 }
 

@@ -22,15 +22,22 @@ type Options struct {
 // than it takes to find the member.
 type Roster[M Entry] struct {
 	indexBytes int64
+	fixed      bool // the chain was given, and block sizes do not change it
 	newMember  func() M
-	index      atomic.Pointer[index]
+	index      atomic.Pointer[index] // nil while no block size is known, and where nothing is indexed
+	text       atomic.Pointer[text]  // nil where no text is matched
+
+	// feed is held, for reading, while routing history goes into the indexes, so that whoever turns to events can wait until it is over. It comes before Mu.
+	feed sync.RWMutex
 
 	Mu      sync.Mutex // the pool's; guards the following and what the pool says it guards
 	Members []M        // in the order of the configuration
 	View    *View
-	byID    map[replica.ID]M
-	free    []kv.Holder // holders given back
-	holders int         // holders ever given out
+
+	indexing Indexing
+	byID     map[replica.ID]M
+	free     []kv.Holder // holders given back
+	holders  int         // holders ever given out
 }
 
 // Entry is what embeds a [Member] by value and is used by pointer.
@@ -47,7 +54,9 @@ type Member struct {
 	Gone    bool             // it left the pool
 	Healthy bool
 	Reason  string // why not healthy
-	trust   replica.Trust
+	mode    Mode
+	trust   replica.Trust // of its event stream
+	told    int           // tokens of a block by its events, 0 unknown
 }
 
 func (m *Member) member() *Member { return m }
@@ -59,8 +68,8 @@ type View struct {
 
 // New returns a roster without members. newMember makes an empty one.
 func New[M Entry](o Options, newMember func() M) *Roster[M] {
-	r := &Roster[M]{indexBytes: o.IndexBytes, newMember: newMember, byID: map[replica.ID]M{}, View: &View{}}
-	if o.Chain.BlockSize() > 0 {
+	r := &Roster[M]{indexBytes: o.IndexBytes, fixed: o.Chain.BlockSize() > 0, newMember: newMember, byID: map[replica.ID]M{}, View: &View{}}
+	if r.fixed {
 		r.index.Store(r.newIndex(o.Chain))
 	}
 	return r
@@ -72,7 +81,7 @@ func (r *Roster[M]) Find(id replica.ID) (m M, ok bool) {
 	return m, ok
 }
 
-// Holders returns how long the depth for [Roster.Match] must be.
+// Holders returns how long the depth for [Roster.Look] must be.
 func (r *Roster[M]) Holders() int {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -95,21 +104,6 @@ func (r *Roster[M]) SetHealthy(id replica.ID, ok bool, reason string) {
 	if m, known := r.byID[id]; known {
 		m.member().Healthy, m.member().Reason = ok, reason
 	}
-}
-
-// Believed returns the state of m's events, which an engine that publishes none need not be told.
-func (m *Member) Believed() replica.Trust {
-	if m.trust == replica.TrustUnknown && m.R.Facts.Events == (replica.EventSource{}) {
-		return replica.Off
-	}
-	return m.trust
-}
-
-// Blind reports whether what the index says of m cannot be relied upon: its events are not heard, or a replay is still missing. A replica that publishes
-// none is not blind: what we know of it is all that there is to know.
-func (m *Member) Blind() bool {
-	t := m.Believed()
-	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
 }
 
 // Avoided reports whether m is among ids.

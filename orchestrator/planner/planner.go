@@ -10,6 +10,7 @@ import (
 
 	"tandem/decode"
 	"tandem/internal/replica"
+	"tandem/internal/roster"
 	"tandem/prefill"
 	"tandem/scoring"
 )
@@ -130,14 +131,15 @@ func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 	q := question{Request: req}
 	tokens := max(req.Tokens, 1)
 	depth := sized(roomD, pl.decode.Holders())
-	pl.decode.Match(req.DecodeKeys, depth)
+	pl.decode.Look(roster.Prompt{Keys: req.DecodeKeys, Chunk: req.Chunk}, depth)
 	q.decode = decode.Query{
-		Model: req.Model, Tokens: tokens, MaxTokens: req.MaxTokens, Sequences: req.Sequences, Depth: depth, Avoid: req.AvoidDecode,
+		Model: req.Model, Tokens: tokens, MaxTokens: req.MaxTokens, Sequences: req.Sequences, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
+		Avoid: req.AvoidDecode,
 	}
 	if req.SplitOK {
 		depth = sized(roomP, pl.prefill.Holders())
-		pl.prefill.Match(req.PrefillKeys, depth)
-		q.prefill = prefill.Query{Model: req.Model, Tokens: tokens, Depth: depth, Avoid: req.AvoidPrefill}
+		pl.prefill.Look(roster.Prompt{Keys: req.PrefillKeys, Chunk: req.Chunk}, depth)
+		q.prefill = prefill.Query{Model: req.Model, Tokens: tokens, Depth: depth, Chunk: req.Chunk, Avoid: req.AvoidPrefill}
 	}
 	return q
 }

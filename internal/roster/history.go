@@ -1,0 +1,149 @@
+package roster
+
+import (
+	"time"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// This file is what routing history teaches: the index of members without events, and that of text.
+
+// Prompt names the parts of one prompt from its start on. Nobody may change Keys afterwards.
+type Prompt struct {
+	Keys  []kv.Key
+	Chunk float64 // tokens of a chunk by estimate, where Keys are of chunks of text; 0 where they are of blocks
+}
+
+// text reports whether the keys are of chunks of text.
+func (p *Prompt) text() bool { return p.Chunk > 0 }
+
+// unknownBlocks is the capacity of a replica that nobody tells: some 500,000 tokens, as others assume.
+const unknownBlocks = 31250
+
+// guessTime is how much longer than predicted a prompt may take until its blocks must have been heard of.
+const guessTime = 2 * time.Second
+
+// Speculate lets the index count p as m's before it is computed and its events say so, within the given time.
+func (r *Roster[M]) Speculate(m *Member, p Prompt, within time.Duration, now time.Time) {
+	if len(p.Keys) == 0 {
+		return
+	}
+	r.Mu.Lock()
+	holder, usable := m.Holder, !m.Gone && !m.keepsNone() && (p.text() || m.sizeFits(r.BlockSize()))
+	r.Mu.Unlock()
+	if ix := r.of(&p); ix != nil && usable {
+		ix.Speculate(holder, p.Keys, now.Add(2*within+guessTime))
+	}
+}
+
+// Computed tells that m has computed p, so that it has all of it now. It found cached tokens of it there already, by its own count (-1 unknown), where
+// believed were counted upon. It changes nothing where events say what m has.
+//
+// If the engine found less than was believed, the rest had gone, and what else was assumed to hang on it too.
+func (r *Roster[M]) Computed(m *Member, p Prompt, believed, cached int) {
+	if len(p.Keys) == 0 {
+		return
+	}
+	r.feed.RLock() // until the end: whoever makes events count from now on forgets afterwards
+	defer r.feed.RUnlock()
+	r.Mu.Lock()
+	holder, usable, limit := m.Holder, !m.Gone && r.learns(m, &p), r.capacity(m, &p)
+	r.Mu.Unlock()
+	ix := r.of(&p)
+	if ix == nil || !usable {
+		return
+	}
+	if cached >= 0 && r.refutes(&p, believed, cached) {
+		ix.Doubt(holder, p.Keys, r.parts(&p, cached))
+	}
+	ix.Assume(holder, p.Keys, limit)
+}
+
+// Remember is Computed for what the member id had anyway.
+func (r *Roster[M]) Remember(id replica.ID, p Prompt) {
+	r.Mu.Lock()
+	m, ok := r.byID[id]
+	r.Mu.Unlock()
+	if ok {
+		r.Computed(m.member(), p, 0, -1)
+	}
+}
+
+// learns reports whether what is known of m's blocks comes from routing history.
+func (r *Roster[M]) learns(m *Member, p *Prompt) bool {
+	if m.keepsNone() {
+		return false
+	}
+	return p.text() || m.Believed() == replica.Approximate && m.sizeFits(r.BlockSize())
+}
+
+// capacity returns how many parts of prompts m has room for.
+func (r *Roster[M]) capacity(m *Member, p *Prompt) int {
+	blocks, size := m.R.Facts.Blocks, m.blockSize()
+	if blocks <= 0 {
+		blocks = unknownBlocks
+	}
+	if !p.text() {
+		return blocks
+	}
+	if size <= 0 {
+		size = usualSize
+	}
+	return max(1, int(float64(blocks*size)/p.Chunk))
+}
+
+// refutes reports whether the engine's count shows that less was there than believed. Of text we only know roughly how many tokens it has.
+func (r *Roster[M]) refutes(p *Prompt, believed, cached int) bool {
+	if p.text() {
+		return cached < believed/2
+	}
+	return cached < believed
+}
+
+// parts returns how many whole parts of p the given tokens are.
+func (r *Roster[M]) parts(p *Prompt, tokens int) int {
+	if p.text() {
+		return int(float64(tokens) / p.Chunk)
+	}
+	return tokens / r.Unit()
+}
+
+// of returns the index that p's keys belong to, nil if there is none.
+func (r *Roster[M]) of(p *Prompt) *kv.Index {
+	if p.text() {
+		if tx := r.text.Load(); tx != nil {
+			return tx.Index
+		}
+		return nil
+	}
+	if ix := r.index.Load(); ix != nil {
+		return ix.Index
+	}
+	return nil
+}
+
+// Held returns how many leading tokens of a prompt m has by the depth that [Roster.Look] gave: whole blocks, and less than all its tokens, since an engine
+// computes at least one.
+func (r *Roster[M]) Held(m *Member, depth []int32, chunk float64, tokens int) int {
+	if int(m.Holder) >= len(depth) {
+		return 0
+	}
+	unit, n := r.Unit(), int(depth[m.Holder])
+	if chunk > 0 {
+		n = int(float64(n)*chunk) / unit
+	}
+	return min(n, (tokens-1)/unit) * unit
+}
+
+// Look sets depth to the number of leading parts of p that each holder has.
+func (r *Roster[M]) Look(p Prompt, depth []int32) {
+	if ix := r.of(&p); ix != nil && len(p.Keys) > 0 {
+		ix.Match(p.Keys, depth)
+		return
+	}
+	clear(depth)
+}
+
+// Match is Look for the keys of blocks.
+func (r *Roster[M]) Match(keys []kv.Key, depth []int32) { r.Look(Prompt{Keys: keys}, depth) }

@@ -1,0 +1,135 @@
+package roster
+
+import (
+	"fmt"
+	"strings"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// Mode says how it is known which member has which blocks.
+type Mode uint8
+
+// The modes.
+const (
+	Events      Mode = iota // by the engines' block events; a member that publishes none is approximated
+	Approximate             // by what was sent to them
+	Off                     // it is not known: nothing is matched
+)
+
+// Indexing says how the index is fed. The zero value follows events and knows no text.
+type Indexing struct {
+	Mode          Mode
+	ChunkBytes    int     // of text by which prompts without token ids are matched; 0 matches none
+	CharsPerToken float64 // bytes of text in a token, by estimate; 0: 4
+}
+
+func (x Indexing) perChunk() float64 {
+	if x.CharsPerToken <= 0 {
+		return float64(x.ChunkBytes) / 4
+	}
+	return float64(x.ChunkBytes) / x.CharsPerToken
+}
+
+// SetIndexing makes x hold from now on. Another mode forgets the blocks of every member, to be learnt anew; another way to cut text forgets the text.
+func (r *Roster[M]) SetIndexing(x Indexing) {
+	r.feed.Lock()
+	defer r.feed.Unlock()
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	was := r.indexing
+	if x == was {
+		return
+	}
+	r.indexing = x
+	if x.Mode != was.Mode {
+		r.index.Store(nil)
+		for _, e := range r.Members {
+			m := e.member()
+			m.mode, m.trust, m.told = x.Mode, replica.TrustUnknown, 0
+		}
+	}
+	r.text.Store(nil)
+	if x.Mode != Off && x.ChunkBytes > 0 {
+		r.text.Store(r.newText())
+	}
+	r.chooseChain()
+}
+
+// Believed says how far what the index has of m can be believed: the state of its events, or that it knows only what we sent there, or nothing.
+func (m *Member) Believed() replica.Trust {
+	switch {
+	case m.mode == Off:
+		return replica.Off
+	case m.mode == Approximate || m.R.Facts.Events == (replica.EventSource{}) && m.trust == replica.TrustUnknown:
+		return replica.Approximate
+	}
+	return m.trust
+}
+
+// Blind reports whether what the index says of m cannot be relied upon: its events are not heard, or a replay is still missing. A replica that is
+// approximated is not blind: what we know of it is all that there is to know.
+func (m *Member) Blind() bool {
+	t := m.Believed()
+	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
+}
+
+// note says what is unusual about the index of m, "" if nothing is. indexed is the block size of the index.
+func (m *Member) note(indexed int) string {
+	var says []string
+	if m.mode == Events && m.Believed() == replica.Approximate {
+		says = append(says, "the engine publishes no events")
+	}
+	if m.keepsNone() {
+		says = append(says, "the engine keeps no prefixes: its prefix caching is off")
+	}
+	if m.told > 0 && m.R.Facts.BlockSize > 0 && m.told != m.R.Facts.BlockSize {
+		says = append(says, fmt.Sprintf("its events tell blocks of %d tokens, where %d were expected", m.told, m.R.Facts.BlockSize))
+	}
+	if size := m.blockSize(); m.mode != Off && size > 0 && indexed > 0 && size != indexed {
+		says = append(says, fmt.Sprintf("its blocks have %d tokens and those of the pool's index %d: they are not matched", size, indexed))
+	}
+	return strings.Join(says, "; ")
+}
+
+// keepsNone reports whether the engine said that it keeps no prefixes. The data type of the cache stands in the same line of its metrics.
+func (m *Member) keepsNone() bool { return m.R.Facts.CacheDType != "" && !m.R.Facts.PrefixCaching }
+
+// text is the index of prompts by their text.
+type text struct {
+	*kv.Index
+	chunk    int     // bytes
+	perChunk float64 // tokens, by estimate
+}
+
+func (r *Roster[M]) newText() *text {
+	budget := r.indexBytes
+	if budget <= 0 {
+		budget = defaultBytes
+	}
+	return &text{kv.NewIndex(kv.Options{ByteBudget: budget / textShare}), r.indexing.ChunkBytes, r.indexing.perChunk()}
+}
+
+// textShare is the part of the pool's memory that is for text.
+const (
+	textShare    = 8
+	defaultBytes = 512 << 20
+)
+
+// TextChain returns the chain by which chunks of text are named for model, the adapter that its root takes, and the tokens of a chunk by estimate. ok is false
+// while no member serves the model, or where no text is matched.
+func (r *Roster[M]) TextChain(model string) (chain kv.TextChain, adapter string, perChunk float64, ok bool) {
+	tx := r.text.Load()
+	if tx == nil {
+		return kv.TextChain{}, "", 0, false
+	}
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	for _, e := range r.Members {
+		if m := e.member(); m.R.Serves(model) {
+			return kv.NewTextChain(m.R.Facts.Model, tx.chunk), m.R.Adapter(model), tx.perChunk, true
+		}
+	}
+	return kv.TextChain{}, "", 0, false
+}

@@ -1,0 +1,44 @@
+package roster
+
+import (
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// Status is what is known of one member whatever the pool is for.
+type Status struct {
+	ID        replica.ID    `json:"id"`
+	Healthy   bool          `json:"healthy"`
+	Reason    string        `json:"reason,omitzero"` // why not healthy
+	Trust     replica.Trust `json:"index"`
+	Note      string        `json:"index_note,omitzero"`      // what is unusual about its index
+	BlockSize int           `json:"block_size,omitzero"`      // tokens of its blocks as its events tell, else as it or the configuration says
+	Blocks    int           `json:"indexed_blocks"`           // that the index believes it has
+	Chunks    int           `json:"indexed_chunks,omitzero"`  // of text that it was sent
+	Truncated bool          `json:"index_truncated,omitzero"` // blocks of it were dropped for the byte budget: it may have more than is known
+}
+
+// Counts is how much each holder has in the indexes.
+type Counts struct{ blocks, chunks map[kv.Holder]int }
+
+// Counts counts. The caller need not hold Mu.
+func (r *Roster[M]) Counts() Counts {
+	c := Counts{map[kv.Holder]int{}, map[kv.Holder]int{}}
+	for _, h := range r.IndexStats().Holders {
+		c.blocks[h.Holder] = h.Blocks
+	}
+	if tx := r.text.Load(); tx != nil {
+		for _, h := range tx.Stats().Holders {
+			c.chunks[h.Holder] = h.Blocks
+		}
+	}
+	return c
+}
+
+// Status describes m, a member. The caller holds Mu.
+func (r *Roster[M]) Status(m *Member, c Counts) Status {
+	return Status{
+		ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Note: m.note(r.BlockSize()), BlockSize: m.blockSize(),
+		Blocks: c.blocks[m.Holder], Chunks: c.chunks[m.Holder], Truncated: r.Truncated(m),
+	}
+}

@@ -1,0 +1,51 @@
+package orchestrator
+
+import (
+	"tandem/internal/kv"
+	"tandem/internal/roster"
+	"tandem/orchestrator/planner"
+)
+
+// textNames are the chunks of a prompt's text as each pool names them; empty where a pool matches no text.
+type textNames struct{ prefill, decode roster.Prompt }
+
+// nameText names the prompt by its text, for when nobody tells its tokens.
+func (j *job) nameText() (n textNames) {
+	parts := j.req.PromptText(nil, j.index)
+	if len(parts) == 0 {
+		return n
+	}
+	p, adapter, perChunk, ok := j.q.o.prefill.TextChain(j.req.Model)
+	if ok {
+		n.prefill = roster.Prompt{Keys: j.chunks(p, adapter, parts), Chunk: perChunk}
+	}
+	d, adapter, perChunk, known := j.q.o.decode.TextChain(j.req.Model)
+	switch {
+	case known && ok && d == p:
+		n.decode = n.prefill
+	case known:
+		n.decode = roster.Prompt{Keys: j.chunks(d, adapter, parts), Chunk: perChunk}
+	}
+	return n
+}
+
+func (j *job) chunks(chain kv.TextChain, adapter string, parts [][]byte) []kv.Key {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	return chain.Append(make([]kv.Key, 0, size/chain.ChunkSize()), chain.Root(adapter, j.req.CacheSalt), parts...)
+}
+
+// rememberText notes where a prompt went that was matched by its tokens, so that the next one of the same beginning finds it when its own tokens cannot be
+// had. It runs when the answer is out.
+func (j *job) rememberText(b *planner.Booking) {
+	if j.ids == nil || j.q.snap.cfg.Tokenizer.ChunkBytes == 0 {
+		return
+	}
+	names := j.nameText()
+	if b.Mode == planner.Split {
+		j.q.o.prefill.Remember(b.Prefill.ID, names.prefill)
+	}
+	j.q.o.decode.Remember(b.Decode.ID, names.decode)
+}
