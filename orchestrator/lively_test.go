@@ -248,9 +248,32 @@ func lively(t *testing.T, m *moved, names []string) {
 			}
 		}
 		if m.look(t, w.o); len(missing()) == 0 {
-			return
+			break
 		}
 	}
+	for _, r := range w.o.Status().Replicas {
+		if s := r.Stream; s == nil || s.Events == 0 || s.Blocks["stored"] == 0 || s.Replays == 0 || s.LastAt.IsZero() {
+			t.Errorf("/debug/replicas shows the stream of %s as %+v", r.Name, s)
+		}
+	}
+}
+
+// An engine whose process is another one may go on counting where its stream was: the stream is told, and forgets.
+func TestRestartIsToldToTheStream(t *testing.T) {
+	m := newMouth(t)
+	w := newWorld(t, streams(setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Pools.Decode.Replicas[0].Events = config.Events{Endpoint: m.endpoint} }}))
+	defer w.close()
+	m.subscribed()
+	m.say(0, 0)
+	until(t, "the first batch", func() bool { return w.count("tandem_events_batches_total", w.d[0].addr) == 1 })
+	w.d[0].Close()
+	w.d[0] = w.engine(setup{}, "d0")
+	seq := uint64(0)
+	until(t, "the stream hears of the restart", func() bool {
+		seq++
+		m.say(seq, 0)
+		return w.count("tandem_events_restarts_total", w.d[0].addr) == 1
+	})
 }
 
 // live counts the streams that are.

@@ -82,6 +82,12 @@ func TestTruthOfARequest(t *testing.T) {
 		if blind.Available != 0 || blind.Captured != -1 || blind.Delivered != whole || blind.Blind != 1 {
 			t.Errorf("while stale it says %d, %d, %d cached, %d blind", blind.Available, blind.Captured, blind.Delivered, blind.Blind)
 		}
+		explained := w.explained(chat(false))
+		for _, say := range []string{`"blind": 1`, `"guessed": true`, `"index_note": "blind: `, `"prefix on ` + w.p[0].addr, "an unknown number of "} {
+			if !strings.Contains(explained, say) {
+				t.Errorf("/debug/explain does not say %s:\n%s", say, explained)
+			}
+		}
 		if n := w.count("tandem_cached_unmeasured_total", "blind"); n != 1 {
 			t.Errorf("%d requests are left out as blind, want 1", n)
 		}
@@ -89,6 +95,37 @@ func TestTruthOfARequest(t *testing.T) {
 			t.Errorf("%d decisions did not know the match, want 1", n)
 		}
 	})
+}
+
+// explained is what /debug/explain says of a request.
+func (w *world) explained(p prompt) string {
+	answer := httptest.NewRecorder()
+	w.o.Admin().ServeHTTP(answer, httptest.NewRequest("POST", "/debug/explain", strings.NewReader(p.body)))
+	return answer.Body.String()
+}
+
+// What is unknown has no attribute: zero would mean that nothing was cached.
+func TestTruthAttributes(t *testing.T) {
+	for _, tt := range []struct {
+		rec  Record
+		want string
+	}{
+		{Record{Available: 900, Captured: 640, Delivered: 0}, "[{tandem.available_tokens 900} {tandem.captured_tokens 640} {tandem.delivered_tokens 0}]"},
+		{Record{Available: 900, Captured: -1, Delivered: -1}, "[{tandem.available_tokens 900}]"},
+		{Record{Available: -1, Captured: -1, Delivered: -1}, "[]"},
+	} {
+		type pair struct {
+			Key   string
+			Value int64
+		}
+		got := []pair{}
+		for _, a := range truthAttributes(&tt.rec) {
+			got = append(got, pair{string(a.Key), a.Value.AsInt64()})
+		}
+		if fmt.Sprint(got) != tt.want {
+			t.Errorf("got %v, want %s", got, tt.want)
+		}
+	}
 }
 
 // told asks and returns the record as the admin listener shows it, after a look at the header.

@@ -349,6 +349,9 @@ func (w *watcher) forget(reason string) {
 	for _, m := range w.members() {
 		w.f.pool(w.role).Forget(m.ID)
 	}
+	for _, f := range w.streams() {
+		f.follower.Restarted("its process is another one") // or what it applied meanwhile would be forgotten, and never heard of again
+	}
 }
 
 // follow starts a follower for each rank that publishes events and stops those whose address changed.

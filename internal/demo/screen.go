@@ -120,12 +120,12 @@ func (s *screen) totals() totals {
 		t.modes[r.record.Mode]++
 		t.prompt += r.prompt
 		t.cached += r.cached
-		t.avail += r.record.Available
+		t.avail += max(0, r.record.Available)
 		t.ttft = append(t.ttft, r.ttft)
 		if r.record.Mode == "split" {
 			t.moved += r.prompt - held(r)
 		}
-		if r.record.Delivered >= 0 {
+		if r.record.Delivered >= 0 && r.record.Captured >= 0 {
 			t.predicted++
 			if r.record.Delivered == r.record.Captured {
 				t.exact++
