@@ -56,8 +56,20 @@ type figure struct {
 
 // units by the end of a name.
 var units = []struct{ suffix, unit string }{
-	{"_vs_reference", "x"}, {"_share", "share"}, {"_us", "us"}, {"_ms", "ms"}, {"_mib", "MiB"}, {"_percent", "%"}, {"_rps", "1/s"}, {"_per_s", "1/s"},
-	{"_mblocks_s", "M/s"}, {"_gb_s", "GB/s"}, {"_ns", "ns"}, {"_per_membership", "B"}, {"_membership_shared", "B"}, {"_membership_churned", "B"},
+	{"_vs_reference", "x"},
+	{"_share", "share"},
+	{"_us", "us"},
+	{"_ms", "ms"},
+	{"_mib", "MiB"},
+	{"_percent", "%"},
+	{"_rps", "1/s"},
+	{"_per_s", "1/s"},
+	{"_mblocks_s", "M/s"},
+	{"_gb_s", "GB/s"},
+	{"_ns", "ns"},
+	{"_per_membership", "B"},
+	{"_membership_shared", "B"},
+	{"_membership_churned", "B"},
 }
 
 // setting ends the names of the index's figures at one size and number of holders.

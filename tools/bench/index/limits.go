@@ -80,15 +80,15 @@ func (m *measurement) limits(w io.Writer) {
 }
 
 // limitsOf counts, for each figure, the cache misses and bytes that no index can do without. Misses that need not wait for one another cost randomNS.
-func (mc machine) limitsOf(c counts) []limit {
-	probes := func(ends float64) float64 { return (mc.latencyNS + max(2*ends-1, 0)*mc.randomNS) / 1e3 }
-	removed := 2 * mc.randomNS
-	stored := 2*mc.randomNS + mc.hashNS + (4*blockTokens+8)/mc.bytesPerNS
+func (m machine) limitsOf(c counts) []limit {
+	probes := func(ends float64) float64 { return (m.latencyNS + max(2*ends-1, 0)*m.randomNS) / 1e3 }
+	removed := 2 * m.randomNS
+	stored := 2*m.randomNS + m.hashNS + (4*blockTokens+8)/m.bytesPerNS
 	batch := func(stored, removed float64) float64 { return c.batchStored*stored + c.batchRemoved*removed }
 	rate := func(stored, removed float64) float64 {
 		return min((c.batchStored+c.batchRemoved)/max(batch(stored, removed), 1), 1/stored) * 1e3
 	}
-	wireStored, wireRemoved := stored+c.storedBytes/mc.bytesPerNS, removed+c.removedBytes/mc.bytesPerNS
+	wireStored, wireRemoved := stored+c.storedBytes/m.bytesPerNS, removed+c.removedBytes/m.bytesPerNS
 	return []limit{
 		{"lookup_6250_us", probes(promptHolders), "both sides of 8 ends, a miss each, one after which all others are under way"},
 		{"lookup_corpus_mean_us", probes(c.ends), fmt.Sprintf("the same of %.2f ends", c.ends)},

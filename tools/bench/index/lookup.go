@@ -12,6 +12,7 @@ import (
 // no order that a branch predictor could learn.
 func (m *measurement) longPrompts(r *resident) error {
 	scrub := make([]uint64, m.plan.Scrub/8)
+	weave(scrub) // pages never written to are all one page of zeros
 	took := make([]time.Duration, 0, m.plan.Lookups)
 	dice := seedOf("lookups")
 	for range m.plan.Runs {

@@ -29,7 +29,6 @@ func measureMachine(size int) machine {
 	weave(a)
 	m := machine{latencyNS: chase(a), randomNS: scatter(a), bytesPerNS: sweep(a), hashNS: hashBlocks()}
 	runtime.KeepAlive(a)
-	a = nil
 	debug.FreeOSMemory()
 	if h, free := hugePages(size); h != nil {
 		weave(h)
