@@ -236,15 +236,15 @@ func TestText(t *testing.T) {
 	if got := r.depths(p.Keys); got[1] != 0 {
 		t.Errorf("text stands in the index of blocks: %v", got)
 	}
-	other := r.textKeys(turn[:320] + strings.Repeat("another way to go on ", 10))
+	other := r.textKeys(turn[:512] + strings.Repeat("another way to go on ", 10))
 	r.Remember("b", other)
 	r.Computed(&r.Members[1].Member, p, 160, 100)
-	if got := look(other)[1]; got != 8 {
-		t.Errorf("depth %d of another branch when the engine found a little less than estimated, want all 8", got)
+	if got := look(other)[1]; got != 11 {
+		t.Errorf("depth %d of another branch when the engine found a little less than estimated, want all 11", got)
 	}
 	r.Computed(&r.Members[1].Member, p, 160, 16)
-	if got := look(other)[1]; got != 5 {
-		t.Errorf("depth %d of another branch when the engine had lost the stem, want the 5 that were computed again", got)
+	if got := look(other)[1]; got != 8 {
+		t.Errorf("depth %d of another branch when the engine had lost the stem, want the 8 that were computed again", got)
 	}
 	r.Forget("b")
 	if got := look(p)[1]; got != 0 {
