@@ -7,7 +7,7 @@ import (
 
 	"tandem/internal/kv"
 	"tandem/internal/kvevents"
-	"tandem/internal/replica"
+	"tandem/internal/roster"
 )
 
 // collector reads the state of pools, indexes and streams when it is scraped, so that none of it has to be kept in step.
@@ -27,6 +27,7 @@ var (
 	descAge     = prometheus.NewDesc("tandem_replica_report_age_seconds", "Age of the replica's newest load report; absent before the first.", perReplica, nil)
 	descTrust   = prometheus.NewDesc("tandem_index_trust", "How far the index of a replica can be believed: 1 for the state that holds.", []string{"pool", "replica", "state"}, nil)
 
+	descCut         = prometheus.NewDesc("tandem_index_truncated", "Whether blocks of the replica were dropped from the index for its byte budget, so that matches may be too short: 1 or 0.", perReplica, nil)
 	descBlocks      = prometheus.NewDesc("tandem_index_blocks", "Distinct blocks in a pool's index.", []string{"pool"}, nil)
 	descMemberships = prometheus.NewDesc("tandem_index_memberships", "Pairs of block and holder in a pool's index.", []string{"pool"}, nil)
 	descBytes       = prometheus.NewDesc("tandem_index_bytes", "Estimated memory of a pool's index.", []string{"pool"}, nil)
@@ -58,7 +59,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descTrust,
-		descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
+		descCut, descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts, descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descLag, descIndexLag, descQueue, descStall,
 	} {
@@ -78,12 +79,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 func (c *collector) pools(e emit, now time.Time) {
 	for _, m := range c.o.prefill.Status(now) {
-		e.member("prefill", string(m.ID), m.Healthy, m.Requests, m.Trust)
+		e.member("prefill", m.Status, m.Requests)
 		e.load("prefill", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descQueued, float64(m.Tokens), string(m.ID))
 	}
 	for _, m := range c.o.decode.Status(now) {
-		e.member("decode", string(m.ID), m.Healthy, m.Leases, m.Trust)
+		e.member("decode", m.Status, m.Leases)
 		e.load("decode", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descPromise, float64(m.Promised), string(m.ID))
 		e.known(descFree, float64(m.Free), string(m.ID))
@@ -162,14 +163,19 @@ func (e emit) known(d *prometheus.Desc, v float64, labels ...string) {
 	}
 }
 
-func (e emit) member(pool, id string, up bool, leases int, trust replica.Trust) {
-	value := 0.0
-	if up {
-		value = 1
-	}
-	e.gauge(descUp, value, pool, id)
+func (e emit) member(pool string, s roster.Status, leases int) {
+	id := string(s.ID)
+	e.gauge(descUp, oneIf(s.Healthy), pool, id)
 	e.gauge(descLeases, float64(leases), pool, id)
-	e.gauge(descTrust, 1, pool, id, trust.String())
+	e.gauge(descTrust, 1, pool, id, s.Trust.String())
+	e.gauge(descCut, oneIf(s.Truncated), pool, id)
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func (e emit) load(pool, id string, running, waiting int, usage, ageMS float64) {

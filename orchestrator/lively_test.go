@@ -71,6 +71,7 @@ var troubled = map[string]string{
 	"tandem_events_replay_timeouts_total": "a stream in trouble",
 	"tandem_index_orphans_total":          "a stream in trouble",
 	"tandem_index_truncated_total":        "a stream in trouble",
+	"tandem_index_truncated":              "a stream in trouble",
 }
 
 // scenarios are by the names in troubled.
@@ -321,6 +322,7 @@ func streamInTrouble(t *testing.T, m *moved) {
 	moves("tandem_events_skipped_total")
 	bad.say(4, 0, block(60_000, 0))
 	moves("tandem_index_truncated_total")
+	moves("tandem_index_truncated")
 	bad.raw(5, []byte("\xc1"))
 	moves("tandem_events_decode_errors_total")
 	bad.say(9, 0, block(1, 0))

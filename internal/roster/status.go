@@ -18,14 +18,17 @@ type Status struct {
 	Truncated bool          `json:"index_truncated,omitzero"` // blocks of it were dropped for the byte budget: it may have more than is known
 }
 
-// Counts is how much each holder has in the indexes.
-type Counts struct{ blocks, chunks map[kv.Holder]int }
+// Counts is how much each holder has in the indexes, and how much was dropped from them.
+type Counts struct {
+	blocks, chunks map[kv.Holder]int
+	truncated      map[kv.Holder]uint64
+}
 
 // Counts counts. The caller need not hold Mu.
 func (r *Roster[M]) Counts() Counts {
-	c := Counts{map[kv.Holder]int{}, map[kv.Holder]int{}}
+	c := Counts{map[kv.Holder]int{}, map[kv.Holder]int{}, map[kv.Holder]uint64{}}
 	for _, h := range r.IndexStats().Holders {
-		c.blocks[h.Holder] = h.Blocks
+		c.blocks[h.Holder], c.truncated[h.Holder] = h.Blocks, h.Truncated
 	}
 	if tx := r.text.Load(); tx != nil {
 		for _, h := range tx.Stats().Holders {
@@ -39,6 +42,6 @@ func (r *Roster[M]) Counts() Counts {
 func (r *Roster[M]) Status(m *Member, c Counts) Status {
 	return Status{
 		ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Note: m.note(r.BlockSize()), BlockSize: m.blockSize(),
-		Blocks: c.blocks[m.Holder], Chunks: c.chunks[m.Holder], Truncated: r.Truncated(m),
+		Blocks: c.blocks[m.Holder], Chunks: c.chunks[m.Holder], Truncated: c.truncated[m.Holder] > 0,
 	}
 }

@@ -2,13 +2,16 @@ package planner
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"tandem/internal/kv"
 	"tandem/internal/replica"
+	"tandem/prefill"
 )
 
 // A replica whose events are not heard is unknown, not empty: it neither loses to one that is known to hold nothing, nor is it asked before one that is
@@ -207,4 +210,35 @@ func total(d *Decision, m Mode, prefill, decode replica.ID) float64 {
 		}
 	}
 	return math.NaN()
+}
+
+// Blocks that the index dropped for its budget are missing from a match, and the decision says so of the replica that they were of.
+func TestTruncatedIsSaid(t *testing.T) {
+	if _, ok := any(new(kv.Index)).(interface{ Truncated(h kv.Holder) bool }); !ok {
+		t.Skip("the index does not tell of single holders yet")
+	}
+	f := newFleet(2, 1, nil)
+	f.prefill = prefill.New(prefill.Options{IndexBytes: 256 << 10})
+	f.prefill.SetMembers(f.ps, f.now)
+	for _, r := range f.ps {
+		f.prefill.SetTrust(r.ID, replica.Live)
+		f.says(f.prefill, r.ID, 0, 0, 0)
+	}
+	f.pl = New(f.prefill, f.decode, rand.New(rand.NewPCG(7, 7)))
+	f.store(t, f.prefill, "p1", 1, 100)
+	f.store(t, f.prefill, "p2", 1, 8000) // the deepest go
+	r := f.request(1, 150_000)
+	r.LocalOK = false
+	d, err := f.pl.Explain(r, f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Truncated != 1 || d.Prefill != "p2" || d.Available != d.Matched || d.Matched == 0 || d.Matched >= 8000*blockSize {
+		t.Errorf("%d truncated, %d matched on %s, %d available", d.Truncated, d.Matched, d.Prefill, d.Available)
+	}
+	for _, p := range d.Plans {
+		if got := p.OnPrefill.Note == NoteTruncated; got != (p.Prefill == "p2") {
+			t.Errorf("%s is noted as %q", p.Prefill, p.OnPrefill.Note)
+		}
+	}
 }
