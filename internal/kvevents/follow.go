@@ -63,14 +63,15 @@ func (f *Follower) run(ctx context.Context) error {
 		return err
 	}
 	defer f.opt.Context.release()
-	s := &stream{src: f.src, sink: f.sink, opt: f.opt, z: z}
+	rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	s := &stream{src: f.src, sink: f.sink, opt: f.opt, z: z, back: backoff{base: f.opt.Reconnect, rnd: rnd}}
 	defer s.close()
 	if err := s.open(ctx); err != nil {
 		return err
 	}
 	s.track = &tracker{
 		fx: s, stats: &s.stats, replay: f.src.Replay != "", silent: f.opt.ReplayTimeout, audit: f.opt.Audit,
-		rnd: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		rnd: rnd,
 	}
 	f.listen(s.bell)
 	defer f.listen(nil)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	maxMessage    = 256 << 20              // bytes; libzmq closes the connection on a larger one
+	maxMessage    = 64 << 20               // bytes, a million blocks of 16 tokens; libzmq closes the connection on a larger one
 	subscribeHWM  = 4096                   // live batches that wait for us; more are dropped by libzmq, noticed, and replayed
 	handshakeTime = 5 * time.Second        // until a peer that does not speak ZMTP is given up
 	maxReconnect  = 5 * time.Second        // between two attempts to dial
@@ -48,6 +48,9 @@ type stream struct {
 	wanted  bool           // a replay is to begin as soon as there is a place
 	from    uint64         // its first batch
 	linked  bool           // there was a connection before
+
+	back     backoff
+	redialAt time.Time // when to dial sub's address again, zero while libzmq has it
 }
 
 // open makes all sockets but the replay's, and dials.
@@ -108,9 +111,15 @@ func (s *stream) tune(soc *zmq4.Socket, endpoint string, hwm int) error {
 		soc.SetIpv6(strings.Contains(endpoint, "[")),
 	}
 	if s.opt.Heartbeat > 0 {
-		set = append(set, soc.SetHeartbeatIvl(s.opt.Heartbeat), soc.SetHeartbeatTimeout(3*s.opt.Heartbeat))
+		set = append(set, soc.SetHeartbeatIvl(s.opt.Heartbeat), soc.SetHeartbeatTimeout(3*s.opt.Heartbeat), soc.SetHeartbeatTtl(farTimeout(s.opt.Heartbeat)))
 	}
 	return first(set)
+}
+
+// farTimeout is the silence of ours after which the engine may drop the connection: a router whose machine is gone must not fill a queue over there.
+// ZMTP counts it in tenths of a second; zero would mean never.
+func farTimeout(heartbeat time.Duration) time.Duration {
+	return max(5*heartbeat, 100*time.Millisecond)
 }
 
 func first(errs []error) error {
@@ -213,6 +222,9 @@ func (s *stream) poll() {
 // turn waits for something to happen and deals with it.
 func (s *stream) turn(ctx context.Context) error {
 	s.beginReplay()
+	if err := s.redial(time.Now()); err != nil {
+		return err
+	}
 	ready, err := s.poller.Poll(s.wait(time.Now()))
 	if err != nil {
 		return err
@@ -248,8 +260,10 @@ func (s *stream) wait(now time.Time) time.Duration {
 	if s.wanted {
 		wait = slotWait
 	}
-	if next := s.track.next(); !next.IsZero() {
-		wait = min(wait, next.Sub(now)+time.Millisecond)
+	for _, next := range [...]time.Time{s.track.next(), s.redialAt} {
+		if !next.IsZero() {
+			wait = min(wait, next.Sub(now)+time.Millisecond)
+		}
 	}
 	return max(wait, 0)
 }
@@ -295,24 +309,6 @@ func (s *stream) takeLive() (last bool, err error) {
 	return false, nil
 }
 
-func (s *stream) readNews() error {
-	for {
-		what, _, _, err := s.news.RecvEvent(zmq4.DONTWAIT)
-		switch {
-		case empty(err):
-			return nil
-		case err != nil:
-			return err
-		case what == zmq4.EVENT_DISCONNECTED:
-			s.track.disconnected()
-		case what == zmq4.EVENT_HANDSHAKE_SUCCEEDED:
-			if err := s.connected(); err != nil {
-				return err
-			}
-		}
-	}
-}
-
 // connected throws away what is left of the connection before, which may be of another engine; the replay that follows has all that still matters.
 func (s *stream) connected() error {
 	if s.linked && s.src.Replay != "" {
@@ -331,6 +327,7 @@ func (s *stream) connected() error {
 		s.stats.Reconnects++
 	}
 	s.linked = true
+	s.back.connected(time.Now())
 	s.track.connected(time.Now())
 	return nil
 }

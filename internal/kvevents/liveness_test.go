@@ -1,0 +1,163 @@
+package kvevents
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestPings shakes hands with a follower as a PUB would (ZMTP 3.1, https://rfc.zeromq.org/spec/37/) and reads its pings, with the silence it asks us to bear.
+func TestPings(t *testing.T) {
+	in, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	_, r, _ := follow(t, Source{Endpoint: "tcp://" + in.Addr().String()}, Options{Heartbeat: 300 * time.Millisecond})
+	conn, err := in.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	greeting := make([]byte, 64)
+	copy(greeting, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL")
+	ready := "\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
+	conn.Write(append(greeting, append([]byte{4, byte(len(ready))}, ready...)...))
+	r.isLive(t)
+	ping, ttl := []byte("\x04PING"), make([]byte, 2)
+	for range 2 {
+		if err := readTo(conn, ping); err != nil {
+			t.Fatalf("no ping: %v", err)
+		}
+		if _, err := io.ReadFull(conn, ttl); err != nil {
+			t.Fatal(err)
+		}
+		if got := binary.BigEndian.Uint16(ttl); got != 15 {
+			t.Errorf("bears %d tenths of a second of silence, want 15", got)
+		}
+		conn.Write([]byte("\x04\x05\x04PONG"))
+	}
+	r.until(t, "stale, when pings go unanswered", func() bool { return r.state == Stale })
+}
+
+// readTo reads up to the end of mark.
+func readTo(conn net.Conn, mark []byte) error {
+	var last []byte
+	one := make([]byte, 1)
+	for !bytes.HasSuffix(last, mark) {
+		if _, err := conn.Read(one); err != nil {
+			return err
+		}
+		last = append(last[max(0, len(last)-len(mark)):], one[0])
+	}
+	return nil
+}
+
+// TestFailingCostsNothing has followers dial where nobody listens, and where somebody accepts and closes at once: they must wait ever longer, not spin.
+func TestFailingCostsNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two seconds of measuring")
+	}
+	const n = 32
+	in, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepting sync.WaitGroup
+	dials := 0
+	accepting.Go(func() {
+		for {
+			conn, err := in.Accept()
+			if err != nil {
+				return
+			}
+			dials++
+			conn.Close()
+		}
+	})
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	shared := new(Context)
+	for _, at := range []string{in.Addr().String(), gone.Addr().String()} {
+		src := Source{Endpoint: "tcp://" + at, Replay: "tcp://" + at}
+		for range n {
+			_, r, _ := follow(t, src, Options{Context: shared})
+			r.until(t, "a first attempt", func() bool { return len(r.log) > 0 })
+		}
+	}
+	start, cpu := time.Now(), cpuTime(t)
+	time.Sleep(2 * time.Second)
+	took, used := time.Since(start), cpuTime(t)-cpu
+	in.Close()
+	accepting.Wait()
+	t.Logf("%d followers that fail: %.2f %% of one core, %d dials in %v", 2*n, 100*float64(used)/float64(took), dials, took)
+	if used > took/6 {
+		t.Errorf("%v of processor in %v", used, took)
+	}
+	if most := 7 * n; dials > most { // each after 0, 0.2, 0.6 and 1.4 s, jitter added, and once to try the replay address; without our back-off it is eight
+		t.Errorf("%d dials, want at most %d", dials, most)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := backoff{base: 200 * time.Millisecond, rnd: rand.New(rand.NewPCG(1, 2))}
+	fails := func(want time.Duration) {
+		t.Helper()
+		if got := b.lost(now); got < want || got > want*3/2 {
+			t.Errorf("waits %v, want %v and up to half as much again", got, want)
+		}
+	}
+	lasts := func(d time.Duration) {
+		b.connected(now)
+		now = now.Add(d)
+	}
+	fails(200 * time.Millisecond)
+	fails(400 * time.Millisecond)
+	lasts(maxReconnect - 1) // an engine that crashes soon is as good as none
+	fails(800 * time.Millisecond)
+	fails(1600 * time.Millisecond)
+	fails(3200 * time.Millisecond)
+	for range 100 {
+		fails(maxReconnect)
+	}
+	lasts(maxReconnect)
+	if got := b.lost(now); got != 0 {
+		t.Errorf("waits %v after a connection that lasted", got)
+	}
+	fails(200 * time.Millisecond)
+}
+
+// TestStateReasons has words for an operator in each change of state.
+func TestStateReasons(t *testing.T) {
+	e := newEngine(t, PublisherOptions{BufferSteps: 3})
+	e.publish(3)
+	_, r, _ := follow(t, e.source(), audited())
+	r.through(t, 0, 2)
+	e.Drop(5)
+	e.publish(6)
+	r.through(t, 6, 8)
+	e.Close()
+	r.until(t, "stale", func() bool { return r.state == Stale })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	story := r.story()
+	for _, want := range []string{
+		"state syncing (connecting)", "state syncing (batches 3 to ", "forget (batch 2 is no longer in the replay buffer, which begins with 6)",
+		"state stale (batch 2 is no longer", "state live (", "state stale (connection lost)",
+	} {
+		if !strings.Contains(story, want) {
+			t.Errorf("no %q in: %s", want, story)
+		}
+	}
+}

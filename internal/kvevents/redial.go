@@ -1,0 +1,80 @@
+package kvevents
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/pebbe/zmq4"
+)
+
+// backoff says how long to wait before dialling again. libzmq's own back-off begins anew with every TCP connection, so it does not hold against what takes
+// connections and drops them: a proxy without an engine behind it, or an engine that crashes over and over.
+type backoff struct {
+	base  time.Duration // first wait
+	rnd   *rand.Rand
+	since time.Time // of the connection that stands, zero if none does
+	short int       // connections in a row that failed, or did not last
+}
+
+func (b *backoff) connected(now time.Time) { b.since = now }
+
+// lost returns how long to wait, now that the connection is gone: nothing if it had lasted, else twice as long each time, up to maxReconnect, and up to
+// half as much again so that the followers of a fleet do not dial all at once.
+func (b *backoff) lost(now time.Time) time.Duration {
+	lasted := !b.since.IsZero() && now.Sub(b.since) >= maxReconnect
+	b.since = time.Time{}
+	if lasted {
+		b.short = 0
+		return 0
+	}
+	wait := min(b.base<<min(b.short, 20), max(maxReconnect, b.base))
+	b.short++
+	return wait + time.Duration(b.rnd.Int64N(int64(wait/2)+1))
+}
+
+// rest takes back the address from libzmq, which would dial it again at once, until redial.
+func (s *stream) rest(now time.Time) error {
+	wait := s.back.lost(now)
+	if wait == 0 {
+		return nil
+	}
+	s.redialAt = now.Add(wait)
+	return s.sub.Disconnect(s.src.Endpoint)
+}
+
+// redial dials again when it is time. News that came meanwhile is of connections that we ended.
+func (s *stream) redial(now time.Time) error {
+	if !due(s.redialAt, now) {
+		return nil
+	}
+	if err := s.readNews(); err != nil {
+		return err
+	}
+	s.redialAt = time.Time{}
+	return s.sub.Connect(s.src.Endpoint)
+}
+
+// readNews takes what libzmq says of the connection. Several changes at once are told one by one; only where they end decides whether to rest.
+func (s *stream) readNews() error {
+	lost := false
+	for {
+		what, _, _, err := s.news.RecvEvent(zmq4.DONTWAIT)
+		switch {
+		case empty(err) && lost:
+			return s.rest(time.Now())
+		case empty(err):
+			return nil
+		case err != nil:
+			return err
+		case !s.redialAt.IsZero():
+		case what == zmq4.EVENT_DISCONNECTED:
+			lost = true
+			s.track.disconnected()
+		case what == zmq4.EVENT_HANDSHAKE_SUCCEEDED:
+			lost = false
+			if err := s.connected(); err != nil {
+				return err
+			}
+		}
+	}
+}
