@@ -127,9 +127,19 @@ func (e emit) stream(s kvevents.Stats, pool, id string) {
 		desc *prometheus.Desc
 		n    uint64
 	}{
-		{descBatches, s.Batches}, {descEvents, s.Events}, {descGaps, s.Gaps}, {descLost, s.Lost}, {descReplays, s.Replays}, {descTimeouts, s.Timeouts},
-		{descRestarts, s.Restarts}, {descReconns, s.Reconnects}, {descAgain, s.Duplicates}, {descUnknown, s.Unknown}, {descRank, s.WrongRank},
-		{descBad, s.DecodeErrors}, {descSkewed, s.Skewed},
+		{descBatches, s.Batches},
+		{descEvents, s.Events},
+		{descGaps, s.Gaps},
+		{descLost, s.Lost},
+		{descReplays, s.Replays},
+		{descTimeouts, s.Timeouts},
+		{descRestarts, s.Restarts},
+		{descReconns, s.Reconnects},
+		{descAgain, s.Duplicates},
+		{descUnknown, s.Unknown},
+		{descRank, s.WrongRank},
+		{descBad, s.DecodeErrors},
+		{descSkewed, s.Skewed},
 	} {
 		e.counter(x.desc, float64(x.n), pool, id)
 	}

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -22,14 +23,30 @@ func TestJudge(t *testing.T) {
 		split bool
 		want  string // samples other than zero
 	}{
-		{"all is known", Record{Mode: "split", Prompt: 1000, Available: 900, Captured: 640, Delivered: 600}, true,
-			`available,split,true 900; captured,split,true 640; delivered,split,true 600; prompt,split,true 1000; loss split 260; error over,prefill 40`},
-		{"the index knew too little", Record{Mode: "local", Prompt: 1000, Available: 640, Captured: 640, Delivered: 656}, false,
-			`available,local,true 640; captured,local,true 640; delivered,local,true 656; prompt,local,true 1000; loss local 0; error under,decode 16`},
-		{"exactly nothing", Record{Mode: "split", Prompt: 10}, true,
-			`prompt,split,true 10; loss split 0; error exact,prefill 0`},
-		{"the engine does not say", Record{Mode: "local", Prompt: 1000, Available: 900, Captured: 640, Delivered: -1}, false,
-			`available,local,false 900; captured,local,false 640; prompt,local,false 1000; unmeasured not_told 1; loss local 260`},
+		{
+			"all is known",
+			Record{Mode: "split", Prompt: 1000, Available: 900, Captured: 640, Delivered: 600},
+			true,
+			`available,split,true 900; captured,split,true 640; delivered,split,true 600; prompt,split,true 1000; loss split 260; error over,prefill 40`,
+		},
+		{
+			"the index knew too little",
+			Record{Mode: "local", Prompt: 1000, Available: 640, Captured: 640, Delivered: 656},
+			false,
+			`available,local,true 640; captured,local,true 640; delivered,local,true 656; prompt,local,true 1000; loss local 0; error under,decode 16`,
+		},
+		{
+			"exactly nothing",
+			Record{Mode: "split", Prompt: 10},
+			true,
+			`prompt,split,true 10; loss split 0; error exact,prefill 0`,
+		},
+		{
+			"the engine does not say",
+			Record{Mode: "local", Prompt: 1000, Available: 900, Captured: 640, Delivered: -1},
+			false,
+			`available,local,false 900; captured,local,false 640; prompt,local,false 1000; unmeasured not_told 1; loss local 260`,
+		},
 		{"the index of the chosen one is unknown", Record{Mode: "split", Prompt: 1000, Available: 900, Captured: -1, Delivered: 600}, true, `unmeasured blind 1`},
 		{"there are no token ids", Record{Mode: "unsplit", Prompt: 1000, Available: -1, Captured: -1, Delivered: 600}, false, `unmeasured no_ids 1`},
 	} {
@@ -100,7 +117,7 @@ func TestTruthOfARequest(t *testing.T) {
 // explained is what /debug/explain says of a request.
 func (w *world) explained(p prompt) string {
 	answer := httptest.NewRecorder()
-	w.o.Admin().ServeHTTP(answer, httptest.NewRequest("POST", "/debug/explain", strings.NewReader(p.body)))
+	w.o.Admin().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/debug/explain", strings.NewReader(p.body)))
 	return answer.Body.String()
 }
 
@@ -134,7 +151,7 @@ func (w *world) told(p prompt) Record {
 	got := w.ask(p)
 	w.exact(p, got)
 	answer := httptest.NewRecorder()
-	w.o.Admin().ServeHTTP(answer, httptest.NewRequest("GET", "/debug/decisions?n=1", nil))
+	w.o.Admin().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/debug/decisions?n=1", nil))
 	var shown []struct {
 		Available int `json:"available_tokens"`
 		Captured  int `json:"captured_tokens"`
