@@ -1,0 +1,213 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Status is the outcome of one check of one subject.
+type Status string
+
+// The outcomes. Only Failed makes a fleet unfit; a Warning costs something, and Skipped says nothing either way.
+const (
+	OK      Status = "ok"
+	Warning Status = "warning"
+	Failed  Status = "failed"
+	Skipped Status = "skipped"
+)
+
+// Finding is what one check found of one subject.
+type Finding struct {
+	Check   string `json:"check"`   // stable id
+	Subject string `json:"subject"` // a server, a data-parallel rank of one, or "fleet"
+	Status  Status `json:"status"`
+	Title   string `json:"title"`        // what holds: that all is well, or that it is not; for Skipped, what was to be seen
+	Seen    string `json:"seen"`         // what was seen; for Skipped, why nothing was
+	Why     string `json:"why,omitzero"` // why it matters, unless OK or Skipped
+	Do      string `json:"do,omitzero"`  // what to do about it, unless OK or Skipped
+	after   string // Skipped: the check that stands in the way
+	blocked bool   // what needs this check cannot be judged
+}
+
+// Report is everything found, in the order of servers and checks; what concerns the fleet comes last.
+type Report struct {
+	Started  time.Time     `json:"started"`
+	Took     time.Duration `json:"took_ns"`
+	TimeUp   bool          `json:"time_up"` // the deadline came first: what had not been seen by then counts as not there
+	Passive  bool          `json:"passive"` // no completion was sent
+	Engines  []Engine      `json:"engines"`
+	Findings []Finding     `json:"findings"`
+	Count    Count         `json:"count"`
+}
+
+// Engine is one server that was examined.
+type Engine struct {
+	Name    string `json:"name"` // as in Finding.Subject
+	URL     string `json:"url"`
+	Version string `json:"version,omitzero"`
+	Model   string `json:"model,omitzero"`
+	Ranks   int    `json:"ranks"`
+}
+
+// Count is how many findings there are of each status.
+type Count struct {
+	OK       int `json:"ok"`
+	Warnings int `json:"warnings"`
+	Failed   int `json:"failed"`
+	Skipped  int `json:"skipped"`
+}
+
+// Fit reports whether nothing failed.
+func (r *Report) Fit() bool { return r.Count.Failed == 0 }
+
+// check is one row of the table. One of server, rank and fleet judges; the others are nil.
+type check struct {
+	id      string // stable: the name of the trouble
+	title   string // what holds when all is well
+	trouble string // what holds when not
+	why     string // what the trouble costs
+	sends   bool   // judged by completions, so not when passive
+	needs   []string
+
+	server func(*server) verdict
+	rank   func(*rank) verdict
+	fleet  func(*fleet) verdict
+}
+
+// verdict is a check's answer for one subject.
+type verdict struct {
+	status Status
+	seen   string
+	do     string
+	stop   bool // there is nothing to judge in what needs this check, though it did not fail
+}
+
+func fine(seen string, args ...any) verdict {
+	return verdict{status: OK, seen: fmt.Sprintf(seen, args...)}
+}
+
+func skip(seen string, args ...any) verdict {
+	return verdict{status: Skipped, seen: fmt.Sprintf(seen, args...)}
+}
+
+func warn(do, seen string, args ...any) verdict {
+	return verdict{status: Warning, seen: fmt.Sprintf(seen, args...), do: do}
+}
+
+func fail(do, seen string, args ...any) verdict {
+	return verdict{status: Failed, seen: fmt.Sprintf(seen, args...), do: do}
+}
+
+func (v verdict) andStop() verdict {
+	v.stop = true
+	return v
+}
+
+// table returns all checks; one comes after all that it needs.
+func table() []check { return slices.Concat(engineChecks(), eventChecks(), fleetChecks()) }
+
+// judge goes through the table for every subject.
+func (f *fleet) judge() []Finding {
+	var all []Finding
+	for _, s := range f.servers {
+		known := map[string]Finding{}
+		for _, c := range table() {
+			if c.server != nil {
+				known[c.id] = c.find(s.name, known, f.passive, func() verdict { return c.server(s) })
+				all = append(all, known[c.id])
+			}
+		}
+		for _, r := range s.ranks {
+			all = append(all, r.judge(known)...)
+		}
+	}
+	known := map[string]Finding{}
+	for _, c := range table() {
+		if c.fleet != nil {
+			known[c.id] = c.find("fleet", known, f.passive, func() verdict { return c.fleet(f) })
+			all = append(all, known[c.id])
+		}
+	}
+	return all
+}
+
+// judge goes through the table for one rank; of its server is known what is known.
+func (r *rank) judge(ofServer map[string]Finding) []Finding {
+	known := map[string]Finding{}
+	for id, f := range ofServer {
+		known[id] = f
+	}
+	var all []Finding
+	for _, c := range table() {
+		if c.rank != nil {
+			known[c.id] = c.find(r.name(), known, r.s.fleet.passive, func() verdict { return c.rank(r) })
+			all = append(all, known[c.id])
+		}
+	}
+	return all
+}
+
+// find judges one subject, unless something stands in the way.
+func (c *check) find(subject string, known map[string]Finding, passive bool, judge func() verdict) Finding {
+	f := Finding{Check: c.id, Subject: subject, Title: c.title}
+	for _, id := range c.needs {
+		if known[id].blocked {
+			f.Status, f.after, f.blocked = Skipped, root(known, id), true
+			f.Seen = "cannot be told because of " + f.after
+			return f
+		}
+	}
+	if c.sends && passive {
+		f.Status, f.Seen, f.blocked = Skipped, "needs a completion, and this examination sends none", true
+		return f
+	}
+	v := judge()
+	f.Status, f.Seen = v.status, v.seen
+	f.blocked = v.stop || v.status == Failed || v.status == Skipped
+	if v.status == Warning || v.status == Failed {
+		f.Title, f.Why, f.Do = c.trouble, c.why, v.do
+	}
+	return f
+}
+
+// root follows what stands in the way to what does so by itself.
+func root(known map[string]Finding, id string) string {
+	for known[id].after != "" {
+		id = known[id].after
+	}
+	return id
+}
+
+func newReport(f *fleet, began time.Time, took time.Duration, timeUp bool) *Report {
+	r := &Report{Started: began.UTC(), Took: took, TimeUp: timeUp, Passive: f.passive, Findings: f.judge()}
+	for _, s := range f.servers {
+		r.Engines = append(r.Engines, Engine{Name: s.name, URL: s.url, Version: s.seen.version, Model: s.seen.model.ID, Ranks: len(s.ranks)})
+	}
+	for _, x := range r.Findings {
+		switch x.Status {
+		case OK:
+			r.Count.OK++
+		case Warning:
+			r.Count.Warnings++
+		case Failed:
+			r.Count.Failed++
+		default:
+			r.Count.Skipped++
+		}
+	}
+	return r
+}
+
+// list writes things with commas between.
+func list[T any](all []T) string {
+	var b strings.Builder
+	for i, x := range all {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, x)
+	}
+	return b.String()
+}

@@ -1,0 +1,247 @@
+// Package doctor asks live engines whether prefix routing can work, and explains what stops it.
+//
+// The path of an examination: ask.go puts HTTP questions to every server; link.go connects to its event stream, hears and replays (zmtp.go is the
+// wire); trial.go sends a prompt that nobody sent before and watches what becomes of it; check.go judges what was seen by the table of checks, in
+// engine.go, events.go and fleet.go; report.go prints. Looking and judging are apart: a check is a function of what was seen.
+//
+// Nothing here can harm an engine: it is asked what any router asks it, by GET and /tokenize, its event stream is read, and unless told otherwise it
+// computes three completions of one token a data-parallel rank. No admin path, no transfer parameters.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tandem/internal/config"
+	"tandem/internal/engine"
+	"tandem/internal/kvevents"
+	"tandem/internal/replica"
+)
+
+// Options say what is examined, and how. Config or URLs must be given, not both.
+type Options struct {
+	Config   *config.Config             // the fleet as Tandem would run it
+	URLs     []string                   // or engines alone, roles unknown, as with default settings; http:// may be left out
+	Passive  bool                       // send no completion: what only one can show stays unchecked
+	Timeout  time.Duration              // for everything, default 60 s; what was not seen by then counts as not there
+	Progress func(subject, step string) // told what begins, one call at a time; may be nil
+}
+
+// The longest waits of single steps, each cut by what is left of Options.Timeout.
+const (
+	askTime    = 5 * time.Second       // one HTTP question
+	linkTime   = 3 * time.Second       // TCP and ZMTP of an event stream
+	pongTime   = 2 * time.Second       // answer to a ZMTP ping
+	settleTime = 20 * time.Millisecond // see ping
+	replayTime = 10 * time.Second      // a whole replay
+	trialTime  = 20 * time.Second      // one completion of one token
+	eventTime  = 3 * time.Second       // from the answer of a completion to its event, which comes before it when all is well
+)
+
+const (
+	defaultTimeout = time.Minute
+	atOnce         = 16 // servers examined side by side
+)
+
+// Run examines the fleet and judges it. It returns when all is done or the time is up; the error is a fleet that cannot be examined at all. No
+// goroutine and no connection outlives it.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	f, err := newFleet(o)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if o.Timeout <= 0 {
+		o.Timeout = defaultTimeout
+	}
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	f.look(limited)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return newReport(f, began, time.Since(began), errors.Is(limited.Err(), context.DeadlineExceeded)), nil
+}
+
+// fleet is everything under examination. Each server is written by its own goroutine while it is looked at, and only read afterwards.
+type fleet struct {
+	cfg     *config.Config
+	roles   bool // whether the roles are known
+	passive bool
+	servers []*server
+
+	mu       sync.Mutex // guards the following
+	progress func(subject, step string)
+}
+
+func newFleet(o Options) (*fleet, error) {
+	f := &fleet{cfg: o.Config, roles: o.Config != nil, passive: o.Passive, progress: o.Progress}
+	switch {
+	case o.Config == nil && len(o.URLs) == 0:
+		return nil, errors.New("there is no engine to examine")
+	case o.Config != nil && len(o.URLs) > 0:
+		return nil, errors.New("give engines by a configuration or by URL, not both")
+	case o.Config == nil:
+		f.cfg = config.FromFlags("", o.URLs, nil)
+	}
+	err := errors.Join(f.add(replica.Prefill, f.cfg.Pools.Prefill), f.add(replica.Decode, f.cfg.Pools.Decode))
+	if err == nil && len(f.servers) == 0 {
+		err = errors.New("the configuration names no replica")
+	}
+	if err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *fleet) add(role replica.Role, pool config.Pool) error {
+	tls, err := f.cfg.EngineTLS(pool)
+	if err != nil {
+		return err
+	}
+	for _, r := range pool.Replicas {
+		u, err := url.Parse(r.URL)
+		if err != nil {
+			return err
+		}
+		client, err := engine.New(engine.Options{URL: r.URL, TLS: tls, APIKey: pool.APIKey.Reveal(), DialTimeout: f.cfg.Timeouts.Connect})
+		if err != nil {
+			return err
+		}
+		s := &server{fleet: f, name: r.ID(), role: role, url: r.URL, host: u.Hostname(), pool: pool, cfg: r, client: client}
+		if f.roles {
+			s.name = role.String() + " " + s.name
+		}
+		f.servers = append(f.servers, s)
+	}
+	return nil
+}
+
+func (f *fleet) close() {
+	for _, s := range f.servers {
+		s.client.Close()
+	}
+}
+
+// look examines all servers side by side: first it asks and listens, and when it listens everywhere it sends the test prompts. So a stream that tells of
+// another engine's prompt gives itself away.
+func (f *fleet) look(ctx context.Context) {
+	f.each(func(s *server) { s.look(ctx) })
+	if !f.passive {
+		f.each(func(s *server) { s.try(ctx) })
+	}
+	f.each((*server).leave)
+}
+
+func (f *fleet) each(do func(*server)) {
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for _, s := range f.servers {
+		g.Go(func() error {
+			do(s)
+			return nil
+		})
+	}
+	_ = g.Wait() // what goes wrong is part of what is seen
+}
+
+// say reports progress.
+func (f *fleet) say(subject, format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.progress != nil {
+		f.progress(subject, fmt.Sprintf(format, args...))
+	}
+}
+
+// server is one engine server and what was seen of it.
+type server struct {
+	fleet  *fleet // its configuration and progress; the other servers are not this one's to read while it looks
+	name   string
+	role   replica.Role
+	url    string
+	host   string
+	pool   config.Pool
+	cfg    config.Replica
+	client *engine.Client
+
+	seen  asked
+	ranks []*rank // in the order of their numbers; one at least once the server has answered
+}
+
+// rank is one data-parallel rank of a server: a cache and an event stream of its own.
+type rank struct {
+	s      *server
+	n      int
+	told   *told           // what the engine says of its stream; nil: nothing
+	source kvevents.Source // where Tandem would listen, by configuration or by what the engine says; no Endpoint: nowhere
+	own    bool            // source is the configuration's
+
+	link   *link // nil: not tried
+	replay *replay
+	trial  *trial
+}
+
+// name is the server's, with the rank where there are several.
+func (r *rank) name() string {
+	if len(r.s.ranks) < 2 {
+		return r.s.name
+	}
+	return fmt.Sprintf("%s/dp%d", r.s.name, r.n)
+}
+
+// look asks the server, then connects to the streams of all its ranks side by side.
+func (s *server) look(ctx context.Context) {
+	s.ask(ctx)
+	if s.seen.reach != nil {
+		return
+	}
+	s.findRanks()
+	s.each(func(r *rank) { r.look(ctx) })
+}
+
+// try sends the test prompts.
+func (s *server) try(ctx context.Context) {
+	s.each(func(r *rank) {
+		s.fleet.say(r.name(), "sending a test prompt: three completions of one token")
+		r.trial = r.try(ctx)
+	})
+}
+
+// leave ends what look began.
+func (s *server) leave() {
+	for _, r := range s.ranks {
+		if r.link != nil {
+			r.link.close()
+		}
+	}
+}
+
+func (s *server) each(do func(*rank)) {
+	var wg sync.WaitGroup
+	for _, r := range s.ranks {
+		wg.Go(func() { do(r) })
+	}
+	wg.Wait()
+}
+
+// look subscribes, and goes on listening, and asks for a replay.
+func (r *rank) look(ctx context.Context) {
+	if r.source.Endpoint != "" {
+		r.s.fleet.say(r.name(), "connecting to its events at %s", r.source.Endpoint)
+		r.link = openLink(ctx, r.source.Endpoint, r.source.Topic)
+		r.link.ping(ctx)
+	}
+	if r.source.Replay != "" {
+		r.s.fleet.say(r.name(), "asking for a replay at %s", r.source.Replay)
+		r.replay = askReplay(ctx, r.source.Replay)
+	}
+}

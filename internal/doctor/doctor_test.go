@@ -1,0 +1,476 @@
+package doctor
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sound is a server without anything wrong.
+func sound() enginesim.Options {
+	return enginesim.Options{ZeroLatency: true, EventsEndpoint: "tcp://*:0"}
+}
+
+func with(change func(*enginesim.Options)) enginesim.Options {
+	o := sound()
+	change(&o)
+	return o
+}
+
+// up starts a server on a real socket.
+func up(t *testing.T, o enginesim.Options) *enginesim.Server {
+	t.Helper()
+	s, err := enginesim.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// pools is a configuration of a prefill and a decode pool of these servers.
+func pools(prefill, decode []*enginesim.Server) *config.Config {
+	c := config.Default()
+	for i, s := range prefill {
+		c.Pools.Prefill.Replicas = append(c.Pools.Prefill.Replicas, config.Replica{Name: "p" + string(rune('0'+i)), URL: s.URL()})
+	}
+	for i, s := range decode {
+		c.Pools.Decode.Replicas = append(c.Pools.Decode.Replicas, config.Replica{Name: "d" + string(rune('0'+i)), URL: s.URL()})
+	}
+	return c
+}
+
+// pair is a fleet of one prefill server with options p and a sound decode server.
+func pair(t *testing.T, p enginesim.Options) (*config.Config, *enginesim.Server) {
+	t.Helper()
+	s := up(t, p)
+	return pools([]*enginesim.Server{s}, []*enginesim.Server{up(t, sound())}), s
+}
+
+func examine(t *testing.T, o Options) *Report {
+	t.Helper()
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// bad are the findings that warn or failed, as "status check subject".
+func bad(r *Report) []string {
+	var all []string
+	for _, f := range r.Findings {
+		if f.Status == Warning || f.Status == Failed {
+			all = append(all, string(f.Status)+" "+f.Check+" "+f.Subject)
+		}
+	}
+	return all
+}
+
+func text(t *testing.T, r *Report) string {
+	t.Helper()
+	var b strings.Builder
+	if err := r.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// want tests that exactly these findings are bad, and that each is explained.
+func want(t *testing.T, r *Report, all ...string) {
+	t.Helper()
+	if got := bad(r); !slices.Equal(got, all) {
+		t.Errorf("bad: %q\nwant %q\n%s", got, all, text(t, r))
+	}
+	for _, f := range r.Findings {
+		explained := f.Why != "" && f.Do != ""
+		if troubled := f.Status == Warning || f.Status == Failed; f.Seen == "" || f.Title == "" || explained != troubled {
+			t.Errorf("not explained: %+v", f)
+		}
+	}
+}
+
+func find(t *testing.T, r *Report, check, subject string) Finding {
+	t.Helper()
+	for _, f := range r.Findings {
+		if f.Check == check && f.Subject == subject {
+			return f
+		}
+	}
+	t.Fatalf("no finding of %s for %s", check, subject)
+	return Finding{}
+}
+
+// closed is a port where nobody listens, nor could a server that wants a free one.
+const closed = "1"
+
+// A fleet with nothing wrong passes every check, each of which has something to look at: ranks, old events, adapters.
+func TestHealthy(t *testing.T) {
+	p := up(t, with(func(o *enginesim.Options) { o.DPRanks = 2; o.Topic = "kv@p"; o.Adapters = []string{"lora"} }))
+	d := up(t, sound())
+	r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{d})})
+	want(t, r)
+	if r.Count.Skipped > 0 || !r.Fit() || r.Count.OK != len(r.Findings) {
+		t.Errorf("%+v\n%s", r.Count, text(t, r))
+	}
+	for _, s := range []*enginesim.Server{p, d} {
+		if n := s.AdminCalls(); len(n) > 0 {
+			t.Errorf("admin paths were called: %v", n)
+		}
+		if s.HeldBlocks() > 0 || s.OpenRequests() > 0 {
+			t.Errorf("%d blocks held, %d requests open", s.HeldBlocks(), s.OpenRequests())
+		}
+	}
+}
+
+// Every check has a fleet in which it alone finds something.
+func TestEachCheckFindsItsTrouble(t *testing.T) {
+	const nowhere = "tcp://127.0.0.1:" + closed
+	for _, c := range []struct {
+		check string
+		o     enginesim.Options
+		set   func(c *config.Config, s *enginesim.Server) // what the operator wrote
+		want  []string                                    // default: failed CHECK prefill p0
+		seen  string                                      // in what was seen
+		do    string                                      // in what to do
+	}{
+		{
+			check: "engine-unreachable", o: sound(), seen: "refused", do: "start the engine",
+			set: func(c *config.Config, _ *enginesim.Server) {
+				c.Pools.Prefill.Replicas[0].URL = "http://127.0.0.1:" + closed
+			},
+		},
+		{
+			check: "engine-unreachable", o: with(func(o *enginesim.Options) { o.APIKey = "k" }), seen: "401", do: "pools.prefill.api_key",
+		},
+		{
+			check: "engine-version", o: with(func(o *enginesim.Options) { o.Version = "0.20.0" }), seen: "0.20.0", do: "0.30",
+			set: func(c *config.Config, s *enginesim.Server) {
+				events, replay := s.Endpoints(0)
+				c.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: events, Replay: replay}
+			},
+			want: []string{"warning engine-version prefill p0", "failed version-mismatch fleet"},
+		},
+		{
+			check: "metrics-missing", o: with(func(o *enginesim.Options) { o.Wrong.NoStats = true }), seen: "none of vLLM's series", do: "--disable-log-stats",
+			want: []string{"warning metrics-missing prefill p0"},
+		},
+		{
+			check: "connector-missing", o: with(func(o *enginesim.Options) { o.Wrong.NoConnector = true }), seen: "no series of NIXL", do: `"kv_role":"kv_producer"`,
+			want: []string{"warning connector-missing prefill p0"},
+		},
+		{
+			check: "test-prompt", seen: "500", do: "log",
+			o: with(func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: "fail", Count: -1}} }),
+		},
+		{
+			check: "prefix-caching-off", o: with(func(o *enginesim.Options) { o.Core.NoPrefixCaching = true }), seen: "False", do: "--no-enable-prefix-caching",
+		},
+		{
+			check: "usage-details-missing", o: with(func(o *enginesim.Options) { o.NoUsageDetails = true }), do: "--enable-prompt-tokens-details",
+			want: []string{"warning usage-details-missing prefill p0"},
+		},
+		{
+			check: "orca-missing", o: with(func(o *enginesim.Options) { o.NoORCA = true }), do: "endpoint-load-metrics",
+			want: []string{"warning orca-missing prefill p0"},
+		},
+		{
+			check: "events-disabled", o: with(func(o *enginesim.Options) { o.EventsEndpoint = "" }), seen: "events are off", do: `"enable_kv_cache_events":true,"publisher":"zmq"`,
+		},
+		{
+			check: "events-disabled", o: sound(), seen: "pools.prefill.index: off", do: "index: events",
+			set:  func(c *config.Config, _ *enginesim.Server) { c.Pools.Prefill.Index = config.IndexOff },
+			want: []string{"warning events-disabled prefill p0"},
+		},
+		{
+			check: "events-disabled", o: with(func(o *enginesim.Options) { o.Version = "0.20.0" }), seen: "no /kv_event_sources to ask", do: "events: {endpoint: tcp://127.0.0.1:5557",
+			want: []string{"warning engine-version prefill p0", "failed events-disabled prefill p0", "failed version-mismatch fleet"},
+		},
+		{
+			check: "publisher-null", o: with(func(o *enginesim.Options) { o.Wrong.NullPublisher = true }), seen: `"null"`, do: `"publisher":"zmq"`,
+		},
+		{
+			check: "wrong-bind", seen: "connects instead of listening", do: "tcp://*:5557",
+			o: with(func(o *enginesim.Options) { o.EventsEndpoint, o.Wrong.StrictBind = "tcp://0.0.0.0:"+closed, true }),
+		},
+		{
+			check: "port-collision", o: with(func(o *enginesim.Options) { o.DPRanks = 2; o.NoReplay = true }), seen: "is also an address of", do: "more ports",
+			set: func(c *config.Config, _ *enginesim.Server) {
+				c.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: "tcp://127.0.0.1:7557", Replay: "tcp://127.0.0.1:7558"}
+			},
+			want: []string{"failed port-collision prefill p0/dp0", "failed port-collision prefill p0/dp1"},
+		},
+		{
+			check: "events-unreachable", o: sound(), seen: "refused", do: "ss -ltn",
+			set: func(c *config.Config, _ *enginesim.Server) { c.Pools.Prefill.Replicas[0].Events.Endpoint = nowhere },
+		},
+		{
+			check: "events-unreachable", o: sound(), seen: "a ROUTER socket", do: "exchange",
+			set: func(c *config.Config, s *enginesim.Server) {
+				_, replay := s.Endpoints(0)
+				c.Pools.Prefill.Replicas[0].Events.Endpoint = replay
+			},
+		},
+		{
+			check: "events-unreachable", o: sound(), seen: "does not speak ZeroMQ", do: "HTTP",
+			set: func(c *config.Config, s *enginesim.Server) {
+				c.Pools.Prefill.Replicas[0].Events.Endpoint = strings.Replace(s.URL(), "http", "tcp", 1)
+			},
+		},
+		{
+			check: "wrong-topic", o: with(func(o *enginesim.Options) { o.Topic = "kv@p" }), seen: `"kv-events", and "kv@p" comes`, do: `topic: "kv@p"`,
+			set: func(c *config.Config, s *enginesim.Server) {
+				events, replay := s.Endpoints(0)
+				c.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: events, Replay: replay, Topic: "kv-events"}
+			},
+		},
+		{
+			check: "events-silent", seen: "nothing came", do: "running process",
+			o: with(func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: "drop_events", Count: 1000}} }),
+		},
+		{
+			check: "replay-missing", o: with(func(o *enginesim.Options) { o.NoReplay = true }), do: `"replay_endpoint":"tcp://*:5657"`,
+			want: []string{"warning replay-missing prefill p0"},
+		},
+		{
+			check: "replay-silent", o: with(func(o *enginesim.Options) { o.Wrong.TellReplay = nowhere }), seen: "refused",
+		},
+		{
+			check: "block-size", o: with(func(o *enginesim.Options) { o.Wrong.TellBlockSize = 8 }), seen: "8 tokens a block, and its events have 16", do: "goes by them",
+			want: []string{"warning block-size prefill p0"},
+		},
+		{
+			check: "block-size", o: sound(), seen: "pools.prefill.block_size is 64", do: "remove",
+			set:  func(c *config.Config, _ *enginesim.Server) { c.Pools.Prefill.BlockSize = 64 },
+			want: []string{"warning block-size prefill p0"},
+		},
+		{
+			check: "block-size-mismatch", o: with(func(o *enginesim.Options) { o.Core.BlockSize = 32 }), seen: "32 (prefill p0)", do: "--block-size",
+			want: []string{"failed block-size-mismatch fleet"},
+		},
+		{
+			check: "clock-skew", o: with(func(o *enginesim.Options) { o.Wrong.ClockSkew = -time.Hour }), seen: "1h0m0s behind", do: "NTP",
+			want: []string{"warning clock-skew prefill p0"},
+		},
+		{
+			check: "model-mismatch", o: with(func(o *enginesim.Options) { o.Model = "other" }), seen: "other (prefill p0), sim (decode d0)", do: "--served-model-name",
+			want: []string{"failed model-mismatch fleet"},
+		},
+		{
+			check: "version-mismatch", o: with(func(o *enginesim.Options) { o.Version = "0.31.0" }), seen: "0.31.0 (prefill p0)", do: "one version",
+			want: []string{"failed version-mismatch fleet"},
+		},
+		{
+			check: "max-model-len-mismatch", o: with(func(o *enginesim.Options) { o.Core.MaxModelLen = 2048 }), seen: "2048 (prefill p0), 32768 (decode d0)", do: "--max-model-len",
+			want: []string{"warning max-model-len-mismatch fleet"},
+		},
+		{
+			check: "tokenizer-drift", o: with(func(o *enginesim.Options) { o.Wrong.Tokenizer = "another" }), seen: "part at position", do: "--chat-template",
+			want: []string{"failed tokenizer-drift fleet"},
+		},
+	} {
+		t.Run(c.check, func(t *testing.T) {
+			t.Parallel()
+			cfg, s := pair(t, c.o)
+			if c.set != nil {
+				c.set(cfg, s)
+			}
+			r := examine(t, Options{Config: cfg})
+			if c.want == nil {
+				c.want = []string{"failed " + c.check + " prefill p0"}
+			}
+			want(t, r, c.want...)
+			if r.Fit() == slices.ContainsFunc(c.want, func(w string) bool { return strings.HasPrefix(w, "failed") }) {
+				t.Errorf("fit: %v", r.Fit())
+			}
+			at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == c.check && (f.Status == Failed || f.Status == Warning) })
+			if at < 0 {
+				return // want has said it
+			}
+			if f := r.Findings[at]; !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Do, c.do) {
+				t.Errorf("seen %q, want %q in it; do %q, want %q in it", f.Seen, c.seen, f.Do, c.do)
+			}
+		})
+	}
+}
+
+// The publishers of two engines, each named at the other: every address answers, and every prediction is wrong.
+func TestHashDomainCrossed(t *testing.T) {
+	a, b := up(t, sound()), up(t, sound())
+	cfg := pools([]*enginesim.Server{a, b}, []*enginesim.Server{up(t, sound())})
+	for i, other := range []*enginesim.Server{b, a} {
+		events, replay := other.Endpoints(0)
+		cfg.Pools.Prefill.Replicas[i].Events = config.Events{Endpoint: events, Replay: replay}
+	}
+	// The prompts go out side by side, so that each stream has something to tell.
+	r := examine(t, Options{Config: cfg})
+	want(t, r, "failed hash-domain prefill p0", "failed hash-domain prefill p1")
+	if f := find(t, r, "hash-domain", "prefill p0"); !strings.Contains(f.Seen, "tells of what was sent to prefill p1") {
+		t.Error(f.Seen)
+	}
+}
+
+// A replay that begins late is short, unless it tells of as many blocks as the cache holds.
+func TestReplayShort(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		blocks int
+		want   []string
+	}{
+		{"short", 8192, []string{"warning replay-short prefill p0"}},
+		{"long enough", 12, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg, s := pair(t, with(func(o *enginesim.Options) { o.Wrong.BufferSteps = 3; o.Core.Blocks = c.blocks }))
+			for range 5 { // batches 0 to 14 at least
+				examine(t, Options{URLs: []string{s.URL()}})
+			}
+			cfg.Pools.Decode.Replicas = nil // its cache, and with it its longest prompt, is larger
+			want(t, examine(t, Options{Config: cfg}), c.want...)
+		})
+	}
+}
+
+// Passive: no completion reaches an engine, and what can be seen without one still is.
+func TestPassive(t *testing.T) {
+	cfg, s := pair(t, with(func(o *enginesim.Options) { o.Topic = "kv@p" }))
+	events, replay := s.Endpoints(0)
+	examine(t, Options{URLs: []string{s.URL()}}) // some history
+	before := s.Calls()["/v1/completions"]
+	cfg.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: events, Replay: replay, Topic: "other"}
+	r := examine(t, Options{Config: cfg, Passive: true})
+	want(t, r, "failed wrong-topic prefill p0")
+	if after := s.Calls()["/v1/completions"]; after != before {
+		t.Errorf("%d completions", after-before)
+	}
+	if f := find(t, r, "hash-domain", "decode d0"); f.Status != Skipped || !r.Passive {
+		t.Errorf("%+v", f)
+	}
+	if f := find(t, r, "block-size", "prefill p0"); f.Status != OK || !strings.Contains(f.Seen, "in its events") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// The time bounds everything: an engine that answers nothing does not hold the examination up.
+func TestTimeUp(t *testing.T) {
+	s := up(t, sound())
+	if err := s.Fault(enginesim.Fault{Kind: "freeze", For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	r := examine(t, Options{URLs: []string{s.URL()}, Timeout: 300 * time.Millisecond})
+	if took := time.Since(began); took > 3*time.Second || !r.TimeUp {
+		t.Errorf("took %v, time up %v", took, r.TimeUp)
+	}
+	if f := r.Findings[0]; f.Status != Failed || !strings.Contains(f.Seen, "no answer in time") {
+		t.Errorf("%+v", f)
+	}
+	if !strings.Contains(text(t, r), "-timeout") {
+		t.Error("the report does not say that the time was up")
+	}
+}
+
+func TestWrongUse(t *testing.T) {
+	for name, o := range map[string]Options{
+		"nothing":      {},
+		"both":         {Config: config.Default(), URLs: []string{"http://x"}},
+		"empty config": {Config: config.Default()},
+		"bad url":      {URLs: []string{"ftp://x"}},
+	} {
+		if _, err := Run(t.Context(), o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, Options{URLs: []string{"http://127.0.0.1:1"}}); err == nil {
+		t.Error("no error after the end of the context")
+	}
+}
+
+// Progress names what begins, one call at a time.
+func TestProgress(t *testing.T) {
+	cfg, _ := pair(t, sound())
+	var steps []string // written under the lock that progress is called with
+	examine(t, Options{Config: cfg, Progress: func(subject, step string) { steps = append(steps, subject+": "+step) }})
+	for _, w := range []string{"prefill p0: asking http", "decode d0: asking its tokenizer", "prefill p0: connecting to its events", "decode d0: asking for a replay", "prefill p0: sending a test prompt"} {
+		if !slices.ContainsFunc(steps, func(s string) bool { return strings.HasPrefix(s, w) }) {
+			t.Errorf("no step %q in %q", w, steps)
+		}
+	}
+}
+
+// The table is sound: ids are unique, needs come before, each check has one judge and says why it is there.
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range table() {
+		judges := 0
+		for _, has := range []bool{c.server != nil, c.rank != nil, c.fleet != nil} {
+			if has {
+				judges++
+			}
+		}
+		if seen[c.id] || judges != 1 || c.title == "" || c.trouble == "" || !strings.HasSuffix(c.why, ".") {
+			t.Errorf("%s: twice %v, %d judges, %q, %q", c.id, seen[c.id], judges, c.title, c.why)
+		}
+		for _, id := range c.needs {
+			if !seen[id] {
+				t.Errorf("%s needs %s, which does not come before", c.id, id)
+			}
+		}
+		seen[c.id] = true
+	}
+}
+
+var varying = []struct{ pattern, with string }{
+	{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
+	{`tcp://\*:\d+`, "tcp://*:PORT"},
+	{`\b\d+(\.\d+)?(ms|µs|s)\b`, "TIME"},
+	{`(behind|ahead of) our clock`, "beside our clock"},
+}
+
+// The text for people. The report of a fleet with several troubles is the review of a change of words.
+func TestText(t *testing.T) {
+	p := up(t, with(func(o *enginesim.Options) {
+		o.DPRanks, o.NoReplay, o.NoUsageDetails = 2, true, true
+	}))
+	d0 := up(t, with(func(o *enginesim.Options) {
+		o.EventsEndpoint, o.Wrong.StrictBind, o.Wrong.Tokenizer = "tcp://0.0.0.0:"+closed, true, "b"
+	}))
+	cfg := pools([]*enginesim.Server{p}, []*enginesim.Server{d0, up(t, with(func(o *enginesim.Options) { o.EventsEndpoint = "" }))})
+	got := text(t, examine(t, Options{Config: cfg}))
+	for _, v := range varying {
+		got = regexp.MustCompile(v.pattern).ReplaceAllString(got, v.with)
+	}
+	golden := filepath.Join("testdata", "report.txt")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if normal(got) != normal(string(want)) {
+		t.Errorf("the report has changed; -update writes it:\n%s", got)
+	}
+}
+
+// normal takes out where lines break, which depends on the length of ports.
+func normal(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,194 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"tandem/internal/engine"
+	"tandem/internal/replica"
+)
+
+// engineChecks are those of a server's HTTP side, and of what it does with a prompt.
+func engineChecks() []check {
+	return []check{
+		{
+			id: "engine-unreachable", title: "the engine answers", trouble: "the engine does not answer", server: reachable,
+			why: "Tandem uses no replica that it cannot ask.",
+		},
+		{
+			id: "engine-version", title: "its version is known and new enough", trouble: "its version is unknown or old", server: versionKnown, needs: []string{"engine-unreachable"},
+			why: "Prefill and decode engines must be of one version, and before 0.30 an engine cannot say where it publishes its events.",
+		},
+		{
+			id: "metrics-missing", title: "it tells its load and its cache", trouble: "it does not tell its load and its cache", server: metricsThere, needs: []string{"engine-unreachable"},
+			why: "Without vLLM's series in /metrics, block size, cache size, queue and free KV blocks are unknown: placement guesses, and a restart is noticed late.",
+		},
+		{
+			id: "connector-missing", title: "it has a KV connector", trouble: "no KV connector is to be seen", server: connectorThere, needs: []string{"engine-unreachable", "metrics-missing"},
+			why: "Without a connector no KV cache can be handed from prefill to decode; split requests fail or compute the prompt twice.",
+		},
+		{
+			id: "test-prompt", title: "it computes a prompt of token ids", trouble: "it does not compute a prompt of token ids", rank: promptAnswered, sends: true,
+			why: "The prefill leg is such a request. What follows can only be seen with one.",
+		},
+		{
+			id: "prefix-caching-off", title: "it keeps prefixes", trouble: "it keeps no prefixes", rank: prefixesKept,
+			why: "An engine without prefix caching computes every prompt whole and announces no blocks: wherever a prompt is sent, nothing is saved.",
+		},
+		{
+			id: "usage-details-missing", title: "it says how many prompt tokens were cached", trouble: "it does not say how many prompt tokens were cached", rank: detailsThere, sends: true, needs: []string{"test-prompt"},
+			why: "cached_tokens is the truth that the block index is measured against; without it a wrong index goes unnoticed.",
+		},
+		{
+			id: "orca-missing", title: "it reports its load with its answers", trouble: "it does not report its load with its answers", rank: orcaThere, sends: true, needs: []string{"test-prompt"},
+			why: "Reports in answers are fresher than any scrape; without them the view of the queue is as old as poll_interval.",
+		},
+	}
+}
+
+func reachable(s *server) verdict {
+	err := s.seen.reach
+	if err == nil {
+		return fine("%s serves %s", s.url, list(s.seen.names))
+	}
+	var dns *net.DNSError
+	status, isStatus := errors.AsType[*engine.StatusError](err)
+	switch {
+	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
+		return fail("write the key that the engine was started with (--api-key): "+s.poolPath()+".api_key: {env: NAME}", "%s answers %d to /v1/models", s.url, status.Status)
+	case isStatus:
+		return fail("see that the URL is that of a vLLM server, without a path", "%s answers %d to /v1/models", s.url, status.Status)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fail("start the engine, or correct its URL; --host 0.0.0.0 lets it be reached from other machines", "%s: connection refused", s.url)
+	case errors.As(err, &dns):
+		return fail("correct the host in the URL, or the name service", "%s: the name %s cannot be resolved", s.url, dns.Name)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fail("look for a firewall on the way and for an engine that is still loading its model or hangs", "%s: no answer in time", s.url)
+	}
+	return fail("see that the URL is that of a vLLM server", "%s: %v", s.url, err)
+}
+
+func versionKnown(s *server) verdict {
+	switch v := s.seen.version; {
+	case v == "":
+		return warn("nothing, if it is a vLLM behind a proxy: let GET /version pass", "GET /version tells none")
+	case !replica.AtLeast(v, 0, 30):
+		return warn("use 0.30 or newer, or name the endpoints of its events in the configuration", "vLLM %s", v)
+	default:
+		return fine("vLLM %s", v)
+	}
+}
+
+func metricsThere(s *server) verdict {
+	switch err := s.seen.scrapeErr; {
+	case err == nil:
+		return fine("/metrics tells of %s", plural(len(s.seen.scrape.Ranks), "rank"))
+	case errors.Is(err, engine.ErrNoMetrics):
+		return warn("start the engine without --disable-log-stats", "/metrics has none of vLLM's series").andStop()
+	default:
+		return warn("let GET /metrics through to the engine", "GET /metrics: %v", err).andStop()
+	}
+}
+
+// connectorThere looks for the series that the NIXL connector brings. Roles cannot be seen from outside, and NIXL ignores them.
+func connectorThere(s *server) verdict {
+	switch {
+	case s.seen.nixl:
+		return fine("series of NIXL in /metrics")
+	case !s.splits():
+		return skip("there are not two pools to move KV between")
+	}
+	role := "kv_producer"
+	if s.role == replica.Decode {
+		role = "kv_consumer"
+	}
+	return warn(fmt.Sprintf(`start the engine with --kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"%s","kv_load_failure_policy":"fail"}'`, role),
+		"no series of NIXL in /metrics")
+}
+
+// splits reports whether there are a prefill and a decode pool.
+func (s *server) splits() bool {
+	p := s.fleet.cfg.Pools
+	return s.fleet.roles && len(p.Prefill.Replicas) > 0 && len(p.Decode.Replicas) > 0
+}
+
+func promptAnswered(r *rank) verdict {
+	t := r.trial
+	if t.err != nil {
+		return fail("look into the engine's log; see that it serves "+r.s.seen.model.ID+" on /v1/completions", "%v", t.err)
+	}
+	if t.first.promptTokens != len(t.prompt) {
+		return fail("see that nothing between Tandem and the engine rewrites requests", "%d token ids were sent and %d were counted", len(t.prompt), t.first.promptTokens)
+	}
+	return fine("%d token ids sent three times, once with a cache salt, one token each", len(t.prompt))
+}
+
+func prefixesKept(r *rank) verdict {
+	const enable = "start the engine without --no-enable-prefix-caching (it is on by default for generating models)"
+	label := r.s.seen.caching[r.n]
+	t := r.trial
+	tried := t != nil && t.err == nil && t.second.cached >= 0
+	switch {
+	case label == "False":
+		return fail(enable, `/metrics says enable_prefix_caching="False"`)
+	case tried && t.second.cached == 0 && r.oneBlock():
+		return fail(enable+"; if it is on, the model's layers may not allow it", "the same prompt of %d tokens, sent twice, found nothing cached", len(t.prompt))
+	case tried:
+		return fine("the same prompt, sent twice, found %d of %d tokens cached", t.second.cached, len(t.prompt))
+	case label == "True":
+		return fine(`/metrics says enable_prefix_caching="True"`)
+	}
+	return skip("/metrics does not say, and nothing else showed it")
+}
+
+// oneBlock reports whether the test prompt has a full block, as far as is known.
+func (r *rank) oneBlock() bool {
+	size := r.s.seen.scrape.Ranks[r.n].Cache.BlockSize
+	if r.trial.size > 0 {
+		size = r.trial.size
+	}
+	return size > 0 && len(r.trial.prompt) > size
+}
+
+func detailsThere(r *rank) verdict {
+	if r.trial.second.cached >= 0 {
+		return fine("usage.prompt_tokens_details.cached_tokens is there")
+	}
+	return warn("start the engine with --enable-prompt-tokens-details", "usage has no prompt_tokens_details")
+}
+
+func orcaThere(r *rank) verdict {
+	switch t := r.trial; {
+	case t.first.orca:
+		return fine("endpoint-load-metrics is there")
+	case len(r.s.ranks) > 1 && t.first.orcaUnclear:
+		return fine("a report that does not say whose it is, as always with several ranks in one server; /metrics is used")
+	case t.first.orcaUnclear:
+		return warn("start the engine without --disable-log-stats", "the report in the answer is empty or cannot be read")
+	}
+	return warn("use vLLM 0.12 or newer, and let the headers endpoint-load-metrics-format and endpoint-load-metrics pass any proxy between",
+		"asked for in a header, and not in the answer")
+}
+
+func plural(n int, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "ch"):
+		what += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// poolPath is the configuration path of the server's pool.
+func (s *server) poolPath() string {
+	if !s.fleet.roles {
+		return "pools.POOL"
+	}
+	return "pools." + s.role.String()
+}

@@ -1,0 +1,210 @@
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// fleetChecks are those that compare engines with each other.
+func fleetChecks() []check {
+	return []check{
+		{
+			id: "model-mismatch", title: "all engines serve the same model", trouble: "the engines serve different models", fleet: sameModel,
+			why: "A request goes to engines that serve its model under the name it says: one with another name gets none, and a pair that loaded different weights cannot exchange KV.",
+		},
+		{
+			id: "version-mismatch", title: "all engines are of the same version", trouble: "the engines are of different versions", fleet: sameVersion,
+			why: "vLLM refuses a KV transfer between two versions, and Tandem forms no such pair.",
+		},
+		{
+			id: "max-model-len-mismatch", title: "all engines take prompts of the same length", trouble: "the engines take prompts of different lengths", fleet: sameLength,
+			why: "A prompt that fits one engine is refused by another: the choice of replicas for long prompts is smaller than it looks.",
+		},
+		{
+			id: "block-size-mismatch", title: "block sizes are the same everywhere", trouble: "the engines have different block sizes", fleet: sameBlockSize,
+			why: "A pool's index has one block size: an engine with another is never found to have anything. Between the pools, such a pair is never formed.",
+		},
+		{
+			id: "kv-type-mismatch", title: "KV caches are of the same type", trouble: "the engines have KV caches of different types", fleet: sameType,
+			why: "vLLM refuses a KV transfer between two types, and Tandem forms no such pair.",
+		},
+		{
+			id: "tokenizer-drift", title: "all engines make the same tokens of the same text", trouble: "the engines make different tokens of the same text", fleet: sameTokens, needs: []string{"model-mismatch"},
+			why: "Both legs of a request must carry the same ids: a decode engine that makes a longer prompt of the same text than was prefilled dies in vLLM, one that makes a " +
+				"shorter one answers wrongly. And keys of other tokens match nothing.",
+		},
+	}
+}
+
+// there are the servers that answered, each URL once.
+func (f *fleet) there() []*server {
+	var all []*server
+	for _, s := range f.servers {
+		if s.seen.reach == nil && !slices.ContainsFunc(all, func(o *server) bool { return o.url == s.url }) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// group is the servers that have one value.
+type group struct {
+	value string
+	names []string
+}
+
+// groups sorts servers by a value, the largest group first; "" is unknown and left out.
+func groups(all []*server, value func(*server) string) []group {
+	var out []group
+	for _, s := range all {
+		v := value(s)
+		at := slices.IndexFunc(out, func(g group) bool { return g.value == v })
+		switch {
+		case v == "":
+			continue
+		case at < 0:
+			at = len(out)
+			out = append(out, group{value: v})
+		}
+		out[at].names = append(out[at].names, s.name)
+	}
+	slices.SortStableFunc(out, func(a, b group) int { return len(b.names) - len(a.names) })
+	return out
+}
+
+// String names the servers of a small group and counts those of a large one.
+func (g group) String() string {
+	if len(g.names) > 4 {
+		return fmt.Sprintf("%s (%d engines)", g.value, len(g.names))
+	}
+	return fmt.Sprintf("%s (%s)", g.value, strings.Join(g.names, ", "))
+}
+
+// alike judges one value of all servers.
+func (f *fleet) alike(what string, value func(*server) string, differ func(do, seen string, args ...any) verdict, do string) verdict {
+	all := f.there()
+	if len(all) < 2 {
+		return skip("there are not two engines to compare")
+	}
+	switch found := groups(all, value); len(found) {
+	case 0:
+		return skip("no engine tells its %s", what)
+	case 1:
+		return fine("%s", found[0].value)
+	default:
+		return differ(do, "%s: %s", what, list(found))
+	}
+}
+
+func sameModel(f *fleet) verdict {
+	v := f.alike("model", func(s *server) string { return s.seen.model.ID }, fail, "start all engines with the same model and --served-model-name; give other models a Tandem of their own")
+	if v.status != OK {
+		return v
+	}
+	return f.alike("model", func(s *server) string {
+		if s.seen.model.Root == "" || s.seen.model.Root == s.seen.model.ID {
+			return s.seen.model.ID
+		}
+		return fmt.Sprintf("%s, loaded from %s", s.seen.model.ID, s.seen.model.Root)
+	}, fail, "start all engines with the same path or name of the model: vLLM compares them letter by letter before a KV transfer")
+}
+
+func sameVersion(f *fleet) verdict {
+	return f.alike("version", func(s *server) string { return s.seen.version }, fail, "bring all engines to one version, a pool at a time: while both have some of each, pairs remain")
+}
+
+func sameLength(f *fleet) verdict {
+	return f.alike("max_model_len", func(s *server) string { return number(s.seen.model.MaxModelLen) }, warn, "start all engines with the same --max-model-len")
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func sameBlockSize(f *fleet) verdict {
+	return f.alike("block size", func(s *server) string {
+		for _, r := range s.ranks {
+			if n := r.blockSize(); n > 0 {
+				return number(n)
+			}
+		}
+		return ""
+	}, fail, "start all engines with the same --block-size")
+}
+
+func sameType(f *fleet) verdict {
+	return f.alike("kv-cache-dtype", func(s *server) string {
+		for _, r := range s.ranks {
+			if t := s.seen.scrape.Ranks[r.n].Cache.DType; t != "" {
+				return t
+			}
+		}
+		return ""
+	}, fail, "start all engines with the same --kv-cache-dtype")
+}
+
+// blockSize is the rank's, by its events if they tell one, else by /metrics; 0 unknown.
+func (r *rank) blockSize() int {
+	if seen := r.sizesSeen(); len(seen) == 1 {
+		return seen[0]
+	}
+	return r.s.seen.scrape.Ranks[r.n].Cache.BlockSize
+}
+
+var errEmpty = errors.New("no ids")
+
+func sameTokens(f *fleet) verdict {
+	all := f.there()
+	if len(all) < 2 {
+		return skip("there are not two engines to compare")
+	}
+	var silent []string
+	for _, s := range all {
+		if s.seen.text.IDs == nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", s.name, cmp.Or(s.seen.text.err, errEmpty)))
+		}
+	}
+	for _, q := range []struct {
+		name string
+		of   func(*server) ids
+	}{{"text", func(s *server) ids { return s.seen.text }}, {"chat", func(s *server) ids { return s.seen.chat }}} {
+		if len(groups(all, func(s *server) string { return joined(q.of(s)) })) > 1 {
+			return fail("start all engines with the same --tokenizer, --chat-template and revision of the model", "the same %s becomes different ids: %s", q.name, drift(all, q.of))
+		}
+	}
+	if len(silent) > 0 {
+		return warn("let POST /tokenize through to the engines", "not all could be asked: %s", strings.Join(silent, "; "))
+	}
+	return fine("the same %d ids of a text and %d of a chat", len(all[0].seen.text.IDs), len(all[0].seen.chat.IDs))
+}
+
+// joined is "" where a server made no ids: that is not drift.
+func joined(x ids) string {
+	if len(x.IDs) == 0 {
+		return ""
+	}
+	return fmt.Sprint(x.IDs)
+}
+
+// drift says in few words how the ids of two servers differ.
+func drift(all []*server, of func(*server) ids) string {
+	a := all[0]
+	for _, b := range all[1:] {
+		x, y := of(a).IDs, of(b).IDs
+		if slices.Equal(x, y) || y == nil {
+			continue
+		}
+		at := 0
+		for at < min(len(x), len(y)) && x[at] == y[at] {
+			at++
+		}
+		return fmt.Sprintf("%s makes %d and %s makes %d, which part at position %d", a.name, len(x), b.name, len(y), at)
+	}
+	return "some servers make none"
+}
