@@ -1,0 +1,355 @@
+package orchestrator
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// indexed sets how the indexes of both pools are fed.
+func indexed(mode string) func(*config.Config) {
+	return func(c *config.Config) { c.Pools.Prefill.Index, c.Pools.Decode.Index = mode, mode }
+}
+
+// turn is the n-th turn of a conversation: everything that was said before, and one thing more.
+func turn(conversation string, n int) prompt {
+	type message struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	said := []message{{"system", "You are " + conversation + "."}}
+	for i := range n {
+		said = append(said, message{"user", fmt.Sprintf("%s asks %d: %s", conversation, i, words(60+len(conversation)))}, message{"assistant", "so be it"})
+	}
+	messages, err := json.Marshal(said[:len(said)-1])
+	if err != nil {
+		panic(err)
+	}
+	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,"messages":` + string(messages) + `}`}
+}
+
+// tell asks the n-th turn and returns what was decided. The answer must be exact.
+func (w *world) tell(conversation string, n int) *Record {
+	w.t.Helper()
+	p := turn(conversation, n)
+	w.exact(p, w.ask(p))
+	return w.o.ring.newest(1)[0]
+}
+
+// forgetful lets so much time pass that nothing is left which was only speculated.
+func forgetful() { time.Sleep(time.Minute) }
+
+var conversations = []string{"Ada", "Bertram", "Cleopatra", "D", "Evangeline", "Fu"}
+
+// home asks three turns of each conversation and wants the later ones where the first was, with as much cached as was predicted.
+func home(w *world, matched func(r *Record) bool) {
+	first := map[string]string{}
+	for n := 1; n <= 3; n++ {
+		for _, c := range conversations {
+			r := w.tell(c, n)
+			if n == 1 {
+				first[c] = r.Prefill
+				continue
+			}
+			if r.Prefill != first[c] || !matched(r) {
+				w.t.Errorf("turn %d of %s went to %s with %d tokens believed and %d delivered, and the one before to %s", n, c, r.Prefill, r.Captured, r.Delivered, first[c])
+			}
+			first[c] = r.Prefill
+		}
+		forgetful()
+	}
+	if places := distinct(first); len(places) < 2 {
+		w.t.Errorf("every conversation went to %v: the test shows nothing", places)
+	}
+}
+
+func distinct(m map[string]string) map[string]bool {
+	set := map[string]bool{}
+	for _, v := range m {
+		set[v] = true
+	}
+	return set
+}
+
+func TestSecondTurnGoesWhereTheFirstWas(t *testing.T) {
+	for name, mode := range map[string]string{"approximate": config.IndexApproximate, "events, and none are published": config.IndexEvents} {
+		t.Run(name, func(t *testing.T) {
+			in(t, setup{prefill: 3, config: indexed(mode)}, func(w *world) {
+				home(w, func(r *Record) bool { return r.Captured > 0 && r.Captured == r.Delivered && r.Decision.Held > 0 })
+				for _, s := range w.o.Status().Replicas {
+					book, err := json.Marshal(s.Book)
+					if want := `"index":"approximate"`; err != nil || !bytes.Contains(book, []byte(want)) {
+						w.t.Errorf("%s: %s, want %s", s.Name, book, want)
+					}
+					if said := bytes.Contains(book, []byte("publishes no events")); said != (mode == config.IndexEvents) {
+						w.t.Errorf("%s: %s", s.Name, book)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestWithoutIndexNothingIsMatched(t *testing.T) {
+	in(t, setup{prefill: 3, config: indexed(config.IndexOff)}, func(w *world) {
+		delivered := 0
+		for n := 1; n <= 3; n++ {
+			for _, c := range conversations {
+				r := w.tell(c, n)
+				if r.Captured > 0 || r.Available > 0 || r.Decision.Held > 0 {
+					w.t.Errorf("turn %d of %s: %d of %d tokens are believed to be there", n, c, r.Captured, r.Available)
+				}
+				delivered += r.Delivered
+			}
+		}
+		if delivered == 0 {
+			w.t.Error("the engines had nothing: the test shows nothing")
+		}
+		for _, stats := range []kv.Stats{w.o.prefill.IndexStats(), w.o.decode.IndexStats()} {
+			if stats.Blocks != 0 || stats.Bytes != 0 || stats.Speculated != 0 {
+				w.t.Errorf("an index that is off has %+v", stats)
+			}
+		}
+	})
+}
+
+// The router forgets what an engine of few blocks must have dropped.
+func TestCapacityOfAReplicaEvicts(t *testing.T) {
+	small := setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate), engine: func(name string, o *enginesim.Options) {
+		if name == "p0" {
+			o.Core.Blocks = 40
+		}
+	}}
+	in(t, small, func(w *world) {
+		w.tell("Ada", 1)
+		forgetful()
+		if r := w.tell("Ada", 1); r.Captured == 0 || r.Captured != r.Delivered {
+			w.t.Fatalf("at once: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+		}
+		for i := range 8 {
+			w.tell(fmt.Sprintf("Someone else who is number %d", i), 1)
+		}
+		forgetful()
+		if r := w.tell("Ada", 1); r.Captured != 0 || r.Delivered != 0 {
+			w.t.Errorf("after eight others: %d tokens believed, %d delivered, want none", r.Captured, r.Delivered)
+		}
+	})
+}
+
+// An engine loses its cache and nobody tells. Its own count of cached tokens does.
+func TestDeliveredCorrectsWhatWasAssumed(t *testing.T) {
+	one := setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate)}
+	in(t, one, func(w *world) {
+		stem := func(end string) prompt {
+			return prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,"prompt":"` + words(100) + " " + strings.Repeat(end+" ", 100) + `"}`}
+		}
+		ask := func(end string) *Record {
+			w.exact(stem(end), w.ask(stem(end)))
+			forgetful()
+			return w.o.ring.newest(1)[0]
+		}
+		ask("one")
+		ask("two")
+		before := ask("two")
+		w.send(w.t.Context(), w.p[0].addr, prompt{path: "/reset_prefix_cache"})
+		if r := ask("one"); r.Captured == 0 || r.Delivered != 0 {
+			w.t.Fatalf("the cache was lost: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+		}
+		r := ask("two")
+		if r.Captured == 0 || r.Captured >= before.Captured || r.Captured != r.Delivered {
+			w.t.Errorf("%d tokens of the other branch believed, %d before the loss, %d delivered: want what both share", r.Captured, before.Captured, r.Delivered)
+		}
+	})
+}
+
+// A decode replica that prefills by itself is remembered and corrected too.
+func TestLocalPrefillsAreRememberedAndCorrected(t *testing.T) {
+	local := setup{prefill: 1, decode: 1, config: func(c *config.Config) {
+		indexed(config.IndexApproximate)(c)
+		c.Local = config.LocalAlways
+	}}
+	in(t, local, func(w *world) {
+		w.tell("Ada", 1)
+		forgetful()
+		if r := w.tell("Ada", 2); r.Mode != "local" || r.Captured == 0 {
+			w.t.Errorf("%s, %d tokens believed", r.Mode, r.Captured)
+		}
+		forgetful()
+		w.send(w.t.Context(), w.d[0].addr, prompt{path: "/reset_prefix_cache"})
+		if r := w.tell("Ada", 1); r.Captured == 0 || r.Delivered != 0 {
+			w.t.Errorf("after the loss: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+		}
+		forgetful()
+		if r := w.tell("Ada", 2); r.Captured == 0 || r.Captured != r.Delivered {
+			w.t.Errorf("the longer turn: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+		}
+	})
+}
+
+func TestTextIsMatchedWithoutTokens(t *testing.T) {
+	without := setup{prefill: 3, config: func(c *config.Config) {
+		indexed(config.IndexApproximate)(c)
+		c.Tokenizer.Source, c.Tokenizer.ChunkBytes = config.TokensNone, 64
+	}}
+	in(t, without, func(w *world) {
+		home(w, func(r *Record) bool { return r.Captured > 0 && !r.Decision.Exact && r.Tokenizer == "estimate" })
+		for _, leg := range w.posts(true) {
+			if leg.path != "/v1/chat/completions" || strings.Contains(leg.body, "prompt_token_ids") {
+				w.t.Fatalf("%s got %s %s: without exact ids both legs carry the client's own body", leg.engine, leg.path, leg.body)
+			}
+		}
+	})
+}
+
+// The tokenizer fails after the first turns, which were matched by their tokens.
+func TestTextTakesOverWhenTheTokenizerFails(t *testing.T) {
+	patient := setup{prefill: 3, config: func(c *config.Config) {
+		c.Tokenizer.ChunkBytes, c.Timeouts.Tokenize = 64, 100*time.Millisecond
+	}}
+	in(t, patient, func(w *world) {
+		first := map[string]string{}
+		for _, c := range conversations {
+			r := w.tell(c, 1)
+			if !r.Decision.Exact {
+				w.t.Fatalf("the first turn of %s has no exact ids", c)
+			}
+			first[c] = r.Prefill
+		}
+		forgetful()
+		for _, c := range conversations {
+			for _, e := range append(w.p, w.d...) { // longer than a question for tokens may take
+				fault(enginesim.Fault{Kind: "freeze", For: 500 * time.Millisecond})(w, e)
+			}
+			if r := w.tell(c, 2); r.Tokenizer != "estimate" || r.Prefill != first[c] || r.Captured == 0 {
+				w.t.Errorf("the second turn of %s went to %s with %d tokens believed, the first to %s; its ids are by %s", c, r.Prefill, r.Captured, first[c], r.Tokenizer)
+			}
+		}
+		if len(distinct(first)) < 2 {
+			w.t.Error("every conversation went to one replica: the test shows nothing")
+		}
+	})
+}
+
+func TestTextStaysOut(t *testing.T) {
+	for name, edit := range map[string]func(*config.Config){
+		"index off":       indexed(config.IndexOff),
+		"chunk_bytes 0":   func(c *config.Config) { c.Tokenizer.ChunkBytes = 0 },
+		"another salt":    func(*config.Config) {},
+		"another adapter": func(*config.Config) {},
+	} {
+		in(t, setup{config: func(c *config.Config) { edit(c); c.Tokenizer.Source = config.TokensNone }, engine: func(_ string, o *enginesim.Options) { o.Adapters = []string{"ad"} }}, func(w *world) {
+			w.tell("Ada", 1)
+			p := turn("Ada", 1)
+			switch name {
+			case "another salt":
+				p.body = strings.Replace(p.body, `{`, `{"cache_salt":"s",`, 1)
+			case "another adapter":
+				p.body = strings.Replace(p.body, `"sim"`, `"ad"`, 1)
+			}
+			w.exact(p, w.ask(p))
+			if r := w.o.ring.newest(1)[0]; r.Captured > 0 {
+				w.t.Errorf("%s: %d tokens believed", name, r.Captured)
+			}
+		})
+	}
+}
+
+// A reload changes the modes while a stream runs, which ends as it began.
+func TestReloadOfModes(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate)}, func(w *world) {
+		to := func(mode string) {
+			cfg := *w.cfg
+			indexed(mode)(&cfg)
+			if err := w.o.Apply(&cfg); err != nil {
+				w.t.Fatal(err)
+			}
+			if trust := w.o.prefill.Status(time.Now())[0].Trust; (trust == replica.Off) != (mode == config.IndexOff) {
+				w.t.Errorf("%s: the index is %v", mode, trust)
+			}
+		}
+		asked := func(when string, some bool) {
+			t.Helper()
+			if r := w.tell("Ada", 1); r.Captured > 0 != some {
+				w.t.Errorf("%s: %d tokens believed", when, r.Captured)
+			}
+			forgetful()
+		}
+		asked("at first", false)
+		asked("again", true)
+		p := chat(true)
+		w.exact(p, w.ask(p, func(event int) {
+			if event == 3 {
+				to(config.IndexOff)
+			}
+		}))
+		asked("off", false)
+		asked("still off", false)
+		to(config.IndexApproximate)
+		asked("approximate again", false)
+		asked("approximate, learnt", true)
+		to(config.IndexEvents) // of which there are none
+		asked("by events", false)
+		asked("by events, approximated", true)
+		if n := len(w.o.fleet.list()); n != 2 || !w.o.fleet.list()[0].up.Load() {
+			w.t.Errorf("%d watchers after the reloads", n)
+		}
+	})
+}
+
+// An engine says 16 and its events say 32.
+func TestBlockSizeIsThatOfEvents(t *testing.T) {
+	var log bytes.Buffer
+	loud := setup{prefill: 2, decode: 1, config: func(c *config.Config) { c.Pools.Prefill.BlockSize = 64 }, options: func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	}}
+	in(t, loud, func(w *world) {
+		if got := w.o.prefill.BlockSize(); got != 16 {
+			w.t.Errorf("blocks of %d are indexed, want the engine's 16 before the file's 64", got)
+		}
+		watcher := w.o.fleet.list()[0]
+		s := newSink(watcher, &followed{id: watcher.members()[0].ID})
+		batch := &kv.Batch{Events: []kv.Event{
+			{Kind: kv.Stored, Hashes: []kv.EngineHash{5}, Group: 1, Tier: kv.CPU}, // a placeholder
+			{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Tokens: make([]uint32, 64), BlockSize: 32, Group: kv.NoGroup},
+		}}
+		for range 3 {
+			s.Apply(batch)
+		}
+		if got := w.o.prefill.BlockSize(); got != 32 {
+			w.t.Errorf("blocks of %d are indexed, want 32", got)
+		}
+		if n := strings.Count(log.String(), "block size told by events is used"); n != 1 || !strings.Contains(log.String(), "told=32 expected=16 indexed=32") {
+			w.t.Errorf("warned %d times:\n%s", n, log.String())
+		}
+		status := w.get("admin", "/debug/replicas").raw
+		for _, want := range []string{"its events tell blocks of 32 tokens, where 16 were expected", "its blocks have 16 tokens and those of the pool's index 32: they are not matched"} {
+			if !strings.Contains(status, want) {
+				w.t.Errorf("/debug/replicas does not say %q:\n%s", want, status)
+			}
+		}
+	})
+}
+
+// A restart of an engine whose events nobody hears is told by its start time.
+func TestARestartForgetsWhatWasAssumed(t *testing.T) {
+	one := setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate)}
+	in(t, one, func(w *world) {
+		w.tell("Ada", 1)
+		forgetful()
+		w.p[0].Close()
+		w.p[0] = w.engine(one, "p0")
+		forgetful()
+		if r := w.tell("Ada", 1); r.Captured != 0 || r.Delivered != 0 {
+			w.t.Errorf("after the restart %d tokens believed, %d delivered", r.Captured, r.Delivered)
+		}
+	})
+}
