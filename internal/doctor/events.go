@@ -77,7 +77,7 @@ func eventChecks() []check {
 			why: "A cache salt separates tenants. An engine whose events do not carry it makes the index promise one tenant's blocks to another; the engine denies them.",
 		},
 		{
-			id: "clock-skew", title: "its clock agrees with ours", trouble: "its clock differs from ours", rank: clocksAgree, why: "The lag of the index (tandem_events_lag_seconds) is our clock minus the engine's: it is off by the difference. Nothing else depends on it.",
+			id: "clock-skew", title: "its clock agrees with ours", trouble: "its clock differs from ours", rank: clocksAgree, why: "The lag of the index since the engine's time stamp (tandem_index_lag_seconds, from=\"event\") is off by the difference. Nothing else depends on it.",
 		},
 	}
 }

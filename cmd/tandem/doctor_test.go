@@ -1,0 +1,108 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/doctor"
+)
+
+// simulated starts a tandem sim process and returns its URL.
+func simulated(t *testing.T, args ...string) string {
+	t.Helper()
+	p := start(t, "sim", append([]string{"sim", "--zero-latency", "--events", "tcp://*:0"}, args...)...)
+	url, _, _ := strings.Cut(p.line("http://"), " ")
+	return url
+}
+
+// runDoctorBinary runs tandem doctor to its end.
+func runDoctorBinary(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	c := exec.CommandContext(t.Context(), binary(t), append([]string{"doctor"}, args...)...)
+	c.Stdout, c.Stderr, c.WaitDelay = &out, &errs, time.Second
+	err := c.Run()
+	if status, ok := errors.AsType[*exec.ExitError](err); ok {
+		return status.ExitCode(), out.String(), errs.String()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 0, out.String(), errs.String()
+}
+
+func fleetFile(t *testing.T, prefill, decode string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tandem.yaml")
+	text := fmt.Sprintf("pools:\n  prefill: {replicas: [{name: p0, url: %q}]}\n  decode: {replicas: [{name: d0, url: %q}]}\n", prefill, decode)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A fleet that is well: exit code 0, the report on standard output, progress on standard error.
+func TestDoctorOfAHealthyFleet(t *testing.T) {
+	t.Parallel()
+	file := fleetFile(t, simulated(t, "--data-parallel-size", "2"), simulated(t))
+	code, out, errs := runDoctorBinary(t, "-config", file)
+	if code != 0 || !strings.Contains(out, " ok, 0 warnings, 0 failed, 0 not checked") || !strings.Contains(out, "prefill p0/dp1\n") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	if !strings.Contains(errs, "decode d0: sending a test prompt") || strings.Contains(out, "sending a test prompt") {
+		t.Errorf("progress: %s", errs)
+	}
+}
+
+// A fleet that is not: exit code 1, and a machine can read why.
+func TestDoctorOfASickFleet(t *testing.T) {
+	t.Parallel()
+	file := fleetFile(t, simulated(t, "--no-enable-prefix-caching"), simulated(t, "--tokenizer", "other", "--null-publisher"))
+	code, out, errs := runDoctorBinary(t, "-json", "-quiet", "-config", file)
+	var r doctor.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || strings.Contains(errs, "asking") {
+		t.Fatalf("exit %d, %v\n%s\n%s", code, err, out, errs)
+	}
+	var failed []string
+	for _, f := range r.Findings {
+		if f.Status == doctor.Failed {
+			failed = append(failed, f.Subject+" "+f.Check)
+		}
+	}
+	if got, want := strings.Join(failed, ", "), "prefill p0 prefix-caching-off, decode d0 publisher-null, fleet tokenizer-drift"; got != want || r.Count.Failed != 3 {
+		t.Errorf("failed: %s, want %s", got, want)
+	}
+}
+
+// Engines by URL; nobody there is a failure, not a wrong use.
+func TestDoctorByURL(t *testing.T) {
+	t.Parallel()
+	if code, out, _ := runDoctorBinary(t, "-passive", simulated(t)+"/"); code != 0 || !strings.Contains(out, "this examination sends none") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	if code, out, errs := runDoctorBinary(t, "127.0.0.1:1"); code != 1 || !strings.Contains(out, "[engine-unreachable]") || !strings.Contains(errs, "checks failed") {
+		t.Errorf("exit %d\n%s\n%s", code, out, errs)
+	}
+}
+
+func TestDoctorWrongUse(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"-config", "x.yaml", "http://y"}, {"-no-such-flag"}, {"http://x", "-json"}, {"-timeout", "0s", "http://x"}} {
+		if code, out, _ := runDoctorBinary(t, args...); code != 2 || out != "" {
+			t.Errorf("%q: exit %d, %q", args, code, out)
+		}
+	}
+	if code, _, errs := runDoctorBinary(t, "-config", filepath.Join(t.TempDir(), "none.yaml")); code != 1 || !strings.Contains(errs, "none.yaml") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
