@@ -1,0 +1,60 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/replica"
+)
+
+// A reload turns away from the engines' events and back to them, over real sockets. What they had told before is replayed, and nothing that was assumed
+// meanwhile is left.
+func TestReloadFromEventsAndBack(t *testing.T) {
+	w := newWorld(t, streams(setup{prefill: 1, decode: 1}))
+	defer w.close()
+	to := func(mode string) {
+		cfg := *w.cfg
+		indexed(mode)(&cfg)
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blocks := func() int { return w.o.prefill.Status(time.Now())[0].Blocks }
+	trust := func() replica.Trust { return w.o.prefill.Status(time.Now())[0].Trust }
+	live := func() bool { return w.live() == 2 && trust() == replica.Live }
+
+	until(t, "both streams live", live)
+	w.tell("Ada", 1)
+	w.tell("Bertram", 1)
+	until(t, "the blocks of both prompts", func() bool { return blocks() > 15 })
+	told := blocks()
+
+	to(config.IndexApproximate)
+	if got := blocks(); got != 0 || trust() != replica.Approximate {
+		t.Errorf("approximate: %d blocks are known and the index is %v", got, trust())
+	}
+	until(t, "no stream", func() bool { return w.live() == 0 })
+	if r := w.tell("Ada", 1); r.Captured != 0 || r.Delivered == 0 {
+		t.Errorf("approximate: %d tokens believed, %d delivered", r.Captured, r.Delivered)
+	}
+	if got := blocks(); got == 0 || got >= told {
+		t.Errorf("approximate: %d blocks are assumed of one of two prompts with %d", got, told)
+	}
+
+	to(config.IndexEvents)
+	until(t, "both streams live again", live)
+	until(t, "what was told before", func() bool { return blocks() == told })
+	for _, c := range []string{"Ada", "Bertram"} {
+		if r := w.tell(c, 1); r.Captured == 0 || r.Captured != r.Delivered {
+			t.Errorf("by events again: %d tokens of %s believed, %d delivered", r.Captured, c, r.Delivered)
+		}
+	}
+
+	for range 3 { // faster than the watchers look
+		to(config.IndexOff)
+		to(config.IndexEvents)
+	}
+	until(t, "both streams live after haste", live)
+	until(t, "what was told before haste", func() bool { return blocks() == told })
+}
