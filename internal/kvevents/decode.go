@@ -445,28 +445,25 @@ func (r *reading) field(f field) (err error) {
 // plain takes extra keys that say nothing, as those of text do: a nil for each block.
 func (r *reading) plain() bool {
 	w := r.walker
-	n, ok := w.few()
-	if !ok {
-		v, err := w.next()
-		if err != nil || v.kind != kindArray {
+	n, err := w.count()
+	if err != nil || !allNil(w.rest[:n]) { // of which there are as many: an element has a byte or more
+		return false
+	}
+	r.rest, r.extra = w.rest[n:], nil
+	return true
+}
+
+func allNil(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		if binary.LittleEndian.Uint64(b) != 0xc0c0c0c0_c0c0c0c0 {
 			return false
 		}
-		n = v.n
 	}
-	nils := w.rest[:n] // which are there: an element has a byte or more
-	for len(nils) >= 8 {
-		if binary.LittleEndian.Uint64(nils) != 0xc0c0c0c0_c0c0c0c0 {
-			return false
-		}
-		nils = nils[8:]
-	}
-	for _, c := range nils {
+	for _, c := range b {
 		if c != 0xc0 {
 			return false
 		}
 	}
-	w.rest = w.rest[n:]
-	r.walker, r.extra = w, nil
 	return true
 }
 
@@ -489,16 +486,9 @@ func (r *reading) finish(t tag) error {
 }
 
 func (r *reading) hashes() error {
-	n, ok := r.few()
-	if !ok {
-		v, err := r.next()
-		if err != nil {
-			return err
-		}
-		if v.kind != kindArray {
-			return errShape
-		}
-		n = v.n
+	n, err := r.count()
+	if err != nil {
+		return err
 	}
 	r.hasHashes = true
 	if uint64(cap(r.e.Hashes)) < n {
@@ -536,13 +526,14 @@ func (r *reading) hashOrNil() (h kv.EngineHash, ok bool, err error) {
 	if n, ok := r.long(); ok {
 		return kv.EngineHash(n), true, nil
 	}
+	if r.null() {
+		return 0, false, nil
+	}
 	v, err := r.next()
 	if err != nil {
 		return 0, false, err
 	}
 	switch v.kind {
-	case kindNil:
-		return 0, false, nil
 	case kindUint, kindInt:
 		return kv.EngineHash(v.n), true, nil
 	case kindBin, kindStr:
@@ -554,22 +545,18 @@ func (r *reading) hashOrNil() (h kv.EngineHash, ok bool, err error) {
 }
 
 func (r *reading) tokens() error {
-	v, err := r.next()
+	r.e.Tokens = r.e.Tokens[:0]
+	if r.null() {
+		return nil
+	}
+	n, err := r.count()
 	if err != nil {
 		return err
 	}
-	switch v.kind {
-	case kindNil:
-		r.e.Tokens = r.e.Tokens[:0]
-		return nil
-	case kindArray:
-	default:
-		return errShape
+	if uint64(cap(r.e.Tokens)) < n {
+		r.e.Tokens = make([]kv.Token, n)
 	}
-	if uint64(cap(r.e.Tokens)) < v.n {
-		r.e.Tokens = make([]kv.Token, 0, v.n)
-	}
-	r.e.Tokens = r.e.Tokens[:v.n]
+	r.e.Tokens = r.e.Tokens[:n]
 	return r.fill(r.e.Tokens)
 }
 

@@ -82,27 +82,56 @@ func benchDecode(b *testing.B, payload []byte, blocks int) {
 	b.ReportMetric(float64(len(payload))/float64(blocks), "bytes/block")
 }
 
-// BenchmarkIngest goes from msgpack bytes to applied, on one core: chained prompts into an index that holds a million blocks in the end.
-func BenchmarkIngest(b *testing.B) {
-	const prompts, blocks, batches = 8, 128, 1024
-	payloads := make([][]byte, batches)
+const (
+	benchPrompts = 8
+	benchBlocks  = 128 // a prompt
+)
+
+// benchStream is a million blocks of text in a thousand batches, no two alike: more than caches hold or a branch predictor learns.
+func benchStream() [][]byte {
+	r := rand.New(rand.NewPCG(5, 6))
+	payloads := make([][]byte, 1024)
+	events := make([]kv.Event, benchPrompts)
 	for i := range payloads {
-		events := benchStores(prompts, blocks, wireText)
 		for j := range events {
-			for k := range events[j].Hashes { // no two batches alike
-				events[j].Hashes[k] += kv.EngineHash(i * 0x9e3779b9)
+			e := kv.Event{Kind: kv.Stored, BlockSize: benchBlock, SpecKind: "full_attention"}
+			for range benchBlocks {
+				e.Hashes = append(e.Hashes, kv.EngineHash(r.Uint64()))
 			}
-			events[j].Tokens[0] = kv.Token(i)
-			events[j].Tokens[1] = kv.Token(j)
+			for range benchBlocks * benchBlock {
+				e.Tokens = append(e.Tokens, wireText(r))
+			}
+			events[j] = e
 		}
 		payloads[i] = Encode(nil, &EncodeBatch{At: time.Now(), Events: events}, Map)
 	}
+	return payloads
+}
+
+// BenchmarkDecodeStream decodes what it has not seen just before.
+func BenchmarkDecodeStream(b *testing.B) {
+	payloads := benchStream()
+	var into kv.Batch
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		if _, err := Decode(payloads[i%len(payloads)], &into); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(benchPrompts*benchBlocks), "ns/block")
+}
+
+// BenchmarkIngest goes from msgpack bytes to applied, on one core: chained prompts into an index that holds a million blocks in the end.
+func BenchmarkIngest(b *testing.B) {
+	payloads := benchStream()
 	index := newBenchIndex()
 	var into kv.Batch
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if i == batches {
+		if i == len(payloads) {
 			b.StopTimer()
 			index, i = newBenchIndex(), 0
 			b.StartTimer()
@@ -113,7 +142,7 @@ func BenchmarkIngest(b *testing.B) {
 		index.Apply(0, &into)
 		i++
 	}
-	perBlock := float64(b.Elapsed().Nanoseconds()) / float64(b.N) / (prompts * blocks)
+	perBlock := float64(b.Elapsed().Nanoseconds()) / float64(b.N) / (benchPrompts * benchBlocks)
 	b.ReportMetric(perBlock, "ns/block")
 	b.ReportMetric(1e3/perBlock, "Mblocks/s")
 }

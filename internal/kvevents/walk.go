@@ -171,7 +171,7 @@ func (w *walker) list(k kind, n uint64) (value, error) {
 	return value{kind: k, n: n}, nil
 }
 
-// The following six take the commonest forms of a value without the detour over next. false: the value has another form, or is none; nothing was taken.
+// The following take the commonest forms of a value without the detour over next. false: the value has another form, or is none; nothing was taken.
 
 // null takes a nil.
 func (w *walker) null() bool {
@@ -192,8 +192,19 @@ func (w *walker) small() (int, bool) {
 	return n, true
 }
 
-// few takes the head of an array of less than 16 elements.
-func (w *walker) few() (uint64, bool) { return w.tiny(0x90, 1) }
+// few takes the head of an array of less than 65,536 elements.
+func (w *walker) few() (uint64, bool) {
+	b := w.rest
+	if len(b) < 3 || b[0] != 0xdc {
+		return w.tiny(0x90, 1)
+	}
+	n := int(binary.BigEndian.Uint16(b[1:]))
+	if len(b) < 3+n {
+		return 0, false
+	}
+	w.rest = b[3:]
+	return uint64(n), true
+}
 
 // pairs takes the head of a map of less than 16 pairs.
 func (w *walker) pairs() (uint64, bool) { return w.tiny(0x80, 2) }
@@ -205,6 +216,18 @@ func (w *walker) tiny(code byte, size int) (uint64, bool) {
 	}
 	w.rest = b[1:]
 	return uint64(b[0] & 0x0f), true
+}
+
+// count takes the head of an array of any length.
+func (w *walker) count() (uint64, error) {
+	if n, ok := w.few(); ok {
+		return n, nil
+	}
+	v, err := w.next()
+	if err == nil && v.kind != kindArray {
+		err = errShape
+	}
+	return v.n, err
 }
 
 // short takes a string of less than 32 bytes.
