@@ -278,7 +278,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
-	c.Truncated = p.Truncated(&m.Member)
+	c.Truncated = p.Truncated(&m.Member, q.Chunk)
 	speed := p.speed(m)
 	others := float64(g.others)
 	if m.load.Running(now, ttl) < 0 {

@@ -60,6 +60,7 @@ func (s *sink) size() {
 // Forget implements [kvevents.Sink].
 func (s *sink) Forget(reason string) {
 	s.w.f.pool(s.w.role).Forget(s.f.id)
+	s.sized = false
 	s.w.f.o.log.Warn("blocks forgotten", "replica", string(s.f.id), "reason", reason)
 }
 

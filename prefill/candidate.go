@@ -173,7 +173,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
-	c.Truncated = p.Truncated(&m.Member)
+	c.Truncated = p.Truncated(&m.Member, q.Chunk)
 	others := float64(m.others.count)
 	if m.load.Waiting(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true

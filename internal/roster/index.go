@@ -104,13 +104,14 @@ func (r *Roster[M]) BlockSize() int {
 	return 0
 }
 
-// Truncated reports whether the index has dropped blocks of m for its byte budget, so that its depths may be too small.
-func (r *Roster[M]) Truncated(m *Member) bool {
-	ix := r.index.Load()
+// Truncated reports whether the index of blocks, or of text where chunk is above 0, has dropped something of m for its byte budget, so that its depths may be
+// too small.
+func (r *Roster[M]) Truncated(m *Member, chunk float64) bool {
+	ix := r.of(&Prompt{Chunk: chunk})
 	if ix == nil {
 		return false
 	}
-	t, ok := any(ix.Index).(interface{ Truncated(kv.Holder) bool })
+	t, ok := any(ix).(interface{ Truncated(kv.Holder) bool })
 	return ok && t.Truncated(m.Holder)
 }
 
@@ -149,19 +150,22 @@ func (r *Roster[M]) ToldBlockSize(id replica.ID) (told, expected int) {
 // Forget drops what is known of id's blocks and text. What its events tell of the block size is asked again.
 func (r *Roster[M]) Forget(id replica.ID) {
 	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	if e, ok := r.byID[id]; ok {
+	e, ok := r.byID[id]
+	if ok {
 		e.member().told = 0
-		r.forget(e.member(), true)
+	}
+	r.Mu.Unlock()
+	if ok {
+		r.forget(e.member().Holder, true)
 	}
 }
 
-func (r *Roster[M]) forget(m *Member, textToo bool) {
+func (r *Roster[M]) forget(h kv.Holder, textToo bool) {
 	if ix := r.index.Load(); ix != nil {
-		ix.Forget(m.Holder)
+		ix.Forget(h)
 	}
 	if tx := r.text.Load(); tx != nil && textToo {
-		tx.Forget(m.Holder)
+		tx.Forget(h)
 	}
 }
 

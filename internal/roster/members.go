@@ -13,6 +13,21 @@ import (
 func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	r.feed.Lock()
 	defer r.feed.Unlock()
+	left, turned := r.replace(rs)
+	for _, h := range turned {
+		r.forget(h, false)
+	}
+	for _, h := range left {
+		r.forget(h, true)
+	}
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.free = append(r.free, left...)
+}
+
+// replace returns the holders of those who left, and of those who were approximated and are to be followed. Their blocks are forgotten without Mu, since
+// there may be a million of them: nobody gives the holders out or feeds them meanwhile.
+func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	old, changed := r.Members, len(rs) != len(r.Members)
@@ -33,7 +48,7 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 			changed = true
 		}
 		if stays && m.R.Facts.Events == (replica.EventSource{}) && rs[i].Facts.Events != m.R.Facts.Events {
-			r.forget(m, false)
+			turned = append(turned, m.Holder)
 		}
 		if changed {
 			m.R = new(rs[i])
@@ -44,7 +59,8 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	}
 	for _, m := range old {
 		if _, stays := kept[m.member().R.ID]; !stays {
-			r.drop(m.member())
+			m.member().Gone = true
+			left = append(left, m.member().Holder)
 			changed = true
 		}
 	}
@@ -53,6 +69,7 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 		r.View = r.newView()
 		r.chooseChain()
 	}
+	return left, turned
 }
 
 func (r *Roster[M]) takeHolder() kv.Holder {
@@ -63,12 +80,6 @@ func (r *Roster[M]) takeHolder() kv.Holder {
 	}
 	r.holders++
 	return kv.Holder(r.holders - 1)
-}
-
-func (r *Roster[M]) drop(m *Member) {
-	m.Gone = true
-	r.forget(m, true)
-	r.free = append(r.free, m.Holder)
 }
 
 func (r *Roster[M]) newView() *View {

@@ -50,7 +50,7 @@ type Entry interface {
 type Member struct {
 	R       *replica.Replica // immutable
 	Slot    int              // in [Roster.Members] and the View
-	Holder  kv.Holder        // of its blocks in the index
+	Holder  kv.Holder        // of its blocks in the index; immutable
 	Gone    bool             // it left the pool
 	Healthy bool
 	Reason  string // why not healthy

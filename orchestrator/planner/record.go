@@ -108,6 +108,9 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	if on.Free < 0 {
 		d.Unknown = append(d.Unknown, "capacity of "+string(d.Decode))
 	}
+	if q.Chunk > 0 {
+		d.Unknown = append(d.Unknown, "tokens: the prefix is matched by its text")
+	}
 	switch at := cmp.Or(d.Prefill, d.Decode); {
 	case q.DecodeKeys == nil && q.PrefillKeys == nil:
 		d.Unknown = append(d.Unknown, "prefix")
