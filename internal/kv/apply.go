@@ -8,54 +8,93 @@ type Applied struct {
 	Skipped int // not placed: masked, of another block size, or of a group that cannot serve a prefix
 }
 
-// Apply takes over what the engine behind h published. It holds the lock once for the whole batch and keeps nothing of b.
+// Apply takes over what the engine behind h published. It keeps nothing of b. Readers see its events one by one, long ones in parts.
 //
-// A block whose parent h has not announced is not placed: it never becomes the start of a prompt, nor is it remembered in case the parent comes later.
+// A block whose parent h does not have is not placed: it never becomes the start of a prompt, nor is it remembered in case the parent comes later.
 // Removals of blocks that were not placed do nothing.
 func (ix *Index) Apply(h Holder, b *Batch) Applied {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	ix.tick++
+	t := ix.holding(h)
+	t.mu.Lock()
+	t.heard.Store(true)
+	ix.tick.Add(1)
 	var a Applied
+	warm := 0
 	for i := range b.Events {
 		e := &b.Events[i]
+		if i >= warm {
+			warm = t.warm(b.Events, i)
+		}
 		switch e.Kind {
 		case Stored:
-			ix.storeLocked(h, e, &a)
-			ix.trimLocked()
+			ix.store(t, e, &a)
+			if ix.crowded(t) {
+				t.mu.Unlock()
+				ix.trim()
+				t.mu.Lock()
+			}
 		case Removed:
-			a.Removed += ix.removeLocked(h, e)
+			a.Removed += ix.remove(t, e)
 		case Cleared:
-			a.Removed += ix.clearLocked(h, e.Tier)
+			a.Removed += ix.clearTier(t, e.Tier)
 		}
 	}
-	if t := ix.foundLocked(h); t != nil {
-		t.packIfSparse()
-	}
+	ix.settle(t)
+	ix.account(t)
+	t.mu.Unlock()
 	return a
 }
 
-func (ix *Index) storeLocked(h Holder, e *Event, a *Applied) {
-	if !ix.plain(e) {
+// warm touches the names in the removals that stand together from event i on, many of which are far away in memory, and returns how far it came.
+func (t *holding) warm(events []Event, i int) int {
+	for n := 0; i < len(events) && events[i].Kind == Removed && n < partMost; i++ {
+		t.touch(events[i].Hashes[:min(partMost, len(events[i].Hashes))])
+		n += len(events[i].Hashes)
+	}
+	return i
+}
+
+func (t *holding) touch(hashes []EngineHash) {
+	sum := t.touched
+	for _, hash := range hashes {
+		sum += t.names.touch(mix(uint64(hash)))
+	}
+	t.touched = sum
+}
+
+func (ix *Index) store(t *holding, e *Event, a *Applied) {
+	place := placeOf(e.Tier, e.Group)
+	switch {
+	case e.BlockSize == 0 && len(e.Tokens) == 0:
+		ix.join(t, e, place, a)
+		return
+	case !ix.plain(e):
+		a.Skipped += len(e.Hashes)
+		if ix.masked(e) {
+			ix.disown(t, place.group)
+		}
+		return
+	case t.isBarren(place.group):
 		a.Skipped += len(e.Hashes)
 		return
 	}
-	t := ix.treeLocked(h)
-	parent, key, ok := ix.parent(t, e)
-	if !ok {
+	ix.settle(t)
+	p := ix.newPart(t, place)
+	defer ix.donePart(p)
+	if !ix.behind(p, e) {
 		a.Orphans += len(e.Hashes)
-		t.orphans += uint64(len(e.Hashes))
+		t.orphans.Add(uint64(len(e.Hashes)))
 		return
 	}
-	place := placeOf(e.Tier, e.Group)
-	for i, hash := range e.Hashes {
-		key = ix.block(key, e, i)
-		if parent, ok = t.store(parent, hash, key, place, ix.tick); !ok {
-			a.Skipped += len(e.Hashes) - i
+	for from := 0; from < len(e.Hashes); from += partMost {
+		to := min(from+partMost, len(e.Hashes))
+		ix.name(p, e, from, to)
+		stored := ix.add(p)
+		a.Stored += stored
+		ix.guesses.confirm(t.holder, p.keys[:stored])
+		if stored < to-from {
+			a.Skipped += len(e.Hashes) - from - stored
 			return
 		}
-		a.Stored++
-		ix.guesses.confirm(h, key)
 	}
 }
 
@@ -77,33 +116,53 @@ func servesPrefix(kind string) bool {
 	return false
 }
 
-// parent returns what the first block of e follows: its slot, 0 at the start of a prompt, and its key.
-func (ix *Index) parent(t *tree, e *Event) (slot uint32, key Key, ok bool) {
-	if !e.HasParent {
-		return 0, ix.chain.Root(e.LoRA, e.Salt), true
+// masked reports whether the event shows that its group keeps only some blocks of a prefix. Engines that do not tell a group's kind leave the hashes of the others out.
+func (ix *Index) masked(e *Event) bool {
+	if e.Group == NoGroup {
+		return false
 	}
-	slot, ok = t.slots[e.Parent]
-	return slot, t.nodes[slot].key, ok
+	unsaid := e.SpecKind == "" || e.SpecKind == "unknown"
+	return !servesPrefix(e.SpecKind) || unsaid && e.BlockSize == ix.chain.size && len(e.Tokens) > len(e.Hashes)*e.BlockSize
 }
 
-func (ix *Index) block(parent Key, e *Event, i int) Key {
-	var extra []byte
-	if e.Extra != nil {
-		extra = e.Extra[i]
+// join counts a copy of blocks that are known by other events: a tier outside the engine's block pool that tells no tokens (OffloadingConnector, events.py).
+func (ix *Index) join(t *holding, e *Event, place copies, a *Applied) {
+	ix.settle(t)
+	p := ix.newPart(t, place)
+	defer ix.donePart(p)
+	for _, hash := range e.Hashes {
+		entry := t.names.find(mix(uint64(hash)))
+		if entry == nil {
+			a.Skipped++
+			continue
+		}
+		place.group = entry.copies.group // the tier keeps whole blocks, whatever it calls the group
+		p.place = place
+		p.hashes = append(p.room[:0], hash)
+		p.keys = append(p.keyRoom[:0], ix.keyAt(entry.cell))
+		p.found[0] = entry.cell
+		a.Stored += ix.add(p)
 	}
-	return ix.chain.Block(parent, e.Tokens[i*e.BlockSize:(i+1)*e.BlockSize], extra)
 }
 
-func (ix *Index) removeLocked(h Holder, e *Event) (removed int) {
-	t := ix.foundLocked(h)
-	if t == nil {
+func (ix *Index) remove(t *holding, e *Event) (removed int) {
+	place := placeOf(e.Tier, e.Group)
+	if t.isBarren(place.group) {
 		return 0
 	}
-	place := placeOf(e.Tier, e.Group)
 	for _, hash := range e.Hashes {
-		if t.remove(hash, place) {
+		if t.drop(hash, place) {
 			removed++
+		}
+		if t.crowded() {
+			ix.settle(t)
 		}
 	}
 	return removed
+}
+
+func (ix *Index) keyAt(at cell) Key {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.content.key(at)
 }

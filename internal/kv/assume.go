@@ -1,44 +1,54 @@
 package kv
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Assume takes it that h has all of keys, which must start at block 0, from now on: the approximate mode for an engine without events, fed with the prompts sent to it.
 // At most limit blocks of h are kept, and those of the prompts not seen for longest go first, from their ends. Forget h before its events are applied.
+//
+// The keys serve as the engine's names: a Removed event with the keys as hashes takes blocks back.
 func (ix *Index) Assume(h Holder, keys []Key, limit int) {
+	t := ix.holding(h)
+	t.mu.Lock()
+	t.heard.Store(true)
+	ix.tick.Add(1)
+	keys = keys[:min(len(keys), max(limit, 0))]
+	p := ix.newPart(t, placeOf(GPU, NoGroup))
+	defer ix.donePart(p)
+	ok := true
+	for len(keys) > 0 && ok {
+		n := min(len(keys), partMost)
+		ok = ix.assume(p, keys[:n])
+		keys = keys[n:]
+	}
+	if t.names.used > max(limit, 0) {
+		ix.shed(t, t.names.used-max(limit, 0)+limit/shedPart, oldestFirst)
+	}
+	ix.account(t)
+	t.mu.Unlock()
+	ix.trim()
+}
+
+// assume places the blocks that are new, and makes the others younger.
+func (ix *Index) assume(p *part, keys []Key) bool {
+	group, _ := ix.stocksFor(p.t, p.place)
+	if group == nil {
+		return false
+	}
 	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	ix.tick++
-	t := ix.treeLocked(h)
-	var parent uint32
-	for _, key := range keys[:min(len(keys), max(limit, 0))] {
-		parent = t.assume(parent, key, ix.tick)
+	n := ix.content.place(p.parent, keys, p.cells[:len(keys)])
+	fresh := ix.content.refresh(group.column, ix.tick.Load(), p.cells[:n])
+	ix.mu.Unlock()
+	group.count += fresh
+	for i := range n {
+		p.parent = p.cells[i]
+		if e := p.t.names.put(mix(uint64(keys[i]))); e.cell == 0 {
+			e.cell, e.copies = p.cells[i], p.place
+		}
 	}
-	if t.live > limit {
-		t.fellAll(t.stalest(), limit-limit/shedPart)
-	}
-	t.packIfSparse()
-	ix.trimLocked()
+	return n == len(keys)
 }
 
-// assume makes the block live, or younger if it is. Its key serves as engine hash.
-func (t *tree) assume(parent uint32, key Key, tick uint32) uint32 {
-	if slot, found := t.slots[EngineHash(key)]; found {
-		t.nodes[slot].born = tick
-		return slot
-	}
-	slot, _ := t.store(parent, EngineHash(key), key, placeOf(GPU, NoGroup), tick)
-	return slot
-}
-
-// stalest returns all nodes by age, those of one age from the deepest on.
-func (t *tree) stalest() []uint32 {
-	slots := t.choose(func(*node) bool { return true })
-	slices.SortFunc(slots, func(a, b uint32) int {
-		x, y := &t.nodes[a], &t.nodes[b]
-		return cmp.Or(cmp.Compare(x.born, y.born), cmp.Compare(y.depth, x.depth))
-	})
-	return slots
+// refresh sees to it that a column has the blocks of cells, and returns how many it did not have.
+func (c *content) refresh(column uint16, tick uint32, cells []cell) int {
+	fresh := len(cells)
+	c.set(column, tick, cells, func(cell) { fresh-- })
+	return fresh
 }

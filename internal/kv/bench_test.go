@@ -94,3 +94,66 @@ func BenchmarkApply(b *testing.B) {
 		})
 	}
 }
+
+// resident fills an index: blocks memberships over holders, in prompts of length blocks each, nothing shared.
+func resident(blocks, holders, length int) (*Index, [][]EngineHash) {
+	ix := NewIndex(Options{Chain: NewChain("m", 16), ByteBudget: 64 << 30})
+	r := rand.New(rand.NewPCG(3, 4))
+	tokens := make([]Token, 16*length)
+	names := make([][]EngineHash, 0, blocks/length)
+	for told := 0; told < blocks; told += length {
+		for i := range tokens {
+			tokens[i] = r.Uint32N(128_000)
+		}
+		hashes := make([]EngineHash, length)
+		for i := range hashes {
+			hashes[i] = EngineHash(r.Uint64())
+		}
+		names = append(names, hashes)
+		ix.Apply(Holder(len(names)%holders), &Batch{Events: []Event{{Kind: Stored, Hashes: hashes, Tokens: tokens, BlockSize: 16}}})
+	}
+	return ix, names
+}
+
+// Steady state of many holders: a prompt comes, the oldest goes from its end, one hash an event.
+func BenchmarkApplyResident(b *testing.B) {
+	for _, blocks := range []int{1_000_000, 10_000_000} {
+		b.Run(fmt.Sprint(blocks), func(b *testing.B) {
+			const length, holders = 512, 64
+			ix, names := resident(blocks, holders, length)
+			r := rand.New(rand.NewPCG(5, 6))
+			var batches []Batch
+			for i := range 2000 {
+				tokens := make([]Token, 16*length)
+				for i := range tokens {
+					tokens[i] = r.Uint32N(128_000)
+				}
+				hashes := make([]EngineHash, length)
+				for i := range hashes {
+					hashes[i] = EngineHash(r.Uint64())
+				}
+				var batch Batch
+				old := names[i%len(names)]
+				for j := range old {
+					batch.Events = append(batch.Events, Event{Kind: Removed, Hashes: old[len(old)-1-j : len(old)-j]})
+				}
+				batch.Events = append(batch.Events, Event{Kind: Stored, Hashes: hashes, Tokens: tokens, BlockSize: 16})
+				batches = append(batches, batch)
+			}
+			n, changes := 0, 0
+			b.ReportAllocs()
+			for b.Loop() {
+				if n == len(batches) {
+					b.StopTimer()
+					ix, names = resident(blocks, holders, length)
+					n = 0
+					b.StartTimer()
+				}
+				a := ix.Apply(Holder((n+1)%holders), &batches[n])
+				changes += a.Stored + a.Removed
+				n++
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(changes), "ns/change")
+		})
+	}
+}

@@ -6,102 +6,146 @@ import (
 	"slices"
 )
 
-// What entries take, in bytes, with the slack of growing slices and maps; TestBytesAreHonest measures them.
-const (
-	slotBytes      = 96 // a node and its place by engine hash
-	entryBytes     = 32 // a key in the directory
-	elsewhereBytes = 64
-)
-
-// shedPart is which part of a tree goes when there is too much: enough that one scan of the tree pays for many stores.
+// shedPart is which part of a holding goes when there is too much: enough that one look at all of it pays for many stores.
 const shedPart = 8
 
-func (ix *Index) bytesLocked() int64 {
-	d := &ix.dir
-	return int64(d.slots)*slotBytes + int64(d.elsewheres)*elsewhereBytes + int64(d.entries)*entryBytes + ix.guesses.bytes()
+// bytes returns what all takes.
+func (ix *Index) bytes() int64 {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.content.bytes() + ix.named.Load() + ix.guesses.bytes()
 }
 
-// trimLocked makes the largest trees smaller until all is within the byte budget. What it drops, the engines still have: the index knows less than there is, never more.
-func (ix *Index) trimLocked() {
-	for ix.bytesLocked() > ix.budget {
-		t := ix.largestLocked()
+// crowded brings the account of t up to date and reports whether the index takes more than its budget.
+func (ix *Index) crowded(t *holding) bool {
+	ix.account(t)
+	return ix.bytes() > ix.budget
+}
+
+// trim makes the largest holdings smaller until all is within the byte budget. What it drops, the engines still have: the index knows less than there is, never more.
+func (ix *Index) trim() {
+	for ix.bytes() > ix.budget {
+		t := ix.largest()
 		if t == nil {
 			return
 		}
-		t.shed(max(1, t.used()/shedPart))
+		t.mu.Lock()
+		before := t.names.used
+		t.cut.Store(true)
+		ix.shed(t, max(1, before/shedPart), deepestFirst)
+		t.truncated.Add(uint64(before - t.names.used))
+		ix.account(t)
+		t.mu.Unlock()
 	}
 }
 
-// largestLocked returns the tree that takes most, or nil if all are empty.
-func (ix *Index) largestLocked() *tree {
-	var largest *tree
-	for _, t := range ix.trees {
-		if t != nil && len(t.nodes) > 1 && (largest == nil || len(t.nodes) > len(largest.nodes)) {
+// largest returns the holding with most blocks, or nil if all are empty.
+func (ix *Index) largest() *holding {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	var largest *holding
+	for _, t := range ix.holdings {
+		if t != nil && t.size.Load() > 0 && (largest == nil || t.size.Load() > largest.size.Load()) {
 			largest = t
 		}
 	}
 	return largest
 }
 
-// shed frees at least quota nodes, the deepest first. Depths count as equal within a factor of two; among equals the oldest goes first, with all that hangs under it.
-func (t *tree) shed(quota int) {
-	octave := t.octave(quota)
-	target := t.used() - quota
-	before := t.live
-	t.fellAll(t.below(octave), 0)
-	t.fellAll(t.oldest(octave), target)
-	t.truncated += uint64(before - t.live)
-	t.pack()
+// Truncated reports whether blocks of h were dropped for the byte budget since it was last forgotten or cleared, so that its depths may be too small.
+func (ix *Index) Truncated(h Holder) bool {
+	t := ix.known(h)
+	return t != nil && t.cut.Load()
 }
 
-// fellAll fells the given nodes in turn until no more than target are left in the tree.
-func (t *tree) fellAll(slots []uint32, target int) {
-	for _, slot := range slots {
-		if t.used() <= target {
-			return
+// extent is what a holding has of one run, as shed sees it.
+type extent struct {
+	number uint32
+	parent uint32 // run
+	depth  uint32 // of its first block
+	born   uint32 // tick of the last store here or in what hangs here
+	names  int    // in it
+	word   uint64 // the blocks that they name
+}
+
+// order says which of two extents goes first.
+type order func(a, b *extent) int
+
+// deepestFirst counts depths as equal within a factor of two; among equals the oldest goes first, and what hangs on a run before the run.
+func deepestFirst(a, b *extent) int {
+	return cmp.Or(-cmp.Compare(bits.Len32(a.depth), bits.Len32(b.depth)), oldestFirst(a, b))
+}
+
+func oldestFirst(a, b *extent) int {
+	return cmp.Or(cmp.Compare(a.born, b.born), -cmp.Compare(a.depth, b.depth))
+}
+
+// shed drops at least quota names, whole ends of prompts, in the given order.
+func (ix *Index) shed(t *holding, quota int, by order) {
+	ix.settle(t)
+	extents := ix.extents(t)
+	slices.SortFunc(extents, func(a, b *extent) int { return by(a, b) })
+	doomed := map[uint32]int{}
+	for _, x := range extents {
+		if quota <= 0 {
+			break
 		}
-		if t.nodes[slot].used { // not felled with one above it
-			t.fell(slot)
+		doomed[x.number] = 0
+		if x.names > quota { // the beginning of the run stays
+			doomed[x.number] = max(0, bits.Len64(x.word)-quota)
+		}
+		quota -= x.names
+	}
+	t.names.filter(func(e *entry) bool {
+		first, found := doomed[e.cell.run()]
+		if !found || e.cell.position() < first {
+			return true
+		}
+		t.change(e, t.copiesOf(e), nil)
+		if t.crowded() {
+			ix.settle(t)
+		}
+		return false
+	})
+	ix.settle(t)
+}
+
+// extents lists the runs that t has blocks of, each as young as what hangs on it.
+func (ix *Index) extents(t *holding) []*extent {
+	byRun := map[uint32]*extent{}
+	for cells := range t.names.cells {
+		ix.mu.RLock()
+		for _, at := range cells {
+			x := byRun[at.run()]
+			if x == nil {
+				x = ix.extentLocked(t, at.run())
+				byRun[at.run()] = x
+			}
+			x.names++
+			x.word |= 1 << at.position()
+		}
+		ix.mu.RUnlock()
+	}
+	list := make([]*extent, 0, len(byRun))
+	for _, x := range byRun {
+		list = append(list, x)
+	}
+	slices.SortFunc(list, func(a, b *extent) int { return -cmp.Compare(a.depth, b.depth) })
+	for _, x := range list {
+		if above := byRun[x.parent]; above != nil {
+			above.born = max(above.born, x.born)
 		}
 	}
+	return list
 }
 
-// octaveOf groups depths: 0, 1, 2-3, 4-7 and so on.
-func octaveOf(depth uint32) int { return bits.Len32(depth) }
-
-// octave returns the one from which, coming up from the deepest, quota nodes are reached.
-func (t *tree) octave(quota int) int {
-	var count [33]int
-	for i := range t.nodes {
-		if t.nodes[i].used {
-			count[octaveOf(t.nodes[i].depth)]++
+func (ix *Index) extentLocked(t *holding, number uint32) *extent {
+	r := ix.content.runs.at(number)
+	x := &extent{number: number, parent: r.parent.run(), depth: r.depth}
+	for i := range t.stocks {
+		if h := ix.content.hold(r, t.stocks[i].column); h != nil {
+			x.born = max(x.born, h.born)
 		}
 	}
-	for o := len(count) - 1; o > 0; o-- {
-		if quota -= count[o]; quota <= 0 {
-			return o
-		}
-	}
-	return 0
-}
-
-// below returns the nodes that begin the next deeper octave.
-func (t *tree) below(octave int) []uint32 {
-	return t.choose(func(n *node) bool { return n.depth == 1<<octave })
-}
-
-// oldest returns the nodes of an octave by age.
-func (t *tree) oldest(octave int) []uint32 {
-	slots := t.choose(func(n *node) bool { return octaveOf(n.depth) == octave })
-	slices.SortFunc(slots, func(a, b uint32) int { return cmp.Compare(t.nodes[a].born, t.nodes[b].born) })
-	return slots
-}
-
-func (t *tree) choose(which func(*node) bool) (slots []uint32) {
-	for slot := range uint32(len(t.nodes)) {
-		if n := &t.nodes[slot]; n.used && which(n) {
-			slots = append(slots, slot)
-		}
-	}
-	return slots
+	return x
 }

@@ -1,19 +1,27 @@
 package kv
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // copies counts the physical copies of one block in one place. vLLM keeps a second copy when two requests compute the same block, announces it like the
 // first, and later removes each by itself. n stops at 255: whoever has more loses the membership early, which is the safe side.
 type copies struct {
 	group int16
-	tier  Tier
+	tier  Tier // and hasMore
 	n     uint8
 }
 
+// hasMore is set in the tier of an entry whose block has copies in other places too.
+const hasMore Tier = 1 << 7
+
 // placeOf clamps what an event says into the fields of copies.
 func placeOf(t Tier, group int) copies {
-	return copies{tier: min(t, Other), group: int16(min(max(group, NoGroup), math.MaxInt16))}
+	return copies{tier: min(t, Other), group: int16(min(max(group, NoGroup), math.MaxInt16)), n: 1}
 }
+
+func (c copies) alone() bool { return c.tier&hasMore == 0 }
 
 func (c copies) same(place copies) bool { return c.tier == place.tier && c.group == place.group }
 
@@ -22,99 +30,71 @@ func (c copies) near(place copies) bool {
 	return c.tier == place.tier && (c.group == NoGroup || place.group == NoGroup)
 }
 
-// addCopy counts one more copy of the block at slot.
-func (t *tree) addCopy(slot uint32, place copies) {
-	place.n = 1
-	n := &t.nodes[slot]
-	if n.copies.n == 0 {
-		n.copies = place
+func inGroup(list []copies, group int16) bool {
+	return slices.ContainsFunc(list, func(c copies) bool { return c.group == group })
+}
+
+func inTier(list []copies, tier Tier) bool {
+	return slices.ContainsFunc(list, func(c copies) bool { return c.tier == tier })
+}
+
+// copiesOf returns all copies of an entry's block. The list must not be changed.
+func (t *holding) copiesOf(e *entry) []copies {
+	if !e.copies.alone() {
+		return t.more[e.mixed]
+	}
+	return []copies{e.copies}
+}
+
+// setCopies puts a list of copies into an entry; an empty one leaves it as it is, for the caller to remove.
+func (t *holding) setCopies(e *entry, list []copies) {
+	if !e.copies.alone() {
+		t.extra -= len(t.more[e.mixed])
+		delete(t.more, e.mixed)
+	}
+	if len(list) == 0 {
 		return
 	}
-	if c := t.findCopy(slot, copies.same, place); c != nil {
-		c.n += min(1, math.MaxUint8-c.n)
+	e.copies = list[0]
+	if len(list) == 1 {
 		return
 	}
-	n.elsewhere = true
-	t.elsewhere[slot] = append(t.elsewhere[slot], place)
-	t.dir.elsewheres++
+	e.copies.tier |= hasMore
+	if t.more == nil {
+		t.more = map[uint64][]copies{}
+	}
+	t.more[e.mixed] = list
+	t.extra += len(list)
 }
 
-// takeCopy counts one copy less and reports whether there was one to take.
-func (t *tree) takeCopy(slot uint32, place copies) bool {
-	c := t.findCopy(slot, copies.same, place)
-	if c == nil {
-		c = t.findCopy(slot, copies.near, place)
-	}
-	if c == nil {
-		return false
-	}
-	c.n--
-	t.tidyCopies(slot)
-	return true
-}
-
-// takeTier takes all copies in one tier and reports whether there were any.
-func (t *tree) takeTier(slot uint32, tier Tier) bool {
-	n, found := &t.nodes[slot], false
-	if n.copies.n > 0 && n.copies.tier == tier {
-		n.copies.n, found = 0, true
-	}
-	if n.elsewhere {
-		for i, c := range t.elsewhere[slot] {
-			if c.tier == tier {
-				t.elsewhere[slot][i].n, found = 0, true
-			}
-		}
-	}
-	t.tidyCopies(slot)
-	return found
-}
-
-func (t *tree) findCopy(slot uint32, match func(c, place copies) bool, place copies) *copies {
-	n := &t.nodes[slot]
-	if n.copies.n > 0 && match(n.copies, place) {
-		return &n.copies
-	}
-	if n.elsewhere {
-		list := t.elsewhere[slot]
-		for i := range list {
-			if match(list[i], place) {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
-
-// tidyCopies keeps the invariant that a block has copies elsewhere only if it has some in its node.
-func (t *tree) tidyCopies(slot uint32) {
-	n := &t.nodes[slot]
-	if !n.elsewhere {
+// addCopy counts one more copy of an entry's block.
+func (t *holding) addCopy(e *entry, place copies) {
+	if e.copies.alone() && e.copies.same(place) {
+		e.copies.n += min(1, math.MaxUint8-e.copies.n)
 		return
 	}
-	kept := t.elsewhere[slot][:0]
-	for _, c := range t.elsewhere[slot] {
-		switch {
-		case c.n == 0:
-			t.dir.elsewheres--
-		case n.copies.n == 0:
-			n.copies = c
-			t.dir.elsewheres--
-		default:
-			kept = append(kept, c)
-		}
-	}
-	t.elsewhere[slot] = kept
-	if len(kept) == 0 {
-		t.dropElsewhere(slot)
-	}
+	t.setCopies(e, addOne(slices.Clone(t.copiesOf(e)), place))
 }
 
-// dropElsewhere forgets what copies a block has beside those in its node.
-func (t *tree) dropElsewhere(slot uint32) {
-	if n := &t.nodes[slot]; n.elsewhere {
-		t.dir.elsewheres -= len(t.elsewhere[slot])
-		delete(t.elsewhere, slot)
-		n.elsewhere = false
+func addOne(list []copies, place copies) []copies {
+	if i := slices.IndexFunc(list, place.same); i >= 0 {
+		list[i].n += min(1, math.MaxUint8-list[i].n)
+		return list
 	}
+	return append(list, place)
+}
+
+// takeOne takes one copy out of list, in that place or else in one that may be meant; nil if there is none.
+func takeOne(list []copies, place copies) []copies {
+	i := slices.IndexFunc(list, place.same)
+	if i < 0 {
+		i = slices.IndexFunc(list, place.near)
+	}
+	if i < 0 {
+		return nil
+	}
+	if list[i].n--; list[i].n == 0 {
+		list = slices.Delete(list, i, i+1)
+	}
+	return list
 }

@@ -4,17 +4,68 @@ package kv
 // An engine drops the end of a prompt before its beginning, so that where it had to compute a block again it has nothing that hangs on it.
 // It is for holders that [Index.Assume] feeds.
 func (ix *Index) Doubt(h Holder, keys []Key, from int) {
-	if from < 0 || from >= len(keys) {
+	t := ix.known(h)
+	if t == nil || from < 0 || from >= len(keys) {
 		return
 	}
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	t := ix.foundLocked(h)
-	if t == nil {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.names.find(mix(uint64(keys[from])))
+	if e == nil {
 		return
 	}
-	if slot, found := t.slots[EngineHash(keys[from])]; found {
-		t.fell(slot)
-		t.packIfSparse()
+	for _, key := range ix.behindCell(t, e.cell) {
+		t.drop(EngineHash(key), placeOf(GPU, NoGroup))
+		if t.crowded() {
+			ix.settle(t)
+		}
 	}
+	ix.settle(t)
+	ix.account(t)
+}
+
+// behindCell returns the keys of the block at a cell and of all behind it, of which t may have any.
+func (ix *Index) behindCell(t *holding, at cell) (keys []Key) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for {
+		r := ix.content.runs.at(at.run())
+		keys = append(keys, ix.content.keysOf(r)[at.position():]...)
+		switch {
+		case r.kids == 0:
+			return keys
+		case r.kids > r.tail || r.tail > 1 || !ix.content.isHeir(r.heir, cellOf(at.run(), runSize-1)):
+			return ix.underLocked(t, at, keys)
+		}
+		at = cellOf(r.heir, 0)
+	}
+}
+
+// isHeir reports whether a run hangs on parent.
+func (c *content) isHeir(number uint32, parent cell) bool {
+	r := c.runs.at(number)
+	return r.len > 0 && r.parent == parent
+}
+
+// underLocked adds the keys of all blocks of t in runs that hang, over however many others, on the run of top at its block or behind it.
+func (ix *Index) underLocked(t *holding, top cell, keys []Key) []Key {
+	under := map[uint32]bool{}
+	var hangs func(number uint32) bool
+	hangs = func(number uint32) bool {
+		known, ok := under[number]
+		if ok {
+			return known
+		}
+		parent := ix.content.runs.at(number).parent
+		under[number] = parent != 0 && (parent.run() == top.run() && parent >= top || parent.run() != top.run() && hangs(parent.run()))
+		return under[number]
+	}
+	for cells := range t.names.cells {
+		for _, at := range cells {
+			if at.run() != top.run() && hangs(at.run()) {
+				keys = append(keys, ix.content.key(at))
+			}
+		}
+	}
+	return keys
 }

@@ -29,6 +29,8 @@ const (
 	CPU
 	Disk
 	Other
+
+	tiers = 4
 )
 
 // ParseTier reads the "medium" of an event, in any case. Engines before the field existed say nothing, which means GPU.

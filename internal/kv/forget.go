@@ -1,31 +1,122 @@
 package kv
 
-// Forget drops everything of h: its blocks, and what was speculated of it. Its [HolderStats] begin anew.
+import "slices"
+
+// Forget drops everything of h: its blocks, and what was speculated of it. Its [HolderStats] begin anew. It takes time for many blocks, in which readers go on.
 func (ix *Index) Forget(h Holder) {
+	ix.guesses.forget(h)
+	t := ix.known(h)
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ix.settle(t)
+	t.cut.Store(false)
+	ix.burn(t)
+	ix.retired.orphans.Add(t.orphans.Swap(0))
+	ix.retired.truncated.Add(t.truncated.Swap(0))
+	t.barren = nil
+	t.heard.Store(false)
+	ix.account(t)
+}
+
+// burn takes all names of t and all its columns away.
+func (ix *Index) burn(t *holding) {
+	for cells := range t.names.cells {
+		ix.mu.Lock()
+		for i := range t.stocks {
+			ix.content.vacate(t.stocks[i].column, cells)
+		}
+		ix.mu.Unlock()
+	}
+	t.names, t.more, t.extra, t.again, t.tiered = table{}, nil, 0, nil, false
+	for i := range t.stocks {
+		t.stocks[i].count = 0
+	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	ix.guesses.forget(h)
-	if t := ix.foundLocked(h); t != nil {
-		t.burn()
-		ix.orphans += t.orphans
-		ix.truncated += t.truncated
-		ix.trees[h] = nil
+	ix.retireLocked(t)
+}
+
+// vacate takes a column from every run that one of cells is in.
+func (c *content) vacate(column uint16, cells []cell) {
+	for _, at := range cells {
+		number := at.run()
+		if int(number) >= c.runs.len() || c.hold(c.runs.at(number), column) == nil {
+			continue // went with another block of it
+		}
+		c.dropHold(number, column)
+		c.markFull(number, column, false)
+		c.trim(number)
 	}
 }
 
 // ForgetTier drops what h holds in tier t; blocks that lie in another tier as well stay. With tier GPU, what was speculated of h goes too.
-func (ix *Index) ForgetTier(h Holder, t Tier) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	ix.clearLocked(h, t)
-}
-
-func (ix *Index) clearLocked(h Holder, tier Tier) (blocks int) {
+func (ix *Index) ForgetTier(h Holder, tier Tier) {
 	if tier == GPU {
 		ix.guesses.forget(h)
 	}
-	if t := ix.foundLocked(h); t != nil {
-		blocks = t.clearTier(min(tier, Other))
+	t := ix.known(h)
+	if t == nil {
+		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ix.clearTier(t, tier)
+	ix.account(t)
+}
+
+// clearTier drops all copies in one tier and returns how many blocks had some.
+func (ix *Index) clearTier(t *holding, tier Tier) (blocks int) {
+	tier = min(tier, Other)
+	if tier == GPU {
+		ix.guesses.forget(t.holder)
+	}
+	ix.settle(t)
+	if !t.tiered {
+		if tier == GPU {
+			blocks = t.names.used
+			t.cut.Store(false)
+			ix.burn(t)
+		}
+		return blocks
+	}
+	ix.sift(t, func(c copies) bool { return c.tier != tier }, &blocks)
 	return blocks
+}
+
+// isBarren reports whether a group serves no prefix.
+func (t *holding) isBarren(group int16) bool {
+	return len(t.barren) > 0 && slices.Contains(t.barren, group)
+}
+
+// disown notes that a group keeps only some blocks of a prefix, and drops what was placed for it before that was seen.
+func (ix *Index) disown(t *holding, group int16) {
+	if t.isBarren(group) {
+		return
+	}
+	t.barren = append(t.barren, group)
+	if t.groupStock(group) != nil {
+		ix.settle(t)
+		ix.sift(t, func(c copies) bool { return c.group != group }, new(int))
+	}
+}
+
+// sift keeps the copies for which keep is true, and adds the number of blocks that lost some to changed.
+func (ix *Index) sift(t *holding, keep func(copies) bool, changed *int) {
+	t.names.filter(func(e *entry) bool {
+		was := t.copiesOf(e)
+		now := slices.DeleteFunc(slices.Clone(was), func(c copies) bool { return !keep(c) })
+		if len(now) == len(was) {
+			return true
+		}
+		*changed++
+		t.change(e, was, now)
+		if t.crowded() {
+			ix.settle(t)
+		}
+		return len(now) > 0
+	})
+	ix.settle(t)
 }

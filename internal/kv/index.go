@@ -1,13 +1,14 @@
 // Package kv names the blocks of a prompt and knows which engine holds which of them.
 //
-// A block's [Key] depends on everything before it, so two prompts share a leading key exactly if they share all tokens up to it. An engine's events are
-// applied to one tree per [Holder], which knows for every block whether all blocks before it are there as well. Only such blocks stand in the directory
-// that [Index.Match] asks, so that the holders of a prompt's blocks can but become fewer along the prompt, and a few probes find where each one ends.
+// A block's [Key] depends on everything before it, so two prompts share a leading key exactly if they share all tokens up to it. What blocks there are is kept once,
+// in runs of up to 64 that follow each other; who has them is a word a run. [Index.Match] walks a prompt run by run and drops every holder at its first hole, so that it is
+// exact whatever the order in which blocks came and went. Each [Holder] translates its engine's own names of blocks, which mean nothing elsewhere.
 package kv
 
 import (
 	"cmp"
 	"sync"
+	"sync/atomic"
 )
 
 // Holder is a small dense number for one engine's cache; whoever owns the Index gives them out and may use one again after [Index.Forget].
@@ -21,41 +22,57 @@ type Options struct {
 
 const defaultByteBudget = 512 << 20
 
-// Index knows for every holder which blocks it has, from the engines' own events. It is safe for concurrent use: many readers, one writer at a time.
+// Index knows for every holder which blocks it has, from the engines' own events. It is safe for concurrent use.
+//
+// Writers of one holder follow each other by its own lock. What readers see changes under mu, which a writer takes for a few hundred blocks at most, and not while it hashes
+// tokens or translates names: a reader never waits for a whole batch.
 type Index struct {
 	chain  Chain
 	budget int64
 
-	mu      sync.RWMutex // guards the following
-	trees   []*tree      // by Holder; nil for one that has nothing
-	dir     directory
-	guesses guesses
-	tick    uint32 // batches applied, the age of memberships
+	mu       sync.RWMutex // guards the following
+	content  *content
+	columns  columns
+	holdings []*holding // by Holder; nil for one never heard of
 
-	orphans, truncated uint64 // of trees that are no more
+	guesses guesses
+	tick    atomic.Uint32 // batches applied, the age of memberships
+	named   atomic.Int64  // bytes of all holdings
+	retired counts        // of forgotten holders
+	parts   sync.Pool     // of *part
 }
+
+// counts are read by anyone.
+type counts struct{ orphans, truncated atomic.Uint64 }
 
 // NewIndex returns an empty Index.
 func NewIndex(o Options) *Index {
 	budget := cmp.Or(max(o.ByteBudget, 0), defaultByteBudget)
-	return &Index{chain: o.Chain, budget: budget, guesses: newGuesses(budget / guessShare)}
+	return &Index{chain: o.Chain, budget: budget, content: newContent(), guesses: guesses{maxKeys: int(budget / guessShare / keyBytes)}}
 }
 
-// treeLocked returns the tree of h, which it plants if need be.
-func (ix *Index) treeLocked(h Holder) *tree {
-	for len(ix.trees) <= int(h) {
-		ix.trees = append(ix.trees, nil)
+// holding returns that of h, which it makes if need be.
+func (ix *Index) holding(h Holder) *holding {
+	if t := ix.known(h); t != nil {
+		return t
 	}
-	if ix.trees[h] == nil {
-		ix.trees[h] = newTree(h, &ix.dir)
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for len(ix.holdings) <= int(h) {
+		ix.holdings = append(ix.holdings, nil)
 	}
-	return ix.trees[h]
+	if ix.holdings[h] == nil {
+		ix.holdings[h] = &holding{holder: h}
+	}
+	return ix.holdings[h]
 }
 
-// foundLocked returns the tree of h, or nil.
-func (ix *Index) foundLocked(h Holder) *tree {
-	if int(h) < len(ix.trees) {
-		return ix.trees[h]
+// known returns the holding of h, or nil.
+func (ix *Index) known(h Holder) *holding {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if int(h) < len(ix.holdings) {
+		return ix.holdings[h]
 	}
 	return nil
 }

@@ -44,6 +44,11 @@ func stored(from, to int, seed Token) Event {
 
 func removed(blocks ...EngineHash) Event { return Event{Kind: Removed, Hashes: blocks} }
 
+// placeholder announces blocks of prompt 1 in an offload tier that tells no tokens.
+func placeholder(from, to int) Event {
+	return Event{Kind: Stored, Hashes: hashes(from, to, 1), Tier: CPU, Group: 0}
+}
+
 // with returns e after edit.
 func with(e Event, edit func(*Event)) Event {
 	edit(&e)
@@ -99,13 +104,26 @@ func TestDepthAfterEvents(t *testing.T) {
 		{"a clear leaves the CPU tier", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), cleared}, 3},
 		{"a removal from the GPU leaves the CPU tier", []Event{stored(0, 8, 1), with(stored(2, 3, 1), onCPU), removed(hashes(2, 3, 1)...)}, 8},
 		{"a removal from a tier without the block does nothing", []Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), onCPU)}, 8},
-		{"two groups, one removed", []Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)), removed(hashes(2, 3, 1)...)}, 8},
+		{"two groups that both have all", []Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1))}, 8},
+		{"two groups, one has less", []Event{stored(0, 8, 1), with(stored(0, 3, 1), inGroup(1))}, 3},
+		{"two groups, removed from one", []Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)), removed(hashes(2, 3, 1)...)}, 2},
+		{"two groups, all removed from one", []Event{with(stored(0, 1, 1), inGroup(1)), stored(0, 8, 1), with(removed(hashes(0, 1, 1)...), inGroup(1))}, 8},
+		{"a group that turns out to mask blocks", []Event{
+			stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)),
+			with(stored(8, 12, 1), func(e *Event) { e.Group, e.SpecKind, e.Hashes = 1, "", e.Hashes[2:] }), with(removed(hashes(0, 3, 1)...), inGroup(1)),
+		}, 8},
+		{"a removal from a sliding window", []Event{
+			stored(0, 8, 1), with(stored(0, 8, 1), func(e *Event) { e.Group, e.SpecKind = 1, "sliding_window" }),
+			with(removed(hashes(0, 3, 1)...), func(e *Event) { e.Group = 1 }),
+		}, 8},
 		{"a removal from a group that was never stored", []Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(1))}, 8},
 		{"a removal that names no group", []Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(NoGroup))}, 2},
 		{"a store that named no group", []Event{with(stored(0, 8, 1), inGroup(NoGroup)), removed(hashes(2, 3, 1)...)}, 2},
 		{"masked blocks are skipped", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes = e.Hashes[2:] })}, 0},
 		{"no hashes", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes = nil })}, 0},
-		{"a placeholder", []Event{with(stored(0, 1, 1), func(e *Event) { e.Tokens, e.BlockSize = nil, 0 })}, 0},
+		{"a placeholder", []Event{placeholder(0, 1)}, 0},
+		{"a placeholder of what is known outlives the GPU", []Event{stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...)}, 3},
+		{"a placeholder taken back", []Event{stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...), with(removed(hashes(1, 2, 1)...), onCPU)}, 1},
 		{"another block size", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes, e.BlockSize = e.Hashes[:4], 8 })}, 0},
 		{"a sliding window", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "sliding_window" })}, 0},
 		{"MLA", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "mla_attention" })}, 8},
@@ -282,31 +300,90 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Readers and writers at once, for the race detector; and a reader never sees half a batch.
+// Readers and writers at once, for the race detector; and a reader never sees more than there is.
 func TestConcurrentUse(t *testing.T) {
-	ix := NewIndex(Options{Chain: testChain})
-	keys := promptKeys(8, 1)
-	both := &Batch{Events: []Event{stored(0, 4, 1), stored(4, 8, 1)}}
+	ix := NewIndex(Options{Chain: testChain, ByteBudget: 500_000})
+	keys := promptKeys(600, 1)
+	both := &Batch{Events: []Event{stored(0, 300, 1), stored(300, 600, 1)}}
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		for range 200 {
-			ix.Apply(0, both)
-			ix.Speculate(1, keys, someday)
-			ix.Forget(0)
-			ix.Expire(someday)
-		}
-	})
+	for h := range Holder(2) {
+		wg.Go(func() {
+			for range 100 {
+				ix.Apply(h, both)
+				ix.Speculate(2, keys, someday)
+				ix.Apply(h, &Batch{Events: []Event{removed(hashes(100, 600, 1)...)}})
+				ix.Apply(h+3, &Batch{Events: []Event{stored(0, 3000, 9_000_000*Token(h+1))}})
+				ix.Forget(h)
+				ix.Assume(5, keys, 400)
+				ix.Expire(someday)
+			}
+		})
+	}
 	for range 2 {
 		wg.Go(func() {
-			depth := make([]int32, 2)
+			depth := make([]int32, 8)
 			for range 500 {
 				ix.Match(keys, depth)
-				if depth[0] != 0 && depth[0] != 8 {
-					t.Errorf("half a batch: depth %d", depth[0])
+				if depth[3] > 0 || depth[4] > 0 || slices.Max(depth) > 600 {
+					t.Errorf("depths %v of 600 blocks that holders 3 and 4 never had", depth)
 				}
+				ix.MatchTier(keys, GPU, depth)
 				ix.Stats()
 			}
 		})
 	}
 	wg.Wait()
+	checkIndex(t, ix)
+}
+
+func TestMatchTier(t *testing.T) {
+	onCPU := func(e *Event) { e.Tier = CPU }
+	for _, tt := range []struct {
+		name          string
+		events        []Event
+		gpu, cpu, any int32
+	}{
+		{"all on the GPU", []Event{stored(0, 8, 1)}, 8, 0, 8},
+		{"the beginning on both", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU)}, 8, 3, 8},
+		{"the end on the CPU alone", []Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), removed(hashes(5, 8, 1)...)}, 5, 8, 8},
+		{"the beginning on the CPU alone", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), removed(hashes(0, 3, 1)...)}, 0, 3, 8},
+		{"cleared on the GPU", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared}}, 0, 3, 3},
+		{"cleared on the CPU", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared, Tier: CPU}}, 8, 0, 8},
+		{"the CPU first", []Event{with(stored(0, 3, 1), onCPU), stored(0, 8, 1)}, 8, 3, 8},
+		{"two engine hashes on two tiers", []Event{
+			stored(0, 8, 1), with(stored(0, 2, 1), func(e *Event) { e.Tier, e.Hashes = CPU, []EngineHash{71, 72} }), removed(hashes(1, 2, 1)...),
+		}, 1, 2, 8},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ix := NewIndex(Options{Chain: testChain})
+			ix.Apply(1, &Batch{Events: tt.events})
+			checkIndex(t, ix)
+			depth := make([]int32, 2)
+			for tier, want := range map[Tier]int32{GPU: tt.gpu, CPU: tt.cpu, Disk: 0, 77: 0} {
+				if ix.MatchTier(promptKeys(8, 1), tier, depth); depth[1] != want {
+					t.Errorf("%v: depth %d, want %d", tier, depth[1], want)
+				}
+			}
+			if ix.Match(promptKeys(8, 1), depth); depth[1] != tt.any {
+				t.Errorf("depth %d in any tier, want %d", depth[1], tt.any)
+			}
+		})
+	}
+}
+
+// Many columns, so that a walk needs several goes, each with its own end.
+func TestManyHolders(t *testing.T) {
+	const holders = 1500
+	ix := NewIndex(Options{Chain: testChain})
+	for h := range Holder(holders) {
+		ix.Apply(h, &Batch{Events: []Event{stored(0, 1+int(h)%200, 1)}})
+	}
+	checkIndex(t, ix)
+	depth := make([]int32, holders)
+	ix.Match(promptKeys(150, 1), depth)
+	for h, got := range depth {
+		if want := int32(min(150, 1+h%200)); got != want {
+			t.Errorf("holder %d: depth %d, want %d", h, got, want)
+		}
+	}
 }

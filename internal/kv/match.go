@@ -2,61 +2,221 @@ package kv
 
 import "math/bits"
 
-// Match sets depth[h], for every holder h below len(depth), to the number of leading blocks of keys that h has without a hole between, by its events or, if that is more, by what
-// was speculated of it. The keys must be those of one prompt from block 0 on, as [Chain.Append] makes them. It does not allocate.
+// Match sets depth[h], for every holder h below len(depth), to the number of leading blocks of keys that h has without a hole between, in any tier, by its events or, if that is
+// more, by what was speculated of it. The keys must be those of one prompt from block 0 on, as [Chain.Append] makes them. It does not allocate.
+//
+// Of a hybrid model with several groups that serve prefixes, a block counts where all of them have it.
 func (ix *Index) Match(keys []Key, depth []int32) {
 	clear(depth)
 	if len(keys) == 0 {
 		return
 	}
 	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	for i, bank := range ix.dir.banks {
-		if len(depth) <= i*bankSize {
-			break
-		}
-		s := staircase{bank: bank, keys: keys, depth: depth[i*bankSize:]}
-		s.find()
-	}
+	ix.content.match(keys, ix.columns.any, &ix.columns, depth)
+	ix.narrowLocked(keys, depth)
+	ix.mu.RUnlock()
 	ix.guesses.match(keys, depth)
 }
 
-// staircase looks for where each holder of one bank ends along a prompt.
-//
-// The holders at a key have all keys before it too, so the sets only shrink along the prompt. Where two keys have the same set, all between them have it
-// as well and need no look; elsewhere the stretch is halved. For holders that end at s different blocks of n this takes about s*log2(n/s)+2s probes.
-type staircase struct {
-	bank  map[Key]uint64
-	keys  []Key
-	depth []int32
+// MatchTier is Match for the blocks that lie in one tier, speculations left out.
+func (ix *Index) MatchTier(keys []Key, tier Tier, depth []int32) {
+	clear(depth)
+	if len(keys) == 0 || tier >= tiers {
+		return
+	}
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	ix.content.match(keys, ix.columns.tiers[tier], &ix.columns, depth)
+	ix.narrowLocked(keys, depth)
 }
 
-func (s *staircase) find() {
-	everyone := ^uint64(0)
-	if n := len(s.depth); n < bankSize {
-		everyone = 1<<n - 1
-	}
-	if first := s.bank[s.keys[0]] & everyone; first != 0 {
-		s.between(0, len(s.keys), first, 0)
-	}
-}
-
-// between settles the holders that have keys[lo] and not keys[hi], given the different sets at both.
-func (s *staircase) between(lo, hi int, atLo, atHi uint64) {
-	for hi-lo > 1 {
-		mid := int(uint(lo+hi) / 2)
-		at := s.bank[s.keys[mid]] & atLo
-		switch at {
-		case atLo:
-			lo = mid
-		case atHi:
-			hi = mid
-		default:
-			s.between(lo, mid, atLo, at)
-			lo, atLo = mid, at
+// narrowLocked lowers depth to what all groups of a hybrid model have.
+func (ix *Index) narrowLocked(keys []Key, depth []int32) {
+	for _, f := range ix.columns.further {
+		if int(f.holder) < len(depth) && depth[f.holder] > 0 {
+			depth[f.holder] = min(depth[f.holder], ix.content.depthIn(keys, f.column))
 		}
 	}
-	for ended := atLo &^ atHi; ended != 0; ended &= ended - 1 {
-		s.depth[bits.TrailingZeros64(ended)] = int32(hi)
+}
+
+// match sets the depth of the owner of each column in wanted.
+func (c *content) match(keys []Key, wanted []uint64, cs *columns, depth []int32) {
+	for first := 0; first < len(wanted); first += walkBanks {
+		w := walk{c: c, first: first, banks: min(walkBanks, len(wanted)-first), owners: cs.owner, depth: depth}
+		w.along(keys, wanted[first:])
 	}
+}
+
+// depthIn returns how many leading blocks of keys are in one column.
+func (c *content) depthIn(keys []Key, column uint16) int32 {
+	wanted := [1]uint64{1 << (column % bankSize)}
+	var depth [1]int32
+	w := walk{c: c, first: int(column / bankSize), banks: 1, depth: depth[:]}
+	w.along(keys, wanted[:])
+	return depth[0]
+}
+
+// walkBanks is how many banks of columns one walk looks after.
+const walkBanks = 16
+
+// walk goes along a prompt, run by run, and notes where each column ends.
+type walk struct {
+	c      *content
+	first  int               // the bank of alive[0]
+	banks  int               // in use
+	alive  [walkBanks]uint64 // columns that have all blocks so far
+	owners []Holder          // by column; nil: all notes go to depth[0]
+	depth  []int32
+}
+
+func (w *walk) along(keys []Key, wanted []uint64) {
+	number := w.c.begin(keys[0])
+	if number == 0 {
+		return
+	}
+	r := w.c.runs.at(number)
+	n := shared(w.c.keysOf(r), keys)
+	w.enter(r, n, wanted)
+	at := n
+	for at < len(keys) && w.someAlive() {
+		if number = w.c.next(cellOf(number, n-1), keys[at]); number == 0 {
+			break
+		}
+		r = w.c.runs.at(number)
+		n = shared(w.c.keysOf(r), keys[at:])
+		w.pass(number, r, n, int32(at))
+		at += n
+	}
+	for b := range w.banks {
+		w.noteAll(b, w.alive[b], int32(at))
+	}
+}
+
+// enter makes alive those who have the first n blocks of the first run.
+func (w *walk) enter(r *run, n int, wanted []uint64) {
+	if r.held == 0 {
+		return
+	}
+	for _, h := range w.c.holdsOf(r) {
+		b, bit := int(h.column/bankSize)-w.first, uint64(1)<<(h.column%bankSize)
+		if b < 0 || b >= w.banks || wanted[b]&bit == 0 {
+			continue
+		}
+		if have := leading(h.word); have >= n {
+			w.alive[b] |= bit
+		} else if have > 0 {
+			w.note(h.column, int32(have))
+		}
+	}
+}
+
+// pass keeps alive those who have the first n blocks of a run that begins at block at.
+func (w *walk) pass(number uint32, r *run, n int, at int32) {
+	var rest [walkBanks]uint64 // alive and not known to have all of the run
+	some := uint64(0)
+	for b := range w.banks {
+		full := w.c.fullOf(w.first+b, number)
+		rest[b] = w.alive[b] &^ full
+		w.alive[b] &= full
+		some |= rest[b]
+	}
+	if some == 0 {
+		return
+	}
+	if r.held > 0 {
+		for _, h := range w.c.holdsOf(r) {
+			b, bit := int(h.column/bankSize)-w.first, uint64(1)<<(h.column%bankSize)
+			if b < 0 || b >= w.banks || rest[b]&bit == 0 {
+				continue
+			}
+			rest[b] &^= bit
+			if have := leading(h.word); have >= n {
+				w.alive[b] |= bit
+			} else {
+				w.note(h.column, at+int32(have))
+			}
+		}
+	}
+	for b := range w.banks {
+		w.noteAll(b, rest[b], at)
+	}
+}
+
+func (w *walk) someAlive() bool {
+	for b := range w.banks {
+		if w.alive[b] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *walk) noteAll(b int, set uint64, depth int32) {
+	for ; set != 0; set &= set - 1 {
+		w.note(uint16((w.first+b)*bankSize+bits.TrailingZeros64(set)), depth)
+	}
+}
+
+func (w *walk) note(column uint16, depth int32) {
+	switch {
+	case w.owners == nil:
+		w.depth[0] = depth
+	case int(w.owners[column]) < len(w.depth):
+		w.depth[w.owners[column]] = depth
+	}
+}
+
+// begin returns the run that starts with key at the start of a prompt, or 0.
+func (c *content) begin(key Key) uint32 {
+	if e := c.starts.find(mix(uint64(key))); e != nil && c.runs.at(uint32(e.cell)).parent == 0 {
+		return uint32(e.cell)
+	}
+	return 0
+}
+
+// next returns the run that starts with key behind the block at parent, or 0.
+func (c *content) next(parent cell, key Key) uint32 {
+	r := c.runs.at(parent.run())
+	if r.kids == 0 {
+		return 0
+	}
+	if r.tail > 0 && parent.position() == runSize-1 {
+		if heir := c.runs.at(r.heir); heir.len > 0 && heir.parent == parent && c.keysOf(heir)[0] == key {
+			return r.heir
+		}
+	}
+	if e := c.starts.find(mix(uint64(key))); e != nil && c.runs.at(uint32(e.cell)).parent == parent {
+		return uint32(e.cell)
+	}
+	return 0
+}
+
+// fullOf returns which columns of a bank have all of a run.
+func (c *content) fullOf(bank int, number uint32) uint64 {
+	if bank < len(c.full) {
+		if p := c.full[bank].peek(number); p != nil {
+			return *p
+		}
+	}
+	return 0
+}
+
+// leading returns how many blocks of a run are there from the first on.
+func leading(word uint64) int { return bits.TrailingZeros64(^word) }
+
+// shared returns how many leading keys of a run and of the rest of a prompt are the same, given that the first is. A key implies all before it, so that halving finds it.
+func shared(have, keys []Key) int {
+	n := min(len(have), len(keys))
+	if have[n-1] == keys[n-1] {
+		return n
+	}
+	lo, hi := 0, n-1 // equal at lo, not at hi
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; have[mid] == keys[mid] {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi
 }

@@ -3,6 +3,7 @@ package kv
 import (
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func drawPath(t *rapid.T) path {
 
 func drawPlace(t *rapid.T, e Event) Event {
 	e.Tier = rapid.SampledFrom([]Tier{GPU, GPU, GPU, CPU, Disk}).Draw(t, "tier")
-	e.Group = rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "group")
+	e.Group = rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, NoGroup}).Draw(t, "group")
 	return e
 }
 
@@ -138,9 +139,9 @@ func (m *model) drawEvent(t *rapid.T) Event {
 
 // drawOdd spoils a stored event in one of the ways that engines do, or collisions would.
 func (m *model) drawOdd(t *rapid.T, e Event) Event {
-	odd := 4
+	odd := 6
 	if m.noCollisions {
-		odd = 3
+		odd = 4
 	}
 	switch rapid.IntRange(0, odd).Draw(t, "odd") {
 	case 0:
@@ -151,8 +152,12 @@ func (m *model) drawOdd(t *rapid.T, e Event) Event {
 		e.SpecKind = "sliding_window"
 	case 3:
 		e.Hashes = nil
-	case 4:
+	case 4: // a placeholder of a tier that tells no tokens
+		e.Tokens, e.BlockSize, e.HasParent, e.Tier = nil, 0, false, CPU
+	case 5:
 		e.Hashes[len(e.Hashes)-1] = EngineHash(rapid.IntRange(1, 2).Draw(t, "collision"))
+	case 6: // one name for two blocks of one event
+		e.Hashes[0] = e.Hashes[len(e.Hashes)-1]
 	}
 	return e
 }
@@ -197,16 +202,7 @@ func (m *model) expire(t *rapid.T) {
 func (m *model) steps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"apply": m.apply, "apply again": m.apply, "apply more": m.apply, "forget": m.forget,
-		"forget tier": m.forgetTier, "speculate": m.speculate, "expire": m.expire, "pack": m.pack,
-	}
-}
-
-// pack shakes the trees in a way that must not be seen from outside.
-func (m *model) pack(*rapid.T) {
-	for _, tree := range m.index.trees {
-		if tree != nil {
-			tree.pack()
-		}
+		"forget tier": m.forgetTier, "speculate": m.speculate, "expire": m.expire,
 	}
 }
 
@@ -215,7 +211,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 		m := newModel(0)
 		steps := m.steps()
 		steps[""] = func(t *rapid.T) {
-			checkTrees(t, m.index)
+			checkIndex(t, m.index)
 			m.compare(t, func(got, want int32) bool { return got == want })
 			if got, want := m.index.Stats().Memberships, m.twin.memberships(); got != want {
 				t.Fatalf("%d memberships, want %d", got, want)
@@ -239,20 +235,33 @@ func (m *model) compare(t *rapid.T, ok func(got, want int32) bool) {
 		if i := slices.IndexFunc(depth, func(d int32) bool { return d != 0 }); i >= 0 {
 			t.Fatalf("holder %d has %d blocks, and nothing was told of it", i, depth[i])
 		}
+		m.compareTiers(t, keys, depth, ok)
 	}
+}
+
+func (m *model) compareTiers(t *rapid.T, keys []Key, depth []int32, ok func(got, want int32) bool) {
+	for tier := range Tier(tiers) {
+		m.index.MatchTier(keys, tier, depth)
+		for _, h := range worldHolders {
+			if got, want := depth[h], m.twin.tierDepth(h, tier, keys); !ok(got, want) {
+				t.Fatalf("holder %d has %d blocks of %x in the %v tier, want %d", h, got, keys, tier, want)
+			}
+		}
+	}
+	clear(depth)
 }
 
 // With too little memory the index may know less than there is, and never more.
 func TestSmallBudgetNeverOverCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(rapid.Int64Range(1, 4000).Draw(t, "budget"))
+		m := newModel(rapid.Int64Range(1, 150_000).Draw(t, "budget"))
 		m.noCollisions = true // the index may have forgotten what the twin still refuses
 		steps := m.steps()
 		steps["apply"] = func(t *rapid.T) { m.applyLoosely(t) }
 		steps["apply again"], steps["apply more"] = steps["apply"], steps["apply"]
 		delete(steps, "speculate")
 		steps[""] = func(t *rapid.T) {
-			checkTrees(t, m.index)
+			checkIndex(t, m.index)
 			m.compare(t, func(got, want int32) bool { return got <= want })
 			if s := m.index.Stats(); s.Bytes > s.Budget {
 				t.Fatalf("%d bytes of %d", s.Bytes, s.Budget)
@@ -274,79 +283,173 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkTrees checks what the trees promise each other.
-func checkTrees(t failer, ix *Index) {
-	want := directory{}
-	slots, elsewheres := 0, 0
-	for _, tree := range ix.trees {
-		if tree == nil {
+// checkIndex checks what the names, the columns and the content promise each other.
+func checkIndex(t failer, ix *Index) {
+	want := map[membership]bool{} // what must be in the columns
+	used := map[cell]bool{}
+	for _, own := range ix.holdings {
+		if own == nil {
 			continue
 		}
-		live, used := 0, 0
-		for slot := range tree.nodes {
-			n := &tree.nodes[slot]
-			if !n.used {
-				continue
+		counts := make([]int, len(own.stocks))
+		extra, names := map[membership]int{}, 0
+		for s := range own.names.segments {
+			checkSegment(t, s)
+			for i := range s.entries {
+				e := &s.entries[i]
+				if e.cell == 0 {
+					continue
+				}
+				names++
+				used[e.cell] = true
+				for k := range own.stocks {
+					st := &own.stocks[k]
+					if st.byTier && !inTier(own.copiesOf(e), st.tier) || !st.byTier && !inGroup(own.copiesOf(e), st.group) {
+						continue
+					}
+					counts[k]++
+					m := membership{st.column, e.cell}
+					if want[m] {
+						extra[m]++
+					}
+					want[m] = true
+				}
 			}
-			used++
-			if n.live() {
-				live++
-			}
-			checkNode(t, tree, uint32(slot))
-			if n.rooted {
-				want.add(n.key, tree.holder)
+		}
+		for k, n := range counts {
+			if n == 0 && !own.cut.Load() || n != own.stocks[k].count || len(own.stocks[k].fallen) > 0 {
+				t.Fatalf("holder %d: stock %+v has %d names", own.holder, own.stocks[k], n)
 			}
 		}
-		if live != tree.live || used != tree.used() {
-			t.Fatalf("tree %d: %d live of %d nodes, its account says %d of %d", tree.holder, live, used, tree.live, tree.used())
+		if names != own.names.used || int64(names) != own.size.Load() || !maps.Equal(extra, own.again) && len(extra)+len(own.again) > 0 {
+			t.Fatalf("holder %d: %d names of %d, twice %v of %v", own.holder, names, own.names.used, extra, own.again)
 		}
-		slots += len(tree.nodes) - 1
-		for _, list := range tree.elsewhere {
-			elsewheres += len(list)
+		if own.bytes() != own.noted {
+			t.Fatalf("holder %d: takes %d bytes, noted %d", own.holder, own.bytes(), own.noted)
 		}
 	}
-	if slots != ix.dir.slots || elsewheres != ix.dir.elsewheres {
-		t.Fatalf("%d slots and %d copies elsewhere, the account says %d and %d", slots, elsewheres, ix.dir.slots, ix.dir.elsewheres)
-	}
-	checkDirectory(t, &ix.dir, &want)
-}
-
-func checkNode(t failer, tree *tree, slot uint32) {
-	n := &tree.nodes[slot]
-	if tree.slots[n.hash] != slot {
-		t.Fatalf("hash %x of slot %d is found at %d", n.hash, slot, tree.slots[n.hash])
-	}
-	if want := n.live() && (n.parent == 0 || tree.nodes[n.parent].rooted); n.rooted != want {
-		t.Fatalf("slot %d: rooted %v, want %v", slot, n.rooted, want)
-	}
-	if !n.live() && n.first == 0 {
-		t.Fatalf("slot %d: a ghost without children", slot)
-	}
-	if _, ok := tree.elsewhere[slot]; ok != n.elsewhere || ok && !n.live() {
-		t.Fatalf("slot %d: copies elsewhere %v, flag %v, live %v", slot, ok, n.elsewhere, n.live())
-	}
-	prev := uint32(0)
-	for child := n.first; child != 0; child = tree.nodes[child].next {
-		c := &tree.nodes[child]
-		if c.parent != slot || c.prev != prev || c.depth != n.depth+1 || !c.used {
-			t.Fatalf("slot %d is no proper child of %d: %+v", child, slot, c)
+	checkContent(t, ix.content, want)
+	for at := range used {
+		if r := ix.content.runs.at(at.run()); at.position() >= int(r.len) {
+			t.Fatalf("a name at %x, and the run has %d blocks", at, r.len)
 		}
-		prev = child
 	}
 }
 
-func checkDirectory(t failer, got, want *directory) {
-	entries := 0
-	for i, bank := range got.banks {
-		entries += len(bank)
-		if i >= len(want.banks) {
-			want.banks = append(want.banks, nil)
+func checkSegment(t failer, s *segment) {
+	used, last := 0, uint64(0)
+	for i := range s.entries {
+		e := &s.entries[i]
+		if e.cell == 0 {
+			continue
 		}
-		if !maps.Equal(bank, want.banks[i]) {
-			t.Fatalf("bank %d: %x, want %x", i, bank, want.banks[i])
+		if used > 0 && e.mixed <= last {
+			t.Fatalf("names out of order at %d of %d", i, len(s.entries))
+		}
+		for j := s.home(e.mixed); j < i; j++ {
+			if s.entries[j].cell == 0 {
+				t.Fatalf("a gap between a name and its home")
+			}
+		}
+		used, last = used+1, e.mixed
+	}
+	if used != s.used || s.entries[len(s.entries)-1].cell != 0 {
+		t.Fatalf("%d names of %d, or the last place is taken", used, s.used)
+	}
+}
+
+// checkContent checks the runs against each other and against the memberships that the names ask for.
+func checkContent(t failer, c *content, want map[membership]bool) {
+	live, blocks, starts, seen := 0, 0, 0, 0
+	kids := map[cell]int{}
+	for number := uint32(1); int(number) < c.runs.len(); number++ {
+		if r := c.runs.at(number); r.len > 0 && r.parent != 0 {
+			kids[r.parent]++
 		}
 	}
-	if entries != got.entries {
-		t.Fatalf("%d entries, the account says %d", entries, got.entries)
+	for number := uint32(1); int(number) < c.runs.len(); number++ {
+		r := c.runs.at(number)
+		if r.len == 0 {
+			continue
+		}
+		live++
+		blocks += int(r.len)
+		if e := c.starts.find(mix(uint64(c.keysOf(r)[0]))); e == nil || uint32(e.cell) != number {
+			t.Fatalf("run %d is not found by its first key", number)
+		}
+		starts++
+		if r.parent != 0 && (c.runs.at(r.parent.run()).len == 0 || c.depth(r.parent)+1 != r.depth) {
+			t.Fatalf("run %d of depth %d hangs on nothing: %x", number, r.depth, r.parent)
+		}
+		all, tail := 0, 0
+		for at := range runSize {
+			n := kids[cellOf(number, at)]
+			all += n
+			if at == runSize-1 {
+				tail = n
+			} else if e := c.forks.find(mix(uint64(cellOf(number, at)))); n == 0 && e != nil || n > 0 && (e == nil || int(e.cell) != n) {
+				t.Fatalf("run %d has %d kids at %d", number, n, at)
+			}
+		}
+		if all != int(r.kids) || tail != int(r.tail) || c.needed(number) != int(r.len) {
+			t.Fatalf("run %d: %d kids, %d at the end, %d blocks needed: %+v", number, all, tail, c.needed(number), r)
+		}
+		full := map[uint16]bool{}
+		if r.held > 0 {
+			for _, h := range c.holdsOf(r) {
+				if h.word == 0 {
+					t.Fatalf("run %d: column %d holds nothing", number, h.column)
+				}
+				for word := h.word; word != 0; word &= word - 1 {
+					if !want[membership{h.column, cellOf(number, bits.TrailingZeros64(word))}] {
+						t.Fatalf("run %d: column %d has %x, which no name asks for", number, h.column, h.word)
+					}
+					seen++
+				}
+				full[h.column] = leading(h.word) == int(r.len)
+			}
+		}
+		for bank := range c.full {
+			for i := range bankSize {
+				column := bank*bankSize + i
+				if got := c.fullOf(bank, number)>>i&1 == 1; got != full[uint16(column)] {
+					t.Fatalf("run %d: column %d full %v", number, column, got)
+				}
+			}
+		}
+	}
+	if live != c.live || blocks != c.blocks || starts != c.starts.used || seen != len(want) {
+		t.Fatalf("%d runs of %d, %d blocks of %d, %d starts of %d, %d memberships of %d", live, c.live, blocks, c.blocks, starts, c.starts.used, seen, len(want))
+	}
+	c.checkSlabs(t)
+}
+
+// checkSlabs checks that every slot belongs to the run that says so.
+func (c *content) checkSlabs(t failer) {
+	keys, holds := 0, 0
+	for number := uint32(1); int(number) < c.runs.len(); number++ {
+		r := c.runs.at(number)
+		if r.len == 0 {
+			continue
+		}
+		keys++
+		if s := &c.keys[r.class]; s.owners[r.keys>>s.shift][r.keys&(1<<s.shift-1)] != number {
+			t.Fatalf("run %d does not own its keys", number)
+		}
+		if r.held > 0 {
+			holds++
+			if s := &c.holds[r.grade]; s.owners[r.holds>>s.shift][r.holds&(1<<s.shift-1)] != number {
+				t.Fatalf("run %d does not own its holds", number)
+			}
+		}
+	}
+	for i := range c.keys {
+		keys -= int(c.keys[i].count)
+	}
+	for i := range c.holds {
+		holds -= int(c.holds[i].count)
+	}
+	if keys != 0 || holds != 0 {
+		t.Fatalf("%d slots of keys and %d of holds are nobody's", -keys, -holds)
 	}
 }

@@ -3,6 +3,8 @@ package kv
 import (
 	"slices"
 	"sort"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,18 +21,37 @@ func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	if len(keys) == 0 {
 		return
 	}
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	if !ix.dir.has(keys[len(keys)-1], h) {
+	if !ix.has(h, keys) {
 		ix.guesses.add(h, keys, until)
 	}
 }
 
+// has reports whether h has all of keys by its events.
+func (ix *Index) has(h Holder, keys []Key) bool {
+	t := ix.known(h)
+	if t == nil {
+		return false
+	}
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if t.first == 0 || int(ix.content.depthIn(keys, uint16(t.first-1))) < len(keys) {
+		return false
+	}
+	return !slices.ContainsFunc(ix.columns.further, func(f furtherColumn) bool {
+		return f.holder == h && int(ix.content.depthIn(keys, f.column)) < len(keys)
+	})
+}
+
 // Expire drops what was speculated until now or earlier and not confirmed.
 func (ix *Index) Expire(now time.Time) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	ix.guesses.drop(func(g *guess) bool { return !g.until.After(now) })
+	gs := &ix.guesses
+	if gs.pending.Load() == 0 {
+		return
+	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	gs.dropLocked(func(g *guess) bool { return !g.until.After(now) })
+	gs.sieveLocked()
 }
 
 // guess is one speculation.
@@ -50,24 +71,30 @@ type guessEnd struct {
 }
 
 // guesses are the speculations of all holders in the order of their keys, so that those which share most with a prompt stand together around its own place, and what each shares
-// with it is the smallest of what the neighbours in between share. It never touches the trees: a guess is a whole prompt from block 0 and needs none.
+// with it is the smallest of what the neighbours in between share. They have a lock of their own, so that sending a prompt never waits for a batch of events.
 type guesses struct {
-	list    []guess
-	ends    map[guessEnd]struct{}
-	keys    int // in all of list
 	maxKeys int
+	pending atomic.Int64 // guesses in list, for those who need not look
+	taken   atomic.Int64 // bytes
+
+	mu    sync.RWMutex // guards the following
+	list  []guess
+	ends  map[guessEnd]struct{}
+	sieve [256]uint64 // a bit for each end, by the low bits of its key; some bits too many until Expire
+	keys  int         // in all of list
 }
 
-func newGuesses(budget int64) guesses {
-	return guesses{ends: map[guessEnd]struct{}{}, maxKeys: int(budget / 8)}
-}
-
-func (gs *guesses) bytes() int64 { return int64(gs.keys)*8 + int64(len(gs.list))*guessBytes }
+func (gs *guesses) bytes() int64 { return gs.taken.Load() }
 
 func (gs *guesses) add(h Holder, keys []Key, until time.Time) {
 	keys = keys[:min(len(keys), gs.maxKeys)]
 	if len(keys) == 0 {
 		return
+	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if gs.ends == nil {
+		gs.ends = map[guessEnd]struct{}{}
 	}
 	g := guess{keys: keys, holder: h, until: until}
 	if _, known := gs.ends[g.end()]; known {
@@ -122,7 +149,33 @@ func (gs *guesses) insert(g guess) {
 	}
 	gs.list = slices.Insert(gs.list, at, g)
 	gs.ends[g.end()] = struct{}{}
+	gs.sift(g.end().key)
 	gs.keys += len(g.keys)
+	gs.count()
+}
+
+// count tells those who look without the lock.
+func (gs *guesses) count() {
+	gs.pending.Store(int64(len(gs.list)))
+	gs.taken.Store(int64(gs.keys)*8 + int64(len(gs.list))*guessBytes)
+}
+
+func (gs *guesses) sift(key Key) {
+	bit := uint(key) % (256 * 64)
+	gs.sieve[bit/64] |= 1 << (bit % 64)
+}
+
+func (gs *guesses) sifted(key Key) bool {
+	bit := uint(key) % (256 * 64)
+	return gs.sieve[bit/64]&(1<<(bit%64)) != 0
+}
+
+// sieveLocked makes the sieve fine again.
+func (gs *guesses) sieveLocked() {
+	clear(gs.sieve[:])
+	for i := range gs.list {
+		gs.sift(gs.list[i].end().key)
+	}
 }
 
 func (gs *guesses) remove(at int) {
@@ -133,10 +186,11 @@ func (gs *guesses) remove(at int) {
 		gs.list[at+1].shared = min(gs.list[at+1].shared, g.shared)
 	}
 	gs.list = slices.Delete(gs.list, at, at+1)
+	gs.count()
 }
 
-// drop removes all that match.
-func (gs *guesses) drop(match func(*guess) bool) {
+// dropLocked removes all that match.
+func (gs *guesses) dropLocked(match func(*guess) bool) {
 	for at := len(gs.list) - 1; at >= 0; at-- {
 		if match(&gs.list[at]) {
 			gs.remove(at)
@@ -144,17 +198,46 @@ func (gs *guesses) drop(match func(*guess) bool) {
 	}
 }
 
-func (gs *guesses) forget(h Holder) { gs.drop(func(g *guess) bool { return g.holder == h }) }
-
-// confirm drops the guess that events have now made true.
-func (gs *guesses) confirm(h Holder, key Key) {
-	if len(gs.ends) == 0 {
+func (gs *guesses) forget(h Holder) {
+	if gs.pending.Load() == 0 {
 		return
 	}
-	end := guessEnd{key, h}
-	if _, known := gs.ends[end]; known {
-		gs.remove(gs.find(end))
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	gs.dropLocked(func(g *guess) bool { return g.holder == h })
+}
+
+// confirm drops the guesses about h that events have now made true: those that end with one of keys.
+func (gs *guesses) confirm(h Holder, keys []Key) {
+	if gs.pending.Load() == 0 || !gs.some(keys) {
+		return
 	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, key := range keys {
+		end := guessEnd{key, h}
+		if _, known := gs.ends[end]; known {
+			gs.remove(gs.find(end))
+		}
+	}
+}
+
+// some reports whether a guess may end with one of keys.
+func (gs *guesses) some(keys []Key) bool {
+	gs.mu.RLock()
+	defer gs.mu.RUnlock()
+	return slices.ContainsFunc(keys, gs.sifted)
+}
+
+// counts returns the number of guesses about each holder, and of all.
+func (gs *guesses) counts() (by map[Holder]int, all int) {
+	gs.mu.RLock()
+	defer gs.mu.RUnlock()
+	by = map[Holder]int{}
+	for i := range gs.list {
+		by[gs.list[i].holder]++
+	}
+	return by, len(gs.list)
 }
 
 func (gs *guesses) find(end guessEnd) int {
@@ -163,9 +246,11 @@ func (gs *guesses) find(end guessEnd) int {
 
 // match raises depth to what is guessed of keys.
 func (gs *guesses) match(keys []Key, depth []int32) {
-	if len(gs.list) == 0 {
+	if gs.pending.Load() == 0 {
 		return
 	}
+	gs.mu.RLock()
+	defer gs.mu.RUnlock()
 	at := gs.place(keys)
 	if at > 0 {
 		shared := int32(common(gs.list[at-1].keys, keys))

@@ -2,7 +2,7 @@ package kv
 
 // Stats describes an Index at one moment.
 type Stats struct {
-	Blocks      int    // distinct blocks that some holder has together with all before them, counted once per 64 holders
+	Blocks      int    // distinct blocks, the few included that nobody has and that lead to others
 	Memberships int    // (holder, block) pairs, those behind a hole included
 	Bytes       int64  // estimate of the memory they take
 	Budget      int64  // bytes beyond which memberships are dropped
@@ -23,28 +23,22 @@ type HolderStats struct {
 
 // Stats returns the current counts, the holders in ascending order and only those that were heard of.
 func (ix *Index) Stats() Stats {
+	speculated, all := ix.guesses.counts()
+	s := Stats{Bytes: ix.bytes(), Budget: ix.budget, Orphans: ix.retired.orphans.Load(), Truncated: ix.retired.truncated.Load(), Speculated: all}
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s := Stats{Blocks: ix.dir.entries, Bytes: ix.bytesLocked(), Budget: ix.budget, Orphans: ix.orphans, Truncated: ix.truncated, Speculated: len(ix.guesses.list)}
-	for h, t := range ix.trees {
-		if t == nil {
+	s.Blocks = ix.content.blocks
+	for _, t := range ix.holdings {
+		if t == nil || !t.heard.Load() {
 			continue
 		}
-		s.Memberships += t.live
-		s.Orphans += t.orphans
-		s.Truncated += t.truncated
-		s.Holders = append(s.Holders, HolderStats{
-			Holder: Holder(h), Blocks: t.live, Orphans: t.orphans, Truncated: t.truncated, Speculated: ix.guesses.of(Holder(h)),
-		})
+		h := HolderStats{
+			Holder: t.holder, Blocks: int(t.size.Load()), Orphans: t.orphans.Load(), Truncated: t.truncated.Load(), Speculated: speculated[t.holder],
+		}
+		s.Memberships += h.Blocks
+		s.Orphans += h.Orphans
+		s.Truncated += h.Truncated
+		s.Holders = append(s.Holders, h)
 	}
 	return s
-}
-
-func (gs *guesses) of(h Holder) (n int) {
-	for i := range gs.list {
-		if gs.list[i].holder == h {
-			n++
-		}
-	}
-	return n
 }

@@ -1,28 +1,31 @@
 package kv
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
 
-// twin is an Index that anyone can see to be right: it remembers what each holder was told and walks it block by block.
+// twin is an Index that anyone can see to be right: it remembers what each holder was told, as lists and sets, and looks every block up by itself.
 type twin struct {
 	chain   Chain
-	holders map[Holder]map[EngineHash]*twinBlock
+	holders map[Holder]*twinHolder
 	guesses []twinGuess // in the order they were made
 }
 
-type twinBlock struct {
-	key       Key
-	parent    EngineHash
-	hasParent bool
-	copies    map[twinPlace]int
+type twinHolder struct {
+	blocks map[EngineHash]*twinBlock
+	barren map[int]bool // groups that serve no prefix
 }
 
-type twinPlace struct {
+type twinBlock struct {
+	key    Key
+	copies []twinCopies // in the order of their first
+}
+
+type twinCopies struct {
 	tier  Tier
 	group int
+	n     int
 }
 
 type twinGuess struct {
@@ -31,13 +34,11 @@ type twinGuess struct {
 	until  time.Time
 }
 
-func newTwin(c Chain) *twin {
-	return &twin{chain: c, holders: map[Holder]map[EngineHash]*twinBlock{}}
-}
+func newTwin(c Chain) *twin { return &twin{chain: c, holders: map[Holder]*twinHolder{}} }
 
-func (w *twin) blocks(h Holder) map[EngineHash]*twinBlock {
+func (w *twin) holder(h Holder) *twinHolder {
 	if w.holders[h] == nil {
-		w.holders[h] = map[EngineHash]*twinBlock{}
+		w.holders[h] = &twinHolder{blocks: map[EngineHash]*twinBlock{}, barren: map[int]bool{}}
 	}
 	return w.holders[h]
 }
@@ -49,89 +50,122 @@ func (w *twin) apply(h Holder, b *Batch) (a Applied) {
 			w.store(h, e, &a)
 		case Removed:
 			for _, hash := range e.Hashes {
-				a.Removed += w.remove(h, hash, twinPlace{e.Tier, e.Group})
+				a.Removed += w.remove(h, hash, e.Tier, e.Group)
 			}
 		case Cleared:
 			a.Removed += w.clear(h, e.Tier)
 		}
-		w.sweep(h)
 	}
 	return a
 }
 
 func (w *twin) store(h Holder, e *Event, a *Applied) {
-	kinds := []string{"", "unknown", "full_attention", "mla_attention", "sink_full_attention"}
-	if e.BlockSize != w.chain.BlockSize() || len(e.Tokens) != e.BlockSize*len(e.Hashes) || !slices.Contains(kinds, e.SpecKind) {
+	own := w.holder(h)
+	serving := slices.Contains([]string{"", "unknown", "full_attention", "mla_attention", "sink_full_attention"}, e.SpecKind)
+	whole := len(e.Tokens) == e.BlockSize*len(e.Hashes)
+	switch {
+	case e.BlockSize == 0 && len(e.Tokens) == 0:
+		w.join(own, e, a)
+		return
+	case e.Group != NoGroup && (!serving || e.SpecKind == "" && e.BlockSize == w.chain.BlockSize() && len(e.Tokens) > e.BlockSize*len(e.Hashes)):
+		own.barren[e.Group] = true
+		w.drop(own, func(c twinCopies) bool { return c.group == e.Group })
+		a.Skipped += len(e.Hashes)
+		return
+	case e.BlockSize != w.chain.BlockSize() || !whole || !serving || own.barren[e.Group]:
 		a.Skipped += len(e.Hashes)
 		return
 	}
-	parent, key, hasParent := e.Parent, w.chain.Root(e.LoRA, e.Salt), e.HasParent
-	for i, hash := range e.Hashes {
-		if hasParent {
-			before := w.blocks(h)[parent]
-			if before == nil {
-				a.Orphans += len(e.Hashes) - i
-				return
-			}
-			key = before.key
+	key := w.chain.Root(e.LoRA, e.Salt)
+	if e.HasParent {
+		before := own.blocks[e.Parent]
+		if before == nil {
+			a.Orphans += len(e.Hashes)
+			return
 		}
+		key = before.key
+	}
+	for i, hash := range e.Hashes {
 		key = w.chain.Append(nil, key, e.Tokens[i*e.BlockSize:(i+1)*e.BlockSize])[0]
-		one := w.blocks(h)[hash]
+		one := own.blocks[hash]
 		if one == nil {
-			one = &twinBlock{key: key, parent: parent, hasParent: hasParent, copies: map[twinPlace]int{}}
-			w.blocks(h)[hash] = one
+			one = &twinBlock{key: key}
+			own.blocks[hash] = one
 		}
 		if one.key != key {
 			a.Skipped += len(e.Hashes) - i
 			return
 		}
-		one.copies[twinPlace{e.Tier, e.Group}]++
+		one.add(e.Tier, e.Group)
 		a.Stored++
 		w.confirm(h, key)
-		parent, hasParent = hash, true
 	}
 }
 
-func (w *twin) remove(h Holder, hash EngineHash, place twinPlace) int {
-	if one := w.blocks(h)[hash]; one != nil && one.copies[place] > 0 {
-		one.copies[place]--
-		if one.copies[place] == 0 {
-			delete(one.copies, place)
+// join is a placeholder's way: what is known has one more copy.
+func (w *twin) join(own *twinHolder, e *Event, a *Applied) {
+	for _, hash := range e.Hashes {
+		if one := own.blocks[hash]; one != nil {
+			one.add(e.Tier, one.copies[0].group)
+			a.Stored++
+		} else {
+			a.Skipped++
 		}
-		return 1
 	}
-	return 0
 }
 
-func (w *twin) clear(h Holder, t Tier) (blocks int) {
+func (b *twinBlock) add(tier Tier, group int) {
+	for i := range b.copies {
+		if c := &b.copies[i]; c.tier == tier && c.group == group {
+			c.n++
+			return
+		}
+	}
+	b.copies = append(b.copies, twinCopies{tier, group, 1})
+}
+
+func (w *twin) remove(h Holder, hash EngineHash, tier Tier, group int) int {
+	own := w.holder(h)
+	one := own.blocks[hash]
+	if one == nil || own.barren[group] {
+		return 0
+	}
+	i := slices.IndexFunc(one.copies, func(c twinCopies) bool { return c.tier == tier && c.group == group })
+	if i < 0 {
+		i = slices.IndexFunc(one.copies, func(c twinCopies) bool { return c.tier == tier && (c.group == NoGroup || group == NoGroup) })
+	}
+	if i < 0 {
+		return 0
+	}
+	if one.copies[i].n--; one.copies[i].n == 0 {
+		one.copies = slices.Delete(one.copies, i, i+1)
+	}
+	if len(one.copies) == 0 {
+		delete(own.blocks, hash)
+	}
+	return 1
+}
+
+func (w *twin) clear(h Holder, t Tier) int {
 	if t == GPU {
 		w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h })
 	}
-	for _, one := range w.blocks(h) {
+	return w.drop(w.holder(h), func(c twinCopies) bool { return c.tier == t })
+}
+
+// drop drops some copies and returns how many blocks had any.
+func (w *twin) drop(own *twinHolder, which func(twinCopies) bool) (blocks int) {
+	for hash, one := range own.blocks {
 		n := len(one.copies)
-		maps.DeleteFunc(one.copies, func(p twinPlace, _ int) bool { return p.tier == t })
+		one.copies = slices.DeleteFunc(one.copies, which)
 		if len(one.copies) < n {
 			blocks++
 		}
-	}
-	w.sweep(h)
-	return blocks
-}
-
-// sweep drops blocks without copies, unless a block with copies hangs under them.
-func (w *twin) sweep(h Holder) {
-	blocks := w.blocks(h)
-	needed := map[EngineHash]bool{}
-	for hash, one := range blocks {
-		for one != nil && len(one.copies) > 0 && !needed[hash] {
-			needed[hash] = true
-			for one.hasParent {
-				hash, one = one.parent, blocks[one.parent]
-				needed[hash] = true
-			}
+		if len(one.copies) == 0 {
+			delete(own.blocks, hash)
 		}
 	}
-	maps.DeleteFunc(blocks, func(hash EngineHash, _ *twinBlock) bool { return !needed[hash] })
+	return blocks
 }
 
 func (w *twin) forget(h Holder) {
@@ -140,7 +174,7 @@ func (w *twin) forget(h Holder) {
 }
 
 func (w *twin) speculate(h Holder, keys []Key, until time.Time) {
-	if len(keys) == 0 || w.depthOf(h, keys) == len(keys) {
+	if len(keys) == 0 || w.has(h, keys) {
 		return
 	}
 	for i, g := range w.guesses {
@@ -154,6 +188,8 @@ func (w *twin) speculate(h Holder, keys []Key, until time.Time) {
 	w.guesses = append(w.guesses, twinGuess{h, keys, until})
 }
 
+func (w *twin) has(h Holder, keys []Key) bool { return w.depthOf(h, keys) == len(keys) }
+
 func (w *twin) confirm(h Holder, key Key) {
 	w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h && g.keys[len(g.keys)-1] == key })
 }
@@ -162,32 +198,57 @@ func (w *twin) expire(now time.Time) {
 	w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return !now.Before(g.until) })
 }
 
-// depthOf is what h has by its events.
-func (w *twin) depthOf(h Holder, keys []Key) (n int) {
-	for n < len(keys) && w.has(h, keys[n]) {
+// sets returns the keys of h by group.
+func (w *twin) sets(h Holder) map[int]map[Key]bool {
+	sets := map[int]map[Key]bool{}
+	for _, one := range w.holder(h).blocks {
+		for _, c := range one.copies {
+			if sets[c.group] == nil {
+				sets[c.group] = map[Key]bool{}
+			}
+			sets[c.group][one.key] = true
+		}
+	}
+	return sets
+}
+
+// inTier returns the keys of h in a tier.
+func (w *twin) inTier(h Holder, t Tier) map[Key]bool {
+	set := map[Key]bool{}
+	for _, one := range w.holder(h).blocks {
+		for _, c := range one.copies {
+			if c.tier == t {
+				set[one.key] = true
+			}
+		}
+	}
+	return set
+}
+
+// run returns how many leading keys are in set.
+func (w *twin) run(set map[Key]bool, keys []Key) (n int) {
+	for n < len(keys) && set[keys[n]] {
 		n++
 	}
 	return n
 }
 
-// has reports whether h has a block of that content and, by the engine's own names, all blocks before it.
-func (w *twin) has(h Holder, key Key) bool {
-	for _, one := range w.blocks(h) {
-		if one.key == key && w.whole(h, one) {
-			return true
-		}
+// depthOf is what h has by its events: what all its groups have.
+func (w *twin) depthOf(h Holder, keys []Key) int {
+	sets := w.sets(h)
+	if len(sets) == 0 {
+		return 0
 	}
-	return false
+	depth := len(keys)
+	for _, set := range sets {
+		depth = min(depth, w.run(set, keys))
+	}
+	return depth
 }
 
-func (w *twin) whole(h Holder, one *twinBlock) bool {
-	for len(one.copies) > 0 {
-		if !one.hasParent {
-			return true
-		}
-		one = w.blocks(h)[one.parent]
-	}
-	return false
+// tierDepth is what h has in one tier, of what all its groups have.
+func (w *twin) tierDepth(h Holder, t Tier, keys []Key) int32 {
+	return int32(min(w.depthOf(h, keys), w.run(w.inTier(h, t), keys)))
 }
 
 // depth is what Match must say of h.
@@ -209,12 +270,8 @@ func (w *twin) shared(a, b []Key) (n int) {
 }
 
 func (w *twin) memberships() (n int) {
-	for _, blocks := range w.holders {
-		for _, one := range blocks {
-			if len(one.copies) > 0 {
-				n++
-			}
-		}
+	for _, own := range w.holders {
+		n += len(own.blocks)
 	}
 	return n
 }

@@ -1,0 +1,88 @@
+package kv
+
+import "slices"
+
+// columns gives out the columns of content and knows which of them answer what. Guarded by Index.mu.
+type columns struct {
+	owner   []Holder // by column
+	free    []uint16
+	any     []uint64        // a bit for the first stock by group of each holder
+	tiers   [tiers][]uint64 // a bit for what holds the blocks of each holder in a tier
+	further []furtherColumn // all stocks by group of holders with several: hybrid models
+}
+
+// furtherColumn is one of several columns that a block must be in to be of use to its holder.
+type furtherColumn struct {
+	holder Holder
+	column uint16
+}
+
+const maxColumns = 1 << 16
+
+// take returns a column for h, false if there are no more.
+func (cs *columns) take(h Holder) (uint16, bool) {
+	if n := len(cs.free); n > 0 {
+		column := cs.free[n-1]
+		cs.free = cs.free[:n-1]
+		cs.owner[column] = h
+		return column, true
+	}
+	if len(cs.owner) == maxColumns {
+		return 0, false
+	}
+	cs.owner = append(cs.owner, h)
+	return uint16(len(cs.owner) - 1), true
+}
+
+// giveBack takes a column that has no blocks back.
+func (cs *columns) giveBack(column uint16) {
+	cs.hide(column)
+	cs.free = append(cs.free, column)
+}
+
+func (cs *columns) hide(column uint16) {
+	clearBit(cs.any, column)
+	for i := range cs.tiers {
+		clearBit(cs.tiers[i], column)
+	}
+}
+
+// expose says anew what the columns of t answer.
+func (cs *columns) expose(t *holding) {
+	cs.further = slices.DeleteFunc(cs.further, func(f furtherColumn) bool { return f.holder == t.holder })
+	t.first = 0
+	groups := 0
+	for i := range t.stocks {
+		s := &t.stocks[i]
+		cs.hide(s.column)
+		if s.byTier {
+			setBit(&cs.tiers[s.tier], s.column)
+			continue
+		}
+		groups++
+		cs.further = append(cs.further, furtherColumn{t.holder, s.column})
+		if t.first == 0 {
+			t.first = int(s.column) + 1
+			setBit(&cs.any, s.column)
+			if !t.tiered {
+				setBit(&cs.tiers[GPU], s.column)
+			}
+		}
+	}
+	if groups == 1 {
+		cs.further = cs.further[:len(cs.further)-1]
+	}
+}
+
+func setBit(words *[]uint64, column uint16) {
+	for len(*words) <= int(column/bankSize) {
+		*words = append(*words, 0)
+	}
+	(*words)[column/bankSize] |= 1 << (column % bankSize)
+}
+
+func clearBit(words []uint64, column uint16) {
+	if bank := int(column / bankSize); bank < len(words) {
+		words[bank] &^= 1 << (column % bankSize)
+	}
+}

@@ -1,0 +1,208 @@
+package kv
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// holding is what one holder has, by its engine's names. mu is taken before Index.mu, and never with that of another holding.
+type holding struct {
+	holder Holder
+	first  int // column of its first stock by group and 1, 0 without one; guarded by Index.mu
+
+	mu      sync.Mutex // guards the following
+	names   table      // engine hash -> cell and copies
+	more    map[uint64][]copies
+	extra   int                // copies in more
+	again   map[membership]int // names, beyond the first, for one block of a stock: two engine hashes for one content; rare
+	stocks  []stock
+	tiered  bool    // has had blocks outside the GPU, and keeps a stock a tier
+	barren  []int16 // groups that serve no prefix
+	noted   int64   // bytes in Index.named
+	touched uint64  // what touch read, so that it is not left out
+
+	heard atomic.Bool
+	size  atomic.Int64 // names
+	cut   atomic.Bool  // blocks were dropped for the budget
+	counts
+}
+
+// stock is one set of blocks of a holder that Match can ask for: those in one group of its cache, or in one tier. It exists while it has blocks.
+type stock struct {
+	group  int16 // of a stock by group
+	tier   Tier  // of a stock by tier
+	byTier bool
+	column uint16
+	count  int    // names in it
+	fallen []cell // leave the column when settled
+}
+
+type membership struct {
+	column uint16
+	cell   cell
+}
+
+// groupStock returns the stock of a group, or nil.
+func (t *holding) groupStock(group int16) *stock {
+	for i := range t.stocks {
+		if s := &t.stocks[i]; !s.byTier && s.group == group {
+			return s
+		}
+	}
+	return nil
+}
+
+func (t *holding) tierStock(tier Tier) *stock {
+	for i := range t.stocks {
+		if s := &t.stocks[i]; s.byTier && s.tier == tier {
+			return s
+		}
+	}
+	return nil
+}
+
+// drop takes one copy of a block away and reports whether the holder had it there. The columns follow when settled.
+func (t *holding) drop(hash EngineHash, place copies) bool {
+	mixed := mix(uint64(hash))
+	e := t.names.find(mixed)
+	if e == nil {
+		return false
+	}
+	if e.copies.alone() {
+		if !e.copies.same(place) && !e.copies.near(place) {
+			return false
+		}
+		if e.copies.n--; e.copies.n == 0 {
+			t.fall(e.cell, e.copies)
+			t.names.remove(mixed)
+		}
+		return true
+	}
+	was := t.copiesOf(e)
+	now := takeOne(slices.Clone(was), place)
+	if now == nil {
+		return false
+	}
+	t.change(e, was, now)
+	if len(now) == 0 {
+		t.names.remove(mixed)
+	}
+	return true
+}
+
+// change makes now the copies of a block, of which the entry goes if there are none; the caller sees to that.
+func (t *holding) change(e *entry, was, now []copies) {
+	for i, c := range was {
+		if !inGroup(now, c.group) && !inGroup(was[:i], c.group) {
+			t.fallFrom(t.groupStock(c.group), e.cell)
+		}
+		if !inTier(now, c.tier) && !inTier(was[:i], c.tier) {
+			t.fallFrom(t.tierStock(c.tier), e.cell)
+		}
+	}
+	t.setCopies(e, now)
+}
+
+// fall takes a block out of all stocks that its only copies were in.
+func (t *holding) fall(at cell, c copies) {
+	t.fallFrom(t.groupStock(c.group), at)
+	if t.tiered {
+		t.fallFrom(t.tierStock(c.tier), at)
+	}
+}
+
+func (t *holding) fallFrom(s *stock, at cell) {
+	if s == nil {
+		return
+	}
+	s.count--
+	if len(t.again) > 0 {
+		m := membership{s.column, at}
+		if n := t.again[m]; n > 1 {
+			t.again[m] = n - 1
+			return
+		} else if n == 1 {
+			delete(t.again, m)
+			return
+		}
+	}
+	s.fallen = append(s.fallen, at)
+}
+
+// note counts one more name for a block that is in a column already.
+func (t *holding) note(column uint16) func(cell) {
+	return func(at cell) {
+		if t.again == nil {
+			t.again = map[membership]int{}
+		}
+		t.again[membership{column, at}]++
+	}
+}
+
+// fallenMost is how many blocks wait at most to leave the columns.
+const fallenMost = 256
+
+// crowded reports whether enough has fallen to be settled.
+func (t *holding) crowded() bool {
+	for i := range t.stocks {
+		if len(t.stocks[i].fallen) >= fallenMost {
+			return true
+		}
+	}
+	return false
+}
+
+// settle makes the columns true.
+func (ix *Index) settle(t *holding) {
+	if !slices.ContainsFunc(t.stocks, func(s stock) bool { return len(s.fallen) > 0 }) {
+		return
+	}
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	gone := false
+	for i := range t.stocks {
+		s := &t.stocks[i]
+		ix.content.clear(s.column, s.fallen)
+		s.fallen = s.fallen[:0]
+		gone = gone || s.count == 0
+	}
+	if gone {
+		ix.retireLocked(t)
+	}
+}
+
+// retireLocked gives the columns of empty stocks back. A stock that the budget may have emptied stays: the engine still has blocks of that group, and what it has of others counts
+// only with them.
+func (ix *Index) retireLocked(t *holding) {
+	if t.cut.Load() {
+		return
+	}
+	t.stocks = slices.DeleteFunc(t.stocks, func(s stock) bool {
+		if s.count == 0 {
+			ix.columns.giveBack(s.column)
+		}
+		return s.count == 0
+	})
+	ix.columns.expose(t)
+}
+
+// account brings what others see of t up to date.
+func (ix *Index) account(t *holding) {
+	t.size.Store(int64(t.names.used))
+	if bytes := t.bytes(); bytes != t.noted {
+		ix.named.Add(bytes - t.noted)
+		t.noted = bytes
+	}
+}
+
+// What entries take, in bytes, with the slack of maps; TestBytesAreHonest measures them.
+const (
+	segmentBytes = 96 // a segment and its places in the directory
+	moreBytes    = 64
+	againBytes   = 48
+)
+
+func (t *holding) bytes() int64 {
+	return int64(t.names.room)*entryBytes + int64(len(t.names.dir))*segmentBytes + int64(t.extra)*moreBytes + int64(len(t.again))*againBytes
+}

@@ -1,0 +1,218 @@
+package kv
+
+// partMost is how many blocks are placed under one lock.
+const partMost = 256
+
+// part is a stretch of a stored event on its way into the index.
+type part struct {
+	t      *holding
+	place  copies
+	parent cell // the block before it, 0 at the start of a prompt
+	key    Key  // of that block, or the root
+
+	hashes []EngineHash
+	keys   []Key
+	cells  [partMost]cell
+	found  [partMost]cell // where the names stand already, 0 for new ones
+
+	keyRoom [partMost]Key
+	room    [1]EngineHash
+}
+
+// newPart returns a part of t's, which goes back to ix.parts in the end.
+func (ix *Index) newPart(t *holding, place copies) *part {
+	p, ok := ix.parts.Get().(*part)
+	if !ok {
+		p = new(part)
+	}
+	p.t, p.place, p.parent, p.key = t, place, 0, 0
+	return p
+}
+
+func (ix *Index) donePart(p *part) {
+	p.t, p.hashes = nil, nil
+	ix.parts.Put(p)
+}
+
+// behind finds what the first block of e follows; false if the holder does not have it.
+func (ix *Index) behind(p *part, e *Event) bool {
+	if !e.HasParent {
+		p.parent, p.key = 0, ix.chain.Root(e.LoRA, e.Salt)
+		return true
+	}
+	entry := p.t.names.find(mix(uint64(e.Parent)))
+	if entry == nil {
+		return false
+	}
+	p.parent, p.key = entry.cell, ix.keyAt(entry.cell)
+	return true
+}
+
+// name makes the blocks of e from and to the part, as far as their names are free or mean the same content.
+func (ix *Index) name(p *part, e *Event, from, to int) {
+	p.hashes, p.keys = e.Hashes[from:to], p.keyRoom[:0]
+	size := e.BlockSize
+	key := p.key
+	for i := from; i < to; i++ {
+		var extra []byte
+		if e.Extra != nil {
+			extra = e.Extra[i]
+		}
+		key = ix.chain.Block(key, e.Tokens[i*size:(i+1)*size], extra)
+		p.keys = append(p.keys, key)
+	}
+	ix.lookUp(p)
+}
+
+// lookUp fills found and cuts the part before a name that means another content.
+func (ix *Index) lookUp(p *part) {
+	p.t.touch(p.hashes)
+	old := false
+	for i, hash := range p.hashes {
+		p.found[i] = 0
+		if e := p.t.names.find(mix(uint64(hash))); e != nil {
+			p.found[i], old = e.cell, true
+		}
+	}
+	if !old {
+		return
+	}
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for i := range p.hashes {
+		if at := p.found[i]; at != 0 && ix.content.key(at) != p.keys[i] {
+			p.hashes, p.keys = p.hashes[:i], p.keys[:i]
+			return
+		}
+	}
+}
+
+// add places the part and returns how many of its blocks; the next part follows the last of them.
+func (ix *Index) add(p *part) int {
+	t, n := p.t, len(p.keys)
+	if n == 0 {
+		return 0
+	}
+	group, tier := ix.stocksFor(t, p.place)
+	if group == nil {
+		return 0
+	}
+	ix.mu.Lock()
+	if p.found[0] != 0 && n == 1 {
+		p.cells[0] = p.found[0]
+	} else {
+		n = ix.content.place(p.parent, p.keys, p.cells[:n])
+	}
+	ix.raise(p, group, n, func(e *entry) bool { return inGroup(t.copiesOf(e), p.place.group) })
+	if tier != nil {
+		ix.raise(p, tier, n, func(e *entry) bool { return inTier(t.copiesOf(e), p.place.tier) })
+	}
+	if n == 0 {
+		ix.retireLocked(t)
+	}
+	ix.mu.Unlock()
+	return ix.sign(p, n)
+}
+
+// raise puts the blocks whose names are not in the stock yet into its column.
+func (ix *Index) raise(p *part, s *stock, n int, there func(*entry) bool) {
+	tick := ix.tick.Load()
+	again := p.t.note(s.column)
+	from := 0
+	for i := range n {
+		if p.found[i] == 0 || !there(p.t.names.find(mix(uint64(p.hashes[i])))) {
+			continue
+		}
+		ix.content.set(s.column, tick, p.cells[from:i], again)
+		s.count += i - from
+		from = i + 1
+	}
+	ix.content.set(s.column, tick, p.cells[from:n], again)
+	s.count += n - from
+}
+
+// sign enters the names of the first n blocks and returns for how many that was possible.
+func (ix *Index) sign(p *part, n int) int {
+	t := p.t
+	for i := range n {
+		e := t.names.put(mix(uint64(p.hashes[i])))
+		switch {
+		case e.cell == 0:
+			e.cell, e.copies = p.cells[i], p.place
+		case e.cell != p.cells[i]: // the part names two contents alike
+			ix.takeBack(p, i, n)
+			return i
+		default:
+			t.addCopy(e, p.place)
+		}
+		p.parent, p.key = p.cells[i], p.keys[i]
+	}
+	return n
+}
+
+// takeBack undoes raise for the blocks from i on.
+func (ix *Index) takeBack(p *part, i, n int) {
+	t := p.t
+	for ; i < n; i++ {
+		if p.found[i] == 0 {
+			t.fall(p.cells[i], p.place)
+			continue
+		}
+		e := t.names.find(mix(uint64(p.hashes[i])))
+		if list := t.copiesOf(e); !inGroup(list, p.place.group) {
+			t.fallFrom(t.groupStock(p.place.group), p.cells[i])
+		}
+		if list := t.copiesOf(e); !inTier(list, p.place.tier) {
+			t.fallFrom(t.tierStock(p.place.tier), p.cells[i])
+		}
+	}
+	ix.settle(t)
+}
+
+// stocksFor returns the stocks that a copy in place counts in; tier is nil while all is on the GPU, group is nil when there are too many columns.
+func (ix *Index) stocksFor(t *holding, place copies) (group, tier *stock) {
+	if place.tier != GPU && !t.tiered {
+		ix.splitTiers(t)
+	}
+	made := ix.makeStock(t, stock{group: place.group})
+	if t.tiered {
+		made = ix.makeStock(t, stock{tier: place.tier, byTier: true}) && made
+	}
+	if !made {
+		return nil, nil
+	}
+	return t.groupStock(place.group), t.tierStock(place.tier)
+}
+
+// makeStock sees to it that t has the stock, with a column.
+func (ix *Index) makeStock(t *holding, want stock) bool {
+	if want.byTier && t.tierStock(want.tier) != nil || !want.byTier && t.groupStock(want.group) != nil {
+		return true
+	}
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	column, ok := ix.columns.take(t.holder)
+	if !ok {
+		return false
+	}
+	want.column = column
+	t.stocks = append(t.stocks, want)
+	ix.columns.expose(t)
+	return true
+}
+
+// splitTiers gives what t has, all of it on the GPU, a column of its own, since from now on other tiers count too.
+func (ix *Index) splitTiers(t *holding) {
+	t.tiered = true
+	if t.names.used == 0 || !ix.makeStock(t, stock{tier: GPU, byTier: true}) {
+		return
+	}
+	s := t.tierStock(GPU)
+	again := t.note(s.column)
+	s.count = t.names.used
+	for cells := range t.names.cells {
+		ix.mu.Lock()
+		ix.content.set(s.column, ix.tick.Load(), cells, again)
+		ix.mu.Unlock()
+	}
+}

@@ -1,0 +1,285 @@
+package kv
+
+import "math/bits"
+
+// table maps 64-bit names to four bytes and four more, in 16 bytes a name and an eighth to a third of slack.
+//
+// It is made of segments, each an array in the order of the mixed names, with gaps: a name stands at or after the place that its size among all possible names
+// gives it, so that a search ends at the first larger one. A segment grows and shrinks by itself, by a fifth, and splits in two when it is full
+// (extendible hashing), so that no change ever moves more than a few hundred entries and what is gone gives its room back.
+type table struct {
+	dir  []*segment // by the top bits of a mixed name; segments of fewer bits stand there more than once
+	bits uint8
+	used int
+	room int // entries in all segments
+}
+
+// entry is one name with what is known of it. cell is never 0 in use.
+type entry struct {
+	mixed  uint64
+	cell   cell
+	copies copies
+}
+
+type segment struct {
+	entries []entry // the last is always free
+	used    int
+	limit   int   // used beyond this makes it grow
+	bits    uint8 // top bits that all names in it share
+	crowded bool  // names came so near each other that it would not shrink
+}
+
+const (
+	mixer        = 0x9E3779B97F4A7C15 // odd, so that mix is one to one
+	segmentMost  = 900                // entries of a segment before it splits
+	segmentLeast = 64                 // mean entries of a segment below which the directory grows no more: names that crowd into one corner stay in one segment
+	minSegment   = 12
+)
+
+// mix spreads names that are not random over the top bits, one to one.
+func mix(name uint64) uint64 { return name * mixer }
+
+func (t *table) segment(mixed uint64) *segment {
+	if t.dir == nil {
+		return nil
+	}
+	return t.dir[mixed>>(64-t.bits)]
+}
+
+// home is where a name would stand if nothing were in its way.
+func (s *segment) home(mixed uint64) int {
+	hi, _ := bits.Mul64(mixed<<s.bits, uint64(len(s.entries)-slack(len(s.entries))))
+	return int(hi)
+}
+
+// slack is the room at the end of a segment for what is pushed beyond the last home.
+func slack(entries int) int { return 6 + entries/64 }
+
+// find returns the entry of mixed, or nil. It holds until the table changes.
+func (t *table) find(mixed uint64) *entry {
+	s := t.segment(mixed)
+	if s == nil {
+		return nil
+	}
+	e := s.entries
+	for i := s.home(mixed); i < len(e); i++ {
+		switch {
+		case e[i].cell == 0:
+			return nil
+		case e[i].mixed == mixed:
+			return &e[i]
+		case e[i].mixed > mixed:
+			return nil
+		}
+	}
+	return nil
+}
+
+// touch reads where mixed would stand, so that a later look need not wait for memory. Many touches wait at once, where looks wait one after the other.
+func (t *table) touch(mixed uint64) uint64 {
+	if t.dir == nil {
+		return 0
+	}
+	s := t.dir[mixed>>(64-t.bits)]
+	return s.entries[s.home(mixed)].mixed
+}
+
+// put returns the entry of mixed, which it makes if there is none; then its cell is 0 and the caller must set it at once.
+func (t *table) put(mixed uint64) *entry {
+	if t.dir == nil {
+		t.dir = []*segment{newSegment(0, minSegment)}
+		t.bits = 0
+		t.room += minSegment
+	}
+	for {
+		s := t.dir[t.slot(mixed)]
+		i := s.home(mixed)
+		for s.entries[i].cell != 0 && s.entries[i].mixed < mixed {
+			i++
+		}
+		if s.entries[i].cell != 0 && s.entries[i].mixed == mixed {
+			return &s.entries[i]
+		}
+		if s.used < s.limit && s.open(i) {
+			s.used++
+			t.used++
+			s.entries[i] = entry{mixed: mixed}
+			return &s.entries[i]
+		}
+		t.widen(s, mixed)
+	}
+}
+
+func (t *table) slot(mixed uint64) int { return int(mixed >> (64 - t.bits)) }
+
+// open frees place i by moving what stands there and directly after it on; false when there is no room at the end.
+func (s *segment) open(i int) bool {
+	j := i
+	for s.entries[j].cell != 0 {
+		j++
+	}
+	if j >= len(s.entries)-1 {
+		return false
+	}
+	copy(s.entries[i+1:j+1], s.entries[i:j])
+	return true
+}
+
+// remove deletes an entry that find gave.
+func (t *table) remove(mixed uint64) {
+	s := t.segment(mixed)
+	i := s.home(mixed)
+	for s.entries[i].mixed != mixed || s.entries[i].cell == 0 {
+		i++
+	}
+	j := i + 1
+	for s.entries[j].cell != 0 && s.home(s.entries[j].mixed) < j {
+		j++
+	}
+	copy(s.entries[i:j-1], s.entries[i+1:j])
+	s.entries[j-1] = entry{}
+	s.used--
+	t.used--
+	if len(s.entries) > minSegment && !s.crowded && s.used < len(s.entries)*2/5 {
+		t.resize(s, roomFor(s.used+s.used/5))
+	}
+	if t.used == 0 {
+		t.dir, t.room = nil, 0
+	}
+}
+
+// widen makes room in the segment of mixed: by splitting it, or by making it larger.
+func (t *table) widen(s *segment, mixed uint64) {
+	switch {
+	case s.used < segmentMost || s.bits == t.bits && t.used>>t.bits < segmentLeast:
+		t.resize(s, max(roomFor(s.used+s.used/5), len(s.entries)+len(s.entries)/8+1))
+	default:
+		if s.bits == t.bits {
+			t.double()
+		}
+		t.split(s, mixed)
+	}
+}
+
+// double makes the directory tell one more bit.
+func (t *table) double() {
+	dir := make([]*segment, 2*len(t.dir))
+	for i, s := range t.dir {
+		dir[2*i], dir[2*i+1] = s, s
+	}
+	t.dir = dir
+	t.bits++
+}
+
+// split puts what begins with a further 0 and a further 1 into segments of their own.
+func (t *table) split(s *segment, mixed uint64) {
+	middle := uint64(1) << (63 - s.bits)
+	low, high := 0, 0
+	for i := range s.entries {
+		switch {
+		case s.entries[i].cell == 0:
+		case s.entries[i].mixed&middle == 0:
+			low++
+		default:
+			high++
+		}
+	}
+	a, b := newSegment(s.bits+1, roomFor(low)), newSegment(s.bits+1, roomFor(high))
+	a, b = a.fill(s.entries, middle, 0), b.fill(s.entries, middle, middle)
+	t.room += len(a.entries) + len(b.entries) - len(s.entries)
+	first := t.slot(mixed) &^ (1<<(t.bits-s.bits) - 1)
+	half := 1 << (t.bits - s.bits - 1)
+	for i := range half {
+		t.dir[first+i], t.dir[first+half+i] = a, b
+	}
+}
+
+// resize gives s another length.
+func (t *table) resize(s *segment, entries int) {
+	next := newSegment(s.bits, entries).fill(s.entries, 0, 0)
+	t.room += len(next.entries) - len(s.entries)
+	*s = *next
+}
+
+// filter keeps the entries for which keep is true. keep may change them.
+func (t *table) filter(keep func(*entry) bool) {
+	for s := range t.segments {
+		before := s.used
+		for i := range s.entries {
+			if e := &s.entries[i]; e.cell != 0 && !keep(e) {
+				*e = entry{}
+				s.used--
+			}
+		}
+		if s.used < before {
+			t.used -= before - s.used
+			t.resize(s, roomFor(s.used+s.used/5))
+		}
+	}
+	if t.used == 0 {
+		t.dir, t.room = nil, 0
+	}
+}
+
+// segments ranges over all segments, each once.
+func (t *table) segments(yield func(*segment) bool) {
+	for i := 0; i < len(t.dir); i += 1 << (t.bits - t.dir[i].bits) {
+		if !yield(t.dir[i]) {
+			return
+		}
+	}
+}
+
+func newSegment(bits uint8, entries int) *segment {
+	return &segment{entries: make([]entry, entries), bits: bits, limit: (entries - slack(entries)) * 7 / 8}
+}
+
+// roomFor returns the length of a segment for n entries and some more.
+func roomFor(n int) int {
+	entries := n + n/4
+	return max(minSegment, entries+slack(entries)+1)
+}
+
+// fill takes over the entries that have want in the bits of mask, and returns s, or a larger one if s is too small for the crowd in it.
+func (s *segment) fill(from []entry, mask, want uint64) *segment {
+	at := 0
+	for i := range from {
+		e := &from[i]
+		if e.cell == 0 || e.mixed&mask != want {
+			continue
+		}
+		at = max(at, s.home(e.mixed))
+		if at >= len(s.entries)-1 {
+			wider := newSegment(s.bits, 2*len(s.entries)).fill(from, mask, want)
+			wider.crowded = true
+			return wider
+		}
+		s.entries[at] = *e
+		at++
+		s.used++
+	}
+	return s
+}
+
+// cells ranges over the cells of all entries, a few hundred at a time. The slice holds until the next.
+func (t *table) cells(yield func([]cell) bool) {
+	var room [partMost]cell
+	n := 0
+	for s := range t.segments {
+		for i := range s.entries {
+			if s.entries[i].cell == 0 {
+				continue
+			}
+			room[n] = s.entries[i].cell
+			if n++; n == len(room) {
+				if !yield(room[:n]) {
+					return
+				}
+				n = 0
+			}
+		}
+	}
+	if n > 0 {
+		yield(room[:n])
+	}
+}
