@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -135,10 +136,7 @@ func (f *fleet) judge() []Finding {
 
 // judge goes through the table for one rank; of its server is known what is known.
 func (r *rank) judge(ofServer map[string]Finding) []Finding {
-	known := map[string]Finding{}
-	for id, f := range ofServer {
-		known[id] = f
-	}
+	known := maps.Clone(ofServer)
 	var all []Finding
 	for _, c := range table() {
 		if c.rank != nil {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"os"
@@ -121,6 +122,7 @@ const closed = "1"
 
 // A fleet with nothing wrong passes every check, each of which has something to look at: ranks, old events, adapters.
 func TestHealthy(t *testing.T) {
+	t.Parallel()
 	p := up(t, with(func(o *enginesim.Options) { o.DPRanks = 2; o.Topic = "kv@p"; o.Adapters = []string{"lora"} }))
 	d := up(t, sound())
 	r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{d})})
@@ -268,6 +270,14 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			want: []string{"warning clock-skew prefill p0"},
 		},
 		{
+			check: "salt-domain", o: with(func(o *enginesim.Options) { o.Wrong.NoSalt = true }), seen: "0 of 4 blocks", do: "0.17",
+			want: []string{"warning salt-domain prefill p0"},
+		},
+		{
+			check: "kv-type-mismatch", o: with(func(o *enginesim.Options) { o.Wrong.CacheDType = "fp8" }), seen: "fp8 (prefill p0)", do: "--kv-cache-dtype",
+			want: []string{"failed kv-type-mismatch fleet"},
+		},
+		{
 			check: "model-mismatch", o: with(func(o *enginesim.Options) { o.Model = "other" }), seen: "other (prefill p0), sim (decode d0)", do: "--served-model-name",
 			want: []string{"failed model-mismatch fleet"},
 		},
@@ -311,6 +321,7 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 
 // The publishers of two engines, each named at the other: every address answers, and every prediction is wrong.
 func TestHashDomainCrossed(t *testing.T) {
+	t.Parallel()
 	a, b := up(t, sound()), up(t, sound())
 	cfg := pools([]*enginesim.Server{a, b}, []*enginesim.Server{up(t, sound())})
 	for i, other := range []*enginesim.Server{b, a} {
@@ -348,6 +359,7 @@ func TestReplayShort(t *testing.T) {
 
 // Passive: no completion reaches an engine, and what can be seen without one still is.
 func TestPassive(t *testing.T) {
+	t.Parallel()
 	cfg, s := pair(t, with(func(o *enginesim.Options) { o.Topic = "kv@p" }))
 	events, replay := s.Endpoints(0)
 	examine(t, Options{URLs: []string{s.URL()}}) // some history
@@ -368,6 +380,7 @@ func TestPassive(t *testing.T) {
 
 // The time bounds everything: an engine that answers nothing does not hold the examination up.
 func TestTimeUp(t *testing.T) {
+	t.Parallel()
 	s := up(t, sound())
 	if err := s.Fault(enginesim.Fault{Kind: "freeze", For: time.Hour}); err != nil {
 		t.Fatal(err)
@@ -405,6 +418,7 @@ func TestWrongUse(t *testing.T) {
 
 // Progress names what begins, one call at a time.
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	cfg, _ := pair(t, sound())
 	var steps []string // written under the lock that progress is called with
 	examine(t, Options{Config: cfg, Progress: func(subject, step string) { steps = append(steps, subject+": "+step) }})
@@ -437,6 +451,61 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// Each check is described where operators look for it.
+func TestDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range table() {
+		if prefix, ok := strings.CutSuffix(c.id, "mismatch"); !bytes.Contains(page, []byte("`"+c.id+"`")) && !(ok && bytes.Contains(page, []byte("`"+prefix+"`"))) {
+			t.Errorf("docs/operations.md does not tell of %s", c.id)
+		}
+	}
+}
+
+// With two clocks apart and no batch to go by, the Date header tells.
+func TestClockSkewByDate(t *testing.T) {
+	now := time.Now()
+	for off, want := range map[time.Duration]Status{-time.Minute: Warning, -time.Second: OK, time.Second: OK, time.Minute: Warning} {
+		r := &rank{s: &server{seen: asked{date: now.Add(off), heard: now}}}
+		if v := clocksAgree(r); v.status != want {
+			t.Errorf("%v off: %+v", off, v)
+		}
+	}
+}
+
+// An engine on another machine that publishes or replays on its loopback is found out, though something may listen on ours.
+func TestLoopbackSeenFromAfar(t *testing.T) {
+	s := &server{host: "10.0.0.7"}
+	for _, c := range []struct {
+		t    told
+		want Status
+	}{
+		{told{Endpoint: "tcp://127.0.0.1:5557"}, Failed},
+		{told{Endpoint: "tcp://*:5557", Replay: "tcp://localhost:5657"}, Failed},
+		{told{Endpoint: "tcp://*:5557", Replay: "tcp://*:5657"}, OK},
+	} {
+		c.t.Enabled, c.t.Publisher = true, "zmq"
+		r := &rank{s: s, told: &c.t, link: &link{}}
+		r.source, r.own = s.listenAt(r.told, 0, 0)
+		if v := bindsWell(r); v.status != c.want {
+			t.Errorf("%+v: %+v", c.t, v)
+		}
+	}
+}
+
+// Two engines at one address are told apart from one engine in both pools.
+func TestSharedAddresses(t *testing.T) {
+	t.Parallel()
+	a, b := up(t, sound()), up(t, sound())
+	events, replay := a.Endpoints(0)
+	cfg := pools([]*enginesim.Server{a}, []*enginesim.Server{b})
+	cfg.Pools.Decode.Replicas[0].Events = config.Events{Endpoint: events, Replay: replay}
+	want(t, examine(t, Options{Config: cfg}), "failed port-collision prefill p0", "failed port-collision decode d0")
+	want(t, examine(t, Options{Config: pools([]*enginesim.Server{a}, []*enginesim.Server{a})}))
+}
+
 var varying = []struct{ pattern, with string }{
 	{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 	{`tcp://\*:\d+`, "tcp://*:PORT"},
@@ -446,6 +515,7 @@ var varying = []struct{ pattern, with string }{
 
 // The text for people. The report of a fleet with several troubles is the review of a change of words.
 func TestText(t *testing.T) {
+	t.Parallel()
 	p := up(t, with(func(o *enginesim.Options) {
 		o.DPRanks, o.NoReplay, o.NoUsageDetails = 2, true, true
 	}))

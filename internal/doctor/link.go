@@ -185,13 +185,6 @@ func (l *link) ping(ctx context.Context) {
 	}
 }
 
-// batches is the number of live batches up to now.
-func (l *link) batches() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.heard.batches
-}
-
 // replay is what a replay from the first batch brought.
 type replay struct {
 	err    *linkError // it could not be asked for

@@ -53,7 +53,9 @@ func (r *rank) try(ctx context.Context) *trial {
 	if t.first, t.err = r.complete(ctx, t.prompt, ""); t.err != nil {
 		return t
 	}
-	t.await(ctx, l, "")
+	if r.s.seen.caching[r.n] != "False" { // there would be nothing to wait for
+		t.await(ctx, l, "")
+	}
 	t.depth, t.crossed = t.found(l, ""), t.found(l, t.salt)
 	if t.second, t.err = r.complete(ctx, t.prompt, ""); t.err != nil {
 		return t

@@ -178,7 +178,7 @@ func (p *peer) frame() (flags byte, body []byte, err error) {
 	if flags, err = p.r.ReadByte(); err != nil {
 		return 0, nil, err
 	}
-	size := uint64(0)
+	var size uint64
 	if flags&flagLong != 0 {
 		var b [8]byte
 		if _, err = io.ReadFull(p.r, b[:]); err != nil {

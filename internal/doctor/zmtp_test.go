@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tandem/internal/kv"
 	"tandem/internal/kvevents"
 )
 
@@ -98,6 +99,78 @@ func TestDialPeer(t *testing.T) {
 			}
 			if (err == nil) != (c.want == 0) || err != nil && (err.layer != c.want || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// scripted is a ROUTER that answers the first request with these messages.
+func scripted(t *testing.T, messages ...[][]byte) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	t.Cleanup(func() {
+		ln.Close()
+		<-gone
+	})
+	go func() {
+		defer close(gone)
+		nc, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer nc.Close()
+		p := &peer{nc: nc, r: bufio.NewReader(nc)}
+		if p.shake("ROUTER") != nil {
+			return
+		}
+		if _, err := p.message(); err != nil {
+			return
+		}
+		for _, m := range messages {
+			_ = p.send(m...)
+		}
+		_, _ = io.Copy(io.Discard, nc) // until the other side leaves
+	}()
+	return "tcp://" + ln.Addr().String()
+}
+
+// Replays of both forms are read; one that stops, has holes or another form is told from a whole one.
+func TestAskReplay(t *testing.T) {
+	batch := kvevents.Encode(nil, &kvevents.EncodeBatch{At: time.Unix(1, 0), Events: []kv.Event{{
+		Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Tokens: []kv.Token{1, 2, 3, 4, 5, 6, 7, 8}, BlockSize: 4,
+	}}}, kvevents.Map)
+	seq := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+	end := [][]byte{nil, endMarker, nil}
+	for _, c := range []struct {
+		name     string
+		messages [][][]byte
+		want     Status
+		topics   int
+		first    uint64
+	}{
+		{"nothing to replay", [][][]byte{end}, OK, 0, 0},
+		{"three frames", [][][]byte{{nil, seq(0), batch}, {nil, seq(1), batch}, end}, OK, 0, 0},
+		{"four frames", [][][]byte{{nil, []byte("kv"), seq(7), batch}, {nil, []byte("kv"), seq(8), batch}, {nil, nil, endMarker, nil}}, OK, 1, 7},
+		{"a hole", [][][]byte{{nil, seq(0), batch}, {nil, seq(3), batch}, end}, Warning, 0, 0},
+		{"no end", [][][]byte{{nil, seq(0), batch}}, Failed, 0, 0},
+		{"another form", [][][]byte{{seq(0), batch}}, Failed, 0, 0},
+		{"silence", nil, Failed, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			r := &rank{s: &server{}, replay: askReplay(ctx, scripted(t, c.messages...))}
+			v := replayAnswers(r)
+			if v.status != c.want || len(r.replay.heard.topics) != c.topics || r.replay.first != c.first {
+				t.Errorf("%+v %+v", v, r.replay)
+			}
+			if n := r.replay.heard; n.batches > 0 && (len(n.sizes) != 1 || n.sizes[0] != 4 || n.stored != 2*n.batches) {
+				t.Errorf("%+v", n)
 			}
 		})
 	}

@@ -168,7 +168,7 @@ func (r *rank) publish(events []kv.Event) {
 	if len(events) == 0 {
 		return
 	}
-	b := kvevents.EncodeBatch{At: r.srv.now(), Rank: r.n, Events: events}
+	b := kvevents.EncodeBatch{At: r.srv.now(), Rank: r.n, Events: r.srv.o.Wrong.told(events)}
 	if f := r.srv.o.OnEvents; f != nil {
 		f(&b)
 	}

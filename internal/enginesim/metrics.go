@@ -140,9 +140,9 @@ func (s *Server) appendCacheConfig(dst []byte, n int, c Config) []byte {
 	if c.NoPrefixCaching {
 		caching = "False"
 	}
-	return fmt.Appendf(dst, `vllm:cache_config_info{_block_size_resolved="True",block_size="%d",cache_dtype="auto",cache_hit_alignment_tokens="None",`+
+	return fmt.Appendf(dst, `vllm:cache_config_info{_block_size_resolved="True",block_size="%d",cache_dtype="%s",cache_hit_alignment_tokens="None",`+
 		`effective_attention_block_size="%d",enable_prefix_caching="%s",engine="%d",gpu_memory_utilization="0.92",hash_block_size="None",`+
 		`is_attention_free="False",kv_cache_max_concurrency="%.1f",kv_cache_size_tokens="%d",num_cpu_blocks="None",num_gpu_blocks="%d",`+
 		"num_gpu_blocks_override=\"None\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\",user_specified_block_size=\"True\"} 1.0\n",
-		size, size, caching, n, float64(tokens)/float64(c.MaxModelLen), tokens, blocks)
+		size, cmp.Or(s.o.Wrong.CacheDType, "auto"), size, caching, n, float64(tokens)/float64(c.MaxModelLen), tokens, blocks)
 }

@@ -2,8 +2,11 @@ package enginesim
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
+
+	"tandem/internal/kv"
 )
 
 // Wrong is how a server can be set up so that it serves well and a router cannot know its caches: what tandem doctor looks for. The zero value is right.
@@ -17,6 +20,8 @@ type Wrong struct {
 	Tokenizer     string        // another word gives the same words other ids
 	ClockSkew     time.Duration // how far the server's clock is ahead
 	NoConnector   bool          // no --kv-transfer-config: no series of a connector in /metrics
+	NoSalt        bool          // events do not carry cache salts, as before vLLM 0.17
+	CacheDType    string        // --kv-cache-dtype as /metrics tells it, "auto" when empty
 	NoStats       bool          // --disable-log-stats: none of vLLM's series in /metrics
 }
 
@@ -35,6 +40,18 @@ func (w *Wrong) publisher() string {
 }
 
 func (w *Wrong) bufferSteps() int { return cmp.Or(w.BufferSteps, 10_000) }
+
+// told is what an event stream says of events.
+func (w *Wrong) told(events []kv.Event) []kv.Event {
+	if !w.NoSalt {
+		return events
+	}
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].Salt = ""
+	}
+	return events
+}
 
 // now is the server's clock.
 func (s *Server) now() time.Time { return time.Now().Add(s.o.Wrong.ClockSkew) }

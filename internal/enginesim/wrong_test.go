@@ -25,6 +25,7 @@ func TestWrong(t *testing.T) {
 		{"block size told", Options{Wrong: Wrong{TellBlockSize: 32}}, "/metrics", `block_size="32"`, `block_size="16"`},
 		{"no prefix caching", Options{Core: Config{NoPrefixCaching: true}}, "/metrics", `enable_prefix_caching="False"`, `enable_prefix_caching="True"`},
 		{"no connector", Options{Wrong: Wrong{NoConnector: true}}, "/metrics", "vllm:num_requests_running", "nixl"},
+		{"cache type", Options{Wrong: Wrong{CacheDType: "fp8"}}, "/metrics", `cache_dtype="fp8"`, `cache_dtype="auto"`},
 		{"no stats", Options{Wrong: Wrong{NoStats: true}}, "/metrics", "process_start_time_seconds", "vllm:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
