@@ -187,7 +187,7 @@ func TestChurnLeavesNoWaste(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const holders, budget = 8, 16 << 20
+	const holders, budget = 8, 4 << 20
 	before := heap()
 	ix := NewIndex(Options{Chain: testChain, ByteBudget: budget})
 	r := rand.New(rand.NewPCG(1, 2))
