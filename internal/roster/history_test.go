@@ -114,8 +114,10 @@ func TestWhoIsApproximated(t *testing.T) {
 		{"publishes none", Events, nil, replica.TrustUnknown, replica.Approximate, "the engine publishes no events", 4},
 		{"approximate by choice", Approximate, func(f *replica.Facts) { f.Events = source }, replica.Live, replica.Approximate, "", 4},
 		{"off", Off, nil, replica.TrustUnknown, replica.Off, "", 0},
-		{"keeps no prefixes", Approximate, func(f *replica.Facts) { f.CacheDType = "auto" }, replica.TrustUnknown, replica.Approximate,
-			"the engine keeps no prefixes: its prefix caching is off", 0},
+		{
+			"keeps no prefixes", Approximate, func(f *replica.Facts) { f.CacheDType = "auto" }, replica.TrustUnknown, replica.Approximate,
+			"the engine keeps no prefixes: its prefix caching is off", 0,
+		},
 		{"says that it keeps them", Approximate, func(f *replica.Facts) { f.CacheDType, f.PrefixCaching = "auto", true }, replica.TrustUnknown, replica.Approximate, "", 4},
 	} {
 		rs := engines("a")
