@@ -475,6 +475,28 @@ func TestClockSkewByDate(t *testing.T) {
 	}
 }
 
+// What the index promised is held against what the engine delivered, whichever is more.
+func TestPredictionHolds(t *testing.T) {
+	for _, c := range []struct {
+		name                string
+		depth, late, cached int
+		want                Status
+	}{
+		{"as promised", 4, 4, 64, OK},
+		{"came late", 0, 4, 64, OK}, // events-silent warns of it
+		{"hybrid model", 4, 4, 32, Warning},
+		{"more than promised", 2, 2, 64, Warning},
+		{"nothing promised", 0, 0, 64, Failed},
+		{"not told", 4, 4, -1, OK},
+		{"not told, and not all found", 3, 3, -1, Warning},
+	} {
+		r := &rank{s: &server{}, trial: &trial{prompt: make([]uint32, 69), size: 16, depth: c.depth, late: c.late, second: answer{cached: c.cached}}}
+		if v := predictionHolds(r); v.status != c.want {
+			t.Errorf("%s: %+v", c.name, v)
+		}
+	}
+}
+
 // An engine on another machine that publishes or replays on its loopback is found out, though something may listen on ours.
 func TestLoopbackSeenFromAfar(t *testing.T) {
 	s := &server{host: "10.0.0.7"}

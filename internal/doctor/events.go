@@ -396,8 +396,11 @@ func predictionHolds(r *rank) verdict {
 		return r.notOurs()
 	}
 	promised, got := max(t.depth, t.late)*t.size, t.second.cached
-	if full := len(t.prompt) / t.size; got < 0 && promised == full*t.size {
-		return fine("the index found all %s of the prompt; what it got from them the engine does not say", plural(full, "block"))
+	if got < 0 { // the engine does not say: as good as all of it
+		got = len(t.prompt) / t.size * t.size
+		if promised == got {
+			return fine("the index found all %s of the prompt; what it got from them the engine does not say", plural(got/t.size, "block"))
+		}
 	}
 	what := fmt.Sprintf("the index promised %d of %d tokens, and the engine had %d cached", promised, len(t.prompt), got)
 	switch {
