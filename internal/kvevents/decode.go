@@ -560,41 +560,6 @@ func (r *reading) tokens() error {
 	return r.fill(r.e.Tokens)
 }
 
-// fill reads as many token ids as dst has room for. Ids are most of what an engine sends, so their usual widths are read here, five bytes being there.
-func (r *reading) fill(dst []kv.Token) error {
-	b := r.rest
-	for i := range dst {
-		if len(b) >= 5 {
-			switch c := b[0]; {
-			case c == 0xcd:
-				dst[i] = kv.Token(binary.BigEndian.Uint16(b[1:]))
-				b = b[3:]
-				continue
-			case c <= 0x7f:
-				dst[i] = kv.Token(c)
-				b = b[1:]
-				continue
-			case c == 0xce:
-				dst[i] = binary.BigEndian.Uint32(b[1:])
-				b = b[5:]
-				continue
-			case c == 0xcc:
-				dst[i] = kv.Token(b[1])
-				b = b[2:]
-				continue
-			}
-		}
-		r.rest = b
-		t, err := r.token()
-		if err != nil {
-			return err
-		}
-		dst[i], b = t, r.rest
-	}
-	r.rest = b
-	return nil
-}
-
 // token reads one id of any width. Negative ones, which some engines use as placeholders, wrap round to the top of the range.
 func (r *reading) token() (kv.Token, error) {
 	v, err := r.next()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -227,29 +228,53 @@ func TestDecodeExtraKeysOfManyBlocks(t *testing.T) {
 	}
 }
 
-// TestDecodeTokensModel reads ids of random widths, written in random forms, with what follows at every distance from the end.
+// TestDecodeTokensModel reads ids of random widths, in their shortest form but for an odd one here and there, with what follows at every distance from the end.
 func TestDecodeTokensModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
+		oddOnes := rapid.SampledFrom([]int{0, 0, 1, 3, 50}).Draw(t, "odd ones in a hundred")
 		ids := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) kv.Token {
 			return kv.Token(rapid.Uint32().Draw(t, "id") >> rapid.IntRange(0, 31).Draw(t, "shift"))
-		}), 0, 60).Draw(t, "ids")
-		wire := []any{}
-		for _, id := range ids {
-			forms := wireInt(uint64(id))
-			names := make([]string, 0, len(forms))
-			for name := range forms {
-				names = append(names, name)
+		}), 0, 300).Draw(t, "ids")
+		for range rapid.IntRange(0, 200).Draw(t, "of three bytes") {
+			ids = append(ids, kv.Token(256+len(ids)))
+		}
+		ids = append(ids, ids[:rapid.IntRange(0, len(ids)).Draw(t, "again")]...)
+		wire := make([]any, len(ids))
+		for i, id := range ids {
+			wire[i] = uint64(id)
+			if rapid.IntRange(0, 99).Draw(t, "odd") < oddOnes {
+				forms := wireInt(uint64(id))
+				wire[i] = forms[rapid.SampledFrom(slices.Sorted(maps.Keys(forms))).Draw(t, "form")]
 			}
-			slices.Sort(names)
-			wire = append(wire, forms[rapid.SampledFrom(names).Draw(t, "form")])
 		}
 		event := obj{"type", "BlockStored", "block_hashes", []any{}, "block_size", 1, "token_ids", wire}
-		payload := pack([]any{1.5, []any{event}})
+		payload := pack([]any{1.5, []any{event}, 0, make([]byte, rapid.IntRange(0, 100).Draw(t, "behind"))})
 		var b kv.Batch
 		if stats, err := Decode(payload, &b); err != nil || stats != (DecodeStats{}) || !slices.Equal(b.Events[0].Tokens, ids) {
 			t.Fatalf("%s: %+v, %v, got %+v, want %v", hex.EncodeToString(payload), stats, err, b.Events, ids)
 		}
 	})
+}
+
+func TestStrides(t *testing.T) {
+	for c := range 256 {
+		want := map[int]uint64{0xcc: 2, 0xcd: 3, 0xce: 5}[c]
+		if c < 0x80 {
+			want = 1
+		}
+		for lane := range 8 {
+			for _, beside := range []uint64{0, lanes * 0xff} { // no lane may spill into the next
+				b := beside&^(0xff<<(8*lane)) | uint64(c)<<(8*lane)
+				got := strides(b) >> (8 * lane) & 0xff
+				if want != 0 && got != want || got < 1 || got > 9 {
+					t.Errorf("code %#x in lane %d beside %#x: %d, want %d", c, lane, beside, got, want)
+				}
+			}
+		}
+		if got := remarks[c]; (got&oddNumber == 0) != (want != 0) || (got&notThree == 0) != (want == 3) {
+			t.Errorf("code %#x: remarks %d", c, got)
+		}
+	}
 }
 
 func TestReadFrames(t *testing.T) {
