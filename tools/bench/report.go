@@ -69,6 +69,7 @@ var units = []struct{ suffix, unit string }{
 	{"_ns", "ns"},
 	{"_per_membership", "B"},
 	{"_membership_shared", "B"},
+	{"_membership_short", "B"},
 	{"_membership_churned", "B"},
 }
 

@@ -9,22 +9,25 @@ import (
 	"tandem/internal/kv"
 )
 
-// chainBlocks is the length of the prompts that measure memory, the mean of the trace's.
-const chainBlocks = 750
+// Lengths of the prompts that measure memory: the mean of the trace's, and one that leaves nothing to be saved by keeping neighbours together.
+const (
+	chainBlocks = 750
+	shortBlocks = 8
+)
 
 // sharers is how many holders have each prompt in the case that all is shared.
 const sharers = 16
 
-// bytes measures what a block of a holder takes: where no two holders have anything in common, which is the worst, and where sharers of them have each prompt.
+// bytes measures what a block of a holder takes: where no two prompts have anything in common, where they are short besides, and where sharers of the holders have each.
 func (m *measurement) bytes(ctx context.Context, size, holders int) error {
 	m.say("bytes")
 	for _, c := range []struct {
-		name     string
-		together int
-	}{{"bytes_per_membership", 1}, {"bytes_per_membership_shared", min(sharers, holders)}} {
+		name             string
+		length, together int
+	}{{"bytes_per_membership", chainBlocks, 1}, {"bytes_per_membership_short", shortBlocks, 1}, {"bytes_per_membership_shared", chainBlocks, min(sharers, holders)}} {
 		before := heap()
 		r := &resident{ix: newIndex(), depth: make([]int32, holders)}
-		if err := r.fillChains(ctx, size, holders, c.together); err != nil {
+		if err := r.fillChains(ctx, size, c.length, c.together); err != nil {
 			return err
 		}
 		r.stepped = kv.Batch{}
@@ -35,12 +38,12 @@ func (m *measurement) bytes(ctx context.Context, size, holders int) error {
 	return nil
 }
 
-// fillChains stores prompts, each at the given number of holders together, until there are size blocks.
-func (r *resident) fillChains(ctx context.Context, size, holders, together int) error {
+// fillChains stores prompts of the same length, each at the given number of holders, until there are size blocks.
+func (r *resident) fillChains(ctx context.Context, size, length, together int) error {
 	stored := 0
 	for i := 0; stored < size && ctx.Err() == nil; i++ {
 		for j := range together {
-			stored += r.storeChain(kv.Holder((i*together+j)%holders), privateFrom+segment(i), min(chainBlocks, size-stored))
+			stored += r.storeChain(kv.Holder((i*together+j)%len(r.depth)), privateFrom+segment(i), min(length, size-stored))
 		}
 	}
 	if s := r.ix.Stats(); s.Memberships != stored || s.Truncated > 0 {
