@@ -396,11 +396,11 @@ func predictionHolds(r *rank) verdict {
 		return r.notOurs()
 	}
 	promised, got := max(t.depth, t.late)*t.size, t.second.cached
-	if got < 0 { // the engine does not say: as good as all of it
-		got = len(t.prompt) / t.size * t.size
-		if promised == got {
-			return fine("the index found all %s of the prompt; what it got from them the engine does not say", plural(got/t.size, "block"))
-		}
+	const lost = "look for lost events: tandem_events_gaps_total, tandem_events_lost_total"
+	if full := len(t.prompt) / t.size * t.size; got < 0 && promised == full {
+		return fine("the index found all %s of the prompt; what it got from them the engine does not say", plural(full/t.size, "block"))
+	} else if got < 0 {
+		return warn(lost, "the index found %d of the prompt's %d tokens; how many were cached the engine does not say", promised, full)
 	}
 	what := fmt.Sprintf("the index promised %d of %d tokens, and the engine had %d cached", promised, len(t.prompt), got)
 	switch {
@@ -411,7 +411,7 @@ func predictionHolds(r *rank) verdict {
 	case promised > got:
 		return warn("expect it of hybrid models, which reuse fewer tokens than they announce, and of engines whose cache is full", "%s", what)
 	}
-	return warn("look for lost events: tandem_events_gaps_total, tandem_events_lost_total", "%s", what)
+	return warn(lost, "%s", what)
 }
 
 // notOurs explains a stream that does not tell of the prompt.
