@@ -56,6 +56,7 @@ func TestFollowLag(t *testing.T) {
 	}
 	e.publish(1) // by now or the next audit the subscription has taken effect
 	r.through(t, 0, 5)
+	waitStats(t, f, "six batches", func(s Stats) bool { return s.Batches == 6 }) // Stats come a little after the sink
 	before := f.Stats().Applying.Count
 	e.publish(40)
 	r.through(t, 0, 45)

@@ -26,10 +26,8 @@ func TestPings(t *testing.T) {
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
-	greeting := make([]byte, 64)
-	copy(greeting, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL")
 	ready := "\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
-	conn.Write(append(greeting, append([]byte{4, byte(len(ready))}, ready...)...))
+	io.WriteString(conn, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL"+strings.Repeat("\x00", 48)+"\x04"+string(rune(len(ready)))+ready)
 	r.isLive(t)
 	ping, ttl := []byte("\x04PING"), make([]byte, 2)
 	for range 2 {

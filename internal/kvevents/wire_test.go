@@ -103,29 +103,53 @@ func TestDecodeEveryField(t *testing.T) {
 		{"array of a version to come", array(13), full},
 		{
 			"map with all of 0.32's keys", obj{
-				"type", "BlockStored", "block_hashes", []any{7}, "parent_block_hash", 6, "token_ids", []any{1, 2}, "block_size", 2, "lora_id", 1, "medium", "CPU",
-				"lora_name", "a", "extra_keys", []any{[]any{"a"}}, "group_idx", 3, "kv_cache_spec_kind", "mla_attention", "kv_cache_spec_sliding_window", 4096,
+				"type", "BlockStored", "block_hashes",
+				[]any{7},
+				"parent_block_hash", 6, "token_ids",
+				[]any{1, 2},
+				"block_size", 2, "lora_id", 1, "medium", "CPU",
+				"lora_name", "a", "extra_keys",
+				[]any{[]any{"a"}},
+				"group_idx", 3, "kv_cache_spec_kind", "mla_attention", "kv_cache_spec_sliding_window", 4096,
 				"locality", "LOCAL", "ownership", "kvcr", "session_id", "s",
 			}, full,
 		},
 		{
 			"map with nil for what may be nil", obj{
-				"type", "BlockStored", "block_hashes", []any{7}, "parent_block_hash", nil, "token_ids", []any{1, 2}, "block_size", 2, "lora_id", nil, "medium", nil,
+				"type", "BlockStored", "block_hashes",
+				[]any{7},
+				"parent_block_hash", nil, "token_ids",
+				[]any{1, 2},
+				"block_size", 2, "lora_id", nil, "medium", nil,
 				"lora_name", nil, "extra_keys", nil, "group_idx", nil, "kv_cache_spec_kind", nil,
 			}, kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1, 2}, BlockSize: 2, Group: kv.NoGroup},
 		},
 		{
 			"map of a version to come: keys that are no strings", obj{
-				[]any{"type", obj{1, 2}}, "x", obj{"type", "AllBlocksCleared"}, []any{1}, nil, nil, "type", "BlockStored", "block_hashes", []any{7}, "parent_block_hash", 6, "token_ids", []any{1, 2},
+				[]any{"type", obj{1, 2}},
+				"x",
+				obj{"type", "AllBlocksCleared"},
+				[]any{1},
+				nil, nil, "type", "BlockStored", "block_hashes",
+				[]any{7},
+				"parent_block_hash", 6, "token_ids",
+				[]any{1, 2},
 				"block_size", 2, "lora_name", "a", "medium", "CPU", "group_idx", 3, "kv_cache_spec_kind", "mla_attention",
 			}, full,
 		},
 		{"map with 16-bit lengths throughout", wide(obj{
-			"type", "BlockStored", "block_hashes", []any{7}, "parent_block_hash", 6, "token_ids", []any{1, 2}, "block_size", 2, "lora_id", 1, "medium", "CPU",
-			"lora_name", "a", "extra_keys", []any{[]any{"a"}}, "group_idx", 3, "kv_cache_spec_kind", "mla_attention",
+			"type", "BlockStored", "block_hashes",
+			[]any{7},
+			"parent_block_hash", 6, "token_ids",
+			[]any{1, 2},
+			"block_size", 2, "lora_id", 1, "medium", "CPU",
+			"lora_name", "a", "extra_keys",
+			[]any{[]any{"a"}},
+			"group_idx", 3, "kv_cache_spec_kind", "mla_attention",
 		}), full},
 		{
-			"removal with all of 0.32's keys", obj{"type", "BlockRemoved", "block_hashes", []any{7, 8}, "medium", "STORAGE", "group_idx", 1, "locality", "REMOTE", "ownership", "kvcr"},
+			"removal with all of 0.32's keys",
+			obj{"type", "BlockRemoved", "block_hashes", []any{7, 8}, "medium", "STORAGE", "group_idx", 1, "locality", "REMOTE", "ownership", "kvcr"},
 			kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{7, 8}, Tier: kv.Disk, Group: 1},
 		},
 	} {
@@ -233,7 +257,7 @@ func TestDecodeTokensModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		oddOnes := rapid.SampledFrom([]int{0, 0, 1, 3, 50}).Draw(t, "odd ones in a hundred")
 		ids := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) kv.Token {
-			return kv.Token(rapid.Uint32().Draw(t, "id") >> rapid.IntRange(0, 31).Draw(t, "shift"))
+			return rapid.Uint32().Draw(t, "id") >> rapid.IntRange(0, 31).Draw(t, "shift")
 		}), 0, 300).Draw(t, "ids")
 		for range rapid.IntRange(0, 200).Draw(t, "of three bytes") {
 			ids = append(ids, kv.Token(256+len(ids)))
