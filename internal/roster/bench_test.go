@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"tandem/internal/kv"
@@ -27,5 +28,29 @@ func BenchmarkComputed(b *testing.B) {
 				r.Computed(&r.Members[0].Member, Prompt{Keys: keys}, blocks*8, blocks*8)
 			}
 		})
+	}
+}
+
+// BenchmarkRemember is what every request costs that was matched by its tokens: naming 4 KB of text, some 1,000 tokens, and noting it in both pools. Half of
+// the text is known, and the replicas are full.
+func BenchmarkRemember(b *testing.B) {
+	rs := engines("a")
+	rs[0].Facts.Blocks = 100_000
+	var pools [2]*Roster[*plain]
+	for i := range pools {
+		pools[i] = New(Options{}, func() *plain { return new(plain) })
+		pools[i].SetIndexing(Indexing{ChunkBytes: 256})
+		pools[i].SetMembers(rs, start)
+	}
+	text, n := make([]byte, 4096), uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		n++
+		binary.LittleEndian.PutUint64(text[2048:], n)
+		chain, adapter, per, _ := pools[0].TextChain("m")
+		p := Prompt{Keys: chain.Append(make([]kv.Key, 0, 16), chain.Root(adapter, ""), text), Chunk: per}
+		for _, r := range pools {
+			r.Remember("a", p)
+		}
 	}
 }
