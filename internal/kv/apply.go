@@ -41,6 +41,7 @@ func (ix *Index) Apply(h Holder, b *Batch) Applied {
 	ix.settle(t)
 	ix.account(t)
 	t.mu.Unlock()
+	ix.trim()
 	return a
 }
 

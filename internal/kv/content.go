@@ -20,7 +20,7 @@ type content struct {
 	holds  []slab[hold]    // of 1, 2, 4, ... a run
 	starts table           // first key of a run -> its number
 	forks  table           // cell -> runs that hang there, but for those at the last place of a run
-	full   []pages[uint64] // by bank of columns and by run: a bit for each column that has all of a run
+	full   []pages[uint64] // by further bank of columns and by run: a bit for each column that has all of it
 }
 
 // cell is the place of a block: its run, and its position there; 0 is none
@@ -36,8 +36,12 @@ func cellOf(run uint32, position int) cell { return cell(run<<runBits | uint32(p
 func (c cell) run() uint32                 { return uint32(c) >> runBits }
 func (c cell) position() int               { return int(c & (runSize - 1)) }
 
-// run is up to 64 blocks that follow each other.
+// run is up to 64 blocks that follow each other. It is one cache line, with all that a walk needs that goes on to the next run.
 type run struct {
+	begin Key    // its first key
+	end   Key    // its last
+	full  uint64 // columns of the first bank that have all of it
+
 	parent cell   // the block before the first, 0 at the start of a prompt; in a free run the next free one
 	depth  uint32 // blocks before the first
 	keys   uint32 // slot in the slab of class
@@ -142,7 +146,9 @@ func (c *content) extend(number uint32, keys []Key) {
 	}
 	r.len = uint8(will)
 	copy(c.keysOf(r)[was:], keys)
+	r.end = keys[len(keys)-1]
 	c.blocks += len(keys)
+	r.full = 0
 	for bank := range c.full {
 		if p := c.full[bank].peek(number); p != nil {
 			*p = 0
@@ -185,7 +191,7 @@ func (c *content) branch(parent cell, keys []Key, cells []cell) (n int) {
 		depth = c.depth(parent) + 1
 		c.hang(parent, number)
 	}
-	*c.runs.at(number) = run{parent: parent, depth: depth, keys: c.keys[class].add(number), class: class}
+	*c.runs.at(number) = run{begin: keys[0], parent: parent, depth: depth, keys: c.keys[class].add(number), class: class}
 	c.starts.put(mixed).cell = cell(number)
 	c.live++
 	c.extend(number, keys[:n])
@@ -288,6 +294,23 @@ func (c *content) clear(column uint16, cells []cell) {
 	}
 }
 
+// touch reads what clear will need, so that it need not wait for memory while readers wait for it.
+func (c *content) touch(cells []cell) (seen uint64) {
+	for _, at := range cells {
+		if int(at.run()) < c.runs.len() {
+			seen += uint64(c.runs.at(at.run()).held)
+		}
+	}
+	for _, at := range cells {
+		if int(at.run()) < c.runs.len() {
+			if r := c.runs.at(at.run()); r.held > 0 {
+				seen += c.holdsOf(r)[0].word
+			}
+		}
+	}
+	return seen
+}
+
 // hold returns what column has of r, or nil.
 func (c *content) hold(r *run, column uint16) *hold {
 	if r.held == 0 {
@@ -355,19 +378,31 @@ func (c *content) dropHold(number uint32, column uint16) {
 
 // markFull notes whether a column has all of a run.
 func (c *content) markFull(number uint32, column uint16, all bool) {
-	bank, bit := int(column/bankSize), uint64(1)<<(column%bankSize)
-	if !all {
-		if bank < len(c.full) {
-			if p := c.full[bank].peek(number); p != nil {
-				*p &^= bit
-			}
+	word, bit := c.fullWord(int(column/bankSize), number, all), uint64(1)<<(column%bankSize)
+	switch {
+	case all:
+		*word |= bit
+	case word != nil:
+		*word &^= bit
+	}
+}
+
+// fullWord returns where the bits of a bank are for a run, nil where there are none and none are to be made.
+func (c *content) fullWord(bank int, number uint32, make bool) *uint64 {
+	if bank == 0 {
+		return &c.runs.at(number).full
+	}
+	bank--
+	if make {
+		for len(c.full) <= bank {
+			c.full = append(c.full, pages[uint64]{})
 		}
-		return
+		return c.full[bank].reach(number)
 	}
-	for len(c.full) <= bank {
-		c.full = append(c.full, pages[uint64]{})
+	if bank < len(c.full) {
+		return c.full[bank].peek(number)
 	}
-	*c.full[bank].reach(number) |= bit
+	return nil
 }
 
 // bankSize is how many columns fit into one word of full.
@@ -393,6 +428,7 @@ func (c *content) trim(number uint32) {
 			continue
 		}
 		r.len = uint8(end)
+		r.end = c.keysOf(r)[end-1]
 		if class := classFor(end); class+1 < r.class {
 			c.moveKeys(number, class+1)
 		}
@@ -438,7 +474,7 @@ func (c *content) refill(number uint32) {
 
 func (c *content) freeRun(number uint32) {
 	r := c.runs.at(number)
-	c.starts.remove(mix(uint64(c.keys[r.class].at(r.keys)[0])))
+	c.starts.remove(mix(uint64(r.begin)))
 	c.dropKeys(r)
 	*r = run{parent: cell(c.unused)}
 	c.unused = number
@@ -464,7 +500,7 @@ func (c *content) bytes() int64 {
 }
 
 const (
-	runBytes   = 36
+	runBytes   = 64
 	keyBytes   = 8
 	holdBytes  = 16
 	ownerBytes = 4

@@ -24,6 +24,9 @@ func (ix *Index) Forget(h Holder) {
 // burn takes all names of t and all its columns away.
 func (ix *Index) burn(t *holding) {
 	for cells := range t.names.cells {
+		ix.mu.RLock()
+		t.touched += ix.content.touch(cells)
+		ix.mu.RUnlock()
 		ix.mu.Lock()
 		for i := range t.stocks {
 			ix.content.vacate(t.stocks[i].column, cells)
@@ -62,9 +65,10 @@ func (ix *Index) ForgetTier(h Holder, tier Tier) {
 		return
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	ix.clearTier(t, tier)
 	ix.account(t)
+	t.mu.Unlock()
+	ix.trim() // fewer blocks a run may take more room for a moment
 }
 
 // clearTier drops all copies in one tier and returns how many blocks had some.

@@ -158,6 +158,11 @@ func (ix *Index) settle(t *holding) {
 	if !slices.ContainsFunc(t.stocks, func(s stock) bool { return len(s.fallen) > 0 }) {
 		return
 	}
+	ix.mu.RLock()
+	for i := range t.stocks {
+		t.touched += ix.content.touch(t.stocks[i].fallen)
+	}
+	ix.mu.RUnlock()
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	gone := false

@@ -67,6 +67,7 @@ type walk struct {
 	alive  [walkBanks]uint64 // columns that have all blocks so far
 	owners []Holder          // by column; nil: all notes go to depth[0]
 	depth  []int32
+	seen   uint64 // what was read ahead, so that it is not left out
 }
 
 func (w *walk) along(keys []Key, wanted []uint64) {
@@ -75,7 +76,7 @@ func (w *walk) along(keys []Key, wanted []uint64) {
 		return
 	}
 	r := w.c.runs.at(number)
-	n := shared(w.c.keysOf(r), keys)
+	n := w.shared(r, keys)
 	w.enter(r, n, wanted)
 	at := n
 	for at < len(keys) && w.someAlive() {
@@ -83,7 +84,7 @@ func (w *walk) along(keys []Key, wanted []uint64) {
 			break
 		}
 		r = w.c.runs.at(number)
-		n = shared(w.c.keysOf(r), keys[at:])
+		n = w.shared(r, keys[at:])
 		w.pass(number, r, n, int32(at))
 		at += n
 	}
@@ -181,7 +182,7 @@ func (c *content) next(parent cell, key Key) uint32 {
 		return 0
 	}
 	if r.tail > 0 && parent.position() == runSize-1 {
-		if heir := c.runs.at(r.heir); heir.len > 0 && heir.parent == parent && c.keysOf(heir)[0] == key {
+		if heir := c.runs.at(r.heir); heir.begin == key && heir.parent == parent && heir.len > 0 {
 			return r.heir
 		}
 	}
@@ -193,10 +194,8 @@ func (c *content) next(parent cell, key Key) uint32 {
 
 // fullOf returns which columns of a bank have all of a run.
 func (c *content) fullOf(bank int, number uint32) uint64 {
-	if bank < len(c.full) {
-		if p := c.full[bank].peek(number); p != nil {
-			return *p
-		}
+	if word := c.fullWord(bank, number, false); word != nil {
+		return *word
 	}
 	return 0
 }
@@ -204,19 +203,18 @@ func (c *content) fullOf(bank int, number uint32) uint64 {
 // leading returns how many blocks of a run are there from the first on.
 func leading(word uint64) int { return bits.TrailingZeros64(^word) }
 
-// shared returns how many leading keys of a run and of the rest of a prompt are the same, given that the first is. A key implies all before it, so that halving finds it.
-func shared(have, keys []Key) int {
-	n := min(len(have), len(keys))
-	if have[n-1] == keys[n-1] {
+// shared returns how many leading keys of a run and of the rest of a prompt are the same, given that the first is.
+func (w *walk) shared(r *run, keys []Key) int {
+	n := int(r.len)
+	if n <= len(keys) && keys[n-1] == r.end {
 		return n
 	}
-	lo, hi := 0, n-1 // equal at lo, not at hi
-	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; have[mid] == keys[mid] {
-			lo = mid
-		} else {
-			hi = mid
-		}
+	have := w.c.keysOf(r)
+	for i := 0; i < len(have); i += 8 { // all cache lines at once: halving would wait for one after the other
+		w.seen += uint64(have[i])
 	}
-	return hi
+	if r.held > 0 {
+		w.seen += w.c.holdsOf(r)[0].word // someone will end here
+	}
+	return common(have[:min(n, len(keys))], keys)
 }

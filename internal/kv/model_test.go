@@ -343,7 +343,7 @@ func checkSegment(t failer, s *segment) {
 		if e.cell == 0 {
 			continue
 		}
-		if used > 0 && e.mixed <= last {
+		if used > 0 && turned(e.mixed) <= last {
 			t.Fatalf("names out of order at %d of %d", i, len(s.entries))
 		}
 		for j := s.home(e.mixed); j < i; j++ {
@@ -351,7 +351,7 @@ func checkSegment(t failer, s *segment) {
 				t.Fatalf("a gap between a name and its home")
 			}
 		}
-		used, last = used+1, e.mixed
+		used, last = used+1, turned(e.mixed)
 	}
 	if used != s.used || s.entries[len(s.entries)-1].cell != 0 {
 		t.Fatalf("%d names of %d, or the last place is taken", used, s.used)

@@ -11,7 +11,7 @@ type slab[T any] struct {
 	owners [][]uint32
 }
 
-const pageValues = 1024
+const pageValues = 4096
 
 func newSlab[T any](width int) slab[T] {
 	return slab[T]{width: width, shift: uint8(max(2, bits.Len(uint(pageValues/width))-1))}

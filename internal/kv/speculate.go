@@ -292,6 +292,13 @@ func before(a, b []Key) bool {
 
 // common returns how many leading keys a and b share. A key implies all before it, so halving finds it.
 func common(a, b []Key) int {
-	n := min(len(a), len(b))
-	return sort.Search(n, func(i int) bool { return a[i] != b[i] })
+	lo, hi := 0, min(len(a), len(b)) // the first lo are shared, and not that at hi, if there is one
+	for lo < hi {
+		if mid := int(uint(lo+hi) / 2); a[mid] == b[mid] {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
 }

@@ -4,11 +4,11 @@ import "math/bits"
 
 // table maps 64-bit names to four bytes and four more, in 16 bytes a name and an eighth to a third of slack.
 //
-// It is made of segments, each an array in the order of the mixed names, with gaps: a name stands at or after the place that its size among all possible names
-// gives it, so that a search ends at the first larger one. A segment grows and shrinks by itself, by a fifth, and splits in two when it is full
+// It is made of segments, each an array in the order of the mixed names, turned by the bits that chose the segment, with gaps: a name stands at or after the place that its
+// size among all possible names gives it, so that a search ends at the first larger one. A segment grows and shrinks by itself, by a fifth, and splits in two when it is full
 // (extendible hashing), so that no change ever moves more than a few hundred entries and what is gone gives its room back.
 type table struct {
-	dir  []*segment // by the top bits of a mixed name; segments of fewer bits stand there more than once
+	dir  []door // by the top bits of a mixed name; segments of fewer bits stand there more than once
 	bits uint8
 	used int
 	room int // entries in all segments
@@ -19,6 +19,12 @@ type entry struct {
 	mixed  uint64
 	cell   cell
 	copies copies
+}
+
+// door is the way to a segment: its entries themselves, to save those who look a step through memory.
+type door struct {
+	entries []entry
+	segment *segment
 }
 
 type segment struct {
@@ -39,36 +45,35 @@ const (
 // mix spreads names that are not random over the top bits, one to one.
 func mix(name uint64) uint64 { return name * mixer }
 
-func (t *table) segment(mixed uint64) *segment {
-	if t.dir == nil {
-		return nil
-	}
-	return t.dir[mixed>>(64-t.bits)]
-}
+// doorBits is how many top bits may choose a segment. Names are in order from the next bit on.
+const doorBits = 24
 
-// home is where a name would stand if nothing were in its way.
-func (s *segment) home(mixed uint64) int {
-	hi, _ := bits.Mul64(mixed<<s.bits, uint64(len(s.entries)-slack(len(s.entries))))
+func turned(mixed uint64) uint64 { return bits.RotateLeft64(mixed, doorBits) }
+
+// home is where a name would stand among entries if nothing were in its way.
+func home(entries int, mixed uint64) int {
+	hi, _ := bits.Mul64(turned(mixed), uint64(entries-slack(entries)))
 	return int(hi)
 }
+
+func (s *segment) home(mixed uint64) int { return home(len(s.entries), mixed) }
 
 // slack is the room at the end of a segment for what is pushed beyond the last home.
 func slack(entries int) int { return 6 + entries/64 }
 
 // find returns the entry of mixed, or nil. It holds until the table changes.
 func (t *table) find(mixed uint64) *entry {
-	s := t.segment(mixed)
-	if s == nil {
+	if t.dir == nil {
 		return nil
 	}
-	e := s.entries
-	for i := s.home(mixed); i < len(e); i++ {
+	e := t.dir[t.slot(mixed)].entries
+	for i := home(len(e), mixed); i < len(e); i++ {
 		switch {
 		case e[i].cell == 0:
 			return nil
 		case e[i].mixed == mixed:
 			return &e[i]
-		case e[i].mixed > mixed:
+		case turned(e[i].mixed) > turned(mixed):
 			return nil
 		}
 	}
@@ -80,21 +85,21 @@ func (t *table) touch(mixed uint64) uint64 {
 	if t.dir == nil {
 		return 0
 	}
-	s := t.dir[mixed>>(64-t.bits)]
-	return s.entries[s.home(mixed)].mixed
+	e := t.dir[t.slot(mixed)].entries
+	return e[home(len(e), mixed)].mixed
 }
 
 // put returns the entry of mixed, which it makes if there is none; then its cell is 0 and the caller must set it at once.
 func (t *table) put(mixed uint64) *entry {
 	if t.dir == nil {
-		t.dir = []*segment{newSegment(0, minSegment)}
-		t.bits = 0
+		s := newSegment(0, minSegment)
+		t.dir, t.bits = []door{{s.entries, s}}, 0
 		t.room += minSegment
 	}
 	for {
-		s := t.dir[t.slot(mixed)]
+		s := t.dir[t.slot(mixed)].segment
 		i := s.home(mixed)
-		for s.entries[i].cell != 0 && s.entries[i].mixed < mixed {
+		for s.entries[i].cell != 0 && turned(s.entries[i].mixed) < turned(mixed) {
 			i++
 		}
 		if s.entries[i].cell != 0 && s.entries[i].mixed == mixed {
@@ -127,7 +132,7 @@ func (s *segment) open(i int) bool {
 
 // remove deletes an entry that find gave.
 func (t *table) remove(mixed uint64) {
-	s := t.segment(mixed)
+	s := t.dir[t.slot(mixed)].segment
 	i := s.home(mixed)
 	for s.entries[i].mixed != mixed || s.entries[i].cell == 0 {
 		i++
@@ -141,7 +146,7 @@ func (t *table) remove(mixed uint64) {
 	s.used--
 	t.used--
 	if len(s.entries) > minSegment && !s.crowded && s.used < len(s.entries)*2/5 {
-		t.resize(s, roomFor(s.used+s.used/5))
+		t.resize(s, roomFor(s.used+s.used/5), t.slot(mixed))
 	}
 	if t.used == 0 {
 		t.dir, t.room = nil, 0
@@ -151,8 +156,8 @@ func (t *table) remove(mixed uint64) {
 // widen makes room in the segment of mixed: by splitting it, or by making it larger.
 func (t *table) widen(s *segment, mixed uint64) {
 	switch {
-	case s.used < segmentMost || s.bits == t.bits && t.used>>t.bits < segmentLeast:
-		t.resize(s, max(roomFor(s.used+s.used/5), len(s.entries)+len(s.entries)/8+1))
+	case s.used < segmentMost || s.bits == doorBits || s.bits == t.bits && t.used>>t.bits < segmentLeast:
+		t.resize(s, max(roomFor(s.used+s.used/5), len(s.entries)+len(s.entries)/8+1), t.slot(mixed))
 	default:
 		if s.bits == t.bits {
 			t.double()
@@ -163,9 +168,9 @@ func (t *table) widen(s *segment, mixed uint64) {
 
 // double makes the directory tell one more bit.
 func (t *table) double() {
-	dir := make([]*segment, 2*len(t.dir))
-	for i, s := range t.dir {
-		dir[2*i], dir[2*i+1] = s, s
+	dir := make([]door, 2*len(t.dir))
+	for i, d := range t.dir {
+		dir[2*i], dir[2*i+1] = d, d
 	}
 	t.dir = dir
 	t.bits++
@@ -188,22 +193,31 @@ func (t *table) split(s *segment, mixed uint64) {
 	a, b = a.fill(s.entries, middle, 0), b.fill(s.entries, middle, middle)
 	t.room += len(a.entries) + len(b.entries) - len(s.entries)
 	first := t.slot(mixed) &^ (1<<(t.bits-s.bits) - 1)
-	half := 1 << (t.bits - s.bits - 1)
-	for i := range half {
-		t.dir[first+i], t.dir[first+half+i] = a, b
+	t.enter(a, first)
+	t.enter(b, first+1<<(t.bits-a.bits))
+}
+
+// enter puts a segment behind its doors, one of which is at slot.
+func (t *table) enter(s *segment, slot int) {
+	doors := 1 << (t.bits - s.bits)
+	first := slot &^ (doors - 1)
+	for i := range doors {
+		t.dir[first+i] = door{s.entries, s}
 	}
 }
 
-// resize gives s another length.
-func (t *table) resize(s *segment, entries int) {
+// resize gives the segment behind the door at slot another length.
+func (t *table) resize(s *segment, entries, slot int) {
 	next := newSegment(s.bits, entries).fill(s.entries, 0, 0)
 	t.room += len(next.entries) - len(s.entries)
 	*s = *next
+	t.enter(s, slot)
 }
 
 // filter keeps the entries for which keep is true. keep may change them.
 func (t *table) filter(keep func(*entry) bool) {
-	for s := range t.segments {
+	for slot := 0; slot < len(t.dir); {
+		s := t.dir[slot].segment
 		before := s.used
 		for i := range s.entries {
 			if e := &s.entries[i]; e.cell != 0 && !keep(e) {
@@ -213,8 +227,9 @@ func (t *table) filter(keep func(*entry) bool) {
 		}
 		if s.used < before {
 			t.used -= before - s.used
-			t.resize(s, roomFor(s.used+s.used/5))
+			t.resize(s, roomFor(s.used+s.used/5), slot)
 		}
+		slot += 1 << (t.bits - s.bits)
 	}
 	if t.used == 0 {
 		t.dir, t.room = nil, 0
@@ -223,8 +238,8 @@ func (t *table) filter(keep func(*entry) bool) {
 
 // segments ranges over all segments, each once.
 func (t *table) segments(yield func(*segment) bool) {
-	for i := 0; i < len(t.dir); i += 1 << (t.bits - t.dir[i].bits) {
-		if !yield(t.dir[i]) {
+	for i := 0; i < len(t.dir); i += 1 << (t.bits - t.dir[i].segment.bits) {
+		if !yield(t.dir[i].segment) {
 			return
 		}
 	}
