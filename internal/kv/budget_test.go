@@ -98,13 +98,13 @@ func TestTruncatedBlocksAreUnknown(t *testing.T) {
 
 func TestRoomComesBack(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
-	ix.Apply(0, &Batch{Events: []Event{stored(0, 50_000, 1)}})
+	ix.Apply(0, &Batch{Events: []Event{stored(0, 400_000, 1)}})
 	full := ix.Stats().Bytes
-	ix.Apply(0, &Batch{Events: []Event{{Kind: Removed, Hashes: hashes(10, 50_000, 1)}}})
+	ix.Apply(0, &Batch{Events: []Event{{Kind: Removed, Hashes: hashes(10, 400_000, 1)}}})
 	if got := ix.Stats().Bytes; got > full/12 {
 		t.Errorf("%d bytes after nearly all was removed, %d before", got, full)
 	}
-	if got := depthOf(ix, 0, promptKeys(50_000, 1)); got != 10 {
+	if got := depthOf(ix, 0, promptKeys(400_000, 1)); got != 10 {
 		t.Errorf("depth %d, want 10", got)
 	}
 }

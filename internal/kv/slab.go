@@ -11,10 +11,9 @@ type slab[T any] struct {
 	owners [][]uint32
 }
 
-const pageValues = 4096
-
 func newSlab[T any](width int) slab[T] {
-	return slab[T]{width: width, shift: uint8(max(2, bits.Len(uint(pageValues/width))-1))}
+	values := min(max(64*width, 1024), 4096) // of a page, for slots of up to 1,024 values
+	return slab[T]{width: width, shift: uint8(max(2, bits.Len(uint(values/width))-1))}
 }
 
 // at returns the values of a slot. They hold until the slab changes.
@@ -45,11 +44,7 @@ func (s *slab[T]) drop(slot uint32) (owner uint32, moved bool) {
 		owner, moved = s.owners[last>>s.shift][last&(1<<s.shift-1)], true
 		s.owners[slot>>s.shift][slot&(1<<s.shift-1)] = owner
 	}
-	if needed := int(s.count>>s.shift) + 2; len(s.pages) > needed || s.count == 0 { // one page stays in hand
-		keep := min(needed, len(s.pages))
-		if s.count == 0 {
-			keep = 0
-		}
+	if keep := int(s.count>>s.shift) + 2; len(s.pages) > keep { // one page stays in hand
 		clear(s.pages[keep:])
 		clear(s.owners[keep:])
 		s.pages, s.owners = s.pages[:keep], s.owners[:keep]
