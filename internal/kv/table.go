@@ -36,14 +36,19 @@ type segment struct {
 }
 
 const (
-	mixer        = 0x9E3779B97F4A7C15 // odd, so that mix is one to one
-	segmentMost  = 900                // entries of a segment before it splits
-	segmentLeast = 64                 // mean entries of a segment below which the directory grows no more: names that crowd into one corner stay in one segment
+	segmentMost  = 900 // entries of a segment before it splits
+	segmentLeast = 64  // mean entries of a segment below which the directory grows no more: names that crowd into one corner stay in one segment
 	minSegment   = 12
 )
 
-// mix spreads names that are not random over the top bits, one to one.
-func mix(name uint64) uint64 { return name * mixer }
+// mix spreads names that are not random over all bits, one to one (the last steps of MurmurHash3). Names that engines count up would crowd without it.
+func mix(name uint64) uint64 {
+	name ^= name >> 33
+	name *= 0xFF51AFD7ED558CCD
+	name ^= name >> 33
+	name *= 0xC4CEB9FE1A85EC53
+	return name ^ name>>33
+}
 
 // doorBits is how many top bits may choose a segment. Names are in order from the next bit on.
 const doorBits = 24
