@@ -21,6 +21,7 @@ func (m *measurement) load(r *resident) error {
 	for range m.plan.Runs {
 		keys := r.comingKeys(m.plan.Turns)
 		all := r.publish(int(m.plan.Load.Seconds() * float64(m.plan.ChangeRate)))
+		m.add("under_ingest_away_percent", away(m.plan.Load/2))
 		drive := newDrive(m.plan, r, all.all, keys)
 		if err := drive.run(); err != nil {
 			return err
@@ -103,4 +104,20 @@ func (d *drive) apply(arrivals <-chan arriving, start time.Time) error {
 	}
 	d.took = time.Since(start)
 	return errors.Join(errs...)
+}
+
+// gap is longer than anything that happens between two looks at the clock, short of another program or the kernel taking the processor.
+const gap = 20 * time.Microsecond
+
+// away returns how much of the time, in percent, a goroutine that wants to run all the time does not run: what a tail cannot be freed of.
+func away(d time.Duration) float64 {
+	start, lost := time.Now(), time.Duration(0)
+	for last := time.Duration(0); last < d; {
+		now := time.Since(start)
+		if now-last > gap {
+			lost += now - last
+		}
+		last = now
+	}
+	return 100 * float64(lost) / float64(d)
 }
