@@ -49,6 +49,7 @@ type run struct {
 	kids   uint32 // runs that hang on any block of this one
 	tail   uint32 // those of them at the last place, runSize-1
 	heir   uint32 // a run that hung there lately: a hint
+	ahead  uint32 // the run some heirs further on: a hint, good for nothing but to read it in time
 	held   uint16 // columns that have some block of it
 	len    uint8  // blocks; 0: the run is free
 	class  uint8
@@ -222,12 +223,28 @@ func (c *content) hang(parent cell, number uint32) {
 	if parent.position() == runSize-1 {
 		r.tail++
 		r.heir = number
+		c.announce(parent.run(), number)
 		return
 	}
 	c.forks.put(mix(uint64(parent))).cell++
 }
 
-// unhang takes that back.
+// aheadBy is how many runs before it is walked on a run is read. Each read waits for the memory, and this many wait at once.
+const aheadBy = 8
+
+// announce tells the run that a walk is on aheadBy steps before it comes to number, which hangs on last.
+func (c *content) announce(last, number uint32) {
+	for range aheadBy - 1 {
+		parent := c.runs.at(last).parent
+		if parent.position() != runSize-1 {
+			return
+		}
+		last = parent.run()
+	}
+	c.runs.at(last).ahead = number
+}
+
+// unhang takes back what hang did.
 func (c *content) unhang(parent cell) {
 	r := c.runs.at(parent.run())
 	r.kids--

@@ -64,18 +64,18 @@ func (t *holding) tierStock(tier Tier) *stock {
 
 // drop takes one copy of a block away and reports whether the holder had it there. The columns follow when settled.
 func (t *holding) drop(hash EngineHash, place copies) bool {
-	mixed := mix(uint64(hash))
-	e := t.names.find(mixed)
-	if e == nil {
+	door, at := t.names.look(mix(uint64(hash)))
+	if at < 0 {
 		return false
 	}
+	e := &door.entries[at]
 	if e.copies.alone() {
 		if !e.copies.same(place) && !e.copies.near(place) {
 			return false
 		}
 		if e.copies.n--; e.copies.n == 0 {
 			t.fall(e.cell, e.copies)
-			t.names.remove(mixed)
+			t.names.removeAt(door, at)
 		}
 		return true
 	}
@@ -86,7 +86,7 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 	}
 	t.change(e, was, now)
 	if len(now) == 0 {
-		t.names.remove(mixed)
+		t.names.removeAt(door, at)
 	}
 	return true
 }

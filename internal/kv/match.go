@@ -84,6 +84,7 @@ func (w *walk) along(keys []Key, wanted []uint64) {
 			break
 		}
 		r = w.c.runs.at(number)
+		w.seen += uint64(w.c.runs.at(r.ahead).len)
 		n = w.shared(r, keys[at:])
 		w.pass(number, r, n, int32(at))
 		at += n

@@ -1,7 +1,7 @@
 package kv
 
 // partMost is how many blocks are placed under one lock.
-const partMost = 256
+const partMost = 128
 
 // part is a stretch of a stored event on its way into the index.
 type part struct {

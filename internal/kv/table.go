@@ -2,7 +2,7 @@ package kv
 
 import "math/bits"
 
-// table maps 64-bit names to four bytes and four more, in 16 bytes a name and an eighth to a third of slack.
+// table maps 64-bit names to four bytes and four more, in 16 bytes a name and a third to two thirds of slack: with less, names stand in long rows, and each step along a row is a cache line.
 //
 // It is made of segments, each an array in the order of the mixed names, turned by the bits that chose the segment, with gaps: a name stands at or after the place that its
 // size among all possible names gives it, so that a search ends at the first larger one. A segment grows and shrinks by itself, by a fifth, and splits in two when it is full
@@ -31,8 +31,8 @@ type segment struct {
 	entries []entry // the last is always free
 	used    int
 	limit   int   // used beyond this makes it grow
+	least   int   // used below this makes it shrink
 	bits    uint8 // top bits that all names in it share
-	crowded bool  // names came so near each other that it would not shrink
 }
 
 const (
@@ -68,21 +68,28 @@ func slack(entries int) int { return 6 + entries/64 }
 
 // find returns the entry of mixed, or nil. It holds until the table changes.
 func (t *table) find(mixed uint64) *entry {
-	if t.dir == nil {
-		return nil
-	}
-	e := t.dir[t.slot(mixed)].entries
-	for i := home(len(e), mixed); i < len(e); i++ {
-		switch {
-		case e[i].cell == 0:
-			return nil
-		case e[i].mixed == mixed:
-			return &e[i]
-		case turned(e[i].mixed) > turned(mixed):
-			return nil
-		}
+	if d, i := t.look(mixed); i >= 0 {
+		return &d.entries[i]
 	}
 	return nil
+}
+
+// look returns where mixed stands, a negative place if it does not.
+func (t *table) look(mixed uint64) (*door, int) {
+	if t.dir == nil {
+		return nil, -1
+	}
+	d := &t.dir[t.slot(mixed)]
+	e := d.entries
+	for i := home(len(e), mixed); i < len(e); i++ {
+		switch {
+		case e[i].mixed == mixed && e[i].cell != 0:
+			return d, i
+		case e[i].cell == 0 || turned(e[i].mixed) > turned(mixed):
+			return d, -1
+		}
+	}
+	return d, -1
 }
 
 // touch reads where mixed would stand, so that a later look need not wait for memory. Many touches wait at once, where looks wait one after the other.
@@ -90,8 +97,10 @@ func (t *table) touch(mixed uint64) uint64 {
 	if t.dir == nil {
 		return 0
 	}
-	e := t.dir[t.slot(mixed)].entries
-	return e[home(len(e), mixed)].mixed
+	d := &t.dir[t.slot(mixed)]
+	i := home(len(d.entries), mixed)
+	// There is slack behind every home; where names crowd they stand on the next cache line.
+	return d.entries[i].mixed + d.entries[i+4].mixed
 }
 
 // put returns the entry of mixed, which it makes if there is none; then its cell is 0 and the caller must set it at once.
@@ -102,19 +111,20 @@ func (t *table) put(mixed uint64) *entry {
 		t.room += minSegment
 	}
 	for {
-		s := t.dir[t.slot(mixed)].segment
-		i := s.home(mixed)
-		for s.entries[i].cell != 0 && turned(s.entries[i].mixed) < turned(mixed) {
+		d := &t.dir[t.slot(mixed)]
+		s, e := d.segment, d.entries
+		i := home(len(e), mixed)
+		for e[i].cell != 0 && turned(e[i].mixed) < turned(mixed) {
 			i++
 		}
-		if s.entries[i].cell != 0 && s.entries[i].mixed == mixed {
-			return &s.entries[i]
+		if e[i].cell != 0 && e[i].mixed == mixed {
+			return &e[i]
 		}
-		if s.used < s.limit && s.open(i) {
+		if s.used < s.limit && open(e, i) {
 			s.used++
 			t.used++
-			s.entries[i] = entry{mixed: mixed}
-			return &s.entries[i]
+			e[i] = entry{mixed: mixed}
+			return &e[i]
 		}
 		t.widen(s, mixed)
 	}
@@ -123,35 +133,38 @@ func (t *table) put(mixed uint64) *entry {
 func (t *table) slot(mixed uint64) int { return int(mixed >> (64 - t.bits)) }
 
 // open frees place i by moving what stands there and directly after it on; false when there is no room at the end.
-func (s *segment) open(i int) bool {
+func open(e []entry, i int) bool {
 	j := i
-	for s.entries[j].cell != 0 {
+	for e[j].cell != 0 {
 		j++
 	}
-	if j >= len(s.entries)-1 {
+	if j >= len(e)-1 {
 		return false
 	}
-	copy(s.entries[i+1:j+1], s.entries[i:j])
+	copy(e[i+1:j+1], e[i:j])
 	return true
 }
 
-// remove deletes an entry that find gave.
+// remove deletes the entry of mixed, if there is one.
 func (t *table) remove(mixed uint64) {
-	s := t.dir[t.slot(mixed)].segment
-	i := s.home(mixed)
-	for s.entries[i].mixed != mixed || s.entries[i].cell == 0 {
-		i++
+	if d, i := t.look(mixed); i >= 0 {
+		t.removeAt(d, i)
 	}
+}
+
+// removeAt deletes the entry that look found.
+func (t *table) removeAt(d *door, i int) {
+	s, e, mixed := d.segment, d.entries, d.entries[i].mixed
 	j := i + 1
-	for s.entries[j].cell != 0 && s.home(s.entries[j].mixed) < j {
+	for e[j].cell != 0 && home(len(e), e[j].mixed) < j {
 		j++
 	}
-	copy(s.entries[i:j-1], s.entries[i+1:j])
-	s.entries[j-1] = entry{}
+	copy(e[i:j-1], e[i+1:j])
+	e[j-1] = entry{}
 	s.used--
 	t.used--
-	if len(s.entries) > minSegment && !s.crowded && s.used < len(s.entries)*2/5 {
-		t.resize(s, roomFor(s.used+s.used/5), t.slot(mixed))
+	if s.used < s.least {
+		t.resize(s, roomFor(s.used+s.used/6), t.slot(mixed))
 	}
 	if t.used == 0 {
 		t.dir, t.room = nil, 0
@@ -162,7 +175,7 @@ func (t *table) remove(mixed uint64) {
 func (t *table) widen(s *segment, mixed uint64) {
 	switch {
 	case s.used < segmentMost || s.bits == doorBits || s.bits == t.bits && t.used>>t.bits < segmentLeast:
-		t.resize(s, max(roomFor(s.used+s.used/5), len(s.entries)+len(s.entries)/8+1), t.slot(mixed))
+		t.resize(s, max(roomFor(s.used+s.used/6), len(s.entries)+len(s.entries)/8+1), t.slot(mixed))
 	default:
 		if s.bits == t.bits {
 			t.double()
@@ -232,7 +245,7 @@ func (t *table) filter(keep func(*entry) bool) {
 		}
 		if s.used < before {
 			t.used -= before - s.used
-			t.resize(s, roomFor(s.used+s.used/5), slot)
+			t.resize(s, roomFor(s.used+s.used/6), slot)
 		}
 		slot += 1 << (t.bits - s.bits)
 	}
@@ -251,12 +264,16 @@ func (t *table) segments(yield func(*segment) bool) {
 }
 
 func newSegment(bits uint8, entries int) *segment {
-	return &segment{entries: make([]entry, entries), bits: bits, limit: (entries - slack(entries)) * 7 / 8}
+	s := &segment{entries: make([]entry, entries), bits: bits, limit: (entries - slack(entries)) * 7 / 10}
+	if entries > minSegment {
+		s.least = entries / 3
+	}
+	return s
 }
 
 // roomFor returns the length of a segment for n entries and some more.
 func roomFor(n int) int {
-	entries := n + n/4
+	entries := n + n*3/5
 	return max(minSegment, entries+slack(entries)+1)
 }
 
@@ -271,7 +288,7 @@ func (s *segment) fill(from []entry, mask, want uint64) *segment {
 		at = max(at, s.home(e.mixed))
 		if at >= len(s.entries)-1 {
 			wider := newSegment(s.bits, 2*len(s.entries)).fill(from, mask, want)
-			wider.crowded = true
+			wider.least = 0
 			return wider
 		}
 		s.entries[at] = *e
