@@ -30,7 +30,7 @@ type Index struct {
 	chain  Chain
 	budget int64
 
-	mu       sync.RWMutex // guards the following
+	mu       gate // guards the following
 	content  *content
 	columns  columns
 	holdings []*holding // by Holder; nil for one never heard of

@@ -3,7 +3,6 @@ package kv
 import (
 	"slices"
 	"sort"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -77,7 +76,7 @@ type guesses struct {
 	pending atomic.Int64 // guesses in list, for those who need not look
 	taken   atomic.Int64 // bytes
 
-	mu    sync.RWMutex // guards the following
+	mu    gate // guards the following
 	list  []guess
 	ends  map[guessEnd]struct{}
 	sieve [256]uint64 // a bit for each end, by the low bits of its key; some bits too many until Expire

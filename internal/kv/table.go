@@ -36,8 +36,8 @@ type segment struct {
 }
 
 const (
-	segmentMost  = 900 // entries of a segment before it splits
-	segmentLeast = 64  // mean entries of a segment below which the directory grows no more: names that crowd into one corner stay in one segment
+	segmentMost  = 3600 // entries of a segment before it splits
+	segmentLeast = 256  // mean entries of a segment below which the directory grows no more: names that crowd into one corner stay in one segment
 	minSegment   = 12
 )
 
@@ -164,7 +164,7 @@ func (t *table) removeAt(d *door, i int) {
 	s.used--
 	t.used--
 	if s.used < s.least {
-		t.resize(s, roomFor(s.used+s.used/6), t.slot(mixed))
+		t.resize(s, roomFor(s.used+s.used/3), t.slot(mixed))
 	}
 	if t.used == 0 {
 		t.dir, t.room = nil, 0
@@ -175,7 +175,7 @@ func (t *table) removeAt(d *door, i int) {
 func (t *table) widen(s *segment, mixed uint64) {
 	switch {
 	case s.used < segmentMost || s.bits == doorBits || s.bits == t.bits && t.used>>t.bits < segmentLeast:
-		t.resize(s, max(roomFor(s.used+s.used/6), len(s.entries)+len(s.entries)/8+1), t.slot(mixed))
+		t.resize(s, max(roomFor(s.used+s.used/3), len(s.entries)+len(s.entries)/8+1), t.slot(mixed))
 	default:
 		if s.bits == t.bits {
 			t.double()
@@ -245,7 +245,7 @@ func (t *table) filter(keep func(*entry) bool) {
 		}
 		if s.used < before {
 			t.used -= before - s.used
-			t.resize(s, roomFor(s.used+s.used/6), slot)
+			t.resize(s, roomFor(s.used+s.used/3), slot)
 		}
 		slot += 1 << (t.bits - s.bits)
 	}

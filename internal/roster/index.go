@@ -111,8 +111,7 @@ func (r *Roster[M]) Truncated(m *Member, chunk float64) bool {
 	if ix == nil {
 		return false
 	}
-	t, ok := any(ix).(interface{ Truncated(kv.Holder) bool })
-	return ok && t.Truncated(m.Holder)
+	return ix.Truncated(m.Holder)
 }
 
 // Apply takes over block events of id; those of an unknown member, and all where events are not followed, are dropped. b is not kept.

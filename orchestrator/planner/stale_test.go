@@ -214,9 +214,6 @@ func total(d *Decision, m Mode, prefill, decode replica.ID) float64 {
 
 // Blocks that the index dropped for its budget are missing from a match, and the decision says so of the replica that they were of.
 func TestTruncatedIsSaid(t *testing.T) {
-	if _, ok := any(new(kv.Index)).(interface{ Truncated(h kv.Holder) bool }); !ok {
-		t.Skip("the index does not tell of single holders yet")
-	}
 	f := newFleet(2, 1, nil)
 	f.prefill = prefill.New(prefill.Options{IndexBytes: 256 << 10})
 	f.prefill.SetMembers(f.ps, f.now)
