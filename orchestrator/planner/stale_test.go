@@ -9,7 +9,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/prefill"
 )
