@@ -117,6 +117,9 @@ func (w *walk) pass(number uint32, r *run, n int, at int32) {
 	var rest [walkBanks]uint64 // alive and not known to have all of the run
 	some := uint64(0)
 	for b := range w.banks {
+		if w.alive[b] == 0 {
+			continue
+		}
 		full := w.c.fullOf(w.first+b, number)
 		rest[b] = w.alive[b] &^ full
 		w.alive[b] &= full
