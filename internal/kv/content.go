@@ -404,13 +404,13 @@ func (c *content) markFull(number uint32, column uint16, all bool) {
 	}
 }
 
-// fullWord returns where the bits of a bank are for a run, nil where there are none and none are to be made.
-func (c *content) fullWord(bank int, number uint32, make bool) *uint64 {
+// fullWord returns where the bits of a bank are for a run, nil where there are none and none are wanted.
+func (c *content) fullWord(bank int, number uint32, wanted bool) *uint64 {
 	if bank == 0 {
 		return &c.runs.at(number).full
 	}
 	bank--
-	if make {
+	if wanted {
 		for len(c.full) <= bank {
 			c.full = append(c.full, pages[uint64]{})
 		}
