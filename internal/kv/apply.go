@@ -82,6 +82,9 @@ func (ix *Index) store(t *holding, e *Event, a *Applied) {
 	p := ix.newPart(t, place)
 	defer ix.donePart(p)
 	if !ix.behind(p, e) {
+		if t.cut.Load() {
+			ix.stocksFor(t, place) // the budget may be why it is an orphan, and its group counts all the same
+		}
 		a.Orphans += len(e.Hashes)
 		t.orphans.Add(uint64(len(e.Hashes)))
 		return

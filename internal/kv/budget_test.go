@@ -218,3 +218,22 @@ func TestChurnLeavesNoWaste(t *testing.T) {
 	}
 	runtime.KeepAlive(ix)
 }
+
+// A group of which the index has nothing left, or never took anything in because of the budget, still counts: what its blocks would have said is unknown, not agreement.
+func TestTruncationHidesNoGroup(t *testing.T) {
+	ix := NewIndex(Options{Chain: testChain})
+	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})
+	h := ix.holdings[0]
+	h.cut.Store(true)
+	shedHolder(ix, 0, 2)
+	ix.Apply(0, &Batch{Events: []Event{with(stored(1, 2, 1), func(e *Event) { e.Group = 1 })}})
+	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})
+	if got := depthOf(ix, 0, promptKeys(2, 1)); got != 0 {
+		t.Errorf("depth %d, and group 1 has no block 0", got)
+	}
+	ix.Forget(0)
+	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})
+	if got := depthOf(ix, 0, promptKeys(2, 1)); got != 2 {
+		t.Errorf("depth %d after a new start, want 2", got)
+	}
+}
