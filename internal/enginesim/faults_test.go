@@ -2,6 +2,7 @@ package enginesim
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -118,6 +119,38 @@ func TestFaultRestart(t *testing.T) {
 	if a.Usage.Details.Cached != 0 || s.EngineID(0) == before {
 		t.Errorf("cached %d, engine id %s before %s", a.Usage.Details.Cached, s.EngineID(0), before)
 	}
+}
+
+// Each new process says when it began; one that only refused for a while is the old one.
+func TestRestartTellsItsTime(t *testing.T) {
+	noLeaks(t)
+	for _, f := range []Fault{{Kind: "restart"}, {Kind: "restart", For: 20 * time.Millisecond}, {Kind: "die"}, {Kind: "refuse", For: 20 * time.Millisecond}} {
+		t.Run(fmt.Sprint(f.Kind, f.For), func(t *testing.T) {
+			s := startServer(t, Options{ZeroLatency: true})
+			before, id := startTime(t, s), s.EngineID(0)
+			time.Sleep(2 * time.Millisecond) // the gauge has milliseconds
+			mustFault(t, s, f)
+			if f.Kind == "die" {
+				mustFault(t, s, Fault{Kind: "accept"})
+			}
+			eventually(t, "server back", func() bool { return reachable(s) })
+			after, fresh := startTime(t, s), f.Kind != "refuse"
+			if (after != before) != fresh || (s.EngineID(0) != id) != fresh {
+				t.Errorf("start time %s then %s, engine id %s then %s: want new ones: %t", before, after, id, s.EngineID(0), fresh)
+			}
+		})
+	}
+}
+
+func startTime(t *testing.T, s *Server) string {
+	t.Helper()
+	_, _, body := getRaw(t, s, "/metrics")
+	_, rest, ok := strings.Cut(body, "\nprocess_start_time_seconds ")
+	if !ok {
+		t.Fatal("no start time")
+	}
+	value, _, _ := strings.Cut(rest, "\n")
+	return value
 }
 
 // A dead core answers 500 once and refuses afterwards, until it is revived.

@@ -18,7 +18,7 @@ func (s *Server) models(k *call) {
 }
 
 func (s *Server) appendModel(dst []byte, name string) []byte {
-	created := int(s.started.Unix())
+	created := int(s.started().Unix())
 	adapter := s.adapter(name) != ""
 	dst = appendText(append(dst, `{"id":`...), name)
 	dst = appendInt(append(dst, `,"object":"model","created":`...), created)

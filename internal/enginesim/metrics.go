@@ -15,7 +15,7 @@ func (s *Server) metrics(k *call) {
 	w := metricsWriter{b: k.part[:0], model: s.o.Model}
 	wrong := s.o.Wrong
 	w.head("process_start_time_seconds", "gauge")
-	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), float64(s.started.UnixMilli())/1000), '\n')
+	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), float64(s.started().UnixMilli())/1000), '\n')
 	all := s.Stats()
 	for _, m := range metricTable {
 		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) && wrong.shows(m.name) {

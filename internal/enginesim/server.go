@@ -95,17 +95,16 @@ func (o Options) withDefaults() Options {
 
 // Server is one simulated vLLM API server with its engine cores. All methods are safe for concurrent use.
 type Server struct {
-	o       Options // immutable, as all up to ctx
-	minor   int     // of the version
-	url     string
-	started time.Time
-	voc     *vocabulary
-	routes  map[string]route
-	names   map[string]string
-	ranks   []*rank
-	peers   *peers
-	ctl     *http.Server
-	ctlURL  string
+	o      Options // immutable, as all up to ctx
+	minor  int     // of the version
+	url    string
+	voc    *vocabulary
+	routes map[string]route
+	names  map[string]string
+	ranks  []*rank
+	peers  *peers
+	ctl    *http.Server
+	ctlURL string
 
 	ctx    context.Context // ends with Close; the server's goroutines live under it
 	cancel context.CancelFunc
@@ -113,6 +112,7 @@ type Server struct {
 	faults faults
 	frozen atomic.Bool
 	busy   atomic.Int64 // requests being handled, as /load tells
+	born   atomic.Int64 // when the process started, Unix nanoseconds: a restart is a new one
 
 	mu      sync.Mutex // guards the following
 	ln      net.Listener
@@ -130,9 +130,10 @@ type Server struct {
 func Start(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{
-		o: o, started: time.Now(), routes: routes(), names: make(map[string]string), conns: make(map[*conn]bool),
+		o: o, routes: routes(), names: make(map[string]string), conns: make(map[*conn]bool),
 		callsByPath: make(map[string]int), adminByPath: make(map[string]int), peers: newPeers(o),
 	}
+	s.begins()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for path := range s.routes {
 		s.names[path] = path
@@ -188,8 +189,9 @@ func minorOf(version string) (int, error) {
 func (s *Server) versionAtLeast(minor int) bool { return s.minor >= minor }
 
 func (s *Server) startRanks() error {
+	began := time.Now()
 	for n := range s.o.DPRanks {
-		r := &rank{srv: s, n: n, began: s.started, wake: make(chan struct{}, 1), sinks: make(map[string]target)}
+		r := &rank{srv: s, n: n, began: began, wake: make(chan struct{}, 1), sinks: make(map[string]target)}
 		core := s.o.Core
 		if s.o.DPRanks > 1 {
 			core.EngineID += "_dp" + strconv.Itoa(n)
@@ -357,6 +359,7 @@ func (s *Server) revive() error {
 	s.mu.Unlock()
 	if died {
 		s.eachRank((*rank).restart)
+		s.begins()
 	}
 	if err := s.resumeEvents(); err != nil {
 		return err
@@ -396,12 +399,22 @@ func (s *Server) restart(d time.Duration) error {
 	s.cutAll()
 	s.eachRank((*rank).restart)
 	if d == 0 {
+		s.begins()
 		return s.revive()
 	}
 	s.eachRank((*rank).stopEvents)
-	s.later(d, func() { _ = s.revive() }) // an address taken meanwhile goes on refusing
+	s.later(d, func() {
+		s.begins()
+		_ = s.revive() // an address taken meanwhile goes on refusing
+	})
 	return nil
 }
+
+// begins notes that a process starts now.
+func (s *Server) begins() { s.born.Store(time.Now().UnixNano()) }
+
+// started is when the process started, as /metrics and /v1/models tell it.
+func (s *Server) started() time.Time { return time.Unix(0, s.born.Load()) }
 
 func (s *Server) cutAll() {
 	s.mu.Lock()
