@@ -8,33 +8,45 @@ func (ix *Index) Assume(h Holder, keys []Key, limit int) {
 	t := ix.holding(h)
 	t.mu.Lock()
 	t.heard.Store(true)
-	ix.tick.Add(1)
-	keys = keys[:min(len(keys), max(limit, 0))]
-	p := ix.newPart(t, placeOf(GPU, NoGroup))
-	defer ix.donePart(p)
-	ok := true
-	for len(keys) > 0 && ok {
-		n := min(len(keys), partMost)
-		ok = ix.assume(p, keys[:n])
-		keys = keys[n:]
-	}
-	if t.names.used > max(limit, 0) {
-		ix.shed(t, t.names.used-max(limit, 0)+limit/shedPart, oldestFirst)
-	}
+	limit = max(limit, 0)
+	ix.outlive(t, limit, ix.assume(t, keys[:min(len(keys), limit)]))
 	ix.account(t)
 	t.mu.Unlock()
 	ix.trim()
 }
 
-// assume places the blocks that are new, and makes the others younger.
-func (ix *Index) assume(p *part, keys []Key) bool {
+// assume places the blocks that are new, makes the others younger, and returns the last cell of the prompt in each run that it is in.
+func (ix *Index) assume(t *holding, keys []Key) (path []cell) {
+	tick := ix.tick.Add(1)
+	p := ix.newPart(t, placeOf(GPU, NoGroup))
+	defer ix.donePart(p)
+	for len(keys) > 0 {
+		n := ix.assumePart(p, keys[:min(len(keys), partMost)], tick)
+		for _, at := range p.cells[:n] {
+			if n := len(path); n > 0 && path[n-1].run() == at.run() {
+				path[n-1] = at
+				continue
+			}
+			path = append(path, at)
+		}
+		if n < min(len(keys), partMost) {
+			break
+		}
+		keys = keys[n:]
+	}
+	t.turns.push(path, tick)
+	return path
+}
+
+// assumePart returns how many blocks it placed: all, unless there is no room for what must not be bounded here.
+func (ix *Index) assumePart(p *part, keys []Key, tick uint32) int {
 	group, _ := ix.stocksFor(p.t, p.place)
 	if group == nil {
-		return false
+		return 0
 	}
 	ix.mu.Lock()
 	n := ix.content.place(p.parent, keys, p.cells[:len(keys)])
-	fresh := ix.content.refresh(group.column, ix.tick.Load(), p.cells[:n])
+	fresh := ix.content.refresh(group.column, tick, p.cells[:n])
 	ix.mu.Unlock()
 	group.count += fresh
 	for i := range n {
@@ -43,7 +55,7 @@ func (ix *Index) assume(p *part, keys []Key) bool {
 			e.cell, e.copies = p.cells[i], p.place
 		}
 	}
-	return n == len(keys)
+	return n
 }
 
 // refresh sees to it that a column has the blocks of cells, and returns how many it did not have.
@@ -51,4 +63,107 @@ func (c *content) refresh(column uint16, tick uint32, cells []cell) int {
 	fresh := len(cells)
 	c.set(column, tick, cells, func(cell) { fresh-- })
 	return fresh
+}
+
+// outlive drops the blocks that were not used for longest until t has at most limit. path is of the prompt just assumed, whose own blocks go last.
+func (ix *Index) outlive(t *holding, limit int, path []cell) {
+	for t.names.used > limit {
+		next, ok := t.turns.pop()
+		switch {
+		case !ok: // not from Assume
+			ix.shed(t, t.names.used-limit, oldestFirst)
+			return
+		case next.tick == t.turns.latest && path != nil:
+			for _, at := range path {
+				t.dropKeys(ix.keysBehind(at), limit)
+			}
+			path = nil
+			t.turns.first--
+			continue
+		}
+		t.dropKeys(ix.lastUsed(t, next), limit)
+		if t.names.used == limit {
+			t.turns.first-- // the beginning of the run may still be there
+		}
+		if t.crowded() {
+			ix.settle(t)
+		}
+	}
+	ix.settle(t)
+	t.turns.tidy(func(u turn) bool { return len(ix.lastUsed(t, u)) > 0 })
+}
+
+// dropKeys drops assumed blocks, the last first, until there are at most limit.
+func (t *holding) dropKeys(keys []Key, limit int) {
+	for n := len(keys); n > 0 && t.names.used > limit; n-- {
+		t.drop(EngineHash(keys[n-1]), placeOf(GPU, NoGroup))
+	}
+}
+
+// keysBehind returns the keys that follow a block in its run.
+func (ix *Index) keysBehind(at cell) []Key {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return append([]Key(nil), ix.content.keysOf(ix.content.runs.at(at.run()))[at.position()+1:]...)
+}
+
+// lastUsed returns the keys of the run that a turn was about, unless the run was used again or has gone.
+func (ix *Index) lastUsed(t *holding, u turn) []Key {
+	group := t.groupStock(NoGroup)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if group == nil || int(u.run) >= ix.content.runs.len() {
+		return nil
+	}
+	r := ix.content.runs.at(u.run)
+	h := ix.content.hold(r, group.column)
+	if h == nil || h.born != u.tick {
+		return nil
+	}
+	return append([]Key(nil), ix.content.keysOf(r)...)
+}
+
+// turn says that a run was used at a tick. It stands for nothing once the run is used again.
+type turn struct{ run, tick uint32 }
+
+// turns are what was assumed, in the order in which it should go.
+type turns struct {
+	list  []turn
+	first int // of list that is still to come
+	kept  int // turns that the last tidying left
+
+	latest uint32 // tick of the last push
+}
+
+// push notes the use of the runs on a path, the last of which goes first.
+func (ts *turns) push(path []cell, tick uint32) {
+	ts.latest = tick
+	for i := range path {
+		ts.list = append(ts.list, turn{path[len(path)-1-i].run(), tick})
+	}
+}
+
+func (ts *turns) pop() (turn, bool) {
+	if ts.first == len(ts.list) {
+		return turn{}, false
+	}
+	ts.first++
+	return ts.list[ts.first-1], true
+}
+
+// tidyLeast is the number of turns below which tidying is not worth it.
+const tidyLeast = 1024
+
+// tidy drops what stands for nothing, once there may be more of it than of the rest.
+func (ts *turns) tidy(stands func(turn) bool) {
+	if len(ts.list) < 2*ts.kept+tidyLeast {
+		return
+	}
+	left := make([]turn, 0, ts.kept)
+	for _, u := range ts.list[ts.first:] {
+		if stands(u) {
+			left = append(left, u)
+		}
+	}
+	ts.list, ts.first, ts.kept = left, 0, len(left)
 }

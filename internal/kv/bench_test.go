@@ -94,3 +94,17 @@ func BenchmarkApply(b *testing.B) {
 		})
 	}
 }
+
+// A prompt of 64 blocks for a replica whose 100,000 blocks are all assumed taken.
+func BenchmarkAssumeWhenFull(b *testing.B) {
+	ix := NewIndex(Options{Chain: testChain})
+	r := rand.New(rand.NewPCG(1, 2))
+	keys := make([]Key, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range keys {
+			keys[i] = Key(r.Uint64())
+		}
+		ix.Assume(0, keys, 100_000)
+	}
+}

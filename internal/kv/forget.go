@@ -33,7 +33,7 @@ func (ix *Index) burn(t *holding) {
 		}
 		ix.mu.Unlock()
 	}
-	t.names, t.more, t.extra, t.again, t.tiered = table{}, nil, 0, nil, false
+	t.names, t.more, t.extra, t.again, t.tiered, t.turns = table{}, nil, 0, nil, false, turns{}
 	for i := range t.stocks {
 		t.stocks[i].count = 0
 	}

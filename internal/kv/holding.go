@@ -20,6 +20,7 @@ type holding struct {
 	tiered  bool    // has had blocks outside the GPU, and keeps a stock a tier
 	barren  []int16 // groups that serve no prefix
 	noted   int64   // bytes in Index.named
+	turns   turns   // in which assumed blocks should go
 	touched uint64  // what touch read, so that it is not left out
 
 	heard atomic.Bool
@@ -206,8 +207,9 @@ const (
 	segmentBytes = 96 // a segment and its places in the directory
 	moreBytes    = 64
 	againBytes   = 48
+	turnBytes    = 8
 )
 
 func (t *holding) bytes() int64 {
-	return int64(t.names.room)*entryBytes + int64(len(t.names.dir))*segmentBytes + int64(t.extra)*moreBytes + int64(len(t.again))*againBytes
+	return int64(t.names.room)*entryBytes + int64(len(t.names.dir))*segmentBytes + int64(t.extra)*moreBytes + int64(len(t.again))*againBytes + int64(cap(t.turns.list))*turnBytes
 }
