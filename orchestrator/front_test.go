@@ -281,7 +281,7 @@ func TestChatOnEnginesWithoutIDReuse(t *testing.T) {
 
 // A chat whose prompt /tokenize may not see as the engine does goes by the client's own body.
 func TestChatWhoseTokensAreAHint(t *testing.T) {
-	noRender := func(_ string, o *enginesim.Options) { o.ScaleOut = false }
+	noRender := func(_ string, o *enginesim.Options) { o.ScaleOut, o.ToolParser = false, true }
 	in(t, setup{engine: noRender}, func(w *world) {
 		p := chat(false)
 		p.body = strings.Replace(p.body, `"model"`, `"tools":[{"type":"function","function":{"name":"f"}}],"model"`, 1)

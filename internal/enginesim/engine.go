@@ -78,7 +78,12 @@ type Request struct {
 	Session       string // accepted; events do not carry it
 	SkipReadCache bool   // prompt_logprobs: computes the whole prompt
 	Seed          uint64 // 0 is greedy; another one is another text
-	Transfer      *Transfer
+
+	Bias    map[uint32]float64 // logit_bias: the largest of 10 or more is always drawn, those of -10 or less never, others change nothing
+	Allowed []uint32           // allowed_token_ids: nothing else is drawn; nil for all
+	Scripts [][]uint32         // structured outputs: one of them is said, and ends the text; not empty; nil for none
+
+	Transfer *Transfer
 }
 
 // Reason says why a request ended.

@@ -87,6 +87,9 @@ func (e *Engine) sample(at time.Duration, r *request) (ended bool) {
 // draw samples; until min_tokens are there, ends of text are masked.
 func (e *Engine) draw(r *request) uint32 {
 	state := e.logits(r)
+	if r.wanted != nil {
+		return r.wanted.draw(e, r, state)
+	}
 	masked := len(r.tokens)-r.prompt < r.minOut
 	for try := 0; ; try++ {
 		t := e.cfg.draw(state, r.seed, try)
@@ -103,6 +106,8 @@ func (e *Engine) ends(r *request, t uint32) bool {
 // stopped is vLLM's check_stop.
 func (e *Engine) stopped(r *request, token uint32, out int) (reason Reason, byID bool) {
 	switch {
+	case r.wanted.complete(out):
+		return FinishStop, false
 	case out >= r.minOut && !r.ignore && e.cfg.EOS > 0 && token == uint32(e.cfg.EOS):
 		return FinishStop, false
 	case out >= r.minOut && slices.Contains(r.stops, token):

@@ -116,27 +116,24 @@ func (s *Server) check(p *params) *problem {
 			message: "The model `" + p.model + "` does not exist. Valid aliases: " + strings.Join(s.served(), ", ") + ".",
 		}
 	}
+	if bad := s.prepare(p); bad != nil {
+		return bad
+	}
 	if bad := p.reuseIDs(s); bad != nil {
 		return bad
 	}
 	if len(p.prompts) == 0 || slices.ContainsFunc(p.prompts, func(ids []uint32) bool { return len(ids) == 0 }) {
 		return badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
 	}
-	if p.n > 1 && p.temperature == 0 {
-		return badRequest("", "n must be 1 when using greedy sampling, got %d.", p.n)
-	}
-	if p.n < 1 {
-		return badRequest("n", "n must be at least 1, got %d. (parameter=n, value=%d)", p.n, p.n)
-	}
-	if p.maxTokens == 0 || p.maxTokens < -1 {
-		return badRequest("max_tokens", "max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%d)", p.maxTokens, p.maxTokens)
-	}
 	for _, ids := range p.prompts {
 		if bad := s.checkPrompt(p, ids); bad != nil {
 			return bad
 		}
 	}
-	return nil
+	if bad := p.verifyArgs(); bad != nil {
+		return bad
+	}
+	return s.engine(p)
 }
 
 func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
@@ -151,7 +148,7 @@ func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
 			"%d input tokens, for a total of %d tokens. Please reduce the length of the input prompt or the number of requested output tokens. "+
 			"(parameter=input_tokens, value=%d)", limit, p.maxTokens, len(ids), len(ids)+p.maxTokens, len(ids))
 	}
-	return s.inVocabulary(ids)
+	return nil
 }
 
 func (s *Server) inVocabulary(ids []uint32) *problem {
@@ -211,6 +208,9 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	}
 	if p.maxTokens < 0 && p.at == atCompletions {
 		q.MaxTokens = min(16, g.rank.cfg.MaxModelLen-len(prompt))
+	}
+	if x := p.rare; x != nil {
+		q.Bias, q.Allowed, q.Scripts = x.bias, x.allowed, p.scripts(g.srv.voc)
 	}
 	if p.n > 1 {
 		q.Seed = p.seed + uint64(choice) + 1

@@ -88,6 +88,9 @@ func (g *generation) appendCompletionChoice(dst []byte, i int) []byte {
 
 // whole is the text of an answer: with echo, behind the prompt.
 func (g *generation) whole(q *sequence) string {
+	if g.p.echo && g.p.asked == 0 {
+		return "" // max_tokens 0: as real vLLM answers it
+	}
 	if g.p.echo {
 		return g.srv.voc.detokenize(q.prompt) + string(q.text)
 	}

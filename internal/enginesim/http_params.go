@@ -50,6 +50,10 @@ type params struct {
 	reuseRaw    []byte     // kv_transfer_params.prompt_token_ids
 	raw         promptKind // how the prompt came
 	strict      *problem   // the first field of a wrong type
+	options     bool       // stream_options has a member
+	tooFew      bool       // max_tokens is below 1, as asked
+	asked       int
+	rare        *rare // nil without any of them
 }
 
 // promptKind says what there was in the prompt field.
@@ -67,7 +71,7 @@ func newParams(at endpoint) *params {
 	p := paramsPool.Get().(*params)
 	*p = params{
 		at: at, ids: p.ids[:0], prompts: p.prompts[:0], turns: p.turns[:0],
-		maxTokens: -1, n: 1, temperature: math.NaN(), logprobs: -1,
+		maxTokens: -1, asked: noNumber, n: 1, temperature: math.NaN(), logprobs: -1,
 	}
 	return p
 }
@@ -101,7 +105,10 @@ func (p *params) parse(voc *vocabulary, k *call) *problem {
 		return badBody(k.body, err)
 	}
 	p.headers(k)
-	return p.strict
+	if p.strict != nil {
+		return p.strict
+	}
+	return p.validate()
 }
 
 // wrongType says whether the value at start is JSON of another type than the field's; nil means that it is no JSON at all.
@@ -111,7 +118,21 @@ func (p *params) wrongType(body []byte, key string, start int) *problem {
 	if s.err != nil {
 		return nil
 	}
-	return invalidBody(key, "1 validation error:\n  {'type': 'type_error', 'loc': ('body', '%s'), 'msg': 'Input has a wrong type', 'input': %s}", key, clip(value))
+	kind, msg := "type_error", "Input has a wrong type"
+	if value[0] == '"' {
+		value = value[1 : len(value)-1]
+		switch key {
+		case "max_tokens", "max_completion_tokens", "min_tokens", "n", "seed", "priority":
+			kind, msg = "int_parsing", "Input should be a valid integer, unable to parse string as an integer"
+		case "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty":
+			kind, msg = "float_parsing", "Input should be a valid number, unable to parse string as a number"
+		case "stream", "echo", "ignore_eos", "return_token_ids":
+			kind, msg = "bool_parsing", "Input should be a valid boolean, unable to interpret input"
+		case "messages":
+			kind, msg = "list_type", "Input should be a valid list"
+		}
+	}
+	return invalidBody("body."+key, "1 validation error:\n  {'type': '%s', 'loc': 'body.%s', 'msg': '%s', 'input': '%s'}", kind, key, msg, clip(value))
 }
 
 func (p *params) headers(k *call) {
@@ -138,7 +159,9 @@ func (p *params) field(s *scanner, voc *vocabulary, key []byte) {
 	case "token_ids":
 		p.idList(s)
 	case "messages":
-		p.messages(s)
+		if p.messages(s); p.at == atChat && len(p.turns) == 0 {
+			p.more().noTurns = true
+		}
 	case "system":
 		p.system(s)
 	case "input":
@@ -164,7 +187,10 @@ func (p *params) field(s *scanner, voc *vocabulary, key []byte) {
 	case "return_token_ids":
 		p.returnIDs = s.boolean()
 	case "cache_salt":
-		p.salt = p.optional(s)
+		there := s.peek() == '"'
+		if p.salt = p.optional(s); there && p.salt == "" {
+			p.more().emptySalt = true
+		}
 	case "session_id":
 		p.session = p.optional(s)
 	case "request_id":
@@ -187,15 +213,15 @@ func (p *params) optional(s *scanner) string {
 func (p *params) sampling(s *scanner, key []byte) {
 	switch string(key) {
 	case "max_tokens":
-		if n := s.integer(-1); p.maxTokens < 0 || p.at != atChat {
-			p.maxTokens = n
+		if n := s.integer(noNumber); p.maxTokens < 0 || p.at != atChat {
+			p.limit(n)
 		}
 	case "max_completion_tokens":
-		if n := s.integer(-1); n >= 0 {
-			p.maxTokens = n
+		if n := s.integer(noNumber); n != noNumber {
+			p.limit(n)
 		}
 	case "max_output_tokens":
-		p.maxTokens = s.integer(-1)
+		p.limit(s.integer(noNumber))
 	case "min_tokens":
 		p.minTokens = s.integer(0)
 	case "n":
@@ -215,16 +241,26 @@ func (p *params) sampling(s *scanner, key []byte) {
 	case "logprobs":
 		p.wantLogprobs(s)
 	case "top_logprobs":
-		if n := s.integer(-1); n >= 0 && p.at == atChat {
+		if n := s.integer(noNumber); n != noNumber && p.at == atChat {
+			p.more().topLogprobs = n
 			p.logprobs = max(p.logprobs, n)
 		}
 	case "prompt_logprobs":
-		p.promptLog = s.integer(-1) >= 0
+		if n := s.integer(noNumber); n != noNumber {
+			p.more().promptLogprobs = n
+			p.promptLog = n >= 0
+		}
 	case "vllm_xargs", "extra_args":
 		p.extraArgs(s)
 	default:
-		s.skip(0)
+		p.uncommon(s, key)
 	}
+}
+
+// limit takes max_tokens; noNumber is none.
+func (p *params) limit(n int) {
+	p.maxTokens, p.asked = max(n, -1), n
+	p.tooFew = n < 1 && n != noNumber
 }
 
 // extraArgs reads what vLLM copies into SamplingParams.extra_args: kv_transfer_params live there, so this is a second way in for them.
@@ -249,10 +285,14 @@ func (p *params) wantLogprobs(s *scanner) {
 	if c := s.peek(); c == 't' || c == 'f' {
 		if s.boolean() {
 			p.logprobs = max(p.logprobs, 0)
+			p.more().logprobsFlag = true
 		}
 		return
 	}
-	p.logprobs = s.integer(-1)
+	if n := s.integer(noNumber); n != noNumber {
+		p.more().logprobs = n
+		p.logprobs = max(n, -1)
+	}
 }
 
 func (p *params) stops(s *scanner) {
@@ -271,6 +311,7 @@ func (p *params) streamOptions(s *scanner) {
 		return
 	}
 	s.object(func(key []byte) {
+		p.options = true
 		switch string(key) {
 		case "include_usage":
 			p.usage = s.boolean()
@@ -335,30 +376,34 @@ func (p *params) messages(s *scanner) {
 			case "role":
 				t.role = string(s.str())
 			case "content":
-				t.content = content(s)
+				t.content = p.content(s)
 			default:
 				s.skip(0)
 			}
 		})
+		if p.at == atChat && t.role == "" && p.strict == nil {
+			p.strict = invalidBody("body.messages", "1 validation error:\n  {'type': 'missing', 'loc': 'body.messages.%d.role', 'msg': 'Field required', "+
+				"'input': '<dict>'}", len(p.turns))
+		}
 		p.turns = append(p.turns, t)
 	})
 }
 
 // content reads a string, a list of text parts, or null.
-func content(s *scanner) string {
+func (p *params) content(s *scanner) string {
 	switch s.peek() {
 	case '"':
 		return string(s.str())
 	case '[':
 		var all []string
-		s.array(func() { all = append(all, part(s)) })
+		s.array(func() { all = append(all, p.part(s)) })
 		return strings.Join(all, "\n")
 	}
 	s.skip(0)
 	return ""
 }
 
-func part(s *scanner) string {
+func (p *params) part(s *scanner) string {
 	if s.peek() == '"' {
 		return string(s.str())
 	}
@@ -368,14 +413,32 @@ func part(s *scanner) string {
 			text = string(s.str())
 			return
 		}
+		switch string(key) {
+		case "image_url", "input_audio", "video_url":
+			p.more().media = true
+		case "type":
+			p.partType(s.raw())
+			return
+		}
 		s.skip(0)
 	})
 	return text
 }
 
+// partType refuses parts of chat content that no vLLM knows (chat_utils.py, MM_PARSER_MAP).
+func (p *params) partType(value []byte) {
+	switch strings.Trim(string(value), `"`) {
+	case "text", "refusal", "input_text", "output_text", "thinking", "image_url", "image_pil", "image_embeds", "input_image", "audio_url", "input_audio", "audio_embeds", "video_url":
+		return
+	}
+	if p.at == atChat && p.strict == nil {
+		p.strict = badRequest("", "1 validation error for ValidatorIterator\n0.type\n  Unknown part type: %s", clip(value))
+	}
+}
+
 // system reads Anthropic's system prompt, which goes before the turns.
 func (p *params) system(s *scanner) {
-	if text := content(s); text != "" {
+	if text := p.content(s); text != "" {
 		p.turns = slices.Insert(p.turns, 0, chatMessage{"system", text})
 	}
 }

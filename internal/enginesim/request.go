@@ -50,6 +50,7 @@ type request struct {
 	extra    uint64 // in each block hash
 	root     uint64 // of contents
 	seed     uint64
+	wanted   *wanted // what the tokens must be like, nil mostly
 	transfer *Transfer
 	remote   bool // came with do_remote_prefill
 
@@ -137,7 +138,7 @@ func (e *Engine) newRequest(q *Request) *request {
 	*r = request{
 		id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
 		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], stops: append(r.stops[:0], q.StopIDs...),
-		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root,
+		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root, wanted: wantedOf(q),
 	}
 	r.maxOut = q.MaxTokens
 	if r.maxOut <= 0 {

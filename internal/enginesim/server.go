@@ -45,6 +45,7 @@ type Options struct {
 	OnRequest func(Seen) // sees each request before it is answered, on its connection's goroutine
 	APIKey    string     // --api-key
 
+	ToolParser     bool // --enable-auto-tool-choice and --tool-call-parser: tools are accepted; none is ever called
 	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
 	NoORCA         bool // never send endpoint-load-metrics
 	ZeroLatency    bool // steps and transfers take no time

@@ -1,0 +1,94 @@
+package enginesim
+
+// constraint is what a request wants its text to look like: structured_outputs, or response_format, which says the same.
+type constraint struct {
+	there    bool
+	kinds    int      // how many of json, regex, choice, grammar, json_object, structural_tag were given
+	choices  []string // of choice
+	choice   bool
+	object   bool   // any JSON object
+	unknown  string // a type of response_format that there is not
+	noSchema bool   // json_schema without one
+}
+
+func (c *constraint) read(s *scanner) {
+	*c = constraint{there: true}
+	s.object(func(key []byte) {
+		name := string(key)
+		if s.null() {
+			return
+		}
+		switch name {
+		case "choice":
+			c.kinds++
+			c.choice = true
+			s.array(func() { c.choices = append(c.choices, string(s.str())) })
+			return
+		case "json", "json_object":
+			c.kinds++
+			c.object = true
+		case "regex", "grammar", "structural_tag":
+			c.kinds++
+		}
+		s.skip(0)
+	})
+}
+
+func (c *constraint) readFormat(s *scanner) {
+	kind, schema := "", false
+	s.object(func(key []byte) {
+		switch string(key) {
+		case "type":
+			kind = string(s.str())
+			return
+		case "json_schema":
+			schema = s.peek() != 'n'
+		}
+		s.skip(0)
+	})
+	switch kind {
+	case "text", "structural_tag":
+	case "json_object":
+		c.object = true
+	case "json_schema":
+		c.object, c.noSchema = schema, !schema
+	default:
+		c.unknown = kind
+	}
+}
+
+// constrained refuses constraints that do not say anything (sampling_params.py, StructuredOutputsParams; v1/structured_output).
+func (p *params) constrained() *problem {
+	if p.rare == nil || !p.rare.structured.there {
+		return nil
+	}
+	switch c := &p.rare.structured; {
+	case c.kinds == 0:
+		return badRequest("", "You must use one kind of structured outputs constraint but none are specified: {'json': None, 'regex': None, "+
+			"'choice': None, 'grammar': None, 'json_object': None, 'disable_any_whitespace': False, 'disable_additional_properties': False, "+
+			"'whitespace_pattern': None, 'structural_tag': None, '_backend': None, '_backend_was_auto': False}")
+	case c.choice && len(c.choices) == 0:
+		return badRequest("", "Choice '[]' cannot be an empty list")
+	}
+	return nil
+}
+
+// jsonObjects are what a request for JSON is answered with. No schema is looked at.
+var jsonObjects = []string{`{}`, `{"answer": true}`, `{"answer": "no"}`, `{"blocks": 3, "tokens": [1, 2]}`}
+
+// scripts are the texts of which the model may say one, as token ids with an end each; nil: whatever it likes.
+func (p *params) scripts(voc *vocabulary) [][]uint32 {
+	x := p.rare
+	if x == nil {
+		return nil
+	}
+	texts := x.structured.choices
+	if texts == nil && (x.structured.object || x.format.object) {
+		texts = jsonObjects
+	}
+	var all [][]uint32
+	for _, text := range texts {
+		all = append(all, append(voc.tokenize(nil, text), tokEOS))
+	}
+	return all
+}
