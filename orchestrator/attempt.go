@@ -29,6 +29,7 @@ type job struct {
 	idsRaw []byte   // the same as JSON
 	count  int      // tokens of the prompt, estimated when ids is nil
 	exact  bool     // ids may be put on the legs
+	whole  string   // why it cannot be split, "" when it can
 	plan   planner.Request
 
 	tries      int
@@ -144,10 +145,11 @@ func (j *job) takeBudget() bool {
 // prepare makes the planner's question.
 func (j *job) prepare() {
 	cfg := j.q.snap.cfg
+	j.whole = j.whyWhole()
 	j.plan = planner.Request{
 		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact, MaxTokens: j.req.MaxTokens, Sequences: max(j.req.N, 1),
-		SplitOK: j.req.Unsplittable == "" && cfg.Local != config.LocalAlways,
-		LocalOK: cfg.Local != config.LocalNever || j.req.Unsplittable != "",
+		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
+		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 	}
 	if j.ids != nil {
 		j.nameBlocks()

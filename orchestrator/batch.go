@@ -171,7 +171,7 @@ func (m *merger) end(f *failure) {
 	case f != nil && f.status == clientGone:
 		return
 	case f != nil:
-		m.buf = append(m.buf, f.event()...)
+		m.buf = append(m.buf, f.event(openai.Completions, 0)...)
 	default:
 		if usage := m.usage.Append(nil, m.id); len(usage) > 0 {
 			m.buf = append(append(append(m.buf, "data: "...), usage...), "\n\n"...)

@@ -143,15 +143,14 @@ func (f *failure) write(w http.ResponseWriter) {
 	_, _ = w.Write(f.body) // the client's connection is the server's to judge
 }
 
-// event is the failure as the last data of a stream that has begun.
-func (f *failure) event() []byte {
+// event is the failure as the last of a stream that has begun, in which sent events have gone out.
+func (f *failure) event(kind openai.Kind, sent int) []byte {
 	status := f.status
 	if status < 400 || status == clientGone {
 		status = http.StatusBadGateway
 	}
 	message := "The answer could not be finished: " + f.phase + " " + f.kind + "."
-	dst := append([]byte("data: "), openai.AppendError(nil, message, errorType(status), "", status)...)
-	return append(dst, "\n\ndata: [DONE]\n\n"...)
+	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
 }
 
 // errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.

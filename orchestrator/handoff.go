@@ -51,7 +51,7 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 		return h.local(ctx)
 	}
 	con := h.j.q.snap.connect
-	h.byIDs = h.j.exact && (h.j.req.Kind == openai.Completions || h.b.Decode.Facts.ReuseIDs)
+	h.byIDs = h.j.exact && reuses(&h.b.Decode.Facts, h.j.req.Kind)
 	h.pair = connector.Pair{Prefill: h.b.Prefill, Decode: h.b.Decode, AttemptID: h.attempt, IDs: h.byIDs}
 	if h.byIDs {
 		h.pair.PromptTokens = len(h.j.ids)
@@ -308,7 +308,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 	if d := h.b.Decision; d != nil && d.Moved != nil {
 		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
 	}
-	if h.byIDs && h.j.req.Kind == openai.Chat && !h.b.Decode.Facts.ReuseIDs {
+	if h.byIDs && !reuses(&h.b.Decode.Facts, h.j.req.Kind) {
 		f := refuse("handoff", "no_id_reuse", http.StatusServiceUnavailable, "The remaining decode replicas cannot take token ids.")
 		f.retry = true
 		return f
@@ -327,10 +327,10 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	case !h.byIDs && h.beside == nil:
 		h.pair.PromptTokens = h.counted
 	case !h.byIDs:
-	case h.j.req.Kind == openai.Chat:
-		leg.ReuseIDs = h.j.rawIDs()
-	default:
+	case h.j.req.Kind == openai.Completions:
 		out.body.Set("prompt", h.j.rawIDs())
+	default:
+		leg.ReuseIDs = h.j.rawIDs()
 	}
 	err := con.EditDecode(leg, h.pair, reply, h.use(reply))
 	if reply != nil {

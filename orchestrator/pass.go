@@ -68,6 +68,11 @@ func (o *Orchestrator) whole(ctx context.Context, q *request) *failure {
 	if f != nil {
 		return f
 	}
+	return o.pass(ctx, q, p, "")
+}
+
+// pass does so with a body that has been read and cleaned; why is what keeps it from being split, "" where the path is never split.
+func (o *Orchestrator) pass(ctx context.Context, q *request, p *passed, why string) *failure {
 	if id := previousResponse(p.body); id != "" {
 		if to := q.holder(ctx, id); to != nil {
 			q.mode = "unsplit"
@@ -83,7 +88,7 @@ func (o *Orchestrator) whole(ctx context.Context, q *request) *failure {
 		j.finish(f, nil)
 		return f
 	}
-	j.noteWhole(b)
+	j.noteWhole(b, why)
 	defer func() {
 		b.Release(time.Now())
 		o.queue.wake()
@@ -110,12 +115,13 @@ func (j *job) modelOr(o *Orchestrator) string {
 	return ""
 }
 
-func (j *job) noteWhole(b *planner.Booking) {
+func (j *job) noteWhole(b *planner.Booking, why string) {
 	j.rec.Mode, j.rec.Decode, j.rec.Prompt, j.rec.Attempts = "unsplit", string(b.Decode.ID), j.count, 1
 	j.q.mode = "unsplit"
 	if b.Decision != nil {
 		j.rec.Reason, j.rec.Decision = b.Decision.Reason, b.Decision
 	}
+	j.noteWhy(why)
 }
 
 // ask passes a question that needs no blocks to any engine.
@@ -264,6 +270,7 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 	resp.SetIdle(q.snap.cfg.Timeouts.DecodeIdle)
 	var events openai.Events
 	var buf []byte
+	sent := 0
 	for {
 		chunk, err := resp.Next()
 		if errors.Is(err, io.EOF) {
@@ -276,6 +283,7 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 			buf = buf[:0]
 			for e := range events.Feed(chunk) {
 				q.o.m.events.Inc()
+				sent++
 				if openai.NeedsScrub(e) {
 					buf = openai.Scrub(buf, e)
 				} else {
@@ -287,7 +295,7 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 		if err != nil {
 			f := legFailed(ctx, "stream", to.member.ID, err)
 			if f.status != clientGone {
-				_, _ = q.w.Write(f.event())
+				_, _ = q.w.Write(f.event(q.kind, sent))
 			}
 			q.out = f.kind
 			return nil

@@ -28,6 +28,7 @@ type request struct {
 	rc    *http.ResponseController
 	id    string
 	path  string
+	kind  openai.Kind // of the API, in whose words errors are; 0 where it does not matter
 	start time.Time
 	span  trace.Span
 	mode  string
@@ -37,7 +38,7 @@ type request struct {
 // handle wraps a front-door handler with what every request has: identity, limits, the drain check, a span, metrics.
 func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *request) *failure) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		q := &request{o: o, snap: o.snap.Load(), w: w, r: r, rc: http.NewResponseController(w), id: newID(), path: path, start: time.Now(), mode: "none"}
+		q := &request{o: o, snap: o.snap.Load(), w: w, r: r, rc: http.NewResponseController(w), id: newID(), path: path, kind: api(path), start: time.Now(), mode: "none"}
 		n := o.inflight.Add(1)
 		o.m.inflight.Inc()
 		w.Header().Set("X-Request-Id", q.id)
@@ -112,7 +113,7 @@ func (q *request) fail(f *failure) {
 		q.span.SetStatus(codes.Error, f.kind)
 		q.span.SetAttributes(attribute.String("tandem.failed_phase", f.phase), attribute.String("error.type", f.kind))
 	}
-	f.write(q.w)
+	q.shaped(f).write(q.w)
 }
 
 func errText(err error) string {

@@ -24,6 +24,9 @@ func (o *Orchestrator) Front() http.Handler {
 	mux.Post("/v1/chat/completions", o.handle("/v1/chat/completions", o.generate(openai.Chat)))
 	mux.Post("/v1/completions", o.handle("/v1/completions", o.generate(openai.Completions)))
 
+	mux.Post("/v1/messages", o.handle("/v1/messages", o.converse(openai.Messages)))
+	mux.Post("/v1/responses", o.handle("/v1/responses", o.converse(openai.Responses)))
+
 	for _, path := range generating {
 		mux.Post(path, o.handle(path, o.whole))
 	}
@@ -39,7 +42,7 @@ func (o *Orchestrator) Front() http.Handler {
 
 // generating are the paths that take a prompt and produce tokens or vectors: passed through whole to one decode replica, with room booked there.
 var generating = []string{
-	"/v1/responses", "/v1/messages", "/v1/chat/completions/batch", "/inference/v1/generate",
+	"/v1/chat/completions/batch", "/inference/v1/generate",
 	"/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 	"/v1/audio/transcriptions", "/v1/audio/translations",
 }

@@ -33,7 +33,8 @@ type answer struct {
 	head   []byte // stream: events read before the answer was known to be good
 	whole  []byte // no stream: the body
 	events openai.Events
-	done   bool // stream: [DONE] has been read
+	done   bool // stream: its last event has been read
+	sent   int  // stream: events that were read
 
 	first        time.Time // when the first content was there
 	promptTokens int
@@ -159,7 +160,7 @@ func (a *answer) readFirst() *failure {
 	for {
 		chunk, err := a.resp.Next()
 		if err != nil {
-			return a.failed(unexpected(err))
+			return a.endedEarly(err)
 		}
 		good := false
 		var f *failure
@@ -171,6 +172,7 @@ func (a *answer) readFirst() *failure {
 			}
 			good = good || e.IsDone() || openai.HasContent(data)
 			a.head = a.appendEvent(a.head, e)
+			good = good || a.done
 		}
 		switch {
 		case f != nil:
@@ -183,6 +185,17 @@ func (a *answer) readFirst() *failure {
 		}
 	}
 }
+
+// endedEarly is a stream that ended before its first content. On /v1/responses vLLM has no event for a failed load and cuts the connection.
+func (a *answer) endedEarly(err error) *failure {
+	f := a.failed(unexpected(err))
+	if a.kind() == openai.Responses && f.kind == "broken" && a.sent > 0 {
+		f.source = a.source(http.StatusInternalServerError)
+	}
+	return f
+}
+
+func (a *answer) kind() openai.Kind { return a.h.j.req.Kind }
 
 // unexpected makes an early end of a stream an error like any other.
 func unexpected(err error) error {
@@ -220,6 +233,10 @@ func (a *answer) errorEvent(code int, data []byte) *failure {
 // appendEvent appends an event as the client will see it, and counts what it carries.
 func (a *answer) appendEvent(dst []byte, e openai.Event) []byte {
 	a.h.j.q.o.m.events.Inc()
+	a.sent++
+	if a.kind().Ends(e.Data()) {
+		a.done = true
+	}
 	if e.IsDone() {
 		a.done = true
 		return append(dst, e...)
@@ -261,6 +278,7 @@ func (a *answer) next(dst []byte) ([]byte, error) {
 		case a.plain(chunk):
 			n := bytes.Count(chunk, blankLine)
 			a.output += n
+			a.sent += n
 			a.h.j.q.o.m.events.Add(float64(n))
 			return chunk, nil
 		}
@@ -290,7 +308,7 @@ func (a *answer) next(dst []byte) ([]byte, error) {
 // plain reports whether a chunk is whole events with nothing in them that has to be looked at, as nearly all are.
 func (a *answer) plain(chunk []byte) bool {
 	return len(a.events.Pending()) == 0 && bytes.HasSuffix(chunk, blankLine) && !bytes.Contains(chunk, usageMark) &&
-		!bytes.Contains(chunk, doneMark) && !bytes.Contains(chunk, errorMark) && !openai.NeedsScrub(chunk)
+		!bytes.Contains(chunk, doneMark) && !bytes.Contains(chunk, errorMark) && !openai.NeedsScrub(chunk) && !a.kind().MayEnd(chunk)
 }
 
 var errorMark = []byte(`"error"`)
@@ -395,7 +413,7 @@ func (q *request) broken(ctx context.Context, a *answer, err error) *failure {
 	f := legFailed(ctx, "stream", a.to.member.ID, err)
 	if f.status != clientGone {
 		q.writeBy()
-		_, _ = q.w.Write(f.event())
+		_, _ = q.w.Write(f.event(q.kind, a.sent))
 		_ = q.rc.Flush()
 		q.o.log.Warn("stream broke off", "id", q.id, "replica", string(f.at), "kind", f.kind, "error", errText(err))
 	}

@@ -30,6 +30,8 @@ func (j *job) tokenize(ctx context.Context) *failure {
 	j.q.o.m.tokenSource.WithLabelValues(j.rec.Tokenizer).Inc()
 	var rejected *tokenizer.Rejected
 	switch {
+	case errors.As(result.Err, &rejected) && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):
+		return nil // the door itself may say it in other words: it gets the request whole
 	case errors.As(result.Err, &rejected):
 		return answered("tokenize", "", rejected.Status, rejected.Body, "", "")
 	case ctx.Err() != nil:
@@ -58,6 +60,9 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	r := j.q.o.tokens.Load()
 	if p := j.prompt(); p != nil {
 		return r.Completion(ctx, via, j.req.Model, p.Text, j.req.Raw)
+	}
+	if kind := j.req.Kind; kind != openai.Chat {
+		return r.Conversation(ctx, via, kind.Path(), j.req.Raw)
 	}
 	return r.Chat(ctx, via, j.req.Raw)
 }

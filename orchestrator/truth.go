@@ -5,13 +5,12 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"tandem/internal/openai"
 	"tandem/orchestrator/planner"
 )
 
 // note writes the plan into the record.
 func (j *job) note(b *planner.Booking) {
-	j.rec.Mode, j.rec.Prefill, j.rec.Decode = modeName(b, j.req), string(b.Prefill.ID), string(b.Decode.ID)
+	j.rec.Mode, j.rec.Prefill, j.rec.Decode = modeName(b, j.whole), string(b.Prefill.ID), string(b.Decode.ID)
 	j.rec.Prompt = j.count
 	j.rec.Available, j.rec.Captured, j.rec.Delivered = -1, -1, -1 // an attempt before may have set them
 	d := b.Decision
@@ -19,6 +18,7 @@ func (j *job) note(b *planner.Booking) {
 		return
 	}
 	j.rec.Reason, j.rec.Blind, j.rec.Decision = d.Reason, d.Blind, d
+	j.noteWhy(j.whole)
 	if j.named() {
 		j.rec.Available = d.Available
 	}
@@ -26,6 +26,13 @@ func (j *job) note(b *planner.Booking) {
 		j.rec.Captured = d.Matched
 	}
 	j.q.o.m.decided(j.rec, d)
+}
+
+// noteWhy adds to the record why the request went whole to one replica.
+func (j *job) noteWhy(why string) {
+	if why != "" {
+		j.rec.Reason += "; not split: " + why
+	}
 }
 
 // named reports whether the prompt's blocks have keys, without which no index can be asked.
@@ -59,11 +66,11 @@ func why(r *Record) string {
 	return "load"
 }
 
-func modeName(b *planner.Booking, req *openai.Request) string {
+func modeName(b *planner.Booking, whole string) string {
 	switch {
 	case b.Mode == planner.Split:
 		return "split"
-	case req.Unsplittable != "":
+	case whole != "":
 		return "unsplit"
 	}
 	return "local"

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -342,11 +343,13 @@ func (w *wire) scripted(addr, raw string) {
 	w.script[addr] = append(w.script[addr], raw)
 }
 
+var generates = regexp.MustCompile("^POST /v1/(completions|chat|responses|messages)")
+
 // next takes the script for a request that begins with b, nil if there is none.
 func (w *wire) next(addr string, b []byte) *strings.Reader {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.script[addr]) == 0 || !bytes.HasPrefix(b, []byte("POST /v1/c")) && !bytes.HasPrefix(b, []byte("POST /v1/r")) || bytes.Contains(b, []byte("render")) {
+	if len(w.script[addr]) == 0 || !generates.Match(b) || bytes.Contains(b, []byte("render")) {
 		return nil
 	}
 	raw := w.script[addr][0]
@@ -570,6 +573,7 @@ func (h *heard) take(data string) {
 	if c.Error != nil {
 		h.fail = *c.Error
 	}
+	h.takeOther(data)
 }
 
 // exact checks an answer against that of an engine that is not split.
@@ -599,7 +603,7 @@ func (w *world) failed(p prompt, got *heard, code int) {
 	switch begun := len(got.events) > 0; {
 	case !begun && got.status != code:
 		w.t.Errorf("status %d, want %d", got.status, code)
-	case begun && (got.dones != 1 || got.events[len(got.events)-1] != "[DONE]" || !strings.Contains(got.events[len(got.events)-2], `"error"`)):
+	case begun && !errorEnds(p, got):
 		w.t.Errorf("the stream ends with %q", got.events[max(0, len(got.events)-3):])
 	}
 	if !strings.HasPrefix(w.right(p).text, got.text) {

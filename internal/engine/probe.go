@@ -18,15 +18,15 @@ import (
 // Probe asks the server for its facts, one per data-parallel rank in the order of rank numbers, the first being rank FirstRank.
 //
 // Only /v1/models must answer; every other endpoint is missing from some version or behind some flag, and what it would tell stays
-// unknown then. A connection that breaks is an error all the same, so that an engine on its way up or down is asked again. One
-// check sends a chat request of one token.
+// unknown then. A connection that breaks is an error all the same, so that an engine on its way up or down is asked again. Where
+// ids can be reused, three checks send a request of one token each, to chat, messages and responses.
 func (c *Client) Probe(ctx context.Context) ([]replica.Facts, error) {
 	base, err := c.probeModels(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	p := probe{client: c, facts: base}
-	for _, step := range []func(context.Context) error{p.version, p.metrics, p.sources, p.render, p.reuse} {
+	for _, step := range []func(context.Context) error{p.version, p.metrics, p.sources, p.render, p.reuse, p.reuseOther} {
 		if err := step(ctx); err != nil {
 			return nil, fmt.Errorf("probe: %w", err)
 		}
@@ -161,6 +161,35 @@ func (p *probe) reuse(ctx context.Context) error {
 	}
 	p.facts.ReuseIDs = echoes(body, reuseIDs)
 	return nil
+}
+
+// reuseOther checks the same of /v1/messages and /v1/responses, whose answers do not tell the prompt's ids but count them. No template makes one token of
+// four words.
+func (p *probe) reuseOther(ctx context.Context) (err error) {
+	if !p.facts.ReuseIDs || !p.facts.Render { // without ids of these doors there is nothing to reuse
+		return nil
+	}
+	const ids = `"temperature":0,"kv_transfer_params":{"prompt_token_ids":[3]}`
+	model := quote(p.facts.Model)
+	p.facts.ReuseOther.Messages, err = p.countsOne(ctx, "/v1/messages", fmt.Appendf(nil,
+		`{"model":%s,"messages":[{"role":"user","content":"one two three four"}],"max_tokens":1,%s}`, model, ids))
+	if err != nil {
+		return err
+	}
+	p.facts.ReuseOther.Responses, err = p.countsOne(ctx, "/v1/responses", fmt.Appendf(nil,
+		`{"model":%s,"input":"one two three four","max_output_tokens":1,"store":false,%s}`, model, ids))
+	return err
+}
+
+// countsOne reports whether the engine counts one token of prompt in what it is asked.
+func (p *probe) countsOne(ctx context.Context, path string, question []byte) (bool, error) {
+	status, body, err := p.client.Post(ctx, path, question)
+	var answer struct {
+		Usage struct {
+			Input int `json:"input_tokens"`
+		} `json:"usage"`
+	}
+	return err == nil && status == http.StatusOK && json.Unmarshal(body, &answer) == nil && answer.Usage.Input == 1, err
 }
 
 func quote(s string) []byte {

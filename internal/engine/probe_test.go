@@ -75,6 +75,16 @@ func TestProbe(t *testing.T) {
 		{"before ids could be reused", map[string]string{"/version": `{"version":"0.26.1"}`}, func(f *replica.Facts) { f.Version, f.ReuseIDs = "0.26.1", false }},
 		{"ids are ignored", map[string]string{"/v1/chat/completions": `{"prompt_token_ids":[1,2]}`}, func(f *replica.Facts) { f.ReuseIDs = false }},
 		{"no chat template", map[string]string{"/v1/chat/completions": "404"}, func(f *replica.Facts) { f.ReuseIDs = false }},
+		{
+			"messages take ids and responses do not",
+			map[string]string{"/v1/messages": `{"usage":{"input_tokens":1}}`, "/v1/responses": `{"usage":{"input_tokens":5}}`},
+			func(f *replica.Facts) { f.ReuseOther.Messages = true },
+		},
+		{
+			"responses take ids, but nobody renders them",
+			map[string]string{"/v1/responses": `{"usage":{"input_tokens":1}}`, "/v1/completions/render": "403"},
+			func(f *replica.Facts) { f.Render = false },
+		},
 		{"no metrics", map[string]string{"/metrics": "404"}, func(f *replica.Facts) {
 			f.BlockSize, f.Blocks, f.CacheDType, f.PrefixCaching, f.Started = 0, 0, "", false, 0
 		}},

@@ -17,7 +17,7 @@ func has(data []byte, marker string) bool { return bytes.Contains(data, []byte(m
 
 // HasError reports whether data (JSON) is an engine's error and with which code, 500 when it names none.
 func HasError(data []byte) (code int, ok bool) {
-	if !has(data, `"error"`) {
+	if !has(data, `"error"`) && !has(data, `"response.failed"`) {
 		return 0, false
 	}
 	code = 500
@@ -29,6 +29,8 @@ func HasError(data []byte) (code int, ok bool) {
 			code = codeOf(value, code)
 		case rawjson.Equal(key, "object") && rawjson.Equal(value, "error"): // the flat shape of old versions
 			ok = true
+		case rawjson.Equal(key, "type") && (rawjson.Equal(value, "error") || rawjson.Equal(value, "response.failed")): // events of messages and responses
+			ok = true
 		case rawjson.Equal(key, "code"):
 			code = errorCode(value, code)
 		}
@@ -39,8 +41,11 @@ func HasError(data []byte) (code int, ok bool) {
 func codeOf(object []byte, code int) int {
 	s := scanner(object)
 	for key := range s.Members() {
-		if value := s.Value(); rawjson.Equal(key, "code") {
+		switch value := s.Value(); {
+		case rawjson.Equal(key, "code"):
 			code = errorCode(value, code)
+		case rawjson.Equal(key, "type"): // messages have no codes
+			code = anthropicCode(rawjson.Text(value), code)
 		}
 	}
 	return code
@@ -146,9 +151,12 @@ func ReadUsage(data []byte) (Usage, bool) {
 	}
 	u := Usage{Cached: -1}
 	s := scanner(raw)
+	apart := 0 // what messages count beside input_tokens
 	for key := range s.Members() {
 		value := s.Value()
 		switch string(rawjson.Name(key)) {
+		case "cache_creation_input_tokens":
+			apart += count(value, 0)
 		case "prompt_tokens", "input_tokens":
 			u.Prompt, _ = whole(value)
 		case "completion_tokens", "output_tokens":
@@ -157,7 +165,11 @@ func ReadUsage(data []byte) (Usage, bool) {
 			u.Cached = cachedOf(value, u.Cached)
 		case "cache_read_input_tokens":
 			u.Cached = count(value, u.Cached)
+			apart += max(u.Cached, 0)
 		}
+	}
+	if apart > 0 && isMessage(data) {
+		u.Prompt += apart
 	}
 	return u, s.Err() == nil
 }
@@ -181,6 +193,13 @@ func count(value []byte, otherwise int) int {
 		return n
 	}
 	return otherwise
+}
+
+// isMessage reports whether data is a whole answer of /v1/messages, whose input_tokens leave out what was read from the cache or written to it. Those in the
+// events of a stream do not.
+func isMessage(data []byte) bool {
+	at, ok := member(data, "type", '"')
+	return ok && rawjson.Equal(at.of(data), "message")
 }
 
 // findUsage returns the usage object, at the top or in the object that events of other APIs wrap around an answer.

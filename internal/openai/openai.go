@@ -8,18 +8,17 @@ package openai
 // Kind says which front door a request came through.
 type Kind uint8
 
-// The two kinds that are read. Everything else passes through [Sanitize].
+// The kinds that are read. Everything else passes through [Sanitize].
 const (
 	Chat Kind = iota + 1
 	Completions
+	Messages  // Anthropic's
+	Responses // without built-in tools and without what one engine keeps from earlier
 )
 
 // Path returns the engine's path for the kind.
 func (k Kind) Path() string {
-	if k == Chat {
-		return "/v1/chat/completions"
-	}
-	return "/v1/completions"
+	return [...]string{"", "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}[min(k, Responses)]
 }
 
 // Limits bounds what [Parse] and [Sanitize] accept; a zero field takes its default. The size of the body is the caller's to bound.
@@ -38,7 +37,7 @@ type Request struct {
 	Stream          bool
 	IncludeUsage    bool // stream_options.include_usage
 	ContinuousUsage bool // stream_options.continuous_usage_stats
-	MaxTokens       int  // new tokens at most, 0 when unlimited; max_completion_tokens wins on chat; 16 when a completion does not say, as vLLM has it
+	MaxTokens       int  // new tokens at most, 0 when unlimited; max_completion_tokens wins on chat; 16 when a completion does not say, as vLLM has it; max_output_tokens of responses
 	N               int  // sequences, at least 1
 	CacheSalt       string
 	Prompts         []Prompt // of a completion, in order; nil on chat and for a batch above Limits.Prompts
@@ -46,7 +45,7 @@ type Request struct {
 	Unsplittable    string   // why the request must go whole to one replica, "" when it may be split
 	Removed         int      // transfer params that the client sent and Parse took out
 
-	Messages   []byte // raw JSON array of a chat
+	Messages   []byte // raw JSON array of a chat or of messages; the raw input of responses
 	Tools      bool   // tools or functions that are not empty
 	Multimodal bool   // a content part that is not text
 	Templated  bool   // a field other than messages takes part in making the prompt (tools, template, its arguments, documents, ...)

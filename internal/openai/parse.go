@@ -124,6 +124,8 @@ func (p *parser) member(name []byte) {
 		p.prompt()
 	case kind == Chat && string(name) == "messages":
 		p.messages()
+	case kind == Messages && string(name) == "messages", kind == Responses && string(name) == "input":
+		p.conversation()
 	case opaque(name):
 		if value := p.scan.Value(); value != nil {
 			p.readOpaque(name, value)
@@ -148,6 +150,8 @@ func (p *parser) unsplittable(reason string) {
 func (p *parser) finish() {
 	r := p.req
 	switch {
+	case (r.Kind == Messages || r.Kind == Responses) && r.Messages == nil:
+		p.unsplittable("no prompt")
 	case r.Kind == Chat && r.Messages == nil:
 		p.refuse("messages", "Field required: messages")
 	case r.Kind == Completions && !r.Batched && r.Prompts == nil && !p.embeds:

@@ -308,14 +308,12 @@ func FuzzParse(f *testing.F) {
 		`{"kv_transfer_params":1,"kv_transfer_params":2}`, `{"a":{"b":1,"kv_transfer_params":1,"c":2},"prompt":"x"}`, `{"prompt":[["a"]]}`,
 		`{"n":"2","stream":1e0,"stream_options":{"include_usage":"on"},"prompt":["a","b"]}`, `{"prompt":"x","tools":{"kv_transfer_params":1}}`,
 	} {
-		f.Add([]byte(seed), true)
-		f.Add([]byte(seed), false)
-	}
-	f.Fuzz(func(t *testing.T, body []byte, chat bool) {
-		kind := Completions
-		if chat {
-			kind = Chat
+		for kind := Chat; kind <= Responses; kind++ {
+			f.Add([]byte(seed), uint8(kind-Chat))
 		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte, door uint8) {
+		kind := Chat + Kind(door%4)
 		before := bytes.Clone(body)
 		r, err := Parse(kind, body, Limits{})
 		if !bytes.Equal(body, before) {

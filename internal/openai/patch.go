@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"tandem/internal/rawjson"
@@ -35,10 +36,15 @@ func payload(data []byte) span {
 	return span{0, 0}
 }
 
-// PatchUsage appends data, a body, a chunk's data or a whole event, to dst with usage.prompt_tokens_details.cached_tokens set to cached.
-// Without that object nothing is appended and ok is false.
+// PatchUsage appends data, a body, a chunk's data or a whole event, to dst with the cached tokens of its usage set to cached:
+// prompt_tokens_details.cached_tokens, input_tokens_details.cached_tokens of responses, or cache_read_input_tokens of messages.
+// Without those nothing is appended and ok is false.
 func PatchUsage(dst, data []byte, cached int) (out []byte, ok bool) {
-	if !has(data, `"prompt_tokens_details"`) {
+	switch {
+	case has(data, `"prompt_tokens_details"`), has(data, `"input_tokens_details"`):
+	case has(data, `"cache_read_input_tokens"`):
+		return patchMessage(dst, data, cached)
+	default:
 		return dst, false
 	}
 	at := payload(data)
@@ -53,11 +59,14 @@ func PatchUsage(dst, data []byte, cached int) (out []byte, ok bool) {
 
 // cachedAt returns where the number of cached tokens is, or is to be put with before and after around it.
 func cachedAt(data []byte) (at span, before, after string, ok bool) {
-	usage, ok := member(data, "usage", '{')
+	usage, ok := usageAt(data)
 	if !ok {
 		return at, "", "", false
 	}
 	details, ok := member(usage.of(data), "prompt_tokens_details", '{')
+	if !ok {
+		details, ok = member(usage.of(data), "input_tokens_details", '{')
+	}
 	if !ok {
 		return at, "", "", false
 	}
@@ -70,6 +79,43 @@ func cachedAt(data []byte) (at span, before, after string, ok bool) {
 		after = ","
 	}
 	return span{start + 1, start + 1}, `"cached_tokens":`, after, true
+}
+
+// usageAt returns where the usage object is, at the top or in the response that an event wraps.
+func usageAt(data []byte) (at span, ok bool) {
+	if at, ok = member(data, "usage", '{'); ok {
+		return at, true
+	}
+	inside, ok := member(data, "response", '{')
+	if !ok {
+		return at, false
+	}
+	at, ok = member(inside.of(data), "usage", '{')
+	return span{inside.start + at.start, inside.start + at.end}, ok
+}
+
+// patchMessage does it for messages. In a whole answer input_tokens are what the cache had not, so that the sum stays.
+func patchMessage(dst, data []byte, cached int) (out []byte, ok bool) {
+	at := payload(data)
+	object := at.of(data)
+	usage, ok := usageAt(object)
+	if !ok {
+		return dst, false
+	}
+	values := usage.of(object)
+	base := at.start + usage.start
+	read, ok := member(values, "cache_read_input_tokens", 0)
+	was := count(read.of(values), -1)
+	if !ok || was < 0 {
+		return dst, false
+	}
+	patches := []patch{{span{base + read.start, base + read.end}, strconv.AppendInt(nil, int64(cached), 10)}}
+	input, found := member(values, "input_tokens", 0)
+	if rest := count(input.of(values), -1) + was - cached; found && rest >= 0 && isMessage(object) {
+		patches = append(patches, patch{span{base + input.start, base + input.end}, strconv.AppendInt(nil, int64(rest), 10)})
+		slices.SortFunc(patches, func(a, b patch) int { return a.at.start - b.at.start })
+	}
+	return apply(dst, data, patches), true
 }
 
 // member returns where in object the value of the member is, if it begins with open (0: any) and object is valid JSON.

@@ -26,6 +26,10 @@ type number struct {
 // read takes note of a member of the request.
 func (p *parser) read(name, value []byte) {
 	r := p.req
+	if r.Kind == Messages || r.Kind == Responses {
+		p.readConversation(name, value)
+		return
+	}
 	switch string(name) {
 	case "model":
 		r.Model = p.text("model", value)
@@ -75,6 +79,10 @@ func (p *parser) readChat(name, value []byte) {
 
 // readOpaque does the same for those that are not walked.
 func (p *parser) readOpaque(name, value []byte) {
+	if p.req.Kind == Messages || p.req.Kind == Responses {
+		p.readConversation(name, value)
+		return
+	}
 	if p.req.Kind != Chat || isEmpty(value) {
 		return
 	}

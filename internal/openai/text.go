@@ -30,7 +30,7 @@ func (r *Request) PromptText(dst [][]byte, i int) [][]byte {
 // templates reports whether a field of a chat other than messages takes part in the beginning of the prompt.
 func templates(name []byte) bool {
 	switch string(name) {
-	case "tools", "functions", "documents", "chat_template", "chat_template_kwargs", "tool_choice":
+	case "tools", "functions", "documents", "chat_template", "chat_template_kwargs", "tool_choice", "system", "instructions":
 		return true
 	}
 	return false

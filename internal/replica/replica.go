@@ -73,7 +73,14 @@ type Facts struct {
 	Events        EventSource // where this rank publishes block events
 	Render        bool        // /v1/.../render answers (needs --enable-scale-out since about 0.30)
 	ReuseIDs      bool        // /v1/chat/completions honours kv_transfer_params.prompt_token_ids, seen in a probe
+	ReuseOther    Doors       // the other doors that honour it, each seen in a probe
 	Started       float64     // process start, unix seconds, from /metrics; a later value is a restart
+}
+
+// Doors are paths of an engine whose requests may be split like chats.
+type Doors struct {
+	Messages  bool // /v1/messages
+	Responses bool // /v1/responses
 }
 
 // EventSource is the ZMQ address pair of one rank, with a dialable host in place of "*". The zero value means that the engine publishes nothing.

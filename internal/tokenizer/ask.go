@@ -21,7 +21,7 @@ func (r *Resolver) ask(ctx context.Context, via Via, q question) Result {
 		}
 	}
 	const path = "/tokenize"
-	if ctx.Err() == nil && !r.missing.is(endpoint{via.Key, path}, r.o.Now()) {
+	if q.tokenize != nil && ctx.Err() == nil && !r.missing.is(endpoint{via.Key, path}, r.o.Now()) {
 		if result, ok := r.try(ctx, via, source{Tokenize, path, q.tokenize(), r.o.TokenizeTimeout, q.exact}); ok {
 			return r.orEstimate(q, result)
 		}

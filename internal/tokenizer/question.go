@@ -18,8 +18,8 @@ type question struct {
 	size       int  // bytes of the raw prompt
 	renderPath string
 	render     func() []byte // makes the body for it
-	tokenize   func() []byte
-	exact      bool // /tokenize takes every field that matters
+	tokenize   func() []byte // nil where no body of /tokenize stands for the prompt
+	exact      bool          // /tokenize takes every field that matters
 }
 
 // aside lists the fields of a request that take no part in making its prompt. What is not known to be aside counts as part of it.
@@ -88,6 +88,21 @@ func isNull(value []byte) bool { return string(value) == "null" }
 
 // harmony reports whether the model is one whose chat path has no template that /tokenize could render.
 func harmony(model []byte) bool { return bytes.Contains(bytes.ToLower(model), []byte("gpt-oss")) }
+
+// conversationQuestion reads what matters of a request to /v1/messages or /v1/responses: all that is not known to be aside. Only render knows how the engine
+// makes a conversation of it.
+func conversationQuestion(path string, body []byte) question {
+	q := question{keep: true, exact: true, renderPath: path + "/render", size: len(body)}
+	q.render = func() []byte { return body }
+	h := newHash(path)
+	for name, value := range members(body) {
+		if !aside(name) && name != "max_output_tokens" && name != "stop_sequences" {
+			h.add(name, value)
+		}
+	}
+	q.key = h.sum()
+	return q
+}
 
 // completionQuestion reads what matters of a completion. A completion has no template: /tokenize tells what the engine would make of it.
 func completionQuestion(model string, promptRaw, body []byte) question {

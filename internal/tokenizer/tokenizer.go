@@ -107,6 +107,12 @@ func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result {
 	return r.resolve(ctx, via, q)
 }
 
+// Conversation resolves the prompt of a request of text to path, which is /v1/messages or /v1/responses; body is the client's sanitised body. Without
+// render it is an estimate. A refusal is the renderer's, in its words: the door itself may have others.
+func (r *Resolver) Conversation(ctx context.Context, via Via, path string, body []byte) Result {
+	return r.resolve(ctx, via, conversationQuestion(path, body))
+}
+
 // resolve looks into the cache, joins a call that is under way, or asks. A caller that waited for another's call and got nothing because that
 // caller left asks itself.
 func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {

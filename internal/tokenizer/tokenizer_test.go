@@ -54,6 +54,8 @@ func (e *fakeEngine) post(ctx context.Context, path string, body []byte) (int, [
 		return 400, []byte(`{"error":{"message":"bad template","type":"BadRequestError","param":null,"code":400}}`), nil
 	case path == "/v1/chat/completions/render":
 		return 200, []byte(`{"request_id":"chatcmpl-1","token_ids":[1,2,3],"sampling_params":{"stop_token_ids":[9]}}`), nil
+	case path == "/v1/messages/render":
+		return 200, []byte(`{"request_id":"chatcmpl-1","token_ids":[8,9,10,11],"sampling_params":{}}`), nil
 	case path == "/v1/completions/render":
 		return 200, []byte(`[{"request_id":"cmpl-1-0","token_ids":[4,5]}]`), nil
 	case path == "/tokenize":
@@ -435,5 +437,35 @@ func BenchmarkCacheHit(b *testing.B) {
 		if r.Chat(b.Context(), e.via(), body).Source != Cache {
 			b.Fatal("missed")
 		}
+	}
+}
+
+// Only render knows what the engine makes of messages and responses, and what shapes the answer alone does not ask again.
+func TestConversations(t *testing.T) {
+	const path, body = "/v1/messages", `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"hello there"}]}`
+	engine := &fakeEngine{}
+	r := New(Options{})
+	want := Result{IDs: []uint32{8, 9, 10, 11}, Count: 4, Source: Render, Exact: true}
+	if got := r.Conversation(t.Context(), engine.via(), path, []byte(body)); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if asked := engine.paths(); !slices.Equal(asked, []string{"/v1/messages/render"}) {
+		t.Errorf("asked %v", asked)
+	}
+	again := strings.Replace(body, `"max_tokens":4`, `"max_tokens":9,"temperature":1,"stop_sequences":["x"],"stream":true`, 1)
+	if got := r.Conversation(t.Context(), engine.via(), path, []byte(again)); got.Source != Cache || !got.Exact {
+		t.Errorf("%+v, want the kept ids", got)
+	}
+	for _, other := range []string{strings.Replace(body, "hello", "hullo", 1), strings.Replace(body, `"model"`, `"system":"s","model"`, 1)} {
+		if got := r.Conversation(t.Context(), engine.via(), path, []byte(other)); got.Source != Render {
+			t.Errorf("%s: %+v, want another question", other, got)
+		}
+	}
+	engine.noRender, engine.asked = 403, nil
+	if got := New(Options{}).Conversation(t.Context(), engine.via(), path, []byte(body)); got.Source != Estimate || got.Exact || got.Err != nil {
+		t.Errorf("%+v, want an estimate", got)
+	}
+	if asked := engine.paths(); !slices.Equal(asked, []string{"/v1/messages/render"}) {
+		t.Errorf("asked %v", asked)
 	}
 }

@@ -1,0 +1,254 @@
+package openai
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"tandem/internal/rawjson"
+)
+
+// Bodies of /v1/messages and /v1/responses. Nothing in them is refused here beyond what is no JSON: a field of a wrong type makes the request unsplittable,
+// and the engine says what is wrong with it in the words of its API.
+
+// readConversation takes note of a member of such a request. Fields that the API does not have are the engine's to ignore.
+func (p *parser) readConversation(name, value []byte) {
+	r := p.req
+	switch string(name) {
+	case "model":
+		r.Model = p.textOr(name, value)
+	case "stream":
+		v, ok := truth(value)
+		r.Stream = v
+		p.unsplittableIf(!ok, "stream is no boolean")
+	case "tools":
+		r.Tools, r.Templated = !isEmpty(value), true
+		p.tools(value)
+	case "tool_choice", "chat_template_kwargs":
+		r.Templated = r.Templated || !isEmpty(value)
+	default:
+		if r.Kind == Messages {
+			p.readMessages(name, value)
+		} else {
+			p.readResponses(name, value)
+		}
+	}
+}
+
+func (p *parser) readMessages(name, value []byte) {
+	switch string(name) {
+	case "max_tokens":
+		p.bound(name, value)
+	case "system":
+		p.req.Templated = true
+		p.unsplittableIf(!isEmpty(value) && !onlyText(value), "content that is not text")
+	case "cache_salt": // vLLM has none here: salted on prefill only, one prompt would have two names
+		p.unsplittableIf(!isNull(value), "cache_salt, which this API does not have")
+	case "mcp_servers", "container":
+		p.unsplittableIf(!isEmpty(value), "built-in tools")
+	}
+}
+
+func (p *parser) readResponses(name, value []byte) {
+	switch string(name) {
+	case "max_output_tokens":
+		p.bound(name, value)
+	case "instructions":
+		p.req.Templated = true
+		p.textOr(name, value)
+	case "cache_salt":
+		salt := p.textOr(name, value)
+		p.unsplittableIf(!isNull(value) && (salt == "" || strings.ContainsRune(salt, utf8.RuneError)), "a salt that no engine takes")
+		p.req.CacheSalt = salt
+	case "previous_response_id", "previous_response", "previous_input_messages", "conversation":
+		p.unsplittableIf(!isNull(value), string(name))
+	case "background", "enable_response_messages":
+		p.unsplittableIf(!isEmpty(value), string(name))
+	case "prompt":
+		p.unsplittableIf(!isNull(value), "a prompt template")
+	case "truncation": // ids that are reused are not truncated
+		p.unsplittableIf(!isNull(value) && !rawjson.Equal(value, "disabled"), "truncation")
+	}
+}
+
+func (p *parser) unsplittableIf(yes bool, reason string) {
+	if yes {
+		p.unsplittable(reason)
+	}
+}
+
+// textOr reads a string; null is "".
+func (p *parser) textOr(name, value []byte) string {
+	if isNull(value) {
+		return ""
+	}
+	if value[0] != '"' {
+		p.unsplittable(string(name) + " is no string")
+		return ""
+	}
+	return rawjson.Text(value)
+}
+
+// bound reads the bound of new tokens.
+func (p *parser) bound(name, value []byte) {
+	if isNull(value) {
+		p.maxTokens = number{null: true}
+		return
+	}
+	v, ok := whole(value)
+	p.unsplittableIf(!ok, string(name)+" is no integer")
+	p.maxTokens = number{value: v, set: ok}
+}
+
+// tools looks for one that the engine would run by itself: each round is a request of its own there, and would repeat the transfer params.
+func (p *parser) tools(value []byte) {
+	if isEmpty(value) {
+		return
+	}
+	if value[0] != '[' {
+		p.unsplittable("tools is no array")
+		return
+	}
+	s := scanner(value)
+	for range s.Elements() {
+		if s.Peek() != '{' {
+			p.unsplittable("a tool is no object")
+			return
+		}
+		kind := ""
+		for key := range s.Members() {
+			if v := s.Value(); rawjson.Equal(key, "type") {
+				kind = rawjson.Text(v)
+			}
+		}
+		own := kind == "function" || p.req.Kind == Messages && (kind == "" || kind == "custom")
+		p.unsplittableIf(!own, "built-in tools")
+	}
+	p.unsplittableIf(s.Err() != nil, "tools nested too deep")
+}
+
+// conversation walks messages, or the input of responses, to learn whether there is anything but text in them.
+func (p *parser) conversation() {
+	s := &p.scan
+	start := s.Pos
+	switch s.Peek() {
+	case '"':
+		p.unsplittableIf(p.req.Kind == Messages, "messages is no array")
+		s.Skip()
+	case '[':
+		n := 0
+		for range s.Elements() {
+			n++
+			p.turn()
+		}
+		p.unsplittableIf(n == 0, "no messages")
+	default:
+		s.Skip()
+		p.unsplittable("no messages")
+	}
+	if s.Err() == nil {
+		p.req.Messages = s.Data[start:s.Pos]
+	}
+}
+
+// turn walks one message, or one item of input.
+func (p *parser) turn() {
+	s := &p.scan
+	if s.Peek() != '{' {
+		s.Skip()
+		p.notText()
+		return
+	}
+	kind := "message"
+	for key := range s.Members() {
+		value := s.Value()
+		if s.Err() != nil {
+			return
+		}
+		switch string(rawjson.Name(key)) {
+		case "type":
+			kind = rawjson.Text(value)
+		case "content", "output", "summary":
+			if !isNull(value) && !onlyText(value) {
+				p.notText()
+			}
+		}
+	}
+	switch kind {
+	case "message", "function_call", "function_call_output", "reasoning":
+	default:
+		p.notText()
+	}
+}
+
+func (p *parser) notText() {
+	p.req.Multimodal = true
+	p.unsplittable("content that is not text")
+}
+
+// onlyText reports whether content is a string, or blocks that are text or made into text: what a template may see without loading anything.
+func onlyText(content []byte) bool {
+	if len(content) == 0 || content[0] != '[' {
+		return len(content) > 0 && content[0] == '"'
+	}
+	s := scanner(content)
+	for range s.Elements() {
+		if s.Peek() == '"' {
+			s.Skip()
+			continue
+		}
+		if s.Peek() != '{' || !textBlock(&s) {
+			return false
+		}
+	}
+	return s.Err() == nil
+}
+
+func textBlock(s *rawjson.Scanner) bool {
+	kind, inner := "", true
+	for key := range s.Members() {
+		value := s.Value()
+		if s.Err() != nil {
+			return false
+		}
+		switch string(rawjson.Name(key)) {
+		case "type":
+			kind = rawjson.Text(value)
+		case "content": // of a tool's result
+			inner = isNull(value) || onlyText(value)
+		}
+	}
+	switch kind {
+	case "text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text", "thinking", "redacted_thinking", "tool_use", "tool_result":
+		return inner
+	}
+	return false
+}
+
+// Ends reports whether data (JSON of an event) is the last of a stream of the kind's API. Those of completions and chats end with [DONE] instead.
+func (k Kind) Ends(data []byte) bool {
+	if k != Messages && k != Responses {
+		return false
+	}
+	at, ok := member(data, "type", '"')
+	if !ok {
+		return false
+	}
+	switch rawjson.Text(at.of(data)) {
+	case "message_stop":
+		return k == Messages
+	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":
+		return k == Responses
+	}
+	return false
+}
+
+// MayEnd reports whether chunk, a part of a stream of the kind's API, may hold its last event, so that most need not be read.
+func (k Kind) MayEnd(chunk []byte) bool {
+	switch k {
+	case Messages:
+		return has(chunk, "message_stop")
+	case Responses:
+		return has(chunk, `"response.c`) || has(chunk, `"response.incomplete`) || has(chunk, `"response.failed`)
+	}
+	return false
+}

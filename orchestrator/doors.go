@@ -1,0 +1,81 @@
+package orchestrator
+
+import (
+	"context"
+
+	"tandem/connector"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+)
+
+// converse serves /v1/messages and /v1/responses. They are split like chats where both legs can carry the same ids; everything else goes whole to one
+// replica, as it came.
+func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request) *failure {
+	return func(ctx context.Context, q *request) *failure {
+		raw, f := q.body()
+		if f != nil {
+			return f
+		}
+		req, err := openai.Parse(kind, raw, q.limits())
+		if err != nil {
+			return badRequest(err)
+		}
+		if req.Unsplittable != "" {
+			return o.pass(ctx, q, &passed{body: req.Raw, contentType: "application/json", model: req.Model}, req.Unsplittable)
+		}
+		return q.single(ctx, req)
+	}
+}
+
+// whyWhole says why the job cannot be split, "" when it can. It is asked when the prompt's ids have been looked for.
+func (j *job) whyWhole() string {
+	kind := j.req.Kind
+	switch {
+	case j.req.Unsplittable != "":
+		return j.req.Unsplittable
+	case kind == openai.Completions || kind == openai.Chat:
+		return ""
+	case !j.exact:
+		return "no engine renders " + kind.Path() + " to token ids"
+	case j.q.snap.connect.Order() != connector.Sequential: // the id that names both ends is ignored on /v1/responses
+		return "the connector does not carry " + kind.Path()
+	}
+	for _, r := range *j.q.o.fleet.reach.Load() {
+		if r.member.Role == replica.Decode && r.member.Serves(j.req.Model) && !reuses(&r.member.Facts, kind) {
+			return "not every decode replica takes token ids on " + kind.Path()
+		}
+	}
+	return ""
+}
+
+// reuses reports whether an engine takes the prompt's ids on the decode leg of a request of this kind.
+func reuses(f *replica.Facts, kind openai.Kind) bool {
+	switch kind {
+	case openai.Chat:
+		return f.ReuseIDs
+	case openai.Messages:
+		return f.ReuseOther.Messages
+	case openai.Responses:
+		return f.ReuseOther.Responses
+	}
+	return true
+}
+
+// api is the kind whose API a path belongs to, 0 where errors are in vLLM's own words.
+func api(path string) openai.Kind {
+	switch path {
+	case openai.Messages.Path():
+		return openai.Messages
+	case openai.Responses.Path():
+		return openai.Responses
+	}
+	return 0
+}
+
+// shaped is a failure of our own, or of a leg that speaks another API, in the words of the API that the client speaks.
+func (q *request) shaped(f *failure) *failure {
+	if ours := !f.own || f.phase == "prefill"; q.kind == openai.Messages && ours && f.status != clientGone {
+		f.body, f.typ = q.kind.Error(nil, openai.Message(f.body), errorType(f.status), f.status), ""
+	}
+	return f
+}
