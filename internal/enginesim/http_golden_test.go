@@ -7,11 +7,12 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"tandem/internal/enginesim/conformance"
 )
 
 // golden is one exchange with a real vLLM 0.32.0: a prefill and a decode replica joined by NIXL.
@@ -90,7 +91,7 @@ func TestAnswersLookLikeVLLM(t *testing.T) {
 			if status != *g.Status {
 				t.Fatalf("status %d, want %d: %s", status, *g.Status, body)
 			}
-			if got, want := headerShape(headers), headerShape(g.Headers); got != want {
+			if got, want := conformance.HeaderShape(headers), conformance.HeaderShape(g.Headers); got != want {
 				t.Errorf("headers\n got %s\nwant %s", got, want)
 			}
 			if got, want := bodyShape(t, g.Request.Path, body), bodyShape(t, g.Request.Path, g.Body); got != want {
@@ -142,137 +143,14 @@ func replayGolden(s *Server, g golden, handed map[string]handover) (int, [][2]st
 	return rawExchange(s, g.Request.Method, g.Request.Path, g.Request.Headers, body)
 }
 
-// headerShape names headers in order, with the values that do not vary.
-func headerShape(headers [][2]string) string {
-	var b strings.Builder
-	for _, h := range headers {
-		switch name, value := h[0], h[1]; name {
-		case "content-length", "x-request-id":
-			fmt.Fprintf(&b, "%s\n", name)
-		case "endpoint-load-metrics":
-			fmt.Fprintf(&b, "%s: %s\n", name, digitsGone(value))
-		default:
-			fmt.Fprintf(&b, "%s: %s\n", name, value)
-		}
-	}
-	return b.String()
-}
-
-func digitsGone(s string) string {
-	var b strings.Builder
-	last := ' '
-	for _, r := range s {
-		if r >= '0' && r <= '9' || r == 'e' && last == '0' || r == '-' && last == '0' {
-			r = '0'
-		}
-		if r != '0' || last != '0' {
-			b.WriteRune(r)
-		}
-		last = r
-	}
-	return b.String()
-}
-
-// bodyShape is the body with its values replaced by their types; runs of equal events count once.
+// bodyShape is conformance.BodyShape of a body that is well formed.
 func bodyShape(t *testing.T, path, body string) string {
 	t.Helper()
-	switch {
-	case path == "/metrics":
-		return metricNames(body)
-	case strings.HasPrefix(body, "data: ") || strings.HasPrefix(body, "event: "):
-		var events []string
-		for e := range strings.SplitSeq(strings.TrimSuffix(body, "\n\n"), "\n\n") {
-			head, data, _ := strings.Cut(e, "data: ")
-			if data != "[DONE]" {
-				data = jsonShape(t, data)
-			}
-			events = append(events, head+"data: "+data)
-		}
-		return strings.Join(slices.Compact(events), "\n") + fmt.Sprint(" ends ", strings.HasSuffix(body, "\n\n"))
-	case body == "":
-		return ""
-	}
-	return jsonShape(t, body)
-}
-
-// metricNames are the series that a router reads and that must not be missing here.
-func metricNames(body string) string {
-	var names []string
-	for line := range strings.Lines(body) {
-		name, _, _ := strings.Cut(line, " ")
-		for _, want := range []string{
-			"vllm:num_requests", "vllm:kv_cache_usage", "vllm:prefix_cache", "vllm:external_prefix", "vllm:nixl_num", "vllm:num_preemptions",
-			"vllm:prompt_tokens_total", "vllm:prompt_tokens_by_source", "vllm:generation_tokens", "process_start_time",
-		} {
-			if strings.HasPrefix(line, want) {
-				names = append(names, name)
-			}
-		}
-	}
-	// Histograms are not simulated, and the captured engine was no consumer.
-	names = slices.DeleteFunc(names, func(n string) bool {
-		return strings.Contains(n, "kv_fetch_by_stage") || strings.Contains(n, "nixl_num_descriptors")
-	})
-	return strings.Join(names, "\n")
-}
-
-// jsonShape writes keys in order and the type of each value; of a list the shape of its first element.
-func jsonShape(t *testing.T, text string) string {
-	t.Helper()
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var b strings.Builder
-	if err := shape(d, &b); err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
-	return b.String()
-}
-
-func shape(d *json.Decoder, b *strings.Builder) error {
-	token, err := d.Token()
+	shape, err := conformance.BodyShape(path, body)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	switch v := token.(type) {
-	case json.Delim:
-		return shapeInside(d, b, v)
-	case string:
-		b.WriteString("text")
-	case json.Number:
-		if strings.ContainsAny(v.String(), ".e") {
-			b.WriteString("float")
-		} else {
-			b.WriteString("int")
-		}
-	case bool:
-		b.WriteString("bool")
-	case nil:
-		b.WriteString("null")
-	}
-	return nil
-}
-
-func shapeInside(d *json.Decoder, b *strings.Builder, open json.Delim) error {
-	b.WriteRune(rune(open))
-	for i := 0; d.More(); i++ {
-		if open == '{' {
-			key, err := d.Token()
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(b, "%v:", key)
-		}
-		var element strings.Builder
-		if err := shape(d, &element); err != nil {
-			return err
-		}
-		if open == '{' || i == 0 {
-			b.WriteString(element.String() + " ")
-		}
-	}
-	end, err := d.Token()
-	b.WriteString(fmt.Sprint(end))
-	return err
+	return shape
 }
 
 // rawExchange sends one request on a connection of its own and gives the header lines as they came, in order and case, and the body without its chunks.

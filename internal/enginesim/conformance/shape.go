@@ -1,0 +1,147 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// HeaderShape names headers in order, with the values that do not vary.
+func HeaderShape(headers [][2]string) string {
+	var b strings.Builder
+	for _, h := range headers {
+		switch name, value := h[0], h[1]; name {
+		case "content-length", "x-request-id":
+			fmt.Fprintf(&b, "%s\n", name)
+		case "endpoint-load-metrics":
+			fmt.Fprintf(&b, "%s: %s\n", name, digitsGone(value))
+		default:
+			fmt.Fprintf(&b, "%s: %s\n", name, value)
+		}
+	}
+	return b.String()
+}
+
+func digitsGone(s string) string {
+	var b strings.Builder
+	last := ' '
+	for _, r := range s {
+		if r >= '0' && r <= '9' || r == 'e' && last == '0' || r == '-' && last == '0' {
+			r = '0'
+		}
+		if r != '0' || last != '0' {
+			b.WriteRune(r)
+		}
+		last = r
+	}
+	return b.String()
+}
+
+// BodyShape is the body with its values replaced by their types; runs of equal events count once. The error is one of JSON.
+func BodyShape(path, body string) (string, error) {
+	switch {
+	case path == "/metrics":
+		return Series(body), nil
+	case strings.HasPrefix(body, "data: ") || strings.HasPrefix(body, "event: "):
+		return eventShape(body)
+	case body == "":
+		return "", nil
+	}
+	return jsonShape(body)
+}
+
+func eventShape(body string) (string, error) {
+	var events []string
+	for e := range strings.SplitSeq(strings.TrimSuffix(body, "\n\n"), "\n\n") {
+		head, data, _ := strings.Cut(e, "data: ")
+		if data != "[DONE]" {
+			var err error
+			if data, err = jsonShape(data); err != nil {
+				return "", err
+			}
+		}
+		events = append(events, head+"data: "+data)
+	}
+	return strings.Join(slices.Compact(events), "\n") + fmt.Sprint(" ends ", strings.HasSuffix(body, "\n\n")), nil
+}
+
+// read are beginnings of the names of the series that a router reads.
+var read = []string{
+	"vllm:num_requests", "vllm:kv_cache_usage", "vllm:prefix_cache", "vllm:external_prefix", "vllm:nixl_num", "vllm:num_preemptions",
+	"vllm:prompt_tokens_total", "vllm:prompt_tokens_by_source", "vllm:generation_tokens", "process_start_time",
+}
+
+var modelName = regexp.MustCompile(`model_name="[^"]*"`)
+
+// Series are the series that a router reads and that must not be missing. Those that come with use are left out: the captured engine was no consumer.
+func Series(metrics string) string {
+	var names []string
+	for line := range strings.Lines(metrics) {
+		name, _, _ := strings.Cut(line, " ")
+		if slices.ContainsFunc(read, func(begin string) bool { return strings.HasPrefix(line, begin) }) &&
+			!strings.Contains(name, "kv_fetch_by_stage") && !strings.Contains(name, "nixl_num_descriptors") && !strings.Contains(name, "_created") {
+			names = append(names, modelName.ReplaceAllString(name, `model_name=""`))
+		}
+	}
+	return strings.Join(names, "\n")
+}
+
+// jsonShape writes keys in order and the type of each value; of a list the shape of its first element.
+func jsonShape(text string) (string, error) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var b strings.Builder
+	if err := shape(d, &b); err != nil {
+		return "", fmt.Errorf("%w in %s", err, text)
+	}
+	return b.String(), nil
+}
+
+func shape(d *json.Decoder, b *strings.Builder) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	switch v := token.(type) {
+	case json.Delim:
+		return shapeInside(d, b, v)
+	case string:
+		b.WriteString("text")
+	case json.Number:
+		if strings.ContainsAny(v.String(), ".e") {
+			b.WriteString("float")
+		} else {
+			b.WriteString("int")
+		}
+	case bool:
+		b.WriteString("bool")
+	case nil:
+		b.WriteString("null")
+	}
+	return nil
+}
+
+func shapeInside(d *json.Decoder, b *strings.Builder, open json.Delim) error {
+	b.WriteRune(rune(open))
+	for i := 0; d.More(); i++ {
+		if open == '{' {
+			key, err := d.Token()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(b, "%v:", key)
+		}
+		var element strings.Builder
+		if err := shape(d, &element); err != nil {
+			return err
+		}
+		if open == '{' || i == 0 {
+			b.WriteString(element.String() + " ")
+		}
+	}
+	end, err := d.Token()
+	b.WriteString(fmt.Sprint(end))
+	return err
+}
