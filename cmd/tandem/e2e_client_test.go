@@ -36,6 +36,9 @@ func (q question) with(key string, value any) question {
 }
 
 func (q question) streamed() question {
+	if q.path == messages || q.path == responses {
+		return q.with("stream", true)
+	}
 	return q.with("stream", true).with("stream_options", map[string]bool{"include_usage": true})
 }
 
@@ -116,7 +119,7 @@ func ask(ctx context.Context, client *http.Client, base string, q question, seen
 	return r
 }
 
-// readEvents reads a stream; what does not end with [DONE] is not done.
+// readEvents reads a stream; what does not end with its API's last event is not done.
 func (r *reply) readEvents(in io.Reader, seen func(*reply)) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -162,7 +165,7 @@ func (r *reply) take(data []byte) error {
 	if p.Error != nil {
 		r.failed = p.Error
 	}
-	return nil
+	return r.takeOther(data)
 }
 
 // verdict is what an answer is worth beside the reference's.

@@ -40,6 +40,9 @@ func TestAnswersAreExact(t *testing.T) {
 			f.quiet(2e9)
 			f.audit(asked)
 			f.wantPlaced(c.set.local != "auto")
+			if c.set.local != "auto" {
+				f.wantDoors(c.name == "with render")
+			}
 		})
 	}
 }
@@ -67,6 +70,9 @@ func shapes() []question {
 			w.completion(w.text(), n).with("n", 2).with("temperature", 0.8).with("seed", 3),
 			w.completion(w.text(), n).with("echo", true),
 		)
+	}
+	for _, n := range []int{1, 12} {
+		out = append(out, w.otherDoors(n)...)
 	}
 	for _, q := range out {
 		out = append(out, q.streamed(), q.with("stream", true))
