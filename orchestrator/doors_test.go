@@ -108,9 +108,7 @@ func (h *heard) takeOther(data string) {
 	}
 	if u := c.Usage; u != nil && c.Type != "message_start" {
 		h.usage = usage{Prompt: u.Input, Completion: u.Output}
-		if c.Type == "message" {
-			h.usage.Prompt += u.Written + u.Read
-		}
+		h.usage.Prompt += u.Written + u.Read // of messages
 		h.usage.Details.Cached = u.Details.Cached + u.Read
 	}
 }
@@ -203,7 +201,6 @@ func TestOtherDoorsUnsplit(t *testing.T) {
 		{say("/v1/responses", `"previous_response_id":"resp_1",`), "previous_response_id", nil},
 		{say("/v1/responses", `"truncation":"auto",`), "truncation", nil},
 		{say("/v1/messages", `"tools":[{"type":"web_search_20250305","name":"w"}],`), "built-in tools", nil},
-		{say("/v1/messages", `"cache_salt":"s",`), "cache_salt", nil},
 		{post("/v1/messages", `{"model":"sim","max_tokens":3,"temperature":0,"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"a"}]}]}`), "content that is not text", nil},
 		{say("/v1/messages", ""), "no engine renders /v1/messages", func(s *setup) {
 			s.engine = func(_ string, o *enginesim.Options) { o.ScaleOut = false }

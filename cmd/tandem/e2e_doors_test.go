@@ -25,6 +25,7 @@ func (w *writer) otherDoors(n int) []question {
 		w.message(n, " short", message("user", w.text()), message("assistant", " the router"), message("user", " and then")),
 		w.message(n, w.text(), message("user", w.text())).with("stop_sequences", []string{" the"}),
 		w.message(n, " s").with("messages", []map[string]any{{"role": "user", "content": block}}),
+		w.message(n, w.text(), message("user", w.text())).with("cache_salt", "tenant"),
 		w.response(n, w.text()),
 		w.response(n, " a"),
 		w.response(n, w.text()).with("instructions", w.text()).with("cache_salt", "tenant"),
@@ -100,10 +101,7 @@ func (r *reply) takeOther(data []byte) error {
 		r.other(p.Status)
 	}
 	if u := p.Usage; u != nil {
-		r.usage = &tokenUsage{Prompt: u.Input, Completion: u.Output}
-		if p.Type == "message" { // in a stream, input is all of the prompt
-			r.usage.Prompt += u.Written + u.Read
-		}
+		r.usage = &tokenUsage{Prompt: u.Input + u.Written + u.Read, Completion: u.Output}
 	}
 	return nil
 }

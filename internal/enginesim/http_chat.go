@@ -50,8 +50,8 @@ func (k *call) refuseAt(p *params, bad *problem) {
 	switch {
 	case bad == restarted:
 		k.refuse(bad)
-	case p.at == atMessages:
-		k.part = appendAnthropicError(k.part[:0], bad)
+	case p.at == atMessages && bad.kind != "Bad Request": // the body's validation has no shape of the door's own
+		k.part = appendAnthropicError(k.part[:0], bad.kind, bad)
 		k.respond(bad.status, jsonType, k.part)
 	case bad.late && p.stream:
 		k.stream()

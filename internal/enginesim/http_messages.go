@@ -35,11 +35,8 @@ func (s *Server) countTokens(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-func appendAnthropicError(dst []byte, bad *problem) []byte {
-	kind := map[int]string{400: "invalid_request_error", 403: "permission_error", 404: "not_found_error", 503: "overloaded_error"}[bad.status]
-	if kind == "" {
-		kind = "api_error"
-	}
+// appendAnthropicError has Anthropic's shape and vLLM's names.
+func appendAnthropicError(dst []byte, kind string, bad *problem) []byte {
 	dst = append(append(append(dst, `{"type":"error","error":{"type":"`...), kind...), `","message":`...)
 	return append(appendText(dst, bad.message), "}}"...)
 }
@@ -66,17 +63,18 @@ func (g *generation) appendMessage(dst []byte) []byte {
 	if q.stop != "" {
 		dst = appendText(append(dst, `,"stop_sequence":`...), q.stop)
 	}
-	prompt, completion, cached := g.usage()
-	dst = g.appendMessageUsage(append(dst, `,"usage":`...), prompt-g.newlyCached()-cached, completion, cached)
+	dst = g.appendMessageUsage(append(dst, `,"usage":`...))
 	if q.params != nil {
 		dst = append(append(dst, `,"kv_transfer_params":`...), q.params...)
 	}
 	return append(dst, '}')
 }
 
-func (g *generation) appendMessageUsage(dst []byte, input, output, cached int) []byte {
-	dst = appendInt(append(dst, `{"input_tokens":`...), input)
-	dst = appendInt(append(dst, `,"output_tokens":`...), output)
+// appendMessageUsage counts as input only what was neither read from the cache nor written to it.
+func (g *generation) appendMessageUsage(dst []byte) []byte {
+	prompt, completion, cached := g.usage()
+	dst = appendInt(append(dst, `{"input_tokens":`...), max(0, prompt-cached-g.newlyCached()))
+	dst = appendInt(append(dst, `,"output_tokens":`...), completion)
 	dst = appendInt(append(dst, `,"cache_creation_input_tokens":`...), g.newlyCached())
 	return append(appendInt(append(dst, `,"cache_read_input_tokens":`...), cached), '}')
 }
@@ -146,17 +144,16 @@ func (g *generation) endMessage(k *call, first bool) {
 	}
 	if g.problem != nil {
 		b := append(k.part[:0], "event: error\ndata: "...)
-		k.part = append(appendAnthropicError(b, g.problem), "\n\n"...)
+		k.part = append(appendAnthropicError(b, "internal_error", g.problem), "\n\n"...)
 		k.event(k.part)
 		return
 	}
 	q := &g.seqs[0]
-	prompt, completion, cached := g.usage()
 	k.named("content_block_stop", func(b []byte) []byte { return append(b, `,"index":0`...) })
 	k.named("message_delta", func(b []byte) []byte {
 		b = appendNullable(append(b, `,"delta":{"stop_reason":`...), q.anthropicReason())
 		b = appendNullable(append(b, `,"stop_sequence":`...), q.stop)
-		return g.appendMessageUsage(append(b, `},"usage":`...), prompt, completion, cached)
+		return g.appendMessageUsage(append(b, `},"usage":`...))
 	})
 	k.named("message_stop", func(b []byte) []byte { return b })
 }

@@ -40,13 +40,18 @@ func HasError(data []byte) (code int, ok bool) {
 
 func codeOf(object []byte, code int) int {
 	s := scanner(object)
+	said, kind := false, []byte(nil)
 	for key := range s.Members() {
 		switch value := s.Value(); {
 		case rawjson.Equal(key, "code"):
 			code = errorCode(value, code)
-		case rawjson.Equal(key, "type"): // messages have no codes
-			code = anthropicCode(rawjson.Text(value), code)
+			said = true
+		case rawjson.Equal(key, "type"):
+			kind = value
 		}
+	}
+	if !said { // messages have no codes
+		return typeCode(rawjson.Text(kind), code)
 	}
 	return code
 }
@@ -151,7 +156,7 @@ func ReadUsage(data []byte) (Usage, bool) {
 	}
 	u := Usage{Cached: -1}
 	s := scanner(raw)
-	apart := 0 // what messages count beside input_tokens
+	apart := 0 // what messages count beside input_tokens: what was read from the cache, and what was written to it
 	for key := range s.Members() {
 		value := s.Value()
 		switch string(rawjson.Name(key)) {
@@ -168,9 +173,7 @@ func ReadUsage(data []byte) (Usage, bool) {
 			apart += max(u.Cached, 0)
 		}
 	}
-	if apart > 0 && isMessage(data) {
-		u.Prompt += apart
-	}
+	u.Prompt += apart
 	return u, s.Err() == nil
 }
 
@@ -193,13 +196,6 @@ func count(value []byte, otherwise int) int {
 		return n
 	}
 	return otherwise
-}
-
-// isMessage reports whether data is a whole answer of /v1/messages, whose input_tokens leave out what was read from the cache or written to it. Those in the
-// events of a stream do not.
-func isMessage(data []byte) bool {
-	at, ok := member(data, "type", '"')
-	return ok && rawjson.Equal(at.of(data), "message")
 }
 
 // findUsage returns the usage object, at the top or in the object that events of other APIs wrap around an answer.

@@ -166,7 +166,7 @@ func TestReadUsage(t *testing.T) {
 		{string(bodies["responses leg 1"]), Usage{104, 1, 0}, true},
 		{`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}`, Usage{3, 4, -1}, true},
 		{`{"usage":{"prompt_tokens":3,"prompt_tokens_details":null}}`, Usage{3, 0, -1}, true},
-		{`{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":2,"cache_read_input_tokens":4}}`, Usage{5, 2, 4}, true},
+		{`{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":2,"cache_read_input_tokens":4}}`, Usage{9, 2, 4}, true},
 		{`{"type":"response.completed","response":{"usage":{"input_tokens":5,"output_tokens":2}}}`, Usage{5, 2, -1}, true},
 		{`{"usage":null}`, Usage{}, false},
 		{`{"choices":[{"text":"\"usage\""}]}`, Usage{}, false},

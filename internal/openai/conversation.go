@@ -23,6 +23,10 @@ func (p *parser) readConversation(name, value []byte) {
 	case "tools":
 		r.Tools, r.Templated = !isEmpty(value), true
 		p.tools(value)
+	case "cache_salt":
+		salt := p.textOr(name, value)
+		p.unsplittableIf(!isNull(value) && (salt == "" || strings.ContainsRune(salt, utf8.RuneError)), "a salt that no engine takes")
+		r.CacheSalt = salt
 	case "tool_choice", "chat_template_kwargs":
 		r.Templated = r.Templated || !isEmpty(value)
 	default:
@@ -41,8 +45,6 @@ func (p *parser) readMessages(name, value []byte) {
 	case "system":
 		p.req.Templated = true
 		p.unsplittableIf(!isEmpty(value) && !onlyText(value), "content that is not text")
-	case "cache_salt": // vLLM has none here: salted on prefill only, one prompt would have two names
-		p.unsplittableIf(!isNull(value), "cache_salt, which this API does not have")
 	case "mcp_servers", "container":
 		p.unsplittableIf(!isEmpty(value), "built-in tools")
 	}
@@ -55,10 +57,6 @@ func (p *parser) readResponses(name, value []byte) {
 	case "instructions":
 		p.req.Templated = true
 		p.textOr(name, value)
-	case "cache_salt":
-		salt := p.textOr(name, value)
-		p.unsplittableIf(!isNull(value) && (salt == "" || strings.ContainsRune(salt, utf8.RuneError)), "a salt that no engine takes")
-		p.req.CacheSalt = salt
 	case "previous_response_id", "previous_response", "previous_input_messages", "conversation":
 		p.unsplittableIf(!isNull(value), string(name))
 	case "background", "enable_response_messages":

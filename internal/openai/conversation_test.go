@@ -28,7 +28,8 @@ func TestParseConversations(t *testing.T) {
 		{Messages, `{"max_tokens":0,` + hi + `}`, "max_tokens < 1"},
 		{Messages, `{"max_tokens":[],` + hi + `}`, "max_tokens is no integer"},
 		{Messages, `{"stream":"perhaps",` + hi + `}`, "stream is no boolean"},
-		{Messages, `{"cache_salt":"s",` + hi + `}`, "cache_salt, which this API does not have"},
+		{Messages, `{"cache_salt":"s",` + hi + `}`, ""},
+		{Messages, `{"cache_salt":"",` + hi + `}`, "a salt that no engine takes"},
 		{Messages, `{"mcp_servers":[{}],` + hi + `}`, "built-in tools"},
 		{Messages, `{"tools":[{"type":"bash_20250124","name":"bash"}],` + hi + `}`, "built-in tools"},
 		{Messages, `{"tools":{"a":1},` + hi + `}`, "tools is no array"},
@@ -62,10 +63,10 @@ func TestParseConversations(t *testing.T) {
 // The prefill leg of messages takes over nothing that the API does not have.
 func TestPrefillLegOfConversations(t *testing.T) {
 	for kind, want := range map[Kind]string{
-		Messages:  `{"model":"m","prompt":[1,2],"max_tokens":1,"temperature":0}`,
-		Responses: `{"model":"m","prompt":[1,2],"max_tokens":1,"temperature":0,"priority":3}`,
+		Messages:  `{"model":"m","prompt":[1,2],"max_tokens":1,"temperature":0,"cache_salt":"s"}`,
+		Responses: `{"model":"m","prompt":[1,2],"max_tokens":1,"temperature":0,"cache_salt":"s","priority":3}`,
 	} {
-		r := mustParse(t, kind, `{"model":"m","priority":3,"input":"hi","messages":[{"role":"user","content":"hi"}]}`)
+		r := mustParse(t, kind, `{"model":"m","priority":3,"cache_salt":"s","input":"hi","messages":[{"role":"user","content":"hi"}]}`)
 		if got := string(r.PrefillIDs([]byte("[1,2]")).Append(nil)); got != want {
 			t.Errorf("%s: %s, want %s", kind.Path(), got, want)
 		}
@@ -83,8 +84,8 @@ func TestUsageOfConversations(t *testing.T) {
 			Usage{101, 3, 64},
 		},
 		{
-			"its end in a stream", "event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":101,"output_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":96}}` + "\n\n",
-			"event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":101,"output_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":16}}` + "\n\n",
+			"its end in a stream", "event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":96}}` + "\n\n",
+			"event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":85,"output_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":16}}` + "\n\n",
 			Usage{101, 3, 96},
 		},
 		{"its begin", `{"type":"message_start","message":{"usage":{"input_tokens":101,"output_tokens":0}}}`, "", Usage{101, 0, -1}},
@@ -118,6 +119,9 @@ func TestErrorsOfConversations(t *testing.T) {
 	for data, want := range map[string]int{
 		`{"type":"error","error":{"type":"overloaded_error","message":"x"}}`:        503,
 		`{"type":"error","error":{"type":"api_error","message":"x"}}`:               500,
+		`{"type":"error","error":{"type":"internal_error","message":"x"}}`:          500,
+		`{"type":"error","error":{"type":"NotFoundError","message":"x"}}`:           404,
+		`{"error":{"code":503,"type":"BadRequestError","message":"x"}}`:             503,
 		`{"type":"error","error":{"type":"invalid_request_error","message":"x"}}`:   400,
 		`{"type":"response.failed","response":{"error":{"code":"server_error"}}}`:   500,
 		`{"type":"response.completed","response":{"error":null},"error":null}`:      0,

@@ -23,14 +23,22 @@ func AppendError(dst []byte, message, typ, param string, code int) []byte {
 	return append(dst, "}}"...)
 }
 
-// anthropicTypes are the names that /v1/messages has for statuses.
+// anthropicTypes are the names that Anthropic's API has for statuses. vLLM answers there with names of its own.
 var anthropicTypes = map[int]string{
 	400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
 	429: "rate_limit_error", 503: "overloaded_error",
 }
 
-func anthropicCode(name string, otherwise int) int {
+// vllmTypes are vLLM's, where they stand for one status.
+var vllmTypes = map[int]string{400: "BadRequestError", 404: "NotFoundError", 429: "RateLimitError", 503: "ServiceUnavailableError"}
+
+func typeCode(name string, otherwise int) int {
 	for code, typ := range anthropicTypes {
+		if typ == name {
+			return code
+		}
+	}
+	for code, typ := range vllmTypes {
 		if typ == name {
 			return code
 		}

@@ -21,10 +21,10 @@ func (r *Request) PrefillIDs(ids []byte) *Edit {
 	e.Set("prompt", ids)
 	e.Set("max_tokens", []byte("1"))
 	e.Set("temperature", []byte("0"))
-	if r.Kind == Messages { // has none of them: what they say there is not for the engine
-		return e
-	}
 	for _, key := range onPrefill {
+		if r.Kind == Messages && key != "cache_salt" { // the only one of them that this API has
+			continue
+		}
 		if value := source.get(key); value != nil && !isNull(value) {
 			e.Set(key, value)
 		}

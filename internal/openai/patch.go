@@ -94,7 +94,7 @@ func usageAt(data []byte) (at span, ok bool) {
 	return span{inside.start + at.start, inside.start + at.end}, ok
 }
 
-// patchMessage does it for messages. In a whole answer input_tokens are what the cache had not, so that the sum stays.
+// patchMessage does it for messages, whose input_tokens are what the cache had not, so that the sum stays.
 func patchMessage(dst, data []byte, cached int) (out []byte, ok bool) {
 	at := payload(data)
 	object := at.of(data)
@@ -111,7 +111,7 @@ func patchMessage(dst, data []byte, cached int) (out []byte, ok bool) {
 	}
 	patches := []patch{{span{base + read.start, base + read.end}, strconv.AppendInt(nil, int64(cached), 10)}}
 	input, found := member(values, "input_tokens", 0)
-	if rest := count(input.of(values), -1) + was - cached; found && rest >= 0 && isMessage(object) {
+	if rest := count(input.of(values), -1) + was - cached; found && rest >= 0 {
 		patches = append(patches, patch{span{base + input.start, base + input.end}, strconv.AppendInt(nil, int64(rest), 10)})
 		slices.SortFunc(patches, func(a, b patch) int { return a.at.start - b.at.start })
 	}
