@@ -1,0 +1,197 @@
+package orchestrator
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// careless is the NIXL connector without its guard: what it may not send it sends all the same.
+type careless struct {
+	connector.NIXL
+	change func(params []byte) []byte
+}
+
+func (c careless) EditDecode(leg *connector.Leg, pair connector.Pair, reply *connector.Reply, use connector.Use) error {
+	body := leg.Body
+	leg.Body = damaging{body, c.change, !use.GiveBack}
+	defer func() { leg.Body = body }()
+	return c.NIXL.EditDecode(leg, pair, reply, use)
+}
+
+// damaging is a body whose params are changed when they are put in.
+type damaging struct {
+	connector.Body
+	change func(params []byte) []byte
+	on     bool
+}
+
+func (d damaging) Set(key string, value []byte) {
+	if d.on && key == "kv_transfer_params" {
+		value = d.change(value)
+	}
+	d.Body.Set(key, value)
+}
+
+// reused sends the first params it sees with every later leg too.
+func reused() func([]byte) []byte {
+	var mu sync.Mutex
+	var first []byte
+	return func(params []byte) []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		if first == nil {
+			first = bytes.Clone(params)
+		}
+		return first
+	}
+}
+
+// shortened leaves out the last block.
+func shortened(params []byte) []byte {
+	end := bytes.Index(params, []byte("]]"))
+	return append(append([]byte{}, params[:bytes.LastIndexByte(params[:end], ',')]...), params[end:]...)
+}
+
+// forwarded is what a client put into its body.
+func forwarded([]byte) []byte { return []byte(`{"do_remote_prefill":true}`) }
+
+// idPrompt is n token ids, others for each seed.
+func idPrompt(seed, n int) string {
+	var ids []string
+	for i := range n {
+		ids = append(ids, fmt.Sprint(300+(seed*1009+i*37)%3000))
+	}
+	return "[" + strings.Join(ids, ",") + "]"
+}
+
+func guardedPrompt(ids, more string) prompt {
+	return post("/v1/completions", `{"model":"sim","max_tokens":6,"temperature":0`+more+`,"prompt":`+ids+`}`)
+}
+
+// mistake is one that a front makes when nothing guards it.
+type mistake struct {
+	name    string
+	change  func() func([]byte) []byte // of the params that leave; nil for none
+	trust   bool                       // params of any age are sent
+	before  func(w *world)
+	ask     prompt
+	clean   prompt // the same without what must not reach an engine
+	dies    bool   // of it the decode engine dies; else the text is wrong
+	poisons bool   // and a prompt that is asked of it later is answered wrongly
+}
+
+func mistakes() []mistake {
+	first, second := guardedPrompt(idPrompt(1, 100), ""), guardedPrompt(idPrompt(2, 100), "")
+	hostile := guardedPrompt(idPrompt(1, 100), `,"kv_transfer_params":{"do_remote_prefill":true}`)
+	batch := guardedPrompt("["+idPrompt(1, 100)+","+idPrompt(2, 100)+"]", "")
+	return []mistake{
+		{name: "params used twice", change: reused, before: func(w *world) { w.exact(first, w.ask(first)) }, ask: second, clean: second, poisons: true},
+		{name: "params older than the lease", trust: true, before: lateHandoff, ask: first, clean: first, poisons: true},
+		{name: "client's params", change: func() func([]byte) []byte { return forwarded }, ask: hostile, clean: first, dies: true},
+		{name: "one params object for two prompts", change: reused, ask: batch, clean: batch},
+		{name: "fewer blocks than the prompt needs", change: func() func([]byte) []byte { return shortened }, ask: first, clean: first, dies: true},
+	}
+}
+
+// lateHandoff lets the lease of the first prefill run out before the decode leg, and other prompts take its blocks.
+func lateHandoff(w *world) {
+	late := false
+	w.at("handoff", func(string) {
+		if late {
+			return
+		}
+		late = true
+		time.Sleep(31 * time.Second)
+		for i := range 4 {
+			w.send(w.t.Context(), w.p[0].addr, guardedPrompt(idPrompt(50+i, 200), ""))
+		}
+	})
+}
+
+// A prefill engine that tells of fewer blocks than the prompt has makes a clear error and not a dead decode engine.
+func TestGuardedFromFewBlocks(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
+		p := guardedPrompt(idPrompt(1, 100), "")
+		few := `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6]],"remote_engine_id":"engine-of-p0",` +
+			`"remote_request_id":"cmpl-1-0-00000000","remote_host":"p0.internal","remote_port":5600,"tp_size":1,"remote_num_tokens":100}`
+		w.at("prefill", func(string) {
+			w.wire.scripted(w.p[0].addr, answerOf(200, "application/json", "", `{"id":"cmpl-1","choices":[{"index":0,"text":"a","finish_reason":"length"}],`+
+				`"usage":{"prompt_tokens":100,"completion_tokens":1,"total_tokens":101},"kv_transfer_params":`+few+`}`))
+		})
+		w.failed(p, w.ask(p), 503)
+		if n := w.count("tandem_transfer_params_refused_total", "bad_params"); n == 0 {
+			w.t.Error("no params were refused")
+		}
+	})
+}
+
+func (m mistake) setup(guarded bool) setup {
+	s := setup{
+		prefill: 1, decode: 1,
+		engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 24 },
+		config: func(c *config.Config) {
+			c.Timeouts.Answer = 2 * time.Minute
+			if m.trust && !guarded {
+				c.Connector.Margin, c.Connector.Lease = time.Hour, 2*time.Hour
+			}
+		},
+	}
+	if m.change != nil && !guarded {
+		change := m.change()
+		s.options = func(o *Options) { o.Connector = careless{change: change} }
+	}
+	return s
+}
+
+// With the guard each mistake is impossible or harmless.
+func TestGuarded(t *testing.T) {
+	for _, m := range mistakes() {
+		t.Run(m.name, func(t *testing.T) {
+			in(t, m.setup(true), func(w *world) {
+				if m.before != nil {
+					m.before(w)
+				}
+				got := w.ask(m.ask)
+				w.exact(m.clean, got)
+				if again, want := w.send(w.t.Context(), w.d[0].addr, m.clean), w.right(m.clean); again.text != want.text {
+					w.t.Errorf("asked again, un-split: %q, want %q", again.text, want.text)
+				}
+			})
+		})
+	}
+}
+
+// Without it the simulated engines do what real ones do: so it is the guard that the test above tests.
+func TestUnguarded(t *testing.T) {
+	for _, m := range mistakes() {
+		t.Run(m.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, m.setup(false))
+				defer w.close()
+				if m.before != nil {
+					m.before(w)
+				}
+				got, want := w.ask(m.ask), w.right(m.clean)
+				dead := w.d[0].Dead()
+				if (dead != nil) != m.dies {
+					t.Fatalf("the decode engine is dead: %v, want %t", dead, m.dies)
+				}
+				if !m.dies && (got.status != 200 || got.text == want.text) {
+					t.Errorf("status %d, text %q, want 200 and another text than %q", got.status, got.text, want.text)
+				}
+				if again := w.send(t.Context(), w.d[0].addr, m.clean); m.poisons && (again.status != 200 || again.text == want.text) {
+					t.Errorf("asked again, un-split: status %d, text %q, want 200 and a wrong text", again.status, again.text)
+				}
+			})
+		})
+	}
+}
