@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// answer is what a client has of one request, streamed or not.
+type answer struct {
+	id      string // X-Request-Id
+	status  int
+	choices []choice // by index
+	usage   usage
+}
+
+// choice is one of the texts, with everything that says how it came to be.
+type choice struct {
+	text      string
+	ids       []int // empty where the client did not ask
+	promptIDs []int
+	finish    string
+	stop      string
+	logprobs  []logprob
+}
+
+// logprob is what is said of one token of the answer.
+type logprob struct {
+	token string
+	value float64
+}
+
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+}
+
+// wire is an answer, or one event of it, of completions and of chats.
+type wire struct {
+	ID      string          `json:"id"`
+	Error   json.RawMessage `json:"error"`
+	Usage   *usage          `json:"usage"`
+	Choices []wireChoice    `json:"choices"`
+	Prompt  []int           `json:"prompt_token_ids"` // of chats
+}
+
+type wireChoice struct {
+	Index    int             `json:"index"`
+	Text     string          `json:"text"`
+	Message  wireMessage     `json:"message"`
+	Delta    wireMessage     `json:"delta"`
+	IDs      []int           `json:"token_ids"`
+	Prompt   []int           `json:"prompt_token_ids"`
+	Finish   string          `json:"finish_reason"`
+	Stop     json.RawMessage `json:"stop_reason"`
+	Logprobs wireLogprobs    `json:"logprobs"`
+}
+
+type wireMessage struct {
+	Content string `json:"content"`
+}
+
+// wireLogprobs is either of the two forms.
+type wireLogprobs struct {
+	Tokens  []string  `json:"tokens"`
+	Values  []float64 `json:"token_logprobs"`
+	Content []struct {
+		Token string  `json:"token"`
+		Value float64 `json:"logprob"`
+	} `json:"content"`
+}
+
+// ask sends a request to the server at base and reads its answer to the end.
+func ask(ctx context.Context, base, path string, body map[string]any) (answer, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return answer{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+path, bytes.NewReader(data))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	a := answer{id: resp.Header.Get("X-Request-Id"), status: resp.StatusCode}
+	if resp.StatusCode != http.StatusOK {
+		_, err = io.Copy(io.Discard, resp.Body)
+		return a, err
+	}
+	if body["stream"] == true {
+		return a, a.readStream(resp.Body)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return a, err
+	}
+	_, err = a.add(text)
+	return a, err
+}
+
+// readStream adds event after event; a stream has one id and ends with [DONE].
+func (a *answer) readStream(r io.Reader) error {
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(nil, 16<<20)
+	ids := map[string]bool{}
+	for scanner.Scan() {
+		data, ok := bytes.CutPrefix(scanner.Bytes(), []byte("data: "))
+		switch {
+		case !ok && len(scanner.Bytes()) > 0:
+			return fmt.Errorf("a line of the stream that is no data: %q", scanner.Text())
+		case !ok:
+			continue
+		case string(data) == "[DONE]":
+			if len(ids) != 1 {
+				return fmt.Errorf("the events of a stream have %d ids", len(ids))
+			}
+			return nil
+		}
+		id, err := a.add(data)
+		if err != nil {
+			return err
+		}
+		ids[id] = true
+	}
+	return errors.Join(errors.New("the stream ended without [DONE]"), scanner.Err())
+}
+
+// add merges an answer or an event and returns the id that it bears.
+func (a *answer) add(data []byte) (string, error) {
+	var w wire
+	if err := json.Unmarshal(data, &w); err != nil {
+		return "", fmt.Errorf("%w: %.200s", err, data)
+	}
+	if len(w.Error) > 0 {
+		return "", fmt.Errorf("an error inside a 200: %.300s", w.Error)
+	}
+	if bytes.Contains(data, []byte(`"kv_transfer_params":{`)) {
+		return "", fmt.Errorf("transfer parameters in an answer: %.300s", data)
+	}
+	if w.Usage != nil {
+		a.usage = *w.Usage
+	}
+	for _, c := range w.Choices {
+		for len(a.choices) <= c.Index {
+			a.choices = append(a.choices, choice{})
+		}
+		a.choices[c.Index].add(c, w.Prompt)
+	}
+	return w.ID, nil
+}
+
+func (c *choice) add(w wireChoice, prompt []int) {
+	c.text += w.Text + w.Message.Content + w.Delta.Content
+	c.ids = append(c.ids, w.IDs...)
+	c.promptIDs = append(append(c.promptIDs, w.Prompt...), prompt...)
+	c.finish += w.Finish
+	if s := string(w.Stop); s != "" && s != "null" {
+		c.stop += s
+	}
+	for i, t := range w.Logprobs.Tokens {
+		c.logprobs = append(c.logprobs, logprob{t, w.Logprobs.Values[i]})
+	}
+	for _, l := range w.Logprobs.Content {
+		c.logprobs = append(c.logprobs, logprob{l.Token, l.Value})
+	}
+}
+
+// closeEnough is how far two computations of the same log-probability may be apart: sums in another order differ in the last bits of a float32.
+const closeEnough = 1e-3
+
+// difference says what differs between two answers, or "".
+func difference(got, want answer) string {
+	var d []string
+	differ := func(what string, same bool, got, want any) {
+		if !same {
+			d = append(d, fmt.Sprintf("%s is %.120v, alone it is %.120v", what, got, want))
+		}
+	}
+	differ("the status", got.status == want.status, got.status, want.status)
+	differ("the usage", got.usage == want.usage, got.usage, want.usage)
+	differ("the number of choices", len(got.choices) == len(want.choices), len(got.choices), len(want.choices))
+	for i := range min(len(got.choices), len(want.choices)) {
+		g, w := got.choices[i], want.choices[i]
+		of := fmt.Sprintf(" of choice %d", i)
+		differ("the text"+of, g.text == w.text, fmt.Sprintf("%q", g.text), fmt.Sprintf("%q", w.text))
+		differ("token_ids"+of, slices.Equal(g.ids, w.ids), g.ids, w.ids)
+		differ("prompt_token_ids"+of, slices.Equal(g.promptIDs, w.promptIDs), g.promptIDs, w.promptIDs)
+		differ("finish_reason"+of, g.finish == w.finish, g.finish, w.finish)
+		differ("stop_reason"+of, g.stop == w.stop, g.stop, w.stop)
+		differ("logprobs"+of, slices.EqualFunc(g.logprobs, w.logprobs, sameLogprob), g.logprobs, w.logprobs)
+	}
+	return strings.Join(d, "; ")
+}
+
+func sameLogprob(a, b logprob) bool {
+	return a.token == b.token && math.Abs(a.value-b.value) < closeEnough
+}
+
+// get reads a URL that must answer 200.
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return body, err
+}

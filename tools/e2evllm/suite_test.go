@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestTheSuiteIsTheSameEveryTime holds the generator to its seed, and to what the suite promises to contain.
+func TestTheSuiteIsTheSameEveryTime(t *testing.T) {
+	a, b, kinds, streams := newGenerator(3), newGenerator(3), map[string]int{}, 0
+	for i := range 320 {
+		x, y := a.next(), b.next()
+		if !reflect.DeepEqual(x, y) {
+			t.Fatalf("request %d differs between two generators of one seed", i)
+		}
+		kinds[x.kind]++
+		if x.body["stream"] == true {
+			streams++
+		}
+		for _, forbidden := range []string{"kv_transfer_params", "ec_transfer_params"} {
+			if _, ok := x.body[forbidden]; ok {
+				t.Errorf("request %d carries %s", i, forbidden)
+			}
+		}
+		if ids, ok := x.body["prompt"].([]int); ok && x.kind != "over the context limit" {
+			if n := len(ids) + x.body["max_tokens"].(int); len(ids) == 0 || n > contextTokens {
+				t.Errorf("request %d (%s) has %d tokens of prompt and answer", i, x.kind, n)
+			}
+		}
+	}
+	if len(kinds) < 15 || streams != 160 {
+		t.Errorf("%d kinds and %d streams in 320 requests", len(kinds), streams)
+	}
+	if reflect.DeepEqual(newGenerator(3).next(), newGenerator(4).next()) {
+		t.Error("another seed is the same request")
+	}
+}
+
+// serveText answers every request with text.
+func serveText(t *testing.T, status int, text string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Request-Id", "r1")
+		w.WriteHeader(status)
+		fmt.Fprint(w, text)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+const whole = `{"id":"c","choices":[{"index":0,"text":"one two","token_ids":[7,8],"finish_reason":"stop","stop_reason":"x","logprobs":{"tokens":["one"," two"],` +
+	`"token_logprobs":[-1.5,-0.25]},"prompt_token_ids":[1,2,3]}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`
+
+const streamed = `data: {"id":"c","choices":[{"index":0,"text":"one","token_ids":[7],"logprobs":{"tokens":["one"],"token_logprobs":[-1.5]},"prompt_token_ids":[1,2,3]}]}
+
+data: {"id":"c","choices":[{"index":0,"text":" two","token_ids":[8],"finish_reason":"stop","stop_reason":"x","logprobs":{"tokens":[" two"],"token_logprobs":[-0.25]}}]}
+
+data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}
+
+data: [DONE]
+
+`
+
+// TestAStreamIsTheSameAnswer reads one answer in both forms.
+func TestAStreamIsTheSameAnswer(t *testing.T) {
+	a, err := ask(t.Context(), serveText(t, 200, whole), completions, map[string]any{})
+	b, errStream := ask(t.Context(), serveText(t, 200, streamed), completions, map[string]any{"stream": true})
+	if err := errors.Join(err, errStream); err != nil {
+		t.Fatal(err)
+	}
+	if d := difference(a, b); d != "" || a.id != "r1" || len(a.choices) != 1 || a.choices[0].text != "one two" {
+		t.Errorf("the two forms differ: %s (%+v)", d, a)
+	}
+}
+
+// TestEveryDifferenceIsSeen changes one thing at a time.
+func TestEveryDifferenceIsSeen(t *testing.T) {
+	for _, change := range [][2]string{
+		{"one two", "one too"},
+		{"[7,8]", "[7,9]"},
+		{"[1,2,3]", "[1,2]"},
+		{`"finish_reason":"stop"`, `"finish_reason":"length"`},
+		{`"stop_reason":"x"`, `"stop_reason":"y"`},
+		{`"completion_tokens":2`, `"completion_tokens":3`},
+		{"-0.25", "-0.26"},
+		{`" two"]`, `" too"]`},
+		{`"index":0`, `"index":1`},
+	} {
+		t.Run(change[0], func(t *testing.T) {
+			a, err := ask(t.Context(), serveText(t, 200, whole), completions, map[string]any{})
+			b, errOther := ask(t.Context(), serveText(t, 200, strings.Replace(whole, change[0], change[1], 1)), completions, map[string]any{})
+			if err := errors.Join(err, errOther); err != nil {
+				t.Fatal(err)
+			}
+			if difference(a, b) == "" {
+				t.Errorf("%q instead of %q is not seen", change[1], change[0])
+			}
+		})
+	}
+	if difference(answer{status: 200}, answer{status: 400}) == "" {
+		t.Error("another status is not seen")
+	}
+	if d := difference(answer{choices: []choice{{logprobs: []logprob{{"a", -1}}}}}, answer{choices: []choice{{logprobs: []logprob{{"a", -1.00001}}}}}); d != "" {
+		t.Errorf("rounding counts as a difference: %s", d)
+	}
+}
+
+// TestBadAnswersAreErrors holds the reader to what a stream must be.
+func TestBadAnswersAreErrors(t *testing.T) {
+	for name, text := range map[string]string{
+		"no end":              strings.Replace(streamed, "data: [DONE]", "", 1),
+		"two ids":             strings.Replace(streamed, `"id":"c"`, `"id":"d"`, 1),
+		"an error inside":     "data: {\"error\":{\"message\":\"m\"}}\n\ndata: [DONE]\n\n",
+		"transfer parameters": "data: {\"id\":\"c\",\"choices\":[],\"kv_transfer_params\":{\"remote_host\":\"h\"}}\n\ndata: [DONE]\n\n",
+		"no JSON":             "data: {\n\ndata: [DONE]\n\n",
+		"another line":        "oops\n" + streamed,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := ask(t.Context(), serveText(t, 200, text), completions, map[string]any{"stream": true}); err == nil {
+				t.Error("it is taken for an answer")
+			}
+		})
+	}
+}
+
+// TestTheVerdict fails a phase for each of its reasons, and for none.
+func TestTheVerdict(t *testing.T) {
+	ok := func(captured, delivered int) record {
+		return record{Mode: "split", Outcome: "ok", Captured: captured, Delivered: delivered}
+	}
+	two := result{request: request{kind: "n", body: map[string]any{"n": 2}}, id: "two"}
+	same, other := result{request: request{kind: "k", body: map[string]any{"stream": true}}}, result{request: request{kind: "k"}, diff: "d"}
+	for name, c := range map[string]struct {
+		results []result
+		records []record
+		want    string
+	}{
+		"all held":          {[]result{same}, []record{ok(32, 32), ok(0, 0), {Mode: "unsplit", Outcome: "ok", Captured: -1, Delivered: 64}}, ""},
+		"samples of one":    {[]result{same, two}, []record{ok(0, 0), {ID: "two", Mode: "unsplit", Outcome: "ok", Delivered: 640}}, ""},
+		"a difference":      {[]result{same, other}, []record{ok(0, 0)}, "1 of 2 answers differ"},
+		"nothing split":     {[]result{same}, []record{{Mode: "local", Outcome: "ok"}}, "nothing was split"},
+		"wrong predictions": {[]result{same}, []record{ok(0, 0), ok(32, 0)}, "50.00 % of the predictions"},
+		"wrong by blocks":   {[]result{same}, []record{ok(0, 640), ok(0, 0)}, "a block or more"},
+		"nothing known":     {[]result{same}, []record{{Mode: "split", Outcome: "ok", Captured: -1}}, "0.00 %"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := judge(c.results, c.records)
+			err := v.verdict(0.9)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the verdict is %v, want %q", err, c.want)
+			}
+			var table strings.Builder
+			v.print(&table, phase{name: "the name"}, time.Second, 0)
+			if !strings.Contains(table.String(), "the name") {
+				t.Errorf("no table: %s", table.String())
+			}
+		})
+	}
+}
+
+// TestStopLeavesNothing ends a group whose leader has gone and whose member does not listen to SIGTERM.
+func TestStopLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	deaf, err := startProcess("deaf", dir, nil, "sh", "-c", `(trap "" TERM; echo deaf; while :; do sleep 0.1; done) & exit 0`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	polite, err := startProcess("polite", dir, nil, "sleep", "1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := eventually(t.Context(), 10*time.Second, func() error {
+		if deaf.logTail(1) != "deaf" {
+			return errors.New("it does not run yet")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop([]*process{deaf, polite}, 300*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*process{deaf, polite} {
+		if err := syscall.Kill(-p.cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("%s is left: %v", p.name, err)
+		}
+	}
+	if err := stop([]*process{polite}, time.Second); err != nil {
+		t.Errorf("stopping what has ended: %v", err)
+	}
+}
+
+// TestAStepIsDoneOnce makes a step that fails, then one that does not, then none.
+func TestAStepIsDoneOnce(t *testing.T) {
+	e, calls := environment{dir: t.TempDir()}, 0
+	step := func(fail error) func(context.Context, environment) error {
+		return func(context.Context, environment) error { calls++; return fail }
+	}
+	if err := once(t.Context(), e, "s", step(errors.New("no network"))); err == nil || !strings.Contains(err.Error(), "no network") {
+		t.Errorf("the reason is not told: %v", err)
+	}
+	for range 2 {
+		if err := once(t.Context(), e, "s", step(nil)); err != nil {
+			t.Error(err)
+		}
+	}
+	if calls != 2 {
+		t.Errorf("made %d times, want once after the failure", calls)
+	}
+}
+
+// TestAFailedCommandTellsItsOutput and an interrupted one ends with its children.
+func TestAFailedCommandTellsItsOutput(t *testing.T) {
+	if err := command(t.Context(), []string{"WHY=no such package"}, "sh", "-c", `echo "$WHY"; exit 3`); err == nil || !strings.Contains(err.Error(), "no such package") {
+		t.Errorf("the output is not told: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	pid := filepath.Join(t.TempDir(), "pid")
+	go func() {
+		_ = eventually(ctx, 10*time.Second, func() error { _, err := os.Stat(pid); return err })
+		cancel()
+	}()
+	if err := command(ctx, []string{"FILE=" + pid}, "sh", "-c", `sleep 1000 & echo $! >"$FILE.new"; mv "$FILE.new" "$FILE"; wait`); err == nil {
+		t.Error("an interrupted command is no error")
+	}
+	text, err := os.ReadFile(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	if err := json.Unmarshal(text, &child); err != nil {
+		t.Fatal(err)
+	}
+	if err := eventually(t.Context(), 5*time.Second, func() error {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		if err == nil && !strings.Contains(string(state), ") Z ") {
+			return fmt.Errorf("the child %d lives", child)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPortsAreOursAlone holds freePorts to free ones, each once, that no system gives away.
+func TestPortsAreOursAlone(t *testing.T) {
+	seen := map[int]bool{}
+	for range 5 {
+		ports, err := freePorts(4)
+		if err != nil || len(ports) != 4 {
+			t.Fatal(ports, err)
+		}
+		for _, p := range ports {
+			if seen[p] || p < firstPort || p > lastPort {
+				t.Errorf("port %d", p)
+			}
+			seen[p] = true
+		}
+	}
+}
+
+// TestTheCauseIsTheFirstError of a log that ends with another process's.
+func TestTheCauseIsTheFirstError(t *testing.T) {
+	p, err := startProcess("log", t.TempDir(), nil, "printf", "a warning\\nzmq.error.ZMQError: Address in use\\nRuntimeError: a core failed\\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.ended
+	if got := p.cause(); got != "zmq.error.ZMQError: Address in use" {
+		t.Errorf("the cause is %q", got)
+	}
+}
+
+// TestPinsAreExact holds the file of pins to one exact version a line.
+func TestPinsAreExact(t *testing.T) {
+	lines := 0
+	for line := range strings.Lines(string(pins)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		lines++
+		if name, version, ok := strings.Cut(line, "=="); !ok || name == "" || version == "" || strings.ContainsAny(line, " *<>~") {
+			t.Errorf("%q is no exact pin", line)
+		}
+	}
+	if lines < 100 {
+		t.Errorf("%d pins", lines)
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// verdict is what came of a phase.
+type verdict struct {
+	kinds     []kindCount
+	requests  int
+	different int
+	modes     map[string]int
+	retried   int
+	known     int // prompts of which both the prediction and the truth are known
+	exact     int
+	sampled   int // of them with n > 1, whose truth is not of the time of the prediction; in neither of the two above
+	sampledOK int
+	error     float64 // mean of the absolute error, tokens
+	missed    []record
+	slowest   time.Duration
+	median    time.Duration
+}
+
+type kindCount struct {
+	kind                         string
+	requests, streams, different int
+}
+
+func judge(results []result, records []record) *verdict {
+	v := &verdict{requests: len(results), modes: map[string]int{}}
+	took := make([]time.Duration, 0, len(results))
+	for _, r := range results {
+		k := v.kind(r.kind)
+		k.requests++
+		if r.body["stream"] == true {
+			k.streams++
+		}
+		if r.diff != "" {
+			k.different++
+			v.different++
+		}
+		took = append(took, r.took)
+	}
+	slices.Sort(took)
+	if len(took) > 0 {
+		v.median, v.slowest = took[len(took)/2], took[len(took)-1]
+	}
+	several := map[string]bool{}
+	for _, r := range results {
+		if _, ok := r.body["n"]; ok {
+			several[r.id] = true
+		}
+	}
+	for _, r := range records {
+		v.addRecord(r, several[r.ID])
+	}
+	if v.known > 0 {
+		v.error /= float64(v.known)
+	}
+	return v
+}
+
+func (v *verdict) kind(name string) *kindCount {
+	i := slices.IndexFunc(v.kinds, func(k kindCount) bool { return k.kind == name })
+	if i < 0 {
+		i = len(v.kinds)
+		v.kinds = append(v.kinds, kindCount{kind: name})
+	}
+	return &v.kinds[i]
+}
+
+// addRecord counts a decision. With n > 1 an engine tells of one of its samples how much was cached, and that one may have found what another of the
+// same request had just computed: such figures are shown, and say nothing about the index.
+func (v *verdict) addRecord(r record, several bool) {
+	v.modes[r.Mode]++
+	if r.Attempts > 1 {
+		v.retried++
+	}
+	if r.Captured < 0 || r.Delivered < 0 || r.Outcome != "ok" {
+		return
+	}
+	if several {
+		v.sampled++
+		if r.Captured == r.Delivered {
+			v.sampledOK++
+		}
+		return
+	}
+	v.known++
+	if r.Captured == r.Delivered {
+		v.exact++
+		return
+	}
+	v.error += math.Abs(float64(r.Captured - r.Delivered))
+	v.missed = append(v.missed, r)
+}
+
+// print writes the table of the phase.
+func (v *verdict) print(w io.Writer, ph phase, took, idle time.Duration) {
+	fmt.Fprintf(w, "\n%s\n\n", ph.name)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "  kind\trequests\tstreamed\tdifferent")
+	for _, k := range v.kinds {
+		fmt.Fprintf(t, "  %s\t%d\t%d\t%d\n", k.kind, k.requests, k.streams, k.different)
+	}
+	fmt.Fprintf(t, "  all\t%d\t\t%d\n", v.requests, v.different)
+	_ = t.Flush()
+	fmt.Fprintf(w, "\n  placed       split %d, local %d, un-split %d, nowhere %d prompts; more than one attempt: %d\n",
+		v.modes["split"], v.modes["local"], v.modes["unsplit"], v.modes["none"], v.retried)
+	fmt.Fprintf(w, "  prediction   %d of %d exact, %.2f %% (at least %.0f %%), mean error %.2f tokens\n", v.exact, v.known, 100*v.share(), 100*ph.predicted, v.error)
+	for _, r := range v.missed {
+		fmt.Fprintf(w, "               %s %s %s > %s: predicted %d of %d, found %d\n", r.ID, r.Mode, r.Prefill, r.Decode, r.Captured, r.Prompt, r.Delivered)
+	}
+	fmt.Fprintf(w, "               not among them, n > 1: %d of %d exact (the engine tells what a sample found of its own sibling's blocks)\n", v.sampledOK, v.sampled)
+	fmt.Fprintf(w, "  answers      median %.2f s, slowest %.2f s, all in %.0f s\n", v.median.Seconds(), v.slowest.Seconds(), took.Seconds())
+	fmt.Fprintf(w, "  engines      no block in use %.2f s after the last answer\n\n", idle.Seconds())
+}
+
+// share of the known predictions that were exact.
+func (v *verdict) share() float64 {
+	if v.known == 0 {
+		return 0
+	}
+	return float64(v.exact) / float64(v.known)
+}
+
+// verdict is what did not hold.
+func (v *verdict) verdict(predicted float64) error {
+	var errs []error
+	if v.different > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d answers differ", v.different, v.requests))
+	}
+	if v.modes["split"] == 0 {
+		errs = append(errs, errors.New("nothing was split"))
+	}
+	if v.share() < predicted {
+		errs = append(errs, fmt.Errorf("%.2f %% of the predictions were exact, fewer than %.0f %%", 100*v.share(), 100*predicted))
+	}
+	if v.error >= blockTokens {
+		errs = append(errs, fmt.Errorf("predictions are wrong by %.1f tokens on average, a block or more", v.error))
+	}
+	return errors.Join(errs...)
+}
