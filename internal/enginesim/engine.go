@@ -81,6 +81,7 @@ type Request struct {
 
 	Bias    map[uint32]float64 // logit_bias: the largest of 10 or more is always drawn, those of -10 or less never, others change nothing
 	Allowed []uint32           // allowed_token_ids: nothing else is drawn; nil for all
+	Choices int                // n of the client's request, told once for all its sequences; 0 otherwise
 	Scripts [][]uint32         // structured outputs: one of them is said, and ends the text; not empty; nil for none
 
 	Transfer *Transfer
@@ -173,6 +174,8 @@ type Engine struct {
 	hits      []int32    // of the lookup in progress
 	step      Step
 	counts    Counters
+	seen      [families]histogram
+	now       time.Duration // of this step
 
 	ended []*request // memory to be used again from the next step on
 	spare []*request
@@ -192,6 +195,7 @@ func (e *Engine) boot() {
 	e.pool.init(e.cfg)
 	e.reqs = make(map[string]*request)
 	e.held = make(map[string]*request)
+	e.bootHistograms()
 }
 
 // Config is the configuration with its defaults filled in.

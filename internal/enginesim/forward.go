@@ -16,6 +16,7 @@ func (e *Engine) compute(now time.Duration) bool {
 	}
 	e.step.Took = e.cfg.Cost.of(w)
 	e.step.Prefill, e.step.Decode = w.prefill, w.decode
+	e.seen[batchTokens].observe(float64(w.prefill + w.decode))
 	ended := false
 	for _, r := range e.scheduled {
 		e.forward(r)
@@ -76,8 +77,10 @@ func (e *Engine) sample(at time.Duration, r *request) (ended bool) {
 	}
 	o := Output{ID: r.id, Token: token, First: out == 1, Prompt: r.prompt, Out: out, Cached: r.usageCached()}
 	o.Reason, o.Stopped = e.stopped(r, token, out)
+	e.observeToken(at, r, out)
 	if o.Reason != NotFinished {
 		o.Finished = true
+		e.observeEnd(at, r, out)
 		o.Params = e.end(at, r, o.Reason)
 	}
 	e.step.Outputs = append(e.step.Outputs, o)

@@ -212,6 +212,9 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	if x := p.rare; x != nil {
 		q.Bias, q.Allowed, q.Scripts = x.bias, x.allowed, p.scripts(g.srv.voc)
 	}
+	if choice == 0 {
+		q.Choices = p.n
+	}
 	if p.n > 1 {
 		q.Seed = p.seed + uint64(choice) + 1
 	}

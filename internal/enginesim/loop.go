@@ -126,6 +126,12 @@ func (r *rank) stats() Stats {
 	return r.core.Stats()
 }
 
+func (r *rank) histograms() [families]histogram {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.histograms()
+}
+
 // drive steps the core until ctx ends. Events of a step go out before its outputs: a subscriber knows a block before the client has the answer.
 func (r *rank) drive(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)

@@ -9,7 +9,7 @@ import (
 
 const metricsType = "text/plain; version=1.0.0; charset=utf-8"
 
-// metrics answers GET /metrics with vLLM's names. Histograms have no observations: a router reads gauges, counters and the configuration.
+// metrics answers GET /metrics with vLLM's names.
 func (s *Server) metrics(k *call) {
 	sleep(s.ctx, s.scrapeDelay())
 	w := metricsWriter{b: k.part[:0], model: s.o.Model}
@@ -20,6 +20,13 @@ func (s *Server) metrics(k *call) {
 	for _, m := range metricTable {
 		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) && wrong.shows(m.name) {
 			w.write(m, all)
+		}
+	}
+	var seen [][families]histogram
+	s.eachRank(func(r *rank) { seen = append(seen, r.histograms()) })
+	for f := range families {
+		if wrong.shows(familyNames[f]) {
+			w.histogram(f, seen)
 		}
 	}
 	if wrong.shows("vllm:cache_config_info") {

@@ -66,6 +66,10 @@ type request struct {
 	folded   int
 	received int // tokens whose KV came from a peer: not computed again
 
+	arrived, began time.Duration // at the engine, and when it was first run
+	first, latest  time.Duration // token
+	choices        int           // n, told by the first of them
+
 	failed error         // of the load
 	reads  int           // blocks that the load writes, the last of the table
 	beats  bool          // its lease on the peer is renewed
@@ -125,6 +129,7 @@ func (e *Engine) Add(now time.Duration, q *Request) error {
 		return ErrDuplicate
 	}
 	r := e.newRequest(q)
+	r.arrived = now
 	e.reqs[r.id] = r
 	e.waiting.push(r)
 	e.arrive(now, r)
@@ -138,7 +143,7 @@ func (e *Engine) newRequest(q *Request) *request {
 	*r = request{
 		id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
 		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], stops: append(r.stops[:0], q.StopIDs...),
-		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root, wanted: wantedOf(q),
+		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root, wanted: wantedOf(q), choices: q.Choices,
 	}
 	r.maxOut = q.MaxTokens
 	if r.maxOut <= 0 {
@@ -184,9 +189,9 @@ func (r *request) forgetKV() {
 	r.attended, r.folded = r.root, 0
 }
 
-func (r *request) noteHit(n int) {
+func (r *request) noteHit(n int, now time.Duration) {
 	if r.hit < 0 {
-		r.hit = n
+		r.hit, r.began = n, now
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 // Step runs one scheduler step: schedule, compute, sample.
 func (e *Engine) Step(now time.Duration) Step {
+	e.now = now
 	e.open(now)
 	if e.dead == nil {
 		e.failLoads()
@@ -180,7 +181,7 @@ func (e *Engine) promote(r *request) {
 	r.received = len(r.tokens)
 	r.computed = len(r.tokens) - 1
 	e.commit(r, len(r.tokens)/e.cfg.BlockSize)
-	r.noteHit(len(r.tokens))
+	r.noteHit(len(r.tokens), e.now)
 }
 
 // start makes r run with its first n tokens; its table has room for them.
@@ -214,7 +215,7 @@ func (e *Engine) admit(r *request, budget *int) bool {
 	}
 	e.decline(r)
 	r.computed = local
-	r.noteHit(local)
+	r.noteHit(local, e.now)
 	e.start(r, n, budget)
 	return true
 }

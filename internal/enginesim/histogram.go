@@ -1,0 +1,160 @@
+package enginesim
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// family is one of vLLM's histograms (v1/metrics/loggers.py). Those of a request are observed when it ends well, those of tokens as they come.
+type family uint8
+
+const (
+	promptLength family = iota
+	outputLength
+	batchTokens
+	longestOutput
+	choicesWanted
+	maxTokensWanted
+	firstTokenTime
+	interTokenTime
+	perTokenTime
+	wholeTime
+	queueTime
+	inferenceTime
+	prefillTime
+	decodeTime
+	preemptionCount
+	promptComputed
+	families
+)
+
+// familyNames are in the order of vLLM's answer.
+var familyNames = [families]string{
+	"vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total", "vllm:request_max_num_generation_tokens",
+	"vllm:request_params_n", "vllm:request_params_max_tokens", "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
+	"vllm:request_time_per_output_token_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
+	"vllm:request_inference_time_seconds", "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds", "vllm:request_num_preemptions",
+	"vllm:request_prefill_kv_computed_tokens",
+}
+
+var (
+	requestBounds   = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	tokenBounds     = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	firstBounds     = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	stepBounds      = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+	choiceBounds    = []float64{1, 2, 5, 10, 20}
+	preemptedBounds = []float64{1, 2, 3, 4, 5, 10, 20}
+)
+
+// bounds are the buckets of f. Those of lengths are 1, 2, 5, 10, ... up to the model's.
+func (f family) bounds(maxLen int) []float64 {
+	switch f {
+	case firstTokenTime:
+		return firstBounds
+	case interTokenTime, perTokenTime:
+		return tokenBounds
+	case wholeTime, queueTime, inferenceTime, prefillTime, decodeTime:
+		return requestBounds
+	case batchTokens:
+		return stepBounds
+	case choicesWanted:
+		return choiceBounds
+	case preemptionCount:
+		return preemptedBounds
+	}
+	var all []float64
+	for unit := 1; ; unit *= 10 {
+		for _, m := range []int{1, 2, 5} {
+			if m*unit > maxLen {
+				return all
+			}
+			all = append(all, float64(m*unit))
+		}
+	}
+}
+
+// histogram counts values by bucket; the last bucket has no bound.
+type histogram struct {
+	bounds []float64
+	counts []uint64
+	sum    float64
+}
+
+func (h *histogram) observe(v float64) {
+	i, _ := slices.BinarySearch(h.bounds, v)
+	h.counts[i]++
+	h.sum += v
+}
+
+func (e *Engine) bootHistograms() {
+	for f := range families {
+		b := f.bounds(e.cfg.MaxModelLen)
+		e.seen[f] = histogram{bounds: b, counts: make([]uint64, len(b)+1)}
+	}
+}
+
+// histograms is a copy of what was observed since the start.
+func (e *Engine) histograms() [families]histogram {
+	all := e.seen
+	for f := range all {
+		all[f].counts = slices.Clone(all[f].counts)
+	}
+	return all
+}
+
+// observeToken notes a token that is out at the time at, and the end of a request with it.
+func (e *Engine) observeToken(at time.Duration, r *request, out int) {
+	if out == 1 {
+		r.first = at
+		e.seen[firstTokenTime].observe((at - r.arrived).Seconds())
+	} else {
+		e.seen[interTokenTime].observe((at - r.latest).Seconds())
+	}
+	r.latest = at
+}
+
+func (e *Engine) observeEnd(at time.Duration, r *request, out int) {
+	see := func(f family, v float64) { e.seen[f].observe(v) }
+	see(promptLength, float64(r.prompt))
+	see(outputLength, float64(out))
+	see(longestOutput, float64(out))
+	if r.choices > 0 {
+		see(choicesWanted, float64(r.choices))
+	}
+	see(maxTokensWanted, float64(r.maxOut))
+	see(wholeTime, (at - r.arrived).Seconds())
+	see(queueTime, (r.began - r.arrived).Seconds())
+	see(inferenceTime, (at - r.began).Seconds())
+	see(prefillTime, (r.first - r.began).Seconds())
+	see(decodeTime, (at - r.first).Seconds())
+	if out > 1 {
+		see(perTokenTime, (at-r.first).Seconds()/float64(out-1))
+	}
+	see(preemptionCount, float64(r.preempts))
+	see(promptComputed, float64(max(0, r.prompt-r.local-r.external)))
+}
+
+func (w *metricsWriter) histogram(f family, all [][families]histogram) {
+	name := familyNames[f]
+	w.head(name, "histogram")
+	for n := range all {
+		h, total := &all[n][f], uint64(0)
+		for i, count := range h.counts {
+			le := "+Inf"
+			if i < len(h.bounds) {
+				le = string(appendExponent(nil, h.bounds[i]))
+			}
+			total += count
+			w.line(name+"_bucket", n, `,le="`+le+`"`, float64(total))
+		}
+		w.line(name+"_count", n, "", float64(total))
+		w.line(name+"_sum", n, "", h.sum)
+	}
+}
+
+func (w *metricsWriter) line(name string, n int, label string, v float64) {
+	w.b = append(append(append(append(w.b, name...), `{engine="`...), strconv.Itoa(n)...), '"')
+	w.b = append(append(append(append(w.b, label...), `,model_name="`...), w.model...), `"} `...)
+	w.b = append(appendExponent(w.b, v), '\n')
+}
