@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -163,6 +164,7 @@ type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	err   error // of Wait, after ended
+	left  bool  // no process of the group was left: its number may be another's now
 }
 
 func startProcess(name, work string, env []string, program string, args ...string) (*process, error) {
@@ -209,6 +211,7 @@ var errorLine = regexp.MustCompile(`(?m)^.*\b[A-Z]\w*Error: .*$`)
 // stop ends all of the groups: asked first, and killed after grace. It returns when no process of them is left, and removes the shared memory that
 // those had mapped which had to be killed.
 func stop(processes []*process, grace time.Duration) error {
+	processes = slices.DeleteFunc(slices.Clone(processes), func(p *process) bool { return p.left })
 	var memory []string
 	for _, p := range processes {
 		memory = append(memory, sharedMemory(p.cmd.Process.Pid)...)
@@ -239,6 +242,7 @@ func gone(p *process, limit time.Duration) bool {
 	for {
 		if errors.Is(syscall.Kill(-p.cmd.Process.Pid, 0), syscall.ESRCH) {
 			<-p.ended
+			p.left = true
 			return true
 		}
 		if time.Now().After(deadline) {

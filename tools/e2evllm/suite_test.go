@@ -195,6 +195,9 @@ func TestStopLeavesNothing(t *testing.T) {
 		if err := syscall.Kill(-p.cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
 			t.Errorf("%s is left: %v", p.name, err)
 		}
+		if !p.left {
+			t.Errorf("%s would be signalled again, by a number that may be another's", p.name)
+		}
 	}
 	if err := stop([]*process{polite}, time.Second); err != nil {
 		t.Errorf("stopping what has ended: %v", err)
