@@ -1,22 +1,17 @@
 package kv
 
-import (
-	"runtime"
-	"sync"
-)
+import "sync"
 
 // gate is a lock for many readers whose users wait awake for a while. What it guards is held for microseconds; to be put to sleep and woken again takes longer, and on a busy
 // machine up to a tick of the kernel's clock, 4 ms.
 type gate struct{ sync.RWMutex }
 
-const (
-	busyTries  = 40 // without letting anyone else run, about 2 us
-	awakeTries = 200
-)
+// awakeTries is how often a taken lock is tried, some 50 ns apart: longer than anyone holds it, unless its processor is taken away.
+const awakeTries = 500
 
 // Lock is for writers.
 func (g *gate) Lock() {
-	if !awake(g.TryLock) {
+	if !g.TryLock() && !awake(g.TryLock) {
 		g.RWMutex.Lock()
 	}
 }
@@ -30,15 +25,11 @@ func (g *gate) RLock() {
 
 // awake tries until it works, and reports whether it did within its patience.
 func awake(try func() bool) bool {
-	for i := range awakeTries {
+	for range awakeTries {
+		for range 50 { // leaves the lock alone for a moment
+		}
 		if try() {
 			return true
-		}
-		if i >= busyTries {
-			runtime.Gosched() // the holder may wait for our processor
-			continue
-		}
-		for range 50 {
 		}
 	}
 	return false
