@@ -134,9 +134,10 @@ func (a *answer) joinPrefill() {
 	}
 }
 
-// delivered notes what the engine says it had cached, where it prefilled itself.
+// delivered notes what the engine says it had cached, where it prefilled itself. Of several samples it tells one's, which may have found what another of the same request had
+// just computed: that says nothing of what was there before (vLLM 0.32, measured).
 func (a *answer) delivered(u openai.Usage) {
-	if !a.split && u.Cached >= 0 {
+	if !a.split && u.Cached >= 0 && a.h.j.plan.Sequences <= 1 {
 		a.h.j.rec.Delivered = u.Cached
 		a.h.b.DecodeLease.Delivered(u.Cached)
 	}

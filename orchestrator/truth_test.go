@@ -78,6 +78,20 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Of several samples nobody knows what each found.
+func TestSamplesTellNothing(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }}, func(w *world) {
+		two := completion(false)
+		two.body = strings.Replace(two.body, `"temperature":0,`, `"n":2,"seed":7,"temperature":1,`, 1)
+		if r := w.told(two); r.Delivered != -1 || r.Captured != 0 {
+			t.Errorf("%d captured, %d delivered, want nothing and unknown", r.Captured, r.Delivered)
+		}
+		if n := w.count("tandem_cached_unmeasured_total", "not_told"); n != 1 {
+			t.Errorf("%d requests of which not all is told, want 1", n)
+		}
+	})
+}
+
 // The record of a request, its header and the counters say the same three numbers, and say so when they do not know them.
 func TestTruthOfARequest(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }}, func(w *world) {
