@@ -19,8 +19,6 @@ type verdict struct {
 	retried   int
 	known     int // prompts of which both the prediction and the truth are known
 	exact     int
-	sampled   int // of them with n > 1, whose truth is not of the time of the prediction; in neither of the two above
-	sampledOK int
 	error     float64 // mean of the absolute error, tokens
 	missed    []record
 	slowest   time.Duration
@@ -51,14 +49,8 @@ func judge(results []result, records []record) *verdict {
 	if len(took) > 0 {
 		v.median, v.slowest = took[len(took)/2], took[len(took)-1]
 	}
-	several := map[string]bool{}
-	for _, r := range results {
-		if _, ok := r.body["n"]; ok {
-			several[r.id] = true
-		}
-	}
 	for _, r := range records {
-		v.addRecord(r, several[r.ID])
+		v.addRecord(r)
 	}
 	if v.known > 0 {
 		v.error /= float64(v.known)
@@ -75,21 +67,13 @@ func (v *verdict) kind(name string) *kindCount {
 	return &v.kinds[i]
 }
 
-// addRecord counts a decision. With n > 1 an engine tells of one of its samples how much was cached, and that one may have found what another of the
-// same request had just computed: such figures are shown, and say nothing about the index.
-func (v *verdict) addRecord(r record, several bool) {
+// addRecord counts a decision. Where Tandem or the engine knows no number (an unknown index, n > 1) nothing was predicted, or nothing can be compared.
+func (v *verdict) addRecord(r record) {
 	v.modes[r.Mode]++
 	if r.Attempts > 1 {
 		v.retried++
 	}
 	if r.Captured < 0 || r.Delivered < 0 || r.Outcome != "ok" {
-		return
-	}
-	if several {
-		v.sampled++
-		if r.Captured == r.Delivered {
-			v.sampledOK++
-		}
 		return
 	}
 	v.known++
@@ -117,7 +101,6 @@ func (v *verdict) print(w io.Writer, ph phase, took, idle time.Duration) {
 	for _, r := range v.missed {
 		fmt.Fprintf(w, "               %s %s %s > %s: predicted %d of %d, found %d\n", r.ID, r.Mode, r.Prefill, r.Decode, r.Captured, r.Prompt, r.Delivered)
 	}
-	fmt.Fprintf(w, "               not among them, n > 1: %d of %d exact (the engine tells what a sample found of its own sibling's blocks)\n", v.sampledOK, v.sampled)
 	fmt.Fprintf(w, "  answers      median %.2f s, slowest %.2f s, all in %.0f s\n", v.median.Seconds(), v.slowest.Seconds(), took.Seconds())
 	fmt.Fprintf(w, "  engines      no block in use %.2f s after the last answer\n\n", idle.Seconds())
 }
