@@ -27,7 +27,7 @@ func (ix *Index) Apply(h Holder, b *Batch) Applied {
 		switch e.Kind {
 		case Stored:
 			ix.store(t, e, &a)
-			if ix.crowded(t) {
+			if ix.overBudget(t) {
 				t.mu.Unlock()
 				ix.trim()
 				t.mu.Lock()
@@ -158,9 +158,7 @@ func (ix *Index) remove(t *holding, e *Event) (removed int) {
 		if t.drop(hash, place) {
 			removed++
 		}
-		if t.crowded() {
-			ix.settle(t)
-		}
+		ix.settleMany(t)
 	}
 	return removed
 }

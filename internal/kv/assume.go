@@ -38,7 +38,7 @@ func (ix *Index) assume(t *holding, keys []Key) (path []cell) {
 	return path
 }
 
-// assumePart returns how many blocks it placed: all, unless there is no room for what must not be bounded here.
+// assumePart returns how many blocks it placed: all, unless there are too many runs or columns.
 func (ix *Index) assumePart(p *part, keys []Key, tick uint32) int {
 	group, _ := ix.stocksFor(p.t, p.place)
 	if group == nil {
@@ -85,9 +85,7 @@ func (ix *Index) outlive(t *holding, limit int, path []cell) {
 		if t.names.used == limit {
 			t.turns.first-- // the beginning of the run may still be there
 		}
-		if t.crowded() {
-			ix.settle(t)
-		}
+		ix.settleMany(t)
 	}
 	ix.settle(t)
 	t.turns.tidy(func(u turn) bool { return len(ix.lastUsed(t, u)) > 0 })

@@ -16,8 +16,8 @@ func (ix *Index) bytes() int64 {
 	return ix.content.bytes() + ix.named.Load() + ix.guesses.bytes()
 }
 
-// crowded brings the account of t up to date and reports whether the index takes more than its budget.
-func (ix *Index) crowded(t *holding) bool {
+// overBudget brings the account of t up to date and reports whether the index takes more than its budget.
+func (ix *Index) overBudget(t *holding) bool {
 	ix.account(t)
 	return ix.bytes() > ix.budget
 }
@@ -102,9 +102,7 @@ func (ix *Index) shed(t *holding, quota int, by order) {
 			return true
 		}
 		t.change(e, t.copiesOf(e), nil)
-		if t.crowded() {
-			ix.settle(t)
-		}
+		ix.settleMany(t)
 		return false
 	})
 	ix.settle(t)

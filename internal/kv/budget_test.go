@@ -184,9 +184,6 @@ func TestNothingStaysForNobody(t *testing.T) {
 
 // After a churn of ten times the budget the heap is near what is live, and it shrinks when holders leave.
 func TestChurnLeavesNoWaste(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	const holders, budget = 8, 4 << 20
 	before := heap()
 	ix := NewIndex(Options{Chain: testChain, ByteBudget: budget})

@@ -16,9 +16,7 @@ func (ix *Index) Doubt(h Holder, keys []Key, from int) {
 	}
 	for _, key := range ix.behindCell(t, e.cell) {
 		t.drop(EngineHash(key), placeOf(GPU, NoGroup))
-		if t.crowded() {
-			ix.settle(t)
-		}
+		ix.settleMany(t)
 	}
 	ix.settle(t)
 	ix.account(t)

@@ -117,9 +117,7 @@ func (ix *Index) sift(t *holding, keep func(copies) bool, changed *int) {
 		}
 		*changed++
 		t.change(e, was, now)
-		if t.crowded() {
-			ix.settle(t)
-		}
+		ix.settleMany(t)
 		return len(now) > 0
 	})
 	ix.settle(t)

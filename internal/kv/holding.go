@@ -141,17 +141,17 @@ func (t *holding) note(column uint16) func(cell) {
 	}
 }
 
-// fallenMost is how many blocks wait at most to leave the columns.
+// fallenMost is how many blocks of a stock wait to leave its column until they are settled.
 const fallenMost = 256
 
-// crowded reports whether enough has fallen to be settled.
-func (t *holding) crowded() bool {
+// settleMany settles if enough has fallen.
+func (ix *Index) settleMany(t *holding) {
 	for i := range t.stocks {
 		if len(t.stocks[i].fallen) >= fallenMost {
-			return true
+			ix.settle(t)
+			return
 		}
 	}
-	return false
 }
 
 // settle makes the columns true.
