@@ -12,13 +12,9 @@ import (
 // replica, as it came.
 func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request) *failure {
 	return func(ctx context.Context, q *request) *failure {
-		raw, f := q.body()
+		req, f := q.parse(kind)
 		if f != nil {
 			return f
-		}
-		req, err := openai.Parse(kind, raw, q.limits())
-		if err != nil {
-			return badRequest(err)
 		}
 		if req.Unsplittable != "" {
 			return o.pass(ctx, q, &passed{body: req.Raw, contentType: "application/json", model: req.Model}, req.Unsplittable)

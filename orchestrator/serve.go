@@ -57,19 +57,28 @@ var asking = []string{
 // generate serves the paths that can be split.
 func (o *Orchestrator) generate(kind openai.Kind) func(context.Context, *request) *failure {
 	return func(ctx context.Context, q *request) *failure {
-		raw, f := q.body()
+		req, f := q.parse(kind)
 		if f != nil {
 			return f
-		}
-		req, err := openai.Parse(kind, raw, q.limits())
-		if err != nil {
-			return badRequest(err)
 		}
 		if req.Batched && req.Unsplittable == "" {
 			return q.batch(ctx, req)
 		}
 		return q.single(ctx, req)
 	}
+}
+
+// parse reads the body of a request that can be split.
+func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
+	raw, f := q.body()
+	if f != nil {
+		return nil, f
+	}
+	req, err := openai.Parse(kind, raw, q.limits())
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	return req, nil
 }
 
 func (q *request) limits() openai.Limits {
