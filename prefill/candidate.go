@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tandem/internal/replica"
+	"tandem/internal/roster"
 	"tandem/scoring"
 )
 
@@ -72,17 +73,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
 // says of it where that is more.
 func (p *Pool) expect(cs []Candidate, blockSize int) {
-	sum, known := 0, 0
-	for i := range cs {
-		if !cs[i].Blind {
-			sum += cs[i].Matched
-			known++
-		}
-	}
-	if sum == 0 || known == len(cs) {
-		return
-	}
-	mean := sum / known / blockSize * blockSize
+	mean := roster.MeanHeld(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, blockSize)
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean

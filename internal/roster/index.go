@@ -104,6 +104,22 @@ func (r *Roster[M]) BlockSize() int {
 	return 0
 }
 
+// MeanHeld returns how many tokens the known ones of n members hold of a prompt on average, in whole blocks of size, 0 if nothing is known. held tells the
+// i-th's tokens, and whether they are known.
+func MeanHeld(n int, held func(i int) (tokens int, known bool), size int) int {
+	sum, all := 0, 0
+	for i := range n {
+		if tokens, known := held(i); known {
+			sum += tokens
+			all++
+		}
+	}
+	if sum == 0 {
+		return 0
+	}
+	return sum / all / size * size
+}
+
 // Truncated reports whether the index of blocks, or of text where chunk is above 0, has dropped something of m for its byte budget, so that its depths may be
 // too small.
 func (r *Roster[M]) Truncated(m *Member, chunk float64) bool {
