@@ -10,28 +10,7 @@ python=${PYTHON:-python3}
 
 # NIXL's progress thread spins, which takes a whole core from the engines of a small machine. Python loads this file by its name.
 mkdir "$work/site"
-cat >"$work/site/sitecustomize.py" <<'PY'
-import importlib.abc, importlib.machinery, sys
-
-class Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if not name.startswith("nixl") or not name.endswith("._bindings"):
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is None:
-            return None
-        load = spec.loader.exec_module
-        def exec_module(module):
-            load(module)
-            class nixlAgentConfig(module.nixlAgentConfig):
-                def __setattr__(self, key, value):
-                    super().__setattr__(key, 1000 if key == "pthrDelay" and value == 0 else value)
-            module.nixlAgentConfig = nixlAgentConfig
-        spec.loader.exec_module = exec_module
-        return spec
-
-sys.meta_path.insert(0, Finder())
-PY
+cp "$root/tools/e2evllm/sitecustomize.py" "$work/site"
 
 # real NAME ROLE PORT starts an engine. Its side channel is at PORT+1000, its events at PORT+2000, their replay at PORT+3000.
 real() {
