@@ -26,15 +26,23 @@ type options struct {
 	requests int
 	seed     uint64
 	keep     string
+	only     string
+	stay     string
+	stayWith string
+	attach   string
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.tandem, "tandem", "build/tandem", "the `binary` under test")
 	flag.StringVar(&o.cache, "cache", "", "`folder` of what is installed (default: tandem in the user's cache)")
-	flag.IntVar(&o.requests, "requests", 320, "`number` of requests: half of them one at a time, half of them eight at a time")
+	flag.IntVar(&o.requests, "requests", 320, "`number` of requests whose answers are compared: half of them one at a time, half of them eight at a time")
 	flag.Uint64Var(&o.seed, "seed", 1, "another seed is other requests")
 	flag.StringVar(&o.keep, "keep", "", "`folder` to move the logs to when something failed")
+	flag.StringVar(&o.only, "only", "", "`acts` to play, separated by commas: "+actNames()+" (default: all)")
+	flag.StringVar(&o.stay, "stay", "", "play nothing: start engines, note them in this `file`, and keep them until interrupted")
+	flag.StringVar(&o.stayWith, "fleet", pools.name, "the `fleet` that -stay starts")
+	flag.StringVar(&o.attach, "attach", "", "play with the engines that a run with -stay has noted in this `file`, and leave them standing")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
@@ -54,6 +62,10 @@ func say(format string, args ...any) {
 }
 
 func run(ctx context.Context, o options) (err error) {
+	program, err := chosen(o.only)
+	if err != nil {
+		return err
+	}
 	tandem, err := filepath.Abs(o.tandem)
 	if err == nil {
 		_, err = os.Stat(tandem)
@@ -76,71 +88,19 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := &stage{tandem: tandem, work: work, options: o}
+	s := &stage{tandem: tandem, env: env, work: work, options: o}
 	defer func() { err = errors.Join(err, s.leave(err != nil)) }()
-	if err := s.startEngines(ctx, env); err != nil {
-		return err
-	}
-	return s.play(ctx)
-}
-
-// stage is everything that one run has started.
-type stage struct {
-	options
-	tandem    string
-	work      string
-	engines   []*engine
-	processes []*process // the newest last
-}
-
-func (s *stage) startEngines(ctx context.Context, env environment) error {
-	for _, e := range fleet() {
-		if err := e.start(env, s.work); err != nil {
+	if o.attach != "" {
+		if err := s.borrow(); err != nil {
 			return err
 		}
-		s.engines, s.processes = append(s.engines, e), append(s.processes, e.process)
 	}
-	return awaitHealthy(ctx, s.engines, 8*time.Minute)
-}
-
-// leave ends every process and removes every file of the run; logs are kept first where they are wanted.
-func (s *stage) leave(failed bool) error {
-	say("ending %d processes", len(s.processes))
-	err := stop(s.processes, 20*time.Second)
-	if failed && s.keep != "" {
-		logs, _ := filepath.Glob(filepath.Join(s.work, "*.log"))
-		for _, l := range logs {
-			err = errors.Join(err, copyFile(l, filepath.Join(s.keep, filepath.Base(l))))
-		}
-	}
-	return errors.Join(err, os.RemoveAll(s.work))
-}
-
-func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o644)
-}
-
-// play examines the engines with the doctor and runs the suite in its two forms, and prints what came of it.
-func (s *stage) play(ctx context.Context) error {
-	var errs []error
-	for _, ph := range []phase{
-		{name: "one at a time, always split", local: "never", requests: s.requests / 2, workers: 1, seed: s.seed, predicted: 0.99, doctor: true},
-		{name: "eight at a time, split or local", local: "auto", requests: s.requests - s.requests/2, workers: 8, seed: s.seed + 1000, predicted: 0.95},
-	} {
-		err := s.playPhase(ctx, ph)
-		if ctx.Err() != nil {
-			return errors.Join(append(errs, errors.New("interrupted"))...)
-		}
+	if o.stay != "" {
+		f, err := fleetNamed(o.stayWith)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", ph.name, err))
+			return err
 		}
+		return s.stand(ctx, f)
 	}
-	return errors.Join(errs...)
+	return s.play(ctx, program)
 }

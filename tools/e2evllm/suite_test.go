@@ -191,7 +191,7 @@ func TestStopLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []*process{deaf, polite} {
-		if err := syscall.Kill(-p.cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
+		if err := syscall.Kill(-p.pid, 0); !errors.Is(err, syscall.ESRCH) {
 			t.Errorf("%s is left: %v", p.name, err)
 		}
 		if !p.left {
@@ -259,7 +259,7 @@ func TestAFailedCommandTellsItsOutput(t *testing.T) {
 func TestPortsAreOursAlone(t *testing.T) {
 	seen := map[int]bool{}
 	for range 5 {
-		ports, err := freePorts(4)
+		ports, err := freePorts(4, 2)
 		if err != nil || len(ports) != 4 {
 			t.Fatal(ports, err)
 		}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// act is one part of the run: something that must hold, tried with the engines of its fleet.
+type act struct {
+	name  string
+	holds string // what holds if it has no error
+	fleet *fleet
+	play  func(context.Context, *stage) error
+	asked bool // only played when it is named
+}
+
+// acts are all of them, in order; those of one fleet stand together.
+var acts = []act{
+	{name: "doctor", holds: "healthy engines are called healthy", fleet: pools, play: consult},
+	{name: "answers", holds: "split answers are those of one engine, and predictions are true", fleet: pools, play: answers},
+}
+
+// chosen are the acts of the names, separated by commas; without names all that need not be asked for.
+func chosen(names string) ([]act, error) {
+	var some []act
+	if names == "" {
+		for _, a := range acts {
+			if !a.asked {
+				some = append(some, a)
+			}
+		}
+		return some, nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(acts, func(a act) bool { return a.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-only: no act is called %q; there are %s", name, actNames())
+		}
+		some = append(some, acts[i])
+	}
+	return some, nil
+}
+
+func actNames() string {
+	var names []string
+	for _, a := range acts {
+		names = append(names, a.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func fleetNamed(name string) (*fleet, error) {
+	for _, a := range acts {
+		if a.fleet.name == name {
+			return a.fleet, nil
+		}
+	}
+	return nil, fmt.Errorf("no fleet is called %q", name)
+}
+
+// outcome is what came of an act.
+type outcome struct {
+	act
+	took time.Duration
+	err  error
+}
+
+// play plays the acts one after another, each whatever came of the others, and prints what came of all.
+func (s *stage) play(ctx context.Context, program []act) error {
+	var done []outcome
+	for _, a := range program {
+		say("act: %s", a.name)
+		begun := time.Now()
+		err := s.want(ctx, a.fleet)
+		if err == nil {
+			err = errors.Join(a.play(ctx, s), s.unharmed(ctx))
+		}
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		if err != nil {
+			say("act: %s FAILED: %v", a.name, err)
+		}
+		done = append(done, outcome{a, time.Since(begun), err})
+	}
+	return sum(done)
+}
+
+// unharmed says which engines have ended or hold blocks although nothing is asked of them.
+func (s *stage) unharmed(ctx context.Context) error {
+	var errs []error
+	for _, e := range s.engines {
+		if how := e.dead(); how != "" {
+			errs = append(errs, fmt.Errorf("the engine %s ended: %s", e.Name, how))
+		}
+	}
+	if len(errs) == 0 {
+		_, err := s.awaitIdle(ctx, 2*time.Second)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// sum prints a line an act and returns the errors.
+func sum(done []outcome) error {
+	fmt.Println()
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	var errs []error
+	for _, o := range done {
+		held := "held"
+		if o.err != nil {
+			held = "FAILED"
+			errs = append(errs, fmt.Errorf("%s: %w", o.name, o.err))
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%.0f s\t%s\n", o.name, held, o.took.Seconds(), o.holds)
+	}
+	_ = t.Flush()
+	fmt.Println()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a program in a process group of its own, whose number is the program's.
+type process struct {
+	name  string
+	log   string // file of its output
+	pid   int
+	ended chan struct{}
+	state string // how it ended, after ended
+	left  bool   // no process of the group was left: its number may be another's now
+}
+
+func startProcess(name, work string, env []string, program string, args ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(work, name+".log"), ended: make(chan struct{})}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir = work
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	p.pid = cmd.Process.Pid
+	go func() {
+		_ = cmd.Wait()
+		p.state = cmd.ProcessState.String()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// adoptProcess is a process that another run has started.
+func adoptProcess(name, log string, pid int) *process {
+	p := &process{name: name, log: log, pid: pid, ended: make(chan struct{})}
+	go func() {
+		for syscall.Kill(pid, 0) == nil {
+			time.Sleep(50 * time.Millisecond)
+		}
+		p.state = "gone"
+		close(p.ended)
+	}()
+	return p
+}
+
+// signal sends sig to every process of the group.
+func (p *process) signal(sig syscall.Signal) { _ = syscall.Kill(-p.pid, sig) }
+
+func (p *process) logTail(lines int) string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(lastLines(b, lines))
+}
+
+// cause is the first error that the log names: what vLLM's processes say last is that another of them failed.
+func (p *process) cause() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(errorLine.Find(b)))
+}
+
+var errorLine = regexp.MustCompile(`(?m)^.*\b[A-Z]\w*Error: .*$`)
+
+// stop ends all of the groups: asked first, and killed after grace; without grace they are killed at once. It returns when no process of them is left,
+// and removes the shared memory that those had mapped which had to be killed.
+func stop(processes []*process, grace time.Duration) error {
+	processes = slices.DeleteFunc(slices.Clone(processes), func(p *process) bool { return p.left })
+	var memory []string
+	for _, p := range processes {
+		memory = append(memory, sharedMemory(p.pid)...)
+		if grace > 0 {
+			p.signal(syscall.SIGCONT)
+			p.signal(syscall.SIGTERM)
+		}
+	}
+	deadline := time.Now().Add(grace)
+	var errs []error
+	for _, p := range processes {
+		if grace <= 0 || !gone(p, time.Until(deadline)) {
+			p.signal(syscall.SIGKILL)
+			if !gone(p, 10*time.Second) {
+				errs = append(errs, fmt.Errorf("processes of %s (group %d) are left after SIGKILL", p.name, p.pid))
+			}
+		}
+	}
+	for _, file := range memory {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// gone waits until the group has no process, limit at most.
+func gone(p *process, limit time.Duration) bool {
+	deadline := time.Now().Add(limit)
+	for {
+		if errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) {
+			<-p.ended
+			p.left = true
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// sharedMemory lists the files of /dev/shm that processes of the group have mapped.
+func sharedMemory(group int) []string {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	seen := map[string]bool{}
+	var files []string
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		if g, err := syscall.Getpgid(pid); err != nil || g != group {
+			continue
+		}
+		maps, _ := os.ReadFile(filepath.Join(dir, "maps"))
+		for line := range strings.Lines(string(maps)) {
+			at := strings.Index(line, "/dev/shm/")
+			if at < 0 {
+				continue
+			}
+			if file := strings.TrimSpace(line[at:]); !seen[file] && !strings.HasSuffix(file, " (deleted)") {
+				seen[file] = true
+				files = append(files, file)
+			}
+		}
+	}
+	return files
+}

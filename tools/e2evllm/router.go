@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// router is the built binary, serving.
+type router struct {
+	process      *process
+	front, admin string
+}
+
+// configure writes a file of that name for a router of the engines that stand: the producers prefill, the consumers decode. more is added to it, one
+// setting a line.
+func (s *stage) configure(name string, more ...string) (string, error) {
+	var pools [2][]string
+	for _, e := range s.engines {
+		at := map[string]int{producer: 0, consumer: 1}
+		if i, ok := at[e.Role]; ok {
+			pools[i] = append(pools[i], fmt.Sprintf("{name: %s, url: %q}", e.Name, e.url()))
+		}
+	}
+	text := fmt.Sprintf("pools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\nresponse: {headers: true}\ndecisions: {ring: 20000}\n%s\n",
+		strings.Join(pools[0], ", "), strings.Join(pools[1], ", "), strings.Join(more, "\n"))
+	file := filepath.Join(s.work, "tandem-"+name+".yaml")
+	return file, os.WriteFile(file, []byte(text), 0o644)
+}
+
+var serving = regexp.MustCompile(`tandem serves on (\S+), admin on (\S+)`)
+
+// serve starts a router with that configuration and returns when every replica is ready.
+func (s *stage) serve(ctx context.Context, file string) (*router, error) {
+	return s.serveAt(ctx, file, "127.0.0.1:0")
+}
+
+func (s *stage) serveAt(ctx context.Context, file, listen string) (*router, error) {
+	s.routers++
+	p, err := startProcess(fmt.Sprintf("router-%d", s.routers), s.work, nil, s.tandem, "serve", "--config", file, "--listen", listen, "--admin", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s.processes = append(s.processes, p)
+	r := &router{process: p}
+	err = eventually(ctx, 30*time.Second, func() error {
+		m := serving.FindStringSubmatch(p.logTail(1000))
+		if m == nil {
+			return errors.New("the router does not listen")
+		}
+		r.front, r.admin = "http://"+m[1], "http://"+m[2]
+		ready, err := get(ctx, r.admin+"/readyz")
+		if err == nil && strings.Contains(string(ready), `"ready": false`) {
+			err = fmt.Errorf("not every replica is ready: %s", ready)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, p.logTail(20))
+	}
+	return r, nil
+}
+
+// eventually tries until f has no error, and returns the last one after limit.
+func eventually(ctx context.Context, limit time.Duration, f func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := f()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// end asks the router to leave, for which it has ten seconds.
+func (r *router) end() error { return stop([]*process{r.process}, 10*time.Second) }
+
+// awaitIdle waits until no engine holds a block for a request, and returns how long that took.
+func (s *stage) awaitIdle(ctx context.Context, limit time.Duration) (time.Duration, error) {
+	begun := time.Now()
+	err := eventually(ctx, limit, func() error {
+		var errs []error
+		for _, e := range s.engines {
+			used, err := e.usage(ctx)
+			if err == nil && used != 0 {
+				err = fmt.Errorf("%s still uses %.2f %% of its blocks", e.Name, 100*used)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		err = fmt.Errorf("%s after the last answer: %w", limit, err)
+	}
+	return time.Since(begun), err
+}
+
+// record is what the suite reads of a decision.
+type record struct {
+	ID        string `json:"id"`
+	Mode      string `json:"mode"`
+	Captured  int    `json:"captured_tokens"`
+	Delivered int    `json:"delivered_tokens"`
+	Prompt    int    `json:"prompt_tokens"`
+	Attempts  int    `json:"attempts"`
+	Outcome   string `json:"outcome"`
+	Prefill   string `json:"prefill"`
+	Decode    string `json:"decode"`
+}
+
+func readRecords(ctx context.Context, r *router) ([]record, error) {
+	body, err := get(ctx, r.admin+"/debug/decisions?n=20000")
+	if err != nil {
+		return nil, err
+	}
+	var records []record
+	if err := json.Unmarshal(body, &records); err != nil {
+		return nil, fmt.Errorf("/debug/decisions: %w: %.200s", err, body)
+	}
+	return records, nil
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// startLimit is how long a fleet may take to start: one to two minutes where nothing else runs.
+const startLimit = 8 * time.Minute
+
+// fleet is a set of engines that acts play with.
+type fleet struct {
+	name    string
+	engines func() []*engine
+}
+
+// pools are two prefill and two decode engines with small caches, and one that splits nothing.
+var pools = &fleet{"pools", func() []*engine {
+	return []*engine{
+		{Name: "p0", Role: producer, Blocks: prefillBlocks},
+		{Name: "p1", Role: producer, Blocks: prefillBlocks},
+		{Name: "d0", Role: consumer, Blocks: decodeBlocks},
+		{Name: "d1", Role: consumer, Blocks: decodeBlocks},
+		{Name: "ref", Blocks: 512},
+	}
+}}
+
+// stage is everything that one run has started.
+type stage struct {
+	options
+	tandem    string
+	work      string
+	env       environment
+	fleet     *fleet // of the engines that stand, nil for none
+	engines   []*engine
+	processes []*process // the newest last
+	routers   int        // that were started
+	borrowed  bool       // the engines are another run's, and stay
+}
+
+// want makes the engines of f stand, all of them healthy: starts those of a fleet that is new, and restarts those that have ended since.
+func (s *stage) want(ctx context.Context, f *fleet) error {
+	if s.fleet == f {
+		return s.mend(ctx)
+	}
+	if s.borrowed {
+		return fmt.Errorf("the engines of %s are not those of %s", s.attach, f.name)
+	}
+	if err := s.dismiss(); err != nil {
+		return err
+	}
+	say("engines: starting %s", f.name)
+	s.fleet, s.engines = f, f.engines()
+	for _, e := range s.engines {
+		if err := s.startEngine(e); err != nil {
+			return err
+		}
+	}
+	return awaitHealthy(ctx, s.engines, startLimit)
+}
+
+// startEngine starts e, for the first time or again, and does not wait for it.
+func (s *stage) startEngine(e *engine) error {
+	if e.env.dir == "" {
+		e.env = s.env
+	}
+	if e.work == "" {
+		e.work = s.work
+	}
+	if err := e.start(); err != nil {
+		return err
+	}
+	s.processes = append(s.processes, e.process)
+	return s.note()
+}
+
+// restart starts e again at its old address and waits until it answers.
+func (s *stage) restart(ctx context.Context, e *engine) error {
+	if err := e.kill(); err != nil {
+		return err
+	}
+	if err := s.startEngine(e); err != nil {
+		return err
+	}
+	return awaitHealthy(ctx, []*engine{e}, startLimit)
+}
+
+// mend thaws the engines, and restarts those that have ended.
+func (s *stage) mend(ctx context.Context) error {
+	for _, e := range s.engines {
+		e.thaw()
+		if how := e.dead(); how != "" {
+			say("engines: %s ended (%s) and is started again", e.Name, how)
+			if err := errors.Join(e.kill(), s.startEngine(e)); err != nil {
+				return err
+			}
+		}
+	}
+	return awaitHealthy(ctx, s.engines, startLimit)
+}
+
+// dismiss ends the engines that stand.
+func (s *stage) dismiss() error {
+	var all []*process
+	for _, e := range s.engines {
+		all = append(all, e.process)
+	}
+	s.fleet, s.engines = nil, nil
+	return stop(all, 20*time.Second)
+}
+
+// engine is the one of that name; there has to be one.
+func (s *stage) engine(name string) *engine {
+	for _, e := range s.engines {
+		if e.Name == name {
+			return e
+		}
+	}
+	panic("no engine is called " + name)
+}
+
+// reference is the engine that splits nothing.
+func (s *stage) reference() *engine { return s.engine("ref") }
+
+// leave ends every process and removes every file of the run; logs are kept first where they are wanted.
+func (s *stage) leave(failed bool) error {
+	processes := s.processes
+	if s.borrowed {
+		lent := map[*process]bool{}
+		for _, e := range s.engines {
+			lent[e.process] = true
+		}
+		processes = nil
+		for _, p := range s.processes {
+			if !lent[p] {
+				processes = append(processes, p)
+			}
+		}
+	}
+	say("ending %d processes", len(processes))
+	err := stop(processes, 20*time.Second)
+	if failed && s.keep != "" {
+		logs, _ := filepath.Glob(filepath.Join(s.work, "*.log"))
+		for _, l := range logs {
+			err = errors.Join(err, copyFile(l, filepath.Join(s.keep, filepath.Base(l))))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(s.work))
+}
+
+func copyFile(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
+}
+
+// standing is what a run that stays tells those that attach to it, and they it.
+type standing struct {
+	Fleet   string
+	Work    string
+	Engines []*engine
+}
+
+// note writes where the engines are, if other runs shall know.
+func (s *stage) note() error {
+	file := s.stay + s.attach
+	if file == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(standing{s.fleet.name, s.work, s.engines}, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o644)
+}
+
+// borrow takes the engines that a run with -stay has started.
+func (s *stage) borrow() error {
+	b, err := os.ReadFile(s.attach)
+	if err != nil {
+		return fmt.Errorf("-attach: %w; a run with -stay writes it", err)
+	}
+	var there standing
+	if err := json.Unmarshal(b, &there); err != nil {
+		return fmt.Errorf("-attach: %s: %w", s.attach, err)
+	}
+	f, err := fleetNamed(there.Fleet)
+	if err != nil {
+		return err
+	}
+	for _, e := range there.Engines {
+		e.env, e.work, e.process = s.env, there.Work, adoptProcess(e.Name, e.Log, e.PID)
+	}
+	s.fleet, s.engines, s.borrowed = f, there.Engines, true
+	return nil
+}
+
+// stand starts a fleet for other runs and keeps it until the run is interrupted; they may have restarted some of the engines by then.
+func (s *stage) stand(ctx context.Context, f *fleet) error {
+	if err := s.want(ctx, f); err != nil {
+		return err
+	}
+	say("engines: %s stand for runs with -attach %s; an interrupt ends them", f.name, s.stay)
+	<-ctx.Done()
+	b, err := os.ReadFile(s.stay)
+	var there standing
+	if err = errors.Join(err, json.Unmarshal(b, &there)); err != nil {
+		return err
+	}
+	for i, e := range there.Engines {
+		if e.PID != s.engines[i].PID {
+			s.processes = append(s.processes, adoptProcess(e.Name, e.Log, e.PID))
+		}
+	}
+	return os.Remove(s.stay)
+}
