@@ -30,74 +30,90 @@ const installer = "uv==0.13.8"
 // three processes.
 const writeBytecode = "PYTHONDONTWRITEBYTECODE="
 
-// environment is what one set of pins needs, kept in the user's cache between runs.
+// environment is what an engine runs on, kept in the user's cache between runs. Each part has a folder of its own, named after what it is made of, so
+// that another pin does not make the model again, nor another model install the packages.
 type environment struct {
-	dir string // of everything below
+	root string // of everything that is kept
+	dir  string // of the packages
 }
 
 func (e environment) python() string { return filepath.Join(e.dir, "venv", "bin", "python") }
-func (e environment) model() string  { return filepath.Join(e.dir, "model") }
-func (e environment) site() string   { return filepath.Join(e.dir, "site") }
+func (e environment) model() string {
+	return filepath.Join(folder(e.root, "model", modelMaker), "model")
+}
+func (e environment) site() string { return folder(e.root, "site", siteCustomize) }
 
-// environmentDir is the folder for these pins and this model under root: another pin is another folder.
-func environmentDir(root string) string {
+// folder is the one below root for what is made of these parts.
+func folder(root, what string, parts ...[]byte) string {
 	h := sha256.New()
-	for _, part := range [][]byte{pins, modelMaker, siteCustomize, []byte(installer)} {
+	for _, part := range parts {
 		h.Write(part)
 		h.Write([]byte{0})
 	}
-	return filepath.Join(root, fmt.Sprintf("e2e-vllm-%x", h.Sum(nil)[:6]))
+	return filepath.Join(root, fmt.Sprintf("e2e-%s-%x", what, h.Sum(nil)[:6]))
 }
 
-// prepare makes the environment in root, or reuses what is complete there. One process does it at a time.
+// packages are those of one installation.
+type packages struct {
+	pins    []byte // one exact version a line
+	imports string // what can be imported once they are there, separated by commas
+}
+
+// current are those of the version that Tandem is made for.
+var current = packages{pins, "nixl, vllm.entrypoints.openai.api_server, vllm.v1.worker.cpu_worker"}
+
+// prepare makes the environment of the current version in root, or reuses what is complete there.
 func prepare(ctx context.Context, root string) (environment, error) {
-	e := environment{dir: environmentDir(root)}
-	if err := os.MkdirAll(e.dir, 0o755); err != nil {
-		return e, err
-	}
-	lock, err := os.Create(filepath.Join(e.dir, "lock"))
+	e, err := install(ctx, root, current)
 	if err != nil {
 		return e, err
 	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return e, fmt.Errorf("lock %s: %w", lock.Name(), err)
+	if err := once(ctx, e.site(), "site", func(context.Context) error { return writeSite(e) }); err != nil {
+		return e, err
 	}
-	steps := []struct {
-		name string
-		make func(context.Context, environment) error
-	}{{"packages", installPackages}, {"site", writeSite}, {"model", makeModel}}
-	for _, s := range steps {
-		if err := once(ctx, e, s.name, s.make); err != nil {
-			return e, err
-		}
-	}
-	return e, nil
+	return e, once(ctx, filepath.Dir(e.model()), "model", func(ctx context.Context) error { return makeModel(ctx, e) })
 }
 
-// once runs a step that no earlier run has completed.
-func once(ctx context.Context, e environment, name string, step func(context.Context, environment) error) error {
-	mark := filepath.Join(e.dir, name+".done")
+// install makes an environment of these packages in root, or reuses the one that is there; prepare makes the rest of it.
+func install(ctx context.Context, root string, p packages) (environment, error) {
+	e := environment{root: root, dir: folder(root, "packages", p.pins, []byte(installer))}
+	return e, once(ctx, e.dir, "packages", func(ctx context.Context) error { return installPackages(ctx, e, p) })
+}
+
+// once runs a step that no earlier run has completed in dir. One process does it at a time.
+func once(ctx context.Context, dir, name string, step func(context.Context) error) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	mark := filepath.Join(dir, name+".done")
 	if _, err := os.Stat(mark); err == nil {
-		say("%s: there already, in %s", name, e.dir)
+		say("%s: there already, in %s", name, dir)
 		return nil
 	}
 	begun := time.Now()
-	say("%s: being made in %s", name, e.dir)
-	if err := step(ctx, e); err != nil {
+	say("%s: being made in %s", name, dir)
+	if err := step(ctx); err != nil {
 		return fmt.Errorf("%s could not be made: %w", name, err)
 	}
 	say("%s: made in %.0f s", name, time.Since(begun).Seconds())
 	return os.WriteFile(mark, nil, 0o644)
 }
 
-func installPackages(ctx context.Context, e environment) error {
+func installPackages(ctx context.Context, e environment, p packages) error {
 	python, err := findPython(ctx)
 	if err != nil {
 		return err
 	}
 	venv, file := filepath.Join(e.dir, "venv"), filepath.Join(e.dir, "pins.txt")
-	if err := errors.Join(os.RemoveAll(venv), os.WriteFile(file, pins, 0o644)); err != nil {
+	if err := errors.Join(os.RemoveAll(venv), os.WriteFile(file, p.pins, 0o644)); err != nil {
 		return err
 	}
 	if err := command(ctx, nil, python, "-m", "venv", venv); err != nil {
@@ -109,7 +125,7 @@ func installPackages(ctx context.Context, e environment) error {
 	if err := command(ctx, nil, e.python(), "-m", "uv", "pip", "install", "-q", "--python", e.python(), "--no-deps", "-r", file); err != nil {
 		return err
 	}
-	return command(ctx, []string{writeBytecode}, e.python(), "-c", "import nixl, vllm.entrypoints.openai.api_server, vllm.v1.worker.cpu_worker")
+	return command(ctx, []string{writeBytecode}, e.python(), "-c", "import "+p.imports)
 }
 
 // findPython returns a Python 3.11, for which the pins are. PYTHON names one that is elsewhere.
@@ -128,15 +144,12 @@ func findPython(ctx context.Context) (string, error) {
 		strings.Join(names, ", "))
 }
 
-func writeSite(_ context.Context, e environment) error {
-	if err := os.MkdirAll(e.site(), 0o755); err != nil {
-		return err
-	}
+func writeSite(e environment) error {
 	return os.WriteFile(filepath.Join(e.site(), "sitecustomize.py"), siteCustomize, 0o644)
 }
 
 func makeModel(ctx context.Context, e environment) error {
-	maker := filepath.Join(e.dir, "model.py")
+	maker := filepath.Join(filepath.Dir(e.model()), "model.py")
 	if err := errors.Join(os.RemoveAll(e.model()), os.WriteFile(maker, modelMaker, 0o644)); err != nil {
 		return err
 	}

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"syscall"
@@ -203,58 +199,6 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestAStepIsDoneOnce makes a step that fails, then one that does not, then none.
-func TestAStepIsDoneOnce(t *testing.T) {
-	e, calls := environment{dir: t.TempDir()}, 0
-	step := func(fail error) func(context.Context, environment) error {
-		return func(context.Context, environment) error { calls++; return fail }
-	}
-	if err := once(t.Context(), e, "s", step(errors.New("no network"))); err == nil || !strings.Contains(err.Error(), "no network") {
-		t.Errorf("the reason is not told: %v", err)
-	}
-	for range 2 {
-		if err := once(t.Context(), e, "s", step(nil)); err != nil {
-			t.Error(err)
-		}
-	}
-	if calls != 2 {
-		t.Errorf("made %d times, want once after the failure", calls)
-	}
-}
-
-// TestAFailedCommandTellsItsOutput and an interrupted one ends with its children.
-func TestAFailedCommandTellsItsOutput(t *testing.T) {
-	if err := command(t.Context(), []string{"WHY=no such package"}, "sh", "-c", `echo "$WHY"; exit 3`); err == nil || !strings.Contains(err.Error(), "no such package") {
-		t.Errorf("the output is not told: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	pid := filepath.Join(t.TempDir(), "pid")
-	go func() {
-		_ = eventually(ctx, 10*time.Second, func() error { _, err := os.Stat(pid); return err })
-		cancel()
-	}()
-	if err := command(ctx, []string{"FILE=" + pid}, "sh", "-c", `sleep 1000 & echo $! >"$FILE.new"; mv "$FILE.new" "$FILE"; wait`); err == nil {
-		t.Error("an interrupted command is no error")
-	}
-	text, err := os.ReadFile(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var child int
-	if err := json.Unmarshal(text, &child); err != nil {
-		t.Fatal(err)
-	}
-	if err := eventually(t.Context(), 5*time.Second, func() error {
-		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
-		if err == nil && !strings.Contains(string(state), ") Z ") {
-			return fmt.Errorf("the child %d lives", child)
-		}
-		return nil
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestPortsAreOursAlone holds freePorts to free ones, each once, that no system gives away.
 func TestPortsAreOursAlone(t *testing.T) {
 	seen := map[int]bool{}
@@ -281,23 +225,5 @@ func TestTheCauseIsTheFirstError(t *testing.T) {
 	<-p.ended
 	if got := p.cause(); got != "zmq.error.ZMQError: Address in use" {
 		t.Errorf("the cause is %q", got)
-	}
-}
-
-// TestPinsAreExact holds the file of pins to one exact version a line.
-func TestPinsAreExact(t *testing.T) {
-	lines := 0
-	for line := range strings.Lines(string(pins)) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		lines++
-		if name, version, ok := strings.Cut(line, "=="); !ok || name == "" || version == "" || strings.ContainsAny(line, " *<>~") {
-			t.Errorf("%q is no exact pin", line)
-		}
-	}
-	if lines < 100 {
-		t.Errorf("%d pins", lines)
 	}
 }
