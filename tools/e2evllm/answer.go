@@ -17,9 +17,11 @@ import (
 // answer is what a client has of one request, streamed or not.
 type answer struct {
 	id      string // X-Request-Id
+	mode    string // X-Tandem-Mode: split, local, unsplit; engines say none
 	status  int
 	choices []choice // by index
 	usage   usage
+	cached  int // of the prompt's tokens, as the engine says; not compared: it depends on what went before
 }
 
 // choice is one of the texts, with everything that says how it came to be.
@@ -44,11 +46,18 @@ type usage struct {
 	Total      int `json:"total_tokens"`
 }
 
+type wireUsage struct {
+	usage
+	Details struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
 // wire is an answer, or one event of it, of completions and of chats.
 type wire struct {
 	ID      string          `json:"id"`
 	Error   json.RawMessage `json:"error"`
-	Usage   *usage          `json:"usage"`
+	Usage   *wireUsage      `json:"usage"`
 	Choices []wireChoice    `json:"choices"`
 	Prompt  []int           `json:"prompt_token_ids"` // of chats
 }
@@ -95,7 +104,7 @@ func ask(ctx context.Context, base, path string, body map[string]any) (answer, e
 		return answer{}, err
 	}
 	defer resp.Body.Close()
-	a := answer{id: resp.Header.Get("X-Request-Id"), status: resp.StatusCode}
+	a := answer{id: resp.Header.Get("X-Request-Id"), mode: resp.Header.Get("X-Tandem-Mode"), status: resp.StatusCode}
 	if resp.StatusCode != http.StatusOK {
 		_, err = io.Copy(io.Discard, resp.Body)
 		return a, err
@@ -151,7 +160,7 @@ func (a *answer) add(data []byte) (string, error) {
 		return "", fmt.Errorf("transfer parameters in an answer: %.300s", data)
 	}
 	if w.Usage != nil {
-		a.usage = *w.Usage
+		a.usage, a.cached = w.Usage.usage, w.Usage.Details.Cached
 	}
 	for _, c := range w.Choices {
 		for len(a.choices) <= c.Index {

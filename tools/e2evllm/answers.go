@@ -136,6 +136,7 @@ func (s *stage) compare(ctx context.Context, r *router, q request) result {
 		res.diff = "no answer: " + err.Error()
 		return res
 	}
+	s.memory.note(q, got)
 	alone := maps.Clone(q.body)
 	alone["cache_salt"] = fmt.Sprintf("alone-%d-%s", begun.UnixNano(), got.id)
 	want, err := ask(ctx, s.reference().url(), q.path, alone)

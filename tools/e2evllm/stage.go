@@ -41,6 +41,7 @@ type stage struct {
 	processes []*process // the newest last
 	routers   int        // that were started
 	borrowed  bool       // the engines are another run's, and stay
+	memory    memory     // of what the routers were asked
 }
 
 // want makes the engines of f stand, all of them healthy: starts those of a fleet that is new, and restarts those that have ended since.

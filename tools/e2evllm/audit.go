@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// prompt is one that went through a router, with what makes the blocks of an engine's prefix cache its own.
+type prompt struct {
+	ids   []int
+	said  []int // the answer's tokens: their blocks are cached too
+	salt  string
+	split bool
+}
+
+// memory is what went through the routers of a run, the newest last. Safe for concurrent use.
+type memory struct {
+	mu      sync.Mutex
+	prompts []prompt
+	audits  uint64
+}
+
+// remembered is how many prompts are kept. Caches of some hundred blocks hold fewer.
+const remembered = 400
+
+// note keeps the prompts of q whose ids are known: the client sent them, or had them sent.
+func (m *memory) note(q request, a answer) {
+	salt, _ := q.body["cache_salt"].(string)
+	given := givenIDs(q.body["prompt"])
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, c := range a.choices {
+		ids := c.promptIDs
+		if len(ids) == 0 && i < len(given) {
+			ids = given[i]
+		}
+		if len(ids) > 0 {
+			m.prompts = append(m.prompts, prompt{ids, c.ids, salt, a.mode == "split"})
+		}
+	}
+	m.prompts = slices.Clone(m.prompts[max(0, len(m.prompts)-remembered):])
+}
+
+func givenIDs(prompts any) [][]int {
+	switch p := prompts.(type) {
+	case []int:
+		return [][]int{p}
+	case [][]int:
+		return p
+	}
+	return nil
+}
+
+// sample is n different prompts that fill a block at least: those that were split first, and of them the newest, which are still cached. Each has one of
+// three forms: as it was; its beginning with another end; itself with its answer and another end. There is room for answer tokens more.
+func (m *memory) sample(n, answer int) ([]prompt, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.audits++
+	g := &generator{rnd: rand.New(rand.NewPCG(m.audits, 7))}
+	var some []prompt
+	for _, split := range []bool{true, false} {
+		for _, p := range slices.Backward(m.prompts) {
+			known := slices.ContainsFunc(some, func(o prompt) bool { return o.salt == p.salt && slices.Equal(o.ids, p.ids) })
+			if len(some) < n && p.split == split && len(p.ids) > blockTokens && !known {
+				some = append(some, p)
+			}
+		}
+	}
+	if len(some) < n {
+		return nil, fmt.Errorf("an audit of %d prompts, but only %d of a block or more went through a router: compare more answers before", n, len(some))
+	}
+	for i := range some {
+		some[i].ids = g.vary(some[i], i%3)
+		some[i].ids = some[i].ids[:min(len(some[i].ids), contextTokens-answer)]
+	}
+	return some, nil
+}
+
+func (g *generator) vary(p prompt, form int) []int {
+	switch form {
+	case 1:
+		blocks := 1 + g.rnd.IntN(len(p.ids)/blockTokens)
+		return slices.Concat(p.ids[:blocks*blockTokens], g.ids(g.pick(1, 5, blockTokens)))
+	case 2:
+		return slices.Concat(p.ids, p.said, g.ids(g.pick(1, 5, blockTokens)))
+	}
+	return p.ids
+}
+
+// auditTokens is how many tokens are asked of each engine in an audit. A wrong block shows in the first one's log-probability.
+const auditTokens = 3
+
+// audit asks every prefill and decode engine plainly for at least n prompts that went through the routers of this run, and the reference, which computes
+// them from nothing. A prefix cache that was poisoned shows only so: the split answer that poisoned it may have been right.
+func (s *stage) audit(ctx context.Context, n int) error {
+	begun := time.Now()
+	sample, err := s.memory.sample(n, auditTokens)
+	if err != nil {
+		return err
+	}
+	answers, cached, err := s.askAll(ctx, sample)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	var errs []error
+	for name, given := range answers {
+		for i, a := range given {
+			if d := difference(a, answers["ref"][i]); d != "" {
+				p := sample[i]
+				errs = append(errs, fmt.Errorf("audit: %s is asked plainly for %d tokens (salt %q) of which it has %d cached: %s", name, len(p.ids), p.salt, a.cached, d))
+			}
+		}
+	}
+	if cached == 0 {
+		errs = append(errs, errors.New("audit: no engine had anything cached of what was asked, so that it showed nothing"))
+	}
+	say("audit: %d prompts of each engine, %d tokens of them from caches, %d wrong, %.1f s", len(sample), cached, len(errs), time.Since(begun).Seconds())
+	return errors.Join(errs...)
+}
+
+// askAll returns the answers of each engine to the prompts, by its name, and how many tokens of prompts the engines found cached.
+func (s *stage) askAll(ctx context.Context, prompts []prompt) (map[string][]answer, int, error) {
+	answers, cached, errs := map[string][]answer{}, 0, []error(nil)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, e := range s.engines {
+		all.Go(func() {
+			mine, found, err := s.askEngine(ctx, e, prompts)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[e.Name], cached, errs = mine, cached+found, append(errs, err)
+		})
+	}
+	all.Wait()
+	return answers, cached, errors.Join(errs...)
+}
+
+// askEngine asks e one after another: with the prompt's own salt, or with one that nobody had where e is the reference.
+func (s *stage) askEngine(ctx context.Context, e *engine, prompts []prompt) (answers []answer, cached int, err error) {
+	for i, p := range prompts {
+		body := map[string]any{
+			"model": modelName, "prompt": p.ids, "max_tokens": auditTokens, "temperature": 0, "ignore_eos": true, "logprobs": 1, "return_token_ids": true,
+		}
+		if e == s.reference() {
+			p.salt = fmt.Sprintf("audit-%d-%d", time.Now().UnixNano(), i)
+		}
+		if p.salt != "" {
+			body["cache_salt"] = p.salt
+		}
+		a, err := ask(ctx, e.url(), completions, body)
+		if err == nil && a.status != 200 {
+			err = fmt.Errorf("status %d", a.status)
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s, asked plainly: %w", e.Name, err)
+		}
+		answers, cached = append(answers, a), cached+a.cached
+	}
+	return answers, cached, nil
+}
