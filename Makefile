@@ -6,10 +6,10 @@ BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench e2e-vllm lint vuln fmt fuzz examples deps deps-test clean
+.PHONY: help build demo test race bench bench-peers e2e-vllm lint vuln fmt fuzz examples deps deps-test clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: deps ## build the binary as build/tandem
 	@mkdir -p build
@@ -27,6 +27,9 @@ race: deps-test build ## all tests under the race detector
 
 bench: build ## measure, print a table, write build/bench.json (docs/benchmarks.md explains each figure)
 	go run ./tools/bench
+
+bench-peers: build ## measure beside vllm-router, which it installs (Linux, Python 3.11): ratios into build/bench.json
+	go run ./tools/bench -only peers
 
 e2e-vllm: build ## real vLLM on this machine's CPU: installs it, and compares split answers with one engine's (Linux, Python 3.11, 16 GB)
 	go build -o build/e2evllm ./tools/e2evllm

@@ -131,6 +131,8 @@ type fleet struct {
 	front     string // its address
 	reference *process
 	refAddr   string
+	peer      *process
+	peerAddr  string
 }
 
 func (f *fleet) start(name, path string, args ...string) (*process, error) {
@@ -175,6 +177,9 @@ func (f *fleet) startEngines(o options, addrs []string) error {
 	if err != nil {
 		return err
 	}
+	if o.upstream == binarySim {
+		return f.startSims(o, addrs)
+	}
 	const many = 8
 	step := 1
 	if len(addrs) > many {
@@ -182,6 +187,18 @@ func (f *fleet) startEngines(o options, addrs []string) error {
 	}
 	for i := 0; i < len(addrs); i += step {
 		if _, err := f.start("engine "+addrs[i], self, "engines", "--kind", o.upstream, "--listen", addrs[i], "--count", strconv.Itoa(step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// binarySim is the kind of engines that are `tandem sim` of the binary under test.
+const binarySim = "tandem sim"
+
+func (f *fleet) startSims(o options, addrs []string) error {
+	for _, addr := range addrs {
+		if _, err := f.start("engine "+addr, o.tandem, "sim", "--zero-latency", "--model", model, "--blocks", "32768", "--listen", addr, "--events", "tcp://127.0.0.1:0"); err != nil {
 			return err
 		}
 	}

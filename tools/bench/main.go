@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,15 +24,16 @@ import (
 
 // options is the command line.
 type options struct {
-	tandem   string
-	out      string
-	upstream string
-	local    string
-	runs     int
-	conns    int
-	phase    time.Duration
-	only     string
-	index    index.Plan
+	tandem    string
+	out       string
+	upstream  string
+	local     string
+	runs      int
+	conns     int
+	phase     time.Duration
+	only      string
+	peerFlags string // more of the peer's command line
+	index     index.Plan
 }
 
 func main() {
@@ -60,11 +62,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	b := &bench{o: o, out: stdout, log: stderr, samples: map[string][]float64{}}
-	if err := b.measure(ctx); err != nil {
+	err = b.measure(ctx)
+	if len(b.samples) == 0 || ctx.Err() != nil {
 		return err
 	}
 	b.table(stdout)
-	return b.write(o.out)
+	return errors.Join(err, b.write(o.out))
 }
 
 func parseOptions(args []string) (options, error) {
@@ -77,7 +80,8 @@ func parseOptions(args []string) (options, error) {
 	fs.IntVar(&o.runs, "runs", 5, "how often each figure is taken; the median counts")
 	fs.IntVar(&o.conns, "conns", 64, "connections under load")
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
-	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index")
+	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, peers; peers only when it is named: it installs vllm-router")
+	fs.StringVar(&o.peerFlags, "peer-flags", "", "more flags for vllm-router, separated by spaces")
 	trace := fs.String("trace", "", "conversation_trace.jsonl, gzipped, for the index; default: the built-in table of it")
 	resident := fs.String("blocks", "1,10", "sizes of the index, million blocks")
 	holders := fs.String("holders", "64,256", "holders in the index")
@@ -86,6 +90,9 @@ func parseOptions(args []string) (options, error) {
 	}
 	if o.upstream != "sim" && o.upstream != "neutral" || o.runs < 1 || o.conns < 1 {
 		return o, errors.New("-upstream is sim or neutral, -runs and -conns are 1 at least")
+	}
+	if len(chosen(o.only)) == 0 {
+		return o, fmt.Errorf("-only %s: no part is called that", o.only)
 	}
 	o.index = index.Full(o.runs)
 	o.index.Trace = *trace
@@ -125,25 +132,40 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.log, "%s  "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }
 
+// parts of the measurement, in order.
+var parts = []struct {
+	name  string
+	run   func(*bench, context.Context) error
+	asked bool // only taken when it is named
+}{
+	{"front", (*bench).front, false}, {"idle", (*bench).idle, false}, {"micro", (*bench).micro, false}, {"index", (*bench).index, false},
+	{"peers", (*bench).peers, true}, // it installs vllm-router
+}
+
+// chosen are the parts of that name, or all that need not be asked for.
+func chosen(only string) (names []string) {
+	for _, p := range parts {
+		if p.name == only || only == "" && !p.asked {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
 // measure takes every figure. Parts that fail are named and do not keep the others from being taken.
 func (b *bench) measure(ctx context.Context) error {
 	var errs []error
-	for _, part := range []struct {
-		name string
-		run  func(context.Context) error
-	}{{"front", b.front}, {"idle", b.idle}, {"micro", b.micro}, {"index", b.index}} {
-		if b.o.only != "" && b.o.only != part.name || ctx.Err() != nil {
+	names := chosen(b.o.only)
+	for _, part := range parts {
+		if !slices.Contains(names, part.name) || ctx.Err() != nil {
 			continue
 		}
-		if err := part.run(ctx); err != nil {
+		if err := part.run(b, ctx); err != nil {
 			b.say("%s failed: %v", part.name, err)
 			errs = append(errs, fmt.Errorf("%s: %w", part.name, err))
 		}
 	}
-	if len(b.samples) == 0 {
-		return errors.Join(append(errs, ctx.Err())...)
-	}
-	return ctx.Err()
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // index measures the block index.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,6 +33,11 @@ var targets = map[string]target{
 	"plan_64x64_us":       {150, false},
 	"keys_131072_us":      {250, false},
 
+	// Tandem's over vllm-router's.
+	"peer_rps_ratio":       {1.3, true},
+	"peer_streams_ratio":   {2, true},
+	"peer_added_p50_ratio": {0.8, false},
+
 	// At 10 M blocks, 64 and 256 holders.
 	"lookup_6250_us":             {60, false},
 	"lookup_6250_allocs":         {0, false},
@@ -57,6 +63,7 @@ type figure struct {
 // units by the end of a name.
 var units = []struct{ suffix, unit string }{
 	{"_vs_reference", "x"},
+	{"_ratio", "x"},
 	{"_share", "share"},
 	{"_us", "us"},
 	{"_ms", "ms"},
@@ -122,8 +129,20 @@ func (b *bench) figures() []figure {
 	return all
 }
 
+// write puts the figures into a file. Figures that are there and were not taken this time stay.
 func (b *bench) write(path string) error {
-	out, err := json.MarshalIndent(b.figures(), "", "  ")
+	all, err := readFigures(path)
+	if err != nil {
+		return err
+	}
+	for _, f := range b.figures() {
+		if at := slices.IndexFunc(all, func(old figure) bool { return old.Name == f.Name }); at >= 0 {
+			all[at] = f
+		} else {
+			all = append(all, f)
+		}
+	}
+	out, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -131,6 +150,22 @@ func (b *bench) write(path string) error {
 		return err
 	}
 	return os.WriteFile(path, append(out, '\n'), 0o644)
+}
+
+// readFigures are those of a file; none where there is no file.
+func readFigures(path string) ([]figure, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []figure
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it", path, err)
+	}
+	return all, nil
 }
 
 // table prints each figure beside its target and its spread. The index has a table of its settings of its own.

@@ -1,0 +1,80 @@
+package peer
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPins(t *testing.T) {
+	named := false
+	for line := range strings.Lines(string(pins)) {
+		line = strings.TrimSpace(line)
+		name, version, exact := strings.Cut(line, "==")
+		if !strings.HasPrefix(line, "#") && (!exact || version == "" || strings.ContainsAny(version, "*<>,")) {
+			t.Errorf("%q pins nothing", line)
+		}
+		named = named || name == "vllm-router" && version == Version
+	}
+	if !named {
+		t.Errorf("pins.txt has no vllm-router==%s", Version)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	r := Router{dir: "there"}
+	program, args, err := r.Command("127.0.0.1:1", "127.0.0.1:2", []string{"http://p0", "http://p1"}, []string{"http://d0"}, "--disable-retries")
+	if err != nil || program != filepath.Join("there", "venv", "bin", "python") {
+		t.Fatalf("program = %q %v", program, err)
+	}
+	line := strings.Join(args, " ")
+	for _, want := range []string{"--host 127.0.0.1 --port 1", "--prometheus-port 2", "--prefill http://p0 --prefill http://p1 --decode http://d0 --disable-retries"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q is not in %q", want, line)
+		}
+	}
+	if _, _, err := r.Command("nowhere", "127.0.0.1:2", nil, nil); err == nil {
+		t.Error("an address without a port passes")
+	}
+}
+
+// A Python of another version is not taken, and the error says what to install.
+func TestFindPython(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(other, []byte("#!/bin/sh\necho 3 9\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHON", other)
+	if got, err := findPython(t.Context()); err == nil || !strings.Contains(err.Error(), "python3.11-venv") {
+		t.Errorf("findPython = %q %v", got, err)
+	}
+	if err := os.WriteFile(other, []byte("#!/bin/sh\necho 3 11\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := findPython(t.Context()); err != nil || got != other {
+		t.Errorf("findPython = %q %v", got, err)
+	}
+}
+
+// A failed installation says what failed, and is tried again: nothing marks it as done.
+func TestInstallFails(t *testing.T) {
+	root := t.TempDir()
+	python := filepath.Join(root, "python")
+	script := "#!/bin/sh\ncase \"$1\" in -c) echo 3 11;; *) echo no room >&2; exit 1;; esac\n"
+	if err := os.WriteFile(python, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHON", python)
+	var said []string
+	say := func(format string, _ ...any) { said = append(said, format) }
+	for range 2 {
+		if _, err := Install(t.Context(), filepath.Join(root, "cache"), say); err == nil || !strings.Contains(err.Error(), "no room") {
+			t.Errorf("Install = %v, want what venv said", err)
+		}
+	}
+	if len(said) != 2 || slices.Contains(said, "") {
+		t.Errorf("said %q, want two attempts", said)
+	}
+}
