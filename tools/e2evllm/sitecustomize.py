@@ -1,28 +1,58 @@
-"""NIXL's progress thread spins (its wrapper sets pthrDelay to 0), which takes a whole core from the engines of a small machine; this lets it
-sleep for 1 ms. Python loads this file by its name from PYTHONPATH. Not for GPUs."""
+"""What small machines need of vLLM, where engines share a core or less. Nothing here changes what is computed, only how the processes wait. Python loads
+this file by its name from PYTHONPATH. Not for GPUs.
+
+NIXL's progress thread spins (its wrapper sets pthrDelay to 0), which takes a whole core from the engines: it may sleep for 1 ms.
+
+The core of an engine and its worker pass messages through shared memory (shm_broadcast.py). A reader spins for a second after each message, holding
+Python's lock, and then sleeps until it is notified; a notification can get lost, and then it sleeps for 5 s. Here it spins for 20 ms and looks again
+every 20 ms.
+"""
 
 import importlib.abc
 import importlib.machinery
 import sys
 
 
+def calm_nixl(module):
+    class nixlAgentConfig(module.nixlAgentConfig):
+        def __setattr__(self, key, value):
+            super().__setattr__(key, 1000 if key == "pthrDelay" and value == 0 else value)
+
+    module.nixlAgentConfig = nixlAgentConfig
+
+
+def calm_readers(module):
+    class SpinCondition(module.SpinCondition):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.busy_loop_s = min(self.busy_loop_s, 0.02)
+
+        def wait(self, timeout_ms=None):
+            super().wait(20 if timeout_ms is None else min(timeout_ms, 20))
+
+    module.SpinCondition = SpinCondition
+
+
+def calms(name):
+    """The function that calms the module of that name, or None."""
+    if name.startswith("nixl") and name.endswith("._bindings"):
+        return calm_nixl
+    if name == "vllm.distributed.device_communicators.shm_broadcast":
+        return calm_readers
+    return None
+
+
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if not name.startswith("nixl") or not name.endswith("._bindings"):
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        calm = calms(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path) if calm else None
         if spec is None:
             return None
         load = spec.loader.exec_module
 
         def exec_module(module):
             load(module)
-
-            class nixlAgentConfig(module.nixlAgentConfig):
-                def __setattr__(self, key, value):
-                    super().__setattr__(key, 1000 if key == "pthrDelay" and value == 0 else value)
-
-            module.nixlAgentConfig = nixlAgentConfig
+            calm(module)
 
         spec.loader.exec_module = exec_module
         return spec
