@@ -24,6 +24,7 @@ type act struct {
 var acts = []act{
 	{name: "doctor", holds: "healthy engines are called healthy", fleet: pools, play: consult},
 	{name: "answers", holds: "split answers are those of one engine, and predictions are true", fleet: pools, play: answers},
+	{name: "ranks", holds: "the rank that holds a prefix gets the request", fleet: ranked, play: ranks, asked: true},
 }
 
 // chosen are the acts of the names, separated by commas; without names all that need not be asked for.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,17 +33,18 @@ const (
 
 // engine is one vLLM server. Its exported fields are what another run needs to use it.
 type engine struct {
-	Name   string
-	Role   string
-	Blocks int      // of the KV cache
-	Ranks  int      // of data parallelism; 0 is none
-	Flags  []string // more of the command line
-	Port   int      // of HTTP
-	Side   int      // port of NIXL's side channel, of the first rank
-	Events int      // port of the first rank's events
-	Replay int      // port of the first rank's replay
-	Log    string
-	PID    int
+	Name     string
+	Role     string
+	Blocks   int      // of the KV cache
+	Ranks    int      // of data parallelism; 0 is none
+	Flags    []string // more of the command line
+	Adapters []string // served from the start, others can be loaded
+	Port     int      // of HTTP
+	Side     int      // port of NIXL's side channel, of the first rank
+	Events   int      // port of the first rank's events
+	Replay   int      // port of the first rank's replay
+	Log      string
+	PID      int
 
 	env     environment
 	work    string
@@ -64,7 +66,8 @@ func (e *engine) start() (err error) {
 		"TMPDIR=" + e.work, "VLLM_RPC_BASE_PATH=" + e.work, "HF_HOME=" + filepath.Join(e.work, "hf"), "VLLM_CACHE_ROOT=" + filepath.Join(e.work, "cache"),
 		"VLLM_CONFIG_ROOT=" + filepath.Join(e.work, "config"), "XDG_CACHE_HOME=" + filepath.Join(e.work, "xdg"),
 	}
-	e.process, err = startProcess(e.Name, e.work, vars, "nice", append([]string{e.env.python()}, e.args()...)...)
+	flags, more := e.adapterFlags()
+	e.process, err = startProcess(e.Name, e.work, append(vars, more...), "nice", slices.Concat([]string{e.env.python()}, e.args(), flags)...)
 	if err == nil {
 		e.PID, e.Log = e.process.pid, e.process.log
 	}

@@ -57,6 +57,9 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 	}
 	say("engines: starting %s", f.name)
 	s.fleet, s.engines = f, f.engines()
+	if err := equip(ctx, s.env, s.engines); err != nil {
+		return err
+	}
 	for _, e := range s.engines {
 		if err := s.startEngine(e); err != nil {
 			return err
