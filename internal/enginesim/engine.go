@@ -37,6 +37,7 @@ type Config struct {
 	HashSeed string // PYTHONHASHSEED: engines with different ones name the same block differently
 
 	Cost       Cost          // time of a step; zero takes none
+	Pace       Pace          // the same, in the place of Cost; nil for none
 	Lease      time.Duration // how long P keeps blocks for its peer, default 30 s
 	LoadPolicy LoadPolicy
 	NoEvents   bool // no KV events: --kv-events-config unset
@@ -171,6 +172,7 @@ type Engine struct {
 	cleanups []*Transfer // of requests that ended before their load: the peer is told
 
 	scheduled []*request // of this step
+	batch     Batch      // the same, for a Pace
 	hits      []int32    // of the lookup in progress
 	step      Step
 	counts    Counters

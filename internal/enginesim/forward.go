@@ -14,7 +14,7 @@ func (e *Engine) compute(now time.Duration) bool {
 	for _, r := range e.scheduled {
 		w.add(r.computed, r.chunk)
 	}
-	e.step.Took = e.cfg.Cost.of(w)
+	e.step.Took = e.took(w)
 	e.step.Prefill, e.step.Decode = w.prefill, w.decode
 	e.seen[batchTokens].observe(float64(w.prefill + w.decode))
 	ended := false

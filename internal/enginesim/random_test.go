@@ -110,6 +110,15 @@ func (x *chaos) pass(t *rapid.T) {
 	for range rapid.IntRange(0, 5).Draw(t, "steps") {
 		x.step(x.p)
 		x.step(x.d)
+		x.audit(t)
+	}
+}
+
+func (x *chaos) audit(t *rapid.T) {
+	for _, e := range []*Engine{x.p, x.d} {
+		if err := e.Audit(); err != nil {
+			t.Fatalf("%s: %v", e.cfg.EngineID, err)
+		}
 	}
 }
 
