@@ -44,6 +44,7 @@ func main() {
 	flag.StringVar(&o.stayWith, "fleet", pools.name, "the `fleet` that -stay starts")
 	flag.StringVar(&o.attach, "attach", "", "play with the engines that a run with -stay has noted in this `file`, and leave them standing")
 	flag.Parse()
+	keepToOneself()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	begun := time.Now()
@@ -54,6 +55,13 @@ func main() {
 		os.Exit(1) //nolint:gocritic // the context is the process's own
 	}
 	say("everything held")
+}
+
+// keepToOneself keeps files that this process was started with, a lock for example, from the engines, which may outlive it.
+func keepToOneself() {
+	for fd := 3; fd < 64; fd++ {
+		syscall.CloseOnExec(fd)
+	}
 }
 
 // say shows progress.
