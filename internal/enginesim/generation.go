@@ -412,19 +412,7 @@ func (g *generation) end() { g.abort() }
 
 // served are the names that /v1/models lists.
 func (s *Server) served() []string {
-	return slices.Concat([]string{s.o.Model}, s.o.Aliases, s.o.Adapters)
-}
-
-// serves reports whether model is a served name; none is the base model.
-func (s *Server) serves(model string) bool {
-	return model == "" || model == s.o.Model || slices.Contains(s.o.Aliases, model) || slices.Contains(s.o.Adapters, model)
-}
-
-func (s *Server) adapter(model string) string {
-	if slices.Contains(s.o.Adapters, model) {
-		return model
-	}
-	return ""
+	return slices.Concat([]string{s.o.Model}, s.o.Aliases, s.adapters())
 }
 
 func addProblem(err error) *problem {

@@ -37,6 +37,8 @@ func routes() map[string]route {
 		"/tokenize":                      {methods: "POST", handle: (*Server).tokenize},
 		"/detokenize":                    {methods: "POST", handle: (*Server).detokenize},
 		"/v1/models":                     {methods: "GET", handle: (*Server).models},
+		"/v1/load_lora_adapter":          {methods: "POST", handle: (*Server).loadAdapter, admin: true},
+		"/v1/unload_lora_adapter":        {methods: "POST", handle: (*Server).unloadAdapter, admin: true},
 		"/version":                       {methods: "GET", handle: (*Server).version},
 		"/health":                        {methods: "GET", handle: (*Server).health},
 		"/ping":                          {methods: "GET, POST", handle: (*Server).health},

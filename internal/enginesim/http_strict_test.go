@@ -1,63 +1,11 @@
 package enginesim
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// refusal is a request to a real vLLM 0.32.0 without a tool parser, and what it said. A good answer's body is left out.
-type refusal struct {
-	Name, Path string
-	Request    json.RawMessage
-	Status     int
-	Body       string
-}
-
-func readRefusals(t *testing.T) []refusal {
-	t.Helper()
-	data, err := os.ReadFile("testdata/refusals-vllm-0.32.0.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []refusal
-	for line := range bytes.Lines(data) {
-		var r refusal
-		if err := json.Unmarshal(line, &r); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, r)
-	}
-	return all
-}
-
-// otherWords are refusals whose text lists the branches of a Python type, which nothing here has.
-var otherWords = []string{"response_format unknown", "unknown part", "message without role", "logit_bias text value"}
-
-// What vLLM refuses is refused here, and in the same words, and nothing else is.
-func TestRefusesWhatVLLMRefuses(t *testing.T) {
-	noLeaks(t)
-	s := strictServer(t, false)
-	dict := regexp.MustCompile(`<dict( of \d+ items)?>`)
-	for _, r := range readRefusals(t) {
-		t.Run(r.Name, func(t *testing.T) {
-			status, _, body := postRaw(t, s, r.Path, string(r.Request), nil)
-			if status != r.Status {
-				t.Fatalf("status %d, want %d: %s\nasked %s\nsaid  %s", status, r.Status, r.Body, r.Request, body)
-			}
-			if r.Body == "" || slices.ContainsFunc(otherWords, func(name string) bool { return strings.HasPrefix(r.Name, name) }) {
-				return
-			}
-			if got, want := dict.ReplaceAllString(body, "<dict>"), dict.ReplaceAllString(r.Body, "<dict>"); got != want {
-				t.Errorf("asked %s\nsaid %s\nwant %s", r.Request, got, want)
-			}
-		})
-	}
-}
 
 func strictServer(t *testing.T, tools bool) *Server {
 	t.Helper()

@@ -45,6 +45,7 @@ type Options struct {
 	OnRequest func(Seen) // sees each request before it is answered, on its connection's goroutine
 	APIKey    string     // --api-key
 
+	LoadAdapters   bool // VLLM_ALLOW_RUNTIME_LORA_UPDATING: adapters can be loaded and unloaded over HTTP
 	ToolParser     bool // --enable-auto-tool-choice and --tool-call-parser: tools are accepted; none is ever called
 	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
 	NoORCA         bool // never send endpoint-load-metrics
@@ -112,8 +113,9 @@ type Server struct {
 	wg     sync.WaitGroup
 	faults faults
 	frozen atomic.Bool
-	busy   atomic.Int64 // requests being handled, as /load tells
-	born   atomic.Int64 // when the process started, Unix nanoseconds: a restart is a new one
+	loaded atomic.Pointer[[]string] // the adapters; replaced whole, under mu
+	busy   atomic.Int64             // requests being handled, as /load tells
+	born   atomic.Int64             // when the process started, Unix nanoseconds: a restart is a new one
 
 	mu      sync.Mutex // guards the following
 	ln      net.Listener
@@ -134,6 +136,7 @@ func Start(o Options) (*Server, error) {
 		o: o, routes: routes(), names: make(map[string]string), conns: make(map[*conn]bool),
 		callsByPath: make(map[string]int), adminByPath: make(map[string]int), peers: newPeers(o),
 	}
+	s.loaded.Store(&o.Adapters)
 	s.begins()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for path := range s.routes {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -15,15 +16,20 @@ import (
 
 func main() {
 	var t conformance.Target
-	flag.StringVar(&t.URL, "url", "", "base URL of the engine (needs --enable-scale-out --enable-request-id-headers --max-model-len 4096, a vocabulary of 2048)")
+	flag.StringVar(&t.URL, "url", "", "base URL of the engine (needs --enable-scale-out and a vocabulary of 2048)")
 	flag.StringVar(&t.Model, "model", "tiny", "served model name")
-	folder := flag.String("captures", "internal/enginesim/testdata", "folder of the captures")
+	flag.StringVar(&t.Decode, "decode", "", "base URL of a second engine, which pulls from the first; without it decode exchanges are left out")
+	flag.IntVar(&t.Context, "max-model-len", 4096, "of the engines")
+	flag.BoolVar(&t.NoRequestIDs, "no-request-ids", false, "the engines run without --enable-request-id-headers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	all, err := conformance.Read(*folder)
-	if err != nil || t.URL == "" {
-		fmt.Fprintln(os.Stderr, "conformance: -url is wanted, and the captures:", err)
+	all, err := conformance.Captures()
+	if err == nil && t.URL == "" {
+		err = errors.New("-url is wanted")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
 		os.Exit(2)
 	}
 	r := conformance.Run(ctx, t, all)
@@ -31,7 +37,7 @@ func main() {
 		fmt.Println(d)
 		fmt.Println()
 	}
-	fmt.Printf("%d asked, %d differences, %d skipped (a second engine, or an end)\n", r.Asked, len(r.Differences), len(r.Skipped))
+	fmt.Printf("%d asked, %d differences, %d left out (they need a second engine, or end one)\n", r.Asked, len(r.Differences), len(r.Skipped))
 	if len(r.Differences) > 0 {
 		os.Exit(1)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tandem/internal/enginesim"
 	"tandem/internal/enginesim/conformance"
@@ -16,32 +17,65 @@ import (
 
 func captures(t *testing.T) []conformance.Exchange {
 	t.Helper()
-	all, err := conformance.Read("../testdata")
+	all, err := conformance.Captures()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-// The simulator conforms. TANDEM_CONFORMANCE_URL and _MODEL name another engine instead.
-func TestConforms(t *testing.T) {
-	target := conformance.Target{URL: os.Getenv("TANDEM_CONFORMANCE_URL"), Model: os.Getenv("TANDEM_CONFORMANCE_MODEL")}
-	if target.URL == "" {
-		s, err := enginesim.Start(enginesim.Options{
-			Model: "another-name", ScaleOut: true, ZeroLatency: true, EventsEndpoint: "tcp://127.0.0.1:0", Topic: "kv@p",
-			Core: enginesim.Config{BlockSize: 32, Blocks: 8192, MaxModelLen: 4096, Vocab: 2048},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		target = conformance.Target{URL: s.URL(), Model: "another-name"}
+func start(t *testing.T) *enginesim.Server {
+	t.Helper()
+	s, err := enginesim.Start(enginesim.Options{
+		Model: "another-name", ScaleOut: true, ZeroLatency: true, EventsEndpoint: "tcp://127.0.0.1:0", Topic: "kv@p", HandshakeTimeout: 50 * time.Millisecond,
+		Core: enginesim.Config{BlockSize: 32, Blocks: 8192, MaxModelLen: 4096, Vocab: 2048},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	r := conformance.Run(t.Context(), target, captures(t))
-	if r.Asked < 200 {
-		t.Errorf("%d exchanges asked", r.Asked)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// The simulator conforms, as a prefill and a decode server, up to the death of both.
+func TestConforms(t *testing.T) {
+	p, d := start(t), start(t)
+	all := captures(t)
+	r := conformance.Run(t.Context(), conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name", EndPrefill: p.Close}, all)
+	if r.Asked != len(all) || len(r.Skipped) != 0 {
+		t.Errorf("%d of %d exchanges were played, without %q", r.Asked, len(all), r.Skipped)
 	}
 	for _, d := range r.Differences {
+		t.Error(d)
+	}
+	if d.Dead() == nil {
+		t.Error("the decode server lives")
+	}
+}
+
+// Without an end nothing is left behind but the lease of which no answer tells.
+func TestGivesBack(t *testing.T) {
+	p, d := start(t), start(t)
+	r := conformance.Run(t.Context(), conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name"}, captures(t))
+	if len(r.Differences) > 0 || len(r.Skipped) != 4 || d.Dead() != nil {
+		t.Errorf("differences %v, left out %q, decode server dead: %v", r.Differences, r.Skipped, d.Dead())
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for p.Stats()[0].Leases > 1 || d.HeldBlocks() > 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d leases are left, and %d blocks of the decode server", p.Stats()[0].Leases, d.HeldBlocks())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TANDEM_CONFORMANCE_URL and _MODEL name an engine that is asked instead.
+func TestEngineConforms(t *testing.T) {
+	target := conformance.Target{URL: os.Getenv("TANDEM_CONFORMANCE_URL"), Model: os.Getenv("TANDEM_CONFORMANCE_MODEL")}
+	if target.URL == "" {
+		t.Skip("TANDEM_CONFORMANCE_URL names no engine")
+	}
+	for _, d := range conformance.Run(t.Context(), target, captures(t)).Differences {
 		t.Error(d)
 	}
 }
