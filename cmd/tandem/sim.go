@@ -75,6 +75,7 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.BoolVar(&o.NoReplay, "no-replay", false, "publish without a replay endpoint")
 	fs.IntVar(&o.DPRanks, "data-parallel-size", 1, "engine cores behind this one address")
 	fs.BoolVar(&o.ScaleOut, "enable-scale-out", false, "serve render and /inference/v1/generate")
+	fs.BoolVar(&o.LoadAdapters, "allow-runtime-lora-updating", false, "load and unload adapters over HTTP, as with VLLM_ALLOW_RUNTIME_LORA_UPDATING")
 	fs.BoolVar(&o.ToolParser, "enable-auto-tool-choice", false, "accept tools, as a server with a tool parser does; none is ever called")
 	fs.BoolVar(&o.NoORCA, "no-orca", false, "never send load in response headers")
 	fs.BoolVar(&o.ServerLoad, "enable-server-load-tracking", false, "let /load count")
