@@ -25,16 +25,18 @@ const (
 	decodeBlocks  = 80
 )
 
-// Roles of an engine in NIXL; the reference has none, since it takes no part in splitting.
+// Roles of an engine: two in NIXL, and alone, behind a router that splits nothing. The reference has none, since no router knows it.
 const (
 	producer = "kv_producer"
 	consumer = "kv_consumer"
+	alone    = "alone"
 )
 
 // engine is one vLLM server. Its exported fields are what another run needs to use it.
 type engine struct {
 	Name     string
 	Role     string
+	Version  string   // of vLLM, "" is the current one
 	Blocks   int      // of the KV cache
 	Ranks    int      // of data parallelism; 0 is none
 	Flags    []string // more of the command line
@@ -61,7 +63,7 @@ func (e *engine) start() (err error) {
 		}
 	}
 	vars := []string{
-		"PYTHONPATH=" + e.env.site(), writeBytecode, "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1", "UCX_TLS=tcp",
+		"PYTHONPATH=" + e.env.site(), writeBytecode, "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=" + e.binding(), "OMP_NUM_THREADS=1", "UCX_TLS=tcp",
 		"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(e.Side), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
 		"TMPDIR=" + e.work, "VLLM_RPC_BASE_PATH=" + e.work, "HF_HOME=" + filepath.Join(e.work, "hf"), "VLLM_CACHE_ROOT=" + filepath.Join(e.work, "cache"),
 		"VLLM_CONFIG_ROOT=" + filepath.Join(e.work, "config"), "XDG_CACHE_HOME=" + filepath.Join(e.work, "xdg"),
@@ -86,14 +88,18 @@ func (e *engine) takePorts() error {
 func (e *engine) args() []string {
 	args := []string{
 		"-m", "vllm.entrypoints.openai.api_server", "--model", e.env.model(), "--served-model-name", modelName,
-		"--host", "127.0.0.1", "--port", strconv.Itoa(e.Port), "--dtype", "float32", "--enforce-eager", "--enable-prompt-tokens-details", "--enable-scale-out",
+		"--host", "127.0.0.1", "--port", strconv.Itoa(e.Port), "--dtype", "float32", "--enforce-eager", "--enable-prompt-tokens-details",
 		"--block-size", strconv.Itoa(blockTokens), "--max-model-len", strconv.Itoa(contextTokens), "--num-gpu-blocks-override", strconv.Itoa(e.Blocks),
 	}
+	if e.Version == "" {
+		args = append(args, "--enable-scale-out")
+	}
+	if e.Role == producer || e.Role == consumer {
+		args = append(args, "--kv-transfer-config", fmt.Sprintf(`{"kv_connector":"NixlConnector","kv_role":%q,"kv_buffer_device":"cpu","kv_load_failure_policy":"fail",`+
+			`"kv_connector_extra_config":{"num_threads":1}}`, e.Role))
+	}
 	if e.Role != "" {
-		args = append(args,
-			"--kv-transfer-config", fmt.Sprintf(`{"kv_connector":"NixlConnector","kv_role":%q,"kv_buffer_device":"cpu","kv_load_failure_policy":"fail",`+
-				`"kv_connector_extra_config":{"num_threads":1}}`, e.Role),
-			"--kv-events-config", fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d"}`, e.Events, e.Replay))
+		args = append(args, "--kv-events-config", fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d"}`, e.Events, e.Replay))
 	}
 	if e.Ranks > 1 {
 		args = append(args, "--data-parallel-size", strconv.Itoa(e.Ranks))

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +18,12 @@ import (
 
 //go:embed pins.txt
 var pins []byte
+
+//go:embed pins-0.20.txt
+var pins20 []byte
+
+//go:embed pins-0.24.txt
+var pins24 []byte
 
 //go:embed model.py
 var modelMaker []byte
@@ -62,6 +69,38 @@ type packages struct {
 // current are those of the version that Tandem is made for.
 var current = packages{pins, "nixl, vllm.entrypoints.openai.api_server, vllm.v1.worker.cpu_worker"}
 
+// earlier are those of other versions, by the version.
+var earlier = map[string]packages{
+	"0.20.0": {pins20, "vllm.entrypoints.openai.api_server, vllm.v1.worker.cpu_worker"},
+	"0.24.0": {pins24, current.imports},
+}
+
+// of is the environment of another version, "" for this one. The model is the same.
+func (e environment) of(version string) environment {
+	if version == "" {
+		return e
+	}
+	return earlier[version].in(e.root)
+}
+
+// in is where they are below root.
+func (p packages) in(root string) environment {
+	return environment{root: root, dir: folder(root, "packages", p.pins, []byte(installer))}
+}
+
+// furnish installs the versions that the engines are of.
+func (e environment) furnish(ctx context.Context, engines []*engine) error {
+	for i, is := range engines {
+		if is.Version == "" || slices.ContainsFunc(engines[:i], func(before *engine) bool { return before.Version == is.Version }) {
+			continue
+		}
+		if _, err := install(ctx, e.root, earlier[is.Version]); err != nil {
+			return fmt.Errorf("vLLM %s: %w", is.Version, err)
+		}
+	}
+	return nil
+}
+
 // prepare makes the environment of the current version in root, or reuses what is complete there.
 func prepare(ctx context.Context, root string) (environment, error) {
 	e, err := install(ctx, root, current)
@@ -76,7 +115,7 @@ func prepare(ctx context.Context, root string) (environment, error) {
 
 // install makes an environment of these packages in root, or reuses the one that is there; prepare makes the rest of it.
 func install(ctx context.Context, root string, p packages) (environment, error) {
-	e := environment{root: root, dir: folder(root, "packages", p.pins, []byte(installer))}
+	e := p.in(root)
 	return e, once(ctx, e.dir, "packages", func(ctx context.Context) error { return installPackages(ctx, e, p) })
 }
 

@@ -23,9 +23,9 @@ type router struct {
 func (s *stage) configure(name string, more ...string) (string, error) {
 	var pools [2][]string
 	for _, e := range s.engines {
-		at := map[string]int{producer: 0, consumer: 1}
+		at := map[string]int{producer: 0, consumer: 1, alone: 1}
 		if i, ok := at[e.Role]; ok {
-			pools[i] = append(pools[i], fmt.Sprintf("{name: %s, url: %q}", e.Name, e.url()))
+			pools[i] = append(pools[i], e.member())
 		}
 	}
 	text := fmt.Sprintf("pools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\nresponse: {headers: true}\ndecisions: {ring: 20000}\n%s\n",
@@ -109,6 +109,7 @@ func (s *stage) awaitIdle(ctx context.Context, limit time.Duration) (time.Durati
 // record is what the suite reads of a decision.
 type record struct {
 	ID        string `json:"id"`
+	Tokenizer string `json:"tokenizer"`
 	Mode      string `json:"mode"`
 	Captured  int    `json:"captured_tokens"`
 	Delivered int    `json:"delivered_tokens"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -57,7 +58,7 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 	}
 	say("engines: starting %s", f.name)
 	s.fleet, s.engines = f, f.engines()
-	if err := equip(ctx, s.env, s.engines); err != nil {
+	if err := errors.Join(s.env.furnish(ctx, s.engines), equip(ctx, s.env, s.engines)); err != nil {
 		return err
 	}
 	for _, e := range s.engines {
@@ -71,7 +72,7 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 // startEngine starts e, for the first time or again, and does not wait for it.
 func (s *stage) startEngine(e *engine) error {
 	if e.env.dir == "" {
-		e.env = s.env
+		e.env = s.env.of(e.Version)
 	}
 	if e.work == "" {
 		e.work = s.work
@@ -128,8 +129,13 @@ func (s *stage) engine(name string) *engine {
 	panic("no engine is called " + name)
 }
 
-// reference is the engine that splits nothing.
-func (s *stage) reference() *engine { return s.engine("ref") }
+// reference is the engine that splits nothing; where the fleet has none, the first is asked to compute all by itself.
+func (s *stage) reference() *engine {
+	if i := slices.IndexFunc(s.engines, func(e *engine) bool { return e.Name == "ref" }); i >= 0 {
+		return s.engines[i]
+	}
+	return s.engines[0]
+}
 
 // leave ends every process and removes every file of the run; logs are kept first where they are wanted.
 func (s *stage) leave(failed bool) error {
@@ -203,7 +209,7 @@ func (s *stage) borrow() error {
 		return err
 	}
 	for _, e := range there.Engines {
-		e.env, e.work, e.process = s.env, there.Work, adoptProcess(e.Name, e.Log, e.PID)
+		e.env, e.work, e.process = s.env.of(e.Version), there.Work, adoptProcess(e.Name, e.Log, e.PID)
 	}
 	s.fleet, s.engines, s.borrowed = f, there.Engines, true
 	return nil
