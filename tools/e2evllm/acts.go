@@ -24,6 +24,7 @@ type act struct {
 var acts = []act{
 	{name: "doctor", holds: "healthy engines are called healthy", fleet: pools, play: consult},
 	{name: "answers", holds: "split answers are those of one engine, and predictions are true", fleet: pools, play: answers},
+	{name: "hostile", holds: "hostile requests are refused or answered rightly, and harm no engine and nobody else", fleet: pools, play: hostileActs},
 	{name: "ranks", holds: "the rank that holds a prefix gets the request", fleet: ranked, play: ranks, asked: true},
 }
 

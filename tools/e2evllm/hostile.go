@@ -1,0 +1,399 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+// hostileResult is what came of one case.
+type hostileResult struct {
+	hostileCase
+	status  int
+	outcome string
+	why     string   // what is wrong, "" for the two good outcomes
+	ended   []string // engines that had ended when the answer was there; cases at the same time share them
+	took    time.Duration
+}
+
+// Outcomes. The first two are right.
+const (
+	rightText  = "right text"
+	refusal    = "refused"
+	notRight   = "wrong text" // or another status than one engine has
+	notClear   = "not clear"  // a refusal without a reason, or no refusal where there has to be one
+	serverSide = "5xx"
+	noAnswer   = "no answer"
+	leaked     = "leaked"
+)
+
+// hostileActs is everything that a hostile client does, through the built binary. After each group the engines live, answer rightly, and hold nothing.
+func hostileActs(ctx context.Context, s *stage) error {
+	file, err := s.configure("hostile", "local: never", "timeouts: {queue: 1m, read_header: 5s, read_body: 10s}", fmt.Sprintf("limits: {body_bytes: %d}", hostileBodyLimit))
+	if err != nil {
+		return err
+	}
+	r, err := s.serve(ctx, file)
+	if err != nil {
+		return err
+	}
+	stolen, err := s.steal(ctx)
+	if err != nil {
+		return err
+	}
+	errs := []error{s.hostileGroup(ctx, r, "params", paramsCases(stolen))}
+	errs = append(errs, s.giveBack(ctx, stolen))
+	cases := jsonCases()
+	for _, group := range []string{"bodies", "types"} {
+		errs = append(errs, s.hostileGroup(ctx, r, group, slices.DeleteFunc(slices.Clone(cases), func(c hostileCase) bool { return c.group != group })))
+	}
+	errs = append(errs, s.hostileGroup(ctx, r, "http", httpCases()))
+	errs = append(errs, s.untouched(ctx, func() error {
+		admin, err := s.adminOnly(ctx)
+		return errors.Join(err, s.hostileGroup(ctx, r, "admin", adminCases(admin)))
+	}))
+	return errors.Join(append(errs, r.end())...)
+}
+
+// hostileCases are all of them. stolen may be nil.
+func hostileCases(stolen map[string]any) []hostileCase {
+	return slices.Concat(paramsCases(stolen), jsonCases(), httpCases(), adminCases(adminPaths))
+}
+
+// hostileGroup plays cases against Tandem, prints what came of them and then asks something innocent.
+func (s *stage) hostileGroup(ctx context.Context, r *router, name string, cases []hostileCase) error {
+	begun := time.Now()
+	results, err := s.hostileRun(ctx, r.front, cases, 6)
+	if err != nil {
+		return err
+	}
+	printHostile(os.Stdout, name, results, time.Since(begun))
+	errs := []error{judgeHostile(name, results), s.living(ctx)}
+	for i := range 8 {
+		q := newGenerator(uint64(len(cases) + i)).next()
+		if res := s.compare(ctx, r, q); res.diff != "" {
+			errs = append(errs, fmt.Errorf("after %s an innocent request (%s) is answered wrongly: %s", name, res.kind, res.diff))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// living wants every engine to answer and to hold nothing.
+func (s *stage) living(ctx context.Context) error {
+	var errs []error
+	for _, e := range s.engines {
+		if how := e.dead(); how != "" {
+			errs = append(errs, fmt.Errorf("the engine %s ended: %s", e.Name, how))
+		} else if _, err := get(ctx, e.url()+"/health"); err != nil {
+			errs = append(errs, fmt.Errorf("the engine %s: %w", e.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hostileRun plays cases against a front, workers at a time, and compares with the reference engine. Only an interrupt is an error. Engines that end are
+// not started again, so that a front that protects none should be given one case at a time.
+func (s *stage) hostileRun(ctx context.Context, front string, cases []hostileCase, workers int) ([]hostileResult, error) {
+	secrets, err := s.secrets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]hostileResult, len(cases))
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := range next {
+				results[i] = s.playHostile(ctx, front, cases[i], secrets)
+			}
+		})
+	}
+	for i := range cases {
+		select {
+		case next <- i:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(next)
+	all.Wait()
+	return results, ctx.Err()
+}
+
+func (s *stage) playHostile(ctx context.Context, front string, c hostileCase, secrets []string) hostileResult {
+	begun := time.Now()
+	h := exchange(ctx, front, c.raw, c.half)
+	res := hostileResult{hostileCase: c, status: h.status, took: time.Since(begun)}
+	var want *heard
+	if c.clean != "" {
+		w := exchange(ctx, s.reference().url(), posted(c.path, c.clean), false)
+		want = &w
+	}
+	res.outcome, res.why = judgeHeard(c, h, want, secrets)
+	for _, e := range s.engines {
+		if e.process != nil && e.dead() != "" {
+			res.ended = append(res.ended, e.Name)
+		}
+	}
+	return res
+}
+
+// judgeHeard says what h is when want is what one engine answers to the clean body; nil where there is no such answer.
+func judgeHeard(c hostileCase, h heard, want *heard, secrets []string) (outcome, why string) {
+	if secret := hostileLeak(h, c.raw, secrets); secret != "" {
+		return leaked, fmt.Sprintf("%q is in the answer: %.300q", secret, h.all)
+	}
+	if h.err != nil {
+		return noAnswer, h.err.Error()
+	}
+	if want != nil && want.err != nil {
+		return noAnswer, "of the reference: " + want.err.Error()
+	}
+	switch {
+	case h.status >= 500 && !ofHTTP(h):
+		return serverSide, fmt.Sprintf("%d %.300s", h.status, h.body)
+	case h.status >= 400 && want != nil && want.status != h.status && !c.loose:
+		return notRight, fmt.Sprintf("status %d, of one engine %d: %.200s", h.status, want.status, h.body)
+	case h.status >= 400:
+		return judgeRefusal(c, h, want)
+	case want == nil:
+		return notClear, fmt.Sprintf("status %d and not refused: %.300s", h.status, h.body)
+	case want.status != h.status:
+		return notRight, fmt.Sprintf("status %d, of one engine %d: %.200s", h.status, want.status, want.body)
+	}
+	got, err := heart(h.body)
+	right, errRight := heart(want.body)
+	switch {
+	case errors.Join(err, errRight) != nil:
+		return notRight, errors.Join(err, errRight).Error()
+	case got != right:
+		return notRight, fmt.Sprintf("%s\n      alone %s", got, right)
+	}
+	return rightText, ""
+}
+
+// judgeRefusal wants a reason in the API's form, which names the field where one engine names it too.
+func judgeRefusal(c hostileCase, h heard, want *heard) (outcome, why string) {
+	said, err := complaint(h)
+	switch {
+	case err != nil:
+		return notClear, err.Error()
+	case c.names != "" && want != nil && bytes.Contains(want.body, []byte(c.names)) && !strings.Contains(said, c.names):
+		return notClear, fmt.Sprintf("the refusal does not name %s: %s; one engine's does: %.200s", c.names, said, want.body)
+	}
+	return refusal, ""
+}
+
+// printHostile writes a line an outcome, and every case that is not as it has to be.
+func printHostile(w io.Writer, name string, results []hostileResult, took time.Duration) {
+	counts, slowest := map[string]int{}, hostileResult{}
+	for _, r := range results {
+		counts[r.outcome]++
+		if r.took > slowest.took {
+			slowest = r
+		}
+	}
+	fmt.Fprintf(w, "\nhostile %s: %d requests in %.0f s, the slowest %.1f s (%s)\n\n", name, len(results), took.Seconds(), slowest.took.Seconds(), slowest.name)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, outcome := range []string{rightText, refusal, notRight, notClear, serverSide, noAnswer, leaked} {
+		fmt.Fprintf(t, "  %s\t%d\n", outcome, counts[outcome])
+	}
+	_ = t.Flush()
+	for _, r := range results {
+		if r.why != "" {
+			fmt.Fprintf(w, "  %s: %s: %s: %s\n", r.outcome, r.path, r.name, r.why)
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// judgeHostile is what did not hold.
+func judgeHostile(name string, results []hostileResult) error {
+	bad, good := 0, 0
+	for _, r := range results {
+		if r.why != "" {
+			bad++
+		} else if r.outcome == rightText {
+			good++
+		}
+	}
+	switch {
+	case len(results) == 0:
+		return fmt.Errorf("%s: nothing was asked", name)
+	case bad > 0:
+		return fmt.Errorf("%s: %d of %d hostile requests were not answered as they have to be", name, bad, len(results))
+	case good == 0 && name != "admin":
+		return fmt.Errorf("%s: no request was answered with a text, so nothing was compared", name)
+	}
+	return nil
+}
+
+// secrets are what no client may see: addresses of the engines and their ids.
+func (s *stage) secrets(ctx context.Context) ([]string, error) {
+	secrets := []string{"127.0.0.1", "localhost"}
+	for _, e := range s.engines {
+		if e.Role == "" {
+			continue
+		}
+		for _, port := range []int{e.Port, e.Side, e.Events, e.Replay} {
+			secrets = append(secrets, ":"+strconv.Itoa(port), `"`+strconv.Itoa(port)+`"`, " "+strconv.Itoa(port))
+		}
+		if e.Role != producer {
+			continue
+		}
+		params, err := s.leaseOf(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		id, _ := params["remote_engine_id"].(string)
+		if id == "" {
+			return nil, fmt.Errorf("the engine %s does not tell its id: %v", e.Name, params)
+		}
+		secrets = append(secrets, id)
+		if err := s.giveBack(ctx, params); err != nil {
+			return nil, err
+		}
+	}
+	return secrets, nil
+}
+
+// steal takes the parameters of a prefill of the first engine, which nobody uses.
+func (s *stage) steal(ctx context.Context) (map[string]any, error) {
+	return s.leaseOf(ctx, s.engine("p0"))
+}
+
+// leaseOf asks an engine as Tandem does for the first leg.
+func (s *stage) leaseOf(ctx context.Context, e *engine) (map[string]any, error) {
+	body := map[string]any{"model": modelName, "max_tokens": 1, "prompt": newInnocent(uint64(time.Now().UnixNano())).g.ids(3 * blockTokens), "kv_transfer_params": map[string]any{
+		"do_remote_decode": true, "do_remote_prefill": false, "remote_block_ids": nil, "remote_engine_id": nil, "remote_host": nil, "remote_port": nil,
+	}}
+	h := exchange(ctx, e.url(), posted(completions, asJSON(body)), false)
+	var v struct {
+		Params map[string]any `json:"kv_transfer_params"`
+	}
+	if h.err != nil || h.status != http.StatusOK {
+		return nil, fmt.Errorf("a prefill of %s: %d %.200s %w", e.Name, h.status, h.body, h.err)
+	}
+	err := json.Unmarshal(h.body, &v)
+	return v.Params, err
+}
+
+// giveBack lets an engine forget the blocks of unused parameters: a decode engine that refuses the request they come with tells it.
+func (s *stage) giveBack(ctx context.Context, params map[string]any) error {
+	if params["remote_block_ids"] == nil {
+		return nil
+	}
+	h := exchange(ctx, s.engine("d0").url(), posted(completions, asJSON(map[string]any{"model": "nobody", "prompt": []int{5}, "kv_transfer_params": params})), false)
+	if h.status != http.StatusNotFound {
+		return fmt.Errorf("giving back blocks: %d %.200s %w", h.status, h.body, h.err)
+	}
+	return nil
+}
+
+// adminOnly are the engines' paths that no front serves: those known, and all others that the engines name themselves.
+func (s *stage) adminOnly(ctx context.Context) ([]string, error) {
+	text, err := get(ctx, s.reference().url()+"/openapi.json")
+	if err != nil {
+		return nil, err
+	}
+	var doc struct{ Paths map[string]any }
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("/openapi.json: %w", err)
+	}
+	all := slices.Clone(adminPaths)
+	for path := range doc.Paths {
+		if !slices.Contains(all, path) && !served(path) {
+			all = append(all, path)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// served are the paths of the front; others do not exist there.
+func served(path string) bool {
+	return slices.Contains(splitPaths, path) || slices.Contains(passPaths, path) || path == "/health" || path == "/v1/models" || strings.HasPrefix(path, "/v1/responses/")
+}
+
+// untouched wants that nothing but what Tandem asks reaches an engine while f runs, and that prompts which were cached before are cached after it.
+func (s *stage) untouched(ctx context.Context, f func() error) error {
+	prompt := newInnocent(uint64(time.Now().UnixNano())).g.ids(4*blockTokens + 1)
+	var logs []int64
+	for _, e := range s.engines {
+		if _, err := s.cachedAt(ctx, e, prompt); err != nil {
+			return err
+		}
+		info, err := os.Stat(e.Log)
+		if err != nil {
+			return err
+		}
+		logs = append(logs, info.Size())
+	}
+	errs := []error{f()}
+	for i, e := range s.engines {
+		log, err := os.ReadFile(e.Log)
+		if err != nil {
+			return err
+		}
+		for _, path := range strangers(log[min(logs[i], int64(len(log))):]) {
+			if e != s.reference() {
+				errs = append(errs, fmt.Errorf("the engine %s was asked for %s", e.Name, path))
+			}
+		}
+	}
+	for _, e := range s.engines {
+		if e == s.reference() {
+			continue
+		}
+		n, err := s.cachedAt(ctx, e, prompt)
+		if err == nil && n != 4*blockTokens {
+			err = fmt.Errorf("the engine %s had a prompt cached, and has %d tokens of it after hostile requests", e.Name, n)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// cachedAt asks an engine for a token and returns how many tokens of the prompt it had cached.
+func (s *stage) cachedAt(ctx context.Context, e *engine, prompt []int) (int, error) {
+	h := exchange(ctx, e.url(), posted(completions, asJSON(map[string]any{"model": modelName, "max_tokens": 1, "prompt": prompt})), false)
+	var v struct {
+		Usage struct {
+			Details struct {
+				Cached int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		}
+	}
+	err := errors.Join(h.err, json.Unmarshal(h.body, &v))
+	if err == nil && h.status != http.StatusOK {
+		err = fmt.Errorf("%s: %d %.200s", e.Name, h.status, h.body)
+	}
+	return v.Usage.Details.Cached, err
+}
+
+var accessLine = regexp.MustCompile(`"[A-Z]+ (\S+) HTTP/1\.[01]" \d+`)
+
+// strangers are the paths in a server's log that Tandem and the suite have no reason to ask for.
+func strangers(log []byte) []string {
+	var found []string
+	for _, m := range accessLine.FindAllSubmatch(log, -1) {
+		path, _, _ := strings.Cut(string(m[1]), "?")
+		if !served(path) && !slices.Contains([]string{"/metrics", "/version", "/kv_event_sources", "/load"}, path) && !slices.Contains(found, string(m[1])) {
+			found = append(found, string(m[1]))
+		}
+	}
+	return found
+}
