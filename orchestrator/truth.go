@@ -22,7 +22,10 @@ func (j *job) note(b *planner.Booking) {
 	if j.named() {
 		j.rec.Available = d.Available
 	}
-	if !d.Guessed {
+	switch {
+	case j.req.Uncached:
+		j.rec.Captured = 0
+	case !d.Guessed:
 		j.rec.Captured = d.Matched
 	}
 	j.q.o.m.decided(j.rec, d)

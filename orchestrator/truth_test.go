@@ -11,8 +11,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tandem/internal/config"
+	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
 )
+
+// A request that makes the engine compute every token of its prompt finds none cached, whatever the index knows.
+func TestNothingIsPredictedWhereNoCacheIsRead(t *testing.T) {
+	for body, want := range map[string]int{`{"prompt":[1,2]}`: 64, `{"prompt":[1,2],"prompt_logprobs":1}`: 0} {
+		req, err := openai.Parse(openai.Completions, []byte(body), openai.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := (&request{o: &Orchestrator{m: newMetrics(prometheus.NewRegistry())}}).newJob(req, 0)
+		j.note(&planner.Booking{Decision: &planner.Decision{Matched: 64}})
+		if j.rec.Captured != want {
+			t.Errorf("%s: %d tokens are predicted, want %d", body, j.rec.Captured, want)
+		}
+	}
+}
 
 // Each ratio is over the same requests, and what is unknown is in none of them.
 func TestJudge(t *testing.T) {

@@ -42,6 +42,7 @@ type Request struct {
 	CacheSalt       string
 	Prompts         []Prompt // of a completion, in order; nil on chat and for a batch above Limits.Prompts
 	Batched         bool     // more than one prompt
+	Uncached        bool     // the engine computes all of the prompt, whatever it has cached: what it says of the prompt's tokens needs each of them
 	Unsplittable    string   // why the request must go whole to one replica, "" when it may be split
 	Removed         int      // transfer params that the client sent and Parse took out
 

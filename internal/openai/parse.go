@@ -163,6 +163,9 @@ func (p *parser) finish() {
 	if p.options && !r.Stream {
 		p.unsplittable("stream_options without stream")
 	}
+	if p.echo && (p.logprobs || r.Kind == Chat) { // vLLM makes prompt_logprobs of them, on chats always: skip_reading_prefix_cache of sampling_params.py
+		r.Uncached = true
+	}
 	p.limit()
 }
 

@@ -80,6 +80,28 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 	}
 }
 
+// What the engine says of the prompt's tokens makes it compute each of them.
+func TestParseSeesWhatReadsNoCache(t *testing.T) {
+	const user = `"messages":[{"role":"user","content":"hi"}]`
+	for _, tt := range []struct {
+		body string
+		kind Kind
+		want bool
+	}{
+		{`{"prompt":"x","prompt_logprobs":0}`, Completions, true},
+		{`{"prompt":"x","prompt_logprobs":null}`, Completions, false},
+		{`{"prompt":"x","logprobs":2,"echo":true}`, Completions, true},
+		{`{"prompt":"x","echo":true}`, Completions, false},
+		{`{"prompt":"x","logprobs":2}`, Completions, false},
+		{`{` + user + `,"echo":true}`, Chat, true},
+		{`{` + user + `,"logprobs":true}`, Chat, false},
+	} {
+		if got := mustParse(t, tt.kind, tt.body).Uncached; got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.body, got, tt.want)
+		}
+	}
+}
+
 func TestParsePrompts(t *testing.T) {
 	for _, tt := range []struct{ name, prompt, want string }{
 		{"text", `"a\nb"`, `"a\nb"`},

@@ -15,6 +15,7 @@ type reading struct {
 	maxTokens, maxCompletion number
 	options                  bool // stream_options is there and not empty
 	embeds                   bool // prompt_embeds is there
+	echo, logprobs           bool
 }
 
 // number is an optional integer.
@@ -49,11 +50,15 @@ func (p *parser) read(name, value []byte) {
 		p.sequences("best_of", value)
 	case "use_beam_search", "echo":
 		if p.flag(string(name), value) {
+			p.echo = p.echo || string(name) == "echo"
 			p.unsplittable(string(name))
 		}
+	case "logprobs":
+		p.logprobs = !isNull(value)
 	case "prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens":
 		if !isNull(value) {
 			p.embeds = p.embeds || string(name) == "prompt_embeds"
+			p.req.Uncached = p.req.Uncached || string(name) == "prompt_logprobs"
 			p.unsplittable(string(name))
 		}
 	case "suffix":
