@@ -52,11 +52,16 @@ func startProcess(name, work string, env []string, program string, args ...strin
 // adoptProcess is a process that another run has started.
 func adoptProcess(name, log string, pid int) *process {
 	p := &process{name: name, log: log, pid: pid, ended: make(chan struct{})}
+	gone := func() bool { return syscall.Kill(pid, 0) != nil }
+	p.state = "gone"
+	if gone() { // now, so that whoever takes it over can start it again
+		close(p.ended)
+		return p
+	}
 	go func() {
-		for syscall.Kill(pid, 0) == nil {
+		for !gone() {
 			time.Sleep(50 * time.Millisecond)
 		}
-		p.state = "gone"
 		close(p.ended)
 	}()
 	return p
