@@ -187,7 +187,11 @@ func (s *stage) note() error {
 	if file == "" {
 		return nil
 	}
-	b, err := json.MarshalIndent(standing{s.fleet.name, s.work, s.engines}, "", " ")
+	work := s.work
+	if s.borrowed {
+		work = s.engines[0].work // theirs, which stays when ours is removed
+	}
+	b, err := json.MarshalIndent(standing{s.fleet.name, work, s.engines}, "", " ")
 	if err != nil {
 		return err
 	}
