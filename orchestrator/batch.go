@@ -109,7 +109,7 @@ func (m *merger) copy(ctx context.Context, i int, a *answer) *failure {
 	a.resp.SetIdle(m.q.snap.cfg.Timeouts.DecodeIdle)
 	var events openai.Events
 	for {
-		out, err := a.next(nil)
+		out, err := a.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil

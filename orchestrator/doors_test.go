@@ -334,7 +334,7 @@ func TestOtherDoorsEnd(t *testing.T) {
 func TestLastEventsAreRead(t *testing.T) {
 	for kind, last := range map[openai.Kind]string{openai.Messages: `{"type":"message_stop"}`, openai.Responses: `{"type":"response.failed"}`} {
 		a := &answer{h: &handoff{j: &job{req: &openai.Request{Kind: kind}}}}
-		if a.plain([]byte("data: "+last+"\n\n")) || !a.plain([]byte("data: {\"type\":\"content_block_delta\"}\n\n")) {
+		if other := []byte("data: {\"type\":\"content_block_delta\"}\n\n"); a.plain([]byte("data: "+last+"\n\n")) != 0 || a.plain(other) != len(other) {
 			t.Errorf("%s: the last event is passed over, or all others are read", kind.Path())
 		}
 	}

@@ -30,7 +30,8 @@ type answer struct {
 	split  bool
 	cached int // prefill's cached tokens, to be shown to the client; -1 leaves the engine's own word
 
-	head   []byte // stream: events read before the answer was known to be good
+	head   []byte // stream: events read before the answer was known to be good; borrowed
+	buf    []byte // stream: what next has returned, where that was borrowed
 	whole  []byte // no stream: the body
 	events openai.Events
 	done   bool // stream: its last event has been read
@@ -163,17 +164,12 @@ func (a *answer) readFirst() *failure {
 		if err != nil {
 			return a.endedEarly(err)
 		}
-		good := false
-		var f *failure
-		for e := range a.events.Feed(chunk) {
-			data := e.Data()
-			if code, isError := openai.HasError(data); !good && isError {
-				f = a.errorEvent(code, data)
-				break
-			}
-			good = good || e.IsDone() || openai.HasContent(data)
-			a.head = a.appendEvent(a.head, e)
-			good = good || a.done
+		if a.head == nil {
+			a.head = borrow(len(chunk) + slack)
+		}
+		rest, good, f := a.findFirst(chunk)
+		if good {
+			a.head = a.pass(a.head, rest)
 		}
 		switch {
 		case f != nil:
@@ -183,6 +179,28 @@ func (a *answer) readFirst() *failure {
 		case good:
 			a.begun()
 			return nil
+		}
+	}
+}
+
+// findFirst puts the events of chunk into the head up to the first that is content or the end, and returns what follows it.
+func (a *answer) findFirst(chunk []byte) (rest []byte, good bool, f *failure) {
+	for {
+		var e openai.Event
+		if e, chunk = a.events.Cut(chunk); e == nil {
+			return nil, false, nil
+		}
+		data := e.Data()
+		if code, isError := openai.HasError(data); isError {
+			return nil, false, a.errorEvent(code, data)
+		}
+		content := openai.HasContent(data)
+		if content {
+			a.output++
+		}
+		a.head = a.appendEvent(a.head, e)
+		if content || a.done {
+			return chunk, true, nil
 		}
 	}
 }
@@ -256,68 +274,116 @@ func (a *answer) appendEvent(dst []byte, e openai.Event) []byte {
 	return append(dst, e...)
 }
 
-var (
-	usageMark = []byte(`"usage"`)
-	blankLine = []byte("\n\n")
-	doneMark  = []byte("data: [DONE]")
-)
+// slack is by how much events may grow when their usage is rewritten.
+const slack = 64
 
 // next returns what may go to the client now; io.EOF after the end of a good stream. The bytes are valid until the next call.
-func (a *answer) next(dst []byte) ([]byte, error) {
+func (a *answer) next() ([]byte, error) {
 	if a.head != nil {
-		head := a.head
-		a.head = nil
-		return head, nil
+		a.buf, a.head = a.head, nil
+		return a.buf, nil
 	}
 	for {
+		a.dropBuffers()
 		chunk, err := a.resp.Next()
 		switch {
 		case errors.Is(err, io.EOF) && a.done:
 			return nil, io.EOF
 		case err != nil:
 			return nil, unexpected(err)
-		case a.plain(chunk):
-			n := bytes.Count(chunk, blankLine)
-			a.output += n
-			a.sent += n
-			a.h.j.q.o.m.events.Add(float64(n))
+		}
+		if a.plain(chunk) == len(chunk) {
+			a.count(chunk)
 			return chunk, nil
 		}
-		out := dst
-		var f *failure
-		for e := range a.events.Feed(chunk) {
-			if code, isError := openai.HasError(e.Data()); isError {
-				f = a.errorEvent(code, e.Data())
-			}
-			if !e.IsDone() && !e.IsComment() {
-				a.output++
-			}
-			out = a.appendEvent(out, e)
-		}
-		switch {
-		case a.events.Err() != nil:
+		if a.buf = a.pass(borrow(len(chunk)+slack), chunk); a.events.Err() != nil {
 			return nil, a.events.Err()
-		case f != nil:
-			a.bad = f // the engine's own words go through; what follows ends the stream
 		}
-		if len(out) > 0 {
-			return out, nil
+		if len(a.buf) > 0 {
+			return a.buf, nil
 		}
 	}
 }
 
-// plain reports whether a chunk is whole events with nothing in them that has to be looked at, as nearly all are.
-func (a *answer) plain(chunk []byte) bool {
-	return len(a.events.Pending()) == 0 && bytes.HasSuffix(chunk, blankLine) && !bytes.Contains(chunk, usageMark) &&
-		!bytes.Contains(chunk, doneMark) && !bytes.Contains(chunk, errorMark) && !openai.NeedsScrub(chunk) && !a.kind().MayEnd(chunk)
+// pass appends the events that chunk completes to dst, as the client will see them.
+func (a *answer) pass(dst, chunk []byte) []byte {
+	n := a.plain(chunk)
+	a.count(chunk[:n])
+	dst = append(dst, chunk[:n]...)
+	for e := range a.events.Feed(chunk[n:]) {
+		if code, isError := openai.HasError(e.Data()); isError {
+			a.bad = a.errorEvent(code, e.Data()) // the engine's own words go through; what follows ends the stream
+		}
+		if !e.IsDone() && !e.IsComment() {
+			a.output++
+		}
+		dst = a.appendEvent(dst, e)
+	}
+	return dst
 }
 
-var errorMark = []byte(`"error"`)
+// plain returns how much of chunk, from its beginning, is whole events with nothing in them that has to be looked at: in nearly all chunks everything, in most
+// others all but the last events.
+func (a *answer) plain(chunk []byte) int {
+	if len(a.events.Pending()) > 0 {
+		return 0
+	}
+	for _, at := range [...]func([]byte) int{usageAt, doneAt, errorAt, openai.ScrubAt, a.kind().MayEndAt} {
+		if i := at(chunk); i >= 0 {
+			chunk = chunk[:i]
+		}
+	}
+	if end := bytes.LastIndex(chunk, blankLine); end >= 0 {
+		return end + len(blankLine)
+	}
+	return 0
+}
+
+// count counts plain events.
+func (a *answer) count(events []byte) {
+	n := bytes.Count(events, blankLine)
+	a.output += n
+	a.sent += n
+	a.h.j.q.o.m.events.Add(float64(n))
+}
+
+var (
+	usageMark = []byte(`"usage"`)
+	usageTail = usageMark[1:] // is found faster: quotes are everywhere
+	nullMark  = []byte(":null")
+	doneMark  = []byte("[DONE]")
+	errorMark = []byte(`"error"`)
+	blankLine = []byte("\n\n")
+)
+
+func doneAt(b []byte) int  { return bytes.Index(b, doneMark) }
+func errorAt(b []byte) int { return bytes.Index(b, errorMark) }
+
+// usageAt returns where b may have a usage that says something, or -1. With include_usage vLLM writes one that is null into every event but the last.
+func usageAt(b []byte) int {
+	for at := 0; ; {
+		i := bytes.Index(b[at:], usageTail)
+		if i < 0 {
+			return -1
+		}
+		if at += i + len(usageTail); !bytes.HasPrefix(b[at:], nullMark) {
+			return at - len(usageTail)
+		}
+	}
+}
+
+// dropBuffers gives back what the client has been given of.
+func (a *answer) dropBuffers() {
+	giveBuffer(a.buf)
+	giveBuffer(a.head)
+	a.buf, a.head = nil, nil
+}
 
 // close ends the leg, its leases and its span. The engine notices a connection that closes before the end and frees the request.
 func (a *answer) close() {
 	a.h.stopClock()
 	a.guard.stop()
+	a.dropBuffers()
 	if a.resp != nil {
 		a.resp.Close()
 	}
@@ -383,9 +449,8 @@ func (q *request) stream(ctx context.Context, a *answer) *failure {
 	h.Set("X-Accel-Buffering", "no")
 	q.w.WriteHeader(http.StatusOK)
 	a.resp.SetIdle(q.snap.cfg.Timeouts.DecodeIdle)
-	var buf []byte
 	for {
-		out, err := a.next(buf[:0])
+		out, err := a.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -402,9 +467,6 @@ func (q *request) stream(ctx context.Context, a *answer) *failure {
 		if a.bad != nil {
 			a.bad.written = true
 			return a.bad
-		}
-		if cap(out) > cap(buf) && len(a.head) == 0 {
-			buf = make([]byte, 0, min(cap(out), 64<<10))
 		}
 	}
 }

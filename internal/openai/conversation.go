@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"strings"
 	"unicode/utf8"
 
@@ -240,13 +241,29 @@ func (k Kind) Ends(data []byte) bool {
 	return false
 }
 
-// MayEnd reports whether chunk, a part of a stream of the kind's API, may hold its last event, so that most need not be read.
-func (k Kind) MayEnd(chunk []byte) bool {
+// MayEndAt returns where in chunk, a part of a stream of the kind's API, its last event may be, so that most need not be read: -1 is nowhere.
+func (k Kind) MayEndAt(chunk []byte) int {
 	switch k {
 	case Messages:
-		return has(chunk, "message_stop")
+		return bytes.Index(chunk, messageStop)
 	case Responses:
-		return has(chunk, `"response.c`) || has(chunk, `"response.incomplete`) || has(chunk, `"response.failed`)
+		for at := 0; ; {
+			i := bytes.Index(chunk[at:], responseEvent)
+			if i < 0 {
+				return -1
+			}
+			at += i
+			switch rest := chunk[at+len(responseEvent):]; {
+			case bytes.HasPrefix(rest, []byte("c")), bytes.HasPrefix(rest, []byte("incomplete")), bytes.HasPrefix(rest, []byte("failed")):
+				return at
+			}
+			at += len(responseEvent)
+		}
 	}
-	return false
+	return -1
 }
+
+var (
+	messageStop   = []byte("message_stop")
+	responseEvent = []byte(`"response.`)
+)

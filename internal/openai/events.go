@@ -103,29 +103,36 @@ type Events struct {
 // When the caller breaks off, the rest of chunk is dropped.
 func (s *Events) Feed(chunk []byte) iter.Seq[Event] {
 	return func(yield func(Event) bool) {
-		if s.err != nil {
-			return
-		}
-		for start := 0; ; {
-			end := s.find(chunk, start)
-			if end < 0 {
-				s.hold(chunk[start:])
-				return
-			}
-			event := Event(chunk[start:end])
-			if len(s.held) > 0 {
-				event = append(s.held, event...)
-				s.held = event[:0]
-			}
-			if start = end; len(event) > s.limit() {
-				s.err = ErrEventTooLong
-				return
-			}
-			if !yield(event) {
+		for {
+			var e Event
+			if e, chunk = s.Cut(chunk); e == nil || !yield(e) {
 				return
 			}
 		}
 	}
+}
+
+// Cut returns the first event that chunk completes and what follows it, which is for the caller to feed; without one it is nil, and chunk is kept. The event is
+// valid as in [Events.Feed].
+func (s *Events) Cut(chunk []byte) (e Event, rest []byte) {
+	if s.err != nil {
+		return nil, nil
+	}
+	end := s.find(chunk, 0)
+	if end < 0 {
+		s.hold(chunk)
+		return nil, nil
+	}
+	e = Event(chunk[:end])
+	if len(s.held) > 0 {
+		e = append(s.held, e...)
+		s.held = e[:0]
+	}
+	if len(e) > s.limit() {
+		s.err = ErrEventTooLong
+		return nil, nil
+	}
+	return e, chunk[end:]
 }
 
 func (s *Events) limit() int {

@@ -133,7 +133,12 @@ func member(object []byte, name string, open byte) (at span, ok bool) {
 }
 
 // NeedsScrub reports whether data may hold transfer params, so that a stream can pass its chunks on without copying.
-func NeedsScrub(data []byte) bool { return has(data, `_transfer_params"`) }
+func NeedsScrub(data []byte) bool { return ScrubAt(data) >= 0 }
+
+// ScrubAt returns where the first of what NeedsScrub tells of is, or -1.
+func ScrubAt(data []byte) int { return bytes.Index(data, scrubMark) }
+
+var scrubMark = []byte(`_transfer_params"`)
 
 // Scrub appends an engine's answer (a body, a chunk's data or a whole event) to dst with the values of transfer params made null: those at the top, and
 // those in the answer that an event wraps.

@@ -1,0 +1,112 @@
+package orchestrator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tandem/internal/openai"
+	"tandem/orchestrator/planner"
+)
+
+// bareAnswer is an answer to a split request, with as much around it as its stream needs.
+func bareAnswer(kind openai.Kind) *answer {
+	o := &Orchestrator{m: &metrics{events: prometheus.NewCounter(prometheus.CounterOpts{Name: "events"})}}
+	h := &handoff{j: &job{req: &openai.Request{Kind: kind}, q: &request{o: o}}, b: &planner.Booking{}, cached: 7}
+	return &answer{h: h, to: &reach{}, split: true, cached: 7}
+}
+
+// slowly is pass without its short cut: each event is looked at.
+func (a *answer) slowly(dst, chunk []byte) []byte {
+	for e := range a.events.Feed(chunk) {
+		if code, isError := openai.HasError(e.Data()); isError {
+			a.bad = a.errorEvent(code, e.Data())
+		}
+		if !e.IsDone() {
+			a.output++
+		}
+		dst = a.appendEvent(dst, e)
+	}
+	return dst
+}
+
+// streamEvents are what a stream may hold: nearly all are the first.
+var streamEvents = []string{
+	`data: {"id":"x","choices":[{"index":0,"text":" word"}]}` + "\n\n",
+	`data: {"id":"x","choices":[{"index":0,"text":" word"}],"usage":null}` + "\n\n",
+	`data: {"id":"x","choices":[{"index":0,"text":"a \"usage\" of \"error\" and [DONE]"}]}` + "\n\n",
+	`data: {"id":"x","choices":[{"index":0,"text":" word"}],"kv_transfer_params":{"remote_host":"10.0.0.1"}}` + "\n\n",
+	`data: {"id":"x","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":1}}}` + "\n\n",
+	`event: m` + "\n" + `data: {"type":"message_stop"}` + "\n\n",
+	`data: {"error":{"message":"lost","code":500}}` + "\n\n",
+	"data: [DONE]\n\n",
+}
+
+// However a stream is cut, and whatever is in it, what is passed on is what looking at each event would have passed on.
+func TestPassLooksAtWhatMatters(t *testing.T) {
+	for seed := range uint64(3000) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		kind := []openai.Kind{openai.Completions, openai.Chat, openai.Messages, openai.Responses}[rnd.IntN(4)]
+		var stream strings.Builder
+		for range 1 + rnd.IntN(12) {
+			stream.WriteString(streamEvents[max(0, rnd.IntN(3*len(streamEvents))-2*len(streamEvents))])
+		}
+		whole := stream.String()
+		if seed%8 == 0 {
+			whole = strings.ReplaceAll(whole, "\n", "\r\n")
+		}
+		fast, slow := bareAnswer(kind), bareAnswer(kind)
+		var got, want []byte
+		for rest := []byte(whole); len(rest) > 0; {
+			n := 1 + rnd.IntN(len(rest))
+			got, want = fast.pass(got, slices.Clone(rest[:n])), slow.slowly(want, slices.Clone(rest[:n]))
+			rest = rest[n:]
+		}
+		tell := func(a *answer) string {
+			return fmt.Sprint(a.sent, a.output, a.promptTokens, a.done, a.bad != nil, len(a.events.Pending()))
+		}
+		if string(got) != string(want) || tell(fast) != tell(slow) {
+			t.Fatalf("seed %d, %s: %s\n%q\nwant %s\n%q", seed, kind.Path(), tell(fast), got, tell(slow), want)
+		}
+	}
+}
+
+// A chunk is passed on as it is where nothing in it matters, and up to the first event that does.
+func TestPlain(t *testing.T) {
+	words := strings.Repeat(streamEvents[0], 3)
+	for _, c := range []struct {
+		kind        openai.Kind
+		plain, rest string
+	}{
+		{openai.Completions, words, ""},
+		{openai.Completions, words, "data: [DONE]\n\n"},
+		{openai.Completions, words + streamEvents[1] + words, streamEvents[4]},
+		{openai.Completions, words, streamEvents[3] + words},
+		{openai.Chat, words, streamEvents[6] + words},
+		{openai.Messages, words, streamEvents[5]},
+		{openai.Completions, words, `data: {"id":"x","cho`},
+		{openai.Completions, "", `data: {"id":"x","cho`},
+	} {
+		if got := bareAnswer(c.kind).plain([]byte(c.plain + c.rest)); got != len(c.plain) {
+			t.Errorf("%s: %d bytes of %q are plain, want %d", c.kind.Path(), got, c.plain+c.rest, len(c.plain))
+		}
+	}
+	a := bareAnswer(openai.Completions)
+	a.pass(nil, []byte(`data: {"id`))
+	if got := a.plain([]byte(words)); got != 0 {
+		t.Errorf("%d bytes are plain behind the begin of an event", got)
+	}
+}
+
+func BenchmarkPass(b *testing.B) {
+	chunk := []byte(strings.Repeat(streamEvents[0], 64) + "data: [DONE]\n\n")
+	a := bareAnswer(openai.Completions)
+	b.ReportAllocs()
+	for b.Loop() {
+		giveBuffer(a.pass(borrow(len(chunk)+slack), chunk))
+	}
+}
