@@ -26,6 +26,7 @@ func commands() []command {
 		{"serve", "route requests over the replicas of a file or of flags", runServe},
 		{"demo", "simulated engines, a router and traffic, a line per request", runDemo},
 		{"sim", "serve one simulated vLLM engine", runSim},
+		{"replay", "play recorded traffic in virtual time; hold the simulated engines to real runs", runReplay},
 		{"doctor", "ask live engines whether prefix routing can work; explain what stops it", runDoctor},
 		{"check", "validate a configuration file; say what it would change", runCheck},
 		{"version", "print the version of this binary", runVersion},

@@ -1,0 +1,146 @@
+package replay
+
+import (
+	"math"
+	"slices"
+
+	"tandem/internal/enginesim/kernels"
+)
+
+// Figures are the usual numbers of a set of requests, in seconds.
+type Figures struct {
+	TTFT, TPOT, E2E Spread
+}
+
+// Spread is a mean and two percentiles.
+type Spread struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P99  float64 `json:"p99"`
+}
+
+// figures of the given requests.
+func figures(ts []Timing) Figures {
+	var first, pace, last []float64
+	for _, t := range ts {
+		first, last = append(first, t.First.Seconds()), append(last, t.Last.Seconds())
+		if t.Output > 1 {
+			pace = append(pace, (t.Last-t.First).Seconds()/float64(t.Output-1))
+		}
+	}
+	return Figures{spread(first), spread(pace), spread(last)}
+}
+
+func spread(xs []float64) Spread {
+	if len(xs) == 0 {
+		return Spread{}
+	}
+	slices.Sort(xs)
+	sum := 0.0
+	for _, x := range xs {
+		sum += x
+	}
+	return Spread{sum / float64(len(xs)), quantile(xs, 0.5), quantile(xs, 0.99)}
+}
+
+// quantile of sorted values, between neighbours where it falls between them.
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	i := int(at)
+	if i+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
+}
+
+// Errors are relative: 0.05 is 5 % more than measured.
+func (f Figures) errors(measured Figures) Figures {
+	return Figures{f.TTFT.over(measured.TTFT), f.TPOT.over(measured.TPOT), f.E2E.over(measured.E2E)}
+}
+
+func (s Spread) over(m Spread) Spread {
+	return Spread{s.Mean/m.Mean - 1, s.P50/m.P50 - 1, s.P99/m.P99 - 1}
+}
+
+// worst is the largest of them in amount.
+func (f Figures) worst() float64 {
+	w := 0.0
+	for _, s := range []Spread{f.TTFT, f.TPOT, f.E2E} {
+		w = max(w, math.Abs(s.Mean), math.Abs(s.P50), math.Abs(s.P99))
+	}
+	return w
+}
+
+// loss is what calibration makes small: the squared relative errors of each request's time per token, time to the first token and whole time. The first
+// third of a run stands for an engine that is not overloaded; no figure of the rest is looked at.
+func loss(simulated, measured []Timing) float64 {
+	sum := 0.0
+	for i, m := range measured {
+		s := simulated[i]
+		sum += square(s.Last.Seconds()/m.Last.Seconds() - 1)
+		if m.Output > 1 {
+			sum += square((s.Last-s.First).Seconds()/(m.Last-m.First).Seconds() - 1)
+		}
+		sum += 0.1 * square(min(1, s.First.Seconds()/m.First.Seconds()-1)) // where a request falls among the steps is chance
+	}
+	return sum / float64(len(measured))
+}
+
+func square(x float64) float64 { return x * x }
+
+// calibrate finds the tuning that fits the first n measured requests best. token says whether there is a link between GPUs to be fitted.
+func (r *Recording) calibrate(n int, token bool) (kernels.Tuning, error) {
+	best := kernels.Tuning{Scale: 1, Host: 0.0005}
+	steps := []float64{0.1, 0.001, 0}
+	if token {
+		steps[2] = 1e-5
+	}
+	least, err := r.miss(best, n)
+	if err != nil {
+		return best, err
+	}
+	for range 40 {
+		improved := false
+		for d, step := range steps {
+			for _, sign := range []float64{1, -1} {
+				if step == 0 {
+					continue
+				}
+				try := best
+				switch d {
+				case 0:
+					try.Scale = max(0.2, try.Scale+sign*step)
+				case 1:
+					try.Host = max(0, try.Host+sign*step)
+				case 2:
+					try.Token = max(0, try.Token+sign*step)
+				}
+				miss, err := r.miss(try, n)
+				if err != nil {
+					return best, err
+				}
+				if miss < least {
+					best, least, improved = try, miss, true
+					break
+				}
+			}
+		}
+		if !improved {
+			for d := range steps {
+				steps[d] /= 2
+			}
+			if steps[0] < 0.002 {
+				break
+			}
+		}
+	}
+	return best, nil
+}
+
+func (r *Recording) miss(tune kernels.Tuning, n int) (float64, error) {
+	got, err := r.simulate(tune, false)
+	if err != nil {
+		return 0, err
+	}
+	return loss(got[:n], r.Measured[:n]), nil
+}
