@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -168,6 +169,40 @@ func BenchmarkParseMetrics(b *testing.B) {
 	for b.Loop() {
 		if _, err := ParseMetrics(body); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestCapacityOfARank: the tokens of a cache are rounded down to whole requests of the longest length, by which the blocks of most engines would be too few.
+func TestCapacityOfARank(t *testing.T) {
+	for name, c := range map[string]struct {
+		ranks, blocks, tokens int // as num_gpu_blocks and kv_cache_size_tokens say
+		want                  int
+	}{
+		"context 1024, two ranks":       {2, 224, 3584, 111},
+		"context 1000, two ranks":       {2, 224, 3500, 111},
+		"context 1000, one rank":        {1, 112, 3500, 111},
+		"a token lost by rounding":      {1, 112, 3583, 111},
+		"one rank of another size":      {2, 220, 3584, 111},
+		"two groups of layers":          {1, 112, 1792, 55},
+		"layers that keep a window":     {1, 112, 9000, 280},
+		"tokens untold":                 {2, 224, 0, 111},
+		"a cache of a few blocks":       {1, 4, 97, 3},
+		"nothing told":                  {1, 0, 0, 0},
+		"nothing told of several ranks": {4, 0, 0, 0},
+	} {
+		var text strings.Builder
+		for r := range c.ranks {
+			fmt.Fprintf(&text, "vllm:cache_config_info{block_size=\"32\",engine=\"%d\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1.0\n", r, c.tokens, c.blocks)
+		}
+		m, err := ParseMetrics([]byte(text.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := range c.ranks {
+			if got := m.Ranks[r].Cache.Blocks; got != c.want {
+				t.Errorf("%s: rank %d has %d blocks, want %d", name, r, got, c.want)
+			}
 		}
 	}
 }
