@@ -74,6 +74,9 @@ func (j *job) answer(ctx context.Context) (*answer, *failure) {
 		if f.at != "" {
 			j.q.o.fleet.failed(f.at, f.err)
 		}
+		if f.forgotten() {
+			j.q.o.fleet.forgot(f.at)
+		}
 		if !j.again(ctx, f) {
 			return nil, f
 		}

@@ -31,7 +31,12 @@ type failure struct {
 }
 
 // harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it.
-func (f *failure) harmless() bool { return f.kind == "unreachable" || f.kind == "left" }
+func (f *failure) harmless() bool {
+	return f.kind == "unreachable" || f.kind == "left" || f.forgotten()
+}
+
+// forgotten reports whether an engine does not know the model, which it served when it was asked last: an adapter may have been unloaded there.
+func (f *failure) forgotten() bool { return f.own && f.status == http.StatusNotFound }
 
 func (f *failure) Error() string {
 	s := f.phase + ": " + f.kind
@@ -111,9 +116,12 @@ func goneFailure(ctx context.Context, phase string) *failure {
 // answered makes a failure of an engine's own error answer, which the client gets as it is.
 func answered(phase string, at replica.ID, status int, body []byte, contentType, retryAfter string) *failure {
 	f := &failure{phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), status: status, body: openai.Scrub(nil, body), typ: contentType, at: at, own: true}
-	if status < 500 && status != http.StatusTooManyRequests {
+	switch {
+	case f.forgotten():
+		f.retry = true // another replica may serve it still
+	case status < 500 && status != http.StatusTooManyRequests:
 		f.owner = "client"
-	} else {
+	default:
 		f.retry = true // never a 4xx but "too many": another replica may have room
 	}
 	if n, err := strconv.Atoi(retryAfter); err == nil && n > 0 {

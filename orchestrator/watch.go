@@ -45,7 +45,10 @@ type watcher struct {
 
 	up        atomic.Bool
 	reindexed atomic.Bool // the pool's index is fed in another way now: what is followed has to change
+	doubted   atomic.Bool // the server did not know a model that it should serve
 	pulse     pulse
+
+	listed time.Time // when the server said what it serves; of run alone
 
 	mu        sync.Mutex // guards the following
 	index     string     // how the pool's index is fed, as the configuration has it
@@ -127,6 +130,7 @@ func (w *watcher) probe(ctx context.Context) bool {
 		cancel()
 		if err == nil {
 			if err = w.accept(facts); err == nil {
+				w.listed = time.Now()
 				return true
 			}
 		}
@@ -305,12 +309,19 @@ func (w *watcher) scrapes(ctx context.Context) {
 		}
 		failed = 0
 		w.take(m)
+		if !w.relist(ctx) {
+			w.forget("it serves another model")
+			return
+		}
 	}
 }
 
 // interval is the time to the next scrape; a server in trouble is asked less often.
 func (w *watcher) interval(failed int) time.Duration {
 	base := cmp.Or(w.pool.PollInterval, time.Second)
+	if failed == 0 && w.doubted.Load() {
+		return min(base, modelsAtOdd)
+	}
 	return min(base*time.Duration(1+failed/8), max(base, 10*time.Second))
 }
 

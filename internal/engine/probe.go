@@ -21,7 +21,7 @@ import (
 // unknown then. A connection that breaks is an error all the same, so that an engine on its way up or down is asked again. Where
 // ids can be reused, three checks send a request of one token each, to chat, messages and responses.
 func (c *Client) Probe(ctx context.Context) ([]replica.Facts, error) {
-	base, err := c.probeModels(ctx)
+	base, err := c.Models(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
@@ -51,7 +51,8 @@ type modelList struct {
 	} `json:"data"`
 }
 
-func (c *Client) probeModels(ctx context.Context) (replica.Facts, error) {
+// Models asks the server what it serves: Model, Root, MaxModelLen, Models and Adapters of the facts.
+func (c *Client) Models(ctx context.Context) (replica.Facts, error) {
 	status, body, err := c.get(ctx, "/v1/models")
 	if err != nil {
 		return replica.Facts{}, err

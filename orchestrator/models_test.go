@@ -1,0 +1,88 @@
+package orchestrator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// adapted asks for another model in the words of p.
+func adapted(p prompt, model string) prompt {
+	p.body = strings.Replace(p.body, `"sim"`, `"`+model+`"`, 1)
+	return p
+}
+
+// adapter loads an adapter on an engine, or unloads it.
+func (w *world) adapter(change string, on ...*simulated) {
+	w.t.Helper()
+	for _, e := range on {
+		p := prompt{path: "/v1/" + change + "_lora_adapter", body: `{"lora_name":"late","lora_path":"/adapters/late"}`}
+		if got := w.send(w.t.Context(), e.addr, p); got.status != 200 {
+			w.t.Fatalf("%s of the adapter on %s: %d %s", change, e.name, got.status, got.raw)
+		}
+	}
+}
+
+func loading(_ string, o *enginesim.Options) { o.LoadAdapters = true }
+
+// TestAnAdapterIsLoaded while the engines run: it is unknown at first, then served by those that have it and by no other.
+func TestAnAdapterIsLoaded(t *testing.T) {
+	in(t, setup{engine: loading}, func(w *world) {
+		p := adapted(completion(false), "late")
+		w.failed(p, w.ask(p), 404)
+		w.adapter("load", w.whole, w.p[1], w.d[0])
+		time.Sleep(3 * modelsEvery)
+		for i := range 6 {
+			q := p
+			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
+			w.exact(q, w.ask(q))
+			if r := w.o.ring.newest(1)[0]; r.Prefill != w.p[1].addr || r.Decode != w.d[0].addr {
+				t.Errorf("%s and %s were asked, where only %s and %s have the adapter", r.Prefill, r.Decode, w.p[1].name, w.d[0].name)
+			}
+		}
+		w.adapter("unload", w.p[1])
+		time.Sleep(3 * modelsEvery)
+		if got := w.ask(p); got.status != 503 {
+			t.Errorf("status %d where no prefill replica has the adapter any more: %s", got.status, got.raw)
+		}
+	})
+}
+
+// TestAnAdapterIsGone from one replica, which the router does not know yet: the other serves the request, and the first is not asked again.
+func TestAnAdapterIsGone(t *testing.T) {
+	const poll = time.Minute // nothing is noticed but what a request shows
+	seldom := func(c *config.Config) { c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = poll, poll }
+	in(t, setup{engine: loading, config: seldom}, func(w *world) {
+		w.adapter("load", w.all()...)
+		time.Sleep(2 * poll)
+		p := adapted(completion(false), "late")
+		w.exact(p, w.ask(p))
+		gone := w.by(w.o.ring.newest(1)[0].Prefill)
+		w.adapter("unload", gone)
+		w.exact(p, w.ask(p))
+		if r := w.o.ring.newest(1)[0]; r.Attempts != 2 || r.Prefill == gone.addr {
+			t.Errorf("%d attempts, the last with %s", r.Attempts, r.Prefill)
+		}
+		time.Sleep(2 * modelsAtOdd)
+		for i := range 6 {
+			q := p
+			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
+			w.exact(q, w.ask(q))
+			if r := w.o.ring.newest(1)[0]; r.Attempts != 1 {
+				t.Errorf("%d attempts: %s was asked once more for what it does not have", r.Attempts, gone.name)
+			}
+		}
+		for _, e := range w.p {
+			if e != gone {
+				w.adapter("unload", e)
+			}
+		}
+		if got := w.ask(p); got.status != 404 || !strings.Contains(got.raw, "does not exist") {
+			t.Errorf("nobody has it: %d %s", got.status, got.raw)
+		}
+	})
+}
