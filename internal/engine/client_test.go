@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -383,5 +384,48 @@ func TestLastMomentForbids(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Close()
+	}
+}
+
+// TestLateReaderTrustsNoConnection reads an answer so late that the engine has hung up meanwhile, as a process does that stood still. The connection is
+// young to us and old to the engine.
+func TestLateReaderTrustsNoConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for _, body := range []string{"x", "y"} {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = http.ReadRequest(bufio.NewReader(nc))
+			io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"+body)
+			nc.Close()
+		}
+	}()
+	c, err := New(Options{URL: "http://" + l.Addr().String(), IdleTimeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := &Request{Method: "POST", Path: "/"}
+	late, err := c.Do(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(c.o.IdleTimeout + 10*time.Millisecond)
+	if _, err := late.ReadAll(10); err != nil {
+		t.Fatal(err)
+	}
+	next, err := c.Do(t.Context(), r)
+	if err != nil {
+		t.Fatalf("the request went out on a connection that the engine had closed: %v", err)
+	}
+	defer next.Close()
+	if body, err := next.ReadAll(10); string(body) != "y" || err != nil {
+		t.Errorf("answer = %q %v, want y", body, err)
 	}
 }

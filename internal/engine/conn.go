@@ -45,6 +45,7 @@ func putBuffer(b *buffer) {
 // conn is one connection. One request at a time owns it; abort alone may be called from elsewhere.
 type conn struct {
 	nc    net.Conn
+	sent  time.Time // when the request of its last answer was; guarded by the idle pool
 	since time.Time // when it became idle; guarded by the idle pool
 
 	sealed bool // TLS: a write that was interrupted cannot go on

@@ -29,7 +29,7 @@ func (p *idle) get() *conn {
 		if c == nil {
 			return nil
 		}
-		if age < p.keep && (age < young || c.alive()) {
+		if age < p.keep && (age < young && !p.late(c) || c.alive()) {
 			return c
 		}
 		c.close()
@@ -49,9 +49,13 @@ func (p *idle) pop() (*conn, time.Duration) {
 	return c, time.Since(c.since)
 }
 
-// put keeps c for the next request, or closes it when there is no room.
-func (p *idle) put(c *conn) {
-	c.since = time.Now()
+// late reports whether the last answer of c may have lain in its socket until the engine hung up, as it does when this process stands still. Then c is
+// young only to us.
+func (p *idle) late(c *conn) bool { return c.since.Sub(c.sent) >= p.keep }
+
+// put keeps c, whose last request was sent then, for the next one, or closes it when there is no room.
+func (p *idle) put(c *conn, sent time.Time) {
+	c.sent, c.since = sent, time.Now()
 	if !p.push(c) {
 		c.close()
 	}

@@ -288,5 +288,5 @@ func (r *Response) release(ok bool) {
 	}
 	c.setPatience(0)
 	c.dropBuffer()
-	r.client.idle.put(c)
+	r.client.idle.put(c, r.Sent)
 }
