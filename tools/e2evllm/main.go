@@ -27,6 +27,7 @@ type options struct {
 	seed     uint64
 	keep     string
 	only     string
+	faults   string
 	stay     string
 	stayWith string
 	attach   string
@@ -40,6 +41,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "another seed is other requests")
 	flag.StringVar(&o.keep, "keep", "", "`folder` to move the logs to when something failed")
 	flag.StringVar(&o.only, "only", "", "`acts` to play, separated by commas: "+actNames()+" (default: all)")
+	flag.StringVar(&o.faults, "faults", "", "of the act faults, `those` that are made, separated by commas: "+faultNames()+" (default: all)")
 	flag.StringVar(&o.stay, "stay", "", "play nothing: start engines, note them in this `file`, and keep them until interrupted")
 	flag.StringVar(&o.stayWith, "fleet", pools.name, "the `fleet` that -stay starts")
 	flag.StringVar(&o.attach, "attach", "", "play with the engines that a run with -stay has noted in this `file`, and leave them standing")

@@ -1,0 +1,523 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Faults are made where requests are held: an engine that is stopped holds whatever waits for it, so that the fault finds requests in the phase that is
+// meant and not in one that luck has chosen.
+//
+//	prefill engines stopped         leg 1 is in flight
+//	decode engines stopped          leg 1 has been answered, leg 2 sent, there is no first byte
+//	a stream has begun              mid-stream
+//	router stopped, then prefill    leg 1 has been answered, the router has not read it
+//	engines let go
+
+// vLLM's lease of prefilled blocks (kv_lease_duration of NIXL's connector), which no flag of the suite changes, and the margin that Tandem is given.
+const (
+	leaseTime = 30 * time.Second
+	marginFew = 4 * time.Second // of the router that stands still for a little longer than that
+)
+
+// answerLimit is the age at which a request is too old, whatever happens to it. The time-outs of faultSettings let it end before, all attempts included.
+const answerLimit = 50 * time.Second
+
+// faultSettings are of every router here. Many requests fail at once, and each may be tried again.
+var faultSettings = []string{
+	"local: never", "retry: {min: 32}",
+	"timeouts: {prefill: 10s, decode_first: 20s, decode_idle: 8s, answer: 25s, queue: 20s}",
+}
+
+// scene is one or several faults that are made together.
+type scene struct {
+	key  string
+	name string
+	play func(context.Context, *faulting) error
+}
+
+var scenes = []scene{
+	{"margin", "the router stands still past the margin", routerPastMargin},
+	{"prefill-pauses", "prefill stands still for 5 s", prefillPauses},
+	{"decode-pauses", "decode stands still for 5 s", decodePauses},
+	{"prefill-dies", "prefill is killed", prefillDies},
+	{"decode-dies", "decode is killed; both come back under load", decodeDies},
+	{"router-dies", "the router is killed; idle engines are restarted", routerDies},
+	{"long", "router, prefill and decode stand still beyond the lease", allBeyondLease},
+}
+
+func faultNames() string {
+	var keys []string
+	for _, sc := range scenes {
+		keys = append(keys, sc.key)
+	}
+	return strings.Join(keys, ", ")
+}
+
+// faults makes every fault, and holds the answers of what was in flight, and of what comes after, to those of the engine that splits nothing.
+func faults(ctx context.Context, s *stage) error {
+	f := &faulting{s: s, g: newGenerator(s.seed + 7000)}
+	file, err := s.configure("faults", faultSettings...)
+	if err != nil {
+		return err
+	}
+	if f.router, err = s.serve(ctx, file); err != nil {
+		return err
+	}
+	f.file = file
+	if err := f.warm(ctx); err != nil {
+		return fmt.Errorf("before any fault: %w", err)
+	}
+	var errs []error
+	for _, sc := range scenes {
+		if s.options.faults != "" && !slices.Contains(strings.Split(s.options.faults, ","), sc.key) {
+			continue
+		}
+		begun := time.Now()
+		say("fault: %s", sc.name)
+		f.row = &faultRow{fault: sc.name}
+		f.rows = append(f.rows, f.row)
+		err := sc.play(ctx, f)
+		if err = errors.Join(err, f.settle(ctx)); err != nil {
+			say("fault: %s FAILED: %v", sc.name, err)
+			errs = append(errs, fmt.Errorf("%s: %w", sc.name, err), s.mend(ctx))
+		}
+		f.row.took = time.Since(begun)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	printFaults(os.Stdout, f.rows)
+	return errors.Join(append(errs, f.router.end(), s.mend(ctx))...)
+}
+
+// faulting is the act while it is played. One goroutine owns it; flow has goroutines of its own, which touch only what flowing guards.
+type faulting struct {
+	s      *stage
+	router *router
+	file   string // its configuration
+	g      *generator
+	count  int // of requests made
+	row    *faultRow
+	rows   []*faultRow
+	flying []*flight
+	recent [][]int // prompts, the newest last
+}
+
+// warm lets each pair shake hands, and the engines' first requests be slow, before anything fails; the chats that the faults will use are asked, so that
+// their token ids are known and no engine is needed for that.
+func (f *faulting) warm(ctx context.Context) error {
+	f.row = &faultRow{fault: "none"}
+	f.rows = append(f.rows, f.row)
+	for range 2 {
+		f.hold(ctx, f.router, "nothing fails", 6)
+		if err := f.landAll(ctx); err != nil {
+			return err
+		}
+	}
+	return f.after(ctx, 2*time.Second)
+}
+
+// routerPastMargin stops the router between the legs for longer than its margin, but not as long as the lease: the params must not be sent, and the
+// blocks be given back.
+func routerPastMargin(ctx context.Context, f *faulting) error {
+	file, err := f.s.configure("margin", append([]string{fmt.Sprintf("connector: {margin: %s}", marginFew)}, faultSettings...)...)
+	if err != nil {
+		return err
+	}
+	r, err := f.s.serve(ctx, file)
+	if err != nil {
+		return err
+	}
+	held, err := f.holdBetweenLegs(ctx, r, "between the legs, past the margin", 4)
+	if err != nil {
+		return err
+	}
+	stopFlow := f.flow(ctx, 1)
+	pause(ctx, marginFew+time.Second)
+	r.process.thaw()
+	stopFlow()
+	err = f.landAll(ctx)
+	return errors.Join(err, f.wantAged(ctx, r, held), f.after(ctx, 2*time.Second), r.end())
+}
+
+// holdBetweenLegs returns when n requests have been prefilled and r, which is stopped, has not read so.
+func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string, n int) (int, error) {
+	f.freeze("p0", "p1")
+	f.hold(ctx, r, phase, n)
+	if err := f.awaitLeases(ctx, r, "prefill", "", n); err != nil {
+		return 0, err
+	}
+	r.process.freeze()
+	return n, f.prefilled(ctx, "p0", "p1")
+}
+
+// prefilled lets the engines go on, and returns when they have answered what they were asked.
+func (f *faulting) prefilled(ctx context.Context, names ...string) error {
+	f.thaw(names...)
+	return eventually(ctx, 20*time.Second, func() error {
+		for _, name := range names {
+			n, err := f.s.engine(name).metric(ctx, "vllm:num_requests_running{")
+			waits, errWaits := f.s.engine(name).metric(ctx, "vllm:num_requests_waiting{")
+			used, errUsed := f.s.engine(name).usage(ctx)
+			if err := errors.Join(err, errWaits, errUsed); err != nil {
+				return err
+			}
+			if n[0]+waits[0] > 0 || used == 0 {
+				return fmt.Errorf("%s runs %v and uses %.3f: the held prefills are not done", name, n[0]+waits[0], used)
+			}
+		}
+		return nil
+	})
+}
+
+// wantAged wants r to have found n transfer params too old.
+func (f *faulting) wantAged(ctx context.Context, r *router, n int) error {
+	aged, err := r.series(ctx, "tandem_transfer_params_refused_total", `reason="expired"`)
+	if err == nil && aged != float64(n) {
+		err = fmt.Errorf("%v of the %d transfer params that were older than the margin were refused", aged, n)
+	}
+	f.row.remark("%v old params never sent", aged)
+	return err
+}
+
+// prefillPauses stops p0 for five seconds while decode engines pull from it, while it has prompts to prefill, and mid-stream.
+func prefillPauses(ctx context.Context, f *faulting) error {
+	if err := f.holdAllPhases(ctx); err != nil {
+		return err
+	}
+	f.thaw("d0", "d1") // which pull from p0 now
+	stopFlow := f.flow(ctx, 1)
+	pause(ctx, 5*time.Second)
+	f.thaw("p0")
+	stopFlow()
+	return errors.Join(f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
+}
+
+// holdAllPhases leaves p0, d0 and d1 stopped: streams have begun, blocks of p0 wait to be pulled, and p0 has prompts to prefill.
+func (f *faulting) holdAllPhases(ctx context.Context) error {
+	if err := f.holdStreams(ctx, 2); err != nil {
+		return err
+	}
+	f.freeze("d0", "d1")
+	if err := f.holdSecondLegs(ctx, 4, "p0"); err != nil {
+		return err
+	}
+	f.freeze("p0")
+	return f.holdFirstLegs(ctx, 4, "p0")
+}
+
+// holdStreams starts n long streams and returns when all have begun.
+func (f *faulting) holdStreams(ctx context.Context, n int) error {
+	var streams []*flight
+	for range n {
+		q := f.completion(60, 160)
+		q.body["stream"], q.body["stream_options"] = true, map[string]any{"include_usage": true}
+		streams = append(streams, f.launch(ctx, f.router, "mid-stream", q))
+	}
+	return awaitFirst(ctx, streams, 20*time.Second)
+}
+
+// holdSecondLegs returns when n requests wait for decode engines that stand still; some of their blocks have to be with the victim.
+func (f *faulting) holdSecondLegs(ctx context.Context, n int, victim string) error {
+	before, err := f.router.series(ctx, "tandem_leases", `pool="decode"`)
+	if err != nil {
+		return err
+	}
+	f.hold(ctx, f.router, "leg 2 sent", n)
+	if err := f.awaitLeases(ctx, f.router, "decode", "", int(before)+n); err != nil {
+		return err
+	}
+	if err := f.awaitNone(ctx, "prefill"); err != nil {
+		return err
+	}
+	return f.hits(ctx, victim, "leg 2")
+}
+
+// hits wants the victim to be concerned: to keep blocks for a decode leg, or to have been sent one.
+func (f *faulting) hits(ctx context.Context, victim, what string) error {
+	var n float64
+	var err error
+	if victim[0] == 'p' {
+		n, err = f.s.engine(victim).usage(ctx)
+	} else {
+		n, err = f.router.series(ctx, "tandem_leases", fmt.Sprintf("replica=%q", victim))
+	}
+	if err == nil && n == 0 {
+		err = fmt.Errorf("no %s has to do with %s: the fault would find nothing", what, victim)
+	}
+	return err
+}
+
+// holdFirstLegs returns when n more requests are planned, some of them at the victim, which stands still.
+func (f *faulting) holdFirstLegs(ctx context.Context, n int, victim string) error {
+	f.hold(ctx, f.router, "leg 1 in flight", n)
+	return f.awaitLeases(ctx, f.router, "prefill", victim, 1)
+}
+
+// decodePauses stops d0 for five seconds mid-stream and before the first byte.
+func decodePauses(ctx context.Context, f *faulting) error {
+	if err := f.holdStreams(ctx, 4); err != nil {
+		return err
+	}
+	f.freeze("d0", "d1")
+	if err := f.holdSecondLegs(ctx, 4, "d0"); err != nil {
+		return err
+	}
+	f.thaw("d1")
+	stopFlow := f.flow(ctx, 1)
+	pause(ctx, 5*time.Second)
+	f.thaw("d0")
+	stopFlow()
+	return errors.Join(f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
+}
+
+// prefillDies kills p0: after its leg, while the decode engines have still to pull; during its leg; and before it, while the router does not know.
+func prefillDies(ctx context.Context, f *faulting) error {
+	if err := f.holdAllPhases(ctx); err != nil {
+		return err
+	}
+	p0 := f.s.engine("p0")
+	if err := p0.kill(); err != nil {
+		return err
+	}
+	f.hold(ctx, f.router, "just before leg 1", 3)
+	f.thaw("d0", "d1")
+	stopFlow := f.flow(ctx, 1)
+	err := errors.Join(f.landAll(ctx), f.wantDown(ctx, "p0"))
+	stopFlow()
+	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
+	return errors.Join(err, f.s.startEngine(p0))
+}
+
+// decodeDies kills d0 mid-stream and before the first byte. Then both engines that were killed come back under load.
+func decodeDies(ctx context.Context, f *faulting) error {
+	if err := f.holdStreams(ctx, 4); err != nil {
+		return err
+	}
+	f.freeze("d0", "d1")
+	if err := f.holdSecondLegs(ctx, 4, "d0"); err != nil {
+		return err
+	}
+	d0 := f.s.engine("d0")
+	if err := d0.kill(); err != nil {
+		return err
+	}
+	f.hold(ctx, f.router, "just before leg 2", 3)
+	f.thaw("d1")
+	err := errors.Join(f.landAll(ctx), f.wantDown(ctx, "d0"), f.row.wantErrorsOnly("mid-stream"), f.s.startEngine(d0))
+	if err = errors.Join(err, f.after(ctx, leaseTime+2*time.Second)); err != nil {
+		return err
+	}
+	f.row = &faultRow{fault: "prefill and decode come back under load"}
+	f.rows = append(f.rows, f.row)
+	return f.comeBack(ctx, 2, "p0", "d0")
+}
+
+// comeBack waits, under load of that many at a time, until the engines, which have been started, are used, and their old blocks are forgotten.
+func (f *faulting) comeBack(ctx context.Context, workers int, names ...string) error {
+	stopFlow := f.flow(ctx, workers)
+	var back []*engine
+	for _, name := range names {
+		back = append(back, f.s.engine(name))
+	}
+	err := awaitHealthy(ctx, back, startLimit)
+	for _, name := range names {
+		err = errors.Join(err, f.awaitUp(ctx, name))
+	}
+	if workers > 0 && err == nil {
+		err = f.awaitUsed(ctx, back)
+	}
+	stopFlow()
+	return errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second), f.wantTruePredictions(ctx))
+}
+
+// awaitUsed waits until the engines have answered something.
+func (f *faulting) awaitUsed(ctx context.Context, engines []*engine) error {
+	return eventually(ctx, 30*time.Second, func() error {
+		for _, e := range engines {
+			if n, err := e.metric(ctx, "vllm:generation_tokens_total{"); err != nil || n[0] == 0 {
+				return errors.Join(err, fmt.Errorf("%s is ready and not used", e.Name))
+			}
+		}
+		return nil
+	})
+}
+
+// awaitUp waits until the router uses the engine and follows its events.
+func (f *faulting) awaitUp(ctx context.Context, name string) error {
+	return eventually(ctx, 15*time.Second, func() error {
+		up, err := f.router.series(ctx, "tandem_replica_up", fmt.Sprintf("replica=%q", name))
+		live, errLive := f.router.series(ctx, "tandem_index_trust", fmt.Sprintf("replica=%q", name), `state="live"`)
+		if err := errors.Join(err, errLive); err != nil {
+			return err
+		}
+		if up != 1 || live != 1 {
+			return fmt.Errorf("%s answers, and to the router it is up %v, its events live %v", name, up, live)
+		}
+		return nil
+	})
+}
+
+// wantDown waits until the router knows that the engine is dead.
+func (f *faulting) wantDown(ctx context.Context, name string) error {
+	return eventually(ctx, 5*time.Second, func() error {
+		up, err := f.router.series(ctx, "tandem_replica_up", fmt.Sprintf("replica=%q", name))
+		if err == nil && up != 0 {
+			err = fmt.Errorf("%s was killed, and the router calls it usable", name)
+		}
+		return err
+	})
+}
+
+// routerDies kills the router with requests in all phases and starts it again at its address. The leases that nobody can give back run out while idle
+// engines are restarted.
+func routerDies(ctx context.Context, f *faulting) error {
+	if err := f.holdStreams(ctx, 2); err != nil {
+		return err
+	}
+	f.freeze("d0", "d1")
+	if err := f.holdSecondLegs(ctx, 3, "d0"); err != nil {
+		return err
+	}
+	f.freeze("p0", "p1")
+	f.hold(ctx, f.router, "leg 1 in flight, or between the legs", 4)
+	if err := f.awaitLeases(ctx, f.router, "prefill", "", 4); err != nil {
+		return err
+	}
+	f.router.process.freeze()
+	if err := f.prefilled(ctx, "p0"); err != nil {
+		return err
+	}
+	if err := stop([]*process{f.router.process}, 0); err != nil {
+		return err
+	}
+	f.thaw("p1", "d0", "d1")
+	if err := f.landCut(ctx); err != nil {
+		return err
+	}
+	died := time.Now()
+	r, err := f.s.serveAt(ctx, f.file, strings.TrimPrefix(f.router.front, "http://"))
+	if err != nil {
+		return err
+	}
+	f.router = r
+	if err := errors.Join(f.checkCore(ctx), f.checkCaches(ctx)); err != nil {
+		return err
+	}
+	return f.restartIdle(ctx, died)
+}
+
+// restartIdle restarts p1 and d1 while nothing is in flight, and wants the others' leases of the dead router to run out meanwhile.
+func (f *faulting) restartIdle(ctx context.Context, died time.Time) error {
+	p1, d1 := f.s.engine("p1"), f.s.engine("d1")
+	if err := errors.Join(p1.kill(), d1.kill(), f.s.startEngine(p1), f.s.startEngine(d1)); err != nil {
+		return err
+	}
+	if err := f.awaitBooks(ctx, f.living(ctx), time.Until(died.Add(leaseTime+2*time.Second)), died); err != nil {
+		return err
+	}
+	f.row = &faultRow{fault: "prefill and decode are restarted while idle"}
+	f.rows = append(f.rows, f.row)
+	return f.comeBack(ctx, 0, "p1", "d1")
+}
+
+// allBeyondLease stops a router between the legs, a prefill engine and a decode engine for longer than the lease, while the other engines serve.
+func allBeyondLease(ctx context.Context, f *faulting) error {
+	r, err := f.s.serve(ctx, f.file)
+	if err != nil {
+		return err
+	}
+	held, err := f.holdBetweenLegs(ctx, r, "between the legs, past the lease", 4)
+	if err != nil {
+		return err
+	}
+	err = f.longPause(ctx)
+	r.process.thaw()
+	err = errors.Join(err, f.landAll(ctx), f.wantAged(ctx, r, held))
+	return errors.Join(err, f.after(ctx, 2*time.Second), r.end())
+}
+
+// longPause stops p1 and d1, with requests in all phases, until all leases have run out and their blocks are used by others.
+func (f *faulting) longPause(ctx context.Context) error {
+	if err := f.holdStreams(ctx, 4); err != nil {
+		return err
+	}
+	f.freeze("d0", "d1")
+	if err := errors.Join(f.holdSecondLegs(ctx, 4, "p1"), f.hits(ctx, "d1", "leg 2")); err != nil {
+		return err
+	}
+	f.freeze("p1")
+	if err := f.holdFirstLegs(ctx, 4, "p1"); err != nil {
+		return err
+	}
+	f.thaw("d0") // which pulls from p1
+	stopFlow := f.flow(ctx, 1)
+	pause(ctx, leaseTime+2*time.Second)
+	err := f.overwrite(ctx, "p0")
+	f.thaw("p1", "d1")
+	stopFlow()
+	return err
+}
+
+// overwrite fills the cache of an engine with other prompts, so that blocks which were freed are another's.
+func (f *faulting) overwrite(ctx context.Context, name string) error {
+	e := f.s.engine(name)
+	expired, err := e.metric(ctx, "vllm:nixl_num_kv_expired_reqs_total{")
+	if err != nil {
+		return err
+	}
+	if expired[0] == 0 {
+		return fmt.Errorf("no lease on %s has run out, so that nothing was tried", name)
+	}
+	for range 5 {
+		q := f.completion(29*blockTokens, 1)
+		if t := tell(ctx, e.url(), q, func() {}); t.status != 200 {
+			return fmt.Errorf("%s, asked plainly: %+v", name, t)
+		}
+	}
+	return nil
+}
+
+// flow sends requests one after another, workers at a time, until stop is called, which returns when all have landed.
+func (f *faulting) flow(ctx context.Context, workers int) (stop func()) {
+	end := make(chan struct{})
+	var all sync.WaitGroup
+	landed := make([][]*flight, workers)
+	for w := range workers {
+		g := newGenerator(f.s.seed + 8000 + uint64(100*len(f.rows)+10*len(f.flying)+w))
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-end:
+					return
+				case <-ctx.Done():
+					return
+				default:
+				}
+				one := launch(ctx, f.router.front, "beside, flowing", faultRequest(g, i))
+				landed[w] = append(landed[w], one)
+				one.land()
+			}
+		})
+	}
+	return sync.OnceFunc(func() {
+		close(end)
+		all.Wait()
+		f.flying = append(f.flying, slices.Concat(landed...)...)
+	})
+}
+
+// pause lets time pass where time itself is what is tried.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

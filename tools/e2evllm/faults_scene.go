@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func (p *process) freeze() { p.signal(syscall.SIGSTOP) }
+func (p *process) thaw()   { p.signal(syscall.SIGCONT) }
+
+func (f *faulting) freeze(names ...string) {
+	for _, name := range names {
+		f.s.engine(name).freeze()
+	}
+}
+
+func (f *faulting) thaw(names ...string) {
+	for _, name := range names {
+		f.s.engine(name).thaw()
+	}
+}
+
+// hold sends n requests of all kinds at once.
+func (f *faulting) hold(ctx context.Context, r *router, phase string, n int) {
+	for range n {
+		f.launch(ctx, r, phase, faultRequest(f.g, f.count))
+		f.count++
+	}
+}
+
+func (f *faulting) launch(ctx context.Context, r *router, phase string, q request) *flight {
+	one := launch(ctx, r.front, phase, q)
+	f.flying = append(f.flying, one)
+	return one
+}
+
+// completion is a prompt of n ids that nobody has asked before.
+func (f *faulting) completion(n, answer int) request { return plainIDs(f.g.ids(n), answer) }
+
+func plainIDs(ids []int, answer int) request {
+	return request{"ids", completions, map[string]any{
+		"model": modelName, "prompt": ids, "max_tokens": answer, "temperature": 0, "ignore_eos": true, "return_token_ids": true,
+	}}
+}
+
+// faultRequest is the i-th request of a row that has all four doors, whole and streamed, fresh prompts and shared beginnings. Those with text ask the
+// same again and again: no engine is needed for their token ids, which the router remembers.
+func faultRequest(g *generator, i int) request {
+	var q request
+	switch i % 4 {
+	case 0:
+		q = plainIDs(g.ids(4*blockTokens+i%60), 6)
+	case 1:
+		q = plainIDs(slices.Concat(beginning, g.ids(40+i%50)), 9)
+	case 2:
+		q = atDoor(i / 4 % 3)
+	case 3:
+		q = plainIDs(slices.Concat(beginning[:2*blockTokens], g.ids(3*blockTokens)), 3)
+	}
+	if i%4 == 1 || i/4%2 == 1 {
+		q.body["stream"] = true
+		if q.path == completions || q.path == chat {
+			q.body["stream_options"] = map[string]any{"include_usage": true}
+		}
+	}
+	return q
+}
+
+// beginning is shared by requests of all faults; a wrong block in it would be read by many.
+var beginning = newGenerator(77).ids(5 * blockTokens)
+
+func atDoor(i int) request {
+	g := newGenerator(78)
+	system, said := g.text(70), []map[string]any{message("user", g.text(9))}
+	switch i {
+	case 0:
+		turns := append([]map[string]any{message("system", system)}, said...)
+		return request{"chat", chat, map[string]any{"model": modelName, "messages": turns, "max_tokens": 8, "temperature": 0}}
+	case 1:
+		return request{"messages", doorMessages, map[string]any{"model": modelName, "system": system, "messages": said, "max_tokens": 8, "temperature": 0}}
+	}
+	return request{"responses", doorResponses, map[string]any{"model": modelName, "input": system, "max_output_tokens": 8, "temperature": 0}}
+}
+
+// landAll waits for every flight and judges it.
+func (f *faulting) landAll(ctx context.Context) error { return f.judge(ctx, false) }
+
+// landCut is landAll where the router was killed, which could not say anything to its clients.
+func (f *faulting) landCut(ctx context.Context) error { return f.judge(ctx, true) }
+
+// judge compares what has landed with what the reference answers, and counts it in the row.
+func (f *faulting) judge(ctx context.Context, cut bool) error {
+	flying := f.flying
+	f.flying = nil
+	for _, one := range flying {
+		one.land()
+		f.remember(one)
+	}
+	wants := f.askReference(ctx, flying)
+	var errs []error
+	for i, one := range flying {
+		v, why := judgeLanded(&one.landed, &wants[i], cut)
+		if one.took > answerLimit {
+			v, why = wrong, fmt.Sprintf("it took %.0f s", one.took.Seconds())
+		}
+		f.row.count(one, v, why)
+		if v == wrong && ctx.Err() == nil {
+			errs = append(errs, fmt.Errorf("%s, %s (%s, stream %v): %s", one.phase, one.landed.id, one.kind, one.body["stream"] == true, why))
+		}
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// askReference asks all flights of the reference, three at a time, each under a salt of its own.
+func (f *faulting) askReference(ctx context.Context, flying []*flight) []landed {
+	wants := make([]landed, len(flying))
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for i := range next {
+				q := flying[i].request
+				q.body = maps.Clone(q.body)
+				q.body["cache_salt"] = fmt.Sprintf("alone-%d-%d", time.Now().UnixNano(), i)
+				wants[i] = tell(ctx, f.s.reference().url(), q, func() {})
+			}
+		})
+	}
+	for i := range flying {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	return wants
+}
+
+// remember notes a prompt of ids for the audits.
+func (f *faulting) remember(one *flight) {
+	if ids, ok := one.body["prompt"].([]int); ok && one.landed.status == 200 {
+		f.s.memory.note(one.request, answer{mode: "split", choices: []choice{{ids: one.landed.ids, promptIDs: ids}}})
+		f.recent = append(f.recent, ids)
+	}
+}
+
+// series is the sum of the samples of a metric of the router that have all the labels, as they are written.
+func (r *router) series(ctx context.Context, name string, labels ...string) (float64, error) {
+	body, err := get(ctx, r.admin+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(body)) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest[0] != '{' && rest[0] != ' ' || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
+			continue
+		}
+		fields := strings.Fields(rest)
+		v, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			return 0, fmt.Errorf("%q: %w", line, err)
+		}
+		sum += v
+	}
+	return sum, nil
+}
+
+// awaitLeases waits until the router keeps at least n leases in a pool, of one replica where that is not "".
+func (f *faulting) awaitLeases(ctx context.Context, r *router, pool, replica string, n int) error {
+	labels := []string{fmt.Sprintf("pool=%q", pool)}
+	if replica != "" {
+		labels = append(labels, fmt.Sprintf("replica=%q", replica))
+	}
+	return eventually(ctx, 15*time.Second, func() error {
+		have, err := r.series(ctx, "tandem_leases", labels...)
+		if err == nil && have < float64(n) {
+			err = fmt.Errorf("%v leases with %s %s, want %d: the requests are not where the fault shall find them", have, pool, replica, n)
+		}
+		return err
+	})
+}
+
+// awaitNone waits until the router keeps no lease in the pool.
+func (f *faulting) awaitNone(ctx context.Context, pool string) error {
+	return eventually(ctx, 15*time.Second, func() error {
+		have, err := f.router.series(ctx, "tandem_leases", fmt.Sprintf("pool=%q", pool))
+		if err == nil && have > 0 {
+			err = fmt.Errorf("%v leases are left in the pool %s", have, pool)
+		}
+		return err
+	})
+}
+
+// living are the engines that answer.
+func (f *faulting) living(ctx context.Context) []*engine {
+	return slices.DeleteFunc(slices.Clone(f.s.engines), func(e *engine) bool {
+		if e.dead() != "" {
+			return true
+		}
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		_, err := get(ctx, e.url()+"/health")
+		return err != nil
+	})
+}
+
+// awaitBooks waits until the router keeps no lease and the engines no block; since is when that could first have been so.
+func (f *faulting) awaitBooks(ctx context.Context, engines []*engine, limit time.Duration, since time.Time) error {
+	err := eventually(ctx, limit, func() error {
+		left, err := f.router.series(ctx, "tandem_leases")
+		if f.row.leases = left; err == nil && left > 0 {
+			err = fmt.Errorf("%v leases are left in the router", left)
+		}
+		errs := []error{err}
+		for _, e := range engines {
+			used, err := e.usage(ctx)
+			if err == nil && used > 0 {
+				err = fmt.Errorf("%s still has %.1f %% of its blocks in use", e.Name, 100*used)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	f.row.idle = time.Since(since)
+	return err
+}
+
+// after is what has to hold after a fault: no lease, no block, exact answers to what is asked next, and nothing wrong in any cache.
+func (f *faulting) after(ctx context.Context, limit time.Duration) error {
+	err := f.awaitBooks(ctx, f.living(ctx), limit, time.Now())
+	return errors.Join(err, f.checkCore(ctx), f.checkCaches(ctx))
+}
+
+// coreSize is how many requests of the suite are compared after a fault, and how many whose beginnings were asked around the fault.
+const coreSize = 8
+
+// checkCore compares answers as the suite does.
+func (f *faulting) checkCore(ctx context.Context) error {
+	var all []request
+	for range coreSize {
+		all = append(all, f.g.next())
+	}
+	for _, ids := range f.recent[max(0, len(f.recent)-coreSize/2):] {
+		all = append(all, plainIDs(slices.Concat(ids[:min(len(ids), 3*blockTokens)], f.g.ids(9)), 4))
+	}
+	next := make(chan request)
+	diffs := make([]error, 2)
+	var workers sync.WaitGroup
+	for w := range diffs {
+		workers.Go(func() {
+			for q := range next {
+				if res := f.s.compare(ctx, f.router, q); res.diff != "" {
+					diffs[w] = errors.Join(diffs[w], fmt.Errorf("afterwards %s (%s): %s", res.id, res.kind, res.diff))
+				}
+			}
+		})
+	}
+	for _, q := range all {
+		next <- q
+	}
+	close(next)
+	workers.Wait()
+	err := errors.Join(diffs...)
+	f.row.noteCore(len(all), err)
+	return err
+}
+
+// checkCaches asks the living engines plainly for what went through the routers last.
+func (f *faulting) checkCaches(ctx context.Context) error {
+	all := f.s.engines
+	defer func() { f.s.engines = all }()
+	f.s.engines = f.living(ctx)
+	return f.s.audit(ctx, 9)
+}
+
+// wantTruePredictions asks again, one at a time, what was asked last, and wants what the router thinks is cached to be so: the blocks of an engine's
+// former life are forgotten.
+func (f *faulting) wantTruePredictions(ctx context.Context) error {
+	asked := map[string]bool{}
+	for _, ids := range f.recent[max(0, len(f.recent)-8):] {
+		res := f.s.compare(ctx, f.router, plainIDs(ids, 2))
+		if asked[res.id] = true; res.diff != "" {
+			return fmt.Errorf("asked again, %s: %s", res.id, res.diff)
+		}
+	}
+	records, err := readRecords(ctx, f.router)
+	if err != nil {
+		return err
+	}
+	right := 0
+	var wrong []string
+	for _, r := range records {
+		switch {
+		case !asked[r.ID] || r.Outcome != "ok" || r.Captured < 0 || r.Delivered < 0:
+		case r.Captured == r.Delivered:
+			right++
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s at %s: predicted %d, found %d", r.ID, r.Prefill, r.Captured, r.Delivered))
+		}
+	}
+	f.row.remark("%d of %d predictions true", right, right+len(wrong))
+	if len(wrong) > 0 || right == 0 {
+		return fmt.Errorf("predictions are wrong after a restart: %d right, %s", right, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// settle lets everything go on and lands what is still in flight, which is nothing after a scene that went well.
+func (f *faulting) settle(ctx context.Context) error {
+	for _, e := range f.s.engines {
+		e.thaw()
+	}
+	for _, p := range f.s.processes {
+		if strings.HasPrefix(p.name, "router") && !p.left {
+			p.thaw()
+		}
+	}
+	if len(f.flying) == 0 {
+		return nil
+	}
+	return f.landAll(ctx)
+}
