@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -19,9 +21,14 @@ type answer struct {
 	id      string // X-Request-Id
 	mode    string // X-Tandem-Mode: split, local, unsplit; engines say none
 	status  int
+	refusal string   // the body, where the status is not 200
 	choices []choice // by index
 	usage   usage
 	cached  int // of the prompt's tokens, as the engine says; not compared: it depends on what went before
+
+	// Of /v1/responses and /v1/messages:
+	events string // the names of a stream's events in their order; deltas that follow each other are one, since an engine may join them
+	rest   string // all else that was said but ids, times and numbers of tokens
 }
 
 // choice is one of the texts, with everything that says how it came to be.
@@ -32,6 +39,7 @@ type choice struct {
 	finish    string
 	stop      string
 	logprobs  []logprob
+	asked     []logprob // of the prompt's tokens
 }
 
 // logprob is what is said of one token of the answer.
@@ -72,16 +80,36 @@ type wireChoice struct {
 	Finish   string          `json:"finish_reason"`
 	Stop     json.RawMessage `json:"stop_reason"`
 	Logprobs wireLogprobs    `json:"logprobs"`
+	Asked    []promptLogprob `json:"prompt_logprobs"`
 }
 
 type wireMessage struct {
 	Content string `json:"content"`
+	Tools   []struct {
+		Function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"function"`
+	} `json:"tool_calls"`
+}
+
+func (m *wireMessage) text() string {
+	text := m.Content
+	for _, t := range m.Tools {
+		text += t.Function.Name + t.Function.Arguments
+	}
+	return text
+}
+
+// promptLogprob is what is said of one token of the prompt, by token id; null of the first.
+type promptLogprob map[string]struct {
+	Value float64 `json:"logprob"`
 }
 
 // wireLogprobs is either of the two forms.
 type wireLogprobs struct {
-	Tokens  []string  `json:"tokens"`
-	Values  []float64 `json:"token_logprobs"`
+	Tokens  []string   `json:"tokens"`
+	Values  []*float64 `json:"token_logprobs"` // null of the first token where the prompt is echoed
 	Content []struct {
 		Token string  `json:"token"`
 		Value float64 `json:"logprob"`
@@ -105,19 +133,55 @@ func ask(ctx context.Context, base, path string, body map[string]any) (answer, e
 	}
 	defer resp.Body.Close()
 	a := answer{id: resp.Header.Get("X-Request-Id"), mode: resp.Header.Get("X-Tandem-Mode"), status: resp.StatusCode}
-	if resp.StatusCode != http.StatusOK {
-		_, err = io.Copy(io.Discard, resp.Body)
+	if err := headerShows(resp.Header); err != nil {
 		return a, err
 	}
-	if body["stream"] == true {
-		return a, a.readStream(resp.Body)
+	return a, a.read(path, body["stream"] == true, resp)
+}
+
+// read takes what the path's API answers, streamed or not, or a refusal.
+func (a *answer) read(path string, stream bool, resp *http.Response) error {
+	named := path == responses || path == messages
+	switch {
+	case stream && a.status == http.StatusOK && named:
+		return a.readEvents(resp.Body)
+	case stream && a.status == http.StatusOK:
+		return a.readStream(resp.Body)
 	}
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return a, err
+	if err == nil {
+		err = shows(text)
+	}
+	switch {
+	case err != nil:
+		return err
+	case a.status != http.StatusOK:
+		a.refusal = string(text)
+		return nil
+	case named:
+		return a.readWhole(text)
 	}
 	_, err = a.add(text)
-	return a, err
+	return err
+}
+
+// inner is what no answer may show: transfer parameters, ids of engines and blocks, addresses of replicas.
+var inner = regexp.MustCompile(`"\w+_transfer_params":\s*[^n\s]|remote_\w+"|do_remote|engine_id|block_ids|127\.0\.0\.1`)
+
+func shows(data []byte) error {
+	if found := inner.Find(data); found != nil {
+		return fmt.Errorf("an answer shows %q: %.300s", found, data)
+	}
+	return nil
+}
+
+func headerShows(h http.Header) error {
+	for key, values := range h {
+		if err := shows([]byte(key + ": " + strings.Join(values, " "))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readStream adds event after event; a stream has one id and ends with [DONE].
@@ -149,15 +213,15 @@ func (a *answer) readStream(r io.Reader) error {
 
 // add merges an answer or an event and returns the id that it bears.
 func (a *answer) add(data []byte) (string, error) {
+	if err := shows(data); err != nil {
+		return "", err
+	}
 	var w wire
 	if err := json.Unmarshal(data, &w); err != nil {
 		return "", fmt.Errorf("%w: %.200s", err, data)
 	}
 	if len(w.Error) > 0 {
 		return "", fmt.Errorf("an error inside a 200: %.300s", w.Error)
-	}
-	if bytes.Contains(data, []byte(`"kv_transfer_params":{`)) {
-		return "", fmt.Errorf("transfer parameters in an answer: %.300s", data)
 	}
 	if w.Usage != nil {
 		a.usage, a.cached = w.Usage.usage, w.Usage.Details.Cached
@@ -172,7 +236,7 @@ func (a *answer) add(data []byte) (string, error) {
 }
 
 func (c *choice) add(w wireChoice, prompt []int) {
-	c.text += w.Text + w.Message.Content + w.Delta.Content
+	c.text += w.Text + w.Message.text() + w.Delta.text()
 	c.ids = append(c.ids, w.IDs...)
 	c.promptIDs = append(append(c.promptIDs, w.Prompt...), prompt...)
 	c.finish += w.Finish
@@ -180,10 +244,19 @@ func (c *choice) add(w wireChoice, prompt []int) {
 		c.stop += s
 	}
 	for i, t := range w.Logprobs.Tokens {
-		c.logprobs = append(c.logprobs, logprob{t, w.Logprobs.Values[i]})
+		l := logprob{token: t}
+		if v := w.Logprobs.Values[i]; v != nil {
+			l.value = *v
+		}
+		c.logprobs = append(c.logprobs, l)
 	}
 	for _, l := range w.Logprobs.Content {
 		c.logprobs = append(c.logprobs, logprob{l.Token, l.Value})
+	}
+	for _, of := range w.Asked {
+		for _, id := range slices.Sorted(maps.Keys(of)) {
+			c.asked = append(c.asked, logprob{id, of[id].Value})
+		}
 	}
 }
 
@@ -210,7 +283,10 @@ func difference(got, want answer) string {
 		differ("finish_reason"+of, g.finish == w.finish, g.finish, w.finish)
 		differ("stop_reason"+of, g.stop == w.stop, g.stop, w.stop)
 		differ("logprobs"+of, slices.EqualFunc(g.logprobs, w.logprobs, sameLogprob), g.logprobs, w.logprobs)
+		differ("prompt_logprobs"+of, slices.EqualFunc(g.asked, w.asked, sameLogprob), g.asked, w.asked)
 	}
+	differ("the row of events", got.events == want.events, got.events, want.events)
+	differ("the rest", got.rest == want.rest, got.rest, want.rest)
 	return strings.Join(d, "; ")
 }
 

@@ -25,14 +25,17 @@ func consult(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// answers runs the suite in its two forms.
+// answers runs the suite in its three forms, and audits the caches after each.
 func answers(ctx context.Context, s *stage) error {
+	short := max(s.requests/7, 1)
+	half := (s.requests - short) / 2
 	var errs []error
 	for _, ph := range []phase{
-		{name: "one at a time, always split", local: "never", requests: s.requests / 2, workers: 1, seed: s.seed, predicted: 0.99},
-		{name: "eight at a time, split or local", local: "auto", requests: s.requests - s.requests/2, workers: 8, seed: s.seed + 1000, predicted: 0.95},
+		{name: "one at a time, always split", local: "never", requests: half, workers: 1, seed: s.seed, predicted: 0.99, kinds: everyKind},
+		{name: "eight at a time, split or local", local: "auto", requests: half, workers: 8, seed: s.seed + 1000, predicted: 0.95, kinds: everyKind},
+		{name: "eight at a time, more than there is room for", local: "never", requests: short, workers: 8, seed: s.seed + 2000, predicted: 0.95, kinds: longKinds, scarce: true},
 	} {
-		if err := s.playPhase(ctx, ph); err != nil {
+		if err := errors.Join(s.playPhase(ctx, ph), s.audit(ctx, 12)); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", ph.name, err))
 		}
 		if ctx.Err() != nil {
@@ -50,6 +53,8 @@ type phase struct {
 	workers   int
 	seed      uint64
 	predicted float64
+	kinds     []func(*generator) request // nil: plainKinds
+	scarce    bool                       // blocks are to be evicted, and requests to wait for room
 }
 
 // playPhase starts a router, runs the requests, and prints and judges what came of them.
@@ -63,21 +68,42 @@ func (s *stage) playPhase(ctx context.Context, ph phase) error {
 		return err
 	}
 	say("%s: %d requests", ph.name, ph.requests)
-	begun := time.Now()
+	before, err := s.pages(ctx, r)
+	if err != nil {
+		return err
+	}
+	begun, watch := time.Now(), s.watchRoom(ctx, r)
 	results := s.compareAll(ctx, r, ph)
 	took := time.Since(begun)
+	idle, errIdle := s.awaitIdle(ctx, 2*time.Second)
+	watch.stop()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	idle, errIdle := s.awaitIdle(ctx, 2*time.Second)
+	after, errAfter := s.pages(ctx, r)
 	records, errRecords := readRecords(ctx, r)
-	errStop := r.end()
-	if err := errors.Join(errIdle, errRecords, errStop); err != nil {
+	if err := errors.Join(errIdle, awaitReleased(ctx, r), errAfter, errRecords, r.end()); err != nil {
 		return err
 	}
 	v := judge(results, records)
+	v.scarcity = s.scarcity(before, after, watch, records)
 	v.print(os.Stdout, ph, took, idle)
-	return v.verdict(ph.predicted)
+	return errors.Join(v.verdict(ph.predicted), v.scarcity.verdict(ph.scarce))
+}
+
+// awaitReleased waits until the router has booked nothing any more.
+func awaitReleased(ctx context.Context, r *router) error {
+	return eventually(ctx, 2*time.Second, func() error {
+		page, err := scrape(ctx, r.admin)
+		if err != nil {
+			return err
+		}
+		leases, known := page.sum("tandem_leases")
+		if !known || leases != 0 {
+			return fmt.Errorf("the router holds %.0f leases after the last answer (known: %v)", leases, known)
+		}
+		return nil
+	})
 }
 
 // result is one request and how the two answers to it differ; "" is not at all.
@@ -91,6 +117,9 @@ type result struct {
 // compareAll sends every request of the phase through the router, workers at a time, and then to the reference.
 func (s *stage) compareAll(ctx context.Context, r *router, ph phase) []result {
 	g := newGenerator(ph.seed)
+	if ph.kinds != nil {
+		g.kinds = ph.kinds
+	}
 	jobs, results := make(chan request), make(chan result)
 	var workers sync.WaitGroup
 	for range ph.workers {
@@ -134,6 +163,10 @@ func (s *stage) compare(ctx context.Context, r *router, q request) result {
 	res.id, res.took = got.id, time.Since(begun)
 	if err != nil {
 		res.diff = "no answer: " + err.Error()
+		return res
+	}
+	if got.status != 200 && q.kind != overContext {
+		res.diff = fmt.Sprintf("refused with %d: %.300s", got.status, got.refusal)
 		return res
 	}
 	s.memory.note(q, got)

@@ -13,6 +13,9 @@ type request struct {
 	body map[string]any
 }
 
+// overContext is the only kind that engines refuse.
+const overContext = "ids, over the context limit"
+
 const (
 	completions = "/v1/completions"
 	chat        = "/v1/chat/completions"
@@ -29,31 +32,56 @@ type generator struct {
 	rnd     *rand.Rand
 	system  string // a prompt that many share
 	shared  []int  // ids that many share
-	history []map[string]any
+	lengths []int  // that come next
+	history map[string][]turn
 	kinds   []func(*generator) request
 	count   int
 }
 
+// turn is something that was said in a conversation, with a role of user, assistant or system.
+type turn struct{ role, text string }
+
 func newGenerator(seed uint64) *generator {
-	g := &generator{rnd: rand.New(rand.NewPCG(seed, 5))}
+	g := &generator{rnd: rand.New(rand.NewPCG(seed, 5)), history: map[string][]turn{}}
 	g.system, g.shared = g.text(90), g.ids(contextTokens/2)
-	g.kinds = []func(*generator) request{
-		(*generator).exactLength, (*generator).text1, (*generator).turn, (*generator).sharedIDs, (*generator).batchText, (*generator).exactLength, (*generator).turn,
-		(*generator).batchIDs, (*generator).salted, (*generator).sampled, (*generator).logprobs, (*generator).turn, (*generator).stops, (*generator).tools,
-		(*generator).several, (*generator).chatLogprobs, (*generator).continued, (*generator).sharedIDs, (*generator).toTheLimit, (*generator).tooLong,
-	}
+	g.kinds = plainKinds
 	return g
 }
+
+// everyKind is a round of requests. Those beside each other run at once where eight do.
+var everyKind = []func(*generator) request{
+	(*generator).exactLength, (*generator).texts, (*generator).chatTurns, (*generator).sharedIDs, (*generator).messagesTurns, (*generator).responsesTurns,
+	(*generator).batchOfTexts, (*generator).exactLength, (*generator).chatTurns, (*generator).batchOfIDs, (*generator).salted, (*generator).sampled,
+	(*generator).messagesTurns, (*generator).responsesTurns, (*generator).logprobs, (*generator).chatTurns, (*generator).stops, (*generator).chatTools,
+	(*generator).exactLength, (*generator).several, (*generator).chatLogprobs, (*generator).chatContinued, (*generator).messagesStops, (*generator).sharedIDs,
+	(*generator).biased, (*generator).echoed, (*generator).stopIDs, (*generator).structured, (*generator).exactLength, (*generator).promptLogprobs,
+	(*generator).responsesText, (*generator).responsesSampled, (*generator).messagesTools, (*generator).messagesSalted, (*generator).responsesWhole,
+	(*generator).responsesTools, (*generator).chatSampled, (*generator).toTheLimit, (*generator).tooLong,
+}
+
+// plainKinds are those of them that older versions answer too.
+var plainKinds = []func(*generator) request{
+	(*generator).exactLength, (*generator).texts, (*generator).chatTurns, (*generator).sharedIDs, (*generator).batchOfTexts, (*generator).exactLength,
+	(*generator).chatTurns, (*generator).batchOfIDs, (*generator).salted, (*generator).sampled, (*generator).logprobs, (*generator).chatTurns, (*generator).stops,
+	(*generator).chatTools, (*generator).several, (*generator).chatLogprobs, (*generator).chatContinued, (*generator).sharedIDs, (*generator).toTheLimit,
+	(*generator).tooLong,
+}
+
+// longKinds need more blocks, eight at once, than the decode engines have.
+var longKinds = []func(*generator) request{(*generator).long}
 
 // next is one more request; the kinds take turns, and every other of a kind is streamed.
 func (g *generator) next() request {
 	r := g.kinds[g.count%len(g.kinds)](g)
 	r.body["model"] = modelName
-	if (g.count/len(g.kinds))%2 == 1 {
+	openAI := r.path == completions || r.path == chat
+	if (g.count/len(g.kinds)+g.count%len(g.kinds))%2 == 1 && r.body["prompt_logprobs"] == nil {
 		r.body["stream"] = true
-		r.body["stream_options"] = map[string]any{"include_usage": true}
+		if openAI {
+			r.body["stream_options"] = map[string]any{"include_usage": true}
+		}
 	}
-	if g.rnd.IntN(4) > 0 {
+	if openAI && g.rnd.IntN(4) > 0 {
 		r.body["return_token_ids"] = true
 	}
 	if _, ok := r.body["temperature"]; !ok {
@@ -90,11 +118,17 @@ func (g *generator) text(n int) string {
 }
 
 func (g *generator) exactLength() request {
-	n := lengths[g.rnd.IntN(len(lengths))]
+	if len(g.lengths) == 0 {
+		for _, i := range g.rnd.Perm(len(lengths)) {
+			g.lengths = append(g.lengths, lengths[i])
+		}
+	}
+	n := g.lengths[0]
+	g.lengths = g.lengths[1:]
 	return request{"ids, exact length", completions, map[string]any{"prompt": g.ids(n), "max_tokens": min(g.output(), contextTokens-n)}}
 }
 
-func (g *generator) text1() request {
+func (g *generator) texts() request {
 	return request{"text", completions, map[string]any{"prompt": g.text(g.pick(1, 3, 20, 60, 120)), "max_tokens": g.output()}}
 }
 
@@ -104,60 +138,20 @@ func (g *generator) sharedIDs() request {
 	return request{"ids, shared beginning", completions, map[string]any{"prompt": ids, "max_tokens": g.output()}}
 }
 
-func (g *generator) batchText() request {
+func (g *generator) batchOfTexts() request {
 	return request{"batch of texts", completions, map[string]any{"prompt": []string{g.system + " " + g.text(3), g.text(30), g.text(1)}, "max_tokens": g.output()}}
 }
 
-func (g *generator) batchIDs() request {
+func (g *generator) batchOfIDs() request {
 	prompts := [][]int{g.ids(5), g.shared[:2*blockTokens], g.ids(3*blockTokens - 1), g.shared[:70]}
 	return request{"batch of ids", completions, map[string]any{"prompt": prompts, "max_tokens": g.output()}}
 }
 
-// turn is one more turn of a conversation, which begins anew, with or without the shared system prompt, when it has become long.
-func (g *generator) turn() request {
-	if len(g.history) > 7 || len(g.history) == 0 {
-		g.history = nil
-		if g.rnd.IntN(4) > 0 {
-			g.history = append(g.history, message("system", g.system))
-		}
-	}
-	g.history = append(g.history, message("user", g.text(g.pick(2, 9, 25))))
-	said := append([]map[string]any{}, g.history...)
-	g.history = append(g.history, message("assistant", g.text(6)))
-	return request{"chat, turns", chat, map[string]any{"messages": said, "max_completion_tokens": g.output()}}
-}
-
-func message(role string, content any) map[string]any {
-	return map[string]any{"role": role, "content": content}
-}
-
-func (g *generator) tools() request {
-	tools := []map[string]any{{"type": "function", "function": map[string]any{
-		"name": "look", "description": g.text(5), "parameters": map[string]any{"type": "object", "properties": map[string]any{"at": map[string]any{"type": "string"}}},
-	}}}
-	return request{"chat, tools in the prompt", chat, map[string]any{
-		"messages": []map[string]any{message("system", g.system), message("user", g.text(8))}, "tools": tools, "tool_choice": "none", "max_tokens": g.output(),
-	}}
-}
-
-func (g *generator) chatLogprobs() request {
-	parts := []map[string]any{{"type": "text", "text": g.text(12)}, {"type": "text", "text": g.text(4)}}
-	return request{"chat, parts, logprobs", chat, map[string]any{
-		"messages": []map[string]any{message("user", parts)}, "logprobs": true, "top_logprobs": 2, "max_tokens": g.output(),
-	}}
-}
-
-func (g *generator) continued() request {
-	return request{"chat, continued answer", chat, map[string]any{
-		"messages": []map[string]any{message("user", g.system), message("assistant", g.text(3))}, "add_generation_prompt": false, "continue_final_message": true,
-		"max_tokens": g.output(),
-	}}
-}
-
 func (g *generator) salted() request {
-	tenant := fmt.Sprint("tenant", g.rnd.IntN(3))
-	return request{"cache_salt", completions, map[string]any{"prompt": g.shared[:200+g.rnd.IntN(40)], "cache_salt": tenant, "max_tokens": g.output()}}
+	return request{"cache_salt", completions, map[string]any{"prompt": g.shared[:200+g.rnd.IntN(40)], "cache_salt": g.tenant(), "max_tokens": g.output()}}
 }
+
+func (g *generator) tenant() string { return fmt.Sprint("tenant", g.rnd.IntN(3)) }
 
 func (g *generator) sampled() request {
 	return request{"seed, sampled", completions, map[string]any{
@@ -165,12 +159,49 @@ func (g *generator) sampled() request {
 	}}
 }
 
+func (g *generator) biased() request {
+	return request{"bias, penalties, min_p", completions, map[string]any{
+		"prompt": g.system + g.text(g.pick(1, 9)), "temperature": 0.9, "seed": g.rnd.IntN(1000), "top_k": 30, "min_p": 0.01, "presence_penalty": 0.5,
+		"frequency_penalty": 0.5, "logit_bias": map[string]any{fmt.Sprint(100 + g.rnd.IntN(900)): 6, "7": -20}, "max_tokens": 12,
+	}}
+}
+
 func (g *generator) logprobs() request {
 	return request{"logprobs", completions, map[string]any{"prompt": g.text(25), "logprobs": 2, "min_tokens": 4, "ignore_eos": true, "max_tokens": 12}}
 }
 
+// promptLogprobs is refused with a stream.
+func (g *generator) promptLogprobs() request {
+	return request{"prompt_logprobs", completions, map[string]any{"prompt": g.shared[:g.pick(31, 64, 100)], "prompt_logprobs": 1, "max_tokens": g.output()}}
+}
+
+func (g *generator) echoed() request {
+	body := map[string]any{"prompt": g.system[:g.pick(20, 200)], "echo": true, "max_tokens": g.output()}
+	if g.rnd.IntN(2) > 0 {
+		body["logprobs"] = 1
+	}
+	return request{"echo", completions, body}
+}
+
 func (g *generator) stops() request {
-	return request{"stop strings", completions, map[string]any{"prompt": g.system + g.text(2), "stop": []string{"a", "o", "e"}, "max_tokens": 24}}
+	return request{"stop strings", completions, map[string]any{
+		"prompt": g.system + g.text(2), "stop": []string{"a", "o", "e"}, "include_stop_str_in_output": g.rnd.IntN(2) > 0, "max_tokens": 24,
+	}}
+}
+
+func (g *generator) stopIDs() request {
+	ids := make([]int, 300)
+	for i := range ids {
+		ids[i] = 5 + 6*i
+	}
+	return request{"stop_token_ids", completions, map[string]any{
+		"prompt": g.shared[:g.pick(95, 96, 97)], "stop_token_ids": ids, "ignore_eos": true, "logprobs": 0, "max_tokens": 24,
+	}}
+}
+
+func (g *generator) structured() request {
+	of := []map[string]any{{"choice": []string{"prefill", "decode", "both"}}, {"regex": "[a-f]{3,9}[0-9]+"}}[g.rnd.IntN(2)]
+	return request{"structured outputs", completions, map[string]any{"prompt": g.text(g.pick(4, 30)), "structured_outputs": of, "max_tokens": 12}}
 }
 
 // several is n > 1, which Tandem does not split; the seed makes it repeatable.
@@ -178,13 +209,20 @@ func (g *generator) several() request {
 	return request{"n = 2", completions, map[string]any{"prompt": g.text(50), "n": 2, "temperature": 0.7, "seed": g.rnd.IntN(1000), "max_tokens": 8}}
 }
 
+// long is a prompt of most of the context and an answer of some blocks; some begin with what others share.
+func (g *generator) long() request {
+	n := 600 + g.rnd.IntN(contextTokens-700)
+	ids := append(append([]int{}, g.shared[:blockTokens*g.rnd.IntN(8)]...), g.ids(n)...)
+	return request{"ids, long prompt and answer", completions, map[string]any{"prompt": ids[:n], "max_tokens": 32 + g.rnd.IntN(64), "ignore_eos": true}}
+}
+
 // toTheLimit generates to the last token of the context.
 func (g *generator) toTheLimit() request {
 	left := g.pick(1, 2, 8, 20)
-	return request{"to the context limit", completions, map[string]any{"prompt": g.ids(contextTokens - left), "max_tokens": left, "ignore_eos": true}}
+	return request{"ids, to the context limit", completions, map[string]any{"prompt": g.ids(contextTokens - left), "max_tokens": left, "ignore_eos": true}}
 }
 
 // tooLong is refused by every engine.
 func (g *generator) tooLong() request {
-	return request{"over the context limit", completions, map[string]any{"prompt": g.ids(contextTokens + g.pick(-1, 0, 1)), "max_tokens": 2}}
+	return request{overContext, completions, map[string]any{"prompt": g.ids(contextTokens + g.pick(-1, 0, 1)), "max_tokens": 2}}
 }

@@ -25,6 +25,13 @@ const (
 	decodeBlocks  = 80
 )
 
+// Prefill engines compute long prompts in chunks. Engines that sample never do: a prompt with a seed that is computed in chunks ends vLLM 0.32 on a CPU
+// (RuntimeError: CPU Generator does not use offset, in gpu_model_runner.py).
+var (
+	inChunks = []string{"--max-num-batched-tokens", "512"}
+	atOnce   = []string{"--max-num-batched-tokens", strconv.Itoa(16 * contextTokens)}
+)
+
 // Roles of an engine: two in NIXL, and alone, behind a router that splits nothing. The reference has none, since no router knows it.
 const (
 	producer = "kv_producer"

@@ -118,6 +118,18 @@ type record struct {
 	Outcome   string `json:"outcome"`
 	Prefill   string `json:"prefill"`
 	Decode    string `json:"decode"`
+	Output    int    `json:"output_tokens"`
+
+	Time   time.Time `json:"time"` // when the request came in
+	Phases struct {  // milliseconds
+		Tokenize, Queue, Plan, Prefill, Handoff float64
+	} `json:"phases_ms"`
+}
+
+// sent is when the request went to its decode engine.
+func (r *record) sent() time.Time {
+	p := r.Phases
+	return r.Time.Add(time.Duration((p.Tokenize + p.Queue + p.Plan + p.Prefill + p.Handoff) * float64(time.Millisecond)))
 }
 
 func readRecords(ctx context.Context, r *router) ([]record, error) {

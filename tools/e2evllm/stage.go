@@ -23,11 +23,11 @@ type fleet struct {
 // pools are two prefill and two decode engines with small caches, and one that splits nothing.
 var pools = &fleet{"pools", func() []*engine {
 	return []*engine{
-		{Name: "p0", Role: producer, Blocks: prefillBlocks},
-		{Name: "p1", Role: producer, Blocks: prefillBlocks},
-		{Name: "d0", Role: consumer, Blocks: decodeBlocks},
-		{Name: "d1", Role: consumer, Blocks: decodeBlocks},
-		{Name: "ref", Blocks: 512},
+		{Name: "p0", Role: producer, Blocks: prefillBlocks, Flags: inChunks},
+		{Name: "p1", Role: producer, Blocks: prefillBlocks, Flags: inChunks},
+		{Name: "d0", Role: consumer, Blocks: decodeBlocks, Flags: atOnce},
+		{Name: "d1", Role: consumer, Blocks: decodeBlocks, Flags: atOnce},
+		{Name: "ref", Blocks: 512, Flags: atOnce},
 	}
 }}
 

@@ -23,6 +23,8 @@ type verdict struct {
 	missed    []record
 	slowest   time.Duration
 	median    time.Duration
+	guessed   int       // prompts whose tokens nobody told Tandem: they are not split, and what is cached of them is not predicted
+	scarcity  *scarcity // nil where nobody looked
 }
 
 type kindCount struct {
@@ -73,6 +75,10 @@ func (v *verdict) addRecord(r record) {
 	if r.Attempts > 1 {
 		v.retried++
 	}
+	if r.Tokenizer == "estimate" && r.Outcome == "ok" {
+		v.guessed++
+		return
+	}
 	if r.Captured < 0 || r.Delivered < 0 || r.Outcome != "ok" {
 		return
 	}
@@ -97,11 +103,15 @@ func (v *verdict) print(w io.Writer, ph phase, took, idle time.Duration) {
 	_ = t.Flush()
 	fmt.Fprintf(w, "\n  placed       split %d, local %d, un-split %d, nowhere %d prompts; more than one attempt: %d\n",
 		v.modes["split"], v.modes["local"], v.modes["unsplit"], v.modes["none"], v.retried)
-	fmt.Fprintf(w, "  prediction   %d of %d exact, %.2f %% (at least %.0f %%), mean error %.2f tokens\n", v.exact, v.known, 100*v.share(), 100*ph.predicted, v.error)
+	fmt.Fprintf(w, "  prediction   %d of %d exact, %.2f %% (at least %.0f %%), mean error %.2f tokens; not predicted, since not tokenized: %d\n",
+		v.exact, v.known, 100*v.share(), 100*ph.predicted, v.error, v.guessed)
 	for _, r := range v.missed {
 		fmt.Fprintf(w, "               %s %s %s > %s: predicted %d of %d, found %d\n", r.ID, r.Mode, r.Prefill, r.Decode, r.Captured, r.Prompt, r.Delivered)
 	}
 	fmt.Fprintf(w, "  answers      median %.2f s, slowest %.2f s, all in %.0f s\n", v.median.Seconds(), v.slowest.Seconds(), took.Seconds())
+	if v.scarcity != nil {
+		v.scarcity.print(w)
+	}
 	fmt.Fprintf(w, "  engines      no block in use %.2f s after the last answer\n\n", idle.Seconds())
 }
 

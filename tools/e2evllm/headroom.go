@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// series are the samples of a /metrics page, by name and labels as the page has them.
+type series map[string]float64
+
+func scrape(ctx context.Context, url string) (series, error) {
+	body, err := get(ctx, url+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	found := series{}
+	for line := range strings.Lines(string(body)) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ')
+		if at < 0 || line[0] == '#' {
+			continue
+		}
+		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+			found[line[:at]] = v
+		}
+	}
+	return found, nil
+}
+
+// sum adds up the samples of a name whose labels contain all of those, each written as name="value".
+func (s series) sum(name string, labels ...string) (total float64, found bool) {
+next:
+	for key, v := range s {
+		rest, ok := strings.CutPrefix(key, name)
+		if !ok || rest != "" && rest[0] != '{' {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(rest, l) {
+				continue next
+			}
+		}
+		total, found = total+v, true
+	}
+	return total, found
+}
+
+func label(name, value string) string { return fmt.Sprintf("%s=%q", name, value) }
+
+// watch looks at room while a phase runs: what each decode engine says is free, and what the router's ledger says of it.
+type watch struct {
+	engines []*engine
+	router  *router
+	looks   []look
+	end     context.CancelFunc
+	ended   chan struct{}
+}
+
+// look is one look at all: the engines first, then the router.
+type look struct {
+	begun, asked time.Time // before the engines were asked, and when all of them had answered
+	free         []int     // blocks, of each engine by its own gauge
+	ledger       []int     // blocks, of each engine by the router's ledger; -1 unknown
+	waiting      int       // requests that wait in the router for room
+}
+
+// lookInterval is the time between two looks. An engine's page costs it some 20 ms.
+const lookInterval = 200 * time.Millisecond
+
+// watchRoom begins to look; [watch.stop] ends it.
+func (s *stage) watchRoom(ctx context.Context, r *router) *watch {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{router: r, end: cancel, ended: make(chan struct{})}
+	for _, e := range s.engines {
+		if e.Role == consumer {
+			w.engines = append(w.engines, e)
+		}
+	}
+	go w.run(ctx)
+	return w
+}
+
+func (w *watch) stop() {
+	w.end()
+	<-w.ended
+}
+
+func (w *watch) run(ctx context.Context) {
+	defer close(w.ended)
+	ticker := time.NewTicker(lookInterval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		if l, err := w.look(ctx); err == nil {
+			w.looks = append(w.looks, l)
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+func (w *watch) look(ctx context.Context) (look, error) {
+	l := look{begun: time.Now(), free: make([]int, len(w.engines))}
+	errs := make([]error, len(w.engines))
+	var all sync.WaitGroup
+	for i, e := range w.engines {
+		all.Go(func() { l.free[i], errs[i] = e.free(ctx) })
+	}
+	all.Wait()
+	l.asked = time.Now()
+	for _, err := range errs {
+		if err != nil {
+			return l, err
+		}
+	}
+	router, err := scrape(ctx, w.router.admin)
+	if err != nil {
+		return l, err
+	}
+	for _, e := range w.engines {
+		free, known := router.sum("tandem_decode_free_blocks", label("replica", e.Name))
+		if !known {
+			free = -1
+		}
+		l.ledger = append(l.ledger, int(free))
+	}
+	waiting, _ := router.sum("tandem_queue_waiting")
+	l.waiting = int(waiting)
+	return l, nil
+}
+
+// free is how many blocks the engine can still give, by its gauge. One block of an engine is never given to a request.
+func (e *engine) free(ctx context.Context) (int, error) {
+	used, err := e.usage(ctx)
+	return int(math.Round((1 - used) * float64(e.Blocks-1))), err
+}
+
+// pollInterval is how often a router looks at an engine, with what a look takes: the default of poll_interval, its jitter, and a busy engine's answer.
+const pollInterval = 1500 * time.Millisecond
+
+// excess is by how many blocks a ledger was above its engine.
+type excess struct {
+	most   int    // above what the engine said
+	beyond int    // of those, more than what was sent to the engine within the poll interval before, which the ledger need not know yet
+	where  string // the worst case
+	looks  int    // in which both were known
+}
+
+// excess compares each ledger with the larger of what its engine said before and after. What the engine gave to a request that came in between, or took back
+// and gave again, is among what was sent.
+func (w *watch) excess(records []record) excess {
+	x := excess{beyond: math.MinInt, most: math.MinInt}
+	for k := range max(0, len(w.looks)-1) {
+		for i, e := range w.engines {
+			now, next := w.looks[k], w.looks[k+1]
+			if now.ledger[i] < 0 {
+				continue
+			}
+			x.looks++
+			over := now.ledger[i] - max(now.free[i], next.free[i])
+			beyond := over - sentTo(records, e.Name, now.begun.Add(-pollInterval), next.asked)
+			x.most = max(x.most, over)
+			if beyond > x.beyond {
+				x.beyond = beyond
+				x.where = fmt.Sprintf("%s at %s: %d blocks free by the ledger, %d by the engine and then %d, of %d",
+					e.Name, now.asked.Format("15:04:05.000"), now.ledger[i], now.free[i], next.free[i], e.Blocks)
+			}
+		}
+	}
+	return x
+}
+
+// sentTo is how many blocks the requests need that were sent to the engine in that time.
+func sentTo(records []record, name string, from, to time.Time) int {
+	blocks := 0
+	for _, r := range records {
+		if sent := r.sent(); r.Decode == name && !sent.Before(from) && !sent.After(to) {
+			blocks += (r.Prompt+r.Output)/blockTokens + 1
+		}
+	}
+	return blocks
+}
+
+// tightest is the fewest free blocks that an engine had by its own word and by its ledger, and the most requests that waited for room at once.
+func (w *watch) tightest() (engine, ledger, waiting int) {
+	engine, ledger = math.MaxInt, math.MaxInt
+	for _, l := range w.looks {
+		waiting = max(waiting, l.waiting)
+		for i := range w.engines {
+			engine, ledger = min(engine, l.free[i]), min(ledger, l.ledger[i])
+		}
+	}
+	return engine, ledger, waiting
+}
