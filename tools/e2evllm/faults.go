@@ -60,8 +60,28 @@ func faultNames() string {
 	return strings.Join(keys, ", ")
 }
 
+// chosenScenes are those of the names, separated by commas; all without names.
+func chosenScenes(names string) ([]scene, error) {
+	if names == "" {
+		return scenes, nil
+	}
+	var some []scene
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(scenes, func(sc scene) bool { return sc.key == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-faults: no fault is called %q; there are %s", name, faultNames())
+		}
+		some = append(some, scenes[i])
+	}
+	return some, nil
+}
+
 // faults makes every fault, and holds the answers of what was in flight, and of what comes after, to those of the engine that splits nothing.
 func faults(ctx context.Context, s *stage) error {
+	chosen, err := chosenScenes(s.options.faults)
+	if err != nil {
+		return err
+	}
 	f := &faulting{s: s, g: newGenerator(s.seed + 7000)}
 	file, err := s.configure("faults", faultSettings...)
 	if err != nil {
@@ -75,10 +95,7 @@ func faults(ctx context.Context, s *stage) error {
 		return fmt.Errorf("before any fault: %w", err)
 	}
 	var errs []error
-	for _, sc := range scenes {
-		if s.options.faults != "" && !slices.Contains(strings.Split(s.options.faults, ","), sc.key) {
-			continue
-		}
+	for _, sc := range chosen {
 		begun := time.Now()
 		say("fault: %s", sc.name)
 		f.row = &faultRow{fault: sc.name}

@@ -245,3 +245,16 @@ func TestAStreamHasBegunWithItsFirstText(t *testing.T) {
 		t.Errorf("%v: %+v", err, one.landed)
 	}
 }
+
+// TestFaultsAreChosenByName refuses a name that is nobody's.
+func TestFaultsAreChosenByName(t *testing.T) {
+	if some, err := chosenScenes("long,margin"); err != nil || len(some) != 2 || some[0].key != "long" {
+		t.Error(some, err)
+	}
+	if all, err := chosenScenes(""); err != nil || len(all) != len(scenes) {
+		t.Error(all, err)
+	}
+	if _, err := chosenScenes("sun"); err == nil || !strings.Contains(err.Error(), "prefill-dies") {
+		t.Errorf("an unknown name: %v", err)
+	}
+}
