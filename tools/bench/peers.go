@@ -68,21 +68,21 @@ func (b *bench) peersRun(ctx context.Context, router peer.Router, engines []stri
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	for ratio, of := range peerRatios {
-		b.quotient(ratio, ours+of, theirs+of)
+	for _, r := range peerRatios {
+		b.quotient(r.name, ours+r.of, theirs+r.of)
 	}
 	b.say("run %d of %d: %s", n+1, b.o.runs, b.latest("tandem_rps", "peer_rps", "peer_rps_ratio", "peer_streams_ratio", "peer_added_p50_ratio", "peer_cpu_ratio", "peer_rss_ratio"))
 	return nil
 }
 
-// peerRatios are tandem's figures over the peer's of the same run, by the end of the figures' names.
-var peerRatios = map[string]string{
-	"peer_rps_ratio":       "_rps",
-	"peer_streams_ratio":   "_streams_per_s",
-	"peer_added_p50_ratio": "_added_p50_us",
-	"peer_cpu_ratio":       "_request_cpu_us",
-	"peer_event_cpu_ratio": "_event_cpu_us",
-	"peer_rss_ratio":       "_rss_mib",
+// peerRatios are tandem's figures over the peer's of the same run; of is the end of both figures' names.
+var peerRatios = []struct{ name, of string }{
+	{"peer_rps_ratio", "_rps"},
+	{"peer_streams_ratio", "_streams_per_s"},
+	{"peer_added_p50_ratio", "_added_p50_us"},
+	{"peer_cpu_ratio", "_request_cpu_us"},
+	{"peer_event_cpu_ratio", "_event_cpu_us"},
+	{"peer_rss_ratio", "_rss_mib"},
 }
 
 // quotient adds the latest sample of a figure over that of another.

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -31,16 +30,18 @@ func TestQuotient(t *testing.T) {
 	}
 }
 
-// A ratio that has a target has figures it is made of, and a unit.
+// A ratio that has a target is taken, and every figure of it has a unit.
 func TestPeerTargets(t *testing.T) {
-	for name := range targets {
-		if strings.HasPrefix(name, "peer_") && (peerRatios[name] == "" || unit(name) != "x") {
-			t.Errorf("%s has a target and comes from %q, in %q", name, peerRatios[name], unit(name))
+	taken := map[string]bool{}
+	for _, r := range peerRatios {
+		taken[r.name] = true
+		if unit(r.name) != "x" || unit(theirs+r.of) == "" {
+			t.Errorf("%s is in %q, %s in %q", r.name, unit(r.name), theirs+r.of, unit(theirs+r.of))
 		}
 	}
-	for _, of := range slices.Sorted(maps.Values(peerRatios)) {
-		if unit(theirs+of) == "" {
-			t.Errorf("%s has no unit", theirs+of)
+	for name := range targets {
+		if strings.HasPrefix(name, "peer_") && !taken[name] {
+			t.Errorf("%s has a target and is not taken", name)
 		}
 	}
 }
