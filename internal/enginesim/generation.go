@@ -116,6 +116,9 @@ func (s *Server) check(p *params) *problem {
 			message: "The model `" + p.model + "` does not exist. Valid aliases: " + strings.Join(s.served(), ", ") + ".",
 		}
 	}
+	if p.later != nil {
+		return p.later
+	}
 	if bad := s.prepare(p); bad != nil {
 		return bad
 	}
@@ -161,6 +164,9 @@ func (s *Server) inVocabulary(ids []uint32) *problem {
 	return nil
 }
 
+// reused is where the ids stand that replace a template.
+const reused = "kv_transfer_params.prompt_token_ids"
+
 // reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat doors (0.27 and later) take from there.
 func (p *params) reuseIDs(s *Server) *problem {
 	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo || !s.versionAtLeast(27) {
@@ -175,10 +181,10 @@ func (p *params) reuseIDs(s *Server) *problem {
 		ids = append(ids, clampID(n))
 	})
 	if sc.end() != nil || negative || len(ids) == 0 {
-		return badRequest("kv_transfer_params", "kv_transfer_params.prompt_token_ids must be a non-empty list of non-negative integers.")
+		return about(reused, "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative integers.")
 	}
 	if bad := s.inVocabulary(ids); bad != nil {
-		return bad
+		return about(reused, "%s", bad.message)
 	}
 	p.prompts = append(p.prompts[:0], ids)
 	return nil

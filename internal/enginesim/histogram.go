@@ -26,6 +26,10 @@ const (
 	decodeTime
 	preemptionCount
 	promptComputed
+	readTime
+	postTime
+	readBytes
+	readDescriptors
 	families
 )
 
@@ -35,7 +39,8 @@ var familyNames = [families]string{
 	"vllm:request_params_n", "vllm:request_params_max_tokens", "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
 	"vllm:request_time_per_output_token_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
 	"vllm:request_inference_time_seconds", "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds", "vllm:request_num_preemptions",
-	"vllm:request_prefill_kv_computed_tokens",
+	"vllm:request_prefill_kv_computed_tokens", "vllm:nixl_xfer_time_seconds", "vllm:nixl_post_time_seconds", "vllm:nixl_bytes_transferred",
+	"vllm:nixl_num_descriptors",
 }
 
 var (
@@ -45,7 +50,14 @@ var (
 	stepBounds      = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
 	choiceBounds    = []float64{1, 2, 5, 10, 20}
 	preemptedBounds = []float64{1, 2, 3, 4, 5, 10, 20}
+	readBounds      = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
+	postBounds      = []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
+	byteBounds      = []float64{1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 23, 1 << 25, 1 << 27, 1 << 29, 1 << 31, 1 << 33}
+	descBounds      = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
 )
+
+// tokenBytes is the KV of a token as nixl_bytes_transferred counts it: that of a Llama 3 8B in bfloat16.
+const tokenBytes = 128 << 10
 
 // bounds are the buckets of f. Those of lengths are 1, 2, 5, 10, ... up to the model's.
 func (f family) bounds(maxLen int) []float64 {
@@ -62,6 +74,14 @@ func (f family) bounds(maxLen int) []float64 {
 		return choiceBounds
 	case preemptionCount:
 		return preemptedBounds
+	case readTime:
+		return readBounds
+	case postTime:
+		return postBounds
+	case readBytes:
+		return byteBounds
+	case readDescriptors:
+		return descBounds
 	}
 	var all []float64
 	for unit := 1; ; unit *= 10 {
@@ -150,7 +170,16 @@ func (w *metricsWriter) histogram(f family, all [][families]histogram) {
 		}
 		w.line(name+"_count", n, "", float64(total))
 		w.line(name+"_sum", n, "", h.sum)
+		w.ages = append(w.ages, w.labels("", n))
 	}
+}
+
+// observeRead notes a read of a peer's blocks that took that long. A key and a value of each layer are descriptors of their own.
+func (e *Engine) observeRead(took time.Duration, blocks int) {
+	e.seen[readTime].observe(took.Seconds())
+	e.seen[postTime].observe(0)
+	e.seen[readBytes].observe(float64(blocks * e.cfg.BlockSize * tokenBytes))
+	e.seen[readDescriptors].observe(float64(2 * e.cfg.Layers * blocks))
 }
 
 func (w *metricsWriter) line(name string, n int, label string, v float64) {

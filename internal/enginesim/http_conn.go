@@ -357,12 +357,16 @@ func appendField(dst []byte, name, value string) []byte {
 	return append(append(append(append(dst, name...), ": "...), value...), "\r\n"...)
 }
 
-// appendCommon writes what every answer carries (--enable-request-id-headers is on, as in the golden capture).
+// appendCommon writes what every answer carries.
 func (k *call) appendCommon(dst []byte, contentType string) []byte {
 	if contentType != "" {
 		dst = appendField(dst, "content-type", contentType)
 	}
-	dst = append(dst, "vary: Origin\r\nx-request-id: "...)
+	dst = append(dst, "vary: Origin\r\n"...)
+	if k.c.srv.o.NoRequestIDs {
+		return dst
+	}
+	dst = append(dst, "x-request-id: "...)
 	if k.head.requestID != "" {
 		dst = append(dst, k.head.requestID...)
 	} else {

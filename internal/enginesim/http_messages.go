@@ -24,12 +24,17 @@ func (s *Server) messages(k *call) {
 // countTokens answers POST /v1/messages/count_tokens.
 func (s *Server) countTokens(k *call) {
 	p := newParams(atMessages)
+	p.counts = true
 	defer p.release()
-	if bad := p.parse(s.voc, k); bad != nil {
+	bad := p.parse(s.voc, k)
+	if bad == nil {
+		p.template(s.voc)
+		bad = s.check(p)
+	}
+	if bad != nil {
 		k.refuseAt(p, bad)
 		return
 	}
-	p.template(s.voc)
 	b := append(k.part[:0], `{"input_tokens":`...)
 	k.part = append(appendInt(b, len(p.ids)), '}')
 	k.respond(200, jsonType, k.part)

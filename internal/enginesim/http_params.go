@@ -1,6 +1,7 @@
 package enginesim
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -53,7 +54,9 @@ type params struct {
 	options     bool       // stream_options has a member
 	tooFew      bool       // max_tokens is below 1, as asked
 	asked       int
-	rare        *rare // nil without any of them
+	rare        *rare    // nil without any of them
+	counts      bool     // of /v1/messages/count_tokens
+	later       *problem // what the handler says once the model is known
 }
 
 // promptKind says what there was in the prompt field.
@@ -91,6 +94,9 @@ func (p *params) parse(voc *vocabulary, k *call) *problem {
 	if s.peek() != '{' {
 		return badBody(k.body, errJSON)
 	}
+	if bad := p.invalid(k); bad != nil {
+		return bad
+	}
 	s.object(func(key []byte) {
 		start := s.i
 		p.field(&s, voc, key)
@@ -111,6 +117,27 @@ func (p *params) parse(voc *vocabulary, k *call) *problem {
 	return p.validate()
 }
 
+// invalid asks the doors that are looked at as a whole.
+func (p *params) invalid(k *call) *problem {
+	switch p.at {
+	case atMessages:
+		if bad := invalidMessages(k.body, p.counts); bad != nil {
+			return bad
+		}
+		p.toolsOf(k.body)
+	case atResponses:
+		if bad := invalidResponse(k.body); bad != nil {
+			return bad
+		}
+		if t := newTree(k.body); t != nil {
+			p.later = t.later()
+		}
+	case atGenerate:
+		return invalidGenerate(k.body)
+	}
+	return nil
+}
+
 // wrongType says whether the value at start is JSON of another type than the field's; nil means that it is no JSON at all.
 func (p *params) wrongType(body []byte, key string, start int) *problem {
 	s := scanner{b: body, i: start}
@@ -119,6 +146,8 @@ func (p *params) wrongType(body []byte, key string, start int) *problem {
 		return nil
 	}
 	kind, msg := "type_error", "Input has a wrong type"
+	var v any
+	_ = json.Unmarshal(value, &v) // it is JSON
 	if value[0] == '"' {
 		value = value[1 : len(value)-1]
 		switch key {
@@ -132,7 +161,10 @@ func (p *params) wrongType(body []byte, key string, start int) *problem {
 			kind, msg = "list_type", "Input should be a valid list"
 		}
 	}
-	return invalidBody("body."+key, "1 validation error:\n  {'type': '%s', 'loc': 'body.%s', 'msg': '%s', 'input': '%s'}", kind, key, msg, clip(value))
+	if key == "kv_transfer_params" {
+		kind, msg = "dict_type", "Input should be a valid dictionary"
+	}
+	return invalidBody("body."+key, "1 validation error:\n  {'type': '%s', 'loc': 'body.%s', 'msg': '%s', 'input': '%s'}", kind, key, msg, clip([]byte(inputText(v))))
 }
 
 func (p *params) headers(k *call) {
@@ -159,7 +191,7 @@ func (p *params) field(s *scanner, voc *vocabulary, key []byte) {
 	case "token_ids":
 		p.idList(s)
 	case "messages":
-		if p.messages(s); p.at == atChat && len(p.turns) == 0 {
+		if p.messages(s); len(p.turns) == 0 {
 			p.more().noTurns = true
 		}
 	case "system":
@@ -241,7 +273,11 @@ func (p *params) sampling(s *scanner, key []byte) {
 	case "logprobs":
 		p.wantLogprobs(s)
 	case "top_logprobs":
-		if n := s.integer(noNumber); n != noNumber && p.at == atChat {
+		n := s.integer(noNumber)
+		if n != noNumber && p.at == atResponses {
+			p.more().logprobs = n
+		}
+		if n != noNumber && p.at == atChat {
 			p.more().topLogprobs = n
 			p.logprobs = max(p.logprobs, n)
 		}
@@ -301,6 +337,9 @@ func (p *params) stops(s *scanner) {
 		s.null()
 	case '[':
 		s.array(func() { p.stop = append(p.stop, string(s.str())) })
+		if n := len(p.stop); n > maxStops && p.strict == nil {
+			p.strict = tooManyStops(n)
+		}
 	default:
 		p.stop = append(p.stop, string(s.str()))
 	}
@@ -362,6 +401,7 @@ func (p *params) promptList(s *scanner, voc *vocabulary) {
 		s.array(func() { p.idList(s) })
 	case ']':
 		s.raw()
+		p.more().noPrompts = true
 	default:
 		p.idList(s)
 	}
@@ -428,6 +468,11 @@ func (p *params) part(s *scanner) string {
 // partType refuses parts of chat content that no vLLM knows (chat_utils.py, MM_PARSER_MAP).
 func (p *params) partType(value []byte) {
 	switch strings.Trim(string(value), `"`) {
+	case "image":
+		if p.at == atMessages {
+			p.more().media = true
+			return
+		}
 	case "text", "refusal", "input_text", "output_text", "thinking", "image_url", "image_pil", "image_embeds", "input_image", "audio_url", "input_audio", "audio_embeds", "video_url":
 		return
 	}
@@ -446,7 +491,9 @@ func (p *params) system(s *scanner) {
 // input reads the prompt of /v1/responses.
 func (p *params) input(s *scanner) {
 	if s.peek() == '[' {
-		p.messages(s)
+		if p.messages(s); len(p.turns) == 0 {
+			p.more().noTurns = true
+		}
 		return
 	}
 	p.turns = append(p.turns, chatMessage{"user", string(s.str())})

@@ -2,6 +2,7 @@ package enginesim
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -78,6 +79,8 @@ func (s *Server) serve(k *call) {
 	switch {
 	case !s.authorized(k):
 		k.respond(401, jsonType, []byte(`{"error":"Unauthorized"}`))
+	case !known && k.ofStored():
+		s.storedResponse(k)
 	case !known || !s.versionAtLeast(r.since):
 		k.respond(404, jsonType, []byte(`{"detail":"Not Found"}`))
 	case !allows(r.methods, k.method):
@@ -218,6 +221,10 @@ func appendNullable(dst []byte, s string) []byte {
 // badBody turns a scanner's mistake into FastAPI's answer.
 func badBody(body []byte, err error) *problem {
 	if c := bytes.TrimSpace(body); len(c) == 0 || c[0] != '{' || len(c) < 3 || c[1] != '"' && c[1] != '}' && c[1] > ' ' {
+		var v any
+		if json.Unmarshal(c, &v) == nil {
+			body = []byte(inputText(v))
+		}
 		return invalidBody("body", "1 validation error:\n  {'type': 'model_attributes_type', 'loc': 'body', 'msg': "+
 			"'Input should be a valid dictionary or object to extract fields from', 'input': '%s'}", clip(body))
 	}

@@ -25,6 +25,7 @@ type rare struct {
 	emptySalt, badWords                               bool
 	suffix, beam, template, media                     bool
 	noTurns                                           bool // messages is an empty list
+	noPrompts                                         bool // prompt is an empty list
 	continues, opens                                  bool // continue_final_message, add_generation_prompt
 	tools                                             []string
 	hasTools                                          bool
@@ -38,6 +39,8 @@ type rare struct {
 
 // noNumber is an integer that was not given.
 const noNumber = math.MinInt
+
+var emptyConversation = badRequest("", "Cannot apply chat template to an empty conversation. Provide at least one message.")
 
 // maxLogprobs is --max-logprobs.
 const maxLogprobs = 20
@@ -113,7 +116,13 @@ func (p *params) uncommonChat(s *scanner, key []byte) {
 	case "tools":
 		x := p.more()
 		x.hasTools = true
-		s.array(func() { x.tools = append(x.tools, toolName(s)) })
+		s.array(func() {
+			name, there := toolName(s)
+			if !there && p.strict == nil {
+				p.strict = withoutFunction(len(x.tools))
+			}
+			x.tools = append(x.tools, name)
+		})
 	case "tool_choice":
 		p.more().choice = s.raw()
 	case "chat_template":
@@ -139,10 +148,10 @@ func (p *params) uncommonChat(s *scanner, key []byte) {
 	}
 }
 
-// toolName reads one tool, and the function's name in a tool_choice.
-func toolName(s *scanner) string {
-	name := ""
+// toolName reads one tool, or a tool_choice: the function's name, and whether there is a function.
+func toolName(s *scanner) (name string, there bool) {
 	s.object(func(key []byte) {
+		there = there || string(key) == "function"
 		if string(key) != "function" || s.peek() != '{' {
 			s.skip(0)
 			return
@@ -155,7 +164,7 @@ func toolName(s *scanner) string {
 			s.skip(0)
 		})
 	})
-	return name
+	return name, there
 }
 
 func (p *params) logitBias(s *scanner) {
@@ -232,6 +241,9 @@ func (p *params) validateTools() *problem {
 	case x.choice[0] == '"' && string(x.choice) != `"auto"` && string(x.choice) != `"required"`:
 		return about("tool_choice", "Invalid value for `tool_choice`: %s! Only named tools, \"none\", \"auto\" or \"required\" are supported.",
 			strings.Trim(string(x.choice), `"`))
+	case x.choice[0] == '{' && x.chosen() == "":
+		return about("tool_choice.function.name", "Expected field `name` in `function` in `tool_choice`! "+
+			"Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
 	case x.choice[0] == '{' && !slices.Contains(x.tools, x.chosen()):
 		return about("tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools`")
 	}
@@ -239,7 +251,10 @@ func (p *params) validateTools() *problem {
 }
 
 // chosen is the name of the tool that tool_choice wants.
-func (x *rare) chosen() string { return toolName(&scanner{b: x.choice}) }
+func (x *rare) chosen() string {
+	name, _ := toolName(&scanner{b: x.choice})
+	return name
+}
 
 func (p *params) validateStructured() *problem {
 	x := p.rare
@@ -305,7 +320,9 @@ func (s *Server) prepare(p *params) *problem {
 	}
 	switch {
 	case x.noTurns:
-		return badRequest("", "Cannot apply chat template to an empty conversation. Provide at least one message.")
+		return emptyConversation
+	case x.noPrompts:
+		return badRequest("", "You must pass at least one prompt")
 	case p.at == atCompletions && x.beam && p.stream:
 		return badRequest("", "Streaming is not currently supported with beam search")
 	case p.at == atCompletions && x.suffix:

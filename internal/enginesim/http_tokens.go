@@ -1,10 +1,19 @@
 package enginesim
 
+import "slices"
+
 // tokenize answers POST /tokenize: a prompt, or messages behind the template.
 func (s *Server) tokenize(k *call) {
 	p := newParams(atChat)
 	defer p.release()
-	if bad := p.parse(s.voc, k); bad != nil {
+	bad := neither(k.body)
+	if bad == nil {
+		bad = p.parse(s.voc, k)
+	}
+	if bad == nil && p.rare != nil && p.rare.noTurns {
+		bad = emptyConversation
+	}
+	if bad != nil {
 		k.failWith(bad)
 		return
 	}
@@ -24,8 +33,23 @@ func (s *Server) tokenize(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
+// neither refuses a body of /tokenize that has no prompt and no messages.
+func neither(body []byte) *problem {
+	t := newTree(body)
+	if t == nil || t.body["prompt"] != nil || t.body["messages"] != nil {
+		return nil
+	}
+	t.need(t.body, "", "prompt")
+	t.need(t.body, "", "messages")
+	return t.problem()
+}
+
 // detokenize answers POST /detokenize.
 func (s *Server) detokenize(k *call) {
+	if bad := invalidDetokenize(k.body); bad != nil {
+		k.failWith(bad)
+		return
+	}
 	var ids []uint32
 	model := ""
 	sc := scanner{b: k.body}
@@ -49,10 +73,7 @@ func (s *Server) detokenize(k *call) {
 		k.failWith(s.check(&params{model: model}))
 		return
 	}
-	if bad := s.inVocabulary(ids); bad != nil {
-		k.failWith(bad)
-		return
-	}
+	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int(id) >= s.voc.size }) // they are no text
 	b := appendText(append(k.part[:0], `{"prompt":`...), s.voc.detokenize(ids))
 	k.part = append(b, '}')
 	k.respond(200, jsonType, k.part)

@@ -12,10 +12,10 @@ const metricsType = "text/plain; version=1.0.0; charset=utf-8"
 // metrics answers GET /metrics with vLLM's names.
 func (s *Server) metrics(k *call) {
 	sleep(s.ctx, s.scrapeDelay())
-	w := metricsWriter{b: k.part[:0], model: s.o.Model}
+	w := metricsWriter{b: k.part[:0], model: s.o.Model, born: float64(s.started().UnixMilli()) / 1000}
 	wrong := s.o.Wrong
 	w.head("process_start_time_seconds", "gauge")
-	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), float64(s.started().UnixMilli())/1000), '\n')
+	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), w.born), '\n')
 	all := s.Stats()
 	for _, m := range metricTable {
 		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) && wrong.shows(m.name) {
@@ -29,12 +29,16 @@ func (s *Server) metrics(k *call) {
 			w.histogram(f, seen)
 		}
 	}
+	if s.minor >= 30 && wrong.shows("vllm:admission_rejections") {
+		w.rejections()
+	}
 	if wrong.shows("vllm:cache_config_info") {
 		w.head("vllm:cache_config_info", "gauge")
 		for n, r := range s.ranks {
 			w.b = s.appendCacheConfig(w.b, n, r.cfg)
 		}
 	}
+	w.tellAges()
 	k.part = w.b
 	k.respond(200, metricsType, k.part)
 }
@@ -72,7 +76,22 @@ var metricTable = []metric{
 	counter("vllm:prompt_tokens_cached", "", func(s *Stats) uint64 { return s.PromptLocal + s.PromptExternal }),
 	counter("vllm:generation_tokens", "", func(s *Stats) uint64 { return s.GenerationTokens }),
 	finished("stop", FinishStop), finished("length", FinishLength), finished("abort", FinishAbort), finished("error", FinishError),
+	counter("vllm:request_success", `,finished_reason="repetition"`, never).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="device"`, func(s *Stats) uint64 { return s.PromptLocal }).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="host"`, never).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="p2p"`, func(s *Stats) uint64 { return s.PromptExternal }).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="disk"`, never).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="external_unspecified"`, never).from(30),
+	counter("vllm:mm_cache_queries", "", never).from(30), counter("vllm:mm_cache_hits", "", never).from(30),
+	counter("vllm:estimated_flops_per_gpu", "", never).from(30), counter("vllm:estimated_read_bytes_per_gpu", "", never).from(30),
+	counter("vllm:estimated_write_bytes_per_gpu", "", never).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="awake"`, func(*Stats) float64 { return 1 }).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="weights_offloaded"`, func(*Stats) float64 { return 0 }).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="discard_all"`, func(*Stats) float64 { return 0 }).from(30),
 }
+
+// never counts what does not happen here.
+func never(*Stats) uint64 { return 0 }
 
 func counter(name, label string, value func(*Stats) uint64) metric {
 	return metric{name: name, kind: "counter", label: label, value: func(s *Stats) float64 { return float64(value(s)) }}
@@ -96,6 +115,8 @@ type metricsWriter struct {
 	b     []byte
 	model string
 	last  string
+	born  float64  // of the process, Unix seconds
+	ages  []string // of the counters of the last name: the series that tell since when they count
 }
 
 // head writes the lines that go before the first series of a name.
@@ -103,6 +124,7 @@ func (w *metricsWriter) head(name, kind string) {
 	if name == w.last {
 		return
 	}
+	w.tellAges()
 	w.last = name
 	if kind == "counter" {
 		name += "_total"
@@ -118,8 +140,35 @@ func (w *metricsWriter) write(m metric, all []Stats) {
 		if m.kind == "counter" {
 			w.b = append(w.b, "_total"...)
 		}
-		w.b = append(w.b, w.labels(m.label, n)...)
+		labels := w.labels(m.label, n)
+		w.b = append(w.b, labels...)
 		w.b = append(appendExponent(append(w.b, ' '), m.value(&all[n])), '\n')
+		if m.kind == "counter" {
+			w.ages = append(w.ages, labels)
+		}
+	}
+}
+
+// tellAges writes since when the series of the last name count, as prometheus_client does after them.
+func (w *metricsWriter) tellAges() {
+	name := w.last + "_created"
+	if len(w.ages) > 0 {
+		w.b = fmt.Appendf(w.b, "# HELP %s Simulated.\n# TYPE %s gauge\n", name, name)
+	}
+	for _, labels := range w.ages {
+		w.b = append(appendExponent(append(append(append(w.b, name...), labels...), ' '), w.born), '\n')
+	}
+	w.ages = w.ages[:0]
+}
+
+// rejections writes the counters of refusals for want of room, of the server and not of an engine.
+func (w *metricsWriter) rejections() {
+	const name = "vllm:admission_rejections"
+	w.head(name, "counter")
+	for _, reason := range []string{"max_num_queued_reqs", "max_num_queued_tokens"} {
+		labels := `{model_name="` + w.model + `",reason="` + reason + `"}`
+		w.b = append(append(append(append(w.b, name...), "_total"...), labels...), " 0.0\n"...)
+		w.ages = append(w.ages, labels)
 	}
 }
 

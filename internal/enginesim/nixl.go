@@ -101,6 +101,7 @@ func (e *Engine) read(r *request) {
 		e.die("worker: start_load_kv: assert num_decode_blocks <= len(prefill_group): %d <= %d (request %s)", r.reads, len(groups[0]), r.id)
 	default:
 		ids := groups[0][len(groups[0])-r.reads:]
+		r.asked = e.now
 		e.step.Orders = append(e.step.Orders,
 			Order{Kind: OrderRead, Peer: t.peer(), RequestID: r.id, RemoteIDs: []string{t.RequestID.V}, Blocks: ids})
 	}
@@ -124,7 +125,7 @@ func notification(t *Transfer) Order {
 }
 
 // Loaded ends the read of an OrderRead: contents as the peer's ReadBlocks gave them, or why there are none. The request goes on in the next Step.
-func (e *Engine) Loaded(_ time.Duration, id string, contents []uint64, err error) {
+func (e *Engine) Loaded(now time.Duration, id string, contents []uint64, err error) {
 	if e.dead != nil {
 		return
 	}
@@ -138,7 +139,7 @@ func (e *Engine) Loaded(_ time.Duration, id string, contents []uint64, err error
 	if err == nil && len(contents) != r.reads {
 		err = errShortRead
 	}
-	e.countRead(r, err)
+	e.countRead(now, r, err)
 	if r.state == unread {
 		delete(e.held, id)
 		e.drop(r)
@@ -156,13 +157,14 @@ func (e *Engine) Loaded(_ time.Duration, id string, contents []uint64, err error
 	}
 }
 
-func (e *Engine) countRead(r *request, err error) {
+func (e *Engine) countRead(now time.Duration, r *request, err error) {
 	if err != nil {
 		e.counts.NixlFailed++
 		return
 	}
 	e.counts.NixlTransfers++
 	e.counts.NixlBlocks += uint64(r.reads)
+	e.observeRead(now-r.asked, r.reads)
 }
 
 func (e *Engine) loadFailed(r *request, err error) {

@@ -72,6 +72,7 @@ type request struct {
 
 	failed error         // of the load
 	reads  int           // blocks that the load writes, the last of the table
+	asked  time.Duration // when it was ordered
 	beats  bool          // its lease on the peer is renewed
 	ended  time.Duration // end of the step that finished it, while leased
 	expiry time.Duration // of our lease for the peer

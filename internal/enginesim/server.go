@@ -52,6 +52,7 @@ type Options struct {
 	ZeroLatency    bool // steps and transfers take no time
 	ServerLoad     bool // --enable-server-load-tracking
 	NoUsageDetails bool // without --enable-prompt-tokens-details
+	NoRequestIDs   bool // without --enable-request-id-headers
 
 	Listen           func(network, addr string) (net.Listener, error)                  // default net.Listen; also for side channels and control
 	Dial             func(ctx context.Context, network, addr string) (net.Conn, error) // to peers' side channels, default net.Dialer's

@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -67,25 +68,38 @@ func eventShape(body string) (string, error) {
 	return strings.Join(slices.Compact(events), "\n") + fmt.Sprint(" ends ", strings.HasSuffix(body, "\n\n")), nil
 }
 
-// read are beginnings of the names of the series that a router reads.
-var read = []string{
-	"vllm:num_requests", "vllm:kv_cache_usage", "vllm:prefix_cache", "vllm:external_prefix", "vllm:nixl_num", "vllm:num_preemptions",
-	"vllm:prompt_tokens_total", "vllm:prompt_tokens_by_source", "vllm:generation_tokens", "process_start_time",
+// notOurs are beginnings of the names of series that are not the engine's own: those of the Python process and of its HTTP server.
+var notOurs = []string{"python_", "process_", "http_"}
+
+// varying are the values of labels that tell of a server's name and configuration.
+var varying = regexp.MustCompile(`(model_name)="[^"]*"|\{_block_size_resolved=.*\}`)
+
+// Names are the series of /metrics that a vLLM of 0.32.0 has whatever is asked of it, with their labels.
+func Names(metrics string) map[string]bool {
+	names := make(map[string]bool)
+	for line := range strings.Lines(metrics) {
+		at := strings.LastIndexByte(line, ' ')
+		if at < 0 || line[0] == '#' || strings.Contains(line, "kv_fetch_by_stage") {
+			continue
+		}
+		if !strings.HasPrefix(line, "process_start_time") && slices.ContainsFunc(notOurs, func(begin string) bool { return strings.HasPrefix(line, begin) }) {
+			continue
+		}
+		names[varying.ReplaceAllString(line[:at], `$1`)] = true
+	}
+	return names
 }
 
-var modelName = regexp.MustCompile(`model_name="[^"]*"`)
+// lengths are the buckets whose bounds depend on the model's context.
+var lengths = regexp.MustCompile(`^(vllm:request_(?:prompt|generation|max_num_generation|params_max|prefill_kv_computed)_?\w*_bucket\{.*)le="\d+\.0"`)
 
-// Series are the series that a router reads and that must not be missing. Those that come with use are left out: the captured engine was no consumer.
+// Series are the names, sorted.
 func Series(metrics string) string {
-	var names []string
-	for line := range strings.Lines(metrics) {
-		name, _, _ := strings.Cut(line, " ")
-		if slices.ContainsFunc(read, func(begin string) bool { return strings.HasPrefix(line, begin) }) &&
-			!strings.Contains(name, "kv_fetch_by_stage") && !strings.Contains(name, "nixl_num_descriptors") && !strings.Contains(name, "_created") {
-			names = append(names, modelName.ReplaceAllString(name, `model_name=""`))
-		}
+	names := make(map[string]bool)
+	for name := range Names(metrics) {
+		names[lengths.ReplaceAllString(name, `$1`)] = true
 	}
-	return strings.Join(names, "\n")
+	return strings.Join(slices.Sorted(maps.Keys(names)), "\n")
 }
 
 // jsonShape writes keys in order and the type of each value; of a list the shape of its first element.
