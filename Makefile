@@ -6,7 +6,7 @@ BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-peers e2e-vllm lint vuln fmt fuzz examples deps deps-test clean
+.PHONY: help build demo test race bench bench-peers e2e-vllm lint vuln fmt fuzz examples deps deps-test deps-vllm clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,10 @@ race: deps-test build ## all tests under the race detector
 bench: build ## measure, print a table, write build/bench.json (docs/benchmarks.md explains each figure)
 	go run ./tools/bench
 
-bench-peers: build ## measure beside vllm-router, which it installs (Linux, Python 3.11): ratios into build/bench.json
+bench-peers: deps-vllm build ## measure beside vllm-router, which it installs (Linux, Python 3.11): ratios into build/bench.json
 	go run ./tools/bench -only peers
 
-e2e-vllm: build ## real vLLM on this machine's CPU: installs it, and compares split answers with one engine's (Linux, Python 3.11, 16 GB)
+e2e-vllm: deps-vllm build ## real vLLM on this machine's CPU: installs it, and compares split answers with one engine's (Linux, Python 3.11, 16 GB)
 	go build -o build/e2evllm ./tools/e2evllm
 	@build/e2evllm -tandem $(BIN) -keep build/e2e-vllm $(E2E)
 
@@ -65,6 +65,9 @@ deps:
 
 deps-test:
 	@tools/deps.sh test
+
+deps-vllm:
+	@tools/deps.sh vllm
 
 clean: ## remove what was built
 	rm -rf build

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what the build (and with "test" the tests) need from the system: libzmq and a C compiler, and Python's ZeroMQ bindings
-# as an independent peer for the wire tests. Says plainly what to install by hand where it cannot.
+# Installs what the build needs from the system: libzmq and a C compiler; with "test" also Python's ZeroMQ bindings, an independent peer for the wire
+# tests; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
+# Says plainly what to install by hand where it cannot.
 set -eu
 want=${1:-build}
 
@@ -9,6 +10,14 @@ have_zmq() {
 		${CC:-cc} "$tmp/t.c" -o "$tmp/t" -lzmq 2>/dev/null
 }
 have_python() { /usr/bin/python3 -c 'import zmq, msgpack' 2>/dev/null; }
+have_venv() {
+	for python in "${PYTHON:-python3.11}" "${PYTHON:-python3}"; do
+		"$python" -c 'import os, sys, sysconfig, venv, ensurepip
+h = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+sys.exit(sys.version_info[:2] != (3, 11) or not os.path.exists(h))' 2>/dev/null && return
+	done
+	return 1
+}
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -17,6 +26,8 @@ missing=
 command -v "${CC:-cc}" >/dev/null 2>&1 || missing="$missing compiler"
 have_zmq || missing="$missing libzmq"
 [ "$want" != test ] || have_python || missing="$missing python-zmq"
+[ "$want" != vllm ] || command -v "${CXX:-c++}" >/dev/null 2>&1 || missing="$missing c++"
+[ "$want" != vllm ] || have_venv || missing="$missing python3.11-with-venv-and-headers"
 [ -n "$missing" ] || exit 0
 
 by_hand() {
@@ -27,6 +38,9 @@ Install them by hand, then run make again:
   Fedora:          dnf install gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack
   Alpine:          apk add gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack
   macOS:           brew install zeromq pkg-config && python3 -m pip install pyzmq msgpack
+For real vLLM (make e2e-vllm, Linux only) also g++ and Python 3.11 with venv and headers; PYTHON names one that is elsewhere:
+  Debian 12, Ubuntu with it:  apt-get install g++ python3.11 python3.11-venv python3.11-dev
+  Fedora:                     dnf install gcc-c++ python3.11 python3.11-devel
 EOF
 	exit 1
 }
@@ -39,12 +53,16 @@ echo "installing:$missing" >&2
 if command -v apt-get >/dev/null 2>&1; then
 	packages="gcc libc6-dev libzmq3-dev pkg-config"
 	[ "$want" != test ] || packages="$packages python3 python3-zmq python3-msgpack"
+	[ "$want" != vllm ] || packages="$packages g++ python3.11 python3.11-venv python3.11-dev"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || by_hand "apt-get update failed"
 	# shellcheck disable=SC2086
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >"$tmp/log" 2>&1 ||
 		{ tail -n 20 "$tmp/log" >&2; by_hand "apt-get install failed"; }
 elif command -v dnf >/dev/null 2>&1; then
-	as_root dnf install -y -q gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack >&2 || by_hand "dnf failed"
+	packages="gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack"
+	[ "$want" != vllm ] || packages="$packages gcc-c++ python3.11 python3.11-devel"
+	# shellcheck disable=SC2086
+	as_root dnf install -y -q $packages >&2 || by_hand "dnf failed"
 elif command -v apk >/dev/null 2>&1; then
 	as_root apk add -q gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack >&2 || by_hand "apk failed"
 elif command -v brew >/dev/null 2>&1; then
@@ -53,4 +71,5 @@ else
 	by_hand "no known package manager"
 fi
 have_zmq || by_hand "libzmq is still missing after the installation"
+[ "$want" != vllm ] || have_venv || by_hand "Python 3.11 with venv and headers is still missing after the installation"
 [ "$want" != test ] || have_python || by_hand "Python's zmq and msgpack are still missing after the installation"
