@@ -8,8 +8,8 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// Bodies of /v1/messages and /v1/responses. Nothing in them is refused here beyond what is no JSON: a field of a wrong type makes the request unsplittable,
-// and the engine says what is wrong with it in the words of its API.
+// Bodies of /v1/messages and /v1/responses. Nothing in them is refused here beyond what is no JSON, or no text: a field of a wrong type makes the request
+// unsplittable, and the engine says what is wrong with it in the words of its API.
 
 // readConversation takes note of a member of such a request. Fields that the API does not have are the engine's to ignore.
 func (p *parser) readConversation(name, value []byte) {
@@ -28,6 +28,8 @@ func (p *parser) readConversation(name, value []byte) {
 		salt := p.textOr(name, value)
 		p.unsplittableIf(!isNull(value) && (salt == "" || strings.ContainsRune(salt, utf8.RuneError)), "a salt that no engine takes")
 		r.CacheSalt = salt
+	case "request_id", "stop", "stop_sequences":
+		p.encodable(string(name), value)
 	case "tool_choice", "chat_template_kwargs":
 		r.Templated = r.Templated || !isEmpty(value)
 	default:

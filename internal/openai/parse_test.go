@@ -186,6 +186,9 @@ func TestParseRefuses(t *testing.T) {
 		{"options", `{"prompt":"x","stream_options":[]}`, "stream_options", "must be an object"},
 		{"salt", `{"prompt":"x","cache_salt":""}`, "cache_salt", "non-empty string"},
 		{"salt number", `{"prompt":"x","cache_salt":5}`, "cache_salt", "must be a string"},
+		{"structured outputs", `{"prompt":"x","structured_outputs":"x"}`, "structured_outputs", "must be an object"},
+		{"half a character in stop", `{"prompt":"x","stop":["a","\ud83d\ude00\udc00"]}`, "stop", "half of a surrogate pair"},
+		{"half a character in an id", `{"prompt":"x","request_id":"a\\\ud800\u0041"}`, "request_id", "half of a surrogate pair"},
 		{"salt of half a character", `{"prompt":"x","cache_salt":"\ud800"}`, "cache_salt", "non-empty string"},
 	} {
 		_, err := Parse(Completions, []byte(tt.body), Limits{})

@@ -65,6 +65,8 @@ func (p *parser) read(name, value []byte) {
 		if !isEmpty(value) {
 			p.unsplittable("suffix")
 		}
+	case "stop", "request_id":
+		p.encodable(string(name), value)
 	default:
 		p.readChat(name, value)
 	}
@@ -87,6 +89,9 @@ func (p *parser) readOpaque(name, value []byte) {
 	if p.req.Kind == Messages || p.req.Kind == Responses {
 		p.readConversation(name, value)
 		return
+	}
+	if string(name) == "structured_outputs" && value[0] != '{' && !isNull(value) {
+		p.refuse("structured_outputs", "structured_outputs must be an object") // vLLM answers 500
 	}
 	if p.req.Kind != Chat || isEmpty(value) {
 		return
@@ -121,6 +126,13 @@ func (p *parser) salt(value []byte) {
 		p.refuse("cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided.")
 	}
 	p.req.CacheSalt = salt
+}
+
+// encodable refuses half a surrogate pair where it makes vLLM answer 500.
+func (p *parser) encodable(name string, value []byte) {
+	if rawjson.Torn(value) {
+		p.refuse(name, name+" has half of a surrogate pair, which is no text")
+	}
 }
 
 func (p *parser) flag(name string, value []byte) bool {

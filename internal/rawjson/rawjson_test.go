@@ -94,6 +94,17 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestTorn(t *testing.T) {
+	for raw, want := range map[string]bool{
+		`"a"`: false, `"\ud83d\ude00"`: false, `["\ufffd","\\ud800"]`: false, `"\u0041\n"`: false, `"x\ud800"`: true, `"\ude00\ud83d"`: true, `"\ud800\u0041"`: true,
+		`["a",{"b":"\ud83d\ude00\uDC00"}]`: true, `"\ud800\ud83d\ude00"`: true, `7`: false,
+	} {
+		if Torn([]byte(raw)) != want {
+			t.Errorf("Torn(%s) is %t", raw, !want)
+		}
+	}
+}
+
 func TestAppendString(t *testing.T) {
 	for _, s := range []string{"", "plain", "\"\\\n\r\t\x00\x1f", "ümläut 😀", "bad \xff utf8"} {
 		var got string

@@ -51,6 +51,29 @@ func Text(raw []byte) string {
 	return string(out)
 }
 
+// Torn reports whether a string in raw, any valid JSON, has half of a surrogate pair, of which no text can be made.
+func Torn(raw []byte) bool {
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 || i+1 >= len(raw) {
+			return false
+		}
+		raw = raw[i:]
+		if raw[1] != 'u' || len(raw) < 6 || !utf16.IsSurrogate(hex4(raw[2:6])) {
+			raw = raw[2:]
+			continue
+		}
+		low := rune(-1)
+		if len(raw) >= 12 && raw[6] == '\\' && raw[7] == 'u' {
+			low = hex4(raw[8:12])
+		}
+		if utf16.DecodeRune(hex4(raw[2:6]), low) == utf8.RuneError {
+			return true
+		}
+		raw = raw[12:]
+	}
+}
+
 // unescape appends what the escape at the start of in says and returns the rest.
 func unescape(out, in []byte) (longer, rest []byte) {
 	if len(in) < 2 {
