@@ -104,7 +104,7 @@ func (o *Orchestrator) shutdown(front *http.Server, cut context.CancelCauseFunc)
 // server is the front's HTTP server, bounded against slow and greedy clients. Requests end when ctx does.
 func (o *Orchestrator) server(h http.Handler, cfg *config.Config, ctx context.Context) *http.Server { //nolint:revive // ctx is the base of every request, not of this call
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: cfg.Timeouts.ReadHeader, IdleTimeout: cfg.Timeouts.Idle, MaxHeaderBytes: int(cfg.Limits.HeaderBytes),
+		Handler: h, DisableGeneralOptionsHandler: true, ReadHeaderTimeout: cfg.Timeouts.ReadHeader, IdleTimeout: cfg.Timeouts.Idle, MaxHeaderBytes: int(cfg.Limits.HeaderBytes),
 		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: slog.NewLogLogger(o.log.Handler(), slog.LevelDebug),
 	}
 }
