@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"time"
 )
 
@@ -117,7 +118,7 @@ func cutShort(err error, begun bool) error {
 // begin takes over from a head what the body needs.
 func (r *Response) begin(h head, method string, early bool) {
 	r.Status, r.Header, r.ContentLength = h.status, h.fields, h.length
-	r.reuse = !early && !h.close && !h.oldHTTP
+	r.reuse = !early && !h.close && !h.oldHTTP && h.status != http.StatusInternalServerError // vLLM's uvicorn promises to keep the connection, and hangs up
 	switch {
 	case bodyless(method, h.status):
 		r.done = true

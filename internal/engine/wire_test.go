@@ -92,7 +92,8 @@ func TestAnswers(t *testing.T) {
 		{"204 with chunks", []string{"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"}, 204, "", false},
 		{"empty", []string{ok200 + "Content-Length: 0\r\n\r\n"}, 200, "", true},
 		{"bytes behind the end", []string{ok200 + "Content-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\ny"}, 200, "x", false},
-		{"no reason", []string{"HTTP/1.1 500\r\nContent-Length: 0\r\n\r\n"}, 500, "", true},
+		{"no reason", []string{"HTTP/1.1 503\r\nContent-Length: 0\r\n\r\n"}, 503, "", true},
+		{"an exception in the engine", []string{"HTTP/1.1 500 X\r\nContent-Length: 1\r\n\r\nx"}, 500, "x", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
