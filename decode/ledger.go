@@ -23,7 +23,7 @@ type ledger struct {
 	growth    int     // blocks that requests included in the report will still take
 	held      int     // blocks and growth of all hard leases: our own account, where the engine gives none
 	usage     float64 // share of blocks in use by the newest report
-	returned  int     // blocks of leases that the report includes and that ended since
+	returned  int     // blocks of leases that the report surely includes and that ended since
 	others    int     // requests there that are not ours: the smaller of the last two counts, see countOthers
 	lastSeen  int     // the last of those
 	heard     bool
@@ -143,7 +143,9 @@ func (p *Pool) remove(l *Lease, now time.Time) {
 		g.growth -= l.more
 		g.held -= l.whole()
 		g.sequences -= l.sequences
-		g.returned += p.own(l, now)
+		if !now.Before(m.load.UsageAt().Add(reportDelay)) {
+			g.returned += p.own(l, now)
+		}
 	default:
 		g.promised -= l.whole()
 		g.held -= l.whole()
@@ -166,7 +168,8 @@ func (p *Pool) own(l *Lease, now time.Time) int {
 	return max(0, unshared) + l.sequences*(blocksOf(l.prompt+l.soFar(p, now), size)-l.blocks)
 }
 
-// reportDelay is how long after a request was sent a report may still not include it: it has to arrive, be scheduled, and the gauge to be set.
+// reportDelay is how long after a request was sent a report may still not include it: it has to arrive, be scheduled, and the gauge to be set. As long
+// before we see its end a report may include it no longer: an answer that is not streamed even brings such a report along.
 const reportDelay = 200 * time.Millisecond
 
 // settle makes the report of the given time the account to count from.
