@@ -8,21 +8,72 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"tandem/internal/replay"
+	"tandem/internal/replay/policies"
 )
+
+// defaultTraces is where the traces lie beside a checkout.
+const defaultTraces = "../shared/traces"
 
 // runReplay plays recorded traffic in virtual time, or checks the engines that this is done with.
 func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "validate" {
 		return runValidate(ctx, args[1:], stdout, stderr)
 	}
-	fmt.Fprintln(stderr, "Usage: tandem replay validate [flags]")
-	return errUsage
+	var p replay.Play
+	fs := newFlags("replay", "[flags], or: tandem replay validate [flags]", stderr)
+	fs.StringVar(&p.Trace, "trace", filepath.Join(defaultTraces, "mooncake_conversation.jsonl.gz"), "`file` of recorded traffic, gzip or not")
+	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`")
+	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
+	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
+	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
+	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
+	fs.Float64Var(&p.Rate, "rate", 0.05, "sessions a second, where the trace does not say when they start")
+	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for all of the trace")
+	fs.IntVar(&p.MaxLen, "max-len", 131072, "sessions with a longer prompt and answer are left out")
+	fs.BoolVar(&p.Raw, "raw", false, "keep the 3 s ticks of Mooncake's times")
+	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
+	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "until the router hears of a block")
+	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")
+	fs.DurationVar(&p.SLO.TTFT, "slo-ttft", 5*time.Second, "time to first token of a good answer")
+	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time a token of a good answer")
+	names := fs.String("policy", "tandem,round-robin", "`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
+	asJSON := fs.Bool("json", false, "print JSON")
+	quiet := fs.Bool("quiet", false, "no progress")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	p.Policies = strings.Split(*names, ",")
+	if *names == "all" {
+		p.Policies = policies.Names()
+	}
+	if _, err := os.Stat(p.Trace); err != nil {
+		return fmt.Errorf("no trace: %w; -trace names the file", err)
+	}
+	all, err := p.Run(ctx, progress(stderr, *quiet))
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return json.NewEncoder(stdout).Encode(all)
+	}
+	return replay.PrintOutcomes(stdout, all)
 }
 
-// defaultTraces is where the traces lie beside a checkout.
-const defaultTraces = "../shared/traces"
+// progress tells of virtual time every few seconds of it.
+func progress(w io.Writer, quiet bool) func(string, time.Duration) {
+	if quiet {
+		return nil
+	}
+	return func(policy string, at time.Duration) {
+		if at%(10*time.Minute) == 0 {
+			fmt.Fprintf(w, "%s: %v of virtual time\n", policy, at)
+		}
+	}
+}
 
 func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("replay validate", "[flags]", stderr)

@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"time"
+
+	"tandem/internal/enginesim"
+	"tandem/internal/kv"
+	"tandem/internal/trace"
+)
+
+// call is one request of the trace while it lives.
+type call struct {
+	q       Query
+	session *visit
+	n       int // in its session
+	prompt  []uint32
+	output  int
+	p, d    int // chosen; p below zero for none
+	leg     Side
+	params  *enginesim.Transfer
+	blocks  []int         // on the prefill replica, that are read
+	sentAt  time.Duration // prefill leg, or the whole request
+	boundAt time.Duration
+	first   time.Duration
+	answer  answer
+	rec     Record
+}
+
+// answer is what an engine said, on its way to the router.
+type answer struct {
+	cached  int
+	waiting int
+	usage   float64
+	output  int
+}
+
+// Record is what became of one call.
+type Record struct {
+	At       time.Duration // it came to the router
+	Session  int           // number of its session in the trace
+	Waited   time.Duration // for room, at the router
+	TTFT     time.Duration
+	Total    time.Duration
+	Prompt   int
+	Output   int
+	Cached   int // prompt tokens that the replica which prefilled found, by its own account
+	Prefill  int // replica, -1 where decode prefilled by itself
+	Decode   int
+	Moved    int64         // bytes transferred
+	Transfer time.Duration // from the order to read until it was done
+	Refused  bool          // no room in time: everything else is zero
+}
+
+// TPOT is the seconds from token to token, 0 for an answer of one.
+func (r *Record) TPOT() float64 {
+	if r.Output < 2 {
+		return 0
+	}
+	return (r.Total - r.TTFT).Seconds() / float64(r.Output-1)
+}
+
+// visit is a session that has begun.
+type visit struct {
+	*trace.Session
+	number int
+	left   int // calls that have not ended
+}
+
+// Source gives the sessions of a trace in the order of their start, with [trace.Session.At] set.
+type Source interface {
+	Next() (*trace.Session, error) // io.EOF at the end
+}
+
+// source1 is a source with one session read ahead.
+type source1 struct {
+	next  *trace.Session
+	count int
+	done  bool
+}
+
+// keys names the blocks of a prompt as every router of the fleet would.
+func (c *Cluster) keys(chain kv.Chain, prompt []uint32) []kv.Key {
+	return chain.Append(make([]kv.Key, 0, len(prompt)/max(1, chain.BlockSize())), chain.Root("", ""), prompt)
+}

@@ -1,0 +1,169 @@
+// Package cluster is a fleet of simulated engines around a router, in virtual time.
+//
+// The router sees what one in production sees: block events some time after they happened, load reports as of the last poll, what prefill answers carry,
+// and its own requests. Everything else belongs to the cluster alone. Time is an integer of nanoseconds; chance comes from one seed.
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"tandem/internal/enginesim"
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+)
+
+// Side is one of the two pools.
+type Side uint8
+
+// The sides.
+const (
+	Prefill Side = iota
+	Decode
+)
+
+// Node is one engine of the fleet.
+type Node struct {
+	Engine enginesim.Config // ids and side channel are filled in
+	Place  replica.Place
+}
+
+// Config describes a fleet. The zero value of what has a default named takes it.
+type Config struct {
+	Nodes      [2][]Node              // by Side
+	TokenBytes int                    // KV of a token
+	Links      [replica.Links]float64 // bytes a second by class of path
+	Setup      time.Duration          // of one transfer; 2 ms
+	Hop        time.Duration          // of a message between router and engine, one way; 0.5 ms
+	EventLag   time.Duration          // from a block's change to when the router has heard of it; 0
+	Poll       time.Duration          // between two load reports of an engine; 1 s
+	QueueLimit int                    // requests that may wait for room; 1024
+	QueueTime  time.Duration          // for so long; 30 s
+	Model      string                 // "m"
+	Started    func(time.Duration)    // is told of virtual time now and then, nil for nobody
+	_          struct{}               // keyed literals only
+}
+
+func (c Config) withDefaults() Config {
+	c.Setup = cmp.Or(c.Setup, 2*time.Millisecond)
+	c.Hop = cmp.Or(c.Hop, 500*time.Microsecond)
+	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.QueueLimit = cmp.Or(c.QueueLimit, 1024)
+	c.QueueTime = cmp.Or(c.QueueTime, 30*time.Second)
+	c.Model = cmp.Or(c.Model, "m")
+	return c
+}
+
+// Epoch is virtual time zero as routers see it.
+var epoch = time.Unix(1_700_000_000, 0)
+
+// Query is one request as a router sees it. How long the answer will be is not in it.
+type Query struct {
+	Slot    int    // small number of its own while it lives
+	Session uint64 // 0: the trace has none
+	Tokens  int
+	Keys    []kv.Key // of the prompt's full blocks; nobody may change them
+	At      time.Time
+}
+
+// Router decides. Each method is called when a router would learn of what it tells.
+type Router interface {
+	// Place chooses a replica of each side and books them; p below zero lets d prefill by itself. Where none has room it says so, and is asked again.
+	Place(q *Query, now time.Time) (p, d int, room bool)
+	Answered(q *Query, cached int, took time.Duration, now time.Time)    // prefill has answered
+	Bind(q *Query, now time.Time) (d int)                                // decode is about to be sent: the last moment for another replica
+	First(q *Query, now time.Time)                                       // the first token of the answer
+	Done(q *Query, output int, ttft, total time.Duration, now time.Time) // the last
+	Apply(side Side, i int, b *kv.Batch)                                 // block events of a replica
+	Observe(side Side, i int, l replica.Load, now time.Time)             // a load report
+	Tick(now time.Time)                                                  // once a second
+	Events() [2]bool                                                     // of which sides it wants block events
+}
+
+// engine is one simulated engine and what happens to it.
+type engine struct {
+	core  *enginesim.Engine
+	side  Side
+	index int
+
+	busy  bool           // a step is under way
+	step  enginesim.Step // the one under way
+	wake  time.Duration  // when an event will step it although nothing comes, 0 for none
+	feed  *feed          // block events on their way to the router
+	link  time.Duration  // when its side of the network is free
+	spent time.Duration  // in steps
+	steps int
+}
+
+// Cluster runs one trace through one router.
+type Cluster struct {
+	cfg    Config
+	router Router
+	rnd    *rand.Rand
+	source Source
+
+	now     time.Duration
+	events  queue
+	engines [2][]*engine
+	peers   map[string]*engine // by engine id
+
+	live    []*call // by slot
+	free    []int
+	waiting []*call // for room, oldest first
+	source1 source1
+	result  Result
+	want    [2]bool
+	blocks  []uint64
+}
+
+// New makes a cluster. router must not have been used before.
+func New(c Config, router Router, source Source, seed uint64) (*Cluster, error) {
+	c = c.withDefaults()
+	if len(c.Nodes[Decode]) == 0 {
+		return nil, fmt.Errorf("a cluster needs decode replicas")
+	}
+	cl := &Cluster{cfg: c, router: router, source: source, rnd: rand.New(rand.NewPCG(seed, 0x636c7573)), peers: map[string]*engine{}, want: router.Events()}
+	for side := range c.Nodes {
+		for i, n := range c.Nodes[side] {
+			e := newEngine(Side(side), i, n, cl.want[side])
+			cl.engines[side] = append(cl.engines[side], e)
+			cl.peers[e.core.EngineID()] = e
+		}
+	}
+	return cl, nil
+}
+
+func newEngine(side Side, i int, n Node, events bool) *engine {
+	c := n.Engine
+	c.EngineID = ID(side, i)
+	c.Port = 5600 + i
+	c.NoEvents = !events
+	return &engine{core: enginesim.New(c), side: side, index: i, feed: &feed{}}
+}
+
+// ID is the name of a replica.
+func ID(side Side, i int) string { return [...]string{"p", "d"}[side] + fmt.Sprint(i) }
+
+// Replicas describes one side as routers know it.
+func (c Config) Replicas(side Side) []replica.Replica {
+	c = c.withDefaults()
+	var all []replica.Replica
+	for i, n := range c.Nodes[side] {
+		e := enginesim.New(enginesim.Config{BlockSize: n.Engine.BlockSize, Blocks: 2, MaxModelLen: n.Engine.MaxModelLen}).Config()
+		r := replica.Replica{ID: replica.ID(ID(side, i)), Role: replica.Prefill, Host: ID(side, i), Place: n.Place}
+		if side == Decode {
+			r.Role = replica.Decode
+		}
+		r.Facts = replica.Facts{
+			Model: c.Model, Models: []string{c.Model}, Version: "0.32.0", MaxModelLen: n.Engine.MaxModelLen, BlockSize: e.BlockSize, Blocks: n.Engine.Blocks,
+			PrefixCaching: true, Ranks: 1, Events: replica.EventSource{Endpoint: "virtual"}, ReuseIDs: true,
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// Time is a moment as routers see it.
+func Time(at time.Duration) time.Time { return epoch.Add(at) }

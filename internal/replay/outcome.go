@@ -1,0 +1,147 @@
+package replay
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"tandem/internal/replay/cluster"
+	"tandem/internal/replay/policies"
+)
+
+// Outcome is what became of a play with one policy. Requests of the first fifth of the time are left out of all but the totals: caches fill.
+type Outcome struct {
+	Policy    string          `json:"policy"`
+	Requests  int             `json:"requests"`          // in the whole play
+	Measured  int             `json:"measured"`          // of these, those behind the warm-up
+	Refused   int             `json:"refused"`           // of the measured ones
+	LeftOut   int             `json:"sessions_left_out"` // that do not fit the engines
+	TTFT      Quantiles       `json:"ttft_s"`
+	TPOT      Quantiles       `json:"tpot_s"`
+	E2E       Quantiles       `json:"e2e_s"`
+	Good      float64         `json:"good"`               // share of the measured ones that kept the SLO
+	Hit       float64         `json:"hit"`                // share of prompt tokens that the replica which prefilled had, by its own count
+	Local     float64         `json:"local"`              // share that decode prefilled by itself
+	Balance   [2]float64      `json:"max_over_mean_busy"` // busy seconds of the busiest replica over the mean, by side
+	Busy      [2]float64      `json:"busy"`               // mean share of the time that replicas of a side were at work
+	Moved     float64         `json:"moved_gb"`
+	Transfer  float64         `json:"transfer_s"` // mean of those that transferred
+	Preempted uint64          `json:"preempted"`
+	End       float64         `json:"virtual_s"` // until the last token
+	Steps     int             `json:"steps"`
+	Seconds   float64         `json:"wall_s"`
+	Stats     *policies.Stats `json:"decisions,omitempty"` // Tandem's
+}
+
+// Quantiles of a figure.
+type Quantiles struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+}
+
+func quantiles(xs []float64) Quantiles {
+	s := spread(xs) // sorts
+	if len(xs) == 0 {
+		return Quantiles{}
+	}
+	return Quantiles{s.Mean, s.P50, quantile(xs, 0.9), s.P99}
+}
+
+// warmUp is the part of the time before which requests are not counted.
+const warmUp = 5 // a fifth
+
+// sum makes an outcome of a result.
+func (p *Play) sum(name string, r *cluster.Result) *Outcome {
+	o := &Outcome{Policy: name, Requests: len(r.Records), End: r.End.Seconds(), Steps: r.Steps}
+	last := time.Duration(0)
+	for i := range r.Records {
+		last = max(last, r.Records[i].At)
+	}
+	var t tally
+	for i := range r.Records {
+		if x := &r.Records[i]; x.At >= last/warmUp {
+			t.add(x, p.SLO)
+		}
+	}
+	t.into(o)
+	for side := range r.Busy {
+		o.Balance[side], o.Busy[side] = balance(r.Busy[side], r.End)
+		for _, st := range r.Engines[side] {
+			o.Preempted += st.Preemptions
+		}
+	}
+	return o
+}
+
+// tally adds records up.
+type tally struct {
+	ttft, tpot, e2e             []float64
+	all, refused, good, local   int
+	prompt, cached, moved, many float64
+	transfer                    time.Duration
+}
+
+func (t *tally) add(x *cluster.Record, slo SLO) {
+	t.all++
+	if x.Refused {
+		t.refused++
+		return
+	}
+	t.ttft, t.e2e = append(t.ttft, x.TTFT.Seconds()), append(t.e2e, x.Total.Seconds())
+	if x.Output > 1 {
+		t.tpot = append(t.tpot, x.TPOT())
+	}
+	if x.TTFT <= slo.TTFT && x.TPOT() <= slo.TPOT.Seconds() {
+		t.good++
+	}
+	if x.Prefill < 0 {
+		t.local++
+	} else {
+		t.many++
+		t.moved += float64(x.Moved)
+		t.transfer += x.Transfer
+	}
+	t.prompt += float64(x.Prompt)
+	t.cached += float64(x.Cached)
+}
+
+func (t *tally) into(o *Outcome) {
+	o.Measured, o.Refused = t.all, t.refused
+	o.TTFT, o.TPOT, o.E2E = quantiles(t.ttft), quantiles(t.tpot), quantiles(t.e2e)
+	o.Good, o.Local = float64(t.good)/float64(max(t.all, 1)), float64(t.local)/float64(max(t.all, 1))
+	o.Hit, o.Moved, o.Transfer = t.cached/max(t.prompt, 1), t.moved/1e9, t.transfer.Seconds()/max(t.many, 1)
+}
+
+// balance returns how much busier than the mean the busiest is, and how busy the mean is.
+func balance(busy []time.Duration, end time.Duration) (most, mean float64) {
+	if len(busy) == 0 || end == 0 {
+		return 0, 0
+	}
+	sum := time.Duration(0)
+	for _, b := range busy {
+		sum += b
+	}
+	mean = sum.Seconds() / float64(len(busy))
+	if mean == 0 {
+		return 0, 0
+	}
+	return slices.Max(busy).Seconds() / mean, mean / end.Seconds()
+}
+
+// PrintOutcomes writes a table.
+func PrintOutcomes(w io.Writer, all []Outcome) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "%-16s %31s %24s %7s %6s %6s %11s %11s %8s %8s %6s %6s\n",
+		"policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "hit", "local", "busy P/D", "max/mean", "moved GB", "refused", "preem.", "wall s")
+	for _, o := range all {
+		fmt.Fprintf(out, "%-16s %31s %24s %6.1f%% %5.1f%% %5.1f%% %11s %11s %8.0f %8d %6d %6.1f\n", o.Policy,
+			fmt.Sprintf("%.3g/%.3g/%.3g/%.3g", o.TTFT.Mean, o.TTFT.P50, o.TTFT.P90, o.TTFT.P99),
+			fmt.Sprintf("%.1f/%.1f/%.1f", o.TPOT.P50*1e3, o.TPOT.P90*1e3, o.TPOT.P99*1e3), o.Good*100, o.Hit*100, o.Local*100,
+			fmt.Sprintf("%.0f%%/%.0f%%", o.Busy[0]*100, o.Busy[1]*100), fmt.Sprintf("%.2f/%.2f", o.Balance[0], o.Balance[1]), o.Moved, o.Refused, o.Preempted, o.Seconds)
+	}
+	return out.Flush()
+}

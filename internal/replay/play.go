@@ -1,0 +1,188 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"tandem/internal/enginesim"
+	"tandem/internal/replay/cluster"
+	"tandem/internal/replay/policies"
+	"tandem/internal/trace"
+)
+
+// Play says what is played.
+type Play struct {
+	Trace    string        // file
+	Raw      bool          // keep Mooncake's ticks
+	Cluster  string        // "8P8D"
+	Profile  string        // of [enginesim.Presets]
+	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
+	Link     float64       // GB/s between engines
+	Scale    float64       // arrivals are so many times as dense
+	Rate     float64       // sessions a second, where the trace does not say when they start
+	For      time.Duration // of virtual time, in which sessions start; 0: all
+	MaxLen   int           // sessions with a longer prompt and answer are left out
+	Policies []string
+	Seed     uint64
+	EventLag time.Duration
+	Poll     time.Duration
+	SLO      SLO
+}
+
+// SLO is what a request has to keep to count as good.
+type SLO struct {
+	TTFT time.Duration `json:"ttft"`
+	TPOT time.Duration `json:"tpot"`
+}
+
+func (p Play) withDefaults() Play {
+	p.Cluster, p.Profile = cmp.Or(p.Cluster, "8P8D"), cmp.Or(p.Profile, "70b")
+	p.Cache, p.Link, p.Scale, p.Rate = cmp.Or(p.Cache, 1), cmp.Or(p.Link, 40), cmp.Or(p.Scale, 1), cmp.Or(p.Rate, 0.05)
+	p.MaxLen = cmp.Or(p.MaxLen, 131_072)
+	p.SLO.TTFT, p.SLO.TPOT = cmp.Or(p.SLO.TTFT, 5*time.Second), cmp.Or(p.SLO.TPOT, 100*time.Millisecond)
+	if len(p.Policies) == 0 {
+		p.Policies = []string{"tandem", "round-robin"}
+	}
+	return p
+}
+
+var shape = regexp.MustCompile(`^(\d+)P(\d+)D$`)
+
+// Fleet makes the cluster that p asks for.
+func (p Play) Fleet() (cluster.Config, error) {
+	p = p.withDefaults()
+	var c cluster.Config
+	m := shape.FindStringSubmatch(p.Cluster)
+	if m == nil {
+		return c, fmt.Errorf("cluster %q is not like 8P8D", p.Cluster)
+	}
+	preset, ok := enginesim.FindPreset(p.Profile)
+	if !ok {
+		return c, fmt.Errorf("no profile %q", p.Profile)
+	}
+	for side, text := range m[1:] {
+		n, err := strconv.Atoi(text)
+		if err != nil || n > 1024 || n == 0 {
+			return c, fmt.Errorf("cluster %q: 1 to 1024 replicas of each kind", p.Cluster)
+		}
+		node := cluster.Node{Engine: enginesim.Config{
+			Blocks: int(p.Cache*float64(preset.KVTokens))/16 + 1, MaxModelLen: p.MaxLen + 16, Cost: preset.Cost, Vocab: 1 << 17, BlockSize: 16,
+		}}
+		node.Engine.MaxModelLen = min(node.Engine.MaxModelLen, (node.Engine.Blocks-1)*16)
+		c.Nodes[side] = slices.Repeat([]cluster.Node{node}, n)
+	}
+	c.TokenBytes, c.EventLag, c.Poll = preset.TokenBytes, p.EventLag, p.Poll
+	for i := range c.Links {
+		c.Links[i] = p.Link * 1e9
+	}
+	return c, nil
+}
+
+// Run plays the trace with each policy and returns a line for each.
+func (p Play) Run(ctx context.Context, progress func(policy string, at time.Duration)) ([]Outcome, error) {
+	p = p.withDefaults()
+	fleet, err := p.Fleet()
+	if err != nil {
+		return nil, err
+	}
+	var out []Outcome
+	for _, name := range p.Policies {
+		o, err := p.one(ctx, fleet, name, progress)
+		if err != nil {
+			return out, fmt.Errorf("policy %s: %w", name, err)
+		}
+		out = append(out, *o)
+	}
+	return out, nil
+}
+
+func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progress func(string, time.Duration)) (o *Outcome, err error) {
+	router, err := policies.New(name, fleet, p.Seed)
+	if err != nil {
+		return nil, err
+	}
+	source, err := p.open(fleet)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	if progress != nil {
+		fleet.Started = func(at time.Duration) { progress(name, at) }
+	}
+	c, err := cluster.New(fleet, router, source, p.Seed)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	r, err := c.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o = p.sum(name, r)
+	o.LeftOut = source.left
+	o.Seconds = time.Since(began).Seconds()
+	if t, ok := router.(*policies.Tandem); ok {
+		o.Stats = &t.Stats
+	}
+	return o, nil
+}
+
+// source is the sessions of a file that fit, at the times that the play wants.
+type source struct {
+	*trace.Reader
+	file  *os.File
+	play  *Play
+	limit int // tokens of a prompt and its answer
+	rnd   *rand.Rand
+	at    time.Duration // of the last drawn start
+	left  int           // sessions left out
+}
+
+func (p *Play) open(fleet cluster.Config) (*source, error) {
+	f, err := os.Open(p.Trace)
+	if err != nil {
+		return nil, err
+	}
+	r, err := trace.Open(f, filepath.Base(p.Trace), trace.Options{Raw: p.Raw, Seed: p.Seed})
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	limit := fleet.Nodes[cluster.Decode][0].Engine.MaxModelLen - 1
+	return &source{Reader: r, file: f, play: p, limit: limit, rnd: rand.New(rand.NewPCG(p.Seed, 0x736f7572))}, nil
+}
+
+// Close closes the file.
+func (s *source) Close() error { return s.file.Close() }
+
+// Next gives the next session that fits the engines, at its time. Starts that are not in the data are drawn as a Poisson process.
+func (s *source) Next() (*trace.Session, error) {
+	for {
+		x, err := s.Reader.Next()
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(x.Calls, func(c trace.Call) bool { return c.Input+c.Output > s.limit }) {
+			s.left++
+			continue
+		}
+		if !x.Timed {
+			s.at += time.Duration(s.rnd.ExpFloat64() / s.play.Rate * 1e9)
+			x.At = s.at
+		}
+		x.At = time.Duration(float64(x.At) / s.play.Scale)
+		if s.play.For > 0 && x.At >= s.play.For {
+			return nil, io.EOF
+		}
+		return x, nil
+	}
+}

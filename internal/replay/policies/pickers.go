@@ -1,0 +1,156 @@
+package policies
+
+import (
+	"cmp"
+	"math"
+)
+
+// The policies. Formulas and defaults are those of docs/replay.md's sources; each takes the same rule on both sides unless it says otherwise.
+
+type random struct{}
+
+// Pick takes any.
+func (random) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	return q.Rand.IntN(len(ps)), q.Rand.IntN(len(ds))
+}
+
+type roundRobin struct{ p, d int }
+
+// Pick takes the next.
+func (r *roundRobin) Pick(_ *Query, ps, ds []Replica) (p, d int) {
+	p, d = r.p%len(ps), r.d%len(ds)
+	r.p++
+	r.d++
+	return p, d
+}
+
+type leastRequests struct{}
+
+// Pick takes the fewest requests in flight.
+func (leastRequests) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	return least(q, ps, requests), least(q, ds, requests)
+}
+
+type leastTokens struct{}
+
+// Pick takes the fewest tokens to compute, and to decode the fewest tokens of prompts.
+func (leastTokens) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	return least(q, ps, q.work), least(q, ds, func(r *Replica) float64 { return float64(r.Prompts) })
+}
+
+type powerOfTwo struct{}
+
+// Pick takes the one of two random ones that uses less KV by its report, or has fewer requests where neither has reported any.
+func (powerOfTwo) Pick(q *Query, ps, ds []Replica) (p, d int) { return ofTwo(q, ps), ofTwo(q, ds) }
+
+func ofTwo(q *Query, rs []Replica) int {
+	a, b := q.Rand.IntN(len(rs)), q.Rand.IntN(len(rs))
+	x, y := &rs[a], &rs[b]
+	switch {
+	case x.Usage != y.Usage && x.Usage < y.Usage, x.Usage == y.Usage && x.Requests <= y.Requests:
+		return a
+	}
+	return b
+}
+
+// sticky is production-stack's session routing. The trace of conversations has no sessions: there the prompt's head stands for one.
+type sticky struct{}
+
+// Pick hashes.
+func (sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	key := cmp.Or(q.Session, q.Head)
+	return rendezvous(key, len(ps)), rendezvous(key, len(ds))
+}
+
+// rendezvous gives each key its replica, whatever their number.
+func rendezvous(key uint64, n int) int {
+	best, most := 0, uint64(0)
+	for i := range n {
+		h := (key ^ uint64(i+1)*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+		h = (h ^ h>>31) * 0x94d049bb133111eb
+		if h ^= h >> 29; h > most {
+			best, most = i, h
+		}
+	}
+	return best
+}
+
+// lmetric is (Q + u) * (B + 1), without parameters; decode by the same product, where u is the prompt's tokens.
+type lmetric struct{}
+
+// Pick multiplies.
+func (lmetric) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	p = least(q, ps, func(r *Replica) float64 { return q.work(r) * float64(r.Requests+1) })
+	return p, least(q, ds, func(r *Replica) float64 { return float64(r.Prompts+q.Tokens) * float64(r.Requests+1) })
+}
+
+// llmd is llm-d's P/D profile: share of matched blocks 2, queue by the last report 1, random among the best; decode is chosen first, and prefill skipped
+// where decode has to compute fewer than 16 tokens.
+type llmd struct{}
+
+const llmdDecider = 16
+
+// Pick scores.
+func (llmd) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	if d = llmdBest(q, ds); q.Tokens-ds[d].Matched < llmdDecider {
+		return -1, d
+	}
+	return llmdBest(q, ps), d
+}
+
+func llmdBest(q *Query, rs []Replica) int {
+	low, high := math.MaxInt, 0
+	for i := range rs {
+		low, high = min(low, rs[i].Waiting), max(high, rs[i].Waiting)
+	}
+	return least(q, rs, func(r *Replica) float64 {
+		queue := 1.0
+		if high > low {
+			queue = float64(high-r.Waiting) / float64(high-low)
+		}
+		return -(2*float64(r.Matched)/float64(q.Tokens) + queue)
+	})
+}
+
+// kvAware is vllm-router 0.1.17 in P/D mode: prefill by uncached tokens and those in its ledger, ties by load; decode by count, ties in turn.
+type kvAware struct{ turn int }
+
+// Pick adds.
+func (k *kvAware) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	for i := range ps {
+		a, b := q.work(&ps[i]), q.work(&ps[p])
+		if a < b || a == b && ps[i].Requests < ps[p].Requests {
+			p = i
+		}
+	}
+	d = k.turn % len(ds)
+	for i := range ds {
+		at := (k.turn + i) % len(ds)
+		if ds[at].Requests < ds[d].Requests {
+			d = at
+		}
+	}
+	k.turn++
+	return p, d
+}
+
+// work is the tokens to compute until the request is prefilled: queued ones and its own.
+func (q *Query) work(r *Replica) float64 { return float64(r.Tokens + q.Tokens - r.Matched) }
+
+func requests(r *Replica) float64 { return float64(r.Requests) }
+
+// least takes the smallest, by chance among equals.
+func least(q *Query, rs []Replica, cost func(*Replica) float64) int {
+	best, ties, low := 0, 0, math.Inf(1)
+	for i := range rs {
+		switch c := cost(&rs[i]); {
+		case c < low:
+			best, ties, low = i, 1, c
+		case c == low:
+			if ties++; q.Rand.IntN(ties) == 0 {
+				best = i
+			}
+		}
+	}
+	return best
+}

@@ -1,0 +1,154 @@
+// Package policies holds the routers that replay compares: Tandem's own decision, unchanged, and the policies of the field with their authors' formulas.
+package policies
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/kv"
+	"tandem/internal/replay/cluster"
+	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
+	"tandem/prefill"
+)
+
+// Tandem is the decision that production runs: the pools, the planner, the ledgers and the index, called as the orchestrator calls them.
+type Tandem struct {
+	prefill  *prefill.Pool
+	decode   *decode.Pool
+	planner  *planner.Planner
+	model    string
+	ids      [2][]replica.ID
+	decodes  map[replica.ID]int
+	prefills map[replica.ID]int
+	split    bool
+	local    bool
+	booked   []booked // by slot
+	Stats    Stats
+}
+
+// Stats count what a router did.
+type Stats struct {
+	Split, Local, Moved int
+	NoRoom              int // tries
+}
+
+// booked is a request under way.
+type booked struct {
+	req  planner.Request
+	book *planner.Booking
+}
+
+// Options of [NewTandem]. The zero value is production's defaults.
+type Options struct {
+	Policy  planner.Policy
+	NoLocal bool
+	NoSplit bool
+}
+
+var _ cluster.Router = (*Tandem)(nil)
+
+// NewTandem makes the router of a fleet.
+func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
+	t := &Tandem{
+		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), model: "m",
+		decodes: map[replica.ID]int{}, prefills: map[replica.ID]int{}, split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
+	}
+	o.Policy.KVBytesPerToken = float64(c.TokenBytes)
+	o.Policy.Links = c.Links
+	now := cluster.Time(0)
+	t.planner = planner.New(t.prefill, t.decode, rand.New(rand.NewPCG(seed, 0x74616e64)))
+	t.planner.SetPolicy(o.Policy)
+	t.prefill.SetMembers(c.Replicas(cluster.Prefill), now)
+	t.decode.SetMembers(c.Replicas(cluster.Decode), now)
+	for i, r := range c.Replicas(cluster.Prefill) {
+		t.prefill.SetTrust(r.ID, replica.Live)
+		t.prefills[r.ID] = i
+		t.ids[cluster.Prefill] = append(t.ids[cluster.Prefill], r.ID)
+	}
+	for i, r := range c.Replicas(cluster.Decode) {
+		t.decode.SetTrust(r.ID, replica.Live)
+		t.decodes[r.ID] = i
+		t.ids[cluster.Decode] = append(t.ids[cluster.Decode], r.ID)
+	}
+	return t
+}
+
+// Events says that both indexes follow events.
+func (t *Tandem) Events() [2]bool { return [2]bool{true, true} }
+
+// Place plans and books.
+func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
+	for len(t.booked) <= q.Slot {
+		t.booked = append(t.booked, booked{})
+	}
+	b := &t.booked[q.Slot]
+	b.req = planner.Request{
+		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1, SplitOK: t.split, LocalOK: t.local || !t.split,
+	}
+	book, err := t.planner.Plan(&b.req, now)
+	if err != nil {
+		t.Stats.NoRoom++
+		return 0, 0, false
+	}
+	b.book = book
+	d = t.decodes[book.Decode.ID]
+	if book.Mode == planner.Local {
+		t.Stats.Local++
+		return -1, d, true
+	}
+	t.Stats.Split++
+	return t.prefills[book.Prefill.ID], d, true
+}
+
+// Answered ends the prefill lease.
+func (t *Tandem) Answered(q *cluster.Query, cached int, took time.Duration, now time.Time) {
+	t.planner.PrefillDone(t.booked[q.Slot].book, cached, took, now)
+}
+
+// Bind looks at the decode choice again.
+func (t *Tandem) Bind(q *cluster.Query, now time.Time) int {
+	b := &t.booked[q.Slot]
+	moved, err := t.planner.Rebind(b.book, &b.req, now)
+	if moved && err == nil {
+		t.Stats.Moved++
+	}
+	return t.decodes[b.book.Decode.ID]
+}
+
+// First tells of the first token.
+func (t *Tandem) First(q *cluster.Query, now time.Time) {
+	t.planner.FirstToken(t.booked[q.Slot].book, now)
+}
+
+// Done ends the booking.
+func (t *Tandem) Done(q *cluster.Query, output int, ttft, total time.Duration, now time.Time) {
+	b := &t.booked[q.Slot]
+	t.planner.Finish(b.book, q.Tokens, output, ttft, total, now)
+	*b = booked{}
+}
+
+// Apply feeds the index of a side.
+func (t *Tandem) Apply(side cluster.Side, i int, b *kv.Batch) {
+	if side == cluster.Prefill {
+		t.prefill.Apply(t.ids[side][i], b)
+		return
+	}
+	t.decode.Apply(t.ids[side][i], b)
+}
+
+// Observe feeds a load report.
+func (t *Tandem) Observe(side cluster.Side, i int, l replica.Load, now time.Time) {
+	if side == cluster.Prefill {
+		t.prefill.Observe(t.ids[side][i], l, now)
+		return
+	}
+	t.decode.Observe(t.ids[side][i], l, now)
+}
+
+// Tick drops guesses that were not confirmed.
+func (t *Tandem) Tick(now time.Time) {
+	t.prefill.Expire(now)
+	t.decode.Expire(now)
+}
