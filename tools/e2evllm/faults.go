@@ -29,11 +29,17 @@ const (
 // answerLimit is the age at which a request is too old, whatever happens to it. The time-outs of faultSettings let it end before, all attempts included.
 const answerLimit = 50 * time.Second
 
-// faultSettings are of every router here. Many requests fail at once, and each may be tried again.
+// manyRetries are needed where many requests fail at once, and each shall be tried again.
+const manyRetries = "retry: {min: 64}"
+
+// faultSettings are those of the router that lives through all faults.
 var faultSettings = []string{
-	"local: never", "retry: {min: 32}",
+	"local: never", manyRetries,
 	"timeouts: {prefill: 10s, decode_first: 20s, decode_idle: 8s, answer: 25s, queue: 20s}",
 }
+
+// flowRest is the rest between requests beside a fault: enough for the engines' own work on two cores.
+const flowRest = 200 * time.Millisecond
 
 // scene is one or several faults that are made together.
 type scene struct {
@@ -91,6 +97,7 @@ func faults(ctx context.Context, s *stage) error {
 		return err
 	}
 	f.file = file
+	defer func() { printFaults(os.Stdout, f.rows) }()
 	if err := f.warm(ctx); err != nil {
 		return fmt.Errorf("before any fault: %w", err)
 	}
@@ -110,7 +117,6 @@ func faults(ctx context.Context, s *stage) error {
 			return ctx.Err()
 		}
 	}
-	printFaults(os.Stdout, f.rows)
 	return errors.Join(append(errs, f.router.end(), s.mend(ctx))...)
 }
 
@@ -144,11 +150,7 @@ func (f *faulting) warm(ctx context.Context) error {
 // routerPastMargin stops the router between the legs for longer than its margin, but not as long as the lease: the params must not be sent, and the
 // blocks be given back.
 func routerPastMargin(ctx context.Context, f *faulting) error {
-	file, err := f.s.configure("margin", append([]string{fmt.Sprintf("connector: {margin: %s}", marginFew)}, faultSettings...)...)
-	if err != nil {
-		return err
-	}
-	r, err := f.s.serve(ctx, file)
+	r, err := f.serve(ctx, "margin", fmt.Sprintf("connector: {margin: %s}", marginFew), "timeouts: {prefill: 1m}")
 	if err != nil {
 		return err
 	}
@@ -156,7 +158,7 @@ func routerPastMargin(ctx context.Context, f *faulting) error {
 	if err != nil {
 		return err
 	}
-	stopFlow := f.flow(ctx, 1)
+	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, marginFew+time.Second)
 	r.process.thaw()
 	stopFlow()
@@ -164,31 +166,49 @@ func routerPastMargin(ctx context.Context, f *faulting) error {
 	return errors.Join(err, f.wantAged(ctx, r, held), f.after(ctx, 2*time.Second), r.end())
 }
 
+// serve starts a router of its own for a fault, whose patience with a prefill does not end before that.
+func (f *faulting) serve(ctx context.Context, name string, more ...string) (*router, error) {
+	file, err := f.s.configure(name, append([]string{"local: never", manyRetries}, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	return f.s.serve(ctx, file)
+}
+
 // holdBetweenLegs returns when n requests have been prefilled and r, which is stopped, has not read so.
 func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string, n int) (int, error) {
 	f.freeze("p0", "p1")
 	f.hold(ctx, r, phase, n)
-	if err := f.awaitLeases(ctx, r, "prefill", "", n); err != nil {
+	if err := eventually(ctx, 15*time.Second, func() error { return f.hasLeases(ctx, r, n, `pool="prefill"`) }); err != nil {
 		return 0, err
 	}
 	r.process.freeze()
-	return n, f.prefilled(ctx, "p0", "p1")
+	return n, f.prefilled(ctx)
 }
 
-// prefilled lets the engines go on, and returns when they have answered what they were asked.
+// prefilled lets the prefill engines of the names go on, of all without names, and returns when they have answered what they were asked.
 func (f *faulting) prefilled(ctx context.Context, names ...string) error {
+	if len(names) == 0 {
+		names = []string{"p0", "p1"}
+	}
 	f.thaw(names...)
 	return eventually(ctx, 20*time.Second, func() error {
+		kept := 0.0
 		for _, name := range names {
-			n, err := f.s.engine(name).metric(ctx, "vllm:num_requests_running{")
-			waits, errWaits := f.s.engine(name).metric(ctx, "vllm:num_requests_waiting{")
-			used, errUsed := f.s.engine(name).usage(ctx)
+			e := f.s.engine(name)
+			runs, err := e.metric(ctx, "vllm:num_requests_running{")
+			waits, errWaits := e.metric(ctx, "vllm:num_requests_waiting{")
+			used, errUsed := e.usage(ctx)
 			if err := errors.Join(err, errWaits, errUsed); err != nil {
 				return err
 			}
-			if n[0]+waits[0] > 0 || used == 0 {
-				return fmt.Errorf("%s runs %v and uses %.3f: the held prefills are not done", name, n[0]+waits[0], used)
+			if runs[0]+waits[0] > 0 {
+				return fmt.Errorf("%s still runs %v of the held prefills", name, runs[0]+waits[0])
 			}
+			kept += used
+		}
+		if kept == 0 {
+			return errors.New("no prefill engine keeps blocks: nothing is between the legs")
 		}
 		return nil
 	})
@@ -210,7 +230,7 @@ func prefillPauses(ctx context.Context, f *faulting) error {
 		return err
 	}
 	f.thaw("d0", "d1") // which pull from p0 now
-	stopFlow := f.flow(ctx, 1)
+	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, 5*time.Second)
 	f.thaw("p0")
 	stopFlow()
@@ -241,41 +261,54 @@ func (f *faulting) holdStreams(ctx context.Context, n int) error {
 	return awaitFirst(ctx, streams, 20*time.Second)
 }
 
-// holdSecondLegs returns when n requests wait for decode engines that stand still; some of their blocks have to be with the victim.
-func (f *faulting) holdSecondLegs(ctx context.Context, n int, victim string) error {
-	before, err := f.router.series(ctx, "tandem_leases", `pool="decode"`)
-	if err != nil {
-		return err
+// holdSecondLegs returns when n or more requests wait for decode engines that stand still, the victim's among them: it has prefilled some of them, or
+// they have been sent to it.
+func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string) error {
+	for _, victim := range victims {
+		before := f.keeps(ctx, victim)
+		if victim[0] == 'p' {
+			before = 0
+		}
+		err := f.holdUntil(ctx, "leg 2 sent", n, func() error {
+			if f.keeps(ctx, victim) <= before {
+				return fmt.Errorf("no leg 2 has to do with %s: the fault would find nothing", victim)
+			}
+			return f.noLeases(ctx, "prefill")
+		})
+		if err != nil {
+			return err
+		}
 	}
-	f.hold(ctx, f.router, "leg 2 sent", n)
-	if err := f.awaitLeases(ctx, f.router, "decode", "", int(before)+n); err != nil {
-		return err
-	}
-	if err := f.awaitNone(ctx, "prefill"); err != nil {
-		return err
-	}
-	return f.hits(ctx, victim, "leg 2")
+	return nil
 }
 
-// hits wants the victim to be concerned: to keep blocks for a decode leg, or to have been sent one.
-func (f *faulting) hits(ctx context.Context, victim, what string) error {
-	var n float64
-	var err error
-	if victim[0] == 'p' {
-		n, err = f.s.engine(victim).usage(ctx)
-	} else {
-		n, err = f.router.series(ctx, "tandem_leases", fmt.Sprintf("replica=%q", victim))
+// keeps is what an engine keeps for requests: a prefill engine blocks, a decode engine leases of the router. 0 also where that cannot be known.
+func (f *faulting) keeps(ctx context.Context, name string) float64 {
+	if name[0] == 'p' {
+		used, _ := f.s.engine(name).usage(ctx)
+		return used
 	}
-	if err == nil && n == 0 {
-		err = fmt.Errorf("no %s has to do with %s: the fault would find nothing", what, victim)
+	n, _ := f.router.series(ctx, "tandem_leases", fmt.Sprintf("replica=%q", name))
+	return n
+}
+
+// holdFirstLegs returns when n or more requests have been planned, the victim's among them, which stands still.
+func (f *faulting) holdFirstLegs(ctx context.Context, n int, victim string) error {
+	return f.holdUntil(ctx, "leg 1 in flight", n, func() error { return f.hasLeases(ctx, f.router, 1, fmt.Sprintf("replica=%q", victim)) })
+}
+
+// holdUntil holds n requests, and then one after another until they are where they shall be; the router chooses where that is.
+func (f *faulting) holdUntil(ctx context.Context, phase string, n int, there func() error) error {
+	f.hold(ctx, f.router, phase, n)
+	err := eventually(ctx, 3*time.Second, there)
+	for range 8 {
+		if err == nil {
+			return nil
+		}
+		f.launch(ctx, f.router, phase, f.completion(5*blockTokens, 4))
+		err = eventually(ctx, 2*time.Second, there)
 	}
 	return err
-}
-
-// holdFirstLegs returns when n more requests are planned, some of them at the victim, which stands still.
-func (f *faulting) holdFirstLegs(ctx context.Context, n int, victim string) error {
-	f.hold(ctx, f.router, "leg 1 in flight", n)
-	return f.awaitLeases(ctx, f.router, "prefill", victim, 1)
 }
 
 // decodePauses stops d0 for five seconds mid-stream and before the first byte.
@@ -288,7 +321,7 @@ func decodePauses(ctx context.Context, f *faulting) error {
 		return err
 	}
 	f.thaw("d1")
-	stopFlow := f.flow(ctx, 1)
+	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, 5*time.Second)
 	f.thaw("d0")
 	stopFlow()
@@ -306,7 +339,7 @@ func prefillDies(ctx context.Context, f *faulting) error {
 	}
 	f.hold(ctx, f.router, "just before leg 1", 3)
 	f.thaw("d0", "d1")
-	stopFlow := f.flow(ctx, 1)
+	stopFlow := f.flow(ctx, 1, flowRest)
 	err := errors.Join(f.landAll(ctx), f.wantDown(ctx, "p0"))
 	stopFlow()
 	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
@@ -339,7 +372,7 @@ func decodeDies(ctx context.Context, f *faulting) error {
 
 // comeBack waits, under load of that many at a time, until the engines, which have been started, are used, and their old blocks are forgotten.
 func (f *faulting) comeBack(ctx context.Context, workers int, names ...string) error {
-	stopFlow := f.flow(ctx, workers)
+	stopFlow := f.flow(ctx, workers, time.Second) // more would take the cores from those that start
 	var back []*engine
 	for _, name := range names {
 		back = append(back, f.s.engine(name))
@@ -405,7 +438,7 @@ func routerDies(ctx context.Context, f *faulting) error {
 	}
 	f.freeze("p0", "p1")
 	f.hold(ctx, f.router, "leg 1 in flight, or between the legs", 4)
-	if err := f.awaitLeases(ctx, f.router, "prefill", "", 4); err != nil {
+	if err := eventually(ctx, 15*time.Second, func() error { return f.hasLeases(ctx, f.router, 4, `pool="prefill"`) }); err != nil {
 		return err
 	}
 	f.router.process.freeze()
@@ -447,7 +480,7 @@ func (f *faulting) restartIdle(ctx context.Context, died time.Time) error {
 
 // allBeyondLease stops a router between the legs, a prefill engine and a decode engine for longer than the lease, while the other engines serve.
 func allBeyondLease(ctx context.Context, f *faulting) error {
-	r, err := f.s.serve(ctx, f.file)
+	r, err := f.serve(ctx, "lease", "timeouts: {prefill: 1m}") // else the prefill, and not its answer, would be too old
 	if err != nil {
 		return err
 	}
@@ -467,7 +500,7 @@ func (f *faulting) longPause(ctx context.Context) error {
 		return err
 	}
 	f.freeze("d0", "d1")
-	if err := errors.Join(f.holdSecondLegs(ctx, 4, "p1"), f.hits(ctx, "d1", "leg 2")); err != nil {
+	if err := f.holdSecondLegs(ctx, 3, "p1", "d1"); err != nil {
 		return err
 	}
 	f.freeze("p1")
@@ -475,7 +508,7 @@ func (f *faulting) longPause(ctx context.Context) error {
 		return err
 	}
 	f.thaw("d0") // which pulls from p1
-	stopFlow := f.flow(ctx, 1)
+	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, leaseTime+2*time.Second)
 	err := f.overwrite(ctx, "p0")
 	f.thaw("p1", "d1")
@@ -502,8 +535,8 @@ func (f *faulting) overwrite(ctx context.Context, name string) error {
 	return nil
 }
 
-// flow sends requests one after another, workers at a time, until stop is called, which returns when all have landed.
-func (f *faulting) flow(ctx context.Context, workers int) (stop func()) {
+// flow sends requests one after another, workers at a time and each with a rest after it, until stop is called, which returns when all have landed.
+func (f *faulting) flow(ctx context.Context, workers int, rest time.Duration) (stop func()) {
 	end := make(chan struct{})
 	var all sync.WaitGroup
 	landed := make([][]*flight, workers)
@@ -521,6 +554,10 @@ func (f *faulting) flow(ctx context.Context, workers int) (stop func()) {
 				one := launch(ctx, f.router.front, "beside, flowing", faultRequest(g, i))
 				landed[w] = append(landed[w], one)
 				one.land()
+				select {
+				case <-end:
+				case <-time.After(rest):
+				}
 			}
 		})
 	}

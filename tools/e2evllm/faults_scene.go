@@ -172,30 +172,22 @@ func (r *router) series(ctx context.Context, name string, labels ...string) (flo
 	return sum, nil
 }
 
-// awaitLeases waits until the router keeps at least n leases in a pool, of one replica where that is not "".
-func (f *faulting) awaitLeases(ctx context.Context, r *router, pool, replica string, n int) error {
-	labels := []string{fmt.Sprintf("pool=%q", pool)}
-	if replica != "" {
-		labels = append(labels, fmt.Sprintf("replica=%q", replica))
+// hasLeases wants the router to keep at least n leases with the label.
+func (f *faulting) hasLeases(ctx context.Context, r *router, n int, label string) error {
+	have, err := r.series(ctx, "tandem_leases", label)
+	if err == nil && have < float64(n) {
+		err = fmt.Errorf("%v leases with %s, want %d: the requests are not where the fault shall find them", have, label, n)
 	}
-	return eventually(ctx, 15*time.Second, func() error {
-		have, err := r.series(ctx, "tandem_leases", labels...)
-		if err == nil && have < float64(n) {
-			err = fmt.Errorf("%v leases with %s %s, want %d: the requests are not where the fault shall find them", have, pool, replica, n)
-		}
-		return err
-	})
+	return err
 }
 
-// awaitNone waits until the router keeps no lease in the pool.
-func (f *faulting) awaitNone(ctx context.Context, pool string) error {
-	return eventually(ctx, 15*time.Second, func() error {
-		have, err := f.router.series(ctx, "tandem_leases", fmt.Sprintf("pool=%q", pool))
-		if err == nil && have > 0 {
-			err = fmt.Errorf("%v leases are left in the pool %s", have, pool)
-		}
-		return err
-	})
+// noLeases wants the router to keep no lease in the pool.
+func (f *faulting) noLeases(ctx context.Context, pool string) error {
+	have, err := f.router.series(ctx, "tandem_leases", fmt.Sprintf("pool=%q", pool))
+	if err == nil && have > 0 {
+		err = fmt.Errorf("%v leases are left in the pool %s", have, pool)
+	}
+	return err
 }
 
 // living are the engines that answer.
