@@ -211,7 +211,43 @@ func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 	}
 }
 
-// Params without an address hang the request for ever, and its blocks are lost when the client leaves.
+// With equal lengths nothing dies: 200, and the second text is wrong, since it is made of the first prompt's KV. So are later prompts that share it.
+func TestBatchOfEqualLengthsIsWrong(t *testing.T) {
+	noLeaks(t)
+	p, d, whole := fastServer(t, Config{}), fastServer(t, Config{}), fastServer(t, Config{})
+	batch := fmt.Sprintf("[%s,%s]", appendIDs(nil, prompt(1, 90)), appendIDs(nil, prompt(2, 90)))
+	body := `{"model":"sim","prompt":` + batch + `,"max_tokens":8,"temperature":0,"kv_transfer_params":`
+	_, first := post(t, p, "/v1/completions", strings.Replace(body, `"max_tokens":8`, `"max_tokens":1`, 1)+askPrefill+"}")
+	_, want := post(t, whole, "/v1/completions", body+"null}")
+	status, got := post(t, d, "/v1/completions", body+string(first.Params)+"}")
+	if status != 200 || len(got.Choices) != 2 || got.Choices[0].Text != want.Choices[0].Text || got.Choices[1].Text == want.Choices[1].Text {
+		t.Errorf("leg 2: %d %+v, want the first text of %+v and another second one", status, got.Choices, want.Choices)
+	}
+	if _, plain := post(t, d, "/v1/completions", completionBody(prompt(2, 90), 8, "null")); plain.text() == want.Choices[1].Text {
+		t.Error("the second prompt is answered rightly on its own: D's cache should be poisoned")
+	}
+}
+
+// An abort, by whatever form of the id, does not free a lease: it runs out.
+func TestAbortKeepsLease(t *testing.T) {
+	noLeaks(t)
+	p := fastServer(t, Config{Lease: 200 * time.Millisecond})
+	params := prefillLeg(t, p, prompt(1, 100))
+	var told struct {
+		ID string `json:"remote_request_id"`
+	}
+	if err := json.Unmarshal([]byte(params), &told); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{told.ID, told.ID[:strings.LastIndexByte(told.ID, '-')]} {
+		if status, _, _ := postRaw(t, p, "/inference/v1/abort_requests", `{"request_ids":["`+id+`"]}`, nil); status != 200 || p.HeldBlocks() != 7 {
+			t.Errorf("abort of %s: status %d, P holds %d blocks, want 7", id, status, p.HeldBlocks())
+		}
+	}
+	eventually(t, "lease over", func() bool { return p.HeldBlocks() == 0 })
+}
+
+// Params without an address hang the request for ever, and the engine dies when the client leaves.
 func TestParamsWithoutAddressHang(t *testing.T) {
 	noLeaks(t)
 	d := fastServer(t, Config{})
@@ -223,7 +259,7 @@ func TestParamsWithoutAddressHang(t *testing.T) {
 		resp.Body.Close()
 		t.Fatalf("answered with %d", resp.StatusCode)
 	}
-	eventually(t, "request gone or engine dead", func() bool { return d.OpenRequests() == 0 })
+	eventually(t, "the engine is dead", func() bool { return d.Dead() != nil })
 }
 
 // A peer that never answered costs the handshake time-out; one that did and is gone fails at once. D survives both.
