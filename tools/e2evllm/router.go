@@ -118,6 +118,7 @@ type record struct {
 	Outcome   string `json:"outcome"`
 	Prefill   string `json:"prefill"`
 	Decode    string `json:"decode"`
+	Reason    string `json:"reason"`
 	Output    int    `json:"output_tokens"`
 
 	Time   time.Time `json:"time"` // when the request came in
