@@ -32,9 +32,12 @@ const answerLimit = 50 * time.Second
 // manyRetries are needed where many requests fail at once, and each shall be tried again.
 const manyRetries = "retry: {min: 64}"
 
+// evenSpeeds are of all engines, always: an engine that stood still once would be thought slow, and be avoided by the next fault that wants it.
+const evenSpeeds = "scoring: {speed: {prefill: 1000, local: 1000, decode: 50}}"
+
 // faultSettings are those of the router that lives through all faults.
 var faultSettings = []string{
-	"local: never", manyRetries,
+	"local: never", manyRetries, evenSpeeds,
 	"timeouts: {prefill: 10s, decode_first: 20s, decode_idle: 8s, answer: 25s, queue: 20s}",
 }
 
@@ -133,16 +136,12 @@ type faulting struct {
 	recent [][]int // prompts, the newest last
 }
 
-// warm lets each pair shake hands, and the engines' first requests be slow, before anything fails; the chats that the faults will use are asked, so that
-// their token ids are known and no engine is needed for that.
+// warm lets each pair shake hands, and the engines' first requests be slow, before anything fails.
 func (f *faulting) warm(ctx context.Context) error {
 	f.row = &faultRow{fault: "none"}
 	f.rows = append(f.rows, f.row)
-	for range 2 {
-		f.hold(ctx, f.router, "nothing fails", 6)
-		if err := f.landAll(ctx); err != nil {
-			return err
-		}
+	if err := f.prime(ctx, f.router); err != nil {
+		return err
 	}
 	return f.after(ctx, 2*time.Second)
 }
@@ -168,11 +167,21 @@ func routerPastMargin(ctx context.Context, f *faulting) error {
 
 // serve starts a router of its own for a fault, whose patience with a prefill does not end before that.
 func (f *faulting) serve(ctx context.Context, name string, more ...string) (*router, error) {
-	file, err := f.s.configure(name, append([]string{"local: never", manyRetries}, more...)...)
+	file, err := f.s.configure(name, append([]string{"local: never", manyRetries, evenSpeeds}, more...)...)
 	if err != nil {
 		return nil, err
 	}
-	return f.s.serve(ctx, file)
+	r, err := f.s.serve(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	return r, f.prime(ctx, r)
+}
+
+// prime lets a router that has just started learn the token ids of all texts, for which it would else ask engines that stand still.
+func (f *faulting) prime(ctx context.Context, r *router) error {
+	f.hold(ctx, r, "nothing fails", kinds)
+	return f.landAll(ctx)
 }
 
 // holdBetweenLegs returns when n requests have been prefilled and r, which is stopped, has not read so.
@@ -261,25 +270,28 @@ func (f *faulting) holdStreams(ctx context.Context, n int) error {
 	return awaitFirst(ctx, streams, 20*time.Second)
 }
 
-// holdSecondLegs returns when n or more requests wait for decode engines that stand still, the victim's among them: it has prefilled some of them, or
-// they have been sent to it.
+// holdSecondLegs returns when n or more requests wait for decode engines that stand still, the victims among them: they have prefilled some of them, or
+// have been sent some.
 func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string) error {
-	for _, victim := range victims {
-		before := f.keeps(ctx, victim)
-		if victim[0] == 'p' {
-			before = 0
-		}
-		err := f.holdUntil(ctx, "leg 2 sent", n, func() error {
-			if f.keeps(ctx, victim) <= before {
-				return fmt.Errorf("no leg 2 has to do with %s: the fault would find nothing", victim)
-			}
-			return f.noLeases(ctx, "prefill")
-		})
-		if err != nil {
-			return err
-		}
+	before := map[string]float64{}
+	for _, name := range victims {
+		before[name] = f.keeps(ctx, name)
 	}
-	return nil
+	f.freeze("p0", "p1") // so that there is something queued, which the router spreads
+	f.hold(ctx, f.router, "leg 2 sent", n)
+	err := eventually(ctx, 15*time.Second, func() error { return f.hasLeases(ctx, f.router, n, `pool="prefill"`) })
+	f.thaw("p0", "p1")
+	if err != nil {
+		return err
+	}
+	return f.holdMore(ctx, "leg 2 sent", func() error {
+		for _, name := range victims {
+			if f.keeps(ctx, name) <= before[name] {
+				return fmt.Errorf("no leg 2 has to do with %s: the fault would find nothing", name)
+			}
+		}
+		return f.noLeases(ctx, "prefill")
+	})
 }
 
 // keeps is what an engine keeps for requests: a prefill engine blocks, a decode engine leases of the router. 0 also where that cannot be known.
@@ -294,19 +306,19 @@ func (f *faulting) keeps(ctx context.Context, name string) float64 {
 
 // holdFirstLegs returns when n or more requests have been planned, the victim's among them, which stands still.
 func (f *faulting) holdFirstLegs(ctx context.Context, n int, victim string) error {
-	return f.holdUntil(ctx, "leg 1 in flight", n, func() error { return f.hasLeases(ctx, f.router, 1, fmt.Sprintf("replica=%q", victim)) })
+	f.hold(ctx, f.router, "leg 1 in flight", n)
+	return f.holdMore(ctx, "leg 1 in flight", func() error { return f.hasLeases(ctx, f.router, 1, fmt.Sprintf("replica=%q", victim)) })
 }
 
-// holdUntil holds n requests, and then one after another until they are where they shall be; the router chooses where that is.
-func (f *faulting) holdUntil(ctx context.Context, phase string, n int, there func() error) error {
-	f.hold(ctx, f.router, phase, n)
+// holdMore sends one more request after another until they are where they shall be; the router chooses where that is.
+func (f *faulting) holdMore(ctx context.Context, phase string, there func() error) error {
 	err := eventually(ctx, 3*time.Second, there)
 	for range 8 {
 		if err == nil {
 			return nil
 		}
 		f.launch(ctx, f.router, phase, f.completion(5*blockTokens, 4))
-		err = eventually(ctx, 2*time.Second, there)
+		err = eventually(ctx, time.Second, there)
 	}
 	return err
 }
@@ -458,7 +470,7 @@ func routerDies(ctx context.Context, f *faulting) error {
 		return err
 	}
 	f.router = r
-	if err := errors.Join(f.checkCore(ctx), f.checkCaches(ctx)); err != nil {
+	if err := errors.Join(f.prime(ctx, r), f.checkCore(ctx), f.checkCaches(ctx)); err != nil {
 		return err
 	}
 	return f.restartIdle(ctx, died)
@@ -489,7 +501,7 @@ func allBeyondLease(ctx context.Context, f *faulting) error {
 		return err
 	}
 	err = f.longPause(ctx)
-	r.process.thaw()
+	f.letGo()
 	err = errors.Join(err, f.landAll(ctx), f.wantAged(ctx, r, held))
 	return errors.Join(err, f.after(ctx, 2*time.Second), r.end())
 }
