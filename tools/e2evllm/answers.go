@@ -67,6 +67,9 @@ func (s *stage) playPhase(ctx context.Context, ph phase) error {
 	if err != nil {
 		return err
 	}
+	if err := awaitIndex(ctx, r); err != nil {
+		return err
+	}
 	say("%s: %d requests", ph.name, ph.requests)
 	before, err := s.pages(ctx, r)
 	if err != nil {
@@ -89,6 +92,22 @@ func (s *stage) playPhase(ctx context.Context, ph phase) error {
 	v.scarcity = s.scarcity(before, after, watch, records)
 	v.print(os.Stdout, ph, took, idle)
 	return errors.Join(v.verdict(ph.predicted), v.scarcity.verdict(ph.scarce))
+}
+
+// awaitIndex waits until the router has heard all that its engines had cached before it came.
+func awaitIndex(ctx context.Context, r *router) error {
+	return eventually(ctx, 20*time.Second, func() error {
+		page, err := scrape(ctx, r.admin)
+		if err != nil {
+			return err
+		}
+		for _, state := range []string{"unknown", "syncing", "stale"} {
+			if n, _ := page.sum("tandem_index_trust", label("state", state)); n > 0 {
+				return fmt.Errorf("the index of %.0f replicas is %s", n, state)
+			}
+		}
+		return nil
+	})
 }
 
 // awaitReleased waits until the router has booked nothing any more.

@@ -142,8 +142,9 @@ func (g *generator) batchOfTexts() request {
 	return request{"batch of texts", completions, map[string]any{"prompt": []string{g.system + " " + g.text(3), g.text(30), g.text(1)}, "max_tokens": g.output()}}
 }
 
+// batchOfIDs shares nothing in itself: its prompts run at once, and which of two that share a beginning finds the other's blocks is chance.
 func (g *generator) batchOfIDs() request {
-	prompts := [][]int{g.ids(5), g.shared[:2*blockTokens], g.ids(3*blockTokens - 1), g.shared[:70]}
+	prompts := [][]int{g.ids(5), g.shared[:2*blockTokens], g.ids(3*blockTokens - 1), g.ids(70)}
 	return request{"batch of ids", completions, map[string]any{"prompt": prompts, "max_tokens": g.output()}}
 }
 
@@ -209,10 +210,13 @@ func (g *generator) several() request {
 	return request{"n = 2", completions, map[string]any{"prompt": g.text(50), "n": 2, "temperature": 0.7, "seed": g.rnd.IntN(1000), "max_tokens": 8}}
 }
 
-// long is a prompt of most of the context and an answer of some blocks; some begin with what others share.
+// long is a prompt of most of the context and an answer of some blocks; every third begins with what others share.
 func (g *generator) long() request {
-	n := 600 + g.rnd.IntN(contextTokens-700)
-	ids := append(append([]int{}, g.shared[:blockTokens*g.rnd.IntN(8)]...), g.ids(n)...)
+	n, ids := 600+g.rnd.IntN(contextTokens-700), []int(nil)
+	if g.count%3 == 0 {
+		ids = append(ids, g.shared[:blockTokens*g.rnd.IntN(8)]...)
+	}
+	ids = append(ids, g.ids(n)...)
 	return request{"ids, long prompt and answer", completions, map[string]any{"prompt": ids[:n], "max_tokens": 32 + g.rnd.IntN(64), "ignore_eos": true}}
 }
 

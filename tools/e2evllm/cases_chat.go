@@ -40,13 +40,22 @@ func (g *generator) chatTurns() request {
 // schema is a function's, or an answer's.
 var schema = map[string]any{"type": "object", "properties": map[string]any{"at": map[string]any{"type": "string"}}, "required": []string{"at"}}
 
-// chatTools has a tool in the prompt. An engine that shall call it has to be started with a parser of calls.
+// chatTools has a tool in the prompt, and sometimes a call of it before. An engine that shall call one itself has to be started with a parser of calls.
 func (g *generator) chatTools() request {
 	tools := []map[string]any{{"type": "function", "function": map[string]any{"name": "look", "description": g.text(5), "parameters": schema}}}
-	return request{"chat, tools", chat, map[string]any{
-		"messages": []map[string]any{message("system", g.system), message("user", g.text(8))}, "tools": tools, "tool_choice": "none", "max_tokens": g.output(),
-	}}
+	said := []map[string]any{message("system", g.system), message("user", g.text(8))}
+	if g.rnd.IntN(2) > 0 {
+		called := message("assistant", g.text(2))
+		called["tool_calls"] = []map[string]any{{"id": "call_1", "type": "function", "function": map[string]any{"name": "look", "arguments": called1}}}
+		found := message("tool", g.text(20))
+		found["tool_call_id"] = "call_1"
+		said = append(said, called, found)
+	}
+	return request{"chat, tools", chat, map[string]any{"messages": said, "tools": tools, "tool_choice": "none", "max_tokens": g.output()}}
 }
+
+// called1 are the arguments of a call.
+const called1 = `{"at":"one"}`
 
 func (g *generator) chatLogprobs() request {
 	return request{"chat, parts, logprobs", chat, map[string]any{
@@ -112,7 +121,14 @@ func (g *generator) responsesSampled() request {
 
 func (g *generator) responsesTools() request {
 	tools := []map[string]any{{"type": "function", "name": "look", "description": g.text(5), "parameters": schema}}
-	return request{"responses, tools", responses, map[string]any{"input": g.text(9), "tools": tools, "tool_choice": "none", "max_output_tokens": g.output()}}
+	body := map[string]any{"input": g.text(9), "tools": tools, "tool_choice": "none", "max_output_tokens": g.output()}
+	if g.rnd.IntN(2) > 0 {
+		body["input"] = []map[string]any{
+			message("user", g.text(9)), {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": called1},
+			{"type": "function_call_output", "call_id": "call_1", "output": g.text(20)},
+		}
+	}
+	return request{"responses, tools", responses, body}
 }
 
 // responsesWhole is truncated by the engine, so that it is not split.
@@ -153,8 +169,13 @@ func (g *generator) messagesSalted() request {
 
 func (g *generator) messagesTools() request {
 	tools := []map[string]any{{"name": "look", "description": g.text(5), "input_schema": schema}}
+	said := []map[string]any{message("user", g.text(8))}
+	if g.rnd.IntN(2) > 0 {
+		called := map[string]any{"type": "tool_use", "id": "call_1", "name": "look", "input": map[string]any{"at": "one"}}
+		found := map[string]any{"type": "tool_result", "tool_use_id": "call_1", "content": g.text(20)}
+		said = append(said, message("assistant", []map[string]any{{"type": "text", "text": g.text(2)}, called}), message("user", []map[string]any{found}))
+	}
 	return request{"messages, tools", messages, map[string]any{
-		"system": g.parts("text", g.system), "messages": []map[string]any{message("user", g.text(8))}, "tools": tools, "tool_choice": map[string]any{"type": "none"},
-		"max_tokens": g.output(),
+		"system": g.parts("text", g.system), "messages": said, "tools": tools, "tool_choice": map[string]any{"type": "none"}, "max_tokens": g.output(),
 	}}
 }

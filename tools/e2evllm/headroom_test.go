@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -101,6 +102,20 @@ func TestLeasesAreMissed(t *testing.T) {
 	at, _ := servePage(t, strings.Replace(page, `replica="d0"} 0`, `replica="d0"} 1`, 1))
 	if err := awaitReleased(t.Context(), &router{admin: at}); err == nil {
 		t.Error("a lease is not seen")
+	}
+}
+
+// TestTheIndexIsAwaited as long as anything of it is missing.
+func TestTheIndexIsAwaited(t *testing.T) {
+	at, _ := servePage(t, `tandem_index_trust{pool="decode",replica="d0",state="live"} 1`)
+	if err := awaitIndex(t.Context(), &router{admin: at}); err != nil {
+		t.Error(err)
+	}
+	at, _ = servePage(t, `tandem_index_trust{pool="decode",replica="d0",state="syncing"} 1`)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := awaitIndex(ctx, &router{admin: at}); err == nil {
+		t.Error("an index that is not heard yet is taken for known")
 	}
 }
 
