@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,8 +106,8 @@ func (f *faulting) judge(ctx context.Context, cut bool) error {
 	f.flying = nil
 	for _, one := range flying {
 		one.land()
-		f.remember(one)
 	}
+	f.remember(flying)
 	wants := f.askReference(ctx, flying)
 	var errs []error
 	for i, one := range flying {
@@ -145,11 +146,17 @@ func (f *faulting) askReference(ctx context.Context, flying []*flight) []landed 
 	return wants
 }
 
-// remember notes a prompt of ids for the audits.
-func (f *faulting) remember(one *flight) {
-	if ids, ok := one.body["prompt"].([]int); ok && one.landed.status == 200 {
-		f.s.memory.note(one.request, answer{mode: "split", choices: []choice{{ids: one.landed.ids, promptIDs: ids}}})
-		f.recent = append(f.recent, ids)
+// remember notes the prompts of ids for the audits and for what is asked afterwards: what was held last, since audits take the newest.
+func (f *faulting) remember(flying []*flight) {
+	held := func(one *flight) int { return map[bool]int{true: 0, false: 1}[one.phase == flowing] }
+	order := slices.Clone(flying)
+	slices.Reverse(order) // those that were held first, for the longest, come last
+	slices.SortStableFunc(order, func(a, b *flight) int { return cmp.Compare(held(a), held(b)) })
+	for _, one := range order {
+		if ids, ok := one.body["prompt"].([]int); ok && one.landed.status == 200 {
+			f.s.memory.note(one.request, answer{mode: "split", choices: []choice{{ids: one.landed.ids, promptIDs: ids}}})
+			f.recent = append(f.recent, ids)
+		}
 	}
 }
 
@@ -230,7 +237,7 @@ func (f *faulting) awaitBooks(ctx context.Context, engines []*engine, limit time
 // after is what has to hold after a fault: no lease, no block, exact answers to what is asked next, and nothing wrong in any cache.
 func (f *faulting) after(ctx context.Context, limit time.Duration) error {
 	err := f.awaitBooks(ctx, f.living(ctx), limit, time.Now())
-	return errors.Join(err, f.checkCore(ctx), f.checkCaches(ctx))
+	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx)) // in that order: what is asked next may evict what is wrong
 }
 
 // coreSize is how many requests of the suite are compared after a fault, and how many whose beginnings were asked around the fault.
@@ -267,12 +274,15 @@ func (f *faulting) checkCore(ctx context.Context) error {
 	return err
 }
 
+// audited is how many prompts an audit asks of each engine.
+const audited = 12
+
 // checkCaches asks the living engines plainly for what went through the routers last.
 func (f *faulting) checkCaches(ctx context.Context) error {
 	all := f.s.engines
 	defer func() { f.s.engines = all }()
 	f.s.engines = f.living(ctx)
-	return f.s.audit(ctx, 9)
+	return f.s.audit(ctx, audited)
 }
 
 // wantTruePredictions asks again, one at a time, what was asked last, and wants what the router thinks is cached to be so: the blocks of an engine's
