@@ -53,14 +53,11 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if _, err := os.Stat(p.Trace); err != nil {
 		return fmt.Errorf("no trace: %w; -trace names the file", err)
 	}
-	all, err := p.Run(ctx, progress(stderr, *quiet))
-	if err != nil {
-		return err
-	}
+	all, err := p.Run(ctx, progress(stderr, *quiet)) // with an error: the policies before it
 	if *asJSON {
-		return json.NewEncoder(stdout).Encode(all)
+		return errors.Join(err, json.NewEncoder(stdout).Encode(all))
 	}
-	return replay.PrintOutcomes(stdout, all)
+	return errors.Join(err, replay.PrintOutcomes(stdout, all))
 }
 
 // progress tells of virtual time every few seconds of it.

@@ -8,17 +8,19 @@ import (
 	"tandem/internal/kv"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/replica"
+	"tandem/scoring"
 )
 
 // Replica is what a policy of the field sees of one replica: its own book-keeping, exact and at once, the last load report, and its index.
 type Replica struct {
-	Matched  int // leading tokens that the index says it holds, at most all but one
-	Requests int // sent there and not ended (on the prefill side: not answered)
-	Tokens   int // of those prompts, uncached by the index when they were sent
-	Prompts  int // of those prompts, all tokens
-	Served   int // requests ever sent there
-	Running  int // by the last report
-	Waiting  int // by the last report
+	Matched  int           // leading tokens that the index says it holds, at most all but one
+	Requests int           // sent there and not ended (on the prefill side: not answered)
+	Tokens   int           // of those prompts, uncached by the index when they were sent
+	Work     time.Duration // that these take to prefill, by the profile
+	Prompts  int           // of those prompts, all tokens
+	Served   int           // requests ever sent there
+	Running  int           // by the last report
+	Waiting  int           // by the last report
 	Usage    float64
 	Capacity int // tokens of KV
 }
@@ -27,8 +29,18 @@ type Replica struct {
 type Query struct {
 	Tokens  int
 	Session uint64
-	Head    uint64 // of the prompt's first two blocks: what is hashed where there is no session
+	Keys    []kv.Key // of the full blocks, where the policy follows events
+	Block   int      // tokens of one
+	Speed   scoring.Speed
 	Rand    *rand.Rand
+}
+
+// head names the first tokens of the prompt, or all of a shorter one.
+func (q *Query) head(tokens int) uint64 {
+	if n := min(len(q.Keys), tokens/max(1, q.Block)); n > 0 {
+		return uint64(q.Keys[n-1])
+	}
+	return q.Rand.Uint64()
 }
 
 // Picker is one policy: it picks a prefill and a decode replica; p below zero lets d prefill by itself.
@@ -43,6 +55,7 @@ type Field struct {
 	rnd    *rand.Rand
 	index  [2]*kv.Index
 	size   int
+	speed  scoring.Speed // of a prefill replica, for policies that are given a profile
 	sides  [2][]Replica
 	depth  [2][]int32
 	placed []placed // by slot
@@ -51,6 +64,7 @@ type Field struct {
 // placed is a request under way.
 type placed struct {
 	p, d, uncached int
+	work           time.Duration
 }
 
 var _ cluster.Router = (*Field)(nil)
@@ -74,8 +88,18 @@ func field() []entry {
 		{"least-tokens", "fewest uncached tokens in flight, its own included", prefillOnly, func() Picker { return leastTokens{} }},
 		{"session-sticky", "rendezvous hash of the session, or of the prompt's head", [2]bool{true, false}, func() Picker { return sticky{} }},
 		{"lmetric", "(queued + uncached tokens) x (requests + 1)", prefillOnly, func() Picker { return lmetric{} }},
-		{"llm-d", "prefix 2 : queue 1 in both pools, prefill apart from 16 uncached tokens on", both, func() Picker { return llmd{} }},
+		{"llm-d", "prefix 2 : queue 1 in both pools, prefill apart from 16 uncached tokens on", both, func() Picker { return llmd{prefix: 2} }},
+		{"llm-d-10", "the same, 10 : 1, as LMetric's authors tuned it", both, func() Picker { return llmd{prefix: 10} }},
+		{"llm-d-bottleneck", "affinity filter, then fewest tokens; decode by count", prefillOnly, func() Picker { return bottleneck{} }},
 		{"kv-aware", "vllm-router: uncached + queued tokens; decode by count", prefillOnly, func() Picker { return &kvAware{} }},
+		{"smg-cache-aware", "most overlap unless unbalanced (32, 1.1); decode by count", prefillOnly, func() Picker { return smgCacheAware{} }},
+		{"smg-least-load", "tokens in flight at 2,000 a second, and KV pressure", prefillOnly, func() Picker { return smgLeastLoad{} }},
+		{"chwbl", "consistent hash of 256 tokens with loads bounded to 1.25 of the mean", prefillOnly, func() Picker { return chwbl{} }},
+		{"dualmap", "the quicker of two hashed replicas", prefillOnly, func() Picker { return dualMap{} }},
+		{"dynamo", "queued + own uncached tokens, credit 1; decode by active blocks, local below 2,048", both, func() Picker { return dynamo{credit: 1} }},
+		{"dynamo-1.5", "the same, credit 1.5", both, func() Picker { return dynamo{credit: 1.5} }},
+		{"aibrix", "P/D score of match and requests; decode by requests and room", prefillOnly, func() Picker { return aibrix{} }},
+		{"greedy-ttft", "Mooncake: queued + own prefill seconds by the profile", prefillOnly, func() Picker { return greedy{} }},
 	}
 }
 
@@ -106,6 +130,10 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 
 func newField(e entry, c cluster.Config, seed uint64) *Field {
 	f := &Field{picker: e.make(), events: e.events, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64))}
+	if ps := c.Nodes[cluster.Prefill]; len(ps) > 0 {
+		cost := ps[0].Engine.Cost
+		f.speed = scoring.Speed{T0: cost.T0, A: cost.A, B: cost.B, D0: cost.D0, D1: cost.D1, D2: cost.D2}
+	}
 	for side := range f.sides {
 		rs := c.Replicas(cluster.Side(side))
 		for _, r := range rs {
@@ -129,19 +157,11 @@ func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 		f.placed = append(f.placed, placed{})
 	}
 	f.match(q)
-	query := Query{Tokens: q.Tokens, Session: q.Session, Rand: f.rnd}
-	if n := len(q.Keys); n > 0 {
-		query.Head = uint64(q.Keys[min(n, headBlocks)-1])
-	} else {
-		query.Head = f.rnd.Uint64()
-	}
+	query := Query{Tokens: q.Tokens, Session: q.Session, Keys: q.Keys, Block: f.size, Speed: f.speed, Rand: f.rnd}
 	p, d = f.picker.Pick(&query, f.sides[cluster.Prefill], f.sides[cluster.Decode])
 	f.book(q, p, d)
 	return p, d, true
 }
-
-// headBlocks are two blocks of 512 tokens, as the trace of the conversations has them, in blocks of 16.
-const headBlocks = 64
 
 func (f *Field) match(q *cluster.Query) {
 	for side := range f.sides {
@@ -160,6 +180,8 @@ func (f *Field) book(q *cluster.Query, p, d int) {
 	if p >= 0 {
 		r := &f.sides[cluster.Prefill][p]
 		x.uncached = q.Tokens - r.Matched
+		x.work = time.Duration(f.speed.Prefill(x.uncached, r.Matched) * 1e9)
+		r.Work += x.work
 		r.Requests++
 		r.Served++
 		r.Tokens += x.uncached
@@ -178,6 +200,7 @@ func (f *Field) Answered(q *cluster.Query, _ int, _ time.Duration, _ time.Time) 
 	r := &f.sides[cluster.Prefill][x.p]
 	r.Requests--
 	r.Tokens -= x.uncached
+	r.Work -= x.work
 	r.Prompts -= q.Tokens
 }
 

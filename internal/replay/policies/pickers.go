@@ -1,9 +1,6 @@
 package policies
 
-import (
-	"cmp"
-	"math"
-)
+import "math"
 
 // The policies. Formulas and defaults are those of docs/replay.md's sources; each takes the same rule on both sides unless it says otherwise.
 
@@ -53,26 +50,37 @@ func ofTwo(q *Query, rs []Replica) int {
 	return b
 }
 
+// stickyHead is two blocks of the trace of conversations.
+const stickyHead = 1024
+
 // sticky is production-stack's session routing. The trace of conversations has no sessions: there the prompt's head stands for one.
 type sticky struct{}
 
 // Pick hashes.
 func (sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
-	key := cmp.Or(q.Session, q.Head)
+	key := q.Session
+	if key == 0 {
+		key = q.head(stickyHead)
+	}
 	return rendezvous(key, len(ps)), rendezvous(key, len(ds))
 }
 
 // rendezvous gives each key its replica, whatever their number.
 func rendezvous(key uint64, n int) int {
-	best, most := 0, uint64(0)
+	best := 0
 	for i := range n {
-		h := (key ^ uint64(i+1)*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
-		h = (h ^ h>>31) * 0x94d049bb133111eb
-		if h ^= h >> 29; h > most {
-			best, most = i, h
+		if rank(key, i) > rank(key, best) {
+			best = i
 		}
 	}
 	return best
+}
+
+// rank is how much a key is drawn to a replica.
+func rank(key uint64, i int) uint64 {
+	h := (key ^ uint64(i+1)*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>31) * 0x94d049bb133111eb
+	return h ^ h>>29
 }
 
 // lmetric is (Q + u) * (B + 1), without parameters; decode by the same product, where u is the prompt's tokens.
@@ -86,19 +94,19 @@ func (lmetric) Pick(q *Query, ps, ds []Replica) (p, d int) {
 
 // llmd is llm-d's P/D profile: share of matched blocks 2, queue by the last report 1, random among the best; decode is chosen first, and prefill skipped
 // where decode has to compute fewer than 16 tokens.
-type llmd struct{}
+type llmd struct{ prefix float64 }
 
 const llmdDecider = 16
 
 // Pick scores.
-func (llmd) Pick(q *Query, ps, ds []Replica) (p, d int) {
-	if d = llmdBest(q, ds); q.Tokens-ds[d].Matched < llmdDecider {
+func (l llmd) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	if d = l.best(q, ds); q.Tokens-ds[d].Matched < llmdDecider {
 		return -1, d
 	}
-	return llmdBest(q, ps), d
+	return l.best(q, ps), d
 }
 
-func llmdBest(q *Query, rs []Replica) int {
+func (l llmd) best(q *Query, rs []Replica) int {
 	low, high := math.MaxInt, 0
 	for i := range rs {
 		low, high = min(low, rs[i].Waiting), max(high, rs[i].Waiting)
@@ -108,7 +116,7 @@ func llmdBest(q *Query, rs []Replica) int {
 		if high > low {
 			queue = float64(high-r.Waiting) / float64(high-low)
 		}
-		return -(2*float64(r.Matched)/float64(q.Tokens) + queue)
+		return -(l.prefix*float64(r.Matched)/float64(q.Tokens) + queue)
 	})
 }
 
