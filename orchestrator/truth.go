@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"tandem/internal/openai"
 	"tandem/orchestrator/planner"
 )
 
@@ -23,12 +24,18 @@ func (j *job) note(b *planner.Booking) {
 		j.rec.Available = d.Available
 	}
 	switch {
+	case j.anyRank(b): // the match is of one rank
 	case j.req.Uncached:
 		j.rec.Captured = 0
 	case !d.Guessed:
 		j.rec.Captured = d.Matched
 	}
 	j.q.o.m.decided(j.rec, d)
+}
+
+// anyRank reports whether the engine itself chooses the rank that prefills: vLLM 0.32 does not look at X-Data-Parallel-Rank on /v1/responses.
+func (j *job) anyRank(b *planner.Booking) bool {
+	return j.req.Kind == openai.Responses && b.Mode == planner.Local && b.Decode.Pinned()
 }
 
 // noteWhy adds to the record why the request went whole to one replica.

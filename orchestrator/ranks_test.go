@@ -1,0 +1,56 @@
+package orchestrator
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// twoRanks lets every decode engine have two data-parallel ranks.
+func twoRanks(name string, o *enginesim.Options) {
+	if name == "d0" {
+		o.DPRanks = 2
+	}
+}
+
+// TestAResponseIsNotPinned: an engine of several ranks chooses itself where it computes /v1/responses, so that nothing is predicted of its cache. The other
+// doors name the rank, and are told what it holds.
+func TestAResponseIsNotPinned(t *testing.T) {
+	in(t, setup{decode: 1, engine: twoRanks, config: func(c *config.Config) { c.Local = config.LocalAlways }}, func(w *world) {
+		for _, p := range []prompt{responses(false), chat(false)} {
+			for range 2 {
+				w.exact(p, w.ask(p))
+			}
+			r := w.o.ring.newest(1)[0]
+			if pinned := p.path != "/v1/responses"; r.Mode != "local" || (r.Captured >= 0) != pinned || pinned && (r.Captured == 0 || r.Captured != r.Delivered) {
+				t.Errorf("%s (%s): %d tokens predicted, %d found", p.path, r.Mode, r.Captured, r.Delivered)
+			}
+		}
+	})
+}
+
+// TestALeaseIsGivenBackByItsRank: the decode rank that was chosen has to be the one that tells the prefill engine, since it may be the only one that knows it.
+func TestALeaseIsGivenBackByItsRank(t *testing.T) {
+	in(t, setup{decode: 1, engine: twoRanks}, func(w *world) {
+		late := sync.OnceFunc(func() { time.Sleep(w.cfg.Connector.Margin + time.Second) })
+		w.at("handoff", func(string) { late() })
+		w.exact(chat(true), w.ask(chat(true)))
+		found := false
+		for _, s := range w.posts(false) {
+			if !strings.Contains(s.body, "give-back") {
+				continue
+			}
+			found = true
+			if rank := s.header.Get("X-Data-Parallel-Rank"); s.engine != "d0" || rank == "" {
+				t.Errorf("a lease was given back by the rank %q of %s", rank, s.engine)
+			}
+		}
+		if !found {
+			t.Error("no lease was given back: the test shows nothing")
+		}
+	})
+}
