@@ -141,15 +141,16 @@ func (s *Server) check(p *params) *problem {
 
 func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
 	limit := s.ranks[0].cfg.MaxModelLen
-	if len(ids) >= limit {
-		return badRequest("input_tokens", "This model's maximum context length is %d tokens. However, your prompt contains %d input tokens, "+
-			"which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%d)",
-			limit, len(ids), len(ids))
-	}
-	if p.maxTokens > 0 && len(ids)+p.maxTokens > limit {
-		return badRequest("input_tokens", "This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains "+
-			"%d input tokens, for a total of %d tokens. Please reduce the length of the input prompt or the number of requested output tokens. "+
-			"(parameter=input_tokens, value=%d)", limit, p.maxTokens, len(ids), len(ids)+p.maxTokens, len(ids))
+	switch n := len(ids); {
+	case n > limit:
+		least := ""
+		if n == limit+1 {
+			least = "at least " // a tokenizer would have stopped there
+		}
+		return valued("input_tokens", strconv.Itoa(n), "This model's maximum context length is %d tokens. However, your prompt contains %s%d input tokens, "+
+			"which exceeds this limit even without any output tokens. Please reduce the length of the input prompt.", limit, least, n)
+	case n == limit && !p.tooFew:
+		return valued("max_tokens", "0", "max_tokens must be at least 1, got 0.")
 	}
 	return nil
 }
@@ -209,7 +210,7 @@ func (g *generation) submit() *problem {
 func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	p := g.p
 	q := Request{
-		ID: g.internalID(i, choice), Prompt: prompt, MaxTokens: max(p.maxTokens, 0), MinTokens: p.minTokens, StopIDs: p.stopIDs,
+		ID: g.internalID(i, choice), Prompt: prompt, MaxTokens: min(max(p.maxTokens, 0), g.rank.cfg.MaxModelLen-len(prompt)), MinTokens: p.minTokens, StopIDs: p.stopIDs,
 		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: g.srv.adapter(p.model), Session: p.session, SkipReadCache: p.promptLog, Seed: p.seed,
 	}
 	if p.maxTokens < 0 && p.at == atCompletions {

@@ -152,7 +152,7 @@ func (e *Engine) observeEnd(at time.Duration, r *request, out int) {
 		see(perTokenTime, (at-r.first).Seconds()/float64(out-1))
 	}
 	see(preemptionCount, float64(r.preempts))
-	see(promptComputed, float64(max(0, r.prompt-r.local-r.external)))
+	see(promptComputed, float64(max(0, r.prompt-r.usageCached()))) // on D what P computed is not left out: its cached tokens go over ours
 }
 
 func (w *metricsWriter) histogram(f family, all [][families]histogram) {
@@ -174,12 +174,13 @@ func (w *metricsWriter) histogram(f family, all [][families]histogram) {
 	}
 }
 
-// observeRead notes a read of a peer's blocks that took that long. A key and a value of each layer are descriptors of their own.
+// observeRead notes a read of a peer's blocks that took that long. Each layer of a block has a descriptor of its own; NIXL may merge
+// those that follow each other, which nothing here does.
 func (e *Engine) observeRead(took time.Duration, blocks int) {
 	e.seen[readTime].observe(took.Seconds())
 	e.seen[postTime].observe(0)
 	e.seen[readBytes].observe(float64(blocks * e.cfg.BlockSize * tokenBytes))
-	e.seen[readDescriptors].observe(float64(2 * e.cfg.Layers * blocks))
+	e.seen[readDescriptors].observe(float64(e.cfg.Layers * blocks))
 }
 
 func (w *metricsWriter) line(name string, n int, label string, v float64) {

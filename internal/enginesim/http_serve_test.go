@@ -146,7 +146,7 @@ func TestErrors(t *testing.T) {
 		{"/v1/completions", `{"model":"sim","prompt":[]}`, "BadRequestError", 400},
 		{"/v1/completions", `{"model":"sim","prompt":[1,2,"x"]}`, "Bad Request", 400},
 		{"/v1/completions", `{"model":"sim","prompt":"x","max_tokens":"many"}`, "Bad Request", 400},
-		{"/v1/completions", `{"model":"sim","prompt":"x","max_tokens":100}`, "BadRequestError", 400},
+		{"/v1/completions", `{"model":"sim","prompt":"x","max_tokens":0}`, "BadRequestError", 400},
 		{"/v1/completions", `{"model":"sim","prompt":[-5]}`, "BadRequestError", 400},
 		{"/v1/completions", `{"model":"sim","prompt":"x"`, "Bad Request", 400},
 		{"/v1/completions", `{"model":"sim","prompt":"x"} x`, "Bad Request", 400},
@@ -163,6 +163,32 @@ func TestErrors(t *testing.T) {
 	}
 	if s.HeldBlocks() != 0 || s.OpenRequests() != 0 {
 		t.Error("an error left something behind")
+	}
+}
+
+// An answer is as long as there is room in the context; a prompt that leaves none is refused, in the words of two different checks.
+func TestContextLimit(t *testing.T) {
+	noLeaks(t)
+	s := startServer(t, Options{ZeroLatency: true, Core: Config{MaxModelLen: 100}})
+	for _, row := range []struct {
+		prompt, status, made int
+		want                 string
+	}{
+		{98, 200, 2, ""},
+		{99, 200, 1, ""},
+		{100, 400, 0, "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)"},
+		{101, 400, 0, "However, your prompt contains at least 101 input tokens"},
+		{102, 400, 0, "However, your prompt contains 102 input tokens"},
+	} {
+		status, _, raw := postRaw(t, s, "/v1/completions", completionBody(prompt(1, row.prompt), 5, "null"), nil)
+		var a struct {
+			Usage struct {
+				Made int `json:"completion_tokens"`
+			}
+		}
+		if err := json.Unmarshal([]byte(raw), &a); err != nil || status != row.status || a.Usage.Made != row.made || !strings.Contains(raw, row.want) {
+			t.Errorf("%d tokens: %d %s, want %+v", row.prompt, status, raw, row)
+		}
 	}
 }
 

@@ -254,13 +254,14 @@ func (e *Engine) reserved() int {
 }
 
 func (e *Engine) countLookup(r *request, local, external int) {
-	if r.preempts > 0 || r.skipRead {
+	if r.preempts > 0 {
+		return
+	}
+	e.counts.ExternalQueries += uint64(len(r.tokens) - local) // also for who has no transfer: the connector is asked
+	e.counts.ExternalHits += uint64(external)
+	if r.skipRead {
 		return
 	}
 	e.counts.PrefixQueries += uint64(len(r.tokens))
 	e.counts.PrefixHits += uint64(local)
-	if r.transfer != nil {
-		e.counts.ExternalQueries += uint64(len(r.tokens) - local)
-		e.counts.ExternalHits += uint64(external)
-	}
 }
