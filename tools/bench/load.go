@@ -147,8 +147,9 @@ func drive(ctx context.Context, d time.Duration, askers []asker) (*result, error
 	r := &result{took: time.Since(begin), latency: slices.Concat(latencies...)}
 	slices.Sort(r.latency)
 	r.answers = len(r.latency)
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(failed) > 0 {
+		return nil, fmt.Errorf("%d of %d connections failed, one of them: %w", len(failed), len(askers), failed[0])
 	}
 	if r.answers == 0 {
 		return nil, errors.Join(ctx.Err(), errors.New("no answer"))

@@ -157,15 +157,19 @@ func (b *bench) measure(ctx context.Context) error {
 	var errs []error
 	names := chosen(b.o.only)
 	for _, part := range parts {
-		if !slices.Contains(names, part.name) || ctx.Err() != nil {
+		if !slices.Contains(names, part.name) {
 			continue
 		}
-		if err := part.run(b, ctx); err != nil {
+		err := part.run(b, ctx)
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		if err != nil {
 			b.say("%s failed: %v", part.name, err)
 			errs = append(errs, fmt.Errorf("%s: %w", part.name, err))
 		}
 	}
-	return errors.Join(append(errs, ctx.Err())...)
+	return errors.Join(errs...)
 }
 
 // index measures the block index.
