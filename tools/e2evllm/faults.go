@@ -253,7 +253,7 @@ func prefillPauses(ctx context.Context, f *faulting) error {
 
 // holdAllPhases leaves p0, d0 and d1 stopped: streams have begun, blocks of p0 wait to be pulled, and p0 has prompts to prefill.
 func (f *faulting) holdAllPhases(ctx context.Context) error {
-	if err := f.holdStreams(ctx, 2); err != nil {
+	if err := f.holdStreams(ctx, 2, "d0"); err != nil {
 		return err
 	}
 	f.freeze("d0", "d1")
@@ -264,15 +264,19 @@ func (f *faulting) holdAllPhases(ctx context.Context) error {
 	return f.holdFirstLegs(ctx, 4, "p0")
 }
 
-// holdStreams starts n long streams and returns when all have begun.
-func (f *faulting) holdStreams(ctx context.Context, n int) error {
-	var streams []*flight
-	for range n {
+// holdStreams starts n long streams or more, some of them of the victim, and returns when all have begun.
+func (f *faulting) holdStreams(ctx context.Context, n int, victim string) error {
+	for i := range n + 6 {
+		if i >= n && f.keeps(ctx, victim) > 0 {
+			return nil
+		}
 		q := f.completion(60, 160)
 		q.body["stream"], q.body["stream_options"] = true, map[string]any{"include_usage": true}
-		streams = append(streams, f.launch(ctx, f.router, "mid-stream", q))
+		if err := awaitFirst(ctx, f.launch(ctx, f.router, "mid-stream", q), 20*time.Second); err != nil {
+			return err
+		}
 	}
-	return awaitFirst(ctx, streams, 20*time.Second)
+	return fmt.Errorf("none of %d streams comes from %s: the fault would find nothing", n+6, victim)
 }
 
 // holdSecondLegs returns when n or more requests wait for decode engines that stand still, the victims among them: they have prefilled some of them, or
@@ -330,7 +334,7 @@ func (f *faulting) holdMore(ctx context.Context, phase string, there func() erro
 
 // decodePauses stops d0 for five seconds mid-stream and before the first byte.
 func decodePauses(ctx context.Context, f *faulting) error {
-	if err := f.holdStreams(ctx, 4); err != nil {
+	if err := f.holdStreams(ctx, 3, "d0"); err != nil {
 		return err
 	}
 	f.freeze("d0", "d1")
@@ -365,7 +369,7 @@ func prefillDies(ctx context.Context, f *faulting) error {
 
 // decodeDies kills d0 mid-stream and before the first byte. Then both engines that were killed come back under load.
 func decodeDies(ctx context.Context, f *faulting) error {
-	if err := f.holdStreams(ctx, 4); err != nil {
+	if err := f.holdStreams(ctx, 3, "d0"); err != nil {
 		return err
 	}
 	f.freeze("d0", "d1")
@@ -446,7 +450,7 @@ func (f *faulting) wantDown(ctx context.Context, name string) error {
 // routerDies kills the router with requests in all phases and starts it again at its address. The leases that nobody can give back run out while idle
 // engines are restarted.
 func routerDies(ctx context.Context, f *faulting) error {
-	if err := f.holdStreams(ctx, 2); err != nil {
+	if err := f.holdStreams(ctx, 2, "d0"); err != nil {
 		return err
 	}
 	f.freeze("d0", "d1")
@@ -495,25 +499,33 @@ func (f *faulting) restartIdle(ctx context.Context, died time.Time) error {
 	return f.comeBack(ctx, 0, "p1", "d1")
 }
 
-// allBeyondLease stops a router between the legs, a prefill engine and a decode engine for longer than the lease, while the other engines serve.
+// allBeyondLease stops a router between the legs, a prefill engine and a decode engine for longer than the lease, while the other engines serve. Before
+// them is a router that would wait for longer than that: only that it notices who is silent keeps it from reading blocks which are another's by then.
 func allBeyondLease(ctx context.Context, f *faulting) error {
-	r, err := f.serve(ctx, "lease", "timeouts: {prefill: 1m}") // else the prefill, and not its answer, would be too old
+	stopped, err := f.serve(ctx, "lease", "timeouts: {prefill: 1m}") // else the prefill, and not its answer, would be too old
 	if err != nil {
 		return err
 	}
-	held, err := f.holdBetweenLegs(ctx, r, "between the legs, past the lease", 4)
+	patient, err := f.serve(ctx, "patient", "timeouts: {prefill: 10s, decode_first: 2m, decode_idle: 1m, answer: 2m}")
+	if err != nil {
+		return err
+	}
+	usual := f.router
+	defer func() { f.router = usual }()
+	f.router = patient
+	held, err := f.holdBetweenLegs(ctx, stopped, "between the legs, past the lease", 4)
 	if err != nil {
 		return err
 	}
 	err = f.longPause(ctx)
 	f.letGo()
-	err = errors.Join(err, f.landAll(ctx), f.wantAged(ctx, r, held))
-	return errors.Join(err, f.after(ctx, 2*time.Second), r.end())
+	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.wantAged(ctx, stopped, held))
+	return errors.Join(err, f.after(ctx, 2*time.Second), stopped.end(), patient.end())
 }
 
 // longPause stops p1 and d1, with requests in all phases, until all leases have run out and their blocks are used by others.
 func (f *faulting) longPause(ctx context.Context) error {
-	if err := f.holdStreams(ctx, 4); err != nil {
+	if err := f.holdStreams(ctx, 3, "d1"); err != nil {
 		return err
 	}
 	f.freeze("d0", "d1")

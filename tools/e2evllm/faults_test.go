@@ -237,11 +237,11 @@ func TestAStreamHasBegunWithItsFirstText(t *testing.T) {
 	}))
 	defer s.Close()
 	one := launch(ctx, s.URL, "p", request{path: chat, body: map[string]any{"stream": true}})
-	if err := awaitFirst(ctx, []*flight{one}, 100*time.Millisecond); err == nil {
+	if err := awaitFirst(ctx, one, 100*time.Millisecond); err == nil {
 		t.Error("a role is taken for content")
 	}
 	close(more)
-	if err := awaitFirst(ctx, []*flight{one}, 10*time.Second); err != nil || one.land().text != "one two" {
+	if err := awaitFirst(ctx, one, 10*time.Second); err != nil || one.land().text != "one two" {
 		t.Errorf("%v: %+v", err, one.landed)
 	}
 }
