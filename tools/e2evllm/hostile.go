@@ -11,7 +11,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -133,7 +132,7 @@ func (s *stage) hostileRun(ctx context.Context, front string, cases []hostileCas
 	return results, ctx.Err()
 }
 
-func (s *stage) playHostile(ctx context.Context, front string, c hostileCase, secrets []string) hostileResult {
+func (s *stage) playHostile(ctx context.Context, front string, c hostileCase, secrets []*regexp.Regexp) hostileResult {
 	begun := time.Now()
 	h := exchange(ctx, front, c.raw, c.half)
 	res := hostileResult{hostileCase: c, status: h.status, took: time.Since(begun)}
@@ -152,7 +151,7 @@ func (s *stage) playHostile(ctx context.Context, front string, c hostileCase, se
 }
 
 // judgeHeard says what h is when want is what one engine answers to the clean body; nil where there is no such answer.
-func judgeHeard(c hostileCase, h heard, want *heard, secrets []string) (outcome, why string) {
+func judgeHeard(c hostileCase, h heard, want *heard, secrets []*regexp.Regexp) (outcome, why string) {
 	if secret := hostileLeak(h, c.raw, secrets); secret != "" {
 		return leaked, fmt.Sprintf("%q is in the answer: %.300q", secret, h.all)
 	}
@@ -242,14 +241,14 @@ func judgeHostile(name string, results []hostileResult) error {
 }
 
 // secrets are what no client may see: addresses of the engines and their ids.
-func (s *stage) secrets(ctx context.Context) ([]string, error) {
-	secrets := []string{"127.0.0.1", "localhost"}
+func (s *stage) secrets(ctx context.Context) ([]*regexp.Regexp, error) {
+	secrets := []*regexp.Regexp{regexp.MustCompile(`127\.0\.0\.1|localhost`)}
 	for _, e := range s.engines {
 		if e.Role == "" {
 			continue
 		}
 		for _, port := range []int{e.Port, e.Side, e.Events, e.Replay} {
-			secrets = append(secrets, ":"+strconv.Itoa(port), `"`+strconv.Itoa(port)+`"`, " "+strconv.Itoa(port))
+			secrets = append(secrets, regexp.MustCompile(fmt.Sprintf(`\b%d\b`, port)))
 		}
 		if e.Role != producer {
 			continue
@@ -262,7 +261,7 @@ func (s *stage) secrets(ctx context.Context) ([]string, error) {
 		if id == "" {
 			return nil, fmt.Errorf("the engine %s does not tell its id: %v", e.Name, params)
 		}
-		secrets = append(secrets, id)
+		secrets = append(secrets, regexp.MustCompile(regexp.QuoteMeta(id)))
 		if err := s.giveBack(ctx, params); err != nil {
 			return nil, err
 		}

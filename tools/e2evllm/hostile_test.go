@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -85,11 +86,12 @@ func TestHostileMistakesAreSeen(t *testing.T) {
 		{"an address in a field", asked, answer(200, good, "X-Engine: http://h:5600/"), right, leaked},
 		{"parameters", hostileCase{raw: posted(completions, "{}"), clean: "{}"}, answer(200, `{"kv_transfer_params": {"a":1},`+good[1:]), right, leaked},
 		{"none", asked, answer(200, `{"kv_transfer_params": null,`+good[1:]), right, rightText},
+		{"a number that only resembles", asked, answer(200, strings.Replace(good, `"a"`, `"15600b"`, 1), "X-Request-Id: 5600f"), right, rightText},
 		{"an inner word", asked, answer(400, `{"error":{"message":"remote_block_ids","type":"t","code":400}}`), nil, leaked},
 		{"the client's own word", asked, answer(400, `{"error":{"message":"remote_host","type":"t","code":400}}`), nil, refusal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if out, why := judgeHeard(tt.c, tt.h, tt.want, []string{":5600"}); out != tt.out || (why == "") != (out == rightText || out == refusal) {
+			if out, why := judgeHeard(tt.c, tt.h, tt.want, []*regexp.Regexp{regexp.MustCompile(`\b5600\b`)}); out != tt.out || (why == "") != (out == rightText || out == refusal) {
 				t.Errorf("%s (%s), want %s", out, why, tt.out)
 			}
 		})

@@ -10,13 +10,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 )
 
 // wireLimit is how long a server may take for everything that it says to one client.
-const wireLimit = 40 * time.Second
+const wireLimit = 90 * time.Second
 
 // heard is what a server said on one connection.
 type heard struct {
@@ -292,10 +293,10 @@ var innerWords = []string{
 }
 
 // hostileLeak is the first secret that an answer holds, or "". A word of the inside that the client has said itself is none, an address or an id always is.
-func hostileLeak(h heard, asked []byte, secrets []string) string {
+func hostileLeak(h heard, asked []byte, secrets []*regexp.Regexp) string {
 	for _, s := range secrets {
-		if bytes.Contains(h.all, []byte(s)) {
-			return s
+		if found := s.Find(h.all); found != nil {
+			return string(found)
 		}
 	}
 	for _, word := range innerWords {
