@@ -26,6 +26,7 @@ var acts = []act{
 	{name: "answers", holds: "split answers are those of one engine, and predictions are true", fleet: pools, play: answers},
 	{name: "hostile", holds: "hostile requests are refused or answered rightly, and harm no engine and nobody else", fleet: pools, play: hostileActs},
 	{name: "clients", holds: "real clients get what one engine would give them, and leave nothing behind", fleet: pools, play: clients},
+	{name: "faults", holds: "engines and the router may be killed, stopped and restarted: every answer is exact or a clear error", fleet: pools, play: faults},
 	{name: "ranks", holds: "the rank that holds a prefix gets the request", fleet: ranked, play: ranks},
 	{name: "adapters", holds: "no key is shared between adapters, tenants and the base model", fleet: ranked, play: adapters},
 	{name: "older", holds: "vLLM 0.20.0 is understood: events as arrays, replays, /tokenize, metrics, whole requests", fleet: single, play: older},
