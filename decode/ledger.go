@@ -3,6 +3,7 @@ package decode
 import (
 	"container/heap"
 	"math"
+	"slices"
 	"time"
 
 	"tandem/internal/roster"
@@ -172,16 +173,31 @@ func (p *Pool) own(l *Lease, now time.Time) int {
 // before we see its end a report may include it no longer: an answer that is not streamed even brings such a report along.
 const reportDelay = 200 * time.Millisecond
 
-// settle makes the report of the given time the account to count from.
-func (p *Pool) settle(m *member, at time.Time) {
+// settle makes the report of the given time the account to count from. there is how many sequences the engine had by it, [math.MaxInt] where it did not say.
+func (p *Pool) settle(m *member, at time.Time, there int) {
 	g := &m.ledger
 	g.usage = m.load.Usage(at, p.settings.LoadTTL)
 	g.returned = 0
+	if there < g.bound { // the report lacks some of ours: the newest, so that the order counts
+		slices.SortFunc(g.leases, func(a, b *Lease) int { return a.boundAt.Compare(b.boundAt) })
+		for i, l := range g.leases {
+			l.slot = i
+		}
+	}
+	for _, l := range g.leases {
+		if l.covered {
+			there -= l.sequences
+		}
+	}
 	for _, l := range g.leases {
 		if l.state != hard || !l.bound || l.boundAt.Add(reportDelay).After(at) {
 			continue
 		}
 		if !l.covered {
+			if there < l.sequences {
+				continue
+			}
+			there -= l.sequences
 			l.covered = true
 			g.promised -= l.whole()
 			g.growth += l.more

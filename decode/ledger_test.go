@@ -113,6 +113,30 @@ func TestBlocksComeBackOnce(t *testing.T) {
 	}
 }
 
+// An engine that pauses reports its old usage for as long, whatever was sent to it. The number of its requests tells.
+func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
+	p := pool(0)
+	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
+	second.Harden(start)
+	first.Harden(start.Add(time.Millisecond))
+	promised := 1000 - free(p, start)
+	at := start.Add(5 * time.Second)
+	p.Observe("d1", load(at, 0, 0), at)
+	if got := free(p, at); got != 1000-promised {
+		t.Errorf("it has heard of none: %d free, want %d", got, 1000-promised)
+	}
+	at = at.Add(time.Second)
+	p.Observe("d1", load(at, 1, 0.2), at)
+	if got, most := free(p, at), 1000-200-first.whole(); got > most || got < most-second.more-1 {
+		t.Errorf("it has heard of the older: %d free, want about %d", got, most)
+	}
+	at = at.Add(time.Second)
+	p.Observe("d1", load(at, 2, 0.3), at)
+	if got, most := free(p, at), 700; got > most || got < most-first.more-second.more {
+		t.Errorf("it has heard of both: %d free, want about %d", got, most)
+	}
+}
+
 func TestSoftLeasesVetoNobody(t *testing.T) {
 	p := pool(0)
 	later := start.Add(5 * time.Second)

@@ -95,6 +95,10 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
 		p.turnHard(now)
-		p.settle(m, l.At)
+		there := math.MaxInt
+		if l.Running >= 0 {
+			there = l.Running + max(l.Waiting, 0)
+		}
+		p.settle(m, l.At, there)
 	}
 }
