@@ -86,3 +86,16 @@ func TestAnAdapterIsGone(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAdapterWithoutPrefill is served by the decode replica that has it, which prefills for itself.
+func TestAnAdapterWithoutPrefill(t *testing.T) {
+	in(t, setup{engine: loading, config: func(c *config.Config) { c.Local = config.LocalAuto }}, func(w *world) {
+		w.adapter("load", w.whole, w.d[1])
+		time.Sleep(3 * modelsEvery)
+		p := adapted(chat(true), "late")
+		w.exact(p, w.ask(p))
+		if r := w.o.ring.newest(1)[0]; r.Mode != "local" || r.Decode != w.d[1].addr {
+			t.Errorf("%s at %s, want local at %s", r.Mode, r.Decode, w.d[1].addr)
+		}
+	})
+}
