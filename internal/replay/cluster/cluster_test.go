@@ -278,6 +278,38 @@ func TestRunsAreTheSameForASeed(t *testing.T) {
 	}
 }
 
+// Work that the cluster did not give out is found, by its answer or because it is still there at the end.
+func TestForeignWorkIsFound(t *testing.T) {
+	source, err := trace.Open(strings.NewReader(header+`{"t":0,"in":32,"out":3}`+"\n"+`{"t":9,"in":32,"out":3}`), "sample", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c *Cluster
+	foreign := func(at time.Duration) {
+		if at != 3*time.Second {
+			return
+		}
+		if err := c.engines[Prefill][0].core.Add(at, &enginesim.Request{ID: "7", Prompt: make([]uint32, 40), MaxTokens: 9}); err != nil {
+			t.Error(err)
+		}
+	}
+	cfg := config(1, 1)
+	cfg.Started = foreign
+	if c, err = New(cfg, &script{}, source, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), `p0 answers "7", which nobody asked`) {
+		t.Errorf("an answer to nobody: %v", err)
+	}
+	if c, err = New(config(1, 1), &script{}, source, 1); err != nil {
+		t.Fatal(err)
+	}
+	foreign(3 * time.Second)
+	if _, err := c.finish(); err == nil || !strings.Contains(err.Error(), "p0 is not empty at the end") {
+		t.Errorf("a request is left: %v", err)
+	}
+}
+
 func TestHeapKeepsOrder(t *testing.T) {
 	var q queue
 	for i := range 500 {

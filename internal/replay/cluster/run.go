@@ -25,8 +25,8 @@ type Result struct {
 	Engines [2][]enginesim.Stats
 }
 
-// Run plays everything. It checks at the end that every request has ended and every block is free; the engines' own books it checks once a second of
-// virtual time.
+// Run plays everything. It checks at the end that every request has ended and every block is free; the books of one engine after the other it checks in
+// between, one each second of virtual time.
 func (c *Cluster) Run(ctx context.Context) (*Result, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -83,7 +83,9 @@ func (c *Cluster) happen(ev *event) error {
 		c.arrived(ev.call)
 	case stepped:
 		ev.e.busy = false
-		c.take(ev.e)
+		if err := c.take(ev.e); err != nil {
+			return err
+		}
 		return c.kick(ev.e)
 	case wakened:
 		if ev.e == nil {
@@ -237,7 +239,9 @@ func (c *Cluster) kick(e *engine) error {
 			c.events.add(event{at: c.now + st.Took, kind: stepped, e: e})
 			return nil
 		}
-		c.take(e)
+		if err := c.take(e); err != nil {
+			return err
+		}
 		if st.Idle {
 			c.plan(e, st.Wake)
 			return nil
@@ -255,24 +259,28 @@ func (c *Cluster) plan(e *engine, wake time.Duration) {
 }
 
 // take brings the outputs and events of the step that is over on their way.
-func (c *Cluster) take(e *engine) {
+func (c *Cluster) take(e *engine) error {
 	if len(e.step.Events) > 0 && c.want[e.side] {
 		e.feed.pack(e.step.Events, c.now)
 		c.events.add(event{at: c.now + c.cfg.EventLag, kind: heard, e: e})
 	}
 	for i := range e.step.Outputs {
 		o := &e.step.Outputs[i]
-		if o.First || o.Finished {
-			c.output(e, o)
+		if !o.First && !o.Finished {
+			continue
 		}
+		slot, err := strconv.Atoi(o.ID)
+		if err != nil || slot >= len(c.live) || c.live[slot] == nil {
+			return fmt.Errorf("%s answers %q, which nobody asked", ID(e.side, e.index), o.ID)
+		}
+		c.output(e, c.live[slot], o)
 	}
 	e.step.Outputs, e.step.Events = nil, nil
+	return nil
 }
 
 // output brings a first or last token on its way to the router.
-func (c *Cluster) output(e *engine, o *enginesim.Output) {
-	slot, _ := strconv.Atoi(o.ID) // ours
-	x := c.live[slot]
+func (c *Cluster) output(e *engine, x *call, o *enginesim.Output) {
 	if e.side == Prefill {
 		st := e.core.Stats()
 		x.answer = answer{cached: o.Cached, waiting: st.Waiting, usage: st.Usage, output: o.Out}
@@ -416,11 +424,28 @@ func (c *Cluster) coming() bool {
 
 func (c *Cluster) tick() error {
 	c.router.Tick(Time(c.now))
+	if err := c.auditNext(); err != nil {
+		return err
+	}
 	if c.cfg.Started != nil {
 		c.cfg.Started(c.now)
 	}
 	if !c.over() {
 		c.events.add(event{at: c.now + time.Second, kind: ticked})
+	}
+	return nil
+}
+
+// auditNext checks the laws of conservation on the engine whose turn it is.
+func (c *Cluster) auditNext() error {
+	i := c.audited % (len(c.engines[Prefill]) + len(c.engines[Decode]))
+	c.audited++
+	side := c.engines[Prefill]
+	if i >= len(side) {
+		i, side = i-len(side), c.engines[Decode]
+	}
+	if err := side[i].core.Audit(); err != nil {
+		return fmt.Errorf("%s: %w", ID(side[i].side, i), err)
 	}
 	return nil
 }

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tandem/internal/replay"
+)
+
+func TestReplayCommand(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`{"tandem_trace":1}` + "\n")
+	for i := range 50 {
+		fmt.Fprintf(&text, `{"t":%d,"in":500,"out":20}`+"\n", i)
+	}
+	file := filepath.Join(t.TempDir(), "sample.jsonl")
+	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out, log bytes.Buffer
+	args := []string{"replay", "-trace", file, "-cluster", "1P1D", "-profile", "8b", "-policy", "tandem,random", "-json"}
+	if code := run(t.Context(), args, &out, &log); code != 0 {
+		t.Fatalf("code %d: %s", code, log.String())
+	}
+	var got []replay.Outcome
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || len(got) != 2 || got[0].Policy != "tandem" || got[1].Requests != 50 {
+		t.Errorf("%v: %+v", err, got)
+	}
+}
+
+func TestReplayMistakes(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"replay", "-trace", none}, 1, "-trace names the file"},
+		{[]string{"replay", "validate", "-traces", none}, 1, "-traces names the folder"},
+		{[]string{"replay", "-sort"}, 2, "not defined: -sort"},
+	} {
+		var out, log bytes.Buffer
+		if code := run(t.Context(), tt.args, &out, &log); code != tt.code || !strings.Contains(log.String(), tt.want) {
+			t.Errorf("%q: code %d, %s", tt.args, code, log.String())
+		}
+	}
+}
