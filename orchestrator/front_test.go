@@ -122,6 +122,21 @@ func TestFormsWithTransferParamsAreRefused(t *testing.T) {
 	})
 }
 
+// A form in another charset reaches an engine as one in UTF-8, in which the names say nothing.
+func TestFormsLoseTheirCharset(t *testing.T) {
+	for _, charset := range []string{"; charset=utf-7", "; CHARSET=\"utf-16\"", "; charset*=utf-8''utf-7", ""} {
+		in(t, setup{}, func(w *world) {
+			p := post("/v1/audio/transcriptions", "--a b\r\nContent-Disposition: form-data; name=\"vllm_xargs\"\r\n\r\n{\"kv+AF8-transfer+AF8-params\":\"x\"}\r\n--a b--\r\n")
+			p.header = http.Header{"Content-Type": {"multipart/form-data" + charset + "; boundary=\"a b\""}}
+			w.ask(p)
+			legs := w.posts(true)
+			if len(legs) != 1 || legs[0].header.Get("Content-Type") != `multipart/form-data; boundary="a b"` || legs[0].body != p.body {
+				t.Errorf("%s: engines got %+v", charset, legs)
+			}
+		})
+	}
+}
+
 // choices gathers a batch's answer by index.
 func choices(t *testing.T, h *heard) (texts map[int]string, usages int) {
 	texts = map[int]string{}

@@ -38,10 +38,12 @@ func (q *request) readPassed() (*passed, *failure) {
 		return nil, f
 	}
 	p := &passed{body: raw, contentType: q.r.Header.Get("Content-Type")}
-	if media, _, err := mime.ParseMediaType(p.contentType); err == nil && strings.HasPrefix(media, "multipart/") {
+	if media, params, err := mime.ParseMediaType(p.contentType); err == nil && strings.HasPrefix(media, "multipart/") {
 		if hidesTransfer(raw) {
 			return nil, badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
 		}
+		// A charset could hide the names from us: vLLM's server reads a form's values in the one that is named, UTF-7 as well.
+		p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": params["boundary"]})
 		return p, nil
 	}
 	p.contentType = "application/json" // an engine reads every other body as JSON, whatever it is called
