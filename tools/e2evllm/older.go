@@ -135,7 +135,7 @@ func (s *stage) configureWhole(name string, e *engine, url string) (string, erro
 }
 
 // olderRequests is how many requests are compared in each way to have a prompt's ids.
-const olderRequests = 44
+const olderRequests = 60
 
 // playWhole compares answers to requests that a router sends whole to the engine at that URL, one at a time, with the engine's own. source is where the
 // router has to have the ids of prompts from that come as text.
@@ -148,7 +148,7 @@ func (s *stage) playWhole(ctx context.Context, e *engine, source, url string) er
 	if err != nil {
 		return err
 	}
-	ph := phase{name: e.Version + ", ids by " + source, requests: olderRequests, workers: 1, seed: s.seed + 20, predicted: 0.99}
+	ph := phase{name: e.Version + ", ids by " + source, requests: olderRequests, workers: 1, seed: s.seed + 20, predicted: 0.99, kinds: everyKind}
 	begun := time.Now()
 	results := s.compareAll(ctx, r, ph)
 	took := time.Since(begun)

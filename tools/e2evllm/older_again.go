@@ -74,6 +74,9 @@ func (s *stage) beginAgain(ctx context.Context, e *engine, begin func(context.Co
 	}
 	g := newGenerator(uint64(time.Now().UnixNano())) // prompts that no earlier part has sent
 	prompt := g.ids(10*blockTokens + 5)
+	if _, err := r.follows(ctx, e, -1); err != nil {
+		return err
+	}
 	if err := s.foretells(ctx, r, prompt, 0); err != nil {
 		return err
 	}
@@ -111,7 +114,8 @@ func (s *stage) beginEngine(ctx context.Context, r *router, e *engine, _ string)
 	return r, 0, err
 }
 
-// foretells sends the prompt, of which the engine has that many tokens cached, and holds the router to having foretold it.
+// foretells sends the prompt, of which the engine has that many tokens cached, and holds the router to having foretold it. Nothing found is said by
+// saying nothing, see tellZeros.
 func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached int) error {
 	a, err := ask(ctx, r.front, completions, map[string]any{"model": modelName, "prompt": prompt, "max_tokens": 1, "temperature": 0})
 	if err != nil || a.status != 200 {
@@ -123,7 +127,7 @@ func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached i
 			return err
 		}
 		for _, rec := range records {
-			if rec.ID == a.id && rec.Captured == cached && rec.Delivered == cached {
+			if rec.ID == a.id && rec.Captured == cached && max(rec.Delivered, 0) == cached {
 				return nil
 			} else if rec.ID == a.id {
 				return fmt.Errorf("%d tokens were foretold and %d found, not %d", rec.Captured, rec.Delivered, cached)
