@@ -138,7 +138,10 @@ var parts = []struct {
 	run   func(*bench, context.Context) error
 	asked bool // only taken when it is named
 }{
-	{"front", (*bench).front, false}, {"idle", (*bench).idle, false}, {"micro", (*bench).micro, false}, {"index", (*bench).index, false},
+	{"front", (*bench).front, false},
+	{"idle", (*bench).idle, false},
+	{"micro", (*bench).micro, false},
+	{"index", (*bench).index, false},
 	{"peers", (*bench).peers, true}, // it installs vllm-router
 }
 
