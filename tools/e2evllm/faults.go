@@ -109,7 +109,6 @@ func faults(ctx context.Context, s *stage) error {
 	}
 	var errs []error
 	for _, sc := range chosen {
-		begun := time.Now()
 		say("fault: %s", sc.name)
 		f.row = &faultRow{fault: sc.name}
 		f.rows = append(f.rows, f.row)
@@ -118,7 +117,6 @@ func faults(ctx context.Context, s *stage) error {
 			say("fault: %s FAILED: %v", sc.name, err)
 			errs = append(errs, fmt.Errorf("%s: %w", sc.name, err), s.mend(ctx))
 		}
-		f.row.took = time.Since(begun)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -126,7 +124,7 @@ func faults(ctx context.Context, s *stage) error {
 	return errors.Join(append(errs, f.router.end(), s.mend(ctx))...)
 }
 
-// faulting is the act while it is played. One goroutine owns it; flow has goroutines of its own, which touch only what flowing guards.
+// faulting is the act while it is played. One goroutine owns it; those of flow hand over what they have sent when they end.
 type faulting struct {
 	s      *stage
 	router *router
@@ -167,7 +165,7 @@ func routerPastMargin(ctx context.Context, f *faulting) error {
 	r.process.thaw()
 	stopFlow()
 	err = f.landAll(ctx)
-	return errors.Join(err, f.wantAged(ctx, r, held), f.after(ctx, 2*time.Second), r.end())
+	return errors.Join(err, f.wantAged(ctx, r, held), f.after(ctx, 2*time.Second), f.noLeases(ctx, r, ""), r.end())
 }
 
 // serve starts a router of its own for a fault, whose patience with a prefill does not end before that.
@@ -299,7 +297,7 @@ func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string)
 				return fmt.Errorf("no leg 2 has to do with %s: the fault would find nothing", name)
 			}
 		}
-		return f.noLeases(ctx, "prefill")
+		return f.noLeases(ctx, f.router, "prefill")
 	})
 }
 
@@ -520,7 +518,7 @@ func allBeyondLease(ctx context.Context, f *faulting) error {
 	err = f.longPause(ctx)
 	f.letGo()
 	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.wantAged(ctx, stopped, held))
-	return errors.Join(err, f.after(ctx, 2*time.Second), stopped.end(), patient.end())
+	return errors.Join(err, f.after(ctx, 2*time.Second), f.noLeases(ctx, stopped, ""), stopped.end(), patient.end())
 }
 
 // longPause stops p1 and d1, with requests in all phases, until all leases have run out and their blocks are used by others.

@@ -19,7 +19,6 @@ type faultRow struct {
 	core    int           // answers compared afterwards
 	coreErr error
 	remarks []string
-	took    time.Duration
 }
 
 // phaseRow is what came of the requests that the fault found in one phase.
