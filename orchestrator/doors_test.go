@@ -183,7 +183,8 @@ func TestOtherDoorsAreSplit(t *testing.T) {
 	})
 }
 
-// What cannot be split goes whole to one replica, and the record says why.
+// What cannot be split goes whole to one replica, and the record says why. Most of these the simulated engine refuses, as vLLM with its default settings does:
+// its refusal is the answer then.
 func TestOtherDoorsUnsplit(t *testing.T) {
 	say := func(path, more string) prompt {
 		if path == "/v1/messages" {
@@ -222,7 +223,11 @@ func TestOtherDoorsUnsplit(t *testing.T) {
 				c.edit(&s)
 			}
 			in(t, s, func(w *world) {
-				w.exact(c.p, w.ask(c.p))
+				if got, want := w.ask(c.p), w.right(c.p); want.status == 200 {
+					w.exact(c.p, got)
+				} else if got.status != want.status || got.raw != want.raw {
+					t.Errorf("the answer is %d %s\nun-split it is %d %s", got.status, got.raw, want.status, want.raw)
+				}
 				rec := w.o.ring.newest(1)[0]
 				if legs := w.posts(false); len(legs) != 1 || legs[0].path != c.p.path || strings.Contains(legs[0].body, "_transfer_params") {
 					t.Errorf("legs %+v", legs)
