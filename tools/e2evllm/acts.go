@@ -24,6 +24,7 @@ type act struct {
 var acts = []act{
 	{name: "doctor", holds: "healthy engines are called healthy", fleet: pools, play: consult},
 	{name: "answers", holds: "split answers are those of one engine, and predictions are true", fleet: pools, play: answers},
+	{name: "scarcity", holds: "so are those where blocks are evicted and requests wait, and no ledger promises what its engine lacks", fleet: pools, play: scarcities},
 	{name: "twin", holds: "a simulated engine answers, tells and counts as a real one", fleet: pools, play: twins},
 	{name: "hostile", holds: "hostile requests are refused or answered rightly, and harm no engine and nobody else", fleet: pools, play: hostileActs},
 	{name: "clients", holds: "real clients get what one engine would give them, and leave nothing behind", fleet: pools, play: clients},

@@ -25,16 +25,27 @@ func consult(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// answers runs the suite in its three forms, and audits the caches after each.
+// answers runs the suite in its two forms.
 func answers(ctx context.Context, s *stage) error {
-	short := max(s.requests/7, 1)
-	half := (s.requests - short) / 2
+	half := s.requests / 2
+	return s.playPhases(ctx,
+		phase{name: "one at a time, always split", local: "never", requests: half, workers: 1, seed: s.seed, predicted: 0.99, kinds: everyKind},
+		phase{name: "eight at a time, split or local", local: "auto", requests: half, workers: 8, seed: s.seed + 1000, predicted: 0.95, kinds: everyKind},
+	)
+}
+
+// scarcities asks for more than the pools hold.
+func scarcities(ctx context.Context, s *stage) error {
+	return s.playPhases(ctx, phase{
+		name: "eight at a time, more than there is room for", local: "never", requests: max(s.requests/7, 12), workers: 8, seed: s.seed + 2000, predicted: 0.95,
+		kinds: longKinds, scarce: true,
+	})
+}
+
+// playPhases plays one after another, and audits the caches after each.
+func (s *stage) playPhases(ctx context.Context, phases ...phase) error {
 	var errs []error
-	for _, ph := range []phase{
-		{name: "one at a time, always split", local: "never", requests: half, workers: 1, seed: s.seed, predicted: 0.99, kinds: everyKind},
-		{name: "eight at a time, split or local", local: "auto", requests: half, workers: 8, seed: s.seed + 1000, predicted: 0.95, kinds: everyKind},
-		{name: "eight at a time, more than there is room for", local: "never", requests: short, workers: 8, seed: s.seed + 2000, predicted: 0.95, kinds: longKinds, scarce: true},
-	} {
+	for _, ph := range phases {
 		if err := errors.Join(s.playPhase(ctx, ph), s.audit(ctx, 12)); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", ph.name, err))
 		}

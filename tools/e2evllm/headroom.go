@@ -147,7 +147,7 @@ const pollInterval = 1500 * time.Millisecond
 // excess is by how many blocks a ledger was above its engine.
 type excess struct {
 	most   int    // above what the engine said
-	beyond int    // of those, more than what was sent to the engine within the poll interval before, which the ledger need not know yet
+	beyond int    // of those, more than what came to the engine within the poll interval before, which the ledger need not know yet
 	where  string // the worst case
 	looks  int    // in which both were known
 }
@@ -164,7 +164,7 @@ func (w *watch) excess(records []record) excess {
 			}
 			x.looks++
 			over := now.ledger[i] - max(now.free[i], next.free[i])
-			beyond := over - sentTo(records, e.Name, now.begun.Add(-pollInterval), next.asked)
+			beyond := over - came(records, e.Name, now.begun.Add(-pollInterval), next.asked)
 			x.most = max(x.most, over)
 			if beyond > x.beyond {
 				x.beyond = beyond
@@ -176,15 +176,33 @@ func (w *watch) excess(records []record) excess {
 	return x
 }
 
-// sentTo is how many blocks the requests need that were sent to the engine in that time.
-func sentTo(records []record, name string, from, to time.Time) int {
+// came is how many blocks the engine gave away in that time: to requests that were sent to it then, and to those that it had for what they generated.
+func came(records []record, name string, from, to time.Time) int {
 	blocks := 0
 	for _, r := range records {
-		if sent := r.sent(); r.Decode == name && !sent.Before(from) && !sent.After(to) {
+		sent := r.sent()
+		switch {
+		case r.Decode != name || sent.After(to) || r.ended().Before(from):
+		case sent.Before(from):
+			blocks += r.generated(from, to)/blockTokens + 1
+		default:
 			blocks += (r.Prompt+r.Output)/blockTokens + 1
 		}
 	}
 	return blocks
+}
+
+// generated is how many tokens of the answer were made in that time, if they were made evenly.
+func (r *record) generated(from, to time.Time) int {
+	begun, ended := r.sent(), r.ended()
+	if ended.Before(to) {
+		to = ended
+	}
+	all := ended.Sub(begun)
+	if all <= 0 {
+		return 0
+	}
+	return int(math.Ceil(float64(r.Output) * float64(to.Sub(from)) / float64(all)))
 }
 
 // tightest is the fewest free blocks that an engine had by its own word and by its ledger, and the most requests that waited for room at once.

@@ -132,6 +132,12 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 		r.Phases.Prefill, r.Phases.Queue = 300, 200
 		return r
 	}
+	grew := func(from, seconds float64) record {
+		r := sent(from, 300, "d0")
+		r.Output = 10 * blockTokens
+		r.Phases.Total = 500 + seconds*1e3
+		return r
+	}
 	for name, c := range map[string]struct {
 		looks        []look
 		records      []record
@@ -142,6 +148,7 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 		"above, by what was sent":          {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d0")}, 10, 0},
 		"above, by what another was sent":  {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d1")}, 10, 10},
 		"above, by what was sent long ago": {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(3, 9*blockTokens, "d0")}, 10, 10},
+		"above, by what grew":              {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{grew(2, 10)}, 10, 7}, // 82 tokens from 3.5 s to 6.05 s
 		"the engine had them again":        {[]look{looked(5, 50, 60), looked(6, 60, 50)}, nil, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -123,8 +123,13 @@ type record struct {
 
 	Time   time.Time `json:"time"` // when the request came in
 	Phases struct {  // milliseconds
-		Tokenize, Queue, Plan, Prefill, Handoff float64
+		Tokenize, Queue, Plan, Prefill, Handoff, Total float64
 	} `json:"phases_ms"`
+}
+
+// ended is when its answer was out.
+func (r *record) ended() time.Time {
+	return r.Time.Add(time.Duration(r.Phases.Total * float64(time.Millisecond)))
 }
 
 // sent is when the request went to its decode engine.

@@ -77,7 +77,7 @@ func (c *scarcity) print(w io.Writer) {
 	fmt.Fprintf(w, "  evicted      blocks of %s\n", strings.Join(gone, ", "))
 	fmt.Fprintf(w, "  room         %d requests waited for it, %d at once; the fewest free blocks of a decode engine: %d by its own word, %d to be promised; preempted: %d\n",
 		c.waited, c.crowd, c.fullest, c.promised, c.preempted)
-	fmt.Fprintf(w, "  ledger       above the engine's free blocks by %d at most, and by %d more than what was sent lately, in %d looks\n",
+	fmt.Fprintf(w, "  ledger       above the engine's free blocks by %d at most, and by %d more than what came to it since the last poll, in %d looks\n",
 		c.excess.most, c.excess.beyond, c.excess.looks)
 }
 
