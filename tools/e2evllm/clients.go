@@ -22,8 +22,8 @@ var pinsClients []byte
 // benchmarkers are the packages of clients that vLLM's do not bring along.
 var benchmarkers = packages{pinsClients, "guidellm.benchmark"}
 
-// clientLimit is how long one client may take, with its start; they are seconds where nothing else runs.
-const clientLimit = 4 * time.Minute
+// clientLimit is how long one client may take, with its start; where nothing else runs that is a tenth of it.
+const clientLimit = 8 * time.Minute
 
 // benchPrompts is how many requests a benchmark sends, and benchTokens how many tokens it wants of each.
 const (
@@ -33,9 +33,10 @@ const (
 
 // checked is what a client says of one thing that it has tried.
 type checked struct {
-	Check string `json:"check"`
-	OK    bool   `json:"ok"`
-	Why   string `json:"why"`
+	Check   string  `json:"check"`
+	OK      bool    `json:"ok"`
+	Why     string  `json:"why"`
+	Seconds float64 `json:"seconds"`
 }
 
 // realClient is a program of others, unmodified, that is pointed at Tandem.
@@ -77,7 +78,7 @@ func clients(ctx context.Context, s *stage) error {
 		errs = append(errs, judgeClient(c.name, said, err))
 		say("clients: %s, %d checks in %.0f s", c.name, len(said), took.Seconds())
 		for _, one := range said {
-			fmt.Fprintf(t, "  %s\t%s\t%s\n", c.name, one.Check, map[bool]string{true: "ok", false: "FAILED: " + one.Why}[one.OK])
+			fmt.Fprintf(t, "  %s\t%s\t%.1f s\t%s\n", c.name, one.Check, one.Seconds, map[bool]string{true: "ok", false: "FAILED: " + one.Why}[one.OK])
 		}
 	}
 	fmt.Println()
@@ -105,12 +106,12 @@ func judgeClient(name string, said []checked, err error) error {
 
 // leftNothing checks that nothing is kept for clients that have gone.
 func (s *stage) leftNothing(ctx context.Context, r *router) checked {
-	_, err := s.awaitIdle(ctx, 2*time.Second)
+	idle, err := s.awaitIdle(ctx, 2*time.Second)
 	leases, errLeases := r.series(ctx, "tandem_leases")
 	if err = errors.Join(err, errLeases); err == nil && leases != 0 {
 		err = fmt.Errorf("%v leases", leases)
 	}
-	c := checked{Check: "afterwards no lease and no block is kept", OK: err == nil}
+	c := checked{Check: "afterwards no lease and no block is kept", OK: err == nil, Seconds: idle.Seconds()}
 	if err != nil {
 		c.Why = err.Error()
 	}

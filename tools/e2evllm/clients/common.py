@@ -65,8 +65,8 @@ def quiet(*said):
         assert not found, f"{found} in {text[:500]}"
 
 
-def report(name, ok, why=""):
-    print(json.dumps({"check": name, "ok": ok, "why": why[:3000]}), flush=True)
+def report(name, begun, why=None):
+    print(json.dumps({"check": name, "ok": why is None, "why": (why or "")[:3000], "seconds": round(time.monotonic() - begun, 2)}), flush=True)
 
 
 def caught(e):
@@ -110,12 +110,13 @@ def run():
     import asyncio
 
     for name, f in CHECKS:
+        begun = time.monotonic()
         try:
             result = f()
             if asyncio.iscoroutine(result):
                 asyncio.run(result)
-            report(name, True)
+            report(name, begun)
         except BaseException as e:  # noqa: BLE001 a check may fail in any way
-            report(name, False, caught(e))
+            report(name, begun, caught(e))
             if isinstance(e, KeyboardInterrupt):
                 raise

@@ -108,12 +108,12 @@ async def _():
 
 @check("time-outs and cancellation")
 async def _():
-    raised(anthropic.APITimeoutError, lambda: front.with_options(timeout=0.1).messages.create(**ask(max_tokens=700)))
-    with front.messages.stream(**ask(max_tokens=700)) as stream:
+    raised(anthropic.APITimeoutError, lambda: front.with_options(timeout=0.1).messages.create(**ask(max_tokens=400)))
+    with front.messages.stream(**ask(max_tokens=400)) as stream:
         for _event in stream:
             break
     async with afront() as f:
-        tasks = [asyncio.create_task(f.messages.create(**ask(30, max_tokens=700))) for _ in range(6)]
+        tasks = [asyncio.create_task(f.messages.create(**ask(30, max_tokens=400))) for _ in range(6)]
         for i, task in enumerate(tasks):
             await asyncio.sleep(0.05 * i)
             task.cancel()
