@@ -70,7 +70,7 @@ type phase struct {
 
 // playPhase starts a router, runs the requests, and prints and judges what came of them.
 func (s *stage) playPhase(ctx context.Context, ph phase) error {
-	file, err := s.configure(ph.local, "local: "+ph.local, "timeouts: {queue: 2m}")
+	file, err := s.configure(ph.local, "local: "+ph.local, "timeouts: {queue: 2m, probe: 5s}")
 	if err != nil {
 		return err
 	}
