@@ -149,7 +149,6 @@ func (p *params) wrongType(body []byte, key string, start int) *problem {
 	var v any
 	_ = json.Unmarshal(value, &v) // it is JSON
 	if value[0] == '"' {
-		value = value[1 : len(value)-1]
 		switch key {
 		case "max_tokens", "max_completion_tokens", "min_tokens", "n", "seed", "priority":
 			kind, msg = "int_parsing", "Input should be a valid integer, unable to parse string as an integer"

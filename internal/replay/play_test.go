@@ -111,7 +111,8 @@ func TestSumByHand(t *testing.T) {
 	}
 	r := &cluster.Result{End: 20 * time.Second, Records: []cluster.Record{
 		record(0, time.Hour, time.Hour, 1), record(2*time.Second, time.Second, 2*time.Second, 11), record(3*time.Second, 6*time.Second, 7*time.Second, 2),
-		{At: 4 * time.Second, Refused: true}, record(10*time.Second, 2*time.Second, 12*time.Second, 11),
+		{At: 4 * time.Second, Refused: true},
+		record(10*time.Second, 2*time.Second, 12*time.Second, 11),
 	}}
 	r.Records[1].Prefill = -1
 	r.Busy = [2][]time.Duration{{5 * time.Second, 15 * time.Second}, {time.Second}}

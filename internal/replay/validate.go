@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"strings"
 	"time"
 
 	"tandem/internal/enginesim/kernels"
@@ -184,11 +185,11 @@ func seconds(s float64) string { return fmt.Sprintf("%.4g", s) }
 func percent(s float64) string { return fmt.Sprintf("%+.1f %%", s*100) }
 
 func (f Figures) text(unit func(float64) string) string {
-	text := ""
+	var text strings.Builder
 	for _, s := range []Spread{f.TTFT, f.TPOT, f.E2E} {
-		text += fmt.Sprintf(" %28s", unit(s.Mean)+" / "+unit(s.P50)+" / "+unit(s.P99))
+		text.WriteString(fmt.Sprintf(" %28s", unit(s.Mean)+" / "+unit(s.P50)+" / "+unit(s.P99)))
 	}
-	return text[1:]
+	return text.String()[1:]
 }
 
 // Check returns an error that names every figure which is further off than [MaxError].

@@ -94,11 +94,12 @@ type wireMessage struct {
 }
 
 func (m *wireMessage) text() string {
-	text := m.Content
+	var text strings.Builder
+	text.WriteString(m.Content)
 	for _, t := range m.Tools {
-		text += t.Function.Name + t.Function.Arguments
+		text.WriteString(t.Function.Name + t.Function.Arguments)
 	}
-	return text
+	return text.String()
 }
 
 // promptLogprob is what is said of one token of the prompt, by token id; null of the first.

@@ -61,10 +61,16 @@ func TestConversationsAreRead(t *testing.T) {
 		want          choice
 		events        string
 	}{
-		responses: {responseWhole, responseStream, choice{text: "one two", finish: "incomplete, max_output_tokens", logprobs: []logprob{{"one", -.5}, {" two", -.25}}},
-			"response.created response.output_text.delta response.output_text.done response.incomplete"},
-		messages: {messageWhole, messageStream, choice{text: "one two", finish: "stop_sequence", stop: "o"},
-			"message_start content_block_start content_block_delta content_block_stop message_delta message_stop"},
+		responses: {
+			responseWhole, responseStream,
+			choice{text: "one two", finish: "incomplete, max_output_tokens", logprobs: []logprob{{"one", -.5}, {" two", -.25}}},
+			"response.created response.output_text.delta response.output_text.done response.incomplete",
+		},
+		messages: {
+			messageWhole, messageStream,
+			choice{text: "one two", finish: "stop_sequence", stop: "o"},
+			"message_start content_block_start content_block_delta content_block_stop message_delta message_stop",
+		},
 	} {
 		a, err := ask(t.Context(), serveText(t, 200, c.whole), path, map[string]any{})
 		b, errStream := ask(t.Context(), serveText(t, 200, c.stream), path, map[string]any{"stream": true})

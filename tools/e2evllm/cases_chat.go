@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // Conversations: chats, responses and messages. All of them share a system prompt, and so the first blocks of their prompts.
 
 // talk is a conversation after one more turn of the user; it begins anew, with or without the shared system prompt, when it has become long.
@@ -12,7 +14,7 @@ func (g *generator) talk(of string) []turn {
 		}
 	}
 	said = append(said, turn{"user", g.text(g.pick(2, 9, 25))})
-	g.history[of] = append(said[:len(said):len(said)], turn{"assistant", g.text(6)})
+	g.history[of] = append(slices.Clip(said), turn{"assistant", g.text(6)})
 	return said
 }
 
@@ -124,7 +126,8 @@ func (g *generator) responsesTools() request {
 	body := map[string]any{"input": g.text(9), "tools": tools, "tool_choice": "none", "max_output_tokens": g.output()}
 	if g.rnd.IntN(2) > 0 {
 		body["input"] = []map[string]any{
-			message("user", g.text(9)), {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": called1},
+			message("user", g.text(9)),
+			{"type": "function_call", "call_id": "call_1", "name": "look", "arguments": called1},
 			{"type": "function_call_output", "call_id": "call_1", "output": g.text(20)},
 		}
 	}

@@ -16,7 +16,9 @@ func TestClientsAreJudged(t *testing.T) {
 		err  error
 		held bool
 	}{
-		{"all well", []checked{ok, ok}, nil, true}, {"one is not", []checked{ok, {Check: "b", Why: "w"}}, nil, false}, {"only what we check ourselves", []checked{ok}, nil, false},
+		{"all well", []checked{ok, ok}, nil, true},
+		{"one is not", []checked{ok, {Check: "b", Why: "w"}}, nil, false},
+		{"only what we check ourselves", []checked{ok}, nil, false},
 		{"it ended badly", []checked{ok, ok}, errors.New("exit status 1"), false},
 	} {
 		if err := judgeClient("c", tt.said, tt.err); (err == nil) != tt.held {

@@ -48,23 +48,49 @@ func jsonCases() []hostileCase {
 // brokenBodies are no JSON, or not what Python and Tandem agree on.
 func brokenBodies(m string) []badParams {
 	return []badParams{
-		{"empty", ""}, {"blank", " \n"}, {"not closed", "{" + m}, {"a comma too many", "{" + m + ",}"}, {"single quotes", "{'model':'tiny'}"}, {"a comment", "{" + m + "/*x*/}"},
-		{"trailing text", "{" + m + "} x"}, {"two bodies", "{" + m + "}{" + m + "}"}, {"a name without a value", "{" + m + `,"x"}`}, {"a name that is none", "{" + m + ",x:1}"},
-		{"a control character in a text", "{" + m + ",\"user\":\"a\x01b\"}"}, {"a line feed in a text", "{" + m + ",\"user\":\"a\nb\"}"}, {"a NUL in a text", "{" + m + ",\"user\":\"a\x00b\"}"},
-		{"a NUL behind", "{" + m + "}\x00"}, {"a bad escape", "{" + m + `,"user":"\x41"}`}, {"half an escape", "{" + m + `,"user":"\u12"}`}, {"a bad number", "{" + m + `,"seed":01}`},
-		{"invalid UTF-8", "{" + m + ",\"user\":\"\xff\xfe\"}"}, {"invalid UTF-8 in a name", "{" + m + ",\"us\xc3er\":1}"}, {"overlong UTF-8", "{" + m + ",\"user\":\"\xc0\xaf\"}"},
-		{"a surrogate in UTF-8", "{" + m + ",\"user\":\"\xed\xa0\x80\"}"}, {"overlong name of parameters", "{" + m + ",\"kv\xc1\x9ftransfer_params\":" + deadly + "}"},
-		{"null", "null"}, {"a number", "1"}, {"a text", `"x"`}, {"an array of it", "[{" + m + "}]"}, {"an empty array", "[]"},
+		{"empty", ""},
+		{"blank", " \n"},
+		{"not closed", "{" + m},
+		{"a comma too many", "{" + m + ",}"},
+		{"single quotes", "{'model':'tiny'}"},
+		{"a comment", "{" + m + "/*x*/}"},
+		{"trailing text", "{" + m + "} x"},
+		{"two bodies", "{" + m + "}{" + m + "}"},
+		{"a name without a value", "{" + m + `,"x"}`},
+		{"a name that is none", "{" + m + ",x:1}"},
+		{"a control character in a text", "{" + m + ",\"user\":\"a\x01b\"}"},
+		{"a line feed in a text", "{" + m + ",\"user\":\"a\nb\"}"},
+		{"a NUL in a text", "{" + m + ",\"user\":\"a\x00b\"}"},
+		{"a NUL behind", "{" + m + "}\x00"},
+		{"a bad escape", "{" + m + `,"user":"\x41"}`},
+		{"half an escape", "{" + m + `,"user":"\u12"}`},
+		{"a bad number", "{" + m + `,"seed":01}`},
+		{"invalid UTF-8", "{" + m + ",\"user\":\"\xff\xfe\"}"},
+		{"invalid UTF-8 in a name", "{" + m + ",\"us\xc3er\":1}"},
+		{"overlong UTF-8", "{" + m + ",\"user\":\"\xc0\xaf\"}"},
+		{"a surrogate in UTF-8", "{" + m + ",\"user\":\"\xed\xa0\x80\"}"},
+		{"overlong name of parameters", "{" + m + ",\"kv\xc1\x9ftransfer_params\":" + deadly + "}"},
+		{"null", "null"},
+		{"a number", "1"},
+		{"a text", `"x"`},
+		{"an array of it", "[{" + m + "}]"},
+		{"an empty array", "[]"},
 	}
 }
 
 // oddBodies are read by some and refused by others; what may not be is another answer.
 func oddBodies(m string) []badParams {
 	return []badParams{
-		{"NaN", "{" + m + `,"unknown":NaN}`}, {"infinity", "{" + m + `,"unknown":-Infinity}`}, {"a huge number", "{" + m + `,"unknown":1e999}`},
-		{"a long number", "{" + m + `,"unknown":` + strings.Repeat("9", 5000) + `}`}, {"a byte order mark", "\ufeff{" + m + "}"},
-		{"half a surrogate pair", "{" + m + `,"unknown":"\ud800"}`}, {"an escaped NUL", "{" + m + `,"unknown":"\u0000"}`}, {"an empty name", "{" + m + `,"":1}`},
-		{"model twice", `{"model":"nobody",` + m + "}"}, {"__proto__", "{" + m + `,"__proto__":{"a":1},"constructor":{}}`},
+		{"NaN", "{" + m + `,"unknown":NaN}`},
+		{"infinity", "{" + m + `,"unknown":-Infinity}`},
+		{"a huge number", "{" + m + `,"unknown":1e999}`},
+		{"a long number", "{" + m + `,"unknown":` + strings.Repeat("9", 5000) + `}`},
+		{"a byte order mark", "\ufeff{" + m + "}"},
+		{"half a surrogate pair", "{" + m + `,"unknown":"\ud800"}`},
+		{"an escaped NUL", "{" + m + `,"unknown":"\u0000"}`},
+		{"an empty name", "{" + m + `,"":1}`},
+		{"model twice", `{"model":"nobody",` + m + "}"},
+		{"__proto__", "{" + m + `,"__proto__":{"a":1},"constructor":{}}`},
 		{"deadly, behind NaN", "{" + m + `,"unknown":NaN,"kv_transfer_params":` + deadly + `}`},
 	}
 }

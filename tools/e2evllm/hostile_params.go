@@ -22,16 +22,17 @@ type hostileCase struct {
 
 // message of HTTP with a body, on a connection that ends after it.
 func posted(path, body string, fields ...string) []byte {
-	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: tandem.test\r\nConnection: close\r\nContent-Length: %d\r\n", path, len(body))
+	var head strings.Builder
+	head.WriteString(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: tandem.test\r\nConnection: close\r\nContent-Length: %d\r\n", path, len(body)))
 	typed := false
 	for _, f := range fields {
 		typed = typed || strings.HasPrefix(f, "Content-Type:")
-		head += f + "\r\n"
+		head.WriteString(f + "\r\n")
 	}
 	if !typed {
-		head += "Content-Type: application/json\r\n"
+		head.WriteString("Content-Type: application/json\r\n")
 	}
-	return []byte(head + "\r\n" + body)
+	return []byte(head.String() + "\r\n" + body)
 }
 
 // Other paths that take a prompt.
@@ -118,15 +119,44 @@ func stolenKinds(stolen map[string]any) []badParams {
 		key   string
 		value any
 	}{
-		{"remote_block_ids", []any{}}, {"remote_block_ids", [][]int{{}}}, {"remote_block_ids", []int{1, 2, 3}}, {"remote_block_ids", [][]int{{1}}},
-		{"remote_block_ids", [][]int{{1, 2, 3, 4, 5, 6, 7, 8, 9}}}, {"remote_block_ids", [][]int{{1, 2, 3}, {1, 2, 3}}}, {"remote_block_ids", [][]int{{-1, 1 << 40, 7}}},
-		{"remote_block_ids", "[[1,2,3]]"}, {"remote_block_ids", [][]string{{"a", "b", "c"}}}, {"remote_block_ids", map[string]int{"0": 1}},
-		{"remote_engine_id", "00000000-0000-0000-0000-000000000000"}, {"remote_engine_id", 7}, {"remote_engine_id", strings.Repeat("e", 5000)},
-		{"remote_request_id", "cmpl-nobody-0-00000000"}, {"remote_request_id", []int{1}}, {"remote_host", "hostile.invalid"}, {"remote_host", "192.0.2.1"}, {"remote_host", 5},
-		{"remote_port", 1}, {"remote_port", "x"}, {"remote_port", -1}, {"remote_port", 1e15}, {"tp_size", 0}, {"tp_size", 8}, {"tp_size", "two"},
-		{"dcp_size", 2}, {"pp_size", 2}, {"transfer_mode", "push"}, {"transfer_mode", 3},
-		{"remote_num_tokens", -1}, {"remote_num_tokens", 1 << 40}, {"remote_prefill_cached_tokens", 999999}, {"remote_prefill_cached_tokens", "all"},
-		{"remote_blocks_expiry_time", 1}, {"do_remote_prefill", "true"}, {"do_remote_prefill", 1}, {"do_remote_prefill", []any{}}, {"prompt_token_ids", []int{1, 2, 3}},
+		{"remote_block_ids", []any{}},
+		{"remote_block_ids", [][]int{{}}},
+		{"remote_block_ids", []int{1, 2, 3}},
+		{"remote_block_ids", [][]int{{1}}},
+		{"remote_block_ids", [][]int{{1, 2, 3, 4, 5, 6, 7, 8, 9}}},
+		{"remote_block_ids", [][]int{{1, 2, 3}, {1, 2, 3}}},
+		{"remote_block_ids", [][]int{{-1, 1 << 40, 7}}},
+		{"remote_block_ids", "[[1,2,3]]"},
+		{"remote_block_ids", [][]string{{"a", "b", "c"}}},
+		{"remote_block_ids", map[string]int{"0": 1}},
+		{"remote_engine_id", "00000000-0000-0000-0000-000000000000"},
+		{"remote_engine_id", 7},
+		{"remote_engine_id", strings.Repeat("e", 5000)},
+		{"remote_request_id", "cmpl-nobody-0-00000000"},
+		{"remote_request_id", []int{1}},
+		{"remote_host", "hostile.invalid"},
+		{"remote_host", "192.0.2.1"},
+		{"remote_host", 5},
+		{"remote_port", 1},
+		{"remote_port", "x"},
+		{"remote_port", -1},
+		{"remote_port", 1e15},
+		{"tp_size", 0},
+		{"tp_size", 8},
+		{"tp_size", "two"},
+		{"dcp_size", 2},
+		{"pp_size", 2},
+		{"transfer_mode", "push"},
+		{"transfer_mode", 3},
+		{"remote_num_tokens", -1},
+		{"remote_num_tokens", 1 << 40},
+		{"remote_prefill_cached_tokens", 999999},
+		{"remote_prefill_cached_tokens", "all"},
+		{"remote_blocks_expiry_time", 1},
+		{"do_remote_prefill", "true"},
+		{"do_remote_prefill", 1},
+		{"do_remote_prefill", []any{}},
+		{"prompt_token_ids", []int{1, 2, 3}},
 	} {
 		kinds = append(kinds, badParams{change.key + " " + shorten(asJSON(change.value)), with(map[string]any{change.key: change.value})})
 	}

@@ -70,6 +70,7 @@ func parseHeard(all []byte, ended error, head bool) heard {
 			return h
 		}
 		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
 		if resp.StatusCode < 200 {
 			continue
 		}
@@ -283,7 +284,7 @@ func ofHTTP(h heard) bool {
 	case http.StatusExpectationFailed, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
 		return !bytes.HasPrefix(h.body, []byte("{"))
 	}
-	return h.status >= 400 && h.status < 500 && strings.HasPrefix(h.header.Get("Content-Type"), "text/plain") && bytes.HasPrefix(h.body, []byte(fmt.Sprint(h.status)))
+	return h.status >= 400 && h.status < 500 && strings.HasPrefix(h.header.Get("Content-Type"), "text/plain") && bytes.HasPrefix(h.body, fmt.Append(nil, h.status))
 }
 
 // innerWords only say something of the pools' inside: members of transfer parameters.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,7 +92,7 @@ type finding struct {
 // consultOlder has the doctor see that it cannot ask for the events; and, with their endpoints in the configuration, nothing worse than an old version.
 func (s *stage) consultOlder(ctx context.Context, e *engine) error {
 	if _, err := get(ctx, e.url()+"/kv_event_sources"); err == nil || !strings.Contains(err.Error(), "404") {
-		return fmt.Errorf("/kv_event_sources, which 0.30 brought, is no 404 but %v", err)
+		return fmt.Errorf("/kv_event_sources, which 0.30 brought, is no 404: %w", cmp.Or(err, errors.New("it is answered")))
 	}
 	if err := s.diagnosis(ctx, []string{"events-disabled"}, e.url()); err != nil {
 		return err

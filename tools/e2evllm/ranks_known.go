@@ -63,14 +63,14 @@ func (s *stage) ranksKnown(ctx context.Context, r *router) error {
 		for rank, name := range e.rankNames() {
 			one, ok := seen[name]
 			if !ok {
-				errs = append(errs, fmt.Errorf("Tandem knows no replica %s", name))
+				errs = append(errs, fmt.Errorf("the router knows no replica %s", name))
 				continue
 			}
 			errs = append(errs, e.likes(one, rank))
 		}
 	}
 	if want := s.engine("p0").Ranks + 1; len(seen) != want {
-		errs = append(errs, fmt.Errorf("Tandem has %d replicas instead of %d", len(seen), want))
+		errs = append(errs, fmt.Errorf("the router has %d replicas instead of %d", len(seen), want))
 	}
 	return errors.Join(errs...)
 }

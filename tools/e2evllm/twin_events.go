@@ -45,7 +45,7 @@ func listen(endpoint string) (*listener, error) {
 	l := &listener{stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
-		defer z.Term()
+		defer func() { _ = z.Term() }()
 		defer sub.Close()
 		l.receive(sub)
 	}()
@@ -85,7 +85,7 @@ func (l *listener) close() {
 func (l *listener) heard() ([][][]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.messages[:len(l.messages):len(l.messages)], l.err
+	return slices.Clip(l.messages), l.err
 }
 
 func (l *listener) count() int {
@@ -129,7 +129,7 @@ func dialogue(kind zmq4.Type, endpoint string, talk func(*zmq4.Socket) ([][][]by
 	if err != nil {
 		return nil, err
 	}
-	defer z.Term()
+	defer func() { _ = z.Term() }()
 	soc, err := z.NewSocket(kind)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (s *story) event(e *kv.Event) {
 	case kv.Stored:
 		h := fnv.New64a()
 		for _, t := range e.Tokens {
-			_ = binary.Write(h, binary.BigEndian, uint32(t))
+			_ = binary.Write(h, binary.BigEndian, t)
 		}
 		w.WriteString("store")
 		s.hashes(&w, e)

@@ -79,17 +79,13 @@ func (t twinAnswer) String() string {
 
 func withParams(body map[string]any, params map[string]json.RawMessage) map[string]any {
 	more := map[string]any{}
-	for k, v := range body {
-		more[k] = v
-	}
+	maps.Copy(more, body)
 	all := map[string]any{}
 	for k, v := range params {
 		all[k] = v
 	}
 	if own, ok := body["kv_transfer_params"].(map[string]any); ok {
-		for k, v := range own {
-			all[k] = v
-		}
+		maps.Copy(all, own)
 	}
 	more["kv_transfer_params"] = all
 	return more

@@ -21,7 +21,6 @@ type call struct {
 	blocks  []int         // on the prefill replica, that are read
 	sentAt  time.Duration // prefill leg, or the whole request
 	boundAt time.Duration
-	first   time.Duration
 	answer  answer
 	rec     Record
 }

@@ -31,12 +31,15 @@ func (s *script) Place(q *Query, now time.Time) (p, d int, room bool) {
 	}
 	return s.place(q, now)
 }
+
 func (s *script) mark(what string, q *Query, now time.Time) {
 	s.marks = append(s.marks, fmt.Sprintf("%s %d at %v", what, q.Tokens, now.Sub(Time(0))))
 }
+
 func (s *script) Answered(q *Query, cached int, took time.Duration, now time.Time) {
 	s.mark(fmt.Sprintf("answered %d cached after %v", cached, took), q, now)
 }
+
 func (s *script) Bind(q *Query, now time.Time) int {
 	s.mark("bind", q, now)
 	return 0
@@ -45,12 +48,14 @@ func (s *script) First(q *Query, now time.Time) { s.mark("first", q, now) }
 func (s *script) Done(q *Query, output int, _, _ time.Duration, now time.Time) {
 	s.mark(fmt.Sprintf("done %d", output), q, now)
 }
+
 func (s *script) Apply(side Side, i int, b *kv.Batch) {
 	for _, e := range b.Events {
 		s.stored += len(e.Hashes)
 	}
 	s.heard = append(s.heard, fmt.Sprintf("%s seq %d, %d events of %v", ID(side, i), b.Seq, len(b.Events), b.At.Sub(Time(0))))
 }
+
 func (s *script) Observe(side Side, i int, l replica.Load, now time.Time) {
 	s.loads = append(s.loads, fmt.Sprintf("%s %d at %v", ID(side, i), l.Source, now.Sub(Time(0))))
 }

@@ -113,11 +113,12 @@ func conversations(n int) string {
 	text.WriteString(`{"tandem_trace":1,"block_size":64}` + "\n")
 	for i := range n {
 		user, turn := i%20, i/20
-		blocks := "1,2"
+		var blocks strings.Builder
+		blocks.WriteString("1,2")
 		for b := range 4 * (turn + 1) {
-			blocks += fmt.Sprintf(",%d", 1000*(user+1)+b)
+			blocks.WriteString(fmt.Sprintf(",%d", 1000*(user+1)+b))
 		}
-		fmt.Fprintf(&text, `{"t":%g,"in":%d,"out":%d,"blocks":[%s]}`+"\n", float64(i)*0.1, 64*(2+4*(turn+1)), 20+i%50, blocks)
+		fmt.Fprintf(&text, `{"t":%g,"in":%d,"out":%d,"blocks":[%s]}`+"\n", float64(i)*0.1, 64*(2+4*(turn+1)), 20+i%50, blocks.String())
 	}
 	return text.String()
 }
