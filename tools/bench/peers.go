@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tandem/tools/peer"
+	"tandem/tools/pinned"
 )
 
 // peers measures tandem beside vllm-router before the same engines. Only one of the two runs at a time, started anew for each run, so that neither pays for what
@@ -40,7 +41,7 @@ func (b *bench) peers(ctx context.Context) error {
 }
 
 func (b *bench) installPeer(ctx context.Context) (peer.Router, error) {
-	root, err := peer.Cache()
+	root, err := pinned.Cache()
 	if err != nil {
 		return peer.Router{}, err
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"tandem/tools/pinned"
 )
 
 //go:embed adapters.py
@@ -25,13 +27,13 @@ const adapterRank = 8
 func equip(ctx context.Context, env environment, engines []*engine) error {
 	for _, e := range engines {
 		if len(e.Adapters) > 0 {
-			return once(ctx, env.adapters(), "adapters", func(ctx context.Context) error { return makeAdapters(ctx, env) })
+			return pinned.Once(ctx, say, env.adapters(), "adapters", func(ctx context.Context) error { return makeAdapters(ctx, env) })
 		}
 	}
 	return nil
 }
 
-func (e environment) adapters() string { return folder(e.root, "adapters", adapterMaker) }
+func (e environment) adapters() string { return pinned.Folder(e.root, "e2e-adapters", adapterMaker) }
 
 // adapter is the folder of one, which must have been made.
 func (e environment) adapter(name string) string { return filepath.Join(e.adapters(), name) }
@@ -41,7 +43,7 @@ func makeAdapters(ctx context.Context, e environment) error {
 	if err := os.WriteFile(maker, adapterMaker, 0o644); err != nil {
 		return err
 	}
-	return command(ctx, nil, e.python(), maker, e.adapters(), adapterA, adapterB, adapterLate)
+	return pinned.Run(ctx, nil, e.python(), maker, e.adapters(), adapterA, adapterB, adapterLate)
 }
 
 // adapterFlags let an engine have adapters, the named ones from its start and others at run time.

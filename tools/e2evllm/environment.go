@@ -1,19 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
-	"time"
+
+	"tandem/tools/pinned"
 )
 
 //go:embed pins.txt
@@ -46,19 +42,9 @@ type environment struct {
 
 func (e environment) python() string { return filepath.Join(e.dir, "venv", "bin", "python") }
 func (e environment) model() string {
-	return filepath.Join(folder(e.root, "model", modelMaker), "model")
+	return filepath.Join(pinned.Folder(e.root, "e2e-model", modelMaker), "model")
 }
-func (e environment) site() string { return folder(e.root, "site", siteCustomize) }
-
-// folder is the one below root for what is made of these parts.
-func folder(root, what string, parts ...[]byte) string {
-	h := sha256.New()
-	for _, part := range parts {
-		h.Write(part)
-		h.Write([]byte{0})
-	}
-	return filepath.Join(root, fmt.Sprintf("e2e-%s-%x", what, h.Sum(nil)[:6]))
-}
+func (e environment) site() string { return pinned.Folder(e.root, "e2e-site", siteCustomize) }
 
 // packages are those of one installation.
 type packages struct {
@@ -85,7 +71,7 @@ func (e environment) of(version string) environment {
 
 // in is where they are below root.
 func (p packages) in(root string) environment {
-	return environment{root: root, dir: folder(root, "packages", p.pins, []byte(installer))}
+	return environment{root: root, dir: pinned.Folder(root, "e2e-packages", p.pins, []byte(installer))}
 }
 
 // furnish installs the versions that the engines are of.
@@ -107,47 +93,20 @@ func prepare(ctx context.Context, root string) (environment, error) {
 	if err != nil {
 		return e, err
 	}
-	if err := once(ctx, e.site(), "site", func(context.Context) error { return writeSite(e) }); err != nil {
+	if err := pinned.Once(ctx, say, e.site(), "site", func(context.Context) error { return writeSite(e) }); err != nil {
 		return e, err
 	}
-	return e, once(ctx, filepath.Dir(e.model()), "model", func(ctx context.Context) error { return makeModel(ctx, e) })
+	return e, pinned.Once(ctx, say, filepath.Dir(e.model()), "model", func(ctx context.Context) error { return makeModel(ctx, e) })
 }
 
 // install makes an environment of these packages in root, or reuses the one that is there; prepare makes the rest of it.
 func install(ctx context.Context, root string, p packages) (environment, error) {
 	e := p.in(root)
-	return e, once(ctx, e.dir, "packages", func(ctx context.Context) error { return installPackages(ctx, e, p) })
-}
-
-// once runs a step that no earlier run has completed in dir. One process does it at a time.
-func once(ctx context.Context, dir, name string, step func(context.Context) error) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	lock, err := os.Create(filepath.Join(dir, "lock"))
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	mark := filepath.Join(dir, name+".done")
-	if _, err := os.Stat(mark); err == nil {
-		say("%s: there already, in %s", name, dir)
-		return nil
-	}
-	begun := time.Now()
-	say("%s: being made in %s", name, dir)
-	if err := step(ctx); err != nil {
-		return fmt.Errorf("%s could not be made: %w", name, err)
-	}
-	say("%s: made in %.0f s", name, time.Since(begun).Seconds())
-	return os.WriteFile(mark, nil, 0o644)
+	return e, pinned.Once(ctx, say, e.dir, "packages", func(ctx context.Context) error { return installPackages(ctx, e, p) })
 }
 
 func installPackages(ctx context.Context, e environment, p packages) error {
-	python, err := findPython(ctx)
+	python, err := pinned.Python(ctx)
 	if err != nil {
 		return err
 	}
@@ -155,32 +114,16 @@ func installPackages(ctx context.Context, e environment, p packages) error {
 	if err := errors.Join(os.RemoveAll(venv), os.WriteFile(file, p.pins, 0o644)); err != nil {
 		return err
 	}
-	if err := command(ctx, nil, python, "-m", "venv", venv); err != nil {
+	if err := pinned.Run(ctx, nil, python, "-m", "venv", venv); err != nil {
 		return err
 	}
-	if err := command(ctx, nil, e.python(), "-m", "pip", "install", "-q", installer); err != nil {
+	if err := pinned.Run(ctx, nil, e.python(), "-m", "pip", "install", "-q", installer); err != nil {
 		return err
 	}
-	if err := command(ctx, nil, e.python(), "-m", "uv", "pip", "install", "-q", "--python", e.python(), "--no-deps", "-r", file); err != nil {
+	if err := pinned.Run(ctx, nil, e.python(), "-m", "uv", "pip", "install", "-q", "--python", e.python(), "--no-deps", "-r", file); err != nil {
 		return err
 	}
-	return command(ctx, []string{writeBytecode}, e.python(), "-c", "import "+p.imports)
-}
-
-// findPython returns a Python 3.11, for which the pins are. PYTHON names one that is elsewhere.
-func findPython(ctx context.Context) (string, error) {
-	names := []string{"python3.11", "python3"}
-	if own := os.Getenv("PYTHON"); own != "" {
-		names = []string{own}
-	}
-	for _, name := range names {
-		out, err := exec.CommandContext(ctx, name, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])").Output()
-		if err == nil && strings.TrimSpace(string(out)) == "3 11" {
-			return name, nil
-		}
-	}
-	return "", fmt.Errorf("none of %s is a Python 3.11 with venv; install one (Debian, Ubuntu: python3.11 python3.11-venv) or name it by PYTHON",
-		strings.Join(names, ", "))
+	return pinned.Run(ctx, []string{writeBytecode}, e.python(), "-c", "import "+p.imports)
 }
 
 func writeSite(e environment) error {
@@ -192,25 +135,5 @@ func makeModel(ctx context.Context, e environment) error {
 	if err := errors.Join(os.RemoveAll(e.model()), os.WriteFile(maker, modelMaker, 0o644)); err != nil {
 		return err
 	}
-	return command(ctx, []string{"HF_HUB_OFFLINE=1"}, e.python(), maker, e.model())
-}
-
-// command runs a program in a process group of its own, which dies with ctx; its output is part of the error.
-func command(ctx context.Context, env []string, name string, args ...string) error {
-	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, lastLines(out.Bytes(), 30))
-	}
-	return nil
-}
-
-func lastLines(b []byte, n int) []byte {
-	lines := bytes.Split(bytes.TrimRight(b, "\n"), []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-n):], []byte("\n"))
+	return pinned.Run(ctx, []string{"HF_HUB_OFFLINE=1"}, e.python(), maker, e.model())
 }

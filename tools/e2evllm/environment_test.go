@@ -1,81 +1,11 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
-
-// TestAStepIsDoneOnce makes a step that fails, then one that does not, then none.
-func TestAStepIsDoneOnce(t *testing.T) {
-	dir, calls := t.TempDir(), 0
-	step := func(fail error) func(context.Context) error {
-		return func(context.Context) error { calls++; return fail }
-	}
-	if err := once(t.Context(), dir, "s", step(errors.New("no network"))); err == nil || !strings.Contains(err.Error(), "no network") {
-		t.Errorf("the reason is not told: %v", err)
-	}
-	for range 2 {
-		if err := once(t.Context(), dir, "s", step(nil)); err != nil {
-			t.Error(err)
-		}
-	}
-	if calls != 2 {
-		t.Errorf("made %d times, want once after the failure", calls)
-	}
-}
-
-// TestAFailedCommandTellsItsOutput and an interrupted one ends with its children.
-func TestAFailedCommandTellsItsOutput(t *testing.T) {
-	if err := command(t.Context(), []string{"WHY=no such package"}, "sh", "-c", `echo "$WHY"; exit 3`); err == nil || !strings.Contains(err.Error(), "no such package") {
-		t.Errorf("the output is not told: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	pid := filepath.Join(t.TempDir(), "pid")
-	go func() {
-		_ = eventually(ctx, 10*time.Second, func() error { _, err := os.Stat(pid); return err })
-		cancel()
-	}()
-	if err := command(ctx, []string{"FILE=" + pid}, "sh", "-c", `sleep 1000 & echo $! >"$FILE.new"; mv "$FILE.new" "$FILE"; wait`); err == nil {
-		t.Error("an interrupted command is no error")
-	}
-	text, err := os.ReadFile(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var child int
-	if err := json.Unmarshal(text, &child); err != nil {
-		t.Fatal(err)
-	}
-	if err := eventually(t.Context(), 5*time.Second, func() error {
-		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
-		if err == nil && !strings.Contains(string(state), ") Z ") {
-			return fmt.Errorf("the child %d lives", child)
-		}
-		return nil
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestAnotherPartIsAnotherFolder: what is made of other things is kept beside what there was.
-func TestAnotherPartIsAnotherFolder(t *testing.T) {
-	seen := map[string]bool{}
-	for _, parts := range [][][]byte{{[]byte("a")}, {[]byte("b")}, {[]byte("ab")}, {[]byte("a"), []byte("b")}, {[]byte("a"), []byte("b"), nil}} {
-		seen[folder("root", "what", parts...)] = true
-	}
-	if len(seen) != 5 {
-		t.Errorf("%d folders for five different things: %v", len(seen), seen)
-	}
-}
 
 // TestPinsAreExact holds the files of pins to one exact version a line, and to the version that they are for.
 func TestPinsAreExact(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"tandem/tools/pinned"
 )
 
 // options are the flags.
@@ -84,11 +86,9 @@ func run(ctx context.Context, o options) (err error) {
 		return fmt.Errorf("the binary under test: %w; `make build` makes it", err)
 	}
 	if o.cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
+		if o.cache, err = pinned.Cache(); err != nil {
 			return err
 		}
-		o.cache = filepath.Join(user, "tandem")
 	}
 	env, err := prepare(ctx, o.cache)
 	if err != nil {

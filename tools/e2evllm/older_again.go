@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os/exec"
 	"time"
+
+	"tandem/tools/pinned"
 )
 
 // seen is what the suite reads of a replica in /debug/replicas.
@@ -146,7 +148,7 @@ func (e *engine) speaks(ctx context.Context, form string, frames int) error {
 	out, err := cmd.Output()
 	if err != nil {
 		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-			err = fmt.Errorf("%w: %s", err, lastLines(failed.Stderr, 5))
+			err = fmt.Errorf("%w: %s", err, pinned.LastLines(failed.Stderr, 5))
 		}
 		return fmt.Errorf("a replay of %s: %w", e.Name, err)
 	}

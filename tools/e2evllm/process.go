@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"tandem/tools/pinned"
 )
 
 // process is a program in a process group of its own, whose number is the program's.
@@ -75,7 +77,7 @@ func (p *process) logTail(lines int) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(lastLines(b, lines))
+	return string(pinned.LastLines(b, lines))
 }
 
 // cause is the first error that the log names: what vLLM's processes say last is that another of them failed.

@@ -40,24 +40,6 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// A Python of another version is not taken, and the error says what to install.
-func TestFindPython(t *testing.T) {
-	other := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(other, []byte("#!/bin/sh\necho 3 9\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PYTHON", other)
-	if got, err := findPython(t.Context()); err == nil || !strings.Contains(err.Error(), "python3.11-venv") {
-		t.Errorf("findPython = %q %v", got, err)
-	}
-	if err := os.WriteFile(other, []byte("#!/bin/sh\necho 3 11\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := findPython(t.Context()); err != nil || got != other {
-		t.Errorf("findPython = %q %v", got, err)
-	}
-}
-
 // A failed installation says what failed, and is tried again: nothing marks it as done.
 func TestInstallFails(t *testing.T) {
 	root := t.TempDir()
