@@ -99,6 +99,9 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 		return false
 	}
 	j.failedWhen, j.failedAt, j.doubted = f.phase, f.at, f.source != ""
+	if f.alone {
+		j.plan.SplitOK, j.plan.LocalOK = false, true
+	}
 	switch {
 	case f.at == "":
 	case f.phase == "prefill":

@@ -22,6 +22,7 @@ type failure struct {
 	typ     string // content type of body, "" is JSON
 	after   time.Duration
 	retry   bool       // another replica may do better
+	alone   bool       // and it must prefill for itself
 	at      replica.ID // where it happened, "" when nowhere
 	source  replica.ID // whose blocks the engine may have failed to load, "" when that cannot be the cause
 	written bool       // the client has begun to receive: nothing more can be said to it

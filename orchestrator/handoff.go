@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -33,6 +34,8 @@ type handoff struct {
 	sentAt  time.Time     // prefill leg
 	doneAt  time.Time     // last byte of its answer
 	stood   time.Duration // how long we and the prefill engine had stood still before the prefill leg
+	ends    *leaseEnds    // of the prefill engine before it
+	lends   bool          // the decode leg bears params: its engine reads blocks that are on loan
 	cached  int           // prompt tokens that the prefill engine had, -1 unknown
 	counted int           // prompt tokens as the prefill engine counted them
 	byIDs   bool          // both legs carry the same token ids; else both carry the client's own body
@@ -172,6 +175,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	}
 	h.sentAt = time.Now()
 	h.from, h.stood = to, h.standstill(to, h.sentAt)
+	h.ends = cmp.Or(to.w.ends.Load(), unknownEnds)
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
@@ -218,7 +222,7 @@ func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 func (h *handoff) exchange(ctx context.Context, to *reach, out *outgoing, held *[]byte) (openai.PrefillAnswer, *failure) {
 	none := openai.PrefillAnswer{CachedTokens: -1}
 	leg := h.leg(ctx, to, out)
-	resp, err := to.client.Do(ctx, leg)
+	resp, err := to.do(ctx, leg)
 	giveBuffer(leg.Body)
 	if err != nil {
 		return none, legFailed(ctx, "prefill", to.member.ID, err)
@@ -334,6 +338,7 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	}
 	err := con.EditDecode(leg, h.pair, reply, h.use(reply))
 	if reply != nil {
+		h.lends = true
 		out.last = func() error {
 			if reply.Expired(h.use(reply)) {
 				return connector.ErrExpired
@@ -391,6 +396,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	a.spanCtx, a.endSpan = o.span(ctx, "decode", attribute.String("tandem.replica", string(at)))
 	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {
+		a.suspect(f)
 		a.close()
 		return nil, f
 	}

@@ -54,6 +54,8 @@ var troubled = map[string]string{
 	"tandem_transfer_params_refused_total": "params grow old",
 	"tandem_give_back_total":               "params grow old",
 	"tandem_stalled_seconds_total":         "the process stands still",
+	"tandem_late_answers_total":            "a decode engine's core stands still",
+	"tandem_decode_distrusted_total":       "a decode engine's core stands still",
 	"tandem_decode_rebinds_total":          "decode dies between the legs",
 	"tandem_engine_restarts_total":         "an engine is restarted",
 	"tandem_cached_unmeasured_total":       "an engine tells no cached tokens",
@@ -76,15 +78,16 @@ var troubled = map[string]string{
 
 // scenarios are by the names in troubled.
 var scenarios = map[string]func(t *testing.T, m *moved){
-	"a replica fails once":             told(setup{}, "prefill", fail(503)),
-	"params grow old":                  told(setup{}, "handoff", wait(16*time.Second)),
-	"the process stands still":         told(setup{}, "plan", stoodStill),
-	"decode dies between the legs":     told(setup{}, "prefill", decodeFails),
-	"an engine tells no cached tokens": told(setup{engine: noDetails, config: alone}, "plan", nothing),
-	"a stream is stale":                told(setup{}, "plan", streamStale),
-	"no room":                          noRoom,
-	"an engine is restarted":           engineRestarted,
-	"a stream in trouble":              streamInTrouble,
+	"a replica fails once":                told(setup{}, "prefill", fail(503)),
+	"params grow old":                     told(setup{}, "handoff", wait(16*time.Second)),
+	"the process stands still":            told(setup{}, "plan", stoodStill),
+	"decode dies between the legs":        told(setup{}, "prefill", decodeFails),
+	"an engine tells no cached tokens":    told(setup{engine: noDetails, config: alone}, "plan", nothing),
+	"a stream is stale":                   told(setup{}, "plan", streamStale),
+	"no room":                             noRoom,
+	"a decode engine's core stands still": told(slowPair(30*time.Second), "decode", func(w *world, _ *simulated) { standStill(w) }),
+	"an engine is restarted":              engineRestarted,
+	"a stream in trouble":                 streamInTrouble,
 }
 
 // Every family that the page promises moves: in an ordinary minute, or in the trouble that it is there for.

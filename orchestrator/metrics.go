@@ -27,6 +27,8 @@ type metrics struct {
 	refused     *prometheus.CounterVec   // reason
 	params      *prometheus.CounterVec   // reason
 	giveBack    *prometheus.CounterVec   // result
+	late        *prometheus.CounterVec   // verdict
+	distrusted  *prometheus.CounterVec   // pool, replica
 	rebinds     prometheus.Counter
 	inflight    prometheus.Gauge
 	events      prometheus.Counter // SSE events forwarded
@@ -91,6 +93,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refused:     counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),
 		params:      counter("tandem_transfer_params_refused_total", "Prefill answers whose transfer parameters were not used, by reason.", "reason"),
 		giveBack:    counter("tandem_give_back_total", "Leases of prefill blocks that were given back unused, by result.", "result"),
+		late:        counter("tandem_late_answers_total", "Split answers that began after the lease could have ended, by verdict on whether the blocks were read in time.", "verdict"),
+		distrusted:  counter("tandem_decode_distrusted_total", "Times a decode engine may have cached wrong blocks, after which all that it had cached is not used any more.", "pool", "replica"),
 		rebinds:     counter("tandem_decode_rebinds_total", "Requests whose decode replica changed when the prefill answer came.").WithLabelValues(),
 		inflight:    gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
 		events:      counter("tandem_stream_events_total", "Server-sent events forwarded to clients.").WithLabelValues(),

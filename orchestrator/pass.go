@@ -223,7 +223,7 @@ func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 	if to.rank != "" {
 		r.Header = append(r.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: to.rank})
 	}
-	resp, err := to.client.Do(ctx, q.o.propagate(ctx, r))
+	resp, err := to.do(ctx, q.o.propagate(ctx, r))
 	if err != nil {
 		q.o.fleet.failed(to.member.ID, err)
 		return legFailed(ctx, "decode", to.member.ID, err)

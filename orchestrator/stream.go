@@ -55,7 +55,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	if a.split && a.h.beside == nil {
 		a.guard = a.h.guardSilence()
 	}
-	resp, err := a.to.client.Do(a.spanCtx, r)
+	resp, err := a.to.do(a.spanCtx, r)
 	giveBuffer(r.Body)
 	switch {
 	case errors.Is(err, connector.ErrExpired):
@@ -114,6 +114,9 @@ func (a *answer) readWhole() *failure {
 	body, err := a.resp.ReadAll(int64(a.h.cfg.Limits.AnswerBytes))
 	if err != nil {
 		return a.failed(err)
+	}
+	if f := a.believe(); f != nil {
+		return f
 	}
 	a.begun()
 	a.joinPrefill()
@@ -177,6 +180,9 @@ func (a *answer) readFirst() *failure {
 		case a.events.Err() != nil:
 			return a.failed(a.events.Err())
 		case good:
+			if f := a.believe(); f != nil {
+				return f
+			}
 			a.begun()
 			return nil
 		}

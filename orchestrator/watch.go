@@ -47,6 +47,8 @@ type watcher struct {
 	reindexed atomic.Bool // the pool's index is fed in another way now: what is followed has to change
 	doubted   atomic.Bool // the server did not know a model that it should serve
 	pulse     pulse
+	ends      atomic.Pointer[leaseEnds] // as of the newest scrape; nil before
+	era       atomic.Uint32             // see [salted]; 0 while the server's cache is trusted
 
 	listed time.Time // when the server said what it serves; of run alone
 
@@ -304,6 +306,8 @@ func (w *watcher) scrapes(ctx context.Context) {
 			}
 			continue
 		case w.restarted(m):
+			w.era.Store(0)
+			w.ends.Store(nil)
 			w.forget("the engine was restarted")
 			return
 		}
@@ -335,6 +339,7 @@ func (w *watcher) restarted(m engine.Metrics) bool {
 // take hands a scrape to the pool.
 func (w *watcher) take(m engine.Metrics) {
 	now := time.Now()
+	w.ends.Store(endsOf(m))
 	w.mu.Lock()
 	w.reason = ""
 	members := w.facts

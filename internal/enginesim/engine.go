@@ -176,6 +176,7 @@ type Engine struct {
 	hits      []int32    // of the lookup in progress
 	step      Step
 	counts    Counters
+	unheard   uint64 // late words of peers that no step has counted yet
 	seen      [families]histogram
 	now       time.Duration // of this step
 

@@ -25,6 +25,7 @@ import (
 //	stall_stream      the same, but the connection stays open and silent
 //	null_params       the next Count answers of a prefill leg have kv_transfer_params null
 //	freeze            nothing answers for For, engine and side channel included, as under SIGSTOP
+//	freeze_core       the same for the engine and its side channel alone: the API process goes on to answer /metrics
 //	slow_metrics      GET /metrics takes For longer
 //	slow              steps take Factor times as long; 1 ends it
 //	refuse            connections are refused for For; 0 until accept
@@ -125,7 +126,6 @@ type faults struct {
 	mu        sync.Mutex // guards the following
 	rules     []Fault    // fail, stall, cut_stream, stall_stream, null_params
 	duplicate int
-	ice       chan struct{} // closed at the end of the freeze; nil: none
 	delayed   chan lateBatch
 }
 
@@ -232,41 +232,66 @@ func (s *Server) publishLate(queue <-chan lateBatch) {
 	}
 }
 
-// thaw waits while the server is frozen, or until stop.
-func (s *Server) thaw(stop <-chan struct{}) {
-	if !s.frozen.Load() {
+// ice is what stands still for a while. Safe for concurrent use.
+type ice struct {
+	on atomic.Bool // the hot path looks no further
+
+	mu   sync.Mutex    // guards the following
+	over chan struct{} // closed when it melts; nil: there is none
+}
+
+// form makes ice, and reports whether there was none.
+func (i *ice) form() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.over != nil {
+		return false
+	}
+	i.over = make(chan struct{})
+	i.on.Store(true)
+	return true
+}
+
+func (i *ice) melt() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.over != nil {
+		close(i.over)
+		i.over = nil
+		i.on.Store(false)
+	}
+}
+
+// wait returns when there is none, or at stop or end.
+func (i *ice) wait(stop, end <-chan struct{}) {
+	if !i.on.Load() {
 		return
 	}
-	s.faults.mu.Lock()
-	ice := s.faults.ice
-	s.faults.mu.Unlock()
-	if ice == nil {
+	i.mu.Lock()
+	over := i.over
+	i.mu.Unlock()
+	if over == nil {
 		return
 	}
 	select {
-	case <-ice:
+	case <-over:
 	case <-stop:
-	case <-s.ctx.Done():
+	case <-end:
 	}
 }
 
-func (s *Server) freeze(d time.Duration) {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	if s.faults.ice == nil {
-		s.faults.ice = make(chan struct{})
-		s.frozen.Store(true)
-		s.later(d, s.melt)
-	}
+// thaw waits while the server is frozen, or until stop.
+func (s *Server) thaw(stop <-chan struct{}) { s.frozen.wait(stop, s.ctx.Done()) }
+
+// thawCore waits while the engine is frozen, alone or with its server.
+func (s *Server) thawCore(stop <-chan struct{}) {
+	s.thaw(stop)
+	s.stiff.wait(stop, s.ctx.Done())
 }
 
-func (s *Server) melt() {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	if s.faults.ice != nil {
-		close(s.faults.ice)
-		s.faults.ice = nil
-		s.frozen.Store(false)
+func (s *Server) freeze(i *ice, d time.Duration) {
+	if i.form() {
+		s.later(d, i.melt)
 	}
 }
 
@@ -286,7 +311,9 @@ func (s *Server) Fault(f Fault) error {
 	case "fail", "stall", "cut_stream", "stall_stream", "null_params":
 		s.faults.add(f)
 	case "freeze":
-		s.freeze(f.For)
+		s.freeze(&s.frozen, f.For)
+	case "freeze_core":
+		s.freeze(&s.stiff, f.For)
 	case "slow_metrics":
 		s.faults.scrape.Store(int64(f.For))
 	case "slow":
@@ -305,7 +332,8 @@ func (s *Server) Fault(f Fault) error {
 		s.faults.orca.Store(true)
 	case "clear":
 		s.faults.clear()
-		s.melt()
+		s.frozen.melt()
+		s.stiff.melt()
 		s.slow(1)
 		s.eachPublisher((*kvevents.Publisher).Resume)
 	default:

@@ -187,6 +187,7 @@ func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 	if _, plain := post(t, d2, "/v1/completions", completionBody(ids, 8, "null")); plain.text() == want.text() {
 		t.Error("the plain prompt is answered rightly: D's cache should be poisoned")
 	}
+	post(t, p, "/v1/completions", completionBody(prompt(9, 4), 1, "null"))
 	if p.Stats()[0].NixlNotifiedLate == 0 {
 		t.Error("P did not notice a read after the end of the lease")
 	}

@@ -137,7 +137,7 @@ func (r *rank) drive(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		r.srv.thaw(ctx.Done())
+		r.srv.thawCore(ctx.Done())
 		r.mu.Lock()
 		now := r.now()
 		step := r.core.Step(now)
@@ -309,7 +309,7 @@ func (r *rank) heartbeat(ctx context.Context, o Order) {
 
 // answerPeer answers one question of the side channel: the status byte and the body go behind dst, whose last byte is the status.
 func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
-	r.srv.thaw(r.srv.ctx.Done())
+	r.srv.thawCore(r.srv.ctx.Done())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ok := true

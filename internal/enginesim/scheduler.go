@@ -16,6 +16,7 @@ func (e *Engine) Step(now time.Duration) Step {
 		e.talk(now)
 		if e.dead == nil {
 			e.step.Idle = !e.compute(now) && !moved
+			e.hear()
 			e.step.Wake = e.wake()
 			e.publish()
 		}

@@ -113,7 +113,8 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	faults faults
-	frozen atomic.Bool
+	frozen ice                      // all of it
+	stiff  ice                      // the engine alone
 	loaded atomic.Pointer[[]string] // the adapters; replaced whole, under mu
 	busy   atomic.Int64             // requests being handled, as /load tells
 	born   atomic.Int64             // when the process started, Unix nanoseconds: a restart is a new one

@@ -122,6 +122,10 @@ func TestParamsUsedTwice(t *testing.T) {
 	if s := d.Stats(); s.NixlFailed != 0 || s.NixlTransfers != 2 {
 		t.Errorf("D saw %d failures in %d transfers, want 0 in 2: nothing tells", s.NixlFailed, s.NixlTransfers)
 	}
+	if s := p.Stats(); s.NixlNotifiedLate != 0 {
+		t.Errorf("P, which has not stepped, counted %d late notifications", s.NixlNotifiedLate)
+	}
+	b.plain(p, "step", prompt(3, 4), 1)
 	if s := p.Stats(); s.NixlNotifiedLate != 1 {
 		t.Errorf("P counted %d late notifications, want 1", s.NixlNotifiedLate)
 	}

@@ -1,0 +1,182 @@
+package orchestrator
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/rawjson"
+)
+
+// slowPair is a pair with few blocks and much time, for answers that begin later than the lease.
+func slowPair(lease time.Duration) setup {
+	return setup{
+		prefill: 1, decode: 1,
+		engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 24 },
+		config: func(c *config.Config) {
+			c.Timeouts.DecodeFirst, c.Timeouts.DecodeIdle, c.Timeouts.Answer = 2*time.Minute, time.Minute, 2*time.Minute
+			c.Connector.Lease = lease
+		},
+	}
+}
+
+// once lets something happen at the first decode leg.
+func (w *world) once(happens func()) {
+	var once sync.Once
+	w.at("decode", func(string) { once.Do(happens) })
+}
+
+// coreStands lets the decode engine's core stand still beyond the lease, so that nobody keeps it, while its API process answers; meanwhile other prompts take
+// the blocks that the prefill engine has given up.
+func coreStands(w *world) { w.once(func() { standStill(w) }) }
+
+func standStill(w *world) {
+	fault(enginesim.Fault{Kind: "freeze_core", For: 40 * time.Second})(w, w.d[0])
+	later(32*time.Second, func(w *world, p *simulated) {
+		for i := range 4 {
+			w.send(w.t.Context(), p.addr, guardedPrompt(idPrompt(50+i, 200), ""))
+		}
+	})(w, w.p[0])
+}
+
+// A decode engine whose core stands still reads what is no longer the prompt's: nothing of its answer is used, nor of what it has cached.
+func TestDisbelieved(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		t.Run(fmt.Sprintf("stream %t", stream), func(t *testing.T) {
+			in(t, slowPair(30*time.Second), func(w *world) {
+				p := guardedPrompt(idPrompt(1, 100), fmt.Sprintf(`,"stream":%t`, stream))
+				coreStands(w)
+				w.exact(p, w.ask(p))
+				if n := w.count("tandem_late_answers_total", "disbelieved"); n != 1 {
+					w.t.Errorf("%d answers were not believed, want 1", n)
+				}
+				if n := w.count("tandem_decode_distrusted_total", w.d[0].addr); n != 1 {
+					w.t.Errorf("the decode engine was distrusted %d times, want once", n)
+				}
+				if plain := w.send(w.t.Context(), w.d[0].addr, p); plain.text == w.right(p).text {
+					w.t.Error("the decode engine's cache is not poisoned: this test tests nothing")
+				}
+				w.exact(p, w.ask(p))
+				again := guardedPrompt(idPrompt(1, 130), "") // a longer prompt of the same beginning
+				w.exact(again, w.ask(again))
+				salted := guardedPrompt(idPrompt(1, 100), `,"cache_salt":"mine"`)
+				w.exact(salted, w.ask(salted))
+			})
+		})
+	}
+}
+
+// Without the guard it is what real engines did: a wrong text, and a poisoned cache.
+func TestUnbelievable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, slowPair(time.Hour))
+		defer w.close()
+		p := guardedPrompt(idPrompt(1, 100), "")
+		coreStands(w)
+		for _, when := range []string{"first", "again"} {
+			if got, want := w.ask(p), w.right(p); got.status != 200 || got.text == want.text {
+				t.Errorf("%s: status %d, text %q; want 200 and a wrong text", when, got.status, got.text)
+			}
+		}
+	})
+}
+
+// An answer that is late for another reason is believed, also where somebody else's lease has ended meanwhile.
+func TestBelieved(t *testing.T) {
+	for _, stranded := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stranded %t", stranded), func(t *testing.T) {
+			in(t, slowPair(30*time.Second), func(w *world) {
+				p := guardedPrompt(idPrompt(1, 100), `,"stream":true`)
+				w.once(func() {
+					fault(enginesim.Fault{Kind: "slow", Factor: 4000})(w, w.d[0]) // 40 s a token
+					later(45*time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1}))(w, w.d[0])
+					if stranded {
+						w.send(w.t.Context(), w.p[0].addr, guardedPrompt(idPrompt(9, 40), `,"kv_transfer_params":{"do_remote_decode":true}`))
+					}
+				})
+				got := w.ask(p)
+				w.exact(p, got)
+				if got.when[0] < 30*time.Second {
+					w.t.Fatalf("the answer began after %v: it was not late", got.when[0])
+				}
+				if n := w.count("tandem_late_answers_total", "believed"); n != 1 {
+					w.t.Errorf("%d late answers were believed, want 1", n)
+				}
+				if n := w.count("tandem_decode_distrusted_total", ""); n != 0 {
+					w.t.Errorf("an engine was distrusted %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// A restarted engine has an empty cache: its requests are no longer salted.
+func TestTrustedAgain(t *testing.T) {
+	in(t, slowPair(30*time.Second), func(w *world) {
+		p := guardedPrompt(idPrompt(1, 100), "")
+		coreStands(w)
+		w.exact(p, w.ask(p))
+		fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.d[0])
+		time.Sleep(20 * time.Second)
+		w.wire.forget()
+		w.exact(p, w.ask(p))
+		for _, leg := range w.posts(false) {
+			if strings.Contains(leg.body, "cache_salt") {
+				w.t.Errorf("still salted: %s", leg.body)
+			}
+		}
+	})
+}
+
+func TestSalted(t *testing.T) {
+	for _, c := range []struct{ body, salt string }{
+		{`{}`, "\x1ftandem-era-3"},
+		{` {"model":"m" } `, "\x1ftandem-era-3"},
+		{`{"cache_salt":"mine","model":"m"}`, "mine\x1ftandem-era-3"},
+		{`{"a":{"cache_salt":"inner"},"cache_salt":null}`, "\x1ftandem-era-3"},
+	} {
+		var got map[string]any
+		if err := json.Unmarshal(salted([]byte(c.body), 3), &got); err != nil || got["cache_salt"] != c.salt {
+			t.Errorf("%s: %v, %q; want %q", c.body, err, got["cache_salt"], c.salt)
+		}
+	}
+	for _, other := range []string{"", "--boundary\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{}", "[1]"} {
+		if got := salted([]byte(other), 3); string(got) != other {
+			t.Errorf("%q became %q", other, got)
+		}
+	}
+}
+
+// Whatever object goes in, an object with the salt and everything else comes out.
+func FuzzSalted(f *testing.F) {
+	f.Add([]byte(`{"model":"m","prompt":[1,2],"cache_salt":"x"}`))
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var before, after map[string]any
+		if json.Unmarshal(body, &before) != nil || before == nil || !json.Valid(body) {
+			return
+		}
+		s := rawjson.Scanner{Data: body}
+		if s.Skip(); s.Err() != nil {
+			return // an engine never sees what our own reader refuses
+		}
+		if err := json.Unmarshal(salted(bytes.Clone(body), 1), &after); err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		if !strings.HasSuffix(after["cache_salt"].(string), "\x1ftandem-era-1") {
+			t.Errorf("%q: salt %q", body, after["cache_salt"])
+		}
+		delete(before, "cache_salt")
+		delete(after, "cache_salt")
+		if fmt.Sprint(before) != fmt.Sprint(after) {
+			t.Errorf("%q: %v became %v", body, before, after)
+		}
+	})
+}

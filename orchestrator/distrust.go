@@ -1,0 +1,79 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/rawjson"
+)
+
+// A decode engine that may have read somebody else's blocks has them in its prefix cache, under the hashes of a prompt that they do not belong to: every later
+// request that begins with that prompt would be answered wrongly (seen on vLLM 0.32), and the API to empty the cache exists in vLLM's development mode only.
+// But vLLM hashes a request's cache_salt into its first block. So whatever goes to such an engine from then on is salted with a number of its own, the era:
+// nothing that it has cached before is found again. Only its restart ends that.
+
+// do sends a request that computes tokens to the replica. All of them go this way.
+func (r *reach) do(ctx context.Context, q *engine.Request) (*engine.Response, error) {
+	if era := r.w.era.Load(); era > 0 && q.Method == http.MethodPost {
+		q.Body = salted(q.Body, era)
+	}
+	return r.client.Do(ctx, q)
+}
+
+// salted puts the era into a JSON body, beside the client's own salt; other bodies stay as they are. Of two members of a name engines take the last.
+func salted(body []byte, era uint32) []byte {
+	end := bytes.LastIndexByte(body, '}')
+	trimmed := bytes.TrimLeft(body, " \t\r\n")
+	if end < 0 || len(trimmed) == 0 || trimmed[0] != '{' {
+		return body
+	}
+	own, members := "", 0
+	s := rawjson.Scanner{Data: body}
+	for key := range s.Members() {
+		value := s.Value()
+		members++
+		if string(rawjson.Name(key)) == "cache_salt" && len(value) > 0 && value[0] == '"' {
+			own = rawjson.Text(value)
+		}
+	}
+	out := append(make([]byte, 0, len(body)+len(own)+48), body[:end]...)
+	if members > 0 {
+		out = append(out, ',')
+	}
+	out = rawjson.AppendString(append(out, `"cache_salt":`...), own+"\x1ftandem-era-"+strconv.FormatUint(uint64(era), 10))
+	return append(out, body[end:]...)
+}
+
+// suspect distrusts the decode engine of a split attempt that failed, if it may have read blocks after they had been given away.
+func (a *answer) suspect(f *failure) {
+	h := a.h
+	var still *silent
+	switch {
+	case !h.lends || f.unused:
+	case f.kind == "late", errors.As(f.err, &still) && still.phase == "decode": // that one may go on in the middle of a read
+		a.to.w.distrust(f)
+	case h.lent(time.Now()) >= h.cfg.Connector.Lease: // a long queue, or a core that stands still and has not read yet: leases tell
+		o := h.j.q.o
+		o.returns.Go(func() { // joined by Run, ended by a timeout
+			if now, err := h.askEnds(context.Background()); err != nil || now.expired != h.ends.expired {
+				a.to.w.distrust(f)
+			}
+		})
+	}
+}
+
+// distrust makes all that the engine has cached so far unreachable.
+func (w *watcher) distrust(why *failure) {
+	era := w.era.Add(1)
+	for _, m := range w.members() {
+		w.f.pool(w.role).Forget(m.ID)
+	}
+	w.f.o.m.distrusted.WithLabelValues(w.role.String(), w.cfg.ID()).Inc()
+	w.f.o.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, so that it uses none of them: restart it when you can, "+
+		"and see that its lease and its machine are not too short of time", "replica", w.cfg.ID(), "era", era, "error", why)
+}
