@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"tandem/internal/replica"
 	"tandem/internal/roster"
 	"tandem/scoring"
 )
@@ -19,14 +20,15 @@ import (
 // released since. All sums are integers, so that they are exactly zero again when no lease is left.
 type ledger struct {
 	leases    []*Lease
-	soft      int     // blocks asked for by soft leases
-	promised  int     // blocks of hard leases that the newest report cannot include
-	growth    int     // blocks that requests included in the report will still take
-	held      int     // blocks and growth of all hard leases: our own account, where the engine gives none
-	usage     float64 // share of blocks in use by the newest report
-	returned  int     // blocks of leases that the report surely includes and that ended since
-	others    int     // requests there that are not ours: the smaller of the last two counts, see countOthers
-	lastSeen  int     // the last of those
+	soft      int       // blocks asked for by soft leases
+	promised  int       // blocks of hard leases that the newest report cannot include
+	growth    int       // blocks that requests included in the report will still take
+	held      int       // blocks and growth of all hard leases: our own account, where the engine gives none
+	usage     float64   // share of blocks in use by the report that is counted from
+	at        time.Time // of that report
+	returned  int       // blocks of leases that the report surely includes and that ended since
+	others    int       // requests there that are not ours: the smaller of the last two counts, see countOthers
+	lastSeen  int       // the last of those
 	heard     bool
 	queued    int // sequences of soft leases
 	sequences int // sequences of hard leases
@@ -144,7 +146,7 @@ func (p *Pool) remove(l *Lease, now time.Time) {
 		g.growth -= l.more
 		g.held -= l.whole()
 		g.sequences -= l.sequences
-		if !now.Before(m.load.UsageAt().Add(reportDelay)) {
+		if !now.Before(g.at.Add(reportDelay)) {
 			g.returned += p.own(l, now)
 		}
 	default:
@@ -173,10 +175,25 @@ func (p *Pool) own(l *Lease, now time.Time) int {
 // before we see its end a report may include it no longer: an answer that is not streamed even brings such a report along.
 const reportDelay = 200 * time.Millisecond
 
+// there is how many sequences hold blocks by a report: those that run, and those whose blocks are on their way; who merely waits there holds none. A report
+// that an answer brings along does not say, and an engine whose steps take long brings out answers with a usage from before it had heard of the newest requests
+// (vLLM 0.32, measured). It is counted from only where all are known to be in it.
+func (g *ledger) there(l replica.Load) (sequences int, known bool) {
+	if l.Running >= 0 {
+		return l.Running + max(l.Loading, 0), true
+	}
+	for _, lease := range g.leases {
+		if lease.bound && !lease.covered && !lease.firstSeen {
+			return 0, false
+		}
+	}
+	return math.MaxInt, true
+}
+
 // settle makes the report of the given time the account to count from. there is how many sequences the engine had by it, [math.MaxInt] where it did not say.
 func (p *Pool) settle(m *member, at time.Time, there int) {
 	g := &m.ledger
-	g.usage = m.load.Usage(at, p.settings.LoadTTL)
+	g.usage, g.at = m.load.Usage(at, p.settings.LoadTTL), at
 	g.returned = 0
 	if there < g.bound { // the report lacks some of ours: the newest, so that the order counts
 		slices.SortFunc(g.leases, func(a, b *Lease) int { return a.boundAt.Compare(b.boundAt) })

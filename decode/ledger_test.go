@@ -137,6 +137,51 @@ func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
 	}
 }
 
+// A report that comes with an answer does not say whom it counts: while a request is under way that has not been heard from it may be missing there.
+func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
+	p := pool(0)
+	first := book(t, p, 100, start, start)
+	first.Harden(start)
+	at := start.Add(time.Second)
+	p.Observe("d1", load(at, 1, 0.1), at)
+	second := book(t, p, 200, at, at)
+	second.Harden(at)
+	promised := free(p, at)
+	at = at.Add(time.Second)
+	orca := replica.Load{At: at, Source: replica.ORCA, Running: -1, Loading: -1, Usage: 0.1}
+	p.Observe("d1", orca, at)
+	if got := free(p, at); got > promised {
+		t.Errorf("with a report that lacks it: %d free, want at most %d", got, promised)
+	}
+	second.FirstToken(at)
+	first.FirstToken(at)
+	orca.At, orca.Usage = at.Add(time.Second), 0.32
+	p.Observe("d1", orca, orca.At)
+	if got := free(p, orca.At); got > 680 || got < 680-first.more-second.more {
+		t.Errorf("once it has answered: %d free, want about 680", got)
+	}
+}
+
+// Who waits in an engine for room holds none there.
+func TestWhoWaitsInAnEngineHoldsNothing(t *testing.T) {
+	p := pool(0)
+	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
+	first.Harden(start)
+	second.Harden(start.Add(time.Millisecond))
+	at := start.Add(time.Second)
+	report := load(at, 1, 0.1)
+	report.Waiting = 1
+	p.Observe("d1", report, at)
+	if got, most := free(p, at), 900-second.whole(); got > most || got < most-first.more-1 {
+		t.Errorf("%d free, want about %d", got, most)
+	}
+	report.At, report.Loading, report.Usage = at.Add(time.Second), 1, 0.3
+	p.Observe("d1", report, report.At)
+	if got := free(p, report.At); got > 700 || got < 700-first.more-second.more {
+		t.Errorf("once its blocks are on their way: %d free, want about 700", got)
+	}
+}
+
 func TestSoftLeasesVetoNobody(t *testing.T) {
 	p := pool(0)
 	later := start.Add(5 * time.Second)

@@ -95,10 +95,8 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
 		p.turnHard(now)
-		there := math.MaxInt
-		if l.Running >= 0 {
-			there = l.Running + max(l.Waiting, 0)
+		if there, known := m.ledger.there(l); known {
+			p.settle(m, l.At, there)
 		}
-		p.settle(m, l.At, there)
 	}
 }

@@ -72,7 +72,7 @@ func TestParseMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (replica.Load{Source: replica.Metrics}); len(m.Loads) != 1 || m.Loads[0] != want {
+	if want := (replica.Load{Source: replica.Metrics, Loading: -1}); len(m.Loads) != 1 || m.Loads[0] != want {
 		t.Errorf("loads = %+v, want rank 0 to idle", m.Loads)
 	}
 	want := Rank{
@@ -110,7 +110,7 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",
 			t.Fatal(err)
 		}
 		l0, l1 := m.Loads[0], m.Loads[1]
-		if len(m.Loads) != 2 || l0.Running != 3 || l0.Waiting != -1 || l0.Usage != 0.25 || l1.Running != 4 || l1.Waiting != 5 || !math.IsNaN(l1.Usage) {
+		if len(m.Loads) != 2 || l0.Running != 3 || l0.Waiting != -1 || l0.Usage != 0.25 || l1.Running != 4 || l1.Waiting != 5 || !math.IsNaN(l1.Usage) || l0.Loading != -1 || l1.Loading != 6 {
 			t.Errorf("%s: loads = %+v", name, m.Loads)
 		}
 		r1 := m.Ranks[1]
@@ -129,7 +129,7 @@ func TestParseMetricsOld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := replica.Load{Source: replica.Metrics, Running: -1, Waiting: 2, Usage: 0.75}
+	want := replica.Load{Source: replica.Metrics, Running: -1, Waiting: 2, Loading: -1, Usage: 0.75}
 	if r := m.Ranks[0]; m.Loads[0] != want || r.Counters.PrefixHits != 11 || r.Cache.Blocks != 100 || r.Cache.BlockSize != 16 {
 		t.Errorf("loads = %+v, rank 0 = %+v", m.Loads, r)
 	}

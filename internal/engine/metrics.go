@@ -259,6 +259,9 @@ func (p *parser) metrics() Metrics {
 		if math.IsNaN(r.load.Usage) {
 			r.load.Usage = r.oldUsage
 		}
+		if q := r.rank.Queue; q.FetchInProgress >= 0 {
+			r.load.Loading = q.FetchInProgress + max(q.FetchComplete, 0)
+		}
 		if r.load.Running >= 0 || r.load.Waiting >= 0 || !math.IsNaN(r.load.Usage) {
 			r.load.Source = replica.Metrics
 			m.Loads[r.number] = r.load

@@ -21,11 +21,12 @@ type Load struct {
 	Source  LoadSource
 	Running int     // requests in the batch, -1 unknown
 	Waiting int     // requests queued, -1 unknown
+	Loading int     // those of them whose KV is on its way or has come: they hold blocks already; -1 unknown
 	Usage   float64 // share of KV blocks held by requests and leases, 0..1, NaN unknown
 }
 
 // NoLoad is the report that says nothing.
-func NoLoad() Load { return Load{Running: -1, Waiting: -1, Usage: math.NaN()} }
+func NoLoad() Load { return Load{Running: -1, Waiting: -1, Loading: -1, Usage: math.NaN()} }
 
 // Known reports whether l says anything at all.
 func (l Load) Known() bool { return l.Source != 0 }
@@ -37,6 +38,9 @@ func (l Load) Merge(newer Load) Load {
 	}
 	if newer.Waiting < 0 {
 		newer.Waiting = l.Waiting
+	}
+	if newer.Loading < 0 {
+		newer.Loading = l.Loading
 	}
 	if math.IsNaN(newer.Usage) {
 		newer.Usage = l.Usage

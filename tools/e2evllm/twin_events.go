@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -269,7 +270,11 @@ func firstDifference(got, want []string) string {
 // order.
 func contents(messages [][][]byte) ([]string, error) {
 	var all []string
-	chain := map[kv.EngineHash]uint64{}
+	type block struct {
+		sum  uint64
+		salt string // of the first block of its chain: events tell it with that one only, and a prompt's blocks come in as many events as it was computed in
+	}
+	chain := map[kv.EngineHash]block{}
 	for _, frames := range messages {
 		var b kv.Batch
 		if _, err := kvevents.Decode(frames[len(frames)-1], &b); err != nil {
@@ -280,13 +285,14 @@ func contents(messages [][][]byte) ([]string, error) {
 				continue
 			}
 			before := chain[e.Parent]
+			before.salt = cmp.Or(before.salt, e.Salt)
 			for i, h := range e.Hashes {
 				sum := fnv.New64a()
-				_ = binary.Write(sum, binary.BigEndian, before)
+				_ = binary.Write(sum, binary.BigEndian, before.sum)
 				_ = binary.Write(sum, binary.BigEndian, e.Tokens[i*e.BlockSize:(i+1)*e.BlockSize])
-				before = sum.Sum64()
+				before.sum = sum.Sum64()
 				chain[h] = before
-				all = append(all, fmt.Sprintf("%x salt %q", before, e.Salt))
+				all = append(all, fmt.Sprintf("%x salt %q", before.sum, before.salt))
 			}
 		}
 	}

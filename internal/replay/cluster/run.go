@@ -319,7 +319,7 @@ func transferOf(o *enginesim.TransferOut) *enginesim.Transfer {
 // prefilled is the prefill answer at the router: it teaches the router, and the decode leg goes out.
 func (c *Cluster) prefilled(x *call) error {
 	now := Time(c.now)
-	c.router.Observe(Prefill, x.p, replica.Load{At: now, Source: replica.ORCA, Running: -1, Waiting: x.answer.waiting, Usage: x.answer.usage}, now)
+	c.router.Observe(Prefill, x.p, replica.Load{At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.answer.waiting, Usage: x.answer.usage}, now)
 	c.router.Answered(&x.q, x.answer.cached, c.now-x.sentAt, now)
 	c.bind(x)
 	return nil
@@ -406,7 +406,7 @@ func (c *Cluster) close(x *call) {
 func (c *Cluster) poll(e *engine) {
 	st := e.core.Stats()
 	now := Time(c.now)
-	c.router.Observe(e.side, e.index, replica.Load{At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting, Usage: st.Usage}, now)
+	c.router.Observe(e.side, e.index, replica.Load{At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting, Loading: st.FetchInProgress + st.FetchDone, Usage: st.Usage}, now)
 	c.admit()
 	if !c.over() {
 		jitter := 0.9 + 0.2*c.rnd.Float64()
