@@ -39,8 +39,8 @@ var acts = []act{
 
 // chosen are the acts of the names, separated by commas; without names all that need not be asked for.
 func chosen(names string) ([]act, error) {
-	var some []act
 	if names == "" {
+		var some []act
 		for _, a := range acts {
 			if !a.asked {
 				some = append(some, a)
@@ -48,20 +48,30 @@ func chosen(names string) ([]act, error) {
 		}
 		return some, nil
 	}
+	return pickNamed(acts, names, act.called, "-only: no act")
+}
+
+func (a act) called() string { return a.name }
+
+func actNames() string { return namesOf(acts, act.called) }
+
+// pickNamed returns those of all that are called so, whose names are separated by commas. An error begins with what, and lists which there are.
+func pickNamed[T any](all []T, names string, called func(T) string, what string) ([]T, error) {
+	var some []T
 	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(acts, func(a act) bool { return a.name == name })
+		i := slices.IndexFunc(all, func(x T) bool { return called(x) == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-only: no act is called %q; there are %s", name, actNames())
+			return nil, fmt.Errorf("%s is called %q; there are %s", what, name, namesOf(all, called))
 		}
-		some = append(some, acts[i])
+		some = append(some, all[i])
 	}
 	return some, nil
 }
 
-func actNames() string {
+func namesOf[T any](all []T, called func(T) string) string {
 	var names []string
-	for _, a := range acts {
-		names = append(names, a.name)
+	for _, x := range all {
+		names = append(names, called(x))
 	}
 	return strings.Join(names, ", ")
 }

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -18,25 +15,12 @@ import (
 
 // changeAdapter loads the late adapter on an engine, or unloads it.
 func (e *engine) changeAdapter(ctx context.Context, change string) (int, error) {
-	body, err := json.Marshal(map[string]string{"lora_name": adapterLate, "lora_path": e.env.adapter(adapterLate)})
-	if err != nil {
-		return 0, err
+	adapter := map[string]string{"lora_name": adapterLate, "lora_path": e.env.adapter(adapterLate)}
+	status, text, err := submit(ctx, e.url()+"/v1/"+change+"_lora_adapter", adapter)
+	if err == nil && status != http.StatusOK && status != http.StatusNotFound {
+		err = fmt.Errorf("%s cannot %s an adapter: %d: %.300s", e.Name, change, status, text)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url()+"/v1/"+change+"_lora_adapter", bytes.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound {
-		err = fmt.Errorf("%s cannot %s an adapter: %d: %.300s", e.Name, change, resp.StatusCode, text)
-	}
-	return resp.StatusCode, err
+	return status, err
 }
 
 func (s *stage) load(ctx context.Context, names ...string) error {

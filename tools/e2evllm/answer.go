@@ -117,18 +117,38 @@ type wireLogprobs struct {
 	} `json:"content"`
 }
 
-// ask sends a request to the server at base and reads its answer to the end.
-func ask(ctx context.Context, base, path string, body map[string]any) (answer, error) {
+// post sends a body as JSON, with header as "Name: value" lines beside. The caller closes the answer's body.
+func post(ctx context.Context, url string, body any, header ...string) (*http.Response, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+path, bytes.NewReader(data))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	return client.Do(req)
+}
+
+// submit posts a body and reads whatever comes.
+func submit(ctx context.Context, url string, body any) (int, []byte, error) {
+	resp, err := post(ctx, url, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, text, err
+}
+
+// ask sends a request to the server at base and reads its answer to the end.
+func ask(ctx context.Context, base, path string, body map[string]any) (answer, error) {
+	resp, err := post(ctx, base+path, body)
 	if err != nil {
 		return answer{}, err
 	}

@@ -62,30 +62,19 @@ var scenes = []scene{
 	{"decode-dies", "decode is killed; both come back under load", decodeDies},
 	{"router-dies", "the router is killed; idle engines are restarted", routerDies},
 	{"long", "router, prefill and decode stand still beyond the lease", allBeyondLease},
+	{"core", "the cores of decode engines stand still beyond the lease, and their API answers", coreBeyondLease},
 }
 
-func faultNames() string {
-	var keys []string
-	for _, sc := range scenes {
-		keys = append(keys, sc.key)
-	}
-	return strings.Join(keys, ", ")
-}
+func (s scene) called() string { return s.key }
+
+func faultNames() string { return namesOf(scenes, scene.called) }
 
 // chosenScenes are those of the names, separated by commas; all without names.
 func chosenScenes(names string) ([]scene, error) {
 	if names == "" {
 		return scenes, nil
 	}
-	var some []scene
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(scenes, func(sc scene) bool { return sc.key == name })
-		if i < 0 {
-			return nil, fmt.Errorf("-faults: no fault is called %q; there are %s", name, faultNames())
-		}
-		some = append(some, scenes[i])
-	}
-	return some, nil
+	return pickNamed(scenes, names, scene.called, "-faults: no fault")
 }
 
 // faults makes every fault, and holds the answers of what was in flight, and of what comes after, to those of the engine that splits nothing.

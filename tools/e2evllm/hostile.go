@@ -327,21 +327,18 @@ func served(path string) bool {
 	return slices.Contains(splitPaths, path) || slices.Contains(passPaths, path) || path == "/health" || path == "/v1/models" || strings.HasPrefix(path, "/v1/responses/")
 }
 
-// untouched wants that nothing but what Tandem asks reaches an engine while f runs, and that prompts which were cached before are cached after it.
+// untouched wants that nothing but what Tandem asks reaches an engine while f runs, and that no engine's cache is emptied.
 func (s *stage) untouched(ctx context.Context, f func() error) error {
-	prompt := newInnocent(uint64(time.Now().UnixNano())).g.ids(4*blockTokens + 1)
 	var logs []int64
 	for _, e := range s.engines {
-		if _, err := s.cachedAt(ctx, e, prompt); err != nil {
-			return err
-		}
 		info, err := os.Stat(e.Log)
 		if err != nil {
 			return err
 		}
 		logs = append(logs, info.Size())
 	}
-	errs := []error{f()}
+	stop := s.keepCached(ctx)
+	errs := []error{f(), stop()}
 	for i, e := range s.engines {
 		log, err := os.ReadFile(e.Log)
 		if err != nil {
@@ -353,17 +350,36 @@ func (s *stage) untouched(ctx context.Context, f func() error) error {
 			}
 		}
 	}
-	for _, e := range s.engines {
-		if e == s.reference() {
-			continue
-		}
-		n, err := s.cachedAt(ctx, e, prompt)
-		if err == nil && n == 0 { // others' prompts may have taken the last of its blocks; a reset takes all
-			err = fmt.Errorf("the engine %s had a prompt cached, and has nothing of it after hostile requests", e.Name)
-		}
-		errs = append(errs, err)
-	}
 	return errors.Join(errs...)
+}
+
+// keepCached asks each engine for one prompt again and again, so often that the prompts of others do not take all of its blocks; stop ends that, and tells
+// which engines had nothing of it any more at some time.
+func (s *stage) keepCached(ctx context.Context) (stop func() error) {
+	prompt := newInnocent(uint64(time.Now().UnixNano())).g.ids(4*blockTokens + 1)
+	var keepers sync.WaitGroup
+	end, errs := make(chan struct{}), make([]error, len(s.engines))
+	for i, e := range s.engines {
+		keepers.Go(func() {
+			for first := true; errs[i] == nil; first = false {
+				n, err := s.cachedAt(ctx, e, prompt)
+				if err == nil && !first && n == 0 {
+					err = fmt.Errorf("the engine %s had a prompt cached, and nothing of it a second later", e.Name)
+				}
+				errs[i] = err
+				select {
+				case <-end:
+					return
+				case <-time.After(time.Second):
+				}
+			}
+		})
+	}
+	return func() error {
+		close(end)
+		keepers.Wait()
+		return errors.Join(errs...)
+	}
 }
 
 // cachedAt asks an engine for a token and returns how many tokens of the prompt it had cached.

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -113,24 +111,4 @@ func (r *router) tellsCached(ctx context.Context) error {
 		body["stream"], body["stream_options"] = true, map[string]any{"include_usage": true}
 	}
 	return nil
-}
-
-// submit sends a body and reads whatever comes.
-func submit(ctx context.Context, url string, body map[string]any) (int, []byte, error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return 0, nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
-	if err != nil {
-		return 0, nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, text, err
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -187,17 +185,7 @@ func (s *stage) namedRanks(ctx context.Context, r *router) error {
 
 // askRank is ask of a client that names a rank.
 func askRank(ctx context.Context, base, path string, body map[string]any, rank string) (answer, error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return answer{}, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+path, bytes.NewReader(data))
-	if err != nil {
-		return answer{}, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Data-Parallel-Rank", rank)
-	resp, err := client.Do(req)
+	resp, err := post(ctx, base+path, body, "X-Data-Parallel-Rank: "+rank)
 	if err != nil {
 		return answer{}, err
 	}

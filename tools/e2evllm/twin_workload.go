@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -93,16 +92,7 @@ func withParams(body map[string]any, params map[string]json.RawMessage) map[stri
 
 // askTwin asks one engine.
 func askTwin(ctx context.Context, url string, body map[string]any) (twinAnswer, error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return twinAnswer{}, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
-	if err != nil {
-		return twinAnswer{}, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
+	resp, err := post(ctx, url, body)
 	if err != nil {
 		return twinAnswer{}, err
 	}
