@@ -103,9 +103,31 @@ func field() []entry {
 	}
 }
 
+// variant is a form of Tandem's own decision that can be named.
+type variant struct {
+	name    string
+	brief   string
+	options Options
+}
+
+// ours lists them, production's first.
+func ours() []variant {
+	return []variant{
+		{"tandem", "the joint choice of production", Options{}},
+		{"tandem-split", "the same without Local(d)", Options{NoLocal: true}},
+		{"tandem-sequential", "the same terms, prefill first and decode given it", Options{Order: PrefillFirst}},
+		{"tandem-decode-first", "the same terms, decode first and prefill given it", Options{Order: DecodeFirst}},
+		{"tandem-split-sequential", "as tandem-sequential, without Local(d)", Options{NoLocal: true, Order: PrefillFirst}},
+		{"tandem-split-decode-first", "as tandem-decode-first, without Local(d)", Options{NoLocal: true, Order: DecodeFirst}},
+	}
+}
+
 // Names lists every policy, Tandem's first.
 func Names() []string {
-	names := []string{"tandem", "tandem-split"}
+	var names []string
+	for _, e := range ours() {
+		names = append(names, e.name)
+	}
 	for _, e := range field() {
 		names = append(names, e.name)
 	}
@@ -114,11 +136,10 @@ func Names() []string {
 
 // New makes the router of that name.
 func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
-	switch name {
-	case "tandem":
-		return NewTandem(c, Options{}, seed), nil
-	case "tandem-split":
-		return NewTandem(c, Options{NoLocal: true}, seed), nil
+	for _, e := range ours() {
+		if e.name == name {
+			return NewTandem(c, e.options, seed), nil
+		}
 	}
 	for _, e := range field() {
 		if e.name == name {

@@ -11,6 +11,7 @@ import (
 	"tandem/internal/replica"
 	"tandem/orchestrator/planner"
 	"tandem/prefill"
+	"tandem/scoring"
 )
 
 // Tandem is the decision that production runs: the pools, the planner, the ledgers and the index, called as the orchestrator calls them.
@@ -24,6 +25,10 @@ type Tandem struct {
 	prefills map[replica.ID]int
 	split    bool
 	local    bool
+	order    Order
+	weights  scoring.Weights
+	rnd      *rand.Rand // of ties in the first step of a sequence
+	sequence sequence
 	booked   []booked // by slot
 	Stats    Stats
 }
@@ -45,6 +50,7 @@ type Options struct {
 	Policy  planner.Policy
 	NoLocal bool
 	NoSplit bool
+	Order   Order
 }
 
 var _ cluster.Router = (*Tandem)(nil)
@@ -54,6 +60,7 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	t := &Tandem{
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), model: "m",
 		decodes: map[replica.ID]int{}, prefills: map[replica.ID]int{}, split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
+		order: o.Order, weights: o.Policy.Weights.OrDefault(), rnd: rand.New(rand.NewPCG(seed, 0x73657175)),
 	}
 	o.Policy.KVBytesPerToken = float64(c.TokenBytes)
 	o.Policy.Links = c.Links
@@ -87,7 +94,9 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	b.req = planner.Request{
 		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1, SplitOK: t.split, LocalOK: t.local || !t.split,
 	}
+	t.first(b, q, now)
 	book, err := t.planner.Plan(&b.req, now)
+	b.req.AvoidPrefill, b.req.AvoidDecode = nil, nil // later on every other replica may stand in, as in production
 	if err != nil {
 		t.Stats.NoRoom++
 		return 0, 0, false
