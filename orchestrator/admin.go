@@ -30,6 +30,7 @@ func (o *Orchestrator) Admin() http.Handler {
 	mux.Get("/debug/decisions", o.showDecisions)
 	mux.Get("/debug/decisions/{id}", o.showDecision)
 	mux.Get("/debug/replicas", o.showReplicas)
+	mux.Get("/debug/capture", o.capture)
 	mux.Post("/debug/explain", o.explainBody)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

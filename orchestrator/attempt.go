@@ -317,6 +317,9 @@ func (j *job) finish(f *failure, a *answer) {
 			j.rec.Prompt = a.promptTokens
 		}
 		j.countTokens(a, f)
+		if f == nil {
+			j.q.o.captures.note(j)
+		}
 	}
 	if j.q.o.traced {
 		j.q.span.SetAttributes(attribute.String("gen_ai.request.model", j.rec.Model),

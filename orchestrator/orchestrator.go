@@ -43,20 +43,21 @@ type Options struct {
 // Orchestrator serves requests over the two pools of its configuration. Make one with [New], start [Orchestrator.Run], give [Orchestrator.Front] to a server.
 type Orchestrator struct {
 	// Immutable after New.
-	opt     Options
-	log     *slog.Logger
-	tracer  trace.Tracer
-	traced  bool // whether tracer records anything at all
-	reg     *prometheus.Registry
-	m       *metrics
-	prefill *prefill.Pool
-	decode  *decode.Pool
-	planner *planner.Planner
-	queue   *admission
-	ring    *ring
-	stall   *stallWatch
-	zmq     *kvevents.Context
-	fleet   *fleet
+	opt      Options
+	log      *slog.Logger
+	tracer   trace.Tracer
+	traced   bool // whether tracer records anything at all
+	reg      *prometheus.Registry
+	m        *metrics
+	prefill  *prefill.Pool
+	decode   *decode.Pool
+	planner  *planner.Planner
+	queue    *admission
+	ring     *ring
+	captures captures
+	stall    *stallWatch
+	zmq      *kvevents.Context
+	fleet    *fleet
 
 	snap     atomic.Pointer[snapshot]
 	tokens   atomic.Pointer[tokenizer.Resolver]

@@ -20,11 +20,16 @@ const defaultTraces = "../shared/traces"
 
 // runReplay plays recorded traffic in virtual time, or checks the engines that this is done with.
 func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) > 0 && args[0] == "validate" {
-		return runValidate(ctx, args[1:], stdout, stderr)
+	if len(args) > 0 {
+		switch args[0] {
+		case "validate":
+			return runValidate(ctx, args[1:], stdout, stderr)
+		case "capture":
+			return runCapture(ctx, args[1:], stdout, stderr)
+		}
 	}
 	var p replay.Play
-	fs := newFlags("replay", "[flags], or: tandem replay validate [flags]", stderr)
+	fs := newFlags("replay", "[flags], or: tandem replay validate|capture [flags]", stderr)
 	fs.StringVar(&p.Trace, "trace", filepath.Join(defaultTraces, "mooncake_conversation.jsonl.gz"), "`file` of recorded traffic, gzip or not")
 	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")

@@ -19,13 +19,19 @@ import (
 // what a client did between two of them was not seen.
 const captureMark = `"tandem_trace"`
 
-const captureVersion = 1
+// CaptureVersion is the only version there is.
+const CaptureVersion = 1
 
 // CaptureHeader is the first line of a capture.
 type CaptureHeader struct {
 	Version   int    `json:"tandem_trace"`
 	BlockSize int    `json:"block_size"` // 0: prompts have no identities
 	Note      string `json:"note,omitempty"`
+}
+
+// CaptureEnd is the last line of a capture that a router streams; a trace on disk has none.
+type CaptureEnd struct {
+	Lost uint64 `json:"lost"` // requests that ended and are missing
 }
 
 // Captured is one request of a capture.
@@ -85,8 +91,8 @@ func (c *capture) begin() error {
 		return err
 	}
 	switch {
-	case h.Version != captureVersion:
-		return c.lines.wrong("tandem_trace", "version %d, and only %d is known", h.Version, captureVersion)
+	case h.Version != CaptureVersion:
+		return c.lines.wrong("tandem_trace", "version %d, and only %d is known", h.Version, CaptureVersion)
 	case h.BlockSize < 0 || h.BlockSize > maxTokens:
 		return c.lines.wrong("block_size", "%d is no number of tokens", h.BlockSize)
 	}
@@ -104,7 +110,7 @@ type CaptureWriter struct {
 func NewCaptureWriter(w io.Writer, blockSize int, note string) (*CaptureWriter, error) {
 	out := bufio.NewWriter(w)
 	c := &CaptureWriter{out: out, enc: json.NewEncoder(out)}
-	if err := c.enc.Encode(CaptureHeader{captureVersion, blockSize, note}); err != nil {
+	if err := c.enc.Encode(CaptureHeader{CaptureVersion, blockSize, note}); err != nil {
 		return nil, fmt.Errorf("first line: %w", err)
 	}
 	return c, nil

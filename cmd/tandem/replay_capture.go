@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"tandem/internal/trace"
+)
+
+// runCapture makes a trace of what a running router serves, without what was said.
+func runCapture(ctx context.Context, args []string, _, stderr io.Writer) error {
+	fs := newFlags("replay capture", "[flags]", stderr)
+	admin := fs.String("admin", "http://127.0.0.1:9090", "`URL` of the router's admin listener")
+	length := fs.Duration("for", 10*time.Minute, "how long; an interrupt ends it earlier and keeps what there is")
+	out := fs.String("out", "capture.jsonl", "`file` to write; there must be none of that name")
+	note := fs.String("note", "", "`text` for the first line of the trace")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if _, err := os.Stat(*out); err == nil {
+		return fmt.Errorf("-out: %s is there already; name another file", *out)
+	}
+	c := capturing{log: stderr}
+	switch err := c.listen(ctx, *admin, *length); {
+	case err != nil && c.header.Version == 0:
+		return fmt.Errorf("-admin: %w; is this the router's admin listener (admin.listen)?", err)
+	case err != nil && ctx.Err() == nil:
+		return errors.Join(err, c.write(*out, *note)) // what came before is a trace all the same
+	}
+	return c.write(*out, *note)
+}
+
+// capturing is what has come of a capture.
+type capturing struct {
+	log    io.Writer
+	header trace.CaptureHeader
+	lines  []trace.Captured
+	ended  bool
+	lost   uint64
+}
+
+// listen takes the stream in until it ends, or ctx does.
+func (c *capturing) listen(ctx context.Context, admin string, length time.Duration) error {
+	at, err := url.JoinPath(admin, "debug", "capture")
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?for="+length.String(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+		return fmt.Errorf("%s answers %d: %s", at, resp.StatusCode, text)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 64<<20)
+	for told := time.Now(); lines.Scan() && !c.ended; {
+		if err := c.take(lines.Bytes()); err != nil {
+			return err
+		}
+		if time.Since(told) > 10*time.Second {
+			told = time.Now()
+			fmt.Fprintf(c.log, "%d requests\n", len(c.lines))
+		}
+	}
+	if err := lines.Err(); err != nil || c.ended {
+		return err
+	}
+	return errors.New("the router ended the capture before its time; what it had sent is kept")
+}
+
+// take reads one line of the stream.
+func (c *capturing) take(line []byte) error {
+	if c.header.Version == 0 {
+		var h trace.CaptureHeader
+		if err := json.Unmarshal(line, &h); err != nil || h.Version != trace.CaptureVersion {
+			return fmt.Errorf("the first line is not that of a capture of version %d: %.100q", trace.CaptureVersion, line)
+		}
+		c.header = h
+		return nil
+	}
+	var end struct{ Lost *uint64 }
+	if err := json.Unmarshal(line, &end); err != nil {
+		return err
+	}
+	if end.Lost != nil {
+		c.ended, c.lost = true, *end.Lost
+		return nil
+	}
+	var one trace.Captured
+	err := json.Unmarshal(line, &one)
+	c.lines = append(c.lines, one)
+	return err
+}
+
+// write makes the trace: requests come in the order in which they ended, and stand in that in which they began.
+func (c *capturing) write(name, note string) error {
+	slices.SortStableFunc(c.lines, func(a, b trace.Captured) int { return cmp.Compare(a.T, b.T) })
+	err := writeFile(name, func(w io.Writer) error {
+		out, err := trace.NewCaptureWriter(w, c.header.BlockSize, note)
+		for i := 0; err == nil && i < len(c.lines); i++ {
+			err = out.Write(c.lines[i])
+		}
+		if err != nil {
+			return err
+		}
+		return out.Flush()
+	})
+	fmt.Fprintf(c.log, "%d requests in %s\n", len(c.lines), name)
+	if c.lost > 0 {
+		fmt.Fprintf(c.log, "%d more are missing: they ended faster than they could be sent here\n", c.lost)
+	}
+	return err
+}
