@@ -17,6 +17,8 @@ type call struct {
 	output  int
 	p, d    int // chosen; p below zero for none
 	leg     Side
+	placed  bool // p and d are chosen
+	flying  bool // its leg is on the way to the engine
 	params  *enginesim.Transfer
 	blocks  []int         // on the prefill replica, that are read
 	sentAt  time.Duration // prefill leg, or the whole request

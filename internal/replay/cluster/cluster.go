@@ -89,6 +89,7 @@ type engine struct {
 	index int
 
 	busy  bool           // a step is under way
+	until time.Duration  // its end
 	step  enginesim.Step // the one under way
 	wake  time.Duration  // when an event will step it although nothing comes, 0 for none
 	feed  *feed          // block events on their way to the router
@@ -132,6 +133,9 @@ func New(c Config, router Router, source Source, seed uint64) (*Cluster, error) 
 			cl.engines[side] = append(cl.engines[side], e)
 			cl.peers[e.core.EngineID()] = e
 		}
+	}
+	if s, ok := router.(Seer); ok {
+		s.See(&Truth{c: cl})
 	}
 	return cl, nil
 }

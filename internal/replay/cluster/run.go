@@ -159,7 +159,7 @@ func (c *Cluster) place(x *call) bool {
 	if !room {
 		return false
 	}
-	x.p, x.d, x.leg = p, d, Prefill
+	x.p, x.d, x.leg, x.placed = p, d, Prefill, true
 	x.rec.Waited = c.now - x.rec.At
 	x.sentAt = c.now
 	if p < 0 {
@@ -206,10 +206,14 @@ func (c *Cluster) bind(x *call) {
 	c.send(x)
 }
 
-func (c *Cluster) send(x *call) { c.events.add(event{at: c.now + c.cfg.Hop, kind: sent, call: x}) }
+func (c *Cluster) send(x *call) {
+	x.flying = true
+	c.events.add(event{at: c.now + c.cfg.Hop, kind: sent, call: x})
+}
 
 // deliver hands a leg to its engine.
 func (c *Cluster) deliver(x *call) error {
+	x.flying = false
 	e := c.engines[Decode][max(0, x.d)]
 	r := enginesim.Request{ID: strconv.Itoa(x.q.Slot), Prompt: x.prompt, MaxTokens: x.output, IgnoreEOS: true, Transfer: x.params}
 	if x.leg == Prefill {
@@ -234,7 +238,7 @@ func (c *Cluster) kick(e *engine) error {
 			return err
 		}
 		if st.Took > 0 {
-			e.busy, e.spent, e.steps = true, e.spent+st.Took, e.steps+1
+			e.busy, e.until, e.spent, e.steps = true, c.now+st.Took, e.spent+st.Took, e.steps+1
 			c.result.Steps++
 			c.events.add(event{at: c.now + st.Took, kind: stepped, e: e})
 			return nil

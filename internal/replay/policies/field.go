@@ -131,7 +131,7 @@ func Names() []string {
 	for _, e := range field() {
 		names = append(names, e.name)
 	}
-	return names
+	return append(names, "oracle", "oracle-terms")
 }
 
 // New makes the router of that name.
@@ -145,6 +145,12 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 		if e.name == name {
 			return newField(e, c, seed), nil
 		}
+	}
+	switch name {
+	case "oracle":
+		return NewGreedyOracle(c, seed), nil
+	case "oracle-terms":
+		return NewOracle(c, scoring.Default(), seed), nil
 	}
 	return nil, fmt.Errorf("no policy %q: one of %v", name, Names())
 }

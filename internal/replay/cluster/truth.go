@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"strconv"
+	"time"
+
+	"tandem/internal/enginesim"
+	"tandem/internal/kv"
+)
+
+// Truth is the fleet as it is. No router of production can know it: it is shown to oracles only.
+type Truth struct {
+	c      *Cluster
+	hashes []kv.EngineHash
+}
+
+// Seer is a router that is shown the truth, before anything happens.
+type Seer interface {
+	See(*Truth)
+}
+
+// Config is the fleet's, defaults filled in.
+func (t *Truth) Config() *Config { return &t.c.cfg }
+
+// Engine is the configuration of an engine, defaults filled in.
+func (t *Truth) Engine(side Side, i int) enginesim.Config { return t.c.engines[side][i].core.Config() }
+
+// Output is how long the answer of q will be, in tokens.
+func (t *Truth) Output(q *Query) int { return t.c.live[q.Slot].output }
+
+// Hashes names the full blocks of q's prompt, chained. They hold until the next call.
+func (t *Truth) Hashes(q *Query) []kv.EngineHash {
+	t.hashes = t.c.engines[Decode][0].core.AppendHashes(t.hashes[:0], t.c.live[q.Slot].prompt)
+	return t.hashes
+}
+
+// Cached is how many leading blocks of these an engine has now.
+func (t *Truth) Cached(side Side, i int, hashes []kv.EngineHash) int {
+	return t.c.engines[side][i].core.Cached(hashes)
+}
+
+// Rest is the time until the step under way on an engine is over.
+func (t *Truth) Rest(side Side, i int) time.Duration {
+	if e := t.c.engines[side][i]; e.busy {
+		return e.until - t.c.now
+	}
+	return 0
+}
+
+// Link is the time until an engine's side of the network is free.
+func (t *Truth) Link(side Side, i int) time.Duration {
+	return max(0, t.c.engines[side][i].link-t.c.now)
+}
+
+// Free is the blocks that an engine could give out now.
+func (t *Truth) Free(side Side, i int) int { return t.c.engines[side][i].core.FreeBlocks() }
+
+// Tasks appends what an engine has left to do, in its order, and behind it the requests on their way to it, as waiting ones. An id is the slot of a query.
+func (t *Truth) Tasks(side Side, i int, dst []enginesim.Task) []enginesim.Task {
+	dst = t.c.engines[side][i].core.Tasks(dst)
+	for slot, x := range t.c.live {
+		if x != nil && x.flying && x.leg == side && [2]int{x.p, x.d}[side] == i {
+			dst = append(dst, enginesim.Task{ID: strconv.Itoa(slot), Tokens: len(x.prompt), Out: x.output, Waiting: true})
+		}
+	}
+	return dst
+}
+
+// Coming tells of the requests but q that will decode on replica i when they have been prefilled elsewhere: how many, and the tokens of their prompts.
+func (t *Truth) Coming(i int, q *Query) (requests, tokens int) {
+	for slot, x := range t.c.live {
+		if x != nil && slot != q.Slot && x.placed && x.leg == Prefill && x.d == i {
+			requests++
+			tokens += len(x.prompt)
+		}
+	}
+	return requests, tokens
+}

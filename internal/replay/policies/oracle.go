@@ -1,0 +1,364 @@
+package policies
+
+import (
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"tandem/internal/enginesim"
+	"tandem/internal/kv"
+	"tandem/internal/replay/cluster"
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// Oracle decides with the true state of everything, at once: what engines have cached, what they have left to compute, how long answers will be, when links
+// are free. It does not know requests that have not come, and holds none back. It is no policy that could be run: it says what knowing more would be worth.
+type Oracle struct {
+	weights scoring.Weights
+	greedy  bool // the weights count nothing but the time to first token
+	rnd     *rand.Rand
+	truth   *cluster.Truth
+	fleet   *cluster.Config
+	placed  []foreseen // by slot
+	meters  []scoring.Meter
+	tasks   []enginesim.Task
+	sides   [2][]outlook
+	tokens  int // of the request in question
+	output  int
+	hashes  []kv.EngineHash
+}
+
+// foreseen is a request under way.
+type foreseen struct {
+	p, d   int
+	open   bool            // it has not been prefilled
+	cached int             // tokens of it that will be found
+	hashes []kv.EngineHash // of its blocks
+}
+
+// outlook is what a request would meet on one engine. Times are seconds from now.
+type outlook struct {
+	cached  int     // tokens
+	wait    float64 // until the engine would begin with it
+	own     float64 // its prefill, from then on
+	cold    float64 // its prefill with nothing cached
+	room    float64 // until a decode engine has room for its prompt
+	link    float64 // until its side of the network is free
+	taken   float64 // until prompts ahead leave room in a step: running ones come first, with whole steps
+	step    float64 // a step of decoding with it
+	batch   int     // sequences that decode there or will
+	active  int     // of these, those that decode now
+	usage   float64
+	missing float64 // bytes
+}
+
+var (
+	_ cluster.Router = (*Oracle)(nil)
+	_ cluster.Seer   = (*Oracle)(nil)
+)
+
+// NewGreedyOracle makes an oracle that takes the least time to first token. Among equal ones it takes the smaller batch.
+func NewGreedyOracle(c cluster.Config, seed uint64) *Oracle {
+	o := NewOracle(c, scoring.Weights{Alpha: scoring.Alpha{Value: 1}, Beta: 1, DecodePenalty: 1e-6}, seed)
+	o.greedy = true
+	return o
+}
+
+// NewOracle makes an oracle that weighs the true terms like this.
+func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
+	o := &Oracle{weights: w, rnd: rand.New(rand.NewPCG(seed, 0x6f726163)), meters: make([]scoring.Meter, len(c.Nodes[cluster.Prefill]))}
+	for side := range o.sides {
+		o.sides[side] = make([]outlook, len(c.Nodes[side]))
+	}
+	return o
+}
+
+// See is how the oracle comes to know.
+func (o *Oracle) See(t *cluster.Truth) { o.truth, o.fleet = t, t.Config() }
+
+// Events says that it needs none.
+func (o *Oracle) Events() [2]bool { return [2]bool{} }
+
+// Place takes the pair, or the decode replica alone, that costs least.
+func (o *Oracle) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
+	o.look(q)
+	best, ties := math.Inf(1), 0
+	take := func(i, j int, cost float64) {
+		switch {
+		case cost < best-1e-9:
+			best, ties, p, d = cost, 1, i, j
+		case cost < best+1e-9:
+			if ties++; o.rnd.IntN(ties) == 0 {
+				p, d = i, j
+			}
+		}
+	}
+	for j := range o.sides[cluster.Decode] {
+		for i := range o.sides[cluster.Prefill] {
+			take(i, j, o.split(i, j, o.meters[i].Rho(now)))
+		}
+		take(-1, j, o.alone(j))
+	}
+	o.book(q, p, d, now)
+	return p, d, true
+}
+
+func (o *Oracle) book(q *cluster.Query, p, d int, now time.Time) {
+	x := o.at(q)
+	*x = foreseen{p: p, d: d, open: true, hashes: append(x.hashes[:0], o.hashes...)}
+	if p < 0 {
+		x.cached = o.sides[cluster.Decode][d].cached
+		return
+	}
+	x.cached = o.sides[cluster.Prefill][p].cached
+	o.meters[p].Add(now, o.sides[cluster.Prefill][p].own)
+}
+
+func (o *Oracle) at(q *cluster.Query) *foreseen {
+	for len(o.placed) <= q.Slot {
+		o.placed = append(o.placed, foreseen{})
+	}
+	return &o.placed[q.Slot]
+}
+
+// split is the cost of a pair.
+func (o *Oracle) split(i, j int, rho float64) float64 {
+	p := &o.sides[cluster.Prefill][i]
+	on := scoring.OnPrefill{Wait: p.wait, Cold: p.cold, Warm: p.own, Share: o.share(p), Rho: rho, Usage: p.usage}
+	return o.weights.Prefill(on).Total() + o.hand(i, j, p.wait+p.own) + o.decoding(j)
+}
+
+func (o *Oracle) share(x *outlook) float64 { return float64(x.cached) / float64(o.tokens) }
+
+// hand is the time from the end of a prefill, in so many seconds, to the first token: room, links, the transfer, a step.
+func (o *Oracle) hand(i, j int, prefilled float64) float64 {
+	p, d := &o.sides[cluster.Prefill][i], &o.sides[cluster.Decode][j]
+	class := o.fleet.Nodes[cluster.Prefill][i].Place.LinkTo(o.fleet.Nodes[cluster.Decode][j].Place)
+	there := max(prefilled, d.room, p.link, d.link) + d.missing/o.fleet.Links[class] + o.fleet.Setup.Seconds()
+	wait := d.taken - there
+	if wait < 0 && d.active > 0 {
+		wait = d.step / 2 // on average, of whichever step it comes into
+	}
+	return there - prefilled + max(0, wait) + d.step
+}
+
+// decoding is what the others on j pay, and the risk of a full cache.
+func (o *Oracle) decoding(j int) float64 {
+	d := &o.sides[cluster.Decode][j]
+	c := o.truth.Engine(cluster.Decode, j)
+	marginal := (c.Cost.D1 + c.Cost.D2*float64(o.tokens+o.output/2)) / speedOf(&c.Cost)
+	return o.weights.Decode(scoring.OnDecode{Running: float64(d.batch), Marginal: marginal, Output: float64(o.output), Usage: d.usage}).Total()
+}
+
+// alone is the cost of decode replica j prefilling, too.
+func (o *Oracle) alone(j int) float64 {
+	d := &o.sides[cluster.Decode][j]
+	on := scoring.OnLocal{Wait: max(d.wait, d.room), Cold: d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active), Reserved: d.usage}
+	if o.greedy {
+		on.Reserved = 0
+	}
+	return o.weights.Local(on).Total() + o.decoding(j)
+}
+
+// look fills in what q would meet everywhere.
+func (o *Oracle) look(q *cluster.Query) {
+	o.tokens, o.output = q.Tokens, o.truth.Output(q)
+	o.hashes = append(o.hashes[:0], o.truth.Hashes(q)...)
+	for side := range o.sides {
+		for i := range o.sides[side] {
+			o.sides[side][i] = o.outlook(cluster.Side(side), i, q)
+		}
+	}
+}
+
+func (o *Oracle) outlook(side cluster.Side, i int, q *cluster.Query) outlook {
+	c := o.truth.Engine(side, i)
+	o.tasks = o.truth.Tasks(side, i, o.tasks[:0])
+	found := max(o.truth.Cached(side, i, o.hashes), o.queued(side, i, q.Slot))
+	x := outlook{cached: min(found, (q.Tokens-1)/c.BlockSize) * c.BlockSize, link: o.truth.Link(side, i).Seconds()}
+	blocks := (q.Tokens + c.BlockSize - 1) / c.BlockSize
+	x.missing = float64((blocks*c.BlockSize - x.cached) * o.fleet.TokenBytes)
+	x.usage = 1 - float64(o.truth.Free(side, i))/float64(c.Blocks-1)
+	rest := o.truth.Rest(side, i).Seconds()
+	ahead := o.ahead()
+	x.wait = rest + ahead.seconds(&c)
+	x.own = ahead.plus(q.Tokens-x.cached, x.cached).seconds(&c) + rest - x.wait
+	x.cold = ahead.plus(q.Tokens, 0).seconds(&c) + rest - x.wait
+	if side == cluster.Decode {
+		coming, promised := o.truth.Coming(i, q)
+		x.active, x.batch = ahead.decode, len(o.tasks)+coming
+		one := load{decode: ahead.decode + 1, context: ahead.context + q.Tokens}
+		whole := ahead
+		whole.tokens -= ahead.tokens % max(1, c.MaxBatchedTokens-ahead.decode)
+		x.taken, x.step = rest+whole.seconds(&c), one.step(&c)
+		x.room = o.room(i, &c, blocks-x.cached/c.BlockSize+promised/c.BlockSize, x.step)
+	}
+	return x
+}
+
+// queued is how many leading blocks of the request in question those will have computed that wait on an engine before it.
+func (o *Oracle) queued(side cluster.Side, i, slot int) int {
+	most := 0
+	for k := range o.tasks {
+		at, err := strconv.Atoi(o.tasks[k].ID)
+		if err != nil || at == slot || at >= len(o.placed) || !o.placed[at].open {
+			continue
+		}
+		x := &o.placed[at]
+		if side == cluster.Prefill && x.p == i || side == cluster.Decode && x.p < 0 && x.d == i {
+			most = max(most, common(x.hashes, o.hashes))
+		}
+	}
+	return most
+}
+
+// common is the length of the common head of two chained lists.
+func common(a, b []kv.EngineHash) int {
+	low, high := 0, min(len(a), len(b))
+	for low < high {
+		if mid := (low + high) / 2; a[mid] == b[mid] {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+// load is work for one engine.
+type load struct {
+	tokens    int     // to prefill
+	attention float64 // u*c + u*u/2 of each
+	decode    int     // sequences that decode beside
+	context   int     // their tokens
+}
+
+func (l load) plus(tokens, cached int) load {
+	u := float64(tokens)
+	l.tokens += tokens
+	l.attention += u*float64(cached) + u*u/2
+	return l
+}
+
+// ahead is what the tasks of an engine leave to do.
+func (o *Oracle) ahead() load {
+	var l load
+	for k := range o.tasks {
+		t := &o.tasks[k]
+		cached := t.Computed
+		if slot, err := strconv.Atoi(t.ID); t.Waiting && err == nil && slot < len(o.placed) {
+			cached = o.placed[slot].cached
+		}
+		switch left := t.Tokens - cached; {
+		case t.Loading || t.Waiting && !o.computes(t.ID):
+		case left <= 1:
+			l.decode++
+			l.context += t.Tokens
+		default:
+			l = l.plus(left, cached)
+		}
+	}
+	return l
+}
+
+// computes says whether a waiting request will prefill where it waits: one that comes with its blocks elsewhere does not.
+func (o *Oracle) computes(id string) bool {
+	slot, err := strconv.Atoi(id)
+	return err == nil && slot < len(o.placed) && o.placed[slot].open
+}
+
+// seconds is how long an engine takes for l, in full steps, its decoding sequences in each.
+func (l load) seconds(c *enginesim.Config) float64 {
+	if l.tokens == 0 {
+		return 0
+	}
+	budget := max(1, c.MaxBatchedTokens-l.decode)
+	steps := float64((l.tokens + budget - 1) / budget)
+	cost := &c.Cost
+	decode := (cost.A+cost.D1)*float64(l.decode) + cost.D2*float64(l.context)
+	return (steps*(cost.T0+cost.Host+decode) + cost.A*float64(l.tokens) + cost.B*l.attention) / speedOf(cost)
+}
+
+// step is how long one step of l takes without any prefill.
+func (l load) step(c *enginesim.Config) float64 {
+	cost := &c.Cost
+	return (cost.Host + cost.D0 + cost.D1*float64(l.decode) + cost.D2*float64(l.context)) / speedOf(cost)
+}
+
+func speedOf(c *enginesim.Cost) float64 {
+	if c.Speed > 0 {
+		return c.Speed
+	}
+	return 1
+}
+
+// room is the time until decode engine i can give out so many blocks: those that run there end one after the other, a token a step.
+func (o *Oracle) room(i int, c *enginesim.Config, blocks int, step float64) float64 {
+	free := o.truth.Free(cluster.Decode, i)
+	for k := range o.tasks {
+		if o.tasks[k].Waiting {
+			free -= (o.tasks[k].Tokens + c.BlockSize - 1) / c.BlockSize
+		}
+	}
+	for after := 0; free < blocks; {
+		next := math.MaxInt
+		for k := range o.tasks {
+			if t := &o.tasks[k]; !t.Waiting && t.Out > after {
+				next = min(next, t.Out)
+			}
+		}
+		if next == math.MaxInt {
+			return float64(after) * step // the rest comes free when those on the way have ended: nobody knows better
+		}
+		for k := range o.tasks {
+			if t := &o.tasks[k]; !t.Waiting && t.Out == next {
+				free += t.Blocks
+			}
+		}
+		if after = next; free >= blocks {
+			return float64(after) * step
+		}
+	}
+	return 0
+}
+
+// Answered says that the prompt has been prefilled.
+func (o *Oracle) Answered(q *cluster.Query, _ int, _ time.Duration, _ time.Time) {
+	o.placed[q.Slot].open = false
+}
+
+// Bind chooses the decode replica again.
+func (o *Oracle) Bind(q *cluster.Query, _ time.Time) int {
+	x := &o.placed[q.Slot]
+	if x.p < 0 {
+		return x.d
+	}
+	o.look(q)
+	best := math.Inf(1)
+	for j := range o.sides[cluster.Decode] {
+		if cost := o.hand(x.p, j, 0) + o.decoding(j); cost < best-1e-9 {
+			best, x.d = cost, j
+		}
+	}
+	return x.d
+}
+
+// First says that a prompt prefilled on its decode replica is.
+func (o *Oracle) First(q *cluster.Query, _ time.Time) { o.placed[q.Slot].open = false }
+
+// Done forgets the request.
+func (o *Oracle) Done(q *cluster.Query, _ int, _, _ time.Duration, _ time.Time) {
+	x := &o.placed[q.Slot]
+	*x = foreseen{hashes: x.hashes[:0]}
+}
+
+// Apply changes nothing.
+func (o *Oracle) Apply(cluster.Side, int, *kv.Batch) {}
+
+// Observe changes nothing.
+func (o *Oracle) Observe(cluster.Side, int, replica.Load, time.Time) {}
+
+// Tick changes nothing.
+func (o *Oracle) Tick(time.Time) {}
