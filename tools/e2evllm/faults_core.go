@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -80,16 +79,13 @@ func (f *faulting) wantDisbelieved(ctx context.Context) error {
 
 // freezeCore stops the engine's core and its workers; the API process, which leads the group, goes on.
 func (e *engine) freezeCore() error {
-	dirs, err := filepath.Glob("/proc/[0-9]*")
+	var err error
 	stopped := 0
-	for _, dir := range dirs {
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		name, errName := os.ReadFile(filepath.Join(dir, "comm"))
-		if group, errGroup := syscall.Getpgid(pid); errName != nil || errGroup != nil || group != e.process.pid || !strings.HasPrefix(string(name), "VLLM::") {
-			continue
+	for _, m := range members(e.process.pid) {
+		if name, _ := os.ReadFile(filepath.Join(m.dir, "comm")); strings.HasPrefix(string(name), "VLLM::") {
+			err = errors.Join(err, syscall.Kill(m.pid, syscall.SIGSTOP))
+			stopped++
 		}
-		err = errors.Join(err, syscall.Kill(pid, syscall.SIGSTOP))
-		stopped++
 	}
 	if stopped == 0 {
 		err = errors.Join(err, fmt.Errorf("%s has no process that is called VLLM::EngineCore or VLLM::Worker", e.Name))

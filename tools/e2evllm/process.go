@@ -106,11 +106,8 @@ func stop(processes []*process, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	var errs []error
 	for _, p := range processes {
-		if grace <= 0 || !gone(p, time.Until(deadline)) {
-			p.signal(syscall.SIGKILL)
-			if !gone(p, 10*time.Second) {
-				errs = append(errs, fmt.Errorf("processes of %s (group %d) are left after SIGKILL", p.name, p.pid))
-			}
+		if (grace <= 0 || !gone(p, time.Until(deadline))) && !slay(p) {
+			errs = append(errs, fmt.Errorf("processes of %s (group %d) are left after SIGKILL", p.name, p.pid))
 		}
 	}
 	for _, file := range memory {
@@ -137,20 +134,48 @@ func gone(p *process, limit time.Duration) bool {
 	}
 }
 
-// sharedMemory lists the files of /dev/shm that processes of the group have mapped.
-func sharedMemory(group int) []string {
+// slay kills the group and reports whether it is gone. Python's resource tracker outlives the others for a moment: only it knows the names of semaphores in
+// /dev/shm, which it removes when nobody is left who could.
+func slay(p *process) bool {
+	for _, m := range members(p.pid) {
+		if line, _ := os.ReadFile(filepath.Join(m.dir, "cmdline")); !bytes.Contains(line, []byte("resource_tracker")) {
+			_ = syscall.Kill(m.pid, syscall.SIGKILL)
+		}
+	}
+	p.signal(syscall.SIGCONT)
+	if gone(p, 3*time.Second) {
+		return true
+	}
+	p.signal(syscall.SIGKILL)
+	return gone(p, 10*time.Second)
+}
+
+// member is a process of a group, and its folder in /proc.
+type member struct {
+	pid int
+	dir string
+}
+
+func members(group int) (all []member) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	seen := map[string]bool{}
-	var files []string
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
 		if err != nil {
 			continue
 		}
-		if g, err := syscall.Getpgid(pid); err != nil || g != group {
-			continue
+		if g, err := syscall.Getpgid(pid); err == nil && g == group {
+			all = append(all, member{pid, dir})
 		}
-		maps, _ := os.ReadFile(filepath.Join(dir, "maps"))
+	}
+	return all
+}
+
+// sharedMemory lists the files of /dev/shm that processes of the group have mapped.
+func sharedMemory(group int) []string {
+	seen := map[string]bool{}
+	var files []string
+	for _, m := range members(group) {
+		maps, _ := os.ReadFile(filepath.Join(m.dir, "maps"))
 		for line := range strings.Lines(string(maps)) {
 			at := strings.Index(line, "/dev/shm/")
 			if at < 0 {
