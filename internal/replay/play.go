@@ -97,7 +97,7 @@ func (p Play) Run(ctx context.Context, progress func(policy string, at time.Dura
 	}
 	var out []Outcome
 	for _, name := range p.Policies {
-		o, err := p.one(ctx, fleet, name, progress)
+		o, _, err := p.one(ctx, fleet, name, progress)
 		if err != nil {
 			return out, fmt.Errorf("policy %s: %w", name, err)
 		}
@@ -106,14 +106,28 @@ func (p Play) Run(ctx context.Context, progress func(policy string, at time.Dura
 	return out, nil
 }
 
-func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progress func(string, time.Duration)) (o *Outcome, err error) {
+// Once plays the trace with one policy, and returns what became of each request too.
+func (p Play) Once(ctx context.Context, policy string) (*Outcome, []cluster.Record, error) {
+	p = p.withDefaults()
+	fleet, err := p.Fleet()
+	if err != nil {
+		return nil, nil, err
+	}
+	o, r, err := p.one(ctx, fleet, policy, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("policy %s: %w", policy, err)
+	}
+	return o, r.Records, nil
+}
+
+func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progress func(string, time.Duration)) (o *Outcome, r *cluster.Result, err error) {
 	router, err := policies.New(name, fleet, p.Seed)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	source, err := p.open(fleet)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	if progress != nil {
@@ -121,12 +135,12 @@ func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progre
 	}
 	c, err := cluster.New(fleet, router, source, p.Seed)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	began := time.Now()
-	r, err := c.Run(ctx)
+	r, err = c.Run(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o = p.sum(name, r)
 	o.LeftOut = source.left
@@ -134,7 +148,7 @@ func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progre
 	if t, ok := router.(*policies.Tandem); ok {
 		o.Stats = &t.Stats
 	}
-	return o, nil
+	return o, r, nil
 }
 
 // source is the sessions of a file that fit, at the times that the play wants.

@@ -39,6 +39,7 @@ type answer struct {
 type Record struct {
 	At       time.Duration // it came to the router
 	Session  int           // number of its session in the trace
+	Call     int           // its number in the session
 	Waited   time.Duration // for room, at the router
 	TTFT     time.Duration
 	Total    time.Duration

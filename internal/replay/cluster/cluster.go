@@ -116,7 +116,6 @@ type Cluster struct {
 	source1 source1
 	result  Result
 	want    [2]bool
-	audited int // engines so far, one after the other
 	blocks  []uint64
 }
 
