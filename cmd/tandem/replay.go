@@ -24,12 +24,14 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		switch args[0] {
 		case "validate":
 			return runValidate(ctx, args[1:], stdout, stderr)
+		case "suite":
+			return runSuite(ctx, args[1:], stdout, stderr)
 		case "capture":
 			return runCapture(ctx, args[1:], stdout, stderr)
 		}
 	}
 	var p replay.Play
-	fs := newFlags("replay", "[flags], or: tandem replay validate|capture [flags]", stderr)
+	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture [flags]", stderr)
 	fs.StringVar(&p.Trace, "trace", filepath.Join(defaultTraces, "mooncake_conversation.jsonl.gz"), "`file` of recorded traffic, gzip or not")
 	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")

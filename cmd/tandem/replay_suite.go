@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"tandem/internal/replay"
+	"tandem/internal/replay/suite"
+)
+
+// runSuite computes every claim that is made of the decision, and writes them down.
+func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := newFlags("replay suite", "[flags]", stderr)
+	o := suite.Options{Workers: runtime.GOMAXPROCS(0)}
+	fs.StringVar(&o.Traces, "traces", defaultTraces, "`folder` of the traces")
+	fs.BoolVar(&o.Quick, "quick", false, "short windows and targets with a wide margin, an error where one is missed: for CI")
+	only := fs.String("only", "", "`names`, or beginnings of names, of what is computed; all if empty")
+	out := fs.String("out", filepath.Join("build", "replay.json"), "`file` for the lines")
+	quiet := fs.Bool("quiet", false, "no progress")
+	list := fs.Bool("list", false, "print the names and stop")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if *list {
+		return printNames(stdout, o.Quick)
+	}
+	if _, err := os.Stat(o.Traces); err != nil {
+		return fmt.Errorf("no traces: %w; -traces names the folder", err)
+	}
+	if *only != "" {
+		o.Only = strings.Split(*only, ",")
+	}
+	if !*quiet {
+		o.Progress = since(stderr, time.Now())
+	}
+	lines, err := suite.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(suite.Print(stdout, lines), writeFile(*out, func(w io.Writer) error { return suite.Write(w, lines) })); err != nil || !o.Quick {
+		return err
+	}
+	return suite.Missed(lines)
+}
+
+func printNames(w io.Writer, quick bool) error {
+	for _, name := range suite.Names(quick) {
+		if _, err := fmt.Fprintln(w, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// since prints a line after the time that has gone by, for several goroutines.
+func since(w io.Writer, began time.Time) func(string) {
+	var mu sync.Mutex
+	return func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(w, "%6.1f s  %s\n", time.Since(began).Seconds(), text)
+	}
+}
+
+var _ = replay.MaxError

@@ -1,0 +1,222 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"tandem/internal/replay"
+	"tandem/internal/replay/cluster"
+)
+
+// Workload is a trace and how it is played.
+type Workload uint8
+
+// The workloads. Conversation is the one of Mooncake with its ticks spread; Agents are the closed loops of Weka whose context fits 131,072 tokens.
+const (
+	Conversation Workload = iota
+	Agents
+)
+
+func (w Workload) String() string { return [...]string{"conversation", "agents"}[w] }
+
+// file is the trace's name.
+func (w Workload) file() string {
+	return [...]string{"mooncake_conversation.jsonl.gz", "weka_agentic_dev.jsonl.gz"}[w]
+}
+
+// Setting is one play. Equal settings give equal plays.
+type Setting struct {
+	Workload Workload
+	Cluster  string
+	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
+	Load     float64       // Conversation: arrivals are so many times as dense as recorded; Agents: sessions a second
+	Span     time.Duration // Conversation: recorded time that is played, whatever the load; Agents: time in which sessions start
+	Policy   string
+	Seed     uint64
+	EventLag time.Duration // until the router hears of a block
+	Poll     time.Duration // between two load reports
+}
+
+func (s Setting) String() string {
+	return fmt.Sprintf("%v %s cache %g load %.4g %s seed %d", s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed)
+}
+
+// with returns s played with another policy.
+func (s Setting) with(policy string) Setting {
+	s.Policy = policy
+	return s
+}
+
+// at returns s at another load.
+func (s Setting) at(load float64) Setting {
+	s.Load = load
+	return s
+}
+
+// slo is what an answer has to keep to count as good: the p90 of which capacity asks for.
+var slo = replay.SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond}
+
+// play makes what the simulator wants.
+func (s Setting) play(traces string) replay.Play {
+	p := replay.Play{
+		Trace: filepath.Join(traces, s.Workload.file()), Cluster: s.Cluster, Profile: "70b", Cache: s.Cache, Seed: s.Seed,
+		EventLag: s.EventLag, Poll: s.Poll, SLO: slo,
+	}
+	switch s.Workload {
+	case Conversation:
+		p.Scale, p.For = s.Load, time.Duration(float64(s.Span)/s.Load)
+	case Agents:
+		p.Rate, p.For = s.Load, s.Span
+	}
+	return p
+}
+
+// Answer is what became of one measured request.
+type Answer struct {
+	Session, Call  int32
+	TTFT, TPOT     float32 // s; a refused request counts as one of refusedTTFT
+	Prompt, Cached int32   // tokens
+	Moved          float32 // bytes
+	Local, Refused bool
+}
+
+// refusedTTFT is what the client of a refused request waited, at most: the time that it may wait at the router.
+const refusedTTFT = 30
+
+func (a *Answer) good() bool {
+	return !a.Refused && float64(a.TTFT) <= slo.TTFT.Seconds() && float64(a.TPOT) <= slo.TPOT.Seconds()
+}
+
+// Trial is one play that is over.
+type Trial struct {
+	Setting Setting
+	Outcome *replay.Outcome
+	Answers []Answer // by session and call
+}
+
+// warmUp is the part of the time in which sessions start whose sessions are not measured: caches fill.
+const warmUp = 5 // a fifth
+
+// measured keeps the requests of sessions that began behind the warm-up. When a session begins does not depend on the policy, so that the same requests
+// are measured with each.
+func measured(rs []cluster.Record) []Answer {
+	begun := map[int]time.Duration{}
+	last := time.Duration(0)
+	for i := range rs {
+		r := &rs[i]
+		if at, ok := begun[r.Session]; !ok || r.At < at {
+			begun[r.Session] = r.At
+		}
+	}
+	for _, at := range begun {
+		last = max(last, at)
+	}
+	var out []Answer
+	for i := range rs {
+		if r := &rs[i]; begun[r.Session] >= last/warmUp {
+			out = append(out, answer(r))
+		}
+	}
+	slices.SortFunc(out, func(a, b Answer) int { return cmp.Or(cmp.Compare(a.Session, b.Session), cmp.Compare(a.Call, b.Call)) })
+	return out
+}
+
+func answer(r *cluster.Record) Answer {
+	a := Answer{
+		Session: int32(r.Session), Call: int32(r.Call), TTFT: float32(r.TTFT.Seconds()), TPOT: float32(r.TPOT()), Prompt: int32(r.Prompt),
+		Cached: int32(r.Cached), Moved: float32(r.Moved), Local: r.Prefill < 0 && !r.Refused, Refused: r.Refused,
+	}
+	if r.Refused {
+		a.TTFT = refusedTTFT
+	}
+	return a
+}
+
+// lab plays settings, each once, a few at a time.
+type lab struct {
+	Options
+	slots chan struct{}
+
+	mu       sync.Mutex // guards the following
+	runs     map[Setting]*pending
+	done     int
+	searches map[search]*found
+}
+
+// pending is a play that has been asked for.
+type pending struct {
+	once sync.Once
+	run  *Trial
+	err  error
+}
+
+func newLab(o Options) *lab {
+	return &lab{Options: o, slots: make(chan struct{}, max(1, o.Workers)), runs: map[Setting]*pending{}, searches: map[search]*found{}}
+}
+
+// run plays s, or returns what it was when it was played before.
+func (l *lab) run(ctx context.Context, s Setting) (*Trial, error) {
+	l.mu.Lock()
+	p := l.runs[s]
+	if p == nil {
+		p = &pending{}
+		l.runs[s] = p
+	}
+	l.mu.Unlock()
+	p.once.Do(func() { p.run, p.err = l.play(ctx, s) })
+	return p.run, p.err
+}
+
+func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
+	select {
+	case l.slots <- struct{}{}:
+		defer func() { <-l.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	began := time.Now()
+	o, rs, err := s.play(l.Traces).Once(ctx, s.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", s, err)
+	}
+	r := &Trial{Setting: s, Outcome: o, Answers: measured(rs)}
+	l.mu.Lock()
+	l.done++
+	n := l.done
+	l.mu.Unlock()
+	l.say("play %3d: %v: TTFT %.3g/%.3g/%.3g s, TPOT p99 %.0f ms, %.1f %% good, hit %.0f %%, local %.0f %%, refused %d (%s)", n, s, o.TTFT.Mean, o.TTFT.P50, o.TTFT.P99,
+		o.TPOT.P99*1e3, o.Good*100, o.Hit*100, o.Local*100, o.Refused, time.Since(began).Round(time.Second/10))
+	return r, nil
+}
+
+// seeds plays s with each of the first n seeds.
+func (l *lab) seeds(ctx context.Context, s Setting, n int) ([]*Trial, error) {
+	runs := make([]*Trial, n)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			one := s
+			one.Seed = uint64(i + 1)
+			runs[i], errs[i] = l.run(ctx, one)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return runs, nil
+}
+
+func (l *lab) say(format string, args ...any) {
+	if l.Progress != nil {
+		l.Progress(fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,120 @@
+// Package suite computes what is claimed of Tandem's decision: each claim is a line with an interval over requests and seeds, a target, and whether it holds.
+//
+// The steps, as files: claims.go says what is claimed, lab.go plays what that needs, capacity.go finds the loads, pairs.go puts the same requests of two
+// policies side by side, bootstrap.go says how sure a difference is, report.go writes it down.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Line is one claim and what became of it.
+type Line struct {
+	Name   string  `json:"name"`
+	Value  float64 `json:"value"`
+	Low    float64 `json:"low"`    // 95 % of resamples are
+	High   float64 `json:"high"`   // within these two
+	Target float64 `json:"target"` // at least or at most, see How
+	Holds  bool    `json:"holds"`
+	How    string  `json:"-"` // how it is computed, and of the target whether it is a floor or a ceiling
+	Bound  Bound   `json:"-"`
+	Note   string  `json:"-"` // figures behind it
+}
+
+// Bound says on which side of its target a value has to be.
+type Bound uint8
+
+// A value is to be at least its target, or at most.
+const (
+	AtLeast Bound = iota
+	AtMost
+)
+
+func (b Bound) String() string {
+	if b == AtMost {
+		return "<="
+	}
+	return ">="
+}
+
+func (b Bound) met(value, target float64) bool {
+	if b == AtMost {
+		return value <= target
+	}
+	return value >= target
+}
+
+// Options of a run of the suite.
+type Options struct {
+	Traces   string   // folder
+	Only     []string // claims whose name begins with one of these; none: all
+	Quick    bool     // short windows, few seeds, and targets that hold with a wide margin
+	Workers  int      // plays at a time, at least 1
+	Progress func(text string)
+}
+
+// Run computes every claim that is asked for, several plays at a time. Lines come in the order of the claims, whatever ended first.
+func Run(ctx context.Context, o Options) ([]Line, error) {
+	all := claims()
+	if o.Quick {
+		all = quickClaims()
+	}
+	asked := slices.DeleteFunc(all, func(c claim) bool { return !o.wants(c.name) })
+	if len(asked) == 0 {
+		return nil, fmt.Errorf("no claim begins with any of %q", o.Only)
+	}
+	l := newLab(o)
+	lines := make([]Line, len(asked))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, c := range asked {
+		group.Go(func() error {
+			e, err := c.measure(ctx, l)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			lines[i] = c.line(e)
+			l.say("%s", lines[i].text())
+			return nil
+		})
+	}
+	return lines, group.Wait()
+}
+
+func (o *Options) wants(name string) bool {
+	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(prefix string) bool {
+		return len(name) >= len(prefix) && name[:len(prefix)] == prefix
+	})
+}
+
+// Names lists the claims.
+func Names(quick bool) []string {
+	all := claims()
+	if quick {
+		all = quickClaims()
+	}
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.name
+	}
+	return names
+}
+
+// Missed returns an error that names every line which does not hold.
+func Missed(lines []Line) error {
+	var err error
+	for _, l := range lines {
+		if !l.Holds {
+			err = errors.Join(err, fmt.Errorf("missed: %s", l.text()))
+		}
+	}
+	return err
+}
+
+// seconds of a duration, as a short text.
+func short(d time.Duration) string { return d.Round(time.Second).String() }
