@@ -33,7 +33,7 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	var p replay.Play
 	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture [flags]", stderr)
 	fs.StringVar(&p.Trace, "trace", filepath.Join(defaultTraces, "mooncake_conversation.jsonl.gz"), "`file` of recorded traffic, gzip or not")
-	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`")
+	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
 	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")

@@ -9,12 +9,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"time"
 
-	"tandem/internal/enginesim"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/replay/policies"
 	"tandem/internal/trace"
@@ -24,7 +21,7 @@ import (
 type Play struct {
 	Trace    string        // file
 	Raw      bool          // keep Mooncake's ticks
-	Cluster  string        // "8P8D"
+	Cluster  string        // "8P8D", see [cluster.Shape], or a YAML file
 	Profile  string        // of [enginesim.Presets]
 	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
 	Link     float64       // GB/s between engines
@@ -56,36 +53,32 @@ func (p Play) withDefaults() Play {
 	return p
 }
 
-var shape = regexp.MustCompile(`^(\d+)P(\d+)D$`)
-
 // Fleet makes the cluster that p asks for.
 func (p Play) Fleet() (cluster.Config, error) {
 	p = p.withDefaults()
-	var c cluster.Config
-	m := shape.FindStringSubmatch(p.Cluster)
-	if m == nil {
-		return c, fmt.Errorf("cluster %q is not like 8P8D", p.Cluster)
+	d, err := describe(p.Cluster)
+	if err != nil {
+		return cluster.Config{}, err
 	}
-	preset, ok := enginesim.FindPreset(p.Profile)
-	if !ok {
-		return c, fmt.Errorf("no profile %q", p.Profile)
+	c, err := d.Config(cluster.Base{Profile: p.Profile, Cache: p.Cache, Link: p.Link, MaxLen: p.MaxLen})
+	if err != nil {
+		return c, fmt.Errorf("cluster %s: %w", p.Cluster, err)
 	}
-	for side, text := range m[1:] {
-		n, err := strconv.Atoi(text)
-		if err != nil || n > 1024 || n == 0 {
-			return c, fmt.Errorf("cluster %q: 1 to 1024 replicas of each kind", p.Cluster)
-		}
-		node := cluster.Node{Engine: enginesim.Config{
-			Blocks: int(p.Cache*float64(preset.KVTokens))/16 + 1, MaxModelLen: p.MaxLen + 16, Cost: preset.Cost, Vocab: 1 << 17, BlockSize: 16,
-		}}
-		node.Engine.MaxModelLen = min(node.Engine.MaxModelLen, (node.Engine.Blocks-1)*16)
-		c.Nodes[side] = slices.Repeat([]cluster.Node{node}, n)
-	}
-	c.TokenBytes, c.EventLag, c.Poll = preset.TokenBytes, p.EventLag, p.Poll
-	for i := range c.Links {
-		c.Links[i] = p.Link * 1e9
-	}
+	c.EventLag, c.Poll = p.EventLag, p.Poll
 	return c, nil
+}
+
+// describe reads a cluster: a short form, or the name of a YAML file.
+func describe(text string) (d cluster.Description, err error) {
+	if ext := filepath.Ext(text); ext != ".yaml" && ext != ".yml" {
+		return cluster.Shape(text)
+	}
+	f, err := os.Open(text)
+	if err != nil {
+		return d, fmt.Errorf("cluster: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return cluster.ReadDescription(f, text)
 }
 
 // Run plays the trace with each policy and returns a line for each.
@@ -121,9 +114,11 @@ func (p Play) Once(ctx context.Context, policy string) (*Outcome, []cluster.Reco
 }
 
 func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progress func(string, time.Duration)) (o *Outcome, r *cluster.Result, err error) {
-	router, err := policies.New(name, fleet, p.Seed)
-	if err != nil {
-		return nil, nil, err
+	routers := make([]cluster.Router, fleet.Routers)
+	for i := range routers {
+		if routers[i], err = policies.New(name, fleet, p.Seed+uint64(i)<<32); err != nil {
+			return nil, nil, err
+		}
 	}
 	source, err := p.open(fleet)
 	if err != nil {
@@ -133,7 +128,7 @@ func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progre
 	if progress != nil {
 		fleet.Started = func(at time.Duration) { progress(name, at) }
 	}
-	c, err := cluster.New(fleet, router, source, p.Seed)
+	c, err := cluster.NewSeveral(fleet, routers, source, p.Seed)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -145,9 +140,7 @@ func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progre
 	o = p.sum(name, r)
 	o.LeftOut = source.left
 	o.Seconds = time.Since(began).Seconds()
-	if t, ok := router.(*policies.Tandem); ok {
-		o.Stats = &t.Stats
-	}
+	o.Stats = policies.Sum(routers)
 	return o, r, nil
 }
 
@@ -171,7 +164,7 @@ func (p *Play) open(fleet cluster.Config) (*source, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	limit := fleet.Nodes[cluster.Decode][0].Engine.MaxModelLen - 1
+	limit := fleet.MaxModelLen() - 1
 	return &source{Reader: r, file: f, play: p, limit: limit, rnd: rand.New(rand.NewPCG(p.Seed, 0x736f7572))}, nil
 }
 

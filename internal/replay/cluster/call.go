@@ -11,6 +11,7 @@ import (
 // call is one request of the trace while it lives.
 type call struct {
 	q       Query
+	front   *front // whose request it is
 	session *visit
 	n       int // in its session
 	prompt  []uint32

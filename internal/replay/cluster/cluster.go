@@ -1,6 +1,6 @@
-// Package cluster is a fleet of simulated engines around a router, in virtual time.
+// Package cluster is a fleet of simulated engines around one or more routers, in virtual time.
 //
-// The router sees what one in production sees: block events some time after they happened, load reports as of the last poll, what prefill answers carry,
+// A router sees what one in production sees: block events some time after they happened, load reports as of the last poll, what prefill answers carry,
 // and its own requests. Everything else belongs to the cluster alone. Time is an integer of nanoseconds; chance comes from one seed.
 package cluster
 
@@ -39,7 +39,8 @@ type Config struct {
 	Hop        time.Duration          // of a message between router and engine, one way; 0.5 ms
 	EventLag   time.Duration          // from a block's change to when the router has heard of it; 0
 	Poll       time.Duration          // between two load reports of an engine; 1 s
-	QueueLimit int                    // requests that may wait for room; 1024
+	Routers    int                    // that share the requests, for whoever makes them; 1
+	QueueLimit int                    // requests that may wait for room at a router; 1024
 	QueueTime  time.Duration          // for so long; 30 s
 	Model      string                 // "m"
 	Started    func(time.Duration)    // is told of virtual time now and then, nil for nobody
@@ -50,6 +51,7 @@ func (c Config) withDefaults() Config {
 	c.Setup = cmp.Or(c.Setup, 2*time.Millisecond)
 	c.Hop = cmp.Or(c.Hop, 500*time.Microsecond)
 	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.Routers = max(1, c.Routers)
 	c.QueueLimit = cmp.Or(c.QueueLimit, 1024)
 	c.QueueTime = cmp.Or(c.QueueTime, 30*time.Second)
 	c.Model = cmp.Or(c.Model, "m")
@@ -98,10 +100,16 @@ type engine struct {
 	steps int
 }
 
-// Cluster runs one trace through one router.
+// front is a router with the requests that wait at it.
+type front struct {
+	Router
+	waiting []*call // for room, oldest first
+}
+
+// Cluster runs one trace through its routers.
 type Cluster struct {
 	cfg    Config
-	router Router
+	fronts []*front
 	rnd    *rand.Rand
 	source Source
 
@@ -112,20 +120,31 @@ type Cluster struct {
 
 	live    []*call // by slot
 	free    []int
-	waiting []*call // for room, oldest first
 	source1 source1
 	result  Result
 	want    [2]bool
 	blocks  []uint64
 }
 
-// New makes a cluster. router must not have been used before.
+// New makes a cluster around one router, which must not have been used before.
 func New(c Config, router Router, source Source, seed uint64) (*Cluster, error) {
+	return NewSeveral(c, []Router{router}, source, seed)
+}
+
+// NewSeveral makes a cluster around routers of the same kind. A request comes to any of them, and no other one sees it; each hears all events and asks every
+// engine for its load by itself.
+func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluster, error) {
 	c = c.withDefaults()
 	if len(c.Nodes[Decode]) == 0 {
 		return nil, fmt.Errorf("a cluster needs decode replicas")
 	}
-	cl := &Cluster{cfg: c, router: router, source: source, rnd: rand.New(rand.NewPCG(seed, 0x636c7573)), peers: map[string]*engine{}, want: router.Events()}
+	cl := &Cluster{cfg: c, source: source, rnd: rand.New(rand.NewPCG(seed, 0x636c7573)), peers: map[string]*engine{}}
+	for _, r := range routers {
+		cl.fronts = append(cl.fronts, &front{Router: r})
+		for side, want := range r.Events() {
+			cl.want[side] = cl.want[side] || want
+		}
+	}
 	for side := range c.Nodes {
 		for i, n := range c.Nodes[side] {
 			e := newEngine(Side(side), i, n, cl.want[side])
@@ -133,8 +152,10 @@ func New(c Config, router Router, source Source, seed uint64) (*Cluster, error) 
 			cl.peers[e.core.EngineID()] = e
 		}
 	}
-	if s, ok := router.(Seer); ok {
-		s.See(&Truth{c: cl})
+	for _, r := range routers {
+		if s, ok := r.(Seer); ok {
+			s.See(&Truth{c: cl})
+		}
 	}
 	return cl, nil
 }

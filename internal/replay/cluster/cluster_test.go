@@ -84,11 +84,16 @@ const (
 
 func play(t *testing.T, c Config, r Router, text string, seed uint64) (*Result, error) {
 	t.Helper()
+	return playSeveral(t, c, []Router{r}, text, seed)
+}
+
+func playSeveral(t *testing.T, c Config, rs []Router, text string, seed uint64) (*Result, error) {
+	t.Helper()
 	source, err := trace.Open(strings.NewReader(text), "sample", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl, err := New(c, r, source, seed)
+	cl, err := NewSeveral(c, rs, source, seed)
 	if err != nil {
 		t.Fatal(err)
 	}

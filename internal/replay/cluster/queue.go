@@ -14,8 +14,8 @@ const (
 	streamed             // first token of call a reaches the router
 	ended                // last token of call a reaches the router
 	read                 // the read of call a by its decode replica is over
-	heard                // block events of an engine reach the router
-	polled               // a load report of an engine reaches the router
+	heard                // block events of an engine reach the routers
+	polled               // a load report of an engine reaches a router
 	ticked               // a second has passed
 )
 
@@ -25,6 +25,7 @@ type event struct {
 	seq  uint64
 	e    *engine
 	call *call
+	to   *front
 	kind kind
 }
 

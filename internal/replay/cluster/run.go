@@ -46,8 +46,10 @@ func (c *Cluster) Run(ctx context.Context) (*Result, error) {
 func (c *Cluster) begin() error {
 	for _, side := range c.engines {
 		for _, e := range side {
-			at := time.Duration(c.rnd.Int64N(int64(c.cfg.Poll)))
-			c.events.add(event{at: at, kind: polled, e: e})
+			for _, f := range c.fronts {
+				at := time.Duration(c.rnd.Int64N(int64(c.cfg.Poll)))
+				c.events.add(event{at: at, kind: polled, e: e, to: f})
+			}
 		}
 	}
 	c.events.add(event{at: time.Second, kind: ticked})
@@ -101,15 +103,15 @@ func (c *Cluster) happen(ev *event) error {
 		return c.prefilled(ev.call)
 	case streamed:
 		ev.call.rec.TTFT = c.now - ev.call.rec.At
-		c.router.First(&ev.call.q, Time(c.now))
+		ev.call.front.First(&ev.call.q, Time(c.now))
 	case ended:
 		return c.ended(ev.call)
 	case read:
 		return c.arrivedKV(ev.call)
 	case heard:
-		c.router.Apply(ev.e.side, ev.e.index, ev.e.feed.unpack())
+		c.tell(ev.e)
 	case polled:
-		c.poll(ev.e)
+		c.poll(ev.e, ev.to)
 	case ticked:
 		return c.tick()
 	}
@@ -119,8 +121,12 @@ func (c *Cluster) happen(ev *event) error {
 // arrived makes a request of a call and places it.
 func (c *Cluster) arrived(x *call) {
 	x.rec.At = c.now
+	x.front = c.fronts[0]
+	if n := len(c.fronts); n > 1 {
+		x.front = c.fronts[c.rnd.IntN(n)]
+	}
 	c.compose(x)
-	if len(c.waiting) > 0 || !c.place(x) {
+	if len(x.front.waiting) > 0 || !c.place(x) {
 		c.enqueue(x)
 	}
 }
@@ -157,7 +163,7 @@ func (c *Cluster) slot(x *call) int {
 
 // place asks the router and sends the first leg.
 func (c *Cluster) place(x *call) bool {
-	p, d, room := c.router.Place(&x.q, Time(c.now))
+	p, d, room := x.front.Place(&x.q, Time(c.now))
 	if !room {
 		return false
 	}
@@ -174,24 +180,24 @@ func (c *Cluster) place(x *call) bool {
 }
 
 func (c *Cluster) enqueue(x *call) {
-	if len(c.waiting) >= c.cfg.QueueLimit {
+	if len(x.front.waiting) >= c.cfg.QueueLimit {
 		c.refuse(x)
 		return
 	}
-	c.waiting = append(c.waiting, x)
+	x.front.waiting = append(x.front.waiting, x)
 }
 
-// admit places those who wait, in their order, until one finds no room.
-func (c *Cluster) admit() {
-	for len(c.waiting) > 0 {
-		x := c.waiting[0]
+// admit places those who wait at a router, in their order, until one finds no room.
+func (c *Cluster) admit(f *front) {
+	for len(f.waiting) > 0 {
+		x := f.waiting[0]
 		switch {
 		case c.now-x.rec.At > c.cfg.QueueTime:
 			c.refuse(x)
 		case !c.place(x):
 			return
 		}
-		c.waiting = slices.Delete(c.waiting, 0, 1)
+		f.waiting = slices.Delete(f.waiting, 0, 1)
 	}
 }
 
@@ -203,7 +209,7 @@ func (c *Cluster) refuse(x *call) {
 
 // bind sends the leg that decodes to the replica that is right by now.
 func (c *Cluster) bind(x *call) {
-	x.d = c.router.Bind(&x.q, Time(c.now))
+	x.d = x.front.Bind(&x.q, Time(c.now))
 	x.leg, x.boundAt = Decode, c.now
 	c.send(x)
 }
@@ -338,8 +344,8 @@ func transferOf(o *enginesim.TransferOut) *enginesim.Transfer {
 // prefilled is the prefill answer at the router: it teaches the router, and the decode leg goes out.
 func (c *Cluster) prefilled(x *call) error {
 	now := Time(c.now)
-	c.router.Observe(Prefill, x.p, replica.Load{At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.answer.waiting, Usage: x.answer.usage}, now)
-	c.router.Answered(&x.q, x.answer.cached, c.now-x.sentAt, now)
+	x.front.Observe(Prefill, x.p, replica.Load{At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.answer.waiting, Usage: x.answer.usage}, now)
+	x.front.Answered(&x.q, x.answer.cached, c.now-x.sentAt, now)
 	c.bind(x)
 	return nil
 }
@@ -399,9 +405,9 @@ func (c *Cluster) ended(x *call) error {
 	if x.answer.output != x.output {
 		return fmt.Errorf("call %d of session %d got %d tokens, not %d", x.n, x.session.number, x.answer.output, x.output)
 	}
-	c.router.Done(&x.q, x.answer.output, x.rec.TTFT, x.rec.Total, Time(c.now))
+	x.front.Done(&x.q, x.answer.output, x.rec.TTFT, x.rec.Total, Time(c.now))
 	c.close(x)
-	c.admit()
+	c.admit(x.front)
 	return nil
 }
 
@@ -421,15 +427,23 @@ func (c *Cluster) close(x *call) {
 	}
 }
 
-// poll reports the load of an engine, as of now, to the router.
-func (c *Cluster) poll(e *engine) {
+// tell gives the oldest events of an engine to those who want them.
+func (c *Cluster) tell(e *engine) {
+	batch := e.feed.unpack()
+	for _, f := range c.fronts {
+		f.Apply(e.side, e.index, batch)
+	}
+}
+
+// poll reports the load of an engine, as of now, to a router.
+func (c *Cluster) poll(e *engine, f *front) {
 	st := e.core.Stats()
 	now := Time(c.now)
-	c.router.Observe(e.side, e.index, replica.Load{At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting, Loading: st.FetchInProgress + st.FetchDone, Usage: st.Usage}, now)
-	c.admit()
+	f.Observe(e.side, e.index, replica.Load{At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting, Loading: st.FetchInProgress + st.FetchDone, Usage: st.Usage}, now)
+	c.admit(f)
 	if !c.over() {
 		jitter := 0.9 + 0.2*c.rnd.Float64()
-		c.events.add(event{at: c.now + time.Duration(jitter*float64(c.cfg.Poll)), kind: polled, e: e})
+		c.events.add(event{at: c.now + time.Duration(jitter*float64(c.cfg.Poll)), kind: polled, e: e, to: f})
 	}
 }
 
@@ -442,7 +456,9 @@ func (c *Cluster) coming() bool {
 }
 
 func (c *Cluster) tick() error {
-	c.router.Tick(Time(c.now))
+	for _, f := range c.fronts {
+		f.Tick(Time(c.now))
+	}
 	if c.cfg.Started != nil {
 		c.cfg.Started(c.now)
 	}

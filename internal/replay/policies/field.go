@@ -23,6 +23,7 @@ type Replica struct {
 	Waiting  int           // by the last report
 	Usage    float64
 	Capacity int // tokens of KV
+	Speed    scoring.Speed
 }
 
 // Query is the request to place.
@@ -31,7 +32,6 @@ type Query struct {
 	Session uint64
 	Keys    []kv.Key // of the full blocks, where the policy follows events
 	Block   int      // tokens of one
-	Speed   scoring.Speed
 	Rand    *rand.Rand
 }
 
@@ -55,7 +55,7 @@ type Field struct {
 	rnd    *rand.Rand
 	index  [2]*kv.Index
 	size   int
-	speed  scoring.Speed // of a prefill replica, for policies that are given a profile
+	alone  bool // there is no prefill pool: the policy's prefill choice is made among those that decode
 	sides  [2][]Replica
 	depth  [2][]int32
 	placed []placed // by slot
@@ -63,8 +63,10 @@ type Field struct {
 
 // placed is a request under way.
 type placed struct {
-	p, d, uncached int
-	work           time.Duration
+	p, d     int
+	uncached int // tokens
+	work     time.Duration
+	computes *Replica // that prefills it, until it has
 }
 
 var _ cluster.Router = (*Field)(nil)
@@ -156,23 +158,31 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 }
 
 func newField(e entry, c cluster.Config, seed uint64) *Field {
-	f := &Field{picker: e.make(), events: e.events, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64))}
-	if ps := c.Nodes[cluster.Prefill]; len(ps) > 0 {
-		cost := ps[0].Engine.Cost
-		f.speed = scoring.Speed{T0: cost.T0, A: cost.A, B: cost.B, D0: cost.D0, D1: cost.D1, D2: cost.D2}
+	f := &Field{picker: e.make(), events: e.events, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64)), alone: len(c.Nodes[cluster.Prefill]) == 0}
+	if f.alone {
+		f.events = [2]bool{false, e.events[cluster.Prefill] || e.events[cluster.Decode]}
 	}
 	for side := range f.sides {
-		rs := c.Replicas(cluster.Side(side))
-		for _, r := range rs {
+		for i, r := range c.Replicas(cluster.Side(side)) {
 			f.size = r.Facts.BlockSize
-			f.sides[side] = append(f.sides[side], Replica{Capacity: r.Facts.Blocks * r.Facts.BlockSize})
+			f.sides[side] = append(f.sides[side], Replica{Capacity: r.Facts.Blocks * r.Facts.BlockSize, Speed: profile(&c.Nodes[side][i])})
 		}
-		f.depth[side] = make([]int32, len(rs))
-		if e.events[side] {
+		f.depth[side] = make([]int32, len(f.sides[side]))
+		if f.events[side] {
 			f.index[side] = kv.NewIndex(kv.Options{Chain: kv.NewChain("", f.size)})
 		}
 	}
 	return f
+}
+
+// profile is the speed of an engine, for policies that are given one.
+func profile(n *cluster.Node) scoring.Speed {
+	cost := n.Engine.Cost
+	k := 1.0
+	if cost.Speed > 0 {
+		k = 1 / cost.Speed
+	}
+	return scoring.Speed{T0: k * cost.T0, A: k * cost.A, B: k * cost.B, D0: k * cost.D0, D1: k * cost.D1, D2: k * cost.D2}
 }
 
 // Events says which indexes the policy keeps.
@@ -184,8 +194,15 @@ func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 		f.placed = append(f.placed, placed{})
 	}
 	f.match(q)
-	query := Query{Tokens: q.Tokens, Session: q.Session, Keys: q.Keys, Block: f.size, Speed: f.speed, Rand: f.rnd}
-	p, d = f.picker.Pick(&query, f.sides[cluster.Prefill], f.sides[cluster.Decode])
+	query := Query{Tokens: q.Tokens, Session: q.Session, Keys: q.Keys, Block: f.size, Rand: f.rnd}
+	ps, ds := f.sides[cluster.Prefill], f.sides[cluster.Decode]
+	if f.alone {
+		ps = ds
+	}
+	p, d = f.picker.Pick(&query, ps, ds)
+	if f.alone && p >= 0 {
+		p, d = -1, p
+	}
 	f.book(q, p, d)
 	return p, d, true
 }
@@ -204,44 +221,59 @@ func (f *Field) match(q *cluster.Query) {
 
 func (f *Field) book(q *cluster.Query, p, d int) {
 	x := placed{p: p, d: d}
-	if p >= 0 {
-		r := &f.sides[cluster.Prefill][p]
-		x.uncached = q.Tokens - r.Matched
-		x.work = time.Duration(f.speed.Prefill(x.uncached, r.Matched) * 1e9)
-		r.Work += x.work
-		r.Requests++
-		r.Served++
-		r.Tokens += x.uncached
-		r.Prompts += q.Tokens
-	}
 	r := &f.sides[cluster.Decode][d]
+	if p >= 0 {
+		f.sides[cluster.Prefill][p].send(q.Tokens)
+		x.computes = &f.sides[cluster.Prefill][p]
+	} else {
+		x.computes = r
+	}
+	r.send(q.Tokens)
+	x.uncached = q.Tokens - x.computes.Matched
+	x.work = time.Duration(x.computes.Speed.Prefill(x.uncached, x.computes.Matched) * 1e9)
+	x.computes.Work += x.work
+	x.computes.Tokens += x.uncached
+	f.placed[q.Slot] = x
+}
+
+// send counts a request.
+func (r *Replica) send(prompt int) {
 	r.Requests++
 	r.Served++
-	r.Prompts += q.Tokens
-	f.placed[q.Slot] = x
+	r.Prompts += prompt
+}
+
+// end takes a request off the books.
+func (r *Replica) end(prompt int) {
+	r.Requests--
+	r.Prompts -= prompt
+}
+
+// computed takes a prompt's work off the books of whoever prefilled it.
+func (x *placed) computed() {
+	if x.computes != nil {
+		x.computes.Tokens -= x.uncached
+		x.computes.Work -= x.work
+		x.computes = nil
+	}
 }
 
 // Answered takes the prompt off the prefill replica's books.
 func (f *Field) Answered(q *cluster.Query, _ int, _ time.Duration, _ time.Time) {
 	x := &f.placed[q.Slot]
-	r := &f.sides[cluster.Prefill][x.p]
-	r.Requests--
-	r.Tokens -= x.uncached
-	r.Work -= x.work
-	r.Prompts -= q.Tokens
+	x.computed()
+	f.sides[cluster.Prefill][x.p].end(q.Tokens)
 }
 
 // Bind keeps the choice.
 func (f *Field) Bind(q *cluster.Query, _ time.Time) int { return f.placed[q.Slot].d }
 
-// First changes nothing.
-func (f *Field) First(*cluster.Query, time.Time) {}
+// First takes the prompt's work off the books of a decode replica that prefilled by itself.
+func (f *Field) First(q *cluster.Query, _ time.Time) { f.placed[q.Slot].computed() }
 
 // Done takes the request off the decode replica's books.
 func (f *Field) Done(q *cluster.Query, _ int, _, _ time.Duration, _ time.Time) {
-	r := &f.sides[cluster.Decode][f.placed[q.Slot].d]
-	r.Requests--
-	r.Prompts -= q.Tokens
+	f.sides[cluster.Decode][f.placed[q.Slot].d].end(q.Tokens)
 }
 
 // Apply feeds an index.

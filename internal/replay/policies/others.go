@@ -170,6 +170,6 @@ type greedy struct{}
 
 // Pick adds seconds.
 func (greedy) Pick(q *Query, ps, ds []Replica) (p, d int) {
-	p = least(q, ps, func(r *Replica) float64 { return r.Work.Seconds() + q.Speed.Prefill(q.Tokens-r.Matched, r.Matched) })
+	p = least(q, ps, func(r *Replica) float64 { return r.Work.Seconds() + r.Speed.Prefill(q.Tokens-r.Matched, r.Matched) })
 	return p, least(q, ds, requests)
 }

@@ -205,6 +205,56 @@ func checkEmpty(t *testing.T, name string, f *Field) {
 	}
 }
 
+// Without a prefill pool every policy makes its prefill choice among the replicas that decode, and knows what is cached and queued there.
+func TestWithoutPrefillPool(t *testing.T) {
+	c := fleet()
+	c.Nodes[cluster.Prefill], c.Nodes[cluster.Decode] = nil, append(c.Nodes[cluster.Prefill], c.Nodes[cluster.Decode]...)
+	hits := map[string]float64{}
+	for _, name := range Names() {
+		r, err := New(name, c, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := trace.Open(strings.NewReader(conversations(120)), "sample", trace.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl, err := cluster.New(c, r, source, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := cl.Run(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		cached, prompt := 0, 0
+		for _, x := range res.Records {
+			cached, prompt = cached+x.Cached, prompt+x.Prompt
+			if x.Prefill != -1 || x.Refused {
+				t.Fatalf("%s: %+v", name, x)
+			}
+		}
+		hits[name] = float64(cached) / float64(prompt)
+		if f, ok := r.(*Field); ok {
+			checkEmpty(t, name, f)
+		}
+	}
+	if hits["kv-aware"] < hits["random"]+0.05 || hits["lmetric"] < hits["random"]+0.05 {
+		t.Errorf("hits %v", hits)
+	}
+}
+
+// A policy that is given a profile is given that of each replica.
+func TestProfileOfASlowReplica(t *testing.T) {
+	c := fleet()
+	c.Nodes[cluster.Prefill][1].Engine.Cost.Speed = 0.5
+	f := newField(entry{make: func() Picker { return greedy{} }}, c, 1)
+	quick, slow := f.sides[cluster.Prefill][0].Speed.Prefill(1000, 0), f.sides[cluster.Prefill][1].Speed.Prefill(1000, 0)
+	if slow < 1.999*quick || slow > 2.001*quick {
+		t.Errorf("a replica of half the speed takes %v s, others %v", slow, quick)
+	}
+}
+
 func TestUnknownPolicy(t *testing.T) {
 	if _, err := New("best", fleet(), 1); err == nil || !strings.Contains(err.Error(), "round-robin") {
 		t.Errorf("error %v does not say what there is", err)

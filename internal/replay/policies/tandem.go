@@ -39,6 +39,23 @@ type Stats struct {
 	NoRoom              int // tries
 }
 
+// Sum adds up what Tandem's routers did; nil if there is none among them.
+func Sum(routers []cluster.Router) *Stats {
+	var all *Stats
+	for _, r := range routers {
+		if t, ok := r.(*Tandem); ok {
+			if all == nil {
+				all = &Stats{}
+			}
+			all.Split += t.Stats.Split
+			all.Local += t.Stats.Local
+			all.Moved += t.Stats.Moved
+			all.NoRoom += t.Stats.NoRoom
+		}
+	}
+	return all
+}
+
 // booked is a request under way.
 type booked struct {
 	req  planner.Request
