@@ -34,7 +34,7 @@ var acts = []act{
 	{name: "ranks", holds: "the rank that holds a prefix gets the request", fleet: ranked, play: ranks},
 	{name: "adapters", holds: "no key is shared between adapters, tenants and the base model", fleet: ranked, play: adapters},
 	{name: "older", holds: "vLLM 0.20.0 is understood: events as arrays, replays, /tokenize, metrics, whole requests", fleet: single, play: older},
-	{name: "between", holds: "a pair of vLLM 0.24.0 splits requests exactly", fleet: pair, play: between, asked: true},
+	{name: "between", holds: "a pair of vLLM 0.28.0 splits requests exactly", fleet: pair, play: between},
 }
 
 // chosen are the acts of the names, separated by commas; without names all that need not be asked for.

@@ -18,8 +18,8 @@ var pins []byte
 //go:embed pins-0.20.txt
 var pins20 []byte
 
-//go:embed pins-0.24.txt
-var pins24 []byte
+//go:embed pins-0.28.txt
+var pins28 []byte
 
 //go:embed model.py
 var modelMaker []byte
@@ -58,7 +58,7 @@ var current = packages{pins, "nixl, vllm.entrypoints.openai.api_server, vllm.v1.
 // earlier are those of other versions, by the version.
 var earlier = map[string]packages{
 	"0.20.0": {pins20, "vllm.entrypoints.openai.api_server, vllm.v1.worker.cpu_worker"},
-	"0.24.0": {pins24, current.imports},
+	"0.28.0": {pins28, current.imports},
 }
 
 // of is the environment of another version, "" for this one. The model is the same.
