@@ -1,0 +1,93 @@
+package scoring
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func TestRulesByHand(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	prompt := Prompt{Tokens: 1000}
+	for _, tt := range []struct {
+		name  string
+		rule  Rule
+		seats []Seat
+		want  int
+	}{
+		{"two-state follows more than 30 %", DefaultTwoState(), []Seat{{Held: 301, Load: 64}, {}}, 0},
+		{"two-state does not follow 30 %", DefaultTwoState(), []Seat{{Held: 300, Load: 1}, {}}, 1},
+		{"two-state takes the longest", DefaultTwoState(), []Seat{{Held: 400}, {Held: 416, Load: 9}, {}}, 1},
+		{"two-state takes the less loaded of two", DefaultTwoState(), []Seat{{Held: 400, Load: 2}, {Held: 400, Load: 1}}, 1},
+		{"two-state balances beyond 64", DefaultTwoState(), []Seat{{Held: 900, Load: 65}, {}, {Load: 1}}, 1},
+		{"two-state needs both: 165 is no 1.5 x 110", DefaultTwoState(), []Seat{{Held: 900, Load: 165}, {Load: 110}, {Load: 100 + 10}}, 0},
+		{"two-state: 176 is more than 1.5 x 110, and 66 apart", DefaultTwoState(), []Seat{{Held: 900, Load: 176}, {Load: 110}, {Load: 120}}, 1},
+		// (2 + 0 + 1) * 1.25 / 2 = 1.9: two at most.
+		{"tracker bounds", DefaultTracker(), []Seat{{Held: 900, Load: 2}, {Load: 0}}, 1},
+		{"tracker follows below the bound", DefaultTracker(), []Seat{{Held: 900, Load: 1}, {Load: 0}}, 0},
+		{"tracker follows an idle one", DefaultTracker(), []Seat{{}, {Held: 301}, {}, {}}, 1},
+		{"tracker wants 30 %", DefaultTracker(), []Seat{{Held: 300, Load: 1}, {}}, 1},
+		// 0.6*1 + 0.3*(1-1) = 0.6 against 0.6*0.4 + 0.3 = 0.54; 0.6*1 against 0.6*0.6 + 0.3 = 0.66.
+		{"overlap outweighs load", DefaultOverlap(), []Seat{{Hot: 500, Held: 500, Load: 4, Health: 1}, {Hot: 200, Held: 200, Health: 1}}, 0},
+		{"load outweighs overlap", DefaultOverlap(), []Seat{{Hot: 500, Held: 500, Load: 4, Health: 1}, {Hot: 300, Held: 300, Health: 1}}, 1},
+		// 0.6*0.6 = 0.36 against 0.6*0.7 = 0.42.
+		{"a warm tier counts less", DefaultOverlap(), []Seat{{Held: 1000, Health: 1}, {Hot: 700, Held: 700, Health: 1}}, 1},
+		// 0.6*(0.5 + 0.6*0.5) = 0.48 against 0.42.
+		{"half of it hot counts more", DefaultOverlap(), []Seat{{Hot: 500, Held: 1000, Health: 1}, {Hot: 700, Held: 700, Health: 1}}, 0},
+		// 0.6 + 0.1*0.5 = 0.65 against 0.6*0.95 + 0.1 = 0.67.
+		{"health counts", DefaultOverlap(), []Seat{{Hot: 1000, Held: 1000, Health: 0.5}, {Hot: 950, Held: 950, Health: 1}}, 1},
+		{"overlap below the threshold, without a head: least load", DefaultOverlap(), []Seat{{Hot: 299, Held: 299, Load: 1, Health: 1}, {Health: 1}}, 1},
+		{"a hash without a head: least load", DefaultPrefixHash(), []Seat{{Load: 1}, {}}, 1},
+	} {
+		if got := tt.rule.Choose(prompt, tt.seats, rnd); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A head keeps its replica when others come and go, and spreads with all others evenly; a full replica is passed over for the next in the head's order.
+func TestPrefixHash(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	r := DefaultPrefixHash()
+	seats := []Seat{{Name: 10}, {Name: 20}, {Name: 30}, {Name: 40}}
+	counts := map[uint64]int{}
+	for head := uint64(1); head <= 4000; head++ {
+		p := Prompt{Tokens: 1000, Head: head}
+		first := seats[r.Choose(p, seats, rnd)].Name
+		counts[first]++
+		fewer := []Seat{{Name: 40}, {Name: 20}, {Name: 10}} // 30 left, and the order changed
+		if again := fewer[r.Choose(p, fewer, rnd)].Name; first != 30 && again != first {
+			t.Fatalf("head %d moves from %d to %d though it need not", head, first, again)
+		}
+		busy := append([]Seat(nil), seats...)
+		for i := range busy {
+			if busy[i].Name == first {
+				busy[i].Load = 1 // (1 + 1) * 1.25 / 4 = 0.6: one at most
+			}
+		}
+		if next := busy[r.Choose(p, busy, rnd)].Name; next == first {
+			t.Fatalf("head %d stays with a full replica", head)
+		}
+	}
+	for name, n := range counts {
+		if n < 900 || n > 1100 {
+			t.Errorf("replica %d gets %d heads of 4000", name, n)
+		}
+	}
+}
+
+// Equal replicas are drawn by chance, each as often.
+func TestRulesDrawTies(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	seats := make([]Seat, 5)
+	for i, r := range []Rule{DefaultTwoState(), DefaultTracker(), DefaultOverlap(), DefaultPrefixHash()} {
+		counts := make([]int, len(seats))
+		for range 5000 {
+			counts[r.Choose(Prompt{Tokens: 100}, seats, rnd)]++
+		}
+		for k, n := range counts {
+			if n < 850 || n > 1150 {
+				t.Errorf("rule %d takes replica %d %d times of 5000", i, k, n)
+			}
+		}
+	}
+}
