@@ -347,6 +347,7 @@ func (c *Cluster) prefilled(x *call) error {
 	x.front.Observe(Prefill, x.p, replica.Load{At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.answer.waiting, Usage: x.answer.usage}, now)
 	x.front.Answered(&x.q, x.answer.cached, c.now-x.sentAt, now)
 	c.bind(x)
+	c.admit(x.front)
 	return nil
 }
 

@@ -3,6 +3,8 @@ package policies
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"tandem/internal/kv"
@@ -19,6 +21,7 @@ type Replica struct {
 	Work     time.Duration // that these take to prefill, by the profile
 	Prompts  int           // of those prompts, all tokens
 	Served   int           // requests ever sent there
+	Since    int           // sent since the last report
 	Running  int           // by the last report
 	Waiting  int           // by the last report
 	Usage    float64
@@ -32,7 +35,10 @@ type Query struct {
 	Session uint64
 	Keys    []kv.Key // of the full blocks, where the policy follows events
 	Block   int      // tokens of one
+	Now     time.Time
 	Rand    *rand.Rand
+
+	PerToken func(p, d int) float64 // seconds that the KV of a token takes from a prefill to a decode replica, by the configured speed of the path
 }
 
 // head names the first tokens of the prompt, or all of a shorter one.
@@ -43,7 +49,7 @@ func (q *Query) head(tokens int) uint64 {
 	return q.Rand.Uint64()
 }
 
-// Picker is one policy: it picks a prefill and a decode replica; p below zero lets d prefill by itself.
+// Picker is one policy: it picks a prefill and a decode replica; p of -1 lets d prefill by itself, and [hold] lets the request wait.
 type Picker interface {
 	Pick(q *Query, ps, ds []Replica) (p, d int)
 }
@@ -52,6 +58,8 @@ type Picker interface {
 type Field struct {
 	picker Picker
 	events [2]bool
+	keeps  int // blocks of each replica that are remembered from what was sent there, in the place of events; 0: events are followed
+	fleet  cluster.Config
 	rnd    *rand.Rand
 	index  [2]*kv.Index
 	size   int
@@ -77,31 +85,48 @@ type entry struct {
 	brief  string
 	events [2]bool
 	make   func() Picker
+	keeps  int // see [Field]
 }
+
+// trackerBlocks is how many blocks of a replica seed 000's tracker remembers.
+const trackerBlocks = 100_000
 
 // field lists the policies, with the parameters that their authors ship.
 func field() []entry {
-	both, prefillOnly := [2]bool{true, true}, [2]bool{true, false}
+	none, both, prefillOnly := [2]bool{}, [2]bool{true, true}, [2]bool{true, false}
+	of := func(p Picker) func() Picker { return func() Picker { return p } }
 	return []entry{
-		{"random", "any replica", [2]bool{}, func() Picker { return random{} }},
-		{"round-robin", "one after the other", [2]bool{}, func() Picker { return &roundRobin{} }},
-		{"least-requests", "fewest requests in flight", [2]bool{}, func() Picker { return leastRequests{} }},
-		{"power-of-two", "the less used of two", [2]bool{}, func() Picker { return powerOfTwo{} }},
-		{"least-tokens", "fewest uncached tokens in flight, its own included", prefillOnly, func() Picker { return leastTokens{} }},
-		{"session-sticky", "rendezvous hash of the session, or of the prompt's head", [2]bool{true, false}, func() Picker { return sticky{} }},
-		{"lmetric", "(queued + uncached tokens) x (requests + 1)", prefillOnly, func() Picker { return lmetric{} }},
-		{"llm-d", "prefix 2 : queue 1 in both pools, prefill apart from 16 uncached tokens on", both, func() Picker { return llmd{prefix: 2} }},
-		{"llm-d-10", "the same, 10 : 1, as LMetric's authors tuned it", both, func() Picker { return llmd{prefix: 10} }},
-		{"llm-d-bottleneck", "affinity filter, then fewest tokens; decode by count", prefillOnly, func() Picker { return bottleneck{} }},
-		{"kv-aware", "vllm-router: uncached + queued tokens; decode by count", prefillOnly, func() Picker { return &kvAware{} }},
-		{"smg-cache-aware", "most overlap unless unbalanced (32, 1.1); decode by count", prefillOnly, func() Picker { return smgCacheAware{} }},
-		{"smg-least-load", "tokens in flight at 2,000 a second, and KV pressure", prefillOnly, func() Picker { return smgLeastLoad{} }},
-		{"chwbl", "consistent hash of 256 tokens with loads bounded to 1.25 of the mean", prefillOnly, func() Picker { return chwbl{} }},
-		{"dualmap", "the quicker of two hashed replicas", prefillOnly, func() Picker { return dualMap{} }},
-		{"dynamo", "queued + own uncached tokens, credit 1; decode by active blocks, local below 2,048", both, func() Picker { return dynamo{credit: 1} }},
-		{"dynamo-1.5", "the same, credit 1.5", both, func() Picker { return dynamo{credit: 1.5} }},
-		{"aibrix", "P/D score of match and requests; decode by requests and room", prefillOnly, func() Picker { return aibrix{} }},
-		{"greedy-ttft", "Mooncake: queued + own prefill seconds by the profile", prefillOnly, func() Picker { return greedy{} }},
+		{name: "random", brief: "any replica", events: none, make: of(random{})},
+		{name: "round-robin", brief: "one after the other", events: none, make: of(&roundRobin{})},
+		{name: "least-requests", brief: "fewest requests in flight", events: none, make: of(leastRequests{})},
+		{name: "power-of-two", brief: "the less used of two", events: none, make: of(powerOfTwo{})},
+		{name: "vllm-dp", brief: "vLLM's own balancing of ranks: 4 x waiting + running", events: none, make: of(defaultVLLMDP())},
+		{name: "least-tokens", brief: "fewest uncached tokens in flight, its own included", events: prefillOnly, make: of(leastTokens{})},
+		{name: "session-sticky", brief: "rendezvous hash of the session, or of the prompt's head", events: prefillOnly, make: of(defaultSticky())},
+		{name: "lmetric", brief: "(queued + uncached tokens) x (requests + 1)", events: prefillOnly, make: of(lmetric{})},
+		{name: "llm-d", brief: "prefix 2 : queue 1 in both pools, prefill apart from 16 uncached tokens on", events: both, make: of(defaultLLMD())},
+		{name: "llm-d-10", brief: "the same, 10 : 1, as LMetric's authors tuned it", events: both, make: of(&llmd{prefix: 10, queue: 1, local: 16})},
+		{name: "llm-d-bottleneck", brief: "affinity filter, then fewest tokens; decode by count", events: prefillOnly, make: of(defaultBottleneck())},
+		{name: "kv-aware", brief: "vllm-router: uncached + queued tokens; decode by count", events: prefillOnly, make: of(&kvAware{})},
+		{name: "smg-cache-aware", brief: "most overlap unless unbalanced (32, 1.1); decode by count", events: prefillOnly, make: of(defaultSMGCacheAware())},
+		{name: "smg-least-load", brief: "tokens in flight at 2,000 a second, and KV pressure", events: prefillOnly, make: of(defaultSMGLeastLoad())},
+		{name: "two-state", brief: "match above 30 % unless unbalanced (64, 1.5), from what was sent", events: prefillOnly, make: newTwoState, keeps: trackerBlocks},
+		{name: "block-tracker", brief: "match above 30 % within 1.25 of the mean load, from what was sent", events: prefillOnly, make: newTracker, keeps: trackerBlocks},
+		{name: "overlap-tiers", brief: "0.6 overlap by tier + 0.3 idleness + 0.1 health; else a bounded hash", events: prefillOnly, make: newOverlap},
+		{name: "chwbl", brief: "consistent hash of 256 tokens with loads bounded to 1.25 of the mean", events: prefillOnly, make: newPrefixHash},
+		{name: "dualmap", brief: "the quicker of two hashed replicas", events: prefillOnly, make: of(defaultDualMap())},
+		{name: "dynamo", brief: "queued + own uncached tokens, credit 1; decode by active blocks, local below 2,048", events: both, make: of(defaultDynamo())},
+		{name: "dynamo-1.5", brief: "the same, credit 1.5", events: both, make: of(&dynamo{credit: 1.5, local: 2048, share: 0.7})},
+		{name: "aibrix", brief: "P/D score of match and requests; decode by requests and room", events: prefillOnly, make: of(defaultAIBrix())},
+		{name: "aibrix-conductor", brief: "milliseconds by its constants; decode by the time of a token", events: prefillOnly, make: of(defaultAIBrixConductor())},
+		{name: "greedy-ttft", brief: "queued + own prefill seconds by the profile; decode by count", events: prefillOnly, make: of(greedy{})},
+		{name: "mooncake", brief: "the same; decode by the predicted time of a token", events: prefillOnly, make: of(conductor{})},
+		{name: "preble", brief: "E2: exploit above 50 %, else least load of 3 minutes", events: prefillOnly, make: of(defaultPreble())},
+		{name: "bailian", brief: "drawn by 0.7 hit, 0.15 requests, 0.15 tokens", events: both, make: of(defaultBailian())},
+		{name: "polyserve", brief: "the most loaded that keeps 5 s and 100 ms", events: prefillOnly, make: of(defaultPolyServe())},
+		{name: "reject-and-retry", brief: "P/D-Serve: waits at the router for a free prefill slot", events: none, make: of(defaultRetry())},
+		{name: "selective-push", brief: "SkyWalker: waits at the router for a replica without pending work", events: prefillOnly, make: of(defaultPush())},
+		{name: "netkv", brief: "least to compute; decode by transfer and step", events: both, make: of(defaultNetKV())},
 	}
 }
 
@@ -124,7 +149,10 @@ func ours() []variant {
 	}
 }
 
-// Names lists every policy, Tandem's first.
+// oracles lists those that know everything.
+func oracles() []string { return []string{"oracle", "oracle-terms"} }
+
+// Names lists every policy, Tandem's first and the oracles last.
 func Names() []string {
 	var names []string
 	for _, e := range ours() {
@@ -133,32 +161,55 @@ func Names() []string {
 	for _, e := range field() {
 		names = append(names, e.name)
 	}
-	return append(names, "oracle", "oracle-terms")
+	return append(names, oracles()...)
 }
 
-// New makes the router of that name.
-func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
+// find is what a policy without settings is made of: Options, an entry's Picker, or nil for an oracle.
+func find(name string) (any, error) {
 	for _, e := range ours() {
 		if e.name == name {
-			return NewTandem(c, e.options, seed), nil
+			return &e.options, nil
 		}
 	}
 	for _, e := range field() {
 		if e.name == name {
-			return newField(e, c, seed), nil
+			return e.make(), nil
 		}
 	}
-	switch name {
-	case "oracle":
-		return NewGreedyOracle(c, seed), nil
-	case "oracle-terms":
-		return NewOracle(c, scoring.Default(), seed), nil
+	if slices.Contains(oracles(), name) {
+		return nil, nil
 	}
 	return nil, fmt.Errorf("no policy %q: one of %v", name, Names())
 }
 
-func newField(e entry, c cluster.Config, seed uint64) *Field {
-	f := &Field{picker: e.make(), events: e.events, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64)), alone: len(c.Nodes[cluster.Prefill]) == 0}
+// New makes the router of a policy. Behind its name may stand settings of its parameters, as "dynamo:credit=1.5:local=0".
+func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
+	base, settings, _ := strings.Cut(name, ":")
+	what, err := find(base)
+	if err != nil {
+		return nil, err
+	}
+	if err := set(what, settings); err != nil {
+		return nil, fmt.Errorf("policy %s: %w", base, err)
+	}
+	switch x := what.(type) {
+	case *Options:
+		return NewTandem(c, *x, seed), nil
+	case Picker:
+		at := slices.IndexFunc(field(), func(e entry) bool { return e.name == base })
+		return newField(field()[at], x, c, seed), nil
+	}
+	if base == "oracle" {
+		return NewGreedyOracle(c, seed), nil
+	}
+	return NewOracle(c, scoring.Default(), seed), nil
+}
+
+func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
+	f := &Field{
+		picker: picker, events: e.events, keeps: e.keeps, fleet: c, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64)),
+		alone: len(c.Nodes[cluster.Prefill]) == 0,
+	}
 	if f.alone {
 		f.events = [2]bool{false, e.events[cluster.Prefill] || e.events[cluster.Decode]}
 	}
@@ -188,23 +239,35 @@ func profile(n *cluster.Node) scoring.Speed {
 // Events says which indexes the policy keeps.
 func (f *Field) Events() [2]bool { return f.events }
 
-// Place lets the policy pick. None of them waits for room.
+// Place lets the policy pick. Hardly one of them waits for room.
 func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	for len(f.placed) <= q.Slot {
 		f.placed = append(f.placed, placed{})
 	}
 	f.match(q)
-	query := Query{Tokens: q.Tokens, Session: q.Session, Keys: q.Keys, Block: f.size, Rand: f.rnd}
+	query := Query{Tokens: q.Tokens, Session: q.Session, Keys: q.Keys, Block: f.size, Now: now, Rand: f.rnd, PerToken: f.perToken}
 	ps, ds := f.sides[cluster.Prefill], f.sides[cluster.Decode]
 	if f.alone {
 		ps = ds
 	}
 	p, d = f.picker.Pick(&query, ps, ds)
+	if p == hold {
+		return 0, 0, false
+	}
 	if f.alone && p >= 0 {
 		p, d = -1, p
 	}
 	f.book(q, p, d)
 	return p, d, true
+}
+
+// perToken is the seconds that the KV of a token takes from p to d; none where there are no two pools.
+func (f *Field) perToken(p, d int) float64 {
+	if f.alone {
+		return 0
+	}
+	class := f.fleet.Nodes[cluster.Prefill][p].Place.LinkTo(f.fleet.Nodes[cluster.Decode][d].Place)
+	return float64(f.fleet.TokenBytes) / f.fleet.Links[class]
 }
 
 func (f *Field) match(q *cluster.Query) {
@@ -234,11 +297,23 @@ func (f *Field) book(q *cluster.Query, p, d int) {
 	x.computes.Work += x.work
 	x.computes.Tokens += x.uncached
 	f.placed[q.Slot] = x
+	if f.keeps > 0 {
+		f.remember(cluster.Prefill, p, q.Keys)
+		f.remember(cluster.Decode, d, q.Keys)
+	}
+}
+
+// remember takes it that a replica has what was sent there, where no events are followed.
+func (f *Field) remember(side cluster.Side, i int, keys []kv.Key) {
+	if ix := f.index[side]; ix != nil && i >= 0 {
+		ix.Assume(kv.Holder(i), keys, f.keeps)
+	}
 }
 
 // send counts a request.
 func (r *Replica) send(prompt int) {
 	r.Requests++
+	r.Since++
 	r.Served++
 	r.Prompts += prompt
 }
@@ -278,7 +353,7 @@ func (f *Field) Done(q *cluster.Query, _ int, _, _ time.Duration, _ time.Time) {
 
 // Apply feeds an index.
 func (f *Field) Apply(side cluster.Side, i int, b *kv.Batch) {
-	if ix := f.index[side]; ix != nil {
+	if ix := f.index[side]; ix != nil && f.keeps == 0 {
 		ix.Apply(kv.Holder(i), b)
 	}
 }
@@ -287,7 +362,7 @@ func (f *Field) Apply(side cluster.Side, i int, b *kv.Batch) {
 func (f *Field) Observe(side cluster.Side, i int, l replica.Load, _ time.Time) {
 	r := &f.sides[side][i]
 	if l.Running >= 0 {
-		r.Running = l.Running
+		r.Running, r.Since = l.Running, 0
 	}
 	if l.Waiting >= 0 {
 		r.Waiting = l.Waiting

@@ -1,6 +1,10 @@
 package policies
 
-import "math"
+import (
+	"math"
+
+	"tandem/scoring"
+)
 
 // The policies. Formulas and defaults are those of docs/replay.md's sources; each takes the same rule on both sides unless it says otherwise.
 
@@ -50,17 +54,20 @@ func ofTwo(q *Query, rs []Replica) int {
 	return b
 }
 
-// stickyHead is two blocks of the trace of conversations.
-const stickyHead = 1024
-
 // sticky is production-stack's session routing. The trace of conversations has no sessions: there the prompt's head stands for one.
-type sticky struct{}
+type sticky struct{ head float64 }
+
+func defaultSticky() *sticky { return &sticky{head: 1024} }
+
+func (s *sticky) params() []Param {
+	return []Param{{"head", &s.head, "tokens that stand for a session where there is none; two blocks of the trace of conversations", []float64{512, 1024, 1536, 2048, 4096}}}
+}
 
 // Pick hashes.
-func (sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
+func (s *sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	key := q.Session
 	if key == 0 {
-		key = q.head(stickyHead)
+		key = q.head(int(s.head))
 	}
 	return rendezvous(key, len(ps)), rendezvous(key, len(ds))
 }
@@ -69,18 +76,11 @@ func (sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
 func rendezvous(key uint64, n int) int {
 	best := 0
 	for i := range n {
-		if rank(key, i) > rank(key, best) {
+		if scoring.Drawn(key, uint64(i)) > scoring.Drawn(key, uint64(best)) {
 			best = i
 		}
 	}
 	return best
-}
-
-// rank is how much a key is drawn to a replica.
-func rank(key uint64, i int) uint64 {
-	h := (key ^ uint64(i+1)*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
-	h = (h ^ h>>31) * 0x94d049bb133111eb
-	return h ^ h>>29
 }
 
 // lmetric is (Q + u) * (B + 1), without parameters; decode by the same product, where u is the prompt's tokens.
@@ -94,19 +94,27 @@ func (lmetric) Pick(q *Query, ps, ds []Replica) (p, d int) {
 
 // llmd is llm-d's P/D profile: share of matched blocks 2, queue by the last report 1, random among the best; decode is chosen first, and prefill skipped
 // where decode has to compute fewer than 16 tokens.
-type llmd struct{ prefix float64 }
+type llmd struct{ prefix, queue, local float64 }
 
-const llmdDecider = 16
+func defaultLLMD() *llmd { return &llmd{prefix: 2, queue: 1, local: 16} }
+
+func (l *llmd) params() []Param {
+	return []Param{
+		{"prefix", &l.prefix, "weight of the share of matched tokens", []float64{1, 2, 4, 10, 20}},
+		{"queue", &l.queue, "weight of the queue, as a share of the spread between the replicas", nil},
+		{"local", &l.local, "uncached tokens below which decode prefills by itself", nil},
+	}
+}
 
 // Pick scores.
-func (l llmd) Pick(q *Query, ps, ds []Replica) (p, d int) {
-	if d = l.best(q, ds); q.Tokens-ds[d].Matched < llmdDecider {
+func (l *llmd) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	if d = l.best(q, ds); float64(q.Tokens-ds[d].Matched) < l.local {
 		return -1, d
 	}
 	return l.best(q, ps), d
 }
 
-func (l llmd) best(q *Query, rs []Replica) int {
+func (l *llmd) best(q *Query, rs []Replica) int {
 	low, high := math.MaxInt, 0
 	for i := range rs {
 		low, high = min(low, rs[i].Waiting), max(high, rs[i].Waiting)
@@ -116,7 +124,7 @@ func (l llmd) best(q *Query, rs []Replica) int {
 		if high > low {
 			queue = float64(high-r.Waiting) / float64(high-low)
 		}
-		return -(l.prefix*float64(r.Matched)/float64(q.Tokens) + queue)
+		return -(l.prefix*float64(r.Matched)/float64(q.Tokens) + l.queue*queue)
 	})
 }
 

@@ -30,30 +30,36 @@ func TestFormulas(t *testing.T) {
 		{"lmetric multiplies", lmetric{}, []Replica{{Tokens: 500, Matched: 900, Requests: 2}, {Requests: 1}}, []Replica{{Prompts: 10}, {Requests: 1}}, 0, 0},
 		{"lmetric leaves the busy", lmetric{}, []Replica{{Tokens: 500, Matched: 900, Requests: 3}, {Requests: 1}}, []Replica{{Requests: 1}, {Prompts: 10}}, 1, 1},
 		// 2*0.6+0 = 1.2 against 0+1 = 1; then 2*0.4+0 = 0.8 against 1.
-		{"llm-d follows a long match", llmd{prefix: 2}, []Replica{{Matched: 600, Waiting: 9}, {}}, []Replica{{Waiting: 1}, {}}, 0, 1},
-		{"llm-d leaves a short match", llmd{prefix: 2}, []Replica{{Matched: 400, Waiting: 9}, {}}, []Replica{{Waiting: 1}, {}}, 1, 1},
-		{"llm-d skips prefill", llmd{prefix: 2}, []Replica{{}, {}}, []Replica{{}, {Matched: 990}}, -1, 1},
+		{"llm-d follows a long match", defaultLLMD(), []Replica{{Matched: 600, Waiting: 9}, {}}, []Replica{{Waiting: 1}, {}}, 0, 1},
+		{"llm-d leaves a short match", defaultLLMD(), []Replica{{Matched: 400, Waiting: 9}, {}}, []Replica{{Waiting: 1}, {}}, 1, 1},
+		{"llm-d skips prefill", defaultLLMD(), []Replica{{}, {}}, []Replica{{}, {Matched: 990}}, -1, 1},
 		{"kv-aware adds, and counts on the other side", &kvAware{}, []Replica{{Tokens: 800, Matched: 900}, {}}, []Replica{{Requests: 2, Prompts: 1}, {Requests: 1, Prompts: 99}}, 0, 1},
-		{"llm-d's filter keeps a holder", bottleneck{}, []Replica{{Matched: 800, Tokens: 15_928 * 17}, {}}, []Replica{{Requests: 1}, {}}, 0, 1},
-		{"llm-d's filter lets a late one go", bottleneck{}, []Replica{{Matched: 800, Tokens: 15_928 * 19}, {}}, []Replica{{}, {Requests: 1}}, 1, 0},
-		{"llm-d's filter wants 80 %", bottleneck{}, []Replica{{Matched: 784, Prompts: 1, Tokens: 1}, {}}, []Replica{{}, {Requests: 1}}, 1, 0},
-		{"smg follows the overlap", smgCacheAware{}, []Replica{{Matched: 16, Requests: 32}, {}}, []Replica{{Requests: 1}, {}}, 0, 1},
-		{"smg balances", smgCacheAware{}, []Replica{{Matched: 16, Requests: 33}, {}}, []Replica{{Requests: 1}, {}}, 1, 1},
-		{"smg without overlap", smgCacheAware{}, []Replica{{Requests: 3}, {Requests: 2}}, []Replica{{}, {Requests: 1}}, 1, 0},
+		{"llm-d's filter keeps a holder", defaultBottleneck(), []Replica{{Matched: 800, Tokens: 15_928 * 17}, {}}, []Replica{{Requests: 1}, {}}, 0, 1},
+		{"llm-d's filter lets a late one go", defaultBottleneck(), []Replica{{Matched: 800, Tokens: 15_928 * 19}, {}}, []Replica{{}, {Requests: 1}}, 1, 0},
+		{"llm-d's filter wants 80 %", defaultBottleneck(), []Replica{{Matched: 784, Prompts: 1, Tokens: 1}, {}}, []Replica{{}, {Requests: 1}}, 1, 0},
+		{"smg follows the overlap", defaultSMGCacheAware(), []Replica{{Matched: 16, Requests: 32}, {}}, []Replica{{Requests: 1}, {}}, 0, 1},
+		{"smg balances", defaultSMGCacheAware(), []Replica{{Matched: 16, Requests: 33}, {}}, []Replica{{Requests: 1}, {}}, 1, 1},
+		{"smg without overlap", defaultSMGCacheAware(), []Replica{{Requests: 3}, {Requests: 2}}, []Replica{{}, {Requests: 1}}, 1, 0},
 		// 400/2000 = 0.2 s against 0.15*0.5/0.5 = 0.15 s.
-		{"smg's load in seconds", smgLeastLoad{}, []Replica{{Tokens: 400}, {Usage: 0.5}}, []Replica{{Usage: 0.5}, {}}, 1, 1},
-		{"dynamo gives credit", dynamo{credit: 1.5}, []Replica{{Matched: 400, Tokens: 590}, {}}, []Replica{{Prompts: 1}, {}}, 0, 1},
-		{"dynamo charges the queue", dynamo{credit: 1}, []Replica{{Matched: 400, Tokens: 410}, {}}, []Replica{{Prompts: 1}, {}}, 1, 1},
-		{"dynamo prefills locally", dynamo{credit: 1}, []Replica{{}}, []Replica{{Matched: 320}}, -1, 0},
-		{"dynamo splits what is new", dynamo{credit: 1}, []Replica{{}}, []Replica{{Matched: 288}}, 0, 0},
+		{"smg's load in seconds", defaultSMGLeastLoad(), []Replica{{Tokens: 400}, {Usage: 0.5}}, []Replica{{Usage: 0.5}, {}}, 1, 1},
+		{"dynamo gives credit", withCredit(1.5), []Replica{{Matched: 400, Tokens: 590}, {}}, []Replica{{Prompts: 1}, {}}, 0, 1},
+		{"dynamo charges the queue", defaultDynamo(), []Replica{{Matched: 400, Tokens: 410}, {}}, []Replica{{Prompts: 1}, {}}, 1, 1},
+		{"dynamo prefills locally", defaultDynamo(), []Replica{{}}, []Replica{{Matched: 320}}, -1, 0},
+		{"dynamo splits what is new", defaultDynamo(), []Replica{{}}, []Replica{{Matched: 288}}, 0, 0},
 		// 0.1*(100-40) + 1 = 7 against 10 + 0.
-		{"aibrix adds shares", aibrix{}, []Replica{{Matched: 400, Requests: 4}, {}}, []Replica{{Requests: 2}, {Requests: 1, Usage: 0.9}}, 0, 0},
+		{"aibrix adds shares", defaultAIBrix(), []Replica{{Matched: 400, Requests: 4}, {}}, []Replica{{Requests: 2}, {Requests: 1, Usage: 0.9}}, 0, 0},
 		{"greedy counts seconds", greedy{}, []Replica{{Work: 3e9, Matched: 900}, {Work: 2e9}}, []Replica{{Requests: 1}, {}}, 1, 1},
 	} {
 		if p, d := tt.picker.Pick(query(1000), tt.ps, tt.ds); p != tt.p || d != tt.d {
 			t.Errorf("%s: picks %d and %d, want %d and %d", tt.name, p, d, tt.p, tt.d)
 		}
 	}
+}
+
+func withCredit(credit float64) *dynamo {
+	d := defaultDynamo()
+	d.credit = credit
+	return d
 }
 
 func TestRoundRobinAndSticky(t *testing.T) {
@@ -68,8 +74,8 @@ func TestRoundRobinAndSticky(t *testing.T) {
 	for i := range 3000 {
 		q := query(1)
 		q.Session = uint64(i + 1)
-		p, d := sticky{}.Pick(q, ps, ds)
-		if again, e := (sticky{}).Pick(q, ps, ds); again != p || e != d {
+		p, d := defaultSticky().Pick(q, ps, ds)
+		if again, e := defaultSticky().Pick(q, ps, ds); again != p || e != d {
 			t.Fatal("a session moves")
 		}
 		counts[p]++
@@ -85,24 +91,24 @@ func TestBoundedLoads(t *testing.T) {
 	q := query(1000)
 	q.Keys, q.Block = make([]kv.Key, 62), 16
 	q.Keys[15] = 77
-	first, _ := chwbl{}.Pick(q, make([]Replica, 4), make([]Replica, 1))
+	first, _ := newPrefixHash().Pick(q, make([]Replica, 4), make([]Replica, 1))
 	rs := make([]Replica, 4)
 	rs[first].Requests = 1 // one of (1+1)*1.25/4 = 0.6 allowed
-	if second, _ := (chwbl{}).Pick(q, rs, make([]Replica, 1)); second == first {
+	if second, _ := newPrefixHash().Pick(q, rs, make([]Replica, 1)); second == first {
 		t.Error("a loaded replica is not passed over")
 	}
 	for i := range rs {
 		rs[i].Requests = 10
 	}
-	if again, _ := (chwbl{}).Pick(q, rs, make([]Replica, 1)); again != first {
+	if again, _ := newPrefixHash().Pick(q, rs, make([]Replica, 1)); again != first {
 		t.Error("evenly loaded replicas do not get their keys")
 	}
-	a, _ := dualMap{}.Pick(q, make([]Replica, 8), make([]Replica, 1))
+	a, _ := defaultDualMap().Pick(q, make([]Replica, 8), make([]Replica, 1))
 	rs = make([]Replica, 8)
 	rs[a].Tokens = 1
-	b, _ := dualMap{}.Pick(q, rs, make([]Replica, 1))
+	b, _ := defaultDualMap().Pick(q, rs, make([]Replica, 1))
 	rs[b].Tokens = 2
-	if c, _ := (dualMap{}).Pick(q, rs, make([]Replica, 1)); a == b || c != a {
+	if c, _ := defaultDualMap().Pick(q, rs, make([]Replica, 1)); a == b || c != a {
 		t.Errorf("dualmap takes %d, %d and %d: want two that take turns", a, b, c)
 	}
 }
@@ -248,7 +254,7 @@ func TestWithoutPrefillPool(t *testing.T) {
 func TestProfileOfASlowReplica(t *testing.T) {
 	c := fleet()
 	c.Nodes[cluster.Prefill][1].Engine.Cost.Speed = 0.5
-	f := newField(entry{make: func() Picker { return greedy{} }}, c, 1)
+	f := newField(entry{}, greedy{}, c, 1)
 	quick, slow := f.sides[cluster.Prefill][0].Speed.Prefill(1000, 0), f.sides[cluster.Prefill][1].Speed.Prefill(1000, 0)
 	if slow < 1.999*quick || slow > 2.001*quick {
 		t.Errorf("a replica of half the speed takes %v s, others %v", slow, quick)

@@ -68,12 +68,55 @@ type Options struct {
 	NoLocal bool
 	NoSplit bool
 	Order   Order
+	Tuned   *Tuned // overrides weights of Policy; nil for none
+}
+
+// Tuned is what replay may set of production's weights.
+type Tuned struct {
+	Alpha         float64 // of prefill work; 0 for auto
+	Beta          float64 // of the wait
+	Gamma         float64 // of KV pressure
+	Penalty       float64 // of slower tokens for others
+	AffinityShare float64 // of the prompt from which on a match is followed
+	Margin        float64 // share of KV that is never promised
+}
+
+func (o *Options) params() []Param {
+	if o.Tuned == nil {
+		w := scoring.Default()
+		o.Tuned = &Tuned{Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare, Margin: 0.02}
+	}
+	t := o.Tuned
+	return []Param{
+		{"alpha", &t.Alpha, "weight of prefill work, 0 for 1/(1-rho)", []float64{0, 1, 2, 4, 8, 16}},
+		{"beta", &t.Beta, "weight of the wait", nil},
+		{"gamma", &t.Gamma, "weight of KV pressure", nil},
+		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
+		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed, or 50 ms", nil},
+		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
+	}
+}
+
+// apply sets the weights.
+func (t *Tuned) apply(p *planner.Policy) {
+	w := scoring.Default()
+	if t.Alpha > 0 {
+		w.Alpha = scoring.Alpha{Value: t.Alpha}
+	}
+	w.Beta, w.Gamma, w.DecodePenalty, w.AffinityShare = t.Beta, t.Gamma, t.Penalty, t.AffinityShare
+	p.Weights, p.HeadroomMargin = w, t.Margin
+	if t.Margin == 0 {
+		p.HeadroomMargin = -1 // none; zero is the default
+	}
 }
 
 var _ cluster.Router = (*Tandem)(nil)
 
 // NewTandem makes the router of a fleet.
 func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
+	if o.Tuned != nil {
+		o.Tuned.apply(&o.Policy)
+	}
 	t := &Tandem{
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), model: "m",
 		decodes: map[replica.ID]int{}, prefills: map[replica.ID]int{}, split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,

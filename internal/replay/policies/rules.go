@@ -1,0 +1,69 @@
+package policies
+
+import "tandem/scoring"
+
+// ruled puts a rule of production (see [scoring.Rule]) on the prefill side; decode by count.
+type ruled struct {
+	rule  scoring.Rule
+	head  float64 // tokens that are hashed, for a rule that hashes
+	all   []Param
+	seats []scoring.Seat
+}
+
+func (x *ruled) params() []Param { return x.all }
+
+// Pick asks the rule.
+func (x *ruled) Pick(q *Query, ps, ds []Replica) (p, d int) {
+	x.seats = x.seats[:0]
+	for i := range ps {
+		r := &ps[i]
+		x.seats = append(x.seats, scoring.Seat{Name: uint64(i), Hot: r.Matched, Held: r.Matched, Load: r.Requests, Health: 1})
+	}
+	prompt := scoring.Prompt{Tokens: q.Tokens}
+	if x.head > 0 {
+		prompt.Head = q.head(int(x.head))
+	}
+	return x.rule.Choose(prompt, x.seats, q.Rand), least(q, ds, requests)
+}
+
+var heads = []float64{256, 1024, 1536, 2048, 4096}
+
+func newTwoState() Picker {
+	r := scoring.DefaultTwoState()
+	return &ruled{rule: &r, all: []Param{
+		{"apart", &r.Apart, "requests by which the most and the least loaded may differ", []float64{2, 4, 8, 16, 32, 64}},
+		{"threshold", &r.Threshold, "share of the prompt from which on a match is followed", nil},
+		{"times", &r.Times, "factor by which the most and the least loaded may differ", nil},
+	}}
+}
+
+func newTracker() Picker {
+	r := scoring.DefaultTracker()
+	return &ruled{rule: &r, all: []Param{
+		{"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean", []float64{1, 1.25, 1.5, 2, 3, 5}},
+		{"threshold", &r.Threshold, "share of the prompt from which on a match is followed", nil},
+	}}
+}
+
+func newPrefixHash() Picker {
+	r := scoring.DefaultPrefixHash()
+	x := &ruled{rule: &r, head: scoring.HeadTokens}
+	x.all = []Param{
+		{"head", &x.head, "tokens that are hashed", heads},
+		{"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean", nil},
+	}
+	return x
+}
+
+func newOverlap() Picker {
+	r := scoring.DefaultOverlap()
+	x := &ruled{rule: &r, head: scoring.HeadTokens}
+	x.all = []Param{
+		{"load", &r.Load, "weight of idleness, beside 0.6 for the overlap", []float64{0.1, 0.3, 0.6, 1.2, 2.4}},
+		{"overlap", &r.Overlap, "weight of the overlap", nil},
+		{"threshold", &r.Threshold, "share of the prompt that somebody must have", nil},
+		{"head", &x.head, "tokens that are hashed where nobody has", nil},
+		{"bound", &r.Otherwise.Bound, "requests that a replica may have then, as a multiple of the mean", nil},
+	}
+	return x
+}
