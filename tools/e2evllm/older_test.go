@@ -235,14 +235,14 @@ func aPair(t *testing.T, params string, refusal int) (p, d *engine) {
 // TestHandingOver sees another parameter, a missing one, and a request that is not refused.
 func TestHandingOver(t *testing.T) {
 	const good = `{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":[[1]],"remote_engine_id":"e","remote_host":"h","remote_num_tokens":200,` +
-		`"remote_port":1,"remote_request_id":"r","tp_size":1}`
+		`"remote_port":1,"remote_request_id":"r","remote_blocks_expiry_time":1.5,"transfer_mode":"pull","tp_size":1}`
 	for name, c := range map[string]struct {
 		params  string
 		refusal int
 		want    string
 	}{
 		"as wanted":   {good, 404, ""},
-		"one more":    {strings.Replace(good, "{", `{"transfer_mode":"pull",`, 1), 404, "transfer_mode"},
+		"one more":    {strings.Replace(good, "{", `{"pp_size":1,`, 1), 404, "pp_size"},
 		"one missing": {strings.Replace(good, `,"tp_size":1`, "", 1), 404, "its parameters are"},
 		"not refused": {good, 200, "an unknown model: 200"},
 		"no answer":   {"{", 404, "a prefill"},
