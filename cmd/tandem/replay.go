@@ -48,6 +48,7 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	fs.DurationVar(&p.SLO.TTFT, "slo-ttft", 5*time.Second, "time to first token of a good answer")
 	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time a token of a good answer")
 	names := fs.String("policy", "tandem,round-robin", "`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
+	fs.BoolVar(&p.Tuned, "tuned", false, "play each policy with the best value of its main parameter, too: found on the first half of the time, with another seed")
 	asJSON := fs.Bool("json", false, "print JSON")
 	quiet := fs.Bool("quiet", false, "no progress")
 	if err := parse(fs, args); err != nil {

@@ -30,10 +30,14 @@ type Play struct {
 	For      time.Duration // of virtual time, in which sessions start; 0: all
 	MaxLen   int           // sessions with a longer prompt and answer are left out
 	Policies []string
+	Tuned    bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
 	Seed     uint64
 	EventLag time.Duration
 	Poll     time.Duration
 	SLO      SLO
+
+	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a trace's.
+	Sessions func() cluster.Source
 }
 
 // SLO is what a request has to keep to count as good.
@@ -87,6 +91,11 @@ func (p Play) Run(ctx context.Context, progress func(policy string, at time.Dura
 	fleet, err := p.Fleet()
 	if err != nil {
 		return nil, err
+	}
+	if p.Tuned {
+		if p.Policies, err = p.withTuned(ctx, progress); err != nil {
+			return nil, err
+		}
 	}
 	var out []Outcome
 	for _, name := range p.Policies {
@@ -146,8 +155,8 @@ func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progre
 
 // source is the sessions of a file that fit, at the times that the play wants.
 type source struct {
-	*trace.Reader
-	file  *os.File
+	cluster.Source
+	file  io.Closer
 	play  *Play
 	limit int // tokens of a prompt and its answer
 	rnd   *rand.Rand
@@ -156,6 +165,11 @@ type source struct {
 }
 
 func (p *Play) open(fleet cluster.Config) (*source, error) {
+	s := &source{play: p, limit: fleet.MaxModelLen() - 1, rnd: rand.New(rand.NewPCG(p.Seed, 0x736f7572))}
+	if p.Sessions != nil {
+		s.Source, s.file = p.Sessions(), io.NopCloser(nil)
+		return s, nil
+	}
 	f, err := os.Open(p.Trace)
 	if err != nil {
 		return nil, err
@@ -164,8 +178,8 @@ func (p *Play) open(fleet cluster.Config) (*source, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	limit := fleet.MaxModelLen() - 1
-	return &source{Reader: r, file: f, play: p, limit: limit, rnd: rand.New(rand.NewPCG(p.Seed, 0x736f7572))}, nil
+	s.Source, s.file = r, f
+	return s, nil
 }
 
 // Close closes the file.
@@ -174,7 +188,7 @@ func (s *source) Close() error { return s.file.Close() }
 // Next gives the next session that fits the engines, at its time. Starts that are not in the data are drawn as a Poisson process.
 func (s *source) Next() (*trace.Session, error) {
 	for {
-		x, err := s.Reader.Next()
+		x, err := s.Source.Next()
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,73 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tandem/internal/replay/policies"
+)
+
+// devTime is the part of a trace, from its start, on which policies are tuned where nobody says how much is played.
+const devTime = 30 * time.Minute
+
+// Dev is p on the part that policies are tuned on: the first half of the time, with another seed. What is tuned on it should be judged on the whole or, to be
+// strict, on the other half.
+func (p Play) Dev() Play {
+	if p.For == 0 {
+		p.For = 2 * devTime
+	}
+	p.For /= 2
+	p.Seed += 0x646576
+	return p
+}
+
+// Loss is what tuning makes small: the mean time to first token in seconds, where a refused request counts as much as it may wait at the router.
+func Loss(o *Outcome) float64 {
+	const refused = 30 // s, cluster.Config.QueueTime
+	served := float64(o.Measured - o.Refused)
+	return (o.TTFT.Mean*served + refused*float64(o.Refused)) / max(1, float64(o.Measured))
+}
+
+// Tune plays every form of a policy that differs in its main parameter (see [policies.Grid]), and returns the name of the one with the least loss, and what
+// became of each. Of equal ones it takes the one that its authors ship.
+func (p Play) Tune(ctx context.Context, policy string, loss func(*Outcome) float64) (best string, tried []Outcome, err error) {
+	grid, err := policies.Grid(policy)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(grid) == 1 {
+		return policy, nil, nil
+	}
+	least := 0.0
+	for _, form := range grid {
+		o, _, err := p.Once(ctx, form)
+		if err != nil {
+			return "", tried, fmt.Errorf("tuning: %w", err)
+		}
+		tried = append(tried, *o)
+		if l := loss(o); best == "" || l < least || l == least && form == policy {
+			best, least = form, l
+		}
+	}
+	return best, tried, nil
+}
+
+// withTuned lists the policies of p and behind each that has a parameter its tuned form, if it is another one.
+func (p Play) withTuned(ctx context.Context, progress func(string, time.Duration)) ([]string, error) {
+	var names []string
+	for _, name := range p.Policies {
+		names = append(names, name)
+		best, _, err := p.Dev().Tune(ctx, name, Loss)
+		if err != nil {
+			return nil, err
+		}
+		if best != name {
+			names = append(names, best)
+		}
+		if progress != nil {
+			progress("tuned "+best, 0)
+		}
+	}
+	return names, nil
+}
