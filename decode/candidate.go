@@ -21,6 +21,7 @@ type Query struct {
 	Chunk     float64 // tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks
 	Depth     []int32 // what [roster.Roster.Look] said of Keys
 	Avoid     []replica.ID
+	Seeded    bool // price by what the operator says, or the profile, and by nothing that was learned
 }
 
 // Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the query that made it.
@@ -116,7 +117,7 @@ func (p *Pool) expect(cs []Candidate, q *Query) {
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			c.priceMatch(q, p.speed(c.member), size)
+			c.priceMatch(q, p.pricing(c.member, q), size)
 		}
 	}
 }
@@ -270,7 +271,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
 	c.Truncated = p.Truncated(&m.Member, q.Chunk)
-	speed := p.speed(m)
+	speed := p.pricing(m, q)
 	others := float64(g.others)
 	if m.load.Running(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true

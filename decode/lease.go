@@ -231,6 +231,14 @@ func (p *Pool) speed(m *member) scoring.Speed {
 	return p.settings.Speed.Or(s)
 }
 
+// pricing returns the speed of m that a plan for q is priced with.
+func (p *Pool) pricing(m *member, q *Query) scoring.Speed {
+	if q.Seeded {
+		return p.settings.Speed.Or(scoring.DefaultSpeed())
+	}
+	return p.speed(m)
+}
+
 func known(fits ...*scoring.Fit) *scoring.Fit {
 	for _, f := range fits {
 		if f.Known() {

@@ -107,6 +107,7 @@ func policy(cfg *config.Config) planner.Policy {
 		Weights: weights, KVBytesPerToken: float64(s.KVBytesPerToken), HeadroomMargin: orNone(s.HeadroomMargin), ExpectedOutput: s.ExpectedOutput,
 		TieAbsolute: orNone(s.TieAbsolute), TieRelative: orNone(s.TieRelative), LoadTTL: 10 * cfg.Pools.Decode.PollInterval,
 	}
+	p.Calibration = map[string]planner.Calibration{config.CalibrationOff: planner.CalibrateOff, config.CalibrationShadow: planner.CalibrateShadow}[s.Calibration]
 	p.Prefill, p.Decode = scoring.Rates(s.Speed.Prefill, 0), scoring.Rates(s.Speed.Local, s.Speed.Decode)
 	p.Links = [replica.Links]float64{float64(s.Links.Host), float64(s.Links.Rack), float64(s.Links.Zone), float64(s.Links.Other)}
 	return p

@@ -49,6 +49,8 @@ func (m *moved) has(name string) bool {
 // All others must move in an ordinary minute: see [lively].
 var troubled = map[string]string{
 	"tandem_retries_total":                 "a replica fails once",
+	"tandem_shadow_decisions_total":        "what is learned does not decide",
+	"tandem_shadow_regret_seconds":         "what is learned does not decide",
 	"tandem_refused_total":                 "no room",
 	"tandem_queue_waiting":                 "no room",
 	"tandem_transfer_params_refused_total": "params grow old",
@@ -83,6 +85,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"the process stands still":            told(setup{}, "plan", stoodStill),
 	"decode dies between the legs":        told(setup{}, "prefill", decodeFails),
 	"an engine tells no cached tokens":    told(setup{engine: noDetails, config: alone}, "plan", nothing),
+	"what is learned does not decide":     told(setup{config: inShadow}, "plan", nothing),
 	"a stream is stale":                   told(setup{}, "plan", streamStale),
 	"no room":                             noRoom,
 	"a decode engine's core stands still": told(slowPair(30*time.Second), "decode", func(w *world, _ *simulated) { standStill(w) }),
@@ -139,6 +142,8 @@ func nothing(*world, *simulated) {}
 // same, in the transfer parameters.
 func noDetails(_ string, o *enginesim.Options) { o.NoUsageDetails = true }
 func alone(c *config.Config)                   { c.Local = config.LocalAlways }
+
+func inShadow(c *config.Config) { c.Scoring.Calibration = config.CalibrationShadow }
 
 // decodeFails marks the decode replica that the request is booked on as unhealthy.
 func decodeFails(w *world, _ *simulated) {

@@ -22,13 +22,15 @@ type metrics struct {
 	matchLoss   *prometheus.HistogramVec // mode
 	predictErr  *prometheus.HistogramVec // pool, direction
 	partial     *prometheus.CounterVec   // reason
-	tokenSource *prometheus.CounterVec   // source
-	retries     *prometheus.CounterVec   // phase
-	refused     *prometheus.CounterVec   // reason
-	params      *prometheus.CounterVec   // reason
-	giveBack    *prometheus.CounterVec   // result
-	late        *prometheus.CounterVec   // verdict
-	distrusted  *prometheus.CounterVec   // pool, replica
+	shadow      *prometheus.CounterVec   // verdict
+	regret      prometheus.Histogram
+	tokenSource *prometheus.CounterVec // source
+	retries     *prometheus.CounterVec // phase
+	refused     *prometheus.CounterVec // reason
+	params      *prometheus.CounterVec // reason
+	giveBack    *prometheus.CounterVec // result
+	late        *prometheus.CounterVec // verdict
+	distrusted  *prometheus.CounterVec // pool, replica
 	rebinds     prometheus.Counter
 	inflight    prometheus.Gauge
 	events      prometheus.Counter // SSE events forwarded
@@ -88,6 +90,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		matchLoss:   histogram("tandem_match_loss_tokens", "Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode"),
 		predictErr:  histogram("tandem_prediction_error_tokens", "Difference of captured and delivered tokens: over, where the index promised too much, under, exact.", tokenBuckets, "pool", "direction"),
 		partial:     counter("tandem_decisions_partial_total", "Plans booked while the index of a possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
+		shadow:      counter("tandem_shadow_decisions_total", "Plans by whether what was learned, which does not decide, would have chosen the same or one as good.", "verdict"),
+		regret:      histogram("tandem_shadow_regret_seconds", "By how much the plan that what was learned would have chosen is better, by what was learned.", seconds).WithLabelValues().(prometheus.Histogram),
 		tokenSource: counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source"),
 		retries:     counter("tandem_retries_total", "Second attempts before the first byte, by the phase that failed.", "phase"),
 		refused:     counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),

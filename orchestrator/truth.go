@@ -51,6 +51,10 @@ func (j *job) named() bool { return j.plan.PrefillKeys != nil || j.plan.DecodeKe
 // decided counts a plan that was booked.
 func (m *metrics) decided(r *Record, d *planner.Decision) {
 	m.decisions.WithLabelValues(r.Mode, why(r)).Inc()
+	if s := d.Shadow; s != nil {
+		m.shadow.WithLabelValues(map[bool]string{true: "same", false: "other"}[s.Same]).Inc()
+		m.regret.Observe(s.Regret / 1e3)
+	}
 	if d.Blind > 0 {
 		m.partial.WithLabelValues("blind").Inc()
 	}

@@ -17,6 +17,7 @@ type Query struct {
 	Depth  []int32 // what [roster.Roster.Look] said
 	Chunk  float64 // tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks
 	Avoid  []replica.ID
+	Seeded bool // price by what the operator says, or the profile, and by nothing that was learned
 }
 
 // Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the query that made it.
@@ -66,18 +67,18 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 		dst = append(dst, Candidate{member: m, chunk: q.Chunk})
 		p.fill(&dst[len(dst)-1], q, size, mean, now)
 	}
-	p.expect(dst[first:], size)
+	p.expect(dst[first:], q, size)
 	return dst, p.View
 }
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
 // says of it where that is more.
-func (p *Pool) expect(cs []Candidate, blockSize int) {
+func (p *Pool) expect(cs []Candidate, q *Query, blockSize int) {
 	mean := roster.MeanHeld(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, blockSize)
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			c.priceMatch(p.speed(c.member), blockSize)
+			c.priceMatch(p.pricing(c.member, q), blockSize)
 		}
 	}
 }
@@ -169,7 +170,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	if m.load.Waiting(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
 	}
-	speed := p.speed(m)
+	speed := p.pricing(m, q)
 	typical := p.typical
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)

@@ -51,6 +51,14 @@ func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now ti
 	s.n = 0
 }
 
+// pricing returns the speed of m that a plan for q is priced with.
+func (p *Pool) pricing(m *member, q *Query) scoring.Speed {
+	if q.Seeded {
+		return p.settings.Speed.Or(scoring.DefaultSpeed())
+	}
+	return p.speed(m)
+}
+
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {
 	s := scoring.DefaultSpeed()

@@ -22,6 +22,17 @@ type Table struct {
 	SplitFirst               bool    // a Local plan must be better than every Split, not as good
 }
 
+// Tie returns the cost up to which a plan is as good as the cheapest, which costs least.
+func (t *Table) Tie(least float64) float64 {
+	return least + max(t.TieAbsolute, t.TieRelative*math.Abs(least))
+}
+
+// Cost returns what the pair (i, j) costs; false where it cannot be.
+func (t *Table) Cost(i, j int) (float64, bool) {
+	perByte := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]
+	return t.Prefill[i] + t.Decode[j] + t.Bytes[j]*perByte, perByte >= 0
+}
+
 // Choice is one plan: indexes into the table. Prefill is -1 for a decode candidate alone.
 type Choice struct {
 	Prefill, Decode int32
@@ -90,7 +101,7 @@ func (t *Table) locals(best []Choice) (plans int) {
 // draw takes one of the plans that are as good as least, each with the same chance: the minimum of exact numbers would send everyone the same way
 // until the next report.
 func (t *Table) draw(rnd *rand.Rand, least Choice, leastDecode float64) (chosen Choice, ties int) {
-	limit := least.Cost + max(t.TieAbsolute, t.TieRelative*math.Abs(least.Cost))
+	limit := t.Tie(least.Cost)
 	take := func(c Choice) {
 		ties++
 		if ties == 1 || rnd.IntN(ties) == 0 {

@@ -131,6 +131,7 @@ const (
 // Scoring sets the exchange rates and the figures that are used until they have been learned.
 type Scoring struct {
 	Units           string        `yaml:"units"`              // seconds | raw: what the terms are counted in
+	Calibration     string        `yaml:"calibration"`        // on | off | shadow: whether what is learned of speeds and links decides
 	Alpha           Alpha         `yaml:"alpha"`              // weight of prefill work saved by a prefix match: auto | number
 	Beta            float64       `yaml:"beta"`               // weight of the wait behind queued work
 	Gamma           float64       `yaml:"gamma"`              // weight of KV pressure
@@ -150,6 +151,13 @@ type Scoring struct {
 const (
 	Seconds = "seconds"
 	Raw     = "raw"
+)
+
+// What [Scoring.Calibration] may be.
+const (
+	CalibrationOn     = "on"     // what is learned decides
+	CalibrationOff    = "off"    // speed and links decide as they stand in the file, or as the profile has them
+	CalibrationShadow = "shadow" // so they do, and each decision tells what would have been chosen by what is learned
 )
 
 // Speed overrides what is learned from the engines' answers. Zero learns.
@@ -264,7 +272,7 @@ func Default() *Config {
 		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second},
 		Local:     LocalAuto,
 		Scoring: Scoring{
-			Units: Seconds, Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.25,
+			Units: Seconds, Calibration: CalibrationOn, Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.25,
 			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 			TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,

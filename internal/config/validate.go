@@ -348,6 +348,7 @@ func (ck *checker) connector(c Connector) {
 
 func (ck *checker) scoring(s Scoring) {
 	ck.oneOf("scoring.units", s.Units, Seconds, Raw)
+	ck.oneOf("scoring.calibration", s.Calibration, CalibrationOn, CalibrationOff, CalibrationShadow)
 	ck.weight("scoring.alpha", s.Alpha.Value)
 	ck.weight("scoring.beta", s.Beta)
 	ck.weight("scoring.gamma", s.Gamma)

@@ -83,7 +83,7 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 		}
 		cost := pl.policy.Weights.Decode(c.Decode).Total()
 		if pl.policy.Weights.Units == scoring.Seconds {
-			cost += pl.bytes(c) * pl.pairs.rate(&b.Prefill, d, &pl.policy)
+			cost += pl.bytes(c) * pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
 		}
 		margin := max(pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative*math.Abs(least))
 		switch {

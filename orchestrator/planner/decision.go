@@ -35,6 +35,7 @@ type Decision struct {
 	Unknown   []string      `json:"unknown,omitzero"`  // what had to be guessed
 	Excluded  []Exclusion   `json:"excluded,omitzero"` // who was no candidate and why; only from Explain
 	Moved     *Move         `json:"moved,omitzero"`    // late binding took another decode replica
+	Shadow    *Shadow       `json:"shadow,omitzero"`   // what would have been chosen by what was learned, where that is not what counts
 }
 
 // Plan is one row of the comparison.

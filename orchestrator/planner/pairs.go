@@ -16,6 +16,7 @@ type pairs struct {
 	prefill *prefill.View
 	decode  *decode.View
 	perByte []float64 // at prefill slot * stride + decode slot; below zero for a pair that cannot be
+	learned []float64 // the same by what was learned, where perByte is not and somebody wants to know
 	stride  int
 
 	links   map[Pairing]*scoring.Link
@@ -34,10 +35,13 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy, now t
 	}
 	t.prefill, t.decode, t.stride = pv, dv, len(dv.Replicas)
 	t.dropEnded(now)
-	t.perByte = t.perByte[:0]
+	t.perByte, t.learned = t.perByte[:0], t.learned[:0]
 	for _, p := range pv.Replicas {
 		for _, d := range dv.Replicas {
-			t.perByte = append(t.perByte, t.rate(p, d, policy))
+			t.perByte = append(t.perByte, t.rate(p, d, policy, policy.Calibration == CalibrateOn))
+			if policy.Calibration == CalibrateShadow {
+				t.learned = append(t.learned, t.rate(p, d, policy, true))
+			}
 		}
 	}
 }
@@ -60,14 +64,17 @@ func (t *pairs) dropEnded(now time.Time) {
 	}
 }
 
-// rate returns the seconds a byte from p to d, below zero if they cannot work together.
-func (t *pairs) rate(p, d *replica.Replica, policy *Policy) float64 {
+// rate returns the seconds a byte from p to d, as learned or as the policy has it, below zero if they cannot work together.
+func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float64 {
 	if incompatible(p, d) != "" {
 		return -1
 	}
 	pair := Pairing{p.ID, d.ID}
 	if _, blocked := t.blocked[pair]; blocked {
 		return -1
+	}
+	if !learned {
+		return policy.seed(p, d)
 	}
 	return t.links[pair].PerByte(policy.seed(p, d))
 }
@@ -100,8 +107,15 @@ func (t *pairs) learn(p, d *replica.Replica, policy *Policy, bytes, seconds floa
 		t.links[pair] = link
 	}
 	link.Learn(seed, bytes, seconds)
-	if at := t.at(pair); at >= 0 && t.perByte[at] >= 0 {
-		t.perByte[at] = link.PerByte(seed)
+	table := t.perByte
+	switch policy.Calibration {
+	case CalibrateOff:
+		return
+	case CalibrateShadow:
+		table = t.learned
+	}
+	if at := t.at(pair); at >= 0 && table[at] >= 0 {
+		table[at] = link.PerByte(seed)
 	}
 }
 

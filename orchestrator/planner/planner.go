@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tandem/decode"
@@ -20,11 +21,14 @@ type Planner struct {
 	prefill *prefill.Pool
 	decode  *decode.Pool
 
+	calibration atomic.Uint32 // of the policy
+
 	mu     sync.Mutex // held while a plan is chosen and booked; guards the following
 	policy Policy
 	rnd    *rand.Rand
 	pairs  pairs
 	board  board
+	shade  board // see [Planner.shadow]
 }
 
 // New returns a planner over the two pools, with the zero [Policy]. rnd breaks ties; the planner alone uses it from now on.
@@ -45,6 +49,7 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.LoadTTL})
 	pl.decode.Configure(decode.Settings{Speed: p.Decode, LoadTTL: p.LoadTTL, Margin: p.HeadroomMargin, ExpectedOutput: p.ExpectedOutput})
 	pl.policy = p
+	pl.calibration.Store(uint32(p.Calibration))
 	pl.pairs.stale()
 }
 
@@ -141,6 +146,7 @@ func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 		pl.prefill.Look(roster.Prompt{Keys: req.PrefillKeys, Chunk: req.Chunk}, depth)
 		q.prefill = prefill.Query{Model: req.Model, Tokens: tokens, Depth: depth, Chunk: req.Chunk, Avoid: req.AvoidPrefill}
 	}
+	pl.seed(&q.prefill, &q.decode)
 	return q
 }
 
@@ -158,7 +164,7 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 	if !pl.weigh(q, now) {
 		return nil, pl.refuse(q, now)
 	}
-	return pl.book(q, now), nil
+	return pl.book(q, pl.shadow(q, now), now), nil
 }
 
 // weigh fills the board and chooses. It reports whether there is any plan.
@@ -260,8 +266,8 @@ func (t *pairs) avoid(avoided []Pairing) (restore func()) {
 	}
 }
 
-// book reserves the chosen plan on both pools. It returns nil if one of them cannot hold it any more.
-func (pl *Planner) book(q *question, now time.Time) *Booking {
+// book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It returns nil if one of them cannot hold it any more.
+func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	b := &pl.board
 	d := &b.decodes[b.chosen.Decode]
 	terms := decode.Terms{Local: b.chosen.Prefill < 0}
@@ -283,6 +289,7 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 	}
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
 	booking.Decision = pl.record(q, now)
+	booking.Decision.Shadow = shadow
 	return booking
 }
 

@@ -9,9 +9,10 @@ import (
 
 // Policy is everything an operator may set about decisions. The zero value works: every field at zero takes the default named beside it.
 type Policy struct {
-	Weights scoring.Weights // all zero: scoring.Default()
-	Prefill scoring.Speed   // of every prefill replica; a half at zero is learned, starting from scoring.DefaultSpeed()
-	Decode  scoring.Speed   // of every decode replica, its own prefill included; as above
+	Weights     scoring.Weights // all zero: scoring.Default()
+	Calibration Calibration     // what plans are priced by; CalibrateOn
+	Prefill     scoring.Speed   // of every prefill replica; a half at zero is learned, starting from scoring.DefaultSpeed()
+	Decode      scoring.Speed   // of every decode replica, its own prefill included; as above
 
 	Links           [replica.Links]float64 // bytes a second by class of path, until learned for the pair; 100e9, 40e9, 40e9, 3e9
 	Setup           time.Duration          // of one transfer, whatever its size; 2 ms
