@@ -142,6 +142,7 @@ func ours() []variant {
 	return []variant{
 		{"tandem", "the joint choice of production", Options{}},
 		{"tandem-split", "the same without Local(d)", Options{NoLocal: true}},
+		{"tandem-local", "the same without Split(p, d): decode prefills everything", Options{NoSplit: true}},
 		{"tandem-sequential", "the same terms, prefill first and decode given it", Options{Order: PrefillFirst}},
 		{"tandem-decode-first", "the same terms, decode first and prefill given it", Options{Order: DecodeFirst}},
 		{"tandem-split-sequential", "as tandem-sequential, without Local(d)", Options{NoLocal: true, Order: PrefillFirst}},
