@@ -435,7 +435,7 @@ func (w *workload) together(ctx context.Context) error {
 // sameSum compares what was stored, whatever the order.
 func (t *twin) sameSum(ctx context.Context) error {
 	var stored [2][]string
-	err := eventually(ctx, 5*time.Second, func() error {
+	return eventually(ctx, 5*time.Second, func() error {
 		for i, l := range t.ears {
 			messages, err := l.heard()
 			if err != nil {
@@ -448,12 +448,11 @@ func (t *twin) sameSum(ctx context.Context) error {
 		if d := firstDifference(stored[1], stored[0]); d != "" {
 			return fmt.Errorf("%s: the stored blocks differ: %s", t.name, d)
 		}
+		if len(stored[0]) == 0 {
+			return fmt.Errorf("%s: nothing was stored", t.name)
+		}
 		return nil
 	})
-	if err == nil && len(stored[0]) == 0 {
-		err = errors.New("nothing was stored")
-	}
-	return err
 }
 
 // sameSeries compares the names in /metrics.
