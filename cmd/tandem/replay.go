@@ -50,6 +50,9 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	names := fs.String("policy", "tandem,round-robin", "`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
 	fs.BoolVar(&p.Tuned, "tuned", false, "play each policy with the best value of its main parameter, too: found on the first half of the time, with another seed")
 	asJSON := fs.Bool("json", false, "print JSON")
+	var page drawing
+	fs.StringVar(&page.file, "html", "", "draw a page with plots, too: this `file`")
+	fs.StringVar(&page.loads, "loads", "", "for the page: play these `shares` of the load too, as 0.5,1,1.5")
 	quiet := fs.Bool("quiet", false, "no progress")
 	if err := parse(fs, args); err != nil {
 		return err
@@ -61,7 +64,11 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if _, err := os.Stat(p.Trace); err != nil {
 		return fmt.Errorf("no trace: %w; -trace names the file", err)
 	}
-	all, err := p.Run(ctx, progress(stderr, *quiet)) // with an error: the policies before it
+	play := func() ([]replay.Outcome, error) { return p.Run(ctx, progress(stderr, *quiet)) }
+	if page.file != "" {
+		play = func() ([]replay.Outcome, error) { return page.play(ctx, p, stderr) }
+	}
+	all, err := play() // with an error: the policies before it
 	if *asJSON {
 		return errors.Join(err, json.NewEncoder(stdout).Encode(all))
 	}

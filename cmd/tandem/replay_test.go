@@ -50,3 +50,32 @@ func TestReplayMistakes(t *testing.T) {
 		}
 	}
 }
+
+// A page is drawn beside the table, of every policy at every load.
+func TestReplayDraws(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`{"tandem_trace":1}` + "\n")
+	for i := range 50 {
+		fmt.Fprintf(&text, `{"t":%d,"in":500,"out":20}`+"\n", i)
+	}
+	folder := t.TempDir()
+	file, page := filepath.Join(folder, "sample.jsonl"), filepath.Join(folder, "new", "page.html")
+	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out, log bytes.Buffer
+	args := []string{"replay", "-trace", file, "-cluster", "1P1D", "-profile", "8b", "-policy", "tandem,random", "-html", page, "-loads", "0.5,2"}
+	if code := run(t.Context(), args, &out, &log); code != 0 {
+		t.Fatalf("code %d: %s", code, log.String())
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !bytes.Contains(html, []byte("random")) || !bytes.Contains(html, []byte("Goodput over load")) {
+		t.Errorf("%v: %.200s", err, html)
+	}
+	if n := strings.Count(log.String(), "of the load"); n != 6 {
+		t.Errorf("%d plays, want 2 policies at 3 loads", n)
+	}
+	if code := run(t.Context(), append(args, "-loads", "much"), &out, &log); code == 0 || !strings.Contains(log.String(), "write for example 0.5,1,1.5") {
+		t.Errorf("a load that is none: code %d, %s", code, log.String())
+	}
+}

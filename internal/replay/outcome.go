@@ -54,16 +54,22 @@ func quantiles(xs []float64) Quantiles {
 // warmUp is the part of the time before which requests are not counted.
 const warmUp = 5 // a fifth
 
+// WarmUp is the time from which requests are counted.
+func WarmUp(rs []cluster.Record) time.Duration {
+	last := time.Duration(0)
+	for i := range rs {
+		last = max(last, rs[i].At)
+	}
+	return last / warmUp
+}
+
 // sum makes an outcome of a result.
 func (p *Play) sum(name string, r *cluster.Result) *Outcome {
 	o := &Outcome{Policy: name, Requests: len(r.Records), End: r.End.Seconds(), Steps: r.Steps}
-	last := time.Duration(0)
-	for i := range r.Records {
-		last = max(last, r.Records[i].At)
-	}
+	from := WarmUp(r.Records)
 	var t tally
 	for i := range r.Records {
-		if x := &r.Records[i]; x.At >= last/warmUp {
+		if x := &r.Records[i]; x.At >= from {
 			t.add(x, p.SLO)
 		}
 	}
