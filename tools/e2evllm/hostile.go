@@ -59,7 +59,7 @@ func hostileActs(ctx context.Context, s *stage) error {
 		errs = append(errs, s.hostileGroup(ctx, r, group, slices.DeleteFunc(slices.Clone(cases), func(c hostileCase) bool { return c.group != group })))
 	}
 	errs = append(errs, s.hostileGroup(ctx, r, "http", httpCases()))
-	errs = append(errs, s.untouched(ctx, func() error {
+	errs = append(errs, s.untouched(func() error {
 		admin, err := s.adminOnly(ctx)
 		return errors.Join(err, s.hostileGroup(ctx, r, "admin", adminCases(admin)))
 	}))
@@ -327,8 +327,8 @@ func served(path string) bool {
 	return slices.Contains(splitPaths, path) || slices.Contains(passPaths, path) || path == "/health" || path == "/v1/models" || strings.HasPrefix(path, "/v1/responses/")
 }
 
-// untouched wants that nothing but what Tandem asks reaches an engine while f runs, and that no engine's cache is emptied.
-func (s *stage) untouched(ctx context.Context, f func() error) error {
+// untouched wants that nothing but what Tandem asks reaches an engine while f runs, and that no engine is told to empty its cache.
+func (s *stage) untouched(f func() error) error {
 	var logs []int64
 	for _, e := range s.engines {
 		info, err := os.Stat(e.Log)
@@ -337,66 +337,30 @@ func (s *stage) untouched(ctx context.Context, f func() error) error {
 		}
 		logs = append(logs, info.Size())
 	}
-	stop := s.keepCached(ctx)
-	errs := []error{f(), stop()}
+	errs := []error{f()}
 	for i, e := range s.engines {
 		log, err := os.ReadFile(e.Log)
 		if err != nil {
 			return err
 		}
-		for _, path := range strangers(log[min(logs[i], int64(len(log))):]) {
-			if e != s.reference() {
-				errs = append(errs, fmt.Errorf("the engine %s was asked for %s", e.Name, path))
-			}
-		}
+		errs = append(errs, e.disturbed(log[min(logs[i], int64(len(log))):], e == s.reference()))
 	}
 	return errors.Join(errs...)
 }
 
-// keepCached asks each engine for one prompt again and again, so often that the prompts of others do not take all of its blocks; stop ends that, and tells
-// which engines had nothing of it any more at some time.
-func (s *stage) keepCached(ctx context.Context) (stop func() error) {
-	prompt := newInnocent(uint64(time.Now().UnixNano())).g.ids(4*blockTokens + 1)
-	var keepers sync.WaitGroup
-	end, errs := make(chan struct{}), make([]error, len(s.engines))
-	for i, e := range s.engines {
-		keepers.Go(func() {
-			for first := true; errs[i] == nil; first = false {
-				n, err := s.cachedAt(ctx, e, prompt)
-				if err == nil && !first && n == 0 {
-					err = fmt.Errorf("the engine %s had a prompt cached, and nothing of it a second later", e.Name)
-				}
-				errs[i] = err
-				select {
-				case <-end:
-					return
-				case <-time.After(time.Second):
-				}
-			}
-		})
-	}
-	return func() error {
-		close(end)
-		keepers.Wait()
-		return errors.Join(errs...)
-	}
-}
-
-// cachedAt asks an engine for a token and returns how many tokens of the prompt it had cached.
-func (s *stage) cachedAt(ctx context.Context, e *engine, prompt []int) (int, error) {
-	h := exchange(ctx, e.url(), posted(completions, asJSON(map[string]any{"model": modelName, "max_tokens": 1, "prompt": prompt})), false)
-	var v struct {
-		Usage struct {
-			Details struct {
-				Cached int `json:"cached_tokens"`
-			} `json:"prompt_tokens_details"`
+// disturbed looks in what an engine has logged for paths that it should not have been asked for, and for attempts to empty its cache, which succeed or do not
+// (vllm/v1/core/block_pool.py).
+func (e *engine) disturbed(log []byte, reference bool) error {
+	var errs []error
+	for _, path := range strangers(log) {
+		if !reference {
+			errs = append(errs, fmt.Errorf("the engine %s was asked for %s", e.Name, path))
 		}
 	}
-	err := errors.Join(h.err, json.Unmarshal(h.body, &v))
-	if err == nil && h.status != http.StatusOK {
-		err = fmt.Errorf("%s: %d %.200s", e.Name, h.status, h.body)
+	if bytes.Contains(log, []byte("reset prefix cache")) {
+		errs = append(errs, fmt.Errorf("the engine %s was told to empty its cache", e.Name))
 	}
-	return v.Usage.Details.Cached, err
+	return errors.Join(errs...)
 }
 
 var accessLine = regexp.MustCompile(`"[A-Z]+ (\S+) HTTP/1\.[01]" \d+`)

@@ -162,6 +162,23 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// A reset is seen in the engine's own words, whoever asked for it, and a stranger's path at any engine but the reference, which is asked by the suite itself.
+func TestDisturbed(t *testing.T) {
+	const path, reset = "INFO: - \"POST /v1/../sleep HTTP/1.1\" 404 Not Found\n", "INFO 11-21 [block_pool.py:861] Successfully reset prefix cache\n"
+	e := &engine{Name: "d1"}
+	for _, c := range []struct {
+		log       string
+		reference bool
+		want      string
+	}{
+		{"INFO: - \"POST /v1/completions HTTP/1.1\" 200 OK\n", false, ""},
+		{path, false, "was asked for /v1/../sleep"}, {path, true, ""},
+		{reset, false, "told to empty its cache"}, {reset, true, "told to empty its cache"},
+	} {
+		holdsOr(t, e.disturbed([]byte(c.log), c.reference), c.want)
+	}
+}
+
 func TestHostileVerdict(t *testing.T) {
 	ok, bad := hostileResult{outcome: rightText}, hostileResult{outcome: notRight, why: "x"}
 	for _, tt := range []struct {
