@@ -109,8 +109,31 @@ func policy(cfg *config.Config) planner.Policy {
 	}
 	p.Calibration = map[string]planner.Calibration{config.CalibrationOff: planner.CalibrateOff, config.CalibrationShadow: planner.CalibrateShadow}[s.Calibration]
 	p.Prefill, p.Decode = scoring.Rates(s.Speed.Prefill, 0), scoring.Rates(s.Speed.Local, s.Speed.Decode)
+	p.PrefillRule, p.DecodeRule = rule(&cfg.Pools.Prefill), rule(&cfg.Pools.Decode)
 	p.Links = [replica.Links]float64{float64(s.Links.Host), float64(s.Links.Rack), float64(s.Links.Zone), float64(s.Links.Other)}
 	return p
+}
+
+// rule is what chooses in a pool by itself, nil where costs do.
+func rule(p *config.Pool) *planner.Rule {
+	r := &p.Rule
+	named := &planner.Rule{Name: p.Policy}
+	switch p.Policy {
+	case config.PolicyTwoState:
+		named.Rule = scoring.TwoState{Threshold: r.Threshold, Apart: r.Apart, Times: r.Times}
+	case config.PolicyBlockTracker:
+		named.Rule = scoring.Tracker{Threshold: r.Threshold, Bound: r.Bound}
+	case config.PolicyPrefixHash:
+		named.Rule = scoring.PrefixHash{Bound: r.Bound}
+	case config.PolicyOverlapTiers:
+		named.Tiers = true
+		named.Rule = scoring.Overlap{
+			Overlap: r.Overlap, Load: r.Load, Health: r.Health, Hot: r.Hot, Warm: r.Warm, Threshold: r.Threshold, Otherwise: scoring.PrefixHash{Bound: r.Bound},
+		}
+	default:
+		return nil
+	}
+	return named
 }
 
 // orNone turns a zero that an operator wrote into the planner's "none", since its own zero means the default.

@@ -71,6 +71,13 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	return dst, p.View
 }
 
+// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.LookBelow] gave.
+func (p *Pool) Below(c *Candidate, depth []int32) int {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	return p.Held(&c.member.Member, depth, 0, c.Tokens)
+}
+
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
 // says of it where that is more.
 func (p *Pool) expect(cs []Candidate, q *Query, blockSize int) {

@@ -58,6 +58,8 @@ type Pool struct {
 	BlockSize    int           `yaml:"block_size"`    // tokens a KV block, where neither an engine's events nor the engine say
 	Blocks       int           `yaml:"blocks"`        // KV blocks of a replica, where the engine does not say; 0 unknown
 	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
+	Policy       string        `yaml:"policy"`        // cost | two-state | block-tracker | prefix-hash | overlap-tiers: how a replica of the pool is chosen
+	Rule         Rule          `yaml:"rule"`          // the numbers of every policy but cost
 	IndexBytes   Bytes         `yaml:"index_bytes"`   // memory for the block index of the pool, text included; needs a restart
 }
 
@@ -67,6 +69,28 @@ const (
 	IndexApproximate = "approximate" // follow nobody; what was sent to a replica is taken to be there
 	IndexOff         = "off"         // know nothing and match nothing
 )
+
+// What [Pool.Policy] may be. All but cost choose a replica of the pool by itself; the rest of the plan is then chosen by costs, given that.
+const (
+	PolicyCost         = "cost"          // the cheapest plan, both sides together
+	PolicyTwoState     = "two-state"     // longest match, unless the pool is out of balance
+	PolicyBlockTracker = "block-tracker" // longest match, unless its replica has too many requests
+	PolicyPrefixHash   = "prefix-hash"   // consistent hashing of the prompt's head with bounded loads
+	PolicyOverlapTiers = "overlap-tiers" // weighted shares of cached tokens by tier, of idleness and of health
+)
+
+// Rule is the numbers of the policies that choose by themselves. Each takes those that it knows.
+type Rule struct {
+	Threshold float64 `yaml:"threshold"` // share of the prompt from which on a match is followed: two-state, block-tracker, overlap-tiers
+	Apart     float64 `yaml:"apart"`     // two-state: out of balance where the most loaded has so many requests more than the least loaded
+	Times     float64 `yaml:"times"`     // two-state: and so many times as many
+	Bound     float64 `yaml:"bound"`     // requests that a replica may have, as a multiple of the mean: block-tracker, prefix-hash, overlap-tiers below threshold
+	Overlap   float64 `yaml:"overlap"`   // overlap-tiers: weight of cached tokens; the three weights add up to 1
+	Load      float64 `yaml:"load"`      // overlap-tiers: weight of idleness
+	Health    float64 `yaml:"health"`    // overlap-tiers: weight of health
+	Hot       float64 `yaml:"hot"`       // overlap-tiers: what a token in the engine's own memory counts
+	Warm      float64 `yaml:"warm"`      // overlap-tiers: what one in a tier below counts
+}
 
 // Replica is one engine server. In the file a plain string is short for {url: string}.
 type Replica struct {
@@ -264,7 +288,8 @@ type Decisions struct {
 
 // Default returns a configuration with no replicas and every other field as the reference says.
 func Default() *Config {
-	pool := Pool{Index: IndexEvents, PollInterval: time.Second, IndexBytes: 256 << 20}
+	pool := Pool{Index: IndexEvents, PollInterval: time.Second, IndexBytes: 256 << 20, Policy: PolicyCost}
+	pool.Rule = Rule{Threshold: 0.3, Apart: 64, Times: 1.5, Bound: 1.25, Overlap: 0.6, Load: 0.3, Health: 0.1, Hot: 1, Warm: 0.6}
 	return &Config{
 		Listen:    ":8000",
 		Admin:     Admin{Listen: "127.0.0.1:9090"},

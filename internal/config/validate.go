@@ -90,6 +90,13 @@ func (ck *checker) weight(field string, got float64) {
 	}
 }
 
+// factor wants a multiple of something that is met.
+func (ck *checker) factor(field string, got float64) {
+	if !(got >= 1) || math.IsInf(got, 0) {
+		ck.add(field, fmt.Sprintf("is %v", got), "choose a number from 1 up")
+	}
+}
+
 // longer wants a duration of at least low, in any case not a negative one.
 func (ck *checker) longer(field string, got, low time.Duration) {
 	if got < low {
@@ -185,6 +192,28 @@ func (ck *checker) pool(field string, p Pool) {
 	ck.between(field+".blocks", p.Blocks, 0, math.MaxInt32)
 	ck.longer(field+".poll_interval", p.PollInterval, 50*time.Millisecond)
 	ck.size(field+".index_bytes", p.IndexBytes, 1<<20)
+	ck.oneOf(field+".policy", p.Policy, PolicyCost, PolicyTwoState, PolicyBlockTracker, PolicyPrefixHash, PolicyOverlapTiers)
+	ck.rule(field, p)
+}
+
+func (ck *checker) rule(field string, p Pool) {
+	r := p.Rule
+	ck.share(field+".rule.threshold", r.Threshold)
+	ck.weight(field+".rule.apart", r.Apart)
+	ck.factor(field+".rule.times", r.Times)
+	ck.factor(field+".rule.bound", r.Bound)
+	for _, w := range []struct {
+		name string
+		got  float64
+	}{{"overlap", r.Overlap}, {"load", r.Load}, {"health", r.Health}, {"hot", r.Hot}, {"warm", r.Warm}} {
+		ck.weight(field+".rule."+w.name, w.got)
+	}
+	if sum := r.Overlap + r.Load + r.Health; math.Abs(sum-1) > 1e-9 && sum < math.Inf(1) {
+		ck.add(field+".rule", fmt.Sprintf("has weights overlap, load and health that add up to %v", sum), "make them add up to 1")
+	}
+	if p.Index == IndexOff && p.Policy != PolicyCost {
+		ck.add(field+".policy", fmt.Sprintf("is %s, which goes by blocks, and index is off, which names none", p.Policy), "choose cost, or index: events or approximate")
+	}
 }
 
 func (ck *checker) clientTLS(field string, p Pool) {

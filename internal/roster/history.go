@@ -145,5 +145,25 @@ func (r *Roster[M]) Look(p Prompt, depth []int32) {
 	clear(depth)
 }
 
+// LookBelow sets depth to the number of leading blocks of a prompt by which a tier below the engine's own memory reaches further than that, for each holder.
+func (r *Roster[M]) LookBelow(keys []kv.Key, depth []int32) {
+	clear(depth)
+	ix := r.of(&Prompt{Keys: keys})
+	if ix == nil || len(keys) == 0 {
+		return
+	}
+	one := make([]int32, len(depth))
+	for _, tier := range []kv.Tier{kv.CPU, kv.Disk, kv.Other} {
+		ix.MatchTier(keys, tier, one)
+		for i, n := range one {
+			depth[i] = max(depth[i], n)
+		}
+	}
+	ix.MatchTier(keys, kv.GPU, one)
+	for i, n := range one {
+		depth[i] -= min(depth[i], n)
+	}
+}
+
 // Match is Look for the keys of blocks.
 func (r *Roster[M]) Match(keys []kv.Key, depth []int32) { r.Look(Prompt{Keys: keys}, depth) }

@@ -45,7 +45,7 @@ type Shadow struct {
 // shadow weighs the plans for q once more, by what was learned, on a board of its own. It returns nil where there is nothing to tell, as when a pool changed
 // in between. It needs mu, and the board on which the booked plan was chosen; both are as before when it returns.
 func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
-	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.Raw {
+	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.Raw || pl.rules {
 		return nil
 	}
 	booked := pl.board

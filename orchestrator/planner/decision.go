@@ -29,6 +29,7 @@ type Decision struct {
 	Held      int           `json:"held_tokens"`      // prefix match on the decode replica: nothing to transfer for these
 	TTFT      float64       `json:"predicted_ttft_ms"`
 	Output    int           `json:"expected_output_tokens"`
+	Rules     string        `json:"rules,omitzero"`    // policies that chose by themselves, in the place of costs
 	Compared  int           `json:"compared"`          // plans in the comparison
 	Ties      int           `json:"ties"`              // plans as good as the chosen one, itself included
 	Plans     []Plan        `json:"plans"`             // the chosen plan, then the best others: splits and locals
@@ -121,4 +122,5 @@ const (
 	WhyRoom  = "room"  // room or batch of the decode replica
 	WhyLink  = "link"  // the shorter transfer
 	WhyTie   = "tie"   // as good as others, taken at random
+	WhyRule  = "rule"  // a pool's policy chose by itself
 )

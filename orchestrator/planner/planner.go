@@ -29,6 +29,8 @@ type Planner struct {
 	pairs  pairs
 	board  board
 	shade  board // see [Planner.shadow]
+	rules  bool  // policy has a rule
+	chair  chair
 }
 
 // New returns a planner over the two pools, with the zero [Policy]. rnd breaks ties; the planner alone uses it from now on.
@@ -48,7 +50,7 @@ func (pl *Planner) SetPolicy(p Policy) {
 	defer pl.mu.Unlock()
 	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.LoadTTL})
 	pl.decode.Configure(decode.Settings{Speed: p.Decode, LoadTTL: p.LoadTTL, Margin: p.HeadroomMargin, ExpectedOutput: p.ExpectedOutput})
-	pl.policy = p
+	pl.policy, pl.rules = p, p.PrefillRule != nil || p.DecodeRule != nil
 	pl.calibration.Store(uint32(p.Calibration))
 	pl.pairs.stale()
 }
@@ -183,6 +185,9 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 	pl.pairs.refresh(pv, dv, &pl.policy, now)
 	pl.price(q)
 	restore := pl.pairs.avoid(q.AvoidPairs)
+	if pl.rules {
+		restore = pl.bar(q, restore)
+	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
 	restore()
 	return b.plans > 0

@@ -14,6 +14,8 @@ type Policy struct {
 	Prefill     scoring.Speed   // of every prefill replica; a half at zero is learned, starting from scoring.DefaultSpeed()
 	Decode      scoring.Speed   // of every decode replica, its own prefill included; as above
 
+	PrefillRule, DecodeRule *Rule // how a replica of the pool is chosen, in the place of costs; nil for costs
+
 	Links           [replica.Links]float64 // bytes a second by class of path, until learned for the pair; 100e9, 40e9, 40e9, 3e9
 	Setup           time.Duration          // of one transfer, whatever its size; 2 ms
 	KVBytesPerToken float64                // 128 KiB

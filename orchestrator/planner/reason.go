@@ -10,7 +10,10 @@ import (
 // why names the term by which the chosen plan is ahead most: of the best plan with another prefill side, or with another decode replica.
 func (pl *Planner) why() string {
 	b := &pl.board
-	if b.plans == 1 {
+	switch {
+	case pl.rules:
+		return WhyRule
+	case b.plans == 1:
 		return WhyOnly
 	}
 	mine := pl.terms(b.chosen)
@@ -116,6 +119,9 @@ func (pl *Planner) sentence(d *Decision) string {
 	}
 	if d.Why == WhyTie {
 		s = append(strconv.AppendInt(append(s, "; drawn among "...), int64(d.Ties), 10), " plans as good"...)
+	}
+	if d.Why == WhyRule {
+		s = append(append(s, "; "...), d.Rules...)
 	}
 	return string(s)
 }

@@ -39,6 +39,9 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 	d.Mode, d.Prefill, d.Decode = first.Mode, first.Prefill, first.Decode
 	pl.sum(q, d)
 	d.Why = pl.why()
+	if pl.rules {
+		d.Rules = pl.policy.ruled()
+	}
 	d.Reason = pl.sentence(d)
 	return d
 }

@@ -1,0 +1,174 @@
+package planner
+
+import (
+	"math"
+
+	"tandem/internal/kv"
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// Rule lets a pool's replica be chosen by itself, before anything is priced. The other side, and whether the decode replica prefills by itself, is then chosen
+// given it, by costs. A replica that makes no pair is no candidate of a rule.
+type Rule struct {
+	scoring.Rule
+	Name  string // in decisions
+	Tiers bool   // it asks in which tier blocks lie
+}
+
+// chair is where a rule is worked out, used again for the next.
+type chair struct {
+	seats []scoring.Seat
+	at    []int     // candidate of each seat
+	pairs []float64 // the table of pairs as it was
+	depth []int32
+}
+
+// bar lets the rules choose, and takes every plan without their choices out of the table. It returns what puts the table of pairs back, after which restore is
+// called.
+func (pl *Planner) bar(q *question, restore func()) func() {
+	c := &pl.chair
+	c.pairs = append(c.pairs[:0], pl.pairs.perByte...)
+	if pl.policy.PrefillRule != nil && len(pl.board.prefills) > 0 {
+		pl.barPrefills(q)
+	}
+	if pl.policy.DecodeRule != nil && len(pl.board.decodes) > 0 {
+		pl.barDecodes(q)
+	}
+	return func() {
+		copy(pl.pairs.perByte, c.pairs)
+		restore()
+	}
+}
+
+func (pl *Planner) barPrefills(q *question) {
+	b, c := &pl.board, &pl.chair
+	c.seats, c.at = c.seats[:0], c.at[:0]
+	unsure := pl.policy.PrefillRule.Tiers && q.prefill.Chunk == 0
+	if unsure {
+		c.depth = sized(c.depth[:cap(c.depth)], len(q.prefill.Depth))
+		pl.prefill.LookBelow(q.PrefillKeys, c.depth)
+	}
+	for i := range b.prefills {
+		p := &b.prefills[i]
+		if !pl.pairsWith(p.Slot) {
+			continue
+		}
+		seat := scoring.Seat{Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected, Load: int(p.Waiting), Health: 1}
+		if unsure {
+			seat.Hot -= min(seat.Hot, pl.prefill.Below(p, c.depth))
+		}
+		c.seats, c.at = append(c.seats, seat), append(c.at, i)
+	}
+	if len(c.seats) == 0 {
+		return
+	}
+	prompt := scoring.Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, pl.prefill.Unit())}
+	chosen := c.at[pl.policy.PrefillRule.Choose(prompt, c.seats, pl.rnd)]
+	for i := range b.prefills {
+		if i != chosen {
+			row := b.prefills[i].Slot * pl.pairs.stride
+			disable(pl.pairs.perByte[row : row+pl.pairs.stride])
+		}
+	}
+}
+
+// pairsWith reports whether the prefill replica in a slot makes a pair with any decode candidate.
+func (pl *Planner) pairsWith(slot int) bool {
+	for j := range pl.board.decodes {
+		if pl.pairs.perByte[slot*pl.pairs.stride+pl.board.decodes[j].Slot] >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (pl *Planner) barDecodes(q *question) {
+	b, c := &pl.board, &pl.chair
+	c.seats, c.at = c.seats[:0], c.at[:0]
+	unsure := pl.policy.DecodeRule.Tiers && q.decode.Chunk == 0
+	if unsure {
+		c.depth = sized(c.depth[:cap(c.depth)], len(q.decode.Depth))
+		pl.decode.LookBelow(q.DecodeKeys, c.depth)
+	}
+	for j := range b.decodes {
+		d := &b.decodes[j]
+		if !q.LocalOK && !pl.pairedWith(d.Slot) {
+			continue
+		}
+		seat := scoring.Seat{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Decode.Running), Health: 1}
+		if unsure {
+			seat.Hot -= min(seat.Hot, pl.decode.Below(d, &q.decode, c.depth))
+		}
+		c.seats, c.at = append(c.seats, seat), append(c.at, j)
+	}
+	if len(c.seats) == 0 {
+		return
+	}
+	prompt := scoring.Prompt{Tokens: q.decode.Tokens, Head: headOf(q.DecodeKeys, q.Chunk, pl.decode.Unit())}
+	chosen := c.at[pl.policy.DecodeRule.Choose(prompt, c.seats, pl.rnd)]
+	for j := range b.decodes {
+		if j == chosen {
+			continue
+		}
+		for at := b.decodes[j].Slot; at < len(pl.pairs.perByte); at += pl.pairs.stride {
+			pl.pairs.perByte[at] = -1
+		}
+		if q.LocalOK {
+			b.table.Local[j] = math.Inf(1)
+		}
+	}
+}
+
+// pairedWith reports whether the decode replica in a slot makes a pair with any prefill candidate that is not barred.
+func (pl *Planner) pairedWith(slot int) bool {
+	for i := range pl.board.prefills {
+		if pl.pairs.perByte[pl.board.prefills[i].Slot*pl.pairs.stride+slot] >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func disable(row []float64) {
+	for i := range row {
+		row[i] = -1
+	}
+}
+
+// headOf names the first tokens of a prompt by the key of the part that they end in; 0 where no part is known.
+func headOf(keys []kv.Key, chunk float64, unit int) uint64 {
+	size := float64(unit)
+	if chunk > 0 {
+		size = chunk
+	}
+	n := min(len(keys), max(1, int(scoring.HeadTokens/size)))
+	if n == 0 {
+		return 0
+	}
+	return uint64(keys[n-1])
+}
+
+// nameOf is the same for every router that knows a replica by this id.
+func nameOf(id replica.ID) uint64 {
+	h := uint64(14695981039346656037) // FNV-1a
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * 1099511628211
+	}
+	return h
+}
+
+// ruled says which rules chose, for people.
+func (p *Policy) ruled() string {
+	text := ""
+	if p.PrefillRule != nil {
+		text = "prefill by " + p.PrefillRule.Name
+	}
+	if p.DecodeRule != nil {
+		if text != "" {
+			text += ", "
+		}
+		text += "decode by " + p.DecodeRule.Name
+	}
+	return text
+}
