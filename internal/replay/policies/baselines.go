@@ -37,10 +37,13 @@ func (conductor) Pick(q *Query, ps, ds []Replica) (p, d int) {
 // tpot is the predicted step with the request in the batch.
 func (q *Query) tpot(r *Replica) float64 { return r.Speed.Step(r.Requests+1, r.Prompts+q.Tokens) }
 
-// aibrixConductor is AIBrix's variant of it, in milliseconds with its constants: requests there times the mean prefill, a transfer and a prefill by lengths;
-// decode by the time a token takes there, half as much again from 90 % of KV in use on. An idle replica is the best.
+// aibrixConductor is AIBrix's variant of it, in milliseconds with its constants: requests there times the mean prefill, a transfer and a prefill by lengths.
+// Decode is AIBrix's default; its own variant for decode is the time a token takes there, whoever it is for, with one more request in the batch, half as much
+// again from 90 % of KV in use on: the busiest replica gives tokens fastest, so that all goes there.
 type aibrixConductor struct {
-	prefill float64 // weight of the own prefill
+	prefill float64 // ms of a token to the power of 1.5
+	decode  float64 // not 0: its own variant
+	rest    aibrix
 	mean    float64 // ms
 	seen    float64
 }
@@ -48,30 +51,40 @@ type aibrixConductor struct {
 func defaultAIBrixConductor() *aibrixConductor { return &aibrixConductor{prefill: 0.001} }
 
 func (x *aibrixConductor) params() []Param {
-	return []Param{{"prefill", &x.prefill, "ms that an uncached token to the power of 1.5 takes", []float64{0.0003, 0.001, 0.003, 0.01, 0.03}}}
+	return []Param{
+		{"prefill", &x.prefill, "ms that an uncached token to the power of 1.5 takes", []float64{0.0003, 0.001, 0.003, 0.01, 0.03}},
+		{"decode", &x.decode, "1 for its own choice of decode, too", nil},
+	}
 }
 
 // Pick adds milliseconds.
 func (x *aibrixConductor) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	p = least(q, ps, func(r *Replica) float64 {
-		own := x.prefill*math.Pow(float64(q.Tokens-r.Matched), 1.5) + 5
-		return float64(r.Requests)*x.mean + (0.005*float64(r.Matched) + 1) + own
+		cost := float64(r.Requests)*x.mean + x.prefill*math.Pow(float64(q.Tokens-r.Matched), 1.5) + 5
+		if r.Matched > 0 {
+			cost += 0.005*float64(r.Matched) + 1
+		}
+		return cost
 	})
 	x.seen++
 	x.mean += (1e3*ps[p].Speed.Prefill(q.Tokens-ps[p].Matched, ps[p].Matched) - x.mean) / x.seen
-	d = least(q, ds, func(r *Replica) float64 {
-		if r.Requests == 0 {
-			return 0
-		}
-		n := float64(r.Requests)
-		rate := n / r.Speed.Step(r.Requests, r.Prompts)
-		score := 1000 / rate * (1 + 1/n)
-		if r.Usage > 0.9 {
-			score *= 1.5
-		}
-		return score
-	})
-	return p, d
+	if x.decode == 0 {
+		return p, x.rest.decode(q, ds)
+	}
+	return p, least(q, ds, conductorDecode)
+}
+
+// conductorDecode is milliseconds; where no token has come yet, 20 is taken for one.
+func conductorDecode(r *Replica) float64 {
+	n, token := float64(max(r.Requests, 1)), 20.0
+	if r.Requests > 0 {
+		token = 1e3 * r.Speed.Step(r.Requests, r.Prompts) / n
+	}
+	token *= 1 + 1/n
+	if r.Usage > 0.9 {
+		token *= 1.5
+	}
+	return token
 }
 
 // preble is Preble's E2 for the prefill side: follow the longest match where it is more than what is left, else the least load of the last minutes with the
@@ -94,9 +107,9 @@ func defaultPreble() *preble { return &preble{times: 1.5, share: 0.5, window: 18
 
 func (x *preble) params() []Param {
 	return []Param{
-		{"times", &x.times, "factor by which loads may differ", []float64{1.1, 1.25, 1.5, 2, 4}},
+		{"window", &x.window, "seconds that load counts", []float64{5, 15, 30, 60, 180}},
+		{"times", &x.times, "factor by which loads may differ", nil},
 		{"share", &x.share, "of the prompt from which on a match is followed", nil},
-		{"window", &x.window, "seconds that load counts", nil},
 	}
 }
 

@@ -39,11 +39,12 @@ func TestBaselinesByHand(t *testing.T) {
 		// 0.6 + 1 - 0.7 = 0.9 s against 1 s; a step of 10 + 3 + 2.1 ms against 10 + 2 + 3.2.
 		{"mooncake predicts", conductor{}, seats(Replica{Work: 6e8, Matched: 700}, Replica{}), seats(Replica{Requests: 2, Prompts: 1100}, Replica{Requests: 1, Prompts: 2200}), 0, 0},
 		{"mooncake counts the queue", conductor{}, seats(Replica{Work: 8e8, Matched: 700}, Replica{}), seats(Replica{Requests: 2, Prompts: 1300}, Replica{Requests: 1, Prompts: 2200}), 1, 1},
-		// Own prefill: 0.001*1000^1.5 = 31.6 ms. Matched 900: 1 + 4.5 ms of transfer. Four tokens a step: 14 ms/4*(1+1/4) = 4.4; one: 11*2 = 22.
-		{"aibrix-conductor prices length, and likes company", &aibrixConductor{prefill: 0.001, mean: 20}, seats(Replica{Matched: 900, Requests: 1}, Replica{}), seats(Replica{Requests: 4}, Replica{Requests: 1}), 0, 0},
-		{"aibrix-conductor prices requests", &aibrixConductor{prefill: 0.001, mean: 30}, seats(Replica{Matched: 900, Requests: 1}, Replica{}), seats(Replica{Requests: 4}, Replica{}), 1, 1},
+		// Own prefill: 0.001*1000^1.5 + 5 = 36.6 ms; behind 900 cached ones 6 ms, and 5.5 for those. Four tokens a step: 14 ms/4*(1+1/4) = 4.4; one: 11*2 = 22.
+		{"aibrix-conductor prices length, and likes company", &aibrixConductor{prefill: 0.001, mean: 20, decode: 1}, seats(Replica{Matched: 900, Requests: 1}, Replica{}), seats(Replica{Requests: 4}, Replica{Requests: 1}), 0, 0},
+		{"aibrix-conductor prices requests, and dislikes idleness", &aibrixConductor{prefill: 0.001, mean: 30, decode: 1}, seats(Replica{Matched: 900, Requests: 1}, Replica{}), seats(Replica{Requests: 1}, Replica{}), 1, 0},
 		// 14/4*1.25*1.5 = 6.6 against 13/3*(1+1/3) = 5.8.
-		{"aibrix-conductor avoids the full", &aibrixConductor{prefill: 0.001, mean: 20}, seats(Replica{}, Replica{Requests: 1, Matched: 0}), seats(Replica{Requests: 4, Usage: 0.95}, Replica{Requests: 3}), 0, 1},
+		{"aibrix-conductor avoids the full", &aibrixConductor{prefill: 0.001, mean: 20, decode: 1}, seats(Replica{}, Replica{Requests: 1}), seats(Replica{Requests: 4, Usage: 0.95}, Replica{Requests: 3}), 0, 1},
+		{"aibrix-conductor leaves decode to aibrix", &aibrixConductor{prefill: 0.001, mean: 20}, seats(Replica{}, Replica{Requests: 1}), seats(Replica{Requests: 4}, Replica{}), 0, 1},
 		// Both have room within 5 s: the later one; and a step of 10 + 80 + 1 ms against 10 + 2 + 1.
 		{"polyserve packs", defaultPolyServe(), seats(Replica{Work: 3e9}, Replica{Work: 1e9}), seats(Replica{Requests: 1}, Replica{Requests: 79}), 0, 1},
 		{"polyserve keeps the SLO", defaultPolyServe(), seats(Replica{Work: 41e8}, Replica{Work: 1e9}), seats(Replica{Requests: 1}, Replica{Requests: 95}), 1, 0},

@@ -154,11 +154,16 @@ func (x *aibrix) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	p = least(q, ps, func(r *Replica) float64 {
 		return x.match*(100-100*float64(r.Matched)/float64(q.Tokens)) + requests(r)/most
 	})
+	return p, x.decode(q, ds)
+}
+
+// decode adds up to requests over room.
+func (*aibrix) decode(q *Query, ds []Replica) int {
 	busiest, room := 1.0, 1e-9
 	for i := range ds {
 		busiest, room = max(busiest, requests(&ds[i])), max(room, 1-ds[i].Usage)
 	}
-	return p, least(q, ds, func(r *Replica) float64 { return (requests(r) / busiest) / (max(1-r.Usage, 1e-3) / room) })
+	return least(q, ds, func(r *Replica) float64 { return (requests(r) / busiest) / (max(1-r.Usage, 1e-3) / room) })
 }
 
 // greedy is the least predicted time to first token, by the profile's seconds: Mooncake without balancing. Decode by count.

@@ -59,10 +59,10 @@ func newOverlap() Picker {
 	r := scoring.DefaultOverlap()
 	x := &ruled{rule: &r, head: scoring.HeadTokens}
 	x.all = []Param{
-		{"load", &r.Load, "weight of idleness, beside 0.6 for the overlap", []float64{0.1, 0.3, 0.6, 1.2, 2.4}},
+		{"head", &x.head, "tokens that are hashed where nobody has enough of the prompt", heads},
+		{"load", &r.Load, "weight of idleness", nil},
 		{"overlap", &r.Overlap, "weight of the overlap", nil},
 		{"threshold", &r.Threshold, "share of the prompt that somebody must have", nil},
-		{"head", &x.head, "tokens that are hashed where nobody has", nil},
 		{"bound", &r.Otherwise.Bound, "requests that a replica may have then, as a multiple of the mean", nil},
 	}
 	return x
