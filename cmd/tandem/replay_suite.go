@@ -20,6 +20,7 @@ import (
 func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("replay suite", "[flags]", stderr)
 	o := suite.Options{Workers: runtime.GOMAXPROCS(0)}
+	fs.IntVar(&o.Seeds, "seeds", 5, "how often each comparison is played, with other chance")
 	fs.StringVar(&o.Traces, "traces", defaultTraces, "`folder` of the traces")
 	fs.BoolVar(&o.Quick, "quick", false, "short windows and targets with a wide margin, an error where one is missed: for CI")
 	only := fs.String("only", "", "`names`, or beginnings of names, of what is computed; all if empty")
@@ -30,7 +31,7 @@ func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	if *list {
-		return printNames(stdout, o.Quick)
+		return printNames(stdout, o.Names())
 	}
 	if _, err := os.Stat(o.Traces); err != nil {
 		return fmt.Errorf("no traces: %w; -traces names the folder", err)
@@ -42,22 +43,31 @@ func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		o.Progress = since(stderr, time.Now())
 	}
 	lines, err := suite.Run(ctx, o)
-	if err != nil {
-		return err
+	if err == nil && !o.Quick && *only == "" {
+		var more []suite.Line
+		more, err = validations(o)
+		lines = append(lines, more...)
 	}
-	if err := errors.Join(suite.Print(stdout, lines), writeFile(*out, func(w io.Writer) error { return suite.Write(w, lines) })); err != nil || !o.Quick {
-		return err
+	err = errors.Join(err, suite.Print(stdout, lines), writeFile(*out, func(w io.Writer) error { return suite.Write(w, lines) }))
+	if o.Quick && err == nil {
+		return suite.Missed(lines)
 	}
-	return suite.Missed(lines)
+	return err
 }
 
-func printNames(w io.Writer, quick bool) error {
-	for _, name := range suite.Names(quick) {
-		if _, err := fmt.Fprintln(w, name); err != nil {
-			return err
+// validations are the figures of simulated engines beside measured runs.
+func validations(o suite.Options) ([]suite.Line, error) {
+	vs, err := replay.Validate(os.DirFS(filepath.Join(o.Traces, "vllm_ground_truth")), func(run string) {
+		if o.Progress != nil {
+			o.Progress("simulating " + run)
 		}
-	}
-	return nil
+	})
+	return suite.Validations(vs), err
+}
+
+func printNames(w io.Writer, names []string) error {
+	_, err := fmt.Fprintln(w, strings.Join(names, "\n"))
+	return err
 }
 
 // since prints a line after the time that has gone by, for several goroutines.
@@ -69,5 +79,3 @@ func since(w io.Writer, began time.Time) func(string) {
 		fmt.Fprintf(w, "%6.1f s  %s\n", time.Since(began).Seconds(), text)
 	}
 }
-
-var _ = replay.MaxError

@@ -16,17 +16,18 @@ import (
 // Workload is a trace and how it is played.
 type Workload uint8
 
-// The workloads. Conversation is the one of Mooncake with its ticks spread; Agents are the closed loops of Weka whose context fits 131,072 tokens.
+// The workloads that are played. Conversation is the one of Mooncake with its ticks spread; Agents are the closed loops of Weka whose context fits 131,072 tokens.
 const (
 	Conversation Workload = iota
 	Agents
+	Clients // made up, see [Loops]
 )
 
-func (w Workload) String() string { return [...]string{"conversation", "agents"}[w] }
+func (w Workload) String() string { return [...]string{"conversation", "agents", "clients"}[w] }
 
 // file is the trace's name.
 func (w Workload) file() string {
-	return [...]string{"mooncake_conversation.jsonl.gz", "weka_agentic_dev.jsonl.gz"}[w]
+	return [...]string{"mooncake_conversation.jsonl.gz", "weka_agentic_dev.jsonl.gz", ""}[w]
 }
 
 // Setting is one play. Equal settings give equal plays.
@@ -40,10 +41,12 @@ type Setting struct {
 	Seed     uint64
 	EventLag time.Duration // until the router hears of a block
 	Poll     time.Duration // between two load reports
+	Link     float64       // GB/s between engines, 0: 40
+	Loops    Loops         // of Clients
 }
 
 func (s Setting) String() string {
-	return fmt.Sprintf("%v %s cache %g load %.4g %s seed %d", s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed)
+	return fmt.Sprintf("%v %s cache %.3g load %.4g %s seed %d", s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed)
 }
 
 // with returns s played with another policy.
@@ -64,14 +67,19 @@ var slo = replay.SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond}
 // play makes what the simulator wants.
 func (s Setting) play(traces string) replay.Play {
 	p := replay.Play{
-		Trace: filepath.Join(traces, s.Workload.file()), Cluster: s.Cluster, Profile: "70b", Cache: s.Cache, Seed: s.Seed,
+		Cluster: s.Cluster, Profile: "70b", Cache: s.Cache, Link: s.Link, Seed: s.Seed,
 		EventLag: s.EventLag, Poll: s.Poll, SLO: slo,
+	}
+	if s.Workload != Clients {
+		p.Trace = filepath.Join(traces, s.Workload.file())
 	}
 	switch s.Workload {
 	case Conversation:
 		p.Scale, p.For = s.Load, time.Duration(float64(s.Span)/s.Load)
 	case Agents:
 		p.Rate, p.For = s.Load, s.Span
+	case Clients:
+		p.Sessions = func() cluster.Source { return s.Loops.source(s.Seed) }
 	}
 	return p
 }
@@ -79,11 +87,14 @@ func (s Setting) play(traces string) replay.Play {
 // Answer is what became of one measured request.
 type Answer struct {
 	Session, Call  int32
-	TTFT, TPOT     float32 // s; a refused request counts as one of refusedTTFT
-	Prompt, Cached int32   // tokens
-	Moved          float32 // bytes
-	Local, Refused bool
+	TTFT, TPOT     float32  // s; a refused request counts as one of refusedTTFT
+	Prompt, Cached int32    // tokens
+	Moved          float32  // bytes
+	Replica        [2]int16 // prefill, -1 where decode prefilled by itself, and decode
+	Refused        bool
 }
+
+func (a *Answer) local() bool { return a.Replica[cluster.Prefill] < 0 && !a.Refused }
 
 // refusedTTFT is what the client of a refused request waited, at most: the time that it may wait at the router.
 const refusedTTFT = 30
@@ -103,8 +114,8 @@ type Trial struct {
 const warmUp = 5 // a fifth
 
 // measured keeps the requests of sessions that began behind the warm-up. When a session begins does not depend on the policy, so that the same requests
-// are measured with each.
-func measured(rs []cluster.Record) []Answer {
+// are measured with each. Of clients it keeps all calls but their first, which all come at once.
+func measured(rs []cluster.Record, w Workload) []Answer {
 	begun := map[int]time.Duration{}
 	last := time.Duration(0)
 	for i := range rs {
@@ -118,7 +129,7 @@ func measured(rs []cluster.Record) []Answer {
 	}
 	var out []Answer
 	for i := range rs {
-		if r := &rs[i]; begun[r.Session] >= last/warmUp {
+		if r := &rs[i]; w == Clients && r.Call > 0 || w != Clients && begun[r.Session] >= last/warmUp {
 			out = append(out, answer(r))
 		}
 	}
@@ -129,7 +140,7 @@ func measured(rs []cluster.Record) []Answer {
 func answer(r *cluster.Record) Answer {
 	a := Answer{
 		Session: int32(r.Session), Call: int32(r.Call), TTFT: float32(r.TTFT.Seconds()), TPOT: float32(r.TPOT()), Prompt: int32(r.Prompt),
-		Cached: int32(r.Cached), Moved: float32(r.Moved), Local: r.Prefill < 0 && !r.Refused, Refused: r.Refused,
+		Cached: int32(r.Cached), Moved: float32(r.Moved), Replica: [2]int16{int16(r.Prefill), int16(r.Decode)}, Refused: r.Refused,
 	}
 	if r.Refused {
 		a.TTFT = refusedTTFT
@@ -184,13 +195,13 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", s, err)
 	}
-	r := &Trial{Setting: s, Outcome: o, Answers: measured(rs)}
+	r := &Trial{Setting: s, Outcome: o, Answers: measured(rs, s.Workload)}
 	l.mu.Lock()
 	l.done++
 	n := l.done
 	l.mu.Unlock()
-	l.say("play %3d: %v: TTFT %.3g/%.3g/%.3g s, TPOT p99 %.0f ms, %.1f %% good, hit %.0f %%, local %.0f %%, refused %d (%s)", n, s, o.TTFT.Mean, o.TTFT.P50, o.TTFT.P99,
-		o.TPOT.P99*1e3, o.Good*100, o.Hit*100, o.Local*100, o.Refused, time.Since(began).Round(time.Second/10))
+	l.say("play %3d: %v: TTFT %.3g/%.3g/%.3g s, TPOT p99 %.0f ms, %.1f %% good, hit %.0f %%, local %.0f %%, busy %.0f/%.0f %%, preempted %d, refused %d (%s)", n, s, o.TTFT.Mean, o.TTFT.P50, o.TTFT.P99,
+		o.TPOT.P99*1e3, o.Good*100, o.Hit*100, o.Local*100, o.Busy[0]*100, o.Busy[1]*100, o.Preempted, o.Refused, time.Since(began).Round(time.Second/10))
 	return r, nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -55,16 +55,15 @@ type Options struct {
 	Traces   string   // folder
 	Only     []string // claims whose name begins with one of these; none: all
 	Quick    bool     // short windows, few seeds, and targets that hold with a wide margin
+	Seeds    int      // of each comparison, at least 1; some take fewer, see claims.go
 	Workers  int      // plays at a time, at least 1
 	Progress func(text string)
 }
 
-// Run computes every claim that is asked for, several plays at a time. Lines come in the order of the claims, whatever ended first.
+// Run computes every claim that is asked for, several plays at a time. Lines come in the order of the claims, whatever ended first; with an error come
+// those that were done before it.
 func Run(ctx context.Context, o Options) ([]Line, error) {
-	all := claims()
-	if o.Quick {
-		all = quickClaims()
-	}
+	all := o.claims()
 	asked := slices.DeleteFunc(all, func(c claim) bool { return !o.wants(c.name) })
 	if len(asked) == 0 {
 		return nil, fmt.Errorf("no claim begins with any of %q", o.Only)
@@ -72,6 +71,7 @@ func Run(ctx context.Context, o Options) ([]Line, error) {
 	l := newLab(o)
 	lines := make([]Line, len(asked))
 	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(max(1, o.Workers)) // so that what is told comes in about the order of the claims
 	for i, c := range asked {
 		group.Go(func() error {
 			e, err := c.measure(ctx, l)
@@ -83,24 +83,26 @@ func Run(ctx context.Context, o Options) ([]Line, error) {
 			return nil
 		})
 	}
-	return lines, group.Wait()
+	err := group.Wait()
+	return slices.DeleteFunc(lines, func(l Line) bool { return l.Name == "" }), err
+}
+
+func (o *Options) claims() []claim {
+	if o.Quick {
+		return quickClaims()
+	}
+	return claims()
 }
 
 func (o *Options) wants(name string) bool {
-	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(prefix string) bool {
-		return len(name) >= len(prefix) && name[:len(prefix)] == prefix
-	})
+	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // Names lists the claims.
-func Names(quick bool) []string {
-	all := claims()
-	if quick {
-		all = quickClaims()
-	}
-	names := make([]string, len(all))
-	for i, c := range all {
-		names[i] = c.name
+func (o *Options) Names() []string {
+	var names []string
+	for _, c := range o.claims() {
+		names = append(names, c.name)
 	}
 	return names
 }
@@ -115,6 +117,3 @@ func Missed(lines []Line) error {
 	}
 	return err
 }
-
-// seconds of a duration, as a short text.
-func short(d time.Duration) string { return d.Round(time.Second).String() }
