@@ -27,6 +27,7 @@ func commands() []command {
 		{"demo", "simulated engines, a router and traffic, a line per request", runDemo},
 		{"sim", "serve one simulated vLLM engine", runSim},
 		{"replay", "play recorded traffic in virtual time; hold the simulated engines to real runs", runReplay},
+		{"tune", "search the weights of the decision on recorded traffic; say what they bring and where they lose", runTune},
 		{"doctor", "ask live engines whether prefix routing can work; explain what stops it", runDoctor},
 		{"check", "validate a configuration file; say what it would change", runCheck},
 		{"version", "print the version of this binary", runVersion},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -32,21 +33,7 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	}
 	var p replay.Play
 	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture [flags]", stderr)
-	fs.StringVar(&p.Trace, "trace", filepath.Join(defaultTraces, "mooncake_conversation.jsonl.gz"), "`file` of recorded traffic, gzip or not")
-	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
-	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
-	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
-	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
-	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
-	fs.Float64Var(&p.Rate, "rate", 0.05, "sessions a second, where the trace does not say when they start")
-	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for all of the trace")
-	fs.IntVar(&p.MaxLen, "max-len", 131072, "sessions with a longer prompt and answer are left out")
-	fs.BoolVar(&p.Raw, "raw", false, "keep the 3 s ticks of Mooncake's times")
-	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
-	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "until the router hears of a block")
-	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")
-	fs.DurationVar(&p.SLO.TTFT, "slo-ttft", 5*time.Second, "time to first token of a good answer")
-	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time a token of a good answer")
+	playFlags(fs, &p)
 	names := fs.String("policy", "tandem,round-robin", "`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
 	fs.BoolVar(&p.Tuned, "tuned", false, "play each policy with the best value of its main parameter, too: found on the first half of the time, with another seed")
 	asJSON := fs.Bool("json", false, "print JSON")
@@ -73,6 +60,25 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return errors.Join(err, json.NewEncoder(stdout).Encode(all))
 	}
 	return errors.Join(err, replay.PrintOutcomes(stdout, all))
+}
+
+// playFlags are the flags that say what is played.
+func playFlags(fs *flag.FlagSet, p *replay.Play) {
+	fs.StringVar(&p.Trace, "trace", filepath.Join(defaultTraces, "mooncake_conversation.jsonl.gz"), "`file` of recorded traffic, gzip or not")
+	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
+	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
+	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
+	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
+	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
+	fs.Float64Var(&p.Rate, "rate", 0.05, "sessions a second, where the trace does not say when they start")
+	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for all of the trace")
+	fs.IntVar(&p.MaxLen, "max-len", 131072, "sessions with a longer prompt and answer are left out")
+	fs.BoolVar(&p.Raw, "raw", false, "keep the 3 s ticks of Mooncake's times")
+	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
+	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "until the router hears of a block")
+	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")
+	fs.DurationVar(&p.SLO.TTFT, "slo-ttft", 5*time.Second, "time to first token of a good answer")
+	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time a token of a good answer")
 }
 
 // progress tells of virtual time every few seconds of it.
