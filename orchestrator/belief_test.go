@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
@@ -147,7 +148,9 @@ func TestSalted(t *testing.T) {
 			t.Errorf("%s: %v, %q; want %q", c.body, err, got["cache_salt"], c.salt)
 		}
 	}
-	for _, other := range []string{"", "--boundary\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{}", "[1]"} {
+	for _, other := range []string{"", "--boundary\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{}", "[1]",
+		`{"cache_salt":[null]}`, `{"cache_salt":""}`, `{"cache_salt":5}`, `{"cache_salt":"\ud800"}`, `{"a":1,}`,
+	} {
 		if got := salted([]byte(other), 3); string(got) != other {
 			t.Errorf("%q became %q", other, got)
 		}
@@ -170,7 +173,9 @@ func FuzzSalted(f *testing.F) {
 		if err := json.Unmarshal(salted(bytes.Clone(body), 1), &after); err != nil {
 			t.Fatalf("%q: %v", body, err)
 		}
-		if !strings.HasSuffix(after["cache_salt"].(string), "\x1ftandem-era-1") {
+		own, isText := before["cache_salt"].(string)
+		if salt, ok := after["cache_salt"].(string); (before["cache_salt"] == nil || isText && own != "" && !strings.ContainsRune(own, utf8.RuneError)) !=
+			(ok && strings.HasSuffix(salt, "\x1ftandem-era-1")) && !strings.HasSuffix(own, "\x1ftandem-era-1") {
 			t.Errorf("%q: salt %q", body, after["cache_salt"])
 		}
 		delete(before, "cache_salt")

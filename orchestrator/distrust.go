@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"tandem/internal/engine"
 	"tandem/internal/rawjson"
@@ -25,7 +27,7 @@ func (r *reach) do(ctx context.Context, q *engine.Request) (*engine.Response, er
 	return r.client.Do(ctx, q)
 }
 
-// salted puts the era into a JSON body, beside the client's own salt; other bodies stay as they are. Of two members of a name engines take the last.
+// salted puts the era into a JSON body, beside the client's own salt; other bodies stay as they are, and so do those with a salt that no engine takes. Of two members of a name engines take the last.
 func salted(body []byte, era uint32) []byte {
 	end := bytes.LastIndexByte(body, '}')
 	trimmed := bytes.TrimLeft(body, " \t\r\n")
@@ -37,9 +39,15 @@ func salted(body []byte, era uint32) []byte {
 	for key := range s.Members() {
 		value := s.Value()
 		members++
-		if string(rawjson.Name(key)) == "cache_salt" && len(value) > 0 && value[0] == '"' {
-			own = rawjson.Text(value)
+		if string(rawjson.Name(key)) != "cache_salt" || string(value) == "null" {
+			continue
 		}
+		if own = rawjson.Text(value); value[0] != '"' || own == "" || strings.ContainsRune(own, utf8.RuneError) {
+			return body // which every engine refuses, as the client shall hear
+		}
+	}
+	if s.Err() != nil {
+		return body
 	}
 	out := append(make([]byte, 0, len(body)+len(own)+48), body[:end]...)
 	if members > 0 {
