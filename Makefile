@@ -6,7 +6,7 @@ BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-peers e2e-vllm lint vuln fmt fuzz examples deps deps-test deps-vllm clean
+.PHONY: help build demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ bench-peers: deps-vllm build ## measure beside vllm-router, which it installs (L
 e2e-vllm: deps-vllm build ## real vLLM on this machine's CPU: installs it, and compares split answers with one engine's (Linux, Python 3.11, 16 GB)
 	go build -o build/e2evllm ./tools/e2evllm
 	@build/e2evllm -tandem $(BIN) -keep build/e2e-vllm $(E2E)
+
+TRACES ?= ../shared/traces
+replay-quick: build ## a few claims of docs/results.md on recorded traffic, in seconds (TRACES=folder)
+	@$(BIN) replay suite --quick -traces $(TRACES)
 
 lint: deps ## formatting, module file, go fix, golangci-lint
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
