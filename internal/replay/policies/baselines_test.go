@@ -305,3 +305,37 @@ func TestLateBindingServesAll(t *testing.T) {
 		}
 	}
 }
+
+// A policy of production is what its name says, and decides in the prefill pool: p0 has the prompt and one request, which is more than 1.25 x the mean of the
+// three with the new one allows (1 of 0.8), and less than 64.
+func TestProductionByRule(t *testing.T) {
+	for name, want := range map[string]bool{"two-state": true, "block-tracker": false, "overlap-tiers": true} {
+		r, err := New("tandem-"+name, fleet(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := r.(*Tandem)
+		x.local = false
+		tokens := make([]uint32, 1600)
+		for i := range tokens {
+			tokens[i] = uint32(i)
+		}
+		chain := kv.NewChain("", 16)
+		keys := chain.Append(nil, chain.Root("", ""), tokens)
+		event := kv.Event{Kind: kv.Stored, Tokens: tokens, BlockSize: 16, Group: kv.NoGroup}
+		for i := range keys {
+			event.Hashes = append(event.Hashes, kv.EngineHash(i+1))
+		}
+		x.Apply(cluster.Prefill, 0, &kv.Batch{Seq: 1, Events: []kv.Event{event}})
+		first, _, _ := x.Place(&cluster.Query{Tokens: 1601, Keys: keys}, cluster.Time(0))
+		if first != 0 {
+			t.Errorf("%s: the first goes to %d, the prompt lies on 0", name, first)
+		}
+		if x.planner == nil || x.booked[0].book.Decision.Rules != "prefill by "+name {
+			t.Errorf("%s: decided %q", name, x.booked[0].book.Decision.Rules)
+		}
+		if p, _, _ := x.Place(&cluster.Query{Slot: 1, Tokens: 1601, Keys: keys}, cluster.Time(0)); (p == 0) != want {
+			t.Errorf("%s: the second goes to %d", name, p)
+		}
+	}
+}
