@@ -152,9 +152,10 @@ func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluste
 			cl.peers[e.core.EngineID()] = e
 		}
 	}
+	truth := &Truth{c: cl}
 	for _, r := range routers {
 		if s, ok := r.(Seer); ok {
-			s.See(&Truth{c: cl})
+			s.See(truth)
 		}
 	}
 	return cl, nil

@@ -8,10 +8,11 @@ import (
 	"tandem/internal/kv"
 )
 
-// Truth is the fleet as it is. No router of production can know it: it is shown to oracles only.
+// Truth is the fleet as it is. No router of production can know it: it is shown to oracles only, the same to all of them.
 type Truth struct {
-	c      *Cluster
-	hashes []kv.EngineHash
+	c        *Cluster
+	hashes   []kv.EngineHash
+	expected []int // see Expect
 }
 
 // Seer is a router that is shown the truth, before anything happens.
@@ -64,6 +65,24 @@ func (t *Truth) Tasks(side Side, i int, dst []enginesim.Task) []enginesim.Task {
 		}
 	}
 	return dst
+}
+
+// Expect notes how many tokens of q should be found in the cache where it was sent, for whoever looks at the queue there.
+func (t *Truth) Expect(q *Query, cached int) {
+	for len(t.expected) <= q.Slot {
+		t.expected = append(t.expected, 0)
+	}
+	t.expected[q.Slot] = cached
+}
+
+// Expected is what was noted of a task, by its id; and whether it computes its prompt where it waits: one whose blocks are elsewhere does not.
+func (t *Truth) Expected(id string) (cached int, computes bool) {
+	slot, err := strconv.Atoi(id)
+	if err != nil || slot >= len(t.c.live) || t.c.live[slot] == nil || slot >= len(t.expected) {
+		return 0, false
+	}
+	x := t.c.live[slot]
+	return t.expected[slot], x.leg == Prefill || x.p < 0
 }
 
 // Coming tells of the requests but q that will decode on replica i when they have been prefilled elsewhere: how many, and the tokens of their prompts.

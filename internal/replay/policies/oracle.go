@@ -34,7 +34,6 @@ type Oracle struct {
 type foreseen struct {
 	p, d   int
 	open   bool            // it has not been prefilled
-	cached int             // tokens of it that will be found
 	hashes []kv.EngineHash // of its blocks
 }
 
@@ -109,10 +108,10 @@ func (o *Oracle) book(q *cluster.Query, p, d int, now time.Time) {
 	x := o.at(q)
 	*x = foreseen{p: p, d: d, open: true, hashes: append(x.hashes[:0], o.hashes...)}
 	if p < 0 {
-		x.cached = o.sides[cluster.Decode][d].cached
+		o.truth.Expect(q, o.sides[cluster.Decode][d].cached)
 		return
 	}
-	x.cached = o.sides[cluster.Prefill][p].cached
+	o.truth.Expect(q, o.sides[cluster.Prefill][p].cached)
 	o.meters[p].Add(now, o.sides[cluster.Prefill][p].own)
 }
 
@@ -247,26 +246,24 @@ func (o *Oracle) ahead() load {
 	var l load
 	for k := range o.tasks {
 		t := &o.tasks[k]
-		cached := t.Computed
-		if slot, err := strconv.Atoi(t.ID); t.Waiting && err == nil && slot < len(o.placed) {
-			cached = o.placed[slot].cached
+		if t.Loading {
+			continue
 		}
-		switch left := t.Tokens - cached; {
-		case t.Loading || t.Waiting && !o.computes(t.ID):
-		case left <= 1:
+		cached := t.Computed
+		if t.Waiting {
+			var computes bool
+			if cached, computes = o.truth.Expected(t.ID); !computes {
+				continue
+			}
+		}
+		if left := t.Tokens - cached; left > 1 {
+			l = l.plus(left, cached)
+		} else {
 			l.decode++
 			l.context += t.Tokens
-		default:
-			l = l.plus(left, cached)
 		}
 	}
 	return l
-}
-
-// computes says whether a waiting request will prefill where it waits: one that comes with its blocks elsewhere does not.
-func (o *Oracle) computes(id string) bool {
-	slot, err := strconv.Atoi(id)
-	return err == nil && slot < len(o.placed) && o.placed[slot].open
 }
 
 // seconds is how long an engine takes for l, in full steps, its decoding sequences in each.

@@ -168,3 +168,34 @@ func TestOracleWithWeights(t *testing.T) {
 		t.Errorf("greedy goes to %d, with weights to %d; want -1 and 0", greedy[500].Prefill, social[500].Prefill)
 	}
 }
+
+// Two oracles see each other's requests, before any of them runs: eight prompts that come at once go to eight replicas.
+func TestOraclesSeeEachOthersRequests(t *testing.T) {
+	c := even(8, 1)
+	c.Hop = time.Second
+	c.Nodes[cluster.Decode][0].Engine.Cost.A = 1 // never the better place for a prompt
+	var text strings.Builder
+	text.WriteString(nameless)
+	for i := range 8 {
+		fmt.Fprintf(&text, `{"t":%g,"in":2000,"out":1}`+"\n", 0.01*float64(i))
+	}
+	source, err := trace.Open(strings.NewReader(text.String()), "sample", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := cluster.NewSeveral(c, []cluster.Router{NewGreedyOracle(c, 1), NewGreedyOracle(c, 2)}, source, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := cl.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[int]int{}
+	for _, x := range r.Records {
+		used[x.Prefill]++
+	}
+	if len(used) != 8 {
+		t.Errorf("prompts went to %v, want one to each of eight", used)
+	}
+}
