@@ -311,14 +311,15 @@ func overloadClaims() []claim {
 func (l *lab) goodput(ctx context.Context, s Setting, capacity float64) (Estimate, error) {
 	parts := []float64{0.85, 1, 1.15, 1.5, 2}
 	samples, sessions := make([]*sample, len(parts)), 0
-	note := fmt.Sprintf("capacity at load %.3g, goodput there", capacity)
+	var note strings.Builder
+	fmt.Fprintf(&note, "capacity at load %.3g, goodput there", capacity)
 	for i, part := range parts {
 		runs, err := l.seeds(ctx, s.at(part*capacity), 1)
 		if err != nil {
 			return Estimate{}, err
 		}
 		samples[i], sessions = sampleOf(good, runs, nil), max(sessions, units(runs))
-		note += fmt.Sprintf(", x%g %.3g", part, part*value(good, runs))
+		fmt.Fprintf(&note, ", x%g %.3g", part, part*value(good, runs))
 	}
 	e := bootstrap(sessions, func(times []float64) float64 {
 		peak, last := 0.0, 0.0
@@ -328,7 +329,7 @@ func (l *lab) goodput(ctx context.Context, s Setting, capacity float64) (Estimat
 		}
 		return last / peak
 	})
-	e.Note = note
+	e.Note = note.String()
 	return e, nil
 }
 
