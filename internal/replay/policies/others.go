@@ -137,19 +137,25 @@ func (y *dynamo) Pick(q *Query, ps, ds []Replica) (p, d int) {
 }
 
 // aibrix is AIBrix's P/D scoring; the term for throughput is left out, since all replicas are alike in it.
-type aibrix struct{ match float64 }
+type aibrix struct{ match, spread float64 }
 
-func defaultAIBrix() *aibrix { return &aibrix{match: 0.1} }
+func defaultAIBrix() *aibrix { return &aibrix{match: 0.1, spread: 16} }
 
 func (x *aibrix) params() []Param {
-	return []Param{{"match", &x.match, "weight of a per cent of the prompt that is not cached; the most requests of a replica weigh 1", []float64{0.01, 0.02, 0.05, 0.1, 0.2}}}
+	return []Param{
+		{"match", &x.match, "weight of a per cent of the prompt that is not cached; the most requests of a replica weigh 1", []float64{0.01, 0.02, 0.05, 0.1, 0.2}},
+		{"spread", &x.spread, "requests by which prefill replicas may differ; beyond, the fewest requests decide alone", nil},
+	}
 }
 
 // Pick adds shares.
 func (x *aibrix) Pick(q *Query, ps, ds []Replica) (p, d int) {
-	most := 1.0
+	most, fewest := 1.0, math.Inf(1)
 	for i := range ps {
-		most = max(most, requests(&ps[i]))
+		most, fewest = max(most, requests(&ps[i])), min(fewest, requests(&ps[i]))
+	}
+	if most-fewest > x.spread {
+		return least(q, ps, requests), x.decode(q, ds)
 	}
 	p = least(q, ps, func(r *Replica) float64 {
 		return x.match*(100-100*float64(r.Matched)/float64(q.Tokens)) + requests(r)/most

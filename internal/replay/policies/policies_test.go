@@ -48,6 +48,8 @@ func TestFormulas(t *testing.T) {
 		{"dynamo splits what is new", defaultDynamo(), []Replica{{}}, []Replica{{Matched: 288}}, 0, 0},
 		// 0.1*(100-40) + 1 = 7 against 10 + 0.
 		{"aibrix adds shares", defaultAIBrix(), []Replica{{Matched: 400, Requests: 4}, {}}, []Replica{{Requests: 2}, {Requests: 1, Usage: 0.9}}, 0, 0},
+		{"aibrix bears a spread of 16", defaultAIBrix(), []Replica{{Matched: 400, Requests: 16}, {}}, []Replica{{Requests: 1}, {}}, 0, 1},
+		{"aibrix balances beyond", defaultAIBrix(), []Replica{{Matched: 400, Requests: 17}, {}}, []Replica{{Requests: 1}, {}}, 1, 1},
 		{"greedy counts seconds", greedy{}, []Replica{{Work: 3e9, Matched: 900}, {Work: 2e9}}, []Replica{{Requests: 1}, {}}, 1, 1},
 	} {
 		if p, d := tt.picker.Pick(query(1000), tt.ps, tt.ds); p != tt.p || d != tt.d {
