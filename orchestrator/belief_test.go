@@ -148,7 +148,8 @@ func TestSalted(t *testing.T) {
 			t.Errorf("%s: %v, %q; want %q", c.body, err, got["cache_salt"], c.salt)
 		}
 	}
-	for _, other := range []string{"", "--boundary\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{}", "[1]",
+	for _, other := range []string{
+		"", "--boundary\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{}", "[1]",
 		`{"cache_salt":[null]}`, `{"cache_salt":""}`, `{"cache_salt":5}`, `{"cache_salt":"\ud800"}`, `{"a":1,}`,
 	} {
 		if got := salted([]byte(other), 3); string(got) != other {

@@ -172,8 +172,10 @@ func TestDisturbed(t *testing.T) {
 		want      string
 	}{
 		{"INFO: - \"POST /v1/completions HTTP/1.1\" 200 OK\n", false, ""},
-		{path, false, "was asked for /v1/../sleep"}, {path, true, ""},
-		{reset, false, "told to empty its cache"}, {reset, true, "told to empty its cache"},
+		{path, false, "was asked for /v1/../sleep"},
+		{path, true, ""},
+		{reset, false, "told to empty its cache"},
+		{reset, true, "told to empty its cache"},
 	} {
 		holdsOr(t, e.disturbed([]byte(c.log), c.reference), c.want)
 	}

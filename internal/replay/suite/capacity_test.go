@@ -52,8 +52,11 @@ func TestGainIsOverTheBest(t *testing.T) {
 // One request of 100 tokens on each of two prefill replicas and one of 300 on a third, and next to nothing on a decode replica.
 func TestImbalanceByHand(t *testing.T) {
 	r := &Trial{Answers: []Answer{
-		{Session: 0, Prompt: 100, Replica: [2]int16{0, 0}}, {Session: 1, Prompt: 100, Replica: [2]int16{1, 1}}, {Session: 2, Prompt: 400, Cached: 100, Replica: [2]int16{2, 0}},
-		{Session: 3, Prompt: 10, Replica: [2]int16{-1, 1}}, {Session: 4, Prompt: 9999, Refused: true, Replica: [2]int16{-1, -1}},
+		{Session: 0, Prompt: 100, Replica: [2]int16{0, 0}},
+		{Session: 1, Prompt: 100, Replica: [2]int16{1, 1}},
+		{Session: 2, Prompt: 400, Cached: 100, Replica: [2]int16{2, 0}},
+		{Session: 3, Prompt: 10, Replica: [2]int16{-1, 1}},
+		{Session: 4, Prompt: 9999, Refused: true, Replica: [2]int16{-1, -1}},
 	}}
 	cost := &enginesim.Cost{A: 1}
 	if got := imbalance(r, ones(5), [2]int{3, 2}, cost); math.Abs(got-300/(500.0/3)) > 1e-9 {

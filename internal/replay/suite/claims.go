@@ -82,8 +82,14 @@ func claims() []claim {
 func roundRobinClaims() []claim {
 	var all []claim
 	for _, c := range []cell{
-		{Conversation, "8P8D", 1, 1.8}, {Conversation, "8P8D", 4, 1.9}, {Conversation, "4P4D", 1, 0.85}, {Conversation, "4P4D", 4, 0.95},
-		{Agents, "8P8D", 1, agentRate}, {Agents, "8P8D", 4, agentRate}, {Agents, "4P4D", 1, agentRate}, {Agents, "4P4D", 4, agentRate},
+		{Conversation, "8P8D", 1, 1.8},
+		{Conversation, "8P8D", 4, 1.9},
+		{Conversation, "4P4D", 1, 0.85},
+		{Conversation, "4P4D", 4, 0.95},
+		{Agents, "8P8D", 1, agentRate},
+		{Agents, "8P8D", 4, agentRate},
+		{Agents, "4P4D", 1, agentRate},
+		{Agents, "4P4D", 4, agentRate},
 	} {
 		all = append(all, below(c, roundRobin, "ttft_mean", meanTTFT, 0.70), below(c, roundRobin, "ttft_p50", p50TTFT, 0.70), below(c, roundRobin, "ttft_p99", p99TTFT, 0.75))
 	}
@@ -374,8 +380,15 @@ type fleet struct {
 
 func fleets() []fleet {
 	return []fleet{
-		{"4P4D", 1.4, false}, {"8P8D", 2.8, false}, {"6P2D", 1.2, false}, {"2P6D", 1.2, false}, {"4P4D+4P4D@4", 2.6, false}, {"6P2D+2P6D@4", 2.4, false},
-		{"6P2D+2P6D@1", 2.4, false}, {"4P2D+4P1D@4", 1.8, true}, {"4P2D+4P1D@1", 1.8, true},
+		{"4P4D", 1.4, false},
+		{"8P8D", 2.8, false},
+		{"6P2D", 1.2, false},
+		{"2P6D", 1.2, false},
+		{"4P4D+4P4D@4", 2.6, false},
+		{"6P2D+2P6D@4", 2.4, false},
+		{"6P2D+2P6D@1", 2.4, false},
+		{"4P2D+4P1D@4", 1.8, true},
+		{"4P2D+4P1D@1", 1.8, true},
 	}
 }
 

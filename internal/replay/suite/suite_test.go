@@ -82,7 +82,10 @@ func TestNamesAreUnique(t *testing.T) {
 // Requests are measured by when their session began, which no policy changes.
 func TestMeasured(t *testing.T) {
 	rs := []cluster.Record{
-		{Session: 1, Call: 1, At: 90 * time.Second}, {Session: 0, At: 0}, {Session: 0, Call: 1, At: 99 * time.Second}, {Session: 1, At: 20 * time.Second},
+		{Session: 1, Call: 1, At: 90 * time.Second},
+		{Session: 0, At: 0},
+		{Session: 0, Call: 1, At: 99 * time.Second},
+		{Session: 1, At: 20 * time.Second},
 		{Session: 2, At: 100 * time.Second, Refused: true, Prefill: -1, Decode: -1},
 	}
 	got := measured(rs, Agents)

@@ -22,7 +22,11 @@ type Objective struct {
 // Objectives are what can be tuned for, the usual one first. What is not tuned for is looked at all the same.
 func Objectives() []Objective {
 	return []Objective{
-		{"mean-ttft", meanTTFT, true}, {"p50-ttft", p50TTFT, true}, {"p90-ttft", p90TTFT, true}, {"p99-ttft", p99TTFT, true}, {"p99-tpot", p99TPOT, true},
+		{"mean-ttft", meanTTFT, true},
+		{"p50-ttft", p50TTFT, true},
+		{"p90-ttft", p90TTFT, true},
+		{"p99-ttft", p99TTFT, true},
+		{"p99-tpot", p99TPOT, true},
 		{"goodput", good, false},
 	}
 }
