@@ -87,7 +87,10 @@ func progress(w io.Writer, quiet bool) func(string, time.Duration) {
 		return nil
 	}
 	return func(policy string, at time.Duration) {
-		if at%(10*time.Minute) == 0 {
+		switch {
+		case at == 0: // something else than a play is told
+			fmt.Fprintln(w, policy)
+		case at%(10*time.Minute) == 0:
 			fmt.Fprintf(w, "%s: %v of virtual time\n", policy, at)
 		}
 	}

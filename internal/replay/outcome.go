@@ -141,10 +141,14 @@ func balance(busy []time.Duration, end time.Duration) (most, mean float64) {
 // PrintOutcomes writes a table.
 func PrintOutcomes(w io.Writer, all []Outcome) error {
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "%-16s %31s %24s %7s %6s %6s %11s %11s %8s %8s %6s %6s\n",
-		"policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "hit", "local", "busy P/D", "max/mean", "moved GB", "refused", "preem.", "wall s")
+	width := 16
 	for _, o := range all {
-		fmt.Fprintf(out, "%-16s %31s %24s %6.1f%% %5.1f%% %5.1f%% %11s %11s %8.0f %8d %6d %6.1f\n", o.Policy,
+		width = max(width, len(o.Policy))
+	}
+	fmt.Fprintf(out, "%-*s %31s %24s %7s %6s %6s %11s %11s %8s %8s %6s %6s\n",
+		width, "policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "hit", "local", "busy P/D", "max/mean", "moved GB", "refused", "preem.", "wall s")
+	for _, o := range all {
+		fmt.Fprintf(out, "%-*s %31s %24s %6.1f%% %5.1f%% %5.1f%% %11s %11s %8.0f %8d %6d %6.1f\n", width, o.Policy,
 			fmt.Sprintf("%.3g/%.3g/%.3g/%.3g", o.TTFT.Mean, o.TTFT.P50, o.TTFT.P90, o.TTFT.P99),
 			fmt.Sprintf("%.1f/%.1f/%.1f", o.TPOT.P50*1e3, o.TPOT.P90*1e3, o.TPOT.P99*1e3), o.Good*100, o.Hit*100, o.Local*100,
 			fmt.Sprintf("%.0f%%/%.0f%%", o.Busy[0]*100, o.Busy[1]*100), fmt.Sprintf("%.2f/%.2f", o.Balance[0], o.Balance[1]), o.Moved, o.Refused, o.Preempted, o.Seconds)

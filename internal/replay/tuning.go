@@ -58,15 +58,15 @@ func (p Play) withTuned(ctx context.Context, progress func(string, time.Duration
 	var names []string
 	for _, name := range p.Policies {
 		names = append(names, name)
+		if progress != nil {
+			progress("tuning "+name, 0)
+		}
 		best, _, err := p.Dev().Tune(ctx, name, Loss)
 		if err != nil {
 			return nil, err
 		}
 		if best != name {
 			names = append(names, best)
-		}
-		if progress != nil {
-			progress("tuned "+best, 0)
 		}
 	}
 	return names, nil
