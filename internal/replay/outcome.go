@@ -11,7 +11,8 @@ import (
 	"tandem/internal/replay/policies"
 )
 
-// Outcome is what became of a play with one policy. Requests of the first fifth of the time are left out of all but the totals: caches fill.
+// Outcome is what became of a play with one policy. Requests of the first fifth of the time in which sessions start are left
+// out of all but the totals: caches fill.
 type Outcome struct {
 	Policy    string          `json:"policy"`
 	Requests  int             `json:"requests"`          // in the whole play
@@ -54,11 +55,18 @@ func quantiles(xs []float64) Quantiles {
 // warmUp is the part of the time before which requests are not counted.
 const warmUp = 5 // a fifth
 
-// WarmUp is the time from which requests are counted.
+// WarmUp is the time from which requests are counted: a fifth of that in which sessions start. A few sessions of a day's work last ten times as long as all
+// the others, when nothing is left to be measured.
 func WarmUp(rs []cluster.Record) time.Duration {
-	last := time.Duration(0)
+	begun := map[int]time.Duration{}
 	for i := range rs {
-		last = max(last, rs[i].At)
+		if at, ok := begun[rs[i].Session]; !ok || rs[i].At < at {
+			begun[rs[i].Session] = rs[i].At
+		}
+	}
+	last := time.Duration(0)
+	for _, at := range begun {
+		last = max(last, at)
 	}
 	return last / warmUp
 }

@@ -115,10 +115,14 @@ func TestSumByHand(t *testing.T) {
 		{At: 4 * time.Second, Refused: true},
 		record(10*time.Second, 2*time.Second, 12*time.Second, 11),
 	}}
+	for i := range r.Records {
+		r.Records[i].Session = i
+	}
+	r.Records = append(r.Records, cluster.Record{At: time.Hour, Session: 4, Refused: true}) // a late call of the last session moves no warm-up
 	r.Records[1].Prefill = -1
 	r.Busy = [2][]time.Duration{{5 * time.Second, 15 * time.Second}, {time.Second}}
 	o := p.sum("x", r)
-	if o.Requests != 5 || o.Measured != 4 || o.Refused != 1 || o.Good != 0.25 || o.TTFT.Mean != 3 || o.TTFT.P50 != 2 || o.Hit != 0.4 || o.Local != 0.25 {
+	if o.Requests != 6 || o.Measured != 5 || o.Refused != 2 || o.Good != 0.2 || o.TTFT.Mean != 3 || o.TTFT.P50 != 2 || o.Hit != 0.4 || o.Local != 0.2 {
 		t.Errorf("%+v", o)
 	}
 	if o.Balance[0] != 1.5 || o.Busy[0] != 0.5 || o.TPOT.P50 != 1 {

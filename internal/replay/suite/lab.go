@@ -110,26 +110,20 @@ type Trial struct {
 	Answers []Answer // by session and call
 }
 
-// warmUp is the part of the time in which sessions start whose sessions are not measured: caches fill.
-const warmUp = 5 // a fifth
-
 // measured keeps the requests of sessions that began behind the warm-up. When a session begins does not depend on the policy, so that the same requests
 // are measured with each. Of clients it keeps all calls but their first, which all come at once.
 func measured(rs []cluster.Record, w Workload) []Answer {
 	begun := map[int]time.Duration{}
-	last := time.Duration(0)
 	for i := range rs {
 		r := &rs[i]
 		if at, ok := begun[r.Session]; !ok || r.At < at {
 			begun[r.Session] = r.At
 		}
 	}
-	for _, at := range begun {
-		last = max(last, at)
-	}
+	from := replay.WarmUp(rs)
 	var out []Answer
 	for i := range rs {
-		if r := &rs[i]; w == Clients && r.Call > 0 || w != Clients && begun[r.Session] >= last/warmUp {
+		if r := &rs[i]; w == Clients && r.Call > 0 || w != Clients && begun[r.Session] >= from {
 			out = append(out, answer(r))
 		}
 	}
