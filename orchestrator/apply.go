@@ -105,7 +105,7 @@ func policy(cfg *config.Config) planner.Policy {
 	}
 	p := planner.Policy{
 		Weights: weights, KVBytesPerToken: float64(s.KVBytesPerToken), HeadroomMargin: orNone(s.HeadroomMargin), ExpectedOutput: s.ExpectedOutput,
-		TieAbsolute: orNone(s.TieAbsolute), TieRelative: orNone(s.TieRelative), LoadTTL: 10 * cfg.Pools.Decode.PollInterval,
+		TieAbsolute: orNone(s.TieAbsolute), TieRelative: orNone(s.TieRelative), LoadTTL: 10 * cfg.Pools.Decode.PollInterval, FirstToken: cfg.Limits.FirstToken,
 	}
 	p.Calibration = map[string]planner.Calibration{config.CalibrationOff: planner.CalibrateOff, config.CalibrationShadow: planner.CalibrateShadow}[s.Calibration]
 	p.Prefill, p.Decode = scoring.Rates(s.Speed.Prefill, 0), scoring.Rates(s.Speed.Local, s.Speed.Decode)

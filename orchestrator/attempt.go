@@ -212,6 +212,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var took time.Duration
 	queued := j.q.o.queue.enter(ctx, j.q.snap.cfg.Timeouts.Queue, func() bool {
 		began := time.Now()
+		j.plan.Waited = began.Sub(j.q.start)
 		b, err = j.search(began)
 		took = time.Since(began)
 		var full *planner.NoRoom
@@ -259,6 +260,7 @@ func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 func (j *job) noPlan(err error) *failure {
 	var f *failure
 	var none *planner.NoReplica
+	var late *planner.TooLate
 	switch {
 	case errors.As(err, &none) && none.TooLarge:
 		f = refuse("plan", "too_large", http.StatusBadRequest, j.tooLarge())
@@ -266,6 +268,9 @@ func (j *job) noPlan(err error) *failure {
 	case !j.q.o.served(j.plan.Model):
 		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.plan.Model+"` does not exist.")
 		f.owner = "client"
+	case errors.As(err, &late):
+		f = refuse("plan", "too_late", http.StatusTooManyRequests, "The first token would come later than this router lets requests wait.")
+		f.after = late.Retry()
 	case errors.As(err, &none):
 		f = refuse("plan", "no_replica", http.StatusServiceUnavailable, "The "+none.Pool+" pool has no usable replica for this request.")
 	default:

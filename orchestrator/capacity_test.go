@@ -100,6 +100,27 @@ func TestQueueIsFull(t *testing.T) {
 	})
 }
 
+// A request whose answer would come too late is refused at once; those before it get theirs.
+func TestTooLateIsRefusedAtOnce(t *testing.T) {
+	s := slowPair(30 * time.Second)
+	s.config = func(c *config.Config) {
+		c.Limits.FirstToken = 200 * time.Millisecond
+		c.Scoring.Speed.Prefill, c.Scoring.Speed.Local, c.Scoring.Speed.Decode = 1000, 1000, 100
+	}
+	in(t, s, func(w *world) {
+		first := guardedPrompt(idPrompt(1, 150), "") // 150 ms by the speed in the file
+		begun := w.begin(first)
+		time.Sleep(time.Millisecond)
+		second := guardedPrompt(idPrompt(2, 150), "")
+		w.refused(second, w.ask(second), 0)
+		w.exact(first, begun.end())
+		w.exact(second, w.ask(second))
+		if n := w.count("tandem_refused_total", "too_late"); n != 1 {
+			w.t.Errorf("%d refusals are counted, want 1", n)
+		}
+	})
+}
+
 func TestClientLeavesTheQueue(t *testing.T) {
 	in(t, narrow(nil), func(w *world) {
 		first := w.begin(chat(true))

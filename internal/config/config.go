@@ -215,13 +215,14 @@ const (
 
 // Limits bounds what clients can make us hold.
 type Limits struct {
-	BodyBytes       Bytes `yaml:"body_bytes"`        // of a request
-	HeaderBytes     Bytes `yaml:"header_bytes"`      // of a request head; needs a restart
-	AnswerBytes     Bytes `yaml:"answer_bytes"`      // of an answer that is not streamed
-	MaxPromptTokens int   `yaml:"max_prompt_tokens"` // 0: the engines' own limit
-	BatchPrompts    int   `yaml:"batch_prompts"`     // prompts in one completions request
-	InFlight        int   `yaml:"in_flight"`         // requests at once, waiting ones included; 0: no limit
-	Queue           int   `yaml:"queue"`             // requests waiting for room at once
+	BodyBytes       Bytes         `yaml:"body_bytes"`        // of a request
+	HeaderBytes     Bytes         `yaml:"header_bytes"`      // of a request head; needs a restart
+	AnswerBytes     Bytes         `yaml:"answer_bytes"`      // of an answer that is not streamed
+	MaxPromptTokens int           `yaml:"max_prompt_tokens"` // 0: the engines' own limit
+	BatchPrompts    int           `yaml:"batch_prompts"`     // prompts in one completions request
+	InFlight        int           `yaml:"in_flight"`         // requests at once, waiting ones included; 0: no limit
+	Queue           int           `yaml:"queue"`             // requests waiting for room at once
+	FirstToken      time.Duration `yaml:"first_token"`       // a request whose first token would come later by prediction is refused with 429; 0: never
 }
 
 // Timeouts bounds each phase of a request. There is no limit on a whole stream.

@@ -419,6 +419,7 @@ func (ck *checker) limits(l Limits) {
 	ck.between("limits.batch_prompts", l.BatchPrompts, 1, 1<<16)
 	ck.between("limits.in_flight", l.InFlight, 0, math.MaxInt32)
 	ck.between("limits.queue", l.Queue, 0, math.MaxInt32)
+	ck.longer("limits.first_token", l.FirstToken, 0)
 	if l.InFlight > 0 && l.Queue > l.InFlight {
 		ck.add("limits.queue", fmt.Sprintf("%d may wait and only %d may be here at all (limits.in_flight)", l.Queue, l.InFlight), "make in_flight the larger one, or 0 for no limit")
 	}

@@ -100,7 +100,7 @@ const stackHolders = 96
 // maxReplans bounds how often a plan is made again because a pool changed between choosing and booking.
 const maxReplans = 3
 
-// Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom] or *[NoReplica].
+// Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom], *[NoReplica] or *[TooLate].
 func (pl *Planner) Plan(req *Request, now time.Time) (*Booking, error) {
 	var roomP, roomD [stackHolders]int32
 	q := pl.ask(req, roomP[:], roomD[:])
@@ -165,6 +165,9 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 	defer pl.mu.Unlock()
 	if !pl.weigh(q, now) {
 		return nil, pl.refuse(q, now)
+	}
+	if err := pl.late(q); err != nil {
+		return nil, err
 	}
 	return pl.book(q, pl.shadow(q, now), now), nil
 }

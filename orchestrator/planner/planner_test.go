@@ -622,3 +622,44 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	}
 }
+
+// What would come too late is refused before anything is booked, with the time for which it has waited already; what would come in time is not.
+func TestTooLate(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	busy := f.request(1, 8000)
+	busy.LocalOK = false
+	defer f.plan(t, busy).Release(f.now) // p1 works on it
+	r := f.request(2, 8000)
+	r.LocalOK = false
+	free, err := f.pl.Explain(r, f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	predicted := time.Duration(free.TTFT * float64(time.Millisecond))
+	for _, c := range []struct {
+		limit, waited time.Duration
+		refused       bool
+	}{
+		{0, time.Hour, false},
+		{2 * predicted, 0, false},
+		{predicted / 2, 0, true},
+		{2*predicted + time.Second, 2*predicted + time.Second, true},
+	} {
+		f.pl.SetPolicy(Policy{FirstToken: c.limit})
+		r.Waited = c.waited
+		b, err := f.pl.Plan(r, f.now)
+		late, refused := errors.AsType[*TooLate](err)
+		if refused != c.refused {
+			t.Errorf("limit %v after %v: %v", c.limit, c.waited, err)
+		}
+		if refused && (late.Limit != c.limit || late.Predicted < c.limit || late.Retry() <= 0) {
+			t.Errorf("limit %v after %v: %+v", c.limit, c.waited, late)
+		}
+		if b != nil {
+			b.Release(f.now)
+		}
+		if n := f.prefill.Status(f.now)[0].Requests; n != 1 {
+			t.Errorf("limit %v after %v: %d prefills are booked, want the first alone", c.limit, c.waited, n)
+		}
+	}
+}

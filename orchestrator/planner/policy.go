@@ -27,6 +27,8 @@ type Policy struct {
 	TieRelative float64       // ... or closer than this share; 0.02, below zero none
 
 	LoadTTL time.Duration // a load report older than this says nothing; 10 s
+
+	FirstToken time.Duration // a request whose first token would come later by prediction is refused; 0 never
 }
 
 func (p Policy) withDefaults() Policy {

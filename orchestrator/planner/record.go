@@ -92,19 +92,16 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	pl.available(q, d)
 	on := &b.decodes[b.chosen.Decode]
 	d.Held, d.Output = on.Matched, int(on.Decode.Output)
-	ttft := on.Decode.Room + on.Step
 	if b.chosen.Prefill >= 0 {
 		p := &b.prefills[b.chosen.Prefill]
 		d.Matched, d.Guessed = p.Matched, p.Blind || q.PrefillKeys == nil
-		ttft += p.Wait + p.Warm + pl.transfer(b.chosen)
 		if p.Unknown {
 			d.Unknown = append(d.Unknown, "load of "+string(d.Prefill))
 		}
 	} else {
 		d.Matched, d.Guessed = on.Matched, on.Blind || q.DecodeKeys == nil
-		ttft += on.Local.Wait + on.Local.Warm
 	}
-	d.TTFT = ttft * 1e3
+	d.TTFT = pl.ttft() * 1e3
 	if on.Unknown {
 		d.Unknown = append(d.Unknown, "load of "+string(d.Decode))
 	}

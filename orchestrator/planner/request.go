@@ -18,12 +18,13 @@ type Request struct {
 	Tokens       int    // prompt tokens, at least 1
 	Exact        bool   // false: Tokens is an estimate
 	PrefillKeys  []kv.Key
-	DecodeKeys   []kv.Key // keys of the full blocks by each pool's chain, or of chunks of text where Chunk says so; nil when neither is known
-	Chunk        float64  // tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks
-	MaxTokens    int      // client's limit of new tokens, 0 none
-	Sequences    int      // answers to one prompt; below 1 counts as 1
-	SplitOK      bool     // false: only Local plans
-	LocalOK      bool     // false: only Split plans
+	DecodeKeys   []kv.Key      // keys of the full blocks by each pool's chain, or of chunks of text where Chunk says so; nil when neither is known
+	Chunk        float64       // tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks
+	MaxTokens    int           // client's limit of new tokens, 0 none
+	Sequences    int           // answers to one prompt; below 1 counts as 1
+	Waited       time.Duration // since it came
+	SplitOK      bool          // false: only Local plans
+	LocalOK      bool          // false: only Split plans
 	AvoidPrefill []replica.ID
 	AvoidDecode  []replica.ID // replicas that failed this request already
 	AvoidPairs   []Pairing    // pairs that failed it, where neither side is to blame alone

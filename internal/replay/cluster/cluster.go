@@ -70,9 +70,13 @@ type Query struct {
 	At      time.Time
 }
 
+// Refuse is what a router says instead of a replica that decodes: the request gets no answer, and does not wait for one.
+const Refuse = -1
+
 // Router decides. Each method is called when a router would learn of what it tells.
 type Router interface {
-	// Place chooses a replica of each side and books them; p below zero lets d prefill by itself. Where none has room it says so, and is asked again.
+	// Place chooses a replica of each side and books them; p below zero lets d prefill by itself. Where none has room it says so, and is asked again; with d
+	// of [Refuse] it is not.
 	Place(q *Query, now time.Time) (p, d int, room bool)
 	Answered(q *Query, cached int, took time.Duration, now time.Time)    // prefill has answered
 	Bind(q *Query, now time.Time) (d int)                                // decode is about to be sent: the last moment for another replica

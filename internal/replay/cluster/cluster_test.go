@@ -267,6 +267,20 @@ func TestWaitingForRoom(t *testing.T) {
 	}
 }
 
+// A request that a router does not want does not wait.
+func TestRefusedAtOnce(t *testing.T) {
+	calls := 0
+	s := &script{place: func(*Query, time.Time) (p, d int, room bool) {
+		calls++
+		return 0, Refuse, false
+	}}
+	res, err := play(t, config(1, 1), s, header+strings.Repeat(`{"t":1,"in":32,"out":3}`+"\n", 2), 1)
+	r := must(t, res, err)
+	if len(r.Records) != 2 || !r.Records[0].Refused || !r.Records[1].Refused || calls != 2 || r.End > 2*time.Second {
+		t.Errorf("%+v after %d calls", r, calls)
+	}
+}
+
 // The same seed gives the same run, to the nanosecond.
 func TestRunsAreTheSameForASeed(t *testing.T) {
 	var text strings.Builder

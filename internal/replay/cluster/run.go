@@ -164,6 +164,10 @@ func (c *Cluster) slot(x *call) int {
 // place asks the router and sends the first leg.
 func (c *Cluster) place(x *call) bool {
 	p, d, room := x.front.Place(&x.q, Time(c.now))
+	if !room && d == Refuse {
+		c.refuse(x)
+		return true
+	}
 	if !room {
 		return false
 	}

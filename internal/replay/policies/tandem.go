@@ -2,6 +2,7 @@
 package policies
 
 import (
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -79,6 +80,7 @@ type Tuned struct {
 	Penalty       float64 // of slower tokens for others
 	AffinityShare float64 // of the prompt from which on a match is followed
 	Margin        float64 // share of KV that is never promised
+	Limit         float64 // s; a request whose first token would come later is refused, 0 never
 }
 
 func (o *Options) params() []Param {
@@ -94,6 +96,7 @@ func (o *Options) params() []Param {
 		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
 		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed, or 50 ms", nil},
 		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
+		{"limit", &t.Limit, "seconds; a request whose first token would come later by prediction is refused, 0 for none", nil},
 	}
 }
 
@@ -105,6 +108,7 @@ func (t *Tuned) apply(p *planner.Policy) {
 	}
 	w.Beta, w.Gamma, w.DecodePenalty, w.AffinityShare = t.Beta, t.Gamma, t.Penalty, t.AffinityShare
 	p.Weights, p.HeadroomMargin = w, t.Margin
+	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
 	if t.Margin == 0 {
 		p.HeadroomMargin = -1 // none; zero is the default
 	}
@@ -153,12 +157,16 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	b := &t.booked[q.Slot]
 	b.req = planner.Request{
 		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1, SplitOK: t.split, LocalOK: t.local || !t.split,
+		Waited: now.Sub(q.At),
 	}
 	t.first(b, q, now)
 	book, err := t.planner.Plan(&b.req, now)
 	b.req.AvoidPrefill, b.req.AvoidDecode = nil, nil // later on every other replica may stand in, as in production
 	if err != nil {
 		t.Stats.NoRoom++
+		if late := (*planner.TooLate)(nil); errors.As(err, &late) {
+			return 0, cluster.Refuse, false
+		}
 		return 0, 0, false
 	}
 	b.book = book
