@@ -94,7 +94,8 @@ func pool(p config.Pool) string {
 		ids[i] = r.ID()
 	}
 	list := ifElse(len(ids) == 0, "none", strings.Join(ids, ", "))
-	return fmt.Sprintf("%d: %s (index %s, %v)", len(ids), list, p.Index, p.IndexBytes)
+	rule := ifElse(p.Policy == config.PolicyCost, "", ", policy "+p.Policy)
+	return fmt.Sprintf("%d: %s (index %s, %v%s)", len(ids), list, p.Index, p.IndexBytes, rule)
 }
 
 func ifElse(yes bool, then, otherwise string) string {
