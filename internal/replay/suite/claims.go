@@ -392,8 +392,8 @@ func fleets() []fleet {
 		{"4P4D+4P4D@4", 2.6, false},
 		{"6P2D+2P6D@4", 2.4, false},
 		{"6P2D+2P6D@1", 2.4, false},
-		{"4P2D+4P1D@4", 1.8, true},
-		{"4P2D+4P1D@1", 1.8, true},
+		{"4P2D+4P1D@4", 1.3, true},
+		{"4P2D+4P1D@1", 0.9, true},
 	}
 }
 
