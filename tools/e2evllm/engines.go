@@ -241,4 +241,6 @@ func (e *engine) metric(ctx context.Context, prefix string) ([]float64, error) {
 	return found, nil
 }
 
-var client = &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 16}, Timeout: 3 * time.Minute}
+// client asks engines and routers. It uses no connection again that has been idle for long: engines close theirs after five seconds, and what is posted at that
+// moment gets no answer.
+var client = &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 16, IdleConnTimeout: 2 * time.Second}, Timeout: 3 * time.Minute}
