@@ -33,6 +33,7 @@ type Candidate struct {
 	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
 	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
 	Missing  int           // tokens of the blocks that would have to be transferred, by Expected
+	Moving   int           // tokens of others' blocks that are to come before them
 	Need     int           // blocks for the prompt and its expected answer
 	Free     int           // blocks that may be promised, -1 where the capacity is unknown
 	Soft     int           // blocks asked for by requests still in a prefill queue
@@ -307,7 +308,8 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.Local.Wait = max(0, m.local.Sub(now)).Seconds()
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q, speed, p.Unit())
-	c.Local.Active = float64(g.sequences) + others
+	c.Local.Active = float64(g.sequences-g.arriving) + others // those whose blocks have not come are not decoding
+	c.Moving = g.moving
 	c.Local.Reserved = reserved
 }
 

@@ -13,6 +13,8 @@ import (
 type Terms struct {
 	HardAt time.Time // when its prefill should begin; until then the lease is soft. Now or earlier: hard at once
 	Local  bool      // the replica prefills it too
+
+	Transfer time.Duration // how long that of its KV blocks should take, where nobody will tell of the first token; 0 where somebody will
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool, fell ill or lost its room meanwhile.
@@ -30,6 +32,9 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 	l := &Lease{
 		pool: p, member: m, hardAt: t.HardAt, lengths: p.lengthsOf(q.Model), prompt: q.Tokens, matched: c.Matched, named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
 		sequences: max(q.Sequences, 1), limit: c.limit, blocks: c.blocks, more: c.Need - c.blocks, local: t.Local,
+	}
+	if !t.Local {
+		l.awaited, l.moving, l.transfer = true, c.Missing, t.Transfer
 	}
 	p.add(l, now)
 	l.batch = m.ledger.sequences + m.ledger.others
@@ -165,6 +170,7 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 		return 0, false
 	}
 	l.firstSeen = true
+	l.landed()
 	took = now.Sub(l.boundAt)
 	if !l.clear {
 		return 0, true

@@ -30,6 +30,8 @@ type ledger struct {
 	others    int       // requests there that are not ours: the smaller of the last two counts, see countOthers
 	lastSeen  int       // the last of those
 	heard     bool
+	moving    int // tokens of blocks that are to come from prefill replicas, of leases of any kind
+	arriving  int // sequences of hard leases whose blocks have not come
 	queued    int // sequences of soft leases
 	sequences int // sequences of hard leases
 	bound     int // sequences of leases that the engine has got
@@ -74,6 +76,10 @@ type Lease struct {
 	generated int  // tokens of each sequence, as far as told
 	toldAt    time.Time
 
+	awaited  bool          // its blocks have not come from a prefill replica
+	moving   int           // tokens of them
+	transfer time.Duration // after twice which they are taken to have come; 0: the first token tells
+
 	local     bool
 	warm      float64   // predicted seconds of a local prefill
 	alone     bool      // no other local prefill was ahead
@@ -94,6 +100,7 @@ func (l *Lease) whole() int { return l.blocks + l.more }
 // add enters l as soft or hard.
 func (p *Pool) add(l *Lease, now time.Time) {
 	g := &l.member.ledger
+	g.moving += l.moving
 	l.slot = len(g.leases)
 	g.leases = append(g.leases, l)
 	if l.hardAt.After(now) {
@@ -112,6 +119,22 @@ func (l *Lease) enterHard() {
 	g.promised += l.whole()
 	g.held += l.whole()
 	g.sequences += l.sequences
+	if l.awaited {
+		g.arriving += l.sequences
+	}
+}
+
+// landed notes that the blocks of l have come, or never will.
+func (l *Lease) landed() {
+	if !l.awaited {
+		return
+	}
+	g := &l.member.ledger
+	g.moving -= l.moving
+	if l.state == hard {
+		g.arriving -= l.sequences
+	}
+	l.awaited, l.moving = false, 0
 }
 
 // harden makes l hard if it is soft.
@@ -137,6 +160,7 @@ func (p *Pool) turnHard(now time.Time) {
 func (p *Pool) remove(l *Lease, now time.Time) {
 	m := l.member
 	g := &m.ledger
+	l.landed()
 	switch {
 	case l.state == soft:
 		heap.Remove(&p.soft, l.queueSlot)
@@ -209,6 +233,9 @@ func (p *Pool) settle(m *member, at time.Time, there int) {
 	for _, l := range g.leases {
 		if l.state != hard || !l.bound || l.boundAt.Add(reportDelay).After(at) {
 			continue
+		}
+		if l.transfer > 0 && l.boundAt.Add(2*l.transfer).Before(at) {
+			l.landed()
 		}
 		if !l.covered {
 			if there < l.sequences {

@@ -182,6 +182,45 @@ func TestWhoWaitsInAnEngineHoldsNothing(t *testing.T) {
 	}
 }
 
+// Blocks count as on their way from the booking until the first token, until the lease ends, or, where no first token is told, until they should have come.
+func TestBlocksOnTheirWay(t *testing.T) {
+	p := pool(0)
+	at := func(now time.Time) (moving int, active float64) {
+		c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 160}, now, nil, nil)
+		return c[0].Moving, c[0].Local.Active
+	}
+	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}
+	lease := func(terms Terms) *Lease {
+		c, _, _ := p.Candidates(q, start, nil, nil)
+		return p.Book(&c[0], q, terms, start)
+	}
+	split := Terms{HardAt: start, Transfer: 3 * time.Second}
+	first, second, third := lease(split), lease(split), lease(split)
+	local := lease(Terms{HardAt: start, Local: true})
+	for _, l := range []*Lease{first, second, third, local} {
+		l.Harden(start)
+	}
+	for _, step := range []struct {
+		name   string
+		does   func(now time.Time)
+		moving int
+		active float64
+	}{
+		{"booked", func(time.Time) {}, 4800, 1},
+		{"the first has a token", func(now time.Time) { first.FirstToken(now) }, 3200, 2},
+		{"the second ends", func(now time.Time) { second.Release(now) }, 1600, 2},
+		{"a report within the time", func(now time.Time) { p.Observe("d1", load(now, 3, 0.1), now) }, 1600, 2},
+		{"a report beyond it", func(now time.Time) { now = now.Add(4 * time.Second); p.Observe("d1", load(now, 3, 0.1), now) }, 0, 3},
+		{"all end", func(now time.Time) { first.Release(now); third.Release(now); local.Release(now) }, 0, 0},
+	} {
+		now := start.Add(2500 * time.Millisecond)
+		step.does(now)
+		if moving, active := at(now); moving != step.moving || active != step.active {
+			t.Errorf("%s: %d tokens on their way, %v requests decode; want %d and %v", step.name, moving, active, step.moving, step.active)
+		}
+	}
+}
+
 func TestSoftLeasesVetoNobody(t *testing.T) {
 	p := pool(0)
 	later := start.Add(5 * time.Second)
@@ -456,13 +495,17 @@ func checkSums(t *rapid.T, p *Pool) {
 			if l.bound {
 				want.bound += l.sequences
 			}
+			want.moving += l.moving
+			if l.awaited && l.state == hard {
+				want.arriving += l.sequences
+			}
 			if l.more < 0 {
 				t.Fatalf("lease expects to shrink by %d blocks", -l.more)
 			}
 		}
 		g := m.ledger
 		if g.soft != want.soft || g.promised != want.promised || g.growth != want.growth || g.held != want.held || g.queued != want.queued ||
-			g.sequences != want.sequences || g.bound != want.bound {
+			g.sequences != want.sequences || g.bound != want.bound || g.moving != want.moving || g.arriving != want.arriving {
 			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}
 		if g.returned < 0 {

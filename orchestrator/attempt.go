@@ -153,7 +153,7 @@ func (j *job) prepare() {
 	cfg := j.q.snap.cfg
 	j.whole = j.whyWhole()
 	j.plan = planner.Request{
-		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact, MaxTokens: j.req.MaxTokens, Sequences: max(j.req.N, 1),
+		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact, MaxTokens: j.req.MaxTokens, Sequences: max(j.req.N, 1), Quiet: !j.req.Stream,
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 	}

@@ -53,7 +53,11 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) 
 	if best == nil {
 		return pl.nowhere(b, &q, now)
 	}
-	lease := pl.decode.Book(best, &q.decode, decode.Terms{HardAt: now}, now)
+	terms := decode.Terms{HardAt: now}
+	if req.Quiet {
+		terms.Transfer = pl.policy.Setup + seconds((pl.bytes(best)+pl.ahead(best))*pl.pairs.rate(&b.Prefill, view.Replicas[best.Slot], &pl.policy, pl.policy.Calibration == CalibrateOn))
+	}
+	lease := pl.decode.Book(best, &q.decode, terms, now)
 	if lease == nil {
 		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: minRetry}
 	}
@@ -83,7 +87,7 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 		}
 		cost := pl.policy.Weights.Decode(c.Decode).Total()
 		if pl.policy.Weights.Units == scoring.Seconds {
-			cost += pl.bytes(c) * pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
+			cost += (pl.bytes(c) + pl.ahead(c)) * pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
 		}
 		margin := max(pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative*math.Abs(least))
 		switch {

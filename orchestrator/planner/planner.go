@@ -230,7 +230,7 @@ func (pl *Planner) priceDecodes(q *question) {
 		b.onDecode = append(b.onDecode, terms)
 		t.Decode = append(t.Decode, terms.Total()+b.setup)
 		t.Col = append(t.Col, int32(c.Slot))
-		t.Bytes = append(t.Bytes, pl.bytes(c))
+		t.Bytes = append(t.Bytes, pl.bytes(c)+pl.ahead(c))
 		if q.LocalOK {
 			local := w.Local(c.Local)
 			if w.Units == scoring.Raw { // the formula counts the replica twice: as the one that prefills and as the one that decodes
@@ -249,6 +249,14 @@ func (pl *Planner) bytes(c *decode.Candidate) float64 {
 		return 0
 	}
 	return float64(c.Missing) * pl.policy.KVBytesPerToken
+}
+
+// ahead returns what others' transfers to c have still to move: they share the replica's side of the network.
+func (pl *Planner) ahead(c *decode.Candidate) float64 {
+	if pl.policy.Weights.Units == scoring.Raw {
+		return 0
+	}
+	return float64(c.Moving) * pl.policy.KVBytesPerToken
 }
 
 // avoid takes the given pairs out of the table and returns what puts them back.
@@ -289,6 +297,9 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
 		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d)
 		terms.HardAt = now.Add(seconds(p.Wait))
+		if q.Quiet {
+			terms.Transfer = seconds(pl.transfer(b.chosen))
+		}
 	}
 	booking.DecodeLease = pl.decode.Book(d, &q.decode, terms, now)
 	if booking.DecodeLease == nil {

@@ -663,3 +663,35 @@ func TestTooLate(t *testing.T) {
 		}
 	}
 }
+
+// Transfers to one replica share its side of the network: the next goes where none is under way.
+func TestTransfersWaitForEachOther(t *testing.T) {
+	f := newFleet(1, 2, nil)
+	f.pl.SetPolicy(Policy{Links: [replica.Links]float64{1e8, 1e8, 1e8, 1e8}, TieAbsolute: -1, TieRelative: -1})
+	seen := map[replica.ID]int{}
+	var all []*Booking
+	for i := range uint32(6) {
+		r := f.request(40+i, 4000)
+		r.LocalOK = false
+		b := f.plan(t, r)
+		seen[b.Decode.ID]++
+		all = append(all, b)
+	}
+	if seen["d1"] != 3 || seen["d2"] != 3 {
+		t.Errorf("placed %v, want three on each", seen)
+	}
+	last := all[5].Decision.Plans[0].Terms.Transfer
+	if own := all[0].Decision.Plans[0].Terms.Transfer; last < 2.5*own || last > 3.5*own {
+		t.Errorf("the third transfer to a replica is priced %v ms, the first %v ms", last, own)
+	}
+	for _, b := range all {
+		b.Release(f.now)
+	}
+	r := f.request(99, 4000)
+	r.LocalOK = false
+	b := f.plan(t, r)
+	defer b.Release(f.now)
+	if got := b.Decision.Plans[0].Terms.Transfer; got > 1.1*all[0].Decision.Plans[0].Terms.Transfer {
+		t.Errorf("%v ms when nothing is under way", got)
+	}
+}

@@ -23,6 +23,7 @@ type Request struct {
 	MaxTokens    int           // client's limit of new tokens, 0 none
 	Sequences    int           // answers to one prompt; below 1 counts as 1
 	Waited       time.Duration // since it came
+	Quiet        bool          // the answer is not streamed: nobody sees its first token before its last
 	SplitOK      bool          // false: only Local plans
 	LocalOK      bool          // false: only Split plans
 	AvoidPrefill []replica.ID
