@@ -112,7 +112,13 @@ func (s *stage) beginEngine(ctx context.Context, r *router, e *engine, _ string)
 	if err := s.restart(ctx, e); err != nil {
 		return nil, 0, err
 	}
-	_, err := r.follows(ctx, e, 0)
+	err := eventually(ctx, 30*time.Second, func() error { // a router asks an engine that was away for a while only now and then
+		_, err := get(ctx, r.admin+"/readyz")
+		return err
+	})
+	if err == nil {
+		_, err = r.follows(ctx, e, 0)
+	}
 	return r, 0, err
 }
 
@@ -120,8 +126,11 @@ func (s *stage) beginEngine(ctx context.Context, r *router, e *engine, _ string)
 // saying nothing, see tellZeros.
 func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached int) error {
 	a, err := ask(ctx, r.front, completions, map[string]any{"model": modelName, "prompt": prompt, "max_tokens": 1, "temperature": 0})
-	if err != nil || a.status != 200 {
-		return fmt.Errorf("status %d: %w", a.status, err)
+	if err == nil && a.status != 200 {
+		err = fmt.Errorf("status %d: %.200s", a.status, a.refusal)
+	}
+	if err != nil {
+		return err
 	}
 	return eventually(ctx, 5*time.Second, func() error {
 		records, err := readRecords(ctx, r)
