@@ -91,9 +91,6 @@ func (h *handoff) takeStep(ctx context.Context) error {
 	body := rawjson.AppendString([]byte(`{"model":`), h.j.req.Model)
 	leg := &engine.Request{Method: http.MethodPost, Path: "/v1/completions", Body: append(body, `,"prompt":[0],"max_tokens":1}`...)}
 	leg.Header = []engine.Field{{Key: "X-Request-Id", Value: h.attempt + "-step"}}
-	if h.from.rank != "" {
-		leg.Header = append(leg.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: h.from.rank})
-	}
 	resp, err := h.from.do(ctx, leg)
 	if err != nil {
 		return err

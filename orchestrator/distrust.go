@@ -19,15 +19,19 @@ import (
 // But vLLM hashes a request's cache_salt into its first block. So whatever goes to such an engine from then on is salted with a number of its own, the era:
 // nothing that it has cached before is found again. Only its restart ends that.
 
-// do sends a request that computes tokens to the replica. All of them go this way.
+// do sends a request that concerns tokens or their blocks to the replica: to its rank, where the server has several. All of them go this way.
 func (r *reach) do(ctx context.Context, q *engine.Request) (*engine.Response, error) {
+	if r.rank != "" {
+		q.Header = append(q.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: r.rank})
+	}
 	if era := r.w.era.Load(); era > 0 && q.Method == http.MethodPost {
 		q.Body = salted(q.Body, era)
 	}
 	return r.client.Do(ctx, q)
 }
 
-// salted puts the era into a JSON body, beside the client's own salt; other bodies stay as they are, and so do those with a salt that no engine takes. Of two members of a name engines take the last.
+// salted puts the era into a JSON body, beside the client's own salt; other bodies stay as they are, and so do those with a salt that no engine takes. Of two
+// members of a name engines take the last.
 func salted(body []byte, era uint32) []byte {
 	end := bytes.LastIndexByte(body, '}')
 	trimmed := bytes.TrimLeft(body, " \t\r\n")

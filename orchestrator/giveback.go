@@ -68,10 +68,7 @@ func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector,
 		return "bad_params" // an engine must not see them, not even so
 	}
 	header := []engine.Field{{Key: "X-Request-Id", Value: leg.RequestID}}
-	if to.rank != "" { // the rank that has shaken hands, not any
-		header = append(header, engine.Field{Key: "X-Data-Parallel-Rank", Value: to.rank})
-	}
-	resp, err := to.client.Do(ctx, &engine.Request{Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), Header: header})
+	resp, err := to.do(ctx, &engine.Request{Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), Header: header})
 	if err != nil {
 		return "unreachable"
 	}

@@ -281,9 +281,6 @@ func (h *handoff) leg(ctx context.Context, to *reach, out *outgoing) *engine.Req
 	r := &engine.Request{Method: http.MethodPost, Path: out.path, Body: out.body.Append(borrow(out.body.Len())), Last: out.last}
 	r.Header = append(make([]engine.Field, 0, 4), engine.Field{Key: "X-Request-Id", Value: out.id})
 	r.Header = append(r.Header, out.header...)
-	if to.rank != "" {
-		r.Header = append(r.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: to.rank})
-	}
 	if out.load {
 		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})
 	}

@@ -220,9 +220,6 @@ func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 	defer timer.Stop()
 	r := &engine.Request{Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType}
 	r.Header = append(r.Header, engine.Field{Key: "X-Request-Id", Value: q.id})
-	if to.rank != "" {
-		r.Header = append(r.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: to.rank})
-	}
 	resp, err := to.do(ctx, q.o.propagate(ctx, r))
 	if err != nil {
 		q.o.fleet.failed(to.member.ID, err)

@@ -57,11 +57,12 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 		q.prefill.Seeded, q.decode.Seeded = true, true
 	}()
 	prefills, decodes := pl.pairs.prefill, pl.pairs.decode
-	if !pl.weigh(q, now) {
-		return nil
-	}
+	found := pl.weigh(q, now)
 	if pl.pairs.prefill != prefills || pl.pairs.decode != decodes { // the tables have been made again, in each other's places
 		pl.pairs.stale()
+		return nil
+	}
+	if !found {
 		return nil
 	}
 	b := &pl.board
