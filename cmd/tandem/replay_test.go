@@ -12,16 +12,23 @@ import (
 	"tandem/internal/replay"
 )
 
-func TestReplayCommand(t *testing.T) {
+// sample is a trace of so many prompts of 500 tokens, one a second, with answers of output tokens.
+func sample(t *testing.T, prompts, output int) string {
+	t.Helper()
 	var text strings.Builder
 	text.WriteString(`{"tandem_trace":1}` + "\n")
-	for i := range 50 {
-		fmt.Fprintf(&text, `{"t":%d,"in":500,"out":20}`+"\n", i)
+	for i := range prompts {
+		fmt.Fprintf(&text, `{"t":%d,"in":500,"out":%d}`+"\n", i, output)
 	}
 	file := filepath.Join(t.TempDir(), "sample.jsonl")
 	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+func TestReplayCommand(t *testing.T) {
+	file := sample(t, 50, 20)
 	var out, log bytes.Buffer
 	args := []string{"replay", "-trace", file, "-cluster", "1P1D", "-profile", "8b", "-policy", "tandem,random", "-json"}
 	if code := run(t.Context(), args, &out, &log); code != 0 {
@@ -53,16 +60,7 @@ func TestReplayMistakes(t *testing.T) {
 
 // A page is drawn beside the table, of every policy at every load.
 func TestReplayDraws(t *testing.T) {
-	var text strings.Builder
-	text.WriteString(`{"tandem_trace":1}` + "\n")
-	for i := range 50 {
-		fmt.Fprintf(&text, `{"t":%d,"in":500,"out":20}`+"\n", i)
-	}
-	folder := t.TempDir()
-	file, page := filepath.Join(folder, "sample.jsonl"), filepath.Join(folder, "new", "page.html")
-	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	file, page := sample(t, 50, 20), filepath.Join(t.TempDir(), "new", "page.html")
 	var out, log bytes.Buffer
 	args := []string{"replay", "-trace", file, "-cluster", "1P1D", "-profile", "8b", "-policy", "tandem,random", "-html", page, "-loads", "0.5,2"}
 	if code := run(t.Context(), args, &out, &log); code != 0 {

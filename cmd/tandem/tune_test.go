@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,17 +11,8 @@ import (
 )
 
 func TestTuneCommand(t *testing.T) {
-	folder := t.TempDir()
-	file := filepath.Join(folder, "sample.jsonl")
-	var text strings.Builder
-	text.WriteString(`{"tandem_trace":1}` + "\n")
-	for i := range 20 {
-		fmt.Fprintf(&text, `{"t":%d,"in":500,"out":4}`+"\n", i)
-	}
-	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	raw := filepath.Join(folder, "raw.yaml")
+	file := sample(t, 20, 4)
+	raw := filepath.Join(t.TempDir(), "raw.yaml")
 	if err := os.WriteFile(raw, []byte("pools: {decode: {replicas: [{url: 'http://d:1'}]}}\nlocal: always\nscoring: {units: raw}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

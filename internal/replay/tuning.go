@@ -22,11 +22,13 @@ func (p Play) Dev() Play {
 	return p
 }
 
-// Loss is what tuning makes small: the mean time to first token in seconds, where a refused request counts as much as it may wait at the router.
+// RefusedTTFT is the time to first token that a refused request counts as, in seconds: what it may wait at the router ([cluster.Config.QueueTime]).
+const RefusedTTFT = 30
+
+// Loss is what tuning makes small: the mean time to first token in seconds, where a refused request counts as [RefusedTTFT].
 func Loss(o *Outcome) float64 {
-	const refused = 30 // s, cluster.Config.QueueTime
 	served := float64(o.Measured - o.Refused)
-	return (o.TTFT.Mean*served + refused*float64(o.Refused)) / max(1, float64(o.Measured))
+	return (o.TTFT.Mean*served + RefusedTTFT*float64(o.Refused)) / max(1, float64(o.Measured))
 }
 
 // Tune plays every form of a policy that differs in its main parameter (see [policies.Grid]), and returns the name of the one with the least loss, and what

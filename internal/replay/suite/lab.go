@@ -87,7 +87,7 @@ func (s Setting) play(traces string) replay.Play {
 // Answer is what became of one measured request.
 type Answer struct {
 	Session, Call  int32
-	TTFT, TPOT     float32  // s; a refused request counts as one of refusedTTFT
+	TTFT, TPOT     float32  // s; a refused request counts as one of [replay.RefusedTTFT]
 	Prompt, Cached int32    // tokens
 	Moved          float32  // bytes
 	Replica        [2]int16 // prefill, -1 where decode prefilled by itself, and decode
@@ -95,9 +95,6 @@ type Answer struct {
 }
 
 func (a *Answer) local() bool { return a.Replica[cluster.Prefill] < 0 && !a.Refused }
-
-// refusedTTFT is what the client of a refused request waited, at most: the time that it may wait at the router.
-const refusedTTFT = 30
 
 func (a *Answer) good() bool {
 	return !a.Refused && float64(a.TTFT) <= slo.TTFT.Seconds() && float64(a.TPOT) <= slo.TPOT.Seconds()
@@ -137,7 +134,7 @@ func answer(r *cluster.Record) Answer {
 		Cached: int32(r.Cached), Moved: float32(r.Moved), Replica: [2]int16{int16(r.Prefill), int16(r.Decode)}, Refused: r.Refused,
 	}
 	if r.Refused {
-		a.TTFT = refusedTTFT
+		a.TTFT = replay.RefusedTTFT
 	}
 	return a
 }

@@ -92,7 +92,7 @@ func TestMeasured(t *testing.T) {
 	if len(got) != 3 || got[0].id() != (id{1, 0}) || got[1].id() != (id{1, 1}) || got[2].id() != (id{2, 0}) {
 		t.Fatalf("%+v", got)
 	}
-	if !got[2].Refused || got[2].TTFT != refusedTTFT || got[2].good() || got[2].local() || !got[0].good() {
+	if !got[2].Refused || got[2].TTFT != replay.RefusedTTFT || got[2].good() || got[2].local() || !got[0].good() {
 		t.Errorf("%+v", got)
 	}
 	if calls := measured(rs, Clients); len(calls) != 2 {
