@@ -19,7 +19,7 @@ type session struct {
 	body       func(turns []string) map[string]any
 	ids        []int    // of a conversation in ids
 	turns      []string // of another: what was said
-	prefill    string   // which replica the first turn went to
+	last       record   // of its turn before
 }
 
 // newSessions are n conversations through all doors, with long beginnings that differ.
@@ -75,8 +75,8 @@ func (s *stage) sessions(ctx context.Context, r *router) error {
 	}
 	used := map[string]int{}
 	for i, c := range all {
-		c.prefill = records[i].Prefill
-		used[c.prefill]++
+		c.last = records[i]
+		used[c.last.Prefill]++
 	}
 	for _, name := range s.engine("p0").rankNames() {
 		if used[name] == 0 {
@@ -89,19 +89,26 @@ func (s *stage) sessions(ctx context.Context, r *router) error {
 			if errTell != nil {
 				return errors.Join(err, errTell)
 			}
-			err = errors.Join(err, returned(got[0], c.prefill, fmt.Sprintf("turn %d of conversation %d (%s)", turn+2, i, c.kind)))
+			err = errors.Join(err, returned(got[0], c.last, fmt.Sprintf("turn %d of conversation %d (%s)", turn+2, i, c.kind)))
+			c.last = got[0]
 		}
 	}
 	return err
 }
 
-// returned says how a request did not find its beginning at the replica where that is.
-func returned(got record, at, what string) error {
+// closingTokens is more than a chat template puts behind the last message, which the prompt of the next turn has not.
+const closingTokens = 16
+
+// returned says how a request did not find what the one before it left, all whole blocks of its prompt, at the replica where that is.
+func returned(got, before record, what string) error {
+	held := (before.Prompt - closingTokens) / blockTokens * blockTokens
 	switch {
-	case got.Prefill != at:
-		return fmt.Errorf("%s (%s) went to %s, and its beginning is at %s: %s", what, got.ID, got.Prefill, at, got.Reason)
-	case got.Captured != got.Delivered || got.Captured < 6*blockTokens:
-		return fmt.Errorf("%s was predicted to find %d tokens at %s and found %d", what, got.Captured, at, got.Delivered)
+	case got.Prefill != before.Prefill:
+		return fmt.Errorf("%s (%s) went to %s, and its beginning is at %s: %s", what, got.ID, got.Prefill, before.Prefill, got.Reason)
+	case got.Captured != got.Delivered:
+		return fmt.Errorf("%s was predicted to find %d tokens at %s and found %d", what, got.Captured, before.Prefill, got.Delivered)
+	case held < blockTokens || got.Captured < held:
+		return fmt.Errorf("%s found %d tokens at %s, where a prompt of %d had left %d", what, got.Captured, before.Prefill, before.Prompt, held)
 	}
 	return nil
 }
@@ -177,7 +184,7 @@ func (s *stage) namedRanks(ctx context.Context, r *router) error {
 			if err != nil {
 				return err
 			}
-			errs = append(errs, returned(records[0], got[0].Prefill, fmt.Sprintf("a request to %s for the rank %q", first.path, rank)))
+			errs = append(errs, returned(records[0], got[0], fmt.Sprintf("a request to %s for the rank %q", first.path, rank)))
 		}
 	}
 	return errors.Join(errs...)

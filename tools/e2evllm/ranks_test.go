@@ -91,11 +91,12 @@ func TestASessionHasToReturn(t *testing.T) {
 		want string
 	}{
 		"held":            {record{Prefill: "p0/dp1", Captured: 320, Delivered: 320}, ""},
+		"a short one":     {record{Prefill: "p0/dp1", Captured: 288, Delivered: 288}, ""},
 		"the other rank":  {record{Prefill: "p0/dp0", Captured: 320, Delivered: 320}, "its beginning is at p0/dp1"},
 		"nothing there":   {record{Prefill: "p0/dp1", Captured: 320, Delivered: 0}, "was predicted to find 320 tokens at p0/dp1 and found 0"},
-		"nothing claimed": {record{Prefill: "p0/dp1"}, "predicted to find 0"},
+		"nothing claimed": {record{Prefill: "p0/dp1"}, "found 0 tokens at p0/dp1, where a prompt of 330 had left 288"},
 	} {
-		if err := returned(c.got, "p0/dp1", "turn 2"); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := returned(c.got, record{Prefill: "p0/dp1", Prompt: 330}, "turn 2"); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
