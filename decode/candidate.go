@@ -21,7 +21,8 @@ type Query struct {
 	Chunk     float64 // tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks
 	Depth     []int32 // what [roster.Roster.Look] said of Keys
 	Avoid     []replica.ID
-	Seeded    bool // price by what the operator says, or the profile, and by nothing that was learned
+	Begin     time.Duration // until its prefill can begin
+	Seeded    bool          // price by what the operator says, or the profile, and by nothing that was learned
 }
 
 // Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the query that made it.
@@ -88,12 +89,12 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			c := &dst[len(dst)-1]
 			a := p.account(m, now, mean.usage)
 			c.blocks, c.Need, c.limit = m.need(q, &answer)
-			if a.fits(c.Need, p.margin(m)) {
+			if p.takes(m, &a, c.Need, q.Begin) {
 				p.fill(c, q, &a, answer.rest, mean, now)
 				continue
 			}
-			e.Room = clampRetry(p.roomIn(m, &a, min(c.Need, a.capacity-p.margin(m))-a.free))
-			need, free = c.Need, max(a.free, 0)
+			e.Room = clampRetry(p.roomIn(m, &a, min(c.Need, a.capacity-p.margin(m))-a.left()) - q.Begin)
+			need, free = c.Need, max(a.left(), 0)
 			outlook.hold(m, q, p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens))
 			dst = dst[:len(dst)-1]
 		}
@@ -295,7 +296,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 		usage = min(1, float64(a.used)/float64(a.capacity))
 		reserved = min(1, float64(a.used+a.soft)/float64(a.capacity))
 		used = float64(a.used * m.blockSize())
-		c.Decode.Room = p.roomIn(m, a, min(c.Need, a.capacity-p.margin(m))-(a.free-a.soft)).Seconds()
+		c.Decode.Room = p.roomIn(m, a, min(c.Need, a.capacity-p.margin(m))-a.left()).Seconds()
 	}
 	sequences := float64(max(q.Sequences, 1))
 	c.Decode.Running = float64(g.sequences+g.queued) + others
@@ -327,8 +328,20 @@ func (p *Pool) roomIn(m *member, a *account, blocks int) time.Duration {
 		return 0
 	}
 	used := max(a.used, blocks, 1)
-	life := float64(p.usual) * p.speed(m).Step(m.ledger.sequences+m.ledger.others, a.used*m.blockSize())
-	return seconds(min(life*float64(blocks)/float64(used), maxRoomWait.Seconds()))
+	return seconds(min(p.life(m, a)*float64(blocks)/float64(used), maxRoomWait.Seconds()))
+}
+
+// released returns the blocks that should have come free after so long, by the same reckoning.
+func (p *Pool) released(m *member, a *account, within time.Duration) int {
+	if within <= 0 || a.used <= 0 {
+		return 0
+	}
+	return int(float64(a.used) * min(1, within.Seconds()/p.life(m, a)))
+}
+
+// life is the usual seconds of an answer on m.
+func (p *Pool) life(m *member, a *account) float64 {
+	return float64(p.usual) * p.speed(m).Step(m.ledger.sequences+m.ledger.others, a.used*m.blockSize())
 }
 
 const (

@@ -26,7 +26,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 	if m.Gone || !m.Healthy {
 		return nil
 	}
-	if a := p.account(m, now, p.mean(now).usage); !a.fits(c.Need, p.margin(m)) {
+	if a := p.account(m, now, p.mean(now).usage); !p.takes(m, &a, c.Need, q.Begin) {
 		return nil
 	}
 	l := &Lease{

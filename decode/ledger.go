@@ -337,9 +337,19 @@ func (p *Pool) othersGrow(m *member) int {
 	return m.ledger.others * blocksOf(p.usual/2, m.blockSize())
 }
 
+// left is what could be promised if all who wait for their prefill had their blocks.
+func (a *account) left() int { return a.free - a.soft }
+
 // fits reports whether a request of so many blocks may be booked hard. One that is larger than all that may be promised fits an empty replica.
 func (a *account) fits(blocks, margin int) bool {
 	return a.capacity == 0 || a.free >= min(blocks, a.capacity-margin)
+}
+
+// takes reports whether a request of so many blocks whose prefill can begin in the given time may be booked on m: there has to be room for it now, and
+// behind those that wait for their prefill there has to be room when it begins. Without that all who wait would count on the same blocks.
+func (p *Pool) takes(m *member, a *account, blocks int, begin time.Duration) bool {
+	margin := p.margin(m)
+	return a.fits(blocks, margin) && (a.soft == 0 || a.capacity == 0 || a.left()+p.released(m, a, begin) >= min(blocks, a.capacity-margin))
 }
 
 // softQueue is a heap of soft leases by hardAt.

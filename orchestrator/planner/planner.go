@@ -181,6 +181,7 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
 	}
 	var dv *decode.View
+	q.decode.Begin = begin(b.prefills)
 	b.decodes, dv, b.outlook = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	if pv == nil { // nothing will be looked up by it; the table is not made again for that
 		pv = cmp.Or(pl.pairs.prefill, noPrefill)
@@ -194,6 +195,18 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
 	restore()
 	return b.plans > 0
+}
+
+// begin returns how long it takes until one of cs could begin with the prefill.
+func begin(cs []prefill.Candidate) time.Duration {
+	least := math.Inf(1)
+	for i := range cs {
+		least = min(least, cs[i].Wait)
+	}
+	if len(cs) == 0 {
+		return 0
+	}
+	return seconds(least)
 }
 
 // noPrefill is the view of a request that may not be split.

@@ -464,9 +464,9 @@ func pressureClaims() []claim {
 		},
 	}, {
 		name: "decode_pressure_good_above_count/clients/4P4D", target: 0.1, bound: AtLeast,
-		how: "share of good requests less that of a choice by counts without admission",
+		how: "share of good requests, refused ones not being good, where nobody is let in whose first token would come after 5 s, less that of a choice by counts without admission",
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
-			return l.compare(ctx, good, difference, pressure(ours), pressure(counted), l.few())
+			return l.compare(ctx, good, difference, pressure(limited), pressure(counted), l.few())
 		},
 	}}
 }
