@@ -306,12 +306,12 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.Decode.Waiting = float64(max(0, m.load.Waiting(now, ttl)) + g.queued)
 	c.Step = speed.Step(g.sequences+int(others)+1, int(used))
 
-	c.Local.Wait = max(0, m.local.Sub(now)).Seconds()
+	c.Local.Wait = g.warming.wait(now).Seconds()
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q, speed, p.Unit())
-	c.Local.Active = float64(g.sequences-g.arriving) + others // those whose blocks have not come are not decoding
+	c.Local.Active = float64(g.sequences-g.arriving) + others // those whose prompt is not there are not decoding
 	c.Moving = g.moving
-	c.Local.Reserved = reserved
+	c.Local.Reserved, c.Local.Rho = reserved, m.meter.Rho(now)
 }
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is known already.

@@ -1,20 +1,23 @@
 package decode
 
 import (
+	"cmp"
 	"math"
 	"time"
 
 	"tandem/internal/kv"
+	"tandem/internal/replica"
 	"tandem/internal/roster"
 	"tandem/scoring"
 )
 
 // Terms says how a request is booked.
 type Terms struct {
-	HardAt time.Time // when its prefill should begin; until then the lease is soft. Now or earlier: hard at once
-	Local  bool      // the replica prefills it too
+	HardAt time.Time       // when its prefill should begin; until then the lease is soft. Now or earlier: hard at once
+	Local  bool            // the replica prefills it too
+	Outbox *replica.Outbox // of the replica that sends its KV blocks, nil for nobody
 
-	Transfer time.Duration // how long that of its KV blocks should take, where nobody will tell of the first token; 0 where somebody will
+	Untold time.Duration // until its KV should be there, where nobody will tell of the first token; 0 where somebody will
 }
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool, fell ill or lost its room meanwhile.
@@ -33,17 +36,17 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		pool: p, member: m, hardAt: t.HardAt, lengths: p.lengthsOf(q.Model), prompt: q.Tokens, matched: c.Matched, named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
 		sequences: max(q.Sequences, 1), limit: c.limit, blocks: c.blocks, more: c.Need - c.blocks, local: t.Local,
 	}
-	if !t.Local {
-		l.awaited, l.moving, l.transfer = true, c.Missing, t.Transfer
+	if t.Local {
+		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0
+	} else {
+		l.moving, l.outbox = c.Missing, cmp.Or(t.Outbox, &replica.Outbox{})
+	}
+	l.awaited, l.untold = true, t.Untold
+	if t.Local {
+		m.meter.Add(now, c.Local.Warm)
 	}
 	p.add(l, now)
 	l.batch = m.ledger.sequences + m.ledger.others
-	if t.Local {
-		l.warm = c.Local.Warm
-		l.alone = !m.local.After(now)
-		m.local = later(m.local, now).Add(seconds(l.warm))
-		l.localEnd = m.local
-	}
 	return l
 }
 
@@ -142,9 +145,6 @@ func (p *Pool) end(l *Lease, now time.Time) bool {
 		return false
 	}
 	p.remove(l, now)
-	if m := l.member; l.local && !l.firstSeen && l.localEnd.After(now) { // its prefill will not be done
-		m.local = m.local.Add(-min(seconds(l.warm), l.localEnd.Sub(now)))
-	}
 	return true
 }
 
@@ -170,7 +170,7 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 		return 0, false
 	}
 	l.firstSeen = true
-	l.landed()
+	l.landed(now)
 	took = now.Sub(l.boundAt)
 	if !l.clear {
 		return 0, true
@@ -271,10 +271,3 @@ func (l *Lease) Delivered(cached int) {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}

@@ -30,11 +30,12 @@ type ledger struct {
 	others    int       // requests there that are not ours: the smaller of the last two counts, see countOthers
 	lastSeen  int       // the last of those
 	heard     bool
-	moving    int // tokens of blocks that are to come from prefill replicas, of leases of any kind
-	arriving  int // sequences of hard leases whose blocks have not come
-	queued    int // sequences of soft leases
-	sequences int // sequences of hard leases
-	bound     int // sequences of leases that the engine has got
+	moving    int     // tokens of blocks that are to come from prefill replicas, of leases of any kind
+	arriving  int     // sequences of hard leases whose blocks have not come
+	warming   warming // prompts to be computed here
+	queued    int     // sequences of soft leases
+	sequences int     // sequences of hard leases
+	bound     int     // sequences of leases that the engine has got
 }
 
 // countOthers takes in how many requests a report has beyond ours. A report and our own count never are of quite the same moment: what only one report
@@ -76,14 +77,14 @@ type Lease struct {
 	generated int  // tokens of each sequence, as far as told
 	toldAt    time.Time
 
-	awaited  bool          // its blocks have not come from a prefill replica
-	moving   int           // tokens of them
-	transfer time.Duration // after twice which they are taken to have come; 0: the first token tells
+	awaited bool            // its prompt is not there
+	untold  time.Duration   // after twice which it is taken to be, where nobody tells; 0: the first token tells
+	moving  int             // tokens of it that come from a prefill replica
+	outbox  *replica.Outbox // of that
 
 	local     bool
-	warm      float64   // predicted seconds of a local prefill
-	alone     bool      // no other local prefill was ahead
-	localEnd  time.Time // when the local prefill should be done
+	warm      time.Duration // predicted of a local prefill
+	alone     bool          // no other local prefill was ahead
 	firstSeen bool
 }
 
@@ -101,6 +102,11 @@ func (l *Lease) whole() int { return l.blocks + l.more }
 func (p *Pool) add(l *Lease, now time.Time) {
 	g := &l.member.ledger
 	g.moving += l.moving
+	if l.local {
+		g.warming.add(l, now)
+	} else {
+		l.outbox.Add(l.moving)
+	}
 	l.slot = len(g.leases)
 	g.leases = append(g.leases, l)
 	if l.hardAt.After(now) {
@@ -119,22 +125,28 @@ func (l *Lease) enterHard() {
 	g.promised += l.whole()
 	g.held += l.whole()
 	g.sequences += l.sequences
-	if l.awaited {
+	if l.awaited && !l.local {
 		g.arriving += l.sequences
 	}
 }
 
-// landed notes that the blocks of l have come, or never will.
-func (l *Lease) landed() {
+// landed notes that the prompt of l is there, or never will be.
+func (l *Lease) landed(now time.Time) {
 	if !l.awaited {
 		return
 	}
 	g := &l.member.ledger
-	g.moving -= l.moving
+	l.awaited = false
+	if l.local {
+		g.warming.remove(l, now)
+		return
+	}
 	if l.state == hard {
 		g.arriving -= l.sequences
 	}
-	l.awaited, l.moving = false, 0
+	g.moving -= l.moving
+	l.outbox.Add(-l.moving)
+	l.moving = 0
 }
 
 // harden makes l hard if it is soft.
@@ -160,7 +172,7 @@ func (p *Pool) turnHard(now time.Time) {
 func (p *Pool) remove(l *Lease, now time.Time) {
 	m := l.member
 	g := &m.ledger
-	l.landed()
+	l.landed(now)
 	switch {
 	case l.state == soft:
 		heap.Remove(&p.soft, l.queueSlot)
@@ -234,14 +246,17 @@ func (p *Pool) settle(m *member, at time.Time, there int) {
 		if l.state != hard || !l.bound || l.boundAt.Add(reportDelay).After(at) {
 			continue
 		}
-		if l.transfer > 0 && l.boundAt.Add(2*l.transfer).Before(at) {
-			l.landed()
+		if l.untold > 0 && l.boundAt.Add(2*l.untold).Before(at) {
+			l.landed(at)
 		}
 		if !l.covered {
 			if there < l.sequences {
 				continue
 			}
 			there -= l.sequences
+			if l.local && l.awaited { // an engine takes blocks as it computes, so that the report has some of them at most
+				continue
+			}
 			l.covered = true
 			g.promised -= l.whole()
 			g.growth += l.more

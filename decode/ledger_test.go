@@ -194,7 +194,7 @@ func TestBlocksOnTheirWay(t *testing.T) {
 		c, _, _ := p.Candidates(q, start, nil, nil)
 		return p.Book(&c[0], q, terms, start)
 	}
-	split := Terms{HardAt: start, Transfer: 3 * time.Second}
+	split := Terms{HardAt: start, Untold: 3 * time.Second}
 	first, second, third := lease(split), lease(split), lease(split)
 	local := lease(Terms{HardAt: start, Local: true})
 	for _, l := range []*Lease{first, second, third, local} {
@@ -426,6 +426,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		p.SetMembers([]replica.Replica{engine("d1", 1000), engine("d2", 500)}, start)
 		now := start
 		var live []*Lease
+		senders := []*replica.Outbox{{}, {}}
 		pick := func(t *rapid.T) *Lease {
 			if len(live) == 0 {
 				t.Skip("no lease")
@@ -442,7 +443,12 @@ func TestLedgerReturnsToZero(t *testing.T) {
 				}
 				i := rapid.IntRange(0, len(c)-1).Draw(t, "candidate")
 				terms := Terms{HardAt: now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "soft")) * time.Millisecond)}
-				terms.Local = rapid.Bool().Draw(t, "local")
+				if terms.Local = rapid.Bool().Draw(t, "local"); !terms.Local {
+					terms.Outbox = senders[rapid.IntRange(0, len(senders)-1).Draw(t, "sender")]
+				}
+				if rapid.Bool().Draw(t, "quiet") {
+					terms.Untold = time.Second
+				}
 				if l := p.Book(&c[i], q, terms, now); l != nil {
 					live = append(live, l)
 				}
@@ -473,8 +479,13 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		checkSums(t, p)
 		for _, m := range p.Members {
 			g := m.ledger
-			if len(g.leases) != 0 || g.soft != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.bound != 0 {
+			if len(g.leases) != 0 || g.soft != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.bound != 0 || g.moving != 0 || len(g.warming.leases) != 0 || g.warming.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
+			}
+		}
+		for _, o := range senders {
+			if o.Tokens() != 0 {
+				t.Fatalf("%d tokens are to be sent without a lease", o.Tokens())
 			}
 		}
 		if len(p.soft) != 0 {
@@ -485,7 +496,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 
 // checkSums counts again what the ledgers say.
 func checkSums(t *rapid.T, p *Pool) {
-	softs := 0
+	softs, outboxes := 0, map[*replica.Outbox]int{}
 	for _, m := range p.Members {
 		var want ledger
 		for _, l := range m.ledger.leases {
@@ -509,8 +520,15 @@ func checkSums(t *rapid.T, p *Pool) {
 				want.bound += l.sequences
 			}
 			want.moving += l.moving
-			if l.awaited && l.state == hard {
+			switch {
+			case l.awaited && l.local:
+				want.warming.work += l.warm
+				want.warming.leases = append(want.warming.leases, l)
+			case l.awaited && l.state == hard:
 				want.arriving += l.sequences
+			}
+			if l.outbox != nil {
+				outboxes[l.outbox] += l.moving
 			}
 			if l.more < 0 {
 				t.Fatalf("lease expects to shrink by %d blocks", -l.more)
@@ -518,11 +536,17 @@ func checkSums(t *rapid.T, p *Pool) {
 		}
 		g := m.ledger
 		if g.soft != want.soft || g.promised != want.promised || g.growth != want.growth || g.held != want.held || g.queued != want.queued ||
-			g.sequences != want.sequences || g.bound != want.bound || g.moving != want.moving || g.arriving != want.arriving {
+			g.sequences != want.sequences || g.bound != want.bound || g.moving != want.moving || g.arriving != want.arriving ||
+			g.warming.work != want.warming.work || len(g.warming.leases) != len(want.warming.leases) {
 			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}
 		if g.returned < 0 {
 			t.Fatalf("%s: %d blocks returned", m.R.ID, g.returned)
+		}
+	}
+	for o, want := range outboxes {
+		if o.Tokens() < want { // more where who awaited them has left the pool
+			t.Fatalf("%d tokens are to be sent, %d are awaited", o.Tokens(), want)
 		}
 	}
 	if softs > len(p.soft) {

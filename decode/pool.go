@@ -49,7 +49,7 @@ type member struct {
 	ledger  ledger
 	prefill scoring.Memory // local prefills
 	steps   scoring.Memory // decode steps
-	local   time.Time      // when the local prefills booked so far should be done
+	meter   scoring.Meter  // of local prefills
 }
 
 // New returns a pool without members.

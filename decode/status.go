@@ -45,7 +45,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
 			Promised: g.promised, Growth: g.growth, Soft: g.soft, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others,
 			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.load.Usage(now, ttl)),
-			LoadAge: ageMS(m.load.Age(now)), Guessed: a.guessed, LocalMS: max(0, m.local.Sub(now)).Seconds() * 1e3,
+			LoadAge: ageMS(m.load.Age(now)), Guessed: a.guessed, LocalMS: g.warming.wait(now).Seconds() * 1e3,
 			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(),
 		}
 		if a.capacity > 0 {

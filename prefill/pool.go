@@ -38,6 +38,7 @@ type member struct {
 	load   replica.Fused
 	others others
 	queue  queue
+	outbox replica.Outbox
 	meter  scoring.Meter
 	fit    scoring.Memory
 	span   span

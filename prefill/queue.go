@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tandem/internal/kv"
+	"tandem/internal/replica"
 	"tandem/internal/roster"
 )
 
@@ -110,6 +111,14 @@ func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	named := l.named
 	l.pool.Mu.Unlock()
 	l.pool.Speculate(&l.member.Member, named, within, now)
+}
+
+// Outbox is where the blocks that l's replica has to send are counted; nil on nil.
+func (l *Lease) Outbox() *replica.Outbox {
+	if l == nil {
+		return nil
+	}
+	return &l.member.outbox
 }
 
 // Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.

@@ -6,11 +6,13 @@ import (
 )
 
 // Table holds every plan for one request: a row for each prefill candidate, a column for each decode candidate, and the decode candidates alone.
-// The cost of the pair (i, j) is Prefill[i] + Decode[j] + Bytes[j]*PerByte of their link.
+// The cost of the pair (i, j) is Prefill[i] + Decode[j] + the seconds of the transfer between them, see [Table.Transfer].
 type Table struct {
 	Prefill []float64
 	Decode  []float64
 	Bytes   []float64 // to be moved to each decode candidate
+	Sending []float64 // bytes that others still have to move from each prefill candidate
+	Moving  []float64 // and to each decode candidate
 	Local   []float64 // whole cost of each decode candidate alone, +Inf where it cannot be; nil for none
 
 	// PerByte holds the seconds a byte between Row[i] and Col[j] at Row[i]*Stride+Col[j], below zero for a pair that cannot be.
@@ -29,8 +31,16 @@ func (t *Table) Tie(least float64) float64 {
 
 // Cost returns what the pair (i, j) costs; false where it cannot be.
 func (t *Table) Cost(i, j int) (float64, bool) {
+	transfer, ok := t.Transfer(i, j)
+	return t.Prefill[i] + (t.Decode[j] + transfer), ok
+}
+
+// Transfer returns the seconds that the blocks are on their way; false where the pair cannot be. A replica sends, and receives, one prompt after the other:
+// this one follows when both sides are through with those that were booked before. That they go on while it is prefilled is left out: taken off, more was
+// moved than is good for those who come later (docs/results.md).
+func (t *Table) Transfer(i, j int) (float64, bool) {
 	perByte := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]
-	return t.Prefill[i] + t.Decode[j] + t.Bytes[j]*perByte, perByte >= 0
+	return (t.Bytes[j] + max(t.Sending[i], t.Moving[j])) * perByte, perByte >= 0
 }
 
 // Choice is one plan: indexes into the table. Prefill is -1 for a decode candidate alone.
@@ -67,14 +77,14 @@ func (t *Table) splits(best []Choice) (pairs int, leastDecode float64) {
 	leastDecode = math.Inf(1)
 	worst := math.Inf(1)
 	for i, p := range t.Prefill {
-		row := t.PerByte[int(t.Row[i])*t.Stride:]
+		row, sending := t.PerByte[int(t.Row[i])*t.Stride:], t.Sending[i]
 		for j, d := range t.Decode {
 			perByte := row[t.Col[j]]
 			if perByte < 0 {
 				continue
 			}
 			pairs++
-			side := d + t.Bytes[j]*perByte
+			side := d + (t.Bytes[j]+max(sending, t.Moving[j]))*perByte
 			leastDecode = min(leastDecode, side)
 			if cost := p + side; cost < worst {
 				insert(best, Choice{int32(i), int32(j), cost})
@@ -112,10 +122,8 @@ func (t *Table) draw(rnd *rand.Rand, least Choice, leastDecode float64) (chosen 
 		if p+leastDecode > limit {
 			continue
 		}
-		row := t.PerByte[int(t.Row[i])*t.Stride:]
-		for j, d := range t.Decode {
-			perByte := row[t.Col[j]]
-			if cost := p + (d + t.Bytes[j]*perByte); perByte >= 0 && cost <= limit {
+		for j := range t.Decode {
+			if cost, ok := t.Cost(i, j); ok && cost <= limit {
 				take(Choice{int32(i), int32(j), cost})
 			}
 		}

@@ -32,6 +32,7 @@ type OnLocal struct {
 	Share    float64
 	Active   float64 // sequences that stand still meanwhile
 	Reserved float64 // share of KV in use or promised, 0..1
+	Rho      float64 // share of its time that the replica spends on local prefills
 
 	Blocks float64 // matched blocks, for raw units
 }
@@ -73,7 +74,7 @@ func (w *Weights) Decode(o OnDecode) Terms {
 }
 
 // Local returns the terms that prefilling on the decode replica adds to those of [Weights.Decode]. Its KV is held from the start, so its seconds cost
-// as much more as the replica is full: unpriced, local plans ran away when decode filled up.
+// as much more as the replica is full: unpriced, local plans ran away when decode filled up. They delay later ones, too, as on a prefill replica.
 func (w *Weights) Local(o OnLocal) Terms {
 	alpha := w.Alpha.Value
 	if w.Alpha.Auto {
@@ -84,7 +85,7 @@ func (w *Weights) Local(o OnLocal) Terms {
 	}
 	return Terms{
 		Wait:         w.Beta * o.Wait,
-		Prefill:      alpha * premium(o.Reserved) * w.work(o.Cold, o.Warm, o.Share),
+		Prefill:      alpha * max(premium(o.Reserved), premium(o.Rho)) * w.work(o.Cold, o.Warm, o.Share),
 		Interference: w.DecodePenalty * o.Active * o.Warm,
 	}
 }

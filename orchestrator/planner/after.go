@@ -53,9 +53,9 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) 
 	if best == nil {
 		return pl.nowhere(b, &q, now)
 	}
-	terms := decode.Terms{HardAt: now}
+	terms := decode.Terms{HardAt: now, Outbox: b.PrefillLease.Outbox()}
 	if req.Quiet {
-		terms.Transfer = pl.policy.Setup + seconds((pl.bytes(best)+pl.ahead(best))*pl.pairs.rate(&b.Prefill, view.Replicas[best.Slot], &pl.policy, pl.policy.Calibration == CalibrateOn))
+		terms.Untold = pl.policy.Setup + seconds(pl.bytes(best.Missing+best.Moving)*pl.pairs.rate(&b.Prefill, view.Replicas[best.Slot], &pl.policy, pl.policy.Calibration == CalibrateOn))
 	}
 	lease := pl.decode.Book(best, &q.decode, terms, now)
 	if lease == nil {
@@ -64,7 +64,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) 
 	b.DecodeLease.Release(now)
 	lease.Harden(now)
 	from := b.Decode.ID
-	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *view.Replicas[best.Slot], lease, best.Matched, pl.bytes(best)
+	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *view.Replicas[best.Slot], lease, best.Matched, pl.bytes(best.Missing)
 	if b.Decision != nil {
 		d := *b.Decision
 		d.Decode, d.Held, d.Moved = b.Decode.ID, best.Matched, &Move{From: from, To: b.Decode.ID, Reason: reason}
@@ -87,7 +87,7 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 		}
 		cost := pl.policy.Weights.Decode(c.Decode).Total()
 		if pl.policy.Weights.Units == scoring.Seconds {
-			cost += (pl.bytes(c) + pl.ahead(c)) * pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
+			cost += pl.bytes(c.Missing+c.Moving) * pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
 		}
 		margin := max(pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative*math.Abs(least))
 		switch {

@@ -222,12 +222,14 @@ func (pl *Planner) price(q *question) {
 		b.setup = 0
 		t.TieAbsolute, t.TieRelative, t.SplitFirst = 1e-9, 0, true
 	}
-	b.onPrefill, t.Prefill, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Row[:0]
+	b.onPrefill, t.Prefill, t.Sending, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Sending[:0], t.Row[:0]
 	for i := range b.prefills {
-		terms := w.Prefill(b.prefills[i].OnPrefill)
+		c := &b.prefills[i]
+		terms := w.Prefill(c.OnPrefill)
 		b.onPrefill = append(b.onPrefill, terms)
 		t.Prefill = append(t.Prefill, terms.Total())
-		t.Row = append(t.Row, int32(b.prefills[i].Slot))
+		t.Sending = append(t.Sending, pl.bytes(c.Sending))
+		t.Row = append(t.Row, int32(c.Slot))
 	}
 	t.PerByte, t.Stride = pl.pairs.perByte, pl.pairs.stride
 	pl.priceDecodes(q)
@@ -236,14 +238,15 @@ func (pl *Planner) price(q *question) {
 func (pl *Planner) priceDecodes(q *question) {
 	b, w := &pl.board, &pl.policy.Weights
 	t := &b.table
-	b.onDecode, b.onLocal, t.Decode, t.Bytes, t.Local, t.Col = b.onDecode[:0], b.onLocal[:0], t.Decode[:0], t.Bytes[:0], t.Local[:0], t.Col[:0]
+	b.onDecode, b.onLocal, t.Decode, t.Local, t.Col = b.onDecode[:0], b.onLocal[:0], t.Decode[:0], t.Local[:0], t.Col[:0]
+	t.Bytes, t.Moving = t.Bytes[:0], t.Moving[:0]
 	for j := range b.decodes {
 		c := &b.decodes[j]
 		terms := w.Decode(c.Decode)
 		b.onDecode = append(b.onDecode, terms)
 		t.Decode = append(t.Decode, terms.Total()+b.setup)
 		t.Col = append(t.Col, int32(c.Slot))
-		t.Bytes = append(t.Bytes, pl.bytes(c)+pl.ahead(c))
+		t.Bytes, t.Moving = append(t.Bytes, pl.bytes(c.Missing)), append(t.Moving, pl.bytes(c.Moving))
 		if q.LocalOK {
 			local := w.Local(c.Local)
 			if w.Units == scoring.Raw { // the formula counts the replica twice: as the one that prefills and as the one that decodes
@@ -256,20 +259,12 @@ func (pl *Planner) priceDecodes(q *question) {
 	}
 }
 
-// bytes returns what a transfer to c moves. The raw formula has no term for it.
-func (pl *Planner) bytes(c *decode.Candidate) float64 {
+// bytes returns what a transfer of so many tokens moves. The raw formula has no term for it.
+func (pl *Planner) bytes(tokens int) float64 {
 	if pl.policy.Weights.Units == scoring.Raw {
 		return 0
 	}
-	return float64(c.Missing) * pl.policy.KVBytesPerToken
-}
-
-// ahead returns what others' transfers to c have still to move: they share the replica's side of the network.
-func (pl *Planner) ahead(c *decode.Candidate) float64 {
-	if pl.policy.Weights.Units == scoring.Raw {
-		return 0
-	}
-	return float64(c.Moving) * pl.policy.KVBytesPerToken
+	return float64(tokens) * pl.policy.KVBytesPerToken
 }
 
 // avoid takes the given pairs out of the table and returns what puts them back.
@@ -308,11 +303,13 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 			return nil
 		}
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
-		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d)
-		terms.HardAt = now.Add(seconds(p.Wait))
+		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d.Missing)
+		terms.HardAt, terms.Outbox = now.Add(seconds(p.Wait)), booking.PrefillLease.Outbox()
 		if q.Quiet {
-			terms.Transfer = seconds(pl.transfer(b.chosen))
+			terms.Untold = seconds(pl.transfer(b.chosen))
 		}
+	} else if q.Quiet {
+		terms.Untold = seconds(booking.within)
 	}
 	booking.DecodeLease = pl.decode.Book(d, &q.decode, terms, now)
 	if booking.DecodeLease == nil {

@@ -664,34 +664,43 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// Transfers to one replica share its side of the network: the next goes where none is under way.
+// Transfers share the network of both replicas: the next goes between two that have none under way.
 func TestTransfersWaitForEachOther(t *testing.T) {
-	f := newFleet(1, 2, nil)
-	f.pl.SetPolicy(Policy{Links: [replica.Links]float64{1e8, 1e8, 1e8, 1e8}, TieAbsolute: -1, TieRelative: -1})
-	seen := map[replica.ID]int{}
-	var all []*Booking
-	for i := range uint32(6) {
-		r := f.request(40+i, 4000)
+	for _, fleet := range [][2]int{{3, 2}, {2, 3}} {
+		f := newFleet(fleet[0], fleet[1], nil)
+		f.pl.SetPolicy(Policy{Links: [replica.Links]float64{1e8, 1e8, 1e8, 1e8}, TieAbsolute: -1, TieRelative: -1})
+		seen := map[replica.ID]int{}
+		var all []*Booking
+		for i := range uint32(6) {
+			r := f.request(40+i, 4000)
+			r.LocalOK = false
+			b := f.plan(t, r)
+			seen[b.Prefill.ID]++
+			seen[b.Decode.ID]++
+			all = append(all, b)
+		}
+		for id, n := range seen {
+			if want := 6 / fleet[0]; id[0] == 'p' && n != want {
+				t.Errorf("%v: %d of 6 go from %s, want %d", fleet, n, id, want)
+			}
+			if want := 6 / fleet[1]; id[0] == 'd' && n != want {
+				t.Errorf("%v: %d of 6 go to %s, want %d", fleet, n, id, want)
+			}
+		}
+		last := all[5].Decision.Plans[0].Terms.Transfer
+		own := all[0].Decision.Plans[0].Terms.Transfer
+		if last < 2.5*own || last > 3.5*own {
+			t.Errorf("%v: the third transfer of a replica is priced %v ms, the first %v ms", fleet, last, own)
+		}
+		for _, b := range all {
+			b.Release(f.now)
+		}
+		r := f.request(99, 4000)
 		r.LocalOK = false
 		b := f.plan(t, r)
-		seen[b.Decode.ID]++
-		all = append(all, b)
-	}
-	if seen["d1"] != 3 || seen["d2"] != 3 {
-		t.Errorf("placed %v, want three on each", seen)
-	}
-	last := all[5].Decision.Plans[0].Terms.Transfer
-	if own := all[0].Decision.Plans[0].Terms.Transfer; last < 2.5*own || last > 3.5*own {
-		t.Errorf("the third transfer to a replica is priced %v ms, the first %v ms", last, own)
-	}
-	for _, b := range all {
+		if got := b.Decision.Plans[0].Terms.Transfer; got > 1.1*own {
+			t.Errorf("%v: %v ms when nothing is under way", fleet, got)
+		}
 		b.Release(f.now)
-	}
-	r := f.request(99, 4000)
-	r.LocalOK = false
-	b := f.plan(t, r)
-	defer b.Release(f.now)
-	if got := b.Decision.Plans[0].Terms.Transfer; got > 1.1*all[0].Decision.Plans[0].Terms.Transfer {
-		t.Errorf("%v ms when nothing is under way", got)
 	}
 }

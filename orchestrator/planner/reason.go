@@ -81,11 +81,11 @@ func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
 		case c.Prefill < 0:
 			cost = t.Local[j]
 		default:
-			perByte := t.PerByte[int(t.Row[c.Prefill])*t.Stride+int(t.Col[j])]
-			if perByte < 0 {
+			transfer, ok := t.Transfer(int(c.Prefill), j)
+			if !ok {
 				continue
 			}
-			cost = t.Decode[j] + t.Bytes[j]*perByte
+			cost = t.Decode[j] + transfer
 		}
 		if cost < least {
 			best, least = c, cost

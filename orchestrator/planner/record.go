@@ -82,8 +82,8 @@ func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
 
 // transfer returns the seconds that the KV blocks of the plan c are on their way.
 func (pl *Planner) transfer(c scoring.Choice) float64 {
-	t := &pl.board.table
-	return pl.board.setup + t.Bytes[c.Decode]*t.PerByte[int(t.Row[c.Prefill])*t.Stride+int(t.Col[c.Decode])]
+	seconds, _ := pl.board.table.Transfer(int(c.Prefill), int(c.Decode))
+	return pl.board.setup + seconds
 }
 
 // sum fills in what concerns the request as a whole.

@@ -1,0 +1,40 @@
+package decode
+
+import (
+	"slices"
+	"time"
+)
+
+// warming is the local prefills booked on one replica that are not done yet, in the order of booking, which is that of the engine. Guarded by Pool.Mu.
+//
+// What is done leaves with its whole prediction, so that no error of one is carried on to the next.
+type warming struct {
+	leases []*Lease
+	work   time.Duration // predicted of all
+	since  time.Time     // when the first of them can have begun
+}
+
+func (w *warming) add(l *Lease, now time.Time) {
+	if len(w.leases) == 0 {
+		w.since = now
+	}
+	w.leases = append(w.leases, l)
+	w.work += l.warm
+}
+
+func (w *warming) remove(l *Lease, now time.Time) {
+	at := slices.Index(w.leases, l)
+	if at == 0 {
+		w.since = now
+	}
+	w.leases = slices.Delete(w.leases, at, at+1)
+	w.work -= l.warm
+}
+
+// wait returns the predicted time until all are done, given that the first has run for a while.
+func (w *warming) wait(now time.Time) time.Duration {
+	if len(w.leases) == 0 {
+		return 0
+	}
+	return w.work - min(w.leases[0].warm, max(0, now.Sub(w.since)))
+}

@@ -1,0 +1,98 @@
+package decode
+
+import (
+	"testing"
+	"time"
+)
+
+// local books prompts of so many blocks that the replica prefills by itself, one after the other.
+func local(t *testing.T, p *Pool, blocks int, terms Terms, now time.Time) *Lease {
+	t.Helper()
+	q := &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 16}
+	c, _, _ := p.Candidates(q, now, nil, nil)
+	if len(c) == 0 {
+		t.Fatal("no candidate")
+	}
+	terms.Local, terms.HardAt = true, now
+	l := p.Book(&c[0], q, terms, now)
+	l.Harden(now)
+	return l
+}
+
+func waitThere(p *Pool, now time.Time) time.Duration {
+	c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 16, MaxTokens: 16}, now, nil, nil)
+	return seconds(c[0].Local.Wait)
+}
+
+func TestLocalPrefillsWaitInTurn(t *testing.T) {
+	p := pool(0)
+	first, second := local(t, p, 400, Terms{}, start), local(t, p, 100, Terms{}, start)
+	whole := first.warm + second.warm
+	now := start
+	for _, step := range []struct {
+		name string
+		does func()
+		want time.Duration
+	}{
+		{"both booked", func() {}, whole},
+		{"half of the first", func() { now = now.Add(first.warm / 2) }, whole - first.warm/2},
+		{"the first takes longer than predicted", func() { now = now.Add(3 * first.warm) }, second.warm},
+		{"the first is done", func() { first.FirstToken(now) }, second.warm},
+		{"half of the second", func() { now = now.Add(second.warm / 2) }, second.warm - second.warm/2},
+		{"its client goes away", func() { second.Release(now) }, 0},
+	} {
+		step.does()
+		if got := waitThere(p, now); (got - step.want).Abs() > time.Microsecond {
+			t.Errorf("%s: %v to wait, want %v", step.name, got, step.want)
+		}
+	}
+}
+
+// What a prediction was wrong by is gone with the prompt: else a replica that is faster than thought would seem busier with each.
+func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
+	p := pool(0)
+	now := start
+	for range 100 {
+		l := local(t, p, 400, Terms{}, now)
+		now = now.Add(l.warm / 2)
+		l.FirstToken(now)
+		if got := waitThere(p, now); got != 0 {
+			t.Fatalf("%v to wait where nobody is", got)
+		}
+		l.Release(now)
+	}
+}
+
+// Where nobody tells of the first token a prompt counts as computed after twice its time.
+func TestUntoldPrefillsEnd(t *testing.T) {
+	p := pool(0)
+	l := local(t, p, 400, Terms{Untold: time.Second}, start)
+	for _, step := range []struct {
+		after time.Duration
+		waits bool
+	}{{1900 * time.Millisecond, true}, {2100 * time.Millisecond, false}} {
+		now := start.Add(step.after)
+		p.Observe("d1", load(now, 1, 0.4), now)
+		if got := p.Members[0].ledger.warming.work > 0; got != step.waits {
+			t.Errorf("after %v: waits %v, want %v", step.after, got, step.waits)
+		}
+	}
+	l.Release(start.Add(3 * time.Second))
+}
+
+// An engine takes blocks as it computes: a report in the middle of a prompt does not say what the rest will take.
+func TestAPromptThatIsBeingComputedStaysPromised(t *testing.T) {
+	p := pool(0)
+	l := local(t, p, 400, Terms{}, start)
+	now := start.Add(time.Second)
+	p.Observe("d1", load(now, 1, 0.1), now)
+	if got, most := free(p, now), 1000-l.whole(); got > most {
+		t.Errorf("a quarter of it is there: %d free, want at most %d", got, most)
+	}
+	l.FirstToken(now)
+	now = now.Add(time.Second)
+	p.Observe("d1", load(now, 1, 0.4), now)
+	if got := free(p, now); got < 600-l.more-1 || got > 600 {
+		t.Errorf("all of it is there: %d free, want 600 less its growth", got)
+	}
+}
