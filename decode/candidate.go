@@ -274,7 +274,7 @@ func (p *Pool) mean(now time.Time) means {
 
 func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, now time.Time) {
 	m, ttl := c.member, p.settings.LoadTTL
-	g := &m.ledger
+	g, e := &m.ledger, &m.elsewhere
 	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.Slot, m.Believed(), m.load.Age(now), a.soft, -1
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
@@ -289,7 +289,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	if math.IsNaN(usage) {
 		usage, c.Unknown = mean.usage, true
 	}
-	used := float64(g.held * m.blockSize())
+	used := float64((g.held + e.Held) * m.blockSize())
 	reserved := usage
 	if a.capacity > 0 {
 		c.Free = max(a.free, 0)
@@ -299,19 +299,19 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 		c.Decode.Room = p.roomIn(m, a, min(c.Need, a.capacity-p.margin(m))-a.left()).Seconds()
 	}
 	sequences := float64(max(q.Sequences, 1))
-	c.Decode.Running = float64(g.sequences+g.queued) + others
+	c.Decode.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
 	c.Decode.Marginal = speed.Marginal(q.Tokens + output/2)
 	c.Decode.Output = float64(output) * sequences
 	c.Decode.Usage = usage
 	c.Decode.Waiting = float64(max(0, m.load.Waiting(now, ttl)) + g.queued)
-	c.Step = speed.Step(g.sequences+int(others)+1, int(used))
+	c.Step = speed.Step(g.sequences+e.Sequences+int(others)+1, int(used))
 
-	c.Local.Wait = g.warming.wait(now).Seconds()
+	c.Local.Wait = (g.warming.wait(now) + e.Work).Seconds()
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q, speed, p.Unit())
-	c.Local.Active = float64(g.sequences-g.arriving) + others // those whose prompt is not there are not decoding
-	c.Moving = g.moving
-	c.Local.Reserved, c.Local.Rho = reserved, m.meter.Rho(now)
+	c.Local.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others // those whose prompt is not there are not decoding
+	c.Moving = g.moving + e.Moving
+	c.Local.Reserved, c.Local.Rho = reserved, m.meter.Rho(now)+e.Rho
 }
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is known already.
@@ -341,7 +341,7 @@ func (p *Pool) released(m *member, a *account, within time.Duration) int {
 
 // life is the usual seconds of an answer on m.
 func (p *Pool) life(m *member, a *account) float64 {
-	return float64(p.usual) * p.speed(m).Step(m.ledger.sequences+m.ledger.others, a.used*m.blockSize())
+	return float64(p.usual) * p.speed(m).Step(m.there(), a.used*m.blockSize())
 }
 
 const (

@@ -37,7 +37,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		sequences: max(q.Sequences, 1), limit: c.limit, blocks: c.blocks, more: c.Need - c.blocks, local: t.Local,
 	}
 	if t.Local {
-		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0
+		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
 	} else {
 		l.moving, l.outbox = c.Missing, cmp.Or(t.Outbox, &replica.Outbox{})
 	}
@@ -46,7 +46,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		m.meter.Add(now, c.Local.Warm)
 	}
 	p.add(l, now)
-	l.batch = m.ledger.sequences + m.ledger.others
+	l.batch = m.there()
 	return l
 }
 
@@ -188,7 +188,7 @@ func (l *Lease) Step() float64 {
 	l.pool.Mu.Lock()
 	defer l.pool.Mu.Unlock()
 	m := l.member
-	return l.pool.speed(m).Step(m.ledger.sequences+m.ledger.others, m.reported()*m.blockSize())
+	return l.pool.speed(m).Step(m.there(), m.reported()*m.blockSize())
 }
 
 // Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the time from the first token to the last.
@@ -208,7 +208,7 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 		p.answers.Learn(each)
 		p.usual = p.answers.Rest(0, -1)
 		if each >= minSteps && decoding > 0 {
-			batch := float64(l.batch+m.ledger.sequences+m.ledger.others) / 2
+			batch := float64(l.batch+m.there()) / 2
 			used := m.reported()
 			if used == 0 {
 				used = m.ledger.held

@@ -281,7 +281,7 @@ func (l *Lease) soFar(p *Pool, now time.Time) int {
 		return have
 	}
 	m := l.member
-	step := p.speed(m).Step(m.ledger.bound+m.ledger.others, m.reported()*m.blockSize())
+	step := p.speed(m).Step(m.ledger.bound+m.elsewhere.Bound+m.ledger.others, m.reported()*m.blockSize())
 	have += int(now.Sub(since).Seconds() / step)
 	if l.limit >= 0 {
 		have = min(have, l.limit)
@@ -323,18 +323,19 @@ type account struct {
 
 // account needs what other members use on average, NaN when nobody says.
 func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
-	g := &m.ledger
-	a := account{capacity: m.R.Facts.Blocks, soft: g.soft, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
+	g, e := &m.ledger, &m.elsewhere
+	a := account{capacity: m.R.Facts.Blocks, soft: g.soft + e.Soft, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
 	if a.capacity == 0 {
 		return a
 	}
 	if a.guessed {
-		a.used = g.held
+		a.used = g.held + e.Held
 		if meanUsage > 0 {
 			a.used = max(a.used, int(meanUsage*float64(a.capacity)))
 		}
 	} else {
-		a.used = max(m.reported()+g.promised+g.growth+p.othersGrow(m)-g.returned, g.promised+g.growth, 0)
+		coming := g.promised + g.growth + e.Promised + e.Growth
+		a.used = max(m.reported()+coming+p.othersGrow(m)-g.returned-e.Returned, coming, 0)
 	}
 	a.free = a.capacity - p.margin(m) - a.used
 	return a

@@ -37,6 +37,7 @@ type Pool struct {
 	lengths  map[string]*scoring.Lengths // by model as clients name it
 	answers  scoring.Lengths             // of all models
 	usual    int                         // expected tokens of an answer, by answers
+	hearsay  roster.Hearsay[Share]
 }
 
 // View is the list of members at one moment.
@@ -50,6 +51,9 @@ type member struct {
 	prefill scoring.Memory // local prefills
 	steps   scoring.Memory // decode steps
 	meter   scoring.Meter  // of local prefills
+
+	asked     replica.Load // newest report that we asked for ourselves
+	elsewhere Share        // what other routers told, together
 }
 
 // New returns a pool without members.
@@ -87,11 +91,18 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	if l.At.IsZero() {
 		l.At = now
 	}
+	if l.Source == replica.Metrics {
+		m.asked = l
+	}
+	p.observe(m, l, now)
+}
+
+func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	m.prefill.Ease(&p.prefills, now)
 	m.steps.Ease(&p.steps, now)
 	if l.Running >= 0 {
-		m.ledger.countOthers(l.Running + max(l.Waiting, 0) - m.ledger.bound)
+		m.ledger.countOthers(l.Running + max(l.Waiting, 0) - m.ledger.bound - m.elsewhere.Bound)
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
 		p.turnHard(now)

@@ -170,7 +170,7 @@ func (p *Pool) ttl() time.Duration {
 func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.Time) {
 	m, ttl := c.member, p.ttl()
 	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), m.load.Age(now)
-	c.Sending = m.outbox.Tokens()
+	c.Sending = m.outbox.Tokens() + m.elsewhere.Sending
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
@@ -184,15 +184,15 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}
-	c.Wait = m.queue.wait(now).Seconds() + others*typical
-	c.Waiting = float64(m.queue.count) + others
-	c.Queued = m.queue.tokens
+	c.Wait = (m.queue.wait(now) + m.elsewhere.Work).Seconds() + others*typical
+	c.Waiting = float64(m.queue.count+m.elsewhere.Requests) + others
+	c.Queued = m.queue.tokens + m.elsewhere.Tokens
 	if others > 0 {
 		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
 	}
 	c.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(speed, blockSize)
-	c.Rho = m.meter.Rho(now)
+	c.Rho = m.meter.Rho(now) + m.elsewhere.Rho
 	c.Usage = m.usage(now, ttl)
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = mean.usage, true
@@ -203,7 +203,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 func (m *member) usage(now time.Time, ttl time.Duration) float64 {
 	u := m.load.Usage(now, ttl)
 	if room := m.R.Facts.Blocks * m.R.Facts.BlockSize; room > 0 {
-		u = min(1, u+float64(m.queue.fresh)/float64(room))
+		u = min(1, u+float64(m.queue.fresh+m.elsewhere.Fresh)/float64(room))
 	}
 	return u
 }

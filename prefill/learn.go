@@ -29,7 +29,7 @@ func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now ti
 		begun = s.last
 	}
 	s.last = now
-	if took <= 0 || m.others.count > 0 { // others' work in between says nothing of ours
+	if took <= 0 || m.others.count+m.elsewhere.Requests > 0 { // others' work in between says nothing of ours
 		s.n = 0
 		return
 	}

@@ -27,6 +27,7 @@ type Pool struct {
 	settings Settings
 	fit      scoring.Fit // of all members together, for those that were not measured yet
 	typical  float64     // seconds of a usual request, running mean; 0 unknown
+	hearsay  roster.Hearsay[Share]
 }
 
 // View is the list of members at one moment.
@@ -43,6 +44,9 @@ type member struct {
 	fit    scoring.Memory
 	span   span
 	counts Counts
+
+	asked     replica.Load // newest report that we asked for ourselves
+	elsewhere Share        // what other routers told, together
 }
 
 // Counts compares what we believed with what engines said.
@@ -77,16 +81,24 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	if l.At.IsZero() {
 		l.At = now
 	}
+	if l.Source == replica.Metrics {
+		m.asked = l
+	}
+	p.observe(m, l, now)
+}
+
+func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	m.fit.Ease(&p.fit, now)
 	if m.load.UsageAt().Equal(l.At) {
 		m.queue.settled()
 	}
+	known := m.queue.count + m.elsewhere.Requests
 	switch {
 	case l.Running >= 0 && l.Waiting >= 0:
-		m.others.note(l.Running + l.Waiting - m.queue.count)
+		m.others.note(l.Running + l.Waiting - known)
 	case l.Waiting >= 0: // without the batch the report shows a lower bound
-		m.others.note(max(m.others.count, l.Waiting-m.queue.count))
+		m.others.note(max(m.others.count, l.Waiting-known))
 	}
 }
 

@@ -88,6 +88,13 @@ type Router interface {
 	Events() [2]bool                                                     // of which sides it wants block events
 }
 
+// Sharer is a [Router] that tells the others of its bookings now and then.
+type Sharer interface {
+	ShareEvery() time.Duration              // 0 never
+	Share(now time.Time) any                // what it tells
+	Hear(from int, said any, now time.Time) // what another one told
+}
+
 // engine is one simulated engine and what happens to it.
 type engine struct {
 	core  *enginesim.Engine

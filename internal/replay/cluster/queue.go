@@ -17,6 +17,7 @@ const (
 	heard                // block events of an engine reach the routers
 	polled               // a load report of an engine reaches a router
 	ticked               // a second has passed
+	shared               // a router tells the others
 )
 
 // event is what happens at a time. Events of the same time happen in the order in which they were planned.

@@ -53,6 +53,11 @@ func (c *Cluster) begin() error {
 		}
 	}
 	c.events.add(event{at: time.Second, kind: ticked})
+	for i, f := range c.fronts {
+		if s, ok := f.Router.(Sharer); ok && s.ShareEvery() > 0 && len(c.fronts) > 1 {
+			c.events.add(event{at: s.ShareEvery() * time.Duration(i) / time.Duration(len(c.fronts)), kind: shared, to: f})
+		}
+	}
 	return c.fetch()
 }
 
@@ -114,6 +119,8 @@ func (c *Cluster) happen(ev *event) error {
 		c.poll(ev.e, ev.to)
 	case ticked:
 		return c.tick()
+	case shared:
+		c.share(ev.to)
 	}
 	return nil
 }
@@ -449,6 +456,21 @@ func (c *Cluster) poll(e *engine, f *front) {
 	if !c.over() {
 		jitter := 0.9 + 0.2*c.rnd.Float64()
 		c.events.add(event{at: c.now + time.Duration(jitter*float64(c.cfg.Poll)), kind: polled, e: e, to: f})
+	}
+}
+
+// share lets a router tell the others what they ask it for at this moment.
+func (c *Cluster) share(f *front) {
+	teller := f.Router.(Sharer)
+	said, from := teller.Share(Time(c.now)), slices.Index(c.fronts, f)
+	for _, other := range c.fronts {
+		if other != f {
+			other.Router.(Sharer).Hear(from, said, Time(c.now))
+			c.admit(other)
+		}
+	}
+	if !c.over() {
+		c.events.add(event{at: c.now + teller.ShareEvery(), kind: shared, to: f})
 	}
 }
 

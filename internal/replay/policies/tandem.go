@@ -4,6 +4,7 @@ package policies
 import (
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"tandem/decode"
@@ -30,7 +31,8 @@ type Tandem struct {
 	weights  scoring.Weights
 	rnd      *rand.Rand // of ties in the first step of a sequence
 	sequence sequence
-	booked   []booked // by slot
+	every    time.Duration // between what is told to other routers
+	booked   []booked      // by slot
 	Stats    Stats
 }
 
@@ -80,6 +82,7 @@ type Tuned struct {
 	Penalty       float64 // of slower tokens for others
 	AffinityShare float64 // of the prompt from which on a match is followed
 	Margin        float64 // share of KV that is never promised
+	Share         float64 // s between what routers tell each other of their bookings, 0 never
 	Limit         float64 // s; a request whose first token would come later is refused, 0 never
 }
 
@@ -96,6 +99,7 @@ func (o *Options) params() []Param {
 		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
 		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed, or 50 ms", nil},
 		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
+		{"share", &t.Share, "seconds between what several routers tell each other, 0 for never", nil},
 		{"limit", &t.Limit, "seconds; a request whose first token would come later by prediction is refused, 0 for none", nil},
 	}
 }
@@ -118,10 +122,13 @@ var _ cluster.Router = (*Tandem)(nil)
 
 // NewTandem makes the router of a fleet.
 func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
+	var every float64
 	if o.Tuned != nil {
 		o.Tuned.apply(&o.Policy)
+		every = o.Tuned.Share
 	}
 	t := &Tandem{
+		every:   time.Duration(every * float64(time.Second)),
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), model: "m",
 		decodes: map[replica.ID]int{}, prefills: map[replica.ID]int{}, split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
 		order: o.Order, weights: o.Policy.Weights.OrDefault(), rnd: rand.New(rand.NewPCG(seed, 0x73657175)),
@@ -222,6 +229,27 @@ func (t *Tandem) Observe(side cluster.Side, i int, l replica.Load, now time.Time
 		return
 	}
 	t.decode.Observe(t.ids[side][i], l, now)
+}
+
+var _ cluster.Sharer = (*Tandem)(nil)
+
+// told is what one router tells others.
+type told struct {
+	prefill []prefill.Share
+	decode  []decode.Share
+}
+
+// ShareEvery is how often others are told.
+func (t *Tandem) ShareEvery() time.Duration { return t.every }
+
+// Share tells of all bookings.
+func (t *Tandem) Share(now time.Time) any { return told{t.prefill.Share(now), t.decode.Share(now)} }
+
+// Hear takes in what another router told.
+func (t *Tandem) Hear(from int, said any, now time.Time) {
+	other := said.(told)
+	t.prefill.Hear(strconv.Itoa(from), other.prefill, now)
+	t.decode.Hear(strconv.Itoa(from), other.decode, now)
 }
 
 // Tick drops guesses that were not confirmed.

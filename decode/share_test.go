@@ -1,0 +1,160 @@
+package decode
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+	"tandem/internal/replica"
+)
+
+// several are routers over the same two replicas, and one that books everything that they do: what they see together.
+type several struct {
+	routers []*Pool
+	one     *Pool
+	now     time.Time
+}
+
+func newSeveral(n int) *several {
+	s := &several{now: start}
+	for range n + 1 {
+		p := New(Options{})
+		p.Configure(Settings{ExpectedOutput: 160})
+		p.SetMembers([]replica.Replica{engine("d1", 5000), engine("d2", 5000)}, start)
+		s.routers = append(s.routers, p)
+	}
+	s.one, s.routers = s.routers[n], s.routers[:n]
+	return s
+}
+
+// share lets every router tell all others, over the wire.
+func (s *several) share(t interface{ Fatal(...any) }) {
+	for i, from := range s.routers {
+		wire, err := json.Marshal(from.Share(s.now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, to := range s.routers {
+			var said []Share
+			if err := json.Unmarshal(wire, &said); err != nil {
+				t.Fatal(err)
+			}
+			if i != j {
+				to.Hear(string(rune('a'+i)), said, s.now)
+			}
+		}
+	}
+}
+
+// pair is one booking in both worlds.
+type pair [2]*Lease
+
+func (p pair) each(f func(*Lease)) { f(p[0]); f(p[1]) }
+
+// TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything offers.
+func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newSeveral(rapid.IntRange(2, 4).Draw(t, "routers"))
+		var live []pair
+		sent := map[replica.ID]int{}
+		for range rapid.IntRange(1, 12).Draw(t, "bookings") {
+			q := &Query{Model: "m", Tokens: rapid.IntRange(1, 3000).Draw(t, "tokens"), MaxTokens: 160}
+			terms := Terms{Local: rapid.Bool().Draw(t, "local"), HardAt: s.now.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "soft")) * time.Hour)}
+			if terms.Local {
+				terms.HardAt = s.now
+			}
+			at, by := rapid.IntRange(0, 1).Draw(t, "replica"), s.routers[rapid.IntRange(0, len(s.routers)-1).Draw(t, "router")]
+			var both pair
+			for i, p := range []*Pool{by, s.one} {
+				c, _, _ := p.Candidates(q, s.now, nil, nil)
+				if len(c) != 2 {
+					t.Fatalf("%d candidates", len(c))
+				}
+				both[i] = p.Book(&c[at], q, terms, s.now)
+			}
+			if rapid.Bool().Draw(t, "sent") {
+				both.each(func(l *Lease) { l.Harden(s.now) })
+				sent[both[0].member.R.ID]++
+			}
+			live = append(live, both)
+		}
+		s.share(t)
+		s.now = s.now.Add(time.Second)
+		for id, n := range sent { // one router asks for the report, the others hear of it
+			report := load(s.now, n, 0.3)
+			s.routers[0].Observe(id, report, s.now)
+			s.one.Observe(id, report, s.now)
+		}
+		s.share(t)
+		s.share(t) // what they count from the report is told again
+		for _, p := range s.routers {
+			sees(t, p, s.one, s.now)
+		}
+		for _, both := range live {
+			both.each(func(l *Lease) { l.Release(s.now) })
+		}
+		s.share(t)
+		for _, p := range s.routers {
+			sees(t, p, s.one, s.now)
+			for _, m := range p.Members {
+				if e := m.elsewhere; e.Sequences+e.Queued+e.Arriving+e.Bound+e.Promised+e.Growth+e.Held+e.Soft+e.Moving != 0 || e.Work != 0 {
+					t.Fatalf("%+v is left of nobody", e)
+				}
+			}
+		}
+	})
+}
+
+// sees fails where got offers something else than want.
+func sees(t *rapid.T, got, want *Pool, now time.Time) {
+	q := &Query{Model: "m", Tokens: 16, MaxTokens: 16}
+	g, _, _ := got.Candidates(q, now, nil, nil)
+	w, _, _ := want.Candidates(q, now, nil, nil)
+	if len(g) != len(w) {
+		t.Fatalf("%d candidates, want %d", len(g), len(w))
+	}
+	for i := range g {
+		a, b := &g[i], &w[i]
+		if a.Free != b.Free || a.Soft != b.Soft || a.Moving != b.Moving || a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
+			t.Fatalf("replica %d: free %d, soft %d, moving %d, running %v, active %v, unknown %v; one router: %d, %d, %d, %v, %v, %v", i, a.Free, a.Soft, a.Moving,
+				a.Decode.Running, a.Local.Active, a.Unknown, b.Free, b.Soft, b.Moving, b.Decode.Running, b.Local.Active, b.Unknown)
+		}
+	}
+}
+
+// A router that has gone silent counts for nothing any more.
+func TestASilentRouterIsForgotten(t *testing.T) {
+	s := newSeveral(2)
+	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}
+	c, _, _ := s.routers[0].Candidates(q, s.now, nil, nil)
+	l := s.routers[0].Book(&c[0], q, Terms{HardAt: s.now}, s.now)
+	defer l.Release(s.now)
+	s.share(t)
+	if got := s.routers[1].Members[0].elsewhere.Promised; got != l.whole() {
+		t.Fatalf("%d blocks promised elsewhere, want %d", got, l.whole())
+	}
+	s.routers[1].Hear("a", nil, s.now)
+	if got := s.routers[1].Members[0].elsewhere; got != (Share{}) {
+		t.Errorf("%+v is left", got)
+	}
+}
+
+// A report that others asked for is as good as one's own, but it is not told on: it would look younger each time.
+func TestReportsAreToldOnce(t *testing.T) {
+	s := newSeveral(3)
+	s.routers[0].Observe("d1", load(s.now, 1, 0.5), s.now)
+	s.routers[2].Hear("a", s.routers[0].Share(s.now), s.now)
+	if used := s.routers[2].Status(s.now)[0].Usage; used != 0.5 {
+		t.Fatalf("usage %v, want that of the report", used)
+	}
+	if r := s.routers[2].Share(s.now)[0].Report; r != nil {
+		t.Errorf("%+v is told on", r)
+	}
+	older := load(s.now.Add(-time.Second), 1, 0.9)
+	s.routers[1].Observe("d1", older, s.now)
+	s.routers[2].Hear("b", s.routers[1].Share(s.now), s.now)
+	if used := s.routers[2].Status(s.now)[0].Usage; used != 0.5 {
+		t.Errorf("usage %v after an older report", used)
+	}
+}

@@ -1,0 +1,64 @@
+package prefill
+
+import (
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// Share is what one router tells others of its own work on a replica. They can see none of it: an engine counts requests, and does not say how long they are.
+type Share struct {
+	ID       replica.ID      `json:"id"`
+	Requests int             `json:"requests,omitzero"` // sent and not answered
+	Tokens   int             `json:"tokens,omitzero"`   // uncached ones of these
+	Work     time.Duration   `json:"work_ns,omitzero"`  // until they are done, predicted
+	Fresh    int             `json:"fresh,omitzero"`    // prompt tokens that the report does not include
+	Sending  int             `json:"sending,omitzero"`  // tokens whose KV blocks decode replicas still have to get
+	Rho      float64         `json:"rho,omitzero"`      // share of its time that the replica works for this router
+	Report   *replica.Report `json:"report,omitzero"`   // the engine's newest that this router asked for by itself
+}
+
+// Share tells of all members.
+func (p *Pool) Share(now time.Time) []Share {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	out := make([]Share, 0, len(p.Members))
+	for _, m := range p.Members {
+		out = append(out, Share{
+			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh, Sending: m.outbox.Tokens(),
+			Rho: m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
+		})
+	}
+	return out
+}
+
+// Hear takes in what another router told now, instead of what it told before; nothing, where it is silent. said is kept.
+func (p *Pool) Hear(router string, said []Share, now time.Time) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.hearsay.Set(router, said)
+	for _, m := range p.Members {
+		m.elsewhere = Share{}
+	}
+	for s := range p.hearsay.All() {
+		if m, ok := p.Find(s.ID); ok {
+			m.elsewhere.add(s)
+		}
+	}
+	for i := range said {
+		if m, ok := p.Find(said[i].ID); ok && said[i].Report != nil {
+			if l := said[i].Report.Load(now); l.At.After(m.load.UsageAt()) {
+				p.observe(m, l, now)
+			}
+		}
+	}
+}
+
+func (s *Share) add(o *Share) {
+	s.Requests += max(0, o.Requests)
+	s.Tokens += max(0, o.Tokens)
+	s.Work += max(0, o.Work)
+	s.Fresh += max(0, o.Fresh)
+	s.Sending += max(0, o.Sending)
+	s.Rho += max(0, o.Rho)
+}

@@ -1,0 +1,94 @@
+package prefill
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// tell lets one router tell another, over the wire.
+func tell(t interface{ Fatal(...any) }, from *Pool, name string, to *Pool, now time.Time) {
+	wire, err := json.Marshal(from.Share(now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []Share
+	if err := json.Unmarshal(wire, &said); err != nil {
+		t.Fatal(err)
+	}
+	to.Hear(name, said, now)
+}
+
+// TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything offers.
+func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b, one := newPool("p1", "p2"), newPool("p1", "p2"), newPool("p1", "p2")
+		now := start
+		var live []*Lease
+		for range rapid.IntRange(1, 12).Draw(t, "bookings") {
+			tokens, at := rapid.IntRange(1, 50_000).Draw(t, "tokens"), rapid.IntRange(0, 1).Draw(t, "replica")
+			by := rapid.SampledFrom([]*Pool{a, b}).Draw(t, "router")
+			for _, p := range []*Pool{by, one} {
+				live = append(live, p.Book(&p.ask(tokens, now)[at], now))
+			}
+		}
+		both := func() {
+			tell(t, a, "a", b, now)
+			tell(t, b, "b", a, now)
+		}
+		both()
+		running := one.Members[0].queue.count
+		now = now.Add(time.Millisecond)
+		for _, p := range []*Pool{a, one} { // a asks for the report, b hears of it
+			p.Observe("p1", load(now, running, 0, 0.4), now)
+		}
+		both()
+		both()
+		sees(t, a, one, now)
+		sees(t, b, one, now)
+		for _, l := range live {
+			l.Release(now)
+		}
+		both()
+		sees(t, a, one, now)
+		a.Hear("b", nil, now)
+		if got := a.Members[0].elsewhere; got != (Share{}) {
+			t.Fatalf("%+v is left of a router that is silent", got)
+		}
+	})
+}
+
+func sees(t *rapid.T, got, want *Pool, now time.Time) {
+	for i, w := range want.ask(1000, now) {
+		g := got.ask(1000, now)[i]
+		if math.Abs(g.Wait-w.Wait) > 2e-3 { // the first of each router's queue is taken to run
+			t.Fatalf("replica %d: %v s to wait, want %v", i, g.Wait, w.Wait)
+		}
+		if g.Waiting != w.Waiting || g.Queued != w.Queued || math.Abs(g.Usage-w.Usage) > 1e-9 || math.Abs(g.Rho-w.Rho) > 1e-6 || g.Unknown != w.Unknown {
+			t.Fatalf("replica %d: %+v, want %+v", i, g, w)
+		}
+	}
+}
+
+// Others' work in between says nothing of a replica's speed.
+func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
+	p, other := newPool("p1"), newPool("p1")
+	defer other.Book(&other.ask(40_000, start)[0], start).Release(start)
+	tell(t, other, "b", p, start)
+	for i := range 8 {
+		now := start.Add(time.Duration(i) * time.Minute)
+		p.Book(&p.ask(4000, now)[0], now).Done(0, 30*time.Second, now.Add(30*time.Second))
+	}
+	if n := p.Members[0].fit.Samples(); n != 0 {
+		t.Errorf("%d samples, want none", n)
+	}
+	p.Hear("b", nil, start)
+	now := start.Add(time.Hour)
+	p.Book(&p.ask(4000, now)[0], now).Done(0, 30*time.Second, now.Add(30*time.Second))
+	if n := p.Members[0].fit.Samples(); n != 1 {
+		t.Errorf("%d samples once alone, want one", n)
+	}
+}
