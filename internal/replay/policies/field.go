@@ -175,6 +175,15 @@ func Names() []string {
 	return append(names, oracles()...)
 }
 
+// Baselines lists the policies of others by name.
+func Baselines() []string {
+	var names []string
+	for _, e := range field() {
+		names = append(names, e.name)
+	}
+	return names
+}
+
 // find is what a policy without settings is made of: Options, an entry's Picker, or nil for an oracle.
 func find(name string) (any, error) {
 	for _, e := range ours() {

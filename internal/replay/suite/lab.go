@@ -148,6 +148,7 @@ type lab struct {
 	runs     map[Setting]*pending
 	done     int
 	searches map[search]*found
+	tunings  map[tuning]*chosen
 }
 
 // pending is a play that has been asked for.
@@ -158,7 +159,7 @@ type pending struct {
 }
 
 func newLab(o Options) *lab {
-	return &lab{Options: o, slots: make(chan struct{}, max(1, o.Workers)), runs: map[Setting]*pending{}, searches: map[search]*found{}}
+	return &lab{Options: o, slots: make(chan struct{}, max(1, o.Workers)), runs: map[Setting]*pending{}, searches: map[search]*found{}, tunings: map[tuning]*chosen{}}
 }
 
 // run plays s, or returns what it was when it was played before.
