@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"tandem/internal/replica"
+	"tandem/internal/roster"
 )
 
 // Share is what one router tells others of its own bookings on a replica. They can see none of it: an engine counts requests, and says neither what they
 // will take nor which are on their way.
 type Share struct {
-	ID        replica.ID      `json:"id"`
+	ID        replica.ID      `json:"id,omitzero"`
 	Sequences int             `json:"sequences,omitzero"` // of hard leases
 	Queued    int             `json:"queued,omitzero"`    // of soft ones
 	Arriving  int             `json:"arriving,omitzero"`  // of Sequences, those whose blocks have not come
@@ -33,11 +34,12 @@ func (p *Pool) Share(now time.Time) []Share {
 	out := make([]Share, 0, len(p.Members))
 	for _, m := range p.Members {
 		g := &m.ledger
-		out = append(out, Share{
+		s := Share{
 			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Bound: g.bound, Promised: g.promised, Growth: g.growth,
 			Returned: g.returned, Held: g.held, Soft: g.soft, Moving: g.moving, Work: g.warming.wait(now), Rho: m.meter.Rho(now),
 			Report: replica.ReportOf(m.asked, now),
-		})
+		}
+		out = append(out, s.plausible())
 	}
 	return out
 }
@@ -64,19 +66,34 @@ func (p *Pool) Hear(router string, said []Share, now time.Time) {
 	}
 }
 
-func (s *Share) add(o *Share) {
-	s.Sequences += max(0, o.Sequences)
-	s.Queued += max(0, o.Queued)
-	s.Arriving += max(0, o.Arriving)
-	s.Bound += max(0, o.Bound)
-	s.Promised += max(0, o.Promised)
-	s.Growth += max(0, o.Growth)
-	s.Returned += max(0, o.Returned)
-	s.Held += max(0, o.Held)
-	s.Soft += max(0, o.Soft)
-	s.Moving += max(0, o.Moving)
-	s.Work += max(0, o.Work)
-	s.Rho += max(0, o.Rho)
+// plausible returns s with each number as far as a replica can have it.
+func (s *Share) plausible() Share {
+	return Share{
+		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued), Arriving: roster.Count(s.Arriving), Bound: roster.Count(s.Bound),
+		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth), Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
+		Soft: roster.Count(s.Soft), Moving: roster.Count(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
+	}
+}
+
+// Plausible reports whether s can be true. One that is not counts as far as it can be.
+func (s *Share) Plausible() bool {
+	return *s == s.plausible() && (s.Report == nil || s.Report.Plausible())
+}
+
+func (s *Share) add(told *Share) {
+	o := told.plausible()
+	s.Sequences += o.Sequences
+	s.Queued += o.Queued
+	s.Arriving += o.Arriving
+	s.Bound += o.Bound
+	s.Promised += o.Promised
+	s.Growth += o.Growth
+	s.Returned += o.Returned
+	s.Held += o.Held
+	s.Soft += o.Soft
+	s.Moving += o.Moving
+	s.Work += o.Work
+	s.Rho += o.Rho
 }
 
 // there is how many sequences are on m with hard leases of ours, of other routers' as told, or by its report alone.

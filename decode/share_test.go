@@ -2,6 +2,7 @@ package decode
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -156,5 +157,23 @@ func TestReportsAreToldOnce(t *testing.T) {
 	s.routers[2].Hear("b", s.routers[1].Share(s.now), s.now)
 	if used := s.routers[2].Status(s.now)[0].Usage; used != 0.5 {
 		t.Errorf("usage %v after an older report", used)
+	}
+}
+
+// Whoever tells nonsense is believed as far as it can be true.
+func TestNonsenseOverflowsNothing(t *testing.T) {
+	p := newSeveral(1).one
+	mad := Share{ID: "d1", Sequences: 2 << 30, Promised: math.MaxInt, Held: -7, Moving: math.MinInt, Work: 90 * time.Hour, Rho: math.Inf(1)}
+	p.Hear("mad", []Share{mad, {ID: "d1", Rho: math.NaN(), Work: math.MinInt64}}, start)
+	if got, want := p.Members[0].elsewhere, (Share{Sequences: 1 << 30, Promised: 1 << 30, Work: time.Hour, Rho: 1000}); got != want {
+		t.Errorf("%+v is counted, want %+v", got, want)
+	}
+	if mad.Plausible() {
+		t.Errorf("%+v is plausible", mad)
+	}
+	for _, s := range p.Share(start) {
+		if !s.Plausible() {
+			t.Errorf("%+v is told and not plausible", s)
+		}
 	}
 }

@@ -29,6 +29,7 @@ type MemberStatus struct {
 	Output    int           `json:"expected_output_tokens"`
 	Speed     scoring.Speed `json:"speed"`
 	Samples   int           `json:"speed_samples"`
+	Elsewhere Share         `json:"elsewhere,omitzero"` // what other routers told of their bookings, together
 }
 
 // Status describes every member, in order.
@@ -46,7 +47,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Promised: g.promised, Growth: g.growth, Soft: g.soft, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others,
 			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.load.Usage(now, ttl)),
 			LoadAge: ageMS(m.load.Age(now)), Guessed: a.guessed, LocalMS: g.warming.wait(now).Seconds() * 1e3,
-			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(),
+			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Elsewhere: m.elsewhere,
 		}
 		if a.capacity > 0 {
 			s.Capacity, s.Free = a.capacity, max(a.free, 0)

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"tandem/internal/replica"
+	"tandem/internal/roster"
 )
 
 // Share is what one router tells others of its own work on a replica. They can see none of it: an engine counts requests, and does not say how long they are.
 type Share struct {
-	ID       replica.ID      `json:"id"`
+	ID       replica.ID      `json:"id,omitzero"`
 	Requests int             `json:"requests,omitzero"` // sent and not answered
 	Tokens   int             `json:"tokens,omitzero"`   // uncached ones of these
 	Work     time.Duration   `json:"work_ns,omitzero"`  // until they are done, predicted
@@ -24,10 +25,11 @@ func (p *Pool) Share(now time.Time) []Share {
 	defer p.Mu.Unlock()
 	out := make([]Share, 0, len(p.Members))
 	for _, m := range p.Members {
-		out = append(out, Share{
+		s := Share{
 			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh, Sending: m.outbox.Tokens(),
 			Rho: m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
-		})
+		}
+		out = append(out, s.plausible())
 	}
 	return out
 }
@@ -54,11 +56,25 @@ func (p *Pool) Hear(router string, said []Share, now time.Time) {
 	}
 }
 
-func (s *Share) add(o *Share) {
-	s.Requests += max(0, o.Requests)
-	s.Tokens += max(0, o.Tokens)
-	s.Work += max(0, o.Work)
-	s.Fresh += max(0, o.Fresh)
-	s.Sending += max(0, o.Sending)
-	s.Rho += max(0, o.Rho)
+// plausible returns s with each number as far as a replica can have it.
+func (s *Share) plausible() Share {
+	return Share{
+		ID: s.ID, Requests: roster.Count(s.Requests), Tokens: roster.Count(s.Tokens), Work: roster.Work(s.Work), Fresh: roster.Count(s.Fresh),
+		Sending: roster.Count(s.Sending), Rho: roster.Rho(s.Rho), Report: s.Report,
+	}
+}
+
+// Plausible reports whether s can be true. One that is not counts as far as it can be.
+func (s *Share) Plausible() bool {
+	return *s == s.plausible() && (s.Report == nil || s.Report.Plausible())
+}
+
+func (s *Share) add(told *Share) {
+	o := told.plausible()
+	s.Requests += o.Requests
+	s.Tokens += o.Tokens
+	s.Work += o.Work
+	s.Fresh += o.Fresh
+	s.Sending += o.Sending
+	s.Rho += o.Rho
 }

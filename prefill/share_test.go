@@ -92,3 +92,21 @@ func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
 		t.Errorf("%d samples once alone, want one", n)
 	}
 }
+
+// Whoever tells nonsense is believed as far as it can be true.
+func TestNonsenseOverflowsNothing(t *testing.T) {
+	p := newPool("p1")
+	mad := Share{ID: "p1", Requests: 2 << 30, Tokens: -7, Work: 90 * time.Hour, Fresh: math.MaxInt, Sending: math.MinInt, Rho: math.Inf(1)}
+	p.Hear("mad", []Share{mad, {ID: "p1", Rho: math.NaN(), Work: math.MinInt64}}, start)
+	if got, want := p.Members[0].elsewhere, (Share{Requests: 1 << 30, Work: time.Hour, Fresh: 1 << 30, Rho: 1000}); got != want {
+		t.Errorf("%+v is counted, want %+v", got, want)
+	}
+	if mad.Plausible() {
+		t.Errorf("%+v is plausible", mad)
+	}
+	for _, s := range p.Share(start) {
+		if !s.Plausible() {
+			t.Errorf("%+v is told and not plausible", s)
+		}
+	}
+}

@@ -11,18 +11,19 @@ import (
 // MemberStatus is what is known of one member. Unknown values are -1.
 type MemberStatus struct {
 	roster.Status
-	Requests int           `json:"requests"`      // ours, sent and not answered
-	Tokens   int           `json:"queued_tokens"` // uncached tokens of them
-	WaitMS   float64       `json:"wait_ms"`       // until they are done, predicted
-	Others   int           `json:"other_requests"`
-	Running  int           `json:"running"` // as the engine reports
-	Waiting  int           `json:"waiting"`
-	Usage    float64       `json:"usage"`
-	LoadAge  float64       `json:"load_age_ms"`
-	Rho      float64       `json:"rho"`
-	Speed    scoring.Speed `json:"speed"`
-	Samples  int           `json:"speed_samples"`
-	Counts   Counts        `json:"match"`
+	Requests  int           `json:"requests"`      // ours, sent and not answered
+	Tokens    int           `json:"queued_tokens"` // uncached tokens of them
+	WaitMS    float64       `json:"wait_ms"`       // until they are done, predicted
+	Others    int           `json:"other_requests"`
+	Running   int           `json:"running"` // as the engine reports
+	Waiting   int           `json:"waiting"`
+	Usage     float64       `json:"usage"`
+	LoadAge   float64       `json:"load_age_ms"`
+	Rho       float64       `json:"rho"`
+	Speed     scoring.Speed `json:"speed"`
+	Samples   int           `json:"speed_samples"`
+	Counts    Counts        `json:"match"`
+	Elsewhere Share         `json:"elsewhere,omitzero"` // what other routers told of their bookings, together
 }
 
 // Status describes every member, in order.
@@ -38,7 +39,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.count,
 			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.usage(now, ttl)),
 			LoadAge: ageMS(m.load.Age(now)), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
-			Counts: m.counts,
+			Counts: m.counts, Elsewhere: m.elsewhere,
 		})
 	}
 	return out

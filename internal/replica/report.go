@@ -19,17 +19,31 @@ func ReportOf(l Load, now time.Time) *Report {
 	if !l.Known() {
 		return nil
 	}
-	r := &Report{Age: max(0, now.Sub(l.At)), Running: l.Running, Waiting: l.Waiting, Loading: l.Loading, Usage: l.Usage}
-	if math.IsNaN(l.Usage) {
-		r.Usage = -1
-	}
-	return r
+	r := Report{Age: now.Sub(l.At), Running: l.Running, Waiting: l.Waiting, Loading: l.Loading, Usage: l.Usage}.plausible()
+	return &r
 }
+
+// mostCount is more requests than any engine has.
+const mostCount = 1 << 30
+
+// plausible returns r with each number within its bounds; what is no number is unknown.
+func (r Report) plausible() Report {
+	count := func(n int) int { return min(max(n, -1), mostCount) }
+	p := Report{Age: max(0, r.Age), Running: count(r.Running), Waiting: count(r.Waiting), Loading: count(r.Loading), Usage: -1}
+	if r.Usage >= 0 {
+		p.Usage = min(r.Usage, 1)
+	}
+	return p
+}
+
+// Plausible reports whether r can be true. One that is not is believed as far as it can be.
+func (r *Report) Plausible() bool { return *r == r.plausible() }
 
 // Load is what the report says, heard now.
 func (r *Report) Load(now time.Time) Load {
-	l := Load{At: now.Add(-max(0, r.Age)), Source: Metrics, Running: max(r.Running, -1), Waiting: max(r.Waiting, -1), Loading: max(r.Loading, -1), Usage: r.Usage}
-	if !(r.Usage >= 0) {
+	p := r.plausible()
+	l := Load{At: now.Add(-p.Age), Source: Metrics, Running: p.Running, Waiting: p.Waiting, Loading: p.Loading, Usage: p.Usage}
+	if p.Usage < 0 {
 		l.Usage = math.NaN()
 	}
 	return l

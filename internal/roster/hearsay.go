@@ -3,6 +3,7 @@ package roster
 import (
 	"iter"
 	"maps"
+	"time"
 )
 
 // Hearsay is what each other router told last of the replicas that it uses too. The zero Hearsay has heard nothing. Not safe for concurrent use.
@@ -31,4 +32,25 @@ func (h *Hearsay[S]) All() iter.Seq[*S] {
 			}
 		}
 	}
+}
+
+// What a router tells of one replica at most, and what it is taken to have told where it tells more: no sum of what several tell overflows then.
+const (
+	mostCount = 1 << 30
+	mostWork  = time.Hour
+	mostRho   = 1000
+)
+
+// Count returns n as far as it is plausible.
+func Count(n int) int { return min(max(0, n), mostCount) }
+
+// Work returns d as far as it is plausible.
+func Work(d time.Duration) time.Duration { return min(max(0, d), mostWork) }
+
+// Rho returns rho as far as it is plausible, 0 where it is no number.
+func Rho(rho float64) float64 {
+	if !(rho > 0) {
+		return 0
+	}
+	return min(rho, mostRho)
 }
