@@ -21,7 +21,7 @@ type Query struct {
 	Chunk     float64 // tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks
 	Depth     []int32 // what [roster.Roster.Look] said of Keys
 	Avoid     []replica.ID
-	Begin     time.Duration // until its prefill can begin
+	Ready     time.Duration // until a prefill replica can have computed it
 	Seeded    bool          // price by what the operator says, or the profile, and by nothing that was learned
 }
 
@@ -40,6 +40,7 @@ type Candidate struct {
 	Soft     int           // blocks asked for by requests still in a prefill queue
 	Step     float64       // seconds of one decode step with this request in the batch
 	LoadAge  time.Duration // of the newest report, -1 without any
+	Crowded  bool          // there will be room when its blocks come, but there is none yet for who prefills here
 	Unknown  bool          // no fresh report: what it uses is the pool's mean
 	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
 	Trust    replica.Trust
@@ -89,11 +90,12 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			c := &dst[len(dst)-1]
 			a := p.account(m, now, mean.usage)
 			c.blocks, c.Need, c.limit = m.need(q, &answer)
-			if p.takes(m, &a, c.Need, q.Begin) {
+			if p.takes(m, &a, c.Need, q.Ready, now) {
+				c.Crowded = !a.fits(c.Need, p.margin(m))
 				p.fill(c, q, &a, answer.rest, mean, now)
 				continue
 			}
-			e.Room = clampRetry(p.roomIn(m, &a, min(c.Need, a.capacity-p.margin(m))-a.left()) - q.Begin)
+			e.Room = clampRetry(p.roomIn(m, &a, min(c.Need, a.capacity-p.margin(m))-a.left()) - q.Ready)
 			need, free = c.Need, max(a.left(), 0)
 			outlook.hold(m, q, p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens))
 			dst = dst[:len(dst)-1]
@@ -296,7 +298,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 		usage = min(1, float64(a.used)/float64(a.capacity))
 		reserved = min(1, float64(a.used+a.soft)/float64(a.capacity))
 		used = float64(a.used * m.blockSize())
-		c.Decode.Room = p.roomIn(m, a, min(c.Need, a.capacity-p.margin(m))-a.left()).Seconds()
+		c.Decode.Room = max(0, p.roomIn(m, a, min(c.Need, a.capacity-p.margin(m))-a.left())-q.Ready).Seconds()
 	}
 	sequences := float64(max(q.Sequences, 1))
 	c.Decode.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others

@@ -29,7 +29,11 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 	if m.Gone || !m.Healthy {
 		return nil
 	}
-	if a := p.account(m, now, p.mean(now).usage); !p.takes(m, &a, c.Need, q.Begin) {
+	ready := q.Ready
+	if t.Local {
+		ready = 0
+	}
+	if a := p.account(m, now, p.mean(now).usage); !p.takes(m, &a, c.Need, ready, now) {
 		return nil
 	}
 	l := &Lease{

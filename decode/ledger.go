@@ -361,13 +361,6 @@ func (a *account) fits(blocks, margin int) bool {
 	return a.capacity == 0 || a.free >= min(blocks, a.capacity-margin)
 }
 
-// takes reports whether a request of so many blocks whose prefill can begin in the given time may be booked on m: there has to be room for it now, and
-// behind those that wait for their prefill there has to be room when it begins. Without that all who wait would count on the same blocks.
-func (p *Pool) takes(m *member, a *account, blocks int, begin time.Duration) bool {
-	margin := p.margin(m)
-	return a.fits(blocks, margin) && (a.soft == 0 || a.capacity == 0 || a.left()+p.released(m, a, begin) >= min(blocks, a.capacity-margin))
-}
-
 // softQueue is a heap of soft leases by hardAt.
 type softQueue []*Lease
 

@@ -221,40 +221,6 @@ func TestBlocksOnTheirWay(t *testing.T) {
 	}
 }
 
-// TestSoftLeasesVetoWhoWouldBeginTooSoon: one that waits for its prefill counts on room that comes free meanwhile, and so does one that waits as long.
-func TestSoftLeasesVetoWhoWouldBeginTooSoon(t *testing.T) {
-	p := pool(0.2)
-	later := start.Add(5 * time.Second)
-	a := book(t, p, 500, later, start)
-	if got := p.Status(start)[0]; got.Free != 800 || got.Soft < 500 {
-		t.Fatalf("soft lease: free %d, soft %d, want 800 and at least 500", got.Free, got.Soft)
-	}
-	small, large := &Query{Model: "m", Tokens: 200 * 16, MaxTokens: 160}, &Query{Model: "m", Tokens: 400 * 16, MaxTokens: 160}
-	if c, _, _ := p.Candidates(small, start, nil, nil); len(c) != 1 || c[0].Decode.Room != 0 {
-		t.Errorf("there is room for both: %+v, want a candidate without a wait", c)
-	}
-	c, _, o := p.Candidates(large, start, nil, nil)
-	if len(c) != 0 || o.Full != 1 || o.Retry <= 0 {
-		t.Errorf("there is no room for both: %d candidates, outlook %+v, want none and a hint", len(c), o)
-	}
-	large.Begin = time.Minute
-	c, _, _ = p.Candidates(large, start, nil, nil)
-	if len(c) != 1 {
-		t.Fatal("by then others will have ended, and it is no candidate")
-	}
-	large.Begin = 0
-	if p.Book(&c[0], large, Terms{HardAt: later}, start) != nil {
-		t.Error("booked for now what there will be room for in a minute")
-	}
-	if c, _, o := p.Candidates(large, later, nil, nil); len(c) != 0 || o.Full != 1 {
-		t.Errorf("its prefill has begun: %d candidates, outlook %+v, want none", len(c), o)
-	}
-	a.Release(later)
-	if c, _, _ := p.Candidates(large, later, nil, nil); len(c) != 1 || c[0].Decode.Room != 0 {
-		t.Errorf("released: %+v, want a candidate without a wait", c)
-	}
-}
-
 func TestWhoIsNoCandidate(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

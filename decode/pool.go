@@ -38,6 +38,7 @@ type Pool struct {
 	answers  scoring.Lengths             // of all models
 	usual    int                         // expected tokens of an answer, by answers
 	hearsay  roster.Hearsay[Share]
+	waiting  []due // scratch of dues
 }
 
 // View is the list of members at one moment.

@@ -11,19 +11,20 @@ import (
 // will take nor which are on their way.
 type Share struct {
 	ID        replica.ID      `json:"id,omitzero"`
-	Sequences int             `json:"sequences,omitzero"` // of hard leases
-	Queued    int             `json:"queued,omitzero"`    // of soft ones
-	Arriving  int             `json:"arriving,omitzero"`  // of Sequences, those whose blocks have not come
-	Bound     int             `json:"bound,omitzero"`     // that the engine has got
-	Promised  int             `json:"promised,omitzero"`  // blocks that the report does not include
-	Growth    int             `json:"growth,omitzero"`    // blocks that requests in the report will still take
-	Returned  int             `json:"returned,omitzero"`  // blocks that have come free since the report
-	Held      int             `json:"held,omitzero"`      // blocks and growth of all hard leases
-	Soft      int             `json:"soft,omitzero"`      // blocks of soft ones
-	Moving    int             `json:"moving,omitzero"`    // tokens whose KV blocks are to come
-	Work      time.Duration   `json:"work_ns,omitzero"`   // until local prefills are done, predicted
-	Rho       float64         `json:"rho,omitzero"`       // share of its time that the replica prefills for this router
-	Report    *replica.Report `json:"report,omitzero"`    // the engine's newest that this router asked for by itself
+	Sequences int             `json:"sequences,omitzero"`  // of hard leases
+	Queued    int             `json:"queued,omitzero"`     // of soft ones
+	Arriving  int             `json:"arriving,omitzero"`   // of Sequences, those whose blocks have not come
+	Bound     int             `json:"bound,omitzero"`      // that the engine has got
+	Promised  int             `json:"promised,omitzero"`   // blocks that the report does not include
+	Growth    int             `json:"growth,omitzero"`     // blocks that requests in the report will still take
+	Returned  int             `json:"returned,omitzero"`   // blocks that have come free since the report
+	Held      int             `json:"held,omitzero"`       // blocks and growth of all hard leases
+	Soft      int             `json:"soft,omitzero"`       // blocks of soft ones
+	SoftIn    time.Duration   `json:"soft_in_ns,omitzero"` // until those turn hard, on average
+	Moving    int             `json:"moving,omitzero"`     // tokens whose KV blocks are to come
+	Work      time.Duration   `json:"work_ns,omitzero"`    // until local prefills are done, predicted
+	Rho       float64         `json:"rho,omitzero"`        // share of its time that the replica prefills for this router
+	Report    *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself
 }
 
 // Share tells of all members.
@@ -36,7 +37,7 @@ func (p *Pool) Share(now time.Time) []Share {
 		g := &m.ledger
 		s := Share{
 			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Bound: g.bound, Promised: g.promised, Growth: g.growth,
-			Returned: g.returned, Held: g.held, Soft: g.soft, Moving: g.moving, Work: g.warming.wait(now), Rho: m.meter.Rho(now),
+			Returned: g.returned, Held: g.held, Soft: g.soft, SoftIn: m.softIn(now), Moving: g.moving, Work: g.warming.wait(now), Rho: m.meter.Rho(now),
 			Report: replica.ReportOf(m.asked, now),
 		}
 		out = append(out, s.plausible())
@@ -71,7 +72,7 @@ func (s *Share) plausible() Share {
 	return Share{
 		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued), Arriving: roster.Count(s.Arriving), Bound: roster.Count(s.Bound),
 		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth), Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
-		Soft: roster.Count(s.Soft), Moving: roster.Count(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
+		Soft: roster.Count(s.Soft), SoftIn: roster.Work(s.SoftIn), Moving: roster.Count(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
 	}
 }
 
@@ -90,7 +91,10 @@ func (s *Share) add(told *Share) {
 	s.Growth += o.Growth
 	s.Returned += o.Returned
 	s.Held += o.Held
-	s.Soft += o.Soft
+	if o.Soft > 0 {
+		s.SoftIn += time.Duration(float64(o.SoftIn-s.SoftIn) * float64(o.Soft) / float64(s.Soft+o.Soft))
+		s.Soft += o.Soft
+	}
 	s.Moving += o.Moving
 	s.Work += o.Work
 	s.Rho += o.Rho

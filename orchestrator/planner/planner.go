@@ -181,7 +181,7 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
 	}
 	var dv *decode.View
-	q.decode.Begin = begin(b.prefills)
+	q.decode.Ready = ready(b.prefills)
 	b.decodes, dv, b.outlook = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	if pv == nil { // nothing will be looked up by it; the table is not made again for that
 		pv = cmp.Or(pl.pairs.prefill, noPrefill)
@@ -197,11 +197,11 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 	return b.plans > 0
 }
 
-// begin returns how long it takes until one of cs could begin with the prefill.
-func begin(cs []prefill.Candidate) time.Duration {
+// ready returns how long it takes until one of cs could have computed the prompt.
+func ready(cs []prefill.Candidate) time.Duration {
 	least := math.Inf(1)
 	for i := range cs {
-		least = min(least, cs[i].Wait)
+		least = min(least, cs[i].Wait+cs[i].Warm)
 	}
 	if len(cs) == 0 {
 		return 0
@@ -252,9 +252,11 @@ func (pl *Planner) priceDecodes(q *question) {
 			if w.Units == scoring.Raw { // the formula counts the replica twice: as the one that prefills and as the one that decodes
 				local.Wait, local.Pressure = terms.Wait, terms.Pressure
 			}
-			whole := local.Plus(terms)
-			b.onLocal = append(b.onLocal, whole)
-			t.Local = append(t.Local, whole.Total())
+			whole, cost := local.Plus(terms), math.Inf(1)
+			if !c.Crowded {
+				cost = whole.Total()
+			}
+			b.onLocal, t.Local = append(b.onLocal, whole), append(t.Local, cost)
 		}
 	}
 }
