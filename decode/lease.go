@@ -101,19 +101,20 @@ func (l *Lease) Grow(generated int, now time.Time) {
 	}
 }
 
-// Holds reports whether l's replica is still there, healthy, and has room for l; if not, why.
-func (l *Lease) Holds(now time.Time) (ok bool, reason string) {
+// Holds reports whether l's replica is still there, healthy, and has room for l; if not, why, and in how long it should have room, [Never] where it will not do
+// any more.
+func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration) {
 	p := l.pool
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	m := l.member
 	switch {
 	case m.Gone:
-		return false, "it left the pool"
+		return false, "it left the pool", Never
 	case !m.Healthy:
-		return false, "it is unhealthy"
+		return false, "it is unhealthy", Never
 	case l.state == ended:
-		return false, "its lease has ended"
+		return false, "its lease has ended", Never
 	}
 	p.turnHard(now)
 	a := p.account(m, now, p.mean(now).usage)
@@ -121,10 +122,13 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string) {
 		a.free += l.whole()
 	}
 	if l.covered || a.fits(l.whole(), p.margin(m)) {
-		return true, ""
+		return true, "", 0
 	}
-	return false, "it lost its room"
+	return false, "it lost its room", p.roomIn(m, &a, min(l.whole(), a.capacity-p.margin(m))-a.free)
 }
+
+// Never is longer than anybody waits.
+const Never = time.Duration(math.MaxInt64)
 
 // Alive reports whether l's replica is still in the pool and healthy.
 func (l *Lease) Alive() bool {

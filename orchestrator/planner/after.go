@@ -15,9 +15,9 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 	b.PrefillLease.Done(cached, took, now)
 }
 
-// Rebind looks at the decode choice again, just before the decode leg is sent, and makes its lease hard. The replica stays the same unless it died or
-// lost its room and another compatible one has some; then b's decode side changes and moved is true. Where nobody has room a living replica keeps the
-// request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
+// Rebind looks at the decode choice again, just before the decode leg is sent, and makes its lease hard. The replica stays the same unless it died, or
+// lost its room and the blocks are sooner on another compatible one that has some; then b's decode side changes and moved is true. Where there is none a living
+// replica keeps the request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
@@ -26,12 +26,12 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 			b.DecodeLease.Speculate(req.DecodeKeys, time.Second, now)
 		}
 	}()
-	ok, reason := b.DecodeLease.Holds(now)
+	ok, reason, room := b.DecodeLease.Holds(now)
 	if ok || b.Mode == Local {
 		b.DecodeLease.Harden(now)
 		return false, nil
 	}
-	err = pl.move(b, req, reason, now)
+	err = pl.move(b, req, reason, room, now)
 	if err != nil && b.DecodeLease.Alive() {
 		b.DecodeLease.Harden(now)
 		return false, nil
@@ -39,8 +39,8 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 	return err == nil, err
 }
 
-// move books b's decode side on the best other replica.
-func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) error {
+// move books b's decode side on the best other replica, unless its own should have room before the blocks could be there.
+func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
 	var roomD [stackHolders]int32
 	alone := *req
 	alone.SplitOK, alone.LocalOK = false, false
@@ -53,9 +53,12 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, now time.Time) 
 	if best == nil {
 		return pl.nowhere(b, &q, now)
 	}
+	if elsewhere := pl.onTheWay(b, best, view.Replicas[best.Slot]); room.Seconds()+b.bytes*pl.rate(b, &b.Decode) <= elsewhere {
+		return &NoRoom{Reason: "it will have room before another one has the blocks", Retry: max(room, minRetry)}
+	}
 	terms := decode.Terms{HardAt: now, Outbox: b.PrefillLease.Outbox()}
 	if req.Quiet {
-		terms.Untold = pl.policy.Setup + seconds(pl.bytes(best.Missing+best.Moving)*pl.pairs.rate(&b.Prefill, view.Replicas[best.Slot], &pl.policy, pl.policy.Calibration == CalibrateOn))
+		terms.Untold = pl.policy.Setup + seconds(pl.onTheWay(b, best, view.Replicas[best.Slot]))
 	}
 	lease := pl.decode.Book(best, &q.decode, terms, now)
 	if lease == nil {
@@ -87,7 +90,7 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 		}
 		cost := pl.policy.Weights.Decode(c.Decode).Total()
 		if pl.policy.Weights.Units == scoring.Seconds {
-			cost += pl.bytes(c.Missing+c.Moving) * pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
+			cost += pl.onTheWay(b, c, d)
 		}
 		margin := max(pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative*math.Abs(least))
 		switch {
@@ -101,6 +104,16 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 		}
 	}
 	return view, best
+}
+
+// onTheWay returns the seconds that b's blocks would be on their way from its prefill replica to another candidate, behind those that go there before.
+func (pl *Planner) onTheWay(b *Booking, c *decode.Candidate, d *replica.Replica) float64 {
+	return pl.bytes(c.Missing+c.Moving) * pl.rate(b, d)
+}
+
+// rate returns the seconds a byte from b's prefill replica to d.
+func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
+	return pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
 }
 
 // takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where the one before was.

@@ -425,6 +425,13 @@ func TestRebind(t *testing.T) {
 			f.pass(time.Second)
 			f.says(f.decode, "d1", 5, 0, 0.995)
 		}, true, "d3", ""},
+		{"it lost its room, and the way to the other one takes longer than that it has some", func(f *fleet, b *Booking) {
+			f.pl.SetPolicy(Policy{Links: [replica.Links]float64{4e9, 4e9, 4e9, 1e6}})
+			f.ds[2].Place = replica.Place{Host: "far"}
+			f.decode.SetMembers(f.ds, f.now)
+			f.pass(time.Second)
+			f.says(f.decode, "d1", 5, 0, 0.995)
+		}, false, "d1", ""},
 		{"nobody has room: the living stays", func(f *fleet, b *Booking) {
 			for _, d := range f.ds {
 				f.says(f.decode, d.ID, 5, 0, 1)
@@ -443,6 +450,7 @@ func TestRebind(t *testing.T) {
 				if r.ID == "d2" {
 					r.Facts.Version = "0.31.0" // never compatible
 				}
+				r.Place = replica.Place{Rack: "r"}
 			})
 			r := f.request(1, 6000)
 			r.LocalOK = false
