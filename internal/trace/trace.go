@@ -104,6 +104,7 @@ func (s *Session) blocks(c *Call) int {
 // accident. What lies behind the last known block is unlike everything else, which unique tells apart. blocks is what [Session.AppendBlocks] gave.
 func (s *Session) AppendTokens(dst []uint32, i int, blocks []uint64, unique uint64, vocab uint32) []uint32 {
 	left := s.Calls[i].Input
+	dst = slices.Grow(dst, left)
 	size := s.BlockSize
 	for _, id := range blocks {
 		n := min(size, left)
