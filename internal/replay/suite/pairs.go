@@ -25,6 +25,7 @@ var (
 	p50TTFT  = figure{of: one(ttft), quantile: 0.5}
 	p90TTFT  = figure{of: one(ttft), quantile: 0.9}
 	p99TTFT  = figure{of: one(ttft), quantile: 0.99}
+	meanEnd  = figure{of: one(func(a *Answer) float64 { return float64(a.Total) })}
 	p99TPOT  = figure{of: one(tpot), quantile: 0.99}
 	hit      = figure{of: func(a *Answer) (float64, float64) { return float64(a.Cached), float64(a.Prompt) }}
 	moved    = figure{of: one(func(a *Answer) float64 { return float64(a.Moved) })}
