@@ -27,6 +27,7 @@ func (o *Orchestrator) Admin() http.Handler {
 	mux.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(o.reg, promhttp.HandlerOpts{}))
 	mux.Post("/-/reload", o.reload)
 	mux.Get("/-/config", o.showConfig)
+	mux.Get(bookingsPath, o.tellBookings)
 	mux.Get("/debug/decisions", o.showDecisions)
 	mux.Get("/debug/decisions/{id}", o.showDecision)
 	mux.Get("/debug/replicas", o.showReplicas)

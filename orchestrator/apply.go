@@ -25,6 +25,10 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.applyMu.Lock()
 	defer o.applyMu.Unlock()
 	con, err := connectorFor(cfg, o.opt.Connector)
+	var others map[peerKey]*peer
+	if err == nil {
+		others, err = o.peers.wanted(cfg.Routers)
+	}
 	if err == nil {
 		err = o.fleet.apply(cfg)
 	}
@@ -32,6 +36,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		o.Rejected(err)
 		return err
 	}
+	o.peers.apply(others)
 	old := o.snap.Load()
 	o.planner.SetPolicy(policy(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)

@@ -51,6 +51,7 @@ var (
 	descLag      = prometheus.NewDesc("tandem_events_lag_seconds", "Engine's time stamp to applied, newest live batch; clock skew included, 0 where that makes it negative.", perReplica, nil)
 	descIndexLag = prometheus.NewDesc("tandem_index_lag_seconds", "Age of a live event batch when the index has it: since the engine's time stamp (event; clock skew included) or since we received it (received).", []string{"pool", "replica", "from"}, nil)
 
+	descPeer  = prometheus.NewDesc("tandem_router_peer_up", "Whether another router has told its bookings lately: 1 or 0; absent for one that is known already, such as this one.", []string{"peer"}, nil)
 	descQueue = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
 	descStall = prometheus.NewDesc("tandem_stalled_seconds_total", "Time this process stood still, as noticed by its own clock.", nil, nil)
 )
@@ -61,7 +62,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descTrust,
 		descCut, descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts, descReconns, descAgain, descUnknown, descRank,
-		descBad, descSkewed, descLag, descIndexLag, descQueue, descStall,
+		descBad, descSkewed, descLag, descIndexLag, descPeer, descQueue, descStall,
 	} {
 		ch <- d
 	}
@@ -75,6 +76,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	e.counter(descStall, c.o.stall.stood(now).Seconds())
 	c.pools(e, now)
 	c.streams(e)
+	c.peers(e)
+}
+
+func (c *collector) peers(e emit) {
+	for _, p := range c.o.peers.list() {
+		if s := peerState(p.state.Load()); s != peerRedundant {
+			e.gauge(descPeer, oneIf(s == peerHeard), p.key.url)
+		}
+	}
 }
 
 func (c *collector) pools(e emit, now time.Time) {

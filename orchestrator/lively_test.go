@@ -62,6 +62,8 @@ var troubled = map[string]string{
 	"tandem_engine_restarts_total":         "an engine is restarted",
 	"tandem_cached_unmeasured_total":       "an engine tells no cached tokens",
 	"tandem_decisions_partial_total":       "a stream is stale",
+	"tandem_router_peer_up":                "one of two other routers answers",
+	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
 	"tandem_events_gaps_total":            "a stream in trouble",
 	"tandem_events_lost_total":            "a stream in trouble",
@@ -90,6 +92,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"no room":                             noRoom,
 	"a decode engine's core stands still": told(slowPair(30*time.Second), "decode", func(w *world, _ *simulated) { standStill(w) }),
 	"an engine is restarted":              engineRestarted,
+	"one of two other routers answers":    oneOfTwo,
 	"a stream in trouble":                 streamInTrouble,
 }
 
@@ -178,6 +181,14 @@ func engineRestarted(t *testing.T, m *moved) {
 		w.p[0] = w.engine(setup{}, "p0") // a new process: another start time
 		time.Sleep(30 * time.Second)
 		m.look(t, w.o)
+	})
+}
+
+func oneOfTwo(t *testing.T, m *moved) {
+	peering(t, []string{first, second}, func(r *rig) {
+		r.serve("t1:9090", booked("one", 1))
+		time.Sleep(time.Second)
+		m.look(t, r.o)
 	})
 }
 

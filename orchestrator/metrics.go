@@ -38,6 +38,7 @@ type metrics struct {
 	reloadOK    prometheus.Gauge
 	reloadTime  prometheus.Gauge
 	restarts    *prometheus.CounterVec
+	unanswered  *prometheus.CounterVec // peer, reason
 
 	phases [phaseCount]prometheus.Observer
 }
@@ -106,6 +107,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reloadOK:    gauge("tandem_config_last_reload_successful", "Whether the newest configuration file was accepted: 1 or 0."),
 		reloadTime:  gauge("tandem_config_last_success_timestamp_seconds", "When a configuration was last applied, unix seconds."),
 		restarts:    counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica.", "pool", "replica"),
+		unanswered:  counter("tandem_router_peer_failures_total", "Questions to other routers without a good answer, by peer and reason.", "peer", "reason"),
 	}
 	for i, name := range phaseNames {
 		m.phases[i] = m.phase.WithLabelValues(name)

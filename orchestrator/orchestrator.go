@@ -33,7 +33,7 @@ type Options struct {
 	Log       *slog.Logger                                                      // nil discards
 	Tracer    trace.TracerProvider                                              // nil traces nothing
 	Registry  *prometheus.Registry                                              // nil makes one
-	Dial      func(ctx context.Context, network, addr string) (net.Conn, error) // to engines; nil dials TCP
+	Dial      func(ctx context.Context, network, addr string) (net.Conn, error) // to engines and other routers; nil dials TCP
 	NoEvents  bool                                                              // follow no ZMQ streams, for tests over in-memory networks
 	Seed      uint64                                                            // of the dice that break ties; 0 draws one
 	Connector connector.Connector                                               // instead of the configured one, for tests of other orders
@@ -58,6 +58,7 @@ type Orchestrator struct {
 	stall    *stallWatch
 	zmq      *kvevents.Context
 	fleet    *fleet
+	peers    *peers
 
 	snap     atomic.Pointer[snapshot]
 	tokens   atomic.Pointer[tokenizer.Resolver]
@@ -99,6 +100,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
 	o.planner = planner.New(o.prefill, o.decode, rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
 	o.fleet = newFleet(o)
+	o.peers = newPeers(o)
 	opt.Registry.MustRegister(&collector{o: o})
 	if err := o.Apply(cfg); err != nil {
 		return nil, err
@@ -114,11 +116,12 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 	o.traced, o.tracer = !silent, p.Tracer("tandem")
 }
 
-// Run watches the replicas until ctx ends, then waits for everything it started. Requests must have ended before: see [Orchestrator.Drain].
+// Run watches the replicas and asks other routers until ctx ends, then waits for everything it started. Requests must have ended before: see [Orchestrator.Drain].
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { o.stall.run(ctx) })
 	wg.Go(func() { o.expire(ctx) })
+	wg.Go(func() { o.peers.run(ctx) })
 	err := o.fleet.run(ctx)
 	wg.Wait()
 	o.returns.Wait()

@@ -80,6 +80,9 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	s := c.Scoring
 	row("scoring", "%s, alpha %v, beta %v, gamma %v, decode penalty %v", s.Units, s.Alpha, s.Beta, s.Gamma, s.DecodePenalty)
 	row("links", "host %v/s, rack %v/s, zone %v/s, other %v/s", s.Links.Host, s.Links.Rack, s.Links.Zone, s.Links.Other)
+	if r := c.Routers; len(r.Peers) > 0 {
+		row("routers", "%s, asked every %v", strings.Join(r.Peers, ", "), r.Interval)
+	}
 	t := c.Timeouts
 	row("timeouts", "queue %v, prefill %v, first token %v, between tokens %v, drain %v", t.Queue, t.Prefill, t.DecodeFirst, t.DecodeIdle, t.Drain)
 	row("tracing", "%s", ifElse(c.Tracing.Exporter == config.TraceEnv, "as OTEL_* says", c.Tracing.Exporter))

@@ -23,6 +23,7 @@ type Config struct {
 	Timeouts  Timeouts  `yaml:"timeouts"`  // every phase has one
 	Retry     Retry     `yaml:"retry"`     // second attempts before the first byte
 	Health    Health    `yaml:"health"`    // when a replica is not used
+	Routers   Routers   `yaml:"routers"`   // other Tandems in front of the same engines
 	Response  Response  `yaml:"response"`  // what clients see of us
 	Tracing   Tracing   `yaml:"tracing"`   // spans; the OTEL_* environment decides where this is empty; needs a restart
 	Log       Log       `yaml:"log"`       // our own log
@@ -254,6 +255,12 @@ type Health struct {
 	Failures int `yaml:"failures"` // failed scrapes in a row after which a replica is not used
 }
 
+// Routers are the other Tandems in front of the same engines. Each tells what it has booked there, of which the engines' reports say little.
+type Routers struct {
+	Peers    []string      `yaml:"peers"`    // http://host:port of the admin listener of each; a list that holds this one too does no harm
+	Interval time.Duration `yaml:"interval"` // between two questions to each of them
+}
+
 // Response is what clients see of us.
 type Response struct {
 	Headers bool `yaml:"headers"` // x-tandem-* headers: decision id, mode, matched tokens
@@ -316,6 +323,7 @@ func Default() *Config {
 		},
 		Retry:     Retry{Attempts: 3, Share: 0.2, Min: 3},
 		Health:    Health{Failures: 5},
+		Routers:   Routers{Interval: 100 * time.Millisecond},
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
 		Decisions: Decisions{Ring: 1024},

@@ -72,6 +72,8 @@ func (d *differ) value(field string, a, b reflect.Value) {
 	switch old := a.Interface().(type) {
 	case []Replica:
 		d.replicas(field, old, b.Interface().([]Replica))
+	case []string:
+		d.texts(field, old, b.Interface().([]string))
 	case []Secret:
 		d.secrets(field, old, b.Interface().([]Secret))
 	case Secret:
@@ -121,6 +123,20 @@ func sources(list []Secret) string {
 		return all
 	}
 	return "none"
+}
+
+// texts compares lists whose order says nothing.
+func (d *differ) texts(field string, a, b []string) {
+	for _, old := range a {
+		if !slices.Contains(b, old) {
+			d.add(fmt.Sprintf("%s[%s]", field, old), old, "")
+		}
+	}
+	for _, text := range b {
+		if !slices.Contains(a, text) {
+			d.add(fmt.Sprintf("%s[%s]", field, text), "", text)
+		}
+	}
 }
 
 func (d *differ) replicas(field string, a, b []Replica) {

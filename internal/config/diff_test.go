@@ -17,6 +17,8 @@ func TestDiff(t *testing.T) {
 	b.Pools.Decode.APIKey = Secret{File: "key"}
 	b.Scoring.Alpha = Alpha{Value: 2}
 	b.Timeouts.Queue = time.Minute
+	a.Routers.Peers = []string{"http://t0:9090", "http://t1:9090"}
+	b.Routers.Peers = []string{"http://t2:9090", "http://t0:9090"}
 
 	want := []Change{
 		{"listen", ":8000", ":8443", NeedsRestart},
@@ -29,6 +31,8 @@ func TestDiff(t *testing.T) {
 		{"pools.decode.api_key", "none", "file key", AtOnce},
 		{"scoring.alpha", "auto", "2", AtOnce},
 		{"timeouts.queue", "30s", "1m0s", AtOnce},
+		{"routers.peers[http://t1:9090]", "http://t1:9090", "", AtOnce},
+		{"routers.peers[http://t2:9090]", "", "http://t2:9090", AtOnce},
 	}
 	if got := Diff(a, b); !slices.Equal(got, want) {
 		t.Errorf("got:\n%v\nwant:\n%v", got, want)

@@ -65,12 +65,15 @@ func docType(f fieldInfo) string {
 	case reflect.TypeFor[Alpha]():
 		return "number or auto"
 	}
+	if f.path == "routers.peers" {
+		return "list of text"
+	}
 	return strings.TrimPrefix(typeName(f.typ), "a ")
 }
 
 func docDefault(f fieldInfo) string {
 	switch {
-	case f.typ == reflect.TypeFor[Secret]():
+	case f.typ == reflect.TypeFor[Secret](), f.path == "routers.peers":
 		return "none"
 	case !f.def.IsValid():
 		return ""

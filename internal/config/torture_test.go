@@ -49,6 +49,9 @@ func drawConfig(t *rapid.T) *Config {
 	if rapid.Bool().Draw(t, "keys") {
 		c.APIKeys = []Secret{{Env: rapid.StringN(1, 9, -1).Draw(t, "env")}}
 	}
+	if n := rapid.IntRange(0, 3).Draw(t, "peers"); n > 0 {
+		c.Routers.Peers = urls[0][:n]
+	}
 	drawFields(t, reflect.ValueOf(c).Elem(), "")
 	return c
 }

@@ -27,6 +27,9 @@ func (c *Config) fill() {
 			p.Replicas[i].URL = strings.TrimSuffix(p.Replicas[i].URL, "/")
 		}
 	}
+	for i, peer := range c.Routers.Peers {
+		c.Routers.Peers[i] = strings.TrimSuffix(peer, "/")
+	}
 }
 
 func (c *Config) check() Problems {
@@ -46,6 +49,7 @@ func (c *Config) check() Problems {
 	ck.timeouts(c.Timeouts)
 	ck.retry(c.Retry)
 	ck.health(c.Health)
+	ck.routers(c.Routers)
 	ck.tracing(c.Tracing)
 	ck.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ck.oneOf("log.format", c.Log.Format, "text", "json")
@@ -228,7 +232,7 @@ func (ck *checker) clientTLS(field string, p Pool) {
 }
 
 func (ck *checker) replica(field string, r Replica) {
-	ck.url(field+".url", r.URL)
+	ck.url(field+".url", r.URL, "use api_key of the pool", "write the engine's own address or name")
 	if strings.ContainsFunc(r.Name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`",{}/\`, c) }) || len(r.Name) > 128 {
 		ck.add(field+".name", fmt.Sprintf("%q is not a name", r.Name), `use letters, digits, ".", "-", "_" and ":", at most 128`)
 	}
@@ -242,7 +246,8 @@ func (ck *checker) replica(field string, r Replica) {
 	}
 }
 
-func (ck *checker) url(field, raw string) {
+// url wants the address of a server; the other two say what to do about a password in it, and about an address to listen on.
+func (ck *checker) url(field, raw, instead, own string) {
 	const fix = "write http://host:port"
 	u, err := url.Parse(raw)
 	switch {
@@ -251,13 +256,13 @@ func (ck *checker) url(field, raw string) {
 	case err != nil:
 		ck.add(field, "is not a URL", fix) // the text of err repeats a password that may stand there
 	case u.User != nil:
-		ck.add(field, "holds a user name or password", "use api_key of the pool")
+		ck.add(field, "holds a user name or password", instead)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		ck.add(field, fmt.Sprintf("%q is not the address of an HTTP server", raw), fix)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		ck.add(field, fmt.Sprintf("%q goes on behind the port", raw), fmt.Sprintf("write %s://%s", u.Scheme, u.Host))
 	case wildcard(u.Hostname()):
-		ck.add(field, fmt.Sprintf("%s is an address to listen on", u.Hostname()), "write the engine's own address or name")
+		ck.add(field, fmt.Sprintf("%s is an address to listen on", u.Hostname()), own)
 	case u.Port() != "":
 		ck.port(field, u.Port())
 	}
@@ -459,6 +464,24 @@ func (ck *checker) retry(r Retry) {
 
 func (ck *checker) health(h Health) {
 	ck.between("health.failures", h.Failures, 1, 1000)
+}
+
+func (ck *checker) routers(r Routers) {
+	first := map[string]int{}
+	for i, peer := range r.Peers {
+		field := fmt.Sprintf("routers.peers[%d]", i)
+		before := len(ck.problems)
+		ck.url(field, peer, "leave it out: the admin listener asks for none", "write the router's own address or name")
+		if j, twice := first[canonical(peer)]; twice && len(ck.problems) == before {
+			ck.add(field, fmt.Sprintf("%s is routers.peers[%d] too", peer, j), "keep one of them")
+			continue
+		}
+		first[canonical(peer)] = i
+	}
+	ck.longer("routers.interval", r.Interval, 20*time.Millisecond)
+	if r.Interval > 10*time.Second {
+		ck.add("routers.interval", fmt.Sprintf("is %v", r.Interval), "give at most 10s: most of what was booked has ended by then")
+	}
 }
 
 func (ck *checker) tracing(t Tracing) {

@@ -23,13 +23,16 @@ func ReportOf(l Load, now time.Time) *Report {
 	return &r
 }
 
-// mostCount is more requests than any engine has.
-const mostCount = 1 << 30
+// More requests than any engine has, and an age at which nobody asks any more: sums with them do not overflow.
+const (
+	mostCount = 1 << 30
+	mostAge   = 1000 * time.Hour
+)
 
 // plausible returns r with each number within its bounds; what is no number is unknown.
 func (r Report) plausible() Report {
 	count := func(n int) int { return min(max(n, -1), mostCount) }
-	p := Report{Age: max(0, r.Age), Running: count(r.Running), Waiting: count(r.Waiting), Loading: count(r.Loading), Usage: -1}
+	p := Report{Age: min(max(0, r.Age), mostAge), Running: count(r.Running), Waiting: count(r.Waiting), Loading: count(r.Loading), Usage: -1}
 	if r.Usage >= 0 {
 		p.Usage = min(r.Usage, 1)
 	}

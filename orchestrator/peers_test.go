@@ -1,0 +1,455 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/config"
+	"tandem/internal/memnet"
+	"tandem/internal/replica"
+	"tandem/prefill"
+)
+
+// rig is a router with a prefill replica p0 and a decode replica d0 that nobody serves, and other routers that say what a test wants, in fake time.
+type rig struct {
+	t    *testing.T
+	net  *memnet.Net
+	o    *Orchestrator
+	log  bytes.Buffer
+	stop func() // returns when nobody is asked any more
+}
+
+// peering runs story in a rig that asks peers every 100 ms.
+func peering(t *testing.T, peers []string, story func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{t: t, net: &memnet.Net{}}
+		var err error
+		r.o, err = New(config.Default(), Options{Dial: r.net.Dial, Log: slog.New(slog.NewTextHandler(&r.log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.o.prefill.SetMembers([]replica.Replica{{ID: "p0", Role: replica.Prefill}}, time.Now())
+		r.o.decode.SetMembers([]replica.Replica{{ID: "d0", Role: replica.Decode}}, time.Now())
+		r.reload(100*time.Millisecond, peers...)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			r.o.peers.run(ctx)
+		}()
+		r.stop = func() {
+			cancel()
+			<-ended
+		}
+		defer r.stop()
+		story(r)
+	})
+}
+
+func (r *rig) reload(interval time.Duration, peers ...string) {
+	r.t.Helper()
+	wanted, err := r.o.peers.wanted(config.Routers{Peers: peers, Interval: interval})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.o.peers.apply(wanted)
+}
+
+// other is another router as this one sees it.
+type other struct {
+	says  atomic.Pointer[http.HandlerFunc]
+	asked atomic.Int64
+	conns atomic.Int64
+}
+
+func (x *other) say(h http.HandlerFunc) { x.says.Store(&h) }
+
+// serve listens at addr until the test ends.
+func (r *rig) serve(addr string, h http.HandlerFunc) *other {
+	r.t.Helper()
+	ln, err := r.net.Listen("tcp", addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	x := &other{}
+	x.say(h)
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			x.asked.Add(1)
+			(*x.says.Load())(w, q)
+		}),
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			x.conns.Add(1)
+			return ctx
+		},
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(ln)
+	}()
+	r.t.Cleanup(func() {
+		_ = server.Close()
+		<-ended
+	})
+	return x
+}
+
+// always says the same each time.
+func always(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+// booked is the answer of an instance with so many requests on p0 and d0, and on two replicas that nobody else knows.
+func booked(instance string, requests int) http.HandlerFunc {
+	body, err := json.Marshal(bookings{
+		Instance: instance,
+		Prefill:  []prefill.Share{{ID: "p0", Requests: requests, Tokens: 1000 * requests}, {ID: "p9", Requests: 7}},
+		Decode:   []decode.Share{{ID: "d9", Sequences: 7}, {ID: "d0", Sequences: requests}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return always(http.StatusOK, strings.Replace(string(body), "{", `{"of_a_later_version":{"x":[1]},`, 1))
+}
+
+// knows checks how many requests of others this router knows of, in both pools.
+func (r *rig) knows(want int) {
+	r.t.Helper()
+	synctest.Wait()
+	p, d := r.o.prefill.Status(time.Now())[0].Elsewhere, r.o.decode.Status(time.Now())[0].Elsewhere
+	if p.Requests != want || p.Tokens != 1000*want || d.Sequences != want {
+		r.t.Errorf("it knows of %d requests with %d tokens and of %d sequences elsewhere, want %d\n%s", p.Requests, p.Tokens, d.Sequences, want, &r.log)
+	}
+}
+
+// up checks what the metric says of a peer, -1 where it says nothing.
+func (r *rig) up(peer string, want float64) {
+	r.t.Helper()
+	if got := r.metric("tandem_router_peer_up", peer, ""); got != want {
+		r.t.Errorf("tandem_router_peer_up of %s is %v, want %v", peer, got, want)
+	}
+}
+
+func (r *rig) metric(name, peer, reason string) float64 {
+	r.t.Helper()
+	families, err := r.o.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if f.GetName() == name && labels["peer"] == peer && labels["reason"] == reason {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return -1
+}
+
+// logged checks how many lines of the log have a text.
+func (r *rig) logged(text string, want int) {
+	r.t.Helper()
+	if got := strings.Count(r.log.String(), text); got != want {
+		r.t.Errorf("the log says %q %d times, want %d:\n%s", text, got, want, &r.log)
+	}
+}
+
+const (
+	first  = "http://t1:9090"
+	second = "http://t2:9090"
+)
+
+// What others tell counts as long as they tell it.
+func TestPeersAreHeard(t *testing.T) {
+	peering(t, []string{first, second}, func(r *rig) {
+		one := r.serve("t1:9090", booked("one", 3))
+		r.serve("t2:9090", booked("two", 20))
+		time.Sleep(200 * time.Millisecond)
+		r.knows(23)
+		r.up(first, 1)
+		one.say(booked("one", 4))
+		time.Sleep(130 * time.Millisecond)
+		r.knows(24)
+		one.say(booked("one", 0))
+		time.Sleep(130 * time.Millisecond)
+		r.knows(20)
+		time.Sleep(time.Minute)
+		if n := one.conns.Load(); n != 1 {
+			r.t.Errorf("%d connections, want one that is kept", n)
+		}
+		if n := one.asked.Load(); n < 550 || n > 650 {
+			r.t.Errorf("asked %d times in a minute, want some 600", n)
+		}
+		r.logged("router tells its bookings", 2)
+		r.stop()
+		r.knows(0)
+	})
+}
+
+// Each way to be silent is forgotten when the patience ends, not before and not later, and is mended by one good answer.
+func TestSilentPeersAreForgotten(t *testing.T) {
+	hang := func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }
+	for _, x := range []struct {
+		name, reason string
+		interval     time.Duration
+		silence      http.HandlerFunc // nil: gone
+		patience     time.Duration
+	}{
+		{name: "gone", reason: "unreachable", interval: 100 * time.Millisecond, patience: time.Second},
+		{name: "gone, asked rarely", reason: "unreachable", interval: 2 * time.Second, patience: 10 * time.Second},
+		{name: "hangs", reason: "timeout", interval: 100 * time.Millisecond, silence: hang, patience: time.Second},
+		{name: "an error", reason: "status", interval: 100 * time.Millisecond, silence: always(500, "{}"), patience: time.Second},
+		{name: "an older version", reason: "status", interval: 100 * time.Millisecond, silence: http.NotFound, patience: time.Second},
+		{name: "another page", reason: "bad_answer", interval: 100 * time.Millisecond, silence: always(200, "<html>"), patience: time.Second},
+		{
+			name: "too much", reason: "bad_answer", interval: 100 * time.Millisecond, patience: time.Second,
+			silence: always(200, `{"instance":"one"}`+strings.Repeat(" ", bookingsLimit)),
+		},
+		{name: "a redirect", reason: "status", interval: 100 * time.Millisecond, silence: http.RedirectHandler(second+bookingsPath, 302).ServeHTTP, patience: time.Second},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			peering(t, nil, func(r *rig) {
+				var last time.Time
+				good := func(w http.ResponseWriter, q *http.Request) {
+					last = time.Now()
+					booked("one", 3)(w, q)
+				}
+				one := r.serve("t1:9090", good)
+				r.reload(x.interval, first)
+				time.Sleep(3 * x.interval)
+				r.knows(3)
+				if x.silence == nil {
+					r.net.Refuse("t1:9090", true)
+					r.net.Cut("t1:9090")
+				} else {
+					one.say(x.silence)
+				}
+				time.Sleep(time.Until(last.Add(x.patience - time.Millisecond)))
+				r.knows(3)
+				r.up(first, 1)
+				time.Sleep(time.Millisecond)
+				r.knows(0)
+				r.up(first, 0)
+				time.Sleep(time.Minute)
+				r.logged("router is silent", 1)
+				if n := r.metric("tandem_router_peer_failures_total", first, x.reason); n < 2 {
+					r.t.Errorf("%v failures with reason %s", n, x.reason)
+				}
+				one.say(good)
+				r.net.Refuse("t1:9090", false)
+				time.Sleep(x.interval + x.interval/5 + x.patience)
+				r.knows(3)
+				r.up(first, 1)
+				r.logged("router is back", 1)
+			})
+		})
+	}
+}
+
+// A peer that is not there yet is not an alarm at once, and one that never comes is told once.
+func TestPeersThatNeverCame(t *testing.T) {
+	peering(t, []string{first}, func(r *rig) {
+		time.Sleep(900 * time.Millisecond)
+		r.logged("router is silent", 0)
+		time.Sleep(time.Minute)
+		r.logged("router is silent", 1)
+		r.logged("admin.listen", 1)
+		r.knows(0)
+	})
+}
+
+// What this process has booked counts once, whatever the list says; so does what another has.
+func TestNobodyCountsTwice(t *testing.T) {
+	const self = "http://self:9090"
+	peering(t, []string{self, first, second}, func(r *rig) {
+		me := r.serve("self:9090", r.o.Admin().ServeHTTP)
+		r.serve("t1:9090", booked("one", 3))
+		two := r.serve("t2:9090", booked("one", 3))
+		time.Sleep(time.Minute)
+		r.knows(3)
+		r.up(self, -1)
+		if n := me.asked.Load(); n != 6 && n != 7 {
+			r.t.Errorf("it asked itself %d times in a minute, want 6 or 7", n)
+		}
+		r.logged("it is this router itself", 1)
+		r.logged("it is the same router as", 1)
+		if told := r.metric("tandem_router_peer_up", first, "") + r.metric("tandem_router_peer_up", second, ""); told != 0 {
+			r.t.Errorf("the two addresses of one router are up %v, want one up and one left out", told)
+		}
+		for _, gone := range []string{first, second} {
+			left := map[string]string{first: second, second: first}[gone]
+			r.reload(100*time.Millisecond, self, left)
+			time.Sleep(redundantPause)
+			r.knows(3)
+			r.reload(100*time.Millisecond, self, first, second)
+		}
+		two.say(booked("two", 40)) // another process has come to the address
+		time.Sleep(redundantPause)
+		r.knows(43)
+		two.say(r.o.tellBookings)
+		time.Sleep(120 * time.Millisecond)
+		r.knows(3)
+		r.net.Refuse("t2:9090", true)
+		r.net.Cut("t2:9090")
+		time.Sleep(redundantPause + 2*time.Second)
+		r.up(second, 0)
+	})
+}
+
+// A reload starts those that are new, forgets those that have gone before it returns, and leaves the others alone.
+func TestReloadOfPeers(t *testing.T) {
+	peering(t, []string{first}, func(r *rig) {
+		one, two := r.serve("t1:9090", booked("one", 3)), r.serve("t2:9090", booked("two", 20))
+		time.Sleep(200 * time.Millisecond)
+		r.knows(3)
+		r.reload(100*time.Millisecond, second, first)
+		r.knows(23)
+		r.reload(100*time.Millisecond, first)
+		asked := two.asked.Load()
+		r.knows(3)
+		r.up(second, -1)
+		time.Sleep(time.Minute)
+		if n := two.asked.Load() - asked; n != 0 {
+			r.t.Errorf("one that has gone was asked %d times", n)
+		}
+		if n := one.conns.Load(); n != 1 {
+			r.t.Errorf("%d connections to one that stayed, want 1", n)
+		}
+		asked = one.asked.Load()
+		r.reload(5*time.Second, first)
+		time.Sleep(time.Minute)
+		r.knows(3)
+		if n := one.asked.Load() - asked; n < 10 || n > 16 {
+			r.t.Errorf("asked %d times in a minute of intervals of 5 s", n)
+		}
+		r.stop()
+		r.reload(100*time.Millisecond, second)
+		time.Sleep(time.Minute)
+		r.knows(0)
+	})
+}
+
+// An end does not wait for anybody.
+func TestTheEndOfAskingIsAtOnce(t *testing.T) {
+	peering(t, []string{first, second}, func(r *rig) {
+		r.serve("t1:9090", func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })
+		ln, err := r.net.Listen("tcp", "t2:9090") // nobody accepts
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		defer ln.Close()
+		time.Sleep(50 * time.Millisecond)
+		began := time.Now()
+		r.stop()
+		if took := time.Since(began); took != 0 {
+			r.t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// badBookings are answers of which nothing is taken in.
+var badBookings = map[string]string{
+	"nothing":             ``,
+	"cut off":             `{"instance":"a","prefill":[{"id":"p0"`,
+	"two answers":         `{"instance":"a"}{"instance":"a"}`,
+	"null":                `null`,
+	"a list":              `[]`,
+	"no instance":         `{"prefill":[{"id":"p0","requests":1}]}`,
+	"a long instance":     `{"instance":"` + strings.Repeat("a", 65) + `"}`,
+	"a negative count":    `{"instance":"a","prefill":[{"id":"p0","requests":-1}]}`,
+	"an absurd count":     `{"instance":"a","decode":[{"id":"d0","promised":2147483648}]}`,
+	"no integer":          `{"instance":"a","decode":[{"id":"d0","promised":1e40}]}`,
+	"a fraction":          `{"instance":"a","decode":[{"id":"d0","promised":0.5}]}`,
+	"negative work":       `{"instance":"a","prefill":[{"id":"p0","work_ns":-1}]}`,
+	"more than an hour":   `{"instance":"a","decode":[{"id":"d0","work_ns":3600000000001}]}`,
+	"negative rho":        `{"instance":"a","prefill":[{"id":"p0","rho":-0.1}]}`,
+	"infinite rho":        `{"instance":"a","prefill":[{"id":"p0","rho":1e999}]}`,
+	"no number":           `{"instance":"a","prefill":[{"id":"p0","rho":NaN}]}`,
+	"a replica twice":     `{"instance":"a","decode":[{"id":"d0","held":1},{"id":"d0","held":1}]}`,
+	"a report from later": `{"instance":"a","decode":[{"id":"d0","report":{"age_ns":-1,"running":0,"waiting":0,"loading":0,"usage":0}}]}`,
+	"a report from never": `{"instance":"a","prefill":[{"id":"p0","report":{"age_ns":9223372036854775807,"running":0,"waiting":0,"loading":0,"usage":0}}]}`,
+	"a full report":       `{"instance":"a","prefill":[{"id":"p0","report":{"age_ns":1,"running":0,"waiting":0,"loading":0,"usage":1.5}}]}`,
+	"a text for a list":   `{"instance":"a","decode":"none"}`,
+}
+
+func TestBadBookings(t *testing.T) {
+	for name, body := range badBookings {
+		if b, err := readBookings([]byte(body)); err == nil || failureReason(fmt.Errorf("wrapped: %w", err)) != "bad_answer" {
+			t.Errorf("%s: %+v, %v", name, b, err)
+		}
+	}
+}
+
+// What is accepted is plausible, and the same when it is told again.
+func FuzzReadBookings(f *testing.F) {
+	for _, body := range badBookings {
+		f.Add([]byte(body))
+	}
+	f.Add([]byte(`{"instance":"a","prefill":[{"id":"p0","requests":1,"tokens":2,"work_ns":3,"fresh":4,"sending":5,"rho":0.5}],"decode":[{"id":"d0","sequences":1,"report":{"age_ns":5,"running":1,"waiting":-1,"loading":0,"usage":-1}}],"more":{}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		b, err := readBookings(body)
+		if err != nil {
+			return
+		}
+		b.older(time.Second)
+		now := time.Now()
+		p, d := prefill.New(prefill.Options{}), decode.New(decode.Options{})
+		for i := range b.Prefill {
+			p.SetMembers([]replica.Replica{{ID: b.Prefill[i].ID}}, now)
+			p.Hear("peer", b.Prefill, now)
+			if e := p.Status(now)[0].Elsewhere; !e.Plausible() {
+				t.Fatalf("%+v is counted", e)
+			}
+		}
+		for i := range b.Decode {
+			d.SetMembers([]replica.Replica{{ID: b.Decode[i].ID}}, now)
+			d.Hear("peer", b.Decode, now)
+			if e := d.Status(now)[0].Elsewhere; !e.Plausible() {
+				t.Fatalf("%+v is counted", e)
+			}
+		}
+		text, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := readBookings(text)
+		if err != nil || !reflect.DeepEqual(b, again) {
+			t.Fatalf("%+v, %v, want %+v", again, err, b)
+		}
+	})
+}
+
+// A report is never taken for younger than it is, however long the answer was on its way.
+func TestSlowAnswersAgeTheirReports(t *testing.T) {
+	peering(t, []string{first}, func(r *rig) {
+		r.serve("t1:9090", func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(700 * time.Millisecond)
+			_, _ = w.Write([]byte(`{"instance":"one","decode":[{"id":"d0","report":{"age_ns":200000000,"running":5,"waiting":0,"loading":0,"usage":0.5}}]}`))
+		})
+		time.Sleep(701 * time.Millisecond)
+		if s := r.o.decode.Status(time.Now())[0]; s.Running != 5 || s.LoadAge != 901 {
+			r.t.Errorf("%d running as reported %v ms ago, want 5 and 901 ms", s.Running, s.LoadAge)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package orchestrator
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+)
+
+// beside starts a second router over the same engines, at front-b and admin-b, and returns when its replicas have joined.
+func (w *world) beside() (o *Orchestrator, stop func()) {
+	w.t.Helper()
+	o, err := New(w.cfg, Options{Dial: w.dial, NoEvents: true, Seed: 2})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	front, err1 := w.net.Listen("tcp", "front-b:80")
+	admin, err2 := w.net.Listen("tcp", "admin-b:80")
+	if err1 != nil || err2 != nil {
+		w.t.Fatal(err1, err2)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- o.Serve(ctx, Listeners{Front: front, Admin: admin}, o.Admin()) }()
+	time.Sleep(time.Second)
+	if !o.Ready() {
+		w.t.Fatal("the second router is not ready")
+	}
+	return o, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Errorf("the second router: %v", err)
+		}
+	}
+}
+
+// askBeside sends a request to the second router.
+func (w *world) askBeside(p prompt) *pending {
+	out := &pending{heard: make(chan *heard, 1)}
+	go func() { out.heard <- w.send(w.t.Context(), "front-b:80", p) }()
+	return out
+}
+
+// decoding tells how many requests o itself decodes on each replica, and how many it has heard of.
+func decoding(o *Orchestrator) (ours, elsewhere map[replica.ID]int) {
+	ours, elsewhere = map[replica.ID]int{}, map[replica.ID]int{}
+	for _, s := range o.decode.Status(time.Now()) {
+		if s.Sequences > 0 {
+			ours[s.ID] = s.Sequences
+		}
+		if s.Elsewhere.Sequences > 0 {
+			elsewhere[s.ID] = s.Elsewhere.Sequences
+		}
+	}
+	return ours, elsewhere
+}
+
+// crowded is a world of two routers with the same list of routers, and of decode replicas that have room for one request each, which takes some 2.5 s.
+func crowded() setup {
+	return setup{
+		config: func(c *config.Config) {
+			c.Routers.Peers = []string{"http://admin:80", "http://admin-b:80"}
+			c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = 20*time.Second, 20*time.Second // no report in between says anything
+		},
+		engine: func(name string, o *enginesim.Options) {
+			if name[0] == 'd' {
+				o.Core.Blocks = 30
+				o.Core.Cost.D0 = 0.2
+			}
+		},
+	}
+}
+
+// Two routers over the same engines do not take the same room.
+func TestRoutersSeeEachOther(t *testing.T) {
+	in(t, crowded(), func(w *world) {
+		b, stop := w.beside()
+		defer stop()
+		one := w.begin(chat(true))
+		time.Sleep(250 * time.Millisecond)
+		ours, _ := decoding(w.o)
+		_, told := decoding(b)
+		if len(ours) != 1 || !maps.Equal(ours, told) {
+			t.Errorf("a decodes %v, b has heard of %v", ours, told)
+		}
+		two := w.askBeside(chat(true))
+		time.Sleep(250 * time.Millisecond)
+		theirs, _ := decoding(b)
+		for id := range theirs {
+			if ours[id] != 0 {
+				t.Errorf("b took the room on %s that a had taken", id)
+			}
+		}
+		if _, told := decoding(w.o); len(theirs) != 1 || !maps.Equal(theirs, told) {
+			t.Errorf("b decodes %v, a has heard of %v", theirs, told)
+		}
+		three := w.askBeside(chat(true))
+		time.Sleep(250 * time.Millisecond)
+		if n := b.queue.length(); n != 1 {
+			t.Errorf("%d requests wait at b, where a and b have taken all room; want 1", n)
+		}
+		ended := one.end()
+		time.Sleep(200 * time.Millisecond) // b hears of it and prefills while its first request goes on
+		if now, _ := decoding(b); len(now) != 2 || b.queue.length() != 0 {
+			t.Errorf("b decodes %v and %d wait, after a's request has ended", now, b.queue.length())
+		}
+		w.exact(chat(true), ended)
+		w.exact(chat(true), two.end())
+		w.exact(chat(true), three.end())
+	})
+}
+
+// What a router that cannot be heard had told is forgotten, whatever it still does.
+func TestARouterThatDiedIsForgotten(t *testing.T) {
+	in(t, crowded(), func(w *world) {
+		b, stop := w.beside()
+		defer stop()
+		one := w.begin(chat(true))
+		time.Sleep(250 * time.Millisecond)
+		if _, told := decoding(b); len(told) != 1 {
+			t.Errorf("b has heard of %v", told)
+		}
+		w.net.Refuse("admin:80", true)
+		w.net.Cut("admin:80")
+		time.Sleep(time.Second)
+		ours, _ := decoding(w.o)
+		if _, told := decoding(b); len(ours) != 1 || len(told) != 0 {
+			t.Errorf("a decodes %v and has not been heard for 1 s: b still counts %v", ours, told)
+		}
+		w.net.Refuse("admin:80", false)
+		time.Sleep(250 * time.Millisecond)
+		if _, told := decoding(b); !maps.Equal(ours, told) {
+			t.Errorf("a decodes %v and can be heard again: b has heard of %v", ours, told)
+		}
+		w.exact(chat(true), one.end())
+	})
+}
+
+// A reload adds and removes routers.
+func TestReloadOfRouters(t *testing.T) {
+	in(t, crowded(), func(w *world) {
+		b, stop := w.beside()
+		defer stop()
+		one := w.begin(chat(true))
+		time.Sleep(250 * time.Millisecond)
+		alone := *w.cfg
+		alone.Routers.Peers = nil
+		for _, x := range []struct {
+			cfg  *config.Config
+			want int
+		}{{&alone, 0}, {w.cfg, 1}} {
+			if err := b.Apply(x.cfg); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+			if _, told := decoding(b); len(told) != x.want {
+				t.Errorf("with peers %v it has heard of %v, want %d", x.cfg.Routers.Peers, told, x.want)
+			}
+		}
+		w.exact(chat(true), one.end())
+	})
+}
