@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,8 +28,26 @@ type rig struct {
 	t    *testing.T
 	net  *memnet.Net
 	o    *Orchestrator
-	log  bytes.Buffer
+	log  lines
 	stop func() // returns when nobody is asked any more
+}
+
+// lines is a log. Safe for concurrent use.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // peering runs story in a rig that asks peers every 100 ms.
@@ -111,6 +130,7 @@ func (r *rig) serve(addr string, h http.HandlerFunc) *other {
 // always says the same each time.
 func always(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body))
 	}
@@ -170,6 +190,7 @@ func (r *rig) metric(name, peer, reason string) float64 {
 // logged checks how many lines of the log have a text.
 func (r *rig) logged(text string, want int) {
 	r.t.Helper()
+	synctest.Wait()
 	if got := strings.Count(r.log.String(), text); got != want {
 		r.t.Errorf("the log says %q %d times, want %d:\n%s", text, got, want, &r.log)
 	}
@@ -251,7 +272,7 @@ func TestSilentPeersAreForgotten(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				r.knows(0)
 				r.up(first, 0)
-				time.Sleep(time.Minute)
+				time.Sleep(20 * x.interval)
 				r.logged("router is silent", 1)
 				if n := r.metric("tandem_router_peer_failures_total", first, x.reason); n < 2 {
 					r.t.Errorf("%v failures with reason %s", n, x.reason)
