@@ -2,7 +2,7 @@
 //
 // The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its blocks, admission.go lets it wait for room,
 // attempt.go plans and tries, handoff.go sends the legs in the connector's order, stream.go copies the answer. Knowledge comes in through fleet.go and
-// watch.go, configuration through apply.go, and status goes out through admin.go, collect.go and record.go.
+// watch.go, and of other routers through peers.go, configuration through apply.go, and status goes out through admin.go, collect.go and record.go.
 package orchestrator
 
 import (

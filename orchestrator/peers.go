@@ -60,7 +60,7 @@ var (
 func readBookings(body []byte) (*bookings, error) {
 	b := &bookings{}
 	if err := json.Unmarshal(body, b); err != nil {
-		return nil, fmt.Errorf("%w: %.200s", errBookings, err)
+		return nil, fmt.Errorf("%w: %.200s", errBookings, err.Error())
 	}
 	if b.Instance == "" || len(b.Instance) > 64 {
 		return nil, fmt.Errorf("%w: no instance", errBookings)

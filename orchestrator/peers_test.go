@@ -247,7 +247,7 @@ func TestSilentPeersAreForgotten(t *testing.T) {
 			name: "too much", reason: "bad_answer", interval: 100 * time.Millisecond, patience: time.Second,
 			silence: always(200, `{"instance":"one"}`+strings.Repeat(" ", bookingsLimit)),
 		},
-		{name: "a redirect", reason: "status", interval: 100 * time.Millisecond, silence: http.RedirectHandler(second+bookingsPath, 302).ServeHTTP, patience: time.Second},
+		{name: "a redirect", reason: "status", interval: 100 * time.Millisecond, silence: http.RedirectHandler(second+bookingsPath, http.StatusFound).ServeHTTP, patience: time.Second},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			peering(t, nil, func(r *rig) {
