@@ -101,6 +101,7 @@ func faults(ctx context.Context, s *stage) error {
 		say("fault: %s", sc.name)
 		f.row = &faultRow{fault: sc.name}
 		f.rows = append(f.rows, f.row)
+		f.broken = f.brokenLegs(ctx)
 		err := sc.play(ctx, f)
 		if err = errors.Join(err, f.settle(ctx)); err != nil {
 			say("fault: %s FAILED: %v", sc.name, err)
@@ -119,7 +120,8 @@ type faulting struct {
 	router *router
 	file   string // its configuration
 	g      *generator
-	count  int // of requests made
+	count  int     // of requests made
+	broken float64 // decode legs of the router, before the scene, that had to be sent again
 	row    *faultRow
 	rows   []*faultRow
 	flying []*flight
