@@ -12,7 +12,8 @@ type Table struct {
 	Decode  []float64
 	Bytes   []float64 // to be moved to each decode candidate
 	Sending []float64 // bytes that others still have to move from each prefill candidate
-	Moving  []float64 // and to each decode candidate
+	Ready   []float64 // seconds until each prefill candidate has computed what is to be moved
+	Moving  []float64 // bytes that others still have to move to each decode candidate
 	Local   []float64 // whole cost of each decode candidate alone, +Inf where it cannot be; nil for none
 
 	// PerByte holds the seconds a byte between Row[i] and Col[j] at Row[i]*Stride+Col[j], below zero for a pair that cannot be.
@@ -36,11 +37,15 @@ func (t *Table) Cost(i, j int) (float64, bool) {
 }
 
 // Transfer returns the seconds that the blocks are on their way; false where the pair cannot be. A replica sends, and receives, one prompt after the other:
-// this one follows when both sides are through with those that were booked before. That they go on while it is prefilled is left out: taken off, more was
-// moved than is good for those who come later (docs/results.md).
+// this one follows when both sides are through with those that were booked before. What the sender has to send was computed before this one, so that it goes
+// out meanwhile; of what the receiver still has to get nobody knows when it comes.
 func (t *Table) Transfer(i, j int) (float64, bool) {
 	perByte := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]
-	return (t.Bytes[j] + max(t.Sending[i], t.Moving[j])) * perByte, perByte >= 0
+	return carry(t.Bytes[j], t.Sending[i], t.Moving[j], perByte, t.Ready[i]), perByte >= 0
+}
+
+func carry(bytes, sending, moving, perByte, ready float64) float64 {
+	return max(sending*perByte-ready, moving*perByte) + bytes*perByte
 }
 
 // Choice is one plan: indexes into the table. Prefill is -1 for a decode candidate alone.
@@ -77,14 +82,14 @@ func (t *Table) splits(best []Choice) (pairs int, leastDecode float64) {
 	leastDecode = math.Inf(1)
 	worst := math.Inf(1)
 	for i, p := range t.Prefill {
-		row, sending := t.PerByte[int(t.Row[i])*t.Stride:], t.Sending[i]
+		row, sending, ready := t.PerByte[int(t.Row[i])*t.Stride:], t.Sending[i], t.Ready[i]
 		for j, d := range t.Decode {
 			perByte := row[t.Col[j]]
 			if perByte < 0 {
 				continue
 			}
 			pairs++
-			side := d + (t.Bytes[j]+max(sending, t.Moving[j]))*perByte
+			side := d + carry(t.Bytes[j], sending, t.Moving[j], perByte, ready)
 			leastDecode = min(leastDecode, side)
 			if cost := p + side; cost < worst {
 				insert(best, Choice{int32(i), int32(j), cost})

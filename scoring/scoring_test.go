@@ -240,7 +240,7 @@ func TestLink(t *testing.T) {
 
 func TestChooseBreaksTiesEvenly(t *testing.T) {
 	table := Table{
-		Prefill: []float64{0.010, 0.011, 0.5}, Decode: []float64{0, 0.0005}, Bytes: []float64{0, 0}, Sending: make([]float64, 3), Moving: make([]float64, 2),
+		Prefill: []float64{0.010, 0.011, 0.5}, Decode: []float64{0, 0.0005}, Bytes: []float64{0, 0}, Sending: make([]float64, 3), Ready: make([]float64, 3), Moving: make([]float64, 2),
 		PerByte: make([]float64, 6), Row: []int32{0, 1, 2}, Col: []int32{0, 1}, Stride: 2,
 		Local: []float64{0.0105, math.Inf(1)}, TieAbsolute: 2e-3, TieRelative: 0.02,
 	}
@@ -271,7 +271,7 @@ func slowChoose(t *Table) (least float64, plans int) {
 		for j := range t.Decode {
 			if per := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]; per >= 0 {
 				plans++
-				begun := max(t.Sending[i]*per, t.Moving[j]*per) // both sides are free
+				begun := max(t.Sending[i]*per-t.Ready[i], t.Moving[j]*per) // both sides are free
 				least = min(least, t.Prefill[i]+t.Decode[j]+begun+t.Bytes[j]*per)
 			}
 		}
@@ -293,6 +293,7 @@ func TestChooseAgreesWithItsTwin(t *testing.T) {
 		for i := range p {
 			table.Prefill = append(table.Prefill, cost.Draw(t, "prefill"))
 			table.Sending = append(table.Sending, rapid.SampledFrom([]float64{0, 1e8, 1e10}).Draw(t, "sending"))
+			table.Ready = append(table.Ready, rapid.SampledFrom([]float64{0, 0.5, 20}).Draw(t, "ready"))
 			table.Row = append(table.Row, int32(i))
 		}
 		for j := range d {

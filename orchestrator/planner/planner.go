@@ -222,13 +222,13 @@ func (pl *Planner) price(q *question) {
 		b.setup = 0
 		t.TieAbsolute, t.TieRelative, t.SplitFirst = 1e-9, 0, true
 	}
-	b.onPrefill, t.Prefill, t.Sending, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Sending[:0], t.Row[:0]
+	b.onPrefill, t.Prefill, t.Sending, t.Ready, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Sending[:0], t.Ready[:0], t.Row[:0]
 	for i := range b.prefills {
 		c := &b.prefills[i]
 		terms := w.Prefill(c.OnPrefill)
 		b.onPrefill = append(b.onPrefill, terms)
 		t.Prefill = append(t.Prefill, terms.Total())
-		t.Sending = append(t.Sending, pl.bytes(c.Sending))
+		t.Sending, t.Ready = append(t.Sending, pl.bytes(c.Sending)), append(t.Ready, c.Wait+c.Warm)
 		t.Row = append(t.Row, int32(c.Slot))
 	}
 	t.PerByte, t.Stride = pl.pairs.perByte, pl.pairs.stride
