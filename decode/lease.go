@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"cmp"
 	"math"
 	"time"
 
@@ -43,7 +42,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 	if t.Local {
 		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
 	} else {
-		l.moving, l.outbox = c.Missing, cmp.Or(t.Outbox, &replica.Outbox{})
+		l.moving, l.outbox = c.Missing, t.Outbox
 	}
 	l.awaited, l.untold = true, t.Untold
 	if t.Local {
