@@ -91,11 +91,11 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			a := p.account(m, now, mean.usage)
 			c.blocks, c.Need, c.limit = m.need(q, &answer)
 			if p.takes(m, &a, c.Need, q.Ready, now) {
-				c.Crowded = !a.fits(c.Need, p.margin(m))
+				c.Crowded = !a.fits(c.Need)
 				p.fill(c, q, &a, answer.rest, mean, now)
 				continue
 			}
-			e.Room = clampRetry(p.roomIn(m, &a, min(c.Need, a.capacity-p.margin(m))-a.left()) - q.Ready)
+			e.Room = clampRetry(p.roomIn(m, &a, a.asked(c.Need)-a.left()) - q.Ready)
 			need, free = c.Need, max(a.left(), 0)
 			outlook.hold(m, q, p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens))
 			dst = dst[:len(dst)-1]
@@ -298,7 +298,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 		usage = min(1, float64(a.used)/float64(a.capacity))
 		reserved = min(1, float64(a.used+a.soft)/float64(a.capacity))
 		used = float64(a.used * m.blockSize())
-		c.Decode.Room = max(0, p.roomIn(m, a, min(c.Need, a.capacity-p.margin(m))-a.left())-q.Ready).Seconds()
+		c.Decode.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
 	}
 	sequences := float64(max(q.Sequences, 1))
 	c.Decode.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others

@@ -41,13 +41,11 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 	}
 	if t.Local {
 		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
+		m.meter.Add(now, c.Local.Warm)
 	} else {
 		l.moving, l.outbox = c.Missing, t.Outbox
 	}
 	l.awaited, l.untold = true, t.Untold
-	if t.Local {
-		m.meter.Add(now, c.Local.Warm)
-	}
 	p.add(l, now)
 	l.batch = m.there()
 	return l
@@ -120,10 +118,10 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	if l.state == hard && !l.covered {
 		a.free += l.whole()
 	}
-	if l.covered || a.fits(l.whole(), p.margin(m)) {
+	if l.covered || a.fits(l.whole()) {
 		return true, "", 0
 	}
-	return false, "it lost its room", p.roomIn(m, &a, min(l.whole(), a.capacity-p.margin(m))-a.free)
+	return false, "it lost its room", p.roomIn(m, &a, a.asked(l.whole())-a.free)
 }
 
 // Never is longer than anybody waits.

@@ -315,6 +315,7 @@ func (m *member) blockSize() int {
 // account is a member's headroom at one moment, in blocks.
 type account struct {
 	capacity int // 0 unknown: then nothing else is known
+	most     int // that may ever be promised
 	used     int // in use or promised, growth included
 	free     int // may be promised; below zero when overbooked
 	soft     int
@@ -337,7 +338,8 @@ func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
 		coming := g.promised + g.growth + e.Promised + e.Growth
 		a.used = max(m.reported()+coming+p.othersGrow(m)-g.returned-e.Returned, coming, 0)
 	}
-	a.free = a.capacity - p.margin(m) - a.used
+	a.most = a.capacity - p.margin(m)
+	a.free = a.most - a.used
 	return a
 }
 
@@ -356,10 +358,11 @@ func (p *Pool) othersGrow(m *member) int {
 // left is what could be promised if all who wait for their prefill had their blocks.
 func (a *account) left() int { return a.free - a.soft }
 
-// fits reports whether a request of so many blocks may be booked hard. One that is larger than all that may be promised fits an empty replica.
-func (a *account) fits(blocks, margin int) bool {
-	return a.capacity == 0 || a.free >= min(blocks, a.capacity-margin)
-}
+// asked is the room that a request of so many blocks has to find: one that is larger than all that may be promised fits an empty replica.
+func (a *account) asked(blocks int) int { return min(blocks, a.most) }
+
+// fits reports whether a request of so many blocks may be booked hard.
+func (a *account) fits(blocks int) bool { return a.capacity == 0 || a.free >= a.asked(blocks) }
 
 // softQueue is a heap of soft leases by hardAt.
 type softQueue []*Lease

@@ -23,8 +23,8 @@ func (p *Pool) takes(m *member, a *account, blocks int, ready time.Duration, now
 	if a.capacity == 0 {
 		return true
 	}
-	blocks = min(blocks, a.capacity-p.margin(m))
-	if a.free+p.counted(m, a, ready) < blocks {
+	blocks = a.asked(blocks)
+	if a.free < blocks && a.free+p.counted(m, a, ready) < blocks { // what comes free is asked for only where it matters
 		return false
 	}
 	if a.soft == 0 {

@@ -18,14 +18,10 @@ func (w *world) beside() (o *Orchestrator, stop func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	front, err1 := w.net.Listen("tcp", "front-b:80")
-	admin, err2 := w.net.Listen("tcp", "admin-b:80")
-	if err1 != nil || err2 != nil {
-		w.t.Fatal(err1, err2)
-	}
+	listeners := w.listen("front-b:80", "admin-b:80")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- o.Serve(ctx, Listeners{Front: front, Admin: admin}, o.Admin()) }()
+	go func() { ended <- o.Serve(ctx, listeners, o.Admin()) }()
 	time.Sleep(time.Second)
 	if !o.Ready() {
 		w.t.Fatal("the second router is not ready")

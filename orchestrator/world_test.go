@@ -139,20 +139,27 @@ func (w *world) engine(s setup, name string) *simulated {
 	return e
 }
 
+// listen listens at two addresses.
+func (w *world) listen(front, admin string) (l Listeners) {
+	var err1, err2 error
+	l.Front, err1 = w.net.Listen("tcp", front)
+	l.Admin, err2 = w.net.Listen("tcp", admin)
+	if err1 != nil || err2 != nil {
+		w.t.Fatal(err1, err2)
+	}
+	return l
+}
+
 // start serves, and returns when every replica has joined.
 func (w *world) start(opt Options) {
 	var err error
 	if w.o, err = New(w.cfg, opt); err != nil {
 		w.t.Fatal(err)
 	}
-	front, err1 := w.net.Listen("tcp", "front:80")
-	admin, err2 := w.net.Listen("tcp", "admin:80")
-	if err1 != nil || err2 != nil {
-		w.t.Fatal(err1, err2)
-	}
+	listeners := w.listen("front:80", "admin:80")
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop = stop
-	go func() { w.ended <- w.o.Serve(ctx, Listeners{Front: front, Admin: admin}, w.o.Admin()) }()
+	go func() { w.ended <- w.o.Serve(ctx, listeners, w.o.Admin()) }()
 	w.front = &http.Client{Transport: &http.Transport{DialContext: w.net.Dial, DisableKeepAlives: true, DisableCompression: true}}
 	for range 100 {
 		time.Sleep(50 * time.Millisecond)

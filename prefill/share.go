@@ -38,23 +38,15 @@ func (p *Pool) Share(now time.Time) []Share {
 func (p *Pool) Hear(router string, said []Share, now time.Time) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	p.hearsay.Set(router, said)
-	for _, m := range p.Members {
-		m.elsewhere = Share{}
-	}
-	for s := range p.hearsay.All() {
-		if m, ok := p.Find(s.ID); ok {
-			m.elsewhere.add(s)
+	roster.Hear(p.Roster, &p.hearsay, router, said, func(m *member) *Share { return &m.elsewhere }, func(m *member, r *replica.Report) {
+		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
+			p.observe(m, l, now)
 		}
-	}
-	for i := range said {
-		if m, ok := p.Find(said[i].ID); ok && said[i].Report != nil {
-			if l := said[i].Report.Load(now); l.At.After(m.load.UsageAt()) {
-				p.observe(m, l, now)
-			}
-		}
-	}
+	})
 }
+
+// About says of which replica s tells, and its report.
+func (s *Share) About() (replica.ID, *replica.Report) { return s.ID, s.Report }
 
 // plausible returns s with each number as far as a replica can have it.
 func (s *Share) plausible() Share {
@@ -69,7 +61,8 @@ func (s *Share) Plausible() bool {
 	return *s == s.plausible() && (s.Report == nil || s.Report.Plausible())
 }
 
-func (s *Share) add(told *Share) {
+// Add adds what is told to s, as far as it can be true.
+func (s *Share) Add(told *Share) {
 	o := told.plausible()
 	s.Requests += o.Requests
 	s.Tokens += o.Tokens

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"tandem/internal/replay/policies"
@@ -11,6 +10,9 @@ import (
 // devTime is the part of a trace, from its start, on which policies are tuned where nobody says how much is played.
 const devTime = 30 * time.Minute
 
+// DevSeed sets the plays that policies are tuned on apart from those that are judged.
+const DevSeed = 0x646576
+
 // Dev is p on the part that policies are tuned on: the first half of the time, with another seed. What is tuned on it should be judged on the whole or, to be
 // strict, on the other half.
 func (p Play) Dev() Play {
@@ -18,7 +20,7 @@ func (p Play) Dev() Play {
 		p.For = 2 * devTime
 	}
 	p.For /= 2
-	p.Seed += 0x646576
+	p.Seed += DevSeed
 	return p
 }
 
@@ -41,18 +43,15 @@ func (p Play) Tune(ctx context.Context, policy string, loss func(*Outcome) float
 	if len(grid) == 1 {
 		return policy, nil, nil
 	}
-	least := 0.0
-	for _, form := range grid {
+	best, _, err = policies.Best(policy, func(form string) (float64, error) {
 		o, _, err := p.Once(ctx, form)
 		if err != nil {
-			return "", tried, fmt.Errorf("tuning: %w", err)
+			return 0, err
 		}
 		tried = append(tried, *o)
-		if l := loss(o); best == "" || l < least || l == least && form == policy {
-			best, least = form, l
-		}
-	}
-	return best, tried, nil
+		return loss(o), nil
+	})
+	return best, tried, err
 }
 
 // withTuned lists the policies of p and behind each that has a parameter its tuned form, if it is another one.

@@ -1,16 +1,45 @@
 package roster
 
 import (
-	"iter"
-	"maps"
 	"time"
+
+	"tandem/internal/replica"
 )
 
 // Hearsay is what each other router told last of the replicas that it uses too. The zero Hearsay has heard nothing. Not safe for concurrent use.
 type Hearsay[S any] struct{ told map[string][]S }
 
-// Set replaces what router told; nothing, where it is silent.
-func (h *Hearsay[S]) Set(router string, said []S) {
+// Share is what a router tells of one replica: a pool's own type, by pointer.
+type Share[S any] interface {
+	*S
+	About() (replica.ID, *replica.Report)
+	Add(*S)
+}
+
+// Hear replaces what router told; nothing, where it is silent. said is kept. Each member's sum, where elsewhere says it is, is made again, and report is called for
+// each report of a member. The caller holds Mu.
+func Hear[M Entry, S any, P Share[S]](r *Roster[M], h *Hearsay[S], router string, said []S, elsewhere func(M) P, report func(M, *replica.Report)) {
+	h.set(router, said)
+	for _, m := range r.Members {
+		*elsewhere(m) = *new(S)
+	}
+	for _, all := range h.told {
+		for i := range all {
+			id, _ := P(&all[i]).About()
+			if m, ok := r.Find(id); ok {
+				elsewhere(m).Add(&all[i])
+			}
+		}
+	}
+	for i := range said {
+		id, told := P(&said[i]).About()
+		if m, ok := r.Find(id); ok && told != nil {
+			report(m, told)
+		}
+	}
+}
+
+func (h *Hearsay[S]) set(router string, said []S) {
 	if len(said) == 0 {
 		delete(h.told, router)
 		return
@@ -19,19 +48,6 @@ func (h *Hearsay[S]) Set(router string, said []S) {
 		h.told = map[string][]S{}
 	}
 	h.told[router] = said
-}
-
-// All walks all that holds, in no order.
-func (h *Hearsay[S]) All() iter.Seq[*S] {
-	return func(yield func(*S) bool) {
-		for said := range maps.Values(h.told) {
-			for i := range said {
-				if !yield(&said[i]) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // What a router tells of one replica at most, and what it is taken to have told where it tells more: no sum of what several tell overflows then.

@@ -91,3 +91,21 @@ func Grid(name string) ([]string, error) {
 	}
 	return grid, nil
 }
+
+// Best returns the form of a policy with the least loss, and that. Of equal ones it takes the one that its authors ship.
+func Best(name string, loss func(form string) (float64, error)) (best string, least float64, err error) {
+	grid, err := Grid(name)
+	if err != nil {
+		return "", 0, err
+	}
+	for _, form := range grid {
+		x, err := loss(form)
+		if err != nil {
+			return "", 0, fmt.Errorf("tuning: %w", err)
+		}
+		if best == "" || x < least || x == least && form == name {
+			best, least = form, x
+		}
+	}
+	return best, least, nil
+}

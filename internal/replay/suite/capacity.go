@@ -27,23 +27,15 @@ type search struct {
 
 // found is a capacity: two loads close together, at one of which enough requests are good and at the other not.
 type found struct {
-	once         sync.Once
 	below, above *Trial
-	err          error
 }
 
 // capacity finds the largest load at which the share of good requests is enough, near a guess.
 func (l *lab) capacity(ctx context.Context, s Setting, guess float64) (*found, error) {
-	key := search{s.at(0), guess}
-	l.mu.Lock()
-	f := l.searches[key]
-	if f == nil {
-		f = &found{}
-		l.searches[key] = f
-	}
-	l.mu.Unlock()
-	f.once.Do(func() { f.err = f.search(ctx, l, s, guess) })
-	return f, f.err
+	return l.searches.get(search{s.at(0), guess}, func() (*found, error) {
+		f := &found{}
+		return f, f.search(ctx, l, s, guess)
+	})
 }
 
 func (f *found) search(ctx context.Context, l *lab, s Setting, load float64) error {

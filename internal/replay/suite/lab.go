@@ -145,35 +145,41 @@ type lab struct {
 	Options
 	slots chan struct{}
 
-	mu       sync.Mutex // guards the following
-	runs     map[Setting]*pending
-	done     int
-	searches map[search]*found
-	tunings  map[tuning]*chosen
+	runs     memo[Setting, *Trial]
+	searches memo[search, *found]
+	tunings  memo[Setting, []string] // by dev play
+
+	mu   sync.Mutex // guards the following
+	done int
 }
 
-// pending is a play that has been asked for.
-type pending struct {
-	once sync.Once
-	run  *Trial
-	err  error
+// memo makes each thing once, for whoever asks for it first; all others wait for it. The zero memo is empty. Safe for concurrent use.
+type memo[K comparable, V any] struct {
+	mu   sync.Mutex
+	made map[K]func() (V, error)
+}
+
+func (m *memo[K, V]) get(key K, what func() (V, error)) (V, error) {
+	m.mu.Lock()
+	made := m.made[key]
+	if made == nil {
+		if m.made == nil {
+			m.made = map[K]func() (V, error){}
+		}
+		made = sync.OnceValues(what)
+		m.made[key] = made
+	}
+	m.mu.Unlock()
+	return made()
 }
 
 func newLab(o Options) *lab {
-	return &lab{Options: o, slots: make(chan struct{}, max(1, o.Workers)), runs: map[Setting]*pending{}, searches: map[search]*found{}, tunings: map[tuning]*chosen{}}
+	return &lab{Options: o, slots: make(chan struct{}, max(1, o.Workers))}
 }
 
 // run plays s, or returns what it was when it was played before.
 func (l *lab) run(ctx context.Context, s Setting) (*Trial, error) {
-	l.mu.Lock()
-	p := l.runs[s]
-	if p == nil {
-		p = &pending{}
-		l.runs[s] = p
-	}
-	l.mu.Unlock()
-	p.once.Do(func() { p.run, p.err = l.play(ctx, s) })
-	return p.run, p.err
+	return l.runs.get(s, func() (*Trial, error) { return l.play(ctx, s) })
 }
 
 func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {

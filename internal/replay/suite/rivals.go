@@ -3,28 +3,15 @@ package suite
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
+	"tandem/internal/replay"
 	"tandem/internal/replay/policies"
 )
 
-// devSeed sets the plays that baselines are tuned on apart from those that are judged.
-const devSeed = 0x646576
-
 // rivalsKept is how many baselines are left for the long plays: those that were best on the short ones.
 const rivalsKept = 4
-
-// tuning names a choice of rivals that has been made.
-type tuning struct{ Setting }
-
-// chosen is what became of it.
-type chosen struct {
-	once  sync.Once
-	forms []string
-	err   error
-}
 
 // dev is the play that the baselines of a cell are tuned on: half of the time, another seed, and a load that the best of them just hold.
 func (c cell) dev() Setting {
@@ -32,22 +19,14 @@ func (c cell) dev() Setting {
 		c.Load = guessOthers * 0.9 * c.size()
 	}
 	s := c.setting("")
-	s.Span, s.Seed = s.Span/2, devSeed
+	s.Span, s.Seed = s.Span/2, replay.DevSeed
 	return s
 }
 
 // rivals are the baselines that a cell is compared with: every one of the field is played with each value of its main parameter on the cell's dev play, as
 // carefully as ours, which is left at its defaults. The best few stay, each with its best value and with its authors'.
 func (l *lab) rivals(ctx context.Context, dev Setting, f figure) ([]string, error) {
-	l.mu.Lock()
-	t := l.tunings[tuning{dev}]
-	if t == nil {
-		t = &chosen{}
-		l.tunings[tuning{dev}] = t
-	}
-	l.mu.Unlock()
-	t.once.Do(func() { t.forms, t.err = l.tune(ctx, dev, f, policies.Baselines()) })
-	return t.forms, t.err
+	return l.tunings.get(dev, func() ([]string, error) { return l.tune(ctx, dev, f, policies.Baselines()) })
 }
 
 // tuned is a baseline with its best value.
@@ -82,19 +61,13 @@ func (l *lab) tune(ctx context.Context, dev Setting, f figure, names []string) (
 	return slices.Compact(forms), nil
 }
 
-func (l *lab) tuneOne(ctx context.Context, dev Setting, f figure, name string) (best tuned, err error) {
-	grid, err := policies.Grid(name)
-	if err != nil {
-		return best, err
-	}
-	for _, form := range grid {
+func (l *lab) tuneOne(ctx context.Context, dev Setting, f figure, name string) (tuned, error) {
+	form, loss, err := policies.Best(name, func(form string) (float64, error) {
 		r, err := l.run(ctx, dev.with(form))
 		if err != nil {
-			return best, fmt.Errorf("tuning: %w", err)
+			return 0, err
 		}
-		if loss := value(f, []*Trial{r}); best.form == "" || loss < best.loss || loss == best.loss && form == name {
-			best = tuned{name, form, loss}
-		}
-	}
-	return best, nil
+		return value(f, []*Trial{r}), nil
+	})
+	return tuned{name, form, loss}, err
 }
