@@ -27,6 +27,7 @@ type ledger struct {
 	usage     float64   // share of blocks in use by the report that is counted from
 	at        time.Time // of that report
 	returned  int       // blocks of leases that the report surely includes and that ended since
+	gone      int       // sequences that the report should include and has no more: we have yet to hear of their end
 	others    int       // requests there that are not ours: the smaller of the last two counts, see countOthers
 	lastSeen  int       // the last of those
 	heard     bool
@@ -182,7 +183,10 @@ func (p *Pool) remove(l *Lease, now time.Time) {
 		g.growth -= l.more
 		g.held -= l.whole()
 		g.sequences -= l.sequences
-		if !now.Before(g.at.Add(reportDelay)) {
+		switch {
+		case g.gone >= l.sequences: // the report has it back already
+			g.gone -= l.sequences
+		case !now.Before(g.at.Add(reportDelay)):
 			g.returned += p.own(l, now)
 		}
 	default:
@@ -200,11 +204,16 @@ func (p *Pool) remove(l *Lease, now time.Time) {
 	l.state = ended
 }
 
-// own returns the blocks that the engine surely has back when l ends: those that no other request can share.
+// own returns the blocks that the engine surely has back when l ends: those that no other request shares. It may have found the first of them there, and
+// others may have found those that it brought.
 func (p *Pool) own(l *Lease, now time.Time) int {
-	size := l.member.blockSize()
-	unshared := l.blocks - l.matched/size
-	return max(0, unshared) + l.sequences*(blocksOf(l.prompt+l.soFar(p, now), size)-l.blocks)
+	size, shared := l.member.blockSize(), l.matched
+	for _, o := range l.member.ledger.leases {
+		if o != l && o.covered {
+			shared = p.Common(&l.named, &o.named, shared)
+		}
+	}
+	return max(0, l.blocks-shared/size) + l.sequences*(blocksOf(l.prompt+l.soFar(p, now), size)-l.blocks)
 }
 
 // reportDelay is how long after a request was sent a report may still not include it: it has to arrive, be scheduled, and the gauge to be set. As long
@@ -242,6 +251,7 @@ func (p *Pool) settle(m *member, at time.Time, there int) {
 			there -= l.sequences
 		}
 	}
+	g.gone = max(0, -there)
 	for _, l := range g.leases {
 		if l.state != hard || !l.bound || l.boundAt.Add(reportDelay).After(at) {
 			continue

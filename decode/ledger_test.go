@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/scoring"
 )
@@ -110,6 +111,68 @@ func TestBlocksComeBackOnce(t *testing.T) {
 	l.Release(at.Add(time.Millisecond))
 	if got := free(p, at.Add(time.Millisecond)); got != 500 {
 		t.Errorf("%d free, and the engine has 500", got)
+	}
+}
+
+// A router on a busy machine may hear of an end long after the engine has the blocks back and says so. The number of requests in that report tells.
+func TestBlocksThatAReportHasBackAreNotCountedAgain(t *testing.T) {
+	p := pool(0)
+	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
+	first.Harden(start)
+	second.Harden(start.Add(time.Millisecond))
+	at := start.Add(time.Second)
+	p.Observe("d1", load(at, 2, 0.3), at)
+	at = at.Add(time.Second)
+	p.Observe("d1", load(at, 1, 0.2), at)
+	at = at.Add(time.Second)
+	first.Release(at)
+	if got, most := free(p, at), 800; got > most || got < most-second.more {
+		t.Errorf("%d free, and the engine has %d", got, most)
+	}
+	second.Release(at)
+	if got := free(p, at); got != 1000 {
+		t.Errorf("%d free when nobody is left, want 1000", got)
+	}
+}
+
+// What a request leaves behind is no room where another one reads it.
+func TestSharedBlocksDoNotComeBack(t *testing.T) {
+	keys := func(own kv.Key) []kv.Key {
+		all := make([]kv.Key, 100)
+		for i := range all {
+			if all[i] = kv.Key(i + 1); i >= 80 {
+				all[i] += own
+			}
+		}
+		return all
+	}
+	p := pool(0)
+	bookKeys := func(k []kv.Key) *Lease {
+		q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160, Keys: k}
+		c, _, _ := p.Candidates(q, start, nil, nil)
+		l := p.Book(&c[0], q, Terms{HardAt: start}, start)
+		l.Harden(start)
+		return l
+	}
+	first, second, third := bookKeys(keys(1000)), bookKeys(keys(2000)), bookKeys(keys(3000))
+	at := start.Add(time.Second)
+	p.Observe("d1", load(at, 3, 0.14), at)
+	at = at.Add(time.Second)
+	for _, l := range []*Lease{first, second, third} {
+		l.Grow(0, at)
+	}
+	for i, step := range []struct {
+		ends *Lease
+		used int
+	}{{first, 120}, {second, 100}, {third, 0}} {
+		step.ends.Release(at)
+		growth := 0
+		for _, l := range []*Lease{first, second, third}[i+1:] {
+			growth += l.more
+		}
+		if got, most := free(p, at), 1000-step.used; got > most || got < most-growth {
+			t.Errorf("%d ended: %d free, and the engine has %d", i+1, got, most)
+		}
 	}
 }
 

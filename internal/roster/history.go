@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"sort"
 	"time"
 
 	"tandem/internal/kv"
@@ -107,6 +108,23 @@ func (r *Roster[M]) parts(p *Prompt, tokens int) int {
 		return int(float64(tokens) / p.Chunk)
 	}
 	return tokens / r.Unit()
+}
+
+// Common returns how many leading tokens two prompts have in common by their keys, and known where they have no more than those. The caller holds Mu.
+func (r *Roster[M]) Common(a, b *Prompt, known int) int {
+	if a.text() != b.text() {
+		return known
+	}
+	both := min(len(a.Keys), len(b.Keys))
+	from := r.parts(a, known)
+	if from >= both || a.Keys[from] != b.Keys[from] { // almost always
+		return known
+	}
+	n := from + sort.Search(both-from, func(i int) bool { return a.Keys[from+i] != b.Keys[from+i] })
+	if a.text() {
+		return int(float64(n) * a.Chunk)
+	}
+	return n * r.Unit()
 }
 
 // of returns the index that p's keys belong to, nil if there is none.

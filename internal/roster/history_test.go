@@ -333,3 +333,36 @@ func TestNothingIsBelievedThatEventsDoNotSay(t *testing.T) {
 		})
 	})
 }
+
+// Common is what a walk through both prompts finds, but never less than what was known.
+func TestCommon(t *testing.T) {
+	r := newRoster("a")
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.Map(rapid.IntRange(1, 3), func(n int) kv.Key { return kv.Key(n) })
+		chunk := rapid.SampledFrom([]float64{0, 20})
+		// Keys name what lies before them, so that behind the first difference everything is different.
+		chain := func(all []kv.Key) []kv.Key {
+			for i := 1; i < len(all); i++ {
+				all[i] += 10 * all[i-1]
+			}
+			return all
+		}
+		a := Prompt{Keys: chain(rapid.SliceOfN(key, 0, 8).Draw(t, "a")), Chunk: chunk.Draw(t, "chunk of a")}
+		b := Prompt{Keys: chain(rapid.SliceOfN(key, 0, 8).Draw(t, "b")), Chunk: chunk.Draw(t, "chunk of b")}
+		n := 0
+		for n < min(len(a.Keys), len(b.Keys)) && a.Keys[n] == b.Keys[n] {
+			n++
+		}
+		want := n * r.Unit()
+		switch {
+		case a.Chunk != b.Chunk:
+			want = 0
+		case a.Chunk > 0:
+			want = n * 20
+		}
+		known := rapid.IntRange(0, 10).Draw(t, "known") * r.Unit()
+		if got := r.Common(&a, &b, known); got != max(known, want) {
+			t.Fatalf("%d tokens in common, want %d", got, max(known, want))
+		}
+	})
+}
