@@ -21,7 +21,7 @@ type block struct {
 type pool struct {
 	blocks []block
 	free   int
-	cached map[kv.EngineHash]int32 // first block cached under a hash that still is
+	cached catalog // of the first block cached under a hash that still is
 
 	silent  bool
 	events  []kv.Event
@@ -32,7 +32,7 @@ type pool struct {
 }
 
 func (p *pool) init(c Config) {
-	*p = pool{blocks: make([]block, c.Blocks), cached: make(map[kv.EngineHash]int32, c.Blocks), silent: c.NoEvents}
+	*p = pool{blocks: make([]block, c.Blocks), cached: newCatalog(c.Blocks), silent: c.NoEvents}
 	for id := int32(1); id < int32(c.Blocks); id++ {
 		p.insert(id, p.blocks[0].prev)
 	}
@@ -80,26 +80,33 @@ func (p *pool) evict(id int32) {
 
 func (p *pool) uncache(id int32) {
 	b := &p.blocks[id]
-	h := b.hash
+	at := p.cached.find(p.blocks, b.hash)
+	switch {
+	case b.behind == id:
+		p.cached.remove(at)
+	case p.cached.slots[at].block() == id:
+		p.cached.slots[at] = slotOf(b.hash, b.behind)
+		fallthrough
+	default:
+		p.blocks[b.before].behind, p.blocks[b.behind].before = b.behind, b.before
+	}
 	b.hash = 0
-	if b.behind == id {
-		delete(p.cached, h)
-		return
-	}
-	p.blocks[b.before].behind, p.blocks[b.behind].before = b.behind, b.before
-	if p.cached[h] == id {
-		p.cached[h] = b.behind
-	}
+}
+
+// first is the block that was cached first of those under h, 0 for none.
+func (p *pool) first(h kv.EngineHash) int32 {
+	return p.cached.slots[p.cached.find(p.blocks, h)].block()
 }
 
 // cache files a held block under h, behind others with the same hash: copies are not merged.
 func (p *pool) cache(id int32, h kv.EngineHash) {
 	b := &p.blocks[id]
+	at := p.cached.find(p.blocks, h)
+	first := p.cached.slots[at].block()
 	b.hash = h
-	first, ok := p.cached[h]
-	if !ok {
+	if first == 0 {
 		b.before, b.behind = id, id
-		p.cached[h] = id
+		p.cached.slots[at] = slotOf(h, id)
 		return
 	}
 	last := p.blocks[first].before
@@ -110,8 +117,8 @@ func (p *pool) cache(id int32, h kv.EngineHash) {
 // match appends the blocks cached under the longest leading part of hashes.
 func (p *pool) match(dst []int32, hashes []kv.EngineHash) []int32 {
 	for _, h := range hashes {
-		id, ok := p.cached[h]
-		if !ok {
+		id := p.first(h)
+		if id == 0 {
 			break
 		}
 		dst = append(dst, id)
@@ -163,7 +170,7 @@ func (p *pool) reset() bool {
 	if p.free != len(p.blocks)-1 {
 		return false
 	}
-	clear(p.cached)
+	clear(p.cached.slots)
 	for i := range p.blocks {
 		p.blocks[i].hash = 0
 	}

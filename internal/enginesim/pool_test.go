@@ -135,6 +135,10 @@ func TestPoolAgreesWithItsTwin(t *testing.T) {
 		for id := int32(1); id < n; id++ {
 			s.free = append(s.free, id)
 		}
+		hashes := make([]kv.EngineHash, 12) // enough for some to be neighbours in the table of hashes
+		for i := range hashes {
+			hashes[i] = kv.EngineHash(rnd.Uint64() | 1)
+		}
 		var tables [][]int32
 		for step := range 400 {
 			switch k := rnd.IntN(4); {
@@ -158,7 +162,7 @@ func TestPoolAgreesWithItsTwin(t *testing.T) {
 			case k == 2 && len(tables) > 0:
 				for _, id := range tables[rnd.IntN(len(tables))] {
 					if p.blocks[id].hash == 0 {
-						h := kv.EngineHash(1 + rnd.IntN(8))
+						h := hashes[rnd.IntN(len(hashes))]
 						p.cache(id, h)
 						s.hash[id] = h
 						s.under[h] = append(s.under[h], id)
@@ -166,7 +170,7 @@ func TestPoolAgreesWithItsTwin(t *testing.T) {
 					}
 				}
 			case k == 3:
-				h := kv.EngineHash(1 + rnd.IntN(8))
+				h := hashes[rnd.IntN(len(hashes))]
 				got := p.match(nil, []kv.EngineHash{h})
 				if len(s.under[h]) == 0 != (got == nil) || got != nil && got[0] != s.under[h][0] {
 					t.Fatalf("step %d: hit %v, twin has %v", step, got, s.under[h])

@@ -267,7 +267,15 @@ func poolLaws(e *Engine) error {
 	if free+held != len(p.blocks)-1 {
 		return fmt.Errorf("%d free + %d held of %d", free, held, len(p.blocks)-1)
 	}
-	for h, first := range p.cached {
+	for _, slot := range p.cached.slots {
+		if slot == 0 {
+			continue
+		}
+		first := slot.block()
+		h := p.blocks[first].hash
+		if p.first(h) != first {
+			return fmt.Errorf("block %d is in the cache, and not found there", first)
+		}
 		for id := first; ; {
 			if p.blocks[id].hash != h {
 				return fmt.Errorf("block %d is filed under another hash", id)

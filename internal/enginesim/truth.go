@@ -50,7 +50,7 @@ func (e *Engine) AppendHashes(dst []kv.EngineHash, prompt []uint32) []kv.EngineH
 // Cached is how many leading blocks of these are cached now.
 func (e *Engine) Cached(hashes []kv.EngineHash) int {
 	for i, h := range hashes {
-		if _, ok := e.pool.cached[h]; !ok {
+		if e.pool.first(h) == 0 {
 			return i
 		}
 	}
