@@ -49,20 +49,20 @@ func TestGainIsOverTheBest(t *testing.T) {
 	}
 }
 
-// One request of 100 tokens on each of two prefill replicas and one of 300 on a third, and next to nothing on a decode replica.
+// One request of 100 tokens on each of two prefill replicas and one of 300 on a third; one decode replica decodes what the other one prefills.
 func TestImbalanceByHand(t *testing.T) {
 	r := &Trial{Answers: []Answer{
 		{Session: 0, Prompt: 100, Replica: [2]int16{0, 0}},
 		{Session: 1, Prompt: 100, Replica: [2]int16{1, 1}},
-		{Session: 2, Prompt: 400, Cached: 100, Replica: [2]int16{2, 0}},
+		{Session: 2, Prompt: 400, Cached: 100, Output: 5, Replica: [2]int16{2, 0}},
 		{Session: 3, Prompt: 10, Replica: [2]int16{-1, 1}},
-		{Session: 4, Prompt: 9999, Refused: true, Replica: [2]int16{-1, -1}},
+		{Session: 4, Prompt: 9999, Output: 9999, Refused: true, Replica: [2]int16{-1, -1}},
 	}}
-	cost := &enginesim.Cost{A: 1}
+	cost := &enginesim.Cost{A: 1, D1: 2}
 	if got := imbalance(r, ones(5), [2]int{3, 2}, cost); math.Abs(got-300/(500.0/3)) > 1e-9 {
 		t.Errorf("%g, want 300 over a mean of 166.7", got)
 	}
-	if got := imbalance(r, []float64{1, 1, 0, 100, 0}, [2]int{3, 2}, cost); got != 2 {
-		t.Errorf("%g, want 2: now one decode replica has all the work of its pool", got)
+	if got, want := imbalance(r, []float64{1, 1, 0, 100, 0}, [2]int{3, 2}, cost), 2.0; got != want {
+		t.Errorf("%g, want %g: one decode replica has all the work of its pool", got, want)
 	}
 }

@@ -233,7 +233,7 @@ func affinityClaims() []claim {
 			},
 		}, claim{
 			name: fmt.Sprintf("load_max_over_mean/%v", c), target: 1.25, bound: AtMost,
-			how: "prefill seconds of the busiest replica over the mean, in the worse pool of those that do a fifth of the prefill work",
+			how: "seconds of work of the busiest replica over the mean, in the worse pool: of prefill, and by which decoding makes steps longer",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
 				return l.imbalance(ctx, c)
 			},

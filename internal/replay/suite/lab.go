@@ -90,6 +90,7 @@ type Answer struct {
 	TTFT, TPOT     float32  // s; a refused request counts as one of [replay.RefusedTTFT]
 	Total          float32  // s until the last token
 	Prompt, Cached int32    // tokens
+	Output         int32
 	Moved          float32  // bytes
 	Replica        [2]int16 // prefill, -1 where decode prefilled by itself, and decode
 	Refused        bool
@@ -132,7 +133,7 @@ func measured(rs []cluster.Record, w Workload) []Answer {
 func answer(r *cluster.Record) Answer {
 	a := Answer{
 		Session: int32(r.Session), Call: int32(r.Call), TTFT: float32(r.TTFT.Seconds()), TPOT: float32(r.TPOT()), Total: float32(r.Total.Seconds()), Prompt: int32(r.Prompt),
-		Cached: int32(r.Cached), Moved: float32(r.Moved), Replica: [2]int16{int16(r.Prefill), int16(r.Decode)}, Refused: r.Refused,
+		Cached: int32(r.Cached), Output: int32(r.Output), Moved: float32(r.Moved), Replica: [2]int16{int16(r.Prefill), int16(r.Decode)}, Refused: r.Refused,
 	}
 	if r.Refused {
 		a.TTFT = replay.RefusedTTFT
