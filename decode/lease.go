@@ -13,8 +13,10 @@ import (
 // Terms says how a request is booked.
 type Terms struct {
 	HardAt time.Time       // when its prefill should begin; until then the lease is soft. Now or earlier: hard at once
+	SentAt time.Time       // when its prefill should be done, so that it is sent to the decode replica
 	Local  bool            // the replica prefills it too
-	Outbox *replica.Outbox // of the replica that sends its KV blocks, nil for nobody
+	Moving time.Duration   // for which its KV blocks should be on their way
+	Outbox *replica.Outbox // of the replica that sends them, nil for nobody
 
 	Untold time.Duration // until its KV should be there, where nobody will tell of the first token; 0 where somebody will
 }
@@ -43,7 +45,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
 		m.meter.Add(now, c.Local.Warm)
 	} else {
-		l.moving, l.outbox = c.Missing, t.Outbox
+		l.moving, l.outbox, l.sentAt = t.Moving, t.Outbox, t.SentAt
 	}
 	l.awaited, l.untold = true, t.Untold
 	p.add(l, now)
@@ -83,7 +85,7 @@ func (p *Pool) bind(l *Lease, now time.Time) {
 	l.bound, l.boundAt = true, now
 	m.ledger.bound += l.sequences
 	a := p.account(m, now, math.NaN())
-	l.clear = m.load.Waiting(now, p.settings.LoadTTL) <= 0 && (a.capacity == 0 || a.free >= 0)
+	l.clear = m.load.Waiting(now, p.settings.LoadTTL) <= 0 && (a.capacity == 0 || a.free >= 0) && (l.local || m.warms(now) == 0)
 }
 
 // Grow tells how many tokens each sequence has by now, where somebody counts them; without it they are estimated.
@@ -98,8 +100,8 @@ func (l *Lease) Grow(generated int, now time.Time) {
 	}
 }
 
-// Holds reports whether l's replica is still there, healthy, and has room for l; if not, why, and in how long it should have room, [Never] where it will not do
-// any more.
+// Holds reports whether l's replica is still there, healthy, has room for l and is through with the prompts that it prefills itself, behind which l would wait; if
+// not, why, and in how long it should be ready, [Never] where it will not do any more.
 func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration) {
 	p := l.pool
 	p.Mu.Lock()
@@ -118,11 +120,17 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	if l.state == hard && !l.covered {
 		a.free += l.whole()
 	}
-	if l.covered || a.fits(l.whole()) {
-		return true, "", 0
+	if !l.covered && !a.fits(l.whole()) {
+		return false, "it lost its room", p.roomIn(m, &a, a.asked(l.whole())-a.free)
 	}
-	return false, "it lost its room", p.roomIn(m, &a, a.asked(l.whole())-a.free)
+	if busy := m.warms(now); busy > soon && !l.local {
+		return false, "it prefills other prompts", busy
+	}
+	return true, "", 0
 }
+
+// soon is no time to look for another replica for.
+const soon = 50 * time.Millisecond
 
 // Never is longer than anybody waits.
 const Never = time.Duration(math.MaxInt64)
@@ -154,7 +162,7 @@ func (p *Pool) end(l *Lease, now time.Time) bool {
 }
 
 // FirstToken says that the first token arrived. It returns how long that took since the request was sent, 0 when that is not known, says nothing
-// because the request had to wait for room, or was asked before. It teaches the speed of a local prefill, and
+// because the request had to wait for room or behind local prefills, or was asked before. It teaches the speed of a local prefill, and
 // that the replica has the prompt now where no events do.
 func (l *Lease) FirstToken(now time.Time) time.Duration {
 	if l == nil {

@@ -31,12 +31,13 @@ type ledger struct {
 	others    int       // requests there that are not ours: the smaller of the last two counts, see countOthers
 	lastSeen  int       // the last of those
 	heard     bool
-	moving    int     // tokens of blocks that are to come from prefill replicas, of leases of any kind
-	arriving  int     // sequences of hard leases whose blocks have not come
-	warming   warming // prompts to be computed here
-	queued    int     // sequences of soft leases
-	sequences int     // sequences of hard leases
-	bound     int     // sequences of leases that the engine has got
+	moving    time.Duration // for the blocks that are to come from prefill replicas, of leases of any kind
+	arriving  int           // sequences of hard leases whose blocks have not come
+	warming   warming       // prompts to be computed here
+	coming    coming        // leases of others, whose blocks are to come
+	queued    int           // sequences of soft leases
+	sequences int           // sequences of hard leases
+	bound     int           // sequences of leases that the engine has got
 }
 
 // countOthers takes in how many requests a report has beyond ours. A report and our own count never are of quite the same moment: what only one report
@@ -80,8 +81,9 @@ type Lease struct {
 
 	awaited bool            // its prompt is not there
 	untold  time.Duration   // after twice which it is taken to be, where nobody tells; 0: the first token tells
-	moving  int             // tokens of it that come from a prefill replica
+	moving  time.Duration   // for its blocks, from a prefill replica
 	outbox  *replica.Outbox // of that
+	sentAt  time.Time       // when it should be sent here
 
 	local     bool
 	warm      time.Duration // predicted of a local prefill
@@ -107,6 +109,7 @@ func (p *Pool) add(l *Lease, now time.Time) {
 		g.warming.add(l, now)
 	} else {
 		l.outbox.Add(l.moving)
+		g.coming.add(l)
 	}
 	l.slot = len(g.leases)
 	g.leases = append(g.leases, l)
@@ -145,6 +148,7 @@ func (l *Lease) landed(now time.Time) {
 	if l.state == hard {
 		g.arriving -= l.sequences
 	}
+	g.coming.remove(l)
 	g.moving -= l.moving
 	l.outbox.Add(-l.moving)
 	l.moving = 0

@@ -248,7 +248,7 @@ func TestWhoWaitsInAnEngineHoldsNothing(t *testing.T) {
 // Blocks count as on their way from the booking until the first token, until the lease ends, or, where no first token is told, until they should have come.
 func TestBlocksOnTheirWay(t *testing.T) {
 	p := pool(0)
-	at := func(now time.Time) (moving int, active float64) {
+	at := func(now time.Time) (moving time.Duration, active float64) {
 		c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 160}, now, nil, nil)
 		return c[0].Moving, c[0].Local.Active
 	}
@@ -257,7 +257,7 @@ func TestBlocksOnTheirWay(t *testing.T) {
 		c, _, _ := p.Candidates(q, start, nil, nil)
 		return p.Book(&c[0], q, terms, start)
 	}
-	split := Terms{HardAt: start, Untold: 3 * time.Second}
+	split := Terms{HardAt: start, Untold: 3 * time.Second, Moving: time.Second}
 	first, second, third := lease(split), lease(split), lease(split)
 	local := lease(Terms{HardAt: start, Local: true})
 	for _, l := range []*Lease{first, second, third, local} {
@@ -266,20 +266,20 @@ func TestBlocksOnTheirWay(t *testing.T) {
 	for _, step := range []struct {
 		name   string
 		does   func(now time.Time)
-		moving int
+		moving time.Duration
 		active float64
 	}{
-		{"booked", func(time.Time) {}, 4800, 1},
-		{"the first has a token", func(now time.Time) { first.FirstToken(now) }, 3200, 2},
-		{"the second ends", func(now time.Time) { second.Release(now) }, 1600, 2},
-		{"a report within the time", func(now time.Time) { p.Observe("d1", load(now, 3, 0.1), now) }, 1600, 2},
+		{"booked", func(time.Time) {}, 3 * time.Second, 1},
+		{"the first has a token", func(now time.Time) { first.FirstToken(now) }, 2 * time.Second, 2},
+		{"the second ends", func(now time.Time) { second.Release(now) }, time.Second, 2},
+		{"a report within the time", func(now time.Time) { p.Observe("d1", load(now, 3, 0.1), now) }, time.Second, 2},
 		{"a report beyond it", func(now time.Time) { now = now.Add(4 * time.Second); p.Observe("d1", load(now, 3, 0.1), now) }, 0, 3},
 		{"all end", func(now time.Time) { first.Release(now); third.Release(now); local.Release(now) }, 0, 0},
 	} {
 		now := start.Add(2500 * time.Millisecond)
 		step.does(now)
 		if moving, active := at(now); moving != step.moving || active != step.active {
-			t.Errorf("%s: %d tokens on their way, %v requests decode; want %d and %v", step.name, moving, active, step.moving, step.active)
+			t.Errorf("%s: blocks on their way for %v, %v requests decode; want %v and %v", step.name, moving, active, step.moving, step.active)
 		}
 	}
 }
@@ -473,6 +473,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 				i := rapid.IntRange(0, len(c)-1).Draw(t, "candidate")
 				terms := Terms{HardAt: now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "soft")) * time.Millisecond)}
 				if terms.Local = rapid.Bool().Draw(t, "local"); !terms.Local {
+					terms.Moving = time.Duration(rapid.IntRange(0, 2000).Draw(t, "moving")) * time.Millisecond
 					terms.Outbox = senders[rapid.IntRange(0, len(senders)-1).Draw(t, "sender")]
 				}
 				if rapid.Bool().Draw(t, "quiet") {
@@ -508,13 +509,13 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		checkSums(t, p)
 		for _, m := range p.Members {
 			g := m.ledger
-			if len(g.leases) != 0 || g.soft != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.bound != 0 || g.moving != 0 || len(g.warming.leases) != 0 || g.warming.work != 0 {
+			if len(g.leases) != 0 || g.soft != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.bound != 0 || g.moving != 0 || len(g.coming) != 0 || len(g.warming.leases) != 0 || g.warming.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
 			}
 		}
 		for _, o := range senders {
-			if o.Tokens() != 0 {
-				t.Fatalf("%d tokens are to be sent without a lease", o.Tokens())
+			if o.Sending() != 0 {
+				t.Fatalf("%v is to be sent without a lease", o.Sending())
 			}
 		}
 		if len(p.soft) != 0 {
@@ -525,7 +526,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 
 // checkSums counts again what the ledgers say.
 func checkSums(t *rapid.T, p *Pool) {
-	softs, outboxes := 0, map[*replica.Outbox]int{}
+	softs, outboxes := 0, map[*replica.Outbox]time.Duration{}
 	for _, m := range p.Members {
 		var want ledger
 		for _, l := range m.ledger.leases {
@@ -549,6 +550,9 @@ func checkSums(t *rapid.T, p *Pool) {
 				want.bound += l.sequences
 			}
 			want.moving += l.moving
+			if l.awaited && !l.local {
+				want.coming.add(l)
+			}
 			switch {
 			case l.awaited && l.local:
 				want.warming.work += l.warm
@@ -566,7 +570,7 @@ func checkSums(t *rapid.T, p *Pool) {
 		g := m.ledger
 		if g.soft != want.soft || g.promised != want.promised || g.growth != want.growth || g.held != want.held || g.queued != want.queued ||
 			g.sequences != want.sequences || g.bound != want.bound || g.moving != want.moving || g.arriving != want.arriving ||
-			g.warming.work != want.warming.work || len(g.warming.leases) != len(want.warming.leases) {
+			g.warming.work != want.warming.work || len(g.warming.leases) != len(want.warming.leases) || len(g.coming) != len(want.coming) {
 			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}
 		if g.returned < 0 {
@@ -574,8 +578,8 @@ func checkSums(t *rapid.T, p *Pool) {
 		}
 	}
 	for o, want := range outboxes {
-		if o.Tokens() < want { // more where who awaited them has left the pool
-			t.Fatalf("%d tokens are to be sent, %d are awaited", o.Tokens(), want)
+		if o.Sending() < want { // more where who awaited them has left the pool
+			t.Fatalf("%v is to be sent, %v is awaited", o.Sending(), want)
 		}
 	}
 	if softs > len(p.soft) {

@@ -21,7 +21,7 @@ type Share struct {
 	Held      int             `json:"held,omitzero"`       // blocks and growth of all hard leases
 	Soft      int             `json:"soft,omitzero"`       // blocks of soft ones
 	SoftIn    time.Duration   `json:"soft_in_ns,omitzero"` // until those turn hard, on average
-	Moving    int             `json:"moving,omitzero"`     // tokens whose KV blocks are to come
+	Moving    time.Duration   `json:"moving,omitzero"`     // for the KV blocks that are to come
 	Work      time.Duration   `json:"work_ns,omitzero"`    // until local prefills are done, predicted
 	Rho       float64         `json:"rho,omitzero"`        // share of its time that the replica prefills for this router
 	Report    *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself
@@ -64,7 +64,7 @@ func (s *Share) plausible() Share {
 	return Share{
 		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued), Arriving: roster.Count(s.Arriving), Bound: roster.Count(s.Bound),
 		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth), Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
-		Soft: roster.Count(s.Soft), SoftIn: roster.Work(s.SoftIn), Moving: roster.Count(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
+		Soft: roster.Count(s.Soft), SoftIn: roster.Work(s.SoftIn), Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
 	}
 }
 

@@ -38,3 +38,29 @@ func (w *warming) wait(now time.Time) time.Duration {
 	}
 	return w.work - min(w.leases[0].warm, max(0, now.Sub(w.since)))
 }
+
+// warms returns the predicted time until m has computed all prompts that it prefills itself, those of other routers included.
+func (m *member) warms(now time.Time) time.Duration {
+	return m.ledger.warming.wait(now) + m.elsewhere.Work
+}
+
+// coming is the leases on one replica whose prompts others compute, until their blocks are there. Guarded by Pool.Mu.
+type coming []*Lease
+
+func (c *coming) add(l *Lease) { *c = append(*c, l) }
+
+func (c *coming) remove(l *Lease) {
+	at := slices.Index(*c, l)
+	*c = slices.Delete(*c, at, at+1)
+}
+
+// delayed returns the seconds that they would wait, all together, for a prompt which the replica begins to compute itself in wait seconds and takes warm for: no
+// request is admitted in steps that a running prompt fills, see [scoring.Table.Behind]. Who is sent there before it begins is behind it all the same, since it is
+// sent at once.
+func (c coming) delayed(wait, warm float64, now time.Time) float64 {
+	sum := 0.0
+	for _, l := range c {
+		sum += max(0, wait+warm-max(wait, l.sentAt.Sub(now).Seconds()))
+	}
+	return sum
+}

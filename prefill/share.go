@@ -14,7 +14,7 @@ type Share struct {
 	Tokens   int             `json:"tokens,omitzero"`   // uncached ones of these
 	Work     time.Duration   `json:"work_ns,omitzero"`  // until they are done, predicted
 	Fresh    int             `json:"fresh,omitzero"`    // prompt tokens that the report does not include
-	Sending  int             `json:"sending,omitzero"`  // tokens whose KV blocks decode replicas still have to get
+	Sending  time.Duration   `json:"sending,omitzero"`  // for the KV blocks that decode replicas still have to get
 	Rho      float64         `json:"rho,omitzero"`      // share of its time that the replica works for this router
 	Report   *replica.Report `json:"report,omitzero"`   // the engine's newest that this router asked for by itself
 }
@@ -26,7 +26,7 @@ func (p *Pool) Share(now time.Time) []Share {
 	out := make([]Share, 0, len(p.Members))
 	for _, m := range p.Members {
 		s := Share{
-			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh, Sending: m.outbox.Tokens(),
+			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh, Sending: m.outbox.Sending(),
 			Rho: m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
 		}
 		out = append(out, s.plausible())
@@ -52,7 +52,7 @@ func (s *Share) About() (replica.ID, *replica.Report) { return s.ID, s.Report }
 func (s *Share) plausible() Share {
 	return Share{
 		ID: s.ID, Requests: roster.Count(s.Requests), Tokens: roster.Count(s.Tokens), Work: roster.Work(s.Work), Fresh: roster.Count(s.Fresh),
-		Sending: roster.Count(s.Sending), Rho: roster.Rho(s.Rho), Report: s.Report,
+		Sending: roster.Work(s.Sending), Rho: roster.Rho(s.Rho), Report: s.Report,
 	}
 }
 

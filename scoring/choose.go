@@ -6,14 +6,16 @@ import (
 )
 
 // Table holds every plan for one request: a row for each prefill candidate, a column for each decode candidate, and the decode candidates alone.
-// The cost of the pair (i, j) is Prefill[i] + Decode[j] + the seconds of the transfer between them, see [Table.Transfer].
+// The cost of the pair (i, j) is Prefill[i] + Decode[j] + the seconds of the transfer between them and those behind local prefills, see [Table.Transfer]
+// and [Table.Behind].
 type Table struct {
 	Prefill []float64
 	Decode  []float64
 	Bytes   []float64 // to be moved to each decode candidate
-	Sending []float64 // bytes that others still have to move from each prefill candidate
+	Sending []float64 // seconds of transfers from each prefill candidate that come before
 	Ready   []float64 // seconds until each prefill candidate has computed what is to be moved
-	Moving  []float64 // bytes that others still have to move to each decode candidate
+	Busy    []float64 // seconds until each decode candidate has computed the prompts that it prefills itself
+	Moving  []float64 // seconds of transfers to each decode candidate that come before
 	Local   []float64 // whole cost of each decode candidate alone, +Inf where it cannot be; nil for none
 
 	// PerByte holds the seconds a byte between Row[i] and Col[j] at Row[i]*Stride+Col[j], below zero for a pair that cannot be.
@@ -33,20 +35,31 @@ func (t *Table) Tie(least float64) float64 {
 // Cost returns what the pair (i, j) costs; false where it cannot be.
 func (t *Table) Cost(i, j int) (float64, bool) {
 	transfer, ok := t.Transfer(i, j)
-	return t.Prefill[i] + (t.Decode[j] + transfer), ok
+	return t.Prefill[i] + t.side(t.Decode[j], transfer, t.Busy[j], t.Ready[i]), ok
 }
+
+// side is what the decode side of a pair costs.
+func (t *Table) side(decode, transfer, busy, ready float64) float64 {
+	return decode + transfer + behind(busy, ready)
+}
+
+// Behind returns the seconds that blocks which prefill candidate i has ready wait until decode candidate j has computed the prompts that it prefills itself. Those
+// run already, and whoever runs comes first: in steps that a long prompt fills no other request is admitted, so that not even the transfer begins (vLLM 0.32,
+// v1/core/sched/scheduler.py).
+func (t *Table) Behind(i, j int) float64 { return behind(t.Busy[j], t.Ready[i]) }
+
+func behind(busy, ready float64) float64 { return max(0, busy-ready) }
 
 // Transfer returns the seconds that the blocks are on their way; false where the pair cannot be. A replica sends, and receives, one prompt after the other:
-// this one follows when both sides are through with those that were booked before. What the sender has to send was computed before this one, so that it goes
-// out meanwhile; of what the receiver still has to get nobody knows when it comes.
+// this one follows when both sides are through with those that were booked before, each at the speed of its own link: at this one's, a small error of it would
+// count as many times as others are under way. What the sender has to send was computed before this one, so that it goes out meanwhile; of what the receiver
+// still has to get nobody knows when it comes.
 func (t *Table) Transfer(i, j int) (float64, bool) {
 	perByte := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]
-	return carry(t.Bytes[j], t.Sending[i], t.Moving[j], perByte, t.Ready[i]), perByte >= 0
+	return carry(t.Bytes[j]*perByte, t.Sending[i], t.Moving[j], t.Ready[i]), perByte >= 0
 }
 
-func carry(bytes, sending, moving, perByte, ready float64) float64 {
-	return max(sending*perByte-ready, moving*perByte) + bytes*perByte
-}
+func carry(own, sending, moving, ready float64) float64 { return max(sending-ready, moving) + own }
 
 // Choice is one plan: indexes into the table. Prefill is -1 for a decode candidate alone.
 type Choice struct {
@@ -89,7 +102,7 @@ func (t *Table) splits(best []Choice) (pairs int, leastDecode float64) {
 				continue
 			}
 			pairs++
-			side := d + carry(t.Bytes[j], sending, t.Moving[j], perByte, ready)
+			side := t.side(d, carry(t.Bytes[j]*perByte, sending, t.Moving[j], ready), t.Busy[j], ready)
 			leastDecode = min(leastDecode, side)
 			if cost := p + side; cost < worst {
 				insert(best, Choice{int32(i), int32(j), cost})

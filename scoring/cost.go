@@ -31,6 +31,7 @@ type OnLocal struct {
 	Warm     float64
 	Share    float64
 	Active   float64 // sequences that stand still meanwhile
+	Delayed  float64 // seconds that requests whose blocks come meanwhile wait for it, all together
 	Reserved float64 // share of KV in use or promised, 0..1
 	Rho      float64 // share of its time that the replica spends on local prefills
 
@@ -86,7 +87,7 @@ func (w *Weights) Local(o OnLocal) Terms {
 	return Terms{
 		Wait:         w.Beta * o.Wait,
 		Prefill:      alpha * max(premium(o.Reserved), premium(o.Rho)) * w.work(o.Cold, o.Warm, o.Share),
-		Interference: w.DecodePenalty * o.Active * o.Warm,
+		Interference: w.DecodePenalty*o.Active*o.Warm + w.Beta*o.Delayed,
 	}
 }
 

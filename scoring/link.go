@@ -1,17 +1,24 @@
 package scoring
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Link learns the bandwidth of one path. The zero Link knows nothing. Not safe for concurrent use.
+//
+// All that disturbs a measurement makes it longer: the step that is under way where the blocks arrive, other transfers, a slow event loop. A mean would follow
+// those, and plans that differ by nothing else would run after them from path to path (decision 0014). So it believes the faster ones of the last few.
 type Link struct {
-	log  float64 // natural logarithm of seconds a byte
-	seen int
+	recent [linkSamples]float64 // logarithms of seconds a byte; of the seed while there are fewer
+	log    float64
+	seen   int
 }
 
 const (
-	linkStep = math.Ln2 // one sample changes the estimate at most twofold
-	linkGain = 0.2
-	linkCap  = 32.0 // the estimate stays within this factor of its seed
+	linkSamples = 8
+	linkRank    = 2    // of recent in order is believed: some are too short, since blocks were there already
+	linkCap     = 32.0 // the estimate stays within this factor of its seed
 )
 
 // PerByte returns the learned seconds a byte, or seed where nothing was learned.
@@ -31,10 +38,13 @@ func (l *Link) Learn(seed, bytes, seconds float64) {
 		return
 	}
 	if l.seen == 0 {
-		l.log = math.Log(seed)
+		for i := range l.recent {
+			l.recent[i] = math.Log(seed)
+		}
 	}
-	sample := math.Log(clip(seconds/bytes, seed/linkCap, seed*linkCap))
-	gain := max(linkGain, 1/float64(l.seen+1))
-	l.log += gain * clip(sample-l.log, -linkStep, linkStep)
+	l.recent[l.seen%linkSamples] = math.Log(clip(seconds/bytes, seed/linkCap, seed*linkCap))
 	l.seen++
+	sorted := l.recent
+	slices.Sort(sorted[:])
+	l.log = sorted[linkRank]
 }

@@ -240,7 +240,7 @@ func TestLink(t *testing.T) {
 
 func TestChooseBreaksTiesEvenly(t *testing.T) {
 	table := Table{
-		Prefill: []float64{0.010, 0.011, 0.5}, Decode: []float64{0, 0.0005}, Bytes: []float64{0, 0}, Sending: make([]float64, 3), Ready: make([]float64, 3), Moving: make([]float64, 2),
+		Prefill: []float64{0.010, 0.011, 0.5}, Decode: []float64{0, 0.0005}, Bytes: []float64{0, 0}, Sending: make([]float64, 3), Ready: make([]float64, 3), Moving: make([]float64, 2), Busy: make([]float64, 2),
 		PerByte: make([]float64, 6), Row: []int32{0, 1, 2}, Col: []int32{0, 1}, Stride: 2,
 		Local: []float64{0.0105, math.Inf(1)}, TieAbsolute: 2e-3, TieRelative: 0.02,
 	}
@@ -271,8 +271,9 @@ func slowChoose(t *Table) (least float64, plans int) {
 		for j := range t.Decode {
 			if per := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]; per >= 0 {
 				plans++
-				begun := max(t.Sending[i]*per-t.Ready[i], t.Moving[j]*per) // both sides are free
-				least = min(least, t.Prefill[i]+t.Decode[j]+begun+t.Bytes[j]*per)
+				begun := max(t.Sending[i]-t.Ready[i], t.Moving[j]) // both sides are free
+				admitted := max(t.Ready[i], t.Busy[j]) - t.Ready[i]
+				least = min(least, t.Prefill[i]+t.Decode[j]+admitted+begun+t.Bytes[j]*per)
 			}
 		}
 	}
@@ -292,12 +293,13 @@ func TestChooseAgreesWithItsTwin(t *testing.T) {
 		table := Table{Stride: d, TieAbsolute: 1e-9}
 		for i := range p {
 			table.Prefill = append(table.Prefill, cost.Draw(t, "prefill"))
-			table.Sending = append(table.Sending, rapid.SampledFrom([]float64{0, 1e8, 1e10}).Draw(t, "sending"))
+			table.Sending = append(table.Sending, rapid.SampledFrom([]float64{0, 0.1, 10}).Draw(t, "sending"))
 			table.Ready = append(table.Ready, rapid.SampledFrom([]float64{0, 0.5, 20}).Draw(t, "ready"))
 			table.Row = append(table.Row, int32(i))
 		}
 		for j := range d {
-			table.Moving = append(table.Moving, rapid.SampledFrom([]float64{0, 1e8, 1e10}).Draw(t, "moving"))
+			table.Moving = append(table.Moving, rapid.SampledFrom([]float64{0, 0.1, 10}).Draw(t, "moving"))
+			table.Busy = append(table.Busy, rapid.SampledFrom([]float64{0, 0.4, 15}).Draw(t, "busy"))
 			table.Decode = append(table.Decode, cost.Draw(t, "decode"))
 			table.Bytes = append(table.Bytes, rapid.SampledFrom([]float64{0, 1e6, 1e9}).Draw(t, "bytes"))
 			table.Local = append(table.Local, rapid.SampledFrom([]float64{math.Inf(1), cost.Draw(t, "local")}).Draw(t, "can"))

@@ -6,10 +6,10 @@ import "iter"
 type Terms struct {
 	Wait         float64 `json:"wait"`         // behind work queued on the replica that prefills
 	Prefill      float64 `json:"prefill"`      // own prefill, times alpha
-	Room         float64 `json:"room"`         // until the decode replica has room
+	Room         float64 `json:"room"`         // until the decode replica has room, and has computed the prompts that it prefills itself
 	Transfer     float64 `json:"transfer"`     // of the KV blocks that the decode replica lacks
 	Decode       float64 `json:"decode"`       // slower tokens for the requests that decode there
-	Interference float64 `json:"interference"` // Local: requests that decode there stand still while it prefills
+	Interference float64 `json:"interference"` // Local: requests that decode there stand still while it prefills, and those whose blocks come meanwhile wait
 	Pressure     float64 `json:"pressure"`     // risk of preemption, from KV in use
 }
 

@@ -16,7 +16,7 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 }
 
 // Rebind looks at the decode choice again, just before the decode leg is sent, and makes its lease hard. The replica stays the same unless it died, or
-// lost its room and the blocks are sooner on another compatible one that has some; then b's decode side changes and moved is true. Where there is none a living
+// lost its room or prefills other prompts now, and the blocks are sooner on another compatible one; then b's decode side changes and moved is true. Where there is none a living
 // replica keeps the request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
@@ -39,7 +39,7 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 	return err == nil, err
 }
 
-// move books b's decode side on the best other replica, unless its own should have room before the blocks could be there.
+// move books b's decode side on the best other replica, unless its own should be ready, in room, before the blocks could be there.
 func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
 	var roomD [stackHolders]int32
 	alone := *req
@@ -54,9 +54,11 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 		return pl.nowhere(b, &q, now)
 	}
 	if elsewhere := pl.onTheWay(b, best, view.Replicas[best.Slot]); room.Seconds()+b.bytes*pl.rate(b, &b.Decode) <= elsewhere {
-		return &NoRoom{Reason: "it will have room before another one has the blocks", Retry: max(room, minRetry)}
+		return &NoRoom{Reason: "it will be ready before another one has the blocks", Retry: max(room, minRetry)}
 	}
-	terms := decode.Terms{HardAt: now, Outbox: b.PrefillLease.Outbox()}
+	terms := decode.Terms{
+		HardAt: now, SentAt: now, Moving: seconds(pl.bytes(best.Missing) * pl.rate(b, view.Replicas[best.Slot])), Outbox: b.PrefillLease.Outbox(),
+	}
 	if req.Quiet {
 		terms.Untold = pl.policy.Setup + seconds(pl.onTheWay(b, best, view.Replicas[best.Slot]))
 	}
@@ -106,9 +108,9 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 	return view, best
 }
 
-// onTheWay returns the seconds that b's blocks would be on their way from its prefill replica to another candidate, behind those that go there before.
+// onTheWay returns the seconds until b's blocks would be on another candidate: behind those that go there before, and behind prompts that it prefills itself.
 func (pl *Planner) onTheWay(b *Booking, c *decode.Candidate, d *replica.Replica) float64 {
-	return pl.bytes(c.Missing+c.Moving) * pl.rate(b, d)
+	return pl.bytes(c.Missing)*pl.rate(b, d) + c.Moving.Seconds() + c.Local.Wait
 }
 
 // rate returns the seconds a byte from b's prefill replica to d.

@@ -20,6 +20,7 @@ type fleet struct {
 	now     time.Time
 	ps, ds  []replica.Replica
 	seq     uint64
+	locals  map[replica.ID]int // what prefills has booked
 }
 
 const blockSize = 16
@@ -100,6 +101,23 @@ func (f *fleet) request(seed uint32, tokens int) *Request {
 		r.DecodeKeys = c.Append(nil, c.Root(adapter, ""), ids)
 	}
 	return r
+}
+
+// prefills lets the decode replica id compute a prompt itself.
+func (f *fleet) prefills(t *testing.T, id replica.ID, tokens int) {
+	t.Helper()
+	r := f.request(99, tokens)
+	r.SplitOK = false
+	for _, d := range f.ds {
+		if d.ID != id {
+			r.AvoidDecode = append(r.AvoidDecode, d.ID)
+		}
+	}
+	f.plan(t, r)
+	if f.locals == nil {
+		f.locals = map[replica.ID]int{}
+	}
+	f.locals[id]++
 }
 
 // fataler is a test, or a property.

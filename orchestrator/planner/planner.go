@@ -181,13 +181,14 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
 	}
 	var dv *decode.View
-	q.decode.Ready = ready(b.prefills)
+	pl.pricePrefills()
+	q.decode.Ready = pl.ready()
 	b.decodes, dv, b.outlook = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	if pv == nil { // nothing will be looked up by it; the table is not made again for that
 		pv = cmp.Or(pl.pairs.prefill, noPrefill)
 	}
 	pl.pairs.refresh(pv, dv, &pl.policy, now)
-	pl.price(q)
+	pl.priceDecodes(q)
 	restore := pl.pairs.avoid(q.AvoidPairs)
 	if pl.rules {
 		restore = pl.bar(q, restore)
@@ -197,56 +198,59 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 	return b.plans > 0
 }
 
-// ready returns how long it takes until one of cs could have computed the prompt.
-func ready(cs []prefill.Candidate) time.Duration {
-	least := math.Inf(1)
-	for i := range cs {
-		least = min(least, cs[i].Wait+cs[i].Warm)
+// ready returns how long it takes until the prefill candidate that costs least by itself has computed the prompt, 0 where there is none.
+func (pl *Planner) ready() time.Duration {
+	t := &pl.board.table
+	best := 0
+	for i := range t.Prefill {
+		if t.Prefill[i] < t.Prefill[best] {
+			best = i
+		}
 	}
-	if len(cs) == 0 {
+	if len(t.Ready) == 0 {
 		return 0
 	}
-	return seconds(least)
+	return seconds(t.Ready[best])
 }
 
 // noPrefill is the view of a request that may not be split.
 var noPrefill = &prefill.View{}
 
-// price fills in the terms of every candidate and the table of costs.
-func (pl *Planner) price(q *question) {
+// pricePrefills fills in the terms of every prefill candidate and their part of the table of costs.
+func (pl *Planner) pricePrefills() {
 	b, w := &pl.board, &pl.policy.Weights
 	t := &b.table
-	b.setup = pl.policy.Setup.Seconds()
-	t.TieAbsolute, t.TieRelative, t.SplitFirst = pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative, false
-	if w.Units == scoring.Raw {
-		b.setup = 0
-		t.TieAbsolute, t.TieRelative, t.SplitFirst = 1e-9, 0, true
-	}
 	b.onPrefill, t.Prefill, t.Sending, t.Ready, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Sending[:0], t.Ready[:0], t.Row[:0]
 	for i := range b.prefills {
 		c := &b.prefills[i]
 		terms := w.Prefill(c.OnPrefill)
 		b.onPrefill = append(b.onPrefill, terms)
 		t.Prefill = append(t.Prefill, terms.Total())
-		t.Sending, t.Ready = append(t.Sending, pl.bytes(c.Sending)), append(t.Ready, c.Wait+c.Warm)
+		t.Sending, t.Ready = append(t.Sending, pl.inSeconds(c.Sending)), append(t.Ready, c.Wait+c.Warm)
 		t.Row = append(t.Row, int32(c.Slot))
 	}
-	t.PerByte, t.Stride = pl.pairs.perByte, pl.pairs.stride
-	pl.priceDecodes(q)
 }
 
+// priceDecodes does the same for the decode candidates, and completes the table.
 func (pl *Planner) priceDecodes(q *question) {
 	b, w := &pl.board, &pl.policy.Weights
 	t := &b.table
+	t.PerByte, t.Stride = pl.pairs.perByte, pl.pairs.stride
+	b.setup = pl.policy.Setup.Seconds()
+	t.TieAbsolute, t.TieRelative, t.SplitFirst = pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative, false
+	if w.Units == scoring.Raw {
+		b.setup = 0
+		t.TieAbsolute, t.TieRelative, t.SplitFirst = 1e-9, 0, true
+	}
 	b.onDecode, b.onLocal, t.Decode, t.Local, t.Col = b.onDecode[:0], b.onLocal[:0], t.Decode[:0], t.Local[:0], t.Col[:0]
-	t.Bytes, t.Moving = t.Bytes[:0], t.Moving[:0]
+	t.Bytes, t.Moving, t.Busy = t.Bytes[:0], t.Moving[:0], t.Busy[:0]
 	for j := range b.decodes {
 		c := &b.decodes[j]
 		terms := w.Decode(c.Decode)
 		b.onDecode = append(b.onDecode, terms)
 		t.Decode = append(t.Decode, terms.Total()+b.setup)
 		t.Col = append(t.Col, int32(c.Slot))
-		t.Bytes, t.Moving = append(t.Bytes, pl.bytes(c.Missing)), append(t.Moving, pl.bytes(c.Moving))
+		t.Bytes, t.Moving, t.Busy = append(t.Bytes, pl.bytes(c.Missing)), append(t.Moving, pl.inSeconds(c.Moving)), append(t.Busy, pl.busy(c))
 		if q.LocalOK {
 			local := w.Local(c.Local)
 			if w.Units == scoring.Raw { // the formula counts the replica twice: as the one that prefills and as the one that decodes
@@ -267,6 +271,22 @@ func (pl *Planner) bytes(tokens int) float64 {
 		return 0
 	}
 	return float64(tokens) * pl.policy.KVBytesPerToken
+}
+
+// inSeconds returns the seconds of transfers that come before, none for the raw formula.
+func (pl *Planner) inSeconds(d time.Duration) float64 {
+	if pl.policy.Weights.Units == scoring.Raw {
+		return 0
+	}
+	return d.Seconds()
+}
+
+// busy returns the seconds until c has computed the prompts that it prefills itself. The raw formula has no term for it either.
+func (pl *Planner) busy(c *decode.Candidate) float64 {
+	if pl.policy.Weights.Units == scoring.Raw {
+		return 0
+	}
+	return c.Local.Wait
 }
 
 // avoid takes the given pairs out of the table and returns what puts them back.
@@ -306,9 +326,10 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		}
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
 		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d.Missing)
-		terms.HardAt, terms.Outbox = now.Add(seconds(p.Wait)), booking.PrefillLease.Outbox()
+		terms.HardAt, terms.SentAt, terms.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
+		terms.Moving = seconds(booking.bytes * b.table.PerByte[p.Slot*b.table.Stride+d.Slot])
 		if q.Quiet {
-			terms.Untold = seconds(pl.transfer(b.chosen))
+			terms.Untold = seconds(pl.transfer(b.chosen) + pl.behind(b.chosen))
 		}
 	} else if q.Quiet {
 		terms.Untold = seconds(booking.within)

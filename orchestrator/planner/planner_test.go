@@ -425,6 +425,12 @@ func TestRebind(t *testing.T) {
 			f.pass(time.Second)
 			f.says(f.decode, "d1", 5, 0, 0.995)
 		}, true, "d3", ""},
+		{"it prefills a long prompt now", func(f *fleet, b *Booking) { f.prefills(t, "d1", 60_000) }, true, "d3", ""},
+		{"it prefills a short one", func(f *fleet, b *Booking) { f.prefills(t, "d1", 100) }, false, "d1", ""},
+		{"it prefills a long prompt, and the other one a longer", func(f *fleet, b *Booking) {
+			f.prefills(t, "d1", 30_000)
+			f.prefills(t, "d3", 60_000)
+		}, false, "d1", ""},
 		{"it lost its room, and the way to the other one takes longer than that it has some", func(f *fleet, b *Booking) {
 			f.pl.SetPolicy(Policy{Links: [replica.Links]float64{4e9, 4e9, 4e9, 1e6}})
 			f.ds[2].Place = replica.Place{Host: "far"}
@@ -467,14 +473,18 @@ func TestRebind(t *testing.T) {
 			}
 			if err == nil {
 				for _, s := range f.decode.Status(f.now) {
-					if want := map[bool]int{true: 1, false: 0}[s.ID == tt.to]; s.Leases != want || s.Sequences != want {
+					want := f.locals[s.ID]
+					if s.ID == tt.to {
+						want++
+					}
+					if s.Leases != want || s.Sequences != want {
 						t.Errorf("%s: %d leases, %d hard, want %d", s.ID, s.Leases, s.Sequences, want)
 					}
 				}
 			}
 			b.Release(f.now)
 			for _, s := range f.decode.Status(f.now) {
-				if s.Leases != 0 || s.Promised != 0 || s.Soft != 0 {
+				if s.Leases != f.locals[s.ID] || f.locals[s.ID] == 0 && (s.Promised != 0 || s.Soft != 0) {
 					t.Errorf("after release: %+v", s)
 				}
 			}

@@ -81,11 +81,11 @@ func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
 		case c.Prefill < 0:
 			cost = t.Local[j]
 		default:
-			transfer, ok := t.Transfer(int(c.Prefill), j)
+			whole, ok := t.Cost(int(c.Prefill), j)
 			if !ok {
 				continue
 			}
-			cost = t.Decode[j] + transfer
+			cost = whole
 		}
 		if cost < least {
 			best, least = c, cost

@@ -77,7 +77,13 @@ func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
 	}
 	t := b.onPrefill[c.Prefill].Plus(b.onDecode[c.Decode])
 	t.Transfer = pl.transfer(c)
+	t.Room += pl.behind(c)
 	return t
+}
+
+// behind returns the seconds that the blocks of the pair c wait for prompts that its decode replica prefills itself.
+func (pl *Planner) behind(c scoring.Choice) float64 {
+	return pl.board.table.Behind(int(c.Prefill), int(c.Decode))
 }
 
 // transfer returns the seconds that the KV blocks of the plan c are on their way.
