@@ -14,6 +14,7 @@ import (
 type Terms struct {
 	HardAt time.Time       // when its prefill should begin; until then the lease is soft. Now or earlier: hard at once
 	SentAt time.Time       // when its prefill should be done, so that it is sent to the decode replica
+	LandAt time.Time       // when its KV blocks should be there
 	Local  bool            // the replica prefills it too
 	Moving time.Duration   // for which its KV blocks should be on their way
 	Outbox *replica.Outbox // of the replica that sends them, nil for nobody
@@ -45,7 +46,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
 		m.meter.Add(now, c.Local.Warm)
 	} else {
-		l.moving, l.outbox, l.sentAt = t.Moving, t.Outbox, t.SentAt
+		l.moving, l.outbox, l.sentAt, l.landAt = t.Moving, t.Outbox, t.SentAt, t.LandAt
 	}
 	l.awaited, l.untold = true, t.Untold
 	p.add(l, now)

@@ -84,6 +84,7 @@ type Lease struct {
 	moving  time.Duration   // for its blocks, from a prefill replica
 	outbox  *replica.Outbox // of that
 	sentAt  time.Time       // when it should be sent here
+	landAt  time.Time       // when its blocks should be here
 
 	local     bool
 	warm      time.Duration // predicted of a local prefill

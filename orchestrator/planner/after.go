@@ -56,11 +56,13 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	if elsewhere := pl.onTheWay(b, best, view.Replicas[best.Slot]); room.Seconds()+b.bytes*pl.rate(b, &b.Decode) <= elsewhere {
 		return &NoRoom{Reason: "it will be ready before another one has the blocks", Retry: max(room, minRetry)}
 	}
+	transfer := pl.policy.Setup + seconds(pl.onTheWay(b, best, view.Replicas[best.Slot]))
 	terms := decode.Terms{
-		HardAt: now, SentAt: now, Moving: seconds(pl.bytes(best.Missing) * pl.rate(b, view.Replicas[best.Slot])), Outbox: b.PrefillLease.Outbox(),
+		HardAt: now, SentAt: now, LandAt: now.Add(transfer), Moving: seconds(pl.bytes(best.Missing) * pl.rate(b, view.Replicas[best.Slot])),
+		Outbox: b.PrefillLease.Outbox(),
 	}
 	if req.Quiet {
-		terms.Untold = pl.policy.Setup + seconds(pl.onTheWay(b, best, view.Replicas[best.Slot]))
+		terms.Untold = transfer
 	}
 	lease := pl.decode.Book(best, &q.decode, terms, now)
 	if lease == nil {

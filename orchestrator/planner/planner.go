@@ -327,9 +327,11 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
 		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d.Missing)
 		terms.HardAt, terms.SentAt, terms.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
+		transfer := seconds(pl.transfer(b.chosen) + pl.behind(b.chosen))
+		terms.LandAt = terms.SentAt.Add(transfer)
 		terms.Moving = seconds(booking.bytes * b.table.PerByte[p.Slot*b.table.Stride+d.Slot])
 		if q.Quiet {
-			terms.Untold = seconds(pl.transfer(b.chosen) + pl.behind(b.chosen))
+			terms.Untold = transfer
 		}
 	} else if q.Quiet {
 		terms.Untold = seconds(booking.within)
