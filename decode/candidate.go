@@ -34,6 +34,7 @@ type Candidate struct {
 	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
 	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
 	Missing  int           // tokens of the blocks that would have to be transferred, by Expected
+	Coming   float64       // prompts a second whose blocks come to it
 	Moving   time.Duration // for others' blocks that are to come before them
 	Need     int           // blocks for the prompt and its expected answer
 	Free     int           // blocks that may be promised, -1 where the capacity is unknown
@@ -313,6 +314,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.priceMatch(q, speed, p.Unit())
 	c.Local.Delayed = g.coming.delayed(c.Local.Wait, c.Local.Warm, now) + float64(e.Arriving)*c.Local.Warm
 	c.Local.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others // those whose prompt is not there are not decoding
+	c.Coming = m.pace.Rate(now)
 	c.Moving = g.moving + e.Moving
 	c.Local.Reserved, c.Local.Rho = reserved, m.meter.Rho(now)+e.Rho
 }

@@ -46,6 +46,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
 		m.meter.Add(now, c.Local.Warm)
 	} else {
+		m.pace.Add(now)
 		l.moving, l.outbox, l.sentAt, l.landAt = t.Moving, t.Outbox, t.SentAt, t.LandAt
 	}
 	l.awaited, l.untold = true, t.Untold

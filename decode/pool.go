@@ -52,6 +52,7 @@ type member struct {
 	prefill scoring.Memory // local prefills
 	steps   scoring.Memory // decode steps
 	meter   scoring.Meter  // of local prefills
+	pace    scoring.Pace   // of prompts whose blocks come
 
 	asked     replica.Load // newest report that we asked for ourselves
 	elsewhere Share        // what other routers told, together

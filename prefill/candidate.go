@@ -28,6 +28,7 @@ type Candidate struct {
 	Tokens   int           // of the prompt
 	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
 	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
+	Leaving  float64       // prompts a second whose blocks leave it
 	Sending  time.Duration // that it needs for the KV blocks which decode replicas still have to get from it
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'
 	LoadAge  time.Duration // of the newest report, -1 without any
@@ -170,6 +171,7 @@ func (p *Pool) ttl() time.Duration {
 func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.Time) {
 	m, ttl := c.member, p.ttl()
 	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), m.load.Age(now)
+	c.Leaving = m.pace.Rate(now)
 	c.Sending = m.outbox.Sending() + m.elsewhere.Sending
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)

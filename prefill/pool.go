@@ -41,6 +41,7 @@ type member struct {
 	queue  queue
 	outbox replica.Outbox
 	meter  scoring.Meter
+	pace   scoring.Pace // of prompts
 	fit    scoring.Memory
 	span   span
 	counts Counts

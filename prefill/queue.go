@@ -96,6 +96,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	l := &Lease{pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk}, work: seconds(c.Warm), at: now}
 	m.queue.push(l, now)
 	m.meter.Add(now, c.Warm)
+	m.pace.Add(now)
 	p.typical = blend(p.typical, c.Warm)
 	return l
 }

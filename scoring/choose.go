@@ -6,8 +6,8 @@ import (
 )
 
 // Table holds every plan for one request: a row for each prefill candidate, a column for each decode candidate, and the decode candidates alone.
-// The cost of the pair (i, j) is Prefill[i] + Decode[j] + the seconds of the transfer between them and those behind local prefills, see [Table.Transfer]
-// and [Table.Behind].
+// The cost of the pair (i, j) is Prefill[i] + Decode[j] + the seconds of the transfer between them, those behind local prefills, and those that it keeps others
+// waiting, see [Table.Transfer], [Table.Behind] and [Table.Hold].
 type Table struct {
 	Prefill []float64
 	Decode  []float64
@@ -15,6 +15,8 @@ type Table struct {
 	Sending []float64 // seconds of transfers from each prefill candidate that come before
 	Ready   []float64 // seconds until each prefill candidate has computed what is to be moved
 	Busy    []float64 // seconds until each decode candidate has computed the prompts that it prefills itself
+	Leaving []float64 // transfers a second from each prefill candidate
+	Coming  []float64 // transfers a second to each decode candidate
 	Moving  []float64 // seconds of transfers to each decode candidate that come before
 	Local   []float64 // whole cost of each decode candidate alone, +Inf where it cannot be; nil for none
 
@@ -34,14 +36,23 @@ func (t *Table) Tie(least float64) float64 {
 
 // Cost returns what the pair (i, j) costs; false where it cannot be.
 func (t *Table) Cost(i, j int) (float64, bool) {
-	transfer, ok := t.Transfer(i, j)
-	return t.Prefill[i] + t.side(t.Decode[j], transfer, t.Busy[j], t.Ready[i]), ok
+	perByte := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]
+	return t.Prefill[i] + t.side(i, j, perByte), perByte >= 0
 }
 
 // side is what the decode side of a pair costs.
-func (t *Table) side(decode, transfer, busy, ready float64) float64 {
-	return decode + transfer + behind(busy, ready)
+func (t *Table) side(i, j int, perByte float64) float64 {
+	own := t.Bytes[j] * perByte
+	return t.Decode[j] + carry(own, t.Sending[i], t.Moving[j], t.Ready[i]) + behind(t.Busy[j], t.Ready[i]) + hold(own, t.Leaving[i]+t.Coming[j])
 }
+
+// Hold returns the seconds that the transfer of the pair (i, j) keeps others waiting, all together: those who come while both sides are taken, on average for half
+// of its time. Over a link that takes a tenth of a second that is nothing; a long prompt over a slow one costs others far more than itself.
+func (t *Table) Hold(i, j int) float64 {
+	return hold(t.Bytes[j]*t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])], t.Leaving[i]+t.Coming[j])
+}
+
+func hold(own, rate float64) float64 { return rate * own * own / 2 }
 
 // Behind returns the seconds that blocks which prefill candidate i has ready wait until decode candidate j has computed the prompts that it prefills itself. Those
 // run already, and whoever runs comes first: in steps that a long prompt fills no other request is admitted, so that not even the transfer begins (vLLM 0.32,
@@ -95,14 +106,14 @@ func (t *Table) splits(best []Choice) (pairs int, leastDecode float64) {
 	leastDecode = math.Inf(1)
 	worst := math.Inf(1)
 	for i, p := range t.Prefill {
-		row, sending, ready := t.PerByte[int(t.Row[i])*t.Stride:], t.Sending[i], t.Ready[i]
-		for j, d := range t.Decode {
+		row := t.PerByte[int(t.Row[i])*t.Stride:]
+		for j := range t.Decode {
 			perByte := row[t.Col[j]]
 			if perByte < 0 {
 				continue
 			}
 			pairs++
-			side := t.side(d, carry(t.Bytes[j]*perByte, sending, t.Moving[j], ready), t.Busy[j], ready)
+			side := t.side(i, j, perByte)
 			leastDecode = min(leastDecode, side)
 			if cost := p + side; cost < worst {
 				insert(best, Choice{int32(i), int32(j), cost})

@@ -240,7 +240,7 @@ func TestLink(t *testing.T) {
 
 func TestChooseBreaksTiesEvenly(t *testing.T) {
 	table := Table{
-		Prefill: []float64{0.010, 0.011, 0.5}, Decode: []float64{0, 0.0005}, Bytes: []float64{0, 0}, Sending: make([]float64, 3), Ready: make([]float64, 3), Moving: make([]float64, 2), Busy: make([]float64, 2),
+		Prefill: []float64{0.010, 0.011, 0.5}, Decode: []float64{0, 0.0005}, Bytes: []float64{0, 0}, Sending: make([]float64, 3), Ready: make([]float64, 3), Moving: make([]float64, 2), Busy: make([]float64, 2), Leaving: make([]float64, 3), Coming: make([]float64, 2),
 		PerByte: make([]float64, 6), Row: []int32{0, 1, 2}, Col: []int32{0, 1}, Stride: 2,
 		Local: []float64{0.0105, math.Inf(1)}, TieAbsolute: 2e-3, TieRelative: 0.02,
 	}
@@ -273,7 +273,9 @@ func slowChoose(t *Table) (least float64, plans int) {
 				plans++
 				begun := max(t.Sending[i]-t.Ready[i], t.Moving[j]) // both sides are free
 				admitted := max(t.Ready[i], t.Busy[j]) - t.Ready[i]
-				least = min(least, t.Prefill[i]+t.Decode[j]+admitted+begun+t.Bytes[j]*per)
+				own := t.Bytes[j] * per
+				others := (t.Leaving[i] + t.Coming[j]) * own // who come meanwhile
+				least = min(least, t.Prefill[i]+t.Decode[j]+admitted+begun+own+others*own/2)
 			}
 		}
 	}
@@ -295,10 +297,12 @@ func TestChooseAgreesWithItsTwin(t *testing.T) {
 			table.Prefill = append(table.Prefill, cost.Draw(t, "prefill"))
 			table.Sending = append(table.Sending, rapid.SampledFrom([]float64{0, 0.1, 10}).Draw(t, "sending"))
 			table.Ready = append(table.Ready, rapid.SampledFrom([]float64{0, 0.5, 20}).Draw(t, "ready"))
+			table.Leaving = append(table.Leaving, rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "leaving"))
 			table.Row = append(table.Row, int32(i))
 		}
 		for j := range d {
 			table.Moving = append(table.Moving, rapid.SampledFrom([]float64{0, 0.1, 10}).Draw(t, "moving"))
+			table.Coming = append(table.Coming, rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "coming"))
 			table.Busy = append(table.Busy, rapid.SampledFrom([]float64{0, 0.4, 15}).Draw(t, "busy"))
 			table.Decode = append(table.Decode, cost.Draw(t, "decode"))
 			table.Bytes = append(table.Bytes, rapid.SampledFrom([]float64{0, 1e6, 1e9}).Draw(t, "bytes"))
@@ -323,4 +327,32 @@ func TestChooseAgreesWithItsTwin(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestPace(t *testing.T) {
+	var p Pace
+	now := time.Unix(1000, 0)
+	if got := p.Rate(now); got != 0 {
+		t.Errorf("of nothing: %g a second", got)
+	}
+	for range 30 { // a burst at the start is no pace
+		p.Add(now)
+	}
+	near(t, "a burst", p.Rate(now), 2, 1e-9)
+	for range 2000 {
+		now = now.Add(250 * time.Millisecond)
+		p.Add(now)
+	}
+	near(t, "four a second", p.Rate(now), 4, 0.01)
+	for range 100 {
+		now = now.Add(2 * time.Second)
+		p.Add(now)
+	}
+	near(t, "one in two seconds", p.Rate(now), 0.5, 0.05)
+	if got, want := p.Rate(now.Add(time.Minute)), p.Rate(now)/2; got > want {
+		t.Errorf("when nobody has come for a minute: %g a second, want at most %g", got, want)
+	}
+	if got := p.Rate(now.Add(-time.Hour)); got < 0 || got > 2 {
+		t.Errorf("by a clock that was set back: %g a second", got)
+	}
 }

@@ -220,13 +220,14 @@ var noPrefill = &prefill.View{}
 func (pl *Planner) pricePrefills() {
 	b, w := &pl.board, &pl.policy.Weights
 	t := &b.table
-	b.onPrefill, t.Prefill, t.Sending, t.Ready, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Sending[:0], t.Ready[:0], t.Row[:0]
+	b.onPrefill, t.Prefill, t.Sending, t.Leaving, t.Ready, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Sending[:0], t.Leaving[:0], t.Ready[:0], t.Row[:0]
 	for i := range b.prefills {
 		c := &b.prefills[i]
 		terms := w.Prefill(c.OnPrefill)
 		b.onPrefill = append(b.onPrefill, terms)
 		t.Prefill = append(t.Prefill, terms.Total())
 		t.Sending, t.Ready = append(t.Sending, pl.inSeconds(c.Sending)), append(t.Ready, c.Wait+c.Warm)
+		t.Leaving = append(t.Leaving, w.Beta*c.Leaving)
 		t.Row = append(t.Row, int32(c.Slot))
 	}
 }
@@ -243,7 +244,7 @@ func (pl *Planner) priceDecodes(q *question) {
 		t.TieAbsolute, t.TieRelative, t.SplitFirst = 1e-9, 0, true
 	}
 	b.onDecode, b.onLocal, t.Decode, t.Local, t.Col = b.onDecode[:0], b.onLocal[:0], t.Decode[:0], t.Local[:0], t.Col[:0]
-	t.Bytes, t.Moving, t.Busy = t.Bytes[:0], t.Moving[:0], t.Busy[:0]
+	t.Bytes, t.Moving, t.Coming, t.Busy = t.Bytes[:0], t.Moving[:0], t.Coming[:0], t.Busy[:0]
 	for j := range b.decodes {
 		c := &b.decodes[j]
 		terms := w.Decode(c.Decode)
@@ -251,6 +252,7 @@ func (pl *Planner) priceDecodes(q *question) {
 		t.Decode = append(t.Decode, terms.Total()+b.setup)
 		t.Col = append(t.Col, int32(c.Slot))
 		t.Bytes, t.Moving, t.Busy = append(t.Bytes, pl.bytes(c.Missing)), append(t.Moving, pl.inSeconds(c.Moving)), append(t.Busy, pl.busy(c))
+		t.Coming = append(t.Coming, w.Beta*c.Coming)
 		if q.LocalOK {
 			local := w.Local(c.Local)
 			if w.Units == scoring.Raw { // the formula counts the replica twice: as the one that prefills and as the one that decodes

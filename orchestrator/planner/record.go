@@ -78,6 +78,7 @@ func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
 	t := b.onPrefill[c.Prefill].Plus(b.onDecode[c.Decode])
 	t.Transfer = pl.transfer(c)
 	t.Room += pl.behind(c)
+	t.Interference += b.table.Hold(int(c.Prefill), int(c.Decode))
 	return t
 }
 
