@@ -391,16 +391,16 @@ type fleet struct {
 
 func fleets() []fleet {
 	return []fleet{
-		{"4P4D", 1.33, 0.67, false},
-		{"8P8D", 3.16, 1.98, false},
-		{"6P2D", 1.23, 1.24, false},
-		{"2P6D", 1.39, 0.255, false},
-		{"4P4D+4P4D@4", 3.1, 2.0, false},
-		{"4P4D+4P4D@1", 3.14, 2.1, false},
-		{"6P2D+2P6D@4", 2.98, 1.83, false},
-		{"6P2D+2P6D@1", 2.5, 1.61, false},
-		{"4P2D+4P1D@4", 1.64, 1.56, true},
-		{"4P2D+4P1D@1", 1.44, 1.26, true},
+		{"4P4D", 1.3, 0.69, false},
+		{"8P8D", 3.25, 2.1, false},
+		{"6P2D", 1.22, 1.23, false},
+		{"2P6D", 1.4, 0.257, false},
+		{"4P4D+4P4D@4", 3.24, 1.98, false},
+		{"4P4D+4P4D@1", 3.17, 2.05, false},
+		{"6P2D+2P6D@4", 3.03, 1.91, false},
+		{"6P2D+2P6D@1", 2.92, 1.78, false},
+		{"4P2D+4P1D@4", 1.75, 1.69, true},
+		{"4P2D+4P1D@1", 1.8, 1.54, true},
 	}
 }
 
@@ -436,7 +436,7 @@ func inSequence(shape, joint, sequential string, capacity, part, target float64)
 		name: fmt.Sprintf("ttft_mean_of_%s_over_%s/%v/%g", joint, sequential, at, part), target: target, bound: AtMost,
 		how: fmt.Sprintf("mean time to first token over that of the same terms with prefill chosen first, at %g of the capacity: load %.3g", part, at.Load),
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
-			return l.compare(ctx, meanTTFT, ratio, at.setting(joint), at.setting(sequential), l.few())
+			return l.compare(ctx, meanTTFT, ratio, at.setting(joint), at.setting(sequential), l.of(at))
 		},
 	}
 }
