@@ -189,8 +189,8 @@ func (p *Pool) remove(l *Lease, now time.Time) {
 		g.held -= l.whole()
 		g.sequences -= l.sequences
 		switch {
-		case g.gone >= l.sequences: // the report has it back already
-			g.gone -= l.sequences
+		case g.gone > 0: // the report has it back already
+			g.gone = max(0, g.gone-l.sequences)
 		case !now.Before(g.at.Add(reportDelay)):
 			g.returned += p.own(l, now)
 		}

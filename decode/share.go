@@ -21,7 +21,7 @@ type Share struct {
 	Held      int             `json:"held,omitzero"`       // blocks and growth of all hard leases
 	Soft      int             `json:"soft,omitzero"`       // blocks of soft ones
 	SoftIn    time.Duration   `json:"soft_in_ns,omitzero"` // until those turn hard, on average
-	Moving    time.Duration   `json:"moving,omitzero"`     // for the KV blocks that are to come
+	Moving    time.Duration   `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
 	Work      time.Duration   `json:"work_ns,omitzero"`    // until local prefills are done, predicted
 	Rho       float64         `json:"rho,omitzero"`        // share of its time that the replica prefills for this router
 	Report    *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself

@@ -427,7 +427,7 @@ func FuzzReadBookings(f *testing.F) {
 	for _, body := range badBookings {
 		f.Add([]byte(body))
 	}
-	f.Add([]byte(`{"instance":"a","prefill":[{"id":"p0","requests":1,"tokens":2,"work_ns":3,"fresh":4,"sending":5,"rho":0.5}],"decode":[{"id":"d0","sequences":1,"report":{"age_ns":5,"running":1,"waiting":-1,"loading":0,"usage":-1}}],"more":{}}`))
+	f.Add([]byte(`{"instance":"a","prefill":[{"id":"p0","requests":1,"tokens":2,"work_ns":3,"fresh":4,"sending_ns":5,"rho":0.5}],"decode":[{"id":"d0","sequences":1,"report":{"age_ns":5,"running":1,"waiting":-1,"loading":0,"usage":-1}}],"more":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		b, err := readBookings(body)
 		if err != nil {

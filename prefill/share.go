@@ -10,13 +10,13 @@ import (
 // Share is what one router tells others of its own work on a replica. They can see none of it: an engine counts requests, and does not say how long they are.
 type Share struct {
 	ID       replica.ID      `json:"id,omitzero"`
-	Requests int             `json:"requests,omitzero"` // sent and not answered
-	Tokens   int             `json:"tokens,omitzero"`   // uncached ones of these
-	Work     time.Duration   `json:"work_ns,omitzero"`  // until they are done, predicted
-	Fresh    int             `json:"fresh,omitzero"`    // prompt tokens that the report does not include
-	Sending  time.Duration   `json:"sending,omitzero"`  // for the KV blocks that decode replicas still have to get
-	Rho      float64         `json:"rho,omitzero"`      // share of its time that the replica works for this router
-	Report   *replica.Report `json:"report,omitzero"`   // the engine's newest that this router asked for by itself
+	Requests int             `json:"requests,omitzero"`   // sent and not answered
+	Tokens   int             `json:"tokens,omitzero"`     // uncached ones of these
+	Work     time.Duration   `json:"work_ns,omitzero"`    // until they are done, predicted
+	Fresh    int             `json:"fresh,omitzero"`      // prompt tokens that the report does not include
+	Sending  time.Duration   `json:"sending_ns,omitzero"` // for the KV blocks that decode replicas still have to get
+	Rho      float64         `json:"rho,omitzero"`        // share of its time that the replica works for this router
+	Report   *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself
 }
 
 // Share tells of all members.
