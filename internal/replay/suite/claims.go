@@ -393,12 +393,14 @@ func fleets() []fleet {
 	return []fleet{
 		{"4P4D", 1.3, 0.69, false},
 		{"8P8D", 3.25, 2.1, false},
+		{"16P16D", 7.25, 4.95, false},
 		{"6P2D", 1.22, 1.23, false},
 		{"2P6D", 1.4, 0.257, false},
 		{"4P4D+4P4D@4", 3.24, 1.98, false},
 		{"4P4D+4P4D@1", 3.17, 2.05, false},
 		{"6P2D+2P6D@4", 3.03, 1.91, false},
 		{"6P2D+2P6D@1", 2.92, 1.78, false},
+		{"8P3D", 1.95, 1.93, false},
 		{"4P2D+4P1D@4", 1.75, 1.69, true},
 		{"4P2D+4P1D@1", 1.8, 1.54, true},
 	}
