@@ -1,0 +1,39 @@
+package decode
+
+import (
+	"testing"
+	"time"
+)
+
+// A prompt that is computed here keeps those out whose blocks come meanwhile: steps that it fills admit nobody. Whoever is there already is not kept.
+func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
+	p := pool(0)
+	split := func(sentIn time.Duration) *Lease {
+		q := &Query{Model: "m", Tokens: 160, MaxTokens: 16}
+		c, _, _ := p.Candidates(q, start, nil, nil)
+		return p.Book(&c[0], q, Terms{HardAt: start, SentAt: start.Add(sentIn), LandAt: start.Add(2 * sentIn)}, start)
+	}
+	question := &Query{Model: "m", Tokens: 1600, MaxTokens: 16}
+	c, _, _ := p.Candidates(question, start, nil, nil)
+	warm := seconds(c[0].Local.Warm)
+	there, soon, late := split(0), split(warm/4), split(2*warm)
+	for _, step := range []struct {
+		name string
+		does func()
+		want time.Duration
+	}{
+		{"two come before it is through", func() {}, warm + warm*3/4},
+		{"one has its first token", func() { there.Harden(start); there.FirstToken(start) }, warm * 3 / 4},
+		{"the other has been sent, and lands twice as late", func() { soon.Harden(start) }, warm / 2},
+		{"it would wait for another prompt, when the one has landed and before the next is sent", func() { local(t, p, 100, Terms{}, start) }, 0},
+		{"the one ends", func() { soon.Release(start) }, 0},
+		{"and a third", func() { local(t, p, 100, Terms{}, start) }, warm},
+		{"all end", func() { late.Release(start) }, 0},
+	} {
+		step.does()
+		c, _, _ := p.Candidates(question, start, nil, nil)
+		if got := seconds(c[0].Local.Delayed); (got - step.want).Abs() > time.Microsecond {
+			t.Errorf("%s: %v of delay, want %v", step.name, got, step.want)
+		}
+	}
+}
