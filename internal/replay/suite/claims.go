@@ -36,20 +36,9 @@ const (
 	limited    = "tandem:limit=5"   // refuses whose first token would come later than the SLO allows
 )
 
-// few is how many seeds are enough where plays are long. In the conversation a seed changes the time within a tick and who wins a tie, in the agents' sessions
-// when they start: most of an interval comes from the requests.
-const few = 3
-
-// of is how many seeds a cell is played with.
-func (l *lab) of(c cell) int {
-	if c.Workload == Conversation {
-		return l.many()
-	}
-	return l.few()
-}
-
+// many is how many seeds all comparisons are played with. In the conversation a seed changes the time within a tick and who wins a tie, in the agents' sessions when
+// they start: most of an interval comes from the requests.
 func (l *lab) many() int { return max(1, l.Seeds) }
-func (l *lab) few() int  { return min(few, l.many()) }
 
 // cell is a fleet, a cache and a workload at a load.
 type cell struct {
@@ -107,7 +96,7 @@ func below(c cell, other, what string, f figure, target float64) claim {
 		name: fmt.Sprintf("%s_below_%s/%v", what, other, c), target: target, bound: AtLeast,
 		how: fmt.Sprintf("1 - %s of %s / that of %s, the same requests, load %g", what, ours, other, c.Load),
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
-			return l.compare(ctx, f, reduction, c.setting(ours), c.setting(other), l.of(c))
+			return l.compare(ctx, f, reduction, c.setting(ours), c.setting(other), l.many())
 		},
 	}
 }
@@ -197,7 +186,7 @@ func agentClaims() []claim {
 				if err != nil {
 					return Estimate{}, err
 				}
-				e, err := l.compare(ctx, p90TTFT, ratio, c.setting(ours), c.setting(best), l.of(c))
+				e, err := l.compare(ctx, p90TTFT, ratio, c.setting(ours), c.setting(best), l.many())
 				e.Note += " of " + best
 				return e, err
 			},
@@ -210,7 +199,7 @@ func agentClaims() []claim {
 func (l *lab) best(ctx context.Context, f figure, c cell, policies []string) (string, error) {
 	best, least := "", 0.0
 	for _, name := range policies {
-		runs, err := l.seeds(ctx, c.setting(name), l.of(c))
+		runs, err := l.seeds(ctx, c.setting(name), l.many())
 		if err != nil {
 			return "", err
 		}
@@ -229,7 +218,7 @@ func affinityClaims() []claim {
 			name: fmt.Sprintf("hit_over_sticky/%v", c), target: 0.9, bound: AtLeast,
 			how: "share of prompt tokens found cached where they were prefilled, over that of session-sticky",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
-				return l.compare(ctx, hit, ratio, c.setting(ours), c.setting(sticky), l.of(c))
+				return l.compare(ctx, hit, ratio, c.setting(ours), c.setting(sticky), l.many())
 			},
 		}, claim{
 			name: fmt.Sprintf("load_max_over_mean/%v", c), target: 1.25, bound: AtMost,
@@ -245,7 +234,7 @@ func affinityClaims() []claim {
 			name: fmt.Sprintf("transfer_bytes_of_%s_over_blind/%v", policy, c), target: 0.6, bound: AtMost,
 			how: "bytes of KV moved over those of " + blind + ", whose decode choice is a count of requests",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
-				return l.compare(ctx, moved, ratio, c.setting(policy), c.setting(blind), l.of(c))
+				return l.compare(ctx, moved, ratio, c.setting(policy), c.setting(blind), l.many())
 			},
 		})
 	}
@@ -254,7 +243,7 @@ func affinityClaims() []claim {
 
 func (l *lab) imbalance(ctx context.Context, c cell) (Estimate, error) {
 	s := c.setting(ours)
-	runs, err := l.seeds(ctx, s, l.of(c))
+	runs, err := l.seeds(ctx, s, l.many())
 	if err != nil {
 		return Estimate{}, err
 	}
@@ -295,7 +284,7 @@ func staleClaims() []claim {
 				fresh.EventLag, fresh.Poll = 0, 100*time.Millisecond
 				stale.EventLag, stale.Poll = time.Second, 5*time.Second
 				stale.Cluster += c.routers
-				return l.compare(ctx, meanTTFT, excess, stale, fresh, l.few())
+				return l.compare(ctx, meanTTFT, excess, stale, fresh, l.many())
 			},
 		})
 	}
@@ -438,7 +427,7 @@ func inSequence(shape, joint, sequential string, capacity, part, target float64)
 		name: fmt.Sprintf("ttft_mean_of_%s_over_%s/%v/%g", joint, sequential, at, part), target: target, bound: AtMost,
 		how: fmt.Sprintf("mean time to first token over that of the same terms with prefill chosen first, at %g of the capacity: load %.3g", part, at.Load),
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
-			return l.compare(ctx, meanTTFT, ratio, at.setting(joint), at.setting(sequential), l.of(at))
+			return l.compare(ctx, meanTTFT, ratio, at.setting(joint), at.setting(sequential), l.many())
 		},
 	}
 }
@@ -454,7 +443,7 @@ func oracleClaims() []claim {
 				if err != nil {
 					return Estimate{}, err
 				}
-				return l.compare(ctx, meanTTFT, excess, c.setting(ours), c.setting(oracle), l.few())
+				return l.compare(ctx, meanTTFT, excess, c.setting(ours), c.setting(oracle), l.many())
 			},
 		})
 	}
@@ -478,13 +467,13 @@ func pressureClaims() []claim {
 		name: "decode_pressure_ttft_p99_below_count/clients/4P4D", target: 0.3, bound: AtLeast,
 		how: "1 - p99 of the time to first token over that of a choice by counts without admission, at 1.2 times the KV of the decode pool",
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
-			return l.compare(ctx, p99TTFT, reduction, pressure(ours), pressure(counted), l.few())
+			return l.compare(ctx, p99TTFT, reduction, pressure(ours), pressure(counted), l.many())
 		},
 	}, {
 		name: "decode_pressure_good_above_count/clients/4P4D", target: 0.1, bound: AtLeast,
 		how: "share of good requests, refused ones not being good, where nobody is let in whose first token would come after 5 s, less that of a choice by counts without admission",
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
-			return l.compare(ctx, good, difference, pressure(limited), pressure(counted), l.few())
+			return l.compare(ctx, good, difference, pressure(limited), pressure(counted), l.many())
 		},
 	}}
 }
@@ -522,7 +511,7 @@ func transferClaims() []claim {
 func (l *lab) overBetter(ctx context.Context, f figure, at func(policy string) Setting, one, other string) (Estimate, error) {
 	best, note, least := "", "", 0.0
 	for _, name := range []string{one, other} {
-		runs, err := l.seeds(ctx, at(name), l.few())
+		runs, err := l.seeds(ctx, at(name), l.many())
 		if err != nil {
 			return Estimate{}, err
 		}
@@ -532,7 +521,7 @@ func (l *lab) overBetter(ctx context.Context, f figure, at func(policy string) S
 			best, least = name, v
 		}
 	}
-	e, err := l.compare(ctx, f, excess, at(ours), at(best), l.few())
+	e, err := l.compare(ctx, f, excess, at(ours), at(best), l.many())
 	e.Note += note
 	return e, err
 }
