@@ -36,9 +36,14 @@ func (t *Table) Tie(least float64) float64 {
 
 // Cost returns what the pair (i, j) costs; false where it cannot be.
 func (t *Table) Cost(i, j int) (float64, bool) {
-	perByte := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]
+	perByte := t.perByte(i, j)
 	return t.Prefill[i] + t.side(i, j, perByte), perByte >= 0
 }
+
+func (t *Table) perByte(i, j int) float64 { return t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])] }
+
+// Own returns the seconds that the blocks of the pair (i, j) take both sides for.
+func (t *Table) Own(i, j int) float64 { return t.Bytes[j] * t.perByte(i, j) }
 
 // side is what the decode side of a pair costs.
 func (t *Table) side(i, j int, perByte float64) float64 {
@@ -49,7 +54,7 @@ func (t *Table) side(i, j int, perByte float64) float64 {
 // Hold returns the seconds that the transfer of the pair (i, j) keeps others waiting, all together: those who come while both sides are taken, on average for half
 // of its time. Over a link that takes a tenth of a second that is nothing; a long prompt over a slow one costs others far more than itself.
 func (t *Table) Hold(i, j int) float64 {
-	return hold(t.Bytes[j]*t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])], t.Leaving[i]+t.Coming[j])
+	return hold(t.Own(i, j), t.Leaving[i]+t.Coming[j])
 }
 
 func hold(own, rate float64) float64 { return rate * own * own / 2 }
@@ -66,8 +71,7 @@ func behind(busy, ready float64) float64 { return max(0, busy-ready) }
 // count as many times as others are under way. What the sender has to send was computed before this one, so that it goes out meanwhile; of what the receiver
 // still has to get nobody knows when it comes.
 func (t *Table) Transfer(i, j int) (float64, bool) {
-	perByte := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]
-	return carry(t.Bytes[j]*perByte, t.Sending[i], t.Moving[j], t.Ready[i]), perByte >= 0
+	return carry(t.Own(i, j), t.Sending[i], t.Moving[j], t.Ready[i]), t.perByte(i, j) >= 0
 }
 
 func carry(own, sending, moving, ready float64) float64 { return max(sending-ready, moving) + own }

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"encoding/binary"
+	"sort"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -12,6 +13,11 @@ type Token = uint32
 // Key names the content of one block together with everything before it. 0 is never a key.
 // Two keys are equal only for equal model, block size, adapter, salt and tokens, but for 64-bit collisions, which cost a wrong guess and never a wrong answer.
 type Key uint64
+
+// Common returns how many leading names two chains have in common. Each names all that lies before it, so that nothing is equal behind the first difference.
+func Common[K comparable](a, b []K) int {
+	return sort.Search(min(len(a), len(b)), func(i int) bool { return a[i] != b[i] })
+}
 
 // Chain turns token ids into keys. It is a small value; the zero Chain has no block size and makes no keys.
 type Chain struct {

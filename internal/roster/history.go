@@ -1,7 +1,6 @@
 package roster
 
 import (
-	"sort"
 	"time"
 
 	"tandem/internal/kv"
@@ -115,12 +114,11 @@ func (r *Roster[M]) Common(a, b *Prompt, known int) int {
 	if a.text() != b.text() {
 		return known
 	}
-	both := min(len(a.Keys), len(b.Keys))
 	from := r.parts(a, known)
-	if from >= both || a.Keys[from] != b.Keys[from] { // almost always
+	if from >= min(len(a.Keys), len(b.Keys)) || a.Keys[from] != b.Keys[from] { // almost always
 		return known
 	}
-	n := from + sort.Search(both-from, func(i int) bool { return a.Keys[from+i] != b.Keys[from+i] })
+	n := from + kv.Common(a.Keys[from:], b.Keys[from:])
 	if a.text() {
 		return int(float64(n) * a.Chunk)
 	}

@@ -53,16 +53,17 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	if best == nil {
 		return pl.nowhere(b, &q, now)
 	}
-	if elsewhere := pl.onTheWay(b, best, view.Replicas[best.Slot]); room.Seconds()+b.bytes*pl.rate(b, &b.Decode) <= elsewhere {
+	to := view.Replicas[best.Slot]
+	elsewhere := pl.onTheWay(b, best, to)
+	if room.Seconds()+b.bytes*pl.rate(b, &b.Decode) <= elsewhere {
 		return &NoRoom{Reason: "it will be ready before another one has the blocks", Retry: max(room, minRetry)}
 	}
-	transfer := pl.policy.Setup + seconds(pl.onTheWay(b, best, view.Replicas[best.Slot]))
+	landing := pl.policy.Setup + seconds(elsewhere)
 	terms := decode.Terms{
-		HardAt: now, SentAt: now, LandAt: now.Add(transfer), Moving: seconds(pl.bytes(best.Missing) * pl.rate(b, view.Replicas[best.Slot])),
-		Outbox: b.PrefillLease.Outbox(),
+		HardAt: now, SentAt: now, LandAt: now.Add(landing), Moving: seconds(pl.bytes(best.Missing) * pl.rate(b, to)), Outbox: b.PrefillLease.Outbox(),
 	}
 	if req.Quiet {
-		terms.Untold = transfer
+		terms.Untold = landing
 	}
 	lease := pl.decode.Book(best, &q.decode, terms, now)
 	if lease == nil {
@@ -71,7 +72,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	b.DecodeLease.Release(now)
 	lease.Harden(now)
 	from := b.Decode.ID
-	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *view.Replicas[best.Slot], lease, best.Matched, pl.bytes(best.Missing)
+	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *to, lease, best.Matched, pl.bytes(best.Missing)
 	if b.Decision != nil {
 		d := *b.Decision
 		d.Decode, d.Held, d.Moved = b.Decode.ID, best.Matched, &Move{From: from, To: b.Decode.ID, Reason: reason}

@@ -42,5 +42,5 @@ func (pl *Planner) ttft() float64 {
 		return t + on.Local.Wait + on.Local.Warm
 	}
 	p := &b.prefills[b.chosen.Prefill]
-	return t + p.Wait + p.Warm + pl.transfer(b.chosen) + pl.behind(b.chosen)
+	return t + p.Wait + p.Warm + pl.landing(b.chosen)
 }

@@ -226,7 +226,7 @@ func (pl *Planner) pricePrefills() {
 		terms := w.Prefill(c.OnPrefill)
 		b.onPrefill = append(b.onPrefill, terms)
 		t.Prefill = append(t.Prefill, terms.Total())
-		t.Sending, t.Ready = append(t.Sending, pl.inSeconds(c.Sending)), append(t.Ready, c.Wait+c.Warm)
+		t.Sending, t.Ready = append(t.Sending, pl.unlessRaw(c.Sending.Seconds())), append(t.Ready, c.Wait+c.Warm)
 		t.Leaving = append(t.Leaving, w.Beta*c.Leaving)
 		t.Row = append(t.Row, int32(c.Slot))
 	}
@@ -251,7 +251,7 @@ func (pl *Planner) priceDecodes(q *question) {
 		b.onDecode = append(b.onDecode, terms)
 		t.Decode = append(t.Decode, terms.Total()+b.setup)
 		t.Col = append(t.Col, int32(c.Slot))
-		t.Bytes, t.Moving, t.Busy = append(t.Bytes, pl.bytes(c.Missing)), append(t.Moving, pl.inSeconds(c.Moving)), append(t.Busy, pl.busy(c))
+		t.Bytes, t.Moving, t.Busy = append(t.Bytes, pl.bytes(c.Missing)), append(t.Moving, pl.unlessRaw(c.Moving.Seconds())), append(t.Busy, pl.unlessRaw(c.Local.Wait))
 		t.Coming = append(t.Coming, w.Beta*c.Coming)
 		if q.LocalOK {
 			local := w.Local(c.Local)
@@ -267,28 +267,17 @@ func (pl *Planner) priceDecodes(q *question) {
 	}
 }
 
-// bytes returns what a transfer of so many tokens moves. The raw formula has no term for it.
+// bytes returns what a transfer of so many tokens moves.
 func (pl *Planner) bytes(tokens int) float64 {
-	if pl.policy.Weights.Units == scoring.Raw {
-		return 0
-	}
-	return float64(tokens) * pl.policy.KVBytesPerToken
+	return pl.unlessRaw(float64(tokens) * pl.policy.KVBytesPerToken)
 }
 
-// inSeconds returns the seconds of transfers that come before, none for the raw formula.
-func (pl *Planner) inSeconds(d time.Duration) float64 {
+// unlessRaw returns x, and 0 for the raw formula, which has no term for a transfer or for what it waits for.
+func (pl *Planner) unlessRaw(x float64) float64 {
 	if pl.policy.Weights.Units == scoring.Raw {
 		return 0
 	}
-	return d.Seconds()
-}
-
-// busy returns the seconds until c has computed the prompts that it prefills itself. The raw formula has no term for it either.
-func (pl *Planner) busy(c *decode.Candidate) float64 {
-	if pl.policy.Weights.Units == scoring.Raw {
-		return 0
-	}
-	return c.Local.Wait
+	return x
 }
 
 // avoid takes the given pairs out of the table and returns what puts them back.
@@ -329,11 +318,10 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
 		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d.Missing)
 		terms.HardAt, terms.SentAt, terms.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
-		transfer := seconds(pl.transfer(b.chosen) + pl.behind(b.chosen))
-		terms.LandAt = terms.SentAt.Add(transfer)
-		terms.Moving = seconds(booking.bytes * b.table.PerByte[p.Slot*b.table.Stride+d.Slot])
+		landing := seconds(pl.landing(b.chosen))
+		terms.LandAt, terms.Moving = terms.SentAt.Add(landing), seconds(b.table.Own(int(b.chosen.Prefill), int(b.chosen.Decode)))
 		if q.Quiet {
-			terms.Untold = transfer
+			terms.Untold = landing
 		}
 	} else if q.Quiet {
 		terms.Untold = seconds(booking.within)

@@ -81,11 +81,10 @@ func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
 		case c.Prefill < 0:
 			cost = t.Local[j]
 		default:
-			whole, ok := t.Cost(int(c.Prefill), j)
-			if !ok {
+			var ok bool
+			if cost, ok = t.Cost(int(c.Prefill), j); !ok {
 				continue
 			}
-			cost = whole
 		}
 		if cost < least {
 			best, least = c, cost

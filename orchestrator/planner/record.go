@@ -87,6 +87,9 @@ func (pl *Planner) behind(c scoring.Choice) float64 {
 	return pl.board.table.Behind(int(c.Prefill), int(c.Decode))
 }
 
+// landing returns the seconds from when the blocks of the pair c are ready to when they are on its decode replica.
+func (pl *Planner) landing(c scoring.Choice) float64 { return pl.transfer(c) + pl.behind(c) }
+
 // transfer returns the seconds that the KV blocks of the plan c are on their way.
 func (pl *Planner) transfer(c scoring.Choice) float64 {
 	seconds, _ := pl.board.table.Transfer(int(c.Prefill), int(c.Decode))

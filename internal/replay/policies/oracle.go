@@ -207,23 +207,10 @@ func (o *Oracle) queued(side cluster.Side, i, slot int) int {
 		}
 		x := &o.placed[at]
 		if side == cluster.Prefill && x.p == i || side == cluster.Decode && x.p < 0 && x.d == i {
-			most = max(most, common(x.hashes, o.hashes))
+			most = max(most, kv.Common(x.hashes, o.hashes))
 		}
 	}
 	return most
-}
-
-// common is the length of the common head of two chained lists.
-func common(a, b []kv.EngineHash) int {
-	low, high := 0, min(len(a), len(b))
-	for low < high {
-		if mid := (low + high) / 2; a[mid] == b[mid] {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low
 }
 
 // load is work for one engine.
