@@ -84,13 +84,12 @@ type Tuned struct {
 	Margin        float64 // share of KV that is never promised
 	Share         float64 // s between what routers tell each other of their bookings, 0 never
 	Limit         float64 // s; a request whose first token would come later is refused, 0 never
-	Tie           float64 // of the least cost: plans that cost no more beyond it are as good
 }
 
 func (o *Options) params() []Param {
 	if o.Tuned == nil {
 		w := scoring.Default()
-		o.Tuned = &Tuned{Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare, Margin: 0.02, Tie: tieRelative}
+		o.Tuned = &Tuned{Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare, Margin: 0.02}
 	}
 	t := o.Tuned
 	return []Param{
@@ -102,7 +101,6 @@ func (o *Options) params() []Param {
 		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
 		{"share", &t.Share, "seconds between what several routers tell each other, 0 for never", nil},
 		{"limit", &t.Limit, "seconds; a request whose first token would come later by prediction is refused, 0 for none", nil},
-		{"tie", &t.Tie, "share of the least cost within which plans are as good", nil},
 	}
 }
 
@@ -114,7 +112,6 @@ func (t *Tuned) apply(p *planner.Policy) {
 	}
 	w.Beta, w.Gamma, w.DecodePenalty, w.AffinityShare = t.Beta, t.Gamma, t.Penalty, t.AffinityShare
 	p.Weights, p.HeadroomMargin = w, t.Margin
-	p.TieRelative = t.Tie
 	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
 	if t.Margin == 0 {
 		p.HeadroomMargin = -1 // none; zero is the default

@@ -397,8 +397,8 @@ func fleets() []fleet {
 
 // The parts of a fleet's capacity at which the two are compared. Decode is scarce only near it.
 const (
-	most   = 0.85
-	nearly = 0.95
+	insideCapacity = 0.85
+	nearCapacity   = 0.95
 )
 
 // sequenceClaims compare the joint choice with the same terms chosen in sequence: prefill first, then decode given it.
@@ -412,9 +412,9 @@ func sequenceClaims() []claim {
 			{ours, "tandem-sequential", f.capacity},
 			{split, "tandem-split-sequential", f.split},
 		} {
-			all = append(all, inSequence(f.shape, pair.joint, pair.sequential, pair.capacity, most, 1.03))
+			all = append(all, inSequence(f.shape, pair.joint, pair.sequential, pair.capacity, insideCapacity, 1.03))
 			if f.scarce {
-				all = append(all, inSequence(f.shape, pair.joint, pair.sequential, pair.capacity, nearly, 0.75))
+				all = append(all, inSequence(f.shape, pair.joint, pair.sequential, pair.capacity, nearCapacity, 0.75))
 			}
 		}
 	}

@@ -87,10 +87,10 @@ func (s Setting) play(traces string) replay.Play {
 // Answer is what became of one measured request.
 type Answer struct {
 	Session, Call  int32
-	TTFT, TPOT     float32 // s; a refused request counts as one of [replay.RefusedTTFT]
-	Total          float32 // s until the last token
-	Prompt, Cached int32   // tokens
-	Output         int32
+	TTFT, TPOT     float32  // s; a refused request counts as one of [replay.RefusedTTFT]
+	Total          float32  // s until the last token
+	Prompt, Cached int32    // tokens
+	Output         int32    // tokens
 	Moved          float32  // bytes
 	Replica        [2]int16 // prefill, -1 where decode prefilled by itself, and decode
 	Refused        bool
