@@ -70,10 +70,15 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
 	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
 	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
-	fs.Float64Var(&p.Rate, "rate", 0.05, "sessions a second, where the trace does not say when they start")
+	fs.Float64Var(&p.Rate, "rate", 0.05, "sessions a second, where the trace does not say when they start, or -arrivals does")
+	fs.StringVar(&p.Arrivals, "arrivals", "", "`file` of ServeGen's clients: sessions start as unevenly as theirs do, -rate of them a second")
 	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for all of the trace")
 	fs.IntVar(&p.MaxLen, "max-len", 131072, "sessions with a longer prompt and answer are left out")
 	fs.BoolVar(&p.Raw, "raw", false, "keep the 3 s ticks of Mooncake's times")
+	fs.Func("stress", "make the traffic hard, `what` of hot (three in ten begin with the same 20,000 tokens), flood (nobody shares a prefix), surge (twice as much for a minute)", func(text string) (err error) {
+		p.Stress, err = replay.ParseStress(text)
+		return err
+	})
 	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
 	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "until the router hears of a block")
 	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")

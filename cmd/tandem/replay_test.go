@@ -50,6 +50,7 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"replay", "-trace", none}, 1, "-trace names the file"},
 		{[]string{"replay", "validate", "-traces", none}, 1, "-traces names the folder"},
 		{[]string{"replay", "-sort"}, 2, "not defined: -sort"},
+		{[]string{"replay", "-stress", "cold"}, 2, "one of hot, flood, surge"},
 	} {
 		var out, log bytes.Buffer
 		if code := run(t.Context(), tt.args, &out, &log); code != tt.code || !strings.Contains(log.String(), tt.want) {

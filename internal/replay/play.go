@@ -26,9 +26,11 @@ type Play struct {
 	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
 	Link     float64       // GB/s between engines
 	Scale    float64       // arrivals are so many times as dense
-	Rate     float64       // sessions a second, where the trace does not say when they start
+	Rate     float64       // sessions a second, where the trace does not say when they start, or Arrivals does
+	Arrivals string        // file of ServeGen's rates that say when sessions start, "": as in the trace
 	For      time.Duration // of virtual time, in which sessions start; 0: all
 	MaxLen   int           // sessions with a longer prompt and answer are left out
+	Stress   Stress
 	Policies []string
 	Tuned    bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
 	Seed     uint64
@@ -156,16 +158,24 @@ func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progre
 // source is the sessions of a file that fit, at the times that the play wants.
 type source struct {
 	cluster.Source
-	file  io.Closer
-	play  *Play
-	limit int // tokens of a prompt and its answer
-	rnd   *rand.Rand
-	at    time.Duration // of the last drawn start
-	left  int           // sessions left out
+	file   io.Closer
+	play   *Play
+	limit  int // tokens of a prompt and its answer
+	rnd    *rand.Rand
+	at     time.Duration   // of the last drawn start
+	count  int             // sessions read
+	starts []trace.Arrival // of those that are still to come, where they are not in the trace
+	left   int             // sessions left out
 }
 
 func (p *Play) open(fleet cluster.Config) (*source, error) {
 	s := &source{play: p, limit: fleet.MaxModelLen() - 1, rnd: rand.New(rand.NewPCG(p.Seed, 0x736f7572))}
+	if p.Arrivals != "" {
+		var err error
+		if s.starts, err = p.drawStarts(); err != nil {
+			return nil, fmt.Errorf("arrivals: %w", err)
+		}
+	}
 	if p.Sessions != nil {
 		s.Source, s.file = p.Sessions(), io.NopCloser(nil)
 		return s, nil
@@ -185,25 +195,44 @@ func (p *Play) open(fleet cluster.Config) (*source, error) {
 // Close closes the file.
 func (s *source) Close() error { return s.file.Close() }
 
-// Next gives the next session that fits the engines, at its time. Starts that are not in the data are drawn as a Poisson process.
+// Next gives the next session that fits the engines, at its time. Starts that are nowhere are drawn as a Poisson process.
 func (s *source) Next() (*trace.Session, error) {
 	for {
 		x, err := s.Source.Next()
 		if err != nil {
 			return nil, err
 		}
+		s.count++
+		s.play.Stress.rename(x, s.count, s.rnd)
 		if slices.ContainsFunc(x.Calls, func(c trace.Call) bool { return c.Input+c.Output > s.limit }) {
 			s.left++
 			continue
 		}
-		if !x.Timed {
-			s.at += time.Duration(s.rnd.ExpFloat64() / s.play.Rate * 1e9)
-			x.At = s.at
+		at, err := s.start(x)
+		if err != nil {
+			return nil, err
 		}
-		x.At = time.Duration(float64(x.At) / s.play.Scale)
+		x.At = s.play.Stress.time(at, s.play.For)
 		if s.play.For > 0 && x.At >= s.play.For {
 			return nil, io.EOF
 		}
 		return x, nil
 	}
+}
+
+// start returns when x starts. What is in the data is made denser; what is not is drawn.
+func (s *source) start(x *trace.Session) (time.Duration, error) {
+	switch {
+	case s.play.Arrivals != "":
+		if len(s.starts) == 0 {
+			return 0, io.EOF
+		}
+		at := s.starts[0].At
+		s.starts = s.starts[1:]
+		return at, nil
+	case !x.Timed:
+		s.at += time.Duration(s.rnd.ExpFloat64() / s.play.Rate * 1e9)
+		x.At = s.at
+	}
+	return time.Duration(float64(x.At) / s.play.Scale), nil
 }

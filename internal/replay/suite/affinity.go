@@ -10,7 +10,16 @@ import (
 // affinityClaims are about following caches without following them all to one replica, on the conversation at about 80 % of the capacity.
 func affinityClaims() []claim {
 	var all []claim
-	for _, c := range []cell{{Conversation, "8P8D", 4, 3.3}, {Agents, "8P8D", 1, agentRate}, {Agents, "8P8D", 4, agentRate}} {
+	for _, c := range []cell{
+		{Conversation, "8P8D", 1, 2.6},
+		{Conversation, "8P8D", 4, 3.3},
+		{Conversation, "4P4D", 1, 1.05},
+		{Conversation, "4P4D", 4, 1.6},
+		{Agents, "8P8D", 1, agentRate},
+		{Agents, "8P8D", 4, agentRate},
+		{Agents, "4P4D", 1, agentRate},
+		{Agents, "4P4D", 4, agentRate},
+	} {
 		all = append(all, claim{
 			name: fmt.Sprintf("hit_over_sticky/%v", c), target: 0.9, bound: AtLeast,
 			how: "share of prompt tokens found cached where they were prefilled, over that of session-sticky",

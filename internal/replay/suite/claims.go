@@ -63,7 +63,7 @@ func (c cell) setting(policy string) Setting {
 // claims lists those of the full suite.
 func claims() []claim {
 	return slices.Concat(roundRobinClaims(), capacityClaims(), agentClaims(), affinityClaims(), staleClaims(), overloadClaims(), localClaims(), sequenceClaims(),
-		oracleClaims(), pressureClaims(), transferClaims())
+		oracleClaims(), pressureClaims(), transferClaims(), stressClaims())
 }
 
 // agentRate is how many agents' sessions start a second. All 158 that fit have started after a quarter of an hour.
@@ -115,19 +115,23 @@ func (l *lab) share(ctx context.Context, c cell, policy string, guess, part floa
 	return c, nil
 }
 
-// best returns the policy with the smallest figure.
-func (l *lab) best(ctx context.Context, f figure, c cell, policies []string) (string, error) {
-	best, least := "", 0.0
-	for _, name := range policies {
-		runs, err := l.seeds(ctx, c.setting(name), l.many())
+// beside compares a figure of ours with that of the best of other policies, played in the same setting. The best is found with so many seeds.
+func (l *lab) beside(ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting, others []string, seeds int) (Estimate, error) {
+	best, least, note := "", 0.0, ""
+	for _, name := range others {
+		runs, err := l.seeds(ctx, at(name), seeds)
 		if err != nil {
-			return "", err
+			return Estimate{}, err
 		}
-		if v := value(f, runs); best == "" || v < least {
+		v := value(f, runs)
+		note += fmt.Sprintf(", %s %.3g", name, v)
+		if best == "" || v < least {
 			best, least = name, v
 		}
 	}
-	return best, nil
+	e, err := l.compare(ctx, f, with, at(ours), at(best), l.many())
+	e.Note += " of " + best + note
+	return e, err
 }
 
 // excess is by which share a is above b.

@@ -70,13 +70,7 @@ func agentClaims() []claim {
 				if err != nil {
 					return Estimate{}, err
 				}
-				best, err := l.best(ctx, p90TTFT, c, rivals)
-				if err != nil {
-					return Estimate{}, err
-				}
-				e, err := l.compare(ctx, p90TTFT, ratio, c.setting(ours), c.setting(best), l.many())
-				e.Note += " of " + best
-				return e, err
+				return l.beside(ctx, p90TTFT, ratio, c.setting, rivals, l.many())
 			},
 		})
 	}

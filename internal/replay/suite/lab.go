@@ -43,6 +43,9 @@ type Setting struct {
 	Poll     time.Duration // between two load reports
 	Link     float64       // GB/s between engines, 0: 40
 	Loops    Loops         // of Clients
+	Stress   replay.Stress
+	Raw      bool // keep the ticks of the recording
+	Bursts   bool // Conversation: requests come as unevenly as ServeGen's clients send them, as many as by Load
 }
 
 func (s Setting) String() string {
@@ -64,11 +67,14 @@ func (s Setting) at(load float64) Setting {
 // slo is what an answer has to keep to count as good: the p90 of which capacity asks for.
 var slo = replay.SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond}
 
+// conversationRate is how many requests a second the conversation has as recorded.
+const conversationRate = 12_031.0 / 3_600
+
 // play makes what the simulator wants.
 func (s Setting) play(traces string) replay.Play {
 	p := replay.Play{
 		Cluster: s.Cluster, Profile: "70b", Cache: s.Cache, Link: s.Link, Seed: s.Seed,
-		EventLag: s.EventLag, Poll: s.Poll, SLO: slo,
+		EventLag: s.EventLag, Poll: s.Poll, SLO: slo, Stress: s.Stress, Raw: s.Raw,
 	}
 	if s.Workload != Clients {
 		p.Trace = filepath.Join(traces, s.Workload.file())
@@ -76,6 +82,9 @@ func (s Setting) play(traces string) replay.Play {
 	switch s.Workload {
 	case Conversation:
 		p.Scale, p.For = s.Load, time.Duration(float64(s.Span)/s.Load)
+		if s.Bursts {
+			p.Arrivals, p.Rate = filepath.Join(traces, "servegen_m_large_arrivals.csv.gz"), s.Load*conversationRate
+		}
 	case Agents:
 		p.Rate, p.For = s.Load, s.Span
 	case Clients:
@@ -110,8 +119,8 @@ type Trial struct {
 }
 
 // measured keeps the requests of sessions that began behind the warm-up. When a session begins does not depend on the policy, so that the same requests
-// are measured with each. Of clients it keeps all calls but their first, which all come at once.
-func measured(rs []cluster.Record, w Workload) []Answer {
+// are measured with each. Of clients it keeps all calls but their first, which all come at once, unless [Loops] says so.
+func (s *Setting) measured(rs []cluster.Record) []Answer {
 	begun := map[int]time.Duration{}
 	for i := range rs {
 		r := &rs[i]
@@ -119,10 +128,10 @@ func measured(rs []cluster.Record, w Workload) []Answer {
 			begun[r.Session] = r.At
 		}
 	}
-	from := replay.WarmUp(rs)
+	from, clients := replay.WarmUp(rs), s.Workload == Clients
 	var out []Answer
 	for i := range rs {
-		if r := &rs[i]; w == Clients && r.Call > 0 || w != Clients && begun[r.Session] >= from {
+		if r := &rs[i]; clients && (r.Call > 0 || s.Loops.Start) || !clients && begun[r.Session] >= from {
 			out = append(out, answer(r))
 		}
 	}
@@ -195,7 +204,7 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", s, err)
 	}
-	r := &Trial{Setting: s, Outcome: o, Answers: measured(rs, s.Workload)}
+	r := &Trial{Setting: s, Outcome: o, Answers: s.measured(rs)}
 	l.mu.Lock()
 	l.done++
 	n := l.done

@@ -88,14 +88,17 @@ func TestMeasured(t *testing.T) {
 		{Session: 1, At: 20 * time.Second},
 		{Session: 2, At: 100 * time.Second, Refused: true, Prefill: -1, Decode: -1},
 	}
-	got := measured(rs, Agents)
+	got := (&Setting{Workload: Agents}).measured(rs)
 	if len(got) != 3 || got[0].id() != (id{1, 0}) || got[1].id() != (id{1, 1}) || got[2].id() != (id{2, 0}) {
 		t.Fatalf("%+v", got)
 	}
 	if !got[2].Refused || got[2].TTFT != replay.RefusedTTFT || got[2].good() || got[2].local() || !got[0].good() {
 		t.Errorf("%+v", got)
 	}
-	if calls := measured(rs, Clients); len(calls) != 2 {
+	if calls := (&Setting{Workload: Clients, Loops: Loops{Start: true}}).measured(rs); len(calls) != len(rs) {
+		t.Errorf("of clients from the start: %d of %d calls", len(calls), len(rs))
+	}
+	if calls := (&Setting{Workload: Clients}).measured(rs); len(calls) != 2 {
 		t.Errorf("of clients %d are measured, want the second calls", len(calls))
 	}
 }

@@ -1,0 +1,42 @@
+package trace
+
+// leadBlock is the block size of a session that had none before it was led.
+const leadBlock = 16
+
+// Lead puts the same tokens in front of every prompt of s, whole blocks of at least so many tokens: sessions of one block size that are led by the same identity
+// begin alike.
+func (s *Session) Lead(identity uint64, tokens int) {
+	if s.BlockSize < 1 {
+		s.BlockSize = leadBlock
+	}
+	n := (tokens + s.BlockSize - 1) / s.BlockSize
+	lead := make([]uint64, n)
+	for i := range lead {
+		lead[i] = mix(identity, uint64(i))
+	}
+	s.rewrite(func(ids []uint64) []uint64 { return append(lead[:n:n], ids...) })
+	for i := range s.Calls {
+		s.Calls[i].Input += n * s.BlockSize
+	}
+}
+
+// Unshare makes the blocks of s its own: no session with another number has them.
+func (s *Session) Unshare(number uint64) {
+	s.rewrite(func(ids []uint64) []uint64 {
+		for i := range ids {
+			ids[i] = mix(number, ids[i])
+		}
+		return ids
+	})
+}
+
+// rewrite replaces the identities of each call by what change makes of them.
+func (s *Session) rewrite(change func(ids []uint64) []uint64) {
+	all := make([][]uint64, len(s.Calls))
+	for i := range s.Calls { // a call may be told by an earlier one
+		all[i] = s.AppendBlocks(nil, i)
+	}
+	for i, ids := range all {
+		s.Calls[i].ids = change(ids)
+	}
+}
