@@ -314,7 +314,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.priceMatch(q, speed, p.Unit())
 	c.Local.Delayed = g.coming.delayed(c.Local.Wait, c.Local.Warm, now) + float64(e.Arriving)*c.Local.Warm
 	c.Local.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others // those whose prompt is not there are not decoding
-	c.Coming = m.pace.Rate(now)
+	c.Coming, c.Local.Arrivals = m.pace.Rate(now), m.comes.Rate(now)
 	c.Moving = g.moving + e.Moving
 	c.Local.Reserved, c.Local.Rho = reserved, m.meter.Rho(now)+e.Rho
 }

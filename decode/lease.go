@@ -49,6 +49,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		m.pace.Add(now)
 		l.moving, l.outbox, l.sentAt, l.landAt = t.Moving, t.Outbox, t.SentAt, t.LandAt
 	}
+	m.comes.Add(now)
 	l.awaited, l.untold = true, t.Untold
 	p.add(l, now)
 	l.batch = m.there()

@@ -53,6 +53,7 @@ type member struct {
 	steps   scoring.Memory // decode steps
 	meter   scoring.Meter  // of local prefills
 	pace    scoring.Pace   // of prompts whose blocks come
+	comes   scoring.Pace   // of requests, local ones too
 
 	asked     replica.Load // newest report that we asked for ourselves
 	elsewhere Share        // what other routers told, together

@@ -31,6 +31,7 @@ type OnLocal struct {
 	Warm     float64
 	Share    float64
 	Active   float64 // sequences that stand still meanwhile
+	Arrivals float64 // requests a second that come to the replica
 	Delayed  float64 // seconds that requests whose blocks come meanwhile wait for it, all together
 	Reserved float64 // share of KV in use or promised, 0..1
 	Rho      float64 // share of its time that the replica spends on local prefills
@@ -75,7 +76,8 @@ func (w *Weights) Decode(o OnDecode) Terms {
 }
 
 // Local returns the terms that prefilling on the decode replica adds to those of [Weights.Decode]. Its KV is held from the start, so its seconds cost
-// as much more as the replica is full: unpriced, local plans ran away when decode filled up. They delay later ones, too, as on a prefill replica.
+// as much more as the replica is full: unpriced, local plans ran away when decode filled up. They delay later ones, too, as on a prefill replica, and whoever
+// comes to the replica meanwhile waits, on average for half of it.
 func (w *Weights) Local(o OnLocal) Terms {
 	alpha := w.Alpha.Value
 	if w.Alpha.Auto {
@@ -87,9 +89,19 @@ func (w *Weights) Local(o OnLocal) Terms {
 	return Terms{
 		Wait:         w.Beta * o.Wait,
 		Prefill:      alpha * max(premium(o.Reserved), premium(o.Rho)) * w.work(o.Cold, o.Warm, o.Share),
-		Interference: w.DecodePenalty*o.Active*o.Warm + w.Beta*o.Delayed,
+		Interference: w.DecodePenalty*o.Active*stall(o.Warm) + w.Beta*(o.Delayed+hold(o.Warm, o.Arrivals)),
 	}
 }
+
+// A second of standing still counts once in a pause that is hardly noticed, and three times in one of two seconds and more.
+const (
+	stallGrows = 1 // a second
+	stallLong  = 2 // seconds
+)
+
+// stall weighs the seconds for which a stream stands still. One long pause is worse than many short ones that add up to it: who reads along notices no tenth of a
+// second, and of a short answer a long one is most of its time.
+func stall(seconds float64) float64 { return seconds * (1 + stallGrows*min(seconds, stallLong)) }
 
 // work returns the seconds that count: warm where the match is worth following, else cold.
 func (w *Weights) work(cold, warm, share float64) float64 {

@@ -96,12 +96,27 @@ func TestLocalCostsMoreOnAFullReplica(t *testing.T) {
 	for _, reserved := range []float64{0, 0.5, 0.9} {
 		got := w.Local(OnLocal{Cold: 1, Warm: 1, Active: 4, Reserved: reserved})
 		near(t, "prefill", got.Prefill, 1/(1-reserved), 1e-9)
-		near(t, "interference", got.Interference, 0.25*4, 1e-9)
+		near(t, "interference", got.Interference, 0.1*4*2, 1e-9)
 		if got.Total() <= last {
 			t.Errorf("reserved %g costs %g, no more than %g", reserved, got.Total(), last)
 		}
 		last = got.Total()
 	}
+}
+
+// A long prefill costs those who stand still meanwhile more than short ones that add up to it, up to two seconds, and those who come meanwhile with its square.
+func TestLocalKeepsOthersWaiting(t *testing.T) {
+	w := Default()
+	cost := func(warm, active, arrivals float64) float64 {
+		return w.Local(OnLocal{Cold: warm, Warm: warm, Active: active, Arrivals: arrivals}).Interference
+	}
+	near(t, "a tenth of a second", cost(0.1, 10, 0), 0.1*10*0.1*1.1, 1e-9)
+	near(t, "two seconds", cost(2, 10, 0), 0.1*10*2*3, 1e-9)
+	near(t, "ten seconds", cost(10, 10, 0), 0.1*10*10*3, 1e-9)
+	if many, one := 10*cost(0.1, 10, 0), cost(1, 10, 0); one < 1.5*many {
+		t.Errorf("one second costs %g, ten tenths of one %g", one, many)
+	}
+	near(t, "who comes", cost(3, 0, 2), 2*3*1.5, 1e-9) // six come, and wait half of it
 }
 
 func TestFitFindsAnEngineUnlikeItsProfile(t *testing.T) {

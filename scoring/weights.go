@@ -74,7 +74,7 @@ type Weights struct {
 
 // Default returns the weights for everyone who has no reason for others.
 func Default() Weights {
-	return Weights{Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.25, AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond}
+	return Weights{Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1, AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond}
 }
 
 // OrDefault returns w, or [Default] where nothing at all is set in w.

@@ -21,7 +21,7 @@ func TestTuneCommand(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"-trace", file, "-cluster", "1P1D", "-profile", "8b", "-seeds", "1", "-quiet"}, 0, "nothing better was found"},
+		{[]string{"-trace", file, "-cluster", "1D", "-profile", "8b", "-seeds", "1", "-quiet"}, 0, "nothing better was found"},
 		{[]string{"-trace", file, "-objective", "beauty"}, 1, "there are mean-ttft"},
 		{[]string{"-trace", file + ".gone"}, 1, "tandem replay capture"},
 		{[]string{"-trace", file, "-config", raw}, 1, "raw weights cannot be tuned"},

@@ -305,7 +305,7 @@ func Default() *Config {
 		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second},
 		Local:     LocalAuto,
 		Scoring: Scoring{
-			Units: Seconds, Calibration: CalibrationOn, Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.25,
+			Units: Seconds, Calibration: CalibrationOn, Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1,
 			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 			TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
