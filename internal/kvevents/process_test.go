@@ -235,7 +235,7 @@ func TestEngineSlowed(t *testing.T) {
 // TestSlowSinkHoldsUpNobody blocks our side until far more is sent than all queues between hold: the engine goes on at once, and what it lost on us is
 // replayed afterwards.
 func TestSlowSinkHoldsUpNobody(t *testing.T) {
-	const flood = 8000 // batches of 4 KiB: 32 MB, and more than both high-water marks together
+	const flood = 20000 // batches of 4 KiB: 60 MB more than both high-water marks together, which the buffers of TCP do not hold either
 	p := startPool(t, 2*flood, nil)
 	was := p.do(t, "publish 5")
 	o := brisk()
