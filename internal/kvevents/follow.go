@@ -16,6 +16,8 @@ type Options struct {
 	Audit         time.Duration // mean time between checks of a quiet stream against the replay buffer, default 30 s; negative: none
 	Heartbeat     time.Duration // time between ZMQ pings, default 2 s; a peer silent for three of them is taken for dead; negative: none
 	Reconnect     time.Duration // first wait before dialling again, doubled up to 5 s, with jitter; default 200 ms
+
+	late time.Duration // see lateFor
 }
 
 func (o Options) withDefaults() Options {
@@ -26,6 +28,7 @@ func (o Options) withDefaults() Options {
 	o.Audit = max(cmp.Or(o.Audit, 30*time.Second), 0)
 	o.Heartbeat = max(cmp.Or(o.Heartbeat, 2*time.Second), 0)
 	o.Reconnect = cmp.Or(o.Reconnect, 200*time.Millisecond)
+	o.late = cmp.Or(o.late, lateFor)
 	return o
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,6 +200,37 @@ func audited() Options { return Options{Audit: 200 * time.Millisecond} }
 
 // noAudit keeps a test's replays to those that it provokes.
 func noAudit() Options { return Options{Audit: -1, ReplayTimeout: 2 * time.Second} }
+
+// slowly is a Sink that takes its time as long as it is told to.
+type slowly struct {
+	*recorder
+	pause atomic.Int64 // nanoseconds a batch
+}
+
+func (s *slowly) Apply(b *kv.Batch) {
+	time.Sleep(time.Duration(s.pause.Load()))
+	s.recorder.Apply(b)
+}
+
+// An engine that publishes faster than we can take does not fill our memory: what waits is thrown away, and had from the replay buffer when there is time.
+func TestTooFastForUs(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	sink := &slowly{recorder: newRecorder()}
+	f := NewFollower(e.source(), sink, Options{Audit: 100 * time.Millisecond, late: 100 * time.Millisecond})
+	run(t, f)
+	sink.isLive(t)
+	sink.pause.Store(int64(time.Millisecond))
+	e.publish(5000)
+	waitStats(t, f, "gap", func(s Stats) bool { return s.Gaps > 0 })
+	if n := f.Stats().Batches; n > 2500 {
+		t.Errorf("%d of 5000 batches were taken one by one", n)
+	}
+	sink.pause.Store(0)
+	sink.through(t, 0, uint64(e.n-1))
+	if n := sink.count("forget"); n != 0 {
+		t.Errorf("forgot %d times, but all could be replayed: %s", n, sink.story())
+	}
+}
 
 func TestFollowLive(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})

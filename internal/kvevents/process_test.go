@@ -232,23 +232,22 @@ func TestEngineSlowed(t *testing.T) {
 	}
 }
 
-// TestSlowSinkHoldsUpNobody blocks our side until far more is sent than all queues between hold: the engine goes on at once, and what it lost on us is
-// replayed afterwards.
+// TestSlowSinkHoldsUpNobody blocks our side for many heartbeats, while more is sent than libzmq's usual queues and a machine's TCP buffers hold: the engine goes on at
+// once, the connection stays, and nothing is lost. With a bound on our queue libzmq aborted this process (#3937).
 func TestSlowSinkHoldsUpNobody(t *testing.T) {
-	const flood = 20000 // batches of 4 KiB: 60 MB more than both high-water marks together, which the buffers of TCP do not hold either
+	const flood = 20000 // batches of 4 KiB
 	p := startPool(t, 2*flood, nil)
 	was := p.do(t, "publish 5")
 	o := brisk()
-	o.Heartbeat = 2 * time.Second
 	f, sink := followPool(t, p, o)
 	sink.holds(t, was.Held)
 	sink.gate.Lock()
 	now := p.do(t, "large %d", flood) // which would never return if we could block it
+	time.Sleep(10 * o.Heartbeat)
 	sink.gate.Unlock()
 	sink.holds(t, now.Held)
 	if n := sink.count("forget"); n != 0 {
 		t.Errorf("forgot %d times, but all could be replayed: %s", n, sink.story())
 	}
-	// Queues full for longer than heartbeats allow end the connection, since pongs wait behind what we do not take; that is as good as a gap.
-	waitStats(t, f, "a gap", func(s Stats) bool { return s.Gaps+s.Reconnects > 0 && s.Batches == now.Seq })
+	waitStats(t, f, "every batch on one connection", func(s Stats) bool { return s.Reconnects == 0 && s.Batches == now.Seq })
 }

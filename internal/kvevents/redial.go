@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
@@ -43,11 +44,11 @@ func (s *stream) rest(now time.Time) error {
 }
 
 // redial dials again when it is time. News that came meanwhile is of connections that we ended.
-func (s *stream) redial(now time.Time) error {
+func (s *stream) redial(ctx context.Context, now time.Time) error {
 	if !due(s.redialAt, now) {
 		return nil
 	}
-	if err := s.readNews(); err != nil {
+	if err := s.readNews(ctx); err != nil {
 		return err
 	}
 	s.redialAt = time.Time{}
@@ -55,7 +56,7 @@ func (s *stream) redial(now time.Time) error {
 }
 
 // readNews takes what libzmq says of the connection. Several changes at once are told one by one; only where they end decides whether to rest.
-func (s *stream) readNews() error {
+func (s *stream) readNews(ctx context.Context) error {
 	lost := false
 	for {
 		what, _, _, err := s.news.RecvEvent(zmq4.DONTWAIT)
@@ -72,7 +73,7 @@ func (s *stream) readNews() error {
 			s.track.disconnected()
 		case what == zmq4.EVENT_HANDSHAKE_SUCCEEDED:
 			lost = false
-			if err := s.connected(); err != nil {
+			if err := s.connected(ctx); err != nil {
 				return err
 			}
 		}

@@ -46,7 +46,7 @@ func (s *stream) beginReplay() {
 	s.poll()
 }
 
-// dialReplay makes a connected DEALER: a REQ would take one reply only. Its queue has no bound, since the ROUTER at the other end drops what does not fit.
+// dialReplay makes a connected DEALER: a REQ would take one reply only.
 func (s *stream) dialReplay() (*zmq4.Socket, error) {
 	dealer, err := s.z.NewSocket(zmq4.DEALER)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *stream) dialReplay() (*zmq4.Socket, error) {
 	}
 	return dealer, first([]error{
 		dealer.SetLinger(0),
-		s.tune(dealer, s.src.Replay, 0),
+		s.tune(dealer, s.src.Replay),
 		dealer.Connect(s.src.Replay),
 	})
 }

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxMessage    = 64 << 20               // bytes, a million blocks of 16 tokens; libzmq closes the connection on a larger one
-	subscribeHWM  = 4096                   // live batches that wait for us; more are dropped by libzmq, noticed, and replayed
+	lateFor       = 10 * time.Second       // of live batches without an end, after which those that wait are thrown away, noticed, and replayed
 	handshakeTime = 5 * time.Second        // until a peer that does not speak ZMTP is given up
 	maxReconnect  = 5 * time.Second        // between two attempts to dial
 	maxWait       = 10 * time.Second       // longest sleep of an idle stream
@@ -48,6 +48,7 @@ type stream struct {
 	wanted  bool           // a replay is to begin as soon as there is a place
 	from    uint64         // its first batch
 	linked  bool           // there was a connection before
+	late    time.Time      // since when there have been more live batches than a turn takes, zero if there are not
 
 	back     backoff
 	redialAt time.Time // when to dial sub's address again, zero while libzmq has it
@@ -80,7 +81,7 @@ func (s *stream) socket(t zmq4.Type) (*zmq4.Socket, error) {
 
 // dial connects sub and looks whether the replay address could be dialled too.
 func (s *stream) dial() error {
-	if err := s.tune(s.sub, s.src.Endpoint, subscribeHWM); err != nil {
+	if err := s.tune(s.sub, s.src.Endpoint); err != nil {
 		return err
 	}
 	if err := s.sub.SetSubscribe(s.src.Topic); err != nil {
@@ -99,10 +100,11 @@ func (s *stream) dial() error {
 	return err
 }
 
-// tune sets what both kinds of connection share.
-func (s *stream) tune(soc *zmq4.Socket, endpoint string, hwm int) error {
+// tune sets what both kinds of connection share. Their queues have no bound: libzmq stops reading a connection whose queue is full, so that its heartbeats go unread
+// too, and where it then dials again it aborts the process (libzmq #3937, in all versions up to 4.3.5). What bounds them is [stream.keepUp], and that a replay has an end.
+func (s *stream) tune(soc *zmq4.Socket, endpoint string) error {
 	set := []error{
-		soc.SetRcvhwm(hwm),
+		soc.SetRcvhwm(0),
 		soc.SetMaxmsgsize(maxMessage),
 		soc.SetReconnectIvl(s.opt.Reconnect),
 		soc.SetReconnectIvlMax(max(maxReconnect, s.opt.Reconnect)),
@@ -222,7 +224,7 @@ func (s *stream) poll() {
 // turn waits for something to happen and deals with it.
 func (s *stream) turn(ctx context.Context) error {
 	s.beginReplay()
-	if err := s.redial(time.Now()); err != nil {
+	if err := s.redial(ctx, time.Now()); err != nil {
 		return err
 	}
 	ready, err := s.poller.Poll(s.wait(time.Now()))
@@ -276,7 +278,7 @@ func (s *stream) readLive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.readNews(); err != nil {
+		if err := s.readNews(ctx); err != nil {
 			return err
 		}
 		for i := 0; i < len(s.taken) && ctx.Err() == nil; i++ {
@@ -284,7 +286,32 @@ func (s *stream) readLive(ctx context.Context) error {
 		}
 		clear(s.taken) // a quiet stream keeps no payloads
 		if last || ctx.Err() != nil {
+			s.late = time.Time{}
 			return nil
+		}
+	}
+	return s.keepUp(ctx, time.Now())
+}
+
+// keepUp throws away the live batches that wait for us when there has been no end of them for long: an engine that publishes faster than we can take would fill
+// our memory. What is missing shows with the next one.
+func (s *stream) keepUp(ctx context.Context, now time.Time) error {
+	if s.late.IsZero() {
+		s.late = now
+	}
+	if now.Sub(s.late) < s.opt.late {
+		return nil
+	}
+	s.late = time.Time{}
+	return s.skipLive(ctx)
+}
+
+// skipLive throws away all live batches that are there.
+func (s *stream) skipLive(ctx context.Context) error {
+	for ctx.Err() == nil {
+		frames, err := s.receive(s.sub)
+		if frames == nil || err != nil {
+			return err
 		}
 	}
 	return nil
@@ -310,17 +337,11 @@ func (s *stream) takeLive() (last bool, err error) {
 }
 
 // connected throws away what is left of the connection before, which may be of another engine; the replay that follows has all that still matters.
-func (s *stream) connected() error {
+func (s *stream) connected(ctx context.Context) error {
 	if s.linked && s.src.Replay != "" {
 		s.taken = s.taken[:0]
-	}
-	for s.linked && s.src.Replay != "" {
-		frames, err := s.receive(s.sub)
-		if err != nil {
+		if err := s.skipLive(ctx); err != nil {
 			return err
-		}
-		if frames == nil {
-			break
 		}
 	}
 	if s.linked {
