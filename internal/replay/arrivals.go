@@ -11,8 +11,8 @@ import (
 	"tandem/internal/trace"
 )
 
-// drawStarts draws when sessions start from the rates of clients that p names a file of, p.Rate a second on average. Clients keep their shares of it and how uneven
-// each of them is.
+// drawStarts draws when sessions start from the rates of clients that p names a file of, p.Rate a second on average, and p.Scale times as
+// dense. Clients keep their shares of it and how uneven each of them is.
 func (p *Play) drawStarts() (starts []trace.Arrival, err error) {
 	f, err := os.Open(p.Arrivals)
 	if err != nil {
@@ -35,5 +35,5 @@ func (p *Play) drawStarts() (starts []trace.Arrival, err error) {
 	if rate <= 0 {
 		return nil, fmt.Errorf("%s: nobody asks for anything in the first %v", p.Arrivals, span)
 	}
-	return trace.Draw(windows, p.Rate/rate, rand.New(rand.NewPCG(p.Seed, 0x6172726976))), nil
+	return trace.Draw(windows, p.Scale*p.Rate/rate, rand.New(rand.NewPCG(p.Seed, 0x6172726976))), nil
 }

@@ -220,7 +220,7 @@ func (s *source) Next() (*trace.Session, error) {
 	}
 }
 
-// start returns when x starts. What is in the data is made denser; what is not is drawn.
+// start returns when x starts: as drawn from the rates of clients, which are denser already, else as the data says or as drawn here, made denser.
 func (s *source) start(x *trace.Session) (time.Duration, error) {
 	switch {
 	case s.play.Arrivals != "":

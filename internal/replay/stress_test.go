@@ -80,6 +80,10 @@ func TestArrivals(t *testing.T) {
 	if err != nil || math.Abs(float64(out[0].Requests)-1200) > 200 {
 		t.Errorf("2 a second for ten minutes are %d requests, %v", out[0].Requests, err)
 	}
+	p.Scale = 0.5
+	if out, err = p.Run(t.Context(), nil); err != nil || math.Abs(float64(out[0].Requests)-600) > 100 {
+		t.Errorf("half of that are %d requests, %v", out[0].Requests, err)
+	}
 	p.Arrivals = filepath.Join(t.TempDir(), "none")
 	if _, err := p.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "arrivals: ") {
 		t.Errorf("without the file: %v", err)

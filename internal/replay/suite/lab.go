@@ -83,7 +83,7 @@ func (s Setting) play(traces string) replay.Play {
 	case Conversation:
 		p.Scale, p.For = s.Load, time.Duration(float64(s.Span)/s.Load)
 		if s.Bursts {
-			p.Arrivals, p.Rate = filepath.Join(traces, "servegen_m_large_arrivals.csv.gz"), s.Load*conversationRate
+			p.Arrivals, p.Rate = filepath.Join(traces, "servegen_m_large_arrivals.csv.gz"), conversationRate
 		}
 	case Agents:
 		p.Rate, p.For = s.Load, s.Span
