@@ -9,7 +9,7 @@ type Terms struct {
 	Room         float64 `json:"room"`         // until the decode replica has room, and has computed the prompts that it prefills itself
 	Transfer     float64 `json:"transfer"`     // of the KV blocks that the decode replica lacks
 	Decode       float64 `json:"decode"`       // slower tokens for the requests that decode there
-	Interference float64 `json:"interference"` // Local: requests that decode there stand still while it prefills, and those whose blocks come meanwhile wait. Split: others wait for its transfer
+	Interference float64 `json:"interference"` // Local: requests that decode there stand still while it prefills, and those whose blocks come, or who come, meanwhile wait. Split: others wait for its transfer
 	Pressure     float64 `json:"pressure"`     // risk of preemption, from KV in use
 }
 

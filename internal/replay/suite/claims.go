@@ -115,6 +115,11 @@ func (l *lab) share(ctx context.Context, c cell, policy string, guess, part floa
 	return c, nil
 }
 
+// loaded returns the conversation on eight and eight replicas with the larger cache, at a part of our capacity there.
+func (l *lab) loaded(ctx context.Context, part float64) (cell, error) {
+	return l.share(ctx, cell{Conversation, "8P8D", 4, 0}, ours, guessOurs, part)
+}
+
 // beside compares a figure of ours with that of the best of other policies, played in the same setting. The best is found with so many seeds.
 func (l *lab) beside(ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting, others []string, seeds int) (Estimate, error) {
 	best, least, note := "", 0.0, ""

@@ -23,13 +23,13 @@ func pressureClaims() []claim {
 		name: "decode_pressure_ttft_p99_below_count/clients/4P4D", target: 0.3, bound: AtLeast,
 		how: "1 - p99 of the time to first token over that of a choice by counts without admission, at 1.2 times the KV of the decode pool",
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
-			return l.compare(ctx, p99TTFT, reduction, pressure(ours), pressure(counted), l.many())
+			return l.compare(ctx, steady(p99TTFT), reduction, pressure(ours), pressure(counted), l.many())
 		},
 	}, {
 		name: "decode_pressure_good_above_count/clients/4P4D", target: 0.1, bound: AtLeast,
 		how: "share of good requests, refused ones not being good, where nobody is let in whose first token would come after 5 s, less that of a choice by counts without admission",
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
-			return l.compare(ctx, good, difference, pressure(limited), pressure(counted), l.many())
+			return l.compare(ctx, steady(good), difference, pressure(limited), pressure(counted), l.many())
 		},
 	}}
 }
@@ -44,25 +44,19 @@ func transferClaims() []claim {
 				Loops: Loops{Clients: 64, Calls: 20, Input: 8_000, MinOutput: 128, MaxOutput: 384, Stagger: 50 * time.Millisecond},
 			}
 		}
-		start := func(policy string) Setting {
-			s := at(policy)
-			s.Loops.Start = true
-			return s
-		}
 		for _, what := range []struct {
 			name, of string
 			figure
-			at func(policy string) Setting
 		}{
-			{"ttft_p99", "p99 of the time to first token, of all requests as it was published: of these, the first of each client come at once,", p99TTFT, start},
-			{"steady_ttft_p99", "p99 of the time to first token, without the first request of each client,", p99TTFT, at},
-			{"e2e_mean", "mean time to the last token", meanEnd, at},
+			{"ttft_p99", "p99 of the time to first token, of all requests as it was published: of these, the first of each client come at once,", p99TTFT},
+			{"steady_ttft_p99", "p99 of the time to first token, without the first request of each client,", steady(p99TTFT)},
+			{"e2e_mean", "mean time to the last token", steady(meanEnd)},
 		} {
 			all = append(all, claim{
 				name: fmt.Sprintf("%s_over_better_fixed_choice/clients/4P4D/%gGBs", what.name, link), target: 0.05, bound: AtMost,
 				how: what.of + " over that of the better of always and never transferring, - 1",
 				measure: func(ctx context.Context, l *lab) (Estimate, error) {
-					return l.beside(ctx, what.figure, excess, what.at, []string{split, "tandem-local"}, l.many())
+					return l.beside(ctx, what.figure, excess, at, []string{split, "tandem-local"}, l.many())
 				},
 			})
 		}

@@ -106,7 +106,7 @@ func oracleClaims() []claim {
 			name: fmt.Sprintf("ttft_mean_over_%s/conversation/8P8D/cache4", oracle), target: 0.1, bound: AtMost,
 			how: "mean time to first token over that of a router that knows the true state of everything, - 1, at 80 % of the capacity",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
-				c, err := l.share(ctx, cell{Conversation, "8P8D", 4, 0}, ours, guessOurs, 0.8)
+				c, err := l.loaded(ctx, 0.8)
 				if err != nil {
 					return Estimate{}, err
 				}

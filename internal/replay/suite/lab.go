@@ -119,8 +119,8 @@ type Trial struct {
 }
 
 // measured keeps the requests of sessions that began behind the warm-up. When a session begins does not depend on the policy, so that the same requests
-// are measured with each. Of clients it keeps all calls but their first, which all come at once, unless [Loops] says so.
-func (s *Setting) measured(rs []cluster.Record) []Answer {
+// are measured with each. Of clients it keeps all, since they all begin at once; see [steady].
+func measured(rs []cluster.Record, w Workload) []Answer {
 	begun := map[int]time.Duration{}
 	for i := range rs {
 		r := &rs[i]
@@ -128,10 +128,10 @@ func (s *Setting) measured(rs []cluster.Record) []Answer {
 			begun[r.Session] = r.At
 		}
 	}
-	from, clients := replay.WarmUp(rs), s.Workload == Clients
+	from := replay.WarmUp(rs)
 	var out []Answer
 	for i := range rs {
-		if r := &rs[i]; clients && (r.Call > 0 || s.Loops.Start) || !clients && begun[r.Session] >= from {
+		if r := &rs[i]; w == Clients || begun[r.Session] >= from {
 			out = append(out, answer(r))
 		}
 	}
@@ -204,7 +204,7 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", s, err)
 	}
-	r := &Trial{Setting: s, Outcome: o, Answers: s.measured(rs)}
+	r := &Trial{Setting: s, Outcome: o, Answers: measured(rs, s.Workload)}
 	l.mu.Lock()
 	l.done++
 	n := l.done

@@ -17,7 +17,6 @@ type Loops struct {
 	MinOutput int // tokens of an answer are drawn
 	MaxOutput int // evenly between these two
 	Stagger   time.Duration
-	Start     bool // the first calls, which all come at once, are measured too
 }
 
 // source gives the clients, the same for a seed.

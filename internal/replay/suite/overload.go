@@ -19,7 +19,7 @@ func staleClaims() []claim {
 			name: fmt.Sprintf("ttft_mean_stale_of_%s_over_fresh/conversation/8P8D%s/cache4", c.policy, c.routers), target: 0.15, bound: AtMost,
 			how: "mean time to first token with reports every 5 s and events 1 s late" + c.what + " over that of one with reports every 0.1 s and no lag, - 1, at 80 % of the capacity",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
-				at, err := l.share(ctx, cell{Conversation, "8P8D", 4, 0}, ours, guessOurs, 0.8)
+				at, err := l.loaded(ctx, 0.8)
 				if err != nil {
 					return Estimate{}, err
 				}
@@ -42,7 +42,7 @@ func overloadClaims() []claim {
 			name: fmt.Sprintf("goodput_of_%s_at_twice_capacity_over_peak/conversation/8P8D/cache4", policy), target: 0.9, bound: AtLeast,
 			how: "good requests a second at twice the capacity over the most at 0.85, 1, 1.15, 1.5 and 2 times the capacity",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
-				c, err := l.share(ctx, cell{Conversation, "8P8D", 4, 0}, ours, guessOurs, 1)
+				c, err := l.loaded(ctx, 1)
 				if err != nil {
 					return Estimate{}, err
 				}

@@ -19,6 +19,16 @@ func one(value func(*Answer) float64) func(*Answer) (float64, float64) {
 func ttft(a *Answer) float64 { return float64(a.TTFT) }
 func tpot(a *Answer) float64 { return float64(a.TPOT) }
 
+// steady is f without the first call of each session: those of clients all come at once.
+func steady(f figure) figure {
+	return figure{quantile: f.quantile, of: func(a *Answer) (float64, float64) {
+		if a.Call == 0 {
+			return 0, 0
+		}
+		return f.of(a)
+	}}
+}
+
 // The figures.
 var (
 	meanTTFT = figure{of: one(ttft)}

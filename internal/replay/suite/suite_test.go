@@ -88,18 +88,23 @@ func TestMeasured(t *testing.T) {
 		{Session: 1, At: 20 * time.Second},
 		{Session: 2, At: 100 * time.Second, Refused: true, Prefill: -1, Decode: -1},
 	}
-	got := (&Setting{Workload: Agents}).measured(rs)
+	got := measured(rs, Agents)
 	if len(got) != 3 || got[0].id() != (id{1, 0}) || got[1].id() != (id{1, 1}) || got[2].id() != (id{2, 0}) {
 		t.Fatalf("%+v", got)
 	}
 	if !got[2].Refused || got[2].TTFT != replay.RefusedTTFT || got[2].good() || got[2].local() || !got[0].good() {
 		t.Errorf("%+v", got)
 	}
-	if calls := (&Setting{Workload: Clients, Loops: Loops{Start: true}}).measured(rs); len(calls) != len(rs) {
-		t.Errorf("of clients from the start: %d of %d calls", len(calls), len(rs))
+	calls := []*Trial{{Answers: measured(rs, Clients)}}
+	if all := len(calls[0].Answers); all != len(rs) {
+		t.Errorf("of clients %d of %d calls are measured", all, len(rs))
 	}
-	if calls := (&Setting{Workload: Clients}).measured(rs); len(calls) != 2 {
-		t.Errorf("of clients %d are measured, want the second calls", len(calls))
+	counted := 0.0
+	for _, w := range sampleOf(steady(meanTTFT), calls, nil).weight {
+		counted += w
+	}
+	if counted != 2 {
+		t.Errorf("of clients that are steady %g calls count, want the second calls", counted)
 	}
 }
 

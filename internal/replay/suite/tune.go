@@ -178,7 +178,7 @@ func (s *Search) trials(ctx context.Context, p replay.Play, policy string, seeds
 				errs[i] = err
 				return
 			}
-			runs[i] = &Trial{Outcome: o, Answers: (&Setting{}).measured(rs)}
+			runs[i] = &Trial{Outcome: o, Answers: measured(rs, Conversation)}
 		})
 	}
 	wg.Wait()
