@@ -81,6 +81,13 @@ func (r *Roster[M]) Find(id replica.ID) (m M, ok bool) {
 	return m, ok
 }
 
+// CurrentView returns the list of members as it is now.
+func (r *Roster[M]) CurrentView() *View {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.View
+}
+
 // Holders returns how long the depth for [Roster.Look] must be.
 func (r *Roster[M]) Holders() int {
 	r.Mu.Lock()

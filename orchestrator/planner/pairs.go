@@ -59,8 +59,17 @@ func (t *pairs) dropEnded(now time.Time) {
 			t.recheck = until
 		}
 	}
-	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 { // pairs of replicas that have left
-		clear(t.links)
+	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
+		t.dropLeft()
+	}
+}
+
+// dropLeft forgets the links of replicas that have left. What was learned of those that stay stays.
+func (t *pairs) dropLeft() {
+	for pair := range t.links {
+		if t.at(pair) < 0 {
+			delete(t.links, pair)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -179,14 +178,13 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 	var pv *prefill.View
 	if q.SplitOK {
 		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
+	} else {
+		pv = pl.prefill.CurrentView() // the table of pairs is every request's, also of those that ask no prefill replica
 	}
 	var dv *decode.View
 	pl.pricePrefills()
 	q.decode.Ready = pl.ready()
 	b.decodes, dv, b.outlook = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
-	if pv == nil { // nothing will be looked up by it; the table is not made again for that
-		pv = cmp.Or(pl.pairs.prefill, noPrefill)
-	}
 	pl.pairs.refresh(pv, dv, &pl.policy, now)
 	pl.priceDecodes(q)
 	restore := pl.pairs.avoid(q.AvoidPairs)
@@ -212,9 +210,6 @@ func (pl *Planner) ready() time.Duration {
 	}
 	return seconds(t.Ready[best])
 }
-
-// noPrefill is the view of a request that may not be split.
-var noPrefill = &prefill.View{}
 
 // pricePrefills fills in the terms of every prefill candidate and their part of the table of costs.
 func (pl *Planner) pricePrefills() {
