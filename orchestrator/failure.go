@@ -96,6 +96,9 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 		f.body = openai.AppendError(nil, "The "+still.phase+" replica stood still while the prompt was handed over.", "TimeoutError", "", f.status)
 	case ctx.Err() != nil:
 		return goneFailure(ctx, phase)
+	case errors.Is(err, engine.ErrRequest):
+		f.owner, f.at, f.kind, f.status = "us", "", "unsendable", http.StatusInternalServerError
+		f.body = openai.AppendError(nil, "The router could not write this request for an engine.", "InternalServerError", "", f.status)
 	case engine.NotSent(err):
 		f.kind, f.status, f.retry = "unreachable", http.StatusBadGateway, true
 		f.body = openai.AppendError(nil, "The "+phase+" replica cannot be reached.", "InternalServerError", "", f.status)

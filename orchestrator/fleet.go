@@ -238,7 +238,7 @@ func (f *fleet) to(id replica.ID) *reach { return (*f.reach.Load())[id] }
 
 // failed is told by a request that a replica could not be reached at all. The watcher looks at once.
 func (f *fleet) failed(id replica.ID, err error) {
-	if r := f.to(id); r != nil && engine.NotSent(err) {
+	if r := f.to(id); r != nil && engine.Unreachable(err) {
 		f.pool(r.w.role).SetHealthy(id, false, "cannot be reached")
 		r.w.lookNow()
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -257,7 +258,20 @@ func enginePath(r *http.Request) string {
 	if r.URL.RawQuery == "" {
 		return r.URL.Path
 	}
-	return r.URL.Path + "?" + r.URL.RawQuery
+	return r.URL.Path + "?" + visible(r.URL.RawQuery)
+}
+
+// visible escapes the bytes of a query that have no place in a request line. net/http lets clients send them as they are.
+func visible(query string) string {
+	var b strings.Builder
+	for _, c := range []byte(query) {
+		if c > ' ' && c < 0x7f {
+			b.WriteByte(c)
+			continue
+		}
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
 }
 
 // forwardStream copies a stream event by event.

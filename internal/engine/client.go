@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -138,7 +139,7 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	}
 	cn, err := c.dial(ctx)
 	if err != nil {
-		return nil, &Error{Phase: Dial, Err: err}
+		return nil, &Error{Phase: Dial, Err: err, unreachable: ctx.Err() == nil && !exhausted(err)}
 	}
 	resp, xerr := c.exchange(ctx, cn, r)
 	return resp, orNil(xerr)
@@ -152,7 +153,10 @@ func (c *Client) refuse(ctx context.Context, r *Request) error {
 	if c.idle.closed.Load() {
 		return net.ErrClosed
 	}
-	return r.validate()
+	if err := r.validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	return nil
 }
 
 // again reports whether r may go out on a fresh connection after the idle one failed with err.
@@ -177,7 +181,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response,
 	if err != nil {
 		resp.release(false)
 		if cause := ctx.Err(); cause != nil {
-			err.Err = cause
+			err.Err, err.unreachable = cause, false
 		}
 		return nil, err
 	}
@@ -199,6 +203,12 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 		return nil, cause
 	}
 	return nil, err
+}
+
+// exhausted reports whether a connection could not be made because this machine has run out of something.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) ||
+		errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 func handshake(ctx context.Context, nc net.Conn, cfg *tls.Config) (net.Conn, error) {

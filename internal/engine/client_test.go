@@ -219,6 +219,8 @@ func TestRefusedConnection(t *testing.T) {
 	defer c.Close()
 	if _, _, err := c.Post(t.Context(), "/", nil); !NotSent(err) || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("error = %v, want connection refused and not sent", err)
+	} else if !Unreachable(err) {
+		t.Errorf("error = %v does not count against the engine", err)
 	}
 }
 

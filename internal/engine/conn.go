@@ -176,7 +176,7 @@ func (c *conn) send(cl *Client, r *Request) (early bool, _ *Error) {
 	if err == nil || n > 0 && c.answered(farewell) {
 		return early || err != nil, nil
 	}
-	return false, &Error{Phase: Write, Sent: n > 0, Err: err, silent: true}
+	return false, &Error{Phase: Write, Sent: n > 0, Err: err, silent: true, unreachable: n == 0}
 }
 
 func (c *conn) write(b []byte) (int64, error) {

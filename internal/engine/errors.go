@@ -36,7 +36,8 @@ type Error struct {
 	Sent  bool // whether any byte of the request may have left
 	Err   error
 
-	silent bool // the connection died before the first byte of an answer
+	silent      bool // the connection died before the first byte of an answer
+	unreachable bool // connecting failed, or a fresh connection before it took a byte
 }
 
 func (e *Error) Error() string { return e.Phase.String() + ": " + e.Err.Error() }
@@ -57,6 +58,16 @@ func NotSent(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && !e.Sent
 }
+
+// Unreachable reports whether err is the engine's own doing: nobody answered at its address, or hung up before a byte was taken. What our side did, a
+// context that ended, a request that is not one, a client that is closed, says nothing of the engine, and must not count against it.
+func Unreachable(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.unreachable
+}
+
+// ErrRequest is a request that cannot be put on the wire as it is. No engine would have seen anything else of it.
+var ErrRequest = errors.New("request is not one")
 
 // ErrTooLarge is a body longer than its reader's limit.
 var ErrTooLarge = errors.New("answer is larger than the limit")

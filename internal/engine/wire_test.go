@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,8 +228,8 @@ func TestRefusesToSend(t *testing.T) {
 		"no method":                   {Path: "/"},
 		"control in the content type": {Method: "GET", Path: "/", ContentType: "a\nb"},
 	} {
-		if _, err := c.Do(t.Context(), r); !NotSent(err) {
-			t.Errorf("%s: error = %v, want one that says not sent", name, err)
+		if _, err := c.Do(t.Context(), r); !NotSent(err) || Unreachable(err) || !errors.Is(err, ErrRequest) {
+			t.Errorf("%s: error = %v, want one of the request, which says not sent and nothing of the engine", name, err)
 		}
 	}
 }
@@ -495,4 +496,45 @@ func TestResponseAfterClose(t *testing.T) {
 			t.Errorf("header after Close = %q, want y", got)
 		}
 	})
+}
+
+// TestOnlyTheEngineIsUnreachable checks that what our side did is not held against the engine: a context that ended, a machine without sockets, a client
+// that was closed.
+func TestOnlyTheEngineIsUnreachable(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		after time.Duration // when the caller leaves
+		dial  error
+		close bool
+		want  bool
+	}{
+		{name: "refused", after: time.Hour, dial: syscall.ECONNREFUSED, want: true},
+		{name: "no route", after: time.Hour, dial: syscall.EHOSTUNREACH, want: true},
+		{name: "no answer to the dial", after: time.Hour, want: true},
+		{name: "the caller had left", dial: syscall.ECONNREFUSED},
+		{name: "the caller leaves while it dials", after: time.Second},
+		{name: "no file descriptors", after: time.Hour, dial: &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}},
+		{name: "closed", after: time.Hour, close: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := New(Options{URL: "http://engine:8000", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if tt.dial == nil {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return nil, tt.dial
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.close {
+				c.Close()
+			}
+			ctx, leave := context.WithTimeout(t.Context(), tt.after)
+			defer leave()
+			if _, err := c.Do(ctx, post); !NotSent(err) || Unreachable(err) != tt.want {
+				t.Errorf("%s: error = %v, unreachable %v, want %v", tt.name, err, Unreachable(err), tt.want)
+			}
+		})
+	}
 }
