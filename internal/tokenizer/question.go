@@ -14,7 +14,7 @@ type key [sha256.Size]byte
 // question is a prompt to resolve, and how to ask for it.
 type question struct {
 	key        key
-	keep       bool // the answer depends on nothing but key
+	keep       bool // the ids depend on nothing but key: they may be remembered, and shared with who asks meanwhile
 	size       int  // bytes of the raw prompt
 	renderPath string
 	render     func() []byte // makes the body for it

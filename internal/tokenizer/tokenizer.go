@@ -113,9 +113,13 @@ func (r *Resolver) Conversation(ctx context.Context, via Via, path string, body 
 	return r.resolve(ctx, via, conversationQuestion(path, body))
 }
 
-// resolve looks into the cache, joins a call that is under way, or asks. A caller that waited for another's call and got nothing because that
-// caller left asks itself.
+// resolve looks into the cache, joins a call that is under way, or asks. What is shared is the ids and nothing else: ids that depend on more than the key are
+// asked for alone, and a refusal may be for a field that is not in the key, so that a caller who waited for one asks alone. A caller that waited for another's
+// call and got nothing because that caller left asks itself.
 func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
+	if !q.keep {
+		return r.ask(ctx, via, q)
+	}
 	for {
 		if kept, ok := r.cache.get(q.key); ok && (kept.Exact || !r.canRender(via, q)) {
 			kept.Source = Cache
@@ -127,6 +131,9 @@ func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
 		}
 		select {
 		case <-c.done:
+			if c.result.Err != nil && !c.left {
+				return r.askAndKeep(ctx, via, q)
+			}
 			if !c.left {
 				return c.result
 			}
@@ -140,11 +147,16 @@ func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
 func (r *Resolver) lead(ctx context.Context, via Via, q question, c *call) Result {
 	c.left = true // also when ask panics
 	defer r.calls.end(q.key, c)
-	c.result = r.ask(ctx, via, q)
-	if c.left = ctx.Err() != nil && c.result.Source == Estimate; !c.left && q.keep {
-		r.cache.put(q.key, c.result)
-	}
+	c.result = r.askAndKeep(ctx, via, q)
+	c.left = ctx.Err() != nil && c.result.Source == Estimate
 	return c.result
+}
+
+// askAndKeep asks, and remembers the ids; the cache takes nothing else.
+func (r *Resolver) askAndKeep(ctx context.Context, via Via, q question) Result {
+	result := r.ask(ctx, via, q)
+	r.cache.put(q.key, result)
+	return result
 }
 
 func (r *Resolver) canRender(via Via, q question) bool {
