@@ -223,6 +223,7 @@ type ReplicaStatus struct {
 	URL     string        `json:"url"`
 	Up      bool          `json:"up"`
 	Reason  string        `json:"reason,omitempty"`
+	States  []State       `json:"states,omitempty"` // what else is to be known of it: several can hold together
 	Facts   replica.Facts `json:"facts,omitzero"`
 	Events  string        `json:"events"` // state of the event stream
 	Batches uint64        `json:"event_batches"`
@@ -291,7 +292,7 @@ func (w *watcher) status(books map[replica.ID]any) []ReplicaStatus {
 	var out []ReplicaStatus
 	for _, m := range members {
 		s := base
-		s.Name, s.Facts, s.Book = string(m.ID), m.Facts, books[m.ID]
+		s.Name, s.Facts, s.Book, s.States = string(m.ID), m.Facts, books[m.ID], w.states.of(m.ID)
 		for _, f := range w.streams() {
 			if f.id == m.ID {
 				s.Events, s.Batches, s.Stream = f.status(), f.follower.Stats().Batches, f.stream()

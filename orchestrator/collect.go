@@ -25,6 +25,7 @@ var (
 	descRunning = prometheus.NewDesc("tandem_replica_running", "Requests in the replica's batch as last reported; absent while unknown.", perReplica, nil)
 	descWaiting = prometheus.NewDesc("tandem_replica_waiting", "Requests in the replica's queue as last reported; absent while unknown.", perReplica, nil)
 	descAge     = prometheus.NewDesc("tandem_replica_report_age_seconds", "Age of the replica's newest load report; absent before the first.", perReplica, nil)
+	descState   = prometheus.NewDesc("tandem_replica_state", "Whether a state holds of the replica, whose cause /debug/replicas tells: 1 or 0.", []string{"pool", "replica", "state"}, nil)
 	descTrust   = prometheus.NewDesc("tandem_index_trust", "How far the index of a replica can be believed: 1 for the state that holds.", []string{"pool", "replica", "state"}, nil)
 
 	descCut         = prometheus.NewDesc("tandem_index_truncated", "Whether blocks of the replica were dropped from the index for its byte budget, so that matches may be too short: 1 or 0.", perReplica, nil)
@@ -59,7 +60,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descTrust,
+		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descState, descTrust,
 		descCut, descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts, descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descLag, descIndexLag, descPeer, descQueue, descStall,
@@ -121,12 +122,22 @@ func (c *collector) streams(e emit) {
 		if len(w.members()) == 0 {
 			e.gauge(descUp, 0, pool, w.cfg.ID())
 		}
+		c.states(e, w)
 		for _, f := range w.streams() {
 			s, id := f.follower.Stats(), string(f.id)
 			e.stream(s, pool, id)
 			for result, n := range f.applied.all() {
 				e.counter(descApplied, float64(n), pool, id, result)
 			}
+		}
+	}
+}
+
+// states sends one series for each state that a replica can be in, so that none appears or vanishes.
+func (c *collector) states(e emit, w *watcher) {
+	for _, m := range w.members() {
+		for _, state := range replicaStates {
+			e.gauge(descState, oneIf(w.states.has(m.ID, state)), w.role.String(), string(m.ID), state)
 		}
 	}
 }

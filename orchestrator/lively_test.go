@@ -62,6 +62,7 @@ var troubled = map[string]string{
 	"tandem_engine_restarts_total":         "an engine is restarted",
 	"tandem_cached_unmeasured_total":       "an engine tells no cached tokens",
 	"tandem_decisions_partial_total":       "a stream is stale",
+	"tandem_replica_state":                 "a replica has a state",
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
@@ -89,6 +90,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"an engine tells no cached tokens":    told(setup{engine: noDetails, config: alone}, "plan", nothing),
 	"what is learned does not decide":     told(setup{config: inShadow}, "plan", nothing),
 	"a stream is stale":                   told(setup{}, "plan", streamStale),
+	"a replica has a state":               told(setup{}, "plan", stateHolds),
 	"no room":                             noRoom,
 	"a decode engine's core stands still": told(slowPair(30*time.Second), "decode", func(w *world, _ *simulated) { standStill(w) }),
 	"an engine is restarted":              engineRestarted,
@@ -159,6 +161,11 @@ func decodeFails(w *world, _ *simulated) {
 
 func streamStale(w *world, _ *simulated) {
 	w.o.prefill.SetTrust(replica.ID(w.p[0].addr), replica.Stale)
+}
+
+func stateHolds(w *world, _ *simulated) {
+	id := replica.ID(w.p[0].addr)
+	w.o.fleet.to(id).w.state(id, stateSlow, "its machine is busy")
 }
 
 func noRoom(t *testing.T, m *moved) {

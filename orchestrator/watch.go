@@ -47,6 +47,7 @@ type watcher struct {
 	reindexed atomic.Bool // the pool's index is fed in another way now: what is followed has to change
 	doubted   atomic.Bool // the server did not know a model that it should serve
 	pulse     pulse
+	states    states                    // of its replicas
 	ends      atomic.Pointer[leaseEnds] // as of the newest scrape; nil before
 	era       atomic.Uint32             // see [salted]; 0 while the server's cache is trusted
 

@@ -1,0 +1,78 @@
+package orchestrator
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// State is something that people should know of a replica which is up all the same: why it gets fewer requests than others, or none.
+type State struct {
+	State string    `json:"state"`
+	Cause string    `json:"cause"`
+	Since time.Time `json:"since"`
+}
+
+// The states of a replica. Several can hold together. Each one has a series in tandem_replica_state.
+const (
+	stateSlow = "slow" // it takes a multiple of what its pool does
+)
+
+var replicaStates = [...]string{stateSlow}
+
+// states are those that hold of the replicas of one server. The zero value has none. Safe for concurrent use.
+type states struct {
+	mu    sync.Mutex
+	holds map[replica.ID][]State
+}
+
+// put says that state holds of id for this cause, or, where there is none, that it does not. It reports whether that is new; another cause is not.
+func (s *states) put(id replica.ID, state, cause string, now time.Time) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.holds[id]
+	at := slices.IndexFunc(held, func(h State) bool { return h.State == state })
+	switch {
+	case cause == "" && at < 0:
+		return false
+	case cause == "":
+		s.holds[id] = slices.Delete(held, at, at+1)
+		return true
+	case at >= 0:
+		held[at].Cause = cause
+		return false
+	}
+	if s.holds == nil {
+		s.holds = map[replica.ID][]State{}
+	}
+	s.holds[id] = append(held, State{state, cause, now})
+	return true
+}
+
+// of returns a copy of the states of id, in the order in which they began.
+func (s *states) of(id replica.ID) []State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.holds[id])
+}
+
+// has reports whether state holds of id.
+func (s *states) has(id replica.ID, state string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.holds[id], func(h State) bool { return h.State == state })
+}
+
+// state notes that a state holds of a replica for this cause, or, where there is none, that it does not, and logs the change.
+func (w *watcher) state(id replica.ID, state, cause string) {
+	if !w.states.put(id, state, cause, time.Now()) {
+		return
+	}
+	if cause == "" {
+		w.f.o.log.Info("replica state has ended", "replica", string(id), "pool", w.role.String(), "state", state)
+		return
+	}
+	w.f.o.log.Warn("replica state", "replica", string(id), "pool", w.role.String(), "state", state, "cause", cause)
+}
