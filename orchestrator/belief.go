@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"time"
@@ -11,12 +12,17 @@ import (
 )
 
 // leaseEnds is what a prefill engine counts of leases that it ended itself: those that ran out, and reads that came after that. NaN is unknown.
-// (vllm:nixl_num_kv_expired_reqs_total, vllm:nixl_num_notifications_after_expiry_total.)
-type leaseEnds struct{ expired, late float64 }
+// (vllm:nixl_num_kv_expired_reqs_total, vllm:nixl_num_notifications_after_expiry_total.) Another process counts from zero again, so the two of
+// different processes say nothing together.
+type leaseEnds struct {
+	started       float64 // process start, 0 unknown
+	outages       uint32  // how often nobody could be reached there before: an engine that does not tell its start was then another perhaps
+	expired, late float64
+}
 
 // endsOf adds up the ranks of a server; one rank that does not tell makes the sum unknown.
-func endsOf(m engine.Metrics) *leaseEnds {
-	var e leaseEnds
+func (w *watcher) endsOf(m engine.Metrics) *leaseEnds {
+	e := leaseEnds{started: m.Started, outages: w.outages.Load()}
 	for _, r := range m.Ranks {
 		e.expired += r.Counters.NIXLExpired
 		e.late += r.Counters.NIXLAfterExpiry
@@ -25,7 +31,12 @@ func endsOf(m engine.Metrics) *leaseEnds {
 }
 
 // unknownEnds are those of an engine that has not been asked yet. They equal nothing, themselves included.
-var unknownEnds = &leaseEnds{math.NaN(), math.NaN()}
+var unknownEnds = &leaseEnds{started: math.NaN(), expired: math.NaN(), late: math.NaN()}
+
+// sameProcess reports whether both were counted by one process.
+func (e *leaseEnds) sameProcess(as *leaseEnds) bool {
+	return e.started == as.started && (e.started != 0 || e.outages == as.outages)
+}
 
 // lent is how long the blocks of the prefill may have been on loan by now. A lease begins between the prefill leg's first byte and the last of its answer:
 // nobody knows better, since answers lie in sockets while somebody stands still.
@@ -64,15 +75,20 @@ func (h *handoff) readInTime(ctx context.Context) string {
 		if err = h.takeStep(ctx); err == nil {
 			now, err = h.askEnds(ctx)
 		}
-		if err == nil && now.late != h.ends.late && !math.IsNaN(now.late) {
-			return "disbelieved"
-		}
 	}
-	if err != nil || now.expired != h.ends.expired && now.late != h.ends.late {
+	switch {
+	case err != nil:
+		return "unknown"
+	case now.expired == h.ends.expired, now.late == h.ends.late:
+		return "believed"
+	case math.IsNaN(now.late):
 		return "unknown"
 	}
-	return "believed"
+	return "disbelieved"
 }
+
+// errOtherProcess says that the prefill engine is not the one any more that had the prompt's blocks: what it counts says nothing of them.
+var errOtherProcess = errors.New("the prefill engine was restarted")
 
 func (h *handoff) askEnds(ctx context.Context) (*leaseEnds, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeouts.Probe)
@@ -81,10 +97,14 @@ func (h *handoff) askEnds(ctx context.Context) (*leaseEnds, error) {
 	if err != nil {
 		return nil, err
 	}
-	return endsOf(m), nil
+	now := h.from.w.endsOf(m)
+	if !now.sameProcess(h.ends) {
+		return nil, errOtherProcess
+	}
+	return now, nil
 }
 
-// takeStep lets the prefill engine compute one token.
+// takeStep lets the prefill engine compute one token. An engine that refuses to has taken no step.
 func (h *handoff) takeStep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeouts.Prefill)
 	defer cancel()
@@ -96,6 +116,9 @@ func (h *handoff) takeStep(ctx context.Context) error {
 		return err
 	}
 	defer resp.Close()
+	if resp.Status != http.StatusOK {
+		return &engine.StatusError{Path: leg.Path, Status: resp.Status}
+	}
 	_, err = resp.ReadAll(int64(h.cfg.Limits.AnswerBytes))
 	return err
 }

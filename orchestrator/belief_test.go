@@ -74,6 +74,38 @@ func TestDisbelieved(t *testing.T) {
 	}
 }
 
+// An engine that refuses the step that would make it count late reads has counted nothing: the answer is not believed for that.
+func TestRefusedStepProvesNothing(t *testing.T) {
+	for _, status := range []int{404, 429, 500, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			in(t, slowPair(30*time.Second), func(w *world) {
+				p := guardedPrompt(idPrompt(1, 100), "")
+				coreStands(w)
+				refuseStep := enginesim.Fault{Kind: "fail", Path: "/v1/completions", Status: status, Count: 1}
+				later(39*time.Second, fault(refuseStep))(w, w.p[0])
+				w.exact(p, w.ask(p))
+				if n := w.count("tandem_late_answers_total", "unknown"); n != 1 {
+					w.t.Errorf("%d late answers were left unproven, want 1", n)
+				}
+				w.exact(p, w.ask(p))
+			})
+		})
+	}
+}
+
+// A prefill engine that was restarted after a late read counts from zero again: that its numbers are what they were proves nothing.
+func TestRestartedEngineProvesNothing(t *testing.T) {
+	in(t, slowPair(30*time.Second), func(w *world) {
+		p := post("/v1/completions", `{"model":"sim","max_tokens":200,"temperature":0,"ignore_eos":true,"prompt":`+idPrompt(1, 100)+`}`)
+		coreStands(w)
+		later(40*time.Second+500*time.Millisecond, fault(enginesim.Fault{Kind: "restart", For: 100 * time.Millisecond}))(w, w.p[0])
+		w.exact(p, w.ask(p))
+		if n := w.count("tandem_late_answers_total", "unknown"); n != 1 {
+			w.t.Errorf("%d late answers were left unproven, want 1", n)
+		}
+	})
+}
+
 // Without the guard it is what real engines did: a wrong text, and a poisoned cache.
 func TestUnbelievable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -49,6 +49,7 @@ type watcher struct {
 	pulse     pulse
 	states    states                    // of its replicas
 	ends      atomic.Pointer[leaseEnds] // as of the newest scrape; nil before
+	outages   atomic.Uint32             // scrapes that reached nobody
 	era       atomic.Uint32             // see [salted]; 0 while the server's cache is trusted
 
 	listed time.Time // when the server said what it serves; of run alone
@@ -302,6 +303,9 @@ func (w *watcher) scrapes(ctx context.Context) {
 			return
 		case err != nil:
 			failed++
+			if engine.NotSent(err) {
+				w.outages.Add(1)
+			}
 			if engine.NotSent(err) || failed >= w.failures {
 				w.down(err)
 			}
@@ -340,7 +344,7 @@ func (w *watcher) restarted(m engine.Metrics) bool {
 // take hands a scrape to the pool.
 func (w *watcher) take(m engine.Metrics) {
 	now := time.Now()
-	w.ends.Store(endsOf(m))
+	w.ends.Store(w.endsOf(m))
 	w.mu.Lock()
 	w.reason = ""
 	members := w.facts
