@@ -66,17 +66,24 @@ func (q *request) eachPrompt(ctx context.Context, req *openai.Request, use func(
 			}
 			j.finish(f, a)
 			if f != nil {
-				return f
+				return &siblingFailed{f}
 			}
 			return nil
 		})
 	}
 	err := group.Wait()
 	q.mode = first.rec.Mode // the jobs' goroutines have ended
-	if f, ok := errors.AsType[*failure](err); ok {
-		return f
+	if s, ok := errors.AsType[*siblingFailed](err); ok {
+		return s.failure
 	}
 	return nil
+}
+
+// siblingFailed is why the other prompts of a batch are cancelled. It unwraps to nothing: what went wrong on one leg is no fact about the engines of another.
+type siblingFailed struct{ failure *failure }
+
+func (s *siblingFailed) Error() string {
+	return "another prompt of the batch failed: " + s.failure.Error()
 }
 
 // batchStream merges the streams of a batch: events in the order in which they come, each with its prompt's index.

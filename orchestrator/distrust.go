@@ -67,7 +67,7 @@ func (a *answer) suspect(f *failure) {
 	var still *silent
 	switch {
 	case !h.lends || f.unused:
-	case f.kind == "late", errors.As(f.err, &still) && still.phase == "decode": // that one may go on in the middle of a read
+	case f.kind == "late", errors.As(f.err, &still) && still.at == a.to.member.ID: // that one may go on in the middle of a read
 		a.to.w.distrust(f)
 	case h.lent(time.Now()) >= h.cfg.Connector.Lease: // a long queue, or a core that stands still and has not read yet: leases tell
 		o := h.j.q.o
