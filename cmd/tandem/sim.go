@@ -69,6 +69,7 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.DurationVar(&o.TransferLatency, "transfer-latency", 0, "time before each read of a peer's blocks")
 	fs.Float64Var(&transferRate, "transfer-gbps", 0, "bandwidth of reads in gigabits a second; 0 is infinite")
 	fs.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 0, "what a peer that is not there costs (default 5s)")
+	fs.Func("kv-load-failure-policy", "fail or recompute, where blocks cannot be loaded (default fail)", o.Core.LoadPolicy.Set)
 	fs.StringVar(&o.EventsEndpoint, "events", "", "ZMQ PUB endpoint for KV events, as tcp://127.0.0.1:0; empty publishes none")
 	fs.StringVar(&o.ReplayEndpoint, "replay", "", "ZMQ ROUTER endpoint for replays (default: a free port beside --events)")
 	fs.StringVar(&o.Topic, "topic", "", "topic of the events")

@@ -19,6 +19,19 @@ const (
 	Recompute                   // the request prefills its prompt itself
 )
 
+// Set reads the policy from vLLM's word for it.
+func (p *LoadPolicy) Set(word string) error {
+	switch word {
+	case "fail":
+		*p = Fail
+	case "recompute":
+		*p = Recompute
+	default:
+		return fmt.Errorf("%q: want fail or recompute", word)
+	}
+	return nil
+}
+
 // Config says what an Engine is. The zero value is a small engine that takes no time.
 type Config struct {
 	BlockSize        int // tokens a block, default 16
@@ -40,6 +53,7 @@ type Config struct {
 	Pace       Pace          // the same, in the place of Cost; nil for none
 	Lease      time.Duration // how long P keeps blocks for its peer, default 30 s
 	LoadPolicy LoadPolicy
+	NoLoad     bool // what a decode leg's params name is neither loaded nor counted: the prompt is computed here
 	NoEvents   bool // no KV events: --kv-events-config unset
 
 	NoPrefixCaching bool // --no-enable-prefix-caching: nothing is kept, and nothing is announced

@@ -24,6 +24,11 @@ import (
 //	cut_stream        the next Count streams of Leg end without a terminator after After events (default 1)
 //	stall_stream      the same, but the connection stays open and silent
 //	null_params       the next Count answers of a prefill leg have kv_transfer_params null
+//	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and heartbeats
+//	                  fail after For (default: the handshake time-out)
+//	wrong_load        loads from the peer From end well and bring garbage: 200, wrong text, a poisoned prefix cache
+//	no_load           the engine loads nothing and tells the peer nothing, as without a connector
+//	mend_path         ends cut_path and wrong_load of From; without From all of them, and no_load
 //	freeze            nothing answers for For, engine and side channel included, as under SIGSTOP
 //	freeze_core       the same for the engine and its side channel alone: the API process goes on to answer /metrics
 //	slow_metrics      GET /metrics takes For longer
@@ -45,6 +50,7 @@ type Fault struct {
 	Kind   string        `json:"kind"`
 	Leg    string        `json:"leg,omitzero"`    // prefill, decode, plain, or "" for any
 	Path   string        `json:"path,omitzero"`   // "" for any
+	From   string        `json:"from,omitzero"`   // the peer: engine id, host, URL or side channel; "" for all
 	Count  int           `json:"count,omitzero"`  // -1 for ever
 	Status int           `json:"status,omitzero"` // of fail
 	After  int           `json:"after,omitzero"`  // events
@@ -100,6 +106,8 @@ func (f *Fault) set(key, value string) error {
 		f.Leg = value
 	case "path":
 		f.Path = value
+	case "from":
+		f.From = value
 	case "count":
 		_, err = fmt.Sscan(value, &f.Count)
 	case "status":
@@ -310,6 +318,12 @@ func (s *Server) Fault(f Fault) error {
 	switch f.Kind {
 	case "fail", "stall", "cut_stream", "stall_stream", "null_params":
 		s.faults.add(f)
+	case "cut_path", "wrong_load":
+		s.peers.paths.add(f)
+	case "no_load":
+		s.eachRank(func(r *rank) { r.setNoLoad(true) })
+	case "mend_path":
+		s.mendPath(f.From)
 	case "freeze":
 		s.freeze(&s.frozen, f.For)
 	case "freeze_core":
@@ -332,6 +346,7 @@ func (s *Server) Fault(f Fault) error {
 		s.faults.orca.Store(true)
 	case "clear":
 		s.faults.clear()
+		s.mendPath("")
 		s.frozen.melt()
 		s.stiff.melt()
 		s.slow(1)

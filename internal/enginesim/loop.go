@@ -244,7 +244,7 @@ func (r *rank) execute(ctx context.Context, orders []Order) {
 		case OrderRead:
 			r.srv.spawn(func() { r.read(ctx, o) })
 		case OrderNotify:
-			r.srv.spawn(func() { r.notify(ctx, o) })
+			r.srv.spawn(func() { r.decline(ctx, o) })
 		case OrderHeartbeat:
 			r.srv.spawn(func() { r.heartbeat(ctx, o) })
 		}
@@ -259,11 +259,12 @@ func (o *Order) key() peerKey {
 func (r *rank) read(ctx context.Context, o Order) {
 	sleep(ctx, r.srv.o.TransferLatency)
 	contents, err := r.pull(ctx, o)
+	r.srv.peers.paths.garble(o.key(), contents)
 	if err == nil && r.srv.o.TransferRate > 0 {
 		sleep(ctx, time.Duration(float64(len(o.Blocks))/r.srv.o.TransferRate*float64(time.Second)))
 	}
 	if err == nil {
-		r.notify(ctx, o)
+		_ = r.notify(ctx, o) // in NIXL the word goes with the read
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -291,9 +292,18 @@ func (r *rank) pull(ctx context.Context, o Order) ([]uint64, error) {
 	return contents, err
 }
 
-// notify tells the prefill side that its blocks were read. Unheard, their lease frees them.
-func (r *rank) notify(ctx context.Context, o Order) {
-	_ = r.srv.peers.ask(ctx, o.key(), opNotify, func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
+// decline tells the prefill side that its blocks are not wanted.
+func (r *rank) decline(ctx context.Context, o Order) {
+	if r.notify(ctx, o) != nil && ctx.Err() == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.core.NotifyFailed()
+	}
+}
+
+// notify tells the prefill side that its blocks can go. Unheard, their lease frees them.
+func (r *rank) notify(ctx context.Context, o Order) error {
+	return r.srv.peers.ask(ctx, o.key(), opNotify, func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
 }
 
 // heartbeat renews leases of the prefill side. Unheard, they run out.

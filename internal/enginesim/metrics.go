@@ -52,7 +52,7 @@ type metric struct {
 
 var metricTable = []metric{
 	counter("vllm:nixl_num_failed_transfers", "", func(s *Stats) uint64 { return s.NixlFailed }),
-	counter("vllm:nixl_num_failed_notifications", "", func(*Stats) uint64 { return 0 }),
+	counter("vllm:nixl_num_failed_notifications", "", func(s *Stats) uint64 { return s.NixlUnsaid }),
 	counter("vllm:nixl_num_kv_expired_reqs", "", func(s *Stats) uint64 { return s.NixlExpired }),
 	counter("vllm:nixl_num_notifications_after_expiry", "", func(s *Stats) uint64 { return s.NixlNotifiedLate }),
 	gauge("vllm:num_requests_running", "", func(s *Stats) float64 { return float64(s.Running) }),

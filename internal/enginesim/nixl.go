@@ -23,6 +23,10 @@ func (e *Engine) arrive(_ time.Duration, r *request) {
 		return
 	}
 	r.remote = true
+	if e.cfg.NoLoad {
+		t.DoRemotePrefill = false
+		return
+	}
 	e.toStart++
 	// Without tp_size the request never registers for heartbeats.
 	if t.address() && t.TPSize.Present && !t.TPSize.Null {
@@ -167,6 +171,12 @@ func (e *Engine) countRead(now time.Duration, r *request, err error) {
 	e.observeRead(now-r.asked, r.reads)
 }
 
+// NotifyFailed counts a notification that did not reach the peer: its lease runs out by itself. vLLM counts it among the failed transfers too.
+func (e *Engine) NotifyFailed() {
+	e.counts.NixlFailed++
+	e.counts.NixlUnsaid++
+}
+
 func (e *Engine) loadFailed(r *request, err error) {
 	r.failed = err
 	if e.cfg.LoadPolicy == Fail {
@@ -233,7 +243,7 @@ func (e *Engine) abandon(r *request) {
 // Reject is what the API layer does with the params of a request that it refused: the peer is told to free its blocks, or, with a key missing, the core
 // dies. Either happens in the next Step. vLLM does it for every error answer of a handler, and when the client of a non-streaming request leaves.
 func (e *Engine) Reject(_ time.Duration, t *Transfer) {
-	if t != nil && bool(t.DoRemotePrefill) && e.dead == nil {
+	if t != nil && bool(t.DoRemotePrefill) && e.dead == nil && !e.cfg.NoLoad {
 		e.cleanups = append(e.cleanups, t)
 	}
 }

@@ -258,8 +258,10 @@ func (e *Engine) countLookup(r *request, local, external int) {
 	if r.preempts > 0 {
 		return
 	}
-	e.counts.ExternalQueries += uint64(len(r.tokens) - local) // also for who has no transfer: the connector is asked
-	e.counts.ExternalHits += uint64(external)
+	if !e.cfg.NoLoad {
+		e.counts.ExternalQueries += uint64(len(r.tokens) - local) // also for who has no transfer: the connector is asked
+		e.counts.ExternalHits += uint64(external)
+	}
 	if r.skipRead {
 		return
 	}

@@ -133,6 +133,7 @@ func readFrame(br *bufio.Reader, buf []byte) ([]byte, error) {
 type peers struct {
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	handshake time.Duration
+	paths     paths
 
 	mu   sync.Mutex // guards the following
 	open map[peerKey]*peer
@@ -142,8 +143,10 @@ type peerKey struct{ addr, engine string }
 
 // peer is one shaken-hands connection. A peer that once answered and is gone fails at once; one that never did costs the handshake time-out.
 type peer struct {
-	key   peerKey
-	mu    sync.Mutex // one question at a time; guards the following
+	key peerKey
+	// turn is held by the one question under way, and guards the following. It is a channel and no mutex since a peer that stands still holds it for
+	// long, and in tests of fake time only a goroutine that waits for a channel lets the time go on.
+	turn  chan struct{}
 	nc    net.Conn
 	br    *bufio.Reader
 	in    []byte
@@ -160,7 +163,7 @@ func (ps *peers) get(key peerKey) *peer {
 	defer ps.mu.Unlock()
 	p := ps.open[key]
 	if p == nil {
-		p = &peer{key: key}
+		p = &peer{key: key, turn: make(chan struct{}, 1)}
 		ps.open[key] = p
 	}
 	return p
@@ -170,9 +173,9 @@ func (ps *peers) close() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for _, p := range ps.open {
-		p.mu.Lock()
+		p.turn <- struct{}{}
 		p.drop()
-		p.mu.Unlock()
+		<-p.turn
 	}
 }
 
@@ -180,19 +183,26 @@ func (ps *peers) close() {
 //
 // NIXL has no answer from a peer that is not there and waits its time out; one that has answered before is known to be gone at once.
 func (ps *peers) ask(ctx context.Context, key peerKey, op byte, body func([]byte) []byte, read func(answer []byte) error) error {
+	if err := ps.paths.blocked(ctx, key, ps.handshake); err != nil {
+		return err
+	}
 	began := time.Now()
 	p := ps.get(key)
-	known, err := ps.askLocked(ctx, p, op, body, read)
+	known, err := ps.askInTurn(ctx, p, op, body, read)
 	if err != nil && !known {
 		sleep(ctx, ps.handshake-time.Since(began))
 	}
 	return err
 }
 
-// askLocked says also whether the peer has ever shaken hands. It takes the peer's lock, so that questions do not mix.
-func (ps *peers) askLocked(ctx context.Context, p *peer, op byte, body func([]byte) []byte, read func([]byte) error) (known bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// askInTurn says also whether the peer has ever shaken hands. Questions to one peer wait for each other, so that they do not mix.
+func (ps *peers) askInTurn(ctx context.Context, p *peer, op byte, body func([]byte) []byte, read func([]byte) error) (known bool, err error) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
 	if p.nc == nil {
 		if err := ps.shake(ctx, p); err != nil {
 			p.drop()

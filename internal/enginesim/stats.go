@@ -14,6 +14,7 @@ type Counters struct {
 	NixlExpired                   uint64          // vllm:nixl_num_kv_expired_reqs
 	NixlNotifiedLate              uint64          // vllm:nixl_num_notifications_after_expiry
 	NixlFailed                    uint64          // vllm:nixl_num_failed_transfers
+	NixlUnsaid                    uint64          // vllm:nixl_num_failed_notifications
 	NixlTransfers, NixlBlocks     uint64          // reads that ended well, blocks in them
 }
 

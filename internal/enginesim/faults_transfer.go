@@ -1,0 +1,103 @@
+package enginesim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+var errPathCut = errors.New("no answer from the peer")
+
+// paths is what is wrong between this engine and those that it reads from: the rules of cut_path and
+// wrong_load. Safe for concurrent use.
+type paths struct {
+	on atomic.Bool // whether there is a rule: the hot path looks no further
+
+	mu    sync.Mutex // guards the following
+	rules []Fault
+}
+
+func (p *paths) add(f Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = append(p.rules, f)
+	p.on.Store(true)
+}
+
+// mend takes away the rules given with this From, or all of them for "".
+func (p *paths) mend(from string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = slices.DeleteFunc(p.rules, func(f Fault) bool { return from == "" || f.From == from })
+	p.on.Store(len(p.rules) > 0)
+}
+
+// find returns the first rule of a kind that names the peer.
+func (p *paths) find(kind string, peer peerKey) (Fault, bool) {
+	if !p.on.Load() {
+		return Fault{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.rules {
+		if f.Kind == kind && peer.named(f.From) {
+			return f, true
+		}
+	}
+	return Fault{}, false
+}
+
+// named reports whether from means the peer: "" is every one; else it is an engine id, the address of a
+// side channel, a host, or a URL with that host.
+func (k peerKey) named(from string) bool {
+	if from == "" || from == k.engine || from == k.addr {
+		return true
+	}
+	if u, err := url.Parse(from); err == nil && u.Hostname() != "" {
+		from = u.Hostname()
+	}
+	host, _, err := net.SplitHostPort(k.addr)
+	return err == nil && from == host
+}
+
+// blocked takes the time of a question that a cut path swallows, and says that it failed. Nil: the path is
+// whole.
+func (p *paths) blocked(ctx context.Context, peer peerKey, handshake time.Duration) error {
+	f, cut := p.find("cut_path", peer)
+	if !cut {
+		return nil
+	}
+	sleep(ctx, cmp.Or(f.For, handshake))
+	return errPathCut
+}
+
+// garble makes other contents of these where the peer's blocks are to arrive wrong.
+func (p *paths) garble(peer peerKey, contents []uint64) {
+	if _, wrong := p.find("wrong_load", peer); !wrong {
+		return
+	}
+	for i, c := range contents {
+		contents[i] = mix(c, oddA)
+	}
+}
+
+// setNoLoad makes the engine one without a KV connector, or gives it its connector back.
+func (r *rank) setNoLoad(off bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.core.cfg.NoLoad = off
+}
+
+// mendPath ends what is wrong with loads from a peer, or from all of them.
+func (s *Server) mendPath(from string) {
+	s.peers.paths.mend(from)
+	if from == "" {
+		s.eachRank(func(r *rank) { r.setNoLoad(s.o.Core.NoLoad) })
+	}
+}
