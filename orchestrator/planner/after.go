@@ -6,6 +6,7 @@ import (
 
 	"tandem/decode"
 	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 	"tandem/scoring"
 )
 
@@ -72,6 +73,8 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	b.DecodeLease.Release(now)
 	lease.Harden(now)
 	from := b.Decode.ID
+	b.onDecode.End()
+	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
 	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *to, lease, best.Matched, pl.bytes(best.Missing)
 	if b.Decision != nil {
 		d := *b.Decision
@@ -123,7 +126,7 @@ func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
 
 // takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where the one before was.
 func (pl *Planner) takes(b *Booking, q *question, d *replica.Replica) bool {
-	return pl.pairs.why(&b.Prefill, d) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID) && (d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs)
+	return pl.unpaired(&b.Prefill, d) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID) && (d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs)
 }
 
 // nowhere says why no other decode replica can take b.

@@ -34,6 +34,7 @@ type Decision struct {
 	Ties      int           `json:"ties"`              // plans as good as the chosen one, itself included
 	Plans     []Plan        `json:"plans"`             // the chosen plan, then the best others: splits and locals
 	Unknown   []string      `json:"unknown,omitzero"`  // what had to be guessed
+	Forced    string        `json:"forced,omitzero"`   // who was not kept out although it is ejected: too few others are left
 	Excluded  []Exclusion   `json:"excluded,omitzero"` // who was no candidate and why; only from Explain
 	Moved     *Move         `json:"moved,omitzero"`    // late binding took another decode replica
 	Shadow    *Shadow       `json:"shadow,omitzero"`   // what would have been chosen by what was learned, where that is not what counts
@@ -116,11 +117,12 @@ type Move struct {
 
 // The values of Decision.Why: the main cause of a choice, fit for a metric label.
 const (
-	WhyOnly  = "only"  // nothing else was possible
-	WhyMatch = "match" // the prefix cached there
-	WhyLoad  = "load"  // less work waiting
-	WhyRoom  = "room"  // room or batch of the decode replica
-	WhyLink  = "link"  // the shorter transfer
-	WhyTie   = "tie"   // as good as others, taken at random
-	WhyRule  = "rule"  // a pool's policy chose by itself
+	WhyOnly     = "only"     // nothing else was possible
+	WhyMatch    = "match"    // the prefix cached there
+	WhyLoad     = "load"     // less work waiting
+	WhyRoom     = "room"     // room or batch of the decode replica
+	WhyLink     = "link"     // the shorter transfer
+	WhyFailures = "failures" // another failed lately
+	WhyTie      = "tie"      // as good as others, taken at random
+	WhyRule     = "rule"     // a pool's policy chose by itself
 )

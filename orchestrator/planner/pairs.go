@@ -2,7 +2,6 @@ package planner
 
 import (
 	"fmt"
-	"time"
 
 	"tandem/decode"
 	"tandem/internal/replica"
@@ -11,7 +10,7 @@ import (
 )
 
 // pairs is what holds for each prefill replica together with each decode replica: whether they can work together, and how long a byte takes between
-// them. It is made again when a member list, the policy or a block changes. Guarded by Planner.mu.
+// them. It is made again when a member list or the policy changes. Guarded by Planner.mu.
 type pairs struct {
 	prefill *prefill.View
 	decode  *decode.View
@@ -19,22 +18,20 @@ type pairs struct {
 	learned []float64 // the same by what was learned, where perByte is not and somebody wants to know
 	stride  int
 
-	links   map[Pairing]*scoring.Link
-	blocked map[Pairing]time.Time // until when
-	recheck time.Time             // when the first block ends
+	links map[Pairing]*scoring.Link
 }
 
-func newPairs() pairs {
-	return pairs{links: map[Pairing]*scoring.Link{}, blocked: map[Pairing]time.Time{}}
-}
+func newPairs() pairs { return pairs{links: map[Pairing]*scoring.Link{}} }
 
 // refresh brings the table up to the given views.
-func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy, now time.Time) {
-	if t.prefill == pv && t.decode == dv && (t.recheck.IsZero() || now.Before(t.recheck)) {
+func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
+	if t.prefill == pv && t.decode == dv {
 		return
 	}
 	t.prefill, t.decode, t.stride = pv, dv, len(dv.Replicas)
-	t.dropEnded(now)
+	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
+		t.dropLeft()
+	}
 	t.perByte, t.learned = t.perByte[:0], t.learned[:0]
 	for _, p := range pv.Replicas {
 		for _, d := range dv.Replicas {
@@ -48,21 +45,6 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy, now t
 
 // stale makes the next refresh build the table again.
 func (t *pairs) stale() { t.prefill, t.decode = nil, nil }
-
-func (t *pairs) dropEnded(now time.Time) {
-	t.recheck = time.Time{}
-	for pair, until := range t.blocked {
-		switch {
-		case !until.After(now):
-			delete(t.blocked, pair)
-		case t.recheck.IsZero() || until.Before(t.recheck):
-			t.recheck = until
-		}
-	}
-	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
-		t.dropLeft()
-	}
-}
 
 // dropLeft forgets the links of replicas that have left. What was learned of those that stay stays.
 func (t *pairs) dropLeft() {
@@ -78,33 +60,10 @@ func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float6
 	if incompatible(p, d) != "" {
 		return -1
 	}
-	pair := Pairing{p.ID, d.ID}
-	if _, blocked := t.blocked[pair]; blocked {
-		return -1
-	}
 	if !learned {
 		return policy.seed(p, d)
 	}
-	return t.links[pair].PerByte(policy.seed(p, d))
-}
-
-// why returns the reason for which p and d make no pair, "" if they make one.
-func (t *pairs) why(p, d *replica.Replica) string {
-	if reason := incompatible(p, d); reason != "" {
-		return reason
-	}
-	if _, blocked := t.blocked[Pairing{p.ID, d.ID}]; blocked {
-		return "transfers between them failed lately"
-	}
-	return ""
-}
-
-// block keeps the pair out of every plan until the given time.
-func (t *pairs) block(pair Pairing, until time.Time) {
-	if until.After(t.blocked[pair]) {
-		t.blocked[pair] = until
-		t.stale()
-	}
+	return t.links[Pairing{p.ID, d.ID}].PerByte(policy.seed(p, d))
 }
 
 // learn takes in that bytes went from p to d in so many seconds.

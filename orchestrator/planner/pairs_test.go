@@ -1,9 +1,6 @@
 package planner
 
-import (
-	"testing"
-	"time"
-)
+import "testing"
 
 // teachLinks lets the planner learn the link of every pair, and returns how many there are.
 func (f *fleet) teachLinks() int {
@@ -29,9 +26,8 @@ func (f *fleet) planLocal(t *testing.T, seed uint32) {
 // table of pairs out of date before.
 func TestLinksOutliveRequestsThatAreNotSplit(t *testing.T) {
 	for name, outdate := range map[string]func(f *fleet){
-		"nothing":        func(*fleet) {},
-		"a blocked pair": func(f *fleet) { f.pl.BlockPair("p1", "d1", f.now.Add(time.Second)) },
-		"a new policy":   func(f *fleet) { f.pl.SetPolicy(Policy{}) },
+		"nothing":      func(*fleet) {},
+		"a new policy": func(f *fleet) { f.pl.SetPolicy(Policy{}) },
 	} {
 		f := newFleet(9, 9, nil)
 		f.planLocal(t, 1)

@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"tandem/decode"
-	"tandem/internal/replica"
 	"tandem/internal/roster"
+	"tandem/orchestrator/outlier"
 	"tandem/prefill"
 	"tandem/scoring"
 )
 
 // Planner chooses and books. Safe for concurrent use.
 type Planner struct {
-	prefill *prefill.Pool
-	decode  *decode.Pool
+	prefill  *prefill.Pool
+	decode   *decode.Pool
+	outliers outlier.Set // which replicas and pairs fail; has its own lock
 
 	calibration atomic.Uint32 // of the policy
 
@@ -49,16 +50,10 @@ func (pl *Planner) SetPolicy(p Policy) {
 	defer pl.mu.Unlock()
 	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.LoadTTL})
 	pl.decode.Configure(decode.Settings{Speed: p.Decode, LoadTTL: p.LoadTTL, Margin: p.HeadroomMargin, ExpectedOutput: p.ExpectedOutput})
+	pl.outliers.Configure(p.Ejection)
 	pl.policy, pl.rules = p, p.PrefillRule != nil || p.DecodeRule != nil
 	pl.calibration.Store(uint32(p.Calibration))
 	pl.pairs.stale()
-}
-
-// BlockPair keeps the pair of p and d from being chosen until the given time: transfers between them fail while both are well by themselves.
-func (pl *Planner) BlockPair(p, d replica.ID, until time.Time) {
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	pl.pairs.block(Pairing{p, d}, until)
 }
 
 // board is where one decision at a time is worked out: every candidate, its terms and the table of costs. It is used again for the next.
@@ -70,7 +65,13 @@ type board struct {
 	onPrefill []scoring.Terms // by prefill candidate
 	onDecode  []scoring.Terms // by decode candidate, transfer aside
 	onLocal   []scoring.Terms // whole terms of each decode candidate alone
-	setup     float64         // seconds of a transfer, whatever its size
+	forced    string          // who is used although it is ejected, "" for nobody
+
+	outPrefills []suspect // prefill candidates that are ejected
+	savedPairs  []float64 // the table of pairs, and Local, without what is left out for that
+	savedLocal  []float64
+
+	setup float64 // seconds of a transfer, whatever its size
 
 	table  scoring.Table
 	best   [keptSplits]scoring.Choice
@@ -174,7 +175,7 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 // weigh fills the board and chooses. It reports whether there is any plan.
 func (pl *Planner) weigh(q *question, now time.Time) bool {
 	b := &pl.board
-	b.prefills = b.prefills[:0]
+	b.prefills, b.forced = b.prefills[:0], ""
 	var pv *prefill.View
 	if q.SplitOK {
 		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
@@ -183,17 +184,39 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 	}
 	var dv *decode.View
 	pl.pricePrefills()
+	failing := pl.outliers.Active(now)
+	if failing {
+		pl.priceFailedPrefills(pv, now)
+	}
 	q.decode.Ready = pl.ready()
 	b.decodes, dv, b.outlook = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
-	pl.pairs.refresh(pv, dv, &pl.policy, now)
+	pl.pairs.refresh(pv, dv, &pl.policy)
 	pl.priceDecodes(q)
+	if !failing {
+		pl.pick(q, nil)
+		return b.plans > 0
+	}
+	out := pl.failedNow(now)
+	if pl.pick(q, out); b.plans == 0 && len(out.pairs) > 0 && !pl.waits(q, now) {
+		out.pairs, out.forced = nil, "the pairs between them, since no other is left"
+		pl.pick(q, out)
+	}
+	b.forced = out.forced
+	return b.plans > 0
+}
+
+// pick chooses among the plans that are left without the pairs which failed the request before, and without who is out.
+func (pl *Planner) pick(q *question, out *out) {
+	b := &pl.board
 	restore := pl.pairs.avoid(q.AvoidPairs)
+	if out != nil {
+		restore = pl.eject(out, restore)
+	}
 	if pl.rules {
 		restore = pl.bar(q, restore)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
 	restore()
-	return b.plans > 0
 }
 
 // ready returns how long it takes until the prefill candidate that costs least by itself has computed the prompt, 0 where there is none.
@@ -327,6 +350,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		return nil
 	}
 	booking.Decode = *pl.pairs.decode.Replicas[d.Slot]
+	pl.begin(booking, now)
 	booking.Decision = pl.record(q, now)
 	booking.Decision.Shadow = shadow
 	return booking

@@ -281,28 +281,6 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestBlockedPairs(t *testing.T) {
-	f := newFleet(1, 2, nil)
-	r := f.request(1, 500)
-	r.LocalOK = false
-	f.pl.BlockPair("p1", "d2", f.now.Add(time.Second))
-	for range 30 {
-		b := f.plan(t, r)
-		if b.Decode.ID != "d1" {
-			t.Fatalf("a blocked pair was chosen")
-		}
-		b.Release(f.now)
-	}
-	f.pl.BlockPair("p1", "d1", f.now.Add(3*time.Second))
-	if _, err := f.pl.Plan(r, f.now); err == nil || !strings.Contains(err.Error(), "failed lately") {
-		t.Fatalf("all pairs blocked: %v", err)
-	}
-	f.pass(time.Second)
-	if b := f.plan(t, r); b.Decode.ID != "d2" {
-		t.Errorf("after its block: %s, want d2", b.Decode.ID)
-	}
-}
-
 func TestExplainBooksNothing(t *testing.T) {
 	f := newFleet(2, 2, nil)
 	f.prefill.SetHealthy("p2", false, "no answer")

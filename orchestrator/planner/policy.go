@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 	"tandem/scoring"
 )
 
@@ -27,6 +28,8 @@ type Policy struct {
 	TieRelative float64       // ... or closer than this share; 0.02, below zero none
 
 	LoadTTL time.Duration // a load report older than this says nothing; 10 s
+
+	Ejection outlier.Settings // when failing replicas and pairs are kept out; zero never, but their failures have a price
 
 	FirstToken time.Duration // a request whose first token would come later by prediction is refused; 0 never
 }

@@ -36,6 +36,7 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 		{WhyMatch, other.Prefill - mine.Prefill},
 		{WhyLoad, other.Wait - mine.Wait},
 		{WhyLink, other.Transfer - mine.Transfer},
+		{WhyFailures, other.Failures - mine.Failures},
 		{WhyRoom, other.Room + other.Decode + other.Pressure + other.Interference - mine.Room - mine.Decode - mine.Pressure - mine.Interference},
 	} {
 		if x.lead > lead {

@@ -25,7 +25,7 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 	d := &pg.decision
 	*d = Decision{
 		ID: q.ID, Time: now, Model: q.Model, Tokens: q.decode.Tokens, Exact: q.Exact, Units: pl.policy.Weights.Units,
-		Compared: b.plans, Ties: b.ties,
+		Compared: b.plans, Ties: b.ties, Forced: b.forced,
 	}
 	d.Plans = pg.plans[:0]
 	pl.note(pg, b.chosen)

@@ -14,11 +14,10 @@ import (
 // refuse says why the board holds no plan. It asks the pools again, this time for reasons.
 func (pl *Planner) refuse(q *question, now time.Time) error {
 	var outP []prefill.Excluded
-	var outD []decode.Excluded
 	if q.SplitOK {
 		_, _ = pl.prefill.Candidates(&q.prefill, now, nil, &outP)
 	}
-	pl.decode.Candidates(&q.decode, now, nil, &outD)
+	outD := pl.excludedDecodes(q, now)
 	if err := pl.later(q, outD); err != nil {
 		return err
 	}
@@ -31,6 +30,12 @@ func (pl *Planner) refuse(q *question, now time.Time) error {
 		return &NoReplica{Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP)}
 	}
 	return &NoReplica{Pool: "pair", Reason: pl.listPairs(q)}
+}
+
+func (pl *Planner) excludedDecodes(q *question, now time.Time) []decode.Excluded {
+	var out []decode.Excluded
+	pl.decode.Candidates(&q.decode, now, nil, &out)
+	return out
 }
 
 // later returns an error that asks for patience if a replica without room now could serve the request when it has some.
@@ -64,7 +69,7 @@ func (pl *Planner) pairable(q *question, id replica.ID) bool {
 	}
 	for i := range pl.board.prefills {
 		p := pl.pairs.prefill.Replicas[pl.board.prefills[i].Slot]
-		if d != nil && pl.pairs.why(p, d) == "" && !avoids(q.AvoidPairs, p.ID, id) {
+		if d != nil && pl.unpaired(p, d) == "" && !avoids(q.AvoidPairs, p.ID, id) {
 			return true
 		}
 	}
@@ -128,11 +133,10 @@ func (pl *Planner) excluded(q *question, now time.Time) []Exclusion {
 			all = append(all, Exclusion{Pool: "prefill", Replica: e.ID, Reason: e.Reason})
 		}
 	}
-	var out []decode.Excluded
-	pl.decode.Candidates(&q.decode, now, nil, &out)
-	for _, e := range out {
+	for _, e := range pl.excludedDecodes(q, now) {
 		all = append(all, Exclusion{Pool: "decode", Replica: e.ID, Reason: e.Reason})
 	}
+	all = append(all, pl.ejectedNow(now)...)
 	return append(all, pl.excludedPairs(q)...)
 }
 
@@ -145,7 +149,7 @@ func (pl *Planner) excludedPairs(q *question) []Exclusion {
 		p := pl.pairs.prefill.Replicas[pl.board.prefills[i].Slot]
 		for j := range pl.board.decodes {
 			d := pl.pairs.decode.Replicas[pl.board.decodes[j].Slot]
-			reason := pl.pairs.why(p, d)
+			reason := pl.unpaired(p, d)
 			if reason == "" && avoids(q.AvoidPairs, p.ID, d.ID) {
 				reason = "failed this request before"
 			}

@@ -7,6 +7,7 @@ import (
 	"tandem/decode"
 	"tandem/internal/kv"
 	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 	"tandem/prefill"
 )
 
@@ -68,6 +69,8 @@ type Booking struct {
 	MatchedPrefill int       // tokens that the prefill replica is believed to hold
 	MatchedDecode  int       // tokens that the decode replica is believed to hold
 
+	onPrefill, onDecode outlier.Attempt // ended by Release
+
 	within float64 // seconds until the prompt should be prefilled
 	bytes  float64 // that the transfer moves, 0 for Local
 }
@@ -79,4 +82,6 @@ func (b *Booking) Release(now time.Time) {
 	}
 	b.PrefillLease.Release(now)
 	b.DecodeLease.Release(now)
+	b.onPrefill.End()
+	b.onDecode.End()
 }

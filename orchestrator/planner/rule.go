@@ -93,7 +93,7 @@ func (pl *Planner) barDecodes(q *question) {
 	}
 	for j := range b.decodes {
 		d := &b.decodes[j]
-		if !q.LocalOK && !pl.pairedWith(d.Slot) {
+		if (!q.LocalOK || math.IsInf(b.table.Local[j], 1)) && !pl.pairedWith(d.Slot) {
 			continue
 		}
 		seat := scoring.Seat{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Decode.Running), Health: 1}

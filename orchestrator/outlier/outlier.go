@@ -1,0 +1,300 @@
+// Package outlier tells which replicas and pairs fail: what their failures cost, who is kept out and for how long, and who may come back.
+//
+// What is judged is a leg of a replica, or a pair of replicas. Each is in one of three states:
+//
+//	in use ---failures in a row, or too large a share of them---> ejected ---a trial goes well---> half-open ---requests go well---> in use
+//	                                                              ^     '-a trial fails: waits twice as long-'   |
+//	                                                              '----------------- a failure ------------------'
+//
+// The set says who is ejected. Whether that is heeded is the planner's to decide: never for more than half of those who could serve a request.
+package outlier
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// Leg is what a replica does for a request. A replica may fail at one and be well at another.
+type Leg uint8
+
+// Prefill computes a prompt that another replica decodes. Decode generates from blocks that were transferred. Whole does both alone.
+const (
+	Prefill Leg = iota
+	Decode
+	Whole
+	legs
+)
+
+func (l Leg) String() string { return [...]string{"prefill", "decode", "whole", "?"}[min(l, legs)] }
+
+// Kind is a kind of failure.
+type Kind uint8
+
+// The kinds, by what the engine did.
+const (
+	Refused     Kind = iota // took no connection
+	ServerError             // answered with a status of 500 or more, or an error event before any content
+	Broken                  // broke off
+	Silent                  // did not answer in time
+	Unusable                // prefilled, and gave no transfer parameters that can be handed over
+	LoadFail                // the blocks of the other replica could not be loaded
+	Unmoved                 // answered, and loaded nothing of what it was to load
+	Wrong                   // answered a trial with another text than it should
+	kinds
+)
+
+func (k Kind) String() string {
+	return [...]string{
+		"connection refused", "server error", "broke off", "no answer in time", "nothing that can be handed over",
+		"blocks not loaded", "no blocks moved", "wrong text", "?",
+	}[min(k, kinds)]
+}
+
+// weight is what a failure counts, in failures of the usual kind. One that a client waits long for counts more; one that may have another cause, less.
+func (k Kind) weight() float64 {
+	switch k {
+	case Silent:
+		return 1.5
+	case Unmoved:
+		return 0.7
+	case Wrong:
+		return 100
+	}
+	return 1
+}
+
+// Pair is a prefill and a decode replica together.
+type Pair struct {
+	Prefill replica.ID `json:"prefill"`
+	Decode  replica.ID `json:"decode"`
+}
+
+// Settings is what an operator may set about ejection. The zero value ejects nobody; failures have their price all the same.
+type Settings struct {
+	Failures int           // in a row after which a leg is ejected; 0: never
+	Share    float64       // share of the requests of the last minute that failed, from which it is ejected, 0..1; 0: never
+	Base     time.Duration // from an ejection to the first trial; the time doubles from one trial to the next
+	Max      time.Duration // the longest time to a trial
+
+	// Trials says that somebody asks for [Set.Due] and makes the trials. Without, the next request is the trial.
+	Trials bool
+}
+
+const (
+	window     = time.Minute     // in which what is remembered shrinks by a factor of e
+	fewest     = 5               // failures within the window below which their share means nothing
+	pairRow    = 2               // failed transfers in a row after which a pair is ejected
+	pairMax    = 5 * time.Second // between two trials of a pair, which cost no client anything
+	fullAt     = 64              // requests at once from which a half-open leg is in use again
+	calm       = time.Minute     // in which the time to the next trial halves while a leg is in use
+	remembered = 10 * time.Minute
+)
+
+// costBeside is what a failure costs beside its own time, in seconds: a place in the retry budget, or, where that is full, a client's answer.
+const costBeside = 1
+
+// Set is the state of all legs and pairs. The zero value works. Safe for concurrent use.
+type Set struct {
+	until atomic.Int64 // unix nanoseconds after which nobody is out and no failure is remembered
+
+	mu       sync.Mutex // guards the following
+	settings Settings
+	leg      map[legKey]*track
+	pair     map[Pair]*track
+	unloaded map[replica.ID]map[replica.ID]float64 // weight of failed loads with each other end since the last good one
+}
+
+type legKey struct {
+	id  replica.ID
+	leg Leg
+}
+
+// Configure makes to hold from now on. Who is out stays out until a trial.
+func (s *Set) Configure(to Settings) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settings = to
+}
+
+// Active reports whether anybody is out or has failed lately. If not, [Set.Look] has nothing to say of anybody.
+func (s *Set) Active(now time.Time) bool { return now.UnixNano() < s.until.Load() }
+
+func (s *Set) activeUntil(t time.Time) {
+	for n, was := t.UnixNano(), s.until.Load(); n > was; was = s.until.Load() {
+		if s.until.CompareAndSwap(was, n) {
+			return
+		}
+	}
+}
+
+// of needs mu.
+func (s *Set) of(key legKey, now time.Time) *track {
+	if s.leg == nil {
+		s.leg = map[legKey]*track{}
+	}
+	t := s.leg[key]
+	if t == nil {
+		t = &track{at: now, turned: now}
+		s.leg[key] = t
+	}
+	return t
+}
+
+// ofPair needs mu.
+func (s *Set) ofPair(p Pair, now time.Time) *track {
+	if s.pair == nil {
+		s.pair = map[Pair]*track{}
+	}
+	t := s.pair[p]
+	if t == nil {
+		t = &track{at: now, turned: now}
+		s.pair[p] = t
+	}
+	return t
+}
+
+// Change is a leg or a pair that went from one state to another, for a line in the log.
+type Change struct {
+	ID    replica.ID // zero for a pair
+	Leg   Leg
+	Pair  Pair // zero for a leg
+	To    State
+	Cause string        // of an ejection
+	Trial time.Duration // until the next trial, for one that is ejected
+}
+
+// Attempt is one request on one leg, from its booking to its outcome. The zero value stands for none, and all that is done with it has no effect.
+type Attempt struct {
+	set   *Set
+	key   legKey
+	era   uint32 // of the track when it began
+	trial bool   // it counts among the requests that a half-open leg has at once
+}
+
+// Begin notes that a request was booked. Whoever holds the attempt must call [Attempt.End].
+func (s *Set) Begin(id replica.ID, leg Leg, now time.Time) Attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := Attempt{set: s, key: legKey{id, leg}}
+	t := s.of(a.key, now)
+	a.era = t.era
+	if t.state == HalfOpen {
+		t.flying++
+		a.trial = true
+	}
+	return a
+}
+
+// End notes that the request is over. A second call does nothing. Any goroutine may call it.
+func (a *Attempt) End() {
+	if a.set == nil {
+		return
+	}
+	a.set.mu.Lock()
+	defer a.set.mu.Unlock()
+	if t := a.set.leg[a.key]; a.trial && t != nil && t.era == a.era && t.flying > 0 {
+		t.flying--
+	}
+	a.trial = false
+}
+
+// Good notes that the leg did what it should.
+func (a *Attempt) Good(now time.Time) []Change {
+	if a.set == nil {
+		return nil
+	}
+	a.set.mu.Lock()
+	defer a.set.mu.Unlock()
+	t := a.set.of(a.key, now)
+	return a.set.told(a.key, t, t.well(a.era, now))
+}
+
+// Bad notes that the leg failed, after it had taken so long.
+func (a *Attempt) Bad(k Kind, took time.Duration, now time.Time) []Change {
+	if a.set == nil {
+		return nil
+	}
+	a.set.mu.Lock()
+	defer a.set.mu.Unlock()
+	a.set.activeUntil(now.Add(remembered))
+	t := a.set.of(a.key, now)
+	t.failed(k, took, now)
+	limit := float64(a.set.settings.Failures)
+	if t.era != a.era || !t.over(limit, a.set.settings.Share, now) {
+		return nil
+	}
+	t.eject(a.set.settings, limit, a.set.settings.Max, k, now)
+	return a.set.told(a.key, t, true)
+}
+
+// Excuse takes back that the leg failed: the same request has failed elsewhere in the same way, so that it is the cause.
+func (a *Attempt) Excuse(k Kind, now time.Time) []Change {
+	if a.set == nil {
+		return nil
+	}
+	a.set.mu.Lock()
+	defer a.set.mu.Unlock()
+	t := a.set.of(a.key, now)
+	return a.set.told(a.key, t, t.excuse(k, float64(a.set.settings.Failures), now))
+}
+
+// told makes a change of a leg's new state, if it is new. It needs mu.
+func (s *Set) told(key legKey, t *track, changed bool) []Change {
+	if !changed {
+		return nil
+	}
+	return []Change{{ID: key.id, Leg: key.leg, To: t.state, Cause: t.cause, Trial: t.wait}}
+}
+
+// Verdict is what there is to say of a leg or a pair in a plan.
+type Verdict struct {
+	Out   bool    // ejected, or half-open with as many requests as it may have
+	Price float64 // seconds that its failures are expected to cost the request
+}
+
+// Look tells what speaks against a leg.
+func (s *Set) Look(id replica.ID, leg Leg, now time.Time) Verdict {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.leg[legKey{id, leg}]
+	if t == nil {
+		return Verdict{}
+	}
+	t.openItself(s.settings, now)
+	return Verdict{Out: t.out(), Price: t.price(now)}
+}
+
+// PairOut reports whether a pair is ejected.
+func (s *Set) PairOut(p Pair) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.pair[p]
+	return t != nil && t.state == Ejected
+}
+
+// Known reports whether something is known to be wrong with the leg, so that a request which failed there need not be taken for the cause.
+func (s *Set) Known(id replica.ID, leg Leg) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.leg[legKey{id, leg}]
+	return t != nil && t.state != InUse
+}
+
+// Restarted notes that the engine of a replica is another process now: what it was ejected for may be over, so that a trial is due.
+func (s *Set) Restarted(id replica.ID, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, t := range s.leg {
+		if key.id == id {
+			t.hurry(now)
+		}
+	}
+	for p, t := range s.pair {
+		if p.Prefill == id || p.Decode == id {
+			t.hurry(now)
+		}
+	}
+}

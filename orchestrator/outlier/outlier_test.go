@@ -1,0 +1,304 @@
+package outlier
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func newSet() *Set {
+	s := &Set{}
+	s.Configure(Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute, Trials: true})
+	return s
+}
+
+// send lets one request be begun and end on a leg.
+func (s *Set) send(id replica.ID, ok bool, now time.Time) []Change {
+	a := s.Begin(id, Decode, now)
+	defer a.End()
+	if ok {
+		return a.Good(now)
+	}
+	return a.Bad(ServerError, time.Second, now)
+}
+
+func (s *Set) state(id replica.ID) State { return s.leg[legKey{id, Decode}].state }
+
+func TestFailuresInARowEject(t *testing.T) {
+	s := newSet()
+	for i, ok := range []bool{true, false, false, true, false, false} {
+		if c := s.send("d", ok, start); len(c) > 0 {
+			t.Fatalf("after request %d: %+v", i, c)
+		}
+	}
+	c := s.send("d", false, start)
+	if len(c) != 1 || c[0].To != Ejected || c[0].ID != "d" || c[0].Cause != "failures in a row, the last: server error" || c[0].Trial != time.Second {
+		t.Fatalf("%+v", c)
+	}
+	if v := s.Look("d", Decode, start); !v.Out {
+		t.Error("an ejected leg is not out")
+	}
+	if v := s.Look("d", Whole, start); v.Out || v.Price != 0 {
+		t.Errorf("another leg of it: %+v", v)
+	}
+}
+
+// Failures that are never three in a row show in their share.
+func TestALargeShareEjects(t *testing.T) {
+	s := newSet()
+	now := start
+	for i := range 100 {
+		now = now.Add(100 * time.Millisecond)
+		if c := s.send("d", i%3 == 0, now); len(c) > 0 {
+			if i < 6 {
+				t.Errorf("ejected after %d requests, too few to tell", i)
+			}
+			return
+		}
+	}
+	t.Error("two of three failed and it was never ejected")
+}
+
+func TestASmallShareDoesNot(t *testing.T) {
+	s := newSet()
+	now := start
+	for i := range 1000 {
+		now = now.Add(100 * time.Millisecond)
+		if c := s.send("d", i%4 > 0, now); len(c) > 0 {
+			t.Fatalf("one of four failed: %+v", c)
+		}
+	}
+}
+
+// The time to the next trial doubles up to the longest, and shrinks again while the leg is well.
+func TestTimesBetweenTrialsGrowAndShrink(t *testing.T) {
+	s := newSet()
+	for range 3 {
+		s.send("d", false, start)
+	}
+	now := start
+	var waits []time.Duration
+	for range 11 {
+		before := now
+		for len(s.Due(now)) == 0 {
+			now = now.Add(time.Second)
+		}
+		waits = append(waits, now.Sub(before))
+		s.Failed(Trial{ID: "d", Leg: Decode, era: 1}, Silent, now)
+	}
+	want := []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}
+	for i := range want {
+		if waits[i] != want[i]*time.Second {
+			t.Fatalf("times to trials %v, want %v seconds", waits, want)
+		}
+	}
+	now = now.Add(5 * time.Minute)
+	s.Passed(s.Due(now)[0], now)
+	for range 7 {
+		s.send("d", true, now)
+	}
+	if s.state("d") != InUse {
+		t.Fatalf("state %v after seven requests that went well", s.state("d"))
+	}
+	now = now.Add(10 * time.Minute)
+	var c []Change
+	for range 3 {
+		c = s.send("d", false, now)
+	}
+	if len(c) != 1 || c[0].Trial != time.Second {
+		t.Errorf("ejected again after ten good minutes: %+v, want a trial after a second", c)
+	}
+}
+
+// A half-open leg has one request at once, then twice as many after each that goes well; one failure ejects it for longer.
+func TestHalfOpen(t *testing.T) {
+	s := newSet()
+	for range 3 {
+		s.send("d", false, start)
+	}
+	now := start.Add(time.Second)
+	s.Passed(s.Due(now)[0], now)
+	for _, want := range []int{1, 2, 4} {
+		var open []Attempt
+		for !s.Look("d", Decode, now).Out {
+			open = append(open, s.Begin("d", Decode, now))
+		}
+		if len(open) != want {
+			t.Fatalf("%d requests at once, want %d", len(open), want)
+		}
+		open[0].Good(now)
+		for i := range open {
+			open[i].End()
+			open[i].End() // harmless
+		}
+	}
+	c := s.send("d", false, now)
+	if len(c) != 1 || c[0].To != Ejected || c[0].Trial < 1900*time.Millisecond {
+		t.Errorf("%+v, want it ejected for two seconds", c)
+	}
+}
+
+// What began before an ejection says nothing of what is now.
+func TestOldRequestsDoNotBringALegBack(t *testing.T) {
+	s := newSet()
+	old := s.Begin("d", Decode, start)
+	for range 3 {
+		s.send("d", false, start)
+	}
+	old.Good(start)
+	old.Bad(ServerError, 0, start)
+	if s.state("d") != Ejected || s.leg[legKey{"d", Decode}].wait != time.Second {
+		t.Errorf("%+v", s.leg[legKey{"d", Decode}])
+	}
+	used := s.Begin("d", Decode, start) // too few others were left
+	if c := used.Good(start); len(c) != 1 || c[0].To != HalfOpen {
+		t.Errorf("%+v, want what goes well on an ejected leg to count as its trial", c)
+	}
+}
+
+// A request that fails elsewhere too is the cause: what it did is taken back, the ejection included.
+func TestExcuse(t *testing.T) {
+	s := newSet()
+	var as []Attempt
+	for range 3 {
+		a := s.Begin("d", Decode, start)
+		a.Bad(ServerError, 0, start)
+		as = append(as, a)
+	}
+	for i := range as {
+		as[i].Excuse(ServerError, start)
+	}
+	if s.state("d") != InUse || s.Look("d", Decode, start).Price != 0 {
+		t.Errorf("state %v, price %v", s.state("d"), s.Look("d", Decode, start).Price)
+	}
+}
+
+// Nobody asks for trials: the next request is one.
+func TestWithoutTrialsARequestIsTheTrial(t *testing.T) {
+	s := &Set{}
+	s.Configure(Settings{Failures: 3, Base: time.Second, Max: time.Minute})
+	for range 3 {
+		s.send("d", false, start)
+	}
+	s.NotLoaded(Pair{"p", "d"}, LoadFail, start)
+	s.NotLoaded(Pair{"p", "d"}, LoadFail, start)
+	if !s.Look("d", Decode, start).Out || !s.PairOut(Pair{"p", "d"}) {
+		t.Fatal("not ejected")
+	}
+	now := start.Add(time.Second)
+	if s.Look("d", Decode, now).Out || len(s.PairsOut(now)) > 0 {
+		t.Error("no trial was let through")
+	}
+}
+
+func TestZeroEjectsNobody(t *testing.T) {
+	var s Set
+	for range 100 {
+		s.send("d", false, start)
+		s.NotLoaded(Pair{"p", "d"}, LoadFail, start)
+	}
+	if v := s.Look("d", Decode, start); v.Out || v.Price < 1 {
+		t.Errorf("%+v, want a price and no ejection", v)
+	}
+	if len(s.PairsOut(start)) > 0 {
+		t.Error("a pair is ejected")
+	}
+}
+
+// A restarted engine may be well: its trial does not wait for minutes.
+func TestARestartMakesTheTrialDue(t *testing.T) {
+	s := newSet()
+	for range 3 {
+		s.send("d", false, start)
+	}
+	s.Failed(Trial{ID: "d", Leg: Decode, era: 1}, Silent, start)
+	s.Restarted("d", start)
+	if len(s.Due(start)) != 1 {
+		t.Error("no trial is due")
+	}
+}
+
+// Whatever happens in whatever order: no request is counted twice in a half-open leg, a leg with nothing against it comes to cost nothing, trials are given
+// out once, and Active holds as long as anybody is out.
+func TestAnyHistory(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		s, now := newSet(), start
+		ids := []replica.ID{"a", "b", "c"}
+		var open []Attempt
+		var due []Trial
+		for range 400 {
+			now = now.Add(time.Duration(rnd.IntN(800)) * time.Millisecond)
+			id := ids[rnd.IntN(3)]
+			p := Pair{id, ids[rnd.IntN(3)]}
+			switch rnd.IntN(9) {
+			case 0, 1:
+				open = append(open, s.Begin(id, Leg(rnd.IntN(int(legs))), now))
+			case 2:
+				s.NotLoaded(p, LoadFail, now)
+			case 3:
+				s.Loaded(p, now)
+			case 4:
+				for _, tr := range s.Due(now) {
+					if slices.Contains(due, tr) {
+						t.Fatalf("seed %d: %+v is given out twice", seed, tr)
+					}
+					due = append(due, tr)
+				}
+			case 5:
+				for _, tr := range due {
+					if rnd.IntN(2) == 0 {
+						s.Failed(tr, Silent, now)
+					} else {
+						s.Passed(tr, now)
+					}
+				}
+				due = nil
+			default:
+				if len(open) == 0 {
+					continue
+				}
+				i := rnd.IntN(len(open))
+				switch rnd.IntN(3) {
+				case 0:
+					open[i].Good(now)
+				case 1:
+					open[i].Bad(Kind(rnd.IntN(int(Unmoved))), time.Second, now)
+				}
+				open[i].End()
+				open = slices.Delete(open, i, i+1)
+			}
+			for key, tr := range s.leg {
+				if tr.flying < 0 || tr.flying > len(open) || tr.row < 0 || tr.bad < 0 || tr.wait > 5*time.Minute {
+					t.Fatalf("seed %d: %+v: %+v", seed, key, tr)
+				}
+				if tr.state != InUse && !s.Active(now) {
+					t.Fatalf("seed %d: %+v is %v and the set is not active", seed, key, tr.state)
+				}
+			}
+		}
+		for i := range open {
+			open[i].End()
+		}
+		for range 40 {
+			now = now.Add(5 * time.Minute)
+			for _, tr := range append(due, s.Due(now)...) {
+				s.Passed(tr, now)
+			}
+			due = nil
+			for key := range s.leg {
+				a := s.Begin(key.id, key.leg, now)
+				a.Good(now)
+				a.End()
+			}
+		}
+		for _, st := range s.Status(now) {
+			t.Errorf("seed %d: after three good hours there is still %+v", seed, st)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package outlier
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// State is whether a leg or pair is used.
+type State uint8
+
+// InUse takes requests like any other. Ejected takes none. HalfOpen takes as many at once as have gone well, beginning with one.
+const (
+	InUse State = iota
+	Ejected
+	HalfOpen
+)
+
+func (s State) String() string {
+	return [...]string{"in use", "ejected", "half-open", "?"}[min(s, HalfOpen+1)]
+}
+
+// MarshalText writes the name of s.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// track is what is known of one leg or pair. Guarded by the set's mu.
+type track struct {
+	good, bad float64   // requests and failures of the last minute, each weighed by its age
+	at        time.Time // as of when
+	row       float64   // weight of the failures since the last request that went well
+	lost      float64   // seconds that a failed request took, running mean
+
+	state  State
+	era    uint32        // counts ejections: what began before the newest one says nothing of what is now
+	turned time.Time     // when the state became what it is
+	cause  string        // of the newest ejection
+	wait   time.Duration // from the newest ejection to the trial
+	trial  time.Time     // when that is
+	trying bool          // a trial is under way
+	limit  int           // half-open: requests at once
+	flying int           // half-open: requests there
+}
+
+func (t *track) decay(now time.Time) {
+	if d := now.Sub(t.at); d > 0 {
+		k := math.Exp(-d.Seconds() / window.Seconds())
+		t.good, t.bad, t.at = t.good*k, t.bad*k, now
+	}
+}
+
+// well notes a request that went well, and reports whether the state has changed. One that began before the newest ejection says nothing of what is now.
+func (t *track) well(era uint32, now time.Time) bool {
+	t.decay(now)
+	t.good++
+	if era != t.era {
+		return false
+	}
+	t.row = 0
+	switch t.state {
+	case Ejected: // it was used all the same
+		return t.admit(2, now)
+	case HalfOpen:
+		t.limit *= 2
+		t.bad /= 2
+		if t.limit >= fullAt {
+			t.turn(InUse, now)
+			return true
+		}
+	}
+	return false
+}
+
+func (t *track) failed(k Kind, took time.Duration, now time.Time) {
+	t.decay(now)
+	t.bad += k.weight()
+	t.row += k.weight()
+	const share = 0.3 // of the newest in the mean
+	t.lost += share * (took.Seconds() - t.lost)
+}
+
+// over reports whether the leg has failed so often that it is to be ejected. A half-open one needs to fail once.
+func (t *track) over(row, share float64, now time.Time) bool {
+	t.decay(now)
+	switch t.state {
+	case Ejected:
+		return false
+	case HalfOpen:
+		return true
+	}
+	return row > 0 && t.row >= row || share > 0 && t.bad >= fewest && t.bad >= share*(t.good+t.bad)
+}
+
+// eject takes it out. The time to the trial doubles from one ejection to the next, and halves with every minute that it was in use between them.
+func (t *track) eject(s Settings, row float64, longest time.Duration, k Kind, now time.Time) {
+	wait := float64(2 * t.wait)
+	if t.state == InUse {
+		wait *= math.Exp2(-float64(now.Sub(t.turned)) / float64(calm))
+	}
+	t.wait = min(max(time.Duration(wait), s.Base), longest)
+	t.trial, t.trying = now.Add(t.wait), false
+	t.cause = t.why(k, row)
+	t.era++
+	t.flying = 0
+	t.turn(Ejected, now)
+}
+
+// why says for people what it is ejected for.
+func (t *track) why(k Kind, row float64) string {
+	switch {
+	case t.state == HalfOpen:
+		return "failed again: " + k.String()
+	case k == Wrong:
+		return k.String()
+	case row > 0 && t.row >= row:
+		return fmt.Sprintf("failures in a row, the last: %s", k)
+	}
+	return fmt.Sprintf("%.0f %% of its requests failed, the last: %s", 100*t.bad/(t.good+t.bad), k)
+}
+
+// again puts the trial off, since one has failed.
+func (t *track) again(longest time.Duration, k Kind, now time.Time) {
+	t.wait = min(2*t.wait, longest)
+	t.trial, t.trying = now.Add(t.wait), false
+	t.cause = "a trial failed: " + k.String()
+}
+
+// admit lets so many requests at once come back, and reports that the state has changed.
+func (t *track) admit(limit int, now time.Time) bool {
+	t.limit, t.flying, t.trying, t.row, t.bad = limit, 0, false, 0, 0
+	t.turn(HalfOpen, now)
+	return true
+}
+
+func (t *track) turn(to State, now time.Time) { t.state, t.turned = to, now }
+
+// openItself makes the next request the trial, where nobody else makes one.
+func (t *track) openItself(s Settings, now time.Time) {
+	if t.state == Ejected && !s.Trials && !now.Before(t.trial) {
+		t.admit(1, now)
+	}
+}
+
+// hurry makes the trial due.
+func (t *track) hurry(now time.Time) {
+	if t.state == Ejected && t.trial.After(now) {
+		t.trial = now
+	}
+}
+
+// excuse takes a failure back, and reports whether the state has changed.
+func (t *track) excuse(k Kind, row float64, now time.Time) bool {
+	t.decay(now)
+	t.row, t.bad = max(0, t.row-k.weight()), max(0, t.bad-k.weight())
+	if t.state != Ejected || t.trying || t.row >= row || now.Sub(t.turned) > t.wait {
+		return false
+	}
+	t.wait /= 2
+	t.turn(InUse, now)
+	return true
+}
+
+func (t *track) out() bool { return t.state == Ejected || t.state == HalfOpen && t.flying >= t.limit }
+
+// price is what the leg's failures are expected to cost a request: each lost attempt leads to another one, which may fail as well.
+func (t *track) price(now time.Time) float64 {
+	t.decay(now)
+	if t.bad < 0.01 {
+		return 0
+	}
+	const most = 0.95 // of requests that are taken to fail
+	share := min(t.bad/(t.good+t.bad+1), most)
+	return share / (1 - share) * (t.lost + costBeside)
+}
+
+// idle reports whether nothing is left to remember.
+func (t *track) idle(now time.Time) bool {
+	return t.state == InUse && now.Sub(t.at) > remembered && now.Sub(t.turned) > remembered
+}

@@ -1,0 +1,156 @@
+package outlier
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// Trial is a leg or a pair that may be tried again, with a request of the router's own.
+type Trial struct {
+	ID   replica.ID // zero for a pair
+	Leg  Leg
+	Pair Pair // zero for a leg
+
+	era uint32
+}
+
+// IsPair reports whether a pair is to be tried.
+func (t Trial) IsPair() bool { return t.ID == "" }
+
+// Due returns what is to be tried now, each until [Set.Tried] tells of it, and forgets what there is nothing to say of any more.
+func (s *Set) Due(now time.Time) []Trial {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var due []Trial
+	out := false
+	for key, t := range s.leg {
+		if t.due(now) {
+			due = append(due, Trial{ID: key.id, Leg: key.leg, era: t.era})
+		}
+		if t.idle(now) {
+			delete(s.leg, key)
+		}
+		out = out || t.state != InUse
+	}
+	for p, t := range s.pair {
+		if t.due(now) {
+			due = append(due, Trial{Pair: p, era: t.era})
+		}
+		if t.idle(now) {
+			delete(s.pair, p)
+		}
+		out = out || t.state != InUse
+	}
+	if out {
+		s.activeUntil(now.Add(remembered))
+	}
+	slices.SortFunc(due, func(a, b Trial) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Leg, b.Leg),
+			cmp.Compare(a.Pair.Prefill, b.Pair.Prefill), cmp.Compare(a.Pair.Decode, b.Pair.Decode))
+	})
+	return due
+}
+
+// due reports whether a trial is to be made now, and notes that it is.
+func (t *track) due(now time.Time) bool {
+	if t.state != Ejected || t.trying || now.Before(t.trial) {
+		return false
+	}
+	t.trying = true
+	return true
+}
+
+// Passed notes that a trial went well. A leg is half-open from now on. A pair is in use again, since what it was ejected for is what was tried.
+func (s *Set) Passed(tr Trial, now time.Time) []Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tried(tr)
+	if t == nil {
+		return nil
+	}
+	if !tr.IsPair() {
+		return s.told(legKey{tr.ID, tr.Leg}, t, t.admit(1, now))
+	}
+	t.row, t.bad, t.trying = 0, 0, false
+	t.turn(InUse, now)
+	return []Change{{Pair: tr.Pair, To: InUse}}
+}
+
+// Failed notes that a trial failed: the next comes after twice the time.
+func (s *Set) Failed(tr Trial, k Kind, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tried(tr); t != nil {
+		longest := s.settings.Max
+		if tr.IsPair() {
+			longest = pairMax
+		}
+		t.again(longest, k, now)
+	}
+}
+
+// tried returns the track that a trial was made for, nil where it is over. It needs mu.
+func (s *Set) tried(tr Trial) *track {
+	t := s.leg[legKey{tr.ID, tr.Leg}]
+	if tr.IsPair() {
+		t = s.pair[tr.Pair]
+	}
+	if t == nil || t.era != tr.era || t.state != Ejected {
+		return nil
+	}
+	return t
+}
+
+// Status is one leg or pair for people.
+type Status struct {
+	Replica   replica.ID `json:"replica,omitzero"`
+	Leg       string     `json:"leg,omitzero"`
+	Pair      *Pair      `json:"pair,omitempty"`
+	State     State      `json:"state"`
+	Cause     string     `json:"cause,omitzero"`
+	Since     time.Time  `json:"since"`
+	NextTrial time.Time  `json:"next_trial,omitzero"`
+	Requests  float64    `json:"requests"` // of the last minute, weighed by age
+	Failures  float64    `json:"failures"`
+	Price     float64    `json:"price_s"` // what its failures add to the cost of a plan
+}
+
+// Status lists the legs and pairs that are out, half-open, or have failed lately, in order.
+func (s *Set) Status(now time.Time) []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Status
+	for key, t := range s.leg {
+		if st, worth := t.status(now); worth {
+			st.Replica, st.Leg = key.id, key.leg.String()
+			all = append(all, st)
+		}
+	}
+	for p, t := range s.pair {
+		if st, worth := t.status(now); worth {
+			st.Pair, st.Price = &p, 0
+			all = append(all, st)
+		}
+	}
+	slices.SortFunc(all, func(a, b Status) int {
+		pa, pb := cmp.Or(a.Pair, &Pair{}), cmp.Or(b.Pair, &Pair{})
+		return cmp.Or(cmp.Compare(a.Replica, b.Replica), cmp.Compare(a.Leg, b.Leg),
+			cmp.Compare(pa.Prefill, pb.Prefill), cmp.Compare(pa.Decode, pb.Decode))
+	})
+	return all
+}
+
+func (t *track) status(now time.Time) (st Status, worth bool) {
+	t.decay(now)
+	st = Status{State: t.state, Since: t.turned, Requests: t.good + t.bad, Failures: t.bad, Price: t.price(now)}
+	if t.state != InUse {
+		st.Cause = t.cause
+	}
+	if t.state == Ejected {
+		st.NextTrial = t.trial
+	}
+	return st, t.state != InUse || t.bad >= 0.01
+}

@@ -1,0 +1,173 @@
+package planner
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+	"tandem/prefill"
+)
+
+// Failures of replicas and pairs concern a plan twice. What they are expected to cost is one of its terms. And who is ejected takes no part, unless more than
+// half of those who could serve the request would be out: then those that fail least are used as they are, and the decision says so.
+
+// out is who is to be left out of a choice.
+type out struct {
+	prefills, splits, wholes []int // candidates: prefill; decode of transferred blocks; decode alone
+	pairs                    []outlier.Pair
+	forced                   string
+}
+
+// suspect is a candidate that is ejected.
+type suspect struct {
+	at    int
+	price float64
+	id    replica.ID
+}
+
+// Outliers tells which replicas and pairs fail. Safe for concurrent use.
+func (pl *Planner) Outliers() *outlier.Set { return &pl.outliers }
+
+// priceFailedPrefills adds what failures cost to the prefill candidates.
+func (pl *Planner) priceFailedPrefills(view *prefill.View, now time.Time) {
+	b := &pl.board
+	b.outPrefills = b.outPrefills[:0]
+	for i := range b.prefills {
+		id := view.Replicas[b.prefills[i].Slot].ID
+		v := pl.outliers.Look(id, outlier.Prefill, now)
+		price := pl.unlessRaw(v.Price)
+		b.onPrefill[i].Failures += price
+		b.table.Prefill[i] += price
+		if v.Out {
+			b.outPrefills = append(b.outPrefills, suspect{i, v.Price, id})
+		}
+	}
+}
+
+// failedNow adds what failures cost to the decode candidates, and tells who is to be left out.
+func (pl *Planner) failedNow(now time.Time) *out {
+	b, t := &pl.board, &pl.board.table
+	var splits, wholes []suspect
+	for j := range b.decodes {
+		id := pl.pairs.decode.Replicas[b.decodes[j].Slot].ID
+		v := pl.outliers.Look(id, outlier.Decode, now)
+		price := pl.unlessRaw(v.Price)
+		b.onDecode[j].Failures += price
+		t.Decode[j] += price
+		if v.Out {
+			splits = append(splits, suspect{j, v.Price, id})
+		}
+		if len(t.Local) == 0 {
+			continue
+		}
+		v = pl.outliers.Look(id, outlier.Whole, now)
+		price = pl.unlessRaw(v.Price)
+		b.onLocal[j].Failures += price
+		t.Local[j] += price
+		if v.Out {
+			wholes = append(wholes, suspect{j, v.Price, id})
+		}
+	}
+	o := &out{pairs: pl.outliers.PairsOut(now)}
+	o.prefills = o.keepHalf(b.outPrefills, len(b.prefills))
+	able := len(b.decodes) + b.outlook.Full // who has no room now is worth waiting for
+	o.splits, o.wholes = o.keepHalf(splits, able), o.keepHalf(wholes, able)
+	return o
+}
+
+// keepHalf returns the candidates to be left out, at most half of so many, those that fail most first. Of the others it notes that they are used.
+func (o *out) keepHalf(suspects []suspect, of int) []int {
+	var left []int
+	for len(suspects) > 0 {
+		worst := 0
+		for i := range suspects {
+			if suspects[i].price > suspects[worst].price {
+				worst = i
+			}
+		}
+		if 2*(len(left)+1) > of {
+			break
+		}
+		left = append(left, suspects[worst].at)
+		suspects[worst] = suspects[len(suspects)-1]
+		suspects = suspects[:len(suspects)-1]
+	}
+	for _, s := range suspects {
+		if !strings.Contains(o.forced, string(s.id)) {
+			o.forced += string(s.id) + " "
+		}
+	}
+	return left
+}
+
+// eject takes the plans of who is out from the table. It returns what puts them back, after which restore is called.
+func (pl *Planner) eject(o *out, restore func()) func() {
+	b, t := &pl.board, &pl.pairs
+	if len(o.prefills)+len(o.splits)+len(o.wholes)+len(o.pairs) == 0 {
+		return restore
+	}
+	b.savedPairs = append(b.savedPairs[:0], t.perByte...)
+	b.savedLocal = append(b.savedLocal[:0], b.table.Local...)
+	for _, i := range o.prefills {
+		row := b.prefills[i].Slot * t.stride
+		disable(t.perByte[row : row+t.stride])
+	}
+	for _, j := range o.splits {
+		for at := b.decodes[j].Slot; at < len(t.perByte); at += t.stride {
+			t.perByte[at] = -1
+		}
+	}
+	for _, j := range o.wholes {
+		b.table.Local[j] = math.Inf(1)
+	}
+	for _, p := range o.pairs {
+		if at := t.at(Pairing(p)); at >= 0 {
+			t.perByte[at] = -1
+		}
+	}
+	return func() {
+		copy(t.perByte, b.savedPairs)
+		copy(b.table.Local, b.savedLocal)
+		restore()
+	}
+}
+
+// waits reports whether a replica that has no room now could serve the request later.
+func (pl *Planner) waits(q *question, now time.Time) bool {
+	if pl.board.outlook.Full == 0 {
+		return false
+	}
+	return pl.later(q, pl.excludedDecodes(q, now)) != nil
+}
+
+// unpaired returns the reason for which p and d make no pair, "" if they make one.
+func (pl *Planner) unpaired(p, d *replica.Replica) string {
+	if reason := incompatible(p, d); reason != "" {
+		return reason
+	}
+	if pl.outliers.PairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID}) {
+		return "transfers between them failed lately"
+	}
+	return ""
+}
+
+// ejectedNow names the legs of candidates that are kept out, for people.
+func (pl *Planner) ejectedNow(now time.Time) []Exclusion {
+	if !pl.outliers.Active(now) {
+		return nil
+	}
+	var all []Exclusion
+	for _, s := range pl.outliers.Status(now) {
+		if s.Replica == "" || s.State == outlier.InUse {
+			continue
+		}
+		pool := "decode"
+		if s.Leg == outlier.Prefill.String() {
+			pool = "prefill"
+		}
+		all = append(all, Exclusion{Pool: pool, Replica: s.Replica, Reason: s.State.String() + " as " + s.Leg + ": " + s.Cause})
+	}
+	return all
+}
