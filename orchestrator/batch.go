@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -36,16 +35,8 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 		f.err = err
 		return f
 	}
-	h := q.w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(merged)))
-	q.writeBy()
-	q.w.WriteHeader(http.StatusOK)
-	if _, err := q.w.Write(merged); err != nil {
-		f := q.lost(err)
-		q.out = f.kind
-	}
-	return nil
+	q.w.Header().Set("Content-Type", "application/json")
+	return q.give(http.StatusOK, merged)
 }
 
 // eachPrompt runs a job per prompt and gives each good answer to use, on the job's own goroutine. The first failure cancels the others and is returned.
@@ -159,11 +150,7 @@ func (m *merger) sendLocked() *failure {
 		h.Set("Cache-Control", "no-cache")
 		m.q.w.WriteHeader(http.StatusOK)
 	}
-	m.q.writeBy()
-	if _, err := m.q.w.Write(m.buf); err != nil {
-		return m.q.lost(err)
-	}
-	if err := m.q.rc.Flush(); err != nil {
+	if err := m.q.w.send(m.buf); err != nil {
 		return m.q.lost(err)
 	}
 	return nil

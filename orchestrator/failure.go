@@ -55,6 +55,9 @@ func (f *failure) Unwrap() error { return f.err }
 // clientGone is the status that records show for a client that left; nobody receives it.
 const clientGone = 499
 
+// goneKind is the kind of such a failure.
+const goneKind = "client_gone"
+
 // vLLM's names for errors by status.
 func errorType(status int) string {
 	switch status {
@@ -111,10 +114,13 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 
 // goneFailure is what ends a request whose client left or whose router stops.
 func goneFailure(ctx context.Context, phase string) *failure {
-	if errors.Is(context.Cause(ctx), errStopped) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errStopped):
 		return refuse(phase, "stopped", http.StatusServiceUnavailable, "The router is shutting down; send the request again.")
+	case errors.Is(cause, errPhaseTimeout):
+		return refuse(phase, "timeout", http.StatusGatewayTimeout, "The answer did not come in time.")
 	}
-	return &failure{phase: phase, owner: "client", kind: "client_gone", status: clientGone, err: context.Cause(ctx)}
+	return &failure{phase: phase, owner: "client", kind: goneKind, status: clientGone, err: context.Cause(ctx)}
 }
 
 // answered makes a failure of an engine's own error answer, which the client gets as it is.
@@ -134,8 +140,17 @@ func answered(phase string, at replica.ID, status int, body []byte, contentType,
 	return f
 }
 
-// write sends the failure to a client to whom nothing has been sent yet.
-func (f *failure) write(w http.ResponseWriter) {
+// refusal reads an engine's own error answer.
+func refusal(ctx context.Context, phase string, at *reach, resp *engine.Response, limit int64) *failure {
+	body, err := resp.ReadAll(limit)
+	if err != nil {
+		return legFailed(ctx, phase, at.member.ID, err)
+	}
+	return answered(phase, at.member.ID, resp.Status, body, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
+}
+
+// write sends the failure to a client to whom nothing has been sent yet. One that has left gets nothing: see [request.abandon].
+func (f *failure) write(w *client) {
 	if f.status == clientGone {
 		return
 	}

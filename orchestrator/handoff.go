@@ -118,7 +118,7 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 	}
 	if ctx.Err() != nil {
 		h.giveBack(con, reply, "")
-		return nil, goneFailure(ctx, "handoff")
+		return nil, h.ended(ctx)
 	}
 	if con.Order() == connector.Paired { // the id that went out names this decode replica: no other will do
 		h.b.DecodeLease.Harden(time.Now())
@@ -134,6 +134,14 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 		h.giveBack(con, reply, f.at)
 	}
 	return a, f
+}
+
+// ended is an attempt whose context ended between the legs. Where the clock of the prefill did it, just behind the last byte, the client is still there.
+func (h *handoff) ended(ctx context.Context) *failure {
+	if errors.Is(context.Cause(ctx), errPhaseTimeout) {
+		return legFailed(ctx, "prefill", h.b.Prefill.ID, errPhaseTimeout)
+	}
+	return goneFailure(ctx, "handoff")
 }
 
 // concurrent sends both legs at once.
@@ -295,7 +303,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 	moved, err := h.j.q.o.planner.Rebind(h.b, &h.j.plan, time.Now())
 	if err != nil {
 		if ctx.Err() != nil {
-			return goneFailure(ctx, "handoff")
+			return h.ended(ctx)
 		}
 		f := refuse("handoff", "no_decode", http.StatusServiceUnavailable, "No decode replica can take the request any more.")
 		f.err, f.retry = err, true

@@ -155,9 +155,7 @@ func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
 	q.mode = "ask"
 	body := []byte(`{"id":` + strconv.Quote(name) + `,"object":"model","owned_by":"vllm"}`)
 	q.w.Header().Set("Content-Type", "application/json")
-	q.w.WriteHeader(http.StatusOK)
-	_, _ = q.w.Write(body)
-	return nil
+	return q.give(http.StatusOK, body)
 }
 
 // stored serves what hangs on a response that one engine keeps: the engines are asked in turn until one knows it.
@@ -232,25 +230,20 @@ func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 		timer.Stop()
 		return q.forwardStream(ctx, to, resp)
 	}
-	body, err := resp.ReadAll(int64(q.snap.cfg.Limits.AnswerBytes))
+	if resp.Status >= 400 {
+		return refusal(ctx, "decode", to, resp, int64(q.snap.cfg.Limits.AnswerBytes))
+	}
+	body, err := entire(resp, nil, int64(q.snap.cfg.Limits.AnswerBytes))
 	if err != nil {
 		return legFailed(ctx, "decode", to.member.ID, err)
-	}
-	if resp.Status >= 400 {
-		return answered("decode", to.member.ID, resp.Status, body, contentType, resp.Header.Get("Retry-After"))
 	}
 	if openai.NeedsScrub(body) {
 		body = openai.Scrub(nil, body)
 	}
-	h := q.w.Header()
 	if contentType != "" {
-		h.Set("Content-Type", contentType)
+		q.w.Header().Set("Content-Type", contentType)
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	q.writeBy()
-	q.w.WriteHeader(resp.Status)
-	_, _ = q.w.Write(body)
-	return nil
+	return q.give(resp.Status, body)
 }
 
 // enginePath is the path that the router matched, which is on the list of serve.go, with the client's query.
@@ -283,13 +276,13 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 	resp.SetIdle(q.snap.cfg.Timeouts.DecodeIdle)
 	var events openai.Events
 	var buf []byte
-	sent := 0
+	sent, ended := 0, resp.Delimited()
 	for {
 		chunk, err := resp.Next()
-		if errors.Is(err, io.EOF) {
-			buf = append(buf[:0], events.Pending()...)
-			q.writeBy()
-			_, _ = q.w.Write(buf)
+		if errors.Is(err, io.EOF) && ended {
+			if rest := events.Pending(); len(rest) > 0 {
+				_ = q.w.send(rest)
+			}
 			return nil
 		}
 		if err == nil {
@@ -297,6 +290,7 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 			for e := range events.Feed(chunk) {
 				q.o.m.events.Inc()
 				sent++
+				ended = ended || e.IsDone() || q.kind.Ends(e.Data())
 				if openai.NeedsScrub(e) {
 					buf = openai.Scrub(buf, e)
 				} else {
@@ -306,20 +300,18 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 			err = events.Err()
 		}
 		if err != nil {
-			f := legFailed(ctx, "stream", to.member.ID, err)
+			f := legFailed(ctx, "stream", to.member.ID, unexpected(err))
 			if f.status != clientGone {
-				_, _ = q.w.Write(f.event(q.kind, sent))
+				_ = q.w.send(f.event(q.kind, sent))
 			}
 			q.out = f.kind
 			return nil
 		}
-		q.writeBy()
-		if _, err := q.w.Write(buf); err != nil {
-			q.out = "client_gone"
-			return nil
+		if len(buf) == 0 {
+			continue
 		}
-		if err := q.rc.Flush(); err != nil {
-			q.out = "client_gone"
+		if err := q.w.send(buf); err != nil {
+			q.out = goneKind
 			return nil
 		}
 	}

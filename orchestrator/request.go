@@ -23,9 +23,8 @@ import (
 type request struct {
 	o     *Orchestrator
 	snap  *snapshot // loaded once; a reload does not reach a running request
-	w     http.ResponseWriter
+	w     *client
 	r     *http.Request
-	rc    *http.ResponseController
 	id    string
 	path  string
 	kind  openai.Kind // of the API, in whose words errors are; 0 where it does not matter
@@ -38,7 +37,10 @@ type request struct {
 // handle wraps a front-door handler with what every request has: identity, limits, the drain check, a span, metrics.
 func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *request) *failure) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		q := &request{o: o, snap: o.snap.Load(), w: w, r: r, rc: http.NewResponseController(w), id: newID(), path: path, kind: api(path), start: time.Now(), mode: "none"}
+		q := &request{
+			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(),
+			path: path, kind: api(path), start: time.Now(), mode: "none",
+		}
 		n := o.inflight.Add(1)
 		o.m.inflight.Inc()
 		w.Header().Set("X-Request-Id", q.id)
@@ -48,13 +50,22 @@ func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *re
 			o.m.inflight.Dec()
 			q.end()
 		}()
-		if f := q.admit(n); f != nil {
-			q.fail(f)
-			return
+		f := q.admit(n)
+		if f == nil {
+			f = serve(ctx, q)
 		}
-		if f := serve(ctx, q); f != nil {
+		if f != nil {
 			q.fail(f)
 		}
+		q.abandon()
+	}
+}
+
+// abandon cuts the connection of a client that has left. It may only have closed its own direction: a handler that returned would give it an empty answer
+// with status 200, or end a stream as if it were whole.
+func (q *request) abandon() {
+	if q.out == goneKind {
+		panic(http.ErrAbortHandler)
 	}
 }
 
@@ -142,7 +153,7 @@ func (q *request) body() ([]byte, *failure) {
 	if q.r.ContentLength > limit {
 		return nil, q.tooLarge(limit)
 	}
-	_ = q.rc.SetReadDeadline(time.Now().Add(q.snap.cfg.Timeouts.ReadBody)) // not every test transport has deadlines
+	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.snap.cfg.Timeouts.ReadBody)) // not every test transport has deadlines
 	var body []byte
 	var err error
 	if n := q.r.ContentLength; n >= 0 {
@@ -151,7 +162,7 @@ func (q *request) body() ([]byte, *failure) {
 	} else {
 		body, err = io.ReadAll(io.LimitReader(q.r.Body, limit+1))
 	}
-	_ = q.rc.SetReadDeadline(time.Time{})
+	_ = q.w.rc.SetReadDeadline(time.Time{})
 	switch {
 	case err != nil:
 		f := refuse("admit", "body_unread", http.StatusBadRequest, "The request body did not arrive completely.")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tandem/connector"
+	"tandem/internal/config"
 	"tandem/internal/enginesim"
 	"tandem/internal/replica"
 )
@@ -88,17 +89,84 @@ func TestEnginesRetryAfterReachesTheClient(t *testing.T) {
 	})
 }
 
-// A failure behind the first content ends the stream with the engine's own error, once.
+// A failure behind the first content ends the stream with the engine's own error, once, however its events are cut into reads.
 func TestErrorEventBehindContent(t *testing.T) {
 	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
-		in(t, setup{order: order}, func(w *world) {
-			first := strings.Fields(w.right(chat(true)).text)[0]
-			content := strings.Replace(roleEvent, `"content":""`, `"content":" `+first+`"`, 1)
-			w.at("decode", func(at string) { w.wire.scripted(at, streamOf(roleEvent, content, errorEvent, "[DONE]")) })
-			got := w.ask(chat(true))
-			w.failed(chat(true), got, 500)
-			if strings.TrimSpace(got.text) != first || strings.Count(got.raw, `"error"`) != 1 {
-				t.Errorf("the client heard %s", got.raw)
+		for _, bite := range []int{0, 1, 16, 100} {
+			in(t, setup{order: order}, func(w *world) {
+				first := strings.Fields(w.right(chat(true)).text)[0]
+				content := strings.Replace(roleEvent, `"content":""`, `"content":" `+first+`"`, 1)
+				w.wire.bite = bite
+				w.at("decode", func(at string) { w.wire.scripted(at, streamOf(roleEvent, content, errorEvent, "[DONE]")) })
+				got := w.ask(chat(true))
+				w.failed(chat(true), got, 500)
+				if strings.TrimSpace(got.text) != first || strings.Count(got.raw, `"error"`) != 1 || got.dones != 1 {
+					t.Errorf("in reads of %d the client heard %s", bite, got.raw)
+				}
+			})
+		}
+	}
+}
+
+// An answer that nothing but the end of its connection ends may have been cut: only complete JSON, or an end marker, says that it was not.
+func TestAnswersThatEndWithTheirConnection(t *testing.T) {
+	const whole = `{"id":"cmpl-1","choices":[{"index":0,"text":" a","finish_reason":"stop"}]}`
+	event := "data: " + strings.Replace(roleEvent, `"content":""`, `"content":"a"`, 1) + "\n\n"
+	split, passed := completion(false), post("/v1/completions", `{"model":"sim","prompt":"a","echo":true}`)
+	other := post("/v1/responses", `{"model":"sim","input":"a","truncation":"auto"}`)
+	streams := post("/v1/responses", `{"model":"sim","input":"a","stream":true,"truncation":"auto"}`)
+	for _, head := range []string{"HTTP/1.1 200 OK\r\nconnection: close\r\n", "HTTP/1.0 200 OK\r\n"} {
+		for _, tt := range []struct {
+			name, body string
+			p          prompt
+			well       bool
+		}{
+			{"whole, split", whole, split, true},
+			{"whole, passed", whole, passed, true},
+			{"whole, of another API", whole, other, true},
+			{"half, split", whole[:40], split, false},
+			{"half, passed", whole[:40], passed, false},
+			{"half, of another API", whole[:40], other, false},
+			{"nothing", "", other, false},
+			{"two", whole + whole, other, false},
+			{"stream with its end", event + `data: {"type":"response.completed","response":{"output":[]}}` + "\n\n", streams, true},
+			{"stream without its end", event, streams, false},
+			{"stream, cut in an event", event + `data: {"ty`, streams, false},
+			{"split stream without its end", event, chat(true), false},
+		} {
+			in(t, setup{config: func(c *config.Config) { c.Retry.Attempts = 1 }}, func(w *world) {
+				kind := "application/json"
+				if strings.HasPrefix(tt.body, "data:") {
+					kind = "text/event-stream"
+				}
+				for _, d := range w.d {
+					w.wire.scripted(d.addr, head+"content-type: "+kind+"\r\n\r\n"+tt.body)
+				}
+				got := w.ask(tt.p)
+				if well := got.status == 200 && !strings.Contains(got.raw, `"error"`); well != tt.well {
+					t.Errorf("%s: %d %s", tt.name, got.status, got.raw)
+				}
+			})
+		}
+	}
+}
+
+// An answer that was compressed on the way is not passed on as if it were not. Engines are told not to.
+func TestCompressedAnswersAreRefused(t *testing.T) {
+	for _, p := range []prompt{completion(false), chat(true), post("/v1/embeddings", `{"model":"sim","input":"a"}`)} {
+		in(t, setup{}, func(w *world) {
+			for _, d := range w.d {
+				for range 2 {
+					w.wire.scripted(d.addr, answerOf(200, "application/json", "content-encoding: gzip\r\n", "\x1f\x8b\x08not really"))
+				}
+			}
+			if got := w.ask(p); got.status != 502 {
+				t.Errorf("%s: %d %q", p.path, got.status, got.raw)
+			}
+			for _, leg := range w.posts(true) {
+				if leg.header.Get("Accept-Encoding") != "identity" {
+					t.Errorf("%s may answer in %q", leg.engine, leg.header.Get("Accept-Encoding"))
+				}
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func (o *Orchestrator) Front() http.Handler {
 	mux.Get("/v1/models/{model}", o.handle("/v1/models/{model}", o.model))
 	mux.Get("/v1/responses/{id}", o.handle("/v1/responses/{id}", o.stored))
 	mux.Post("/v1/responses/{id}/cancel", o.handle("/v1/responses/{id}/cancel", o.stored))
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(o.toClient(w, r), r) })
 }
 
 // generating are the paths that take a prompt and produce tokens or vectors: passed through whole to one decode replica, with room booked there.

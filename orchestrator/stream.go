@@ -91,11 +91,7 @@ func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", 
 
 // refused passes on an engine's error answer.
 func (a *answer) refused() *failure {
-	body, err := a.resp.ReadAll(int64(a.h.cfg.Limits.AnswerBytes))
-	if err != nil {
-		return a.failed(err)
-	}
-	f := answered("decode", a.to.member.ID, a.resp.Status, body, a.resp.Header.Get("Content-Type"), a.resp.Header.Get("Retry-After"))
+	f := refusal(a.ctx, "decode", a.to, a.resp, int64(a.h.cfg.Limits.AnswerBytes))
 	f.source = a.source(f.status)
 	return f
 }
@@ -111,7 +107,7 @@ func (a *answer) source(status int) replica.ID {
 // readWhole reads an answer that is not streamed.
 func (a *answer) readWhole() *failure {
 	a.h.j.q.o.report(a.to, a.resp)
-	body, err := a.resp.ReadAll(int64(a.h.cfg.Limits.AnswerBytes))
+	body, err := entire(a.resp, nil, int64(a.h.cfg.Limits.AnswerBytes))
 	if err != nil {
 		return a.failed(err)
 	}
@@ -435,12 +431,15 @@ func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 // reply sends an answer that is not streamed.
 func (q *request) reply(a *answer) *failure {
 	q.headers(a.h.j.rec)
-	h := q.w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(a.whole)))
-	q.writeBy()
-	q.w.WriteHeader(http.StatusOK)
-	if _, err := q.w.Write(a.whole); err != nil {
+	q.w.Header().Set("Content-Type", "application/json")
+	return q.give(http.StatusOK, a.whole)
+}
+
+// give sends a whole body.
+func (q *request) give(status int, body []byte) *failure {
+	q.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	q.w.WriteHeader(status)
+	if _, err := q.w.Write(body); err != nil {
 		return q.lost(err)
 	}
 	return nil
@@ -463,11 +462,10 @@ func (q *request) stream(ctx context.Context, a *answer) *failure {
 		case err != nil:
 			return q.broken(ctx, a, err)
 		}
-		q.writeBy()
-		if _, err := q.w.Write(out); err != nil {
-			return q.lost(err)
+		if a.bad != nil && !a.done {
+			out = append(out, a.kind().EndMark()...) // the engine's own may come in another read, or never
 		}
-		if err := q.rc.Flush(); err != nil {
+		if err := q.w.send(out); err != nil {
 			return q.lost(err)
 		}
 		if a.bad != nil {
@@ -481,9 +479,7 @@ func (q *request) stream(ctx context.Context, a *answer) *failure {
 func (q *request) broken(ctx context.Context, a *answer, err error) *failure {
 	f := legFailed(ctx, "stream", a.to.member.ID, err)
 	if f.status != clientGone {
-		q.writeBy()
-		_, _ = q.w.Write(f.event(q.kind, a.sent))
-		_ = q.rc.Flush()
+		_ = q.w.send(f.event(q.kind, a.sent))
 		q.o.log.Warn("stream broke off", "id", q.id, "replica", string(f.at), "kind", f.kind, "error", errText(err))
 	}
 	f.written = true
@@ -492,12 +488,7 @@ func (q *request) broken(ctx context.Context, a *answer, err error) *failure {
 
 // lost is a client that stopped reading.
 func (q *request) lost(err error) *failure {
-	return &failure{phase: "client", owner: "client", kind: "client_gone", status: clientGone, err: err, written: true}
-}
-
-// writeBy bounds how long one write to the client may take.
-func (q *request) writeBy() {
-	_ = q.rc.SetWriteDeadline(time.Now().Add(q.snap.cfg.Timeouts.ClientWrite)) // not every test transport has deadlines
+	return &failure{phase: "client", owner: "client", kind: goneKind, status: clientGone, err: err, written: true}
 }
 
 // headers tells the client what was decided, where the configuration wants it. Names, never addresses of our choosing.

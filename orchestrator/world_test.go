@@ -315,6 +315,7 @@ type wire struct {
 	mu     sync.Mutex
 	log    []*written
 	script map[string][]string // by address: what the next connections that carry a generating request answer
+	bite   int                 // how much of a script one read brings, 0 is all
 }
 
 // written is one request on its way.
@@ -350,7 +351,7 @@ func (w *wire) scripted(addr, raw string) {
 	w.script[addr] = append(w.script[addr], raw)
 }
 
-var generates = regexp.MustCompile("^POST /v1/(completions|chat|responses|messages)")
+var generates = regexp.MustCompile("^POST /v1/(completions|chat|responses|messages|embeddings)")
 
 // next takes the script for a request that begins with b, nil if there is none.
 func (w *wire) next(addr string, b []byte) *strings.Reader {
@@ -366,7 +367,10 @@ func (w *wire) next(addr string, b []byte) *strings.Reader {
 
 func (t *tapped) Read(b []byte) (int, error) {
 	if t.play != nil {
-		return t.play.Read(b)
+		t.w.mu.Lock()
+		bite := t.w.bite
+		t.w.mu.Unlock()
+		return t.play.Read(b[:min(len(b), cmp.Or(bite, len(b)))])
 	}
 	return t.Conn.Read(b)
 }
@@ -391,7 +395,7 @@ func (t *tapped) Write(b []byte) (int, error) {
 func (w *wire) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.log, w.script = nil, nil
+	w.log, w.script, w.bite = nil, nil, 0
 }
 
 // sent is one request that an engine got from the router.

@@ -124,6 +124,8 @@ func (h *head) readField(line []byte) error {
 		return h.readLength(value)
 	case equalFold(key, "transfer-encoding"):
 		return h.readEncoding(value)
+	case equalFold(key, "content-encoding"):
+		return h.readCoding(value)
 	case equalFold(key, "connection"):
 		h.close = h.close || lists(value, "close")
 	}
@@ -154,6 +156,14 @@ func (h *head) readEncoding(value []byte) error {
 		return ProtocolError("transfer encoding is not chunked, once")
 	}
 	h.chunked = true
+	return nil
+}
+
+// readCoding refuses what has been compressed on the way. Nobody asked for it, and events could not be told apart in it.
+func (h *head) readCoding(value []byte) error {
+	if len(value) > 0 && !equalFold(value, "identity") {
+		return ProtocolError("it is encoded (content-encoding), which was not asked for: let what stands in front of the engine pass answers as they are")
+	}
 	return nil
 }
 

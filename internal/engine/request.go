@@ -76,7 +76,7 @@ func isFraming(key string) bool {
 
 // fixedLines renders the fields that every request carries.
 func fixedLines(host string, o Options) ([]byte, error) {
-	fields := []Field{{"User-Agent", "tandem"}}
+	fields := []Field{{"User-Agent", "tandem"}, {"Accept-Encoding", "identity"}} // who is not told otherwise may compress
 	if o.APIKey != "" {
 		fields = append(fields, Field{"Authorization", "Bearer " + o.APIKey})
 	}

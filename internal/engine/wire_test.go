@@ -130,6 +130,7 @@ func TestMalformed(t *testing.T) {
 		{"gzip, chunked", ok200 + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "not chunked, once"},
 		{"chunked, with a vertical tab", ok200 + "Transfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n", "control"},
 		{"chunked under HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.0"},
+		{"compressed", ok200 + "Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello", "encoded"},
 		{"folded line", ok200 + "X: a\r\n b\r\n\r\n", "no name"},
 		{"space before the colon", ok200 + "Content-Length : 5\r\n\r\nhello", "no name"},
 		{"no colon", ok200 + "Content-Length\r\n\r\nhello", "no name"},
@@ -208,7 +209,7 @@ func TestRequestAsSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Close()
-		want := "POST /p?q=1 HTTP/1.1\r\nHost: engine:8000\r\nUser-Agent: tandem\r\nAuthorization: Bearer k\r\nX-Request-Id: é\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+		want := "POST /p?q=1 HTTP/1.1\r\nHost: engine:8000\r\nUser-Agent: tandem\r\nAccept-Encoding: identity\r\nAuthorization: Bearer k\r\nX-Request-Id: é\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 		if got.String() != want {
 			t.Errorf("sent %q, want %q", got.String(), want)
 		}

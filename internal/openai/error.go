@@ -73,7 +73,15 @@ data: {"type":"error","code":"server_error","message":`...), message)
 		return append(dst, "}\n\n"...)
 	}
 	dst = AppendError(append(dst, "data: "...), message, typ, "", code)
-	return append(dst, "\n\ndata: [DONE]\n\n"...)
+	return append(append(dst, "\n\n"...), k.EndMark()...)
+}
+
+// EndMark is the event behind an error event with which streams of the kind's API end, "" where they end with the error.
+func (k Kind) EndMark() string {
+	if k == Messages || k == Responses {
+		return ""
+	}
+	return "data: [DONE]\n\n"
 }
 
 // Message is what an error body in vLLM's shape says.

@@ -1,0 +1,172 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// served gives a handler of the front to a real server and returns what a client hears that closes its own direction after the request.
+func served(t *testing.T, serve func(context.Context, *request) *failure) string {
+	cfg := config.Default()
+	cfg.Pools.Decode.Replicas = []config.Replica{{URL: "http://127.0.0.1:1"}}
+	o, err := New(cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(o.handle("/v1/completions", serve))
+	defer s.Close()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	heard, _ := io.ReadAll(c)
+	return string(heard)
+}
+
+// A client that closed its own direction alone looks like one that has left. It must not hear an empty answer with status 200.
+func TestHalfClosedClientHearsNoEmptyAnswer(t *testing.T) {
+	heard := served(t, func(ctx context.Context, q *request) *failure {
+		if _, f := q.body(); f != nil {
+			return f
+		}
+		<-ctx.Done()
+		return goneFailure(ctx, "decode")
+	})
+	if heard != "" {
+		t.Errorf("the client heard %q", heard)
+	}
+}
+
+// Nor may a stream that was given up for it look as if it had come to its end.
+func TestHalfClosedClientHearsNoEndOfStream(t *testing.T) {
+	heard := served(t, func(ctx context.Context, q *request) *failure {
+		if _, f := q.body(); f != nil {
+			return f
+		}
+		q.w.Header().Set("Content-Type", "text/event-stream")
+		if err := q.w.send([]byte("data: {}\n\n")); err != nil {
+			return q.lost(err)
+		}
+		<-ctx.Done()
+		f := goneFailure(ctx, "stream")
+		f.written = true
+		return f
+	})
+	if !strings.Contains(heard, "data: {}") || strings.HasSuffix(heard, "0\r\n\r\n") {
+		t.Errorf("the client heard %q", heard)
+	}
+}
+
+// The clock of a phase that strikes when the phase has just ended finds a client that is still there.
+func TestLateClockIsNoClientThatLeft(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errPhaseTimeout)
+	if f := goneFailure(ctx, "handoff"); f.status != http.StatusGatewayTimeout || f.owner != "us" {
+		t.Errorf("%+v", f)
+	}
+	ctx, cancel = context.WithCancelCause(t.Context())
+	cancel(nil)
+	if f := goneFailure(ctx, "handoff"); f.status != clientGone {
+		t.Errorf("%+v", f)
+	}
+}
+
+// silentClient sends p and never reads.
+func (w *world) silentClient(p prompt) net.Conn {
+	w.asked++
+	c, err := w.net.Dial(w.t.Context(), "tcp", "front:80")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", p.path, len(p.body), p.body)
+	return c
+}
+
+// A client that does not read is left after timeouts.client_write, whatever it does not read.
+func TestClientsThatDoNotReadAreLeft(t *testing.T) {
+	big := `{"error":{"message":"` + strings.Repeat("x", 8<<20) + `","code":400}}`
+	for name, p := range map[string]prompt{
+		"an error": completion(false), "a passed error": post("/v1/embeddings", `{"model":"sim","input":"a"}`),
+	} {
+		in(t, setup{}, func(w *world) {
+			for _, e := range append(append([]*simulated{}, w.p...), w.d...) {
+				for range 3 {
+					w.wire.scripted(e.addr, answerOf(400, "application/json", "", big))
+				}
+				fail(400)(w, e)
+			}
+			c := w.silentClient(p)
+			defer c.Close()
+			time.Sleep(w.cfg.Timeouts.ClientWrite + time.Second)
+			if n := w.o.InFlight(); n != 0 {
+				t.Errorf("%s that is not read: %d in flight", name, n)
+			}
+		})
+	}
+}
+
+// over2 asks the front over HTTP/2.
+func (w *world) over2(p prompt) *heard {
+	ln, err := w.net.Listen("tcp", "front2:80")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	server := w.o.server(w.o.Front(), w.cfg, w.t.Context())
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	go server.Serve(ln)
+	defer server.Close()
+	through := &http.Transport{DialContext: w.net.Dial, Protocols: server.Protocols, DisableCompression: true}
+	defer through.CloseIdleConnections()
+	before := w.front
+	defer func() { w.front = before }()
+	w.front = &http.Client{Transport: through}
+	w.asked++
+	return w.send(w.t.Context(), "front2:80", p)
+}
+
+// A stream may pause for longer than one write may take, over HTTP/2 too, where a write deadline is a timer that ends the stream.
+func TestStreamsPauseLongerThanAWriteMayTake(t *testing.T) {
+	slow := func(_ string, o *enginesim.Options) { o.Core.Cost.D0 = 2 }
+	s := setup{engine: slow, config: func(c *config.Config) { c.Timeouts.ClientWrite, c.Timeouts.DecodeFirst = time.Second, time.Minute }}
+	for _, p := range []prompt{
+		{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,` + streaming(true) + `"prompt":"a b c"}`},
+		{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,` + streaming(true) + `"prompt":["a b c"]}`},
+		post("/v1/responses", `{"model":"sim","stream":true,"input":"a b c","max_output_tokens":4,"temperature":0,"truncation":"auto"}`),
+	} {
+		in(t, s, func(w *world) {
+			got, want := w.over2(p), w.right(p)
+			if got.err != nil || got.status != 200 || got.text != want.text || len(got.events) != len(want.events) {
+				t.Errorf("%s: %d %v %q, want %q", p.path, got.status, got.err, got.raw, want.raw)
+			}
+		})
+	}
+}
+
+// A passed stream whose engine falls silent ends with an error event, although its last write is longer ago than a write may take.
+func TestPassedStreamEndsWithItsError(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Timeouts.ClientWrite = time.Second }}, func(w *world) {
+		for _, d := range w.d {
+			fault(enginesim.Fault{Kind: "stall_stream", After: 4})(w, d)
+		}
+		got := w.ask(post("/v1/responses", `{"model":"sim","stream":true,"input":"a b c","max_output_tokens":30,"temperature":0,"truncation":"auto"}`))
+		if got.err != nil || len(got.events) == 0 || !strings.Contains(got.events[len(got.events)-1], `"type":"error"`) {
+			t.Errorf("%v %q", got.err, got.raw)
+		}
+	})
+}

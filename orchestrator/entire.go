@@ -1,0 +1,27 @@
+package orchestrator
+
+import (
+	"errors"
+
+	"tandem/internal/engine"
+	"tandem/internal/rawjson"
+)
+
+var errUnended = errors.New("the answer ends with its connection, and is no complete JSON: it may have been cut")
+
+// entire reads the body of a good answer to its end, behind what dst holds. Where nothing but the end of the connection ends an answer, what was cut looks
+// whole: then its JSON has to be complete. vLLM gives a length or chunks to every answer; what stands in front of it may not.
+func entire(resp *engine.Response, dst []byte, limit int64) ([]byte, error) {
+	start := len(dst)
+	dst, err := resp.AppendAll(dst, limit)
+	if err != nil || resp.Delimited() {
+		return dst, err
+	}
+	s := rawjson.Scanner{Data: dst[start:]}
+	s.Skip()
+	s.End()
+	if s.Err() != nil {
+		return dst, errUnended
+	}
+	return dst, nil
+}
