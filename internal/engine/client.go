@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -52,13 +53,21 @@ func (o *Options) setDefaults() {
 
 // Client is one engine server. It is safe for concurrent use.
 type Client struct {
-	o      Options     // immutable, defaults filled in
-	addr   string      // host:port to dial
-	host   string      // host of the URL, without port and brackets
-	tls    *tls.Config // nil for plain http
-	prefix string      // path of the URL, without a slash at the end
-	fixed  []byte      // the header lines that every request carries, Host first
-	idle   idle
+	// Immutable.
+	o      Options // as of New, defaults filled in
+	addr   string  // host:port to dial
+	host   string  // host of the URL, without port and brackets
+	prefix string  // path of the URL, without a slash at the end
+
+	way  atomic.Pointer[way]
+	idle idle
+}
+
+// way is what of a client may change while it is used. It is immutable; a change makes another one.
+type way struct {
+	tls         *tls.Config // nil for plain http
+	dialTimeout time.Duration
+	fixed       []byte // the header lines that every request carries, Host first
 }
 
 // New makes a client; it connects to nothing yet.
@@ -73,14 +82,44 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{o: o, host: u.Hostname(), prefix: strings.TrimRight(u.EscapedPath(), "/")}
 	c.addr = net.JoinHostPort(c.host, port(u))
-	if u.Scheme == "https" {
-		c.tls = tlsConfig(o.TLS, c.host)
-	}
-	if c.fixed, err = fixedLines(u.Host, o); err != nil {
+	now, err := newWay(u, o)
+	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", c.addr, err)
 	}
+	c.way.Store(now)
 	c.idle.max, c.idle.keep = o.MaxIdle, o.IdleTimeout
 	return c, nil
+}
+
+func newWay(u *url.URL, o Options) (*way, error) {
+	lines, err := fixedLines(u.Host, o)
+	now := &way{dialTimeout: o.DialTimeout, fixed: lines}
+	if u.Scheme == "https" {
+		now.tls = tlsConfig(o.TLS, u.Hostname())
+	}
+	return now, err
+}
+
+// Change makes TLS, APIKey, Header and DialTimeout those of o from the next request on; the rest of o stays what it was at [New]. Requests that run go
+// on. retrust says that TLS is another one than before: connections that were made by the old one carry no further request.
+func (c *Client) Change(o Options, retrust bool) error {
+	o.setDefaults()
+	u, err := url.Parse(c.o.URL)
+	if err != nil { // not that of a client
+		return fmt.Errorf("engine url: %w", err)
+	}
+	next, err := newWay(u, o)
+	if err != nil {
+		return fmt.Errorf("engine %s: %w", c.addr, err)
+	}
+	if !retrust {
+		next.tls = c.way.Load().tls
+	}
+	c.way.Store(next)
+	if retrust {
+		c.idle.empty()
+	}
+	return nil
 }
 
 func checkURL(u *url.URL) error {
@@ -123,6 +162,10 @@ func (c *Client) Host() string { return c.host }
 // Close closes the idle connections and refuses new requests; connections in use close when their response does.
 func (c *Client) Close() { c.idle.close() }
 
+// Retire closes the idle connections and keeps none from now on. Requests go on to be served, each on a connection of its own: for a client that nobody
+// is sent to any more, and that who was sent to it before may still have to ask.
+func (c *Client) Retire() { c.idle.retire() }
+
 // Do sends r and returns when the head of the answer is there; the caller reads the body and closes the response. The end of ctx
 // closes the connection at once, whatever it is doing, until the response is closed or read to its end.
 //
@@ -131,7 +174,7 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	if err := c.refuse(ctx, r); err != nil {
 		return nil, &Error{Phase: Dial, Err: err}
 	}
-	if cn := c.idle.get(); cn != nil {
+	if cn := c.idle.get(c.way.Load().tls); cn != nil {
 		resp, err := c.exchange(ctx, cn, r)
 		if err == nil || !again(ctx, err, r) {
 			return resp, orNil(err)
@@ -190,14 +233,17 @@ func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response,
 
 // dial opens a connection, with the TLS handshake where there is one.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
-	limited, cancel := context.WithTimeout(ctx, c.o.DialTimeout)
+	by := c.way.Load()
+	limited, cancel := context.WithTimeout(ctx, by.dialTimeout)
 	defer cancel()
 	nc, err := c.o.Dial(limited, "tcp", c.addr)
-	if err == nil && c.tls != nil {
-		nc, err = handshake(limited, nc, c.tls)
+	if err == nil && by.tls != nil {
+		nc, err = handshake(limited, nc, by.tls)
 	}
 	if err == nil {
-		return newConn(nc), nil
+		cn := newConn(nc)
+		cn.tls = by.tls
+		return cn, nil
 	}
 	if cause := ctx.Err(); cause != nil {
 		return nil, cause

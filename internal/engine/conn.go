@@ -45,8 +45,9 @@ func putBuffer(b *buffer) {
 // conn is one connection. One request at a time owns it; abort alone may be called from elsewhere.
 type conn struct {
 	nc    net.Conn
-	sent  time.Time // when the request of its last answer was; guarded by the idle pool
-	since time.Time // when it became idle; guarded by the idle pool
+	tls   *tls.Config // by which it was made, nil for plain TCP
+	sent  time.Time   // when the request of its last answer was; guarded by the idle pool
+	since time.Time   // when it became idle; guarded by the idle pool
 
 	sealed bool // TLS: a write that was interrupted cannot go on
 	socket      // of a *net.TCPConn, with or without TLS above it
@@ -160,7 +161,7 @@ func (c *conn) setPatience(d time.Duration) {
 func (c *conn) send(cl *Client, r *Request) (early bool, _ *Error) {
 	out := getBuffer()
 	defer putBuffer(out)
-	head := r.appendHead(out[:0], cl.prefix, cl.fixed)
+	head := r.appendHead(out[:0], cl.prefix, cl.way.Load().fixed)
 	if r.Last != nil {
 		if err := r.Last(); err != nil {
 			return false, &Error{Phase: Write, Err: err}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"crypto/tls"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,8 @@ type idle struct {
 	max  int           // immutable
 	keep time.Duration // immutable
 
-	closed atomic.Bool // written under mu
+	closed  atomic.Bool // written under mu
+	retired atomic.Bool // nothing is kept; written under mu
 
 	mu    sync.Mutex // guards the following
 	conns []*conn    // oldest first
@@ -22,14 +24,14 @@ type idle struct {
 // young is an age at which asking the kernel whether a connection still lives is not worth a system call.
 const young = 5 * time.Millisecond
 
-// get returns a live connection, or nil.
-func (p *idle) get() *conn {
+// get returns a live connection that was made by trust, or nil.
+func (p *idle) get(trust *tls.Config) *conn {
 	for {
 		c, age := p.pop()
 		if c == nil {
 			return nil
 		}
-		if age < p.keep && (age < young && !p.late(c) || c.alive()) {
+		if c.tls == trust && age < p.keep && (age < young && !p.late(c) || c.alive()) {
 			return c
 		}
 		c.close()
@@ -64,7 +66,7 @@ func (p *idle) put(c *conn, sent time.Time) {
 func (p *idle) push(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() || len(p.conns) >= p.max {
+	if p.closed.Load() || p.retired.Load() || len(p.conns) >= p.max {
 		return false
 	}
 	p.conns = append(p.conns, c)
@@ -118,6 +120,33 @@ func (p *idle) takeAll() []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed.Store(true)
+	return p.dropLocked()
+}
+
+// retire closes what is kept, and keeps nothing any more.
+func (p *idle) retire() {
+	p.mu.Lock()
+	p.retired.Store(true)
+	conns := p.dropLocked()
+	p.mu.Unlock()
+	for _, c := range conns {
+		c.close()
+	}
+}
+
+// empty closes what is kept now.
+func (p *idle) empty() {
+	p.mu.Lock()
+	conns := p.dropLocked()
+	p.mu.Unlock()
+	for _, c := range conns {
+		c.close()
+	}
+}
+
+// dropLocked returns what is kept, which then is not any more.
+func (p *idle) dropLocked() []*conn {
+	p.armed = false
 	if p.timer != nil {
 		p.timer.Stop()
 	}
