@@ -42,6 +42,9 @@ type Replica struct {
 	Facts Facts
 }
 
+// SameEngine reports whether both are one engine by their addresses, whatever they are called.
+func (r *Replica) SameEngine(as *Replica) bool { return r.URL == as.URL && r.Rank == as.Rank }
+
 // Pinned reports whether a request must carry X-data-parallel-rank to reach this replica and no other rank of its server.
 func (r *Replica) Pinned() bool { return r.Facts.Ranks > 1 }
 

@@ -2,14 +2,16 @@ package roster
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	"tandem/internal/kv"
 	"tandem/internal/replica"
 )
 
-// SetMembers makes rs the members of the pool. Who stays keeps its load, ledger and blocks; who leaves is forgotten, and leases on it only wait for
-// their release. A member starts healthy, and with nothing known. What was assumed of one whose events can be followed from now on is forgotten.
+// SetMembers makes rs the members of the pool. Who stays keeps its load, ledger and blocks, also under another name; who leaves is forgotten, and leases
+// on it only wait for their release. A member starts healthy, and with nothing known. What was assumed of one whose events can be followed from now on is
+// forgotten. One that has another name now is found by both.
 func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	r.feed.Lock()
 	defer r.feed.Unlock()
@@ -33,12 +35,15 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 	old, changed := r.Members, len(rs) != len(r.Members)
 	r.Members = make([]M, 0, len(rs))
 	kept := make(map[replica.ID]M, len(rs))
+	stayed := make(map[M]bool, len(rs))
 	for i := range rs {
 		if _, doubled := kept[rs[i].ID]; doubled {
 			changed = true
 			continue
 		}
-		entry, stays := r.byID[rs[i].ID]
+		entry, stays := r.before(old, &rs[i])
+		stays = stays && !stayed[entry]
+		stayed[entry] = true
 		if !stays {
 			entry = r.newMember()
 			*entry.member() = Member{Healthy: true, Holder: r.takeHolder(), mode: r.indexing.Mode}
@@ -50,6 +55,9 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 		if stays && m.R.Facts.Events == (replica.EventSource{}) && rs[i].Facts.Events != m.R.Facts.Events {
 			turned = append(turned, m.Holder)
 		}
+		if stays && m.R.ID != rs[i].ID {
+			m.former = m.R.ID
+		}
 		if changed {
 			m.R = new(rs[i])
 		}
@@ -58,18 +66,42 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 		r.Members = append(r.Members, entry)
 	}
 	for _, m := range old {
-		if _, stays := kept[m.member().R.ID]; !stays {
+		if !stayed[m] {
 			m.member().Gone = true
 			left = append(left, m.member().Holder)
 			changed = true
 		}
 	}
+	addFormer(kept, r.Members)
 	r.byID = kept
 	if changed {
 		r.View = r.newView()
 		r.chooseChain()
 	}
 	return left, turned
+}
+
+// before returns which of old is the engine now: the one of its name, unless that is another by its address, else the one of its address.
+func (r *Roster[M]) before(old []M, now *replica.Replica) (m M, ok bool) {
+	if m, ok = r.byID[now.ID]; ok && m.member().R.SameEngine(now) {
+		return m, true
+	}
+	at := slices.IndexFunc(old, func(m M) bool { return now.URL != "" && m.member().R.SameEngine(now) })
+	if at < 0 {
+		var none M
+		return none, false
+	}
+	return old[at], true
+}
+
+// addFormer lets members that have had another name be found by it too, where nobody else has it.
+func addFormer[M Entry](byID map[replica.ID]M, members []M) {
+	for _, e := range members {
+		former := e.member().former
+		if _, taken := byID[former]; former != "" && !taken {
+			byID[former] = e
+		}
+	}
 }
 
 func (r *Roster[M]) takeHolder() kv.Holder {

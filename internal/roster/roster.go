@@ -53,7 +53,8 @@ type Member struct {
 	Holder  kv.Holder        // of its blocks in the index; immutable
 	Gone    bool             // it left the pool
 	Healthy bool
-	Reason  string // why not healthy
+	Reason  string     // why not healthy
+	former  replica.ID // another name that it had before, "" for none
 	mode    Mode
 	trust   replica.Trust // of its event stream
 	told    int           // tokens of a block by its events, 0 unknown
