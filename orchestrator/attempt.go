@@ -85,6 +85,22 @@ func (j *job) answer(ctx context.Context) (*answer, *failure) {
 	}
 }
 
+// serve gets the answer, lets deliver give it to the client, and closes the books behind it, a panic included.
+func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *failure) {
+	a, f := j.answer(ctx)
+	if f != nil {
+		j.finish(f, nil)
+		return f
+	}
+	f = &failure{phase: "stream", owner: "us", kind: "panic", status: http.StatusInternalServerError}
+	defer func() {
+		a.settle(f)
+		j.finish(f, a)
+	}()
+	f = deliver(a)
+	return f
+}
+
 // again decides whether a failed attempt is worth another: never after a client error, within the attempts and the retry budget,
 // and not when two different replicas failed in the same phase, since then the request itself is the likely cause.
 func (j *job) again(ctx context.Context, f *failure) bool {
@@ -185,22 +201,22 @@ func (j *job) keys(chain kv.Chain, adapter string) []kv.Key {
 }
 
 // attempt plans, waits for room if it must, and sends the legs.
-func (j *job) attempt(ctx context.Context) (*answer, *failure) {
+func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	b, f := j.book(ctx)
 	if f != nil {
 		return nil, f
 	}
+	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attempt: j.id, cancel: func(error) {}}
+	defer func() {
+		if a == nil { // a panic is no reason to keep leases
+			h.release()
+		}
+	}()
 	j.note(b)
-	h := &handoff{j: j, b: b, cfg: j.q.snap.cfg, attempt: j.id}
 	if j.tries > 1 {
 		h.attempt += "-r" + strconv.Itoa(j.tries-1)
 	}
-	a, f := h.run(ctx)
-	if f != nil {
-		h.release()
-		return nil, f
-	}
-	return a, nil
+	return h.run(ctx)
 }
 
 // book gets a plan with room reserved for it, waiting in the admission queue where no decode replica has room.

@@ -44,25 +44,22 @@ func (q *request) eachPrompt(ctx context.Context, req *openai.Request, use func(
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(batchWidth)
 	first := q.newJob(req, 0)
+	var broke crash
 	for i := range req.Prompts {
 		j := first
 		if i > 0 {
 			j = q.newJob(req, i)
 		}
-		group.Go(func() error {
-			a, f := j.answer(ctx)
-			if f == nil {
-				f = use(ctx, i, a)
-				a.settle(f)
-			}
-			j.finish(f, a)
-			if f != nil {
+		group.Go(func() (err error) {
+			defer broke.keep(&err)
+			if f := j.serve(ctx, func(a *answer) *failure { return use(ctx, i, a) }); f != nil {
 				return &siblingFailed{f}
 			}
 			return nil
 		})
 	}
 	err := group.Wait()
+	broke.again()
 	q.mode = first.rec.Mode // the jobs' goroutines have ended
 	if s, ok := errors.AsType[*siblingFailed](err); ok {
 		return s.failure

@@ -10,6 +10,7 @@ type client struct {
 	http.ResponseWriter
 	rc    *http.ResponseController
 	limit time.Duration // for one write; immutable
+	begun bool          // something has been written
 	timed bool          // HTTP/2: a write deadline is a timer there, which ends the stream although nothing is being written
 }
 
@@ -24,8 +25,15 @@ func (o *Orchestrator) toClient(w http.ResponseWriter, r *http.Request) *client 
 // Unwrap is for [http.ResponseController].
 func (c *client) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
+// WriteHeader begins an answer.
+func (c *client) WriteHeader(status int) {
+	c.begun = true
+	c.ResponseWriter.WriteHeader(status)
+}
+
 // Write leaves the deadline where it is, for what net/http sends when the handler has returned.
 func (c *client) Write(b []byte) (int, error) {
+	c.begun = true
 	_ = c.rc.SetWriteDeadline(time.Now().Add(c.limit)) // not every test transport has deadlines
 	return c.ResponseWriter.Write(b)
 }

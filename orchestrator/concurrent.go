@@ -12,6 +12,7 @@ import (
 type prefillBeside struct {
 	cancel context.CancelFunc
 	done   chan struct{}
+	broke  crash
 
 	mu   sync.Mutex
 	fail *failure
@@ -25,6 +26,13 @@ func (h *handoff) startBeside(ctx context.Context, con connector.Connector) cont
 	h.beside = p
 	go func() { // joined by end
 		defer close(p.done)
+		var err error
+		defer func() {
+			if err != nil {
+				fail(err)
+			}
+		}()
+		defer p.broke.keep(&err)
 		if _, f := h.prefill(own, con); f != nil {
 			p.mu.Lock()
 			p.fail = f
@@ -35,8 +43,9 @@ func (h *handoff) startBeside(ctx context.Context, con connector.Connector) cont
 	return joined
 }
 
-// failure waits for the leg if it has been cancelled or has failed, and tells how it failed; nil if it did not.
+// failure tells how the leg failed, nil if it did not. It panics where the leg did.
 func (p *prefillBeside) failure() *failure {
+	p.broke.again()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.fail

@@ -50,6 +50,7 @@ func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *re
 			o.m.inflight.Dec()
 			q.end()
 		}()
+		defer q.crashed()
 		f := q.admit(n)
 		if f == nil {
 			f = serve(ctx, q)

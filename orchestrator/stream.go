@@ -408,19 +408,13 @@ func (a *answer) settle(f *failure) {
 // single serves a request that is one prompt.
 func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 	j := q.newJob(req, 0)
-	a, f := j.answer(ctx)
+	f := j.serve(ctx, func(a *answer) *failure {
+		if req.Stream {
+			return q.stream(ctx, a)
+		}
+		return q.reply(a)
+	})
 	q.mode = j.rec.Mode
-	if f != nil {
-		j.finish(f, nil)
-		return f
-	}
-	if req.Stream {
-		f = q.stream(ctx, a)
-	} else {
-		f = q.reply(a)
-	}
-	a.settle(f)
-	j.finish(f, a)
 	if f != nil && f.written {
 		q.out = f.kind
 		return nil

@@ -1,0 +1,65 @@
+package orchestrator
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"tandem/connector"
+	"tandem/internal/openai"
+)
+
+// A request that panics, wherever it does, is answered with 500 and leaves nothing behind: no lease, no leg, no place among those in flight.
+func TestPanicsLeaveNothingBehind(t *testing.T) {
+	batch := post("/v1/completions", `{"model":"sim","max_tokens":3,"prompt":["a b","c d","e f"]}`)
+	for _, seam := range []string{"tokenize", "plan", "prefill", "handoff", "decode"} {
+		for _, p := range []prompt{completion(false), chat(true), batch} {
+			for _, order := range []connector.Order{connector.Sequential, connector.Concurrent} {
+				in(t, setup{order: order}, func(w *world) {
+					w.at(seam, func(string) {
+						w.at(seam, nil)
+						panic("a bug")
+					})
+					got := w.ask(p)
+					if got.status != 500 || got.fail.Code != 500 {
+						t.Errorf("%s at %s: %d %v %s", p.path, seam, got.status, got.err, got.raw)
+					}
+					w.silent(got)
+					if n := w.count("tandem_requests_total", "panic"); n != 1 {
+						t.Errorf("%d panics are counted", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// So does one that panics while its answer is given out. What the client has begun to hear is cut, not ended.
+func TestPanicBehindTheAnswer(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		in(t, setup{}, func(w *world) {
+			w.asked++
+			p, rec, cut := completion(true), httptest.NewRecorder(), false
+			serve := func(ctx context.Context, q *request) *failure {
+				req, f := q.parse(openai.Completions)
+				if f != nil {
+					return f
+				}
+				return q.newJob(req, 0).serve(ctx, func(*answer) *failure {
+					if begun {
+						_ = q.w.send([]byte("data: {}\n\n"))
+					}
+					panic("a bug")
+				})
+			}
+			func() {
+				defer func() { cut = recover() != nil }()
+				w.o.handle(p.path, serve)(rec, httptest.NewRequestWithContext(w.t.Context(), "POST", p.path, strings.NewReader(p.body)))
+			}()
+			if cut != begun || !begun && rec.Code != 500 {
+				t.Errorf("begun %v: cut %v, status %d", begun, cut, rec.Code)
+			}
+		})
+	}
+}
