@@ -122,7 +122,7 @@ func (s *stage) unharmed(ctx context.Context) error {
 		}
 	}
 	if len(errs) == 0 {
-		_, err := s.awaitIdle(ctx, 2*time.Second)
+		_, err := s.awaitIdle(ctx, idleLimit)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

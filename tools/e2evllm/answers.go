@@ -90,7 +90,7 @@ func (s *stage) playPhase(ctx context.Context, ph phase) error {
 	begun, watch := time.Now(), s.watchRoom(ctx, r)
 	results := s.compareAll(ctx, r, ph)
 	took := time.Since(begun)
-	idle, errIdle := s.awaitIdle(ctx, 2*time.Second)
+	idle, errIdle := s.awaitIdle(ctx, idleLimit)
 	watch.stop()
 	if ctx.Err() != nil {
 		return ctx.Err()

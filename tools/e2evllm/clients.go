@@ -22,8 +22,9 @@ var pinsClients []byte
 // benchmarkers are the packages of clients that vLLM's do not bring along.
 var benchmarkers = packages{pinsClients, "guidellm.benchmark"}
 
-// clientLimit is how long one client may take, with its start; where nothing else runs that is a tenth of it.
-const clientLimit = 8 * time.Minute
+// clientLimit is how long one client may take, with its start; where nothing else runs it takes a minute at
+// most.
+const clientLimit = 20 * time.Minute
 
 // benchPrompts is how many requests a benchmark sends, and benchTokens how many tokens it wants of each.
 const (
@@ -106,7 +107,7 @@ func judgeClient(name string, said []checked, err error) error {
 
 // leftNothing checks that nothing is kept for clients that have gone.
 func (s *stage) leftNothing(ctx context.Context, r *router) checked {
-	idle, err := s.awaitIdle(ctx, 2*time.Second)
+	idle, err := s.awaitIdle(ctx, idleLimit)
 	leases, errLeases := r.series(ctx, "tandem_leases")
 	if err = errors.Join(err, errLeases); err == nil && leases != 0 {
 		err = fmt.Errorf("%v leases", leases)
@@ -147,12 +148,9 @@ func (s *stage) playProgram(ctx context.Context, name, program string, args ...s
 		return "", err
 	}
 	s.processes = append(s.processes, p)
-	select {
-	case <-p.ended:
-	case <-ctx.Done():
+	err = p.awaitEnd(ctx, clientLimit, stillLimit)
+	if ctx.Err() != nil {
 		return "", ctx.Err()
-	case <-time.After(clientLimit):
-		err = fmt.Errorf("it has not ended after %s", clientLimit)
 	}
 	err = errors.Join(err, stop([]*process{p}, time.Second))
 	text, errLog := os.ReadFile(p.log)

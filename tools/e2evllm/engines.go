@@ -72,6 +72,7 @@ func (e *engine) start() (err error) {
 	vars := []string{
 		"PYTHONPATH=" + e.env.site(), writeBytecode, "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=" + e.binding(), "OMP_NUM_THREADS=1", "UCX_TLS=tcp",
 		"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(e.Side), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
+		"VLLM_ENGINE_READY_TIMEOUT_S=3600", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1200",
 		"TMPDIR=" + e.work, "VLLM_RPC_BASE_PATH=" + e.work, "HF_HOME=" + filepath.Join(e.work, "hf"), "VLLM_CACHE_ROOT=" + filepath.Join(e.work, "cache"),
 		"VLLM_CONFIG_ROOT=" + filepath.Join(e.work, "config"), "XDG_CACHE_HOME=" + filepath.Join(e.work, "xdg"),
 	}
@@ -174,23 +175,33 @@ func free(port, width int) bool {
 }
 
 // awaitHealthy waits until every engine answers, and says each few seconds which do not yet.
-func awaitHealthy(ctx context.Context, engines []*engine, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func awaitHealthy(ctx context.Context, engines []*engine) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	begun, said := time.Now(), time.Now()
+	return awaitWorking(ctx, engines, stillLimit)
+}
+
+// awaitWorking waits as long as all that do not answer do something about it.
+func awaitWorking(ctx context.Context, engines []*engine, still time.Duration) error {
+	begun, said, working := time.Now(), time.Now(), progress{still: still}
 	for {
 		var missing []string
+		var theirs []*process
 		for _, e := range engines {
 			if how := e.dead(); how != "" {
 				return fmt.Errorf("the engine %s ended: %s\nthe end of its log:\n%s", e.Name, how, e.process.logTail(15))
 			}
-			if _, err := get(ctx, e.url()+"/health"); err != nil {
-				missing = append(missing, e.Name)
+			if !e.answers(ctx) {
+				missing, theirs = append(missing, e.Name), append(theirs, e.process)
 			}
 		}
 		if len(missing) == 0 {
 			say("engines: all ready after %.0f s", time.Since(begun).Seconds())
 			return nil
+		}
+		if p := working.stuck(theirs); p != nil {
+			return fmt.Errorf("%s does not come up, and has done nothing for %v\nthe end of its log:\n%s",
+				p.name, still, p.logTail(15))
 		}
 		if time.Since(said) > 10*time.Second {
 			said = time.Now()
@@ -202,6 +213,14 @@ func awaitHealthy(ctx context.Context, engines []*engine, limit time.Duration) e
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// answers says whether the engine calls itself healthy; it may be slow about it.
+func (e *engine) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	_, err := get(ctx, e.url()+"/health")
+	return err == nil
 }
 
 // usage is the largest share of its KV blocks that a rank of the engine has in use, 0 to 1.
@@ -243,4 +262,7 @@ func (e *engine) metric(ctx context.Context, prefix string) ([]float64, error) {
 
 // client asks engines and routers. It uses no connection again that has been idle for long: engines close theirs after five seconds, and what is posted at that
 // moment gets no answer.
-var client = &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 16, IdleConnTimeout: 2 * time.Second}, Timeout: 3 * time.Minute}
+var client = &http.Client{
+	Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 16, IdleConnTimeout: 2 * time.Second},
+	Timeout:   15 * time.Minute,
+}

@@ -22,6 +22,7 @@ type flight struct {
 	base   string
 	begun  time.Time
 	took   time.Duration
+	fair   time.Duration // of took, when no engine stood in line for a CPU
 	landed landed
 	first  chan struct{} // closed with the first content of a stream, or with done
 	done   chan struct{}
@@ -53,10 +54,11 @@ func launch(ctx context.Context, base, phase string, q request) *flight {
 	f := &flight{request: q, phase: phase, base: base, begun: time.Now(), first: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
+		clock := runTime()
 		begin := sync.OnceFunc(func() { close(f.first) })
 		defer begin()
 		f.landed = tell(ctx, base, q, begin)
-		f.took = time.Since(f.begun)
+		f.took, f.fair = time.Since(f.begun), clock.elapsed()
 	}()
 	return f
 }

@@ -112,8 +112,9 @@ func (f *faulting) judge(ctx context.Context, cut bool) error {
 	var errs []error
 	for i, one := range flying {
 		v, why := judgeLanded(&one.landed, &wants[i], cut)
-		if one.took > answerLimit {
-			v, why = wrong, fmt.Sprintf("it took %.0f s", one.took.Seconds())
+		if one.fair > answerLimit {
+			v = wrong
+			why = fmt.Sprintf("it took %.0f s, %.0f of them by itself", one.took.Seconds(), one.fair.Seconds())
 		}
 		f.row.count(one, v, why)
 		if v == wrong && ctx.Err() == nil {
@@ -203,13 +204,7 @@ func (f *faulting) noLeases(ctx context.Context, r *router, pool string) error {
 // living are the engines that answer.
 func (f *faulting) living(ctx context.Context) []*engine {
 	return slices.DeleteFunc(slices.Clone(f.s.engines), func(e *engine) bool {
-		if e.dead() != "" {
-			return true
-		}
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-		_, err := get(ctx, e.url()+"/health")
-		return err != nil
+		return e.dead() != "" || !e.answers(ctx)
 	})
 }
 
@@ -239,7 +234,14 @@ func (f *faulting) after(ctx context.Context, limit time.Duration) error {
 	if f.brokenLegs(ctx) > f.broken {
 		limit = max(limit, leaseTime+2*time.Second)
 	}
-	err := f.awaitBooks(ctx, f.living(ctx), limit, time.Now())
+	living := f.living(ctx)
+	books := func() error { return f.awaitBooks(ctx, living, limit, time.Now()) }
+	var err error
+	if limit < leaseTime {
+		err = noneRunsOut(ctx, living, books)
+	} else {
+		err = books()
+	}
 	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx)) // in that order: what is asked next may evict what is wrong
 }
 

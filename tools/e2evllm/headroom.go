@@ -164,7 +164,7 @@ func (w *watch) excess(records []record) excess {
 			}
 			x.looks++
 			over := now.ledger[i] - max(now.free[i], next.free[i])
-			beyond := over - came(records, e.Name, now.begun.Add(-pollInterval), next.asked)
+			beyond := over - came(records, e.Name, now.begun.Add(-pollInterval-2*w.slowest(k)), next.asked)
 			x.most = max(x.most, over)
 			if beyond > x.beyond {
 				x.beyond = beyond
@@ -174,6 +174,16 @@ func (w *watch) excess(records []record) excess {
 		}
 	}
 	return x
+}
+
+// slowest is the longest of the looks about the k-th. A router's own looks take as long where engines are
+// slow to answer, and come so much later.
+func (w *watch) slowest(k int) time.Duration {
+	longest := time.Duration(0)
+	for _, l := range w.looks[max(0, k-10):min(len(w.looks), k+2)] {
+		longest = max(longest, l.asked.Sub(l.begun))
+	}
+	return longest
 }
 
 // came is how many blocks the engine gave away in that time: to requests that were sent to it then, and to those that it had for what they generated.

@@ -17,7 +17,7 @@ import (
 )
 
 // wireLimit is how long a server may take for everything that it says to one client.
-const wireLimit = 90 * time.Second
+const wireLimit = 5 * time.Minute
 
 // heard is what a server said on one connection.
 type heard struct {

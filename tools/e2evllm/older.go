@@ -153,7 +153,7 @@ func (s *stage) playWhole(ctx context.Context, e *engine, source, url string) er
 	begun := time.Now()
 	results := s.compareAll(ctx, r, ph)
 	took := time.Since(begun)
-	idle, errIdle := s.awaitIdle(ctx, 2*time.Second)
+	idle, errIdle := s.awaitIdle(ctx, idleLimit)
 	records, errRecords := readRecords(ctx, r)
 	if err := errors.Join(ctx.Err(), errIdle, errRecords, r.end()); err != nil {
 		return err

@@ -79,12 +79,11 @@ func (s *stage) handOver(ctx context.Context, p, d *engine) error {
 	if err != nil || status != http.StatusNotFound {
 		return fmt.Errorf("an unknown model: %d: %w: %s", status, err, body)
 	}
-	begun := time.Now()
-	took, err := s.awaitIdle(ctx, 45*time.Second)
-	say("a lease of %s was over %.2f s after a refused request with its parameters", p.Name, took.Seconds())
-	if time.Since(begun) > 2*time.Second {
-		err = errors.Join(err, errors.New("that is not given back, but the end of the lease"))
+	if told, err := runOut(ctx, s.engines); err != nil || len(told) == 0 {
+		return fmt.Errorf("nobody says which leases run out: %w", err)
 	}
+	took, err := s.awaitIdle(ctx, idleLimit)
+	say("a lease of %s was over %.2f s after a refused request with its parameters", p.Name, took.Seconds())
 	return err
 }
 

@@ -218,7 +218,7 @@ func aPair(t *testing.T, params string, refusal int) (p, d *engine) {
 	used := "0.1"
 	usage := func(value *string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, "vllm:kv_cache_usage_perc{} %s\n", *value)
+			fmt.Fprintf(w, "vllm:kv_cache_usage_perc{} %s\nvllm:nixl_num_kv_expired_reqs_total{} 0\n", *value)
 		}
 	}
 	prefill, decode, none := http.NewServeMux(), http.NewServeMux(), "0"

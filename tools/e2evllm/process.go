@@ -43,6 +43,7 @@ func startProcess(name, work string, env []string, program string, args ...strin
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	p.pid = cmd.Process.Pid
+	started.add(p.pid)
 	go func() {
 		_ = cmd.Wait()
 		p.state = cmd.ProcessState.String()
@@ -60,6 +61,7 @@ func adoptProcess(name, log string, pid int) *process {
 		close(p.ended)
 		return p
 	}
+	started.add(pid)
 	go func() {
 		for !gone() {
 			time.Sleep(50 * time.Millisecond)
@@ -124,6 +126,7 @@ func gone(p *process, limit time.Duration) bool {
 	for {
 		if errors.Is(syscall.Kill(-p.pid, 0), syscall.ESRCH) {
 			<-p.ended
+			started.remove(p.pid)
 			p.left = true
 			return true
 		}
@@ -156,14 +159,17 @@ type member struct {
 	dir string
 }
 
-func members(group int) (all []member) {
+func members(group int) []member { return membersOf(map[int]bool{group: true}) }
+
+// membersOf are the members of those groups, in one look.
+func membersOf(groups map[int]bool) (all []member) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
 		if err != nil {
 			continue
 		}
-		if g, err := syscall.Getpgid(pid); err == nil && g == group {
+		if g, err := syscall.Getpgid(pid); err == nil && groups[g] {
 			all = append(all, member{pid, dir})
 		}
 	}

