@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -88,12 +89,10 @@ func connectorFor(cfg *config.Config, instead connector.Connector) (connector.Co
 }
 
 func newResolver(cfg *config.Config) *tokenizer.Resolver {
-	cache := int64(cfg.Tokenizer.CacheBytes)
-	if cache == 0 {
-		cache = -1
-	}
+	const none = -1 // where 0 would be the default
 	return tokenizer.New(tokenizer.Options{
-		RenderTimeout: cfg.Timeouts.Tokenize, TokenizeTimeout: cfg.Timeouts.Tokenize, CacheBytes: cache, CharsPerToken: cfg.Tokenizer.CharsPerToken,
+		RenderTimeout: cfg.Timeouts.Tokenize, TokenizeTimeout: cfg.Timeouts.Tokenize, CharsPerToken: cfg.Tokenizer.CharsPerToken,
+		CacheBytes: cmp.Or(int64(cfg.Tokenizer.CacheBytes), none), ChatTTL: cmp.Or(cfg.Tokenizer.ChatTTL, none),
 	})
 }
 

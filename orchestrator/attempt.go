@@ -25,12 +25,10 @@ type job struct {
 	index int    // of the prompt in a batch
 	rec   *Record
 
-	ids    []uint32 // the prompt's tokens, nil when unknown
-	idsRaw []byte   // the same as JSON
-	count  int      // tokens of the prompt, estimated when ids is nil
-	exact  bool     // ids may be put on the legs
-	whole  string   // why it cannot be split, "" when it can
-	plan   planner.Request
+	ids   *promptIDs // the prompt's tokens, nil when unknown
+	count int        // tokens of the prompt, estimated when ids is nil
+	whole string     // why it cannot be split, "" when it can
+	plan  planner.Request
 
 	tries      int
 	budgeted   bool       // it holds a place in the retry budget
@@ -169,7 +167,7 @@ func (j *job) prepare() {
 	cfg := j.q.snap.cfg
 	j.whole = j.whyWhole()
 	j.plan = planner.Request{
-		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact, MaxTokens: j.req.MaxTokens, Sequences: max(j.req.N, 1), Quiet: !j.req.Stream,
+		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens, Sequences: max(j.req.N, 1), Quiet: !j.req.Stream,
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 	}
@@ -197,7 +195,7 @@ func (j *job) nameBlocks() {
 }
 
 func (j *job) keys(chain kv.Chain, adapter string) []kv.Key {
-	return chain.Append(make([]kv.Key, 0, len(j.ids)/chain.BlockSize()), chain.Root(adapter, j.req.CacheSalt), j.ids)
+	return chain.Append(make([]kv.Key, 0, len(j.ids.list)/chain.BlockSize()), chain.Root(adapter, j.req.CacheSalt), j.ids.list)
 }
 
 // attempt plans, waits for room if it must, and sends the legs.

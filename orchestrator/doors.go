@@ -31,7 +31,7 @@ func (j *job) whyWhole() string {
 		return j.req.Unsplittable
 	case kind == openai.Completions || kind == openai.Chat:
 		return ""
-	case !j.exact:
+	case !j.exact():
 		return "no engine renders " + kind.Path() + " to token ids"
 	case j.q.snap.connect.Order() != connector.Sequential: // the id that names both ends is ignored on /v1/responses
 		return "the connector does not carry " + kind.Path()

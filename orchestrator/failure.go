@@ -33,7 +33,7 @@ type failure struct {
 
 // harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it.
 func (f *failure) harmless() bool {
-	return f.kind == "unreachable" || f.kind == "left" || f.forgotten()
+	return f.kind == "unreachable" || f.kind == "left" || f.kind == noIDs || f.forgotten()
 }
 
 // forgotten reports whether an engine does not know the model, which it served when it was asked last: an adapter may have been unloaded there.

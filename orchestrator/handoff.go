@@ -38,7 +38,7 @@ type handoff struct {
 	lends   bool          // the decode leg bears params: its engine reads blocks that are on loan
 	cached  int           // prompt tokens that the prefill engine had, -1 unknown
 	counted int           // prompt tokens as the prefill engine counted them
-	byIDs   bool          // both legs carry the same token ids; else both carry the client's own body
+	ids     *legIDs       // both legs carry them; nil: both carry the client's own body
 
 	cancel context.CancelCauseFunc // ends the attempt's context
 	clock  *time.Timer             // ends it with errPhaseTimeout when the phase that runs takes too long
@@ -54,10 +54,13 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 		return h.local(ctx)
 	}
 	con := h.j.q.snap.connect
-	h.byIDs = h.j.exact && reuses(&h.b.Decode.Facts, h.j.req.Kind)
-	h.pair = connector.Pair{Prefill: h.b.Prefill, Decode: h.b.Decode, AttemptID: h.attempt, IDs: h.byIDs}
-	if h.byIDs {
-		h.pair.PromptTokens = len(h.j.ids)
+	var f *failure
+	if h.ids, f = h.j.legIDs(ctx, &h.b.Decode); f != nil {
+		return nil, f
+	}
+	h.pair = connector.Pair{Prefill: h.b.Prefill, Decode: h.b.Decode, AttemptID: h.attempt, IDs: h.ids != nil}
+	if h.ids != nil {
+		h.pair.PromptTokens = len(h.ids.list)
 	}
 	if con.Order() == connector.Concurrent {
 		return h.concurrent(ctx, con)
@@ -147,7 +150,6 @@ func (h *handoff) ended(ctx context.Context) *failure {
 // concurrent sends both legs at once.
 func (h *handoff) concurrent(ctx context.Context, con connector.Connector) (*answer, *failure) {
 	h.b.DecodeLease.Harden(time.Now())
-	h.j.rawIDs() // made before two goroutines want them
 	ctx = h.startBeside(ctx, con)
 	a, f := h.decode(ctx, con, nil)
 	if f != nil {
@@ -209,8 +211,8 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	var out *outgoing
 	switch {
-	case h.byIDs:
-		out = h.outgoing(h.j.req.PrefillIDs(h.j.rawIDs()), openai.Completions.Path())
+	case h.ids != nil:
+		out = h.outgoing(h.j.req.PrefillIDs(h.ids.json), openai.Completions.Path())
 	default:
 		out = h.outgoing(h.j.req.PrefillBody(false), h.j.req.Kind.Path())
 		if h.j.req.Batched {
@@ -246,7 +248,7 @@ func (h *handoff) exchange(ctx context.Context, to *reach, out *outgoing, held *
 		return none, answered("prefill", to.member.ID, resp.Status, raw, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
 	}
 	answer, err := openai.ReadPrefill(raw)
-	if err == nil && h.byIDs && answer.PromptTokens > 0 && answer.PromptTokens != len(h.j.ids) {
+	if err == nil && h.ids != nil && answer.PromptTokens > 0 && answer.PromptTokens != len(h.ids.list) {
 		err = errors.New("the engine counted another number of prompt tokens than were sent")
 	}
 	if err != nil {
@@ -317,7 +319,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 	if d := h.b.Decision; d != nil && d.Moved != nil {
 		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
 	}
-	if h.byIDs && !reuses(&h.b.Decode.Facts, h.j.req.Kind) {
+	if h.ids != nil && (!reuses(&h.b.Decode.Facts, h.j.req.Kind) || h.j.ids.legs(&h.b.Decode) == nil) {
 		f := refuse("handoff", "no_id_reuse", http.StatusServiceUnavailable, "The remaining decode replicas cannot take token ids.")
 		f.retry = true
 		return f
@@ -333,13 +335,13 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	out.load = !h.j.req.Stream
 	leg := out.edited(h.attempt)
 	switch {
-	case !h.byIDs && h.beside == nil:
+	case h.ids == nil && h.beside == nil:
 		h.pair.PromptTokens = h.counted
-	case !h.byIDs:
+	case h.ids == nil:
 	case h.j.req.Kind == openai.Completions:
-		out.body.Set("prompt", h.j.rawIDs())
+		out.body.Set("prompt", h.ids.json)
 	default:
-		leg.ReuseIDs = h.j.rawIDs()
+		leg.ReuseIDs = h.ids.json
 	}
 	err := con.EditDecode(leg, h.pair, reply, h.use(reply))
 	if reply != nil {

@@ -17,33 +17,39 @@ import (
 // tokenize finds the token ids of the job's prompt, once: the client's own, else an engine's, else an estimate of their number.
 // Only ids that the engine itself would make of the request are put on the legs; others serve the index alone.
 func (j *job) tokenize(ctx context.Context) *failure {
+	result, f := j.resolved(ctx, j.resolve)
+	j.ids, j.count = newPromptIDs(&result, j.prompt()), result.Count
+	return f
+}
+
+// resolved runs resolve, and tells of it. A refusal of the prompt is the request's failure.
+func (j *job) resolved(ctx context.Context, resolve func(context.Context) tokenizer.Result) (tokenizer.Result, *failure) {
 	start := time.Now()
 	defer func() {
-		j.rec.Phases.Tokenize = ms(time.Since(start))
-		j.q.o.m.observe(phaseTokenize, time.Since(start))
+		took := time.Since(start)
+		j.rec.Phases.Tokenize += ms(took)
+		j.q.o.m.observe(phaseTokenize, took)
 	}()
 	ctx, end := j.q.o.span(ctx, "tokenize")
-	result := j.resolve(ctx)
+	result := resolve(ctx)
 	end(attribute.String("tandem.tokens.source", result.Source.String()), attribute.Int("tandem.tokens.count", result.Count))
-	j.ids, j.count, j.exact = result.IDs, result.Count, result.Exact && len(result.IDs) > 0
 	j.rec.Tokenizer = result.Source.String()
 	j.q.o.m.tokenSource.WithLabelValues(j.rec.Tokenizer).Inc()
 	var rejected *tokenizer.Rejected
 	switch {
 	case errors.As(result.Err, &rejected) && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):
-		return nil // the door itself may say it in other words: it gets the request whole
+		return result, nil // the door itself may say it in other words: it gets the request whole
 	case errors.As(result.Err, &rejected):
-		return answered("tokenize", "", rejected.Status, rejected.Body, "", "")
+		return result, answered("tokenize", "", rejected.Status, rejected.Body, "", "")
 	case ctx.Err() != nil:
-		return goneFailure(ctx, "tokenize")
+		return result, goneFailure(ctx, "tokenize")
 	}
-	return nil
+	return result, nil
 }
 
 // resolve asks whom it takes.
 func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	if p := j.prompt(); p != nil && p.IDs != nil {
-		j.idsRaw = p.IDsRaw
 		return tokenizer.Result{IDs: p.IDs, Count: len(p.IDs), Source: tokenizer.Client, Exact: true}
 	}
 	if j.req.Unsplittable != "" {
@@ -52,11 +58,16 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	if j.q.snap.cfg.Tokenizer.Source == config.TokensNone {
 		return j.estimate()
 	}
-	to := j.q.o.fleet.any(j.req.Model, nil)
+	return j.askFor(ctx, j.q.o.fleet.any(j.req.Model, nil))
+}
+
+// askFor asks an engine for the ids, nil where there is none to ask.
+func (j *job) askFor(ctx context.Context, to *reach) tokenizer.Result {
 	if to == nil {
 		return j.estimate()
 	}
-	via := tokenizer.Via{Key: string(to.member.ID), Post: to.post, Render: to.member.Facts.Render}
+	facts := &to.member.Facts
+	via := tokenizer.Via{Key: to.w.tokensOf(), Release: facts.Release(), Post: to.post, Render: facts.Render}
 	r := j.q.o.tokens.Load()
 	if p := j.prompt(); p != nil {
 		return r.Completion(ctx, via, j.req.Model, p.Text, j.req.Raw)
@@ -65,6 +76,16 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 		return r.Conversation(ctx, via, kind.Path(), j.req.Raw)
 	}
 	return r.Chat(ctx, via, j.req.Raw)
+}
+
+// tokensOf names the server to the tokenizer.
+func (w *watcher) tokensOf() string { return w.cfg.URL }
+
+// forgetTokens drops the token ids that the server's process made: another one may have another tokenizer or template.
+func (w *watcher) forgetTokens() {
+	if r := w.f.o.tokens.Load(); r != nil {
+		r.Forget(w.tokensOf())
+	}
 }
 
 // estimate takes four bytes a token, or what the configuration says.
@@ -83,14 +104,6 @@ func (j *job) prompt() *openai.Prompt {
 		return &j.req.Prompts[j.index]
 	}
 	return nil
-}
-
-// rawIDs is the prompt's ids as JSON, made once.
-func (j *job) rawIDs() []byte {
-	if j.idsRaw == nil && j.ids != nil {
-		j.idsRaw = openai.AppendIDs(nil, j.ids)
-	}
-	return j.idsRaw
 }
 
 // post asks an engine a question, for the tokenizer.

@@ -115,6 +115,7 @@ func (w *watcher) leave() {
 		<-w.gone
 	}
 	w.client.Close()
+	w.forgetTokens()
 }
 
 // run watches until ctx ends.
@@ -156,6 +157,7 @@ func (w *watcher) accept(facts []replica.Facts) error {
 	ms := w.facts
 	w.reason = ""
 	w.mu.Unlock()
+	w.forgetTokens()
 	w.hear()
 	w.up.Store(true)
 	w.f.publish()
@@ -367,6 +369,7 @@ func (w *watcher) take(m engine.Metrics) {
 func (w *watcher) forget(reason string) {
 	w.f.o.m.restarts.WithLabelValues(w.role.String(), w.cfg.ID()).Inc()
 	w.f.o.log.Warn("replica's blocks are forgotten", "replica", w.cfg.ID(), "pool", w.role.String(), "reason", reason)
+	w.forgetTokens()
 	for _, m := range w.members() {
 		w.f.pool(w.role).Forget(m.ID)
 	}

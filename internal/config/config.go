@@ -202,10 +202,11 @@ type Links struct {
 
 // Tokenizer turns text into token ids by asking the engines, and remembers.
 type Tokenizer struct {
-	Source        string  `yaml:"source"`          // engines | none
-	CacheBytes    Bytes   `yaml:"cache_bytes"`     // memory for remembered prompts; 0 remembers none
-	CharsPerToken float64 `yaml:"chars_per_token"` // for the estimate where no engine answers
-	ChunkBytes    int     `yaml:"chunk_bytes"`     // of text by which prompts without ids are matched; 0 matches none
+	Source        string        `yaml:"source"`          // engines | none
+	CacheBytes    Bytes         `yaml:"cache_bytes"`     // memory for remembered prompts; 0 remembers none
+	ChatTTL       time.Duration `yaml:"chat_ttl"`        // how long the ids of a chat are remembered; 0: no chat is
+	CharsPerToken float64       `yaml:"chars_per_token"` // for the estimate where no engine answers
+	ChunkBytes    int           `yaml:"chunk_bytes"`     // of text by which prompts without ids are matched; 0 matches none
 }
 
 // What [Tokenizer.Source] may be.
@@ -311,7 +312,7 @@ func Default() *Config {
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
 			Links: Links{Host: 100e9, Rack: 40e9, Zone: 40e9, Other: 3e9},
 		},
-		Tokenizer: Tokenizer{Source: TokensEngines, CacheBytes: 64 << 20, CharsPerToken: 4, ChunkBytes: 256},
+		Tokenizer: Tokenizer{Source: TokensEngines, CacheBytes: 64 << 20, ChatTTL: time.Minute, CharsPerToken: 4, ChunkBytes: 256},
 		Limits: Limits{
 			BodyBytes: 64 << 20, HeaderBytes: 64 << 10, AnswerBytes: 64 << 20, BatchPrompts: 256, Queue: 1024,
 		},

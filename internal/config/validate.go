@@ -408,6 +408,9 @@ func (ck *checker) scoring(s Scoring) {
 func (ck *checker) tokenizer(t Tokenizer) {
 	ck.oneOf("tokenizer.source", t.Source, TokensEngines, TokensNone)
 	ck.size("tokenizer.cache_bytes", t.CacheBytes, 0)
+	if d := t.ChatTTL; d < 0 || d > 24*time.Hour {
+		ck.add("tokenizer.chat_ttl", fmt.Sprintf("is %v", d), "choose from 0s, which remembers no chat, to 24h: templates may name the day")
+	}
 	if !(t.CharsPerToken >= 0.1 && t.CharsPerToken <= 100) {
 		ck.add("tokenizer.chars_per_token", fmt.Sprintf("is %v", t.CharsPerToken), "choose from 0.1 to 100; English has about 4")
 	}

@@ -3,11 +3,13 @@ package tokenizer
 import (
 	"bytes"
 	"context"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
 
 	"tandem/internal/rawjson"
+	"tandem/internal/replica"
 )
 
 // ask goes through the sources, best first.
@@ -16,13 +18,13 @@ func (r *Resolver) ask(ctx context.Context, via Via, q question) Result {
 		return r.estimate(q, ctx.Err())
 	}
 	if r.canRender(via, q) {
-		if result, ok := r.try(ctx, via, source{Render, q.renderPath, q.render(), r.o.RenderTimeout, true}); ok {
+		if result, ok := r.try(ctx, via, source{Render, q.renderPath, q.render(), r.o.RenderTimeout, via.Release, true}); ok {
 			return r.orEstimate(q, result)
 		}
 	}
 	const path = "/tokenize"
 	if q.tokenize != nil && ctx.Err() == nil && !r.missing.is(endpoint{via.Key, path}, r.o.Now()) {
-		if result, ok := r.try(ctx, via, source{Tokenize, path, q.tokenize(), r.o.TokenizeTimeout, q.exact}); ok {
+		if result, ok := r.try(ctx, via, source{Tokenize, path, q.tokenize(), r.o.TokenizeTimeout, via.Release, q.exact}); ok {
 			return r.orEstimate(q, result)
 		}
 	}
@@ -43,6 +45,7 @@ type source struct {
 	path    string
 	body    []byte
 	timeout time.Duration
+	of      replica.Release
 	exact   bool // what it answers, or refuses, is what the engine would make of the request
 }
 
@@ -85,7 +88,7 @@ func (r *Resolver) read(s source, reply []byte) (Result, bool) {
 	if !ok || len(ids) == 0 {
 		return Result{}, false
 	}
-	result := Result{IDs: ids, Count: len(ids), Source: s.name, Exact: s.exact}
+	result := Result{IDs: ids, Count: len(ids), Source: s.name, Of: s.of, Exact: s.exact}
 	if len(ids) > r.o.MaxTokens {
 		result.IDs, result.Exact = nil, false
 	}
@@ -149,4 +152,11 @@ func (m *missing) note(e endpoint, until time.Time) {
 		clear(m.until)
 	}
 	m.until[e] = until
+}
+
+// forget lets the engine be asked for all again.
+func (m *missing) forget(engine string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.until, func(e endpoint, _ time.Time) bool { return e.engine == engine })
 }

@@ -3,24 +3,29 @@ package tokenizer
 import (
 	"container/list"
 	"sync"
+	"time"
 )
 
 // cache keeps results by their prompt, the least recently used going first when the bytes run out. It keeps no prompt, only its hash.
 type cache struct {
-	mu    sync.Mutex
-	room  int64 // bytes left
 	limit int64
+
+	mu    sync.Mutex // guards the following
+	room  int64      // bytes left
 	m     map[key]*list.Element
 	order *list.List // of *entry, most recent first
+	gone  uint64     // counts what was forgotten
 }
 
 type entry struct {
 	key    key
 	result Result
+	engine string    // who said it
+	until  time.Time // when it is too old; zero: never
 }
 
 // overhead is what an entry takes beside its ids, roughly.
-const overhead = 256
+const overhead = 320
 
 func (e *entry) bytes() int64 { return int64(cap(e.result.IDs))*4 + overhead }
 
@@ -28,40 +33,68 @@ func newCache(limit int64) *cache {
 	return &cache{room: limit, limit: limit, m: map[key]*list.Element{}, order: list.New()}
 }
 
-func (c *cache) get(k key) (Result, bool) {
+func (c *cache) get(k key, now time.Time) (Result, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.m[k]
+	at, ok := c.m[k]
 	if !ok {
 		return Result{}, false
 	}
-	c.order.MoveToFront(e)
-	return e.Value.(*entry).result, true
+	e := at.Value.(*entry)
+	if !e.until.IsZero() && !now.Before(e.until) {
+		c.drop(at)
+		return Result{}, false
+	}
+	c.order.MoveToFront(at)
+	return e.result, true
+}
+
+// forgotten returns how often an engine was forgotten. put takes nothing that was asked before the newest time.
+func (c *cache) forgotten() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
 }
 
 // put keeps ids. Estimates, refusals and what would fill most of the cache alone are not kept.
-func (c *cache) put(k key, r Result) {
-	if r.Err != nil || r.IDs == nil {
+func (c *cache) put(e *entry, forgotten uint64) {
+	if e.result.Err != nil || e.result.IDs == nil {
 		return
 	}
-	r.IDs = append(make([]uint32, 0, len(r.IDs)), r.IDs...)
-	e := &entry{k, r}
+	e.result.IDs = append(make([]uint32, 0, len(e.result.IDs)), e.result.IDs...)
 	if e.bytes() > c.limit/2 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old, ok := c.m[k]; ok {
+	if forgotten != c.gone {
+		return
+	}
+	if old, ok := c.m[e.key]; ok {
 		c.drop(old)
 	}
-	c.m[k] = c.order.PushFront(e)
+	c.m[e.key] = c.order.PushFront(e)
 	for c.room -= e.bytes(); c.room < 0; {
 		c.drop(c.order.Back())
 	}
 }
 
-func (c *cache) drop(e *list.Element) {
-	old := c.order.Remove(e).(*entry)
+// forget drops what engine has said, and what is being asked.
+func (c *cache) forget(engine string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone++
+	for at := c.order.Front(); at != nil; {
+		next := at.Next()
+		if at.Value.(*entry).engine == engine {
+			c.drop(at)
+		}
+		at = next
+	}
+}
+
+func (c *cache) drop(at *list.Element) {
+	old := c.order.Remove(at).(*entry)
 	delete(c.m, old.key)
 	c.room += old.bytes()
 }
@@ -95,7 +128,16 @@ func newCall() *call { return &call{done: make(chan struct{})} }
 
 func (c *calls) end(k key, done *call) {
 	c.mu.Lock()
-	delete(c.m, k)
+	if c.m[k] == done {
+		delete(c.m, k)
+	}
 	c.mu.Unlock()
 	close(done.done)
+}
+
+// forget lets nobody join a call that is under way now.
+func (c *calls) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.m)
 }

@@ -6,9 +6,10 @@ import (
 	"encoding/binary"
 
 	"tandem/internal/rawjson"
+	"tandem/internal/replica"
 )
 
-// key names a prompt: a hash of everything that takes part in making it.
+// key names a prompt: a hash of everything that takes part in making its ids.
 type key [sha256.Size]byte
 
 // question is a prompt to resolve, and how to ask for it.
@@ -19,6 +20,7 @@ type question struct {
 	renderPath string
 	render     func() []byte // makes the body for it
 	tokenize   func() []byte // nil where no body of /tokenize stands for the prompt
+	templated  bool          // an engine's template makes the prompt, and may look at the clock
 	exact      bool          // /tokenize takes every field that matters
 }
 
@@ -54,11 +56,11 @@ func alsoTokenize(name string) bool {
 }
 
 // chatQuestion reads what matters of a chat.
-func chatQuestion(body []byte) question {
-	q := question{keep: true, exact: true, renderPath: "/v1/chat/completions/render", size: len(body)}
+func chatQuestion(of replica.Release, body []byte) question {
+	q := question{keep: true, exact: true, templated: true, renderPath: "/v1/chat/completions/render", size: len(body)}
 	q.render = func() []byte { return body }
 	q.tokenize = func() []byte { return chatTokenize(body) }
-	h := newHash("chat")
+	h := newHash("chat", of)
 	for name, value := range members(body) {
 		if aside(name) {
 			continue
@@ -91,10 +93,10 @@ func harmony(model []byte) bool { return bytes.Contains(bytes.ToLower(model), []
 
 // conversationQuestion reads what matters of a request to /v1/messages or /v1/responses: all that is not known to be aside. Only render knows how the engine
 // makes a conversation of it.
-func conversationQuestion(path string, body []byte) question {
-	q := question{keep: true, exact: true, renderPath: path + "/render", size: len(body)}
+func conversationQuestion(of replica.Release, path string, body []byte) question {
+	q := question{keep: true, exact: true, templated: true, renderPath: path + "/render", size: len(body)}
 	q.render = func() []byte { return body }
-	h := newHash(path)
+	h := newHash(path, of)
 	for name, value := range members(body) {
 		if !aside(name) && name != "max_output_tokens" && name != "stop_sequences" {
 			h.add(name, value)
@@ -105,13 +107,13 @@ func conversationQuestion(path string, body []byte) question {
 }
 
 // completionQuestion reads what matters of a completion. A completion has no template: /tokenize tells what the engine would make of it.
-func completionQuestion(model string, promptRaw, body []byte) question {
+func completionQuestion(of replica.Release, model string, promptRaw, body []byte) question {
 	q := question{keep: true, exact: true, renderPath: "/v1/completions/render", size: len(promptRaw)}
 	q.render = func() []byte { return completionAsk(model, promptRaw, body, func(string) bool { return true }) }
 	q.tokenize = func() []byte {
 		return completionAsk(model, promptRaw, body, func(name string) bool { return name == "add_special_tokens" })
 	}
-	h := newHash("completion")
+	h := newHash("completion", of)
 	h.add("model", []byte(model))
 	h.add("prompt", promptRaw)
 	for name, value := range completionFields(body) {
@@ -194,7 +196,13 @@ func (o *object) end() []byte {
 // hash sums names and values, each with its length before it, so that no two lists of fields look alike.
 type hash struct{ all []byte }
 
-func newHash(kind string) *hash { return &hash{all: []byte(kind)} }
+func newHash(kind string, of replica.Release) *hash {
+	h := &hash{all: make([]byte, 0, 512)}
+	h.all = append(append(h.all, kind...), 0)
+	h.all = append(append(h.all, of.Root...), 0)
+	h.all = append(append(h.all, of.Version...), 0)
+	return h
+}
 
 func (h *hash) add(name string, value []byte) {
 	sum := sha256.Sum256(value)

@@ -8,6 +8,8 @@ import (
 	"cmp"
 	"context"
 	"time"
+
+	"tandem/internal/replica"
 )
 
 // Post sends one JSON body to the engine and returns its whole answer. It is called on the goroutine of a caller of the Resolver and must honour ctx.
@@ -20,6 +22,7 @@ type Options struct {
 	CacheBytes      int64            // default 64 MiB; negative for no cache
 	CharsPerToken   float64          // of the estimate, bytes of the raw prompt, default 4
 	MaxTokens       int              // ids of longer prompts are not kept, only counted; default 2 Mi
+	ChatTTL         time.Duration    // how long the ids of a chat are remembered, whose template may name the day; default 1 min, negative for not at all
 	Remember        time.Duration    // how long an endpoint that an engine does not have is not asked for again, default 5 min
 	Now             func() time.Time // default time.Now
 }
@@ -33,6 +36,7 @@ func (o Options) withDefaults() Options {
 		o.CharsPerToken = 4
 	}
 	o.MaxTokens = cmp.Or(max(o.MaxTokens, 0), 2<<20)
+	o.ChatTTL = cmp.Or(o.ChatTTL, time.Minute)
 	o.Remember = cmp.Or(max(o.Remember, 0), 5*time.Minute)
 	if o.Now == nil {
 		o.Now = time.Now
@@ -56,10 +60,11 @@ func New(o Options) *Resolver {
 
 // Via is the engine to ask.
 type Via struct {
-	Key    string // names the engine, so that what it does not have is remembered
-	Post   Post
-	Render bool // whether its render endpoints are worth a try
-	Hint   bool // its /tokenize makes other ids of a chat than its chat path (Harmony models): they are a hint. A model named gpt-oss is known to be one
+	Key     string          // names the engine, so that what it does not have is remembered, and what it said can be forgotten
+	Release replica.Release // of the engine; ids are remembered and shared among engines of one release
+	Post    Post
+	Render  bool // whether its render endpoints are worth a try
+	Hint    bool // its /tokenize makes other ids of a chat than its chat path (Harmony models): they are a hint. A model named gpt-oss is known to be one
 }
 
 // Source says where a Result came from.
@@ -83,8 +88,9 @@ type Result struct {
 	IDs    []uint32 // nil when unknown
 	Count  int      // len(IDs), or the estimate
 	Source Source
-	Exact  bool  // the ids are what the engine itself would make of the request, so the legs may carry them
-	Err    error // *Rejected when the engine would refuse the request anyway, or the caller's context error; the rest is then an estimate
+	Of     replica.Release // whose ids they are
+	Exact  bool            // the ids are what an engine of that release itself would make of the request, so legs to one may carry them
+	Err    error           // *Rejected when the engine would refuse the request anyway, or the caller's context error; the rest is then an estimate
 }
 
 // Rejected is an engine's refusal of the request itself.
@@ -97,12 +103,12 @@ func (e *Rejected) Error() string { return "engine refuses the prompt" }
 
 // Completion resolves one text prompt of a completion. promptRaw is the JSON string, body the client's sanitised body.
 func (r *Resolver) Completion(ctx context.Context, via Via, model string, promptRaw, body []byte) Result {
-	return r.resolve(ctx, via, completionQuestion(model, promptRaw, body))
+	return r.resolve(ctx, via, completionQuestion(via.Release, model, promptRaw, body))
 }
 
 // Chat resolves the prompt of a chat of text; body is the client's sanitised body.
 func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result {
-	q := chatQuestion(body)
+	q := chatQuestion(via.Release, body)
 	q.exact = q.exact && !via.Hint
 	return r.resolve(ctx, via, q)
 }
@@ -110,7 +116,7 @@ func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result {
 // Conversation resolves the prompt of a request of text to path, which is /v1/messages or /v1/responses; body is the client's sanitised body. Without
 // render it is an estimate. A refusal is the renderer's, in its words: the door itself may have others.
 func (r *Resolver) Conversation(ctx context.Context, via Via, path string, body []byte) Result {
-	return r.resolve(ctx, via, conversationQuestion(path, body))
+	return r.resolve(ctx, via, conversationQuestion(via.Release, path, body))
 }
 
 // resolve looks into the cache, joins a call that is under way, or asks. What is shared is the ids and nothing else: ids that depend on more than the key are
@@ -121,7 +127,7 @@ func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
 		return r.ask(ctx, via, q)
 	}
 	for {
-		if kept, ok := r.cache.get(q.key); ok && (kept.Exact || !r.canRender(via, q)) {
+		if kept, ok := r.cache.get(q.key, r.o.Now()); ok && (kept.Exact || !r.canRender(via, q)) {
 			kept.Source = Cache
 			return kept
 		}
@@ -152,11 +158,27 @@ func (r *Resolver) lead(ctx context.Context, via Via, q question, c *call) Resul
 	return c.result
 }
 
-// askAndKeep asks, and remembers the ids; the cache takes nothing else.
+// askAndKeep asks, and remembers the ids; the cache takes nothing else. What was asked of an engine that was forgotten meanwhile is not remembered.
 func (r *Resolver) askAndKeep(ctx context.Context, via Via, q question) Result {
+	forgotten := r.cache.forgotten()
 	result := r.ask(ctx, via, q)
-	r.cache.put(q.key, result)
+	e := entry{key: q.key, result: result, engine: via.Key}
+	if q.templated {
+		if r.o.ChatTTL <= 0 {
+			return result
+		}
+		e.until = r.o.Now().Add(r.o.ChatTTL)
+	}
+	r.cache.put(&e, forgotten)
 	return result
+}
+
+// Forget drops all that the engine named key has said: the process behind that name is another one, or gone. Questions that it is answering now are answered
+// to who asked them, and neither remembered nor shared with who comes later.
+func (r *Resolver) Forget(key string) {
+	r.cache.forget(key)
+	r.calls.forget()
+	r.missing.forget(key)
 }
 
 func (r *Resolver) canRender(via Via, q question) bool {

@@ -1,0 +1,91 @@
+package orchestrator
+
+import (
+	"context"
+	"net/http"
+
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+	"tandem/internal/tokenizer"
+)
+
+// promptIDs are the token ids of a prompt, and whose. They name its blocks for the index, which costs hits at most where they are another's; onto a leg they
+// come through [promptIDs.legs] alone.
+type promptIDs struct {
+	list    []uint32
+	json    []byte          // the same as JSON, made when it is first needed
+	of      replica.Release // whose tokenizer and template made them
+	clients bool            // the client sent them: they are the prompt, whoever reads them
+	exact   bool            // an engine of that release itself would make them of the request
+}
+
+// legIDs are token ids that both legs of one pair carry.
+type legIDs struct {
+	list []uint32
+	json []byte
+}
+
+// newPromptIDs returns nil where no ids are known.
+func newPromptIDs(r *tokenizer.Result, own *openai.Prompt) *promptIDs {
+	if len(r.IDs) == 0 {
+		return nil
+	}
+	ids := &promptIDs{list: r.IDs, of: r.Of, exact: r.Exact}
+	if r.Source == tokenizer.Client {
+		ids.clients, ids.json = true, own.IDsRaw
+	}
+	return ids
+}
+
+// legs returns the ids for the two legs of a pair with the decode replica d, nil where they are not what d itself would make of the request. The prefill
+// replica of a pair computes what it is sent, and its blocks mean something to d: see the planner.
+func (p *promptIDs) legs(d *replica.Replica) *legIDs {
+	if p == nil || !p.exact || !p.clients && !p.of.Agrees(d.Facts.Release()) {
+		return nil
+	}
+	if p.json == nil {
+		p.json = openai.AppendIDs(nil, p.list)
+	}
+	return &legIDs{p.list, p.json}
+}
+
+// noIDs is the kind of failure of a pair that would have to be sent ids and has none of its release.
+const noIDs = "no_ids"
+
+func (j *job) exact() bool { return j.ids != nil && j.ids.exact }
+
+// legIDs returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the client's own body. Where those that are known
+// are of another release than d, as in a rolling upgrade, an engine of d's release is asked.
+func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure) {
+	if !j.exact() || !reuses(&d.Facts, j.req.Kind) {
+		return nil, nil
+	}
+	if ids := j.ids.legs(d); ids != nil {
+		return ids, nil
+	}
+	if f := j.tokenizeFor(ctx, d); f != nil {
+		return nil, f
+	}
+	ids := j.ids.legs(d)
+	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) { // they are split by ids or not at all
+		f := refuse("tokenize", noIDs, http.StatusServiceUnavailable, "No engine of the decode replica's release makes token ids of the request.")
+		f.retry, f.alone = true, true
+		return nil, f
+	}
+	return ids, nil
+}
+
+// tokenizeFor finds the ids that engines of d's release make of the prompt. Where none of them tells, those that are known stay, for the index.
+func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
+	release := d.Facts.Release()
+	other := func(r *reach) bool { return !r.member.Facts.Release().Agrees(release) }
+	result, f := j.resolved(ctx, func(ctx context.Context) tokenizer.Result {
+		return j.askFor(ctx, j.q.o.fleet.any(j.req.Model, other))
+	})
+	if ids := newPromptIDs(&result, nil); f == nil && ids != nil {
+		j.ids, j.count = ids, result.Count
+		j.plan.Tokens, j.plan.Exact = j.count, j.exact()
+		j.nameBlocks()
+	}
+	return f
+}

@@ -1,0 +1,125 @@
+package orchestrator
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// asked is p with other words, so that nobody has asked it before.
+func (p prompt) asked(word string) prompt {
+	p.body = strings.Replace(p.body, "word0", word, 1)
+	return p
+}
+
+// nextRelease makes an engine one of the next release of its model: another tokenizer behind the same name.
+func nextRelease(o *enginesim.Options) { o.Wrong.Tokenizer, o.Version = "next", "0.33.0" }
+
+// In a rolling upgrade engines of two releases serve one name. Whoever made the ids that are known, each answer is what its own decode engine would say, and
+// the legs carry ids of that engine's release.
+func TestIDsStayWithTheirRelease(t *testing.T) {
+	mixed := setup{engine: func(name string, o *enginesim.Options) {
+		if name == "p1" || name == "d1" {
+			nextRelease(o)
+		}
+	}}
+	in(t, mixed, func(w *world) {
+		at := map[string]int{}
+		for _, word := range []string{"one", "two", "three", "four", "five", "six", "seven", "eight"} {
+			for _, p := range []prompt{completion(false), chat(true), messages(false), responses(true)} {
+				p = p.asked(word)
+				for range 2 { // the second time from memory
+					w.wire.forget()
+					got, rec := w.ask(p), w.o.ring.newest(1)[0]
+					legs := w.posts(false)
+					if len(legs) != 2 || legs[0].path != "/v1/completions" || strings.Contains(legs[0].body, "word1") {
+						t.Fatalf("%s: %d legs, want two with ids", p.path, len(legs))
+					}
+					if want := w.send(w.t.Context(), rec.Decode, p); got.status != 200 || got.text == "" || got.text != want.text {
+						t.Errorf("%s on %s: %d %q, which itself says %q", p.path, rec.Decode, got.status, got.text, want.text)
+					}
+					at[rec.Decode]++
+				}
+			}
+		}
+		if len(at) != 2 {
+			t.Errorf("answers by %v, want both releases", at)
+		}
+	})
+}
+
+// Where no engine of the decode replica's release tells exact ids, each leg's engine makes its own of the client's body, and what is split by ids alone goes
+// whole to one replica.
+func TestNobodyOfTheReleaseTellsIDs(t *testing.T) {
+	mixed := setup{prefill: 2, decode: 1, engine: func(name string, o *enginesim.Options) {
+		if name != "p0" {
+			nextRelease(o)
+		}
+		o.ScaleOut = name != "p1"
+	}}
+	in(t, mixed, func(w *world) {
+		odd := chat(false)
+		odd.body = strings.Replace(odd.body, `"max_tokens"`, `"reasoning_effort":"low","max_tokens"`, 1) // /tokenize does not know it
+		for _, word := range []string{"one", "two", "three", "four", "five", "six", "seven", "eight"} {
+			for _, p := range []prompt{odd, messages(true)} {
+				p = p.asked(word)
+				w.wire.forget()
+				w.exact(p, w.ask(p))
+				legs := w.posts(false)
+				if want := map[string]int{odd.path: 2, "/v1/messages": 1}[p.path]; len(legs) != want {
+					t.Fatalf("%s: %d legs, want %d", p.path, len(legs), want)
+				}
+				for _, leg := range legs {
+					if leg.path != p.path || strings.Contains(leg.body, "prompt_token_ids") {
+						t.Errorf("%s: the leg to %s on %s carries ids of another release", p.path, leg.engine, leg.path)
+					}
+				}
+			}
+		}
+		if w.count("tandem_token_ids_total", "render") == 0 {
+			t.Error("the other release has told no ids: the test shows nothing")
+		}
+	})
+}
+
+// Ids that an engine made are not used once its process is gone, whether it was restarted at its address or others took its place at theirs.
+func TestIDsGoWithTheirEngine(t *testing.T) {
+	next := setup{engine: func(_ string, o *enginesim.Options) { o.Wrong.Tokenizer = "next" }}
+	ways := map[string]func(w *world){
+		"a restart": func(w *world) {
+			for _, e := range []*simulated{w.p[0], w.d[0]} {
+				e.Close()
+			}
+			time.Sleep(20 * time.Second)
+			w.p[0], w.d[0] = w.engine(next, "p0"), w.engine(next, "d0")
+		},
+		"other servers": func(w *world) {
+			p, d := w.engine(next, "p9"), w.engine(next, "d9")
+			cfg := *w.cfg
+			cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas = []config.Replica{{URL: p.URL()}}, []config.Replica{{URL: d.URL()}}
+			if err := w.o.Apply(&cfg); err != nil {
+				w.t.Fatal(err)
+			}
+			w.p, w.d = append(w.p, p), append(w.d, d)
+		},
+	}
+	for name, replace := range ways {
+		t.Run(name, func(t *testing.T) {
+			in(t, setup{prefill: 1, decode: 1}, func(w *world) {
+				for _, p := range []prompt{completion(false), chat(false)} {
+					w.exact(p, w.ask(p))
+				}
+				replace(w)
+				w.whole.Close()
+				w.whole = w.engine(next, "whole")
+				time.Sleep(20 * time.Second)
+				for _, p := range []prompt{completion(false), chat(false)} {
+					w.exact(p, w.ask(p))
+				}
+			})
+		})
+	}
+}
