@@ -1,0 +1,151 @@
+package openai
+
+import (
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"tandem/internal/rawjson"
+)
+
+// Continuation is what has to be known of a request so that another engine can go on with its streamed answer.
+type Continuation struct {
+	Greedy    bool // the next token follows from the tokens before it: temperature 0
+	ReturnIDs bool // the client asked for token ids itself
+	Hold      int  // characters at the end of a text that may be the beginning of a stop string
+	Included  bool // stop strings are part of the text: nothing is held back for them
+}
+
+// MaxHold bounds [Continuation.Hold]: so much of the text has to be kept and compared.
+const MaxHold = 1024
+
+// Continuation tells whether an answer to the request depends on nothing but the prompt's tokens and those of the answer so far, so that the prompt
+// of another request can hold both. why names what stands against it, "" when nothing does. A member that is not known here stands against it.
+func (r *Request) Continuation() (c Continuation, why string) {
+	switch {
+	case r.Unsplittable != "":
+		return c, r.Unsplittable
+	case r.Kind != Completions && r.Kind != Chat:
+		return c, "events of " + r.Kind.Path()
+	case !r.Stream:
+		return c, "not streamed"
+	case r.Kind == Completions && r.MaxTokens == 0:
+		return c, "max_tokens null" // none to old versions of vLLM, 16 to new ones
+	}
+	for _, f := range r.fields {
+		name, value := rawjson.Name(f.key.of(r.Raw)), f.value.of(r.Raw)
+		if !c.member(string(name), value) {
+			return c, string(name)
+		}
+	}
+	return c, ""
+}
+
+// member takes note of one member and reports whether the answer can be continued with it.
+func (c *Continuation) member(name string, value []byte) bool {
+	switch name {
+	case "temperature":
+		zero, ok := isZero(value)
+		c.Greedy = zero
+		return ok || isNull(value)
+	case "stop":
+		return c.stops(value)
+	case "include_stop_str_in_output":
+		yes, ok := truth(value)
+		c.Included = yes
+		return ok
+	case "return_token_ids":
+		yes, ok := truth(value)
+		c.ReturnIDs = yes
+		return ok
+	case "presence_penalty", "frequency_penalty": // count the tokens of the answer alone; repetition_penalty counts the prompt's too
+		zero, _ := isZero(value)
+		return zero || isNull(value)
+	case "spaces_between_special_tokens":
+		yes, ok := truth(value)
+		return ok && yes || isNull(value)
+	case "n", "best_of":
+		n, ok := whole(value)
+		return ok && n == 1 || isNull(value)
+	case "tool_choice":
+		return rawjson.Equal(value, "none") || isNull(value)
+	case "response_format":
+		kind, ok := member(value, "type", '"')
+		return isNull(value) || ok && rawjson.Equal(kind.of(value), "text")
+	}
+	return slices.Contains(continues, name) || isEmpty(value)
+}
+
+// continues are the members that mean the same for the rest of an answer as for all of it, or that [Request.ContinueFrom] changes.
+var continues = []string{
+	"model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens",
+	"top_p", "top_k", "min_p", "seed", "stop_token_ids", "ignore_eos", "skip_special_tokens",
+	"repetition_penalty", "logit_bias", "allowed_token_ids", "return_tokens_as_token_ids", "stream_interval",
+	"cache_salt", "priority", "session_id", "request_id", "user", "metadata", "store", "service_tier", "safety_identifier",
+	"prompt_cache_key", "parallel_tool_calls",
+	// What makes the prompt, which is known by its ids.
+	"add_special_tokens", "chat_template", "chat_template_kwargs", "documents", "add_generation_prompt",
+	"continue_final_message", "reasoning_effort",
+}
+
+// stops reads stop: a string or an array of them.
+func (c *Continuation) stops(value []byte) bool {
+	c.Hold = 0
+	if value[0] == '"' {
+		return c.stop(value)
+	}
+	if value[0] != '[' {
+		return isNull(value)
+	}
+	s := scanner(value)
+	for range s.Elements() {
+		if !c.stop(s.Value()) {
+			return false
+		}
+	}
+	return s.Err() == nil
+}
+
+func (c *Continuation) stop(value []byte) bool {
+	if len(value) == 0 || value[0] != '"' {
+		return false
+	}
+	c.Hold = max(c.Hold, utf8.RuneCountInString(rawjson.Text(value))-1)
+	return c.Hold <= MaxHold
+}
+
+// isZero reads a number as pydantic's lax mode does.
+func isZero(value []byte) (zero, ok bool) {
+	text := string(value)
+	if len(value) > 0 && value[0] == '"' {
+		text = rawjson.Text(value)
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	return err == nil && f == 0, err == nil
+}
+
+// ContinueFrom begins the request that goes on with the answer to its one prompt: ids, a raw JSON array, are the prompt's tokens and the first done tokens of
+// the answer, which count in the limits. On /v1/completions they become the prompt; on chats they have to go where the engine takes ids.
+func (r *Request) ContinueFrom(ids []byte, done int) *Edit {
+	e := r.Edit()
+	if r.Kind == Completions {
+		e.Set("prompt", ids)
+		e.Set("max_tokens", strconv.AppendInt(nil, int64(r.MaxTokens-done), 10))
+	} else {
+		e.lessen("max_tokens", done, 1)
+		e.lessen("max_completion_tokens", done, 1)
+	}
+	e.lessen("min_tokens", done, 0)
+	return e
+}
+
+// lessen takes n from a number that is there, which stays at least the given one.
+func (e *Edit) lessen(key string, n, least int) {
+	value := e.get(key)
+	if value == nil || isNull(value) {
+		return
+	}
+	if v, ok := whole(value); ok {
+		e.Set(key, strconv.AppendInt(nil, int64(max(v-n, least)), 10))
+	}
+}

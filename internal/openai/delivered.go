@@ -1,0 +1,433 @@
+package openai
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"unicode/utf8"
+
+	"tandem/internal/rawjson"
+)
+
+// Delivered is what a client has been given of a streamed answer with one choice, kept so that another engine can go on with it. Every event of the
+// stream goes through it: [Delivered.Append] or [Delivered.Event] take the token ids out that the client did not ask for.
+//
+// An engine makes text of tokens as they come. It holds bytes back that are no whole character yet, and characters that may begin a stop string. The
+// text of another engine begins with its first new token, so what was held back is lost unless that engine generates the tokens again that the text
+// belongs to. Going on is therefore possible only from some tokens, where nothing was held back that the client has not got: the newest of them is kept
+// as point, with the text that the client got behind it, which the other engine will say again.
+//
+// Not safe for concurrent use.
+type Delivered struct {
+	kind Kind
+	want Continuation
+
+	prompt []uint32 // by the engine's own count
+	ids    []uint32 // of the answer
+	names  []named  // raw values that every event of the answer has, as the first had them
+	head   []byte   // an event up to its text, and from there up to its token ids: nearly all events are alike in both
+	middle []byte
+
+	point int    // how many of ids the prompt of another engine would hold
+	base  int    // characters of the answer up to there
+	text  []byte // what the client got behind base
+	chars int    // what the client got in all, counted where something can be held back
+	marks []mark // the tokens behind point from which going on may become possible
+
+	finished bool // the finish reason has been delivered
+	counted  bool // and the usage behind it
+	lost     bool // there was something that cannot be continued
+
+	again *again // of an engine that goes on, nil for the first
+}
+
+// mark is a token with which text came, so that none of its bytes was held back. The text of all tokens up to it is Hold characters longer than what
+// the client had got then, where stop strings are not included.
+type mark struct{ tokens, chars int }
+
+// named is a member and its raw value.
+type named struct {
+	key   string
+	value []byte
+}
+
+// NewDelivered begins an answer of which nothing has come yet.
+func NewDelivered(kind Kind, want Continuation) *Delivered {
+	return &Delivered{kind: kind, want: want}
+}
+
+// Tokens returns how many tokens of the answer the client has got.
+func (d *Delivered) Tokens() int { return len(d.ids) }
+
+// Complete reports whether the client has got all but the end marker: the finish reason and, where usage is to follow, that too.
+func (d *Delivered) Complete(usage bool) bool { return d.finished && (d.counted || !usage) }
+
+// Append appends whole events, each with its blank line "\n\n", as the client is to see them. They must hold no usage, error or end of the stream.
+func (d *Delivered) Append(dst, events []byte) ([]byte, error) {
+	if d.again == nil && d.lost && (d.want.ReturnIDs || !bytes.Contains(events, idsMark)) {
+		return append(dst, events...), nil
+	}
+	for len(events) > 0 {
+		n := len(events)
+		if end := bytes.Index(events, blank); end >= 0 {
+			n = end + len(blank)
+		}
+		var ok bool
+		if dst, ok = d.quick(dst, events[:n]); !ok {
+			var err error
+			if dst, err = d.Event(dst, Event(events[:n])); err != nil {
+				return dst, err
+			}
+		}
+		events = events[n:]
+	}
+	return dst, nil
+}
+
+var (
+	blank   = []byte("\n\n")
+	idsMark = []byte(`token_ids":[`) // a quote in a string is always escaped, so that no text can look like the name of a member
+	null    = []byte("null")
+)
+
+// quick appends an event that differs from an earlier one in its text and its token ids alone, as nearly all do. It reports false, and does nothing,
+// where it is another.
+func (d *Delivered) quick(dst, e []byte) ([]byte, bool) {
+	if d.head == nil || d.again != nil || d.lost || !bytes.HasPrefix(e, d.head) {
+		return dst, false
+	}
+	at := len(d.head)
+	n := stringLen(e[at:])
+	if n < 0 || !bytes.HasPrefix(e[at+n:], d.middle) {
+		return dst, false
+	}
+	open, before := at+n+len(d.middle), len(d.ids)
+	var size int
+	if d.ids, size = appendIDs(d.ids, e[open:]); size < 0 {
+		d.ids = d.ids[:before]
+		return dst, false
+	}
+	d.took(len(d.ids)-before, e[at:at+n])
+	if d.want.ReturnIDs {
+		return append(dst, e...), true
+	}
+	dst = append(append(dst, e[:open-1]...), null...)
+	return append(dst, e[open+size:]...), true
+}
+
+// stringLen returns where the string that b begins in ends, -1 when it does not.
+func stringLen(b []byte) int {
+	for at := 0; ; at++ {
+		i := bytes.IndexByte(b[at:], '"')
+		if i < 0 || at+i+1 >= len(b) {
+			return -1
+		}
+		at += i
+		escaped := false
+		for j := at - 1; j >= 0 && b[j] == '\\'; j-- {
+			escaped = !escaped
+		}
+		if !escaped {
+			return at
+		}
+	}
+}
+
+// appendIDs reads ids up to the closing bracket and returns how many bytes that were, the bracket included; -1 for anything but plain numbers.
+func appendIDs(ids []uint32, b []byte) ([]uint32, int) {
+	id, digits := uint64(0), 0
+	for i, c := range b {
+		switch {
+		case '0' <= c && c <= '9' && digits < 10:
+			id, digits = id*10+uint64(c-'0'), digits+1
+		case (c == ',' || c == ']') && digits > 0 && id < 1<<32:
+			ids = append(ids, uint32(id))
+			id, digits = 0, 0
+			if c == ']' {
+				return ids, i + 1
+			}
+		case c == ']' && i == 0:
+			return ids, 1
+		default:
+			return ids, -1
+		}
+	}
+	return ids, -1
+}
+
+// took notes that the text came with n tokens, the newest of ids. Of several tokens the last may have bytes that are held back.
+func (d *Delivered) took(n int, raw []byte) {
+	switch {
+	case len(raw) == 0:
+		return
+	case d.want.Hold == 0 && n == 1:
+		d.point, d.text = len(d.ids), d.text[:0]
+		return
+	}
+	from := len(d.text)
+	if d.text = appendUnescaped(d.text, raw); d.want.Hold == 0 {
+		return
+	}
+	d.chars += utf8.RuneCount(d.text[from:])
+	if n == 1 {
+		d.marks = append(d.marks, mark{len(d.ids), d.chars})
+	}
+	d.advance()
+}
+
+// advance moves the point to the newest mark whose text the client has all got.
+func (d *Delivered) advance() {
+	n := 0
+	for n < len(d.marks) && d.marks[n].chars+d.want.Hold <= d.chars {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	newest := d.marks[n-1]
+	base := newest.chars
+	if !d.want.Included {
+		base += d.want.Hold
+	}
+	d.text = slices.Delete(d.text, 0, runes(d.text, base-d.base))
+	d.point, d.base = newest.tokens, base
+	d.marks = slices.Delete(d.marks, 0, n)
+}
+
+// runes returns how many bytes the first n characters of b take.
+func runes(b []byte, n int) int {
+	at := 0
+	for ; n > 0 && at < len(b); n-- {
+		_, size := utf8.DecodeRune(b[at:])
+		at += size
+	}
+	return at
+}
+
+// appendUnescaped appends what a JSON string says, given without its quotes.
+func appendUnescaped(dst, raw []byte) []byte {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return append(dst, raw...)
+	}
+	return append(dst, rawjson.Text(slices.Concat([]byte{'"'}, raw, []byte{'"'}))...)
+}
+
+// Event appends one event as the client is to see it; nothing where it is not to see it at all. The error is [ErrDiverged].
+func (d *Delivered) Event(dst []byte, e Event) ([]byte, error) {
+	if e.IsComment() || e.IsDone() {
+		return append(dst, e...), nil
+	}
+	c, ok := readChunk(e)
+	if d.again != nil {
+		return d.continued(dst, e, &c, ok)
+	}
+	if !ok {
+		d.lost = true
+		return append(dst, e...), nil
+	}
+	if d.names == nil && c.count > 0 {
+		d.names = c.names(e)
+	}
+	if c.prompt.end > 0 {
+		d.prompt = readIDs(c.prompt.of(e))
+	}
+	ids := readIDs(c.ids.of(e))
+	d.note(&c, e, ids)
+	if d.want.ReturnIDs {
+		return append(dst, e...), nil
+	}
+	if c.bare() && len(ids) > 0 {
+		return dst, nil // vLLM sends it for the sake of the ids alone, where a parser has taken the text
+	}
+	return apply(dst, e, c.hide(nil)), nil
+}
+
+// note takes an event of the first engine into account.
+func (d *Delivered) note(c *chunk, e Event, ids []uint32) {
+	text := inner(c.text.of(e))
+	switch {
+	case c.count == 0:
+		d.counted = d.counted || c.usage.end > 0
+		return
+	case c.role && len(ids) == 0 && len(text) == 0:
+		return
+	case c.count > 1 || c.index != 0 || c.other || len(ids) == 0 && len(text) > 0 && !c.finish:
+		d.lost = true
+		return
+	}
+	d.ids = append(d.ids, ids...)
+	if d.finished = d.finished || c.finish; d.finished { // the point stays before the last token, with which an engine says the end again
+		d.text = appendUnescaped(d.text, text)
+		return
+	}
+	d.took(len(ids), text)
+	if d.head == nil && c.prompt.end == 0 && c.text.end > 0 && c.text.end < c.ids.start {
+		d.head, d.middle = bytes.Clone(e[:c.text.start+1]), bytes.Clone(e[c.text.end-1:c.ids.start+1])
+	}
+}
+
+// inner is a raw string without its quotes.
+func inner(raw []byte) []byte {
+	if len(raw) < 2 {
+		return nil
+	}
+	return raw[1 : len(raw)-1]
+}
+
+// readIDs reads a raw array of ids, nil when it is none.
+func readIDs(raw []byte) []uint32 {
+	if len(raw) == 0 || raw[0] != '[' {
+		return nil
+	}
+	s := scanner(raw)
+	ids := s.IDs(nil)
+	if s.Err() != nil {
+		return nil
+	}
+	return ids
+}
+
+// chunk is where the parts of a stream's chunk lie, in the whole event.
+type chunk struct {
+	id, created, model, usage span
+	prompt                    span // prompt_token_ids, at the top or in the choice, unless null
+	count                     int  // of choices
+	index                     int
+	text, delta, ids          span // text includes its quotes; ids unless null
+	role, other, finish       bool // other: a delta holds more than text and a role
+}
+
+// readChunk finds the parts; false where the event is no chunk.
+func readChunk(e Event) (c chunk, ok bool) {
+	at := payload(e)
+	s := rawjson.Scanner{Data: e[:at.end], Pos: at.start, Max: answerDepth}
+	for key := range s.Members() {
+		switch string(rawjson.Name(key)) {
+		case "id":
+			c.id = spanOf(&s)
+		case "created":
+			c.created = spanOf(&s)
+		case "model":
+			c.model = spanOf(&s)
+		case "usage":
+			if v := spanOf(&s); v.end > v.start && e[v.start] == '{' {
+				c.usage = v
+			}
+		case "prompt_token_ids":
+			c.prompt = unlessNull(&s)
+		case "choices":
+			if s.Peek() != '[' {
+				s.Skip()
+				continue
+			}
+			for range s.Elements() {
+				c.count++
+				c.choice(&s)
+			}
+		default:
+			s.Skip()
+		}
+	}
+	return c, s.Err() == nil && c.id.end > 0
+}
+
+func (c *chunk) choice(s *rawjson.Scanner) {
+	for key := range s.Members() {
+		switch string(rawjson.Name(key)) {
+		case "index":
+			c.index, _ = whole(s.Value())
+		case "text":
+			c.text = stringAt(s)
+		case "delta":
+			start := s.Pos
+			if s.Peek() == '{' {
+				start = s.Pos
+				c.deltaOf(s)
+			} else {
+				s.Skip()
+			}
+			c.delta = span{start, s.Pos}
+		case "finish_reason":
+			c.finish = !isNull(s.Value())
+		case "prompt_token_ids":
+			c.prompt = unlessNull(s)
+		case "token_ids":
+			c.ids = unlessNull(s)
+		default:
+			s.Skip()
+		}
+	}
+}
+
+func (c *chunk) deltaOf(s *rawjson.Scanner) {
+	for key := range s.Members() {
+		switch string(rawjson.Name(key)) {
+		case "content":
+			c.text = stringAt(s)
+		case "role":
+			c.role = true
+			s.Skip()
+		default:
+			if value := s.Value(); len(value) > 0 && !isEmpty(value) {
+				c.other = true
+			}
+		}
+	}
+}
+
+// spanOf consumes one value.
+func spanOf(s *rawjson.Scanner) span {
+	s.Peek()
+	at := span{start: s.Pos}
+	s.Skip()
+	at.end = s.Pos
+	return at
+}
+
+func unlessNull(s *rawjson.Scanner) span {
+	if c := s.Peek(); c != '[' {
+		s.Skip()
+		return span{}
+	}
+	return spanOf(s)
+}
+
+func stringAt(s *rawjson.Scanner) span {
+	if c := s.Peek(); c != '"' {
+		s.Skip()
+		return span{}
+	}
+	return spanOf(s)
+}
+
+// names copies what every event of the answer has.
+func (c *chunk) names(e Event) []named {
+	var all []named
+	for _, m := range []struct {
+		key string
+		at  span
+	}{{"id", c.id}, {"created", c.created}, {"model", c.model}} {
+		if m.at.end > 0 {
+			all = append(all, named{m.key, bytes.Clone(m.at.of(e))})
+		}
+	}
+	return all
+}
+
+// bare reports whether there is nothing in the chunk but token ids.
+func (c *chunk) bare() bool {
+	return c.count == 1 && c.delta.end-c.delta.start == len("{}") && !c.finish
+}
+
+// hide makes the token ids null.
+func (c *chunk) hide(patches []patch) []patch {
+	for _, at := range []span{c.prompt, c.ids} {
+		if at.end > 0 {
+			patches = append(patches, patch{at, null})
+		}
+	}
+	return sorted(patches)
+}
+
+// ErrDiverged says that the engine which goes on with an answer does not say the tokens again that were delivered, or not their text.
+var ErrDiverged = errors.New("the continued answer does not match what was delivered")

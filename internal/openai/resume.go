@@ -1,0 +1,173 @@
+package openai
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"tandem/internal/rawjson"
+)
+
+// again is the stream of an engine that goes on with an answer.
+type again struct {
+	from   int    // tokens of the answer that its prompt holds
+	next   int    // which token of the answer its next one is
+	expect []byte // text that it has to say again
+	cached int    // prompt tokens that were cached when the answer began, -1 unknown
+}
+
+// over reports whether it has said all again that was delivered.
+func (a *again) over(delivered int) bool { return a.next >= delivered && len(a.expect) == 0 }
+
+// Resumable tells why another engine cannot go on with the answer, "" when it can.
+func (d *Delivered) Resumable() string {
+	switch {
+	case d.lost:
+		return "the answer has more than text"
+	case len(d.prompt) == 0:
+		return "the engine tells no token ids"
+	case !d.want.Greedy && (len(d.text) > 0 || d.finished || d.want.ReturnIDs && d.point < len(d.ids)):
+		return "what would have to be generated again is not greedy"
+	}
+	return ""
+}
+
+// Resume turns to another engine, whose events come from now on, and returns the ids of its prompt and how many of them are of the answer. cached is
+// what the client is to be told of its prompt's cached tokens, -1 for what the engine says. To be called where [Delivered.Resumable] agrees, again for
+// every engine that goes on, and with the first engine's cached alone.
+func (d *Delivered) Resume(cached int) (prompt []uint32, done int) {
+	if d.again != nil {
+		cached = d.again.cached
+	}
+	if !d.want.Greedy { // no text of theirs was delivered
+		d.ids, d.marks = d.ids[:d.point], nil
+	}
+	d.again = &again{from: d.point, next: d.point, expect: bytes.Clone(d.text), cached: cached}
+	return slices.Concat(d.prompt, d.ids[:d.point]), d.point
+}
+
+// continued appends an event of an engine that goes on, under the names of the first. What was delivered already is compared, and left out.
+func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, error) {
+	a := d.again
+	if !ok || c.count > 1 || c.other {
+		return dst, ErrDiverged
+	}
+	patches := d.recount(d.rename(nil, c), c, e)
+	if c.count == 0 {
+		if !a.over(len(d.ids)) {
+			return dst, ErrDiverged
+		}
+		d.counted = d.counted || c.usage.end > 0
+		return apply(dst, e, sorted(patches)), nil
+	}
+	ids, text := readIDs(c.ids.of(e)), inner(c.text.of(e))
+	if c.role && len(ids) == 0 && len(text) == 0 {
+		return dst, nil // the client has been told the role
+	}
+	said := min(len(d.ids)-a.next, len(ids))
+	if !slices.Equal(ids[:said], d.ids[a.next:a.next+said]) {
+		return dst, ErrDiverged
+	}
+	rest, same := a.compare(text)
+	fresh := ids[said:]
+	a.next += len(ids)
+	d.ids = append(d.ids, fresh...)
+	switch {
+	case !same, len(rest) > 0 && len(ids) == 0 && !c.finish, c.finish && !a.over(len(d.ids)):
+		return dst, ErrDiverged
+	case d.finished && (len(fresh) > 0 || len(rest) > 0):
+		return dst, ErrDiverged
+	case d.finished, len(fresh) == 0 && len(rest) == 0 && len(ids) > 0 && !c.finish:
+		return dst, nil
+	}
+	d.tookAgain(c, len(ids), len(fresh), rest)
+	if c.bare() && !d.want.ReturnIDs {
+		return dst, nil
+	}
+	if len(rest) != len(text) {
+		patches = append(patches, patch{c.text, slices.Concat([]byte{'"'}, rest, []byte{'"'})})
+	}
+	return apply(dst, e, sorted(d.hideSaid(patches, c, said, fresh))), nil
+}
+
+// compare takes from raw, a string without its quotes, what has to be said again, and returns the rest.
+func (a *again) compare(raw []byte) (rest []byte, same bool) {
+	if len(a.expect) == 0 {
+		return raw, true
+	}
+	text := appendUnescaped(nil, raw)
+	n := min(len(text), len(a.expect))
+	if !bytes.Equal(text[:n], a.expect[:n]) {
+		return nil, false
+	}
+	a.expect = a.expect[n:]
+	return inner(rawjson.AppendString(nil, string(text[n:]))), true
+}
+
+// tookAgain notes what is new in an event with n tokens, of which fresh are new.
+func (d *Delivered) tookAgain(c *chunk, n, fresh int, text []byte) {
+	if d.finished = c.finish; d.finished {
+		d.text = appendUnescaped(d.text, text)
+		return
+	}
+	if fresh < n {
+		n++ // an event whose last token may have held bytes back
+	}
+	d.took(n, text)
+}
+
+// rename gives the event the first engine's names.
+func (d *Delivered) rename(patches []patch, c *chunk) []patch {
+	for _, n := range d.names {
+		at := map[string]span{"id": c.id, "created": c.created, "model": c.model}[n.key]
+		if at.end > 0 {
+			patches = append(patches, patch{at, n.value})
+		}
+	}
+	return patches
+}
+
+// recount makes the usage that of the whole answer. The total stays.
+func (d *Delivered) recount(patches []patch, c *chunk, e Event) []patch {
+	if c.usage.end == 0 {
+		return patches
+	}
+	usage := c.usage.of(e)
+	set := func(inside span, object []byte, name string, to func(was int) int) {
+		if at, ok := member(object, name, 0); ok {
+			if was := count(at.of(object), -1); was >= 0 {
+				at = span{inside.start + at.start, inside.start + at.end}
+				patches = append(patches, patch{at, strconv.AppendInt(nil, int64(to(was)), 10)})
+			}
+		}
+	}
+	set(c.usage, usage, "prompt_tokens", func(int) int { return len(d.prompt) })
+	set(c.usage, usage, "completion_tokens", func(was int) int { return was + d.again.from })
+	if at, ok := member(usage, "prompt_tokens_details", '{'); ok {
+		inside := span{c.usage.start + at.start, c.usage.start + at.end}
+		set(inside, at.of(usage), "cached_tokens", d.cachedTokens)
+	}
+	return patches
+}
+
+func (d *Delivered) cachedTokens(said int) int {
+	if d.again.cached >= 0 {
+		return d.again.cached
+	}
+	return min(said, len(d.prompt))
+}
+
+// hideSaid leaves the ids that the client asked for and has not got.
+func (d *Delivered) hideSaid(patches []patch, c *chunk, said int, fresh []uint32) []patch {
+	if c.prompt.end > 0 {
+		patches = append(patches, patch{c.prompt, null})
+	}
+	switch {
+	case c.ids.end == 0:
+	case !d.want.ReturnIDs:
+		patches = append(patches, patch{c.ids, null})
+	case said > 0:
+		patches = append(patches, patch{c.ids, AppendIDs(nil, fresh)})
+	}
+	return patches
+}

@@ -1,0 +1,394 @@
+package openai
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"tandem/internal/rawjson"
+)
+
+// teller is an engine that says one and the same greedy answer, as vLLM 0.32 makes events of tokens: the bytes of a character that is not whole yet wait,
+// and so do as many characters as a stop string may begin with.
+type teller struct {
+	kind    Kind
+	prompt  []uint32 // of the client
+	pieces  []string // of the answer, one a token
+	stops   []string
+	include bool
+	id      string
+	most    int // tokens of the whole answer
+	ids     bool
+	usage   bool
+	always  bool       // continuous usage
+	bundle  func() int // tokens of the next event
+	several bool       // which may be more than one
+}
+
+// say returns the events of an answer to a prompt that holds done tokens of it.
+func (x *teller) say(t *testing.T, done int) []string {
+	if before := strings.Join(x.pieces[:done], ""); !utf8.ValidString(before) && done > 0 {
+		t.Fatalf("the prompt ends in the middle of a character, behind %q", before)
+	}
+	var events []string
+	emit := func(format string, args ...any) {
+		events = append(events, "data: "+fmt.Sprintf(format, args...)+"\n\n")
+	}
+	head := fmt.Sprintf(`{"id":"%s","object":"o","created":%d,"model":"m-%s","choices":[`, x.id, len(x.id), x.id)
+	usage := func(n int) string {
+		prompt := len(x.prompt) + done
+		return fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d`, prompt, prompt+n, n)
+	}
+	tail := func(n int) string {
+		if x.always {
+			return usage(n) + "}"
+		}
+		return ""
+	}
+	ids := func(want bool, ids []uint32) string {
+		if !want || !x.ids {
+			return "null"
+		}
+		return string(AppendIDs(nil, ids))
+	}
+	prompt := append(slices.Clone(x.prompt), x.tokens(0, done)...)
+	if x.kind == Chat {
+		emit(`%s{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":%s%s}`, head, ids(true, prompt), tail(0))
+	}
+	hold := 0
+	for _, s := range x.stops {
+		hold = max(hold, utf8.RuneCountInString(s)-1)
+	}
+	if x.include {
+		hold = 0
+	}
+	var raw, text string
+	sent, reason := 0, "null"
+	for i := done; reason == "null"; {
+		from := i
+		for range x.bundle() {
+			raw += x.pieces[i]
+			if text = wholeChars(raw); i+1 == x.most {
+				reason = `"length"`
+			}
+			for _, s := range x.stops {
+				if at := strings.Index(text, s); at >= 0 && reason != `"stop"` {
+					text, reason = text[:at], `"stop"`
+					if x.include {
+						text += s
+					}
+				}
+			}
+			if i++; reason != "null" {
+				break
+			}
+		}
+		end := utf8.RuneCountInString(text)
+		if reason == "null" {
+			end -= hold
+		}
+		fresh := ""
+		if end > sent {
+			fresh, sent = string([]rune(text)[sent:end]), end
+		}
+		said := string(rawjson.AppendString(nil, fresh))
+		if x.kind == Chat {
+			emit(`%s{"index":0,"delta":{"content":%s},"logprobs":null,"finish_reason":%s,"token_ids":%s}]%s}`, head, said, reason, ids(true, x.tokens(from, i)), tail(i-done))
+		} else {
+			emit(`%s{"index":0,"text":%s,"logprobs":null,"finish_reason":%s,"stop_reason":null,"prompt_token_ids":%s,"token_ids":%s}]%s}`, head, said, reason,
+				ids(from == done, prompt), ids(true, x.tokens(from, i)), tail(i-done))
+		}
+		if reason != "null" && x.usage {
+			emit(`%s]%s,"prompt_tokens_details":{"cached_tokens":%d}}}`, head, usage(i-done), len(prompt))
+		}
+	}
+	return append(events, "data: [DONE]\n\n")
+}
+
+// wholeChars cuts off bytes that are no whole character yet.
+func wholeChars(raw string) string {
+	for !utf8.ValidString(raw) {
+		raw = raw[:len(raw)-1]
+	}
+	return raw
+}
+
+func (x *teller) tokens(from, to int) []uint32 {
+	ids := make([]uint32, 0, to-from)
+	for i := from; i < to; i++ {
+		ids = append(ids, uint32(1000+i))
+	}
+	return ids
+}
+
+// randomTeller is one with an answer of words, quotes, and characters of several tokens.
+func randomTeller(rnd *rand.Rand) *teller {
+	x := &teller{
+		kind: []Kind{Completions, Chat}[rnd.IntN(2)], prompt: []uint32{1, 2, 3}, include: rnd.IntN(4) == 0, id: "a",
+		usage: rnd.IntN(2) == 0, bundle: func() int { return 1 },
+	}
+	x.always = x.usage && rnd.IntN(2) == 0
+	words := []string{" the", "a", " block", "\"", "\\n", "\n", "", "é", "日本", "\xf0\x9f\x98\x80", " end"}
+	for len(x.pieces) < 40 {
+		word := words[rnd.IntN(len(words))]
+		for len(word) > 0 && word[0] >= utf8.RuneSelf && rnd.IntN(2) == 0 { // a token a byte
+			x.pieces = append(x.pieces, word[:1])
+			word = word[1:]
+		}
+		x.pieces = append(x.pieces, word)
+	}
+	x.most = 1 + rnd.IntN(30)
+	for range rnd.IntN(3) {
+		stop := []rune(wholeChars(strings.Join(x.pieces, "")))
+		at := rnd.IntN(len(stop) - 8)
+		x.stops = append(x.stops, string(stop[at:at+1+rnd.IntN(8)]))
+	}
+	if rnd.IntN(3) == 0 {
+		x.several, x.bundle = true, func() int { return 1 + rnd.IntN(3) }
+	}
+	return x
+}
+
+// want is what is known of the request.
+func (x *teller) want(returnIDs bool) Continuation {
+	c := Continuation{Greedy: true, ReturnIDs: returnIDs, Included: x.include}
+	for _, s := range x.stops {
+		c.Hold = max(c.Hold, utf8.RuneCountInString(s)-1)
+	}
+	return c
+}
+
+// However often engines die in the middle of an answer, what the client gets is what one engine says, to the byte; or, where events hold several tokens,
+// the same text, tokens and usage.
+func TestDeliveredGoesOn(t *testing.T) {
+	for seed := range uint64(5000) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		x := randomTeller(rnd)
+		asked := rnd.IntN(3) == 0
+		x.ids = asked
+		single := strings.Join(x.say(t, 0), "")
+		x.ids = true
+		d, got, done, cuts := NewDelivered(x.kind, x.want(asked)), "", 0, []int(nil)
+		for {
+			events := x.say(t, done)
+			n := len(events)
+			if len(cuts) < 3 && rnd.IntN(3) > 0 {
+				n = rnd.IntN(len(events) + 1)
+			}
+			for _, e := range events[:n] {
+				out, err := deliver(d, e, rnd)
+				if err != nil {
+					t.Fatalf("seed %d, cuts %v: %v at %q, after %q", seed, cuts, err, e, got)
+				}
+				got += string(out)
+			}
+			cuts = append(cuts, n)
+			if strings.HasSuffix(got, "[DONE]\n\n") {
+				break
+			}
+			if d.Complete(x.usage) {
+				got += "data: [DONE]\n\n"
+				break
+			}
+			if why := d.Resumable(); why != "" {
+				if got == "" { // nothing of the answer was seen
+					d = NewDelivered(x.kind, x.want(asked))
+					continue
+				}
+				t.Fatalf("seed %d: %s", seed, why)
+			}
+			var ids []uint32
+			ids, done = d.Resume(-1)
+			x.id = strings.Repeat("b", len(cuts)+1)
+			if want := append(slices.Clone(x.prompt), x.tokens(0, done)...); !slices.Equal(ids, want) {
+				t.Fatalf("seed %d: the prompt is %v, want %v", seed, ids, want)
+			}
+		}
+		if x.several { // the events are cut otherwise
+			got, single = essence(t, got), essence(t, single)
+		}
+		if got != single {
+			t.Fatalf("seed %d, stops %q, cuts %v:\n%s\nwant\n%s", seed, x.stops, cuts, got, single)
+		}
+	}
+}
+
+// deliver gives an event to d as the one or the other way would.
+func deliver(d *Delivered, e string, rnd *rand.Rand) ([]byte, error) {
+	if strings.Contains(e, "usage") || strings.Contains(e, "DONE") || rnd.IntN(2) == 0 {
+		return d.Event(nil, Event(e))
+	}
+	return d.Append(nil, []byte(e))
+}
+
+// essence is what is said in a stream, whatever its events.
+func essence(t *testing.T, stream string) string {
+	var events Events
+	text, ids, rest := "", []uint32(nil), ""
+	for e := range events.Feed([]byte(stream)) {
+		if e.IsDone() {
+			rest += " done"
+			continue
+		}
+		c, ok := readChunk(e)
+		if !ok {
+			t.Fatalf("%q", e)
+		}
+		ids = append(ids, readIDs(c.ids.of(e))...)
+		text += rawjson.Text(c.text.of(e))
+		if c.count == 0 {
+			rest += " " + string(c.usage.of(e))
+		}
+		if c.finish {
+			rest += " finish"
+		}
+		rest += string(c.id.of(e)[:2]) + string(c.created.of(e)[:1])
+	}
+	return fmt.Sprint(text, ids, strings.Count(rest, `"b`), rest[strings.Index(rest, " "):])
+}
+
+// Where the next token is drawn, what was delivered cannot be said again: going on needs that nothing of it would have to be.
+func TestDeliveredSampled(t *testing.T) {
+	const role = `data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"prompt_token_ids":[1,2]}` + "\n\n"
+	said := func(text, ids string) string {
+		return `data: {"id":"a","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null,"token_ids":` + ids + "}]}\n\n"
+	}
+	for _, c := range []struct {
+		name   string
+		want   Continuation
+		events []string
+		ids    string // of the next prompt, "" when going on is not possible
+	}{
+		{"text with every token", Continuation{}, []string{role, said("a", "[3]"), said("b", "[4]")}, "[1 2 3 4]"},
+		{"a character begun, which is drawn anew", Continuation{}, []string{role, said("a", "[3]"), said("", "[4]")}, "[1 2 3]"},
+		{"the client has its id", Continuation{ReturnIDs: true}, []string{role, said("a", "[3]"), said("", "[4]")}, ""},
+		{"several tokens in an event", Continuation{}, []string{role, said("a", "[3]"), said("bc", "[4,5]")}, ""},
+		{"text held back", Continuation{Hold: 3}, []string{role, said("", "[3]"), said("a", "[4]")}, ""},
+		{"greedy, text held back", Continuation{Greedy: true, Hold: 3}, []string{role, said("", "[3]"), said("a", "[4]")}, "[1 2]"},
+		{"nothing but the role", Continuation{}, []string{role}, "[1 2]"},
+		{"reasoning", Continuation{Greedy: true}, []string{role, strings.Replace(said("a", "[3]"), "content", "reasoning", 1)}, ""},
+		{"no ids", Continuation{Greedy: true}, []string{role, said("a", "null")}, ""},
+		{"no ids of the prompt", Continuation{Greedy: true}, []string{said("a", "[3]")}, ""},
+		{"an end that was delivered", Continuation{}, []string{role, strings.Replace(said("a", "[3]"), ":null", `:"stop"`, 1)}, ""},
+	} {
+		d := NewDelivered(Chat, c.want)
+		for _, e := range c.events {
+			if _, err := d.Append(nil, []byte(e)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := ""
+		if d.Resumable() == "" {
+			ids, _ := d.Resume(-1)
+			got = fmt.Sprint(ids)
+		}
+		if got != c.ids {
+			t.Errorf("%s: the prompt is %q, want %q", c.name, got, c.ids)
+		}
+	}
+}
+
+// An engine that does not say again what was delivered is found out.
+func TestDeliveredDiverges(t *testing.T) {
+	const first = `data: {"id":"a","choices":[{"index":0,"text":"","finish_reason":null,"prompt_token_ids":[1],"token_ids":[3]}]}` + "\n\n" +
+		`data: {"id":"a","choices":[{"index":0,"text":"ab","finish_reason":null,"prompt_token_ids":null,"token_ids":[4]}]}` + "\n\n"
+	for _, c := range []struct{ name, event string }{
+		{"another token", `{"id":"b","choices":[{"index":0,"text":"","finish_reason":null,"token_ids":[9]}]}`},
+		{"other text", `{"id":"b","choices":[{"index":0,"text":"x","finish_reason":null,"token_ids":[3,4]}]}`},
+		{"an early end", `{"id":"b","choices":[{"index":0,"text":"","finish_reason":"stop","token_ids":[3]}]}`},
+		{"an early end of the stream", `{"id":"b","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`},
+		{"a tool call", `{"id":"b","choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]},"finish_reason":null,"token_ids":[3]}]}`},
+		{"no chunk", `{"object":"b"}`},
+	} {
+		d := NewDelivered(Completions, Continuation{Greedy: true, Hold: 4})
+		if _, err := d.Append(nil, []byte(first)); err != nil {
+			t.Fatal(err)
+		}
+		if d.Resume(-1); d.Tokens() != 2 {
+			t.Fatalf("%d tokens", d.Tokens())
+		}
+		if out, err := d.Append(nil, []byte("data: "+c.event+"\n\n")); !errors.Is(err, ErrDiverged) || len(out) > 0 {
+			t.Errorf("%s: %q, %v", c.name, out, err)
+		}
+	}
+}
+
+func TestContinuation(t *testing.T) {
+	for _, c := range []struct {
+		body, why string
+		want      Continuation
+	}{
+		{`"temperature":0`, "", Continuation{Greedy: true}},
+		{`"temperature":0.0,"user":"u","seed":1,"n":1,"echo":false,"bad_words":[],"logprobs":null`, "", Continuation{Greedy: true}},
+		{`"temperature":"0","stop":["ab","日本語"],"return_token_ids":true`, "", Continuation{Greedy: true, Hold: 2, ReturnIDs: true}},
+		{`"temperature":0,"stop":"x","include_stop_str_in_output":true,"presence_penalty":0`, "", Continuation{Greedy: true, Included: true}},
+		{`"temperature":0.7,"repetition_penalty":1.1`, "", Continuation{}},
+		{`"temperature":null`, "", Continuation{}},
+		{`"presence_penalty":0.1`, "presence_penalty", Continuation{}},
+		{`"logprobs":1`, "logprobs", Continuation{}},
+		{`"echo":true`, "echo", Continuation{}},
+		{`"n":2`, "n other than 1", Continuation{}},
+		{`"best_of":2`, "best_of other than 1", Continuation{}},
+		{`"response_format":{"type":"json_object"}`, "response_format", Continuation{}},
+		{`"response_format":{"type":"text"}`, "", Continuation{}},
+		{`"structured_outputs":{"regex":"a"}`, "structured_outputs", Continuation{}},
+		{`"vllm_xargs":{"a":1}`, "vllm_xargs", Continuation{}},
+		{`"a_member_of_tomorrow":1`, "a_member_of_tomorrow", Continuation{}},
+		{`"max_tokens":null`, "max_tokens null", Continuation{}},
+		{`"stop":"` + strings.Repeat("x", MaxHold+2) + `"`, "stop", Continuation{}},
+		{`"spaces_between_special_tokens":false`, "spaces_between_special_tokens", Continuation{}},
+		{`"stream":false`, "not streamed", Continuation{}},
+	} {
+		r, err := Parse(Completions, []byte(`{"prompt":"a","stream":true,`+c.body+`}`), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, why := r.Continuation(); why != c.why || why == "" && got != c.want {
+			t.Errorf("%s: %+v %q, want %+v %q", c.body, got, why, c.want, c.why)
+		}
+	}
+	chat, err := Parse(Chat, []byte(`{"messages":[{"role":"user","content":"a"}],"stream":true,"tools":[{"type":"function"}],"temperature":0}`), Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, why := chat.Continuation(); why != "tools" {
+		t.Errorf("a chat with tools: %q", why)
+	}
+}
+
+func TestContinueFrom(t *testing.T) {
+	for _, c := range []struct {
+		kind       Kind
+		body, want string
+	}{
+		{Completions, `{"prompt":"a","max_tokens":9,"min_tokens":3}`, `{"prompt":[1,2],"max_tokens":4,"min_tokens":0}`},
+		{Completions, `{"prompt":["a","b"],"min_tokens":null}`, `{"prompt":[1,2],"min_tokens":null,"max_tokens":11}`},
+		{Chat, `{"messages":[{}],"max_tokens":8,"max_completion_tokens":"9","min_tokens":7}`, `{"messages":[{}],"max_tokens":3,"max_completion_tokens":4,"min_tokens":2}`},
+		{Chat, `{"messages":[{}],"max_tokens":null}`, `{"messages":[{}],"max_tokens":null}`},
+	} {
+		r, err := Parse(c.kind, []byte(c.body), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(r.ContinueFrom([]byte("[1,2]"), 5).Append(nil)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.body, got, c.want)
+		}
+	}
+}
+
+func BenchmarkDelivered(b *testing.B) {
+	event := `data: {"id":"cmpl-t","object":"text_completion","created":1795242179,"model":"tiny","choices":[{"index":0,"text":" word","logprobs":null,` +
+		`"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":[1623]}]}` + "\n\n"
+	chunk := []byte(strings.Repeat(event, 64))
+	d := NewDelivered(Completions, Continuation{Greedy: true})
+	dst, _ := d.Append(nil, chunk)
+	b.ReportAllocs()
+	for b.Loop() {
+		d.ids = d.ids[:0]
+		dst, _ = d.Append(dst[:0], chunk)
+	}
+}
