@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -130,7 +131,78 @@ func waitDead(t *testing.T, c *Client) {
 		for cn.alive() {
 			runtime.Gosched()
 		}
-		cn.since = cn.since.Add(-young) // as if it had been idle for longer
+	}
+}
+
+// TestBytesBehindAnAnswer lets an engine say more than it was asked for: the next request must not take it for its answer, however soon it comes.
+func TestBytesBehindAnAnswer(t *testing.T) {
+	right, wrong := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
+	c, _, _ := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		nc, _, _ := http.NewResponseController(w).Hijack()
+		io.WriteString(nc, right)
+		runtime.Gosched()
+		io.WriteString(nc, wrong)
+	})
+	for range 20 {
+		if _, body, err := c.Post(t.Context(), "/", []byte("x")); string(body) != "right" || err != nil {
+			t.Fatalf("answer %q %v", body, err)
+		}
+		waitDead(t, c)
+	}
+}
+
+// corked keeps what is written until it is let go, so that several TLS records come in one read.
+type corked struct {
+	net.Conn
+	held []byte
+	cork bool
+}
+
+func (c *corked) Write(b []byte) (int, error) {
+	if c.cork {
+		c.held = append(c.held, b...)
+		return len(b), nil
+	}
+	_, err := c.Conn.Write(append(c.held, b...))
+	c.held = nil
+	return len(b), err
+}
+
+// TestRecordsBehindAnAnswer does the same over TLS, which reads ahead: the socket is empty by then.
+func TestRecordsBehindAnAnswer(t *testing.T) {
+	secure := httptest.NewUnstartedServer(nil)
+	secure.StartTLS()
+	defer secure.Close()
+	served := func(near net.Conn) {
+		raw := &corked{Conn: near}
+		defer raw.Close()
+		nc := tls.Server(raw, secure.TLS)
+		if _, err := http.ReadRequest(bufio.NewReader(nc)); err != nil {
+			return
+		}
+		raw.cork = true
+		io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright")
+		raw.cork = false
+		io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong")
+		io.Copy(io.Discard, near)
+	}
+	c, err := New(Options{
+		URL: secure.URL, TLS: secure.Client().Transport.(*http.Transport).TLSClientConfig,
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go served(far)
+			return near, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 {
+		if _, body, err := c.Post(t.Context(), "/", nil); string(body) != "right" || err != nil {
+			t.Fatalf("answer %q %v", body, err)
+		}
 	}
 }
 

@@ -46,7 +46,6 @@ func putBuffer(b *buffer) {
 type conn struct {
 	nc    net.Conn
 	tls   *tls.Config // by which it was made, nil for plain TCP
-	sent  time.Time   // when the request of its last answer was; guarded by the idle pool
 	since time.Time   // when it became idle; guarded by the idle pool
 
 	sealed bool // TLS: a write that was interrupted cannot go on
@@ -227,7 +226,19 @@ func (c *conn) answered(d time.Duration) bool {
 
 // alive reports whether an idle connection can carry a request, as far as that can be known without waiting:
 // not when the engine hung up, and not when it said something that nobody had asked for.
-func (c *conn) alive() bool { return c.raw == nil || c.peek() == peekNothing }
+func (c *conn) alive() bool { return (c.raw == nil || c.peek() == peekNothing) && !c.holdsMore() }
+
+// holdsMore reports whether TLS has read something from the socket that nobody has asked for.
+func (c *conn) holdsMore() bool {
+	if !c.sealed {
+		return false
+	}
+	var one [1]byte
+	c.nc.SetReadDeadline(time.Unix(1, 0)) // what is not here already is not waited for
+	n, err := c.nc.Read(one[:])
+	c.nc.SetReadDeadline(time.Time{})
+	return n > 0 || !errors.Is(err, os.ErrDeadlineExceeded)
+}
 
 // peeked is what a look at a socket found.
 type peeked uint8

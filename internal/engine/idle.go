@@ -21,17 +21,15 @@ type idle struct {
 	armed bool
 }
 
-// young is an age at which asking the kernel whether a connection still lives is not worth a system call.
-const young = 5 * time.Millisecond
-
-// get returns a live connection that was made by trust, or nil.
+// get returns a live connection that was made by trust, or nil. However short it was idle, it is looked at: what an engine said beyond its answer would be
+// taken for the answer to the next request.
 func (p *idle) get(trust *tls.Config) *conn {
 	for {
 		c, age := p.pop()
 		if c == nil {
 			return nil
 		}
-		if c.tls == trust && age < p.keep && (age < young && !p.late(c) || c.alive()) {
+		if c.tls == trust && age < p.keep && c.alive() {
 			return c
 		}
 		c.close()
@@ -51,13 +49,9 @@ func (p *idle) pop() (*conn, time.Duration) {
 	return c, time.Since(c.since)
 }
 
-// late reports whether the last answer of c may have lain in its socket until the engine hung up, as it does when this process stands still. Then c is
-// young only to us.
-func (p *idle) late(c *conn) bool { return c.since.Sub(c.sent) >= p.keep }
-
-// put keeps c, whose last request was sent then, for the next one, or closes it when there is no room.
-func (p *idle) put(c *conn, sent time.Time) {
-	c.sent, c.since = sent, time.Now()
+// put keeps c for the next request, or closes it when there is no room.
+func (p *idle) put(c *conn) {
+	c.since = time.Now()
 	if !p.push(c) {
 		c.close()
 	}

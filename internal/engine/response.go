@@ -292,5 +292,5 @@ func (r *Response) release(ok bool) {
 	}
 	c.setPatience(0)
 	c.dropBuffer()
-	r.client.idle.put(c, r.Sent)
+	r.client.idle.put(c)
 }
