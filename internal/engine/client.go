@@ -1,6 +1,6 @@
 // Package engine talks HTTP to one vLLM server: requests on the caller's goroutine, its facts and its load.
 //
-// Context switches are what a two-leg front pays for, so nothing here runs beside the caller: one write sends the request,
+// Context switches are what a two-leg front pays for, so nothing here runs beside the caller, but for the write of a long body over TLS: one write sends the request,
 // reads bring what is there, and a cancelled context closes the connection. A request that may have reached the engine
 // is never sent twice, because KV transfer params are good for one use.
 package engine

@@ -248,19 +248,31 @@ func TestHugeHead(t *testing.T) {
 
 // TestRefusedBody answers 413 without reading a body that fits no socket buffer, and then waits or hangs up.
 func TestRefusedBody(t *testing.T) {
-	for _, hangUp := range []bool{false, true} {
+	secure := httptest.NewUnstartedServer(nil)
+	secure.StartTLS()
+	defer secure.Close()
+	for _, tt := range []struct{ hangUp, sealed bool }{{false, false}, {true, false}, {false, true}} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
+		o := Options{URL: "http://" + ln.Addr().String()}
+		if tt.sealed {
+			o.URL = "https://" + ln.Addr().String()
+			o.TLS = secure.Client().Transport.(*http.Transport).TLSClientConfig
+			ln = tls.NewListener(ln, secure.TLS)
+		}
 		release := make(chan struct{})
 		var wg sync.WaitGroup
-		wg.Go(func() { refuseBody(ln, hangUp, release) })
-		c, _ := New(Options{URL: "http://" + ln.Addr().String()})
+		wg.Go(func() { refuseBody(ln, tt.hangUp, release) })
+		c, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
 		status, body, err := c.Post(t.Context(), "/", make([]byte, 64<<20))
 		close(release)
 		if status != 413 || string(body) != "long" || err != nil {
-			t.Errorf("hanging up %v: answer = %d %q %v, want 413 long", hangUp, status, body, err)
+			t.Errorf("hanging up %v, TLS %v: answer = %d %q %v, want 413 long", tt.hangUp, tt.sealed, status, body, err)
 		}
 		wg.Wait()
 		c.Close()

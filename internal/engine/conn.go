@@ -192,11 +192,10 @@ const (
 // writeLong writes without copying body. An engine may refuse a long body and stop reading it: the answer is looked for
 // while the write does not get on.
 func (c *conn) writeLong(head, body []byte) (early bool, n int64, err error) {
-	out := net.Buffers{head, body}
 	if c.sealed {
-		n, err = out.WriteTo(c.nc)
-		return false, n, err
+		return c.writeSealed(head, body)
 	}
+	out := net.Buffers{head, body}
 	for {
 		c.nc.SetWriteDeadline(time.Now().Add(glance))
 		var m int64
@@ -213,9 +212,35 @@ func (c *conn) writeLong(head, body []byte) (early bool, n int64, err error) {
 	return false, n, err
 }
 
+// writeSealed does so over TLS, where a write that a deadline interrupts cannot go on. So it runs beside the caller, who looks for the answer meanwhile, and is
+// interrupted only when nothing more needs to be written. It has ended when this returns: body is the caller's again.
+func (c *conn) writeSealed(head, body []byte) (early bool, n int64, err error) {
+	written := make(chan struct{})
+	go func() { // joined below in every case
+		defer close(written)
+		out := net.Buffers{head, body}
+		n, err = out.WriteTo(c.nc)
+	}()
+	look := time.NewTicker(glance)
+	defer look.Stop()
+	for {
+		select {
+		case <-written:
+			return false, n, err
+		case <-look.C:
+		}
+		if c.raw != nil && c.peek() != peekData || !c.answered(0) {
+			continue
+		}
+		c.nc.SetWriteDeadline(time.Unix(1, 0))
+		<-written
+		return err != nil, n, nil
+	}
+}
+
 // answered reports whether bytes of an answer are there, waiting for d at most.
 func (c *conn) answered(d time.Duration) bool {
-	if c.raw != nil && d == 0 {
+	if c.raw != nil && !c.sealed && d == 0 {
 		return c.peek() == peekData
 	}
 	c.nc.SetReadDeadline(time.Now().Add(d + time.Millisecond))
