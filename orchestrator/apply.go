@@ -10,6 +10,7 @@ import (
 	"tandem/internal/config"
 	"tandem/internal/replica"
 	"tandem/internal/tokenizer"
+	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/planner"
 	"tandem/scoring"
 )
@@ -112,6 +113,8 @@ func policy(cfg *config.Config) planner.Policy {
 		TieAbsolute: orNone(s.TieAbsolute), TieRelative: orNone(s.TieRelative), LoadTTL: 10 * cfg.Pools.Decode.PollInterval, FirstToken: cfg.Limits.FirstToken,
 	}
 	p.Calibration = map[string]planner.Calibration{config.CalibrationOff: planner.CalibrateOff, config.CalibrationShadow: planner.CalibrateShadow}[s.Calibration]
+	e := cfg.Health.Ejection
+	p.Ejection = outlier.Settings{Failures: e.Failures, Share: e.Share, Base: e.Base, Max: e.Max, Trials: true}
 	p.Prefill, p.Decode = scoring.Rates(s.Speed.Prefill, 0), scoring.Rates(s.Speed.Local, s.Speed.Decode)
 	p.PrefillRule, p.DecodeRule = rule(&cfg.Pools.Prefill), rule(&cfg.Pools.Decode)
 	p.Links = [replica.Links]float64{float64(s.Links.Host), float64(s.Links.Rack), float64(s.Links.Zone), float64(s.Links.Other)}

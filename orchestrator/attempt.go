@@ -14,6 +14,7 @@ import (
 	"tandem/internal/kv"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/planner"
 )
 
@@ -31,6 +32,8 @@ type job struct {
 	plan  planner.Request
 
 	tries      int
+	faults     []held     // what its failed attempts were held against
+	known      bool       // that the attempt before failed is no surprise: whom it is held against is known to be bad
 	budgeted   bool       // it holds a place in the retry budget
 	failedAt   replica.ID // where the attempt before failed
 	failedWhen string     // in which phase
@@ -65,7 +68,7 @@ func (j *job) answer(ctx context.Context) (*answer, *failure) {
 		switch {
 		case f == nil:
 			return a, nil
-		case first != nil && first.own && f.phase == "plan": // nobody else is left to try: the client gets what an engine said
+		case first != nil && first.tells() && f.phase == "plan": // nobody else is left to try: the client gets what an engine said or did
 			return nil, first
 		}
 		first = f
@@ -100,20 +103,28 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 }
 
 // again decides whether a failed attempt is worth another: never after a client error, within the attempts and the retry budget,
-// and not when two different replicas failed in the same phase, since then the request itself is the likely cause.
+// and not when two different replicas failed in the same phase, since then the request itself is the likely cause. That no prompt was computed for it costs a
+// client no answer, where a decode replica may compute it.
 func (j *job) again(ctx context.Context, f *failure) bool {
-	cfg := j.q.snap.cfg.Retry
-	if !f.retry || ctx.Err() != nil || j.tries >= cfg.Attempts {
+	if !f.retry || ctx.Err() != nil || j.tries >= j.q.snap.cfg.Retry.Attempts {
 		return false
 	}
-	if j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" {
+	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable"
+	if second {
+		j.excuse()
+	}
+	alone := j.fallsBack(f, second)
+	if second && !alone {
 		return false
 	}
-	if !f.harmless() && !j.takeBudget() {
-		return false
+	if !alone && !f.harmless() && !j.known && !j.takeBudget() {
+		if !j.mayPrefillThere(f) {
+			return false
+		}
+		alone = true
 	}
 	j.failedWhen, j.failedAt, j.doubted = f.phase, f.at, f.source != ""
-	if f.alone {
+	if f.alone || alone {
 		j.plan.SplitOK, j.plan.LocalOK = false, true
 	}
 	switch {
@@ -127,6 +138,21 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 		}
 	}
 	return true
+}
+
+// fallsBack reports whether a decode replica is to compute the prompt itself after f: nothing came of the prefill that can be handed over, or it failed
+// twice. A request after which two connections broke off may be what ended their engines: it gets no third.
+func (j *job) fallsBack(f *failure, second bool) bool {
+	if !j.mayPrefillThere(f) {
+		return false
+	}
+	kind, _ := f.outlierKind()
+	return kind == outlier.Unusable || second && kind != outlier.Broken
+}
+
+// mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do without it.
+func (j *job) mayPrefillThere(f *failure) bool {
+	return f.phase == "prefill" && j.plan.SplitOK && j.q.snap.cfg.Local != config.LocalNever
 }
 
 // search asks the planner. A decode replica that failed after a prefill may have failed because it could not load the blocks, which is as likely the
@@ -214,7 +240,13 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	if j.tries > 1 {
 		h.attempt += "-r" + strconv.Itoa(j.tries-1)
 	}
-	return h.run(ctx)
+	began := time.Now()
+	a, f = h.run(ctx)
+	if f != nil {
+		fault := j.q.o.failedOn(b, f, began)
+		j.faults, j.known = append(j.faults, held{b, fault}), j.q.o.planner.KnownBad(b, fault)
+	}
+	return a, f
 }
 
 // book gets a plan with room reserved for it, waiting in the admission queue where no decode replica has room.

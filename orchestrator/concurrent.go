@@ -38,7 +38,9 @@ func (h *handoff) startBeside(ctx context.Context, con connector.Connector) cont
 			p.fail = f
 			p.mu.Unlock()
 			fail(errOtherLeg)
+			return
 		}
+		h.prefilled()
 	}()
 	return joined
 }

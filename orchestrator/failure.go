@@ -36,6 +36,9 @@ func (f *failure) harmless() bool {
 	return f.kind == "unreachable" || f.kind == "left" || f.kind == noIDs || f.forgotten()
 }
 
+// tells reports whether the failure says more to a client than that nobody else is left to try.
+func (f *failure) tells() bool { return f.own || f.kind == "bad_params" }
+
 // forgotten reports whether an engine does not know the model, which it served when it was asked last: an adapter may have been unloaded there.
 func (f *failure) forgotten() bool { return f.own && f.status == http.StatusNotFound }
 

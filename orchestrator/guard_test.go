@@ -158,7 +158,7 @@ func TestGuardedFromBadAnswers(t *testing.T) {
 					w.wire.scripted(w.p[0].addr, answerOf(200, "application/json", "", `{"id":"cmpl-1","choices":[{"index":0,"text":"a","finish_reason":"length"}],`+
 						`"usage":{"prompt_tokens":100,"completion_tokens":1,"total_tokens":101},"kv_transfer_params":`+params+`}`))
 				})
-				w.failed(p, w.ask(p), 503)
+				w.failed(p, w.ask(p), 502)
 				if n := w.count("tandem_transfer_params_refused_total", "bad_params"); n == 0 {
 					w.t.Error("no params were refused")
 				}

@@ -207,6 +207,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	return connector.NewReply(answer.Params, h.doneAt, h.counted, h.b.Prefill.Facts.BlockSize), nil
 }
 
+// prefilled notes that the prefill replica gave what can be handed over.
+func (h *handoff) prefilled() { h.j.q.o.tell(h.j.q.o.planner.Prefilled(h.b, time.Now())) }
+
 // prefillBody writes leg 1: the ids on /v1/completions whatever the front door, or the client's own body on its own path.
 func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	var out *outgoing
@@ -357,6 +360,9 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	if err != nil {
 		return nil, h.notHandedOver(err)
 	}
+	if h.beside == nil {
+		h.prefilled()
+	}
 	return h.send(ctx, out)
 }
 
@@ -379,7 +385,11 @@ func (h *handoff) notHandedOver(err error) *failure {
 		kind = "taken"
 	}
 	h.j.q.o.m.params.WithLabelValues(kind).Inc()
-	f := refuse("handoff", kind, http.StatusBadGateway, "The prefill replica's answer could not be handed over: "+kind+".")
+	message := "The prefill replica's answer could not be handed over: " + kind + "."
+	if h.cfg.Local == config.LocalNever {
+		message += " No decode replica may compute the prompt itself (local: never)."
+	}
+	f := refuse("handoff", kind, http.StatusBadGateway, message)
 	f.err, f.at, f.retry, f.owner, f.unused = err, "", true, "prefill", true
 	if kind == "bad_params" {
 		f.at = h.b.Prefill.ID

@@ -59,6 +59,9 @@ var troubled = map[string]string{
 	"tandem_late_answers_total":            "a decode engine's core stands still",
 	"tandem_decode_distrusted_total":       "a decode engine's core stands still",
 	"tandem_decode_rebinds_total":          "decode dies between the legs",
+	"tandem_ejections_total":               "two of three decode engines fail",
+	"tandem_pair_ejections_total":          "two of three decode engines fail",
+	"tandem_ejection_overridden_total":     "two of three decode engines fail",
 	"tandem_engine_restarts_total":         "an engine is restarted",
 	"tandem_cached_unmeasured_total":       "an engine tells no cached tokens",
 	"tandem_decisions_partial_total":       "a stream is stale",
@@ -96,6 +99,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"an engine is restarted":              engineRestarted,
 	"one of two other routers answers":    oneOfTwo,
 	"a stream in trouble":                 streamInTrouble,
+	"two of three decode engines fail":    twoOfThreeFail,
 }
 
 // Every family that the page promises moves: in an ordinary minute, or in the trouble that it is there for.
@@ -187,6 +191,16 @@ func engineRestarted(t *testing.T, m *moved) {
 		time.Sleep(time.Second)
 		w.p[0] = w.engine(setup{}, "p0") // a new process: another start time
 		time.Sleep(30 * time.Second)
+		m.look(t, w.o)
+	})
+}
+
+func twoOfThreeFail(t *testing.T, m *moved) {
+	in(t, setup{decode: 3}, func(w *world) {
+		for _, d := range w.d[:2] {
+			fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
+		}
+		w.crowd(60, 12, 0)
 		m.look(t, w.o)
 	})
 }

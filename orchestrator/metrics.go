@@ -31,6 +31,9 @@ type metrics struct {
 	giveBack    *prometheus.CounterVec // result
 	late        *prometheus.CounterVec // verdict
 	distrusted  *prometheus.CounterVec // pool, replica
+	ejected     *prometheus.CounterVec // pool, replica, leg
+	pairEjected *prometheus.CounterVec // prefill, decode
+	forced      prometheus.Counter
 	rebinds     prometheus.Counter
 	inflight    prometheus.Gauge
 	events      prometheus.Counter // SSE events forwarded
@@ -100,6 +103,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		giveBack:    counter("tandem_give_back_total", "Leases of prefill blocks that were given back unused, by result.", "result"),
 		late:        counter("tandem_late_answers_total", "Split answers that began after the lease could have ended, by verdict on whether the blocks were read in time.", "verdict"),
 		distrusted:  counter("tandem_decode_distrusted_total", "Times a decode engine may have cached wrong blocks, after which all that it had cached is not used any more.", "pool", "replica"),
+		ejected:     counter("tandem_ejections_total", "Times that a replica was kept out since it failed too often, by the leg that failed.", "pool", "replica", "leg"),
+		pairEjected: counter("tandem_pair_ejections_total", "Times that a pair was kept out since KV blocks did not come over between its replicas.", "prefill", "decode"),
+		forced:      counter("tandem_ejection_overridden_total", "Plans for which ejected replicas or pairs were used as they are, since too few others were left.").WithLabelValues(),
 		rebinds:     counter("tandem_decode_rebinds_total", "Requests whose decode replica changed when the prefill answer came.").WithLabelValues(),
 		inflight:    gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
 		events:      counter("tandem_stream_events_total", "Server-sent events forwarded to clients.").WithLabelValues(),

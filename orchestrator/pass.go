@@ -101,7 +101,9 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passed, why stri
 	if to == nil {
 		f = refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
 	} else {
+		began := time.Now()
 		f = q.forward(ctx, to, p)
+		o.passedOn(b, f, began)
 	}
 	j.finish(f, nil)
 	return f

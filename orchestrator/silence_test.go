@@ -50,6 +50,7 @@ func TestSilenceBelongsToItsLeg(t *testing.T) {
 	s := setup{prefill: 1, decode: 2, config: func(c *config.Config) {
 		c.Timeouts.DecodeFirst, c.Timeouts.Answer, c.Timeouts.DecodeIdle = time.Minute, 2*time.Minute, time.Minute
 		c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Second, time.Second
+		c.Health.Ejection.Failures = 0 // or what is known to be bad would need no place in the retry budget
 	}}
 	in(t, s, func(w *world) {
 		prompts := make([]string, 16) // more than may be tried again on the engine that stands still

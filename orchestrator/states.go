@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 )
 
 // State is something that people should know of a replica which is up all the same: why it gets fewer requests than others, or none.
@@ -18,9 +19,25 @@ type State struct {
 // The states of a replica. Several can hold together. Each one has a series in tandem_replica_state.
 const (
 	stateSlow = "slow" // it takes a multiple of what its pool does
+
+	stateEjectedPrefill = "ejected_prefill" // it failed too often at prefilling for others, and takes no requests until a trial goes well
+	stateEjectedDecode  = "ejected_decode"  // at generating from transferred blocks
+	stateEjectedWhole   = "ejected_whole"   // at doing both alone
+	stateHalfPrefill    = "half_open_prefill"
+	stateHalfDecode     = "half_open_decode"
+	stateHalfWhole      = "half_open_whole" // it comes back: as many requests at once as have gone well
 )
 
-var replicaStates = [...]string{stateSlow}
+var replicaStates = [...]string{
+	stateSlow, stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole, stateHalfPrefill, stateHalfDecode, stateHalfWhole,
+}
+
+func ejectedAs(leg outlier.Leg) string {
+	return [...]string{stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole}[leg]
+}
+func halfOpenAs(leg outlier.Leg) string {
+	return [...]string{stateHalfPrefill, stateHalfDecode, stateHalfWhole}[leg]
+}
 
 // states are those that hold of the replicas of one server. The zero value has none. Safe for concurrent use.
 type states struct {

@@ -236,6 +236,7 @@ func (a *answer) begun() {
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
 	j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
 	j.q.o.planner.FirstToken(a.h.b, a.first)
+	j.q.o.tell(j.q.o.planner.Decoding(a.h.b, a.first))
 	if a.h.b.Mode == 0 && a.h.beside == nil {
 		a.cached = a.h.cached
 	}
@@ -398,6 +399,9 @@ func (a *answer) settle(f *failure) {
 	a.close()
 	if f == nil && !a.first.IsZero() {
 		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(h.j.q.start), now.Sub(h.j.q.start), now)
+	}
+	if f != nil {
+		h.j.q.o.failedOn(h.b, f, a.first)
 	}
 	h.release()
 	if !a.first.IsZero() {

@@ -55,6 +55,9 @@ func (m *metrics) decided(r *Record, d *planner.Decision) {
 		m.shadow.WithLabelValues(map[bool]string{true: "same", false: "other"}[s.Same]).Inc()
 		m.regret.Observe(s.Regret / 1e3)
 	}
+	if d.Forced != "" {
+		m.forced.Inc()
+	}
 	if d.Blind > 0 {
 		m.partial.WithLabelValues("blind").Inc()
 	}

@@ -253,7 +253,17 @@ type Retry struct {
 
 // Health is when a replica stops getting requests. One whose connection is refused stops at once; both come back with their first good scrape.
 type Health struct {
-	Failures int `yaml:"failures"` // failed scrapes in a row after which a replica is not used
+	Failures int      `yaml:"failures"` // failed scrapes in a row after which a replica is not used
+	Ejection Ejection `yaml:"ejection"` // of replicas and pairs that fail requests
+}
+
+// Ejection is when a replica whose requests fail is kept out: at prefilling, at decoding or at both alone, each by itself. A pair of replicas between which no
+// blocks come over is kept out too. Never more than half of those that could serve a request are.
+type Ejection struct {
+	Failures int           `yaml:"failures"` // in a row; 0 turns ejection off
+	Share    float64       `yaml:"share"`    // of the last minute's requests that failed, 0..1; 0: failures in a row alone count
+	Base     time.Duration `yaml:"base"`     // from an ejection to the first trial, a request of the router's own; then twice as long each time
+	Max      time.Duration `yaml:"max"`      // the longest time to a trial
 }
 
 // Routers are the other Tandems in front of the same engines. Each tells what it has booked there, of which the engines' reports say little.
@@ -323,7 +333,7 @@ func Default() *Config {
 			ClientWrite: 30 * time.Second, Drain: 25 * time.Second, Probe: 2 * time.Second,
 		},
 		Retry:     Retry{Attempts: 3, Share: 0.2, Min: 3},
-		Health:    Health{Failures: 5},
+		Health:    Health{Failures: 5, Ejection: Ejection{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute}},
 		Routers:   Routers{Interval: 100 * time.Millisecond},
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},

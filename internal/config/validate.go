@@ -467,6 +467,13 @@ func (ck *checker) retry(r Retry) {
 
 func (ck *checker) health(h Health) {
 	ck.between("health.failures", h.Failures, 1, 1000)
+	e := h.Ejection
+	ck.between("health.ejection.failures", e.Failures, 0, 1000)
+	ck.share("health.ejection.share", e.Share)
+	ck.longer("health.ejection.base", e.Base, 100*time.Millisecond)
+	if e.Max < e.Base {
+		ck.add("health.ejection.max", fmt.Sprintf("%v is shorter than health.ejection.base %v", e.Max, e.Base), "make it longer")
+	}
 }
 
 func (ck *checker) routers(r Routers) {

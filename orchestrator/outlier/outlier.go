@@ -74,8 +74,8 @@ type Pair struct {
 
 // Settings is what an operator may set about ejection. The zero value ejects nobody; failures have their price all the same.
 type Settings struct {
-	Failures int           // in a row after which a leg is ejected; 0: never
-	Share    float64       // share of the requests of the last minute that failed, from which it is ejected, 0..1; 0: never
+	Failures int           // in a row after which a leg is ejected; 0: nobody is ever ejected
+	Share    float64       // share of the requests of the last minute that failed, from which it is ejected, 0..1; 0: failures in a row alone count
 	Base     time.Duration // from an ejection to the first trial; the time doubles from one trial to the next
 	Max      time.Duration // the longest time to a trial
 
@@ -223,7 +223,7 @@ func (a *Attempt) Bad(k Kind, took time.Duration, now time.Time) []Change {
 	t := a.set.of(a.key, now)
 	t.failed(k, took, now)
 	limit := float64(a.set.settings.Failures)
-	if t.era != a.era || !t.over(limit, a.set.settings.Share, now) {
+	if limit == 0 || t.era != a.era || !t.over(limit, a.set.settings.Share, now) {
 		return nil
 	}
 	t.eject(a.set.settings, limit, a.set.settings.Max, k, now)

@@ -1,0 +1,120 @@
+package orchestrator
+
+import (
+	"net/http"
+	"time"
+
+	"tandem/orchestrator/outlier"
+	"tandem/orchestrator/planner"
+)
+
+// Every attempt that fails is held against somebody, at one place: whose fault it was, and of which kind. From that the planner prices failures, and keeps out
+// who fails too often.
+
+// blame says against whom the failure of a booking is held. A client's fault, the router's own, and an engine's word that it is full, are held against nobody.
+func (f *failure) blame(b *planner.Booking) planner.Fault {
+	kind, is := f.outlierKind()
+	switch {
+	case !is:
+		return planner.Fault{}
+	case f.source != "" && b.Mode == planner.Split: // the blocks, or either end: one failure does not tell
+		if kind == outlier.ServerError {
+			kind = outlier.LoadFail
+		}
+		return planner.Fault{On: planner.OnPair, Kind: kind}
+	case f.at == b.Prefill.ID && f.at != "":
+		return planner.Fault{On: planner.OnPrefill, Kind: kind}
+	case f.at == b.Decode.ID:
+		return planner.Fault{On: planner.OnDecode, Kind: kind}
+	}
+	return planner.Fault{}
+}
+
+// outlierKind is what the engine did, in the terms of ejection; false where it did nothing wrong.
+func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
+	switch f.kind {
+	case "unreachable":
+		return outlier.Refused, true
+	case "timeout", "silent", "late":
+		return outlier.Silent, true
+	case "broken":
+		return outlier.Broken, true
+	case "bad_params", "bad_answer":
+		return outlier.Unusable, true
+	}
+	return outlier.ServerError, f.own && f.status >= http.StatusInternalServerError
+}
+
+// held is whom a failed attempt of a job was held against.
+type held struct {
+	b     *planner.Booking
+	fault planner.Fault
+}
+
+// failedOn holds a failed attempt against whom it concerns. began is when the attempt did.
+func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, began time.Time) planner.Fault {
+	held, now := f.blame(b), time.Now()
+	held.Took = now.Sub(began)
+	o.tell(o.planner.Failed(b, held, now))
+	return held
+}
+
+// passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers.
+func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
+	if f == nil || f.own && f.owner == "client" {
+		o.tell(o.planner.Decoding(b, time.Now()))
+		return
+	}
+	o.failedOn(b, f, began)
+}
+
+// excuse takes back what the attempts of a job were held against: the request is the cause.
+func (j *job) excuse() {
+	now := time.Now()
+	for _, x := range j.faults {
+		j.q.o.tell(j.q.o.planner.Excuse(x.b, x.fault, now))
+	}
+	j.faults = nil
+}
+
+// tell logs who was ejected and who is back, and keeps their states.
+func (o *Orchestrator) tell(changes []outlier.Change) {
+	for _, c := range changes {
+		if c.ID == "" {
+			o.tellPair(c)
+			continue
+		}
+		o.tellLeg(c)
+	}
+}
+
+func (o *Orchestrator) tellLeg(c outlier.Change) {
+	to := o.fleet.to(c.ID)
+	if to == nil {
+		return
+	}
+	cause := ""
+	if c.To != outlier.InUse {
+		cause = c.Cause
+	}
+	ejected, halfOpen := ejectedAs(c.Leg), halfOpenAs(c.Leg)
+	if c.To == outlier.Ejected {
+		o.m.ejected.WithLabelValues(to.w.role.String(), string(c.ID), c.Leg.String()).Inc()
+		to.w.state(c.ID, halfOpen, "")
+		to.w.state(c.ID, ejected, cause)
+		return
+	}
+	to.w.state(c.ID, ejected, "")
+	to.w.state(c.ID, halfOpen, cause)
+}
+
+func (o *Orchestrator) tellPair(c outlier.Change) {
+	prefill, decode := string(c.Pair.Prefill), string(c.Pair.Decode)
+	if c.To == outlier.Ejected {
+		o.m.pairEjected.WithLabelValues(prefill, decode).Inc()
+		o.log.Warn("pair is ejected: KV blocks do not come over between these replicas", "prefill", prefill, "decode", decode,
+			"cause", c.Cause, "next_trial", c.Trial)
+		return
+	}
+	o.log.Info("pair is back", "prefill", prefill, "decode", decode)
+}

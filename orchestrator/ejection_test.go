@@ -1,0 +1,150 @@
+package orchestrator
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// tally counts what clients heard.
+type tally struct {
+	mu     sync.Mutex
+	bad    int
+	first  string // of the bad ones
+	wrong  int
+	longer int // than a second
+}
+
+func (t *tally) take(got, want *heard) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if got.took > time.Second {
+		t.longer++
+	}
+	switch {
+	case got.status != http.StatusOK || got.err != nil || got.fail.Message != "":
+		if t.bad++; t.bad == 1 {
+			t.first = fmt.Sprintf("status %d, %v: %s", got.status, got.err, got.raw)
+		}
+	case got.text != want.text:
+		t.wrong++
+	}
+}
+
+// nthChat is a chat of its own.
+func nthChat(n int, stream bool) prompt {
+	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` + streaming(stream) +
+		`"messages":[{"role":"user","content":"` + fmt.Sprintf("question %d: ", n) + words(120) + `"}]}`}
+}
+
+// crowd sends so many chats, so many at a time, half of them streamed, and compares each answer with that of a single engine.
+func (w *world) crowd(n, atOnce, from int) *tally {
+	var t tally
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range atOnce {
+		wg.Go(func() {
+			for i := range next {
+				p := nthChat(from+i, i%2 == 0)
+				t.take(w.ask(p), w.right(p))
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return &t
+}
+
+func (t *tally) want(tb testing.TB, what string, most int) {
+	tb.Helper()
+	if t.wrong > 0 {
+		tb.Errorf("%s: %d wrong answers", what, t.wrong)
+	}
+	if t.bad > most {
+		tb.Errorf("%s: %d clients got errors, want at most %d; the first: %s", what, t.bad, most, t.first)
+	}
+}
+
+func auto(c *config.Config) { c.Local = config.LocalAuto }
+
+// A replica that answers 500 at once looks idle and attracts everybody. It costs hardly a client an answer, at either leg and whoever may prefill.
+func TestAReplicaThatFailsAtOnce(t *testing.T) {
+	for _, local := range []string{config.LocalAuto, config.LocalNever} {
+		for _, leg := range []string{"prefill", "decode"} {
+			t.Run(leg+", local "+local, func(t *testing.T) {
+				in(t, setup{config: func(c *config.Config) { c.Local = local }}, func(w *world) {
+					bad := w.d[0]
+					if leg == "prefill" {
+						bad = w.p[0]
+					}
+					fault(enginesim.Fault{Kind: "fail", Count: -1})(w, bad)
+					w.crowd(120, 24, 0).want(t, "120 chats, 24 at a time", 3)
+					if w.count("tandem_ejections_total", bad.addr) == 0 && leg == "decode" {
+						t.Error("it was not ejected")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A prefill engine that hands over nothing, as one that was started without a connector, costs no client an answer: a decode replica computes the prompt.
+func TestAPrefillReplicaThatHandsOverNothing(t *testing.T) {
+	in(t, setup{config: auto}, func(w *world) {
+		fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
+		w.crowd(120, 24, 0).want(t, "120 chats", 0)
+	})
+	in(t, setup{prefill: 1, config: auto}, func(w *world) {
+		fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
+		w.crowd(120, 24, 0).want(t, "120 chats and no other prefill replica", 0)
+	})
+	in(t, setup{prefill: 1}, func(w *world) {
+		fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
+		if got := w.ask(chat(false)); got.status != http.StatusBadGateway || !strings.Contains(got.raw, "local: never") {
+			t.Errorf("with local: never: %d %s, want an error that names the setting", got.status, got.raw)
+		}
+	})
+}
+
+// When every engine fails the clients see the engines' own errors, and nobody is starved by ejection: what works again is used at once.
+func TestAllEnginesFailAtOnce(t *testing.T) {
+	in(t, setup{config: auto}, func(w *world) {
+		for _, e := range append(w.p, w.d...) {
+			fault(enginesim.Fault{Kind: "fail", Count: -1})(w, e)
+		}
+		got := w.crowd(60, 12, 0)
+		if got.bad != 60 || !strings.Contains(got.first, "status 500") {
+			t.Errorf("%d errors, the first %s; want 60 of the engines' own", got.bad, got.first)
+		}
+		for _, e := range append(w.p, w.d...) {
+			fault(enginesim.Fault{Kind: "clear"})(w, e)
+		}
+		w.crowd(60, 12, 100).want(t, "all well again", 0)
+	})
+}
+
+// One path of sixteen is cut below the engines: the pair is out after two failures, the other fifteen are not held to account.
+func TestOneCutPathOfSixteen(t *testing.T) {
+	in(t, setup{prefill: 4, decode: 4}, func(w *world) {
+		fault(enginesim.Fault{Kind: "cut_path", From: "p0.internal", For: 50 * time.Millisecond})(w, w.d[0])
+		w.crowd(1000, 16, 0).want(t, "1000 chats", 3)
+		if n := w.count("tandem_pair_ejections_total", ""); n == 0 {
+			t.Error("the pair was never ejected")
+		}
+		if n := w.count("tandem_pair_ejections_total", "") - w.count("tandem_pair_ejections_total", w.d[0].addr); n != 0 {
+			t.Errorf("%d ejections of other pairs", n)
+		}
+		if n := w.count("tandem_ejections_total", ""); n != 0 {
+			t.Errorf("%d replicas were ejected for a path", n)
+		}
+	})
+}
