@@ -138,10 +138,12 @@ func TestNIXLRefuses(t *testing.T) {
 		{"host number", set("remote_host", "1"), "remote_host"},
 		{"engine empty", set("remote_engine_id", `""`), "remote_engine_id"},
 		{"request a list", set("remote_request_id", `["a"]`), "remote_request_id"},
-		{"push", set("transfer_mode", `"push"`), "transfer_mode"},
+		{"another mode", set("transfer_mode", `"carry"`), "transfer_mode"},
 		{"tp text", set("tp_size", `"1"`), "tp_size"},
 		{"pp 0", set("pp_size", "0"), "pp_size"},
-		{"another prompt's length", set("remote_num_tokens", "96"), "remote_num_tokens"},
+		{"another prompt's length", set("remote_num_tokens", "84"), "remote_num_tokens"},
+		{"longer than the prompt", set("remote_num_tokens", "101"), "remote_num_tokens"},
+		{"too many for what is withheld", set("remote_num_tokens", "96"), "remote_block_ids"},
 		{"length float", set("remote_num_tokens", "100.0"), "remote_num_tokens"},
 		{"the same key twice", `{"remote_port":5600,` + realParams[1:], "remote_port"},
 		{"twice, once escaped", `{"remote_p\u006frt":5600,` + realParams[1:], "remote_port"},
@@ -157,7 +159,8 @@ func TestNIXLRefuses(t *testing.T) {
 			use.GiveBack = giveBack
 			reply := NewReply([]byte(tt.params), start, 100, 32)
 			err := NIXL{}.EditDecode(leg, pair, reply, use)
-			counts := strings.Contains(tt.name, "too ") && !strings.Contains(tt.name, "port") || tt.name == "another prompt's length" || tt.name == "block id beyond the cache"
+			counts := strings.Contains(tt.name, "too ") && !strings.Contains(tt.name, "port") ||
+				tt.field == "remote_num_tokens" && tt.name != "length float" || tt.name == "block id beyond the cache"
 			if giveBack && counts {
 				if err != nil {
 					t.Errorf("%s: cannot be given back: %v", tt.name, err)

@@ -16,7 +16,9 @@ const prefillParams = `{"do_remote_decode":true,"do_remote_prefill":false,` +
 	`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
 
 // NIXL is vLLM's pull connector: P answers with the place of the blocks, and D fetches them from there.
-type NIXL struct{}
+type NIXL struct {
+	Withheld *Withheld // what the engines' answers have shown; nil remembers nothing
+}
 
 var _ Connector = NIXL{}
 
@@ -39,11 +41,13 @@ func (l *Leg) identify(pair Pair) {
 
 // EditDecode moves the reply's params into leg 2, after checking all that is known to end or corrupt a decode engine. What is checked and refused
 // stays in the reply.
-func (NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
+func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
 	if reply == nil {
 		return &InvalidParams{paramsKey, "are missing"}
 	}
-	params, err := reply.take(use, func(raw []byte) ([]byte, error) { return nixlDecode(raw, leg, pair, reply, use) })
+	params, err := reply.take(use, func(raw []byte) ([]byte, error) {
+		return n.decode(raw, leg, pair, reply, use)
+	})
 	if err != nil {
 		return err
 	}
@@ -52,8 +56,8 @@ func (NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
 	return nil
 }
 
-// nixlDecode checks raw and returns what leg 2 carries: raw itself but for the host, where it must be P's, and the ids to reuse.
-func nixlDecode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]byte, error) {
+// decode checks raw and returns what leg 2 carries: raw itself but for the host, where it must be P's, and the ids to reuse.
+func (n NIXL) decode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]byte, error) {
 	p, err := readNIXL(raw)
 	if err != nil {
 		return nil, err
@@ -63,7 +67,7 @@ func nixlDecode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]byte,
 	}
 	want := expectation{
 		prompt: reply.promptTokens, decode: pair.PromptTokens, blockSize: cmp.Or(reply.blockSize, pair.Prefill.Facts.BlockSize),
-		blocks: pair.Prefill.Facts.Blocks,
+		blocks: pair.Prefill.Facts.Blocks, withheld: n.Withheld,
 	}
 	if err := p.check(want); err != nil {
 		return nil, err

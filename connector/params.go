@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"cmp"
 	"strconv"
 
 	"tandem/internal/rawjson"
@@ -15,42 +16,56 @@ type nixlParams struct {
 	groups  []int  // blocks in each KV cache group
 	highest uint32 // block id
 	tokens  int    // remote_num_tokens, -1 when not said
+	pushed  bool   // transfer_mode is "push"
 	flags   map[string]bool
+	engine  string // remote_engine_id
 	seen    map[string]bool
-	inside  int // where members begin
+	names   []string // of the members, in their order
+	inside  int      // where members begin
 }
 
 // required are the keys without any of which a decode engine hangs for ever or dies.
 var required = [...]string{"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port"}
 
-// readNIXL reads raw and refuses what no decode engine may see, whatever the request.
+// readNIXL reads raw and refuses what no decode engine may see, whatever the request. That the params are of another protocol says more than that they
+// lack something, so it comes first; what they are is never nil.
 func readNIXL(raw []byte) (*nixlParams, error) {
 	p := &nixlParams{raw: raw, tokens: -1, flags: map[string]bool{}, seen: map[string]bool{}}
 	s := rawjson.Scanner{Data: raw}
 	if s.Peek() != '{' {
-		return nil, &InvalidParams{paramsKey, "are not an object"}
+		return p, &InvalidParams{paramsKey, "are not an object"}
 	}
+	var bad error
 	p.inside = s.Pos + 1
 	for key := range s.Members() {
 		name := rawjson.Text(key)
-		if p.seen[name] {
-			return nil, &InvalidParams{name, "is there twice"}
+		if p.seen[name] && bad == nil {
+			bad = &InvalidParams{name, "is there twice"}
 		}
 		p.seen[name] = true
+		p.names = append(p.names, name)
 		s.Peek()
 		at := s.Pos
 		value := s.Value()
 		if s.Err() != nil {
 			break
 		}
-		if reason := p.read(name, value, at); reason != "" {
-			return nil, &InvalidParams{name, reason}
+		if reason := p.read(name, value, at); reason != "" && bad == nil {
+			bad = &InvalidParams{name, reason}
 		}
 	}
 	if s.End(); s.Err() != nil {
-		return nil, &InvalidParams{paramsKey, "are not JSON"}
+		return p, &InvalidParams{paramsKey, "are not JSON"}
 	}
-	return p, p.complete()
+	return p, cmp.Or(p.foreign(), bad, p.complete())
+}
+
+// foreign refuses params of another protocol than NIXL pull.
+func (p *nixlParams) foreign() error {
+	if p.pushed {
+		return &Foreign{Protocol: "NIXL push", Key: "transfer_mode"}
+	}
+	return foreignKey(p.names)
 }
 
 // complete demands the required keys; read has seen to it that they are not null.
@@ -76,7 +91,10 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 		return p.flag(name, value)
 	case "remote_block_ids":
 		return p.blockIDs(value)
-	case "remote_engine_id", "remote_request_id":
+	case "remote_engine_id":
+		p.engine = rawjson.Text(value)
+		return nonEmpty(value)
+	case "remote_request_id":
 		return nonEmpty(value)
 	case "remote_host":
 		p.host, p.hostAt = rawjson.Text(value), [2]int{at, at + len(value)}
@@ -90,6 +108,7 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 	case "remote_num_tokens":
 		return p.numTokens(value)
 	case "transfer_mode":
+		p.pushed = string(value) == `"push"`
 		if s := string(value); s != "null" && s != `"pull"` {
 			return `is not "pull"`
 		}
@@ -178,6 +197,7 @@ type expectation struct {
 	decode    int // tokens of the decode leg's prompt
 	blockSize int // of P
 	blocks    int // of P
+	withheld  *Withheld
 }
 
 // check compares the params with the request: a prompt that is longer on D than on P ends D, a shorter one is answered wrongly.
@@ -191,14 +211,13 @@ func (p *nixlParams) check(want expectation) error {
 		return &InvalidParams{"prompt_tokens", "differ between the legs"}
 	case prompt <= 0 && p.tokens <= 0:
 		return &InvalidParams{"remote_num_tokens", "is missing, and so is the prompt's length"}
-	case prompt > 0 && p.tokens > 0 && p.tokens != prompt && p.tokens != prompt-1: // Mamba and MTP leave the last token to D
+	case prompt > 0 && p.tokens > 0 && (p.tokens > prompt || p.tokens < prompt-mostWithheld):
 		return &InvalidParams{"remote_num_tokens", "is not the prompt's length"}
 	}
-	tokens := p.tokens
-	if tokens <= 0 {
-		tokens = prompt
+	if err := p.checkBlocks(cmp.Or(max(p.tokens, 0), prompt), want); err != nil || prompt <= 0 || p.tokens <= 0 {
+		return err
 	}
-	return p.checkBlocks(tokens, want)
+	return want.withheld.agree(p.engine, prompt, prompt-p.tokens)
 }
 
 // checkBlocks counts blocks. With one group, as attention has, the number is known; groups of a sliding window or of state hold fewer.

@@ -84,7 +84,7 @@ func connectorFor(cfg *config.Config, instead connector.Connector) (connector.Co
 		return instead, nil
 	}
 	if cfg.Connector.Type == config.NIXL {
-		return connector.NIXL{}, nil
+		return connector.NIXL{Withheld: new(connector.Withheld)}, nil
 	}
 	return nil, fmt.Errorf("connector.type: %q is not known", cfg.Connector.Type)
 }

@@ -1,0 +1,95 @@
+package connector
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ErrForeign is what every *Foreign is.
+var ErrForeign = fmt.Errorf("transfer params of another protocol: %w", ErrInvalidParams)
+
+// Foreign says that a prefill engine speaks another KV-transfer protocol than the configured one. Its
+// params mean nothing to the decode engine of the other protocol at best; at worst it answers from blocks
+// that nobody filled.
+type Foreign struct {
+	Protocol string // as operators know it
+	Key      string // of the params, by which it shows
+}
+
+func (e *Foreign) Error() string {
+	return fmt.Sprintf("transfer params: %s is of %s, and the fleet is configured as nixl: "+
+		`start the engines with "kv_connector":"NixlConnector" (pull), which is what Tandem speaks`, e.Key, e.Protocol)
+}
+
+// Is makes every Foreign an ErrForeign, and so an ErrInvalidParams.
+func (e *Foreign) Is(target error) bool { return target == ErrForeign || target == ErrInvalidParams }
+
+// meaning is the judgement of one key of transfer params.
+type meaning uint8
+
+const (
+	strange meaning = iota // in no list: passed on as it is, since a newer NIXL may have added it
+	ofNIXL                 // vLLM's NIXL pull connector says it
+	beside                 // of another connector beside NIXL in a MultiConnector; passed on
+	foreign                // of a protocol that is not NIXL pull
+)
+
+// judged are all keys that vLLM's connectors are known to write into the params of a prefill's answer.
+var judged = []struct {
+	meaning  meaning
+	protocol string
+	keys     []string
+}{
+	{ofNIXL, "NIXL pull", []string{
+		"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host",
+		"remote_port", "tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time", "transfer_mode",
+		"remote_prefill_cached_tokens",
+	}},
+	{beside, "LMCache", []string{"num_lmcache_extra_cached_tokens", "cached_token_stats"}},
+	{foreign, "MoRIIO", []string{
+		"remote_handshake_port", "remote_notify_port", "remote_dp_rank", "remote_dp_rank_override", "remote_dp_size",
+		"remote_dp_size_local", "remote_tp_size",
+	}},
+	{foreign, "Mooncake", []string{"remote_bootstrap_addr"}},
+	{foreign, "Mooncake, MoRIIO or NIXL push", []string{"transfer_id"}},
+	{foreign, "LMCache's prefill-decode mode", []string{"disagg_spec", "first_tok"}},
+	{foreign, "the offloading connector's P2P tier", []string{"remote_decoder", "remote_prefiller", "remote_kv_source"}},
+}
+
+// judge tells what a key means, and whose it is.
+func judge(key string) (meaning, string) {
+	for _, j := range judged {
+		if slices.Contains(j.keys, key) {
+			return j.meaning, j.protocol
+		}
+	}
+	return strange, ""
+}
+
+// foreignKey returns the first of the keys, in their order, that only another protocol has. MoRIIO's own
+// keys tell more than those that it shares.
+func foreignKey(names []string) error {
+	var found *Foreign
+	for _, name := range names {
+		means, protocol := judge(name)
+		if means == foreign && (found == nil || found.Key == "transfer_id") {
+			found = &Foreign{Protocol: protocol, Key: name}
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return found
+}
+
+// Strange returns the keys of params that no known connector writes; nil where params are no object.
+func Strange(params []byte) []string {
+	var all []string
+	p, _ := readNIXL(params)
+	for _, name := range p.names {
+		if means, _ := judge(name); means == strange {
+			all = append(all, name)
+		}
+	}
+	return all
+}

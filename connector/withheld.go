@@ -1,0 +1,47 @@
+package connector
+
+import (
+	"strconv"
+	"sync"
+)
+
+// mostWithheld is the most prompt tokens that a prefill engine leaves to decode. vLLM leaves the last one
+// with Mamba layers, and one less than its speculative tokens where several MTP modules draft them, of
+// which models have eight at most (nixl/base_scheduler.py, _prefill_backoff).
+const mostWithheld = 15
+
+// Withheld remembers how many tokens each prefill engine leaves to decode, by the engine id of its answers,
+// which a restart changes. A prompt that is longer than that is always short of as many. The zero value
+// knows nothing; a nil one checks no more than the range. Safe for concurrent use.
+type Withheld struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+// maxEngines bounds what Withheld remembers: beyond it engines that are gone are forgotten with all others.
+const maxEngines = 4096
+
+// agree refuses a reply whose engine left another number of tokens before, and takes the new number for the
+// right one from then on: an engine that was restarted with a fixed id costs one attempt. Prompts so short
+// that the engine may leave them whole teach nothing.
+func (w *Withheld) agree(engineID string, prompt, withheld int) error {
+	if w == nil || prompt <= mostWithheld {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, known := w.by[engineID]
+	if !known || before != withheld {
+		if w.by == nil || len(w.by) >= maxEngines {
+			w.by = map[string]int{}
+		}
+		w.by[engineID] = withheld
+	}
+	if known && before != withheld {
+		return &InvalidParams{
+			"remote_num_tokens",
+			"leaves " + strconv.Itoa(withheld) + " tokens to decode where the engine left " + strconv.Itoa(before),
+		}
+	}
+	return nil
+}
