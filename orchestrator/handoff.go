@@ -197,6 +197,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	h.j.rec.Phases.Prefill += ms(took)
 	end(attribute.Int("tandem.cached_tokens", answer.CachedTokens))
 	if f != nil {
+		if len(answer.Params) > 0 { // its blocks are kept for us all the same
+			h.giveBack(con, connector.NewReply(answer.Params, h.doneAt, 0, 0), "")
+		}
 		return nil, f
 	}
 	o.m.observe(phasePrefill, took)
@@ -231,7 +234,8 @@ func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	return out, nil
 }
 
-// exchange sends leg 1 and reads its whole answer into held, whose memory the result shares.
+// exchange sends leg 1 and reads its whole answer into held, whose memory the result shares. An answer that is no good may have transfer params, which
+// are for giving back only.
 func (h *handoff) exchange(ctx context.Context, to *reach, out *outgoing, held *[]byte) (openai.PrefillAnswer, *failure) {
 	none := openai.PrefillAnswer{CachedTokens: -1}
 	leg := h.leg(ctx, to, out)
@@ -257,6 +261,7 @@ func (h *handoff) exchange(ctx context.Context, to *reach, out *outgoing, held *
 	if err != nil {
 		f := legFailed(ctx, "prefill", to.member.ID, err)
 		f.kind = "bad_answer"
+		none.Params = answer.Params
 		return none, f
 	}
 	return answer, nil
@@ -383,6 +388,8 @@ func (h *handoff) notHandedOver(err error) *failure {
 		kind = "expired"
 	case errors.Is(err, connector.ErrTaken):
 		kind = "taken"
+	case errors.Is(err, connector.ErrForeign):
+		kind = "foreign"
 	}
 	h.j.q.o.m.params.WithLabelValues(kind).Inc()
 	message := "The prefill replica's answer could not be handed over: " + kind + "."
@@ -391,7 +398,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 	}
 	f := refuse("handoff", kind, http.StatusBadGateway, message)
 	f.err, f.at, f.retry, f.owner, f.unused = err, "", true, "prefill", true
-	if kind == "bad_params" {
+	if kind == "bad_params" || kind == "foreign" {
 		f.at = h.b.Prefill.ID
 		f.phase = "prefill"
 	}

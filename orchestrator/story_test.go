@@ -62,10 +62,11 @@ func both(a, b trouble) trouble {
 }
 
 var (
-	hang   = fault(enginesim.Fault{Kind: "stall"})
-	reset  = later(5*time.Millisecond, func(w *world, at *simulated) { w.net.Cut(at.addr) })
-	vanish = func(w *world, at *simulated) { w.net.Refuse(at.addr, true); w.net.Cut(at.addr) }
-	leave  = func(w *world, _ *simulated) {
+	hang     = fault(enginesim.Fault{Kind: "stall"})
+	miscount = fault(enginesim.Fault{Kind: "miscount", Leg: "prefill"})
+	reset    = later(5*time.Millisecond, func(w *world, at *simulated) { w.net.Cut(at.addr) })
+	vanish   = func(w *world, at *simulated) { w.net.Refuse(at.addr, true); w.net.Cut(at.addr) }
+	leave    = func(w *world, _ *simulated) {
 		w.mid.mu.Lock()
 		defer w.mid.mu.Unlock()
 		w.leave()
@@ -151,6 +152,8 @@ var stories = []story{
 	{name: "prefill resets everywhere", at: map[string]trouble{"prefill": reset}, always: true, code: 502, kind: "broken", attempts: 2, expires: true},
 	{name: "prefill replica vanishes at work", at: map[string]trouble{"prefill": later(5*time.Millisecond, vanish)}, attempts: 2, expires: true},
 	{name: "prefill replica vanished unnoticed", at: map[string]trouble{"prefill": vanish}, attempts: 2},
+
+	{name: "prefill counts another prompt", orders: sequential, at: map[string]trouble{"prefill": miscount}, attempts: 2, back: 1},
 
 	// Between the legs.
 	{name: "params are older than the margin", orders: sequential, at: map[string]trouble{"handoff": wait(16 * time.Second)}, attempts: 2, back: 1},

@@ -152,6 +152,9 @@ func (w *watcher) accept(facts []replica.Facts) error {
 	if len(facts) == 0 {
 		return errors.New("the server told nothing about itself")
 	}
+	if err := speaks(facts[0].Connector); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	w.told, w.facts = facts, w.replicasLocked(facts)
 	ms := w.facts
@@ -166,6 +169,16 @@ func (w *watcher) accept(facts []replica.Facts) error {
 	}
 	w.f.o.log.Info("replica joined", "replica", w.cfg.ID(), "pool", w.role.String(), "model", ms[0].Facts.Model, "version", ms[0].Facts.Version,
 		"block_size", ms[0].Facts.BlockSize, "blocks", ms[0].Facts.Blocks, "ranks", len(ms), "events", ms[0].Facts.Events.Endpoint)
+	return nil
+}
+
+// speaks refuses an engine of another KV-transfer protocol than Tandem's. A decode engine with MoRIIO takes every request for one whose blocks are
+// elsewhere, also one that was not split, and answers it from blocks that nobody filled: no request at all may go there.
+func speaks(protocol string) error {
+	if protocol == "moriio" {
+		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router sends: " +
+			"start it with kv_connector NixlConnector")
+	}
 	return nil
 }
 

@@ -111,6 +111,7 @@ func wrongFlags(fs *flag.FlagSet, o *enginesim.Options) {
 	fs.StringVar(&w.Tokenizer, "tokenizer", "", "give words other ids than servers with another value do")
 	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
 	fs.BoolVar(&w.NoConnector, "no-connector", false, "show no KV connector")
+	fs.StringVar(&w.Protocol, "kv-protocol", "", "push or moriio: answer as a prefill engine with that connector (default NIXL pull)")
 	fs.BoolVar(&w.NoSalt, "no-salt", false, "leave cache salts out of events")
 	fs.StringVar(&w.CacheDType, "kv-cache-dtype", "", "what /metrics tells of the KV cache's type (default auto)")
 	fs.BoolVar(&w.NoStats, "disable-log-stats", false, "leave vLLM's series out of /metrics")

@@ -19,6 +19,7 @@ type Metrics struct {
 	Ranks      map[int]Rank         // the rest, by the same ranks
 	Started    float64              // process start, unix seconds, 0 unknown
 	Rejections float64              // requests refused by admission since then, all ranks, NaN unknown
+	Connector  string               // "nixl", else "moriio", whose series were seen; "" for neither
 }
 
 // Rank is what /metrics says of one data-parallel rank besides its load.
@@ -79,6 +80,8 @@ type parser struct {
 	ranks      []rankLines // few: searched in line
 	started    float64
 	rejections float64
+	nixl       bool // a series of the connector was seen
+	moriio     bool
 }
 
 // rankLines is what was read of one rank.
@@ -125,7 +128,12 @@ func (p *parser) line(line []byte) {
 		return
 	}
 	name, ok := bytes.CutPrefix(name, []byte("vllm:"))
-	if !ok || !ours(name) {
+	if !ok {
+		return
+	}
+	p.nixl = p.nixl || bytes.HasPrefix(name, []byte("nixl_"))
+	p.moriio = p.moriio || bytes.HasPrefix(name, []byte("moriio_"))
+	if !ours(name) {
 		return
 	}
 	if s, ok := readSample(line[end:]); ok {
@@ -250,7 +258,7 @@ func (p *parser) metrics() Metrics {
 	m := Metrics{
 		Loads:   make(map[int]replica.Load, len(p.ranks)),
 		Ranks:   make(map[int]Rank, len(p.ranks)),
-		Started: p.started, Rejections: p.rejections,
+		Started: p.started, Rejections: p.rejections, Connector: p.connector(),
 	}
 	for i := range p.ranks {
 		r := &p.ranks[i]
@@ -268,6 +276,17 @@ func (p *parser) metrics() Metrics {
 		}
 	}
 	return m
+}
+
+// connector is NIXL where there are several: in a MultiConnector the others are beside it.
+func (p *parser) connector() string {
+	switch {
+	case p.nixl:
+		return "nixl"
+	case p.moriio:
+		return "moriio"
+	}
+	return ""
 }
 
 // number reads a label that is a whole number; "None" and the like are 0.

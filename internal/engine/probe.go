@@ -218,6 +218,7 @@ func (p *probe) ranks() []replica.Facts {
 		numbers = []int{0}
 	}
 	p.facts.Ranks, p.facts.FirstRank, p.facts.Started = len(numbers), numbers[0], p.scraped.Started
+	p.facts.Connector = p.scraped.Connector
 	all := make([]replica.Facts, 0, len(numbers))
 	for _, n := range numbers {
 		f, cache := p.facts, p.scraped.Ranks[n].Cache

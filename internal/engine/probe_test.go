@@ -55,7 +55,7 @@ func reuse(w http.ResponseWriter, r *http.Request) {
 
 func TestProbe(t *testing.T) {
 	full := replica.Facts{
-		Model: "tiny", Root: "/models/tiny", Models: []string{"tiny"}, Version: "0.32.0", MaxModelLen: 4096, BlockSize: 32, Blocks: 8191, CacheDType: "auto",
+		Model: "tiny", Root: "/models/tiny", Models: []string{"tiny"}, Version: "0.32.0", MaxModelLen: 4096, BlockSize: 32, Blocks: 8191, CacheDType: "auto", Connector: "nixl",
 		PrefixCaching: true, Ranks: 1, Events: replica.EventSource{Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5657", Topic: "kv@p"},
 		Render: true, ReuseIDs: true, Started: 1.79524209861e+09,
 	}
@@ -86,8 +86,16 @@ func TestProbe(t *testing.T) {
 			func(f *replica.Facts) { f.Render = false },
 		},
 		{"no metrics", map[string]string{"/metrics": "404"}, func(f *replica.Facts) {
-			f.BlockSize, f.Blocks, f.CacheDType, f.PrefixCaching, f.Started = 0, 0, "", false, 0
+			f.BlockSize, f.Blocks, f.CacheDType, f.Connector, f.PrefixCaching, f.Started = 0, 0, "", "", false, 0
 		}},
+		{
+			"another connector",
+			map[string]string{"/metrics": "vllm:moriio_xfer_time_seconds_count{engine=\"0\"} 0.0\n" +
+				"vllm:kv_cache_usage_perc{engine=\"0\"} 0.0\n"},
+			func(f *replica.Facts) {
+				f.BlockSize, f.Blocks, f.CacheDType, f.Connector, f.PrefixCaching, f.Started = 0, 0, "", "moriio", false, 0
+			},
+		},
 		{"nothing but models", map[string]string{"/metrics": "404", "/version": "404", "/kv_event_sources": "404", "/v1/completions/render": "404"}, func(f *replica.Facts) {
 			*f = replica.Facts{Model: f.Model, Root: f.Root, Models: f.Models, MaxModelLen: f.MaxModelLen, Ranks: 1}
 		}},

@@ -24,6 +24,7 @@ import (
 //	cut_stream        the next Count streams of Leg end without a terminator after After events (default 1)
 //	stall_stream      the same, but the connection stays open and silent
 //	null_params       the next Count answers of a prefill leg have kv_transfer_params null
+//	miscount          the next Count answers of a Leg count a prompt token more than there are
 //	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and heartbeats
 //	                  fail after For (default: the handshake time-out)
 //	wrong_load        loads from the peer From end well and bring garbage: 200, wrong text, a poisoned prefix cache
@@ -316,7 +317,7 @@ func (s *Server) later(d time.Duration, f func()) {
 // Fault makes the server misbehave as f says; see [Fault] for the kinds. Most kinds take effect before it returns.
 func (s *Server) Fault(f Fault) error {
 	switch f.Kind {
-	case "fail", "stall", "cut_stream", "stall_stream", "null_params":
+	case "fail", "stall", "cut_stream", "stall_stream", "null_params", "miscount":
 		s.faults.add(f)
 	case "cut_path", "wrong_load":
 		s.peers.paths.add(f)

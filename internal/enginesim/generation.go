@@ -18,6 +18,7 @@ type generation struct {
 	sink     *sink
 	seqs     []sequence
 	open     int // sequences not ended
+	over     int // prompt tokens that usage counts too many
 	got      []delivery
 	closed   <-chan struct{}
 	problem  *problem // why it ended without being complete
@@ -78,6 +79,9 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 	if bad != nil {
 		s.cleanUp(r, p)
 		return nil, bad
+	}
+	if _, ok := s.faults.take("miscount", k.path, p.leg()); ok {
+		g.over = 1
 	}
 	if f, ok := s.faults.take("cut_stream", k.path, p.leg()); ok {
 		k.cut = f.After
@@ -411,7 +415,7 @@ func (g *generation) usage() (prompt, completion, cached int) {
 			cached += g.seqs[i].cached
 		}
 	}
-	return prompt, completion, cached
+	return prompt + g.over, completion, cached
 }
 
 // end gives everything back. It is called once, after the last use of the generation.

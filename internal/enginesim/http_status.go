@@ -175,6 +175,9 @@ func (s *Server) appendFingerprint(dst []byte) []byte {
 
 // appendTransfer writes the params of a finished prefill as the version does.
 func (s *Server) appendTransfer(dst []byte, t *TransferOut) []byte {
+	if s.o.Wrong.Protocol != "" {
+		return s.o.Wrong.protocol(dst, t)
+	}
 	if s.versionAtLeast(21) {
 		return t.AppendJSON(dst)
 	}

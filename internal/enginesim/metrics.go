@@ -29,6 +29,10 @@ func (s *Server) metrics(k *call) {
 			w.histogram(f, seen)
 		}
 	}
+	if wrong.Protocol == "moriio" && !wrong.NoStats {
+		w.head("vllm:moriio_xfer_time_seconds", "histogram")
+		w.b = append(w.b, "vllm:moriio_xfer_time_seconds_count{engine=\"0\"} 0.0\n"...)
+	}
 	if s.minor >= 30 && wrong.shows("vllm:admission_rejections") {
 		w.rejections()
 	}

@@ -2,6 +2,8 @@ package enginesim
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ type Wrong struct {
 	Tokenizer     string        // another word gives the same words other ids
 	ClockSkew     time.Duration // how far the server's clock is ahead
 	NoConnector   bool          // no --kv-transfer-config: no series of a connector in /metrics
+	Protocol      string        // "push" or "moriio": answers of prefills and /metrics are that connector's
 	NoSalt        bool          // events do not carry cache salts, as before vLLM 0.17
 	CacheDType    string        // --kv-cache-dtype as /metrics tells it, "auto" when empty
 	NoStats       bool          // --disable-log-stats: none of vLLM's series in /metrics
@@ -58,6 +61,21 @@ func (s *Server) now() time.Time { return time.Now().Add(s.o.Wrong.ClockSkew) }
 
 // shows reports whether /metrics has the series.
 func (w *Wrong) shows(name string) bool {
-	connector := strings.HasPrefix(name, "vllm:nixl_") || name == "vllm:num_requests_kv_fetch_by_stage"
-	return !w.NoStats && (!w.NoConnector || !connector)
+	nixl := strings.HasPrefix(name, "vllm:nixl_")
+	connector := nixl || name == "vllm:num_requests_kv_fetch_by_stage"
+	return !w.NoStats && (!w.NoConnector || !connector) && (w.Protocol != "moriio" || !nixl)
+}
+
+// protocol writes what a prefill engine with another connector than NIXL pull answers (nixl/push_scheduler.py,
+// moriio/moriio_connector.py).
+func (w *Wrong) protocol(dst []byte, t *TransferOut) []byte {
+	if w.Protocol == "push" {
+		change := strings.NewReplacer(`"remote_blocks_expiry_time":null,`, "", `"pull"`, `"push"`)
+		return append(dst, change.Replace(string(t.AppendJSON(nil)))...)
+	}
+	blocks, _ := json.Marshal(t.BlockIDs) // numbers always marshal
+	return fmt.Appendf(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":%s,"remote_engine_id":%s,`+
+		`"remote_host":%s,"remote_handshake_port":6301,"remote_notify_port":61005,"remote_dp_rank":0,`+
+		`"remote_dp_rank_override":null,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1,"transfer_id":"tx"}`,
+		blocks, appendQuoted(nil, t.EngineID), appendQuoted(nil, t.Host))
 }

@@ -70,6 +70,7 @@ type Facts struct {
 	BlockSize     int         // tokens a KV block
 	Blocks        int         // usable KV blocks of this rank
 	CacheDType    string      // KV cache data type, part of NIXL's compatibility hash
+	Connector     string      // "nixl" or "moriio", by the series of /metrics; "" unknown
 	PrefixCaching bool        // whether the engine keeps prefixes at all
 	Ranks         int         // data-parallel ranks behind the server's address, 1 for most
 	FirstRank     int         // global number of the first of them; the header X-data-parallel-rank counts from there

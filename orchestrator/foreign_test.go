@@ -1,0 +1,59 @@
+package orchestrator
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// A fleet whose prefill engines push is refused by name; nothing of what they say reaches a decode engine,
+// which could only hang or die of it.
+func TestPushIsNotTakenForPull(t *testing.T) {
+	s := setup{engine: func(name string, o *enginesim.Options) {
+		if strings.HasPrefix(name, "p") {
+			o.Wrong.Protocol = "push"
+		}
+	}}
+	in(t, s, func(w *world) {
+		w.failed(completion(false), w.ask(completion(false)), 502)
+		for _, sent := range w.posts(false) {
+			if strings.HasPrefix(sent.engine, "d") {
+				t.Errorf("%s got %s", sent.engine, sent.body)
+			}
+		}
+		if n := w.count("tandem_transfer_params_refused_total", "foreign"); n == 0 {
+			t.Error("the refusal is not counted as foreign")
+		}
+	})
+}
+
+// A decode engine with MoRIIO answers from blocks that nobody filled, whatever it is asked: it gets nothing
+// to do, and the reason is told.
+func TestMoRIIONeverJoins(t *testing.T) {
+	s := setup{decode: 1, config: func(c *config.Config) { c.Local = config.LocalAuto }}
+	in(t, s, func(w *world) {
+		s.engine = func(_ string, o *enginesim.Options) { o.Wrong.Protocol = "moriio" }
+		foreign := w.engine(s, "moriio")
+		w.d = append(w.d, foreign)
+		cfg := *w.cfg
+		cfg.Pools.Decode.Replicas = append(cfg.Pools.Decode.Replicas, config.Replica{URL: foreign.URL()})
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for range 8 {
+			w.exact(chat(true), w.ask(chat(true)))
+		}
+		for _, sent := range w.posts(false) {
+			if sent.engine == "moriio" && !strings.Contains(sent.body, "prompt_token_ids") {
+				t.Errorf("it got %s %s", sent.path, sent.body)
+			}
+		}
+		if status := w.get("admin", "/debug/replicas"); !strings.Contains(status.raw, "MoRIIO") {
+			t.Errorf("the reason is not told: %s", status.raw)
+		}
+	})
+}
