@@ -5,7 +5,7 @@ type Applied struct {
 	Stored  int // copies placed
 	Removed int // copies taken away; for a clear, blocks that had copies
 	Orphans int // not placed: the block before is unknown to the holder
-	Skipped int // not placed: masked, of another block size, or of a group that cannot serve a prefix
+	Skipped int // not placed: of another block size, or only named and not known
 }
 
 // Apply takes over what the engine behind h published. It keeps nothing of b. Readers see its events one by one, long ones in parts.
@@ -35,9 +35,10 @@ func (ix *Index) Apply(h Holder, b *Batch) Applied {
 		case Removed:
 			a.Removed += ix.remove(t, e)
 		case Cleared:
-			a.Removed += ix.clearTier(t, e.Tier)
+			a.Removed += ix.clear(t, e.Tier)
 		}
 	}
+	t.awaited = nil
 	ix.settle(t)
 	ix.account(t)
 	t.mu.Unlock()
@@ -63,28 +64,27 @@ func (t *holding) touch(hashes []EngineHash) {
 }
 
 func (ix *Index) store(t *holding, e *Event, a *Applied) {
-	place := placeOf(e.Tier, e.Group)
-	switch {
-	case e.BlockSize == 0 && len(e.Tokens) == 0:
-		ix.join(t, e, place, a)
-		return
-	case !ix.plain(e):
-		a.Skipped += len(e.Hashes)
-		if ix.masked(e) {
-			ix.disown(t, place.group)
-		}
-		return
-	case t.isBarren(place.group):
-		a.Skipped += len(e.Hashes)
-		return
+	how, place := nothing, copies{}
+	if group, ok := ix.group(t, e); ok {
+		place = placeOf(e.Tier, group)
+		how = ix.useOf(t, e, place.group)
 	}
+	switch how {
+	case byContent:
+		ix.storeBlocks(t, e, place, a)
+	case byName:
+		ix.join(t, e, place, a)
+	default:
+		a.Skipped += len(e.Hashes)
+	}
+}
+
+// storeBlocks places blocks by their tokens.
+func (ix *Index) storeBlocks(t *holding, e *Event, place copies, a *Applied) {
 	ix.settle(t)
 	p := ix.newPart(t, place)
 	defer ix.donePart(p)
 	if !ix.behind(p, e) {
-		if t.cut.Load() {
-			ix.stocksFor(t, place) // the budget may be why it is an orphan, and its group counts all the same
-		}
 		a.Orphans += len(e.Hashes)
 		t.orphans.Add(uint64(len(e.Hashes)))
 		return
@@ -95,6 +95,7 @@ func (ix *Index) store(t *holding, e *Event, a *Applied) {
 		stored := ix.add(p)
 		a.Stored += stored
 		ix.guesses.confirm(t.holder, p.keys[:stored])
+		ix.arrived(t, e.Hashes[from:from+stored], a)
 		if stored < to-from {
 			a.Skipped += len(e.Hashes) - from - stored
 			return
@@ -102,61 +103,68 @@ func (ix *Index) store(t *holding, e *Event, a *Applied) {
 	}
 }
 
-// plain reports whether the event's blocks can be placed: each hash has its own tokens, of our block size, and its group serves prefixes from block 0 on.
-func (ix *Index) plain(e *Event) bool {
-	return len(e.Hashes) > 0 &&
-		e.BlockSize > 0 && e.BlockSize == ix.chain.size &&
-		len(e.Tokens) == len(e.Hashes)*e.BlockSize &&
-		(e.Extra == nil || len(e.Extra) == len(e.Hashes)) &&
-		servesPrefix(e.SpecKind)
-}
-
-// servesPrefix reports whether a group of this kind keeps every block of a prefix. Sliding windows and Mamba states keep some only, so that what they hold says nothing of the blocks before.
-func servesPrefix(kind string) bool {
-	switch kind {
-	case "", "unknown", "full_attention", "mla_attention", "sink_full_attention":
-		return true
-	}
-	return false
-}
-
-// masked reports whether the event shows that its group keeps only some blocks of a prefix. Engines that do not tell a group's kind leave the hashes of the others out.
-func (ix *Index) masked(e *Event) bool {
-	if e.Group == NoGroup {
-		return false
-	}
-	unsaid := e.SpecKind == "" || e.SpecKind == "unknown"
-	return !servesPrefix(e.SpecKind) || unsaid && e.BlockSize == ix.chain.size && len(e.Tokens) > len(e.Hashes)*e.BlockSize
-}
-
-// join counts a copy of blocks that are known by other events: a tier outside the engine's block pool that tells no tokens (OffloadingConnector, events.py).
+// join counts a copy of blocks that are known by their names. Those of a thin group in the engine's block
+// pool may be told before the whole group's, which come in the same batch.
 func (ix *Index) join(t *holding, e *Event, place copies, a *Applied) {
 	ix.settle(t)
+	for _, hash := range e.Hashes {
+		switch entry := t.names.find(mix(uint64(hash))); {
+		case entry != nil:
+			a.Stored += ix.addTo(t, entry.cell, hash, place)
+		case e.Tier == GPU && t.groupStock(place.group).thin:
+			t.await(hash, place)
+			a.Skipped++
+		default:
+			a.Skipped++
+		}
+	}
+}
+
+// addTo counts one more copy of a known block and returns 1, or 0 if it cannot.
+func (ix *Index) addTo(t *holding, at cell, hash EngineHash, place copies) int {
 	p := ix.newPart(t, place)
 	defer ix.donePart(p)
-	for _, hash := range e.Hashes {
-		entry := t.names.find(mix(uint64(hash)))
-		if entry == nil {
-			a.Skipped++
-			continue
+	p.hashes = append(p.room[:0], hash)
+	p.keys = append(p.keyRoom[:0], ix.keyAt(at))
+	p.found[0] = at
+	return ix.add(p)
+}
+
+// await keeps what a thin group has of a block that is not known, until the end of the batch.
+func (t *holding) await(hash EngineHash, place copies) {
+	if t.awaited == nil {
+		t.awaited = map[EngineHash][]copies{}
+	}
+	t.awaited[hash] = addOne(t.awaited[hash], place)
+}
+
+// arrived gives blocks that are known now the copies that waited for them.
+func (ix *Index) arrived(t *holding, hashes []EngineHash, a *Applied) {
+	if len(t.awaited) == 0 {
+		return
+	}
+	for _, hash := range hashes {
+		waiting := t.awaited[hash]
+		delete(t.awaited, hash)
+		for _, c := range waiting {
+			for range c.n {
+				at := t.names.find(mix(uint64(hash))).cell
+				joined := ix.addTo(t, at, hash, copies{group: c.group, tier: c.tier, n: 1})
+				a.Stored += joined
+				a.Skipped -= joined
+			}
 		}
-		place.group = entry.copies.group // the tier keeps whole blocks, whatever it calls the group
-		p.place = place
-		p.hashes = append(p.room[:0], hash)
-		p.keys = append(p.keyRoom[:0], ix.keyAt(entry.cell))
-		p.found[0] = entry.cell
-		a.Stored += ix.add(p)
 	}
 }
 
 func (ix *Index) remove(t *holding, e *Event) (removed int) {
-	place := placeOf(e.Tier, e.Group)
-	if t.isBarren(place.group) {
-		return 0
-	}
+	group, _ := ix.group(t, e)
+	place := placeOf(e.Tier, group)
 	for _, hash := range e.Hashes {
 		if t.drop(hash, place) {
 			removed++
+		} else if list := takeOne(t.awaited[hash], place); list != nil {
+			t.awaited[hash] = list
 		}
 		ix.settleMany(t)
 	}

@@ -8,7 +8,9 @@ type columns struct {
 	free    []uint16
 	any     []uint64        // a bit for the first stock by group of each holder
 	tiers   [tiers][]uint64 // a bit for what holds the blocks of each holder in a tier
-	further []furtherColumn // all stocks by group of holders with several: hybrid models
+	further []furtherColumn // all stocks by whole group of holders with several
+	thin    []thinColumn    // all stocks by thin group, those of a holder together
+	hybrids []uint64        // a bit for each holder with thin groups
 }
 
 // furtherColumn is one of several columns that a block must be in to be of use to its holder.
@@ -50,6 +52,8 @@ func (cs *columns) hide(column uint16) {
 // expose says anew what the columns of t answer.
 func (cs *columns) expose(t *holding) {
 	cs.further = slices.DeleteFunc(cs.further, func(f furtherColumn) bool { return f.holder == t.holder })
+	cs.thin = slices.DeleteFunc(cs.thin, func(g thinColumn) bool { return g.holder == t.holder })
+	clearBit(cs.hybrids, uint16(t.holder))
 	t.first = 0
 	groups := 0
 	for i := range t.stocks {
@@ -57,6 +61,11 @@ func (cs *columns) expose(t *holding) {
 		cs.hide(s.column)
 		if s.byTier {
 			setBit(&cs.tiers[s.tier], s.column)
+			continue
+		}
+		if s.thin {
+			cs.thin = append(cs.thin, thinColumn{t.holder, s.column, s.need})
+			setBit(&cs.hybrids, uint16(t.holder))
 			continue
 		}
 		groups++

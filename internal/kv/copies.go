@@ -25,17 +25,11 @@ func (c copies) alone() bool { return c.tier&hasMore == 0 }
 
 func (c copies) same(place copies) bool { return c.tier == place.tier && c.group == place.group }
 
-// near reports whether c may be meant by place, since one of them names no group.
-func (c copies) near(place copies) bool {
-	return c.tier == place.tier && (c.group == NoGroup || place.group == NoGroup)
-}
+// near reports whether c may be meant by place, which names no group.
+func (c copies) near(place copies) bool { return c.tier == place.tier && place.group == NoGroup }
 
 func inGroup(list []copies, group int16) bool {
 	return slices.ContainsFunc(list, func(c copies) bool { return c.group == group })
-}
-
-func inTier(list []copies, tier Tier) bool {
-	return slices.ContainsFunc(list, func(c copies) bool { return c.tier == tier })
 }
 
 // copiesOf returns all copies of an entry's block. The list must not be changed.
@@ -88,7 +82,7 @@ func addOne(list []copies, place copies) []copies {
 func takeOne(list []copies, place copies) []copies {
 	i := slices.IndexFunc(list, place.same)
 	if i < 0 {
-		i = slices.IndexFunc(list, place.near)
+		i = slices.IndexFunc(list, func(c copies) bool { return c.near(place) })
 	}
 	if i < 0 {
 		return nil

@@ -95,8 +95,10 @@ type Event struct {
 	Tier      Tier
 	Group     int      // KV cache group, NoGroup when unsaid
 	SpecKind  string   // Stored: kind of the group's attention as vLLM spells it, "" when unsaid
+	Window    int      // Stored: tokens of the group's sliding window, 0 when unsaid
 	Salt      string   // Stored: cache salt of block 0, "" without one or with a parent
 	Extra     [][]byte // Stored: per block what else its content depends on (multimodal ids, embeddings), canonical bytes; nil when no block has any
+	Bare      bool     // Stored: it does not say what else its blocks depend on beside their tokens
 }
 
 // Batch is what an engine published in one message. All slices belong to the decoder and hold until it decodes the next message into the same Batch.

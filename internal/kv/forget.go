@@ -14,9 +14,10 @@ func (ix *Index) Forget(h Holder) {
 	ix.settle(t)
 	t.cut.Store(false)
 	ix.burn(t)
+	ix.dropStocks(t)
 	ix.retired.orphans.Add(t.orphans.Swap(0))
 	ix.retired.truncated.Add(t.truncated.Swap(0))
-	t.barren = nil
+	t.named = false
 	t.heard.Store(false)
 	ix.account(t)
 }
@@ -34,6 +35,7 @@ func (ix *Index) burn(t *holding) {
 		ix.mu.Unlock()
 	}
 	t.names, t.more, t.extra, t.again, t.tiered, t.turns = table{}, nil, 0, nil, false, turns{}
+	t.awaited = nil
 	for i := range t.stocks {
 		t.stocks[i].count = 0
 	}
@@ -71,6 +73,21 @@ func (ix *Index) ForgetTier(h Holder, tier Tier) {
 	ix.trim() // fewer blocks a run may take more room for a moment
 }
 
+// clear takes over that the engine has cleared a tier, and returns how many blocks had copies there. What
+// lies in the tiers below the engine's own goes with that: they are emptied too where the connector was
+// reset, and say nothing of it (vLLM's OffloadingConnector).
+func (ix *Index) clear(t *holding, tier Tier) (blocks int) {
+	if tier != GPU {
+		return ix.clearTier(t, tier)
+	}
+	ix.guesses.forget(t.holder)
+	ix.settle(t)
+	blocks = t.names.used
+	t.cut.Store(false)
+	ix.burn(t)
+	return blocks
+}
+
 // clearTier drops all copies in one tier and returns how many blocks had some.
 func (ix *Index) clearTier(t *holding, tier Tier) (blocks int) {
 	tier = min(tier, Other)
@@ -78,33 +95,8 @@ func (ix *Index) clearTier(t *holding, tier Tier) (blocks int) {
 		ix.guesses.forget(t.holder)
 	}
 	ix.settle(t)
-	if !t.tiered {
-		if tier == GPU {
-			blocks = t.names.used
-			t.cut.Store(false)
-			ix.burn(t)
-		}
-		return blocks
-	}
 	ix.sift(t, func(c copies) bool { return c.tier != tier }, &blocks)
 	return blocks
-}
-
-// isBarren reports whether a group serves no prefix.
-func (t *holding) isBarren(group int16) bool {
-	return len(t.barren) > 0 && slices.Contains(t.barren, group)
-}
-
-// disown notes that a group keeps only some blocks of a prefix, and drops what was placed for it before that was seen.
-func (ix *Index) disown(t *holding, group int16) {
-	if t.isBarren(group) {
-		return
-	}
-	t.barren = append(t.barren, group)
-	if t.groupStock(group) != nil {
-		ix.settle(t)
-		ix.sift(t, func(c copies) bool { return c.group != group }, new(int))
-	}
 }
 
 // sift keeps the copies for which keep is true, and adds the number of blocks that lost some to changed.

@@ -17,11 +17,12 @@ type holding struct {
 	extra   int                // copies in more
 	again   map[membership]int // names, beyond the first, for one block of a stock: two engine hashes for one content; rare
 	stocks  []stock
-	tiered  bool    // has had blocks outside the GPU, and keeps a stock a tier
-	barren  []int16 // groups that serve no prefix
-	noted   int64   // bytes in Index.named
-	turns   turns   // in which assumed blocks should go
-	touched uint64  // what touch read, so that it is not left out
+	tiered  bool                    // has had blocks outside the GPU, and keeps a stock a tier
+	named   bool                    // its events name KV cache groups
+	noted   int64                   // bytes in Index.named
+	turns   turns                   // in which assumed blocks should go
+	touched uint64                  // what touch read, so that it is not left out
+	awaited map[EngineHash][]copies // of thin groups, of blocks not told of yet in this batch
 
 	heard atomic.Bool
 	size  atomic.Int64 // names
@@ -29,13 +30,17 @@ type holding struct {
 	counts
 }
 
-// stock is one set of blocks of a holder that Match can ask for: those in one group of its cache, or in one tier. It exists while it has blocks.
+// stock is one set of blocks of a holder that Match can ask for: those in one group of its cache, or in one
+// tier. That of a group stays, also without blocks, since the engine needs every group it has.
 type stock struct {
 	group  int16 // of a stock by group
 	tier   Tier  // of a stock by tier
 	byTier bool
 	column uint16
 	count  int    // names in it
+	thin   bool   // of a group that keeps some blocks only, or blocks of another size
+	size   int    // tokens of a thin group's blocks
+	need   tail   // of a thin group
 	fallen []cell // leave the column when settled
 }
 
@@ -98,7 +103,7 @@ func (t *holding) change(e *entry, was, now []copies) {
 		if !inGroup(now, c.group) && !inGroup(was[:i], c.group) {
 			t.fallFrom(t.groupStock(c.group), e.cell)
 		}
-		if !inTier(now, c.tier) && !inTier(was[:i], c.tier) {
+		if t.tiered && !t.inThin(c) && !t.inTier(now, c.tier) && !t.inTier(was[:i], c.tier) {
 			t.fallFrom(t.tierStock(c.tier), e.cell)
 		}
 	}
@@ -108,7 +113,7 @@ func (t *holding) change(e *entry, was, now []copies) {
 // fall takes a block out of all stocks that its only copies were in.
 func (t *holding) fall(at cell, c copies) {
 	t.fallFrom(t.groupStock(c.group), at)
-	if t.tiered {
+	if t.tiered && !t.inThin(c) {
 		t.fallFrom(t.tierStock(c.tier), at)
 	}
 }
@@ -171,25 +176,32 @@ func (ix *Index) settle(t *holding) {
 		s := &t.stocks[i]
 		ix.content.clear(s.column, s.fallen)
 		s.fallen = s.fallen[:0]
-		gone = gone || s.count == 0
+		gone = gone || s.count == 0 && s.byTier
 	}
 	if gone {
 		ix.retireLocked(t)
 	}
 }
 
-// retireLocked gives the columns of empty stocks back. A stock that the budget may have emptied stays: the engine still has blocks of that group, and what it has of others counts
-// only with them.
+// retireLocked gives the columns of empty tiers back.
 func (ix *Index) retireLocked(t *holding) {
-	if t.cut.Load() {
-		return
-	}
 	t.stocks = slices.DeleteFunc(t.stocks, func(s stock) bool {
-		if s.count == 0 {
+		if s.count == 0 && s.byTier {
 			ix.columns.giveBack(s.column)
 		}
-		return s.count == 0
+		return s.count == 0 && s.byTier
 	})
+	ix.columns.expose(t)
+}
+
+// dropStocks gives all columns back; the stocks must be empty.
+func (ix *Index) dropStocks(t *holding) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	for i := range t.stocks {
+		ix.columns.giveBack(t.stocks[i].column)
+	}
+	t.stocks = nil
 	ix.columns.expose(t)
 }
 

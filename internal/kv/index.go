@@ -40,6 +40,7 @@ type Index struct {
 	named   atomic.Int64  // bytes of all holdings
 	retired counts        // of forgotten holders
 	parts   sync.Pool     // of *part
+	ways    sync.Pool     // of *steps
 }
 
 // counts are read by anyone.

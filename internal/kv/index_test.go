@@ -101,16 +101,24 @@ func TestDepthAfterEvents(t *testing.T) {
 		{"cleared", []Event{stored(0, 8, 1), cleared}, 0},
 		{"cleared and stored in one batch", []Event{stored(0, 8, 1), cleared, stored(0, 2, 1)}, 2},
 		{"a parent from before the clear is unknown", []Event{stored(0, 8, 1), cleared, stored(4, 8, 1)}, 0},
-		{"a clear leaves the CPU tier", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), cleared}, 3},
+		{"a clear leaves nothing in the CPU tier", []Event{
+			stored(0, 8, 1), with(stored(0, 3, 1), onCPU), cleared,
+		}, 0},
 		{"a removal from the GPU leaves the CPU tier", []Event{stored(0, 8, 1), with(stored(2, 3, 1), onCPU), removed(hashes(2, 3, 1)...)}, 8},
 		{"a removal from a tier without the block does nothing", []Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), onCPU)}, 8},
 		{"two groups that both have all", []Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1))}, 8},
 		{"two groups, one has less", []Event{stored(0, 8, 1), with(stored(0, 3, 1), inGroup(1))}, 3},
 		{"two groups, removed from one", []Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)), removed(hashes(2, 3, 1)...)}, 2},
-		{"two groups, all removed from one", []Event{with(stored(0, 1, 1), inGroup(1)), stored(0, 8, 1), with(removed(hashes(0, 1, 1)...), inGroup(1))}, 8},
+		{"two groups, all removed from one", []Event{
+			with(stored(0, 1, 1), inGroup(1)), stored(0, 8, 1), with(removed(hashes(0, 1, 1)...), inGroup(1)),
+		}, 0},
 		{"a group that turns out to mask blocks", []Event{
 			stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)),
 			with(stored(8, 12, 1), func(e *Event) { e.Group, e.SpecKind, e.Hashes = 1, "", e.Hashes[2:] }), with(removed(hashes(0, 3, 1)...), inGroup(1)),
+		}, 0},
+		{"and has the last of our blocks", []Event{
+			stored(0, 8, 1),
+			with(stored(0, 8, 1), func(e *Event) { e.Group, e.SpecKind, e.Hashes = 1, "", e.Hashes[7:] }),
 		}, 8},
 		{"a removal from a sliding window", []Event{
 			stored(0, 8, 1), with(stored(0, 8, 1), func(e *Event) { e.Group, e.SpecKind = 1, "sliding_window" }),
@@ -347,7 +355,7 @@ func TestMatchTier(t *testing.T) {
 		{"the beginning on both", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU)}, 8, 3, 8},
 		{"the end on the CPU alone", []Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), removed(hashes(5, 8, 1)...)}, 5, 8, 8},
 		{"the beginning on the CPU alone", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), removed(hashes(0, 3, 1)...)}, 0, 3, 8},
-		{"cleared on the GPU", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared}}, 0, 3, 3},
+		{"cleared", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared}}, 0, 0, 0},
 		{"cleared on the CPU", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared, Tier: CPU}}, 8, 0, 8},
 		{"the CPU first", []Event{with(stored(0, 3, 1), onCPU), stored(0, 8, 1)}, 8, 3, 8},
 		{"two engine hashes on two tiers", []Event{

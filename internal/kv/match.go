@@ -5,7 +5,8 @@ import "math/bits"
 // Match sets depth[h], for every holder h below len(depth), to the number of leading blocks of keys that h has without a hole between, in any tier, by its events or, if that is
 // more, by what was speculated of it. The keys must be those of one prompt from block 0 on, as [Chain.Append] makes them. It does not allocate.
 //
-// Of a hybrid model with several groups that serve prefixes, a block counts where all of them have it.
+// Of a hybrid model, the prefix ends where the last of its KV cache groups can still serve it (see
+// groups.go).
 func (ix *Index) Match(keys []Key, depth []int32) {
 	clear(depth)
 	if len(keys) == 0 {
@@ -14,8 +15,13 @@ func (ix *Index) Match(keys []Key, depth []int32) {
 	ix.mu.RLock()
 	ix.content.match(keys, ix.columns.any, &ix.columns, depth)
 	ix.narrowLocked(keys, depth)
+	if len(ix.columns.thin) > 0 {
+		ix.guesses.match(keys, depth, ix.columns.hybrid)
+		ix.mu.RUnlock()
+		return
+	}
 	ix.mu.RUnlock()
-	ix.guesses.match(keys, depth)
+	ix.guesses.match(keys, depth, func(Holder) bool { return false })
 }
 
 // MatchTier is Match for the blocks that lie in one tier, speculations left out.
@@ -36,6 +42,9 @@ func (ix *Index) narrowLocked(keys []Key, depth []int32) {
 		if int(f.holder) < len(depth) && depth[f.holder] > 0 {
 			depth[f.holder] = min(depth[f.holder], ix.content.depthIn(keys, f.column))
 		}
+	}
+	if len(ix.columns.thin) > 0 {
+		ix.thinLocked(keys, depth)
 	}
 }
 

@@ -69,9 +69,34 @@ func drawPath(t *rapid.T) path {
 	}
 }
 
+// worldGroups are the KV cache groups of the small world: two that keep every block, one of states, one of
+// windows of two blocks, one whose blocks are twice as large, and one that is not named. Which of them an
+// engine has the draw decides.
+var worldGroups = []Event{
+	{Group: 0}, {Group: 0}, {Group: 0}, {Group: 0}, {Group: 0, SpecKind: "full_attention"},
+	{Group: 1}, {Group: NoGroup},
+	{Group: 2, SpecKind: "mamba"}, {Group: 2, SpecKind: "mamba", BlockSize: 4},
+	{Group: 3, SpecKind: "sliding_window", Window: 5},
+	{Group: 4, SpecKind: "full_attention", BlockSize: 4},
+	{Group: 5, SpecKind: "sliding_window_mla", BlockSize: 1, Window: 4},
+}
+
+// drawPlace says where an event happened.
 func drawPlace(t *rapid.T, e Event) Event {
 	e.Tier = rapid.SampledFrom([]Tier{GPU, GPU, GPU, CPU, Disk}).Draw(t, "tier")
-	e.Group = rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, NoGroup}).Draw(t, "group")
+	g := rapid.SampledFrom(worldGroups).Draw(t, "group")
+	e.Group = g.Group
+	if e.Kind != Stored {
+		return e
+	}
+	e.SpecKind, e.Window = g.SpecKind, g.Window
+	if g.BlockSize > 0 {
+		e.Hashes, e.BlockSize = e.Hashes[:(len(e.Hashes)+1)/2], g.BlockSize
+	}
+	if specOf(g.SpecKind) == thin && rapid.Bool().Draw(t, "masked") { // it keeps the last block alone
+		e.Hashes = e.Hashes[max(0, len(e.Hashes)-1):]
+	}
+	e.Bare = e.Tier != GPU && rapid.Bool().Draw(t, "bare")
 	return e
 }
 
@@ -148,12 +173,13 @@ func (m *model) drawOdd(t *rapid.T, e Event) Event {
 		e.Tokens = append(e.Tokens, 1, 2)
 	case 1:
 		e.BlockSize = 1
-	case 2:
+	case 2: // the kind is told only now
 		e.SpecKind = "sliding_window"
 	case 3:
 		e.Hashes = nil
 	case 4: // a placeholder of a tier that tells no tokens
-		e.Tokens, e.BlockSize, e.HasParent, e.Tier = nil, 0, false, CPU
+		e.Tokens, e.BlockSize, e.HasParent, e.SpecKind = nil, 0, false, ""
+		e.Tier = rapid.SampledFrom([]Tier{CPU, CPU, CPU, GPU}).Draw(t, "named in")
 	case 5:
 		e.Hashes[len(e.Hashes)-1] = EngineHash(rapid.IntRange(1, 2).Draw(t, "collision"))
 	case 6: // one name for two blocks of one event
@@ -304,7 +330,8 @@ func checkIndex(t failer, ix *Index) {
 				used[e.cell] = true
 				for k := range own.stocks {
 					st := &own.stocks[k]
-					if st.byTier && !inTier(own.copiesOf(e), st.tier) || !st.byTier && !inGroup(own.copiesOf(e), st.group) {
+					list := own.copiesOf(e)
+					if st.byTier && !own.inTier(list, st.tier) || !st.byTier && !inGroup(list, st.group) {
 						continue
 					}
 					counts[k]++
@@ -317,7 +344,7 @@ func checkIndex(t failer, ix *Index) {
 			}
 		}
 		for k, n := range counts {
-			if n == 0 && !own.cut.Load() || n != own.stocks[k].count || len(own.stocks[k].fallen) > 0 {
+			if n == 0 && own.stocks[k].byTier || n != own.stocks[k].count || len(own.stocks[k].fallen) > 0 {
 				t.Fatalf("holder %d: stock %+v has %d names", own.holder, own.stocks[k], n)
 			}
 		}

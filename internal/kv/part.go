@@ -105,7 +105,7 @@ func (ix *Index) add(p *part) int {
 	}
 	ix.raise(p, group, n, func(e *entry) bool { return inGroup(t.copiesOf(e), p.place.group) })
 	if tier != nil {
-		ix.raise(p, tier, n, func(e *entry) bool { return inTier(t.copiesOf(e), p.place.tier) })
+		ix.raise(p, tier, n, func(e *entry) bool { return t.inTier(t.copiesOf(e), p.place.tier) })
 	}
 	if n == 0 {
 		ix.retireLocked(t)
@@ -162,15 +162,19 @@ func (ix *Index) takeBack(p *part, i, n int) {
 		if list := t.copiesOf(e); !inGroup(list, p.place.group) {
 			t.fallFrom(t.groupStock(p.place.group), p.cells[i])
 		}
-		if list := t.copiesOf(e); !inTier(list, p.place.tier) {
+		if list := t.copiesOf(e); !t.inTier(list, p.place.tier) {
 			t.fallFrom(t.tierStock(p.place.tier), p.cells[i])
 		}
 	}
 	ix.settle(t)
 }
 
-// stocksFor returns the stocks that a copy in place counts in; tier is nil while all is on the GPU, group is nil when there are too many columns.
+// stocksFor returns the stocks that a copy in place counts in; tier is nil while all is on the GPU and for
+// thin groups, group is nil when there are too many columns.
 func (ix *Index) stocksFor(t *holding, place copies) (group, tier *stock) {
+	if s := t.groupStock(place.group); s != nil && s.thin {
+		return s, nil
+	}
 	if place.tier != GPU && !t.tiered {
 		ix.splitTiers(t)
 	}
@@ -209,8 +213,9 @@ func (ix *Index) splitTiers(t *holding) {
 	}
 	s := t.tierStock(GPU)
 	again := t.note(s.column)
-	s.count = t.names.used
-	for cells := range t.names.cells {
+	some := func(e *entry) bool { return t.inTier(t.copiesOf(e), GPU) }
+	for cells := range t.names.cellsOf(some) {
+		s.count += len(cells)
 		ix.mu.Lock()
 		ix.content.set(s.column, ix.tick.Load(), cells, again)
 		ix.mu.Unlock()

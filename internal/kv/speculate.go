@@ -243,8 +243,9 @@ func (gs *guesses) find(end guessEnd) int {
 	return slices.IndexFunc(gs.list, func(g guess) bool { return g.end() == end })
 }
 
-// match raises depth to what is guessed of keys.
-func (gs *guesses) match(keys []Key, depth []int32) {
+// match raises depth to what is guessed of keys. A holder of a hybrid model can go on behind all of a guess
+// only: its thin groups keep nothing of the way there.
+func (gs *guesses) match(keys []Key, depth []int32, hybrid func(Holder) bool) {
 	if gs.pending.Load() == 0 {
 		return
 	}
@@ -254,14 +255,14 @@ func (gs *guesses) match(keys []Key, depth []int32) {
 	if at > 0 {
 		shared := int32(common(gs.list[at-1].keys, keys))
 		for i := at - 1; i >= 0 && shared > 0; i-- {
-			gs.list[i].raise(depth, shared)
+			gs.list[i].raise(depth, shared, hybrid)
 			shared = min(shared, gs.list[i].shared)
 		}
 	}
 	if at < len(gs.list) {
 		shared := int32(common(gs.list[at].keys, keys))
 		for i := at; i < len(gs.list) && shared > 0; i++ {
-			gs.list[i].raise(depth, shared)
+			gs.list[i].raise(depth, shared, hybrid)
 			if i+1 < len(gs.list) {
 				shared = min(shared, gs.list[i+1].shared)
 			}
@@ -269,8 +270,8 @@ func (gs *guesses) match(keys []Key, depth []int32) {
 	}
 }
 
-func (g *guess) raise(depth []int32, to int32) {
-	if int(g.holder) < len(depth) {
+func (g *guess) raise(depth []int32, to int32, hybrid func(Holder) bool) {
+	if int(g.holder) < len(depth) && (int(to) == len(g.keys) || !hybrid(g.holder)) {
 		depth[g.holder] = max(depth[g.holder], to)
 	}
 }

@@ -13,8 +13,22 @@ type twin struct {
 }
 
 type twinHolder struct {
-	blocks map[EngineHash]*twinBlock
-	barren map[int]bool // groups that serve no prefix
+	blocks  map[EngineHash]*twinBlock
+	groups  map[int]*twinGroup
+	named   bool          // its engine names groups
+	awaited []twinAwaited // told by a thin group of the batch before the block itself
+}
+
+type twinGroup struct {
+	thin          bool
+	size          int // tokens of a thin group's blocks
+	stride, least int // of a thin group: see tail
+}
+
+type twinAwaited struct {
+	hash  EngineHash
+	tier  Tier
+	group int
 }
 
 type twinBlock struct {
@@ -38,9 +52,13 @@ func newTwin(c Chain) *twin { return &twin{chain: c, holders: map[Holder]*twinHo
 
 func (w *twin) holder(h Holder) *twinHolder {
 	if w.holders[h] == nil {
-		w.holders[h] = &twinHolder{blocks: map[EngineHash]*twinBlock{}, barren: map[int]bool{}}
+		w.holders[h] = newTwinHolder()
 	}
 	return w.holders[h]
+}
+
+func newTwinHolder() *twinHolder {
+	return &twinHolder{blocks: map[EngineHash]*twinBlock{}, groups: map[int]*twinGroup{}}
 }
 
 func (w *twin) apply(h Holder, b *Batch) (a Applied) {
@@ -53,29 +71,135 @@ func (w *twin) apply(h Holder, b *Batch) (a Applied) {
 				a.Removed += w.remove(h, hash, e.Tier, e.Group)
 			}
 		case Cleared:
-			a.Removed += w.clear(h, e.Tier)
+			if e.Tier == GPU {
+				a.Removed += w.clear(h, CPU, GPU, Disk, Other)
+			} else {
+				a.Removed += w.clear(h, e.Tier)
+			}
 		}
 	}
+	w.holder(h).awaited = nil
 	return a
 }
 
 func (w *twin) store(h Holder, e *Event, a *Applied) {
-	own := w.holder(h)
-	serving := slices.Contains([]string{"", "unknown", "full_attention", "mla_attention", "sink_full_attention"}, e.SpecKind)
-	whole := len(e.Tokens) == e.BlockSize*len(e.Hashes)
+	own, before := w.holder(h), a.Stored
+	group, content, names := w.judge(own, e)
 	switch {
-	case e.BlockSize == 0 && len(e.Tokens) == 0:
-		w.join(own, e, a)
-		return
-	case e.Group != NoGroup && (!serving || e.SpecKind == "" && e.BlockSize == w.chain.BlockSize() && len(e.Tokens) > e.BlockSize*len(e.Hashes)):
-		own.barren[e.Group] = true
-		w.drop(own, func(c twinCopies) bool { return c.group == e.Group })
+	case content:
+		w.storeContent(h, e, group, a)
+	case names:
+		for _, hash := range e.Hashes {
+			if one := own.blocks[hash]; one != nil {
+				one.add(e.Tier, group)
+				a.Stored++
+			} else if e.Tier == GPU && own.groups[group].thin {
+				own.awaited = append(own.awaited, twinAwaited{hash, e.Tier, group})
+			}
+		}
+		a.Skipped += len(e.Hashes) - (a.Stored - before)
+	default:
 		a.Skipped += len(e.Hashes)
-		return
-	case e.BlockSize != w.chain.BlockSize() || !whole || !serving || own.barren[e.Group]:
-		a.Skipped += len(e.Hashes)
+	}
+}
+
+// judge returns the group of a stored event, and whether its blocks are known by their content or by their
+// names, if at all.
+func (w *twin) judge(own *twinHolder, e *Event) (group int, content, names bool) {
+	named := e.Group != NoGroup
+	holder := e.BlockSize == 0 && len(e.Tokens) == 0
+	group = e.Group
+	switch {
+	case named && !own.named && !holder:
+		*own = *newTwinHolder()
+		own.named = true
+	case named && !own.named:
+		group = NoGroup
+	case !named && own.named:
+		if len(own.groups) != 1 || !holder {
+			return NoGroup, false, false
+		}
+		for group = range own.groups {
+		}
+	}
+	kind := "thin"
+	switch e.SpecKind {
+	case "", "unknown":
+		kind = "unsaid"
+	case "full_attention", "mla_attention", "sink_full_attention":
+		kind = "whole"
+	case "cross_attention", "encoder_only_attention":
+		return group, false, false
+	}
+	size := w.chain.BlockSize()
+	whole := len(e.Hashes) > 0 && e.BlockSize > 0 && len(e.Tokens) == len(e.Hashes)*e.BlockSize
+	fits := whole && e.BlockSize == size
+	known := own.groups[group]
+	if e.Tier != GPU || holder {
+		tells := fits && !e.Bare && kind != "thin"
+		switch {
+		case known != nil:
+			return group, tells && !known.thin, !tells || known.thin
+		case tells && (!own.named || kind == "whole"):
+			own.groups[group] = &twinGroup{}
+			return group, true, false
+		}
+		return group, false, false
+	}
+	switch {
+	case !own.named:
+		if fits && kind != "thin" {
+			own.groups[group] = &twinGroup{}
+		}
+		return group, fits && kind != "thin", false
+	case kind == "thin" || kind == "unsaid" && known != nil && known.thin:
+		w.thin(own, group, max(e.BlockSize, 1), e.BlockSize, e.Window, false)
+		return group, false, true
+	case e.BlockSize != size && (e.BlockSize < 1 || known != nil && !known.thin):
+		return group, false, false
+	case e.BlockSize != size:
+		w.thin(own, group, e.BlockSize, e.BlockSize, 0, kind == "whole")
+		return group, false, true
+	case kind == "unsaid" && len(e.Tokens) > len(e.Hashes)*size:
+		w.thin(own, group, size, size, 0, false)
+		return group, false, true
+	}
+	if known != nil && known.thin {
+		w.drop(own, func(c twinCopies) bool { return c.group == group })
+		known = nil
+	}
+	if known == nil {
+		own.groups[group] = &twinGroup{}
+	}
+	return group, whole, false
+}
+
+// thin notes what a group needs that keeps some blocks only.
+func (w *twin) thin(own *twinHolder, group, size, told, window int, all bool) {
+	step := size
+	for step%w.chain.BlockSize() != 0 {
+		step += size
+	}
+	now := twinGroup{thin: true, size: told, stride: step / w.chain.BlockSize(), least: 1}
+	for now.least*step < window-1 {
+		now.least++
+	}
+	if all {
+		now.least = 1 << 20
+	}
+	was := own.groups[group]
+	switch {
+	case was == nil:
+	case !was.thin:
+		w.drop(own, func(c twinCopies) bool { return c.group == group })
+	case told < was.size || told == was.size && now.least == was.least:
 		return
 	}
+	own.groups[group] = &now
+}
+
+func (w *twin) storeContent(h Holder, e *Event, group int, a *Applied) {
+	own := w.holder(h)
 	key := w.chain.Root(e.LoRA, e.Salt)
 	if e.HasParent {
 		before := own.blocks[e.Parent]
@@ -96,21 +220,17 @@ func (w *twin) store(h Holder, e *Event, a *Applied) {
 			a.Skipped += len(e.Hashes) - i
 			return
 		}
-		one.add(e.Tier, e.Group)
+		one.add(e.Tier, group)
 		a.Stored++
 		w.confirm(h, key)
-	}
-}
-
-// join is a placeholder's way: what is known has one more copy.
-func (w *twin) join(own *twinHolder, e *Event, a *Applied) {
-	for _, hash := range e.Hashes {
-		if one := own.blocks[hash]; one != nil {
-			one.add(e.Tier, one.copies[0].group)
-			a.Stored++
-		} else {
-			a.Skipped++
+		for _, c := range own.awaited {
+			if c.hash == hash {
+				one.add(c.tier, c.group)
+				a.Stored++
+				a.Skipped--
+			}
 		}
+		own.awaited = slices.DeleteFunc(own.awaited, func(c twinAwaited) bool { return c.hash == hash })
 	}
 }
 
@@ -126,14 +246,22 @@ func (b *twinBlock) add(tier Tier, group int) {
 
 func (w *twin) remove(h Holder, hash EngineHash, tier Tier, group int) int {
 	own := w.holder(h)
+	if !own.named {
+		group = NoGroup
+	}
 	one := own.blocks[hash]
-	if one == nil || own.barren[group] {
+	if one == nil {
+		i := slices.IndexFunc(own.awaited, func(c twinAwaited) bool {
+			return c.hash == hash && c.tier == tier && (c.group == group || group == NoGroup)
+		})
+		if i >= 0 {
+			own.awaited = slices.Delete(own.awaited, i, i+1)
+		}
 		return 0
 	}
-	i := slices.IndexFunc(one.copies, func(c twinCopies) bool { return c.tier == tier && c.group == group })
-	if i < 0 {
-		i = slices.IndexFunc(one.copies, func(c twinCopies) bool { return c.tier == tier && (c.group == NoGroup || group == NoGroup) })
-	}
+	i := slices.IndexFunc(one.copies, func(c twinCopies) bool {
+		return c.tier == tier && (c.group == group || group == NoGroup)
+	})
 	if i < 0 {
 		return 0
 	}
@@ -146,11 +274,11 @@ func (w *twin) remove(h Holder, hash EngineHash, tier Tier, group int) int {
 	return 1
 }
 
-func (w *twin) clear(h Holder, t Tier) int {
-	if t == GPU {
+func (w *twin) clear(h Holder, tiers ...Tier) int {
+	if slices.Contains(tiers, GPU) {
 		w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h })
 	}
-	return w.drop(w.holder(h), func(c twinCopies) bool { return c.tier == t })
+	return w.drop(w.holder(h), func(c twinCopies) bool { return slices.Contains(tiers, c.tier) })
 }
 
 // drop drops some copies and returns how many blocks had any.
@@ -188,7 +316,19 @@ func (w *twin) speculate(h Holder, keys []Key, until time.Time) {
 	w.guesses = append(w.guesses, twinGuess{h, keys, until})
 }
 
-func (w *twin) has(h Holder, keys []Key) bool { return w.depthOf(h, keys) == len(keys) }
+func (w *twin) has(h Holder, keys []Key) bool {
+	depth, some := w.wholeDepth(h, keys)
+	return some && depth == len(keys)
+}
+
+func (w *twin) hybrid(h Holder) bool {
+	for _, g := range w.holder(h).groups {
+		if g.thin {
+			return true
+		}
+	}
+	return false
+}
 
 func (w *twin) confirm(h Holder, key Key) {
 	w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h && g.keys[len(g.keys)-1] == key })
@@ -198,28 +338,22 @@ func (w *twin) expire(now time.Time) {
 	w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return !now.Before(g.until) })
 }
 
-// sets returns the keys of h by group.
-func (w *twin) sets(h Holder) map[int]map[Key]bool {
-	sets := map[int]map[Key]bool{}
-	for _, one := range w.holder(h).blocks {
-		for _, c := range one.copies {
-			if sets[c.group] == nil {
-				sets[c.group] = map[Key]bool{}
-			}
-			sets[c.group][one.key] = true
-		}
-	}
-	return sets
+// inGroup returns the keys of h in a group.
+func (w *twin) inGroup(h Holder, group int) map[Key]bool {
+	return w.keys(h, func(c twinCopies) bool { return c.group == group })
 }
 
-// inTier returns the keys of h in a tier.
+// inTier returns the keys of h in a tier, those of thin groups aside.
 func (w *twin) inTier(h Holder, t Tier) map[Key]bool {
+	own := w.holder(h)
+	return w.keys(h, func(c twinCopies) bool { return c.tier == t && !own.groups[c.group].thin })
+}
+
+func (w *twin) keys(h Holder, which func(twinCopies) bool) map[Key]bool {
 	set := map[Key]bool{}
 	for _, one := range w.holder(h).blocks {
-		for _, c := range one.copies {
-			if c.tier == t {
-				set[one.key] = true
-			}
+		if slices.ContainsFunc(one.copies, which) {
+			set[one.key] = true
 		}
 	}
 	return set
@@ -233,17 +367,45 @@ func (w *twin) run(set map[Key]bool, keys []Key) (n int) {
 	return n
 }
 
-// depthOf is what h has by its events: what all its groups have.
+// depthOf is what h has by its events: what all its groups can serve.
 func (w *twin) depthOf(h Holder, keys []Key) int {
-	sets := w.sets(h)
-	if len(sets) == 0 {
-		return 0
+	depth, some := w.wholeDepth(h, keys)
+	for ; some && depth > 0; depth-- {
+		all := true
+		for number, g := range w.holder(h).groups {
+			all = all && (!g.thin || g.serves(w.inGroup(h, number), keys, depth))
+		}
+		if all {
+			return depth
+		}
 	}
-	depth := len(keys)
-	for _, set := range sets {
-		depth = min(depth, w.run(set, keys))
+	return 0
+}
+
+// wholeDepth is what the whole groups of h have, false without any.
+func (w *twin) wholeDepth(h Holder, keys []Key) (depth int, some bool) {
+	depth = len(keys)
+	for number, g := range w.holder(h).groups {
+		if !g.thin {
+			depth, some = min(depth, w.run(w.inGroup(h, number), keys)), true
+		}
 	}
-	return depth
+	return depth, some
+}
+
+// serves reports whether a request can go on behind the first depth blocks of keys.
+func (g *twinGroup) serves(has map[Key]bool, keys []Key, depth int) bool {
+	if depth%g.stride != 0 {
+		return false
+	}
+	for i := range g.least {
+		if at := depth - i*g.stride; at <= 0 {
+			return true
+		} else if !has[keys[at-1]] {
+			return false
+		}
+	}
+	return true
 }
 
 // tierDepth is what h has in one tier, of what all its groups have.
@@ -255,8 +417,8 @@ func (w *twin) tierDepth(h Holder, t Tier, keys []Key) int32 {
 func (w *twin) depth(h Holder, keys []Key) int32 {
 	n := w.depthOf(h, keys)
 	for _, g := range w.guesses {
-		if g.holder == h {
-			n = max(n, w.shared(g.keys, keys))
+		if shared := w.shared(g.keys, keys); g.holder == h && (shared == len(g.keys) || !w.hybrid(h)) {
+			n = max(n, shared)
 		}
 	}
 	return int32(n)

@@ -1,0 +1,236 @@
+package kv
+
+import (
+	"math"
+	"slices"
+)
+
+// A hybrid model keeps what it knows of a prompt in several KV cache groups, and a request goes on only where
+// every group can serve it.
+//
+//	full attention    h1 h2 h3 h4 h5 h6 h7 h8    every block: they say how far a prefix reaches
+//	sliding window    .  .  h3 h4 .  .  h7 h8    the blocks of the last window before a boundary
+//	Mamba             .  .  .  .  .  .  .  h8    one state, at a boundary
+//
+// A group of the second and third kind is a thin one. Its events leave out the hashes of the blocks that it
+// does not keep, so that tokens do not tell which ones it keeps; but vLLM names a block alike in all groups,
+// by the prefix that ends with it. So the content of a block comes from a whole group, and a thin one only
+// says which of the blocks named so it has.
+
+// use is what is made of an event that stores blocks.
+type use uint8
+
+const (
+	nothing   use = iota
+	byContent     // its tokens say where the blocks belong
+	byName        // its hashes say which of the known blocks have one more copy
+)
+
+// spec is the family of attention that a group's kind names.
+type spec uint8
+
+const (
+	unsaid  spec = iota // it may be any
+	whole               // keeps every block of a prefix
+	thin                // keeps some
+	useless             // says nothing of prompts
+)
+
+func specOf(kind string) spec {
+	switch kind {
+	case "", "unknown":
+		return unsaid
+	case "full_attention", "mla_attention", "sink_full_attention":
+		return whole
+	case "encoder_only_attention", "cross_attention":
+		return useless
+	}
+	return thin
+}
+
+// servesPrefix reports whether a group of this kind keeps every block of a prefix, as far as it is said.
+func servesPrefix(kind string) bool { return specOf(kind) <= whole }
+
+// tail is what a thin group must have for a request to go on behind a block: so many of its blocks up to
+// there without a hole, or all from the start.
+type tail struct {
+	stride int32 // of our blocks, between two of the boundaries at which group and index both end a block
+	least  int32
+}
+
+// everything is the least of a group that keeps every block, but blocks of another size than the index.
+const everything = math.MaxInt32
+
+// tailOf returns what a group of an index with blocks of size needs, given the tokens of its blocks and of
+// its window, 0 unsaid.
+func tailOf(size, blockSize, window int) tail {
+	stride := int64(blockSize / gcd(blockSize, size))
+	t := tail{stride: int32(min(stride, math.MaxInt32)), least: 1}
+	if step := stride * int64(size); window > 1 {
+		t.least = int32(max(1, min((int64(window)-2)/step+1, everything)))
+	}
+	return t
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// placeholder reports whether the event only names blocks: a tier outside the engine's block pool that tells
+// no tokens (OffloadingConnector, events.py).
+func (e *Event) placeholder() bool { return e.BlockSize == 0 && len(e.Tokens) == 0 }
+
+// telling reports whether each hash comes with its own tokens.
+func (e *Event) telling() bool {
+	return len(e.Hashes) > 0 && e.BlockSize > 0 && len(e.Tokens) == len(e.Hashes)*e.BlockSize &&
+		(e.Extra == nil || len(e.Extra) == len(e.Hashes))
+}
+
+// group returns the group that an event is about, false if that cannot be told. Groups count from the first
+// store on that names one; what was heard before is dropped then. In such a stream a store that names none
+// comes from elsewhere, from a connector that never says what it drops (LMCache).
+func (ix *Index) group(t *holding, e *Event) (number int, ok bool) {
+	switch {
+	case e.Group != NoGroup && !t.named && e.Kind == Stored && !e.placeholder():
+		ix.beginNaming(t)
+		return e.Group, true
+	case e.Group != NoGroup && !t.named:
+		return NoGroup, true
+	case e.Group == NoGroup && t.named && e.Kind == Stored:
+		return t.onlyGroup(e)
+	}
+	return e.Group, true
+}
+
+// onlyGroup returns the group of a placeholder that names none, where there is one only.
+func (t *holding) onlyGroup(e *Event) (number int, ok bool) {
+	for i := range t.stocks {
+		if s := &t.stocks[i]; !s.byTier {
+			if ok {
+				return NoGroup, false
+			}
+			number, ok = int(s.group), true
+		}
+	}
+	return number, ok && e.placeholder()
+}
+
+func (ix *Index) beginNaming(t *holding) {
+	ix.settle(t)
+	ix.burn(t)
+	ix.dropStocks(t)
+	t.named = true
+}
+
+// useOf says what a stored event is good for, and notes what it tells of its group.
+func (ix *Index) useOf(t *holding, e *Event, group int16) use {
+	s, kind := t.groupStock(group), specOf(e.SpecKind)
+	switch {
+	case kind == useless || ix.chain.size < 1:
+		return nothing
+	case e.Tier != GPU || e.placeholder():
+		return ix.useBelow(s, e, kind, t.named)
+	case !t.named:
+		return t.useUnnamed(ix, e)
+	case kind == thin || kind == unsaid && s != nil && s.thin:
+		return ix.learnThin(t, e, group, tailOf(ix.chain.size, max(e.BlockSize, 1), e.Window))
+	case e.BlockSize != ix.chain.size:
+		return ix.useOtherSize(t, e, group, kind)
+	case kind == unsaid && len(e.Tokens) > len(e.Hashes)*e.BlockSize: // some hashes were left out
+		return ix.learnThin(t, e, group, tail{1, 1})
+	case !ix.learnWhole(t, group) || !e.telling():
+		return nothing
+	}
+	return byContent
+}
+
+// useUnnamed is useOf for engines that name no groups: they have one.
+func (t *holding) useUnnamed(ix *Index, e *Event) use {
+	if servesPrefix(e.SpecKind) && e.BlockSize == ix.chain.size && e.telling() {
+		return byContent
+	}
+	return nothing
+}
+
+// useBelow is useOf for tiers below the engine's block pool. They hold copies of blocks that the pool had. An
+// event that leaves out what a block's content depends on beside its tokens (see [Event.Bare]) does not tell
+// its content.
+func (ix *Index) useBelow(s *stock, e *Event, kind spec, named bool) use {
+	tells := !e.Bare && e.BlockSize == ix.chain.size && e.telling() && kind != thin
+	switch {
+	case s != nil && (s.thin || !tells):
+		return byName
+	case tells && (s != nil || !named || kind == whole):
+		return byContent
+	}
+	return nothing
+}
+
+// useOtherSize is for blocks of another size than the index has. A single hash of a group that is known to
+// have ours is part of a block.
+func (ix *Index) useOtherSize(t *holding, e *Event, group int16, kind spec) use {
+	if s := t.groupStock(group); e.BlockSize < 1 || s != nil && !s.thin {
+		return nothing
+	}
+	need := tailOf(ix.chain.size, e.BlockSize, 0)
+	if kind == whole {
+		need.least = everything
+	}
+	return ix.learnThin(t, e, group, need)
+}
+
+// learnWhole notes that a group keeps every block, of our size.
+func (ix *Index) learnWhole(t *holding, group int16) bool {
+	if s := t.groupStock(group); s != nil && s.thin {
+		ix.empty(t, group)
+		s.thin = false
+		ix.exposeAnew(t)
+	}
+	return ix.makeStock(t, stock{group: group})
+}
+
+// learnThin notes that a group keeps some blocks only, and what it needs of them. What was placed for it
+// before that was seen goes.
+func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
+	s := t.groupStock(group)
+	switch {
+	case s == nil:
+		if !ix.makeStock(t, stock{group: group, thin: true, size: e.BlockSize, need: need}) {
+			return nothing
+		}
+	case !s.thin:
+		ix.empty(t, group)
+		s.thin, s.size, s.need = true, e.BlockSize, need
+		ix.exposeAnew(t)
+	case e.BlockSize > s.size || e.BlockSize == s.size && need.least != s.need.least: // less is part of one
+		s.size, s.need = e.BlockSize, need
+		ix.exposeAnew(t)
+	}
+	return byName
+}
+
+// empty drops all copies in a group.
+func (ix *Index) empty(t *holding, group int16) {
+	ix.settle(t)
+	ix.sift(t, func(c copies) bool { return c.group != group }, new(int))
+}
+
+func (ix *Index) exposeAnew(t *holding) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.columns.expose(t)
+}
+
+// inThin reports whether a copy is one of a thin group: it is no whole block, and lies in no tier as far as
+// [Index.MatchTier] is concerned.
+func (t *holding) inThin(c copies) bool {
+	return slices.ContainsFunc(t.stocks, func(s stock) bool { return s.thin && s.group == c.group })
+}
+
+// inTier reports whether one of the copies is a whole block in the tier.
+func (t *holding) inTier(list []copies, tier Tier) bool {
+	return slices.ContainsFunc(list, func(c copies) bool { return c.tier == tier && !t.inThin(c) })
+}
