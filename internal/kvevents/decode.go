@@ -191,10 +191,10 @@ func (d *decoder) event() error {
 
 // blank clears an event but for the room in its slices.
 func blank(e *kv.Event) {
-	e.Kind, e.Tier, e.Group, e.BlockSize = 0, kv.GPU, kv.NoGroup, 0
+	e.Kind, e.Tier, e.Group, e.BlockSize, e.Window = 0, kv.GPU, kv.NoGroup, 0, 0
 	e.Parent, e.HasParent = 0, false
 	e.Hashes, e.Tokens, e.Extra = e.Hashes[:0], e.Tokens[:0], nil
-	e.LoRA, e.SpecKind, e.Salt = "", "", ""
+	e.LoRA, e.SpecKind, e.Salt, e.Bare = "", "", "", false
 }
 
 // extend makes a slice one longer and keeps what the new element held before, for reuse.
@@ -261,11 +261,15 @@ const (
 	fieldExtra
 	fieldGroup
 	fieldSpec
+	fieldWindow
 )
 
 // layouts are the fields at each position of an array-form event; see vLLM's distributed/kv_events.py.
 var layouts = [...][]field{
-	tagStored:  {fieldNone, fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName, fieldExtra, fieldGroup, fieldSpec},
+	tagStored: {
+		fieldNone, fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName, fieldExtra,
+		fieldGroup, fieldSpec, fieldWindow,
+	},
 	tagRemoved: {fieldNone, fieldHashes, fieldMedium, fieldGroup},
 	tagCleared: nil,
 }
@@ -294,6 +298,8 @@ func fieldNamed(name []byte) field {
 		return fieldGroup
 	case "kv_cache_spec_kind":
 		return fieldSpec
+	case "kv_cache_spec_sliding_window":
+		return fieldWindow
 	}
 	return fieldNone
 }
@@ -304,6 +310,7 @@ type reading struct {
 	e         *kv.Event
 	old       leftover
 	hasHashes bool
+	hasExtra  bool   // extra_keys is there, and not nil
 	loraID    int64  // -1: none
 	extra     []byte // extra_keys as sent; read last, since it means nothing without lora_name and parent
 }
@@ -429,13 +436,16 @@ func (r *reading) field(f field) (err error) {
 	case fieldLoRAName:
 		r.e.LoRA, err = r.text(r.old.LoRA)
 	case fieldExtra:
-		if !r.plain() {
+		r.hasExtra = !r.null()
+		if r.hasExtra && !r.plain() {
 			r.extra, err = r.span()
 		}
 	case fieldGroup:
 		r.e.Group, err = r.numberOr(kv.NoGroup)
 	case fieldSpec:
 		r.e.SpecKind, err = r.text(r.old.SpecKind)
+	case fieldWindow:
+		r.e.Window, err = r.numberOr(0)
 	default:
 		return r.skip()
 	}
@@ -476,6 +486,7 @@ func (r *reading) finish(t tag) error {
 	if !r.hasHashes {
 		return errShape
 	}
+	r.e.Bare = t == tagStored && !r.hasExtra
 	if r.e.LoRA == "" && r.loraID >= 0 { // vLLM before 0.14 gives adapters only a number; it must not pass for the base model
 		r.e.LoRA = fmt.Sprintf("lora_id:%d", r.loraID)
 	}

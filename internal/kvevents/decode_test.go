@@ -95,22 +95,22 @@ func TestDecodeShapes(t *testing.T) {
 		},
 		{
 			"store of v0.9", batch([]any{"BlockStored", []any{7}, 6, []any{1, 300, 70000}, 3, nil}),
-			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Parent: 6, HasParent: true, Tokens: []kv.Token{1, 300, 70000}, BlockSize: 3, Group: kv.NoGroup}},
+			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Parent: 6, HasParent: true, Tokens: []kv.Token{1, 300, 70000}, BlockSize: 3, Group: kv.NoGroup, Bare: true}},
 			DecodeStats{},
 		},
 		{
 			"numbered adapter must not pass for the base model", batch([]any{"BlockStored", []any{7}, nil, []any{1}, 1, 4}),
-			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1}, BlockSize: 1, LoRA: "lora_id:4", Group: kv.NoGroup}},
+			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1}, BlockSize: 1, LoRA: "lora_id:4", Group: kv.NoGroup, Bare: true}},
 			DecodeStats{},
 		},
 		{
 			"placeholder of an offload tier", batch(obj{"type", "BlockStored", "block_hashes", []any{7}, "parent_block_hash", nil, "token_ids", []any{}, "block_size", 0, "medium", "STORAGE", "ownership", "kvcr"}),
-			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tier: kv.Disk, Group: kv.NoGroup}},
+			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tier: kv.Disk, Group: kv.NoGroup, Bare: true}},
 			DecodeStats{},
 		},
 		{
 			"masked window: tokens without hashes", batch(obj{"type", "BlockStored", "block_hashes", []any{}, "token_ids", []any{1, 2}, "block_size", 1, "group_idx", 1, "kv_cache_spec_kind", "sliding_window"}),
-			[]kv.Event{{Kind: kv.Stored, Tokens: []kv.Token{1, 2}, BlockSize: 1, Group: 1, SpecKind: "sliding_window"}},
+			[]kv.Event{{Kind: kv.Stored, Tokens: []kv.Token{1, 2}, BlockSize: 1, Group: 1, SpecKind: "sliding_window", Bare: true}},
 			DecodeStats{},
 		},
 		{
@@ -208,6 +208,7 @@ func TestDecodeHandEncoded(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{0x84b146b151d55111}, Tokens: []kv.Token{1, 2, 3, 4}, BlockSize: 4, Group: kv.NoGroup}
+		want.Bare = form == "array"
 		if form == "map" {
 			want.Group = 0
 		}
@@ -328,7 +329,7 @@ func FuzzEncodeDecode(f *testing.F) {
 		if array {
 			form = Array
 			for i := range b.Events { // which 0.20 has no field for
-				b.Events[i].SpecKind = ""
+				b.Events[i].SpecKind, b.Events[i].Window = "", 0
 			}
 		}
 		canonical(&b)

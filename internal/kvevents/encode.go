@@ -28,7 +28,8 @@ type EncodeBatch struct {
 }
 
 // Encode appends b to dst as vLLM 0.20 (Array) or 0.32 (Map) would write it, fields that such an engine always writes included: extra_keys with a nil for
-// each block, lora_id and lora_name, and in map form kv_cache_spec_kind where the event has one.
+// each block, lora_id and lora_name, and in map form kv_cache_spec_kind and its window where the event has them.
+// A bare event has no extra_keys.
 func Encode(dst []byte, b *EncodeBatch, form Form) []byte {
 	e := encoder{out: dst, b: b}
 	e.array(3)
@@ -114,9 +115,7 @@ func (e *encoder) head(tag string, n int, ev *kv.Event) {
 	if ev.Group >= 0 {
 		n++
 	}
-	if ev.SpecKind != "" && ev.Kind == kv.Stored {
-		n++
-	}
+	n += bit(ev.SpecKind != "" && ev.Kind == kv.Stored) + bit(ev.Window > 0 && ev.Kind == kv.Stored)
 	e.out = msgp.AppendMapHeader(e.out, uint32(n))
 	e.str("type")
 	e.str(tag)
@@ -130,6 +129,10 @@ func (e *encoder) tail(ev *kv.Event) {
 	if ev.SpecKind != "" && ev.Kind == kv.Stored {
 		e.str("kv_cache_spec_kind")
 		e.str(ev.SpecKind)
+	}
+	if ev.Window > 0 && ev.Kind == kv.Stored {
+		e.str("kv_cache_spec_sliding_window")
+		e.int(ev.Window)
 	}
 }
 
@@ -197,6 +200,10 @@ func (e *encoder) hash(h kv.EngineHash) {
 }
 
 func (e *encoder) extraKeys(ev *kv.Event) {
+	if ev.Bare {
+		e.null()
+		return
+	}
 	e.array(len(ev.Hashes))
 	for i := range ev.Hashes {
 		e.extraOf(ev, i)

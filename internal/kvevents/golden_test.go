@@ -197,7 +197,7 @@ func diffBatch(t testing.TB, name string, got, want *kv.Batch) {
 func equalEvents(a, b *kv.Event) bool {
 	return a.Kind == b.Kind && slices.Equal(a.Hashes, b.Hashes) && a.Parent == b.Parent && a.HasParent == b.HasParent && slices.Equal(a.Tokens, b.Tokens) &&
 		a.BlockSize == b.BlockSize && a.LoRA == b.LoRA && a.Tier == b.Tier && a.Group == b.Group && a.SpecKind == b.SpecKind && a.Salt == b.Salt &&
-		slices.EqualFunc(a.Extra, b.Extra, bytes.Equal)
+		slices.EqualFunc(a.Extra, b.Extra, bytes.Equal) && a.Window == b.Window && a.Bare == b.Bare
 }
 
 // slow is the obvious twin of Decode: it reads the capture's JSON by name, with maps, and knows nothing of msgpack.
@@ -258,7 +258,11 @@ func slowEvent(t testing.TB, e any) kv.Event {
 	if m["group_idx"] != nil {
 		out.Group = int(number(t, m["group_idx"]))
 	}
-	keys, _ := m["extra_keys"].([]any)
+	if w := m["kv_cache_spec_sliding_window"]; w != nil {
+		out.Window = int(number(t, w))
+	}
+	keys, told := m["extra_keys"].([]any)
+	out.Bare = !told && out.Kind == kv.Stored
 	for i, block := range keys {
 		elements, _ := block.([]any)
 		for _, x := range elements {

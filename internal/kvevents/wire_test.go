@@ -52,7 +52,7 @@ func TestDecodeEveryIntForm(t *testing.T) {
 			}
 			h, id := kv.EngineHash(v), kv.Token(v)
 			diffBatch(t, form, &got, &kv.Batch{At: time.UnixMilli(1500), Rank: -1, Events: []kv.Event{
-				{Kind: kv.Stored, Hashes: []kv.EngineHash{h, h}, Parent: h, HasParent: true, Tokens: []kv.Token{id, 7, id}, BlockSize: 1, Group: kv.NoGroup},
+				{Kind: kv.Stored, Hashes: []kv.EngineHash{h, h}, Parent: h, HasParent: true, Tokens: []kv.Token{id, 7, id}, BlockSize: 1, Group: kv.NoGroup, Bare: true},
 				{Kind: kv.Removed, Hashes: []kv.EngineHash{h}, Group: kv.NoGroup},
 			}})
 		}
@@ -85,6 +85,10 @@ func TestDecodeEveryField(t *testing.T) {
 		change(&e)
 		return e
 	}
+	bare := func(change func(*kv.Event)) kv.Event {
+		return without(func(e *kv.Event) { e.Bare = true; change(e) })
+	}
+	windowed := without(func(e *kv.Event) { e.Window = 4096 })
 	array := func(n int) []any {
 		return []any{"BlockStored", []any{7}, 6, []any{1, 2}, 2, 1, "CPU", "a", []any{[]any{"a"}}, 3, "mla_attention", 4096, "later"}[:n]
 	}
@@ -93,14 +97,14 @@ func TestDecodeEveryField(t *testing.T) {
 		event any
 		want  kv.Event
 	}{
-		{"array, v0.9: up to lora_id", array(6), without(func(e *kv.Event) { e.LoRA, e.Tier, e.Group, e.SpecKind = "lora_id:1", kv.GPU, kv.NoGroup, "" })},
-		{"array, v0.10: up to medium", array(7), without(func(e *kv.Event) { e.LoRA, e.Group, e.SpecKind = "lora_id:1", kv.NoGroup, "" })},
-		{"array, v0.14: up to lora_name", array(8), without(func(e *kv.Event) { e.Group, e.SpecKind = kv.NoGroup, "" })},
+		{"array, v0.9: up to lora_id", array(6), bare(func(e *kv.Event) { e.LoRA, e.Tier, e.Group, e.SpecKind = "lora_id:1", kv.GPU, kv.NoGroup, "" })},
+		{"array, v0.10: up to medium", array(7), bare(func(e *kv.Event) { e.LoRA, e.Group, e.SpecKind = "lora_id:1", kv.NoGroup, "" })},
+		{"array, v0.14: up to lora_name", array(8), bare(func(e *kv.Event) { e.Group, e.SpecKind = kv.NoGroup, "" })},
 		{"array, v0.17: up to extra_keys", array(9), without(func(e *kv.Event) { e.Group, e.SpecKind = kv.NoGroup, "" })},
 		{"array, v0.20: up to group_idx", array(10), without(func(e *kv.Event) { e.SpecKind = "" })},
 		{"array, v0.22: up to kv_cache_spec_kind", array(11), full},
-		{"array, v0.22: up to kv_cache_spec_sliding_window", array(12), full},
-		{"array of a version to come", array(13), full},
+		{"array, v0.22: up to kv_cache_spec_sliding_window", array(12), windowed},
+		{"array of a version to come", array(13), windowed},
 		{
 			"map with all of 0.32's keys", obj{
 				"type", "BlockStored", "block_hashes",
@@ -112,7 +116,7 @@ func TestDecodeEveryField(t *testing.T) {
 				[]any{[]any{"a"}},
 				"group_idx", 3, "kv_cache_spec_kind", "mla_attention", "kv_cache_spec_sliding_window", 4096,
 				"locality", "LOCAL", "ownership", "kvcr", "session_id", "s",
-			}, full,
+			}, windowed,
 		},
 		{
 			"map with nil for what may be nil", obj{
@@ -122,7 +126,7 @@ func TestDecodeEveryField(t *testing.T) {
 				[]any{1, 2},
 				"block_size", 2, "lora_id", nil, "medium", nil,
 				"lora_name", nil, "extra_keys", nil, "group_idx", nil, "kv_cache_spec_kind", nil,
-			}, kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1, 2}, BlockSize: 2, Group: kv.NoGroup},
+			}, kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1, 2}, BlockSize: 2, Group: kv.NoGroup, Bare: true},
 		},
 		{
 			"map of a version to come: keys that are no strings", obj{
@@ -135,7 +139,7 @@ func TestDecodeEveryField(t *testing.T) {
 				"parent_block_hash", 6, "token_ids",
 				[]any{1, 2},
 				"block_size", 2, "lora_name", "a", "medium", "CPU", "group_idx", 3, "kv_cache_spec_kind", "mla_attention",
-			}, full,
+			}, bare(func(*kv.Event) {}),
 		},
 		{"map with 16-bit lengths throughout", wide(obj{
 			"type", "BlockStored", "block_hashes",
