@@ -174,7 +174,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	if h.beside == nil {
 		h.limit(h.cfg.Timeouts.Prefill)
 		var stop func()
-		ctx, stop = linger(ctx, lingering)
+		ctx, stop = linger(ctx, time.Now().Add(h.b.Prefilled()))
 		defer stop()
 	}
 	ctx, end := o.span(ctx, "prefill", attribute.String("tandem.replica", string(at)))

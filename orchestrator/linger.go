@@ -6,19 +6,34 @@ import (
 	"time"
 )
 
-// lingering is how long a prefill leg goes on after its client has left.
+// How long a prefill leg goes on after its client has left.
 //
-// A prefill engine that is cut off while it computes frees its blocks. One that has just finished keeps them for its whole lease, and only its answer,
-// which is on its way, could give them back. From outside the two look alike, so the answer is waited for, for a while.
-const lingering = 250 * time.Millisecond
+// A prefill engine that is cut off while it computes frees its blocks. One that has just finished keeps them for its
+// whole lease, and only its answer, which is on its way, could give them back. From outside the two look alike. So the
+// answer is waited for where it is due, by what the plan expected of the prefill, and for a moment where it is not:
+// computing for nobody for seconds would cost more than a rare lease.
+const (
+	lingering = 250 * time.Millisecond
+	nearlyDue = time.Second     // an answer that is expected within that is waited for
+	overdue   = 2 * time.Second // and that much longer than it was expected
+)
 
-// linger returns a context that ends d after ctx has, or with it when that ends because a phase took too long. stop must be called.
-func linger(ctx context.Context, d time.Duration) (own context.Context, stop func()) {
+// patience is how long the answer of a prefill is waited for that is expected at due, once its client has left.
+func patience(due, now time.Time) time.Duration {
+	if left := due.Sub(now); left <= nearlyDue {
+		return max(left, 0) + overdue
+	}
+	return lingering
+}
+
+// linger returns a context that ends after ctx has: as much later as the answer that is expected at due is worth, or
+// with it when a phase took too long. stop must be called.
+func linger(ctx context.Context, due time.Time) (own context.Context, stop func()) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ended by the function below, or by stop
 	unhook := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
-		if !errors.Is(cause, errPhaseTimeout) {
-			t := time.NewTimer(d)
+		if wait := lasting(cause, due, time.Now()); wait > 0 {
+			t := time.NewTimer(wait)
 			defer t.Stop()
 			select {
 			case <-t.C:
@@ -31,4 +46,15 @@ func linger(ctx context.Context, d time.Duration) (own context.Context, stop fun
 		unhook()
 		cancel(nil)
 	}
+}
+
+// lasting is how long a leg goes on whose request has ended for this cause. A router that stops keeps nobody waiting.
+func lasting(cause error, due, now time.Time) time.Duration {
+	switch {
+	case errors.Is(cause, errPhaseTimeout):
+		return 0
+	case errors.Is(cause, errStopped):
+		return lingering
+	}
+	return patience(due, now)
 }

@@ -75,6 +75,9 @@ type Booking struct {
 	bytes  float64 // that the transfer moves, 0 for Local
 }
 
+// Prefilled is how long after the plan the prompt should be prefilled.
+func (b *Booking) Prefilled() time.Duration { return seconds(b.within) }
+
 // Release ends both leases. A second call does nothing. Safe for concurrent use.
 func (b *Booking) Release(now time.Time) {
 	if b == nil {

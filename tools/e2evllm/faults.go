@@ -58,6 +58,7 @@ type scene struct {
 
 var scenes = []scene{
 	{"margin", "the router stands still past the margin", routerPastMargin},
+	{"leave", "clients leave at any moment", clientsLeave},
 	{"prefill-pauses", "prefill stands still for 5 s", prefillPauses},
 	{"decode-pauses", "decode stands still for 5 s", decodePauses},
 	{"prefill-dies", "prefill is killed", prefillDies},

@@ -1,0 +1,136 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tandem/internal/enginesim"
+)
+
+// laggard is the way from an engine whose answers are late, as those of one are whose API process waits for a CPU.
+type laggard struct {
+	net.Conn
+	late net.Conn // what has come so far
+}
+
+// late returns conn with all that it brings coming lag nanoseconds later.
+func late(conn net.Conn, lag *atomic.Int64) laggard {
+	ours, theirs := net.Pipe()
+	go func() {
+		defer theirs.Close()
+		b := make([]byte, 64<<10)
+		for {
+			n, err := conn.Read(b)
+			time.Sleep(time.Duration(lag.Load()))
+			if _, errWrite := theirs.Write(b[:n]); err != nil || errWrite != nil {
+				return
+			}
+		}
+	}()
+	return laggard{conn, ours}
+}
+
+func (c laggard) Read(b []byte) (int, error)        { return c.late.Read(b) }
+func (c laggard) SetReadDeadline(t time.Time) error { return c.late.SetReadDeadline(t) }
+func (c laggard) SetDeadline(t time.Time) error {
+	return errors.Join(c.late.SetDeadline(t), c.Conn.SetWriteDeadline(t))
+}
+func (c laggard) Close() error { return errors.Join(c.Conn.Close(), c.late.Close()) }
+
+// TestNoLeaseIsLeftByAClientThatLeaves at any moment of its request: whether the prefill engine is still at it,
+// has finished, or its answer is on its way; whether the decode leg is on its way, reads, or answers.
+func TestNoLeaseIsLeftByAClientThatLeaves(t *testing.T) {
+	for name, c := range map[string]struct {
+		prefill, lag time.Duration
+	}{
+		"a short prefill":                       {20 * time.Millisecond, 0},
+		"a short prefill, late answers":         {20 * time.Millisecond, 150 * time.Millisecond},
+		"a prefill of a second, late answers":   {time.Second, 150 * time.Millisecond},
+		"a prefill of a second, latest answers": {time.Second, 600 * time.Millisecond},
+	} {
+		for _, stream := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/stream=%v", name, stream), func(t *testing.T) {
+				var lag atomic.Int64
+				s := setup{engine: func(_ string, o *enginesim.Options) { o.Core.Cost.T0 = c.prefill.Seconds() }}
+				s.options = func(o *Options) {
+					dial := o.Dial
+					o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						conn, err := dial(ctx, network, addr)
+						if err == nil && addr[0] == 'p' {
+							conn = late(conn, &lag)
+						}
+						return conn, err
+					}
+				}
+				in(t, s, func(w *world) {
+					lag.Store(int64(c.lag))
+					leaveAtEveryMoment(w, stream, c.prefill+2*c.lag+transfer+5*decodeStep)
+					lag.Store(0)
+				})
+			})
+		}
+	}
+}
+
+// leaveAtEveryMoment asks again and again, and leaves a little later each time.
+func leaveAtEveryMoment(w *world, stream bool, until time.Duration) {
+	step := max(until/150, 3*time.Millisecond)
+	left, asked := 0, 0
+	var first time.Duration
+	for after := time.Millisecond; after < until; after += step {
+		p := prompt{path: "/v1/completions", body: fmt.Sprintf(
+			`{"model":"sim","max_tokens":40,"temperature":0,%s"prompt":"number %d %s"}`, streaming(stream), asked, words(60))}
+		asked++
+		go func() {
+			time.Sleep(after)
+			leave(w, nil)
+		}()
+		_ = w.ask(p)
+		time.Sleep(4 * time.Second)
+		if w.held() > 0 {
+			if left++; first == 0 {
+				first = after
+			}
+			time.Sleep(35 * time.Second)
+		}
+	}
+	if left > 0 {
+		w.t.Errorf("%d of %d clients that left have left a lease, the first after %v", left, asked, first)
+	}
+}
+
+// TestWhatIsDueIsWaitedFor when its client has left, and what is not is cut soon.
+func TestWhatIsDueIsWaitedFor(t *testing.T) {
+	gone := errors.New("the client left")
+	for name, c := range map[string]struct {
+		cause error
+		due   time.Duration // from the leave on
+		want  time.Duration
+	}{
+		"in the middle of a long prefill": {gone, 5 * time.Second, lingering},
+		"due":                             {gone, time.Second, time.Second + overdue},
+		"overdue":                         {gone, -5 * time.Second, overdue},
+		"the phase took too long":         {errPhaseTimeout, 0, 0},
+		"the router stops":                {errStopped, 0, lingering},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, leave := context.WithCancelCause(t.Context())
+				own, stop := linger(ctx, time.Now().Add(c.due))
+				defer stop()
+				leave(c.cause)
+				begun := time.Now()
+				<-own.Done()
+				if got := time.Since(begun); got != c.want || !errors.Is(context.Cause(own), c.cause) {
+					t.Errorf("it ended after %v for %v, want %v", got, context.Cause(own), c.want)
+				}
+			})
+		})
+	}
+}
