@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -14,9 +15,10 @@ import (
 // Query is the question of one request.
 type Query struct {
 	Model     string
-	Tokens    int // of the prompt, at least 1
-	MaxTokens int // new tokens of each sequence, 0 no limit
-	Sequences int // below 1 counts as 1
+	Tokens    int  // of the prompt, at least 1
+	Estimate  bool // Tokens is one: nobody is too small for it
+	MaxTokens int  // new tokens of each sequence, 0 no limit
+	Sequences int  // below 1 counts as 1
 	Keys      []kv.Key
 	Chunk     float64 // tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks
 	Depth     []int32 // what [roster.Roster.Look] said of Keys
@@ -148,7 +150,7 @@ func (m *member) unfit(q *Query) verdict {
 	switch {
 	case !m.R.Serves(q.Model):
 		return otherModel
-	case q.Tokens > m.largest():
+	case !q.Estimate && q.Tokens > m.largest():
 		return tooSmall
 	case !m.Healthy:
 		return ill
@@ -158,16 +160,35 @@ func (m *member) unfit(q *Query) verdict {
 	return fit
 }
 
+// Bookable returns the most tokens that an estimate may book for a prompt of model: what fits the largest context and half of the largest replica. More could
+// be wrong by any factor, and would wait for a replica to be all but empty, with everybody behind it.
+func (p *Pool) Bookable(model string) int {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	most := 0
+	for _, m := range p.Members {
+		if m.R.Serves(model) {
+			most = max(most, min(m.largest(), m.capacity()/2))
+		}
+	}
+	return cmp.Or(most, math.MaxInt)
+}
+
+// capacity returns the tokens that m holds, as far as it is known.
+func (m *member) capacity() int {
+	if n := m.R.Facts.Blocks; n > 0 {
+		return n * m.blockSize()
+	}
+	return math.MaxInt
+}
+
 // largest returns the most prompt tokens that m ever takes: one new token must fit as well.
 func (m *member) largest() int {
 	limit := math.MaxInt
 	if n := m.R.Facts.MaxModelLen; n > 0 {
 		limit = n - 1
 	}
-	if n := m.R.Facts.Blocks; n > 0 {
-		limit = min(limit, n*m.blockSize()-1)
-	}
-	return limit
+	return min(limit, m.capacity()-1)
 }
 
 func (o *Outlook) note(e *Excluded, v verdict, m *member) {

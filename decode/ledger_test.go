@@ -296,6 +296,7 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		{"fits", nil, Query{Tokens: 900 * 16}, "", 0, false},
 		{"fits only when empty, which it is", nil, Query{Tokens: 16_000 - 8}, "", 0, false},
 		{"too large for good", nil, Query{Tokens: 16_001}, "takes prompts of at most 15999 tokens, not 16001", 15_999, false},
+		{"too large by an estimate", nil, Query{Tokens: 16_001, Estimate: true}, "", 0, false},
 		{
 			"no room now", func(p *Pool) { p.Observe("d1", load(start, 3, 0.95), start) },
 			Query{Tokens: 900 * 16, MaxTokens: 16},
@@ -328,6 +329,32 @@ func TestWhoIsNoCandidate(t *testing.T) {
 				t.Errorf("outlook %+v", o)
 			}
 		})
+	}
+}
+
+// An estimate books what a replica of its model can give without being empty, and what its context can hold.
+func TestWhatAnEstimateMayBook(t *testing.T) {
+	long, short, other := engine("long", 1000), engine("short", 1000), engine("other", 100_000)
+	short.Facts.MaxModelLen = 4096
+	other.Facts.Models = []string{"n"}
+	unknown := engine("unknown", 0)
+	unknown.Facts.MaxModelLen = 0
+	for _, tt := range []struct {
+		name    string
+		members []replica.Replica
+		want    int
+	}{
+		{"half of the blocks", []replica.Replica{long}, 8000},
+		{"the context", []replica.Replica{short}, 4095},
+		{"the largest of the model's", []replica.Replica{short, long, other}, 8000},
+		{"nobody says", []replica.Replica{unknown}, math.MaxInt},
+		{"nobody serves it", []replica.Replica{other}, math.MaxInt},
+	} {
+		p := New(Options{})
+		p.SetMembers(tt.members, start)
+		if got := p.Bookable("m"); min(got, math.MaxInt/4) != min(tt.want, math.MaxInt/4) {
+			t.Errorf("%s: %d tokens, want %d", tt.name, got, tt.want)
+		}
 	}
 }
 

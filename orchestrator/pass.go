@@ -19,6 +19,7 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/internal/tokenizer"
 	"tandem/orchestrator/planner"
 )
 
@@ -27,6 +28,14 @@ type passed struct {
 	body        []byte
 	contentType string
 	model       string
+}
+
+// tokens estimates how long the prompt is. A form is a recording.
+func (p *passed) tokens(perToken float64) int {
+	if strings.HasPrefix(p.contentType, "multipart/") {
+		return tokenizer.MediaTokens
+	}
+	return tokenizer.EstimateTokens(p.body, perToken)
 }
 
 // readPassed reads and cleans a body that is not split.
@@ -84,7 +93,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passed, why stri
 	}
 	j := q.newJob(nil, 0)
 	j.rec.Model = p.model
-	j.count = max(1, int(float64(len(p.body))/max(q.snap.cfg.Tokenizer.CharsPerToken, 0.1)))
+	j.count = p.tokens(q.snap.cfg.Tokenizer.CharsPerToken)
 	j.plan = planner.Request{ID: j.id, Model: j.modelOr(o), Tokens: j.count, Sequences: 1, LocalOK: true}
 	b, f := j.book(ctx)
 	if f != nil {

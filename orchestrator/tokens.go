@@ -90,12 +90,11 @@ func (w *watcher) forgetTokens() {
 
 // estimate takes four bytes a token, or what the configuration says.
 func (j *job) estimate() tokenizer.Result {
-	perToken := j.q.snap.cfg.Tokenizer.CharsPerToken
-	n := len(j.req.Raw)
+	text := j.req.Raw
 	if p := j.prompt(); p != nil && p.Text != nil {
-		n = len(p.Text)
+		text = p.Text
 	}
-	return tokenizer.Result{Count: max(1, int(float64(n)/max(perToken, 0.1))), Source: tokenizer.Estimate}
+	return tokenizer.Result{Count: tokenizer.EstimateTokens(text, j.q.snap.cfg.Tokenizer.CharsPerToken), Source: tokenizer.Estimate}
 }
 
 // prompt is the job's prompt of a completion, nil for a chat.

@@ -12,12 +12,13 @@ import (
 
 // Query is the question of one request.
 type Query struct {
-	Model  string
-	Tokens int     // of the prompt, at least 1
-	Depth  []int32 // what [roster.Roster.Look] said
-	Chunk  float64 // tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks
-	Avoid  []replica.ID
-	Seeded bool // price by what the operator says, or the profile, and by nothing that was learned
+	Model    string
+	Tokens   int     // of the prompt, at least 1
+	Estimate bool    // Tokens is one: no prompt is too long by it
+	Depth    []int32 // what [roster.Roster.Look] said
+	Chunk    float64 // tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks
+	Avoid    []replica.ID
+	Seeded   bool // price by what the operator says, or the profile, and by nothing that was learned
 }
 
 // Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the query that made it.
@@ -109,9 +110,9 @@ func (m *member) unfit(q *Query) (reason string, limit int) {
 	switch {
 	case !m.R.Serves(q.Model):
 		return "does not serve the model", 0
-	case f.MaxModelLen > 0 && q.Tokens >= f.MaxModelLen: // the one token of the prefill leg must fit
+	case !q.Estimate && f.MaxModelLen > 0 && q.Tokens >= f.MaxModelLen: // the one token of the prefill leg must fit
 		return tooLong, f.MaxModelLen - 1
-	case f.Blocks > 0 && f.BlockSize > 0 && q.Tokens > f.Blocks*f.BlockSize:
+	case !q.Estimate && f.Blocks > 0 && f.BlockSize > 0 && q.Tokens > f.Blocks*f.BlockSize:
 		return tooLong, f.Blocks * f.BlockSize
 	case !m.Healthy:
 		return unhealthy, 0

@@ -27,20 +27,23 @@ func (pl *Planner) late(q *question) error {
 	if limit <= 0 || pl.policy.Weights.Units == scoring.Raw {
 		return nil
 	}
-	if predicted := q.Waited + seconds(pl.ttft()); predicted > limit {
+	if predicted := q.Waited + seconds(pl.ttft(q.Exact)); predicted > limit {
 		return &TooLate{predicted, limit}
 	}
 	return nil
 }
 
-// ttft is the predicted time to first token of the chosen plan, in seconds.
-func (pl *Planner) ttft() float64 {
+// ttft is the predicted time to first token of the chosen plan, in seconds; with whole unset it is without what the prompt itself takes to compute and to move.
+func (pl *Planner) ttft(whole bool) float64 {
 	b := &pl.board
 	on := &b.decodes[b.chosen.Decode]
-	t := on.Decode.Room + on.Step
-	if b.chosen.Prefill < 0 {
-		return t + on.Local.Wait + on.Local.Warm
+	t, own := on.Decode.Room+on.Step+on.Local.Wait, on.Local.Warm
+	if b.chosen.Prefill >= 0 {
+		p := &b.prefills[b.chosen.Prefill]
+		t, own = on.Decode.Room+on.Step+p.Wait, p.Warm+pl.landing(b.chosen)
 	}
-	p := &b.prefills[b.chosen.Prefill]
-	return t + p.Wait + p.Warm + pl.landing(b.chosen)
+	if !whole {
+		return t
+	}
+	return t + own
 }

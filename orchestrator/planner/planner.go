@@ -136,20 +136,29 @@ func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
 // ask matches the prompt's prefix in both indexes.
 func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 	q := question{Request: req}
-	tokens := max(req.Tokens, 1)
+	tokens := pl.tokens(req)
 	depth := sized(roomD, pl.decode.Holders())
 	pl.decode.Look(roster.Prompt{Keys: req.DecodeKeys, Chunk: req.Chunk}, depth)
 	q.decode = decode.Query{
-		Model: req.Model, Tokens: tokens, MaxTokens: req.MaxTokens, Sequences: req.Sequences, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
+		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
 		Avoid: req.AvoidDecode,
 	}
 	if req.SplitOK {
 		depth = sized(roomP, pl.prefill.Holders())
 		pl.prefill.Look(roster.Prompt{Keys: req.PrefillKeys, Chunk: req.Chunk}, depth)
-		q.prefill = prefill.Query{Model: req.Model, Tokens: tokens, Depth: depth, Chunk: req.Chunk, Avoid: req.AvoidPrefill}
+		q.prefill = prefill.Query{Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: depth, Chunk: req.Chunk, Avoid: req.AvoidPrefill}
 	}
 	pl.seed(&q.prefill, &q.decode)
 	return q
+}
+
+// tokens returns what the prompt is taken to have. An estimate refuses nobody: it books no more than can always be had.
+func (pl *Planner) tokens(req *Request) int {
+	tokens := max(req.Tokens, 1)
+	if req.Exact {
+		return tokens
+	}
+	return min(tokens, pl.decode.Bookable(req.Model))
 }
 
 func sized(room []int32, n int) []int32 {

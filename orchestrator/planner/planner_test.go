@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -657,6 +658,48 @@ func TestTooLate(t *testing.T) {
 		if n := f.prefill.Status(f.now)[0].Requests; n != 1 {
 			t.Errorf("limit %v after %v: %d prefills are booked, want the first alone", c.limit, c.waited, n)
 		}
+	}
+}
+
+// An estimate of a prompt's length refuses nothing: by it no replica is too small, and the prompt's own time is nobody's lateness. It books what can always be
+// had. A number that is known refuses.
+func TestAnEstimateRefusesNothing(t *testing.T) {
+	f := newFleet(2, 2, nil)
+	f.pl.SetPolicy(Policy{FirstToken: time.Second})
+	for _, splits := range []bool{true, false} {
+		for tokens, exactly := range map[int]error{10_000_000: &NoReplica{}, 159_000: &TooLate{}, 100: nil} {
+			r := f.request(7, 100)
+			r.Tokens, r.SplitOK, r.LocalOK = tokens, splits, !splits
+			_, err := f.pl.Explain(r, f.now)
+			if none, refused := errors.AsType[*NoReplica](err); refused != (tokens > 160_000) || refused && !none.TooLarge {
+				t.Errorf("exactly %d tokens: %v", tokens, err)
+			}
+			b, err := f.pl.Plan(r, f.now)
+			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", exactly) {
+				t.Errorf("exactly %d tokens: %v, want %T", tokens, err, exactly)
+			}
+			b.Release(f.now)
+			r.Exact = false
+			b = f.plan(t, r)
+			if got, most := b.Decision.Tokens, 160_000-1; got > most || got < min(tokens, most) {
+				t.Errorf("an estimate of %d tokens books %d", tokens, got)
+			}
+			b.Release(f.now)
+		}
+	}
+}
+
+// What the replicas are busy with before an estimated prompt makes it late all the same.
+func TestAnEstimateIsLateBehindOthers(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	busy := f.request(1, 100_000)
+	busy.LocalOK = false
+	defer f.plan(t, busy).Release(f.now)
+	f.pl.SetPolicy(Policy{FirstToken: time.Second})
+	r := f.request(2, 100)
+	r.Exact, r.LocalOK = false, false
+	if _, err := f.pl.Plan(r, f.now); err == nil {
+		t.Error("planned behind a prompt of 100,000 tokens, want it refused")
 	}
 }
 

@@ -111,7 +111,7 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	} else {
 		d.Matched, d.Guessed = on.Matched, on.Blind || q.DecodeKeys == nil
 	}
-	d.TTFT = pl.ttft() * 1e3
+	d.TTFT = pl.ttft(true) * 1e3
 	if on.Unknown {
 		d.Unknown = append(d.Unknown, "load of "+string(d.Decode))
 	}

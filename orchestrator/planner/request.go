@@ -17,7 +17,7 @@ type Request struct {
 	ID           string
 	Model        string // as the client named it; candidates serve it
 	Tokens       int    // prompt tokens, at least 1
-	Exact        bool   // false: Tokens is an estimate
+	Exact        bool   // false: Tokens is an estimate, by which no replica is too small and nothing too late
 	PrefillKeys  []kv.Key
 	DecodeKeys   []kv.Key      // keys of the full blocks by each pool's chain, or of chunks of text where Chunk says so; nil when neither is known
 	Chunk        float64       // tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks
