@@ -144,7 +144,7 @@ type configReadiness struct {
 
 // adminReady names each replica with its reason.
 func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
-	r := o.readiness(func(w *watcher) (string, string) { return w.cfg.ID(), w.why() })
+	r := o.readiness(func(w *watcher) (string, string) { return w.name(), w.why() })
 	if e := o.lastErr.Load(); e != nil {
 		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
 	}
@@ -157,8 +157,8 @@ func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
 	r := o.readiness(func(w *watcher) (string, string) {
 		name := fmt.Sprintf("%s[%d]", w.role, seen[w.role])
 		seen[w.role]++
-		if w.cfg.Name != "" {
-			name = w.cfg.Name
+		if given := w.set.Load().cfg.Name; given != "" {
+			name = given
 		}
 		return name, publicReason(w.why())
 	})
@@ -284,7 +284,7 @@ func (o *Orchestrator) books(now time.Time) map[replica.ID]any {
 }
 
 func (w *watcher) status(books map[replica.ID]any) []ReplicaStatus {
-	base := ReplicaStatus{Pool: w.role.String(), Name: w.cfg.ID(), URL: w.cfg.URL, Up: w.up.Load(), Reason: w.why(), Events: "off"}
+	base := ReplicaStatus{Pool: w.role.String(), Name: w.name(), URL: w.key.url, Up: w.up.Load(), Reason: w.why(), Events: "off"}
 	members := w.members()
 	if len(members) == 0 {
 		return []ReplicaStatus{base}
@@ -294,7 +294,7 @@ func (w *watcher) status(books map[replica.ID]any) []ReplicaStatus {
 		s := base
 		s.Name, s.Facts, s.Book, s.States = string(m.ID), m.Facts, books[m.ID], w.states.of(m.ID)
 		for _, f := range w.streams() {
-			if f.id == m.ID {
+			if f.name() == m.ID {
 				s.Events, s.Batches, s.Stream = f.status(), f.follower.Stats().Batches, f.stream()
 			}
 		}

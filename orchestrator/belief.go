@@ -39,9 +39,9 @@ func (e *leaseEnds) sameProcess(as *leaseEnds) bool {
 }
 
 // lent is how long the blocks of the prefill may have been on loan by now. A lease begins between the prefill leg's first byte and the last of its answer:
-// nobody knows better, since answers lie in sockets while somebody stands still.
+// nobody knows better, since answers lie in sockets while somebody stands still. What an engine stands still passes on our clock too; what we do may not.
 func (h *handoff) lent(now time.Time) time.Duration {
-	return now.Sub(h.sentAt) + h.standstill(h.from, now) - h.stood
+	return now.Sub(h.sentAt) + h.j.q.o.stall.stood(now) - h.stalled
 }
 
 // believe decides whether what an answer begins with was computed from the prompt's own blocks. It is asked before anything of the answer is used.

@@ -120,11 +120,11 @@ func (c *collector) streams(e emit) {
 	for _, w := range c.o.fleet.list() {
 		pool := w.role.String()
 		if len(w.members()) == 0 {
-			e.gauge(descUp, 0, pool, w.cfg.ID())
+			e.gauge(descUp, 0, pool, w.name())
 		}
 		c.states(e, w)
 		for _, f := range w.streams() {
-			s, id := f.follower.Stats(), string(f.id)
+			s, id := f.follower.Stats(), string(f.name())
 			e.stream(s, pool, id)
 			for result, n := range f.applied.all() {
 				e.counter(descApplied, float64(n), pool, id, result)

@@ -24,7 +24,7 @@ func (r *reach) do(ctx context.Context, q *engine.Request) (*engine.Response, er
 	if r.rank != "" {
 		q.Header = append(q.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: r.rank})
 	}
-	if era := r.w.era.Load(); era > 0 && q.Method == http.MethodPost {
+	if era := r.w.process.era.Load(); era > 0 && q.Method == http.MethodPost {
 		q.Body = salted(q.Body, era)
 	}
 	return r.client.Do(ctx, q)
@@ -79,13 +79,18 @@ func (a *answer) suspect(f *failure) {
 	}
 }
 
-// distrust makes all that the engine has cached so far unreachable.
+// distrust makes all that the engine has cached so far unreachable, in whichever pool it stands.
 func (w *watcher) distrust(why *failure) {
-	era := w.era.Add(1)
-	for _, m := range w.members() {
-		w.f.pool(w.role).Forget(m.ID)
+	era := w.process.era.Add(1)
+	for _, x := range w.f.all() {
+		if x.process != w.process {
+			continue
+		}
+		for _, m := range x.members() {
+			x.f.pool(x.role).Forget(m.ID)
+		}
 	}
-	w.f.o.m.distrusted.WithLabelValues(w.role.String(), w.cfg.ID()).Inc()
+	w.f.o.m.distrusted.WithLabelValues(w.role.String(), w.name()).Inc()
 	w.f.o.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, so that it uses none of them: restart it when you can, "+
-		"and see that its lease and its machine are not too short of time", "replica", w.cfg.ID(), "era", era, "error", why)
+		"and see that its lease and its machine are not too short of time", "replica", w.name(), "era", era, "error", why)
 }

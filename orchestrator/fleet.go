@@ -6,9 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,16 +22,21 @@ import (
 
 // fleet is every engine server that the configuration names, each with a watcher, and the members of the pools that they turned out to be.
 type fleet struct {
-	o *Orchestrator
+	o         *Orchestrator
+	processes processes
+	trust     map[replica.Role]*tls.Config // of the configuration in force; of apply alone
 
 	// reach maps a replica to the client of its server; replaced whole, read by every request.
-	reach atomic.Pointer[map[replica.ID]*reach]
-	turn  atomic.Uint64 // round robin for questions that any engine can answer
+	reach  atomic.Pointer[map[replica.ID]*reach]
+	former atomic.Pointer[map[replica.ID]replica.ID] // names that replicas had before; replaced whole
+	turn   atomic.Uint64                             // round robin for questions that any engine can answer
 
 	mu       sync.Mutex // guards the following
 	watchers map[serverKey]*watcher
-	ctx      context.Context // of Run; nil before
-	wg       sync.WaitGroup  // of the watchers
+	ending   map[*watcher]bool // no longer watched, and published until they are replaced
+	ctx      context.Context   // of Run; nil before
+	ended    bool              // nobody is started any more
+	wg       sync.WaitGroup    // of the watchers
 }
 
 // reach is the way to one replica.
@@ -40,20 +45,6 @@ type reach struct {
 	client *engine.Client
 	rank   string // value of X-data-parallel-rank, "" for a server of one rank
 	w      *watcher
-}
-
-// serverKey is what makes a watched server the same across a reload: anything else that changes means a new watcher.
-type serverKey struct {
-	role   replica.Role
-	url    string
-	events config.Events
-	block  int
-	blocks int
-	auth   string
-	poll   time.Duration
-	tls    config.ClientTLS
-	place  config.Place
-	name   string
 }
 
 // knower is what both pools do with what is learned about their members.
@@ -70,8 +61,9 @@ type knower interface {
 }
 
 func newFleet(o *Orchestrator) *fleet {
-	f := &fleet{o: o, watchers: map[serverKey]*watcher{}}
+	f := &fleet{o: o, watchers: map[serverKey]*watcher{}, ending: map[*watcher]bool{}}
 	f.reach.Store(&map[replica.ID]*reach{})
+	f.former.Store(&map[replica.ID]replica.ID{})
 	return f
 }
 
@@ -95,55 +87,76 @@ func (f *fleet) run(ctx context.Context) error {
 	}
 	f.mu.Unlock()
 	<-ctx.Done()
+	f.mu.Lock()
+	f.ended = true // a reload that comes now starts nobody
+	f.mu.Unlock()
 	f.wg.Wait()
-	for _, w := range f.watchers {
+	for _, w := range f.all() {
 		w.client.Close()
 	}
 	return nil
 }
 
 func (f *fleet) startLocked(w *watcher) {
+	if f.ended {
+		return
+	}
 	ctx, cancel := context.WithCancel(f.ctx)
 	w.stop = cancel
 	f.wg.Go(func() {
-		defer close(w.gone)
 		w.run(ctx)
+		close(w.gone)
+		w.linger(f.ctx)
 	})
 }
 
-// apply makes the watchers those of cfg. Servers that stay keep their state, streams and connections; requests on servers that go run to their end.
+// apply makes the watchers those of cfg. Servers that stay keep their state, blocks, streams and connections whatever is said of them now; requests on servers that
+// go run to their end. A replica that has moved to another address is served by the old one until the new one has joined.
 func (f *fleet) apply(cfg *config.Config) error {
 	wanted, err := f.wanted(cfg)
 	if err != nil {
 		return err
 	}
-	f.o.prefill.SetIndexing(indexing(cfg.Pools.Prefill, cfg.Tokenizer))
-	f.o.decode.SetIndexing(indexing(cfg.Pools.Decode, cfg.Tokenizer))
-	f.mu.Lock()
-	var left []*watcher
-	for key, w := range f.watchers {
-		if wanted[key] == nil {
-			delete(f.watchers, key)
-			left = append(left, w)
+	var fresh []*watcher
+	for key, s := range wanted {
+		if f.watched(key) == nil {
+			w, err := f.newWatcher(key, s)
+			if err != nil {
+				return err
+			}
+			fresh = append(fresh, w)
 		}
 	}
-	for key, w := range wanted {
-		if same := f.watchers[key]; same != nil {
-			w.client.Close()
-			same.setIndex(w.pool.Index)
-			continue
+	f.o.prefill.SetIndexing(indexing(cfg.Pools.Prefill, cfg.Tokenizer))
+	f.o.decode.SetIndexing(indexing(cfg.Pools.Decode, cfg.Tokenizer))
+	leaving := f.leaving(wanted, fresh)
+	end(leaving)
+	f.mu.Lock()
+	f.removeLocked(leaving)
+	for key, w := range f.watchers {
+		if s := wanted[key]; s != nil {
+			w.configure(s)
 		}
-		f.watchers[key] = w
+	}
+	for _, w := range fresh {
+		f.watchers[w.key] = w
 		if f.ctx != nil {
 			f.startLocked(w)
 		}
 	}
+	f.publishLocked()
 	f.mu.Unlock()
-	for _, w := range left {
-		w.leave()
-	}
-	f.publish()
+	f.forgetProcesses()
 	return nil
+}
+
+// forgetProcesses drops what is remembered of processes that nobody watches, where it is not worth it.
+func (f *fleet) forgetProcesses() {
+	urls := map[string]bool{}
+	for _, w := range f.all() {
+		urls[w.key.url] = true
+	}
+	f.processes.keep(urls)
 }
 
 // indexing is what of the configuration concerns a pool's index.
@@ -152,89 +165,80 @@ func indexing(p config.Pool, t config.Tokenizer) roster.Indexing {
 	return roster.Indexing{Mode: mode, ChunkBytes: t.ChunkBytes, CharsPerToken: t.CharsPerToken}
 }
 
-// wanted makes a watcher for every server of cfg; those that are watched already are thrown away again by the caller.
-func (f *fleet) wanted(cfg *config.Config) (map[serverKey]*watcher, error) {
-	out := map[serverKey]*watcher{}
-	for _, side := range []struct {
-		role replica.Role
-		pool config.Pool
-	}{{replica.Prefill, cfg.Pools.Prefill}, {replica.Decode, cfg.Pools.Decode}} {
-		tlsConfig, err := cfg.EngineTLS(side.pool)
-		if err != nil {
-			return nil, err
-		}
-		for i, r := range side.pool.Replicas {
-			w, err := f.newWatcher(side.role, side.pool, r, tlsConfig, cfg)
-			if err != nil {
-				return nil, err
-			}
-			w.order = i
-			out[w.key] = w
-		}
-	}
-	return out, nil
-}
-
-func (f *fleet) newWatcher(role replica.Role, pool config.Pool, r config.Replica, tlsConfig *tls.Config, cfg *config.Config) (*watcher, error) {
-	u, err := url.Parse(r.URL)
-	if err != nil {
-		return nil, err
-	}
-	client, err := engine.New(engine.Options{
-		URL: r.URL, TLS: tlsConfig, APIKey: pool.APIKey.Reveal(), Dial: f.o.opt.Dial, DialTimeout: cfg.Timeouts.Connect,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &watcher{
-		f: f, client: client, cfg: r, pool: pool, probeTimeout: cfg.Timeouts.Probe, failures: cfg.Health.Failures, role: role, host: u.Hostname(),
-		key:  serverKey{role, r.URL, r.Events, pool.BlockSize, pool.Blocks, pool.APIKey.Reveal(), pool.PollInterval, pool.TLS, r.Place, r.ID()},
-		kick: make(chan struct{}, 1), gone: make(chan struct{}), reason: notProbed, index: pool.Index,
-		pulse: pulse{usual: 2*cmp.Or(pool.PollInterval, time.Second) + time.Second},
-	}, nil
-}
-
 // publish tells the pools and the requests who is there now.
 func (f *fleet) publish() {
-	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := map[replica.ID]*reach{}
+	f.publishLocked()
+}
+
+func (f *fleet) publishLocked() {
+	now := time.Now()
+	all, former := map[replica.ID]*reach{}, map[replica.ID]replica.ID{}
 	members := map[replica.Role][]replica.Replica{}
+	var renamed []renaming
 	for _, w := range f.sortedLocked() {
-		for _, m := range w.members() {
+		ms, before := w.named()
+		for i, m := range ms {
 			members[w.role] = append(members[w.role], m)
 			r := &reach{member: m, client: w.client, w: w}
 			if m.Pinned() {
 				r.rank = strconv.Itoa(m.Rank - m.Facts.FirstRank)
 			}
 			all[m.ID] = r
+			if before[i] != "" {
+				former[before[i]] = m.ID
+			}
 		}
+		renamed = w.holdRenamed(renamed)
 	}
 	f.reach.Store(&all)
+	f.former.Store(&former)
 	f.o.prefill.SetMembers(members[replica.Prefill], now)
 	f.o.decode.SetMembers(members[replica.Decode], now)
+	for _, r := range renamed {
+		r.end()
+	}
 	f.o.queue.wake()
 }
 
+// sortedLocked returns all watchers, prefill first, in the order of the file.
 func (f *fleet) sortedLocked() []*watcher {
-	return slices.SortedFunc(maps.Values(f.watchers), func(a, b *watcher) int {
-		if a.role != b.role {
-			return int(a.role) - int(b.role)
-		}
-		return a.order - b.order
+	all := slices.AppendSeq(slices.Collect(maps.Values(f.watchers)), maps.Keys(f.ending))
+	slices.SortFunc(all, func(a, b *watcher) int {
+		return cmp.Or(int(a.role)-int(b.role), a.set.Load().order-b.set.Load().order, strings.Compare(a.key.url, b.key.url))
 	})
+	return all
 }
 
-// list returns the watchers, prefill first, in the order of the file.
-func (f *fleet) list() []*watcher {
+func (f *fleet) all() []*watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sortedLocked()
 }
 
+// list returns a watcher for each replica of the configuration, prefill first, in the order of the file: that of the old server where the new one has not
+// joined yet.
+func (f *fleet) list() []*watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(f.sortedLocked(), func(w *watcher) bool { return w.awaited.Load() || f.ending[w] })
+}
+
+func (f *fleet) watched(key serverKey) *watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.watchers[key]
+}
+
 // to returns the way to a replica, nil when it has left.
-func (f *fleet) to(id replica.ID) *reach { return (*f.reach.Load())[id] }
+func (f *fleet) to(id replica.ID) *reach {
+	all := *f.reach.Load()
+	if r := all[id]; r != nil {
+		return r
+	}
+	return all[(*f.former.Load())[id]]
+}
 
 // failed is told by a request that a replica could not be reached at all. The watcher looks at once.
 func (f *fleet) failed(id replica.ID, err error) {

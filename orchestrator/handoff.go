@@ -13,6 +13,7 @@ import (
 	"tandem/internal/config"
 	"tandem/internal/engine"
 	"tandem/internal/openai"
+	"tandem/internal/replica"
 	"tandem/orchestrator/planner"
 )
 
@@ -34,6 +35,7 @@ type handoff struct {
 	sentAt  time.Time     // prefill leg
 	doneAt  time.Time     // last byte of its answer
 	stood   time.Duration // how long we and the prefill engine had stood still before the prefill leg
+	stalled time.Duration // how long we had
 	ends    *leaseEnds    // of the prefill engine before it
 	lends   bool          // the decode leg bears params: its engine reads blocks that are on loan
 	cached  int           // prompt tokens that the prefill engine had, -1 unknown
@@ -44,6 +46,17 @@ type handoff struct {
 	clock  *time.Timer             // ends it with errPhaseTimeout when the phase that runs takes too long
 
 	beside *prefillBeside // concurrent order only
+	held   [2]*watcher    // of prefill and of decode, listened to until release
+}
+
+// enter returns the way to an engine that the attempt runs on, which is listened to until release even if it leaves; nil when it has left.
+func (h *handoff) enter(at *replica.Replica) *reach {
+	to := h.j.q.o.fleet.to(at.ID)
+	if to == nil || !to.member.SameEngine(at) || !to.w.hold() {
+		return nil
+	}
+	h.held[at.Role-replica.Prefill] = to.w
+	return to
 }
 
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it fails the caller calls release.
@@ -76,6 +89,12 @@ func (h *handoff) release() {
 		h.beside.end()
 	}
 	h.b.Release(time.Now())
+	for i, w := range h.held {
+		if w != nil {
+			w.release()
+			h.held[i] = nil
+		}
+	}
 	h.j.q.o.queue.wake()
 }
 
@@ -165,7 +184,7 @@ func (h *handoff) concurrent(ctx context.Context, con connector.Connector) (*ans
 func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connector.Reply, *failure) {
 	o := h.j.q.o
 	at := h.b.Prefill.ID
-	to := o.fleet.to(at)
+	to := h.enter(&h.b.Prefill)
 	if to == nil {
 		f := refuse("prefill", "left", http.StatusServiceUnavailable, "The prefill replica has left the pool.")
 		f.at, f.retry = at, true
@@ -184,7 +203,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		return nil, f
 	}
 	h.sentAt = time.Now()
-	h.from, h.stood = to, h.standstill(to, h.sentAt)
+	h.from, h.stood, h.stalled = to, h.standstill(to, h.sentAt), o.stall.stood(h.sentAt)
 	h.ends = cmp.Or(to.w.ends.Load(), unknownEnds)
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
@@ -409,7 +428,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	o := h.j.q.o
 	at := h.b.Decode.ID
-	to := o.fleet.to(at)
+	to := h.enter(&h.b.Decode)
 	if to == nil {
 		f := refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
 		f.at, f.retry, f.unused = at, true, true

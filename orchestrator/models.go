@@ -29,7 +29,7 @@ func (w *watcher) relist(ctx context.Context) bool {
 	if since < modelsAtOdd || since < modelsEvery && !w.doubted.Load() {
 		return true
 	}
-	asked, cancel := context.WithTimeout(ctx, w.probeTimeout)
+	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
 	defer cancel()
 	now, err := w.client.Models(asked)
 	w.listed = time.Now()
@@ -56,8 +56,9 @@ func (w *watcher) serves(now replica.Facts) {
 	for i := range told {
 		told[i].Models, told[i].Adapters = now.Models, now.Adapters
 	}
-	w.told, w.facts = told, w.replicasLocked(told)
+	w.told = told
+	w.makeLocked()
 	w.mu.Unlock()
 	w.f.publish()
-	w.f.o.log.Info("replica serves other models", "replica", w.cfg.ID(), "pool", w.role.String(), "models", now.Models)
+	w.f.o.log.Info("replica serves other models", "replica", w.name(), "pool", w.role.String(), "models", now.Models)
 }

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -27,9 +28,9 @@ func (s *silent) Error() string {
 // pulse is when an engine gave signs of life, and how long it gave none. Times are those of [stallWatch.lived]: while we stood still we heard nobody.
 // Safe for concurrent use.
 type pulse struct {
-	usual time.Duration // the longest pause between two signs that means nothing; immutable
-
-	mu    sync.Mutex // guards the following
+	mu    sync.Mutex    // guards the following
+	usual time.Duration // the longest pause between two signs that means nothing
+	next  time.Duration // what that is from the next sign on, 0 for no change
 	last  time.Duration
 	total time.Duration // of unusual pauses
 }
@@ -39,7 +40,22 @@ func (p *pulse) beat(now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.total += p.pause(now)
-	p.last = now
+	p.last = max(p.last, now)
+	p.usual, p.next = cmp.Or(p.next, p.usual), 0
+}
+
+// setUsual says how long pauses may be that mean nothing. A shorter time holds for pauses that begin from now on.
+func (p *pulse) setUsual(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.usual, p.next = max(p.usual, d), d
+}
+
+// usualPause is the longest pause that means nothing.
+func (p *pulse) usualPause() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.usual
 }
 
 // silence is the time since the last sign.
@@ -67,6 +83,7 @@ func (p *pulse) pause(now time.Duration) time.Duration {
 // guard watches over one decode leg of a split request until its first content. Safe for concurrent use.
 type guard struct {
 	h     *handoff
+	to    *reach // decode
 	bound time.Duration
 	sent  time.Duration // on the clock of [stallWatch.lived]
 
@@ -76,10 +93,10 @@ type guard struct {
 }
 
 // guardSilence starts to watch.
-func (h *handoff) guardSilence() *guard {
+func (h *handoff) guardSilence(to *reach) *guard {
 	cfg := h.cfg
 	poll := max(cfg.Pools.Prefill.PollInterval, cfg.Pools.Decode.PollInterval)
-	g := &guard{h: h, bound: max((cfg.Connector.Lease-cfg.Connector.Margin)*2/3, 3*poll), sent: h.j.q.o.stall.lived(time.Now())}
+	g := &guard{h: h, to: to, bound: max((cfg.Connector.Lease-cfg.Connector.Margin)*2/3, 3*poll), sent: h.j.q.o.stall.lived(time.Now())}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.timer = time.AfterFunc(g.bound, g.check)
@@ -94,24 +111,19 @@ func (g *guard) check() {
 		return
 	}
 	now := g.h.j.q.o.stall.lived(time.Now())
-	decode, prefill := g.h.silence(g.h.b.Decode.ID, now), g.h.silence(g.h.b.Prefill.ID, now)
+	decode, prefill := g.to.w.pulse.silence(now), g.h.from.w.pulse.silence(now)
 	switch {
-	case decode > g.bound:
+	case decode > g.boundOf(g.to):
 		g.h.cancel(&silent{g.h.b.Decode.ID, "decode", decode})
-	case prefill > g.bound && now-prefill < g.sent+g.bound:
+	case prefill > g.boundOf(g.h.from) && now-prefill < g.sent+g.bound:
 		g.h.cancel(&silent{g.h.b.Prefill.ID, "prefill", prefill})
 	default:
 		g.timer.Reset(g.bound / 4)
 	}
 }
 
-// silence is how long an engine has given no sign of life; 0 when nobody listens to it any more.
-func (h *handoff) silence(id replica.ID, now time.Duration) time.Duration {
-	if to := h.j.q.o.fleet.to(id); to != nil {
-		return to.w.pulse.silence(now)
-	}
-	return 0
-}
+// boundOf is the silence that says that an engine stands still. It may be asked less often than when the leg was sent.
+func (g *guard) boundOf(r *reach) time.Duration { return max(g.bound, r.w.pulse.usualPause()) }
 
 // standstill is how long we and the prefill engine have stood still in all. What it grows by while a prefill is under way may lie between the beginning
 // of its lease and the arrival of its answer, so it counts as the answer's age.

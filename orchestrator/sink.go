@@ -35,15 +35,17 @@ func newSink(w *watcher, f *followed) *sink {
 
 // Apply implements [kvevents.Sink].
 func (s *sink) Apply(b *kv.Batch) {
+	s.f.naming.RLock()
 	did := s.w.f.pool(s.w.role).Apply(s.f.id, b)
 	s.size()
+	s.f.naming.RUnlock()
 	s.applied.stored.Add(uint64(did.Stored))
 	s.applied.removed.Add(uint64(did.Removed))
 	s.applied.orphaned.Add(uint64(did.Orphans))
 	s.applied.skipped.Add(uint64(did.Skipped))
 }
 
-// size tells once when the engine's blocks turn out to have another size than it or the file said: the events are right.
+// size, with the name held, tells once when the engine's blocks turn out to have another size than it or the file said: the events are right.
 func (s *sink) size() {
 	if s.sized {
 		return
@@ -59,6 +61,8 @@ func (s *sink) size() {
 
 // Forget implements [kvevents.Sink].
 func (s *sink) Forget(reason string) {
+	s.f.naming.RLock()
+	defer s.f.naming.RUnlock()
 	s.w.f.pool(s.w.role).Forget(s.f.id)
 	s.sized = false
 	s.w.f.o.log.Warn("blocks forgotten", "replica", string(s.f.id), "reason", reason)
@@ -66,6 +70,8 @@ func (s *sink) Forget(reason string) {
 
 // State implements [kvevents.Sink].
 func (s *sink) State(state kvevents.State, reason string) {
+	s.f.naming.RLock()
+	defer s.f.naming.RUnlock()
 	s.w.f.pool(s.w.role).SetTrust(s.f.id, trusts[state])
 	s.f.say(state, reason)
 	s.w.f.o.log.Info("event stream", "replica", string(s.f.id), "state", state.String(), "reason", reason)

@@ -53,7 +53,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	}
 	a.h.limit(limit)
 	if a.split && a.h.beside == nil {
-		a.guard = a.h.guardSilence()
+		a.guard = a.h.guardSilence(a.to)
 	}
 	resp, err := a.to.do(a.spanCtx, r)
 	giveBuffer(r.Body)

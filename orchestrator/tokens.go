@@ -79,7 +79,7 @@ func (j *job) askFor(ctx context.Context, to *reach) tokenizer.Result {
 }
 
 // tokensOf names the server to the tokenizer.
-func (w *watcher) tokensOf() string { return w.cfg.URL }
+func (w *watcher) tokensOf() string { return w.key.url }
 
 // forgetTokens drops the token ids that the server's process made: another one may have another tokenizer or template.
 func (w *watcher) forgetTokens() {

@@ -29,43 +29,43 @@ import (
 // One goroutine runs it; other goroutines read through its methods.
 type watcher struct {
 	// Immutable.
-	f            *fleet
-	key          serverKey
-	role         replica.Role
-	order        int // place in the file
-	host         string
-	cfg          config.Replica
-	pool         config.Pool
-	client       *engine.Client
-	probeTimeout time.Duration
-	failures     int
-	kick         chan struct{} // a request saw it dead: look now
-	gone         chan struct{} // closed when run has ended
-	stop         context.CancelFunc
+	f       *fleet
+	key     serverKey
+	role    replica.Role
+	host    string
+	client  *engine.Client
+	process *process
+	kick    chan struct{} // a request saw it dead, or a reload changed something: look now
+	gone    chan struct{} // closed when nothing comes into the pools from here any more
+	stop    context.CancelFunc
 
+	set       atomic.Pointer[settings]
 	up        atomic.Bool
-	reindexed atomic.Bool // the pool's index is fed in another way now: what is followed has to change
+	reindexed atomic.Bool // the pool's index is fed in another way now: what is followed has to begin anew
+	resourced atomic.Bool // what is followed may have to change
 	doubted   atomic.Bool // the server did not know a model that it should serve
+	awaited   atomic.Bool // another server stands in for it until it has joined
 	pulse     pulse
 	states    states                    // of its replicas
 	ends      atomic.Pointer[leaseEnds] // as of the newest scrape; nil before
 	outages   atomic.Uint32             // scrapes that reached nobody
-	era       atomic.Uint32             // see [salted]; 0 while the server's cache is trusted
 
-	listed time.Time // when the server said what it serves; of run alone
+	listed    time.Time // when the server said what it serves; of run alone
+	successor *watcher  // for which it stands in; guarded by the fleet's mutex
 
 	mu        sync.Mutex // guards the following
-	index     string     // how the pool's index is fed, as the configuration has it
 	told      []replica.Facts
 	facts     []replica.Replica // of what was told
+	former    []replica.ID      // a name before, of each of facts, "" for none
 	reason    string            // why it is not up
 	followers []*followed
 	left      bool
+	users     int  // requests that run there and have to know how it fares
+	deaf      bool // it has left and nobody listens any more
 }
 
 // followed is the event stream of one rank.
 type followed struct {
-	id       replica.ID
 	source   kvevents.Source
 	follower *kvevents.Follower
 	stop     context.CancelFunc
@@ -73,6 +73,41 @@ type followed struct {
 	state    atomic.Uint32
 	reason   atomic.Pointer[string]
 	applied  applied
+
+	naming sync.RWMutex // held, for reading, while something goes into the pool under id
+	id     replica.ID
+}
+
+// name is what the replica is called now.
+func (f *followed) name() replica.ID {
+	f.naming.RLock()
+	defer f.naming.RUnlock()
+	return f.id
+}
+
+// renaming is a stream whose replica gets another name. What it brings waits meanwhile.
+type renaming struct {
+	f  *followed
+	id replica.ID
+}
+
+func (r renaming) end() {
+	r.f.id = r.id
+	r.f.naming.Unlock()
+}
+
+// holdRenamed appends the streams whose replicas have another name now, held until their renaming ends.
+func (w *watcher) holdRenamed(held []renaming) []renaming {
+	for _, f := range w.streams() {
+		for _, m := range w.members() {
+			if m.Rank == f.source.Rank && m.ID != f.name() {
+				f.naming.Lock()
+				held = append(held, renaming{f, m.ID})
+				break
+			}
+		}
+	}
+	return held
 }
 
 func (w *watcher) members() []replica.Replica {
@@ -104,23 +139,26 @@ func (w *watcher) lookNow() {
 	}
 }
 
-// leave stops the watcher of a server that the configuration no longer names. Requests that run there go on.
-func (w *watcher) leave() {
+// named returns the members, and of each a name that it had before.
+func (w *watcher) named() ([]replica.Replica, []replica.ID) {
 	w.mu.Lock()
-	w.left = true
-	w.mu.Unlock()
-	w.up.Store(false)
-	if w.stop != nil {
-		w.stop()
-		<-w.gone
+	defer w.mu.Unlock()
+	if w.left {
+		return nil, nil
 	}
-	w.client.Close()
-	w.forgetTokens()
+	return w.facts, w.former
+}
+
+// joined reports whether the server has ever said what it is.
+func (w *watcher) joined() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.told) > 0
 }
 
 // run watches until ctx ends.
 func (w *watcher) run(ctx context.Context) {
-	defer w.unfollow()
+	defer w.unfollow(nil)
 	for w.probe(ctx) {
 		w.follow(ctx)
 		w.scrapes(ctx)
@@ -130,7 +168,7 @@ func (w *watcher) run(ctx context.Context) {
 // probe asks for the facts until the server gives them; false when ctx ended first.
 func (w *watcher) probe(ctx context.Context) bool {
 	for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(wait*2, 5*time.Second) {
-		asked, cancel := context.WithTimeout(ctx, 5*w.probeTimeout)
+		asked, cancel := context.WithTimeout(ctx, 5*w.set.Load().probe)
 		facts, err := w.client.Probe(asked)
 		cancel()
 		if err == nil {
@@ -138,6 +176,9 @@ func (w *watcher) probe(ctx context.Context) bool {
 				w.listed = time.Now()
 				return true
 			}
+		}
+		if ctx.Err() != nil {
+			return false
 		}
 		w.down(err)
 		if !w.sleep(ctx, jitter(wait)) {
@@ -155,19 +196,19 @@ func (w *watcher) accept(facts []replica.Facts) error {
 	if err := speaks(facts[0].Connector); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	w.told, w.facts = facts, w.replicasLocked(facts)
-	ms := w.facts
-	w.reason = ""
-	w.mu.Unlock()
+	w.see(facts[0].Started)
 	w.forgetTokens()
 	w.hear()
 	w.up.Store(true)
-	w.f.publish()
+	w.f.join(w, facts)
+	ms := w.members()
+	if len(ms) == 0 {
+		return errLeft
+	}
 	for _, m := range ms {
 		w.f.pool(w.role).SetHealthy(m.ID, true, "")
 	}
-	w.f.o.log.Info("replica joined", "replica", w.cfg.ID(), "pool", w.role.String(), "model", ms[0].Facts.Model, "version", ms[0].Facts.Version,
+	w.f.o.log.Info("replica joined", "replica", w.name(), "pool", w.role.String(), "model", ms[0].Facts.Model, "version", ms[0].Facts.Version,
 		"block_size", ms[0].Facts.BlockSize, "blocks", ms[0].Facts.Blocks, "ranks", len(ms), "events", ms[0].Facts.Events.Endpoint)
 	return nil
 }
@@ -182,14 +223,43 @@ func speaks(protocol string) error {
 	return nil
 }
 
+// errLeft is told by nobody to anybody: the watcher ends.
+var errLeft = errors.New("it has left the configuration")
+
+// learn takes in what the server said of itself.
+func (w *watcher) learn(facts []replica.Facts) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told, w.reason = facts, ""
+	w.makeLocked()
+}
+
+// makeLocked makes the replicas anew, of what the server told and of what the configuration says.
+func (w *watcher) makeLocked() {
+	was := w.facts
+	w.facts = w.replicasLocked(w.told)
+	former := make([]replica.ID, len(w.facts))
+	for i := range w.facts {
+		switch {
+		case len(was) != len(w.facts):
+		case was[i].ID != w.facts[i].ID:
+			former[i] = was[i].ID
+		default:
+			former[i] = w.former[i]
+		}
+	}
+	w.former = former
+}
+
 // replicasLocked makes a replica of the facts of each rank. What the engine says of its blocks comes before the file; what its events say comes before both,
 // in the pool.
 func (w *watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 	ms := make([]replica.Replica, len(facts))
+	set := w.set.Load()
 	for i, fact := range facts {
-		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize, w.pool.BlockSize), cmp.Or(fact.Blocks, w.pool.Blocks)
+		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize, set.pool.BlockSize), cmp.Or(fact.Blocks, set.pool.Blocks)
 		ms[i] = replica.Replica{
-			ID: w.id(i, len(facts)), Role: w.role, URL: w.cfg.URL, Host: w.host, Rank: fact.FirstRank + i,
+			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
 			Place: w.place(), Facts: fact,
 		}
 		ms[i].Facts.Events = w.eventsLocked(fact, i)
@@ -197,41 +267,25 @@ func (w *watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 	return ms
 }
 
-// setIndex changes how the pool's index is fed. The pool has forgotten all blocks already.
-func (w *watcher) setIndex(index string) {
-	w.mu.Lock()
-	changed := w.index != index
-	w.index = index
-	w.mu.Unlock()
-	if changed {
-		w.reindexed.Store(true)
-		w.lookNow()
-	}
-}
-
 // reindex follows the engine's events from now on, or does so no longer. The streams begin anew, since what they brought is no longer known.
 func (w *watcher) reindex(ctx context.Context) {
-	w.unfollow()
+	w.unfollow(nil)
 	for _, m := range w.members() {
 		w.f.pool(w.role).Forget(m.ID)
 	}
-	w.mu.Lock()
-	w.facts = w.replicasLocked(w.told)
-	w.mu.Unlock()
-	w.f.publish() // the pool knows that events will come before the first of them does
 	w.follow(ctx)
 }
 
 func (w *watcher) id(i, n int) replica.ID {
 	if n == 1 {
-		return replica.ID(w.cfg.ID())
+		return replica.ID(w.name())
 	}
-	return replica.ID(w.cfg.ID() + "/dp" + strconv.Itoa(i))
+	return replica.ID(w.name() + "/dp" + strconv.Itoa(i))
 }
 
 // place fills the host from the URL, since two replicas on one address share one.
 func (w *watcher) place() replica.Place {
-	p := replica.Place(w.cfg.Place)
+	p := replica.Place(w.set.Load().cfg.Place)
 	if p.Host == "" {
 		p.Host = w.host
 	}
@@ -240,11 +294,11 @@ func (w *watcher) place() replica.Place {
 
 // eventsLocked says where a rank publishes what is to be followed: the file's word first, else the engine's own.
 func (w *watcher) eventsLocked(fact replica.Facts, rank int) replica.EventSource {
-	switch {
-	case w.index != config.IndexEvents || w.f.o.opt.NoEvents:
+	set := w.set.Load()
+	switch e := set.cfg.Events; {
+	case set.pool.Index != config.IndexEvents || w.f.o.opt.NoEvents:
 		return replica.EventSource{}
-	case w.cfg.Events.Endpoint != "":
-		e := w.cfg.Events
+	case e.Endpoint != "":
 		return engine.EventSource(w.host, offsetPort(e.Endpoint, rank), offsetPort(e.Replay, rank), e.Topic)
 	}
 	return fact.Events
@@ -279,7 +333,7 @@ func (w *watcher) down(err error) {
 		w.f.pool(w.role).SetHealthy(m.ID, false, reason)
 	}
 	if was || changed {
-		w.f.o.log.Warn("replica is not usable", "replica", w.cfg.ID(), "pool", w.role.String(), "reason", reason)
+		w.f.o.log.Warn("replica is not usable", "replica", w.name(), "pool", w.role.String(), "reason", reason)
 	}
 }
 
@@ -304,33 +358,29 @@ func (w *watcher) scrapes(ctx context.Context) {
 		if !first && !w.sleep(ctx, jitter(w.interval(failed))) {
 			return
 		}
-		if w.reindexed.Swap(false) {
+		switch {
+		case w.reindexed.Swap(false):
 			w.reindex(ctx)
+		case w.resourced.Swap(false):
+			w.follow(ctx)
 		}
-		asked, cancel := context.WithTimeout(ctx, w.probeTimeout)
-		m, err := w.client.Scrape(asked)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) { // a refusal is an answer too
-			w.hear()
-		}
+		m, err := w.scrape(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			failed++
-			if engine.NotSent(err) {
-				w.outages.Add(1)
-			}
-			if engine.NotSent(err) || failed >= w.failures {
+			if engine.NotSent(err) || failed >= w.set.Load().failures {
 				w.down(err)
 			}
 			continue
 		case w.restarted(m):
-			w.era.Store(0)
 			w.ends.Store(nil)
+			w.see(m.Started)
 			w.forget("the engine was restarted")
 			return
 		}
+		w.see(m.Started)
 		failed = 0
 		w.take(m)
 		if !w.relist(ctx) {
@@ -340,9 +390,30 @@ func (w *watcher) scrapes(ctx context.Context) {
 	}
 }
 
+// scrape asks for the load.
+func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
+	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
+	defer cancel()
+	m, err := w.client.Scrape(asked)
+	if !errors.Is(err, context.DeadlineExceeded) { // a refusal is an answer too
+		w.hear()
+	}
+	if engine.NotSent(err) {
+		w.outages.Add(1)
+	}
+	return m, err
+}
+
+// see notes which process the server is now.
+func (w *watcher) see(started float64) {
+	if w.f.processes.see(w.process, started) {
+		w.f.o.log.Info("the engine was restarted: its cache is used again", "replica", w.name())
+	}
+}
+
 // interval is the time to the next scrape; a server in trouble is asked less often.
 func (w *watcher) interval(failed int) time.Duration {
-	base := cmp.Or(w.pool.PollInterval, time.Second)
+	base := cmp.Or(w.set.Load().pool.PollInterval, time.Second)
 	if failed == 0 && w.doubted.Load() {
 		return min(base, modelsAtOdd)
 	}
@@ -373,15 +444,15 @@ func (w *watcher) take(m engine.Metrics) {
 		w.f.pool(w.role).SetHealthy(members[i].ID, true, "")
 	}
 	if back {
-		w.f.o.log.Info("replica is back", "replica", w.cfg.ID(), "pool", w.role.String())
+		w.f.o.log.Info("replica is back", "replica", w.name(), "pool", w.role.String())
 	}
 	w.f.o.queue.wake()
 }
 
 // forget voids the blocks of all ranks.
 func (w *watcher) forget(reason string) {
-	w.f.o.m.restarts.WithLabelValues(w.role.String(), w.cfg.ID()).Inc()
-	w.f.o.log.Warn("replica's blocks are forgotten", "replica", w.cfg.ID(), "pool", w.role.String(), "reason", reason)
+	w.f.o.m.restarts.WithLabelValues(w.role.String(), w.name()).Inc()
+	w.f.o.log.Warn("replica's blocks are forgotten", "replica", w.name(), "pool", w.role.String(), "reason", reason)
 	w.forgetTokens()
 	for _, m := range w.members() {
 		w.f.pool(w.role).Forget(m.ID)
@@ -391,65 +462,76 @@ func (w *watcher) forget(reason string) {
 	}
 }
 
-// follow starts a follower for each rank that publishes events and stops those whose address changed.
+// follow makes the streams that are followed those that the ranks publish now. Who is followed at another address than before is forgotten in between: a
+// stream begins with all that there is, so that what the old one brought would count twice.
 func (w *watcher) follow(ctx context.Context) {
-	var keep []*followed
-	var silent []replica.ID
+	wanted := map[kvevents.Source]replica.ID{}
 	for _, m := range w.members() {
-		if m.Facts.Events.Endpoint == "" {
-			silent = append(silent, m.ID)
+		if m.Facts.Events.Endpoint != "" {
+			wanted[source(&m)] = m.ID
+		}
+	}
+	for _, f := range w.unfollow(wanted) {
+		w.f.pool(w.role).Forget(f.name())
+	}
+	w.f.mu.Lock() // names do not change meanwhile
+	defer w.f.mu.Unlock()
+	for _, m := range w.members() {
+		src := source(&m)
+		if src.Endpoint == "" {
+			w.f.pool(w.role).SetTrust(m.ID, replica.TrustUnknown) // by what is known of it the pool sees that there is nothing to hear
 			continue
 		}
-		src := kvevents.Source{Endpoint: m.Facts.Events.Endpoint, Replay: m.Facts.Events.Replay, Topic: m.Facts.Events.Topic, Rank: m.Rank}
-		w.mu.Lock()
-		at := slices.IndexFunc(w.followers, func(f *followed) bool { return f.id == m.ID && f.source == src })
-		var same *followed
-		if at >= 0 {
-			same = w.followers[at]
-			w.followers = slices.Delete(w.followers, at, at+1)
+		if _, ok := wanted[src]; !ok || slices.ContainsFunc(w.streams(), func(f *followed) bool { return f.source == src }) {
+			continue // one that is wanted only now has a look of its own coming
 		}
-		w.mu.Unlock()
-		if same == nil {
-			same = w.startFollower(ctx, m.ID, src)
-		}
-		keep = append(keep, same)
+		w.startFollower(ctx, m.ID, src)
 	}
-	w.unfollow()
-	for _, id := range silent {
-		w.f.pool(w.role).SetTrust(id, replica.TrustUnknown) // by what is known of it the pool sees that there is nothing to hear
-	}
-	w.mu.Lock()
-	w.followers = keep
-	w.mu.Unlock()
 }
 
-func (w *watcher) startFollower(ctx context.Context, id replica.ID, src kvevents.Source) *followed {
+// source is where a replica's events come from.
+func source(m *replica.Replica) kvevents.Source {
+	e := m.Facts.Events
+	return kvevents.Source{Endpoint: e.Endpoint, Replay: e.Replay, Topic: e.Topic, Rank: m.Rank}
+}
+
+func (w *watcher) startFollower(ctx context.Context, id replica.ID, src kvevents.Source) {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &followed{id: id, source: src, stop: cancel, done: make(chan struct{})}
 	f.follower = kvevents.NewFollower(src, newSink(w, f), kvevents.Options{Context: w.f.o.zmq})
+	w.mu.Lock()
+	w.followers = append(w.followers, f)
+	w.mu.Unlock()
 	go func() { // ended by unfollow, which run defers
 		defer close(f.done)
 		if err := f.follower.Run(ctx); err != nil && ctx.Err() == nil {
-			w.f.pool(w.role).SetTrust(id, replica.Stale)
+			w.f.pool(w.role).SetTrust(f.name(), replica.Stale)
 			f.say(kvevents.Stale, err.Error())
-			w.f.o.log.Error("block events cannot be followed", "replica", string(id), "endpoint", src.Endpoint, "error", err)
+			w.f.o.log.Error("block events cannot be followed", "replica", string(f.name()), "endpoint", src.Endpoint, "error", err)
 		}
 	}()
-	return f
 }
 
-// unfollow stops all followers and waits for them.
-func (w *watcher) unfollow() {
+// unfollow stops the followers of all other sources than those to keep, waits for them and returns them.
+func (w *watcher) unfollow(keep map[kvevents.Source]replica.ID) []*followed {
 	w.mu.Lock()
-	fs := w.followers
-	w.followers = nil
+	var kept, ended []*followed
+	for _, f := range w.followers {
+		if _, ok := keep[f.source]; ok {
+			kept = append(kept, f)
+		} else {
+			ended = append(ended, f)
+		}
+	}
+	w.followers = kept
 	w.mu.Unlock()
-	for _, f := range fs {
+	for _, f := range ended {
 		f.stop()
 	}
-	for _, f := range fs {
+	for _, f := range ended {
 		<-f.done
 	}
+	return ended
 }
 
 func (w *watcher) streams() []*followed {

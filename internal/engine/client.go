@@ -112,8 +112,8 @@ func (c *Client) Change(o Options, retrust bool) error {
 	if err != nil {
 		return fmt.Errorf("engine %s: %w", c.addr, err)
 	}
-	if !retrust {
-		next.tls = c.way.Load().tls
+	if !retrust || next.tls == nil {
+		next.tls, retrust = c.way.Load().tls, false
 	}
 	c.way.Store(next)
 	if retrust {

@@ -106,7 +106,11 @@ func (t *pairs) at(pair Pairing) int {
 }
 
 // incompatible returns why KV blocks of p mean nothing to d: the parts of vLLM's own compatibility check that we can see. What is unknown is taken to fit.
+// An engine that stands in both pools hands nothing over to itself: it has the blocks, and would compute the prompt beside its own decoding to no end.
 func incompatible(p, d *replica.Replica) string {
+	if p.URL != "" && p.SameEngine(d) {
+		return "they are one engine"
+	}
 	a, b := &p.Facts, &d.Facts
 	for _, x := range [...]struct{ what, p, d string }{
 		{"model roots", a.Root, b.Root},

@@ -1,0 +1,144 @@
+package orchestrator
+
+import (
+	"context"
+
+	"tandem/internal/replica"
+)
+
+// A server leaves in three steps: it is no longer watched, so that nothing of it comes into the pools any more; the pools and new requests are told that it is
+// gone; and while requests that began before still run on it, it is listened to, since they have to know whether it stands still, and may have to ask it.
+
+// leaving takes the watchers out that end now, which the caller has to [end] and to remove. A server that is wanted no more, and whose replica's name is that of
+// one which has not joined yet, stands in for that until then.
+func (f *fleet) leaving(wanted map[serverKey]*settings, fresh []*watcher) []*watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	type named struct {
+		role replica.Role
+		name string
+	}
+	coming := map[named]*watcher{}
+	for _, w := range fresh {
+		coming[named{w.role, w.name()}] = w
+	}
+	for key, w := range f.watchers {
+		if s := wanted[key]; s != nil && !w.joined() {
+			coming[named{w.role, s.name(w.role)}] = w
+		}
+	}
+	var left []*watcher
+	awaited := map[*watcher]bool{}
+	for key, w := range f.watchers {
+		w.successor = nil
+		if wanted[key] != nil {
+			continue
+		}
+		if next := coming[named{w.role, w.name()}]; next != nil && w.joined() {
+			w.successor, awaited[next] = next, true
+			continue
+		}
+		left = append(left, w)
+	}
+	for _, w := range coming {
+		w.awaited.Store(awaited[w])
+	}
+	f.endingLocked(left)
+	return left
+}
+
+// join takes in what a server said of itself, in place of who stood in for it.
+func (f *fleet) join(w *watcher, facts []replica.Facts) {
+	f.mu.Lock()
+	var before []*watcher
+	for _, other := range f.watchers {
+		if other.successor == w {
+			before = append(before, other)
+		}
+	}
+	f.endingLocked(before)
+	f.mu.Unlock()
+	end(before)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.removeLocked(before)
+	w.awaited.Store(false)
+	w.learn(facts)
+	f.publishLocked()
+}
+
+// endingLocked keeps ws where they are published, out of reach of the next reload.
+func (f *fleet) endingLocked(ws []*watcher) {
+	for _, w := range ws {
+		delete(f.watchers, w.key)
+		f.ending[w] = true
+	}
+}
+
+// end stops watching, and waits until nothing of ws can come into the pools any more. The caller does not hold the fleet's mutex.
+func end(ws []*watcher) {
+	for _, w := range ws {
+		if w.stop != nil {
+			w.stop()
+			<-w.gone
+		}
+	}
+}
+
+// removeLocked makes ws leave: the next to publish leaves them out.
+func (f *fleet) removeLocked(ws []*watcher) {
+	for _, w := range ws {
+		delete(f.ending, w)
+		w.mu.Lock()
+		w.left = true
+		w.mu.Unlock()
+		w.up.Store(false)
+		w.client.Retire()
+		w.forgetTokens()
+		w.lookNow()
+	}
+}
+
+// hold keeps the server listened to for a request that runs on it, until release; false when nobody listens any more.
+func (w *watcher) hold() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.deaf {
+		return false
+	}
+	w.users++
+	return true
+}
+
+func (w *watcher) release() {
+	w.mu.Lock()
+	w.users--
+	last := w.users == 0 && w.left
+	w.mu.Unlock()
+	if last {
+		w.lookNow()
+	}
+}
+
+// linger listens to a server that is no longer watched until it has left and no request runs on it. It writes nothing to the pools, where others may have
+// its replicas' names.
+func (w *watcher) linger(ctx context.Context) {
+	for failed := 0; w.needed() && w.sleep(ctx, jitter(w.interval(failed))); {
+		m, err := w.scrape(ctx)
+		if err != nil {
+			failed++
+			continue
+		}
+		failed = 0
+		w.ends.Store(w.endsOf(m))
+		w.f.processes.see(w.process, m.Started)
+	}
+}
+
+// needed reports whether somebody still has to be told of the server; nobody can ask for it any more once it is not.
+func (w *watcher) needed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deaf = w.left && w.users == 0
+	return !w.deaf
+}

@@ -1,0 +1,208 @@
+package orchestrator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+)
+
+// longAnswers lets answers take longer than the lease.
+func longAnswers(c *config.Config) {
+	c.Timeouts.DecodeFirst, c.Timeouts.Answer, c.Timeouts.DecodeIdle = time.Minute, 2*time.Minute, time.Minute
+	c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Second, time.Second
+}
+
+// longPrompt is one whose answer takes so many steps of a decode engine.
+func longPrompt(steps int) prompt {
+	return post("/v1/completions", fmt.Sprintf(`{"model":"sim","max_tokens":%d,"temperature":0,"ignore_eos":true,"prompt":%s}`, steps, idPrompt(1, 120)))
+}
+
+// without is the configuration without the replicas at these addresses.
+func without(c *config.Config, addrs ...string) *config.Config {
+	out := *c
+	for _, p := range []*config.Pool{&out.Pools.Prefill, &out.Pools.Decode} {
+		p.Replicas = slices.DeleteFunc(slices.Clone(p.Replicas), func(r config.Replica) bool { return slices.Contains(addrs, r.ID()) })
+	}
+	return &out
+}
+
+func (w *world) apply(c *config.Config) {
+	w.t.Helper()
+	if err := w.o.Apply(c); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// The replicas that serve a request leave the configuration while its answer is made. It is made from blocks that were read in time, whether the lease has
+// ended meanwhile or not: nothing is thrown away, nobody is distrusted, and they are asked no more once the request has ended.
+func TestRequestsOutliveTheirReplicas(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		steps int
+		leave func(w *world) []string
+	}{
+		{"prefill, within the lease", 2200, func(w *world) []string { return []string{w.p[0].addr} }},
+		{"prefill, beyond the lease", 3600, func(w *world) []string { return []string{w.p[0].addr} }},
+		{"decode, beyond the lease", 3600, func(w *world) []string { return []string{w.d[0].addr} }},
+		{"both, beyond the lease", 3600, func(w *world) []string { return []string{w.p[0].addr, w.d[0].addr} }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in(t, setup{prefill: 1, decode: 1, config: longAnswers}, func(w *world) {
+				p := longPrompt(tt.steps)
+				later(3*time.Second, func(w *world, _ *simulated) { w.apply(without(w.cfg, tt.leave(w)...)) })(w, nil)
+				got := w.ask(p)
+				w.exact(p, got)
+				if most := time.Duration(tt.steps+20) * decodeStep; got.took > most {
+					w.t.Errorf("took %v, want at most %v", got.took, most)
+				}
+				if n := w.count("tandem_decode_distrusted_total", ""); n != 0 {
+					w.t.Errorf("an engine was distrusted %d times", n)
+				}
+				time.Sleep(2 * time.Second)
+				asked := map[string]int{}
+				for _, addr := range tt.leave(w) {
+					asked[addr] = w.by(addr).Calls()["/metrics"]
+				}
+				time.Sleep(5 * time.Second)
+				for addr, before := range asked {
+					if n := w.by(addr).Calls()["/metrics"]; n != before {
+						w.t.Errorf("%s has left and its last request has ended, and it is still asked", addr)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A prefill engine that has left and then stands still is noticed as before: its silence counts while requests need it.
+func TestSilenceOfWhoHasLeftIsHeard(t *testing.T) {
+	s := slowPair(30 * time.Second)
+	s.prefill = 2
+	in(t, s, func(w *world) {
+		p := guardedPrompt(idPrompt(1, 100), `,"stream":true`)
+		first := ""
+		w.at("prefill", func(at string) {
+			if first != "" {
+				return
+			}
+			first = at
+			w.apply(without(w.cfg, at))
+		})
+		w.once(func() {
+			fault(enginesim.Fault{Kind: "freeze", For: 40 * time.Second})(w, w.by(first))
+			w.net.Refuse(w.by(first).side, true)
+			later(40*time.Second, func(w *world, _ *simulated) { w.net.Refuse(w.by(first).side, false) })(w, nil)
+		})
+		got := w.ask(p)
+		w.exact(p, got)
+		if got.took > 30*time.Second {
+			w.t.Errorf("took %v: nobody noticed that the prefill engine stood still", got.took)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A replica moves to another address. The old one serves until the new one has joined, and then no more.
+func TestMovedReplica(t *testing.T) {
+	named := func(c *config.Config) {
+		for i := range c.Pools.Decode.Replicas {
+			c.Pools.Decode.Replicas[i].Name = "decode"
+		}
+	}
+	in(t, setup{prefill: 1, decode: 1, config: named}, func(w *world) {
+		moved := *w.cfg
+		moved.Pools.Decode.Replicas = []config.Replica{{Name: "decode", URL: "http://later.internal:8000"}}
+		w.net.Refuse("later.internal:8000", true)
+		p := guardedPrompt(idPrompt(1, 100), "")
+		w.exact(p, w.ask(p))
+		w.apply(&moved)
+		served := func(by string) {
+			w.t.Helper()
+			w.wire.forget()
+			w.exact(p, w.ask(p))
+			legs := w.posts(false)
+			if len(legs) != 2 || legs[1].engine != by {
+				w.t.Errorf("the legs went to %v, want the last at %s", legs, by)
+			}
+			if ready := w.get("admin", "/readyz"); ready.status != 200 || strings.Count(ready.raw, `"replica": "decode"`) != 1 {
+				w.t.Errorf("/readyz: %d %s", ready.status, ready.raw)
+			}
+			if n := w.count("tandem_replica_up", "decode"); n != 1 {
+				w.t.Errorf("%d replicas named decode are up by the metrics", n)
+			}
+		}
+		for range 3 {
+			served("d0")
+			time.Sleep(2 * time.Second)
+		}
+		w.apply(w.cfg) // and back, and there again
+		served("d0")
+		w.apply(&moved)
+		served("d0")
+		w.net.Refuse("later.internal:8000", false)
+		w.d = append(w.d, w.engine(setup{}, "later"))
+		time.Sleep(10 * time.Second)
+		served("later")
+		if known := w.known(); known[1] == 0 {
+			w.t.Error("nothing is known of the new one after it has served")
+		}
+		before := w.d[0].Calls()["/metrics"]
+		time.Sleep(10 * time.Second)
+		if n := w.d[0].Calls()["/metrics"]; n != before {
+			w.t.Errorf("the old one is still asked: %d times", n-before)
+		}
+		if n := w.o.decode.Status(time.Now()); len(n) != 1 || n[0].ID != replica.ID("decode") {
+			w.t.Errorf("members %+v", n)
+		}
+	})
+}
+
+// Engines that stand in both pools are two replicas each, which can both be reached, and no request is split over an engine and itself.
+func TestSharedEngines(t *testing.T) {
+	both := func(c *config.Config) {
+		rs := slices.Clone(c.Pools.Prefill.Replicas)
+		for i := range rs {
+			rs[i].Shared = true
+		}
+		c.Pools.Prefill.Replicas, c.Pools.Decode.Replicas = rs, slices.Clone(rs)
+	}
+	in(t, setup{prefill: 2, decode: 2, config: both}, func(w *world) {
+		for i := range 20 {
+			p := guardedPrompt(idPrompt(i, 200), "")
+			w.exact(p, w.ask(p))
+			rec := w.o.ring.newest(1)[0]
+			prefill, _ := strings.CutSuffix(rec.Prefill, "/prefill")
+			decode, _ := strings.CutSuffix(rec.Decode, "/decode")
+			if prefill == "" || prefill == decode || prefill == rec.Prefill || decode == rec.Decode {
+				w.t.Errorf("prefill by %s, decode by %s", rec.Prefill, rec.Decode)
+			}
+		}
+		roles := map[replica.Role]int{}
+		for _, r := range *w.o.fleet.reach.Load() {
+			roles[r.w.role]++
+		}
+		if roles[replica.Prefill] != 2 || roles[replica.Decode] != 2 {
+			w.t.Errorf("in reach: %v, want two of each", roles)
+		}
+	})
+}
+
+// A reload that comes when the router has ended starts nobody and breaks nothing.
+func TestReloadAtTheEnd(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for range 20 {
+			go func() { _ = w.o.Apply(without(w.cfg, w.d[0].addr)); _ = w.o.Apply(w.cfg) }()
+		}
+		w.stop()
+		err := <-w.ended
+		w.apply(without(w.cfg, w.p[0].addr))
+		w.apply(w.cfg)
+		w.ended <- err
+	})
+}

@@ -1,0 +1,124 @@
+package orchestrator
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// poisoned makes w's decode engine cache wrong blocks, which the router notices, and returns the prompt that they answer wrongly.
+func poisoned(w *world) prompt {
+	p := guardedPrompt(idPrompt(1, 100), "")
+	coreStands(w)
+	w.exact(p, w.ask(p))
+	if plain := w.send(w.t.Context(), w.d[0].addr, p); plain.text == w.right(p).text {
+		w.t.Error("the decode engine's cache is not poisoned: this test tests nothing")
+	}
+	return p
+}
+
+// dialer is how engines are reached.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// aliased gives the first decode engine another address.
+func aliased(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if addr == "alias.internal:8000" {
+			addr = "d0.internal:8000"
+		}
+		return dial(ctx, network, addr)
+	}
+}
+
+// That an engine has wrong blocks is a fact about its process. Neither a reload nor leaving and coming back, under whatever name, makes it forgotten.
+func TestDistrustOutlivesReloads(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(w *world, c *config.Config)
+	}{
+		{"another interval", func(_ *world, c *config.Config) { c.Pools.Decode.PollInterval += time.Second }},
+		{"another interval, alone", func(_ *world, c *config.Config) {
+			c.Pools.Decode.PollInterval += time.Second
+			c.Local = config.LocalAlways
+		}},
+		{"another key and name", func(_ *world, c *config.Config) {
+			c.Pools.Decode.APIKey = config.Secret{Value: "k"}
+			c.Pools.Decode.Replicas = []config.Replica{{Name: "new", URL: c.Pools.Decode.Replicas[0].URL}}
+		}},
+		{"it leaves and comes back", func(w *world, c *config.Config) {
+			w.apply(without(c, w.d[0].addr))
+			time.Sleep(20 * time.Second)
+		}},
+		{"it comes back by another address", func(w *world, c *config.Config) {
+			w.apply(without(c, w.d[0].addr))
+			time.Sleep(20 * time.Second)
+			c.Pools.Decode.Replicas = []config.Replica{{URL: "http://alias.internal:8000"}}
+		}},
+		{"it serves in both pools", func(w *world, c *config.Config) {
+			shared := config.Replica{URL: w.d[0].URL(), Shared: true}
+			c.Pools.Decode.Replicas, c.Local = []config.Replica{shared}, config.LocalAlways
+			c.Pools.Prefill.Replicas = []config.Replica{shared}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := slowPair(30 * time.Second)
+			s.options = func(o *Options) { o.Dial = aliased(o.Dial) }
+			in(t, s, func(w *world) {
+				p := poisoned(w)
+				cfg := *w.cfg
+				tt.change(w, &cfg)
+				w.apply(&cfg)
+				time.Sleep(5 * time.Second)
+				for range 2 {
+					w.exact(p, w.ask(p))
+				}
+			})
+		})
+	}
+}
+
+// A process that was started while nobody looked is another one: it is trusted.
+func TestDistrustEndsWithTheProcess(t *testing.T) {
+	in(t, slowPair(30*time.Second), func(w *world) {
+		p := poisoned(w)
+		w.apply(without(w.cfg, w.d[0].addr))
+		fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.d[0])
+		time.Sleep(20 * time.Second)
+		w.apply(w.cfg)
+		time.Sleep(5 * time.Second)
+		if era := w.o.fleet.list()[1].process.era.Load(); era != 0 {
+			w.t.Errorf("era %d of an engine that was restarted", era)
+		}
+		w.exact(p, w.ask(p))
+	})
+}
+
+func TestProcesses(t *testing.T) {
+	var ps processes
+	a := ps.of("http://a")
+	a.era.Add(1)
+	if ps.of("http://a") != a || ps.see(a, 0) || ps.see(a, 5) || ps.see(a, 5) || a.era.Load() != 1 {
+		t.Errorf("era %d of a process of which nothing new is known, want 1", a.era.Load())
+	}
+	if b := ps.of("http://b"); ps.see(b, 5) || b.era.Load() != 1 {
+		t.Errorf("era %d by another address, want 1", b.era.Load())
+	}
+	if c := ps.of("http://c"); ps.see(c, 6) || c.era.Load() != 0 {
+		t.Errorf("era %d of another process, want 0", c.era.Load())
+	}
+	ps.keep(map[string]bool{"http://c": true})
+	if len(ps.by) != 3 {
+		t.Errorf("%d are remembered, want those that are distrusted and the one that is there", len(ps.by))
+	}
+	if !ps.see(a, 7) || ps.see(a, 8) || a.era.Load() != 0 {
+		t.Error("another process at the same address is not trusted")
+	}
+	ps.keep(nil)
+	if len(ps.by) != 1 || ps.of("http://b").era.Load() != 1 {
+		t.Errorf("%d are remembered, want the one that is distrusted", len(ps.by))
+	}
+}

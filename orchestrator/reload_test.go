@@ -1,0 +1,254 @@
+package orchestrator
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// changes says how a field of the configuration is changed where doubling a number or turning a switch does not do.
+var changes = map[string]func(*config.Config){
+	"listen":                   func(c *config.Config) { c.Listen = ":8001" },
+	"admin.listen":             func(c *config.Config) { c.Admin.Listen = "127.0.0.1:9091" },
+	"tls.cert":                 func(c *config.Config) { c.TLS = config.ServerTLS{Cert: "other.pem", Key: "key.pem"} },
+	"tls.key":                  func(c *config.Config) { c.TLS = config.ServerTLS{Cert: "cert.pem", Key: "other.pem"} },
+	"api_keys":                 func(c *config.Config) { c.APIKeys = []config.Secret{{Value: "one"}} },
+	"connector.lease":          func(c *config.Config) { c.Connector.Lease = time.Minute },
+	"connector.margin":         func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
+	"local":                    func(c *config.Config) { c.Local = config.LocalAuto },
+	"scoring.units":            func(c *config.Config) { c.Scoring.Units = config.Raw },
+	"scoring.calibration":      func(c *config.Config) { c.Scoring.Calibration = config.CalibrationShadow },
+	"scoring.alpha":            func(c *config.Config) { c.Scoring.Alpha = config.Alpha{Value: 2} },
+	"tokenizer.source":         func(c *config.Config) { c.Tokenizer.Source = config.TokensNone },
+	"limits.max_prompt_tokens": func(c *config.Config) { c.Limits.MaxPromptTokens = 100_000 },
+	"limits.in_flight":         func(c *config.Config) { c.Limits.InFlight = 10_000 },
+	"limits.first_token":       func(c *config.Config) { c.Limits.FirstToken = time.Minute },
+	"retry.share":              func(c *config.Config) { c.Retry.Share = 0.5 },
+	"routers.peers":            func(c *config.Config) { c.Routers.Peers = []string{"http://other.internal:9090"} },
+	"tracing.exporter":         func(c *config.Config) { c.Tracing.Exporter = config.TraceNone },
+	"tracing.file": func(c *config.Config) {
+		c.Tracing = config.Tracing{Exporter: config.TraceFile, File: "spans", Sample: 1}
+	},
+	"tracing.endpoint": func(c *config.Config) {
+		c.Tracing.Exporter, c.Tracing.Endpoint = config.TraceOTLP, "http://collector:4317"
+	},
+	"tracing.sample":                   func(c *config.Config) { c.Tracing.Sample = 0.5 },
+	"log.level":                        func(c *config.Config) { c.Log.Level = "warn" },
+	"log.format":                       func(c *config.Config) { c.Log.Format = "json" },
+	"pools.POOL.api_key":               pools(func(p *config.Pool) { p.APIKey = config.Secret{Value: "another"} }),
+	"pools.POOL.index":                 pools(func(p *config.Pool) { p.Index = config.IndexApproximate }),
+	"pools.POOL.block_size":            pools(func(p *config.Pool) { p.BlockSize = 32 }),
+	"pools.POOL.blocks":                pools(func(p *config.Pool) { p.Blocks = 5000 }),
+	"pools.POOL.policy":                pools(func(p *config.Pool) { p.Policy = config.PolicyTwoState }),
+	"pools.POOL.rule.overlap":          pools(func(p *config.Pool) { p.Rule.Overlap, p.Rule.Load = 0.5, 0.4 }),
+	"pools.POOL.rule.load":             pools(func(p *config.Pool) { p.Rule.Load, p.Rule.Health = 0.2, 0.2 }),
+	"pools.POOL.rule.health":           pools(func(p *config.Pool) { p.Rule.Health, p.Rule.Overlap = 0.2, 0.5 }),
+	"pools.POOL.replicas.name":         replicas(func(r *config.Replica, name string) { r.Name = "engine-" + name }),
+	"pools.POOL.replicas.place.host":   replicas(func(r *config.Replica, _ string) { r.Place.Host = "h1" }),
+	"pools.POOL.replicas.place.rack":   replicas(func(r *config.Replica, _ string) { r.Place.Rack = "r1" }),
+	"pools.POOL.replicas.place.zone":   replicas(func(r *config.Replica, _ string) { r.Place.Zone = "z1" }),
+	"pools.POOL.replicas.events.topic": replicas(func(r *config.Replica, name string) { r.Events = config.Events{Endpoint: at(name, 1), Topic: "kv"} }),
+	"pools.POOL.replicas.events.endpoint": replicas(func(r *config.Replica, name string) {
+		r.Events = config.Events{Endpoint: at(name, 1)}
+	}),
+	"pools.POOL.replicas.events.replay": replicas(func(r *config.Replica, name string) {
+		r.Events = config.Events{Endpoint: at(name, 1), Replay: at(name, 2)}
+	}),
+}
+
+// elsewhere are the fields that cannot change in a world without files, or that make another server, each with the test that changes it.
+var elsewhere = map[string]string{
+	"pools.POOL.tls.ca":                   "TestRotatedAuthorityIsUsed",
+	"pools.POOL.tls.cert":                 "TestSameTLS",
+	"pools.POOL.tls.key":                  "TestSameTLS",
+	"pools.POOL.tls.server_name":          "TestSameTLS",
+	"pools.POOL.tls.insecure_skip_verify": "TestSameTLS",
+	"pools.POOL.replicas.url":             "TestMovedReplica",
+	"pools.POOL.replicas.shared":          "TestSharedEngines",
+	"connector.type":                      "there is one",
+}
+
+// reindexing are the fields whose change begins an index anew.
+var reindexing = []string{"pools.POOL.index", "tokenizer.chunk_bytes", "tokenizer.chars_per_token"}
+
+func pools(change func(*config.Pool)) func(*config.Config) {
+	return func(c *config.Config) { change(&c.Pools.Prefill); change(&c.Pools.Decode) }
+}
+
+func replicas(change func(r *config.Replica, name string)) func(*config.Config) {
+	return pools(func(p *config.Pool) {
+		p.Replicas = slices.Clone(p.Replicas)
+		for i := range p.Replicas {
+			name, _, _ := strings.Cut(p.Replicas[i].ID(), ".")
+			change(&p.Replicas[i], name)
+		}
+	})
+}
+
+func at(name string, port int) string { return fmt.Sprintf("tcp://%s.internal:560%d", name, port) }
+
+// fields lists the leaves of the configuration by their paths, those of both pools as POOL, with what changes them.
+func fields(t *testing.T) map[string]func(*config.Config) {
+	all := map[string]func(*config.Config){}
+	var walk func(path string, at reflect.Type, reach func(*config.Config) []reflect.Value)
+	walk = func(path string, at reflect.Type, reach func(*config.Config) []reflect.Value) {
+		for i := range at.NumField() {
+			key := at.Field(i).Tag.Get("yaml")
+			if key == "" || key == "-" {
+				continue
+			}
+			field, typ := strings.TrimPrefix(path+"."+key, "."), at.Field(i).Type
+			inner := func(c *config.Config) (vs []reflect.Value) {
+				for _, v := range reach(c) {
+					vs = append(vs, v.Field(i))
+				}
+				return vs
+			}
+			switch {
+			case typ == reflect.TypeFor[config.Pools]():
+				walk("pools.POOL", reflect.TypeFor[config.Pool](), func(c *config.Config) []reflect.Value {
+					return []reflect.Value{reflect.ValueOf(&c.Pools.Prefill).Elem(), reflect.ValueOf(&c.Pools.Decode).Elem()}
+				})
+			case typ == reflect.TypeFor[[]config.Replica]():
+				walk(field, typ.Elem(), nil) // by hand, all of it
+			case changes[field] != nil:
+				all[field] = changes[field]
+			case typ.Kind() == reflect.Struct && typ != reflect.TypeFor[config.Secret]() && typ != reflect.TypeFor[config.Alpha]():
+				walk(field, typ, inner)
+			case elsewhere[field] != "":
+				all[field] = nil
+			case reach == nil || !double(inner(config.Default())):
+				t.Errorf("%s is changed by no test: say in changes how, or in elsewhere where it is", field)
+			default:
+				all[field] = func(c *config.Config) { double(inner(c)) }
+			}
+		}
+	}
+	walk("", reflect.TypeFor[config.Config](), func(c *config.Config) []reflect.Value { return []reflect.Value{reflect.ValueOf(c).Elem()} })
+	return all
+}
+
+// double makes numbers twice as large and turns switches; false where there is nothing to do that with.
+func double(vs []reflect.Value) bool {
+	for _, v := range vs {
+		switch {
+		case v.CanInt():
+			v.SetInt(max(1, v.Int()*2))
+		case v.CanFloat():
+			v.SetFloat(max(0.01, v.Float()*2))
+		case v.Kind() == reflect.Bool:
+			v.SetBool(!v.Bool())
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// Whatever field of the configuration a reload changes, under load, while the engines are slow to tell anything of themselves: no client gets an error, no
+// replica that stays loses its blocks, and nobody has to be probed again.
+func TestReloadOfEveryField(t *testing.T) {
+	all := fields(t)
+	for field := range maps.Keys(elsewhere) {
+		if _, ok := all[field]; !ok {
+			t.Errorf("elsewhere names %s, and there is no such field", field)
+		}
+	}
+	for field := range maps.Keys(changes) {
+		if _, ok := all[field]; !ok {
+			t.Errorf("changes names %s, and there is no such field", field)
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(all)) {
+		if change := all[field]; change != nil {
+			t.Run(field, func(t *testing.T) { reloadUnderLoad(t, field, change) })
+		}
+	}
+}
+
+func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
+	in(t, setup{config: func(c *config.Config) { c.Timeouts = config.Default().Timeouts }}, func(w *world) {
+		stop := w.load(2)
+		time.Sleep(2 * time.Second)
+		for _, e := range append(slices.Clone(w.p), w.d...) {
+			fault(enginesim.Fault{Kind: "slow_metrics", For: 500 * time.Millisecond})(w, e)
+		}
+		known, watched := w.known(), w.o.fleet.list()
+		if slices.Contains(known, 0) {
+			t.Fatalf("blocks known of each replica: %d; this test tests nothing", known)
+		}
+		cfg := *w.cfg
+		change(&cfg)
+		if err := cfg.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if reflect.DeepEqual(cfg, *w.cfg) {
+			t.Fatal("nothing is changed")
+		}
+		for _, c := range []*config.Config{&cfg, w.cfg} {
+			if err := w.o.Apply(c); err != nil {
+				t.Fatal(err)
+			}
+			for i, n := range w.known() {
+				if n < known[i] && !slices.Contains(reindexing, field) {
+					t.Errorf("%d blocks are known of replica %d, of %d before the reload", n, i, known[i])
+				}
+			}
+			time.Sleep(2 * time.Second)
+		}
+		stop()
+		if now := w.o.fleet.list(); !slices.Equal(now, watched) {
+			t.Error("other watchers than before")
+		}
+		if n := w.count("tandem_decode_distrusted_total", ""); n != 0 {
+			t.Errorf("an engine was distrusted %d times", n)
+		}
+	})
+}
+
+// load keeps clients busy until stop, who want an answer every time.
+func (w *world) load(clients int) (stop func()) {
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			for n := i; ; n += clients {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				p := guardedPrompt(idPrompt(n, 100), fmt.Sprintf(`,"stream":%t`, n%2 == 0))
+				p.header = http.Header{"Authorization": {"Bearer one"}}
+				if got := w.ask(p); got.status != 200 || got.fail.Message != "" || got.err != nil {
+					w.t.Errorf("status %d, %v: %s", got.status, got.err, got.raw)
+				}
+			}
+		})
+	}
+	return func() {
+		close(end)
+		wg.Wait()
+	}
+}
+
+// known tells how many blocks the index has of each replica, prefill first.
+func (w *world) known() (blocks []int) {
+	now := time.Now()
+	for _, m := range w.o.prefill.Status(now) {
+		blocks = append(blocks, m.Blocks)
+	}
+	for _, m := range w.o.decode.Status(now) {
+		blocks = append(blocks, m.Blocks)
+	}
+	return blocks
+}

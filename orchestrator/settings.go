@@ -1,0 +1,132 @@
+package orchestrator
+
+import (
+	"bytes"
+	"cmp"
+	"crypto"
+	"crypto/tls"
+	"net/url"
+	"slices"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/engine"
+	"tandem/internal/replica"
+)
+
+// settings is what the configuration says of one engine server and of how it is watched. It is immutable; a reload makes another one, and everything in it
+// can change while the server is watched and serves: see [watcher.configure].
+type settings struct {
+	order    int // place in the file
+	cfg      config.Replica
+	pool     config.Pool
+	tls      *tls.Config // the same pointer as before where nothing of it has changed
+	probe    time.Duration
+	connect  time.Duration
+	failures int
+}
+
+// serverKey is what makes a server the same across a reload. Another one has other blocks and another process; whatever else changes is a setting.
+type serverKey struct {
+	role replica.Role
+	url  string
+}
+
+// wanted makes the settings of every server that cfg names, by what makes it the same. It reads the files that cfg names.
+func (f *fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
+	out := map[serverKey]*settings{}
+	trust := map[replica.Role]*tls.Config{}
+	for _, side := range []struct {
+		role replica.Role
+		pool config.Pool
+	}{{replica.Prefill, cfg.Pools.Prefill}, {replica.Decode, cfg.Pools.Decode}} {
+		read, err := cfg.EngineTLS(side.pool)
+		if err != nil {
+			return nil, err
+		}
+		if old := f.trust[side.role]; old != nil && sameTLS(old, read) {
+			read = old
+		}
+		trust[side.role] = read
+		for i, r := range side.pool.Replicas {
+			s := &settings{
+				order: i, cfg: r, pool: side.pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect, failures: cfg.Health.Failures,
+			}
+			if _, err := engine.New(f.options(s)); err != nil {
+				return nil, err
+			}
+			out[serverKey{side.role, r.URL}] = s
+		}
+	}
+	f.trust = trust
+	return out, nil
+}
+
+// sameTLS reports whether b is what a is, whenever the files were read.
+func sameTLS(a, b *tls.Config) bool {
+	return a.ServerName == b.ServerName && a.InsecureSkipVerify == b.InsecureSkipVerify && a.RootCAs.Equal(b.RootCAs) &&
+		slices.EqualFunc(a.Certificates, b.Certificates, sameCertificate)
+}
+
+func sameCertificate(a, b tls.Certificate) bool {
+	key, ok := a.PrivateKey.(interface {
+		Equal(x crypto.PrivateKey) bool
+	})
+	return ok && key.Equal(b.PrivateKey) && slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
+}
+
+// name is what the replica is called in metrics, logs and headers. One that stands in both pools is two replicas of one engine.
+func (s *settings) name(role replica.Role) string {
+	if s.cfg.Shared {
+		return s.cfg.ID() + "/" + role.String()
+	}
+	return s.cfg.ID()
+}
+
+func (w *watcher) name() string { return w.set.Load().name(w.role) }
+
+// options is what the settings mean for the server's client.
+func (f *fleet) options(s *settings) engine.Options {
+	return engine.Options{URL: s.cfg.URL, TLS: s.tls, APIKey: s.pool.APIKey.Reveal(), Dial: f.o.opt.Dial, DialTimeout: s.connect}
+}
+
+// usualPause is the longest time between two signs of life of a server that says nothing of it.
+func (s *settings) usualPause() time.Duration {
+	return 2*cmp.Or(s.pool.PollInterval, time.Second) + time.Second
+}
+
+// newWatcher makes the watcher of a server that was not watched before.
+func (f *fleet) newWatcher(key serverKey, s *settings) (*watcher, error) {
+	u, err := url.Parse(s.cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	client, err := engine.New(f.options(s))
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{
+		f: f, key: key, role: key.role, host: u.Hostname(), client: client, process: f.processes.of(key.url),
+		kick: make(chan struct{}, 1), gone: make(chan struct{}), reason: notProbed, pulse: pulse{usual: s.usualPause()},
+	}
+	w.set.Store(s)
+	return w, nil
+}
+
+// configure makes s what holds of the server from now on, without losing what is known of it: its facts, its blocks, its books and its connections. The
+// caller holds the fleet's mutex and publishes.
+func (w *watcher) configure(s *settings) {
+	was := w.set.Swap(s)
+	if err := w.client.Change(w.f.options(s), s.tls != was.tls); err != nil { // New has taken the same
+		w.f.o.log.Error("engine client cannot be changed", "replica", w.name(), "error", err)
+	}
+	w.pulse.setUsual(s.usualPause())
+	w.mu.Lock()
+	w.makeLocked()
+	w.mu.Unlock()
+	if was.pool.Index != s.pool.Index {
+		w.reindexed.Store(true)
+	}
+	w.resourced.Store(true)
+	w.lookNow()
+}
