@@ -1,0 +1,121 @@
+// Package canary makes a request whose handoff can be judged by its answers alone, and judges it: were the
+// blocks moved, and were they the right ones.
+//
+// The path: New makes the question. Whoever asks it sends Prefill, edited by the connector, to the prefill
+// engine; gives Params of its answer to a connector.Reply and with it Decode to the decode engine; sends
+// Own to that engine too; and hands the three answers to Judge.
+//
+// Nothing of it poisons anybody: each question has a cache salt of its own, so that what it leaves in a
+// cache answers no other request.
+package canary
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+
+	"tandem/internal/rawjson"
+)
+
+// Engine is what a question must fit, of the pair together: the larger block size, the smaller length. Zero
+// is unknown.
+type Engine struct {
+	Model       string
+	BlockSize   int
+	MaxModelLen int
+}
+
+// Question is one canary, for one pair, used once.
+type Question struct {
+	Model string
+	IDs   []uint32
+	Salt  string
+}
+
+const (
+	answerTokens = 8
+	cycle        = 23   // tokens after which the prompt repeats itself; no block size is a multiple of it
+	blocks       = 4    // full blocks of the prompt, where they are no larger than mostTokens says
+	mostTokens   = 1024 // about, but for one full block where blocks are larger
+	leastTokens  = 150  // vLLM may compute fewer than 64 tokens itself rather than fetch them
+	tail         = 5    // tokens behind the last full block
+	usualBlock   = 128  // where the block size is unknown: the largest default
+)
+
+// New makes a question. Its prompt repeats a few tokens again and again, which any model goes on with: an
+// answer that hangs on a hair would differ between two engines that are both right. The ids are in every
+// vocabulary.
+func New(e Engine, r *rand.Rand) *Question {
+	n := promptTokens(e)
+	q := &Question{Model: e.Model, IDs: make([]uint32, n), Salt: fmt.Sprintf("tandem-canary-%016x", r.Uint64())}
+	for i := range q.IDs {
+		if i < cycle {
+			q.IDs[i] = uint32(10 + r.IntN(90))
+		} else {
+			q.IDs[i] = q.IDs[i-cycle]
+		}
+	}
+	return q
+}
+
+func promptTokens(e Engine) int {
+	size := e.BlockSize
+	if size <= 0 {
+		size = usualBlock
+	}
+	full := max(1, min(blocks, mostTokens/size))
+	for full*size < leastTokens {
+		full++
+	}
+	n := full*size + tail
+	if e.MaxModelLen > 0 {
+		n = min(n, e.MaxModelLen-answerTokens-1)
+	}
+	return max(n, 1)
+}
+
+// Prefill is the body of leg 1 on /v1/completions, before a connector edits it.
+func (q *Question) Prefill() []byte { return q.body(1, "", "") }
+
+// Decode is the body of leg 2 on /v1/completions, before a connector edits it.
+func (q *Question) Decode() []byte { return q.body(answerTokens, "", `,"logprobs":3`) }
+
+// Own is the same question to the decode engine alone, under another salt: nothing that came by transfer
+// can answer it.
+func (q *Question) Own() []byte { return q.body(answerTokens, "-own", `,"logprobs":3`) }
+
+func (q *Question) body(tokens int, salt, more string) []byte {
+	b := append([]byte(`{"model":`), rawjson.AppendString(nil, q.Model)...)
+	b = rawjson.AppendIDs(append(b, `,"prompt":`...), q.IDs)
+	b = fmt.Appendf(b, `,"max_tokens":%d,"temperature":0,"ignore_eos":true,"cache_salt":`, tokens)
+	b = rawjson.AppendString(b, q.Salt+salt)
+	return append(append(b, more...), '}')
+}
+
+// Params is the kv_transfer_params of a prefill answer as the decode leg should get them, nil where there
+// are none: without the prefill engine's own number of cached tokens, in place of which the decode engine
+// then tells how many it has loaded.
+func Params(answer []byte) []byte {
+	var body struct {
+		Params json.RawMessage `json:"kv_transfer_params"`
+	}
+	if json.Unmarshal(answer, &body) != nil || len(body.Params) == 0 || body.Params[0] != '{' {
+		return nil
+	}
+	out := []byte{'{'}
+	s := rawjson.Scanner{Data: body.Params}
+	for key := range s.Members() {
+		value := s.Value()
+		if s.Err() != nil {
+			return nil
+		}
+		if rawjson.Equal(key, "remote_prefill_cached_tokens") {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, key...), ':'), value...)
+	}
+	return append(out, '}')
+}

@@ -1,0 +1,212 @@
+package canary
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Answer is what came of one body: Err where no answer came.
+type Answer struct {
+	Status int
+	Body   []byte
+	Err    error
+}
+
+// Counters are those of the decode engine that a transfer moves. NaN is unknown.
+type Counters struct {
+	ExternalHits    float64 // tokens, vllm:external_prefix_cache_hits_total
+	FailedTransfers float64 // vllm:nixl_num_failed_transfers_total
+}
+
+// Unknown are counters that nobody read.
+func Unknown() Counters { return Counters{math.NaN(), math.NaN()} }
+
+// since is how far the counters have grown, at the least: other requests move them too.
+func (c Counters) since(before Counters) Counters {
+	return Counters{c.ExternalHits - before.ExternalHits, c.FailedTransfers - before.FailedTransfers}
+}
+
+// Kind is what became of a question.
+type Kind uint8
+
+// The kinds. Only Moved says that the pair works.
+const (
+	Failed  Kind = iota // an engine did not answer as it should: the pair does not hand over now
+	Wrong               // the answer is not what the decode engine says itself: the blocks were others
+	Nothing             // the answer is right, and the decode engine has computed the prompt itself
+	Unclear             // the answer is right, and nothing tells whether anything was moved
+	Moved               // the answer is right, and Tokens of the prompt came by transfer
+)
+
+func (k Kind) String() string {
+	return [...]string{"failed", "wrong text", "moved nothing", "unclear", "moved"}[min(k, Moved)]
+}
+
+// Verdict is the judgement of one question.
+type Verdict struct {
+	Kind   Kind
+	Tokens int    // that came by transfer, -1 unknown
+	Prompt int    // tokens of the prompt
+	Leg    string // Failed: prefill, decode or own, whose answer it was
+	Why    string // what shows it, without a full stop
+}
+
+func (v Verdict) String() string {
+	switch v.Kind {
+	case Moved, Nothing:
+		return fmt.Sprintf("%s: %d of %d tokens came by transfer", v.Kind, max(v.Tokens, 0), v.Prompt)
+	default:
+		return v.Kind.String() + ": " + v.Why
+	}
+}
+
+// Judge compares the three answers. before and after are the decode engine's counters from before the
+// decode leg and from behind its answer; they are asked only where the answer does not say how many tokens
+// were cached.
+func (q *Question) Judge(prefill, decode, own Answer, before, after Counters) Verdict {
+	v := Verdict{Tokens: -1, Prompt: len(q.IDs)}
+	if why := q.prefilled(prefill); why != "" {
+		return v.failed("prefill", why)
+	}
+	split, why := q.read(decode)
+	if why != "" {
+		if grown := after.since(before); grown.FailedTransfers > 0 {
+			why += fmt.Sprintf("; it counts %.0f failed transfers meanwhile", grown.FailedTransfers)
+		}
+		return v.failed("decode", why)
+	}
+	alone, why := q.read(own)
+	if why != "" {
+		return v.failed("own", why)
+	}
+	if why := split.differs(alone); why != "" {
+		v.Kind, v.Why = Wrong, why
+		return v
+	}
+	return v.moved(split.cached, after.since(before))
+}
+
+// JudgePrefill says whether there is a point in going on: the verdict is Failed where there is not.
+func (q *Question) JudgePrefill(prefill Answer) Verdict {
+	v := Verdict{Kind: Unclear, Tokens: -1, Prompt: len(q.IDs)}
+	if why := q.prefilled(prefill); why != "" {
+		return v.failed("prefill", why)
+	}
+	return v
+}
+
+func (v Verdict) failed(leg, why string) Verdict {
+	v.Kind, v.Leg, v.Why = Failed, leg, why
+	return v
+}
+
+// moved tells from the answer, else from the counters, how much came by transfer. A counter that has not
+// moved at all tells for certain; one that has may have done so for others.
+func (v Verdict) moved(cached int, grown Counters) Verdict {
+	switch {
+	case cached > 0:
+		v.Kind, v.Tokens = Moved, cached
+	case cached == 0:
+		v.Kind, v.Tokens, v.Why = Nothing, 0, "the decode engine found nothing of the prompt, there or by transfer"
+		if grown.FailedTransfers > 0 {
+			v.Why += fmt.Sprintf(", and counts %.0f failed transfers meanwhile", grown.FailedTransfers)
+		}
+	case grown.ExternalHits == 0:
+		v.Kind, v.Tokens, v.Why = Nothing, 0, "the decode engine's external_prefix_cache_hits have not grown"
+	default:
+		v.Kind, v.Why = Unclear, "the answer has no prompt_tokens_details.cached_tokens"
+	}
+	return v
+}
+
+// prefilled says why a prefill answer is none, or "".
+func (q *Question) prefilled(a Answer) string {
+	if _, why := q.read(a); why != "" {
+		return why
+	}
+	if Params(a.Body) == nil {
+		return "the answer has no kv_transfer_params: the engine has no connector, or has thrown the blocks away"
+	}
+	return ""
+}
+
+// said is what a good answer says.
+type said struct {
+	text   string
+	tokens []string
+	likely []map[string]float64 // by position: what else was likely, as log-probabilities
+	cached int                  // -1: the engine does not say
+}
+
+// read takes in an answer, and says what is wrong with it.
+func (q *Question) read(a Answer) (said, string) {
+	switch {
+	case a.Err != nil:
+		return said{}, a.Err.Error()
+	case a.Status != 200:
+		text := strings.TrimSpace(string(a.Body[:min(len(a.Body), 300)]))
+		return said{}, fmt.Sprintf("answered %d: %s", a.Status, text)
+	}
+	var body struct {
+		Choices []struct {
+			Text     string
+			Logprobs *struct {
+				Tokens []string
+				Top    []map[string]float64 `json:"top_logprobs"`
+			}
+		}
+		Usage struct {
+			Prompt  int `json:"prompt_tokens"`
+			Details *struct {
+				Cached *int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		}
+	}
+	switch err := json.Unmarshal(a.Body, &body); {
+	case err != nil:
+		return said{}, fmt.Sprintf("the answer cannot be read: %v", err)
+	case len(body.Choices) != 1:
+		return said{}, fmt.Sprintf("the answer has %d choices", len(body.Choices))
+	case body.Usage.Prompt != len(q.IDs):
+		return said{}, fmt.Sprintf("%d token ids were sent and %d were counted", len(q.IDs), body.Usage.Prompt)
+	}
+	s := said{text: body.Choices[0].Text, cached: -1}
+	if l := body.Choices[0].Logprobs; l != nil && len(l.Top) == len(l.Tokens) {
+		s.tokens, s.likely = l.Tokens, l.Top
+	}
+	if d := body.Usage.Details; d != nil && d.Cached != nil {
+		s.cached = *d.Cached
+	}
+	return s, ""
+}
+
+// nearTie is by how much a token may be less likely than the engine's own choice and still be a matter of
+// rounding: two engines that are both right add numbers in another order.
+const nearTie = 0.5
+
+// differs says where two answers part that should be the same, or "".
+func (s *said) differs(alone said) string {
+	if s.tokens == nil || alone.tokens == nil {
+		if s.text != alone.text {
+			return fmt.Sprintf("%q, where the decode engine says %q itself", s.text, alone.text)
+		}
+		return ""
+	}
+	for i := range min(len(s.tokens), len(alone.tokens)) {
+		a, b := s.tokens[i], alone.tokens[i]
+		if a == b {
+			continue
+		}
+		likely, there := alone.likely[i][a]
+		if there && alone.likely[i][b]-likely <= nearTie {
+			return "" // from here on both are right, and different
+		}
+		return fmt.Sprintf("token %d is %q, where the decode engine says %q itself", i+1, a, b)
+	}
+	if len(s.tokens) != len(alone.tokens) {
+		return fmt.Sprintf("%d tokens, where the decode engine says %d itself", len(s.tokens), len(alone.tokens))
+	}
+	return ""
+}
