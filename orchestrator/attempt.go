@@ -81,9 +81,14 @@ func (j *job) answer(ctx context.Context) (*answer, *failure) {
 		if !j.again(ctx, f) {
 			return nil, f
 		}
-		j.q.o.m.retries.WithLabelValues(f.phase).Inc()
-		j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind", f.kind, "error", errText(f.err))
+		j.retried(f)
 	}
+}
+
+// retried counts a failure that the job is tried again for, and says so.
+func (j *job) retried(f *failure) {
+	j.q.o.m.retries.WithLabelValues(f.phase).Inc()
+	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind", f.kind, "error", errText(f.err))
 }
 
 // serve gets the answer, lets deliver give it to the client, and closes the books behind it, a panic included.

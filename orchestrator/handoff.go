@@ -430,9 +430,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	at := h.b.Decode.ID
 	to := h.enter(&h.b.Decode)
 	if to == nil {
-		f := refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
-		f.at, f.retry, f.unused = at, true, true
-		return nil, f
+		return nil, left(at)
 	}
 	a := &answer{h: h, to: to, cached: -1, split: h.b.Mode == planner.Split}
 	a.ctx = ctx

@@ -28,6 +28,8 @@ type passed struct {
 	body        []byte
 	contentType string
 	model       string
+	stream      bool
+	again       bool // an engine may be asked twice: nothing is made or changed by it
 }
 
 // tokens estimates how long the prompt is. A form is a recording.
@@ -41,7 +43,7 @@ func (p *passed) tokens(perToken float64) int {
 // readPassed reads and cleans a body that is not split.
 func (q *request) readPassed() (*passed, *failure) {
 	if q.r.Method == http.MethodGet {
-		return &passed{}, nil
+		return &passed{again: true}, nil
 	}
 	raw, f := q.body()
 	if f != nil {
@@ -65,7 +67,7 @@ func (q *request) readPassed() (*passed, *failure) {
 		return nil, badRequest(err)
 	}
 	p.body = clean
-	p.model, _ = openai.Peek(clean)
+	p.model, p.stream = openai.Peek(clean)
 	return p, nil
 }
 
@@ -95,26 +97,64 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passed, why stri
 	j.rec.Model = p.model
 	j.count = p.tokens(q.snap.cfg.Tokenizer.CharsPerToken)
 	j.plan = planner.Request{ID: j.id, Model: j.modelOr(o), Tokens: j.count, Sequences: 1, LocalOK: true}
+	var first *failure
+	for {
+		f := j.passOnce(ctx, p, why)
+		if f != nil && f.phase == "plan" && first != nil && first.own {
+			f = first // nobody else is left: the client gets what an engine said
+		}
+		if f == nil || f == first || !f.passable(p) || !j.again(ctx, f) {
+			j.finish(f, nil)
+			return f
+		}
+		first = f
+		j.retried(f)
+	}
+}
+
+// passOnce books room for the request and passes it.
+func (j *job) passOnce(ctx context.Context, p *passed, why string) *failure {
+	j.tries++
+	j.rec.Attempts = j.tries
 	b, f := j.book(ctx)
 	if f != nil {
-		j.finish(f, nil)
 		return f
 	}
-	j.noteWhole(b, why)
+	o := j.q.o
 	defer func() {
 		b.Release(time.Now())
 		o.queue.wake()
 	}()
+	j.noteWhole(b, why)
 	b.DecodeLease.Harden(time.Now())
 	to := o.fleet.to(b.Decode.ID)
 	if to == nil {
-		f = refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
-	} else {
-		began := time.Now()
-		f = q.forward(ctx, to, p)
-		o.passedOn(b, f, began)
+		return left(b.Decode.ID)
 	}
-	j.finish(f, nil)
+	began := time.Now()
+	f = j.q.forward(ctx, to, p)
+	o.passedOn(b, f, began)
+	return f
+}
+
+// passable reports whether a passed request that failed so may be passed to another replica: nothing of it was taken, or it may be asked twice. What is
+// passed may do anything, and only harmless attempts are repeated.
+func (f *failure) passable(p *passed) bool {
+	switch {
+	case f.written || !f.retry:
+		return false
+	case f.kind == "unreachable" || f.kind == "left":
+		return true
+	case f.forgotten():
+		return openai.Message(f.body) != "" // an engine that does not know the model, not one that does not know the path
+	}
+	return p.again
+}
+
+// left is a decode replica that went while it was being chosen.
+func left(id replica.ID) *failure {
+	f := refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
+	f.at, f.retry, f.unused = id, true, true
 	return f
 }
 
@@ -130,7 +170,7 @@ func (j *job) modelOr(o *Orchestrator) string {
 }
 
 func (j *job) noteWhole(b *planner.Booking, why string) {
-	j.rec.Mode, j.rec.Decode, j.rec.Prompt, j.rec.Attempts = "unsplit", string(b.Decode.ID), j.count, 1
+	j.rec.Mode, j.rec.Decode, j.rec.Prompt, j.rec.Attempts = "unsplit", string(b.Decode.ID), j.count, j.tries
 	j.q.mode = "unsplit"
 	if b.Decision != nil {
 		j.rec.Reason, j.rec.Decision = b.Decision.Reason, b.Decision
@@ -144,15 +184,31 @@ func (o *Orchestrator) ask(ctx context.Context, q *request) *failure {
 	if f != nil {
 		return f
 	}
-	q.mode = "ask"
-	to := o.fleet.any(p.model, nil)
-	if to == nil {
-		to = o.fleet.any("", nil) // it will say itself that it does not know the model
+	q.mode, p.again = "ask", true
+	tried := map[replica.ID]bool{}
+	for {
+		to := o.anyFor(p.model, func(r *reach) bool { return tried[r.member.ID] })
+		if to == nil && f != nil {
+			return f
+		}
+		if to == nil {
+			return refuse("plan", "no_replica", http.StatusServiceUnavailable, "No engine is usable at the moment.")
+		}
+		tried[to.member.ID] = true
+		f = q.forward(ctx, to, p)
+		if f == nil || !f.passable(p) || f.forgotten() || ctx.Err() != nil || len(tried) >= q.snap.cfg.Retry.Attempts {
+			return f
+		}
+		o.m.retries.WithLabelValues(f.phase).Inc()
 	}
-	if to == nil {
-		return refuse("plan", "no_replica", http.StatusServiceUnavailable, "No engine is usable at the moment.")
+}
+
+// anyFor finds an engine that serves model, or else any: it will say itself that it does not know the model.
+func (o *Orchestrator) anyFor(model string, skip func(*reach) bool) *reach {
+	if to := o.fleet.any(model, skip); to != nil {
+		return to
 	}
-	return q.forward(ctx, to, p)
+	return o.fleet.any("", skip)
 }
 
 // model answers for one model from the list, since engines do not serve that path.
@@ -184,7 +240,7 @@ func (o *Orchestrator) stored(ctx context.Context, q *request) *failure {
 		f.owner = "client"
 		return f
 	}
-	return q.forward(ctx, to, &passed{})
+	return q.forward(ctx, to, &passed{again: true})
 }
 
 // plainID keeps what is put into an engine's path to what such ids are made of.
@@ -226,9 +282,9 @@ func (q *request) holder(ctx context.Context, id string) *reach {
 func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(q.snap.cfg.Timeouts.DecodeFirst, func() { cancel(errPhaseTimeout) })
+	timer := time.AfterFunc(q.answerBy(p), func() { cancel(errPhaseTimeout) })
 	defer timer.Stop()
-	r := &engine.Request{Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType}
+	r := &engine.Request{Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again}
 	r.Header = append(r.Header, engine.Field{Key: "X-Request-Id", Value: q.id})
 	resp, err := to.do(ctx, q.o.propagate(ctx, r))
 	if err != nil {
@@ -255,6 +311,14 @@ func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 		q.w.Header().Set("Content-Type", contentType)
 	}
 	return q.give(resp.Status, body)
+}
+
+// answerBy is how long an engine may take: up to the head of a stream or the answer to a question, or else to the end of a whole answer.
+func (q *request) answerBy(p *passed) time.Duration {
+	if p.stream || p.again {
+		return q.snap.cfg.Timeouts.DecodeFirst
+	}
+	return q.snap.cfg.Timeouts.Answer
 }
 
 // enginePath is the path that the router matched, which is on the list of serve.go, with the client's query.
