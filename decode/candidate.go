@@ -62,6 +62,7 @@ type Excluded struct {
 	Reason string
 	Limit  int           // the largest prompt in tokens that it ever takes, where Tokens is more; else 0
 	Room   time.Duration // when it should have room, where it has none now; else 0
+	Part   float64       // of all its blocks, what the request would take, where it has no room; above 1 it waits until it is empty
 }
 
 // Outlook sums up the members that are no candidates.
@@ -100,6 +101,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			}
 			e.Room = clampRetry(p.roomIn(m, &a, a.asked(c.Need)-a.left()) - q.Ready)
 			need, free = c.Need, max(a.left(), 0)
+			e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
 			outlook.hold(m, q, p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens))
 			dst = dst[:len(dst)-1]
 		}

@@ -11,19 +11,41 @@ import (
 // admission is the queue of requests for which no decode replica has room now.
 //
 // First come, first tried: the request at the head tries again each time room may have come ([admission.wake]); while somebody waits,
-// newcomers wait behind. The queue is bounded; at the bound a newcomer is refused at once with errQueueFull.
+// newcomers wait behind. One that finds itself too large for anything but a nearly empty replica stands aside: in a line of such requests, whose head is tried
+// first, and for which nobody waits. Else one request could keep everybody out while all replicas empty. The queue is bounded; at the bound a newcomer is
+// refused at once with errQueueFull.
 //
 // Safe for concurrent use.
 type admission struct {
-	mu      sync.Mutex
-	waiting list.List // of *waiter, oldest first
-	limit   int
-	closed  bool
+	mu     sync.Mutex // guards the following
+	large  list.List  // of *waiter, oldest first: those that stand aside
+	line   list.List  // of *waiter, oldest first: all others
+	limit  int        // of both together
+	closed bool
 }
+
+// entry is how a request comes to the queue.
+type entry struct {
+	patience time.Duration
+	running  bool           // it has been admitted before, and is tried again: a router that drains lets it go on
+	try      func() outcome // is called by the request's own goroutine, never while the queue is locked
+}
+
+// outcome is what became of a try.
+type outcome uint8
+
+const (
+	waitsInLine outcome = iota // there is no room now
+	waitsAside                 // nor will there be while replicas are in use
+	goesOn                     // it has a plan, or another reason than room not to
+)
 
 // waiter is one queued request. turn has room for one signal, so that a wake-up between two tries is not lost.
 type waiter struct {
-	turn chan struct{}
+	entry
+	turn  chan struct{}
+	in    *list.List    // guarded by the queue
+	place *list.Element // guarded by the queue
 }
 
 var (
@@ -39,42 +61,51 @@ func (a *admission) setLimit(n int) {
 	a.mu.Unlock()
 }
 
-// enter calls try until it reports true, ctx ends, the queue refuses, or patience passes. The first call is made at once unless others wait already.
-// try is called by the caller's goroutine, never while the queue is locked.
-func (a *admission) enter(ctx context.Context, patience time.Duration, try func() (done bool)) error {
+// enter tries until the request is admitted, ctx ends, the queue refuses, or patience passes. The first try is made at once unless others wait in line already.
+func (a *admission) enter(ctx context.Context, e entry) error {
 	a.mu.Lock()
+	first := waitsInLine
 	switch {
-	case a.closed:
+	case a.closed && !e.running:
 		a.mu.Unlock()
 		return errDraining
-	case a.waiting.Len() == 0:
+	case a.line.Len() == 0:
 		a.mu.Unlock()
-		if try() {
+		if first = e.try(); first == goesOn {
 			return nil
 		}
 		a.mu.Lock()
 	}
-	if a.closed {
+	if a.closed && !e.running {
 		a.mu.Unlock()
 		return errDraining
 	}
-	if a.waiting.Len() >= a.limit {
+	if a.lengthLocked() >= a.limit {
 		a.mu.Unlock()
 		return errQueueFull
 	}
-	w := &waiter{turn: make(chan struct{}, 1)}
-	place := a.waiting.PushBack(w)
-	if place == a.waiting.Front() {
-		w.turn <- struct{}{} // room may have come between the first try and now
+	w := &waiter{entry: e, turn: make(chan struct{}, 1)}
+	a.pushLocked(w, first)
+	if w.place == w.in.Front() {
+		w.signal() // room may have come between the first try and now
 	}
 	a.mu.Unlock()
-	defer a.leave(place)
-	return w.wait(ctx, patience, try, a)
+	defer a.leave(w)
+	return w.wait(ctx, a)
+}
+
+// pushLocked puts a waiter behind its like.
+func (a *admission) pushLocked(w *waiter, why outcome) {
+	w.in = &a.line
+	if why == waitsAside {
+		w.in = &a.large
+	}
+	w.place = w.in.PushBack(w)
 }
 
 // wait is the life of a waiter in the queue.
-func (w *waiter) wait(ctx context.Context, patience time.Duration, try func() bool, a *admission) error {
-	timer := time.NewTimer(patience)
+func (w *waiter) wait(ctx context.Context, a *admission) error {
+	timer := time.NewTimer(w.patience)
 	defer timer.Stop()
 	for {
 		select {
@@ -83,39 +114,61 @@ func (w *waiter) wait(ctx context.Context, patience time.Duration, try func() bo
 		case <-timer.C:
 			return errQueueTime
 		case <-w.turn:
-			if a.isClosed() {
+			if !w.running && a.isClosed() {
 				return errDraining
 			}
-			if try() {
+			switch w.try() {
+			case goesOn:
 				return nil
+			case waitsAside:
+				a.standAside(w)
 			}
 		}
 	}
 }
 
-// leave takes a waiter out and gives the next one its turn.
-func (a *admission) leave(place *list.Element) {
+// standAside takes a waiter out of the line and gives the next one its turn.
+func (a *admission) standAside(w *waiter) {
 	a.mu.Lock()
-	a.waiting.Remove(place)
+	defer a.mu.Unlock()
+	if w.in == &a.large {
+		return
+	}
+	w.in.Remove(w.place)
+	a.pushLocked(w, waitsAside)
+	signalFront(&a.line)
+}
+
+// leave takes a waiter out and gives the next ones their turn.
+func (a *admission) leave(w *waiter) {
+	a.mu.Lock()
+	w.in.Remove(w.place)
 	a.mu.Unlock()
 	a.wake()
 }
 
-// wake gives the request at the head another try. To be called whenever room may have come: a lease ended, a load report came in, a replica joined.
+// wake gives the requests at the heads another try. To be called whenever room may have come: a lease ended, a load report came in, a replica joined.
 func (a *admission) wake() {
 	a.mu.Lock()
-	if front := a.waiting.Front(); front != nil {
-		front.Value.(*waiter).signal()
-	}
+	signalFront(&a.large)
+	signalFront(&a.line)
 	a.mu.Unlock()
 }
 
-// close refuses everybody who waits and everybody who comes.
+func signalFront(l *list.List) {
+	if front := l.Front(); front != nil {
+		front.Value.(*waiter).signal()
+	}
+}
+
+// close refuses everybody who waits and everybody who comes, but for those that run already.
 func (a *admission) close() {
 	a.mu.Lock()
 	a.closed = true
-	for e := a.waiting.Front(); e != nil; e = e.Next() {
-		e.Value.(*waiter).signal()
+	for _, l := range []*list.List{&a.large, &a.line} {
+		for e := l.Front(); e != nil; e = e.Next() {
+			e.Value.(*waiter).signal()
+		}
 	}
 	a.mu.Unlock()
 }
@@ -130,8 +183,10 @@ func (a *admission) isClosed() bool {
 func (a *admission) length() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.waiting.Len()
+	return a.lengthLocked()
 }
+
+func (a *admission) lengthLocked() int { return a.large.Len() + a.line.Len() }
 
 func (w *waiter) signal() {
 	select {

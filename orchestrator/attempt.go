@@ -261,14 +261,13 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var b *planner.Booking
 	var err error
 	var took time.Duration
-	queued := j.q.o.queue.enter(ctx, j.q.snap.cfg.Timeouts.Queue, func() bool {
+	queued := j.q.o.queue.enter(ctx, entry{patience: j.q.snap.cfg.Timeouts.Queue, running: j.tries > 1, try: func() outcome {
 		began := time.Now()
 		j.plan.Waited = began.Sub(j.q.start)
 		b, err = j.search(began)
 		took = time.Since(began)
-		var full *planner.NoRoom
-		return !errors.As(err, &full)
-	})
+		return outcomeOf(err)
+	}})
 	wait := time.Since(start) - took
 	j.rec.Phases.Queue += ms(wait)
 	j.rec.Phases.Plan += ms(took)
@@ -285,6 +284,21 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	end(decisionAttributes(b, j.q.o.traced)...)
 	return b, nil
 }
+
+// outcomeOf tells the queue what became of a try to plan. Whatever is no lack of room is for the request to hear.
+func outcomeOf(err error) outcome {
+	full, ok := errors.AsType[*planner.NoRoom](err)
+	switch {
+	case !ok:
+		return goesOn
+	case full.Part > largePart:
+		return waitsAside
+	}
+	return waitsInLine
+}
+
+// largePart is the part of a replica's blocks from which a request is large: it would have to wait until a replica has nearly nothing else to do.
+const largePart = 0.5
 
 // notAdmitted explains why a request left the queue without a plan.
 func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {

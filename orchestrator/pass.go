@@ -29,6 +29,7 @@ type passed struct {
 	contentType string
 	model       string
 	stream      bool
+	samples     int  // answers that it asks for
 	again       bool // an engine may be asked twice: nothing is made or changed by it
 }
 
@@ -67,7 +68,11 @@ func (q *request) readPassed() (*passed, *failure) {
 		return nil, badRequest(err)
 	}
 	p.body = clean
-	p.model, p.stream = openai.Peek(clean)
+	seen := openai.Peek(clean)
+	p.model, p.stream, p.samples = seen.Model, seen.Stream, seen.Samples
+	if most := q.snap.cfg.Limits.Samples; seen.Samples > most {
+		return nil, badRequest(&openai.BadRequest{Message: openai.TooManySamples("n", most), Param: "n"})
+	}
 	return p, nil
 }
 
@@ -96,7 +101,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passed, why stri
 	j := q.newJob(nil, 0)
 	j.rec.Model = p.model
 	j.count = p.tokens(q.snap.cfg.Tokenizer.CharsPerToken)
-	j.plan = planner.Request{ID: j.id, Model: j.modelOr(o), Tokens: j.count, Sequences: 1, LocalOK: true}
+	j.plan = planner.Request{ID: j.id, Model: j.modelOr(o), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true}
 	var first *failure
 	for {
 		f := j.passOnce(ctx, p, why)
@@ -146,7 +151,7 @@ func (f *failure) passable(p *passed) bool {
 	case f.kind == "unreachable" || f.kind == "left":
 		return true
 	case f.forgotten():
-		return openai.Message(f.body) != "" // an engine that does not know the model, not one that does not know the path
+		return strings.HasPrefix(openai.Message(f.body), "The model") // not the path, nor a response that was to be gone on with
 	}
 	return p.again
 }

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,71 @@ func TestPassedAnswersHaveTheTimeOfAnswers(t *testing.T) {
 		}
 		if got := w.ask(streams); got.status != 504 || got.took != time.Second {
 			t.Errorf("a stream that does not begin: %d after %v", got.status, got.took)
+		}
+	})
+}
+
+// A request for more answers than one may ask for is refused with words that say where to allow more.
+func TestTooManySamplesAreRefused(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Limits.Samples = 4 }}, func(w *world) {
+		for _, p := range []prompt{
+			post("/v1/completions", `{"model":"sim","max_tokens":2,"n":5,"temperature":1,"prompt":"a b"}`),
+			post("/v1/completions", `{"model":"sim","max_tokens":2,"best_of":60000,"temperature":1,"prompt":"a b"}`),
+			post("/v1/chat/completions", `{"model":"sim","max_tokens":2,"n":5,"messages":[{"role":"user","content":"a"}]}`),
+			post("/v1/chat/completions/batch", `{"model":"sim","max_tokens":2,"n":5,"messages":[[{"role":"user","content":"a"}]]}`),
+			post("/inference/v1/generate", `{"model":"sim","token_ids":[1,2],"sampling_params":{"n":5}}`),
+		} {
+			got := w.ask(p)
+			if got.status != 400 || !strings.Contains(got.fail.Message, "limits.samples") {
+				t.Errorf("%s: %d %s", p.path, got.status, got.raw)
+			}
+		}
+		if legs := w.posts(true); len(legs) != 0 {
+			t.Errorf("engines got %+v", legs)
+		}
+		w.asked = w.count("tandem_requests_total", "bad_request")
+		if w.asked != 5 {
+			t.Errorf("%d are counted as bad requests", w.asked)
+		}
+	})
+}
+
+// A request that only an empty replica has room for keeps nobody out who needs little.
+func TestLargeRequestKeepsNobodyOut(t *testing.T) {
+	s := setup{
+		engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 2000 },
+		config: func(c *config.Config) { c.Limits.Samples = 1 << 16 },
+	}
+	in(t, s, func(w *world) {
+		long := post("/v1/completions", `{"model":"sim","max_tokens":700,"temperature":0,"ignore_eos":true,"prompt":"a b c d"}`)
+		a, b := w.begin(long), w.begin(long)
+		time.Sleep(500 * time.Millisecond)
+		greedy := w.begin(post("/v1/completions", `{"model":"sim","max_tokens":100,"n":60000,"temperature":1,"prompt":"a b c d"}`))
+		time.Sleep(100 * time.Millisecond)
+		if n := w.o.queue.length(); n != 1 {
+			t.Fatalf("%d wait, want the greedy one", n)
+		}
+		small := completion(false)
+		if got := w.ask(small); got.status != 200 || got.took > time.Second {
+			t.Errorf("a small request took %v: %d", got.took, got.status)
+		}
+		w.exact(long, a.end())
+		w.exact(long, b.end())
+		greedy.end()
+	})
+}
+
+// A router that drains lets a running request be tried again, and refuses new ones.
+func TestDrainingRetriesWhatRuns(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		w.at("prefill", func(at string) {
+			w.at("prefill", nil)
+			fail(503)(w, w.by(at))
+			w.o.Drain()
+		})
+		w.exact(completion(false), w.ask(completion(false)))
+		if got := w.ask(completion(false)); got.status != 503 {
+			t.Errorf("a new one: %d %s", got.status, got.raw)
 		}
 	})
 }

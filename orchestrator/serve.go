@@ -83,7 +83,7 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 
 func (q *request) limits() openai.Limits {
 	l := q.snap.cfg.Limits
-	return openai.Limits{PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts}
+	return openai.Limits{PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts, Samples: l.Samples}
 }
 
 func (o *Orchestrator) healthz(w http.ResponseWriter, _ *http.Request) {

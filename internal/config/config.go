@@ -222,6 +222,7 @@ type Limits struct {
 	AnswerBytes     Bytes         `yaml:"answer_bytes"`      // of an answer that is not streamed
 	MaxPromptTokens int           `yaml:"max_prompt_tokens"` // 0: the engines' own limit
 	BatchPrompts    int           `yaml:"batch_prompts"`     // prompts in one completions request
+	Samples         int           `yaml:"samples"`           // answers that one request may ask for: n, best_of
 	InFlight        int           `yaml:"in_flight"`         // requests at once, waiting ones included; 0: no limit
 	Queue           int           `yaml:"queue"`             // requests waiting for room at once
 	FirstToken      time.Duration `yaml:"first_token"`       // a request whose first token would come later by prediction is refused with 429; 0: never
@@ -324,7 +325,7 @@ func Default() *Config {
 		},
 		Tokenizer: Tokenizer{Source: TokensEngines, CacheBytes: 64 << 20, ChatTTL: time.Minute, CharsPerToken: 4, ChunkBytes: 256},
 		Limits: Limits{
-			BodyBytes: 64 << 20, HeaderBytes: 64 << 10, AnswerBytes: 64 << 20, BatchPrompts: 256, Queue: 1024,
+			BodyBytes: 64 << 20, HeaderBytes: 64 << 10, AnswerBytes: 64 << 20, BatchPrompts: 256, Samples: 128, Queue: 1024,
 		},
 		Timeouts: Timeouts{
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Idle: 2 * time.Minute,

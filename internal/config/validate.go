@@ -425,6 +425,7 @@ func (ck *checker) limits(l Limits) {
 	ck.size("limits.answer_bytes", l.AnswerBytes, 1<<10)
 	ck.between("limits.max_prompt_tokens", l.MaxPromptTokens, 0, math.MaxInt32)
 	ck.between("limits.batch_prompts", l.BatchPrompts, 1, 1<<16)
+	ck.between("limits.samples", l.Samples, 1, 1<<16)
 	ck.between("limits.in_flight", l.InFlight, 0, math.MaxInt32)
 	ck.between("limits.queue", l.Queue, 0, math.MaxInt32)
 	ck.longer("limits.first_token", l.FirstToken, 0)

@@ -27,6 +27,7 @@ type Limits struct {
 	Fields       int // members of the top-level object, default 1024
 	PromptTokens int // token ids in all prompts together, default no bound
 	Prompts      int // prompts of a batch that are split; a larger batch is Unsplittable, default 128
+	Samples      int // answers that a request may ask for (n, best_of), default no bound
 }
 
 // Request is a client's request after one scan. It is read-only once parsed and safe for concurrent use; its slices point into Raw.

@@ -366,16 +366,29 @@ func Sanitize(body []byte, lim Limits) ([]byte, error) {
 	}
 }
 
-// Peek reads the model and the stream flag of any JSON object, as far as it can; for routing what is passed through.
-func Peek(body []byte) (model string, stream bool) {
+// Glance is what is read of a request that is passed through.
+type Glance struct {
+	Model   string
+	Stream  bool
+	Samples int // answers that it asks for, at least 1
+}
+
+// Peek reads of any JSON object what routing needs, as far as it can.
+func Peek(body []byte) Glance {
+	g := Glance{Samples: 1}
 	s := rawjson.Scanner{Data: body}
 	for key := range s.Members() {
 		switch value := s.Value(); {
 		case rawjson.Equal(key, "model") && bytes.HasPrefix(value, []byte{'"'}):
-			model = rawjson.Text(value)
+			g.Model = rawjson.Text(value)
 		case rawjson.Equal(key, "stream"):
-			stream, _ = truth(value)
+			g.Stream, _ = truth(value)
+		case rawjson.Equal(key, "sampling_params") && bytes.HasPrefix(value, []byte{'{'}):
+			g.Samples = max(g.Samples, Peek(value).Samples)
+		case rawjson.Equal(key, "n"), rawjson.Equal(key, "best_of"):
+			n, _ := whole(value)
+			g.Samples = max(g.Samples, min(n, 1<<16))
 		}
 	}
-	return model, stream
+	return g
 }

@@ -277,8 +277,20 @@ func TestSanitizePassesWhatIsClean(t *testing.T) {
 			t.Errorf("Sanitize(%q) accepts it", body)
 		}
 	}
-	if model, stream := Peek([]byte(`{"input":"x","model":"m\u0031","stream":true}`)); model != "m1" || !stream {
-		t.Errorf("Peek = %q, %v", model, stream)
+	for body, want := range map[string]Glance{
+		`{"input":"x","model":"m","n":3}`:                   {Model: "m", Samples: 3},
+		`{"sampling_params":{"n":70000.0,"best_of":null}}`:  {Samples: 1 << 16},
+		`{"n":2,"best_of":"5","sampling_params":{"n":4}}`:   {Samples: 5},
+		`{"n":-1,"stream":"no"}`:                            {Samples: 1},
+		`{"n":4,"model":`:                                   {Samples: 4},
+		`{"sampling_params":[{"n":9}],"choices":[{"n":9}]}`: {Samples: 1},
+	} {
+		if got := Peek([]byte(body)); got != want {
+			t.Errorf("%s: %+v, want %+v", body, got, want)
+		}
+	}
+	if g := Peek([]byte(`{"input":"x","model":"m\u0031","stream":true}`)); g.Model != "m1" || !g.Stream {
+		t.Errorf("Peek = %+v", g)
 	}
 }
 

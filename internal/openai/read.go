@@ -159,10 +159,18 @@ func (p *parser) sequences(name string, value []byte) {
 	if n.null {
 		return
 	}
+	if most := p.lim.Samples; most > 0 && n.value > most {
+		p.refuse(name, TooManySamples(name, most))
+	}
 	if n.value != 1 {
 		p.unsplittable(name + " other than 1")
 	}
 	p.req.N = max(p.req.N, min(n.value, 1<<16))
+}
+
+// TooManySamples says what is wrong with a request for more answers than the most that may be.
+func TooManySamples(param string, most int) string {
+	return param + " is larger than " + strconv.Itoa(most) + ", the most answers that this router lets one request ask for (limits.samples)"
 }
 
 func (p *parser) streamOptions(value []byte) {

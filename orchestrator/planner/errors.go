@@ -9,6 +9,7 @@ import (
 type NoRoom struct {
 	Reason string
 	Retry  time.Duration // when room is expected, a hint; at least 10 ms
+	Part   float64       // of the blocks of a replica, the least that the request would take on one; 0 unknown
 }
 
 func (e *NoRoom) Error() string { return "no room: " + e.Reason }

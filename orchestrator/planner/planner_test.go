@@ -270,6 +270,8 @@ func TestErrors(t *testing.T) {
 			switch {
 			case tt.room != "" && (!isFull || !strings.Contains(full.Reason, tt.room) || full.Retry < minRetry || full.Retry > time.Minute):
 				t.Errorf("%#v, want NoRoom with %q", err, tt.room)
+			case isFull && !(full.Part > 0):
+				t.Errorf("NoRoom does not say what part of a replica is asked for: %+v", full)
 			case tt.pool != "" && (!isNone || none.Pool != tt.pool || !strings.Contains(none.Reason, tt.why) || none.TooLarge != tt.big):
 				t.Errorf("%#v, want NoReplica in %s with %q, too large %v", err, tt.pool, tt.why, tt.big)
 			}

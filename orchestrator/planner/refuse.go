@@ -51,12 +51,14 @@ func (pl *Planner) later(q *question, out []decode.Excluded) error {
 		return nil
 	}
 	var full []string
+	part := first.Part
 	for i := range out {
 		if out[i].Room > 0 {
+			part = min(part, out[i].Part)
 			full = append(full, string(out[i].ID)+" "+out[i].Reason)
 		}
 	}
-	return &NoRoom{Reason: "decode: " + some(full), Retry: max(first.Room, minRetry)}
+	return &NoRoom{Reason: "decode: " + some(full), Retry: max(first.Room, minRetry), Part: part}
 }
 
 // pairable reports whether some prefill candidate can work with the decode replica id.
