@@ -44,6 +44,7 @@ type Candidate struct {
 	Step     float64       // seconds of one decode step with this request in the batch
 	LoadAge  time.Duration // of the newest report, -1 without any
 	Crowded  bool          // there will be room when its blocks come, but there is none yet for who prefills here
+	Doubtful bool          // the speed of its own prefills was learned, but of nothing new, and none is under way that could tell
 	Unknown  bool          // no fresh report: what it uses is the pool's mean
 	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
 	Trust    replica.Trust
@@ -333,6 +334,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.Step = speed.Step(g.sequences+e.Sequences+int(others)+1, int(used))
 
 	c.Local.Wait = m.warms(now).Seconds()
+	c.Doubtful = c.Local.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q, speed, p.Unit())
 	c.Local.Delayed = g.coming.delayed(c.Local.Wait, c.Local.Warm, now) + float64(e.Arriving)*c.Local.Warm

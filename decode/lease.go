@@ -50,6 +50,8 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		l.moving, l.outbox, l.sentAt, l.landAt = t.Moving, t.Outbox, t.SentAt, t.LandAt
 	}
 	m.comes.Add(now)
+	m.prefill.Recall(now)
+	m.steps.Recall(now)
 	l.awaited, l.untold = true, t.Untold
 	p.add(l, now)
 	l.batch = m.there()
@@ -164,8 +166,8 @@ func (p *Pool) end(l *Lease, now time.Time) bool {
 	return true
 }
 
-// FirstToken says that the first token arrived. It returns how long that took since the request was sent, 0 when that is not known, says nothing
-// because the request had to wait for room or behind local prefills, or was asked before. It teaches the speed of a local prefill, and
+// FirstToken says that the first token arrived, or the whole answer where nobody tells of the first. It returns how long that took since the request was sent, 0 when
+// that is not known, says nothing because the request had to wait for room or behind local prefills, or was asked before. It teaches the speed of a local prefill, and
 // that the replica has the prompt now where no events do.
 func (l *Lease) FirstToken(now time.Time) time.Duration {
 	if l == nil {
@@ -185,16 +187,16 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	if l.firstSeen || !l.bound {
 		return 0, false
 	}
-	l.firstSeen = true
+	l.firstSeen, l.firstAt = true, now
 	l.landed(now)
 	took = now.Sub(l.boundAt)
-	if !l.clear {
+	if !l.clear || l.untold > 0 {
 		return 0, true
 	}
 	if l.local && l.alone && took > 0 {
 		parts := scoring.DefaultSpeed().PrefillParts(l.prompt-l.matched, l.matched)
 		l.member.prefill.LearnAt(parts, took.Seconds(), now)
-		p.prefills.Learn(parts, took.Seconds())
+		p.prefills.LearnAt(parts, took.Seconds(), now)
 	}
 	return took, true
 }
@@ -207,7 +209,8 @@ func (l *Lease) Step() float64 {
 	return l.pool.speed(m).Step(m.there(), m.reported()*m.blockSize())
 }
 
-// Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the time from the first token to the last.
+// Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the time from the first token to the last, 0 where that
+// says nothing of the engine.
 func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 	if l == nil {
 		return
@@ -215,28 +218,61 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 	p := l.pool
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	m := l.member
 	if l.state == ended {
 		return
 	}
 	if each := outTokens / l.sequences; each > 0 {
-		l.lengths.Learn(each)
-		p.answers.Learn(each)
-		p.usual = p.answers.Rest(0, -1)
-		if each >= minSteps && decoding > 0 {
-			batch := float64(l.batch+m.there()) / 2
-			used := m.reported()
-			if used == 0 {
-				used = m.ledger.held
-			}
-			parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
-			step := decoding.Seconds() / float64(each-1)
-			m.steps.LearnAt(parts, step, now)
-			p.steps.Learn(parts, step)
-		}
+		p.learnLength(l, each)
+		p.learnStep(l, l.step(each, decoding), now)
 	}
 	p.end(l, now)
 }
+
+// learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut would have been longer.
+func (p *Pool) learnLength(l *Lease, each int) {
+	learn := [...]*scoring.Lengths{l.lengths, &p.answers}
+	for _, lengths := range learn {
+		if l.limit >= 0 && each >= l.limit {
+			lengths.LearnCut(each)
+		} else {
+			lengths.Learn(each)
+		}
+	}
+	p.ends.Learn(each)
+	p.usual = p.ends.Rest(0, -1)
+}
+
+// learnStep takes in that l's steps took so many seconds, 0 unknown.
+func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
+	if step <= 0 {
+		return
+	}
+	m := l.member
+	batch, used := float64(l.batch+m.there())/2, m.reported()
+	if used == 0 {
+		used = m.ledger.held
+	}
+	parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
+	m.steps.LearnAt(parts, step, now)
+	p.steps.LearnAt(parts, step, now)
+}
+
+// step returns the seconds that a step of l took on average, 0 where that is not known. Of an answer that is not streamed nobody sees the first token: it tells
+// something where nearly all of its time must have been decoding.
+func (l *Lease) step(each int, decoding time.Duration) float64 {
+	switch whole := l.firstAt.Sub(l.boundAt); {
+	case each < minSteps:
+		return 0
+	case l.untold == 0:
+		return decoding.Seconds() / float64(each-1)
+	case l.firstSeen && l.clear && whole > mostlySteps*l.untold:
+		return (whole - l.untold).Seconds() / float64(each)
+	}
+	return 0
+}
+
+// mostlySteps is how many times longer than until its first token an answer must have taken to tell something of its steps.
+const mostlySteps = 5
 
 // minSteps is the shortest answer whose pace says something about the speed.
 const minSteps = 8
@@ -244,11 +280,11 @@ const minSteps = 8
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {
 	s := scoring.DefaultSpeed()
-	if fit := known(&m.prefill.Fit, &p.prefills); fit != nil {
-		s = s.WithPrefill(fit)
+	if fit := known(&m.prefill.Fit, &p.prefills.Fit); fit != nil {
+		s = s.WithPrefill(fit.Within(&p.prefills.Fit))
 	}
-	if fit := known(&m.steps.Fit, &p.steps); fit != nil {
-		s = s.WithDecode(fit)
+	if fit := known(&m.steps.Fit, &p.steps.Fit); fit != nil {
+		s = s.WithDecode(fit.Within(&p.steps.Fit))
 	}
 	return p.settings.Speed.Or(s)
 }

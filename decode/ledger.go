@@ -90,6 +90,7 @@ type Lease struct {
 	warm      time.Duration // predicted of a local prefill
 	alone     bool          // no other local prefill was ahead
 	firstSeen bool
+	firstAt   time.Time // when it was
 }
 
 type state uint8

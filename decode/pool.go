@@ -31,12 +31,13 @@ type Pool struct {
 	*roster.Roster[*member] // its Mu guards the following too
 
 	settings Settings
-	soft     softQueue   // soft leases of all members, by when they turn hard
-	prefills scoring.Fit // of all members together, for those that were not measured yet
-	steps    scoring.Fit
+	soft     softQueue      // soft leases of all members, by when they turn hard
+	prefills scoring.Memory // of all members together, for those that were not measured yet
+	steps    scoring.Memory
 	lengths  map[string]*scoring.Lengths // by model as clients name it
 	answers  scoring.Lengths             // of all models
-	usual    int                         // expected tokens of an answer, by answers
+	ends     scoring.Lengths             // of all models, cut ones as short as they were
+	usual    int                         // tokens after which an answer is over, by ends
 	hearsay  roster.Hearsay[Share]
 	waiting  []due // scratch of dues
 }
@@ -77,8 +78,8 @@ func (p *Pool) Configure(s Settings) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	if s.ExpectedOutput != p.settings.ExpectedOutput {
-		p.lengths, p.answers = map[string]*scoring.Lengths{}, scoring.NewLengths(s.ExpectedOutput)
-		p.usual = p.answers.Rest(0, -1)
+		p.lengths, p.answers, p.ends = map[string]*scoring.Lengths{}, scoring.NewLengths(s.ExpectedOutput), scoring.NewLengths(s.ExpectedOutput)
+		p.usual = p.ends.Rest(0, -1)
 	}
 	p.settings = s
 }
@@ -102,8 +103,10 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
-	m.prefill.Ease(&p.prefills, now)
-	m.steps.Ease(&p.steps, now)
+	if len(m.ledger.leases) == 0 { // else somebody tries already, see Book
+		m.prefill.Ease(&p.prefills.Fit, now)
+		m.steps.Ease(&p.steps.Fit, now)
+	}
 	if l.Running >= 0 {
 		m.ledger.countOthers(l.Running + max(l.Waiting, 0) - m.ledger.bound - m.elsewhere.Bound)
 	}

@@ -12,6 +12,7 @@ type warming struct {
 	leases []*Lease
 	work   time.Duration // predicted of all
 	since  time.Time     // when the first of them can have begun
+	done   time.Time     // when the newest of those that have left did so
 }
 
 func (w *warming) add(l *Lease, now time.Time) {
@@ -29,6 +30,7 @@ func (w *warming) remove(l *Lease, now time.Time) {
 	}
 	w.leases = slices.Delete(w.leases, at, at+1)
 	w.work -= l.warm
+	w.done = now
 }
 
 // wait returns the predicted time until all are done, given that the first has run for a while.
@@ -38,6 +40,12 @@ func (w *warming) wait(now time.Time) time.Duration {
 	}
 	return w.work - min(w.leases[0].warm, max(0, now.Sub(w.since)))
 }
+
+// doubtful reports whether m, which prefills nothing, has done so last long ago.
+func (m *member) doubtful(now time.Time) bool { return now.Sub(m.ledger.warming.done) > doubtAfter }
+
+// doubtAfter is how long what was learned of a replica is not doubted.
+const doubtAfter = 10 * time.Second
 
 // warms returns the predicted time until m has computed all prompts that it prefills itself, those of other routers included.
 func (m *member) warms(now time.Time) time.Duration {

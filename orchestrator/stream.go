@@ -37,7 +37,8 @@ type answer struct {
 	done   bool // stream: its last event has been read
 	sent   int  // stream: events that were read
 
-	first        time.Time // when the first content was there
+	first        time.Time     // when the first content was there
+	blocked      time.Duration // that the client let writes wait
 	promptTokens int
 	output       int
 	bad          *failure // how the answer ended, nil when well
@@ -398,7 +399,7 @@ func (a *answer) settle(f *failure) {
 	h, now := a.h, time.Now()
 	a.close()
 	if f == nil && !a.first.IsZero() {
-		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(h.j.q.start), now.Sub(h.j.q.start), now)
+		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(h.j.q.start), a.decoded(now).Sub(h.j.q.start), now)
 	}
 	if f != nil {
 		h.j.q.o.failedOn(h.b, f, a.first)
@@ -407,6 +408,16 @@ func (a *answer) settle(f *failure) {
 	if !a.first.IsZero() {
 		h.j.rememberText(h.b)
 	}
+}
+
+// decoded returns when the engine had generated the last token of an answer that ended now, or when it had the first where a client that reads slowly hides that:
+// beyond what buffers hold, the engine's answer waits for the client.
+func (a *answer) decoded(now time.Time) time.Time {
+	const hides = 0.1 // of the time in which the engine generated
+	if a.blocked.Seconds() > hides*now.Sub(a.first).Seconds() {
+		return a.first
+	}
+	return now
 }
 
 // single serves a request that is one prompt.
@@ -463,9 +474,11 @@ func (q *request) stream(ctx context.Context, a *answer) *failure {
 		if a.bad != nil && !a.done {
 			out = append(out, a.kind().EndMark()...) // the engine's own may come in another read, or never
 		}
+		begun := time.Now()
 		if err := q.w.send(out); err != nil {
 			return q.lost(err)
 		}
+		a.blocked += time.Since(begun)
 		if a.bad != nil {
 			a.bad.written = true
 			return a.bad

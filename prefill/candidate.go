@@ -33,6 +33,7 @@ type Candidate struct {
 	Sending  time.Duration // that it needs for the KV blocks which decode replicas still have to get from it
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'
 	LoadAge  time.Duration // of the newest report, -1 without any
+	Doubtful bool          // its speed was learned, but of nothing new, and nobody is under way who could tell
 	Unknown  bool          // no fresh report: others' load is the pool's mean
 	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
 	Trust    replica.Trust
@@ -193,6 +194,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	if others > 0 {
 		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
 	}
+	c.Doubtful = c.Waiting == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
 	c.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(speed, blockSize)
 	c.Rho = m.meter.Rho(now) + m.elsewhere.Rho

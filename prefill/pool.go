@@ -25,8 +25,8 @@ type Pool struct {
 	*roster.Roster[*member] // its Mu guards the following too
 
 	settings Settings
-	fit      scoring.Fit // of all members together, for those that were not measured yet
-	typical  float64     // seconds of a usual request, running mean; 0 unknown
+	fit      scoring.Memory // of all members together, for those that were not measured yet
+	typical  float64        // seconds of a usual request, running mean; 0 unknown
 	hearsay  roster.Hearsay[Share]
 }
 
@@ -90,7 +90,9 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
-	m.fit.Ease(&p.fit, now)
+	if m.queue.count == 0 { // else somebody tries already, see Book
+		m.fit.Ease(&p.fit.Fit, now)
+	}
 	if m.load.UsageAt().Equal(l.At) {
 		m.queue.settled()
 	}

@@ -94,6 +94,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk}, work: seconds(c.Warm), at: now}
+	m.fit.Recall(now)
 	m.queue.push(l, now)
 	m.meter.Add(now, c.Warm)
 	m.pace.Add(now)
@@ -129,7 +130,9 @@ func (l *Lease) Release(now time.Time) {
 	}
 	l.pool.Mu.Lock()
 	defer l.pool.Mu.Unlock()
-	l.end(now)
+	if l.end(now) {
+		l.member.gaveUp()
+	}
 }
 
 // end reports whether the lease was still live.

@@ -8,16 +8,26 @@ import (
 
 // Fit learns how much slower or faster than a profile an engine is, one factor a coefficient, from measured durations. The zero Fit agrees with the profile.
 //
-// It is recursive least squares over relative errors, so that short and long durations weigh alike, with forgetting. Three things keep outliers out:
-// a sample far off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent samples can move all factors at once.
+// It is recursive least squares over relative errors, so that short and long durations weigh alike, with forgetting. A sample teaches those factors alone that
+// have a real share in its prediction: of a short prompt, which is nearly all overhead, nobody learns what a token costs. Three things keep outliers out:
+// a sample far off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent votes can move factors at once.
 // Not safe for concurrent use.
 type Fit struct {
 	factor [3]float64    // 0: 1
 	cov    [3][3]float64 // of the factors
-	spread float64       // running mean of the absolute relative error
-	recent [5]float64    // ratios of measured to predicted, newest at n-1 modulo 5
-	n      int           // samples since the factors were last moved at once
+	told   [3]bool       // some sample could tell of the factor
+	spread float64       // running mean of the absolute relative error, beginning with 1
+	noise  float64       // the same of settled samples alone
+	calm   int           // how many those are
+	votes  [5]vote       // newest at n-1 modulo 5
+	n      int           // votes since factors were last moved at once
 	seen   int           // samples in all
+}
+
+// vote is what one moment said of the factors.
+type vote struct {
+	ratio float64    // of measured to predicted
+	share [3]float64 // of the prediction, by factor
 }
 
 const (
@@ -25,8 +35,12 @@ const (
 	forgetting  = 0.98
 	fitPrior    = 0.25 // variance of a factor before anything was seen
 	fitTrusted  = 3    // samples before a Fit is worth using
-	leapAbove   = 1.5  // the median of recent ratios beyond this, or its inverse, moves all factors at once
+	leapAbove   = 1.5  // the median of recent ratios beyond this, or its inverse, moves factors at once
+	tells       = 0.2  // of its prediction, is the share from which on a sample says something of a factor
 	huberFloor  = 0.1
+	sampleNoise = 0.1 // of its prediction, is what one sample is taken to be off
+	calmMost    = 16  // settled samples beyond these make an estimate no surer: they share their moments
+	poolCap     = 32. // a member's factor is believed within this of its pool's
 	maxDuration = 15 * time.Minute
 )
 
@@ -37,7 +51,11 @@ func (f *Fit) Known() bool { return f.seen >= fitTrusted }
 func (f *Fit) Samples() int { return f.seen }
 
 // Learn takes in that something took so many seconds, whose parts the profile puts at the given seconds. Durations that are not positive, or absurd, are ignored.
-func (f *Fit) Learn(parts [3]float64, took float64) {
+func (f *Fit) Learn(parts [3]float64, took float64) { f.learn(parts, took, true) }
+
+// learn is Learn; apart says that the sample is of another moment than the one before. Samples of one moment have one vote together, which is the one that
+// surprises least: whatever stood still for a while made all that ran then slow.
+func (f *Fit) learn(parts [3]float64, took float64, apart bool) {
 	predicted := f.predict(parts)
 	if !(took > 0) || took > maxDuration.Seconds() || !(predicted > 0) {
 		return
@@ -47,14 +65,72 @@ func (f *Fit) Learn(parts [3]float64, took float64) {
 		f.reset()
 	}
 	ratio := took / predicted
-	f.recent[f.n%len(f.recent)] = ratio
-	f.n++
 	f.seen++
+	v := vote{ratio: ratio}
+	var x [3]float64 // what a unit of each factor is of the prediction
+	whole := parts[0] + parts[1] + parts[2]
+	for i, part := range parts {
+		v.share[i] = part * f.at(i) / predicted
+		if max(v.share[i], part/whole) >= tells { // by the profile too: a factor that was learned to be nothing must be able to come back
+			x[i], f.told[i] = part/predicted, true
+		}
+	}
+	f.cast(v, apart)
 	if f.leap() {
 		return
 	}
-	f.step(parts, predicted, ratio-1)
+	f.settle(ratio - 1)
+	f.step(x, ratio-1)
 }
+
+// cast enters v among the votes.
+func (f *Fit) cast(v vote, apart bool) {
+	if apart || f.n == 0 {
+		f.votes[f.n%len(f.votes)] = v
+		f.n++
+		return
+	}
+	if last := &f.votes[(f.n-1)%len(f.votes)]; math.Abs(math.Log(v.ratio)) < math.Abs(math.Log(last.ratio)) {
+		*last = v
+	}
+}
+
+// settle takes the miss of a sample into the noise, once the factors have found their places.
+func (f *Fit) settle(miss float64) {
+	if f.seen < fitTrusted {
+		return
+	}
+	f.calm++
+	f.noise += (min(math.Abs(miss), 1) - f.noise) / float64(min(f.calm, 20))
+}
+
+// Error returns by which share of themselves predictions may be off for what single samples are off: 1 and more where too little was seen.
+func (f *Fit) Error() float64 {
+	if f.calm == 0 {
+		return 1
+	}
+	return max(sampleNoise, 2*f.noise/math.Sqrt(float64(min(f.calm, calmMost))))
+}
+
+// Within returns the factors that hold for a member of a pool: its own where some sample could tell, though not out of all proportion to the pool's, and the
+// pool's where none could.
+func (f *Fit) Within(pool *Fit) Factors {
+	var out Factors
+	for i := range out {
+		switch {
+		case !f.told[i]:
+			out[i] = pool.at(i)
+		case !pool.told[i]:
+			out[i] = f.at(i)
+		default:
+			out[i] = clip(f.at(i), pool.at(i)/poolCap, pool.at(i)*poolCap)
+		}
+	}
+	return out
+}
+
+// Factors say how much slower than the profile an engine is, one for each coefficient.
+type Factors [3]float64
 
 // predict returns the seconds of parts by the present factors.
 func (f *Fit) predict(parts [3]float64) float64 {
@@ -80,57 +156,75 @@ func (f *Fit) reset() {
 	}
 }
 
-// leap moves all factors by the median of the recent ratios where that is far from one: an engine unlike its profile, or replaced by another.
+// leap moves the factors that recent votes can tell of by the median of their ratios where that is far from one: an engine unlike its profile, or replaced by
+// another.
 func (f *Fit) leap() bool {
-	k := min(f.n, len(f.recent))
+	k := min(f.n, len(f.votes))
 	if k < fitTrusted {
 		return false
 	}
-	sorted := f.recent
+	var sorted [len(f.votes)]float64
+	for i, v := range f.votes[:k] {
+		sorted[i] = v.ratio
+	}
 	slices.Sort(sorted[:k])
 	median := sorted[k/2]
 	if median < leapAbove && median > 1/leapAbove {
 		return false
 	}
 	for i := range f.factor {
-		f.factor[i] = clip(f.factor[i]*median, 1/factorCap, factorCap)
+		if f.toldBy(i, k) {
+			f.factor[i] = clip(f.factor[i]*median, 1/factorCap, factorCap)
+		}
 	}
-	f.n, f.spread = 0, 1
+	f.n, f.calm, f.noise, f.spread = 0, 0, 0, 1
 	f.reset()
 	return true
 }
 
-// step is one update of recursive least squares for a relative error, with features as shares of the prediction.
-func (f *Fit) step(parts [3]float64, predicted, miss float64) {
+// toldBy reports whether factor i has a real share in the last k votes.
+func (f *Fit) toldBy(i, k int) bool {
+	sum := 0.0
+	for _, v := range f.votes[:k] {
+		sum += v.share[i]
+	}
+	return sum >= tells*float64(k)
+}
+
+// step is one update of recursive least squares for a relative error, with what a unit of each factor is of the prediction: 0 for one that is taken as given.
+func (f *Fit) step(x [3]float64, miss float64) {
 	huber := max(huberFloor, 2*f.spread)
 	weight := min(1, huber/math.Abs(miss))
 	f.spread += 0.1 * (min(math.Abs(miss), 1) - f.spread)
 
-	var x, px [3]float64
-	for i := range x {
-		x[i] = parts[i] / predicted
-	}
+	var px [3]float64
 	for i := range px {
 		for j := range x {
 			px[i] += f.cov[i][j] * x[j]
 		}
 	}
-	// The noise of one sample is taken as 10 % of its prediction.
-	const noise = 0.01
-	denominator := noise*forgetting/weight + x[0]*px[0] + x[1]*px[1] + x[2]*px[2]
-	var prior float64
-	for i := range px {
-		prior = max(prior, f.cov[i][i]/(f.factor[i]*f.factor[i]))
-	}
-	keep := forgetting
-	if prior > fitPrior { // nothing new is learned about some factor: forgetting would blow its variance up
-		keep = 1
-	}
+	denominator := sampleNoise*sampleNoise*forgetting/weight + x[0]*px[0] + x[1]*px[1] + x[2]*px[2]
 	for i := range px {
 		for j := range px {
-			f.cov[i][j] = (f.cov[i][j] - px[i]*px[j]/denominator) / keep
+			f.cov[i][j] -= px[i] * px[j] / denominator
 		}
 		f.factor[i] = clip(f.factor[i]+px[i]/denominator*miss, 1/factorCap, factorCap)
+	}
+	f.forget(x)
+}
+
+// forget lets the variance of the factors that a sample told of grow again, of which x says how much each counted. Of others nothing new was learned: their variance
+// would grow without end.
+func (f *Fit) forget(x [3]float64) {
+	for i := range x {
+		if x[i] == 0 || f.cov[i][i] > forgetting*fitPrior*f.factor[i]*f.factor[i] {
+			continue
+		}
+		grow := 1 / math.Sqrt(forgetting)
+		for j := range x {
+			f.cov[i][j] *= grow
+			f.cov[j][i] *= grow
+		}
 	}
 }
 
@@ -146,14 +240,14 @@ func (s Speed) StepParts(batch, kv float64) [3]float64 {
 }
 
 // WithPrefill returns s with the prefill half corrected by f.
-func (s Speed) WithPrefill(f *Fit) Speed {
-	s.T0, s.A, s.B = s.T0*f.at(0), s.A*f.at(1), s.B*f.at(2)
+func (s Speed) WithPrefill(f Factors) Speed {
+	s.T0, s.A, s.B = s.T0*f[0], s.A*f[1], s.B*f[2]
 	return s
 }
 
 // WithDecode returns s with the decode half corrected by f.
-func (s Speed) WithDecode(f *Fit) Speed {
-	s.D0, s.D1, s.D2 = s.D0*f.at(0), s.D1*f.at(1), s.D2*f.at(2)
+func (s Speed) WithDecode(f Factors) Speed {
+	s.D0, s.D1, s.D2 = s.D0*f[0], s.D1*f[1], s.D2*f[2]
 	return s
 }
 

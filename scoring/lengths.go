@@ -15,6 +15,7 @@ const (
 	lengthKeep    = 0.998 // about 500 answers
 	lengthPrior   = 10    // answers that the first guess counts for
 	lengthTail    = 0.25  // of its age, is what an answer longer than any before is expected to go on for
+	lengthFew     = 0.5   // answers are too few to expect the like of them
 	lengthMax     = 1 << 20
 )
 
@@ -41,6 +42,42 @@ func (l *Lengths) Learn(tokens int) {
 	l.seen++
 }
 
+// LearnCut takes in an answer that a limit ended after so many tokens: it would have gone on, and how long is not known. It counts as the longer ones do that were
+// seen, in their proportions.
+func (l *Lengths) LearnCut(tokens int) {
+	if tokens < 1 {
+		return
+	}
+	have := float64(min(tokens, lengthMax))
+	longer := 0.0
+	for i, count := range l.count {
+		if mean := l.mean(i); mean > have {
+			longer += count
+		}
+	}
+	if longer < lengthFew {
+		l.Learn(int(have*(1+lengthTail)) + 1)
+		return
+	}
+	for i, count := range l.count {
+		mean := l.mean(i)
+		l.count[i], l.sum[i] = count*lengthKeep, l.sum[i]*lengthKeep
+		if mean > have {
+			l.count[i] += count / longer
+			l.sum[i] += count / longer * mean
+		}
+	}
+	l.seen++
+}
+
+// mean returns the mean length of bucket i, 0 where it is empty.
+func (l *Lengths) mean(i int) float64 {
+	if l.count[i] < 1e-9 {
+		return 0
+	}
+	return l.sum[i] / l.count[i]
+}
+
 // Seen returns how many answers were learned from.
 func (l *Lengths) Seen() int { return l.seen }
 
@@ -53,15 +90,12 @@ func (l *Lengths) Rest(generated, limit int) int {
 	}
 	var weight, rest float64
 	for i := range l.count {
-		if l.count[i] < 1e-9 {
-			continue
-		}
-		if mean := l.sum[i] / l.count[i]; mean > have {
+		if mean := l.mean(i); mean > have {
 			weight += l.count[i]
 			rest += l.count[i] * (min(mean, stop) - have)
 		}
 	}
-	if weight < 0.5 { // older than nearly all that were seen
+	if weight < lengthFew { // older than nearly all that were seen
 		rest, weight = min(have*lengthTail+1, stop-have), 1
 	}
 	expected := int(math.Ceil(rest/weight - 1e-6))

@@ -9,21 +9,31 @@ import (
 // machine was busy gets no requests, so nothing would ever correct it. The zero value is ready. Not safe for concurrent use.
 type Memory struct {
 	Fit
-	learned time.Time // newest sample
-	eased   time.Time // until when the time since has been taken into account
+	measured [3]float64 // factors as of the newest sample
+	learned  time.Time  // newest sample
+	voted    time.Time  // newest one with a vote of its own
+	eased    time.Time  // until when the time since has been taken into account
 }
 
-// A Memory keeps its word for easeAfter, then goes half of the way to the others' in each easeHalf.
+// A Memory keeps its word for easeAfter, then goes half of the way to the others' in each easeHalf. Samples within voteApart are of one moment.
 const (
 	easeAfter = 10 * time.Second
 	easeHalf  = 20 * time.Second
+	voteApart = time.Second
 )
 
 // LearnAt is [Fit.Learn] at the time now.
 func (m *Memory) LearnAt(parts [3]float64, took float64, now time.Time) {
-	m.Learn(parts, took)
-	m.learned, m.eased = now, now.Add(easeAfter)
+	apart := now.Sub(m.voted) >= voteApart
+	if apart {
+		m.voted = now
+	}
+	m.learn(parts, took, apart)
+	m.learned, m.eased, m.measured = now, now.Add(easeAfter), m.factor
 }
+
+// Learned returns when the newest sample came, the zero time before the first.
+func (m *Memory) Learned() time.Time { return m.learned }
 
 // Ease moves m toward the Fit of the whole pool as far as the time without a sample asks. To be called now and then.
 func (m *Memory) Ease(toward *Fit, now time.Time) {
@@ -35,4 +45,18 @@ func (m *Memory) Ease(toward *Fit, now time.Time) {
 	for i := range m.factor {
 		m.factor[i] = math.Exp(keep*math.Log(m.at(i)) + (1-keep)*math.Log(toward.at(i)))
 	}
+}
+
+// Recall takes back what [Memory.Ease] has done: somebody was sent to try, and whoever comes before that one has told is not to follow.
+func (m *Memory) Recall(now time.Time) {
+	if !m.learned.IsZero() && now.After(m.learned.Add(easeAfter)) {
+		m.factor, m.eased = m.measured, now.Add(easeAfter)
+	}
+}
+
+// Measured returns m's factors as they were measured, whatever time has passed since, or those of the pool where nothing was.
+func (m *Memory) Measured(pool *Fit) Factors {
+	f := m.Fit
+	f.factor = m.measured
+	return f.Within(pool)
 }

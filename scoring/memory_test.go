@@ -11,9 +11,9 @@ func TestMemoryEasesTowardThePool(t *testing.T) {
 	var pool Fit
 	var slow Memory
 	t0 := time.Unix(1000, 0)
-	for range 20 {
+	for i := range 20 {
 		pool.Learn(parts, 1)
-		slow.LearnAt(parts, 50, t0)
+		slow.LearnAt(parts, 50, t0.Add(time.Duration(i-19)*time.Second))
 	}
 	at := func(d time.Duration) float64 {
 		slow.Ease(&pool, t0.Add(d))

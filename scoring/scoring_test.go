@@ -144,7 +144,7 @@ func TestFitFindsAnEngineUnlikeItsProfile(t *testing.T) {
 				}
 				f.Learn(profile.PrefillParts(u, c), took)
 			}
-			got := profile.WithPrefill(&f)
+			got := profile.WithPrefill(f.Within(&f))
 			for _, at := range [][2]int{{500, 0}, {8000, 0}, {2000, 20000}} {
 				near(t, "prefill", got.Prefill(at[0], at[1]), tt.truth.Prefill(at[0], at[1]), tt.within)
 			}
@@ -160,7 +160,7 @@ func TestFitForgetsAReplacedEngine(t *testing.T) {
 	}
 	f.Learn(profile.PrefillParts(4000, 0), 60*profile.Prefill(4000, 0))
 	ratio := func() float64 {
-		s := profile.WithPrefill(&f)
+		s := profile.WithPrefill(f.Within(&f))
 		return s.Prefill(4000, 0) / profile.Prefill(4000, 0)
 	}
 	if r := ratio(); r > 1.15 {
@@ -181,7 +181,7 @@ func TestFitStaysPositiveAndFinite(t *testing.T) {
 			c := rapid.IntRange(0, 200_000).Draw(t, "cached")
 			f.Learn(profile.PrefillParts(u, c), rapid.Float64Range(-1, 2000).Draw(t, "took"))
 		}
-		s := profile.WithPrefill(&f)
+		s := profile.WithPrefill(f.Within(&f))
 		for _, k := range []struct{ got, base float64 }{{s.T0, profile.T0}, {s.A, profile.A}, {s.B, profile.B}} {
 			if r := k.got / k.base; !(r >= 0.99/factorCap) || !(r <= 1.01*factorCap) {
 				t.Fatalf("factor %g is out of bounds", r)

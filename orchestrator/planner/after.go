@@ -64,7 +64,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 		HardAt: now, SentAt: now, LandAt: now.Add(landing), Moving: seconds(pl.bytes(best.Missing) * pl.rate(b, to)), Outbox: b.PrefillLease.Outbox(),
 	}
 	if req.Quiet {
-		terms.Untold = landing
+		terms.Untold = max(landing, unheard)
 	}
 	lease := pl.decode.Book(best, &q.decode, terms, now)
 	if lease == nil {
@@ -159,7 +159,8 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy, b.bytes, took-step-pl.policy.Setup.Seconds())
 }
 
-// Finish tells how the answer ended and ends both leases. ttft and total count from the same moment; outTokens is the sum over all sequences.
+// Finish tells how the answer ended and ends both leases. ttft and total count from the same moment, and are the same where nobody knows how long the engine took for
+// what came after the first token; outTokens is the sum over all sequences.
 func (pl *Planner) Finish(b *Booking, promptTokens, outTokens int, ttft, total time.Duration, now time.Time) {
 	b.DecodeLease.Finish(outTokens, total-ttft, now)
 	b.Release(now)

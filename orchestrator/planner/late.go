@@ -27,10 +27,31 @@ func (pl *Planner) late(q *question) error {
 	if limit <= 0 || pl.policy.Weights.Units == scoring.Raw {
 		return nil
 	}
-	if predicted := q.Waited + seconds(pl.ttft(q.Exact)); predicted > limit {
-		return &TooLate{predicted, limit}
+	ttft := pl.ttft(q.Exact)
+	predicted := q.Waited + seconds(ttft)
+	if predicted <= limit || q.Exact && q.Waited+seconds(ttft-pl.doubt(q)) <= limit {
+		return nil
 	}
-	return nil
+	return &TooLate{predicted, limit}
+}
+
+// doubt returns the seconds of the chosen plan's prefill that were learned and are in doubt: by which it is longer than the profile says, on a replica that has
+// nothing to do and has done nothing lately. Those that are refused teach nothing, so that an engine which was slow for a moment would be taken to be slow for
+// good. While one request is under way, and as long as what it told is new, there is no doubt.
+func (pl *Planner) doubt(q *question) float64 {
+	b, profile := &pl.board, scoring.DefaultSpeed()
+	if b.chosen.Prefill < 0 {
+		on := &b.decodes[b.chosen.Decode]
+		if !on.Doubtful {
+			return 0
+		}
+		return max(0, on.Local.Warm-profile.Prefill(q.decode.Tokens-on.Expected, on.Expected))
+	}
+	p := &b.prefills[b.chosen.Prefill]
+	if !p.Doubtful {
+		return 0
+	}
+	return max(0, p.Warm-profile.Prefill(p.Tokens-p.Expected, p.Expected))
 }
 
 // ttft is the predicted time to first token of the chosen plan, in seconds; with whole unset it is without what the prompt itself takes to compute and to move.

@@ -348,10 +348,10 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		landing := seconds(pl.landing(b.chosen))
 		terms.LandAt, terms.Moving = terms.SentAt.Add(landing), seconds(b.table.Own(int(b.chosen.Prefill), int(b.chosen.Decode)))
 		if q.Quiet {
-			terms.Untold = landing
+			terms.Untold = max(landing, unheard)
 		}
 	} else if q.Quiet {
-		terms.Untold = seconds(booking.within)
+		terms.Untold = max(seconds(booking.within), unheard)
 	}
 	booking.DecodeLease = pl.decode.Book(d, &q.decode, terms, now)
 	if booking.DecodeLease == nil {
@@ -364,6 +364,9 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	booking.Decision.Shadow = shadow
 	return booking
 }
+
+// unheard is the least time until the first token of an answer that nobody tells of.
+const unheard = time.Millisecond
 
 // speculate puts the prompt's blocks into the index of the replica that is going to compute them: the next request of the same prefix would come before
 // the engine's events.

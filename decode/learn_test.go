@@ -1,0 +1,133 @@
+package decode
+
+import (
+	"testing"
+	"time"
+
+	"tandem/scoring"
+)
+
+// finish answers a prompt of 100 tokens with so many, each of them after step, by a client's limit (0 none).
+func (p *Pool) finish(t *testing.T, limit, tokens int, step time.Duration, now time.Time) time.Time {
+	t.Helper()
+	q := &Query{Model: "m", Tokens: 100, MaxTokens: limit}
+	c, _, _ := p.Candidates(q, now, nil, nil)
+	if len(c) == 0 {
+		t.Fatal("no room")
+	}
+	l := p.Book(&c[0], q, Terms{HardAt: now}, now)
+	l.Harden(now)
+	now = now.Add(10 * time.Millisecond)
+	l.FirstToken(now)
+	decoding := time.Duration(tokens-1) * step
+	now = now.Add(decoding)
+	l.Finish(tokens, decoding, now)
+	p.Observe("d1", load(now.Add(time.Second), 0, 0), now.Add(time.Second))
+	return now.Add(time.Second)
+}
+
+// An answer that its limit has cut would have gone on: a classifier on the same model says nothing of how long chats are, but how soon room comes free.
+func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
+	p, now := pool(0), start
+	for range 300 {
+		now = p.finish(t, 0, 500, 10*time.Millisecond, now)
+	}
+	before := p.lengthsOf("m").Rest(0, -1)
+	for range 2000 {
+		now = p.finish(t, 1, 1, 0, now)
+	}
+	if got := p.lengthsOf("m").Rest(0, -1); got < before*95/100 || got > before*105/100 {
+		t.Errorf("a chat without a limit is expected to have %d tokens, and %d after 2,000 answers that were cut at one", before, got)
+	}
+	c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 1600}, now, nil, nil)
+	if got, want := c[0].Need, 100+before/16; got < want {
+		t.Errorf("a chat of 1,600 tokens is booked with %d blocks, want at least %d", got, want)
+	}
+	if p.usual > 10 {
+		t.Errorf("an answer is taken to last for %d tokens, where nearly all have one", p.usual)
+	}
+}
+
+// Three answers that something held up, one after the other, are no reason to believe that more sequences or more tokens in the cache cost more.
+func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
+	p, now := pool(0.1), start
+	for range 50 {
+		now = p.finish(t, 0, 100, 7*time.Millisecond, now)
+	}
+	for range 3 {
+		now = p.finish(t, 0, 8, time.Second, now)
+	}
+	s, truth := p.speed(p.Members[0]), scoring.DefaultSpeed()
+	if s.D1 > 2*truth.D1 || s.D2 > 2*truth.D2 {
+		t.Errorf("D1 is taken for %g and D2 for %g, %.0f and %.0f times the profile's", s.D1, s.D2, s.D1/truth.D1, s.D2/truth.D2)
+	}
+}
+
+// What held up many answers at once was one event, however many of them tell of it.
+func TestOneStandstillIsOneVote(t *testing.T) {
+	p, now := pool(0), start
+	for range 50 {
+		now = p.finish(t, 0, 100, 7*time.Millisecond, now)
+	}
+	var leases []*Lease
+	for range 20 {
+		q := &Query{Model: "m", Tokens: 100}
+		c, _, _ := p.Candidates(q, now, nil, nil)
+		l := p.Book(&c[0], q, Terms{HardAt: now}, now)
+		l.Harden(now)
+		l.FirstToken(now)
+		leases = append(leases, l)
+	}
+	now = now.Add(7 * time.Second)
+	for i, l := range leases {
+		now = now.Add(time.Millisecond)
+		l.Finish(20+i, 7*time.Second, now)
+	}
+	if got := p.speed(p.Members[0]).Step(1, 100); got > 0.05 {
+		t.Errorf("after one standstill of seven seconds a step is taken for %.0f ms, before it took 7", got*1e3)
+	}
+}
+
+// A replica that has become slow for good is known as such after three seconds of answers.
+func TestAReplicaThatBecameSlowIsLearned(t *testing.T) {
+	p, now := pool(0), start
+	for range 50 {
+		now = p.finish(t, 0, 100, 7*time.Millisecond, now)
+	}
+	for range 4 {
+		now = p.finish(t, 0, 20, 140*time.Millisecond, now)
+	}
+	if got := p.speed(p.Members[0]).Step(1, 100); got < 0.1 || got > 0.2 {
+		t.Errorf("a step is taken for %.0f ms, want about 140", got*1e3)
+	}
+}
+
+// Nobody sees the first token of an answer that is not streamed. Its whole time is neither that of a prefill nor of a transfer, and what comes after it says nothing.
+func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
+	for name, local := range map[string]bool{"local": true, "split": false} {
+		t.Run(name, func(t *testing.T) {
+			p, now := pool(0), start
+			want := p.speed(p.Members[0])
+			for range 40 {
+				q := &Query{Model: "m", Tokens: 100}
+				c, _, _ := p.Candidates(q, now, nil, nil)
+				l := p.Book(&c[0], q, Terms{HardAt: now, Local: local, Untold: 20 * time.Millisecond}, now)
+				l.Harden(now)
+				now = now.Add(20*time.Millisecond + 100*30*time.Millisecond)
+				if took := l.FirstToken(now); took != 0 {
+					t.Errorf("its whole time, %v, passes for that of its first token", took)
+				}
+				l.Finish(100, 50*time.Microsecond, now)
+				now = now.Add(time.Second)
+				p.Observe("d1", load(now, 0, 0), now)
+			}
+			got := p.speed(p.Members[0])
+			if step := got.Step(1, 100); step < 0.025 || step > 0.035 {
+				t.Errorf("a step is taken for %.4f ms, want 30", step*1e3)
+			}
+			if got.T0 != want.T0 || got.A != want.A || got.B != want.B {
+				t.Errorf("its prefill is taken for %+v, of which nothing is known", got)
+			}
+		})
+	}
+}

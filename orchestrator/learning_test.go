@@ -1,0 +1,36 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+)
+
+// A client that reads slowly holds its answer up. That says nothing of the engine.
+func TestASlowReaderDoesNotMakeItsEngineSlow(t *testing.T) {
+	in(t, setup{decode: 1}, func(w *world) {
+		for range 6 {
+			w.exact(chat(true), w.ask(chat(true), func(int) { time.Sleep(300 * time.Millisecond) }))
+		}
+		now := time.Now()
+		if got := w.o.decode.Status(now)[0].Speed; got.D0 > 2*decodeStep.Seconds() {
+			t.Errorf("a step is taken for %.0f ms, it takes %v", got.D0*1e3, decodeStep)
+		}
+	})
+}
+
+// Of an answer that is not streamed nobody sees the first token.
+func TestAnswersThatAreNotStreamedDoNotMakeLinksAndPrefillsSlow(t *testing.T) {
+	in(t, setup{decode: 1, prefill: 1}, func(w *world) {
+		before := w.o.decode.Status(time.Now())[0].Speed
+		for range 6 {
+			w.exact(chat(false), w.ask(chat(false)))
+		}
+		got := w.o.decode.Status(time.Now())[0].Speed
+		if got.T0 != before.T0 || got.A != before.A || got.B != before.B {
+			t.Errorf("a local prefill is priced by %+v, by %+v before, and none was seen", got, before)
+		}
+		if got.D0 < decodeStep.Seconds()/4 || got.D0 > 4*decodeStep.Seconds() {
+			t.Errorf("a step is taken for %.3f ms, it takes %v", got.D0*1e3, decodeStep)
+		}
+	})
+}

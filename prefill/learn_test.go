@@ -1,0 +1,177 @@
+package prefill
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"tandem/scoring"
+)
+
+// truth is an engine that is exactly as the profile says.
+var truth = scoring.DefaultSpeed()
+
+// step has the first replica answer all prompts out of one step, some microseconds apart, and returns when it was over.
+func (p *Pool) step(now time.Time, speed scoring.Speed, prompts ...int) time.Time {
+	var leases []*Lease
+	sum := 0
+	for _, tokens := range prompts {
+		leases = append(leases, p.Book(&p.ask(tokens, now)[0], now))
+		sum += tokens
+	}
+	at := now.Add(seconds(speed.Prefill(sum, 0)))
+	for _, l := range leases {
+		at = at.Add(20 * time.Microsecond)
+		l.Done(0, at.Sub(now), at)
+	}
+	return at
+}
+
+func burst(n, tokens int) []int {
+	prompts := make([]int, n)
+	for i := range prompts {
+		prompts[i] = tokens
+	}
+	return prompts
+}
+
+// One step takes all of a burst of short prompts, so that overhead is paid once, and all are answered at its end: none of that says what a token costs.
+func TestBurstsOfShortPromptsDoNotBendTheSlope(t *testing.T) {
+	for _, size := range []int{1, 4, 8, 16, 64} {
+		t.Run(fmt.Sprintf("bursts of %d", size), func(t *testing.T) {
+			p, now := newPool("p1"), start
+			for range 200 {
+				p.step(now, truth, burst(size, 32)...)
+				now = now.Add(500 * time.Millisecond)
+				near(t, "8,000 tokens", p.ask(8000, now)[0].Cold, truth.Prefill(8000, 0), 0.2)
+			}
+			near(t, "a burst's own prompt", p.ask(32, now)[0].Cold, truth.Prefill(32, 0), 0.5)
+		})
+	}
+}
+
+// A replica is learned from its long prompts however many short ones come between them.
+func TestLongPromptsAreLearnedBesideBursts(t *testing.T) {
+	for _, factor := range []float64{0.3, 1, 8} {
+		for _, every := range []int{1, 4, 8} {
+			t.Run(fmt.Sprintf("%g times the profile, each %d. burst", factor, every), func(t *testing.T) {
+				p, now := newPool("p1"), start
+				speed := truth
+				speed.T0, speed.A, speed.B = factor*truth.T0, factor*truth.A, factor*truth.B
+				for i := range 200 {
+					now = p.step(now, speed, burst(8, 32)...).Add(time.Second)
+					if i%every == 0 {
+						now = p.step(now, speed, 8000).Add(time.Second)
+					}
+					if i > 50 {
+						near(t, "8,000 tokens", p.ask(8000, now)[0].Cold, speed.Prefill(8000, 0), 0.25)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Short prompts behind something that stood still say nothing of what a token costs, neither on that replica nor on another that was not measured yet.
+func TestSlowShortPromptsMakeNoTokenDear(t *testing.T) {
+	p, now := newPool("p1", "p2"), start
+	for range 3 {
+		c := p.ask(32, now)
+		l := p.Book(&c[0], now)
+		now = now.Add(500 * time.Millisecond)
+		l.Done(0, 500*time.Millisecond, now)
+		now = now.Add(time.Second)
+	}
+	for i, c := range p.ask(8000, now) {
+		if most := truth.Prefill(8000, 0) + 0.5; c.Cold > most {
+			t.Errorf("8,000 tokens are priced at %.2f s on p%d, more than their price and the half second that a short prompt took", c.Cold, i+1)
+		}
+	}
+}
+
+// A short prompt that is sent just before a long one is answered when the step is over which computes much of the long one beside it.
+func TestPromptsOfOneBusyTimeAreLearnedTogether(t *testing.T) {
+	p, now := newPool("p1"), start
+	for range 50 {
+		long, short := p.ask(16_000, now), p.ask(32, now)
+		a := p.Book(&short[0], now)
+		b := p.Book(&long[0], now)
+		whole := seconds(truth.Prefill(16_032, 0))
+		a.Done(0, whole/2, now.Add(whole/2))
+		b.Done(0, whole, now.Add(whole))
+		now = now.Add(5 * time.Second)
+	}
+	near(t, "a short prompt", p.ask(32, now)[0].Cold, truth.Prefill(32, 0), 0.3)
+	near(t, "a long prompt", p.ask(16_000, now)[0].Cold, truth.Prefill(16_000, 0), 0.1)
+}
+
+// Of a busy time in which a prompt was given up nobody knows how much was spent on it.
+func TestNothingIsLearnedBesideAPromptGivenUp(t *testing.T) {
+	p, now := newPool("p1"), start
+	for range 20 {
+		c := p.ask(8000, now)
+		given, kept := p.Book(&c[0], now), p.Book(&c[0], now)
+		given.Release(now.Add(100 * time.Millisecond))
+		kept.Done(0, 10*time.Second, now.Add(10*time.Second))
+		now = now.Add(time.Minute)
+	}
+	if m := p.Status(now)[0]; m.Samples != 0 {
+		t.Errorf("%d samples of busy times with a prompt that was given up", m.Samples)
+	}
+	p.step(now, truth, 8000)
+	if m := p.Status(now)[0]; m.Samples != 1 {
+		t.Errorf("%d samples after a sound prompt, want 1", m.Samples)
+	}
+}
+
+// A replica that works through its queue for hours is learned from all the same.
+func TestAQueueThatNeverEndsIsLearnedFrom(t *testing.T) {
+	p, now := newPool("p1"), start
+	speed := truth
+	speed.A *= 5
+	c := p.ask(4000, now)
+	last, sent := p.Book(&c[0], now), now
+	for range 60 {
+		next, nextSent := p.Book(&c[0], now), now
+		now = now.Add(seconds(speed.Prefill(4000, 0)))
+		last.Done(0, now.Sub(sent), now)
+		last, sent = next, nextSent
+	}
+	near(t, "a prompt", p.ask(4000, now)[0].Cold, speed.Prefill(4000, 0), 0.15)
+}
+
+// Who was slow and was not asked for long is tried again, by one request: those that come before it has told are priced by what was measured.
+func TestOneIsSentToTrySomeoneWhoWasSlow(t *testing.T) {
+	p, now := newPool("p1", "p2"), start
+	slow := truth
+	slow.T0, slow.A, slow.B = 20*truth.T0, 20*truth.A, 20*truth.B
+	for i := range 40 {
+		speed := truth
+		if i%2 == 0 {
+			speed = slow
+		}
+		l := p.Book(&p.ask(8000, now)[i%2], now)
+		took := seconds(speed.Prefill(8000, 0))
+		now = now.Add(took)
+		l.Done(0, took, now)
+	}
+	price := func() float64 { return p.ask(8000, now)[0].Cold / truth.Prefill(8000, 0) }
+	near(t, "as measured", price(), 20, 0.2)
+	for range 300 {
+		l := p.Book(&p.ask(8000, now)[1], now)
+		now = now.Add(time.Second)
+		l.Done(0, seconds(truth.Prefill(8000, 0)), now)
+		p.Observe("p1", load(now, 0, 0, 0), now)
+	}
+	if got := price(); got > 1.5 {
+		t.Fatalf("after five minutes without a sample it is still priced at %.1f times what the other takes", got)
+	}
+	l := p.Book(&p.ask(8000, now)[0], now)
+	near(t, "while somebody tries", price(), 20, 0.2)
+	for range 60 {
+		now = now.Add(time.Second)
+		p.Observe("p1", load(now, 1, 0, 0), now)
+	}
+	near(t, "while it still tries", price(), 20, 0.2)
+	l.Release(now)
+}
