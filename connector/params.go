@@ -13,6 +13,7 @@ type nixlParams struct {
 	raw     []byte
 	host    string
 	hostAt  [2]int // of the value with its quotes
+	hitAt   [2]int // of the value of remote_prefill_cached_tokens, zero where it is not there
 	groups  []int  // blocks in each KV cache group
 	highest uint32 // block id
 	tokens  int    // remote_num_tokens, -1 when not said
@@ -104,6 +105,7 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 	case "tp_size", "dcp_size", "pp_size":
 		return optional(value, 1, 1<<16)
 	case "remote_prefill_cached_tokens":
+		p.hitAt = [2]int{at, at + len(value)}
 		return optional(value, 0, 1<<31-1)
 	case "remote_num_tokens":
 		return p.numTokens(value)
@@ -237,18 +239,29 @@ func (p *nixlParams) checkBlocks(tokens int, want expectation) error {
 	return nil
 }
 
-// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in; every other byte stays.
+// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in, and without the prefill engine's number of cached tokens: with
+// it a decode engine repeats that number in its usage (vLLM 0.32, v1/engine/output_processor.py), without it it tells how many it has loaded or held, which is
+// the only proof that blocks have moved. Every other byte stays.
 func (p *nixlParams) rewrite(host string, ids []byte) []byte {
 	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)
-	pos := p.inside
-	out = append(out, p.raw[:pos]...)
+	out = append(out, p.raw[:p.inside]...)
 	if ids != nil {
 		out = append(append(append(out, `"prompt_token_ids":`...), ids...), ',')
 	}
-	if host != "" {
-		out = append(out, p.raw[pos:p.hostAt[0]]...)
-		out = rawjson.AppendString(out, host)
-		pos = p.hostAt[1]
+	pos := p.inside
+	put := func(at [2]int, value []byte) {
+		out = append(append(out, p.raw[pos:at[0]]...), value...)
+		pos = at[1]
+	}
+	hostFirst := p.hostAt[0] < p.hitAt[0]
+	if host != "" && hostFirst {
+		put(p.hostAt, rawjson.AppendString(nil, host))
+	}
+	if p.hitAt[1] > 0 {
+		put(p.hitAt, []byte("null"))
+	}
+	if host != "" && !hostFirst {
+		put(p.hostAt, rawjson.AppendString(nil, host))
 	}
 	return append(out, p.raw[pos:]...)
 }

@@ -46,7 +46,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	if req != nil && req.Batched {
 		j.id += "-" + strconv.Itoa(index)
 	}
-	j.rec = &Record{ID: j.id, Time: q.start, Path: q.path, Available: -1, Captured: -1, Delivered: -1, Mode: "none"}
+	j.rec = &Record{ID: j.id, Time: q.start, Path: q.path, Available: -1, Captured: -1, Delivered: -1, Planned: -1, Moved: -1, Mode: "none"}
 	if req != nil {
 		j.rec.Model = req.Model
 	}

@@ -56,6 +56,9 @@ func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, began time.Time)
 	held, now := f.blame(b), time.Now()
 	held.Took = now.Sub(began)
 	o.tell(o.planner.Failed(b, held, now))
+	if to := o.fleet.to(b.Decode.ID); held.On == planner.OnPair && to != nil {
+		to.w.received.noteFailed()
+	}
 	return held
 }
 

@@ -148,3 +148,27 @@ func TestOneCutPathOfSixteen(t *testing.T) {
 		}
 	})
 }
+
+// A decode engine that loads nothing, and computes every prompt again, answers well: that prefill is done for nothing shows in what it says it had cached,
+// and its pairs are out.
+func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
+	in(t, setup{prefill: 2, decode: 3}, func(w *world) {
+		fault(enginesim.Fault{Kind: "no_load"})(w, w.d[0])
+		w.crowd(60, 4, 0).want(t, "60 chats", 0)
+		if n := w.count("tandem_ejections_total", w.d[0].addr) + w.count("tandem_pair_ejections_total", w.d[0].addr); n == 0 {
+			t.Error("nobody noticed that no blocks were moved")
+		}
+		if n := w.count("tandem_ejections_total", "") - w.count("tandem_ejections_total", w.d[0].addr); n != 0 {
+			t.Errorf("%d others were ejected", n)
+		}
+		moved := w.count("tandem_handoff_tokens_total", "moved")
+		if planned := w.count("tandem_handoff_tokens_total", "planned"); moved == 0 || moved >= planned {
+			t.Errorf("%d of %d planned tokens were moved", moved, planned)
+		}
+		for _, r := range w.o.ring.newest(1000) {
+			if strings.HasPrefix(r.Decode, "d0") != (r.Moved == 0) {
+				t.Errorf("%s: planned %d, moved %d", r.Decode, r.Planned, r.Moved)
+			}
+		}
+	})
+}

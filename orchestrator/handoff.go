@@ -432,7 +432,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	if to == nil {
 		return nil, left(at)
 	}
-	a := &answer{h: h, to: to, cached: -1, split: h.b.Mode == planner.Split}
+	a := &answer{h: h, to: to, cached: -1, told: -1, split: h.b.Mode == planner.Split}
 	a.ctx = ctx
 	a.spanCtx, a.endSpan = o.span(ctx, "decode", attribute.String("tandem.replica", string(at)))
 	f := a.open(h.leg(a.spanCtx, to, out))

@@ -60,6 +60,7 @@ var troubled = map[string]string{
 	"tandem_decode_distrusted_total":       "a decode engine's core stands still",
 	"tandem_decode_rebinds_total":          "decode dies between the legs",
 	"tandem_ejections_total":               "two of three decode engines fail",
+	"tandem_handoff_unmoved_total":         "a decode engine loads nothing",
 	"tandem_pair_ejections_total":          "two of three decode engines fail",
 	"tandem_ejection_overridden_total":     "two of three decode engines fail",
 	"tandem_engine_restarts_total":         "an engine is restarted",
@@ -100,6 +101,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"one of two other routers answers":    oneOfTwo,
 	"a stream in trouble":                 streamInTrouble,
 	"two of three decode engines fail":    twoOfThreeFail,
+	"a decode engine loads nothing":       told(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
 }
 
 // Every family that the page promises moves: in an ordinary minute, or in the trouble that it is there for.

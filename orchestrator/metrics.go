@@ -11,37 +11,39 @@ import (
 //
 // Safe for concurrent use. Children of the hot path are resolved once, in [newMetrics].
 type metrics struct {
-	requests    *prometheus.CounterVec   // path, mode, outcome
-	decisions   *prometheus.CounterVec   // mode, reason
-	phase       *prometheus.HistogramVec // phase
-	handoffGap  prometheus.Histogram
-	leg         *prometheus.HistogramVec // pool, replica
-	tokens      *prometheus.CounterVec   // kind
-	cached      *prometheus.CounterVec   // kind, mode, told
-	unmeasured  *prometheus.CounterVec   // reason
-	matchLoss   *prometheus.HistogramVec // mode
-	predictErr  *prometheus.HistogramVec // pool, direction
-	partial     *prometheus.CounterVec   // reason
-	shadow      *prometheus.CounterVec   // verdict
-	regret      prometheus.Histogram
-	tokenSource *prometheus.CounterVec // source
-	retries     *prometheus.CounterVec // phase
-	refused     *prometheus.CounterVec // reason
-	params      *prometheus.CounterVec // reason
-	giveBack    *prometheus.CounterVec // result
-	late        *prometheus.CounterVec // verdict
-	distrusted  *prometheus.CounterVec // pool, replica
-	ejected     *prometheus.CounterVec // pool, replica, leg
-	pairEjected *prometheus.CounterVec // prefill, decode
-	forced      prometheus.Counter
-	rebinds     prometheus.Counter
-	inflight    prometheus.Gauge
-	events      prometheus.Counter // SSE events forwarded
-	reloads     *prometheus.CounterVec
-	reloadOK    prometheus.Gauge
-	reloadTime  prometheus.Gauge
-	restarts    *prometheus.CounterVec
-	unanswered  *prometheus.CounterVec // peer, reason
+	requests      *prometheus.CounterVec   // path, mode, outcome
+	decisions     *prometheus.CounterVec   // mode, reason
+	phase         *prometheus.HistogramVec // phase
+	handoffGap    prometheus.Histogram
+	leg           *prometheus.HistogramVec // pool, replica
+	tokens        *prometheus.CounterVec   // kind
+	cached        *prometheus.CounterVec   // kind, mode, told
+	unmeasured    *prometheus.CounterVec   // reason
+	matchLoss     *prometheus.HistogramVec // mode
+	predictErr    *prometheus.HistogramVec // pool, direction
+	partial       *prometheus.CounterVec   // reason
+	shadow        *prometheus.CounterVec   // verdict
+	regret        prometheus.Histogram
+	tokenSource   *prometheus.CounterVec // source
+	retries       *prometheus.CounterVec // phase
+	refused       *prometheus.CounterVec // reason
+	params        *prometheus.CounterVec // reason
+	giveBack      *prometheus.CounterVec // result
+	late          *prometheus.CounterVec // verdict
+	distrusted    *prometheus.CounterVec // pool, replica
+	ejected       *prometheus.CounterVec // pool, replica, leg
+	pairEjected   *prometheus.CounterVec // prefill, decode
+	forced        prometheus.Counter
+	handoffTokens *prometheus.CounterVec // prefill, decode, kind
+	unmoved       *prometheus.CounterVec // prefill, decode
+	rebinds       prometheus.Counter
+	inflight      prometheus.Gauge
+	events        prometheus.Counter // SSE events forwarded
+	reloads       *prometheus.CounterVec
+	reloadOK      prometheus.Gauge
+	reloadTime    prometheus.Gauge
+	restarts      *prometheus.CounterVec
+	unanswered    *prometheus.CounterVec // peer, reason
 
 	phases [phaseCount]prometheus.Observer
 }
@@ -83,37 +85,39 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return g
 	}
 	m := &metrics{
-		requests:    counter("tandem_requests_total", "Requests that ended, by front-door path, mode and outcome.", "path", "mode", "outcome"),
-		decisions:   counter("tandem_decisions_total", "Plans that were booked, by mode and the term that decided.", "mode", "reason"),
-		phase:       histogram("tandem_phase_seconds", "Seconds a request spent in a phase.", seconds, "phase"),
-		handoffGap:  histogram("tandem_handoff_gap_seconds", "Seconds from the last byte of the prefill answer to the decode request being written.", handoffBuckets()).WithLabelValues().(prometheus.Histogram),
-		leg:         histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to its first content, or to the whole answer where it is not streamed.", seconds, "pool", "replica"),
-		tokens:      counter("tandem_tokens_total", "Tokens of requests that ended well, by kind: prompt or output.", "kind"),
-		cached:      counter("tandem_cached_tokens_total", "Tokens of measured requests by kind: prompt, available on any replica, captured by the plan, delivered by the engine; told: whether the engine gave a number.", "kind", "mode", "told"),
-		unmeasured:  counter("tandem_cached_unmeasured_total", "Requests that ended well and are not in tandem_cached_tokens_total, by reason; those not_told are missing in its delivered alone.", "reason"),
-		matchLoss:   histogram("tandem_match_loss_tokens", "Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode"),
-		predictErr:  histogram("tandem_prediction_error_tokens", "Difference of captured and delivered tokens: over, where the index promised too much, under, exact.", tokenBuckets, "pool", "direction"),
-		partial:     counter("tandem_decisions_partial_total", "Plans booked while the index of a possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
-		shadow:      counter("tandem_shadow_decisions_total", "Plans by whether what was learned, which does not decide, would have chosen the same or one as good.", "verdict"),
-		regret:      histogram("tandem_shadow_regret_seconds", "By how much the plan that what was learned would have chosen is better, by what was learned.", seconds).WithLabelValues().(prometheus.Histogram),
-		tokenSource: counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source"),
-		retries:     counter("tandem_retries_total", "Second attempts before the first byte, by the phase that failed.", "phase"),
-		refused:     counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),
-		params:      counter("tandem_transfer_params_refused_total", "Prefill answers whose transfer parameters were not used, by reason.", "reason"),
-		giveBack:    counter("tandem_give_back_total", "Leases of prefill blocks that were given back unused, by result.", "result"),
-		late:        counter("tandem_late_answers_total", "Split answers that began after the lease could have ended, by verdict on whether the blocks were read in time.", "verdict"),
-		distrusted:  counter("tandem_decode_distrusted_total", "Times a decode engine may have cached wrong blocks, after which all that it had cached is not used any more.", "pool", "replica"),
-		ejected:     counter("tandem_ejections_total", "Times that a replica was kept out since it failed too often, by the leg that failed.", "pool", "replica", "leg"),
-		pairEjected: counter("tandem_pair_ejections_total", "Times that a pair was kept out since KV blocks did not come over between its replicas.", "prefill", "decode"),
-		forced:      counter("tandem_ejection_overridden_total", "Plans for which ejected replicas or pairs were used as they are, since too few others were left.").WithLabelValues(),
-		rebinds:     counter("tandem_decode_rebinds_total", "Requests whose decode replica changed when the prefill answer came.").WithLabelValues(),
-		inflight:    gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
-		events:      counter("tandem_stream_events_total", "Server-sent events forwarded to clients.").WithLabelValues(),
-		reloads:     counter("tandem_config_reloads_total", "Attempts to apply a configuration, by result.", "result"),
-		reloadOK:    gauge("tandem_config_last_reload_successful", "Whether the newest configuration file was accepted: 1 or 0."),
-		reloadTime:  gauge("tandem_config_last_success_timestamp_seconds", "When a configuration was last applied, unix seconds."),
-		restarts:    counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica.", "pool", "replica"),
-		unanswered:  counter("tandem_router_peer_failures_total", "Questions to other routers without a good answer, by peer and reason.", "peer", "reason"),
+		requests:      counter("tandem_requests_total", "Requests that ended, by front-door path, mode and outcome.", "path", "mode", "outcome"),
+		decisions:     counter("tandem_decisions_total", "Plans that were booked, by mode and the term that decided.", "mode", "reason"),
+		phase:         histogram("tandem_phase_seconds", "Seconds a request spent in a phase.", seconds, "phase"),
+		handoffGap:    histogram("tandem_handoff_gap_seconds", "Seconds from the last byte of the prefill answer to the decode request being written.", handoffBuckets()).WithLabelValues().(prometheus.Histogram),
+		leg:           histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to its first content, or to the whole answer where it is not streamed.", seconds, "pool", "replica"),
+		tokens:        counter("tandem_tokens_total", "Tokens of requests that ended well, by kind: prompt or output.", "kind"),
+		cached:        counter("tandem_cached_tokens_total", "Tokens of measured requests by kind: prompt, available on any replica, captured by the plan, delivered by the engine; told: whether the engine gave a number.", "kind", "mode", "told"),
+		unmeasured:    counter("tandem_cached_unmeasured_total", "Requests that ended well and are not in tandem_cached_tokens_total, by reason; those not_told are missing in its delivered alone.", "reason"),
+		matchLoss:     histogram("tandem_match_loss_tokens", "Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode"),
+		predictErr:    histogram("tandem_prediction_error_tokens", "Difference of captured and delivered tokens: over, where the index promised too much, under, exact.", tokenBuckets, "pool", "direction"),
+		partial:       counter("tandem_decisions_partial_total", "Plans booked while the index of a possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
+		shadow:        counter("tandem_shadow_decisions_total", "Plans by whether what was learned, which does not decide, would have chosen the same or one as good.", "verdict"),
+		regret:        histogram("tandem_shadow_regret_seconds", "By how much the plan that what was learned would have chosen is better, by what was learned.", seconds).WithLabelValues().(prometheus.Histogram),
+		tokenSource:   counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source"),
+		retries:       counter("tandem_retries_total", "Second attempts before the first byte, by the phase that failed.", "phase"),
+		refused:       counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),
+		params:        counter("tandem_transfer_params_refused_total", "Prefill answers whose transfer parameters were not used, by reason.", "reason"),
+		giveBack:      counter("tandem_give_back_total", "Leases of prefill blocks that were given back unused, by result.", "result"),
+		late:          counter("tandem_late_answers_total", "Split answers that began after the lease could have ended, by verdict on whether the blocks were read in time.", "verdict"),
+		distrusted:    counter("tandem_decode_distrusted_total", "Times a decode engine may have cached wrong blocks, after which all that it had cached is not used any more.", "pool", "replica"),
+		ejected:       counter("tandem_ejections_total", "Times that a replica was kept out since it failed too often, by the leg that failed.", "pool", "replica", "leg"),
+		pairEjected:   counter("tandem_pair_ejections_total", "Times that a pair was kept out since KV blocks did not come over between its replicas.", "prefill", "decode"),
+		forced:        counter("tandem_ejection_overridden_total", "Plans for which ejected replicas or pairs were used as they are, since too few others were left.").WithLabelValues(),
+		handoffTokens: counter("tandem_handoff_tokens_total", "Prompt tokens of split requests that ended well, by pair: planned to be transferred, and moved by what the decode engine says it had cached beyond what it held.", "prefill", "decode", "kind"),
+		unmoved:       counter("tandem_handoff_unmoved_total", "Split requests that ended well, and of whose prompt nothing was transferred.", "prefill", "decode"),
+		rebinds:       counter("tandem_decode_rebinds_total", "Requests whose decode replica changed when the prefill answer came.").WithLabelValues(),
+		inflight:      gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
+		events:        counter("tandem_stream_events_total", "Server-sent events forwarded to clients.").WithLabelValues(),
+		reloads:       counter("tandem_config_reloads_total", "Attempts to apply a configuration, by result.", "result"),
+		reloadOK:      gauge("tandem_config_last_reload_successful", "Whether the newest configuration file was accepted: 1 or 0."),
+		reloadTime:    gauge("tandem_config_last_success_timestamp_seconds", "When a configuration was last applied, unix seconds."),
+		restarts:      counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica.", "pool", "replica"),
+		unanswered:    counter("tandem_router_peer_failures_total", "Questions to other routers without a good answer, by peer and reason.", "peer", "reason"),
 	}
 	for i, name := range phaseNames {
 		m.phases[i] = m.phase.WithLabelValues(name)

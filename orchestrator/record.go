@@ -25,6 +25,8 @@ type Record struct {
 	Blind     int               `json:"blind,omitzero"`     // replicas left out of Available: their events are not heard
 	Captured  int               `json:"captured_tokens"`    // match on the replica that prefilled, by its index; -1 unknown
 	Delivered int               `json:"delivered_tokens"`   // the engine's cached_tokens, -1 unknown
+	Planned   int               `json:"planned_tokens"`     // of a split: prompt tokens that the decode replica was to get from the other; -1 not split
+	Moved     int               `json:"moved_tokens"`       // of those, what the decode engine says it had cached beyond what it held; -1 unknown
 	Phases    Phases            `json:"phases_ms"`
 	Attempts  int               `json:"attempts"`
 	Status    int               `json:"status"`

@@ -28,6 +28,7 @@ type answer struct {
 	guard   *guard // until the first content of a split request
 
 	split  bool
+	told   int // prompt tokens that the generating engine says it had cached, -1 unknown
 	cached int // prefill's cached tokens, to be shown to the client; -1 leaves the engine's own word
 
 	head   []byte // stream: events read before the answer was known to be good; borrowed
@@ -120,6 +121,7 @@ func (a *answer) readWhole() *failure {
 	if u, ok := openai.ReadUsage(body); ok {
 		a.promptTokens, a.output = u.Prompt, u.Completion
 		a.delivered(u)
+		a.told = u.Cached
 	}
 	a.whole = a.patch(body)
 	return nil
@@ -269,6 +271,7 @@ func (a *answer) appendEvent(dst []byte, e openai.Event) []byte {
 			a.joinPrefill()
 			a.promptTokens, a.output = u.Prompt, u.Completion
 			a.delivered(u)
+			a.told = u.Cached
 			return append(dst, a.patch(e)...)
 		}
 	}
@@ -403,6 +406,8 @@ func (a *answer) settle(f *failure) {
 	}
 	if f != nil {
 		h.j.q.o.failedOn(h.b, f, a.first)
+	} else {
+		a.prove()
 	}
 	h.release()
 	if !a.first.IsZero() {

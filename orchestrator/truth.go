@@ -13,7 +13,7 @@ import (
 func (j *job) note(b *planner.Booking) {
 	j.rec.Mode, j.rec.Prefill, j.rec.Decode = modeName(b, j.whole), string(b.Prefill.ID), string(b.Decode.ID)
 	j.rec.Prompt = j.count
-	j.rec.Available, j.rec.Captured, j.rec.Delivered = -1, -1, -1 // an attempt before may have set them
+	j.rec.Available, j.rec.Captured, j.rec.Delivered, j.rec.Moved = -1, -1, -1, -1 // an attempt before may have set them
 	d := b.Decision
 	if d == nil {
 		return

@@ -46,6 +46,7 @@ type watcher struct {
 	doubted   atomic.Bool // the server did not know a model that it should serve
 	awaited   atomic.Bool // another server stands in for it until it has joined
 	pulse     pulse
+	received  received                  // by a decode server
 	states    states                    // of its replicas
 	ends      atomic.Pointer[leaseEnds] // as of the newest scrape; nil before
 	outages   atomic.Uint32             // scrapes that reached nobody

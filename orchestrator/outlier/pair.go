@@ -6,14 +6,20 @@ import (
 	"tandem/internal/replica"
 )
 
-// Loaded notes that the blocks of a split request came over: the answer began well.
-func (s *Set) Loaded(p Pair, now time.Time) []Change {
+// Began notes that the answer to a split request began well: neither of its ends fails with everybody.
+func (s *Set) Began(p Pair) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.unloaded) > 0 {
 		delete(s.unloaded, p.Prefill)
 		delete(s.unloaded, p.Decode)
 	}
+}
+
+// Loaded notes that the blocks of a split request came over.
+func (s *Set) Loaded(p Pair, now time.Time) []Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	t := s.pair[p]
 	if t == nil {
 		return nil
@@ -26,6 +32,20 @@ func (s *Set) Loaded(p Pair, now time.Time) []Change {
 	}
 	t.turn(InUse, now)
 	return []Change{{Pair: p, To: InUse}}
+}
+
+// Suspect asks for a trial of a pair that is in use, since something speaks against it without saying enough. It reports whether one will be made: not again
+// so soon after the last.
+func (s *Set) Suspect(p Pair, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.ofPair(p, now)
+	if t.state != InUse || t.suspect || t.trying || now.Sub(t.trial) < pairMax {
+		return false
+	}
+	s.activeUntil(now.Add(remembered))
+	t.suspect, t.trial = true, now
+	return true
 }
 
 // NotLoaded notes that a split request failed in a way that the prefill replica, the decode replica or the path between them may have caused. Whose fault it

@@ -30,15 +30,16 @@ type track struct {
 	row       float64   // weight of the failures since the last request that went well
 	lost      float64   // seconds that a failed request took, running mean
 
-	state  State
-	era    uint32        // counts ejections: what began before the newest one says nothing of what is now
-	turned time.Time     // when the state became what it is
-	cause  string        // of the newest ejection
-	wait   time.Duration // from the newest ejection to the trial
-	trial  time.Time     // when that is
-	trying bool          // a trial is under way
-	limit  int           // half-open: requests at once
-	flying int           // half-open: requests there
+	state   State
+	era     uint32        // counts ejections: what began before the newest one says nothing of what is now
+	turned  time.Time     // when the state became what it is
+	cause   string        // of the newest ejection
+	wait    time.Duration // from the newest ejection to the trial
+	trial   time.Time     // when that is
+	trying  bool          // a trial is under way
+	suspect bool          // in use, and to be tried all the same
+	limit   int           // half-open: requests at once
+	flying  int           // half-open: requests there
 }
 
 func (t *track) decay(now time.Time) {

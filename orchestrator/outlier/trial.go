@@ -56,10 +56,10 @@ func (s *Set) Due(now time.Time) []Trial {
 
 // due reports whether a trial is to be made now, and notes that it is.
 func (t *track) due(now time.Time) bool {
-	if t.state != Ejected || t.trying || now.Before(t.trial) {
+	if t.trying || !t.suspect && (t.state != Ejected || now.Before(t.trial)) {
 		return false
 	}
-	t.trying = true
+	t.trying, t.suspect = true, false
 	return true
 }
 
@@ -75,21 +75,31 @@ func (s *Set) Passed(tr Trial, now time.Time) []Change {
 		return s.told(legKey{tr.ID, tr.Leg}, t, t.admit(1, now))
 	}
 	t.row, t.bad, t.trying = 0, 0, false
+	if t.state == InUse { // it was only suspected
+		return nil
+	}
 	t.turn(InUse, now)
 	return []Change{{Pair: tr.Pair, To: InUse}}
 }
 
-// Failed notes that a trial failed: the next comes after twice the time.
-func (s *Set) Failed(tr Trial, k Kind, now time.Time) {
+// Failed notes that a trial failed: the next comes after twice the time. A pair that was only suspected is ejected.
+func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.tried(tr); t != nil {
-		longest := s.settings.Max
-		if tr.IsPair() {
-			longest = pairMax
-		}
-		t.again(longest, k, now)
+	t := s.tried(tr)
+	switch {
+	case t == nil:
+	case !tr.IsPair():
+		t.again(s.settings.Max, k, now)
+	case t.state == InUse:
+		t.failed(k, 0, now)
+		t.eject(s.settings, pairRow, pairMax, k, now)
+		t.cause = "a trial failed: " + k.String()
+		return []Change{{Pair: tr.Pair, To: Ejected, Cause: t.cause, Trial: t.wait}}
+	default:
+		t.again(pairMax, k, now)
 	}
+	return nil
 }
 
 // tried returns the track that a trial was made for, nil where it is over. It needs mu.
@@ -98,7 +108,7 @@ func (s *Set) tried(tr Trial) *track {
 	if tr.IsPair() {
 		t = s.pair[tr.Pair]
 	}
-	if t == nil || t.era != tr.era || t.state != Ejected {
+	if t == nil || t.era != tr.era || !t.trying {
 		return nil
 	}
 	return t

@@ -49,9 +49,14 @@ func (pl *Planner) Prefilled(b *Booking, now time.Time) []outlier.Change {
 func (pl *Planner) Decoding(b *Booking, now time.Time) []outlier.Change {
 	changes := b.onDecode.Good(now)
 	if b.Mode == Split {
-		changes = append(changes, pl.outliers.Loaded(b.pair(), now)...)
+		pl.outliers.Began(b.pair())
 	}
 	return changes
+}
+
+// Moved notes that the blocks of a split answer came over, or that nothing speaks against it.
+func (pl *Planner) Moved(b *Booking, now time.Time) []outlier.Change {
+	return pl.outliers.Loaded(b.pair(), now)
 }
 
 // Failed holds a failure against whom it concerns.

@@ -1,0 +1,134 @@
+package orchestrator
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+	"tandem/orchestrator/planner"
+)
+
+// That a request was split does not prove that its blocks came over: an engine whose connector is missing, or which computes again what it could not load, answers
+// well and late, and nobody notices that the prefill was for nothing. So each split answer is held against what its decode engine says it had cached, and where it
+// says nothing, the engine's own counters are.
+
+// prove counts what a split answer was to bring and what came of it, by pair, and tells the planner whether anything moved.
+func (a *answer) prove() {
+	h := a.h
+	if !a.split || a.first.IsZero() {
+		return
+	}
+	o, rec := h.j.q.o, h.j.rec
+	planned, block := max(0, rec.Prompt-h.b.MatchedDecode), max(h.b.Decode.Facts.BlockSize, 1)
+	rec.Planned = planned
+	if a.told >= 0 && h.j.plan.Sequences <= 1 {
+		rec.Moved = max(0, a.told-h.b.MatchedDecode)
+	}
+	from, to := string(h.b.Prefill.ID), string(h.b.Decode.ID)
+	o.m.handoffTokens.WithLabelValues(from, to, "planned").Add(float64(planned))
+	a.to.w.received.note(h.b.Prefill.ID, h.b.Decode.ID, planned)
+	now := time.Now()
+	if rec.Moved < 0 {
+		o.tell(o.planner.Moved(h.b, now))
+		return
+	}
+	o.m.handoffTokens.WithLabelValues(from, to, "moved").Add(float64(rec.Moved))
+	switch {
+	case planned <= block: // nothing worth a transfer
+	case rec.Moved == 0:
+		o.m.unmoved.WithLabelValues(from, to).Inc()
+		o.tell(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
+	default:
+		o.tell(o.planner.Moved(h.b, now))
+	}
+}
+
+// received is what a decode server was to get from whom since its counters were read last. Safe for concurrent use.
+type received struct {
+	mu     sync.Mutex // guards the following
+	from   map[outlier.Pair]int
+	tokens int
+	failed int // attempts that failed at loading, which a counter is expected to show
+
+	known          bool
+	hits, failures float64 // the engine's counters as of then
+}
+
+// note counts a split answer that has ended.
+func (r *received) note(prefill, decode replica.ID, tokens int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.from == nil {
+		r.from = map[outlier.Pair]int{}
+	}
+	r.from[outlier.Pair{Prefill: prefill, Decode: decode}]++
+	r.tokens += tokens
+}
+
+// noteFailed counts an attempt that failed at loading.
+func (r *received) noteFailed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed++
+}
+
+// enough is how many answers a counter must have had the time to show.
+const enough = 3
+
+// read compares the engine's counters with what they were, and returns the pairs whose transfers they do not show, or show to have failed without a word to
+// us. NaN is unknown.
+func (r *received) read(m engine.Metrics) (doubtful []outlier.Pair, why string) {
+	hits, failures := 0.0, 0.0
+	for i := range m.Ranks {
+		hits += m.Ranks[i].Counters.ExternalHits
+		failures += m.Ranks[i].Counters.NIXLFailedTransfers
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	answers := 0
+	for _, n := range r.from {
+		answers += n
+	}
+	switch {
+	case !r.known || answers == 0:
+	case failures > r.failures && r.failed == 0:
+		why = "the engine counts failed transfers"
+	case answers >= enough && r.tokens > 0 && hits == r.hits:
+		why = "the engine counts no token that came from another"
+	case answers < enough && hits == r.hits: // too few to tell: they stay
+		r.failures, r.failed = orBefore(failures, r.failures), 0
+		return nil, ""
+	}
+	if why != "" {
+		for p := range r.from {
+			doubtful = append(doubtful, p)
+		}
+	}
+	r.known, r.hits, r.failures = !math.IsNaN(hits), hits, orBefore(failures, 0)
+	clear(r.from)
+	r.tokens, r.failed = 0, 0
+	return doubtful, why
+}
+
+func orBefore(v, before float64) float64 {
+	if math.IsNaN(v) {
+		return before
+	}
+	return v
+}
+
+// doubt asks for a trial of the pairs whose transfers the engine's counters do not show.
+func (w *watcher) doubt(m engine.Metrics) {
+	if w.role != replica.Decode {
+		return
+	}
+	pairs, why := w.received.read(m)
+	for _, p := range pairs {
+		if w.f.o.planner.Outliers().Suspect(p, time.Now()) {
+			w.f.o.log.Warn("a pair is tried: "+why, "prefill", string(p.Prefill), "decode", string(p.Decode))
+		}
+	}
+}
