@@ -1,7 +1,9 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"tandem/internal/config"
@@ -169,4 +172,35 @@ func TestPassedStreamEndsWithItsError(t *testing.T) {
 			t.Errorf("%v %q", got.err, got.raw)
 		}
 	})
+}
+
+// The memory for a body grows with what has come, not with what was announced.
+func TestBodiesTakeMemoryAsTheyCome(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		sent            int
+		announced, most int64
+		whole           bool
+	}{
+		{"as announced", 300_000, 300_000, 1 << 20, true},
+		{"of a first read", firstRead, firstRead, 1 << 20, true},
+		{"empty", 0, 0, 1 << 20, true},
+		{"not announced", 300_000, -1, 1 << 20, true},
+		{"not announced, and too long", 300_000, -1, 100_001, true},
+		{"one byte of many", 1, 64 << 20, 64<<20 + 1, false},
+		{"half of many", 1 << 20, 64 << 20, 64<<20 + 1, false},
+	} {
+		sent := bytes.Repeat([]byte("0123456789"), tt.sent/10+1)[:tt.sent]
+		got, err := readBody(iotest.HalfReader(bytes.NewReader(sent)), tt.announced, tt.most)
+		if (err == nil) != tt.whole || !bytes.Equal(got, sent[:min(len(sent), int(tt.most))]) {
+			t.Errorf("%s: %d bytes, %v", tt.name, len(got), err)
+		}
+		if cap(got) > max(firstRead, 2*len(got)) {
+			t.Errorf("%s: %d bytes of memory for %d", tt.name, cap(got), len(got))
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := readBody(iotest.ErrReader(broken), 10, 11); !errors.Is(err, broken) {
+		t.Errorf("a reader that breaks: %v", err)
+	}
 }

@@ -155,14 +155,7 @@ func (q *request) body() ([]byte, *failure) {
 		return nil, q.tooLarge(limit)
 	}
 	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.snap.cfg.Timeouts.ReadBody)) // not every test transport has deadlines
-	var body []byte
-	var err error
-	if n := q.r.ContentLength; n >= 0 {
-		body = make([]byte, n)
-		_, err = io.ReadFull(q.r.Body, body)
-	} else {
-		body, err = io.ReadAll(io.LimitReader(q.r.Body, limit+1))
-	}
+	body, err := readBody(q.r.Body, q.r.ContentLength, limit+1)
 	_ = q.w.rc.SetReadDeadline(time.Time{})
 	switch {
 	case err != nil:
@@ -171,6 +164,34 @@ func (q *request) body() ([]byte, *failure) {
 		return nil, f
 	case int64(len(body)) > limit:
 		return nil, q.tooLarge(limit)
+	}
+	return body, nil
+}
+
+// firstRead is the memory that a body gets on the client's word.
+const firstRead = 64 << 10
+
+// readBody reads as many bytes as were announced, or at most as many where nothing was (-1). Memory grows with what has come: a client that announces much
+// and sends little gets little.
+func readBody(r io.Reader, announced, most int64) ([]byte, error) {
+	if announced >= 0 {
+		most = announced
+	}
+	body := make([]byte, 0, min(most, firstRead))
+	for int64(len(body)) < most {
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, min(2*int64(cap(body)), most)), body...)
+		}
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case err == io.EOF && int64(len(body)) < announced:
+			return body, io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return body, err
+		}
 	}
 	return body, nil
 }
