@@ -25,8 +25,12 @@ func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decis
 		return nil, errExplain
 	}
 	q := &request{o: o, snap: o.snap.Load(), r: &http.Request{Header: http.Header{}}, id: newID(), path: kind.Path(), start: time.Now()}
+	var f *failure
+	if req.Model, f = q.modelOr(req.Model); f != nil {
+		return nil, f
+	}
 	j := q.newJob(req, 0)
-	if f := j.tokenize(ctx); f != nil {
+	if f = j.tokenize(ctx); f != nil {
 		return nil, f
 	}
 	j.prepare()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"tandem/internal/openai"
 	"tandem/internal/replica"
 )
 
@@ -61,4 +62,23 @@ func (w *watcher) serves(now replica.Facts) {
 	w.mu.Unlock()
 	w.f.publish()
 	w.f.o.log.Info("replica serves other models", "replica", w.name(), "pool", w.role.String(), "models", now.Models)
+}
+
+// modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine answers a request that names none with its own.
+// Where there are several, one would be as wrong as the other.
+func (q *request) modelOr(named string) (string, *failure) {
+	if named != "" {
+		return named, nil
+	}
+	only := ""
+	for _, r := range *q.o.fleet.reach.Load() {
+		switch own := r.member.Facts.Model; {
+		case r.w.role != replica.Decode || own == only:
+		case only != "":
+			return "", badRequest(&openai.BadRequest{Message: "Name a model: this router serves several.", Param: "model"})
+		default:
+			only = own
+		}
+	}
+	return only, nil
 }

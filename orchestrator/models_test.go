@@ -99,3 +99,48 @@ func TestAnAdapterWithoutPrefill(t *testing.T) {
 		}
 	})
 }
+
+// unnamed are requests that name no model, with null or "" for one as vLLM takes it too.
+var unnamed = []prompt{
+	post("/v1/completions", `{"max_tokens":6,"temperature":0,"prompt":"`+words(60)+`"}`),
+	post("/v1/completions", `{"model":null,"max_tokens":6,"temperature":0,"stream":true,"prompt":"`+words(60)+`"}`),
+	post("/v1/chat/completions", `{"model":"","max_tokens":6,"temperature":0,"messages":[{"role":"user","content":"`+words(60)+`"}]}`),
+	post("/v1/responses", `{"max_output_tokens":6,"temperature":0,"input":"a b c"}`),
+	post("/v1/responses", `{"max_output_tokens":6,"temperature":0,"input":"a b c","truncation":"auto"}`),
+	post("/inference/v1/generate", `{"token_ids":[1,2,3],"sampling_params":{"max_tokens":3,"temperature":0}}`),
+	post("/tokenize", `{"prompt":"a b c"}`),
+}
+
+// TestNoModelIsTheOnlyOne checks that a request without a model is answered as an engine answers it, with the one there is; it is split as others are.
+func TestNoModelIsTheOnlyOne(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for _, p := range unnamed {
+			got, want := w.ask(p), w.right(p)
+			if got.status != want.status || masked(got.raw) != masked(want.raw) && got.text != want.text {
+				t.Errorf("%s %.40s: %d %s\nwant %d %s", p.path, p.body, got.status, got.raw, want.status, want.raw)
+			}
+		}
+		w.asked = w.count("tandem_requests_total", "")
+		if n := w.count("tandem_requests_total", "split"); n != 4 {
+			t.Errorf("%d were split, want 4", n)
+		}
+	})
+}
+
+// TestNoModelOfSeveral checks that nobody guesses which was meant.
+func TestNoModelOfSeveral(t *testing.T) {
+	two := func(name string, o *enginesim.Options) {
+		if name == "d1" || name == "p1" {
+			o.Model = "other"
+		}
+	}
+	in(t, setup{engine: two}, func(w *world) {
+		for _, p := range unnamed {
+			if got := w.ask(p); got.status != 400 || !strings.Contains(got.fail.Message, "model") {
+				t.Errorf("%s: %d %s", p.path, got.status, got.raw)
+			}
+		}
+		w.exact(completion(false), w.ask(completion(false)))
+		w.asked = w.count("tandem_requests_total", "")
+	})
+}

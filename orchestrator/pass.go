@@ -73,6 +73,9 @@ func (q *request) readPassed() (*passed, *failure) {
 	if most := q.snap.cfg.Limits.Samples; seen.Samples > most {
 		return nil, badRequest(&openai.BadRequest{Message: openai.TooManySamples("n", most), Param: "n"})
 	}
+	if p.model, f = q.modelOr(p.model); f != nil {
+		return nil, f
+	}
 	return p, nil
 }
 
@@ -101,7 +104,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passed, why stri
 	j := q.newJob(nil, 0)
 	j.rec.Model = p.model
 	j.count = p.tokens(q.snap.cfg.Tokenizer.CharsPerToken)
-	j.plan = planner.Request{ID: j.id, Model: j.modelOr(o), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true}
+	j.plan = planner.Request{ID: j.id, Model: j.anyModel(o), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true}
 	var first *failure
 	for {
 		f := j.passOnce(ctx, p, why)
@@ -163,8 +166,8 @@ func left(id replica.ID) *failure {
 	return f
 }
 
-// modelOr is the model that a passed request names, or the only one that there is.
-func (j *job) modelOr(o *Orchestrator) string {
+// anyModel is the model of a passed request, or that of any engine for a form, whose fields are not read.
+func (j *job) anyModel(o *Orchestrator) string {
 	if j.rec.Model != "" {
 		return j.rec.Model
 	}

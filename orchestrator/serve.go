@@ -78,6 +78,9 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 	if err != nil {
 		return nil, badRequest(err)
 	}
+	if req.Model, f = q.modelOr(req.Model); f != nil {
+		return nil, f
+	}
 	return req, nil
 }
 
