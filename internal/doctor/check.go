@@ -107,7 +107,9 @@ func (v verdict) andStop() verdict {
 }
 
 // table returns all checks; one comes after all that it needs.
-func table() []check { return slices.Concat(engineChecks(), eventChecks(), fleetChecks()) }
+func table() []check {
+	return slices.Concat(engineChecks(), eventChecks(), fleetChecks(), handoffChecks())
+}
 
 // judge goes through the table for every subject.
 func (f *fleet) judge() []Finding {

@@ -1,11 +1,16 @@
 // Package doctor asks live engines whether prefix routing can work, and explains what stops it.
 //
-// The path of an examination: ask.go puts HTTP questions to every server; link.go connects to its event stream, hears and replays (zmtp.go is the
-// wire); trial.go sends a prompt that nobody sent before and watches what becomes of it; check.go judges what was seen by the table of checks, in
-// engine.go, events.go and fleet.go; report.go prints. Looking and judging are apart: a check is a function of what was seen.
+// The path of an examination: ask.go puts HTTP questions to every server; link.go connects to its event
+// stream, hears and replays (zmtp.go is the wire); trial.go sends a prompt that nobody sent before and
+// watches what becomes of it; canary.go hands prompts over from prefill to decode; check.go judges what
+// was seen by the table of checks, in engine.go, events.go, fleet.go and handoff.go; report.go prints.
+// Looking and judging are apart: a check is a function of what was seen.
 //
-// Nothing here can harm an engine: it is asked what any router asks it, by GET and /tokenize, its event stream is read, and unless told otherwise it
-// computes three completions of one token a data-parallel rank. No admin path, no transfer parameters.
+// Nothing here can harm an engine: it is asked what any router asks it, by GET and /tokenize, its event
+// stream is read, and unless told otherwise it computes three completions of one token a data-parallel
+// rank, and for each pair that is tried one prompt on both sides, under cache salts of its own. No admin
+// path; transfer parameters only from the prefill engine's answer to the decode engine, as a connector
+// gives them.
 package doctor
 
 import (
@@ -77,6 +82,8 @@ type fleet struct {
 	passive bool
 	servers []*server
 
+	handoffs []*handoff // that were tried; each is written by one goroutine
+
 	mu       sync.Mutex // guards the following
 	progress func(subject, step string)
 }
@@ -139,6 +146,10 @@ func (f *fleet) look(ctx context.Context) {
 		f.each(func(s *server) { s.try(ctx) })
 	}
 	f.each((*server).leave)
+	if !f.passive {
+		f.handoffs = f.pairs()
+		f.handOver(ctx)
+	}
 }
 
 func (f *fleet) each(do func(*server)) {

@@ -174,7 +174,7 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 		},
 		{
 			check: "connector-missing", o: with(func(o *enginesim.Options) { o.Wrong.NoConnector = true }), seen: "no series of NIXL", do: `"kv_role":"kv_producer"`,
-			want: []string{"warning connector-missing prefill p0"},
+			want: []string{"warning connector-missing prefill p0", "failed handoff-failed fleet"},
 		},
 		{
 			check: "test-prompt", seen: "500", do: "log",

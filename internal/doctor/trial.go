@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"tandem/internal/engine"
@@ -107,10 +106,8 @@ func (r *rank) complete(ctx context.Context, prompt []kv.Token, salt string) (an
 	if err != nil {
 		return answer{}, err
 	}
-	req := &engine.Request{Method: http.MethodPost, Path: "/v1/completions", Body: raw, Header: []engine.Field{{Key: engine.ORCARequest, Value: "TEXT"}}}
-	if len(r.s.ranks) > 1 { // the header counts from the server's first rank
-		req.Header = append(req.Header, engine.Field{Key: "X-data-parallel-rank", Value: strconv.Itoa(r.n - r.s.ranks[0].n)})
-	}
+	req := r.completion(raw)
+	req.Header = append(req.Header, engine.Field{Key: engine.ORCARequest, Value: "TEXT"})
 	resp, err := r.s.client.Do(ctx, req)
 	if err != nil {
 		return answer{}, err

@@ -179,7 +179,7 @@ func (s *Server) appendTransfer(dst []byte, t *TransferOut) []byte {
 		return s.o.Wrong.protocol(dst, t)
 	}
 	if s.versionAtLeast(21) {
-		return t.AppendJSON(dst)
+		return s.o.Wrong.withMore(t.AppendJSON(dst))
 	}
 	dst = append(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[`...)
 	for i, id := range t.BlockIDs {

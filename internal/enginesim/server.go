@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,6 +90,10 @@ func (o Options) withDefaults() Options {
 	}
 	if o.ZeroLatency {
 		o.Core.Cost, o.TransferLatency, o.TransferRate = Cost{}, 0, 0
+	}
+	if o.Wrong.NoConnector {
+		o.Core.NoLoad = true
+		o.Faults = append(slices.Clone(o.Faults), Fault{Kind: "null_params", Count: -1})
 	}
 	if o.EventsEndpoint == "" && o.OnEvents == nil {
 		o.Core.NoEvents = true

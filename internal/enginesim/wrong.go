@@ -23,6 +23,7 @@ type Wrong struct {
 	ClockSkew     time.Duration // how far the server's clock is ahead
 	NoConnector   bool          // no --kv-transfer-config: no series of a connector in /metrics
 	Protocol      string        // "push" or "moriio": answers of prefills and /metrics are that connector's
+	MoreParams    string        // further members, as JSON, of what prefills hand over
 	NoSalt        bool          // events do not carry cache salts, as before vLLM 0.17
 	CacheDType    string        // --kv-cache-dtype as /metrics tells it, "auto" when empty
 	NoStats       bool          // --disable-log-stats: none of vLLM's series in /metrics
@@ -64,6 +65,14 @@ func (w *Wrong) shows(name string) bool {
 	nixl := strings.HasPrefix(name, "vllm:nixl_")
 	connector := nixl || name == "vllm:num_requests_kv_fetch_by_stage"
 	return !w.NoStats && (!w.NoConnector || !connector) && (w.Protocol != "moriio" || !nixl)
+}
+
+// withMore puts MoreParams into the object that ends dst.
+func (w *Wrong) withMore(dst []byte) []byte {
+	if w.MoreParams == "" {
+		return dst
+	}
+	return append(append(append(dst[:len(dst)-1], ','), w.MoreParams...), '}')
 }
 
 // protocol writes what a prefill engine with another connector than NIXL pull answers (nixl/push_scheduler.py,

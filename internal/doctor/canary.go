@@ -1,0 +1,204 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/canary"
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+)
+
+// mostPairs is how many pairs are tried, all of them where there are no more; of a larger fleet every rank
+// is tried at least once on its side.
+const mostPairs = 32
+
+// handoff is what became of one prompt between two ranks.
+type handoff struct {
+	from, to *rank
+	verdict  canary.Verdict
+	foreign  *connector.Foreign // the prefill engine speaks another protocol
+	strange  []string           // keys of the transfer params that nobody knows
+}
+
+func (h *handoff) String() string { return h.from.name() + " to " + h.to.name() }
+
+// handOver tries the pairs, those of one decode rank one after the other, so that its counters tell of one
+// at a time.
+func (f *fleet) handOver(ctx context.Context) {
+	by := map[*rank][]*handoff{}
+	for _, h := range f.handoffs {
+		by[h.to] = append(by[h.to], h)
+	}
+	var wg sync.WaitGroup
+	for _, own := range by {
+		wg.Go(func() {
+			for _, h := range own {
+				f.say(h.to.name(), "handing a prompt over from %s", h.from.name())
+				h.try(ctx)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// pairs chooses whom to try: only ranks that compute prompts, and only pairs that Tandem would form.
+func (f *fleet) pairs() []*handoff {
+	prefill, decode := f.able(replica.Prefill), f.able(replica.Decode)
+	var all []*handoff
+	for _, p := range prefill {
+		for _, d := range decode {
+			if p.fits(d) {
+				all = append(all, &handoff{from: p, to: d})
+			}
+		}
+	}
+	if len(all) <= mostPairs {
+		return all
+	}
+	var some []*handoff
+	seen := map[*rank]bool{}
+	for _, h := range all { // first those of whom neither side was tried, then the rest of both sides
+		if !seen[h.from] && !seen[h.to] {
+			seen[h.from], seen[h.to] = true, true
+			some = append(some, h)
+		}
+	}
+	for _, h := range all {
+		if !seen[h.from] || !seen[h.to] {
+			seen[h.from], seen[h.to] = true, true
+			some = append(some, h)
+		}
+	}
+	return some
+}
+
+// able are the ranks of a pool that answered a prompt of token ids.
+func (f *fleet) able(role replica.Role) []*rank {
+	var all []*rank
+	for _, s := range f.servers {
+		for _, r := range s.ranks {
+			if s.role == role && r.trial != nil && r.trial.err == nil {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// fits reports whether Tandem would form the pair, as far as is known.
+func (r *rank) fits(d *rank) bool {
+	alike := func(a, b string) bool { return a == "" || b == "" || a == b }
+	a, b := r.s.seen, d.s.seen
+	return r.s.url != d.s.url && a.model.ID == b.model.ID &&
+		alike(a.model.Root, b.model.Root) && alike(a.version, b.version) &&
+		alike(number(r.blockSize()), number(d.blockSize())) &&
+		alike(a.scrape.Ranks[r.n].Cache.DType, b.scrape.Ranks[d.n].Cache.DType)
+}
+
+// try hands one prompt over and has it judged.
+func (h *handoff) try(ctx context.Context) {
+	q := canary.New(h.engine(), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	pair := connector.Pair{
+		Prefill:   replica.Replica{Host: h.from.s.host, Facts: h.from.facts()},
+		AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
+	}
+	leg1, err := edited(q.Prefill(), q.Salt, func(leg *connector.Leg) error {
+		return connector.NIXL{}.EditPrefill(leg, pair)
+	})
+	if err != nil {
+		h.verdict = canary.Verdict{Kind: canary.Failed, Leg: "prefill", Why: err.Error()}
+		return
+	}
+	prefill := h.from.send(ctx, leg1)
+	if h.verdict = q.JudgePrefill(prefill); h.verdict.Kind == canary.Failed {
+		return
+	}
+	params := canary.Params(prefill.Body)
+	h.strange = connector.Strange(params)
+	reply := connector.NewReply(params, time.Now(), len(q.IDs), h.from.blockSize())
+	leg2, err := edited(q.Decode(), q.Salt, func(leg *connector.Leg) error {
+		return connector.NIXL{}.EditDecode(leg, pair, reply, connector.Use{Now: time.Now()})
+	})
+	if err != nil {
+		h.foreign, _ = errors.AsType[*connector.Foreign](err)
+		h.verdict = canary.Verdict{Kind: canary.Failed, Prompt: len(q.IDs), Leg: "prefill", Why: err.Error()}
+		return
+	}
+	before := h.to.counters(ctx)
+	split := h.to.send(ctx, leg2)
+	after := h.to.counters(ctx)
+	h.verdict = q.Judge(prefill, split, h.to.send(ctx, q.Own()), before, after)
+}
+
+// engine is what a prompt must fit on both sides.
+func (h *handoff) engine() canary.Engine {
+	a, b := h.from.s.seen.model, h.to.s.seen.model
+	return canary.Engine{
+		Model: b.ID, BlockSize: max(h.from.blockSize(), h.to.blockSize()),
+		MaxModelLen: cmp.Or(min(a.MaxModelLen, b.MaxModelLen), a.MaxModelLen, b.MaxModelLen),
+	}
+}
+
+func (r *rank) facts() replica.Facts {
+	return replica.Facts{BlockSize: r.blockSize(), Blocks: r.s.seen.scrape.Ranks[r.n].Cache.Blocks}
+}
+
+// edited is a body as the connector makes it.
+func edited(body []byte, id string, edit func(*connector.Leg) error) ([]byte, error) {
+	req, err := openai.Parse(openai.Completions, body, openai.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	e := req.Edit()
+	if err := edit(&connector.Leg{Body: e, RequestID: id}); err != nil {
+		return nil, err
+	}
+	return e.Append(nil), nil
+}
+
+// send asks the rank for a completion.
+func (r *rank) send(ctx context.Context, body []byte) canary.Answer {
+	ctx, cancel := context.WithTimeout(ctx, trialTime)
+	defer cancel()
+	resp, err := r.s.client.Do(ctx, r.completion(body))
+	if err != nil {
+		return canary.Answer{Err: err}
+	}
+	defer resp.Close()
+	raw, err := resp.ReadAll(1 << 20)
+	return canary.Answer{Status: resp.Status, Body: raw, Err: err}
+}
+
+// completion is a request of the rank, and of no other rank of its server.
+func (r *rank) completion(body []byte) *engine.Request {
+	req := &engine.Request{Method: http.MethodPost, Path: "/v1/completions", Body: body}
+	if len(r.s.ranks) > 1 { // the header counts from the server's first rank
+		rank := strconv.Itoa(r.n - r.s.ranks[0].n)
+		req.Header = append(req.Header, engine.Field{Key: "X-data-parallel-rank", Value: rank})
+	}
+	return req
+}
+
+// counters reads those of the rank that a transfer moves.
+func (r *rank) counters(ctx context.Context) canary.Counters {
+	status, body, _, err := r.s.get(ctx, "/metrics")
+	if err != nil || status != http.StatusOK {
+		return canary.Unknown()
+	}
+	m, err := engine.ParseMetrics(body)
+	rank, there := m.Ranks[r.n]
+	if err != nil || !there {
+		return canary.Unknown()
+	}
+	c := rank.Counters
+	return canary.Counters{ExternalHits: c.ExternalHits, FailedTransfers: c.NIXLFailedTransfers}
+}

@@ -1,0 +1,138 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tandem/internal/canary"
+)
+
+// handoffChecks judge what became of the prompts that were handed over.
+func handoffChecks() []check {
+	return []check{
+		{
+			id: "handoff-failed", title: "prompts are handed over", trouble: "prompts cannot be handed over",
+			fleet: handedOver, sends: true,
+			why: "A request that is split between such engines fails, and is tried again at the cost of its time.",
+		},
+		{
+			id: "handoff-wrong-text", title: "prompts that are handed over are answered rightly",
+			trouble: "prompts that are handed over are answered wrongly", fleet: answeredRightly, sends: true,
+			why: "The decode engine generates from blocks that are not the prompt's. Clients get 200 and a wrong text, and " +
+				"the prefix cache keeps the wrong blocks for whoever comes later.",
+		},
+		{
+			id: "handoff-not-moved", title: "KV blocks move from prefill to decode",
+			trouble: "no KV blocks move from prefill to decode", fleet: blocksMove, sends: true,
+			why: "Every answer is right, and every split prompt is computed twice: the prefill pool works for nothing.",
+		},
+		{
+			id: "handoff-params", title: "the transfer parameters have no unknown keys",
+			trouble: "the transfer parameters have unknown keys", fleet: paramsKnown, sends: true,
+			why: "Tandem passes them on as they are. What they ask of the decode engine it cannot know.",
+		},
+	}
+}
+
+// ofKind are the handoffs that came to one of these ends.
+func (f *fleet) ofKind(kinds ...canary.Kind) []*handoff {
+	var all []*handoff
+	for _, h := range f.handoffs {
+		if slices.Contains(kinds, h.verdict.Kind) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// reasons writes the first few of them, each with why.
+func reasons(all []*handoff) string {
+	var lines []string
+	for _, h := range all[:min(len(all), 4)] {
+		lines = append(lines, fmt.Sprintf("%v: %s", h, h.verdict.Why))
+	}
+	text := strings.Join(lines, "; ")
+	if more := len(all) - len(lines); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+const noPair = "there is no pair of a prefill and a decode engine that compute prompts and fit each other"
+
+func handedOver(f *fleet) verdict {
+	bad := f.ofKind(canary.Failed)
+	switch {
+	case len(f.handoffs) == 0:
+		return skip(noPair)
+	case len(bad) == 0:
+		return fine("one prompt each over %s", plural(len(f.handoffs), "pair"))
+	}
+	return fail(remedy(bad[0]), "%d of %s: %s", len(bad), plural(len(f.handoffs), "pair"), reasons(bad))
+}
+
+// remedy is what to do about a handoff that failed.
+func remedy(h *handoff) string {
+	const nixl = "with --kv-transfer-config " +
+		`'{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_load_failure_policy":"fail"}'`
+	switch {
+	case h.foreign != nil:
+		return "start all engines " + nixl
+	case h.verdict.Leg == "prefill":
+		return "start the prefill engine " + nixl + "; if it is, look into its log"
+	case h.verdict.Leg == "decode":
+		return "look into the decode engine's log; see that it reaches VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT of the prefill " +
+			"engine, by default 5600, and the devices that UCX or libfabric choose on both sides, and that both were started " +
+			"with the same model path, version and types"
+	}
+	return "look into the decode engine's log: it does not answer the prompt alone"
+}
+
+func answeredRightly(f *fleet) verdict {
+	bad, good := f.ofKind(canary.Wrong), f.ofKind(canary.Moved, canary.Nothing, canary.Unclear)
+	switch {
+	case len(bad) > 0:
+		return fail("take these pairs apart until the cause is found: both sides need the same weights, types, attention backend "+
+			"and versions of NIXL and UCX; then restart the decode engines, whose caches have wrong blocks",
+			"%d of %s: %s", len(bad), plural(len(f.handoffs), "pair"), reasons(bad))
+	case len(good) == 0:
+		return skip("no prompt was handed over")
+	}
+	return fine("as the decode engine answers alone, over %s", plural(len(good), "pair"))
+}
+
+func blocksMove(f *fleet) verdict {
+	still, moved, unclear := f.ofKind(canary.Nothing), f.ofKind(canary.Moved), f.ofKind(canary.Unclear)
+	switch {
+	case len(still) > 0:
+		return fail(`start the decode engines with a NixlConnector and "kv_load_failure_policy":"fail", and look into their log `+
+			"for failed transfers: with recompute a transfer that fails is computed again and nobody is told",
+			"%d of %s: %s", len(still), plural(len(f.handoffs), "pair"), reasons(still))
+	case len(moved) == 0 && len(unclear) == 0:
+		return skip("no prompt was handed over")
+	case len(moved) == 0:
+		return skip("the decode engines do not tell: %s", reasons(unclear))
+	}
+	least := slices.MinFunc(moved, func(a, b *handoff) int {
+		return cmp.Compare(a.verdict.Tokens, b.verdict.Tokens)
+	})
+	return fine("%d of %d tokens of each prompt came by transfer, over %s",
+		least.verdict.Tokens, least.verdict.Prompt, plural(len(moved), "pair"))
+}
+
+func paramsKnown(f *fleet) verdict {
+	tried := slices.DeleteFunc(slices.Clone(f.handoffs), func(h *handoff) bool {
+		return h.verdict.Kind == canary.Failed && h.verdict.Leg == "prefill"
+	})
+	at := slices.IndexFunc(tried, func(h *handoff) bool { return len(h.strange) > 0 })
+	switch {
+	case len(tried) == 0:
+		return skip("no prefill engine gave any")
+	case at < 0:
+		return fine("those of NIXL pull")
+	}
+	return warn("see what brings them: a newer vLLM, or another connector beside NIXL",
+		"%s gives %s", tried[at].from.name(), list(tried[at].strange))
+}

@@ -1,0 +1,161 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+)
+
+// What goes wrong between two engines shows only when something is handed over; each trouble is found,
+// explained, and told from the others.
+func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
+	fault := func(kind string) func(*enginesim.Options) {
+		return func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: kind, Count: -1}} }
+	}
+	both := func(a, b func(*enginesim.Options)) func(*enginesim.Options) {
+		return func(o *enginesim.Options) { a(o); b(o) }
+	}
+	quick := func(o *enginesim.Options) { o.HandshakeTimeout = 1 }
+	recompute := func(o *enginesim.Options) { o.Core.LoadPolicy = enginesim.Recompute }
+	none := func(*enginesim.Options) {}
+	for _, c := range []struct {
+		name            string
+		prefill, decode func(*enginesim.Options)
+		want            []string
+		check, seen, do string
+	}{
+		{
+			name: "prefill hands nothing over", prefill: fault("null_params"), decode: none,
+			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
+			seen: "prefill p0 to decode d0: the answer has no kv_transfer_params", do: "start the prefill engine",
+		},
+		{
+			name: "the path is cut", prefill: none, decode: both(quick, fault("cut_path")),
+			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
+			seen: "answered 500", do: "VLLM_NIXL_SIDE_CHANNEL_HOST",
+		},
+		{
+			name: "the path is cut and nobody is told", prefill: none,
+			decode: both(both(quick, fault("cut_path")), recompute),
+			want:   []string{"failed handoff-not-moved fleet"}, check: "handoff-not-moved",
+			seen: "1 failed transfers", do: "kv_load_failure_policy",
+		},
+		{
+			name: "decode has no connector", prefill: none,
+			decode: func(o *enginesim.Options) { o.Wrong.NoConnector = true },
+			want:   []string{"warning connector-missing decode d0", "failed handoff-not-moved fleet"},
+			check:  "handoff-not-moved", seen: "found nothing of the prompt", do: "NixlConnector",
+		},
+		{
+			name: "decode has no connector and tells no cached tokens", prefill: none,
+			decode: func(o *enginesim.Options) { o.Wrong.NoConnector, o.NoUsageDetails = true, true },
+			want: []string{
+				"warning connector-missing decode d0", "warning usage-details-missing decode d0",
+				"failed handoff-not-moved fleet",
+			},
+			check: "handoff-not-moved", seen: "have not grown", do: "NixlConnector",
+		},
+		{
+			name: "other blocks arrive", prefill: none, decode: fault("wrong_load"),
+			want: []string{"failed handoff-wrong-text fleet"}, check: "handoff-wrong-text",
+			seen: "where the decode engine says", do: "restart the decode engines",
+		},
+		{
+			name: "push", prefill: func(o *enginesim.Options) { o.Wrong.Protocol = "push" }, decode: none,
+			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
+			seen: "NIXL push", do: "start all engines",
+		},
+		{
+			name: "MoRIIO", prefill: func(o *enginesim.Options) { o.Wrong.Protocol = "moriio" }, decode: none,
+			want:  []string{"warning connector-missing prefill p0", "failed handoff-failed fleet"},
+			check: "handoff-failed", seen: "MoRIIO", do: "start all engines",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p, d := up(t, with(c.prefill)), up(t, with(c.decode))
+			r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{d})})
+			want(t, r, c.want...)
+			f := find(t, r, c.check, "fleet")
+			if !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Do, c.do) || r.Fit() {
+				t.Errorf("seen %q, want %q in it; do %q, want %q in it", f.Seen, c.seen, f.Do, c.do)
+			}
+			if d.Dead() != nil || p.Dead() != nil {
+				t.Errorf("an engine died: %v %v", p.Dead(), d.Dead())
+			}
+		})
+	}
+}
+
+// A key that nobody knows is told, and passed on.
+func TestHandoffTellsUnknownKeys(t *testing.T) {
+	t.Parallel()
+	p := up(t, with(func(o *enginesim.Options) { o.Wrong.MoreParams = `"first_token_ids":[1]` }))
+	r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{up(t, sound())})})
+	want(t, r, "warning handoff-params fleet")
+	if f := find(t, r, "handoff-params", "fleet"); f.Seen != "prefill p0 gives first_token_ids" {
+		t.Errorf("seen %q", f.Seen)
+	}
+}
+
+// Nothing is handed over where nobody said which engines prefill, or where no completion may be sent.
+func TestHandoffNeedsPools(t *testing.T) {
+	t.Parallel()
+	p, d := up(t, sound()), up(t, sound())
+	for name, o := range map[string]Options{
+		"by URL":  {URLs: []string{p.URL(), d.URL()}},
+		"passive": {Config: pools([]*enginesim.Server{p}, []*enginesim.Server{d}), Passive: true},
+	} {
+		r := examine(t, o)
+		for _, c := range handoffChecks() {
+			if f := find(t, r, c.id, "fleet"); f.Status != Skipped {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+	}
+	if p.Stats()[0].Leases != 0 || d.Stats()[0].NixlTransfers != 0 {
+		t.Error("something was handed over")
+	}
+}
+
+// A small fleet is tried pair by pair; of a large one every rank at least once, and no more pairs than it
+// has ranks.
+func TestHandoffSample(t *testing.T) {
+	for _, c := range []struct{ prefill, decode, least, most int }{
+		{1, 1, 1, 1}, {4, 8, 32, 32}, {5, 7, 7, 7}, {1, 40, 40, 40}, {40, 3, 40, 40}, {30, 30, 30, 30}, {0, 3, 0, 0},
+	} {
+		f := &fleet{cfg: config.Default()}
+		add := func(role replica.Role, n int) {
+			for i := range n {
+				name := fmt.Sprintf("%v%d", role, i)
+				s := &server{name: name, role: role, url: "http://" + name, fleet: f}
+				s.ranks = []*rank{{s: s, trial: &trial{}}}
+				f.servers = append(f.servers, s)
+			}
+		}
+		add(replica.Prefill, c.prefill)
+		add(replica.Decode, c.decode)
+		all := f.pairs()
+		seen := map[*rank]bool{}
+		for _, h := range all {
+			seen[h.from], seen[h.to] = true, true
+		}
+		if len(all) < c.least || len(all) > c.most || c.least > 0 && len(seen) != c.prefill+c.decode {
+			t.Errorf("%+v: %d pairs of %d ranks", c, len(all), len(seen))
+		}
+	}
+}
+
+// Pairs that Tandem would not form are not tried.
+func TestHandoffOfUnlikeEngines(t *testing.T) {
+	t.Parallel()
+	cfg, _ := pair(t, with(func(o *enginesim.Options) { o.Version = "0.31.0" }))
+	r := examine(t, Options{Config: cfg})
+	if f := find(t, r, "handoff-failed", "fleet"); f.Status != Skipped || f.Seen != noPair {
+		t.Errorf("%+v", f)
+	}
+}
