@@ -469,7 +469,7 @@ func (w *watcher) follow(ctx context.Context) {
 	wanted := map[kvevents.Source]replica.ID{}
 	for _, m := range w.members() {
 		if m.Facts.Events.Endpoint != "" {
-			wanted[source(&m)] = m.ID
+			wanted[w.source(&m)] = m.ID
 		}
 	}
 	for _, f := range w.unfollow(wanted) {
@@ -478,7 +478,7 @@ func (w *watcher) follow(ctx context.Context) {
 	w.f.mu.Lock() // names do not change meanwhile
 	defer w.f.mu.Unlock()
 	for _, m := range w.members() {
-		src := source(&m)
+		src := w.source(&m)
 		if src.Endpoint == "" {
 			w.f.pool(w.role).SetTrust(m.ID, replica.TrustUnknown) // by what is known of it the pool sees that there is nothing to hear
 			continue
@@ -491,9 +491,9 @@ func (w *watcher) follow(ctx context.Context) {
 }
 
 // source is where a replica's events come from.
-func source(m *replica.Replica) kvevents.Source {
-	e := m.Facts.Events
-	return kvevents.Source{Endpoint: e.Endpoint, Replay: e.Replay, Topic: e.Topic, Rank: m.Rank}
+func (w *watcher) source(m *replica.Replica) kvevents.Source {
+	e, only := m.Facts.Events, len(w.members()) == 1
+	return kvevents.Source{Endpoint: e.Endpoint, Replay: e.Replay, Topic: e.Topic, Rank: m.Rank, Only: only}
 }
 
 func (w *watcher) startFollower(ctx context.Context, id replica.ID, src kvevents.Source) {

@@ -8,20 +8,18 @@ import (
 	"github.com/pebbe/zmq4"
 )
 
-// maxReplays bounds the replays under way in one Context: after a router's start every engine may have hundreds of megabytes to tell.
-const maxReplays = 16
-
 // maxSockets is far above what a large fleet needs (six a follower); libzmq's default of 1,023 is not.
 const maxSockets = 32768
 
 // Context is a ZMQ context, with one I/O thread, that followers and publishers share. The zero value is ready: the thread starts with the first user and
 // ends with the last. Safe from any goroutine; must not be copied.
 type Context struct {
-	mu      sync.Mutex // guards the following
-	z       *zmq4.Context
-	users   int
-	replays int
-	names   int
+	places places
+
+	mu    sync.Mutex // guards the following
+	z     *zmq4.Context
+	users int
+	names int
 }
 
 // acquire returns the ZMQ context until release, whose caller must have closed its sockets.
@@ -65,21 +63,4 @@ func (c *Context) inproc(what string) string {
 	defer c.mu.Unlock()
 	c.names++
 	return "inproc://" + what + "-" + strconv.Itoa(c.names)
-}
-
-// startReplay reports whether another replay may begin now; endReplay gives the place back.
-func (c *Context) startReplay() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.replays == maxReplays {
-		return false
-	}
-	c.replays++
-	return true
-}
-
-func (c *Context) endReplay() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.replays--
 }

@@ -478,6 +478,56 @@ func TestFollowRanks(t *testing.T) {
 	}
 }
 
+// Two ranks at one address are one stream. Only the rank that it is of is credited with it.
+func TestBatchesOfAnotherRankAreRefused(t *testing.T) {
+	e := newEngine(t, PublisherOptions{})
+	e.publish(3)
+	src := e.source()
+	_, own, _ := follow(t, src, noAudit())
+	own.through(t, 0, 2)
+
+	src.Rank = 1
+	f, other, _ := follow(t, src, noAudit())
+	waitStats(t, f, "three refused", func(s Stats) bool { return s.WrongRank == 3 && s.Batches == 0 })
+	other.until(t, "the reason", func() bool {
+		return slices.Contains(other.why, "batch 0 is of data-parallel rank 0, not 1")
+	})
+
+	src.Only = true // whatever an engine of one rank calls it
+	_, alone, _ := follow(t, src, noAudit())
+	alone.through(t, 0, 2)
+}
+
+// Engines whose replay port is dead hold up a sound one for moments, not until their time-outs are over.
+func TestDeadReplaysDoNotHoldUpOthers(t *testing.T) {
+	dead, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dead.Close() })
+	shared := new(Context)
+	o := Options{Context: shared, Audit: -1, ReplayTimeout: 5 * time.Second}
+	e := newEngine(t, PublisherOptions{Context: shared})
+	e.publish(2)
+	src := e.source()
+	mute := src
+	mute.Replay = "tcp://" + dead.Addr().String()
+	var followers []*Follower
+	for range 3 * maxReplays {
+		f, _, _ := follow(t, mute, o)
+		followers = append(followers, f)
+	}
+	for _, f := range followers {
+		waitStats(t, f, "a request", func(s Stats) bool { return s.Replays > 0 })
+	}
+	began := time.Now()
+	_, r, _ := follow(t, src, o)
+	r.through(t, 0, 1)
+	if took := time.Since(began); took > 2*o.ReplayTimeout {
+		t.Errorf("followed after %v, behind %d engines that do not answer", took, len(followers))
+	}
+}
+
 func TestFollowTopic(t *testing.T) {
 	e := newEngine(t, PublisherOptions{Topic: "kv@a"})
 	e.publish(1)

@@ -16,7 +16,8 @@ type Source struct {
 	Endpoint string // ZMQ address of the PUB socket, dialable: "tcp://10.0.0.7:5557", no wildcard
 	Replay   string // ZMQ address of the replay ROUTER, "" if the engine has none
 	Topic    string // prefix of the topics to receive, "" for all
-	Rank     int    // data-parallel rank, given to batches that do not say theirs
+	Rank     int    // data-parallel rank, of batches that do not say theirs; others are refused
+	Only     bool   // the engine has one rank, whatever number it gives it
 }
 
 // Sink takes what a [Follower] learns. All its methods are called from the goroutine in [Follower.Run], one at a time, and hold up the stream while they run.

@@ -70,7 +70,7 @@ func (s *stream) readNews(ctx context.Context) error {
 		case !s.redialAt.IsZero():
 		case what == zmq4.EVENT_DISCONNECTED:
 			lost = true
-			s.track.disconnected()
+			s.track.disconnected(time.Now())
 		case what == zmq4.EVENT_HANDSHAKE_SUCCEEDED:
 			lost = false
 			if err := s.connected(ctx); err != nil {

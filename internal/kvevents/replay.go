@@ -6,7 +6,8 @@ import (
 	"github.com/pebbe/zmq4"
 )
 
-// ask implements effects. The replay begins at the next turn, or when one of the Context's others ends.
+// ask implements effects. The replay begins at the next turn, or when it is its turn among the Context's
+// others.
 func (s *stream) ask(from uint64) {
 	s.hangUp()
 	s.wanted, s.from = true, from
@@ -14,23 +15,25 @@ func (s *stream) ask(from uint64) {
 
 // hangUp implements effects. A socket serves one replay only, so no late answer can be taken for one of the next.
 func (s *stream) hangUp() {
-	s.wanted = false
+	s.wanted, s.yieldAt = false, time.Time{}
+	s.opt.Context.places.leave(&s.place)
 	if s.dealer == nil {
 		return
 	}
 	s.dealer.Close()
 	s.dealer = nil
 	s.poll()
-	s.opt.Context.endReplay()
 }
 
 // beginReplay sends the request that is wanted, if there is a place. A socket that cannot be had is treated like an engine that does not answer.
 func (s *stream) beginReplay() {
-	if !s.wanted || !s.opt.Context.startReplay() {
+	if !s.wanted || !s.opt.Context.places.want(&s.place, s.track.standing()) {
 		return
 	}
 	s.wanted = false
-	s.track.asked(time.Now())
+	now := time.Now()
+	s.track.asked(now)
+	s.answered, s.yieldAt = false, now.Add(s.opt.ReplayTimeout/silentShare)
 	dealer, err := s.dialReplay()
 	if err == nil {
 		_, err = dealer.SendMessageDontwait("", seqFrame(s.from))
@@ -39,7 +42,7 @@ func (s *stream) beginReplay() {
 		if dealer != nil {
 			dealer.Close()
 		}
-		s.opt.Context.endReplay()
+		s.yield(s.yieldAt)
 		return
 	}
 	s.dealer = dealer

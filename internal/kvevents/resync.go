@@ -37,6 +37,7 @@ func (t *tracker) replayed(now time.Time, m message) {
 	if !t.req.open {
 		return
 	}
+	t.answers, t.silences = true, 0
 	t.req.deadline = now.Add(min(t.silent, midReplay))
 	if m.seq < t.req.from {
 		return // not asked for
@@ -88,6 +89,7 @@ func (t *tracker) replayEnded(now time.Time) {
 	if !t.req.open {
 		return
 	}
+	t.answers, t.silences = true, 0
 	t.hangUp()
 	switch {
 	case t.req.whole && t.req.quiet: // no history there either
@@ -139,7 +141,7 @@ func (t *tracker) retry(now time.Time, reason string) {
 	switch {
 	case t.req.progress:
 		t.req.tries = 0
-	case t.req.tries >= maxTries, t.partial: // partial: it did not help last time either
+	case t.req.tries >= maxTries, t.silences > maxTries, t.partial: // which did not help last time either
 		t.giveUp(now, reason)
 		return
 	}
@@ -212,12 +214,29 @@ func (t *tracker) tick(now time.Time) {
 // fellSilent ends a replay that stopped before its end marker.
 func (t *tracker) fellSilent(now time.Time) {
 	t.stats.Timeouts++
+	if !t.req.answered {
+		t.silences++
+	}
 	if t.req.quiet {
 		t.hangUp()
-		t.planAudit(now, t.audit)
+		t.planAudit(now, t.audit<<min(t.silences, rarely))
 		return
 	}
 	t.retry(now, "replay fell silent")
+}
+
+// rarely is how often the time between two audits is doubled for an engine that leaves replays unanswered.
+const rarely = 3
+
+// standing says what is to be expected of the next replay.
+func (t *tracker) standing() standing {
+	switch {
+	case t.silences > 0:
+		return doubtful
+	case t.answers:
+		return proven
+	}
+	return unheard
 }
 
 func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestTrackerStories tells single stories step by step, those above all that the model's network never makes.
@@ -292,6 +293,58 @@ func TestTrackerStories(t *testing.T) {
 			tell:  func(w *world) { w.pass() },
 			want:  []string{"syncing", "stale"},
 			stats: Stats{State: Stale},
+		},
+		{
+			name: "without replay, gone for a moment", steps: 10,
+			tell: func(w *world) {
+				joined(w, 0)
+				say(w, 3)
+				arrive(w)
+				w.disconnect()
+				w.now = w.now.Add(quickestStart - time.Second)
+				w.connect()
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"stale", "connected", "apply life 0 batch 3", "live"},
+			stats: Stats{State: Live},
+		},
+		{
+			name: "without replay, another process has come as far by the time we are back", steps: 10,
+			tell: func(w *world) {
+				joined(w, 0)
+				say(w, 3)
+				arrive(w)
+				w.disconnect()
+				w.life++
+				w.now = w.now.Add(quickestStart)
+				w.connect()
+				say(w, 1)
+				arrive(w)
+			},
+			want:  []string{"stale", "connected", "forget", "live", "apply life 1 batch 3"},
+			stats: Stats{State: Live},
+		},
+		{
+			name: "audits of an engine that answers none become rare", replay: true, steps: 10,
+			tell: func(w *world) {
+				joined(w, 1)
+				w.pass() // an audit that is answered
+				arrive(w)
+				w.up = false
+				for i := range 5 {
+					before := w.now
+					w.pass()
+					waited, mean := w.now.Sub(before), w.track.audit<<min(i, rarely)
+					if waited < mean*3/4 || waited > mean*5/4 {
+						t.Errorf("audit %d after %v, want about %v", i, waited, mean)
+					}
+					w.serve()
+					w.pass()
+				}
+			},
+			want:  []string{"live", "ask 0", "ask 0", "ask 0", "ask 0", "ask 0", "ask 0"},
+			stats: Stats{Replays: 7, Timeouts: 5, State: Live},
 		},
 		{
 			name: "batches that cannot be read", replay: true, steps: 10,

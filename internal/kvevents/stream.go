@@ -2,6 +2,8 @@ package kvevents
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,15 +16,14 @@ import (
 )
 
 const (
-	maxMessage    = 64 << 20               // bytes, a million blocks of 16 tokens; libzmq closes the connection on a larger one
-	lateFor       = 10 * time.Second       // of live batches without an end, after which those that wait are thrown away, noticed, and replayed
-	handshakeTime = 5 * time.Second        // until a peer that does not speak ZMTP is given up
-	maxReconnect  = 5 * time.Second        // between two attempts to dial
-	maxWait       = 10 * time.Second       // longest sleep of an idle stream
-	slotWait      = 100 * time.Millisecond // while other streams have all the replays
-	burst         = 256                    // messages of one socket in one turn
-	gulp          = 32                     // live batches between two looks at the connection
-	largeBatch    = 1 << 20                // bytes of payload from which on the decoded batch is not kept for reuse
+	maxMessage    = 64 << 20         // bytes, a million blocks of 16 tokens; libzmq closes the connection on a larger one
+	lateFor       = 10 * time.Second // of live batches without an end, after which those that wait are thrown away, noticed, and replayed
+	handshakeTime = 5 * time.Second  // until a peer that does not speak ZMTP is given up
+	maxReconnect  = 5 * time.Second  // between two attempts to dial
+	maxWait       = 10 * time.Second // longest sleep of an idle stream
+	burst         = 256              // messages of one socket in one turn
+	gulp          = 32               // live batches between two looks at the connection
+	largeBatch    = 1 << 20          // bytes of payload from which on the decoded batch is not kept for reuse
 )
 
 // stream is one Run of a follower: its sockets, and the tracker that says what to do with what they bring. Owned by the goroutine in Run.
@@ -35,20 +36,23 @@ type stream struct {
 	stats Stats
 	batch kv.Batch
 
-	sub     *zmq4.Socket // live batches
-	news    *zmq4.Socket // what libzmq says of sub's connection
-	wake    *zmq4.Socket // readable when somebody has rung
-	bell    *bell        // its far end
-	dealer  *zmq4.Socket // the replay under way, or nil
-	poller  *zmq4.Poller
-	frames  [][]byte
-	taken   []message      // live batches off the socket, not judged yet
-	opened  []*zmq4.Socket // to close, dealer excepted
-	unwatch func()         // parts with ctx
-	wanted  bool           // a replay is to begin as soon as there is a place
-	from    uint64         // its first batch
-	linked  bool           // there was a connection before
-	late    time.Time      // since when there have been more live batches than a turn takes, zero if there are not
+	sub      *zmq4.Socket // live batches
+	news     *zmq4.Socket // what libzmq says of sub's connection
+	wake     *zmq4.Socket // readable when somebody has rung
+	bell     *bell        // its far end
+	dealer   *zmq4.Socket // the replay under way, or nil
+	poller   *zmq4.Poller
+	frames   [][]byte
+	taken    []message      // live batches off the socket, not judged yet
+	opened   []*zmq4.Socket // to close, dealer excepted
+	unwatch  func()         // parts with ctx
+	wanted   bool           // a replay is to begin as soon as there is a place
+	place    place          // for it
+	yieldAt  time.Time      // when the place goes if nothing has come by then, zero if something has
+	answered bool           // something of it has come
+	from     uint64         // its first batch
+	linked   bool           // there was a connection before
+	late     time.Time      // since when there have been more live batches than a turn takes, zero if there are not
 
 	back     backoff
 	redialAt time.Time // when to dial sub's address again, zero while libzmq has it
@@ -159,6 +163,7 @@ func (s *stream) watch(ctx context.Context) (err error) {
 		return err
 	}
 	s.bell = &bell{far: far}
+	s.place.ring = s.bell.ring
 	if err = far.Connect(at); err != nil {
 		return err
 	}
@@ -223,6 +228,7 @@ func (s *stream) poll() {
 
 // turn waits for something to happen and deals with it.
 func (s *stream) turn(ctx context.Context) error {
+	s.yield(time.Now())
 	s.beginReplay()
 	if err := s.redial(ctx, time.Now()); err != nil {
 		return err
@@ -259,10 +265,7 @@ func (s *stream) answerBell(ready []zmq4.Polled) error {
 // wait returns how long nothing is due, rounded up to what poll can tell from nothing.
 func (s *stream) wait(now time.Time) time.Duration {
 	wait := maxWait
-	if s.wanted {
-		wait = slotWait
-	}
-	for _, next := range [...]time.Time{s.track.next(), s.redialAt} {
+	for _, next := range [...]time.Time{s.track.next(), s.redialAt, s.yieldAt} {
 		if !next.IsZero() {
 			wait = min(wait, next.Sub(now)+time.Millisecond)
 		}
@@ -363,6 +366,7 @@ func (s *stream) readReplay(ctx context.Context) error {
 		if frames == nil || err != nil {
 			return err
 		}
+		s.heard()
 		switch m, end, ok := readReply(frames); {
 		case end:
 			s.track.replayEnded(time.Now())
@@ -401,7 +405,7 @@ func unlessEmpty(err error) error {
 }
 
 // apply implements effects.
-func (s *stream) apply(m message) bool {
+func (s *stream) apply(m message) error {
 	if len(m.payload) > largeBatch {
 		defer func() { s.batch = kv.Batch{} }()
 	}
@@ -410,13 +414,28 @@ func (s *stream) apply(m message) bool {
 	if err != nil || got.Malformed > 0 {
 		s.stats.DecodeErrors++
 	}
-	if err != nil || got.Lost > 0 {
-		return false
+	switch {
+	case err != nil || got.Lost > 0:
+		return errUnread
+	case s.foreign():
+		return fmt.Errorf("is of data-parallel rank %d, not %d", s.batch.Rank, s.src.Rank)
 	}
 	s.count(m)
 	s.sink.Apply(&s.batch)
 	s.lags(m, time.Now())
-	return true
+	return nil
+}
+
+var errUnread = errors.New("could not be read")
+
+// foreign reports whether the batch decoded last is another rank's, whose blocks are not to be credited to this
+// one. Of an engine with one rank the number decides nothing: it may be the engine's own among others.
+func (s *stream) foreign() bool {
+	if s.batch.Rank < 0 || s.batch.Rank == s.src.Rank {
+		return false
+	}
+	s.stats.WrongRank++
+	return !s.src.Only
 }
 
 // count completes the batch and counts it.
@@ -425,9 +444,6 @@ func (s *stream) count(m message) {
 	b.Seq = m.seq
 	if b.Rank < 0 {
 		b.Rank = s.src.Rank
-	}
-	if b.Rank != s.src.Rank {
-		s.stats.WrongRank++
 	}
 	s.stats.Batches++
 	s.stats.Bytes += uint64(len(m.payload))

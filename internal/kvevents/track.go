@@ -10,7 +10,7 @@ import (
 
 // effects is what a tracker wants done. The follower does it with sockets, tests write it down.
 type effects interface {
-	apply(m message) bool // decode m and give it to the sink; false: it could not be read in full
+	apply(m message) error // decode m and give it to the sink, or say why it must not have it
 	forget(reason string)
 	state(s State, reason string)
 	ask(from uint64) // open a replay that begins with batch from, in place of one under way
@@ -41,12 +41,13 @@ type tracker struct {
 	phase    phase
 	said     bool // the sink knows of a state
 	told     State
-	known    bool   // seq is valid: a batch was applied since the last forget
-	seq      uint64 // newest batch applied
-	applied  bool   // the sink holds something
-	unbroken bool   // the connection that seq came over, or was proven over, still stands
-	remains  bool   // while down: batches of the connection before may still come, and may be believed
-	partial  bool   // history is missing because no replay brought it
+	known    bool      // seq is valid: a batch was applied since the last forget
+	seq      uint64    // newest batch applied
+	applied  bool      // the sink holds something
+	unbroken bool      // the connection that seq came over, or was proven over, still stands
+	remains  bool      // while down: batches of the connection before may still come, and may be believed
+	away     time.Time // since when there has been no connection, zero where there is one
+	partial  bool      // history is missing because no replay brought it
 	recent   [256]imprint
 
 	hasLive   bool // liveSeq is valid for this connection
@@ -54,6 +55,8 @@ type tracker struct {
 	held      []message // live batches waiting for the end of a replay, oldest first
 	heldBytes int
 	req       request
+	answers   bool      // a replay was answered once
+	silences  int       // replays since then that were not
 	auditAt   time.Time // zero: not planned
 	patience  time.Time // when being down becomes worth saying, zero: said
 }
@@ -86,11 +89,12 @@ type request struct {
 }
 
 const (
-	maxTries     = 3
-	maxHeldBytes = 64 << 20
-	firstPatient = 5 * time.Second
-	midReplay    = time.Second // longest silence between two batches of a replay: then its rest was dropped, the end marker too
-	settle       = time.Second // the first audit comes this soon: a batch sent before our subscription took effect shows then
+	maxTries      = 3
+	maxHeldBytes  = 64 << 20
+	firstPatient  = 5 * time.Second
+	midReplay     = time.Second     // longest silence between two batches of a replay: then its rest was dropped, the end marker too
+	quickestStart = 5 * time.Second // no engine loads its model and announces blocks sooner
+	settle        = time.Second     // the first audit comes this soon: a batch sent before our subscription took effect shows then
 )
 
 // start says that the stream is being looked for.
@@ -103,7 +107,13 @@ func (t *tracker) start(now time.Time) {
 func (t *tracker) connected(now time.Time) {
 	t.hasLive, t.remains, t.patience = false, false, time.Time{}
 	t.drop()
+	long := !t.away.IsZero() && now.Sub(t.away) >= quickestStart
+	t.away = time.Time{}
 	switch {
+	case !t.replay && t.known && long:
+		t.forget("gone for long enough to have been restarted, and there is no replay to tell")
+		t.partial = false
+		t.follow(now, "connected; without a replay endpoint history stays unknown")
 	case t.replay:
 		t.req.tries = 0
 		t.sync("connected")
@@ -115,7 +125,10 @@ func (t *tracker) connected(now time.Time) {
 }
 
 // disconnected says that the connection is gone, or has been silent for too long.
-func (t *tracker) disconnected() {
+func (t *tracker) disconnected(now time.Time) {
+	if t.away.IsZero() {
+		t.away = now
+	}
 	t.remains = t.unbroken && t.known && !t.replay
 	t.phase, t.unbroken, t.hasLive = down, false, false
 	t.patience, t.auditAt = time.Time{}, time.Time{}
@@ -245,8 +258,8 @@ func (t *tracker) take(m message) {
 	t.known, t.seq, t.unbroken = true, m.seq, true
 	t.recent[m.seq%uint64(len(t.recent))] = imprint{seq: m.seq, sum: xxhash.Sum64(m.payload), set: true}
 	t.req.progress = true
-	if !t.fx.apply(m) {
-		t.unreadable(fmt.Sprintf("batch %d could not be read", m.seq))
+	if err := t.fx.apply(m); err != nil {
+		t.unreadable(fmt.Sprintf("batch %d %v", m.seq, err))
 		return
 	}
 	t.applied = true

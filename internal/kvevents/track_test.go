@@ -53,13 +53,13 @@ func newWorld(replay bool, steps int) *world {
 	return w
 }
 
-func (w *world) apply(m message) bool {
+func (w *world) apply(m message) error {
 	if strings.HasSuffix(string(m.payload), "bad") {
-		return false
+		return errUnread
 	}
 	w.applied = append(w.applied, m)
 	w.note("apply %s", m.payload)
-	return true
+	return nil
 }
 
 func (w *world) forget(reason string) {
@@ -173,7 +173,7 @@ func (w *world) disconnect() {
 		}
 		w.up = false
 		w.note("disconnected")
-		w.track.disconnected()
+		w.track.disconnected(w.now)
 	}
 }
 
