@@ -23,6 +23,7 @@ import (
 //	stall             the next Count requests of Leg and Path get no answer until the client leaves
 //	cut_stream        the next Count streams of Leg end without a terminator after After events (default 1)
 //	stall_stream      the same, but the connection stays open and silent
+//	fail_stream       the next Count streams of Leg end with an error event of code 500 after After events, as when the core dies
 //	null_params       the next Count answers of a prefill leg have kv_transfer_params null
 //	miscount          the next Count answers of a Leg count a prompt token more than there are
 //	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and heartbeats
@@ -133,7 +134,7 @@ type faults struct {
 	late   atomic.Int64 // delay_events
 
 	mu        sync.Mutex // guards the following
-	rules     []Fault    // fail, stall, cut_stream, stall_stream, null_params
+	rules     []Fault    // fail, stall, cut_stream, stall_stream, fail_stream, null_params
 	duplicate int
 	delayed   chan lateBatch
 }
@@ -317,7 +318,7 @@ func (s *Server) later(d time.Duration, f func()) {
 // Fault makes the server misbehave as f says; see [Fault] for the kinds. Most kinds take effect before it returns.
 func (s *Server) Fault(f Fault) error {
 	switch f.Kind {
-	case "fail", "stall", "cut_stream", "stall_stream", "null_params", "miscount":
+	case "fail", "stall", "cut_stream", "stall_stream", "fail_stream", "null_params", "miscount":
 		s.faults.add(f)
 	case "cut_path", "wrong_load":
 		s.peers.paths.add(f)

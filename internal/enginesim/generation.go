@@ -30,6 +30,7 @@ type sequence struct {
 	internal string
 	prompt   []uint32
 	tokens   []uint32
+	detok    detokenizer
 	text     []byte
 	sent     int // bytes of text that are out, or lie behind the end
 	cached   int
@@ -88,6 +89,9 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 	}
 	if f, ok := s.faults.take("stall_stream", k.path, p.leg()); ok {
 		k.cut, k.silent = f.After, true
+	}
+	if f, ok := s.faults.take("fail_stream", k.path, p.leg()); ok {
+		k.cut, k.fails = f.After, true
 	}
 	return g, nil
 }
@@ -233,7 +237,7 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 		t := *p.transfer
 		q.Transfer = &t
 	}
-	g.seqs = append(g.seqs, sequence{internal: q.ID, prompt: prompt})
+	g.seqs = append(g.seqs, sequence{internal: q.ID, prompt: prompt, detok: newDetokenizer(g.srv.voc, prompt)})
 	g.open++
 	if err := g.rank.add(&q, target{g.sink, len(g.seqs) - 1}); err != nil {
 		g.open--
@@ -312,16 +316,17 @@ func (g *generation) absorb(d *delivery) (*sequence, bool) {
 		return q, false
 	}
 	q.cached = d.out.Cached
+	before := len(q.text)
 	if d.out.Reason != FinishAbort {
 		q.tokens = append(q.tokens, d.out.Token)
 		if !d.out.Stopped && (d.out.Reason != FinishStop || d.out.Token != g.eos()) {
-			q.text = append(q.text, g.srv.voc.piece(d.out.Token)...)
+			q.text = append(q.text, q.detok.next(d.out.Token)...)
 		}
 	}
 	if d.out.Finished {
 		g.finish(q, d)
 	}
-	g.stopString(q)
+	g.stopString(q, before)
 	return q, true
 }
 
@@ -345,22 +350,26 @@ func (g *generation) finish(q *sequence, d *delivery) {
 	}
 }
 
-// stopString ends a sequence whose text holds one of the request's stop strings; the text ends before it.
-func (g *generation) stopString(q *sequence) {
-	if len(g.p.stop) == 0 || len(q.tokens) < g.p.minTokens {
+// stopString ends a sequence whose text holds one of the request's stop strings, of those that the text behind before has completed the first. The text ends
+// before it, or with it where the request wants that.
+func (g *generation) stopString(q *sequence, before int) {
+	if len(g.p.stop) == 0 || len(q.tokens) <= g.p.minTokens || len(q.text) == before {
 		return
 	}
-	text := string(q.text)
-	at, found := -1, ""
+	end, found := len(q.text)+1, ""
 	for _, stop := range g.p.stop {
-		if i := strings.Index(text, stop); stop != "" && i >= 0 && (at < 0 || i < at) {
-			at, found = i, stop
+		from := max(0, before-len(stop)+1)
+		if i := strings.Index(string(q.text[from:]), stop); stop != "" && i >= 0 && from+i+len(stop) < end {
+			end, found = from+i+len(stop), stop
 		}
 	}
-	if at < 0 {
+	if found == "" {
 		return
 	}
-	q.text, q.stop, q.reason = q.text[:at], found, "stop"
+	if !g.p.includeStop {
+		end -= len(found)
+	}
+	q.text, q.stop, q.reason = q.text[:end], found, "stop"
 	if !q.done {
 		q.done = true
 		g.open--
@@ -371,15 +380,17 @@ func (g *generation) stopString(q *sequence) {
 // last is the newest token as a list.
 func (q *sequence) last() []uint32 { return q.tokens[max(len(q.tokens)-1, 0):] }
 
-// fresh is the text that may go out now: while a stop string may still come, its possible beginning is held back.
+// fresh is the text that may go out now: while a stop string may still come, as many characters are held back as may be its beginning.
 func (g *generation) fresh(q *sequence) string {
 	end := len(q.text)
-	if !q.done {
+	if !q.done && !g.p.includeStop {
+		hold := 0
 		for _, stop := range g.p.stop {
-			end = min(end, len(q.text)-len(stop)+1)
+			hold = max(hold, utf8.RuneCountInString(stop)-1)
 		}
-		for end > q.sent && end < len(q.text) && !utf8.RuneStart(q.text[end]) {
-			end--
+		for ; hold > 0 && end > 0; hold-- {
+			_, n := utf8.DecodeLastRune(q.text[:end])
+			end -= n
 		}
 	}
 	if end <= q.sent {

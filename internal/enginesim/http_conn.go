@@ -50,6 +50,7 @@ type call struct {
 	begun  bool   // the head of a streamed answer is in out or gone
 	broken bool   // the connection is of no more use
 	silent bool   // at the cut, say nothing more instead of closing
+	fails  bool   // at the cut, say that the engine has failed
 }
 
 // header holds the fields that mean something to the server.
@@ -399,6 +400,11 @@ func (k *call) event(b []byte) {
 		k.out = append(append(append(k.out, "\r\n"...), b...), "\r\n"...)
 	}
 	if k.events++; k.cut > 0 && k.events >= k.cut {
+		k.cut = 0
+		if k.fails {
+			k.event(append(appendSpacedError([]byte("data: "), internalError), "\n\n"...))
+			k.event([]byte(done))
+		}
 		k.flush()
 		if k.silent {
 			k.hang()

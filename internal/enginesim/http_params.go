@@ -34,6 +34,7 @@ type params struct {
 	stop        []string
 	stopIDs     []uint32
 	ignoreEOS   bool
+	includeStop bool // include_stop_str_in_output
 	stream      bool
 	usage       bool // stream_options.include_usage
 	continuous  bool // stream_options.continuous_usage_stats
@@ -261,6 +262,8 @@ func (p *params) sampling(s *scanner, key []byte) {
 		p.temperature = s.number()
 	case "ignore_eos":
 		p.ignoreEOS = s.boolean()
+	case "include_stop_str_in_output":
+		p.includeStop = s.boolean()
 	case "seed":
 		p.seed = uint64(s.integer(0))
 	case "stop", "stop_sequences":

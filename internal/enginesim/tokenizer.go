@@ -123,7 +123,7 @@ func (v *vocabulary) detokenize(ids []uint32) string {
 	return strings.ToValidUTF8(b.String(), "\ufffd")
 }
 
-// piece is the text of one generated token on its own. A byte above ASCII is U+FFFD: generated text is not meant to spell other scripts.
+// piece is the text of one token on its own, as logprobs show it. A byte above ASCII is U+FFFD there.
 func (v *vocabulary) piece(id uint32) string {
 	if int(id) >= len(v.text) {
 		return ""
