@@ -3,6 +3,7 @@ package connector
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"tandem/internal/rawjson"
@@ -30,6 +31,12 @@ func (NIXL) EditPrefill(leg *Leg, pair Pair) error {
 	leg.Body.Set(paramsKey, []byte(prefillParams))
 	leg.identify(pair)
 	return nil
+}
+
+// ReuseIDs lets a chat that is not split begin with ids, a JSON array, instead of its messages: an engine that takes ids with transfer params takes
+// them without a transfer too.
+func ReuseIDs(body Body, ids []byte) {
+	body.Set(paramsKey, slices.Concat([]byte(`{"prompt_token_ids":`), ids, []byte("}")))
 }
 
 // identify names the leg, so that both ends' logs tell the same id.

@@ -38,6 +38,11 @@ type job struct {
 	failedAt   replica.ID // where the attempt before failed
 	failedWhen string     // in which phase
 	doubted    bool       // it may have been the fault of the replica that prefilled
+
+	want   *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
+	rest   *openai.Delivered    // what the client has got already, where this is the job of the rest of an answer
+	restOf *job                 // and the job of the whole
+	kept   int                  // and how many tokens of the answer its prompt holds
 }
 
 // newJob begins a job. path is the front-door path it came through.
@@ -46,7 +51,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	if req != nil && req.Batched {
 		j.id += "-" + strconv.Itoa(index)
 	}
-	j.rec = &Record{ID: j.id, Time: q.start, Path: q.path, Available: -1, Captured: -1, Delivered: -1, Planned: -1, Moved: -1, Mode: "none"}
+	j.rec = newRecord(j.id, q.path, q.start)
 	if req != nil {
 		j.rec.Model = req.Model
 	}
@@ -59,7 +64,13 @@ func (j *job) answer(ctx context.Context) (*answer, *failure) {
 	if f := j.tokenize(ctx); f != nil {
 		return nil, f
 	}
+	j.follow()
 	j.prepare()
+	return j.try(ctx)
+}
+
+// try sends attempts until one begins well or another would not help.
+func (j *job) try(ctx context.Context) (*answer, *failure) {
 	var first *failure
 	for {
 		j.tries++
@@ -173,6 +184,9 @@ func (j *job) search(now time.Time) (*planner.Booking, error) {
 	if none.Pool == "prefill" {
 		avoid = &j.plan.AvoidPrefill
 	}
+	if len(*avoid) == 0 {
+		return b, err
+	}
 	*avoid = (*avoid)[:len(*avoid)-1]
 	return j.q.o.planner.Plan(&j.plan, now)
 }
@@ -180,6 +194,7 @@ func (j *job) search(now time.Time) (*planner.Booking, error) {
 // takeBudget counts the request among those that are tried again, at most once; false when there are too many of them already. A retry that no engine
 // has worked for costs nothing and needs none: see [failure.harmless].
 func (j *job) takeBudget() bool {
+	j = j.first()
 	if j.budgeted {
 		return true
 	}
@@ -263,7 +278,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var took time.Duration
 	queued := j.q.o.queue.enter(ctx, entry{patience: j.q.snap.cfg.Timeouts.Queue, running: j.tries > 1, try: func() outcome {
 		began := time.Now()
-		j.plan.Waited = began.Sub(j.q.start)
+		j.plan.Waited = began.Sub(j.rec.Time)
 		b, err = j.search(began)
 		took = time.Since(began)
 		return outcomeOf(err)
@@ -382,9 +397,9 @@ func (j *job) finish(f *failure, a *answer) {
 		}
 	}
 	if a != nil {
-		j.rec.Output = a.output
+		j.rec.Output = a.kept + a.output
 		if a.promptTokens > 0 {
-			j.rec.Prompt = a.promptTokens
+			j.rec.Prompt = a.promptTokens - a.kept
 		}
 		j.countTokens(a, f)
 		if f == nil {

@@ -42,6 +42,7 @@ type handoff struct {
 	counted int           // prompt tokens as the prefill engine counted them
 	ids     *legIDs       // both legs carry them; nil: both carry the client's own body
 
+	around context.Context         // what the attempt's context is made of
 	cancel context.CancelCauseFunc // ends the attempt's context
 	clock  *time.Timer             // ends it with errPhaseTimeout when the phase that runs takes too long
 
@@ -61,7 +62,10 @@ func (h *handoff) enter(at *replica.Replica) *reach {
 
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it fails the caller calls release.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {
-	h.cached = -1
+	h.cached, h.around = -1, ctx
+	if f := h.restOnly(); f != nil {
+		return nil, f
+	}
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	if h.b.Mode == planner.Local {
 		return h.local(ctx)
@@ -118,15 +122,18 @@ func (h *handoff) local(ctx context.Context) (*answer, *failure) {
 	h.b.DecodeLease.Harden(time.Now())
 	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
 	out.load = !h.j.req.Stream
+	if h.j.rest != nil && h.j.req.Kind != openai.Completions {
+		connector.ReuseIDs(out.body, h.j.ids.json)
+	}
 	return h.send(ctx, out)
 }
 
 // body is the client's own request, or the one prompt of it that this job is.
 func (j *job) body() *openai.Edit {
 	if j.req.Batched && j.req.Unsplittable == "" {
-		return j.req.EditPrompt(j.index)
+		return j.askIDs(j.req.EditPrompt(j.index))
 	}
-	return j.req.Edit()
+	return j.askIDs(j.req.Edit())
 }
 
 // inTurn is the Sequential and the Paired order.
@@ -432,7 +439,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	if to == nil {
 		return nil, left(at)
 	}
-	a := &answer{h: h, to: to, cached: -1, told: -1, split: h.b.Mode == planner.Split}
+	a := &answer{h: h, to: to, cached: -1, told: -1, split: h.b.Mode == planner.Split, given: h.j.given()}
 	a.ctx = ctx
 	a.spanCtx, a.endSpan = o.span(ctx, "decode", attribute.String("tandem.replica", string(at)))
 	f := a.open(h.leg(a.spanCtx, to, out))

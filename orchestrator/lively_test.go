@@ -67,6 +67,7 @@ var troubled = map[string]string{
 	"tandem_cached_unmeasured_total":       "an engine tells no cached tokens",
 	"tandem_decisions_partial_total":       "a stream is stale",
 	"tandem_replica_state":                 "a replica has a state",
+	"tandem_continued_total":               "a stream is cut",
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
@@ -94,6 +95,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"an engine tells no cached tokens":    told(setup{engine: noDetails, config: alone}, "plan", nothing),
 	"what is learned does not decide":     told(setup{config: inShadow}, "plan", nothing),
 	"a stream is stale":                   told(setup{}, "plan", streamStale),
+	"a stream is cut":                     told(setup{}, "decode", fault(enginesim.Fault{Kind: "cut_stream", After: 4})),
 	"a replica has a state":               told(setup{}, "plan", stateHolds),
 	"no room":                             noRoom,
 	"a decode engine's core stands still": told(slowPair(30*time.Second), "decode", func(w *world, _ *simulated) { standStill(w) }),

@@ -26,6 +26,7 @@ type metrics struct {
 	regret        prometheus.Histogram
 	tokenSource   *prometheus.CounterVec // source
 	retries       *prometheus.CounterVec // phase
+	continued     *prometheus.CounterVec // outcome
 	refused       *prometheus.CounterVec // reason
 	params        *prometheus.CounterVec // reason
 	giveBack      *prometheus.CounterVec // result
@@ -100,6 +101,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		regret:        histogram("tandem_shadow_regret_seconds", "By how much the plan that what was learned would have chosen is better, by what was learned.", seconds).WithLabelValues().(prometheus.Histogram),
 		tokenSource:   counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source"),
 		retries:       counter("tandem_retries_total", "Second attempts before the first byte, by the phase that failed.", "phase"),
+		continued:     counter("tandem_continued_total", "Streams that broke off behind their first content and may go on elsewhere, by what came of it.", "outcome"),
 		refused:       counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),
 		params:        counter("tandem_transfer_params_refused_total", "Prefill answers whose transfer parameters were not used, by reason.", "reason"),
 		giveBack:      counter("tandem_give_back_total", "Leases of prefill blocks that were given back unused, by result.", "result"),

@@ -29,9 +29,17 @@ type Record struct {
 	Moved     int               `json:"moved_tokens"`       // of those, what the decode engine says it had cached beyond what it held; -1 unknown
 	Phases    Phases            `json:"phases_ms"`
 	Attempts  int               `json:"attempts"`
+	Continued []string          `json:"continued,omitzero"` // decode replicas that went on when the one before had broken off
 	Status    int               `json:"status"`
 	Outcome   string            `json:"outcome"` // ok, client_gone, or the kind of failure
 	Decision  *planner.Decision `json:"decision,omitzero"`
+}
+
+// newRecord is one of which nothing is known yet.
+func newRecord(id, path string, began time.Time) *Record {
+	return &Record{
+		ID: id, Time: began, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1, Planned: -1, Moved: -1,
+	}
 }
 
 // Phases are the parts of a request's life in milliseconds; a phase that did not happen is zero.

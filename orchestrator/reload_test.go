@@ -33,6 +33,7 @@ var changes = map[string]func(*config.Config){
 	"limits.in_flight":         func(c *config.Config) { c.Limits.InFlight = 10_000 },
 	"limits.first_token":       func(c *config.Config) { c.Limits.FirstToken = time.Minute },
 	"retry.share":              func(c *config.Config) { c.Retry.Share = 0.5 },
+	"retry.continue":           func(c *config.Config) { c.Retry.Continue = config.ContinueOff },
 	"routers.peers":            func(c *config.Config) { c.Routers.Peers = []string{"http://other.internal:9090"} },
 	"tracing.exporter":         func(c *config.Config) { c.Tracing.Exporter = config.TraceNone },
 	"tracing.file": func(c *config.Config) {

@@ -72,7 +72,7 @@ var strange = []story{
 	{name: "prefill says half an answer", at: map[string]trouble{"prefill": says("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"id\"")}, attempts: 2},
 }
 
-func TestStrangeEngines(t *testing.T) { tellAll(t, strange) }
+func TestStrangeEngines(t *testing.T) { tellAll(t, strange, nil) }
 
 // A 429 of the engines reaches the client with its own words and the time to wait.
 func TestEnginesRetryAfterReachesTheClient(t *testing.T) {

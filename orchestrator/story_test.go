@@ -219,9 +219,12 @@ var stories = []story{
 	{name: "a reload takes the decode replicas between the legs", orders: sequential, at: map[string]trouble{"handoff": reload}, code: 503, kind: "no_replica", attempts: 2, expires: true},
 }
 
-func TestStories(t *testing.T) { tellAll(t, stories) }
+// A stream that breaks off ends in these: continue_test.go has those that go on.
+func TestStories(t *testing.T) { tellAll(t, stories, nothingGoesOn) }
 
-func tellAll(t *testing.T, all []story) {
+func nothingGoesOn(c *config.Config) { c.Retry.Continue = config.ContinueOff }
+
+func tellAll(t *testing.T, all []story, configure func(*config.Config)) {
 	for _, s := range all {
 		for _, order := range cmpSlice(s.orders, []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired}) {
 			for _, stream := range cmpSlice(s.stream, []bool{true, false}) {
@@ -230,7 +233,7 @@ func tellAll(t *testing.T, all []story) {
 					p = chat(true)
 				}
 				t.Run(fmt.Sprintf("%s/%v/stream=%v", s.name, order, stream), func(t *testing.T) {
-					in(t, setup{order: order}, func(w *world) { s.tell(w, p) })
+					in(t, setup{order: order, config: configure}, func(w *world) { s.tell(w, p) })
 				})
 			}
 		}

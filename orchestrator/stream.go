@@ -43,6 +43,13 @@ type answer struct {
 	promptTokens int
 	output       int
 	bad          *failure // how the answer ended, nil when well
+
+	given *openai.Delivered // stream: what the client has got of it, nil where nobody goes on with it
+	kept  int               // tokens of the client's answer that are in the prompt of this one
+	died  error             // stream: why it ends here, where no read said so
+	last  []byte            // stream: the engine's own event about that
+	over  bool              // stream: the client gets the head, and nothing more
+	held  bool              // its end has been held against its engine
 }
 
 // open sends the generating leg and reads until the answer is known to be good: a whole body with status 200, or the first content of a stream.
@@ -203,7 +210,9 @@ func (a *answer) findFirst(chunk []byte) (rest []byte, good bool, f *failure) {
 		if content {
 			a.output++
 		}
-		a.head = a.appendEvent(a.head, e)
+		if a.head = a.appendEvent(a.head, e); a.died != nil {
+			return nil, false, a.failed(a.died)
+		}
 		if content || a.done {
 			return chunk, true, nil
 		}
@@ -237,7 +246,9 @@ func (a *answer) begun() {
 	j := a.h.j
 	j.q.o.m.leg.WithLabelValues("decode", string(a.to.member.ID)).Observe(a.first.Sub(a.resp.Sent).Seconds())
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
-	j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
+	if j.rest == nil {
+		j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
+	}
 	j.q.o.planner.FirstToken(a.h.b, a.first)
 	j.q.o.tell(j.q.o.planner.Decoding(a.h.b, a.first))
 	if a.h.b.Mode == 0 && a.h.beside == nil {
@@ -272,34 +283,78 @@ func (a *answer) appendEvent(dst []byte, e openai.Event) []byte {
 			a.promptTokens, a.output = u.Prompt, u.Completion
 			a.delivered(u)
 			a.told = u.Cached
-			return append(dst, a.patch(e)...)
+			return a.hand(dst, a.patch(e))
 		}
 	}
 	if openai.NeedsScrub(e) {
-		return openai.Scrub(dst, e)
+		return a.hand(dst, openai.Scrub(nil, e))
 	}
-	return append(dst, e...)
+	return a.hand(dst, e)
+}
+
+// hand appends what the client gets of an event.
+func (a *answer) hand(dst []byte, e openai.Event) []byte {
+	if a.given == nil {
+		return append(dst, e...)
+	}
+	dst, a.died = a.given.Event(dst, e)
+	return dst
+}
+
+// handPlain appends what the client gets of events in which nothing has to be looked at but their token ids.
+func (a *answer) handPlain(dst, events []byte) []byte {
+	a.count(events)
+	if a.given == nil {
+		return append(dst, events...)
+	}
+	dst, a.died = a.given.Append(dst, events)
+	return dst
 }
 
 // slack is by how much events may grow when their usage is rewritten.
 const slack = 64
 
-// next returns what may go to the client now; io.EOF after the end of a good stream. The bytes are valid until the next call.
+// next returns what may go to the client now; io.EOF after the end of a good stream. The bytes are valid until the next call. Where the engine breaks
+// off and another goes on with the answer, a is that one's from then on.
 func (a *answer) next() ([]byte, error) {
-	if a.head != nil {
-		a.buf, a.head = a.head, nil
+	for {
+		out, err := a.nextOfLeg()
+		if err == nil || errors.Is(err, io.EOF) {
+			return out, err
+		}
+		last := a.last
+		if a.goOn(err) {
+			continue
+		}
+		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own words go through; what follows ends the stream
+			a.bad = f
+			return last, nil
+		}
+		return nil, err
+	}
+}
+
+// nextOfLeg is next for the engine that answers now.
+func (a *answer) nextOfLeg() ([]byte, error) {
+	if a.buf, a.head = a.head, nil; len(a.buf) > 0 {
 		return a.buf, nil
 	}
 	for {
+		switch {
+		case a.died != nil:
+			return nil, a.died
+		case a.over:
+			return nil, io.EOF
+		}
 		a.dropBuffers()
 		chunk, err := a.resp.Next()
 		switch {
-		case errors.Is(err, io.EOF) && a.done:
+		case err != nil && a.done: // nothing is missing, however the connection ended
 			return nil, io.EOF
 		case err != nil:
 			return nil, unexpected(err)
 		}
-		if a.plain(chunk) == len(chunk) {
+		if a.given == nil && a.plain(chunk) == len(chunk) {
 			a.count(chunk)
 			return chunk, nil
 		}
@@ -315,16 +370,23 @@ func (a *answer) next() ([]byte, error) {
 // pass appends the events that chunk completes to dst, as the client will see them.
 func (a *answer) pass(dst, chunk []byte) []byte {
 	n := a.plain(chunk)
-	a.count(chunk[:n])
-	dst = append(dst, chunk[:n]...)
+	if dst = a.handPlain(dst, chunk[:n]); a.died != nil {
+		return dst
+	}
 	for e := range a.events.Feed(chunk[n:]) {
 		if code, isError := openai.HasError(e.Data()); isError {
+			if a.given != nil && code >= http.StatusInternalServerError { // its core may have died
+				a.died, a.last = a.errorEvent(code, e.Data()), bytes.Clone(e)
+				return dst
+			}
 			a.bad = a.errorEvent(code, e.Data()) // the engine's own words go through; what follows ends the stream
 		}
 		if !e.IsDone() && !e.IsComment() {
 			a.output++
 		}
-		dst = a.appendEvent(dst, e)
+		if dst = a.appendEvent(dst, e); a.died != nil {
+			return dst
+		}
 	}
 	return dst
 }
@@ -395,6 +457,7 @@ func (a *answer) close() {
 		a.resp.Close()
 	}
 	a.endSpan(attribute.Int("gen_ai.usage.output_tokens", a.output))
+	a.endSpan = func(...attribute.KeyValue) {}
 }
 
 // settle closes the books of an answer that reached its end, well or not.
@@ -404,10 +467,11 @@ func (a *answer) settle(f *failure) {
 	if f == nil && !a.first.IsZero() {
 		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(h.j.q.start), a.decoded(now).Sub(h.j.q.start), now)
 	}
-	if f != nil {
-		h.j.q.o.failedOn(h.b, f, a.first)
-	} else {
+	switch {
+	case f == nil:
 		a.prove()
+	case !a.held:
+		h.j.q.o.failedOn(h.b, f, a.first)
 	}
 	h.release()
 	if !a.first.IsZero() {

@@ -21,7 +21,7 @@ type Config struct {
 	Tokenizer Tokenizer `yaml:"tokenizer"` // text to token ids
 	Limits    Limits    `yaml:"limits"`    // what is refused, and how much may wait
 	Timeouts  Timeouts  `yaml:"timeouts"`  // every phase has one
-	Retry     Retry     `yaml:"retry"`     // second attempts before the first byte
+	Retry     Retry     `yaml:"retry"`     // second attempts before the first byte, and going on behind it
 	Health    Health    `yaml:"health"`    // when a replica is not used
 	Routers   Routers   `yaml:"routers"`   // other Tandems in front of the same engines
 	Response  Response  `yaml:"response"`  // what clients see of us
@@ -245,12 +245,20 @@ type Timeouts struct {
 	Probe       time.Duration `yaml:"probe"`        // one scrape or probe of an engine
 }
 
-// Retry bounds second attempts, which there are only before the first byte to the client and never after a 4xx.
+// Retry bounds second attempts. From the beginning there are those only before the first byte to the client, and never after a 4xx.
 type Retry struct {
 	Attempts int     `yaml:"attempts"` // of one request, the first included; 1: none
 	Share    float64 `yaml:"share"`    // of live requests that may be retries, 0..1
 	Min      int     `yaml:"min"`      // retries at once that are always allowed
+	Continue string  `yaml:"continue"` // greedy | always | off: which streams go on elsewhere when their engine dies
 }
+
+// What [Retry.Continue] may be.
+const (
+	ContinueGreedy = "greedy" // those with temperature 0, whose rest is the same on every engine
+	ContinueAlways = "always" // those that are sampled too: the rest is drawn anew
+	ContinueOff    = "off"
+)
 
 // Health is when a replica stops getting requests. One whose connection is refused stops at once; both come back with their first good scrape.
 type Health struct {
@@ -333,7 +341,7 @@ func Default() *Config {
 			Prefill: 5 * time.Minute, DecodeFirst: 2 * time.Minute, DecodeIdle: time.Minute, Answer: 30 * time.Minute,
 			ClientWrite: 30 * time.Second, Drain: 25 * time.Second, Probe: 2 * time.Second,
 		},
-		Retry:     Retry{Attempts: 3, Share: 0.2, Min: 3},
+		Retry:     Retry{Attempts: 3, Share: 0.2, Min: 3, Continue: ContinueGreedy},
 		Health:    Health{Failures: 5, Ejection: Ejection{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute}},
 		Routers:   Routers{Interval: 100 * time.Millisecond},
 		Tracing:   Tracing{Sample: 1},

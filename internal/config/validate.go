@@ -464,6 +464,7 @@ func (ck *checker) retry(r Retry) {
 	ck.between("retry.attempts", r.Attempts, 1, 10)
 	ck.share("retry.share", r.Share)
 	ck.between("retry.min", r.Min, 0, math.MaxInt32)
+	ck.oneOf("retry.continue", r.Continue, ContinueGreedy, ContinueAlways, ContinueOff)
 }
 
 func (ck *checker) health(h Health) {

@@ -32,6 +32,16 @@ func (d *Delivered) Resumable() string {
 	return ""
 }
 
+// Clone returns a copy, from which the same engine can be tried again.
+func (d *Delivered) Clone() *Delivered {
+	c := *d
+	c.ids, c.marks, c.text = slices.Clip(d.ids), slices.Clone(d.marks), bytes.Clone(d.text)
+	if d.again != nil {
+		c.again = new(*d.again)
+	}
+	return &c
+}
+
 // Resume turns to another engine, whose events come from now on, and returns the ids of its prompt and how many of them are of the answer. cached is
 // what the client is to be told of its prompt's cached tokens, -1 for what the engine says. To be called where [Delivered.Resumable] agrees, again for
 // every engine that goes on, and with the first engine's cached alone.

@@ -1,0 +1,234 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"tandem/connector"
+	"tandem/internal/config"
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+)
+
+// A stream whose engine dies behind the first content is not over: the prompt's tokens and those of the answer so far are the prompt of a request to
+// another engine, planned like every other, whose answer is the rest. The client sees a pause.
+//
+// The job of the rest is one of its own, with the rest of the limits and a booking of its own. Its answer takes the place of the one that broke off.
+
+// mostContinued is how often one answer goes on elsewhere: a request that ends engines must not end many.
+const mostContinued = 3
+
+// follow has the tokens of the job's answer kept, where the configuration and the request allow that another engine goes on with it.
+func (j *job) follow() {
+	mode := j.q.snap.cfg.Retry.Continue
+	if mode == config.ContinueOff {
+		return
+	}
+	if want, why := j.req.Continuation(); why == "" && (want.Greedy || mode == config.ContinueAlways) {
+		j.want = &want
+	}
+}
+
+// given begins the record of what the client gets of one attempt's answer; nil where nobody will go on with it.
+func (j *job) given() *openai.Delivered {
+	switch {
+	case j.rest != nil:
+		return j.rest.Clone()
+	case j.want != nil:
+		return openai.NewDelivered(j.req.Kind, *j.want)
+	}
+	return nil
+}
+
+// askIDs asks the engine for the token ids that the record needs. The client does not see them unless it asked too.
+func (j *job) askIDs(body *openai.Edit) *openai.Edit {
+	if j.want != nil && !j.want.ReturnIDs {
+		body.Set("return_token_ids", []byte("true"))
+	}
+	return body
+}
+
+// first is the client's own job, of which this may do the rest.
+func (j *job) first() *job {
+	if j.restOf != nil {
+		return j.restOf
+	}
+	return j
+}
+
+// Outcomes of streams that broke off.
+const (
+	wentOn      = "continued"
+	wasComplete = "complete"     // but for the end marker
+	notPossible = "not_possible" // the answer cannot be split here
+	tooOften    = "too_often"
+	noBudget    = "no_budget"
+	diverged    = "diverged"
+	nobody      = "failed"
+	clientLeft  = "client_gone"
+)
+
+// goOn lets another engine go on with a stream that broke off for this reason, and reports whether it does: then a is the answer of that engine.
+// If not, a is as it was, and what the client hears is the same as if nobody had tried.
+func (a *answer) goOn(err error) bool {
+	ctx, root := a.h.around, a.h.j.first()
+	if a.given == nil || ctx.Err() != nil || errors.Is(err, openai.ErrEventTooLong) {
+		return false
+	}
+	began := time.Now()
+	blamed := a.blameFor(ctx, err)
+	a.close()
+	a.h.release()
+	outcome, f := a.replace(ctx, root, err, blamed)
+	if ctx.Err() != nil {
+		outcome = clientLeft
+	}
+	o := root.q.o
+	o.m.continued.WithLabelValues(outcome).Inc()
+	attrs := []any{"id", root.id, "outcome", outcome, "replica", root.rec.Decode, "tokens", a.given.Tokens(), "took", time.Since(began), "error", errText(err)}
+	if f != nil {
+		attrs = append(attrs, "next", f.Error())
+	}
+	o.log.Info("stream broke off", attrs...)
+	return outcome == wentOn || outcome == wasComplete
+}
+
+// blameFor holds the end of the stream against its engine, once.
+func (a *answer) blameFor(ctx context.Context, err error) (blamed held) {
+	if blamed.b = a.h.b; a.held || errors.Is(err, openai.ErrDiverged) { // other kernels may round in another way
+		a.held = true
+		return blamed
+	}
+	a.held = true
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		f = legFailed(ctx, "stream", a.to.member.ID, err)
+	}
+	blamed.fault = a.h.j.q.o.failedOn(a.h.b, f, a.first)
+	return blamed
+}
+
+// replace finds the engine that goes on and makes a its answer.
+func (a *answer) replace(ctx context.Context, root *job, err error, blamed held) (outcome string, f *failure) {
+	switch {
+	case errors.Is(err, openai.ErrDiverged):
+		return diverged, nil
+	case a.given.Complete(root.req.IncludeUsage):
+		a.head, a.over = []byte(a.kind().EndMark()), true
+		return wasComplete, nil
+	case a.given.Resumable() != "":
+		return notPossible, nil
+	case len(root.rec.Continued) >= mostContinued:
+		return tooOften, nil
+	case !root.mayGoOn(ctx, blamed):
+		return noBudget, nil
+	}
+	at, tokens := attribute.String("tandem.replica", string(a.to.member.ID)), attribute.Int("tandem.tokens", a.given.Tokens())
+	ctx, end := root.q.o.span(ctx, "continue", at, tokens)
+	defer end()
+	rest, f := a.restJob(root, blamed)
+	if f != nil {
+		return notPossible, f
+	}
+	b, f := rest.begin(ctx)
+	if f != nil {
+		return nobody, f
+	}
+	root.rec.Continued = append(root.rec.Continued, string(b.to.member.ID))
+	b.kept, b.sent = rest.kept, a.sent
+	b.resp.SetIdle(root.q.snap.cfg.Timeouts.DecodeIdle)
+	*a = *b
+	return wentOn, nil
+}
+
+// mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does not work any more: then going on elsewhere
+// multiplies no work, however many streams it had.
+func (j *job) mayGoOn(ctx context.Context, blamed held) bool {
+	to := j.q.o.fleet.to(blamed.b.Decode.ID)
+	return to == nil || !to.w.up.Load() || j.q.o.planner.KnownBad(blamed.b, blamed.fault) || j.takeBudget() || j.q.dead(ctx, to)
+}
+
+// dead asks an engine whether it still works.
+func (q *request) dead(ctx context.Context, to *reach) bool {
+	asking, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
+	defer cancel()
+	resp, err := to.client.Do(asking, &engine.Request{Method: http.MethodGet, Path: "/health"})
+	if err != nil {
+		q.o.fleet.failed(to.member.ID, err)
+		return ctx.Err() == nil
+	}
+	defer resp.Close()
+	return resp.Status >= http.StatusInternalServerError
+}
+
+// restJob makes the job of the rest of a's answer.
+func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
+	cached := -1
+	if a.split {
+		cached = a.cached
+	}
+	left := a.given.Clone()
+	ids, done := left.Resume(cached)
+	raw := openai.AppendIDs(nil, ids)
+	body := root.req.ContinueFrom(raw, done)
+	body.Set("return_token_ids", []byte("true"))
+	req, err := openai.Parse(root.req.Kind, body.Append(nil), openai.Limits{})
+	if err != nil {
+		f := refuse("stream", "continue", http.StatusInternalServerError, "The rest of the answer could not be asked for.")
+		f.err = err
+		return nil, f
+	}
+	j := &job{
+		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
+		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.member.Facts.Root}, exact: true}, // no template takes part: any version will do
+		count: len(ids), rest: left, restOf: root, kept: done, faults: []held{blamed},
+	}
+	j.rec = newRecord(j.id, root.rec.Path, time.Now())
+	j.rec.Model = root.rec.Model
+	j.prepare()
+	j.avoidForRest(a.to.member.ID)
+	return j, nil
+}
+
+// avoidForRest keeps the job of a rest from replicas that would begin the answer anew, and from the one where it broke off, if there is another.
+func (j *job) avoidForRest(broken replica.ID) {
+	if j.req.Kind != openai.Completions && j.q.snap.connect.Order() != connector.Sequential { // no other carries the ids of a chat
+		j.plan.SplitOK = false
+	}
+	for id, r := range *j.q.o.fleet.reach.Load() {
+		if r.member.Role == replica.Decode && !j.goesOnAt(&r.member) {
+			j.plan.AvoidDecode = append(j.plan.AvoidDecode, id)
+		}
+	}
+	j.plan.AvoidDecode = append(j.plan.AvoidDecode, broken)
+	j.failedWhen, j.failedAt, j.doubted = "decode", broken, true
+}
+
+// begin runs the job of a rest until its answer has begun well, or until that has taken as long as a first token may.
+func (j *job) begin(ctx context.Context) (*answer, *failure) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	clock := time.AfterFunc(j.q.snap.cfg.Timeouts.DecodeFirst, func() { cancel(errPhaseTimeout) })
+	defer clock.Stop()
+	return j.try(ctx)
+}
+
+// goesOnAt reports whether the token ids of a rest mean to a decode replica what they meant where they were made, and whether it takes them.
+func (j *job) goesOnAt(d *replica.Replica) bool {
+	return reuses(&d.Facts, j.req.Kind) && j.ids.legs(d) != nil
+}
+
+// restOnly refuses to let an engine begin an answer anew that it is to go on with.
+func (h *handoff) restOnly() *failure {
+	if h.j.rest == nil || h.j.goesOnAt(&h.b.Decode) {
+		return nil
+	}
+	f := refuse("decode", "no_id_reuse", http.StatusServiceUnavailable, "The decode replica takes no token ids.")
+	f.at, f.retry, f.unused = h.b.Decode.ID, true, true
+	return f
+}
