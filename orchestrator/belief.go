@@ -91,7 +91,7 @@ func (h *handoff) readInTime(ctx context.Context) string {
 var errOtherProcess = errors.New("the prefill engine was restarted")
 
 func (h *handoff) askEnds(ctx context.Context) (*leaseEnds, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeouts.Probe)
+	ctx, cancel := context.WithTimeout(ctx, probePatience*h.cfg.Timeouts.Probe)
 	defer cancel()
 	m, err := h.from.client.Scrape(ctx)
 	if err != nil {

@@ -27,7 +27,11 @@ func (r *reach) do(ctx context.Context, q *engine.Request) (*engine.Response, er
 	if era := r.w.process.era.Load(); era > 0 && q.Method == http.MethodPost {
 		q.Body = salted(q.Body, era)
 	}
-	return r.client.Do(ctx, q)
+	resp, err := r.client.Do(ctx, q)
+	if err == nil {
+		r.w.hear()
+	}
+	return resp, err
 }
 
 // salted puts the era into a JSON body, beside the client's own salt; other bodies stay as they are, and so do those with a salt that no engine takes. Of two
@@ -79,6 +83,17 @@ func (a *answer) suspect(f *failure) {
 	}
 }
 
+// showTrust tells people whether the engine's cache is used.
+func (w *watcher) showTrust() {
+	cause := ""
+	if w.process.era.Load() > 0 {
+		cause = "it may have cached wrong blocks: restart it when you can"
+	}
+	for _, m := range w.members() {
+		w.state(m.ID, stateDistrusted, cause)
+	}
+}
+
 // distrust makes all that the engine has cached so far unreachable, in whichever pool it stands.
 func (w *watcher) distrust(why *failure) {
 	era := w.process.era.Add(1)
@@ -89,6 +104,7 @@ func (w *watcher) distrust(why *failure) {
 		for _, m := range x.members() {
 			x.f.pool(x.role).Forget(m.ID)
 		}
+		x.showTrust()
 	}
 	w.f.o.m.distrusted.WithLabelValues(w.role.String(), w.name()).Inc()
 	w.f.o.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, so that it uses none of them: restart it when you can, "+

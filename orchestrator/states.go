@@ -18,7 +18,9 @@ type State struct {
 
 // The states of a replica. Several can hold together. Each one has a series in tandem_replica_state.
 const (
-	stateSlow = "slow" // it takes a multiple of what its pool does
+	stateSlow       = "slow"       // it takes a multiple of what its pool does
+	stateUnreported = "unreported" // it answers, and does not tell its load in time
+	stateDistrusted = "distrusted" // its cache may hold wrong blocks, and is not used until it is restarted
 
 	stateEjectedPrefill = "ejected_prefill" // it failed too often at prefilling for others, and takes no requests until a trial goes well
 	stateEjectedDecode  = "ejected_decode"  // at generating from transferred blocks
@@ -29,7 +31,7 @@ const (
 )
 
 var replicaStates = [...]string{
-	stateSlow, stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole, stateHalfPrefill, stateHalfDecode, stateHalfWhole,
+	stateSlow, stateUnreported, stateDistrusted, stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole, stateHalfPrefill, stateHalfDecode, stateHalfWhole,
 }
 
 func ejectedAs(leg outlier.Leg) string {

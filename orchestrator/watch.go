@@ -169,7 +169,7 @@ func (w *watcher) run(ctx context.Context) {
 // probe asks for the facts until the server gives them; false when ctx ended first.
 func (w *watcher) probe(ctx context.Context) bool {
 	for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(wait*2, 5*time.Second) {
-		asked, cancel := context.WithTimeout(ctx, 5*w.set.Load().probe)
+		asked, cancel := context.WithTimeout(ctx, probePatience*w.set.Load().probe)
 		facts, err := w.client.Probe(asked)
 		cancel()
 		if err == nil {
@@ -206,6 +206,7 @@ func (w *watcher) accept(facts []replica.Facts) error {
 	if len(ms) == 0 {
 		return errLeft
 	}
+	w.showTrust()
 	for _, m := range ms {
 		w.f.pool(w.role).SetHealthy(m.ID, true, "")
 	}
@@ -369,9 +370,13 @@ func (w *watcher) scrapes(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, errUnreported):
+			failed = 0
+			w.unreported()
+			continue
 		case err != nil:
 			failed++
-			if engine.NotSent(err) || failed >= w.set.Load().failures {
+			if refused(err) || failed >= w.set.Load().failures {
 				w.down(err)
 			}
 			continue
@@ -383,6 +388,9 @@ func (w *watcher) scrapes(ctx context.Context) {
 		}
 		w.see(m.Started)
 		failed = 0
+		if !first && w.undescribed() {
+			w.describe(ctx)
+		}
 		w.take(m)
 		if !w.relist(ctx) {
 			w.forget("it serves another model")
@@ -391,18 +399,24 @@ func (w *watcher) scrapes(ctx context.Context) {
 	}
 }
 
-// scrape asks for the load.
-func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
-	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
+// undescribed reports whether the engine could not tell its metrics when it was probed: then its start and its cache are unknown.
+func (w *watcher) undescribed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.told) > 0 && w.told[0].Started == 0
+}
+
+// describe probes once more, now that the engine tells its metrics. When that fails, what is known holds.
+func (w *watcher) describe(ctx context.Context) {
+	asked, cancel := context.WithTimeout(ctx, probePatience*w.set.Load().probe)
 	defer cancel()
-	m, err := w.client.Scrape(asked)
-	if !errors.Is(err, context.DeadlineExceeded) { // a refusal is an answer too
-		w.hear()
+	facts, err := w.client.Probe(asked)
+	if err != nil || len(facts) == 0 || facts[0].Started == 0 {
+		return
 	}
-	if engine.NotSent(err) {
-		w.outages.Add(1)
+	if err := w.accept(facts); err == nil {
+		w.follow(ctx)
 	}
-	return m, err
 }
 
 // see notes which process the server is now.
@@ -410,6 +424,7 @@ func (w *watcher) see(started float64) {
 	if w.f.processes.see(w.process, started) {
 		w.f.o.log.Info("the engine was restarted: its cache is used again", "replica", w.name())
 	}
+	w.showTrust()
 }
 
 // interval is the time to the next scrape; a server in trouble is asked less often.
@@ -443,6 +458,7 @@ func (w *watcher) take(m engine.Metrics) {
 			w.f.pool(w.role).Observe(members[i].ID, load, now)
 		}
 		w.f.pool(w.role).SetHealthy(members[i].ID, true, "")
+		w.state(members[i].ID, stateUnreported, "")
 	}
 	if back {
 		w.f.o.log.Info("replica is back", "replica", w.name(), "pool", w.role.String())

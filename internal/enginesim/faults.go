@@ -19,7 +19,7 @@ import (
 // Fault is one misbehaviour, given to [Server.Fault] or as JSON to POST /fault of the control listener. For is a duration as "1.5s" there.
 //
 //	kind              what happens
-//	fail              the next Count requests (default 1) of Leg and Path are answered with Status (default 500) without reaching the engine
+//	fail              the next Count requests (default 1) of Leg and Path are answered with Status (default 500) without reaching the engine; a GET by its Path only
 //	stall             the next Count requests of Leg and Path get no answer until the client leaves
 //	cut_stream        the next Count streams of Leg end without a terminator after After events (default 1)
 //	stall_stream      the same, but the connection stays open and silent
@@ -145,6 +145,9 @@ type lateBatch struct {
 	batch *kvevents.EncodeBatch
 }
 
+// question is the leg of what asks the server about itself. Only rules of its own path are for it.
+const question = "question"
+
 // take returns the first rule of a kind that fits the request, and uses it up once.
 func (f *faults) take(kind, path, leg string) (Fault, bool) {
 	if !f.armed.Load() {
@@ -154,7 +157,7 @@ func (f *faults) take(kind, path, leg string) (Fault, bool) {
 	defer f.mu.Unlock()
 	for i := range f.rules {
 		r := &f.rules[i]
-		if r.Kind != kind || r.Leg != "" && r.Leg != leg || r.Path != "" && r.Path != path {
+		if r.Kind != kind || r.Leg != "" && r.Leg != leg || r.Path != path && (r.Path != "" || leg == question) {
 			continue
 		}
 		found := *r

@@ -87,11 +87,24 @@ func (s *Server) serve(k *call) {
 		k.respondWith(405, jsonType, []byte(`{"detail":"Method Not Allowed"}`), "allow", r.methods)
 	case r.gated && !s.o.ScaleOut && s.versionAtLeast(21):
 		k.fail(403, "PermissionDeniedError", "", "Scale-out endpoints are disabled. Start the server with --enable-scale-out to use them.")
+	case s.failsQuestion(k):
 	default:
 		s.busy.Add(1)
 		r.handle(s, k)
 		s.busy.Add(-1)
 	}
+}
+
+// failsQuestion answers a GET as a fault says, if one does.
+func (s *Server) failsQuestion(k *call) bool {
+	if string(k.method) != "GET" {
+		return false
+	}
+	f, fails := s.faults.take("fail", k.path, question)
+	if fails {
+		k.respond(f.Status, jsonType, []byte(`{"error":"a fault"}`))
+	}
+	return fails
 }
 
 // authorized checks the key on the paths that --api-key protects.

@@ -1,0 +1,105 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"tandem/internal/engine"
+)
+
+// A replica is up while its engine gives signs of life: an answer to /metrics, to /health, or to a request. /metrics is about load, and on a starved machine it
+// can take longer than anything else: then the load is old, and unknown in the end, and the replica serves on.
+
+// probePatience is how many times timeouts.probe an engine has for what it may take long to tell, as long as it lives.
+const probePatience = 5
+
+// errUnreported says that the engine lives and did not tell its load in time.
+var errUnreported = errors.New("it answers, but does not tell its load in time")
+
+// scrape asks for the load. An engine that is slow to tell it is asked meanwhile whether it lives, and has more time as long as it says so; so has one that is
+// not up, for which nobody waits.
+func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
+	probe := w.set.Load().probe
+	asked, cancel := context.WithTimeout(ctx, probePatience*probe)
+	defer cancel()
+	lived, done := false, make(chan struct{}) // lived is read when done is closed
+	slow := time.AfterFunc(probe/2, func() {
+		defer close(done)
+		if lived = !w.up.Load() || w.lives(asked, probe/2); !lived {
+			cancel()
+		}
+	})
+	m, err := w.client.Scrape(asked)
+	late := err != nil && asked.Err() != nil
+	cancel()
+	if !slow.Stop() {
+		<-done
+	}
+	switch {
+	case ctx.Err() != nil:
+		return m, ctx.Err()
+	case late && lived && w.up.Load():
+		return m, errUnreported
+	case late:
+		return m, fmt.Errorf("scrape: %w", context.DeadlineExceeded)
+	}
+	if !timedOut(err) { // a refusal is an answer too
+		w.hear()
+	}
+	if engine.NotSent(err) {
+		w.outages.Add(1)
+	}
+	return m, err
+}
+
+// lives asks the engine again and again until ctx ends whether it lives; false as soon as it gives no sign for so long.
+func (w *watcher) lives(ctx context.Context, step time.Duration) bool {
+	for {
+		began := time.Now()
+		asked, cancel := context.WithTimeout(ctx, step)
+		err := w.client.Health(asked)
+		<-asked.Done() // one question a step
+		cancel()
+		answer, answered := errors.AsType[*engine.StatusError](err)
+		if err == nil || answered {
+			w.hear()
+		}
+		switch {
+		case answered && answer.Status >= http.StatusInternalServerError: // its API process says that its core is dead
+			return false
+		case answered:
+		case ctx.Err() == nil && !w.heardSince(began):
+			return false
+		}
+		if ctx.Err() != nil {
+			return true
+		}
+	}
+}
+
+// heardSince reports whether there was a sign of life at or after t.
+func (w *watcher) heardSince(t time.Time) bool {
+	now := time.Now()
+	return w.pulse.silence(w.f.o.stall.lived(now)) <= now.Sub(t)
+}
+
+// unreported keeps a replica in use that lives and does not tell its load.
+func (w *watcher) unreported() {
+	for _, m := range w.members() {
+		w.f.pool(w.role).SetHealthy(m.ID, true, "")
+		w.state(m.ID, stateUnreported, errUnreported.Error())
+	}
+	w.f.o.queue.wake()
+}
+
+// refused reports whether err says that nobody is there, rather than that nobody has answered yet.
+func refused(err error) bool { return engine.NotSent(err) && !timedOut(err) }
+
+func timedOut(err error) bool {
+	slow, ok := errors.AsType[net.Error](err)
+	return errors.Is(err, context.DeadlineExceeded) || ok && slow.Timeout()
+}

@@ -1,0 +1,149 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+)
+
+// slowMetrics lets /metrics of every engine take this much longer, while all else of them is quick.
+func (w *world) slowMetrics(d time.Duration) {
+	for _, e := range w.all() {
+		fault(enginesim.Fault{Kind: "slow_metrics", For: d})(w, e)
+	}
+}
+
+// One decode engine is dead, and the others' machines are so busy that /metrics takes longer than a probe may, for as long as one looks. Requests are answered
+// and /health is: nobody is refused. What is told late is still used; what is not told at all is shown.
+func TestSlowMetricsTakeNobodyOut(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		slow  time.Duration
+		state int     // replicas that do not tell their load
+		age   float64 // seconds, of the oldest report
+	}{
+		{"late", 3 * time.Second, 0, 10},
+		{"never", time.Hour, 3, 70},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in(t, setup{config: longAnswers}, func(w *world) {
+				vanish(w, w.d[0])
+				w.slowMetrics(tt.slow)
+				for i := range 12 {
+					p := guardedPrompt(idPrompt(i, 100), "")
+					w.exact(p, w.ask(p))
+					time.Sleep(5 * time.Second)
+				}
+				if n := w.count("tandem_replica_up", ""); n != 3 {
+					w.t.Errorf("%d replicas are up, want 3 of 4", n)
+				}
+				if n := w.count("tandem_replica_state", stateUnreported); n != tt.state {
+					w.t.Errorf("%d replicas are shown as not telling their load, want %d", n, tt.state)
+				}
+				if age := w.o.decode.Status(time.Now())[1].LoadAge / 1e3; age > tt.age {
+					w.t.Errorf("the report is %v s old, want at most %v", age, tt.age)
+				}
+				w.slowMetrics(0)
+				time.Sleep(15 * time.Second)
+				if n := w.count("tandem_replica_state", stateUnreported); n != 0 {
+					w.t.Errorf("%d replicas are shown as not telling their load, after all do again", n)
+				}
+			})
+		})
+	}
+}
+
+// An engine that tells nothing and whose API process says that its core is dead, or says nothing at all, is taken out as before.
+func TestNoSignOfLifeTakesOut(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		happen trouble
+		within time.Duration
+	}{
+		{"it stands still", fault(enginesim.Fault{Kind: "freeze", For: 40 * time.Second}), 17 * time.Second},
+		{"its core is dead", both(fault(enginesim.Fault{Kind: "slow_metrics", For: time.Hour}),
+			fault(enginesim.Fault{Kind: "fail", Path: "/health", Status: 503, Count: -1})), 17 * time.Second},
+		{"nobody listens", vanish, 2 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in(t, setup{config: longAnswers}, func(w *world) {
+				tt.happen(w, w.d[0])
+				time.Sleep(tt.within)
+				if n := w.count("tandem_replica_up", w.d[0].addr); n != 0 {
+					w.t.Errorf("still up after %v", tt.within)
+				}
+				w.net.Refuse(w.d[0].addr, false)
+				fault(enginesim.Fault{Kind: "clear"})(w, w.d[0])
+				time.Sleep(40 * time.Second)
+				if n := w.count("tandem_replica_up", w.d[0].addr); n != 1 {
+					w.t.Errorf("not up again")
+				}
+			})
+		})
+	}
+}
+
+// Signs of life other than /metrics are heard: a leg that waits long is not given up for silence where only the load is not told, and is where an engine
+// stands still.
+func TestSlowMetricsAreNoSilence(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		happen     trouble
+		took, most time.Duration
+		silent     int
+	}{
+		{"a long wait", both(fault(enginesim.Fault{Kind: "slow", Factor: 700}), later(15*time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1}))),
+			12 * time.Second, 30 * time.Second, 0},
+		{"it stands still", fault(enginesim.Fault{Kind: "freeze", For: 60 * time.Second}), 0, 20 * time.Second, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in(t, setup{prefill: 1, config: longAnswers}, func(w *world) {
+				w.slowMetrics(time.Hour)
+				time.Sleep(15 * time.Second)
+				at := ""
+				w.at("decode", func(name string) {
+					if at == "" {
+						at = name
+						tt.happen(w, w.by(name))
+					}
+				})
+				p := guardedPrompt(idPrompt(1, 100), `,"stream":true`)
+				got := w.ask(p)
+				w.exact(p, got)
+				if got.took < tt.took || got.took > tt.most {
+					w.t.Errorf("took %v, want from %v to %v", got.took, tt.took, tt.most)
+				}
+				if n := w.count("tandem_decode_distrusted_total", at); n != tt.silent {
+					w.t.Errorf("distrusted %d times, want %d", n, tt.silent)
+				}
+				w.slowMetrics(0)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// An engine that could not tell its metrics when it was probed is described as soon as it can: its restarts are noticed like anybody's.
+func TestUndescribedEngineIsDescribedLater(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: longAnswers}, func(w *world) {
+		w.apply(without(w.cfg, w.d[0].addr))
+		fault(enginesim.Fault{Kind: "fail", Path: "/metrics", Status: 500, Count: 3})(w, w.d[0])
+		w.apply(w.cfg)
+		time.Sleep(500 * time.Millisecond)
+		facts := func() replica.Facts { return w.o.fleet.to(replica.ID(w.d[0].addr)).member.Facts }
+		if f := facts(); f.Started != 0 || f.Blocks != 0 {
+			w.t.Fatalf("described at once, %+v: this test tests nothing", f)
+		}
+		time.Sleep(10 * time.Second)
+		if f := facts(); f.Started == 0 || f.Blocks == 0 || f.BlockSize == 0 {
+			w.t.Errorf("not described: %+v", f)
+		}
+		fault(enginesim.Fault{Kind: "restart", For: time.Second})(w, w.d[0])
+		time.Sleep(20 * time.Second)
+		if n := w.count("tandem_engine_restarts_total", w.d[0].addr); n != 1 {
+			w.t.Errorf("%d restarts were noticed, want 1", n)
+		}
+	})
+}
