@@ -90,7 +90,7 @@ func response(d *planner.Decision) (*tandemv1.PlanResponse, error) {
 	for _, x := range d.Excluded {
 		out.Excluded = append(out.Excluded, &tandemv1.Exclusion{Pool: x.Pool, Replica: string(x.Replica), With: string(x.With), Reason: x.Reason})
 	}
-	return out, nil
+	return readable(out), nil
 }
 
 func plan(p planner.Plan) *tandemv1.Plan {
@@ -124,7 +124,7 @@ func (s *router) WatchDecisions(r *tandemv1.WatchDecisionsRequest, stream tandem
 		}
 		d := decision(rec)
 		d.Lost, missed = missed, 0
-		return stream.Send(d)
+		return stream.Send(readable(d))
 	})
 	if err == nil {
 		err = stream.Context().Err()

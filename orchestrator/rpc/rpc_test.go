@@ -201,6 +201,43 @@ func TestWatchDecisions(t *testing.T) {
 	}
 }
 
+// A text with a byte that is no UTF-8, as a request's id or an engine's words may have, ends nobody's stream or plan.
+func TestTextThatIsNoUTF8(t *testing.T) {
+	const bad, mended = "b\xff\xfed", "b\uFFFDd"
+	records := []Record{{ID: "1", Reason: bad, Model: bad}, {ID: "2", Outcome: bad}, {ID: "3"}}
+	left := make(chan error, 1)
+	o := feed(records, []uint64{0, 0, 0}, left)
+	o.Explain = func(context.Context, []byte) (*planner.Decision, error) {
+		d := split()
+		d.Reason, d.Plans, d.Excluded = bad, []planner.Plan{{Prefill: bad}}, []planner.Exclusion{{Pool: "decode", Reason: bad}}
+		return d, nil
+	}
+	router := tandemv1.NewRouterClient(dial(t, o))
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := router.WatchDecisions(ctx, &tandemv1.WatchDecisionsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 " + mended + " " + mended, "2  ", "3  "} {
+		d, err := w.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.GetId() + " " + d.GetReason() + " " + d.GetModel(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	cancel()
+	<-left
+	p, err := router.Plan(t.Context(), &tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Body{Body: []byte("{}")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.GetReason() != mended || p.GetPlans()[0].GetPrefill() != mended || p.GetExcluded()[0].GetReason() != mended {
+		t.Errorf("got %v", p)
+	}
+}
+
 // What is unknown is absent, which zero is not.
 func TestDecisionsTellTheTruth(t *testing.T) {
 	for _, r := range []Record{
