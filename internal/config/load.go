@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -89,7 +90,11 @@ func syntax(data []byte) (root ast.Node, err error) {
 			root, err = nil, fmt.Errorf("is not YAML: the parser gave up (%v)", p)
 		}
 	}()
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	tokens := lexer.Tokenize(string(data))
+	if err := shallow(tokens); err != nil {
+		return nil, err
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +111,13 @@ func syntax(data []byte) (root ast.Node, err error) {
 }
 
 func syntaxProblem(name string, err error) Problem {
-	p := Problem{File: name, Message: err.Error()}
-	if e, ok := errors.AsType[yaml.Error](err); ok {
-		p.Message = "is not YAML: " + e.GetMessage()
-		if t := e.GetToken(); t != nil && t.Position != nil {
-			p.Line, p.Column = t.Position.Line, t.Position.Column
-		}
+	e, ok := errors.AsType[yaml.Error](err)
+	if !ok {
+		return Problem{File: name, Message: err.Error()}
+	}
+	p := Problem{File: name, Message: "is not YAML: " + e.GetMessage()} // not e.Error(), which prints the file, and takes as long for it as parsing does
+	if t := e.GetToken(); t != nil && t.Position != nil {
+		p.Line, p.Column = t.Position.Line, t.Position.Column
 	}
 	return p
 }
