@@ -34,7 +34,8 @@ type asked struct {
 	date  time.Time // Date header of /v1/models, whole seconds; zero: none
 	heard time.Time // when it came
 
-	text, chat ids
+	text, chat, tools ids // by /tokenize
+	rendered          ids // of the chat with tools, by the chat path itself; an engine need not have render
 }
 
 // card is what /v1/models says of the base model.
@@ -55,7 +56,7 @@ type told struct {
 	BufferSteps int    `json:"buffer_steps"`
 }
 
-// ids are the token ids that /tokenize makes of a text or chat that every server gets.
+// ids are the token ids that a server makes of a text or chat that every server gets.
 type ids struct {
 	IDs    []uint32
 	status int // of the answer, 0 when there was none
@@ -78,12 +79,19 @@ func (s *server) ask(ctx context.Context) {
 	s.fleet.say(s.name, "asking its tokenizer")
 	model := quote(s.seen.model.ID)
 	s.seen.text = s.tokenize(ctx, fmt.Appendf(nil, `{"model":%s,"prompt":%s}`, model, quote(sampleText)))
-	s.seen.chat = s.tokenize(ctx, fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"system","content":"You answer briefly."},{"role":"user","content":%s}]}`,
-		model, quote(sampleText)))
+	chat := fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"system","content":"You answer briefly."},{"role":"user","content":%s}]`, model, quote(sampleText))
+	s.seen.chat = s.tokenize(ctx, append(slices.Clip(chat), '}'))
+	withTools := append(slices.Clip(chat), sampleTools+"}"...)
+	s.seen.tools = s.tokenize(ctx, withTools)
+	s.seen.rendered = s.render(ctx, withTools)
 }
 
 // sampleText has what tokenizers differ in: runs of blanks, digits, case, scripts, signs of several code points.
 const sampleText = " The Quick brown fox's  fee was 1234567.89 €,\n\tnaïvely paid in Łódź; 東京で会う, Привет! 👩‍🚀 def f(x): return x**2 <user> the blocks of the router"
+
+// sampleTools goes with a chat: what templates differ in most is how they write tools.
+const sampleTools = `,"tools":[{"type":"function","function":{"name":"weather","description":"tells the weather","parameters":` +
+	`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 
 func (s *server) get(ctx context.Context, path string) (status int, body []byte, header engine.Header, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -182,20 +190,33 @@ func (s *server) askSources(ctx context.Context) {
 }
 
 func (s *server) tokenize(ctx context.Context, question []byte) ids {
+	var answer struct{ Tokens []uint32 }
+	x := s.askIDs(ctx, "/tokenize", question, &answer)
+	x.IDs = answer.Tokens
+	return x
+}
+
+func (s *server) render(ctx context.Context, question []byte) ids {
+	var answer struct {
+		IDs []uint32 `json:"token_ids"`
+	}
+	x := s.askIDs(ctx, "/v1/chat/completions/render", question, &answer)
+	x.IDs = answer.IDs
+	return x
+}
+
+// askIDs reads the answer to a question for ids.
+func (s *server) askIDs(ctx context.Context, path string, question []byte, answer any) ids {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	status, reply, err := s.client.Post(ctx, "/tokenize", question)
+	status, reply, err := s.client.Post(ctx, path, question)
 	if err != nil {
 		return ids{err: err}
 	}
-	var answer struct{ Tokens []uint32 }
 	if status != http.StatusOK {
-		return ids{status: status, err: &engine.StatusError{Path: "/tokenize", Status: status}}
+		return ids{status: status, err: &engine.StatusError{Path: path, Status: status}}
 	}
-	if err := json.Unmarshal(reply, &answer); err != nil {
-		return ids{err: err}
-	}
-	return ids{IDs: answer.Tokens, status: status}
+	return ids{status: status, err: json.Unmarshal(reply, answer)}
 }
 
 // findRanks makes the ranks that events or metrics know of, rank 0 when neither knows any: as the router counts them.

@@ -173,7 +173,12 @@ func sameTokens(f *fleet) verdict {
 	for _, q := range []struct {
 		name string
 		of   func(*server) ids
-	}{{"text", func(s *server) ids { return s.seen.text }}, {"chat", func(s *server) ids { return s.seen.chat }}} {
+	}{
+		{"text", func(s *server) ids { return s.seen.text }},
+		{"chat", func(s *server) ids { return s.seen.chat }},
+		{"chat with tools", func(s *server) ids { return s.seen.tools }},
+		{"chat with tools, as it is rendered,", func(s *server) ids { return s.seen.rendered }},
+	} {
 		if len(groups(all, func(s *server) string { return joined(q.of(s)) })) > 1 {
 			return fail("start all engines with the same --tokenizer, --chat-template and revision of the model", "the same %s becomes different ids: %s", q.name, drift(all, q.of))
 		}
@@ -194,10 +199,16 @@ func joined(x ids) string {
 
 // drift says in few words how the ids of two servers differ.
 func drift(all []*server, of func(*server) ids) string {
-	a := all[0]
-	for _, b := range all[1:] {
+	var a *server
+	for _, b := range all {
+		if len(of(b).IDs) == 0 {
+			continue
+		}
+		if a == nil {
+			a = b
+		}
 		x, y := of(a).IDs, of(b).IDs
-		if slices.Equal(x, y) || y == nil {
+		if slices.Equal(x, y) {
 			continue
 		}
 		at := 0

@@ -1,0 +1,40 @@
+package doctor
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Engines of one root and version may have other templates, which show in how they write tools, or only on the chat path itself. Who cannot be asked does not
+// drift.
+func TestDriftOfTemplates(t *testing.T) {
+	of := func(name string, tools, rendered []uint32) *server {
+		s := &server{name: name, url: name}
+		s.seen.text, s.seen.chat = ids{IDs: []uint32{1, 2}}, ids{IDs: []uint32{3}}
+		s.seen.tools, s.seen.rendered = ids{IDs: tools}, ids{IDs: rendered}
+		return s
+	}
+	a, b := []uint32{7, 8, 9}, []uint32{7, 9}
+	for _, tt := range []struct {
+		name    string
+		servers []*server
+		want    string
+	}{
+		{"alike", []*server{of("p0", a, b), of("d0", a, b)}, ""},
+		{"tools", []*server{of("p0", a, a), of("d0", b, a)}, "the same chat with tools becomes different ids: p0 makes 3 and d0 makes 2, which part at position 1"},
+		{"the chat path", []*server{of("p0", a, a), of("d0", a, b)}, "the same chat with tools, as it is rendered, becomes different ids: p0 makes 3 and d0 makes 2"},
+		{"one has no render", []*server{of("p0", a, nil), of("d0", a, b)}, ""},
+		{"two others differ", []*server{of("p0", a, nil), of("d0", a, a), of("d1", a, b)}, "d0 makes 3 and d1 makes 2"},
+	} {
+		got := sameTokens(&fleet{servers: tt.servers})
+		if failed := got.status == Failed; failed != (tt.want != "") || !strings.Contains(got.seen, tt.want) {
+			t.Errorf("%s: %+v, want %q", tt.name, got, tt.want)
+		}
+	}
+	mute := of("d0", a, a)
+	mute.seen.text = ids{err: errors.New("403")}
+	if got := sameTokens(&fleet{servers: []*server{of("p0", a, a), mute}}); !strings.Contains(got.seen, "not all could be asked: d0: 403") {
+		t.Errorf("one could not be asked: %+v", got)
+	}
+}
