@@ -39,7 +39,7 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 		return outlier.Silent, true
 	case "broken":
 		return outlier.Broken, true
-	case "bad_params", "bad_answer":
+	case "bad_params", "bad_answer", "foreign":
 		return outlier.Unusable, true
 	}
 	return outlier.ServerError, f.own && f.status >= http.StatusInternalServerError

@@ -10,6 +10,8 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 )
 
 // tally counts what clients heard.
@@ -145,6 +147,84 @@ func TestOneCutPathOfSixteen(t *testing.T) {
 		}
 		if n := w.count("tandem_ejections_total", ""); n != 0 {
 			t.Errorf("%d replicas were ejected for a path", n)
+		}
+		cut := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
+		time.Sleep(time.Minute)
+		if !w.o.planner.Outliers().PairOut(cut) {
+			t.Error("the pair is back while its path is cut")
+		}
+		fault(enginesim.Fault{Kind: "mend_path"})(w, w.d[0])
+		mended := time.Now()
+		for w.o.planner.Outliers().PairOut(cut) && time.Since(mended) < time.Minute {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(mended); took > 10*time.Second {
+			t.Errorf("the pair was back %v after its path was mended, want at most 10s", took)
+		}
+		w.crowd(200, 16, 2000).want(t, "200 chats after that", 0)
+		if n := w.count("tandem_handoff_tokens_total", w.d[0].addr); n == 0 {
+			t.Error("the pair takes nothing")
+		}
+	})
+}
+
+// What comes back does so by a trial of the router's own: no client meets what is still broken.
+func TestRecoveryCostsNoClientAnything(t *testing.T) {
+	for _, kind := range []string{"fail", "null_params"} {
+		in(t, setup{config: auto}, func(w *world) {
+			bad := w.d[0]
+			if kind == "null_params" {
+				bad = w.p[0]
+			}
+			fault(enginesim.Fault{Kind: kind, Count: -1})(w, bad)
+			w.crowd(120, 24, 1000000).want(t, kind, 1)
+			w.wire.forget()
+			before := w.count("tandem_retries_total", "")
+			for i := range 20 { // over several trials
+				w.crowd(6, 3, 100+6*i).want(t, kind+", while it is out", 0)
+				time.Sleep(time.Second)
+			}
+			if n := w.count("tandem_retries_total", "") - before; n > 2 {
+				t.Errorf("%s: %d requests met it while it was out", kind, n)
+			}
+			if n := w.count("tandem_trials_total", "failed"); n < 2 {
+				t.Errorf("%s: %d trials failed", kind, n)
+			}
+			fault(enginesim.Fault{Kind: "clear"})(w, bad)
+			time.Sleep(40 * time.Second)
+			w.crowd(120, 12, 1000).want(t, kind+", well again", 0)
+			for _, s := range w.o.planner.Outliers().Status(time.Now()) {
+				if s.State == outlier.Ejected {
+					t.Errorf("%s: still out: %+v", kind, s)
+				}
+			}
+			if n := w.count("tandem_leases", ""); n != 0 {
+				t.Errorf("%d leases", n)
+			}
+		})
+	}
+}
+
+// A path that fails without a word, since its decode engine computes again what it could not load and tells clients nothing of its cache, shows in that
+// engine's counters: the pair is tried, and is out.
+func TestASilentlyCutPathShowsInCounters(t *testing.T) {
+	s := setup{prefill: 2, decode: 2, engine: func(_ string, o *enginesim.Options) {
+		o.NoUsageDetails, o.Core.LoadPolicy = true, enginesim.Recompute
+	}}
+	in(t, s, func(w *world) {
+		fault(enginesim.Fault{Kind: "cut_path", From: "p0.internal", For: 20 * time.Millisecond})(w, w.d[0])
+		for i := range 10 {
+			w.crowd(12, 4, 12*i).want(t, "12 chats", 0)
+			time.Sleep(3 * time.Second)
+		}
+		cut := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
+		if !w.o.planner.Outliers().PairOut(cut) {
+			t.Error("nobody noticed")
+		}
+		for _, st := range w.o.planner.Outliers().Status(time.Now()) {
+			if st.State != outlier.InUse && (st.Pair == nil || *st.Pair != cut) {
+				t.Errorf("blamed too: %+v %+v", st, st.Pair)
+			}
 		}
 	})
 }

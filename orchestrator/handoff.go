@@ -210,7 +210,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		return nil, f
 	}
 	h.sentAt = time.Now()
-	h.from, h.stood, h.stalled = to, h.standstill(to, h.sentAt), o.stall.stood(h.sentAt)
+	h.from, h.stood, h.stalled = to, o.standstill(to, h.sentAt), o.stall.stood(h.sentAt)
 	h.ends = cmp.Or(to.w.ends.Load(), unknownEnds)
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
@@ -401,7 +401,7 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 func (h *handoff) use(reply *connector.Reply) connector.Use {
 	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
 	if reply != nil {
-		use.Now = use.Now.Add(h.standstill(h.from, use.Now) - h.stood)
+		use.Now = use.Now.Add(h.j.q.o.standstill(h.from, use.Now) - h.stood)
 	}
 	return use
 }

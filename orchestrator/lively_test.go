@@ -61,6 +61,7 @@ var troubled = map[string]string{
 	"tandem_decode_rebinds_total":          "decode dies between the legs",
 	"tandem_ejections_total":               "two of three decode engines fail",
 	"tandem_handoff_unmoved_total":         "a decode engine loads nothing",
+	"tandem_trials_total":                  "two of three decode engines fail",
 	"tandem_pair_ejections_total":          "two of three decode engines fail",
 	"tandem_ejection_overridden_total":     "two of three decode engines fail",
 	"tandem_engine_restarts_total":         "an engine is restarted",
@@ -205,6 +206,7 @@ func twoOfThreeFail(t *testing.T, m *moved) {
 			fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
 		}
 		w.crowd(60, 12, 0)
+		time.Sleep(2 * time.Second)
 		m.look(t, w.o)
 	})
 }

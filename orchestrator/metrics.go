@@ -34,6 +34,7 @@ type metrics struct {
 	distrusted    *prometheus.CounterVec // pool, replica
 	ejected       *prometheus.CounterVec // pool, replica, leg
 	pairEjected   *prometheus.CounterVec // prefill, decode
+	trials        *prometheus.CounterVec // result
 	forced        prometheus.Counter
 	handoffTokens *prometheus.CounterVec // prefill, decode, kind
 	unmoved       *prometheus.CounterVec // prefill, decode
@@ -109,6 +110,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		distrusted:    counter("tandem_decode_distrusted_total", "Times a decode engine may have cached wrong blocks, after which all that it had cached is not used any more.", "pool", "replica"),
 		ejected:       counter("tandem_ejections_total", "Times that a replica was kept out since it failed too often, by the leg that failed.", "pool", "replica", "leg"),
 		pairEjected:   counter("tandem_pair_ejections_total", "Times that a pair was kept out since KV blocks did not come over between its replicas.", "prefill", "decode"),
+		trials:        counter("tandem_trials_total", "Requests of the router's own to replicas and pairs that are ejected or suspected, by result.", "result"),
 		forced:        counter("tandem_ejection_overridden_total", "Plans for which ejected replicas or pairs were used as they are, since too few others were left.").WithLabelValues(),
 		handoffTokens: counter("tandem_handoff_tokens_total", "Prompt tokens of split requests that ended well, by pair: planned to be transferred, and moved by what the decode engine says it had cached beyond what it held.", "prefill", "decode", "kind"),
 		unmoved:       counter("tandem_handoff_unmoved_total", "Split requests that ended well, and of whose prompt nothing was transferred.", "prefill", "decode"),

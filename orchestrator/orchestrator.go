@@ -121,6 +121,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { o.stall.run(ctx) })
 	wg.Go(func() { o.expire(ctx) })
+	wg.Go(func() { o.trials(ctx) })
 	wg.Go(func() { o.peers.run(ctx) })
 	err := o.fleet.run(ctx)
 	wg.Wait()

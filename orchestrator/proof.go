@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"math"
 	"sync"
 	"time"
 
@@ -92,32 +91,26 @@ func (r *received) read(m engine.Metrics) (doubtful []outlier.Pair, why string) 
 	for _, n := range r.from {
 		answers += n
 	}
-	switch {
-	case !r.known || answers == 0:
-	case failures > r.failures && r.failed == 0:
-		why = "the engine counts failed transfers"
-	case answers >= enough && r.tokens > 0 && hits == r.hits:
-		why = "the engine counts no token that came from another"
-	case answers < enough && hits == r.hits: // too few to tell: they stay
-		r.failures, r.failed = orBefore(failures, r.failures), 0
-		return nil, ""
+	failed, idle := failures > r.failures && r.failed == 0, hits == r.hits
+	if r.known && !failed && idle && answers > 0 && answers < enough {
+		r.failures, r.failed = failures, 0
+		return nil, "" // too few to tell: they stay
+	}
+	if r.known && answers > 0 && failed {
+		why = "the engine counts failed transfers that no answer told of"
+	}
+	if r.known && answers >= enough && r.tokens > 0 && idle {
+		why = "the engine counts no token that came from another one"
 	}
 	if why != "" {
 		for p := range r.from {
 			doubtful = append(doubtful, p)
 		}
 	}
-	r.known, r.hits, r.failures = !math.IsNaN(hits), hits, orBefore(failures, 0)
+	r.known, r.hits, r.failures = true, hits, failures
 	clear(r.from)
 	r.tokens, r.failed = 0, 0
 	return doubtful, why
-}
-
-func orBefore(v, before float64) float64 {
-	if math.IsNaN(v) {
-		return before
-	}
-	return v
 }
 
 // doubt asks for a trial of the pairs whose transfers the engine's counters do not show.

@@ -127,8 +127,8 @@ func (g *guard) boundOf(r *reach) time.Duration { return max(g.bound, r.w.pulse.
 
 // standstill is how long we and the prefill engine have stood still in all. What it grows by while a prefill is under way may lie between the beginning
 // of its lease and the arrival of its answer, so it counts as the answer's age.
-func (h *handoff) standstill(from *reach, now time.Time) time.Duration {
-	stall := h.j.q.o.stall
+func (o *Orchestrator) standstill(from *reach, now time.Time) time.Duration {
+	stall := o.stall
 	return stall.stood(now) + from.w.pulse.stood(stall.lived(now))
 }
 

@@ -384,6 +384,9 @@ func (w *watcher) scrapes(ctx context.Context) {
 			w.ends.Store(nil)
 			w.see(m.Started)
 			w.forget("the engine was restarted")
+			for _, m := range w.members() {
+				w.f.o.planner.Outliers().Restarted(m.ID, time.Now())
+			}
 			return
 		}
 		w.see(m.Started)
@@ -447,6 +450,7 @@ func (w *watcher) restarted(m engine.Metrics) bool {
 func (w *watcher) take(m engine.Metrics) {
 	now := time.Now()
 	w.ends.Store(w.endsOf(m))
+	w.doubt(m)
 	w.mu.Lock()
 	w.reason = ""
 	members := w.facts

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -199,9 +200,15 @@ func (w *world) by(replica string) *simulated {
 }
 
 // settled checks what must hold after every story: each request ended once, nothing is booked or running, no engine died. It waits until leases
-// that nobody gave back have run out; then no engine holds a block.
+// that nobody gave back have run out; then no engine holds a block. What was broken works again before that, or the router would go on trying it.
 func (w *world) settled() {
 	w.t.Helper()
+	for _, e := range w.all() {
+		if err := e.Fault(enginesim.Fault{Kind: "clear"}); err != nil {
+			w.t.Error(err)
+		}
+		w.net.Refuse(e.side, false)
+	}
 	time.Sleep(2 * time.Second)
 	if n := w.o.Leases(); n != 0 {
 		w.t.Errorf("%d leases are left", n)
@@ -214,6 +221,12 @@ func (w *world) settled() {
 	}
 	if n := w.count("tandem_requests_total", ""); n != w.asked {
 		w.t.Errorf("%d outcomes of %d requests", n, w.asked)
+	}
+	for range 20 { // a trial may be under way
+		if !slices.ContainsFunc(w.all(), func(e *simulated) bool { return e.OpenRequests() > 0 }) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	for _, e := range w.all() {
 		if n := e.OpenRequests(); n != 0 {

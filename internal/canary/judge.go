@@ -113,6 +113,9 @@ func (v Verdict) moved(cached int, grown Counters) Verdict {
 		if grown.FailedTransfers > 0 {
 			v.Why += fmt.Sprintf(", and counts %.0f failed transfers meanwhile", grown.FailedTransfers)
 		}
+	case grown.FailedTransfers > 0:
+		v.Kind, v.Tokens = Nothing, 0
+		v.Why = fmt.Sprintf("the decode engine counts %.0f failed transfers meanwhile", grown.FailedTransfers)
 	case grown.ExternalHits == 0:
 		v.Kind, v.Tokens, v.Why = Nothing, 0, "the decode engine's external_prefix_cache_hits have not grown"
 	default:

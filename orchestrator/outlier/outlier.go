@@ -53,10 +53,11 @@ func (k Kind) String() string {
 	}[min(k, kinds)]
 }
 
-// weight is what a failure counts, in failures of the usual kind. One that a client waits long for counts more; one that may have another cause, less.
+// weight is what a failure counts, in failures of the usual kind. One that a client waits long for counts more, and so does one that is no accident, as an
+// engine without a connector; one that may have another cause counts less.
 func (k Kind) weight() float64 {
 	switch k {
-	case Silent:
+	case Silent, Unusable:
 		return 1.5
 	case Unmoved:
 		return 0.7

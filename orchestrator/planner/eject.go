@@ -142,6 +142,9 @@ func (pl *Planner) waits(q *question, now time.Time) bool {
 	return pl.later(q, pl.excludedDecodes(q, now)) != nil
 }
 
+// Unpaired returns the reason for which p and d make no pair, ejection included, "" if they make one. Safe for concurrent use.
+func (pl *Planner) Unpaired(p, d *replica.Replica) string { return pl.unpaired(p, d) }
+
 // unpaired returns the reason for which p and d make no pair, "" if they make one.
 func (pl *Planner) unpaired(p, d *replica.Replica) string {
 	if reason := incompatible(p, d); reason != "" {

@@ -1,0 +1,278 @@
+package orchestrator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/canary"
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+)
+
+// Replicas and pairs that are ejected come back through a trial: a canary, which is a request of our own that costs no client anything. It takes the whole way
+// of a split request, so that a prefill engine without a connector, a decode engine that loads nothing and a path that is cut all show.
+
+const (
+	trialTick  = 250 * time.Millisecond // between two looks at what is due
+	trialLimit = 15 * time.Second       // of one canary, from its first byte to its verdict
+	trialsOnce = 8                      // canaries at once
+	partners   = 3                      // replicas with which a leg is tried, where the other one fails
+)
+
+// trials makes the trials that are due until ctx ends.
+func (o *Orchestrator) trials(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	places := make(chan struct{}, trialsOnce)
+	t := time.NewTicker(trialTick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if !o.planner.Outliers().Active(time.Now()) {
+			continue
+		}
+		for _, tr := range o.planner.Outliers().Due(time.Now()) {
+			select {
+			case places <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			wg.Go(func() {
+				defer func() { <-places }()
+				o.try(ctx, tr)
+			})
+		}
+	}
+}
+
+// try makes one trial and tells what came of it.
+func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
+	ctx, cancel := context.WithTimeout(ctx, trialLimit)
+	defer cancel()
+	why, failed := o.tryLeg(ctx, tr)
+	if failed == nil {
+		o.m.trials.WithLabelValues("passed").Inc()
+		o.tell(o.planner.Outliers().Passed(tr, time.Now()))
+		return
+	}
+	o.m.trials.WithLabelValues("failed").Inc()
+	o.log.Info("trial failed", "replica", string(tr.ID), "leg", tr.Leg.String(), "prefill", string(tr.Pair.Prefill),
+		"decode", string(tr.Pair.Decode), "kind", failed.String(), "why", why)
+	o.tell(o.planner.Outliers().Failed(tr, *failed, time.Now()))
+}
+
+// tryLeg returns how the trial failed, nil where it went well, or where it cannot be made: then the next request is the trial.
+func (o *Orchestrator) tryLeg(ctx context.Context, tr outlier.Trial) (why string, failed *outlier.Kind) {
+	if o.snap.Load().connect.Order() != connector.Sequential {
+		return "", nil
+	}
+	switch {
+	case tr.IsPair():
+		return o.tryPair(ctx, o.fleet.to(tr.Pair.Prefill), o.fleet.to(tr.Pair.Decode), "")
+	case tr.Leg == outlier.Whole:
+		return o.tryWhole(ctx, o.fleet.to(tr.ID))
+	}
+	self := o.fleet.to(tr.ID)
+	for _, other := range o.partnersOf(self) {
+		p, d, theirs := self, other, "decode"
+		if tr.Leg == outlier.Decode {
+			p, d, theirs = other, self, "prefill"
+		}
+		if why, failed = o.tryPair(ctx, p, d, theirs); failed == nil {
+			return "", nil
+		}
+	}
+	return why, failed
+}
+
+// partnersOf returns replicas of the other pool that the replica can be tried with, those in use first.
+func (o *Orchestrator) partnersOf(self *reach) []*reach {
+	var good, others []*reach
+	if self == nil {
+		return nil
+	}
+	for _, r := range *o.fleet.reach.Load() {
+		p, d, leg := self, r, outlier.Decode
+		if self.member.Role == replica.Decode {
+			p, d, leg = r, self, outlier.Prefill
+		}
+		if r.member.Role == self.member.Role || !r.w.up.Load() || o.planner.Unpaired(&p.member, &d.member) != "" {
+			continue
+		}
+		if o.planner.Outliers().Known(r.member.ID, leg) {
+			others = append(others, r)
+			continue
+		}
+		good = append(good, r)
+	}
+	rand.Shuffle(len(good), func(i, j int) { good[i], good[j] = good[j], good[i] })
+	all := append(good, others...)
+	return all[:min(len(all), partners)]
+}
+
+// tryWhole asks a decode replica for a few tokens that it computes alone. That it refuses such a question shows that it answers.
+func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) (why string, failed *outlier.Kind) {
+	if to == nil {
+		return "", nil
+	}
+	q := o.question(to, to)
+	got := o.askCanary(ctx, to, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	if got.Err == nil && got.Status < http.StatusInternalServerError {
+		return "", nil
+	}
+	return brief(got), new(kindOf(got))
+}
+
+// question makes a canary for a pair.
+func (o *Orchestrator) question(p, d *reach) *canary.Question {
+	a, b := &p.member.Facts, &d.member.Facts
+	length := min(cmp.Or(a.MaxModelLen, b.MaxModelLen), cmp.Or(b.MaxModelLen, a.MaxModelLen))
+	return canary.New(canary.Engine{Model: b.Model, BlockSize: max(a.BlockSize, b.BlockSize), MaxModelLen: length},
+		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+}
+
+// tryPair sends a canary over both legs and judges it. Where it failed at the leg named theirs, the other replica's, that says nothing: nil.
+func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) (why string, failed *outlier.Kind) {
+	if p == nil || d == nil {
+		return "", nil
+	}
+	q := o.question(p, d)
+	own := o.askCanary(ctx, d, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	if own.Err != nil || own.Status >= http.StatusInternalServerError { // no reason to let blocks be prefilled for it
+		if theirs == "decode" {
+			return "", nil
+		}
+		return brief(own), new(kindOf(own))
+	}
+	before := countersOf(ctx, d)
+	first, decode := o.handCanary(ctx, q, p, d)
+	verdict := q.JudgePrefill(first)
+	if verdict.Kind != canary.Failed {
+		verdict = q.Judge(first, decode, own, before, countersOf(ctx, d))
+	}
+	switch verdict.Kind {
+	case canary.Moved, canary.Unclear:
+		return "", nil
+	case canary.Nothing:
+		return verdict.Why, new(outlier.Unmoved)
+	case canary.Wrong:
+		d.w.distrust(&failure{phase: "decode", kind: "wrong_canary", at: d.member.ID, err: errors.New(verdict.Why)})
+		return verdict.Why, new(outlier.Wrong)
+	}
+	if verdict.Leg == theirs {
+		return "", nil
+	}
+	at := map[string]canary.Answer{"prefill": first, "decode": decode, "own": own}[verdict.Leg]
+	if verdict.Leg == "prefill" && at.Err == nil && at.Status == http.StatusOK {
+		return verdict.Why, new(outlier.Unusable)
+	}
+	return verdict.Why, new(kindOf(at))
+}
+
+// countersOf reads what a decode engine counts of transfers, over all its ranks.
+func countersOf(ctx context.Context, d *reach) canary.Counters {
+	m, err := d.client.Scrape(ctx)
+	if err != nil {
+		return canary.Unknown()
+	}
+	var c canary.Counters
+	for i := range m.Ranks {
+		c.ExternalHits += m.Ranks[i].Counters.ExternalHits
+		c.FailedTransfers += m.Ranks[i].Counters.NIXLFailedTransfers
+	}
+	return c
+}
+
+// handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer parameters go through a [connector.Reply].
+func (o *Orchestrator) handCanary(ctx context.Context, q *canary.Question, p, d *reach) (first, decode canary.Answer) {
+	snap := o.snap.Load()
+	con, pair := snap.connect, connector.Pair{Prefill: p.member, Decode: d.member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs)}
+	began := time.Now()
+	stood := o.standstill(p, began)
+	leg, err := canaryLeg(q.Prefill(), q.Salt, func(l *connector.Leg) error { return con.EditPrefill(l, pair) })
+	if err != nil {
+		return canary.Answer{Err: err}, decode
+	}
+	first = o.askCanary(ctx, p, leg, q.Salt)
+	if q.JudgePrefill(first).Kind == canary.Failed {
+		return first, decode
+	}
+	reply := connector.NewReply(canary.Params(first.Body), time.Now(), len(q.IDs), p.member.Facts.BlockSize)
+	use := func() connector.Use {
+		now := time.Now()
+		return connector.Use{Now: now.Add(o.standstill(p, now) - stood), Margin: snap.cfg.Connector.Margin}
+	}
+	leg, err = canaryLeg(q.Decode(), q.Salt, func(l *connector.Leg) error { return con.EditDecode(l, pair, reply, use()) })
+	if err != nil {
+		return first, canary.Answer{Err: err}
+	}
+	leg.Last = func() error {
+		if reply.Expired(use()) {
+			return connector.ErrExpired
+		}
+		return nil
+	}
+	decode = o.askCanary(ctx, d, leg, q.Salt)
+	if engine.NotSent(decode.Err) || errors.Is(decode.Err, connector.ErrExpired) {
+		reply.Unsent()
+		o.m.giveBack.WithLabelValues(o.returnLease(ctx, con, pair, reply, d.member.ID)).Inc()
+	}
+	return first, decode
+}
+
+// canaryLeg lets edit make a leg of a canary's body.
+func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine.Request, error) {
+	parsed, err := openai.Parse(openai.Completions, body, openai.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	edited := parsed.Edit()
+	if err := edit(&connector.Leg{Body: edited, RequestID: id}); err != nil {
+		return nil, err
+	}
+	return &engine.Request{Body: edited.Append(nil)}, nil
+}
+
+// askCanary sends one body to one replica and reads the whole answer.
+func (o *Orchestrator) askCanary(ctx context.Context, to *reach, r *engine.Request, id string) canary.Answer {
+	r.Method, r.Path, r.Header = http.MethodPost, openai.Completions.Path(), []engine.Field{{Key: "X-Request-Id", Value: id}}
+	resp, err := to.do(ctx, r)
+	if err != nil {
+		return canary.Answer{Err: err}
+	}
+	defer resp.Close()
+	body, err := resp.ReadAll(1 << 20)
+	return canary.Answer{Status: resp.Status, Body: body, Err: err}
+}
+
+// kindOf says in the terms of ejection how an answer failed.
+func kindOf(a canary.Answer) outlier.Kind {
+	switch {
+	case a.Err == nil:
+		return outlier.ServerError
+	case errors.Is(a.Err, context.DeadlineExceeded):
+		return outlier.Silent
+	case engine.NotSent(a.Err):
+		return outlier.Refused
+	}
+	return outlier.Broken
+}
+
+func brief(a canary.Answer) string {
+	if a.Err != nil {
+		return a.Err.Error()
+	}
+	return http.StatusText(a.Status)
+}
