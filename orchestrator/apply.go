@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -28,6 +29,10 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	defer o.applyMu.Unlock()
 	con, err := connectorFor(cfg, o.opt.Connector)
 	var others map[peerKey]*peer
+	var certificate *tls.Certificate
+	if err == nil {
+		certificate, err = cfg.FrontCertificate()
+	}
 	if err == nil {
 		others, err = o.peers.wanted(cfg.Routers)
 	}
@@ -39,6 +44,9 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		return err
 	}
 	o.peers.apply(others)
+	if certificate != nil {
+		o.certificate.Store(certificate)
+	}
 	old := o.snap.Load()
 	o.planner.SetPolicy(policy(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)

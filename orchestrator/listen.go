@@ -18,19 +18,20 @@ type Listeners struct {
 	Front, Admin net.Listener
 }
 
-// Listen opens the listeners of cfg, the front one with TLS where it is configured.
-func Listen(cfg *config.Config) (Listeners, error) {
+// Listen opens the listeners of the configuration in force, the front one with TLS where it is configured: with the certificate that is in force when a
+// client connects.
+func (o *Orchestrator) Listen() (Listeners, error) {
 	var l Listeners
+	cfg := o.Config()
 	front, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return l, fmt.Errorf("listen: %w", err)
 	}
 	if cfg.TLS.Enabled() {
-		secure, err := cfg.FrontTLS()
-		if err != nil {
-			return l, errors.Join(fmt.Errorf("tls: %w", err), front.Close())
-		}
-		front = tls.NewListener(front, secure)
+		front = tls.NewListener(front, &tls.Config{
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return o.certificate.Load(), nil },
+			MinVersion:     tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		})
 	}
 	l.Front = front
 	if cfg.Admin.Listen == "off" {

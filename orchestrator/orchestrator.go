@@ -7,6 +7,7 @@ package orchestrator
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -60,11 +61,12 @@ type Orchestrator struct {
 	fleet    *fleet
 	peers    *peers
 
-	snap     atomic.Pointer[snapshot]
-	tokens   atomic.Pointer[tokenizer.Resolver]
-	inflight atomic.Int64
-	retrying atomic.Int64
-	draining atomic.Bool
+	snap        atomic.Pointer[snapshot]
+	certificate atomic.Pointer[tls.Certificate] // of the front listener, nil where it speaks plain HTTP
+	tokens      atomic.Pointer[tokenizer.Resolver]
+	inflight    atomic.Int64
+	retrying    atomic.Int64
+	draining    atomic.Bool
 
 	applyMu  sync.Mutex // one Apply at a time
 	lastErr  atomic.Pointer[reloadError]

@@ -19,8 +19,6 @@ import (
 var changes = map[string]func(*config.Config){
 	"listen":                   func(c *config.Config) { c.Listen = ":8001" },
 	"admin.listen":             func(c *config.Config) { c.Admin.Listen = "127.0.0.1:9091" },
-	"tls.cert":                 func(c *config.Config) { c.TLS = config.ServerTLS{Cert: "other.pem", Key: "key.pem"} },
-	"tls.key":                  func(c *config.Config) { c.TLS = config.ServerTLS{Cert: "cert.pem", Key: "other.pem"} },
 	"api_keys":                 func(c *config.Config) { c.APIKeys = []config.Secret{{Value: "one"}} },
 	"connector.lease":          func(c *config.Config) { c.Connector.Lease = time.Minute },
 	"connector.margin":         func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
@@ -68,6 +66,8 @@ var changes = map[string]func(*config.Config){
 
 // elsewhere are the fields that cannot change in a world without files, or that make another server, each with the test that changes it.
 var elsewhere = map[string]string{
+	"tls.cert":                            "TestFrontCertificateIsReplaced",
+	"tls.key":                             "TestFrontCertificateIsReplaced",
 	"pools.POOL.tls.ca":                   "TestRotatedAuthorityIsUsed",
 	"pools.POOL.tls.cert":                 "TestSameTLS",
 	"pools.POOL.tls.key":                  "TestSameTLS",
@@ -121,12 +121,12 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 				})
 			case typ == reflect.TypeFor[[]config.Replica]():
 				walk(field, typ.Elem(), nil) // by hand, all of it
+			case elsewhere[field] != "":
+				all[field] = nil
 			case changes[field] != nil:
 				all[field] = changes[field]
 			case typ.Kind() == reflect.Struct && typ != reflect.TypeFor[config.Secret]() && typ != reflect.TypeFor[config.Alpha]():
 				walk(field, typ, inner)
-			case elsewhere[field] != "":
-				all[field] = nil
 			case reach == nil || !double(inner(config.Default())):
 				t.Errorf("%s is changed by no test: say in changes how, or in elsewhere where it is", field)
 			default:

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -48,10 +50,15 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	s := &server{file: *file, override: set, stdout: stdout, stderr: stderr}
 	if *file == "" {
-		cfg := config.FromFlags(*listen, prefill, decode)
-		set(cfg)
-		if err := cfg.Validate(); err != nil {
-			return err
+		cfg, err := fromFlags(*listen, prefill, decode)
+		if err == nil {
+			set(cfg)
+			err = cfg.Validate()
+		}
+		if err != nil { // there is nothing else than the command line that could be wrong
+			fmt.Fprintf(stderr, "tandem serve: %v\n\n", err)
+			fs.Usage()
+			return errUsage
 		}
 		return s.run(ctx, cfg)
 	}
@@ -61,7 +68,27 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	set(cfg)
+	if err := cfg.Validate(); err != nil { // the file is good by itself
+		fmt.Fprintf(stderr, "tandem serve: with the flags: %v\n\n", err)
+		fs.Usage()
+		return errUsage
+	}
 	return s.run(ctx, cfg)
+}
+
+// fromFlags makes a configuration of the command line alone. Nobody can add an engine later, so there must be one that answers.
+func fromFlags(listen string, prefill, decode []string) (*config.Config, error) {
+	if len(decode) == 0 {
+		return nil, errors.New("no engines: name a configuration file, or at least one --decode URL")
+	}
+	for _, urls := range [][]string{prefill, decode} {
+		for _, u := range urls {
+			if _, port, err := net.SplitHostPort(u); !strings.Contains(u, "://") && (err != nil || port == "") {
+				return nil, fmt.Errorf("%q is not the address of an engine: write http://host:port or host:port", u)
+			}
+		}
+	}
+	return config.FromFlags(listen, prefill, decode), nil
 }
 
 func orElse(v, d string) string {
@@ -106,7 +133,7 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	listeners, err := orchestrator.Listen(cfg)
+	listeners, err := s.o.Listen()
 	if err != nil {
 		return err
 	}
@@ -158,6 +185,10 @@ func (s *server) changed(cfg *config.Config, err error) {
 		return
 	}
 	s.override(cfg)
+	if err := cfg.Validate(); err != nil {
+		s.o.Rejected(fmt.Errorf("with the flags: %w", err))
+		return
+	}
 	if s.o.Apply(cfg) == nil { // an error has been told by the orchestrator
 		_ = telemetry.SetLevel(s.level, cfg.Log.Level) // validated
 	}

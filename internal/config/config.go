@@ -12,7 +12,7 @@ import (
 type Config struct {
 	Listen    string    `yaml:"listen"`    // address of the front listener; needs a restart
 	Admin     Admin     `yaml:"admin"`     // the listener for people and scrapers
-	TLS       ServerTLS `yaml:"tls"`       // of the front listener; needs a restart
+	TLS       ServerTLS `yaml:"tls"`       // of the front listener; to begin or to end with it needs a restart
 	APIKeys   []Secret  `yaml:"api_keys"`  // what clients may present as a bearer token; empty lets everybody in
 	Pools     Pools     `yaml:"pools"`     // the two pools
 	Connector Connector `yaml:"connector"` // how KV moves between them
@@ -35,7 +35,7 @@ type Admin struct {
 	Listen string `yaml:"listen"` // address, loopback by default: whoever reaches it can reload and profile; "off" for none; needs a restart
 }
 
-// ServerTLS makes the front listener speak TLS. Both files or neither.
+// ServerTLS makes the front listener speak TLS. Both files or neither. They are read again when they change.
 type ServerTLS struct {
 	Cert string `yaml:"cert"` // PEM file, the chain
 	Key  string `yaml:"key"`  // PEM file

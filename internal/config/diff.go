@@ -32,12 +32,12 @@ func (c Change) String() string {
 
 // restart lists the fields that are read once, at the start; everything below them too.
 var restart = []string{
-	"listen", "admin.listen", "tls", "limits.header_bytes", "timeouts.read_header", "timeouts.idle", // the listeners
+	"listen", "admin.listen", "limits.header_bytes", "timeouts.read_header", "timeouts.idle", // the listeners
 	"pools.prefill.index_bytes", "pools.decode.index_bytes", // an index does not move to another one
 	"tracing", "log.format",
 }
 
-// Effect tells what a change of field takes.
+// Effect tells what a change of field takes. That of tls takes a restart too where TLS begins or ends: see [Diff].
 func Effect(field string) string {
 	for _, f := range restart {
 		if field == f || strings.HasPrefix(field, f+".") {
@@ -51,6 +51,11 @@ func Effect(field string) string {
 func Diff(a, b *Config) []Change {
 	var d differ
 	d.object("", reflect.ValueOf(*a), reflect.ValueOf(*b))
+	for i := range d.changes {
+		if c := &d.changes[i]; strings.HasPrefix(c.Field, "tls.") && a.TLS.Enabled() != b.TLS.Enabled() {
+			c.Effect = NeedsRestart // a listener speaks TLS or does not
+		}
+	}
 	return d.changes
 }
 

@@ -19,7 +19,7 @@ func (doc *document) resolved() (*Config, error) {
 	}
 	ck.resolve("pools.prefill.api_key", &c.Pools.Prefill.APIKey)
 	ck.resolve("pools.decode.api_key", &c.Pools.Decode.APIKey)
-	if _, err := c.FrontTLS(); err != nil {
+	if _, err := c.FrontCertificate(); err != nil {
 		ck.add("tls", err.Error(), "give a PEM certificate and its key")
 	}
 	if _, err := c.EngineTLS(c.Pools.Prefill); err != nil {
@@ -93,8 +93,8 @@ func (c *Config) files() []string {
 	return files
 }
 
-// FrontTLS builds the TLS configuration of the front listener, nil when it speaks plain HTTP. It reads the files.
-func (c *Config) FrontTLS() (*tls.Config, error) {
+// FrontCertificate reads the certificate of the front listener, nil when it speaks plain HTTP.
+func (c *Config) FrontCertificate() (*tls.Certificate, error) {
 	if !c.TLS.Enabled() {
 		return nil, nil
 	}
@@ -102,7 +102,7 @@ func (c *Config) FrontTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
+	return &cert, nil
 }
 
 // EngineTLS builds the TLS configuration for the https replicas of p, one of c's pools. It reads the files. Every call gives a new value.

@@ -37,7 +37,7 @@ pools:
 	if got := []string{c.APIKeys[0].Reveal(), c.APIKeys[1].Reveal(), c.Pools.Decode.APIKey.Reveal()}; strings.Join(got, " ") != "from-env inline from-file" {
 		t.Errorf("secrets are %q", got)
 	}
-	if front, err := c.FrontTLS(); err != nil || len(front.Certificates) != 1 {
+	if front, err := c.FrontCertificate(); err != nil || len(front.Certificate) != 1 {
 		t.Errorf("the front has %v, %v", front, err)
 	}
 	if engine, err := c.EngineTLS(c.Pools.Decode); err != nil || engine.RootCAs == nil || len(engine.Certificates) != 1 {

@@ -168,7 +168,7 @@ func (h *house) startRouter() error {
 	if h.router, err = orchestrator.New(cfg, orchestrator.Options{Log: h.o.Log, Seed: h.o.Seed}); err != nil {
 		return err
 	}
-	l, err := orchestrator.Listen(cfg)
+	l, err := h.router.Listen()
 	if err != nil {
 		return err
 	}

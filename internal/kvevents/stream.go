@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -54,6 +53,7 @@ type stream struct {
 	linked   bool           // there was a connection before
 	late     time.Time      // since when there have been more live batches than a turn takes, zero if there are not
 
+	family   map[string]bool // endpoints that were dialled before, and whether by IPv6
 	back     backoff
 	redialAt time.Time // when to dial sub's address again, zero while libzmq has it
 }
@@ -114,7 +114,7 @@ func (s *stream) tune(soc *zmq4.Socket, endpoint string) error {
 		soc.SetReconnectIvlMax(max(maxReconnect, s.opt.Reconnect)),
 		soc.SetConnectTimeout(handshakeTime),
 		soc.SetHandshakeIvl(handshakeTime),
-		soc.SetIpv6(strings.Contains(endpoint, "[")),
+		soc.SetIpv6(s.byIPv6(endpoint)),
 	}
 	if s.opt.Heartbeat > 0 {
 		set = append(set, soc.SetHeartbeatIvl(s.opt.Heartbeat), soc.SetHeartbeatTimeout(3*s.opt.Heartbeat), soc.SetHeartbeatTtl(farTimeout(s.opt.Heartbeat)))

@@ -1,0 +1,242 @@
+package orchestrator
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+)
+
+// pair is a certificate that signs itself, for the loopback, as it stands in files.
+type pair struct {
+	serial    int64
+	cert, key []byte
+}
+
+func newPair(t *testing.T, serial int64) pair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair{serial, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})}
+}
+
+func (p pair) certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	c, err := tls.X509KeyPair(p.cert, p.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// secret is a folder as Kubernetes mounts a secret: its files are links into a folder that is swapped as a whole.
+type secret struct {
+	dir string
+	n   int
+}
+
+func (s *secret) put(t *testing.T, cert, key []byte) {
+	t.Helper()
+	s.n++
+	data := fmt.Sprintf("..data%d", s.n)
+	if err := os.Mkdir(filepath.Join(s.dir, data), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.dir, data, "tls.crt"), cert)
+	write(t, filepath.Join(s.dir, data, "tls.key"), key)
+	next := filepath.Join(s.dir, "..next")
+	if err := os.Symlink(data, next); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, filepath.Join(s.dir, "..data")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(s.dir, name)); s.n == 1 && err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The certificate of the front listener is replaced in its files, as cert-manager does, and the new one is used without a restart. One that is broken is not:
+// the old one serves on, and log and metric say so.
+func TestFrontCertificateIsReplaced(t *testing.T) {
+	one, two, three := newPair(t, 1), newPair(t, 2), newPair(t, 3)
+	mounted := &secret{dir: t.TempDir()}
+	mounted.put(t, one.cert, one.key)
+	file := filepath.Join(t.TempDir(), "tandem.yaml")
+	write(t, file, fmt.Appendf(nil, "listen: 127.0.0.1:0\nadmin: {listen: \"off\"}\ntls: {cert: %s/tls.crt, key: %[1]s/tls.key}\n", mounted.dir))
+	var o *Orchestrator
+	watch := config.NewWatcher(file, func(c *config.Config, err error) {
+		if err != nil {
+			o.Rejected(err)
+			return
+		}
+		_ = o.Apply(c)
+	})
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err = New(cfg, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := o.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- o.Serve(t.Context(), l, o.Admin()) }()
+	go func() { ended <- watch.Run(t.Context()) }()
+	t.Cleanup(func() { _, _ = <-ended, <-ended })
+
+	serial := func() int64 {
+		conn, err := tls.Dial("tcp", l.Front.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	w := &world{t: t, o: o}
+	if got := serial(); got != 1 {
+		t.Fatalf("certificate %d, want 1", got)
+	}
+	mounted.put(t, two.cert, two.key)
+	until(t, "the second certificate", func() bool { return serial() == 2 })
+	mounted.put(t, three.cert, two.key) // a key that is another's
+	until(t, "the broken pair is told", func() bool { return w.count("tandem_config_reloads_total", "rejected") == 1 })
+	if got := serial(); got != 2 {
+		t.Errorf("certificate %d beside a broken one, want 2", got)
+	}
+	mounted.put(t, three.cert, three.key)
+	until(t, "the third certificate", func() bool { return serial() == 3 })
+}
+
+// The file of the engines' authority gets another content, since their certificates have another: the replica is reached by the new one, and by nothing else.
+func TestRotatedAuthorityIsUsed(t *testing.T) {
+	one, two := newPair(t, 1), newPair(t, 2)
+	var now atomic.Pointer[tls.Certificate]
+	show := func(p pair) { now.Store(new(p.certificate(t))) }
+	show(one)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return now.Load(), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/models":
+			_, _ = io.WriteString(w, `{"data":[{"id":"sim","root":"sim","max_model_len":4096}]}`)
+		case "/metrics":
+			_, _ = io.WriteString(w, "vllm:num_requests_running{engine=\"0\"} 0\n")
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})}
+	server.SetKeepAlivesEnabled(false)
+	go func() { _ = server.Serve(ln) }()
+	defer server.Close()
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, authority, one.cert)
+	cfg := config.Default()
+	cfg.Pools.Decode.PollInterval = 50 * time.Millisecond
+	cfg.Pools.Decode.TLS.CA = authority
+	cfg.Pools.Decode.Replicas = []config.Replica{{URL: "https://" + ln.Addr().String()}}
+	o, err := New(cfg, Options{NoEvents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- o.Run(t.Context()) }()
+	t.Cleanup(func() { <-ended })
+	engine := o.fleet.list()[0]
+	until(t, "the replica by the first authority", engine.up.Load)
+	show(two)
+	until(t, "nobody trusts the second yet", func() bool { return !engine.up.Load() })
+	write(t, authority, two.cert)
+	if err := o.Apply(new(*cfg)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the replica by the second authority", engine.up.Load)
+	if o.fleet.list()[0] != engine {
+		t.Error("a new watcher was made")
+	}
+	show(one)
+	until(t, "nobody trusts the first any more", func() bool { return !engine.up.Load() })
+}
+
+func TestSameTLS(t *testing.T) {
+	a, b := newPair(t, 1), newPair(t, 2)
+	files := func(cert, key, ca []byte) config.ClientTLS {
+		dir := t.TempDir()
+		c := config.ClientTLS{CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+		write(t, c.CA, ca)
+		write(t, c.Cert, cert)
+		write(t, c.Key, key)
+		return c
+	}
+	read := func(c config.ClientTLS) *tls.Config {
+		out, err := config.Default().EngineTLS(config.Pool{TLS: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	first := files(a.cert, a.key, a.cert)
+	named, unverified := first, first
+	named.ServerName, unverified.InsecureSkipVerify = "engine", true
+	for name, tt := range map[string]struct {
+		other config.ClientTLS
+		same  bool
+	}{
+		"the same files":      {first, true},
+		"the same in others":  {files(a.cert, a.key, a.cert), true},
+		"another authority":   {files(a.cert, a.key, b.cert), false},
+		"another certificate": {files(b.cert, b.key, a.cert), false},
+		"another name":        {named, false},
+		"not verified":        {unverified, false},
+		"nothing":             {config.ClientTLS{}, false},
+	} {
+		if got := sameTLS(read(first), read(tt.other)); got != tt.same {
+			t.Errorf("%s: the same %t, want %t", name, got, tt.same)
+		}
+	}
+}
