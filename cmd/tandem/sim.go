@@ -55,6 +55,11 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.StringVar(&o.Role, "role", "", "label for the ready line; the engine does not care")
 	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as")
 	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens a KV block")
+	groups := "KV cache groups of a hybrid model in the engine's order, as KIND[:BLOCK_SIZE[:WINDOW]],…"
+	fs.Func("kv-groups", groups, func(s string) (err error) {
+		o.Core.Groups, err = enginesim.ParseGroups(s)
+		return err
+	})
 	fs.IntVar(&o.Core.Blocks, "blocks", 0, "KV blocks; 0: what the speed preset's GPU holds, or 8192")
 	fs.IntVar(&o.Core.MaxModelLen, "max-model-len", 32768, "tokens of prompt and answer together")
 	fs.IntVar(&o.Core.MaxBatchedTokens, "max-num-batched-tokens", 8192, "tokens a scheduler step")

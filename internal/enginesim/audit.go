@@ -20,8 +20,10 @@ func (e *Engine) auditBlocks() error {
 	refs := make([]int32, len(e.pool.blocks))
 	for _, m := range []map[string]*request{e.reqs, e.held} {
 		for _, r := range m {
-			for _, id := range r.table {
-				refs[id]++
+			for _, held := range [][]int32{r.table, r.beside} {
+				for _, id := range held {
+					refs[id]++
+				}
 			}
 		}
 	}

@@ -56,6 +56,8 @@ type Config struct {
 	NoLoad     bool // what a decode leg's params name is neither loaded nor counted: the prompt is computed here
 	NoEvents   bool // no KV events: --kv-events-config unset
 
+	Groups []Group // KV cache groups of a hybrid model, in the engine's order; nil: full attention alone
+
 	NoPrefixCaching bool // --no-enable-prefix-caching: nothing is kept, and nothing is announced
 
 	EngineID string // default "sim"
@@ -165,10 +167,11 @@ type Engine struct {
 	gen  int    // restarts
 	dead error
 
-	pool pool
-	reqs map[string]*request // every request that did not end
-	held map[string]*request // ended, but their blocks wait for a peer: leased and unread ones
-	seq  uint64
+	groups groups
+	pool   pool
+	reqs   map[string]*request // every request that did not end
+	held   map[string]*request // ended, but their blocks wait for a peer: leased and unread ones
+	seq    uint64
 
 	running []*request
 	loading []*request // vLLM's kv_holding_waiting: remote KV on the way or there, or lost
@@ -188,6 +191,7 @@ type Engine struct {
 	scheduled []*request // of this step
 	batch     Batch      // the same, for a Pace
 	hits      []int32    // of the lookup in progress
+	beside    []int32    // the same, of the thin groups
 	step      Step
 	counts    Counters
 	unheard   uint64 // late words of peers that no step has counted yet
@@ -209,6 +213,7 @@ func (e *Engine) boot() {
 	*e = Engine{cfg: e.cfg, gen: e.gen}
 	e.root = mixString(contentSeed, e.cfg.Weights)
 	e.none = mixString(hashSeed, e.cfg.HashSeed)
+	e.groups = newGroups(&e.cfg)
 	e.pool.init(e.cfg)
 	e.reqs = make(map[string]*request)
 	e.held = make(map[string]*request)

@@ -205,8 +205,7 @@ func (e *Engine) failLoads() {
 
 // recompute sends a request whose load failed back to the queue, to prefill here.
 func (e *Engine) recompute(r *request) {
-	e.pool.release(r.table)
-	r.forgetKV()
+	e.vacate(r)
 	r.failed = nil
 	r.external = 0
 	r.state = waiting

@@ -8,9 +8,10 @@ import (
 
 // block is one physical block of KV memory.
 type block struct {
-	hash    kv.EngineHash // 0: not cached
+	hash    kv.EngineHash // as [groups.nameIn] has it; 0: not cached
 	content uint64        // what lies in it; survives freeing, until somebody writes
 	refs    int32         // requests and leases that hold it
+	group   int32         // whose block it is, while it is cached
 
 	prev, next     int32 // neighbours in the free queue, while refs is 0
 	before, behind int32 // ring of the blocks cached under the same hash, in the order of caching
@@ -23,6 +24,7 @@ type pool struct {
 	free   int
 	cached catalog // of the first block cached under a hash that still is
 
+	groups  groups
 	silent  bool
 	events  []kv.Event
 	removed []kv.EngineHash // backs the Hashes of Removed events
@@ -33,6 +35,7 @@ type pool struct {
 
 func (p *pool) init(c Config) {
 	*p = pool{blocks: make([]block, c.Blocks), cached: newCatalog(c.Blocks), silent: c.NoEvents}
+	p.groups = newGroups(&c)
 	for id := int32(1); id < int32(c.Blocks); id++ {
 		p.insert(id, p.blocks[0].prev)
 	}
@@ -68,14 +71,15 @@ func (p *pool) take(table []int32, n int) []int32 {
 
 // evict forgets what is cached in a block and says so.
 func (p *pool) evict(id int32) {
-	h := p.blocks[id].hash
+	group := int(p.blocks[id].group)
+	h := p.groups.nameIn(group, p.blocks[id].hash)
 	p.uncache(id)
 	if p.silent {
 		return
 	}
 	p.removed = append(p.removed, h)
 	n := len(p.removed)
-	p.events = append(p.events, kv.Event{Kind: kv.Removed, Hashes: p.removed[n-1 : n : n]})
+	p.events = append(p.events, kv.Event{Kind: kv.Removed, Hashes: p.removed[n-1 : n : n], Group: group})
 }
 
 func (p *pool) uncache(id int32) {
@@ -98,9 +102,15 @@ func (p *pool) first(h kv.EngineHash) int32 {
 	return p.cached.slots[p.cached.find(p.blocks, h)].block()
 }
 
-// cache files a held block under h, behind others with the same hash: copies are not merged.
-func (p *pool) cache(id int32, h kv.EngineHash) {
+// cache files a held block of full attention under h, behind others with the same hash: copies are not
+// merged.
+func (p *pool) cache(id int32, h kv.EngineHash) { p.cacheIn(p.groups.full, id, h) }
+
+// cacheIn is cache for a block of any group.
+func (p *pool) cacheIn(group int, id int32, h kv.EngineHash) {
+	h = p.groups.nameIn(group, h)
 	b := &p.blocks[id]
+	b.group = int32(group)
 	at := p.cached.find(p.blocks, h)
 	first := p.cached.slots[at].block()
 	b.hash = h

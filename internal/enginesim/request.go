@@ -39,6 +39,7 @@ type request struct {
 	tokens   []uint32        // the prompt, then the output
 	hashes   []kv.EngineHash // of the full blocks of tokens
 	table    []int32         // block table
+	beside   []int32         // blocks of thin groups that it holds
 	prompt   int
 	maxOut   int
 	minOut   int
@@ -60,6 +61,7 @@ type request struct {
 	preempts  int
 	hit       int // usage's cached tokens: computed when first scheduled, -1 before
 	local     int // of these, from our cache
+	junction  int // blocks that full attention had cached where the thin groups could serve fewer
 	external  int // of these, from the peer
 
 	attended uint64 // state after the first folded blocks
@@ -143,7 +145,7 @@ func (e *Engine) newRequest(q *Request) *request {
 	e.seq++
 	*r = request{
 		id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
-		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], stops: append(r.stops[:0], q.StopIDs...),
+		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], beside: r.beside[:0], stops: append(r.stops[:0], q.StopIDs...),
 		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root, wanted: wantedOf(q), choices: q.Choices,
 	}
 	r.maxOut = q.MaxTokens
@@ -209,11 +211,17 @@ func (e *Engine) end(at time.Duration, r *request, why Reason) *TransferOut {
 
 // drop gives r's blocks back and keeps its memory for another request, from the next step on.
 func (e *Engine) drop(r *request) {
-	e.pool.release(r.table)
-	r.forgetKV()
+	e.vacate(r)
 	r.state = gone
 	r.transfer = nil
 	e.ended = append(e.ended, r)
+}
+
+// vacate gives back all that r holds.
+func (e *Engine) vacate(r *request) {
+	e.pool.release(r.table)
+	e.letGo(r)
+	r.forgetKV()
 }
 
 // Abort ends a request without an output. Unknown ids, which finished ones are too, are ignored. A prefill that the step in progress finishes is aborted

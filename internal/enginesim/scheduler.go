@@ -86,6 +86,9 @@ func (e *Engine) run(r *request, n int, budget *int) {
 func (e *Engine) grow(r *request, n int) bool {
 	need := e.blocksFor(r.computed+n) - len(r.table)
 	if need > e.pool.free {
+		e.letGo(r)
+	}
+	if need > e.pool.free {
 		return false
 	}
 	if need > 0 {
@@ -101,8 +104,7 @@ func (e *Engine) preemptLast() *request {
 	last := len(e.running) - 1
 	r := e.running[last]
 	e.running = e.running[:last]
-	e.pool.release(r.table)
-	r.forgetKV()
+	e.vacate(r)
 	r.preempts++
 	r.state = waiting
 	e.waiting.unshift(r)
@@ -113,6 +115,7 @@ func (e *Engine) preemptLast() *request {
 // commit caches the first n blocks of r's table under their hashes and announces those that were not yet.
 func (e *Engine) commit(r *request, n int) {
 	from := r.committed
+	n -= n % e.groups.align // of what no hit can end in nothing is cached
 	if n <= from || e.cfg.NoPrefixCaching {
 		return
 	}
@@ -120,12 +123,23 @@ func (e *Engine) commit(r *request, n int) {
 		e.pool.cache(r.table[i], r.hashes[i])
 	}
 	r.committed = n
+	for number := range e.groups.count {
+		if number == e.groups.full {
+			e.announce(r, from, n)
+			continue
+		}
+		e.commitThin(r, e.groups.thinOf(number), from, n)
+	}
+}
+
+// announce tells of r's blocks of full attention from one to another.
+func (e *Engine) announce(r *request, from, n int) {
 	if e.cfg.NoEvents {
 		return
 	}
 	ev := kv.Event{
 		Kind: kv.Stored, Hashes: r.hashes[from:n:n], Tokens: r.tokens[from*e.cfg.BlockSize : n*e.cfg.BlockSize : n*e.cfg.BlockSize],
-		BlockSize: e.cfg.BlockSize, LoRA: r.lora, SpecKind: "full_attention",
+		BlockSize: e.cfg.BlockSize, LoRA: r.lora, SpecKind: fullAttention, Group: e.groups.full,
 	}
 	if from > 0 {
 		ev.HasParent, ev.Parent = true, r.hashes[from-1]
@@ -205,7 +219,9 @@ func (e *Engine) admit(r *request, budget *int) bool {
 		return false
 	}
 	e.pool.touch(e.hits)
+	e.pool.touch(e.beside)
 	r.table = append(r.table[:0], e.hits...)
+	r.beside = append(r.beside[:0], e.beside...)
 	r.committed = len(e.hits)
 	r.table = e.pool.take(r.table, max(0, e.blocksFor(total+n)-len(r.table)))
 	e.countLookup(r, local, external)
@@ -223,17 +239,22 @@ func (e *Engine) admit(r *request, budget *int) bool {
 
 // lookup finds the cached blocks of r. One token at least is left to compute: its logits are wanted.
 func (e *Engine) lookup(r *request) []int32 {
+	e.beside, r.junction = e.beside[:0], 0
 	if r.skipRead {
 		return e.hits[:0]
 	}
 	n := (len(r.tokens) - 1) / e.cfg.BlockSize
-	return e.pool.match(e.hits[:0], r.hashes[:n])
+	hits := e.pool.match(e.hits[:0], r.hashes[:n])
+	if len(e.groups.thin) == 0 {
+		return hits
+	}
+	return hits[:e.narrow(r, len(hits))]
 }
 
 // fits says whether r may take what it needs. A prompt is admitted only if all of it fits, though its first chunk needs less; a load must leave alone what
 // the prompts being computed will still need.
 func (e *Engine) fits(r *request, tokens int, load bool) bool {
-	idle := e.pool.idle(e.hits)
+	idle := e.pool.idle(e.hits) + e.pool.idle(e.beside)
 	if load {
 		return e.blocksFor(tokens)-len(e.hits)+idle <= e.pool.free-e.reserved()
 	}

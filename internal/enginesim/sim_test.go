@@ -227,7 +227,7 @@ func poolLaws(e *Engine) error {
 	refs := make([]int32, len(p.blocks))
 	count := func(rs ...*request) {
 		for _, r := range rs {
-			for _, id := range r.table {
+			for _, id := range slices.Concat(r.table, r.beside) {
 				refs[id]++
 			}
 		}

@@ -11,8 +11,9 @@ import (
 
 // Prompt names the parts of one prompt from its start on. Nobody may change Keys afterwards.
 type Prompt struct {
-	Keys  []kv.Key
-	Chunk float64 // tokens of a chunk by estimate, where Keys are of chunks of text; 0 where they are of blocks
+	Keys   []kv.Key
+	Tokens int     // of the prompt, 0 unknown: an engine computes the last one anyway
+	Chunk  float64 // tokens of a chunk by estimate, where Keys are of chunks of text; 0 where they are of blocks
 }
 
 // text reports whether the keys are of chunks of text.
@@ -154,8 +155,12 @@ func (r *Roster[M]) Held(m *Member, depth []int32, chunk float64, tokens int) in
 
 // Look sets depth to the number of leading parts of p that each holder has.
 func (r *Roster[M]) Look(p Prompt, depth []int32) {
-	if ix := r.of(&p); ix != nil && len(p.Keys) > 0 {
-		ix.Match(p.Keys, depth)
+	keys := p.Keys
+	if p.Tokens > 0 && !p.text() {
+		keys = keys[:min(len(keys), (p.Tokens-1)/r.Unit())]
+	}
+	if ix := r.of(&p); ix != nil && len(keys) > 0 {
+		ix.Match(keys, depth)
 		return
 	}
 	clear(depth)
