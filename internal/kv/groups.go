@@ -132,7 +132,11 @@ func (ix *Index) useOf(t *holding, e *Event, group int16) use {
 	case kind == useless || ix.chain.size < 1:
 		return nothing
 	case e.Tier != GPU || e.placeholder():
-		return ix.useBelow(s, e, kind, t.named)
+		how := ix.useBelow(s, e, kind, t.named)
+		if how == byContent && !ix.learnWhole(t, group) {
+			return nothing
+		}
+		return how
 	case !t.named:
 		return t.useUnnamed(ix, e)
 	case kind == thin || kind == unsaid && s != nil && s.thin:
@@ -193,7 +197,7 @@ func (ix *Index) learnWhole(t *holding, group int16) bool {
 }
 
 // learnThin notes that a group keeps some blocks only, and what it needs of them. What was placed for it
-// before that was seen goes.
+// before that was seen goes, and so do guesses: they may end where no such block does.
 func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
 	s := t.groupStock(group)
 	switch {
@@ -208,7 +212,10 @@ func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
 	case e.BlockSize > s.size || e.BlockSize == s.size && need.least != s.need.least: // less is part of one
 		s.size, s.need = e.BlockSize, need
 		ix.exposeAnew(t)
+	default:
+		return byName
 	}
+	ix.guesses.forget(t.holder)
 	return byName
 }
 

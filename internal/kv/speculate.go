@@ -17,12 +17,29 @@ const (
 // It is for the moment between sending a prompt and hearing of its blocks. Of one holder the 64 that end last are kept.
 // keys are kept as they are: nobody may change them afterwards.
 func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
-	if len(keys) == 0 {
+	if keys = ix.reachable(h, keys); len(keys) == 0 {
 		return
 	}
 	if !ix.has(h, keys) {
 		ix.guesses.add(h, keys, until)
 	}
+}
+
+// reachable returns as many of keys as h may ever have: of a hybrid model whose groups have blocks of several
+// sizes only what ends where all of them end one, and vLLM announces no more.
+func (ix *Index) reachable(h Holder, keys []Key) []Key {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if !ix.columns.hybrid(h) {
+		return keys
+	}
+	step := 1
+	for _, g := range ix.columns.thin {
+		if stride := int(g.need.stride); g.holder == h && step <= len(keys) {
+			step *= stride / gcd(step, stride)
+		}
+	}
+	return keys[:len(keys)-len(keys)%step]
 }
 
 // has reports whether h has all of keys by its events.

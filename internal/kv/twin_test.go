@@ -16,6 +16,7 @@ type twinHolder struct {
 	blocks  map[EngineHash]*twinBlock
 	groups  map[int]*twinGroup
 	named   bool          // its engine names groups
+	anew    bool          // it was just learnt what a thin group needs
 	awaited []twinAwaited // told by a thin group of the batch before the block itself
 }
 
@@ -85,6 +86,10 @@ func (w *twin) apply(h Holder, b *Batch) (a Applied) {
 func (w *twin) store(h Holder, e *Event, a *Applied) {
 	own, before := w.holder(h), a.Stored
 	group, content, names := w.judge(own, e)
+	if own.anew {
+		w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h })
+		own.anew = false
+	}
 	switch {
 	case content:
 		w.storeContent(h, e, group, a)
@@ -195,7 +200,7 @@ func (w *twin) thin(own *twinHolder, group, size, told, window int, all bool) {
 	case told < was.size || told == was.size && now.least == was.least:
 		return
 	}
-	own.groups[group] = &now
+	own.groups[group], own.anew = &now, true
 }
 
 func (w *twin) storeContent(h Holder, e *Event, group int, a *Applied) {
@@ -302,6 +307,9 @@ func (w *twin) forget(h Holder) {
 }
 
 func (w *twin) speculate(h Holder, keys []Key, until time.Time) {
+	for !w.ends(h, len(keys)) {
+		keys = keys[:len(keys)-1]
+	}
 	if len(keys) == 0 || w.has(h, keys) {
 		return
 	}
@@ -319,6 +327,16 @@ func (w *twin) speculate(h Holder, keys []Key, until time.Time) {
 func (w *twin) has(h Holder, keys []Key) bool {
 	depth, some := w.wholeDepth(h, keys)
 	return some && depth == len(keys)
+}
+
+// ends reports whether every thin group of h ends a block with our n-th.
+func (w *twin) ends(h Holder, n int) bool {
+	for _, g := range w.holder(h).groups {
+		if g.thin && n%g.stride != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *twin) hybrid(h Holder) bool {
