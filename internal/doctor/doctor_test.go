@@ -15,7 +15,10 @@ import (
 	"go.uber.org/goleak"
 
 	"tandem/internal/config"
+	"tandem/internal/engine"
 	"tandem/internal/enginesim"
+	"tandem/internal/kv"
+	"tandem/internal/kvevents"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -491,6 +494,36 @@ func TestPredictionHolds(t *testing.T) {
 		{"not told, and not all found", 3, 3, -1, Warning},
 	} {
 		r := &rank{s: &server{}, trial: &trial{prompt: make([]uint32, 69), size: 16, depth: c.depth, late: c.late, second: answer{cached: c.cached}}}
+		if v := predictionHolds(r); v.status != c.want {
+			t.Errorf("%s: %+v", c.name, v)
+		}
+	}
+}
+
+// With kv_cache_report_mode an engine announces what it has cached at each lookup: more than there can be.
+func TestPrefixesAnnouncedAgain(t *testing.T) {
+	hashes := []kv.EngineHash{1, 2, 3, 4}
+	stored := kv.Event{Kind: kv.Stored, Hashes: hashes, Tokens: make([]kv.Token, 64), BlockSize: 16}
+	gone := kv.Event{Kind: kv.Removed, Hashes: hashes}
+	offloaded := stored
+	offloaded.Tier = kv.CPU
+	for _, c := range []struct {
+		name   string
+		events []kv.Event
+		want   Status
+	}{
+		{"stored once", []kv.Event{stored, offloaded, offloaded, offloaded}, OK},
+		{"stored and removed over and over", []kv.Event{stored, gone, stored, gone, stored, gone, stored}, OK},
+		{"cleared between", []kv.Event{stored, stored, {Kind: kv.Cleared}, stored}, OK},
+		{"announced again", []kv.Event{stored, stored, stored}, Warning},
+	} {
+		p := &replay{}
+		payload := kvevents.Encode(nil, &kvevents.EncodeBatch{At: time.Now(), Events: c.events}, kvevents.Map)
+		p.heard.take("", payload, new(kv.Batch))
+		room := map[int]engine.Rank{0: {Cache: engine.Cache{Blocks: 5}}}
+		s := &server{seen: asked{scrape: engine.Metrics{Ranks: room}}}
+		r := &rank{s: s, replay: p, trial: &trial{prompt: make([]uint32, 69), size: 16, depth: 4, late: 4}}
+		r.trial.second.cached = 64
 		if v := predictionHolds(r); v.status != c.want {
 			t.Errorf("%s: %+v", c.name, v)
 		}

@@ -23,6 +23,42 @@ type heard struct {
 	stored  int      // blocks in GPU stores
 	unread  int      // batches that are no batches
 	ranks   []int    // distinct ranks that batches named, at most maxSizes
+	copies  map[copyOf]int
+}
+
+// copyOf is a block of a KV cache group, on the GPU.
+type copyOf struct {
+	group int
+	hash  kv.EngineHash
+}
+
+// count takes over how many copies of each block there must be: an engine announces each, and its removal.
+func (h *heard) count(e *kv.Event) {
+	if h.copies == nil {
+		h.copies = map[copyOf]int{}
+	}
+	for _, hash := range e.Hashes {
+		switch c := (copyOf{e.Group, hash}); {
+		case e.Tier != kv.GPU:
+		case e.Kind == kv.Stored:
+			h.copies[c]++
+		case h.copies[c] > 1:
+			h.copies[c]--
+		default:
+			delete(h.copies, c)
+		}
+	}
+	if e.Kind == kv.Cleared {
+		clear(h.copies)
+	}
+}
+
+// held is the number of copies that there must be.
+func (h *heard) held() (n int) {
+	for _, copies := range h.copies {
+		n += copies
+	}
+	return n
 }
 
 const (
@@ -44,6 +80,7 @@ func (h *heard) take(topic string, payload []byte, b *kv.Batch) {
 		h.ranks = note(h.ranks, b.Rank, maxSizes)
 	}
 	for i := range b.Events {
+		h.count(&b.Events[i])
 		if e := &b.Events[i]; e.Kind == kv.Stored && e.Tier == kv.GPU && e.BlockSize > 0 {
 			h.sizes = note(h.sizes, e.BlockSize, maxSizes)
 			h.stored += len(e.Hashes)
