@@ -398,8 +398,9 @@ func predictionHolds(r *rank) verdict {
 	promised, got := max(t.depth, t.late)*t.size, t.second.cached
 	const lost = "look for lost events: tandem_events_gaps_total, tandem_events_lost_total"
 	if n, room := r.copiesTold(); n > 2*room && room > 0 { // a block may be told by two names
-		return warn("leave kv_cache_report_mode out of requests (vllm_xargs): nothing tells such an announcement from a new block, and the index believes it",
-			"its events tell of %s stored and not removed, and its cache holds %d: cached prefixes are announced again and again", plural(n, "block"), room)
+		return warn("leave kv_cache_report_mode out of requests (vllm_xargs): the index takes each announcement for a block",
+			"its events tell of %s stored and not removed, and its cache holds %d: cached prefixes are announced again",
+			plural(n, "block"), room)
 	}
 	if full := len(t.prompt) / t.size * t.size; got < 0 && promised == full {
 		return fine("the index found all %s of the prompt; what it got from them the engine does not say", plural(full/t.size, "block"))
@@ -418,7 +419,7 @@ func predictionHolds(r *rank) verdict {
 	return warn(lost, "%s", what)
 }
 
-// copiesTold returns how many blocks the rank must have by its events, and how many it has room for, 0 unknown.
+// copiesTold returns how many blocks the rank must have by its events, and how many fit, 0 unknown.
 func (r *rank) copiesTold() (told, room int) {
 	if r.replay == nil || r.replay.holes > 0 {
 		return 0, 0

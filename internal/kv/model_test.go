@@ -73,8 +73,13 @@ func drawPath(t *rapid.T) path {
 // windows of two blocks, one whose blocks are twice as large, and one that is not named. Which of them an
 // engine has the draw decides.
 var worldGroups = []Event{
-	{Group: 0}, {Group: 0}, {Group: 0}, {Group: 0}, {Group: 0, SpecKind: "full_attention"},
-	{Group: 1}, {Group: NoGroup},
+	{Group: 0},
+	{Group: 0},
+	{Group: 0},
+	{Group: 0},
+	{Group: 0, SpecKind: "full_attention"},
+	{Group: 1},
+	{Group: NoGroup},
 	{Group: 2, SpecKind: "mamba"}, {Group: 2, SpecKind: "mamba", BlockSize: 4},
 	{Group: 3, SpecKind: "sliding_window", Window: 5},
 	{Group: 4, SpecKind: "full_attention", BlockSize: 4},
