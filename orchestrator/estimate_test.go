@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The bytes of a request say little of how long its prompt is: an image has some tokens whatever its bytes, and the many inputs of an embedding are as many
-// prompts. Such requests get what an engine says to them.
+// The bytes of a request say little of how long its prompt is: an image has some tokens whatever its bytes,
+// and the many inputs of an embedding are as many prompts. Such requests get what an engine says to them.
 func TestBytesRefuseNothing(t *testing.T) {
 	long := strings.Repeat(words(100)+`","`, 300) + `a`
 	data := strings.Repeat("QUJD", 75<<10)

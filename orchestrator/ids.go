@@ -9,8 +9,8 @@ import (
 	"tandem/internal/tokenizer"
 )
 
-// promptIDs are the token ids of a prompt, and whose. They name its blocks for the index, which costs hits at most where they are another's; onto a leg they
-// come through [promptIDs.legs] alone.
+// promptIDs are the token ids of a prompt, and whose. They name its blocks for the index, which costs hits
+// at most where they are another's; onto a leg they come through [promptIDs.legs] alone.
 type promptIDs struct {
 	list    []uint32
 	json    []byte          // the same as JSON, made when it is first needed
@@ -37,8 +37,9 @@ func newPromptIDs(r *tokenizer.Result, own *openai.Prompt) *promptIDs {
 	return ids
 }
 
-// legs returns the ids for the two legs of a pair with the decode replica d, nil where they are not what d itself would make of the request. The prefill
-// replica of a pair computes what it is sent, and its blocks mean something to d: see the planner.
+// legs returns the ids for the two legs of a pair with the decode replica d, nil where they are not what d
+// itself would make of the request. The prefill replica of a pair computes what it is sent, and its blocks
+// mean something to d: see the planner.
 func (p *promptIDs) legs(d *replica.Replica) *legIDs {
 	if p == nil || !p.exact || !p.clients && !p.of.Agrees(d.Facts.Release()) {
 		return nil
@@ -54,8 +55,9 @@ const noIDs = "no_ids"
 
 func (j *job) exact() bool { return j.ids != nil && j.ids.exact }
 
-// legIDs returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the client's own body. Where those that are known
-// are of another release than d, as in a rolling upgrade, an engine of d's release is asked.
+// legIDs returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the
+// client's own body. Where those that are known are of another release than d, as in a rolling upgrade, an
+// engine of d's release is asked.
 func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure) {
 	if !j.exact() || !reuses(&d.Facts, j.req.Kind) {
 		return nil, nil
@@ -67,15 +69,18 @@ func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure
 		return nil, f
 	}
 	ids := j.ids.legs(d)
-	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) { // they are split by ids or not at all
-		f := refuse("tokenize", noIDs, http.StatusServiceUnavailable, "No engine of the decode replica's release makes token ids of the request.")
+	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) {
+		// They are split by ids or not at all.
+		f := refuse("tokenize", noIDs, http.StatusServiceUnavailable,
+			"No engine of the decode replica's release makes token ids of the request.")
 		f.retry, f.alone = true, true
 		return nil, f
 	}
 	return ids, nil
 }
 
-// tokenizeFor finds the ids that engines of d's release make of the prompt. Where none of them tells, those that are known stay, for the index.
+// tokenizeFor finds the ids that engines of d's release make of the prompt. Where none of them tells, those
+// that are known stay, for the index.
 func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
 	release := d.Facts.Release()
 	other := func(r *reach) bool { return !r.member.Facts.Release().Agrees(release) }

@@ -18,8 +18,8 @@ func (p prompt) asked(word string) prompt {
 // nextRelease makes an engine one of the next release of its model: another tokenizer behind the same name.
 func nextRelease(o *enginesim.Options) { o.Wrong.Tokenizer, o.Version = "next", "0.33.0" }
 
-// In a rolling upgrade engines of two releases serve one name. Whoever made the ids that are known, each answer is what its own decode engine would say, and
-// the legs carry ids of that engine's release.
+// In a rolling upgrade engines of two releases serve one name. Whoever made the ids that are known, each
+// answer is what its own decode engine would say, and the legs carry ids of that engine's release.
 func TestIDsStayWithTheirRelease(t *testing.T) {
 	mixed := setup{engine: func(name string, o *enginesim.Options) {
 		if name == "p1" || name == "d1" {
@@ -38,7 +38,8 @@ func TestIDsStayWithTheirRelease(t *testing.T) {
 					if len(legs) != 2 || legs[0].path != "/v1/completions" || strings.Contains(legs[0].body, "word1") {
 						t.Fatalf("%s: %d legs, want two with ids", p.path, len(legs))
 					}
-					if want := w.send(w.t.Context(), rec.Decode, p); got.status != 200 || got.text == "" || got.text != want.text {
+					want := w.send(w.t.Context(), rec.Decode, p)
+					if got.status != 200 || got.text == "" || got.text != want.text {
 						t.Errorf("%s on %s: %d %q, which itself says %q", p.path, rec.Decode, got.status, got.text, want.text)
 					}
 					at[rec.Decode]++
@@ -51,8 +52,8 @@ func TestIDsStayWithTheirRelease(t *testing.T) {
 	})
 }
 
-// Where no engine of the decode replica's release tells exact ids, each leg's engine makes its own of the client's body, and what is split by ids alone goes
-// whole to one replica.
+// Where no engine of the decode replica's release tells exact ids, each leg's engine makes its own of the
+// client's body, and what is split by ids alone goes whole to one replica.
 func TestNobodyOfTheReleaseTellsIDs(t *testing.T) {
 	mixed := setup{prefill: 2, decode: 1, engine: func(name string, o *enginesim.Options) {
 		if name != "p0" {
@@ -62,7 +63,8 @@ func TestNobodyOfTheReleaseTellsIDs(t *testing.T) {
 	}}
 	in(t, mixed, func(w *world) {
 		odd := chat(false)
-		odd.body = strings.Replace(odd.body, `"max_tokens"`, `"reasoning_effort":"low","max_tokens"`, 1) // /tokenize does not know it
+		const unknown = `"reasoning_effort":"low",` // to /tokenize
+		odd.body = strings.Replace(odd.body, `"max_tokens"`, unknown+`"max_tokens"`, 1)
 		for _, word := range []string{"one", "two", "three", "four", "five", "six", "seven", "eight"} {
 			for _, p := range []prompt{odd, messages(true)} {
 				p = p.asked(word)
@@ -85,7 +87,8 @@ func TestNobodyOfTheReleaseTellsIDs(t *testing.T) {
 	})
 }
 
-// Ids that an engine made are not used once its process is gone, whether it was restarted at its address or others took its place at theirs.
+// Ids that an engine made are not used once its process is gone, whether it was restarted at its address or
+// others took its place at theirs.
 func TestIDsGoWithTheirEngine(t *testing.T) {
 	next := setup{engine: func(_ string, o *enginesim.Options) { o.Wrong.Tokenizer = "next" }}
 	ways := map[string]func(w *world){

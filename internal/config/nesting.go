@@ -2,12 +2,14 @@ package config
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/token"
 )
 
-// What the parser takes grows with the square of the depth of a file and of the keys of one object in it. A configuration has a depth of 8 and 20 keys.
+// What the parser takes grows with the square of the depth of a file and of the keys of one object in it. A
+// configuration has a depth of 8 and 20 keys.
 const (
 	maxDepth = 64
 	maxKeys  = 1024
@@ -22,16 +24,21 @@ type level struct {
 	keys   int
 }
 
-// shallow returns an error where a file is deeper, or an object in it has more keys, than the parser can be given.
+// shallow returns an error where a file is deeper, or an object in it has more keys, than the parser can be
+// given.
 func shallow(tokens token.Tokens) error {
 	var open nesting
 	for _, t := range tokens {
 		open.read(t)
+		message := ""
 		switch n := len(open); {
 		case n > maxDepth:
-			return &yaml.SyntaxError{Message: fmt.Sprintf("it is nested more than %d deep here", maxDepth), Token: t}
+			message = fmt.Sprintf("it is nested more than %d deep here", maxDepth)
 		case n > 0 && open[n-1].keys > maxKeys:
-			return &yaml.SyntaxError{Message: fmt.Sprintf("it has an object of more than %d keys here", maxKeys), Token: t}
+			message = fmt.Sprintf("it has an object of more than %d keys here", maxKeys)
+		}
+		if message != "" {
+			return &yaml.SyntaxError{Message: message, Token: t}
 		}
 	}
 	return nil
@@ -54,15 +61,16 @@ func (n *nesting) read(t *token.Token) {
 
 // close ends the innermost brackets and what is open in them.
 func (n *nesting) close() {
-	for i := len(*n) - 1; i >= 0; i-- {
-		if (*n)[i].column == 0 {
+	for i, l := range slices.Backward(*n) {
+		if l.column == 0 {
 			*n = (*n)[:i]
 			return
 		}
 	}
 }
 
-// at returns the collection that has a key or dash in this column. Within brackets that is the innermost one, wherever it stands.
+// at returns the collection that has a key or dash in this column. Within brackets that is the innermost
+// one, wherever it stands.
 func (n *nesting) at(column int) *level {
 	for len(*n) > 0 && (*n)[len(*n)-1].column > column {
 		*n = (*n)[:len(*n)-1]

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Engines of one root and version may have other templates, which show in how they write tools, or only on the chat path itself. Who cannot be asked does not
-// drift.
+// Engines of one root and version may have other templates, which show in how they write tools, or only on
+// the chat path itself. Who cannot be asked does not drift.
 func TestDriftOfTemplates(t *testing.T) {
 	of := func(name string, tools, rendered []uint32) *server {
 		s := &server{name: name, url: name}
@@ -22,8 +22,8 @@ func TestDriftOfTemplates(t *testing.T) {
 		want    string
 	}{
 		{"alike", []*server{of("p0", a, b), of("d0", a, b)}, ""},
-		{"tools", []*server{of("p0", a, a), of("d0", b, a)}, "the same chat with tools becomes different ids: p0 makes 3 and d0 makes 2, which part at position 1"},
-		{"the chat path", []*server{of("p0", a, a), of("d0", a, b)}, "the same chat with tools, as it is rendered, becomes different ids: p0 makes 3 and d0 makes 2"},
+		{"tools", []*server{of("p0", a, a), of("d0", b, a)}, "same chat with tools becomes different ids: p0 makes 3 and d0 makes 2"},
+		{"the chat path", []*server{of("p0", a, a), of("d0", a, b)}, "chat with tools, as it is rendered, becomes different"},
 		{"one has no render", []*server{of("p0", a, nil), of("d0", a, b)}, ""},
 		{"two others differ", []*server{of("p0", a, nil), of("d0", a, a), of("d1", a, b)}, "d0 makes 3 and d1 makes 2"},
 	} {

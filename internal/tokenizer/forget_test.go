@@ -57,7 +57,8 @@ func TestIDsAreOfARelease(t *testing.T) {
 			{next.via("p3", "0.33.0"), 200, Cache},
 		} {
 			got := complete(t, r, tt.via)
-			if len(got.IDs) != 1 || got.IDs[0] != tt.id || got.Source != tt.source || got.Of != tt.via.Release || !got.Exact {
+			same := len(got.IDs) == 1 && got.IDs[0] == tt.id && got.Of == tt.via.Release
+			if !same || got.Source != tt.source || !got.Exact {
 				t.Errorf("%s of %s: %+v, want id %d from %v", tt.via.Key, tt.via.Release.Version, got, tt.id, tt.source)
 			}
 		}
@@ -86,7 +87,8 @@ func TestForgetDropsWhatOneEngineSaid(t *testing.T) {
 	})
 }
 
-// A question that the old process is answering when it is forgotten is answered to who asked, and to nobody else.
+// A question that the old process is answering when it is forgotten is answered to who asked, and to nobody
+// else.
 func TestForgetDropsWhatIsBeingAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p0, r := &process{first: 100}, New(Options{})

@@ -22,8 +22,8 @@ func (f *fleet) planLocal(t *testing.T, seed uint32) {
 	f.plan(t, r).Release(f.now)
 }
 
-// A request that may not be split asks no prefill replica, which does not mean that there are none: what was learned of their links stays, whatever made the
-// table of pairs out of date before.
+// A request that may not be split asks no prefill replica, which does not mean that there are none: what was
+// learned of their links stays, whatever made the table of pairs out of date before.
 func TestLinksOutliveRequestsThatAreNotSplit(t *testing.T) {
 	for name, outdate := range map[string]func(f *fleet){
 		"nothing":      func(*fleet) {},
@@ -40,7 +40,8 @@ func TestLinksOutliveRequestsThatAreNotSplit(t *testing.T) {
 	}
 }
 
-// Links of replicas that have left are forgotten when there are too many of them; those of replicas that stay are kept.
+// Links of replicas that have left are forgotten when there are too many of them; those of replicas that
+// stay are kept.
 func TestLinksOfReplicasThatLeftAreForgotten(t *testing.T) {
 	f := newFleet(9, 9, nil)
 	f.plan(t, f.request(1, 100)).Release(f.now)
