@@ -113,8 +113,8 @@ func TestWhatIsDueIsWaitedFor(t *testing.T) {
 		due   time.Duration // from the leave on
 		want  time.Duration
 	}{
-		"in the middle of a long prefill": {gone, 5 * time.Second, lingering},
-		"due":                             {gone, time.Second, time.Second + overdue},
+		"in the middle of a long prefill": {gone, nearlyDue + 1, lingering},
+		"due":                             {gone, nearlyDue, nearlyDue + overdue},
 		"overdue":                         {gone, -5 * time.Second, overdue},
 		"the phase took too long":         {errPhaseTimeout, 0, 0},
 		"the router stops":                {errStopped, 0, lingering},

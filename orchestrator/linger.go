@@ -14,7 +14,7 @@ import (
 // computing for nobody for seconds would cost more than a rare lease.
 const (
 	lingering = 250 * time.Millisecond
-	nearlyDue = time.Second     // an answer that is expected within that is waited for
+	nearlyDue = 2 * time.Second // an answer that is expected within that is waited for
 	overdue   = 2 * time.Second // and that much longer than it was expected
 )
 
