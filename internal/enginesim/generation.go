@@ -60,6 +60,9 @@ func (p *params) leg() string {
 
 // begin checks the request and gives it to a core. The problem, if any, has told the peer of the request's params that they are void.
 func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem) {
+	if s.o.Wrong.NoConnector {
+		p.transfer = nil // vLLM takes the field and looks at nothing in it
+	}
 	if f, ok := s.faults.take("fail", k.path, p.leg()); ok {
 		return nil, &problem{status: f.Status, kind: "InternalServerError", message: "injected failure"}
 	}

@@ -29,6 +29,7 @@ var acts = []act{
 	{name: "hostile", holds: "hostile requests are refused or answered rightly, and harm no engine and nobody else", fleet: pools, play: hostileActs},
 	{name: "clients", holds: "real clients get what one engine would give them, and leave nothing behind", fleet: pools, play: clients},
 	{name: "faults", holds: "engines and the router may be killed, stopped and restarted: every answer is exact or a clear error", fleet: pools, play: faults},
+	{name: "mute", holds: "a prefill engine that hands nothing over costs no client an answer, and is out, with its cause", fleet: pools, play: mute},
 	{name: "peer", holds: "what vllm-router answers before the same engines is counted beside Tandem", fleet: pools, play: peerAnswers, asked: true},
 	{name: "peer-hostile", holds: "and what it answers to hostile requests", fleet: pools, play: peerHostile, asked: true},
 	{name: "ranks", holds: "the rank that holds a prefix gets the request", fleet: ranked, play: ranks},

@@ -54,10 +54,12 @@ type engine struct {
 	Replay   int      // port of the first rank's replay
 	Log      string
 	PID      int
+	Mute     bool // without a connector: it hands nothing over
 
-	env     environment
-	work    string
-	process *process
+	env       environment
+	simulator string // the program that simulates engines; "" for a real one
+	work      string
+	process   *process
 }
 
 func (e *engine) url() string { return "http://127.0.0.1:" + strconv.Itoa(e.Port) }
@@ -69,6 +71,18 @@ func (e *engine) start() (err error) {
 			return err
 		}
 	}
+	if e.simulator != "" {
+		e.process, err = e.startSimulated()
+	} else {
+		e.process, err = e.startReal()
+	}
+	if err == nil {
+		e.PID, e.Log = e.process.pid, e.process.log
+	}
+	return err
+}
+
+func (e *engine) startReal() (*process, error) {
 	vars := []string{
 		"PYTHONPATH=" + e.env.site(), writeBytecode, "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=" + e.binding(), "OMP_NUM_THREADS=1", "UCX_TLS=tcp",
 		"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(e.Side), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
@@ -77,11 +91,8 @@ func (e *engine) start() (err error) {
 		"VLLM_CONFIG_ROOT=" + filepath.Join(e.work, "config"), "XDG_CACHE_HOME=" + filepath.Join(e.work, "xdg"),
 	}
 	flags, more := e.adapterFlags()
-	e.process, err = startProcess(e.Name, e.work, append(vars, more...), "nice", slices.Concat([]string{e.env.python()}, e.args(), flags)...)
-	if err == nil {
-		e.PID, e.Log = e.process.pid, e.process.log
-	}
-	return err
+	args := slices.Concat([]string{e.env.python()}, e.args(), flags)
+	return startProcess(e.Name, e.work, append(vars, more...), "nice", args...)
 }
 
 // takePorts chooses ports for every rank: rank r has its events and its replay r above the first's.
@@ -102,7 +113,7 @@ func (e *engine) args() []string {
 	if e.Version == "" {
 		args = append(args, "--enable-scale-out")
 	}
-	if e.Role == producer || e.Role == consumer {
+	if (e.Role == producer || e.Role == consumer) && !e.Mute {
 		args = append(args, "--kv-transfer-config", fmt.Sprintf(`{"kv_connector":"NixlConnector","kv_role":%q,"kv_buffer_device":"cpu","kv_load_failure_policy":"fail",`+
 			`"kv_connector_extra_config":{"num_threads":1}}`, e.Role))
 	}

@@ -33,6 +33,7 @@ type options struct {
 	stay     string
 	stayWith string
 	attach   string
+	simulate bool
 }
 
 func main() {
@@ -47,6 +48,7 @@ func main() {
 	flag.StringVar(&o.stay, "stay", "", "play nothing: start engines, note them in this `file`, and keep them until interrupted")
 	flag.StringVar(&o.stayWith, "fleet", pools.name, "the `fleet` that -stay starts")
 	flag.StringVar(&o.attach, "attach", "", "play with the engines that a run with -stay has noted in this `file`, and leave them standing")
+	flag.BoolVar(&o.simulate, "sim", false, "play with simulated engines in the place of real ones")
 	flag.Parse()
 	keepToOneself()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -90,9 +92,11 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	env, err := prepare(ctx, o.cache)
-	if err != nil {
-		return err
+	var env environment
+	if !o.simulate {
+		if env, err = prepare(ctx, o.cache); err != nil {
+			return err
+		}
 	}
 	work, err := os.MkdirTemp("", "tandem-vllm-")
 	if err != nil {

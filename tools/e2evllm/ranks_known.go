@@ -13,8 +13,9 @@ import (
 
 // replicaSeen is what the suite reads of a replica at the router's /debug/replicas.
 type replicaSeen struct {
-	Name  string `json:"replica"`
-	Facts struct {
+	States []struct{ State, Cause string }
+	Name   string `json:"replica"`
+	Facts  struct {
 		Models, Adapters []string
 		Blocks           int
 		Ranks            int

@@ -63,8 +63,10 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 	}
 	say("engines: starting %s", f.name)
 	s.fleet, s.engines = f, f.engines()
-	if err := errors.Join(s.env.furnish(ctx, s.engines), equip(ctx, s.env, s.engines)); err != nil {
-		return err
+	if !s.simulate {
+		if err := errors.Join(s.env.furnish(ctx, s.engines), equip(ctx, s.env, s.engines)); err != nil {
+			return err
+		}
 	}
 	for _, e := range s.engines {
 		if err := s.startEngine(e); err != nil {
@@ -76,7 +78,9 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 
 // startEngine starts e, for the first time or again, and does not wait for it.
 func (s *stage) startEngine(e *engine) error {
-	if e.env.dir == "" {
+	if s.simulate {
+		e.simulator = s.tandem
+	} else if e.env.dir == "" {
 		e.env = s.env.of(e.Version)
 	}
 	if e.work == "" {
