@@ -21,7 +21,7 @@ type Wrong struct {
 	BufferSteps   int           // batches kept for replay, 10,000 as in vLLM when 0
 	Tokenizer     string        // another word gives the same words other ids
 	ClockSkew     time.Duration // how far the server's clock is ahead
-	NoConnector   bool          // no --kv-transfer-config: nothing is handed over, and no series of a connector in /metrics
+	NoConnector   bool          // no --kv-transfer-config: it hands nothing over, and shows no series of one
 	Protocol      string        // "push" or "moriio": answers of prefills and /metrics are that connector's
 	MoreParams    string        // further members, as JSON, of what prefills hand over
 	NoSalt        bool          // events do not carry cache salts, as before vLLM 0.17

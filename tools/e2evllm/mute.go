@@ -8,14 +8,16 @@ import (
 	"strings"
 )
 
-// mutes is how many requests are sent while one of two prefill engines hands nothing over, and how many at a time.
+// mutes is how many requests are sent while one of two prefill engines hands nothing over, and how many at
+// a time.
 const (
 	mutes       = 96
 	muteWorkers = 12
 )
 
-// mute plays with a prefill engine that was started without a connector: it is healthy and quick, and its answers have
-// nothing that could be handed over. No client notices, the router says what it is, and splitting goes on by the other.
+// mute plays with a prefill engine that was started without a connector: it is healthy and quick, and its
+// answers have nothing that could be handed over. No client notices, the router says what it is, and
+// splitting goes on by the other.
 func mute(ctx context.Context, s *stage) error {
 	m := &engine{Name: "m0", Role: producer, Blocks: prefillBlocks, Flags: inChunks, Mute: true}
 	if err := s.startEngine(m); err != nil {
@@ -80,7 +82,7 @@ func muteIsOut(ctx context.Context, r *router, name string) error {
 			name, ejected, seen[name].States)
 	}
 	for line := range strings.Lines(r.process.logTail(10000)) {
-		if strings.Contains(line, "level=WARN") && strings.Contains(line, name) && strings.Contains(line, "eject") {
+		if strings.Contains(line, "=WARN") && strings.Contains(line, name) && strings.Contains(line, "eject") {
 			say("%s is out: %s", name, cause)
 			return nil
 		}
@@ -98,7 +100,8 @@ func (seen replicaSeen) cause(leg string) string {
 	return ""
 }
 
-// othersSplit wants requests to have been split by others than the replica, in the first half and in the second.
+// othersSplit wants requests to have been split by others than the replica, in the first half and in the
+// second.
 func othersSplit(records []record, name string) error {
 	slices.SortFunc(records, func(a, b record) int { return a.Time.Compare(b.Time) })
 	var halves [2]int
@@ -110,7 +113,7 @@ func othersSplit(records []record, name string) error {
 			halves[2*i/max(len(records), 1)]++
 		}
 	}
-	say("split without %s: %d of the first half, %d of the second, of %d in all", name, halves[0], halves[1], len(records))
+	say("split without %s: %v of the halves of %d requests", name, halves, len(records))
 	if halves[0] == 0 || halves[1] == 0 {
 		return fmt.Errorf("of each half of %d requests %v were split", len(records), halves)
 	}

@@ -21,11 +21,20 @@ type router struct {
 // configure writes a file of that name for a router of the engines that stand: the producers prefill, the consumers decode. more is added to it, one
 // setting a line.
 func (s *stage) configure(name string, more ...string) (string, error) {
+	return s.configureAt(name, nil, more...)
+}
+
+// configureAt is configure with some engines, by their names, at other URLs than their own.
+func (s *stage) configureAt(name string, urls map[string]string, more ...string) (string, error) {
 	var pools [2][]string
 	for _, e := range s.engines {
 		at := map[string]int{producer: 0, consumer: 1, alone: 1}
 		if i, ok := at[e.Role]; ok {
-			pools[i] = append(pools[i], e.member())
+			member := e.member()
+			if url := urls[e.Name]; url != "" {
+				member = e.memberAt(url)
+			}
+			pools[i] = append(pools[i], member)
 		}
 	}
 	text := fmt.Sprintf("pools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\nresponse: {headers: true}\ndecisions: {ring: 20000}\n%s\n",

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestActsOnSimulatedEngines plays acts whole, with the built binary between simulated engines.
+func TestActsOnSimulatedEngines(t *testing.T) {
+	tandem := filepath.Join(t.TempDir(), "tandem")
+	out, err := exec.Command("go", "build", "-o", tandem, "tandem/cmd/tandem").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	program, err := chosen("mute,death")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{tandem: tandem, work: t.TempDir(), options: options{simulate: true, seed: 1, requests: 40}}
+	err = s.play(t.Context(), program)
+	if err != nil {
+		t.Error(err)
+		for _, p := range s.processes {
+			t.Logf("%s said at the end:\n%s", p.name, p.logTail(5))
+		}
+	}
+	if err := s.leave(false); err != nil {
+		t.Error(err)
+	}
+}
