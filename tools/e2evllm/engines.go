@@ -54,6 +54,7 @@ type engine struct {
 	Replay   int      // port of the first rank's replay
 	Log      string
 	PID      int
+	Hybrid   bool // of the hybrid model, and guessing ahead
 	Mute     bool // without a connector: it hands nothing over
 
 	env       environment
@@ -104,9 +105,16 @@ func (e *engine) takePorts() error {
 	return err
 }
 
+func (e *engine) model() string {
+	if e.Hybrid {
+		return e.env.hybrid()
+	}
+	return e.env.model()
+}
+
 func (e *engine) args() []string {
 	args := []string{
-		"-m", "vllm.entrypoints.openai.api_server", "--model", e.env.model(), "--served-model-name", modelName,
+		"-m", "vllm.entrypoints.openai.api_server", "--model", e.model(), "--served-model-name", modelName,
 		"--host", "127.0.0.1", "--port", strconv.Itoa(e.Port), "--dtype", "float32", "--enforce-eager", "--enable-prompt-tokens-details",
 		"--block-size", strconv.Itoa(blockTokens), "--max-model-len", strconv.Itoa(contextTokens), "--num-gpu-blocks-override", strconv.Itoa(e.Blocks),
 	}
@@ -119,6 +127,9 @@ func (e *engine) args() []string {
 	}
 	if e.Role != "" {
 		args = append(args, "--kv-events-config", fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d"}`, e.Events, e.Replay))
+	}
+	if e.Hybrid {
+		args = append(args, "--speculative-config", speculating)
 	}
 	if e.Ranks > 1 {
 		args = append(args, "--data-parallel-size", strconv.Itoa(e.Ranks))
