@@ -55,6 +55,9 @@ type Candidate struct {
 	member *member
 	blocks int // of Need, those of the prompt
 	limit  int // new tokens of a sequence, -1 none
+	speed  scoring.Speed
+	used   float64 // tokens in its cache, or promised
+	answer float64 // tokens that one sequence is expected to generate
 }
 
 // Excluded says why a member is no candidate.
@@ -115,7 +118,10 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			*excluded = append(*excluded, e)
 		}
 	}
-	p.expect(dst[first:], q)
+	p.expect(dst[first:], q, now)
+	if !q.Seeded {
+		p.compare(dst[first:], now)
+	}
 	return dst, p.View, outlook
 }
 
@@ -128,13 +134,14 @@ func (p *Pool) Below(c *Candidate, q *Query, depth []int32) int {
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
 // says of it where that is more.
-func (p *Pool) expect(cs []Candidate, q *Query) {
+func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
 	size := p.Unit()
 	mean := roster.MeanHeld(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, size)
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			c.priceMatch(q, p.pricing(c.member, q), size)
+			speed := p.pricing(c.member, q, now)
+			c.priceMatch(q, &speed, size)
 		}
 	}
 }
@@ -307,7 +314,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
 	c.Truncated = p.Truncated(&m.Member, q.Chunk)
-	speed := p.pricing(m, q)
+	speed := p.pricing(m, q, now)
 	others := float64(g.others)
 	if m.load.Running(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
@@ -317,6 +324,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 		usage, c.Unknown = mean.usage, true
 	}
 	used := float64((g.held + e.Held) * m.blockSize())
+	c.speed, c.answer = speed.Speed, float64(output)
 	reserved := usage
 	if a.capacity > 0 {
 		c.Free = max(a.free, 0)
@@ -327,16 +335,17 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	}
 	sequences := float64(max(q.Sequences, 1))
 	c.Decode.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
-	c.Decode.Marginal = speed.Marginal(q.Tokens + output/2)
+	c.Decode.Marginal = speed.Speed.Marginal(q.Tokens + output/2)
 	c.Decode.Output = float64(output) * sequences
 	c.Decode.Usage = usage
 	c.Decode.Waiting = float64(max(0, m.load.Waiting(now, ttl)) + g.queued)
-	c.Step = speed.Step(g.sequences+e.Sequences+int(others)+1, int(used))
+	c.used = used
+	c.Step = speed.Speed.Step(g.sequences+e.Sequences+int(others)+1, int(used))
 
 	c.Local.Wait = m.warms(now).Seconds()
 	c.Doubtful = c.Local.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
-	c.priceMatch(q, speed, p.Unit())
+	c.priceMatch(q, &speed, p.Unit())
 	c.Local.Delayed = g.coming.delayed(c.Local.Wait, c.Local.Warm, now) + float64(e.Arriving)*c.Local.Warm
 	c.Local.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others // those whose prompt is not there are not decoding
 	c.Coming, c.Local.Arrivals = m.pace.Rate(now), m.comes.Rate(now)
@@ -345,7 +354,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 }
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is known already.
-func (c *Candidate) priceMatch(q *Query, speed scoring.Speed, blockSize int) {
+func (c *Candidate) priceMatch(q *Query, speed *scoring.Pricing, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
 	c.Local.Blocks = float64(c.Expected / blockSize)
 	c.Local.Warm = min(c.Local.Cold, speed.Prefill(q.Tokens-c.Expected, c.Expected))

@@ -290,11 +290,15 @@ func (p *Pool) speed(m *member) scoring.Speed {
 }
 
 // pricing returns the speed of m that a plan for q is priced with.
-func (p *Pool) pricing(m *member, q *Query) scoring.Speed {
+func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 	if q.Seeded {
-		return p.settings.Speed.Or(scoring.DefaultSpeed())
+		return scoring.Pricing{Speed: p.settings.Speed.Or(scoring.DefaultSpeed())}
 	}
-	return p.speed(m)
+	s := scoring.Pricing{Speed: p.speed(m)}
+	if risk, eased := m.prefill.Eased(now); eased && !p.settings.Speed.KnowsPrefill() {
+		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.prefill.Measured(&p.prefills.Fit)), risk
+	}
+	return s
 }
 
 func known(fits ...*scoring.Fit) *scoring.Fit {

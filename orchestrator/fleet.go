@@ -58,6 +58,7 @@ type knower interface {
 	SetTrust(id replica.ID, t replica.Trust)
 	Observe(id replica.ID, l replica.Load, now time.Time)
 	SetHealthy(id replica.ID, ok bool, reason string)
+	Slow(id replica.ID, held bool) (cause string, known bool)
 }
 
 func newFleet(o *Orchestrator) *fleet {

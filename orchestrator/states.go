@@ -95,3 +95,10 @@ func (w *watcher) state(id replica.ID, state, cause string) {
 	}
 	w.f.o.log.Warn("replica state", "replica", string(id), "pool", w.role.String(), "state", state, "cause", cause)
 }
+
+// judgeSpeed notes whether a replica is slow beside the others of its pool.
+func (w *watcher) judgeSpeed(id replica.ID) {
+	if cause, known := w.f.pool(w.role).Slow(id, w.states.has(id, stateSlow)); known {
+		w.state(id, stateSlow, cause)
+	}
+}

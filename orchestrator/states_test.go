@@ -1,11 +1,18 @@
 package orchestrator
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"tandem/internal/enginesim"
 	"tandem/internal/replica"
 )
 
@@ -52,4 +59,58 @@ func TestStateIsShownWithItsCause(t *testing.T) {
 			t.Errorf("%d series say 1 after the end", n)
 		}
 	})
+}
+
+// A decode replica that is twenty times as slow as the other gets next to nothing, and is seen: in its state, in the metrics, and in one line of the log.
+func TestASlowReplicaIsSeen(t *testing.T) {
+	var log bytes.Buffer
+	in(t, setup{
+		engine: func(name string, o *enginesim.Options) {
+			if name == "d1" {
+				o.Core.Cost.Speed = 0.05
+			}
+		},
+		options: func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) },
+	}, func(w *world) {
+		for i := range 40 {
+			p := chat(true)
+			p.body = strings.Replace(p.body, "Be brief.", fmt.Sprintf("Be brief, %d times.", i), 1) // or d0 would have it
+			w.exact(p, w.ask(p))
+		}
+		time.Sleep(10 * time.Second) // a poll
+		slow := w.d[1].addr
+		if n := w.seriesOf("tandem_leg_seconds_count", "decode", slow); n > 10 {
+			t.Errorf("%d of 40 requests went to the slow replica", n)
+		}
+		if n := w.count("tandem_replica_state", slow); n != 1 {
+			t.Errorf("%d states hold of %s, want that it is slow", n, slow)
+		}
+		if n := w.count("tandem_replica_state", ""); n != 1 {
+			t.Errorf("%d states hold, want one", n)
+		}
+		shown, err := json.Marshal(w.o.Status())
+		if err != nil || !strings.Contains(string(shown), `"state":"slow","cause":"its decode steps take `) {
+			t.Errorf("/debug/replicas: %v, %s", err, shown)
+		}
+	})
+	if n := strings.Count(log.String(), "level=WARN msg=\"replica state\""); n != 1 {
+		t.Errorf("%d lines of the log warn of a state, want one:\n%s", n, log.String())
+	}
+}
+
+// seriesOf is count for series with two labels of these values.
+func (w *world) seriesOf(name, one, two string) (n int) {
+	rec := httptest.NewRecorder()
+	w.o.Admin().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(rec.Body.String()) {
+		if strings.HasPrefix(line, name+"{") && strings.Contains(line, `"`+one+`"`) && strings.Contains(line, `"`+two+`"`) {
+			_, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+			i, err := strconv.Atoi(value)
+			if err != nil {
+				w.t.Errorf("/metrics: %q", line)
+			}
+			n += i
+		}
+	}
+	return n
 }

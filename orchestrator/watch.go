@@ -463,6 +463,7 @@ func (w *watcher) take(m engine.Metrics) {
 		}
 		w.f.pool(w.role).SetHealthy(members[i].ID, true, "")
 		w.state(members[i].ID, stateUnreported, "")
+		w.judgeSpeed(members[i].ID)
 	}
 	if back {
 		w.f.o.log.Info("replica is back", "replica", w.name(), "pool", w.role.String())

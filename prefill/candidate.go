@@ -71,7 +71,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 		dst = append(dst, Candidate{member: m, chunk: q.Chunk})
 		p.fill(&dst[len(dst)-1], q, size, mean, now)
 	}
-	p.expect(dst[first:], q, size)
+	p.expect(dst[first:], q, size, now)
 	return dst, p.View
 }
 
@@ -84,18 +84,19 @@ func (p *Pool) Below(c *Candidate, depth []int32) int {
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
 // says of it where that is more.
-func (p *Pool) expect(cs []Candidate, q *Query, blockSize int) {
+func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
 	mean := roster.MeanHeld(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, blockSize)
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
-			c.priceMatch(p.pricing(c.member, q), blockSize)
+			speed := p.pricing(c.member, q, now)
+			c.priceMatch(&speed, blockSize)
 		}
 	}
 }
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Cold is known already.
-func (c *Candidate) priceMatch(speed scoring.Speed, blockSize int) {
+func (c *Candidate) priceMatch(speed *scoring.Pricing, blockSize int) {
 	if c.Expected == 0 {
 		c.Warm = c.Cold
 		return
@@ -183,7 +184,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	if m.load.Waiting(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
 	}
-	speed := p.pricing(m, q)
+	speed := p.pricing(m, q, now)
 	typical := p.typical
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
@@ -196,7 +197,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	}
 	c.Doubtful = c.Waiting == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
 	c.Cold = speed.Prefill(q.Tokens, 0)
-	c.priceMatch(speed, blockSize)
+	c.priceMatch(&speed, blockSize)
 	c.Rho = m.meter.Rho(now) + m.elsewhere.Rho
 	c.Usage = m.usage(now, ttl)
 	if math.IsNaN(c.Usage) {

@@ -82,11 +82,15 @@ func (m *member) doubtful(now time.Time) bool { return now.Sub(m.span.last) > do
 const doubtAfter = 10 * time.Second
 
 // pricing returns the speed of m that a plan for q is priced with.
-func (p *Pool) pricing(m *member, q *Query) scoring.Speed {
-	if q.Seeded {
-		return p.settings.Speed.Or(scoring.DefaultSpeed())
+func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
+	if q.Seeded || p.settings.Speed.KnowsPrefill() {
+		return scoring.Pricing{Speed: p.settings.Speed.Or(scoring.DefaultSpeed())}
 	}
-	return p.speed(m)
+	s := scoring.Pricing{Speed: p.speed(m)}
+	if risk, eased := m.fit.Eased(now); eased {
+		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.fit.Measured(&p.fit.Fit)), risk
+	}
+	return s
 }
 
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.

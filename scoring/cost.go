@@ -19,6 +19,7 @@ type OnDecode struct {
 	Running  float64 // sequences that decode there, or will
 	Marginal float64 // seconds that it adds to each of their steps
 	Output   float64 // tokens that it is expected to generate
+	Later    float64 // seconds by which its own last token comes later than from the fastest replica of the pool, for how fast the two are alone
 	Usage    float64 // share of KV in use or promised, 0..1, NaN unknown
 
 	Waiting float64 // requests waiting, for raw units
@@ -71,6 +72,7 @@ func (w *Weights) Decode(o OnDecode) Terms {
 	return Terms{
 		Room:     o.Room,
 		Decode:   w.DecodePenalty * o.Running * o.Marginal * o.Output,
+		Answer:   o.Later,
 		Pressure: w.Gamma * Pressure(o.Usage),
 	}
 }

@@ -20,6 +20,8 @@ const (
 	easeAfter = 10 * time.Second
 	easeHalf  = 20 * time.Second
 	voteApart = time.Second
+
+	trialShare = 0.1 // of the time since it was tested, is what one request may lose by testing an engine
 )
 
 // LearnAt is [Fit.Learn] at the time now.
@@ -45,6 +47,14 @@ func (m *Memory) Ease(toward *Fit, now time.Time) {
 	for i := range m.factor {
 		m.factor[i] = math.Exp(keep*math.Log(m.at(i)) + (1-keep)*math.Log(toward.at(i)))
 	}
+}
+
+// Eased reports whether [Memory.Ease] has moved m, and how many seconds somebody may lose by being sent to see whether what was measured still holds.
+func (m *Memory) Eased(now time.Time) (risk float64, eased bool) {
+	if m.learned.IsZero() || m.factor == m.measured {
+		return 0, false
+	}
+	return trialShare * now.Sub(m.learned).Seconds(), true
 }
 
 // Recall takes back what [Memory.Ease] has done: somebody was sent to try, and whoever comes before that one has told is not to follow.

@@ -72,6 +72,7 @@ type DecodeSide struct {
 	Free     int           `json:"free_blocks"`              // by the engine's account less what is promised
 	Soft     int           `json:"soft_blocks"`              // asked for by requests still in a prefill queue
 	Running  int           `json:"running"`                  // requests there, ours and others'
+	Step     float64       `json:"step_ms"`                  // of decoding, with this request
 	Usage    float64       `json:"usage"`
 	LoadAge  float64       `json:"load_age_ms"`
 	Trust    replica.Trust `json:"index"`
@@ -122,6 +123,7 @@ const (
 	WhyLoad     = "load"     // less work waiting
 	WhyRoom     = "room"     // room or batch of the decode replica
 	WhyLink     = "link"     // the shorter transfer
+	WhySpeed    = "speed"    // the faster decode replica
 	WhyFailures = "failures" // another failed lately
 	WhyTie      = "tie"      // as good as others, taken at random
 	WhyRule     = "rule"     // a pool's policy chose by itself

@@ -2,6 +2,9 @@ package planner
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,5 +131,139 @@ func TestLateIsTriedByOne(t *testing.T) {
 	}
 	if through < 10 || through > 60 {
 		t.Errorf("%d of 300 requests in 300 s went through to two replicas, want one in ten seconds for each", through)
+	}
+}
+
+// answers lets requests come one after the other, every so often, each for so many tokens, and end when their replica is through, whose step takes what step says.
+// It returns where each went.
+func (f *fleet) answers(t *testing.T, n, tokens int, every time.Duration, step func(id replica.ID) time.Duration) (to []replica.ID) {
+	t.Helper()
+	type running struct {
+		b     *Booking
+		first time.Time
+		end   time.Time
+	}
+	var all []running
+	for i := range n {
+		r := f.request(uint32(5000+i), 400)
+		r.MaxTokens = tokens + 1
+		b := f.plan(t, r)
+		f.pl.PrefillDone(b, 0, 10*time.Millisecond, f.now)
+		b.DecodeLease.Harden(f.now)
+		f.pl.FirstToken(b, f.now.Add(10*time.Millisecond))
+		to = append(to, b.Decode.ID)
+		first := f.now.Add(10 * time.Millisecond)
+		all = append(all, running{b, first, first.Add(time.Duration(tokens-1) * step(b.Decode.ID))})
+		f.pass(every)
+		all = slices.DeleteFunc(all, func(a running) bool {
+			if a.end.After(f.now) {
+				return false
+			}
+			f.pl.Finish(a.b, 400, tokens, 0, a.end.Sub(a.first), a.end)
+			return true
+		})
+		for _, d := range f.ds {
+			on := 0
+			for _, a := range all {
+				if a.b.Decode.ID == d.ID {
+					on++
+				}
+			}
+			f.says(f.decode, d.ID, on, 0, 0.01*float64(on))
+		}
+	}
+	for _, a := range all {
+		a.b.Release(f.now)
+	}
+	return to
+}
+
+func count(ids []replica.ID, id replica.ID) (n int) {
+	for _, i := range ids {
+		if i == id {
+			n++
+		}
+	}
+	return n
+}
+
+// A decode replica whose steps take twenty times as long gets next to nothing once that is known, and the plan says why.
+func TestASlowDecodeReplicaIsLeftAlone(t *testing.T) {
+	f := newFleet(1, 2, nil)
+	step := func(id replica.ID) time.Duration {
+		if id == "d2" {
+			return 140 * time.Millisecond
+		}
+		return 7 * time.Millisecond
+	}
+	to := f.answers(t, 24, 40, time.Second, step)
+	d, err := f.pl.Explain(f.request(1, 400), f.now)
+	if err != nil || d.Decode != "d1" || d.Why != WhySpeed {
+		t.Fatalf("chose %s because of %s, %v; want d1 for its speed; %v", d.Decode, d.Why, err, to)
+	}
+	for _, plan := range d.Plans {
+		slow := plan.Decode == "d2"
+		if late := plan.Terms.Answer; (late > 1000) != slow || !slow && late != 0 {
+			t.Errorf("on %s the answer takes %.0f ms longer than on the fastest", plan.Decode, late)
+		}
+		if took := plan.OnDecode.Step; (took > 100) != slow {
+			t.Errorf("a step of %s takes %.1f ms", plan.Decode, took)
+		}
+	}
+	if cause, known := f.decode.Slow("d2", false); !known || !strings.Contains(cause, "decode steps") || !strings.Contains(cause, "d1") {
+		t.Errorf("d2 is slow for %q, %v", cause, known)
+	}
+	if cause, known := f.decode.Slow("d1", false); !known || cause != "" {
+		t.Errorf("d1 is slow for %q, %v", cause, known)
+	}
+	to = append(to, f.answers(t, 16, 40, time.Second, step)...)
+	if n := count(to[10:], "d2"); n > 1 {
+		t.Errorf("%d of 30 requests went to the slow replica: %v", n, to)
+	}
+}
+
+// Noise of measurement is no difference: replicas that are alike stay as good as each other.
+func TestAlikeReplicasStayAlike(t *testing.T) {
+	f := newFleet(1, 3, nil)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	step := func(replica.ID) time.Duration {
+		return time.Duration((1 + 0.3*(rnd.Float64()-0.5)) * float64(7*time.Millisecond))
+	}
+	to := f.answers(t, 300, 40, 400*time.Millisecond, step)
+	for _, d := range f.ds {
+		if n := count(to[60:], d.ID); n < 55 || n > 110 {
+			t.Errorf("%d of 240 went to %s, want about 80", n, d.ID)
+		}
+	}
+	d, err := f.pl.Explain(f.request(1, 400), f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, plan := range d.Plans {
+		if plan.Terms.Answer != 0 {
+			t.Errorf("on %s the answer takes %.1f ms longer, and all are alike", plan.Decode, plan.Terms.Answer)
+		}
+	}
+}
+
+// Who was slow and has recovered is found out: it is tried again, seldom, and then takes its part.
+func TestWhoHasRecoveredComesBack(t *testing.T) {
+	f := newFleet(1, 2, nil)
+	slow := true
+	step := func(id replica.ID) time.Duration {
+		if id == "d2" && slow {
+			return 140 * time.Millisecond
+		}
+		return 7 * time.Millisecond
+	}
+	f.answers(t, 40, 40, time.Second, step)
+	to := f.answers(t, 600, 40, time.Second, step)
+	if n := count(to, "d2"); n < 1 || n > 15 {
+		t.Errorf("in ten minutes %d of 600 went to see whether d2 is still slow, want one a minute or less", n)
+	}
+	slow = false
+	f.answers(t, 200, 40, time.Second, step)
+	if n := count(f.answers(t, 100, 40, time.Second, step), "d2"); n < 30 {
+		t.Errorf("%d of 100 go to d2, which is as fast as d1 for minutes", n)
 	}
 }

@@ -37,6 +37,7 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 		{WhyLoad, other.Wait - mine.Wait},
 		{WhyLink, other.Transfer - mine.Transfer},
 		{WhyFailures, other.Failures - mine.Failures},
+		{WhySpeed, other.Answer - mine.Answer},
 		{WhyRoom, other.Room + other.Decode + other.Pressure + other.Interference - mine.Room - mine.Decode - mine.Pressure - mine.Interference},
 	} {
 		if x.lead > lead {

@@ -171,8 +171,8 @@ func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 
 func decodeSide(c *decode.Candidate) DecodeSide {
 	s := DecodeSide{
-		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Soft, Running: int(c.Decode.Running), Usage: orMinus(c.Decode.Usage),
-		LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
+		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Soft, Running: int(c.Decode.Running), Step: c.Step * 1e3,
+		Usage: orMinus(c.Decode.Usage), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)
 	return s

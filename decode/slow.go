@@ -1,0 +1,77 @@
+package decode
+
+import (
+	"fmt"
+	"time"
+
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what the engines are, not for what they have to do, which
+// other terms price. All are taken at the same load, so that equal engines are equal; what may be an error of measurement counts for nothing, and who was never
+// measured is nobody's better or worse.
+func (p *Pool) compare(cs []Candidate, now time.Time) {
+	if len(cs) < 2 || p.settings.Speed.KnowsDecode() {
+		return
+	}
+	var batch, used float64
+	for i := range cs {
+		batch += cs[i].Decode.Running + 1
+		used += cs[i].used
+	}
+	n, kv := int(batch/float64(len(cs))), int(used/float64(len(cs)))
+	best := 0.0
+	for i := range cs {
+		if steps := &cs[i].member.steps; steps.Known() {
+			if most := cs[i].speed.Step(n, kv) * (1 + steps.Error()); best == 0 || most < best {
+				best = most
+			}
+		}
+	}
+	for i := range cs {
+		c := &cs[i]
+		steps := &c.member.steps
+		if !steps.Known() {
+			continue
+		}
+		later := func(s scoring.Speed) float64 { return max(0, s.Step(n, kv)*(1-steps.Error())-best) * c.answer }
+		c.Decode.Later = later(c.speed)
+		if risk, eased := steps.Eased(now); eased {
+			measured := scoring.DefaultSpeed().WithDecode(steps.Measured(&p.steps.Fit))
+			c.Decode.Later = max(c.Decode.Later, later(measured)-risk)
+		}
+	}
+}
+
+// Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false where too little was measured to tell. held says that it
+// was so when asked last.
+func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	m, ok := p.Find(id)
+	if !ok {
+		return "", false
+	}
+	steps, prefills := make([]*scoring.Memory, len(p.Members)), make([]*scoring.Memory, len(p.Members))
+	for i, o := range p.Members {
+		steps[i], prefills[i] = &o.steps, &o.prefill
+	}
+	profile := scoring.DefaultSpeed()
+	s := scoring.Compare(steps, m.Slot, &p.steps.Fit, profile.StepParts(usualBatch, usualBatch*usualTokens))
+	if s.Slow(held) {
+		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s", s.Ratio, p.Members[s.Than].R.ID), true
+	}
+	known = s.Known
+	s = scoring.Compare(prefills, m.Slot, &p.prefills.Fit, profile.PrefillParts(usualTokens, 0))
+	if s.Slow(held) {
+		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s", s.Ratio, p.Members[s.Than].R.ID), true
+	}
+	return "", known || s.Known
+}
+
+// What replicas are compared by.
+const (
+	usualBatch  = 16
+	usualTokens = 1000
+)

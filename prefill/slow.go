@@ -1,0 +1,31 @@
+package prefill
+
+import (
+	"fmt"
+
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false where too little was measured to tell. held says that it
+// was so when asked last.
+func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	m, ok := p.Find(id)
+	if !ok {
+		return "", false
+	}
+	all := make([]*scoring.Memory, len(p.Members))
+	for i, o := range p.Members {
+		all[i] = &o.fit
+	}
+	s := scoring.Compare(all, m.Slot, &p.fit.Fit, scoring.DefaultSpeed().PrefillParts(usualTokens, 0))
+	if s.Slow(held) {
+		return fmt.Sprintf("its prefills take %.1f times as long as those of %s", s.Ratio, p.Members[s.Than].R.ID), true
+	}
+	return "", s.Known
+}
+
+// usualTokens is the prompt that replicas are compared by.
+const usualTokens = 1000

@@ -1,0 +1,74 @@
+package scoring
+
+import (
+	"testing"
+	"time"
+)
+
+// memory has learned so many samples, one a second, that took times what the profile says.
+func memory(samples int, times float64) *Memory {
+	var m Memory
+	for i := range samples {
+		m.LearnAt([3]float64{1, 0, 0}, times, time.Unix(1000+int64(i), 0))
+	}
+	return &m
+}
+
+func TestCompare(t *testing.T) {
+	parts := [3]float64{1, 0, 0}
+	for _, tt := range []struct {
+		name            string
+		all             []*Memory
+		known           bool
+		slow, stillSlow bool
+		than            int
+	}{
+		{"twenty times as slow", []*Memory{memory(10, 20), memory(10, 3), memory(10, 1)}, true, true, true, 2},
+		{"as fast", []*Memory{memory(10, 1), memory(10, 1)}, true, false, false, 1},
+		{"between", []*Memory{memory(20, 2), memory(20, 1)}, true, false, true, 1},
+		{"faster", []*Memory{memory(10, 1), memory(10, 20)}, true, false, false, 1},
+		{"not measured", []*Memory{memory(2, 20), memory(10, 1)}, false, false, false, -1},
+		{"nobody else was measured", []*Memory{memory(10, 20), memory(1, 1)}, true, false, false, -1},
+		{"alone", []*Memory{memory(10, 20)}, true, false, false, -1},
+	} {
+		s := Compare(tt.all, 0, new(Fit), parts)
+		if s.Known != tt.known || s.Slow(false) != tt.slow || s.Slow(true) != tt.stillSlow || s.Than != tt.than {
+			t.Errorf("%s: %+v, slow %v, still slow %v", tt.name, s, s.Slow(false), s.Slow(true))
+		}
+	}
+}
+
+// Who was not asked for long is priced like the others again, but is still as slow as it was measured.
+func TestNobodyIsFasterForNotBeingAsked(t *testing.T) {
+	fast, slow := memory(10, 1), memory(10, 20)
+	slow.Ease(&fast.Fit, time.Unix(2000, 0))
+	if got := slow.at(0); got > 1.1 {
+		t.Errorf("priced at %.1f times the profile after a quarter of an hour", got)
+	}
+	if s := Compare([]*Memory{slow, fast}, 0, new(Fit), [3]float64{1, 0, 0}); !s.Slow(false) {
+		t.Errorf("no longer slow: %+v", s)
+	}
+}
+
+// The longer nobody has tried, the more somebody may lose by it.
+func TestATrialCostsAShareOfTheTimeSinceTheLast(t *testing.T) {
+	fast, slow := memory(10, 1), memory(10, 20)
+	last, own := slow.Learned(), slow.at(0)
+	if _, eased := slow.Eased(last); eased {
+		t.Error("eased at once")
+	}
+	for _, after := range []time.Duration{100 * time.Second, time.Hour} {
+		slow.Ease(&fast.Fit, last.Add(after))
+		risk, eased := slow.Eased(last.Add(after))
+		near(t, "risk", risk, 0.1*after.Seconds(), 1e-6)
+		if !eased {
+			t.Errorf("not eased after %v", after)
+		}
+	}
+	profile := DefaultSpeed()
+	p := Pricing{Speed: profile, Measured: profile.WithPrefill(Factors{20, 20, 20}), Risk: 10}
+	near(t, "a short prompt", p.Prefill(1000, 0), profile.Prefill(1000, 0), 1e-9)
+	near(t, "one that would take a minute", p.Prefill(50_000, 0), 20*profile.Prefill(50_000, 0)-10, 1e-9)
+	slow.Recall(last.Add(time.Hour))
+	near(t, "while somebody tries", slow.at(0), own, 1e-9)
+}
