@@ -336,15 +336,17 @@ func (a *answer) next() ([]byte, error) {
 
 // nextOfLeg is next for the engine that answers now.
 func (a *answer) nextOfLeg() ([]byte, error) {
-	if a.buf, a.head = a.head, nil; len(a.buf) > 0 {
-		return a.buf, nil
+	if a.head != nil {
+		if a.buf, a.head = a.head, nil; len(a.buf) > 0 {
+			return a.buf, nil
+		}
 	}
 	for {
 		switch {
+		case a.over, a.done && a.died != nil:
+			return nil, io.EOF
 		case a.died != nil:
 			return nil, a.died
-		case a.over:
-			return nil, io.EOF
 		}
 		a.dropBuffers()
 		chunk, err := a.resp.Next()
