@@ -331,7 +331,7 @@ func (h *handoff) leg(ctx context.Context, to *reach, out *outgoing) *engine.Req
 	if s := h.j.q.r.Header.Get("X-Session-Id"); s != "" {
 		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})
 	}
-	return h.j.q.o.propagate(ctx, r)
+	return h.j.q.o.propagate(ctx, r, h.j.q.r.Header)
 }
 
 // rebind looks at the decode choice again: the prefill took a while, and the replica may have lost its room or died.

@@ -294,7 +294,7 @@ func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 	defer timer.Stop()
 	r := &engine.Request{Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again}
 	r.Header = append(r.Header, engine.Field{Key: "X-Request-Id", Value: q.id})
-	resp, err := to.do(ctx, q.o.propagate(ctx, r))
+	resp, err := to.do(ctx, q.o.propagate(ctx, r, q.r.Header))
 	if err != nil {
 		q.o.fleet.failed(to.member.ID, err)
 		return legFailed(ctx, "decode", to.member.ID, err)

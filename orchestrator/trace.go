@@ -2,6 +2,8 @@ package orchestrator
 
 import (
 	"context"
+	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -23,12 +25,27 @@ func (o *Orchestrator) span(ctx context.Context, name string, attrs ...attribute
 	}
 }
 
-// propagate puts the W3C trace context of ctx on a request to an engine, so that both engines' spans join the request's trace.
-func (o *Orchestrator) propagate(ctx context.Context, r *engine.Request) *engine.Request {
+// propagate puts the W3C trace context on a request to an engine, so that both engines' spans join the request's trace: ours, a child of the client's, where
+// we trace, else the client's own as it came. The client's baggage goes along in both cases.
+func (o *Orchestrator) propagate(ctx context.Context, r *engine.Request, client http.Header) *engine.Request {
 	if o.traced {
 		propagation.TraceContext{}.Inject(ctx, carrier{r})
+	} else if parent := client.Values("Traceparent"); len(parent) == 1 {
+		passContext(r, "traceparent", parent)
+		passContext(r, "tracestate", client.Values("Tracestate"))
 	}
+	passContext(r, "baggage", client.Values("Baggage"))
 	return r
+}
+
+// maxContext bounds a field of a client's trace context, as W3C's baggage does: engines take heads of a limited length.
+const maxContext = 8 << 10
+
+// passContext sets a field to what the client's lines of it say together. What is too long is left out as a whole, since half of it would say something else.
+func passContext(r *engine.Request, key string, lines []string) {
+	if value := strings.Join(lines, ","); value != "" && len(value) <= maxContext {
+		r.Header = append(r.Header, engine.Field{Key: key, Value: value})
+	}
 }
 
 // carrier writes trace headers into an engine request.

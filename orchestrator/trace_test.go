@@ -1,6 +1,8 @@
 package orchestrator
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -20,7 +22,7 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 	for _, name := range []string{"prefill", "decode"} {
 		ctx, end := o.span(request, name)
 		own := trace.SpanContextFromContext(ctx)
-		r := o.propagate(ctx, &engine.Request{})
+		r := o.propagate(ctx, &engine.Request{}, nil)
 		end()
 		want := engine.Field{Key: "traceparent", Value: "00-" + own.TraceID().String() + "-" + own.SpanID().String() + "-01"}
 		if len(r.Header) != 1 || r.Header[0] != want {
@@ -31,7 +33,61 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 		}
 	}
 	o.traceWith(nil)
-	if r := o.propagate(request, &engine.Request{}); len(r.Header) != 0 {
+	if r := o.propagate(request, &engine.Request{}, nil); len(r.Header) != 0 {
 		t.Errorf("without tracing the leg has %v", r.Header)
+	}
+}
+
+// A client's own context reaches the engines whether we trace or not, on both legs and on what is passed whole.
+func TestTheClientsTraceContextGoesOn(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, tt := range []struct {
+		name       string
+		sent, want http.Header
+	}{
+		{"nothing", nil, nil},
+		{
+			"all", http.Header{"Traceparent": {parent}, "Tracestate": {"a=1", "b=2"}, "Baggage": {"user=x"}},
+			http.Header{"Traceparent": {parent}, "Tracestate": {"a=1,b=2"}, "Baggage": {"user=x"}},
+		},
+		{"two parents", http.Header{"Traceparent": {parent, parent}, "Tracestate": {"a=1"}}, nil},
+		{"a state alone", http.Header{"Tracestate": {"a=1"}}, nil},
+		{
+			"too much", http.Header{"Traceparent": {parent}, "Baggage": {strings.Repeat("x", maxContext), "y"}},
+			http.Header{"Traceparent": {parent}},
+		},
+	} {
+		in(t, setup{options: func(o *Options) { o.Tracer = nil }}, func(w *world) {
+			for _, p := range []prompt{chat(true), completion(false), post("/v1/embeddings", `{"model":"sim","input":"a"}`)} {
+				p.header = tt.sent
+				w.ask(p)
+			}
+			legs := w.posts(false)
+			if len(legs) != 5 {
+				t.Fatalf("%d legs, want 5", len(legs))
+			}
+			for _, leg := range legs {
+				for _, key := range []string{"Traceparent", "Tracestate", "Baggage"} {
+					if got, want := leg.header.Get(key), tt.want.Get(key); got != want {
+						t.Errorf("%s: %s of %s is %q, want %q", tt.name, key, leg.path, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Where we trace, the client's parent becomes that of our span, and its baggage goes on beside.
+func TestBaggageGoesOnWhereWeTrace(t *testing.T) {
+	provider := sdktrace.NewTracerProvider()
+	defer func() { _ = provider.Shutdown(t.Context()) }()
+	o := &Orchestrator{}
+	o.traceWith(provider)
+	ctx, end := o.span(t.Context(), "prefill")
+	defer end()
+	sent := http.Header{"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "Baggage": {"user=x"}}
+	r := o.propagate(ctx, &engine.Request{}, sent)
+	if len(r.Header) != 2 || r.Header[0].Value == sent.Get("Traceparent") || r.Header[1] != (engine.Field{Key: "baggage", Value: "user=x"}) {
+		t.Errorf("the leg has %v", r.Header)
 	}
 }
