@@ -19,7 +19,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// Admin returns the handler of the admin listener: metrics, reload, status, explanations and profiles. Whoever reaches it is trusted.
+// Admin returns the handler of the admin listener: metrics, reload, status, explanations and profiles. Whoever comes through
+// [Orchestrator.gate] is trusted.
 func (o *Orchestrator) Admin() http.Handler {
 	mux := chi.NewRouter()
 	mux.Get("/healthz", o.healthz)
@@ -39,7 +40,11 @@ func (o *Orchestrator) Admin() http.Handler {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.Handle("/debug/pprof/{name}", http.HandlerFunc(pprof.Index))
-	return http.NewCrossOriginProtection().Handler(mux)
+	sites := http.NewCrossOriginProtection()
+	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusForbidden, map[string]string{"error": "a browser sent this from another site; use a tool that sends no Origin, such as curl"})
+	}))
+	return sites.Handler(mux)
 }
 
 // reload reads the configuration again, as SIGHUP does.

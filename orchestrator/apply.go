@@ -34,7 +34,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		certificate, err = cfg.FrontCertificate()
 	}
 	if err == nil {
-		others, err = o.peers.wanted(cfg.Routers)
+		others, err = o.peers.wanted(cfg.Routers, cfg.Admin.Token)
 	}
 	if err == nil {
 		err = o.fleet.apply(cfg)

@@ -113,6 +113,7 @@ type peers struct {
 type peerKey struct {
 	url      string
 	interval time.Duration
+	token    string // what it wants to be shown
 }
 
 func newPeers(o *Orchestrator) *peers {
@@ -144,15 +145,15 @@ func (ps *peers) startLocked(p *peer) {
 }
 
 // wanted makes a peer for every router of cfg; those that are asked already are left alone by [peers.apply].
-func (ps *peers) wanted(cfg config.Routers) (map[peerKey]*peer, error) {
+func (ps *peers) wanted(cfg config.Routers, token config.Secret) (map[peerKey]*peer, error) {
 	out := map[peerKey]*peer{}
 	patience := max(5*cfg.Interval, leastPatience)
 	for _, url := range cfg.Peers {
-		client, err := engine.New(engine.Options{URL: url, Dial: ps.o.opt.Dial, DialTimeout: patience, MaxIdle: 1})
+		client, err := engine.New(engine.Options{URL: url, Dial: ps.o.opt.Dial, DialTimeout: patience, MaxIdle: 1, APIKey: token.Reveal()})
 		if err != nil {
 			return nil, err
 		}
-		key := peerKey{url, cfg.Interval}
+		key := peerKey{url, cfg.Interval, token.Reveal()}
 		out[key] = &peer{ps: ps, key: key, patience: patience, client: client, gone: make(chan struct{})}
 	}
 	return out, nil
@@ -312,6 +313,9 @@ func (p *peer) reason() string {
 		return "this process stood still"
 	case errors.Is(p.err, syscall.ECONNREFUSED):
 		return "connection refused: does it run, with its admin listener (admin.listen) at an address that can be reached from here?"
+	}
+	if answer, ok := errors.AsType[*engine.StatusError](p.err); ok && answer.Status == http.StatusUnauthorized {
+		return "it wants another token: give all routers the same admin.token"
 	}
 	return explain(p.err)
 }

@@ -87,6 +87,7 @@ func newWorld(t *testing.T, s setup) *world {
 	w := &world{t: t, net: &memnet.Net{}, ended: make(chan error, 1)}
 	w.cfg = config.Default()
 	w.cfg.Local = config.LocalNever
+	w.cfg.Admin.Hosts = []string{"admin"} // by which stories ask it
 	w.cfg.Timeouts.Prefill, w.cfg.Timeouts.DecodeFirst, w.cfg.Timeouts.Answer, w.cfg.Timeouts.DecodeIdle = 2*time.Second, 7*time.Second, 8*time.Second, 4*time.Second
 	w.cfg.Pools.Prefill.PollInterval, w.cfg.Pools.Decode.PollInterval = 4*time.Second, 4*time.Second
 	for i := range cmp.Or(s.prefill, 2) {

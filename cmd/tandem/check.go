@@ -72,7 +72,7 @@ func printConfig(stdout io.Writer, c *config.Config) {
 		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("front", "%s%s, %s", c.Listen, ifElse(c.TLS.Enabled(), " with TLS", ""), ifElse(len(c.APIKeys) > 0, fmt.Sprintf("%d API keys", len(c.APIKeys)), "open to everybody"))
-	row("admin", "%s", c.Admin.Listen)
+	row("admin", "%s%s", c.Admin.Listen, ifElse(c.Admin.Token.IsSet(), ", with a token", ""))
 	row("prefill", "%s", pool(c.Pools.Prefill))
 	row("decode", "%s", pool(c.Pools.Decode))
 	row("connector", "%s, lease %v, margin %v", c.Connector.Type, c.Connector.Lease, c.Connector.Margin)

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"tandem/internal/trace"
@@ -21,6 +22,7 @@ import (
 func runCapture(ctx context.Context, args []string, _, stderr io.Writer) error {
 	fs := newFlags("replay capture", "[flags]", stderr)
 	admin := fs.String("admin", "http://127.0.0.1:9090", "`URL` of the router's admin listener")
+	token := fs.String("token-file", "", "`file` with the router's admin.token, where it has one")
 	length := fs.Duration("for", 10*time.Minute, "how long; an interrupt ends it earlier and keeps what there is")
 	out := fs.String("out", "capture.jsonl", "`file` to write; there must be none of that name")
 	note := fs.String("note", "", "`text` for the first line of the trace")
@@ -31,6 +33,13 @@ func runCapture(ctx context.Context, args []string, _, stderr io.Writer) error {
 		return fmt.Errorf("-out: %s is there already; name another file", *out)
 	}
 	c := capturing{log: stderr}
+	if *token != "" {
+		text, err := os.ReadFile(*token)
+		if err != nil {
+			return fmt.Errorf("-token-file: %w", err)
+		}
+		c.token = strings.TrimSpace(string(text))
+	}
 	switch err := c.listen(ctx, *admin, *length); {
 	case err != nil && c.header.Version == 0:
 		return fmt.Errorf("-admin: %w; is this the router's admin listener (admin.listen)?", err)
@@ -42,6 +51,7 @@ func runCapture(ctx context.Context, args []string, _, stderr io.Writer) error {
 
 // capturing is what has come of a capture.
 type capturing struct {
+	token  string // "" shows none
 	log    io.Writer
 	header trace.CaptureHeader
 	lines  []trace.Captured
@@ -58,6 +68,9 @@ func (c *capturing) listen(ctx context.Context, admin string, length time.Durati
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"?for="+length.String(), nil)
 	if err != nil {
 		return err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

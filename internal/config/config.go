@@ -32,7 +32,9 @@ type Config struct {
 
 // Admin is the listener for metrics, reload, status and the dashboard.
 type Admin struct {
-	Listen string `yaml:"listen"` // address, loopback by default: whoever reaches it can reload and profile; "off" for none; needs a restart
+	Listen string   `yaml:"listen"` // address, loopback by default: whoever reaches it can reload and profile; "off" for none; needs a restart
+	Hosts  []string `yaml:"hosts"`  // names by which it is asked, besides addresses, localhost and that of listen
+	Token  Secret   `yaml:"token"`  // what must be presented as a bearer token; empty trusts whoever reaches it
 }
 
 // ServerTLS makes the front listener speak TLS. Both files or neither. They are read again when they change.

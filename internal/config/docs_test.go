@@ -65,7 +65,7 @@ func docType(f fieldInfo) string {
 	case reflect.TypeFor[Alpha]():
 		return "number or auto"
 	}
-	if f.path == "routers.peers" {
+	if f.path == "routers.peers" || f.path == "admin.hosts" {
 		return "list of text"
 	}
 	return strings.TrimPrefix(typeName(f.typ), "a ")
@@ -73,7 +73,7 @@ func docType(f fieldInfo) string {
 
 func docDefault(f fieldInfo) string {
 	switch {
-	case f.typ == reflect.TypeFor[Secret](), f.path == "routers.peers":
+	case f.typ == reflect.TypeFor[Secret](), f.path == "routers.peers", f.path == "admin.hosts":
 		return "none"
 	case !f.def.IsValid():
 		return ""

@@ -17,6 +17,7 @@ func (doc *document) resolved() (*Config, error) {
 	for i := range c.APIKeys {
 		ck.resolve(fmt.Sprintf("api_keys[%d]", i), &c.APIKeys[i])
 	}
+	ck.resolve("admin.token", &c.Admin.Token)
 	ck.resolve("pools.prefill.api_key", &c.Pools.Prefill.APIKey)
 	ck.resolve("pools.decode.api_key", &c.Pools.Decode.APIKey)
 	if _, err := c.FrontCertificate(); err != nil {
@@ -72,7 +73,7 @@ func (c *Config) anchor(path string) {
 
 // inputs lists every place of c that names a file to read.
 func (c *Config) inputs() []*string {
-	names := []*string{&c.TLS.Cert, &c.TLS.Key}
+	names := []*string{&c.TLS.Cert, &c.TLS.Key, &c.Admin.Token.File}
 	for _, p := range []*Pool{&c.Pools.Prefill, &c.Pools.Decode} {
 		names = append(names, &p.APIKey.File, &p.TLS.CA, &p.TLS.Cert, &p.TLS.Key)
 	}

@@ -1,0 +1,71 @@
+package orchestrator
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"tandem/internal/config"
+)
+
+// gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches it, but no web page. A page can have its own name
+// resolve to our address (DNS rebinding), so that a browser takes us for its site; then Host is that name. Addresses and localhost are nobody's name, others are
+// in admin.hosts.
+//
+// /healthz and /metrics are open, for probes and scrapers; /readyz says to others what the front says to anybody. Other routers ask for bookings by the names
+// that they have for us.
+func (o *Orchestrator) gate(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cfg := o.Config().Admin
+		refusal := cfg.Token.IsSet() && !presents(r, cfg.Token)
+		known := cfg.Token.IsSet() || knownHost(r.Host, cfg) // a page does not know the token
+		switch path := r.URL.Path; {
+		case path == "/healthz" || path == "/metrics":
+		case path == "/readyz" && (refusal || !known):
+			o.frontReady(w, r)
+			return
+		case refusal:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			writeJSON(w, http.StatusUnauthorized, map[string]string{"error": "present the token of this router (admin.token) in the Authorization header: Bearer TOKEN"})
+			return
+		case !known && path != bookingsPath:
+			writeJSON(w, http.StatusForbidden, map[string]string{"error": fmt.Sprintf(
+				"the admin listener was asked as %q, which it does not know: add that name to admin.hosts, set admin.token, or ask by address", r.Host)})
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// presents compares the bearer token of r in constant time.
+func presents(r *http.Request, token config.Secret) bool {
+	got, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	want := token.Reveal()
+	return ok && want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
+}
+
+// knownHost reports whether no web page can have come by the name in Host.
+func knownHost(hostport string, cfg config.Admin) bool {
+	host := hostOf(hostport)
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	same := func(name string) bool { return host != "" && strings.EqualFold(host, name) }
+	return same("localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") || same(hostOf(cfg.Listen)) || slices.ContainsFunc(cfg.Hosts, same)
+}
+
+// hostOf takes the port, the brackets of an IPv6 address and the dot at the end of a full name off.
+func hostOf(hostport string) string {
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if strings.Trim(port, "0123456789") != "" {
+		return "" // no port at all
+	}
+	return strings.TrimSuffix(host, ".")
+}
