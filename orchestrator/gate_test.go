@@ -35,10 +35,25 @@ func TestAdminKnowsItsNames(t *testing.T) {
 			host  string
 			known bool
 		}{
-			{"127.0.0.1:9090", true}, {"10.1.2.3", true}, {"[::1]:9090", true}, {"[fe80::1]", true}, {"localhost:9090", true}, {"LOCALHOST.", true},
-			{"a.localhost:1", true}, {"router.internal:9090", true}, {"tandem.example", true}, {"Tandem.Example.:9090", true},
-			{"evil.example", false}, {"evil.example:9090", false}, {"127.0.0.1.evil.example:9090", false}, {"localhost.evil.example", false},
-			{"evillocalhost", false}, {"tandem.example.evil", false}, {"", false}, {":9090", false}, {"127.0.0.1:9090@evil.example", false},
+			{"127.0.0.1:9090", true},
+			{"10.1.2.3", true},
+			{"[::1]:9090", true},
+			{"[fe80::1]", true},
+			{"localhost:9090", true},
+			{"LOCALHOST.", true},
+			{"a.localhost:1", true},
+			{"router.internal:9090", true},
+			{"tandem.example", true},
+			{"Tandem.Example.:9090", true},
+			{"evil.example", false},
+			{"evil.example:9090", false},
+			{"127.0.0.1.evil.example:9090", false},
+			{"localhost.evil.example", false},
+			{"evillocalhost", false},
+			{"tandem.example.evil", false},
+			{"", false},
+			{":9090", false},
+			{"127.0.0.1:9090@evil.example", false},
 		} {
 			for _, ask := range []struct{ method, path string }{
 				{"POST", "/-/reload"}, {"GET", "/-/config"}, {"GET", "/debug/decisions"}, {"GET", "/debug/replicas"}, {"GET", "/debug/pprof/"}, {"POST", "/debug/explain"},

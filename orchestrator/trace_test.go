@@ -47,13 +47,15 @@ func TestTheClientsTraceContextGoesOn(t *testing.T) {
 	}{
 		{"nothing", nil, nil},
 		{
-			"all", http.Header{"Traceparent": {parent}, "Tracestate": {"a=1", "b=2"}, "Baggage": {"user=x"}},
+			"all",
+			http.Header{"Traceparent": {parent}, "Tracestate": {"a=1", "b=2"}, "Baggage": {"user=x"}},
 			http.Header{"Traceparent": {parent}, "Tracestate": {"a=1,b=2"}, "Baggage": {"user=x"}},
 		},
 		{"two parents", http.Header{"Traceparent": {parent, parent}, "Tracestate": {"a=1"}}, nil},
 		{"a state alone", http.Header{"Tracestate": {"a=1"}}, nil},
 		{
-			"too much", http.Header{"Traceparent": {parent}, "Baggage": {strings.Repeat("x", maxContext), "y"}},
+			"too much",
+			http.Header{"Traceparent": {parent}, "Baggage": {strings.Repeat("x", maxContext), "y"}},
 			http.Header{"Traceparent": {parent}},
 		},
 	} {
