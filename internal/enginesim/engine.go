@@ -54,9 +54,12 @@ type Config struct {
 	Lease      time.Duration // how long P keeps blocks for its peer, default 30 s
 	LoadPolicy LoadPolicy
 	NoLoad     bool // what a decode leg's params name is neither loaded nor counted: the prompt is computed here
+	Withhold   int  // prompt tokens that a prefill leaves to decode: 1 with Mamba layers, drafts less 1 with MTP modules
 	NoEvents   bool // no KV events: --kv-events-config unset
 
 	Groups []Group // KV cache groups of a hybrid model, in the engine's order; nil: full attention alone
+
+	Speculative int // tokens that are drafted for each sequence and step; of them any number is accepted
 
 	NoPrefixCaching bool // --no-enable-prefix-caching: nothing is kept, and nothing is announced
 

@@ -18,7 +18,7 @@ func (s *Server) metrics(k *call) {
 	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), w.born), '\n')
 	all := s.Stats()
 	for _, m := range metricTable {
-		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) && wrong.shows(m.name) {
+		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) && wrong.shows(m.name) && s.has(m.name) {
 			w.write(m, all)
 		}
 	}
@@ -45,6 +45,11 @@ func (s *Server) metrics(k *call) {
 	w.tellAges()
 	k.part = w.b
 	k.respond(200, metricsType, k.part)
+}
+
+// has reports whether an engine of this configuration has the series at all.
+func (s *Server) has(name string) bool {
+	return s.o.Core.Speculative > 0 || !strings.HasPrefix(name, "vllm:spec_decode_")
 }
 
 // metric is one series a rank. since and until are minor versions.
@@ -86,6 +91,9 @@ var metricTable = []metric{
 	counter("vllm:prompt_tokens_cached_by_source", `,source="p2p"`, func(s *Stats) uint64 { return s.PromptExternal }).from(30),
 	counter("vllm:prompt_tokens_cached_by_source", `,source="disk"`, never).from(30),
 	counter("vllm:prompt_tokens_cached_by_source", `,source="external_unspecified"`, never).from(30),
+	counter("vllm:spec_decode_num_drafts", "", func(s *Stats) uint64 { return s.SpecDrafts }),
+	counter("vllm:spec_decode_num_draft_tokens", "", func(s *Stats) uint64 { return s.SpecDrafted }),
+	counter("vllm:spec_decode_num_accepted_tokens", "", func(s *Stats) uint64 { return s.SpecAccepted }),
 	counter("vllm:mm_cache_queries", "", never).from(30), counter("vllm:mm_cache_hits", "", never).from(30),
 	counter("vllm:estimated_flops_per_gpu", "", never).from(30), counter("vllm:estimated_read_bytes_per_gpu", "", never).from(30),
 	counter("vllm:estimated_write_bytes_per_gpu", "", never).from(30),

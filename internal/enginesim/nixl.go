@@ -51,7 +51,7 @@ func (r *request) promised(local int) int {
 	case t == nil || r.skipRead:
 		return 0
 	case bool(t.DoRemotePrefill):
-		return r.prompt - local
+		return max(0, r.fetched()-local)
 	case bool(t.DoRemoteDecode) && t.readback():
 		n := r.prompt
 		if t.NumTokens.Present && !t.NumTokens.Null {

@@ -54,6 +54,7 @@ type request struct {
 	wanted   *wanted // what the tokens must be like, nil mostly
 	transfer *Transfer
 	remote   bool // came with do_remote_prefill
+	withheld int  // prompt tokens that the peer did not compute
 
 	computed  int // tokens whose KV is in the table
 	chunk     int // tokens of this step
@@ -131,7 +132,7 @@ func (e *Engine) Add(now time.Duration, q *Request) error {
 	case e.reqs[q.ID] != nil || e.held[q.ID] != nil:
 		return ErrDuplicate
 	}
-	r := e.newRequest(q)
+	r := e.newRequest(e.cfg.withhold(q))
 	r.arrived = now
 	e.reqs[r.id] = r
 	e.waiting.push(r)
@@ -147,6 +148,7 @@ func (e *Engine) newRequest(q *Request) *request {
 		id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
 		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], beside: r.beside[:0], stops: append(r.stops[:0], q.StopIDs...),
 		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root, wanted: wantedOf(q), choices: q.Choices,
+		withheld: e.cfg.Withhold,
 	}
 	r.maxOut = q.MaxTokens
 	if r.maxOut <= 0 {

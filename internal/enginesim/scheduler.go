@@ -63,7 +63,7 @@ func (e *Engine) scheduleRunning(budget *int) (preempted bool) {
 	for i := 0; i < len(e.running) && *budget > 0; i++ {
 		r := e.running[i]
 		n := min(len(r.tokens)-r.computed, *budget)
-		for !e.grow(r, n) {
+		for !e.grow(r, n+e.ahead(r)) {
 			preempted = true
 			if e.preemptLast() == r {
 				return true
@@ -169,11 +169,14 @@ func (e *Engine) scheduleWaiting(budget *int) (moved bool) {
 	return moved
 }
 
-// admitLoaded runs requests whose blocks a peer filled, or, by policy, sends those whose load failed to prefill here. They need no new block.
+// admitLoaded runs requests whose blocks a peer filled, or, by policy, sends those whose load failed to prefill here. They need new blocks only for
+// what the peer left to be computed here.
 func (e *Engine) admitLoaded(budget *int) (moved bool) {
 	keep := e.loading[:0]
 	for _, r := range e.loading {
-		if r.state != loaded || *budget == 0 || len(e.running) == e.cfg.MaxSeqs {
+		n := min(len(r.tokens)-r.loadedTo(), *budget)
+		short := r.failed == nil && e.blocksFor(r.loadedTo()+n)-len(r.table) > e.pool.free
+		if r.state != loaded || *budget == 0 || len(e.running) == e.cfg.MaxSeqs || short {
 			keep = append(keep, r)
 			continue
 		}
@@ -184,20 +187,24 @@ func (e *Engine) admitLoaded(budget *int) (moved bool) {
 			continue
 		}
 		e.promote(r)
-		e.start(r, 1, budget)
+		e.grow(r, n)
+		e.start(r, n, budget)
 	}
 	clear(e.loading[len(keep):])
 	e.loading = keep
 	return moved
 }
 
-// promote caches what a peer filled. The last token is computed again, for its logits.
+// promote caches what a peer filled.
 func (e *Engine) promote(r *request) {
-	r.received = len(r.tokens)
-	r.computed = len(r.tokens) - 1
-	e.commit(r, len(r.tokens)/e.cfg.BlockSize)
-	r.noteHit(len(r.tokens), e.now)
+	r.received = r.local + r.external
+	r.computed = r.loadedTo()
+	e.commit(r, r.received/e.cfg.BlockSize)
+	r.noteHit(r.received, e.now)
 }
+
+// loadedTo is how many tokens need not be computed once the peer's blocks are there. The last one is computed again, for its logits.
+func (r *request) loadedTo() int { return min(r.local+r.external, len(r.tokens)-1) }
 
 // start makes r run with its first n tokens; its table has room for them.
 func (e *Engine) start(r *request, n int, budget *int) {

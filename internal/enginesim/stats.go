@@ -16,6 +16,8 @@ type Counters struct {
 	NixlFailed                    uint64          // vllm:nixl_num_failed_transfers
 	NixlUnsaid                    uint64          // vllm:nixl_num_failed_notifications
 	NixlTransfers, NixlBlocks     uint64          // reads that ended well, blocks in them
+	SpecDrafts, SpecDrafted       uint64          // vllm:spec_decode_num_drafts, draft_tokens
+	SpecAccepted                  uint64          // vllm:spec_decode_num_accepted_tokens
 }
 
 // Stats is the engine at this moment.
