@@ -266,7 +266,7 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	}
 	size := m.blockSize()
 	prompt = blocksOf(q.Tokens, size)
-	growth := blocksOf(q.Tokens+expected.within(limit), size) - prompt
+	growth := blocksOf(m.slots(q.Tokens+expected.within(limit)), size) - prompt
 	return prompt, prompt + max(q.Sequences, 1)*growth, limit
 }
 

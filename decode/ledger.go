@@ -219,7 +219,7 @@ func (p *Pool) own(l *Lease, now time.Time) int {
 			shared = p.Common(&l.named, &o.named, shared)
 		}
 	}
-	return max(0, l.blocks-shared/size) + l.sequences*(blocksOf(l.prompt+l.soFar(p, now), size)-l.blocks)
+	return max(0, l.blocks-shared/size) + l.sequences*(blocksOf(l.has(l.soFar(p, now)), size)-l.blocks)
 }
 
 // reportDelay is how long after a request was sent a report may still not include it: it has to arrive, be scheduled, and the gauge to be set. As long
@@ -313,7 +313,15 @@ func (l *Lease) grows(generated int) int {
 	}
 	rest := l.lengths.Rest(generated, left)
 	size := l.member.blockSize()
-	return l.sequences * (blocksOf(l.prompt+generated+rest, size) - blocksOf(l.prompt+generated, size))
+	return l.sequences * (blocksOf(l.member.slots(l.prompt+generated+rest), size) - blocksOf(l.has(generated), size))
+}
+
+// has is how many tokens' room each sequence holds when it has generated so many. Before the first nothing is drafted.
+func (l *Lease) has(generated int) int {
+	if generated == 0 {
+		return l.prompt
+	}
+	return l.member.slots(l.prompt + generated)
 }
 
 func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }

@@ -56,6 +56,7 @@ type member struct {
 	pace    scoring.Pace   // of prompts whose blocks come
 	comes   scoring.Pace   // of requests, local ones too
 
+	drafted   int          // tokens a sequence and step, by the newest report that counts them; 0 unknown
 	asked     replica.Load // newest report that we asked for ourselves
 	elsewhere Share        // what other routers told, together
 }
@@ -97,6 +98,9 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	}
 	if l.Source == replica.Metrics {
 		m.asked = l
+	}
+	if l.Drafts > 0 {
+		m.drafted = l.Drafts
 	}
 	p.observe(m, l, now)
 }

@@ -260,6 +260,7 @@ func (w *watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 	set := w.set.Load()
 	for i, fact := range facts {
 		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize, set.pool.BlockSize), cmp.Or(fact.Blocks, set.pool.Blocks)
+		fact.Drafts = cmp.Or(fact.Drafts, set.pool.SpeculativeTokens)
 		ms[i] = replica.Replica{
 			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
 			Place: w.place(), Facts: fact,

@@ -1,8 +1,11 @@
 package orchestrator
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 
+	"tandem/internal/config"
 	"tandem/internal/enginesim"
 )
 
@@ -10,7 +13,9 @@ import (
 // whatever their length.
 func TestWhatPrefillLeavesIsSplit(t *testing.T) {
 	for _, left := range []int{1, 3, 7} {
-		s := setup{engine: func(_ string, o *enginesim.Options) { o.Core.Withhold, o.Core.Speculative = left, left+1 }}
+		s := setup{engine: func(_ string, o *enginesim.Options) {
+			o.Core.Withhold, o.Core.Speculative = left, left+1
+		}}
 		in(t, s, func(w *world) {
 			for _, p := range []prompt{
 				chat(true), completion(false), chat(false),
@@ -30,5 +35,44 @@ func TestWhatPrefillLeavesIsSplit(t *testing.T) {
 				t.Errorf("%d withheld: %d prompts were moved, want 5", left, moved)
 			}
 		})
+	}
+}
+
+// The slots that a decode engine holds ahead of its sequences are no room: where they are counted, nobody
+// is preempted who would be otherwise.
+func TestSlotsOfDraftsAreKeptFree(t *testing.T) {
+	preempted := func(told int) (n int) {
+		s := setup{
+			prefill: 1, decode: 1,
+			config: func(c *config.Config) {
+				c.Pools.Decode.SpeculativeTokens = told
+				c.Scoring.HeadroomMargin, c.Scoring.ExpectedOutput = 0, 48
+			},
+			engine: func(name string, o *enginesim.Options) {
+				o.Core.BlockSize, o.Core.Speculative = 4, 16
+				if name == "d0" {
+					o.Core.Blocks = 200
+				}
+			},
+		}
+		in(t, s, func(w *world) {
+			var wg sync.WaitGroup
+			for i := range 12 {
+				p := post("/v1/completions", fmt.Sprintf(
+					`{"model":"sim","max_tokens":48,"ignore_eos":true,"temperature":0,"prompt":%s}`, idPrompt(i, 64)))
+				wg.Go(func() {
+					if got := w.send(w.t.Context(), "front:80", p); got.status != 200 {
+						w.t.Errorf("%d %s", got.status, got.raw)
+					}
+				})
+			}
+			wg.Wait()
+			w.asked = 12
+			n = int(w.d[0].Stats()[0].Preemptions)
+		})
+		return n
+	}
+	if without, with := preempted(0), preempted(16); without == 0 || with > 0 {
+		t.Errorf("%d preempted where the slots are not counted, %d where they are", without, with)
 	}
 }

@@ -54,12 +54,15 @@ type Pools struct {
 
 // Pool is one side: its replicas and what holds for all of them.
 type Pool struct {
-	Replicas     []Replica     `yaml:"replicas"`
-	APIKey       Secret        `yaml:"api_key"`       // sent to the engines as a bearer token
-	TLS          ClientTLS     `yaml:"tls"`           // for https replicas
-	Index        string        `yaml:"index"`         // events | approximate | off: how it is known which replica has which blocks
-	BlockSize    int           `yaml:"block_size"`    // tokens a KV block, where neither an engine's events nor the engine say
-	Blocks       int           `yaml:"blocks"`        // KV blocks of a replica, where the engine does not say; 0 unknown
+	Replicas  []Replica `yaml:"replicas"`
+	APIKey    Secret    `yaml:"api_key"`    // sent to the engines as a bearer token
+	TLS       ClientTLS `yaml:"tls"`        // for https replicas
+	Index     string    `yaml:"index"`      // events | approximate | off: how it is known which replica has which blocks
+	BlockSize int       `yaml:"block_size"` // tokens a KV block, where neither an engine's events nor the engine say
+	Blocks    int       `yaml:"blocks"`     // KV blocks of a replica, where the engine does not say; 0 unknown
+	// SpeculativeTokens is --speculative-config's num_speculative_tokens, where an engine's counters do not tell yet; 0 none.
+	SpeculativeTokens int `yaml:"speculative_tokens"`
+
 	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
 	Policy       string        `yaml:"policy"`        // cost | two-state | block-tracker | prefix-hash | overlap-tiers: how a replica of the pool is chosen
 	Rule         Rule          `yaml:"rule"`          // the numbers of every policy but cost

@@ -205,6 +205,7 @@ func (ck *checker) pool(field string, p Pool) {
 	ck.oneOf(field+".index", p.Index, IndexEvents, IndexApproximate, IndexOff)
 	ck.between(field+".block_size", p.BlockSize, 0, 65536)
 	ck.between(field+".blocks", p.Blocks, 0, math.MaxInt32)
+	ck.between(field+".speculative_tokens", p.SpeculativeTokens, 0, 64)
 	ck.longer(field+".poll_interval", p.PollInterval, 50*time.Millisecond)
 	ck.size(field+".index_bytes", p.IndexBytes, 1<<20)
 	ck.oneOf(field+".policy", p.Policy, PolicyCost, PolicyTwoState, PolicyBlockTracker, PolicyPrefixHash, PolicyOverlapTiers)

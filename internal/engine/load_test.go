@@ -206,3 +206,25 @@ func TestCapacityOfARank(t *testing.T) {
 		}
 	}
 }
+
+// An engine that speculates counts its drafts and their tokens: the quotient is how many it drafts at once.
+func TestDraftsByTheirCounters(t *testing.T) {
+	for body, want := range map[string]int{
+		"":                                  0,
+		spec(0, 0):                          0,
+		spec(10, 30):                        3,
+		spec(10, 25):                        3, // some are shorter
+		spec(1_000_000_000, 7_000_000_000):  7,
+		"vllm:spec_decode_num_drafts_total": 0,
+	} {
+		m, err := ParseMetrics([]byte("vllm:num_requests_running{engine=\"0\"} 1.0\n" + body))
+		if err != nil || m.Loads[0].Drafts != want {
+			t.Errorf("%q: %d drafts, %v; want %d", body, m.Loads[0].Drafts, err, want)
+		}
+	}
+}
+
+func spec(drafts, tokens float64) string {
+	return fmt.Sprintf("vllm:spec_decode_num_drafts_total{engine=\"0\"} %g\n"+
+		"vllm:spec_decode_num_draft_tokens_total{engine=\"0\"} %g\n", drafts, tokens)
+}

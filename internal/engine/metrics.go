@@ -92,6 +92,8 @@ type rankLines struct {
 	rank     Rank
 	blocks   int // num_gpu_blocks: the sum over ranks
 	tokens   int // kv_cache_size_tokens: of one rank
+	drafts   float64
+	drafted  float64 // tokens of these
 }
 
 func (p *parser) rank(number int) *rankLines {
@@ -146,6 +148,7 @@ func ours(name []byte) bool {
 	case "num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "num_requests_kv_fetch_by_stage",
 		"kv_cache_usage_perc", "gpu_cache_usage_perc", "cache_config_info", "admission_rejections_total", "num_preemptions_total",
 		"prefix_cache_queries_total", "prefix_cache_hits_total", "gpu_prefix_cache_queries_total", "gpu_prefix_cache_hits_total",
+		"spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
 		"external_prefix_cache_queries_total", "external_prefix_cache_hits_total",
 		"nixl_num_failed_transfers_total", "nixl_num_failed_notifications_total",
 		"nixl_num_kv_expired_reqs_total", "nixl_num_notifications_after_expiry_total":
@@ -181,6 +184,10 @@ func (p *parser) series(name []byte, s sample) {
 		r.rank.Queue.setStage(s)
 	case "cache_config_info":
 		r.setCache(s.labels)
+	case "spec_decode_num_drafts_total":
+		r.drafts = s.value
+	case "spec_decode_num_draft_tokens_total":
+		r.drafted = s.value
 	case "num_preemptions_total":
 		c.Preemptions = s.value
 	case "prefix_cache_queries_total", "gpu_prefix_cache_queries_total":
@@ -269,6 +276,9 @@ func (p *parser) metrics() Metrics {
 		}
 		if q := r.rank.Queue; q.FetchInProgress >= 0 {
 			r.load.Loading = q.FetchInProgress + max(q.FetchComplete, 0)
+		}
+		if r.drafts > 0 { // one draft is that of a sequence in a step
+			r.load.Drafts = int(math.Ceil(r.drafted / r.drafts))
 		}
 		if r.load.Running >= 0 || r.load.Waiting >= 0 || !math.IsNaN(r.load.Usage) {
 			r.load.Source = replica.Metrics

@@ -19,10 +19,10 @@ func (e *Engine) compute(now time.Duration) bool {
 	e.seen[batchTokens].observe(float64(w.prefill + w.decode))
 	ended := false
 	for _, r := range e.scheduled {
-		generating := r.computed >= r.prompt
+		drafted := e.drafts(r)
 		e.forward(r)
 		if r.computed == len(r.tokens) {
-			ended = e.sample(now+e.step.Took, r) || generating && e.speculate(now+e.step.Took, r) || ended
+			ended = e.sample(now+e.step.Took, r) || drafted && e.speculate(now+e.step.Took, r) || ended
 		}
 	}
 	if ended {

@@ -15,10 +15,17 @@ func (e *Engine) ahead(r *request) int {
 	return min(2*e.cfg.Speculative, e.cfg.MaxModelLen-r.computed-1)
 }
 
+// drafts reports whether r has drafts in this step: it generates, and has slots for them. One that was
+// preempted has none in the step that computes its last token anew.
+func (e *Engine) drafts(r *request) bool {
+	return e.cfg.Speculative > 0 && r.chunk == 1 && r.computed >= r.prompt &&
+		e.blocksFor(r.computed+1+e.ahead(r)) <= len(r.table)
+}
+
 // speculate verifies the drafts of a step that has drawn r's next token, and takes in those that are
 // accepted.
 func (e *Engine) speculate(at time.Duration, r *request) (ended bool) {
-	if e.cfg.Speculative == 0 || r.state != running {
+	if r.state != running {
 		return false
 	}
 	e.counts.SpecDrafts++

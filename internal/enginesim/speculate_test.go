@@ -15,7 +15,8 @@ func TestSpeculationChangesNoText(t *testing.T) {
 		solo.cfg.Speculative = 0
 		for i, out := range []int{1, 2, 17, 150} {
 			ids := prompt(uint64(i+1), 30)
-			same(t, fmt.Sprintf("%d tokens, %d drafts", out, k), b.plain(d, fmt.Sprint("d", i), ids, out), b.plain(solo, fmt.Sprint("s", i), ids, out))
+			want := b.plain(solo, fmt.Sprint("s", i), ids, out)
+			same(t, fmt.Sprintf("%d tokens, %d drafts", out, k), b.plain(d, fmt.Sprint("d", i), ids, out), want)
 		}
 		s := d.Stats()
 		if s.GenerationTokens != 170 || s.FreeBlocks != s.Blocks-1 {
@@ -34,7 +35,8 @@ func TestSpeculationChangesNoText(t *testing.T) {
 
 // While it generates, a sequence holds slots ahead of its tokens, and none while it prefills or loads.
 func TestSpeculationHoldsSlots(t *testing.T) {
-	for k, want := range map[int]int{0: 9, 2: 10, 8: 13} { // 33 tokens after the first step of generation, in blocks of 4
+	// There are 33 tokens after the first step of generation, in blocks of 4.
+	for k, want := range map[int]int{0: 9, 2: 10, 8: 13} {
 		e := New(Config{BlockSize: 4, Speculative: k})
 		if err := e.Add(0, &Request{ID: "a", Prompt: prompt(1, 32), MaxTokens: 100}); err != nil {
 			t.Fatal(err)
@@ -72,7 +74,7 @@ func TestWithheldTokensAreComputedByDecode(t *testing.T) {
 		}
 		for _, e := range []*Engine{p, d} {
 			if s := e.Stats(); s.FreeBlocks != s.Blocks-1 || s.NixlExpired > 0 || s.NixlFailed > 0 {
-				t.Errorf("%d withheld: %s has %d of %d blocks free, %+v", withheld, e.cfg.EngineID, s.FreeBlocks, s.Blocks, s.Counters)
+				t.Errorf("%d withheld: %s: %+v", withheld, e.cfg.EngineID, s)
 			}
 		}
 	}
@@ -102,5 +104,21 @@ func TestSpeculationInMetrics(t *testing.T) {
 		if told := strings.Contains(body, "\nvllm:spec_decode_num_drafts_total{"); told != (k > 0) {
 			t.Errorf("%d drafts: told %v", k, told)
 		}
+	}
+}
+
+// Sequences that take each other's blocks for their drafts are preempted, computed again, and say the same.
+func TestSpeculationUnderPressure(t *testing.T) {
+	b, _, d, solo := pair(t, Config{BlockSize: 4, Blocks: 60, MaxModelLen: 120, Speculative: 7})
+	for i := range 9 {
+		b.add(d, &Request{ID: fmt.Sprint("d", i), Prompt: prompt(uint64(i+1), 20), MaxTokens: 60})
+	}
+	b.settle()
+	for i := range 9 {
+		want := b.plain(solo, fmt.Sprint("s", i), prompt(uint64(i+1), 20), 60)
+		same(t, fmt.Sprint("text ", i), b.text[fmt.Sprint("d", i)], want)
+	}
+	if s := d.Stats(); s.Preemptions == 0 || s.FreeBlocks != s.Blocks-1 || s.SpecAccepted == 0 {
+		t.Errorf("%+v", s)
 	}
 }

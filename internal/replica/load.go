@@ -22,6 +22,7 @@ type Load struct {
 	Running int     // requests in the batch, -1 unknown
 	Waiting int     // requests queued, -1 unknown
 	Loading int     // those of them whose KV is on its way or has come: they hold blocks already; -1 unknown
+	Drafts  int     // tokens that it drafts for each sequence and step; 0: it has none, or none yet, or does not say
 	Usage   float64 // share of KV blocks held by requests and leases, 0..1, NaN unknown
 }
 
@@ -41,6 +42,9 @@ func (l Load) Merge(newer Load) Load {
 	}
 	if newer.Loading < 0 {
 		newer.Loading = l.Loading
+	}
+	if newer.Drafts == 0 {
+		newer.Drafts = l.Drafts
 	}
 	if math.IsNaN(newer.Usage) {
 		newer.Usage = l.Usage

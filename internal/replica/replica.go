@@ -71,6 +71,7 @@ type Facts struct {
 	Blocks        int         // usable KV blocks of this rank
 	CacheDType    string      // KV cache data type, part of NIXL's compatibility hash
 	Connector     string      // "nixl" or "moriio", by the series of /metrics; "" unknown
+	Drafts        int         // tokens drafted for each sequence and step (num_speculative_tokens), 0 none or unknown
 	PrefixCaching bool        // whether the engine keeps prefixes at all
 	Ranks         int         // data-parallel ranks behind the server's address, 1 for most
 	FirstRank     int         // global number of the first of them; the header X-data-parallel-rank counts from there
