@@ -230,6 +230,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	}
 	o.m.observe(phasePrefill, took)
 	o.m.leg.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
+	o.m.compare("prefill", at, took, h.b.Prefilled())
 	h.cached, h.counted = answer.CachedTokens, answer.PromptTokens
 	h.j.rec.Delivered = answer.CachedTokens
 	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.doneAt)

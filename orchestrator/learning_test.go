@@ -34,3 +34,21 @@ func TestAnswersThatAreNotStreamedDoNotMakeLinksAndPrefillsSlow(t *testing.T) {
 		}
 	})
 }
+
+// What a leg took is told beside what was predicted for it, but for the first token of answers that are not streamed, which nobody sees.
+func TestLegsAreComparedWithTheirPrediction(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for i := range 5 {
+			p := chat(i < 3)
+			w.exact(p, w.ask(p))
+		}
+		prefills, decodes := 0, 0
+		for i := range w.p {
+			prefills += w.seriesOf("tandem_leg_prediction_ratio_count", "prefill", w.p[i].addr)
+			decodes += w.seriesOf("tandem_leg_prediction_ratio_count", "decode", w.d[i].addr)
+		}
+		if prefills != 5 || decodes != 3 {
+			t.Errorf("%d prefill and %d decode legs were compared, want 5 and 3", prefills, decodes)
+		}
+	})
+}

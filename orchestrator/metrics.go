@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tandem/internal/replica"
 )
 
 // metrics are the counters and histograms that requests move. What can be read from the pools at scrape time is in collect.go.
@@ -16,6 +18,7 @@ type metrics struct {
 	phase         *prometheus.HistogramVec // phase
 	handoffGap    prometheus.Histogram
 	leg           *prometheus.HistogramVec // pool, replica
+	legRatio      *prometheus.HistogramVec // leg, replica
 	tokens        *prometheus.CounterVec   // kind
 	cached        *prometheus.CounterVec   // kind, mode, told
 	unmeasured    *prometheus.CounterVec   // reason
@@ -69,6 +72,9 @@ var phaseNames = [phaseCount]string{"tokenize", "queue", "plan", "prefill", "han
 // tokenBuckets begin with none at all and with a block.
 var tokenBuckets = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536}
 
+// ratioBuckets are close to each other around one.
+var ratioBuckets = []float64{.05, .1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100}
+
 func newMetrics(reg prometheus.Registerer) *metrics {
 	seconds := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -92,6 +98,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		phase:         histogram("tandem_phase_seconds", "Seconds a request spent in a phase.", seconds, "phase"),
 		handoffGap:    histogram("tandem_handoff_gap_seconds", "Seconds from the last byte of the prefill answer to the decode request being written.", handoffBuckets()).WithLabelValues().(prometheus.Histogram),
 		leg:           histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to its first content, or to the whole answer where it is not streamed.", seconds, "pool", "replica"),
+		legRatio:      histogram("tandem_leg_prediction_ratio", "How many times as long as predicted a leg took: prefill to its answer, decode and local to the first content of a stream.", ratioBuckets, "leg", "replica"),
 		tokens:        counter("tandem_tokens_total", "Tokens of requests that ended well, by kind: prompt or output.", "kind"),
 		cached:        counter("tandem_cached_tokens_total", "Tokens of measured requests by kind: prompt, available on any replica, captured by the plan, delivered by the engine; told: whether the engine gave a number.", "kind", "mode", "told"),
 		unmeasured:    counter("tandem_cached_unmeasured_total", "Requests that ended well and are not in tandem_cached_tokens_total, by reason; those not_told are missing in its delivered alone.", "reason"),
@@ -135,3 +142,10 @@ func handoffBuckets() []float64 {
 }
 
 func (m *metrics) observe(p phase, d time.Duration) { m.phases[p].Observe(d.Seconds()) }
+
+// compare observes what a leg took beside what was predicted for it.
+func (m *metrics) compare(leg string, at replica.ID, took, predicted time.Duration) {
+	if predicted > 0 {
+		m.legRatio.WithLabelValues(leg, string(at)).Observe(took.Seconds() / predicted.Seconds())
+	}
+}

@@ -244,7 +244,11 @@ func (a *answer) begun() {
 	a.guard.stop()
 	a.first = time.Now()
 	j := a.h.j
-	j.q.o.m.leg.WithLabelValues("decode", string(a.to.member.ID)).Observe(a.first.Sub(a.resp.Sent).Seconds())
+	took := a.first.Sub(a.resp.Sent)
+	j.q.o.m.leg.WithLabelValues("decode", string(a.to.member.ID)).Observe(took.Seconds())
+	if j.req.Stream { // of other answers nobody sees the first token
+		j.q.o.m.compare(map[bool]string{true: "decode", false: "local"}[a.split], a.to.member.ID, took, a.h.b.FirstWithin())
+	}
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
 	if j.rest == nil {
 		j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))

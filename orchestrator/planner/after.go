@@ -76,6 +76,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
 	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *to, lease, best.Matched, pl.bytes(best.Missing)
+	b.first = landing.Seconds() + best.Step
 	if b.Decision != nil {
 		d := *b.Decision
 		d.Decode, d.Held, d.Moved = b.Decode.ID, best.Matched, &Move{From: from, To: b.Decode.ID, Reason: reason}

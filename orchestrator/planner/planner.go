@@ -336,6 +336,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	d := &b.decodes[b.chosen.Decode]
 	terms := decode.Terms{Local: b.chosen.Prefill < 0}
 	booking := &Booking{Mode: Local, MatchedDecode: d.Matched, within: d.Local.Wait + d.Local.Warm}
+	booking.first = booking.within + d.Step
 	if !terms.Local {
 		p := &b.prefills[b.chosen.Prefill]
 		booking.PrefillLease = pl.prefill.Book(p, now)
@@ -346,6 +347,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d.Missing)
 		terms.HardAt, terms.SentAt, terms.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
 		landing := seconds(pl.landing(b.chosen))
+		booking.first = pl.landing(b.chosen) + d.Step
 		terms.LandAt, terms.Moving = terms.SentAt.Add(landing), seconds(b.table.Own(int(b.chosen.Prefill), int(b.chosen.Decode)))
 		if q.Quiet {
 			terms.Untold = max(landing, unheard)

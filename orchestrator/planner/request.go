@@ -72,6 +72,7 @@ type Booking struct {
 	onPrefill, onDecode outlier.Attempt // ended by Release
 
 	within float64 // seconds until the prompt should be prefilled
+	first  float64 // seconds from when the generating leg is sent until its first token should be there
 	bytes  float64 // that the transfer moves, 0 for Local
 }
 
@@ -88,3 +89,6 @@ func (b *Booking) Release(now time.Time) {
 	b.onPrefill.End()
 	b.onDecode.End()
 }
+
+// FirstWithin returns how long the generating leg should take to its first token, as predicted when it was chosen.
+func (b *Booking) FirstWithin() time.Duration { return seconds(b.first) }
