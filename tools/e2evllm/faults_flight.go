@@ -335,12 +335,12 @@ func compareWhole(got, want *landed) (worth, string) {
 
 // awaitFirst waits until a stream has begun to answer.
 func awaitFirst(ctx context.Context, one *flight, limit time.Duration) error {
-	select {
-	case <-one.first:
-		return nil
-	case <-time.After(limit):
-		return errors.New("a stream does not begin")
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return eventually(ctx, limit, func() error {
+		select {
+		case <-one.first:
+			return nil
+		default:
+			return errors.New("a stream does not begin")
+		}
+	})
 }
