@@ -94,8 +94,14 @@ func TestSlowMetricsAreNoSilence(t *testing.T) {
 		took, most time.Duration
 		silent     int
 	}{
-		{"a long wait", both(fault(enginesim.Fault{Kind: "slow", Factor: 700}), later(15*time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1}))),
-			12 * time.Second, 30 * time.Second, 0},
+		{
+			"a long wait",
+			both(
+				fault(enginesim.Fault{Kind: "slow", Factor: 700}),
+				later(15*time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1})),
+			),
+			12 * time.Second, 30 * time.Second, 0,
+		},
 		{"it stands still", fault(enginesim.Fault{Kind: "freeze", For: 60 * time.Second}), 0, 20 * time.Second, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
