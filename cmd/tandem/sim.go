@@ -65,6 +65,8 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.IntVar(&o.Core.MaxBatchedTokens, "max-num-batched-tokens", 8192, "tokens a scheduler step")
 	fs.IntVar(&o.Core.MaxSeqs, "max-num-seqs", 256, "requests in the batch")
 	fs.IntVar(&o.Core.Vocab, "vocab", 4096, "vocabulary size")
+	fs.IntVar(&o.Core.Speculative, "num-speculative-tokens", 0, "tokens drafted for each sequence and step")
+	fs.IntVar(&o.Core.Withhold, "withhold-tokens", 0, "prompt tokens that a prefill leaves to decode, and decode expects to be left")
 	fs.DurationVar(&o.Core.Lease, "lease", 0, "how long a finished prefill's blocks wait for their reader (default 30s)")
 	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "side channel's host, as told to peers")
 	fs.IntVar(&o.Core.Port, "side-port", 0, "side channel's port (plus rank); 0 picks one")
