@@ -37,6 +37,13 @@ func NewReply(params []byte, at time.Time, promptTokens, blockSize int) *Reply {
 	return &Reply{at: at, promptTokens: promptTokens, blockSize: blockSize, params: slices.Clone(params)}
 }
 
+// None reports whether the prefill engine gave no params at all: it holds no blocks for anybody.
+func (r *Reply) None() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.params) == 0 || string(r.params) == "null"
+}
+
 // Taken reports whether the params are gone. When they are not, P still holds the blocks.
 func (r *Reply) Taken() bool {
 	r.mu.Lock()

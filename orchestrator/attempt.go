@@ -133,7 +133,7 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	if second && !alone {
 		return false
 	}
-	if !alone && !f.harmless() && !j.known && !j.takeBudget() {
+	if !alone && !f.harmless() && !j.known && !j.takeBudget() && !j.engineEnded(ctx, f) {
 		if !j.mayPrefillThere(f) {
 			return false
 		}
@@ -164,6 +164,12 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 	}
 	kind, _ := f.outlierKind()
 	return kind == outlier.Unusable || second && kind != outlier.Broken
+}
+
+// engineEnded reports whether the connection broke off because its engine is not there any more: then trying elsewhere adds no work to it.
+func (j *job) engineEnded(ctx context.Context, f *failure) bool {
+	to := j.q.o.fleet.to(f.at)
+	return f.kind == "broken" && (to == nil || j.q.dead(ctx, to))
 }
 
 // mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do without it.

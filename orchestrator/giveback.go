@@ -19,7 +19,7 @@ import (
 // blocks, which is why their age does not matter here. It runs on its own, since the client has nothing to wait for.
 // avoid is the decode replica that could not be reached, "" for none.
 func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoid replica.ID) {
-	if reply == nil {
+	if reply == nil || reply.None() {
 		return
 	}
 	o, pair := h.j.q.o, h.pair

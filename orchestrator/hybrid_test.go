@@ -12,7 +12,9 @@ import (
 func TestHybridEnginesArePredicted(t *testing.T) {
 	for name, groups := range map[string][]enginesim.Group{
 		"three Mamba groups, told first": {
-			{Kind: "mamba", BlockSize: 64}, {Kind: "mamba", BlockSize: 64}, {Kind: "mamba", BlockSize: 64},
+			{Kind: "mamba", BlockSize: 64},
+			{Kind: "mamba", BlockSize: 64},
+			{Kind: "mamba", BlockSize: 64},
 			{Kind: "full_attention"},
 		},
 		"a sliding window": {{Kind: "full_attention"}, {Kind: "sliding_window", Window: 40}},

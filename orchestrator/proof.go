@@ -121,7 +121,7 @@ func (w *watcher) doubt(m engine.Metrics) {
 	pairs, why := w.received.read(m)
 	for _, p := range pairs {
 		if w.f.o.planner.Outliers().Suspect(p, time.Now()) {
-			w.f.o.log.Warn("a pair is tried: "+why, "prefill", string(p.Prefill), "decode", string(p.Decode))
+			w.f.o.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill), "decode", string(p.Decode), "why", why)
 		}
 	}
 }

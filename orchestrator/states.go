@@ -37,6 +37,7 @@ var replicaStates = [...]string{
 func ejectedAs(leg outlier.Leg) string {
 	return [...]string{stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole}[leg]
 }
+
 func halfOpenAs(leg outlier.Leg) string {
 	return [...]string{stateHalfPrefill, stateHalfDecode, stateHalfWhole}[leg]
 }
