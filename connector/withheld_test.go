@@ -10,11 +10,12 @@ import (
 // short is params of an engine that leaves so many of a prompt's tokens to decode.
 func short(engine string, prompt, withheld int) string {
 	tokens := prompt - withheld
-	blocks := "1"
+	var blocks strings.Builder
+	blocks.WriteString("1")
 	for i := range (tokens+31)/32 - 1 {
-		blocks += fmt.Sprint(",", i+2)
+		blocks.WriteString(fmt.Sprint(",", i+2))
 	}
-	change := []string{"[[1,2,3,4]]", "[[" + blocks + "]]", ":100", fmt.Sprint(":", tokens), "6df2bc3d", engine}
+	change := []string{"[[1,2,3,4]]", "[[" + blocks.String() + "]]", ":100", fmt.Sprint(":", tokens), "6df2bc3d", engine}
 	return strings.NewReplacer(change...).Replace(realParams)
 }
 
