@@ -79,6 +79,8 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 		p.Stress, err = replay.ParseStress(text)
 		return err
 	})
+	fs.StringVar(&p.Troubles, "trouble", "", "what goes wrong with replicas: `whom:what@from+for`, with commas between, "+
+		"as d0:fail@2m+1m (answers everything with an error), p1:fail=0.3@2m+1m, d2:slow=20@1m+30s, p3:gone@2m+1m")
 	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
 	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "until the router hears of a block")
 	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")

@@ -18,6 +18,8 @@ type Outcome struct {
 	Requests  int             `json:"requests"`          // in the whole play
 	Measured  int             `json:"measured"`          // of these, those behind the warm-up
 	Refused   int             `json:"refused"`           // of the measured ones
+	Failed    int             `json:"failed"`            // of the measured ones: their clients got an error
+	Retried   int             `json:"retried"`           // of the measured ones: some attempt failed
 	LeftOut   int             `json:"sessions_left_out"` // that do not fit the engines
 	TTFT      Quantiles       `json:"ttft_s"`
 	TPOT      Quantiles       `json:"tpot_s"`
@@ -95,14 +97,22 @@ func (p *Play) sum(name string, r *cluster.Result) *Outcome {
 type tally struct {
 	ttft, tpot, e2e             []float64
 	all, refused, good, local   int
+	failed, retried             int
 	prompt, cached, moved, many float64
 	transfer                    time.Duration
 }
 
 func (t *tally) add(x *cluster.Record, slo SLO) {
 	t.all++
-	if x.Refused {
+	if x.Failures > 0 {
+		t.retried++
+	}
+	switch {
+	case x.Refused:
 		t.refused++
+		return
+	case x.Failed:
+		t.failed++
 		return
 	}
 	t.ttft, t.e2e = append(t.ttft, x.TTFT.Seconds()), append(t.e2e, x.Total.Seconds())
@@ -125,6 +135,7 @@ func (t *tally) add(x *cluster.Record, slo SLO) {
 
 func (t *tally) into(o *Outcome) {
 	o.Measured, o.Refused = t.all, t.refused
+	o.Failed, o.Retried = t.failed, t.retried
 	o.TTFT, o.TPOT, o.E2E = quantiles(t.ttft), quantiles(t.tpot), quantiles(t.e2e)
 	o.Good, o.Local = float64(t.good)/float64(max(t.all, 1)), float64(t.local)/float64(max(t.all, 1))
 	o.Hit, o.Moved, o.Transfer = t.cached/max(t.prompt, 1), t.moved/1e9, t.transfer.Seconds()/max(t.many, 1)
@@ -153,13 +164,13 @@ func PrintOutcomes(w io.Writer, all []Outcome) error {
 	for _, o := range all {
 		width = max(width, len(o.Policy))
 	}
-	fmt.Fprintf(out, "%-*s %31s %24s %7s %6s %6s %11s %11s %8s %8s %6s %6s\n",
-		width, "policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "hit", "local", "busy P/D", "max/mean", "moved GB", "refused", "preem.", "wall s")
+	fmt.Fprintf(out, "%-*s %31s %24s %7s %6s %6s %11s %11s %8s %8s %6s %6s %6s\n",
+		width, "policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "hit", "local", "busy P/D", "max/mean", "moved GB", "refused", "errors", "preem.", "wall s")
 	for _, o := range all {
-		fmt.Fprintf(out, "%-*s %31s %24s %6.1f%% %5.1f%% %5.1f%% %11s %11s %8.0f %8d %6d %6.1f\n", width, o.Policy,
+		fmt.Fprintf(out, "%-*s %31s %24s %6.1f%% %5.1f%% %5.1f%% %11s %11s %8.0f %8d %6d %6d %6.1f\n", width, o.Policy,
 			fmt.Sprintf("%.3g/%.3g/%.3g/%.3g", o.TTFT.Mean, o.TTFT.P50, o.TTFT.P90, o.TTFT.P99),
 			fmt.Sprintf("%.1f/%.1f/%.1f", o.TPOT.P50*1e3, o.TPOT.P90*1e3, o.TPOT.P99*1e3), o.Good*100, o.Hit*100, o.Local*100,
-			fmt.Sprintf("%.0f%%/%.0f%%", o.Busy[0]*100, o.Busy[1]*100), fmt.Sprintf("%.2f/%.2f", o.Balance[0], o.Balance[1]), o.Moved, o.Refused, o.Preempted, o.Seconds)
+			fmt.Sprintf("%.0f%%/%.0f%%", o.Busy[0]*100, o.Busy[1]*100), fmt.Sprintf("%.2f/%.2f", o.Balance[0], o.Balance[1]), o.Moved, o.Refused, o.Failed, o.Preempted, o.Seconds)
 	}
 	return out.Flush()
 }

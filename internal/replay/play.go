@@ -31,6 +31,7 @@ type Play struct {
 	For      time.Duration // of virtual time, in which sessions start; 0: all
 	MaxLen   int           // sessions with a longer prompt and answer are left out
 	Stress   Stress
+	Troubles string // what goes wrong with replicas, see [cluster.ParseTroubles]
 	Policies []string
 	Tuned    bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
 	Seed     uint64
@@ -71,7 +72,8 @@ func (p Play) Fleet() (cluster.Config, error) {
 		return c, fmt.Errorf("cluster %s: %w", p.Cluster, err)
 	}
 	c.EventLag, c.Poll = p.EventLag, p.Poll
-	return c, nil
+	c.Troubles, err = cluster.ParseTroubles(p.Troubles)
+	return c, err
 }
 
 // describe reads a cluster: a short form, or the name of a YAML file.

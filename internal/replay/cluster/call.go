@@ -24,6 +24,8 @@ type call struct {
 	blocks  []int         // on the prefill replica, that are read
 	sentAt  time.Duration // prefill leg, or the whole request
 	boundAt time.Duration
+	attempt int     // how many legs had failed in the cluster when it was placed
+	failure Failure // of its last leg
 	answer  answer
 	rec     Record
 }
@@ -52,6 +54,8 @@ type Record struct {
 	Moved    int64         // bytes transferred
 	Transfer time.Duration // from the order to read until it was done
 	Refused  bool          // no room in time: everything else is zero
+	Failures int           // legs that failed
+	Failed   bool          // its client got an error: everything else is zero but Failures
 }
 
 // TPOT is the seconds from token to token, 0 for an answer of one.

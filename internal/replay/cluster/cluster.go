@@ -43,6 +43,7 @@ type Config struct {
 	QueueLimit int                    // requests that may wait for room at a router; 1024
 	QueueTime  time.Duration          // for so long; 30 s
 	Model      string                 // "m"
+	Troubles   []Trouble              // what goes wrong with replicas; needs routers that are a [Survivor]
 	Started    func(time.Duration)    // is told of virtual time now and then, nil for nobody
 	_          struct{}               // keyed literals only
 }
@@ -109,6 +110,9 @@ type engine struct {
 	link  time.Duration  // when its side of the network is free
 	spent time.Duration  // in steps
 	steps int
+
+	failing float64 // share of what is sent to it that it fails
+	gone    bool    // it takes nothing more
 }
 
 // front is a router with the requests that wait at it.
@@ -129,12 +133,14 @@ type Cluster struct {
 	engines [2][]*engine
 	peers   map[string]*engine // by engine id
 
-	live    []*call // by slot
-	free    []int
-	source1 source1
-	result  Result
-	want    [2]bool
-	blocks  []uint64
+	live     []*call // by slot
+	free     []int
+	source1  source1
+	result   Result
+	chance   *rand.Rand // of which requests fail
+	failures int        // of legs
+	want     [2]bool
+	blocks   []uint64
 }
 
 // New makes a cluster around one router, which must not have been used before.
@@ -163,6 +169,10 @@ func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluste
 			cl.peers[e.core.EngineID()] = e
 		}
 	}
+	if err := cl.checkTroubles(); err != nil {
+		return nil, err
+	}
+	cl.planTroubles(seed)
 	truth := &Truth{c: cl}
 	for _, r := range routers {
 		if s, ok := r.(Seer); ok {

@@ -18,16 +18,21 @@ const (
 	polled               // a load report of an engine reaches a router
 	ticked               // a second has passed
 	shared               // a router tells the others
+	turned               // a trouble begins or ends
+	noticed              // routers hear that a replica has left or joined
+	failed               // that a leg of call a has failed reaches the router
+	retried              // call a is placed again
 )
 
 // event is what happens at a time. Events of the same time happen in the order in which they were planned.
 type event struct {
-	at   time.Duration
-	seq  uint64
-	e    *engine
-	call *call
-	to   *front
-	kind kind
+	at      time.Duration
+	seq     uint64
+	e       *engine
+	call    *call
+	to      *front
+	trouble *Trouble
+	kind    kind
 }
 
 // queue is a heap of events. It keeps its memory.

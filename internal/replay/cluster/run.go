@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"tandem/internal/enginesim"
@@ -121,6 +120,14 @@ func (c *Cluster) happen(ev *event) error {
 		return c.tick()
 	case shared:
 		c.share(ev.to)
+	case turned:
+		c.turn(ev.trouble)
+	case noticed:
+		c.notice(ev.e)
+	case failed:
+		c.legFailed(ev.call)
+	case retried:
+		c.retry(ev.call)
 	}
 	return nil
 }
@@ -178,7 +185,7 @@ func (c *Cluster) place(x *call) bool {
 	if !room {
 		return false
 	}
-	x.p, x.d, x.leg, x.placed = p, d, Prefill, true
+	x.p, x.d, x.leg, x.placed, x.attempt = p, d, Prefill, true, c.failures
 	x.rec.Waited = c.now - x.rec.At
 	x.sentAt = c.now
 	if p < 0 {
@@ -214,6 +221,10 @@ func (c *Cluster) admit(f *front) {
 
 // refuse ends a call without an answer. Its client goes on: a session whose call was refused has not ended.
 func (c *Cluster) refuse(x *call) {
+	if x.rec.Failures > 0 {
+		c.lose(x)
+		return
+	}
 	x.rec = Record{At: x.rec.At, Session: x.rec.Session, Call: x.rec.Call, Prompt: x.rec.Prompt, Refused: true, Prefill: -1, Decode: -1}
 	c.close(x)
 }
@@ -234,10 +245,13 @@ func (c *Cluster) send(x *call) {
 func (c *Cluster) deliver(x *call) error {
 	x.flying = false
 	e := c.engines[Decode][max(0, x.d)]
-	r := enginesim.Request{ID: strconv.Itoa(x.q.Slot), Prompt: x.prompt, MaxTokens: x.output, IgnoreEOS: true, Transfer: x.params}
+	r := enginesim.Request{ID: x.id(), Prompt: x.prompt, MaxTokens: x.output, IgnoreEOS: true, Transfer: x.params}
 	if x.leg == Prefill {
 		e = c.engines[Prefill][x.p]
 		r.MaxTokens, r.Transfer = 1, &enginesim.Transfer{DoRemoteDecode: true}
+	}
+	if c.turnsAway(x, e) {
+		return nil
 	}
 	if err := e.core.Add(c.now, &r); err != nil {
 		return fmt.Errorf("%s: %w", ID(e.side, e.index), err)
@@ -305,7 +319,7 @@ func (c *Cluster) take(e *engine) error {
 		if !o.First && !o.Finished {
 			continue
 		}
-		slot, err := strconv.Atoi(o.ID)
+		slot, err := slotOf(o.ID)
 		if err != nil || slot >= len(c.live) || c.live[slot] == nil {
 			return fmt.Errorf("%s answers %q, which nobody asked", ID(e.side, e.index), o.ID)
 		}
@@ -385,7 +399,7 @@ func (c *Cluster) obey(e *engine, orders []enginesim.Order) error {
 
 // transfer moves blocks. Each engine sends or receives one prompt after the other, at the speed of the path.
 func (c *Cluster) transfer(d, p *engine, o *enginesim.Order) {
-	slot, _ := strconv.Atoi(o.RequestID) // ours
+	slot, _ := slotOf(o.RequestID) // ours
 	x := c.live[slot]
 	x.rec.Moved = int64(len(o.Blocks)) * int64(d.core.Config().BlockSize) * int64(c.cfg.TokenBytes)
 	class := c.cfg.Nodes[Prefill][p.index].Place.LinkTo(c.cfg.Nodes[Decode][d.index].Place)
@@ -401,7 +415,7 @@ func (c *Cluster) transfer(d, p *engine, o *enginesim.Order) {
 // arrivedKV ends a transfer.
 func (c *Cluster) arrivedKV(x *call) error {
 	p, d := c.engines[Prefill][x.p], c.engines[Decode][x.d]
-	id := strconv.Itoa(x.q.Slot)
+	id := x.id()
 	d.core.Loaded(c.now, id, p.core.ReadBlocks(x.blocks), nil)
 	p.core.Notify(c.now, id)
 	if err := c.kick(p); err != nil {

@@ -77,7 +77,7 @@ func (t *Truth) Expect(q *Query, cached int) {
 
 // Expected is what was noted of a task, by its id; and whether it computes its prompt where it waits: one whose blocks are elsewhere does not.
 func (t *Truth) Expected(id string) (cached int, computes bool) {
-	slot, err := strconv.Atoi(id)
+	slot, err := slotOf(id)
 	if err != nil || slot >= len(t.c.live) || t.c.live[slot] == nil || slot >= len(t.expected) {
 		return 0, false
 	}

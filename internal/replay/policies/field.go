@@ -57,7 +57,7 @@ type Picker interface {
 
 // Field is a router around a Picker.
 type Field struct {
-	picker Picker
+	guard  *ejecting // around the policy
 	events [2]bool
 	keeps  int // blocks of each replica that are remembered from what was sent there, in the place of events; 0: events are followed
 	fleet  cluster.Config
@@ -82,12 +82,25 @@ var _ cluster.Router = (*Field)(nil)
 
 // entry is a policy that can be named.
 type entry struct {
-	name   string
-	brief  string
-	events [2]bool
-	make   func() Picker
-	keeps  int // see [Field]
+	name    string
+	brief   string
+	events  [2]bool
+	make    func() Picker
+	breaker bool // see [entry.detector]
+	keeps   int  // see [Field]
 }
+
+// detector is what keeps failing replicas out: smg's circuit breaker where the policy is of its family, Envoy's
+// outlier detection elsewhere. A name may ask for the breaker.
+func (e *entry) detector(c cluster.Config) detector {
+	if e.breaker || e.name == "kv-aware" || strings.HasPrefix(e.name, "smg-") {
+		return newBreaker(c)
+	}
+	return newEnvoy(c)
+}
+
+// withBreaker behind the name of a policy of the field puts it behind smg's circuit breaker.
+const withBreaker = "+breaker"
 
 // trackerBlocks is how many blocks of a replica seed 000's tracker remembers.
 const trackerBlocks = 100_000
@@ -204,6 +217,7 @@ func find(name string) (any, error) {
 
 // New makes the router of a policy. Behind its name may stand settings of its parameters, as "dynamo:credit=1.5:local=0".
 func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
+	name, breaker := strings.CutSuffix(name, withBreaker)
 	base, settings, _ := strings.Cut(name, ":")
 	what, err := find(base)
 	if err != nil {
@@ -217,7 +231,9 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 		return NewTandem(c, *x, seed), nil
 	case Picker:
 		at := slices.IndexFunc(field(), func(e entry) bool { return e.name == base })
-		return newField(field()[at], x, c, seed), nil
+		e := field()[at]
+		e.breaker = breaker
+		return newField(e, x, c, seed), nil
 	}
 	if base == "oracle" {
 		return NewGreedyOracle(c, seed), nil
@@ -227,9 +243,10 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 
 func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
 	f := &Field{
-		picker: picker, events: e.events, keeps: e.keeps, fleet: c, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64)),
+		events: e.events, keeps: e.keeps, fleet: c, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64)),
 		alone: len(c.Nodes[cluster.Prefill]) == 0,
 	}
+	f.guard = newEjecting(picker, e.detector(c), c, f.alone, rand.New(rand.NewPCG(seed, 0x656a656374)))
 	if f.alone {
 		f.events = [2]bool{false, e.events[cluster.Prefill] || e.events[cluster.Decode]}
 	}
@@ -270,7 +287,7 @@ func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	if f.alone {
 		ps = ds
 	}
-	p, d = f.picker.Pick(&query, ps, ds)
+	p, d = f.guard.Pick(&query, ps, ds)
 	if p == hold {
 		return 0, 0, false
 	}
@@ -354,8 +371,9 @@ func (x *placed) computed() {
 }
 
 // Answered takes the prompt off the prefill replica's books.
-func (f *Field) Answered(q *cluster.Query, _ int, _ time.Duration, _ time.Time) {
+func (f *Field) Answered(q *cluster.Query, _ int, _ time.Duration, now time.Time) {
 	x := &f.placed[q.Slot]
+	f.guard.well(cluster.Prefill, x.p, now)
 	x.computed()
 	f.sides[cluster.Prefill][x.p].end(q.Tokens)
 }
@@ -364,7 +382,12 @@ func (f *Field) Answered(q *cluster.Query, _ int, _ time.Duration, _ time.Time) 
 func (f *Field) Bind(q *cluster.Query, _ time.Time) int { return f.placed[q.Slot].d }
 
 // First takes the prompt's work off the books of a decode replica that prefilled by itself.
-func (f *Field) First(q *cluster.Query, _ time.Time) { f.placed[q.Slot].computed() }
+func (f *Field) First(q *cluster.Query, now time.Time) {
+	x := &f.placed[q.Slot]
+	x.computed()
+	f.guard.well(cluster.Decode, x.d, now)
+	delete(f.guard.tries, q)
+}
 
 // Done takes the request off the decode replica's books.
 func (f *Field) Done(q *cluster.Query, _ int, _, _ time.Duration, _ time.Time) {

@@ -33,6 +33,10 @@ type Tandem struct {
 	sequence sequence
 	every    time.Duration // between what is told to other routers
 	booked   []booked      // by slot
+	live     int           // requests under way
+	retrying int           // of these, how many hold a place in the retry budget
+	all      [2][]replica.Replica
+	gone     [2][]bool
 	Stats    Stats
 }
 
@@ -40,6 +44,7 @@ type Tandem struct {
 type Stats struct {
 	Split, Local, Moved int
 	NoRoom              int // tries
+	Retried, Ejected    int
 }
 
 // Sum adds up what Tandem's routers did; nil if there is none among them.
@@ -54,6 +59,8 @@ func Sum(routers []cluster.Router) *Stats {
 			all.Local += t.Stats.Local
 			all.Moved += t.Stats.Moved
 			all.NoRoom += t.Stats.NoRoom
+			all.Retried += t.Stats.Retried
+			all.Ejected += t.Stats.Ejected
 		}
 	}
 	return all
@@ -61,8 +68,10 @@ func Sum(routers []cluster.Router) *Stats {
 
 // booked is a request under way.
 type booked struct {
-	req  planner.Request
-	book *planner.Booking
+	query *cluster.Query // whose it is
+	req   planner.Request
+	book  *planner.Booking
+	retry attempts
 }
 
 // Options of [NewTandem]. The zero value is production's defaults.
@@ -135,11 +144,16 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	}
 	o.Policy.KVBytesPerToken = float64(c.TokenBytes)
 	o.Policy.Links = c.Links
+	o.Policy.Ejection = ejection
 	now := cluster.Time(0)
 	t.planner = planner.New(t.prefill, t.decode, rand.New(rand.NewPCG(seed, 0x74616e64)))
 	t.planner.SetPolicy(o.Policy)
-	t.prefill.SetMembers(c.Replicas(cluster.Prefill), now)
-	t.decode.SetMembers(c.Replicas(cluster.Decode), now)
+	for side := range t.all {
+		t.all[side] = c.Replicas(cluster.Side(side))
+		t.gone[side] = make([]bool, len(t.all[side]))
+	}
+	t.prefill.SetMembers(t.all[cluster.Prefill], now)
+	t.decode.SetMembers(t.all[cluster.Decode], now)
 	for i, r := range c.Replicas(cluster.Prefill) {
 		t.prefill.SetTrust(r.ID, replica.Live)
 		t.prefills[r.ID] = i
@@ -162,21 +176,32 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 		t.booked = append(t.booked, booked{})
 	}
 	b := &t.booked[q.Slot]
-	b.req = planner.Request{
-		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1, SplitOK: t.split, LocalOK: t.local || !t.split,
-		Waited: now.Sub(q.At),
+	if b.query != q { // the one before may have given up while it waited
+		t.forget(b)
+		b.query = q
 	}
-	t.first(b, q, now)
-	book, err := t.planner.Plan(&b.req, now)
-	b.req.AvoidPrefill, b.req.AvoidDecode = nil, nil // later on every other replica may stand in, as in production
+	r := &b.retry
+	b.req = planner.Request{
+		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1,
+		SplitOK: t.split && !r.alone, LocalOK: t.local || !t.split, Waited: now.Sub(q.At),
+		AvoidPrefill: r.avoid[cluster.Prefill], AvoidDecode: r.avoid[cluster.Decode],
+	}
+	if r.tries == 0 {
+		t.first(b, q, now)
+	}
+	book, err := t.search(b, now)
+	// Later on every replica that has not failed the request may stand in, as in production.
+	b.req.AvoidPrefill, b.req.AvoidDecode = r.avoid[cluster.Prefill], r.avoid[cluster.Decode]
 	if err != nil {
 		t.Stats.NoRoom++
-		if late := (*planner.TooLate)(nil); errors.As(err, &late) {
+		if late := (*planner.TooLate)(nil); errors.As(err, &late) || final(b, err) {
 			return 0, cluster.Refuse, false
 		}
 		return 0, 0, false
 	}
 	b.book = book
+	r.tries++
+	t.live++
 	d = t.decodes[book.Decode.ID]
 	if book.Mode == planner.Local {
 		t.Stats.Local++
@@ -188,7 +213,9 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 
 // Answered ends the prefill lease.
 func (t *Tandem) Answered(q *cluster.Query, cached int, took time.Duration, now time.Time) {
-	t.planner.PrefillDone(t.booked[q.Slot].book, cached, took, now)
+	book := t.booked[q.Slot].book
+	t.planner.PrefillDone(book, cached, took, now)
+	t.planner.Prefilled(book, now)
 }
 
 // Bind looks at the decode choice again.
@@ -203,14 +230,20 @@ func (t *Tandem) Bind(q *cluster.Query, now time.Time) int {
 
 // First tells of the first token.
 func (t *Tandem) First(q *cluster.Query, now time.Time) {
-	t.planner.FirstToken(t.booked[q.Slot].book, now)
+	book := t.booked[q.Slot].book
+	t.planner.FirstToken(book, now)
+	t.planner.Decoding(book, now)
+	if book.Mode == planner.Split {
+		t.planner.Moved(book, now)
+	}
 }
 
 // Done ends the booking.
 func (t *Tandem) Done(q *cluster.Query, output int, ttft, total time.Duration, now time.Time) {
 	b := &t.booked[q.Slot]
 	t.planner.Finish(b.book, q.Tokens, output, ttft, total, now)
-	*b = booked{}
+	t.live--
+	t.forget(b)
 }
 
 // Apply feeds the index of a side.

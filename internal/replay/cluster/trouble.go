@@ -1,0 +1,251 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Trouble is what goes wrong with one replica for a while of virtual time. One of Fail, Slow and Gone says
+// what.
+type Trouble struct {
+	Side     Side
+	Index    int
+	From, To time.Duration
+	Fail     float64 // share of what is sent to it that it answers with an error at once; the rest goes well
+	Slow     float64 // everything takes so many times as long
+	Gone     bool    // it takes nothing more, finishes what it has, and comes back with an empty cache
+}
+
+// noticedAfter is how long routers take to hear that a replica has left or joined.
+const noticedAfter = time.Second
+
+// rejoinEvery is how often a replica that should come back, and has not finished yet, looks again.
+const rejoinEvery = time.Second
+
+// ParseTroubles reads troubles with commas between them, each of the form d0:fail=0.5@5m+1m: whom, what
+// (fail, fail=share, slow=factor, gone), from when, and for how long.
+func ParseTroubles(text string) ([]Trouble, error) {
+	var all []Trouble
+	for one := range strings.SplitSeq(text, ",") {
+		if one == "" {
+			continue
+		}
+		t, err := parseTrouble(one)
+		if err != nil {
+			return nil, fmt.Errorf("trouble %q: %w", one, err)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+func parseTrouble(text string) (t Trouble, err error) {
+	who, rest, ok := strings.Cut(text, ":")
+	what, when, timed := strings.Cut(rest, "@")
+	from, span, long := strings.Cut(when, "+")
+	if !ok || !timed || !long || len(who) < 2 {
+		return t, fmt.Errorf("want a replica, what and when, as d0:fail@5m+1m")
+	}
+	switch who[0] {
+	case 'p':
+	case 'd':
+		t.Side = Decode
+	default:
+		return t, fmt.Errorf("no replica %q: p0 is the first that prefills, d0 the first that decodes", who)
+	}
+	if t.Index, err = strconv.Atoi(who[1:]); err != nil || t.Index < 0 {
+		return t, fmt.Errorf("no replica %q", who)
+	}
+	if t.From, err = time.ParseDuration(from); err != nil {
+		return t, err
+	}
+	long1, err := time.ParseDuration(span)
+	if err != nil {
+		return t, err
+	}
+	if t.From < 0 || long1 <= 0 {
+		return t, fmt.Errorf("it begins before the play, or has no length")
+	}
+	t.To = t.From + long1
+	return t, t.setWhat(what)
+}
+
+func (t *Trouble) setWhat(what string) (err error) {
+	name, value, given := strings.Cut(what, "=")
+	switch {
+	case name == "gone" && !given:
+		t.Gone = true
+	case name == "fail" && !given:
+		t.Fail = 1
+	case name == "fail":
+		if t.Fail, err = strconv.ParseFloat(value, 64); err != nil || !(t.Fail > 0 && t.Fail <= 1) {
+			return fmt.Errorf("%q is no share above 0 and up to 1", value)
+		}
+	case name == "slow":
+		if t.Slow, err = strconv.ParseFloat(value, 64); err != nil || !(t.Slow > 1 && t.Slow <= 1e6) {
+			return fmt.Errorf("%q is no factor above 1", value)
+		}
+	default:
+		return fmt.Errorf("%q is none of fail, fail=share, slow=factor, gone", what)
+	}
+	return nil
+}
+
+// Failure is a leg that failed, as a router sees it.
+type Failure struct {
+	Leg     Side // Decode also where the replica was to do everything
+	Replica int
+	Refused bool          // nobody took the connection; otherwise the replica answered with an error
+	Took    time.Duration // since the leg was sent
+}
+
+// Verdict is what a router does about a failure.
+type Verdict struct {
+	Again     bool          // the request is placed anew; otherwise its client gets the error
+	After     time.Duration // so much later
+	GivesBack bool          // prefill is told that nobody reads the blocks; else it keeps them for their lease
+}
+
+// Survivor is a [Router] that goes on when replicas fail and leave. Only such routers can be played with
+// troubles.
+type Survivor interface {
+	// Failed ends what was booked for q, and says what is done.
+	Failed(q *Query, f Failure, now time.Time) Verdict
+	// Member tells that a replica has left, or is back with an empty cache.
+	Member(side Side, i int, here bool, now time.Time)
+}
+
+// checkTroubles looks whether everybody who is named exists, and whether the routers can go on.
+func (c *Cluster) checkTroubles() error {
+	for _, t := range c.cfg.Troubles {
+		if t.Index >= len(c.engines[t.Side]) {
+			return fmt.Errorf("trouble of %s, which the cluster has not", ID(t.Side, t.Index))
+		}
+	}
+	for _, f := range c.fronts {
+		if _, ok := f.Router.(Survivor); !ok && len(c.cfg.Troubles) > 0 {
+			return fmt.Errorf("this router does not go on when replicas fail")
+		}
+	}
+	return nil
+}
+
+// planTroubles makes troubles begin and end.
+func (c *Cluster) planTroubles(seed uint64) {
+	c.chance = rand.New(rand.NewPCG(seed, 0x74726f75))
+	for i := range c.cfg.Troubles {
+		t := &c.cfg.Troubles[i]
+		c.events.add(event{at: t.From, kind: turned, trouble: t})
+		c.events.add(event{at: t.To, kind: turned, trouble: t})
+	}
+}
+
+// turn begins or ends a trouble.
+func (c *Cluster) turn(t *Trouble) {
+	e, begins := c.engines[t.Side][t.Index], c.now < t.To
+	switch {
+	case t.Gone && begins:
+		e.gone = true
+		c.events.add(event{at: c.now + noticedAfter, kind: noticed, e: e})
+	case t.Gone:
+		c.rejoin(t, e)
+	case t.Slow > 0:
+		cost := c.cfg.Nodes[t.Side][t.Index].Engine.Cost
+		if begins {
+			cost.Speed = cmp.Or(cost.Speed, 1) / t.Slow
+		}
+		e.core.SetCost(cost)
+	case begins:
+		e.failing = t.Fail
+	default:
+		e.failing = 0
+	}
+}
+
+// rejoin brings a replica back, as a new process would come: when the old one has finished, and with
+// nothing cached.
+func (c *Cluster) rejoin(t *Trouble, e *engine) {
+	if !e.core.ResetPrefixCache() {
+		c.events.add(event{at: c.now + rejoinEvery, kind: turned, trouble: t})
+		return
+	}
+	e.gone = false
+	c.events.add(event{at: c.now + noticedAfter, kind: noticed, e: e})
+}
+
+// notice tells the routers whether a replica is there.
+func (c *Cluster) notice(e *engine) {
+	for _, f := range c.fronts {
+		f.Router.(Survivor).Member(e.side, e.index, !e.gone, Time(c.now))
+		c.admit(f)
+	}
+}
+
+// turnsAway reports whether an engine does not do what it is asked for, and has the router of x hear of it.
+func (c *Cluster) turnsAway(x *call, e *engine) bool {
+	fails := e.failing == 1 || e.failing > 0 && c.chance.Float64() < e.failing
+	if !e.gone && !fails {
+		return false
+	}
+	x.failure = Failure{Leg: x.leg, Replica: e.index, Refused: e.gone}
+	c.events.add(event{at: c.now + c.cfg.Hop, kind: failed, call: x})
+	return true
+}
+
+// legFailed is a failure at the router: the request is tried again, or its client gets the error.
+func (c *Cluster) legFailed(x *call) {
+	x.failure.Took = c.now - x.sentAt
+	if x.leg == Decode {
+		x.failure.Took = c.now - x.boundAt
+	}
+	v := x.front.Router.(Survivor).Failed(&x.q, x.failure, Time(c.now))
+	if x.leg == Decode && x.p >= 0 && v.GivesBack {
+		p := c.engines[Prefill][x.p]
+		p.core.Notify(c.now, x.id())
+		c.events.add(event{at: c.now, kind: wakened, e: p})
+	}
+	c.failures++
+	x.rec.Failures++
+	x.placed, x.params = false, nil
+	if v.Again {
+		c.events.add(event{at: c.now + v.After, kind: retried, call: x})
+	} else {
+		c.lose(x)
+	}
+	c.admit(x.front)
+}
+
+// retry places a request again. It has waited already: where there is no room it goes ahead of those who
+// wait.
+func (c *Cluster) retry(x *call) {
+	if !c.place(x) {
+		x.front.waiting = slices.Insert(x.front.waiting, 0, x)
+	}
+}
+
+// lose ends a call with an error. Its client goes on.
+func (c *Cluster) lose(x *call) {
+	x.rec = Record{
+		At: x.rec.At, Session: x.rec.Session, Call: x.rec.Call, Prompt: x.rec.Prompt,
+		Failures: x.rec.Failures, Failed: true, Prefill: -1, Decode: -1,
+	}
+	c.close(x)
+}
+
+// attemptShift is where the number of an attempt begins in the id of a leg, behind the slot: blocks of one
+// that failed may still be held under its own.
+const attemptShift = 20
+
+// id is the name of x at engines.
+func (x *call) id() string { return strconv.Itoa(x.q.Slot | x.attempt<<attemptShift) }
+
+// slotOf is the slot in an id.
+func slotOf(id string) (int, error) {
+	n, err := strconv.Atoi(id)
+	return n & (1<<attemptShift - 1), err
+}

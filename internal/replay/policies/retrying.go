@@ -1,0 +1,196 @@
+package policies
+
+import (
+	"errors"
+	"time"
+
+	"tandem/internal/replay/cluster"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+	"tandem/orchestrator/planner"
+)
+
+// What production's router does about failures, with its defaults: whom they are held against
+// (orchestrator/blame.go), and what is tried again (orchestrator/attempt.go). Trials of the router's own
+// are left out: the next request is the trial, which costs clients more.
+
+const (
+	tries       = 3   // retry.attempts
+	budgetShare = 0.2 // retry.share
+	budgetMin   = 3   // retry.min
+)
+
+// ejection is health.ejection.
+var ejection = outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute}
+
+// attempts is what is known of a request's attempts that failed.
+type attempts struct {
+	tries    int
+	faults   []held
+	leg      cluster.Side // of the attempt before
+	at       replica.ID   // where it failed
+	doubted  bool         // it may have been the fault of the replica that prefilled
+	budgeted bool         // it holds a place in the retry budget
+	alone    bool         // a decode replica is to compute the prompt
+	avoid    [2][]replica.ID
+}
+
+// held is whom a failed attempt was held against.
+type held struct {
+	book  *planner.Booking
+	fault planner.Fault
+}
+
+var _ cluster.Survivor = (*Tandem)(nil)
+
+// Failed holds the failure against whom it concerns, and decides about another attempt.
+func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) cluster.Verdict {
+	b := &t.booked[q.Slot]
+	fault := blame(b.book, f)
+	t.Stats.count(t.planner.Failed(b.book, fault, now))
+	known := t.planner.KnownBad(b.book, fault)
+	b.retry.faults = append(b.retry.faults, held{b.book, fault})
+	again := t.again(b, f, known, now)
+	b.book.Release(now)
+	b.book = nil
+	t.live--
+	if again {
+		t.Stats.Retried++
+	} else {
+		t.forget(b)
+	}
+	return cluster.Verdict{Again: again, GivesBack: true}
+}
+
+// blame says against whom a failure is held. A decode replica that answers a split request with an error
+// may not have got the blocks.
+func blame(b *planner.Booking, f cluster.Failure) planner.Fault {
+	fault := planner.Fault{On: planner.OnDecode, Kind: outlier.ServerError, Took: f.Took}
+	switch {
+	case f.Refused:
+		fault.Kind = outlier.Refused
+	case f.Leg == cluster.Decode && b.Mode == planner.Split:
+		fault.On, fault.Kind = planner.OnPair, outlier.LoadFail
+	}
+	if f.Leg == cluster.Prefill {
+		fault.On = planner.OnPrefill
+	}
+	return fault
+}
+
+// again decides whether a failed attempt is worth another, and what that avoids.
+func (t *Tandem) again(b *booked, f cluster.Failure, known bool, now time.Time) bool {
+	r, at := &b.retry, t.ids[f.Leg][f.Replica]
+	if r.tries >= tries {
+		return false
+	}
+	second := r.tries > 1 && r.leg == f.Leg && r.at != at && !f.Refused
+	if second {
+		t.excuse(r, now)
+	}
+	mayStay := f.Leg == cluster.Prefill && b.req.SplitOK && t.local
+	alone := second && mayStay
+	if second && !alone {
+		return false
+	}
+	if !alone && !f.Refused && !known && !t.takeBudget(r) {
+		if !mayStay {
+			return false
+		}
+		alone = true
+	}
+	r.leg, r.at = f.Leg, at
+	r.doubted = f.Leg == cluster.Decode && b.book.Mode == planner.Split && !f.Refused
+	r.alone = r.alone || alone
+	r.avoid[f.Leg] = append(r.avoid[f.Leg], at)
+	if r.doubted {
+		r.avoid[cluster.Prefill] = append(r.avoid[cluster.Prefill], b.book.Prefill.ID)
+	}
+	return true
+}
+
+// excuse takes back what the attempts were held against: the request is the cause.
+func (t *Tandem) excuse(r *attempts, now time.Time) {
+	for _, h := range r.faults {
+		t.Stats.count(t.planner.Excuse(h.book, h.fault, now))
+	}
+	r.faults = nil
+}
+
+func (t *Tandem) takeBudget(r *attempts) bool {
+	if r.budgeted {
+		return true
+	}
+	if t.retrying+1 > max(budgetMin, int(budgetShare*float64(t.live))) {
+		return false
+	}
+	t.retrying++
+	r.budgeted = true
+	return true
+}
+
+// forget ends a request's books.
+func (t *Tandem) forget(b *booked) {
+	if b.retry.budgeted {
+		t.retrying--
+	}
+	*b = booked{}
+}
+
+// search asks the planner. Where both ends of a failed transfer are avoided and one is the last of its
+// pool, it gets another chance.
+func (t *Tandem) search(b *booked, now time.Time) (*planner.Booking, error) {
+	book, err := t.planner.Plan(&b.req, now)
+	none := (*planner.NoReplica)(nil)
+	if !b.retry.doubted || !errors.As(err, &none) {
+		return book, err
+	}
+	b.retry.doubted = false
+	avoid := &b.req.AvoidDecode
+	if none.Pool == "prefill" {
+		avoid = &b.req.AvoidPrefill
+	}
+	if len(*avoid) == 0 {
+		return book, err
+	}
+	*avoid = (*avoid)[:len(*avoid)-1]
+	return t.planner.Plan(&b.req, now)
+}
+
+// final reports whether a request that has failed before finds nobody left to try, which waiting does not
+// change.
+func final(b *booked, err error) bool {
+	none := (*planner.NoReplica)(nil)
+	return b.retry.tries > 0 && errors.As(err, &none)
+}
+
+// Member keeps the pools' members: who comes back is somebody else.
+func (t *Tandem) Member(side cluster.Side, i int, here bool, now time.Time) {
+	t.gone[side][i] = !here
+	var left []replica.Replica
+	for k, r := range t.all[side] {
+		if !t.gone[side][k] {
+			left = append(left, r)
+		}
+	}
+	pool := interface {
+		SetMembers([]replica.Replica, time.Time)
+		SetTrust(replica.ID, replica.Trust)
+	}(t.prefill)
+	if side == cluster.Decode {
+		pool = t.decode
+	}
+	pool.SetMembers(left, now)
+	if here {
+		pool.SetTrust(t.ids[side][i], replica.Live)
+	}
+}
+
+// count counts ejections.
+func (s *Stats) count(changes []outlier.Change) {
+	for _, c := range changes {
+		if c.To == outlier.Ejected {
+			s.Ejected++
+		}
+	}
+}
