@@ -78,7 +78,7 @@ func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, e
 	if !slices.Equal(ids[:said], d.ids[a.next:a.next+said]) {
 		return dst, ErrDiverged
 	}
-	rest, same := a.compare(text)
+	rest, cut, same := a.compare(text)
 	fresh := ids[said:]
 	a.next += len(ids)
 	d.ids = append(d.ids, fresh...)
@@ -94,24 +94,24 @@ func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, e
 	if c.bare() && !d.want.ReturnIDs {
 		return dst, nil
 	}
-	if len(rest) != len(text) {
+	if cut { // the lengths tell nothing: the rest is escaped anew
 		patches = append(patches, patch{c.text, slices.Concat([]byte{'"'}, rest, []byte{'"'})})
 	}
 	return apply(dst, e, sorted(d.hideSaid(patches, c, said, fresh))), nil
 }
 
-// compare takes from raw, a string without its quotes, what has to be said again, and returns the rest.
-func (a *again) compare(raw []byte) (rest []byte, same bool) {
-	if len(a.expect) == 0 {
-		return raw, true
+// compare takes from raw, a string without its quotes, what has to be said again, and returns the rest. cut says that there was something to take.
+func (a *again) compare(raw []byte) (rest []byte, cut, same bool) {
+	if len(a.expect) == 0 || len(raw) == 0 {
+		return raw, false, true
 	}
 	text := appendUnescaped(nil, raw)
 	n := min(len(text), len(a.expect))
 	if !bytes.Equal(text[:n], a.expect[:n]) {
-		return nil, false
+		return nil, false, false
 	}
 	a.expect = a.expect[n:]
-	return inner(rawjson.AppendString(nil, string(text[n:]))), true
+	return inner(rawjson.AppendString(nil, string(text[n:]))), true, true
 }
 
 // tookAgain notes what is new in an event with n tokens, of which fresh are new.

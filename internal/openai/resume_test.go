@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -95,7 +96,7 @@ func (x *teller) say(t *testing.T, done int) []string {
 		if end > sent {
 			fresh, sent = string([]rune(text)[sent:end]), end
 		}
-		said := string(rawjson.AppendString(nil, fresh))
+		said := quoted(t, fresh)
 		if x.kind == Chat {
 			emit(`%s{"index":0,"delta":{"content":%s},"logprobs":null,"finish_reason":%s,"token_ids":%s}]%s}`, head, said, reason, ids(true, x.tokens(from, i)), tail(i-done))
 		} else {
@@ -107,6 +108,15 @@ func (x *teller) say(t *testing.T, done int) []string {
 		}
 	}
 	return append(events, "data: [DONE]\n\n")
+}
+
+// quoted is a JSON string as engines write it, with tabs in two bytes.
+func quoted(t *testing.T, s string) string {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
 }
 
 // wholeChars cuts off bytes that are no whole character yet.
@@ -132,7 +142,7 @@ func randomTeller(rnd *rand.Rand) *teller {
 		usage: rnd.IntN(2) == 0, bundle: func() int { return 1 },
 	}
 	x.always = x.usage && rnd.IntN(2) == 0
-	words := []string{" the", "a", " block", "\"", "\\n", "\n", "", "é", "日本", "\xf0\x9f\x98\x80", " end"}
+	words := []string{" the", "a", " block", "\"", "\\n", "\n", "\t", "\r", "", "é", "日本", "\xf0\x9f\x98\x80", " end"}
 	for len(x.pieces) < 40 {
 		word := words[rnd.IntN(len(words))]
 		for len(word) > 0 && word[0] >= utf8.RuneSelf && rnd.IntN(2) == 0 { // a token a byte
@@ -314,6 +324,24 @@ func TestDeliveredDiverges(t *testing.T) {
 		if out, err := d.Append(nil, []byte("data: "+c.event+"\n\n")); !errors.Is(err, ErrDiverged) || len(out) > 0 {
 			t.Errorf("%s: %q, %v", c.name, out, err)
 		}
+	}
+}
+
+// What an engine says again is left out of its event, whatever escapes the engine writes.
+func TestDeliveredLeavesOutWhatIsSaidAgain(t *testing.T) {
+	const said = `data: {"id":"a","choices":[{"index":0,"text":"%s","finish_reason":null,"prompt_token_ids":[1],"token_ids":%s}]}` + "\n\n"
+	d := NewDelivered(Completions, Continuation{Greedy: true})
+	if _, err := d.Append(nil, fmt.Appendf(nil, said, "abcd", "[3,4]")); err != nil {
+		t.Fatal(err)
+	}
+	d.Resume(-1)
+	out, err := d.Append(nil, fmt.Appendf(nil, said, `abcd\t`, "[3,4,5]")) // without its four letters as long as \u0009
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := readChunk(Event(out))
+	if got := string(c.text.of(out)); got != `"\t"` {
+		t.Errorf("the client gets %s behind what it had", got)
 	}
 }
 

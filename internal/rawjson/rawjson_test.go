@@ -106,7 +106,7 @@ func TestTorn(t *testing.T) {
 }
 
 func TestAppendString(t *testing.T) {
-	for _, s := range []string{"", "plain", "\"\\\n\r\t\x00\x1f", "ümläut 😀", "bad \xff utf8"} {
+	for _, s := range []string{"", "plain", "\"\\\b\t\n\v\f\r\x00\x1f", "ümläut 😀", "bad \xff utf8"} {
 		var got string
 		if err := json.Unmarshal(AppendString(nil, s), &got); err != nil || got != strings.ToValidUTF8(s, "\ufffd") {
 			t.Errorf("AppendString(%q) reads back as %q, %v", s, got, err)

@@ -134,7 +134,7 @@ func hex4(b []byte) rune {
 	return r
 }
 
-// AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+// AppendString appends s as a JSON string, escaped as engines escape. Bytes that are not UTF-8 become U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -142,8 +142,8 @@ func AppendString(dst []byte, s string) []byte {
 		switch {
 		case r == '"' || r == '\\':
 			dst = append(dst, '\\', byte(r))
-		case r == '\n':
-			dst = append(dst, '\\', 'n')
+		case '\b' <= r && r <= '\r' && r != '\v':
+			dst = append(dst, '\\', "btn-fr"[r-'\b'])
 		case r < 0x20:
 			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
 		default:
