@@ -27,10 +27,11 @@ func (p Play) Dev() Play {
 // RefusedTTFT is the time to first token that a refused request counts as, in seconds: what it may wait at the router ([cluster.Config.QueueTime]).
 const RefusedTTFT = 30
 
-// Loss is what tuning makes small: the mean time to first token in seconds, where a refused request counts as [RefusedTTFT].
+// Loss is what tuning makes small: the mean time to first token in seconds, where a request that was refused, or ended
+// with an error, counts as [RefusedTTFT].
 func Loss(o *Outcome) float64 {
-	served := float64(o.Measured - o.Refused)
-	return (o.TTFT.Mean*served + RefusedTTFT*float64(o.Refused)) / max(1, float64(o.Measured))
+	lost := float64(o.Refused + o.Failed)
+	return (o.TTFT.Mean*(float64(o.Measured)-lost) + RefusedTTFT*lost) / max(1, float64(o.Measured))
 }
 
 // Tune plays every form of a policy that differs in its main parameter (see [policies.Grid]), and returns the name of the one with the least loss, and what

@@ -59,9 +59,9 @@ func TestDevIsNotWhatIsReported(t *testing.T) {
 	}
 }
 
-// 2 s for eight, and two that were refused.
+// 2 s for eight, one that was refused, and one whose client got an error.
 func TestLossByHand(t *testing.T) {
-	if got := Loss(&Outcome{Measured: 10, Refused: 2, TTFT: Quantiles{Mean: 2}}); got != 7.6 {
+	if got := Loss(&Outcome{Measured: 10, Refused: 1, Failed: 1, TTFT: Quantiles{Mean: 2}}); got != 7.6 {
 		t.Errorf("%v, want (8*2 + 2*30)/10", got)
 	}
 }

@@ -77,7 +77,7 @@ func (p *Page) Colour(i int) string { return colours[i%len(colours)] }
 func (p *Page) counted(r *Run) []*cluster.Record {
 	var all []*cluster.Record
 	for i := range r.Records {
-		if x := &r.Records[i]; x.At >= p.Warm && !x.Refused {
+		if x := &r.Records[i]; x.At >= p.Warm && !x.Refused && !x.Failed {
 			all = append(all, x)
 		}
 	}

@@ -57,7 +57,7 @@ func (p *Page) grid(r *Run, side cluster.Side) [][]float64 {
 		if side == cluster.Prefill {
 			at, from, to = x.Prefill, x.At+x.Waited, x.At+x.TTFT-x.Transfer
 		}
-		if x.Refused || at < 0 || at >= len(rows) || slot <= 0 {
+		if x.Refused || x.Failed || at < 0 || at >= len(rows) || slot <= 0 {
 			continue
 		}
 		for s := max(0, int(from/slot)); s < slots && time.Duration(s)*slot < to; s++ {

@@ -63,7 +63,7 @@ func (c cell) setting(policy string) Setting {
 // claims lists those of the full suite.
 func claims() []claim {
 	return slices.Concat(roundRobinClaims(), capacityClaims(), agentClaims(), affinityClaims(), staleClaims(), overloadClaims(), localClaims(), sequenceClaims(),
-		oracleClaims(), pressureClaims(), transferClaims(), stressClaims())
+		oracleClaims(), pressureClaims(), transferClaims(), stressClaims(), failingClaims())
 }
 
 // agentRate is how many agents' sessions start a second. All 158 that fit have started after a quarter of an hour.

@@ -44,12 +44,17 @@ type Setting struct {
 	Link     float64       // GB/s between engines, 0: 40
 	Loops    Loops         // of Clients
 	Stress   replay.Stress
-	Raw      bool // keep the ticks of the recording
-	Bursts   bool // Conversation: requests come as unevenly as ServeGen's clients send them, as many as by Load
+	Troubles string // of replicas, see [cluster.ParseTroubles]
+	Raw      bool   // keep the ticks of the recording
+	Bursts   bool   // Conversation: requests come as unevenly as ServeGen's clients send them, as many as by Load
 }
 
 func (s Setting) String() string {
-	return fmt.Sprintf("%v %s cache %.3g load %.4g %s seed %d", s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed)
+	text := fmt.Sprintf("%v %s cache %.3g load %.4g %s seed %d", s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed)
+	if s.Troubles != "" {
+		text += " " + s.Troubles
+	}
+	return text
 }
 
 // with returns s played with another policy.
@@ -75,6 +80,7 @@ func (s Setting) play(traces string) replay.Play {
 	p := replay.Play{
 		Cluster: s.Cluster, Profile: "70b", Cache: s.Cache, Link: s.Link, Seed: s.Seed,
 		EventLag: s.EventLag, Poll: s.Poll, SLO: slo, Stress: s.Stress, Raw: s.Raw,
+		Troubles: s.Troubles,
 	}
 	if s.Workload != Clients {
 		p.Trace = filepath.Join(traces, s.Workload.file())
@@ -103,12 +109,14 @@ type Answer struct {
 	Moved          float32  // bytes
 	Replica        [2]int16 // prefill, -1 where decode prefilled by itself, and decode
 	Refused        bool
+	Failed         bool    // its client got an error; counts as a refused one
+	At             float32 // s
 }
 
-func (a *Answer) local() bool { return a.Replica[cluster.Prefill] < 0 && !a.Refused }
+func (a *Answer) local() bool { return a.Replica[cluster.Prefill] < 0 && !a.Refused && !a.Failed }
 
 func (a *Answer) good() bool {
-	return !a.Refused && float64(a.TTFT) <= slo.TTFT.Seconds() && float64(a.TPOT) <= slo.TPOT.Seconds()
+	return !a.Refused && !a.Failed && float64(a.TTFT) <= slo.TTFT.Seconds() && float64(a.TPOT) <= slo.TPOT.Seconds()
 }
 
 // Trial is one play that is over.
@@ -143,8 +151,9 @@ func answer(r *cluster.Record) Answer {
 	a := Answer{
 		Session: int32(r.Session), Call: int32(r.Call), TTFT: float32(r.TTFT.Seconds()), TPOT: float32(r.TPOT()), Total: float32(r.Total.Seconds()), Prompt: int32(r.Prompt),
 		Cached: int32(r.Cached), Output: int32(r.Output), Moved: float32(r.Moved), Replica: [2]int16{int16(r.Prefill), int16(r.Decode)}, Refused: r.Refused,
+		Failed: r.Failed, At: float32(r.At.Seconds()),
 	}
-	if r.Refused {
+	if r.Refused || r.Failed {
 		a.TTFT = replay.RefusedTTFT
 	}
 	return a
@@ -209,8 +218,8 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 	l.done++
 	n := l.done
 	l.mu.Unlock()
-	l.say("play %3d: %v: TTFT %.3g/%.3g/%.3g s, TPOT p99 %.0f ms, %.1f %% good, hit %.0f %%, local %.0f %%, busy %.0f/%.0f %%, preempted %d, refused %d (%s)", n, s, o.TTFT.Mean, o.TTFT.P50, o.TTFT.P99,
-		o.TPOT.P99*1e3, o.Good*100, o.Hit*100, o.Local*100, o.Busy[0]*100, o.Busy[1]*100, o.Preempted, o.Refused, time.Since(began).Round(time.Second/10))
+	l.say("play %3d: %v: TTFT %.3g/%.3g/%.3g s, TPOT p99 %.0f ms, %.1f %% good, hit %.0f %%, local %.0f %%, busy %.0f/%.0f %%, preempted %d, refused %d, errors %d (%s)", n, s, o.TTFT.Mean, o.TTFT.P50, o.TTFT.P99,
+		o.TPOT.P99*1e3, o.Good*100, o.Hit*100, o.Local*100, o.Busy[0]*100, o.Busy[1]*100, o.Preempted, o.Refused, o.Failed, time.Since(began).Round(time.Second/10))
 	return r, nil
 }
 

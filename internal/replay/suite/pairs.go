@@ -31,15 +31,21 @@ func steady(f figure) figure {
 
 // The figures.
 var (
-	meanTTFT = figure{of: one(ttft)}
-	p50TTFT  = figure{of: one(ttft), quantile: 0.5}
-	p90TTFT  = figure{of: one(ttft), quantile: 0.9}
-	p99TTFT  = figure{of: one(ttft), quantile: 0.99}
-	meanEnd  = figure{of: one(func(a *Answer) float64 { return float64(a.Total) })}
-	p99TPOT  = figure{of: one(tpot), quantile: 0.99}
-	hit      = figure{of: func(a *Answer) (float64, float64) { return float64(a.Cached), float64(a.Prompt) }}
-	moved    = figure{of: one(func(a *Answer) float64 { return float64(a.Moved) })}
-	good     = figure{of: one(func(a *Answer) float64 {
+	meanTTFT  = figure{of: one(ttft)}
+	p50TTFT   = figure{of: one(ttft), quantile: 0.5}
+	p90TTFT   = figure{of: one(ttft), quantile: 0.9}
+	p99TTFT   = figure{of: one(ttft), quantile: 0.99}
+	meanEnd   = figure{of: one(func(a *Answer) float64 { return float64(a.Total) })}
+	p99TPOT   = figure{of: one(tpot), quantile: 0.99}
+	hit       = figure{of: func(a *Answer) (float64, float64) { return float64(a.Cached), float64(a.Prompt) }}
+	moved     = figure{of: one(func(a *Answer) float64 { return float64(a.Moved) })}
+	errors10k = figure{of: one(func(a *Answer) float64 {
+		if a.Failed || a.Refused {
+			return 1e4
+		}
+		return 0
+	})}
+	good = figure{of: one(func(a *Answer) float64 {
 		if a.good() {
 			return 1
 		}

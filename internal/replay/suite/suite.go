@@ -1,7 +1,8 @@
 // Package suite computes what is claimed of Tandem's decision: each claim is a line with an interval over requests and seeds, a target, and whether it holds.
 //
 // The steps, as files: claims.go lists what is claimed (field.go beside the policies of others, affinity.go, overload.go with old reports too, joint.go the parts of
-// the decision, collapses.go what was published of others, stress.go hard traffic, quick.go for CI), lab.go plays what that needs, capacity.go finds the loads,
+// the decision, collapses.go what was published of others, stress.go hard traffic, failing.go replicas that fail,
+// quick.go for CI), lab.go plays what that needs, capacity.go finds the loads,
 // pairs.go puts the same requests of two policies side by side, bootstrap.go says how sure a difference is, report.go writes it down.
 package suite
 

@@ -23,7 +23,7 @@ func imbalance(r *Trial, times []float64, replicas [2]int, c *enginesim.Cost) fl
 	pools := [2][]float64{make([]float64, replicas[0]), make([]float64, replicas[1])}
 	for i := range r.Answers {
 		a := &r.Answers[i]
-		if a.Refused {
+		if a.Refused || a.Failed {
 			continue
 		}
 		side := cluster.Prefill
