@@ -213,9 +213,13 @@ func (j *job) avoidForRest(broken replica.ID) {
 // begin runs the job of a rest until its answer has begun well, or until that has taken as long as a first token may.
 func (j *job) begin(ctx context.Context) (*answer, *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	clock := time.AfterFunc(j.q.snap.cfg.Timeouts.DecodeFirst, func() { cancel(errPhaseTimeout) })
+	clock := time.AfterFunc(j.q.snap.cfg.Timeouts.DecodeFirst, func() { cancel(errRestLate) })
 	defer clock.Stop()
-	return j.try(ctx)
+	a, f := j.try(ctx)
+	if f != nil {
+		cancel(nil)
+	}
+	return a, f
 }
 
 // goesOnAt reports whether the token ids of a rest mean to a decode replica what they meant where they were made, and whether it takes them.

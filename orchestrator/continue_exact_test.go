@@ -256,6 +256,28 @@ func TestBudgetOfStreamsThatGoOn(t *testing.T) {
 	})
 }
 
+// The time in which the rest of an answer has to begin is that of its queue and its prefill too: who has the leg when it is over is not to blame.
+func TestARestThatBeginsLateIsNobodysFault(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) {
+		c.Timeouts.DecodeFirst = time.Second
+		c.Health.Ejection.Failures = 1
+	}}, func(w *world) {
+		p := greedy("/v1/completions", 12, "")
+		w.dies(enginesim.Fault{Kind: "cut_stream", After: 5})
+		w.at("continue", func(string) {
+			w.at("prefill", func(string) { time.Sleep(990 * time.Millisecond) })
+		})
+		w.failed(p, w.ask(p), 502)
+		w.at("prefill", nil)
+		if n := w.count("tandem_continued_total", "failed"); n != 1 {
+			t.Errorf("%d rests did not begin", n)
+		}
+		if n := w.count("tandem_ejections_total", ""); n != 1 {
+			t.Errorf("%d ejections, want that of the replica whose stream broke off", n)
+		}
+	})
+}
+
 // Many streams of one replica that dies go on, all of them, whatever the budget.
 func TestAllStreamsOfADeadReplicaGoOn(t *testing.T) {
 	in(t, setup{decode: 2}, func(w *world) {

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -93,6 +94,8 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 	f := &failure{phase: phase, owner: phase, at: at, err: err}
 	var still *silent
 	switch {
+	case errors.Is(context.Cause(ctx), errRestLate):
+		return goneFailure(ctx, phase)
 	case errors.Is(context.Cause(ctx), errPhaseTimeout):
 		f.kind, f.status, f.retry = "timeout", http.StatusGatewayTimeout, phase == "prefill"
 		f.body = openai.AppendError(nil, "The "+phase+" replica did not answer in time.", "TimeoutError", "", f.status)
@@ -185,3 +188,7 @@ func (f *failure) event(kind openai.Kind, sent int) []byte {
 
 // errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.
 var errPhaseTimeout = errors.New("the phase took too long")
+
+// errRestLate is the cause where the rest of an answer did not begin in time. Its queue, its prefill and all its retries had that time together: it says
+// nothing of the engine that has the leg in the end.
+var errRestLate = fmt.Errorf("the rest of an answer did not begin: %w", errPhaseTimeout)
