@@ -282,7 +282,7 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	var b *planner.Booking
 	var err error
 	var took time.Duration
-	queued := j.q.o.queue.enter(ctx, entry{patience: j.q.snap.cfg.Timeouts.Queue, running: j.tries > 1, try: func() outcome {
+	queued := j.q.o.queue.enter(ctx, entry{patience: j.q.snap.cfg.Timeouts.Queue, running: j.tries > 1 || j.rest != nil, try: func() outcome {
 		began := time.Now()
 		j.plan.Waited = began.Sub(j.rec.Time)
 		b, err = j.search(began)
