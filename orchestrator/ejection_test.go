@@ -252,3 +252,24 @@ func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
 		}
 	})
 }
+
+// A decode replica twenty times slower than the other takes the own answer's time of each request into its price: after the first ten requests hardly one
+// goes there any more, and it has a state that says so.
+func TestASlowDecodeReplica(t *testing.T) {
+	in(t, setup{config: auto}, func(w *world) {
+		fault(enginesim.Fault{Kind: "slow", Factor: 20})(w, w.d[0])
+		there := func(n, from int) int {
+			before := w.count("tandem_leg_seconds_count", w.d[0].addr)
+			for i := range n {
+				p := nthChat(from+i, i%2 == 0)
+				w.exact(p, w.ask(p))
+			}
+			return w.count("tandem_leg_seconds_count", w.d[0].addr) - before
+		}
+		first, then := there(10, 0), there(30, 10)
+		t.Logf("%d of the first 10, %d of the 30 after them went to the slow replica", first, then)
+		if then > 1 {
+			t.Errorf("%d of 30 requests went to the slow replica, want at most 1", then)
+		}
+	})
+}
