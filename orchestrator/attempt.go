@@ -33,7 +33,6 @@ type job struct {
 
 	tries      int
 	faults     []held     // what its failed attempts were held against
-	known      bool       // that the attempt before failed is no surprise: whom it is held against is known to be bad
 	budgeted   bool       // it holds a place in the retry budget
 	failedAt   replica.ID // where the attempt before failed
 	failedWhen string     // in which phase
@@ -122,18 +121,19 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 // and not when two different replicas failed in the same phase, since then the request itself is the likely cause, unless they fail others too. That no prompt was computed for it costs a
 // client no answer, where a decode replica may compute it.
 func (j *job) again(ctx context.Context, f *failure) bool {
+	known, out, likeBefore := j.judged()
+	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !known
+	if second && likeBefore {
+		j.excuse()
+	}
 	if !f.retry || ctx.Err() != nil || j.tries >= j.q.snap.cfg.Retry.Attempts {
 		return false
-	}
-	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !j.known
-	if second {
-		j.excuse()
 	}
 	alone := j.fallsBack(f, second)
 	if second && !alone {
 		return false
 	}
-	if !alone && !f.harmless() && !j.known && !j.takeBudget() && !j.engineEnded(ctx, f) {
+	if !alone && !f.harmless() && !out && !j.takeBudget() && !j.engineEnded(ctx, f) {
 		if !j.mayPrefillThere(f) {
 			return false
 		}
@@ -154,6 +154,16 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 		}
 	}
 	return true
+}
+
+// judged tells of the newest failed attempt whether it was no surprise, since whom it is held against was ejected before; whether that is out now; and
+// whether it failed as the one before it did.
+func (j *job) judged() (known, out, likeBefore bool) {
+	n := len(j.faults)
+	if n == 0 {
+		return false, false, false
+	}
+	return j.faults[n-1].known, j.faults[n-1].out, n > 1 && j.faults[n-1].alike(&j.faults[n-2])
 }
 
 // fallsBack reports whether a decode replica is to compute the prompt itself after f: nothing came of the prefill that can be handed over, or it failed
@@ -269,8 +279,9 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	began := time.Now()
 	a, f = h.run(ctx)
 	if f != nil {
+		known := j.q.o.planner.KnownBad(b, f.blame(b))
 		fault := j.q.o.failedOn(b, f, began)
-		j.faults, j.known = append(j.faults, held{b, fault}), j.q.o.planner.KnownBad(b, fault)
+		j.faults = append(j.faults, held{b, fault, known, j.q.o.planner.KnownBad(b, fault)})
 	}
 	return a, f
 }

@@ -49,17 +49,32 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 type held struct {
 	b     *planner.Booking
 	fault planner.Fault
+	known bool // it was ejected before that already
+	out   bool // it is now
+}
+
+// alike reports whether two attempts failed in the same way with different replicas, none of which is known to fail others: the request is the likely cause.
+func (x *held) alike(y *held) bool {
+	return x.fault.On != planner.Nobody && y.fault.On != planner.Nobody && x.kind() == y.kind() && !x.known && !y.known
+}
+
+// kind is that of the failure, whether or not blocks were to be loaded before it: vLLM answers 500 for both.
+func (x *held) kind() outlier.Kind {
+	if x.fault.Kind == outlier.LoadFail {
+		return outlier.ServerError
+	}
+	return x.fault.Kind
 }
 
 // failedOn holds a failed attempt against whom it concerns. began is when the attempt did.
 func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, began time.Time) planner.Fault {
-	held, now := f.blame(b), time.Now()
-	held.Took = now.Sub(began)
-	o.tell(o.planner.Failed(b, held, now))
-	if to := o.fleet.to(b.Decode.ID); held.On == planner.OnPair && to != nil {
+	fault, now := f.blame(b), time.Now()
+	fault.Took, fault.At = now.Sub(began), now
+	o.tell(o.planner.Failed(b, fault, now))
+	if to := o.fleet.to(b.Decode.ID); fault.On == planner.OnPair && to != nil {
 		to.w.received.noteFailed()
 	}
-	return held
+	return fault
 }
 
 // passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers.

@@ -200,6 +200,7 @@ func (f *fleet) publishLocked() {
 	for _, r := range renamed {
 		r.end()
 	}
+	f.o.planner.Outliers().Keep(func(id replica.ID) bool { return all[id] != nil })
 	f.o.queue.wake()
 }
 

@@ -477,7 +477,7 @@ func (a *answer) settle(f *failure) {
 	case f == nil:
 		a.prove()
 	case !a.held:
-		h.j.q.o.failedOn(h.b, f, a.first)
+		h.j.q.o.failedOn(h.b, f, now) // how long it went well is no loss
 	}
 	h.release()
 	if !a.first.IsZero() {

@@ -24,7 +24,7 @@ const (
 	trialTick  = 250 * time.Millisecond // between two looks at what is due
 	trialLimit = 15 * time.Second       // of one canary, from its first byte to its verdict
 	trialsOnce = 8                      // canaries at once
-	partners   = 3                      // replicas with which a leg is tried, where the other one fails
+	partners   = 3                      // replicas with which a leg is tried, until one of them shows something
 )
 
 // trials makes the trials that are due until ctx ends.
@@ -57,26 +57,41 @@ func (o *Orchestrator) trials(ctx context.Context) {
 	}
 }
 
-// try makes one trial and tells what came of it.
+// found is what a trial, or a part of it, has shown.
+type found uint8
+
+const (
+	unclear found = iota // it could not be made, or failed for another reason than the one that it is made for
+	works
+	fails
+)
+
+// finding is what a trial has shown, with the kind of failure and what shows it.
+type finding struct {
+	found found
+	kind  outlier.Kind
+	why   string
+}
+
+// try makes one trial and tells what came of it. Where it shows nothing, the next request is the trial.
 func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
 	ctx, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()
-	why, failed := o.tryLeg(ctx, tr)
-	if failed == nil {
+	got := o.tryWhat(ctx, tr)
+	if got.found != fails {
 		o.m.trials.WithLabelValues("passed").Inc()
 		o.tell(o.planner.Outliers().Passed(tr, time.Now()))
 		return
 	}
 	o.m.trials.WithLabelValues("failed").Inc()
 	o.log.Info("trial failed", "replica", string(tr.ID), "leg", tr.Leg.String(), "prefill", string(tr.Pair.Prefill),
-		"decode", string(tr.Pair.Decode), "kind", failed.String(), "why", why)
-	o.tell(o.planner.Outliers().Failed(tr, *failed, time.Now()))
+		"decode", string(tr.Pair.Decode), "kind", got.kind.String(), "why", got.why)
+	o.tell(o.planner.Outliers().Failed(tr, got.kind, time.Now()))
 }
 
-// tryLeg returns how the trial failed, nil where it went well, or where it cannot be made: then the next request is the trial.
-func (o *Orchestrator) tryLeg(ctx context.Context, tr outlier.Trial) (why string, failed *outlier.Kind) {
+func (o *Orchestrator) tryWhat(ctx context.Context, tr outlier.Trial) finding {
 	if o.snap.Load().connect.Order() != connector.Sequential {
-		return "", nil
+		return finding{}
 	}
 	switch {
 	case tr.IsPair():
@@ -84,17 +99,26 @@ func (o *Orchestrator) tryLeg(ctx context.Context, tr outlier.Trial) (why string
 	case tr.Leg == outlier.Whole:
 		return o.tryWhole(ctx, o.fleet.to(tr.ID))
 	}
+	return o.tryLeg(ctx, tr)
+}
+
+// tryLeg tries a leg with one replica of the other pool after the other, until one of them shows something. A failed load is shown by two: it may be the path.
+func (o *Orchestrator) tryLeg(ctx context.Context, tr outlier.Trial) (last finding) {
 	self := o.fleet.to(tr.ID)
 	for _, other := range o.partnersOf(self) {
 		p, d, theirs := self, other, "decode"
 		if tr.Leg == outlier.Decode {
 			p, d, theirs = other, self, "prefill"
 		}
-		if why, failed = o.tryPair(ctx, p, d, theirs); failed == nil {
-			return "", nil
+		got := o.tryPair(ctx, p, d, theirs)
+		switch {
+		case got.found == works, got.found == fails && (got.kind == outlier.Wrong || last.found == fails):
+			return got
+		case got.found == fails:
+			last = got
 		}
 	}
-	return why, failed
+	return last
 }
 
 // partnersOf returns replicas of the other pool that the replica can be tried with, those in use first.
@@ -123,16 +147,16 @@ func (o *Orchestrator) partnersOf(self *reach) []*reach {
 }
 
 // tryWhole asks a decode replica for a few tokens that it computes alone. That it refuses such a question shows that it answers.
-func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) (why string, failed *outlier.Kind) {
+func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) finding {
 	if to == nil {
-		return "", nil
+		return finding{}
 	}
 	q := o.question(to, to)
 	got := o.askCanary(ctx, to, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if got.Err == nil && got.Status < http.StatusInternalServerError {
-		return "", nil
+		return finding{found: works}
 	}
-	return brief(got), new(kindOf(got))
+	return finding{fails, kindOf(got), brief(got)}
 }
 
 // question makes a canary for a pair.
@@ -143,18 +167,16 @@ func (o *Orchestrator) question(p, d *reach) *canary.Question {
 		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 }
 
-// tryPair sends a canary over both legs and judges it. Where it failed at the leg named theirs, the other replica's, that says nothing: nil.
-func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) (why string, failed *outlier.Kind) {
+// tryPair sends a canary over both legs and judges it. What fails at the leg named theirs, the other replica's, shows nothing; neither does an answer below 500,
+// with which an engine refuses the canary itself.
+func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) finding {
 	if p == nil || d == nil {
-		return "", nil
+		return finding{}
 	}
 	q := o.question(p, d)
 	own := o.askCanary(ctx, d, &engine.Request{Body: q.Own()}, q.Salt+"-own")
-	if own.Err != nil || own.Status >= http.StatusInternalServerError { // no reason to let blocks be prefilled for it
-		if theirs == "decode" {
-			return "", nil
-		}
-		return brief(own), new(kindOf(own))
+	if own.Err != nil || own.Status != http.StatusOK { // no reason to let blocks be prefilled for it
+		return failedAt("decode", theirs, own, brief(own))
 	}
 	before := countersOf(ctx, d)
 	first, decode := o.handCanary(ctx, q, p, d)
@@ -164,21 +186,30 @@ func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) 
 	}
 	switch verdict.Kind {
 	case canary.Moved, canary.Unclear:
-		return "", nil
+		return finding{found: works}
 	case canary.Nothing:
-		return verdict.Why, new(outlier.Unmoved)
+		return finding{fails, outlier.Unmoved, verdict.Why}
 	case canary.Wrong:
-		d.w.distrust(&failure{phase: "decode", kind: "wrong_canary", at: d.member.ID, err: errors.New(verdict.Why)})
-		return verdict.Why, new(outlier.Wrong)
+		if theirs != "decode" {
+			d.w.distrust(&failure{phase: "decode", kind: "wrong_canary", at: d.member.ID, err: errors.New(verdict.Why)})
+		}
+		return finding{fails, outlier.Wrong, verdict.Why}
 	}
-	if verdict.Leg == theirs {
-		return "", nil
+	if verdict.Leg != "prefill" {
+		return failedAt("decode", theirs, decode, verdict.Why)
 	}
-	at := map[string]canary.Answer{"prefill": first, "decode": decode, "own": own}[verdict.Leg]
-	if verdict.Leg == "prefill" && at.Err == nil && at.Status == http.StatusOK {
-		return verdict.Why, new(outlier.Unusable)
+	if first.Err == nil && first.Status == http.StatusOK && theirs != "prefill" {
+		return finding{fails, outlier.Unusable, verdict.Why}
 	}
-	return verdict.Why, new(kindOf(at))
+	return failedAt("prefill", theirs, first, verdict.Why)
+}
+
+// failedAt is a trial that failed at a leg with this answer.
+func failedAt(leg, theirs string, a canary.Answer, why string) finding {
+	if leg == theirs || a.Err == nil && a.Status < http.StatusInternalServerError {
+		return finding{}
+	}
+	return finding{fails, kindOf(a), why}
 }
 
 // countersOf reads what a decode engine counts of transfers, over all its ranks.
@@ -216,6 +247,7 @@ func (o *Orchestrator) handCanary(ctx context.Context, q *canary.Question, p, d 
 	}
 	leg, err = canaryLeg(q.Decode(), q.Salt, func(l *connector.Leg) error { return con.EditDecode(l, pair, reply, use()) })
 	if err != nil {
+		o.freeCanary(ctx, con, pair, reply, d)
 		return first, canary.Answer{Err: err}
 	}
 	leg.Last = func() error {
@@ -227,9 +259,19 @@ func (o *Orchestrator) handCanary(ctx context.Context, q *canary.Question, p, d 
 	decode = o.askCanary(ctx, d, leg, q.Salt)
 	if engine.NotSent(decode.Err) || errors.Is(decode.Err, connector.ErrExpired) {
 		reply.Unsent()
-		o.m.giveBack.WithLabelValues(o.returnLease(ctx, con, pair, reply, d.member.ID)).Inc()
+		o.freeCanary(ctx, con, pair, reply, d)
 	}
 	return first, decode
+}
+
+// freeCanary gives back blocks that nobody will read, in a time of its own.
+func (o *Orchestrator) freeCanary(ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, d *reach) {
+	if reply.None() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe) // ended by the timeout
+	defer cancel()
+	o.m.giveBack.WithLabelValues(o.returnLease(ctx, con, pair, reply, d.member.ID)).Inc()
 }
 
 // canaryLeg lets edit make a leg of a canary's body.

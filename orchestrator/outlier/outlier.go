@@ -10,6 +10,7 @@
 package outlier
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,7 @@ const (
 	fullAt     = 64              // requests at once from which a half-open leg is in use again
 	calm       = time.Minute     // in which the time to the next trial halves while a leg is in use
 	remembered = 10 * time.Minute
+	mostLost   = 5 // seconds that a failed request is taken to have cost, at most: a stream that breaks off late has answered until then
 )
 
 // costBeside is what a failure costs beside its own time, in seconds: a place in the retry budget, or, where that is full, a client's answer.
@@ -105,7 +107,7 @@ type Set struct {
 	settings Settings
 	leg      map[legKey]*track
 	pair     map[Pair]*track
-	unloaded map[replica.ID]map[replica.ID]float64 // weight of failed loads with each other end since the last good one
+	unloaded map[replica.ID]map[replica.ID]failedLoads // with each other end since the last good one
 }
 
 type legKey struct {
@@ -171,8 +173,9 @@ type Change struct {
 type Attempt struct {
 	set   *Set
 	key   legKey
-	era   uint32 // of the track when it began
-	trial bool   // it counts among the requests that a half-open leg has at once
+	era   uint32    // of the track when it began
+	bad   time.Time // when it failed
+	trial bool      // it counts among the requests that a half-open leg has at once
 }
 
 // Begin notes that a request was booked. Whoever holds the attempt must call [Attempt.End].
@@ -222,6 +225,7 @@ func (a *Attempt) Bad(k Kind, took time.Duration, now time.Time) []Change {
 	defer a.set.mu.Unlock()
 	a.set.activeUntil(now.Add(remembered))
 	t := a.set.of(a.key, now)
+	a.bad = now
 	t.failed(k, took, now)
 	limit := float64(a.set.settings.Failures)
 	if limit == 0 || t.era != a.era || !t.over(limit, a.set.settings.Share, now) {
@@ -238,8 +242,13 @@ func (a *Attempt) Excuse(k Kind, now time.Time) []Change {
 	}
 	a.set.mu.Lock()
 	defer a.set.mu.Unlock()
-	t := a.set.of(a.key, now)
-	return a.set.told(a.key, t, t.excuse(k, float64(a.set.settings.Failures), now))
+	t, to := a.set.of(a.key, now), &a.set.settings
+	if a.bad.IsZero() {
+		return nil
+	}
+	changed := t.excuse(k, a.bad, float64(to.Failures), to.Share, now)
+	a.bad = time.Time{}
+	return a.set.told(a.key, t, changed)
 }
 
 // told makes a change of a leg's new state, if it is new. It needs mu.
@@ -252,8 +261,9 @@ func (s *Set) told(key legKey, t *track, changed bool) []Change {
 
 // Verdict is what there is to say of a leg or a pair in a plan.
 type Verdict struct {
-	Out   bool    // ejected, or half-open with as many requests as it may have
-	Price float64 // seconds that its failures are expected to cost the request
+	Out   bool          // ejected, or half-open with as many requests as it may have
+	Wait  time.Duration // from its ejection to its trial: it grows with every trial that fails
+	Price float64       // seconds that its failures are expected to cost the request
 }
 
 // Look tells what speaks against a leg.
@@ -265,7 +275,11 @@ func (s *Set) Look(id replica.ID, leg Leg, now time.Time) Verdict {
 		return Verdict{}
 	}
 	t.openItself(s.settings, now)
-	return Verdict{Out: t.out(), Price: t.price(now)}
+	v := Verdict{Out: t.out(), Price: t.price(now)}
+	if v.Out {
+		v.Wait = t.wait
+	}
+	return v
 }
 
 // PairOut reports whether a pair is ejected.
@@ -298,4 +312,13 @@ func (s *Set) Restarted(id replica.ID, now time.Time) {
 			t.hurry(now)
 		}
 	}
+}
+
+// Keep forgets the replicas that are not among the members any more, by what is asked of each.
+func (s *Set) Keep(member func(id replica.ID) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.leg, func(key legKey, _ *track) bool { return !member(key.id) })
+	maps.DeleteFunc(s.pair, func(p Pair, _ *track) bool { return !member(p.Prefill) || !member(p.Decode) })
+	maps.DeleteFunc(s.unloaded, func(id replica.ID, _ map[replica.ID]failedLoads) bool { return !member(id) })
 }

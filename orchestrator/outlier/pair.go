@@ -1,6 +1,7 @@
 package outlier
 
 import (
+	"maps"
 	"time"
 
 	"tandem/internal/replica"
@@ -40,7 +41,7 @@ func (s *Set) Suspect(p Pair, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.ofPair(p, now)
-	if t.state != InUse || t.suspect || t.trying || now.Sub(t.trial) < pairMax {
+	if s.settings.Failures == 0 || t.state != InUse || t.suspect || t.trying || now.Sub(t.trial) < pairMax {
 		return false
 	}
 	s.activeUntil(now.Add(remembered))
@@ -70,48 +71,74 @@ func (s *Set) pairFailed(p Pair, k Kind, now time.Time) []Change {
 	return []Change{{Pair: p, To: Ejected, Cause: t.cause, Trial: t.wait}}
 }
 
+// failedLoads are those of one replica with another since the last good one.
+type failedLoads struct {
+	weight float64
+	at     time.Time // of the newest
+}
+
 // endFailed notes a failed load of one end with the other. It needs mu.
 func (s *Set) endFailed(id replica.ID, leg Leg, other replica.ID, k Kind, now time.Time) []Change {
 	if s.unloaded == nil {
-		s.unloaded = map[replica.ID]map[replica.ID]float64{}
+		s.unloaded = map[replica.ID]map[replica.ID]failedLoads{}
 	}
 	with := s.unloaded[id]
 	if with == nil {
-		with = map[replica.ID]float64{}
+		with = map[replica.ID]failedLoads{}
 		s.unloaded[id] = with
 	}
-	with[other] += k.weight()
-	sum := 0.0
-	for _, w := range with {
-		sum += w
-	}
+	with[other] = failedLoads{with[other].weight + k.weight(), now}
 	t := s.of(legKey{id, leg}, now)
-	if s.settings.Failures == 0 || len(with) < 2 || sum < float64(s.settings.Failures) || t.state == Ejected {
+	sum, several := s.unloadedOf(id, now)
+	if s.settings.Failures == 0 || !several || sum < float64(s.settings.Failures) || t.state == Ejected {
 		return nil
 	}
-	t.bad, t.row = t.bad+sum, t.row+sum
+	t.bad += sum
 	t.eject(s.settings, 0, s.settings.Max, k, now)
-	t.cause = "with every other replica: " + k.String()
-	delete(s.unloaded, id)
+	t.cause, t.byLoads = "with every other replica: "+k.String(), true
 	return s.told(legKey{id, leg}, t, true)
 }
 
-// ExcuseLoad takes back that blocks did not come over.
-func (s *Set) ExcuseLoad(p Pair, k Kind, now time.Time) []Change {
+// unloadedOf sums up the failed loads of a replica, and tells whether they were with several others. It needs mu.
+func (s *Set) unloadedOf(id replica.ID, now time.Time) (sum float64, several bool) {
+	with := s.unloaded[id]
+	maps.DeleteFunc(with, func(_ replica.ID, f failedLoads) bool { return now.Sub(f.at) > window })
+	for _, f := range with {
+		sum += f.weight
+	}
+	return sum, len(with) > 1
+}
+
+// ExcuseLoad takes back that blocks did not come over at the given time.
+func (s *Set) ExcuseLoad(p Pair, k Kind, at, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, other := range map[replica.ID]replica.ID{p.Prefill: p.Decode, p.Decode: p.Prefill} {
-		if with := s.unloaded[id]; with[other] > 0 {
-			if with[other] -= k.weight(); with[other] <= 0 {
-				delete(with, other)
-			}
-		}
+	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, k, now), s.excuseEnd(p.Prefill, Prefill, p.Decode, k, now)...)
+	if t := s.pair[p]; t != nil && t.excuse(k, at, pairRow, 0, now) {
+		changes = append(changes, Change{Pair: p, To: t.state})
 	}
-	t := s.pair[p]
-	if t == nil || !t.excuse(k, pairRow, now) {
+	return changes
+}
+
+// excuseEnd needs mu.
+func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, k Kind, now time.Time) []Change {
+	with := s.unloaded[id]
+	f, there := with[other]
+	if !there {
 		return nil
 	}
-	return []Change{{Pair: p, To: t.state}}
+	if f.weight -= k.weight(); f.weight > 0 {
+		with[other] = f
+	} else {
+		delete(with, other)
+	}
+	t := s.of(legKey{id, leg}, now)
+	sum, several := s.unloadedOf(id, now)
+	if !t.byLoads || t.state != Ejected || t.trying || several && sum >= float64(s.settings.Failures) {
+		return nil
+	}
+	t.restore(now)
+	return s.told(legKey{id, leg}, t, true)
 }
 
 // PairsOut returns the pairs that are ejected.

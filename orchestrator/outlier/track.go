@@ -28,6 +28,8 @@ type track struct {
 	good, bad float64   // requests and failures of the last minute, each weighed by its age
 	at        time.Time // as of when
 	row       float64   // weight of the failures since the last request that went well
+	cleared   time.Time // when row was last set to zero
+	failedAt  time.Time // the newest failure
 	lost      float64   // seconds that a failed request took, running mean
 
 	state   State
@@ -40,6 +42,9 @@ type track struct {
 	suspect bool          // in use, and to be tried all the same
 	limit   int           // half-open: requests at once
 	flying  int           // half-open: requests there
+	before  State         // what the newest ejection ended
+	byLoads bool          // the newest ejection was for loads that failed with everybody
+	forced  bool          // half-open since it was used although it was ejected, not by a trial
 }
 
 func (t *track) decay(now time.Time) {
@@ -56,10 +61,12 @@ func (t *track) well(era uint32, now time.Time) bool {
 	if era != t.era {
 		return false
 	}
-	t.row = 0
+	t.row, t.cleared = 0, now
 	switch t.state {
 	case Ejected: // it was used all the same
-		return t.admit(2, now)
+		t.admit(2, now)
+		t.forced = true
+		return true
 	case HalfOpen:
 		t.limit *= 2
 		t.bad /= 2
@@ -73,33 +80,47 @@ func (t *track) well(era uint32, now time.Time) bool {
 
 func (t *track) failed(k Kind, took time.Duration, now time.Time) {
 	t.decay(now)
+	if now.Sub(t.failedAt) > remembered {
+		t.row = 0 // of another day
+	}
+	t.failedAt = now
 	t.bad += k.weight()
 	t.row += k.weight()
 	const share = 0.3 // of the newest in the mean
-	t.lost += share * (took.Seconds() - t.lost)
+	t.lost += share * (min(took.Seconds(), mostLost) - t.lost)
 }
 
 // over reports whether the leg has failed so often that it is to be ejected. A half-open one needs to fail once.
 func (t *track) over(row, share float64, now time.Time) bool {
-	t.decay(now)
 	switch t.state {
 	case Ejected:
 		return false
 	case HalfOpen:
 		return true
 	}
+	return t.exceeds(row, share, now)
+}
+
+// exceeds reports whether the failures in a row, or their share, are too many for a leg in use.
+func (t *track) exceeds(row, share float64, now time.Time) bool {
+	t.decay(now)
 	return row > 0 && t.row >= row || share > 0 && t.bad >= fewest && t.bad >= share*(t.good+t.bad)
 }
 
-// eject takes it out. The time to the trial doubles from one ejection to the next, and halves with every minute that it was in use between them.
+// eject takes it out. The time to the trial doubles from one ejection to the next, and halves with every minute that it was in use between them. One that was
+// only used because too few others were left was never let back, so that its time stays.
 func (t *track) eject(s Settings, row float64, longest time.Duration, k Kind, now time.Time) {
 	wait := float64(2 * t.wait)
-	if t.state == InUse {
+	switch {
+	case t.state == InUse:
 		wait *= math.Exp2(-float64(now.Sub(t.turned)) / float64(calm))
+	case t.forced:
+		wait = float64(t.wait)
 	}
 	t.wait = min(max(time.Duration(wait), s.Base), longest)
 	t.trial, t.trying = now.Add(t.wait), false
 	t.cause = t.why(k, row)
+	t.before, t.byLoads, t.forced = t.state, false, false
 	t.era++
 	t.flying = 0
 	t.turn(Ejected, now)
@@ -127,7 +148,7 @@ func (t *track) again(longest time.Duration, k Kind, now time.Time) {
 
 // admit lets so many requests at once come back, and reports that the state has changed.
 func (t *track) admit(limit int, now time.Time) bool {
-	t.limit, t.flying, t.trying, t.row, t.bad = limit, 0, false, 0, 0
+	t.limit, t.flying, t.trying, t.forced, t.row, t.bad, t.cleared = limit, 0, false, false, 0, 0, now
 	t.turn(HalfOpen, now)
 	return true
 }
@@ -148,16 +169,29 @@ func (t *track) hurry(now time.Time) {
 	}
 }
 
-// excuse takes a failure back, and reports whether the state has changed.
-func (t *track) excuse(k Kind, row float64, now time.Time) bool {
+// excuse takes a failure of the given time back, and with it the ejection that it led to, if the others do not suffice for that. It reports whether the state
+// has changed.
+func (t *track) excuse(k Kind, at time.Time, row, share float64, now time.Time) bool {
 	t.decay(now)
-	t.row, t.bad = max(0, t.row-k.weight()), max(0, t.bad-k.weight())
-	if t.state != Ejected || t.trying || t.row >= row || now.Sub(t.turned) > t.wait {
+	t.bad = max(0, t.bad-k.weight())
+	if !t.cleared.After(at) {
+		t.row = max(0, t.row-k.weight())
+	}
+	if t.state != Ejected || t.trying || t.byLoads || t.turned.Before(at) || t.exceeds(row, share, now) {
 		return false
 	}
-	t.wait /= 2
-	t.turn(InUse, now)
+	t.restore(now)
 	return true
+}
+
+// restore undoes the newest ejection.
+func (t *track) restore(now time.Time) {
+	t.wait /= 2
+	if t.before == HalfOpen {
+		t.admit(1, now)
+		return
+	}
+	t.turn(InUse, now)
 }
 
 func (t *track) out() bool { return t.state == Ejected || t.state == HalfOpen && t.flying >= t.limit }

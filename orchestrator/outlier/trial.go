@@ -30,6 +30,9 @@ func (s *Set) Due(now time.Time) []Trial {
 		if t.due(now) {
 			due = append(due, Trial{ID: key.id, Leg: key.leg, era: t.era})
 		}
+		if t.state == HalfOpen && now.Sub(t.turned) > remembered { // nobody wants it, and nothing speaks against it
+			t.turn(InUse, now)
+		}
 		if t.idle(now) {
 			delete(s.leg, key)
 		}
@@ -91,6 +94,8 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	case t == nil:
 	case !tr.IsPair():
 		t.again(s.settings.Max, k, now)
+	case t.state == InUse && k == Silent: // it may only be busy
+		t.trying = false
 	case t.state == InUse:
 		t.failed(k, 0, now)
 		t.eject(s.settings, pairRow, pairMax, k, now)

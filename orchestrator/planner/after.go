@@ -97,7 +97,11 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 		if !pl.takes(b, q, d) {
 			continue
 		}
-		cost := pl.policy.Weights.Decode(c.Decode).Total()
+		failing := pl.outliers.Look(d.ID, outlier.Decode, now)
+		if failing.Out && b.DecodeLease.Alive() { // to wait is better
+			continue
+		}
+		cost := pl.policy.Weights.Decode(c.Decode).Total() + pl.unlessRaw(failing.Price)
 		if pl.policy.Weights.Units == scoring.Seconds {
 			cost += pl.onTheWay(b, c, d)
 		}

@@ -2,7 +2,7 @@ package planner
 
 import (
 	"math"
-	"strings"
+	"slices"
 	"time"
 
 	"tandem/internal/replica"
@@ -11,20 +11,31 @@ import (
 )
 
 // Failures of replicas and pairs concern a plan twice. What they are expected to cost is one of its terms. And who is ejected takes no part, unless more than
-// half of those who could serve the request would be out: then those that fail least are used as they are, and the decision says so.
+// half of those who could serve the request would be out: then those with the fewest failed trials are used as they are, and the decision says so.
 
 // out is who is to be left out of a choice.
 type out struct {
 	prefills, splits, wholes []int // candidates: prefill; decode of transferred blocks; decode alone
 	pairs                    []outlier.Pair
-	forced                   string
+	forced                   []string // who is used all the same
 }
+
+// any reports whether anybody is to be left out.
+func (o *out) any() bool { return len(o.prefills)+len(o.splits)+len(o.wholes)+len(o.pairs) > 0 }
 
 // suspect is a candidate that is ejected.
 type suspect struct {
-	at    int
-	price float64
-	id    replica.ID
+	at int
+	id replica.ID
+	outlier.Verdict
+}
+
+// worse reports whether s has failed more trials than o, or, where they are equal, more requests.
+func (s *suspect) worse(o *suspect) bool {
+	if s.Wait != o.Wait {
+		return s.Wait > o.Wait
+	}
+	return s.Price > o.Price
 }
 
 // Outliers tells which replicas and pairs fail. Safe for concurrent use.
@@ -41,13 +52,13 @@ func (pl *Planner) priceFailedPrefills(view *prefill.View, now time.Time) {
 		b.onPrefill[i].Failures += price
 		b.table.Prefill[i] += price
 		if v.Out {
-			b.outPrefills = append(b.outPrefills, suspect{i, v.Price, id})
+			b.outPrefills = append(b.outPrefills, suspect{i, id, v})
 		}
 	}
 }
 
 // failedNow adds what failures cost to the decode candidates, and tells who is to be left out.
-func (pl *Planner) failedNow(now time.Time) *out {
+func (pl *Planner) failedNow(q *question, now time.Time) *out {
 	b, t := &pl.board, &pl.board.table
 	var splits, wholes []suspect
 	for j := range b.decodes {
@@ -57,7 +68,7 @@ func (pl *Planner) failedNow(now time.Time) *out {
 		b.onDecode[j].Failures += price
 		t.Decode[j] += price
 		if v.Out {
-			splits = append(splits, suspect{j, v.Price, id})
+			splits = append(splits, suspect{j, id, v})
 		}
 		if len(t.Local) == 0 {
 			continue
@@ -67,23 +78,37 @@ func (pl *Planner) failedNow(now time.Time) *out {
 		b.onLocal[j].Failures += price
 		t.Local[j] += price
 		if v.Out {
-			wholes = append(wholes, suspect{j, v.Price, id})
+			wholes = append(wholes, suspect{j, id, v})
 		}
 	}
 	o := &out{pairs: pl.outliers.PairsOut(now)}
 	o.prefills = o.keepHalf(b.outPrefills, len(b.prefills))
-	able := len(b.decodes) + b.outlook.Full // who has no room now is worth waiting for
-	o.splits, o.wholes = o.keepHalf(splits, able), o.keepHalf(wholes, able)
+	o.splits = o.keepHalf(splits, len(b.decodes)+pl.fullAndWell(q, outlier.Decode, len(splits), now))
+	o.wholes = o.keepHalf(wholes, len(b.decodes)+pl.fullAndWell(q, outlier.Whole, len(wholes), now))
 	return o
 }
 
-// keepHalf returns the candidates to be left out, at most half of so many, those that fail most first. Of the others it notes that they are used.
+// fullAndWell counts the decode replicas that have no room now and are not ejected: those are worth waiting for. Without suspects nobody wants to know.
+func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now time.Time) int {
+	if suspects == 0 || pl.board.outlook.Full == 0 {
+		return 0
+	}
+	n := 0
+	for _, e := range pl.excludedDecodes(q, now) {
+		if e.Room > 0 && !pl.outliers.Look(e.ID, leg, now).Out {
+			n++
+		}
+	}
+	return n
+}
+
+// keepHalf returns the candidates to be left out, at most half of so many: those first whose trials failed most often. Of the others it notes that they are used.
 func (o *out) keepHalf(suspects []suspect, of int) []int {
 	var left []int
 	for len(suspects) > 0 {
 		worst := 0
 		for i := range suspects {
-			if suspects[i].price > suspects[worst].price {
+			if suspects[i].worse(&suspects[worst]) {
 				worst = i
 			}
 		}
@@ -95,8 +120,8 @@ func (o *out) keepHalf(suspects []suspect, of int) []int {
 		suspects = suspects[:len(suspects)-1]
 	}
 	for _, s := range suspects {
-		if !strings.Contains(o.forced, string(s.id)) {
-			o.forced += string(s.id) + " "
+		if !slices.Contains(o.forced, string(s.id)) {
+			o.forced = append(o.forced, string(s.id))
 		}
 	}
 	return left
@@ -105,7 +130,7 @@ func (o *out) keepHalf(suspects []suspect, of int) []int {
 // eject takes the plans of who is out from the table. It returns what puts them back, after which restore is called.
 func (pl *Planner) eject(o *out, restore func()) func() {
 	b, t := &pl.board, &pl.pairs
-	if len(o.prefills)+len(o.splits)+len(o.wholes)+len(o.pairs) == 0 {
+	if !o.any() {
 		return restore
 	}
 	b.savedPairs = append(b.savedPairs[:0], t.perByte...)

@@ -26,6 +26,7 @@ type Fault struct {
 	On   Blame
 	Kind outlier.Kind
 	Took time.Duration // until it was known
+	At   time.Time     // when it was
 }
 
 // Blame says whom a failure concerns.
@@ -80,7 +81,7 @@ func (pl *Planner) Excuse(b *Booking, f Fault, now time.Time) []outlier.Change {
 	case OnDecode:
 		return b.onDecode.Excuse(f.Kind, now)
 	case OnPair:
-		return pl.outliers.ExcuseLoad(b.pair(), f.Kind, now)
+		return pl.outliers.ExcuseLoad(b.pair(), f.Kind, f.At, now)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ type pairs struct {
 	perByte []float64 // at prefill slot * stride + decode slot; below zero for a pair that cannot be
 	learned []float64 // the same by what was learned, where perByte is not and somebody wants to know
 	stride  int
+	slots   map[replica.ID]int // of the replicas of both views
 
 	links map[Pairing]*scoring.Link
 }
@@ -31,6 +32,12 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 	t.prefill, t.decode, t.stride = pv, dv, len(dv.Replicas)
 	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
 		t.dropLeft()
+	}
+	t.slots = make(map[replica.ID]int, len(pv.Replicas)+len(dv.Replicas))
+	for _, view := range []*prefill.View{pv, dv} {
+		for i, r := range view.Replicas {
+			t.slots[r.ID] = i
+		}
 	}
 	t.perByte, t.learned = t.perByte[:0], t.learned[:0]
 	for _, p := range pv.Replicas {
@@ -92,15 +99,11 @@ func (t *pairs) at(pair Pairing) int {
 	if t.prefill == nil {
 		return -1
 	}
-	for i, p := range t.prefill.Replicas {
-		if p.ID != pair.Prefill {
-			continue
-		}
-		for j, d := range t.decode.Replicas {
-			if d.ID == pair.Decode {
-				return i*t.stride + j
-			}
-		}
+	i, known := t.slots[pair.Prefill]
+	j, both := t.slots[pair.Decode]
+	if known && both && i < len(t.prefill.Replicas) && j < t.stride &&
+		t.prefill.Replicas[i].ID == pair.Prefill && t.decode.Replicas[j].ID == pair.Decode {
+		return i*t.stride + j
 	}
 	return -1
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -205,12 +206,15 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 		pl.pick(q, nil)
 		return b.plans > 0
 	}
-	out := pl.failedNow(now)
-	if pl.pick(q, out); b.plans == 0 && len(out.pairs) > 0 && !pl.waits(q, now) {
-		out.pairs, out.forced = nil, "the pairs between them, since no other is left"
-		pl.pick(q, out)
+	out := pl.failedNow(q, now)
+	if pl.pick(q, out); b.plans == 0 && out.any() && !pl.waits(q, now) {
+		out.pairs, out.forced = nil, append(out.forced, "ejected pairs")
+		if pl.pick(q, out); b.plans == 0 { // of those that are left none can work together
+			out.forced = append(out.forced, "all that are ejected")
+			pl.pick(q, nil)
+		}
 	}
-	b.forced = out.forced
+	b.forced = strings.Join(out.forced, ", ")
 	return b.plans > 0
 }
 
