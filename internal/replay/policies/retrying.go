@@ -39,6 +39,20 @@ type attempts struct {
 type held struct {
 	book  *planner.Booking
 	fault planner.Fault
+	known bool // it was ejected before that already
+	out   bool // it is now
+}
+
+// alike reports whether two attempts failed in the same way with different replicas, none of which is known to fail
+// others: the request is the likely cause.
+func (x *held) alike(y *held) bool { return x.kind() == y.kind() && !x.known && !y.known }
+
+// kind is that of the failure, whether or not blocks were to be loaded before it.
+func (x *held) kind() outlier.Kind {
+	if x.fault.Kind == outlier.LoadFail {
+		return outlier.ServerError
+	}
+	return x.fault.Kind
 }
 
 var _ cluster.Survivor = (*Tandem)(nil)
@@ -47,10 +61,11 @@ var _ cluster.Survivor = (*Tandem)(nil)
 func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) cluster.Verdict {
 	b := &t.booked[q.Slot]
 	fault := blame(b.book, f)
-	t.Stats.count(t.planner.Failed(b.book, fault, now))
+	fault.At = now
 	known := t.planner.KnownBad(b.book, fault)
-	b.retry.faults = append(b.retry.faults, held{b.book, fault})
-	again := t.again(b, f, known, now)
+	t.Stats.count(t.planner.Failed(b.book, fault, now))
+	b.retry.faults = append(b.retry.faults, held{b.book, fault, known, t.planner.KnownBad(b.book, fault)})
+	again := t.again(b, f, now)
 	b.book.Release(now)
 	b.book = nil
 	t.live--
@@ -79,21 +94,23 @@ func blame(b *planner.Booking, f cluster.Failure) planner.Fault {
 }
 
 // again decides whether a failed attempt is worth another, and what that avoids.
-func (t *Tandem) again(b *booked, f cluster.Failure, known bool, now time.Time) bool {
+func (t *Tandem) again(b *booked, f cluster.Failure, now time.Time) bool {
 	r, at := &b.retry, t.ids[f.Leg][f.Replica]
+	n := len(r.faults)
+	newest := r.faults[n-1]
+	second := r.tries > 1 && r.leg == f.Leg && r.at != at && !f.Refused && !newest.known
+	if second && n > 1 && newest.alike(&r.faults[n-2]) {
+		t.excuse(r, now)
+	}
 	if r.tries >= tries {
 		return false
-	}
-	second := r.tries > 1 && r.leg == f.Leg && r.at != at && !f.Refused
-	if second {
-		t.excuse(r, now)
 	}
 	mayStay := f.Leg == cluster.Prefill && b.req.SplitOK && t.local
 	alone := second && mayStay
 	if second && !alone {
 		return false
 	}
-	if !alone && !f.Refused && !known && !t.takeBudget(r) {
+	if !alone && !f.Refused && !newest.out && !t.takeBudget(r) {
 		if !mayStay {
 			return false
 		}

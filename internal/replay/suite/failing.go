@@ -18,6 +18,10 @@ func failings() []failing {
 		{"decode_fails", "a decode replica answers everything with an error at once, for a minute", "d0:fail@250s+60s"},
 		{"prefill_fails", "a prefill replica does", "p0:fail@250s+60s"},
 		{"decode_half_fails", "a decode replica answers half of what it gets with an error", "d0:fail=0.5@250s+60s"},
+		{
+			"three_decode_fail", "three decode replicas of eight answer everything with an error",
+			"d0:fail@250s+60s,d1:fail@250s+60s,d2:fail@250s+60s",
+		},
 		{"decode_slow", "everything takes a decode replica 20 times as long, for a minute", "d0:slow=20@250s+60s"},
 		{
 			"churn", "two replicas of each pool leave in turn, and come back empty after a minute",
