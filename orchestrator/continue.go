@@ -69,7 +69,7 @@ const (
 	notPossible = "not_possible" // the answer cannot be split here
 	tooOften    = "too_often"
 	noBudget    = "no_budget"
-	diverged    = "diverged"
+	diverged    = divergedKind
 	nobody      = "failed"
 	clientLeft  = "client_gone"
 )
@@ -137,7 +137,10 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 		return notPossible, f
 	}
 	b, f := rest.begin(ctx)
-	if f != nil {
+	switch {
+	case f != nil && f.kind == divergedKind:
+		return diverged, f
+	case f != nil:
 		return nobody, f
 	}
 	root.rec.Continued = append(root.rec.Continued, string(b.to.member.ID))

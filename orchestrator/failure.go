@@ -92,10 +92,11 @@ func refuse(phase, kind string, status int, message string) *failure {
 // legFailed judges an error of a leg that got no answer.
 func legFailed(ctx context.Context, phase string, at replica.ID, err error) *failure {
 	f := &failure{phase: phase, owner: phase, at: at, err: err}
+	if f := nobodys(ctx, phase, at, err); f != nil {
+		return f
+	}
 	var still *silent
 	switch {
-	case errors.Is(context.Cause(ctx), errRestLate):
-		return goneFailure(ctx, phase)
 	case errors.Is(context.Cause(ctx), errPhaseTimeout):
 		f.kind, f.status, f.retry = "timeout", http.StatusGatewayTimeout, phase == "prefill"
 		f.body = openai.AppendError(nil, "The "+phase+" replica did not answer in time.", "TimeoutError", "", f.status)
@@ -105,9 +106,6 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 		f.body = openai.AppendError(nil, "The "+still.phase+" replica stood still while the prompt was handed over.", "TimeoutError", "", f.status)
 	case ctx.Err() != nil:
 		return goneFailure(ctx, phase)
-	case errors.Is(err, engine.ErrRequest):
-		f.owner, f.at, f.kind, f.status = "us", "", "unsendable", http.StatusInternalServerError
-		f.body = openai.AppendError(nil, "The router could not write this request for an engine.", "InternalServerError", "", f.status)
 	case engine.NotSent(err):
 		f.kind, f.status, f.retry = "unreachable", http.StatusBadGateway, true
 		f.body = openai.AppendError(nil, "The "+phase+" replica cannot be reached.", "InternalServerError", "", f.status)
@@ -115,6 +113,33 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 		f.kind, f.status, f.retry = "broken", http.StatusBadGateway, true
 		f.body = openai.AppendError(nil, "The "+phase+" replica broke off before it answered.", "InternalServerError", "", f.status)
 	}
+	return f
+}
+
+// divergedKind is the kind of a failure to go on with an answer: the engine says other tokens than the one before it, both maybe for good reasons.
+const divergedKind = "diverged"
+
+// nobodys judges an error of a leg that is no engine's fault, but a limit of ours or our own doing; nil for all others. What a client can bring about by what
+// it asks for is never held against an engine.
+func nobodys(ctx context.Context, phase string, at replica.ID, err error) *failure {
+	var f *failure
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errRestLate):
+		return goneFailure(ctx, phase)
+	case errors.Is(cause, errAnswerLate):
+		f = refuse(phase, "answer_timeout", http.StatusGatewayTimeout, "The answer was not complete in the time that this router lets answers take.")
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(err, engine.ErrRequest):
+		f = refuse(phase, "unsendable", http.StatusInternalServerError, "The router could not write this request for an engine.")
+	case errors.Is(err, openai.ErrDiverged):
+		f = refuse(phase, divergedKind, http.StatusBadGateway, "Another replica went on otherwise with the answer.")
+	case errors.Is(err, engine.ErrTooLarge), errors.Is(err, openai.ErrEventTooLong):
+		f = refuse(phase, "answer_too_large", http.StatusBadGateway, "The answer is larger than this router takes.")
+	default:
+		return nil
+	}
+	f.err = fmt.Errorf("%s: %w", at, err)
 	return f
 }
 
@@ -188,6 +213,10 @@ func (f *failure) event(kind openai.Kind, sent int) []byte {
 
 // errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.
 var errPhaseTimeout = errors.New("the phase took too long")
+
+// errAnswerLate is the cause where an answer that is not streamed took longer than answers may. Clients ask for long ones, and nothing is seen of them before
+// their end: whether the engine works is for its probes to say.
+var errAnswerLate = fmt.Errorf("the answer is not complete: %w", errPhaseTimeout)
 
 // errRestLate is the cause where the rest of an answer did not begin in time. Its queue, its prefill and all its retries had that time together: it says
 // nothing of the engine that has the leg in the end.

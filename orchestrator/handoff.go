@@ -44,7 +44,7 @@ type handoff struct {
 
 	around context.Context         // what the attempt's context is made of
 	cancel context.CancelCauseFunc // ends the attempt's context
-	clock  *time.Timer             // ends it with errPhaseTimeout when the phase that runs takes too long
+	clock  *time.Timer             // ends it when the phase that runs takes too long
 
 	beside *prefillBeside // concurrent order only
 	held   [2]*watcher    // of prefill and of decode, listened to until release
@@ -102,13 +102,10 @@ func (h *handoff) release() {
 	h.j.q.o.queue.wake()
 }
 
-// limit gives the phase that begins now d to end. One clock serves all phases of an attempt, since they follow one another.
-func (h *handoff) limit(d time.Duration) {
-	if h.clock == nil {
-		h.clock = time.AfterFunc(d, func() { h.cancel(errPhaseTimeout) })
-		return
-	}
-	h.clock.Reset(d)
+// limit gives the phase that begins now d to end, or else late ends the attempt. The phases of an attempt follow one another: it has one clock at a time.
+func (h *handoff) limit(d time.Duration, late error) {
+	h.stopClock()
+	h.clock = time.AfterFunc(d, func() { h.cancel(late) })
 }
 
 func (h *handoff) stopClock() {
@@ -198,7 +195,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		return nil, f
 	}
 	if h.beside == nil {
-		h.limit(h.cfg.Timeouts.Prefill)
+		h.limit(h.cfg.Timeouts.Prefill, errPhaseTimeout)
 		var stop func()
 		ctx, stop = linger(ctx, time.Now().Add(h.b.Prefilled()))
 		defer stop()

@@ -290,7 +290,8 @@ func (q *request) holder(ctx context.Context, id string) *reach {
 func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(q.answerBy(p), func() { cancel(errPhaseTimeout) })
+	timeout, late := q.answerBy(p)
+	timer := time.AfterFunc(timeout, func() { cancel(late) })
 	defer timer.Stop()
 	r := &engine.Request{Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again}
 	r.Header = append(r.Header, engine.Field{Key: "X-Request-Id", Value: q.id})
@@ -321,12 +322,12 @@ func (q *request) forward(ctx context.Context, to *reach, p *passed) *failure {
 	return q.give(resp.Status, body)
 }
 
-// answerBy is how long an engine may take: up to the head of a stream or the answer to a question, or else to the end of a whole answer.
-func (q *request) answerBy(p *passed) time.Duration {
+// answerBy is how long an engine may take, and what ends it then: up to the head of a stream or the answer to a question, or else to the end of a whole answer.
+func (q *request) answerBy(p *passed) (timeout time.Duration, late error) {
 	if p.stream || p.again {
-		return q.snap.cfg.Timeouts.DecodeFirst
+		return q.snap.cfg.Timeouts.DecodeFirst, errPhaseTimeout
 	}
-	return q.snap.cfg.Timeouts.Answer
+	return q.snap.cfg.Timeouts.Answer, errAnswerLate
 }
 
 // enginePath is the path that the router matched, which is on the list of serve.go, with the client's query.

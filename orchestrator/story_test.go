@@ -178,7 +178,7 @@ var stories = []story{
 		took: prefillStep + 7*time.Second, expires: true,
 	},
 	{
-		name: "decode hangs before its answer", orders: inTurn, stream: unstreamed, at: map[string]trouble{"decode": hang}, code: 504, kind: "timeout",
+		name: "decode hangs before its answer", orders: inTurn, stream: unstreamed, at: map[string]trouble{"decode": hang}, code: 504, kind: "answer_timeout",
 		took: prefillStep + 8*time.Second, expires: true,
 	},
 	{name: "decode resets before its first byte", at: map[string]trouble{"decode": reset}, attempts: 2, expires: true},

@@ -55,12 +55,11 @@ type answer struct {
 // open sends the generating leg and reads until the answer is known to be good: a whole body with status 200, or the first content of a stream.
 // A stream is inspected because vLLM reports a failed KV load inside a 200.
 func (a *answer) open(r *engine.Request) *failure {
-	timeouts := a.h.cfg.Timeouts
-	limit := timeouts.DecodeFirst
-	if !a.h.j.req.Stream {
-		limit = timeouts.Answer
+	if timeouts := a.h.cfg.Timeouts; a.h.j.req.Stream {
+		a.h.limit(timeouts.DecodeFirst, errPhaseTimeout)
+	} else {
+		a.h.limit(timeouts.Answer, errAnswerLate)
 	}
-	a.h.limit(limit)
 	if a.split && a.h.beside == nil {
 		a.guard = a.h.guardSilence(a.to)
 	}
@@ -204,7 +203,9 @@ func (a *answer) findFirst(chunk []byte) (rest []byte, good bool, f *failure) {
 		}
 		data := e.Data()
 		if code, isError := openai.HasError(data); isError {
-			return nil, false, a.errorEvent(code, data)
+			f := a.errorEvent(code, data)
+			f.source = a.source(f.status)
+			return nil, false, f
 		}
 		content := openai.HasContent(data)
 		if content {
@@ -260,13 +261,14 @@ func (a *answer) begun() {
 	}
 }
 
-// errorEvent is a failure that vLLM reported inside a 200. A client that has seen nothing yet gets it with its real status.
+// errorEvent is a failure that vLLM reported inside a 200. A client that has seen nothing yet gets it with its real status. Behind content it has nothing to do
+// with the replica that prefilled: its blocks were there.
 func (a *answer) errorEvent(code int, data []byte) *failure {
 	if code < 400 || code > 599 {
 		code = http.StatusInternalServerError
 	}
 	f := answered("decode", a.to.member.ID, code, bytes.Clone(data), "", "")
-	f.kind, f.source = "error_event", a.source(code)
+	f.kind = "error_event"
 	return f
 }
 
