@@ -23,7 +23,7 @@ func TestBytesRefuseNothing(t *testing.T) {
 			if got.status != want.status || got.text != want.text {
 				t.Errorf("%s: %d %.200s, and the engine itself %d %.200s", name, got.status, got.raw, want.status, want.raw)
 			}
-			if got.took > want.took {
+			if got.took > want.took+decodeStep { // it may come a moment too late for a step, and waits for no room
 				t.Errorf("%s: answered in %v, the engine itself takes %v", name, got.took, want.took)
 			}
 		}
