@@ -123,7 +123,7 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 func (j *job) again(ctx context.Context, f *failure) bool {
 	known, out, likeBefore := j.judged()
 	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !known
-	if second && likeBefore {
+	if second && likeBefore || ctx.Err() != nil { // whom a client does not wait to see tried elsewhere has no second opinion
 		j.excuse()
 	}
 	if !f.retry || ctx.Err() != nil || j.tries >= j.q.snap.cfg.Retry.Attempts {

@@ -77,10 +77,14 @@ func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, began time.Time)
 	return fault
 }
 
-// passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers.
+// passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers. An engine's 500 says nothing: it
+// is not tried elsewhere, so that nobody knows whether the request is the cause.
 func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
 	if f == nil || f.own && f.owner == "client" {
 		o.tell(o.planner.Decoding(b, time.Now()))
+		return
+	}
+	if f.own {
 		return
 	}
 	o.failedOn(b, f, began)
@@ -123,7 +127,9 @@ func (o *Orchestrator) tellLeg(c outlier.Change) {
 		return
 	}
 	to.w.state(c.ID, ejected, "")
-	to.w.state(c.ID, halfOpen, cause)
+	if to.w.states.put(c.ID, halfOpen, cause, time.Now()) && cause != "" {
+		o.log.Info("replica comes back, one request at a time", "replica", string(c.ID), "leg", c.Leg.String())
+	}
 }
 
 func (o *Orchestrator) tellPair(c outlier.Change) {

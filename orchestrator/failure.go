@@ -32,9 +32,10 @@ type failure struct {
 	err     error      // for the log and the span
 }
 
-// harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it.
+// harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it, or its blocks came too
+// late to be used, since somebody stood still.
 func (f *failure) harmless() bool {
-	return f.kind == "unreachable" || f.kind == "left" || f.kind == noIDs || f.forgotten()
+	return f.kind == "unreachable" || f.kind == "left" || f.kind == "expired" || f.kind == noIDs || f.forgotten()
 }
 
 // tells reports whether the failure says more to a client than that nobody else is left to try.

@@ -28,7 +28,6 @@ func (a *answer) prove() {
 	}
 	from, to := string(h.b.Prefill.ID), string(h.b.Decode.ID)
 	o.m.handoffTokens.WithLabelValues(from, to, "planned").Add(float64(planned))
-	a.to.w.received.note(h.b.Prefill.ID, h.b.Decode.ID, planned)
 	now := time.Now()
 	if rec.Moved < 0 {
 		o.tell(o.planner.Moved(h.b, now))
@@ -41,7 +40,16 @@ func (a *answer) prove() {
 		o.m.unmoved.WithLabelValues(from, to).Inc()
 		o.tell(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
 	default:
+		a.to.w.received.proved()
 		o.tell(o.planner.Moved(h.b, now))
+	}
+}
+
+// expectBlocks notes, when a split answer begins, what its decode engine has just loaded, so that its counters can be held against that.
+func (a *answer) expectBlocks() {
+	b := a.h.b
+	if planned := a.h.j.rec.Prompt - b.MatchedDecode; a.split && planned > max(b.Decode.Facts.BlockSize, 1) {
+		a.to.w.received.note(b.Prefill.ID, b.Decode.ID, planned)
 	}
 }
 
@@ -50,13 +58,14 @@ type received struct {
 	mu     sync.Mutex // guards the following
 	from   map[outlier.Pair]int
 	tokens int
-	failed int // attempts that failed at loading, which a counter is expected to show
+	told   bool // an answer told of blocks that came
+	failed int  // attempts that failed at loading, which a counter is expected to show
 
 	known          bool
 	hits, failures float64 // the engine's counters as of then
 }
 
-// note counts a split answer that has ended.
+// note counts a split answer that has begun.
 func (r *received) note(prefill, decode replica.ID, tokens int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,6 +74,13 @@ func (r *received) note(prefill, decode replica.ID, tokens int) {
 	}
 	r.from[outlier.Pair{Prefill: prefill, Decode: decode}]++
 	r.tokens += tokens
+}
+
+// proved notes that an answer told of blocks that came.
+func (r *received) proved() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = true
 }
 
 // noteFailed counts an attempt that failed at loading.
@@ -99,7 +115,7 @@ func (r *received) read(m engine.Metrics) (doubtful []outlier.Pair, why string) 
 	if r.known && answers > 0 && failed {
 		why = "the engine counts failed transfers that no answer told of"
 	}
-	if r.known && answers >= enough && r.tokens > 0 && idle {
+	if r.known && answers >= enough && r.tokens > 0 && idle && !r.told {
 		why = "the engine counts no token that came from another one"
 	}
 	if why != "" {
@@ -109,7 +125,7 @@ func (r *received) read(m engine.Metrics) (doubtful []outlier.Pair, why string) 
 	}
 	r.known, r.hits, r.failures = true, hits, failures
 	clear(r.from)
-	r.tokens, r.failed = 0, 0
+	r.tokens, r.failed, r.told = 0, 0, false
 	return doubtful, why
 }
 

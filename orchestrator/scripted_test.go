@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,7 +188,7 @@ func TestAnswersAreScrubbed(t *testing.T) {
 	const secret = `"kv_transfer_params":{"do_remote_prefill":true,"remote_host":"p0.internal","remote_block_ids":[[1]]}`
 	const load = "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=0.5\r\nserver: uvicorn\r\nx-engine: p0.internal:8000\r\n"
 	chunk := strings.TrimSuffix(strings.Replace(roleEvent, `"content":""`, `"content":"a"`, 1), "}") + "," + secret + "}"
-	whole := `{"id":"cmpl-1","choices":[{"index":0,"text":"a","finish_reason":"stop"}],` + secret + `}`
+	whole := `{"id":"cmpl-1","output":[],"choices":[{"index":0,"text":"a","finish_reason":"stop"}],` + secret + `}`
 	in(t, setup{}, func(w *world) {
 		for _, p := range []prompt{
 			chat(true), completion(false), post("/v1/completions", `{"model":"sim","prompt":"a","echo":true}`),
@@ -280,4 +281,30 @@ func TestPairedNamesBothEnds(t *testing.T) {
 	if out[0].id != want || out[1].id != want {
 		t.Errorf("ids %q and %q, want %q on both legs", out[0].id, out[1].id, want)
 	}
+}
+
+// A 200 that holds no answer, as something in front of an engine may say, is tried elsewhere, and three of them in a row eject.
+func TestNoAnswerInA200(t *testing.T) {
+	for name, body := range map[string]string{
+		"nothing": "", "a page": "<html>gateway</html>", "an empty object": "{}", "an error": `{"error":{"message":"boom","code":500}}`,
+		"half an answer": `{"id":"a","choices":[{"index":0,"text":"a`, "choices that are none": `{"choices":null}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, setup{prefill: 1, decode: 2}, func(w *world) {
+				var once sync.Once
+				w.at("decode", func(at string) {
+					once.Do(func() { w.wire.scripted(at, answerOf(200, "application/json", "", body)) })
+				})
+				p := completion(false)
+				w.exact(p, w.ask(p))
+				if n := w.count("tandem_retries_total", ""); n != 1 {
+					t.Errorf("%d retries, want one", n)
+				}
+			})
+		})
+	}
+	in(t, setup{prefill: 1, decode: 2}, func(w *world) {
+		w.at("decode", func(at string) { w.wire.scripted(at, streamOf("[DONE]")) })
+		w.failed(chat(true), w.ask(chat(true)), 502)
+	})
 }

@@ -119,6 +119,9 @@ func (a *answer) readWhole() *failure {
 	if err != nil {
 		return a.failed(err)
 	}
+	if !a.kind().IsAnswer(body) {
+		return a.failed(errNoAnswer)
+	}
 	if f := a.believe(); f != nil {
 		return f
 	}
@@ -184,6 +187,8 @@ func (a *answer) readFirst() *failure {
 			return f
 		case a.events.Err() != nil:
 			return a.failed(a.events.Err())
+		case good && a.done && a.sent < 2: // an end, and nothing that ends
+			return a.failed(errNoAnswer)
 		case good:
 			if f := a.believe(); f != nil {
 				return f
@@ -256,6 +261,7 @@ func (a *answer) begun() {
 	}
 	j.q.o.planner.FirstToken(a.h.b, a.first)
 	j.q.o.tell(j.q.o.planner.Decoding(a.h.b, a.first))
+	a.expectBlocks()
 	if a.h.b.Mode == 0 && a.h.beside == nil {
 		a.cached = a.h.cached
 	}

@@ -15,6 +15,7 @@ import (
 	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/orchestrator/outlier"
+	"tandem/orchestrator/planner"
 )
 
 // Replicas and pairs that are ejected come back through a trial: a canary, which is a request of our own that costs no client anything. It takes the whole way
@@ -84,8 +85,11 @@ func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
 		return
 	}
 	o.m.trials.WithLabelValues("failed").Inc()
-	o.log.Info("trial failed", "replica", string(tr.ID), "leg", tr.Leg.String(), "prefill", string(tr.Pair.Prefill),
-		"decode", string(tr.Pair.Decode), "kind", got.kind.String(), "why", got.why)
+	of := []any{"replica", string(tr.ID), "leg", tr.Leg.String()}
+	if tr.IsPair() {
+		of = []any{"prefill", string(tr.Pair.Prefill), "decode", string(tr.Pair.Decode)}
+	}
+	o.log.Info("trial failed", append(of, "kind", got.kind.String(), "why", got.why)...)
 	o.tell(o.planner.Outliers().Failed(tr, got.kind, time.Now()))
 }
 
@@ -118,6 +122,9 @@ func (o *Orchestrator) tryLeg(ctx context.Context, tr outlier.Trial) (last findi
 			last = got
 		}
 	}
+	if last.found == unclear && tr.Leg == outlier.Decode {
+		return o.tryWhole(ctx, self) // at least it must answer
+	}
 	return last
 }
 
@@ -132,7 +139,7 @@ func (o *Orchestrator) partnersOf(self *reach) []*reach {
 		if self.member.Role == replica.Decode {
 			p, d, leg = r, self, outlier.Prefill
 		}
-		if r.member.Role == self.member.Role || !r.w.up.Load() || o.planner.Unpaired(&p.member, &d.member) != "" {
+		if r.member.Role == self.member.Role || !r.w.up.Load() || planner.Incompatible(&p.member, &d.member) != "" {
 			continue
 		}
 		if o.planner.Outliers().Known(r.member.ID, leg) {

@@ -303,3 +303,22 @@ func (a *PrefillAnswer) ids(value []byte) {
 		a.PromptTokenIDs, a.PromptIDsRaw = ids, value
 	}
 }
+
+// IsAnswer reports whether body is a whole answer of the API: a complete JSON object with the member that holds what was generated. Something in front of an
+// engine may say 200 and an error page, or nothing.
+func (k Kind) IsAnswer(body []byte) bool {
+	holds := map[Kind]string{Completions: "choices", Chat: "choices", Messages: "content", Responses: "output"}[k]
+	s := rawjson.Scanner{Data: body}
+	if s.Peek() != '{' {
+		return false
+	}
+	found := false
+	for key := range s.Members() {
+		value := s.Value()
+		if rawjson.Equal(key, holds) {
+			found = len(value) > 0 && value[0] == '['
+		}
+	}
+	s.End()
+	return found && s.Err() == nil
+}

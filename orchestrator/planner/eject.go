@@ -167,8 +167,8 @@ func (pl *Planner) waits(q *question, now time.Time) bool {
 	return pl.later(q, pl.excludedDecodes(q, now)) != nil
 }
 
-// Unpaired returns the reason for which p and d make no pair, ejection included, "" if they make one. Safe for concurrent use.
-func (pl *Planner) Unpaired(p, d *replica.Replica) string { return pl.unpaired(p, d) }
+// Incompatible returns the reason for which KV blocks of p mean nothing to d, "" if they do. Safe for concurrent use.
+func Incompatible(p, d *replica.Replica) string { return incompatible(p, d) }
 
 // unpaired returns the reason for which p and d make no pair, "" if they make one.
 func (pl *Planner) unpaired(p, d *replica.Replica) string {
