@@ -111,3 +111,22 @@ func TestAnErrorBehindContentIsNotThePairs(t *testing.T) {
 		})
 	}
 }
+
+// A stream that is passed whole and breaks off is a failure of its engine like any other.
+func TestAPassedStreamThatBreaksOffIsHeldAgainstItsEngine(t *testing.T) {
+	in(t, setup{config: atOnce}, func(w *world) {
+		half := strings.TrimSuffix(streamOf(`{"type":"response.created","response":{"id":"resp_1"}}`), "0\r\n\r\n")
+		for _, d := range w.d {
+			w.wire.scripted(d.addr, half)
+		}
+		got := w.ask(post("/v1/responses", `{"model":"sim","stream":true,"input":"a b c","max_output_tokens":3,"truncation":"auto"}`))
+		if got.status != 200 || !strings.Contains(got.raw, "broken") {
+			t.Errorf("status %d: %s", got.status, got.raw)
+		}
+		if n := w.count("tandem_requests_total", "broken"); n != 1 {
+			t.Errorf("%d requests are counted as broken", n)
+		}
+		w.blamed(1, 0)
+		w.asked = w.count("tandem_requests_total", "")
+	})
+}

@@ -384,19 +384,13 @@ func (q *request) forwardStream(ctx context.Context, to *reach, resp *engine.Res
 			err = events.Err()
 		}
 		if err != nil {
-			f := legFailed(ctx, "stream", to.member.ID, unexpected(err))
-			if f.status != clientGone {
-				_ = q.w.send(f.event(q.kind, sent))
-			}
-			q.out = f.kind
-			return nil
+			return q.broken(ctx, to, sent, unexpected(err))
 		}
 		if len(buf) == 0 {
 			continue
 		}
 		if err := q.w.send(buf); err != nil {
-			q.out = goneKind
-			return nil
+			return q.lost(err)
 		}
 	}
 }

@@ -112,9 +112,11 @@ func (q *request) trace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// fail tells the client, if nothing has been sent yet, and remembers the outcome.
+// fail remembers the outcome, and tells the client of it unless an answer has been begun.
 func (q *request) fail(f *failure) {
-	q.out = f.kind
+	if q.out = f.kind; f.written {
+		return
+	}
 	if f.owner == "us" {
 		q.o.m.refused.WithLabelValues(f.kind).Inc()
 	}

@@ -513,10 +513,6 @@ func (q *request) single(ctx context.Context, req *openai.Request) *failure {
 		return q.reply(a)
 	})
 	q.mode = j.rec.Mode
-	if f != nil && f.written {
-		q.out = f.kind
-		return nil
-	}
 	return f
 }
 
@@ -552,7 +548,7 @@ func (q *request) stream(ctx context.Context, a *answer) *failure {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return q.broken(ctx, a, err)
+			return q.broken(ctx, a.to, a.sent, err)
 		}
 		if a.bad != nil && !a.done {
 			out = append(out, a.kind().EndMark()...) // the engine's own may come in another read, or never
@@ -569,12 +565,12 @@ func (q *request) stream(ctx context.Context, a *answer) *failure {
 	}
 }
 
-// broken ends a stream whose engine broke off: with an error event, which clients of the API know how to read.
-func (q *request) broken(ctx context.Context, a *answer, err error) *failure {
-	f := legFailed(ctx, "stream", a.to.member.ID, err)
+// broken ends a stream whose engine broke off after it had sent so many events: with an error event, which clients of the API know how to read.
+func (q *request) broken(ctx context.Context, to *reach, sent int, err error) *failure {
+	f := legFailed(ctx, "stream", to.member.ID, err)
 	if f.status != clientGone {
-		_ = q.w.send(f.event(q.kind, a.sent))
-		q.o.log.Warn("stream broke off", "id", q.id, "replica", string(f.at), "kind", f.kind, "error", errText(err))
+		_ = q.w.send(f.event(q.kind, sent))
+		q.o.log.Warn("stream broke off", "id", q.id, "replica", string(to.member.ID), "kind", f.kind, "error", errText(err))
 	}
 	f.written = true
 	return f
