@@ -273,3 +273,25 @@ func TestASlowDecodeReplica(t *testing.T) {
 		}
 	})
 }
+
+// A decode engine that stands still while it computes prompts itself keeps nobody waiting until it goes on: whoever has heard nothing yet is served elsewhere.
+func TestAFrozenEngineDoesNotHoldItsOwnPrompts(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		s := setup{config: func(c *config.Config) {
+			c.Local = config.LocalAlways
+			c.Timeouts.DecodeFirst, c.Timeouts.Answer = 2*time.Minute, 30*time.Minute
+			c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Second, time.Second
+		}}
+		in(t, s, func(w *world) {
+			var once sync.Once
+			w.at("decode", func(at string) { once.Do(func() { fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.by(at)) }) })
+			p := chat(stream)
+			got := w.ask(p)
+			w.exact(p, got)
+			if got.took > 20*time.Second {
+				t.Errorf("answered after %v", got.took)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}

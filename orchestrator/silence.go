@@ -111,11 +111,14 @@ func (g *guard) check() {
 		return
 	}
 	now := g.h.j.q.o.stall.lived(time.Now())
-	decode, prefill := g.to.w.pulse.silence(now), g.h.from.w.pulse.silence(now)
+	decode, prefill := g.to.w.pulse.silence(now), time.Duration(0)
+	if g.h.from != nil { // nil where the decode engine computes the prompt itself
+		prefill = g.h.from.w.pulse.silence(now)
+	}
 	switch {
 	case decode > g.boundOf(g.to):
 		g.h.cancel(&silent{g.h.b.Decode.ID, "decode", decode})
-	case prefill > g.boundOf(g.h.from) && now-prefill < g.sent+g.bound:
+	case g.h.from != nil && prefill > g.boundOf(g.h.from) && now-prefill < g.sent+g.bound:
 		g.h.cancel(&silent{g.h.b.Prefill.ID, "prefill", prefill})
 	default:
 		g.timer.Reset(g.bound / 4)

@@ -60,7 +60,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	} else {
 		a.h.limit(timeouts.Answer, errAnswerLate)
 	}
-	if a.split && a.h.beside == nil {
+	if a.h.beside == nil {
 		a.guard = a.h.guardSilence(a.to)
 	}
 	resp, err := a.to.do(a.spanCtx, r)
