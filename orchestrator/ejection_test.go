@@ -284,7 +284,9 @@ func TestAFrozenEngineDoesNotHoldItsOwnPrompts(t *testing.T) {
 		}}
 		in(t, s, func(w *world) {
 			var once sync.Once
-			w.at("decode", func(at string) { once.Do(func() { fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.by(at)) }) })
+			w.at("decode", func(at string) {
+				once.Do(func() { fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.by(at)) })
+			})
 			p := chat(stream)
 			got := w.ask(p)
 			w.exact(p, got)
