@@ -144,7 +144,8 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 		return nobody, f
 	}
 	root.rec.Continued = append(root.rec.Continued, string(b.to.member.ID))
-	b.kept, b.sent = rest.kept, a.sent
+	b.kept = rest.kept
+	b.sent += a.sent
 	b.resp.SetIdle(root.q.snap.cfg.Timeouts.DecodeIdle)
 	*a = *b
 	return wentOn, nil
@@ -178,6 +179,9 @@ func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
 	}
 	left := a.given.Clone()
 	ids, done := left.Resume(cached)
+	if most := root.req.MaxTokens; most > 0 && done >= most { // an engine says one more whatever it is asked for
+		return nil, refuse("stream", "continue", http.StatusBadGateway, "Nothing is left of the answer but how it ended.")
+	}
 	raw := openai.AppendIDs(nil, ids)
 	body := root.req.ContinueFrom(raw, done)
 	body.Set("return_token_ids", []byte("true"))

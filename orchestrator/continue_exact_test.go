@@ -314,6 +314,24 @@ func TestBatchesGoOn(t *testing.T) {
 	})
 }
 
+// An answer that has all the tokens it may have, but not its end, gets no token more.
+func TestNothingGoesOnBeyondTheLimit(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		said := func(text, ids string) string {
+			return strings.Replace(roleEvent, `"content":""},`, `"content":"`+text+`"},"token_ids":`+ids+`,`, 1)
+		}
+		role := strings.Replace(roleEvent, `"choices"`, `"prompt_token_ids":[1,2],"choices"`, 1)
+		w.at("decode", func(at string) {
+			w.at("decode", nil)
+			w.wire.scripted(w.by(at).addr, streamOf(role, said("a", "[8]"), said("b", "[9]")))
+		})
+		got := w.ask(greedy("/v1/chat/completions", 2, ""))
+		if got.text != "ab" || got.fail.Code != 502 || w.count("tandem_continued_total", "not_possible") != 1 {
+			t.Errorf("the client heard %q, %+v", got.text, got.fail)
+		}
+	})
+}
+
 // The streams that run while a router drains are brought to their end, also where that takes another replica.
 func TestStreamsGoOnWhileDraining(t *testing.T) {
 	in(t, setup{}, func(w *world) {
