@@ -167,7 +167,7 @@ func edited(body []byte, id string, edit func(*connector.Leg) error) ([]byte, er
 
 // send asks the rank for a completion.
 func (r *rank) send(ctx context.Context, body []byte) canary.Answer {
-	ctx, cancel := context.WithTimeout(ctx, trialTime)
+	ctx, cancel := context.WithTimeout(ctx, handTime)
 	defer cancel()
 	resp, err := r.s.client.Do(ctx, r.completion(body))
 	if err != nil {

@@ -46,6 +46,7 @@ const (
 	settleTime = 20 * time.Millisecond // see ping
 	replayTime = 10 * time.Second      // a whole replay
 	trialTime  = 20 * time.Second      // one completion of one token
+	handTime   = 45 * time.Second      // one leg of a handoff: the first transfer between two engines that have just started took 31 s on a busy machine
 	eventTime  = 3 * time.Second       // from the answer of a completion to its event, which comes before it when all is well
 )
 
