@@ -118,8 +118,8 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 }
 
 // again decides whether a failed attempt is worth another: never after a client error, within the attempts and the retry budget,
-// and not when two different replicas failed in the same phase, since then the request itself is the likely cause, unless they fail others too. That no prompt was computed for it costs a
-// client no answer, where a decode replica may compute it.
+// and not when two different replicas failed in the same phase, since then the request itself is the likely cause, unless
+// they fail others too. That no prompt was computed for it costs a client no answer, where a decode replica may compute it.
 func (j *job) again(ctx context.Context, f *failure) bool {
 	known, out, likeBefore := j.judged()
 	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !known

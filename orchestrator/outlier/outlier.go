@@ -133,28 +133,20 @@ func (s *Set) activeUntil(t time.Time) {
 	}
 }
 
-// of needs mu.
-func (s *Set) of(key legKey, now time.Time) *track {
-	if s.leg == nil {
-		s.leg = map[legKey]*track{}
-	}
-	t := s.leg[key]
-	if t == nil {
-		t = &track{at: now, turned: now}
-		s.leg[key] = t
-	}
-	return t
-}
+// of returns the track of a leg, a new one where there is none. It needs mu.
+func (s *Set) of(key legKey, now time.Time) *track { return trackOf(&s.leg, key, now) }
 
-// ofPair needs mu.
-func (s *Set) ofPair(p Pair, now time.Time) *track {
-	if s.pair == nil {
-		s.pair = map[Pair]*track{}
+// ofPair does so for a pair. It needs mu.
+func (s *Set) ofPair(p Pair, now time.Time) *track { return trackOf(&s.pair, p, now) }
+
+func trackOf[K comparable](tracks *map[K]*track, key K, now time.Time) *track {
+	if *tracks == nil {
+		*tracks = map[K]*track{}
 	}
-	t := s.pair[p]
+	t := (*tracks)[key]
 	if t == nil {
 		t = &track{at: now, turned: now}
-		s.pair[p] = t
+		(*tracks)[key] = t
 	}
 	return t
 }
