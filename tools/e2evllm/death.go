@@ -56,7 +56,7 @@ func (d *dying) play(ctx context.Context) error {
 	d.row = &faultRow{fault: "a decode engine dies in mid-stream"}
 	d.rows = append(d.rows, d.row)
 	for i, victim := 0, "d0"; ; i, victim = i+1, map[string]string{"d0": "d1", "d1": "d0"}[victim] {
-		lived, err := d.survived(ctx)
+		lived, err := d.router.continued(ctx)
 		switch {
 		case err != nil:
 			return err
@@ -77,7 +77,7 @@ func (d *dying) playKills(ctx context.Context, victim string) error {
 			return fmt.Errorf("%s was killed: %w", victim, err)
 		}
 	}
-	lived, err := d.survived(ctx)
+	lived, err := d.router.continued(ctx)
 	d.row.remark("%v streams lost their engine and went on, an engine was killed %d times", lived, kills)
 	return errors.Join(err, d.after(ctx, leaseTime+2*time.Second))
 }
@@ -136,9 +136,4 @@ func (d *dying) shakeHands(ctx context.Context) error {
 	defer func() { d.row = row }()
 	d.row = &faultRow{fault: "none"}
 	return errors.Join(d.prime(ctx, d.router), d.prime(ctx, d.router))
-}
-
-// survived is how many streams went on elsewhere, by the router.
-func (d *dying) survived(ctx context.Context) (float64, error) {
-	return d.router.series(ctx, "tandem_continued_total", label("outcome", "continued"))
 }

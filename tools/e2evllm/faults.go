@@ -37,9 +37,12 @@ const manyRetries = "retry: {min: 64}"
 // evenSpeeds are of all engines, always: an engine that stood still once would be thought slow, and be avoided by the next fault that wants it.
 const evenSpeeds = "scoring: {speed: {prefill: 1000, local: 1000, decode: 50}}"
 
+// knownChats lets a router keep the token ids of chats for as long as it lives: it would ask engines that stand still for them again.
+const knownChats = "tokenizer: {chat_ttl: 24h}"
+
 // faultSettings are those of the router that lives through all faults.
 var faultSettings = []string{
-	"local: never", manyRetries, evenSpeeds,
+	"local: never", manyRetries, evenSpeeds, knownChats,
 	"timeouts: {prefill: 1m, decode_first: 75s, decode_idle: 1m, answer: 75s, queue: 1m, probe: 5s}",
 }
 
@@ -165,7 +168,7 @@ func routerPastMargin(ctx context.Context, f *faulting) error {
 
 // serve starts a router of its own for a fault, whose patience with a prefill does not end before that.
 func (f *faulting) serve(ctx context.Context, name string, more ...string) (*router, error) {
-	file, err := f.s.configure(name, append([]string{"local: never", manyRetries, evenSpeeds}, more...)...)
+	file, err := f.s.configure(name, append([]string{"local: never", manyRetries, evenSpeeds, knownChats}, more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -395,9 +398,11 @@ func prefillDies(ctx context.Context, f *faulting) error {
 	return errors.Join(err, f.s.startEngine(p0))
 }
 
-// decodeDies kills d0 mid-stream and before the first byte. Then both engines that were killed come back under load.
+// decodeDies kills d0 mid-stream and before the first byte: its streams, which are greedy, go on elsewhere. Then both engines that were killed come back
+// under load.
 func decodeDies(ctx context.Context, f *faulting) error {
-	if err := f.holdStreams(ctx, 3, "d0"); err != nil {
+	before, err := f.router.continued(ctx)
+	if err := errors.Join(err, f.holdStreams(ctx, 3, "d0")); err != nil {
 		return err
 	}
 	f.freeze("d0", "d1")
@@ -410,13 +415,28 @@ func decodeDies(ctx context.Context, f *faulting) error {
 	}
 	f.hold(ctx, f.router, "just before leg 2", 3)
 	f.thaw("d1")
-	err := errors.Join(f.landAll(ctx), f.wantDown(ctx, "d0"), f.row.wantErrorsOnly("mid-stream"), f.s.startEngine(d0))
+	err = errors.Join(f.landAll(ctx), f.wantDown(ctx, "d0"), f.row.wantExact(), f.wantContinued(ctx, before), f.s.startEngine(d0))
 	if err = errors.Join(err, f.after(ctx, leaseTime+2*time.Second)); err != nil {
 		return err
 	}
 	f.row = &faultRow{fault: "prefill and decode come back under load"}
 	f.rows = append(f.rows, f.row)
 	return f.comeBack(ctx, 2, "p0", "d0")
+}
+
+// wantContinued wants streams to have gone on elsewhere since before, when that many had.
+func (f *faulting) wantContinued(ctx context.Context, before float64) error {
+	now, err := f.router.continued(ctx)
+	if err == nil && now == before {
+		err = errors.New("mid-stream: no stream went on elsewhere, so that the fault concerned none")
+	}
+	f.row.remark("%v streams went on elsewhere", now-before)
+	return err
+}
+
+// continued is how many streams have gone on at another engine, by the router.
+func (r *router) continued(ctx context.Context) (float64, error) {
+	return r.series(ctx, "tandem_continued_total", label("outcome", "continued"))
 }
 
 // comeBack waits, under load of that many at a time, until the engines, which have been started, are used, and their old blocks are forgotten.
