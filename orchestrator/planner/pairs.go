@@ -119,6 +119,7 @@ func incompatible(p, d *replica.Replica) string {
 		{"model roots", a.Root, b.Root},
 		{"versions", a.Version, b.Version},
 		{"KV cache types", a.CacheDType, b.CacheDType},
+		{"connectors", a.Connector, b.Connector},
 	} {
 		if x.p != x.d && x.p != "" && x.d != "" {
 			return fmt.Sprintf("different %s: %s and %s", x.what, x.p, x.d)

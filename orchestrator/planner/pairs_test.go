@@ -1,6 +1,10 @@
 package planner
 
-import "testing"
+import (
+	"testing"
+
+	"tandem/internal/replica"
+)
 
 // teachLinks lets the planner learn the link of every pair, and returns how many there are.
 func (f *fleet) teachLinks() int {
@@ -54,5 +58,28 @@ func TestLinksOfReplicasThatLeftAreForgotten(t *testing.T) {
 	}
 	if _, left := f.pl.pairs.links[Pairing{"p9", "d9"}]; left {
 		t.Error("the link of replicas that have left is kept")
+	}
+}
+
+// Blocks go from one connector to another of its kind only. One that an engine does not tell is taken to be the other's.
+func TestReplicasOfDifferentConnectorsAreNeverPaired(t *testing.T) {
+	f := newFleet(2, 2, func(r *replica.Replica) {
+		r.Facts.Connector = map[replica.ID]string{"p1": "nixl", "d1": "other", "d2": "nixl"}[r.ID]
+	})
+	for seed := range uint32(20) {
+		r := f.request(seed, 4000)
+		r.LocalOK = false
+		b := f.plan(t, r)
+		if b.Prefill.ID == "p1" && b.Decode.ID != "d2" {
+			t.Errorf("%s is paired with %s", b.Prefill.ID, b.Decode.ID)
+		}
+		b.Release(f.now)
+	}
+	for _, p := range f.ps {
+		for _, d := range f.ds {
+			if fits := Incompatible(&p, &d) == ""; fits != (p.ID != "p1" || d.ID == "d2") {
+				t.Errorf("%s with %s: fits is %t", p.ID, d.ID, fits)
+			}
+		}
 	}
 }

@@ -239,6 +239,14 @@ func TestErrors(t *testing.T) {
 			}
 			f.decode.SetMembers(f.ds, f.now)
 		}, "", "pair", "p1 with d1: different versions: 0.32.0 and 0.20.0", false},
+		{"no connector is that of the other side", func(f *fleet, r *Request) {
+			r.LocalOK = false
+			for i := range f.ds {
+				f.ps[i].Facts.Connector, f.ds[i].Facts.Connector = "nixl", "other"
+			}
+			f.prefill.SetMembers(f.ps, f.now)
+			f.decode.SetMembers(f.ds, f.now)
+		}, "", "pair", "p1 with d1: different connectors: nixl and other", false},
 		{"the only fitting decode replica is full", func(f *fleet, r *Request) {
 			r.LocalOK = false
 			f.ds[0].Facts.CacheDType = "fp8"
