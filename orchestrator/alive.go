@@ -20,10 +20,13 @@ const probePatience = 5
 // errUnreported says that the engine lives and did not tell its load in time.
 var errUnreported = errors.New("it answers, but does not tell its load in time")
 
+// errNotAsked says that this router could not ask: it has no file descriptor left, say. That is no engine's fault.
+var errNotAsked = errors.New("this router could not ask for its load")
+
 // scrape asks for the load. An engine that is slow to tell it is asked meanwhile whether it lives, and has more time as long as it says so; so has one that is
 // not up, for which nobody waits.
 func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
-	probe := w.set.Load().probe
+	probe, began := w.set.Load().probe, time.Now()
 	asked, cancel := context.WithTimeout(ctx, probePatience*probe)
 	defer cancel()
 	lived, done := false, make(chan struct{}) // lived is read when done is closed
@@ -46,12 +49,16 @@ func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 		return m, errUnreported
 	case late:
 		return m, fmt.Errorf("scrape: %w", context.DeadlineExceeded)
+	case ours(err):
+		return m, fmt.Errorf("%w: %w", errNotAsked, err)
+	}
+	if engine.Unreachable(err) {
+		w.outages.Add(1)
 	}
 	if !timedOut(err) { // a refusal is an answer too
 		w.hear()
-	}
-	if engine.NotSent(err) {
-		w.outages.Add(1)
+	} else if w.up.Load() && w.heardSince(began) { // it is too busy to take another connection
+		return m, errUnreported
 	}
 	return m, err
 }
@@ -87,17 +94,17 @@ func (w *watcher) heardSince(t time.Time) bool {
 	return w.pulse.silence(w.f.o.stall.lived(now)) <= now.Sub(t)
 }
 
-// unreported keeps a replica in use that lives and does not tell its load.
-func (w *watcher) unreported() {
+// unreported keeps a replica in use that is up and whose load is not known, for this cause.
+func (w *watcher) unreported(cause error) {
 	for _, m := range w.members() {
 		w.f.pool(w.role).SetHealthy(m.ID, true, "")
-		w.state(m.ID, stateUnreported, errUnreported.Error())
+		w.state(m.ID, stateUnreported, cause.Error())
 	}
 	w.f.o.queue.wake()
 }
 
-// refused reports whether err says that nobody is there, rather than that nobody has answered yet.
-func refused(err error) bool { return engine.NotSent(err) && !timedOut(err) }
+// ours reports whether err is of our own doing: no byte has left, and that is not the engine's fault.
+func ours(err error) bool { return engine.NotSent(err) && !engine.Unreachable(err) }
 
 func timedOut(err error) bool {
 	slow, ok := errors.AsType[net.Error](err)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"tandem/internal/engine"
 	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/planner"
 )
@@ -34,7 +35,7 @@ func (f *failure) blame(b *planner.Booking) planner.Fault {
 func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	switch f.kind {
 	case "unreachable":
-		return outlier.Refused, true
+		return outlier.Refused, engine.Unreachable(f.err) // else this machine could make no connection, or ours is closed
 	case "timeout", "silent", "late":
 		return outlier.Silent, true
 	case "broken":

@@ -373,11 +373,16 @@ func (w *watcher) scrapes(ctx context.Context) {
 			return
 		case errors.Is(err, errUnreported):
 			failed = 0
-			w.unreported()
+			w.unreported(errUnreported)
+			continue
+		case errors.Is(err, errNotAsked):
+			if w.up.Load() {
+				w.unreported(err)
+			}
 			continue
 		case err != nil:
 			failed++
-			if refused(err) || failed >= w.set.Load().failures {
+			if engine.Unreachable(err) || failed >= w.set.Load().failures {
 				w.down(err)
 			}
 			continue

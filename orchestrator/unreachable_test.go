@@ -1,0 +1,110 @@
+package orchestrator
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/replica"
+)
+
+// blocked is a network on which new connections may fail in a way of one's own.
+type blocked struct {
+	addr  string // "" for every address
+	fails atomic.Pointer[func(ctx context.Context) error]
+}
+
+// between puts it between a router and its engines.
+func (b *blocked) between(o *Options) {
+	inner := o.Dial
+	o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if f := b.fails.Load(); f != nil && (b.addr == "" || b.addr == addr) {
+			return nil, &net.OpError{Op: "dial", Net: "mem", Err: (*f)(ctx)}
+		}
+		return inner(ctx, network, addr)
+	}
+}
+
+// dropped is a host that answers nothing, whose packets are lost.
+func dropped(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// exhausted is a router that has no file descriptor left.
+func exhausted(context.Context) error { return os.NewSyscallError("socket", syscall.EMFILE) }
+
+// A connection that nobody takes is an engine that cannot be reached, whether it is refused or not answered at all: it is out at once, as it is when a request
+// finds the same.
+func TestAScrapeThatCannotConnectTakesOut(t *testing.T) {
+	way := &blocked{addr: "d0.internal:8000"}
+	quick := func(c *config.Config) {
+		longAnswers(c)
+		c.Timeouts.Connect = 500 * time.Millisecond
+	}
+	in(t, setup{config: quick, options: way.between}, func(w *world) {
+		way.fails.Store(new(dropped))
+		w.net.Cut(w.d[0].addr)
+		time.Sleep(w.cfg.Timeouts.Connect + 2*time.Second)
+		if n := w.count("tandem_replica_up", w.d[0].addr); n != 0 {
+			w.t.Error("still up, though nobody takes a connection there")
+		}
+		if n := w.count("tandem_replica_up", ""); n != 3 {
+			w.t.Errorf("%d replicas are up, want 3 of 4", n)
+		}
+		way.fails.Store(nil)
+		time.Sleep(20 * time.Second)
+		if n := w.count("tandem_replica_up", ""); n != 4 {
+			w.t.Errorf("%d replicas are up in the end, want all", n)
+		}
+	})
+}
+
+// That this machine can make no connection says nothing of the engines: none is taken out, and none is ejected for it.
+func TestOurOwnExhaustionBlamesNoReplica(t *testing.T) {
+	way := &blocked{}
+	in(t, setup{config: longAnswers, options: way.between}, func(w *world) {
+		way.fails.Store(new(exhausted))
+		for _, e := range w.all() {
+			w.net.Cut(e.addr)
+		}
+		time.Sleep(10 * time.Second)
+		for range 4 {
+			if got := w.ask(completion(false)); got.status < 500 {
+				w.t.Fatalf("status %d without a connection: this test tests nothing", got.status)
+			}
+		}
+		if n := w.count("tandem_replica_up", ""); n != 4 {
+			w.t.Errorf("%d replicas are up, want all", n)
+		}
+		w.blamed(0, 0)
+		way.fails.Store(nil)
+		w.usable("connections can be made again")
+	})
+}
+
+// An engine whose machine is too busy to take another connection, and which gives signs of life on those that it has, serves on.
+func TestABusyEngineThatTakesNoConnectionServesOn(t *testing.T) {
+	way := &blocked{addr: "d0.internal:8000"}
+	quick := func(c *config.Config) {
+		longAnswers(c)
+		c.Timeouts.Connect = 500 * time.Millisecond
+	}
+	in(t, setup{prefill: 1, decode: 1, config: quick, options: way.between}, func(w *world) {
+		w.net.Cut(w.d[0].addr) // so that a scrape needs a new one
+		way.fails.Store(new(dropped))
+		for range 20 {
+			w.o.fleet.to(replica.ID(w.d[0].addr)).w.hear()
+			time.Sleep(200 * time.Millisecond)
+		}
+		if n := w.count("tandem_replica_up", w.d[0].addr); n != 1 {
+			w.t.Error("not up, though it gives signs of life")
+		}
+		way.fails.Store(nil)
+	})
+}
