@@ -1,0 +1,24 @@
+package config
+
+import (
+	"fmt"
+	"time"
+)
+
+func (ck *checker) routers(r Routers) {
+	first := map[string]int{}
+	for i, peer := range r.Peers {
+		field := fmt.Sprintf("routers.peers[%d]", i)
+		before := len(ck.problems)
+		ck.url(field, peer, "leave it out: the admin listener asks for none", "write the router's own address or name")
+		if j, twice := first[canonical(peer)]; twice && len(ck.problems) == before {
+			ck.add(field, fmt.Sprintf("%s is routers.peers[%d] too", peer, j), "keep one of them")
+			continue
+		}
+		first[canonical(peer)] = i
+	}
+	ck.longer("routers.interval", r.Interval, 20*time.Millisecond)
+	if r.Interval > 10*time.Second {
+		ck.add("routers.interval", fmt.Sprintf("is %v", r.Interval), "give at most 10s: most of what was booked has ended by then")
+	}
+}

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"fmt"
+	"time"
+)
+
+func (ck *checker) connector(c Connector) {
+	ck.oneOf("connector.type", c.Type, NIXL)
+	ck.longer("connector.lease", c.Lease, time.Second)
+	ck.longer("connector.margin", c.Margin, time.Millisecond)
+	if c.Margin >= c.Lease {
+		ck.add("connector.margin", fmt.Sprintf("%v is not below connector.lease %v", c.Margin, c.Lease),
+			"a decode that starts after the lease reads blocks of somebody else; half the lease is a good margin")
+	}
+}
+
+func (ck *checker) scoring(s Scoring) {
+	ck.oneOf("scoring.units", s.Units, Seconds, Raw)
+	ck.oneOf("scoring.calibration", s.Calibration, CalibrationOn, CalibrationOff, CalibrationShadow)
+	ck.weight("scoring.alpha", s.Alpha.Value)
+	ck.weight("scoring.beta", s.Beta)
+	ck.weight("scoring.gamma", s.Gamma)
+	ck.weight("scoring.decode_penalty", s.DecodePenalty)
+	ck.share("scoring.affinity_share", s.AffinityShare)
+	ck.longer("scoring.affinity_saved", s.AffinitySaved, 0)
+	ck.longer("scoring.tie_absolute", s.TieAbsolute, 0)
+	ck.share("scoring.tie_relative", s.TieRelative)
+	if !(s.HeadroomMargin >= 0 && s.HeadroomMargin < 1) {
+		ck.add("scoring.headroom_margin", fmt.Sprintf("is %v", s.HeadroomMargin), "choose a share from 0 to below 1: at 1 no request has room")
+	}
+	ck.between("scoring.expected_output", s.ExpectedOutput, 1, 10_000_000)
+	ck.size("scoring.kv_bytes_per_token", s.KVBytesPerToken, 1)
+	ck.weight("scoring.speed.prefill", s.Speed.Prefill)
+	ck.weight("scoring.speed.local", s.Speed.Local)
+	ck.weight("scoring.speed.decode", s.Speed.Decode)
+	ck.size("scoring.links.host", s.Links.Host, 1)
+	ck.size("scoring.links.rack", s.Links.Rack, 1)
+	ck.size("scoring.links.zone", s.Links.Zone, 1)
+	ck.size("scoring.links.other", s.Links.Other, 1)
+}
+
+func (ck *checker) tokenizer(t Tokenizer) {
+	ck.oneOf("tokenizer.source", t.Source, TokensEngines, TokensNone)
+	ck.size("tokenizer.cache_bytes", t.CacheBytes, 0)
+	if d := t.ChatTTL; d < 0 || d > 24*time.Hour {
+		ck.add("tokenizer.chat_ttl", fmt.Sprintf("is %v", d), "choose from 0s, which remembers no chat, to 24h: templates may name the day")
+	}
+	if !(t.CharsPerToken >= 0.1 && t.CharsPerToken <= 100) {
+		ck.add("tokenizer.chars_per_token", fmt.Sprintf("is %v", t.CharsPerToken), "choose from 0.1 to 100; English has about 4")
+	}
+	if n := t.ChunkBytes; n != 0 && (n < 16 || n > 1<<16) {
+		ck.add("tokenizer.chunk_bytes", fmt.Sprintf("is %d", n), "choose from 16 to 65536, or 0 to match prompts by their tokens only")
+	}
+}
