@@ -198,7 +198,7 @@ type Engine struct {
 	step      Step
 	counts    Counters
 	unheard   uint64 // late words of peers that no step has counted yet
-	seen      [families]histogram
+	seen      [families]Histogram
 	now       time.Duration // of this step
 
 	ended []*request // memory to be used again from the next step on
@@ -245,6 +245,12 @@ func (e *Engine) Restart() {
 
 // SetCost changes the time that steps take.
 func (e *Engine) SetCost(c Cost) { e.cfg.Cost = c }
+
+// SetLease changes Config.Lease for leases that begin or are renewed from now on.
+func (e *Engine) SetLease(d time.Duration) { e.cfg.Lease = d }
+
+// SetNoLoad changes Config.NoLoad for requests that come from now on.
+func (e *Engine) SetNoLoad(off bool) { e.cfg.NoLoad = off }
 
 func (e *Engine) die(format string, args ...any) {
 	if e.dead == nil {

@@ -428,7 +428,7 @@ func (s *Server) slow(factor float64) {
 func (r *rank) setLease(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.core.cfg.Lease = d
+	r.core.SetLease(d)
 }
 
 // control serves POST /fault. It is a plain net/http handler: nothing measures it.

@@ -83,7 +83,7 @@ func (p *paths) garble(peer peerKey, contents []uint64) {
 		return
 	}
 	for i, c := range contents {
-		contents[i] = mix(c, oddA)
+		contents[i] = ^c
 	}
 }
 
@@ -91,7 +91,7 @@ func (p *paths) garble(peer peerKey, contents []uint64) {
 func (r *rank) setNoLoad(off bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.core.cfg.NoLoad = off
+	r.core.SetNoLoad(off)
 }
 
 // mendPath ends what is wrong with loads from a peer, or from all of them.

@@ -2,7 +2,6 @@ package enginesim
 
 import (
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -94,31 +93,32 @@ func (f family) bounds(maxLen int) []float64 {
 	}
 }
 
-// histogram counts values by bucket; the last bucket has no bound.
-type histogram struct {
-	bounds []float64
-	counts []uint64
-	sum    float64
+// Histogram is what one of vLLM's histograms observed since the start.
+type Histogram struct {
+	Name   string // vLLM's
+	Bounds []float64
+	Counts []uint64 // by bucket, each value in one of them; the last bucket has no bound
+	Sum    float64
 }
 
-func (h *histogram) observe(v float64) {
-	i, _ := slices.BinarySearch(h.bounds, v)
-	h.counts[i]++
-	h.sum += v
+func (h *Histogram) observe(v float64) {
+	i, _ := slices.BinarySearch(h.Bounds, v)
+	h.Counts[i]++
+	h.Sum += v
 }
 
 func (e *Engine) bootHistograms() {
 	for f := range families {
 		b := f.bounds(e.cfg.MaxModelLen)
-		e.seen[f] = histogram{bounds: b, counts: make([]uint64, len(b)+1)}
+		e.seen[f] = Histogram{Name: familyNames[f], Bounds: b, Counts: make([]uint64, len(b)+1)}
 	}
 }
 
-// histograms is a copy of what was observed since the start.
-func (e *Engine) histograms() [families]histogram {
-	all := e.seen
+// Histograms is a copy of what was observed since the start, in the order of vLLM's answer.
+func (e *Engine) Histograms() []Histogram {
+	all := slices.Clone(e.seen[:])
 	for f := range all {
-		all[f].counts = slices.Clone(all[f].counts)
+		all[f].Counts = slices.Clone(all[f].Counts)
 	}
 	return all
 }
@@ -155,25 +155,6 @@ func (e *Engine) observeEnd(at time.Duration, r *request, out int) {
 	see(promptComputed, float64(max(0, r.prompt-r.usageCached()))) // on D what P computed is not left out: its cached tokens go over ours
 }
 
-func (w *metricsWriter) histogram(f family, all [][families]histogram) {
-	name := familyNames[f]
-	w.head(name, "histogram")
-	for n := range all {
-		h, total := &all[n][f], uint64(0)
-		for i, count := range h.counts {
-			le := "+Inf"
-			if i < len(h.bounds) {
-				le = string(appendExponent(nil, h.bounds[i]))
-			}
-			total += count
-			w.line(name+"_bucket", n, `,le="`+le+`"`, float64(total))
-		}
-		w.line(name+"_count", n, "", float64(total))
-		w.line(name+"_sum", n, "", h.sum)
-		w.ages = append(w.ages, w.labels("", n))
-	}
-}
-
 // observeRead notes a read of a peer's blocks that took that long. Each layer of a block has a descriptor of its own; NIXL may merge
 // those that follow each other, which nothing here does.
 func (e *Engine) observeRead(took time.Duration, blocks int) {
@@ -181,10 +162,4 @@ func (e *Engine) observeRead(took time.Duration, blocks int) {
 	e.seen[postTime].observe(0)
 	e.seen[readBytes].observe(float64(blocks * e.cfg.BlockSize * tokenBytes))
 	e.seen[readDescriptors].observe(float64(e.cfg.Layers * blocks))
-}
-
-func (w *metricsWriter) line(name string, n int, label string, v float64) {
-	w.b = append(append(append(append(w.b, name...), `{engine="`...), strconv.Itoa(n)...), '"')
-	w.b = append(append(append(append(w.b, label...), `,model_name="`...), w.model...), `"} `...)
-	w.b = append(appendExponent(w.b, v), '\n')
 }

@@ -126,10 +126,10 @@ func (r *rank) stats() Stats {
 	return r.core.Stats()
 }
 
-func (r *rank) histograms() [families]histogram {
+func (r *rank) histograms() []Histogram {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.core.histograms()
+	return r.core.Histograms()
 }
 
 // drive steps the core until ctx ends. Events of a step go out before its outputs: a subscriber knows a block before the client has the answer.
@@ -251,7 +251,8 @@ func (r *rank) execute(ctx context.Context, orders []Order) {
 	}
 }
 
-func (o *Order) key() peerKey {
+// peerOf is whom o goes to.
+func peerOf(o *Order) peerKey {
 	return peerKey{engine: o.Peer.EngineID, addr: net.JoinHostPort(o.Peer.Host, strconv.Itoa(o.Peer.Port))}
 }
 
@@ -259,7 +260,7 @@ func (o *Order) key() peerKey {
 func (r *rank) read(ctx context.Context, o Order) {
 	sleep(ctx, r.srv.o.TransferLatency)
 	contents, err := r.pull(ctx, o)
-	r.srv.peers.paths.garble(o.key(), contents)
+	r.srv.peers.paths.garble(peerOf(&o), contents)
 	if err == nil && r.srv.o.TransferRate > 0 {
 		sleep(ctx, time.Duration(float64(len(o.Blocks))/r.srv.o.TransferRate*float64(time.Second)))
 	}
@@ -274,7 +275,7 @@ func (r *rank) read(ctx context.Context, o Order) {
 
 func (r *rank) pull(ctx context.Context, o Order) ([]uint64, error) {
 	var contents []uint64
-	err := r.srv.peers.ask(ctx, o.key(), opRead, func(b []byte) []byte {
+	err := r.srv.peers.ask(ctx, peerOf(&o), opRead, func(b []byte) []byte {
 		for _, id := range o.Blocks {
 			b = binary.BigEndian.AppendUint32(b, uint32(id))
 		}
@@ -303,12 +304,12 @@ func (r *rank) decline(ctx context.Context, o Order) {
 
 // notify tells the prefill side that its blocks can go. Unheard, their lease frees them.
 func (r *rank) notify(ctx context.Context, o Order) error {
-	return r.srv.peers.ask(ctx, o.key(), opNotify, func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
+	return r.srv.peers.ask(ctx, peerOf(&o), opNotify, func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
 }
 
 // heartbeat renews leases of the prefill side. Unheard, they run out.
 func (r *rank) heartbeat(ctx context.Context, o Order) {
-	_ = r.srv.peers.ask(ctx, o.key(), opHeartbeat, func(b []byte) []byte {
+	_ = r.srv.peers.ask(ctx, peerOf(&o), opHeartbeat, func(b []byte) []byte {
 		for _, id := range o.RemoteIDs {
 			b = binary.BigEndian.AppendUint16(b, uint16(len(id)))
 			b = append(b, id...)

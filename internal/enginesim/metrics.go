@@ -22,11 +22,9 @@ func (s *Server) metrics(k *call) {
 			w.write(m, all)
 		}
 	}
-	var seen [][families]histogram
-	s.eachRank(func(r *rank) { seen = append(seen, r.histograms()) })
-	for f := range families {
-		if wrong.shows(familyNames[f]) {
-			w.histogram(f, seen)
+	for _, ranks := range s.histograms() {
+		if wrong.shows(ranks[0].Name) {
+			w.histogram(ranks)
 		}
 	}
 	if wrong.Protocol == "moriio" && !wrong.NoStats {
@@ -45,6 +43,20 @@ func (s *Server) metrics(k *call) {
 	w.tellAges()
 	k.part = w.b
 	k.respond(200, metricsType, k.part)
+}
+
+// histograms are those of every rank, by histogram.
+func (s *Server) histograms() [][]Histogram {
+	var all [][]Histogram
+	s.eachRank(func(r *rank) {
+		for f, h := range r.histograms() {
+			if f == len(all) {
+				all = append(all, nil)
+			}
+			all[f] = append(all[f], h)
+		}
+	})
+	return all
 }
 
 // has reports whether an engine of this configuration has the series at all.
@@ -182,6 +194,32 @@ func (w *metricsWriter) rejections() {
 		w.b = append(append(append(append(w.b, name...), "_total"...), labels...), " 0.0\n"...)
 		w.ages = append(w.ages, labels)
 	}
+}
+
+// histogram writes one histogram as each rank has it.
+func (w *metricsWriter) histogram(ranks []Histogram) {
+	name := ranks[0].Name
+	w.head(name, "histogram")
+	for n, h := range ranks {
+		total := uint64(0)
+		for i, count := range h.Counts {
+			le := "+Inf"
+			if i < len(h.Bounds) {
+				le = string(appendExponent(nil, h.Bounds[i]))
+			}
+			total += count
+			w.line(name+"_bucket", n, `,le="`+le+`"`, float64(total))
+		}
+		w.line(name+"_count", n, "", float64(total))
+		w.line(name+"_sum", n, "", h.Sum)
+		w.ages = append(w.ages, w.labels("", n))
+	}
+}
+
+func (w *metricsWriter) line(name string, n int, label string, v float64) {
+	w.b = append(append(append(append(w.b, name...), `{engine="`...), strconv.Itoa(n)...), '"')
+	w.b = append(append(append(append(w.b, label...), `,model_name="`...), w.model...), `"} `...)
+	w.b = append(appendExponent(w.b, v), '\n')
 }
 
 func (w *metricsWriter) labels(more string, n int) string {

@@ -2,7 +2,6 @@ package enginesim
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 )
 
@@ -92,19 +91,6 @@ func TestWithheldOnOneSideOnly(t *testing.T) {
 	b, p, d, solo := pair(t, Config{BlockSize: 4})
 	d.cfg.Withhold = 3
 	wantWrong(t, "text", b.decode(d, "r", ids, 8, b.prefill(p, "p", ids)), b.plain(solo, "solo", ids, 8))
-}
-
-// A server tells its drafts, and one that has none has no series of them.
-func TestSpeculationInMetrics(t *testing.T) {
-	noLeaks(t)
-	for _, k := range []int{0, 4} {
-		s := fastServer(t, Config{Speculative: k})
-		post(t, s, "/v1/completions", completionBody(prompt(1, 20), 30, "null"))
-		_, _, body := getRaw(t, s, "/metrics")
-		if told := strings.Contains(body, "\nvllm:spec_decode_num_drafts_total{"); told != (k > 0) {
-			t.Errorf("%d drafts: told %v", k, told)
-		}
-	}
 }
 
 // Sequences that take each other's blocks for their drafts are preempted, computed again, and say the same.

@@ -86,5 +86,5 @@ func (w *Wrong) protocol(dst []byte, t *TransferOut) []byte {
 	return fmt.Appendf(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":%s,"remote_engine_id":%s,`+
 		`"remote_host":%s,"remote_handshake_port":6301,"remote_notify_port":61005,"remote_dp_rank":0,`+
 		`"remote_dp_rank_override":null,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1,"transfer_id":"tx"}`,
-		blocks, appendQuoted(nil, t.EngineID), appendQuoted(nil, t.Host))
+		blocks, appendText(nil, t.EngineID), appendText(nil, t.Host))
 }

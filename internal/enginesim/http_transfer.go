@@ -1,0 +1,85 @@
+package enginesim
+
+import "strconv"
+
+// transferParams reads kv_transfer_params with the presence of each key, and takes prompt_token_ids out.
+func (p *params) transferParams(s *scanner) {
+	if s.null() {
+		return
+	}
+	t := new(Transfer)
+	s.object(func(key []byte) {
+		if string(key) == "prompt_token_ids" && p.at != atCompletions && p.at != atGenerate {
+			p.reuseRaw = s.raw()
+			return
+		}
+		transferField(t, string(key), s)
+	})
+	p.transfer = t
+}
+
+// transferField reads one key into t without encoding/json: a decode leg's block ids can be many. The fields take any value: their UnmarshalJSON never fails.
+func transferField(t *Transfer, key string, s *scanner) {
+	start := s.i
+	value := s.raw()
+	if s.err != nil {
+		s.i = start
+		return
+	}
+	switch key {
+	case "do_remote_prefill":
+		_ = t.DoRemotePrefill.UnmarshalJSON(value)
+	case "do_remote_decode":
+		_ = t.DoRemoteDecode.UnmarshalJSON(value)
+	case "remote_block_ids":
+		t.RemoteBlocks = remoteBlocks(value)
+	case "remote_engine_id":
+		t.EngineID = textField(value)
+	case "remote_request_id":
+		t.RequestID = textField(value)
+	case "remote_host":
+		t.Host = textField(value)
+	case "remote_port":
+		_ = t.Port.UnmarshalJSON(value)
+	case "tp_size":
+		t.TPSize = intField(value)
+	case "remote_num_tokens":
+		t.NumTokens = intField(value)
+	case "remote_prefill_cached_tokens":
+		t.PrefillCached = intField(value)
+	}
+}
+
+func textField(value []byte) Field[string] {
+	s := scanner{b: value}
+	if value[0] != '"' {
+		return Field[string]{Present: true, Null: true}
+	}
+	return Has(string(s.str()))
+}
+
+func intField(value []byte) Field[int] {
+	if n, err := strconv.Atoi(string(value)); err == nil {
+		return Has(n)
+	}
+	return Field[int]{Present: true, Null: true}
+}
+
+// remoteBlocks reads [[1,2,3]]; whatever else it is is left to the careful reader.
+func remoteBlocks(value []byte) Field[RemoteBlocks] {
+	f := Field[RemoteBlocks]{Present: true}
+	s := scanner{b: value}
+	if value[0] == '[' {
+		s.array(func() {
+			var ids []int
+			s.array(func() { ids = append(ids, s.integer(-1)) })
+			f.V.Groups = append(f.V.Groups, ids)
+		})
+		if s.end() == nil {
+			return f
+		}
+	}
+	f.V = RemoteBlocks{}
+	_ = f.UnmarshalJSON(value) // takes any value
+	return f
+}
