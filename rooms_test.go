@@ -199,7 +199,7 @@ func TestStillRoomsAreStill(t *testing.T) {
 		still = append(still, r.name)
 		s.checkStill(t)
 	}
-	for _, want := range []string{"internal/kv", "internal/replica", "scoring", "prefill", "decode", "connector", "orchestrator/planner"} {
+	for _, want := range []string{"internal/kv", "internal/replica", "scoring", "prefill", "decode", "connector", "orchestrator/planner", "internal/enginesim/core"} {
 		if !slices.Contains(still, want) {
 			t.Errorf("%s is not called still in ARCHITECTURE.md, or has no source", want)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/replica"
 	"tandem/orchestrator/outlier"
 )
@@ -209,7 +210,7 @@ func TestRecoveryCostsNoClientAnything(t *testing.T) {
 // engine's counters: the pair is tried, and is out.
 func TestASilentlyCutPathShowsInCounters(t *testing.T) {
 	s := setup{prefill: 2, decode: 2, engine: func(_ string, o *enginesim.Options) {
-		o.NoUsageDetails, o.Core.LoadPolicy = true, enginesim.Recompute
+		o.NoUsageDetails, o.Core.LoadPolicy = true, core.Recompute
 	}}
 	in(t, s, func(w *world) {
 		fault(enginesim.Fault{Kind: "cut_path", From: "p0.internal", For: 20 * time.Millisecond})(w, w.d[0])

@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 )
 
 // Engines of hybrid models announce several KV cache groups in one stream, and can use of a cached prefix
 // what all of them can serve. The router predicts that, over real sockets, for the prefill engine of every
 // turn.
 func TestHybridEnginesArePredicted(t *testing.T) {
-	for name, groups := range map[string][]enginesim.Group{
+	for name, groups := range map[string][]core.Group{
 		"three Mamba groups, told first": {
 			{Kind: "mamba", BlockSize: 64},
 			{Kind: "mamba", BlockSize: 64},

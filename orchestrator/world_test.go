@@ -29,6 +29,7 @@ import (
 	"tandem/connector"
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/memnet"
 )
 
@@ -127,9 +128,9 @@ func (w *world) engine(s setup, name string) *simulated {
 	}
 	o := enginesim.Options{
 		Listener: ln, BaseURL: "http://" + e.addr, Listen: w.net.Listen, Dial: w.net.Dial, ScaleOut: true, TransferLatency: transfer,
-		Core: enginesim.Config{
+		Core: core.Config{
 			Host: name + ".internal", Port: 5600, EngineID: "engine-of-" + name,
-			Cost: enginesim.Cost{T0: prefillStep.Seconds(), D0: decodeStep.Seconds()},
+			Cost: core.Cost{T0: prefillStep.Seconds(), D0: decodeStep.Seconds()},
 		},
 	}
 	if s.engine != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 )
 
 // runSim serves a simulated vLLM until ctx ends.
@@ -57,7 +58,7 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens a KV block")
 	groups := "KV cache groups of a hybrid model in the engine's order, as KIND[:BLOCK_SIZE[:WINDOW]],…"
 	fs.Func("kv-groups", groups, func(s string) (err error) {
-		o.Core.Groups, err = enginesim.ParseGroups(s)
+		o.Core.Groups, err = core.ParseGroups(s)
 		return err
 	})
 	fs.IntVar(&o.Core.Blocks, "blocks", 0, "KV blocks; 0: what the speed preset's GPU holds, or 8192")
@@ -126,7 +127,7 @@ func wrongFlags(fs *flag.FlagSet, o *enginesim.Options) {
 
 // applySpeed fills in what the preset says: costs of a step, the size of the KV cache, and the blocks a second of a link.
 func applySpeed(o *enginesim.Options, name string, factor, gbps float64) error {
-	p, ok := enginesim.FindPreset(name)
+	p, ok := core.FindPreset(name)
 	if !ok {
 		return fmt.Errorf("--speed %q: want one of %s", name, presetNames())
 	}
@@ -141,7 +142,7 @@ func applySpeed(o *enginesim.Options, name string, factor, gbps float64) error {
 
 func presetNames() string {
 	names := []string{"8b", "70b"}
-	for _, p := range enginesim.Presets() {
+	for _, p := range core.Presets() {
 		names = append(names, p.Name)
 	}
 	return strings.Join(names, ", ")

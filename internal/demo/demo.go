@@ -17,6 +17,7 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/orchestrator"
 )
 
@@ -132,11 +133,13 @@ func (h *house) open(ctx context.Context) error {
 
 // engine starts a simulated engine; the reference has no latency, since nobody watches it.
 func (h *house) engine(reference bool) (*enginesim.Server, error) {
-	core := enginesim.Config{BlockSize: 16, Blocks: 4096, MaxModelLen: 16384}
-	preset, _ := enginesim.FindPreset("h100-llama-8b-1")
-	core.Cost = preset.Cost
-	core.Cost.Speed = h.o.Speed
-	o := enginesim.Options{Model: "demo-8b", Core: core, ScaleOut: true, TransferLatency: 2 * time.Millisecond, TransferRate: 20000 * h.o.Speed}
+	preset, _ := core.FindPreset("h100-llama-8b-1")
+	cost := preset.Cost
+	cost.Speed = h.o.Speed
+	o := enginesim.Options{
+		Model: "demo-8b", ScaleOut: true, TransferLatency: 2 * time.Millisecond, TransferRate: 20000 * h.o.Speed,
+		Core: core.Config{BlockSize: 16, Blocks: 4096, MaxModelLen: 16384, Cost: cost},
+	}
 	if reference {
 		o.ZeroLatency = true
 		if h.o.otherModel {

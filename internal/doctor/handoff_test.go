@@ -7,6 +7,7 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/replica"
 )
 
@@ -20,7 +21,7 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 		return func(o *enginesim.Options) { a(o); b(o) }
 	}
 	quick := func(o *enginesim.Options) { o.HandshakeTimeout = 1 }
-	recompute := func(o *enginesim.Options) { o.Core.LoadPolicy = enginesim.Recompute }
+	recompute := func(o *enginesim.Options) { o.Core.LoadPolicy = core.Recompute }
 	none := func(*enginesim.Options) {}
 	for _, c := range []struct {
 		name            string

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tandem/internal/enginesim/core"
 )
 
 // mustFault injects f.
@@ -31,7 +33,7 @@ func reachable(s *Server) bool {
 // Requests of one leg fail as often as told; the other leg does not notice.
 func TestFaultFail(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{})
+	s := fastServer(t, core.Config{})
 	mustFault(t, s, Fault{Kind: "fail", Leg: "prefill", Count: 2, Status: 503})
 	plain, leg1 := completionBody(prompt(1, 20), 1, "null"), completionBody(prompt(1, 20), 1, askPrefill)
 	var got []int
@@ -60,7 +62,7 @@ func equalInts(a, b []int) bool {
 // A cut stream ends in the middle, without its terminator, and its request leaves the engine.
 func TestFaultCutStream(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{})
+	s := fastServer(t, core.Config{})
 	mustFault(t, s, Fault{Kind: "cut_stream", After: 3})
 	resp, err := http.Post(s.URL()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x","stream":true,"max_tokens":1000}`))
 	if err != nil {
@@ -77,7 +79,7 @@ func TestFaultCutStream(t *testing.T) {
 // A frozen server says nothing for that long, and then everything.
 func TestFaultFreeze(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{})
+	s := fastServer(t, core.Config{})
 	began := time.Now()
 	mustFault(t, s, Fault{Kind: "freeze", For: 60 * time.Millisecond})
 	if status, _ := post(t, s, "/v1/completions", completionBody(prompt(1, 20), 3, "null")); status != 200 {
@@ -91,7 +93,7 @@ func TestFaultFreeze(t *testing.T) {
 // A restart cuts what runs, refuses for a while, and comes back as another engine with nothing in its cache.
 func TestFaultRestart(t *testing.T) {
 	noLeaks(t)
-	s := startServer(t, Options{EventsEndpoint: "tcp://127.0.0.1:0", Core: Config{Cost: Cost{D0: 0.005, T0: 0.005}}})
+	s := startServer(t, Options{EventsEndpoint: "tcp://127.0.0.1:0", Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
 	body := completionBody(prompt(1, 100), 2, "null")
 	post(t, s, "/v1/completions", body)
 	if _, a := post(t, s, "/v1/completions", body); a.Usage.Details.Cached != 96 {
@@ -156,7 +158,7 @@ func startTime(t *testing.T, s *Server) string {
 // A dead core answers 500 once and refuses afterwards, until it is revived.
 func TestFaultDie(t *testing.T) {
 	noLeaks(t)
-	s := startServer(t, Options{Core: Config{Cost: Cost{D0: 0.005, T0: 0.005}}})
+	s := startServer(t, Options{Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
 	dead := make(chan int, 1)
 	go func() {
 		resp, err := http.Post(s.URL()+"/v1/completions", "application/json", strings.NewReader(completionBody(prompt(2, 100), 5000, "null")))
@@ -184,7 +186,7 @@ func TestFaultDie(t *testing.T) {
 // Refused connections come back by themselves.
 func TestFaultRefuse(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{})
+	s := fastServer(t, core.Config{})
 	mustFault(t, s, Fault{Kind: "refuse", For: 30 * time.Millisecond})
 	if reachable(s) {
 		t.Error("reachable")
@@ -224,7 +226,7 @@ func TestControl(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var state struct {
-		Ranks []Stats
+		Ranks []core.Stats
 		Calls map[string]int
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&state); err != nil || len(state.Ranks) != 1 || state.Calls["/v1/completions"] != 1 {

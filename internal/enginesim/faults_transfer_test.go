@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"tandem/internal/enginesim/core"
 	"tandem/internal/memnet"
 )
 
@@ -22,24 +23,24 @@ type legs struct {
 
 // inLegs runs story with three servers on a network in memory. The decode server's steps take 10 ms, its
 // handshakes 5 s.
-func inLegs(t *testing.T, decode Config, story func(l *legs)) {
+func inLegs(t *testing.T, decode core.Config, story func(l *legs)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		network := &memnet.Net{}
 		transport := &http.Transport{DialContext: network.Dial, DisableKeepAlives: true}
 		l := &legs{t: t, front: &http.Client{Transport: transport}}
-		start := func(name string, c Config) *Server {
+		start := func(name string, c core.Config) *Server {
 			ln, err := network.Listen("tcp", name+":8000")
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.Host, c.Port, c.EngineID = name, 5600, "engine-of-"+name
-			c.Cost = Cost{T0: 0.010, D0: 0.010}
+			c.Cost = core.Cost{T0: 0.010, D0: 0.010}
 			return startServer(t, Options{
 				Listener: ln, BaseURL: "http://" + name + ":8000", Listen: network.Listen, Dial: network.Dial, Core: c,
 			})
 		}
-		l.p, l.d, l.whole = start("p0", Config{}), start("d0", decode), start("whole", Config{})
+		l.p, l.d, l.whole = start("p0", core.Config{}), start("d0", decode), start("whole", core.Config{})
 		story(l)
 		time.Sleep(time.Minute) // leases run out
 		for _, s := range []*Server{l.p, l.d} {
@@ -131,7 +132,7 @@ func TestCutPathFailsLoads(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run("from "+c.from, func(t *testing.T) {
-			inLegs(t, Config{}, func(l *legs) {
+			inLegs(t, core.Config{}, func(l *legs) {
 				ids := prompt(1, 100)
 				mustFault(t, l.d, Fault{Kind: "cut_path", From: c.from, For: c.slow})
 				params, began := l.prefill(ids), time.Now()
@@ -165,7 +166,7 @@ func TestCutPathFailsLoads(t *testing.T) {
 
 // With the policy to recompute, a cut path costs its time and the answer is right.
 func TestCutPathIsRecomputed(t *testing.T) {
-	inLegs(t, Config{LoadPolicy: Recompute}, func(l *legs) {
+	inLegs(t, core.Config{LoadPolicy: core.Recompute}, func(l *legs) {
 		ids := prompt(1, 100)
 		mustFault(t, l.d, Fault{Kind: "cut_path", For: 2 * time.Second})
 		params, began := l.prefill(ids), time.Now()
@@ -182,7 +183,7 @@ func TestCutPathIsRecomputed(t *testing.T) {
 // Garbage from a peer gives 200, another text, and a prefix cache that answers the plain prompt wrongly.
 // Nothing tells.
 func TestWrongLoadPoisons(t *testing.T) {
-	inLegs(t, Config{}, func(l *legs) {
+	inLegs(t, core.Config{}, func(l *legs) {
 		ids := prompt(1, 100)
 		mustFault(t, l.d, Fault{Kind: "wrong_load", From: "p0"})
 		status, a := l.post(l.d, ids, 8, l.prefill(ids))
@@ -202,7 +203,7 @@ func TestWrongLoadPoisons(t *testing.T) {
 // An engine that loads nothing answers rightly, counts nothing as external, and leaves the peer's lease to
 // its end.
 func TestNoLoadRecomputesAll(t *testing.T) {
-	inLegs(t, Config{}, func(l *legs) {
+	inLegs(t, core.Config{}, func(l *legs) {
 		ids := prompt(1, 100)
 		mustFault(t, l.d, Fault{Kind: "no_load"})
 		status, a := l.post(l.d, ids, 8, l.prefill(ids))
@@ -226,7 +227,7 @@ func TestNoLoadRecomputesAll(t *testing.T) {
 
 // Several loads of one frozen peer wait in fake time, and go on when it thaws.
 func TestFrozenPeerInFakeTime(t *testing.T) {
-	inLegs(t, Config{}, func(l *legs) {
+	inLegs(t, core.Config{}, func(l *legs) {
 		warm := prompt(9, 100)
 		l.post(l.d, warm, 1, l.prefill(warm)) // the two engines have shaken hands
 		const n = 3

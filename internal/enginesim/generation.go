@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"tandem/internal/enginesim/core"
 )
 
 // generation is the set of engine requests behind one HTTP request: one per prompt and choice, in the order of the answer's choices.
@@ -220,7 +222,7 @@ func (g *generation) submit() *problem {
 
 func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	p := g.p
-	q := Request{
+	q := core.Request{
 		ID: g.internalID(i, choice), Prompt: prompt, MaxTokens: min(max(p.maxTokens, 0), g.rank.cfg.MaxModelLen-len(prompt)), MinTokens: p.minTokens, StopIDs: p.stopIDs,
 		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: g.srv.adapter(p.model), Session: p.session, SkipReadCache: p.promptLog, Seed: p.seed,
 	}
@@ -313,16 +315,16 @@ func (g *generation) absorb(d *delivery) (*sequence, bool) {
 	if q.done {
 		return q, false
 	}
-	if d.out.Reason == FinishError && d.out.Finished {
+	if d.out.Reason == core.FinishError && d.out.Finished {
 		g.problem = internalError
 		g.abort()
 		return q, false
 	}
 	q.cached = d.out.Cached
 	before := len(q.text)
-	if d.out.Reason != FinishAbort {
+	if d.out.Reason != core.FinishAbort {
 		q.tokens = append(q.tokens, d.out.Token)
-		if !d.out.Stopped && (d.out.Reason != FinishStop || d.out.Token != g.eos()) {
+		if !d.out.Stopped && (d.out.Reason != core.FinishStop || d.out.Token != g.eos()) {
 			q.text = append(q.text, q.detok.next(d.out.Token)...)
 		}
 	}
@@ -442,9 +444,9 @@ func (s *Server) served() []string {
 
 func addProblem(err error) *problem {
 	switch err {
-	case ErrDead:
+	case core.ErrDead:
 		return engineDead
-	case ErrDuplicate:
+	case core.ErrDuplicate:
 		return badRequest("", "Request id is in use.")
 	}
 	return badRequest("", "%v", err)

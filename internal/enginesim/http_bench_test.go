@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"tandem/internal/enginesim/core"
 )
 
 // rawClient asks again and again on one connection, as cheaply as a client can: what a benchmark measures is mostly the server.
@@ -118,7 +120,7 @@ func BenchmarkStream(b *testing.B) {
 func BenchmarkSplit(b *testing.B) {
 	var servers [2]*Server
 	for i := range servers {
-		s, err := Start(Options{ZeroLatency: true, Core: Config{Blocks: 32768}})
+		s, err := Start(Options{ZeroLatency: true, Core: core.Config{Blocks: 32768}})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package enginesim
 import (
 	"bytes"
 	"encoding/json"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"testing"
@@ -57,4 +58,14 @@ func startServer(t *testing.T, o Options) *Server {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// prompt is n token ids by chance.
+func prompt(seed uint64, n int) []uint32 {
+	r := rand.New(rand.NewPCG(seed, 1))
+	out := make([]uint32, n)
+	for i := range out {
+		out[i] = uint32(r.IntN(2048))
+	}
+	return out
 }

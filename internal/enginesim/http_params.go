@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"tandem/internal/enginesim/core"
 )
 
 // endpoint says which front door a request came through.
@@ -48,7 +50,7 @@ type params struct {
 	requestID   string
 	priority    int
 	seed        uint64
-	transfer    *Transfer
+	transfer    *core.Transfer
 	reuseRaw    []byte     // kv_transfer_params.prompt_token_ids
 	raw         promptKind // how the prompt came
 	strict      *problem   // the first field of a wrong type

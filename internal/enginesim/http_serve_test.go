@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kvevents"
 )
 
@@ -35,7 +36,7 @@ func stream(t *testing.T, s *Server, path, body string) []string {
 // A stream says the same as the whole answer, for every way of asking.
 func TestStreamsSayWhatAnswersSay(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{EOS: 5, EOSEvery: 40})
+	s := fastServer(t, core.Config{EOS: 5, EOSEvery: 40})
 	for _, more := range []string{
 		``, `,"echo":true`, `,"stop":[" ba","do"]`, `,"stop":"zzz"`, `,"n":3,"seed":4`, `,"min_tokens":30,"max_tokens":40`, `,"ignore_eos":true,"max_tokens":200`,
 		`,"return_token_ids":true`, `,"logprobs":2`, `,"stop_token_ids":[300,301,302,303,304,305,306,307,308,309,310,311,312,313,314,315,316,317,318,319],"max_tokens":300`,
@@ -78,7 +79,7 @@ func TestStreamsSayWhatAnswersSay(t *testing.T) {
 // What each parameter does to the answer.
 func TestParameters(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{EOS: 5, EOSEvery: 10})
+	s := fastServer(t, core.Config{EOS: 5, EOSEvery: 10})
 	ask := func(more string) *answer {
 		t.Helper()
 		status, a := post(t, s, "/v1/completions", `{"model":"sim","prompt":"hello blocks"`+more+`}`)
@@ -120,7 +121,7 @@ func TestParameters(t *testing.T) {
 // Prompts in a batch are answered in order, each as if alone.
 func TestBatchedPrompts(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{})
+	s := fastServer(t, core.Config{})
 	_, a := post(t, s, "/v1/completions", `{"model":"sim","prompt":["one","two"],"max_tokens":5}`)
 	for i, text := range []string{"one", "two"} {
 		_, alone := post(t, s, "/v1/completions", `{"model":"sim","prompt":"`+text+`","max_tokens":5}`)
@@ -136,7 +137,7 @@ func TestBatchedPrompts(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	noLeaks(t)
-	s := startServer(t, Options{ZeroLatency: true, Core: Config{MaxModelLen: 100}})
+	s := startServer(t, Options{ZeroLatency: true, Core: core.Config{MaxModelLen: 100}})
 	for _, row := range []struct {
 		path, body, want string
 		status           int
@@ -169,7 +170,7 @@ func TestErrors(t *testing.T) {
 // An answer is as long as there is room in the context; a prompt that leaves none is refused, in the words of two different checks.
 func TestContextLimit(t *testing.T) {
 	noLeaks(t)
-	s := startServer(t, Options{ZeroLatency: true, Core: Config{MaxModelLen: 100}})
+	s := startServer(t, Options{ZeroLatency: true, Core: core.Config{MaxModelLen: 100}})
 	for _, row := range []struct {
 		prompt, status, made int
 		want                 string
@@ -195,7 +196,7 @@ func TestContextLimit(t *testing.T) {
 // A client that leaves takes its request out of the engine, streamed or not.
 func TestClientLeaves(t *testing.T) {
 	noLeaks(t)
-	s := startServer(t, Options{Core: Config{Cost: Cost{D0: 0.005, T0: 0.005}}})
+	s := startServer(t, Options{Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
 	for _, more := range []string{"", `"stream":true,`} {
 		ctx, cancel := context.WithCancel(t.Context())
 		body := strings.Replace(completionBody(prompt(1, 50), 1000, "null"), "{", "{"+more, 1)
@@ -269,7 +270,7 @@ func getRaw(t *testing.T, s *Server, path string) (int, http.Header, string) {
 // Admin paths answer, and are counted.
 func TestAdminCalls(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{})
+	s := fastServer(t, core.Config{})
 	post(t, s, "/reset_prefix_cache", "")
 	postRaw(t, s, "/sleep", "", nil)
 	getRaw(t, s, "/openapi.json")
@@ -348,7 +349,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 // HTTP as clients may speak it.
 func TestHTTP(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{})
+	s := fastServer(t, core.Config{})
 	for _, row := range []struct{ name, send, want string }{
 		{"chunked body", "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5;x=y\r\n{\"pro\r\nc\r\nmpt\":\"hello\"\r\n1\r\n}\r\n0\r\nTrailer: x\r\n\r\n", `"count":5`},
 		{"two at once", "GET /version HTTP/1.1\r\n\r\nGET /nothing HTTP/1.1\r\nconnection: Close\r\n\r\n", `Not Found`},
@@ -378,7 +379,7 @@ func TestInMemoryAndFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newPipes()
 		start := func() *Server {
-			s, err := Start(Options{Listen: network.listen, Dial: network.dial, Core: Config{Cost: Cost{T0: 0.02, D0: 0.005}}, TransferLatency: 3 * time.Millisecond})
+			s, err := Start(Options{Listen: network.listen, Dial: network.dial, Core: core.Config{Cost: core.Cost{T0: 0.02, D0: 0.005}}, TransferLatency: 3 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -506,7 +507,7 @@ func TestKeyAndHook(t *testing.T) {
 // Params that come hidden in vllm_xargs reach the engine as any others: a router has to take them out there too.
 func TestHiddenParams(t *testing.T) {
 	noLeaks(t)
-	s := fastServer(t, Config{})
+	s := fastServer(t, core.Config{})
 	status, a := post(t, s, "/v1/completions", `{"prompt":[300,301,302],"vllm_xargs":{"kv_transfer_params":{"do_remote_prefill":true}}}`)
 	if status != 500 || s.Dead() == nil {
 		t.Errorf("%d %+v, dead: %v", status, a.Error, s.Dead())

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"tandem/internal/enginesim/core"
 )
 
 // answer is what tests read of an answer.
@@ -105,14 +107,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("not in 5 s: %s", what)
 }
 
-func fastServer(t *testing.T, c Config) *Server {
+func fastServer(t *testing.T, c core.Config) *Server {
 	return startServer(t, Options{ZeroLatency: true, ScaleOut: true, HandshakeTimeout: 50 * time.Millisecond, Core: c})
 }
 
 // A request split over two servers on real sockets has the text of an un-split one, and leaves nothing held.
 func TestServedSplitIsExact(t *testing.T) {
 	noLeaks(t)
-	p, d, whole := fastServer(t, Config{}), fastServer(t, Config{}), fastServer(t, Config{})
+	p, d, whole := fastServer(t, core.Config{}), fastServer(t, core.Config{}), fastServer(t, core.Config{})
 	for i, n := range []int{1, 15, 16, 17, 100, 1000, 3000} {
 		ids := prompt(uint64(i+1), n)
 		_, want := post(t, whole, "/v1/completions", completionBody(ids, 20, "null"))
@@ -134,7 +136,7 @@ func TestServedSplitIsExact(t *testing.T) {
 // A chat goes the same way: leg 1 is a completion of its ids, leg 2 the chat with the ids handed on.
 func TestChatSplitReusesIDs(t *testing.T) {
 	noLeaks(t)
-	p, d := fastServer(t, Config{}), fastServer(t, Config{})
+	p, d := fastServer(t, core.Config{}), fastServer(t, core.Config{})
 	const turns = `"messages":[{"role":"system","content":"You answer briefly."},{"role":"user","content":[{"type":"text","text":"Where do the blocks go?"}]}]`
 	_, want := post(t, p, "/v1/chat/completions", `{"model":"sim","max_tokens":12,"return_token_ids":true,`+turns+`}`)
 	ids := want.PromptIDs
@@ -173,7 +175,7 @@ func post2[T any](t *testing.T, s *Server, path, body string) (int, T) {
 // Params used twice, after P has given the blocks to others, are a 200 with a wrong text, and poison D's cache for the plain prompt.
 func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 	noLeaks(t)
-	p, d, d2 := fastServer(t, Config{Blocks: 40}), fastServer(t, Config{}), fastServer(t, Config{})
+	p, d, d2 := fastServer(t, core.Config{Blocks: 40}), fastServer(t, core.Config{}), fastServer(t, core.Config{})
 	ids := prompt(1, 200)
 	params := prefillLeg(t, p, ids)
 	_, want := post(t, d, "/v1/completions", completionBody(ids, 8, params))
@@ -196,7 +198,7 @@ func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 // Two prompts of different lengths that share one params object end the decode engine.
 func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 	noLeaks(t)
-	p, d := fastServer(t, Config{}), fastServer(t, Config{})
+	p, d := fastServer(t, core.Config{}), fastServer(t, core.Config{})
 	batch := fmt.Sprintf("[%s,%s]", appendIDs(nil, prompt(1, 40)), appendIDs(nil, prompt(2, 90)))
 	body := `{"model":"sim","prompt":` + batch + `,"max_tokens":1,"kv_transfer_params":`
 	_, a := post(t, p, "/v1/completions", body+askPrefill+"}")
@@ -215,7 +217,7 @@ func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 // With equal lengths nothing dies: 200, and the second text is wrong, since it is made of the first prompt's KV. So are later prompts that share it.
 func TestBatchOfEqualLengthsIsWrong(t *testing.T) {
 	noLeaks(t)
-	p, d, whole := fastServer(t, Config{}), fastServer(t, Config{}), fastServer(t, Config{})
+	p, d, whole := fastServer(t, core.Config{}), fastServer(t, core.Config{}), fastServer(t, core.Config{})
 	batch := fmt.Sprintf("[%s,%s]", appendIDs(nil, prompt(1, 90)), appendIDs(nil, prompt(2, 90)))
 	body := `{"model":"sim","prompt":` + batch + `,"max_tokens":8,"temperature":0,"kv_transfer_params":`
 	_, first := post(t, p, "/v1/completions", strings.Replace(body, `"max_tokens":8`, `"max_tokens":1`, 1)+askPrefill+"}")
@@ -232,7 +234,7 @@ func TestBatchOfEqualLengthsIsWrong(t *testing.T) {
 // An abort, by whatever form of the id, does not free a lease: it runs out.
 func TestAbortKeepsLease(t *testing.T) {
 	noLeaks(t)
-	p := fastServer(t, Config{Lease: 200 * time.Millisecond})
+	p := fastServer(t, core.Config{Lease: 200 * time.Millisecond})
 	params := prefillLeg(t, p, prompt(1, 100))
 	var told struct {
 		ID string `json:"remote_request_id"`
@@ -251,7 +253,7 @@ func TestAbortKeepsLease(t *testing.T) {
 // Params without an address hang the request for ever, and the engine dies when the client leaves.
 func TestParamsWithoutAddressHang(t *testing.T) {
 	noLeaks(t)
-	d := fastServer(t, Config{})
+	d := fastServer(t, core.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	body := completionBody(prompt(1, 100), 4, `{"do_remote_prefill":true,"remote_block_ids":[[1,2,3,4,5,6,7]],"remote_engine_id":"x","remote_request_id":"y","remote_host":"z"}`)
@@ -266,7 +268,7 @@ func TestParamsWithoutAddressHang(t *testing.T) {
 // A peer that never answered costs the handshake time-out; one that did and is gone fails at once. D survives both.
 func TestPeerIsGone(t *testing.T) {
 	noLeaks(t)
-	p := fastServer(t, Config{})
+	p := fastServer(t, core.Config{})
 	d := startServer(t, Options{ZeroLatency: true, HandshakeTimeout: 100 * time.Millisecond})
 	ids := prompt(1, 100)
 	unknown := strings.Replace(prefillLeg(t, p, ids), `"remote_engine_id":"`, `"remote_engine_id":"not-`, 1)
@@ -292,7 +294,7 @@ func TestPeerIsGone(t *testing.T) {
 // A lease that will not be used is given back by sending D the params on a request that its API layer refuses.
 func TestRefusedRequestGivesLeaseBack(t *testing.T) {
 	noLeaks(t)
-	p, d := fastServer(t, Config{}), fastServer(t, Config{})
+	p, d := fastServer(t, core.Config{}), fastServer(t, core.Config{})
 	for _, refused := range []string{
 		`{"model":"no-such-model","prompt":[1],"max_tokens":1,"kv_transfer_params":%s}`,
 		`{"model":"sim","prompt":[1],"max_tokens":0,"kv_transfer_params":%s}`,
@@ -312,7 +314,7 @@ func TestRefusedRequestGivesLeaseBack(t *testing.T) {
 // An unused lease ends by itself.
 func TestLeaseEnds(t *testing.T) {
 	noLeaks(t)
-	p := fastServer(t, Config{Lease: 50 * time.Millisecond})
+	p := fastServer(t, core.Config{Lease: 50 * time.Millisecond})
 	prefillLeg(t, p, prompt(1, 100))
 	if p.HeldBlocks() != 7 {
 		t.Fatalf("P holds %d blocks, want 7", p.HeldBlocks())
@@ -326,12 +328,12 @@ func TestLeaseEnds(t *testing.T) {
 // Many splits at once, a third of whose clients leave at some moment: the texts are right, nothing dies, and nothing stays held once the leases are over.
 func TestManySplitsSomeAbandoned(t *testing.T) {
 	noLeaks(t)
-	cost := Cost{T0: 0.001, D0: 0.0005}
-	start := func(c Config) *Server {
+	cost := core.Cost{T0: 0.001, D0: 0.0005}
+	start := func(c core.Config) *Server {
 		c.Blocks, c.Lease = 600, 300*time.Millisecond
 		return startServer(t, Options{Core: c, TransferLatency: time.Millisecond})
 	}
-	p, d, whole := start(Config{Cost: cost}), start(Config{Cost: cost}), startServer(t, Options{ZeroLatency: true})
+	p, d, whole := start(core.Config{Cost: cost}), start(core.Config{Cost: cost}), startServer(t, Options{ZeroLatency: true})
 	var wg sync.WaitGroup
 	for worker := range 8 {
 		wg.Go(func() {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tandem/internal/enginesim/core"
 )
 
 // models answers GET /v1/models: the base model under its names, then the adapters.
@@ -174,7 +176,7 @@ func (s *Server) appendFingerprint(dst []byte) []byte {
 }
 
 // appendTransfer writes the params of a finished prefill as the version does.
-func (s *Server) appendTransfer(dst []byte, t *TransferOut) []byte {
+func (s *Server) appendTransfer(dst []byte, t *core.TransferOut) []byte {
 	if s.o.Wrong.Protocol != "" {
 		return s.o.Wrong.protocol(dst, t)
 	}

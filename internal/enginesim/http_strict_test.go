@@ -5,11 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"tandem/internal/enginesim/core"
 )
 
 func strictServer(t *testing.T, tools bool) *Server {
 	t.Helper()
-	return startServer(t, Options{Model: "tiny", ScaleOut: true, ZeroLatency: true, ToolParser: tools, Core: Config{BlockSize: 32, Vocab: 2048, MaxModelLen: 4096}})
+	return startServer(t, Options{Model: "tiny", ScaleOut: true, ZeroLatency: true, ToolParser: tools, Core: core.Config{BlockSize: 32, Vocab: 2048, MaxModelLen: 4096}})
 }
 
 // strictAnswer is what the tests below read of an answer.

@@ -1,13 +1,17 @@
 package enginesim
 
-import "strconv"
+import (
+	"strconv"
+
+	"tandem/internal/enginesim/core"
+)
 
 // transferParams reads kv_transfer_params with the presence of each key, and takes prompt_token_ids out.
 func (p *params) transferParams(s *scanner) {
 	if s.null() {
 		return
 	}
-	t := new(Transfer)
+	t := new(core.Transfer)
 	s.object(func(key []byte) {
 		if string(key) == "prompt_token_ids" && p.at != atCompletions && p.at != atGenerate {
 			p.reuseRaw = s.raw()
@@ -19,7 +23,7 @@ func (p *params) transferParams(s *scanner) {
 }
 
 // transferField reads one key into t without encoding/json: a decode leg's block ids can be many. The fields take any value: their UnmarshalJSON never fails.
-func transferField(t *Transfer, key string, s *scanner) {
+func transferField(t *core.Transfer, key string, s *scanner) {
 	start := s.i
 	value := s.raw()
 	if s.err != nil {
@@ -50,24 +54,24 @@ func transferField(t *Transfer, key string, s *scanner) {
 	}
 }
 
-func textField(value []byte) Field[string] {
+func textField(value []byte) core.Field[string] {
 	s := scanner{b: value}
 	if value[0] != '"' {
-		return Field[string]{Present: true, Null: true}
+		return core.Field[string]{Present: true, Null: true}
 	}
-	return Has(string(s.str()))
+	return core.Has(string(s.str()))
 }
 
-func intField(value []byte) Field[int] {
+func intField(value []byte) core.Field[int] {
 	if n, err := strconv.Atoi(string(value)); err == nil {
-		return Has(n)
+		return core.Has(n)
 	}
-	return Field[int]{Present: true, Null: true}
+	return core.Field[int]{Present: true, Null: true}
 }
 
 // remoteBlocks reads [[1,2,3]]; whatever else it is is left to the careful reader.
-func remoteBlocks(value []byte) Field[RemoteBlocks] {
-	f := Field[RemoteBlocks]{Present: true}
+func remoteBlocks(value []byte) core.Field[core.RemoteBlocks] {
+	f := core.Field[core.RemoteBlocks]{Present: true}
 	s := scanner{b: value}
 	if value[0] == '[' {
 		s.array(func() {
@@ -79,7 +83,7 @@ func remoteBlocks(value []byte) Field[RemoteBlocks] {
 			return f
 		}
 	}
-	f.V = RemoteBlocks{}
+	f.V = core.RemoteBlocks{}
 	_ = f.UnmarshalJSON(value) // takes any value
 	return f
 }

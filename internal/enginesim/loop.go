@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/kvevents"
 )
@@ -25,10 +26,10 @@ type rank struct {
 	side  *side
 	pub   atomic.Pointer[kvevents.Publisher] // nil without events, and while the process is down
 	bind  kvevents.PublisherOptions          // where pub is bound, with real ports; written by start only
-	cfg   Config                             // the core's, as it began
+	cfg   core.Config                        // the core's, as it began
 
 	mu    sync.Mutex // guards the following
-	core  *Engine
+	core  *core.Engine
 	sinks map[string]target // by internal request id
 }
 
@@ -50,7 +51,7 @@ type sink struct {
 // delivery is one output on its way to a handler.
 type delivery struct {
 	seq    int
-	out    Output
+	out    core.Output
 	params []byte // kv_transfer_params as JSON, nil for none
 }
 
@@ -82,7 +83,7 @@ func (r *rank) poke() {
 }
 
 // add gives a request to the core; its outputs go to the sink.
-func (r *rank) add(q *Request, to target) error {
+func (r *rank) add(q *core.Request, to target) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.core.Add(r.now(), q); err != nil {
@@ -113,20 +114,20 @@ func (r *rank) forget(id string) {
 }
 
 // reject tells the core that the API layer refused a request with these params.
-func (r *rank) reject(t *Transfer) {
+func (r *rank) reject(t *core.Transfer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.core.Reject(r.now(), t)
 	r.poke()
 }
 
-func (r *rank) stats() Stats {
+func (r *rank) stats() core.Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.core.Stats()
 }
 
-func (r *rank) histograms() []Histogram {
+func (r *rank) histograms() []core.Histogram {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.core.Histograms()
@@ -182,7 +183,7 @@ func (r *rank) publish(events []kv.Event) {
 }
 
 // deliver hands outputs to their sinks, and wakes each sink once.
-func (r *rank) deliver(outs []Output) {
+func (r *rank) deliver(outs []core.Output) {
 	if len(outs) == 0 {
 		return
 	}
@@ -236,28 +237,28 @@ func (r *rank) restart() {
 }
 
 // execute starts what the core wants done with its peers. The goroutines end with the server.
-func (r *rank) execute(ctx context.Context, orders []Order) {
+func (r *rank) execute(ctx context.Context, orders []core.Order) {
 	for _, o := range orders {
 		o.RemoteIDs = slices.Clone(o.RemoteIDs)
 		o.Blocks = slices.Clone(o.Blocks)
 		switch o.Kind {
-		case OrderRead:
+		case core.OrderRead:
 			r.srv.spawn(func() { r.read(ctx, o) })
-		case OrderNotify:
+		case core.OrderNotify:
 			r.srv.spawn(func() { r.decline(ctx, o) })
-		case OrderHeartbeat:
+		case core.OrderHeartbeat:
 			r.srv.spawn(func() { r.heartbeat(ctx, o) })
 		}
 	}
 }
 
 // peerOf is whom o goes to.
-func peerOf(o *Order) peerKey {
+func peerOf(o *core.Order) peerKey {
 	return peerKey{engine: o.Peer.EngineID, addr: net.JoinHostPort(o.Peer.Host, strconv.Itoa(o.Peer.Port))}
 }
 
 // read pulls the blocks of one prompt, which takes the link's time, tells the peer and then the core.
-func (r *rank) read(ctx context.Context, o Order) {
+func (r *rank) read(ctx context.Context, o core.Order) {
 	sleep(ctx, r.srv.o.TransferLatency)
 	contents, err := r.pull(ctx, o)
 	r.srv.peers.paths.garble(peerOf(&o), contents)
@@ -273,7 +274,7 @@ func (r *rank) read(ctx context.Context, o Order) {
 	r.poke()
 }
 
-func (r *rank) pull(ctx context.Context, o Order) ([]uint64, error) {
+func (r *rank) pull(ctx context.Context, o core.Order) ([]uint64, error) {
 	var contents []uint64
 	err := r.srv.peers.ask(ctx, peerOf(&o), opRead, func(b []byte) []byte {
 		for _, id := range o.Blocks {
@@ -294,7 +295,7 @@ func (r *rank) pull(ctx context.Context, o Order) ([]uint64, error) {
 }
 
 // decline tells the prefill side that its blocks are not wanted.
-func (r *rank) decline(ctx context.Context, o Order) {
+func (r *rank) decline(ctx context.Context, o core.Order) {
 	if r.notify(ctx, o) != nil && ctx.Err() == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -303,12 +304,12 @@ func (r *rank) decline(ctx context.Context, o Order) {
 }
 
 // notify tells the prefill side that its blocks can go. Unheard, their lease frees them.
-func (r *rank) notify(ctx context.Context, o Order) error {
+func (r *rank) notify(ctx context.Context, o core.Order) error {
 	return r.srv.peers.ask(ctx, peerOf(&o), opNotify, func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
 }
 
 // heartbeat renews leases of the prefill side. Unheard, they run out.
-func (r *rank) heartbeat(ctx context.Context, o Order) {
+func (r *rank) heartbeat(ctx context.Context, o core.Order) {
 	_ = r.srv.peers.ask(ctx, peerOf(&o), opHeartbeat, func(b []byte) []byte {
 		for _, id := range o.RemoteIDs {
 			b = binary.BigEndian.AppendUint16(b, uint16(len(id)))

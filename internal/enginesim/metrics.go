@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"tandem/internal/enginesim/core"
 )
 
 const metricsType = "text/plain; version=1.0.0; charset=utf-8"
@@ -46,8 +48,8 @@ func (s *Server) metrics(k *call) {
 }
 
 // histograms are those of every rank, by histogram.
-func (s *Server) histograms() [][]Histogram {
-	var all [][]Histogram
+func (s *Server) histograms() [][]core.Histogram {
+	var all [][]core.Histogram
 	s.eachRank(func(r *rank) {
 		for f, h := range r.histograms() {
 			if f == len(all) {
@@ -67,61 +69,61 @@ func (s *Server) has(name string) bool {
 // metric is one series a rank. since and until are minor versions.
 type metric struct {
 	name, kind, label string
-	value             func(*Stats) float64
+	value             func(*core.Stats) float64
 	since, until      int
 }
 
 var metricTable = []metric{
-	counter("vllm:nixl_num_failed_transfers", "", func(s *Stats) uint64 { return s.NixlFailed }),
-	counter("vllm:nixl_num_failed_notifications", "", func(s *Stats) uint64 { return s.NixlUnsaid }),
-	counter("vllm:nixl_num_kv_expired_reqs", "", func(s *Stats) uint64 { return s.NixlExpired }),
-	counter("vllm:nixl_num_notifications_after_expiry", "", func(s *Stats) uint64 { return s.NixlNotifiedLate }),
-	gauge("vllm:num_requests_running", "", func(s *Stats) float64 { return float64(s.Running) }),
-	gauge("vllm:num_requests_waiting", "", func(s *Stats) float64 { return float64(s.Waiting) }),
-	gauge("vllm:num_requests_waiting_by_reason", `,reason="capacity"`, func(s *Stats) float64 { return float64(s.WaitingCapacity) }).from(21),
-	gauge("vllm:num_requests_waiting_by_reason", `,reason="deferred"`, func(s *Stats) float64 { return float64(s.WaitingDeferred) }).from(21),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="waiting_to_start"`, func(s *Stats) float64 { return float64(s.FetchToStart) }).from(21),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="in_progress"`, func(s *Stats) float64 { return float64(s.FetchInProgress) }).from(21),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="completed_waiting"`, func(s *Stats) float64 { return float64(s.FetchDone) }).from(21),
-	gauge("vllm:kv_cache_usage_perc", "", func(s *Stats) float64 { return s.Usage }).from(10),
-	{name: "vllm:gpu_cache_usage_perc", kind: "gauge", value: func(s *Stats) float64 { return s.Usage }, until: 10},
-	counter("vllm:prefix_cache_queries", "", func(s *Stats) uint64 { return s.PrefixQueries }),
-	counter("vllm:prefix_cache_hits", "", func(s *Stats) uint64 { return s.PrefixHits }),
-	counter("vllm:external_prefix_cache_queries", "", func(s *Stats) uint64 { return s.ExternalQueries }),
-	counter("vllm:external_prefix_cache_hits", "", func(s *Stats) uint64 { return s.ExternalHits }),
-	counter("vllm:num_preemptions", "", func(s *Stats) uint64 { return s.Preemptions }),
-	counter("vllm:prompt_tokens", "", func(s *Stats) uint64 { return s.PromptTokens }),
-	counter("vllm:prompt_tokens_by_source", `,source="local_compute"`, func(s *Stats) uint64 { return s.PromptComputed }),
-	counter("vllm:prompt_tokens_by_source", `,source="local_cache_hit"`, func(s *Stats) uint64 { return s.PromptLocal }),
-	counter("vllm:prompt_tokens_by_source", `,source="external_kv_transfer"`, func(s *Stats) uint64 { return s.PromptExternal }),
-	counter("vllm:prompt_tokens_cached", "", func(s *Stats) uint64 { return s.PromptLocal + s.PromptExternal }),
-	counter("vllm:generation_tokens", "", func(s *Stats) uint64 { return s.GenerationTokens }),
-	finished("stop", FinishStop), finished("length", FinishLength), finished("abort", FinishAbort), finished("error", FinishError),
+	counter("vllm:nixl_num_failed_transfers", "", func(s *core.Stats) uint64 { return s.NixlFailed }),
+	counter("vllm:nixl_num_failed_notifications", "", func(s *core.Stats) uint64 { return s.NixlUnsaid }),
+	counter("vllm:nixl_num_kv_expired_reqs", "", func(s *core.Stats) uint64 { return s.NixlExpired }),
+	counter("vllm:nixl_num_notifications_after_expiry", "", func(s *core.Stats) uint64 { return s.NixlNotifiedLate }),
+	gauge("vllm:num_requests_running", "", func(s *core.Stats) float64 { return float64(s.Running) }),
+	gauge("vllm:num_requests_waiting", "", func(s *core.Stats) float64 { return float64(s.Waiting) }),
+	gauge("vllm:num_requests_waiting_by_reason", `,reason="capacity"`, func(s *core.Stats) float64 { return float64(s.WaitingCapacity) }).from(21),
+	gauge("vllm:num_requests_waiting_by_reason", `,reason="deferred"`, func(s *core.Stats) float64 { return float64(s.WaitingDeferred) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="waiting_to_start"`, func(s *core.Stats) float64 { return float64(s.FetchToStart) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="in_progress"`, func(s *core.Stats) float64 { return float64(s.FetchInProgress) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="completed_waiting"`, func(s *core.Stats) float64 { return float64(s.FetchDone) }).from(21),
+	gauge("vllm:kv_cache_usage_perc", "", func(s *core.Stats) float64 { return s.Usage }).from(10),
+	{name: "vllm:gpu_cache_usage_perc", kind: "gauge", value: func(s *core.Stats) float64 { return s.Usage }, until: 10},
+	counter("vllm:prefix_cache_queries", "", func(s *core.Stats) uint64 { return s.PrefixQueries }),
+	counter("vllm:prefix_cache_hits", "", func(s *core.Stats) uint64 { return s.PrefixHits }),
+	counter("vllm:external_prefix_cache_queries", "", func(s *core.Stats) uint64 { return s.ExternalQueries }),
+	counter("vllm:external_prefix_cache_hits", "", func(s *core.Stats) uint64 { return s.ExternalHits }),
+	counter("vllm:num_preemptions", "", func(s *core.Stats) uint64 { return s.Preemptions }),
+	counter("vllm:prompt_tokens", "", func(s *core.Stats) uint64 { return s.PromptTokens }),
+	counter("vllm:prompt_tokens_by_source", `,source="local_compute"`, func(s *core.Stats) uint64 { return s.PromptComputed }),
+	counter("vllm:prompt_tokens_by_source", `,source="local_cache_hit"`, func(s *core.Stats) uint64 { return s.PromptLocal }),
+	counter("vllm:prompt_tokens_by_source", `,source="external_kv_transfer"`, func(s *core.Stats) uint64 { return s.PromptExternal }),
+	counter("vllm:prompt_tokens_cached", "", func(s *core.Stats) uint64 { return s.PromptLocal + s.PromptExternal }),
+	counter("vllm:generation_tokens", "", func(s *core.Stats) uint64 { return s.GenerationTokens }),
+	finished("stop", core.FinishStop), finished("length", core.FinishLength), finished("abort", core.FinishAbort), finished("error", core.FinishError),
 	counter("vllm:request_success", `,finished_reason="repetition"`, never).from(30),
-	counter("vllm:prompt_tokens_cached_by_source", `,source="device"`, func(s *Stats) uint64 { return s.PromptLocal }).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="device"`, func(s *core.Stats) uint64 { return s.PromptLocal }).from(30),
 	counter("vllm:prompt_tokens_cached_by_source", `,source="host"`, never).from(30),
-	counter("vllm:prompt_tokens_cached_by_source", `,source="p2p"`, func(s *Stats) uint64 { return s.PromptExternal }).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="p2p"`, func(s *core.Stats) uint64 { return s.PromptExternal }).from(30),
 	counter("vllm:prompt_tokens_cached_by_source", `,source="disk"`, never).from(30),
 	counter("vllm:prompt_tokens_cached_by_source", `,source="external_unspecified"`, never).from(30),
-	counter("vllm:spec_decode_num_drafts", "", func(s *Stats) uint64 { return s.SpecDrafts }),
-	counter("vllm:spec_decode_num_draft_tokens", "", func(s *Stats) uint64 { return s.SpecDrafted }),
-	counter("vllm:spec_decode_num_accepted_tokens", "", func(s *Stats) uint64 { return s.SpecAccepted }),
+	counter("vllm:spec_decode_num_drafts", "", func(s *core.Stats) uint64 { return s.SpecDrafts }),
+	counter("vllm:spec_decode_num_draft_tokens", "", func(s *core.Stats) uint64 { return s.SpecDrafted }),
+	counter("vllm:spec_decode_num_accepted_tokens", "", func(s *core.Stats) uint64 { return s.SpecAccepted }),
 	counter("vllm:mm_cache_queries", "", never).from(30), counter("vllm:mm_cache_hits", "", never).from(30),
 	counter("vllm:estimated_flops_per_gpu", "", never).from(30), counter("vllm:estimated_read_bytes_per_gpu", "", never).from(30),
 	counter("vllm:estimated_write_bytes_per_gpu", "", never).from(30),
-	gauge("vllm:engine_sleep_state", `,sleep_state="awake"`, func(*Stats) float64 { return 1 }).from(30),
-	gauge("vllm:engine_sleep_state", `,sleep_state="weights_offloaded"`, func(*Stats) float64 { return 0 }).from(30),
-	gauge("vllm:engine_sleep_state", `,sleep_state="discard_all"`, func(*Stats) float64 { return 0 }).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="awake"`, func(*core.Stats) float64 { return 1 }).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="weights_offloaded"`, func(*core.Stats) float64 { return 0 }).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="discard_all"`, func(*core.Stats) float64 { return 0 }).from(30),
 }
 
 // never counts what does not happen here.
-func never(*Stats) uint64 { return 0 }
+func never(*core.Stats) uint64 { return 0 }
 
-func counter(name, label string, value func(*Stats) uint64) metric {
-	return metric{name: name, kind: "counter", label: label, value: func(s *Stats) float64 { return float64(value(s)) }}
+func counter(name, label string, value func(*core.Stats) uint64) metric {
+	return metric{name: name, kind: "counter", label: label, value: func(s *core.Stats) float64 { return float64(value(s)) }}
 }
 
-func gauge(name, label string, value func(*Stats) float64) metric {
+func gauge(name, label string, value func(*core.Stats) float64) metric {
 	return metric{name: name, kind: "gauge", label: label, value: value}
 }
 
@@ -131,8 +133,8 @@ func (m metric) from(minor int) metric {
 	return m
 }
 
-func finished(name string, r Reason) metric {
-	return counter("vllm:request_success", `,finished_reason="`+name+`"`, func(s *Stats) uint64 { return s.Finished[r] })
+func finished(name string, r core.Reason) metric {
+	return counter("vllm:request_success", `,finished_reason="`+name+`"`, func(s *core.Stats) uint64 { return s.Finished[r] })
 }
 
 type metricsWriter struct {
@@ -157,7 +159,7 @@ func (w *metricsWriter) head(name, kind string) {
 }
 
 // write writes a series a rank. Labels stand in the order of their names, as prometheus_client does it.
-func (w *metricsWriter) write(m metric, all []Stats) {
+func (w *metricsWriter) write(m metric, all []core.Stats) {
 	w.head(m.name, m.kind)
 	for n := range all {
 		w.b = append(w.b, m.name...)
@@ -197,7 +199,7 @@ func (w *metricsWriter) rejections() {
 }
 
 // histogram writes one histogram as each rank has it.
-func (w *metricsWriter) histogram(ranks []Histogram) {
+func (w *metricsWriter) histogram(ranks []core.Histogram) {
 	name := ranks[0].Name
 	w.head(name, "histogram")
 	for n, h := range ranks {
@@ -239,7 +241,7 @@ func appendExponent(dst []byte, f float64) []byte {
 }
 
 // appendCacheConfig writes cache_config_info. Every rank shows the sum of all ranks' blocks beside its own size in tokens, as vLLM does.
-func (s *Server) appendCacheConfig(dst []byte, n int, c Config) []byte {
+func (s *Server) appendCacheConfig(dst []byte, n int, c core.Config) []byte {
 	blocks := c.Blocks * len(s.ranks)
 	tokens := c.Blocks * c.BlockSize
 	size, caching := cmp.Or(s.o.Wrong.TellBlockSize, c.BlockSize), "True"

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"tandem/internal/enginesim/core"
 )
 
 var notSimulated = regexp.MustCompile(`^vllm:nixl_(xfer|post|bytes|num_descriptors)|^http_`)
@@ -23,7 +25,7 @@ func buckets(metrics string) string {
 // Names, labels, buckets and their order are vLLM's.
 func TestHistogramsLookLikeVLLM(t *testing.T) {
 	noLeaks(t)
-	s := startServer(t, Options{Model: "tiny", ZeroLatency: true, Core: Config{MaxModelLen: 4096}})
+	s := startServer(t, Options{Model: "tiny", ZeroLatency: true, Core: core.Config{MaxModelLen: 4096}})
 	_, _, got := getRaw(t, s, "/metrics")
 	for _, g := range readGolden(t) {
 		if g.Request.Path != "/metrics" {
@@ -39,7 +41,7 @@ func TestHistogramsLookLikeVLLM(t *testing.T) {
 func TestSpeculationInMetrics(t *testing.T) {
 	noLeaks(t)
 	for _, k := range []int{0, 4} {
-		s := fastServer(t, Config{Speculative: k})
+		s := fastServer(t, core.Config{Speculative: k})
 		post(t, s, "/v1/completions", completionBody(prompt(1, 20), 30, "null"))
 		_, _, body := getRaw(t, s, "/metrics")
 		if told := strings.Contains(body, "\nvllm:spec_decode_num_drafts_total{"); told != (k > 0) {

@@ -1,3 +1,5 @@
+// Package enginesim is a vLLM without a model: a server that speaks vLLM's wire (HTTP, events over ZMQ, KV transfers, metrics)
+// around simulated engine cores, and can be told to fail as real ones do.
 package enginesim
 
 import (
@@ -15,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kvevents"
 )
 
@@ -28,13 +31,13 @@ type Options struct {
 	Listener net.Listener // takes the place of Addr; the server closes it
 	BaseURL  string       // what URL says when the listener's address cannot be dialled by name; default http://<address>
 
-	Model    string   // served name, default "sim"
-	Aliases  []string // further names of the base model
-	Adapters []string // served LoRA adapters
-	Version  string   // of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render flag and no id reuse
-	Role     string   // a label in process listings: NIXL ignores roles
-	Core     Config   // of each rank; EngineID, Host and Port are filled in where empty, MaxModelLen is 32768 by default, Vocab 4096
-	DPRanks  int      // data-parallel ranks behind this one server, default 1
+	Model    string      // served name, default "sim"
+	Aliases  []string    // further names of the base model
+	Adapters []string    // served LoRA adapters
+	Version  string      // of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render flag and no id reuse
+	Role     string      // a label in process listings: NIXL ignores roles
+	Core     core.Config // of each rank; EngineID, Host and Port are filled in where empty, MaxModelLen is 32768 by default, Vocab 4096
+	DPRanks  int         // data-parallel ranks behind this one server, default 1
 
 	EventsEndpoint string // ZMQ PUB as "tcp://127.0.0.1:0", port+rank unless 0; "" publishes nothing
 	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
@@ -89,7 +92,7 @@ func (o Options) withDefaults() Options {
 		o.Core.FirstToken = firstWord // words only
 	}
 	if o.ZeroLatency {
-		o.Core.Cost, o.TransferLatency, o.TransferRate = Cost{}, 0, 0
+		o.Core.Cost, o.TransferLatency, o.TransferRate = core.Cost{}, 0, 0
 	}
 	if o.Wrong.NoConnector {
 		o.Core.NoLoad = true
@@ -203,9 +206,9 @@ func (s *Server) startRanks() error {
 	began := time.Now()
 	for n := range s.o.DPRanks {
 		r := &rank{srv: s, n: n, began: began, wake: make(chan struct{}, 1), sinks: make(map[string]target)}
-		core := s.o.Core
+		c := s.o.Core
 		if s.o.DPRanks > 1 {
-			core.EngineID += "_dp" + strconv.Itoa(n)
+			c.EngineID += "_dp" + strconv.Itoa(n)
 		}
 		ln, err := s.o.Listen("tcp", s.sideAddr(n))
 		if err != nil {
@@ -213,10 +216,10 @@ func (s *Server) startRanks() error {
 		}
 		host, port, err := net.SplitHostPort(ln.Addr().String())
 		if err == nil {
-			core.Port, _ = strconv.Atoi(port)
-			core.Host = cmp.Or(core.Host, host)
+			c.Port, _ = strconv.Atoi(port)
+			c.Host = cmp.Or(c.Host, host)
 		}
-		r.core = New(core)
+		r.core = core.New(c)
 		r.cfg = r.core.Config()
 		r.side = newSide(r, ln)
 		s.ranks = append(s.ranks, r)
@@ -490,8 +493,8 @@ func (s *Server) Endpoints(rank int) (events, replay string) {
 }
 
 // Stats is the state of every rank's core.
-func (s *Server) Stats() []Stats {
-	var all []Stats
+func (s *Server) Stats() []core.Stats {
+	var all []core.Stats
 	for _, r := range s.ranks {
 		all = append(all, r.stats())
 	}

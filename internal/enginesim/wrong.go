@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 )
 
@@ -77,7 +78,7 @@ func (w *Wrong) withMore(dst []byte) []byte {
 
 // protocol writes what a prefill engine with another connector than NIXL pull answers (nixl/push_scheduler.py,
 // moriio/moriio_connector.py).
-func (w *Wrong) protocol(dst []byte, t *TransferOut) []byte {
+func (w *Wrong) protocol(dst []byte, t *core.TransferOut) []byte {
 	if w.Protocol == "push" {
 		change := strings.NewReplacer(`"remote_blocks_expiry_time":null,`, "", `"pull"`, `"push"`)
 		return append(dst, change.Replace(string(t.AppendJSON(nil)))...)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kvevents"
 )
 
@@ -23,7 +24,7 @@ func TestWrong(t *testing.T) {
 		{"replay told", Options{EventsEndpoint: "tcp://127.0.0.1:0", Wrong: Wrong{TellReplay: "tcp://*:9"}}, "/kv_event_sources", `"replay_endpoint":"tcp://*:9"`, ""},
 		{"short buffer", Options{EventsEndpoint: "tcp://127.0.0.1:0", Wrong: Wrong{BufferSteps: 3}}, "/kv_event_sources", `"buffer_steps":3,`, ""},
 		{"block size told", Options{Wrong: Wrong{TellBlockSize: 32}}, "/metrics", `block_size="32"`, `block_size="16"`},
-		{"no prefix caching", Options{Core: Config{NoPrefixCaching: true}}, "/metrics", `enable_prefix_caching="False"`, `enable_prefix_caching="True"`},
+		{"no prefix caching", Options{Core: core.Config{NoPrefixCaching: true}}, "/metrics", `enable_prefix_caching="False"`, `enable_prefix_caching="True"`},
 		{"no connector", Options{Wrong: Wrong{NoConnector: true}}, "/metrics", "vllm:num_requests_running", "nixl"},
 		{"cache type", Options{Wrong: Wrong{CacheDType: "fp8"}}, "/metrics", `cache_dtype="fp8"`, `cache_dtype="auto"`},
 		{"no stats", Options{Wrong: Wrong{NoStats: true}}, "/metrics", "process_start_time_seconds", "vllm:"},
@@ -45,7 +46,7 @@ func TestNoPrefixCaching(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		noLeaks(t)
 		batches := 0
-		s := startServer(t, Options{ZeroLatency: true, Core: Config{NoPrefixCaching: off}, OnEvents: func(*kvevents.EncodeBatch) { batches++ }})
+		s := startServer(t, Options{ZeroLatency: true, Core: core.Config{NoPrefixCaching: off}, OnEvents: func(*kvevents.EncodeBatch) { batches++ }})
 		body := `{"model":"sim","prompt":"` + strings.Repeat(" block", 100) + `","max_tokens":1}`
 		post(t, s, "/v1/completions", body)
 		_, again := post(t, s, "/v1/completions", body)

@@ -22,7 +22,7 @@ type Play struct {
 	Trace    string        // file
 	Raw      bool          // keep Mooncake's ticks
 	Cluster  string        // "8P8D", see [cluster.Shape], or a YAML file
-	Profile  string        // of [enginesim.Presets]
+	Profile  string        // of the presets of internal/enginesim/core
 	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
 	Link     float64       // GB/s between engines
 	Scale    float64       // arrivals are so many times as dense

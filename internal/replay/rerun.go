@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/kernels"
+	"tandem/internal/enginesim/core"
+	"tandem/internal/enginesim/core/kernels"
 )
 
 // rerun plays a recorded run on simulated engines, in virtual time.
@@ -15,7 +15,7 @@ type rerun struct {
 	tune  kernels.Tuning
 	audit bool // check the laws of conservation after each step
 
-	ranks   []*enginesim.Engine
+	ranks   []*core.Engine
 	batches []*kernels.Rank // of the step in progress
 	seats   []seats         // what the front end believes of each rank
 	told    time.Duration   // when it was last told
@@ -34,7 +34,7 @@ const seatReports = 100 * time.Millisecond
 // recorder takes down a batch; how long it takes is known when all ranks have theirs.
 type recorder struct{ batch kernels.Rank }
 
-func (r *recorder) Took(b *enginesim.Batch) time.Duration {
+func (r *recorder) Took(b *core.Batch) time.Duration {
 	r.batch.Chunks = append(r.batch.Chunks[:0], b.Chunks...)
 	r.batch.Decode, r.batch.Context = b.Decode, b.Context
 	return 0
@@ -47,7 +47,7 @@ func (r *Recording) simulate(tune kernels.Tuning, audit bool) ([]Timing, error) 
 		rec := &recorder{}
 		c := r.Engine
 		c.Pace = rec
-		s.ranks = append(s.ranks, enginesim.New(c))
+		s.ranks = append(s.ranks, core.New(c))
 		s.batches = append(s.batches, &rec.batch)
 	}
 	for s.left > 0 {
@@ -82,7 +82,7 @@ func (s *rerun) step() error {
 }
 
 // schedule lets every rank choose its work.
-func (s *rerun) schedule() (steps []enginesim.Step, idle bool) {
+func (s *rerun) schedule() (steps []core.Step, idle bool) {
 	idle = true
 	for i, e := range s.ranks {
 		*s.batches[i] = kernels.Rank{Chunks: s.batches[i].Chunks[:0]}
@@ -98,7 +98,7 @@ func (s *rerun) send(until time.Duration) error {
 	for ; s.next < len(s.rec.Requests) && s.rec.Requests[s.next].At <= until; s.next++ {
 		q := &s.rec.Requests[s.next]
 		i := s.choose(q.At)
-		err := s.ranks[i].Add(s.now, &enginesim.Request{ID: fmt.Sprint(s.next), Prompt: q.Prompt, MaxTokens: q.Output, IgnoreEOS: true})
+		err := s.ranks[i].Add(s.now, &core.Request{ID: fmt.Sprint(s.next), Prompt: q.Prompt, MaxTokens: q.Output, IgnoreEOS: true})
 		if err != nil {
 			return fmt.Errorf("request %d: %w", s.next, err)
 		}
@@ -125,7 +125,7 @@ func (s *rerun) choose(at time.Duration) int {
 	return best
 }
 
-func (s *rerun) take(outputs []enginesim.Output) {
+func (s *rerun) take(outputs []core.Output) {
 	for i := range outputs {
 		o := &outputs[i]
 		if !o.First && !o.Finished {
@@ -166,7 +166,7 @@ func (s *rerun) checkEnd() error {
 			return fmt.Errorf("request %d got %d tokens, not %d", i, t.Output, s.rec.Requests[i].Output)
 		}
 	}
-	if i := slices.IndexFunc(s.ranks, func(e *enginesim.Engine) bool { return e.Stats().Usage != 0 }); i >= 0 {
+	if i := slices.IndexFunc(s.ranks, func(e *core.Engine) bool { return e.Stats().Usage != 0 }); i >= 0 {
 		return fmt.Errorf("rank %d holds blocks of nobody", i)
 	}
 	return nil

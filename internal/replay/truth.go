@@ -11,8 +11,8 @@ import (
 	"path"
 	"time"
 
-	"tandem/internal/enginesim"
-	"tandem/internal/enginesim/kernels"
+	"tandem/internal/enginesim/core"
+	"tandem/internal/enginesim/core/kernels"
 	"tandem/internal/trace"
 )
 
@@ -22,7 +22,7 @@ type Recording struct {
 	Profile  string // prefix of the kernel tables' files
 	Ranks    int    // data-parallel ranks
 	Tensor   int    // GPUs a rank
-	Engine   enginesim.Config
+	Engine   core.Config
 	Tables   *kernels.Tables
 	Requests []Sent
 	Measured []Timing      // by request; nil where results were kept back
@@ -113,7 +113,7 @@ func (r *Recording) read(folder fs.FS, model, workload string, blocks int) error
 		return fmt.Errorf("settings: %+v are not complete", m)
 	}
 	r.Ranks, r.Tensor = m.Engine.Data, m.Engine.Tensor
-	r.Engine = enginesim.Config{
+	r.Engine = core.Config{
 		BlockSize: m.Cache.BlockSize, Blocks: blocks, MaxBatchedTokens: m.Engine.MaxTokens, MaxSeqs: m.Engine.MaxSeqs, Vocab: 1 << 17, NoEvents: true,
 	}
 	if err := r.readWorkload(folder, workload+".jsonl.gz"); err != nil {

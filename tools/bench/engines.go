@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 )
 
 // runEngines is the subcommand that stands for engines, on ports in a row.
@@ -50,7 +51,7 @@ func runEngines(ctx context.Context, args []string) error {
 func simulate(ln net.Listener) (*enginesim.Server, error) {
 	s, err := enginesim.Start(enginesim.Options{
 		Listener: ln, Model: model, ZeroLatency: true, EventsEndpoint: "tcp://127.0.0.1:0",
-		Core: enginesim.Config{BlockSize: 16, Blocks: 32768},
+		Core: core.Config{BlockSize: 16, Blocks: 32768},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ln.Addr(), err)

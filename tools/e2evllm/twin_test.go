@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 )
 
 // oneOf makes a twin of two simulated engines, of which the second stands for the real one's imitation.
@@ -15,7 +16,7 @@ func oneOf(t *testing.T, name string, blocks int, change func(*enginesim.Options
 	for i := range w.urls {
 		o := enginesim.Options{
 			Model: modelName, ScaleOut: true, ZeroLatency: true, NoRequestIDs: true, EventsEndpoint: "tcp://127.0.0.1:0",
-			Core: enginesim.Config{BlockSize: blockTokens, Blocks: blocks, MaxModelLen: contextTokens, Vocab: 2048, HashSeed: fmt.Sprint(i), Weights: fmt.Sprint(i)},
+			Core: core.Config{BlockSize: blockTokens, Blocks: blocks, MaxModelLen: contextTokens, Vocab: 2048, HashSeed: fmt.Sprint(i), Weights: fmt.Sprint(i)},
 		}
 		if i == 1 && change != nil {
 			change(&o)

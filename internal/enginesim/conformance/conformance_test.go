@@ -13,6 +13,7 @@ import (
 
 	"tandem/internal/enginesim"
 	"tandem/internal/enginesim/conformance"
+	"tandem/internal/enginesim/core"
 )
 
 func captures(t *testing.T) []conformance.Exchange {
@@ -28,7 +29,7 @@ func start(t *testing.T) *enginesim.Server {
 	t.Helper()
 	s, err := enginesim.Start(enginesim.Options{
 		Model: "another-name", ScaleOut: true, ZeroLatency: true, EventsEndpoint: "tcp://127.0.0.1:0", Topic: "kv@p", HandshakeTimeout: 50 * time.Millisecond,
-		Core: enginesim.Config{BlockSize: 32, Blocks: 8192, MaxModelLen: 4096, Vocab: 2048},
+		Core: core.Config{BlockSize: 32, Blocks: 8192, MaxModelLen: 4096, Vocab: 2048},
 	})
 	if err != nil {
 		t.Fatal(err)

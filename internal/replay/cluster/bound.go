@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/trace"
 )
@@ -39,8 +39,8 @@ func (x *Ideal) TotalCapacity(n int) float64 {
 }
 
 // Measure reads a trace to its end. Sessions count one after the other, in the order of their start.
-func Measure(source Source, engine enginesim.Config) (*Ideal, error) {
-	m := meter{engine: enginesim.New(enginesim.Config{BlockSize: engine.BlockSize, MaxBatchedTokens: engine.MaxBatchedTokens, Blocks: 2}).Config()}
+func Measure(source Source, engine core.Config) (*Ideal, error) {
+	m := meter{engine: core.New(core.Config{BlockSize: engine.BlockSize, MaxBatchedTokens: engine.MaxBatchedTokens, Blocks: 2}).Config()}
 	m.engine.Cost = engine.Cost
 	m.seen = map[kv.Key]struct{}{}
 	for {
@@ -65,7 +65,7 @@ func Measure(source Source, engine enginesim.Config) (*Ideal, error) {
 // meter adds calls up.
 type meter struct {
 	Ideal
-	engine      enginesim.Config
+	engine      core.Config
 	seen        map[kv.Key]struct{} // heads of prompts, named by all their blocks
 	blocks      []uint64
 	first, last time.Duration

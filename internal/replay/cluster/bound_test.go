@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/trace"
 )
 
@@ -21,7 +21,7 @@ func TestIdealByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Measure(source, enginesim.Config{BlockSize: 16, MaxBatchedTokens: 100, Cost: enginesim.Cost{A: 1e-3, T0: 0.1, D0: 0.5, D1: 1e-3}})
+	got, err := Measure(source, core.Config{BlockSize: 16, MaxBatchedTokens: 100, Cost: core.Cost{A: 1e-3, T0: 0.1, D0: 0.5, D1: 1e-3}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package cluster
 import (
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/trace"
 )
@@ -20,7 +20,7 @@ type call struct {
 	leg     Side
 	placed  bool // p and d are chosen
 	flying  bool // its leg is on the way to the engine
-	params  *enginesim.Transfer
+	params  *core.Transfer
 	blocks  []int         // on the prefill replica, that are read
 	sentAt  time.Duration // prefill leg, or the whole request
 	boundAt time.Duration

@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/replica"
 )
@@ -26,7 +26,7 @@ const (
 
 // Node is one engine of the fleet.
 type Node struct {
-	Engine enginesim.Config // ids and side channel are filled in
+	Engine core.Config // ids and side channel are filled in
 	Place  replica.Place
 }
 
@@ -98,17 +98,17 @@ type Sharer interface {
 
 // engine is one simulated engine and what happens to it.
 type engine struct {
-	core  *enginesim.Engine
+	core  *core.Engine
 	side  Side
 	index int
 
-	busy  bool           // a step is under way
-	until time.Duration  // its end
-	step  enginesim.Step // the one under way
-	wake  time.Duration  // when an event will step it although nothing comes, 0 for none
-	feed  *feed          // block events on their way to the router
-	link  time.Duration  // when its side of the network is free
-	spent time.Duration  // in steps
+	busy  bool          // a step is under way
+	until time.Duration // its end
+	step  core.Step     // the one under way
+	wake  time.Duration // when an event will step it although nothing comes, 0 for none
+	feed  *feed         // block events on their way to the router
+	link  time.Duration // when its side of the network is free
+	spent time.Duration // in steps
 	steps int
 
 	failing float64 // share of what is sent to it that it fails
@@ -187,7 +187,7 @@ func newEngine(side Side, i int, n Node, events bool) *engine {
 	c.EngineID = ID(side, i)
 	c.Port = 5600 + i
 	c.NoEvents = !events
-	return &engine{core: enginesim.New(c), side: side, index: i, feed: &feed{}}
+	return &engine{core: core.New(c), side: side, index: i, feed: &feed{}}
 }
 
 // ID is the name of a replica.
@@ -198,7 +198,7 @@ func (c Config) Replicas(side Side) []replica.Replica {
 	c = c.withDefaults()
 	var all []replica.Replica
 	for i, n := range c.Nodes[side] {
-		e := enginesim.New(enginesim.Config{BlockSize: n.Engine.BlockSize, Blocks: 2, MaxModelLen: n.Engine.MaxModelLen}).Config()
+		e := core.New(core.Config{BlockSize: n.Engine.BlockSize, Blocks: 2, MaxModelLen: n.Engine.MaxModelLen}).Config()
 		r := replica.Replica{ID: replica.ID(ID(side, i)), Role: replica.Prefill, Host: ID(side, i), Place: n.Place}
 		if side == Decode {
 			r.Role = replica.Decode

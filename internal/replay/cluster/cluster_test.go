@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/internal/trace"
@@ -63,7 +63,7 @@ func (s *script) Tick(time.Time) {}
 
 // config is a fleet whose engines prefill a token in 1 ms and decode a step in 10 ms, with 1,000 bytes of KV a token and 1 MB/s between them.
 func config(p, d int) Config {
-	node := Node{Engine: enginesim.Config{Blocks: 1000, Cost: enginesim.Cost{A: 1e-3, D0: 0.010}}}
+	node := Node{Engine: core.Config{Blocks: 1000, Cost: core.Cost{A: 1e-3, D0: 0.010}}}
 	c := Config{TokenBytes: 1000, Setup: time.Millisecond, Hop: 2 * time.Millisecond}
 	for range p {
 		c.Nodes[Prefill] = append(c.Nodes[Prefill], node)
@@ -313,7 +313,7 @@ func TestForeignWorkIsFound(t *testing.T) {
 		if at != 3*time.Second {
 			return
 		}
-		if err := c.engines[Prefill][0].core.Add(at, &enginesim.Request{ID: "7", Prompt: make([]uint32, 40), MaxTokens: 9}); err != nil {
+		if err := c.engines[Prefill][0].core.Add(at, &core.Request{ID: "7", Prompt: make([]uint32, 40), MaxTokens: 9}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/replica"
 )
 
@@ -176,7 +176,7 @@ func (d *Description) check() error {
 // add puts the engines of a group into the fleet.
 func (c *Config) add(side Side, g *Group, b Base) error {
 	name := cmp.Or(g.Profile, b.Profile)
-	preset, ok := enginesim.FindPreset(name)
+	preset, ok := core.FindPreset(name)
 	switch {
 	case !ok:
 		return fmt.Errorf("no profile %q", name)
@@ -191,7 +191,7 @@ func (c *Config) add(side Side, g *Group, b Base) error {
 	}
 	c.TokenBytes = preset.TokenBytes
 	n := Node{Place: replica.Place{Host: g.Host, Rack: g.Rack, Zone: g.Zone}}
-	n.Engine = enginesim.Config{Blocks: int(cmp.Or(g.Cache, b.Cache)*float64(preset.KVTokens))/16 + 1, Cost: preset.Cost, Vocab: 1 << 17, BlockSize: 16}
+	n.Engine = core.Config{Blocks: int(cmp.Or(g.Cache, b.Cache)*float64(preset.KVTokens))/16 + 1, Cost: preset.Cost, Vocab: 1 << 17, BlockSize: 16}
 	n.Engine.MaxModelLen = min(b.MaxLen+16, (n.Engine.Blocks-1)*16)
 	n.Engine.Cost.Speed = g.Speed
 	for range max(1, g.Replicas) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/replica"
 )
 
@@ -57,7 +57,7 @@ decode:
 	if err != nil {
 		t.Fatal(err)
 	}
-	preset, _ := enginesim.FindPreset("8b")
+	preset, _ := core.FindPreset("8b")
 	if len(c.Nodes[Prefill]) != 3 || len(c.Nodes[Decode]) != 1 || c.Routers != 2 || c.TokenBytes != preset.TokenBytes {
 		t.Fatalf("%+v", c)
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/internal/trace"
@@ -21,7 +21,7 @@ type Result struct {
 	Busy    [2][]time.Duration
 	Steps   int
 	End     time.Duration // when the last request ended
-	Engines [2][]enginesim.Stats
+	Engines [2][]core.Stats
 }
 
 // Run plays everything. It checks at the end that every request has ended and every block is free; the books of each engine it checks now and then.
@@ -245,10 +245,10 @@ func (c *Cluster) send(x *call) {
 func (c *Cluster) deliver(x *call) error {
 	x.flying = false
 	e := c.engines[Decode][max(0, x.d)]
-	r := enginesim.Request{ID: x.id(), Prompt: x.prompt, MaxTokens: x.output, IgnoreEOS: true, Transfer: x.params}
+	r := core.Request{ID: x.id(), Prompt: x.prompt, MaxTokens: x.output, IgnoreEOS: true, Transfer: x.params}
 	if x.leg == Prefill {
 		e = c.engines[Prefill][x.p]
-		r.MaxTokens, r.Transfer = 1, &enginesim.Transfer{DoRemoteDecode: true}
+		r.MaxTokens, r.Transfer = 1, &core.Transfer{DoRemoteDecode: true}
 	}
 	if c.turnsAway(x, e) {
 		return nil
@@ -330,7 +330,7 @@ func (c *Cluster) take(e *engine) error {
 }
 
 // output brings a first or last token on its way to the router.
-func (c *Cluster) output(e *engine, x *call, o *enginesim.Output) {
+func (c *Cluster) output(e *engine, x *call, o *core.Output) {
 	if e.side == Prefill {
 		st := e.core.Stats()
 		x.answer = answer{cached: o.Cached, waiting: st.Waiting, usage: st.Usage, output: o.Out}
@@ -352,17 +352,17 @@ func (c *Cluster) output(e *engine, x *call, o *enginesim.Output) {
 }
 
 // transferOf is what the decode leg is told of the prefill.
-func transferOf(o *enginesim.TransferOut) *enginesim.Transfer {
+func transferOf(o *core.TransferOut) *core.Transfer {
 	ids := make([]int, len(o.BlockIDs))
 	for i, id := range o.BlockIDs {
 		ids[i] = int(id)
 	}
-	t := &enginesim.Transfer{
-		DoRemotePrefill: true, RemoteBlocks: enginesim.Has(enginesim.RemoteBlocks{Groups: [][]int{ids}}), EngineID: enginesim.Has(o.EngineID),
-		RequestID: enginesim.Has(o.RequestID), Host: enginesim.Has(o.Host), TPSize: enginesim.Has(1), NumTokens: enginesim.Has(o.NumTokens),
+	t := &core.Transfer{
+		DoRemotePrefill: true, RemoteBlocks: core.Has(core.RemoteBlocks{Groups: [][]int{ids}}), EngineID: core.Has(o.EngineID),
+		RequestID: core.Has(o.RequestID), Host: core.Has(o.Host), TPSize: core.Has(1), NumTokens: core.Has(o.NumTokens),
 	}
 	t.Port.Present = true
-	t.PrefillCached = enginesim.Has(o.Cached)
+	t.PrefillCached = core.Has(o.Cached)
 	return t
 }
 
@@ -377,7 +377,7 @@ func (c *Cluster) prefilled(x *call) error {
 }
 
 // obey carries out what an engine wants of its peers.
-func (c *Cluster) obey(e *engine, orders []enginesim.Order) error {
+func (c *Cluster) obey(e *engine, orders []core.Order) error {
 	for i := range orders {
 		o := &orders[i]
 		peer := c.peers[o.Peer.EngineID]
@@ -385,12 +385,12 @@ func (c *Cluster) obey(e *engine, orders []enginesim.Order) error {
 			return fmt.Errorf("%s asks %q, which is nobody", ID(e.side, e.index), o.Peer.EngineID)
 		}
 		switch o.Kind {
-		case enginesim.OrderRead:
+		case core.OrderRead:
 			c.transfer(e, peer, o)
-		case enginesim.OrderNotify:
+		case core.OrderNotify:
 			peer.core.Notify(c.now, o.RemoteIDs[0])
 			c.events.add(event{at: c.now, kind: wakened, e: peer})
-		case enginesim.OrderHeartbeat:
+		case core.OrderHeartbeat:
 			peer.core.Heartbeat(c.now, o.RemoteIDs)
 		}
 	}
@@ -398,7 +398,7 @@ func (c *Cluster) obey(e *engine, orders []enginesim.Order) error {
 }
 
 // transfer moves blocks. Each engine sends or receives one prompt after the other, at the speed of the path.
-func (c *Cluster) transfer(d, p *engine, o *enginesim.Order) {
+func (c *Cluster) transfer(d, p *engine, o *core.Order) {
 	slot, _ := slotOf(o.RequestID) // ours
 	x := c.live[slot]
 	x.rec.Moved = int64(len(o.Blocks)) * int64(d.core.Config().BlockSize) * int64(c.cfg.TokenBytes)

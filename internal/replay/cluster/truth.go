@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 )
 
@@ -24,7 +24,7 @@ type Seer interface {
 func (t *Truth) Config() *Config { return &t.c.cfg }
 
 // Engine is the configuration of an engine, defaults filled in.
-func (t *Truth) Engine(side Side, i int) enginesim.Config { return t.c.engines[side][i].core.Config() }
+func (t *Truth) Engine(side Side, i int) core.Config { return t.c.engines[side][i].core.Config() }
 
 // Output is how long the answer of q will be, in tokens.
 func (t *Truth) Output(q *Query) int { return t.c.live[q.Slot].output }
@@ -57,11 +57,11 @@ func (t *Truth) Link(side Side, i int) time.Duration {
 func (t *Truth) Free(side Side, i int) int { return t.c.engines[side][i].core.FreeBlocks() }
 
 // Tasks appends what an engine has left to do, in its order, and behind it the requests on their way to it, as waiting ones. An id is the slot of a query.
-func (t *Truth) Tasks(side Side, i int, dst []enginesim.Task) []enginesim.Task {
+func (t *Truth) Tasks(side Side, i int, dst []core.Task) []core.Task {
 	dst = t.c.engines[side][i].core.Tasks(dst)
 	for slot, x := range t.c.live {
 		if x != nil && x.flying && x.leg == side && [2]int{x.p, x.d}[side] == i {
-			dst = append(dst, enginesim.Task{ID: strconv.Itoa(slot), Tokens: len(x.prompt), Out: x.output, Waiting: true})
+			dst = append(dst, core.Task{ID: strconv.Itoa(slot), Tokens: len(x.prompt), Out: x.output, Waiting: true})
 		}
 	}
 	return dst

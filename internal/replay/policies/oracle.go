@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/replica"
@@ -23,7 +23,7 @@ type Oracle struct {
 	fleet   *cluster.Config
 	placed  []foreseen // by slot
 	meters  []scoring.Meter
-	tasks   []enginesim.Task
+	tasks   []core.Task
 	sides   [2][]outlook
 	tokens  int // of the request in question
 	output  int
@@ -254,7 +254,7 @@ func (o *Oracle) ahead() load {
 }
 
 // seconds is how long an engine takes for l, in full steps, its decoding sequences in each.
-func (l load) seconds(c *enginesim.Config) float64 {
+func (l load) seconds(c *core.Config) float64 {
 	if l.tokens == 0 {
 		return 0
 	}
@@ -266,12 +266,12 @@ func (l load) seconds(c *enginesim.Config) float64 {
 }
 
 // step is how long one step of l takes without any prefill.
-func (l load) step(c *enginesim.Config) float64 {
+func (l load) step(c *core.Config) float64 {
 	cost := &c.Cost
 	return (cost.Host + cost.D0 + cost.D1*float64(l.decode) + cost.D2*float64(l.context)) / speedOf(cost)
 }
 
-func speedOf(c *enginesim.Cost) float64 {
+func speedOf(c *core.Cost) float64 {
 	if c.Speed > 0 {
 		return c.Speed
 	}
@@ -279,7 +279,7 @@ func speedOf(c *enginesim.Cost) float64 {
 }
 
 // room is the time until decode engine i can give out so many blocks: those that run there end one after the other, a token a step.
-func (o *Oracle) room(i int, c *enginesim.Config, blocks int, step float64) float64 {
+func (o *Oracle) room(i int, c *core.Config, blocks int, step float64) float64 {
 	free := o.truth.Free(cluster.Decode, i)
 	for k := range o.tasks {
 		if o.tasks[k].Waiting {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/trace"
 )
@@ -29,7 +29,7 @@ func (p *prophet) Place(q *cluster.Query, now time.Time) (i, j int, room bool) {
 
 // even is a fleet whose engines take 1 ms for a token of a prompt and 10 ms for a step of decoding; a token is 1,000 bytes, and a link has 1 GB/s.
 func even(p, d int) cluster.Config {
-	node := cluster.Node{Engine: enginesim.Config{Blocks: 4000, BlockSize: 16, Cost: enginesim.Cost{A: 1e-3, D0: 0.010}}}
+	node := cluster.Node{Engine: core.Config{Blocks: 4000, BlockSize: 16, Cost: core.Cost{A: 1e-3, D0: 0.010}}}
 	c := cluster.Config{TokenBytes: 1000, Hop: time.Microsecond}
 	for side, n := range []int{p, d} {
 		for range n {

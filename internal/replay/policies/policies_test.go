@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/trace"
@@ -132,8 +132,8 @@ func conversations(n int) string {
 }
 
 func fleet() cluster.Config {
-	preset, _ := enginesim.FindPreset("8b")
-	node := cluster.Node{Engine: enginesim.Config{Blocks: 20_000, Cost: preset.Cost, MaxModelLen: 40_000, BlockSize: 16}}
+	preset, _ := core.FindPreset("8b")
+	node := cluster.Node{Engine: core.Config{Blocks: 20_000, Cost: preset.Cost, MaxModelLen: 40_000, BlockSize: 16}}
 	c := cluster.Config{TokenBytes: preset.TokenBytes, EventLag: 100 * time.Millisecond}
 	c.Nodes[cluster.Prefill] = []cluster.Node{node, node, node}
 	c.Nodes[cluster.Decode] = []cluster.Node{node, node}

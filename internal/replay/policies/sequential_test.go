@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/replica"
 )
@@ -14,7 +14,7 @@ func racks(ps, ds []string) cluster.Config {
 	c := cluster.Config{TokenBytes: 131_072, Links: [replica.Links]float64{40e9, 40e9, 1e9, 1e9}}
 	for side, names := range [][]string{ps, ds} {
 		for _, rack := range names {
-			node := cluster.Node{Engine: enginesim.Config{Blocks: 20_000, MaxModelLen: 40_000, BlockSize: 16}, Place: replica.Place{Rack: rack}}
+			node := cluster.Node{Engine: core.Config{Blocks: 20_000, MaxModelLen: 40_000, BlockSize: 16}, Place: replica.Place{Rack: rack}}
 			c.Nodes[side] = append(c.Nodes[side], node)
 		}
 	}

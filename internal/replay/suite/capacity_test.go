@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"tandem/internal/enginesim"
+	"tandem/internal/enginesim/core"
 )
 
 func TestCross(t *testing.T) {
@@ -58,7 +58,7 @@ func TestImbalanceByHand(t *testing.T) {
 		{Session: 3, Prompt: 10, Replica: [2]int16{-1, 1}},
 		{Session: 4, Prompt: 9999, Output: 9999, Refused: true, Replica: [2]int16{-1, -1}},
 	}}
-	cost := &enginesim.Cost{A: 1, D1: 2}
+	cost := &core.Cost{A: 1, D1: 2}
 	if got := imbalance(r, ones(5), [2]int{3, 2}, cost); math.Abs(got-300/(500.0/3)) > 1e-9 {
 		t.Errorf("%g, want 300 over a mean of 166.7", got)
 	}

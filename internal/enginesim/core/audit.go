@@ -1,0 +1,70 @@
+package core
+
+import "fmt"
+
+// Audit checks the laws of conservation and names the first that is broken: blocks are held by those who say so or free, requests are somewhere or have
+// ended, prompt tokens were computed, cached or received. It looks at every block, so that it is for tests and validation.
+func (e *Engine) Audit() error {
+	if e.dead != nil {
+		return nil
+	}
+	for _, law := range []func() error{e.auditBlocks, e.auditRequests, e.auditTokens} {
+		if err := law(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) auditBlocks() error {
+	refs := make([]int32, len(e.pool.blocks))
+	for _, m := range []map[string]*request{e.reqs, e.held} {
+		for _, r := range m {
+			for _, held := range [][]int32{r.table, r.beside} {
+				for _, id := range held {
+					refs[id]++
+				}
+			}
+		}
+	}
+	free := 0
+	for id := 1; id < len(refs); id++ {
+		b := &e.pool.blocks[id]
+		if b.refs < refs[id] || b.refs > refs[id] && e.leaked == 0 { // a leaked request's blocks have no holder any more
+			return fmt.Errorf("block %d: held %d times, by %d requests", id, b.refs, refs[id])
+		}
+		if b.refs == 0 {
+			free++
+		}
+	}
+	listed := 0
+	for id := e.pool.blocks[0].next; id != 0 && listed <= len(refs); id = e.pool.blocks[id].next {
+		listed++
+	}
+	if free != e.pool.free || listed != free {
+		return fmt.Errorf("%d blocks are free, %d are listed, %d are counted", free, listed, e.pool.free)
+	}
+	return nil
+}
+
+func (e *Engine) auditRequests() error {
+	if n := len(e.running) + e.waiting.len() + len(e.loading); n != len(e.reqs) {
+		return fmt.Errorf("%d requests are live, %d have a place", len(e.reqs), n)
+	}
+	var ended uint64
+	for _, n := range e.counts.Finished {
+		ended += n
+	}
+	if e.seq != ended+uint64(len(e.reqs)) {
+		return fmt.Errorf("%d requests came, %d ended, %d are live", e.seq, ended, len(e.reqs))
+	}
+	return nil
+}
+
+func (e *Engine) auditTokens() error {
+	c := &e.counts
+	if c.PromptTokens != c.PromptComputed+c.PromptLocal+c.PromptExternal {
+		return fmt.Errorf("%d prompt tokens: %d computed, %d cached, %d received", c.PromptTokens, c.PromptComputed, c.PromptLocal, c.PromptExternal)
+	}
+	return nil
+}

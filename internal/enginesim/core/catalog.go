@@ -1,0 +1,53 @@
+package core
+
+import (
+	"math/bits"
+
+	"tandem/internal/kv"
+)
+
+// catalog finds the first block that is cached under a hash. It is an open table that is never more than half full: a Go map with the churn of a small cache takes
+// a third of a replay. The search for a hash begins at its home; what is taken out lets those behind it move up, so that no search passes a gap.
+type catalog struct {
+	slots []slot
+	shift uint8
+}
+
+// slot is a block, with the first half of its mixed hash above it, which gives the home: most searches need not look at the block. 0 is empty.
+type slot uint64
+
+func (s slot) block() int32 { return int32(uint32(s)) }
+
+func slotOf(h kv.EngineHash, id int32) slot {
+	return slot(uint64(h)*0x9E3779B97F4A7C15&^0xFFFFFFFF | uint64(uint32(id))) // hashes need not be random in all bits
+}
+
+func newCatalog(blocks int) catalog {
+	n := bits.Len(uint(2*blocks - 1))
+	return catalog{make([]slot, 1<<n), uint8(64 - n)}
+}
+
+func (c *catalog) home(s slot) int { return int(s >> c.shift) }
+
+// find is where h stands, or the empty slot where it would.
+func (c *catalog) find(blocks []block, h kv.EngineHash) int {
+	want := slotOf(h, 0)
+	at := c.home(want)
+	for s := c.slots[at]; s != 0; s = c.slots[at] {
+		if (s^want)>>32 == 0 && blocks[s.block()].hash == h {
+			break
+		}
+		at = (at + 1) & (len(c.slots) - 1)
+	}
+	return at
+}
+
+func (c *catalog) remove(at int) {
+	mask := len(c.slots) - 1
+	for next := (at + 1) & mask; c.slots[next] != 0; next = (next + 1) & mask {
+		if s := c.slots[next]; (next-c.home(s))&mask >= (next-at)&mask { // it may stand as early as at
+			c.slots[at], at = s, next
+		}
+	}
+	c.slots[at] = 0
+}

@@ -1,0 +1,205 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tandem/internal/kv"
+)
+
+// Group is one KV cache group of a hybrid model.
+type Group struct {
+	Kind      string // of its attention as vLLM spells it: full_attention, mamba, sliding_window, …
+	BlockSize int    // tokens, a multiple of the engine's; default the engine's
+	Window    int    // tokens of a sliding window
+}
+
+const fullAttention = "full_attention"
+
+// ParseGroups reads groups as "KIND[:BLOCK_SIZE[:WINDOW]]", separated by commas.
+func ParseGroups(s string) (gs []Group, err error) {
+	for text := range strings.SplitSeq(s, ",") {
+		parts := strings.Split(text, ":")
+		g := Group{Kind: parts[0]}
+		for i, into := range []*int{&g.BlockSize, &g.Window} {
+			if i+1 >= len(parts) || parts[i+1] == "" {
+				continue
+			}
+			if *into, err = strconv.Atoi(parts[i+1]); err != nil || *into < 0 {
+				return nil, fmt.Errorf("group %q: %q is no number of tokens", text, parts[i+1])
+			}
+		}
+		if g.Kind == "" || len(parts) > 3 {
+			return nil, fmt.Errorf("group %q: want KIND[:BLOCK_SIZE[:WINDOW]]", text)
+		}
+		gs = append(gs, g)
+	}
+	return gs, nil
+}
+
+// groups are the KV cache groups of an engine, as vLLM's HybridKVCacheCoordinator has them. Full attention is
+// what the rest of the simulator knows: tables, contents, transfers. The others are thin: they hold a few
+// blocks of the same pool, which decide how much of a cached prefix can be used, and are announced.
+type groups struct {
+	full  int // number of the full attention's
+	count int
+	thin  []thinGroup
+	align int // of our blocks: hits end at multiples of it, vLLM's scheduler_block_size
+}
+
+// thinGroup keeps only the blocks that a request needs to go on behind a boundary.
+type thinGroup struct {
+	Group
+	number int
+	step   int // of our blocks in one of its own
+	need   int // of its blocks before a boundary
+}
+
+// newGroups sorts what the configuration says. Without full attention in it the first group is that.
+func newGroups(c *Config) groups {
+	list := slices.Clone(c.Groups)
+	if !slices.ContainsFunc(list, func(g Group) bool { return g.Kind == fullAttention }) {
+		list = slices.Insert(list, 0, Group{Kind: fullAttention})
+	}
+	gs := groups{count: len(list), align: 1}
+	gs.full = slices.IndexFunc(list, func(g Group) bool { return g.Kind == fullAttention })
+	for i, g := range list {
+		if i == gs.full {
+			continue
+		}
+		step := max(1, cmp.Or(g.BlockSize, c.BlockSize)/c.BlockSize)
+		g.BlockSize = step * c.BlockSize
+		t := thinGroup{Group: g, number: i, step: step, need: 1}
+		if g.Window > 1 {
+			t.need = (g.Window-2)/g.BlockSize + 1
+		}
+		gs.thin = append(gs.thin, t)
+		gs.align = lcm(gs.align, step)
+	}
+	return gs
+}
+
+func lcm(a, b int) int {
+	n := a
+	for n%b != 0 {
+		n += a
+	}
+	return n
+}
+
+func (gs *groups) thinOf(number int) *thinGroup {
+	i := slices.IndexFunc(gs.thin, func(g thinGroup) bool { return g.number == number })
+	return &gs.thin[i]
+}
+
+// nameIn is under which hash the pool files a group's block: the same block in two groups is two entries.
+func (gs *groups) nameIn(group int, h kv.EngineHash) kv.EngineHash {
+	if group == gs.full {
+		return h
+	}
+	return h ^ kv.EngineHash(mix(groupSeed, uint64(group)))
+}
+
+const groupSeed = 0x6A09E667F3BCC909
+
+// servable returns how many of the first n blocks of r, all cached by full attention, every group can go on
+// behind.
+func (e *Engine) servable(r *request, n int) int {
+	for n -= n % e.groups.align; n > 0; n -= e.groups.align {
+		if !slices.ContainsFunc(e.groups.thin, func(g thinGroup) bool { return !e.serves(r, &g, n) }) {
+			return n
+		}
+	}
+	return 0
+}
+
+// narrow makes a hit of n blocks what all groups can go on behind, finds what the thin ones have there, and
+// notes the rest as a prefix that requests share: vLLM keeps what is needed to go on where it ends.
+func (e *Engine) narrow(r *request, n int) int {
+	served := e.servable(r, n)
+	if shared := n - n%e.groups.align; shared > served {
+		r.junction = shared
+	}
+	e.beside = e.besides(r, served)
+	return served
+}
+
+func (e *Engine) serves(r *request, g *thinGroup, n int) bool {
+	for _, h := range g.tail(r.hashes, n) {
+		if e.pool.first(e.groups.nameIn(g.number, h)) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// tail returns the hashes of the blocks that a group needs behind the first n of ours, first to last.
+func (g *thinGroup) tail(hashes []kv.EngineHash, n int) (tail []kv.EngineHash) {
+	for at := n - (g.need-1)*g.step; at <= n; at += g.step {
+		if at > 0 {
+			tail = append(tail, hashes[at-1])
+		}
+	}
+	return tail
+}
+
+// besides returns the blocks of the thin groups that a hit of n blocks holds.
+func (e *Engine) besides(r *request, n int) []int32 {
+	ids := e.beside[:0]
+	for i := range e.groups.thin {
+		g := &e.groups.thin[i]
+		for _, h := range g.tail(r.hashes, n) {
+			ids = append(ids, e.pool.first(e.groups.nameIn(g.number, h)))
+		}
+	}
+	return ids
+}
+
+// commitThin caches and announces what a thin group keeps of r's blocks from one to another. As vLLM does by
+// default (prefix_cache_retention_interval 0), that is what a request needs which sends the same prompt
+// again, or goes on where this one has left a prefix that others share.
+func (e *Engine) commitThin(r *request, g *thinGroup, from, to int) {
+	from, to = from/g.step*g.step, to/g.step*g.step
+	if from == to {
+		return
+	}
+	size := e.cfg.BlockSize
+	ev := kv.Event{
+		Kind: kv.Stored, Tokens: r.tokens[from*size : to*size : to*size], BlockSize: g.BlockSize,
+		LoRA: r.lora, SpecKind: g.Kind, Window: g.Window, Group: g.number,
+	}
+	if from > 0 {
+		ev.HasParent, ev.Parent = true, r.hashes[from-1]
+	}
+	for at := from + g.step; at <= to; at += g.step {
+		if !e.keeps(r, g, at) || e.pool.free == 0 {
+			continue
+		}
+		if at == g.step {
+			ev.Salt = r.salt
+		}
+		r.beside = e.pool.take(r.beside, 1)
+		e.pool.cacheIn(g.number, r.beside[len(r.beside)-1], r.hashes[at-1])
+		ev.Hashes = append(ev.Hashes, r.hashes[at-1])
+	}
+	if !e.cfg.NoEvents {
+		e.pool.events = append(e.pool.events, ev)
+	}
+}
+
+// keeps reports whether the group's block that ends with our block number at serves one of r's boundaries.
+func (e *Engine) keeps(r *request, g *thinGroup, at int) bool {
+	replay := (r.prompt - 1) / e.cfg.BlockSize / e.groups.align * e.groups.align
+	return slices.ContainsFunc([]int{replay, r.junction}, func(boundary int) bool {
+		return at <= boundary && at > boundary-g.need*g.step
+	})
+}
+
+// letGo gives back what r holds beside its table. It stays cached.
+func (e *Engine) letGo(r *request) {
+	e.pool.release(r.beside)
+	r.beside = r.beside[:0]
+}

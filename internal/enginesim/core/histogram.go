@@ -1,0 +1,165 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// family is one of vLLM's histograms (v1/metrics/loggers.py). Those of a request are observed when it ends well, those of tokens as they come.
+type family uint8
+
+const (
+	promptLength family = iota
+	outputLength
+	batchTokens
+	longestOutput
+	choicesWanted
+	maxTokensWanted
+	firstTokenTime
+	interTokenTime
+	perTokenTime
+	wholeTime
+	queueTime
+	inferenceTime
+	prefillTime
+	decodeTime
+	preemptionCount
+	promptComputed
+	readTime
+	postTime
+	readBytes
+	readDescriptors
+	families
+)
+
+// familyNames are in the order of vLLM's answer.
+var familyNames = [families]string{
+	"vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total", "vllm:request_max_num_generation_tokens",
+	"vllm:request_params_n", "vllm:request_params_max_tokens", "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
+	"vllm:request_time_per_output_token_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
+	"vllm:request_inference_time_seconds", "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds", "vllm:request_num_preemptions",
+	"vllm:request_prefill_kv_computed_tokens", "vllm:nixl_xfer_time_seconds", "vllm:nixl_post_time_seconds", "vllm:nixl_bytes_transferred",
+	"vllm:nixl_num_descriptors",
+}
+
+var (
+	requestBounds   = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	tokenBounds     = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	firstBounds     = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	stepBounds      = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+	choiceBounds    = []float64{1, 2, 5, 10, 20}
+	preemptedBounds = []float64{1, 2, 3, 4, 5, 10, 20}
+	readBounds      = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
+	postBounds      = []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
+	byteBounds      = []float64{1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 23, 1 << 25, 1 << 27, 1 << 29, 1 << 31, 1 << 33}
+	descBounds      = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
+)
+
+// tokenBytes is the KV of a token as nixl_bytes_transferred counts it: that of a Llama 3 8B in bfloat16.
+const tokenBytes = 128 << 10
+
+// bounds are the buckets of f. Those of lengths are 1, 2, 5, 10, ... up to the model's.
+func (f family) bounds(maxLen int) []float64 {
+	switch f {
+	case firstTokenTime:
+		return firstBounds
+	case interTokenTime, perTokenTime:
+		return tokenBounds
+	case wholeTime, queueTime, inferenceTime, prefillTime, decodeTime:
+		return requestBounds
+	case batchTokens:
+		return stepBounds
+	case choicesWanted:
+		return choiceBounds
+	case preemptionCount:
+		return preemptedBounds
+	case readTime:
+		return readBounds
+	case postTime:
+		return postBounds
+	case readBytes:
+		return byteBounds
+	case readDescriptors:
+		return descBounds
+	}
+	var all []float64
+	for unit := 1; ; unit *= 10 {
+		for _, m := range []int{1, 2, 5} {
+			if m*unit > maxLen {
+				return all
+			}
+			all = append(all, float64(m*unit))
+		}
+	}
+}
+
+// Histogram is what one of vLLM's histograms observed since the start.
+type Histogram struct {
+	Name   string // vLLM's
+	Bounds []float64
+	Counts []uint64 // by bucket, each value in one of them; the last bucket has no bound
+	Sum    float64
+}
+
+func (h *Histogram) observe(v float64) {
+	i, _ := slices.BinarySearch(h.Bounds, v)
+	h.Counts[i]++
+	h.Sum += v
+}
+
+func (e *Engine) bootHistograms() {
+	for f := range families {
+		b := f.bounds(e.cfg.MaxModelLen)
+		e.seen[f] = Histogram{Name: familyNames[f], Bounds: b, Counts: make([]uint64, len(b)+1)}
+	}
+}
+
+// Histograms is a copy of what was observed since the start, in the order of vLLM's answer.
+func (e *Engine) Histograms() []Histogram {
+	all := slices.Clone(e.seen[:])
+	for f := range all {
+		all[f].Counts = slices.Clone(all[f].Counts)
+	}
+	return all
+}
+
+// observeToken notes a token that is out at the time at, and the end of a request with it.
+func (e *Engine) observeToken(at time.Duration, r *request, out int) {
+	if out == 1 {
+		r.first = at
+		e.seen[firstTokenTime].observe((at - r.arrived).Seconds())
+	} else {
+		e.seen[interTokenTime].observe((at - r.latest).Seconds())
+	}
+	r.latest = at
+}
+
+func (e *Engine) observeEnd(at time.Duration, r *request, out int) {
+	see := func(f family, v float64) { e.seen[f].observe(v) }
+	see(promptLength, float64(r.prompt))
+	see(outputLength, float64(out))
+	see(longestOutput, float64(out))
+	if r.choices > 0 {
+		see(choicesWanted, float64(r.choices))
+	}
+	see(maxTokensWanted, float64(r.maxOut))
+	see(wholeTime, (at - r.arrived).Seconds())
+	see(queueTime, (r.began - r.arrived).Seconds())
+	see(inferenceTime, (at - r.began).Seconds())
+	see(prefillTime, (r.first - r.began).Seconds())
+	see(decodeTime, (at - r.first).Seconds())
+	if out > 1 {
+		see(perTokenTime, (at-r.first).Seconds()/float64(out-1))
+	}
+	see(preemptionCount, float64(r.preempts))
+	see(promptComputed, float64(max(0, r.prompt-r.usageCached()))) // on D what P computed is not left out: its cached tokens go over ours
+}
+
+// observeRead notes a read of a peer's blocks that took that long. Each layer of a block has a descriptor of its own; NIXL may merge
+// those that follow each other, which nothing here does.
+func (e *Engine) observeRead(took time.Duration, blocks int) {
+	e.seen[readTime].observe(took.Seconds())
+	e.seen[postTime].observe(0)
+	e.seen[readBytes].observe(float64(blocks * e.cfg.BlockSize * tokenBytes))
+	e.seen[readDescriptors].observe(float64(e.cfg.Layers * blocks))
+}

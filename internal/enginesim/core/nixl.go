@@ -1,0 +1,405 @@
+package core
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// This file is the NIXL pull connector: what its scheduler half does with a request's kv_transfer_params on D, and with leases on P.
+// It follows vLLM 0.32.0 in its mistakes too; each is marked.
+
+// readbackMin is kv_recompute_threshold: a prefill leg with a full set of remote params promises to read back from this many tokens on.
+const readbackMin = 64
+
+var errShortRead = errors.New("read gave another number of blocks")
+
+// arrive notes a request whose KV is elsewhere, and has its lease there renewed from now on.
+func (e *Engine) arrive(_ time.Duration, r *request) {
+	t := r.transfer
+	if t == nil || !bool(t.DoRemotePrefill) {
+		return
+	}
+	r.remote = true
+	if e.cfg.NoLoad {
+		t.DoRemotePrefill = false
+		return
+	}
+	e.toStart++
+	// Without tp_size the request never registers for heartbeats.
+	if t.address() && t.TPSize.Present && !t.TPSize.Null {
+		r.beats = true
+		e.beating++
+	}
+}
+
+// hush ends the heartbeats of r.
+func (e *Engine) hush(r *request) {
+	if r.beats {
+		r.beats = false
+		e.beating--
+	}
+}
+
+// promised is how many tokens the connector says it will load, given that local ones are cached here (get_num_new_matched_tokens). It does not look
+// whether it can: that is the first mistake.
+func (r *request) promised(local int) int {
+	t := r.transfer
+	switch {
+	case t == nil || r.skipRead:
+		return 0
+	case bool(t.DoRemotePrefill):
+		return max(0, r.fetched()-local)
+	case bool(t.DoRemoteDecode) && t.readback():
+		n := r.prompt
+		if t.NumTokens.Present && !t.NumTokens.Null {
+			n = min(n, t.NumTokens.V)
+		}
+		if n-local >= readbackMin {
+			return n - local
+		}
+	}
+	return 0
+}
+
+// park makes r wait for its remote KV (update_state_after_alloc, start_load_kv). Its table is there already.
+func (e *Engine) park(r *request) {
+	t := r.transfer
+	r.state = loading
+	r.reads = len(r.table) - r.committed
+	e.loading = append(e.loading, r)
+	switch {
+	case !bool(t.DoRemotePrefill): // a prefill leg: promised, and nobody performs it
+		r.state = lost
+		return
+	case !t.blocks():
+		e.die("schedule: update_state_after_alloc: assert num_external_tokens == 0 (do_remote_prefill without remote_block_ids, request %s)", r.id)
+		return
+	case !t.address(): // only a warning in vLLM's log
+		r.state = lost
+		e.hush(r)
+	default:
+		e.read(r)
+	}
+	e.started(r)
+}
+
+// started marks the one transfer of r as done with.
+func (e *Engine) started(r *request) {
+	r.transfer.DoRemotePrefill = false
+	e.toStart--
+}
+
+// read orders the blocks that r lacks: the last ones of the peer's list. A list that is too long gives the wrong ones, one that is too short is death.
+func (e *Engine) read(r *request) {
+	t := r.transfer
+	groups := t.RemoteBlocks.V.Groups
+	switch {
+	case t.RemoteBlocks.V.Broken:
+		e.die("worker: start_load_kv: TypeError: remote_block_ids is no list of lists (request %s)", r.id)
+	case len(groups) != 1:
+		e.die("worker: start_load_kv: assert len(remote) == len(local) == len(transfer_groups): %d groups (request %s)", len(groups), r.id)
+	case len(groups[0]) < r.reads:
+		e.die("worker: start_load_kv: assert num_decode_blocks <= len(prefill_group): %d <= %d (request %s)", r.reads, len(groups[0]), r.id)
+	default:
+		ids := groups[0][len(groups[0])-r.reads:]
+		r.asked = e.now
+		e.step.Orders = append(e.step.Orders,
+			Order{Kind: OrderRead, Peer: t.peer(), RequestID: r.id, RemoteIDs: []string{t.RequestID.V}, Blocks: ids})
+	}
+}
+
+// decline tells the peer that a request which came with params computes all by itself.
+func (e *Engine) decline(r *request) {
+	t := r.transfer
+	if t == nil || !bool(t.DoRemotePrefill) {
+		return
+	}
+	e.started(r)
+	e.hush(r)
+	if t.blocks() && t.address() {
+		e.step.Orders = append(e.step.Orders, notification(t))
+	}
+}
+
+func notification(t *Transfer) Order {
+	return Order{Kind: OrderNotify, Peer: t.peer(), RemoteIDs: []string{t.RequestID.V}}
+}
+
+// Loaded ends the read of an OrderRead: contents as the peer's ReadBlocks gave them, or why there are none. The request goes on in the next Step.
+func (e *Engine) Loaded(now time.Duration, id string, contents []uint64, err error) {
+	if e.dead != nil {
+		return
+	}
+	r := e.reqs[id]
+	if r == nil {
+		r = e.held[id]
+	}
+	if r == nil || r.state != loading && r.state != unread {
+		return
+	}
+	if err == nil && len(contents) != r.reads {
+		err = errShortRead
+	}
+	e.countRead(now, r, err)
+	if r.state == unread {
+		delete(e.held, id)
+		e.drop(r)
+		return
+	}
+	e.hush(r)
+	r.state = loaded
+	e.arrived++
+	if err != nil {
+		e.loadFailed(r, err)
+		return
+	}
+	for i, b := range r.table[len(r.table)-r.reads:] {
+		e.pool.blocks[b].content = contents[i]
+	}
+}
+
+func (e *Engine) countRead(now time.Duration, r *request, err error) {
+	if err != nil {
+		e.counts.NixlFailed++
+		return
+	}
+	e.counts.NixlTransfers++
+	e.counts.NixlBlocks += uint64(r.reads)
+	e.observeRead(now-r.asked, r.reads)
+}
+
+// NotifyFailed counts a notification that did not reach the peer: its lease runs out by itself. vLLM counts it among the failed transfers too.
+func (e *Engine) NotifyFailed() {
+	e.counts.NixlFailed++
+	e.counts.NixlUnsaid++
+}
+
+func (e *Engine) loadFailed(r *request, err error) {
+	r.failed = err
+	if e.cfg.LoadPolicy == Fail {
+		e.failures++
+	}
+}
+
+// failLoads ends the requests whose load failed, if that is the policy.
+func (e *Engine) failLoads() {
+	if e.failures == 0 {
+		return
+	}
+	e.loading = slices.DeleteFunc(e.loading, func(r *request) bool {
+		if r.state != loaded || r.failed == nil {
+			return false
+		}
+		e.step.Outputs = append(e.step.Outputs, Output{ID: r.id, Finished: true, Reason: FinishError, Prompt: r.prompt, Err: fmt.Errorf("KV load: %w", r.failed)})
+		e.arrived--
+		e.counts.Finished[FinishError]++
+		delete(e.reqs, r.id)
+		e.drop(r)
+		return true
+	})
+	e.failures = 0
+}
+
+// recompute sends a request whose load failed back to the queue, to prefill here.
+func (e *Engine) recompute(r *request) {
+	e.vacate(r)
+	r.failed = nil
+	r.external = 0
+	r.state = waiting
+	e.waiting.unshift(r)
+}
+
+// abortLoad ends a request that waits for remote KV. While a read may still write into its blocks they are not given back; when nobody reads, as for lost
+// requests, that is for ever.
+func (e *Engine) abortLoad(r *request) {
+	e.loading = slices.DeleteFunc(e.loading, func(x *request) bool { return x == r })
+	switch r.state {
+	case lost:
+		e.leaked++
+	case loading:
+		r.state = unread
+		e.held[r.id] = r
+	case loaded:
+		e.arrived--
+		if r.failed != nil && e.failures > 0 {
+			e.failures--
+		}
+		e.drop(r)
+	}
+}
+
+// abandon is the abort of a request in the queue: if its load did not start, the peer is told to free its blocks.
+func (e *Engine) abandon(r *request) {
+	if r.transfer != nil && bool(r.transfer.DoRemotePrefill) {
+		e.cleanups = append(e.cleanups, r.transfer)
+		e.toStart--
+	}
+}
+
+// Reject is what the API layer does with the params of a request that it refused: the peer is told to free its blocks, or, with a key missing, the core
+// dies. Either happens in the next Step. vLLM does it for every error answer of a handler, and when the client of a non-streaming request leaves.
+func (e *Engine) Reject(_ time.Duration, t *Transfer) {
+	if t != nil && bool(t.DoRemotePrefill) && e.dead == nil && !e.cfg.NoLoad {
+		e.cleanups = append(e.cleanups, t)
+	}
+}
+
+// talk gives the orders that do not belong to a load: cleanups and heartbeats.
+func (e *Engine) talk(now time.Duration) {
+	for _, t := range e.cleanups {
+		if key := t.missing(); key != "" {
+			e.die("schedule: build_connector_meta: KeyError: %q", key)
+			return
+		}
+		e.step.Orders = append(e.step.Orders, notification(t))
+	}
+	clear(e.cleanups)
+	e.cleanups = e.cleanups[:0]
+	if e.beating > 0 && now >= e.nextBeat {
+		e.nextBeat = now + e.cfg.Lease/6
+		for _, r := range e.loading {
+			e.beat(r)
+		}
+		for _, r := range e.waiting.all() {
+			e.beat(r)
+		}
+	}
+}
+
+// beat puts r into the heartbeat of its peer.
+func (e *Engine) beat(r *request) {
+	if !r.beats {
+		return
+	}
+	id, peer := r.transfer.RequestID.V, r.transfer.peer()
+	for i := range e.step.Orders {
+		if o := &e.step.Orders[i]; o.Kind == OrderHeartbeat && o.Peer == peer {
+			o.RemoteIDs = append(o.RemoteIDs, id)
+			return
+		}
+	}
+	e.step.Orders = append(e.step.Orders, Order{Kind: OrderHeartbeat, Peer: peer, RemoteIDs: []string{id}})
+}
+
+// lease keeps a finished prefill's blocks for the peer and says where they are.
+func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
+	r.state = leased
+	r.ended = at
+	r.expiry = at + e.cfg.Lease
+	if e.leases == 0 || r.expiry < e.leaseMin {
+		e.leaseMin = r.expiry
+	}
+	e.leases++
+	e.held[r.id] = r
+	r.out = TransferOut{
+		BlockIDs: r.table[:e.blocksFor(r.computed)], EngineID: e.EngineID(), RequestID: r.id,
+		Host: e.cfg.Host, Port: e.cfg.Port, NumTokens: r.computed, Cached: -1,
+	}
+	if len(r.tokens) == r.prompt+1 {
+		r.out.Cached = r.hit
+	}
+	return &r.out
+}
+
+// unlease frees a leased request's blocks.
+func (e *Engine) unlease(r *request) {
+	delete(e.held, r.id)
+	e.leases--
+	e.drop(r)
+}
+
+// expire frees the blocks of leases that ended. Nobody is told: that is the second mistake.
+func (e *Engine) expire(now time.Duration) {
+	if e.leases == 0 || now < e.leaseMin {
+		return
+	}
+	var over []*request
+	first := time.Duration(-1)
+	for _, r := range e.held {
+		switch {
+		case r.state != leased:
+		case r.expiry <= now:
+			over = append(over, r)
+		case first < 0 || r.expiry < first:
+			first = r.expiry
+		}
+	}
+	e.leaseMin = first
+	slices.SortFunc(over, func(a, b *request) int { return cmp.Or(cmp.Compare(a.expiry, b.expiry), cmp.Compare(a.seq, b.seq)) })
+	for _, r := range over {
+		e.counts.NixlExpired++
+		e.unlease(r)
+	}
+}
+
+// Notify is a peer's word that it has read, or does not want, the blocks of a request: its lease ends. For a request that holds none, the word is only
+// counted: the peer may have read somebody else's KV, and nobody will know.
+func (e *Engine) Notify(now time.Duration, requestID string) {
+	if e.dead != nil {
+		return
+	}
+	e.expire(now)
+	if r := e.held[requestID]; r != nil && r.state == leased {
+		e.unlease(r)
+		return
+	}
+	if e.reqs[requestID] == nil {
+		e.unheard++
+	}
+}
+
+// hear counts the late words of peers. An engine takes them in when it steps, and one that has nothing to do and no lease to watch does not.
+func (e *Engine) hear() {
+	if !e.step.Idle || e.leases > 0 {
+		e.counts.NixlNotifiedLate += e.unheard
+		e.unheard = 0
+	}
+}
+
+// Heartbeat renews leases: each lasts at least two thirds of Config.Lease from now.
+func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {
+	if e.dead != nil {
+		return
+	}
+	e.expire(now)
+	for _, id := range requestIDs {
+		if r := e.held[id]; r != nil && r.state == leased {
+			r.expiry = max(r.expiry, now+e.cfg.Lease*2/3)
+		}
+	}
+}
+
+// ReadBlocks gives the contents of blocks as they are at this moment, whoever holds them: nobody checks a lease. Ids beyond the pool read another layer's
+// memory; ids beyond the last layer give nil, and the read has failed. So it has when the engine is dead.
+func (e *Engine) ReadBlocks(ids []int) []uint64 {
+	if e.dead != nil {
+		return nil
+	}
+	out := make([]uint64, len(ids))
+	for i, id := range ids {
+		layer := id / len(e.pool.blocks)
+		if id < 0 || layer >= e.cfg.Layers {
+			return nil
+		}
+		out[i] = e.pool.blocks[id%len(e.pool.blocks)].content
+		if layer > 0 {
+			out[i] = mix(out[i], uint64(layer))
+		}
+	}
+	return out
+}
+
+// wake is when something happens by itself.
+func (e *Engine) wake() time.Duration {
+	at := time.Duration(0)
+	if e.leases > 0 {
+		at = e.leaseMin
+	}
+	if e.beating > 0 && (at == 0 || e.nextBeat < at) {
+		at = e.nextBeat
+	}
+	return at
+}

@@ -1,0 +1,46 @@
+package core
+
+// Counters only grow; a restart sets them to zero.
+type Counters struct {
+	PrefixQueries, PrefixHits     uint64 // tokens looked up, found (vllm:prefix_cache_*)
+	ExternalQueries, ExternalHits uint64 // tokens (vllm:external_prefix_cache_*)
+	PromptTokens                  uint64
+	PromptComputed                uint64 // vllm:prompt_tokens_by_source{local_compute}
+	PromptLocal                   uint64 // {local_cache_hit}
+	PromptExternal                uint64 // {external_kv_transfer}
+	GenerationTokens              uint64
+	Preemptions                   uint64
+	Finished                      [reasons]uint64 // vllm:request_success, by Reason
+	NixlExpired                   uint64          // vllm:nixl_num_kv_expired_reqs
+	NixlNotifiedLate              uint64          // vllm:nixl_num_notifications_after_expiry
+	NixlFailed                    uint64          // vllm:nixl_num_failed_transfers
+	NixlUnsaid                    uint64          // vllm:nixl_num_failed_notifications
+	NixlTransfers, NixlBlocks     uint64          // reads that ended well, blocks in them
+	SpecDrafts, SpecDrafted       uint64          // vllm:spec_decode_num_drafts, draft_tokens
+	SpecAccepted                  uint64          // vllm:spec_decode_num_accepted_tokens
+}
+
+// Stats is the engine at this moment.
+type Stats struct {
+	Counters
+	Running, Waiting                         int
+	WaitingCapacity, WaitingDeferred         int
+	FetchToStart, FetchInProgress, FetchDone int // vllm:num_requests_kv_fetch_by_stage
+	Blocks, FreeBlocks, Leases               int
+	Usage                                    float64 // 1 - free/(blocks-1)
+}
+
+// Stats tells the engine's state. It costs little: a server may ask after each step.
+func (e *Engine) Stats() Stats {
+	return Stats{
+		Counters: e.counts,
+		Running:  len(e.running), Waiting: e.waiting.len() + len(e.loading),
+		WaitingCapacity: e.waiting.len(), WaitingDeferred: len(e.loading),
+		FetchToStart: e.toStart, FetchInProgress: len(e.loading) - e.arrived, FetchDone: e.arrived,
+		Blocks: len(e.pool.blocks), FreeBlocks: e.pool.free, Leases: e.leases, Usage: e.pool.usage(),
+	}
+}
+
+// ResetPrefixCache forgets every cached block. It does nothing and says false while any block is held, be it by a lease. The event waits for the next
+// step that has work.
+func (e *Engine) ResetPrefixCache() bool { return e.pool.reset() }

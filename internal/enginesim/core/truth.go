@@ -1,0 +1,61 @@
+package core
+
+import "tandem/internal/kv"
+
+// Task is what an engine has left to do for one request. Nobody outside of a real engine can know it: it is there for oracles, which show what perfect
+// knowledge would be worth.
+type Task struct {
+	ID       string
+	Tokens   int  // of the prompt and the answer so far
+	Computed int  // of these, when the step under way is over
+	Out      int  // tokens that will still be generated, at most
+	Blocks   int  // of KV memory that it holds
+	Waiting  bool // it holds nothing yet, and what is cached of it is found when it is scheduled
+	Loading  bool // its KV is on the way from a peer, or there but not looked at yet
+}
+
+// Tasks appends every request that has not ended: running ones, those that load, and the queue, each in its order.
+func (e *Engine) Tasks(dst []Task) []Task {
+	for _, r := range e.running {
+		dst = append(dst, r.task())
+	}
+	for _, r := range e.loading {
+		t := r.task()
+		t.Loading = true
+		dst = append(dst, t)
+	}
+	for _, r := range e.waiting.all() {
+		t := r.task()
+		t.Waiting = true
+		dst = append(dst, t)
+	}
+	return dst
+}
+
+func (r *request) task() Task {
+	return Task{ID: r.id, Tokens: len(r.tokens), Computed: r.computed, Out: r.maxOut - (len(r.tokens) - r.prompt), Blocks: len(r.table)}
+}
+
+// AppendHashes appends the engine's names of the full blocks of a prompt without salt or adapter. Engines of one hash seed and block size name them alike.
+func (e *Engine) AppendHashes(dst []kv.EngineHash, prompt []uint32) []kv.EngineHash {
+	parent := e.none
+	for size := e.cfg.BlockSize; len(prompt) >= size; prompt = prompt[size:] {
+		h := hashBlock(parent, prompt[:size], 0)
+		dst = append(dst, h)
+		parent = uint64(h)
+	}
+	return dst
+}
+
+// Cached is how many leading blocks of these are cached now.
+func (e *Engine) Cached(hashes []kv.EngineHash) int {
+	for i, h := range hashes {
+		if e.pool.first(h) == 0 {
+			return i
+		}
+	}
+	return len(hashes)
+}
+
+// FreeBlocks is how many blocks could be taken now, cached ones that nobody holds included.
+func (e *Engine) FreeBlocks() int { return e.pool.free }
