@@ -36,7 +36,7 @@ type job struct {
 	budgeted   bool       // it holds a place in the retry budget
 	failedAt   replica.ID // where the attempt before failed
 	failedWhen string     // in which phase
-	doubted    bool       // it may have been the fault of the replica that prefilled
+	avoided    []avoided  // whom it is not planned on for its failures, oldest first
 
 	want   *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
 	rest   *openai.Delivered    // what the client has got already, where this is the job of the rest of an answer
@@ -139,20 +139,11 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 		}
 		alone = true
 	}
-	j.failedWhen, j.failedAt, j.doubted = f.phase, f.at, f.source != ""
+	j.failedWhen, j.failedAt = f.phase, f.at
 	if f.alone || alone {
 		j.plan.SplitOK, j.plan.LocalOK = false, true
 	}
-	switch {
-	case f.at == "":
-	case f.phase == "prefill":
-		j.plan.AvoidPrefill = append(j.plan.AvoidPrefill, f.at)
-	default:
-		j.plan.AvoidDecode = append(j.plan.AvoidDecode, f.at)
-		if j.doubted {
-			j.plan.AvoidPrefill = append(j.plan.AvoidPrefill, f.source)
-		}
-	}
+	j.avoidFailed(f)
 	return true
 }
 
@@ -187,24 +178,14 @@ func (j *job) mayPrefillThere(f *failure) bool {
 	return f.phase == "prefill" && j.plan.SplitOK && j.q.snap.cfg.Local != config.LocalNever
 }
 
-// search asks the planner. A decode replica that failed after a prefill may have failed because it could not load the blocks, which is as likely the
-// other end's fault. So both are avoided; but where one of them is the last of its pool it gets another chance, with another other end, or with none.
+// search asks the planner, and again without those whom the job can no longer afford to avoid.
 func (j *job) search(now time.Time) (*planner.Booking, error) {
-	b, err := j.q.o.planner.Plan(&j.plan, now)
-	none, ok := errors.AsType[*planner.NoReplica](err)
-	if !ok || !j.doubted {
-		return b, err
+	for {
+		b, err := j.q.o.planner.Plan(&j.plan, now)
+		if none := noReplica(err); none == nil || !j.relent(none) {
+			return b, err
+		}
 	}
-	j.doubted = false
-	avoid := &j.plan.AvoidDecode
-	if none.Pool == "prefill" {
-		avoid = &j.plan.AvoidPrefill
-	}
-	if len(*avoid) == 0 {
-		return b, err
-	}
-	*avoid = (*avoid)[:len(*avoid)-1]
-	return j.q.o.planner.Plan(&j.plan, now)
 }
 
 // takeBudget counts the request among those that are tried again, at most once; false when there are too many of them already. A retry that no engine

@@ -213,8 +213,8 @@ func (j *job) avoidForRest(broken replica.ID) {
 			j.plan.AvoidDecode = append(j.plan.AvoidDecode, id)
 		}
 	}
-	j.plan.AvoidDecode = append(j.plan.AvoidDecode, broken)
-	j.failedWhen, j.failedAt, j.doubted = "decode", broken, true
+	j.avoid(broken, replica.Decode, true) // it may be asked again where it is the last
+	j.failedWhen, j.failedAt = "decode", broken
 }
 
 // begin runs the job of a rest until its answer has begun well, or until that has taken as long as a first token may.

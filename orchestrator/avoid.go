@@ -1,0 +1,83 @@
+package orchestrator
+
+import (
+	"errors"
+	"slices"
+
+	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
+)
+
+// A request that is tried again avoids whom it has failed with. Avoiding is a preference: where nobody else of a pool is left, those come back first that may
+// not have been at fault, then those that failed longest ago, which may be up again. Only who failed in the newest attempt is not asked again at once.
+
+// avoided is a replica that a job is not planned on, since an attempt failed there.
+type avoided struct {
+	id    replica.ID
+	role  replica.Role
+	try   int  // in which attempt
+	doubt bool // the other end of the transfer is as likely at fault
+}
+
+// avoidFailed keeps the job from where its newest attempt failed. A decode replica that failed after a prefill may have failed because it could not load the
+// blocks, which is as likely the other end's fault: so both are avoided, and the two together for good.
+func (j *job) avoidFailed(f *failure) {
+	switch {
+	case f.at == "":
+	case f.phase == "prefill":
+		j.avoid(f.at, replica.Prefill, false)
+	case f.source != "":
+		j.avoid(f.at, replica.Decode, true)
+		j.avoid(f.source, replica.Prefill, true)
+		j.plan.AvoidPairs = append(j.plan.AvoidPairs, planner.Pairing{Prefill: f.source, Decode: f.at})
+	default:
+		j.avoid(f.at, replica.Decode, false)
+	}
+}
+
+func (j *job) avoid(id replica.ID, role replica.Role, doubt bool) {
+	j.avoided = append(j.avoided, avoided{id, role, j.tries, doubt})
+	list := j.avoidedOf(role)
+	*list = append(*list, id)
+}
+
+// avoidedOf is the planner's list of a pool. It has others as well, that are never to be asked, before those of [job.avoided].
+func (j *job) avoidedOf(role replica.Role) *[]replica.ID {
+	if role == replica.Prefill {
+		return &j.plan.AvoidPrefill
+	}
+	return &j.plan.AvoidDecode
+}
+
+// relent lets a replica of the pool that has nobody left, or of either where no pair is, take part again. It reports whether there was one.
+func (j *job) relent(none *planner.NoReplica) bool {
+	best := -1
+	for i := range j.avoided {
+		a := &j.avoided[i]
+		if none.Pool != "pair" && none.Pool != a.role.String() || !a.doubt && a.try == j.tries-1 {
+			continue
+		}
+		if best < 0 || a.doubt && !j.avoided[best].doubt {
+			best = i
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	a := j.avoided[best]
+	j.avoided = slices.Delete(j.avoided, best, best+1)
+	list := j.avoidedOf(a.role)
+	for i := len(*list) - 1; i >= 0; i-- {
+		if (*list)[i] == a.id {
+			*list = slices.Delete(*list, i, i+1)
+			break
+		}
+	}
+	return true
+}
+
+// noReplica returns the error that says that a pool has nobody left, nil for any other.
+func noReplica(err error) *planner.NoReplica {
+	none, _ := errors.AsType[*planner.NoReplica](err)
+	return none
+}
