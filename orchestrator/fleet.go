@@ -242,6 +242,12 @@ func (f *fleet) to(id replica.ID) *reach {
 	return all[(*f.former.Load())[id]]
 }
 
+// reachable reports whether the replica is there and was heard of lately.
+func (f *fleet) reachable(id replica.ID) bool {
+	r := f.to(id)
+	return r != nil && r.w.up.Load()
+}
+
 // failed is told by a request that a replica could not be reached at all. The watcher looks at once.
 func (f *fleet) failed(id replica.ID, err error) {
 	if r := f.to(id); r != nil && engine.Unreachable(err) {

@@ -23,7 +23,7 @@ import (
 
 const (
 	trialTick  = 250 * time.Millisecond // between two looks at what is due
-	trialLimit = 15 * time.Second       // of one canary, from its first byte to its verdict
+	trialLimit = 15 * time.Second       // of one canary, from its first byte to its verdict, which a pair's first handoff may take
 	trialsOnce = 8                      // canaries at once
 	partners   = 3                      // replicas with which a leg is tried, until one of them shows something
 )
@@ -44,7 +44,7 @@ func (o *Orchestrator) trials(ctx context.Context) {
 		if !o.planner.Outliers().Active(time.Now()) {
 			continue
 		}
-		for _, tr := range o.planner.Outliers().Due(time.Now()) {
+		for _, tr := range o.planner.Outliers().Due(time.Now(), o.fleet.reachable) {
 			select {
 			case places <- struct{}{}:
 			case <-ctx.Done():
@@ -76,8 +76,6 @@ type finding struct {
 
 // try makes one trial and tells what came of it. Where it shows nothing, the next request is the trial.
 func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
-	ctx, cancel := context.WithTimeout(ctx, trialLimit)
-	defer cancel()
 	got := o.tryWhat(ctx, tr)
 	if got.found != fails {
 		o.m.trials.WithLabelValues("passed").Inc()
@@ -158,6 +156,8 @@ func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) finding {
 	if to == nil {
 		return finding{}
 	}
+	ctx, cancel := context.WithTimeout(ctx, trialLimit)
+	defer cancel()
 	q := o.question(to, to)
 	got := o.askCanary(ctx, to, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if got.Err == nil && got.Status < http.StatusInternalServerError {
@@ -180,6 +180,8 @@ func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) 
 	if p == nil || d == nil {
 		return finding{}
 	}
+	ctx, cancel := context.WithTimeout(ctx, trialLimit)
+	defer cancel()
 	q := o.question(p, d)
 	own := o.askCanary(ctx, d, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil || own.Status != http.StatusOK { // no reason to let blocks be prefilled for it

@@ -290,18 +290,19 @@ func (s *Set) Known(id replica.ID, leg Leg) bool {
 	return t != nil && t.state != InUse
 }
 
-// Restarted notes that the engine of a replica is another process now: what it was ejected for may be over, so that a trial is due.
+// Restarted notes that the engine of a replica is another process now: what it was ejected for may be over, so that a trial is due, and the times between
+// trials begin anew.
 func (s *Set) Restarted(id replica.ID, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, t := range s.leg {
 		if key.id == id {
-			t.hurry(now)
+			t.startAnew(now)
 		}
 	}
 	for p, t := range s.pair {
 		if p.Prefill == id || p.Decode == id {
-			t.hurry(now)
+			t.startAnew(now)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+func everybody(replica.ID) bool { return true }
+
 func newSet() *Set {
 	s := &Set{}
 	s.Configure(Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute, Trials: true})
@@ -85,7 +87,7 @@ func TestTimesBetweenTrialsGrowAndShrink(t *testing.T) {
 	var waits []time.Duration
 	for range 11 {
 		before := now
-		for len(s.Due(now)) == 0 {
+		for len(s.Due(now, everybody)) == 0 {
 			now = now.Add(time.Second)
 		}
 		waits = append(waits, now.Sub(before))
@@ -98,7 +100,7 @@ func TestTimesBetweenTrialsGrowAndShrink(t *testing.T) {
 		}
 	}
 	now = now.Add(5 * time.Minute)
-	s.Passed(s.Due(now)[0], now)
+	s.Passed(s.Due(now, everybody)[0], now)
 	for range 7 {
 		s.send("d", true, now)
 	}
@@ -122,7 +124,7 @@ func TestHalfOpen(t *testing.T) {
 		s.send("d", false, start)
 	}
 	now := start.Add(time.Second)
-	s.Passed(s.Due(now)[0], now)
+	s.Passed(s.Due(now, everybody)[0], now)
 	for _, want := range []int{1, 2, 4} {
 		var open []Attempt
 		for !s.Look("d", Decode, now).Out {
@@ -218,8 +220,44 @@ func TestARestartMakesTheTrialDue(t *testing.T) {
 	}
 	s.Failed(Trial{ID: "d", Leg: Decode, era: 1}, Silent, start)
 	s.Restarted("d", start)
-	if len(s.Due(start)) != 1 {
+	if len(s.Due(start, everybody)) != 1 {
 		t.Error("no trial is due")
+	}
+}
+
+// What failed before a restart was another process: however long it failed, the times between trials begin anew.
+func TestARestartBeginsTheTimesAnew(t *testing.T) {
+	s, now := newSet(), start
+	for range 3 {
+		s.send("d", false, now)
+	}
+	for range 8 {
+		now = now.Add(5 * time.Minute)
+		s.Failed(s.Due(now, everybody)[0], Silent, now)
+	}
+	s.Restarted("d", now)
+	s.Failed(s.Due(now, everybody)[0], Silent, now)
+	if early, due := s.Due(now.Add(900*time.Millisecond), everybody), s.Due(now.Add(time.Second), everybody); len(early) > 0 || len(due) != 1 {
+		t.Errorf("after 0.9 s %d trials are due, after 1 s %d", len(early), len(due))
+	}
+}
+
+// While a replica cannot be reached it is not tried, which puts nothing off: it is tried as soon as it is back.
+func TestNobodyTriesWhoIsAway(t *testing.T) {
+	s, now := newSet(), start
+	for range 3 {
+		s.send("d", false, now)
+		s.NotLoaded(Pair{"p", "e"}, LoadFail, now)
+	}
+	away := func(id replica.ID) bool { return id != "d" && id != "p" }
+	for range 60 {
+		now = now.Add(time.Second)
+		if due := s.Due(now, away); len(due) > 0 {
+			t.Fatalf("%+v is due", due)
+		}
+	}
+	if due := s.Due(now, everybody); len(due) != 2 {
+		t.Errorf("%+v is due, want the leg and the pair", due)
 	}
 }
 
@@ -244,7 +282,7 @@ func TestAnyHistory(t *testing.T) {
 			case 3:
 				s.Loaded(p, now)
 			case 4:
-				for _, tr := range s.Due(now) {
+				for _, tr := range s.Due(now, everybody) {
 					if slices.Contains(due, tr) {
 						t.Fatalf("seed %d: %+v is given out twice", seed, tr)
 					}
@@ -287,7 +325,7 @@ func TestAnyHistory(t *testing.T) {
 		}
 		for range 40 {
 			now = now.Add(5 * time.Minute)
-			for _, tr := range append(due, s.Due(now)...) {
+			for _, tr := range append(due, s.Due(now, everybody)...) {
 				s.Passed(tr, now)
 			}
 			due = nil

@@ -140,8 +140,8 @@ func (t *track) why(k Kind, row float64) string {
 }
 
 // again puts the trial off, since one has failed.
-func (t *track) again(longest time.Duration, k Kind, now time.Time) {
-	t.wait = min(2*t.wait, longest)
+func (t *track) again(base, longest time.Duration, k Kind, now time.Time) {
+	t.wait = min(max(2*t.wait, base), longest)
 	t.trial, t.trying = now.Add(t.wait), false
 	t.cause = "a trial failed: " + k.String()
 }
@@ -162,8 +162,9 @@ func (t *track) openItself(s Settings, now time.Time) {
 	}
 }
 
-// hurry makes the trial due.
-func (t *track) hurry(now time.Time) {
+// startAnew makes the trial due, and lets the times between trials begin anew: what failed was another process.
+func (t *track) startAnew(now time.Time) {
+	t.wait = 0
 	if t.state == Ejected && t.trial.After(now) {
 		t.trial = now
 	}

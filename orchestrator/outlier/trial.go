@@ -20,14 +20,16 @@ type Trial struct {
 // IsPair reports whether a pair is to be tried.
 func (t Trial) IsPair() bool { return t.ID == "" }
 
-// Due returns what is to be tried now, each until [Set.Tried] tells of it, and forgets what there is nothing to say of any more.
-func (s *Set) Due(now time.Time) []Trial {
+// Due returns what is to be tried now, each once until [Set.Passed] or [Set.Failed] tells of it, and forgets what there is nothing to say of any more.
+// A replica that is not reachable is not due: its trial would fail, and put off the next one for longer and longer while it is away. reachable must not call s.
+func (s *Set) Due(now time.Time, reachable func(replica.ID) bool) []Trial {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var due []Trial
 	out := false
 	for key, t := range s.leg {
-		if t.due(now) {
+		if t.dueAt(now) && reachable(key.id) {
+			t.give()
 			due = append(due, Trial{ID: key.id, Leg: key.leg, era: t.era})
 		}
 		if t.state == HalfOpen && now.Sub(t.turned) > remembered { // nobody wants it, and nothing speaks against it
@@ -39,7 +41,8 @@ func (s *Set) Due(now time.Time) []Trial {
 		out = out || t.state != InUse
 	}
 	for p, t := range s.pair {
-		if t.due(now) {
+		if t.dueAt(now) && reachable(p.Prefill) && reachable(p.Decode) {
+			t.give()
 			due = append(due, Trial{Pair: p, era: t.era})
 		}
 		if t.idle(now) {
@@ -57,14 +60,13 @@ func (s *Set) Due(now time.Time) []Trial {
 	return due
 }
 
-// due reports whether a trial is to be made now, and notes that it is.
-func (t *track) due(now time.Time) bool {
-	if t.trying || !t.suspect && (t.state != Ejected || now.Before(t.trial)) {
-		return false
-	}
-	t.trying, t.suspect = true, false
-	return true
+// dueAt reports whether a trial is to be made now.
+func (t *track) dueAt(now time.Time) bool {
+	return !t.trying && (t.suspect || t.state == Ejected && !now.Before(t.trial))
 }
+
+// give notes that the trial is made.
+func (t *track) give() { t.trying, t.suspect = true, false }
 
 // Passed notes that a trial went well. A leg is half-open from now on. A pair is in use again, since what it was ejected for is what was tried.
 func (s *Set) Passed(tr Trial, now time.Time) []Change {
@@ -93,7 +95,7 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	switch {
 	case t == nil:
 	case !tr.IsPair():
-		t.again(s.settings.Max, k, now)
+		t.again(s.settings.Base, s.settings.Max, k, now)
 	case t.state == InUse && k == Silent: // it may only be busy
 		t.trying = false
 	case t.state == InUse:
@@ -102,7 +104,7 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 		t.cause = "a trial failed: " + k.String()
 		return []Change{{Pair: tr.Pair, To: Ejected, Cause: t.cause, Trial: t.wait}}
 	default:
-		t.again(pairMax, k, now)
+		t.again(s.settings.Base, pairMax, k, now)
 	}
 	return nil
 }

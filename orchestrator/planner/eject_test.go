@@ -13,6 +13,8 @@ import (
 )
 
 // ejecting is a fleet that keeps failing replicas out, and whose trials somebody makes.
+func everybody(replica.ID) bool { return true }
+
 func ejecting(prefills, decodes int, rules ...func(*Policy)) *fleet {
 	f := newFleet(prefills, decodes, nil)
 	p := Policy{Ejection: outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute, Trials: true}}
@@ -95,7 +97,7 @@ func TestEjectedReplicasAreNotChosen(t *testing.T) {
 			if err != nil || len(d.Excluded) != 1 || !strings.HasPrefix(d.Excluded[0].Reason, "ejected as "+name) {
 				t.Errorf("the explanation says %+v (%v)", d.Excluded, err)
 			}
-			due := f.pl.Outliers().Due(f.now.Add(time.Second))
+			due := f.pl.Outliers().Due(f.now.Add(time.Second), everybody)
 			if len(due) != 1 || due[0].ID != tt.id {
 				t.Fatalf("trials due: %+v", due)
 			}
@@ -112,7 +114,7 @@ func TestHalfOpenReplicasTakeOneAtATime(t *testing.T) {
 	f := ejecting(1, 2)
 	f.fails(t, "d1", OnDecode, outlier.ServerError, 3)
 	f.pass(time.Second)
-	f.pl.Outliers().Passed(f.pl.Outliers().Due(f.now)[0], f.now)
+	f.pl.Outliers().Passed(f.pl.Outliers().Due(f.now, everybody)[0], f.now)
 	for want := 1; want <= 4; want *= 2 {
 		var open []*Booking
 		var last *Booking
@@ -222,7 +224,7 @@ func TestEjectedPairsAreNotChosen(t *testing.T) {
 		}
 	}
 	f.pass(time.Second)
-	due := f.pl.Outliers().Due(f.now)
+	due := f.pl.Outliers().Due(f.now, everybody)
 	if len(due) != 1 || !due[0].IsPair() {
 		t.Fatalf("due %+v", due)
 	}
