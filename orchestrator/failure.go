@@ -32,10 +32,10 @@ type failure struct {
 	err     error      // for the log and the span
 }
 
-// harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it, or its blocks came too
-// late to be used, since somebody stood still.
+// harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it, its prefill engine
+// stands still, or its blocks came too late to be used, since somebody stood still.
 func (f *failure) harmless() bool {
-	return f.kind == "unreachable" || f.kind == "left" || f.kind == "expired" || f.kind == noIDs || f.forgotten()
+	return f.kind == "silent" && f.phase == "prefill" || f.kind == "unreachable" || f.kind == "left" || f.kind == "expired" || f.kind == noIDs || f.forgotten()
 }
 
 // tells reports whether the failure says more to a client than that nobody else is left to try.
@@ -104,7 +104,7 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 	case errors.As(context.Cause(ctx), &still):
 		f.phase, f.owner, f.at, f.err = still.phase, still.phase, still.at, still
 		f.kind, f.status, f.retry = "silent", http.StatusGatewayTimeout, true
-		f.body = openai.AppendError(nil, "The "+still.phase+" replica stood still while the prompt was handed over.", "TimeoutError", "", f.status)
+		f.body = openai.AppendError(nil, "The "+still.phase+" replica stood still.", "TimeoutError", "", f.status)
 	case ctx.Err() != nil:
 		return goneFailure(ctx, phase)
 	case engine.NotSent(err):

@@ -209,6 +209,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	h.sentAt = time.Now()
 	h.from, h.stood, h.stalled = to, o.standstill(to, h.sentAt), o.stall.stood(h.sentAt)
 	h.ends = cmp.Or(to.w.ends.Load(), unknownEnds)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer h.guardPrefill(to, giveUp).stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -9,9 +10,9 @@ import (
 	"tandem/internal/replica"
 )
 
-// silent is an engine that stood still (SIGSTOP, a paused machine, a stuck driver) while transfer parameters that it needs were under way.
+// silent is an engine that stood still (SIGSTOP, a paused machine, a stuck driver) with a prompt in it, or while transfer parameters that it needs were under way.
 //
-// A decode engine that goes on after the lease has ended pulls blocks that belong to somebody else by then, and so does one whose prefill engine has
+// A prefill leg would wait for it as long as prefills may take, which is minutes, while others are idle. And a decode engine that goes on after the lease has ended pulls blocks that belong to somebody else by then, and so does one whose prefill engine has
 // just gone on: 200 with wrong text. While both live, vLLM's heartbeats keep the lease, however long the decode engine's queue is. So what has to be
 // noticed is not age but silence: a leg that waits for its first content is given up when either engine has not answered anything, its metrics included,
 // for two thirds of what is left of the lease beyond the margin. The decode engine finds the connection closed when it goes on, and aborts.
@@ -80,59 +81,88 @@ func (p *pulse) pause(now time.Duration) time.Duration {
 	return 0
 }
 
-// guard watches over one decode leg of a split request until its first content. Safe for concurrent use.
+// guard watches over one leg until it has what it waits for. Safe for concurrent use.
 type guard struct {
-	h     *handoff
-	to    *reach // decode
-	bound time.Duration
-	sent  time.Duration // on the clock of [stallWatch.lived]
+	look func() (found *silent, next time.Duration) // whether somebody is silent, else when to look again
+	end  context.CancelCauseFunc                    // of what waits
 
 	mu    sync.Mutex // guards the following
 	timer *time.Timer
 	over  bool
 }
 
-// guardSilence starts to watch.
-func (h *handoff) guardSilence(to *reach) *guard {
-	cfg := h.cfg
-	poll := max(cfg.Pools.Prefill.PollInterval, cfg.Pools.Decode.PollInterval)
-	g := &guard{h: h, to: to, bound: max((cfg.Connector.Lease-cfg.Connector.Margin)*2/3, 3*poll), sent: h.j.q.o.stall.lived(time.Now())}
+// startGuard looks for the first time after so long.
+func startGuard(first time.Duration, end context.CancelCauseFunc, look func() (*silent, time.Duration)) *guard {
+	g := &guard{look: look, end: end}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.timer = time.AfterFunc(g.bound, g.check)
+	g.timer = time.AfterFunc(first, g.check)
 	return g
 }
 
-// check gives the leg up if one of its engines is silent. A prefill engine counts only if it fell silent early: later the blocks have been read.
 func (g *guard) check() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.over {
 		return
 	}
-	now := g.h.j.q.o.stall.lived(time.Now())
-	decode, prefill := g.to.w.pulse.silence(now), time.Duration(0)
-	if g.h.from != nil { // nil where the decode engine computes the prompt itself
-		prefill = g.h.from.w.pulse.silence(now)
+	found, next := g.look()
+	if found != nil {
+		g.end(found)
+		return
 	}
-	switch {
-	case decode > g.boundOf(g.to):
-		g.h.cancel(&silent{g.h.b.Decode.ID, "decode", decode})
-	case g.h.from != nil && prefill > g.boundOf(g.h.from) && now-prefill < g.sent+g.bound:
-		g.h.cancel(&silent{g.h.b.Prefill.ID, "prefill", prefill})
-	default:
-		g.timer.Reset(g.bound / 4)
-	}
+	g.timer.Reset(next)
 }
 
-// boundOf is the silence that says that an engine stands still. It may be asked less often than when the leg was sent.
-func (g *guard) boundOf(r *reach) time.Duration { return max(g.bound, r.w.pulse.usualPause()) }
+// guardSilence watches over a decode leg until its first content: it is given up if one of its engines is silent. A prefill engine counts only if it fell
+// silent early: later the blocks have been read.
+func (h *handoff) guardSilence(to *reach) *guard {
+	stall, bound := h.j.q.o.stall, h.silenceBound()
+	sent := stall.lived(time.Now())
+	return startGuard(bound, h.cancel, func() (*silent, time.Duration) {
+		now := stall.lived(time.Now())
+		if decode := to.w.pulse.silence(now); decode > to.silentFrom(bound) {
+			return &silent{h.b.Decode.ID, "decode", decode}, 0
+		}
+		if h.from == nil { // the decode engine computes the prompt itself
+			return nil, bound / 4
+		}
+		prefill := h.from.w.pulse.silence(now)
+		if prefill > h.from.silentFrom(bound) && now-prefill < sent+bound {
+			return &silent{h.b.Prefill.ID, "prefill", prefill}, 0
+		}
+		return nil, bound / 4
+	})
+}
 
-// standstill is how long we and the prefill engine have stood still in all. What it grows by while a prefill is under way may lie between the beginning
-// of its lease and the arrival of its answer, so it counts as the answer's age.
-func (o *Orchestrator) standstill(from *reach, now time.Time) time.Duration {
-	stall := o.stall
-	return stall.stood(now) + from.w.pulse.stood(stall.lived(now))
+// guardPrefill watches over a prefill leg until its answer is there: it is given up, by end, if its engine is silent. An engine that goes on later finds the
+// connection closed and drops the prompt; blocks that it keeps all the same come free with their lease, since nobody has their parameters.
+func (h *handoff) guardPrefill(to *reach, end context.CancelCauseFunc) *guard {
+	stall, bound, pulse := h.j.q.o.stall, h.silenceBound(), &to.w.pulse
+	left := func() (silence, left time.Duration) {
+		silence = pulse.silence(stall.lived(time.Now()))
+		return silence, to.silentFrom(bound) - silence
+	}
+	_, first := left()
+	return startGuard(max(first, bound/4), end, func() (*silent, time.Duration) {
+		silence, left := left()
+		if left < 0 {
+			return &silent{h.b.Prefill.ID, "prefill", silence}, 0
+		}
+		return nil, left + time.Millisecond
+	})
+}
+
+// silenceBound is the silence that says that an engine of the attempt stands still.
+func (h *handoff) silenceBound() time.Duration {
+	cfg := h.cfg
+	poll := max(cfg.Pools.Prefill.PollInterval, cfg.Pools.Decode.PollInterval)
+	return max((cfg.Connector.Lease-cfg.Connector.Margin)*2/3, 3*poll)
+}
+
+// silentFrom is that of an engine which may be asked less often than when the attempt began.
+func (r *reach) silentFrom(bound time.Duration) time.Duration {
+	return max(bound, r.w.pulse.usualPause())
 }
 
 // stop ends the watch. Harmless on nil, and when repeated.
@@ -144,4 +174,11 @@ func (g *guard) stop() {
 	defer g.mu.Unlock()
 	g.over = true
 	g.timer.Stop()
+}
+
+// standstill is how long we and the prefill engine have stood still in all. What it grows by while a prefill is under way may lie between the beginning
+// of its lease and the arrival of its answer, so it counts as the answer's age.
+func (o *Orchestrator) standstill(from *reach, now time.Time) time.Duration {
+	stall := o.stall
+	return stall.stood(now) + from.w.pulse.stood(stall.lived(now))
 }

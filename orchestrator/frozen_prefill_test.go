@@ -1,0 +1,99 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// longPrefills lets prefills take long, asks engines often, and leaves no place in the retry budget.
+func longPrefills(c *config.Config) {
+	longAnswers(c)
+	c.Timeouts.Prefill = 5 * time.Minute
+	c.Retry.Min, c.Retry.Share = 0, 0
+}
+
+// A prefill engine stands still with a prompt in it: once it is known to, the request goes to another one, whatever time a prefill may take and however full the
+// retry budget is. What it does with the prompt when it goes on is used by nobody.
+func TestAPrefillIsTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
+	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
+		for _, stream := range []bool{true, false} {
+			in(t, setup{order: order, config: func(c *config.Config) {
+				longPrefills(c)
+				atOnce(c)
+			}}, func(w *world) {
+				at := ""
+				w.at("prefill", func(replica string) {
+					if at == "" {
+						at = replica
+						fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.by(at))
+					}
+				})
+				p := chat(stream)
+				got := w.ask(p)
+				w.exact(p, got)
+				if bound := (w.cfg.Connector.Lease - w.cfg.Connector.Margin) * 2 / 3; got.took > bound+2*time.Second {
+					t.Errorf("order %v: the answer took %v", order, got.took)
+				}
+				held := 1
+				if order == connector.Concurrent { // these decode engines need no prefill, and their answer is there
+					held = 0
+				}
+				if n := w.seriesOf("tandem_ejections_total", at, "prefill"); n != held {
+					t.Errorf("order %v: the engine that stands still was ejected %d times from its prefill leg, want %d", order, n, held)
+				}
+				if n := w.count("tandem_requests_total", "ok"); n != 1 {
+					t.Errorf("order %v: %d requests went well", order, n)
+				}
+				time.Sleep(time.Minute + 10*time.Second)
+			})
+		}
+	}
+}
+
+// Many prompts lie in the engine that stands still, and all go elsewhere.
+func TestAllPrefillsAreTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
+	in(t, setup{config: longPrefills}, func(w *world) {
+		fault(enginesim.Fault{Kind: "freeze", For: time.Minute})(w, w.p[0])
+		var all []*pending
+		for i := range 12 {
+			all = append(all, w.begin(nthChat(i, true)))
+		}
+		for i, x := range all {
+			got := x.end()
+			w.exact(nthChat(i, true), got)
+			if got.took > 15*time.Second {
+				t.Errorf("request %d took %v", i, got.took)
+			}
+		}
+		time.Sleep(time.Minute + 10*time.Second)
+	})
+}
+
+// A prefill that takes long on an engine which lives is left alone, whether or not it tells its load.
+func TestALongPrefillIsNoSilence(t *testing.T) {
+	in(t, setup{prefill: 1, config: func(c *config.Config) {
+		longPrefills(c)
+		atOnce(c)
+	}}, func(w *world) {
+		w.slowMetrics(time.Hour)
+		time.Sleep(15 * time.Second)
+		fault(enginesim.Fault{Kind: "slow", Factor: 1100})(w, w.p[0])
+		later(time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1}))(w, w.p[0])
+		p := chat(true)
+		got := w.ask(p)
+		w.exact(p, got)
+		if got.took < 20*time.Second {
+			t.Errorf("took %v: this test tests nothing", got.took)
+		}
+		if n := w.count("tandem_retries_total", ""); n != 0 {
+			t.Errorf("%d retries", n)
+		}
+		w.blamed(0, 0)
+		w.slowMetrics(0)
+		time.Sleep(15 * time.Second)
+	})
+}
