@@ -1,0 +1,140 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+	"tandem/scoring"
+)
+
+// choice returns a number from 0 to most. What it is for is told to whoever draws it.
+type choice func(what string, most int) int
+
+// anyFleet is a fleet of up to six replicas a pool, of any places and loads, that has something to do: blocks are
+// stored, transfers are under way, local prefills run, and some replicas and pairs fail.
+func anyFleet(t fataler, pick choice) *fleet {
+	f := newFleet(pick("prefills", 6), 1+pick("decodes", 5), func(r *replica.Replica) {
+		r.Place = replica.Place{Rack: fmt.Sprint("r", pick("rack", 2)), Zone: fmt.Sprint("z", pick("zone", 1))}
+		if pick("old version", 7) == 0 {
+			r.Facts.Version = "0.31.0"
+		}
+	})
+	f.pl.SetPolicy(anyPolicy(pick))
+	for i := range f.ps {
+		f.says(f.prefill, f.ps[i].ID, pick("running", 3), pick("waiting", 2), float64(pick("usage", 9))/10)
+	}
+	for j := range f.ds {
+		f.says(f.decode, f.ds[j].ID, pick("running", 30), 0, float64(pick("usage", 9))/10)
+	}
+	for _, r := range f.ps {
+		if pick("holds a prefix", 2) == 0 {
+			f.store(t, f.prefill, r.ID, uint32(1+pick("prompt", 3)), 1+pick("blocks", 400))
+		}
+	}
+	for _, r := range f.ds {
+		if pick("holds a prefix", 2) == 0 {
+			f.store(t, f.decode, r.ID, uint32(1+pick("prompt", 3)), 1+pick("blocks", 400))
+		}
+	}
+	f.happen(pick)
+	return f
+}
+
+func anyPolicy(pick choice) Policy {
+	p := Policy{Weights: scoring.Default(), Ejection: outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: time.Minute}}
+	switch pick("weights", 3) {
+	case 0:
+		p.Weights.Alpha, p.Weights.Beta, p.Weights.DecodePenalty = scoring.Alpha{Value: 1}, 2, 1
+	case 1:
+		p.Weights = scoring.Weights{Units: scoring.Raw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}
+	}
+	if pick("links", 1) == 0 {
+		p.Links = [replica.Links]float64{100e9, 10e9, 1e9, 3e8}
+	}
+	if pick("ties", 2) == 0 {
+		p.TieAbsolute, p.TieRelative = -1, -1
+	}
+	p.Calibration = Calibration(pick("calibration", 2))
+	return p
+}
+
+// happen lets requests come, of which some end.
+func (f *fleet) happen(pick choice) {
+	for range pick("events", 12) {
+		f.pass(time.Duration(pick("pause", 300)) * time.Millisecond)
+		r := f.request(uint32(1+pick("prompt", 3)), 100+400*pick("tokens", 40))
+		r.SplitOK, r.LocalOK = pick("split", 4) > 0, pick("local", 4) > 0
+		b, err := f.pl.Plan(r, f.now)
+		if err != nil {
+			continue
+		}
+		switch pick("end", 4) {
+		case 0:
+			b.Release(f.now)
+			f.pl.Failed(b, Fault{On: Blame(1 + pick("blame", 2)), Kind: outlier.Broken, Took: time.Second, At: f.now}, f.now)
+		case 1:
+			f.pl.PrefillDone(b, 0, time.Second, f.now)
+		case 2:
+			b.Release(f.now)
+		}
+	}
+}
+
+func (f *fleet) anyRequest(pick choice) *Request {
+	r := f.request(uint32(1+pick("prompt", 3)), 1+300*pick("tokens", 60))
+	if pick("avoid", 3) == 0 && len(f.ps) > 0 {
+		r.AvoidPairs = []Pairing{{f.ps[0].ID, f.ds[0].ID}}
+	}
+	return r
+}
+
+// What a decision is made by is what it reports: of every plan, the cost is the sum of its terms.
+func TestCostIsTheSumOfTheReportedTerms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(what string, most int) int { return rapid.IntRange(0, most).Draw(t, what) }
+		f := anyFleet(t, pick)
+		if _, err := f.pl.Explain(f.anyRequest(pick), f.now); err != nil {
+			return
+		}
+		b := &f.pl.board
+		check := func(i, j int, cost float64) {
+			sum := f.pl.terms(scoring.Choice{Prefill: int32(i), Decode: int32(j)}).Total()
+			if !math.IsInf(cost, 1) && math.Abs(sum-cost) > 1e-12*(1+math.Abs(cost)) {
+				t.Fatalf("the plan of candidates %d and %d costs %v, the sum of its terms is %v", i, j, cost, sum)
+			}
+		}
+		for j := range b.decodes {
+			check(-1, j, b.table.Local[j])
+			for i := range b.prefills {
+				if cost, ok := b.table.Cost(i, j); ok {
+					check(i, j, cost)
+				}
+			}
+		}
+	})
+}
+
+// No plan of those that are possible is better than the chosen one by more than what counts as a tie.
+func TestNoPlanIsBetterThanTheChosenOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(what string, most int) int { return rapid.IntRange(0, most).Draw(t, what) }
+		f := anyFleet(t, pick)
+		if _, err := f.pl.Explain(f.anyRequest(pick), f.now); err != nil {
+			return
+		}
+		b := &f.pl.board
+		least := math.Inf(1)
+		for _, c := range append(b.best[:], b.locals[:]...) {
+			least = min(least, c.Cost)
+		}
+		if got := f.pl.terms(b.chosen).Total(); got > b.table.Tie(least)+1e-9 {
+			t.Fatalf("chose a plan of %v, the best costs %v", got, least)
+		}
+	})
+}
