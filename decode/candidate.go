@@ -29,19 +29,14 @@ type Query struct {
 
 // Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the query that made it.
 type Candidate struct {
-	Decode scoring.OnDecode
-	Local  scoring.OnLocal
+	scoring.Decode
 
 	Slot     int           // in the View
 	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
 	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
-	Missing  int           // tokens of the blocks that would have to be transferred, by Expected
-	Coming   float64       // prompts a second whose blocks come to it
-	Moving   time.Duration // for others' blocks that are to come before them
 	Need     int           // blocks for the prompt and its expected answer
 	Free     int           // blocks that may be promised, -1 where the capacity is unknown
 	Soft     int           // blocks asked for by requests still in a prefill queue
-	Step     float64       // seconds of one decode step with this request in the batch
 	LoadAge  time.Duration // of the newest report, -1 without any
 	Crowded  bool          // there will be room when its blocks come, but there is none yet for who prefills here
 	Doubtful bool          // the speed of its own prefills was learned, but of nothing new, and none is under way that could tell
@@ -331,14 +326,14 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 		usage = min(1, float64(a.used)/float64(a.capacity))
 		reserved = min(1, float64(a.used+a.soft)/float64(a.capacity))
 		used = float64(a.used * m.blockSize())
-		c.Decode.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
+		c.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
 	}
 	sequences := float64(max(q.Sequences, 1))
-	c.Decode.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
-	c.Decode.Marginal = speed.Speed.Marginal(q.Tokens + output/2)
-	c.Decode.Output = float64(output) * sequences
-	c.Decode.Usage = usage
-	c.Decode.Waiting = float64(max(0, m.load.Waiting(now, ttl)) + g.queued)
+	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
+	c.Marginal = speed.Speed.Marginal(q.Tokens + output/2)
+	c.Output = float64(output) * sequences
+	c.Usage = usage
+	c.Waiting = float64(max(0, m.load.Waiting(now, ttl)) + g.queued)
 	c.used = used
 	c.Step = speed.Speed.Step(g.sequences+e.Sequences+int(others)+1, int(used))
 
@@ -348,8 +343,8 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.priceMatch(q, &speed, p.Unit())
 	c.Local.Delayed = g.coming.delayed(c.Local.Wait, c.Local.Warm, now) + float64(e.Arriving)*c.Local.Warm
 	c.Local.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others // those whose prompt is not there are not decoding
-	c.Coming, c.Local.Arrivals = m.pace.Rate(now), m.comes.Rate(now)
-	c.Moving = g.moving + e.Moving
+	c.Arriving, c.Local.Arrivals = m.pace.Rate(now), m.comes.Rate(now)
+	c.Inbound = (g.moving + e.Moving).Seconds()
 	c.Local.Reserved, c.Local.Rho = reserved, m.meter.Rho(now)+e.Rho
 }
 

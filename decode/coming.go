@@ -17,7 +17,7 @@ func (c *coming) remove(l *Lease) {
 }
 
 // delayed returns the seconds that they would wait, all together, for a prompt which the replica begins to compute itself in wait seconds and takes warm for: no
-// request is admitted in steps that a running prompt fills, see [scoring.Table.Behind].
+// request is admitted in steps that a running prompt fills, see [scoring.Pair].
 func (c coming) delayed(wait, warm float64, now time.Time) float64 {
 	sum := 0.0
 	for _, l := range c {

@@ -250,7 +250,7 @@ func TestBlocksOnTheirWay(t *testing.T) {
 	p := pool(0)
 	at := func(now time.Time) (moving time.Duration, active float64) {
 		c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 160}, now, nil, nil)
-		return c[0].Moving, c[0].Local.Active
+		return seconds(c[0].Inbound), c[0].Local.Active
 	}
 	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}
 	lease := func(terms Terms) *Lease {

@@ -118,9 +118,9 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 	}
 	for i := range g {
 		a, b := &g[i], &w[i]
-		if a.Free != b.Free || a.Soft != b.Soft || a.Moving != b.Moving || a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
-			t.Fatalf("replica %d: free %d, soft %d, moving %v, running %v, active %v, unknown %v; one router: %d, %d, %v, %v, %v, %v", i, a.Free, a.Soft, a.Moving,
-				a.Decode.Running, a.Local.Active, a.Unknown, b.Free, b.Soft, b.Moving, b.Decode.Running, b.Local.Active, b.Unknown)
+		if a.Free != b.Free || a.Soft != b.Soft || a.Inbound != b.Inbound || a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
+			t.Fatalf("replica %d: free %d, soft %d, moving %v, running %v, active %v, unknown %v; one router: %d, %d, %v, %v, %v, %v", i, a.Free, a.Soft, a.Inbound,
+				a.Decode.Running, a.Local.Active, a.Unknown, b.Free, b.Soft, b.Inbound, b.Decode.Running, b.Local.Active, b.Unknown)
 		}
 	}
 }

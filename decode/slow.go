@@ -17,7 +17,7 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 	}
 	var batch, used float64
 	for i := range cs {
-		batch += cs[i].Decode.Running + 1
+		batch += cs[i].Running + 1
 		used += cs[i].used
 	}
 	n, kv := int(batch/float64(len(cs))), int(used/float64(len(cs)))
@@ -36,10 +36,10 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 			continue
 		}
 		later := func(s scoring.Speed) float64 { return max(0, s.Step(n, kv)*(1-steps.Error())-best) * c.answer }
-		c.Decode.Later = later(c.speed)
+		c.Later = later(c.speed)
 		if risk, eased := steps.Eased(now); eased {
 			measured := scoring.DefaultSpeed().WithDecode(steps.Measured(&p.steps.Fit))
-			c.Decode.Later = max(c.Decode.Later, later(measured)-risk)
+			c.Later = max(c.Later, later(measured)-risk)
 		}
 	}
 }

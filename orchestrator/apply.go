@@ -108,9 +108,9 @@ func newResolver(cfg *config.Config) *tokenizer.Resolver {
 // policy is what of the configuration concerns decisions.
 func policy(cfg *config.Config) planner.Policy {
 	s := cfg.Scoring
-	units := scoring.Seconds
+	units := scoring.InSeconds
 	if s.Units == config.Raw {
-		units = scoring.Raw
+		units = scoring.InRaw
 	}
 	weights := scoring.Weights{
 		Units: units, Alpha: scoring.Alpha{Auto: s.Alpha.Auto, Value: s.Alpha.Value}, Beta: s.Beta, Gamma: s.Gamma,

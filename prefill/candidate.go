@@ -23,14 +23,12 @@ type Query struct {
 
 // Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the query that made it.
 type Candidate struct {
-	scoring.OnPrefill
+	scoring.Prefill
 
 	Slot     int           // in the View
 	Tokens   int           // of the prompt
 	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
 	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
-	Leaving  float64       // prompts a second whose blocks leave it
-	Sending  time.Duration // that it needs for the KV blocks which decode replicas still have to get from it
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'
 	LoadAge  time.Duration // of the newest report, -1 without any
 	Doubtful bool          // its speed was learned, but of nothing new, and nobody is under way who could tell
@@ -175,7 +173,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	m, ttl := c.member, p.ttl()
 	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), m.load.Age(now)
 	c.Leaving = m.pace.Rate(now)
-	c.Sending = m.outbox.Sending() + m.elsewhere.Sending
+	c.Outbox = (m.outbox.Sending() + m.elsewhere.Sending).Seconds()
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched

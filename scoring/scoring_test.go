@@ -61,11 +61,11 @@ func TestWeightsDefaultOnlyWhenNothingIsSet(t *testing.T) {
 }
 
 func TestRawIsTheLiteralFormula(t *testing.T) {
-	w := Weights{Units: Raw, Alpha: Alpha{Value: 1}, Beta: 1, Gamma: 10}
+	m := Weights{Units: InRaw, Alpha: Alpha{Value: 1}, Beta: 1, Gamma: 10}.Model(0, 0)
 	// The chapter's own example: warm d=8 w=2, cold d=0 w=0 u=0.1. The crossing lies where 8-2-10u = -10*0.1, u = 0.7.
-	cold := w.Prefill(OnPrefill{Usage: 0.1}).Total()
+	cold := m.Prefill(&Prefill{Usage: 0.1}).Total()
 	for usage, warmWins := range map[float64]bool{0.5: true, 0.69: true, 0.71: false, 0.98: false} {
-		warm := w.Prefill(OnPrefill{Blocks: 8, Waiting: 2, Usage: usage}).Total()
+		warm := m.Prefill(&Prefill{Blocks: 8, Waiting: 2, Usage: usage}).Total()
 		if got := warm < cold; got != warmWins {
 			t.Errorf("at u=%g the warm replica costs %g, the cold one %g", usage, warm, cold)
 		}
@@ -77,24 +77,24 @@ func TestFloor(t *testing.T) {
 	w.Alpha = Alpha{Value: 1}
 	for _, tt := range []struct {
 		name string
-		o    OnPrefill
+		p    Prefill
 		want float64
 	}{
-		{"a short head shared by all", OnPrefill{Cold: 1, Warm: 0.99, Share: 0.01}, 1},
-		{"a large share", OnPrefill{Cold: 0.02, Warm: 0.01, Share: 0.5}, 0.01},
-		{"many seconds", OnPrefill{Cold: 10, Warm: 9.9, Share: 0.01}, 9.9},
+		{"a short head shared by all", Prefill{Cold: 1, Warm: 0.99, Share: 0.01}, 1},
+		{"a large share", Prefill{Cold: 0.02, Warm: 0.01, Share: 0.5}, 0.01},
+		{"many seconds", Prefill{Cold: 10, Warm: 9.9, Share: 0.01}, 9.9},
 	} {
-		if got := w.Prefill(tt.o).Prefill; got != tt.want {
+		if got := w.Model(0, 0).Prefill(&tt.p).Prefill; got != tt.want {
 			t.Errorf("%s: counts %g s, want %g", tt.name, got, tt.want)
 		}
 	}
 }
 
 func TestLocalCostsMoreOnAFullReplica(t *testing.T) {
-	w := Default()
+	m := Default().Model(0, 0)
 	last := 0.0
 	for _, reserved := range []float64{0, 0.5, 0.9} {
-		got := w.Local(OnLocal{Cold: 1, Warm: 1, Active: 4, Reserved: reserved})
+		got := m.Local(&Decode{Local: Local{Cold: 1, Warm: 1, Active: 4, Reserved: reserved}})
 		near(t, "prefill", got.Prefill, 1/(1-reserved), 1e-9)
 		near(t, "interference", got.Interference, 0.1*4*2, 1e-9)
 		if got.Total() <= last {
@@ -106,9 +106,9 @@ func TestLocalCostsMoreOnAFullReplica(t *testing.T) {
 
 // A long prefill costs those who stand still meanwhile more than short ones that add up to it, up to two seconds, and those who come meanwhile with its square.
 func TestLocalKeepsOthersWaiting(t *testing.T) {
-	w := Default()
+	m := Default().Model(0, 0)
 	cost := func(warm, active, arrivals float64) float64 {
-		return w.Local(OnLocal{Cold: warm, Warm: warm, Active: active, Arrivals: arrivals}).Interference
+		return m.Local(&Decode{Local: Local{Cold: warm, Warm: warm, Active: active, Arrivals: arrivals}}).Interference
 	}
 	near(t, "a tenth of a second", cost(0.1, 10, 0), 0.1*10*0.1*1.1, 1e-9)
 	near(t, "two seconds", cost(2, 10, 0), 0.1*10*2*3, 1e-9)
@@ -255,9 +255,9 @@ func TestLink(t *testing.T) {
 
 func TestChooseBreaksTiesEvenly(t *testing.T) {
 	table := Table{
-		Prefill: []float64{0.010, 0.011, 0.5}, Decode: []float64{0, 0.0005}, Bytes: []float64{0, 0}, Sending: make([]float64, 3), Ready: make([]float64, 3), Moving: make([]float64, 2), Busy: make([]float64, 2), Leaving: make([]float64, 3), Coming: make([]float64, 2),
+		Senders: []Sender{{Cost: 0.010}, {Cost: 0.011}, {Cost: 0.5}}, Receivers: []Receiver{{}, {Cost: 0.0005}},
 		PerByte: make([]float64, 6), Row: []int32{0, 1, 2}, Col: []int32{0, 1}, Stride: 2,
-		Local: []float64{0.0105, math.Inf(1)}, TieAbsolute: 2e-3, TieRelative: 0.02,
+		Local: []float64{0.0105, math.Inf(1)}, Ties: Ties{Absolute: 2e-3, Relative: 0.02},
 	}
 	rnd := rand.New(rand.NewPCG(1, 1))
 	count := map[[2]int32]int{}
@@ -282,15 +282,15 @@ func TestChooseBreaksTiesEvenly(t *testing.T) {
 // slowChoose is the obvious twin of Choose: the cheapest cost of all plans.
 func slowChoose(t *Table) (least float64, plans int) {
 	least = math.Inf(1)
-	for i := range t.Prefill {
-		for j := range t.Decode {
+	for i, s := range t.Senders {
+		for j, r := range t.Receivers {
 			if per := t.PerByte[int(t.Row[i])*t.Stride+int(t.Col[j])]; per >= 0 {
 				plans++
-				begun := max(t.Sending[i]-t.Ready[i], t.Moving[j]) // both sides are free
-				admitted := max(t.Ready[i], t.Busy[j]) - t.Ready[i]
-				own := t.Bytes[j] * per
-				others := (t.Leaving[i] + t.Coming[j]) * own // who come meanwhile
-				least = min(least, t.Prefill[i]+t.Decode[j]+admitted+begun+own+others*own/2)
+				begun := max(s.Outbox-s.Ready, r.Inbound) // both sides are free
+				admitted := max(s.Ready, r.Busy) - s.Ready
+				own := r.Bytes * per
+				others := (s.Leaving + r.Arriving) * own // who come meanwhile
+				least = min(least, s.Cost+r.Cost+admitted+begun+own+others*own/2)
 			}
 		}
 	}
@@ -307,20 +307,20 @@ func TestChooseAgreesWithItsTwin(t *testing.T) {
 	cost := rapid.Float64Range(-5, 100)
 	rapid.Check(t, func(t *rapid.T) {
 		p, d := rapid.IntRange(0, 6).Draw(t, "p"), rapid.IntRange(0, 6).Draw(t, "d")
-		table := Table{Stride: d, TieAbsolute: 1e-9}
+		table := Table{Stride: d, Ties: Ties{Absolute: 1e-9}}
+		oneOf := func(what string, of ...float64) float64 { return rapid.SampledFrom(of).Draw(t, what) }
 		for i := range p {
-			table.Prefill = append(table.Prefill, cost.Draw(t, "prefill"))
-			table.Sending = append(table.Sending, rapid.SampledFrom([]float64{0, 0.1, 10}).Draw(t, "sending"))
-			table.Ready = append(table.Ready, rapid.SampledFrom([]float64{0, 0.5, 20}).Draw(t, "ready"))
-			table.Leaving = append(table.Leaving, rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "leaving"))
+			table.Senders = append(table.Senders, Sender{
+				Cost: cost.Draw(t, "prefill"), Ready: oneOf("ready", 0, 0.5, 20),
+				Outbox: oneOf("outbox", 0, 0.1, 10), Leaving: oneOf("leaving", 0, 0.5, 3),
+			})
 			table.Row = append(table.Row, int32(i))
 		}
 		for j := range d {
-			table.Moving = append(table.Moving, rapid.SampledFrom([]float64{0, 0.1, 10}).Draw(t, "moving"))
-			table.Coming = append(table.Coming, rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "coming"))
-			table.Busy = append(table.Busy, rapid.SampledFrom([]float64{0, 0.4, 15}).Draw(t, "busy"))
-			table.Decode = append(table.Decode, cost.Draw(t, "decode"))
-			table.Bytes = append(table.Bytes, rapid.SampledFrom([]float64{0, 1e6, 1e9}).Draw(t, "bytes"))
+			table.Receivers = append(table.Receivers, Receiver{
+				Cost: cost.Draw(t, "decode"), Bytes: oneOf("bytes", 0, 1e6, 1e9), Inbound: oneOf("inbound", 0, 0.1, 10),
+				Busy: oneOf("busy", 0, 0.4, 15), Arriving: oneOf("arriving", 0, 0.5, 3),
+			})
 			table.Local = append(table.Local, rapid.SampledFrom([]float64{math.Inf(1), cost.Draw(t, "local")}).Draw(t, "can"))
 			table.Col = append(table.Col, int32(j))
 		}

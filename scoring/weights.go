@@ -9,18 +9,19 @@ import (
 // Units says what the terms of a decision are counted in.
 type Units uint8
 
-// Seconds counts every term in predicted seconds. Raw is the literal formula alpha*d - beta*w - gamma*u in blocks, waiting requests and the share
-// of KV in use: for people who tuned such weights elsewhere, and to compare with.
+// InSeconds counts every term in predicted seconds, see [Seconds]. InRaw is the literal formula alpha*d - beta*w - gamma*u
+// in blocks, waiting requests and the share of KV in use, see [Raw]: for people who tuned such weights elsewhere, and to
+// compare with.
 const (
-	Seconds Units = iota
-	Raw
+	InSeconds Units = iota
+	InRaw
 )
 
 func (u Units) String() string {
 	switch u {
-	case Seconds:
+	case InSeconds:
 		return "seconds"
-	case Raw:
+	case InRaw:
 		return "raw"
 	}
 	return "units(" + strconv.Itoa(int(u)) + ")"
@@ -44,11 +45,19 @@ func (a Alpha) At(rho float64) float64 {
 	if !a.Auto {
 		return a.Value
 	}
-	return premium(rho)
+	return utilizationMarkup(rho)
 }
 
-// premium is 1/(1-share), within 1..alphaCap.
-func premium(share float64) float64 {
+// local returns the weight on a decode replica, whose own markups stand in the place of the automatic alpha: 1 for that.
+func (a Alpha) local() float64 {
+	if a.Auto {
+		return 1
+	}
+	return a.Value
+}
+
+// utilizationMarkup is 1/(1-share), within 1..alphaCap.
+func utilizationMarkup(share float64) float64 {
 	if !(share > 0) {
 		return 1
 	}
@@ -70,6 +79,15 @@ type Weights struct {
 	// following those sends all of it to one replica. Both zero: every match is followed.
 	AffinityShare float64       // of the prompt, 0..1
 	AffinitySaved time.Duration // of prefill
+}
+
+// Model returns the model that w is the weights of. A transfer takes setup whatever its size, and moves so many bytes a
+// token.
+func (w Weights) Model(setup time.Duration, bytesPerToken float64) Model {
+	if w.Units == InRaw {
+		return &Raw{w}
+	}
+	return &Seconds{Weights: w, Setup: setup.Seconds(), BytesPerToken: bytesPerToken}
 }
 
 // Default returns the weights for everyone who has no reason for others.

@@ -61,7 +61,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	}
 	landing := pl.policy.Setup + seconds(elsewhere)
 	terms := decode.Terms{
-		HardAt: now, SentAt: now, LandAt: now.Add(landing), Moving: seconds(pl.bytes(best.Missing) * pl.rate(b, to)), Outbox: b.PrefillLease.Outbox(),
+		HardAt: now, SentAt: now, LandAt: now.Add(landing), Moving: seconds(pl.bytes(best) * pl.rate(b, to)), Outbox: b.PrefillLease.Outbox(),
 	}
 	if req.Quiet {
 		terms.Untold = max(landing, unheard)
@@ -75,7 +75,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	from := b.Decode.ID
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
-	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *to, lease, best.Matched, pl.bytes(best.Missing)
+	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *to, lease, best.Matched, pl.bytes(best)
 	b.first = landing.Seconds() + best.Step
 	if b.Decision != nil {
 		d := *b.Decision
@@ -101,8 +101,9 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 		if failing.Out && b.DecodeLease.Alive() { // to wait is better
 			continue
 		}
-		cost := pl.policy.Weights.Decode(c.Decode).Total() + pl.unlessRaw(failing.Price)
-		if pl.policy.Weights.Units == scoring.Seconds {
+		c.Failures = failing.Price
+		cost := pl.model.Decode(&c.Decode).Total()
+		if pl.policy.Weights.Units == scoring.InSeconds {
 			cost += pl.onTheWay(b, c, d)
 		}
 		margin := max(pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative*math.Abs(least))
@@ -121,8 +122,11 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 
 // onTheWay returns the seconds until b's blocks would be on another candidate: behind those that go there before, and behind prompts that it prefills itself.
 func (pl *Planner) onTheWay(b *Booking, c *decode.Candidate, d *replica.Replica) float64 {
-	return pl.bytes(c.Missing)*pl.rate(b, d) + c.Moving.Seconds() + c.Local.Wait
+	return pl.bytes(c)*pl.rate(b, d) + c.Inbound + c.Local.Wait
 }
+
+// bytes returns what a transfer to c moves.
+func (pl *Planner) bytes(c *decode.Candidate) float64 { return pl.model.Receiver(&c.Decode).Bytes }
 
 // rate returns the seconds a byte from b's prefill replica to d.
 func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {

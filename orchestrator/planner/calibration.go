@@ -45,7 +45,7 @@ type Shadow struct {
 // shadow weighs the plans for q once more, by what was learned, on a board of its own. It returns nil where there is nothing to tell, as when a pool changed
 // in between. It needs mu, and the board on which the booked plan was chosen; both are as before when it returns.
 func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
-	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.Raw || pl.rules {
+	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.InRaw || pl.rules {
 		return nil
 	}
 	booked := pl.board
@@ -75,7 +75,7 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 	if b.chosen.Prefill >= 0 {
 		s.Mode, s.Prefill = Split, pl.pairs.prefill.Replicas[b.prefills[b.chosen.Prefill].Slot].ID
 	}
-	s.Same = cost <= b.table.Tie(least)
+	s.Same = cost <= b.table.Limit(least)
 	return s
 }
 

@@ -41,42 +41,36 @@ func (s *suspect) worse(o *suspect) bool {
 // Outliers tells which replicas and pairs fail. Safe for concurrent use.
 func (pl *Planner) Outliers() *outlier.Set { return &pl.outliers }
 
-// priceFailedPrefills adds what failures cost to the prefill candidates.
-func (pl *Planner) priceFailedPrefills(view *prefill.View, now time.Time) {
+// failedPrefills notes what failures of the prefill candidates cost, and who of them is ejected.
+func (pl *Planner) failedPrefills(view *prefill.View, now time.Time) {
 	b := &pl.board
 	b.outPrefills = b.outPrefills[:0]
 	for i := range b.prefills {
 		id := view.Replicas[b.prefills[i].Slot].ID
 		v := pl.outliers.Look(id, outlier.Prefill, now)
-		price := pl.unlessRaw(v.Price)
-		b.onPrefill[i].Failures += price
-		b.table.Prefill[i] += price
+		b.prefills[i].Failures = v.Price
 		if v.Out {
 			b.outPrefills = append(b.outPrefills, suspect{i, id, v})
 		}
 	}
 }
 
-// failedNow adds what failures cost to the decode candidates, and tells who is to be left out.
+// failedNow notes what failures of the decode candidates cost, and tells who is to be left out.
 func (pl *Planner) failedNow(q *question, now time.Time) *out {
-	b, t := &pl.board, &pl.board.table
+	b := &pl.board
 	var splits, wholes []suspect
 	for j := range b.decodes {
 		id := pl.pairs.decode.Replicas[b.decodes[j].Slot].ID
 		v := pl.outliers.Look(id, outlier.Decode, now)
-		price := pl.unlessRaw(v.Price)
-		b.onDecode[j].Failures += price
-		t.Decode[j] += price
+		b.decodes[j].Failures = v.Price
 		if v.Out {
 			splits = append(splits, suspect{j, id, v})
 		}
-		if len(t.Local) == 0 {
+		if !q.LocalOK {
 			continue
 		}
 		v = pl.outliers.Look(id, outlier.Whole, now)
-		price = pl.unlessRaw(v.Price)
-		b.onLocal[j].Failures += price
-		t.Local[j] += price
+		b.decodes[j].Local.Failures = v.Price
 		if v.Out {
 			wholes = append(wholes, suspect{j, id, v})
 		}

@@ -24,10 +24,13 @@ func (e *TooLate) Retry() time.Duration { return max(e.Predicted-e.Limit, minRet
 // late returns why the chosen plan must not be booked, nil where it may. In raw units nothing is predicted.
 func (pl *Planner) late(q *question) error {
 	limit := pl.policy.FirstToken
-	if limit <= 0 || pl.policy.Weights.Units == scoring.Raw {
+	if limit <= 0 || pl.policy.Weights.Units == scoring.InRaw {
 		return nil
 	}
-	ttft := pl.ttft(q.Exact)
+	ttft := pl.ttft().Ahead
+	if q.Exact { // of an estimate, the prompt's own time says nothing
+		ttft = pl.ttft().Total()
+	}
 	predicted := q.Waited + seconds(ttft)
 	if predicted <= limit || q.Exact && q.Waited+seconds(ttft-pl.doubt(q)) <= limit {
 		return nil
@@ -54,17 +57,13 @@ func (pl *Planner) doubt(q *question) float64 {
 	return max(0, p.Warm-profile.Prefill(p.Tokens-p.Expected, p.Expected))
 }
 
-// ttft is the predicted time to first token of the chosen plan, in seconds; with whole unset it is without what the prompt itself takes to compute and to move.
-func (pl *Planner) ttft(whole bool) float64 {
+// ttft is the predicted time to first token of the chosen plan.
+func (pl *Planner) ttft() scoring.TTFT {
 	b := &pl.board
 	on := &b.decodes[b.chosen.Decode]
-	t, own := on.Decode.Room+on.Step+on.Local.Wait, on.Local.Warm
-	if b.chosen.Prefill >= 0 {
-		p := &b.prefills[b.chosen.Prefill]
-		t, own = on.Decode.Room+on.Step+p.Wait, p.Warm+pl.landing(b.chosen)
+	if b.chosen.Prefill < 0 {
+		return scoring.LocalTTFT(&on.Decode)
 	}
-	if !whole {
-		return t
-	}
-	return t + own
+	perByte := b.table.Rate(int(b.chosen.Prefill), int(b.chosen.Decode))
+	return scoring.SplitTTFT(pl.model, &b.prefills[b.chosen.Prefill].Prefill, &on.Decode, perByte)
 }

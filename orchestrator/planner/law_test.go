@@ -52,7 +52,7 @@ func anyPolicy(pick choice) Policy {
 	case 0:
 		p.Weights.Alpha, p.Weights.Beta, p.Weights.DecodePenalty = scoring.Alpha{Value: 1}, 2, 1
 	case 1:
-		p.Weights = scoring.Weights{Units: scoring.Raw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}
+		p.Weights = scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}
 	}
 	if pick("links", 1) == 0 {
 		p.Links = [replica.Links]float64{100e9, 10e9, 1e9, 3e8}
@@ -133,7 +133,7 @@ func TestNoPlanIsBetterThanTheChosenOne(t *testing.T) {
 		for _, c := range append(b.best[:], b.locals[:]...) {
 			least = min(least, c.Cost)
 		}
-		if got := f.pl.terms(b.chosen).Total(); got > b.table.Tie(least)+1e-9 {
+		if got := f.pl.terms(b.chosen).Total(); got > b.table.Limit(least)+1e-9 {
 			t.Fatalf("chose a plan of %v, the best costs %v", got, least)
 		}
 	})

@@ -26,6 +26,7 @@ type Planner struct {
 
 	mu     sync.Mutex // held while a plan is chosen and booked; guards the following
 	policy Policy
+	model  scoring.Model // of the policy
 	rnd    *rand.Rand
 	pairs  pairs
 	board  board
@@ -52,7 +53,8 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.LoadTTL})
 	pl.decode.Configure(decode.Settings{Speed: p.Decode, LoadTTL: p.LoadTTL, Margin: p.HeadroomMargin, ExpectedOutput: p.ExpectedOutput})
 	pl.outliers.Configure(p.Ejection)
-	pl.policy, pl.rules = p, p.PrefillRule != nil || p.DecodeRule != nil
+	pl.policy, pl.model = p, p.Weights.Model(p.Setup, p.KVBytesPerToken)
+	pl.rules = p.PrefillRule != nil || p.DecodeRule != nil
 	pl.calibration.Store(uint32(p.Calibration))
 	pl.pairs.stale()
 }
@@ -63,16 +65,11 @@ type board struct {
 	decodes  []decode.Candidate
 	outlook  decode.Outlook
 
-	onPrefill []scoring.Terms // by prefill candidate
-	onDecode  []scoring.Terms // by decode candidate, transfer aside
-	onLocal   []scoring.Terms // whole terms of each decode candidate alone
-	forced    string          // who is used although it is ejected, "" for nobody
+	forced string // who is used although it is ejected, "" for nobody
 
 	outPrefills []suspect // prefill candidates that are ejected
 	savedPairs  []float64 // the table of pairs, and Local, without what is left out for that
 	savedLocal  []float64
-
-	setup float64 // seconds of a transfer, whatever its size
 
 	table  scoring.Table
 	best   [keptSplits]scoring.Choice
@@ -193,20 +190,21 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 		pv = pl.prefill.CurrentView() // the table of pairs is every request's, also of those that ask no prefill replica
 	}
 	var dv *decode.View
-	pl.pricePrefills()
 	failing := pl.outliers.Active(now)
 	if failing {
-		pl.priceFailedPrefills(pv, now)
+		pl.failedPrefills(pv, now)
 	}
+	pl.pricePrefills()
 	q.decode.Ready = pl.ready()
 	b.decodes, dv, b.outlook = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	pl.pairs.refresh(pv, dv, &pl.policy)
-	pl.priceDecodes(q)
 	if !failing {
+		pl.priceDecodes(q)
 		pl.pick(q, nil)
 		return b.plans > 0
 	}
 	out := pl.failedNow(q, now)
+	pl.priceDecodes(q)
 	if pl.pick(q, out); b.plans == 0 && out.any() && !pl.waits(q, now) {
 		out.pairs, out.forced = nil, append(out.forced, "ejected pairs")
 		if pl.pick(q, out); b.plans == 0 { // of those that are left none can work together
@@ -236,79 +234,50 @@ func (pl *Planner) pick(q *question, out *out) {
 func (pl *Planner) ready() time.Duration {
 	t := &pl.board.table
 	best := 0
-	for i := range t.Prefill {
-		if t.Prefill[i] < t.Prefill[best] {
+	for i := range t.Senders {
+		if t.Senders[i].Cost < t.Senders[best].Cost {
 			best = i
 		}
 	}
-	if len(t.Ready) == 0 {
+	if len(t.Senders) == 0 {
 		return 0
 	}
-	return seconds(t.Ready[best])
+	return seconds(t.Senders[best].Ready)
 }
 
-// pricePrefills fills in the terms of every prefill candidate and their part of the table of costs.
+// pricePrefills makes the prefill candidates the senders of the table of plans.
 func (pl *Planner) pricePrefills() {
-	b, w := &pl.board, &pl.policy.Weights
-	t := &b.table
-	b.onPrefill, t.Prefill, t.Sending, t.Leaving, t.Ready, t.Row = b.onPrefill[:0], t.Prefill[:0], t.Sending[:0], t.Leaving[:0], t.Ready[:0], t.Row[:0]
-	for i := range b.prefills {
-		c := &b.prefills[i]
-		terms := w.Prefill(c.OnPrefill)
-		b.onPrefill = append(b.onPrefill, terms)
-		t.Prefill = append(t.Prefill, terms.Total())
-		t.Sending, t.Ready = append(t.Sending, pl.unlessRaw(c.Sending.Seconds())), append(t.Ready, c.Wait+c.Warm)
-		t.Leaving = append(t.Leaving, w.Beta*c.Leaving)
+	t := &pl.board.table
+	t.Senders, t.Row = t.Senders[:0], t.Row[:0]
+	for i := range pl.board.prefills {
+		c := &pl.board.prefills[i]
+		t.Senders = append(t.Senders, pl.model.Sender(&c.Prefill))
 		t.Row = append(t.Row, int32(c.Slot))
 	}
 }
 
-// priceDecodes does the same for the decode candidates, and completes the table.
+// priceDecodes makes the decode candidates its receivers, and completes it.
 func (pl *Planner) priceDecodes(q *question) {
-	b, w := &pl.board, &pl.policy.Weights
-	t := &b.table
+	t := &pl.board.table
 	t.PerByte, t.Stride = pl.pairs.perByte, pl.pairs.stride
-	b.setup = pl.policy.Setup.Seconds()
-	t.TieAbsolute, t.TieRelative, t.SplitFirst = pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative, false
-	if w.Units == scoring.Raw {
-		b.setup = 0
-		t.TieAbsolute, t.TieRelative, t.SplitFirst = 1e-9, 0, true
-	}
-	b.onDecode, b.onLocal, t.Decode, t.Local, t.Col = b.onDecode[:0], b.onLocal[:0], t.Decode[:0], t.Local[:0], t.Col[:0]
-	t.Bytes, t.Moving, t.Coming, t.Busy = t.Bytes[:0], t.Moving[:0], t.Coming[:0], t.Busy[:0]
-	for j := range b.decodes {
-		c := &b.decodes[j]
-		terms := w.Decode(c.Decode)
-		b.onDecode = append(b.onDecode, terms)
-		t.Decode = append(t.Decode, terms.Total()+b.setup)
+	t.Ties = pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative)
+	t.Receivers, t.Col, t.Local = t.Receivers[:0], t.Col[:0], t.Local[:0]
+	for j := range pl.board.decodes {
+		c := &pl.board.decodes[j]
+		t.Receivers = append(t.Receivers, pl.model.Receiver(&c.Decode))
 		t.Col = append(t.Col, int32(c.Slot))
-		t.Bytes, t.Moving, t.Busy = append(t.Bytes, pl.bytes(c.Missing)), append(t.Moving, pl.unlessRaw(c.Moving.Seconds())), append(t.Busy, pl.unlessRaw(c.Local.Wait))
-		t.Coming = append(t.Coming, w.Beta*c.Coming)
 		if q.LocalOK {
-			local := w.Local(c.Local)
-			if w.Units == scoring.Raw { // the formula counts the replica twice: as the one that prefills and as the one that decodes
-				local.Wait, local.Pressure = terms.Wait, terms.Pressure
-			}
-			whole, cost := local.Plus(terms), math.Inf(1)
-			if !c.Crowded {
-				cost = whole.Total()
-			}
-			b.onLocal, t.Local = append(b.onLocal, whole), append(t.Local, cost)
+			t.Local = append(t.Local, pl.alone(c))
 		}
 	}
 }
 
-// bytes returns what a transfer of so many tokens moves.
-func (pl *Planner) bytes(tokens int) float64 {
-	return pl.unlessRaw(float64(tokens) * pl.policy.KVBytesPerToken)
-}
-
-// unlessRaw returns x, and 0 for the raw formula, which has no term for a transfer or for what it waits for.
-func (pl *Planner) unlessRaw(x float64) float64 {
-	if pl.policy.Weights.Units == scoring.Raw {
-		return 0
+// alone returns what the decode candidate c costs by itself, +Inf where it has no room for that yet.
+func (pl *Planner) alone(c *decode.Candidate) float64 {
+	if c.Crowded {
+		return math.Inf(1)
 	}
-	return x
+	return pl.model.Local(&c.Decode).Total()
 }
 
 // avoid takes the given pairs out of the table and returns what puts them back.
@@ -348,11 +317,12 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 			return nil
 		}
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
-		booking.within, booking.bytes = p.Wait+p.Warm, pl.bytes(d.Missing)
+		booking.within, booking.bytes = p.Ready(), b.table.Receivers[b.chosen.Decode].Bytes
 		terms.HardAt, terms.SentAt, terms.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
-		landing := seconds(pl.landing(b.chosen))
-		booking.first = pl.landing(b.chosen) + d.Step
-		terms.LandAt, terms.Moving = terms.SentAt.Add(landing), seconds(b.table.Own(int(b.chosen.Prefill), int(b.chosen.Decode)))
+		pair := b.table.Pair(int(b.chosen.Prefill), int(b.chosen.Decode))
+		landing := seconds(pair.Landing())
+		booking.first = pair.Landing() + d.Step
+		terms.LandAt, terms.Moving = terms.SentAt.Add(landing), seconds(pair.Own)
 		if q.Quiet {
 			terms.Untold = max(landing, unheard)
 		}

@@ -186,7 +186,7 @@ func TestModesAllowedAreHonoured(t *testing.T) {
 		r.SplitOK = rapid.Bool().Draw(t, "split")
 		r.LocalOK = !r.SplitOK || rapid.Bool().Draw(t, "local")
 		if rapid.Bool().Draw(t, "raw") {
-			f.pl.SetPolicy(Policy{Weights: scoring.Weights{Units: scoring.Raw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}})
+			f.pl.SetPolicy(Policy{Weights: scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}})
 		}
 		b, err := f.pl.Plan(r, f.now)
 		if err != nil {
@@ -559,7 +559,7 @@ func TestDecisionIsAlwaysJSON(t *testing.T) {
 	f := newFleet(1, 1, func(r *replica.Replica) { r.Facts = replica.Facts{Models: []string{"m"}} })
 	f.prefill.SetMembers(append(f.ps, replicas("q", replica.Prefill, 1, nil)...), f.now)
 	r := &Request{Model: "m", Tokens: 50, SplitOK: true, LocalOK: true}
-	for _, units := range []scoring.Units{scoring.Seconds, scoring.Raw} {
+	for _, units := range []scoring.Units{scoring.InSeconds, scoring.InRaw} {
 		f.pl.SetPolicy(Policy{Weights: scoring.Weights{Units: units, Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1}})
 		b := f.plan(t, r)
 		raw, err := json.Marshal(b.Decision)

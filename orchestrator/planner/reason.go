@@ -21,7 +21,7 @@ func (pl *Planner) why() string {
 	if w, l := ahead(&mine, pl.otherDecode(&mine)); l > lead {
 		word, lead = w, l
 	}
-	if lead <= max(b.table.TieAbsolute, b.table.TieRelative*math.Abs(mine.Total())) {
+	if lead <= b.table.Margin(mine.Total()) {
 		return WhyTie
 	}
 	return word
@@ -57,15 +57,16 @@ func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
 		return new(pl.terms(b.best[0]))
 	}
 	other := -1
-	for i, cost := range b.table.Prefill {
-		if i != int(b.chosen.Prefill) && (other < 0 || cost < b.table.Prefill[other]) {
+	senders := b.table.Senders
+	for i := range senders {
+		if i != int(b.chosen.Prefill) && (other < 0 || senders[i].Cost < senders[other].Cost) {
 			other = i
 		}
 	}
 	if other < 0 {
 		return mine
 	}
-	t := b.onPrefill[other].Plus(b.onDecode[b.chosen.Decode])
+	t := pl.model.Prefill(&b.prefills[other].Prefill).Plus(pl.model.Decode(&b.decodes[b.chosen.Decode].Decode))
 	t.Transfer = mine.Transfer
 	return &t
 }

@@ -54,7 +54,7 @@ func (pl *Planner) note(pg *pages, c scoring.Choice) {
 	}
 	b, n := &pl.board, len(d.Plans)
 	terms := pl.terms(c)
-	if pl.policy.Weights.Units == scoring.Seconds {
+	if pl.policy.Weights.Units == scoring.InSeconds {
 		terms = terms.Scale(1e3)
 	}
 	d.Plans = append(d.Plans, Plan{Mode: Local, Decode: pl.pairs.decode.Replicas[b.decodes[c.Decode].Slot].ID, Terms: terms, Total: terms.Total()})
@@ -73,27 +73,10 @@ func (pl *Planner) note(pg *pages, c scoring.Choice) {
 func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
 	b := &pl.board
 	if c.Prefill < 0 {
-		return b.onLocal[c.Decode]
+		return pl.model.Local(&b.decodes[c.Decode].Decode)
 	}
-	t := b.onPrefill[c.Prefill].Plus(b.onDecode[c.Decode])
-	t.Transfer = pl.transfer(c)
-	t.Room += pl.behind(c)
-	t.Interference += b.table.Hold(int(c.Prefill), int(c.Decode))
-	return t
-}
-
-// behind returns the seconds that the blocks of the pair c wait for prompts that its decode replica prefills itself.
-func (pl *Planner) behind(c scoring.Choice) float64 {
-	return pl.board.table.Behind(int(c.Prefill), int(c.Decode))
-}
-
-// landing returns the seconds from when the blocks of the pair c are ready to when they are on its decode replica.
-func (pl *Planner) landing(c scoring.Choice) float64 { return pl.transfer(c) + pl.behind(c) }
-
-// transfer returns the seconds that the KV blocks of the plan c are on their way.
-func (pl *Planner) transfer(c scoring.Choice) float64 {
-	seconds, _ := pl.board.table.Transfer(int(c.Prefill), int(c.Decode))
-	return pl.board.setup + seconds
+	perByte := b.table.Rate(int(c.Prefill), int(c.Decode))
+	return scoring.Split(pl.model, &b.prefills[c.Prefill].Prefill, &b.decodes[c.Decode].Decode, perByte)
 }
 
 // sum fills in what concerns the request as a whole.
@@ -101,7 +84,7 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	b := &pl.board
 	pl.available(q, d)
 	on := &b.decodes[b.chosen.Decode]
-	d.Held, d.Output = on.Matched, int(on.Decode.Output)
+	d.Held, d.Output = on.Matched, int(on.Output)
 	if b.chosen.Prefill >= 0 {
 		p := &b.prefills[b.chosen.Prefill]
 		d.Matched, d.Guessed = p.Matched, p.Blind || q.PrefillKeys == nil
@@ -111,7 +94,7 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	} else {
 		d.Matched, d.Guessed = on.Matched, on.Blind || q.DecodeKeys == nil
 	}
-	d.TTFT = pl.ttft(true) * 1e3
+	d.TTFT = pl.ttft().Total() * 1e3
 	if on.Unknown {
 		d.Unknown = append(d.Unknown, "load of "+string(d.Decode))
 	}
@@ -171,8 +154,8 @@ func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 
 func decodeSide(c *decode.Candidate) DecodeSide {
 	s := DecodeSide{
-		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Soft, Running: int(c.Decode.Running), Step: c.Step * 1e3,
-		Usage: orMinus(c.Decode.Usage), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
+		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Soft, Running: int(c.Running), Step: c.Step * 1e3,
+		Usage: orMinus(c.Usage), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)
 	return s

@@ -96,7 +96,7 @@ func (pl *Planner) barDecodes(q *question) {
 		if (!q.LocalOK || math.IsInf(b.table.Local[j], 1)) && !pl.pairedWith(d.Slot) {
 			continue
 		}
-		seat := scoring.Seat{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Decode.Running), Health: 1}
+		seat := scoring.Seat{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running), Health: 1}
 		if unsure {
 			seat.Hot -= min(seat.Hot, pl.decode.Below(d, &q.decode, c.depth))
 		}

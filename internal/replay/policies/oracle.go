@@ -16,18 +16,18 @@ import (
 // Oracle decides with the true state of everything, at once: what engines have cached, what they have left to compute, how long answers will be, when links
 // are free. It does not know requests that have not come, and holds none back. It is no policy that could be run: it says what knowing more would be worth.
 type Oracle struct {
-	weights scoring.Weights
-	greedy  bool // the weights count nothing but the time to first token
-	rnd     *rand.Rand
-	truth   *cluster.Truth
-	fleet   *cluster.Config
-	placed  []foreseen // by slot
-	meters  []scoring.Meter
-	tasks   []core.Task
-	sides   [2][]outlook
-	tokens  int // of the request in question
-	output  int
-	hashes  []kv.EngineHash
+	model  scoring.Model
+	greedy bool // the weights count nothing but the time to first token
+	rnd    *rand.Rand
+	truth  *cluster.Truth
+	fleet  *cluster.Config
+	placed []foreseen // by slot
+	meters []scoring.Meter
+	tasks  []core.Task
+	sides  [2][]outlook
+	tokens int // of the request in question
+	output int
+	hashes []kv.EngineHash
 }
 
 // foreseen is a request under way.
@@ -67,7 +67,10 @@ func NewGreedyOracle(c cluster.Config, seed uint64) *Oracle {
 
 // NewOracle makes an oracle that weighs the true terms like this.
 func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
-	o := &Oracle{weights: w, rnd: rand.New(rand.NewPCG(seed, 0x6f726163)), meters: make([]scoring.Meter, len(c.Nodes[cluster.Prefill]))}
+	o := &Oracle{
+		model: w.Model(0, 0), rnd: rand.New(rand.NewPCG(seed, 0x6f726163)),
+		meters: make([]scoring.Meter, len(c.Nodes[cluster.Prefill])),
+	}
 	for side := range o.sides {
 		o.sides[side] = make([]outlook, len(c.Nodes[side]))
 	}
@@ -125,8 +128,8 @@ func (o *Oracle) at(q *cluster.Query) *foreseen {
 // split is the cost of a pair.
 func (o *Oracle) split(i, j int, rho float64) float64 {
 	p := &o.sides[cluster.Prefill][i]
-	on := scoring.OnPrefill{Wait: p.wait, Cold: p.cold, Warm: p.own, Share: o.share(p), Rho: rho, Usage: p.usage}
-	return o.weights.Prefill(on).Total() + o.hand(i, j, p.wait+p.own) + o.decoding(j)
+	on := scoring.Prefill{Wait: p.wait, Cold: p.cold, Warm: p.own, Share: o.share(p), Rho: rho, Usage: p.usage}
+	return o.model.Prefill(&on).Total() + o.hand(i, j, p.wait+p.own) + o.decoding(j)
 }
 
 func (o *Oracle) share(x *outlook) float64 { return float64(x.cached) / float64(o.tokens) }
@@ -144,21 +147,27 @@ func (o *Oracle) hand(i, j int, prefilled float64) float64 {
 }
 
 // decoding is what the others on j pay, and the risk of a full cache.
-func (o *Oracle) decoding(j int) float64 {
+func (o *Oracle) decoding(j int) float64 { return o.model.Decode(new(o.decode(j))).Total() }
+
+// decode is what q would meet on j.
+func (o *Oracle) decode(j int) scoring.Decode {
 	d := &o.sides[cluster.Decode][j]
 	c := o.truth.Engine(cluster.Decode, j)
 	marginal := (c.Cost.D1 + c.Cost.D2*float64(o.tokens+o.output/2)) / speedOf(&c.Cost)
-	return o.weights.Decode(scoring.OnDecode{Running: float64(d.batch), Marginal: marginal, Output: float64(o.output), Usage: d.usage}).Total()
+	return scoring.Decode{Running: float64(d.batch), Marginal: marginal, Output: float64(o.output), Usage: d.usage}
 }
 
 // alone is the cost of decode replica j prefilling, too.
 func (o *Oracle) alone(j int) float64 {
 	d := &o.sides[cluster.Decode][j]
-	on := scoring.OnLocal{Wait: max(d.wait, d.room), Cold: d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active), Reserved: d.usage}
-	if o.greedy {
-		on.Reserved = 0
+	on := o.decode(j)
+	on.Local = scoring.Local{
+		Wait: max(d.wait, d.room), Cold: d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active), Reserved: d.usage,
 	}
-	return o.weights.Local(on).Total() + o.decoding(j)
+	if o.greedy {
+		on.Local.Reserved = 0
+	}
+	return o.model.Local(&on).Total()
 }
 
 // look fills in what q would meet everywhere.

@@ -50,8 +50,9 @@ func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 	query := prefill.Query{Model: t.model, Tokens: q.Tokens, Depth: s.depth}
 	all, view := t.prefill.Candidates(&query, now, s.prefills[:0], nil)
 	s.prefills, s.costs = all, s.costs[:0]
+	model := t.weights.Model(0, 0) // the side's own terms are without a transfer
 	for i := range all {
-		s.costs = append(s.costs, t.weights.Prefill(all[i].OnPrefill).Total())
+		s.costs = append(s.costs, model.Prefill(&all[i].Prefill).Total())
 	}
 	i := t.draw(s.costs)
 	if i < 0 {
@@ -68,8 +69,9 @@ func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	query := decode.Query{Model: t.model, Tokens: q.Tokens, Sequences: 1, Keys: q.Keys, Depth: s.depth}
 	all, view, _ := t.decode.Candidates(&query, now, s.decodes[:0], nil)
 	s.decodes, s.costs = all, s.costs[:0]
+	model := t.weights.Model(0, 0)
 	for i := range all {
-		s.costs = append(s.costs, t.weights.Decode(all[i].Decode).Total())
+		s.costs = append(s.costs, model.Decode(&all[i].Decode).Total())
 	}
 	i := t.draw(s.costs)
 	if i < 0 {
@@ -85,7 +87,7 @@ func (t *Tandem) draw(costs []float64) int {
 		least = min(least, c)
 	}
 	limit := least + max(tieAbsolute, tieRelative*math.Abs(least))
-	if t.weights.Units == scoring.Raw {
+	if t.weights.Units == scoring.InRaw {
 		limit = least
 	}
 	chosen, ties := -1, 0

@@ -1,0 +1,57 @@
+package scoring
+
+// Prefill is the facts of a replica that could prefill a request.
+type Prefill struct {
+	Wait  float64 // seconds of work ahead of it
+	Cold  float64 // seconds of its prefill with nothing cached
+	Warm  float64 // seconds of its prefill behind the matched prefix
+	Share float64 // matched share of the prompt, 0..1
+	Rho   float64 // utilisation of the replica, 0..1 and more when overbooked
+	Usage float64 // share of KV in use, 0..1, NaN unknown
+
+	Outbox   float64 // seconds of transfers that it has promised to others
+	Leaving  float64 // prompts a second whose blocks leave it
+	Failures float64 // seconds that its failures are expected to cost
+
+	Blocks  float64 // matched blocks, for raw units
+	Waiting float64 // requests waiting, for raw units
+}
+
+// Ready returns the seconds until it has computed the prompt.
+func (p *Prefill) Ready() float64 { return p.Wait + p.Warm }
+
+// Decode is the facts of a replica that could decode a request.
+type Decode struct {
+	Room     float64 // seconds until there is room
+	Running  float64 // sequences that decode there, or will
+	Marginal float64 // seconds that it adds to each of their steps
+	Step     float64 // seconds of one decode step with this request in the batch
+	Output   float64 // tokens that it is expected to generate
+	Later    float64 // seconds by which its own last token comes later than from the fastest replica of the pool
+	Usage    float64 // share of KV in use or promised, 0..1, NaN unknown
+
+	Missing  int     // tokens of the blocks that would have to be transferred
+	Inbound  float64 // seconds of transfers that are to come to it before
+	Arriving float64 // prompts a second whose blocks come to it
+	Failures float64 // seconds that its failures with transferred blocks are expected to cost
+
+	Waiting float64 // requests waiting, for raw units
+
+	Local Local
+}
+
+// Local is the facts of a decode replica as one that prefills the request, too.
+type Local struct {
+	Wait     float64 // seconds of other local prefills ahead of it
+	Cold     float64 // as in [Prefill]
+	Warm     float64
+	Share    float64
+	Active   float64 // sequences that stand still meanwhile
+	Arrivals float64 // requests a second that come to the replica
+	Delayed  float64 // seconds that requests whose blocks come meanwhile wait for it, all together
+	Reserved float64 // share of KV in use or promised, 0..1
+	Rho      float64 // share of its time that the replica spends on local prefills
+	Failures float64 // seconds that its failures with whole requests are expected to cost
+
+	Blocks float64 // matched blocks, for raw units
+}

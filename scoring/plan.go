@@ -1,0 +1,174 @@
+package scoring
+
+import "time"
+
+// A request is served by a pair, Split(p, d): p computes its prompt, d pulls the KV blocks and generates; or by one
+// decode replica alone, Local(d). What either costs is predicted here and nowhere else: whoever decides, reports,
+// refuses, moves or explains asks a [Model].
+
+// Model predicts the cost of plans from facts. There are two: [Seconds] and [Raw].
+type Model interface {
+	// Prefill and Decode return the terms of a Split that are of one side alone.
+	Prefill(p *Prefill) Terms
+	Decode(d *Decode) Terms
+
+	// Sender and Receiver return what is to be known of a side to price pairs with it, see [Sender.Meet].
+	Sender(p *Prefill) Sender
+	Receiver(d *Decode) Receiver
+
+	// Local returns the terms of d alone.
+	Local(d *Decode) Terms
+
+	// Ties returns which plans are as good as the best.
+	Ties(absolute time.Duration, relative float64) Ties
+}
+
+// Split returns the terms of the pair (p, d), between which a byte takes so many seconds.
+func Split(m Model, p *Prefill, d *Decode, perByte float64) Terms {
+	s, r := m.Sender(p), m.Receiver(d)
+	return m.Prefill(p).Plus(m.Decode(d)).Plus(s.Meet(&r, perByte).Terms())
+}
+
+// Seconds is the model that counts every term in predicted seconds.
+type Seconds struct {
+	Weights
+	Setup         float64 // seconds of one transfer, whatever its size
+	BytesPerToken float64 // of the KV cache
+}
+
+// Prefill returns the terms of a Split that are p's alone.
+func (m *Seconds) Prefill(p *Prefill) Terms {
+	return Terms{
+		Wait:     m.Beta * p.Wait,
+		Prefill:  m.Alpha.At(p.Rho) * m.work(p.Cold, p.Warm, p.Share),
+		Pressure: m.Gamma * Pressure(p.Usage),
+		Failures: p.Failures,
+	}
+}
+
+// Decode returns the terms of a Split that are d's alone.
+func (m *Seconds) Decode(d *Decode) Terms {
+	return Terms{
+		Room:     d.Room,
+		Decode:   m.DecodePenalty * d.Running * d.Marginal * d.Output,
+		Answer:   d.Later,
+		Pressure: m.Gamma * Pressure(d.Usage),
+		Failures: d.Failures,
+	}
+}
+
+// Meet returns what is between two replicas. A replica sends, and receives, one prompt after the other: this one
+// follows when both sides are through with those that were booked before, each at the speed of its own link; at this
+// one's, a small error of it would count as many times as others are under way. What the sender has to send was
+// computed before this one, so that it goes out meanwhile; of what the receiver still has to get nobody knows when it
+// comes.
+func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
+	own := r.Bytes * perByte
+	return Pair{
+		Own:        own,
+		Transfer:   r.Setup + transferTime(own, s.Outbox, r.Inbound, s.Ready),
+		Blocked:    prefillBlocking(r.Busy, s.Ready),
+		Contention: linkContention(own, s.Leaving+r.Arriving),
+	}
+}
+
+// Local returns the terms of d alone. Its KV is held from the start, so its seconds cost as much more as the replica is
+// full: unpriced, local plans ran away when decode filled up. They delay later ones, too, as on a prefill replica;
+// streams there stand still, and whoever comes to the replica meanwhile waits, on average for half of it.
+func (m *Seconds) Local(d *Decode) Terms {
+	l := &d.Local
+	markup := max(utilizationMarkup(l.Reserved), utilizationMarkup(l.Rho))
+	delayed := l.Delayed + linkContention(l.Warm, l.Arrivals)
+	return Terms{
+		Wait:         m.Beta * l.Wait,
+		Prefill:      m.Alpha.local() * markup * m.work(l.Cold, l.Warm, l.Share),
+		Room:         d.Room,
+		Decode:       m.DecodePenalty * d.Running * d.Marginal * d.Output,
+		Answer:       d.Later,
+		Interference: m.DecodePenalty*l.Active*pausePenalty(l.Warm) + m.Beta*delayed,
+		Pressure:     m.Gamma * Pressure(d.Usage),
+		Failures:     l.Failures,
+	}
+}
+
+// Sender is the prefill side of pairs.
+type Sender struct {
+	Cost    float64 // of its own terms
+	Ready   float64 // seconds until it has computed what is to be moved
+	Outbox  float64 // seconds of transfers that come before
+	Leaving float64 // transfers a second, weighted
+}
+
+// Receiver is the decode side of pairs.
+type Receiver struct {
+	Cost     float64 // of its own terms, and of the set-up of a transfer
+	Setup    float64 // seconds of a transfer, whatever its size
+	Bytes    float64 // to be moved
+	Inbound  float64 // seconds of transfers that come before
+	Busy     float64 // seconds until it has computed the prompts that it prefills itself
+	Arriving float64 // transfers a second, weighted
+}
+
+// Sender returns p as a side of pairs.
+func (m *Seconds) Sender(p *Prefill) Sender {
+	return Sender{Cost: m.Prefill(p).Total(), Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
+}
+
+// Receiver returns d as a side of pairs.
+func (m *Seconds) Receiver(d *Decode) Receiver {
+	return Receiver{
+		Cost: m.Decode(d).Total() + m.Setup, Setup: m.Setup, Bytes: m.Bytes(d.Missing),
+		Inbound: d.Inbound, Busy: d.Local.Wait, Arriving: m.Beta * d.Arriving,
+	}
+}
+
+// Bytes returns what the KV cache of so many tokens takes.
+func (m *Seconds) Bytes(tokens int) float64 { return float64(tokens) * m.BytesPerToken }
+
+// Ties returns the policy's own.
+func (m *Seconds) Ties(absolute time.Duration, relative float64) Ties {
+	return Ties{Absolute: absolute.Seconds(), Relative: relative}
+}
+
+// Price returns what the pair of s and r costs: the sum of the terms that [Split] returns.
+func (s *Sender) Price(r *Receiver, perByte float64) float64 {
+	own := r.Bytes * perByte
+	return s.Cost + (r.Cost + transferTime(own, s.Outbox, r.Inbound, s.Ready) +
+		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving))
+}
+
+// Pair is what is between the two sides of a Split, in seconds.
+type Pair struct {
+	Own        float64 // for which the blocks take both sides
+	Transfer   float64 // from when the blocks are ready until they are there: set-up, transfers ahead, their own
+	Blocked    float64 // beyond that, until the receiver has computed the prompts that it prefills itself
+	Contention float64 // that others wait for the transfer, all together, weighted
+}
+
+// Landing returns the seconds from when the blocks are ready to when they are on the decode replica.
+func (p Pair) Landing() float64 { return p.Transfer + p.Blocked }
+
+// Terms returns p as terms of a plan; the others are zero.
+func (p Pair) Terms() Terms {
+	return Terms{Room: p.Blocked, Transfer: p.Transfer, Interference: p.Contention}
+}
+
+// TTFT is the seconds until a first token.
+type TTFT struct {
+	Ahead float64 // of others' work, and of the first step
+	Own   float64 // to compute the prompt and to move its blocks
+}
+
+// Total returns the sum.
+func (t TTFT) Total() float64 { return t.Ahead + t.Own }
+
+// SplitTTFT returns the seconds until the first token of the pair (p, d).
+func SplitTTFT(m Model, p *Prefill, d *Decode, perByte float64) TTFT {
+	s, r := m.Sender(p), m.Receiver(d)
+	return TTFT{Ahead: d.Room + d.Step + p.Wait, Own: p.Warm + s.Meet(&r, perByte).Landing()}
+}
+
+// LocalTTFT returns the seconds until the first token of d alone.
+func LocalTTFT(d *Decode) TTFT {
+	return TTFT{Ahead: d.Room + d.Step + d.Local.Wait, Own: d.Local.Warm}
+}
