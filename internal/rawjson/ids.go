@@ -18,42 +18,67 @@ func (s *Scanner) IDs(dst []uint32) []uint32 {
 		s.Pos++
 		return dst
 	}
+	for s.err == nil {
+		var closed bool
+		if dst, closed = s.plainIDs(dst); closed {
+			break
+		}
+		if dst, closed = s.oneID(dst); closed {
+			break
+		}
+	}
+	return dst
+}
+
+// plainIDs reads ids of up to nine digits that stand close, as serializers write them, and stops before anything else. closed: the list has ended.
+func (s *Scanner) plainIDs(dst []uint32) (ids []uint32, closed bool) {
 	data, i := s.Data, s.Pos
 	for {
-		for i < len(data) && isSpace(data[i]) {
+		start, v := i, uint32(0)
+		for i < len(data) && data[i]-'0' <= 9 {
+			v = v*10 + uint32(data[i]-'0')
 			i++
 		}
-		start, v := i, uint64(0)
-		for i < len(data) {
-			d := data[i] - '0'
-			if d > 9 {
-				break
-			}
-			v = v*10 + uint64(d)
-			i++
-		}
-		if n := i - start; n == 0 || n > 10 || v > math.MaxUint32 || n > 1 && data[start] == '0' {
+		if n := i - start; n == 0 || n > 9 || i == len(data) || data[start] == '0' && n > 1 {
 			s.Pos = start
-			s.notAnID()
-			return dst
+			return dst, false
 		}
-		dst = append(dst, uint32(v))
-		for i < len(data) && isSpace(data[i]) {
-			i++
+		switch data[i] {
+		case ',':
+			dst = append(dst, v)
+			if i++; i < len(data) && data[i] == ' ' {
+				i++
+			}
+		case ']':
+			s.Pos = i + 1
+			return append(dst, v), true
+		default:
+			s.Pos = start
+			return dst, false
 		}
-		if i < len(data) && data[i] == ',' {
-			i++
-			continue
-		}
-		s.Pos = i
-		break
 	}
-	if s.Peek() != ']' {
+}
+
+// oneID reads any id and what stands behind it.
+func (s *Scanner) oneID(dst []uint32) (ids []uint32, closed bool) {
+	s.Peek()
+	start, v := s.Pos, uint64(0)
+	for s.Pos < len(s.Data) && s.Data[s.Pos]-'0' <= 9 {
+		v = v*10 + uint64(s.Data[s.Pos]-'0')
+		s.Pos++
+	}
+	if n := s.Pos - start; n == 0 || n > 10 || v > math.MaxUint32 || n > 1 && s.Data[start] == '0' {
+		s.Pos = start
 		s.notAnID()
-		return dst
+		return dst, false
+	}
+	c := s.Peek()
+	if c != ',' && c != ']' {
+		s.notAnID()
+		return dst, false
 	}
 	s.Pos++
-	return dst
+	return append(dst, uint32(v)), c == ']'
 }
 
 func (s *Scanner) notAnID() {
@@ -62,8 +87,6 @@ func (s *Scanner) notAnID() {
 	}
 	s.Fail(NotAnID)
 }
-
-func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
 // AppendIDs appends ids as a JSON array.
 func AppendIDs(dst []byte, ids []uint32) []byte {

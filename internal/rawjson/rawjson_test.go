@@ -204,3 +204,12 @@ func BenchmarkString(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkAppendString(b *testing.B) {
+	text := strings.Repeat("Plain words, \"quoted\" ones, größere.\n", 32)
+	var dst []byte
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		dst = AppendString(dst[:0], text)
+	}
+}

@@ -136,19 +136,32 @@ func hex4(b []byte) rune {
 
 // AppendString appends s as a JSON string, escaped as engines escape. Bytes that are not UTF-8 become U+FFFD.
 func AppendString(dst []byte, s string) []byte {
-	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case '\b' <= r && r <= '\r' && r != '\v':
-			dst = append(dst, '\\', "btn-fr"[r-'\b'])
-		case r < 0x20:
-			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
-		default:
-			dst = utf8.AppendRune(dst, r)
+	start := 0 // what is before it has been written
+	for i := 0; i < len(s); {
+		c, n := s[i], 1
+		if c >= utf8.RuneSelf {
+			var r rune
+			if r, n = utf8.DecodeRuneInString(s[i:]); r == utf8.RuneError && n == 1 {
+				dst = append(append(dst, s[start:i]...), "\ufffd"...)
+				start = i + 1
+			}
+		} else if c < ' ' || c == '"' || c == '\\' {
+			dst = appendEscape(append(dst, s[start:i]...), c)
+			start = i + 1
 		}
+		i += n
 	}
-	return append(dst, '"')
+	return append(append(dst, s[start:]...), '"')
+}
+
+func appendEscape(dst []byte, c byte) []byte {
+	const hex = "0123456789abcdef"
+	switch {
+	case c == '"' || c == '\\':
+		return append(dst, '\\', c)
+	case '\b' <= c && c <= '\r' && c != '\v':
+		return append(dst, '\\', "btn-fr"[c-'\b'])
+	}
+	return append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 }
