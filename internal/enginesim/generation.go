@@ -186,7 +186,7 @@ func (p *params) reuseIDs(s *Server) *problem {
 	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo || !s.versionAtLeast(27) {
 		return nil
 	}
-	sc := scanner{b: p.reuseRaw}
+	sc := scan(p.reuseRaw)
 	negative := false
 	var ids []uint32
 	sc.array(func() {

@@ -56,7 +56,7 @@ func (s *Server) changeAdapters(k *call, change func(name, path string, inPlace 
 	}
 	var name, path string
 	inPlace := false
-	sc := scanner{b: k.body}
+	sc := scan(k.body)
 	sc.object(func(key []byte) {
 		switch string(key) {
 		case "lora_name":
@@ -66,7 +66,7 @@ func (s *Server) changeAdapters(k *call, change func(name, path string, inPlace 
 		case "load_inplace":
 			inPlace = sc.boolean()
 		default:
-			sc.skip(0)
+			sc.Skip()
 		}
 	})
 	if err := sc.end(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"tandem/internal/enginesim/core"
+	"tandem/internal/rawjson"
 )
 
 // rawClient asks again and again on one connection, as cheaply as a client can: what a benchmark measures is mostly the server.
@@ -56,7 +57,7 @@ func (c *rawClient) ask(request []byte) ([]byte, error) {
 }
 
 func idBody(n, maxTokens int, more string) string {
-	return `{"model":"sim","prompt":` + string(appendIDs(nil, prompt(7, n))) + `,"max_tokens":` + strconv.Itoa(maxTokens) + more + `}`
+	return `{"model":"sim","prompt":` + string(rawjson.AppendIDs(nil, prompt(7, n))) + `,"max_tokens":` + strconv.Itoa(maxTokens) + more + `}`
 }
 
 // A short completion of ids on a server without latency: connection, parsing, the core's steps, the answer.
@@ -80,6 +81,34 @@ func BenchmarkCompletion(b *testing.B) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// What reading a body costs: ids of two lengths, and a chat of 8 KB.
+func BenchmarkParse(b *testing.B) {
+	voc := newVocabulary(4096)
+	text := strings.Repeat(`plain words, \"quoted\" ones\n`, 240)
+	for _, c := range []struct {
+		name string
+		at   endpoint
+		body string
+	}{
+		{"ids=100", atCompletions, idBody(100, 1, `,"temperature":0.5,"kv_transfer_params":`+askPrefill)},
+		{"ids=8000", atCompletions, idBody(8000, 1, "")},
+		{"chat", atChat, `{"model":"sim","messages":[{"role":"user","content":"` + text + `"}],"max_tokens":8}`},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			k := &call{body: []byte(c.body)}
+			b.ReportAllocs()
+			b.SetBytes(int64(len(c.body)))
+			for b.Loop() {
+				p := newParams(c.at)
+				if bad := p.parse(voc, k); bad != nil {
+					b.Fatal(bad.message)
+				}
+				p.release()
+			}
 		})
 	}
 }

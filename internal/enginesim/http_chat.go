@@ -1,5 +1,7 @@
 package enginesim
 
+import "tandem/internal/rawjson"
+
 // chat answers POST /v1/chat/completions.
 func (s *Server) chat(k *call) {
 	p := newParams(atChat)
@@ -84,7 +86,7 @@ func (g *generation) appendChat(dst []byte) []byte {
 func (g *generation) appendChatChoice(dst []byte, i int) []byte {
 	q := &g.seqs[i]
 	dst = append(appendInt(append(dst, `{"index":`...), i), `,"message":{"role":"assistant","content":`...)
-	dst = appendText(dst, string(q.text))
+	dst = rawjson.AppendString(dst, string(q.text))
 	dst = append(dst, `,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":`...)
 	dst = g.appendChatLogprobs(dst, q.tokens)
 	dst = append(dst, `,"finish_reason":`...)
@@ -104,7 +106,7 @@ func (g *generation) appendChatLogprobs(dst []byte, ids []uint32) []byte {
 	dst = append(dst, `{"content":[`...)
 	for i, id := range ids {
 		piece := g.srv.voc.piece(id)
-		dst = appendText(append(comma(dst, i), `{"token":`...), piece)
+		dst = rawjson.AppendString(append(comma(dst, i), `{"token":`...), piece)
 		dst = appendFloat(append(dst, `,"logprob":`...), madeUpLogprob(id))
 		dst = append(dst, `,"bytes":[`...)
 		for j := range len(piece) {
@@ -163,7 +165,7 @@ func (g *generation) appendChatChunk(dst []byte, d *delivery, q *sequence) []byt
 	dst = g.appendHead(append(dst, "data: "...), "chat.completion.chunk")
 	dst = appendInt(append(dst, `,"choices":[{"index":`...), d.seq)
 	dst = append(dst, `,"delta":{"content":`...)
-	dst = appendText(dst, g.fresh(q))
+	dst = rawjson.AppendString(dst, g.fresh(q))
 	dst = append(dst, `},"logprobs":`...)
 	dst = g.appendChatLogprobs(dst, q.last())
 	dst = append(dst, `,"finish_reason":`...)

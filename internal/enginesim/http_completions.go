@@ -1,5 +1,7 @@
 package enginesim
 
+import "tandem/internal/rawjson"
+
 const done = "data: [DONE]\n\n"
 
 // completions answers POST /v1/completions.
@@ -57,7 +59,7 @@ func (g *generation) appendHead(dst []byte, object string) []byte {
 	dst = append(append(append(dst, `{"id":"`...), g.id...), `","object":"`...)
 	dst = append(append(dst, object...), `","created":`...)
 	dst = append(appendInt(dst, int(g.created)), `,"model":`...)
-	return appendText(dst, g.modelName())
+	return rawjson.AppendString(dst, g.modelName())
 }
 
 func (g *generation) modelName() string {
@@ -70,7 +72,7 @@ func (g *generation) modelName() string {
 func (g *generation) appendCompletionChoice(dst []byte, i int) []byte {
 	q := &g.seqs[i]
 	dst = append(appendInt(append(dst, `{"index":`...), i), `,"text":`...)
-	dst = appendText(dst, g.whole(q))
+	dst = rawjson.AppendString(dst, g.whole(q))
 	dst = append(dst, `,"logprobs":`...)
 	dst = g.appendTextLogprobs(dst, q, 0)
 	dst = append(dst, `,"finish_reason":`...)
@@ -101,7 +103,7 @@ func appendIDsIf(dst []byte, want bool, ids []uint32) []byte {
 	if !want {
 		return append(dst, "null"...)
 	}
-	return appendIDs(dst, ids)
+	return rawjson.AppendIDs(dst, ids)
 }
 
 func appendParams(dst, params []byte) []byte {
@@ -236,7 +238,7 @@ func (g *generation) appendCompletionChunk(dst []byte, d *delivery, q *sequence)
 	}
 	dst = g.appendHead(append(dst, "data: "...), "text_completion")
 	dst = append(appendInt(append(dst, `,"choices":[{"index":`...), d.seq), `,"text":`...)
-	dst = appendText(dst, text)
+	dst = rawjson.AppendString(dst, text)
 	dst = append(dst, `,"logprobs":`...)
 	dst = g.appendTokenLogprobs(dst, d.out.Token, from)
 	dst = append(dst, `,"finish_reason":`...)
@@ -268,11 +270,11 @@ func (g *generation) appendTextLogprobs(dst []byte, q *sequence, from int) []byt
 	}
 	dst = append(dst, `],"tokens":[`...)
 	for i, id := range q.tokens[from:] {
-		dst = appendText(comma(dst, i), g.srv.voc.piece(id))
+		dst = rawjson.AppendString(comma(dst, i), g.srv.voc.piece(id))
 	}
 	dst = append(dst, `],"top_logprobs":[`...)
 	for i, id := range q.tokens[from:] {
-		dst = appendText(append(comma(dst, i), '{'), g.srv.voc.piece(id))
+		dst = rawjson.AppendString(append(comma(dst, i), '{'), g.srv.voc.piece(id))
 		dst = append(appendFloat(append(dst, ':'), madeUpLogprob(id)), '}')
 	}
 	return append(dst, "]}"...)
@@ -285,8 +287,8 @@ func (g *generation) appendTokenLogprobs(dst []byte, id uint32, offset int) []by
 	piece := g.srv.voc.piece(id)
 	dst = append(appendInt(append(dst, `{"text_offset":[`...), offset), `],"token_logprobs":[`...)
 	dst = append(appendFloat(dst, madeUpLogprob(id)), `],"tokens":[`...)
-	dst = append(appendText(dst, piece), `],"top_logprobs":[{`...)
-	dst = append(appendText(dst, piece), ':')
+	dst = append(rawjson.AppendString(dst, piece), `],"top_logprobs":[{`...)
+	dst = append(rawjson.AppendString(dst, piece), ':')
 	return append(appendFloat(dst, madeUpLogprob(id)), "}]}"...)
 }
 
@@ -304,7 +306,7 @@ func (g *generation) appendPromptLogprobs(dst []byte, q *sequence) []byte {
 		}
 		dst = append(appendInt(append(dst, `{"`...), int(id)), `":{"logprob":`...)
 		dst = append(appendFloat(dst, madeUpLogprob(id)), `,"rank":1,"decoded_token":`...)
-		dst = append(appendText(dst, g.srv.voc.piece(id)), "}}"...)
+		dst = append(rawjson.AppendString(dst, g.srv.voc.piece(id)), "}}"...)
 	}
 	return append(dst, ']')
 }

@@ -1,5 +1,7 @@
 package enginesim
 
+import "tandem/internal/rawjson"
+
 // generate answers POST /inference/v1/generate: ids in, ids out, no ORCA.
 func (s *Server) generate(k *call) {
 	p := newParams(atGenerate)
@@ -30,7 +32,7 @@ func (p *params) outputMode() string {
 
 func (g *generation) appendGenerate(dst []byte) []byte {
 	dst = append(append(append(dst, `{"request_id":"`...), g.id...), `","model":`...)
-	dst = appendText(dst, g.modelName())
+	dst = rawjson.AppendString(dst, g.modelName())
 	dst = appendInt(append(dst, `,"created":`...), int(g.created))
 	dst = g.appendUsage(append(dst, `,"usage":`...))
 	dst = append(dst, `,"prompt_logprobs":`...)
@@ -51,9 +53,9 @@ func (g *generation) appendGenerateChoice(dst []byte, i int, q *sequence, ids []
 	dst = append(appendInt(append(dst, `{"index":`...), i), `,"finish_reason":`...)
 	dst = append(appendNullable(dst, q.reason), `,"stop_reason":`...)
 	dst = append(q.appendStop(dst), `,"token_ids":`...)
-	dst = appendIDs(dst, ids)
+	dst = rawjson.AppendIDs(dst, ids)
 	if g.p.textMode {
-		dst = appendText(append(dst, `,"text":`...), text)
+		dst = rawjson.AppendString(append(dst, `,"text":`...), text)
 	}
 	dst = append(dst, `,"routed_experts":null,"sampling_mask":null,"weight_versions":`...)
 	if q.reason != "" {

@@ -1,5 +1,7 @@
 package enginesim
 
+import "tandem/internal/rawjson"
+
 // messages answers POST /v1/messages in its minimal form: one block of text.
 func (s *Server) messages(k *call) {
 	p := newParams(atMessages)
@@ -43,7 +45,7 @@ func (s *Server) countTokens(k *call) {
 // appendAnthropicError has Anthropic's shape and vLLM's names.
 func appendAnthropicError(dst []byte, kind string, bad *problem) []byte {
 	dst = append(append(append(dst, `{"type":"error","error":{"type":"`...), kind...), `","message":`...)
-	return append(appendText(dst, bad.message), "}}"...)
+	return append(rawjson.AppendString(dst, bad.message), "}}"...)
 }
 
 // anthropicReason translates finish_reason.
@@ -62,11 +64,11 @@ func (q *sequence) anthropicReason() string {
 func (g *generation) appendMessage(dst []byte) []byte {
 	q := &g.seqs[0]
 	dst = append(append(append(dst, `{"id":"`...), g.id...), `","type":"message","role":"assistant","content":[{"type":"text","text":`...)
-	dst = append(appendText(dst, string(q.text)), `}],"model":`...)
-	dst = append(appendText(dst, g.modelName()), `,"stop_reason":`...)
+	dst = append(rawjson.AppendString(dst, string(q.text)), `}],"model":`...)
+	dst = append(rawjson.AppendString(dst, g.modelName()), `,"stop_reason":`...)
 	dst = appendNullable(dst, q.anthropicReason())
 	if q.stop != "" {
-		dst = appendText(append(dst, `,"stop_sequence":`...), q.stop)
+		dst = rawjson.AppendString(append(dst, `,"stop_sequence":`...), q.stop)
 	}
 	dst = g.appendMessageUsage(append(dst, `,"usage":`...))
 	if q.params != nil {
@@ -120,7 +122,7 @@ func (g *generation) streamMessages(k *call) {
 func (g *generation) openMessage(k *call) {
 	k.named("message_start", func(b []byte) []byte {
 		b = append(append(append(b, `,"message":{"id":"`...), g.id...), `","type":"message","role":"assistant","content":[],"model":`...)
-		b = append(appendText(b, g.modelName()), `,"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":`...)
+		b = append(rawjson.AppendString(b, g.modelName()), `,"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":`...)
 		return append(appendInt(b, len(g.seqs[0].prompt)), `,"output_tokens":0}}`...)
 	})
 }
@@ -134,7 +136,7 @@ func (g *generation) messageDelta(k *call, text string) {
 		return
 	}
 	k.named("content_block_delta", func(b []byte) []byte {
-		b = appendText(append(b, `,"delta":{"type":"text_delta","text":`...), text)
+		b = rawjson.AppendString(append(b, `,"delta":{"type":"text_delta","text":`...), text)
 		return append(b, `},"index":0`...)
 	})
 }

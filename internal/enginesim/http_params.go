@@ -93,17 +93,18 @@ func (p *params) release() {
 
 // parse reads the body. voc makes ids of text prompts.
 func (p *params) parse(voc *vocabulary, k *call) *problem {
-	s := scanner{b: k.body}
-	if s.peek() != '{' {
-		return badBody(k.body, errJSON)
+	s := scan(k.body)
+	if s.Peek() != '{' {
+		s.Fail(badType)
+		return badBody(k.body, s.Err())
 	}
 	if bad := p.invalid(k); bad != nil {
 		return bad
 	}
 	s.object(func(key []byte) {
-		start := s.i
-		p.field(&s, voc, key)
-		if s.err != nil && p.strict == nil {
+		start := s.Pos
+		p.field(s, voc, key)
+		if s.Err() != nil && p.strict == nil {
 			p.strict = p.wrongType(k.body, string(key), start)
 		}
 	})
@@ -143,9 +144,10 @@ func (p *params) invalid(k *call) *problem {
 
 // wrongType says whether the value at start is JSON of another type than the field's; nil means that it is no JSON at all.
 func (p *params) wrongType(body []byte, key string, start int) *problem {
-	s := scanner{b: body, i: start}
-	value := s.raw()
-	if s.err != nil {
+	s := scan(body)
+	s.Pos = start
+	value := s.Value()
+	if s.Err() != nil {
 		return nil
 	}
 	kind, msg := "type_error", "Input has a wrong type"
@@ -221,7 +223,7 @@ func (p *params) field(s *scanner, voc *vocabulary, key []byte) {
 	case "return_token_ids":
 		p.returnIDs = s.boolean()
 	case "cache_salt":
-		there := s.peek() == '"'
+		there := s.Peek() == '"'
 		if p.salt = p.optional(s); there && p.salt == "" {
 			p.more().emptySalt = true
 		}
@@ -315,14 +317,14 @@ func (p *params) extraArgs(s *scanner) {
 		case "session_id":
 			p.session = p.optional(s)
 		default:
-			s.skip(0)
+			s.Skip()
 		}
 	})
 }
 
 // wantLogprobs reads a number on completions and a flag on chat.
 func (p *params) wantLogprobs(s *scanner) {
-	if c := s.peek(); c == 't' || c == 'f' {
+	if c := s.Peek(); c == 't' || c == 'f' {
 		if s.boolean() {
 			p.logprobs = max(p.logprobs, 0)
 			p.more().logprobsFlag = true
@@ -336,7 +338,7 @@ func (p *params) wantLogprobs(s *scanner) {
 }
 
 func (p *params) stops(s *scanner) {
-	switch s.peek() {
+	switch s.Peek() {
 	case 'n':
 		s.null()
 	case '[':
@@ -361,14 +363,14 @@ func (p *params) streamOptions(s *scanner) {
 		case "continuous_usage_stats":
 			p.continuous = s.boolean()
 		default:
-			s.skip(0)
+			s.Skip()
 		}
 	})
 }
 
 // prompt reads text, ids, a list of texts or a list of id lists.
 func (p *params) prompt(s *scanner, voc *vocabulary) {
-	switch s.peek() {
+	switch s.Peek() {
 	case 'n':
 		s.null()
 	case '"':
@@ -376,7 +378,7 @@ func (p *params) prompt(s *scanner, voc *vocabulary) {
 	case '[':
 		p.promptList(s, voc)
 	default:
-		s.fail()
+		s.Fail(badType)
 	}
 }
 
@@ -397,14 +399,15 @@ func (p *params) add(ids []uint32) {
 }
 
 func (p *params) promptList(s *scanner, voc *vocabulary) {
-	inner := scanner{b: s.b, i: s.i + 1}
-	switch inner.peek() {
+	first := s.Scanner
+	first.Pos++
+	switch first.Peek() {
 	case '"':
 		s.array(func() { p.text(s, voc) })
 	case '[':
 		s.array(func() { p.idList(s) })
 	case ']':
-		s.raw()
+		s.Value()
 		p.more().noPrompts = true
 	default:
 		p.idList(s)
@@ -422,7 +425,7 @@ func (p *params) messages(s *scanner) {
 			case "content":
 				t.content = p.content(s)
 			default:
-				s.skip(0)
+				s.Skip()
 			}
 		})
 		if p.at == atChat && t.role == "" && p.strict == nil {
@@ -435,7 +438,7 @@ func (p *params) messages(s *scanner) {
 
 // content reads a string, a list of text parts, or null.
 func (p *params) content(s *scanner) string {
-	switch s.peek() {
+	switch s.Peek() {
 	case '"':
 		return string(s.str())
 	case '[':
@@ -443,17 +446,17 @@ func (p *params) content(s *scanner) string {
 		s.array(func() { all = append(all, p.part(s)) })
 		return strings.Join(all, "\n")
 	}
-	s.skip(0)
+	s.Skip()
 	return ""
 }
 
 func (p *params) part(s *scanner) string {
-	if s.peek() == '"' {
+	if s.Peek() == '"' {
 		return string(s.str())
 	}
 	text := ""
 	s.object(func(key []byte) {
-		if string(key) == "text" && s.peek() == '"' {
+		if string(key) == "text" && s.Peek() == '"' {
 			text = string(s.str())
 			return
 		}
@@ -461,10 +464,10 @@ func (p *params) part(s *scanner) string {
 		case "image_url", "input_audio", "video_url":
 			p.more().media = true
 		case "type":
-			p.partType(s.raw())
+			p.partType(s.Value())
 			return
 		}
-		s.skip(0)
+		s.Skip()
 	})
 	return text
 }
@@ -494,7 +497,7 @@ func (p *params) system(s *scanner) {
 
 // input reads the prompt of /v1/responses.
 func (p *params) input(s *scanner) {
-	if s.peek() == '[' {
+	if s.Peek() == '[' {
 		if p.messages(s); len(p.turns) == 0 {
 			p.more().noTurns = true
 		}

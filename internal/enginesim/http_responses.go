@@ -1,6 +1,10 @@
 package enginesim
 
-import "math"
+import (
+	"math"
+
+	"tandem/internal/rawjson"
+)
 
 // responses answers POST /v1/responses in its minimal form: one message of text, no tools, nothing stored.
 func (s *Server) responses(k *call) {
@@ -54,7 +58,7 @@ func (r *response) append(dst []byte, ended bool) []byte {
 	}
 	dst = appendInt(append(append(append(dst, `{"id":"`...), g.id...), `","created_at":`...), int(g.created))
 	dst = append(append(append(dst, `,"incomplete_details":`...), cause...), `,"instructions":null,"metadata":null,"model":`...)
-	dst = append(appendText(dst, g.modelName()), `,"object":"response","output":[`...)
+	dst = append(rawjson.AppendString(dst, g.modelName()), `,"object":"response","output":[`...)
 	if ended {
 		dst = r.appendItem(dst, "completed", true)
 	}
@@ -84,7 +88,7 @@ func (r *response) appendItem(dst []byte, status string, whole bool) []byte {
 }
 
 func (r *response) appendPart(dst []byte, text, logprobs string) []byte {
-	dst = appendText(append(dst, `{"annotations":[],"text":`...), text)
+	dst = rawjson.AppendString(append(dst, `{"annotations":[],"text":`...), text)
 	return append(append(append(dst, `,"type":"output_text","logprobs":`...), logprobs...), '}')
 }
 
@@ -156,7 +160,7 @@ func (r *response) delta(k *call, text string) {
 		return
 	}
 	r.event(k, "response.output_text.delta", func(b []byte) []byte {
-		b = appendText(append(b, `"content_index":0,"delta":`...), text)
+		b = rawjson.AppendString(append(b, `"content_index":0,"delta":`...), text)
 		return append(append(append(b, `,"item_id":"`...), r.message...), `","logprobs":[],"output_index":0`...)
 	})
 }
@@ -165,7 +169,7 @@ func (r *response) close(k *call) {
 	text := string(r.g.seqs[0].text)
 	r.event(k, "response.output_text.done", func(b []byte) []byte {
 		return append(append(append(b, `"content_index":0,"item_id":"`...), r.message...), `","logprobs":[],"output_index":0`...)
-	}, appendText([]byte(`,"text":`), text)...)
+	}, rawjson.AppendString([]byte(`,"text":`), text)...)
 	r.event(k, "response.content_part.done", func(b []byte) []byte {
 		b = append(append(append(b, `"content_index":0,"item_id":"`...), r.message...), `","output_index":0,"part":`...)
 		return r.appendPart(b, text, "null")

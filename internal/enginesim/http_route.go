@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+
+	"tandem/internal/rawjson"
 )
 
 // route is one path of the server.
@@ -203,14 +205,14 @@ func (k *call) failWith(p *problem) {
 func (s *Server) appendError(dst []byte, p *problem) []byte {
 	if !s.versionAtLeast(10) {
 		dst = append(dst, `{"object":"error","message":`...)
-		dst = append(appendText(dst, p.message), `,"type":`...)
-		dst = append(appendText(dst, p.kind), `,"param":`...)
+		dst = append(rawjson.AppendString(dst, p.message), `,"type":`...)
+		dst = append(rawjson.AppendString(dst, p.kind), `,"param":`...)
 		dst = append(appendNullable(dst, p.param), `,"code":`...)
 		return append(appendInt(dst, p.status), '}')
 	}
 	dst = append(dst, `{"error":{"message":`...)
-	dst = append(appendText(dst, p.message), `,"type":`...)
-	dst = append(appendText(dst, p.kind), `,"param":`...)
+	dst = append(rawjson.AppendString(dst, p.message), `,"type":`...)
+	dst = append(rawjson.AppendString(dst, p.kind), `,"param":`...)
 	dst = append(appendNullable(dst, p.param), `,"code":`...)
 	return append(appendInt(dst, p.status), "}}"...)
 }
@@ -218,8 +220,8 @@ func (s *Server) appendError(dst []byte, p *problem) []byte {
 // appendSpacedError writes the error as it stands in a stream: json.dumps with its default separators.
 func appendSpacedError(dst []byte, p *problem) []byte {
 	dst = append(dst, `{"error": {"message": `...)
-	dst = append(appendText(dst, p.message), `, "type": `...)
-	dst = append(appendText(dst, p.kind), `, "param": `...)
+	dst = append(rawjson.AppendString(dst, p.message), `, "type": `...)
+	dst = append(rawjson.AppendString(dst, p.kind), `, "param": `...)
 	dst = append(appendNullable(dst, p.param), `, "code": `...)
 	return append(appendInt(dst, p.status), "}}"...)
 }
@@ -228,7 +230,7 @@ func appendNullable(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, "null"...)
 	}
-	return appendText(dst, s)
+	return rawjson.AppendString(dst, s)
 }
 
 // badBody turns a scanner's mistake into FastAPI's answer.
@@ -277,6 +279,7 @@ func randomWord() uint64 { return rand.Uint64() }
 
 // appendHex appends the low digits of w.
 func appendHex(dst []byte, w uint64, digits int) []byte {
+	const hexDigits = "0123456789abcdef"
 	for i := digits - 1; i >= 0; i-- {
 		dst = append(dst, hexDigits[w>>(4*i)&15])
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tandem/internal/enginesim/core"
+	"tandem/internal/rawjson"
 )
 
 // answer is what tests read of an answer.
@@ -83,7 +84,7 @@ func postRaw(t *testing.T, s *Server, path, body string, header map[string]strin
 const askPrefill = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
 
 func completionBody(ids []uint32, maxTokens int, params string) string {
-	return fmt.Sprintf(`{"model":"sim","prompt":%s,"max_tokens":%d,"temperature":0,"kv_transfer_params":%s}`, appendIDs(nil, ids), maxTokens, params)
+	return fmt.Sprintf(`{"model":"sim","prompt":%s,"max_tokens":%d,"temperature":0,"kv_transfer_params":%s}`, rawjson.AppendIDs(nil, ids), maxTokens, params)
 }
 
 // prefillLeg runs leg 1 and gives what P says for D.
@@ -148,7 +149,7 @@ func TestChatSplitReusesIDs(t *testing.T) {
 	if fmt.Sprint(rendered.IDs) != fmt.Sprint(ids) || len(ids) < 10 {
 		t.Fatalf("render says %v, the answer %v", rendered.IDs, ids)
 	}
-	params := strings.TrimSuffix(prefillLeg(t, p, ids), "}") + `,"prompt_token_ids":` + string(appendIDs(nil, ids)) + `}`
+	params := strings.TrimSuffix(prefillLeg(t, p, ids), "}") + `,"prompt_token_ids":` + string(rawjson.AppendIDs(nil, ids)) + `}`
 	// Other messages with the same ids: the ids count.
 	status, got := post(t, d, "/v1/chat/completions", `{"model":"sim","max_tokens":12,"messages":[{"role":"user","content":"something else"}],"kv_transfer_params":`+params+`}`)
 	if status != 200 || got.text() != want.text() || got.Usage.Prompt != len(ids) {
@@ -199,7 +200,7 @@ func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 	noLeaks(t)
 	p, d := fastServer(t, core.Config{}), fastServer(t, core.Config{})
-	batch := fmt.Sprintf("[%s,%s]", appendIDs(nil, prompt(1, 40)), appendIDs(nil, prompt(2, 90)))
+	batch := fmt.Sprintf("[%s,%s]", rawjson.AppendIDs(nil, prompt(1, 40)), rawjson.AppendIDs(nil, prompt(2, 90)))
 	body := `{"model":"sim","prompt":` + batch + `,"max_tokens":1,"kv_transfer_params":`
 	_, a := post(t, p, "/v1/completions", body+askPrefill+"}")
 	if len(a.Choices) != 2 || !strings.Contains(string(a.Params), `"remote_num_tokens":40`) {
@@ -218,7 +219,7 @@ func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 func TestBatchOfEqualLengthsIsWrong(t *testing.T) {
 	noLeaks(t)
 	p, d, whole := fastServer(t, core.Config{}), fastServer(t, core.Config{}), fastServer(t, core.Config{})
-	batch := fmt.Sprintf("[%s,%s]", appendIDs(nil, prompt(1, 90)), appendIDs(nil, prompt(2, 90)))
+	batch := fmt.Sprintf("[%s,%s]", rawjson.AppendIDs(nil, prompt(1, 90)), rawjson.AppendIDs(nil, prompt(2, 90)))
 	body := `{"model":"sim","prompt":` + batch + `,"max_tokens":8,"temperature":0,"kv_transfer_params":`
 	_, first := post(t, p, "/v1/completions", strings.Replace(body, `"max_tokens":8`, `"max_tokens":1`, 1)+askPrefill+"}")
 	_, want := post(t, whole, "/v1/completions", body+"null}")

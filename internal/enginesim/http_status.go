@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tandem/internal/enginesim/core"
+	"tandem/internal/rawjson"
 )
 
 // models answers GET /v1/models: the base model under its names, then the adapters.
@@ -22,14 +23,14 @@ func (s *Server) models(k *call) {
 func (s *Server) appendModel(dst []byte, name string) []byte {
 	created := int(s.started().Unix())
 	adapter := s.adapter(name) != ""
-	dst = appendText(append(dst, `{"id":`...), name)
+	dst = rawjson.AppendString(append(dst, `{"id":`...), name)
 	dst = appendInt(append(dst, `,"object":"model","created":`...), created)
 	dst = append(dst, `,"owned_by":"vllm","root":`...)
 	if adapter {
-		dst = appendText(append(appendText(dst, "/adapters/"+name), `,"parent":`...), s.o.Model)
+		dst = rawjson.AppendString(append(rawjson.AppendString(dst, "/adapters/"+name), `,"parent":`...), s.o.Model)
 		dst = append(dst, `,"max_model_len":null`...)
 	} else {
-		dst = append(appendText(dst, "/models/"+s.o.Model), `,"parent":null,"max_model_len":`...)
+		dst = append(rawjson.AppendString(dst, "/models/"+s.o.Model), `,"parent":null,"max_model_len":`...)
 		dst = appendInt(dst, s.ranks[0].cfg.MaxModelLen)
 	}
 	dst = append(appendHex(append(dst, `,"permission":[{"id":"modelperm-`...), randomWord(), 16), `","object":"model_permission","created":`...)
@@ -38,7 +39,7 @@ func (s *Server) appendModel(dst []byte, name string) []byte {
 }
 
 func (s *Server) version(k *call) {
-	k.part = append(appendText(append(k.part[:0], `{"version":`...), s.o.Version), '}')
+	k.part = append(rawjson.AppendString(append(k.part[:0], `{"version":`...), s.o.Version), '}')
 	k.respond(200, jsonType, k.part)
 }
 
@@ -64,11 +65,11 @@ func (s *Server) eventSources(k *call) {
 			continue
 		}
 		b = append(appendInt(append(comma(b, i), '"'), i), `":{"enable_kv_cache_events":true,"publisher":`...)
-		b = append(appendText(b, s.o.Wrong.publisher()), `,"endpoint":`...)
-		b = append(appendText(b, pub), `,"replay_endpoint":`...)
+		b = append(rawjson.AppendString(b, s.o.Wrong.publisher()), `,"endpoint":`...)
+		b = append(rawjson.AppendString(b, pub), `,"replay_endpoint":`...)
 		b = append(appendNullable(b, cmp.Or(s.o.Wrong.TellReplay, replay)), `,"buffer_steps":`...)
 		b = append(appendInt(b, s.o.Wrong.bufferSteps()), `,"hwm":100000,"max_queue_size":100000,"topic":`...)
-		b = append(appendText(b, s.o.Topic), '}')
+		b = append(rawjson.AppendString(b, s.o.Topic), '}')
 	}
 	k.part = append(b, '}')
 	k.respond(200, jsonType, k.part)
@@ -104,14 +105,14 @@ func (s *Server) adminDone(k *call) { k.respond(200, "", nil) }
 
 // abortRequests ends running requests by their external ids. Finished ones, whose blocks wait for a peer, it does not touch.
 func (s *Server) abortRequests(k *call) {
-	sc := scanner{b: k.body}
+	sc := scan(k.body)
 	var ids []string
 	sc.object(func(key []byte) {
 		if string(key) == "request_ids" {
 			sc.array(func() { ids = append(ids, string(sc.str())) })
 			return
 		}
-		sc.skip(0)
+		sc.Skip()
 	})
 	s.eachRank(func(r *rank) { r.abortExternal(ids) })
 	k.respond(200, "", nil)
@@ -187,9 +188,9 @@ func (s *Server) appendTransfer(dst []byte, t *core.TransferOut) []byte {
 	for i, id := range t.BlockIDs {
 		dst = appendInt(comma(dst, i), int(id))
 	}
-	dst = appendText(append(dst, `]],"remote_engine_id":`...), t.EngineID)
-	dst = appendText(append(dst, `,"remote_request_id":`...), t.RequestID)
-	dst = appendText(append(dst, `,"remote_host":`...), t.Host)
+	dst = rawjson.AppendString(append(dst, `]],"remote_engine_id":`...), t.EngineID)
+	dst = rawjson.AppendString(append(dst, `,"remote_request_id":`...), t.RequestID)
+	dst = rawjson.AppendString(append(dst, `,"remote_host":`...), t.Host)
 	dst = appendInt(append(dst, `,"remote_port":`...), t.Port)
 	return append(dst, `,"tp_size":1}`...)
 }

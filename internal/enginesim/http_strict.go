@@ -58,8 +58,8 @@ func (p *params) more() *rare {
 
 // uncommon consumes one field that few requests have; unknown ones are skipped.
 func (p *params) uncommon(s *scanner, key []byte) {
-	if s.peek() == 'n' {
-		s.skip(0) // null is as if the field were not there
+	if s.Peek() == 'n' {
+		s.Skip() // null is as if the field were not there
 		return
 	}
 	switch string(key) {
@@ -92,7 +92,7 @@ func (p *params) uncommon(s *scanner, key []byte) {
 			}
 		})
 	case "suffix":
-		s.skip(0)
+		s.Skip()
 		p.more().suffix = true
 	case "use_beam_search":
 		if s.boolean() {
@@ -109,7 +109,7 @@ func (p *params) uncommon(s *scanner, key []byte) {
 
 func (p *params) uncommonChat(s *scanner, key []byte) {
 	if p.at != atChat {
-		s.skip(0)
+		s.Skip()
 		return
 	}
 	switch string(key) {
@@ -124,16 +124,16 @@ func (p *params) uncommonChat(s *scanner, key []byte) {
 			x.tools = append(x.tools, name)
 		})
 	case "tool_choice":
-		p.more().choice = s.raw()
+		p.more().choice = s.Value()
 	case "chat_template":
-		s.skip(0)
+		s.Skip()
 		p.more().template = true
 	case "chat_template_kwargs":
 		s.object(func(key []byte) {
-			if string(key) == "chat_template" && s.peek() != 'n' {
+			if string(key) == "chat_template" && s.Peek() != 'n' {
 				p.more().template = true
 			}
-			s.skip(0)
+			s.Skip()
 		})
 	case "continue_final_message":
 		if s.boolean() {
@@ -144,7 +144,7 @@ func (p *params) uncommonChat(s *scanner, key []byte) {
 			p.more().opens = true
 		}
 	default:
-		s.skip(0)
+		s.Skip()
 	}
 }
 
@@ -152,16 +152,16 @@ func (p *params) uncommonChat(s *scanner, key []byte) {
 func toolName(s *scanner) (name string, there bool) {
 	s.object(func(key []byte) {
 		there = there || string(key) == "function"
-		if string(key) != "function" || s.peek() != '{' {
-			s.skip(0)
+		if string(key) != "function" || s.Peek() != '{' {
+			s.Skip()
 			return
 		}
 		s.object(func(key []byte) {
-			if string(key) == "name" && s.peek() == '"' {
+			if string(key) == "name" && s.Peek() == '"' {
 				name = string(s.str())
 				return
 			}
-			s.skip(0)
+			s.Skip()
 		})
 	})
 	return name, there
@@ -252,7 +252,7 @@ func (p *params) validateTools() *problem {
 
 // chosen is the name of the tool that tool_choice wants.
 func (x *rare) chosen() string {
-	name, _ := toolName(&scanner{b: x.choice})
+	name, _ := toolName(scan(x.choice))
 	return name
 }
 

@@ -30,7 +30,7 @@ func (c *constraint) read(s *scanner) {
 		case "regex", "grammar", "structural_tag":
 			c.kinds++
 		}
-		s.skip(0)
+		s.Skip()
 	})
 }
 
@@ -42,9 +42,9 @@ func (c *constraint) readFormat(s *scanner) {
 			kind = string(s.str())
 			return
 		case "json_schema":
-			schema = s.peek() != 'n'
+			schema = s.Peek() != 'n'
 		}
-		s.skip(0)
+		s.Skip()
 	})
 	switch kind {
 	case "text", "structural_tag":

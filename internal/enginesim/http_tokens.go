@@ -1,6 +1,10 @@
 package enginesim
 
-import "slices"
+import (
+	"slices"
+
+	"tandem/internal/rawjson"
+)
 
 // tokenize answers POST /tokenize: a prompt, or messages behind the template.
 func (s *Server) tokenize(k *call) {
@@ -28,7 +32,7 @@ func (s *Server) tokenize(k *call) {
 	}
 	b := appendInt(append(k.part[:0], `{"count":`...), len(p.ids))
 	b = appendInt(append(b, `,"max_model_len":`...), s.ranks[0].cfg.MaxModelLen)
-	b = appendIDs(append(b, `,"tokens":`...), p.ids)
+	b = rawjson.AppendIDs(append(b, `,"tokens":`...), p.ids)
 	k.part = append(b, `,"token_strs":null}`...)
 	k.respond(200, jsonType, k.part)
 }
@@ -52,7 +56,7 @@ func (s *Server) detokenize(k *call) {
 	}
 	var ids []uint32
 	model := ""
-	sc := scanner{b: k.body}
+	sc := scan(k.body)
 	sc.object(func(key []byte) {
 		switch string(key) {
 		case "tokens":
@@ -62,7 +66,7 @@ func (s *Server) detokenize(k *call) {
 				model = string(sc.str())
 			}
 		default:
-			sc.skip(0)
+			sc.Skip()
 		}
 	})
 	if err := sc.end(); err != nil {
@@ -74,7 +78,7 @@ func (s *Server) detokenize(k *call) {
 		return
 	}
 	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int(id) >= s.voc.size }) // they are no text
-	b := appendText(append(k.part[:0], `{"prompt":`...), s.voc.detokenize(ids))
+	b := rawjson.AppendString(append(k.part[:0], `{"prompt":`...), s.voc.detokenize(ids))
 	k.part = append(b, '}')
 	k.respond(200, jsonType, k.part)
 }
@@ -120,7 +124,7 @@ func (s *Server) render(k *call, at endpoint, write func([]byte, *params) []byte
 // appendRendered writes a GenerateRequest as render gives it.
 func (s *Server) appendRendered(dst []byte, p *params, id string, ids []uint32) []byte {
 	dst = append(append(append(dst, `{"request_id":"`...), id...), `","token_ids":`...)
-	dst = append(appendIDs(dst, ids), `,"token_offsets":null,"features":null,"content_parts":null,"sampling_params":{"presence_penalty":0.0,`...)
+	dst = append(rawjson.AppendIDs(dst, ids), `,"token_offsets":null,"features":null,"content_parts":null,"sampling_params":{"presence_penalty":0.0,`...)
 	dst = append(dst, `"frequency_penalty":0.0,"repetition_penalty":1.0,"temperature":`...)
 	temperature := p.temperature
 	if temperature != temperature {
@@ -128,16 +132,16 @@ func (s *Server) appendRendered(dst []byte, p *params, id string, ids []uint32) 
 	}
 	dst = append(appendFloat(dst, temperature), `,"top_p":1.0,"min_p":0.0,"stop":[`...)
 	for i, stop := range p.stop {
-		dst = appendText(comma(dst, i), stop)
+		dst = rawjson.AppendString(comma(dst, i), stop)
 	}
 	dst = append(dst, `],"stop_token_ids":`...)
-	dst = append(appendIDs(dst, p.stopIDs), `,"max_tokens":`...)
+	dst = append(rawjson.AppendIDs(dst, p.stopIDs), `,"max_tokens":`...)
 	dst = append(appendInt(dst, s.room(p, ids)), `,"output_kind":2,"skip_clone":true,`...)
 	if p.at == atResponses {
 		dst = append(dst, `"extra_args":{},`...)
 	}
 	dst = append(dst, `"bad_words":[],"skip_reading_prefix_cache":false},"model":`...)
-	dst = append(appendText(dst, p.model), `,"reasoning_ended":null,"reasoning_parser_kwargs":null,"return_token_ids":null,"output_mode":"tokens","stream":`...)
+	dst = append(rawjson.AppendString(dst, p.model), `,"reasoning_ended":null,"reasoning_parser_kwargs":null,"return_token_ids":null,"output_mode":"tokens","stream":`...)
 	if p.stream {
 		dst = append(dst, "true"...)
 	} else {

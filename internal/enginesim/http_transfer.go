@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"tandem/internal/enginesim/core"
+	"tandem/internal/rawjson"
 )
 
 // transferParams reads kv_transfer_params with the presence of each key, and takes prompt_token_ids out.
@@ -14,7 +15,7 @@ func (p *params) transferParams(s *scanner) {
 	t := new(core.Transfer)
 	s.object(func(key []byte) {
 		if string(key) == "prompt_token_ids" && p.at != atCompletions && p.at != atGenerate {
-			p.reuseRaw = s.raw()
+			p.reuseRaw = s.Value()
 			return
 		}
 		transferField(t, string(key), s)
@@ -24,10 +25,10 @@ func (p *params) transferParams(s *scanner) {
 
 // transferField reads one key into t without encoding/json: a decode leg's block ids can be many. The fields take any value: their UnmarshalJSON never fails.
 func transferField(t *core.Transfer, key string, s *scanner) {
-	start := s.i
-	value := s.raw()
-	if s.err != nil {
-		s.i = start
+	start := s.Pos
+	value := s.Value()
+	if s.Err() != nil {
+		s.Pos = start
 		return
 	}
 	switch key {
@@ -55,11 +56,10 @@ func transferField(t *core.Transfer, key string, s *scanner) {
 }
 
 func textField(value []byte) core.Field[string] {
-	s := scanner{b: value}
 	if value[0] != '"' {
 		return core.Field[string]{Present: true, Null: true}
 	}
-	return core.Has(string(s.str()))
+	return core.Has(rawjson.Text(value))
 }
 
 func intField(value []byte) core.Field[int] {
@@ -72,7 +72,7 @@ func intField(value []byte) core.Field[int] {
 // remoteBlocks reads [[1,2,3]]; whatever else it is is left to the careful reader.
 func remoteBlocks(value []byte) core.Field[core.RemoteBlocks] {
 	f := core.Field[core.RemoteBlocks]{Present: true}
-	s := scanner{b: value}
+	s := scan(value)
 	if value[0] == '[' {
 		s.array(func() {
 			var ids []int

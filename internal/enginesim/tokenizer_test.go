@@ -80,8 +80,8 @@ func FuzzScanner(f *testing.F) {
 	}
 	voc := newVocabulary(512)
 	f.Fuzz(func(t *testing.T, body string) {
-		s := scanner{b: []byte(body)}
-		s.raw()
+		s := scan([]byte(body))
+		s.Value()
 		if err := s.end(); err != nil && json.Valid([]byte(body)) && strings.Count(body, "[")+strings.Count(body, "{") < maxDepth {
 			t.Errorf("%q: %v", body, err)
 		}
@@ -97,16 +97,6 @@ func FuzzScanner(f *testing.F) {
 			t.Errorf("%q: ids %v, want %v", body, p.prompts[0], want.Prompt)
 		}
 	})
-}
-
-func TestAppendText(t *testing.T) {
-	for _, text := range []string{"", "plain", `quote " and \ back`, "line\nfeed\ttab\x01", "größe 漢字 😀", "bad \xff byte"} {
-		var got string
-		raw := appendText(nil, text)
-		if err := json.Unmarshal(raw, &got); err != nil || got != strings.ToValidUTF8(text, "\ufffd") {
-			t.Errorf("%q became %s: %q %v", text, raw, got, err)
-		}
-	}
 }
 
 func TestFloatsLookLikePython(t *testing.T) {

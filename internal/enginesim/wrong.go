@@ -10,6 +10,7 @@ import (
 
 	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
+	"tandem/internal/rawjson"
 )
 
 // Wrong is how a server can be set up so that it serves well and a router cannot know its caches: what tandem doctor looks for. The zero value is right.
@@ -87,5 +88,5 @@ func (w *Wrong) protocol(dst []byte, t *core.TransferOut) []byte {
 	return fmt.Appendf(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":%s,"remote_engine_id":%s,`+
 		`"remote_host":%s,"remote_handshake_port":6301,"remote_notify_port":61005,"remote_dp_rank":0,`+
 		`"remote_dp_rank_override":null,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1,"transfer_id":"tx"}`,
-		blocks, appendText(nil, t.EngineID), appendText(nil, t.Host))
+		blocks, rawjson.AppendString(nil, t.EngineID), rawjson.AppendString(nil, t.Host))
 }
