@@ -24,10 +24,11 @@ type Fit struct {
 	seen   int           // samples in all
 }
 
-// vote is what one moment said of the factors.
+// vote is what one moment said: what the profile puts at the given seconds took so long. What it says of the factors is asked of those that hold by now: they
+// may have followed it already.
 type vote struct {
-	ratio float64    // of measured to predicted
-	share [3]float64 // of the prediction, by factor
+	parts [3]float64
+	took  float64
 }
 
 const (
@@ -66,16 +67,14 @@ func (f *Fit) learn(parts [3]float64, took float64, apart bool) {
 	}
 	ratio := took / predicted
 	f.seen++
-	v := vote{ratio: ratio}
 	var x [3]float64 // what a unit of each factor is of the prediction
 	whole := parts[0] + parts[1] + parts[2]
 	for i, part := range parts {
-		v.share[i] = part * f.at(i) / predicted
-		if max(v.share[i], part/whole) >= tells { // by the profile too: a factor that was learned to be nothing must be able to come back
+		if max(part*f.at(i)/predicted, part/whole) >= tells { // by the profile too: a factor that was learned to be nothing must be able to come back
 			x[i], f.told[i] = part/predicted, true
 		}
 	}
-	f.cast(v, apart)
+	f.cast(vote{parts, took}, apart)
 	if f.leap() {
 		return
 	}
@@ -90,10 +89,13 @@ func (f *Fit) cast(v vote, apart bool) {
 		f.n++
 		return
 	}
-	if last := &f.votes[(f.n-1)%len(f.votes)]; math.Abs(math.Log(v.ratio)) < math.Abs(math.Log(last.ratio)) {
+	if last := &f.votes[(f.n-1)%len(f.votes)]; math.Abs(math.Log(f.ratio(v))) < math.Abs(math.Log(f.ratio(*last))) {
 		*last = v
 	}
 }
+
+// ratio is what v took by what it would be taken to take now.
+func (f *Fit) ratio(v vote) float64 { return v.took / f.predict(v.parts) }
 
 // settle takes the miss of a sample into the noise, once the factors have found their places.
 func (f *Fit) settle(miss float64) {
@@ -165,12 +167,12 @@ func (f *Fit) leap() bool {
 	}
 	var sorted [len(f.votes)]float64
 	for i, v := range f.votes[:k] {
-		sorted[i] = v.ratio
+		sorted[i] = f.ratio(v)
 	}
 	slices.Sort(sorted[:k])
-	median := sorted[k/2]
-	if median < leapAbove && median > 1/leapAbove {
-		return false
+	median, newest := sorted[k/2], f.ratio(f.votes[(f.n-1)%len(f.votes)])
+	if slower, faster := min(median, newest) >= leapAbove, max(median, newest) <= 1/leapAbove; !slower && !faster {
+		return false // or the older votes only say that the newest has moved the factors
 	}
 	for i := range f.factor {
 		if f.toldBy(i, k) {
@@ -186,7 +188,7 @@ func (f *Fit) leap() bool {
 func (f *Fit) toldBy(i, k int) bool {
 	sum := 0.0
 	for _, v := range f.votes[:k] {
-		sum += v.share[i]
+		sum += v.parts[i] * f.at(i) / f.predict(v.parts)
 	}
 	return sum >= tells*float64(k)
 }

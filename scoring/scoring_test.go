@@ -1,6 +1,7 @@
 package scoring
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -170,6 +171,23 @@ func TestFitForgetsAReplacedEngine(t *testing.T) {
 		f.Learn(profile.PrefillParts(4000, 0), 8*profile.Prefill(4000, 0))
 	}
 	near(t, "estimate after six samples of the new engine", ratio(), 8, 0.2)
+}
+
+// The first samples of an engine three times slower, each of which moves the factor that it tells of: once they have followed, what those samples said has been
+// heard, and moves nothing again.
+func TestFitDoesNotFollowTwice(t *testing.T) {
+	profile, truth := DefaultSpeed(), Speed{T0: 15e-3, A: 55e-6, B: 2e-9}
+	var f Fit
+	for _, uncached := range []int{1340, 1, 813, 1500, 16, 2000} {
+		f.Learn(profile.PrefillParts(uncached, 0), truth.Prefill(uncached, 0))
+		if uncached == 1340 {
+			continue
+		}
+		for _, tokens := range []int{16, 1000} {
+			got := profile.WithPrefill(f.Within(&f)).Prefill(tokens, 0)
+			near(t, fmt.Sprintf("%d tokens after a sample of %d", tokens, uncached), got, truth.Prefill(tokens, 0), 0.25)
+		}
+	}
 }
 
 func TestFitStaysPositiveAndFinite(t *testing.T) {
