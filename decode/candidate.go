@@ -114,6 +114,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 		}
 	}
 	p.expect(dst[first:], q, now)
+	fillFirst(dst[first:])
 	if !q.Seeded {
 		p.compare(dst[first:], now)
 	}
@@ -125,6 +126,18 @@ func (p *Pool) Below(c *Candidate, q *Query, depth []int32) int {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	return p.Held(&c.member.Member, depth, 0, q.Tokens)
+}
+
+// fillFirst fills in the step that makes the first token of blocks which came: the mean of the candidates' steps, since who is faster is priced elsewhere, as
+// far as that is known.
+func fillFirst(cs []Candidate) {
+	sum := 0.0
+	for i := range cs {
+		sum += cs[i].Decode.Step
+	}
+	for i := range cs {
+		cs[i].Decode.First = sum / float64(len(cs))
+	}
 }
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still

@@ -46,10 +46,12 @@ func (m *Seconds) Prefill(p *Prefill) Terms {
 	}
 }
 
-// Decode returns the terms of a Split that are d's alone.
+// Decode returns the terms of a Split that are d's alone. Who computes a prompt has its first token with it; of blocks that
+// came a decode step makes it.
 func (m *Seconds) Decode(d *Decode) Terms {
 	return Terms{
 		Room:     d.Room,
+		Transfer: d.First,
 		Decode:   m.DecodePenalty * d.Running * d.Marginal * d.Output,
 		Answer:   d.Later,
 		Pressure: m.Gamma * Pressure(d.Usage),
@@ -155,7 +157,7 @@ func (p Pair) Terms() Terms {
 
 // TTFT is the seconds until a first token.
 type TTFT struct {
-	Ahead float64 // of others' work, and of the first step
+	Ahead float64 // of others' work, and of the step that makes the first token of blocks which came
 	Own   float64 // to compute the prompt and to move its blocks
 }
 
@@ -170,5 +172,5 @@ func SplitTTFT(m Model, p *Prefill, d *Decode, perByte float64) TTFT {
 
 // LocalTTFT returns the seconds until the first token of d alone.
 func LocalTTFT(d *Decode) TTFT {
-	return TTFT{Ahead: d.Room + d.Step + d.Local.Wait, Own: d.Local.Warm}
+	return TTFT{Ahead: d.Room + d.Local.Wait, Own: d.Local.Warm}
 }

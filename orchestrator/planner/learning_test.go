@@ -267,3 +267,56 @@ func TestWhoHasRecoveredComesBack(t *testing.T) {
 		t.Errorf("%d of 100 go to d2, which is as fast as d1 for minutes", n)
 	}
 }
+
+// A few per cent by which one of two equal replicas was learned to be faster are noise: they move no choice, and requests that come at once spread.
+func TestAStepWithinTheNoiseMovesNobody(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		tokens int
+		step   time.Duration
+	}{
+		{"short answers", 40, 7 * time.Millisecond},
+		{"long answers", 400, 7 * time.Millisecond},
+		{"slow engines", 40, 70 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFleet(1, 2, nil)
+			f.answers(t, 40, tt.tokens, 10*time.Second, func(id replica.ID) time.Duration {
+				if id == "d2" {
+					return tt.step * 108 / 100
+				}
+				return tt.step
+			})
+			f.pass(time.Second)
+			f.idle()
+			for _, split := range []bool{true, false} {
+				var atOnce, alone []replica.ID
+				for i := range 40 {
+					r := f.request(uint32(9000+i), 400)
+					r.MaxTokens, r.SplitOK, r.LocalOK = 2000, split, !split
+					d, err := f.pl.Explain(r, f.now)
+					if err != nil {
+						t.Fatal(err)
+					}
+					alone = append(alone, d.Decode)
+				}
+				var all []*Booking
+				for i := range 8 {
+					r := f.request(uint32(9100+i), 400)
+					r.MaxTokens, r.SplitOK, r.LocalOK = 2000, split, !split
+					b := f.plan(t, r)
+					all, atOnce = append(all, b), append(atOnce, b.Decode.ID)
+				}
+				for _, b := range all {
+					b.Release(f.now)
+				}
+				if n := count(alone, "d1"); n < 10 || n > 30 {
+					t.Errorf("split %v: %d of 40 plans are for d1, want about half", split, n)
+				}
+				if n := count(atOnce, "d1"); n < 3 || n > 5 {
+					t.Errorf("split %v: %d of eight at once go to d1: %v", split, n, atOnce)
+				}
+			}
+		})
+	}
+}

@@ -309,7 +309,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	d := &b.decodes[b.chosen.Decode]
 	terms := decode.Terms{Local: b.chosen.Prefill < 0}
 	booking := &Booking{Mode: Local, MatchedDecode: d.Matched, within: d.Local.Wait + d.Local.Warm}
-	booking.first = booking.within + d.Step
+	booking.first = booking.within
 	if !terms.Local {
 		p := &b.prefills[b.chosen.Prefill]
 		booking.PrefillLease = pl.prefill.Book(p, now)

@@ -59,6 +59,31 @@ func TestWorkedExample(t *testing.T) {
 	}
 }
 
+// Who computes a prompt has its first token with it; from blocks that came a decode step makes it. Without that, two streams that stand still for a moment are
+// enough to split what is sooner computed in place.
+func TestASplitTakesAStepMore(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	f.says(f.decode, "d1", 2, 0, 0.01)
+	for i := range 20 {
+		d, err := f.pl.Explain(f.request(uint32(i), 200), f.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Mode != Local {
+			t.Fatalf("the plan is %s, because of %s: %s", d.Mode, d.Why, d.Reason)
+		}
+		for _, plan := range d.Plans {
+			moving := 2 + 208*131072/40e9*1e3 // of 13 blocks within a rack
+			if want := moving + plan.OnDecode.Step; plan.Mode == Split && math.Abs(plan.Terms.Transfer-want) > 0.01 {
+				t.Errorf("the transfer is priced at %.2f ms, want %.2f: 2 ms, the blocks, and a step", plan.Terms.Transfer, want)
+			}
+		}
+		if took := 1e3 * scoring.DefaultSpeed().Prefill(200, 0); math.Abs(d.TTFT-took) > 0.01 {
+			t.Errorf("the first token is predicted after %.2f ms, want the %.2f ms of the prompt", d.TTFT, took)
+		}
+	}
+}
+
 func TestReasonIsASentence(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	f.store(t, f.prefill, "p1", 1, 64)

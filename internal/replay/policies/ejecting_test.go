@@ -222,7 +222,7 @@ func TestEveryPolicyGoesOnWhenReplicasFail(t *testing.T) {
 // A decode replica that answers everything with an error is found out: production's decision ejects it,
 // tries elsewhere what failed, and lets it back.
 func TestTandemEjectsWhoFails(t *testing.T) {
-	r, res := run(t, "tandem", "d0:fail@5s+10s")
+	r, res := run(t, "tandem-split", "d0:fail@5s+10s")
 	x := r.(*Tandem)
 	retried, failed := outcomes(res)
 	if failed != 0 || retried == 0 || retried > 25 || x.Stats.Ejected == 0 || x.Stats.Retried < retried {
