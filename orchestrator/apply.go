@@ -34,7 +34,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		certificate, err = cfg.FrontCertificate()
 	}
 	if err == nil {
-		others, err = o.peers.wanted(cfg.Routers, cfg.Admin.Token)
+		others, err = o.peers.wanted(cfg)
 	}
 	if err == nil {
 		err = o.fleet.apply(cfg)
@@ -107,9 +107,9 @@ func newResolver(cfg *config.Config) *tokenizer.Resolver {
 
 // policy is what of the configuration concerns decisions.
 func policy(cfg *config.Config) planner.Policy {
-	s := cfg.Scoring
+	s, x := cfg.Scoring, cfg.Experimental.Scoring
 	units := scoring.InSeconds
-	if s.Units == config.Raw {
+	if x.Units == config.Raw {
 		units = scoring.InRaw
 	}
 	weights := scoring.Weights{
@@ -118,20 +118,21 @@ func policy(cfg *config.Config) planner.Policy {
 	}
 	p := planner.Policy{
 		Weights: weights, KVBytesPerToken: float64(s.KVBytesPerToken), HeadroomMargin: orNone(s.HeadroomMargin), ExpectedOutput: s.ExpectedOutput,
-		TieAbsolute: orNone(s.TieAbsolute), TieRelative: orNone(s.TieRelative), LoadTTL: 10 * cfg.Pools.Decode.PollInterval, FirstToken: cfg.Limits.FirstToken,
+		TieAbsolute: orNone(x.TieAbsolute), TieRelative: orNone(x.TieRelative),
+		LoadTTL: 10 * cfg.Pools.Decode.PollInterval, FirstToken: cfg.Limits.FirstToken,
 	}
-	p.Calibration = map[string]planner.Calibration{config.CalibrationOff: planner.CalibrateOff, config.CalibrationShadow: planner.CalibrateShadow}[s.Calibration]
+	p.Calibration = map[string]planner.Calibration{config.CalibrationOff: planner.CalibrateOff, config.CalibrationShadow: planner.CalibrateShadow}[x.Calibration]
 	e := cfg.Health.Ejection
 	p.Ejection = outlier.Settings{Failures: e.Failures, Share: e.Share, Base: e.Base, Max: e.Max, Trials: true}
-	p.Prefill, p.Decode = scoring.Rates(s.Speed.Prefill, 0), scoring.Rates(s.Speed.Local, s.Speed.Decode)
-	p.PrefillRule, p.DecodeRule = rule(&cfg.Pools.Prefill), rule(&cfg.Pools.Decode)
+	p.Prefill, p.Decode = scoring.Rates(x.Speed.Prefill, 0), scoring.Rates(x.Speed.Local, x.Speed.Decode)
+	p.PrefillRule, p.DecodeRule = rule(cfg.Experimental.Pools.Prefill), rule(cfg.Experimental.Pools.Decode)
 	p.Links = [replica.Links]float64{float64(s.Links.Host), float64(s.Links.Rack), float64(s.Links.Zone), float64(s.Links.Other)}
 	return p
 }
 
 // rule is what chooses in a pool by itself, nil where costs do.
-func rule(p *config.Pool) *planner.Rule {
-	r := &p.Rule
+func rule(p config.ExperimentalPool) *planner.Rule {
+	r := p.Rule
 	named := &planner.Rule{Name: p.Policy}
 	switch p.Policy {
 	case config.PolicyTwoState:
@@ -143,7 +144,8 @@ func rule(p *config.Pool) *planner.Rule {
 	case config.PolicyOverlapTiers:
 		named.Tiers = true
 		named.Rule = scoring.Overlap{
-			Overlap: r.Overlap, Load: r.Load, Health: r.Health, Hot: r.Hot, Warm: r.Warm, Threshold: r.Threshold, Otherwise: scoring.PrefixHash{Bound: r.Bound},
+			Overlap: r.Overlap, Load: r.Load, Hot: r.Hot, Warm: r.Warm, Threshold: r.Threshold,
+			Otherwise: scoring.PrefixHash{Bound: r.Bound},
 		}
 	default:
 		return nil

@@ -105,7 +105,7 @@ func TestTooLateIsRefusedAtOnce(t *testing.T) {
 	s := slowPair(30 * time.Second)
 	s.config = func(c *config.Config) {
 		c.Limits.FirstToken = 200 * time.Millisecond
-		c.Scoring.Speed.Prefill, c.Scoring.Speed.Local, c.Scoring.Speed.Decode = 1000, 1000, 100
+		c.Experimental.Scoring.Speed = config.Speed{Prefill: 1000, Local: 1000, Decode: 100}
 	}
 	in(t, s, func(w *world) {
 		first := guardedPrompt(idPrompt(1, 150), "") // 150 ms by the speed in the file
@@ -304,7 +304,7 @@ func TestTransferFailsWhereThereIsOneOfEach(t *testing.T) {
 	for _, gone := range []string{"transfers", "prefill"} {
 		t.Run(gone, func(t *testing.T) {
 			in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
-				c.Local, c.Scoring.Speed.Local = config.LocalAuto, 1 // it splits when it can
+				c.Local, c.Experimental.Scoring.Speed.Local = config.LocalAuto, 1 // it splits when it can
 			}}, func(w *world) {
 				w.at("handoff", func(string) {
 					if transferFails(0)(w, nil); gone == "prefill" {

@@ -217,8 +217,8 @@ func TestTextIsMatchedWithoutTokens(t *testing.T) {
 func TestTextTakesOverWhenTheTokenizerFails(t *testing.T) {
 	patient := setup{prefill: 3, config: func(c *config.Config) {
 		c.Tokenizer.ChunkBytes, c.Timeouts.Tokenize = 64, 100*time.Millisecond
-		c.Scoring.Calibration = config.CalibrationOff // an engine that was frozen with a prompt is measured slow, and less wanted than the match is worth
-		c.Scoring.TieAbsolute = 0                     // what a hundred tokens save
+		c.Experimental.Scoring.Calibration = config.CalibrationOff // an engine that was frozen with a prompt is measured slow, and less wanted than the match is worth
+		c.Experimental.Scoring.TieAbsolute = 0                     // what a hundred tokens save
 	}}
 	in(t, patient, func(w *world) {
 		first := map[string]string{}

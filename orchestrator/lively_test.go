@@ -157,7 +157,7 @@ func nothing(*world, *simulated) {}
 func noDetails(_ string, o *enginesim.Options) { o.NoUsageDetails = true }
 func alone(c *config.Config)                   { c.Local = config.LocalAlways }
 
-func inShadow(c *config.Config) { c.Scoring.Calibration = config.CalibrationShadow }
+func inShadow(c *config.Config) { c.Experimental.Scoring.Calibration = config.CalibrationShadow }
 
 // decodeFails marks the decode replica that the request is booked on as unhealthy.
 func decodeFails(w *world, _ *simulated) {

@@ -145,15 +145,18 @@ func (ps *peers) startLocked(p *peer) {
 }
 
 // wanted makes a peer for every router of cfg; those that are asked already are left alone by [peers.apply].
-func (ps *peers) wanted(cfg config.Routers, token config.Secret) (map[peerKey]*peer, error) {
+func (ps *peers) wanted(cfg *config.Config) (map[peerKey]*peer, error) {
 	out := map[peerKey]*peer{}
-	patience := max(5*cfg.Interval, leastPatience)
-	for _, url := range cfg.Peers {
-		client, err := engine.New(engine.Options{URL: url, Dial: ps.o.opt.Dial, DialTimeout: patience, MaxIdle: 1, APIKey: token.Reveal()})
+	interval, token := cfg.Experimental.Routers.Interval, cfg.Admin.Token.Reveal()
+	patience := max(5*interval, leastPatience)
+	for _, url := range cfg.Routers.Peers {
+		client, err := engine.New(engine.Options{
+			URL: url, Dial: ps.o.opt.Dial, DialTimeout: patience, MaxIdle: 1, APIKey: token,
+		})
 		if err != nil {
 			return nil, err
 		}
-		key := peerKey{url, cfg.Interval, token.Reveal()}
+		key := peerKey{url, interval, token}
 		out[key] = &peer{ps: ps, key: key, patience: patience, client: client, gone: make(chan struct{})}
 	}
 	return out, nil

@@ -80,7 +80,9 @@ func peering(t *testing.T, peers []string, story func(r *rig)) {
 
 func (r *rig) reload(interval time.Duration, peers ...string) {
 	r.t.Helper()
-	wanted, err := r.o.peers.wanted(config.Routers{Peers: peers, Interval: interval}, config.Secret{})
+	c := config.Default()
+	c.Routers.Peers, c.Experimental.Routers.Interval = peers, interval
+	wanted, err := r.o.peers.wanted(c)
 	if err != nil {
 		r.t.Fatal(err)
 	}

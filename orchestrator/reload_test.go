@@ -25,8 +25,6 @@ var changes = map[string]func(*config.Config){
 	"connector.lease":          func(c *config.Config) { c.Connector.Lease = time.Minute },
 	"connector.margin":         func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
 	"local":                    func(c *config.Config) { c.Local = config.LocalAuto },
-	"scoring.units":            func(c *config.Config) { c.Scoring.Units = config.Raw },
-	"scoring.calibration":      func(c *config.Config) { c.Scoring.Calibration = config.CalibrationShadow },
 	"scoring.alpha":            func(c *config.Config) { c.Scoring.Alpha = config.Alpha{Value: 2} },
 	"tokenizer.source":         func(c *config.Config) { c.Tokenizer.Source = config.TokensNone },
 	"limits.max_prompt_tokens": func(c *config.Config) { c.Limits.MaxPromptTokens = 100_000 },
@@ -49,10 +47,6 @@ var changes = map[string]func(*config.Config){
 	"pools.POOL.index":                 pools(func(p *config.Pool) { p.Index = config.IndexApproximate }),
 	"pools.POOL.block_size":            pools(func(p *config.Pool) { p.BlockSize = 32 }),
 	"pools.POOL.blocks":                pools(func(p *config.Pool) { p.Blocks = 5000 }),
-	"pools.POOL.policy":                pools(func(p *config.Pool) { p.Policy = config.PolicyTwoState }),
-	"pools.POOL.rule.overlap":          pools(func(p *config.Pool) { p.Rule.Overlap, p.Rule.Load = 0.5, 0.4 }),
-	"pools.POOL.rule.load":             pools(func(p *config.Pool) { p.Rule.Load, p.Rule.Health = 0.2, 0.2 }),
-	"pools.POOL.rule.health":           pools(func(p *config.Pool) { p.Rule.Health, p.Rule.Overlap = 0.2, 0.5 }),
 	"pools.POOL.replicas.name":         replicas(func(r *config.Replica, name string) { r.Name = "engine-" + name }),
 	"pools.POOL.replicas.place.host":   replicas(func(r *config.Replica, _ string) { r.Place.Host = "h1" }),
 	"pools.POOL.replicas.place.rack":   replicas(func(r *config.Replica, _ string) { r.Place.Rack = "r1" }),
@@ -64,6 +58,12 @@ var changes = map[string]func(*config.Config){
 	"pools.POOL.replicas.events.replay": replicas(func(r *config.Replica, name string) {
 		r.Events = config.Events{Endpoint: at(name, 1), Replay: at(name, 2)}
 	}),
+	"experimental.scoring.units":       func(c *config.Config) { c.Experimental.Scoring.Units = config.Raw },
+	"experimental.scoring.calibration": inShadow,
+	"experimental.pools.POOL.policy": func(c *config.Config) {
+		pools := &c.Experimental.Pools
+		pools.Prefill.Policy, pools.Decode.Policy = config.PolicyTwoState, config.PolicyTwoState
+	},
 }
 
 // elsewhere are the fields that cannot change in a world without files, or that make another server, each with the test that changes it.
@@ -120,6 +120,11 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 			case typ == reflect.TypeFor[config.Pools]():
 				walk("pools.POOL", reflect.TypeFor[config.Pool](), func(c *config.Config) []reflect.Value {
 					return []reflect.Value{reflect.ValueOf(&c.Pools.Prefill).Elem(), reflect.ValueOf(&c.Pools.Decode).Elem()}
+				})
+			case typ == reflect.TypeFor[config.ExperimentalPools]():
+				walk(field+".POOL", reflect.TypeFor[config.ExperimentalPool](), func(c *config.Config) []reflect.Value {
+					pools := &c.Experimental.Pools
+					return []reflect.Value{reflect.ValueOf(&pools.Prefill).Elem(), reflect.ValueOf(&pools.Decode).Elem()}
 				})
 			case typ == reflect.TypeFor[[]config.Replica]():
 				walk(field, typ.Elem(), nil) // by hand, all of it

@@ -18,7 +18,7 @@ func TestPoliciesOfPools(t *testing.T) {
 		config.PolicyPrefixHash: scoring.DefaultPrefixHash(), config.PolicyOverlapTiers: scoring.DefaultOverlap(),
 	} {
 		c := config.Default()
-		c.Pools.Prefill.Policy = name
+		c.Experimental.Pools.Prefill.Policy = name
 		p := policy(c)
 		if r := p.PrefillRule; p.DecodeRule != nil || r == nil || r.Name != name || r.Rule != want || r.Tiers != (name == config.PolicyOverlapTiers) {
 			t.Errorf("%s is %+v, want %+v", name, r, want)
@@ -27,19 +27,20 @@ func TestPoliciesOfPools(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	c.Pools.Decode.Policy = config.PolicyOverlapTiers
-	c.Pools.Decode.Rule = config.Rule{Threshold: 1, Bound: 2, Overlap: 3, Load: 4, Health: 5, Hot: 6, Warm: 7}
-	want := scoring.Overlap{Threshold: 1, Overlap: 3, Load: 4, Health: 5, Hot: 6, Warm: 7, Otherwise: scoring.PrefixHash{Bound: 2}}
+	decode := &c.Experimental.Pools.Decode
+	decode.Policy = config.PolicyOverlapTiers
+	decode.Rule = config.Rule{Threshold: 1, Bound: 2, Overlap: 3, Load: 4, Hot: 6, Warm: 7}
+	want := scoring.Overlap{Threshold: 1, Overlap: 3, Load: 4, Hot: 6, Warm: 7, Otherwise: scoring.PrefixHash{Bound: 2}}
 	if got := policy(c).DecodeRule; got == nil || got.Rule != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	c.Pools.Decode.Policy = config.PolicyTwoState
-	c.Pools.Decode.Rule = config.Rule{Threshold: 1, Apart: 2, Times: 3}
+	decode.Policy = config.PolicyTwoState
+	decode.Rule = config.Rule{Threshold: 1, Apart: 2, Times: 3}
 	if got := policy(c).DecodeRule; got.Rule != (scoring.TwoState{Threshold: 1, Apart: 2, Times: 3}) {
 		t.Errorf("%+v", got)
 	}
-	c.Pools.Decode.Policy = config.PolicyBlockTracker
-	c.Pools.Decode.Rule = config.Rule{Threshold: 1, Bound: 2}
+	decode.Policy = config.PolicyBlockTracker
+	decode.Rule = config.Rule{Threshold: 1, Bound: 2}
 	if got := policy(c).DecodeRule; got.Rule != (scoring.Tracker{Threshold: 1, Bound: 2}) {
 		t.Errorf("%+v", got)
 	}

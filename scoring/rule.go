@@ -23,11 +23,10 @@ const HeadTokens = 256
 
 // Seat is what a rule sees of one replica. Load is what the router knows to be there at this moment, not what was reported some time ago.
 type Seat struct {
-	Name   uint64 // of the replica, the same for every router
-	Hot    int    // leading tokens of the prompt that it has in GPU memory
-	Held   int    // leading tokens that it has in any tier, at least Hot
-	Load   int    // requests in flight there
-	Health float64
+	Name uint64 // of the replica, the same for every router
+	Hot  int    // leading tokens of the prompt that it has in GPU memory
+	Held int    // leading tokens that it has in any tier, at least Hot
+	Load int    // requests in flight there
 }
 
 // TwoState follows the longest match while the pool is balanced, and sends to the least loaded replica while it is not.
@@ -97,11 +96,11 @@ func (r PrefixHash) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
 	return best
 }
 
-// Overlap adds weighted shares of cached tokens, by tier, of idleness and of health. Where nobody has enough of the prompt, the hash of its head decides.
+// Overlap adds weighted shares of cached tokens, by tier, and of idleness. Its authors add health too, which is
+// the same for all that may be chosen here. Where nobody has enough of the prompt, the hash of its head decides.
 type Overlap struct {
 	Overlap float64 // weight of the overlap, as a share of the longest; 0.6
 	Load    float64 // weight of 1 - requests as a share of the most; 0.3
-	Health  float64 // weight of the share of requests that succeeded; 0.1
 
 	Hot       float64 // what a token in GPU memory counts; 1
 	Warm      float64 // what one in any other tier counts; 0.6
@@ -112,7 +111,7 @@ type Overlap struct {
 
 // DefaultOverlap is what its authors ship.
 func DefaultOverlap() Overlap {
-	return Overlap{Overlap: 0.6, Load: 0.3, Health: 0.1, Hot: 1, Warm: 0.6, Threshold: 0.3, Otherwise: DefaultPrefixHash()}
+	return Overlap{Overlap: 0.6, Load: 0.3, Hot: 1, Warm: 0.6, Threshold: 0.3, Otherwise: DefaultPrefixHash()}
 }
 
 // Choose adds shares.
@@ -127,7 +126,7 @@ func (r Overlap) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
 	return drawLeast(seats, rnd, func(s *Seat) float64 {
 		overlap := (r.Hot*float64(s.Hot) + r.Warm*float64(s.Held-s.Hot)) / float64(longest)
 		idle := 1 - float64(s.Load)/float64(max(busiest, 1))
-		return -(r.Overlap*overlap + r.Load*idle + r.Health*s.Health)
+		return -(r.Overlap*overlap + r.Load*idle)
 	})
 }
 

@@ -27,15 +27,13 @@ func TestRulesByHand(t *testing.T) {
 		{"tracker follows an idle one", DefaultTracker(), []Seat{{}, {Held: 301}, {}, {}}, 1},
 		{"tracker wants 30 %", DefaultTracker(), []Seat{{Held: 300, Load: 1}, {}}, 1},
 		// 0.6*1 + 0.3*(1-1) = 0.6 against 0.6*0.4 + 0.3 = 0.54; 0.6*1 against 0.6*0.6 + 0.3 = 0.66.
-		{"overlap outweighs load", DefaultOverlap(), []Seat{{Hot: 500, Held: 500, Load: 4, Health: 1}, {Hot: 200, Held: 200, Health: 1}}, 0},
-		{"load outweighs overlap", DefaultOverlap(), []Seat{{Hot: 500, Held: 500, Load: 4, Health: 1}, {Hot: 300, Held: 300, Health: 1}}, 1},
+		{"overlap outweighs load", DefaultOverlap(), []Seat{{Hot: 500, Held: 500, Load: 4}, {Hot: 200, Held: 200}}, 0},
+		{"load outweighs overlap", DefaultOverlap(), []Seat{{Hot: 500, Held: 500, Load: 4}, {Hot: 300, Held: 300}}, 1},
 		// 0.6*0.6 = 0.36 against 0.6*0.7 = 0.42.
-		{"a warm tier counts less", DefaultOverlap(), []Seat{{Held: 1000, Health: 1}, {Hot: 700, Held: 700, Health: 1}}, 1},
+		{"a warm tier counts less", DefaultOverlap(), []Seat{{Held: 1000}, {Hot: 700, Held: 700}}, 1},
 		// 0.6*(0.5 + 0.6*0.5) = 0.48 against 0.42.
-		{"half of it hot counts more", DefaultOverlap(), []Seat{{Hot: 500, Held: 1000, Health: 1}, {Hot: 700, Held: 700, Health: 1}}, 0},
-		// 0.6 + 0.1*0.5 = 0.65 against 0.6*0.95 + 0.1 = 0.67.
-		{"health counts", DefaultOverlap(), []Seat{{Hot: 1000, Held: 1000, Health: 0.5}, {Hot: 950, Held: 950, Health: 1}}, 1},
-		{"overlap below the threshold, without a head: least load", DefaultOverlap(), []Seat{{Hot: 299, Held: 299, Load: 1, Health: 1}, {Health: 1}}, 1},
+		{"half of it hot counts more", DefaultOverlap(), []Seat{{Hot: 500, Held: 1000}, {Hot: 700, Held: 700}}, 0},
+		{"overlap below the threshold, without a head: least load", DefaultOverlap(), []Seat{{Hot: 299, Held: 299, Load: 1}, {}}, 1},
 		{"a hash without a head: least load", DefaultPrefixHash(), []Seat{{Load: 1}, {}}, 1},
 	} {
 		if got := tt.rule.Choose(prompt, tt.seats, rnd); got != tt.want {

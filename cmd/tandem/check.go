@@ -78,14 +78,17 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	row("connector", "%s, lease %v, margin %v", c.Connector.Type, c.Connector.Lease, c.Connector.Margin)
 	row("local", "%s", c.Local)
 	s := c.Scoring
-	row("scoring", "%s, alpha %v, beta %v, gamma %v, decode penalty %v", s.Units, s.Alpha, s.Beta, s.Gamma, s.DecodePenalty)
+	row("scoring", "alpha %v, beta %v, gamma %v, decode penalty %v", s.Alpha, s.Beta, s.Gamma, s.DecodePenalty)
 	row("links", "host %v/s, rack %v/s, zone %v/s, other %v/s", s.Links.Host, s.Links.Rack, s.Links.Zone, s.Links.Other)
 	if r := c.Routers; len(r.Peers) > 0 {
-		row("routers", "%s, asked every %v", strings.Join(r.Peers, ", "), r.Interval)
+		row("routers", "%s", strings.Join(r.Peers, ", "))
 	}
 	t := c.Timeouts
 	row("timeouts", "queue %v, prefill %v, first token %v, between tokens %v, drain %v", t.Queue, t.Prefill, t.DecodeFirst, t.DecodeIdle, t.Drain)
 	row("tracing", "%s", ifElse(c.Tracing.Exporter == config.TraceEnv, "as OTEL_* says", c.Tracing.Exporter))
+	if set := experiments(c); len(set) > 0 {
+		row("experimental", "%s", strings.Join(set, ", "))
+	}
 	if len(c.Pools.Decode.Replicas) == 0 || len(c.Pools.Prefill.Replicas) == 0 && c.Local != config.LocalAlways {
 		row("note", "a pool is empty: it would start, and not be ready")
 	}
@@ -97,8 +100,17 @@ func pool(p config.Pool) string {
 		ids[i] = r.ID()
 	}
 	list := ifElse(len(ids) == 0, "none", strings.Join(ids, ", "))
-	rule := ifElse(p.Policy == config.PolicyCost, "", ", policy "+p.Policy)
-	return fmt.Sprintf("%d: %s (index %s, %v%s)", len(ids), list, p.Index, p.IndexBytes, rule)
+	return fmt.Sprintf("%d: %s (index %s, %v)", len(ids), list, p.Index, p.IndexBytes)
+}
+
+// experiments lists the experimental settings that are not the default, with their values.
+func experiments(c *config.Config) (set []string) {
+	for _, change := range config.Diff(config.Default(), c) {
+		if field, ok := strings.CutPrefix(change.Field, "experimental."); ok {
+			set = append(set, field+" "+change.New)
+		}
+	}
+	return set
 }
 
 func ifElse(yes bool, then, otherwise string) string {

@@ -34,8 +34,8 @@ func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) error
 			return err
 		}
 	}
-	if cfg.Scoring.Units == config.Raw {
-		return fmt.Errorf("scoring.units: raw weights cannot be tuned; set them to %s", config.Seconds)
+	if cfg.Experimental.Scoring.Units == config.Raw {
+		return fmt.Errorf("experimental.scoring.units: raw weights cannot be tuned; set them to %s", config.Seconds)
 	}
 	s := suite.Search{Play: p, Seeds: *seeds, From: weightsOf(cfg.Scoring)}
 	var err error

@@ -13,7 +13,7 @@ import (
 func TestTuneCommand(t *testing.T) {
 	file := sample(t, 20, 4)
 	raw := filepath.Join(t.TempDir(), "raw.yaml")
-	if err := os.WriteFile(raw, []byte("pools: {decode: {replicas: [{url: 'http://d:1'}]}}\nlocal: always\nscoring: {units: raw}\n"), 0o644); err != nil {
+	if err := os.WriteFile(raw, []byte("pools: {decode: {replicas: [{url: 'http://d:1'}]}}\nlocal: always\nexperimental: {scoring: {units: raw}}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -28,6 +28,8 @@ type Config struct {
 	Tracing   Tracing   `yaml:"tracing"`   // spans; the OTEL_* environment decides where this is empty; needs a restart
 	Log       Log       `yaml:"log"`       // our own log
 	Decisions Decisions `yaml:"decisions"` // the record of decisions
+
+	Experimental Experimental `yaml:"experimental"` // what nobody needs to run it
 }
 
 // Admin is the listener for metrics, reload, status and the dashboard.
@@ -64,8 +66,6 @@ type Pool struct {
 	SpeculativeTokens int `yaml:"speculative_tokens"`
 
 	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
-	Policy       string        `yaml:"policy"`        // cost | two-state | block-tracker | prefix-hash | overlap-tiers: how a replica of the pool is chosen
-	Rule         Rule          `yaml:"rule"`          // the numbers of every policy but cost
 	IndexBytes   Bytes         `yaml:"index_bytes"`   // memory for the block index of the pool, text included; needs a restart
 }
 
@@ -75,28 +75,6 @@ const (
 	IndexApproximate = "approximate" // follow nobody; what was sent to a replica is taken to be there
 	IndexOff         = "off"         // know nothing and match nothing
 )
-
-// What [Pool.Policy] may be. All but cost choose a replica of the pool by itself; the rest of the plan is then chosen by costs, given that.
-const (
-	PolicyCost         = "cost"          // the cheapest plan, both sides together
-	PolicyTwoState     = "two-state"     // longest match, unless the pool is out of balance
-	PolicyBlockTracker = "block-tracker" // longest match, unless its replica has too many requests
-	PolicyPrefixHash   = "prefix-hash"   // consistent hashing of the prompt's head with bounded loads
-	PolicyOverlapTiers = "overlap-tiers" // weighted shares of cached tokens by tier, of idleness and of health
-)
-
-// Rule is the numbers of the policies that choose by themselves. Each takes those that it knows.
-type Rule struct {
-	Threshold float64 `yaml:"threshold"` // share of the prompt from which on a match is followed: two-state, block-tracker, overlap-tiers
-	Apart     float64 `yaml:"apart"`     // two-state: out of balance where the most loaded has so many requests more than the least loaded
-	Times     float64 `yaml:"times"`     // two-state: and so many times as many
-	Bound     float64 `yaml:"bound"`     // requests that a replica may have, as a multiple of the mean: block-tracker, prefix-hash, overlap-tiers below threshold
-	Overlap   float64 `yaml:"overlap"`   // overlap-tiers: weight of cached tokens; the three weights add up to 1
-	Load      float64 `yaml:"load"`      // overlap-tiers: weight of idleness
-	Health    float64 `yaml:"health"`    // overlap-tiers: weight of health
-	Hot       float64 `yaml:"hot"`       // overlap-tiers: what a token in the engine's own memory counts
-	Warm      float64 `yaml:"warm"`      // overlap-tiers: what one in a tier below counts
-}
 
 // Replica is one engine server. In the file a plain string is short for {url: string}.
 type Replica struct {
@@ -160,41 +138,16 @@ const (
 
 // Scoring sets the exchange rates and the figures that are used until they have been learned.
 type Scoring struct {
-	Units           string        `yaml:"units"`              // seconds | raw: what the terms are counted in
-	Calibration     string        `yaml:"calibration"`        // on | off | shadow: whether what is learned of speeds and links decides
 	Alpha           Alpha         `yaml:"alpha"`              // weight of prefill work saved by a prefix match: auto | number
 	Beta            float64       `yaml:"beta"`               // weight of the wait behind queued work
 	Gamma           float64       `yaml:"gamma"`              // weight of KV pressure
 	DecodePenalty   float64       `yaml:"decode_penalty"`     // weight of the slow-down of requests already decoding there
 	AffinityShare   float64       `yaml:"affinity_share"`     // a match below this share of the prompt gives no affinity, 0..1, unless AffinitySaved holds
 	AffinitySaved   time.Duration `yaml:"affinity_saved"`     // ... or that saves less than this
-	TieAbsolute     time.Duration `yaml:"tie_absolute"`       // plans closer than this are a tie, broken at random
-	TieRelative     float64       `yaml:"tie_relative"`       // ... or closer than this share, 0..1
 	HeadroomMargin  float64       `yaml:"headroom_margin"`    // share of a decode replica's KV blocks that is never promised, 0..1
 	ExpectedOutput  int           `yaml:"expected_output"`    // tokens an answer is taken to have, until learned
 	KVBytesPerToken Bytes         `yaml:"kv_bytes_per_token"` // of the model, what a transfer moves
-	Speed           Speed         `yaml:"speed"`
 	Links           Links         `yaml:"links"`
-}
-
-// What [Scoring.Units] may be.
-const (
-	Seconds = "seconds"
-	Raw     = "raw"
-)
-
-// What [Scoring.Calibration] may be.
-const (
-	CalibrationOn     = "on"     // what is learned decides
-	CalibrationOff    = "off"    // speed and links decide as they stand in the file, or as the profile has them
-	CalibrationShadow = "shadow" // so they do, and each decision tells what would have been chosen by what is learned
-)
-
-// Speed overrides what is learned from the engines' answers. Zero learns.
-type Speed struct {
-	Prefill float64 `yaml:"prefill"` // prompt tokens a second of one prefill replica
-	Local   float64 `yaml:"local"`   // prompt tokens a second of one decode replica
-	Decode  float64 `yaml:"decode"`  // answer tokens a second of one request alone
 }
 
 // Links is the bandwidth in bytes a second between two replicas by the class of their path, until it has been learned for the pair.
@@ -282,8 +235,7 @@ type Ejection struct {
 
 // Routers are the other Tandems in front of the same engines. Each tells what it has booked there, of which the engines' reports say little.
 type Routers struct {
-	Peers    []string      `yaml:"peers"`    // http://host:port of the admin listener of each; a list that holds this one too does no harm
-	Interval time.Duration `yaml:"interval"` // between two questions to each of them
+	Peers []string `yaml:"peers"` // http://host:port of the admin listener of each; a list that holds this one too does no harm
 }
 
 // Response is what clients see of us.
@@ -321,8 +273,10 @@ type Decisions struct {
 
 // Default returns a configuration with no replicas and every other field as the reference says.
 func Default() *Config {
-	pool := Pool{Index: IndexEvents, PollInterval: time.Second, IndexBytes: 256 << 20, Policy: PolicyCost}
-	pool.Rule = Rule{Threshold: 0.3, Apart: 64, Times: 1.5, Bound: 1.25, Overlap: 0.6, Load: 0.3, Health: 0.1, Hot: 1, Warm: 0.6}
+	pool := Pool{Index: IndexEvents, PollInterval: time.Second, IndexBytes: 256 << 20}
+	choice := ExperimentalPool{Policy: PolicyCost, Rule: Rule{
+		Threshold: 0.3, Apart: 64, Times: 1.5, Bound: 1.25, Overlap: 0.6, Load: 0.3, Hot: 1, Warm: 0.6,
+	}}
 	return &Config{
 		Listen:    ":8000",
 		Admin:     Admin{Listen: "127.0.0.1:9090"},
@@ -330,9 +284,8 @@ func Default() *Config {
 		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second},
 		Local:     LocalAuto,
 		Scoring: Scoring{
-			Units: Seconds, Calibration: CalibrationOn, Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1,
+			Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1,
 			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
-			TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
 			Links: Links{Host: 100e9, Rack: 40e9, Zone: 40e9, Other: 3e9},
 		},
@@ -348,10 +301,17 @@ func Default() *Config {
 		},
 		Retry:     Retry{Attempts: 3, Share: 0.2, Min: 3, Continue: ContinueGreedy},
 		Health:    Health{Failures: 5, Ejection: Ejection{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute}},
-		Routers:   Routers{Interval: 100 * time.Millisecond},
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
 		Decisions: Decisions{Ring: 1024},
+
+		Experimental: Experimental{
+			Pools: ExperimentalPools{Prefill: choice, Decode: choice},
+			Scoring: ExperimentalScoring{
+				Units: Seconds, Calibration: CalibrationOn, TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02,
+			},
+			Routers: ExperimentalRouters{Interval: 100 * time.Millisecond},
+		},
 	}
 }
 

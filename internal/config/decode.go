@@ -120,17 +120,6 @@ func (d *decoder) object(n ast.Node, dst reflect.Value, field string) {
 	}
 }
 
-// renamed are fields that were, by their key: what became of them.
-var renamed = map[string]struct {
-	of           reflect.Type
-	message, fix string
-}{
-	"events": {
-		reflect.TypeFor[Pool](), "is now index",
-		"write index: events in place of events: auto, and index: approximate in place of events: off; index: off matches no prefixes at all",
-	},
-}
-
 // merged applies the << keys first, so that the object's own keys win.
 func (d *decoder) merged(pairs []*ast.MappingValueNode, dst reflect.Value, field string) {
 	for _, pair := range pairs {
@@ -168,11 +157,8 @@ func (d *decoder) pair(pair *ast.MappingValueNode, dst reflect.Value, field stri
 	}
 	f, ok := fieldByKey(dst, name)
 	if !ok {
-		if was, ok := renamed[name]; ok && was.of == dst.Type() {
-			d.problem(pos, path, was.message, was.fix)
-			return
-		}
-		d.problem(pos, path, "is not a field", didYouMean(name, keysOf(dst.Type())))
+		message, fix := unknown(formerField{dst.Type(), name}, path)
+		d.problem(pos, path, message, fix)
 		return
 	}
 	d.at[path] = pos

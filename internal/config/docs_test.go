@@ -83,6 +83,50 @@ func docDefault(f fieldInfo) string {
 	return "`" + show(f.def) + "`"
 }
 
+var (
+	shortLine = regexp.MustCompile("(?m)^\\| (.*`.*`.*) \\| .* \\|$")
+	shortName = regexp.MustCompile("`([a-zA-Z_.]+)`")
+	heading   = regexp.MustCompile("(?m)^## (.*)$")
+)
+
+// The first page is short, and what it names stands in the section that it leads to.
+func TestReferenceBeginsWithWhatMatters(t *testing.T) {
+	data, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(data), "\n## ")
+	lines := shortLine.FindAllStringSubmatch(first, -1)
+	if len(lines) < 10 || len(lines) > 14 {
+		t.Errorf("%d rows on the first page, want about a dozen", len(lines))
+	}
+	if n := strings.Count(first, "\n"); n > 60 {
+		t.Errorf("the first page has %d lines, which is more than a screen", n)
+	}
+	for _, line := range lines {
+		for _, name := range shortName.FindAllStringSubmatch(line[1], -1) {
+			if section := sectionOf(string(data), general(name[1])); !strings.Contains(line[1], "(#"+section+")") {
+				t.Errorf("the first page has %s, which stands in section %q of the reference", name[1], section)
+			}
+		}
+	}
+	headings := heading.FindAllStringSubmatch(string(data), -1)
+	if last := headings[len(headings)-1][1]; last != "Experimental" {
+		t.Errorf("the last section is %s", last)
+	}
+}
+
+// sectionOf returns the anchor of the section whose table has a field, or the fields under it.
+func sectionOf(doc, field string) string {
+	row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(field) + "[.`]")
+	for section := range strings.SplitSeq(doc, "\n## ") {
+		if title, _, _ := strings.Cut(section, "\n"); row.MatchString(section) {
+			return strings.ReplaceAll(strings.ToLower(title), " ", "-")
+		}
+	}
+	return ""
+}
+
 // The example at the top of the reference works.
 func TestReferenceExample(t *testing.T) {
 	data, err := os.ReadFile("../../docs/configuration.md")

@@ -47,5 +47,9 @@ func (c *Config) check() Problems {
 	ck.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ck.oneOf("log.format", c.Log.Format, "text", "json")
 	ck.between("decisions.ring", c.Decisions.Ring, 0, 1_000_000)
+	ck.choice("experimental.pools.prefill", c.Experimental.Pools.Prefill, c.Pools.Prefill.Index)
+	ck.choice("experimental.pools.decode", c.Experimental.Pools.Decode, c.Pools.Decode.Index)
+	ck.experimentalScoring(c.Experimental.Scoring)
+	ck.experimentalRouters(c.Experimental.Routers)
 	return ck.problems
 }

@@ -20,28 +20,6 @@ func (ck *checker) pool(field string, p Pool) {
 	ck.between(field+".speculative_tokens", p.SpeculativeTokens, 0, 64)
 	ck.longer(field+".poll_interval", p.PollInterval, 50*time.Millisecond)
 	ck.size(field+".index_bytes", p.IndexBytes, 1<<20)
-	ck.oneOf(field+".policy", p.Policy, PolicyCost, PolicyTwoState, PolicyBlockTracker, PolicyPrefixHash, PolicyOverlapTiers)
-	ck.rule(field, p)
-}
-
-func (ck *checker) rule(field string, p Pool) {
-	r := p.Rule
-	ck.share(field+".rule.threshold", r.Threshold)
-	ck.weight(field+".rule.apart", r.Apart)
-	ck.factor(field+".rule.times", r.Times)
-	ck.factor(field+".rule.bound", r.Bound)
-	for _, w := range []struct {
-		name string
-		got  float64
-	}{{"overlap", r.Overlap}, {"load", r.Load}, {"health", r.Health}, {"hot", r.Hot}, {"warm", r.Warm}} {
-		ck.weight(field+".rule."+w.name, w.got)
-	}
-	if sum := r.Overlap + r.Load + r.Health; math.Abs(sum-1) > 1e-9 && sum < math.Inf(1) {
-		ck.add(field+".rule", fmt.Sprintf("has weights overlap, load and health that add up to %v", sum), "make them add up to 1")
-	}
-	if p.Index == IndexOff && p.Policy != PolicyCost {
-		ck.add(field+".policy", fmt.Sprintf("is %s, which goes by blocks, and index is off, which names none", p.Policy), "choose cost, or index: events or approximate")
-	}
 }
 
 func (ck *checker) clientTLS(field string, p Pool) {

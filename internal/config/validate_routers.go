@@ -1,9 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 func (ck *checker) routers(r Routers) {
 	first := map[string]int{}
@@ -16,9 +13,5 @@ func (ck *checker) routers(r Routers) {
 			continue
 		}
 		first[canonical(peer)] = i
-	}
-	ck.longer("routers.interval", r.Interval, 20*time.Millisecond)
-	if r.Interval > 10*time.Second {
-		ck.add("routers.interval", fmt.Sprintf("is %v", r.Interval), "give at most 10s: most of what was booked has ended by then")
 	}
 }

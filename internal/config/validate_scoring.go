@@ -16,24 +16,17 @@ func (ck *checker) connector(c Connector) {
 }
 
 func (ck *checker) scoring(s Scoring) {
-	ck.oneOf("scoring.units", s.Units, Seconds, Raw)
-	ck.oneOf("scoring.calibration", s.Calibration, CalibrationOn, CalibrationOff, CalibrationShadow)
 	ck.weight("scoring.alpha", s.Alpha.Value)
 	ck.weight("scoring.beta", s.Beta)
 	ck.weight("scoring.gamma", s.Gamma)
 	ck.weight("scoring.decode_penalty", s.DecodePenalty)
 	ck.share("scoring.affinity_share", s.AffinityShare)
 	ck.longer("scoring.affinity_saved", s.AffinitySaved, 0)
-	ck.longer("scoring.tie_absolute", s.TieAbsolute, 0)
-	ck.share("scoring.tie_relative", s.TieRelative)
 	if !(s.HeadroomMargin >= 0 && s.HeadroomMargin < 1) {
 		ck.add("scoring.headroom_margin", fmt.Sprintf("is %v", s.HeadroomMargin), "choose a share from 0 to below 1: at 1 no request has room")
 	}
 	ck.between("scoring.expected_output", s.ExpectedOutput, 1, 10_000_000)
 	ck.size("scoring.kv_bytes_per_token", s.KVBytesPerToken, 1)
-	ck.weight("scoring.speed.prefill", s.Speed.Prefill)
-	ck.weight("scoring.speed.local", s.Speed.Local)
-	ck.weight("scoring.speed.decode", s.Speed.Decode)
 	ck.size("scoring.links.host", s.Links.Host, 1)
 	ck.size("scoring.links.rack", s.Links.Rack, 1)
 	ck.size("scoring.links.zone", s.Links.Zone, 1)

@@ -54,7 +54,7 @@ func (pl *Planner) barPrefills(q *question) {
 		if !pl.pairsWith(p.Slot) {
 			continue
 		}
-		seat := scoring.Seat{Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected, Load: int(p.Waiting), Health: 1}
+		seat := scoring.Seat{Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected, Load: int(p.Waiting)}
 		if unsure {
 			seat.Hot -= min(seat.Hot, pl.prefill.Below(p, c.depth))
 		}
@@ -96,7 +96,7 @@ func (pl *Planner) barDecodes(q *question) {
 		if (!q.LocalOK || math.IsInf(b.table.Local[j], 1)) && !pl.pairedWith(d.Slot) {
 			continue
 		}
-		seat := scoring.Seat{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running), Health: 1}
+		seat := scoring.Seat{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running)}
 		if unsure {
 			seat.Hot -= min(seat.Hot, pl.decode.Below(d, &q.decode, c.depth))
 		}

@@ -49,7 +49,7 @@ func TestRuleChoosesPrefill(t *testing.T) {
 	if d.Compared != 2 || d.Available != 16_000 {
 		t.Errorf("%d plans compared, want those of p3; %d tokens available, want what p1 has", d.Compared, d.Available)
 	}
-	if len(rule.seats) != 3 || rule.seats[0].Held != 16_000 || rule.seats[0].Load != 1 || rule.seats[1].Load != 0 || rule.seats[0].Health != 1 {
+	if len(rule.seats) != 3 || rule.seats[0].Held != 16_000 || rule.seats[0].Load != 1 || rule.seats[1].Load != 0 {
 		t.Errorf("the rule saw %+v", rule.seats)
 	}
 	if want := uint64(r.PrefillKeys[15]); rule.head != want {

@@ -35,7 +35,7 @@ const answerLimit = 4 * time.Minute
 const manyRetries = "retry: {min: 64}"
 
 // evenSpeeds are of all engines, always: an engine that stood still once would be thought slow, and be avoided by the next fault that wants it.
-const evenSpeeds = "scoring: {speed: {prefill: 1000, local: 1000, decode: 50}}"
+const evenSpeeds = "experimental: {scoring: {speed: {prefill: 1000, local: 1000, decode: 50}}}"
 
 // knownChats lets a router keep the token ids of chats for as long as it lives: it would ask engines that stand still for them again.
 const knownChats = "tokenizer: {chat_ttl: 24h}"

@@ -47,7 +47,7 @@ func ranks(ctx context.Context, s *stage) error {
 
 // evenSpeed is a setting by which all prefill replicas are equally fast. Else the router measures each, and where other work shares two cores a rank that
 // stood still for seconds is left alone for a while, which is right and would hide what is asked here.
-const evenSpeed = "scoring: {speed: {prefill: 2000}}"
+const evenSpeed = "experimental: {scoring: {speed: {prefill: 2000}}}"
 
 // serveHearing starts a router and returns when it hears the events of every replica: before that it does not say what it does not know.
 func (s *stage) serveHearing(ctx context.Context, file string) (*router, error) {

@@ -17,7 +17,7 @@ func (x *ruled) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	x.seats = x.seats[:0]
 	for i := range ps {
 		r := &ps[i]
-		x.seats = append(x.seats, scoring.Seat{Name: uint64(i), Hot: r.Matched, Held: r.Matched, Load: r.Requests, Health: 1})
+		x.seats = append(x.seats, scoring.Seat{Name: uint64(i), Hot: r.Matched, Held: r.Matched, Load: r.Requests})
 	}
 	prompt := scoring.Prompt{Tokens: q.Tokens}
 	if x.head > 0 {

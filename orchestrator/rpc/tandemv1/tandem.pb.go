@@ -428,7 +428,7 @@ type Plan struct {
 	Prefill       string                 `protobuf:"bytes,2,opt,name=prefill,proto3" json:"prefill,omitempty"`
 	Decode        string                 `protobuf:"bytes,3,opt,name=decode,proto3" json:"decode,omitempty"`
 	Total         float64                `protobuf:"fixed64,4,opt,name=total,proto3" json:"total,omitempty"`
-	Terms         []*Term                `protobuf:"bytes,5,rep,name=terms,proto3" json:"terms,omitempty"` // in milliseconds; with scoring.units raw in the formula's own numbers
+	Terms         []*Term                `protobuf:"bytes,5,rep,name=terms,proto3" json:"terms,omitempty"` // in milliseconds; with experimental.scoring.units raw in the formula's own numbers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -1,0 +1,56 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+)
+
+// formerField is a field that was: the key under which it stood in a struct.
+type formerField struct {
+	of  reflect.Type
+	key string
+}
+
+// former says what became of the fields that were, by the path under which one still stands in a file. A file
+// that has one is refused, so that nobody takes for set what is not.
+var former = map[formerField]func(path string) (message, fix string){
+	{reflect.TypeFor[Pool](), "events"}: became("is now index",
+		"write index: events in place of events: auto, and index: approximate in place of events: off; "+
+			"index: off matches no prefixes at all"),
+	{reflect.TypeFor[Pool](), "policy"}:          nowExperimental,
+	{reflect.TypeFor[Pool](), "rule"}:            nowExperimental,
+	{reflect.TypeFor[Scoring](), "units"}:        nowExperimental,
+	{reflect.TypeFor[Scoring](), "calibration"}:  nowExperimental,
+	{reflect.TypeFor[Scoring](), "tie_absolute"}: nowExperimental,
+	{reflect.TypeFor[Scoring](), "tie_relative"}: nowExperimental,
+	{reflect.TypeFor[Scoring](), "speed"}:        nowExperimental,
+	{reflect.TypeFor[Routers](), "interval"}:     nowExperimental,
+	{reflect.TypeFor[Rule](), "health"}: became("is gone",
+		"leave it out: it was the same for every replica that may be chosen"),
+}
+
+// unknown says what is wrong with a field that is none, and what to write instead.
+func unknown(f formerField, path string) (message, fix string) {
+	if was := former[f]; was != nil {
+		return was(path)
+	}
+	return "is not a field", didYouMean(f.key, keysOf(f.of))
+}
+
+func became(message, fix string) func(string) (string, string) {
+	return func(string) (string, string) { return message, fix }
+}
+
+// nowExperimental is what became of the fields that went under experimental.
+func nowExperimental(path string) (message, fix string) {
+	return "has moved to experimental." + path, "write " + nested("experimental."+path)
+}
+
+// nested writes a path as it stands in a file.
+func nested(path string) string {
+	outer, inner, more := strings.Cut(path, ".")
+	if !more {
+		return outer + ": ..."
+	}
+	return outer + ": {" + nested(inner) + "}"
+}

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A field that was is none any more, and what has moved is where its error says: there is no way to believe
+// that an old name is still heard, or to be sent to one that never was.
+func TestFormerFieldsAreGone(t *testing.T) {
+	var now []string
+	for _, f := range fields() {
+		now = append(now, f.path)
+	}
+	sections := map[reflect.Type]string{
+		reflect.TypeFor[Pool](): "pools.POOL", reflect.TypeFor[Scoring](): "scoring",
+		reflect.TypeFor[Routers](): "routers", reflect.TypeFor[Rule](): "experimental.pools.POOL.rule",
+	}
+	moved := 0
+	for f, became := range former {
+		section, ok := sections[f.of]
+		if !ok {
+			t.Fatalf("no section of %v", f.of)
+		}
+		if slices.Contains(keysOf(f.of), f.key) {
+			t.Errorf("%s is said to be gone from %v, and is there", f.key, f.of)
+		}
+		old := join(section, f.key)
+		message, fix := became(old)
+		if message != "has moved to experimental."+old {
+			continue
+		}
+		moved++
+		if !slices.ContainsFunc(now, func(path string) bool { return under(path, "experimental."+old) }) {
+			t.Errorf("%s: %s; %s, where nothing is", old, message, fix)
+		}
+	}
+	if moved != 8 {
+		t.Errorf("%d fields have moved, want 8", moved)
+	}
+}
+
+func under(path, field string) bool { return path == field || strings.HasPrefix(path, field+".") }
+
+// What an error about a moved field says to write is read, and means what the old field meant.
+func TestMovedFieldIsReadWhereItsErrorSays(t *testing.T) {
+	if got, want := nested("experimental.scoring.speed"), "experimental: {scoring: {speed: ...}}"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	c, err := Parse("a.yaml", []byte("experimental: {pools: {decode: {policy: two-state}}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Experimental.Pools; got.Decode.Policy != PolicyTwoState || got.Prefill.Policy != PolicyCost {
+		t.Errorf("policies are %q and %q", got.Prefill.Policy, got.Decode.Policy)
+	}
+}
