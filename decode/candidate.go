@@ -80,7 +80,7 @@ type Outlook struct {
 func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View, Outlook) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	p.turnHard(now)
+	p.admitDue(now)
 	var outlook Outlook
 	mean := p.mean(now)
 	answer := p.answerOf(q)

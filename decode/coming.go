@@ -29,10 +29,10 @@ func (c coming) delayed(wait, warm float64, now time.Time) float64 {
 // needs returns in how many seconds l needs a place in a step, where somebody else's prompt begins in wait seconds and has been sent already: to be admitted, before
 // which it is behind that prompt however early it comes, or, where it has been, to begin with the blocks that it got meanwhile, which it does before that prompt.
 func (l *Lease) needs(wait float64, now time.Time) float64 {
-	if !l.bound {
-		return max(wait, l.sentAt.Sub(now).Seconds())
+	if l.state < sent {
+		return max(wait, l.inbound.sendAt.Sub(now).Seconds())
 	}
-	if lands := max(0, l.landAt.Sub(now).Seconds()); lands >= wait {
+	if lands := max(0, l.inbound.landAt.Sub(now).Seconds()); lands >= wait {
 		return lands
 	}
 	return math.Inf(1)

@@ -30,7 +30,7 @@ func TestSlotsOfDraftsAreBooked(t *testing.T) {
 		}
 		l.Harden(start)
 		at := start.Add(time.Second)
-		l.Grow(150, at)
+		generating(p, 150, time.Second)
 		// It has the prompt, most of the answer and the slots ahead.
 		p.Observe("d1", load(at, 1, 0.6+float64(10+ahead)/1000), at)
 		if got, want := free(p, at), 400-10-ahead; got > want || got < want-1 {

@@ -12,7 +12,7 @@ import (
 
 // Terms says how a request is booked.
 type Terms struct {
-	HardAt time.Time       // when its prefill should begin; until then the lease is soft. Now or earlier: hard at once
+	HardAt time.Time       // when its prefill should begin; until then the lease is reserved. Now or earlier: admitted at once
 	SentAt time.Time       // when its prefill should be done, so that it is sent to the decode replica
 	LandAt time.Time       // when its KV blocks should be there
 	Local  bool            // the replica prefills it too
@@ -22,11 +22,96 @@ type Terms struct {
 	Untold time.Duration // until its KV should be there, where nobody will tell of the first token; 0 where somebody will
 }
 
+// Lease is room booked on a decode replica. Whoever holds it ends it with Release or [Lease.Finish].
+//
+// All but pool and request is guarded by the lock of the pool.
+type Lease struct {
+	pool *Pool
+	request
+
+	member *member
+	slot   int // in the ledger's leases
+	state  state
+	prompt promptState
+	blocks int // of the prompt; immutable
+	growth int // blocks that the answer is still expected to add
+	batch  int // sequences on the replica when it was booked
+
+	admitAt   time.Time // when it is admitted at the latest
+	queueSlot int       // in Pool.reserved, while it is reserved
+
+	sentAt      time.Time // when the engine got it; zero before that
+	uncontended bool      // when it was sent nothing was there that it would have to wait for
+	firstAt     time.Time // when its first token came
+
+	unseenArrival time.Duration // predicted from sending until its prompt is there, where nobody tells of it; 0: its first token tells
+
+	local   bool         // its replica computes its prompt
+	prefill localPrefill // where it does
+	inbound inbound      // where it does not
+}
+
+// request is what was booked. It is immutable.
+type request struct {
+	lengths   *scoring.Lengths // of the answers of its model
+	named     roster.Prompt
+	tokens    int // of the prompt
+	matched   int // tokens of it that were believed to be there already
+	sequences int // at least 1
+	limit     int // new tokens of each sequence, -1 none
+}
+
+// localPrefill is the prompt of a lease whose replica computes it.
+type localPrefill struct {
+	predicted time.Duration
+	alone     bool // no other was ahead when it was booked, so that its time is that of itself
+}
+
+// inbound is the KV blocks of a lease that another replica sends.
+type inbound struct {
+	transfer time.Duration   // predicted
+	from     *replica.Outbox // of the sender
+	sendAt   time.Time       // when the request should be sent here
+	landAt   time.Time       // when its blocks should be here
+}
+
+// state is how far a lease has come. It only ever moves down this list, and may leave out what is in between.
+//
+//	reserved   its prefill should not have begun. Its blocks are asked for, and not taken from what is free.
+//	           Invariant: it is in Pool.reserved.
+//	admitted   its blocks are promised, since no report of the engine can include them.
+//	sent       the engine has got it, and still the newest report does not include it.
+//	           Invariant: sentAt is set, from now on.
+//	reported   the newest report includes its blocks. Only its growth is ours to count.
+//	ended      it is in no list and in no sum.
+type state uint8
+
+const (
+	reserved state = iota
+	admitted
+	sent
+	reported
+	ended
+)
+
+// promptState is what is known of the KV of a lease's prompt. It only ever moves down this list.
+//
+//	pending    it is not on the replica: it is in the ledger's list of local prefills, or of inbound KV.
+//	arrived    it is there, or was due long ago, or will never be, since the lease has ended. It is in neither list.
+//	answered   the first token came.
+type promptState uint8
+
+const (
+	pending promptState = iota
+	arrived
+	answered
+)
+
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool, fell ill or lost its room meanwhile.
 func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	p.turnHard(now)
+	p.admitDue(now)
 	m := c.member
 	if m.Gone || !m.Healthy {
 		return nil
@@ -39,70 +124,49 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{
-		pool: p, member: m, hardAt: t.HardAt, lengths: p.lengthsOf(q.Model), prompt: q.Tokens, matched: c.Matched, named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
-		sequences: max(q.Sequences, 1), limit: c.limit, blocks: c.blocks, more: c.Need - c.blocks, local: t.Local,
+		pool: p, member: m, admitAt: t.HardAt, blocks: c.blocks, growth: c.Need - c.blocks, local: t.Local, unseenArrival: t.Untold,
+		request: request{
+			lengths: p.lengthsOf(q.Model), named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
+			tokens: q.Tokens, matched: c.Matched, sequences: max(q.Sequences, 1), limit: c.limit,
+		},
 	}
 	if t.Local {
-		l.warm, l.alone = seconds(c.Local.Warm), len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
+		l.prefill = localPrefill{predicted: seconds(c.Local.Warm), alone: m.warmsNothing()}
 		m.meter.Add(now, c.Local.Warm)
 	} else {
+		l.inbound = inbound{transfer: t.Moving, from: t.Outbox, sendAt: t.SentAt, landAt: t.LandAt}
 		m.pace.Add(now)
-		l.moving, l.outbox, l.sentAt, l.landAt = t.Moving, t.Outbox, t.SentAt, t.LandAt
 	}
 	m.comes.Add(now)
 	m.prefill.Recall(now)
 	m.steps.Recall(now)
-	l.awaited, l.untold = true, t.Untold
 	p.add(l, now)
 	l.batch = m.there()
 	return l
 }
 
-func (p *Pool) lengthsOf(model string) *scoring.Lengths {
-	l := p.lengths[model]
-	if l == nil {
-		l = new(scoring.NewLengths(p.settings.ExpectedOutput))
-		p.lengths[model] = l
-	}
-	return l
-}
-
-// Harden says that the request is sent to the engine now: the lease is hard, and from the next report on the engine counts it itself. Safe for
-// concurrent use; harmless on nil, on an ended lease and when repeated.
+// Harden says that the request is sent to the engine now: from the next report on the engine counts it itself. Safe for concurrent use; harmless on nil, on an
+// ended lease and when repeated.
 func (l *Lease) Harden(now time.Time) {
 	if l == nil {
 		return
 	}
 	l.pool.Mu.Lock()
 	defer l.pool.Mu.Unlock()
-	l.pool.bind(l, now)
+	l.pool.send(l, now)
 }
 
-func (p *Pool) bind(l *Lease, now time.Time) {
-	if l.state == ended {
+func (p *Pool) send(l *Lease, now time.Time) {
+	if l.state >= sent {
 		return
 	}
-	p.harden(l)
-	if l.bound {
-		return
-	}
+	p.admit(l)
 	m := l.member
-	l.bound, l.boundAt = true, now
-	m.ledger.bound += l.sequences
+	m.ledger.move(l, sent)
+	l.sentAt = now
 	a := p.account(m, now, math.NaN())
-	l.clear = m.load.Waiting(now, p.settings.LoadTTL) <= 0 && (a.capacity == 0 || a.free >= 0) && (l.local || m.warms(now) == 0)
-}
-
-// Grow tells how many tokens each sequence has by now, where somebody counts them; without it they are estimated.
-func (l *Lease) Grow(generated int, now time.Time) {
-	if l == nil {
-		return
-	}
-	l.pool.Mu.Lock()
-	defer l.pool.Mu.Unlock()
-	if l.state != ended && generated >= l.generated {
-		l.generated, l.toldAt = generated, now
-	}
+	roomy := a.capacity == 0 || a.free >= 0
+	l.uncontended = roomy && m.load.Waiting(now, p.settings.LoadTTL) <= 0 && (l.local || m.warms(now) == 0)
 }
 
 // Holds reports whether l's replica is still there, healthy, has room for l and is through with the prompts that it prefills itself, behind which l would wait; if
@@ -120,18 +184,30 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	case l.state == ended:
 		return false, "its lease has ended", Never
 	}
-	p.turnHard(now)
-	a := p.account(m, now, p.mean(now).usage)
-	if l.state == hard && !l.covered {
-		a.free += l.whole()
-	}
-	if !l.covered && !a.fits(l.whole()) {
-		return false, "it lost its room", p.roomIn(m, &a, a.asked(l.whole())-a.free)
+	p.admitDue(now)
+	if short, a := p.shortOf(l, now); short > 0 {
+		return false, "it lost its room", p.roomIn(m, &a, short)
 	}
 	if busy := m.warms(now); busy > soon && !l.local {
 		return false, "it prefills other prompts", busy
 	}
 	return true, "", 0
+}
+
+// shortOf returns how many blocks its replica lacks for l, and the account without l that says so. What the engine counts already needs no room.
+func (p *Pool) shortOf(l *Lease, now time.Time) (int, account) {
+	m := l.member
+	a := p.account(m, now, p.mean(now).usage)
+	switch l.state {
+	case reported:
+		return 0, a
+	case admitted, sent:
+		a.free += l.whole()
+	}
+	if a.fits(l.whole()) {
+		return 0, a
+	}
+	return a.asked(l.whole()) - a.free, a
 }
 
 // soon is no time to look for another replica for.
@@ -157,15 +233,6 @@ func (l *Lease) Release(now time.Time) {
 	l.pool.end(l, now)
 }
 
-// end reports whether l was still live.
-func (p *Pool) end(l *Lease, now time.Time) bool {
-	if l.state == ended {
-		return false
-	}
-	p.remove(l, now)
-	return true
-}
-
 // FirstToken says that the first token arrived, or the whole answer where nobody tells of the first. It returns how long that took since the request was sent, 0 when
 // that is not known, says nothing because the request had to wait for room or behind local prefills, or was asked before. It teaches the speed of a local prefill, and
 // that the replica has the prompt now where no events do.
@@ -184,20 +251,16 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	p := l.pool
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	if l.firstSeen || !l.bound {
+	if l.prompt == answered || l.sentAt.IsZero() {
 		return 0, false
 	}
-	l.firstSeen, l.firstAt = true, now
-	l.landed(now)
-	took = now.Sub(l.boundAt)
-	if !l.clear || l.untold > 0 {
+	l.member.ledger.arrive(l, now)
+	l.prompt, l.firstAt = answered, now
+	took = now.Sub(l.sentAt)
+	if !l.uncontended || l.unseenArrival > 0 {
 		return 0, true
 	}
-	if l.local && l.alone && took > 0 {
-		parts := scoring.DefaultSpeed().PrefillParts(l.prompt-l.matched, l.matched)
-		l.member.prefill.LearnAt(parts, took.Seconds(), now)
-		p.prefills.LearnAt(parts, took.Seconds(), now)
-	}
+	p.learnPrefill(l, took, now)
 	return took, true
 }
 
@@ -227,55 +290,6 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 	}
 	p.end(l, now)
 }
-
-// learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut would have been longer.
-func (p *Pool) learnLength(l *Lease, each int) {
-	learn := [...]*scoring.Lengths{l.lengths, &p.answers}
-	for _, lengths := range learn {
-		if l.limit >= 0 && each >= l.limit {
-			lengths.LearnCut(each)
-		} else {
-			lengths.Learn(each)
-		}
-	}
-	p.ends.Learn(each)
-	p.usual = p.ends.Rest(0, -1)
-}
-
-// learnStep takes in that l's steps took so many seconds, 0 unknown.
-func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
-	if step <= 0 {
-		return
-	}
-	m := l.member
-	batch, used := float64(l.batch+m.there())/2, m.reported()
-	if used == 0 {
-		used = m.ledger.held
-	}
-	parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
-	m.steps.LearnAt(parts, step, now)
-	p.steps.LearnAt(parts, step, now)
-}
-
-// step returns the seconds that a step of l took on average, 0 where that is not known. Of an answer that is not streamed nobody sees the first token: it tells
-// something where nearly all of its time must have been decoding.
-func (l *Lease) step(each int, decoding time.Duration) float64 {
-	switch whole := l.firstAt.Sub(l.boundAt); {
-	case each < minSteps:
-		return 0
-	case l.untold == 0:
-		return decoding.Seconds() / float64(each-1)
-	case l.firstSeen && l.clear && whole > mostlySteps*l.untold:
-		return (whole - l.untold).Seconds() / float64(each)
-	}
-	return 0
-}
-
-// mostlySteps is how many times longer than until its first token an answer must have taken to tell something of its steps.
-const mostlySteps = 5
-
-// minSteps is the shortest answer whose pace says something about the speed.
-const minSteps = 8
 
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {

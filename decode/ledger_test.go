@@ -47,6 +47,11 @@ func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, hardAt, no
 	return l
 }
 
+// generating sets the speed at which a sequence that was sent so long ago has so many tokens by now.
+func generating(p *Pool, tokens int, since time.Duration) {
+	p.Configure(Settings{Speed: scoring.Rates(0, (float64(tokens)+0.5)/since.Seconds()), ExpectedOutput: 160})
+}
+
 func free(p *Pool, now time.Time) int { return p.Status(now)[0].Free }
 
 func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
@@ -75,14 +80,14 @@ func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
 	}
 
 	at = at.Add(time.Second)
-	l.Grow(0, at)
+	generating(p, 0, 1100*time.Millisecond)
 	p.Observe("d1", load(at, 1, 0.6), at)
 	if got, want := free(p, at), 400-blocksOf(grow, 16); got != want {
 		t.Errorf("report with it: %d free, want %d (only growth is ours to count)", got, want)
 	}
 
-	l.Grow(150, at)
 	at = at.Add(time.Millisecond)
+	generating(p, 150, 1101*time.Millisecond)
 	p.Observe("d1", load(at, 1, 0.61), at)
 	if got, want := free(p, at), 390; got != want && got != want-1 {
 		t.Errorf("nearly done: %d free, want %d or one less", got, want)
@@ -126,7 +131,7 @@ func TestBlocksThatAReportHasBackAreNotCountedAgain(t *testing.T) {
 	p.Observe("d1", load(at, 1, 0.2), at)
 	at = at.Add(time.Second)
 	first.Release(at)
-	if got, most := free(p, at), 800; got > most || got < most-second.more {
+	if got, most := free(p, at), 800; got > most || got < most-second.growth {
 		t.Errorf("%d free, and the engine has %d", got, most)
 	}
 	second.Release(at)
@@ -158,9 +163,7 @@ func TestSharedBlocksDoNotComeBack(t *testing.T) {
 	at := start.Add(time.Second)
 	p.Observe("d1", load(at, 3, 0.14), at)
 	at = at.Add(time.Second)
-	for _, l := range []*Lease{first, second, third} {
-		l.Grow(0, at)
-	}
+	generating(p, 0, 2*time.Second)
 	for i, step := range []struct {
 		ends *Lease
 		used int
@@ -168,7 +171,7 @@ func TestSharedBlocksDoNotComeBack(t *testing.T) {
 		step.ends.Release(at)
 		growth := 0
 		for _, l := range []*Lease{first, second, third}[i+1:] {
-			growth += l.more
+			growth += l.growth
 		}
 		if got, most := free(p, at), 1000-step.used; got > most || got < most-growth {
 			t.Errorf("%d ended: %d free, and the engine has %d", i+1, got, most)
@@ -190,12 +193,12 @@ func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
 	}
 	at = at.Add(time.Second)
 	p.Observe("d1", load(at, 1, 0.2), at)
-	if got, most := free(p, at), 1000-200-first.whole(); got > most || got < most-second.more-1 {
+	if got, most := free(p, at), 1000-200-first.whole(); got > most || got < most-second.growth-1 {
 		t.Errorf("it has heard of the older: %d free, want about %d", got, most)
 	}
 	at = at.Add(time.Second)
 	p.Observe("d1", load(at, 2, 0.3), at)
-	if got, most := free(p, at), 700; got > most || got < most-first.more-second.more {
+	if got, most := free(p, at), 700; got > most || got < most-first.growth-second.growth {
 		t.Errorf("it has heard of both: %d free, want about %d", got, most)
 	}
 }
@@ -220,7 +223,7 @@ func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
 	first.FirstToken(at)
 	orca.At, orca.Usage = at.Add(time.Second), 0.32
 	p.Observe("d1", orca, orca.At)
-	if got := free(p, orca.At); got > 680 || got < 680-first.more-second.more {
+	if got := free(p, orca.At); got > 680 || got < 680-first.growth-second.growth {
 		t.Errorf("once it has answered: %d free, want about 680", got)
 	}
 }
@@ -235,12 +238,12 @@ func TestWhoWaitsInAnEngineHoldsNothing(t *testing.T) {
 	report := load(at, 1, 0.1)
 	report.Waiting = 1
 	p.Observe("d1", report, at)
-	if got, most := free(p, at), 900-second.whole(); got > most || got < most-first.more-1 {
+	if got, most := free(p, at), 900-second.whole(); got > most || got < most-first.growth-1 {
 		t.Errorf("%d free, want about %d", got, most)
 	}
 	report.At, report.Loading, report.Usage = at.Add(time.Second), 1, 0.3
 	p.Observe("d1", report, report.At)
-	if got := free(p, report.At); got > 700 || got < 700-first.more-second.more {
+	if got := free(p, report.At); got > 700 || got < 700-first.growth-second.growth {
 		t.Errorf("once its blocks are on their way: %d free, want about 700", got)
 	}
 }
@@ -511,7 +514,6 @@ func TestLedgerReturnsToZero(t *testing.T) {
 				}
 			},
 			"harden":  func(t *rapid.T) { pick(t).Harden(now) },
-			"grow":    func(t *rapid.T) { pick(t).Grow(rapid.IntRange(0, 400).Draw(t, "tokens"), now) },
 			"first":   func(t *rapid.T) { pick(t).FirstToken(now) },
 			"finish":  func(t *rapid.T) { pick(t).Finish(rapid.IntRange(0, 900).Draw(t, "out"), time.Second, now) },
 			"release": func(t *rapid.T) { pick(t).Release(now) },
@@ -545,8 +547,8 @@ func TestLedgerReturnsToZero(t *testing.T) {
 				t.Fatalf("%v is to be sent without a lease", o.Sending())
 			}
 		}
-		if len(p.soft) != 0 {
-			t.Fatalf("%d leases are left in the queue of soft ones", len(p.soft))
+		if len(p.reserved) != 0 {
+			t.Fatalf("%d leases are left in the queue of reserved ones", len(p.reserved))
 		}
 	})
 }
@@ -558,40 +560,46 @@ func checkSums(t *rapid.T, p *Pool) {
 		var want ledger
 		for _, l := range m.ledger.leases {
 			switch {
-			case l.state == soft:
-				want.soft += l.blocks + l.more
+			case l.state == reserved:
+				want.soft += l.blocks + l.growth
 				want.queued += l.sequences
 				softs++
-			case l.state == hard:
-				want.held += l.blocks + l.more
+			case l.state != ended:
+				want.held += l.blocks + l.growth
 				want.sequences += l.sequences
-				if l.covered {
-					want.growth += l.more
+				if l.state == reported {
+					want.growth += l.growth
 				} else {
-					want.promised += l.blocks + l.more
+					want.promised += l.blocks + l.growth
 				}
 			default:
 				t.Fatalf("an ended lease is still on the list of %s", m.R.ID)
 			}
-			if l.bound {
+			if l.state >= sent {
 				want.bound += l.sequences
 			}
-			want.moving += l.moving
-			if l.awaited && !l.local {
+			if l.prompt == pending && !l.local {
+				want.moving += l.inbound.transfer
 				want.coming.add(l)
+				if l.inbound.from != nil {
+					outboxes[l.inbound.from] += l.inbound.transfer
+				}
 			}
 			switch {
-			case l.awaited && l.local:
-				want.warming.work += l.warm
+			case l.prompt == pending && l.local:
+				want.warming.work += l.prefill.predicted
 				want.warming.leases = append(want.warming.leases, l)
-			case l.awaited && l.state == hard:
+			case l.prompt == pending && l.state != reserved:
 				want.arriving += l.sequences
 			}
-			if l.outbox != nil {
-				outboxes[l.outbox] += l.moving
+			if l.state == reserved && p.reserved[l.queueSlot] != l {
+				t.Fatal("a reserved lease is not where it says in the queue")
 			}
-			if l.more < 0 {
-				t.Fatalf("lease expects to shrink by %d blocks", -l.more)
+			if (l.state >= sent) == l.sentAt.IsZero() || l.prompt == answered && l.sentAt.IsZero() {
+				t.Fatalf("a lease in state %d, its prompt in state %d, was sent at %v", l.state, l.prompt, l.sentAt)
+			}
+			if l.growth < 0 {
+				t.Fatalf("lease expects to shrink by %d blocks", -l.growth)
 			}
 		}
 		g := m.ledger
@@ -609,7 +617,7 @@ func checkSums(t *rapid.T, p *Pool) {
 			t.Fatalf("%v is to be sent, %v is awaited", o.Sending(), want)
 		}
 	}
-	if softs > len(p.soft) {
-		t.Fatalf("%d soft leases, %d in the queue", softs, len(p.soft))
+	if softs > len(p.reserved) {
+		t.Fatalf("%d reserved leases, %d in the queue", softs, len(p.reserved))
 	}
 }

@@ -31,7 +31,7 @@ type Pool struct {
 	*roster.Roster[*member] // its Mu guards the following too
 
 	settings Settings
-	soft     softQueue      // soft leases of all members, by when they turn hard
+	reserved reservedQueue  // reserved leases of all members
 	prefills scoring.Memory // of all members together, for those that were not measured yet
 	steps    scoring.Memory
 	lengths  map[string]*scoring.Lengths // by model as clients name it
@@ -115,9 +115,9 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		m.ledger.countOthers(l.Running + max(l.Waiting, 0) - m.ledger.bound - m.elsewhere.Bound)
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
-		p.turnHard(now)
-		if there, known := m.ledger.there(l); known {
-			p.settle(m, l.At, there)
+		p.admitDue(now)
+		if running, ok := m.ledger.running(l); ok {
+			p.reconcile(m, l.At, running)
 		}
 	}
 }

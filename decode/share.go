@@ -31,7 +31,7 @@ type Share struct {
 func (p *Pool) Share(now time.Time) []Share {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	p.turnHard(now)
+	p.admitDue(now)
 	out := make([]Share, 0, len(p.Members))
 	for _, m := range p.Members {
 		g := &m.ledger

@@ -37,7 +37,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	counts := p.Counts()
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	p.turnHard(now)
+	p.admitDue(now)
 	ttl, mean := p.settings.LoadTTL, p.mean(now)
 	out := make([]MemberStatus, 0, len(p.Members))
 	for _, m := range p.Members {

@@ -49,8 +49,8 @@ func (p *Pool) counted(m *member, a *account, ready time.Duration) int {
 func (p *Pool) dues(m *member, more due, now time.Time) []due {
 	p.waiting = append(p.waiting[:0], more)
 	for _, l := range m.ledger.leases {
-		if l.state == soft {
-			p.waiting = append(p.waiting, due{l.hardAt.Sub(now), l.whole()})
+		if l.state == reserved {
+			p.waiting = append(p.waiting, due{l.admitAt.Sub(now), l.whole()})
 		}
 	}
 	if e := &m.elsewhere; e.Soft > 0 {
@@ -64,8 +64,8 @@ func (p *Pool) dues(m *member, more due, now time.Time) []due {
 func (m *member) softIn(now time.Time) time.Duration {
 	sum, blocks := 0.0, 0
 	for _, l := range m.ledger.leases {
-		if l.state == soft {
-			sum += float64(l.whole()) * l.hardAt.Sub(now).Seconds()
+		if l.state == reserved {
+			sum += float64(l.whole()) * l.admitAt.Sub(now).Seconds()
 			blocks += l.whole()
 		}
 	}

@@ -20,7 +20,7 @@ func (w *warming) add(l *Lease, now time.Time) {
 		w.since = now
 	}
 	w.leases = append(w.leases, l)
-	w.work += l.warm
+	w.work += l.prefill.predicted
 }
 
 func (w *warming) remove(l *Lease, now time.Time) {
@@ -29,7 +29,7 @@ func (w *warming) remove(l *Lease, now time.Time) {
 		w.since = now
 	}
 	w.leases = slices.Delete(w.leases, at, at+1)
-	w.work -= l.warm
+	w.work -= l.prefill.predicted
 	w.done = now
 }
 
@@ -38,7 +38,7 @@ func (w *warming) wait(now time.Time) time.Duration {
 	if len(w.leases) == 0 {
 		return 0
 	}
-	return w.work - min(w.leases[0].warm, max(0, now.Sub(w.since)))
+	return w.work - min(w.leases[0].prefill.predicted, max(0, now.Sub(w.since)))
 }
 
 // doubtful reports whether m, which prefills nothing, has done so last long ago.
@@ -46,6 +46,11 @@ func (m *member) doubtful(now time.Time) bool { return now.Sub(m.ledger.warming.
 
 // doubtAfter is how long what was learned of a replica is not doubted.
 const doubtAfter = 10 * time.Second
+
+// warmsNothing reports whether m prefills no prompt itself, for nobody.
+func (m *member) warmsNothing() bool {
+	return len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
+}
 
 // warms returns the predicted time until m has computed all prompts that it prefills itself, those of other routers included.
 func (m *member) warms(now time.Time) time.Duration {

@@ -27,7 +27,7 @@ func waitThere(p *Pool, now time.Time) time.Duration {
 func TestLocalPrefillsWaitInTurn(t *testing.T) {
 	p := pool(0)
 	first, second := local(t, p, 400, Terms{}, start), local(t, p, 100, Terms{}, start)
-	whole := first.warm + second.warm
+	whole := first.prefill.predicted + second.prefill.predicted
 	now := start
 	for _, step := range []struct {
 		name string
@@ -35,10 +35,10 @@ func TestLocalPrefillsWaitInTurn(t *testing.T) {
 		want time.Duration
 	}{
 		{"both booked", func() {}, whole},
-		{"half of the first", func() { now = now.Add(first.warm / 2) }, whole - first.warm/2},
-		{"the first takes longer than predicted", func() { now = now.Add(3 * first.warm) }, second.warm},
-		{"the first is done", func() { first.FirstToken(now) }, second.warm},
-		{"half of the second", func() { now = now.Add(second.warm / 2) }, second.warm - second.warm/2},
+		{"half of the first", func() { now = now.Add(first.prefill.predicted / 2) }, whole - first.prefill.predicted/2},
+		{"the first takes longer than predicted", func() { now = now.Add(3 * first.prefill.predicted) }, second.prefill.predicted},
+		{"the first is done", func() { first.FirstToken(now) }, second.prefill.predicted},
+		{"half of the second", func() { now = now.Add(second.prefill.predicted / 2) }, second.prefill.predicted - second.prefill.predicted/2},
 		{"its client goes away", func() { second.Release(now) }, 0},
 	} {
 		step.does()
@@ -54,7 +54,7 @@ func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 	now := start
 	for range 100 {
 		l := local(t, p, 400, Terms{}, now)
-		now = now.Add(l.warm / 2)
+		now = now.Add(l.prefill.predicted / 2)
 		l.FirstToken(now)
 		if got := waitThere(p, now); got != 0 {
 			t.Fatalf("%v to wait where nobody is", got)
@@ -92,7 +92,7 @@ func TestAPromptThatIsBeingComputedStaysPromised(t *testing.T) {
 	l.FirstToken(now)
 	now = now.Add(time.Second)
 	p.Observe("d1", load(now, 1, 0.4), now)
-	if got := free(p, now); got < 600-l.more-1 || got > 600 {
+	if got := free(p, now); got < 600-l.growth-1 || got > 600 {
 		t.Errorf("all of it is there: %d free, want 600 less its growth", got)
 	}
 }

@@ -1,0 +1,58 @@
+package decode
+
+import (
+	"math"
+	"time"
+)
+
+// account is a member's headroom at one moment, in blocks.
+type account struct {
+	capacity int // 0 unknown: then nothing else is known
+	most     int // that may ever be promised
+	used     int // in use or promised, growth included
+	free     int // may be promised; below zero when overbooked
+	soft     int
+	guessed  bool // no fresh report: used is the pool's mean, or our own account if that is more
+}
+
+// account needs what other members use on average, NaN when nobody says.
+func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
+	g, e := &m.ledger, &m.elsewhere
+	a := account{capacity: m.R.Facts.Blocks, soft: g.soft + e.Soft, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
+	if a.capacity == 0 {
+		return a
+	}
+	if a.guessed {
+		a.used = g.held + e.Held
+		if meanUsage > 0 {
+			a.used = max(a.used, int(meanUsage*float64(a.capacity)))
+		}
+	} else {
+		coming := g.promised + g.growth + e.Promised + e.Growth
+		a.used = max(m.reported()+coming+p.othersGrow(m)-g.returned-e.Returned, coming, 0)
+	}
+	a.most = a.capacity - p.margin(m)
+	a.free = a.most - a.used
+	return a
+}
+
+func (p *Pool) margin(m *member) int {
+	return int(math.Ceil(min(max(p.settings.Margin, 0), 1) * float64(m.R.Facts.Blocks)))
+}
+
+// othersGrow returns the blocks that requests which are not ours are expected to add: each is taken to be half through.
+func (p *Pool) othersGrow(m *member) int {
+	if m.ledger.others == 0 {
+		return 0
+	}
+	return m.ledger.others * blocksOf(p.usual/2, m.blockSize())
+}
+
+// left is what could be promised if all who wait for their prefill had their blocks.
+func (a *account) left() int { return a.free - a.soft }
+
+// asked is the room that a request of so many blocks has to find: one that is larger than all that may be promised fits an empty replica.
+func (a *account) asked(blocks int) int { return min(blocks, a.most) }
+
+// fits reports whether a request of so many blocks may be booked hard.
+func (a *account) fits(blocks int) bool { return a.capacity == 0 || a.free >= a.asked(blocks) }

@@ -1,0 +1,56 @@
+package decode
+
+import (
+	"math"
+	"time"
+)
+
+// This file is how many blocks a sequence takes as it generates.
+
+// generated returns the tokens that each sequence of l should have by now, at the speed of its replica.
+func (p *Pool) generated(l *Lease, now time.Time) int {
+	if l.sentAt.IsZero() || !now.After(l.sentAt) {
+		return 0
+	}
+	m := l.member
+	step := p.speed(m).Step(m.ledger.bound+m.elsewhere.Bound+m.ledger.others, m.reported()*m.blockSize())
+	tokens := int(now.Sub(l.sentAt).Seconds() / step)
+	if l.limit >= 0 {
+		tokens = min(tokens, l.limit)
+	}
+	return tokens
+}
+
+// reported returns the blocks in use by the newest report.
+func (m *member) reported() int { return int(math.Round(m.ledger.usage * float64(m.R.Facts.Blocks))) }
+
+// expectedGrowth returns the blocks that l is still expected to add when each sequence has generated so many tokens.
+func (l *Lease) expectedGrowth(generated int) int {
+	left := -1
+	if l.limit >= 0 {
+		left = max(0, l.limit-generated)
+	}
+	rest := l.lengths.Rest(generated, left)
+	size := l.member.blockSize()
+	return l.sequences * (blocksOf(l.member.slots(l.tokens+generated+rest), size) - blocksOf(l.has(generated), size))
+}
+
+// has is how many tokens' room each sequence holds when it has generated so many. Before the first nothing is drafted.
+func (l *Lease) has(generated int) int {
+	if generated == 0 {
+		return l.tokens
+	}
+	return l.member.slots(l.tokens + generated)
+}
+
+func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }
+
+// usualBlock is vLLM's default block size, for a member that has not said its own.
+const usualBlock = 16
+
+func (m *member) blockSize() int {
+	if size := m.R.Facts.BlockSize; size > 0 {
+		return size
+	}
+	return usualBlock
+}

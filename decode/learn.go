@@ -1,0 +1,76 @@
+package decode
+
+import (
+	"time"
+
+	"tandem/scoring"
+)
+
+// lengthsOf returns what is learned of the answers of model.
+func (p *Pool) lengthsOf(model string) *scoring.Lengths {
+	l := p.lengths[model]
+	if l == nil {
+		l = new(scoring.NewLengths(p.settings.ExpectedOutput))
+		p.lengths[model] = l
+	}
+	return l
+}
+
+// learnPrefill takes in that the first token of l came so long after the request was sent. Behind another prompt that says nothing of its own.
+func (p *Pool) learnPrefill(l *Lease, took time.Duration, now time.Time) {
+	if !l.local || !l.prefill.alone || took <= 0 {
+		return
+	}
+	parts := scoring.DefaultSpeed().PrefillParts(l.tokens-l.matched, l.matched)
+	l.member.prefill.LearnAt(parts, took.Seconds(), now)
+	p.prefills.LearnAt(parts, took.Seconds(), now)
+}
+
+// learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut would have been longer.
+func (p *Pool) learnLength(l *Lease, each int) {
+	learn := [...]*scoring.Lengths{l.lengths, &p.answers}
+	for _, lengths := range learn {
+		if l.limit >= 0 && each >= l.limit {
+			lengths.LearnCut(each)
+		} else {
+			lengths.Learn(each)
+		}
+	}
+	p.ends.Learn(each)
+	p.usual = p.ends.Rest(0, -1)
+}
+
+// learnStep takes in that l's steps took so many seconds, 0 unknown.
+func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
+	if step <= 0 {
+		return
+	}
+	m := l.member
+	batch, used := float64(l.batch+m.there())/2, m.reported()
+	if used == 0 {
+		used = m.ledger.held
+	}
+	parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
+	m.steps.LearnAt(parts, step, now)
+	p.steps.LearnAt(parts, step, now)
+}
+
+// step returns the seconds that a step of l took on average, 0 where that is not known. Of an answer that is not streamed nobody sees the first token: it tells
+// something where nearly all of its time must have been decoding.
+func (l *Lease) step(each int, decoding time.Duration) float64 {
+	switch whole := l.firstAt.Sub(l.sentAt); {
+	case each < minSteps:
+		return 0
+	case l.unseenArrival == 0:
+		return decoding.Seconds() / float64(each-1)
+	case l.prompt == answered && l.uncontended && whole > mostlySteps*l.unseenArrival:
+		return (whole - l.unseenArrival).Seconds() / float64(each)
+	}
+	return 0
+}
+
+// mostlySteps is how many times longer than until its first token an answer must have taken to tell something of its steps.
+const mostlySteps = 5
+
+// minSteps is the shortest answer whose pace says something about the speed.
+const minSteps = 8
