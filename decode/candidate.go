@@ -78,14 +78,14 @@ type Outlook struct {
 // Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count in. Where excluded is not nil it gets all
 // others.
 func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View, Outlook) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	p.admitDue(now)
 	var outlook Outlook
 	mean := p.mean(now)
 	answer := p.answerOf(q)
 	first := len(dst)
-	for _, m := range p.Members {
+	for _, m := range p.members.All {
 		verdict, e := m.unfit(q), Excluded{ID: m.R.ID}
 		var need, free int
 		if verdict == fit {
@@ -118,13 +118,13 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	if !q.Seeded {
 		p.compare(dst[first:], now)
 	}
-	return dst, p.View, outlook
+	return dst, p.members.View, outlook
 }
 
 // Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.LookBelow] gave.
 func (p *Pool) Below(c *Candidate, q *Query, depth []int32) int {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	return p.Held(&c.member.Member, depth, 0, q.Tokens)
 }
 
@@ -181,10 +181,10 @@ func (m *member) unfit(q *Query) verdict {
 // Bookable returns the most tokens that an estimate may book for a prompt of model: what fits the largest context and half of the largest replica. More could
 // be wrong by any factor, and would wait for a replica to be all but empty, with everybody behind it.
 func (p *Pool) Bookable(model string) int {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	most := 0
-	for _, m := range p.Members {
+	for _, m := range p.members.All {
 		if m.R.Serves(model) {
 			most = max(most, min(m.largest(), m.capacity()/2))
 		}
@@ -297,7 +297,7 @@ func (p *Pool) mean(now time.Time) means {
 	var usage, others float64
 	var users, reporters int
 	ttl := p.settings.LoadTTL
-	for _, m := range p.Members {
+	for _, m := range p.members.All {
 		if !math.IsNaN(m.load.Usage(now, ttl)) {
 			if a := p.account(m, now, 0); a.capacity > 0 {
 				usage += min(1, float64(a.used)/float64(a.capacity))

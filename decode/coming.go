@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// coming is the leases on one replica whose prompts others compute, until their blocks are there. Guarded by Pool.Mu.
+// coming is the leases on one replica whose prompts others compute, until their blocks are there. Guarded by the lock of the pool.
 type coming []*Lease
 
 func (c *coming) add(l *Lease) { *c = append(*c, l) }

@@ -57,7 +57,7 @@ func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
 	for range 3 {
 		now = p.finish(t, 0, 8, time.Second, now)
 	}
-	s, truth := p.speed(p.Members[0]), scoring.DefaultSpeed()
+	s, truth := p.speed(p.members.All[0]), scoring.DefaultSpeed()
 	if s.D1 > 2*truth.D1 || s.D2 > 2*truth.D2 {
 		t.Errorf("D1 is taken for %g and D2 for %g, %.0f and %.0f times the profile's", s.D1, s.D2, s.D1/truth.D1, s.D2/truth.D2)
 	}
@@ -83,7 +83,7 @@ func TestOneStandstillIsOneVote(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		l.Finish(20+i, 7*time.Second, now)
 	}
-	if got := p.speed(p.Members[0]).Step(1, 100); got > 0.05 {
+	if got := p.speed(p.members.All[0]).Step(1, 100); got > 0.05 {
 		t.Errorf("after one standstill of seven seconds a step is taken for %.0f ms, before it took 7", got*1e3)
 	}
 }
@@ -97,7 +97,7 @@ func TestAReplicaThatBecameSlowIsLearned(t *testing.T) {
 	for range 4 {
 		now = p.finish(t, 0, 20, 140*time.Millisecond, now)
 	}
-	if got := p.speed(p.Members[0]).Step(1, 100); got < 0.1 || got > 0.2 {
+	if got := p.speed(p.members.All[0]).Step(1, 100); got < 0.1 || got > 0.2 {
 		t.Errorf("a step is taken for %.0f ms, want about 140", got*1e3)
 	}
 }
@@ -107,7 +107,7 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 	for name, local := range map[string]bool{"local": true, "split": false} {
 		t.Run(name, func(t *testing.T) {
 			p, now := pool(0), start
-			want := p.speed(p.Members[0])
+			want := p.speed(p.members.All[0])
 			for range 40 {
 				q := &Query{Model: "m", Tokens: 100}
 				c, _, _ := p.Candidates(q, now, nil, nil)
@@ -121,7 +121,7 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 				now = now.Add(time.Second)
 				p.Observe("d1", load(now, 0, 0), now)
 			}
-			got := p.speed(p.Members[0])
+			got := p.speed(p.members.All[0])
 			if step := got.Step(1, 100); step < 0.025 || step > 0.035 {
 				t.Errorf("a step is taken for %.4f ms, want 30", step*1e3)
 			}

@@ -109,8 +109,8 @@ const (
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool, fell ill or lost its room meanwhile.
 func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	p.admitDue(now)
 	m := c.member
 	if m.Gone || !m.Healthy {
@@ -151,8 +151,8 @@ func (l *Lease) Harden(now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.Mu.Lock()
-	defer l.pool.Mu.Unlock()
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
 	l.pool.send(l, now)
 }
 
@@ -173,8 +173,8 @@ func (p *Pool) send(l *Lease, now time.Time) {
 // not, why, and in how long it should be ready, [Never] where it will not do any more.
 func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration) {
 	p := l.pool
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	m := l.member
 	switch {
 	case m.Gone:
@@ -218,8 +218,8 @@ const Never = time.Duration(math.MaxInt64)
 
 // Alive reports whether l's replica is still in the pool and healthy.
 func (l *Lease) Alive() bool {
-	l.pool.Mu.Lock()
-	defer l.pool.Mu.Unlock()
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
 	return !l.member.Gone && l.member.Healthy
 }
 
@@ -228,8 +228,8 @@ func (l *Lease) Release(now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.Mu.Lock()
-	defer l.pool.Mu.Unlock()
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
 	l.pool.end(l, now)
 }
 
@@ -249,8 +249,8 @@ func (l *Lease) FirstToken(now time.Time) time.Duration {
 
 func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	p := l.pool
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	if l.prompt == answered || l.sentAt.IsZero() {
 		return 0, false
 	}
@@ -266,8 +266,8 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 
 // Step returns the seconds that a decode step on l's replica takes now.
 func (l *Lease) Step() float64 {
-	l.pool.Mu.Lock()
-	defer l.pool.Mu.Unlock()
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
 	m := l.member
 	return l.pool.speed(m).Step(m.there(), m.reported()*m.blockSize())
 }
@@ -279,8 +279,8 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 		return
 	}
 	p := l.pool
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	if l.state == ended {
 		return
 	}

@@ -536,7 +536,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 			l.Release(now)
 		}
 		checkSums(t, p)
-		for _, m := range p.Members {
+		for _, m := range p.members.All {
 			g := m.ledger
 			if len(g.leases) != 0 || g.soft != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.bound != 0 || g.moving != 0 || len(g.coming) != 0 || len(g.warming.leases) != 0 || g.warming.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
@@ -556,7 +556,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 // checkSums counts again what the ledgers say.
 func checkSums(t *rapid.T, p *Pool) {
 	softs, outboxes := 0, map[*replica.Outbox]time.Duration{}
-	for _, m := range p.Members {
+	for _, m := range p.members.All {
 		var want ledger
 		for _, l := range m.ledger.leases {
 			switch {

@@ -28,7 +28,9 @@ const (
 
 // Pool is the decode pool. Safe for concurrent use.
 type Pool struct {
-	*roster.Roster[*member] // its Mu guards the following too
+	*roster.Roster[*member]
+
+	members *roster.Members[*member] // its lock guards all that follows
 
 	settings Settings
 	reserved reservedQueue  // reserved leases of all members
@@ -45,7 +47,7 @@ type Pool struct {
 // View is the list of members at one moment.
 type View = roster.View
 
-// member is one decode replica. Guarded by the pool's Mu.
+// member is one decode replica. Guarded by the lock of the pool.
 type member struct {
 	roster.Member
 	load    replica.Fused
@@ -63,7 +65,8 @@ type member struct {
 
 // New returns a pool without members.
 func New(o Options) *Pool {
-	p := &Pool{Roster: roster.New(o, func() *member { return new(member) })}
+	p := new(Pool)
+	p.Roster, p.members = roster.New(o, func() *member { return new(member) })
 	p.Configure(Settings{})
 	return p
 }
@@ -76,8 +79,8 @@ func (p *Pool) Configure(s Settings) {
 	if s.ExpectedOutput <= 0 {
 		s.ExpectedOutput = defaultOutput
 	}
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	if s.ExpectedOutput != p.settings.ExpectedOutput {
 		p.lengths, p.answers, p.ends = map[string]*scoring.Lengths{}, scoring.NewLengths(s.ExpectedOutput), scoring.NewLengths(s.ExpectedOutput)
 		p.usual = p.ends.Rest(0, -1)
@@ -87,9 +90,9 @@ func (p *Pool) Configure(s Settings) {
 
 // Observe takes in a load report of id. Its usage is the account from which headroom is counted until the next one.
 func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	m, ok := p.Find(id)
+	p.members.Lock()
+	defer p.members.Unlock()
+	m, ok := p.members.Find(id)
 	if !ok {
 		return
 	}

@@ -99,7 +99,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		s.share(t)
 		for _, p := range s.routers {
 			sees(t, p, s.one, s.now)
-			for _, m := range p.Members {
+			for _, m := range p.members.All {
 				if e := m.elsewhere; e.Sequences+e.Queued+e.Arriving+e.Bound+e.Promised+e.Growth+e.Held+e.Soft != 0 || e.Moving != 0 || e.Work != 0 {
 					t.Fatalf("%+v is left of nobody", e)
 				}
@@ -133,11 +133,11 @@ func TestASilentRouterIsForgotten(t *testing.T) {
 	l := s.routers[0].Book(&c[0], q, Terms{HardAt: s.now}, s.now)
 	defer l.Release(s.now)
 	s.share(t)
-	if got := s.routers[1].Members[0].elsewhere.Promised; got != l.whole() {
+	if got := s.routers[1].members.All[0].elsewhere.Promised; got != l.whole() {
 		t.Fatalf("%d blocks promised elsewhere, want %d", got, l.whole())
 	}
 	s.routers[1].Hear("a", nil, s.now)
-	if got := s.routers[1].Members[0].elsewhere; got != (Share{}) {
+	if got := s.routers[1].members.All[0].elsewhere; got != (Share{}) {
 		t.Errorf("%+v is left", got)
 	}
 }
@@ -166,7 +166,7 @@ func TestNonsenseOverflowsNothing(t *testing.T) {
 	p := newSeveral(1).one
 	mad := Share{ID: "d1", Sequences: 2 << 30, Promised: math.MaxInt, Held: -7, Moving: math.MinInt, Work: 90 * time.Hour, Rho: math.Inf(1)}
 	p.Hear("mad", []Share{mad, {ID: "d1", Rho: math.NaN(), Work: math.MinInt64}}, start)
-	if got, want := p.Members[0].elsewhere, (Share{Sequences: 1 << 30, Promised: 1 << 30, Work: time.Hour, Rho: 1000}); got != want {
+	if got, want := p.members.All[0].elsewhere, (Share{Sequences: 1 << 30, Promised: 1 << 30, Work: time.Hour, Rho: 1000}); got != want {
 		t.Errorf("%+v is counted, want %+v", got, want)
 	}
 	if mad.Plausible() {

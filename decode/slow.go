@@ -47,25 +47,25 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 // Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false where too little was measured to tell. held says that it
 // was so when asked last.
 func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	m, ok := p.Find(id)
+	p.members.Lock()
+	defer p.members.Unlock()
+	m, ok := p.members.Find(id)
 	if !ok {
 		return "", false
 	}
-	steps, prefills := make([]*scoring.Memory, len(p.Members)), make([]*scoring.Memory, len(p.Members))
-	for i, o := range p.Members {
+	steps, prefills := make([]*scoring.Memory, len(p.members.All)), make([]*scoring.Memory, len(p.members.All))
+	for i, o := range p.members.All {
 		steps[i], prefills[i] = &o.steps, &o.prefill
 	}
 	profile := scoring.DefaultSpeed()
 	s := scoring.Compare(steps, m.Slot, &p.steps.Fit, profile.StepParts(usualBatch, usualBatch*usualTokens))
 	if s.Slow(held) {
-		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s", s.Ratio, p.Members[s.Than].R.ID), true
+		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s", s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	known = s.Known
 	s = scoring.Compare(prefills, m.Slot, &p.prefills.Fit, profile.PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
-		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s", s.Ratio, p.Members[s.Than].R.ID), true
+		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s", s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	return "", known || s.Known
 }

@@ -35,12 +35,12 @@ type MemberStatus struct {
 // Status describes every member, in order.
 func (p *Pool) Status(now time.Time) []MemberStatus {
 	counts := p.Counts()
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	p.admitDue(now)
 	ttl, mean := p.settings.LoadTTL, p.mean(now)
-	out := make([]MemberStatus, 0, len(p.Members))
-	for _, m := range p.Members {
+	out := make([]MemberStatus, 0, len(p.members.All))
+	for _, m := range p.members.All {
 		g, a := &m.ledger, p.account(m, now, mean.usage)
 		s := MemberStatus{
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,

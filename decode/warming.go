@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// warming is the local prefills booked on one replica that are not done yet, in the order of booking, which is that of the engine. Guarded by Pool.Mu.
+// warming is the local prefills booked on one replica that are not done yet, in the order of booking, which is that of the engine. Guarded by the lock of the pool.
 //
 // What is done leaves with its whole prediction, so that no error of one is carried on to the next.
 type warming struct {

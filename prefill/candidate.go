@@ -53,12 +53,12 @@ type Excluded struct {
 
 // Candidates appends to dst the replicas that could prefill q, and returns the view that their slots count in. Where excluded is not nil it gets all others.
 func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	mean := p.mean(now)
 	size := p.Unit()
 	first := len(dst)
-	for _, m := range p.Members {
+	for _, m := range p.members.All {
 		if reason, limit := m.unfit(q); reason != "" {
 			if excluded != nil {
 				ill := reason == unhealthy || reason == failedBefore
@@ -70,13 +70,13 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 		p.fill(&dst[len(dst)-1], q, size, mean, now)
 	}
 	p.expect(dst[first:], q, size, now)
-	return dst, p.View
+	return dst, p.members.View
 }
 
 // Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.LookBelow] gave.
 func (p *Pool) Below(c *Candidate, depth []int32) int {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	return p.Held(&c.member.Member, depth, 0, c.Tokens)
 }
 
@@ -149,7 +149,7 @@ func (p *Pool) mean(now time.Time) means {
 	ttl := p.ttl()
 	var others, usage float64
 	var reporters, users int
-	for _, m := range p.Members {
+	for _, m := range p.members.All {
 		if m.load.Waiting(now, ttl) >= 0 {
 			others += float64(m.others.count)
 			reporters++

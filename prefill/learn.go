@@ -7,7 +7,7 @@ import (
 )
 
 // span is the answers of one busy period of a replica, from when it was sent something to when all has been answered: only then is it sure which prompts the
-// time was spent on. Several come out of one step, and a step computes the beginning of one prompt beside the end of another. Guarded by Pool.Mu.
+// time was spent on. Several come out of one step, and a step computes the beginning of one prompt beside the end of another. Guarded by the lock of the pool.
 type span struct {
 	start   time.Time // of the work on the first prompt in it
 	last    time.Time // newest answer, in the span or before

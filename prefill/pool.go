@@ -22,7 +22,9 @@ const defaultLoadTTL = 10 * time.Second
 
 // Pool is the prefill pool. Safe for concurrent use.
 type Pool struct {
-	*roster.Roster[*member] // its Mu guards the following too
+	*roster.Roster[*member]
+
+	members *roster.Members[*member] // its lock guards all that follows
 
 	settings Settings
 	fit      scoring.Memory // of all members together, for those that were not measured yet
@@ -33,7 +35,7 @@ type Pool struct {
 // View is the list of members at one moment.
 type View = roster.View
 
-// member is one prefill replica. Guarded by the pool's Mu.
+// member is one prefill replica. Guarded by the lock of the pool.
 type member struct {
 	roster.Member
 	load   replica.Fused
@@ -58,7 +60,9 @@ type Counts struct {
 
 // New returns a pool without members.
 func New(o Options) *Pool {
-	return &Pool{Roster: roster.New(o, func() *member { return new(member) })}
+	p := new(Pool)
+	p.Roster, p.members = roster.New(o, func() *member { return new(member) })
+	return p
 }
 
 // Configure makes s hold from now on.
@@ -66,16 +70,16 @@ func (p *Pool) Configure(s Settings) {
 	if s.LoadTTL <= 0 {
 		s.LoadTTL = defaultLoadTTL
 	}
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	p.settings = s
 }
 
 // Observe takes in a load report of id. Requests that the report counts beyond our own leases are others' work.
 func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	m, ok := p.Find(id)
+	p.members.Lock()
+	defer p.members.Unlock()
+	m, ok := p.members.Find(id)
 	if !ok {
 		return
 	}

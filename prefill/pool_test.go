@@ -261,7 +261,7 @@ func TestQueueReturnsToZero(t *testing.T) {
 		now := start
 		var live []*Lease
 		check := func() {
-			for _, m := range p.Members {
+			for _, m := range p.members.All {
 				count, tokens, work := 0, 0, time.Duration(0)
 				for l := m.queue.first; l != nil; l = l.next {
 					count, tokens, work = count+1, tokens+l.prompt-l.matched, work+l.work
@@ -298,7 +298,7 @@ func TestQueueReturnsToZero(t *testing.T) {
 			l.Release(now)
 		}
 		check()
-		for _, m := range p.Members {
+		for _, m := range p.members.All {
 			if m.queue.count != 0 || m.queue.tokens != 0 || m.queue.work != 0 || m.queue.fresh != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, m.queue)
 			}

@@ -8,7 +8,7 @@ import (
 	"tandem/internal/roster"
 )
 
-// queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by Pool.Mu.
+// queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by the lock of the pool.
 //
 // All sums are integers, so that they are exactly zero again when nothing is left.
 type queue struct {
@@ -25,7 +25,7 @@ type queue struct {
 type Lease struct {
 	pool *Pool
 
-	// Guarded by pool.Mu, as is all that follows.
+	// Guarded by the lock of the pool, as is all that follows.
 	member     *member
 	prev, next *Lease
 	done       bool
@@ -87,8 +87,8 @@ func (q *queue) wait(now time.Time) time.Duration {
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool or fell ill meanwhile.
 func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	m := c.member
 	if m.Gone || !m.Healthy {
 		return nil
@@ -108,10 +108,10 @@ func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.Mu.Lock()
+	l.pool.members.Lock()
 	l.named.Keys = keys
 	named := l.named
-	l.pool.Mu.Unlock()
+	l.pool.members.Unlock()
 	l.pool.Speculate(&l.member.Member, named, within, now)
 }
 
@@ -128,8 +128,8 @@ func (l *Lease) Release(now time.Time) {
 	if l == nil {
 		return
 	}
-	l.pool.Mu.Lock()
-	defer l.pool.Mu.Unlock()
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
 	if l.end(now) {
 		l.member.gaveUp()
 	}
@@ -155,8 +155,8 @@ func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 
 // answered reports whether the lease was still live.
 func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
-	l.pool.Mu.Lock()
-	defer l.pool.Mu.Unlock()
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
 	if !l.end(now) {
 		return false
 	}

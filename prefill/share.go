@@ -21,10 +21,10 @@ type Share struct {
 
 // Share tells of all members.
 func (p *Pool) Share(now time.Time) []Share {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	out := make([]Share, 0, len(p.Members))
-	for _, m := range p.Members {
+	p.members.Lock()
+	defer p.members.Unlock()
+	out := make([]Share, 0, len(p.members.All))
+	for _, m := range p.members.All {
 		s := Share{
 			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh, Sending: m.outbox.Sending(),
 			Rho: m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
@@ -36,9 +36,9 @@ func (p *Pool) Share(now time.Time) []Share {
 
 // Hear takes in what another router told now, instead of what it told before; nothing, where it is silent. said is kept.
 func (p *Pool) Hear(router string, said []Share, now time.Time) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	roster.Hear(p.Roster, &p.hearsay, router, said, func(m *member) *Share { return &m.elsewhere }, func(m *member, r *replica.Report) {
+	p.members.Lock()
+	defer p.members.Unlock()
+	roster.Hear(p.members, &p.hearsay, router, said, func(m *member) *Share { return &m.elsewhere }, func(m *member, r *replica.Report) {
 		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
 			p.observe(m, l, now)
 		}

@@ -40,7 +40,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 			tell(t, b, "b", a, now)
 		}
 		both()
-		running := one.Members[0].queue.count
+		running := one.members.All[0].queue.count
 		now = now.Add(time.Millisecond)
 		for _, p := range []*Pool{a, one} { // a asks for the report, b hears of it
 			p.Observe("p1", load(now, running, 0, 0.4), now)
@@ -55,7 +55,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		both()
 		sees(t, a, one, now)
 		a.Hear("b", nil, now)
-		if got := a.Members[0].elsewhere; got != (Share{}) {
+		if got := a.members.All[0].elsewhere; got != (Share{}) {
 			t.Fatalf("%+v is left of a router that is silent", got)
 		}
 	})
@@ -82,13 +82,13 @@ func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
 		now := start.Add(time.Duration(i) * time.Minute)
 		p.Book(&p.ask(4000, now)[0], now).Done(0, 30*time.Second, now.Add(30*time.Second))
 	}
-	if n := p.Members[0].fit.Samples(); n != 0 {
+	if n := p.members.All[0].fit.Samples(); n != 0 {
 		t.Errorf("%d samples, want none", n)
 	}
 	p.Hear("b", nil, start)
 	now := start.Add(time.Hour)
 	p.Book(&p.ask(4000, now)[0], now).Done(0, 30*time.Second, now.Add(30*time.Second))
-	if n := p.Members[0].fit.Samples(); n != 1 {
+	if n := p.members.All[0].fit.Samples(); n != 1 {
 		t.Errorf("%d samples once alone, want one", n)
 	}
 }
@@ -98,7 +98,7 @@ func TestNonsenseOverflowsNothing(t *testing.T) {
 	p := newPool("p1")
 	mad := Share{ID: "p1", Requests: 2 << 30, Tokens: -7, Work: 90 * time.Hour, Fresh: math.MaxInt, Sending: math.MinInt, Rho: math.Inf(1)}
 	p.Hear("mad", []Share{mad, {ID: "p1", Rho: math.NaN(), Work: math.MinInt64}}, start)
-	if got, want := p.Members[0].elsewhere, (Share{Requests: 1 << 30, Work: time.Hour, Fresh: 1 << 30, Rho: 1000}); got != want {
+	if got, want := p.members.All[0].elsewhere, (Share{Requests: 1 << 30, Work: time.Hour, Fresh: 1 << 30, Rho: 1000}); got != want {
 		t.Errorf("%+v is counted, want %+v", got, want)
 	}
 	if mad.Plausible() {

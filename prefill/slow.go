@@ -10,19 +10,19 @@ import (
 // Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false where too little was measured to tell. held says that it
 // was so when asked last.
 func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	m, ok := p.Find(id)
+	p.members.Lock()
+	defer p.members.Unlock()
+	m, ok := p.members.Find(id)
 	if !ok {
 		return "", false
 	}
-	all := make([]*scoring.Memory, len(p.Members))
-	for i, o := range p.Members {
+	all := make([]*scoring.Memory, len(p.members.All))
+	for i, o := range p.members.All {
 		all[i] = &o.fit
 	}
 	s := scoring.Compare(all, m.Slot, &p.fit.Fit, scoring.DefaultSpeed().PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
-		return fmt.Sprintf("its prefills take %.1f times as long as those of %s", s.Ratio, p.Members[s.Than].R.ID), true
+		return fmt.Sprintf("its prefills take %.1f times as long as those of %s", s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	return "", s.Known
 }

@@ -29,11 +29,11 @@ type MemberStatus struct {
 // Status describes every member, in order.
 func (p *Pool) Status(now time.Time) []MemberStatus {
 	counts := p.Counts()
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.members.Lock()
+	defer p.members.Unlock()
 	ttl := p.ttl()
-	out := make([]MemberStatus, 0, len(p.Members))
-	for _, m := range p.Members {
+	out := make([]MemberStatus, 0, len(p.members.All))
+	for _, m := range p.members.All {
 		out = append(out, MemberStatus{
 			Status:   p.Roster.Status(&m.Member, counts),
 			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.count,

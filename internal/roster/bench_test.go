@@ -13,7 +13,7 @@ func BenchmarkComputed(b *testing.B) {
 		b.Run(map[int]string{64: "1k tokens", 6250: "100k tokens"}[blocks], func(b *testing.B) {
 			rs := engines("a")
 			rs[0].Facts.Blocks = 100_000
-			r := New(Options{}, func() *plain { return new(plain) })
+			r, _ := New(Options{}, func() *plain { return new(plain) })
 			r.SetIndexing(Indexing{Mode: Approximate})
 			r.SetMembers(rs, start)
 			keys, next := make([]kv.Key, blocks), kv.Key(1)
@@ -25,7 +25,7 @@ func BenchmarkComputed(b *testing.B) {
 				for i := range blocks / 2 {
 					keys[i] = kv.Key(i + 1)
 				}
-				r.Computed(&r.Members[0].Member, Prompt{Keys: keys}, blocks*8, blocks*8)
+				r.Computed(&r.members.All[0].Member, Prompt{Keys: keys}, blocks*8, blocks*8)
 			}
 		})
 	}
@@ -38,7 +38,7 @@ func BenchmarkRemember(b *testing.B) {
 	rs[0].Facts.Blocks = 100_000
 	var pools [2]*Roster[*plain]
 	for i := range pools {
-		pools[i] = New(Options{}, func() *plain { return new(plain) })
+		pools[i], _ = New(Options{}, func() *plain { return new(plain) })
 		pools[i].SetIndexing(Indexing{ChunkBytes: 256})
 		pools[i].SetMembers(rs, start)
 	}

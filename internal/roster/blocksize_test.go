@@ -58,7 +58,7 @@ func TestBlockSizeFromEvents(t *testing.T) {
 		if got := r.BlockSize(); got != tt.want {
 			t.Errorf("%s: blocks of %d are indexed, want %d", tt.name, got, tt.want)
 		}
-		for i, m := range r.Members {
+		for i, m := range r.members.All {
 			if got := r.Status(&m.Member, r.Counts()).Note; got != tt.notes[i] {
 				t.Errorf("%s: %s is noted as %q, want %q", tt.name, m.R.ID, got, tt.notes[i])
 			}
@@ -86,7 +86,7 @@ func TestBlockSizeAfterARestart(t *testing.T) {
 	if got := r.BlockSize(); got != 32 {
 		t.Errorf("blocks of %d are indexed after the restart, want 32", got)
 	}
-	if note := r.Status(&r.Members[0].Member, r.Counts()).Note; !strings.Contains(note, "its events tell blocks of 32 tokens, where 16 were expected") {
+	if note := r.Status(&r.members.All[0].Member, r.Counts()).Note; !strings.Contains(note, "its events tell blocks of 32 tokens, where 16 were expected") {
 		t.Errorf("note %q", note)
 	}
 }

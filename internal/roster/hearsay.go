@@ -17,23 +17,23 @@ type Share[S any] interface {
 }
 
 // Hear replaces what router told; nothing, where it is silent. said is kept. Each member's sum, where elsewhere says it is, is made again, and report is called for
-// each report of a member. The caller holds Mu.
-func Hear[M Entry, S any, P Share[S]](r *Roster[M], h *Hearsay[S], router string, said []S, elsewhere func(M) P, report func(M, *replica.Report)) {
+// each report of a member. The caller holds the lock.
+func Hear[M Entry, S any, P Share[S]](ms *Members[M], h *Hearsay[S], router string, said []S, elsewhere func(M) P, report func(M, *replica.Report)) {
 	h.set(router, said)
-	for _, m := range r.Members {
+	for _, m := range ms.All {
 		*elsewhere(m) = *new(S)
 	}
 	for _, all := range h.told {
 		for i := range all {
 			id, _ := P(&all[i]).About()
-			if m, ok := r.Find(id); ok {
+			if m, ok := ms.Find(id); ok {
 				elsewhere(m).Add(&all[i])
 			}
 		}
 	}
 	for i := range said {
 		id, told := P(&said[i]).About()
-		if m, ok := r.Find(id); ok && told != nil {
+		if m, ok := ms.Find(id); ok && told != nil {
 			report(m, told)
 		}
 	}

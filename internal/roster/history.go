@@ -30,9 +30,9 @@ func (r *Roster[M]) Speculate(m *Member, p Prompt, within time.Duration, now tim
 	if len(p.Keys) == 0 {
 		return
 	}
-	r.Mu.Lock()
+	r.members.Lock()
 	holder, usable := m.Holder, !m.Gone && !m.keepsNone() && (p.text() || m.sizeFits(r.BlockSize()))
-	r.Mu.Unlock()
+	r.members.Unlock()
 	if ix := r.of(&p); ix != nil && usable {
 		ix.Speculate(holder, p.Keys, now.Add(2*within+guessTime))
 	}
@@ -48,9 +48,9 @@ func (r *Roster[M]) Computed(m *Member, p Prompt, believed, cached int) {
 	}
 	r.feed.RLock() // until the end: whoever makes events count from now on forgets afterwards
 	defer r.feed.RUnlock()
-	r.Mu.Lock()
+	r.members.Lock()
 	holder, usable, limit := m.Holder, !m.Gone && r.learns(m, &p), r.capacity(m, &p)
-	r.Mu.Unlock()
+	r.members.Unlock()
 	ix := r.of(&p)
 	if ix == nil || !usable {
 		return
@@ -63,9 +63,9 @@ func (r *Roster[M]) Computed(m *Member, p Prompt, believed, cached int) {
 
 // Remember is Computed for what the member id had anyway.
 func (r *Roster[M]) Remember(id replica.ID, p Prompt) {
-	r.Mu.Lock()
-	m, ok := r.byID[id]
-	r.Mu.Unlock()
+	r.members.Lock()
+	m, ok := r.members.byID[id]
+	r.members.Unlock()
 	if ok {
 		r.Computed(m.member(), p, 0, -1)
 	}
@@ -110,7 +110,7 @@ func (r *Roster[M]) parts(p *Prompt, tokens int) int {
 	return tokens / r.Unit()
 }
 
-// Common returns how many leading tokens two prompts have in common by their keys, and known where they have no more than those. The caller holds Mu.
+// Common returns how many leading tokens two prompts have in common by their keys, and known where they have no more than those.
 func (r *Roster[M]) Common(a, b *Prompt, known int) int {
 	if a.text() != b.text() {
 		return known

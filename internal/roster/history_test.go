@@ -19,7 +19,7 @@ func approximate(ids ...replica.ID) *Roster[*plain] {
 }
 
 func (r *Roster[M]) computed(i int, tokens []uint32, believed, cached int) {
-	r.Computed(r.Members[i].member(), Prompt{Keys: r.keys(tokens)}, believed, cached)
+	r.Computed(r.members.All[i].member(), Prompt{Keys: r.keys(tokens)}, believed, cached)
 }
 
 func TestWhatWasComputedIsThere(t *testing.T) {
@@ -32,7 +32,7 @@ func TestWhatWasComputedIsThere(t *testing.T) {
 	if got := r.depths(r.keys(count(150))); got[0] != 0 || got[1] != 6 {
 		t.Errorf("depths %v, want 0 and 6", got)
 	}
-	m := &r.Members[1].Member
+	m := &r.members.All[1].Member
 	for _, tt := range []struct{ tokens, want int }{{150, 96}, {97, 96}, {96, 80}, {1, 0}} {
 		if got := r.Held(m, r.depths(r.keys(count(150))), 0, tt.tokens); got != tt.want {
 			t.Errorf("of %d tokens %d are held, want %d", tt.tokens, got, tt.want)
@@ -124,13 +124,13 @@ func TestWhoIsApproximated(t *testing.T) {
 		if tt.facts != nil {
 			tt.facts(&rs[0].Facts)
 		}
-		r := New(Options{}, func() *plain { return new(plain) })
+		r, _ := New(Options{}, func() *plain { return new(plain) })
 		r.SetIndexing(Indexing{Mode: tt.mode})
 		r.SetMembers(rs, start)
 		r.SetTrust("a", tt.trust)
 		keys := kv.NewChain("", 16).Append(nil, kv.NewChain("", 16).Root("", ""), count(64))
-		r.Computed(&r.Members[0].Member, Prompt{Keys: keys}, 0, 0)
-		s := r.Status(&r.Members[0].Member, r.Counts())
+		r.Computed(&r.members.All[0].Member, Prompt{Keys: keys}, 0, 0)
+		s := r.Status(&r.members.All[0].Member, r.Counts())
 		if got := r.depths(keys)[0]; got != tt.depth || s.Trust != tt.want || s.Note != tt.note || s.Blocks != int(tt.depth) {
 			t.Errorf("%s: depth %d, %+v, want %d, %v, %q", tt.name, got, s, tt.depth, tt.want, tt.note)
 		}
@@ -144,7 +144,7 @@ func TestWhoIsApproximated(t *testing.T) {
 func TestSpeculationIsShort(t *testing.T) {
 	r := approximate("a")
 	keys := r.keys(count(64))
-	r.Speculate(&r.Members[0].Member, Prompt{Keys: keys}, time.Second, start)
+	r.Speculate(&r.members.All[0].Member, Prompt{Keys: keys}, time.Second, start)
 	r.Expire(start.Add(3 * time.Second))
 	if got := r.depths(keys)[0]; got != 4 {
 		t.Errorf("depth %d while it is computed, want 4", got)
@@ -232,7 +232,7 @@ func TestText(t *testing.T) {
 	if got := look(longer); got[0] != 0 || got[1] != 10 {
 		t.Errorf("depths %v, want 0 and 10", got)
 	}
-	if got := r.Held(&r.Members[1].Member, look(longer), longer.Chunk, 162); got != 160 {
+	if got := r.Held(&r.members.All[1].Member, look(longer), longer.Chunk, 162); got != 160 {
 		t.Errorf("%d tokens held, want 160", got)
 	}
 	if got := r.depths(p.Keys); got[1] != 0 {
@@ -240,11 +240,11 @@ func TestText(t *testing.T) {
 	}
 	other := r.textKeys(turn[:512] + strings.Repeat("another way to go on ", 10))
 	r.Remember("b", other)
-	r.Computed(&r.Members[1].Member, p, 160, 100)
+	r.Computed(&r.members.All[1].Member, p, 160, 100)
 	if got := look(other)[1]; got != 11 {
 		t.Errorf("depth %d of another branch when the engine found a little less than estimated, want all 11", got)
 	}
-	r.Computed(&r.Members[1].Member, p, 160, 16)
+	r.Computed(&r.members.All[1].Member, p, 160, 16)
 	if got := look(other)[1]; got != 8 {
 		t.Errorf("depth %d of another branch when the engine had lost the stem, want the 8 that were computed again", got)
 	}
@@ -264,7 +264,7 @@ func TestTextCapacity(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := engines("a")
 		rs[0].Facts.Blocks, rs[0].Facts.BlockSize = rapid.IntRange(0, 5000).Draw(t, "blocks"), rapid.SampledFrom([]int{0, 16, 64}).Draw(t, "size")
-		r := New(Options{}, func() *plain { return new(plain) })
+		r, _ := New(Options{}, func() *plain { return new(plain) })
 		x := Indexing{ChunkBytes: rapid.IntRange(16, 4096).Draw(t, "chunk"), CharsPerToken: rapid.Float64Range(0.5, 8).Draw(t, "chars")}
 		r.SetIndexing(x)
 		r.SetMembers(rs, start)
@@ -276,7 +276,7 @@ func TestTextCapacity(t *testing.T) {
 			f.BlockSize = usualSize
 		}
 		want := float64(f.Blocks*f.BlockSize) * x.CharsPerToken / float64(x.ChunkBytes)
-		if got := float64(r.capacity(&r.Members[0].Member, &p)); got > max(want, 1)+1e-6 || got < want-1 {
+		if got := float64(r.capacity(&r.members.All[0].Member, &p)); got > max(want, 1)+1e-6 || got < want-1 {
 			t.Fatalf("room for %v chunks, want %v", got, want)
 		}
 	})
@@ -298,7 +298,7 @@ func TestNothingIsBelievedThatEventsDoNotSay(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"computed": func(t *rapid.T) {
 				i, n := rapid.IntRange(0, 1).Draw(t, "member"), rapid.IntRange(1, 10).Draw(t, "blocks")
-				r.Computed(&r.Members[i].Member, Prompt{Keys: keys[:n]}, 0, -1)
+				r.Computed(&r.members.All[i].Member, Prompt{Keys: keys[:n]}, 0, -1)
 				if mode == Approximate || mode == Events && i == 0 {
 					sent[i] = max(sent[i], n)
 				}
@@ -319,14 +319,14 @@ func TestNothingIsBelievedThatEventsDoNotSay(t *testing.T) {
 			},
 			"forget": func(t *rapid.T) {
 				i := rapid.IntRange(0, 1).Draw(t, "member")
-				r.Forget(r.Members[i].R.ID)
+				r.Forget(r.members.All[i].R.ID)
 				sent[i], told[i] = 0, 0
 			},
 			"": func(t *rapid.T) {
 				got := r.depths(keys)
 				for i := range got {
 					if want := max(sent[i], told[i]); int(got[i]) != want {
-						t.Fatalf("%s in mode %d: depth %d, want %d", r.Members[i].R.ID, mode, got[i], want)
+						t.Fatalf("%s in mode %d: depth %d, want %d", r.members.All[i].R.ID, mode, got[i], want)
 					}
 				}
 			},

@@ -53,7 +53,7 @@ func (r *Roster[M]) bestSize() int {
 
 // anyMember returns the block size of the first member that is meant, 0 if none is.
 func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
-	for _, e := range r.Members {
+	for _, e := range r.members.All {
 		if m := e.member(); meant(m) {
 			return m.blockSize()
 		}
@@ -85,9 +85,9 @@ func (r *Roster[M]) Chain(model string) (chain kv.Chain, adapter string, ok bool
 	if ix == nil {
 		return kv.Chain{}, "", false
 	}
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	for _, e := range r.Members {
+	r.members.Lock()
+	defer r.members.Unlock()
+	for _, e := range r.members.All {
 		m := e.member()
 		if m.sizeFits(ix.chain.BlockSize()) && m.R.Serves(model) {
 			return ix.chain, m.R.Adapter(model), true
@@ -132,10 +132,10 @@ func (r *Roster[M]) Truncated(m *Member, chunk float64) bool {
 
 // Apply takes over block events of id; those of an unknown member, and all where events are not followed, are dropped. b is not kept.
 func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
-	r.Mu.Lock()
-	e, ok := r.byID[id]
+	r.members.Lock()
+	e, ok := r.members.byID[id]
 	if !ok || r.indexing.Mode != Events {
-		r.Mu.Unlock()
+		r.members.Unlock()
 		return kv.Applied{}
 	}
 	m := e.member()
@@ -145,7 +145,7 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 		}
 	}
 	holder, ix := m.Holder, r.index.Load()
-	r.Mu.Unlock()
+	r.members.Unlock()
 	if ix == nil {
 		return kv.Applied{}
 	}
@@ -154,9 +154,9 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 
 // ToldBlockSize returns the tokens of a block as id's events tell them, 0 while they have told nothing, and what was expected before, 0 if nothing was.
 func (r *Roster[M]) ToldBlockSize(id replica.ID) (told, expected int) {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	if e, ok := r.byID[id]; ok {
+	r.members.Lock()
+	defer r.members.Unlock()
+	if e, ok := r.members.byID[id]; ok {
 		return e.member().told, e.member().R.Facts.BlockSize
 	}
 	return 0, 0
@@ -164,12 +164,12 @@ func (r *Roster[M]) ToldBlockSize(id replica.ID) (told, expected int) {
 
 // Forget drops what is known of id's blocks and text. What its events tell of the block size is asked again.
 func (r *Roster[M]) Forget(id replica.ID) {
-	r.Mu.Lock()
-	e, ok := r.byID[id]
+	r.members.Lock()
+	e, ok := r.members.byID[id]
 	if ok {
 		e.member().told = 0
 	}
-	r.Mu.Unlock()
+	r.members.Unlock()
 	if ok {
 		r.forget(e.member().Holder, true)
 	}

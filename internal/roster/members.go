@@ -22,18 +22,18 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	for _, h := range left {
 		r.forget(h, true)
 	}
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
+	r.members.Lock()
+	defer r.members.Unlock()
 	r.free = append(r.free, left...)
 }
 
-// replace returns the holders of those who left, and of those who were approximated and are to be followed. Their blocks are forgotten without Mu, since
+// replace returns the holders of those who left, and of those who were approximated and are to be followed. Their blocks are forgotten without the lock, since
 // there may be a million of them: nobody gives the holders out or feeds them meanwhile.
 func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	old, changed := r.Members, len(rs) != len(r.Members)
-	r.Members = make([]M, 0, len(rs))
+	r.members.Lock()
+	defer r.members.Unlock()
+	old, changed := r.members.All, len(rs) != len(r.members.All)
+	r.members.All = make([]M, 0, len(rs))
 	kept := make(map[replica.ID]M, len(rs))
 	stayed := make(map[M]bool, len(rs))
 	for i := range rs {
@@ -49,7 +49,7 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 			*entry.member() = Member{Healthy: true, Holder: r.takeHolder(), mode: r.indexing.Mode}
 		}
 		m := entry.member()
-		if !stays || m.Slot != len(r.Members) || !reflect.DeepEqual(*m.R, rs[i]) {
+		if !stays || m.Slot != len(r.members.All) || !reflect.DeepEqual(*m.R, rs[i]) {
 			changed = true
 		}
 		if stays && m.R.Facts.Events == (replica.EventSource{}) && rs[i].Facts.Events != m.R.Facts.Events {
@@ -61,9 +61,9 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 		if changed {
 			m.R = new(rs[i])
 		}
-		m.Slot = len(r.Members)
+		m.Slot = len(r.members.All)
 		kept[m.R.ID] = entry
-		r.Members = append(r.Members, entry)
+		r.members.All = append(r.members.All, entry)
 	}
 	for _, m := range old {
 		if !stayed[m] {
@@ -72,10 +72,10 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 			changed = true
 		}
 	}
-	addFormer(kept, r.Members)
-	r.byID = kept
+	addFormer(kept, r.members.All)
+	r.members.byID = kept
 	if changed {
-		r.View = r.newView()
+		r.members.View = r.newView()
 		r.chooseChain()
 	}
 	return left, turned
@@ -83,7 +83,7 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 
 // before returns which of old is the engine now: the one of its name, unless that is another by its address, else the one of its address.
 func (r *Roster[M]) before(old []M, now *replica.Replica) (m M, ok bool) {
-	if m, ok = r.byID[now.ID]; ok && m.member().R.SameEngine(now) {
+	if m, ok = r.members.byID[now.ID]; ok && m.member().R.SameEngine(now) {
 		return m, true
 	}
 	at := slices.IndexFunc(old, func(m M) bool { return now.URL != "" && m.member().R.SameEngine(now) })
@@ -115,8 +115,8 @@ func (r *Roster[M]) takeHolder() kv.Holder {
 }
 
 func (r *Roster[M]) newView() *View {
-	v := &View{Replicas: make([]*replica.Replica, len(r.Members))}
-	for i, m := range r.Members {
+	v := &View{Replicas: make([]*replica.Replica, len(r.members.All))}
+	for i, m := range r.members.All {
 		v.Replicas[i] = m.member().R
 	}
 	return v

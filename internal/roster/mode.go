@@ -36,8 +36,8 @@ func (x Indexing) perChunk() float64 {
 func (r *Roster[M]) SetIndexing(x Indexing) {
 	r.feed.Lock()
 	defer r.feed.Unlock()
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
+	r.members.Lock()
+	defer r.members.Unlock()
 	was := r.indexing
 	if x == was {
 		return
@@ -45,7 +45,7 @@ func (r *Roster[M]) SetIndexing(x Indexing) {
 	r.indexing = x
 	if x.Mode != was.Mode {
 		r.index.Store(nil)
-		for _, e := range r.Members {
+		for _, e := range r.members.All {
 			m := e.member()
 			m.mode, m.trust, m.told = x.Mode, replica.TrustUnknown, 0
 		}
@@ -124,9 +124,9 @@ func (r *Roster[M]) TextChain(model string) (chain kv.TextChain, adapter string,
 	if tx == nil {
 		return kv.TextChain{}, "", 0, false
 	}
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	for _, e := range r.Members {
+	r.members.Lock()
+	defer r.members.Unlock()
+	for _, e := range r.members.All {
 		if m := e.member(); m.R.Serves(model) {
 			return kv.NewTextChain(m.R.Facts.Model, tx.chunk), m.R.Adapter(model), tx.perChunk, true
 		}

@@ -36,17 +36,17 @@ func TestEverythingAtOnce(t *testing.T) {
 	at(func(i int) { r.ToldBlockSize("a") })
 	at(func(i int) { r.depths(r.keys(ids)) })
 	at(func(i int) {
-		r.Mu.Lock()
-		defer r.Mu.Unlock()
-		for _, m := range r.Members {
+		r.members.Lock()
+		defer r.members.Unlock()
+		for _, m := range r.members.All {
 			_ = r.Status(&m.Member, Counts{})
 			_ = r.Held(&m.Member, nil, 0, 100)
 		}
 	})
 	at(func(i int) {
-		r.Mu.Lock()
-		members := r.Members
-		r.Mu.Unlock()
+		r.members.Lock()
+		members := r.members.All
+		r.members.Unlock()
 		for _, m := range members {
 			for _, p := range []Prompt{{Keys: r.keys(ids)}, r.textKeys("a text of more than sixty-four bytes, which is what a chunk of it has here")} {
 				r.Speculate(&m.Member, p, time.Second, start)
@@ -59,7 +59,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	r.SetIndexing(Indexing{Mode: Approximate})
 	r.SetMembers(engines("x"), start)
 	r.computed(0, ids, 0, 0)
-	if got := r.depths(r.keys(ids)); got[r.Members[0].Holder] != 10 {
+	if got := r.depths(r.keys(ids)); got[r.members.All[0].Holder] != 10 {
 		t.Errorf("depths %v afterwards, want 10 for the newcomer", got)
 	}
 }

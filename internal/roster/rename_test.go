@@ -35,18 +35,18 @@ func TestMembersAreEnginesNotNames(t *testing.T) {
 			r.Apply("a", stored(16, tokens))
 			r.SetMembers(tt.now, start)
 			r.SetMembers(tt.now, start) // a second look changes nothing
-			if len(r.Members) != len(tt.now) {
-				t.Errorf("%d members, want %d", len(r.Members), len(tt.now))
+			if len(r.members.All) != len(tt.now) {
+				t.Errorf("%d members, want %d", len(r.members.All), len(tt.now))
 			}
 			depth := r.depths(r.keys(tokens))
 			for id, want := range tt.depths {
-				m, ok := r.Find(id)
+				m, ok := r.members.Find(id)
 				if !ok || depth[m.Holder] != want {
 					t.Errorf("%s: found %t, with %d blocks, want %d", id, ok, depth[m.Holder], want)
 				}
 			}
-			for i, m := range r.Members {
-				if m.R.ID != tt.now[i].ID || m.R.URL != tt.now[i].URL || r.View.Replicas[i] != m.R {
+			for i, m := range r.members.All {
+				if m.R.ID != tt.now[i].ID || m.R.URL != tt.now[i].URL || r.members.View.Replicas[i] != m.R {
 					t.Errorf("member %d is %s at %s", i, m.R.ID, m.R.URL)
 				}
 			}
@@ -65,12 +65,12 @@ func TestFormerNameIsHeard(t *testing.T) {
 	r.SetMembers([]replica.Replica{renamed}, start)
 	tokens := count(32)
 	r.Apply("a", stored(16, tokens))
-	if depth := r.depths(r.keys(tokens)); depth[r.Members[0].Holder] != 2 {
-		t.Errorf("%d blocks, want 2", depth[r.Members[0].Holder])
+	if depth := r.depths(r.keys(tokens)); depth[r.members.All[0].Holder] != 2 {
+		t.Errorf("%d blocks, want 2", depth[r.members.All[0].Holder])
 	}
 	r.SetMembers([]replica.Replica{renamed, other}, start)
 	r.Apply("a", &kv.Batch{Events: []kv.Event{{Kind: kv.Cleared}}})
-	if depth := r.depths(r.keys(tokens)); depth[r.Members[0].Holder] != 2 {
-		t.Errorf("%d blocks after another had the name, want 2", depth[r.Members[0].Holder])
+	if depth := r.depths(r.keys(tokens)); depth[r.members.All[0].Holder] != 2 {
+		t.Errorf("%d blocks after another had the name, want 2", depth[r.members.All[0].Holder])
 	}
 }

@@ -16,10 +16,11 @@ type Options struct {
 	IndexBytes int64    // memory for the block index, 0 as [kv.Options] has it
 }
 
-// Roster is embedded in a pool, whose members of type M each embed a [Member]. Its methods are safe for concurrent use but for those that say otherwise.
+// Roster is what anybody may ask or tell a pool whatever it is for. A pool embeds it, and its members of type M each embed a [Member]. Its methods are safe for
+// concurrent use; those that take a [Member] can only be called by the pool, which alone has them.
 //
-// It has one mutex for itself and the pool around it. The index has its own, so that looking up a prompt and applying a batch hold the pool's for no longer
-// than it takes to find the member.
+// The members have one lock for the roster and the pool around it. The index has its own, so that looking up a prompt and applying a batch hold that of the
+// members for no longer than it takes to find one.
 type Roster[M Entry] struct {
 	indexBytes int64
 	fixed      bool // the chain was given, and block sizes do not change it
@@ -27,15 +28,13 @@ type Roster[M Entry] struct {
 	index      atomic.Pointer[index] // nil while no block size is known, and where nothing is indexed
 	text       atomic.Pointer[text]  // nil where no text is matched
 
-	// feed is held, for reading, while routing history goes into the indexes, so that whoever turns to events can wait until it is over. It comes before Mu.
+	// feed is held, for reading, while routing history goes into the indexes, so that whoever turns to events can wait until it is over. It comes before
+	// the lock of the members.
 	feed sync.RWMutex
 
-	Mu      sync.Mutex // the pool's; guards the following and what the pool says it guards
-	Members []M        // in the order of the configuration
-	View    *View
+	members *Members[M] // their lock guards the following
 
 	indexing Indexing
-	byID     map[replica.ID]M
 	free     []kv.Holder // holders given back
 	holders  int         // holders ever given out
 }
@@ -46,10 +45,26 @@ type Entry interface {
 	member() *Member
 }
 
-// Member is what a pool knows of each of its replicas whatever the pool is for. Guarded by [Roster.Mu].
+// Members is the members of a pool under the pool's one lock, which guards what follows and what else the pool says. It is given to whoever makes the roster, and
+// the pool keeps it to itself: nobody outside can take the lock or see a member.
+type Members[M Entry] struct {
+	sync.Mutex
+
+	All  []M // in the order of the configuration
+	View *View
+	byID map[replica.ID]M
+}
+
+// Find returns the member id, false where there is none. The caller holds the lock.
+func (ms *Members[M]) Find(id replica.ID) (m M, ok bool) {
+	m, ok = ms.byID[id]
+	return m, ok
+}
+
+// Member is what a pool knows of each of its replicas whatever the pool is for. Guarded by the lock of [Members].
 type Member struct {
 	R       *replica.Replica // immutable
-	Slot    int              // in [Roster.Members] and the View
+	Slot    int              // in [Members.All] and the View
 	Holder  kv.Holder        // of its blocks in the index; immutable
 	Gone    bool             // it left the pool
 	Healthy bool
@@ -67,49 +82,45 @@ type View struct {
 	Replicas []*replica.Replica // a candidate's Slot counts in this list
 }
 
-// New returns a roster without members. newMember makes an empty one.
-func New[M Entry](o Options, newMember func() M) *Roster[M] {
-	r := &Roster[M]{indexBytes: o.IndexBytes, fixed: o.Chain.BlockSize() > 0, newMember: newMember, byID: map[replica.ID]M{}, View: &View{}}
+// New returns a roster without members, and those members under their lock. newMember makes an empty one.
+func New[M Entry](o Options, newMember func() M) (*Roster[M], *Members[M]) {
+	r := &Roster[M]{
+		indexBytes: o.IndexBytes, fixed: o.Chain.BlockSize() > 0, newMember: newMember, members: &Members[M]{byID: map[replica.ID]M{}, View: &View{}},
+	}
 	if r.fixed {
 		r.index.Store(r.newIndex(o.Chain))
 	}
-	return r
-}
-
-// Find returns the member id, false where there is none. The caller holds Mu.
-func (r *Roster[M]) Find(id replica.ID) (m M, ok bool) {
-	m, ok = r.byID[id]
-	return m, ok
+	return r, r.members
 }
 
 // CurrentView returns the list of members as it is now.
 func (r *Roster[M]) CurrentView() *View {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	return r.View
+	r.members.Lock()
+	defer r.members.Unlock()
+	return r.members.View
 }
 
 // Holders returns how long the depth for [Roster.Look] must be.
 func (r *Roster[M]) Holders() int {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
+	r.members.Lock()
+	defer r.members.Unlock()
 	return r.holders
 }
 
 // SetTrust says how far id's blocks in the index can be believed.
 func (r *Roster[M]) SetTrust(id replica.ID, t replica.Trust) {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	if m, ok := r.byID[id]; ok {
+	r.members.Lock()
+	defer r.members.Unlock()
+	if m, ok := r.members.byID[id]; ok {
 		m.member().trust = t
 	}
 }
 
 // SetHealthy says whether id may be chosen; reason is for people.
 func (r *Roster[M]) SetHealthy(id replica.ID, ok bool, reason string) {
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	if m, known := r.byID[id]; known {
+	r.members.Lock()
+	defer r.members.Unlock()
+	if m, known := r.members.byID[id]; known {
 		m.member().Healthy, m.member().Reason = ok, reason
 	}
 }

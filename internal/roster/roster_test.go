@@ -14,7 +14,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type plain struct{ Member }
 
 func newRoster(ids ...replica.ID) *Roster[*plain] {
-	r := New(Options{}, func() *plain { return new(plain) })
+	r, _ := New(Options{}, func() *plain { return new(plain) })
 	r.SetMembers(engines(ids...), start)
 	return r
 }
@@ -65,29 +65,29 @@ func TestHoldersAreGivenOutAgainWithoutTheirBlocks(t *testing.T) {
 	if got := r.depths(r.keys(ids)); got[0] != 0 || got[1] != 4 {
 		t.Fatalf("depths %v, want 0 and 4", got)
 	}
-	left := r.Members[1]
+	left := r.members.All[1]
 	r.SetMembers(engines("a"), start)
 	r.SetMembers(engines("a", "c"), start)
 	if got := r.depths(r.keys(ids)); len(got) != 2 || got[1] != 0 {
 		t.Errorf("depths %v, want two holders and nothing for the newcomer", got)
 	}
-	if !left.Gone || r.Members[1].Gone {
-		t.Errorf("gone: %v, newcomer %v", left.Gone, r.Members[1].Gone)
+	if !left.Gone || r.members.All[1].Gone {
+		t.Errorf("gone: %v, newcomer %v", left.Gone, r.members.All[1].Gone)
 	}
 }
 
 func TestTheViewChangesWithTheMembersOnly(t *testing.T) {
 	r := newRoster("a", "b")
-	before := r.View
+	before := r.members.View
 	r.SetMembers(engines("a", "b"), start)
-	if r.View != before {
+	if r.members.View != before {
 		t.Error("the same members make another view")
 	}
 	r.SetMembers(engines("b", "a", "b"), start)
-	if r.View == before || r.View.Replicas[0].ID != "b" || len(r.View.Replicas) != 2 {
-		t.Errorf("another order: %+v", r.View)
+	if r.members.View == before || r.members.View.Replicas[0].ID != "b" || len(r.members.View.Replicas) != 2 {
+		t.Errorf("another order: %+v", r.members.View)
 	}
-	if m, ok := r.Find("a"); !ok || m.Slot != 1 || m.Holder != 0 {
+	if m, ok := r.members.Find("a"); !ok || m.Slot != 1 || m.Holder != 0 {
 		t.Errorf("a is %+v", m)
 	}
 }

@@ -24,7 +24,7 @@ type Counts struct {
 	truncated      map[kv.Holder]uint64
 }
 
-// Counts counts. The caller need not hold Mu.
+// Counts counts. The caller need not hold the lock of the members.
 func (r *Roster[M]) Counts() Counts {
 	c := Counts{map[kv.Holder]int{}, map[kv.Holder]int{}, map[kv.Holder]uint64{}}
 	for _, h := range r.IndexStats().Holders {
@@ -38,7 +38,7 @@ func (r *Roster[M]) Counts() Counts {
 	return c
 }
 
-// Status describes m, a member. The caller holds Mu.
+// Status describes m, a member. The caller holds the lock of the members.
 func (r *Roster[M]) Status(m *Member, c Counts) Status {
 	return Status{
 		ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Note: m.note(r.BlockSize()), BlockSize: m.blockSize(),
