@@ -42,10 +42,10 @@ func (p *Pool) margin(m *member) int {
 
 // othersGrow returns the blocks that requests which are not ours are expected to add: each is taken to be half through.
 func (p *Pool) othersGrow(m *member) int {
-	if m.ledger.others == 0 {
+	if m.ledger.others.Count == 0 {
 		return 0
 	}
-	return m.ledger.others * blocksOf(p.usual/2, m.blockSize())
+	return m.ledger.others.Count * blocksOf(p.usual/2, m.blockSize())
 }
 
 // left is what could be promised if all who wait for their prefill had their blocks.

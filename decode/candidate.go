@@ -307,7 +307,7 @@ func (p *Pool) mean(now time.Time) means {
 			users++
 		}
 		if m.load.Running(now, ttl) >= 0 {
-			others += float64(m.ledger.others)
+			others += float64(m.ledger.others.Count)
 			reporters++
 		}
 	}
@@ -323,7 +323,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.Expected = c.Matched
 	c.Truncated = p.Truncated(&m.Member, q.Chunk)
 	speed := p.pricing(m, q, now)
-	others := float64(g.others)
+	others := float64(g.others.Count)
 	if m.load.Running(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
 	}

@@ -3,6 +3,8 @@ package decode
 import (
 	"container/heap"
 	"time"
+
+	"tandem/internal/replica"
 )
 
 // ledger is what we promised of one replica's KV blocks. Guarded by the lock of the pool.
@@ -12,7 +14,7 @@ import (
 type ledger struct {
 	leases []*Lease // that have not ended
 	sums
-	otherRequests
+	others  replica.OtherRequests
 	warming warming // leases whose prompts are to be computed here
 	coming  coming  // leases whose KV blocks are to come from another replica
 

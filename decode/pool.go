@@ -115,7 +115,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		m.steps.Ease(&p.steps.Fit, now)
 	}
 	if l.Running >= 0 {
-		m.ledger.countOthers(l.Running + max(l.Waiting, 0) - m.ledger.bound - m.elsewhere.Bound)
+		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.ledger.bound - m.elsewhere.Bound)
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
 		p.admitDue(now)

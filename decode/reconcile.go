@@ -10,24 +10,6 @@ import (
 
 // This file is what a usage report does to a ledger: it becomes the account to count from, and it is worked out which leases it includes.
 
-// otherRequests counts the requests on a replica that are not ours. A report and our own count never are of quite the same moment: what only one report says may be a
-// request of ours that has just ended, so that the smaller of the last two counts.
-type otherRequests struct {
-	others   int
-	lastSeen int
-	heard    bool
-}
-
-// countOthers takes in how many requests a report has beyond ours.
-func (o *otherRequests) countOthers(seen int) {
-	seen = max(0, seen)
-	o.others = seen
-	if o.heard {
-		o.others = min(seen, o.lastSeen)
-	}
-	o.lastSeen, o.heard = seen, true
-}
-
 // reportDelay is how long after a request was sent a report may still not include it: it has to arrive, be scheduled, and the gauge to be set. As long
 // before we see its end a report may include it no longer: an answer that is not streamed even brings such a report along.
 const reportDelay = 200 * time.Millisecond

@@ -94,4 +94,6 @@ func (s *Share) Add(told *Share) {
 }
 
 // there is how many sequences are on m with hard leases of ours, of other routers' as told, or by its report alone.
-func (m *member) there() int { return m.ledger.sequences + m.elsewhere.Sequences + m.ledger.others }
+func (m *member) there() int {
+	return m.ledger.sequences + m.elsewhere.Sequences + m.ledger.others.Count
+}

@@ -1,9 +1,9 @@
 package decode
 
 import (
-	"math"
 	"time"
 
+	"tandem/internal/replica"
 	"tandem/internal/roster"
 	"tandem/scoring"
 )
@@ -11,19 +11,16 @@ import (
 // MemberStatus is what is known of one member, in KV blocks where nothing else is said. Unknown values are -1.
 type MemberStatus struct {
 	roster.Status
-	Capacity  int           `json:"capacity_blocks"`
-	Free      int           `json:"free_blocks"`     // may be promised
-	Promised  int           `json:"promised_blocks"` // by us, not in the engine's newest report
-	Growth    int           `json:"growth_blocks"`   // still expected of requests in the report
-	Soft      int           `json:"soft_blocks"`     // asked for by requests in a prefill queue
-	Returned  int           `json:"returned_blocks"` // since the newest report
-	Leases    int           `json:"leases"`
-	Sequences int           `json:"sequences"` // ours, with a hard lease
-	Others    int           `json:"other_requests"`
-	Running   int           `json:"running"` // as the engine reports
-	Waiting   int           `json:"waiting"`
-	Usage     float64       `json:"usage"`
-	LoadAge   float64       `json:"load_age_ms"`
+	Capacity  int `json:"capacity_blocks"`
+	Free      int `json:"free_blocks"`     // may be promised
+	Promised  int `json:"promised_blocks"` // by us, not in the engine's newest report
+	Growth    int `json:"growth_blocks"`   // still expected of requests in the report
+	Soft      int `json:"soft_blocks"`     // asked for by requests in a prefill queue
+	Returned  int `json:"returned_blocks"` // since the newest report
+	Leases    int `json:"leases"`
+	Sequences int `json:"sequences"` // ours, with a hard lease
+	Others    int `json:"other_requests"`
+	replica.LoadStatus
 	Guessed   bool          `json:"guessed"`  // no fresh report: what is in use is assumed
 	LocalMS   float64       `json:"local_ms"` // until local prefills are done, predicted
 	Output    int           `json:"expected_output_tokens"`
@@ -44,9 +41,8 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 		g, a := &m.ledger, p.account(m, now, mean.usage)
 		s := MemberStatus{
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
-			Promised: g.promised, Growth: g.growth, Soft: g.soft, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others,
-			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.load.Usage(now, ttl)),
-			LoadAge: ageMS(m.load.Age(now)), Guessed: a.guessed, LocalMS: g.warming.wait(now).Seconds() * 1e3,
+			Promised: g.promised, Growth: g.growth, Soft: g.soft, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
+			LoadStatus: m.load.Status(now, ttl), Guessed: a.guessed, LocalMS: g.warming.wait(now).Seconds() * 1e3,
 			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Elsewhere: m.elsewhere,
 		}
 		if a.capacity > 0 {
@@ -55,18 +51,4 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 		out = append(out, s)
 	}
 	return out
-}
-
-func orMinus(x float64) float64 {
-	if math.IsNaN(x) {
-		return -1
-	}
-	return x
-}
-
-func ageMS(d time.Duration) float64 {
-	if d < 0 {
-		return -1
-	}
-	return d.Seconds() * 1e3
 }

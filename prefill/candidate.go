@@ -151,7 +151,7 @@ func (p *Pool) mean(now time.Time) means {
 	var reporters, users int
 	for _, m := range p.members.All {
 		if m.load.Waiting(now, ttl) >= 0 {
-			others += float64(m.others.count)
+			others += float64(m.others.Count)
 			reporters++
 		}
 		if u := m.load.Usage(now, ttl); !math.IsNaN(u) {
@@ -178,7 +178,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
 	c.Truncated = p.Truncated(&m.Member, q.Chunk)
-	others := float64(m.others.count)
+	others := float64(m.others.Count)
 	if m.load.Waiting(now, ttl) < 0 {
 		others, c.Unknown = mean.others, true
 	}

@@ -39,7 +39,7 @@ type View = roster.View
 type member struct {
 	roster.Member
 	load   replica.Fused
-	others others
+	others replica.OtherRequests
 	queue  queue
 	outbox replica.Outbox
 	meter  scoring.Meter
@@ -103,24 +103,8 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	known := m.queue.count + m.elsewhere.Requests
 	switch {
 	case l.Running >= 0 && l.Waiting >= 0:
-		m.others.note(l.Running + l.Waiting - known)
+		m.others.Note(l.Running + l.Waiting - known)
 	case l.Waiting >= 0: // without the batch the report shows a lower bound
-		m.others.note(max(m.others.count, l.Waiting-known))
+		m.others.Note(max(m.others.Count, l.Waiting-known))
 	}
-}
-
-// others is the number of requests there that are not ours. A report and our own count never are of quite the same moment, so that what only one report
-// says may be a request of ours that has just ended: the smaller of the last two counts.
-type others struct {
-	count, last int
-	heard       bool
-}
-
-func (o *others) note(seen int) {
-	seen = max(0, seen)
-	o.count = seen
-	if o.heard {
-		o.count = min(seen, o.last)
-	}
-	o.last, o.heard = seen, true
 }

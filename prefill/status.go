@@ -1,9 +1,9 @@
 package prefill
 
 import (
-	"math"
 	"time"
 
+	"tandem/internal/replica"
 	"tandem/internal/roster"
 	"tandem/scoring"
 )
@@ -11,14 +11,11 @@ import (
 // MemberStatus is what is known of one member. Unknown values are -1.
 type MemberStatus struct {
 	roster.Status
-	Requests  int           `json:"requests"`      // ours, sent and not answered
-	Tokens    int           `json:"queued_tokens"` // uncached tokens of them
-	WaitMS    float64       `json:"wait_ms"`       // until they are done, predicted
-	Others    int           `json:"other_requests"`
-	Running   int           `json:"running"` // as the engine reports
-	Waiting   int           `json:"waiting"`
-	Usage     float64       `json:"usage"`
-	LoadAge   float64       `json:"load_age_ms"`
+	Requests int     `json:"requests"`      // ours, sent and not answered
+	Tokens   int     `json:"queued_tokens"` // uncached tokens of them
+	WaitMS   float64 `json:"wait_ms"`       // until they are done, predicted
+	Others   int     `json:"other_requests"`
+	replica.LoadStatus
 	Rho       float64       `json:"rho"`
 	Speed     scoring.Speed `json:"speed"`
 	Samples   int           `json:"speed_samples"`
@@ -34,27 +31,16 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	ttl := p.ttl()
 	out := make([]MemberStatus, 0, len(p.members.All))
 	for _, m := range p.members.All {
-		out = append(out, MemberStatus{
+		s := MemberStatus{
 			Status:   p.Roster.Status(&m.Member, counts),
-			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.count,
-			Running: m.load.Running(now, ttl), Waiting: m.load.Waiting(now, ttl), Usage: orMinus(m.usage(now, ttl)),
-			LoadAge: ageMS(m.load.Age(now)), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
+			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.Count,
+			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
 			Counts: m.counts, Elsewhere: m.elsewhere,
-		})
+		}
+		if s.Usage >= 0 {
+			s.Usage = m.usage(now, ttl) // with what was sent since the report
+		}
+		out = append(out, s)
 	}
 	return out
-}
-
-func orMinus(x float64) float64 {
-	if math.IsNaN(x) {
-		return -1
-	}
-	return x
-}
-
-func ageMS(d time.Duration) float64 {
-	if d < 0 {
-		return -1
-	}
-	return d.Seconds() * 1e3
 }

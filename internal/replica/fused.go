@@ -67,3 +67,23 @@ func (f *Fused) Age(now time.Time) time.Duration {
 }
 
 func stale(at, now time.Time, limit time.Duration) bool { return at.IsZero() || now.Sub(at) > limit }
+
+// LoadStatus is what the reports of a replica say, for people. Unknown values are -1.
+type LoadStatus struct {
+	Running int     `json:"running"`
+	Waiting int     `json:"waiting"`
+	Usage   float64 `json:"usage"`
+	LoadAge float64 `json:"load_age_ms"`
+}
+
+// Status returns what is known now, by values of at most limit's age.
+func (f *Fused) Status(now time.Time, limit time.Duration) LoadStatus {
+	s := LoadStatus{Running: f.Running(now, limit), Waiting: f.Waiting(now, limit), Usage: -1, LoadAge: -1}
+	if usage := f.Usage(now, limit); !math.IsNaN(usage) {
+		s.Usage = usage
+	}
+	if age := f.Age(now); age >= 0 {
+		s.LoadAge = age.Seconds() * 1e3
+	}
+	return s
+}
