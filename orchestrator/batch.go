@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"sync"
 
@@ -15,15 +14,19 @@ import (
 // batchWidth is how many prompts of one batch are on their way at once.
 const batchWidth = 32
 
-// batch serves a completion with several prompts: each is a pair of its own, since one set of transfer parameters describes one prompt only.
-// vLLM given one set for two prompts answers one of them wrongly, or dies. The answers are merged as if one engine had given them.
+// batch serves a completion with several prompts: each is a pair of its own, since one set of transfer
+// parameters describes one prompt only. vLLM given one set for two prompts answers one of them wrongly, or
+// dies. The answers are merged as if one engine had given them.
 func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	if req.Stream {
 		return q.batchStream(ctx, req)
 	}
 	wholes := make([][]byte, len(req.Prompts))
+	var first *Record
 	f := q.eachPrompt(ctx, req, func(_ context.Context, i int, a *answer) *failure {
-		wholes[i] = a.whole
+		if wholes[i] = a.whole; i == 0 {
+			first = a.h.j.rec
+		}
 		return nil
 	})
 	if f != nil {
@@ -35,12 +38,14 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 		f.err = err
 		return f
 	}
-	q.w.Header().Set("Content-Type", "application/json")
-	return q.give(http.StatusOK, merged)
+	return q.w.whole(http.StatusOK, "application/json", merged, first)
 }
 
-// eachPrompt runs a job per prompt and gives each good answer to use, on the job's own goroutine. The first failure cancels the others and is returned.
-func (q *request) eachPrompt(ctx context.Context, req *openai.Request, use func(ctx context.Context, i int, a *answer) *failure) *failure {
+// eachPrompt runs a job per prompt and gives each good answer to use, on the job's own goroutine. The first
+// failure cancels the others and is returned.
+func (q *request) eachPrompt(
+	ctx context.Context, req *openai.Request, use func(ctx context.Context, i int, a *answer) *failure,
+) *failure {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(batchWidth)
 	first := q.newJob(req, 0)
@@ -67,64 +72,62 @@ func (q *request) eachPrompt(ctx context.Context, req *openai.Request, use func(
 	return nil
 }
 
-// siblingFailed is why the other prompts of a batch are cancelled. It unwraps to nothing: what went wrong on one leg is no fact about the engines of another.
+// siblingFailed is why the other prompts of a batch are cancelled. It unwraps to nothing: what went wrong on
+// one leg is no fact about the engines of another.
 type siblingFailed struct{ failure *failure }
 
 func (s *siblingFailed) Error() string {
 	return "another prompt of the batch failed: " + s.failure.Error()
 }
 
-// batchStream merges the streams of a batch: events in the order in which they come, each with its prompt's index.
+// batchStream merges the streams of a batch: events in the order in which they come, each with its prompt's
+// index.
 func (q *request) batchStream(ctx context.Context, req *openai.Request) *failure {
 	m := &merger{q: q, id: "cmpl-" + q.id}
 	f := q.eachPrompt(ctx, req, m.copy)
-	if f != nil && !m.begun {
+	switch {
+	case m.bad != nil:
+		return m.bad
+	case f != nil:
 		return f
 	}
-	m.end(f)
-	if f != nil {
-		q.out = f.kind
-	}
-	return nil
+	return m.end()
 }
 
-// merger is the one writer behind the streams of a batch.
+// merger puts the streams of a batch together.
 type merger struct {
 	q  *request
 	id string
 
-	mu    sync.Mutex // guards the following and the client's connection
-	begun bool
+	mu    sync.Mutex // guards the following and the client
 	usage openai.UsageSum
+	bad   *failure // an engine's error event, which is the last that the client gets
 	buf   []byte
 }
 
 // copy brings one prompt's stream to its end.
 func (m *merger) copy(ctx context.Context, i int, a *answer) *failure {
-	a.resp.SetIdle(m.q.snap.cfg.Timeouts.DecodeIdle)
-	var events openai.Events
-	for {
-		out, err := a.next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return legFailed(ctx, "stream", a.to.member.ID, err)
-		case a.bad != nil:
-			return a.bad
+	var cut openai.Events
+	rec := a.h.j.rec
+	return a.stream(ctx, func(events []byte, _ int) *failure {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.bad != nil {
+			sibling := *m.bad
+			sibling.at, sibling.source = "", "" // nobody failed this prompt
+			return &sibling
 		}
-		if f := m.write(&events, out, i); f != nil {
-			return f
-		}
-	}
+		m.bad = a.bad
+		return m.addLocked(&cut, events, i, rec)
+	})
 }
 
-// write sends the events of one prompt's chunk under the batch's id and the prompt's index; its usage is kept for the end.
-func (m *merger) write(events *openai.Events, chunk []byte, index int) *failure {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// addLocked sends events of one prompt under the batch's id and the prompt's index; its usage is kept for the
+// end.
+func (m *merger) addLocked(cut *openai.Events, events []byte, index int, rec *Record) *failure {
 	m.buf = m.buf[:0]
-	for e := range events.Feed(chunk) {
+	n := 0
+	for e := range cut.Feed(events) {
 		data := e.Data()
 		if e.IsDone() || e.IsComment() || m.usage.Add(data) {
 			continue
@@ -132,42 +135,21 @@ func (m *merger) write(events *openai.Events, chunk []byte, index int) *failure 
 		m.buf = append(m.buf, "data: "...)
 		m.buf = openai.RewriteChunk(m.buf, data, m.id, index)
 		m.buf = append(m.buf, "\n\n"...)
+		n++
 	}
-	return m.sendLocked()
-}
-
-func (m *merger) sendLocked() *failure {
-	if len(m.buf) == 0 {
+	if n == 0 {
 		return nil
 	}
-	if !m.begun {
-		m.begun = true
-		h := m.q.w.Header()
-		h.Set("Content-Type", "text/event-stream; charset=utf-8")
-		h.Set("Cache-Control", "no-cache")
-		m.q.w.WriteHeader(http.StatusOK)
-	}
-	if err := m.q.w.send(m.buf); err != nil {
-		return m.q.lost(err)
-	}
-	return nil
+	return m.q.w.events(m.buf, n, rec)
 }
 
-// end writes the summed usage and the end marker, or the error that ended the batch.
-func (m *merger) end(f *failure) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// end sends the summed usage and the end marker. All streams have ended.
+func (m *merger) end() *failure {
+	n := 1
 	m.buf = m.buf[:0]
-	switch {
-	case f != nil && f.status == clientGone:
-		return
-	case f != nil:
-		m.buf = append(m.buf, f.event(openai.Completions, 0)...)
-	default:
-		if usage := m.usage.Append(nil, m.id); len(usage) > 0 {
-			m.buf = append(append(append(m.buf, "data: "...), usage...), "\n\n"...)
-		}
-		m.buf = append(m.buf, "data: [DONE]\n\n"...)
+	if usage := m.usage.Append(nil, m.id); len(usage) > 0 {
+		m.buf = append(append(append(m.buf, "data: "...), usage...), "\n\n"...)
+		n++
 	}
-	_ = m.sendLocked()
+	return m.q.w.events(append(m.buf, openai.Completions.EndMark()...), n, nil)
 }

@@ -79,13 +79,14 @@ func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, began time.Time)
 }
 
 // passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers. An engine's 500 says nothing: it
-// is not tried elsewhere, so that nobody knows whether the request is the cause.
+// is not tried elsewhere, so that nobody knows whether the request is the cause. An error in its stream does: it had
+// taken the request.
 func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
 	if f == nil || f.own && f.owner == "client" {
 		o.tell(o.planner.Decoding(b, time.Now()))
 		return
 	}
-	if f.own {
+	if f.own && f.kind != errorEventKind {
 		return
 	}
 	o.failedOn(b, f, began)

@@ -8,6 +8,7 @@ import (
 	"tandem/connector"
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
+	"tandem/internal/openai"
 )
 
 // atOnce ejects at the first failure that is held against anybody.
@@ -115,7 +116,8 @@ func TestAnErrorBehindContentIsNotThePairs(t *testing.T) {
 // A stream that is passed whole and breaks off is a failure of its engine like any other.
 func TestAPassedStreamThatBreaksOffIsHeldAgainstItsEngine(t *testing.T) {
 	in(t, setup{config: atOnce}, func(w *world) {
-		half := strings.TrimSuffix(streamOf(`{"type":"response.created","response":{"id":"resp_1"}}`), "0\r\n\r\n")
+		events := streamOf(`{"type":"response.created","response":{"id":"resp_1"}}`, generatedEvent[openai.Responses])
+		half := strings.TrimSuffix(events, "0\r\n\r\n")
 		for _, d := range w.d {
 			w.wire.scripted(d.addr, half)
 		}

@@ -2,16 +2,27 @@ package orchestrator
 
 import (
 	"net/http"
+	"strconv"
 	"time"
+
+	"tandem/internal/openai"
 )
 
-// client is the way back to a client. Whatever is written to it, answers, events, errors or health, goes out within timeouts.client_write, or the write fails.
+// client is the way back to a client, and all that is written to one goes through it. [client.whole] gives an
+// answer at once, [client.events] begins a stream with the first events and goes on with it, and
+// [client.fail] says what went wrong in the form that is left: a status as long as nothing has been said,
+// else an event of the client's API.
+//
+// Whatever is written goes out within timeouts.client_write, or the write fails.
 type client struct {
 	http.ResponseWriter
-	rc    *http.ResponseController
-	limit time.Duration // for one write; immutable
-	begun bool          // something has been written
-	timed bool          // HTTP/2: a write deadline is a timer there, which ends the stream although nothing is being written
+	rc     *http.ResponseController
+	q      *request      // whose answer it is; nil for health and for paths that do not exist
+	limit  time.Duration // for one write; immutable
+	timed  bool          // HTTP/2: there a write deadline ends the stream although nothing is being written
+	begun  bool          // something has been written
+	stream bool          // and it is a stream of events
+	sent   int           // events of it
 }
 
 // toClient bounds the writes to w.
@@ -19,7 +30,10 @@ func (o *Orchestrator) toClient(w http.ResponseWriter, r *http.Request) *client 
 	if c, ok := w.(*client); ok {
 		return c
 	}
-	return &client{ResponseWriter: w, rc: http.NewResponseController(w), limit: o.snap.Load().cfg.Timeouts.ClientWrite, timed: r.ProtoMajor >= 2}
+	return &client{
+		ResponseWriter: w, rc: http.NewResponseController(w), limit: o.snap.Load().cfg.Timeouts.ClientWrite,
+		timed: r.ProtoMajor >= 2,
+	}
 }
 
 // Unwrap is for [http.ResponseController].
@@ -50,4 +64,129 @@ func (c *client) send(b []byte) error {
 		_ = c.rc.SetWriteDeadline(time.Time{})
 	}
 	return nil
+}
+
+// whole gives an answer that is not streamed. rec is of the decision that it came of, nil where none was
+// made.
+func (c *client) whole(status int, contentType string, body []byte, rec *Record) *failure {
+	c.tellDecision(rec)
+	h := c.Header()
+	if contentType != "" {
+		h.Set("Content-Type", contentType)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	c.WriteHeader(status)
+	if _, err := c.Write(body); err != nil {
+		return lost(err)
+	}
+	return nil
+}
+
+// begin commits to a stream, once. An engine's error has a status of its own until then, so it is called with
+// the first events that were generated.
+func (c *client) begin(rec *Record) {
+	if c.begun {
+		return
+	}
+	c.tellDecision(rec)
+	h := c.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	c.stream = true
+	c.WriteHeader(http.StatusOK)
+}
+
+// events sends n whole events of a stream, at once.
+func (c *client) events(b []byte, n int, rec *Record) *failure {
+	c.begin(rec)
+	if err := c.send(b); err != nil {
+		return lost(err)
+	}
+	c.sent += n
+	c.q.o.m.events.Add(float64(n))
+	return nil
+}
+
+// tellDecision sets the headers that say what was decided, where the configuration wants them. They name no
+// replica.
+func (c *client) tellDecision(rec *Record) {
+	if rec == nil || !c.q.snap.cfg.Response.Headers {
+		return
+	}
+	h := c.Header()
+	h.Set("X-Tandem-Decision", rec.ID)
+	h.Set("X-Tandem-Mode", rec.Mode)
+	if rec.Captured >= 0 {
+		h.Set("X-Tandem-Matched-Tokens", strconv.Itoa(rec.Captured))
+	}
+}
+
+// fail ends the answer with a failure: logs it, counts it where it is the router's own refusal, and tells the
+// client. One that has left gets nothing: see [request.abandon].
+func (c *client) fail(f *failure) {
+	said := "request failed"
+	if c.stream {
+		said = "stream broke off"
+	}
+	if f.status >= http.StatusInternalServerError {
+		c.q.o.log.Warn(said, "id", c.q.id, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
+			"kind", f.kind, "status", f.status, "error", errText(f.err))
+	}
+	if f.owner == "us" && !c.begun {
+		c.q.o.m.refused.WithLabelValues(f.kind).Inc()
+	}
+	switch {
+	case f.status == clientGone:
+	case c.stream:
+		c.breakOff(f)
+	case !c.begun:
+		c.refuse(f)
+	}
+}
+
+// refuse answers with the failure's status.
+func (c *client) refuse(f *failure) {
+	f = c.q.shaped(f)
+	h := c.Header()
+	if f.after > 0 {
+		h.Set("Retry-After", strconv.Itoa(max(1, int((f.after+time.Second-1)/time.Second))))
+	} else if f.status == http.StatusServiceUnavailable || f.status == http.StatusTooManyRequests {
+		h.Set("Retry-After", "1")
+	}
+	typ := f.typ
+	if typ == "" {
+		typ = "application/json"
+	}
+	_ = c.whole(f.status, typ, f.body, nil) // the client's connection is the server's to judge
+}
+
+// breakOff ends a stream with an error event, unless the engine's own has gone out, and with what stands at
+// the end of the API's streams.
+func (c *client) breakOff(f *failure) {
+	b, n := []byte(c.q.kind.EndMark()), 1
+	if !f.told {
+		b, n = f.event(c.q.kind, c.sent), 2
+	}
+	if c.q.kind.EndMark() == "" {
+		n--
+	}
+	if n > 0 {
+		_ = c.events(b, n, nil) // the client's connection is the server's to judge
+	}
+}
+
+// event is the failure as the last of a stream that has begun, in which sent events have gone out.
+func (f *failure) event(kind openai.Kind, sent int) []byte {
+	status := f.status
+	if status < 400 || status == clientGone {
+		status = http.StatusBadGateway
+	}
+	message := "The answer could not be finished: " + f.phase + " " + f.kind + "."
+	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
+}
+
+// lost is a client that stopped reading.
+func lost(err error) *failure {
+	return &failure{phase: "client", owner: "client", kind: goneKind, status: clientGone, err: err}
 }

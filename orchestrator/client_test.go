@@ -61,14 +61,11 @@ func TestHalfClosedClientHearsNoEndOfStream(t *testing.T) {
 		if _, f := q.body(); f != nil {
 			return f
 		}
-		q.w.Header().Set("Content-Type", "text/event-stream")
-		if err := q.w.send([]byte("data: {}\n\n")); err != nil {
-			return q.lost(err)
+		if f := q.w.events([]byte("data: {}\n\n"), 1, nil); f != nil {
+			return f
 		}
 		<-ctx.Done()
-		f := goneFailure(ctx, "stream")
-		f.written = true
-		return f
+		return goneFailure(ctx, "stream")
 	})
 	if !strings.Contains(heard, "data: {}") || strings.HasSuffix(heard, "0\r\n\r\n") {
 		t.Errorf("the client heard %q", heard)

@@ -120,7 +120,8 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 	case errors.Is(err, openai.ErrDiverged):
 		return diverged, nil
 	case a.given.Complete(root.req.IncludeUsage):
-		a.head, a.over = []byte(a.kind().EndMark()), true
+		a.head, a.over = []byte(a.kind.EndMark()), true
+		a.events++
 		return wasComplete, nil
 	case a.given.Resumable() != "":
 		return notPossible, nil
@@ -145,8 +146,8 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 	}
 	root.rec.Continued = append(root.rec.Continued, string(b.to.member.ID))
 	b.kept = rest.kept
-	b.sent += a.sent
-	b.resp.SetIdle(root.q.snap.cfg.Timeouts.DecodeIdle)
+	b.events += a.gave
+	b.gave = a.gave
 	*a = *b
 	return wentOn, nil
 }

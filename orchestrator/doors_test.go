@@ -338,7 +338,7 @@ func TestOtherDoorsEnd(t *testing.T) {
 // What may hold the last event is read; nothing else is.
 func TestLastEventsAreRead(t *testing.T) {
 	for kind, last := range map[openai.Kind]string{openai.Messages: `{"type":"message_stop"}`, openai.Responses: `{"type":"response.failed"}`} {
-		a := &answer{h: &handoff{j: &job{req: &openai.Request{Kind: kind}}}}
+		a := &eventReader{kind: kind}
 		if other := []byte("data: {\"type\":\"content_block_delta\"}\n\n"); a.plain([]byte("data: "+last+"\n\n")) != 0 || a.plain(other) != len(other) {
 			t.Errorf("%s: the last event is passed over, or all others are read", kind.Path())
 		}

@@ -15,21 +15,21 @@ import (
 
 // failure is a request, or an attempt at it, that went wrong: what the client will be told, and whether another attempt may help.
 type failure struct {
-	phase   string // tokenize, queue, plan, prefill, handoff, decode, stream, client
-	owner   string // client, prefill, decode, us
-	kind    string // short and stable, for metrics and records
-	status  int
-	body    []byte // the answer's body, an engine's own where one answered
-	typ     string // content type of body, "" is JSON
-	after   time.Duration
-	retry   bool       // another replica may do better
-	alone   bool       // and it must prefill for itself
-	at      replica.ID // where it happened, "" when nowhere
-	source  replica.ID // whose blocks the engine may have failed to load, "" when that cannot be the cause
-	written bool       // the client has begun to receive: nothing more can be said to it
-	own     bool       // body is an engine's own answer
-	unused  bool       // the transfer params did not reach a decode engine: its lease can be given back
-	err     error      // for the log and the span
+	phase  string // tokenize, queue, plan, prefill, handoff, decode, stream, client
+	owner  string // client, prefill, decode, us
+	kind   string // short and stable, for metrics and records
+	status int
+	body   []byte // the answer's body, an engine's own where one answered
+	typ    string // content type of body, "" is JSON
+	after  time.Duration
+	retry  bool       // another replica may do better
+	alone  bool       // and it must prefill for itself
+	at     replica.ID // where it happened, "" when nowhere
+	source replica.ID // whose blocks the engine may have failed to load, "" when that cannot be the cause
+	told   bool       // the client has the engine's own event about it
+	own    bool       // body is an engine's own answer
+	unused bool       // the transfer params did not reach a decode engine: its lease can be given back
+	err    error      // for the log and the span
 }
 
 // harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it, its prefill engine
@@ -62,6 +62,9 @@ const clientGone = 499
 
 // goneKind is the kind of such a failure.
 const goneKind = "client_gone"
+
+// errorEventKind is the kind of an error that an engine told in an event of a stream.
+const errorEventKind = "error_event"
 
 // vLLM's names for errors by status.
 func errorType(status int) string {
@@ -179,37 +182,6 @@ func refusal(ctx context.Context, phase string, at *reach, resp *engine.Response
 		return legFailed(ctx, phase, at.member.ID, err)
 	}
 	return answered(phase, at.member.ID, resp.Status, body, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
-}
-
-// write sends the failure to a client to whom nothing has been sent yet. One that has left gets nothing: see [request.abandon].
-func (f *failure) write(w *client) {
-	if f.status == clientGone {
-		return
-	}
-	h := w.Header()
-	typ := f.typ
-	if typ == "" {
-		typ = "application/json"
-	}
-	h.Set("Content-Type", typ)
-	h.Set("Content-Length", strconv.Itoa(len(f.body)))
-	if f.after > 0 {
-		h.Set("Retry-After", strconv.Itoa(max(1, int((f.after+time.Second-1)/time.Second))))
-	} else if f.status == http.StatusServiceUnavailable || f.status == http.StatusTooManyRequests {
-		h.Set("Retry-After", "1")
-	}
-	w.WriteHeader(f.status)
-	_, _ = w.Write(f.body) // the client's connection is the server's to judge
-}
-
-// event is the failure as the last of a stream that has begun, in which sent events have gone out.
-func (f *failure) event(kind openai.Kind, sent int) []byte {
-	status := f.status
-	if status < 400 || status == clientGone {
-		status = http.StatusBadGateway
-	}
-	message := "The answer could not be finished: " + f.phase + " " + f.kind + "."
-	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
 }
 
 // errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.

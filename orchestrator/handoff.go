@@ -240,6 +240,28 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 // prefilled notes that the prefill replica gave what can be handed over.
 func (h *handoff) prefilled() { h.j.q.o.tell(h.j.q.o.planner.Prefilled(h.b, time.Now())) }
 
+// prefillCached is what the prefill engine had cached of a split request's prompt; -1 where it was not split, or is not
+// known. It waits for a prefill leg that runs beside: how that ends changes nothing, since the answer is there.
+func (h *handoff) prefillCached() int {
+	if h.beside != nil {
+		_ = h.beside.wait()
+	}
+	if h.b.Mode != planner.Split {
+		return -1
+	}
+	return h.cached
+}
+
+// delivered notes what the engine says it had cached, where it prefilled itself. Of several samples it tells one's, which
+// may have found what another of the same request had just computed: that says nothing of what was there before (vLLM
+// 0.32, measured).
+func (h *handoff) delivered(u openai.Usage) {
+	if h.b.Mode != planner.Split && u.Cached >= 0 && h.j.plan.Sequences <= 1 {
+		h.j.rec.Delivered = u.Cached
+		h.b.DecodeLease.Delivered(u.Cached)
+	}
+}
+
 // prefillBody writes leg 1: the ids on /v1/completions whatever the front door, or the client's own body on its own path.
 func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	var out *outgoing
@@ -434,15 +456,11 @@ func (h *handoff) notHandedOver(err error) *failure {
 
 // send sends the generating leg and waits until it has begun to answer well.
 func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
-	o := h.j.q.o
-	at := h.b.Decode.ID
 	to := h.enter(&h.b.Decode)
 	if to == nil {
-		return nil, left(at)
+		return nil, left(h.b.Decode.ID)
 	}
-	a := &answer{h: h, to: to, cached: -1, told: -1, split: h.b.Mode == planner.Split, given: h.j.given()}
-	a.ctx = ctx
-	a.spanCtx, a.endSpan = o.span(ctx, "decode", attribute.String("tandem.replica", string(at)))
+	a := h.newAnswer(ctx, to)
 	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {
 		a.suspect(f)

@@ -1,7 +1,7 @@
 // Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream. It watches the replicas and applies the configuration.
 //
 // The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its blocks, admission.go lets it wait for room,
-// attempt.go plans and tries, handoff.go sends the legs in the connector's order, stream.go copies the answer. Knowledge comes in through fleet.go and
+// attempt.go plans and tries, handoff.go sends the legs in the connector's order, answer.go reads the answer, client.go writes it. Knowledge comes in through fleet.go and
 // watch.go, and of other routers through peers.go, configuration through apply.go, and status goes out through admin.go, collect.go and record.go.
 package orchestrator
 

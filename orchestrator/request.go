@@ -41,6 +41,7 @@ func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *re
 			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(),
 			path: path, kind: api(path), start: time.Now(), mode: "none",
 		}
+		q.w.q = q
 		n := o.inflight.Add(1)
 		o.m.inflight.Inc()
 		w.Header().Set("X-Request-Id", q.id)
@@ -112,22 +113,14 @@ func (q *request) trace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// fail remembers the outcome, and tells the client of it unless an answer has been begun.
+// fail remembers the outcome, and tells the client of it.
 func (q *request) fail(f *failure) {
-	if q.out = f.kind; f.written {
-		return
-	}
-	if f.owner == "us" {
-		q.o.m.refused.WithLabelValues(f.kind).Inc()
-	}
-	if f.status >= 500 {
-		q.o.log.Warn("request failed", "id", q.id, "path", q.path, "phase", f.phase, "replica", string(f.at), "kind", f.kind, "status", f.status, "error", errText(f.err))
-	}
+	q.out = f.kind
 	if q.o.traced {
 		q.span.SetStatus(codes.Error, f.kind)
 		q.span.SetAttributes(attribute.String("tandem.failed_phase", f.phase), attribute.String("error.type", f.kind))
 	}
-	q.shaped(f).write(q.w)
+	q.w.fail(f)
 }
 
 func errText(err error) string {
@@ -201,6 +194,19 @@ func readBody(r io.Reader, announced, most int64) ([]byte, error) {
 func (q *request) tooLarge(limit int64) *failure {
 	return refuse("admit", "body_too_large", http.StatusRequestEntityTooLarge,
 		"The request body is larger than "+strconv.FormatInt(limit, 10)+" bytes, the limit of this router (limits.body_bytes).")
+}
+
+// single serves a request that is one prompt.
+func (q *request) single(ctx context.Context, req *openai.Request) *failure {
+	j := q.newJob(req, 0)
+	f := j.serve(ctx, func(a *answer) *failure {
+		if !req.Stream {
+			return q.w.whole(http.StatusOK, "application/json", a.whole, j.rec)
+		}
+		return a.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, j.rec) })
+	})
+	q.mode = j.rec.Mode
+	return f
 }
 
 // badRequest turns a refusal of the body reader into a failure.

@@ -225,6 +225,25 @@ func textBlock(s *rawjson.Scanner) bool {
 	return false
 }
 
+// Opens reports whether data (JSON of an event) opens a stream of the kind's API, or keeps one open, before anything is
+// known to be generated.
+func (k Kind) Opens(data []byte) bool {
+	if k != Messages && k != Responses {
+		return false
+	}
+	at, ok := member(data, "type", '"')
+	if !ok {
+		return false
+	}
+	switch rawjson.Text(at.of(data)) {
+	case "message_start", "ping":
+		return k == Messages
+	case "response.created", "response.queued", "response.in_progress":
+		return k == Responses
+	}
+	return false
+}
+
 // Ends reports whether data (JSON of an event) is the last of a stream of the kind's API. Those of completions and chats end with [DONE] instead.
 func (k Kind) Ends(data []byte) bool {
 	if k != Messages && k != Responses {

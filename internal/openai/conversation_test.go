@@ -163,3 +163,22 @@ func TestEndsOfConversations(t *testing.T) {
 		t.Error("an event in the middle ends the stream")
 	}
 }
+
+// What opens a stream shows nothing of an answer; everything else may.
+func TestOpeningsOfConversations(t *testing.T) {
+	for kind, names := range map[Kind][]string{
+		Messages:  {"message_start", "ping"},
+		Responses: {"response.created", "response.queued", "response.in_progress"},
+	} {
+		for _, name := range names {
+			if data := []byte(`{"type":"` + name + `"}`); !kind.Opens(data) || Chat.Opens(data) {
+				t.Errorf("%s does not open %s, or opens a chat", name, kind.Path())
+			}
+		}
+		for _, name := range []string{"content_block_start", "response.output_item.added", "error", ""} {
+			if kind.Opens([]byte(`{"type":"` + name + `"}`)) {
+				t.Errorf("%q opens %s", name, kind.Path())
+			}
+		}
+	}
+}

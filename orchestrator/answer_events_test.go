@@ -7,29 +7,25 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"tandem/internal/openai"
 	"tandem/orchestrator/planner"
 )
 
-// bareAnswer is an answer to a split request, with as much around it as its stream needs.
-func bareAnswer(kind openai.Kind) *answer {
-	o := &Orchestrator{m: &metrics{events: prometheus.NewCounter(prometheus.CounterOpts{Name: "events"})}}
-	h := &handoff{j: &job{req: &openai.Request{Kind: kind}, q: &request{o: o}}, b: &planner.Booking{}, cached: 7}
-	return &answer{h: h, to: &reach{}, split: true, cached: 7}
+// bareReader reads the answer to a split request, with as much around it as its stream needs.
+func bareReader(kind openai.Kind) *eventReader {
+	return &eventReader{kind: kind, leg: &handoff{j: &job{}, b: &planner.Booking{}, cached: 7}, cached: 7}
 }
 
 // slowly is pass without its short cut: each event is looked at.
-func (a *answer) slowly(dst, chunk []byte) []byte {
-	for e := range a.events.Feed(chunk) {
+func (s *eventReader) slowly(dst, chunk []byte) []byte {
+	for e := range s.cut.Feed(chunk) {
 		if code, isError := openai.HasError(e.Data()); isError {
-			a.bad = a.errorEvent(code, e.Data())
+			return s.passError(dst, e, code)
 		}
 		if !e.IsDone() {
-			a.output++
+			s.output++
 		}
-		dst = a.appendEvent(dst, e)
+		dst = s.appendEvent(dst, e)
 	}
 	return dst
 }
@@ -59,15 +55,15 @@ func TestPassLooksAtWhatMatters(t *testing.T) {
 		if seed%8 == 0 {
 			whole = strings.ReplaceAll(whole, "\n", "\r\n")
 		}
-		fast, slow := bareAnswer(kind), bareAnswer(kind)
+		fast, slow := bareReader(kind), bareReader(kind)
 		var got, want []byte
-		for rest := []byte(whole); len(rest) > 0; {
+		for rest := []byte(whole); len(rest) > 0 && fast.bad == nil; {
 			n := 1 + rnd.IntN(len(rest))
 			got, want = fast.pass(got, slices.Clone(rest[:n])), slow.slowly(want, slices.Clone(rest[:n]))
 			rest = rest[n:]
 		}
-		tell := func(a *answer) string {
-			return fmt.Sprint(a.sent, a.output, a.promptTokens, a.done, a.bad != nil, len(a.events.Pending()))
+		tell := func(s *eventReader) string {
+			return fmt.Sprint(s.events, s.output, s.promptTokens, s.done, s.bad != nil, len(s.cut.Pending()))
 		}
 		if string(got) != string(want) || tell(fast) != tell(slow) {
 			t.Fatalf("seed %d, %s: %s\n%q\nwant %s\n%q", seed, kind.Path(), tell(fast), got, tell(slow), want)
@@ -91,11 +87,11 @@ func TestPlain(t *testing.T) {
 		{openai.Completions, words, `data: {"id":"x","cho`},
 		{openai.Completions, "", `data: {"id":"x","cho`},
 	} {
-		if got := bareAnswer(c.kind).plain([]byte(c.plain + c.rest)); got != len(c.plain) {
+		if got := bareReader(c.kind).plain([]byte(c.plain + c.rest)); got != len(c.plain) {
 			t.Errorf("%s: %d bytes of %q are plain, want %d", c.kind.Path(), got, c.plain+c.rest, len(c.plain))
 		}
 	}
-	a := bareAnswer(openai.Completions)
+	a := bareReader(openai.Completions)
 	a.pass(nil, []byte(`data: {"id`))
 	if got := a.plain([]byte(words)); got != 0 {
 		t.Errorf("%d bytes are plain behind the begin of an event", got)
@@ -104,7 +100,7 @@ func TestPlain(t *testing.T) {
 
 func BenchmarkPass(b *testing.B) {
 	chunk := []byte(strings.Repeat(streamEvents[0], 64) + "data: [DONE]\n\n")
-	a := bareAnswer(openai.Completions)
+	a := bareReader(openai.Completions)
 	b.ReportAllocs()
 	for b.Loop() {
 		giveBuffer(a.pass(borrow(len(chunk)+slack), chunk))

@@ -1,0 +1,250 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"tandem/connector"
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
+)
+
+// answer is the generating engine's answer, begun well and not yet given to the client. One goroutine owns
+// it; it must be closed. What the client gets of a stream comes from its eventReader, and after a failure
+// from the next engine's.
+type answer struct {
+	eventReader
+
+	h       *handoff
+	to      *reach
+	ctx     context.Context
+	spanCtx context.Context
+	endSpan func(...attribute.KeyValue)
+	guard   *guard // until the first content of a split request
+
+	split bool
+	whole []byte    // no stream: the body
+	first time.Time // when the first content was there
+	kept  int       // tokens of the client's answer that are in the prompt of this one
+	held  bool      // its end has been held against its engine
+}
+
+// newAnswer is the answer of the leg that is about to be sent.
+func (h *handoff) newAnswer(ctx context.Context, to *reach) *answer {
+	a := &answer{h: h, to: to, ctx: ctx, split: h.b.Mode == planner.Split}
+	a.eventReader = eventReader{
+		kind: h.j.req.Kind, at: to.member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
+		told: -1, cached: -1,
+	}
+	a.spanCtx, a.endSpan = h.j.q.o.span(ctx, "decode", attribute.String("tandem.replica", string(to.member.ID)))
+	return a
+}
+
+// open sends the generating leg and reads until the answer is known to be good: a whole body with status 200,
+// or the first content of a stream. A stream is inspected because vLLM reports a failed KV load inside a 200.
+func (a *answer) open(r *engine.Request) *failure {
+	if timeouts := a.h.cfg.Timeouts; a.h.j.req.Stream {
+		a.h.limit(timeouts.DecodeFirst, errPhaseTimeout)
+	} else {
+		a.h.limit(timeouts.Answer, errAnswerLate)
+	}
+	if a.h.beside == nil {
+		a.guard = a.h.guardSilence(a.to)
+	}
+	resp, err := a.to.do(a.spanCtx, r)
+	giveBuffer(r.Body)
+	switch {
+	case errors.Is(err, connector.ErrExpired):
+		return a.h.notHandedOver(err)
+	case err != nil:
+		f := a.failed(err)
+		f.unused = engine.NotSent(err)
+		return f
+	}
+	a.resp = resp
+	a.noteHandoff(resp)
+	if resp.Status != http.StatusOK {
+		return a.refused()
+	}
+	if !a.h.j.req.Stream {
+		return a.readWhole()
+	}
+	return a.openStream()
+}
+
+// noteHandoff observes the gap between the legs.
+func (a *answer) noteHandoff(resp *engine.Response) {
+	if !a.split || a.h.beside != nil {
+		return
+	}
+	gap := resp.Sent.Sub(a.h.doneAt)
+	a.h.j.rec.Phases.Handoff = ms(gap)
+	a.h.j.q.o.m.handoffGap.Observe(gap.Seconds())
+	a.h.j.q.o.m.observe(phaseHandoff, gap)
+}
+
+func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", a.to.member.ID, err) }
+
+// refused passes on an engine's error answer.
+func (a *answer) refused() *failure {
+	f := refusal(a.ctx, "decode", a.to, a.resp, int64(a.h.cfg.Limits.AnswerBytes))
+	f.source = a.source(f.status)
+	return f
+}
+
+// source is the prefill replica, where an answer of this status can mean that its blocks could not be loaded.
+func (a *answer) source(status int) replica.ID {
+	if a.split && status == http.StatusInternalServerError {
+		return a.h.b.Prefill.ID
+	}
+	return ""
+}
+
+// readWhole reads an answer that is not streamed.
+func (a *answer) readWhole() *failure {
+	a.h.j.q.o.report(a.to, a.resp)
+	body, err := entire(a.resp, nil, int64(a.h.cfg.Limits.AnswerBytes))
+	if err != nil {
+		return a.failed(err)
+	}
+	if !a.kind.IsAnswer(body) {
+		return a.failed(errNoAnswer)
+	}
+	if f := a.believe(); f != nil {
+		return f
+	}
+	a.begun()
+	if u, ok := openai.ReadUsage(body); ok {
+		a.noteUsage(u)
+	}
+	a.whole = a.patch(body)
+	return nil
+}
+
+// openStream reads a stream up to its first content, its end, or its error.
+func (a *answer) openStream() *failure {
+	said, err := a.readFirst()
+	switch {
+	case said != nil:
+		said.source = a.source(said.status)
+		return said
+	case err != nil:
+		return a.endedEarly(err)
+	}
+	if f := a.believe(); f != nil {
+		return f
+	}
+	a.begun()
+	return nil
+}
+
+// endedEarly is a stream that ended before its first content. On /v1/responses vLLM has no event for a failed
+// load and cuts the connection.
+func (a *answer) endedEarly(err error) *failure {
+	f := a.failed(err)
+	if a.kind == openai.Responses && f.kind == "broken" && a.events > 0 && !errors.Is(err, errNoAnswer) {
+		f.source = a.source(http.StatusInternalServerError)
+	}
+	return f
+}
+
+// begun stops the clock for the first content.
+func (a *answer) begun() {
+	a.h.stopClock()
+	a.guard.stop()
+	a.first = time.Now()
+	j := a.h.j
+	took := a.first.Sub(a.resp.Sent)
+	j.q.o.m.leg.WithLabelValues("decode", string(a.to.member.ID)).Observe(took.Seconds())
+	if j.req.Stream { // of other answers nobody sees the first token
+		leg := map[bool]string{true: "decode", false: "local"}[a.split]
+		j.q.o.m.compare(leg, a.to.member.ID, took, a.h.b.FirstWithin())
+	}
+	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
+	if j.rest == nil {
+		j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
+	}
+	j.q.o.planner.FirstToken(a.h.b, a.first)
+	j.q.o.tell(j.q.o.planner.Decoding(a.h.b, a.first))
+	a.expectBlocks()
+	if a.h.b.Mode == 0 && a.h.beside == nil {
+		a.cached = a.h.cached
+	}
+}
+
+// stream delivers the answer to its end, whichever engines it comes from.
+func (a *answer) stream(ctx context.Context, to eventSender) *failure {
+	return a.deliver(ctx, a.next, to)
+}
+
+// next is read, but that where the engine breaks off and another goes on with the answer, a is that one's
+// from then on.
+func (a *answer) next() ([]byte, error) {
+	for {
+		out, err := a.read()
+		if err == nil || errors.Is(err, io.EOF) {
+			return out, err
+		}
+		last := a.last
+		if a.goOn(err) {
+			continue
+		}
+		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own words go through
+			a.events++
+			a.bad = f
+			return last, nil
+		}
+		return nil, err
+	}
+}
+
+// close ends the leg, its leases and its span. The engine notices a connection that closes before the end and
+// frees the request.
+func (a *answer) close() {
+	a.h.stopClock()
+	a.guard.stop()
+	a.dropBuffers()
+	if a.resp != nil {
+		a.resp.Close()
+	}
+	a.endSpan(attribute.Int("gen_ai.usage.output_tokens", a.output))
+	a.endSpan = func(...attribute.KeyValue) {}
+}
+
+// settle closes the books of an answer that reached its end, well or not.
+func (a *answer) settle(f *failure) {
+	h, now := a.h, time.Now()
+	a.close()
+	if f == nil && !a.first.IsZero() {
+		began := h.j.q.start
+		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(began), a.decoded(now).Sub(began), now)
+	}
+	switch {
+	case f == nil:
+		a.prove()
+	case !a.held:
+		h.j.q.o.failedOn(h.b, f, now) // how long it went well is no loss
+	}
+	h.release()
+	if !a.first.IsZero() {
+		h.j.rememberText(h.b)
+	}
+}
+
+// decoded returns when the engine had generated the last token of an answer that ended now, or when it had
+// the first where a client that reads slowly hides that: beyond what buffers hold, the engine's answer waits
+// for the client.
+func (a *answer) decoded(now time.Time) time.Time {
+	const hides = 0.1 // of the time in which the engine generated
+	if a.blocked.Seconds() > hides*now.Sub(a.first).Seconds() {
+		return a.first
+	}
+	return now
+}

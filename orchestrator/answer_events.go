@@ -1,0 +1,321 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+)
+
+// eventReader reads an engine's stream and gives what of it may go to a client: whole events, without
+// transfer parameters. [eventReader.readFirst] holds them back until one was generated, so that an error
+// before it has a status of its own; [eventReader.deliver] gives them. An error event is the last. One
+// goroutine owns it.
+type eventReader struct {
+	resp *engine.Response
+	kind openai.Kind // of the API, 0 where it has no events of its own
+	at   replica.ID
+	idle time.Duration // for one read behind the first content
+	leg  *handoff      // whose usage it tells; nil: what is passed on as it came
+
+	cut    openai.Events
+	head   []byte // events read before the answer was known to be good; borrowed
+	buf    []byte // what read has returned, where that was borrowed
+	done   bool   // its last event has been read
+	over   bool   // the client gets the head, and nothing more
+	events int    // that were read
+	gave   int    // of them, those that went to the client
+
+	output       int // events that were generated, or tokens where the engine told
+	promptTokens int
+	told         int // prompt tokens that the engine says it had cached, -1 unknown
+	cached       int // prefill's cached tokens, to be shown to the client; -1 leaves the engine's own word
+
+	given   *openai.Delivered // what the client has got of it, nil where nobody goes on with it
+	died    error             // why it ends here, where no read said so
+	last    []byte            // the engine's own event about that
+	bad     *failure          // the engine's error event that ends it, nil when well
+	blocked time.Duration     // that the client let writes wait
+}
+
+// slack is by how much events may grow when their usage is rewritten.
+const slack = 64
+
+// readFirst reads a stream up to its first content, its end, or its error: an event of the engine's, or what
+// a read said.
+func (s *eventReader) readFirst() (said *failure, err error) {
+	for {
+		chunk, err := s.resp.Next()
+		switch {
+		case err != nil && s.complete(err):
+			return nil, nil
+		case err != nil:
+			return nil, unexpected(err)
+		}
+		if s.head == nil {
+			s.head = borrow(len(chunk) + slack)
+		}
+		rest, good, f := s.findFirst(chunk)
+		if good {
+			s.head = s.pass(s.head, rest)
+		}
+		switch {
+		case f != nil:
+			return f, nil
+		case !good && s.died != nil:
+			return nil, s.died
+		case s.cut.Err() != nil:
+			return nil, s.cut.Err()
+		case good && s.done && s.events < 2 && s.kind != 0: // an end, and nothing that ends
+			return nil, errNoAnswer
+		case good:
+			s.resp.SetIdle(s.idle)
+			return nil, nil
+		}
+	}
+}
+
+// findFirst puts the events of chunk into the head up to the first that is content or the end, and returns
+// what follows.
+func (s *eventReader) findFirst(chunk []byte) (rest []byte, good bool, f *failure) {
+	for {
+		var e openai.Event
+		if e, chunk = s.cut.Cut(chunk); e == nil {
+			return nil, false, nil
+		}
+		data := e.Data()
+		if code, isError := openai.HasError(data); isError {
+			return nil, false, s.errorEvent(code, data)
+		}
+		content := s.generated(data)
+		if content {
+			s.output++
+		}
+		if s.head = s.appendEvent(s.head, e); s.died != nil {
+			return nil, false, nil
+		}
+		if content || s.done {
+			return chunk, true, nil
+		}
+	}
+}
+
+// generated reports whether an event shows that the engine has begun to generate. What is passed on may hold
+// events that we do not know: there it is the first that does more than open the stream.
+func (s *eventReader) generated(data []byte) bool {
+	if s.leg == nil {
+		return len(data) > 0 && !s.kind.Opens(data)
+	}
+	return openai.HasContent(data)
+}
+
+// eventSender takes n whole events on their way to a client, which are valid until it returns.
+type eventSender func(events []byte, n int) *failure
+
+// deliver gives a client's side the events that next returns, with how many they are, until the stream ends.
+func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), to eventSender) *failure {
+	for {
+		out, err := next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return legFailed(ctx, "stream", s.at, err)
+		}
+		if s.bad != nil {
+			s.bad.told = true // by what is given now
+		}
+		n := s.events - s.gave
+		s.gave = s.events
+		began := time.Now()
+		if f := to(out, n); f != nil {
+			return f
+		}
+		if s.blocked += time.Since(began); s.bad != nil {
+			return s.bad
+		}
+	}
+}
+
+// stream delivers what the engine says to its end.
+func (s *eventReader) stream(ctx context.Context, to eventSender) *failure {
+	return s.deliver(ctx, s.read, to)
+}
+
+// read returns what may go to the client now; io.EOF after the end of a good stream. The bytes are valid
+// until the next call.
+func (s *eventReader) read() ([]byte, error) {
+	if s.head != nil {
+		if s.buf, s.head = s.head, nil; len(s.buf) > 0 {
+			return s.buf, nil
+		}
+	}
+	for {
+		switch {
+		case s.over, s.done && s.died != nil:
+			return nil, io.EOF
+		case s.died != nil:
+			return nil, s.died
+		}
+		s.dropBuffers()
+		chunk, err := s.resp.Next()
+		if err != nil {
+			return s.ended(err)
+		}
+		if s.given == nil && s.plain(chunk) == len(chunk) {
+			s.count(chunk)
+			return chunk, nil
+		}
+		if s.buf = s.pass(borrow(len(chunk)+slack), chunk); s.cut.Err() != nil {
+			return nil, s.cut.Err()
+		}
+		if len(s.buf) > 0 {
+			return s.buf, nil
+		}
+	}
+}
+
+// ended is what read returns when nothing more comes.
+func (s *eventReader) ended(err error) ([]byte, error) {
+	if !s.complete(err) {
+		return nil, unexpected(err)
+	}
+	if rest := s.cut.Pending(); s.leg == nil && len(rest) > 0 {
+		s.over = true
+		return rest, nil
+	}
+	return nil, io.EOF
+}
+
+// complete reports whether nothing is missing of a stream that ended so. Behind its last event it may end
+// anyhow; of an API without one, the end of the answer says so, where that is more than the end of the
+// connection.
+func (s *eventReader) complete(err error) bool {
+	return s.done || s.leg == nil && s.kind == 0 && errors.Is(err, io.EOF) && s.resp.Delimited()
+}
+
+// unexpected makes an early end of a stream an error like any other.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// pass appends the events that chunk completes to dst, as the client will see them, up to an error.
+func (s *eventReader) pass(dst, chunk []byte) []byte {
+	n := s.plain(chunk)
+	if dst = s.handPlain(dst, chunk[:n]); s.died != nil {
+		return dst
+	}
+	for e := range s.cut.Feed(chunk[n:]) {
+		if code, isError := openai.HasError(e.Data()); isError {
+			return s.passError(dst, e, code)
+		}
+		if !e.IsDone() && !e.IsComment() {
+			s.output++
+		}
+		if dst = s.appendEvent(dst, e); s.died != nil {
+			return dst
+		}
+	}
+	return dst
+}
+
+// passError lets the engine's own words about its failure through, unless another may go on: its core may
+// have died.
+func (s *eventReader) passError(dst []byte, e openai.Event, code int) []byte {
+	f := s.errorEvent(code, e.Data())
+	if s.given != nil && f.status >= http.StatusInternalServerError {
+		s.died, s.last = f, bytes.Clone(e)
+		return dst
+	}
+	s.bad = f
+	return s.appendEvent(dst, e)
+}
+
+// errorEvent is a failure that an engine reported inside a 200. A client that has seen nothing yet gets it
+// with its real status. Behind content it has nothing to do with the replica that prefilled: its blocks were
+// there.
+func (s *eventReader) errorEvent(code int, data []byte) *failure {
+	if code < 400 || code > 599 {
+		code = http.StatusInternalServerError
+	}
+	f := answered("decode", s.at, code, bytes.Clone(data), "", "")
+	f.kind = errorEventKind
+	return f
+}
+
+// appendEvent appends an event as the client will see it, and counts what it carries.
+func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
+	s.events++
+	if s.kind.Ends(e.Data()) {
+		s.done = true
+	}
+	if e.IsDone() {
+		s.done = true
+		return append(dst, e...)
+	}
+	if s.leg != nil && bytes.Contains(e, usageMark) {
+		if u, ok := openai.ReadUsage(e.Data()); ok {
+			s.noteUsage(u)
+			return s.hand(dst, s.patch(e))
+		}
+	}
+	if openai.NeedsScrub(e) {
+		return s.hand(dst, openai.Scrub(nil, e))
+	}
+	return s.hand(dst, e)
+}
+
+// hand appends what the client gets of an event.
+func (s *eventReader) hand(dst []byte, e openai.Event) []byte {
+	if s.given == nil {
+		return append(dst, e...)
+	}
+	dst, s.died = s.given.Event(dst, e)
+	return dst
+}
+
+// handPlain appends what the client gets of events in which nothing has to be looked at but their token ids.
+func (s *eventReader) handPlain(dst, events []byte) []byte {
+	s.count(events)
+	if s.given == nil {
+		return append(dst, events...)
+	}
+	dst, s.died = s.given.Append(dst, events)
+	return dst
+}
+
+// noteUsage takes down what the engine says that the request took.
+func (s *eventReader) noteUsage(u openai.Usage) {
+	s.promptTokens, s.output, s.told = u.Prompt, u.Completion, u.Cached
+	s.cached = s.leg.prefillCached()
+	s.leg.delivered(u)
+}
+
+// patch puts the prefill's truth into the usage and takes transfer parameters out.
+func (s *eventReader) patch(body []byte) []byte {
+	if s.cached >= 0 {
+		if out, ok := openai.PatchUsage(make([]byte, 0, len(body)+16), body, s.cached); ok {
+			body = out
+		}
+	}
+	if openai.NeedsScrub(body) {
+		body = openai.Scrub(make([]byte, 0, len(body)), body)
+	}
+	return body
+}
+
+// dropBuffers gives back what the client has been given of.
+func (s *eventReader) dropBuffers() {
+	giveBuffer(s.buf)
+	giveBuffer(s.head)
+	s.buf, s.head = nil, nil
+}

@@ -1,0 +1,97 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+)
+
+// forward sends a passed request to one engine and passes the answer on as it comes, without transfer
+// parameters. rec is of the decision that it came of, nil where none was made.
+func (q *request) forward(ctx context.Context, to *reach, p *passed, rec *Record) *failure {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timeout, late := q.answerBy(p)
+	timer := time.AfterFunc(timeout, func() { cancel(late) })
+	defer timer.Stop()
+	r := &engine.Request{
+		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
+		Header: []engine.Field{{Key: "X-Request-Id", Value: q.id}},
+	}
+	resp, err := to.do(ctx, q.o.propagate(ctx, r, q.r.Header))
+	if err != nil {
+		q.o.fleet.failed(to.member.ID, err)
+		return legFailed(ctx, "decode", to.member.ID, err)
+	}
+	defer resp.Close()
+	contentType := resp.Header.Get("Content-Type")
+	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
+		s := &eventReader{resp: resp, kind: q.kind, at: to.member.ID, idle: q.snap.cfg.Timeouts.DecodeIdle}
+		return q.forwardStream(ctx, s, timer, rec)
+	}
+	if resp.Status >= 400 {
+		return refusal(ctx, "decode", to, resp, int64(q.snap.cfg.Limits.AnswerBytes))
+	}
+	body, err := entire(resp, nil, int64(q.snap.cfg.Limits.AnswerBytes))
+	if err != nil {
+		return legFailed(ctx, "decode", to.member.ID, err)
+	}
+	if openai.NeedsScrub(body) {
+		body = openai.Scrub(nil, body)
+	}
+	return q.w.whole(resp.Status, contentType, body, rec)
+}
+
+// answerBy is how long an engine may take, and what ends it then: up to the head of a stream or the answer to
+// a question, or else to the end of a whole answer.
+func (q *request) answerBy(p *passed) (timeout time.Duration, late error) {
+	if p.stream || p.again {
+		return q.snap.cfg.Timeouts.DecodeFirst, errPhaseTimeout
+	}
+	return q.snap.cfg.Timeouts.Answer, errAnswerLate
+}
+
+// enginePath is the path that the router matched, which is on the list of serve.go, with the client's query.
+func enginePath(r *http.Request) string {
+	if r.URL.RawQuery == "" {
+		return r.URL.Path
+	}
+	return r.URL.Path + "?" + visible(r.URL.RawQuery)
+}
+
+// visible escapes the bytes of a query that have no place in a request line. net/http lets clients send them
+// as they are.
+func visible(query string) string {
+	var b strings.Builder
+	for _, c := range []byte(query) {
+		if c > ' ' && c < 0x7f {
+			b.WriteByte(c)
+			continue
+		}
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
+}
+
+// forwardStream passes a stream on from its first content. Until then it has the time of a first token.
+func (q *request) forwardStream(ctx context.Context, s *eventReader, t *time.Timer, rec *Record) *failure {
+	defer s.dropBuffers()
+	said, err := s.readFirst()
+	t.Stop()
+	switch {
+	case said != nil:
+		return said
+	case err != nil:
+		return legFailed(ctx, "decode", s.at, err)
+	}
+	f := s.stream(ctx, func(events []byte, n int) *failure { return q.w.events(events, n, rec) })
+	if f == nil {
+		q.w.begin(rec) // a stream without an event is one
+	}
+	return f
+}

@@ -1,0 +1,98 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/go-chi/chi/v5"
+
+	"tandem/internal/engine"
+	"tandem/internal/replica"
+)
+
+// model answers for one model from the list, since engines do not serve that path.
+func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
+	name, err := url.PathUnescape(chi.URLParam(q.r, "model"))
+	if err != nil || !o.served(name) || o.fleet.any(name, nil) == nil {
+		f := refuse("plan", "unknown_model", http.StatusNotFound, "The model does not exist.")
+		f.owner = "client"
+		return f
+	}
+	q.mode = "ask"
+	body := []byte(`{"id":` + strconv.Quote(name) + `,"object":"model","owned_by":"vllm"}`)
+	return q.w.whole(http.StatusOK, "application/json", body, nil)
+}
+
+// stored serves what hangs on a response that one engine keeps: the engines are asked in turn until one knows
+// it.
+func (o *Orchestrator) stored(ctx context.Context, q *request) *failure {
+	id := chi.URLParam(q.r, "id")
+	if !plainID(id) {
+		f := refuse("admit", "bad_id", http.StatusBadRequest, "A response id has letters, digits, '_' and '-'.")
+		f.owner = "client"
+		return f
+	}
+	q.mode = "ask"
+	to := q.holder(ctx, id)
+	if to == nil {
+		f := refuse("plan", "unknown_response", http.StatusNotFound, "No engine keeps this response.")
+		f.owner = "client"
+		return f
+	}
+	return q.forward(ctx, to, &passed{again: true}, nil)
+}
+
+// plainID keeps what is put into an engine's path to what such ids are made of.
+func plainID(id string) bool {
+	for _, c := range []byte(id) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return id != "" && len(id) <= 128
+}
+
+// holder finds the engine that keeps a stored response, nil when none does.
+func (q *request) holder(ctx context.Context, id string) *reach {
+	if !plainID(id) {
+		return nil
+	}
+	tried := map[replica.ID]bool{}
+	for {
+		to := q.o.fleet.anyOf(replica.Decode, "", 0, func(r *reach) bool { return tried[r.member.ID] })
+		if to == nil || ctx.Err() != nil {
+			return nil
+		}
+		tried[to.member.ID] = true
+		asked, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
+		path := "/v1/responses/" + id
+		resp, err := to.client.Do(asked, &engine.Request{Method: http.MethodGet, Path: path, Idempotent: true})
+		if err == nil {
+			_, _ = resp.ReadAll(int64(q.snap.cfg.Limits.AnswerBytes))
+			resp.Close()
+		}
+		cancel()
+		if err == nil && resp.Status == http.StatusOK {
+			return to
+		}
+	}
+}
+
+// previousResponse reads previous_response_id of a responses request: only the engine that keeps that
+// response can go on with it.
+func previousResponse(body []byte) string {
+	if !bytes.Contains(body, []byte(`"previous_response_id"`)) {
+		return ""
+	}
+	var named struct {
+		ID string `json:"previous_response_id"`
+	}
+	if json.Unmarshal(body, &named) != nil {
+		return ""
+	}
+	return named.ID
+}
