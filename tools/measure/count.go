@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"go/ast"
+	"go/doc"
+	"go/scanner"
+	"go/token"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// named is a count of something that has a name and a place.
+type named struct {
+	name string
+	n    int
+}
+
+// counts are those of one room. All but examples and testLines are of files that are no tests.
+type counts struct {
+	files     []named // lines each
+	lines     int     // that are not blank
+	codeLines int     // with a token on them
+	testLines int     // the same, of tests
+	tokens    int     // comments and the semicolons that nobody writes are none
+
+	functions []named // lines each, from func to the last brace; literals are part of the function around them
+	weights   []int   // tokens of each
+
+	over100, over110, over160 int // lines of more columns; a tab is one
+	manyTargets               int // assignments to three or more
+	bytes, commentBytes       int
+	commentLines              int // with a comment, behind code too
+
+	states       []named // structs with an unexported field: fields each
+	exported     int     // types, functions, methods of exported types, constants and variables
+	undocumented int     // those without a comment, of their own or their group's
+	examples     int     // runnable ones: with an output to compare
+}
+
+// file adds one file.
+func (c *counts) file(f *source) {
+	code, tokens := codeOf(f)
+	if f.test() {
+		c.testLines += len(code)
+		c.countExamples(f)
+		return
+	}
+	lines := bytes.Split(bytes.TrimSuffix(f.text, []byte("\n")), []byte("\n"))
+	c.files = append(c.files, named{f.name, len(lines)})
+	c.lines += len(code)
+	c.codeLines += len(code)
+	c.tokens += len(tokens)
+	c.widths(lines)
+	c.comments(f, code)
+	for _, d := range f.syntax.Decls {
+		c.declaration(f, d, tokens)
+	}
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) >= 3 {
+			c.manyTargets++
+		}
+		return true
+	})
+}
+
+// codeOf finds the lines that have a token, and where each token begins.
+func codeOf(f *source) (lines map[int]bool, at []int) {
+	lines = make(map[int]bool)
+	set := token.NewFileSet()
+	file := set.AddFile("", -1, len(f.text))
+	var s scanner.Scanner
+	s.Init(file, f.text, nil, 0)
+	for {
+		pos, tok, text := s.Scan()
+		switch {
+		case tok == token.EOF:
+			return lines, at
+		case tok == token.SEMICOLON && text == "\n":
+			continue
+		}
+		at = append(at, file.Offset(pos))
+		first := file.Line(pos)
+		for i := range strings.Count(text, "\n") + 1 { // a raw string may have many
+			lines[first+i] = true
+		}
+	}
+}
+
+func (c *counts) widths(lines [][]byte) {
+	for _, line := range lines {
+		n := utf8.RuneCount(line)
+		for limit, over := range map[int]*int{100: &c.over100, 110: &c.over110, 160: &c.over160} {
+			if n > limit {
+				*over++
+			}
+		}
+	}
+}
+
+func (c *counts) comments(f *source, code map[int]bool) {
+	c.bytes += len(f.text)
+	for _, g := range f.syntax.Comments {
+		for _, one := range g.List {
+			c.commentBytes += f.offset(one.End()) - f.offset(one.Pos())
+			first, last := f.line(one.Pos()), f.line(one.End())
+			c.commentLines += last - first + 1
+			for line := first; line <= last; line++ {
+				c.lines += btoi(!code[line])
+			}
+		}
+	}
+}
+
+func (c *counts) declaration(f *source, d ast.Decl, tokens []int) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		name := nameOf(d)
+		c.functions = append(c.functions, named{f.name + " " + name, f.line(d.End()) - f.line(d.Pos()) + 1})
+		c.weights = append(c.weights, len(between(tokens, f.offset(d.Pos()), f.offset(d.End()))))
+		if ast.IsExported(d.Name.Name) && (d.Recv == nil || ast.IsExported(receiver(d))) {
+			c.export(d.Doc != nil)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			c.spec(f, d, s)
+		}
+	}
+}
+
+func (c *counts) spec(f *source, d *ast.GenDecl, s ast.Spec) {
+	switch s := s.(type) {
+	case *ast.TypeSpec:
+		if s.Name.IsExported() {
+			c.export(d.Doc != nil || s.Doc != nil || s.Comment != nil)
+		}
+		if t, ok := s.Type.(*ast.StructType); ok {
+			c.state(f.name+" "+s.Name.Name, t)
+		}
+	case *ast.ValueSpec:
+		for _, n := range s.Names {
+			if n.IsExported() {
+				c.export(d.Doc != nil || s.Doc != nil || s.Comment != nil)
+			}
+		}
+	}
+}
+
+func (c *counts) export(documented bool) {
+	c.exported++
+	if !documented {
+		c.undocumented++
+	}
+}
+
+// state counts the fields of a struct that keeps something to itself; embedded ones are one each.
+func (c *counts) state(name string, t *ast.StructType) {
+	n, own := 0, false
+	for _, f := range t.Fields.List {
+		n += max(1, len(f.Names))
+		for _, id := range f.Names {
+			own = own || !id.IsExported()
+		}
+	}
+	if own {
+		c.states = append(c.states, named{name, n})
+	}
+}
+
+func (c *counts) countExamples(f *source) {
+	for _, e := range doc.Examples(f.syntax) {
+		if e.Output != "" || e.EmptyOutput {
+			c.examples++
+		}
+	}
+}
+
+func nameOf(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return d.Name.Name
+	}
+	return receiver(d) + "." + d.Name.Name
+}
+
+// receiver is the type's name, without the star and type parameters.
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	for t := d.Recv.List[0].Type; ; {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
+		}
+	}
+}
+
+// between are those of the sorted offsets from start up to end.
+func between(offsets []int, start, end int) []int {
+	from, _ := slices.BinarySearch(offsets, start)
+	to, _ := slices.BinarySearch(offsets, end)
+	return offsets[from:to]
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// column is one figure of a room.
+type column struct {
+	title string
+	of    func(*counts) string
+}
+
+// sections are the tables that are printed, narrow enough to be read.
+var sections = [][]column{
+	{
+		{"files", func(c *counts) string { return fmt.Sprint(len(c.files)) }},
+		{"code lines", func(c *counts) string { return fmt.Sprint(c.codeLines) }},
+		{"test:code", func(c *counts) string { return ratio(c.testLines, c.codeLines, 1, "%.2f") }},
+		{"file lines p50/p90/max", func(c *counts) string { return quantiles(sizes(c.files), 50, 90, 100) }},
+		{"files over 350", func(c *counts) string { return fmt.Sprint(over(c.files, longFile)) }},
+	},
+	{
+		{"functions", func(c *counts) string { return fmt.Sprint(len(c.functions)) }},
+		{"lines p50/p90/p99/max", func(c *counts) string { return quantiles(sizes(c.functions), 50, 90, 99, 100) }},
+		{"tokens p50/p90/p99/max", func(c *counts) string { return quantiles(c.weights, 50, 90, 99, 100) }},
+		{"over 40 lines", func(c *counts) string { return fmt.Sprint(over(c.functions, longFunction)) }},
+	},
+	{
+		{"tokens a code line", func(c *counts) string { return ratio(c.tokens, c.codeLines, 1, "%.1f") }},
+		{"lines over 100", func(c *counts) string { return ratio(c.over100, c.lines, 100, "%.1f %%") }},
+		{"over 110", func(c *counts) string { return fmt.Sprint(c.over110) }},
+		{"over 160", func(c *counts) string { return fmt.Sprint(c.over160) }},
+		{"3+ targets per 1,000", func(c *counts) string { return ratio(c.manyTargets, c.codeLines, 1000, "%.1f") }},
+		{"comments: bytes", func(c *counts) string { return ratio(c.commentBytes, c.bytes, 100, "%.0f %%") }},
+		{"their lines", func(c *counts) string { return ratio(c.commentLines, c.lines, 100, "%.0f %%") }},
+	},
+	{
+		{"state structs", func(c *counts) string { return fmt.Sprint(len(c.states)) }},
+		{"fields p50/p90/max", func(c *counts) string { return quantiles(sizes(c.states), 50, 90, 100) }},
+		{"over 12 fields", func(c *counts) string { return fmt.Sprint(over(c.states, manyFields)) }},
+		{"exported", func(c *counts) string { return fmt.Sprint(c.exported) }},
+		{"without doc", func(c *counts) string { return fmt.Sprint(c.undocumented) }},
+		{"runnable Examples", func(c *counts) string { return fmt.Sprint(c.examples) }},
+	},
+}
+
+// Beyond these, things are listed by name.
+const (
+	longFile     = 350
+	longFunction = 40
+	manyFields   = 12
+)
+
+// report prints both trees; where they differ, as "before → after".
+func report(w io.Writer, before, after tree) error {
+	all := maps.Clone(before)
+	maps.Copy(all, after)
+	names := slices.Collect(maps.Keys(all))
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(btoi(a == whole)-btoi(b == whole), strings.Compare(a, b))
+	})
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, columns := range sections {
+		fmt.Fprint(tw, "room")
+		for _, c := range columns {
+			fmt.Fprint(tw, "\t", c.title)
+		}
+		fmt.Fprintln(tw)
+		for _, name := range names {
+			fmt.Fprint(tw, name)
+			for _, c := range columns {
+				fmt.Fprint(tw, "\t", arrow(figure(before[name], c), figure(after[name], c)))
+			}
+			fmt.Fprintln(tw)
+		}
+		fmt.Fprintln(tw)
+	}
+	b, a := before[whole], after[whole]
+	list(tw, "files over 350 lines", b.files, a.files, longFile)
+	list(tw, "functions over 40 lines", b.functions, a.functions, longFunction)
+	list(tw, "state structs over 12 fields", b.states, a.states, manyFields)
+	return tw.Flush()
+}
+
+func figure(c *counts, col column) string {
+	if c == nil {
+		return "-"
+	}
+	return col.of(c)
+}
+
+func arrow(before, after string) string {
+	if before == after {
+		return after
+	}
+	return before + " → " + after
+}
+
+// list prints what is beyond the limit in either tree, the largest first.
+func list(w io.Writer, title string, before, after []named, limit int) {
+	figures := map[string]*[2]int{}
+	for i, all := range [][]named{before, after} {
+		for _, x := range all {
+			if figures[x.name] == nil {
+				figures[x.name] = new([2]int)
+			}
+			figures[x.name][i] = x.n
+		}
+	}
+	maps.DeleteFunc(figures, func(_ string, n *[2]int) bool { return max(n[0], n[1]) <= limit })
+	names := slices.SortedFunc(maps.Keys(figures), func(a, b string) int {
+		return cmp.Or(figures[b][1]-figures[a][1], figures[b][0]-figures[a][0], strings.Compare(a, b))
+	})
+	fmt.Fprintln(w, title)
+	if len(names) == 0 {
+		fmt.Fprintln(w, "  none")
+	}
+	for _, name := range names {
+		fmt.Fprintf(w, "  %s\t%s\n", arrow(size(figures[name][0]), size(figures[name][1])), name)
+	}
+	fmt.Fprintln(w)
+}
+
+// size is a dash for what is not there.
+func size(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+func sizes(all []named) []int {
+	var out []int
+	for _, x := range all {
+		out = append(out, x.n)
+	}
+	return out
+}
+
+func over(all []named, limit int) int {
+	n := 0
+	for _, x := range all {
+		n += btoi(x.n > limit)
+	}
+	return n
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// quantiles are the values that so many percent are not above, by nearest rank.
+func quantiles(values []int, percents ...int) string {
+	sorted := slices.Sorted(slices.Values(values))
+	var out []string
+	for _, p := range percents {
+		if len(sorted) == 0 {
+			return "-"
+		}
+		out = append(out, fmt.Sprint(sorted[max(0, (len(sorted)*p+99)/100-1)]))
+	}
+	return strings.Join(out, "/")
+}
+
+func ratio(part, all int, scale float64, format string) string {
+	if all == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, scale*float64(part)/float64(all))
+}
