@@ -21,7 +21,7 @@ type Query struct {
 	Sequences int  // below 1 counts as 1
 	Keys      []kv.Key
 	Chunk     float64 // tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks
-	Depth     []int32 // what [roster.Roster.Look] said of Keys
+	Depth     []int32 // what [roster.Roster.Match] said of Keys
 	Avoid     []replica.ID
 	Ready     time.Duration // until a prefill replica can have computed it
 	Seeded    bool          // price by what the operator says, or the profile, and by nothing that was learned
@@ -101,7 +101,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			e.Room = clampRetry(p.roomIn(m, &a, a.asked(c.Need)-a.left()) - q.Ready)
 			need, free = c.Need, max(a.left(), 0)
 			e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
-			outlook.hold(m, q, p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens))
+			outlook.hold(m, q, p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens))
 			dst = dst[:len(dst)-1]
 		}
 		outlook.note(&e, verdict, m)
@@ -121,11 +121,11 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	return dst, p.members.View, outlook
 }
 
-// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.LookBelow] gave.
+// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.MatchBelow] gave.
 func (p *Pool) Below(c *Candidate, q *Query, depth []int32) int {
 	p.members.Lock()
 	defer p.members.Unlock()
-	return p.Held(&c.member.Member, depth, 0, q.Tokens)
+	return p.MatchedTokens(&c.member.Member, depth, 0, q.Tokens)
 }
 
 // fillFirst fills in the step that makes the first token of blocks which came: the mean of the candidates' steps, since who is faster is priced elsewhere, as
@@ -144,7 +144,7 @@ func fillFirst(cs []Candidate) {
 // says of it where that is more.
 func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
 	size := p.Unit()
-	mean := roster.MeanHeld(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, size)
+	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, size)
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
@@ -319,7 +319,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	g, e := &m.ledger, &m.elsewhere
 	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.Slot, m.Believed(), m.load.Age(now), a.soft, -1
 	c.Blind = q.Chunk == 0 && m.Blind()
-	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
+	c.Matched = p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
 	c.Truncated = p.Truncated(&m.Member, q.Chunk)
 	speed := p.pricing(m, q, now)

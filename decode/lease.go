@@ -242,7 +242,7 @@ func (l *Lease) FirstToken(now time.Time) time.Duration {
 	}
 	took, first := l.first(now)
 	if first {
-		l.pool.Computed(&l.member.Member, l.named, 0, -1)
+		l.pool.RecordComputed(&l.member.Member, l.named, 0, -1)
 	}
 	return took
 }
@@ -336,7 +336,7 @@ func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 // a replica without events.
 func (l *Lease) Delivered(cached int) {
 	if l != nil && l.local {
-		l.pool.Computed(&l.member.Member, l.named, l.matched, cached)
+		l.pool.RecordComputed(&l.member.Member, l.named, l.matched, cached)
 	}
 }
 

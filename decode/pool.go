@@ -40,7 +40,7 @@ type Pool struct {
 	answers  scoring.Lengths             // of all models
 	ends     scoring.Lengths             // of all models, cut ones as short as they were
 	usual    int                         // tokens after which an answer is over, by ends
-	hearsay  roster.Hearsay[Share]
+	hearsay  roster.PeerReports[Share]
 	waiting  []due // scratch of dues
 }
 

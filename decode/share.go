@@ -49,7 +49,7 @@ func (p *Pool) Share(now time.Time) []Share {
 func (p *Pool) Hear(router string, said []Share, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	roster.Hear(p.members, &p.hearsay, router, said, func(m *member) *Share { return &m.elsewhere }, func(m *member, r *replica.Report) {
+	roster.MergePeer(p.members, &p.hearsay, router, said, func(m *member) *Share { return &m.elsewhere }, func(m *member, r *replica.Report) {
 		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
 			p.observe(m, l, now)
 		}

@@ -50,7 +50,7 @@ type reach struct {
 // knower is what both pools do with what is learned about their members.
 type knower interface {
 	SetIndexing(x roster.Indexing)
-	ToldBlockSize(id replica.ID) (told, expected int)
+	ReportedBlockSize(id replica.ID) (reported, expected int)
 	BlockSize() int
 	SetMembers(ms []replica.Replica, now time.Time)
 	Apply(id replica.ID, b *kv.Batch) kv.Applied

@@ -51,7 +51,7 @@ func (s *sink) size() {
 		return
 	}
 	pool := s.w.f.pool(s.w.role)
-	told, expected := pool.ToldBlockSize(s.f.id)
+	told, expected := pool.ReportedBlockSize(s.f.id)
 	s.sized = told > 0
 	if s.sized && told != expected {
 		s.w.f.o.log.Warn("block size told by events is used", "replica", string(s.f.id), "pool", s.w.role.String(), "told", told, "expected", expected,

@@ -15,7 +15,7 @@ type Query struct {
 	Model    string
 	Tokens   int     // of the prompt, at least 1
 	Estimate bool    // Tokens is one: no prompt is too long by it
-	Depth    []int32 // what [roster.Roster.Look] said
+	Depth    []int32 // what [roster.Roster.Match] said
 	Chunk    float64 // tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks
 	Avoid    []replica.ID
 	Seeded   bool // price by what the operator says, or the profile, and by nothing that was learned
@@ -73,17 +73,17 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	return dst, p.members.View
 }
 
-// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.LookBelow] gave.
+// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.MatchBelow] gave.
 func (p *Pool) Below(c *Candidate, depth []int32) int {
 	p.members.Lock()
 	defer p.members.Unlock()
-	return p.Held(&c.member.Member, depth, 0, c.Tokens)
+	return p.MatchedTokens(&c.member.Member, depth, 0, c.Tokens)
 }
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
 // says of it where that is more.
 func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
-	mean := roster.MeanHeld(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, blockSize)
+	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, blockSize)
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
@@ -175,7 +175,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	c.Leaving = m.pace.Rate(now)
 	c.Outbox = (m.outbox.Sending() + m.elsewhere.Sending).Seconds()
 	c.Blind = q.Chunk == 0 && m.Blind()
-	c.Matched = p.Held(&m.Member, q.Depth, q.Chunk, q.Tokens)
+	c.Matched = p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
 	c.Truncated = p.Truncated(&m.Member, q.Chunk)
 	others := float64(m.others.Count)

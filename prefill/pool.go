@@ -29,7 +29,7 @@ type Pool struct {
 	settings Settings
 	fit      scoring.Memory // of all members together, for those that were not measured yet
 	typical  float64        // seconds of a usual request, running mean; 0 unknown
-	hearsay  roster.Hearsay[Share]
+	hearsay  roster.PeerReports[Share]
 }
 
 // View is the list of members at one moment.

@@ -9,6 +9,7 @@ import (
 
 	"tandem/internal/kv"
 	"tandem/internal/replica"
+	"tandem/internal/roster"
 	"tandem/scoring"
 )
 
@@ -213,13 +214,13 @@ func TestMembersThatLeaveAreForgotten(t *testing.T) {
 	l := p.Book(&c[1], start)
 	l.Speculate(keys, time.Second, start)
 	depth := make([]int32, p.Holders())
-	p.Match(keys, depth)
+	p.Match(roster.Prompt{Keys: keys}, depth)
 	if depth[1] != 4 {
 		t.Fatalf("depth %v after speculating on p2, want 4 there", depth)
 	}
 	p.SetMembers([]replica.Replica{engine("p1")}, start)
 	p.SetMembers([]replica.Replica{engine("p1"), engine("p3")}, start)
-	p.Match(keys, depth)
+	p.Match(roster.Prompt{Keys: keys}, depth)
 	if depth[0] != 0 || depth[1] != 0 {
 		t.Errorf("depth %v, want nothing for the newcomer", depth)
 	}
@@ -245,11 +246,11 @@ func TestEventsReachTheIndex(t *testing.T) {
 	}
 	depth := make([]int32, p.Holders())
 	keys := chain.Append(nil, chain.Root("", ""), ids)
-	if p.Match(keys, depth); depth[0] != 1 {
+	if p.Match(roster.Prompt{Keys: keys}, depth); depth[0] != 1 {
 		t.Errorf("depth %v, want 1", depth)
 	}
 	p.Forget("p1")
-	if p.Match(keys, depth); depth[0] != 0 {
+	if p.Match(roster.Prompt{Keys: keys}, depth); depth[0] != 0 {
 		t.Errorf("depth %v after Forget, want 0", depth)
 	}
 }

@@ -149,7 +149,7 @@ func (l *Lease) end(now time.Time) bool {
 // what it holds where no events do.
 func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 	if l != nil && l.answered(cached, took, now) {
-		l.pool.Computed(&l.member.Member, l.named, l.matched, cached)
+		l.pool.RecordComputed(&l.member.Member, l.named, l.matched, cached)
 	}
 }
 

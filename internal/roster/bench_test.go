@@ -25,7 +25,7 @@ func BenchmarkComputed(b *testing.B) {
 				for i := range blocks / 2 {
 					keys[i] = kv.Key(i + 1)
 				}
-				r.Computed(&r.members.All[0].Member, Prompt{Keys: keys}, blocks*8, blocks*8)
+				r.RecordComputed(&r.members.All[0].Member, Prompt{Keys: keys}, blocks*8, blocks*8)
 			}
 		})
 	}

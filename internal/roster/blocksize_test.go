@@ -51,7 +51,7 @@ func TestBlockSizeFromEvents(t *testing.T) {
 		r.SetMembers(sized(tt.facts...), start)
 		for _, x := range tt.told {
 			r.Apply(x.id, stored(x.size, count(4*x.size)))
-			if got, _ := r.ToldBlockSize(x.id); got != x.size {
+			if got, _ := r.ReportedBlockSize(x.id); got != x.size {
 				t.Errorf("%s: %s told %d, want %d", tt.name, x.id, got, x.size)
 			}
 		}

@@ -38,11 +38,12 @@ func (r *Roster[M]) Speculate(m *Member, p Prompt, within time.Duration, now tim
 	}
 }
 
-// Computed tells that m has computed p, so that it has all of it now. It found cached tokens of it there already, by its own count (-1 unknown), where
-// believed were counted upon. It changes nothing where events say what m has.
+// RecordComputed notes that m has computed p, so that it has all of p now. By its own count it found cached tokens
+// of p in its cache, -1 unknown, where believed were expected.
 //
-// If the engine found less than was believed, the rest had gone, and what else was assumed to hang on it too.
-func (r *Roster[M]) Computed(m *Member, p Prompt, believed, cached int) {
+// Where it found fewer than expected the rest is gone, and with it whatever else was assumed to hang on it. It
+// changes nothing where events say what m has.
+func (r *Roster[M]) RecordComputed(m *Member, p Prompt, believed, cached int) {
 	if len(p.Keys) == 0 {
 		return
 	}
@@ -56,18 +57,18 @@ func (r *Roster[M]) Computed(m *Member, p Prompt, believed, cached int) {
 		return
 	}
 	if cached >= 0 && r.refutes(&p, believed, cached) {
-		ix.Doubt(holder, p.Keys, r.parts(&p, cached))
+		ix.Invalidate(holder, p.Keys, r.parts(&p, cached))
 	}
 	ix.Assume(holder, p.Keys, limit)
 }
 
-// Remember is Computed for what the member id had anyway.
+// Remember is RecordComputed for what the member id had anyway.
 func (r *Roster[M]) Remember(id replica.ID, p Prompt) {
 	r.members.Lock()
 	m, ok := r.members.byID[id]
 	r.members.Unlock()
 	if ok {
-		r.Computed(m.member(), p, 0, -1)
+		r.RecordComputed(m.member(), p, 0, -1)
 	}
 }
 
@@ -110,7 +111,7 @@ func (r *Roster[M]) parts(p *Prompt, tokens int) int {
 	return tokens / r.Unit()
 }
 
-// Common returns how many leading tokens two prompts have in common by their keys, and known where they have no more than those.
+// Common returns how many leading tokens two prompts share by their keys: at least known, which are shared anyway.
 func (r *Roster[M]) Common(a, b *Prompt, known int) int {
 	if a.text() != b.text() {
 		return known
@@ -140,9 +141,9 @@ func (r *Roster[M]) of(p *Prompt) *kv.Index {
 	return nil
 }
 
-// Held returns how many leading tokens of a prompt m has by the depth that [Roster.Look] gave: whole blocks, and less than all its tokens, since an engine
-// computes at least one.
-func (r *Roster[M]) Held(m *Member, depth []int32, chunk float64, tokens int) int {
+// MatchedTokens returns how many leading tokens of a prompt m has, by the depth that [Roster.Match] set. They are
+// whole blocks, and fewer than all its tokens, since an engine computes the last one anyway.
+func (r *Roster[M]) MatchedTokens(m *Member, depth []int32, chunk float64, tokens int) int {
 	if int(m.Holder) >= len(depth) {
 		return 0
 	}
@@ -153,8 +154,8 @@ func (r *Roster[M]) Held(m *Member, depth []int32, chunk float64, tokens int) in
 	return min(n, (tokens-1)/unit) * unit
 }
 
-// Look sets depth to the number of leading parts of p that each holder has.
-func (r *Roster[M]) Look(p Prompt, depth []int32) {
+// Match sets depth to the number of leading parts of p that each holder has.
+func (r *Roster[M]) Match(p Prompt, depth []int32) {
 	keys := p.Keys
 	if p.Tokens > 0 && !p.text() {
 		keys = keys[:min(len(keys), (p.Tokens-1)/r.Unit())]
@@ -166,8 +167,9 @@ func (r *Roster[M]) Look(p Prompt, depth []int32) {
 	clear(depth)
 }
 
-// LookBelow sets depth to the number of leading blocks of a prompt by which a tier below the engine's own memory reaches further than that, for each holder.
-func (r *Roster[M]) LookBelow(keys []kv.Key, depth []int32) {
+// MatchBelow sets depth, for each holder, to the number of leading blocks that only tiers below the engine's own
+// memory have: those behind what its memory holds from the start of the prompt on.
+func (r *Roster[M]) MatchBelow(keys []kv.Key, depth []int32) {
 	clear(depth)
 	ix := r.of(&Prompt{Keys: keys})
 	if ix == nil || len(keys) == 0 {
@@ -185,6 +187,3 @@ func (r *Roster[M]) LookBelow(keys []kv.Key, depth []int32) {
 		depth[i] -= min(depth[i], n)
 	}
 }
-
-// Match is Look for the keys of blocks.
-func (r *Roster[M]) Match(keys []kv.Key, depth []int32) { r.Look(Prompt{Keys: keys}, depth) }

@@ -19,7 +19,7 @@ func approximate(ids ...replica.ID) *Roster[*plain] {
 }
 
 func (r *Roster[M]) computed(i int, tokens []uint32, believed, cached int) {
-	r.Computed(r.members.All[i].member(), Prompt{Keys: r.keys(tokens)}, believed, cached)
+	r.RecordComputed(r.members.All[i].member(), Prompt{Keys: r.keys(tokens)}, believed, cached)
 }
 
 func TestWhatWasComputedIsThere(t *testing.T) {
@@ -34,7 +34,7 @@ func TestWhatWasComputedIsThere(t *testing.T) {
 	}
 	m := &r.members.All[1].Member
 	for _, tt := range []struct{ tokens, want int }{{150, 96}, {97, 96}, {96, 80}, {1, 0}} {
-		if got := r.Held(m, r.depths(r.keys(count(150))), 0, tt.tokens); got != tt.want {
+		if got := r.MatchedTokens(m, r.depths(r.keys(count(150))), 0, tt.tokens); got != tt.want {
 			t.Errorf("of %d tokens %d are held, want %d", tt.tokens, got, tt.want)
 		}
 	}
@@ -129,7 +129,7 @@ func TestWhoIsApproximated(t *testing.T) {
 		r.SetMembers(rs, start)
 		r.SetTrust("a", tt.trust)
 		keys := kv.NewChain("", 16).Append(nil, kv.NewChain("", 16).Root("", ""), count(64))
-		r.Computed(&r.members.All[0].Member, Prompt{Keys: keys}, 0, 0)
+		r.RecordComputed(&r.members.All[0].Member, Prompt{Keys: keys}, 0, 0)
 		s := r.Status(&r.members.All[0].Member, r.Counts())
 		if got := r.depths(keys)[0]; got != tt.depth || s.Trust != tt.want || s.Note != tt.note || s.Blocks != int(tt.depth) {
 			t.Errorf("%s: depth %d, %+v, want %d, %v, %q", tt.name, got, s, tt.depth, tt.want, tt.note)
@@ -222,7 +222,7 @@ func TestText(t *testing.T) {
 	}
 	look := func(p Prompt) []int32 {
 		depth := make([]int32, r.Holders())
-		r.Look(p, depth)
+		r.Match(p, depth)
 		return depth
 	}
 	r.SetTrust("b", replica.Stale) // which says something of its blocks, and nothing of what it was sent
@@ -232,7 +232,7 @@ func TestText(t *testing.T) {
 	if got := look(longer); got[0] != 0 || got[1] != 10 {
 		t.Errorf("depths %v, want 0 and 10", got)
 	}
-	if got := r.Held(&r.members.All[1].Member, look(longer), longer.Chunk, 162); got != 160 {
+	if got := r.MatchedTokens(&r.members.All[1].Member, look(longer), longer.Chunk, 162); got != 160 {
 		t.Errorf("%d tokens held, want 160", got)
 	}
 	if got := r.depths(p.Keys); got[1] != 0 {
@@ -240,11 +240,11 @@ func TestText(t *testing.T) {
 	}
 	other := r.textKeys(turn[:512] + strings.Repeat("another way to go on ", 10))
 	r.Remember("b", other)
-	r.Computed(&r.members.All[1].Member, p, 160, 100)
+	r.RecordComputed(&r.members.All[1].Member, p, 160, 100)
 	if got := look(other)[1]; got != 11 {
 		t.Errorf("depth %d of another branch when the engine found a little less than estimated, want all 11", got)
 	}
-	r.Computed(&r.members.All[1].Member, p, 160, 16)
+	r.RecordComputed(&r.members.All[1].Member, p, 160, 16)
 	if got := look(other)[1]; got != 8 {
 		t.Errorf("depth %d of another branch when the engine had lost the stem, want the 8 that were computed again", got)
 	}
@@ -298,7 +298,7 @@ func TestNothingIsBelievedThatEventsDoNotSay(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"computed": func(t *rapid.T) {
 				i, n := rapid.IntRange(0, 1).Draw(t, "member"), rapid.IntRange(1, 10).Draw(t, "blocks")
-				r.Computed(&r.members.All[i].Member, Prompt{Keys: keys[:n]}, 0, -1)
+				r.RecordComputed(&r.members.All[i].Member, Prompt{Keys: keys[:n]}, 0, -1)
 				if mode == Approximate || mode == Events && i == 0 {
 					sent[i] = max(sent[i], n)
 				}

@@ -36,10 +36,10 @@ func (r *Roster[M]) chooseChain() {
 // another size than was expected of their engine, since others will be as wrong about theirs. Where engines do differ the first one known decides.
 func (r *Roster[M]) bestSize() int {
 	now := r.BlockSize()
-	if now > 0 && r.anyMember(func(m *Member) bool { return m.told == now }) > 0 {
+	if now > 0 && r.anyMember(func(m *Member) bool { return m.eventBlockSize == now }) > 0 {
 		return now
 	}
-	if corrected := r.anyMember(func(m *Member) bool { return m.told > 0 && m.told != m.R.Facts.BlockSize }); corrected > 0 {
+	if corrected := r.anyMember(func(m *Member) bool { return m.eventBlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize }); corrected > 0 {
 		return corrected
 	}
 	if now > 0 && r.anyMember(func(m *Member) bool { return m.blockSize() == now }) > 0 {
@@ -62,7 +62,7 @@ func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
 }
 
 // blockSize returns the tokens of m's blocks, 0 unknown: what its events tell, else what it or the configuration says.
-func (m *Member) blockSize() int { return cmp.Or(m.told, m.R.Facts.BlockSize) }
+func (m *Member) blockSize() int { return cmp.Or(m.eventBlockSize, m.R.Facts.BlockSize) }
 
 // sizeFits reports whether m's blocks can be in an index of blocks of this size.
 func (m *Member) sizeFits(indexed int) bool {
@@ -104,9 +104,9 @@ func (r *Roster[M]) BlockSize() int {
 	return 0
 }
 
-// MeanHeld returns how many tokens the known ones of n members hold of a prompt on average, in whole blocks of size, 0 if nothing is known. held tells the
-// i-th's tokens, and whether they are known.
-func MeanHeld(n int, held func(i int) (tokens int, known bool), size int) int {
+// MeanMatched returns how many tokens of a prompt n members have on average, in whole blocks of size. Only those
+// count of whom held says that it is known; 0 where that is nobody.
+func MeanMatched(n int, held func(i int) (tokens int, known bool), size int) int {
 	sum, all := 0, 0
 	for i := range n {
 		if tokens, known := held(i); known {
@@ -139,8 +139,8 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 		return kv.Applied{}
 	}
 	m := e.member()
-	if m.told == 0 {
-		if m.told = kv.BlockSizeIn(b, m.R.Facts.BlockSize); m.told > 0 {
+	if m.eventBlockSize == 0 {
+		if m.eventBlockSize = kv.BlockSizeIn(b, m.R.Facts.BlockSize); m.eventBlockSize > 0 {
 			r.chooseChain()
 		}
 	}
@@ -152,12 +152,12 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 	return ix.Apply(holder, b)
 }
 
-// ToldBlockSize returns the tokens of a block as id's events tell them, 0 while they have told nothing, and what was expected before, 0 if nothing was.
-func (r *Roster[M]) ToldBlockSize(id replica.ID) (told, expected int) {
+// ReportedBlockSize returns the tokens of a block by id's events, 0 before the first, and by its facts, 0 unknown.
+func (r *Roster[M]) ReportedBlockSize(id replica.ID) (reported, expected int) {
 	r.members.Lock()
 	defer r.members.Unlock()
 	if e, ok := r.members.byID[id]; ok {
-		return e.member().told, e.member().R.Facts.BlockSize
+		return e.member().eventBlockSize, e.member().R.Facts.BlockSize
 	}
 	return 0, 0
 }
@@ -167,7 +167,7 @@ func (r *Roster[M]) Forget(id replica.ID) {
 	r.members.Lock()
 	e, ok := r.members.byID[id]
 	if ok {
-		e.member().told = 0
+		e.member().eventBlockSize = 0
 	}
 	r.members.Unlock()
 	if ok {

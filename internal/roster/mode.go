@@ -47,7 +47,7 @@ func (r *Roster[M]) SetIndexing(x Indexing) {
 		r.index.Store(nil)
 		for _, e := range r.members.All {
 			m := e.member()
-			m.mode, m.trust, m.told = x.Mode, replica.TrustUnknown, 0
+			m.mode, m.trust, m.eventBlockSize = x.Mode, replica.TrustUnknown, 0
 		}
 	}
 	r.text.Store(nil)
@@ -84,8 +84,8 @@ func (m *Member) note(indexed int) string {
 	if m.keepsNone() {
 		says = append(says, "the engine keeps no prefixes: its prefix caching is off")
 	}
-	if m.told > 0 && m.R.Facts.BlockSize > 0 && m.told != m.R.Facts.BlockSize {
-		says = append(says, fmt.Sprintf("its events tell blocks of %d tokens, where %d were expected", m.told, m.R.Facts.BlockSize))
+	if m.eventBlockSize > 0 && m.R.Facts.BlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize {
+		says = append(says, fmt.Sprintf("its events tell blocks of %d tokens, where %d were expected", m.eventBlockSize, m.R.Facts.BlockSize))
 	}
 	if size := m.blockSize(); m.mode != Off && size > 0 && indexed > 0 && size != indexed {
 		says = append(says, fmt.Sprintf("its blocks have %d tokens and those of the pool's index %d: they are not matched", size, indexed))

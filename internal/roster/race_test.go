@@ -33,14 +33,14 @@ func TestEverythingAtOnce(t *testing.T) {
 	at(func(i int) { r.Expire(start.Add(time.Duration(i) * time.Second)) })
 	at(func(i int) { r.SetTrust("a", replica.Live) })
 	at(func(i int) { r.SetHealthy("a", i%2 == 0, "") })
-	at(func(i int) { r.ToldBlockSize("a") })
+	at(func(i int) { r.ReportedBlockSize("a") })
 	at(func(i int) { r.depths(r.keys(ids)) })
 	at(func(i int) {
 		r.members.Lock()
 		defer r.members.Unlock()
 		for _, m := range r.members.All {
 			_ = r.Status(&m.Member, Counts{})
-			_ = r.Held(&m.Member, nil, 0, 100)
+			_ = r.MatchedTokens(&m.Member, nil, 0, 100)
 		}
 	})
 	at(func(i int) {
@@ -50,7 +50,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		for _, m := range members {
 			for _, p := range []Prompt{{Keys: r.keys(ids)}, r.textKeys("a text of more than sixty-four bytes, which is what a chunk of it has here")} {
 				r.Speculate(&m.Member, p, time.Second, start)
-				r.Computed(&m.Member, p, 160, i%160)
+				r.RecordComputed(&m.Member, p, 160, i%160)
 			}
 		}
 		r.Counts()

@@ -63,16 +63,16 @@ func (ms *Members[M]) Find(id replica.ID) (m M, ok bool) {
 
 // Member is what a pool knows of each of its replicas whatever the pool is for. Guarded by the lock of [Members].
 type Member struct {
-	R       *replica.Replica // immutable
-	Slot    int              // in [Members.All] and the View
-	Holder  kv.Holder        // of its blocks in the index; immutable
-	Gone    bool             // it left the pool
-	Healthy bool
-	Reason  string     // why not healthy
-	former  replica.ID // another name that it had before, "" for none
-	mode    Mode
-	trust   replica.Trust // of its event stream
-	told    int           // tokens of a block by its events, 0 unknown
+	R              *replica.Replica // immutable
+	Slot           int              // in [Members.All] and the View
+	Holder         kv.Holder        // of its blocks in the index; immutable
+	Gone           bool             // it left the pool
+	Healthy        bool
+	Reason         string     // why not healthy
+	former         replica.ID // another name that it had before, "" for none
+	mode           Mode
+	trust          replica.Trust // of its event stream
+	eventBlockSize int           // tokens of a block by its events, 0 unknown
 }
 
 func (m *Member) member() *Member { return m }
@@ -100,7 +100,7 @@ func (r *Roster[M]) CurrentView() *View {
 	return r.members.View
 }
 
-// Holders returns how long the depth for [Roster.Look] must be.
+// Holders returns how long the depth for [Roster.Match] must be.
 func (r *Roster[M]) Holders() int {
 	r.members.Lock()
 	defer r.members.Unlock()

@@ -38,7 +38,7 @@ func stored(size int, tokens []uint32) *kv.Batch {
 
 func (r *Roster[M]) depths(keys []kv.Key) []int32 {
 	depth := make([]int32, r.Holders())
-	r.Match(keys, depth)
+	r.Match(Prompt{Keys: keys}, depth)
 	return depth
 }
 

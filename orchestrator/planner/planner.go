@@ -136,14 +136,14 @@ func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 	q := question{Request: req}
 	tokens := pl.tokens(req)
 	depth := sized(roomD, pl.decode.Holders())
-	pl.decode.Look(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
+	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
 		Avoid: req.AvoidDecode,
 	}
 	if req.SplitOK {
 		depth = sized(roomP, pl.prefill.Holders())
-		pl.prefill.Look(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
+		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
 		q.prefill = prefill.Query{Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: depth, Chunk: req.Chunk, Avoid: req.AvoidPrefill}
 	}
 	pl.seed(&q.prefill, &q.decode)

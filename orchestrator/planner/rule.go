@@ -47,7 +47,7 @@ func (pl *Planner) barPrefills(q *question) {
 	unsure := pl.policy.PrefillRule.Tiers && q.prefill.Chunk == 0
 	if unsure {
 		c.depth = sized(c.depth[:cap(c.depth)], len(q.prefill.Depth))
-		pl.prefill.LookBelow(q.PrefillKeys, c.depth)
+		pl.prefill.MatchBelow(q.PrefillKeys, c.depth)
 	}
 	for i := range b.prefills {
 		p := &b.prefills[i]
@@ -89,7 +89,7 @@ func (pl *Planner) barDecodes(q *question) {
 	unsure := pl.policy.DecodeRule.Tiers && q.decode.Chunk == 0
 	if unsure {
 		c.depth = sized(c.depth[:cap(c.depth)], len(q.decode.Depth))
-		pl.decode.LookBelow(q.DecodeKeys, c.depth)
+		pl.decode.MatchBelow(q.DecodeKeys, c.depth)
 	}
 	for j := range b.decodes {
 		d := &b.decodes[j]

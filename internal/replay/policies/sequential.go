@@ -46,7 +46,7 @@ func (t *Tandem) first(b *booked, q *cluster.Query, now time.Time) {
 func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 	s := &t.sequence
 	s.depth = sized(s.depth, t.prefill.Holders())
-	t.prefill.Look(roster.Prompt{Keys: q.Keys}, s.depth)
+	t.prefill.Match(roster.Prompt{Keys: q.Keys}, s.depth)
 	query := prefill.Query{Model: t.model, Tokens: q.Tokens, Depth: s.depth}
 	all, view := t.prefill.Candidates(&query, now, s.prefills[:0], nil)
 	s.prefills, s.costs = all, s.costs[:0]
@@ -65,7 +65,7 @@ func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	s := &t.sequence
 	s.depth = sized(s.depth, t.decode.Holders())
-	t.decode.Look(roster.Prompt{Keys: q.Keys}, s.depth)
+	t.decode.Match(roster.Prompt{Keys: q.Keys}, s.depth)
 	query := decode.Query{Model: t.model, Tokens: q.Tokens, Sequences: 1, Keys: q.Keys, Depth: s.depth}
 	all, view, _ := t.decode.Candidates(&query, now, s.decodes[:0], nil)
 	s.decodes, s.costs = all, s.costs[:0]

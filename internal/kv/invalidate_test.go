@@ -29,7 +29,7 @@ func TestDoubtIsTheTwin(t *testing.T) {
 			"doubt": func(t *rapid.T) {
 				h, keys := rapid.IntRange(0, 1).Draw(t, "holder"), draw()
 				from := rapid.IntRange(-1, 7).Draw(t, "from")
-				ix.Doubt(Holder(h), keys, from)
+				ix.Invalidate(Holder(h), keys, from)
 				for _, p := range prompts {
 					for i, k := range p {
 						if from >= 0 && from < len(keys) && len(p) > from && p[from] == keys[from] && i >= from {

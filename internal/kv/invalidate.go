@@ -1,9 +1,9 @@
 package kv
 
-// Doubt takes back what was assumed of h from block number from of keys on: that block, and whatever was assumed behind it, other prompts' blocks included.
+// Invalidate takes back what was assumed of h from block number from of keys on: that block, and whatever was assumed behind it, other prompts' blocks included.
 // An engine drops the end of a prompt before its beginning, so that where it had to compute a block again it has nothing that hangs on it.
 // It is for holders that [Index.Assume] feeds.
-func (ix *Index) Doubt(h Holder, keys []Key, from int) {
+func (ix *Index) Invalidate(h Holder, keys []Key, from int) {
 	t := ix.known(h)
 	if t == nil || from < 0 || from >= len(keys) {
 		return
