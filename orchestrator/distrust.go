@@ -76,8 +76,13 @@ func (a *answer) suspect(f *failure) {
 	case h.lent(time.Now()) >= h.cfg.Connector.Lease: // a long queue, or a core that stands still and has not read yet: leases tell
 		o := h.j.q.o
 		o.returns.Go(func() { // joined by Run, ended by a timeout
-			if now, err := h.askEnds(context.Background()); err != nil || now.expired != h.ends.expired {
-				a.to.w.distrust(f)
+			late := true // also where nobody can tell
+			o.guarded("distrust", func() {
+				now, err := h.askEnds(context.Background())
+				late = err != nil || now.expired != h.ends.expired
+			})
+			if late {
+				o.guarded("distrust", func() { a.to.w.distrust(f) })
 			}
 		})
 	}

@@ -105,9 +105,9 @@ func (f *fleet) startLocked(w *watcher) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	w.stop = cancel
 	f.wg.Go(func() {
-		w.run(ctx)
+		f.o.keepRunning(ctx, "watcher", func() { w.run(ctx) })
 		close(w.gone)
-		w.linger(f.ctx)
+		f.o.keepRunning(f.ctx, "watcher", func() { w.linger(f.ctx) })
 	})
 }
 

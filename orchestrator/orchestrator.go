@@ -121,10 +121,10 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 // Run watches the replicas and asks other routers until ctx ends, then waits for everything it started. Requests must have ended before: see [Orchestrator.Drain].
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { o.stall.run(ctx) })
-	wg.Go(func() { o.expire(ctx) })
-	wg.Go(func() { o.trials(ctx) })
-	wg.Go(func() { o.peers.run(ctx) })
+	for where, run := range map[string]func(context.Context){"stall": o.stall.run, "expiry": o.expire, "trials": o.trials} {
+		wg.Go(func() { o.keepRunning(ctx, where, func() { run(ctx) }) })
+	}
+	wg.Go(func() { o.peers.run(ctx) }) // which keeps each peer running
 	err := o.fleet.run(ctx)
 	wg.Wait()
 	o.returns.Wait()

@@ -140,7 +140,7 @@ func (ps *peers) startLocked(p *peer) {
 	p.stop = cancel
 	ps.wg.Go(func() {
 		defer close(p.gone)
-		p.run(ctx)
+		ps.o.keepRunning(ctx, "peer", func() { p.run(ctx) })
 	})
 }
 

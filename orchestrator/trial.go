@@ -52,7 +52,7 @@ func (o *Orchestrator) trials(ctx context.Context) {
 			}
 			wg.Go(func() {
 				defer func() { <-places }()
-				o.try(ctx, tr)
+				o.guarded("trial", func() { o.try(ctx, tr) })
 			})
 		}
 	}
@@ -67,6 +67,8 @@ const (
 	fails
 )
 
+func (f found) String() string { return [...]string{"unclear", "passed", "failed"}[f] }
+
 // finding is what a trial has shown, with the kind of failure and what shows it.
 type finding struct {
 	found found
@@ -76,13 +78,13 @@ type finding struct {
 
 // try makes one trial and tells what came of it. Where it shows nothing, the next request is the trial.
 func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
-	got := o.tryWhat(ctx, tr)
+	var got finding // a panic shows nothing
+	o.guarded("trial", func() { got = o.tryWhat(ctx, tr) })
+	o.m.trials.WithLabelValues(got.found.String()).Inc()
 	if got.found != fails {
-		o.m.trials.WithLabelValues("passed").Inc()
 		o.tell(o.planner.Outliers().Passed(tr, time.Now()))
 		return
 	}
-	o.m.trials.WithLabelValues("failed").Inc()
 	of := []any{"replica", string(tr.ID), "leg", tr.Leg.String()}
 	if tr.IsPair() {
 		of = []any{"prefill", string(tr.Pair.Prefill), "decode", string(tr.Pair.Decode)}

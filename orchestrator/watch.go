@@ -532,7 +532,11 @@ func (w *watcher) startFollower(ctx context.Context, id replica.ID, src kvevents
 	w.mu.Unlock()
 	go func() { // ended by unfollow, which run defers
 		defer close(f.done)
-		if err := f.follower.Run(ctx); err != nil && ctx.Err() == nil {
+		err := errors.New("a bug of this router")
+		if w.f.o.guarded("events", func() { err = f.follower.Run(ctx) }) {
+			w.reindexed.Store(true) // a stream anew, and an index: nobody knows what this one has left undone
+		}
+		if err != nil && ctx.Err() == nil {
 			w.f.pool(w.role).SetTrust(f.name(), replica.Stale)
 			f.say(kvevents.Stale, err.Error())
 			w.f.o.log.Error("block events cannot be followed", "replica", string(f.name()), "endpoint", src.Endpoint, "error", err)

@@ -29,6 +29,9 @@ type Options struct {
 	// Ready reports whether requests can be served. It is asked on each health check and once a second by each health watcher.
 	Ready func() bool
 
+	// Panicked is told of a panic in one of the calls, which gets INTERNAL; nil for nobody.
+	Panicked func(value any, stack []byte)
+
 	// MaxRequest bounds a request in bytes; 0 is 64 MiB.
 	MaxRequest int
 }
@@ -58,7 +61,7 @@ func New(o Options) *grpc.Server {
 	if o.MaxRequest == 0 {
 		o.MaxRequest = 64 << 20
 	}
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(o.MaxRequest))
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(o.MaxRequest), grpc.UnaryInterceptor(o.guardCall), grpc.StreamInterceptor(o.guardStream))
 	tandemv1.RegisterRouterServer(s, &router{explain: o.Explain, watch: o.Watch})
 	healthv1.RegisterHealthServer(s, &health{ready: o.Ready, every: time.Second})
 	reflection.Register(s)
