@@ -260,9 +260,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	began := time.Now()
 	a, f = h.run(ctx)
 	if f != nil {
-		known := j.q.o.planner.KnownBad(b, f.blame(b))
-		fault := j.q.o.failedOn(b, f, began)
-		j.faults = append(j.faults, held{b, fault, known, j.q.o.planner.KnownBad(b, fault)})
+		j.faults = append(j.faults, j.q.o.failedOn(b, f, began))
 	}
 	return a, f
 }

@@ -1,10 +1,14 @@
 package orchestrator
 
 import (
+	"maps"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"tandem/internal/engine"
+	"tandem/internal/replica"
 	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/planner"
 )
@@ -68,14 +72,17 @@ func (x *held) kind() outlier.Kind {
 }
 
 // failedOn holds a failed attempt against whom it concerns. began is when the attempt did.
-func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, began time.Time) planner.Fault {
+func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, began time.Time) held {
 	fault, now := f.blame(b), time.Now()
 	fault.Took, fault.At = now.Sub(began), now
-	o.tell(o.planner.Failed(b, fault, now))
+	known := o.planner.KnownBad(b, fault)
+	changes := o.planner.Failed(b, fault, now)
+	o.tell(changes)
 	if to := o.fleet.to(b.Decode.ID); fault.On == planner.OnPair && to != nil {
 		to.w.received.noteFailed()
 	}
-	return fault
+	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
+	return held{b, fault, known, known || slices.ContainsFunc(changes, ejects)}
 }
 
 // passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers. An engine's 500 says nothing: it
@@ -101,29 +108,44 @@ func (j *job) excuse() {
 	j.faults = nil
 }
 
-// tell logs who was ejected and who is back, and keeps their states.
+// telling is what was said last of ejections: one change at a time, and always what holds by then. Changes come from many requests, in any order.
+type telling struct {
+	mu    sync.Mutex            // guards the following
+	pairs map[outlier.Pair]bool // that were said to be ejected
+}
+
+// tell counts who was ejected, logs who is and who is back, and keeps their states.
 func (o *Orchestrator) tell(changes []outlier.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	o.telling.mu.Lock()
+	defer o.telling.mu.Unlock()
 	for _, c := range changes {
+		now := o.planner.Outliers().Now(c)
 		if c.ID == "" {
-			o.tellPair(c)
+			o.tellPair(c, now)
 			continue
 		}
-		o.tellLeg(c)
+		o.tellLeg(c, now)
 	}
 }
 
-func (o *Orchestrator) tellLeg(c outlier.Change) {
+// tellLeg needs telling.mu. c is what changed, and now what holds of it.
+func (o *Orchestrator) tellLeg(c, now outlier.Change) {
 	to := o.fleet.to(c.ID)
 	if to == nil {
 		return
 	}
-	cause := ""
-	if c.To != outlier.InUse {
-		cause = c.Cause
-	}
-	ejected, halfOpen := ejectedAs(c.Leg), halfOpenAs(c.Leg)
 	if c.To == outlier.Ejected {
 		o.m.ejected.WithLabelValues(to.w.role.String(), string(c.ID), c.Leg.String()).Inc()
+	}
+	cause := ""
+	if now.To != outlier.InUse {
+		cause = now.Cause
+	}
+	ejected, halfOpen := ejectedAs(c.Leg), halfOpenAs(c.Leg)
+	if now.To == outlier.Ejected {
 		to.w.state(c.ID, halfOpen, "")
 		to.w.state(c.ID, ejected, cause)
 		return
@@ -134,13 +156,31 @@ func (o *Orchestrator) tellLeg(c outlier.Change) {
 	}
 }
 
-func (o *Orchestrator) tellPair(c outlier.Change) {
+// tellPair needs telling.mu. c is what changed, and now what holds of it.
+func (o *Orchestrator) tellPair(c, now outlier.Change) {
 	prefill, decode := string(c.Pair.Prefill), string(c.Pair.Decode)
 	if c.To == outlier.Ejected {
 		o.m.pairEjected.WithLabelValues(prefill, decode).Inc()
-		o.log.Warn("pair is ejected: KV blocks do not come over between these replicas", "prefill", prefill, "decode", decode,
-			"cause", c.Cause, "next_trial", c.Trial)
-		return
 	}
-	o.log.Info("pair is back", "prefill", prefill, "decode", decode)
+	out := now.To == outlier.Ejected
+	switch {
+	case out == o.telling.pairs[c.Pair]:
+	case out:
+		if o.telling.pairs == nil {
+			o.telling.pairs = map[outlier.Pair]bool{}
+		}
+		o.telling.pairs[c.Pair] = true
+		o.log.Warn("pair is ejected: KV blocks do not come over between these replicas", "prefill", prefill, "decode", decode,
+			"cause", now.Cause, "next_trial", now.Trial)
+	default:
+		delete(o.telling.pairs, c.Pair)
+		o.log.Info("pair is back", "prefill", prefill, "decode", decode)
+	}
+}
+
+// keep forgets what was said of the pairs of replicas that are not among the members any more.
+func (t *telling) keep(member func(id replica.ID) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.pairs, func(p outlier.Pair, _ bool) bool { return !member(p.Prefill) || !member(p.Decode) })
 }

@@ -110,7 +110,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed held) {
 	if !ok {
 		f = legFailed(ctx, "stream", a.to.member.ID, err)
 	}
-	blamed.fault = a.h.j.q.o.failedOn(a.h.b, f, time.Now())
+	blamed.fault = a.h.j.q.o.failedOn(a.h.b, f, time.Now()).fault
 	return blamed
 }
 

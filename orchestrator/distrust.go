@@ -112,6 +112,10 @@ func (w *watcher) distrust(why *failure) {
 		x.showTrust()
 	}
 	w.f.o.m.distrusted.WithLabelValues(w.role.String(), w.name()).Inc()
+	if era > 1 { // it has been said, and holds until the restart
+		w.f.o.log.Debug("a distrusted decode engine may have cached wrong blocks again", "replica", w.name(), "era", era, "error", why)
+		return
+	}
 	w.f.o.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, so that it uses none of them: restart it when you can, "+
 		"and see that its lease and its machine are not too short of time", "replica", w.name(), "era", era, "error", why)
 }

@@ -200,7 +200,9 @@ func (f *fleet) publishLocked() {
 	for _, r := range renamed {
 		r.end()
 	}
-	f.o.planner.Outliers().Keep(func(id replica.ID) bool { return all[id] != nil })
+	member := func(id replica.ID) bool { return all[id] != nil }
+	f.o.planner.Outliers().Keep(member)
+	f.o.telling.keep(member)
 	f.o.queue.wake()
 }
 

@@ -59,6 +59,7 @@ type Orchestrator struct {
 	stall    *stallWatch
 	zmq      *kvevents.Context
 	fleet    *fleet
+	telling  telling
 	peers    *peers
 
 	snap        atomic.Pointer[snapshot]

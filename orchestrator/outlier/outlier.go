@@ -161,6 +161,21 @@ type Change struct {
 	Trial time.Duration // until the next trial, for one that is ejected
 }
 
+// Now returns what holds of whom c tells of. Changes may be told in another order than they happened in.
+func (s *Set) Now(c Change) Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.leg[legKey{c.ID, c.Leg}]
+	if c.ID == "" {
+		t = s.pair[c.Pair]
+	}
+	c.To, c.Cause, c.Trial = InUse, "", 0
+	if t != nil {
+		c.To, c.Cause, c.Trial = t.state, t.cause, t.wait
+	}
+	return c
+}
+
 // Attempt is one request on one leg, from its booking to its outcome. The zero value stands for none, and all that is done with it has no effect.
 type Attempt struct {
 	set   *Set

@@ -1,0 +1,107 @@
+package orchestrator
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+)
+
+// fails lets a request of nobody fail on a decode leg, and returns what changed.
+func (w *world) fails(id replica.ID) []outlier.Change {
+	a := w.o.planner.Outliers().Begin(id, outlier.Decode, time.Now())
+	defer a.End()
+	return a.Bad(outlier.ServerError, 0, time.Now())
+}
+
+// nobodyTries lets no trial be made meanwhile.
+func nobodyTries(c *config.Config) {
+	atOnce(c)
+	c.Health.Ejection.Base, c.Health.Ejection.Max = time.Minute, time.Hour
+}
+
+// What is told last is what holds, whichever of two requests that changed it tells first.
+func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
+	var log bytes.Buffer
+	in(t, setup{config: nobodyTries, options: logged(&log)}, func(w *world) {
+		id, set := replica.ID(w.d[0].addr), w.o.planner.Outliers()
+		first := w.fails(id)
+		used := set.Begin(id, outlier.Decode, time.Now())
+		second := used.Good(time.Now()) // it was used all the same, and comes back
+		used.End()
+		w.o.tell(second)
+		w.o.tell(first)
+		if states := w.o.fleet.to(id).w.states.of(id); len(states) != 1 || states[0].State != stateHalfDecode {
+			t.Errorf("%s has the states %v, want that it is half-open", id, states)
+		}
+		if n := w.count("tandem_ejections_total", ""); n != 1 {
+			t.Errorf("%d ejections are counted, want one", n)
+		}
+
+		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[1].addr)}
+		set.NotLoaded(pair, outlier.LoadFail, time.Now())
+		out := set.NotLoaded(pair, outlier.LoadFail, time.Now())
+		back := set.ExcuseLoad(pair, outlier.LoadFail, time.Now(), time.Now())
+		w.o.tell(back)
+		w.o.tell(out)
+		if n := w.count("tandem_pair_ejections_total", ""); n != 1 {
+			t.Errorf("%d ejections of pairs are counted, want one", n)
+		}
+	})
+	if strings.LastIndex(log.String(), "pair is ejected") > strings.LastIndex(log.String(), "pair is back") {
+		t.Errorf("the log ends with a pair that is ejected, and it is not:\n%s", log.String())
+	}
+}
+
+// So it is with many at once.
+func TestChangesOfManyEndInTheTruth(t *testing.T) {
+	in(t, setup{config: nobodyTries}, func(w *world) {
+		id, set := replica.ID(w.d[0].addr), w.o.planner.Outliers()
+		for range 50 {
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					a := set.Begin(id, outlier.Decode, time.Now())
+					defer a.End()
+					if i%2 == 0 {
+						w.o.tell(a.Good(time.Now()))
+						return
+					}
+					w.o.tell(a.Bad(outlier.ServerError, 0, time.Now()))
+				})
+			}
+			all.Wait()
+			now := set.Now(outlier.Change{ID: id, Leg: outlier.Decode}).To
+			has := &w.o.fleet.to(id).w.states
+			if has.has(id, stateEjectedDecode) != (now == outlier.Ejected) || has.has(id, stateHalfDecode) != (now == outlier.HalfOpen) {
+				t.Fatalf("%s is %v, and its states are %v", id, now, has.of(id))
+			}
+		}
+	})
+}
+
+// An engine that may have cached wrong blocks again and again is told of once.
+func TestADistrustedEngineIsToldOfOnce(t *testing.T) {
+	var log bytes.Buffer
+	in(t, setup{options: logged(&log)}, func(w *world) {
+		to := w.o.fleet.to(replica.ID(w.d[0].addr)).w
+		for range 5 {
+			to.distrust(&failure{phase: "decode", kind: "late", err: errors.New("late")})
+		}
+		if n := w.count("tandem_decode_distrusted_total", w.d[0].addr); n != 5 {
+			t.Errorf("counted %d times, want each", n)
+		}
+		if era := to.process.era.Load(); era != 5 {
+			t.Errorf("era %d: what was cached since the last time is found again", era)
+		}
+	})
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+		t.Errorf("%d lines of the log are errors, want one:\n%s", n, log.String())
+	}
+}
