@@ -17,8 +17,8 @@ import (
 	"tandem/orchestrator/outlier"
 )
 
-// logged lets a router write its log there.
-func logged(log *bytes.Buffer) func(*Options) {
+// logsTo lets a router write its log there.
+func logsTo(log *bytes.Buffer) func(*Options) {
 	return func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) }
 }
 
@@ -37,7 +37,7 @@ func TestWatchersOutlivePanics(t *testing.T) {
 	way := &blocked{}
 	bug := func(context.Context) error { panic("a bug") }
 	var log bytes.Buffer
-	in(t, setup{config: longAnswers, options: func(o *Options) { way.between(o); logged(&log)(o) }}, func(w *world) {
+	in(t, setup{config: longAnswers, options: func(o *Options) { way.between(o); logsTo(&log)(o) }}, func(w *world) {
 		way.fails.Store(&bug)
 		w.slowMetrics(3 * time.Second) // so that some ask for /health too
 		for _, e := range w.all() {
@@ -79,7 +79,7 @@ func TestATrialThatPanicsShowsNothing(t *testing.T) {
 	var log bytes.Buffer
 	options := func(o *Options) {
 		o.Connector = faulty{now: func(id string) bool { return strings.HasPrefix(id, "tandem-canary") }}
-		logged(&log)(o)
+		logsTo(&log)(o)
 	}
 	in(t, setup{config: atOnce, options: options}, func(w *world) {
 		id := replica.ID(w.d[0].addr)
@@ -107,7 +107,7 @@ func TestAGiveBackThatPanics(t *testing.T) {
 	var log bytes.Buffer
 	options := func(o *Options) {
 		o.Connector = faulty{now: func(id string) bool { return id == "give back" }}
-		logged(&log)(o)
+		logsTo(&log)(o)
 	}
 	in(t, setup{options: options}, func(w *world) {
 		w.at("handoff", func(string) {

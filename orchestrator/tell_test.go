@@ -29,7 +29,7 @@ func nobodyTries(c *config.Config) {
 // What is told last is what holds, whichever of two requests that changed it tells first.
 func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
 	var log bytes.Buffer
-	in(t, setup{config: nobodyTries, options: logged(&log)}, func(w *world) {
+	in(t, setup{config: nobodyTries, options: logsTo(&log)}, func(w *world) {
 		id, set := replica.ID(w.d[0].addr), w.o.planner.Outliers()
 		first := w.fails(id)
 		used := set.Begin(id, outlier.Decode, time.Now())
@@ -89,7 +89,7 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 // An engine that may have cached wrong blocks again and again is told of once.
 func TestADistrustedEngineIsToldOfOnce(t *testing.T) {
 	var log bytes.Buffer
-	in(t, setup{options: logged(&log)}, func(w *world) {
+	in(t, setup{options: logsTo(&log)}, func(w *world) {
 		to := w.o.fleet.to(replica.ID(w.d[0].addr)).w
 		for range 5 {
 			to.distrust(&failure{phase: "decode", kind: "late", err: errors.New("late")})
