@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/internal/roster"
 	"tandem/scoring"
@@ -43,6 +42,7 @@ type Lease struct {
 	sentAt      time.Time // when the engine got it; zero before that
 	uncontended bool      // when it was sent nothing was there that it would have to wait for
 	firstAt     time.Time // when its first token came
+	guessed     bool      // its prompt is counted as the replica's before its events say so
 
 	unseenArrival time.Duration // predicted from sending until its prompt is there, where nobody tells of it; 0: its first token tells
 
@@ -225,12 +225,18 @@ func (l *Lease) Alive() bool {
 
 // Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
 func (l *Lease) Release(now time.Time) {
-	if l == nil {
-		return
+	if l != nil && l.released(now) {
+		l.pool.Retract(&l.member.Member, l.named)
 	}
+}
+
+// released ends the lease, and reports whether the index counts its prompt as the replica's although it has not come.
+func (l *Lease) released(now time.Time) (guessed bool) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
+	guessed = l.guessed && l.state != ended && l.prompt != answered
 	l.pool.end(l, now)
+	return guessed
 }
 
 // FirstToken says that the first token arrived, or the whole answer where nobody tells of the first. It returns how long that took since the request was sent, 0 when
@@ -242,6 +248,7 @@ func (l *Lease) FirstToken(now time.Time) time.Duration {
 	}
 	took, first := l.first(now)
 	if first {
+		l.pool.Await(&l.member.Member, l.named, now)
 		l.pool.RecordComputed(&l.member.Member, l.named, 0, -1)
 	}
 	return took
@@ -324,11 +331,17 @@ func known(fits ...*scoring.Fit) *scoring.Fit {
 	return nil
 }
 
-// Speculate lets the index count the blocks of keys, which belong to the prompt that was booked, on l's replica before its events say so, within the given
-// time. keys are kept: nobody may change them.
-func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
-	if l != nil {
-		l.pool.Speculate(&l.member.Member, roster.Prompt{Keys: keys, Chunk: l.named.Chunk}, within, now)
+// Speculate lets the index count the blocks of the prompt that was booked on l's replica before its events say so, within the given time.
+func (l *Lease) Speculate(within time.Duration, now time.Time) {
+	if l == nil {
+		return
+	}
+	l.pool.members.Lock()
+	guess := !l.guessed && l.state != ended
+	l.guessed = true
+	l.pool.members.Unlock()
+	if guess {
+		l.pool.Speculate(&l.member.Member, l.named, within, now)
 	}
 }
 

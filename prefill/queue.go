@@ -123,16 +123,22 @@ func (l *Lease) Outbox() *replica.Outbox {
 	return &l.member.outbox
 }
 
-// Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.
+// Release ends the lease of a prompt that was not computed. A second call, and one on nil or behind [Lease.Done], does nothing. Safe for concurrent use.
 func (l *Lease) Release(now time.Time) {
-	if l == nil {
-		return
+	if l != nil && l.gaveUp(now) {
+		l.pool.Retract(&l.member.Member, l.named)
 	}
+}
+
+// gaveUp reports whether the lease was still live.
+func (l *Lease) gaveUp(now time.Time) bool {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
-	if l.end(now) {
-		l.member.gaveUp()
+	if !l.end(now) {
+		return false
 	}
+	l.member.gaveUp()
+	return true
 }
 
 // end reports whether the lease was still live.
@@ -149,6 +155,7 @@ func (l *Lease) end(now time.Time) bool {
 // what it holds where no events do.
 func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 	if l != nil && l.answered(cached, took, now) {
+		l.pool.Await(&l.member.Member, l.named, now)
 		l.pool.RecordComputed(&l.member.Member, l.named, l.matched, cached)
 	}
 }

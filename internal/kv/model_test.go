@@ -225,6 +225,19 @@ func (m *model) speculate(t *rapid.T) {
 	m.twin.speculate(h, slices.Clone(keys), until)
 }
 
+func (m *model) retract(t *rapid.T) {
+	h, keys := drawHolder(t), drawPath(t).keys()
+	m.index.Retract(h, keys)
+	m.twin.retract(h, keys)
+}
+
+func (m *model) await(t *rapid.T) {
+	h, keys := drawHolder(t), drawPath(t).keys()
+	until := m.now.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "for")) * time.Second)
+	m.index.Await(h, keys, until)
+	m.twin.await(h, slices.Clone(keys), until)
+}
+
 func (m *model) expire(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "passed")) * time.Second)
 	m.index.Expire(m.now)
@@ -235,6 +248,7 @@ func (m *model) steps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"apply": m.apply, "apply again": m.apply, "apply more": m.apply, "forget": m.forget,
 		"forget tier": m.forgetTier, "speculate": m.speculate, "expire": m.expire,
+		"retract": m.retract, "await": m.await,
 	}
 }
 
@@ -292,6 +306,7 @@ func TestSmallBudgetNeverOverCounts(t *testing.T) {
 		steps["apply"] = func(t *rapid.T) { m.applyLoosely(t) }
 		steps["apply again"], steps["apply more"] = steps["apply"], steps["apply"]
 		delete(steps, "speculate")
+		delete(steps, "await")
 		steps[""] = func(t *rapid.T) {
 			checkIndex(t, m.index)
 			m.compare(t, func(got, want int32) bool { return got <= want })

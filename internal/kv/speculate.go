@@ -13,8 +13,8 @@ const (
 	guessBytes       = 160
 )
 
-// Speculate lets Match believe that h has all of keys, which must start at block 0, until its events bring the last of them, h forgets, or [Index.Expire] is told of a time not before until.
-// It is for the moment between sending a prompt and hearing of its blocks. Of one holder the 64 that end last are kept.
+// Speculate lets Match believe that h has all of keys, which must start at block 0, until its events bring the last of them, h forgets, [Index.Retract] takes it back, or
+// [Index.Expire] is told of a time not before until. It is for the moment between sending a prompt and hearing of its blocks. Of one holder the 64 that end last are kept.
 // keys are kept as they are: nobody may change them afterwards.
 func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	if keys = ix.reachable(h, keys); len(keys) == 0 {
@@ -22,6 +22,21 @@ func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	}
 	if !ix.has(h, keys) {
 		ix.guesses.add(h, keys, until)
+	}
+}
+
+// Retract takes one call of [Index.Speculate] back: whoever was to compute keys has failed. Others who are to compute the same keep the guess.
+func (ix *Index) Retract(h Holder, keys []Key) {
+	if ix.guesses.pending.Load() > 0 {
+		ix.guesses.retract(h, ix.reachable(h, keys))
+	}
+}
+
+// Await says that h has computed all of keys, so that its events must tell of the last by until: from then on they are believed no longer without. keys are kept as
+// they are.
+func (ix *Index) Await(h Holder, keys []Key, until time.Time) {
+	if keys = ix.reachable(h, keys); len(keys) > 0 && !ix.has(h, keys) {
+		ix.guesses.await(h, keys, until)
 	}
 }
 
@@ -75,6 +90,7 @@ type guess struct {
 	keys   []Key // our own copy
 	holder Holder
 	shared int32 // leading keys in common with the guess before it in the list
+	asked  int32 // who are to compute it, and may fail
 	until  time.Time
 }
 
@@ -109,24 +125,61 @@ func (gs *guesses) add(h Holder, keys []Key, until time.Time) {
 	}
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	if gs.ends == nil {
-		gs.ends = map[guessEnd]struct{}{}
-	}
-	g := guess{keys: keys, holder: h, until: until}
-	if _, known := gs.ends[g.end()]; known {
-		gs.prolong(g.end(), until)
+	if at := gs.at(h, keys); at >= 0 {
+		g := &gs.list[at]
+		g.asked++
+		if until.After(g.until) {
+			g.until = until
+		}
 		return
 	}
 	gs.makeRoom(h, len(keys))
-	g.keys = keys
-	gs.insert(g)
+	gs.insert(guess{keys: keys, holder: h, asked: 1, until: until})
 }
 
-func (gs *guesses) prolong(end guessEnd, until time.Time) {
-	g := &gs.list[gs.find(end)]
-	if until.After(g.until) {
-		g.until = until
+func (gs *guesses) retract(h Holder, keys []Key) {
+	keys = keys[:min(len(keys), gs.maxKeys)]
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	at := gs.at(h, keys)
+	if at < 0 || gs.list[at].asked == 0 {
+		return
 	}
+	if gs.list[at].asked--; gs.list[at].asked == 0 {
+		gs.remove(at)
+	}
+}
+
+func (gs *guesses) await(h Holder, keys []Key, until time.Time) {
+	keys = keys[:min(len(keys), gs.maxKeys)]
+	if len(keys) == 0 {
+		return
+	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if at := gs.at(h, keys); at >= 0 {
+		gs.list[at].asked, gs.list[at].until = 0, until
+		return
+	}
+	gs.makeRoom(h, len(keys))
+	gs.insert(guess{keys: keys, holder: h, until: until})
+}
+
+// at returns the place of the guess that h has all of keys, -1 where there is none.
+func (gs *guesses) at(h Holder, keys []Key) int {
+	if len(keys) == 0 {
+		return -1
+	}
+	end := guessEnd{keys[len(keys)-1], h}
+	if _, known := gs.ends[end]; !known {
+		return -1
+	}
+	for at := gs.place(keys); at < len(gs.list) && gs.list[at].end().key == end.key; at++ {
+		if gs.list[at].holder == h {
+			return at
+		}
+	}
+	return -1
 }
 
 // makeRoom drops what ends first, of h while h has too many, of anyone while all have.
@@ -156,6 +209,9 @@ func (gs *guesses) first(chosen func(*guess) bool) (at, number int) {
 }
 
 func (gs *guesses) insert(g guess) {
+	if gs.ends == nil {
+		gs.ends = map[guessEnd]struct{}{}
+	}
 	at := gs.place(g.keys)
 	if at > 0 {
 		g.shared = int32(common(gs.list[at-1].keys, g.keys))

@@ -20,6 +20,13 @@ func TestSpeculation(t *testing.T) {
 	expire := func(after time.Duration) func(*Index) {
 		return func(ix *Index) { ix.Expire(epoch.Add(after)) }
 	}
+	retract := func(keys []Key) func(*Index) {
+		return func(ix *Index) { ix.Retract(0, keys) }
+	}
+	await := func(until time.Duration) func(*Index) {
+		return func(ix *Index) { ix.Await(0, keys, epoch.Add(until)) }
+	}
+	again := func(ix *Index) { ix.Speculate(0, keys, epoch.Add(2*time.Second)) }
 	for _, tt := range []struct {
 		name  string
 		steps []func(*Index) // after Speculate until epoch + 2 s
@@ -37,6 +44,17 @@ func TestSpeculation(t *testing.T) {
 		{"a clear ends it", []func(*Index){apply(Event{Kind: Cleared})}, 0},
 		{"a clear of another tier does not", []func(*Index){apply(Event{Kind: Cleared, Tier: CPU})}, 8},
 		{"forgotten", []func(*Index){func(ix *Index) { ix.Forget(0) }}, 0},
+		{"taken back", []func(*Index){retract(keys)}, 0},
+		{"another prompt is taken back", []func(*Index){retract(keys[:7])}, 8},
+		{"one of two is taken back", []func(*Index){again, retract(keys)}, 8},
+		{"both are taken back", []func(*Index){again, retract(keys), retract(keys)}, 0},
+		{"taken back of another holder", []func(*Index){func(ix *Index) { ix.Retract(1, keys) }}, 8},
+		{"taken back when events have told", []func(*Index){apply(stored(0, 8, 1)), retract(keys)}, 8},
+		{"computed", []func(*Index){await(time.Second)}, 8},
+		{"computed, and events do not tell", []func(*Index){await(time.Second), expire(time.Second)}, 0},
+		{"computed later than expected", []func(*Index){expire(3 * time.Second), await(4 * time.Second)}, 8},
+		{"computed for one, while another fails", []func(*Index){again, await(time.Minute), retract(keys)}, 8},
+		{"computed when events have told", []func(*Index){apply(stored(0, 8, 1)), await(time.Second), apply(removed(1008))}, 7},
 		{"again, for longer", []func(*Index){func(ix *Index) { ix.Speculate(0, keys, someday) }, expire(time.Minute)}, 8},
 		{"again, for less", []func(*Index){func(ix *Index) { ix.Speculate(0, keys, epoch) }, expire(time.Second)}, 8},
 	} {

@@ -46,6 +46,7 @@ type twinCopies struct {
 type twinGuess struct {
 	holder Holder
 	keys   []Key
+	asked  int
 	until  time.Time
 }
 
@@ -307,21 +308,51 @@ func (w *twin) forget(h Holder) {
 }
 
 func (w *twin) speculate(h Holder, keys []Key, until time.Time) {
+	if g := w.guess(h, keys); g != nil {
+		g.asked++
+		if until.After(g.until) {
+			g.until = until
+		}
+	}
+}
+
+func (w *twin) await(h Holder, keys []Key, until time.Time) {
+	if g := w.guess(h, keys); g != nil {
+		g.asked, g.until = 0, until
+	}
+}
+
+// guess returns the guess that h has keys, a new one where there is none, nil where none is needed.
+func (w *twin) guess(h Holder, keys []Key) *twinGuess {
+	keys = w.whole(h, keys)
+	if len(keys) == 0 || w.has(h, keys) {
+		return nil
+	}
+	i := slices.IndexFunc(w.guesses, func(g twinGuess) bool { return g.holder == h && slices.Equal(g.keys, keys) })
+	if i < 0 {
+		i = len(w.guesses)
+		w.guesses = append(w.guesses, twinGuess{holder: h, keys: keys})
+	}
+	return &w.guesses[i]
+}
+
+func (w *twin) whole(h Holder, keys []Key) []Key {
 	for !w.ends(h, len(keys)) {
 		keys = keys[:len(keys)-1]
 	}
-	if len(keys) == 0 || w.has(h, keys) {
-		return
-	}
-	for i, g := range w.guesses {
-		if g.holder == h && slices.Equal(g.keys, keys) {
-			if until.After(g.until) {
-				w.guesses[i].until = until
+	return keys
+}
+
+func (w *twin) retract(h Holder, keys []Key) {
+	keys = w.whole(h, keys)
+	for i := range w.guesses {
+		if g := &w.guesses[i]; g.holder == h && slices.Equal(g.keys, keys) && g.asked > 0 {
+			if g.asked--; g.asked == 0 {
+				w.guesses = slices.Delete(w.guesses, i, i+1)
 			}
 			return
 		}
 	}
-	w.guesses = append(w.guesses, twinGuess{h, keys, until})
 }
 
 func (w *twin) has(h Holder, keys []Key) bool {

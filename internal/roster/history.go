@@ -22,20 +22,43 @@ func (p *Prompt) text() bool { return p.Chunk > 0 }
 // unknownBlocks is the capacity of a replica that nobody tells: some 500,000 tokens, as others assume.
 const unknownBlocks = 31250
 
-// guessTime is how much longer than predicted a prompt may take until its blocks must have been heard of.
+// guessTime is how long after a prompt was computed its blocks must have been heard of.
 const guessTime = 2 * time.Second
 
-// Speculate lets the index count p as m's before it is computed and its events say so, within the given time.
+// Speculate lets the index count p as m's before it is computed and its events say so. Whoever calls it tells what came of it, with [Roster.Await] or
+// [Roster.Retract]; twice the given time is the longest that it is believed without.
 func (r *Roster[M]) Speculate(m *Member, p Prompt, within time.Duration, now time.Time) {
+	if ix := r.guessing(m, &p); ix != nil {
+		ix.Speculate(m.Holder, p.Keys, now.Add(2*within+guessTime))
+	}
+}
+
+// Await tells that m has computed p: its events must say so soon.
+func (r *Roster[M]) Await(m *Member, p Prompt, now time.Time) {
+	if ix := r.guessing(m, &p); ix != nil {
+		ix.Await(m.Holder, p.Keys, now.Add(guessTime))
+	}
+}
+
+// Retract tells that m was to compute p and has not.
+func (r *Roster[M]) Retract(m *Member, p Prompt) {
+	if ix := r.guessing(m, &p); ix != nil {
+		ix.Retract(m.Holder, p.Keys)
+	}
+}
+
+// guessing returns the index in which p may be guessed to be m's, nil if there is none.
+func (r *Roster[M]) guessing(m *Member, p *Prompt) *kv.Index {
 	if len(p.Keys) == 0 {
-		return
+		return nil
 	}
 	r.members.Lock()
-	holder, usable := m.Holder, !m.Gone && !m.keepsNone() && (p.text() || m.sizeFits(r.BlockSize()))
+	usable := !m.Gone && !m.keepsNone() && (p.text() || m.sizeFits(r.BlockSize()))
 	r.members.Unlock()
-	if ix := r.of(&p); ix != nil && usable {
-		ix.Speculate(holder, p.Keys, now.Add(2*within+guessTime))
+	if !usable {
+		return nil
 	}
+	return r.of(p)
 }
 
 // RecordComputed notes that m has computed p, so that it has all of p now. By its own count it found cached tokens

@@ -24,7 +24,7 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
 	defer func() {
 		if err == nil {
-			b.DecodeLease.Speculate(req.DecodeKeys, time.Second, now)
+			b.DecodeLease.Speculate(time.Second, now)
 		}
 	}()
 	ok, reason, room := b.DecodeLease.Holds(now)

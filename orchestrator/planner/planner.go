@@ -351,7 +351,7 @@ func (b *Booking) speculate(req *Request, now time.Time) {
 		b.PrefillLease.Speculate(req.PrefillKeys, seconds(b.within), now)
 		return
 	}
-	b.DecodeLease.Speculate(req.DecodeKeys, seconds(b.within), now)
+	b.DecodeLease.Speculate(seconds(b.within), now)
 }
 
 func seconds(s float64) time.Duration {

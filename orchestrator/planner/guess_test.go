@@ -1,0 +1,118 @@
+package planner
+
+import (
+	"testing"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// held returns how many of 8,000 tokens the plan for the prompt named seed believes to be where it would be computed.
+func (f *fleet) held(t *testing.T, seed uint32, edit func(r *Request)) (on replica.ID, tokens int) {
+	t.Helper()
+	r := f.request(seed, 8000)
+	edit(r)
+	d, err := f.pl.Explain(r, f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Mode == Local {
+		return d.Decode, d.Matched
+	}
+	return d.Prefill, d.Matched
+}
+
+// A prompt counts as its replica's from when it is sent. Where the request has failed it was never computed there: nobody else is drawn to it.
+func TestAGuessEndsWithItsRequest(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		only func(r *Request)
+		end  func(f *fleet, b *Booking)
+		want int
+	}{
+		{"prefill fails", onlySplit, func(f *fleet, b *Booking) { b.Release(f.now) }, 0},
+		{"prefill answers", onlySplit, func(f *fleet, b *Booking) { f.pl.PrefillDone(b, 0, time.Second, f.now) }, 7984},
+		{"decode fails behind a prefill", onlySplit, func(f *fleet, b *Booking) {
+			f.pl.PrefillDone(b, 0, time.Second, f.now)
+			b.Release(f.now)
+		}, 7984},
+		{"local fails", onlyLocal, func(f *fleet, b *Booking) { b.Release(f.now) }, 0},
+		{"local begins", onlyLocal, func(f *fleet, b *Booking) {
+			b.DecodeLease.Harden(f.now)
+			f.pl.FirstToken(b, f.now)
+			b.Release(f.now)
+		}, 7984},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFleet(1, 1, nil)
+			r := f.request(1, 8000)
+			tt.only(r)
+			b := f.plan(t, r)
+			at := b.Prefill.ID
+			if b.Mode == Local {
+				at = b.Decode.ID
+			}
+			if on, got := f.held(t, 1, tt.only); on != at || got != 7984 {
+				t.Fatalf("while it is computed %s counts with %d tokens, want %s with 7,984", on, got, at)
+			}
+			f.pass(100 * time.Millisecond)
+			tt.end(f, b)
+			if _, got := f.held(t, 1, tt.only); got != tt.want {
+				t.Errorf("then %d of its tokens are believed to be there, want %d", got, tt.want)
+			}
+			f.pass(guessLasts)
+			f.expire()
+			if _, got := f.held(t, 1, tt.only); got != 0 {
+				t.Errorf("%d of its tokens are believed to be there although no event tells of them", got)
+			}
+		})
+	}
+}
+
+// guessLasts is longer than events take to tell of a prompt that was computed.
+const guessLasts = 2100 * time.Millisecond
+
+func (f *fleet) expire() {
+	f.prefill.Expire(f.now)
+	f.decode.Expire(f.now)
+}
+
+func onlySplit(r *Request) { r.LocalOK = false }
+func onlyLocal(r *Request) { r.SplitOK = false }
+
+// An engine that takes ten times as long as predicted has the prompt when it is through, not when it should have been.
+func TestAGuessComesAgainWithALateAnswer(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	r := f.request(1, 8000)
+	r.LocalOK = false
+	b := f.plan(t, r)
+	f.pass(20 * time.Second)
+	f.expire()
+	if _, got := f.held(t, 1, onlySplit); got != 0 {
+		t.Errorf("20 s after a prompt that should take a fifth of one %d of its tokens are believed to be there", got)
+	}
+	f.pl.PrefillDone(b, 0, 20*time.Second, f.now)
+	if _, got := f.held(t, 1, onlySplit); got != 7984 {
+		t.Errorf("when it has answered %d tokens are believed to be there, want 7,984", got)
+	}
+}
+
+// Blocks that could not be loaded are not on the decode replica: the next request moves them.
+func TestAGuessOfBlocksEndsWithALoadThatFailed(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	r := f.request(1, 8000)
+	r.LocalOK = false
+	b := f.plan(t, r)
+	f.pl.PrefillDone(b, 0, 100*time.Millisecond, f.now)
+	if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+		t.Fatal(err)
+	}
+	missing := func() int { return f.plan(t, r).MatchedDecode }
+	if got := missing(); got != 7984 {
+		t.Errorf("while the blocks come %d tokens count as there, want 7,984", got)
+	}
+	b.Release(f.now)
+	if got := missing(); got != 0 {
+		t.Errorf("when they have not come %d tokens count as there", got)
+	}
+}
