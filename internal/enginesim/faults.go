@@ -28,9 +28,11 @@ import (
 //	miscount          the next Count answers of a Leg count a prompt token more than there are
 //	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and heartbeats
 //	                  fail after For (default: the handshake time-out)
+//	hold_path         the same, but nothing fails: all of it stands still until mend_path, and goes on then, whatever
+//	                  the peer has done with its blocks meanwhile
 //	wrong_load        loads from the peer From end well and bring garbage: 200, wrong text, a poisoned prefix cache
 //	no_load           the engine loads nothing and tells the peer nothing, as without a connector
-//	mend_path         ends cut_path and wrong_load of From; without From all of them, and no_load
+//	mend_path         ends cut_path, hold_path and wrong_load of From; without From all of them, and no_load
 //	freeze            nothing answers for For, engine and side channel included, as under SIGSTOP
 //	freeze_core       the same for the engine and its side channel alone: the API process goes on to answer /metrics
 //	slow_metrics      GET /metrics takes For longer
@@ -323,7 +325,7 @@ func (s *Server) Fault(f Fault) error {
 	switch f.Kind {
 	case "fail", "stall", "cut_stream", "stall_stream", "fail_stream", "null_params", "miscount":
 		s.faults.add(f)
-	case "cut_path", "wrong_load":
+	case "cut_path", "hold_path", "wrong_load":
 		s.peers.paths.add(f)
 	case "no_load":
 		s.eachRank(func(r *rank) { r.setNoLoad(true) })

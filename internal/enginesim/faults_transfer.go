@@ -14,13 +14,14 @@ import (
 
 var errPathCut = errors.New("no answer from the peer")
 
-// paths is what is wrong between this engine and those that it reads from: the rules of cut_path and
+// paths is what is wrong between this engine and those that it reads from: the rules of cut_path, hold_path and
 // wrong_load. Safe for concurrent use.
 type paths struct {
 	on atomic.Bool // whether there is a rule: the hot path looks no further
 
 	mu    sync.Mutex // guards the following
 	rules []Fault
+	moved chan struct{} // closed when rules are taken away; nil where nobody waits for that
 }
 
 func (p *paths) add(f Fault) {
@@ -36,6 +37,10 @@ func (p *paths) mend(from string) {
 	defer p.mu.Unlock()
 	p.rules = slices.DeleteFunc(p.rules, func(f Fault) bool { return from == "" || f.From == from })
 	p.on.Store(len(p.rules) > 0)
+	if p.moved != nil {
+		close(p.moved)
+		p.moved = nil
+	}
 }
 
 // find returns the first rule of a kind that names the peer.
@@ -69,12 +74,40 @@ func (k peerKey) named(from string) bool {
 // blocked takes the time of a question that a cut path swallows, and says that it failed. Nil: the path is
 // whole.
 func (p *paths) blocked(ctx context.Context, peer peerKey, handshake time.Duration) error {
+	if err := p.held(ctx, peer); err != nil {
+		return err
+	}
 	f, cut := p.find("cut_path", peer)
 	if !cut {
 		return nil
 	}
 	sleep(ctx, cmp.Or(f.For, handshake))
 	return errPathCut
+}
+
+// held waits for as long as the path to the peer holds what is asked. TCP does so for a quarter of an hour where
+// packets vanish, and vLLM 0.32 gives a transfer no time-out.
+func (p *paths) held(ctx context.Context, peer peerKey) error {
+	for {
+		if _, held := p.find("hold_path", peer); !held {
+			return nil
+		}
+		select {
+		case <-p.mended():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// mended is closed when rules are taken away the next time.
+func (p *paths) mended() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.moved == nil {
+		p.moved = make(chan struct{})
+	}
+	return p.moved
 }
 
 // garble makes other contents of these where the peer's blocks are to arrive wrong.

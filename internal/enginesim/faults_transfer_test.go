@@ -254,3 +254,23 @@ func TestFrozenPeerInFakeTime(t *testing.T) {
 		}
 	})
 }
+
+// A path that is held fails nothing: what was asked waits for as long as it is held, and goes on then.
+func TestHeldPathGoesOnWhenMended(t *testing.T) {
+	inLegs(t, core.Config{}, func(l *legs) {
+		ids := prompt(1, 100)
+		mustFault(t, l.d, Fault{Kind: "hold_path", From: "p0"})
+		params, began := l.prefill(ids), time.Now()
+		time.AfterFunc(20*time.Second, func() { mustFault(t, l.d, Fault{Kind: "mend_path"}) })
+		status, a := l.post(l.d, ids, 8, params)
+		if took := time.Since(began); took < 20*time.Second || took > 21*time.Second {
+			t.Errorf("an answer after %v, want 20s", took)
+		}
+		if status != 200 || a.text() != l.right(ids) {
+			t.Errorf("%d %q", status, a.text())
+		}
+		if f := l.counter(failedTransfers); f != "0.0" {
+			t.Errorf("failed transfers %s, want 0.0", f)
+		}
+	})
+}
