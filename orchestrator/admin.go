@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 )
 
 // Admin returns the handler of the admin listener: metrics, reload, status, explanations and profiles. Whoever comes through
@@ -219,6 +221,9 @@ type Status struct {
 	InFlight int             `json:"in_flight"`
 	Waiting  int             `json:"waiting"`
 	Replicas []ReplicaStatus `json:"replicas"`
+
+	// Pairs are those whose KV blocks did not come over lately, ejected ones among them.
+	Pairs []outlier.Status `json:"pairs,omitempty"`
 }
 
 // ReplicaStatus is one replica: who it is, how its streams stand, and its books.
@@ -269,10 +274,12 @@ func (f *followed) stream() *StreamStatus {
 func (o *Orchestrator) Status() Status {
 	s := Status{InFlight: o.InFlight(), Waiting: o.queue.length(), Replicas: []ReplicaStatus{}}
 	s.Ready, s.Why = o.ready()
-	books := o.books(time.Now())
+	now := time.Now()
+	books := o.books(now)
 	for _, w := range o.fleet.list() {
 		s.Replicas = append(s.Replicas, w.status(books)...)
 	}
+	s.Pairs = slices.DeleteFunc(o.planner.Outliers().Status(now), func(st outlier.Status) bool { return st.Pair == nil })
 	return s
 }
 

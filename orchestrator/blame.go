@@ -44,6 +44,8 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 		return outlier.Silent, true
 	case "broken":
 		return outlier.Broken, true
+	case "stuck":
+		return outlier.Stuck, true
 	case "bad_params", "bad_answer", "foreign":
 		return outlier.Unusable, true
 	}

@@ -100,6 +100,7 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 		return f
 	}
 	var still *silent
+	var between *stuck
 	switch {
 	case errors.Is(context.Cause(ctx), errPhaseTimeout):
 		f.kind, f.status, f.retry = "timeout", http.StatusGatewayTimeout, phase == "prefill"
@@ -108,6 +109,10 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 		f.phase, f.owner, f.at, f.err = still.phase, still.phase, still.at, still
 		f.kind, f.status, f.retry = "silent", http.StatusGatewayTimeout, true
 		f.body = openai.AppendError(nil, "The "+still.phase+" replica stood still.", "TimeoutError", "", f.status)
+	case errors.As(context.Cause(ctx), &between):
+		f.at, f.source, f.err = between.pair.Decode, between.pair.Prefill, between
+		f.kind, f.status, f.retry = "stuck", http.StatusGatewayTimeout, true
+		f.body = openai.AppendError(nil, "The prompt did not reach the decode replica in time.", "TimeoutError", "", f.status)
 	case ctx.Err() != nil:
 		return goneFailure(ctx, phase)
 	case engine.NotSent(err):

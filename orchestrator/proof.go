@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ func (a *answer) expectBlocks() {
 type received struct {
 	mu     sync.Mutex // guards the following
 	from   map[outlier.Pair]int
+	newest map[outlier.Pair]time.Time // that began, of each pair of late
 	tokens int
 	told   bool // an answer told of blocks that came
 	failed int  // attempts that failed at loading, which a counter is expected to show
@@ -72,8 +74,20 @@ func (r *received) note(prefill, decode replica.ID, tokens int) {
 	if r.from == nil {
 		r.from = map[outlier.Pair]int{}
 	}
-	r.from[outlier.Pair{Prefill: prefill, Decode: decode}]++
+	p := outlier.Pair{Prefill: prefill, Decode: decode}
+	r.from[p]++
 	r.tokens += tokens
+	if r.newest == nil {
+		r.newest = map[outlier.Pair]time.Time{}
+	}
+	r.newest[p] = time.Now()
+}
+
+// since reports whether a split answer of the pair has begun since then.
+func (r *received) since(p outlier.Pair, then time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.newest[p].Before(then)
 }
 
 // proved notes that an answer told of blocks that came.
@@ -125,6 +139,7 @@ func (r *received) read(m engine.Metrics) (doubtful []outlier.Pair, why string) 
 	}
 	r.known, r.hits, r.failures = true, hits, failures
 	clear(r.from)
+	maps.DeleteFunc(r.newest, func(_ outlier.Pair, at time.Time) bool { return time.Since(at) > time.Minute })
 	r.tokens, r.failed, r.told = 0, 0, false
 	return doubtful, why
 }

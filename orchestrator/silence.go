@@ -83,8 +83,8 @@ func (p *pulse) pause(now time.Duration) time.Duration {
 
 // guard watches over one leg until it has what it waits for. Safe for concurrent use.
 type guard struct {
-	look func() (found *silent, next time.Duration) // whether somebody is silent, else when to look again
-	end  context.CancelCauseFunc                    // of what waits
+	look func() (found error, next time.Duration) // why nothing will come of it, else when to look again
+	end  context.CancelCauseFunc                  // of what waits
 
 	mu    sync.Mutex // guards the following
 	timer *time.Timer
@@ -92,7 +92,7 @@ type guard struct {
 }
 
 // startGuard looks for the first time after so long.
-func startGuard(first time.Duration, end context.CancelCauseFunc, look func() (*silent, time.Duration)) *guard {
+func startGuard(first time.Duration, end context.CancelCauseFunc, look func() (error, time.Duration)) *guard {
 	g := &guard{look: look, end: end}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,12 +114,16 @@ func (g *guard) check() {
 	g.timer.Reset(next)
 }
 
-// guardSilence watches over a decode leg until its first content: it is given up if one of its engines is silent. A prefill engine counts only if it fell
-// silent early: later the blocks have been read.
+// guardSilence watches over a decode leg until its first content: it is given up if one of its engines is silent,
+// or if its blocks are stuck between them. A prefill engine counts only if it fell silent early: later the blocks
+// have been read.
 func (h *handoff) guardSilence(to *reach) *guard {
 	stall, bound := h.j.q.o.stall, h.silenceBound()
-	sent := stall.lived(time.Now())
-	return startGuard(bound, h.cancel, func() (*silent, time.Duration) {
+	sent, transfer := stall.lived(time.Now()), h.watchTransfer(to, bound/2)
+	return startGuard(bound/2, h.cancel, func() (error, time.Duration) {
+		if stuck := transfer.look(time.Now()); stuck != nil {
+			return stuck, 0
+		}
 		now := stall.lived(time.Now())
 		if decode := to.w.pulse.silence(now); decode > to.silentFrom(bound) {
 			return &silent{h.b.Decode.ID, "decode", decode}, 0
@@ -144,7 +148,7 @@ func (h *handoff) guardPrefill(to *reach, end context.CancelCauseFunc) *guard {
 		return silence, to.silentFrom(bound) - silence
 	}
 	_, first := left()
-	return startGuard(max(first, bound/4), end, func() (*silent, time.Duration) {
+	return startGuard(max(first, bound/4), end, func() (error, time.Duration) {
 		silence, left := left()
 		if left < 0 {
 			return &silent{h.b.Prefill.ID, "prefill", silence}, 0

@@ -22,10 +22,11 @@ import (
 // of a split request, so that a prefill engine without a connector, a decode engine that loads nothing and a path that is cut all show.
 
 const (
-	trialTick  = 250 * time.Millisecond // between two looks at what is due
-	trialLimit = 15 * time.Second       // of one canary, from its first byte to its verdict, which a pair's first handoff may take
-	trialsOnce = 8                      // canaries at once
-	partners   = 3                      // replicas with which a leg is tried, until one of them shows something
+	trialTick     = 250 * time.Millisecond // between two looks at what is due
+	trialLimit    = 15 * time.Second       // of one canary, from its first byte to its verdict, which a pair's first handoff may take
+	transferLimit = 5 * time.Second        // of its blocks, from the decode engine's answer to where it is late for them
+	trialsOnce    = 8                      // canaries at once
+	partners      = 3                      // replicas with which a leg is tried, until one of them shows something
 )
 
 // trials makes the trials that are due until ctx ends.
@@ -185,12 +186,13 @@ func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) 
 	ctx, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()
 	q := o.question(p, d)
+	asked := time.Now()
 	own := o.askCanary(ctx, d, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil || own.Status != http.StatusOK { // no reason to let blocks be prefilled for it
 		return failedAt("decode", theirs, own, brief(own))
 	}
 	before := countersOf(ctx, d)
-	first, decode := o.handCanary(ctx, q, p, d)
+	first, decode := o.handCanary(ctx, q, p, d, transferLimit+10*time.Since(asked))
 	verdict := q.JudgePrefill(first)
 	if verdict.Kind != canary.Failed {
 		verdict = q.Judge(first, decode, own, before, countersOf(ctx, d))
@@ -205,6 +207,12 @@ func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) 
 			d.w.distrust(&failure{phase: "decode", kind: "wrong_canary", at: d.member.ID, err: errors.New(verdict.Why)})
 		}
 		return finding{fails, outlier.Wrong, verdict.Why}
+	}
+	if verdict.Leg != "prefill" {
+		d.w.received.noteFailed()
+	}
+	if errors.Is(decode.Err, errStuck) {
+		return finding{fails, outlier.Stuck, verdict.Why}
 	}
 	if verdict.Leg != "prefill" {
 		return failedAt("decode", theirs, decode, verdict.Why)
@@ -237,8 +245,15 @@ func countersOf(ctx context.Context, d *reach) canary.Counters {
 	return c
 }
 
-// handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer parameters go through a [connector.Reply].
-func (o *Orchestrator) handCanary(ctx context.Context, q *canary.Question, p, d *reach) (first, decode canary.Answer) {
+// errStuck is the end of a decode leg that was to load blocks and did not answer in a time in which its engine
+// answers ten times by itself.
+var errStuck = errors.New("the blocks did not come over in time")
+
+// handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer parameters
+// go through a [connector.Reply]. The second has until limit after it was sent.
+func (o *Orchestrator) handCanary(
+	ctx context.Context, q *canary.Question, p, d *reach, limit time.Duration,
+) (first, decode canary.Answer) {
 	snap := o.snap.Load()
 	con, pair := snap.connect, connector.Pair{Prefill: p.member, Decode: d.member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs)}
 	began := time.Now()
@@ -267,7 +282,12 @@ func (o *Orchestrator) handCanary(ctx context.Context, q *canary.Question, p, d 
 		}
 		return nil
 	}
-	decode = o.askCanary(ctx, d, leg, q.Salt)
+	bounded, cancel := context.WithTimeoutCause(ctx, limit, errStuck)
+	defer cancel()
+	decode = o.askCanary(bounded, d, leg, q.Salt)
+	if decode.Err != nil && context.Cause(bounded) == errStuck && !engine.NotSent(decode.Err) {
+		decode.Err = errStuck
+	}
 	if engine.NotSent(decode.Err) || errors.Is(decode.Err, connector.ErrExpired) {
 		reply.Unsent()
 		o.freeCanary(ctx, con, pair, reply, d)

@@ -43,6 +43,7 @@ const (
 	Unusable                // prefilled, and gave no transfer parameters that can be handed over
 	LoadFail                // the blocks of the other replica could not be loaded
 	Unmoved                 // answered, and loaded nothing of what it was to load
+	Stuck                   // neither loaded the blocks of the other replica nor said that it cannot
 	Wrong                   // answered a trial with another text than it should
 	kinds
 )
@@ -50,7 +51,7 @@ const (
 func (k Kind) String() string {
 	return [...]string{
 		"connection refused", "server error", "broke off", "no answer in time", "nothing that can be handed over",
-		"blocks not loaded", "no blocks moved", "wrong text", "?",
+		"blocks not loaded", "no blocks moved", "blocks not there in time", "wrong text", "?",
 	}[min(k, kinds)]
 }
 
@@ -58,7 +59,7 @@ func (k Kind) String() string {
 // engine without a connector; one that may have another cause counts less.
 func (k Kind) weight() float64 {
 	switch k {
-	case Silent, Unusable:
+	case Silent, Unusable, Stuck:
 		return 1.5
 	case Unmoved:
 		return 0.7

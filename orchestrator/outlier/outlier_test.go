@@ -340,3 +340,36 @@ func TestAnyHistory(t *testing.T) {
 		}
 	}
 }
+
+// A trial that gets stuck says so to whoever waits for blocks of that pair, and the next ones are made ever more
+// rarely: each leaves blocks behind. One that fails at once costs nothing.
+func TestTrialsThatGetStuck(t *testing.T) {
+	for _, c := range []struct {
+		kind    Kind
+		longest time.Duration
+	}{{Stuck, time.Minute}, {LoadFail, pairMax}} {
+		var s Set
+		s.Configure(Settings{Failures: 3, Base: time.Second, Max: time.Minute, Trials: true})
+		p, now, longest := Pair{"p", "d"}, start, time.Duration(0)
+		if !s.Suspect(p, now) {
+			t.Fatal("a pair that nothing is known of cannot be suspected")
+		}
+		last := now
+		for range 1000 {
+			for _, tr := range s.Due(now, everybody) {
+				longest, last = max(longest, now.Sub(last)), now
+				s.Failed(tr, c.kind, now)
+			}
+			now = now.Add(time.Second)
+		}
+		if longest != c.longest {
+			t.Errorf("%v: %v between two trials, want %v", c.kind, longest, c.longest)
+		}
+		if got := s.StuckSince(p, start); got != (c.kind == Stuck) {
+			t.Errorf("%v: stuck %v", c.kind, got)
+		}
+		if s.StuckSince(p, last) || s.StuckSince(Pair{"p", "e"}, start) {
+			t.Errorf("%v: stuck after its last trial, or another pair is", c.kind)
+		}
+	}
+}

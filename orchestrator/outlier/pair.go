@@ -67,8 +67,26 @@ func (s *Set) pairFailed(p Pair, k Kind, now time.Time) []Change {
 	if s.settings.Failures == 0 || !t.over(pairRow, 0, now) {
 		return nil
 	}
-	t.eject(s.settings, pairRow, pairMax, k, now)
+	t.eject(s.settings, pairRow, s.pairMost(k), k, now)
 	return []Change{{Pair: p, To: Ejected, Cause: t.cause, Trial: t.wait}}
+}
+
+// pairMost is the longest time between two trials of a pair. One that gets stuck leaves blocks behind in both
+// engines until the network gives up, so that such trials are made ever more rarely.
+func (s *Set) pairMost(k Kind) time.Duration {
+	if k == Stuck {
+		return max(pairMax, s.settings.Max)
+	}
+	return pairMax
+}
+
+// StuckSince reports whether a trial of the pair has got stuck since then: a request that waits for blocks of
+// that pair waits in vain.
+func (s *Set) StuckSince(p Pair, then time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.pair[p]
+	return t != nil && t.state == Ejected && t.stuck.After(then)
 }
 
 // failedLoads are those of one replica with another since the last good one.

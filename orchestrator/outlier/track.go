@@ -40,6 +40,7 @@ type track struct {
 	trial   time.Time     // when that is
 	trying  bool          // a trial is under way
 	suspect bool          // in use, and to be tried all the same
+	stuck   time.Time     // the newest trial that got stuck
 	limit   int           // half-open: requests at once
 	flying  int           // half-open: requests there
 	before  State         // what the newest ejection ended

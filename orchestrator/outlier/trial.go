@@ -92,6 +92,9 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.tried(tr)
+	if t != nil && k == Stuck {
+		t.stuck = now
+	}
 	switch {
 	case t == nil:
 	case !tr.IsPair():
@@ -100,11 +103,11 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 		t.trying = false
 	case t.state == InUse:
 		t.failed(k, 0, now)
-		t.eject(s.settings, pairRow, pairMax, k, now)
+		t.eject(s.settings, pairRow, s.pairMost(k), k, now)
 		t.cause = "a trial failed: " + k.String()
 		return []Change{{Pair: tr.Pair, To: Ejected, Cause: t.cause, Trial: t.wait}}
 	default:
-		t.again(s.settings.Base, pairMax, k, now)
+		t.again(s.settings.Base, s.pairMost(k), k, now)
 	}
 	return nil
 }

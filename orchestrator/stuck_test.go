@@ -1,0 +1,69 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+)
+
+// usualPatience is how long requests wait by default.
+func usualPatience(c *config.Config) {
+	c.Timeouts.Prefill, c.Timeouts.DecodeFirst, c.Timeouts.Answer = 5*time.Minute, 2*time.Minute, 30*time.Minute
+}
+
+// Where packets between two engines vanish, nothing fails: a transfer waits for as long as TCP does, both engines
+// answer everybody else, and the lease runs out meanwhile. No client waits for that, the pair is out, and it is back
+// soon after a trial is made again.
+func TestAPathOnWhichPacketsVanish(t *testing.T) {
+	s := setup{prefill: 2, decode: 2, config: func(c *config.Config) {
+		usualPatience(c)
+		c.Local = config.LocalAuto
+		c.Health.Ejection.Max = 20 * time.Second
+	}}
+	in(t, s, func(w *world) {
+		w.crowd(40, 8, 5000).want(t, "40 chats before", 0)
+		fault(enginesim.Fault{Kind: "hold_path", From: "p0.internal"})(w, w.d[0])
+		cut := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
+		began := time.Now()
+		w.crowd(400, 8, 0).want(t, "400 chats while packets vanish", 0)
+		if took := time.Since(began); took > 40*time.Second {
+			t.Errorf("400 chats took %v", took)
+		}
+		if !w.o.planner.Outliers().PairOut(cut) {
+			t.Error("the pair is in use")
+		}
+		for _, st := range w.o.planner.Outliers().Status(time.Now()) {
+			if st.State != outlier.InUse && (st.Pair == nil || *st.Pair != cut) {
+				t.Errorf("blamed too: %+v %+v", st, st.Pair)
+			}
+		}
+		time.Sleep(time.Minute)
+		fault(enginesim.Fault{Kind: "mend_path"})(w, w.d[0])
+		mended := time.Now()
+		for w.o.planner.Outliers().PairOut(cut) && time.Since(mended) < 5*time.Minute {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(mended); took > 30*time.Second {
+			t.Errorf("the pair was back after %v, want 10s after a trial, which is made every 20s", took)
+		}
+		w.crowd(200, 8, 2000).want(t, "200 chats after that", 0)
+	})
+}
+
+// A decode leg that waits for long for another reason than its blocks is let be: a trial of its pair goes well.
+func TestLongAnswersAreNotStuck(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1, config: usualPatience}, func(w *world) {
+		fault(enginesim.Fault{Kind: "slow", Factor: 100})(w, w.d[0])
+		w.crowd(4, 4, 0).want(t, "4 chats at a decode engine that is slow", 0)
+		if n := w.count("tandem_retries_total", ""); n != 0 {
+			t.Errorf("%d were tried again", n)
+		}
+		if n := w.count("tandem_pair_ejections_total", ""); n != 0 {
+			t.Errorf("its pair was ejected %d times", n)
+		}
+	})
+}
