@@ -33,6 +33,7 @@ var acts = []act{
 	{name: "death", holds: "greedy streams whose decode engine dies go on elsewhere", fleet: pools, play: death},
 	{name: "peer", holds: "what vllm-router answers before the same engines is counted beside Tandem", fleet: pools, play: peerAnswers, asked: true},
 	{name: "peer-hostile", holds: "and what it answers to hostile requests", fleet: pools, play: peerHostile, asked: true},
+	{name: "path", holds: "a path between two engines that is cut below them costs no client an answer", fleet: separate, play: path, asked: true},
 	{name: "ranks", holds: "the rank that holds a prefix gets the request", fleet: ranked, play: ranks},
 	{name: "adapters", holds: "no key is shared between adapters, tenants and the base model", fleet: ranked, play: adapters},
 	{name: "hybrid", holds: "a model with several groups of KV blocks that guesses ahead is split exactly", fleet: hybrids, play: hybrid},
@@ -138,7 +139,11 @@ func sum(done []outcome) error {
 	var errs []error
 	for _, o := range done {
 		held := "held"
-		if o.err != nil {
+		if why, is := errors.AsType[*untried](o.err); is {
+			held = "NOT TRIED"
+			o.holds = why.reason
+			errs = append(errs, fmt.Errorf("%s: %w", o.name, o.err))
+		} else if o.err != nil {
 			held = "FAILED"
 			errs = append(errs, fmt.Errorf("%s: %w", o.name, o.err))
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,10 @@ type engine struct {
 	PID      int
 	Hybrid   bool // of the hybrid model, and guessing ahead
 	Mute     bool // without a connector: it hands nothing over
+	Apart    bool // in a network namespace of its own
+
+	Space   string // that namespace, once there is one
+	Address string // its address there; "" is ours, 127.0.0.1
 
 	env       environment
 	simulator string // the program that simulates engines; "" for a real one
@@ -63,7 +68,18 @@ type engine struct {
 	process   *process
 }
 
-func (e *engine) url() string { return "http://127.0.0.1:" + strconv.Itoa(e.Port) }
+func (e *engine) host() string { return cmp.Or(e.Address, "127.0.0.1") }
+
+func (e *engine) url() string { return "http://" + e.host() + ":" + strconv.Itoa(e.Port) }
+
+// launch starts a program for the engine, in its namespace where it has one.
+func (e *engine) launch(vars []string, program string, args ...string) (*process, error) {
+	if e.Space != "" {
+		line := inside(e.Space, program, args...)
+		program, args = line[0], line[1:]
+	}
+	return startProcess(e.Name, e.work, vars, program, args...)
+}
 
 // start starts the server, at the same ports each time. Its files go to its folder, so that nothing of it is left when that is removed.
 func (e *engine) start() (err error) {
@@ -86,14 +102,14 @@ func (e *engine) start() (err error) {
 func (e *engine) startReal() (*process, error) {
 	vars := []string{
 		"PYTHONPATH=" + e.env.site(), writeBytecode, "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=" + e.binding(), "OMP_NUM_THREADS=1", "UCX_TLS=tcp",
-		"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(e.Side), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
+		"VLLM_NIXL_SIDE_CHANNEL_HOST=" + e.host(), "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(e.Side), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
 		"VLLM_ENGINE_READY_TIMEOUT_S=3600", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1200",
 		"TMPDIR=" + e.work, "VLLM_RPC_BASE_PATH=" + e.work, "HF_HOME=" + filepath.Join(e.work, "hf"), "VLLM_CACHE_ROOT=" + filepath.Join(e.work, "cache"),
 		"VLLM_CONFIG_ROOT=" + filepath.Join(e.work, "config"), "XDG_CACHE_HOME=" + filepath.Join(e.work, "xdg"),
 	}
 	flags, more := e.adapterFlags()
 	args := slices.Concat([]string{e.env.python()}, e.args(), flags)
-	return startProcess(e.Name, e.work, append(vars, more...), "nice", args...)
+	return e.launch(append(vars, more...), "nice", args...)
 }
 
 // takePorts chooses ports for every rank: rank r has its events and its replay r above the first's.
@@ -115,7 +131,7 @@ func (e *engine) model() string {
 func (e *engine) args() []string {
 	args := []string{
 		"-m", "vllm.entrypoints.openai.api_server", "--model", e.model(), "--served-model-name", modelName,
-		"--host", "127.0.0.1", "--port", strconv.Itoa(e.Port), "--dtype", "float32", "--enforce-eager", "--enable-prompt-tokens-details",
+		"--host", e.host(), "--port", strconv.Itoa(e.Port), "--dtype", "float32", "--enforce-eager", "--enable-prompt-tokens-details",
 		"--block-size", strconv.Itoa(blockTokens), "--max-model-len", strconv.Itoa(contextTokens), "--num-gpu-blocks-override", strconv.Itoa(e.Blocks),
 	}
 	if e.Version == "" {

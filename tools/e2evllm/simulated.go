@@ -7,17 +7,17 @@ import (
 
 // startSimulated starts a simulated engine in the place of the real one, at the same ports.
 func (e *engine) startSimulated() (*process, error) {
-	local := "tcp://127.0.0.1:"
+	at := "tcp://" + e.host() + ":"
 	args := []string{
 		"sim", "--model", modelName, "--block-size", strconv.Itoa(blockTokens), "--blocks", strconv.Itoa(e.Blocks),
 		"--max-model-len", strconv.Itoa(contextTokens), "--vocab", "2048", "--enable-scale-out",
-		"--listen", fmt.Sprintf("127.0.0.1:%d", e.Port), "--side-port", strconv.Itoa(e.Side),
+		"--listen", fmt.Sprintf("%s:%d", e.host(), e.Port), "--side-host", e.host(), "--side-port", strconv.Itoa(e.Side),
 	}
 	if e.Role != "" {
-		args = append(args, "--events", local+strconv.Itoa(e.Events), "--replay", local+strconv.Itoa(e.Replay))
+		args = append(args, "--events", at+strconv.Itoa(e.Events), "--replay", at+strconv.Itoa(e.Replay))
 	}
 	if e.Role == "" || e.Mute {
 		args = append(args, "--no-connector")
 	}
-	return startProcess(e.Name, e.work, nil, e.simulator, append(args, e.Flags...)...)
+	return e.launch(nil, e.simulator, append(args, e.Flags...)...)
 }

@@ -48,6 +48,7 @@ type stage struct {
 	routers   int        // that were started
 	borrowed  bool       // the engines are another run's, and stay
 	memory    memory     // of what the routers were asked
+	net       *network   // of engines that are apart
 }
 
 // want makes the engines of f stand, all of them healthy: starts those of a fleet that is new, and restarts those that have ended since.
@@ -68,12 +69,38 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 			return err
 		}
 	}
+	if err := s.separate(); err != nil {
+		s.fleet, s.engines = nil, nil
+		return err
+	}
 	for _, e := range s.engines {
 		if err := s.startEngine(e); err != nil {
 			return err
 		}
 	}
 	return awaitHealthy(ctx, s.engines)
+}
+
+// separate makes a network for those engines that shall be apart.
+func (s *stage) separate() (err error) {
+	var names []string
+	for _, e := range s.engines {
+		if e.Apart {
+			names = append(names, e.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if s.net, err = newNetwork(names); err != nil {
+		return err
+	}
+	for _, e := range s.engines {
+		if e.Apart {
+			e.Space, e.Address = s.net.space(e.Name), s.net.Hosts[e.Name]
+		}
+	}
+	return nil
 }
 
 // startEngine starts e, for the first time or again, and does not wait for it.
@@ -122,10 +149,14 @@ func (s *stage) mend(ctx context.Context) error {
 func (s *stage) dismiss() error {
 	var all []*process
 	for _, e := range s.engines {
-		all = append(all, e.process)
+		if e.process != nil {
+			all = append(all, e.process)
+		}
 	}
 	s.fleet, s.engines = nil, nil
-	return stop(all, 20*time.Second)
+	err := errors.Join(stop(all, 20*time.Second), s.net.remove())
+	s.net = nil
+	return err
 }
 
 // engine is the one of that name; there has to be one.
@@ -163,6 +194,9 @@ func (s *stage) leave(failed bool) error {
 	}
 	say("ending %d processes", len(processes))
 	err := stop(processes, 20*time.Second)
+	if !s.borrowed {
+		err = errors.Join(err, s.net.remove())
+	}
 	if failed && s.keep != "" {
 		logs, _ := filepath.Glob(filepath.Join(s.work, "*.log"))
 		for _, l := range logs {
@@ -188,6 +222,7 @@ type standing struct {
 	Fleet   string
 	Work    string
 	Engines []*engine
+	Net     *network
 }
 
 // note writes where the engines are, if other runs shall know.
@@ -200,7 +235,7 @@ func (s *stage) note() error {
 	if s.borrowed {
 		work = s.engines[0].work // theirs, which stays when ours is removed
 	}
-	b, err := json.MarshalIndent(standing{s.fleet.name, work, s.engines}, "", " ")
+	b, err := json.MarshalIndent(standing{s.fleet.name, work, s.engines, s.net}, "", " ")
 	if err != nil {
 		return err
 	}
@@ -224,7 +259,7 @@ func (s *stage) borrow() error {
 	for _, e := range there.Engines {
 		e.env, e.work, e.process = s.env.of(e.Version), there.Work, adoptProcess(e.Name, e.Log, e.PID)
 	}
-	s.fleet, s.engines, s.borrowed = f, there.Engines, true
+	s.fleet, s.engines, s.net, s.borrowed = f, there.Engines, there.Net, true
 	return nil
 }
 

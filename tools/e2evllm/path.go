@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// separate are the engines of pools, each of those that split in a network namespace of its own.
+var separate = &fleet{"separate", func() []*engine {
+	all := pools.engines()
+	for _, e := range all {
+		e.Apart = e.Role != ""
+	}
+	return all
+}}
+
+// pathWorkers send one request after another while a path is cut and mended, and pathRest is their rest.
+const (
+	pathWorkers = 4
+	pathRest    = 50 * time.Millisecond
+)
+
+// outLimit is how soon the pair is to be out, and backLimit how soon it is to be in use again: a trial each
+// pairTry, and the time for one. Where packets have vanished, TCP sends again after as long as they did.
+const (
+	outLimit  = time.Minute
+	pairTry   = 10 * time.Second
+	backLimit = pairTry + 10*time.Second
+)
+
+// fewLost is how many of 1,000 requests may get a clear error, at least one.
+const fewLost = 3
+
+// path cuts the path from one prefill engine to one decode engine in their network, twice: first all that is sent
+// vanishes, then connections are reset and refused. Neither engine stops, and each works with the other two.
+func path(ctx context.Context, s *stage) error {
+	file, err := s.configure("path", "local: auto", evenSpeeds, "timeouts: {queue: 2m, probe: 5s}",
+		fmt.Sprintf("health: {ejection: {max: %v}}", pairTry))
+	if err != nil {
+		return err
+	}
+	c := &cutting{faulting: &faulting{s: s, g: newGenerator(s.seed + 13000), file: file}}
+	defer func() { printFaults(os.Stdout, c.rows) }()
+	if c.router, err = s.serve(ctx, file); err != nil {
+		return err
+	}
+	if err := c.warm(ctx); err != nil {
+		return fmt.Errorf("before any cut: %w", err)
+	}
+	for _, how := range []cut{vanished, refused} {
+		if err := c.play(ctx, how); err != nil {
+			return fmt.Errorf("%s: %w", how, err)
+		}
+	}
+	return c.router.end()
+}
+
+// cutting is the act while it is played.
+type cutting struct {
+	*faulting
+}
+
+// pairOf are the names of two engines that a request is split between.
+type pairOf struct{ prefill, decode string }
+
+func (p pairOf) String() string { return p.prefill + " to " + p.decode }
+
+var (
+	cutPair = pairOf{"p0", "d0"}
+	others  = []pairOf{{"p0", "d1"}, {"p1", "d0"}}
+)
+
+// play cuts the path under requests, waits for the pair to be out and for the others to go on, mends the path,
+// and waits for the pair to be back and to split.
+func (c *cutting) play(ctx context.Context, how cut) error {
+	c.row = &faultRow{fault: fmt.Sprintf("the path from %v: %s", cutPair, how)}
+	c.rows = append(c.rows, c.row)
+	c.broken = c.brokenLegs(ctx)
+	stopFlow := c.flow(ctx, pathWorkers, pathRest)
+	lasted, err := c.cutAndMend(ctx, how)
+	reconnects := how == vanished || c.s.simulate
+	if err == nil && reconnects {
+		err = c.awaitBack(ctx, lasted)
+	}
+	stopFlow()
+	err = errors.Join(err, c.landAll(ctx), c.wantFewLost(), c.nobodyElseOut(ctx))
+	if err == nil && !reconnects {
+		err = c.reconnect(ctx, lasted)
+	}
+	return errors.Join(err, c.after(ctx, leaseTime+2*time.Second))
+}
+
+// cutAndMend returns how long the path was cut.
+func (c *cutting) cutAndMend(ctx context.Context, how cut) (time.Duration, error) {
+	if err := c.awaitSplits(ctx, time.Now(), cutPair); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	say("path: %v is cut: %s", cutPair, how)
+	err := c.s.net.cutPath(how, cutPair.prefill, cutPair.decode)
+	if err == nil {
+		err = c.awaitOut(ctx, began)
+	}
+	if err == nil {
+		err = c.awaitSplits(ctx, time.Now(), others...)
+	}
+	err = errors.Join(err, c.s.net.mendPath(cutPair.prefill, cutPair.decode))
+	say("path: %v is mended after %.1f s", cutPair, time.Since(began).Seconds())
+	return time.Since(began), err
+}
+
+// reconnect restarts the decode engine after a cut that has reset connections: vLLM 0.32 does not connect again to
+// an engine that it has shaken hands with. Until then the pair has to stay out.
+func (c *cutting) reconnect(ctx context.Context, lasted time.Duration) error {
+	if err := c.wantPair(ctx, "ejected"); err != nil {
+		return err
+	}
+	if err := c.s.restart(ctx, c.s.engine(cutPair.decode)); err != nil {
+		return err
+	}
+	if err := c.awaitUp(ctx, cutPair.decode); err != nil {
+		return err
+	}
+	stopFlow := c.flow(ctx, pathWorkers, pathRest)
+	err := c.awaitBack(ctx, lasted)
+	stopFlow()
+	return errors.Join(err, c.landAll(ctx))
+}
+
+// wantFewLost wants hardly a request to have got a clear error; a wrong answer is an error already.
+func (c *cutting) wantFewLost() error {
+	all, lost := 0, 0
+	for _, p := range c.row.phases {
+		all += p.exact + p.clearError + p.wrong
+		lost += p.clearError
+	}
+	if lost > max(1, all*fewLost/1000) {
+		return fmt.Errorf("%d of %d requests got an error", lost, all)
+	}
+	return nil
+}
+
+// nobodyElseOut wants no replica to have been held to account for the path.
+func (c *cutting) nobodyElseOut(ctx context.Context) error {
+	n, err := c.router.series(ctx, "tandem_ejections_total")
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%v replicas were ejected for a path", n)
+	}
+	return err
+}
+
+// awaitSplits waits until each of the pairs has split a request that came in since then.
+func (c *cutting) awaitSplits(ctx context.Context, since time.Time, pairs ...pairOf) error {
+	return eventually(ctx, 30*time.Second, func() error {
+		records, err := readRecords(ctx, c.router)
+		if err != nil {
+			return err
+		}
+		for _, p := range pairs {
+			if !slices.ContainsFunc(records, func(r record) bool {
+				well := r.Time.After(since) && r.Mode == "split" && r.Outcome == "ok"
+				return well && r.Prefill == p.prefill && r.Decode == p.decode
+			}) {
+				return fmt.Errorf("nothing is split from %v", p)
+			}
+		}
+		return nil
+	})
+}
+
+// awaitOut waits until the router keeps the pair out.
+func (c *cutting) awaitOut(ctx context.Context, began time.Time) error {
+	err := eventually(ctx, outLimit, func() error { return c.wantPair(ctx, "ejected") })
+	if err == nil {
+		say("path: %v is out after %.1f s", cutPair, time.Since(began).Seconds())
+		c.row.remark("out after %.1f s", time.Since(began).Seconds())
+	}
+	return err
+}
+
+// awaitBack waits until the pair, whose path was cut for so long, is in use and splits again.
+func (c *cutting) awaitBack(ctx context.Context, lasted time.Duration) error {
+	mended := time.Now()
+	if err := eventually(ctx, backLimit+lasted, func() error { return c.wantPair(ctx, "") }); err != nil {
+		return err
+	}
+	took := time.Since(mended)
+	say("path: %v is back after %.1f s", cutPair, took.Seconds())
+	c.row.remark("cut for %.1f s, back after %.1f s", lasted.Seconds(), took.Seconds())
+	return c.awaitSplits(ctx, time.Now(), cutPair)
+}
+
+// wantPair wants the pair to be ejected, or with "" that the router has nothing against it.
+func (c *cutting) wantPair(ctx context.Context, state string) error {
+	body, err := get(ctx, c.router.admin+"/debug/replicas")
+	if err != nil {
+		return err
+	}
+	var page struct {
+		Pairs []struct {
+			Pair  struct{ Prefill, Decode string }
+			State string
+			Cause string
+		}
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		return fmt.Errorf("/debug/replicas: %w: %.200s", err, body)
+	}
+	for _, p := range page.Pairs {
+		out := p.State != "in use"
+		switch {
+		case out && (pairOf{p.Pair.Prefill, p.Pair.Decode}) != cutPair:
+			return fmt.Errorf("%+v is out, whose path is whole", p)
+		case out && state == "":
+			return fmt.Errorf("%v is still out: %+v", cutPair, p)
+		case p.State == state:
+			return nil
+		}
+	}
+	if state != "" {
+		return fmt.Errorf("%v is not %s: %+v", cutPair, state, page.Pairs)
+	}
+	return nil
+}
