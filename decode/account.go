@@ -17,7 +17,7 @@ type account struct {
 
 // account needs what other members use on average, NaN when nobody says.
 func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
-	g, e := &m.ledger, &m.elsewhere
+	g, e := &m.ledger, &m.remote
 	a := account{capacity: m.R.Facts.Blocks, soft: g.soft + e.Soft, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
 	if a.capacity == 0 {
 		return a

@@ -316,7 +316,7 @@ func (p *Pool) mean(now time.Time) means {
 
 func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, now time.Time) {
 	m, ttl := c.member, p.settings.LoadTTL
-	g, e := &m.ledger, &m.elsewhere
+	g, e := &m.ledger, &m.remote
 	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.Slot, m.Believed(), m.load.Age(now), a.soft, -1
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens)

@@ -40,7 +40,7 @@ type Pool struct {
 	answers  scoring.Lengths             // of all models
 	ends     scoring.Lengths             // of all models, cut ones as short as they were
 	usual    int                         // tokens after which an answer is over, by ends
-	hearsay  roster.PeerReports[Share]
+	peers    roster.PeerReports[PeerLoad]
 	waiting  []due // scratch of dues
 }
 
@@ -58,9 +58,9 @@ type member struct {
 	pace    scoring.Pace   // of prompts whose blocks come
 	comes   scoring.Pace   // of requests, local ones too
 
-	drafted   int          // tokens a sequence and step, by the newest report that counts them; 0 unknown
-	asked     replica.Load // newest report that we asked for ourselves
-	elsewhere Share        // what other routers told, together
+	drafted int          // tokens a sequence and step, by the newest report that counts them; 0 unknown
+	asked   replica.Load // newest report that we asked for ourselves
+	remote  PeerLoad     // the sum of what other routers report
 }
 
 // New returns a pool without members.
@@ -115,7 +115,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		m.steps.Ease(&p.steps.Fit, now)
 	}
 	if l.Running >= 0 {
-		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.ledger.bound - m.elsewhere.Bound)
+		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.ledger.bound - m.remote.Bound)
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
 		p.admitDue(now)

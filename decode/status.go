@@ -21,12 +21,12 @@ type MemberStatus struct {
 	Sequences int `json:"sequences"` // ours, with a hard lease
 	Others    int `json:"other_requests"`
 	replica.LoadStatus
-	Guessed   bool          `json:"guessed"`  // no fresh report: what is in use is assumed
-	LocalMS   float64       `json:"local_ms"` // until local prefills are done, predicted
-	Output    int           `json:"expected_output_tokens"`
-	Speed     scoring.Speed `json:"speed"`
-	Samples   int           `json:"speed_samples"`
-	Elsewhere Share         `json:"elsewhere,omitzero"` // what other routers told of their bookings, together
+	Guessed bool          `json:"guessed"`  // no fresh report: what is in use is assumed
+	LocalMS float64       `json:"local_ms"` // until local prefills are done, predicted
+	Output  int           `json:"expected_output_tokens"`
+	Speed   scoring.Speed `json:"speed"`
+	Samples int           `json:"speed_samples"`
+	Remote  PeerLoad      `json:"elsewhere,omitzero"` // the sum of what other routers report
 }
 
 // Status describes every member, in order.
@@ -43,7 +43,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
 			Promised: g.promised, Growth: g.growth, Soft: g.soft, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
 			LoadStatus: m.load.Status(now, ttl), Guessed: a.guessed, LocalMS: g.warming.wait(now).Seconds() * 1e3,
-			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Elsewhere: m.elsewhere,
+			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Remote: m.remote,
 		}
 		if a.capacity > 0 {
 			s.Capacity, s.Free = a.capacity, max(a.free, 0)

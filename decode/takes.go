@@ -53,7 +53,7 @@ func (p *Pool) dues(m *member, more due, now time.Time) []due {
 			p.waiting = append(p.waiting, due{l.admitAt.Sub(now), l.whole()})
 		}
 	}
-	if e := &m.elsewhere; e.Soft > 0 {
+	if e := &m.remote; e.Soft > 0 {
 		p.waiting = append(p.waiting, due{e.SoftIn, e.Soft})
 	}
 	slices.SortStableFunc(p.waiting, func(a, b due) int { return cmp.Compare(a.in, b.in) })

@@ -49,10 +49,10 @@ const doubtAfter = 10 * time.Second
 
 // warmsNothing reports whether m prefills no prompt itself, for nobody.
 func (m *member) warmsNothing() bool {
-	return len(m.ledger.warming.leases) == 0 && m.elsewhere.Work == 0
+	return len(m.ledger.warming.leases) == 0 && m.remote.Work == 0
 }
 
 // warms returns the predicted time until m has computed all prompts that it prefills itself, those of other routers included.
 func (m *member) warms(now time.Time) time.Duration {
-	return m.ledger.warming.wait(now) + m.elsewhere.Work
+	return m.ledger.warming.wait(now) + m.remote.Work
 }

@@ -34,15 +34,15 @@ const (
 
 // bookings is the answer of one router to all others. Fields that we do not know are those of a newer version, and left alone.
 type bookings struct {
-	Instance string          `json:"instance"` // of the process that answers, drawn when it starts
-	Prefill  []prefill.Share `json:"prefill"`
-	Decode   []decode.Share  `json:"decode"`
+	Instance string             `json:"instance"` // of the process that answers, drawn when it starts
+	Prefill  []prefill.PeerLoad `json:"prefill"`
+	Decode   []decode.PeerLoad  `json:"decode"`
 }
 
 // tellBookings answers other routers.
 func (o *Orchestrator) tellBookings(w http.ResponseWriter, _ *http.Request) {
 	now := time.Now()
-	body, err := json.Marshal(bookings{Instance: o.peers.instance, Prefill: o.prefill.Share(now), Decode: o.decode.Share(now)})
+	body, err := json.Marshal(bookings{Instance: o.peers.instance, Prefill: o.prefill.PeerLoads(now), Decode: o.decode.PeerLoads(now)})
 	if err != nil {
 		writeJSON(w, http.StatusInternalServerError, map[string]string{"error": err.Error()})
 		return
@@ -386,8 +386,8 @@ func (p *peer) take(told *bookings) {
 		return
 	}
 	now := time.Now()
-	p.ps.o.prefill.Hear(p.key.url, told.Prefill, now)
-	p.ps.o.decode.Hear(p.key.url, told.Decode, now)
+	p.ps.o.prefill.MergePeer(p.key.url, told.Prefill, now)
+	p.ps.o.decode.MergePeer(p.key.url, told.Decode, now)
 	p.since, p.err = now, nil
 	p.ps.o.queue.wake()
 	switch peerState(p.state.Swap(uint32(peerHeard))) {
@@ -411,7 +411,7 @@ func (p *peer) pass(why string) {
 func (p *peer) forget() {
 	now := time.Now()
 	p.ps.disclaim(p)
-	p.ps.o.prefill.Hear(p.key.url, nil, now)
-	p.ps.o.decode.Hear(p.key.url, nil, now)
+	p.ps.o.prefill.MergePeer(p.key.url, nil, now)
+	p.ps.o.decode.MergePeer(p.key.url, nil, now)
 	p.ps.o.queue.wake()
 }

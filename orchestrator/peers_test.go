@@ -142,8 +142,8 @@ func always(status int, body string) http.HandlerFunc {
 func booked(instance string, requests int) http.HandlerFunc {
 	body, err := json.Marshal(bookings{
 		Instance: instance,
-		Prefill:  []prefill.Share{{ID: "p0", Requests: requests, Tokens: 1000 * requests}, {ID: "p9", Requests: 7}},
-		Decode:   []decode.Share{{ID: "d9", Sequences: 7}, {ID: "d0", Sequences: requests}},
+		Prefill:  []prefill.PeerLoad{{ID: "p0", Requests: requests, Tokens: 1000 * requests}, {ID: "p9", Requests: 7}},
+		Decode:   []decode.PeerLoad{{ID: "d9", Sequences: 7}, {ID: "d0", Sequences: requests}},
 	})
 	if err != nil {
 		panic(err)
@@ -155,7 +155,7 @@ func booked(instance string, requests int) http.HandlerFunc {
 func (r *rig) knows(want int) {
 	r.t.Helper()
 	synctest.Wait()
-	p, d := r.o.prefill.Status(time.Now())[0].Elsewhere, r.o.decode.Status(time.Now())[0].Elsewhere
+	p, d := r.o.prefill.Status(time.Now())[0].Remote, r.o.decode.Status(time.Now())[0].Remote
 	if p.Requests != want || p.Tokens != 1000*want || d.Sequences != want {
 		r.t.Errorf("it knows of %d requests with %d tokens and of %d sequences elsewhere, want %d\n%s", p.Requests, p.Tokens, d.Sequences, want, &r.log)
 	}
@@ -440,15 +440,15 @@ func FuzzReadBookings(f *testing.F) {
 		p, d := prefill.New(prefill.Options{}), decode.New(decode.Options{})
 		for i := range b.Prefill {
 			p.SetMembers([]replica.Replica{{ID: b.Prefill[i].ID}}, now)
-			p.Hear("peer", b.Prefill, now)
-			if e := p.Status(now)[0].Elsewhere; !e.Plausible() {
+			p.MergePeer("peer", b.Prefill, now)
+			if e := p.Status(now)[0].Remote; !e.Plausible() {
 				t.Fatalf("%+v is counted", e)
 			}
 		}
 		for i := range b.Decode {
 			d.SetMembers([]replica.Replica{{ID: b.Decode[i].ID}}, now)
-			d.Hear("peer", b.Decode, now)
-			if e := d.Status(now)[0].Elsewhere; !e.Plausible() {
+			d.MergePeer("peer", b.Decode, now)
+			if e := d.Status(now)[0].Remote; !e.Plausible() {
 				t.Fatalf("%+v is counted", e)
 			}
 		}

@@ -48,8 +48,8 @@ func decoding(o *Orchestrator) (ours, elsewhere map[replica.ID]int) {
 		if s.Sequences > 0 {
 			ours[s.ID] = s.Sequences
 		}
-		if s.Elsewhere.Sequences > 0 {
-			elsewhere[s.ID] = s.Elsewhere.Sequences
+		if s.Remote.Sequences > 0 {
+			elsewhere[s.ID] = s.Remote.Sequences
 		}
 	}
 	return ours, elsewhere

@@ -173,7 +173,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	m, ttl := c.member, p.ttl()
 	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), m.load.Age(now)
 	c.Leaving = m.pace.Rate(now)
-	c.Outbox = (m.outbox.Sending() + m.elsewhere.Sending).Seconds()
+	c.Outbox = (m.outbox.Sending() + m.remote.Sending).Seconds()
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
@@ -187,16 +187,16 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	if typical == 0 {
 		typical = speed.Prefill(1000, 0)
 	}
-	c.Wait = (m.queue.wait(now) + m.elsewhere.Work).Seconds() + others*typical
-	c.Waiting = float64(m.queue.count+m.elsewhere.Requests) + others
-	c.Queued = m.queue.tokens + m.elsewhere.Tokens
+	c.Wait = (m.queue.wait(now) + m.remote.Work).Seconds() + others*typical
+	c.Waiting = float64(m.queue.count+m.remote.Requests) + others
+	c.Queued = m.queue.tokens + m.remote.Tokens
 	if others > 0 {
 		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
 	}
 	c.Doubtful = c.Waiting == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
 	c.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(&speed, blockSize)
-	c.Rho = m.meter.Rho(now) + m.elsewhere.Rho
+	c.Rho = m.meter.Rho(now) + m.remote.Rho
 	c.Usage = m.usage(now, ttl)
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = mean.usage, true
@@ -207,7 +207,7 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 func (m *member) usage(now time.Time, ttl time.Duration) float64 {
 	u := m.load.Usage(now, ttl)
 	if room := m.R.Facts.Blocks * m.R.Facts.BlockSize; room > 0 {
-		u = min(1, u+float64(m.queue.fresh+m.elsewhere.Fresh)/float64(room))
+		u = min(1, u+float64(m.queue.fresh+m.remote.Fresh)/float64(room))
 	}
 	return u
 }

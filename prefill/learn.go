@@ -49,7 +49,7 @@ func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now ti
 	}
 	s.n++
 	s.last = now
-	if took <= 0 || m.others.Count+m.elsewhere.Requests > 0 { // others' work in between says nothing of ours
+	if took <= 0 || m.others.Count+m.remote.Requests > 0 { // others' work in between says nothing of ours
 		s.spoiled = true
 	}
 	if m.queue.count == 0 {

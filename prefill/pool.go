@@ -29,7 +29,7 @@ type Pool struct {
 	settings Settings
 	fit      scoring.Memory // of all members together, for those that were not measured yet
 	typical  float64        // seconds of a usual request, running mean; 0 unknown
-	hearsay  roster.PeerReports[Share]
+	peers    roster.PeerReports[PeerLoad]
 }
 
 // View is the list of members at one moment.
@@ -48,8 +48,8 @@ type member struct {
 	span   span
 	counts Counts
 
-	asked     replica.Load // newest report that we asked for ourselves
-	elsewhere Share        // what other routers told, together
+	asked  replica.Load // newest report that we asked for ourselves
+	remote PeerLoad     // the sum of what other routers report
 }
 
 // Counts compares what we believed with what engines said.
@@ -100,7 +100,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	if m.load.UsageAt().Equal(l.At) {
 		m.queue.settled()
 	}
-	known := m.queue.count + m.elsewhere.Requests
+	known := m.queue.count + m.remote.Requests
 	switch {
 	case l.Running >= 0 && l.Waiting >= 0:
 		m.others.Note(l.Running + l.Waiting - known)

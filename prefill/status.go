@@ -16,11 +16,11 @@ type MemberStatus struct {
 	WaitMS   float64 `json:"wait_ms"`       // until they are done, predicted
 	Others   int     `json:"other_requests"`
 	replica.LoadStatus
-	Rho       float64       `json:"rho"`
-	Speed     scoring.Speed `json:"speed"`
-	Samples   int           `json:"speed_samples"`
-	Counts    Counts        `json:"match"`
-	Elsewhere Share         `json:"elsewhere,omitzero"` // what other routers told of their bookings, together
+	Rho     float64       `json:"rho"`
+	Speed   scoring.Speed `json:"speed"`
+	Samples int           `json:"speed_samples"`
+	Counts  Counts        `json:"match"`
+	Remote  PeerLoad      `json:"elsewhere,omitzero"` // the sum of what other routers report
 }
 
 // Status describes every member, in order.
@@ -35,7 +35,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Status:   p.Roster.Status(&m.Member, counts),
 			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.Count,
 			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
-			Counts: m.counts, Elsewhere: m.elsewhere,
+			Counts: m.counts, Remote: m.remote,
 		}
 		if s.Usage >= 0 {
 			s.Usage = m.usage(now, ttl) // with what was sent since the report

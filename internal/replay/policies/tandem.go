@@ -268,21 +268,23 @@ var _ cluster.Sharer = (*Tandem)(nil)
 
 // told is what one router tells others.
 type told struct {
-	prefill []prefill.Share
-	decode  []decode.Share
+	prefill []prefill.PeerLoad
+	decode  []decode.PeerLoad
 }
 
 // ShareEvery is how often others are told.
 func (t *Tandem) ShareEvery() time.Duration { return t.every }
 
 // Share tells of all bookings.
-func (t *Tandem) Share(now time.Time) any { return told{t.prefill.Share(now), t.decode.Share(now)} }
+func (t *Tandem) Share(now time.Time) any {
+	return told{t.prefill.PeerLoads(now), t.decode.PeerLoads(now)}
+}
 
 // Hear takes in what another router told.
 func (t *Tandem) Hear(from int, said any, now time.Time) {
 	other := said.(told)
-	t.prefill.Hear(strconv.Itoa(from), other.prefill, now)
-	t.decode.Hear(strconv.Itoa(from), other.decode, now)
+	t.prefill.MergePeer(strconv.Itoa(from), other.prefill, now)
+	t.decode.MergePeer(strconv.Itoa(from), other.decode, now)
 }
 
 // Tick drops guesses that were not confirmed.

@@ -33,17 +33,17 @@ func newSeveral(n int) *several {
 // share lets every router tell all others, over the wire.
 func (s *several) share(t interface{ Fatal(...any) }) {
 	for i, from := range s.routers {
-		wire, err := json.Marshal(from.Share(s.now))
+		wire, err := json.Marshal(from.PeerLoads(s.now))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for j, to := range s.routers {
-			var said []Share
+			var said []PeerLoad
 			if err := json.Unmarshal(wire, &said); err != nil {
 				t.Fatal(err)
 			}
 			if i != j {
-				to.Hear(string(rune('a'+i)), said, s.now)
+				to.MergePeer(string(rune('a'+i)), said, s.now)
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		for _, p := range s.routers {
 			sees(t, p, s.one, s.now)
 			for _, m := range p.members.All {
-				if e := m.elsewhere; e.Sequences+e.Queued+e.Arriving+e.Bound+e.Promised+e.Growth+e.Held+e.Soft != 0 || e.Moving != 0 || e.Work != 0 {
+				if e := m.remote; e.Sequences+e.Queued+e.Arriving+e.Bound+e.Promised+e.Growth+e.Held+e.Soft != 0 || e.Moving != 0 || e.Work != 0 {
 					t.Fatalf("%+v is left of nobody", e)
 				}
 			}
@@ -133,11 +133,11 @@ func TestASilentRouterIsForgotten(t *testing.T) {
 	l := s.routers[0].Book(&c[0], q, Terms{HardAt: s.now}, s.now)
 	defer l.Release(s.now)
 	s.share(t)
-	if got := s.routers[1].members.All[0].elsewhere.Promised; got != l.whole() {
+	if got := s.routers[1].members.All[0].remote.Promised; got != l.whole() {
 		t.Fatalf("%d blocks promised elsewhere, want %d", got, l.whole())
 	}
-	s.routers[1].Hear("a", nil, s.now)
-	if got := s.routers[1].members.All[0].elsewhere; got != (Share{}) {
+	s.routers[1].MergePeer("a", nil, s.now)
+	if got := s.routers[1].members.All[0].remote; got != (PeerLoad{}) {
 		t.Errorf("%+v is left", got)
 	}
 }
@@ -146,16 +146,16 @@ func TestASilentRouterIsForgotten(t *testing.T) {
 func TestReportsAreToldOnce(t *testing.T) {
 	s := newSeveral(3)
 	s.routers[0].Observe("d1", load(s.now, 1, 0.5), s.now)
-	s.routers[2].Hear("a", s.routers[0].Share(s.now), s.now)
+	s.routers[2].MergePeer("a", s.routers[0].PeerLoads(s.now), s.now)
 	if used := s.routers[2].Status(s.now)[0].Usage; used != 0.5 {
 		t.Fatalf("usage %v, want that of the report", used)
 	}
-	if r := s.routers[2].Share(s.now)[0].Report; r != nil {
+	if r := s.routers[2].PeerLoads(s.now)[0].Report; r != nil {
 		t.Errorf("%+v is told on", r)
 	}
 	older := load(s.now.Add(-time.Second), 1, 0.9)
 	s.routers[1].Observe("d1", older, s.now)
-	s.routers[2].Hear("b", s.routers[1].Share(s.now), s.now)
+	s.routers[2].MergePeer("b", s.routers[1].PeerLoads(s.now), s.now)
 	if used := s.routers[2].Status(s.now)[0].Usage; used != 0.5 {
 		t.Errorf("usage %v after an older report", used)
 	}
@@ -164,15 +164,15 @@ func TestReportsAreToldOnce(t *testing.T) {
 // Whoever tells nonsense is believed as far as it can be true.
 func TestNonsenseOverflowsNothing(t *testing.T) {
 	p := newSeveral(1).one
-	mad := Share{ID: "d1", Sequences: 2 << 30, Promised: math.MaxInt, Held: -7, Moving: math.MinInt, Work: 90 * time.Hour, Rho: math.Inf(1)}
-	p.Hear("mad", []Share{mad, {ID: "d1", Rho: math.NaN(), Work: math.MinInt64}}, start)
-	if got, want := p.members.All[0].elsewhere, (Share{Sequences: 1 << 30, Promised: 1 << 30, Work: time.Hour, Rho: 1000}); got != want {
+	mad := PeerLoad{ID: "d1", Sequences: 2 << 30, Promised: math.MaxInt, Held: -7, Moving: math.MinInt, Work: 90 * time.Hour, Rho: math.Inf(1)}
+	p.MergePeer("mad", []PeerLoad{mad, {ID: "d1", Rho: math.NaN(), Work: math.MinInt64}}, start)
+	if got, want := p.members.All[0].remote, (PeerLoad{Sequences: 1 << 30, Promised: 1 << 30, Work: time.Hour, Rho: 1000}); got != want {
 		t.Errorf("%+v is counted, want %+v", got, want)
 	}
 	if mad.Plausible() {
 		t.Errorf("%+v is plausible", mad)
 	}
-	for _, s := range p.Share(start) {
+	for _, s := range p.PeerLoads(start) {
 		if !s.Plausible() {
 			t.Errorf("%+v is told and not plausible", s)
 		}

@@ -7,9 +7,9 @@ import (
 	"tandem/internal/roster"
 )
 
-// Share is what one router tells others of its own bookings on a replica. They can see none of it: an engine counts requests, and says neither what they
+// PeerLoad is what one router tells others of its own bookings on a replica. They can see none of it: an engine counts requests, and says neither what they
 // will take nor which are on their way.
-type Share struct {
+type PeerLoad struct {
 	ID        replica.ID      `json:"id,omitzero"`
 	Sequences int             `json:"sequences,omitzero"`  // of hard leases
 	Queued    int             `json:"queued,omitzero"`     // of soft ones
@@ -27,15 +27,15 @@ type Share struct {
 	Report    *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself
 }
 
-// Share tells of all members.
-func (p *Pool) Share(now time.Time) []Share {
+// PeerLoads returns what there is to report to other routers, for each member.
+func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.admitDue(now)
-	out := make([]Share, 0, len(p.members.All))
+	out := make([]PeerLoad, 0, len(p.members.All))
 	for _, m := range p.members.All {
 		g := &m.ledger
-		s := Share{
+		s := PeerLoad{
 			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Bound: g.bound, Promised: g.promised, Growth: g.growth,
 			Returned: g.returned, Held: g.held, Soft: g.soft, SoftIn: m.softIn(now), Moving: g.moving, Work: g.warming.wait(now), Rho: m.meter.Rho(now),
 			Report: replica.ReportOf(m.asked, now),
@@ -45,11 +45,11 @@ func (p *Pool) Share(now time.Time) []Share {
 	return out
 }
 
-// Hear takes in what another router told now, instead of what it told before; nothing, where it is silent. said is kept.
-func (p *Pool) Hear(router string, said []Share, now time.Time) {
+// MergePeer takes in what another router reports now, in place of what it reported before; without any loads the router is forgotten. loads is kept.
+func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	roster.MergePeer(p.members, &p.hearsay, router, said, func(m *member) *Share { return &m.elsewhere }, func(m *member, r *replica.Report) {
+	roster.MergePeer(p.members, &p.peers, router, loads, func(m *member) *PeerLoad { return &m.remote }, func(m *member, r *replica.Report) {
 		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
 			p.observe(m, l, now)
 		}
@@ -57,11 +57,11 @@ func (p *Pool) Hear(router string, said []Share, now time.Time) {
 }
 
 // About says of which replica s tells, and its report.
-func (s *Share) About() (replica.ID, *replica.Report) { return s.ID, s.Report }
+func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report }
 
 // plausible returns s with each number as far as a replica can have it.
-func (s *Share) plausible() Share {
-	return Share{
+func (s *PeerLoad) plausible() PeerLoad {
+	return PeerLoad{
 		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued), Arriving: roster.Count(s.Arriving), Bound: roster.Count(s.Bound),
 		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth), Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
 		Soft: roster.Count(s.Soft), SoftIn: roster.Work(s.SoftIn), Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
@@ -69,13 +69,13 @@ func (s *Share) plausible() Share {
 }
 
 // Plausible reports whether s can be true. One that is not counts as far as it can be.
-func (s *Share) Plausible() bool {
+func (s *PeerLoad) Plausible() bool {
 	return *s == s.plausible() && (s.Report == nil || s.Report.Plausible())
 }
 
-// Add adds what is told to s, as far as it can be true.
-func (s *Share) Add(told *Share) {
-	o := told.plausible()
+// Add adds another router's load to s, as far as it can be true.
+func (s *PeerLoad) Add(load *PeerLoad) {
+	o := load.plausible()
 	s.Sequences += o.Sequences
 	s.Queued += o.Queued
 	s.Arriving += o.Arriving
@@ -95,5 +95,5 @@ func (s *Share) Add(told *Share) {
 
 // there is how many sequences are on m with hard leases of ours, of other routers' as told, or by its report alone.
 func (m *member) there() int {
-	return m.ledger.sequences + m.elsewhere.Sequences + m.ledger.others.Count
+	return m.ledger.sequences + m.remote.Sequences + m.ledger.others.Count
 }

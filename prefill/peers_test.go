@@ -11,15 +11,15 @@ import (
 
 // tell lets one router tell another, over the wire.
 func tell(t interface{ Fatal(...any) }, from *Pool, name string, to *Pool, now time.Time) {
-	wire, err := json.Marshal(from.Share(now))
+	wire, err := json.Marshal(from.PeerLoads(now))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said []Share
+	var said []PeerLoad
 	if err := json.Unmarshal(wire, &said); err != nil {
 		t.Fatal(err)
 	}
-	to.Hear(name, said, now)
+	to.MergePeer(name, said, now)
 }
 
 // TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything offers.
@@ -54,8 +54,8 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		}
 		both()
 		sees(t, a, one, now)
-		a.Hear("b", nil, now)
-		if got := a.members.All[0].elsewhere; got != (Share{}) {
+		a.MergePeer("b", nil, now)
+		if got := a.members.All[0].remote; got != (PeerLoad{}) {
 			t.Fatalf("%+v is left of a router that is silent", got)
 		}
 	})
@@ -85,7 +85,7 @@ func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
 	if n := p.members.All[0].fit.Samples(); n != 0 {
 		t.Errorf("%d samples, want none", n)
 	}
-	p.Hear("b", nil, start)
+	p.MergePeer("b", nil, start)
 	now := start.Add(time.Hour)
 	p.Book(&p.ask(4000, now)[0], now).Done(0, 30*time.Second, now.Add(30*time.Second))
 	if n := p.members.All[0].fit.Samples(); n != 1 {
@@ -96,15 +96,15 @@ func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
 // Whoever tells nonsense is believed as far as it can be true.
 func TestNonsenseOverflowsNothing(t *testing.T) {
 	p := newPool("p1")
-	mad := Share{ID: "p1", Requests: 2 << 30, Tokens: -7, Work: 90 * time.Hour, Fresh: math.MaxInt, Sending: math.MinInt, Rho: math.Inf(1)}
-	p.Hear("mad", []Share{mad, {ID: "p1", Rho: math.NaN(), Work: math.MinInt64}}, start)
-	if got, want := p.members.All[0].elsewhere, (Share{Requests: 1 << 30, Work: time.Hour, Fresh: 1 << 30, Rho: 1000}); got != want {
+	mad := PeerLoad{ID: "p1", Requests: 2 << 30, Tokens: -7, Work: 90 * time.Hour, Fresh: math.MaxInt, Sending: math.MinInt, Rho: math.Inf(1)}
+	p.MergePeer("mad", []PeerLoad{mad, {ID: "p1", Rho: math.NaN(), Work: math.MinInt64}}, start)
+	if got, want := p.members.All[0].remote, (PeerLoad{Requests: 1 << 30, Work: time.Hour, Fresh: 1 << 30, Rho: 1000}); got != want {
 		t.Errorf("%+v is counted, want %+v", got, want)
 	}
 	if mad.Plausible() {
 		t.Errorf("%+v is plausible", mad)
 	}
-	for _, s := range p.Share(start) {
+	for _, s := range p.PeerLoads(start) {
 		if !s.Plausible() {
 			t.Errorf("%+v is told and not plausible", s)
 		}
