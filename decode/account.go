@@ -7,18 +7,19 @@ import (
 
 // account is a member's headroom at one moment, in blocks.
 type account struct {
-	capacity int // 0 unknown: then nothing else is known
-	most     int // that may ever be promised
-	used     int // in use or promised, growth included
-	free     int // may be promised; below zero when overbooked
-	soft     int
+	capacity int  // 0 unknown: then nothing else is known
+	most     int  // that may ever be promised
+	used     int  // in use or promised, growth included
+	free     int  // may be promised; below zero when overbooked
+	reserved int  // asked for by those whose prefill should not have begun
 	guessed  bool // no fresh report: used is the pool's mean, or our own account if that is more
 }
 
-// account needs what other members use on average, NaN when nobody says.
+// account works out the headroom of m. meanUsage is the share that members use on average, NaN when none reports: it
+// stands for the usage of one whose report is too old.
 func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
 	g, e := &m.ledger, &m.remote
-	a := account{capacity: m.R.Facts.Blocks, soft: g.soft + e.Soft, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
+	a := account{capacity: m.R.Facts.Blocks, reserved: g.reserved + e.Reserved, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
 	if a.capacity == 0 {
 		return a
 	}
@@ -28,8 +29,8 @@ func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
 			a.used = max(a.used, int(meanUsage*float64(a.capacity)))
 		}
 	} else {
-		coming := g.promised + g.growth + e.Promised + e.Growth
-		a.used = max(m.reported()+coming+p.othersGrow(m)-g.returned-e.Returned, coming, 0)
+		unreported := g.promised + g.growth + e.Promised + e.Growth
+		a.used = max(m.reported()+unreported+p.othersGrow(m)-g.returned-e.Returned, unreported, 0)
 	}
 	a.most = a.capacity - p.margin(m)
 	a.free = a.most - a.used
@@ -48,11 +49,12 @@ func (p *Pool) othersGrow(m *member) int {
 	return m.ledger.others.Count * blocksOf(p.usual/2, m.blockSize())
 }
 
-// left is what could be promised if all who wait for their prefill had their blocks.
-func (a *account) left() int { return a.free - a.soft }
+// left returns the blocks that could be promised if all reserved leases had theirs.
+func (a *account) left() int { return a.free - a.reserved }
 
-// asked is the room that a request of so many blocks has to find: one that is larger than all that may be promised fits an empty replica.
+// asked returns the room that a request of so many blocks has to find. One that is larger than all that may ever be
+// promised has to find the replica empty.
 func (a *account) asked(blocks int) int { return min(blocks, a.most) }
 
-// fits reports whether a request of so many blocks may be booked hard.
+// fits reports whether a request of so many blocks may be admitted now.
 func (a *account) fits(blocks int) bool { return a.capacity == 0 || a.free >= a.asked(blocks) }

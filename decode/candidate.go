@@ -36,7 +36,7 @@ type Candidate struct {
 	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
 	Need     int           // blocks for the prompt and its expected answer
 	Free     int           // blocks that may be promised, -1 where the capacity is unknown
-	Soft     int           // blocks asked for by requests still in a prefill queue
+	Reserved int           // blocks asked for by requests still in a prefill queue
 	LoadAge  time.Duration // of the newest report, -1 without any
 	Crowded  bool          // there will be room when its blocks come, but there is none yet for who prefills here
 	Doubtful bool          // the speed of its own prefills was learned, but of nothing new, and none is under way that could tell
@@ -64,24 +64,24 @@ type Excluded struct {
 	Part   float64       // of all its blocks, what the request would take, where it has no room; above 1 it waits until it is empty
 }
 
-// Outlook sums up the members that are no candidates.
-type Outlook struct {
-	Full  int           // without room now
-	Retry time.Duration // until the first of those should have room
-	Held  int           // the most leading tokens that one of those holds, by an index that is not blind
-	Blind int           // how many of those are blind
-	Small int           // too small for the prompt for good
-	Ill   int           // would do, were they not unhealthy or avoided
-	Limit int           // the largest prompt that one of the small takes
+// Rejected sums up the members that are no candidates.
+type Rejected struct {
+	Full    int           // without room now
+	Retry   time.Duration // until the first of those should have room
+	Matched int           // the most leading tokens that one of those holds, by an index that is not blind
+	Blind   int           // how many of those are blind
+	Small   int           // too small for the prompt for good
+	Ill     int           // would do, were they not unhealthy or avoided
+	Limit   int           // the largest prompt that one of the small takes
 }
 
 // Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count in. Where excluded is not nil it gets all
 // others.
-func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View, Outlook) {
+func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View, Rejected) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.admitDue(now)
-	var outlook Outlook
+	var rejected Rejected
 	mean := p.mean(now)
 	answer := p.answerOf(q)
 	first := len(dst)
@@ -93,7 +93,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			c := &dst[len(dst)-1]
 			a := p.account(m, now, mean.usage)
 			c.blocks, c.Need, c.limit = m.need(q, &answer)
-			if p.takes(m, &a, c.Need, q.Ready, now) {
+			if p.admits(m, &a, c.Need, q.Ready, now) {
 				c.Crowded = !a.fits(c.Need)
 				p.fill(c, q, &a, answer.rest, mean, now)
 				continue
@@ -101,10 +101,10 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			e.Room = clampRetry(p.roomIn(m, &a, a.asked(c.Need)-a.left()) - q.Ready)
 			need, free = c.Need, max(a.left(), 0)
 			e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
-			outlook.hold(m, q, p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens))
+			rejected.hold(m, q, p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens))
 			dst = dst[:len(dst)-1]
 		}
-		outlook.note(&e, verdict, m)
+		rejected.note(&e, verdict, m)
 		if excluded != nil {
 			e.Reason = m.explain(verdict, e.Limit, q)
 			if verdict == fit {
@@ -118,7 +118,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	if !q.Seeded {
 		p.compare(dst[first:], now)
 	}
-	return dst, p.members.View, outlook
+	return dst, p.members.View, rejected
 }
 
 // Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.MatchBelow] gave.
@@ -209,7 +209,7 @@ func (m *member) largest() int {
 	return min(limit, m.capacity()-1)
 }
 
-func (o *Outlook) note(e *Excluded, v verdict, m *member) {
+func (o *Rejected) note(e *Excluded, v verdict, m *member) {
 	switch {
 	case v == fit:
 		o.Full++
@@ -279,12 +279,12 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 }
 
 // hold notes what a member without room has of the prompt.
-func (o *Outlook) hold(m *member, q *Query, tokens int) {
+func (o *Rejected) hold(m *member, q *Query, tokens int) {
 	if q.Chunk == 0 && m.Blind() {
 		o.Blind++
 		return
 	}
-	o.Held = max(o.Held, tokens)
+	o.Matched = max(o.Matched, tokens)
 }
 
 // means is the load of the members that reported lately: what is assumed of the others, since unknown is not idle.
@@ -317,7 +317,7 @@ func (p *Pool) mean(now time.Time) means {
 func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, now time.Time) {
 	m, ttl := c.member, p.settings.LoadTTL
 	g, e := &m.ledger, &m.remote
-	c.Slot, c.Trust, c.LoadAge, c.Soft, c.Free = m.Slot, m.Believed(), m.load.Age(now), a.soft, -1
+	c.Slot, c.Trust, c.LoadAge, c.Reserved, c.Free = m.Slot, m.Believed(), m.load.Age(now), a.reserved, -1
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens)
 	c.Expected = c.Matched
@@ -337,7 +337,7 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	if a.capacity > 0 {
 		c.Free = max(a.free, 0)
 		usage = min(1, float64(a.used)/float64(a.capacity))
-		reserved = min(1, float64(a.used+a.soft)/float64(a.capacity))
+		reserved = min(1, float64(a.used+a.reserved)/float64(a.capacity))
 		used = float64(a.used * m.blockSize())
 		c.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
 	}
@@ -350,11 +350,11 @@ func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, 
 	c.used = used
 	c.Step = speed.Speed.Step(g.sequences+e.Sequences+int(others)+1, int(used))
 
-	c.Local.Wait = m.warms(now).Seconds()
+	c.Local.Wait = m.localWait(now).Seconds()
 	c.Doubtful = c.Local.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
 	c.Local.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q, &speed, p.Unit())
-	c.Local.Delayed = g.coming.delayed(c.Local.Wait, c.Local.Warm, now) + float64(e.Arriving)*c.Local.Warm
+	c.Local.Delayed = g.inbound.delayed(c.Local.Wait, c.Local.Warm, now) + float64(e.Arriving)*c.Local.Warm
 	c.Local.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others // those whose prompt is not there are not decoding
 	c.Arriving, c.Local.Arrivals = m.pace.Rate(now), m.comes.Rate(now)
 	c.Inbound = (g.moving + e.Moving).Seconds()
@@ -388,7 +388,7 @@ func (p *Pool) released(m *member, a *account, within time.Duration) int {
 
 // life is the usual seconds of an answer on m.
 func (p *Pool) life(m *member, a *account) float64 {
-	return float64(p.usual) * p.speed(m).Step(m.there(), a.used*m.blockSize())
+	return float64(p.usual) * p.speed(m).Step(m.batch(), a.used*m.blockSize())
 }
 
 const (

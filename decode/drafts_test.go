@@ -28,7 +28,7 @@ func TestSlotsOfDraftsAreBooked(t *testing.T) {
 		if got := free(plain, start) - free(p, start); got < ahead-1 || got > ahead {
 			t.Errorf("%d drafts: %d blocks more than without, want about %d", drafts, got, ahead)
 		}
-		l.Harden(start)
+		l.MarkSent(start)
 		at := start.Add(time.Second)
 		generating(p, 150, time.Second)
 		// It has the prompt, most of the answer and the slots ahead.

@@ -13,7 +13,7 @@ func (p *Pool) generated(l *Lease, now time.Time) int {
 		return 0
 	}
 	m := l.member
-	step := p.speed(m).Step(m.ledger.bound+m.remote.Bound+m.ledger.others.Count, m.reported()*m.blockSize())
+	step := p.speed(m).Step(m.ledger.sent+m.remote.Sent+m.ledger.others.Count, m.reported()*m.blockSize())
 	tokens := int(now.Sub(l.sentAt).Seconds() / step)
 	if l.limit >= 0 {
 		tokens = min(tokens, l.limit)

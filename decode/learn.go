@@ -46,7 +46,7 @@ func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
 		return
 	}
 	m := l.member
-	batch, used := float64(l.batch+m.there())/2, m.reported()
+	batch, used := float64(l.batch+m.batch())/2, m.reported()
 	if used == 0 {
 		used = m.ledger.held
 	}

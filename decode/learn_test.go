@@ -15,8 +15,8 @@ func (p *Pool) finish(t *testing.T, limit, tokens int, step time.Duration, now t
 	if len(c) == 0 {
 		t.Fatal("no room")
 	}
-	l := p.Book(&c[0], q, Terms{HardAt: now}, now)
-	l.Harden(now)
+	l := p.Book(&c[0], q, Schedule{AdmitAt: now}, now)
+	l.MarkSent(now)
 	now = now.Add(10 * time.Millisecond)
 	l.FirstToken(now)
 	decoding := time.Duration(tokens-1) * step
@@ -73,8 +73,8 @@ func TestOneStandstillIsOneVote(t *testing.T) {
 	for range 20 {
 		q := &Query{Model: "m", Tokens: 100}
 		c, _, _ := p.Candidates(q, now, nil, nil)
-		l := p.Book(&c[0], q, Terms{HardAt: now}, now)
-		l.Harden(now)
+		l := p.Book(&c[0], q, Schedule{AdmitAt: now}, now)
+		l.MarkSent(now)
 		l.FirstToken(now)
 		leases = append(leases, l)
 	}
@@ -111,8 +111,8 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 			for range 40 {
 				q := &Query{Model: "m", Tokens: 100}
 				c, _, _ := p.Candidates(q, now, nil, nil)
-				l := p.Book(&c[0], q, Terms{HardAt: now, Local: local, Untold: 20 * time.Millisecond}, now)
-				l.Harden(now)
+				l := p.Book(&c[0], q, Schedule{AdmitAt: now, Local: local, UnseenArrival: 20 * time.Millisecond}, now)
+				l.MarkSent(now)
 				now = now.Add(20*time.Millisecond + 100*30*time.Millisecond)
 				if took := l.FirstToken(now); took != 0 {
 					t.Errorf("its whole time, %v, passes for that of its first token", took)

@@ -9,16 +9,18 @@ import (
 	"tandem/scoring"
 )
 
-// Terms says how a request is booked.
-type Terms struct {
-	HardAt time.Time       // when its prefill should begin; until then the lease is reserved. Now or earlier: admitted at once
-	SentAt time.Time       // when its prefill should be done, so that it is sent to the decode replica
-	LandAt time.Time       // when its KV blocks should be there
-	Local  bool            // the replica prefills it too
-	Moving time.Duration   // for which its KV blocks should be on their way
-	Outbox *replica.Outbox // of the replica that sends them, nil for nobody
+// Schedule says when a booked request is expected to take which step. The zero Schedule is that of a request whose
+// prefill may begin at once, elsewhere.
+type Schedule struct {
+	Local   bool      // the decode replica prefills it too: SendAt, LandAt, Transfer and Outbox say nothing
+	AdmitAt time.Time // when its prefill should begin; until then its lease is reserved. Not after now: admitted at once
+	SendAt  time.Time // when its prefill should be done, so that it is sent to the decode replica
+	LandAt  time.Time // when its KV blocks should be there
 
-	Untold time.Duration // until its KV should be there, where nobody will tell of the first token; 0 where somebody will
+	Transfer time.Duration   // for which its KV blocks should be on their way
+	Outbox   *replica.Outbox // of the replica that sends them, nil for nobody
+
+	UnseenArrival time.Duration // from sending until its prompt should be there, where nobody tells of the first token; else 0
 }
 
 // Lease is room booked on a decode replica. Whoever holds it ends it with Release or [Lease.Finish].
@@ -44,7 +46,7 @@ type Lease struct {
 	firstAt     time.Time // when its first token came
 	guessed     bool      // its prompt is counted as the replica's before its events say so
 
-	unseenArrival time.Duration // predicted from sending until its prompt is there, where nobody tells of it; 0: its first token tells
+	unseenArrival time.Duration // as in Schedule
 
 	local   bool         // its replica computes its prompt
 	prefill localPrefill // where it does
@@ -108,7 +110,7 @@ const (
 )
 
 // Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool, fell ill or lost its room meanwhile.
-func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
+func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.admitDue(now)
@@ -120,34 +122,34 @@ func (p *Pool) Book(c *Candidate, q *Query, t Terms, now time.Time) *Lease {
 	if t.Local {
 		ready = 0
 	}
-	if a := p.account(m, now, p.mean(now).usage); !p.takes(m, &a, c.Need, ready, now) {
+	if a := p.account(m, now, p.mean(now).usage); !p.admits(m, &a, c.Need, ready, now) {
 		return nil
 	}
 	l := &Lease{
-		pool: p, member: m, admitAt: t.HardAt, blocks: c.blocks, growth: c.Need - c.blocks, local: t.Local, unseenArrival: t.Untold,
+		pool: p, member: m, admitAt: t.AdmitAt, blocks: c.blocks, growth: c.Need - c.blocks, local: t.Local, unseenArrival: t.UnseenArrival,
 		request: request{
 			lengths: p.lengthsOf(q.Model), named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
 			tokens: q.Tokens, matched: c.Matched, sequences: max(q.Sequences, 1), limit: c.limit,
 		},
 	}
 	if t.Local {
-		l.prefill = localPrefill{predicted: seconds(c.Local.Warm), alone: m.warmsNothing()}
+		l.prefill = localPrefill{predicted: seconds(c.Local.Warm), alone: m.prefillsNothing()}
 		m.meter.Add(now, c.Local.Warm)
 	} else {
-		l.inbound = inbound{transfer: t.Moving, from: t.Outbox, sendAt: t.SentAt, landAt: t.LandAt}
+		l.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
 		m.pace.Add(now)
 	}
 	m.comes.Add(now)
 	m.prefill.Recall(now)
 	m.steps.Recall(now)
 	p.add(l, now)
-	l.batch = m.there()
+	l.batch = m.batch()
 	return l
 }
 
-// Harden says that the request is sent to the engine now: from the next report on the engine counts it itself. Safe for concurrent use; harmless on nil, on an
-// ended lease and when repeated.
-func (l *Lease) Harden(now time.Time) {
+// MarkSent says that the request is sent to the engine now, so that a later report can include it. Safe for concurrent
+// use. On nil, on an ended lease and when repeated it does nothing.
+func (l *Lease) MarkSent(now time.Time) {
 	if l == nil {
 		return
 	}
@@ -166,7 +168,7 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	l.sentAt = now
 	a := p.account(m, now, math.NaN())
 	roomy := a.capacity == 0 || a.free >= 0
-	l.uncontended = roomy && m.load.Waiting(now, p.settings.LoadTTL) <= 0 && (l.local || m.warms(now) == 0)
+	l.uncontended = roomy && m.load.Waiting(now, p.settings.LoadTTL) <= 0 && (l.local || m.localWait(now) == 0)
 }
 
 // Holds reports whether l's replica is still there, healthy, has room for l and is through with the prompts that it prefills itself, behind which l would wait; if
@@ -188,7 +190,7 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	if short, a := p.shortOf(l, now); short > 0 {
 		return false, "it lost its room", p.roomIn(m, &a, short)
 	}
-	if busy := m.warms(now); busy > soon && !l.local {
+	if busy := m.localWait(now); busy > soon && !l.local {
 		return false, "it prefills other prompts", busy
 	}
 	return true, "", 0
@@ -276,7 +278,7 @@ func (l *Lease) Step() float64 {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
 	m := l.member
-	return l.pool.speed(m).Step(m.there(), m.reported()*m.blockSize())
+	return l.pool.speed(m).Step(m.batch(), m.reported()*m.blockSize())
 }
 
 // Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the time from the first token to the last, 0 where that

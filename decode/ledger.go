@@ -15,8 +15,8 @@ type ledger struct {
 	leases []*Lease // that have not ended
 	sums
 	others  replica.OtherRequests
-	warming warming // leases whose prompts are to be computed here
-	coming  coming  // leases whose KV blocks are to come from another replica
+	local   localPrefills // leases whose prompts are to be computed here
+	inbound inboundKV     // leases whose KV blocks are to come from another replica
 
 	usage    float64   // share of blocks in use by the report that is counted from
 	at       time.Time // of that report
@@ -27,13 +27,13 @@ type ledger struct {
 // sums is what the leases of a ledger add up to. Only [sums.count] writes them, so that each is at any time what a walk over the leases would find, and exactly
 // zero when no lease is left: all are integers.
 type sums struct {
-	soft      int           // blocks asked for by reserved leases
+	reserved  int           // blocks asked for by reserved leases
 	promised  int           // blocks and growth of admitted and sent leases, which the newest report cannot include
 	growth    int           // blocks that reported leases will still take
 	held      int           // blocks and growth of all these: our own account, where the engine gives none
 	queued    int           // sequences of reserved leases
 	sequences int           // sequences of admitted, sent and reported leases
-	bound     int           // sequences of sent and reported leases: the engine has got them
+	sent      int           // sequences of sent and reported leases: the engine has got them
 	arriving  int           // those of sequences whose KV blocks are still to come from another replica
 	moving    time.Duration // for all KV blocks that are still to come, in any state
 }
@@ -43,7 +43,7 @@ func (s *sums) count(l *Lease, sign int) {
 	sequences := sign * l.sequences
 	switch l.state {
 	case reserved:
-		s.soft += sign * l.whole()
+		s.reserved += sign * l.whole()
 		s.queued += sequences
 	case admitted, sent:
 		s.promised += sign * l.whole()
@@ -57,7 +57,7 @@ func (s *sums) count(l *Lease, sign int) {
 		s.sequences += sequences
 	}
 	if l.state >= sent {
-		s.bound += sequences
+		s.sent += sequences
 	}
 	if l.prompt == pending && !l.local {
 		s.moving += time.Duration(sign) * l.inbound.transfer
@@ -93,10 +93,10 @@ func (g *ledger) arrive(l *Lease, now time.Time) {
 	l.prompt = arrived
 	g.count(l, 1)
 	if l.local {
-		g.warming.remove(l, now)
+		g.local.remove(l, now)
 		return
 	}
-	g.coming.remove(l)
+	g.inbound.remove(l)
 	l.inbound.from.Add(-l.inbound.transfer)
 }
 
@@ -112,10 +112,10 @@ func (p *Pool) add(l *Lease, now time.Time) {
 	}
 	g.count(l, 1)
 	if l.local {
-		g.warming.add(l, now)
+		g.local.add(l, now)
 		return
 	}
-	g.coming.add(l)
+	g.inbound.add(l)
 	l.inbound.from.Add(l.inbound.transfer)
 }
 

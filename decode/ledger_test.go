@@ -33,14 +33,14 @@ func load(at time.Time, running int, usage float64) replica.Load {
 	return replica.Load{At: at, Source: replica.Metrics, Running: running, Waiting: 0, Usage: usage}
 }
 
-// book books a prompt of so many blocks with at most 160 new tokens, hard at the given time.
-func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, hardAt, now time.Time) *Lease {
+// book books a prompt of so many blocks with at most 160 new tokens, admitted at the given time.
+func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, admitAt, now time.Time) *Lease {
 	q := &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 160}
 	c, _, _ := p.Candidates(q, now, nil, nil)
 	if len(c) == 0 {
 		return nil
 	}
-	l := p.Book(&c[0], q, Terms{HardAt: hardAt}, now)
+	l := p.Book(&c[0], q, Schedule{AdmitAt: admitAt}, now)
 	if l == nil {
 		t.Fatalf("a candidate could not be booked")
 	}
@@ -72,7 +72,7 @@ func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
 		t.Errorf("report before it was sent: %d free, want %d", got, 500-need)
 	}
 
-	l.Harden(at)
+	l.MarkSent(at)
 	at = at.Add(100 * time.Millisecond)
 	p.Observe("d1", load(at, 0, 0.5), at) // too soon after sending
 	if got := free(p, at); got != 500-need {
@@ -108,7 +108,7 @@ func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
 func TestBlocksComeBackOnce(t *testing.T) {
 	p := pool(0.5)
 	l := book(t, p, 100, start, start)
-	l.Harden(start)
+	l.MarkSent(start)
 	at := start.Add(time.Second)
 	p.Observe("d1", load(at, 1, 0.6), at)
 	at = at.Add(time.Second)
@@ -123,8 +123,8 @@ func TestBlocksComeBackOnce(t *testing.T) {
 func TestBlocksThatAReportHasBackAreNotCountedAgain(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
-	first.Harden(start)
-	second.Harden(start.Add(time.Millisecond))
+	first.MarkSent(start)
+	second.MarkSent(start.Add(time.Millisecond))
 	at := start.Add(time.Second)
 	p.Observe("d1", load(at, 2, 0.3), at)
 	at = at.Add(time.Second)
@@ -155,8 +155,8 @@ func TestSharedBlocksDoNotComeBack(t *testing.T) {
 	bookKeys := func(k []kv.Key) *Lease {
 		q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160, Keys: k}
 		c, _, _ := p.Candidates(q, start, nil, nil)
-		l := p.Book(&c[0], q, Terms{HardAt: start}, start)
-		l.Harden(start)
+		l := p.Book(&c[0], q, Schedule{AdmitAt: start}, start)
+		l.MarkSent(start)
 		return l
 	}
 	first, second, third := bookKeys(keys(1000)), bookKeys(keys(2000)), bookKeys(keys(3000))
@@ -183,8 +183,8 @@ func TestSharedBlocksDoNotComeBack(t *testing.T) {
 func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
-	second.Harden(start)
-	first.Harden(start.Add(time.Millisecond))
+	second.MarkSent(start)
+	first.MarkSent(start.Add(time.Millisecond))
 	promised := 1000 - free(p, start)
 	at := start.Add(5 * time.Second)
 	p.Observe("d1", load(at, 0, 0), at)
@@ -207,11 +207,11 @@ func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
 func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
 	p := pool(0)
 	first := book(t, p, 100, start, start)
-	first.Harden(start)
+	first.MarkSent(start)
 	at := start.Add(time.Second)
 	p.Observe("d1", load(at, 1, 0.1), at)
 	second := book(t, p, 200, at, at)
-	second.Harden(at)
+	second.MarkSent(at)
 	promised := free(p, at)
 	at = at.Add(time.Second)
 	orca := replica.Load{At: at, Source: replica.ORCA, Running: -1, Loading: -1, Usage: 0.1}
@@ -232,8 +232,8 @@ func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
 func TestWhoWaitsInAnEngineHoldsNothing(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
-	first.Harden(start)
-	second.Harden(start.Add(time.Millisecond))
+	first.MarkSent(start)
+	second.MarkSent(start.Add(time.Millisecond))
 	at := start.Add(time.Second)
 	report := load(at, 1, 0.1)
 	report.Waiting = 1
@@ -256,15 +256,15 @@ func TestBlocksOnTheirWay(t *testing.T) {
 		return seconds(c[0].Inbound), c[0].Local.Active
 	}
 	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}
-	lease := func(terms Terms) *Lease {
+	lease := func(schedule Schedule) *Lease {
 		c, _, _ := p.Candidates(q, start, nil, nil)
-		return p.Book(&c[0], q, terms, start)
+		return p.Book(&c[0], q, schedule, start)
 	}
-	split := Terms{HardAt: start, Untold: 3 * time.Second, Moving: time.Second}
+	split := Schedule{AdmitAt: start, UnseenArrival: 3 * time.Second, Transfer: time.Second}
 	first, second, third := lease(split), lease(split), lease(split)
-	local := lease(Terms{HardAt: start, Local: true})
+	local := lease(Schedule{AdmitAt: start, Local: true})
 	for _, l := range []*Lease{first, second, third, local} {
-		l.Harden(start)
+		l.MarkSent(start)
 	}
 	for _, step := range []struct {
 		name   string
@@ -329,7 +329,7 @@ func TestWhoIsNoCandidate(t *testing.T) {
 				t.Fatalf("excluded %+v, want %q with limit %d, room later %v", out, tt.want, tt.limit, tt.room)
 			}
 			if (o.Small > 0) != (tt.limit > 0) || (o.Full > 0) != tt.room {
-				t.Errorf("outlook %+v", o)
+				t.Errorf("rejected %+v", o)
 			}
 		})
 	}
@@ -398,7 +398,7 @@ func TestExpectedOutputIsLearnedPerModelAndBounded(t *testing.T) {
 	p := pool(0)
 	for range 300 {
 		l := book(t, p, 1, start, start)
-		l.Harden(start)
+		l.MarkSent(start)
 		l.Finish(40, time.Second, start)
 	}
 	q := &Query{Model: "m", Tokens: 160}
@@ -428,7 +428,7 @@ func TestLocalPrefillsQueue(t *testing.T) {
 	p := pool(0)
 	q := &Query{Model: "m", Tokens: 4000}
 	c, _, _ := p.Candidates(q, start, nil, nil)
-	l := p.Book(&c[0], q, Terms{Local: true}, start)
+	l := p.Book(&c[0], q, Schedule{Local: true}, start)
 	warm := c[0].Local.Warm
 	c, _, _ = p.Candidates(q, start, nil, nil)
 	if got := c[0].Local.Wait; math.Abs(got-warm) > 1e-6 {
@@ -446,7 +446,7 @@ func TestDecodeSpeedIsLearned(t *testing.T) {
 	p := pool(0)
 	for range 50 {
 		l := book(t, p, 10, start, start)
-		l.Harden(start)
+		l.MarkSent(start)
 		l.Finish(101, 3*time.Second, start) // 30 ms a token
 	}
 	c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 1}, start, nil, nil)
@@ -467,7 +467,7 @@ func TestLeavingMembersKeepTheirLeases(t *testing.T) {
 	if ok, reason, room := l.Holds(start); ok || reason != "it left the pool" || room != Never {
 		t.Errorf("Holds = %v, %q, %v", ok, reason, room)
 	}
-	l.Harden(start)
+	l.MarkSent(start)
 	l.Release(start)
 	l.Release(start)
 	p.SetMembers([]replica.Replica{engine("d1", 1000)}, start)
@@ -476,7 +476,7 @@ func TestLeavingMembersKeepTheirLeases(t *testing.T) {
 	}
 }
 
-// TestLedgerReturnsToZero books, hardens, grows, finishes and releases in any order, with reports and time in between. At every step the sums must be
+// TestLedgerReturnsToZero books, sends, grows, finishes and releases in any order, with reports and time in between. At every step the sums must be
 // those of an obvious count over the live leases, and nothing may remain at the end.
 func TestLedgerReturnsToZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -501,19 +501,19 @@ func TestLedgerReturnsToZero(t *testing.T) {
 					return
 				}
 				i := rapid.IntRange(0, len(c)-1).Draw(t, "candidate")
-				terms := Terms{HardAt: now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "soft")) * time.Millisecond)}
-				if terms.Local = rapid.Bool().Draw(t, "local"); !terms.Local {
-					terms.Moving = time.Duration(rapid.IntRange(0, 2000).Draw(t, "moving")) * time.Millisecond
-					terms.Outbox = senders[rapid.IntRange(0, len(senders)-1).Draw(t, "sender")]
+				schedule := Schedule{AdmitAt: now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "reserved")) * time.Millisecond)}
+				if schedule.Local = rapid.Bool().Draw(t, "local"); !schedule.Local {
+					schedule.Transfer = time.Duration(rapid.IntRange(0, 2000).Draw(t, "moving")) * time.Millisecond
+					schedule.Outbox = senders[rapid.IntRange(0, len(senders)-1).Draw(t, "sender")]
 				}
 				if rapid.Bool().Draw(t, "quiet") {
-					terms.Untold = time.Second
+					schedule.UnseenArrival = time.Second
 				}
-				if l := p.Book(&c[i], q, terms, now); l != nil {
+				if l := p.Book(&c[i], q, schedule, now); l != nil {
 					live = append(live, l)
 				}
 			},
-			"harden":  func(t *rapid.T) { pick(t).Harden(now) },
+			"sent":    func(t *rapid.T) { pick(t).MarkSent(now) },
 			"first":   func(t *rapid.T) { pick(t).FirstToken(now) },
 			"finish":  func(t *rapid.T) { pick(t).Finish(rapid.IntRange(0, 900).Draw(t, "out"), time.Second, now) },
 			"release": func(t *rapid.T) { pick(t).Release(now) },
@@ -538,7 +538,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		checkSums(t, p)
 		for _, m := range p.members.All {
 			g := m.ledger
-			if len(g.leases) != 0 || g.soft != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.bound != 0 || g.moving != 0 || len(g.coming) != 0 || len(g.warming.leases) != 0 || g.warming.work != 0 {
+			if len(g.leases) != 0 || g.reserved != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || len(g.inbound) != 0 || len(g.local.leases) != 0 || g.local.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
 			}
 		}
@@ -561,7 +561,7 @@ func checkSums(t *rapid.T, p *Pool) {
 		for _, l := range m.ledger.leases {
 			switch {
 			case l.state == reserved:
-				want.soft += l.blocks + l.growth
+				want.reserved += l.blocks + l.growth
 				want.queued += l.sequences
 				softs++
 			case l.state != ended:
@@ -576,19 +576,19 @@ func checkSums(t *rapid.T, p *Pool) {
 				t.Fatalf("an ended lease is still on the list of %s", m.R.ID)
 			}
 			if l.state >= sent {
-				want.bound += l.sequences
+				want.sent += l.sequences
 			}
 			if l.prompt == pending && !l.local {
 				want.moving += l.inbound.transfer
-				want.coming.add(l)
+				want.inbound.add(l)
 				if l.inbound.from != nil {
 					outboxes[l.inbound.from] += l.inbound.transfer
 				}
 			}
 			switch {
 			case l.prompt == pending && l.local:
-				want.warming.work += l.prefill.predicted
-				want.warming.leases = append(want.warming.leases, l)
+				want.local.work += l.prefill.predicted
+				want.local.leases = append(want.local.leases, l)
 			case l.prompt == pending && l.state != reserved:
 				want.arriving += l.sequences
 			}
@@ -603,9 +603,9 @@ func checkSums(t *rapid.T, p *Pool) {
 			}
 		}
 		g := m.ledger
-		if g.soft != want.soft || g.promised != want.promised || g.growth != want.growth || g.held != want.held || g.queued != want.queued ||
-			g.sequences != want.sequences || g.bound != want.bound || g.moving != want.moving || g.arriving != want.arriving ||
-			g.warming.work != want.warming.work || len(g.warming.leases) != len(want.warming.leases) || len(g.coming) != len(want.coming) {
+		if g.reserved != want.reserved || g.promised != want.promised || g.growth != want.growth || g.held != want.held || g.queued != want.queued ||
+			g.sequences != want.sequences || g.sent != want.sent || g.moving != want.moving || g.arriving != want.arriving ||
+			g.local.work != want.local.work || len(g.local.leases) != len(want.local.leases) || len(g.inbound) != len(want.inbound) {
 			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}
 		if g.returned < 0 {

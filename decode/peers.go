@@ -7,24 +7,24 @@ import (
 	"tandem/internal/roster"
 )
 
-// PeerLoad is what one router tells others of its own bookings on a replica. They can see none of it: an engine counts requests, and says neither what they
-// will take nor which are on their way.
+// PeerLoad is what one router reports to others of its own bookings on a replica. They cannot see them otherwise: an
+// engine counts requests, and says neither what they will take nor which are on their way.
 type PeerLoad struct {
-	ID        replica.ID      `json:"id,omitzero"`
-	Sequences int             `json:"sequences,omitzero"`  // of hard leases
-	Queued    int             `json:"queued,omitzero"`     // of soft ones
-	Arriving  int             `json:"arriving,omitzero"`   // of Sequences, those whose blocks have not come
-	Bound     int             `json:"bound,omitzero"`      // that the engine has got
-	Promised  int             `json:"promised,omitzero"`   // blocks that the report does not include
-	Growth    int             `json:"growth,omitzero"`     // blocks that requests in the report will still take
-	Returned  int             `json:"returned,omitzero"`   // blocks that have come free since the report
-	Held      int             `json:"held,omitzero"`       // blocks and growth of all hard leases
-	Soft      int             `json:"soft,omitzero"`       // blocks of soft ones
-	SoftIn    time.Duration   `json:"soft_in_ns,omitzero"` // until those turn hard, on average
-	Moving    time.Duration   `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
-	Work      time.Duration   `json:"work_ns,omitzero"`    // until local prefills are done, predicted
-	Rho       float64         `json:"rho,omitzero"`        // share of its time that the replica prefills for this router
-	Report    *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself
+	ID         replica.ID      `json:"id,omitzero"`
+	Sequences  int             `json:"sequences,omitzero"`  // of leases that are admitted or further
+	Queued     int             `json:"queued,omitzero"`     // of reserved leases
+	Arriving   int             `json:"arriving,omitzero"`   // of Sequences, those whose blocks have not come
+	Sent       int             `json:"bound,omitzero"`      // that the engine has got
+	Promised   int             `json:"promised,omitzero"`   // blocks that the report does not include
+	Growth     int             `json:"growth,omitzero"`     // blocks that requests in the report will still take
+	Returned   int             `json:"returned,omitzero"`   // blocks that have come free since the report
+	Held       int             `json:"held,omitzero"`       // blocks and growth of all leases that are admitted or further
+	Reserved   int             `json:"soft,omitzero"`       // blocks that reserved leases ask for
+	ReservedIn time.Duration   `json:"soft_in_ns,omitzero"` // until those are admitted, on average
+	Moving     time.Duration   `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
+	Work       time.Duration   `json:"work_ns,omitzero"`    // until local prefills are done, predicted
+	Rho        float64         `json:"rho,omitzero"`        // share of its time that the replica prefills for this router
+	Report     *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself
 }
 
 // PeerLoads returns what there is to report to other routers, for each member.
@@ -36,8 +36,8 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	for _, m := range p.members.All {
 		g := &m.ledger
 		s := PeerLoad{
-			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Bound: g.bound, Promised: g.promised, Growth: g.growth,
-			Returned: g.returned, Held: g.held, Soft: g.soft, SoftIn: m.softIn(now), Moving: g.moving, Work: g.warming.wait(now), Rho: m.meter.Rho(now),
+			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Sent: g.sent, Promised: g.promised, Growth: g.growth,
+			Returned: g.returned, Held: g.held, Reserved: g.reserved, ReservedIn: m.reservedIn(now), Moving: g.moving, Work: g.local.wait(now), Rho: m.meter.Rho(now),
 			Report: replica.ReportOf(m.asked, now),
 		}
 		out = append(out, s.plausible())
@@ -45,7 +45,8 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	return out
 }
 
-// MergePeer takes in what another router reports now, in place of what it reported before; without any loads the router is forgotten. loads is kept.
+// MergePeer takes in what another router reports now, in place of what it reported before. Without any loads the
+// router is forgotten. loads is kept.
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -62,9 +63,9 @@ func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report
 // plausible returns s with each number as far as a replica can have it.
 func (s *PeerLoad) plausible() PeerLoad {
 	return PeerLoad{
-		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued), Arriving: roster.Count(s.Arriving), Bound: roster.Count(s.Bound),
+		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued), Arriving: roster.Count(s.Arriving), Sent: roster.Count(s.Sent),
 		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth), Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
-		Soft: roster.Count(s.Soft), SoftIn: roster.Work(s.SoftIn), Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
+		Reserved: roster.Count(s.Reserved), ReservedIn: roster.Work(s.ReservedIn), Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
 	}
 }
 
@@ -79,21 +80,22 @@ func (s *PeerLoad) Add(load *PeerLoad) {
 	s.Sequences += o.Sequences
 	s.Queued += o.Queued
 	s.Arriving += o.Arriving
-	s.Bound += o.Bound
+	s.Sent += o.Sent
 	s.Promised += o.Promised
 	s.Growth += o.Growth
 	s.Returned += o.Returned
 	s.Held += o.Held
-	if o.Soft > 0 {
-		s.SoftIn += time.Duration(float64(o.SoftIn-s.SoftIn) * float64(o.Soft) / float64(s.Soft+o.Soft))
-		s.Soft += o.Soft
+	if o.Reserved > 0 {
+		s.ReservedIn += time.Duration(float64(o.ReservedIn-s.ReservedIn) * float64(o.Reserved) / float64(s.Reserved+o.Reserved))
+		s.Reserved += o.Reserved
 	}
 	s.Moving += o.Moving
 	s.Work += o.Work
 	s.Rho += o.Rho
 }
 
-// there is how many sequences are on m with hard leases of ours, of other routers' as told, or by its report alone.
-func (m *member) there() int {
+// batch returns how many sequences m has, sent or on their way: ours, those that other routers report, and others'
+// by the engine's count.
+func (m *member) batch() int {
 	return m.ledger.sequences + m.remote.Sequences + m.ledger.others.Count
 }

@@ -62,9 +62,9 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		sent := map[replica.ID]int{}
 		for range rapid.IntRange(1, 12).Draw(t, "bookings") {
 			q := &Query{Model: "m", Tokens: rapid.IntRange(1, 3000).Draw(t, "tokens"), MaxTokens: 160}
-			terms := Terms{Local: rapid.Bool().Draw(t, "local"), HardAt: s.now.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "soft")) * time.Hour)}
-			if terms.Local {
-				terms.HardAt = s.now
+			schedule := Schedule{Local: rapid.Bool().Draw(t, "local"), AdmitAt: s.now.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "reserved")) * time.Hour)}
+			if schedule.Local {
+				schedule.AdmitAt = s.now
 			}
 			at, by := rapid.IntRange(0, 1).Draw(t, "replica"), s.routers[rapid.IntRange(0, len(s.routers)-1).Draw(t, "router")]
 			var both pair
@@ -73,10 +73,10 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 				if len(c) != 2 {
 					t.Fatalf("%d candidates", len(c))
 				}
-				both[i] = p.Book(&c[at], q, terms, s.now)
+				both[i] = p.Book(&c[at], q, schedule, s.now)
 			}
 			if rapid.Bool().Draw(t, "sent") {
-				both.each(func(l *Lease) { l.Harden(s.now) })
+				both.each(func(l *Lease) { l.MarkSent(s.now) })
 				sent[both[0].member.R.ID]++
 			}
 			live = append(live, both)
@@ -100,7 +100,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		for _, p := range s.routers {
 			sees(t, p, s.one, s.now)
 			for _, m := range p.members.All {
-				if e := m.remote; e.Sequences+e.Queued+e.Arriving+e.Bound+e.Promised+e.Growth+e.Held+e.Soft != 0 || e.Moving != 0 || e.Work != 0 {
+				if e := m.remote; e.Sequences+e.Queued+e.Arriving+e.Sent+e.Promised+e.Growth+e.Held+e.Reserved != 0 || e.Moving != 0 || e.Work != 0 {
 					t.Fatalf("%+v is left of nobody", e)
 				}
 			}
@@ -118,9 +118,9 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 	}
 	for i := range g {
 		a, b := &g[i], &w[i]
-		if a.Free != b.Free || a.Soft != b.Soft || a.Inbound != b.Inbound || a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
-			t.Fatalf("replica %d: free %d, soft %d, moving %v, running %v, active %v, unknown %v; one router: %d, %d, %v, %v, %v, %v", i, a.Free, a.Soft, a.Inbound,
-				a.Decode.Running, a.Local.Active, a.Unknown, b.Free, b.Soft, b.Inbound, b.Decode.Running, b.Local.Active, b.Unknown)
+		if a.Free != b.Free || a.Reserved != b.Reserved || a.Inbound != b.Inbound || a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
+			t.Fatalf("replica %d: free %d, reserved %d, inbound %v, running %v, active %v, unknown %v; one router: %d, %d, %v, %v, %v, %v", i, a.Free, a.Reserved, a.Inbound,
+				a.Decode.Running, a.Local.Active, a.Unknown, b.Free, b.Reserved, b.Inbound, b.Decode.Running, b.Local.Active, b.Unknown)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestASilentRouterIsForgotten(t *testing.T) {
 	s := newSeveral(2)
 	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}
 	c, _, _ := s.routers[0].Candidates(q, s.now, nil, nil)
-	l := s.routers[0].Book(&c[0], q, Terms{HardAt: s.now}, s.now)
+	l := s.routers[0].Book(&c[0], q, Schedule{AdmitAt: s.now}, s.now)
 	defer l.Release(s.now)
 	s.share(t)
 	if got := s.routers[1].members.All[0].remote.Promised; got != l.whole() {

@@ -41,7 +41,7 @@ type Pool struct {
 	ends     scoring.Lengths             // of all models, cut ones as short as they were
 	usual    int                         // tokens after which an answer is over, by ends
 	peers    roster.PeerReports[PeerLoad]
-	waiting  []due // scratch of dues
+	demands  []demand // scratch of pendingDemand
 }
 
 // View is the list of members at one moment.
@@ -115,7 +115,7 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		m.steps.Ease(&p.steps.Fit, now)
 	}
 	if l.Running >= 0 {
-		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.ledger.bound - m.remote.Bound)
+		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.ledger.sent - m.remote.Sent)
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
 		p.admitDue(now)

@@ -35,7 +35,7 @@ func (g *ledger) running(l replica.Load) (sequences int, ok bool) {
 func (p *Pool) reconcile(m *member, at time.Time, running int) {
 	g := &m.ledger
 	g.usage, g.at, g.returned = m.load.Usage(at, p.settings.LoadTTL), at, 0
-	if running < g.bound {
+	if running < g.sent {
 		g.sortBySending() // it lacks the newest of ours
 	}
 	g.assumeArrivals(at)

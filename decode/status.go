@@ -15,10 +15,10 @@ type MemberStatus struct {
 	Free      int `json:"free_blocks"`     // may be promised
 	Promised  int `json:"promised_blocks"` // by us, not in the engine's newest report
 	Growth    int `json:"growth_blocks"`   // still expected of requests in the report
-	Soft      int `json:"soft_blocks"`     // asked for by requests in a prefill queue
+	Reserved  int `json:"soft_blocks"`     // asked for by requests in a prefill queue
 	Returned  int `json:"returned_blocks"` // since the newest report
 	Leases    int `json:"leases"`
-	Sequences int `json:"sequences"` // ours, with a hard lease
+	Sequences int `json:"sequences"` // ours, admitted or further
 	Others    int `json:"other_requests"`
 	replica.LoadStatus
 	Guessed bool          `json:"guessed"`  // no fresh report: what is in use is assumed
@@ -41,8 +41,8 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 		g, a := &m.ledger, p.account(m, now, mean.usage)
 		s := MemberStatus{
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
-			Promised: g.promised, Growth: g.growth, Soft: g.soft, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
-			LoadStatus: m.load.Status(now, ttl), Guessed: a.guessed, LocalMS: g.warming.wait(now).Seconds() * 1e3,
+			Promised: g.promised, Growth: g.growth, Reserved: g.reserved, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
+			LoadStatus: m.load.Status(now, ttl), Guessed: a.guessed, LocalMS: g.local.wait(now).Seconds() * 1e3,
 			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Remote: m.remote,
 		}
 		if a.capacity > 0 {

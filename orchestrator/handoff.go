@@ -116,7 +116,7 @@ func (h *handoff) stopClock() {
 
 // local lets the decode replica prefill for itself: the client's own request, whole.
 func (h *handoff) local(ctx context.Context) (*answer, *failure) {
-	h.b.DecodeLease.Harden(time.Now())
+	h.b.DecodeLease.MarkSent(time.Now())
 	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
 	out.load = !h.j.req.Stream
 	if h.j.rest != nil && h.j.req.Kind != openai.Completions {
@@ -147,7 +147,7 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 		return nil, h.ended(ctx)
 	}
 	if con.Order() == connector.Paired { // the id that went out names this decode replica: no other will do
-		h.b.DecodeLease.Harden(time.Now())
+		h.b.DecodeLease.MarkSent(time.Now())
 	} else if f := h.rebind(ctx); f != nil {
 		h.giveBack(con, reply, h.b.Decode.ID)
 		return nil, f
@@ -172,7 +172,7 @@ func (h *handoff) ended(ctx context.Context) *failure {
 
 // concurrent sends both legs at once.
 func (h *handoff) concurrent(ctx context.Context, con connector.Connector) (*answer, *failure) {
-	h.b.DecodeLease.Harden(time.Now())
+	h.b.DecodeLease.MarkSent(time.Now())
 	ctx = h.startBeside(ctx, con)
 	a, f := h.decode(ctx, con, nil)
 	if f != nil {

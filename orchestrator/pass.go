@@ -125,7 +125,7 @@ func (j *job) passOnce(ctx context.Context, p *passed, why string) *failure {
 		o.queue.wake()
 	}()
 	j.noteWhole(b, why)
-	b.DecodeLease.Harden(time.Now())
+	b.DecodeLease.MarkSent(time.Now())
 	to := o.fleet.to(b.Decode.ID)
 	if to == nil {
 		return left(b.Decode.ID)

@@ -29,12 +29,12 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 	}()
 	ok, reason, room := b.DecodeLease.Holds(now)
 	if ok || b.Mode == Local {
-		b.DecodeLease.Harden(now)
+		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
 	err = pl.move(b, req, reason, room, now)
 	if err != nil && b.DecodeLease.Alive() {
-		b.DecodeLease.Harden(now)
+		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
 	return err == nil, err
@@ -60,18 +60,18 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 		return &NoRoom{Reason: "it will be ready before another one has the blocks", Retry: max(room, minRetry)}
 	}
 	landing := pl.policy.Setup + seconds(elsewhere)
-	terms := decode.Terms{
-		HardAt: now, SentAt: now, LandAt: now.Add(landing), Moving: seconds(pl.bytes(best) * pl.rate(b, to)), Outbox: b.PrefillLease.Outbox(),
+	schedule := decode.Schedule{
+		AdmitAt: now, SendAt: now, LandAt: now.Add(landing), Transfer: seconds(pl.bytes(best) * pl.rate(b, to)), Outbox: b.PrefillLease.Outbox(),
 	}
 	if req.Quiet {
-		terms.Untold = max(landing, unheard)
+		schedule.UnseenArrival = max(landing, unheard)
 	}
-	lease := pl.decode.Book(best, &q.decode, terms, now)
+	lease := pl.decode.Book(best, &q.decode, schedule, now)
 	if lease == nil {
 		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: minRetry}
 	}
 	b.DecodeLease.Release(now)
-	lease.Harden(now)
+	lease.MarkSent(now)
 	from := b.Decode.ID
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
@@ -88,7 +88,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 // nextDecode returns the cheapest decode candidate that can take the blocks from b's prefill replica, nil if there is none.
 func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.View, *decode.Candidate) {
 	var view *decode.View
-	pl.board.decodes, view, pl.board.outlook = pl.decode.Candidates(&q.decode, now, pl.board.decodes[:0], nil)
+	pl.board.decodes, view, pl.board.rejected = pl.decode.Candidates(&q.decode, now, pl.board.decodes[:0], nil)
 	var best *decode.Candidate
 	least, ties := math.Inf(1), 0
 	for j := range pl.board.decodes {

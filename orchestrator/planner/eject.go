@@ -84,7 +84,7 @@ func (pl *Planner) failedNow(q *question, now time.Time) *out {
 
 // fullAndWell counts the decode replicas that have no room now and are not ejected: those are worth waiting for. Without suspects nobody wants to know.
 func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now time.Time) int {
-	if suspects == 0 || pl.board.outlook.Full == 0 {
+	if suspects == 0 || pl.board.rejected.Full == 0 {
 		return 0
 	}
 	n := 0
@@ -155,7 +155,7 @@ func (pl *Planner) eject(o *out, restore func()) func() {
 
 // waits reports whether a replica that has no room now could serve the request later.
 func (pl *Planner) waits(q *question, now time.Time) bool {
-	if pl.board.outlook.Full == 0 {
+	if pl.board.rejected.Full == 0 {
 		return false
 	}
 	return pl.later(q, pl.excludedDecodes(q, now)) != nil

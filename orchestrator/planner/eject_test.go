@@ -190,7 +190,7 @@ func TestRequestsWaitForRoomRatherThanForAnEjectedReplica(t *testing.T) {
 		if b.Decode.ID != "d2" {
 			t.Fatalf("booked on %s", b.Decode.ID)
 		}
-		b.DecodeLease.Harden(f.now)
+		b.DecodeLease.MarkSent(f.now)
 	}
 	for range 5 {
 		_, err := f.pl.Plan(r, f.now)

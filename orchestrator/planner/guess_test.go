@@ -38,7 +38,7 @@ func TestAGuessEndsWithItsRequest(t *testing.T) {
 		}, 7984},
 		{"local fails", onlyLocal, func(f *fleet, b *Booking) { b.Release(f.now) }, 0},
 		{"local begins", onlyLocal, func(f *fleet, b *Booking) {
-			b.DecodeLease.Harden(f.now)
+			b.DecodeLease.MarkSent(f.now)
 			f.pl.FirstToken(b, f.now)
 			b.Release(f.now)
 		}, 7984},

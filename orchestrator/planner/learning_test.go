@@ -149,7 +149,7 @@ func (f *fleet) answers(t *testing.T, n, tokens int, every time.Duration, step f
 		r.MaxTokens = tokens + 1
 		b := f.plan(t, r)
 		f.pl.PrefillDone(b, 0, 10*time.Millisecond, f.now)
-		b.DecodeLease.Harden(f.now)
+		b.DecodeLease.MarkSent(f.now)
 		f.pl.FirstToken(b, f.now.Add(10*time.Millisecond))
 		to = append(to, b.Decode.ID)
 		first := f.now.Add(10 * time.Millisecond)

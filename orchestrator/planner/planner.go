@@ -63,7 +63,7 @@ func (pl *Planner) SetPolicy(p Policy) {
 type board struct {
 	prefills []prefill.Candidate
 	decodes  []decode.Candidate
-	outlook  decode.Outlook
+	rejected decode.Rejected
 
 	forced string // who is used although it is ejected, "" for nobody
 
@@ -196,7 +196,7 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 	}
 	pl.pricePrefills()
 	q.decode.Ready = pl.ready()
-	b.decodes, dv, b.outlook = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
+	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	pl.pairs.refresh(pv, dv, &pl.policy)
 	if !failing {
 		pl.priceDecodes(q)
@@ -307,10 +307,10 @@ func (t *pairs) avoid(avoided []Pairing) (restore func()) {
 func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	b := &pl.board
 	d := &b.decodes[b.chosen.Decode]
-	terms := decode.Terms{Local: b.chosen.Prefill < 0}
+	schedule := decode.Schedule{Local: b.chosen.Prefill < 0}
 	booking := &Booking{Mode: Local, MatchedDecode: d.Matched, within: d.Local.Wait + d.Local.Warm}
 	booking.first = booking.within
-	if !terms.Local {
+	if !schedule.Local {
 		p := &b.prefills[b.chosen.Prefill]
 		booking.PrefillLease = pl.prefill.Book(p, now)
 		if booking.PrefillLease == nil {
@@ -318,18 +318,18 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		}
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
 		booking.within, booking.bytes = p.Ready(), b.table.Receivers[b.chosen.Decode].Bytes
-		terms.HardAt, terms.SentAt, terms.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
+		schedule.AdmitAt, schedule.SendAt, schedule.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
 		pair := b.table.Pair(int(b.chosen.Prefill), int(b.chosen.Decode))
 		landing := seconds(pair.Landing())
 		booking.first = pair.Landing() + d.Step
-		terms.LandAt, terms.Moving = terms.SentAt.Add(landing), seconds(pair.Own)
+		schedule.LandAt, schedule.Transfer = schedule.SendAt.Add(landing), seconds(pair.Own)
 		if q.Quiet {
-			terms.Untold = max(landing, unheard)
+			schedule.UnseenArrival = max(landing, unheard)
 		}
 	} else if q.Quiet {
-		terms.Untold = max(seconds(booking.within), unheard)
+		schedule.UnseenArrival = max(seconds(booking.within), unheard)
 	}
-	booking.DecodeLease = pl.decode.Book(d, &q.decode, terms, now)
+	booking.DecodeLease = pl.decode.Book(d, &q.decode, schedule, now)
 	if booking.DecodeLease == nil {
 		booking.PrefillLease.Release(now)
 		return nil

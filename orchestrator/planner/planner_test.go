@@ -498,7 +498,7 @@ func TestRebind(t *testing.T) {
 			}
 			b.Release(f.now)
 			for _, s := range f.decode.Status(f.now) {
-				if s.Leases != f.locals[s.ID] || f.locals[s.ID] == 0 && (s.Promised != 0 || s.Soft != 0) {
+				if s.Leases != f.locals[s.ID] || f.locals[s.ID] == 0 && (s.Promised != 0 || s.Reserved != 0) {
 					t.Errorf("after release: %+v", s)
 				}
 			}
@@ -513,12 +513,12 @@ func TestQueuedRequestsBookSoftly(t *testing.T) {
 	f.plan(t, r)
 	f.plan(t, r) // waits for the first in p1's queue
 	s := f.decode.Status(f.now)[0]
-	if s.Sequences != 1 || s.Leases != 2 || s.Soft < 1875 {
-		t.Fatalf("%d leases, %d hard, %d blocks soft, want 2, 1 and one prompt", s.Leases, s.Sequences, s.Soft)
+	if s.Sequences != 1 || s.Leases != 2 || s.Reserved < 1875 {
+		t.Fatalf("%d leases, %d hard, %d blocks soft, want 2, 1 and one prompt", s.Leases, s.Sequences, s.Reserved)
 	}
 	f.pass(time.Minute)
-	if s := f.decode.Status(f.now)[0]; s.Sequences != 2 || s.Soft != 0 {
-		t.Errorf("when its prefill should run: %d hard, %d blocks soft, want 2 and 0", s.Sequences, s.Soft)
+	if s := f.decode.Status(f.now)[0]; s.Sequences != 2 || s.Reserved != 0 {
+		t.Errorf("when its prefill should run: %d hard, %d blocks soft, want 2 and 0", s.Sequences, s.Reserved)
 	}
 }
 
@@ -649,7 +649,7 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	}
 	for _, s := range f.decode.Status(now) {
-		if s.Leases != 0 || s.Promised != 0 || s.Soft != 0 || s.Growth != 0 {
+		if s.Leases != 0 || s.Promised != 0 || s.Reserved != 0 || s.Growth != 0 {
 			t.Errorf("decode %+v", s)
 		}
 	}

@@ -128,8 +128,8 @@ func (pl *Planner) available(q *question, d *Decision) {
 		c := &b.decodes[j]
 		d.look(c.Matched, c.Blind, c.Truncated)
 	}
-	d.Available = max(d.Available, b.outlook.Held)
-	d.Blind += b.outlook.Blind
+	d.Available = max(d.Available, b.rejected.Matched)
+	d.Blind += b.rejected.Blind
 }
 
 // look takes one replica into account.
@@ -154,7 +154,7 @@ func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 
 func decodeSide(c *decode.Candidate) DecodeSide {
 	s := DecodeSide{
-		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Soft, Running: int(c.Running), Step: c.Step * 1e3,
+		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Reserved, Running: int(c.Running), Step: c.Step * 1e3,
 		Usage: orMinus(c.Usage), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)

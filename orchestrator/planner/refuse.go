@@ -25,7 +25,7 @@ func (pl *Planner) refuse(q *question, now time.Time) error {
 	case !q.SplitOK && !q.LocalOK:
 		return &NoReplica{Pool: "pair", Reason: "the request may neither be split nor served by one replica"}
 	case len(pl.board.decodes) == 0:
-		return &NoReplica{Pool: "decode", Reason: listDecodes(outD), TooLarge: pl.board.outlook.Small > 0 && pl.board.outlook.Ill == 0}
+		return &NoReplica{Pool: "decode", Reason: listDecodes(outD), TooLarge: pl.board.rejected.Small > 0 && pl.board.rejected.Ill == 0}
 	case len(pl.board.prefills) == 0:
 		return &NoReplica{Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP)}
 	}

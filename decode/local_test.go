@@ -6,16 +6,16 @@ import (
 )
 
 // local books prompts of so many blocks that the replica prefills by itself, one after the other.
-func local(t *testing.T, p *Pool, blocks int, terms Terms, now time.Time) *Lease {
+func local(t *testing.T, p *Pool, blocks int, schedule Schedule, now time.Time) *Lease {
 	t.Helper()
 	q := &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 16}
 	c, _, _ := p.Candidates(q, now, nil, nil)
 	if len(c) == 0 {
 		t.Fatal("no candidate")
 	}
-	terms.Local, terms.HardAt = true, now
-	l := p.Book(&c[0], q, terms, now)
-	l.Harden(now)
+	schedule.Local, schedule.AdmitAt = true, now
+	l := p.Book(&c[0], q, schedule, now)
+	l.MarkSent(now)
 	return l
 }
 
@@ -26,7 +26,7 @@ func waitThere(p *Pool, now time.Time) time.Duration {
 
 func TestLocalPrefillsWaitInTurn(t *testing.T) {
 	p := pool(0)
-	first, second := local(t, p, 400, Terms{}, start), local(t, p, 100, Terms{}, start)
+	first, second := local(t, p, 400, Schedule{}, start), local(t, p, 100, Schedule{}, start)
 	whole := first.prefill.predicted + second.prefill.predicted
 	now := start
 	for _, step := range []struct {
@@ -53,7 +53,7 @@ func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 	p := pool(0)
 	now := start
 	for range 100 {
-		l := local(t, p, 400, Terms{}, now)
+		l := local(t, p, 400, Schedule{}, now)
 		now = now.Add(l.prefill.predicted / 2)
 		l.FirstToken(now)
 		if got := waitThere(p, now); got != 0 {
@@ -66,14 +66,14 @@ func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 // Where nobody tells of the first token a prompt counts as computed after twice its time.
 func TestUntoldPrefillsEnd(t *testing.T) {
 	p := pool(0)
-	l := local(t, p, 400, Terms{Untold: time.Second}, start)
+	l := local(t, p, 400, Schedule{UnseenArrival: time.Second}, start)
 	for _, step := range []struct {
 		after time.Duration
 		waits bool
 	}{{1900 * time.Millisecond, true}, {2100 * time.Millisecond, false}} {
 		now := start.Add(step.after)
 		p.Observe("d1", load(now, 1, 0.4), now)
-		if got := p.members.All[0].ledger.warming.work > 0; got != step.waits {
+		if got := p.members.All[0].ledger.local.work > 0; got != step.waits {
 			t.Errorf("after %v: waits %v, want %v", step.after, got, step.waits)
 		}
 	}
@@ -83,7 +83,7 @@ func TestUntoldPrefillsEnd(t *testing.T) {
 // An engine takes blocks as it computes: a report in the middle of a prompt does not say what the rest will take.
 func TestAPromptThatIsBeingComputedStaysPromised(t *testing.T) {
 	p := pool(0)
-	l := local(t, p, 400, Terms{}, start)
+	l := local(t, p, 400, Schedule{}, start)
 	now := start.Add(time.Second)
 	p.Observe("d1", load(now, 1, 0.1), now)
 	if got, most := free(p, now), 1000-l.whole(); got > most {

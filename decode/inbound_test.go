@@ -11,7 +11,7 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 	split := func(sentIn time.Duration) *Lease {
 		q := &Query{Model: "m", Tokens: 160, MaxTokens: 16}
 		c, _, _ := p.Candidates(q, start, nil, nil)
-		return p.Book(&c[0], q, Terms{HardAt: start, SentAt: start.Add(sentIn), LandAt: start.Add(2 * sentIn)}, start)
+		return p.Book(&c[0], q, Schedule{AdmitAt: start, SendAt: start.Add(sentIn), LandAt: start.Add(2 * sentIn)}, start)
 	}
 	question := &Query{Model: "m", Tokens: 1600, MaxTokens: 16}
 	c, _, _ := p.Candidates(question, start, nil, nil)
@@ -23,11 +23,11 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 		want time.Duration
 	}{
 		{"two come before it is through", func() {}, warm + warm*3/4},
-		{"one has its first token", func() { there.Harden(start); there.FirstToken(start) }, warm * 3 / 4},
-		{"the other has been sent, and lands twice as late", func() { soon.Harden(start) }, warm / 2},
-		{"it would wait for another prompt, when the one has landed and before the next is sent", func() { local(t, p, 100, Terms{}, start) }, 0},
+		{"one has its first token", func() { there.MarkSent(start); there.FirstToken(start) }, warm * 3 / 4},
+		{"the other has been sent, and lands twice as late", func() { soon.MarkSent(start) }, warm / 2},
+		{"it would wait for another prompt, when the one has landed and before the next is sent", func() { local(t, p, 100, Schedule{}, start) }, 0},
 		{"the one ends", func() { soon.Release(start) }, 0},
-		{"and a third", func() { local(t, p, 100, Terms{}, start) }, warm},
+		{"and a third", func() { local(t, p, 100, Schedule{}, start) }, warm},
 		{"all end", func() { late.Release(start) }, 0},
 	} {
 		step.does()

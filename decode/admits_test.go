@@ -14,7 +14,7 @@ func prompt(blocks int, ready time.Duration) *Query {
 func TestWhoWaitsForPrefillKeepsOthersOut(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		soft  time.Duration // when the lease of 500 blocks turns hard
+		admit time.Duration // when the lease of 500 blocks is admitted
 		query *Query
 		taken bool
 	}{
@@ -26,18 +26,18 @@ func TestWhoWaitsForPrefillKeepsOthersOut(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pool(0.2) // 800 free
-			first := book(t, p, 500, start.Add(tt.soft), start)
+			first := book(t, p, 500, start.Add(tt.admit), start)
 			c, _, o := p.Candidates(tt.query, start, nil, nil)
 			if (len(c) == 1) != tt.taken {
-				t.Fatalf("%d candidates, outlook %+v, want it to be one: %v", len(c), o, tt.taken)
+				t.Fatalf("%d candidates, rejected %+v, want it to be one: %v", len(c), o, tt.taken)
 			}
 			if !tt.taken && (o.Full != 1 || o.Retry <= 0) {
-				t.Errorf("outlook %+v, want a full replica and a hint", o)
+				t.Errorf("rejected %+v, want a full replica and a hint", o)
 			}
 			if !tt.taken {
 				return
 			}
-			second := p.Book(&c[0], tt.query, Terms{HardAt: start}, start)
+			second := p.Book(&c[0], tt.query, Schedule{AdmitAt: start}, start)
 			if second == nil {
 				t.Error("what was offered cannot be booked")
 			}
@@ -61,10 +61,10 @@ func TestRoomIsNeededWhenTheBlocksCome(t *testing.T) {
 	if len(c) != 1 || !c[0].Crowded {
 		t.Fatalf("%+v, want a crowded candidate", c)
 	}
-	if p.Book(&c[0], q, Terms{HardAt: start, Local: true}, start) != nil {
+	if p.Book(&c[0], q, Schedule{AdmitAt: start, Local: true}, start) != nil {
 		t.Error("it was booked to prefill where there is no room now")
 	}
-	l := p.Book(&c[0], q, Terms{HardAt: start}, start)
+	l := p.Book(&c[0], q, Schedule{AdmitAt: start}, start)
 	if l == nil {
 		t.Fatal("it was not booked")
 	}
