@@ -64,7 +64,7 @@ func TestDraftsAsCounted(t *testing.T) {
 
 // No slot lies beyond the longest sequence.
 func TestSlotsEndAtTheLongest(t *testing.T) {
-	p := New(Options{})
+	p := configured()
 	p.SetMembers([]replica.Replica{{ID: "d1", Facts: replica.Facts{MaxModelLen: 100, Drafts: 10}}}, start)
 	m, _ := p.members.Find("d1")
 	for tokens, want := range map[int]int{50: 70, 85: 100, 100: 100, 120: 120} {

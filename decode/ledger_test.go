@@ -14,10 +14,19 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+const usualTTL = 10 * time.Second
+
+// configured has no members. Answers are expected to have 256 tokens.
+func configured() *Pool {
+	p := New(Options{})
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 256})
+	return p
+}
+
 // pool has one member d1 of 1000 blocks of 16 tokens, which has just reported the given usage. Answers are expected to have 160 tokens, 10 blocks.
 func pool(usage float64) *Pool {
-	p := New(Options{})
-	p.Configure(Settings{ExpectedOutput: 160})
+	p := configured()
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160})
 	p.SetMembers([]replica.Replica{engine("d1", 1000)}, start)
 	p.Observe("d1", load(start, 0, usage), start)
 	return p
@@ -49,7 +58,7 @@ func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, admitAt, n
 
 // generating sets the speed at which a sequence that was sent so long ago has so many tokens by now.
 func generating(p *Pool, tokens int, since time.Duration) {
-	p.Configure(Settings{Speed: scoring.Rates(0, (float64(tokens)+0.5)/since.Seconds()), ExpectedOutput: 160})
+	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(0, (float64(tokens)+0.5)/since.Seconds()), ExpectedOutput: 160})
 }
 
 func free(p *Pool, now time.Time) int { return p.Status(now)[0].Free }
@@ -353,7 +362,7 @@ func TestWhatAnEstimateMayBook(t *testing.T) {
 		{"nobody says", []replica.Replica{unknown}, math.MaxInt},
 		{"nobody serves it", []replica.Replica{other}, math.MaxInt},
 	} {
-		p := New(Options{})
+		p := configured()
 		p.SetMembers(tt.members, start)
 		if got := p.Bookable("m"); min(got, math.MaxInt/4) != min(tt.want, math.MaxInt/4) {
 			t.Errorf("%s: %d tokens, want %d", tt.name, got, tt.want)
@@ -362,7 +371,7 @@ func TestWhatAnEstimateMayBook(t *testing.T) {
 }
 
 func TestUnknownCapacityIsPermissiveAndSaysSo(t *testing.T) {
-	p := New(Options{})
+	p := configured()
 	r := engine("d1", 0)
 	r.Facts.BlockSize = 0
 	p.SetMembers([]replica.Replica{r}, start)
@@ -373,7 +382,7 @@ func TestUnknownCapacityIsPermissiveAndSaysSo(t *testing.T) {
 }
 
 func TestUnknownUsageIsThePoolsMeanNotIdle(t *testing.T) {
-	p := New(Options{})
+	p := configured()
 	p.SetMembers([]replica.Replica{engine("d1", 1000), engine("d2", 1000), engine("d3", 1000)}, start)
 	p.Observe("d1", load(start, 10, 0.2), start)
 	p.Observe("d2", load(start, 20, 0.8), start)
@@ -453,7 +462,7 @@ func TestDecodeSpeedIsLearned(t *testing.T) {
 	if got := c[0].Step; math.Abs(got-0.030) > 0.004 {
 		t.Errorf("step of %g s, want about 0.030", got)
 	}
-	p.Configure(Settings{Speed: scoring.Rates(0, 100), ExpectedOutput: 160})
+	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(0, 100), ExpectedOutput: 160})
 	c, _, _ = p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 1}, start, nil, nil)
 	if got := c[0].Step; got != 0.010 {
 		t.Errorf("configured step of %g s, want 0.010", got)
@@ -480,8 +489,8 @@ func TestLeavingMembersKeepTheirLeases(t *testing.T) {
 // those of an obvious count over the live leases, and nothing may remain at the end.
 func TestLedgerReturnsToZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := New(Options{})
-		p.Configure(Settings{ExpectedOutput: rapid.IntRange(1, 500).Draw(t, "output")})
+		p := configured()
+		p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: rapid.IntRange(1, 500).Draw(t, "output")})
 		p.SetMembers([]replica.Replica{engine("d1", 1000), engine("d2", 500)}, start)
 		now := start
 		var live []*Lease

@@ -21,8 +21,8 @@ type several struct {
 func newSeveral(n int) *several {
 	s := &several{now: start}
 	for range n + 1 {
-		p := New(Options{})
-		p.Configure(Settings{ExpectedOutput: 160})
+		p := configured()
+		p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160})
 		p.SetMembers([]replica.Replica{engine("d1", 5000), engine("d2", 5000)}, start)
 		s.routers = append(s.routers, p)
 	}

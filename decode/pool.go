@@ -13,18 +13,13 @@ import (
 // Options says how a Pool is made. The zero value works.
 type Options = roster.Options
 
-// Settings is what an operator may set about the pool. The zero value works.
+// Settings is what an operator may set about the pool. All of it is said: see [Pool.Configure].
 type Settings struct {
 	Speed          scoring.Speed // of every member, its own prefill included; a half at zero is learned
-	LoadTTL        time.Duration // a load report older than this says nothing; 0: 10 s
+	LoadTTL        time.Duration // a load report older than this says nothing; above 0
 	Margin         float64       // share of a member's blocks that is never promised, 0..1
-	ExpectedOutput int           // tokens that an answer is taken to have until learned; 0: 256
+	ExpectedOutput int           // tokens that an answer is taken to have until learned; at least 1
 }
-
-const (
-	defaultLoadTTL = 10 * time.Second
-	defaultOutput  = 256
-)
 
 // Pool is the decode pool. Safe for concurrent use.
 type Pool struct {
@@ -63,29 +58,33 @@ type member struct {
 	remote  PeerLoad     // the sum of what other routers report
 }
 
-// New returns a pool without members.
+// New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
 	p := new(Pool)
 	p.Roster, p.members = roster.New(o, func() *member { return new(member) })
-	p.Configure(Settings{})
+	p.beginLengths(1)
 	return p
 }
 
-// Configure makes s hold from now on. Another expected output starts the learning of lengths again.
+// Configure makes s hold from now on. Another expected output starts the learning of lengths again. It panics where s
+// is not said in full: the pool has no numbers of its own.
 func (p *Pool) Configure(s Settings) {
-	if s.LoadTTL <= 0 {
-		s.LoadTTL = defaultLoadTTL
-	}
-	if s.ExpectedOutput <= 0 {
-		s.ExpectedOutput = defaultOutput
+	if s.LoadTTL <= 0 || s.ExpectedOutput < 1 {
+		panic("decode: settings without LoadTTL or ExpectedOutput")
 	}
 	p.members.Lock()
 	defer p.members.Unlock()
 	if s.ExpectedOutput != p.settings.ExpectedOutput {
-		p.lengths, p.answers, p.ends = map[string]*scoring.Lengths{}, scoring.NewLengths(s.ExpectedOutput), scoring.NewLengths(s.ExpectedOutput)
-		p.usual = p.ends.Rest(0, -1)
+		p.beginLengths(s.ExpectedOutput)
 	}
 	p.settings = s
+}
+
+// beginLengths forgets how long answers are, and begins with so many tokens.
+func (p *Pool) beginLengths(tokens int) {
+	p.lengths = map[string]*scoring.Lengths{}
+	p.answers, p.ends = scoring.NewLengths(tokens), scoring.NewLengths(tokens)
+	p.usual = p.ends.Rest(0, -1)
 }
 
 // Observe takes in a load report of id. Its usage is the account from which headroom is counted until the next one.

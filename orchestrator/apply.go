@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -9,11 +8,8 @@ import (
 
 	"tandem/connector"
 	"tandem/internal/config"
-	"tandem/internal/replica"
 	"tandem/internal/tokenizer"
-	"tandem/orchestrator/outlier"
-	"tandem/orchestrator/planner"
-	"tandem/scoring"
+	"tandem/orchestrator/policy"
 )
 
 // reloadError is why the newest configuration is not in force.
@@ -48,7 +44,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		o.certificate.Store(certificate)
 	}
 	old := o.snap.Load()
-	o.planner.SetPolicy(policy(cfg))
+	o.planner.SetPolicy(policy.Of(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)
 	o.ring.resize(cfg.Decisions.Ring)
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
@@ -98,67 +94,11 @@ func connectorFor(cfg *config.Config, instead connector.Connector) (connector.Co
 }
 
 func newResolver(cfg *config.Config) *tokenizer.Resolver {
-	const none = -1 // where 0 would be the default
 	return tokenizer.New(tokenizer.Options{
-		RenderTimeout: cfg.Timeouts.Tokenize, TokenizeTimeout: cfg.Timeouts.Tokenize, CharsPerToken: cfg.Tokenizer.CharsPerToken,
-		CacheBytes: cmp.Or(int64(cfg.Tokenizer.CacheBytes), none), ChatTTL: cmp.Or(cfg.Tokenizer.ChatTTL, none),
+		RenderTimeout: cfg.Timeouts.Tokenize, TokenizeTimeout: cfg.Timeouts.Tokenize,
+		CharsPerToken: cfg.Tokenizer.CharsPerToken,
+		CacheBytes:    int64(cfg.Tokenizer.CacheBytes), ChatTTL: cfg.Tokenizer.ChatTTL,
 	})
-}
-
-// policy is what of the configuration concerns decisions.
-func policy(cfg *config.Config) planner.Policy {
-	s, x := cfg.Scoring, cfg.Experimental.Scoring
-	units := scoring.InSeconds
-	if x.Units == config.Raw {
-		units = scoring.InRaw
-	}
-	weights := scoring.Weights{
-		Units: units, Alpha: scoring.Alpha{Auto: s.Alpha.Auto, Value: s.Alpha.Value}, Beta: s.Beta, Gamma: s.Gamma,
-		DecodePenalty: s.DecodePenalty, AffinityShare: s.AffinityShare, AffinitySaved: s.AffinitySaved,
-	}
-	p := planner.Policy{
-		Weights: weights, KVBytesPerToken: float64(s.KVBytesPerToken), HeadroomMargin: orNone(s.HeadroomMargin), ExpectedOutput: s.ExpectedOutput,
-		TieAbsolute: orNone(x.TieAbsolute), TieRelative: orNone(x.TieRelative),
-		LoadTTL: 10 * cfg.Pools.Decode.PollInterval, FirstToken: cfg.Limits.FirstToken,
-	}
-	p.Calibration = map[string]planner.Calibration{config.CalibrationOff: planner.CalibrateOff, config.CalibrationShadow: planner.CalibrateShadow}[x.Calibration]
-	e := cfg.Health.Ejection
-	p.Ejection = outlier.Settings{Failures: e.Failures, Share: e.Share, Base: e.Base, Max: e.Max, Trials: true}
-	p.Prefill, p.Decode = scoring.Rates(x.Speed.Prefill, 0), scoring.Rates(x.Speed.Local, x.Speed.Decode)
-	p.PrefillRule, p.DecodeRule = rule(cfg.Experimental.Pools.Prefill), rule(cfg.Experimental.Pools.Decode)
-	p.Links = [replica.Links]float64{float64(s.Links.Host), float64(s.Links.Rack), float64(s.Links.Zone), float64(s.Links.Other)}
-	return p
-}
-
-// rule is what chooses in a pool by itself, nil where costs do.
-func rule(p config.ExperimentalPool) *planner.Rule {
-	r := p.Rule
-	named := &planner.Rule{Name: p.Policy}
-	switch p.Policy {
-	case config.PolicyTwoState:
-		named.Rule = scoring.TwoState{Threshold: r.Threshold, Apart: r.Apart, Times: r.Times}
-	case config.PolicyBlockTracker:
-		named.Rule = scoring.Tracker{Threshold: r.Threshold, Bound: r.Bound}
-	case config.PolicyPrefixHash:
-		named.Rule = scoring.PrefixHash{Bound: r.Bound}
-	case config.PolicyOverlapTiers:
-		named.Tiers = true
-		named.Rule = scoring.Overlap{
-			Overlap: r.Overlap, Load: r.Load, Hot: r.Hot, Warm: r.Warm, Threshold: r.Threshold,
-			Otherwise: scoring.PrefixHash{Bound: r.Bound},
-		}
-	default:
-		return nil
-	}
-	return named
-}
-
-// orNone turns a zero that an operator wrote into the planner's "none", since its own zero means the default.
-func orNone[T float64 | time.Duration](v T) T {
-	if v == 0 {
-		return -1
-	}
-	return v
 }
 
 // errNoReload says that this process cannot read a configuration again.

@@ -26,6 +26,7 @@ import (
 	"tandem/internal/kvevents"
 	"tandem/internal/tokenizer"
 	"tandem/orchestrator/planner"
+	"tandem/orchestrator/policy"
 	"tandem/prefill"
 )
 
@@ -101,7 +102,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
-	o.planner = planner.New(o.prefill, o.decode, rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
+	o.planner = planner.New(o.prefill, o.decode, policy.Of(cfg), rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
 	o.fleet = newFleet(o)
 	o.peers = newPeers(o)
 	opt.Registry.MustRegister(&collector{o: o})

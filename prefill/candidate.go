@@ -146,7 +146,7 @@ type means struct {
 }
 
 func (p *Pool) mean(now time.Time) means {
-	ttl := p.ttl()
+	ttl := p.settings.LoadTTL
 	var others, usage float64
 	var reporters, users int
 	for _, m := range p.members.All {
@@ -162,15 +162,8 @@ func (p *Pool) mean(now time.Time) means {
 	return means{others: others / float64(max(reporters, 1)), usage: usage / float64(users)}
 }
 
-func (p *Pool) ttl() time.Duration {
-	if p.settings.LoadTTL > 0 {
-		return p.settings.LoadTTL
-	}
-	return defaultLoadTTL
-}
-
 func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.Time) {
-	m, ttl := c.member, p.ttl()
+	m, ttl := c.member, p.settings.LoadTTL
 	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), m.load.Age(now)
 	c.Leaving = m.pace.Rate(now)
 	c.Outbox = (m.outbox.Sending() + m.remote.Sending).Seconds()

@@ -12,13 +12,11 @@ import (
 // Options says how a Pool is made. The zero value works.
 type Options = roster.Options
 
-// Settings is what an operator may set about the pool. The zero value works.
+// Settings is what an operator may set about the pool. All of it is said: see [Pool.Configure].
 type Settings struct {
 	Speed   scoring.Speed // of every member; without its prefill half each member's is learned
-	LoadTTL time.Duration // a load report older than this says nothing; 0: 10 s
+	LoadTTL time.Duration // a load report older than this says nothing; above 0
 }
-
-const defaultLoadTTL = 10 * time.Second
 
 // Pool is the prefill pool. Safe for concurrent use.
 type Pool struct {
@@ -58,17 +56,17 @@ type Counts struct {
 	Delivered uint64 `json:"delivered_tokens"` // cached by the engines' count, of the same requests
 }
 
-// New returns a pool without members.
+// New returns a pool without members, which believes no report before it has been configured.
 func New(o Options) *Pool {
 	p := new(Pool)
 	p.Roster, p.members = roster.New(o, func() *member { return new(member) })
 	return p
 }
 
-// Configure makes s hold from now on.
+// Configure makes s hold from now on. It panics where s is not said in full: the pool has no numbers of its own.
 func (p *Pool) Configure(s Settings) {
 	if s.LoadTTL <= 0 {
-		s.LoadTTL = defaultLoadTTL
+		panic("prefill: settings without LoadTTL")
 	}
 	p.members.Lock()
 	defer p.members.Unlock()

@@ -25,8 +25,16 @@ func load(at time.Time, running, waiting int, usage float64) replica.Load {
 	return replica.Load{At: at, Source: replica.Metrics, Running: running, Waiting: waiting, Usage: usage}
 }
 
-func newPool(ids ...replica.ID) *Pool {
+const usualTTL = 10 * time.Second
+
+func configured() *Pool {
 	p := New(Options{})
+	p.Configure(Settings{LoadTTL: usualTTL})
+	return p
+}
+
+func newPool(ids ...replica.ID) *Pool {
+	p := configured()
 	var ms []replica.Replica
 	for _, id := range ids {
 		ms = append(ms, engine(id))
@@ -187,12 +195,12 @@ func TestSpeedIsLearnedUnderLoad(t *testing.T) {
 	}
 	near(t, "learned speed", p.Status(now)[0].Speed.Prefill(4000, 0), truth.Prefill(4000, 0), 0.1)
 	near(t, "speed of a member without a sample", p.Status(now)[1].Speed.Prefill(4000, 0), truth.Prefill(4000, 0), 0.1)
-	p.Configure(Settings{Speed: scoring.Rates(1000, 0)})
+	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(1000, 0)})
 	near(t, "configured speed", p.Status(now)[0].Speed.Prefill(4000, 0), 4, 1e-9)
 }
 
 func TestChain(t *testing.T) {
-	p := New(Options{})
+	p := configured()
 	if _, _, ok := p.Chain("m"); ok {
 		t.Error("a pool without members names blocks")
 	}

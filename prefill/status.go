@@ -28,7 +28,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	counts := p.Counts()
 	p.members.Lock()
 	defer p.members.Unlock()
-	ttl := p.ttl()
+	ttl := p.settings.LoadTTL
 	out := make([]MemberStatus, 0, len(p.members.All))
 	for _, m := range p.members.All {
 		s := MemberStatus{

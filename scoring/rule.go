@@ -31,13 +31,10 @@ type Seat struct {
 
 // TwoState follows the longest match while the pool is balanced, and sends to the least loaded replica while it is not.
 type TwoState struct {
-	Threshold float64 // share of the prompt from which on a match is followed; 0.3
-	Apart     float64 // the pool is out of balance where the most loaded has so many requests more than the least loaded; 64
-	Times     float64 // ... and so many times as many; 1.5
+	Threshold float64 // share of the prompt from which on a match is followed
+	Apart     float64 // the pool is out of balance where the most loaded has so many requests more than the least loaded
+	Times     float64 // ... and so many times as many
 }
-
-// DefaultTwoState is what its authors ship.
-func DefaultTwoState() TwoState { return TwoState{Threshold: 0.3, Apart: 64, Times: 1.5} }
 
 // Choose decides by state.
 func (r TwoState) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
@@ -56,12 +53,9 @@ func (r TwoState) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
 
 // Tracker follows the longest match where it is long enough and its replica not too loaded; otherwise it sends to the least loaded one.
 type Tracker struct {
-	Threshold float64 // share of the prompt from which on a match is followed; 0.3
-	Bound     float64 // requests that a replica may have, as a multiple of the pool's mean with the new one; 1.25
+	Threshold float64 // share of the prompt from which on a match is followed
+	Bound     float64 // requests that a replica may have, as a multiple of the pool's mean with the new one
 }
-
-// DefaultTracker is what its author recommends.
-func DefaultTracker() Tracker { return Tracker{Threshold: 0.3, Bound: 1.25} }
 
 // Choose follows or balances.
 func (r Tracker) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
@@ -75,11 +69,8 @@ func (r Tracker) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
 // PrefixHash is consistent hashing of a prompt's head with bounded loads. Each head has its own order of all replicas, so that a replica that comes or goes moves
 // only its own share; the first in that order that is not full is chosen. A prompt without a known head goes to the least loaded one.
 type PrefixHash struct {
-	Bound float64 // requests that a replica may have, as a multiple of the pool's mean with the new one; 1.25
+	Bound float64 // requests that a replica may have, as a multiple of the pool's mean with the new one
 }
-
-// DefaultPrefixHash is what its authors ship.
-func DefaultPrefixHash() PrefixHash { return PrefixHash{Bound: 1.25} }
 
 // Choose walks through the replicas in the head's order.
 func (r PrefixHash) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
@@ -99,19 +90,14 @@ func (r PrefixHash) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
 // Overlap adds weighted shares of cached tokens, by tier, and of idleness. Its authors add health too, which is
 // the same for all that may be chosen here. Where nobody has enough of the prompt, the hash of its head decides.
 type Overlap struct {
-	Overlap float64 // weight of the overlap, as a share of the longest; 0.6
-	Load    float64 // weight of 1 - requests as a share of the most; 0.3
+	Overlap float64 // weight of the overlap, as a share of the longest
+	Load    float64 // weight of 1 - requests as a share of the most
 
-	Hot       float64 // what a token in GPU memory counts; 1
-	Warm      float64 // what one in any other tier counts; 0.6
-	Threshold float64 // share of the prompt that somebody must have; 0.3
+	Hot       float64 // what a token in GPU memory counts
+	Warm      float64 // what one in any other tier counts
+	Threshold float64 // share of the prompt that somebody must have
 
 	Otherwise PrefixHash
-}
-
-// DefaultOverlap is what its authors ship.
-func DefaultOverlap() Overlap {
-	return Overlap{Overlap: 0.6, Load: 0.3, Hot: 1, Warm: 0.6, Threshold: 0.3, Otherwise: DefaultPrefixHash()}
 }
 
 // Choose adds shares.

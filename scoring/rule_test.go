@@ -5,6 +5,14 @@ import (
 	"testing"
 )
 
+// The rules with their authors' numbers.
+var (
+	twoState   = TwoState{Threshold: 0.3, Apart: 64, Times: 1.5}
+	tracker    = Tracker{Threshold: 0.3, Bound: 1.25}
+	prefixHash = PrefixHash{Bound: 1.25}
+	overlap    = Overlap{Overlap: 0.6, Load: 0.3, Hot: 1, Warm: 0.6, Threshold: 0.3, Otherwise: prefixHash}
+)
+
 func TestRulesByHand(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	prompt := Prompt{Tokens: 1000}
@@ -14,27 +22,27 @@ func TestRulesByHand(t *testing.T) {
 		seats []Seat
 		want  int
 	}{
-		{"two-state follows more than 30 %", DefaultTwoState(), []Seat{{Held: 301, Load: 64}, {}}, 0},
-		{"two-state does not follow 30 %", DefaultTwoState(), []Seat{{Held: 300, Load: 1}, {}}, 1},
-		{"two-state takes the longest", DefaultTwoState(), []Seat{{Held: 400}, {Held: 416, Load: 9}, {}}, 1},
-		{"two-state takes the less loaded of two", DefaultTwoState(), []Seat{{Held: 400, Load: 2}, {Held: 400, Load: 1}}, 1},
-		{"two-state balances beyond 64", DefaultTwoState(), []Seat{{Held: 900, Load: 65}, {}, {Load: 1}}, 1},
-		{"two-state needs both: 165 is no 1.5 x 110", DefaultTwoState(), []Seat{{Held: 900, Load: 165}, {Load: 110}, {Load: 100 + 10}}, 0},
-		{"two-state: 176 is more than 1.5 x 110, and 66 apart", DefaultTwoState(), []Seat{{Held: 900, Load: 176}, {Load: 110}, {Load: 120}}, 1},
+		{"two-state follows more than 30 %", twoState, []Seat{{Held: 301, Load: 64}, {}}, 0},
+		{"two-state does not follow 30 %", twoState, []Seat{{Held: 300, Load: 1}, {}}, 1},
+		{"two-state takes the longest", twoState, []Seat{{Held: 400}, {Held: 416, Load: 9}, {}}, 1},
+		{"two-state takes the less loaded of two", twoState, []Seat{{Held: 400, Load: 2}, {Held: 400, Load: 1}}, 1},
+		{"two-state balances beyond 64", twoState, []Seat{{Held: 900, Load: 65}, {}, {Load: 1}}, 1},
+		{"two-state needs both: 165 is no 1.5 x 110", twoState, []Seat{{Held: 900, Load: 165}, {Load: 110}, {Load: 100 + 10}}, 0},
+		{"two-state: 176 is more than 1.5 x 110, and 66 apart", twoState, []Seat{{Held: 900, Load: 176}, {Load: 110}, {Load: 120}}, 1},
 		// (2 + 0 + 1) * 1.25 / 2 = 1.9: two at most.
-		{"tracker bounds", DefaultTracker(), []Seat{{Held: 900, Load: 2}, {Load: 0}}, 1},
-		{"tracker follows below the bound", DefaultTracker(), []Seat{{Held: 900, Load: 1}, {Load: 0}}, 0},
-		{"tracker follows an idle one", DefaultTracker(), []Seat{{}, {Held: 301}, {}, {}}, 1},
-		{"tracker wants 30 %", DefaultTracker(), []Seat{{Held: 300, Load: 1}, {}}, 1},
+		{"tracker bounds", tracker, []Seat{{Held: 900, Load: 2}, {Load: 0}}, 1},
+		{"tracker follows below the bound", tracker, []Seat{{Held: 900, Load: 1}, {Load: 0}}, 0},
+		{"tracker follows an idle one", tracker, []Seat{{}, {Held: 301}, {}, {}}, 1},
+		{"tracker wants 30 %", tracker, []Seat{{Held: 300, Load: 1}, {}}, 1},
 		// 0.6*1 + 0.3*(1-1) = 0.6 against 0.6*0.4 + 0.3 = 0.54; 0.6*1 against 0.6*0.6 + 0.3 = 0.66.
-		{"overlap outweighs load", DefaultOverlap(), []Seat{{Hot: 500, Held: 500, Load: 4}, {Hot: 200, Held: 200}}, 0},
-		{"load outweighs overlap", DefaultOverlap(), []Seat{{Hot: 500, Held: 500, Load: 4}, {Hot: 300, Held: 300}}, 1},
+		{"overlap outweighs load", overlap, []Seat{{Hot: 500, Held: 500, Load: 4}, {Hot: 200, Held: 200}}, 0},
+		{"load outweighs overlap", overlap, []Seat{{Hot: 500, Held: 500, Load: 4}, {Hot: 300, Held: 300}}, 1},
 		// 0.6*0.6 = 0.36 against 0.6*0.7 = 0.42.
-		{"a warm tier counts less", DefaultOverlap(), []Seat{{Held: 1000}, {Hot: 700, Held: 700}}, 1},
+		{"a warm tier counts less", overlap, []Seat{{Held: 1000}, {Hot: 700, Held: 700}}, 1},
 		// 0.6*(0.5 + 0.6*0.5) = 0.48 against 0.42.
-		{"half of it hot counts more", DefaultOverlap(), []Seat{{Hot: 500, Held: 1000}, {Hot: 700, Held: 700}}, 0},
-		{"overlap below the threshold, without a head: least load", DefaultOverlap(), []Seat{{Hot: 299, Held: 299, Load: 1}, {}}, 1},
-		{"a hash without a head: least load", DefaultPrefixHash(), []Seat{{Load: 1}, {}}, 1},
+		{"half of it hot counts more", overlap, []Seat{{Hot: 500, Held: 1000}, {Hot: 700, Held: 700}}, 0},
+		{"overlap below the threshold, without a head: least load", overlap, []Seat{{Hot: 299, Held: 299, Load: 1}, {}}, 1},
+		{"a hash without a head: least load", prefixHash, []Seat{{Load: 1}, {}}, 1},
 	} {
 		if got := tt.rule.Choose(prompt, tt.seats, rnd); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
@@ -45,7 +53,7 @@ func TestRulesByHand(t *testing.T) {
 // A head keeps its replica when others come and go, and spreads with all others evenly; a full replica is passed over for the next in the head's order.
 func TestPrefixHash(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	r := DefaultPrefixHash()
+	r := prefixHash
 	seats := []Seat{{Name: 10}, {Name: 20}, {Name: 30}, {Name: 40}}
 	counts := map[uint64]int{}
 	for head := uint64(1); head <= 4000; head++ {
@@ -77,7 +85,7 @@ func TestPrefixHash(t *testing.T) {
 func TestRulesDrawTies(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	seats := make([]Seat, 5)
-	for i, r := range []Rule{DefaultTwoState(), DefaultTracker(), DefaultOverlap(), DefaultPrefixHash()} {
+	for i, r := range []Rule{twoState, tracker, overlap, prefixHash} {
 		counts := make([]int, len(seats))
 		for range 5000 {
 			counts[r.Choose(Prompt{Tokens: 100}, seats, rnd)]++

@@ -51,13 +51,10 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-func TestWeightsDefaultOnlyWhenNothingIsSet(t *testing.T) {
-	if got := (Weights{}).OrDefault(); got != Default() {
-		t.Errorf("zero weights: %+v, want the default", got)
-	}
-	only := Weights{Alpha: Alpha{Value: 3}}
-	if got := only.OrDefault(); got != only {
-		t.Errorf("weights with alpha alone became %+v", got)
+func usual() Weights {
+	return Weights{
+		Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1,
+		AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 	}
 }
 
@@ -74,7 +71,7 @@ func TestRawIsTheLiteralFormula(t *testing.T) {
 }
 
 func TestFloor(t *testing.T) {
-	w := Default()
+	w := usual()
 	w.Alpha = Alpha{Value: 1}
 	for _, tt := range []struct {
 		name string
@@ -92,7 +89,7 @@ func TestFloor(t *testing.T) {
 }
 
 func TestLocalCostsMoreOnAFullReplica(t *testing.T) {
-	m := Default().Model(0, 0)
+	m := usual().Model(0, 0)
 	last := 0.0
 	for _, reserved := range []float64{0, 0.5, 0.9} {
 		got := m.Local(&Decode{Local: Local{Cold: 1, Warm: 1, Active: 4, Reserved: reserved}})
@@ -107,7 +104,7 @@ func TestLocalCostsMoreOnAFullReplica(t *testing.T) {
 
 // A long prefill costs those who stand still meanwhile more than short ones that add up to it, up to two seconds, and those who come meanwhile with its square.
 func TestLocalKeepsOthersWaiting(t *testing.T) {
-	m := Default().Model(0, 0)
+	m := usual().Model(0, 0)
 	cost := func(warm, active, arrivals float64) float64 {
 		return m.Local(&Decode{Local: Local{Cold: warm, Warm: warm, Active: active, Arrivals: arrivals}}).Interference
 	}

@@ -89,16 +89,3 @@ func (w Weights) Model(setup time.Duration, bytesPerToken float64) Model {
 	}
 	return &Seconds{Weights: w, Setup: setup.Seconds(), BytesPerToken: bytesPerToken}
 }
-
-// Default returns the weights for everyone who has no reason for others.
-func Default() Weights {
-	return Weights{Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1, AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond}
-}
-
-// OrDefault returns w, or [Default] where nothing at all is set in w.
-func (w Weights) OrDefault() Weights {
-	if w == (Weights{}) {
-		return Default()
-	}
-	return w
-}

@@ -50,7 +50,7 @@ func TestCalibration(t *testing.T) {
 	} {
 		t.Run(c.mode.String()+" "+string(c.held), func(t *testing.T) {
 			f := slowOne(t)
-			f.pl.SetPolicy(Policy{Calibration: c.mode})
+			f.set(Policy{Calibration: c.mode})
 			f.store(t, f.prefill, c.held, 9, 150)
 			r := f.request(9, 4000)
 			r.LocalOK = false
@@ -95,7 +95,7 @@ func TestCalibrationOfLinks(t *testing.T) {
 		slow   bool // d1 may be chosen
 		shadow bool
 	}{{CalibrateOn, false, false}, {CalibrateOff, true, false}, {CalibrateShadow, true, true}} {
-		f.pl.SetPolicy(Policy{Calibration: c.mode})
+		f.set(Policy{Calibration: c.mode})
 		teach()
 		chosen, told := map[replica.ID]int{}, 0
 		for i := range uint32(40) {

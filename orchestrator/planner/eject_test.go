@@ -21,7 +21,7 @@ func ejecting(prefills, decodes int, rules ...func(*Policy)) *fleet {
 	for _, rule := range rules {
 		rule(&p)
 	}
-	f.pl.SetPolicy(p)
+	f.set(p)
 	return f
 }
 

@@ -30,7 +30,7 @@ func newFleet(prefills, decodes int, edit func(r *replica.Replica)) *fleet {
 	f := &fleet{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	f.prefill = prefill.New(prefill.Options{})
 	f.decode = decode.New(decode.Options{})
-	f.pl = New(f.prefill, f.decode, rand.New(rand.NewPCG(7, 7)))
+	f.pl = New(f.prefill, f.decode, complete(Policy{}), rand.New(rand.NewPCG(7, 7)))
 	f.ps = replicas("p", replica.Prefill, prefills, edit)
 	f.ds = replicas("d", replica.Decode, decodes, edit)
 	f.prefill.SetMembers(f.ps, f.now)

@@ -25,7 +25,7 @@ func anyFleet(t fataler, pick choice) *fleet {
 			r.Facts.Version = "0.31.0"
 		}
 	})
-	f.pl.SetPolicy(anyPolicy(pick))
+	f.set(anyPolicy(pick))
 	for i := range f.ps {
 		f.says(f.prefill, f.ps[i].ID, pick("running", 3), pick("waiting", 2), float64(pick("usage", 9))/10)
 	}
@@ -47,7 +47,7 @@ func anyFleet(t fataler, pick choice) *fleet {
 }
 
 func anyPolicy(pick choice) Policy {
-	p := Policy{Weights: scoring.Default(), Ejection: outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: time.Minute}}
+	p := Policy{Weights: usualWeights(), Ejection: outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: time.Minute}}
 	switch pick("weights", 3) {
 	case 0:
 		p.Weights.Alpha, p.Weights.Beta, p.Weights.DecodePenalty = scoring.Alpha{Value: 1}, 2, 1

@@ -31,7 +31,7 @@ func (f *fleet) planLocal(t *testing.T, seed uint32) {
 func TestLinksOutliveRequestsThatAreNotSplit(t *testing.T) {
 	for name, outdate := range map[string]func(f *fleet){
 		"nothing":      func(*fleet) {},
-		"a new policy": func(f *fleet) { f.pl.SetPolicy(Policy{}) },
+		"a new policy": func(f *fleet) { f.set(Policy{}) },
 	} {
 		f := newFleet(9, 9, nil)
 		f.planLocal(t, 1)

@@ -35,23 +35,25 @@ type Planner struct {
 	chair  chair
 }
 
-// New returns a planner over the two pools, with the zero [Policy]. rnd breaks ties; the planner alone uses it from now on.
-func New(p *prefill.Pool, d *decode.Pool, rnd *rand.Rand) *Planner {
+// New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
+func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planner {
 	if rnd == nil {
 		rnd = rand.New(rand.NewPCG(1, 2))
 	}
 	pl := &Planner{prefill: p, decode: d, rnd: rnd, pairs: newPairs()}
-	pl.SetPolicy(Policy{})
+	pl.SetPolicy(policy)
 	return pl
 }
 
 // SetPolicy makes p hold for every plan from now on. What was learned stays.
 func (pl *Planner) SetPolicy(p Policy) {
-	p = p.withDefaults()
+	p.check()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.LoadTTL})
-	pl.decode.Configure(decode.Settings{Speed: p.Decode, LoadTTL: p.LoadTTL, Margin: p.HeadroomMargin, ExpectedOutput: p.ExpectedOutput})
+	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.PrefillLoadTTL})
+	pl.decode.Configure(decode.Settings{
+		Speed: p.Decode, LoadTTL: p.DecodeLoadTTL, Margin: p.HeadroomMargin, ExpectedOutput: p.ExpectedOutput,
+	})
 	pl.outliers.Configure(p.Ejection)
 	pl.policy, pl.model = p, p.Weights.Model(p.Setup, p.KVBytesPerToken)
 	pl.rules = p.PrefillRule != nil || p.DecodeRule != nil

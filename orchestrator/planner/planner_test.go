@@ -28,7 +28,7 @@ func TestWorkedExample(t *testing.T) {
 			r.Place.Rack = "r2"
 		}
 	})
-	f.pl.SetPolicy(Policy{Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}})
+	f.set(Policy{Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}})
 	f.store(t, f.prefill, "p1", 1, 640)
 	f.store(t, f.decode, "d2", 1, 500)
 	f.says(f.prefill, "p1", 1, 0, 0.10)
@@ -211,7 +211,7 @@ func TestModesAllowedAreHonoured(t *testing.T) {
 		r.SplitOK = rapid.Bool().Draw(t, "split")
 		r.LocalOK = !r.SplitOK || rapid.Bool().Draw(t, "local")
 		if rapid.Bool().Draw(t, "raw") {
-			f.pl.SetPolicy(Policy{Weights: scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}})
+			f.set(Policy{Weights: scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}})
 		}
 		b, err := f.pl.Plan(r, f.now)
 		if err != nil {
@@ -446,7 +446,7 @@ func TestRebind(t *testing.T) {
 			f.prefills(t, "d3", 60_000)
 		}, false, "d1", ""},
 		{"it lost its room, and the way to the other one takes longer than that it has some", func(f *fleet, b *Booking) {
-			f.pl.SetPolicy(Policy{Links: [replica.Links]float64{4e9, 4e9, 4e9, 1e6}})
+			f.set(Policy{Links: [replica.Links]float64{4e9, 4e9, 4e9, 1e6}})
 			f.ds[2].Place = replica.Place{Host: "far"}
 			f.decode.SetMembers(f.ds, f.now)
 			f.pass(time.Second)
@@ -585,7 +585,7 @@ func TestDecisionIsAlwaysJSON(t *testing.T) {
 	f.prefill.SetMembers(append(f.ps, replicas("q", replica.Prefill, 1, nil)...), f.now)
 	r := &Request{Model: "m", Tokens: 50, SplitOK: true, LocalOK: true}
 	for _, units := range []scoring.Units{scoring.InSeconds, scoring.InRaw} {
-		f.pl.SetPolicy(Policy{Weights: scoring.Weights{Units: units, Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1}})
+		f.set(Policy{Weights: scoring.Weights{Units: units, Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1}})
 		b := f.plan(t, r)
 		raw, err := json.Marshal(b.Decision)
 		if err != nil {
@@ -677,7 +677,7 @@ func TestTooLate(t *testing.T) {
 		{predicted / 2, 0, true},
 		{2*predicted + time.Second, 2*predicted + time.Second, true},
 	} {
-		f.pl.SetPolicy(Policy{FirstToken: c.limit})
+		f.set(Policy{FirstToken: c.limit})
 		r.Waited = c.waited
 		b, err := f.pl.Plan(r, f.now)
 		late, refused := errors.AsType[*TooLate](err)
@@ -700,7 +700,7 @@ func TestTooLate(t *testing.T) {
 // had. A number that is known refuses.
 func TestAnEstimateRefusesNothing(t *testing.T) {
 	f := newFleet(2, 2, nil)
-	f.pl.SetPolicy(Policy{FirstToken: time.Second})
+	f.set(Policy{FirstToken: time.Second})
 	for _, splits := range []bool{true, false} {
 		for tokens, exactly := range map[int]error{10_000_000: &NoReplica{}, 159_000: &TooLate{}, 100: nil} {
 			r := f.request(7, 100)
@@ -730,7 +730,7 @@ func TestAnEstimateIsLateBehindOthers(t *testing.T) {
 	busy := f.request(1, 100_000)
 	busy.LocalOK = false
 	defer f.plan(t, busy).Release(f.now)
-	f.pl.SetPolicy(Policy{FirstToken: time.Second})
+	f.set(Policy{FirstToken: time.Second})
 	r := f.request(2, 100)
 	r.Exact, r.LocalOK = false, false
 	if _, err := f.pl.Plan(r, f.now); err == nil {
@@ -742,7 +742,7 @@ func TestAnEstimateIsLateBehindOthers(t *testing.T) {
 func TestTransfersWaitForEachOther(t *testing.T) {
 	for _, fleet := range [][2]int{{3, 2}, {2, 3}} {
 		f := newFleet(fleet[0], fleet[1], nil)
-		f.pl.SetPolicy(Policy{Links: [replica.Links]float64{1e8, 1e8, 1e8, 1e8}, TieAbsolute: -1, TieRelative: -1})
+		f.set(Policy{Links: [replica.Links]float64{1e8, 1e8, 1e8, 1e8}, TieAbsolute: -1, TieRelative: -1})
 		seen := map[replica.ID]int{}
 		var all []*Booking
 		for i := range uint32(6) {

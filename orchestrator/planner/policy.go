@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"slices"
 	"time"
 
 	"tandem/internal/replica"
@@ -8,53 +9,37 @@ import (
 	"tandem/scoring"
 )
 
-// Policy is everything an operator may set about decisions. The zero value works: every field at zero takes the default named beside it.
+// Policy is everything that may be set about decisions. All of it is said: a zero is a zero. Production's is made
+// of the configuration.
 type Policy struct {
-	Weights     scoring.Weights // all zero: scoring.Default()
-	Calibration Calibration     // what plans are priced by; CalibrateOn
-	Prefill     scoring.Speed   // of every prefill replica; a half at zero is learned, starting from scoring.DefaultSpeed()
-	Decode      scoring.Speed   // of every decode replica, its own prefill included; as above
+	Weights     scoring.Weights
+	Calibration Calibration   // what plans are priced by
+	Prefill     scoring.Speed // of every prefill replica; a half at zero is learned, starting from scoring.DefaultSpeed()
+	Decode      scoring.Speed // of every decode replica, its own prefill included; as above
 
 	PrefillRule, DecodeRule *Rule // how a replica of the pool is chosen, in the place of costs; nil for costs
 
-	Links           [replica.Links]float64 // bytes a second by class of path, until learned for the pair; 100e9, 40e9, 40e9, 3e9
-	Setup           time.Duration          // of one transfer, whatever its size; 2 ms
-	KVBytesPerToken float64                // 128 KiB
+	Links           [replica.Links]float64 // bytes a second by class of path, until learned for the pair; above 0
+	Setup           time.Duration          // of one transfer, whatever its size
+	KVBytesPerToken float64                // above 0
 
-	HeadroomMargin float64 // share of a decode replica's blocks that is never promised, 0..1; 0.02, below zero none
-	ExpectedOutput int     // tokens an answer is taken to have, until learned per model; 256
+	HeadroomMargin float64 // share of a decode replica's blocks that is never promised, 0 to below 1
+	ExpectedOutput int     // tokens an answer is taken to have, until learned per model; at least 1
 
-	TieAbsolute time.Duration // plans closer than this are a tie; 2 ms, below zero none
-	TieRelative float64       // ... or closer than this share; 0.02, below zero none
+	TieAbsolute time.Duration // plans closer than this are a tie
+	TieRelative float64       // ... or closer than this share
 
-	LoadTTL time.Duration // a load report older than this says nothing; 10 s
+	PrefillLoadTTL time.Duration // a prefill replica's load report older than this says nothing; above 0
+	DecodeLoadTTL  time.Duration // a decode replica's
 
 	Ejection outlier.Settings // when failing replicas and pairs are kept out; zero never, but their failures have a price
 
 	FirstToken time.Duration // a request whose first token would come later by prediction is refused; 0 never
 }
 
-func (p Policy) withDefaults() Policy {
-	p.Weights = p.Weights.OrDefault()
-	for i, d := range [replica.Links]float64{100e9, 40e9, 40e9, 3e9} {
-		if p.Links[i] <= 0 {
-			p.Links[i] = d
-		}
+// check panics where p is not said in full, as far as the pools do not.
+func (p *Policy) check() {
+	if slices.Min(p.Links[:]) <= 0 || p.KVBytesPerToken <= 0 {
+		panic("planner: a policy without Links or KVBytesPerToken")
 	}
-	p.Setup = orDefault(p.Setup, 2*time.Millisecond)
-	p.KVBytesPerToken = orDefault(p.KVBytesPerToken, 128<<10)
-	p.HeadroomMargin = orDefault(p.HeadroomMargin, 0.02)
-	p.ExpectedOutput = orDefault(p.ExpectedOutput, 256)
-	p.TieAbsolute = orDefault(p.TieAbsolute, 2*time.Millisecond)
-	p.TieRelative = orDefault(p.TieRelative, 0.02)
-	p.LoadTTL = orDefault(p.LoadTTL, 10*time.Second)
-	return p
-}
-
-// orDefault returns v, d where v is zero, and zero where v is negative.
-func orDefault[T int | float64 | time.Duration](v, d T) T {
-	if v == 0 {
-		return d
-	}
-	return max(v, 0)
 }

@@ -40,7 +40,7 @@ func TestRuleChoosesPrefill(t *testing.T) {
 		t.Fatalf("by costs: %s, %q, %q", b.Prefill.ID, b.Decision.Why, b.Decision.Rules)
 	}
 	rule := &take{name: "p3"}
-	f.pl.SetPolicy(Policy{PrefillRule: ruleOf(rule)})
+	f.set(Policy{PrefillRule: ruleOf(rule)})
 	b := f.plan(t, r)
 	d := b.Decision
 	if b.Prefill.ID != "p3" || d.Why != WhyRule || d.Rules != "prefill by test" || !strings.HasSuffix(d.Reason, "; prefill by test") {
@@ -57,7 +57,7 @@ func TestRuleChoosesPrefill(t *testing.T) {
 	}
 	b.Release(f.now)
 
-	f.pl.SetPolicy(Policy{})               // the table of pairs must be as it was
+	f.set(Policy{})                        // the table of pairs must be as it was
 	f.prefill.Expire(f.now.Add(time.Hour)) // what p3 was going to compute
 	if b := f.plan(t, r); b.Prefill.ID != "p1" || b.Decision.Compared != 6 || b.Decision.Why == WhyRule {
 		t.Errorf("by costs again: %s of %d plans", b.Prefill.ID, b.Decision.Compared)
@@ -68,14 +68,14 @@ func TestRuleChoosesPrefill(t *testing.T) {
 func TestRuleChoosesDecode(t *testing.T) {
 	f := newFleet(2, 3, nil)
 	f.store(t, f.decode, "d1", 1, 1000)
-	f.pl.SetPolicy(Policy{DecodeRule: ruleOf(&take{name: "d2"})})
+	f.set(Policy{DecodeRule: ruleOf(&take{name: "d2"})})
 	r := f.request(1, 16_001)
 	b := f.plan(t, r)
 	if b.Decode.ID != "d2" || b.Decision.Rules != "decode by test" || b.Decision.Compared != 3 {
 		t.Errorf("%s, %q, %d plans; want d2 in two pairs and alone", b.Decode.ID, b.Decision.Rules, b.Decision.Compared)
 	}
 	both := Policy{PrefillRule: ruleOf(&take{name: "p2"}), DecodeRule: ruleOf(&take{name: "d3"})}
-	f.pl.SetPolicy(both)
+	f.set(both)
 	r.LocalOK = false
 	b = f.plan(t, r)
 	if b.Prefill.ID != "p2" || b.Decode.ID != "d3" || b.Decision.Compared != 1 || b.Decision.Rules != "prefill by test, decode by test" {
@@ -91,7 +91,7 @@ func TestRuleTakesOnlyWhoCanServe(t *testing.T) {
 		}
 	})
 	rule := &take{name: "p2"}
-	f.pl.SetPolicy(Policy{PrefillRule: ruleOf(rule), DecodeRule: ruleOf(&take{name: "d9"})})
+	f.set(Policy{PrefillRule: ruleOf(rule), DecodeRule: ruleOf(&take{name: "d9"})})
 	r := f.request(1, 4000)
 	r.LocalOK = false
 	if b := f.plan(t, r); b.Prefill.ID == "p2" || len(rule.seats) != 2 {
@@ -118,11 +118,11 @@ func TestRuleTakesOnlyWhoCanServe(t *testing.T) {
 // A rule draws anew each time it is asked, so that nothing can be said of what would have been chosen by what was learned.
 func TestRulesHaveNoShadow(t *testing.T) {
 	f := newFleet(2, 2, nil)
-	f.pl.SetPolicy(Policy{Calibration: CalibrateShadow})
+	f.set(Policy{Calibration: CalibrateShadow})
 	if b := f.plan(t, f.request(1, 4000)); b.Decision.Shadow == nil {
 		t.Fatal("costs have no shadow")
 	}
-	f.pl.SetPolicy(Policy{Calibration: CalibrateShadow, DecodeRule: ruleOf(&take{name: "d2"})})
+	f.set(Policy{Calibration: CalibrateShadow, DecodeRule: ruleOf(&take{name: "d2"})})
 	if b := f.plan(t, f.request(1, 4000)); b.Decision.Shadow != nil || b.Decode.ID != "d2" {
 		t.Errorf("%s, shadow %+v", b.Decode.ID, b.Decision.Shadow)
 	}
@@ -136,14 +136,14 @@ func TestRuleSeesTiers(t *testing.T) {
 	f.storeIn(t, "p2", 1, 70, kv.GPU)
 	rule := &take{}
 	tiers := &Rule{Rule: rule, Name: "test", Tiers: true}
-	f.pl.SetPolicy(Policy{PrefillRule: tiers})
+	f.set(Policy{PrefillRule: tiers})
 	r := f.request(1, 1601)
 	r.LocalOK = false
 	f.plan(t, r).Release(f.now)
 	if a, b := rule.seats[0], rule.seats[1]; a.Hot != 960 || a.Held != 1600 || b.Hot != 1120 || b.Held != 1120 {
 		t.Errorf("seats %+v", rule.seats)
 	}
-	f.pl.SetPolicy(Policy{PrefillRule: ruleOf(rule)})
+	f.set(Policy{PrefillRule: ruleOf(rule)})
 	f.plan(t, r).Release(f.now)
 	if rule.seats[0].Hot != 1600 {
 		t.Errorf("a rule that does not ask for tiers is told %+v", rule.seats[0])
@@ -183,14 +183,19 @@ func TestHead(t *testing.T) {
 // A rule costs no memory but the decision's, once it has been asked, and production's rules all choose.
 func TestRulesOfProduction(t *testing.T) {
 	for name, rule := range map[string]scoring.Rule{
-		"two-state": scoring.DefaultTwoState(), "tracker": scoring.DefaultTracker(), "hash": scoring.DefaultPrefixHash(), "overlap": scoring.DefaultOverlap(),
+		"two-state": scoring.TwoState{Threshold: 0.3, Apart: 64, Times: 1.5},
+		"tracker":   scoring.Tracker{Threshold: 0.3, Bound: 1.25},
+		"hash":      scoring.PrefixHash{Bound: 1.25},
+		"overlap": scoring.Overlap{
+			Overlap: 0.6, Load: 0.3, Hot: 1, Warm: 0.6, Threshold: 0.3, Otherwise: scoring.PrefixHash{Bound: 1.25},
+		},
 	} {
 		f := newFleet(16, 16, nil)
 		f.store(t, f.prefill, "p2", 1, 1000)
 		r := f.request(1, 16_001)
 		r.LocalOK = false
 		plain := testing.AllocsPerRun(20, func() { f.plan(t, r).Release(f.now) })
-		f.pl.SetPolicy(Policy{PrefillRule: ruleOf(rule)})
+		f.set(Policy{PrefillRule: ruleOf(rule)})
 		b := f.plan(t, r)
 		if name != "hash" && b.Prefill.ID != "p2" {
 			t.Errorf("%s goes to %s, the prompt lies on p2", name, b.Prefill.ID)

@@ -220,7 +220,7 @@ func TestTruncatedIsSaid(t *testing.T) {
 		f.prefill.SetTrust(r.ID, replica.Live)
 		f.says(f.prefill, r.ID, 0, 0, 0)
 	}
-	f.pl = New(f.prefill, f.decode, rand.New(rand.NewPCG(7, 7)))
+	f.pl = New(f.prefill, f.decode, complete(Policy{}), rand.New(rand.NewPCG(7, 7)))
 	f.store(t, f.prefill, "p1", 1, 100)
 	f.store(t, f.prefill, "p2", 1, 8000) // the deepest go
 	r := f.request(1, 150_000)

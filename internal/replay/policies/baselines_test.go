@@ -12,6 +12,7 @@ import (
 	"tandem/internal/replay/cluster"
 	"tandem/internal/replica"
 	"tandem/internal/trace"
+	"tandem/orchestrator/policy"
 	"tandem/scoring"
 )
 
@@ -258,9 +259,11 @@ func TestTunedTandem(t *testing.T) {
 	}
 	o := Options{}
 	o.params()
-	o.Tuned.apply(&o.Policy)
-	if o.Policy.Weights != scoring.Default() || o.Policy.HeadroomMargin != 0.02 {
-		t.Errorf("parameters that nobody set change the weights: %+v", o.Policy)
+	want := policy.Default()
+	got := want
+	o.Tuned.apply(&got)
+	if got.Weights != want.Weights || got.HeadroomMargin != want.HeadroomMargin || got.FirstToken != want.FirstToken {
+		t.Errorf("parameters that nobody set change the policy: %+v", got)
 	}
 }
 

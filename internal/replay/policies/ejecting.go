@@ -181,7 +181,7 @@ func (e *envoy) out(side cluster.Side, i int, now time.Time) bool {
 
 func (e *envoy) again(n int, rnd *rand.Rand) (time.Duration, bool) {
 	most := min(float64(envoyBackoff)*(math.Exp2(float64(n))-1), 10*float64(envoyBackoff))
-	return time.Duration(rnd.Float64() * most), n < tries
+	return time.Duration(rnd.Float64() * most), n < retries.Attempts
 }
 
 // breaker is smg's circuit breaker with its defaults: open after ten failures in a row, half-open 60 s

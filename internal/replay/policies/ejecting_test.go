@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"tandem/internal/config"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/trace"
 	"tandem/orchestrator/outlier"
@@ -232,18 +231,5 @@ func TestTandemEjectsWhoFails(t *testing.T) {
 		if s.State == outlier.Ejected {
 			t.Errorf("still ejected when it has been well for a quarter of a minute: %+v", s)
 		}
-	}
-}
-
-// What replay holds to be production's defaults are.
-func TestRetriesAreProductions(t *testing.T) {
-	c := config.Default()
-	if c.Retry.Attempts != tries || c.Retry.Share != budgetShare || c.Retry.Min != budgetMin {
-		t.Errorf("%+v", c.Retry)
-	}
-	e := c.Health.Ejection
-	got := outlier.Settings{Failures: e.Failures, Share: e.Share, Base: e.Base, Max: e.Max}
-	if got != ejection {
-		t.Errorf("%+v", e)
 	}
 }

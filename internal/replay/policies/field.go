@@ -10,7 +10,7 @@ import (
 	"tandem/internal/kv"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/replica"
-	"tandem/orchestrator/planner"
+	"tandem/orchestrator/policy"
 	"tandem/scoring"
 )
 
@@ -160,10 +160,10 @@ func ours() []variant {
 		{"tandem-sequential", "the same terms, prefill first and decode given it", Options{Order: PrefillFirst}},
 		{"tandem-decode-first", "the same terms, decode first and prefill given it", Options{Order: DecodeFirst}},
 		{"tandem-split-sequential", "as tandem-sequential, without Local(d)", Options{NoLocal: true, Order: PrefillFirst}},
-		{"tandem-two-state", "prefill by the policy two-state of production, the rest by costs", Options{Policy: byRule("two-state", scoring.DefaultTwoState())}},
-		{"tandem-block-tracker", "prefill by block-tracker", Options{Policy: byRule("block-tracker", scoring.DefaultTracker())}},
-		{"tandem-prefix-hash", "prefill by prefix-hash", Options{Policy: byRule("prefix-hash", scoring.DefaultPrefixHash())}},
-		{"tandem-overlap-tiers", "prefill by overlap-tiers", Options{Policy: byRule("overlap-tiers", scoring.DefaultOverlap())}},
+		{"tandem-two-state", "prefill by the policy two-state of production, the rest by costs", byRule("two-state")},
+		{"tandem-block-tracker", "prefill by block-tracker", byRule("block-tracker")},
+		{"tandem-prefix-hash", "prefill by prefix-hash", byRule("prefix-hash")},
+		{"tandem-overlap-tiers", "prefill by overlap-tiers", byRule("overlap-tiers")},
 		{"tandem-split-decode-first", "as tandem-decode-first, without Local(d)", Options{NoLocal: true, Order: DecodeFirst}},
 	}
 }
@@ -172,9 +172,7 @@ func ours() []variant {
 func oracles() []string { return []string{"oracle", "oracle-terms"} }
 
 // byRule is production with a rule for its prefill pool.
-func byRule(name string, r scoring.Rule) planner.Policy {
-	return planner.Policy{PrefillRule: &planner.Rule{Name: name, Rule: r, Tiers: name == "overlap-tiers"}}
-}
+func byRule(name string) Options { return Options{Rule: policy.Rule(choiceBy(name))} }
 
 // Names lists every policy, Tandem's first and the oracles last.
 func Names() []string {
@@ -238,7 +236,7 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 	if base == "oracle" {
 		return NewGreedyOracle(c, seed), nil
 	}
-	return NewOracle(c, scoring.Default(), seed), nil
+	return NewOracle(c, policy.Default().Weights, seed), nil
 }
 
 func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"tandem/internal/config"
 	"tandem/internal/replay/cluster"
 	"tandem/internal/replica"
 	"tandem/orchestrator/outlier"
@@ -11,17 +12,8 @@ import (
 )
 
 // What production's router does about failures, with its defaults: whom they are held against
-// (orchestrator/blame.go), and what is tried again (orchestrator/attempt.go). Trials of the router's own
-// are left out: the next request is the trial, which costs clients more.
-
-const (
-	tries       = 3   // retry.attempts
-	budgetShare = 0.2 // retry.share
-	budgetMin   = 3   // retry.min
-)
-
-// ejection is health.ejection.
-var ejection = outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute}
+// (orchestrator/blame.go), and what is tried again (orchestrator/attempt.go).
+var retries = config.Default().Retry
 
 // attempts is what is known of a request's attempts that failed.
 type attempts struct {
@@ -102,7 +94,7 @@ func (t *Tandem) again(b *booked, f cluster.Failure, now time.Time) bool {
 	if second && n > 1 && newest.alike(&r.faults[n-2]) {
 		t.excuse(r, now)
 	}
-	if r.tries >= tries {
+	if r.tries >= retries.Attempts {
 		return false
 	}
 	mayStay := f.Leg == cluster.Prefill && b.req.SplitOK && t.local
@@ -138,7 +130,7 @@ func (t *Tandem) takeBudget(r *attempts) bool {
 	if r.budgeted {
 		return true
 	}
-	if t.retrying+1 > max(budgetMin, int(budgetShare*float64(t.live))) {
+	if t.retrying+1 > max(retries.Min, int(retries.Share*float64(t.live))) {
 		return false
 	}
 	t.retrying++

@@ -1,6 +1,20 @@
 package policies
 
-import "tandem/scoring"
+import (
+	"tandem/internal/config"
+	"tandem/orchestrator/policy"
+	"tandem/scoring"
+)
+
+// choiceBy is how production chooses in a pool by a policy of another router, with its numbers.
+func choiceBy(name string) config.ExperimentalPool {
+	choice := config.Default().Experimental.Pools.Prefill
+	choice.Policy = name
+	return choice
+}
+
+// production returns the rule by which it does so.
+func production[R scoring.Rule](name string) R { return policy.Rule(choiceBy(name)).Rule.(R) }
 
 // ruled puts a rule of production (see [scoring.Rule]) on the prefill side; decode by count.
 type ruled struct {
@@ -29,7 +43,7 @@ func (x *ruled) Pick(q *Query, ps, ds []Replica) (p, d int) {
 var heads = []float64{256, 1024, 1536, 2048, 4096}
 
 func newTwoState() Picker {
-	r := scoring.DefaultTwoState()
+	r := production[scoring.TwoState](config.PolicyTwoState)
 	return &ruled{rule: &r, all: []Param{
 		{"apart", &r.Apart, "requests by which the most and the least loaded may differ", []float64{2, 4, 8, 16, 32, 64}},
 		{"threshold", &r.Threshold, "share of the prompt from which on a match is followed", nil},
@@ -38,7 +52,7 @@ func newTwoState() Picker {
 }
 
 func newTracker() Picker {
-	r := scoring.DefaultTracker()
+	r := production[scoring.Tracker](config.PolicyBlockTracker)
 	return &ruled{rule: &r, all: []Param{
 		{"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean", []float64{1, 1.25, 1.5, 2, 3, 5}},
 		{"threshold", &r.Threshold, "share of the prompt from which on a match is followed", nil},
@@ -46,7 +60,7 @@ func newTracker() Picker {
 }
 
 func newPrefixHash() Picker {
-	r := scoring.DefaultPrefixHash()
+	r := production[scoring.PrefixHash](config.PolicyPrefixHash)
 	x := &ruled{rule: &r, head: scoring.HeadTokens}
 	x.all = []Param{
 		{"head", &x.head, "tokens that are hashed", heads},
@@ -56,7 +70,7 @@ func newPrefixHash() Picker {
 }
 
 func newOverlap() Picker {
-	r := scoring.DefaultOverlap()
+	r := production[scoring.Overlap](config.PolicyOverlapTiers)
 	x := &ruled{rule: &r, head: scoring.HeadTokens}
 	x.all = []Param{
 		{"head", &x.head, "tokens that are hashed where nobody has enough of the prompt", heads},

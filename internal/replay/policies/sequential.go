@@ -50,7 +50,7 @@ func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 	query := prefill.Query{Model: t.model, Tokens: q.Tokens, Depth: s.depth}
 	all, view := t.prefill.Candidates(&query, now, s.prefills[:0], nil)
 	s.prefills, s.costs = all, s.costs[:0]
-	model := t.weights.Model(0, 0) // the side's own terms are without a transfer
+	model := t.policy.Weights.Model(0, 0) // the side's own terms are without a transfer
 	for i := range all {
 		s.costs = append(s.costs, model.Prefill(&all[i].Prefill).Total())
 	}
@@ -69,7 +69,7 @@ func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	query := decode.Query{Model: t.model, Tokens: q.Tokens, Sequences: 1, Keys: q.Keys, Depth: s.depth}
 	all, view, _ := t.decode.Candidates(&query, now, s.decodes[:0], nil)
 	s.decodes, s.costs = all, s.costs[:0]
-	model := t.weights.Model(0, 0)
+	model := t.policy.Weights.Model(0, 0)
 	for i := range all {
 		s.costs = append(s.costs, model.Decode(&all[i].Decode).Total())
 	}
@@ -86,8 +86,8 @@ func (t *Tandem) draw(costs []float64) int {
 	for _, c := range costs {
 		least = min(least, c)
 	}
-	limit := least + max(tieAbsolute, tieRelative*math.Abs(least))
-	if t.weights.Units == scoring.InRaw {
+	limit := least + max(t.policy.TieAbsolute.Seconds(), t.policy.TieRelative*math.Abs(least))
+	if t.policy.Weights.Units == scoring.InRaw {
 		limit = least
 	}
 	chosen, ties := -1, 0
@@ -100,12 +100,6 @@ func (t *Tandem) draw(costs []float64) int {
 	}
 	return chosen
 }
-
-// The planner's defaults, planner.Policy.TieAbsolute in seconds and TieRelative.
-const (
-	tieAbsolute = 2e-3
-	tieRelative = 0.02
-)
 
 // but lists all except the one at a place; nobody where there is no such place, so that the planner says why.
 func (s *sequence) but(ids []replica.ID, at int) []replica.ID {

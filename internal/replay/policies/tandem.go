@@ -12,6 +12,7 @@ import (
 	"tandem/internal/replay/cluster"
 	"tandem/internal/replica"
 	"tandem/orchestrator/planner"
+	"tandem/orchestrator/policy"
 	"tandem/prefill"
 	"tandem/scoring"
 )
@@ -28,7 +29,7 @@ type Tandem struct {
 	split    bool
 	local    bool
 	order    Order
-	weights  scoring.Weights
+	policy   planner.Policy
 	rnd      *rand.Rand // of ties in the first step of a sequence
 	sequence sequence
 	every    time.Duration // between what is told to other routers
@@ -76,11 +77,11 @@ type booked struct {
 
 // Options of [NewTandem]. The zero value is production's defaults.
 type Options struct {
-	Policy  planner.Policy
+	Rule    *planner.Rule // chooses the prefill replica, in the place of costs; nil for costs
 	NoLocal bool
 	NoSplit bool
 	Order   Order
-	Tuned   *Tuned // overrides weights of Policy; nil for none
+	Tuned   *Tuned // in the place of production's weights; nil for those
 }
 
 // Tuned is what replay may set of production's weights.
@@ -97,8 +98,12 @@ type Tuned struct {
 
 func (o *Options) params() []Param {
 	if o.Tuned == nil {
-		w := scoring.Default()
-		o.Tuned = &Tuned{Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare, Margin: 0.02}
+		p := policy.Default()
+		w := p.Weights
+		o.Tuned = &Tuned{
+			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare,
+			Margin: p.HeadroomMargin,
+		}
 	}
 	t := o.Tuned
 	return []Param{
@@ -115,16 +120,13 @@ func (o *Options) params() []Param {
 
 // apply sets the weights.
 func (t *Tuned) apply(p *planner.Policy) {
-	w := scoring.Default()
+	w := &p.Weights
 	if t.Alpha > 0 {
 		w.Alpha = scoring.Alpha{Value: t.Alpha}
 	}
 	w.Beta, w.Gamma, w.DecodePenalty, w.AffinityShare = t.Beta, t.Gamma, t.Penalty, t.AffinityShare
-	p.Weights, p.HeadroomMargin = w, t.Margin
+	p.HeadroomMargin = t.Margin
 	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
-	if t.Margin == 0 {
-		p.HeadroomMargin = -1 // none; zero is the default
-	}
 }
 
 var _ cluster.Router = (*Tandem)(nil)
@@ -132,22 +134,18 @@ var _ cluster.Router = (*Tandem)(nil)
 // NewTandem makes the router of a fleet.
 func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	var every float64
+	p := policyOf(&c, &o)
 	if o.Tuned != nil {
-		o.Tuned.apply(&o.Policy)
 		every = o.Tuned.Share
 	}
 	t := &Tandem{
 		every:   time.Duration(every * float64(time.Second)),
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), model: "m",
 		decodes: map[replica.ID]int{}, prefills: map[replica.ID]int{}, split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
-		order: o.Order, weights: o.Policy.Weights.OrDefault(), rnd: rand.New(rand.NewPCG(seed, 0x73657175)),
+		order: o.Order, policy: p, rnd: rand.New(rand.NewPCG(seed, 0x73657175)),
 	}
-	o.Policy.KVBytesPerToken = float64(c.TokenBytes)
-	o.Policy.Links = c.Links
-	o.Policy.Ejection = ejection
 	now := cluster.Time(0)
-	t.planner = planner.New(t.prefill, t.decode, rand.New(rand.NewPCG(seed, 0x74616e64)))
-	t.planner.SetPolicy(o.Policy)
+	t.planner = planner.New(t.prefill, t.decode, p, rand.New(rand.NewPCG(seed, 0x74616e64)))
 	for side := range t.all {
 		t.all[side] = c.Replicas(cluster.Side(side))
 		t.gone[side] = make([]bool, len(t.all[side]))
@@ -165,6 +163,19 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 		t.ids[cluster.Decode] = append(t.ids[cluster.Decode], r.ID)
 	}
 	return t
+}
+
+// policyOf returns production's policy for a fleet, with what replay sets of it. Trials of the router's own are
+// left out: the next request is the trial, which costs clients more.
+func policyOf(c *cluster.Config, o *Options) planner.Policy {
+	p := policy.Default()
+	p.PrefillRule = o.Rule
+	if o.Tuned != nil {
+		o.Tuned.apply(&p)
+	}
+	p.KVBytesPerToken, p.Links = float64(c.TokenBytes), c.Links
+	p.Ejection.Trials = false
+	return p
 }
 
 // Events says that both indexes follow events.

@@ -1,0 +1,71 @@
+// Package policy says what the configuration means for decisions. What production does by default is
+// [Of] of [config.Default], in the router as in replay: no room below has numbers of its own for what a file sets.
+package policy
+
+import (
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+	"tandem/orchestrator/planner"
+	"tandem/scoring"
+)
+
+// Default returns what production decides by where a file says nothing.
+func Default() planner.Policy { return Of(config.Default()) }
+
+// Of returns what of cfg, which must have been validated, concerns decisions.
+func Of(cfg *config.Config) planner.Policy {
+	s, x, choice := cfg.Scoring, cfg.Experimental.Scoring, cfg.Experimental.Pools
+	return planner.Policy{
+		Weights:         weights(cfg),
+		Calibration:     calibrations[x.Calibration],
+		Prefill:         scoring.Rates(x.Speed.Prefill, 0),
+		Decode:          scoring.Rates(x.Speed.Local, x.Speed.Decode),
+		PrefillRule:     Rule(choice.Prefill),
+		DecodeRule:      Rule(choice.Decode),
+		Links:           links(s.Links),
+		Setup:           setup,
+		KVBytesPerToken: float64(s.KVBytesPerToken),
+		HeadroomMargin:  s.HeadroomMargin,
+		ExpectedOutput:  s.ExpectedOutput,
+		TieAbsolute:     x.TieAbsolute,
+		TieRelative:     x.TieRelative,
+		PrefillLoadTTL:  intervals * cfg.Pools.Prefill.PollInterval,
+		DecodeLoadTTL:   intervals * cfg.Pools.Decode.PollInterval,
+		Ejection:        ejection(cfg.Health.Ejection),
+		FirstToken:      cfg.Limits.FirstToken,
+	}
+}
+
+const (
+	setup     = 2 * time.Millisecond // of one transfer, whatever its size
+	intervals = 10                   // between two looks at an engine, after which what it reported says nothing
+)
+
+var calibrations = map[string]planner.Calibration{
+	config.CalibrationOn:     planner.CalibrateOn,
+	config.CalibrationOff:    planner.CalibrateOff,
+	config.CalibrationShadow: planner.CalibrateShadow,
+}
+
+func weights(cfg *config.Config) scoring.Weights {
+	s, units := cfg.Scoring, scoring.InSeconds
+	if cfg.Experimental.Scoring.Units == config.Raw {
+		units = scoring.InRaw
+	}
+	return scoring.Weights{
+		Units: units, Alpha: scoring.Alpha{Auto: s.Alpha.Auto, Value: s.Alpha.Value},
+		Beta: s.Beta, Gamma: s.Gamma, DecodePenalty: s.DecodePenalty,
+		AffinityShare: s.AffinityShare, AffinitySaved: s.AffinitySaved,
+	}
+}
+
+func links(l config.Links) [replica.Links]float64 {
+	return [replica.Links]float64{float64(l.Host), float64(l.Rack), float64(l.Zone), float64(l.Other)}
+}
+
+func ejection(e config.Ejection) outlier.Settings {
+	return outlier.Settings{Failures: e.Failures, Share: e.Share, Base: e.Base, Max: e.Max, Trials: true}
+}
