@@ -156,9 +156,6 @@ func tlsConfig(base *tls.Config, host string) *tls.Config {
 	return cfg
 }
 
-// Host is the host part of the URL, without port.
-func (c *Client) Host() string { return c.host }
-
 // Close closes the idle connections and refuses new requests; connections in use close when their response does.
 func (c *Client) Close() { c.idle.close() }
 

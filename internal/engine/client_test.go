@@ -419,7 +419,7 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	c, err := New(Options{URL: "https://[::1]/base/"})
-	if err != nil || c.addr != "[::1]:443" || c.Host() != "::1" || c.prefix != "/base" {
+	if err != nil || c.addr != "[::1]:443" || c.host != "::1" || c.prefix != "/base" {
 		t.Errorf("New = %+v %v", c, err)
 	}
 }

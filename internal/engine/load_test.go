@@ -75,16 +75,9 @@ func TestParseMetrics(t *testing.T) {
 	if want := (replica.Load{Source: replica.Metrics, Loading: -1}); len(m.Loads) != 1 || m.Loads[0] != want {
 		t.Errorf("loads = %+v, want rank 0 to idle", m.Loads)
 	}
-	want := Rank{
-		Cache: Cache{BlockSize: 32, Blocks: 8191, DType: "auto", PrefixCaching: true},
-		Queue: Queue{Capacity: 0, Deferred: 0, FetchToStart: 0, FetchInProgress: 0, FetchComplete: 0},
-	}
-	got := m.Ranks[0]
-	if !strings.Contains(string(golden(t, "metrics-0.32.0.txt")), "kv_fetch_by_stage") {
-		want.Queue.FetchToStart, want.Queue.FetchInProgress, want.Queue.FetchComplete = -1, -1, -1
-	}
-	if got != want || m.Started != 1.79524209861e+09 || m.Rejections != 0 {
-		t.Errorf("rank 0 = %+v, started %v, %v rejections, want %+v", got, m.Started, m.Rejections, want)
+	want := Rank{Cache: Cache{BlockSize: 32, Blocks: 8191, DType: "auto", PrefixCaching: true}}
+	if got := m.Ranks[0]; got != want || m.Started != 1.79524209861e+09 {
+		t.Errorf("rank 0 = %+v, started %v, want %+v", got, m.Started, want)
 	}
 }
 
@@ -95,14 +88,10 @@ func TestParseMetricsDataParallel(t *testing.T) {
 vllm:num_requests_running{engine="0",model_name="tiny"} 3.0
 vllm:num_requests_running{engine="1",model_name="ti,\"ny}"} 4.0
 vllm:num_requests_waiting{model_name="engine=\"7\"",engine="1"} 5.0 1795242160
-vllm:num_requests_waiting_by_reason{engine="1",model_name="tiny",reason="capacity"} 2.0
-vllm:num_requests_waiting_by_reason{engine="1",model_name="tiny",reason="deferred"} 1.0
 vllm:num_requests_kv_fetch_by_stage{engine="1",model_name="tiny",stage="in_progress"} 6.0
 vllm:kv_cache_usage_perc{engine="0",model_name="tiny"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="tiny"} NaN
 vllm:nixl_num_notifications_after_expiry_total{engine="1",model_name="tiny"} 9.0
-vllm:admission_rejections_total{model_name="tiny",reason="a"} 1.0
-vllm:admission_rejections_total{model_name="tiny",reason="b"} 2.0
 vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="0",` + size + `num_gpu_blocks="16384"} 1.0
 vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",` + size + `num_gpu_blocks="16384"} 1.0
 `))
@@ -114,7 +103,7 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",
 			t.Errorf("%s: loads = %+v", name, m.Loads)
 		}
 		r1 := m.Ranks[1]
-		if r1.Queue != (Queue{2, 1, -1, 6, -1}) || r1.Counters.NIXLAfterExpiry != 9 || !math.IsNaN(m.Ranks[0].Counters.NIXLAfterExpiry) || m.Rejections != 3 {
+		if r1.Counters.NIXLAfterExpiry != 9 || !math.IsNaN(m.Ranks[0].Counters.NIXLAfterExpiry) {
 			t.Errorf("%s: rank 1 = %+v", name, r1)
 		}
 		if r1.Cache.Blocks != 8191 || r1.Cache.BlockSize != 32 || r1.Cache.PrefixCaching {
@@ -125,12 +114,12 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",
 
 func TestParseMetricsOld(t *testing.T) {
 	m, err := ParseMetrics([]byte("vllm:num_requests_waiting{model_name=\"m\"} 2.0\r\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.75\r\n" +
-		"vllm:gpu_prefix_cache_hits_total{model_name=\"m\"} 11\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"101\"} 1.0"))
+		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"101\"} 1.0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := replica.Load{Source: replica.Metrics, Running: -1, Waiting: 2, Loading: -1, Usage: 0.75}
-	if r := m.Ranks[0]; m.Loads[0] != want || r.Counters.PrefixHits != 11 || r.Cache.Blocks != 100 || r.Cache.BlockSize != 16 {
+	if r := m.Ranks[0]; m.Loads[0] != want || r.Cache.Blocks != 100 || r.Cache.BlockSize != 16 {
 		t.Errorf("loads = %+v, rank 0 = %+v", m.Loads, r)
 	}
 }

@@ -15,17 +15,15 @@ import (
 
 // Metrics is what one scrape of /metrics says.
 type Metrics struct {
-	Loads      map[int]replica.Load // by data-parallel rank, for ranks of which anything is known; ParseMetrics leaves At to its caller
-	Ranks      map[int]Rank         // the rest, by the same ranks
-	Started    float64              // process start, unix seconds, 0 unknown
-	Rejections float64              // requests refused by admission since then, all ranks, NaN unknown
-	Connector  string               // "nixl", else "moriio", whose series were seen; "" for neither
+	Loads     map[int]replica.Load // by data-parallel rank, for ranks of which anything is known; ParseMetrics leaves At to its caller
+	Ranks     map[int]Rank         // the rest, by the same ranks
+	Started   float64              // process start, unix seconds, 0 unknown
+	Connector string               // "nixl", else "moriio", whose series were seen; "" for neither
 }
 
 // Rank is what /metrics says of one data-parallel rank besides its load.
 type Rank struct {
 	Cache    Cache
-	Queue    Queue
 	Counters Counters
 }
 
@@ -37,19 +35,11 @@ type Cache struct {
 	PrefixCaching bool
 }
 
-// Queue splits the waiting requests. -1 means unknown.
-type Queue struct {
-	Capacity, Deferred                           int // waiting for blocks or a slot; for something else, such as remote KV
-	FetchToStart, FetchInProgress, FetchComplete int // remote KV loads: not begun, under way, done and waiting to run
-}
-
 // Counters only grow while a process lives. NaN means unknown.
 type Counters struct {
-	Preemptions                           float64
-	PrefixQueries, PrefixHits             float64 // tokens
-	ExternalQueries, ExternalHits         float64 // tokens, KV connector
-	NIXLFailedTransfers, NIXLFailedNotifs float64
-	NIXLExpired, NIXLAfterExpiry          float64 // leases that ended unread; reads of a lease that was gone: wrong text is possible
+	ExternalHits                 float64 // tokens that came through the KV connector
+	NIXLFailedTransfers          float64
+	NIXLExpired, NIXLAfterExpiry float64 // leases that ended unread; reads of a lease that was gone: wrong text is possible
 }
 
 // ErrNoMetrics is a text without a single series of vLLM's.
@@ -58,7 +48,7 @@ var ErrNoMetrics = errors.New("no vllm series")
 // ParseMetrics reads the Prometheus text of an engine, old names and new, series without an engine label as rank 0. Lines that are not ours cost
 // no allocation; a line of ours that cannot be read counts as absent.
 func ParseMetrics(body []byte) (Metrics, error) {
-	p := parser{started: 0, rejections: math.NaN()}
+	var p parser
 	for len(body) > 0 {
 		line := body
 		if end := bytes.IndexByte(body, '\n'); end >= 0 {
@@ -77,11 +67,10 @@ func ParseMetrics(body []byte) (Metrics, error) {
 }
 
 type parser struct {
-	ranks      []rankLines // few: searched in line
-	started    float64
-	rejections float64
-	nixl       bool // a series of the connector was seen
-	moriio     bool
+	ranks   []rankLines // few: searched in line
+	started float64
+	nixl    bool // a series of the connector was seen
+	moriio  bool
 }
 
 // rankLines is what was read of one rank.
@@ -90,6 +79,8 @@ type rankLines struct {
 	load     replica.Load
 	oldUsage float64 // by its old name
 	rank     Rank
+	fetching int // requests whose remote KV is on its way, -1 unknown
+	fetched  int // requests whose remote KV has come, and which wait to run, -1 unknown
 	blocks   int // num_gpu_blocks: the sum over ranks
 	tokens   int // kv_cache_size_tokens: of one rank
 	drafts   float64
@@ -103,10 +94,10 @@ func (p *parser) rank(number int) *rankLines {
 		}
 	}
 	nan := math.NaN()
-	p.ranks = append(p.ranks, rankLines{number: number, load: replica.NoLoad(), oldUsage: nan, rank: Rank{
-		Queue:    Queue{-1, -1, -1, -1, -1},
-		Counters: Counters{nan, nan, nan, nan, nan, nan, nan, nan, nan},
-	}})
+	p.ranks = append(p.ranks, rankLines{
+		number: number, load: replica.NoLoad(), oldUsage: nan, fetching: -1, fetched: -1,
+		rank: Rank{Counters: Counters{nan, nan, nan, nan}},
+	})
 	return &p.ranks[len(p.ranks)-1]
 }
 
@@ -145,12 +136,10 @@ func (p *parser) line(line []byte) {
 
 func ours(name []byte) bool {
 	switch string(name) {
-	case "num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "num_requests_kv_fetch_by_stage",
-		"kv_cache_usage_perc", "gpu_cache_usage_perc", "cache_config_info", "admission_rejections_total", "num_preemptions_total",
-		"prefix_cache_queries_total", "prefix_cache_hits_total", "gpu_prefix_cache_queries_total", "gpu_prefix_cache_hits_total",
+	case "num_requests_running", "num_requests_waiting", "num_requests_kv_fetch_by_stage",
+		"kv_cache_usage_perc", "gpu_cache_usage_perc", "cache_config_info",
 		"spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
-		"external_prefix_cache_queries_total", "external_prefix_cache_hits_total",
-		"nixl_num_failed_transfers_total", "nixl_num_failed_notifications_total",
+		"external_prefix_cache_hits_total", "nixl_num_failed_transfers_total",
 		"nixl_num_kv_expired_reqs_total", "nixl_num_notifications_after_expiry_total":
 		return true
 	}
@@ -159,10 +148,6 @@ func ours(name []byte) bool {
 
 // series stores one sample of ours.
 func (p *parser) series(name []byte, s sample) {
-	if string(name) == "admission_rejections_total" { // has no engine label
-		p.rejections = s.value + orZero(p.rejections)
-		return
-	}
 	number, ok := s.labels.rank()
 	if !ok {
 		return
@@ -178,30 +163,18 @@ func (p *parser) series(name []byte, s sample) {
 		setShare(&r.load.Usage, s.value)
 	case "gpu_cache_usage_perc":
 		setShare(&r.oldUsage, s.value)
-	case "num_requests_waiting_by_reason":
-		r.rank.Queue.setReason(s)
 	case "num_requests_kv_fetch_by_stage":
-		r.rank.Queue.setStage(s)
+		r.setStage(s)
 	case "cache_config_info":
 		r.setCache(s.labels)
 	case "spec_decode_num_drafts_total":
 		r.drafts = s.value
 	case "spec_decode_num_draft_tokens_total":
 		r.drafted = s.value
-	case "num_preemptions_total":
-		c.Preemptions = s.value
-	case "prefix_cache_queries_total", "gpu_prefix_cache_queries_total":
-		c.PrefixQueries = s.value
-	case "prefix_cache_hits_total", "gpu_prefix_cache_hits_total":
-		c.PrefixHits = s.value
-	case "external_prefix_cache_queries_total":
-		c.ExternalQueries = s.value
 	case "external_prefix_cache_hits_total":
 		c.ExternalHits = s.value
 	case "nixl_num_failed_transfers_total":
 		c.NIXLFailedTransfers = s.value
-	case "nixl_num_failed_notifications_total":
-		c.NIXLFailedNotifs = s.value
 	case "nixl_num_kv_expired_reqs_total":
 		c.NIXLExpired = s.value
 	case "nixl_num_notifications_after_expiry_total":
@@ -209,23 +182,12 @@ func (p *parser) series(name []byte, s sample) {
 	}
 }
 
-func (q *Queue) setReason(s sample) {
-	switch string(s.labels.get("reason")) {
-	case "capacity":
-		setCount(&q.Capacity, s.value)
-	case "deferred":
-		setCount(&q.Deferred, s.value)
-	}
-}
-
-func (q *Queue) setStage(s sample) {
+func (r *rankLines) setStage(s sample) {
 	switch string(s.labels.get("stage")) {
-	case "waiting_to_start":
-		setCount(&q.FetchToStart, s.value)
 	case "in_progress":
-		setCount(&q.FetchInProgress, s.value)
+		setCount(&r.fetching, s.value)
 	case "completed_waiting":
-		setCount(&q.FetchComplete, s.value)
+		setCount(&r.fetched, s.value)
 	}
 }
 
@@ -265,7 +227,7 @@ func (p *parser) metrics() Metrics {
 	m := Metrics{
 		Loads:   make(map[int]replica.Load, len(p.ranks)),
 		Ranks:   make(map[int]Rank, len(p.ranks)),
-		Started: p.started, Rejections: p.rejections, Connector: p.connector(),
+		Started: p.started, Connector: p.connector(),
 	}
 	for i := range p.ranks {
 		r := &p.ranks[i]
@@ -274,8 +236,8 @@ func (p *parser) metrics() Metrics {
 		if math.IsNaN(r.load.Usage) {
 			r.load.Usage = r.oldUsage
 		}
-		if q := r.rank.Queue; q.FetchInProgress >= 0 {
-			r.load.Loading = q.FetchInProgress + max(q.FetchComplete, 0)
+		if r.fetching >= 0 {
+			r.load.Loading = r.fetching + max(r.fetched, 0)
 		}
 		if r.drafts > 0 { // one draft is that of a sequence in a step
 			r.load.Drafts = int(math.Ceil(r.drafted / r.drafts))
@@ -306,13 +268,6 @@ func number(b []byte) int {
 		return 0
 	}
 	return n
-}
-
-func orZero(v float64) float64 {
-	if math.IsNaN(v) {
-		return 0
-	}
-	return v
 }
 
 // readSample reads what follows a series' name. A value that is not finite is none.

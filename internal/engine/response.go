@@ -220,9 +220,6 @@ func (r *Response) takeChunks(b []byte) []byte {
 // Delimited reports whether the answer itself says where it ends. One that does not ends with its connection, and looks the same when it was cut.
 func (r *Response) Delimited() bool { return r.framing != byClose }
 
-// Complete reports whether Next has returned the whole body already, so that it would say io.EOF at once.
-func (r *Response) Complete() bool { return r.done }
-
 // SetIdle lets Next fail with os.ErrDeadlineExceeded when nothing arrives for d, or up to an eighth longer; 0 waits as long as the
 // request's context.
 func (r *Response) SetIdle(d time.Duration) {

@@ -257,7 +257,7 @@ func TestNext(t *testing.T) {
 			}
 			got = append(got, string(b))
 		}
-		if want := []string{"onetwoth", "r", "ee", "four"}; !slices.Equal(got, want) || !resp.Complete() {
+		if want := []string{"onetwoth", "r", "ee", "four"}; !slices.Equal(got, want) || !resp.done {
 			t.Errorf("pieces = %q, want %q", got, want)
 		}
 		if _, err := resp.Next(); err != io.EOF {
