@@ -223,12 +223,9 @@ func wrapper(key []byte) bool { return rawjson.Equal(key, "response") || rawjson
 
 // PrefillAnswer is what leg 1 said.
 type PrefillAnswer struct {
-	Params         []byte // raw kv_transfer_params, nil when null or absent
-	PromptTokens   int    // 0 when not said
-	CachedTokens   int    // -1 when not said
-	FinishReason   string
-	PromptTokenIDs []uint32 // with return_token_ids, else nil
-	PromptIDsRaw   []byte   // the array they were read from
+	Params       []byte // raw kv_transfer_params, nil when null or absent
+	PromptTokens int    // 0 when not said
+	CachedTokens int    // -1 when not said
 }
 
 // ReadPrefill reads the answer of leg 1. Its slices share body's memory. CachedTokens comes from the transfer params where they tell, since usage tells
@@ -251,10 +248,6 @@ func ReadPrefill(body []byte) (PrefillAnswer, error) {
 			if u, ok := ReadUsage(body); ok {
 				a.PromptTokens, a.CachedTokens = u.Prompt, u.Cached
 			}
-		case "choices":
-			a.choices(value)
-		case "prompt_token_ids":
-			a.ids(value)
 		}
 	}
 	s.End()
@@ -272,36 +265,6 @@ func prefillCached(params []byte) int {
 		}
 	}
 	return -1
-}
-
-func (a *PrefillAnswer) choices(value []byte) {
-	if value[0] != '[' {
-		return
-	}
-	s := scanner(value)
-	for range s.Elements() {
-		if s.Peek() != '{' {
-			return
-		}
-		for key := range s.Members() {
-			switch v := s.Value(); {
-			case rawjson.Equal(key, "finish_reason") && len(v) > 0 && v[0] == '"':
-				a.FinishReason = rawjson.Text(v)
-			case rawjson.Equal(key, "prompt_token_ids"):
-				a.ids(v)
-			}
-		}
-	}
-}
-
-func (a *PrefillAnswer) ids(value []byte) {
-	if len(value) == 0 || value[0] != '[' {
-		return
-	}
-	s := scanner(value)
-	if ids := s.IDs(nil); s.Err() == nil && len(ids) > 0 {
-		a.PromptTokenIDs, a.PromptIDsRaw = ids, value
-	}
 }
 
 // IsAnswer reports whether body is a whole answer of the API: a complete JSON object with the member that holds what was generated. Something in front of an

@@ -56,22 +56,6 @@ func (e *Edit) Set(key string, value []byte) {
 // Delete removes every member named key.
 func (e *Edit) Delete(key string) { e.Set(key, nil) }
 
-// SetPromptIDs sets prompt to ids.
-func (e *Edit) SetPromptIDs(ids []uint32) {
-	e.Set("prompt", AppendIDs(make([]byte, 0, 7*len(ids)+2), ids))
-}
-
-// AskUsage turns on stream_options.include_usage and keeps the other options; only for streams.
-func (e *Edit) AskUsage() {
-	const key = "stream_options"
-	options := NewEdit()
-	if old := e.get(key); len(old) > 0 && old[0] == '{' {
-		options = editObject(old)
-	}
-	options.Set("include_usage", []byte("true"))
-	e.Set(key, options.Append(nil))
-}
-
 // get returns the value of the last member named key before the edit.
 func (e *Edit) get(key string) []byte {
 	for _, f := range slices.Backward(e.fields) {
@@ -80,21 +64,6 @@ func (e *Edit) get(key string) []byte {
 		}
 	}
 	return nil
-}
-
-// editObject begins an edit of raw, a valid JSON object.
-func editObject(raw []byte) *Edit {
-	e := &Edit{raw: raw, object: span{0, len(raw)}}
-	s := rawjson.Scanner{Data: raw}
-	for key := range s.Members() {
-		at := s.KeyAt(key)
-		s.Peek()
-		value := span{start: s.Pos}
-		s.Skip()
-		value.end = s.Pos
-		e.fields = append(e.fields, field{span{at, at + len(key)}, value})
-	}
-	return e
 }
 
 // Len returns how many bytes Append adds at most.

@@ -64,29 +64,10 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-func TestAskUsage(t *testing.T) {
-	for body, want := range map[string]string{
-		`{"prompt":"x","stream":true}`:                                                                         `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`,
-		`{"prompt":"x","stream":true,"stream_options":null,"a":1}`:                                             `{"prompt":"x","stream":true,"stream_options":{"include_usage":true},"a":1}`,
-		`{"prompt":"x","stream":true,"stream_options":{"include_usage":false, "continuous_usage_stats":true}}`: `{"prompt":"x","stream":true,"stream_options":{"include_usage":true, "continuous_usage_stats":true}}`,
-	} {
-		e := mustParse(t, Completions, body).Edit()
-		e.AskUsage()
-		if got := string(e.Append(nil)); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
-}
-
 func TestEditPrompt(t *testing.T) {
 	r := mustParse(t, Completions, `{"model":"m","prompt":["a", "b"],"n":1}`)
 	if got := string(r.EditPrompt(1).Append(nil)); got != `{"model":"m","prompt":"b","n":1}` {
 		t.Errorf("second prompt: %s", got)
-	}
-	e := r.EditPrompt(0)
-	e.SetPromptIDs([]uint32{5, 6})
-	if got := string(e.Append(nil)); got != `{"model":"m","prompt":[5,6],"n":1}` {
-		t.Errorf("ids: %s", got)
 	}
 }
 
@@ -189,4 +170,19 @@ func BenchmarkEditIDs(b *testing.B) {
 		dst = e.Append(dst[:0])
 	}
 	b.SetBytes(int64(len(dst)))
+}
+
+// editObject begins an edit of raw, a valid JSON object.
+func editObject(raw []byte) *Edit {
+	e := &Edit{raw: raw, object: span{0, len(raw)}}
+	s := rawjson.Scanner{Data: raw}
+	for key := range s.Members() {
+		at := s.KeyAt(key)
+		s.Peek()
+		value := span{start: s.Pos}
+		s.Skip()
+		value.end = s.Pos
+		e.fields = append(e.fields, field{span{at, at + len(key)}, value})
+	}
+	return e
 }
