@@ -57,22 +57,6 @@ func (c *content) vacate(column uint16, cells []cell) {
 	}
 }
 
-// ForgetTier drops what h holds in tier t; blocks that lie in another tier as well stay. With tier GPU, what was speculated of h goes too.
-func (ix *Index) ForgetTier(h Holder, tier Tier) {
-	if tier == GPU {
-		ix.guesses.forget(h)
-	}
-	t := ix.known(h)
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	ix.clearTier(t, tier)
-	ix.account(t)
-	t.mu.Unlock()
-	ix.trim() // fewer blocks a run may take more room for a moment
-}
-
 // clear takes over that the engine has cleared a tier, and returns how many blocks had copies there. What
 // lies in the tiers below the engine's own goes with that: they are emptied too where the connector was
 // reset, and say nothing of it (vLLM's OffloadingConnector).

@@ -239,20 +239,6 @@ func TestForget(t *testing.T) {
 	}
 }
 
-func TestForgetTier(t *testing.T) {
-	ix := NewIndex(Options{Chain: testChain})
-	onCPU := func(e *Event) { e.Tier = CPU }
-	ix.Apply(0, &Batch{Events: []Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), with(stored(0, 8, 2), onCPU)}})
-	ix.ForgetTier(0, CPU)
-	if a, b := depthOf(ix, 0, promptKeys(8, 1)), depthOf(ix, 0, promptKeys(8, 2)); a != 8 || b != 0 {
-		t.Errorf("without the CPU tier: depths %d and %d, want 8 and 0", a, b)
-	}
-	ix.ForgetTier(0, GPU)
-	if s := ix.Stats(); s.Memberships != 0 {
-		t.Errorf("%d memberships left", s.Memberships)
-	}
-}
-
 func TestCopiesStopCountingOnTheSafeSide(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	var b Batch

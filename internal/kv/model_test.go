@@ -212,12 +212,6 @@ func (m *model) forget(t *rapid.T) {
 	m.twin.forget(h)
 }
 
-func (m *model) forgetTier(t *rapid.T) {
-	h, tier := drawHolder(t), rapid.SampledFrom([]Tier{GPU, CPU, Disk, Other}).Draw(t, "tier")
-	m.index.ForgetTier(h, tier)
-	m.twin.clear(h, tier)
-}
-
 func (m *model) speculate(t *rapid.T) {
 	h, keys := drawHolder(t), drawPath(t).keys()
 	until := m.now.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "for")) * time.Second)
@@ -247,7 +241,7 @@ func (m *model) expire(t *rapid.T) {
 func (m *model) steps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"apply": m.apply, "apply again": m.apply, "apply more": m.apply, "forget": m.forget,
-		"forget tier": m.forgetTier, "speculate": m.speculate, "expire": m.expire,
+		"speculate": m.speculate, "expire": m.expire,
 		"retract": m.retract, "await": m.await,
 	}
 }
