@@ -31,23 +31,3 @@ func NoLoad() Load { return Load{Running: -1, Waiting: -1, Loading: -1, Usage: m
 
 // Known reports whether l says anything at all.
 func (l Load) Known() bool { return l.Source != 0 }
-
-// Merge lays newer over l: what newer does not know stays as it was in l, with newer's time. The caller keeps ages per field where that matters.
-func (l Load) Merge(newer Load) Load {
-	if newer.Running < 0 {
-		newer.Running = l.Running
-	}
-	if newer.Waiting < 0 {
-		newer.Waiting = l.Waiting
-	}
-	if newer.Loading < 0 {
-		newer.Loading = l.Loading
-	}
-	if newer.Drafts == 0 {
-		newer.Drafts = l.Drafts
-	}
-	if math.IsNaN(newer.Usage) {
-		newer.Usage = l.Usage
-	}
-	return newer
-}

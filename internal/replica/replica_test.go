@@ -1,10 +1,6 @@
 package replica
 
-import (
-	"math"
-	"testing"
-	"time"
-)
+import "testing"
 
 func TestLinkTo(t *testing.T) {
 	for _, tt := range []struct {
@@ -32,15 +28,6 @@ func TestAtLeast(t *testing.T) {
 		if got := AtLeast(version, 0, 27); got != want {
 			t.Errorf("AtLeast(%q, 0, 27) = %v, want %v", version, got, want)
 		}
-	}
-}
-
-func TestMergeKeepsWhatTheNewerReportDoesNotKnow(t *testing.T) {
-	old := Load{At: time.Unix(1, 0), Source: Metrics, Running: 3, Waiting: 2, Usage: 0.5}
-	got := old.Merge(Load{At: time.Unix(2, 0), Source: ORCA, Running: -1, Waiting: 0, Usage: math.NaN()})
-	want := Load{At: time.Unix(2, 0), Source: ORCA, Running: 3, Waiting: 0, Usage: 0.5}
-	if got != want {
-		t.Errorf("Merge = %+v, want %+v", got, want)
 	}
 }
 
