@@ -2,6 +2,7 @@ package kvevents
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"math"
 	"reflect"
@@ -159,7 +160,7 @@ func dirty() *kv.Batch {
 }
 
 func TestDecodeExtraKeys(t *testing.T) {
-	image := AppendMultimodal(nil, "image", -3)
+	image := binary.AppendVarint(appendExtra(nil, extraMultimodal, []byte("image")), -3)
 	for _, tt := range []struct {
 		name  string
 		event []any

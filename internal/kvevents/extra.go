@@ -25,11 +25,6 @@ const (
 	extraRaw        = 'r'
 )
 
-// AppendMultimodal appends to dst the canonical extra of one multimodal item that begins offset tokens after the start of the block (before it if negative).
-func AppendMultimodal(dst []byte, identifier string, offset int) []byte {
-	return binary.AppendVarint(appendExtra(dst, extraMultimodal, []byte(identifier)), int64(offset))
-}
-
 func appendExtra(dst []byte, tag byte, b []byte) []byte {
 	dst = binary.AppendUvarint(append(dst, tag), uint64(len(b)))
 	return append(dst, b...)
