@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -309,15 +308,5 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	if err := shutdown(ctx); err == nil {
 		t.Error("shutdown says that all was sent")
-	}
-}
-
-func TestPropagator(t *testing.T) {
-	const parent = "00-0102030405060708090a0b0c0d0e0f10-0102030405060708-01"
-	ctx := Propagator().Extract(t.Context(), propagation.MapCarrier{"traceparent": parent, "baggage": "tenant=a"})
-	out := propagation.MapCarrier{}
-	Propagator().Inject(ctx, out)
-	if out["traceparent"] != parent || out["baggage"] != "tenant=a" {
-		t.Errorf("carried %v", out)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -86,11 +85,6 @@ func closeAll(ctx context.Context, sinks []sink) error {
 		all = append(all, s.Shutdown(ctx))
 	}
 	return errors.Join(all...)
-}
-
-// Propagator carries W3C trace context and baggage between a client, us and the engines.
-func Propagator() propagation.TextMapPropagator {
-	return propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 }
 
 // LogErrors sends what OpenTelemetry has to complain about, such as a collector that cannot be reached, to log. It sets OpenTelemetry's global
