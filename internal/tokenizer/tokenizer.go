@@ -64,7 +64,6 @@ type Via struct {
 	Release replica.Release // of the engine; ids are remembered and shared among engines of one release
 	Post    Post
 	Render  bool // whether its render endpoints are worth a try
-	Hint    bool // its /tokenize makes other ids of a chat than its chat path (Harmony models): they are a hint. A model named gpt-oss is known to be one
 }
 
 // Source says where a Result came from.
@@ -108,9 +107,7 @@ func (r *Resolver) Completion(ctx context.Context, via Via, model string, prompt
 
 // Chat resolves the prompt of a chat of text; body is the client's sanitised body.
 func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result {
-	q := chatQuestion(via.Release, body)
-	q.exact = q.exact && !via.Hint
-	return r.resolve(ctx, via, q)
+	return r.resolve(ctx, via, chatQuestion(via.Release, body))
 }
 
 // Conversation resolves the prompt of a request of text to path, which is /v1/messages or /v1/responses; body is the client's sanitised body. Without

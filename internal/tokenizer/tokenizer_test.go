@@ -165,11 +165,6 @@ func TestExactOnlyWhenTokenizeKnowsEveryField(t *testing.T) {
 		if got := New(Options{}).Chat(t.Context(), e.via(), []byte(body)); got.Exact != want || got.IDs == nil {
 			t.Errorf("%s: exact %v, want %v", body, got.Exact, want)
 		}
-		via := e.via()
-		via.Hint = true
-		if got := New(Options{}).Chat(t.Context(), via, []byte(body)); got.Exact {
-			t.Errorf("%s: exact though the engine's ids are a hint", body)
-		}
 	}
 }
 
