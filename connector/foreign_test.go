@@ -17,8 +17,8 @@ func edited(t *testing.T, n NIXL, params string, prompt int, use Use) error {
 	p.PromptTokens = prompt
 	reply := NewReply([]byte(params), start, prompt, 32)
 	err := n.EditDecode(leg, p, reply, use)
-	if refused := string(edit.Append(nil)) == completion; refused != (err != nil) || reply.Taken() == refused {
-		t.Errorf("error %v, body untouched %v, taken %v", err, refused, reply.Taken())
+	if refused := string(edit.Append(nil)) == completion; refused != (err != nil) || isTaken(reply) == refused {
+		t.Errorf("error %v, body untouched %v, taken %v", err, refused, isTaken(reply))
 	}
 	return err
 }

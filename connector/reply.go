@@ -44,13 +44,6 @@ func (r *Reply) None() bool {
 	return len(r.params) == 0 || string(r.params) == "null"
 }
 
-// Taken reports whether the params are gone. When they are not, P still holds the blocks.
-func (r *Reply) Taken() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state == taken || r.state == spent
-}
-
 // Unsent says that the leg which took the params provably never reached an engine, as when its connection was refused. They can be given back then;
 // no other decode leg gets them.
 func (r *Reply) Unsent() {
