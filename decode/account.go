@@ -15,11 +15,12 @@ type account struct {
 	guessed  bool // no fresh report: used is the pool's mean, or our own account if that is more
 }
 
-// account works out the headroom of m. meanUsage is the share that members use on average, NaN when none reports: it
-// stands for the usage of one whose report is too old.
+// account works out the headroom of m. meanUsage is the share that members use on average, NaN when none
+// reports: it stands for the usage of one whose report is too old.
 func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
 	g, e := &m.ledger, &m.remote
-	a := account{capacity: m.R.Facts.Blocks, reserved: g.reserved + e.Reserved, guessed: math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))}
+	a := account{capacity: m.R.Facts.Blocks, reserved: g.reserved + e.Reserved}
+	a.guessed = math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))
 	if a.capacity == 0 {
 		return a
 	}
@@ -41,7 +42,8 @@ func (p *Pool) margin(m *member) int {
 	return int(math.Ceil(min(max(p.settings.Margin, 0), 1) * float64(m.R.Facts.Blocks)))
 }
 
-// othersGrow returns the blocks that requests which are not ours are expected to add: each is taken to be half through.
+// othersGrow returns the blocks that requests which are not ours are expected to add: each is taken to be
+// half through.
 func (p *Pool) othersGrow(m *member) int {
 	if m.ledger.others.Count == 0 {
 		return 0
@@ -52,8 +54,8 @@ func (p *Pool) othersGrow(m *member) int {
 // left returns the blocks that could be promised if all reserved leases had theirs.
 func (a *account) left() int { return a.free - a.reserved }
 
-// asked returns the room that a request of so many blocks has to find. One that is larger than all that may ever be
-// promised has to find the replica empty.
+// asked returns the room that a request of so many blocks has to find. One that is larger than all that may
+// ever be promised has to find the replica empty.
 func (a *account) asked(blocks int) int { return min(blocks, a.most) }
 
 // fits reports whether a request of so many blocks may be admitted now.

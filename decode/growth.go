@@ -24,7 +24,8 @@ func (p *Pool) generated(l *Lease, now time.Time) int {
 // reported returns the blocks in use by the newest report.
 func (m *member) reported() int { return int(math.Round(m.ledger.usage * float64(m.R.Facts.Blocks))) }
 
-// expectedGrowth returns the blocks that l is still expected to add when each sequence has generated so many tokens.
+// expectedGrowth returns the blocks that l is still expected to add when each sequence has generated so many
+// tokens.
 func (l *Lease) expectedGrowth(generated int) int {
 	left := -1
 	if l.limit >= 0 {
@@ -32,10 +33,12 @@ func (l *Lease) expectedGrowth(generated int) int {
 	}
 	rest := l.lengths.Rest(generated, left)
 	size := l.member.blockSize()
-	return l.sequences * (blocksOf(l.member.slots(l.tokens+generated+rest), size) - blocksOf(l.has(generated), size))
+	end := blocksOf(l.member.slots(l.tokens+generated+rest), size)
+	return l.sequences * (end - blocksOf(l.has(generated), size))
 }
 
-// has is how many tokens' room each sequence holds when it has generated so many. Before the first nothing is drafted.
+// has is how many tokens' room each sequence holds when it has generated so many. Before the first nothing is
+// drafted.
 func (l *Lease) has(generated int) int {
 	if generated == 0 {
 		return l.tokens

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// inboundKV is the leases on one replica whose KV blocks are still to come from another. Guarded by the lock of
-// the pool.
+// inboundKV is the leases on one replica whose KV blocks are still to come from another. Guarded by the lock
+// of the pool.
 type inboundKV []*Lease
 
 func (in *inboundKV) add(l *Lease) { *in = append(*in, l) }
@@ -27,12 +27,12 @@ func (in inboundKV) delayed(wait, warm float64, now time.Time) float64 {
 	return sum
 }
 
-// needs returns in how many seconds l needs a place in a step, beside a local prefill that begins in wait seconds
-// and was sent already.
+// needs returns in how many seconds l needs a place in a step, beside a local prefill that begins in wait
+// seconds and was sent already.
 //
-// A lease that was not sent needs it when it is sent, and at the earliest when that prefill begins, since it stands
-// behind it in the engine's queue. One that was sent needs it when its KV lands. If that is before the prefill
-// begins, it has its place by then: the prefill never delays it, and it needs no other, +Inf.
+// A lease that was not sent needs it when it is sent, and at the earliest when that prefill begins, since it
+// stands behind it in the engine's queue. One that was sent needs it when its KV lands. If that is before the
+// prefill begins, it has its place by then: the prefill never delays it, and it needs no other, +Inf.
 func (l *Lease) needs(wait float64, now time.Time) float64 {
 	if l.state < sent {
 		return max(wait, l.inbound.sendAt.Sub(now).Seconds())

@@ -16,7 +16,8 @@ func (p *Pool) lengthsOf(model string) *scoring.Lengths {
 	return l
 }
 
-// learnPrefill takes in that the first token of l came so long after the request was sent. Behind another prompt that says nothing of its own.
+// learnPrefill takes in that the first token of l came so long after the request was sent. Behind another
+// prompt that says nothing of its own.
 func (p *Pool) learnPrefill(l *Lease, took time.Duration, now time.Time) {
 	if !l.local || !l.prefill.alone || took <= 0 {
 		return
@@ -26,7 +27,8 @@ func (p *Pool) learnPrefill(l *Lease, took time.Duration, now time.Time) {
 	p.prefills.LearnAt(parts, took.Seconds(), now)
 }
 
-// learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut would have been longer.
+// learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
+// would have been longer.
 func (p *Pool) learnLength(l *Lease, each int) {
 	learn := [...]*scoring.Lengths{l.lengths, &p.answers}
 	for _, lengths := range learn {
@@ -55,8 +57,9 @@ func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
 	p.steps.LearnAt(parts, step, now)
 }
 
-// step returns the seconds that a step of l took on average, 0 where that is not known. Of an answer that is not streamed nobody sees the first token: it tells
-// something where nearly all of its time must have been decoding.
+// step returns the seconds that a step of l took on average, 0 where that is not known. Of an answer that is
+// not streamed nobody sees the first token: it tells something where nearly all of its time must have been
+// decoding.
 func (l *Lease) step(each int, decoding time.Duration) float64 {
 	switch whole := l.firstAt.Sub(l.sentAt); {
 	case each < minSteps:
@@ -69,7 +72,8 @@ func (l *Lease) step(each int, decoding time.Duration) float64 {
 	return 0
 }
 
-// mostlySteps is how many times longer than until its first token an answer must have taken to tell something of its steps.
+// mostlySteps is how many times longer than until its first token an answer must have taken to tell something
+// of its steps.
 const mostlySteps = 5
 
 // minSteps is the shortest answer whose pace says something about the speed.

@@ -9,18 +9,19 @@ import (
 	"tandem/scoring"
 )
 
-// Schedule says when a booked request is expected to take which step. The zero Schedule is that of a request whose
-// prefill may begin at once, elsewhere.
+// Schedule says when a booked request is expected to take which step. The zero Schedule is that of a request
+// whose prefill may begin at once, elsewhere.
 type Schedule struct {
 	Local   bool      // the decode replica prefills it too: SendAt, LandAt, Transfer and Outbox say nothing
-	AdmitAt time.Time // when its prefill should begin; until then its lease is reserved. Not after now: admitted at once
+	AdmitAt time.Time // when its prefill should begin, until when its lease is reserved
 	SendAt  time.Time // when its prefill should be done, so that it is sent to the decode replica
 	LandAt  time.Time // when its KV blocks should be there
 
 	Transfer time.Duration   // for which its KV blocks should be on their way
 	Outbox   *replica.Outbox // of the replica that sends them, nil for nobody
 
-	UnseenArrival time.Duration // from sending until its prompt should be there, where nobody tells of the first token; else 0
+	// UnseenArrival is how long after sending its prompt should be there, where nobody tells of the first token; else 0.
+	UnseenArrival time.Duration
 }
 
 // Lease is room booked on a decode replica. Whoever holds it ends it with Release or [Lease.Finish].
@@ -109,7 +110,8 @@ const (
 	answered
 )
 
-// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool, fell ill or lost its room meanwhile.
+// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
+// pool, fell ill or lost its room meanwhile.
 func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -126,7 +128,8 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{
-		pool: p, member: m, admitAt: t.AdmitAt, blocks: c.blocks, growth: c.Need - c.blocks, local: t.Local, unseenArrival: t.UnseenArrival,
+		pool: p, member: m, blocks: c.blocks, growth: c.Need - c.blocks,
+		admitAt: t.AdmitAt, local: t.Local, unseenArrival: t.UnseenArrival,
 		request: request{
 			lengths: p.lengthsOf(q.Model), named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
 			tokens: q.Tokens, matched: c.Matched, sequences: max(q.Sequences, 1), limit: c.limit,
@@ -147,8 +150,8 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	return l
 }
 
-// MarkSent says that the request is sent to the engine now, so that a later report can include it. Safe for concurrent
-// use. On nil, on an ended lease and when repeated it does nothing.
+// MarkSent says that the request is sent to the engine now, so that a later report can include it. Safe for
+// concurrent use. On nil, on an ended lease and when repeated it does nothing.
 func (l *Lease) MarkSent(now time.Time) {
 	if l == nil {
 		return
@@ -168,11 +171,13 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	l.sentAt = now
 	a := p.account(m, now, math.NaN())
 	roomy := a.capacity == 0 || a.free >= 0
-	l.uncontended = roomy && m.load.Waiting(now, p.settings.LoadTTL) <= 0 && (l.local || m.localWait(now) == 0)
+	nobodyWaits := m.load.Waiting(now, p.settings.LoadTTL) <= 0
+	l.uncontended = roomy && nobodyWaits && (l.local || m.localWait(now) == 0)
 }
 
-// Holds reports whether l's replica is still there, healthy, has room for l and is through with the prompts that it prefills itself, behind which l would wait; if
-// not, why, and in how long it should be ready, [Never] where it will not do any more.
+// Holds reports whether l's replica is still there, healthy, has room for l and is through with the prompts
+// that it prefills itself, behind which l would wait; if not, why, and in how long it should be ready,
+// [Never] where it will not do any more.
 func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration) {
 	p := l.pool
 	p.members.Lock()
@@ -196,7 +201,8 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	return true, "", 0
 }
 
-// shortOf returns how many blocks its replica lacks for l, and the account without l that says so. What the engine counts already needs no room.
+// shortOf returns how many blocks its replica lacks for l, and the account without l that says so. What the
+// engine counts already needs no room.
 func (p *Pool) shortOf(l *Lease, now time.Time) (int, account) {
 	m := l.member
 	a := p.account(m, now, p.mean(now).usage)
@@ -232,7 +238,8 @@ func (l *Lease) Release(now time.Time) {
 	}
 }
 
-// released ends the lease, and reports whether the index counts its prompt as the replica's although it has not come.
+// released ends the lease, and reports whether the index counts its prompt as the replica's although it has
+// not come.
 func (l *Lease) released(now time.Time) (guessed bool) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()
@@ -241,9 +248,10 @@ func (l *Lease) released(now time.Time) (guessed bool) {
 	return guessed
 }
 
-// FirstToken says that the first token arrived, or the whole answer where nobody tells of the first. It returns how long that took since the request was sent, 0 when
-// that is not known, says nothing because the request had to wait for room or behind local prefills, or was asked before. It teaches the speed of a local prefill, and
-// that the replica has the prompt now where no events do.
+// FirstToken says that the first token arrived, or the whole answer where nobody tells of the first. It
+// returns how long that took since the request was sent, 0 when that is not known, says nothing because the
+// request had to wait for room or behind local prefills, or was asked before. It teaches the speed of a local
+// prefill, and that the replica has the prompt now where no events do.
 func (l *Lease) FirstToken(now time.Time) time.Duration {
 	if l == nil {
 		return 0
@@ -281,8 +289,8 @@ func (l *Lease) Step() float64 {
 	return l.pool.speed(m).Step(m.batch(), m.reported()*m.blockSize())
 }
 
-// Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the time from the first token to the last, 0 where that
-// says nothing of the engine.
+// Finish ends the lease of an answer that came to its end. outTokens counts all sequences; decoding is the
+// time from the first token to the last, 0 where that says nothing of the engine.
 func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 	if l == nil {
 		return
@@ -333,7 +341,8 @@ func known(fits ...*scoring.Fit) *scoring.Fit {
 	return nil
 }
 
-// Speculate lets the index count the blocks of the prompt that was booked on l's replica before its events say so, within the given time.
+// Speculate lets the index count the blocks of the prompt that was booked on l's replica before its events
+// say so, within the given time.
 func (l *Lease) Speculate(within time.Duration, now time.Time) {
 	if l == nil {
 		return
@@ -347,8 +356,8 @@ func (l *Lease) Speculate(within time.Duration, now time.Time) {
 	}
 }
 
-// Delivered tells how many tokens of the prompt the engine found in its own cache, -1 unknown, where it prefilled by itself: it corrects what is assumed of
-// a replica without events.
+// Delivered tells how many tokens of the prompt the engine found in its own cache, -1 unknown, where it
+// prefilled by itself: it corrects what is assumed of a replica without events.
 func (l *Lease) Delivered(cached int) {
 	if l != nil && l.local {
 		l.pool.RecordComputed(&l.member.Member, l.named, l.matched, cached)

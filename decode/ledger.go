@@ -9,8 +9,9 @@ import (
 
 // ledger is what we promised of one replica's KV blocks. Guarded by the lock of the pool.
 //
-// Free blocks are the engine's own account (capacity less usage at its newest report) less what is promised since, less growth, plus what has been returned
-// since. What is promised and what only grows is decided by the state of each lease, see [state].
+// Free blocks are the engine's own account (capacity less usage at its newest report) less what is promised
+// since, less growth, plus what has been returned since. What is promised and what only grows is decided by
+// the state of each lease, see [state].
 type ledger struct {
 	leases []*Lease // that have not ended
 	sums
@@ -21,14 +22,14 @@ type ledger struct {
 	usage    float64   // share of blocks in use by the report that is counted from
 	at       time.Time // of that report
 	returned int       // blocks of leases that the report surely includes and that ended since
-	missing  int       // sequences that the report should include and has no more: we have yet to hear of their end
+	missing  int       // sequences that the report has no more, and of whose end we have yet to hear
 }
 
-// sums is what the leases of a ledger add up to. Only [sums.count] writes them, so that each is at any time what a walk over the leases would find, and exactly
-// zero when no lease is left: all are integers.
+// sums is what the leases of a ledger add up to. Only [sums.count] writes them, so that each is at any time
+// what a walk over the leases would find, and exactly zero when no lease is left: all are integers.
 type sums struct {
 	reserved  int           // blocks asked for by reserved leases
-	promised  int           // blocks and growth of admitted and sent leases, which the newest report cannot include
+	promised  int           // blocks and growth of admitted and sent leases, which no report includes
 	growth    int           // blocks that reported leases will still take
 	held      int           // blocks and growth of all these: our own account, where the engine gives none
 	queued    int           // sequences of reserved leases
@@ -154,8 +155,8 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	g.leases = g.leases[:len(g.leases)-1]
 }
 
-// comeFree notes what the engine has back when l, which its newest report includes, ends: nothing that this report has back already. A report of less than
-// reportDelay ago may have it back as well.
+// comeFree notes what the engine has back when l, which its newest report includes, ends: nothing that this
+// report has back already. A report of less than reportDelay ago may have it back as well.
 func (p *Pool) comeFree(l *Lease, now time.Time) {
 	g := &l.member.ledger
 	switch {
@@ -166,8 +167,8 @@ func (p *Pool) comeFree(l *Lease, now time.Time) {
 	}
 }
 
-// own returns the blocks that the engine surely has back when l ends: those that no other request shares. It may have found the first of them there, and
-// others may have found those that it brought.
+// own returns the blocks that the engine surely has back when l ends: those that no other request shares. It
+// may have found the first of them there, and others may have found those that it brought.
 func (p *Pool) own(l *Lease, now time.Time) int {
 	size, shared := l.member.blockSize(), l.matched
 	for _, o := range l.member.ledger.leases {

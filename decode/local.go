@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// localPrefills is the leases whose prompts one replica is to compute itself and has not computed. They stand in the
-// order of booking, which is that of the engine. Guarded by the lock of the pool.
+// localPrefills is the leases whose prompts one replica is to compute itself and has not computed. They stand
+// in the order of booking, which is that of the engine. Guarded by the lock of the pool.
 //
 // What is done leaves with its whole prediction, so that no error of one is carried on to the next.
 type localPrefills struct {
@@ -53,7 +53,8 @@ func (m *member) prefillsNothing() bool {
 	return len(m.ledger.local.leases) == 0 && m.remote.Work == 0
 }
 
-// localWait returns the predicted time until m has computed all prompts that it prefills itself, those of other routers included.
+// localWait returns the predicted time until m has computed all prompts that it prefills itself, those of
+// other routers included.
 func (m *member) localWait(now time.Time) time.Duration {
 	return m.ledger.local.wait(now) + m.remote.Work
 }

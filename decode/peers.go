@@ -7,8 +7,8 @@ import (
 	"tandem/internal/roster"
 )
 
-// PeerLoad is what one router reports to others of its own bookings on a replica. They cannot see them otherwise: an
-// engine counts requests, and says neither what they will take nor which are on their way.
+// PeerLoad is what one router reports to others of its own bookings on a replica. They cannot see them
+// otherwise: an engine counts requests, and says neither what they will take nor which are on their way.
 type PeerLoad struct {
 	ID         replica.ID      `json:"id,omitzero"`
 	Sequences  int             `json:"sequences,omitzero"`  // of leases that are admitted or further
@@ -36,21 +36,23 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	for _, m := range p.members.All {
 		g := &m.ledger
 		s := PeerLoad{
-			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Sent: g.sent, Promised: g.promised, Growth: g.growth,
-			Returned: g.returned, Held: g.held, Reserved: g.reserved, ReservedIn: m.reservedIn(now), Moving: g.moving, Work: g.local.wait(now), Rho: m.meter.Rho(now),
-			Report: replica.ReportOf(m.asked, now),
+			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Sent: g.sent,
+			Promised: g.promised, Growth: g.growth, Returned: g.returned, Held: g.held,
+			Reserved: g.reserved, ReservedIn: m.reservedIn(now), Moving: g.moving, Work: g.local.wait(now),
+			Rho: m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
 		}
 		out = append(out, s.plausible())
 	}
 	return out
 }
 
-// MergePeer takes in what another router reports now, in place of what it reported before. Without any loads the
-// router is forgotten. loads is kept.
+// MergePeer takes in what another router reports now, in place of what it reported before. Without any loads
+// the router is forgotten. loads is kept.
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	roster.MergePeer(p.members, &p.peers, router, loads, func(m *member) *PeerLoad { return &m.remote }, func(m *member, r *replica.Report) {
+	remote := func(m *member) *PeerLoad { return &m.remote }
+	roster.MergePeer(p.members, &p.peers, router, loads, remote, func(m *member, r *replica.Report) {
 		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
 			p.observe(m, l, now)
 		}
@@ -63,9 +65,12 @@ func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report
 // plausible returns s with each number as far as a replica can have it.
 func (s *PeerLoad) plausible() PeerLoad {
 	return PeerLoad{
-		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued), Arriving: roster.Count(s.Arriving), Sent: roster.Count(s.Sent),
-		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth), Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
-		Reserved: roster.Count(s.Reserved), ReservedIn: roster.Work(s.ReservedIn), Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
+		ID: s.ID, Sequences: roster.Count(s.Sequences), Queued: roster.Count(s.Queued),
+		Arriving: roster.Count(s.Arriving), Sent: roster.Count(s.Sent),
+		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth),
+		Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
+		Reserved: roster.Count(s.Reserved), ReservedIn: roster.Work(s.ReservedIn),
+		Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
 	}
 }
 
@@ -94,8 +99,8 @@ func (s *PeerLoad) Add(load *PeerLoad) {
 	s.Rho += o.Rho
 }
 
-// batch returns how many sequences m has, sent or on their way: ours, those that other routers report, and others'
-// by the engine's count.
+// batch returns how many sequences m has, sent or on their way: ours, those that other routers report, and
+// others' by the engine's count.
 func (m *member) batch() int {
 	return m.ledger.sequences + m.remote.Sequences + m.ledger.others.Count
 }

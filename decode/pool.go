@@ -1,4 +1,5 @@
-// Package decode owns the decode pool: its block index and its headroom, a ledger in KV blocks. It offers candidates and grants leases.
+// Package decode owns the decode pool: its block index and its headroom, a ledger in KV blocks. It offers
+// candidates and grants leases.
 package decode
 
 import (
@@ -87,7 +88,8 @@ func (p *Pool) beginLengths(tokens int) {
 	p.usual = p.ends.Rest(0, -1)
 }
 
-// Observe takes in a load report of id. Its usage is the account from which headroom is counted until the next one.
+// Observe takes in a load report of id. Its usage is the account from which headroom is counted until the
+// next one.
 func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()

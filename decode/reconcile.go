@@ -8,17 +8,21 @@ import (
 	"tandem/internal/replica"
 )
 
-// This file is what a usage report does to a ledger: it becomes the account to count from, and it is worked out which leases it includes.
+// This file is what a usage report does to a ledger: it becomes the account to count from, and it is worked
+// out which leases it includes.
 
-// reportDelay is how long after a request was sent a report may still not include it: it has to arrive, be scheduled, and the gauge to be set. As long
-// before we see its end a report may include it no longer: an answer that is not streamed even brings such a report along.
+// reportDelay is how long after a request was sent a report may still not include it: it has to arrive, be
+// scheduled, and the gauge to be set. As long before we see its end a report may include it no longer: an
+// answer that is not streamed even brings such a report along.
 const reportDelay = 200 * time.Millisecond
 
-// running returns how many sequences hold blocks by l: those that run, and those whose blocks are on their way; who merely waits there holds none. A report
-// that an answer brings along does not count them: then it is [math.MaxInt], which means all that are ours.
+// running returns how many sequences hold blocks by l: those that run, and those whose blocks are on their
+// way; who merely waits there holds none. A report that an answer brings along does not count them: then it
+// is [math.MaxInt], which means all that are ours.
 //
-// ok is false where l may lack some of ours and does not say how many. An engine whose steps take long brings out answers with a usage from before it had heard
-// of the newest requests (vLLM 0.32, measured), so that such a report is counted from only where each request that was sent has been heard from.
+// ok is false where l may lack some of ours and does not say how many. An engine whose steps take long brings
+// out answers with a usage from before it had heard of the newest requests (vLLM 0.32, measured), so that
+// such a report is counted from only where each request that was sent has been heard from.
 func (g *ledger) running(l replica.Load) (sequences int, ok bool) {
 	if l.Running >= 0 {
 		return l.Running + max(l.Loading, 0), true
@@ -31,7 +35,8 @@ func (g *ledger) running(l replica.Load) (sequences int, ok bool) {
 	return math.MaxInt, true
 }
 
-// reconcile makes the newest report of usage, which came at the given time, the account to count from. running is what [ledger.running] says of it.
+// reconcile makes the newest report of usage, which came at the given time, the account to count from.
+// running is what [ledger.running] says of it.
 func (p *Pool) reconcile(m *member, at time.Time, running int) {
 	g := &m.ledger
 	g.usage, g.at, g.returned = m.load.Usage(at, p.settings.LoadTTL), at, 0
@@ -54,22 +59,23 @@ func (g *ledger) sortBySending() {
 	}
 }
 
-// mayHave reports whether a report of the given time may include l.
-func (l *Lease) mayHave(at time.Time) bool {
+// mayBeReported reports whether a report of the given time may include l.
+func (l *Lease) mayBeReported(at time.Time) bool {
 	return l.state >= sent && !l.sentAt.Add(reportDelay).After(at)
 }
 
 // assumeArrivals lets prompts count as arrived that nobody tells of, after twice the time that was predicted.
 func (g *ledger) assumeArrivals(at time.Time) {
 	for _, l := range g.leases {
-		if l.unseenArrival > 0 && l.mayHave(at) && l.sentAt.Add(2*l.unseenArrival).Before(at) {
+		if l.unseenArrival > 0 && l.mayBeReported(at) && l.sentAt.Add(2*l.unseenArrival).Before(at) {
 			g.arrive(l, at)
 		}
 	}
 }
 
-// cover decides which leases a report of so many running sequences includes: those that reports did already, and then those that were sent, as they stand in the
-// list, as far as the sequences reach. A prompt that the replica is still computing has its part of them and stays promised: an engine takes blocks as it computes,
+// cover decides which leases a report of so many running sequences includes: those that reports did already,
+// and then those that were sent, as they stand in the list, as far as the sequences reach. A prompt that the
+// replica is still computing has its part of them and stays promised: an engine takes blocks as it computes,
 // so that the report has some of its at most.
 func (g *ledger) cover(running int, at time.Time) {
 	for _, l := range g.leases {
@@ -79,7 +85,7 @@ func (g *ledger) cover(running int, at time.Time) {
 	}
 	g.missing = max(0, -running)
 	for _, l := range g.leases {
-		if l.state != sent || !l.mayHave(at) || running < l.sequences {
+		if l.state != sent || !l.mayBeReported(at) || running < l.sequences {
 			continue
 		}
 		running -= l.sequences

@@ -8,7 +8,8 @@ import (
 	"tandem/scoring"
 )
 
-// MemberStatus is what is known of one member, in KV blocks where nothing else is said. Unknown values are -1.
+// MemberStatus is what is known of one member, in KV blocks where nothing else is said. Unknown values are
+// -1.
 type MemberStatus struct {
 	roster.Status
 	Capacity  int `json:"capacity_blocks"`
@@ -41,7 +42,8 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 		g, a := &m.ledger, p.account(m, now, mean.usage)
 		s := MemberStatus{
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
-			Promised: g.promised, Growth: g.growth, Reserved: g.reserved, Returned: g.returned, Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
+			Promised: g.promised, Growth: g.growth, Reserved: g.reserved, Returned: g.returned,
+			Leases: len(g.leases), Sequences: g.sequences, Others: g.others.Count,
 			LoadStatus: m.load.Status(now, ttl), Guessed: a.guessed, LocalMS: g.local.wait(now).Seconds() * 1e3,
 			Output: p.answers.Rest(0, -1), Speed: p.speed(m), Samples: m.steps.Samples(), Remote: m.remote,
 		}

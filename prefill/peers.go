@@ -7,8 +7,8 @@ import (
 	"tandem/internal/roster"
 )
 
-// PeerLoad is what one router reports to others of its own work on a replica. They cannot see it otherwise: an
-// engine counts requests, and does not say how long they are.
+// PeerLoad is what one router reports to others of its own work on a replica. They cannot see it otherwise:
+// an engine counts requests, and does not say how long they are.
 type PeerLoad struct {
 	ID       replica.ID      `json:"id,omitzero"`
 	Requests int             `json:"requests,omitzero"`   // sent and not answered
@@ -35,12 +35,13 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	return out
 }
 
-// MergePeer takes in what another router reports now, in place of what it reported before. Without any loads the
-// router is forgotten. loads is kept.
+// MergePeer takes in what another router reports now, in place of what it reported before. Without any loads
+// the router is forgotten. loads is kept.
 func (p *Pool) MergePeer(router string, loads []PeerLoad, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	roster.MergePeer(p.members, &p.peers, router, loads, func(m *member) *PeerLoad { return &m.remote }, func(m *member, r *replica.Report) {
+	remote := func(m *member) *PeerLoad { return &m.remote }
+	roster.MergePeer(p.members, &p.peers, router, loads, remote, func(m *member, r *replica.Report) {
 		if l := r.Load(now); l.At.After(m.load.UsageAt()) {
 			p.observe(m, l, now)
 		}

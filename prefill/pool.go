@@ -1,4 +1,5 @@
-// Package prefill owns the prefill pool: its block index and its queues of prompt tokens. It offers candidates and grants leases.
+// Package prefill owns the prefill pool: its block index and its queues of prompt tokens. It offers
+// candidates and grants leases.
 package prefill
 
 import (
@@ -73,7 +74,8 @@ func (p *Pool) Configure(s Settings) {
 	p.settings = s
 }
 
-// Observe takes in a load report of id. Requests that the report counts beyond our own leases are others' work.
+// Observe takes in a load report of id. Requests that the report counts beyond our own leases are others'
+// work.
 func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 	p.members.Lock()
 	defer p.members.Unlock()

@@ -25,8 +25,9 @@ const unknownBlocks = 31250
 // guessTime is how long after a prompt was computed its blocks must have been heard of.
 const guessTime = 2 * time.Second
 
-// Speculate lets the index count p as m's before it is computed and its events say so. Whoever calls it tells what came of it, with [Roster.Await] or
-// [Roster.Retract]; twice the given time is the longest that it is believed without.
+// Speculate lets the index count p as m's before it is computed and its events say so. Whoever calls it tells
+// what came of it, with [Roster.Await] or [Roster.Retract]; twice the given time is the longest that it is
+// believed without.
 func (r *Roster[M]) Speculate(m *Member, p Prompt, within time.Duration, now time.Time) {
 	if ix := r.guessing(m, &p); ix != nil {
 		ix.Speculate(m.Holder, p.Keys, now.Add(2*within+guessTime))
@@ -61,11 +62,11 @@ func (r *Roster[M]) guessing(m *Member, p *Prompt) *kv.Index {
 	return r.of(p)
 }
 
-// RecordComputed notes that m has computed p, so that it has all of p now. By its own count it found cached tokens
-// of p in its cache, -1 unknown, where believed were expected.
+// RecordComputed notes that m has computed p, so that it has all of p now. By its own count it found cached
+// tokens of p in its cache, -1 unknown, where believed were expected.
 //
-// Where it found fewer than expected the rest is gone, and with it whatever else was assumed to hang on it. It
-// changes nothing where events say what m has.
+// Where it found fewer than expected the rest is gone, and with it whatever else was assumed to hang on it.
+// It changes nothing where events say what m has.
 func (r *Roster[M]) RecordComputed(m *Member, p Prompt, believed, cached int) {
 	if len(p.Keys) == 0 {
 		return
@@ -118,7 +119,8 @@ func (r *Roster[M]) capacity(m *Member, p *Prompt) int {
 	return max(1, int(float64(blocks*size)/p.Chunk))
 }
 
-// refutes reports whether the engine's count shows that less was there than believed. Of text we only know roughly how many tokens it has.
+// refutes reports whether the engine's count shows that less was there than believed. Of text we only know
+// roughly how many tokens it has.
 func (r *Roster[M]) refutes(p *Prompt, believed, cached int) bool {
 	if p.text() {
 		return cached < believed/2
@@ -134,7 +136,8 @@ func (r *Roster[M]) parts(p *Prompt, tokens int) int {
 	return tokens / r.Unit()
 }
 
-// Common returns how many leading tokens two prompts share by their keys: at least known, which are shared anyway.
+// Common returns how many leading tokens two prompts share by their keys: at least known, which are shared
+// anyway.
 func (r *Roster[M]) Common(a, b *Prompt, known int) int {
 	if a.text() != b.text() {
 		return known
@@ -164,8 +167,8 @@ func (r *Roster[M]) of(p *Prompt) *kv.Index {
 	return nil
 }
 
-// MatchedTokens returns how many leading tokens of a prompt m has, by the depth that [Roster.Match] set. They are
-// whole blocks, and fewer than all its tokens, since an engine computes the last one anyway.
+// MatchedTokens returns how many leading tokens of a prompt m has, by the depth that [Roster.Match] set. They
+// are whole blocks, and fewer than all its tokens, since an engine computes the last one anyway.
 func (r *Roster[M]) MatchedTokens(m *Member, depth []int32, chunk float64, tokens int) int {
 	if int(m.Holder) >= len(depth) {
 		return 0
@@ -190,8 +193,8 @@ func (r *Roster[M]) Match(p Prompt, depth []int32) {
 	clear(depth)
 }
 
-// MatchBelow sets depth, for each holder, to the number of leading blocks that only tiers below the engine's own
-// memory have: those behind what its memory holds from the start of the prompt on.
+// MatchBelow sets depth, for each holder, to the number of leading blocks that only tiers below the engine's
+// own memory have: those behind what its memory holds from the start of the prompt on.
 func (r *Roster[M]) MatchBelow(keys []kv.Key, depth []int32) {
 	clear(depth)
 	ix := r.of(&Prompt{Keys: keys})

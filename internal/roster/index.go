@@ -32,8 +32,9 @@ func (r *Roster[M]) chooseChain() {
 	}
 }
 
-// bestSize returns the block size that the index should have, 0 unknown. An index whose size some engine's events confirm stays. Then events count that tell
-// another size than was expected of their engine, since others will be as wrong about theirs. Where engines do differ the first one known decides.
+// bestSize returns the block size that the index should have, 0 unknown. An index whose size some engine's
+// events confirm stays. Then events count that tell another size than was expected of their engine, since
+// others will be as wrong about theirs. Where engines do differ the first one known decides.
 func (r *Roster[M]) bestSize() int {
 	now := r.BlockSize()
 	if now > 0 && r.anyMember(func(m *Member) bool { return m.eventBlockSize == now }) > 0 {
@@ -61,7 +62,8 @@ func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
 	return 0
 }
 
-// blockSize returns the tokens of m's blocks, 0 unknown: what its events tell, else what it or the configuration says.
+// blockSize returns the tokens of m's blocks, 0 unknown: what its events tell, else what it or the
+// configuration says.
 func (m *Member) blockSize() int { return cmp.Or(m.eventBlockSize, m.R.Facts.BlockSize) }
 
 // sizeFits reports whether m's blocks can be in an index of blocks of this size.
@@ -76,10 +78,11 @@ const usualSize = 16
 // Unit returns the tokens of an indexed block, or what is usual while there is no index.
 func (r *Roster[M]) Unit() int { return cmp.Or(r.BlockSize(), usualSize) }
 
-// Chain returns the chain by which the pool's index names blocks of model, and the adapter that its root takes. ok is false while no member serves
-// the model with blocks of the indexed size.
+// Chain returns the chain by which the pool's index names blocks of model, and the adapter that its root
+// takes. ok is false while no member serves the model with blocks of the indexed size.
 //
-// One chain serves all base models of the pool: an engine serves one base model only, so blocks of another never lie on a candidate.
+// One chain serves all base models of the pool: an engine serves one base model only, so blocks of another
+// never lie on a candidate.
 func (r *Roster[M]) Chain(model string) (chain kv.Chain, adapter string, ok bool) {
 	ix := r.index.Load()
 	if ix == nil {
@@ -104,8 +107,8 @@ func (r *Roster[M]) BlockSize() int {
 	return 0
 }
 
-// MeanMatched returns how many tokens of a prompt n members have on average, in whole blocks of size. Only those
-// count of whom held says that it is known; 0 where that is nobody.
+// MeanMatched returns how many tokens of a prompt n members have on average, in whole blocks of size. Only
+// those count of whom held says that it is known; 0 where that is nobody.
 func MeanMatched(n int, held func(i int) (tokens int, known bool), size int) int {
 	sum, all := 0, 0
 	for i := range n {
@@ -120,8 +123,8 @@ func MeanMatched(n int, held func(i int) (tokens int, known bool), size int) int
 	return sum / all / size * size
 }
 
-// Truncated reports whether the index of blocks, or of text where chunk is above 0, has dropped something of m for its byte budget, so that its depths may be
-// too small.
+// Truncated reports whether the index of blocks, or of text where chunk is above 0, has dropped something of
+// m for its byte budget, so that its depths may be too small.
 func (r *Roster[M]) Truncated(m *Member, chunk float64) bool {
 	ix := r.of(&Prompt{Chunk: chunk})
 	if ix == nil {
@@ -130,7 +133,8 @@ func (r *Roster[M]) Truncated(m *Member, chunk float64) bool {
 	return ix.Truncated(m.Holder)
 }
 
-// Apply takes over block events of id; those of an unknown member, and all where events are not followed, are dropped. b is not kept.
+// Apply takes over block events of id; those of an unknown member, and all where events are not followed, are
+// dropped. b is not kept.
 func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 	r.members.Lock()
 	e, ok := r.members.byID[id]
@@ -152,7 +156,8 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 	return ix.Apply(holder, b)
 }
 
-// ReportedBlockSize returns the tokens of a block by id's events, 0 before the first, and by its facts, 0 unknown.
+// ReportedBlockSize returns the tokens of a block by id's events, 0 before the first, and by its facts, 0
+// unknown.
 func (r *Roster[M]) ReportedBlockSize(id replica.ID) (reported, expected int) {
 	r.members.Lock()
 	defer r.members.Unlock()

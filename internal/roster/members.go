@@ -9,8 +9,9 @@ import (
 	"tandem/internal/replica"
 )
 
-// SetMembers makes rs the members of the pool. Who stays keeps its load, ledger and blocks, also under another name; who leaves is forgotten, and leases
-// on it only wait for their release. A member starts healthy, and with nothing known. What was assumed of one whose events can be followed from now on is
+// SetMembers makes rs the members of the pool. Who stays keeps its load, ledger and blocks, also under
+// another name; who leaves is forgotten, and leases on it only wait for their release. A member starts
+// healthy, and with nothing known. What was assumed of one whose events can be followed from now on is
 // forgotten. One that has another name now is found by both.
 func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	r.feed.Lock()
@@ -27,8 +28,9 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	r.free = append(r.free, left...)
 }
 
-// replace returns the holders of those who left, and of those who were approximated and are to be followed. Their blocks are forgotten without the lock, since
-// there may be a million of them: nobody gives the holders out or feeds them meanwhile.
+// replace returns the holders of those who left, and of those who were approximated and are to be followed.
+// Their blocks are forgotten without the lock, since there may be a million of them: nobody gives the holders
+// out or feeds them meanwhile.
 func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 	r.members.Lock()
 	defer r.members.Unlock()
@@ -81,7 +83,8 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 	return left, turned
 }
 
-// before returns which of old is the engine now: the one of its name, unless that is another by its address, else the one of its address.
+// before returns which of old is the engine now: the one of its name, unless that is another by its address,
+// else the one of its address.
 func (r *Roster[M]) before(old []M, now *replica.Replica) (m M, ok bool) {
 	if m, ok = r.members.byID[now.ID]; ok && m.member().R.SameEngine(now) {
 		return m, true

@@ -6,8 +6,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// PeerReports is the newest bookings that each other router reported of the replicas which it shares with this
-// one. The zero PeerReports has heard from nobody. Not safe for concurrent use.
+// PeerReports is the newest bookings that each other router reported of the replicas which it shares with
+// this one. The zero PeerReports has heard from nobody. Not safe for concurrent use.
 type PeerReports[S any] struct{ byRouter map[string][]S }
 
 // PeerLoad is what a router reports of one replica: a pool's own type, by pointer.
@@ -17,9 +17,9 @@ type PeerLoad[S any] interface {
 	Add(*S)
 }
 
-// MergePeer replaces what router reported before by loads; without any the router is forgotten. loads is kept.
-// It sums up anew, for each member, what all routers report of it, at the place that remote returns. Then it
-// calls observe for each engine's report among loads. The caller holds the lock.
+// MergePeer replaces what router reported before by loads; without any the router is forgotten. loads is
+// kept. It sums up anew, for each member, what all routers report of it, at the place that remote returns.
+// Then it calls observe for each engine's report among loads. The caller holds the lock.
 func MergePeer[M Entry, S any, P PeerLoad[S]](
 	ms *Members[M], peers *PeerReports[S], router string, loads []S, remote func(M) P, observe func(M, *replica.Report),
 ) {

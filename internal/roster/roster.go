@@ -1,4 +1,5 @@
-// Package roster keeps the members of one pool: whose blocks lie under which holder of the block index, and how far what the index says is believed.
+// Package roster keeps the members of one pool: whose blocks lie under which holder of the block index, and
+// how far what the index says is believed.
 package roster
 
 import (
@@ -16,11 +17,12 @@ type Options struct {
 	IndexBytes int64    // memory for the block index, 0 as [kv.Options] has it
 }
 
-// Roster is what anybody may ask or tell a pool whatever it is for. A pool embeds it, and its members of type M each embed a [Member]. Its methods are safe for
-// concurrent use; those that take a [Member] can only be called by the pool, which alone has them.
+// Roster is what anybody may ask or tell a pool whatever it is for. A pool embeds it, and its members of type
+// M each embed a [Member]. Its methods are safe for concurrent use; those that take a [Member] can only be
+// called by the pool, which alone has them.
 //
-// The members have one lock for the roster and the pool around it. The index has its own, so that looking up a prompt and applying a batch hold that of the
-// members for no longer than it takes to find one.
+// The members have one lock for the roster and the pool around it. The index has its own, so that looking up
+// a prompt and applying a batch hold that of the members for no longer than it takes to find one.
 type Roster[M Entry] struct {
 	indexBytes int64
 	fixed      bool // the chain was given, and block sizes do not change it
@@ -28,8 +30,8 @@ type Roster[M Entry] struct {
 	index      atomic.Pointer[index] // nil while no block size is known, and where nothing is indexed
 	text       atomic.Pointer[text]  // nil where no text is matched
 
-	// feed is held, for reading, while routing history goes into the indexes, so that whoever turns to events can wait until it is over. It comes before
-	// the lock of the members.
+	// feed is held, for reading, while routing history goes into the indexes, so that whoever turns to events
+	// can wait until it is over. It comes before the lock of the members.
 	feed sync.RWMutex
 
 	members *Members[M] // their lock guards the following
@@ -45,8 +47,9 @@ type Entry interface {
 	member() *Member
 }
 
-// Members is the members of a pool under the pool's one lock, which guards what follows and what else the pool says. It is given to whoever makes the roster, and
-// the pool keeps it to itself: nobody outside can take the lock or see a member.
+// Members is the members of a pool under the pool's one lock, which guards what follows and what else the
+// pool says. It is given to whoever makes the roster, and the pool keeps it to itself: nobody outside can
+// take the lock or see a member.
 type Members[M Entry] struct {
 	sync.Mutex
 
@@ -61,7 +64,8 @@ func (ms *Members[M]) Find(id replica.ID) (m M, ok bool) {
 	return m, ok
 }
 
-// Member is what a pool knows of each of its replicas whatever the pool is for. Guarded by the lock of [Members].
+// Member is what a pool knows of each of its replicas whatever the pool is for. Guarded by the lock of
+// [Members].
 type Member struct {
 	R              *replica.Replica // immutable
 	Slot           int              // in [Members.All] and the View
@@ -77,7 +81,8 @@ type Member struct {
 
 func (m *Member) member() *Member { return m }
 
-// View is the list of members at one moment. It is immutable; a change makes another one, so that pointers can be compared.
+// View is the list of members at one moment. It is immutable; a change makes another one, so that pointers
+// can be compared.
 type View struct {
 	Replicas []*replica.Replica // a candidate's Slot counts in this list
 }
@@ -85,7 +90,8 @@ type View struct {
 // New returns a roster without members, and those members under their lock. newMember makes an empty one.
 func New[M Entry](o Options, newMember func() M) (*Roster[M], *Members[M]) {
 	r := &Roster[M]{
-		indexBytes: o.IndexBytes, fixed: o.Chain.BlockSize() > 0, newMember: newMember, members: &Members[M]{byID: map[replica.ID]M{}, View: &View{}},
+		indexBytes: o.IndexBytes, fixed: o.Chain.BlockSize() > 0, newMember: newMember,
+		members: &Members[M]{byID: map[replica.ID]M{}, View: &View{}},
 	}
 	if r.fixed {
 		r.index.Store(r.newIndex(o.Chain))
