@@ -125,13 +125,8 @@ func (c *client) tellDecision(rec *Record) {
 // fail ends the answer with a failure: logs it, counts it where it is the router's own refusal, and tells the
 // client. One that has left gets nothing: see [request.abandon].
 func (c *client) fail(f *failure) {
-	said := "request failed"
-	if c.stream {
-		said = "stream broke off"
-	}
 	if f.status >= http.StatusInternalServerError {
-		c.q.o.log.Warn(said, "id", c.q.id, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
-			"kind", f.kind, "status", f.status, "error", errText(f.err))
+		c.log(f)
 	}
 	if f.owner == "us" && !c.begun {
 		c.q.o.m.refused.WithLabelValues(f.kind).Inc()
@@ -143,6 +138,19 @@ func (c *client) fail(f *failure) {
 	case !c.begun:
 		c.refuse(f)
 	}
+}
+
+// log has the line that says of a failure which request it was, where, and why.
+func (c *client) log(f *failure) {
+	attrs := []any{
+		"id", c.q.id, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
+		"kind", f.kind, "status", f.status, "error", errText(f.err),
+	}
+	if c.stream {
+		c.q.o.log.Warn("stream broke off", attrs...)
+		return
+	}
+	c.q.o.log.Warn("request failed", attrs...)
 }
 
 // refuse answers with the failure's status.
