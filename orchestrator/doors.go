@@ -17,7 +17,7 @@ func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request
 			return f
 		}
 		if req.Unsplittable != "" {
-			return o.pass(ctx, q, &passed{body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream}, req.Unsplittable)
+			return o.pass(ctx, q, &passthrough{body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream}, req.Unsplittable)
 		}
 		return q.single(ctx, req)
 	}

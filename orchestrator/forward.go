@@ -13,7 +13,7 @@ import (
 
 // forward sends a passed request to one engine and passes the answer on as it comes, without transfer
 // parameters. rec is of the decision that it came of, nil where none was made.
-func (q *request) forward(ctx context.Context, to *reach, p *passed, rec *Record) *failure {
+func (q *request) forward(ctx context.Context, to *reach, p *passthrough, rec *Record) *failure {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timeout, late := q.answerBy(p)
@@ -49,7 +49,7 @@ func (q *request) forward(ctx context.Context, to *reach, p *passed, rec *Record
 
 // answerBy is how long an engine may take, and what ends it then: up to the head of a stream or the answer to
 // a question, or else to the end of a whole answer.
-func (q *request) answerBy(p *passed) (timeout time.Duration, late error) {
+func (q *request) answerBy(p *passthrough) (timeout time.Duration, late error) {
 	if p.stream || p.again {
 		return q.snap.cfg.Timeouts.DecodeFirst, errPhaseTimeout
 	}

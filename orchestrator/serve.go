@@ -28,12 +28,12 @@ func (o *Orchestrator) Front() http.Handler {
 	mux.Post("/v1/responses", o.handle("/v1/responses", o.converse(openai.Responses)))
 
 	for _, path := range generating {
-		mux.Post(path, o.handle(path, o.whole))
+		mux.Post(path, o.handle(path, o.proxyWhole))
 	}
 	for _, path := range asking {
-		mux.Post(path, o.handle(path, o.ask))
+		mux.Post(path, o.handle(path, o.anyEngine))
 	}
-	mux.Get("/v1/models", o.handle("/v1/models", o.ask))
+	mux.Get("/v1/models", o.handle("/v1/models", o.anyEngine))
 	mux.Get("/v1/models/{model}", o.handle("/v1/models/{model}", o.model))
 	mux.Get("/v1/responses/{id}", o.handle("/v1/responses/{id}", o.stored))
 	mux.Post("/v1/responses/{id}/cancel", o.handle("/v1/responses/{id}/cancel", o.stored))

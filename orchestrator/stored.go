@@ -43,7 +43,7 @@ func (o *Orchestrator) stored(ctx context.Context, q *request) *failure {
 		f.owner = "client"
 		return f
 	}
-	return q.forward(ctx, to, &passed{again: true}, nil)
+	return q.forward(ctx, to, &passthrough{again: true}, nil)
 }
 
 // plainID keeps what is put into an engine's path to what such ids are made of.

@@ -14,8 +14,9 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// passed is a request that goes whole to one replica, as it came but for transfer parameters, which never reach an engine.
-type passed struct {
+// passthrough is a request that goes whole to one replica, as it came but for transfer parameters, which
+// never reach an engine.
+type passthrough struct {
 	body        []byte
 	contentType string
 	model       string
@@ -25,28 +26,29 @@ type passed struct {
 }
 
 // tokens estimates how long the prompt is. A form is a recording.
-func (p *passed) tokens(perToken float64) int {
+func (p *passthrough) tokens(perToken float64) int {
 	if strings.HasPrefix(p.contentType, "multipart/") {
 		return tokenizer.MediaTokens
 	}
 	return tokenizer.EstimateTokens(p.body, perToken)
 }
 
-// readPassed reads and cleans a body that is not split.
-func (q *request) readPassed() (*passed, *failure) {
+// readPassthrough reads and cleans a body that is not split.
+func (q *request) readPassthrough() (*passthrough, *failure) {
 	if q.r.Method == http.MethodGet {
-		return &passed{again: true}, nil
+		return &passthrough{again: true}, nil
 	}
 	raw, f := q.body()
 	if f != nil {
 		return nil, f
 	}
-	p := &passed{body: raw, contentType: q.r.Header.Get("Content-Type")}
+	p := &passthrough{body: raw, contentType: q.r.Header.Get("Content-Type")}
 	if media, params, err := mime.ParseMediaType(p.contentType); err == nil && strings.HasPrefix(media, "multipart/") {
 		if hidesTransfer(raw) {
 			return nil, badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
 		}
-		// A charset could hide the names from us: vLLM's server reads a form's values in the one that is named, UTF-7 as well.
+		// A charset could hide the names from us: vLLM's server reads a form's values in the one that is named,
+		// UTF-7 as well.
 		p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": params["boundary"]})
 		return p, nil
 	}
@@ -70,22 +72,24 @@ func (q *request) readPassed() (*passed, *failure) {
 	return p, nil
 }
 
-// hidesTransfer looks for the names of transfer parameters in a form, whose fields an engine may read as JSON.
+// hidesTransfer looks for the names of transfer parameters in a form, whose fields an engine may read as
+// JSON.
 func hidesTransfer(form []byte) bool {
 	return bytes.Contains(form, []byte("_transfer_params")) || bytes.Contains(form, []byte(`\u00`))
 }
 
-// whole passes a generating request to one decode replica, with room booked there.
-func (o *Orchestrator) whole(ctx context.Context, q *request) *failure {
-	p, f := q.readPassed()
+// proxyWhole passes a generating request to one decode replica, with room booked there.
+func (o *Orchestrator) proxyWhole(ctx context.Context, q *request) *failure {
+	p, f := q.readPassthrough()
 	if f != nil {
 		return f
 	}
 	return o.pass(ctx, q, p, "")
 }
 
-// pass does so with a body that has been read and cleaned; why is what keeps it from being split, "" where the path is never split.
-func (o *Orchestrator) pass(ctx context.Context, q *request, p *passed, why string) *failure {
+// pass does so with a body that has been read and cleaned; why is what keeps it from being split, "" where
+// the path is never split.
+func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why string) *failure {
 	if id := previousResponse(p.body); id != "" {
 		if to := q.holder(ctx, id); to != nil {
 			q.mode = "unsplit"
@@ -112,7 +116,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passed, why stri
 }
 
 // passOnce books room for the request and passes it.
-func (j *job) passOnce(ctx context.Context, p *passed, why string) *failure {
+func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure {
 	j.tries++
 	j.rec.Attempts = j.tries
 	b, f := j.book(ctx)
@@ -136,9 +140,10 @@ func (j *job) passOnce(ctx context.Context, p *passed, why string) *failure {
 	return f
 }
 
-// passable reports whether a passed request that failed so may be passed to another replica: nothing of it was taken, or it may be asked twice. What is
-// passed may do anything, and only harmless attempts are repeated.
-func (q *request) passable(f *failure, p *passed) bool {
+// passable reports whether a passed request that failed so may be passed to another replica: nothing of it
+// was taken, or it may be asked twice. What is passed may do anything, and only harmless attempts are
+// repeated.
+func (q *request) passable(f *failure, p *passthrough) bool {
 	switch {
 	case q.w.begun || !f.retry:
 		return false
@@ -177,9 +182,9 @@ func (j *job) noteWhole(b *planner.Booking, why string) {
 	j.noteWhy(why)
 }
 
-// ask passes a question that needs no blocks to any engine.
-func (o *Orchestrator) ask(ctx context.Context, q *request) *failure {
-	p, f := q.readPassed()
+// anyEngine passes a question that needs no blocks to any engine.
+func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
+	p, f := q.readPassthrough()
 	if f != nil {
 		return f
 	}
