@@ -197,7 +197,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	if h.beside == nil {
 		h.limit(h.cfg.Timeouts.Prefill, errPhaseTimeout)
 		var stop func()
-		ctx, stop = linger(ctx, time.Now().Add(h.b.Prefilled()))
+		ctx, stop = cancelGrace(ctx, time.Now().Add(h.b.Prefilled()))
 		defer stop()
 	}
 	ctx, end := o.span(ctx, "prefill", attribute.String("tandem.replica", string(at)))

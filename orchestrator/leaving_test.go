@@ -113,16 +113,16 @@ func TestWhatIsDueIsWaitedFor(t *testing.T) {
 		due   time.Duration // from the leave on
 		want  time.Duration
 	}{
-		"in the middle of a long prefill": {gone, nearlyDue + 1, lingering},
+		"in the middle of a long prefill": {gone, nearlyDue + 1, shortGrace},
 		"due":                             {gone, nearlyDue, nearlyDue + overdue},
 		"overdue":                         {gone, -5 * time.Second, overdue},
 		"the phase took too long":         {errPhaseTimeout, 0, 0},
-		"the router stops":                {errStopped, 0, lingering},
+		"the router stops":                {errStopped, 0, shortGrace},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, leave := context.WithCancelCause(t.Context())
-				own, stop := linger(ctx, time.Now().Add(c.due))
+				own, stop := cancelGrace(ctx, time.Now().Add(c.due))
 				defer stop()
 				leave(c.cause)
 				begun := time.Now()

@@ -13,26 +13,26 @@ import (
 // answer is waited for where it is due, by what the plan expected of the prefill, and for a moment where it is not:
 // computing for nobody for seconds would cost more than a rare lease.
 const (
-	lingering = 250 * time.Millisecond
-	nearlyDue = 2 * time.Second // an answer that is expected within that is waited for
-	overdue   = 2 * time.Second // and that much longer than it was expected
+	shortGrace = 250 * time.Millisecond
+	nearlyDue  = 2 * time.Second // an answer that is expected within that is waited for
+	overdue    = 2 * time.Second // and that much longer than it was expected
 )
 
-// patience is how long the answer of a prefill is waited for that is expected at due, once its client has left.
-func patience(due, now time.Time) time.Duration {
+// grace is how long the answer of a prefill is waited for that is expected at due, once its client has left.
+func grace(due, now time.Time) time.Duration {
 	if left := due.Sub(now); left <= nearlyDue {
 		return max(left, 0) + overdue
 	}
-	return lingering
+	return shortGrace
 }
 
-// linger returns a context that ends after ctx has: as much later as the answer that is expected at due is worth, or
+// cancelGrace returns a context that ends after ctx has: as much later as the answer that is expected at due is worth, or
 // with it when a phase took too long. stop must be called.
-func linger(ctx context.Context, due time.Time) (own context.Context, stop func()) {
+func cancelGrace(ctx context.Context, due time.Time) (own context.Context, stop func()) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ended by the function below, or by stop
 	unhook := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
-		if wait := lasting(cause, due, time.Now()); wait > 0 {
+		if wait := graceFor(cause, due, time.Now()); wait > 0 {
 			t := time.NewTimer(wait)
 			defer t.Stop()
 			select {
@@ -48,13 +48,13 @@ func linger(ctx context.Context, due time.Time) (own context.Context, stop func(
 	}
 }
 
-// lasting is how long a leg goes on whose request has ended for this cause. A router that stops keeps nobody waiting.
-func lasting(cause error, due, now time.Time) time.Duration {
+// graceFor is how long a leg goes on whose request has ended for this cause. A router that stops keeps nobody waiting.
+func graceFor(cause error, due, now time.Time) time.Duration {
 	switch {
 	case errors.Is(cause, errPhaseTimeout):
 		return 0
 	case errors.Is(cause, errStopped):
-		return lingering
+		return shortGrace
 	}
-	return patience(due, now)
+	return grace(due, now)
 }
