@@ -78,12 +78,12 @@ type Facts struct {
 	Events        EventSource // where this rank publishes block events
 	Render        bool        // /v1/.../render answers (needs --enable-scale-out since about 0.30)
 	ReuseIDs      bool        // /v1/chat/completions honours kv_transfer_params.prompt_token_ids, seen in a probe
-	ReuseOther    Doors       // the other doors that honour it, each seen in a probe
+	ReuseOther    IDReuse     // the other paths that honour it, each seen in a probe
 	Started       float64     // process start, unix seconds, from /metrics; a later value is a restart
 }
 
-// Doors are paths of an engine whose requests may be split like chats.
-type Doors struct {
+// IDReuse says on which other paths an engine takes token ids, so that requests may be split like chats.
+type IDReuse struct {
 	Messages  bool // /v1/messages
 	Responses bool // /v1/responses
 }
