@@ -307,7 +307,7 @@ func lively(t *testing.T, m *moved, names []string) {
 
 // An engine whose process is another one may go on counting where its stream was: the stream is told, and forgets.
 func TestRestartIsToldToTheStream(t *testing.T) {
-	m := newMouth(t)
+	m := newFakePublisher(t)
 	w := newWorld(t, streams(setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Pools.Decode.Replicas[0].Events = config.Events{Endpoint: m.endpoint} }}))
 	defer w.close()
 	m.subscribed()
@@ -337,7 +337,7 @@ func (w *world) live() (n int) {
 
 // streamInTrouble plays the publisher of d0, which says all that one should not, and that of p0, whose replays never come.
 func streamInTrouble(t *testing.T, m *moved) {
-	bad, mute := newMouth(t), newMouth(t)
+	bad, mute := newFakePublisher(t), newFakePublisher(t)
 	w := newWorld(t, streams(setup{prefill: 1, decode: 1, config: func(c *config.Config) {
 		c.Pools.Decode.Replicas[0].Events = config.Events{Endpoint: bad.endpoint}
 		c.Pools.Decode.IndexBytes = 1 << 20

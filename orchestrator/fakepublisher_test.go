@@ -11,9 +11,9 @@ import (
 	"tandem/internal/kvevents"
 )
 
-// mouth is a publisher of events that says whatever a story wants, in any order. It is an XPUB socket, which hears of subscriptions, so that nothing is said
+// fakePublisher is a publisher of events that says whatever a story wants, in any order. It is an XPUB socket, which hears of subscriptions, so that nothing is said
 // to nobody. One goroutine uses it.
-type mouth struct {
+type fakePublisher struct {
 	t        *testing.T
 	z        *zmq4.Context
 	pub      *zmq4.Socket
@@ -21,12 +21,12 @@ type mouth struct {
 	at       time.Time // of all batches, so that one said twice is the same
 }
 
-func newMouth(t *testing.T) *mouth {
+func newFakePublisher(t *testing.T) *fakePublisher {
 	z, err := zmq4.NewContext()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &mouth{t: t, z: z, endpoint: freeAddress(), at: time.Now()}
+	m := &fakePublisher{t: t, z: z, endpoint: freeAddress(), at: time.Now()}
 	m.pub = m.bind(zmq4.XPUB, m.endpoint)
 	t.Cleanup(func() {
 		m.pub.Close()
@@ -36,7 +36,7 @@ func newMouth(t *testing.T) *mouth {
 }
 
 // bind makes a socket; an address that was in use a moment ago is tried again for a while.
-func (m *mouth) bind(kind zmq4.Type, endpoint string) *zmq4.Socket {
+func (m *fakePublisher) bind(kind zmq4.Type, endpoint string) *zmq4.Socket {
 	s, err := m.z.NewSocket(kind)
 	if err == nil {
 		err = s.SetLinger(0)
@@ -57,7 +57,7 @@ func (m *mouth) bind(kind zmq4.Type, endpoint string) *zmq4.Socket {
 }
 
 // mute opens a replay address that never answers.
-func (m *mouth) mute() string {
+func (m *fakePublisher) mute() string {
 	at := freeAddress()
 	s := m.bind(zmq4.ROUTER, at)
 	m.t.Cleanup(func() { s.Close() }) // runs before the context ends
@@ -65,13 +65,13 @@ func (m *mouth) mute() string {
 }
 
 // again closes the publisher and opens it anew at the same address.
-func (m *mouth) again() {
+func (m *fakePublisher) again() {
 	m.pub.Close()
 	m.pub = m.bind(zmq4.XPUB, m.endpoint)
 }
 
 // subscribed waits for a follower.
-func (m *mouth) subscribed() {
+func (m *fakePublisher) subscribed() {
 	m.t.Helper()
 	if err := m.pub.SetRcvtimeo(10 * time.Second); err != nil {
 		m.t.Fatal(err)
@@ -82,12 +82,12 @@ func (m *mouth) subscribed() {
 }
 
 // say publishes a batch.
-func (m *mouth) say(seq uint64, rank int, events ...kv.Event) {
+func (m *fakePublisher) say(seq uint64, rank int, events ...kv.Event) {
 	m.raw(seq, kvevents.Encode(nil, &kvevents.EncodeBatch{At: m.at, Rank: rank, Events: events}, kvevents.Map))
 }
 
 // raw publishes bytes.
-func (m *mouth) raw(seq uint64, payload []byte) {
+func (m *fakePublisher) raw(seq uint64, payload []byte) {
 	if _, err := m.pub.SendMessage("", binary.BigEndian.AppendUint64(nil, seq), payload); err != nil {
 		m.t.Fatal(err)
 	}
