@@ -54,7 +54,7 @@ type Fault struct {
 	Kind   string        `json:"kind"`
 	Leg    string        `json:"leg,omitzero"`    // prefill, decode, plain, or "" for any
 	Path   string        `json:"path,omitzero"`   // "" for any
-	From   string        `json:"from,omitzero"`   // the peer: engine id, host, URL or side channel; "" for all
+	From   string        `json:"from,omitzero"`   // the peer: engine id, URL, side channel, or a host with all engines of it; "" for all
 	Count  int           `json:"count,omitzero"`  // -1 for ever
 	Status int           `json:"status,omitzero"` // of fail
 	After  int           `json:"after,omitzero"`  // events

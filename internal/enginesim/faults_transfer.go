@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 var errPathCut = errors.New("no answer from the peer")
@@ -43,53 +42,78 @@ func (p *paths) mend(from string) {
 	}
 }
 
-// find returns the first rule of a kind that names the peer.
-func (p *paths) find(kind string, peer peerKey) (Fault, bool) {
+// find returns the first rule of a kind that names the peer at this URL, "" where it is not known.
+func (p *paths) find(kind string, peer peerKey, at string) (Fault, bool) {
 	if !p.on.Load() {
 		return Fault{}, false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range p.rules {
-		if f.Kind == kind && peer.named(f.From) {
+		if f.Kind == kind && peer.named(f.From, at) {
 			return f, true
 		}
 	}
 	return Fault{}, false
 }
 
+// byURL reports whether a rule names one engine by its URL.
+func (p *paths) byURL() bool {
+	if !p.on.Load() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.rules, func(f Fault) bool {
+		u, err := url.Parse(f.From)
+		return err == nil && u.Port() != "" && u.Hostname() != ""
+	})
+}
+
 // named reports whether from means the peer: "" is every one; else it is an engine id, the address of a
-// side channel, a host, or a URL with that host.
-func (k peerKey) named(from string) bool {
+// side channel, a URL, or a host, with which all engines of it are meant.
+func (k peerKey) named(from, at string) bool {
 	if from == "" || from == k.engine || from == k.addr {
 		return true
 	}
-	if u, err := url.Parse(from); err == nil && u.Hostname() != "" {
-		from = u.Hostname()
-	}
 	host, _, err := net.SplitHostPort(k.addr)
-	return err == nil && from == host
+	if err != nil {
+		return false
+	}
+	u, err := url.Parse(from)
+	if err != nil || u.Hostname() == "" {
+		return from == host
+	}
+	if u.Port() == "" {
+		return u.Hostname() == host
+	}
+	own, err := url.Parse(at)
+	return err == nil && own.Port() == u.Port() && (own.Hostname() == u.Hostname() || host == u.Hostname())
 }
 
 // blocked takes the time of a question that a cut path swallows, and says that it failed. Nil: the path is
 // whole.
-func (p *paths) blocked(ctx context.Context, peer peerKey, handshake time.Duration) error {
-	if err := p.held(ctx, peer); err != nil {
+func (ps *peers) blocked(ctx context.Context, peer peerKey) error {
+	at := ""
+	if ps.paths.byURL() {
+		at = ps.urlOf(ctx, peer)
+	}
+	if err := ps.paths.held(ctx, peer, at); err != nil {
 		return err
 	}
-	f, cut := p.find("cut_path", peer)
+	f, cut := ps.paths.find("cut_path", peer, at)
 	if !cut {
 		return nil
 	}
-	sleep(ctx, cmp.Or(f.For, handshake))
+	sleep(ctx, cmp.Or(f.For, ps.handshake))
 	return errPathCut
 }
 
 // held waits for as long as the path to the peer holds what is asked. TCP does so for a quarter of an hour where
 // packets vanish, and vLLM 0.32 gives a transfer no time-out.
-func (p *paths) held(ctx context.Context, peer peerKey) error {
+func (p *paths) held(ctx context.Context, peer peerKey, at string) error {
 	for {
-		if _, held := p.find("hold_path", peer); !held {
+		if _, held := p.find("hold_path", peer, at); !held {
 			return nil
 		}
 		select {
@@ -110,9 +134,32 @@ func (p *paths) mended() <-chan struct{} {
 	return p.moved
 }
 
+// urlOf is where the peer's API is, as it says when hands are shaken; "" where they cannot be.
+func (ps *peers) urlOf(ctx context.Context, key peerKey) string {
+	p := ps.get(key)
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return ""
+	}
+	if p.nc == nil && p.url == "" {
+		if ps.shake(ctx, p) != nil {
+			p.drop()
+			return ""
+		}
+		p.known = true
+	}
+	return p.url
+}
+
 // garble makes other contents of these where the peer's blocks are to arrive wrong.
-func (p *paths) garble(peer peerKey, contents []uint64) {
-	if _, wrong := p.find("wrong_load", peer); !wrong {
+func (ps *peers) garble(ctx context.Context, peer peerKey, contents []uint64) {
+	at := ""
+	if ps.paths.byURL() {
+		at = ps.urlOf(ctx, peer)
+	}
+	if _, wrong := ps.paths.find("wrong_load", peer, at); !wrong {
 		return
 	}
 	for i, c := range contents {

@@ -128,7 +128,10 @@ func TestCutPathFailsLoads(t *testing.T) {
 		{from: "p0:5600", slow: time.Second, took: time.Second, cut: true},
 		{from: "engine-of-p0", slow: time.Second, took: time.Second, cut: true},
 		{from: "p1"},
+		{from: "http://p0", slow: time.Second, took: time.Second, cut: true}, // all engines of that host
 		{from: "http://p1:8000"},
+		{from: "http://p0:8001"}, // another engine of that host
+		{from: "p0:5601"},
 	}
 	for _, c := range cases {
 		t.Run("from "+c.from, func(t *testing.T) {

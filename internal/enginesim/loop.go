@@ -261,7 +261,7 @@ func peerOf(o *core.Order) peerKey {
 func (r *rank) read(ctx context.Context, o core.Order) {
 	sleep(ctx, r.srv.o.TransferLatency)
 	contents, err := r.pull(ctx, o)
-	r.srv.peers.paths.garble(peerOf(&o), contents)
+	r.srv.peers.garble(ctx, peerOf(&o), contents)
 	if err == nil && r.srv.o.TransferRate > 0 {
 		sleep(ctx, time.Duration(float64(len(o.Blocks))/r.srv.o.TransferRate*float64(time.Second)))
 	}
@@ -328,6 +328,7 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	switch op {
 	case opHello:
 		ok = string(body) == r.core.EngineID()
+		dst = append(dst, r.srv.url...)
 	case opRead:
 		dst, ok = r.readBlocks(dst, body)
 	case opNotify:

@@ -151,7 +151,8 @@ type peer struct {
 	br    *bufio.Reader
 	in    []byte
 	out   []byte
-	known bool // shook hands at least once
+	url   string // of its API, as it said
+	known bool   // shook hands at least once
 }
 
 func newPeers(o Options) *peers {
@@ -183,7 +184,7 @@ func (ps *peers) close() {
 //
 // NIXL has no answer from a peer that is not there and waits its time out; one that has answered before is known to be gone at once.
 func (ps *peers) ask(ctx context.Context, key peerKey, op byte, body func([]byte) []byte, read func(answer []byte) error) error {
-	if err := ps.paths.blocked(ctx, key, ps.handshake); err != nil {
+	if err := ps.blocked(ctx, key); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -225,7 +226,10 @@ func (ps *peers) shake(ctx context.Context, p *peer) error {
 		return err
 	}
 	p.nc, p.br = nc, bufio.NewReader(nc)
-	return p.exchange(ctx, opHello, func(b []byte) []byte { return append(b, p.key.engine...) }, nil)
+	return p.exchange(ctx, opHello, func(b []byte) []byte { return append(b, p.key.engine...) }, func(answer []byte) error {
+		p.url = string(answer)
+		return nil
+	})
 }
 
 func (p *peer) drop() {
