@@ -51,6 +51,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		o.tokens.Store(newResolver(cfg))
 	}
 	o.snap.Store(&snapshot{cfg: cfg, connect: con, keys: cfg.APIKeys})
+	o.fleet.judgePairs() // which do not matter where nothing is split
 	o.lastErr.Store(nil)
 	o.m.reloads.WithLabelValues("applied").Inc()
 	o.m.reloadOK.Set(1)

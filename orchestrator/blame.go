@@ -121,6 +121,11 @@ func (o *Orchestrator) tell(changes []outlier.Change) {
 	if len(changes) == 0 {
 		return
 	}
+	defer func() {
+		if slices.ContainsFunc(changes, func(c outlier.Change) bool { return c.ID == "" }) {
+			o.fleet.judgePairs()
+		}
+	}()
 	o.telling.mu.Lock()
 	defer o.telling.mu.Unlock()
 	for _, c := range changes {

@@ -203,6 +203,7 @@ func (f *fleet) publishLocked() {
 	member := func(id replica.ID) bool { return all[id] != nil }
 	f.o.planner.Outliers().Keep(member)
 	f.o.telling.keep(member)
+	f.judgePairsLocked()
 	f.o.queue.wake()
 }
 

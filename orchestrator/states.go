@@ -21,6 +21,7 @@ const (
 	stateSlow       = "slow"       // it takes a multiple of what its pool does
 	stateUnreported = "unreported" // it answers, and does not tell its load in time
 	stateDistrusted = "distrusted" // its cache may hold wrong blocks, and is not used until it is restarted
+	stateUnpaired   = "unpaired"   // no replica of the other pool can work with it, or transfers with each failed
 
 	stateEjectedPrefill = "ejected_prefill" // it failed too often at prefilling for others, and takes no requests until a trial goes well
 	stateEjectedDecode  = "ejected_decode"  // at generating from transferred blocks
@@ -31,7 +32,7 @@ const (
 )
 
 var replicaStates = [...]string{
-	stateSlow, stateUnreported, stateDistrusted, stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole, stateHalfPrefill, stateHalfDecode, stateHalfWhole,
+	stateSlow, stateUnreported, stateDistrusted, stateUnpaired, stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole, stateHalfPrefill, stateHalfDecode, stateHalfWhole,
 }
 
 func ejectedAs(leg outlier.Leg) string {

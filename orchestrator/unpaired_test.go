@@ -1,0 +1,89 @@
+package orchestrator
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+)
+
+// unpairedOf counts the replicas that are shown as making no pair.
+func (w *world) unpairedOf() int { return w.count("tandem_replica_state", stateUnpaired) }
+
+// Blocks of another size fit nobody: the replica is seen to make no pair, with the reason, in one line of the log. One of the same size that joins ends it.
+func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
+	var log bytes.Buffer
+	sizes := func(name string, o *enginesim.Options) {
+		if name == "p1" || name == "d1" {
+			o.Core.BlockSize = 32
+		}
+	}
+	in(t, setup{engine: sizes, options: logsTo(&log)}, func(w *world) {
+		if n := w.unpairedOf(); n != 0 {
+			t.Errorf("%d replicas make no pair, where each has one that fits", n)
+		}
+		w.apply(without(w.cfg, w.d[1].addr))
+		if n := w.count("tandem_replica_state", w.p[1].addr); n != 1 || w.unpairedOf() != 1 {
+			t.Errorf("%d states hold of %s, and %d replicas make no pair; want one", n, w.p[1].addr, w.unpairedOf())
+		}
+		shown, err := json.Marshal(w.o.Status())
+		if err != nil || !strings.Contains(string(shown), `"state":"unpaired","cause":"it makes a pair with no replica of the other pool: d0.internal:8000: different block sizes: 32 and 16"`) {
+			t.Errorf("/debug/replicas: %v, %s", err, shown)
+		}
+		w.apply(w.cfg)
+		time.Sleep(time.Second)
+		if n := w.unpairedOf(); n != 0 {
+			t.Errorf("%d replicas make no pair after another one of that size joined", n)
+		}
+	})
+	if n := strings.Count(log.String(), "level=WARN msg=\"replica state\""); n != 1 {
+		t.Errorf("%d lines of the log warn of a state, want one:\n%s", n, log.String())
+	}
+}
+
+// So is one whose pairs are all ejected, until one of them is back.
+func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
+		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
+		for range 2 {
+			w.o.tell(w.o.planner.Outliers().NotLoaded(pair, outlier.LoadFail, time.Now()))
+		}
+		if n := w.unpairedOf(); n != 2 {
+			t.Errorf("%d replicas make no pair, want both", n)
+		}
+		time.Sleep(10 * time.Second) // a trial of the pair goes well
+		if n := w.unpairedOf(); n != 0 {
+			t.Errorf("%d replicas make no pair after the trial", n)
+		}
+	})
+}
+
+// Who splits nothing needs no pairs.
+func TestNobodyIsUnpairedWhereNothingIsSplit(t *testing.T) {
+	sizes := func(name string, o *enginesim.Options) {
+		if name[0] == 'd' {
+			o.Core.BlockSize = 32
+		}
+	}
+	in(t, setup{engine: sizes, config: func(c *config.Config) { c.Local = config.LocalAlways }}, func(w *world) {
+		if n := w.unpairedOf(); n != 0 {
+			t.Errorf("%d replicas make no pair, and none is wanted", n)
+		}
+		auto := *w.cfg
+		auto.Local = config.LocalAuto
+		w.apply(&auto)
+		if n := w.unpairedOf(); n != 4 {
+			t.Errorf("%d replicas make no pair, want all once requests may be split", n)
+		}
+		w.apply(w.cfg)
+		if n := w.unpairedOf(); n != 0 {
+			t.Errorf("%d replicas make no pair, and none is wanted any more", n)
+		}
+	})
+}
