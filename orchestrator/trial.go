@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -171,10 +170,12 @@ func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) finding {
 
 // question makes a canary for a pair.
 func (o *Orchestrator) question(p, d *reach) *canary.Question {
-	a, b := &p.member.Facts, &d.member.Facts
-	length := min(cmp.Or(a.MaxModelLen, b.MaxModelLen), cmp.Or(b.MaxModelLen, a.MaxModelLen))
-	return canary.New(canary.Engine{Model: b.Model, BlockSize: max(a.BlockSize, b.BlockSize), MaxModelLen: length},
-		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	fit := canary.Between(canaryFits(&p.member), canaryFits(&d.member))
+	return canary.New(fit, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+}
+
+func canaryFits(r *replica.Replica) canary.Engine {
+	return canary.Engine{Model: r.Facts.Model, BlockSize: r.Facts.BlockSize, MaxModelLen: r.Facts.MaxModelLen}
 }
 
 // tryPair sends a canary over both legs and judges it. What fails at the leg named theirs, the other replica's, shows nothing; neither does an answer below 500,
@@ -307,15 +308,8 @@ func (o *Orchestrator) freeCanary(ctx context.Context, con connector.Connector, 
 
 // canaryLeg lets edit make a leg of a canary's body.
 func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine.Request, error) {
-	parsed, err := openai.Parse(openai.Completions, body, openai.Limits{})
-	if err != nil {
-		return nil, err
-	}
-	edited := parsed.Edit()
-	if err := edit(&connector.Leg{Body: edited, RequestID: id}); err != nil {
-		return nil, err
-	}
-	return &engine.Request{Body: edited.Append(nil)}, nil
+	out, err := openai.EditOwn(body, func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
+	return &engine.Request{Body: out}, err
 }
 
 // askCanary sends one body to one replica and reads the whole answer.

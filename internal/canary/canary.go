@@ -10,6 +10,7 @@
 package canary
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -23,6 +24,14 @@ type Engine struct {
 	Model       string
 	BlockSize   int
 	MaxModelLen int
+}
+
+// Between is what a question must fit that goes from one engine to another.
+func Between(from, to Engine) Engine {
+	return Engine{
+		Model: to.Model, BlockSize: max(from.BlockSize, to.BlockSize),
+		MaxModelLen: cmp.Or(min(from.MaxModelLen, to.MaxModelLen), from.MaxModelLen, to.MaxModelLen),
+	}
 }
 
 // Question is one canary, for one pair, used once.

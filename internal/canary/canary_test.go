@@ -158,3 +158,17 @@ func TestJudge(t *testing.T) {
 		t.Errorf("unknown counters: %+v", u)
 	}
 }
+
+// Between two engines the larger blocks and the shorter context hold; what one does not tell is the other's.
+func TestBetween(t *testing.T) {
+	for _, c := range []struct{ from, to, want Engine }{
+		{Engine{"a", 16, 1000}, Engine{"b", 32, 2000}, Engine{"b", 32, 1000}},
+		{Engine{"a", 64, 3000}, Engine{"b", 32, 2000}, Engine{"b", 64, 2000}},
+		{Engine{"a", 0, 0}, Engine{"b", 32, 2000}, Engine{"b", 32, 2000}},
+		{Engine{"a", 16, 1000}, Engine{"b", 0, 0}, Engine{"b", 16, 1000}},
+	} {
+		if got := Between(c.from, c.to); got != c.want {
+			t.Errorf("from %+v to %+v: %+v, want %+v", c.from, c.to, got, c.want)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -106,7 +105,7 @@ func (r *rank) fits(d *rank) bool {
 
 // try hands one prompt over and has it judged.
 func (h *handoff) try(ctx context.Context) {
-	q := canary.New(h.engine(), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	q := canary.New(canary.Between(h.from.engine(), h.to.engine()), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	pair := connector.Pair{
 		Prefill:   replica.Replica{Host: h.from.s.host, Facts: h.from.facts()},
 		AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
@@ -139,13 +138,9 @@ func (h *handoff) try(ctx context.Context) {
 	h.verdict = q.Judge(prefill, split, h.to.send(ctx, q.Own()), before, after)
 }
 
-// engine is what a prompt must fit on both sides.
-func (h *handoff) engine() canary.Engine {
-	a, b := h.from.s.seen.model, h.to.s.seen.model
-	return canary.Engine{
-		Model: b.ID, BlockSize: max(h.from.blockSize(), h.to.blockSize()),
-		MaxModelLen: cmp.Or(min(a.MaxModelLen, b.MaxModelLen), a.MaxModelLen, b.MaxModelLen),
-	}
+// engine is what a prompt of the rank must fit.
+func (r *rank) engine() canary.Engine {
+	return canary.Engine{Model: r.s.seen.model.ID, BlockSize: r.blockSize(), MaxModelLen: r.s.seen.model.MaxModelLen}
 }
 
 func (r *rank) facts() replica.Facts {
@@ -154,15 +149,7 @@ func (r *rank) facts() replica.Facts {
 
 // edited is a body as the connector makes it.
 func edited(body []byte, id string, edit func(*connector.Leg) error) ([]byte, error) {
-	req, err := openai.Parse(openai.Completions, body, openai.Limits{})
-	if err != nil {
-		return nil, err
-	}
-	e := req.Edit()
-	if err := edit(&connector.Leg{Body: e, RequestID: id}); err != nil {
-		return nil, err
-	}
-	return e.Append(nil), nil
+	return openai.EditOwn(body, func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
 }
 
 // send asks the rank for a completion.

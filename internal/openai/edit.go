@@ -134,3 +134,16 @@ func appendMember(dst []byte, o op, comma bool) []byte {
 
 // AppendIDs appends ids as a JSON array.
 func AppendIDs(dst []byte, ids []uint32) []byte { return rawjson.AppendIDs(dst, ids) }
+
+// EditOwn is the body of a completion that we made ourselves, as edit makes it.
+func EditOwn(body []byte, edit func(*Edit) error) ([]byte, error) {
+	r, err := Parse(Completions, body, Limits{})
+	if err != nil {
+		return nil, err
+	}
+	e := r.Edit()
+	if err := edit(e); err != nil {
+		return nil, err
+	}
+	return e.Append(nil), nil
+}

@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -185,4 +186,20 @@ func editObject(raw []byte) *Edit {
 		e.fields = append(e.fields, field{span{at, at + len(key)}, value})
 	}
 	return e
+}
+
+// A body of our own is edited like a client's; an edit that fails, or a body that is none, gives nothing to send.
+func TestEditOwn(t *testing.T) {
+	set := func(e *Edit) error { e.Set("stream", []byte("true")); return nil }
+	got, err := EditOwn([]byte(`{"model":"m","prompt":[1,2]}`), set)
+	if err != nil || string(got) != `{"model":"m","prompt":[1,2],"stream":true}` {
+		t.Errorf("%s, %v", got, err)
+	}
+	bad := errors.New("bad")
+	if got, err := EditOwn([]byte(`{"model":"m","prompt":[1]}`), func(*Edit) error { return bad }); got != nil || !errors.Is(err, bad) {
+		t.Errorf("an edit that fails: %s, %v", got, err)
+	}
+	if got, err := EditOwn([]byte("{"), set); got != nil || err == nil {
+		t.Errorf("no body: %s, %v", got, err)
+	}
 }
