@@ -77,6 +77,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 		a, f := j.attempt(ctx)
 		switch {
 		case f == nil:
+			j.ownFaults()
 			return a, nil
 		case first != nil && first.tells() && f.phase == "plan": // nobody else is left to try: the client gets what an engine said or did
 			return nil, first
@@ -124,7 +125,7 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	known, out, likeBefore := j.judged()
 	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !known
 	if second && likeBefore || ctx.Err() != nil { // whom a client does not wait to see tried elsewhere has no second opinion
-		j.excuse()
+		j.excuse(ctx.Err() == nil)
 	}
 	if !f.retry || ctx.Err() != nil || j.tries >= j.q.snap.cfg.Retry.Attempts {
 		return false
@@ -260,7 +261,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	began := time.Now()
 	a, f = h.run(ctx)
 	if f != nil {
-		j.faults = append(j.faults, j.q.o.failedOn(b, f, began))
+		j.faults = append(j.faults, j.q.o.failedOn(b, f, j.q.start, began))
 	}
 	return a, f
 }

@@ -73,18 +73,19 @@ func (x *held) kind() outlier.Kind {
 	return x.fault.Kind
 }
 
-// failedOn holds a failed attempt against whom it concerns. began is when the attempt did.
-func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, began time.Time) held {
+// failedOn holds a failed attempt against whom it concerns. came is when the request did, and began when the attempt: what many requests that came together did
+// to each other says nothing of any of them.
+func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time.Time) held {
 	fault, now := f.blame(b), time.Now()
 	fault.Took, fault.At = now.Sub(began), now
-	known := o.planner.KnownBad(b, fault)
+	known, out := o.planner.KnownBad(b, fault, came), o.planner.KnownBad(b, fault, now)
 	changes := o.planner.Failed(b, fault, now)
 	o.tell(changes)
 	if to := o.fleet.to(b.Decode.ID); fault.On == planner.OnPair && to != nil {
 		to.w.received.noteFailed()
 	}
 	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
-	return held{b, fault, known, known || slices.ContainsFunc(changes, ejects)}
+	return held{b, fault, known, out || slices.ContainsFunc(changes, ejects)}
 }
 
 // passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers. An engine's 500 says nothing: it
@@ -98,14 +99,23 @@ func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time)
 	if f.own && f.kind != errorEventKind {
 		return
 	}
-	o.failedOn(b, f, began)
+	o.failedOn(b, f, began, began)
 }
 
-// excuse takes back what the attempts of a job were held against: the request is the cause.
-func (j *job) excuse() {
+// ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the cause.
+func (j *job) ownFaults() {
 	now := time.Now()
 	for _, x := range j.faults {
-		j.q.o.tell(j.q.o.planner.Excuse(x.b, x.fault, now))
+		j.q.o.planner.Own(x.b, x.fault, now)
+	}
+	j.faults = nil
+}
+
+// excuse takes back what the attempts of a job were held against: the request is the cause, or nobody knows.
+func (j *job) excuse(cause bool) {
+	now := time.Now()
+	for _, x := range j.faults {
+		j.q.o.tell(j.q.o.planner.Excuse(x.b, x.fault, cause, now))
 	}
 	j.faults = nil
 }

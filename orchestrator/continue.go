@@ -110,7 +110,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed held) {
 	if !ok {
 		f = legFailed(ctx, "stream", a.to.member.ID, err)
 	}
-	blamed.fault = a.h.j.q.o.failedOn(a.h.b, f, time.Now()).fault
+	blamed.fault = a.h.j.q.o.failedOn(a.h.b, f, a.h.j.q.start, time.Now()).fault
 	return blamed
 }
 
@@ -156,7 +156,7 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 // multiplies no work, however many streams it had.
 func (j *job) mayGoOn(ctx context.Context, blamed held) bool {
 	to := j.q.o.fleet.to(blamed.b.Decode.ID)
-	return to == nil || !to.w.up.Load() || j.q.o.planner.KnownBad(blamed.b, blamed.fault) || j.takeBudget() || j.q.dead(ctx, to)
+	return to == nil || !to.w.up.Load() || j.q.o.planner.KnownBad(blamed.b, blamed.fault, time.Now()) || j.takeBudget() || j.q.dead(ctx, to)
 }
 
 // dead asks an engine whether it still works.

@@ -172,7 +172,12 @@ func TestOneCutPathOfSixteen(t *testing.T) {
 // What comes back does so by a trial of the router's own: no client meets what is still broken.
 func TestRecoveryCostsNoClientAnything(t *testing.T) {
 	for _, kind := range []string{"fail", "null_params"} {
-		in(t, setup{config: auto}, func(w *world) {
+		in(t, setup{config: func(c *config.Config) {
+			auto(c)
+			if kind == "null_params" { // it shows in splits, which are to be frequent
+				c.Scoring.DecodePenalty = 10
+			}
+		}}, func(w *world) {
 			bad := w.d[0]
 			if kind == "null_params" {
 				bad = w.p[0]
@@ -295,6 +300,39 @@ func TestAFrozenEngineDoesNotHoldItsOwnPrompts(t *testing.T) {
 				t.Errorf("answered after %v", got.took)
 			}
 			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// Some requests bring engines to answer 500, wherever they go: many of them at once keep nobody out, and cost nobody else an answer.
+func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
+	for _, local := range []string{config.LocalAuto, config.LocalNever} {
+		t.Run("local "+local, func(t *testing.T) {
+			in(t, setup{config: func(c *config.Config) { c.Local = local }}, func(w *world) {
+				for _, e := range append(w.p, w.d...) {
+					fault(enginesim.Fault{Kind: "fail", Body: `"seed":666`, Count: -1})(w, e)
+				}
+				var wg sync.WaitGroup
+				for n := range 8 {
+					wg.Go(func() {
+						for i := range 15 {
+							p := nthChat(1000+n*100+i, i%2 == 0)
+							p.body = strings.Replace(p.body, `"max_tokens"`, `"seed":666,"max_tokens"`, 1)
+							if got := w.ask(p); got.status == http.StatusOK && got.fail.Message == "" {
+								w.t.Errorf("a request that engines fail on was answered: %s", got.raw)
+							}
+							time.Sleep(20 * time.Millisecond)
+						}
+					})
+				}
+				w.crowd(60, 12, 0).want(t, "60 chats beside requests that fail", 0)
+				wg.Wait()
+				for _, s := range w.o.planner.Outliers().Status(time.Now()) {
+					if s.State != outlier.InUse {
+						t.Errorf("%s %s %v is %v for %s", s.Replica, s.Leg, s.Pair, s.State, s.Cause)
+					}
+				}
+			})
 		})
 	}
 }

@@ -47,7 +47,7 @@ func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
 		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[1].addr)}
 		set.NotLoaded(pair, outlier.LoadFail, time.Now())
 		out := set.NotLoaded(pair, outlier.LoadFail, time.Now())
-		back := set.ExcuseLoad(pair, outlier.LoadFail, time.Now(), time.Now())
+		back := set.ExcuseLoad(pair, outlier.LoadFail, true, time.Now(), time.Now())
 		w.o.tell(back)
 		w.o.tell(out)
 		if n := w.count("tandem_pair_ejections_total", ""); n != 1 {

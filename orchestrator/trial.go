@@ -142,7 +142,7 @@ func (o *Orchestrator) partnersOf(self *reach) []*reach {
 		if r.member.Role == self.member.Role || !r.w.up.Load() || planner.Incompatible(&p.member, &d.member) != "" {
 			continue
 		}
-		if o.planner.Outliers().Known(r.member.ID, leg) {
+		if o.planner.Outliers().Known(r.member.ID, leg, time.Now()) {
 			others = append(others, r)
 			continue
 		}

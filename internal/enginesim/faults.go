@@ -1,6 +1,7 @@
 package enginesim
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -54,6 +55,7 @@ type Fault struct {
 	Kind   string        `json:"kind"`
 	Leg    string        `json:"leg,omitzero"`    // prefill, decode, plain, or "" for any
 	Path   string        `json:"path,omitzero"`   // "" for any
+	Body   string        `json:"body,omitzero"`   // of fail: what the request's body must have in it; "" for any
 	From   string        `json:"from,omitzero"`   // the peer: engine id, URL, side channel, or a host with all engines of it; "" for all
 	Count  int           `json:"count,omitzero"`  // -1 for ever
 	Status int           `json:"status,omitzero"` // of fail
@@ -120,6 +122,8 @@ func (f *Fault) set(key, value string) error {
 		_, err = fmt.Sscan(value, &f.After)
 	case "factor":
 		_, err = fmt.Sscan(value, &f.Factor)
+	case "body":
+		f.Body = value
 	case "for":
 		f.For, err = time.ParseDuration(value)
 	default:
@@ -151,7 +155,10 @@ type lateBatch struct {
 const question = "question"
 
 // take returns the first rule of a kind that fits the request, and uses it up once.
-func (f *faults) take(kind, path, leg string) (Fault, bool) {
+func (f *faults) take(kind, path, leg string) (Fault, bool) { return f.takeFor(kind, path, leg, nil) }
+
+// takeFor is take for a request of that body, where the rule may ask for one.
+func (f *faults) takeFor(kind, path, leg string, body []byte) (Fault, bool) {
 	if !f.armed.Load() {
 		return Fault{}, false
 	}
@@ -159,7 +166,7 @@ func (f *faults) take(kind, path, leg string) (Fault, bool) {
 	defer f.mu.Unlock()
 	for i := range f.rules {
 		r := &f.rules[i]
-		if r.Kind != kind || r.Leg != "" && r.Leg != leg || r.Path != path && (r.Path != "" || leg == question) {
+		if r.Kind != kind || !bytes.Contains(body, []byte(r.Body)) || r.Leg != "" && r.Leg != leg || r.Path != path && (r.Path != "" || leg == question) {
 			continue
 		}
 		found := *r

@@ -65,7 +65,10 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 	if s.o.Wrong.NoConnector {
 		p.transfer = nil // vLLM takes the field and looks at nothing in it
 	}
-	if f, ok := s.faults.take("fail", k.path, p.leg()); ok {
+	if f, ok := s.faults.takeFor("fail", k.path, p.leg(), k.body); ok {
+		if f.Body != "" { // it failed on what the request is, not on its way
+			s.cleanUp(nil, p)
+		}
 		return nil, &problem{status: f.Status, kind: "InternalServerError", message: "injected failure"}
 	}
 	if _, ok := s.faults.take("stall", k.path, p.leg()); ok {

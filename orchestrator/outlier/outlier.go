@@ -183,6 +183,7 @@ type Attempt struct {
 	key   legKey
 	era   uint32    // of the track when it began
 	bad   time.Time // when it failed
+	cost  float64   // what the failure counted
 	trial bool      // it counts among the requests that a half-open leg has at once
 }
 
@@ -234,7 +235,7 @@ func (a *Attempt) Bad(k Kind, took time.Duration, now time.Time) []Change {
 	a.set.activeUntil(now.Add(remembered))
 	t := a.set.of(a.key, now)
 	a.bad = now
-	t.failed(k, took, now)
+	a.cost = t.failed(k, took, now)
 	limit := float64(a.set.settings.Failures)
 	if limit == 0 || t.era != a.era || !t.over(limit, a.set.settings.Share, now) {
 		return nil
@@ -243,8 +244,8 @@ func (a *Attempt) Bad(k Kind, took time.Duration, now time.Time) []Change {
 	return a.set.told(a.key, t, true)
 }
 
-// Excuse takes back that the leg failed: the same request has failed elsewhere in the same way, so that it is the cause.
-func (a *Attempt) Excuse(k Kind, now time.Time) []Change {
+// Excuse takes back that the leg failed. cause says that the request is the cause, since it has failed elsewhere in the same way; else nobody knows.
+func (a *Attempt) Excuse(cause bool, now time.Time) []Change {
 	if a.set == nil {
 		return nil
 	}
@@ -254,9 +255,23 @@ func (a *Attempt) Excuse(k Kind, now time.Time) []Change {
 	if a.bad.IsZero() {
 		return nil
 	}
-	changed := t.excuse(k, a.bad, float64(to.Failures), to.Share, now)
+	t.found(cause, now)
+	changed := t.excuse(a.cost, a.bad, float64(to.Failures), to.Share, now)
 	a.bad = time.Time{}
 	return a.set.told(a.key, t, changed)
+}
+
+// Own notes that the request which failed here went well elsewhere, so that it was not the cause.
+func (a *Attempt) Own(now time.Time) {
+	if a.set == nil || a.bad.IsZero() {
+		return
+	}
+	a.set.mu.Lock()
+	defer a.set.mu.Unlock()
+	t := a.set.of(a.key, now)
+	t.decay(now)
+	t.own++
+	a.bad = time.Time{}
 }
 
 // told makes a change of a leg's new state, if it is new. It needs mu.
@@ -298,12 +313,21 @@ func (s *Set) PairOut(p Pair) bool {
 	return t != nil && t.state == Ejected
 }
 
-// Known reports whether something is known to be wrong with the leg, so that a request which failed there need not be taken for the cause.
-func (s *Set) Known(id replica.ID, leg Leg) bool {
+// PairKnown reports whether a pair is ejected, and was by the given time.
+func (s *Set) PairKnown(p Pair, before time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.pair[p]
+	return t != nil && t.state == Ejected && !t.turned.After(before)
+}
+
+// Known reports whether something was known to be wrong with the leg by the given time, and still is, so that a request which failed there need not be taken
+// for the cause.
+func (s *Set) Known(id replica.ID, leg Leg, before time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.leg[legKey{id, leg}]
-	return t != nil && t.state != InUse
+	return t != nil && t.state != InUse && !t.turned.After(before)
 }
 
 // Restarted notes that the engine of a replica is another process now: what it was ejected for may be over, so that a trial is due, and the times between

@@ -173,10 +173,48 @@ func TestExcuse(t *testing.T) {
 		as = append(as, a)
 	}
 	for i := range as {
-		as[i].Excuse(ServerError, start)
+		as[i].Excuse(true, start)
 	}
 	if s.state("d") != InUse || s.Look("d", Decode, start).Price != 0 {
 		t.Errorf("state %v, price %v", s.state("d"), s.Look("d", Decode, start).Price)
+	}
+}
+
+// Where the requests were the cause of what is known, a failure that nobody looked into is likely theirs too. One that was the leg's own counts whole again.
+func TestUnexplainedFailuresCountAsTheExplainedOnes(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		excused, owned int
+		kind           Kind
+		want           State
+	}{
+		{"nothing is known", 0, 0, ServerError, Ejected},
+		{"the requests are the cause", 20, 0, ServerError, InUse},
+		{"the leg is the cause", 0, 20, ServerError, Ejected},
+		{"both are", 20, 20, ServerError, Ejected},
+		{"requests are the cause of other failures", 20, 0, Refused, Ejected},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSet()
+			for i := range tt.excused + tt.owned {
+				a := s.Begin("d", Decode, start)
+				a.Bad(ServerError, 0, start)
+				if i < tt.excused {
+					a.Excuse(true, start)
+				} else {
+					a.Own(start)
+					ok := s.Begin("d", Decode, start)
+					ok.Good(start)
+				}
+			}
+			for range 6 {
+				a := s.Begin("d", Decode, start)
+				a.Bad(tt.kind, 0, start)
+			}
+			if s.state("d") != tt.want {
+				t.Errorf("after six failures in a row it is %v, want %v", s.state("d"), tt.want)
+			}
+		})
 	}
 }
 

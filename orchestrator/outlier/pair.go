@@ -92,6 +92,7 @@ func (s *Set) StuckSince(p Pair, then time.Time) bool {
 // failedLoads are those of one replica with another since the last good one.
 type failedLoads struct {
 	weight float64
+	n      int
 	at     time.Time // of the newest
 }
 
@@ -105,8 +106,8 @@ func (s *Set) endFailed(id replica.ID, leg Leg, other replica.ID, k Kind, now ti
 		with = map[replica.ID]failedLoads{}
 		s.unloaded[id] = with
 	}
-	with[other] = failedLoads{with[other].weight + k.weight(), now}
 	t := s.of(legKey{id, leg}, now)
+	with[other] = failedLoads{with[other].weight + t.weigh(k, now), with[other].n + 1, now}
 	sum, several := s.unloadedOf(id, now)
 	if s.settings.Failures == 0 || !several || sum < float64(s.settings.Failures) || t.state == Ejected {
 		return nil
@@ -127,30 +128,42 @@ func (s *Set) unloadedOf(id replica.ID, now time.Time) (sum float64, several boo
 	return sum, len(with) > 1
 }
 
-// ExcuseLoad takes back that blocks did not come over at the given time.
-func (s *Set) ExcuseLoad(p Pair, k Kind, at, now time.Time) []Change {
+// ExcuseLoad takes back that blocks did not come over at the given time. cause is as for [Attempt.Excuse].
+func (s *Set) ExcuseLoad(p Pair, k Kind, cause bool, at, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, k, now), s.excuseEnd(p.Prefill, Prefill, p.Decode, k, now)...)
-	if t := s.pair[p]; t != nil && t.excuse(k, at, pairRow, 0, now) {
+	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, cause, now), s.excuseEnd(p.Prefill, Prefill, p.Decode, cause, now)...)
+	t := s.pair[p]
+	if t != nil {
+		t.found(cause, now)
+	}
+	if t != nil && t.excuse(k.weight(), at, pairRow, 0, now) {
 		changes = append(changes, Change{Pair: p, To: t.state})
 	}
 	return changes
 }
 
-// excuseEnd needs mu.
-func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, k Kind, now time.Time) []Change {
-	with := s.unloaded[id]
-	f, there := with[other]
-	if !there {
-		return nil
+// OwnLoad notes that the request whose blocks did not come over went well elsewhere, so that it was not the cause.
+func (s *Set) OwnLoad(p Pair, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range []*track{s.ofPair(p, now), s.of(legKey{p.Prefill, Prefill}, now), s.of(legKey{p.Decode, Decode}, now)} {
+		t.decay(now)
+		t.own++
 	}
-	if f.weight -= k.weight(); f.weight > 0 {
-		with[other] = f
+}
+
+// excuseEnd needs mu.
+func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, cause bool, now time.Time) []Change {
+	with := s.unloaded[id]
+	t := s.of(legKey{id, leg}, now)
+	f, there := with[other]
+	if there && f.n > 1 {
+		with[other] = failedLoads{f.weight * float64(f.n-1) / float64(f.n), f.n - 1, f.at}
 	} else {
 		delete(with, other)
 	}
-	t := s.of(legKey{id, leg}, now)
+	t.found(cause, now)
 	sum, several := s.unloadedOf(id, now)
 	if !t.byLoads || t.state != Ejected || t.trying || several && sum >= float64(s.settings.Failures) {
 		return nil

@@ -28,6 +28,8 @@ type track struct {
 	good, bad float64   // requests and failures of the last minute, each weighed by its age
 	at        time.Time // as of when
 	row       float64   // weight of the failures since the last request that went well
+	excused   float64   // of the last minute: failures that the request was found to be the cause of
+	own       float64   // of the last minute: failures that it was found not to be the cause of, since it went well elsewhere
 	cleared   time.Time // when row was last set to zero
 	failedAt  time.Time // the newest failure
 	lost      float64   // seconds that a failed request took, running mean
@@ -52,6 +54,7 @@ func (t *track) decay(now time.Time) {
 	if d := now.Sub(t.at); d > 0 {
 		k := math.Exp(-d.Seconds() / window.Seconds())
 		t.good, t.bad, t.at = t.good*k, t.bad*k, now
+		t.excused, t.own = t.excused*k, t.own*k
 	}
 }
 
@@ -79,28 +82,42 @@ func (t *track) well(era uint32, now time.Time) bool {
 	return false
 }
 
-func (t *track) failed(k Kind, took time.Duration, now time.Time) {
+// weigh returns what a failure counts here: a kind that requests may cause, the less the more of those whose cause was found were the requests'. The first
+// ones count whole. Nobody needs to say which requests are bad, and none must be tried twice to be doubted.
+func (t *track) weigh(k Kind, now time.Time) float64 {
+	if k != ServerError && k != LoadFail {
+		return k.weight()
+	}
 	t.decay(now)
+	return k.weight() * (1 + t.own) / (1 + t.own + t.excused)
+}
+
+func (t *track) failed(k Kind, took time.Duration, now time.Time) (weight float64) {
+	weight = t.weigh(k, now)
 	if now.Sub(t.failedAt) > remembered {
 		t.row = 0 // of another day
 	}
 	t.failedAt = now
-	t.bad += k.weight()
-	t.row += k.weight()
+	t.bad += weight
+	t.row += weight
 	const share = 0.3 // of the newest in the mean
 	t.lost += share * (min(took.Seconds(), mostLost) - t.lost)
+	return weight
 }
 
-// over reports whether the leg has failed so often that it is to be ejected. A half-open one needs to fail once.
+// over reports whether the leg has failed so often that it is to be ejected. A half-open one needs to fail once, by a failure that is its own.
 func (t *track) over(row, share float64, now time.Time) bool {
 	switch t.state {
 	case Ejected:
 		return false
 	case HalfOpen:
-		return true
+		return t.row >= halfSure
 	}
 	return t.exceeds(row, share, now)
 }
+
+// halfSure is the weight of failures that are as likely a leg's own as not.
+const halfSure = 0.5
 
 // exceeds reports whether the failures in a row, or their share, are too many for a leg in use.
 func (t *track) exceeds(row, share float64, now time.Time) bool {
@@ -171,13 +188,21 @@ func (t *track) startAnew(now time.Time) {
 	}
 }
 
+// found notes whether a request was the cause of its failure.
+func (t *track) found(cause bool, now time.Time) {
+	t.decay(now)
+	if cause {
+		t.excused++
+	}
+}
+
 // excuse takes a failure of the given time back, and with it the ejection that it led to, if the others do not suffice for that. It reports whether the state
 // has changed.
-func (t *track) excuse(k Kind, at time.Time, row, share float64, now time.Time) bool {
+func (t *track) excuse(weight float64, at time.Time, row, share float64, now time.Time) bool {
 	t.decay(now)
-	t.bad = max(0, t.bad-k.weight())
+	t.bad = max(0, t.bad-weight)
 	if !t.cleared.After(at) {
-		t.row = max(0, t.row-k.weight())
+		t.row = max(0, t.row-weight)
 	}
 	if t.state != Ejected || t.trying || t.byLoads || t.turned.Before(at) || t.exceeds(row, share, now) {
 		return false

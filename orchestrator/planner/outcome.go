@@ -73,32 +73,45 @@ func (pl *Planner) Failed(b *Booking, f Fault, now time.Time) []outlier.Change {
 	return nil
 }
 
-// Excuse takes back what [Planner.Failed] held against somebody: the request has failed elsewhere too, so that it is likely the cause.
-func (pl *Planner) Excuse(b *Booking, f Fault, now time.Time) []outlier.Change {
+// Excuse takes back what [Planner.Failed] held against somebody: the request is the cause, having failed elsewhere too, or nobody
+// knows.
+func (pl *Planner) Excuse(b *Booking, f Fault, cause bool, now time.Time) []outlier.Change {
 	switch f.On {
 	case OnPrefill:
-		return b.onPrefill.Excuse(f.Kind, now)
+		return b.onPrefill.Excuse(cause, now)
 	case OnDecode:
-		return b.onDecode.Excuse(f.Kind, now)
+		return b.onDecode.Excuse(cause, now)
 	case OnPair:
-		return pl.outliers.ExcuseLoad(b.pair(), f.Kind, f.At, now)
+		return pl.outliers.ExcuseLoad(b.pair(), f.Kind, cause, f.At, now)
 	}
 	return nil
 }
 
-// KnownBad reports whether whom the failure concerns is ejected, or was and is being tried again.
-func (pl *Planner) KnownBad(b *Booking, f Fault) bool {
+// Own notes of what [Planner.Failed] held against somebody that it was rightly: the request has gone well elsewhere.
+func (pl *Planner) Own(b *Booking, f Fault, now time.Time) {
 	switch f.On {
 	case OnPrefill:
-		return pl.outliers.Known(b.Prefill.ID, outlier.Prefill)
+		b.onPrefill.Own(now)
+	case OnDecode:
+		b.onDecode.Own(now)
+	case OnPair:
+		pl.outliers.OwnLoad(b.pair(), now)
+	}
+}
+
+// KnownBad reports whether whom the failure concerns is ejected since before the given time, or was and is being tried again.
+func (pl *Planner) KnownBad(b *Booking, f Fault, before time.Time) bool {
+	switch f.On {
+	case OnPrefill:
+		return pl.outliers.Known(b.Prefill.ID, outlier.Prefill, before)
 	case OnDecode:
 		if b.Mode == Local {
-			return pl.outliers.Known(b.Decode.ID, outlier.Whole)
+			return pl.outliers.Known(b.Decode.ID, outlier.Whole, before)
 		}
-		return pl.outliers.Known(b.Decode.ID, outlier.Decode)
+		return pl.outliers.Known(b.Decode.ID, outlier.Decode, before)
 	case OnPair:
-		return pl.outliers.PairOut(b.pair()) || pl.outliers.Known(b.Decode.ID, outlier.Decode) ||
-			pl.outliers.Known(b.Prefill.ID, outlier.Prefill)
+		return pl.outliers.PairKnown(b.pair(), before) || pl.outliers.Known(b.Decode.ID, outlier.Decode, before) ||
+			pl.outliers.Known(b.Prefill.ID, outlier.Prefill, before)
 	}
 	return false
 }

@@ -54,9 +54,9 @@ func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) clus
 	b := &t.booked[q.Slot]
 	fault := blame(b.book, f)
 	fault.At = now
-	known := t.planner.KnownBad(b.book, fault)
+	known := t.planner.KnownBad(b.book, fault, now)
 	t.Stats.count(t.planner.Failed(b.book, fault, now))
-	b.retry.faults = append(b.retry.faults, held{b.book, fault, known, t.planner.KnownBad(b.book, fault)})
+	b.retry.faults = append(b.retry.faults, held{b.book, fault, known, t.planner.KnownBad(b.book, fault, now)})
 	again := t.again(b, f, now)
 	b.book.Release(now)
 	b.book = nil
@@ -121,7 +121,7 @@ func (t *Tandem) again(b *booked, f cluster.Failure, now time.Time) bool {
 // excuse takes back what the attempts were held against: the request is the cause.
 func (t *Tandem) excuse(r *attempts, now time.Time) {
 	for _, h := range r.faults {
-		t.Stats.count(t.planner.Excuse(h.book, h.fault, now))
+		t.Stats.count(t.planner.Excuse(h.book, h.fault, true, now))
 	}
 	r.faults = nil
 }
