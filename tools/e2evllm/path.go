@@ -36,33 +36,44 @@ const (
 // fewLost is how many of 1,000 requests may get a clear error, at least one.
 const fewLost = 3
 
-// path cuts the path from one prefill engine to one decode engine in their network, twice: first all that is sent
-// vanishes, then connections are reset and refused. Neither engine stops, and each works with the other two.
+// path cuts the path from one prefill engine to one decode engine in their network: all that is sent vanishes, or
+// connections are reset and refused. Neither engine stops, and each works with the other two. What is refused comes
+// last, since engines do not recover from that by themselves.
 func path(ctx context.Context, s *stage) error {
-	file, err := s.configure("path", "local: auto", evenSpeeds, "timeouts: {queue: 2m, probe: 5s}",
-		fmt.Sprintf("health: {ejection: {max: %v}}", pairTry))
-	if err != nil {
-		return err
-	}
-	c := &cutting{faulting: &faulting{s: s, g: newGenerator(s.seed + 13000), file: file}}
+	c := &cutting{faulting: &faulting{s: s, g: newGenerator(s.seed + 13000)}}
 	defer func() { printFaults(os.Stdout, c.rows) }()
-	if c.router, err = s.serve(ctx, file); err != nil {
+	if err := c.playAll(ctx, "auto", vanished); err != nil {
 		return err
 	}
-	if err := c.warm(ctx); err != nil {
-		return fmt.Errorf("before any cut: %w", err)
-	}
-	for _, how := range []cut{vanished, refused} {
-		if err := c.play(ctx, how); err != nil {
-			return fmt.Errorf("%s: %w", how, err)
-		}
-	}
-	return c.router.end()
+	return c.playAll(ctx, "never", vanished, refused)
 }
 
 // cutting is the act while it is played.
 type cutting struct {
 	*faulting
+	local string // of the configuration
+}
+
+// playAll makes these cuts, one after another, before a router of their own.
+func (c *cutting) playAll(ctx context.Context, local string, cuts ...cut) (err error) {
+	c.local = "local: " + local
+	c.file, err = c.s.configure("path-"+local, c.local, evenSpeeds, "timeouts: {queue: 2m, probe: 5s}",
+		fmt.Sprintf("health: {ejection: {max: %v}}", pairTry))
+	if err != nil {
+		return err
+	}
+	if c.router, err = c.s.serve(ctx, c.file); err != nil {
+		return err
+	}
+	if err := c.warm(ctx); err != nil {
+		return fmt.Errorf("%s, before any cut: %w", c.local, err)
+	}
+	for _, how := range cuts {
+		if err := c.play(ctx, how); err != nil {
+			return fmt.Errorf("%s, %s: %w", c.local, how, err)
+		}
+	}
+	return c.router.end()
 }
 
 // pairOf are the names of two engines that a request is split between.
@@ -78,7 +89,7 @@ var (
 // play cuts the path under requests, waits for the pair to be out and for the others to go on, mends the path,
 // and waits for the pair to be back and to split.
 func (c *cutting) play(ctx context.Context, how cut) error {
-	c.row = &faultRow{fault: fmt.Sprintf("the path from %v: %s", cutPair, how)}
+	c.row = &faultRow{fault: fmt.Sprintf("%v: %s, %s", cutPair, how, c.local)}
 	c.rows = append(c.rows, c.row)
 	c.broken = c.brokenLegs(ctx)
 	stopFlow := c.flow(ctx, pathWorkers, pathRest)
