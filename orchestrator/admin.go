@@ -279,8 +279,14 @@ func (o *Orchestrator) Status() Status {
 	for _, w := range o.fleet.list() {
 		s.Replicas = append(s.Replicas, w.status(books)...)
 	}
-	s.Pairs = slices.DeleteFunc(o.planner.Outliers().Status(now), func(st outlier.Status) bool { return st.Pair == nil })
+	s.Pairs = o.failingPairs(now)
 	return s
+}
+
+// failingPairs are those whose blocks did not come over lately.
+func (o *Orchestrator) failingPairs(now time.Time) []outlier.Status {
+	all := o.planner.Outliers().Status(now)
+	return slices.DeleteFunc(all, func(s outlier.Status) bool { return s.Pair == nil })
 }
 
 // books maps each replica to its pool's account of it.

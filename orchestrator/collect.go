@@ -8,6 +8,7 @@ import (
 	"tandem/internal/kv"
 	"tandem/internal/kvevents"
 	"tandem/internal/roster"
+	"tandem/orchestrator/outlier"
 )
 
 // collector reads the state of pools, indexes and streams when it is scraped, so that none of it has to be kept in step.
@@ -26,7 +27,10 @@ var (
 	descWaiting = prometheus.NewDesc("tandem_replica_waiting", "Requests in the replica's queue as last reported; absent while unknown.", perReplica, nil)
 	descAge     = prometheus.NewDesc("tandem_replica_report_age_seconds", "Age of the replica's newest load report; absent before the first.", perReplica, nil)
 	descState   = prometheus.NewDesc("tandem_replica_state", "Whether a state holds of the replica, whose cause /debug/replicas tells: 1 or 0.", []string{"pool", "replica", "state"}, nil)
-	descTrust   = prometheus.NewDesc("tandem_index_trust", "How far the index of a replica can be believed: 1 for the state that holds.", []string{"pool", "replica", "state"}, nil)
+	descPairOut = prometheus.NewDesc("tandem_pair_ejected",
+		"Whether a pair whose KV blocks did not come over lately is kept out: 1 or 0; absent for all others.",
+		[]string{"prefill", "decode"}, nil)
+	descTrust = prometheus.NewDesc("tandem_index_trust", "How far the index of a replica can be believed: 1 for the state that holds.", []string{"pool", "replica", "state"}, nil)
 
 	descCut         = prometheus.NewDesc("tandem_index_truncated", "Whether blocks of the replica were dropped from the index for its byte budget, so that matches may be too short: 1 or 0.", perReplica, nil)
 	descBlocks      = prometheus.NewDesc("tandem_index_blocks", "Distinct blocks in a pool's index.", []string{"pool"}, nil)
@@ -60,7 +64,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descState, descTrust,
+		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descState, descPairOut, descTrust,
 		descCut, descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts, descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descLag, descIndexLag, descPeer, descQueue, descStall,
@@ -78,6 +82,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.pools(e, now)
 	c.streams(e)
 	c.peers(e)
+	for _, p := range c.o.failingPairs(now) {
+		e.gauge(descPairOut, oneIf(p.State == outlier.Ejected), string(p.Pair.Prefill), string(p.Pair.Decode))
+	}
 }
 
 func (c *collector) peers(e emit) {

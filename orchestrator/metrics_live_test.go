@@ -63,6 +63,7 @@ var troubled = map[string]string{
 	"tandem_handoff_unmoved_total":         "a decode engine loads nothing",
 	"tandem_trials_total":                  "two of three decode engines fail",
 	"tandem_pair_ejections_total":          "two of three decode engines fail",
+	"tandem_pair_ejected":                  "two of three decode engines fail",
 	"tandem_ejection_overridden_total":     "two of three decode engines fail",
 	"tandem_engine_restarts_total":         "an engine is restarted",
 	"tandem_cached_unmeasured_total":       "an engine tells no cached tokens",

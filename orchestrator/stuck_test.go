@@ -36,6 +36,12 @@ func TestAPathOnWhichPacketsVanish(t *testing.T) {
 		if !w.o.planner.Outliers().PairOut(cut) {
 			t.Error("the pair is in use")
 		}
+		if n := w.count("tandem_pair_ejected", w.d[0].addr); n != 1 {
+			t.Errorf("%d pairs of its decode replica are shown to be out, want 1", n)
+		}
+		if shown := w.o.Status().Pairs; len(shown) != 1 || *shown[0].Pair != cut || shown[0].State != outlier.Ejected {
+			t.Errorf("/debug/replicas shows %+v", shown)
+		}
 		for _, st := range w.o.planner.Outliers().Status(time.Now()) {
 			if st.State != outlier.InUse && (st.Pair == nil || *st.Pair != cut) {
 				t.Errorf("blamed too: %+v %+v", st, st.Pair)

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An act that cannot be played here is not said to have held, and a run in which it was wanted fails.
+func TestAnUntriedActHasNotHeld(t *testing.T) {
+	a := act{name: "path", holds: "something"}
+	err := sum([]outcome{{act{name: "doctor"}, time.Second, nil}, {a, time.Second, fmt.Errorf("x: %w", &untried{"no root"})}})
+	if err == nil || !strings.Contains(err.Error(), "path") || !strings.Contains(err.Error(), "not tried: no root") {
+		t.Errorf("%v", err)
+	}
+	if _, is := errors.AsType[*untried](err); !is {
+		t.Errorf("%v does not tell that it was not tried", err)
+	}
+}
+
+// Where namespaces can be made: a path is cut for two and for nobody else, in both ways, and is whole when mended.
+// What a run leaves that is gone, another one removes. Where they cannot, the network says why.
+func TestNetworkCutsOnePath(t *testing.T) {
+	n, err := newNetwork([]string{"a", "b", "c"})
+	if _, is := errors.AsType[*untried](err); is {
+		if n != nil || err.Error() == "not tried: " {
+			t.Errorf("%v, %v", n, err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.remove(); err != nil {
+			t.Error(err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(netSpaces, n.Prefix+"*")); len(left) > 0 {
+			t.Errorf("%v are left", left)
+		}
+	}()
+	connects := func(from, to string) bool {
+		script := fmt.Sprintf("exec 3<>/dev/tcp/%s/9", n.Hosts[to])
+		line := inside(n.space(from), "timeout", "2", "bash", "-c", script)
+		out, _ := exec.Command(line[0], line[1:]...).CombinedOutput()
+		return strings.Contains(string(out), "refused") // by the kernel there: nobody listens
+	}
+	for _, how := range []cut{vanished, refused} {
+		if err := n.cutPath(how, "a", "b"); err != nil {
+			t.Fatal(err)
+		}
+		if connects("a", "b") || connects("b", "a") || !connects("a", "c") || !connects("c", "b") {
+			t.Errorf("%s: not the path from a to b alone is cut", how)
+		}
+		if c, err := net.DialTimeout("tcp", n.Hosts["a"]+":9", time.Second); err == nil {
+			_ = c.Close()
+		} else if !strings.Contains(err.Error(), "refused") {
+			t.Errorf("%s: we do not reach a: %v", how, err)
+		}
+		if err := n.mendPath("a", "b"); err != nil {
+			t.Fatal(err)
+		}
+		if !connects("a", "b") || !connects("b", "a") {
+			t.Errorf("%s: the path is not whole again", how)
+		}
+	}
+	const gone = 1 << 30 // is no process
+	left := fmt.Sprint(netPrefix, gone, "-hub")
+	if err := commands(ip("netns", "add", left)); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeLeftNetworks(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(netSpaces, left)); err == nil {
+		t.Errorf("%s is left", left)
+	}
+	if _, err := os.Stat(filepath.Join(netSpaces, n.space("a"))); err != nil {
+		t.Errorf("and a run that lives has lost its own: %v", err)
+	}
+}
