@@ -111,7 +111,7 @@ func (n *network) makeHub() error {
 	return commands(
 		ip("netns", "add", hub),
 		inside(hub, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"),
-		ip("link", "add", link, "type", "veth", "peer", "name", "us", "netns", hub),
+		ip("link", "add", "name", link, "type", "veth", "peer", "name", "us", "netns", hub),
 		ip("addr", "add", ours+"/32", "dev", link),
 		ip("link", "set", link, "up"),
 		ip("-n", hub, "addr", "add", n.gateway()+"/32", "dev", "us"),
@@ -129,7 +129,7 @@ func (n *network) join(name, host string) error {
 	return commands(
 		ip("netns", "add", space),
 		ip("-n", space, "link", "set", "lo", "up"),
-		ip("-n", hub, "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", space),
+		ip("-n", hub, "link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", space),
 		ip("-n", space, "addr", "add", host+"/24", "dev", "eth0", "noprefixroute"),
 		ip("-n", space, "link", "set", "eth0", "up"),
 		ip("-n", hub, "addr", "add", n.gateway()+"/32", "dev", name),

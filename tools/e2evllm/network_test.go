@@ -27,7 +27,7 @@ func TestAnUntriedActHasNotHeld(t *testing.T) {
 // Where namespaces can be made: a path is cut for two and for nobody else, in both ways, and is whole when mended.
 // What a run leaves that is gone, another one removes. Where they cannot, the network says why.
 func TestNetworkCutsOnePath(t *testing.T) {
-	n, err := newNetwork([]string{"a", "b", "c"})
+	n, err := newNetwork([]string{"p0", "d0", "d1"})
 	if _, is := errors.AsType[*untried](err); is {
 		if n != nil || err.Error() == "not tried: " {
 			t.Errorf("%v, %v", n, err)
@@ -52,27 +52,27 @@ func TestNetworkCutsOnePath(t *testing.T) {
 		return strings.Contains(string(out), "refused") // by the kernel there: nobody listens
 	}
 	for _, how := range []cut{vanished, refused} {
-		if err := n.cutPath(how, "a", "b"); err != nil {
+		if err := n.cutPath(how, "p0", "d0"); err != nil {
 			t.Fatal(err)
 		}
-		if connects("a", "b") || connects("b", "a") || !connects("a", "c") || !connects("c", "b") {
-			t.Errorf("%s: not the path from a to b alone is cut", how)
+		if connects("p0", "d0") || connects("d0", "p0") || !connects("p0", "d1") || !connects("d1", "d0") {
+			t.Errorf("%s: not the path from p0 to d0 alone is cut", how)
 		}
-		if c, err := net.DialTimeout("tcp", n.Hosts["a"]+":9", time.Second); err == nil {
+		if c, err := net.DialTimeout("tcp", n.Hosts["p0"]+":9", time.Second); err == nil {
 			_ = c.Close()
 		} else if !strings.Contains(err.Error(), "refused") {
-			t.Errorf("%s: we do not reach a: %v", how, err)
+			t.Errorf("%s: we do not reach p0: %v", how, err)
 		}
-		if err := n.mendPath("a", "b"); err != nil {
+		if err := n.mendPath("p0", "d0"); err != nil {
 			t.Fatal(err)
 		}
-		if !connects("a", "b") || !connects("b", "a") {
+		if !connects("p0", "d0") || !connects("d0", "p0") {
 			t.Errorf("%s: the path is not whole again", how)
 		}
 	}
 	const gone = 1 << 30 // is no process
-	left := fmt.Sprint(netPrefix, gone, "-hub")
-	if err := commands(ip("netns", "add", left)); err != nil {
+	left, lives := fmt.Sprint(netPrefix, gone, "-hub"), fmt.Sprint(netPrefix, os.Getppid(), "-hub")
+	if err := commands(ip("netns", "add", left), ip("netns", "add", lives)); err != nil {
 		t.Fatal(err)
 	}
 	if err := removeLeftNetworks(); err != nil {
@@ -81,7 +81,7 @@ func TestNetworkCutsOnePath(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(netSpaces, left)); err == nil {
 		t.Errorf("%s is left", left)
 	}
-	if _, err := os.Stat(filepath.Join(netSpaces, n.space("a"))); err != nil {
-		t.Errorf("and a run that lives has lost its own: %v", err)
+	if err := commands(ip("netns", "del", lives)); err != nil {
+		t.Errorf("a run that lives has lost its own: %v", err)
 	}
 }
