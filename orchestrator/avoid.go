@@ -67,8 +67,8 @@ func (j *job) relent(none *planner.NoReplica) bool {
 	a := j.avoided[best]
 	j.avoided = slices.Delete(j.avoided, best, best+1)
 	list := j.avoidedOf(a.role)
-	for i := len(*list) - 1; i >= 0; i-- {
-		if (*list)[i] == a.id {
+	for i, id := range slices.Backward(*list) {
+		if id == a.id {
 			*list = slices.Delete(*list, i, i+1)
 			break
 		}

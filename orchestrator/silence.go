@@ -83,7 +83,7 @@ func (p *pulse) pause(now time.Duration) time.Duration {
 
 // guard watches over one leg until it has what it waits for. Safe for concurrent use.
 type guard struct {
-	look func() (found error, next time.Duration) // why nothing will come of it, else when to look again
+	look func() (next time.Duration, found error) // when to look again, or why nothing will come of it
 	end  context.CancelCauseFunc                  // of what waits
 
 	mu    sync.Mutex // guards the following
@@ -92,7 +92,7 @@ type guard struct {
 }
 
 // startGuard looks for the first time after so long.
-func startGuard(first time.Duration, end context.CancelCauseFunc, look func() (error, time.Duration)) *guard {
+func startGuard(first time.Duration, end context.CancelCauseFunc, look func() (time.Duration, error)) *guard {
 	g := &guard{look: look, end: end}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,7 +106,7 @@ func (g *guard) check() {
 	if g.over {
 		return
 	}
-	found, next := g.look()
+	next, found := g.look()
 	if found != nil {
 		g.end(found)
 		return
@@ -120,22 +120,22 @@ func (g *guard) check() {
 func (h *handoff) guardSilence(to *reach) *guard {
 	stall, bound := h.j.q.o.stall, h.silenceBound()
 	sent, transfer := stall.lived(time.Now()), h.watchTransfer(to, bound/2)
-	return startGuard(bound/2, h.cancel, func() (error, time.Duration) {
+	return startGuard(bound/2, h.cancel, func() (time.Duration, error) {
 		if stuck := transfer.look(time.Now()); stuck != nil {
-			return stuck, 0
+			return 0, stuck
 		}
 		now := stall.lived(time.Now())
 		if decode := to.w.pulse.silence(now); decode > to.silentFrom(bound) {
-			return &silent{h.b.Decode.ID, "decode", decode}, 0
+			return 0, &silent{h.b.Decode.ID, "decode", decode}
 		}
 		if h.from == nil { // the decode engine computes the prompt itself
-			return nil, bound / 4
+			return bound / 4, nil
 		}
 		prefill := h.from.w.pulse.silence(now)
 		if prefill > h.from.silentFrom(bound) && now-prefill < sent+bound {
-			return &silent{h.b.Prefill.ID, "prefill", prefill}, 0
+			return 0, &silent{h.b.Prefill.ID, "prefill", prefill}
 		}
-		return nil, bound / 4
+		return bound / 4, nil
 	})
 }
 
@@ -148,12 +148,12 @@ func (h *handoff) guardPrefill(to *reach, end context.CancelCauseFunc) *guard {
 		return silence, to.silentFrom(bound) - silence
 	}
 	_, first := left()
-	return startGuard(max(first, bound/4), end, func() (error, time.Duration) {
+	return startGuard(max(first, bound/4), end, func() (time.Duration, error) {
 		silence, left := left()
 		if left < 0 {
-			return &silent{h.b.Prefill.ID, "prefill", silence}, 0
+			return 0, &silent{h.b.Prefill.ID, "prefill", silence}
 		}
-		return nil, left + time.Millisecond
+		return left + time.Millisecond, nil
 	})
 }
 
