@@ -75,6 +75,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	from := b.Decode.ID
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
+	b.sure = q.tells(best)
 	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *to, lease, best.Matched, pl.bytes(best)
 	b.first = landing.Seconds() + best.Step
 	if b.Decision != nil {
@@ -156,10 +157,16 @@ func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
 // learnBytes is the smallest transfer whose time says something about the link.
 const learnBytes = 16 << 20
 
+// tells reports whether it is known what c holds of the prompt. A replica that holds more than that is sent less than was planned, in a time that says nothing of
+// the link: what its events do not tell, as where it is approximated, it may have all the same.
+func (q *question) tells(c *decode.Candidate) bool {
+	return c.Trust == replica.Live && !c.Truncated && q.Chunk == 0
+}
+
 // FirstToken tells that the first token of the decode leg arrived: it teaches the speed of the pair's link, or of a local prefill.
 func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	took := b.DecodeLease.FirstToken(now).Seconds()
-	if took <= 0 || b.Mode == Local || b.bytes < learnBytes {
+	if took <= 0 || b.Mode == Local || b.bytes < learnBytes || !b.sure {
 		return
 	}
 	step := b.DecodeLease.Step()

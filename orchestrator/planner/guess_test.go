@@ -116,3 +116,29 @@ func TestAGuessOfBlocksEndsWithALoadThatFailed(t *testing.T) {
 		t.Errorf("when they have not come %d tokens count as there", got)
 	}
 }
+
+// What a decode replica holds without our knowledge is not moved: a link that seems thirty times as fast for it is believed to be no faster.
+func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
+	for trust, learns := range map[replica.Trust]bool{replica.Live: true, replica.Stale: false, replica.Syncing: false} {
+		f := newFleet(1, 1, nil)
+		f.decode.SetTrust("d1", trust)
+		seed := f.pl.pairs.rate(&f.ps[0], &f.ds[0], &f.pl.policy, true)
+		for i := range 8 {
+			r := f.request(uint32(i+1), 8000)
+			r.LocalOK = false
+			b := f.plan(t, r)
+			f.pl.PrefillDone(b, 0, 100*time.Millisecond, f.now)
+			if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+				t.Fatal(err)
+			}
+			f.pass(12 * time.Millisecond) // a step, the set-up, and little more
+			f.pl.FirstToken(b, f.now)
+			b.Release(f.now)
+			f.pass(time.Second)
+			f.idle()
+		}
+		if got := f.pl.pairs.rate(&f.ps[0], &f.ds[0], &f.pl.policy, true); (got != seed) != learns {
+			t.Errorf("%v: a byte is taken to take %g ns, by the policy %g", trust, got*1e9, seed*1e9)
+		}
+	}
+}
