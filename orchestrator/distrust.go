@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"tandem/internal/engine"
 	"tandem/internal/rawjson"
 )
 
@@ -18,21 +16,6 @@ import (
 // request that begins with that prompt would be answered wrongly (seen on vLLM 0.32), and the API to empty the cache exists in vLLM's development mode only.
 // But vLLM hashes a request's cache_salt into its first block. So whatever goes to such an engine from then on is salted with a number of its own, the era:
 // nothing that it has cached before is found again. Only its restart ends that.
-
-// do sends a request that concerns tokens or their blocks to the replica: to its rank, where the server has several. All of them go this way.
-func (r *reach) do(ctx context.Context, q *engine.Request) (*engine.Response, error) {
-	if r.rank != "" {
-		q.Header = append(q.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: r.rank})
-	}
-	if era := r.w.process.era.Load(); era > 0 && q.Method == http.MethodPost {
-		q.Body = salted(q.Body, era)
-	}
-	resp, err := r.client.Do(ctx, q)
-	if err == nil {
-		r.w.hear()
-	}
-	return resp, err
-}
 
 // salted puts the era into a JSON body, beside the client's own salt; other bodies stay as they are, and so do those with a salt that no engine takes. Of two
 // members of a name engines take the last.

@@ -39,14 +39,6 @@ type fleet struct {
 	wg       sync.WaitGroup    // of the watchers
 }
 
-// reach is the way to one replica.
-type reach struct {
-	member replica.Replica
-	client *engine.Client
-	rank   string // value of X-data-parallel-rank, "" for a server of one rank
-	w      *watcher
-}
-
 // knower is what both pools do with what is learned about their members.
 type knower interface {
 	SetIndexing(x roster.Indexing)

@@ -3,13 +3,11 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"tandem/internal/config"
-	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/tokenizer"
 )
@@ -104,19 +102,5 @@ func (j *job) prompt() *openai.Prompt {
 	}
 	return nil
 }
-
-// post asks an engine a question, for the tokenizer.
-func (r *reach) post(ctx context.Context, path string, body []byte) (int, []byte, error) {
-	answer, err := r.client.Do(ctx, &engine.Request{Method: http.MethodPost, Path: path, Body: body})
-	if err != nil {
-		return 0, nil, err
-	}
-	defer answer.Close()
-	reply, err := answer.ReadAll(maxQuestion)
-	return answer.Status, reply, err
-}
-
-// maxQuestion bounds the answer to a question about tokens: ten bytes an id of the longest prompts there are.
-const maxQuestion = 64 << 20
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
