@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"bytes"
-	"cmp"
 	"crypto"
 	"crypto/tls"
 	"net/url"
@@ -92,7 +91,7 @@ func (f *fleet) options(s *settings) engine.Options {
 
 // usualPause is the longest time between two signs of life of a server that says nothing of it.
 func (s *settings) usualPause() time.Duration {
-	return 2*cmp.Or(s.pool.PollInterval, time.Second) + time.Second
+	return 2*s.pool.PollInterval + time.Second
 }
 
 // newWatcher makes the watcher of a server that was not watched before.

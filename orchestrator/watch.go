@@ -438,7 +438,7 @@ func (w *watcher) see(started float64) {
 
 // interval is the time to the next scrape; a server in trouble is asked less often.
 func (w *watcher) interval(failed int) time.Duration {
-	base := cmp.Or(w.set.Load().pool.PollInterval, time.Second)
+	base := w.set.Load().pool.PollInterval
 	if failed == 0 && w.doubted.Load() {
 		return min(base, modelsAtOdd)
 	}

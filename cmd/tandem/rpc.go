@@ -12,7 +12,8 @@ import (
 
 // newRPC is the gRPC side of the admin listener, over o.
 func newRPC(o *orchestrator.Orchestrator) *grpc.Server {
-	return rpc.New(rpc.Options{Explain: o.Explain, Ready: o.Ready, Panicked: o.Panicked, Watch: func(ctx context.Context, send func(rpc.Record, uint64) error) error {
+	largest := int(o.Config().Limits.BodyBytes)
+	return rpc.New(rpc.Options{Explain: o.Explain, Ready: o.Ready, Panicked: o.Panicked, MaxRequest: largest, Watch: func(ctx context.Context, send func(rpc.Record, uint64) error) error {
 		return o.Watch(ctx, func(r *orchestrator.Record, lost uint64) error {
 			text, err := json.Marshal(r)
 			if err != nil {

@@ -26,7 +26,7 @@ type Options struct {
 	APIKey         string                                                            // sent as a bearer token when not empty
 	Header         http.Header                                                       // sent with every request
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
-	DialTimeout    time.Duration                                                     // for connecting and the TLS handshake, 3 s when zero
+	DialTimeout    time.Duration                                                     // for connecting and the TLS handshake; 0: as long as the caller waits
 	IdleTimeout    time.Duration                                                     // how long a connection may wait for its next request, 4 s when zero: uvicorn closes at 5 s
 	MaxIdle        int                                                               // connections kept for reuse, 512 when zero
 	MaxHeaderBytes int                                                               // limit of a response head, 16 KiB when zero, at most 32 KiB
@@ -35,9 +35,6 @@ type Options struct {
 func (o *Options) setDefaults() {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext
-	}
-	if o.DialTimeout <= 0 {
-		o.DialTimeout = 3 * time.Second
 	}
 	if o.IdleTimeout <= 0 {
 		o.IdleTimeout = 4 * time.Second
@@ -231,7 +228,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, r *Request) (*Response,
 // dial opens a connection, with the TLS handshake where there is one.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	by := c.way.Load()
-	limited, cancel := context.WithTimeout(ctx, by.dialTimeout)
+	limited, cancel := by.limit(ctx)
 	defer cancel()
 	nc, err := c.o.Dial(limited, "tcp", c.addr)
 	if err == nil && by.tls != nil {
@@ -246,6 +243,14 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 		return nil, cause
 	}
 	return nil, err
+}
+
+// limit bounds the time to connect.
+func (w *way) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if w.dialTimeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, w.dialTimeout)
 }
 
 // exhausted reports whether a connection could not be made because this machine has run out of something.

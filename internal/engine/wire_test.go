@@ -518,7 +518,7 @@ func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 		{name: "closed", after: time.Hour, close: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := New(Options{URL: "http://engine:8000", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := New(Options{URL: "http://engine:8000", DialTimeout: 3 * time.Second, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				if tt.dial == nil {
 					<-ctx.Done()
 					return nil, ctx.Err()

@@ -6,7 +6,7 @@
 package kv
 
 import (
-	"cmp"
+	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -17,10 +17,8 @@ type Holder uint16
 // Options says how an Index is built. The zero Chain makes an Index that places nothing.
 type Options struct {
 	Chain      Chain // blocks of other sizes are not indexed
-	ByteBudget int64 // bytes that memberships may take, 0 = 512 MiB
+	ByteBudget int64 // bytes that memberships may take; 0: as many as there are
 }
-
-const defaultByteBudget = 512 << 20
 
 // Index knows for every holder which blocks it has, from the engines' own events. It is safe for concurrent use.
 //
@@ -48,7 +46,10 @@ type counts struct{ orphans, truncated atomic.Uint64 }
 
 // NewIndex returns an empty Index.
 func NewIndex(o Options) *Index {
-	budget := cmp.Or(max(o.ByteBudget, 0), defaultByteBudget)
+	budget := o.ByteBudget
+	if budget <= 0 {
+		budget = math.MaxInt64
+	}
 	return &Index{chain: o.Chain, budget: budget, content: newContent(), guesses: guesses{maxKeys: int(budget / guessShare / keyBytes)}}
 }
 

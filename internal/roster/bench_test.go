@@ -39,7 +39,7 @@ func BenchmarkRemember(b *testing.B) {
 	var pools [2]*Roster[*plain]
 	for i := range pools {
 		pools[i], _ = New(Options{}, func() *plain { return new(plain) })
-		pools[i].SetIndexing(Indexing{ChunkBytes: 256})
+		pools[i].SetIndexing(Indexing{ChunkBytes: 256, CharsPerToken: 4})
 		pools[i].SetMembers(rs, start)
 	}
 	text, n := make([]byte, 4096), uint64(0)

@@ -14,7 +14,7 @@ import (
 
 func approximate(ids ...replica.ID) *Roster[*plain] {
 	r := newRoster(ids...)
-	r.SetIndexing(Indexing{Mode: Approximate, ChunkBytes: 64})
+	r.SetIndexing(Indexing{Mode: Approximate, ChunkBytes: 64, CharsPerToken: 4})
 	return r
 }
 
@@ -160,7 +160,7 @@ func TestAnotherModeForgets(t *testing.T) {
 		r := approximate("a")
 		keys := r.keys(count(64))
 		r.computed(0, count(64), 0, 0)
-		r.SetIndexing(Indexing{Mode: Approximate, ChunkBytes: 64})
+		r.SetIndexing(Indexing{Mode: Approximate, ChunkBytes: 64, CharsPerToken: 4})
 		if got := r.depths(keys)[0]; got != 4 {
 			t.Fatalf("the same mode again: depth %d, want 4", got)
 		}

@@ -15,11 +15,7 @@ type index struct {
 }
 
 func (r *Roster[M]) newIndex(c kv.Chain) *index {
-	budget := r.indexBytes
-	if budget <= 0 {
-		budget = defaultBytes
-	}
-	return &index{kv.NewIndex(kv.Options{Chain: c, ByteBudget: budget - budget/textShare}), c}
+	return &index{kv.NewIndex(kv.Options{Chain: c, ByteBudget: r.indexBytes - r.indexBytes/textShare}), c}
 }
 
 // chooseChain makes the index once a block size is known, and anew when another one turns out to be right.

@@ -22,18 +22,16 @@ const (
 type Indexing struct {
 	Mode          Mode
 	ChunkBytes    int     // of text by which prompts without token ids are matched; 0 matches none
-	CharsPerToken float64 // bytes of text in a token, by estimate; 0: 4
+	CharsPerToken float64 // bytes of text in a token, by estimate; above 0 where ChunkBytes is
 }
 
-func (x Indexing) perChunk() float64 {
-	if x.CharsPerToken <= 0 {
-		return float64(x.ChunkBytes) / 4
-	}
-	return float64(x.ChunkBytes) / x.CharsPerToken
-}
+func (x Indexing) perChunk() float64 { return float64(x.ChunkBytes) / x.CharsPerToken }
 
-// SetIndexing makes x hold from now on. Another mode forgets the blocks of every member, to be learnt anew; another way to cut text forgets the text.
+// SetIndexing makes x hold from now on. It panics where x does not say how long tokens of text are. Another mode forgets the blocks of every member, to be learnt anew; another way to cut text forgets the text.
 func (r *Roster[M]) SetIndexing(x Indexing) {
+	if x.ChunkBytes > 0 && !(x.CharsPerToken > 0) {
+		panic("roster: text is matched without CharsPerToken")
+	}
 	r.feed.Lock()
 	defer r.feed.Unlock()
 	r.members.Lock()
@@ -104,18 +102,12 @@ type text struct {
 }
 
 func (r *Roster[M]) newText() *text {
-	budget := r.indexBytes
-	if budget <= 0 {
-		budget = defaultBytes
-	}
-	return &text{kv.NewIndex(kv.Options{ByteBudget: budget / textShare}), r.indexing.ChunkBytes, r.indexing.perChunk()}
+	x := r.indexing
+	return &text{kv.NewIndex(kv.Options{ByteBudget: r.indexBytes / textShare}), x.ChunkBytes, x.perChunk()}
 }
 
 // textShare is the part of the pool's memory that is for text.
-const (
-	textShare    = 8
-	defaultBytes = 512 << 20
-)
+const textShare = 8
 
 // TextChain returns the chain by which chunks of text are named for model, the adapter that its root takes, and the tokens of a chunk by estimate. ok is false
 // while no member serves the model, or where no text is matched.

@@ -27,7 +27,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	ids := count(160)
 	at(func(i int) { r.SetMembers(followed[:i%3], start) })
 	at(func(i int) { r.SetMembers(engines("a", "b"), start) })
-	at(func(i int) { r.SetIndexing(Indexing{Mode: Mode(i % 3), ChunkBytes: 64 * (i % 2)}) })
+	at(func(i int) { r.SetIndexing(Indexing{Mode: Mode(i % 3), ChunkBytes: 64 * (i % 2), CharsPerToken: 4}) })
 	at(func(i int) { r.Apply("a", stored(16*(1+i%2), ids)) })
 	at(func(i int) { r.Forget("b") })
 	at(func(i int) { r.Expire(start.Add(time.Duration(i) * time.Second)) })

@@ -14,7 +14,7 @@ import (
 // Options says how a Roster is made. The zero value works.
 type Options struct {
 	Chain      kv.Chain // how blocks are named; zero: by the block size of the first member that knows its own
-	IndexBytes int64    // memory for the block index, 0 as [kv.Options] has it
+	IndexBytes int64    // memory for the block index; 0: as much as it takes
 }
 
 // Roster is what anybody may ask or tell a pool whatever it is for. A pool embeds it, and its members of type

@@ -23,7 +23,7 @@ func (r *Resolver) ask(ctx context.Context, via Via, q question) Result {
 		}
 	}
 	const path = "/tokenize"
-	if q.tokenize != nil && ctx.Err() == nil && !r.missing.is(endpoint{via.Key, path}, r.o.Now()) {
+	if q.tokenize != nil && ctx.Err() == nil && !r.missing.is(endpoint{via.Key, path}, time.Now()) {
 		if result, ok := r.try(ctx, via, source{Tokenize, path, q.tokenize(), r.o.TokenizeTimeout, via.Release, q.exact}); ok {
 			return r.orEstimate(q, result)
 		}
@@ -62,7 +62,7 @@ func (r *Resolver) try(ctx context.Context, via Via, s source) (result Result, o
 	case status == http.StatusBadRequest && s.exact:
 		return Result{Err: &Rejected{Status: status, Body: bytes.Clone(reply)}}, true
 	case notThere(status, reply):
-		r.missing.note(endpoint{via.Key, s.path}, r.o.Now().Add(r.o.Remember))
+		r.missing.note(endpoint{via.Key, s.path}, time.Now().Add(r.o.remember))
 	}
 	return Result{}, false
 }
@@ -89,7 +89,7 @@ func (r *Resolver) read(s source, reply []byte) (Result, bool) {
 		return Result{}, false
 	}
 	result := Result{IDs: ids, Count: len(ids), Source: s.name, Of: s.of, Exact: s.exact}
-	if len(ids) > r.o.MaxTokens {
+	if len(ids) > r.o.maxTokens {
 		result.IDs, result.Exact = nil, false
 	}
 	return result, true

@@ -45,7 +45,7 @@ func complete(t *testing.T, r *Resolver, via Via) Result {
 // Ids are remembered for engines of the release that made them.
 func TestIDsAreOfARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old, next, r := &process{first: 100}, &process{first: 200}, New(Options{})
+		old, next, r := &process{first: 100}, &process{first: 200}, New(usual())
 		for _, tt := range []struct {
 			via    Via
 			id     uint32
@@ -68,7 +68,7 @@ func TestIDsAreOfARelease(t *testing.T) {
 // What an engine has said is good for as long as its process lives; what others have said stays.
 func TestForgetDropsWhatOneEngineSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p0, p1, r := &process{first: 100}, &process{first: 200}, New(Options{})
+		p0, p1, r := &process{first: 100}, &process{first: 200}, New(usual())
 		other := func() Result { return r.Completion(t.Context(), p1.via("p1", "1"), "m", []byte(`"b"`), []byte(`{}`)) }
 		complete(t, r, p0.via("p0", "1"))
 		other()
@@ -91,7 +91,7 @@ func TestForgetDropsWhatOneEngineSaid(t *testing.T) {
 // else.
 func TestForgetDropsWhatIsBeingAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p0, r := &process{first: 100}, New(Options{})
+		p0, r := &process{first: 100}, New(usual())
 		var before Result
 		var wg sync.WaitGroup
 		wg.Go(func() { before = complete(t, r, p0.via("p0", "1")) })
@@ -112,7 +112,7 @@ func TestForgetDropsWhatIsBeingAsked(t *testing.T) {
 
 // An engine that was forgotten may have got render with its new process.
 func TestForgetAsksForWhatWasMissing(t *testing.T) {
-	e, r := &fakeEngine{noRender: 403}, New(Options{CacheBytes: -1})
+	e, r := &fakeEngine{noRender: 403}, New(usual(func(o *Options) { o.CacheBytes = 0 }))
 	r.Chat(t.Context(), e.via(), []byte(chatBody))
 	e.noRender = 0
 	if got := r.Chat(t.Context(), e.via(), []byte(chatBody)); got.Source != Tokenize {
@@ -129,9 +129,9 @@ func TestChatsAreRememberedForAWhile(t *testing.T) {
 	for _, tt := range []struct {
 		ttl  time.Duration
 		want []bool // remembered at once, after a minute less a nanosecond, after a minute
-	}{{0, []bool{true, true, false}}, {time.Hour, []bool{true, true, true}}, {-1, []bool{false, false, false}}} {
+	}{{time.Minute, []bool{true, true, false}}, {time.Hour, []bool{true, true, true}}, {0, []bool{false, false, false}}} {
 		synctest.Test(t, func(t *testing.T) {
-			e, r := &fakeEngine{}, New(Options{ChatTTL: tt.ttl})
+			e, r := &fakeEngine{}, New(usual(func(o *Options) { o.ChatTTL = tt.ttl }))
 			start := time.Now()
 			text := func() Source { return r.Completion(t.Context(), e.via(), "m", []byte(`"a"`), []byte(`{}`)).Source }
 			text()

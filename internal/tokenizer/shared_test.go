@@ -47,7 +47,7 @@ func together(t *testing.T, r *Resolver, fields ...string) []Result {
 // for what is wrong with its own fields or not at all, and does not wait for one after another.
 func TestARefusalIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{})
+		r := New(usual())
 		start := time.Now()
 		got := together(t, r, `"temperature":-1`, `"temperature":1`, `"temperature":-2`, `"temperature":-3`, `"temperature":0.5`)
 		for i, want := range []string{"temperature -1", "", "temperature -2", "temperature -3", ""} {
@@ -72,7 +72,7 @@ func TestARefusalIsNotShared(t *testing.T) {
 func TestTruncatedPromptsAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const truncated = `"truncate_prompt_tokens":-1,"max_tokens":`
-		got := together(t, New(Options{}), truncated+`4000`, truncated+`10`)
+		got := together(t, New(usual()), truncated+`4000`, truncated+`10`)
 		if len(got[0].IDs) != 2 || len(got[1].IDs) != 3 {
 			t.Errorf("ids %v with max_tokens 4000 and %v with 10; want two and three", got[0].IDs, got[1].IDs)
 		}

@@ -15,33 +15,28 @@ import (
 // Post sends one JSON body to the engine and returns its whole answer. It is called on the goroutine of a caller of the Resolver and must honour ctx.
 type Post func(ctx context.Context, path string, body []byte) (status int, reply []byte, err error)
 
-// Options of a Resolver; a zero field takes its default.
+// Options of a Resolver. What a configuration sets is said in full; the rest has a constant that tests change.
 type Options struct {
-	RenderTimeout   time.Duration    // default 5 s
-	TokenizeTimeout time.Duration    // default 5 s
-	CacheBytes      int64            // default 64 MiB; negative for no cache
-	CharsPerToken   float64          // of the estimate, bytes of the raw prompt, default 4
-	MaxTokens       int              // ids of longer prompts are not kept, only counted; default 2 Mi
-	ChatTTL         time.Duration    // how long the ids of a chat are remembered, whose template may name the day; default 1 min, negative for not at all
-	Remember        time.Duration    // how long an endpoint that an engine does not have is not asked for again, default 5 min
-	Now             func() time.Time // default time.Now
+	RenderTimeout   time.Duration // of one question to a render endpoint; above 0
+	TokenizeTimeout time.Duration // of one to /tokenize; above 0
+	CacheBytes      int64         // 0: no cache
+	CharsPerToken   float64       // of the estimate, bytes of the raw prompt; above 0
+	ChatTTL         time.Duration // how long the ids of a chat are remembered, whose template may name the day; 0: not at all
+
+	maxTokens int           // ids of longer prompts are not kept, only counted
+	remember  time.Duration // how long an endpoint that an engine does not have is not asked for again
 }
 
-func (o Options) withDefaults() Options {
-	const wait = 5 * time.Second
-	o.RenderTimeout = cmp.Or(max(o.RenderTimeout, 0), wait)
-	o.TokenizeTimeout = cmp.Or(max(o.TokenizeTimeout, 0), wait)
-	o.CacheBytes = cmp.Or(o.CacheBytes, 64<<20)
-	if !(o.CharsPerToken > 0) {
-		o.CharsPerToken = 4
+const (
+	maxTokens = 2 << 20
+	remember  = 5 * time.Minute
+)
+
+// check panics where o leaves out what nothing can be asked or estimated without.
+func (o *Options) check() {
+	if o.RenderTimeout <= 0 || o.TokenizeTimeout <= 0 || !(o.CharsPerToken > 0) {
+		panic("tokenizer: options without a timeout or CharsPerToken")
 	}
-	o.MaxTokens = cmp.Or(max(o.MaxTokens, 0), 2<<20)
-	o.ChatTTL = cmp.Or(o.ChatTTL, time.Minute)
-	o.Remember = cmp.Or(max(o.Remember, 0), 5*time.Minute)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return o
 }
 
 // Resolver finds token ids. It starts no goroutines and is safe for concurrent use.
@@ -54,7 +49,8 @@ type Resolver struct {
 
 // New makes a Resolver.
 func New(o Options) *Resolver {
-	o = o.withDefaults()
+	o.check()
+	o.maxTokens, o.remember = cmp.Or(o.maxTokens, maxTokens), cmp.Or(o.remember, remember)
 	return &Resolver{o: o, cache: newCache(o.CacheBytes), calls: calls{m: map[key]*call{}}, missing: missing{until: map[endpoint]time.Time{}}}
 }
 
@@ -124,7 +120,7 @@ func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
 		return r.ask(ctx, via, q)
 	}
 	for {
-		if kept, ok := r.cache.get(q.key, r.o.Now()); ok && (kept.Exact || !r.canRender(via, q)) {
+		if kept, ok := r.cache.get(q.key, time.Now()); ok && (kept.Exact || !r.canRender(via, q)) {
 			kept.Source = Cache
 			return kept
 		}
@@ -164,7 +160,7 @@ func (r *Resolver) askAndKeep(ctx context.Context, via Via, q question) Result {
 		if r.o.ChatTTL <= 0 {
 			return result
 		}
-		e.until = r.o.Now().Add(r.o.ChatTTL)
+		e.until = time.Now().Add(r.o.ChatTTL)
 	}
 	r.cache.put(&e, forgotten)
 	return result
@@ -179,7 +175,7 @@ func (r *Resolver) Forget(key string) {
 }
 
 func (r *Resolver) canRender(via Via, q question) bool {
-	return via.Render && !r.missing.is(endpoint{via.Key, q.renderPath}, r.o.Now())
+	return via.Render && !r.missing.is(endpoint{via.Key, q.renderPath}, time.Now())
 }
 
 // estimate guesses from the prompt's length.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -85,6 +86,18 @@ const (
 	compRender = "/v1/completions/render"
 )
 
+// usual is what a resolver is made of, changed where a test wants another.
+func usual(changes ...func(o *Options)) Options {
+	o := Options{
+		RenderTimeout: 5 * time.Second, TokenizeTimeout: 5 * time.Second,
+		CacheBytes: 64 << 20, CharsPerToken: 4, ChatTTL: time.Minute,
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	return o
+}
+
 func TestSources(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -105,7 +118,7 @@ func TestSources(t *testing.T) {
 		{"a completion tokenized", &fakeEngine{noRender: 403}, "", Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, compRender + " /tokenize"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := New(Options{})
+			r := New(usual())
 			var got Result
 			if tt.body == "" {
 				got = r.Completion(t.Context(), tt.engine.via(), "m", []byte(`"hello"`), []byte(`{"model":"m","prompt":["x","hello"],"n":1}`))
@@ -137,7 +150,7 @@ func TestBodiesThatAreAsked(t *testing.T) {
 		},
 	} {
 		e := &fakeEngine{noRender: 403}
-		r := New(Options{})
+		r := New(usual())
 		if tt.prompt == "" {
 			r.Chat(t.Context(), e.via(), []byte(tt.body))
 		} else {
@@ -162,7 +175,7 @@ func TestExactOnlyWhenTokenizeKnowsEveryField(t *testing.T) {
 		`{` + user + `,"model":"openai/GPT-OSS-120b"}`: false, `{` + user + `,"mm_processor_kwargs":{}}`: false,
 	} {
 		e := &fakeEngine{noRender: 404}
-		if got := New(Options{}).Chat(t.Context(), e.via(), []byte(body)); got.Exact != want || got.IDs == nil {
+		if got := New(usual()).Chat(t.Context(), e.via(), []byte(body)); got.Exact != want || got.IDs == nil {
 			t.Errorf("%s: exact %v, want %v", body, got.Exact, want)
 		}
 	}
@@ -170,7 +183,7 @@ func TestExactOnlyWhenTokenizeKnowsEveryField(t *testing.T) {
 
 func TestRejected(t *testing.T) {
 	e := &fakeEngine{refuse: true}
-	r := New(Options{})
+	r := New(usual())
 	got := r.Chat(t.Context(), e.via(), []byte(chatBody))
 	rejected, ok := errors.AsType[*Rejected](got.Err)
 	if !ok || rejected.Status != 400 || !strings.Contains(string(rejected.Body), "bad template") || got.Source != Estimate || got.IDs != nil {
@@ -207,14 +220,14 @@ func TestCacheKey(t *testing.T) {
 		{`,"model":"n"}`, false},
 		{`,"messages":[]}`, false},
 	} {
-		e, r := &fakeEngine{}, New(Options{})
+		e, r := &fakeEngine{}, New(usual())
 		r.Chat(t.Context(), e.via(), []byte(base+`}`))
 		got := r.Chat(t.Context(), e.via(), []byte(base+tt.more))
 		if hit := len(e.paths()) == 1; hit != tt.hit || (got.Source == Cache) != tt.hit || !got.Exact || got.Count != 3 {
 			t.Errorf("%s: hit %v (%+v), want %v", tt.more, hit, got, tt.hit)
 		}
 	}
-	e, r := &fakeEngine{}, New(Options{})
+	e, r := &fakeEngine{}, New(usual())
 	for _, tt := range []struct{ model, prompt, body string }{{"m", `"a"`, `{}`}, {"n", `"a"`, `{}`}, {"m", `"b"`, `{}`}, {"m", `"a"`, `{"add_special_tokens":false}`}} {
 		if got := r.Completion(t.Context(), e.via(), tt.model, []byte(tt.prompt), []byte(tt.body)); got.Source != Render {
 			t.Errorf("%v is taken for another: %+v", tt, got)
@@ -231,7 +244,7 @@ func TestCacheKey(t *testing.T) {
 }
 
 func TestAHintGivesWayToRender(t *testing.T) {
-	old, newer, r := &fakeEngine{noRender: 404}, &fakeEngine{}, New(Options{})
+	old, newer, r := &fakeEngine{noRender: 404}, &fakeEngine{}, New(usual())
 	if got := r.Chat(t.Context(), old.via(), []byte(toolsBody)); got.Exact || got.Source != Tokenize {
 		t.Fatalf("%+v", got)
 	}
@@ -247,7 +260,7 @@ func TestAHintGivesWayToRender(t *testing.T) {
 
 func TestCacheIsBounded(t *testing.T) {
 	entryBytes := (&entry{result: Result{IDs: make([]uint32, 2)}}).bytes()
-	e, r := &fakeEngine{}, New(Options{CacheBytes: 3 * entryBytes})
+	e, r := &fakeEngine{}, New(usual(func(o *Options) { o.CacheBytes = 3 * entryBytes }))
 	ask := func(i int) Source {
 		return r.Completion(t.Context(), e.via(), "m", fmt.Appendf(nil, `"%d"`, i), []byte(`{}`)).Source
 	}
@@ -264,12 +277,12 @@ func TestCacheIsBounded(t *testing.T) {
 	if ask(1) != Render {
 		t.Error("the oldest is still there")
 	}
-	none := New(Options{CacheBytes: -1})
+	none := New(usual(func(o *Options) { o.CacheBytes = 0 }))
 	none.Chat(t.Context(), e.via(), []byte(chatBody))
 	if got := none.Chat(t.Context(), e.via(), []byte(chatBody)); got.Source != Render {
 		t.Errorf("without a cache: %+v", got)
 	}
-	long := New(Options{MaxTokens: 2})
+	long := New(usual(func(o *Options) { o.maxTokens = 2 }))
 	if got := long.Chat(t.Context(), e.via(), []byte(chatBody)); got.IDs != nil || got.Count != 3 || got.Exact || got.Source != Render {
 		t.Errorf("more ids than are kept: %+v", got)
 	}
@@ -277,7 +290,7 @@ func TestCacheIsBounded(t *testing.T) {
 
 func TestMissingIsRememberedForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, r := &fakeEngine{noRender: 403}, New(Options{Remember: time.Minute, CacheBytes: -1})
+		e, r := &fakeEngine{noRender: 403}, New(usual(func(o *Options) { o.remember, o.CacheBytes = time.Minute, 0 }))
 		ask := func(key string) string {
 			via := e.via()
 			via.Key = key
@@ -307,7 +320,7 @@ func TestMissingIsRememberedForAWhile(t *testing.T) {
 
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, r := &fakeEngine{slow: time.Hour}, New(Options{RenderTimeout: 2 * time.Second, TokenizeTimeout: 3 * time.Second})
+		e, r := &fakeEngine{slow: time.Hour}, New(usual(func(o *Options) { o.RenderTimeout, o.TokenizeTimeout = 2*time.Second, 3*time.Second }))
 		start := time.Now()
 		got := r.Chat(t.Context(), e.via(), []byte(chatBody))
 		if took := time.Since(start); took != 5*time.Second || got.Source != Estimate || got.Err != nil {
@@ -325,7 +338,7 @@ func TestDeadlines(t *testing.T) {
 
 func TestTheSamePromptIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, r := &fakeEngine{slow: time.Second}, New(Options{CacheBytes: -1})
+		e, r := &fakeEngine{slow: time.Second}, New(usual(func(o *Options) { o.CacheBytes = 0 }))
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
@@ -349,7 +362,7 @@ func TestTheSamePromptIsAskedOnce(t *testing.T) {
 
 func TestWhoLeavesDoesNotTakeTheOthersAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, r := &fakeEngine{slow: time.Second}, New(Options{})
+		e, r := &fakeEngine{slow: time.Second}, New(usual())
 		leaving, leave := context.WithCancel(t.Context())
 		impatient, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -381,13 +394,30 @@ func TestWhoLeavesDoesNotTakeTheOthersAlong(t *testing.T) {
 	})
 }
 
+// A resolver has no numbers of its own: who forgets one that it cannot do without is told at once.
+func TestOptionsAreSaidInFull(t *testing.T) {
+	for name, forget := range map[string]func(o *Options){
+		"render": func(o *Options) { o.RenderTimeout = 0 }, "tokenize": func(o *Options) { o.TokenizeTimeout = 0 },
+		"chars": func(o *Options) { o.CharsPerToken = 0 }, "no number": func(o *Options) { o.CharsPerToken = math.NaN() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("was accepted")
+				}
+			}()
+			New(usual(forget))
+		})
+	}
+}
+
 func TestEstimate(t *testing.T) {
 	for _, tt := range []struct {
 		perToken float64
 		prompt   string
 		want     int
-	}{{0, `"123456"`, 2}, {2, `"123456"`, 4}, {4, `"a"`, 1}, {-1, `"a"`, 1}} {
-		got := New(Options{CharsPerToken: tt.perToken}).Completion(t.Context(), Via{}, "m", []byte(tt.prompt), []byte(`{}`))
+	}{{4, `"123456"`, 2}, {2, `"123456"`, 4}, {4, `"a"`, 1}} {
+		got := New(usual(func(o *Options) { o.CharsPerToken = tt.perToken })).Completion(t.Context(), Via{}, "m", []byte(tt.prompt), []byte(`{}`))
 		if got.Count != tt.want || got.Source != Estimate || got.Exact || got.Err != nil {
 			t.Errorf("%v bytes a token of %s: %+v, want %d", tt.perToken, tt.prompt, got, tt.want)
 		}
@@ -399,7 +429,7 @@ func TestOddReplies(t *testing.T) {
 		``, `{`, `[]`, `{}`, `null`, `{"token_ids":null}`, `{"token_ids":[]}`, `{"token_ids":["a"]}`, `{"token_ids":[-1]}`,
 		`[{"token_ids":[1]},{"token_ids":[2]}]`, `{"token_ids":[1]}x`, `{"tokens":[1]}`,
 	} {
-		r := New(Options{})
+		r := New(usual())
 		via := Via{Key: "p", Render: true, Post: func(_ context.Context, path string, _ []byte) (int, []byte, error) {
 			if path == "/tokenize" {
 				return 500, nil, nil
@@ -423,7 +453,7 @@ func FuzzFindIDs(f *testing.F) {
 }
 
 func BenchmarkCacheHit(b *testing.B) {
-	e, r := &fakeEngine{}, New(Options{})
+	e, r := &fakeEngine{}, New(usual())
 	body := []byte(strings.Replace(chatBody, "hello", strings.Repeat("hello ", 50_000), 1))
 	r.Chat(b.Context(), e.via(), body)
 	b.SetBytes(int64(len(body)))
@@ -439,7 +469,7 @@ func BenchmarkCacheHit(b *testing.B) {
 func TestConversations(t *testing.T) {
 	const path, body = "/v1/messages", `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"hello there"}]}`
 	engine := &fakeEngine{}
-	r := New(Options{})
+	r := New(usual())
 	want := Result{IDs: []uint32{8, 9, 10, 11}, Count: 4, Source: Render, Exact: true}
 	if got := r.Conversation(t.Context(), engine.via(), path, []byte(body)); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -457,7 +487,7 @@ func TestConversations(t *testing.T) {
 		}
 	}
 	engine.noRender, engine.asked = 403, nil
-	if got := New(Options{}).Conversation(t.Context(), engine.via(), path, []byte(body)); got.Source != Estimate || got.Exact || got.Err != nil {
+	if got := New(usual()).Conversation(t.Context(), engine.via(), path, []byte(body)); got.Source != Estimate || got.Exact || got.Err != nil {
 		t.Errorf("%+v, want an estimate", got)
 	}
 	if asked := engine.paths(); !slices.Equal(asked, []string{"/v1/messages/render"}) {

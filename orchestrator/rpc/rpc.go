@@ -32,7 +32,7 @@ type Options struct {
 	// Panicked is told of a panic in one of the calls, which gets INTERNAL; nil for nobody.
 	Panicked func(value any, stack []byte)
 
-	// MaxRequest bounds a request in bytes; 0 is 64 MiB.
+	// MaxRequest bounds a request in bytes; 0 leaves it to gRPC, which takes 4 MiB.
 	MaxRequest int
 }
 
@@ -58,10 +58,11 @@ type Record struct {
 
 // New returns a server with the services of o. It has no listener: give it to [Handler]; call Stop when the listener's server has been closed.
 func New(o Options) *grpc.Server {
-	if o.MaxRequest == 0 {
-		o.MaxRequest = 64 << 20
+	options := []grpc.ServerOption{grpc.UnaryInterceptor(o.guardCall), grpc.StreamInterceptor(o.guardStream)}
+	if o.MaxRequest > 0 {
+		options = append(options, grpc.MaxRecvMsgSize(o.MaxRequest))
 	}
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(o.MaxRequest), grpc.UnaryInterceptor(o.guardCall), grpc.StreamInterceptor(o.guardStream))
+	s := grpc.NewServer(options...)
 	tandemv1.RegisterRouterServer(s, &router{explain: o.Explain, watch: o.Watch})
 	healthv1.RegisterHealthServer(s, &health{ready: o.Ready, every: time.Second})
 	reflection.Register(s)
