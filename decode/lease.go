@@ -74,6 +74,7 @@ type localPrefill struct {
 type inbound struct {
 	transfer time.Duration   // predicted
 	from     *replica.Outbox // of the sender
+	place    time.Duration   // in it
 	sendAt   time.Time       // when the request should be sent here
 	landAt   time.Time       // when its blocks should be here
 }
@@ -216,6 +217,20 @@ func (p *Pool) shortOf(l *Lease, now time.Time) (int, account) {
 		return 0, a
 	}
 	return a.asked(l.whole()) - a.free, a
+}
+
+// Ahead returns the seconds of the transfers that were booked before l's and are not done: from the replica that
+// sends its blocks, and to its own.
+func (l *Lease) Ahead() (leaving, coming float64) {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	for _, o := range l.member.ledger.inbound {
+		if o == l {
+			break
+		}
+		coming += o.inbound.transfer.Seconds()
+	}
+	return l.inbound.from.Ahead(l.inbound.place).Seconds(), coming
 }
 
 // soon is no time to look for another replica for.

@@ -117,7 +117,7 @@ func (p *Pool) add(l *Lease, now time.Time) {
 		return
 	}
 	g.inbound.add(l)
-	l.inbound.from.Add(l.inbound.transfer)
+	l.inbound.place = l.inbound.from.Add(l.inbound.transfer)
 }
 
 // admit makes l admitted if it is reserved.

@@ -115,6 +115,13 @@ func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	l.pool.Speculate(&l.member.Member, named, within, now)
 }
 
+// Leaving returns the prompts a second whose blocks leave l's replica.
+func (l *Lease) Leaving(now time.Time) float64 {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	return l.member.pace.Rate(now)
+}
+
 // Outbox is where the blocks that l's replica has to send are counted; nil on nil.
 func (l *Lease) Outbox() *replica.Outbox {
 	if l == nil {

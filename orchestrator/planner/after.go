@@ -50,18 +50,22 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	view, best := pl.nextDecode(b, &q, now)
+	from, own := b.sides(room, now)
+	view, best := pl.nextDecode(b, &q, &from, now)
 	if best == nil {
 		return pl.nowhere(b, &q, now)
 	}
 	to := view.Replicas[best.Slot]
-	elsewhere := pl.onTheWay(b, best, to)
-	if room.Seconds()+b.bytes*pl.rate(b, &b.Decode) <= elsewhere {
+	stays := pl.pair(pl.times, b, &from, &own, &b.Decode)
+	moves := pl.pair(pl.times, b, &from, &best.Decode, to)
+	if stays.Landing() <= moves.Landing() {
 		return &NoRoom{Reason: "it will be ready before another one has the blocks", Retry: max(room, minRetry)}
 	}
-	landing := pl.policy.Setup + seconds(elsewhere)
+	next := pl.pair(pl.model, b, &from, &best.Decode, to)
+	landing := seconds(next.Landing())
 	schedule := decode.Schedule{
-		AdmitAt: now, SendAt: now, LandAt: now.Add(landing), Transfer: seconds(pl.bytes(best) * pl.rate(b, to)), Outbox: b.PrefillLease.Outbox(),
+		AdmitAt: now, SendAt: now, LandAt: now.Add(landing), Transfer: seconds(next.Own),
+		Outbox: b.PrefillLease.Outbox(),
 	}
 	if req.Quiet {
 		schedule.UnseenArrival = max(landing, unheard)
@@ -72,22 +76,42 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	}
 	b.DecodeLease.Release(now)
 	lease.MarkSent(now)
-	from := b.Decode.ID
+	left := b.Decode.ID
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
 	b.sure = q.tells(best)
-	b.Decode, b.DecodeLease, b.MatchedDecode, b.bytes = *to, lease, best.Matched, pl.bytes(best)
-	b.first = landing.Seconds() + best.Step
+	b.Decode, b.DecodeLease, b.MatchedDecode, b.missing = *to, lease, best.Matched, best.Missing
+	b.first = next.Landing() + best.Step
 	if b.Decision != nil {
 		d := *b.Decision
-		d.Decode, d.Held, d.Moved = b.Decode.ID, best.Matched, &Move{From: from, To: b.Decode.ID, Reason: reason}
+		d.Decode, d.Held, d.Moved = b.Decode.ID, best.Matched, &Move{From: left, To: b.Decode.ID, Reason: reason}
 		b.Decision = &d
 	}
 	return nil
 }
 
-// nextDecode returns the cheapest decode candidate that can take the blocks from b's prefill replica, nil if there is none.
-func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.View, *decode.Candidate) {
+// sides returns what is to be known of b's prefill replica once it has the prompt, and of b's decode replica where it is
+// ready in room. On both, only transfers that were booked before are ahead: what is behind them is not computed yet.
+func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
+	leaving, coming := b.DecodeLease.Ahead()
+	from = scoring.Prefill{Outbox: leaving, Leaving: b.PrefillLease.Leaving(now)}
+	stays = scoring.Decode{Missing: b.missing, Inbound: coming, Local: scoring.Local{Wait: room.Seconds()}}
+	return from, stays
+}
+
+// pair returns what would be, by a model, between b's prefill replica and the decode replica d.
+func (pl *Planner) pair(
+	m scoring.Model, b *Booking, from *scoring.Prefill, to *scoring.Decode, d *replica.Replica,
+) scoring.Pair {
+	s, r := m.Sender(from), m.Receiver(to)
+	return s.Meet(&r, pl.rate(b, d))
+}
+
+// nextDecode returns the decode candidate that makes the cheapest plan with what b's prefill replica has, nil if there is
+// none.
+func (pl *Planner) nextDecode(
+	b *Booking, q *question, from *scoring.Prefill, now time.Time,
+) (*decode.View, *decode.Candidate) {
 	var view *decode.View
 	pl.board.decodes, view, pl.board.rejected = pl.decode.Candidates(&q.decode, now, pl.board.decodes[:0], nil)
 	var best *decode.Candidate
@@ -103,11 +127,8 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 			continue
 		}
 		c.Failures = failing.Price
-		cost := pl.model.Decode(&c.Decode).Total()
-		if pl.policy.Weights.Units == scoring.InSeconds {
-			cost += pl.onTheWay(b, c, d)
-		}
-		margin := max(pl.policy.TieAbsolute.Seconds(), pl.policy.TieRelative*math.Abs(least))
+		cost := scoring.Split(pl.model, from, &c.Decode, pl.rate(b, d)).Total()
+		margin := pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative).Margin(least)
 		switch {
 		case best == nil || cost < least-margin:
 			best, least, ties = c, cost, 1
@@ -120,14 +141,6 @@ func (pl *Planner) nextDecode(b *Booking, q *question, now time.Time) (*decode.V
 	}
 	return view, best
 }
-
-// onTheWay returns the seconds until b's blocks would be on another candidate: behind those that go there before, and behind prompts that it prefills itself.
-func (pl *Planner) onTheWay(b *Booking, c *decode.Candidate, d *replica.Replica) float64 {
-	return pl.bytes(c)*pl.rate(b, d) + c.Inbound + c.Local.Wait
-}
-
-// bytes returns what a transfer to c moves.
-func (pl *Planner) bytes(c *decode.Candidate) float64 { return pl.model.Receiver(&c.Decode).Bytes }
 
 // rate returns the seconds a byte from b's prefill replica to d.
 func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
@@ -166,13 +179,17 @@ func (q *question) tells(c *decode.Candidate) bool {
 // FirstToken tells that the first token of the decode leg arrived: it teaches the speed of the pair's link, or of a local prefill.
 func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	took := b.DecodeLease.FirstToken(now).Seconds()
-	if took <= 0 || b.Mode == Local || b.bytes < learnBytes || !b.sure {
+	if took <= 0 || b.Mode == Local || !b.sure {
 		return
 	}
 	step := b.DecodeLease.Step()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy, b.bytes, took-step-pl.policy.Setup.Seconds())
+	bytes := pl.model.Receiver(&scoring.Decode{Missing: b.missing}).Bytes
+	if bytes < learnBytes {
+		return
+	}
+	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy, bytes, took-step-pl.policy.Setup.Seconds())
 }
 
 // Finish tells how the answer ended and ends both leases. ttft and total count from the same moment, and are the same where nobody knows how long the engine took for

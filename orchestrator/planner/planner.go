@@ -27,6 +27,7 @@ type Planner struct {
 	mu     sync.Mutex // held while a plan is chosen and booked; guards the following
 	policy Policy
 	model  scoring.Model // of the policy
+	times  scoring.Model // predicts how long things take, whatever plans are chosen by
 	rnd    *rand.Rand
 	pairs  pairs
 	board  board
@@ -56,7 +57,9 @@ func (pl *Planner) SetPolicy(p Policy) {
 	})
 	pl.outliers.Configure(p.Ejection)
 	pl.policy, pl.model = p, p.Weights.Model(p.Setup, p.KVBytesPerToken)
-	pl.rules = p.PrefillRule != nil || p.DecodeRule != nil
+	timed := p.Weights
+	timed.Units = scoring.InSeconds
+	pl.times, pl.rules = timed.Model(p.Setup, p.KVBytesPerToken), p.PrefillRule != nil || p.DecodeRule != nil
 	pl.calibration.Store(uint32(p.Calibration))
 	pl.pairs.stale()
 }
@@ -320,7 +323,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		}
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
 		booking.sure = q.tells(d)
-		booking.within, booking.bytes = p.Ready(), b.table.Receivers[b.chosen.Decode].Bytes
+		booking.within, booking.missing = p.Ready(), d.Missing
 		schedule.AdmitAt, schedule.SendAt, schedule.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
 		pair := b.table.Pair(int(b.chosen.Prefill), int(b.chosen.Decode))
 		landing := seconds(pair.Landing())

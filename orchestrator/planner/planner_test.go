@@ -506,6 +506,35 @@ func TestRebind(t *testing.T) {
 	}
 }
 
+// A request that has to move asks what a new one asks: its prefill replica sends one prompt after the other, so that the
+// transfers which another decode replica awaits meanwhile cost nothing, and its batch decides.
+func TestRebindWaitsForItsSender(t *testing.T) {
+	for _, sending := range []bool{false, true} {
+		f := newFleet(2, 4, nil)
+		f.set(Policy{Links: [replica.Links]float64{1e8, 1e8, 1e8, 1e8}})
+		f.says(f.decode, "d3", 1000, 0, 0.1)
+		book := func(p, d replica.ID, tokens int) (*Booking, *Request) {
+			r := f.fresh(tokens)
+			r.AvoidPrefill, r.AvoidDecode = allBut(f.ps, p), allBut(f.ds, d)
+			return f.plan(t, r), r
+		}
+		book("p2", "d2", 4000)
+		if sending {
+			book("p1", "d4", 4000)
+		}
+		b, r := book("p1", "d1", 1000)
+		f.decode.SetHealthy("d1", false, "gone")
+		r.AvoidDecode = []replica.ID{"d4"}
+		want := replica.ID("d3") // to d2 comes another prompt first
+		if sending {
+			want = "d2" // that is there before p1 begins to send
+		}
+		if moved, err := f.pl.Rebind(b, r, f.now); !moved || err != nil || b.Decode.ID != want {
+			t.Errorf("p1 sending %v: moved %v to %s, %v; want %s", sending, moved, b.Decode.ID, err, want)
+		}
+	}
+}
+
 func TestQueuedRequestsBookSoftly(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	r := f.request(1, 30_000)

@@ -73,8 +73,9 @@ type Booking struct {
 
 	within float64 // seconds until the prompt should be prefilled
 	first  float64 // seconds from when the generating leg is sent until its first token should be there
-	bytes  float64 // that the transfer moves, 0 for Local
-	sure   bool    // that it does: events tell what the decode replica holds
+
+	missing int  // tokens of the blocks that the transfer moves, 0 for Local
+	sure    bool // that it does: events tell what the decode replica holds
 }
 
 // Prefilled is how long after the plan the prompt should be prefilled.
