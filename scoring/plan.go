@@ -65,7 +65,7 @@ func (m *Seconds) Decode(d *Decode) Terms {
 // computed before this one, so that it goes out meanwhile; of what the receiver still has to get nobody knows when it
 // comes.
 func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
-	own := r.Bytes * perByte
+	own := float64(r.Bytes * perByte)
 	return Pair{
 		Own:        own,
 		Transfer:   r.Setup + transferTime(own, s.Outbox, r.Inbound, s.Ready),
@@ -134,7 +134,7 @@ func (m *Seconds) Ties(absolute time.Duration, relative float64) Ties {
 
 // Price returns what the pair of s and r costs: the sum of the terms that [Split] returns.
 func (s *Sender) Price(r *Receiver, perByte float64) float64 {
-	own := r.Bytes * perByte
+	own := float64(r.Bytes * perByte)
 	return s.Cost + (r.Cost + transferTime(own, s.Outbox, r.Inbound, s.Ready) +
 		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving))
 }

@@ -49,11 +49,11 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 		return nil
 	}
 	booked := pl.board
-	pl.board, pl.pairs.perByte, pl.pairs.learned = pl.shade, pl.pairs.learned, pl.pairs.perByte
+	pl.board, pl.pairs.rates, pl.pairs.learned = pl.shade, pl.pairs.learned, pl.pairs.rates
 	q.prefill.Seeded, q.decode.Seeded = false, false
 	defer func() {
 		pl.shade, pl.board = pl.board, booked
-		pl.pairs.perByte, pl.pairs.learned = pl.pairs.learned, pl.pairs.perByte
+		pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
 		q.prefill.Seeded, q.decode.Seeded = true, true
 	}()
 	prefills, decodes := pl.pairs.prefill, pl.pairs.decode
@@ -91,7 +91,7 @@ func (b *board) costOf(other *board) (cost float64, ok bool) {
 		return 0, false
 	}
 	if other.chosen.Prefill < 0 {
-		return b.table.Local[j], true
+		return b.table.Alone(j)
 	}
 	for i := range b.prefills {
 		if b.prefills[i].Slot == other.prefills[other.chosen.Prefill].Slot {

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -121,35 +120,20 @@ func (o *out) keepHalf(suspects []suspect, of int) []int {
 	return left
 }
 
-// eject takes the plans of who is out from the table. It returns what puts them back, after which restore is called.
-func (pl *Planner) eject(o *out, restore func()) func() {
-	b, t := &pl.board, &pl.pairs
-	if !o.any() {
-		return restore
-	}
-	b.savedPairs = append(b.savedPairs[:0], t.perByte...)
-	b.savedLocal = append(b.savedLocal[:0], b.table.Local...)
+// eject takes the plans of who is out from the table.
+func (pl *Planner) eject(o *out) {
+	t := &pl.board.table
 	for _, i := range o.prefills {
-		row := b.prefills[i].Slot * t.stride
-		disable(t.perByte[row : row+t.stride])
+		t.ExcludeSender(i)
 	}
 	for _, j := range o.splits {
-		for at := b.decodes[j].Slot; at < len(t.perByte); at += t.stride {
-			t.perByte[at] = -1
-		}
+		t.ExcludeReceiver(j)
 	}
 	for _, j := range o.wholes {
-		b.table.Local[j] = math.Inf(1)
+		t.ExcludeLocal(j)
 	}
 	for _, p := range o.pairs {
-		if at := t.at(Pairing(p)); at >= 0 {
-			t.perByte[at] = -1
-		}
-	}
-	return func() {
-		copy(t.perByte, b.savedPairs)
-		copy(b.table.Local, b.savedLocal)
-		restore()
+		pl.excludePair(Pairing(p))
 	}
 }
 

@@ -14,9 +14,8 @@ import (
 type pairs struct {
 	prefill *prefill.View
 	decode  *decode.View
-	perByte []float64 // at prefill slot * stride + decode slot; below zero for a pair that cannot be
-	learned []float64 // the same by what was learned, where perByte is not and somebody wants to know
-	stride  int
+	rates   scoring.PairRates  // by prefill slot and decode slot
+	learned scoring.PairRates  // the same by what was learned, where rates is not and somebody wants to know
 	slots   map[replica.ID]int // of the replicas of both views
 
 	links map[Pairing]*scoring.Link
@@ -29,7 +28,7 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 	if t.prefill == pv && t.decode == dv {
 		return
 	}
-	t.prefill, t.decode, t.stride = pv, dv, len(dv.Replicas)
+	t.prefill, t.decode = pv, dv
 	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
 		t.dropLeft()
 	}
@@ -39,13 +38,18 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 			t.slots[r.ID] = i
 		}
 	}
-	t.perByte, t.learned = t.perByte[:0], t.learned[:0]
-	for _, p := range pv.Replicas {
-		for _, d := range dv.Replicas {
-			t.perByte = append(t.perByte, t.rate(p, d, policy, policy.Calibration == CalibrateOn))
-			if policy.Calibration == CalibrateShadow {
-				t.learned = append(t.learned, t.rate(p, d, policy, true))
-			}
+	t.fill(&t.rates, policy, policy.Calibration == CalibrateOn)
+	if policy.Calibration == CalibrateShadow {
+		t.fill(&t.learned, policy, true)
+	}
+}
+
+// fill makes the rates of all pairs, as learned or as the policy has them.
+func (t *pairs) fill(rates *scoring.PairRates, policy *Policy, learned bool) {
+	rates.Reset(len(t.decode.Replicas))
+	for _, p := range t.prefill.Replicas {
+		for _, d := range t.decode.Replicas {
+			rates.Add(t.rate(p, d, policy, learned))
 		}
 	}
 }
@@ -82,15 +86,15 @@ func (t *pairs) learn(p, d *replica.Replica, policy *Policy, bytes, seconds floa
 		t.links[pair] = link
 	}
 	link.Learn(seed, bytes, seconds)
-	table := t.perByte
+	rates := &t.rates
 	switch policy.Calibration {
 	case CalibrateOff:
 		return
 	case CalibrateShadow:
-		table = t.learned
+		rates = &t.learned
 	}
-	if at := t.at(pair); at >= 0 && table[at] >= 0 {
-		table[at] = link.PerByte(seed)
+	if at := t.at(pair); at >= 0 && rates.PerByte[at] >= 0 {
+		rates.Set(at, link.PerByte(seed))
 	}
 }
 
@@ -101,9 +105,9 @@ func (t *pairs) at(pair Pairing) int {
 	}
 	i, known := t.slots[pair.Prefill]
 	j, both := t.slots[pair.Decode]
-	if known && both && i < len(t.prefill.Replicas) && j < t.stride &&
+	if known && both && i < len(t.prefill.Replicas) && j < len(t.decode.Replicas) &&
 		t.prefill.Replicas[i].ID == pair.Prefill && t.decode.Replicas[j].ID == pair.Decode {
-		return i*t.stride + j
+		return i*len(t.decode.Replicas) + j
 	}
 	return -1
 }

@@ -3,7 +3,6 @@ package planner
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,8 +72,6 @@ type board struct {
 	forced string // who is used although it is ejected, "" for nobody
 
 	outPrefills []suspect // prefill candidates that are ejected
-	savedPairs  []float64 // the table of pairs, and Local, without what is left out for that
-	savedLocal  []float64
 
 	table  scoring.Table
 	best   [keptSplits]scoring.Choice
@@ -224,15 +221,24 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 // pick chooses among the plans that are left without the pairs which failed the request before, and without who is out.
 func (pl *Planner) pick(q *question, out *out) {
 	b := &pl.board
-	restore := pl.pairs.avoid(q.AvoidPairs)
+	b.table.Admit()
+	for _, pair := range q.AvoidPairs {
+		pl.excludePair(pair)
+	}
 	if out != nil {
-		restore = pl.eject(out, restore)
+		pl.eject(out)
 	}
 	if pl.rules {
-		restore = pl.bar(q, restore)
+		pl.bar(q)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
-	restore()
+}
+
+// excludePair takes a pair out of the table of plans, if it is there.
+func (pl *Planner) excludePair(pair Pairing) {
+	if at := pl.pairs.at(pair); at >= 0 {
+		pl.board.table.ExcludePair(at)
+	}
 }
 
 // ready returns how long it takes until the prefill candidate that costs least by itself has computed the prompt, 0 where there is none.
@@ -253,7 +259,7 @@ func (pl *Planner) ready() time.Duration {
 // pricePrefills makes the prefill candidates the senders of the table of plans.
 func (pl *Planner) pricePrefills() {
 	t := &pl.board.table
-	t.Senders, t.Row = t.Senders[:0], t.Row[:0]
+	t.Reset()
 	for i := range pl.board.prefills {
 		c := &pl.board.prefills[i]
 		t.Senders = append(t.Senders, pl.model.Sender(&c.Prefill))
@@ -264,9 +270,7 @@ func (pl *Planner) pricePrefills() {
 // priceDecodes makes the decode candidates its receivers, and completes it.
 func (pl *Planner) priceDecodes(q *question) {
 	t := &pl.board.table
-	t.PerByte, t.Stride = pl.pairs.perByte, pl.pairs.stride
-	t.Ties = pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative)
-	t.Receivers, t.Col, t.Local = t.Receivers[:0], t.Col[:0], t.Local[:0]
+	t.PairRates, t.Ties = pl.pairs.rates, pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative)
 	for j := range pl.board.decodes {
 		c := &pl.board.decodes[j]
 		t.Receivers = append(t.Receivers, pl.model.Receiver(&c.Decode))
@@ -283,29 +287,6 @@ func (pl *Planner) alone(c *decode.Candidate) float64 {
 		return math.Inf(1)
 	}
 	return pl.model.Local(&c.Decode).Total()
-}
-
-// avoid takes the given pairs out of the table and returns what puts them back.
-func (t *pairs) avoid(avoided []Pairing) (restore func()) {
-	if len(avoided) == 0 {
-		return func() {}
-	}
-	type entry struct {
-		at  int
-		was float64
-	}
-	var entries []entry
-	for _, pair := range avoided {
-		if at := t.at(pair); at >= 0 {
-			entries = append(entries, entry{at, t.perByte[at]})
-			t.perByte[at] = -1
-		}
-	}
-	return func() {
-		for _, e := range slices.Backward(entries) {
-			t.perByte[e.at] = e.was
-		}
-	}
 }
 
 // book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It returns nil if one of them cannot hold it any more.

@@ -1,8 +1,6 @@
 package planner
 
 import (
-	"math"
-
 	"tandem/internal/kv"
 	"tandem/internal/replica"
 	"tandem/scoring"
@@ -19,25 +17,17 @@ type Rule struct {
 // chair is where a rule is worked out, used again for the next.
 type chair struct {
 	seats []scoring.Seat
-	at    []int     // candidate of each seat
-	pairs []float64 // the table of pairs as it was
+	at    []int // candidate of each seat
 	depth []int32
 }
 
-// bar lets the rules choose, and takes every plan without their choices out of the table. It returns what puts the table of pairs back, after which restore is
-// called.
-func (pl *Planner) bar(q *question, restore func()) func() {
-	c := &pl.chair
-	c.pairs = append(c.pairs[:0], pl.pairs.perByte...)
+// bar lets the rules choose, and takes every plan without their choices out of the table.
+func (pl *Planner) bar(q *question) {
 	if pl.policy.PrefillRule != nil && len(pl.board.prefills) > 0 {
 		pl.barPrefills(q)
 	}
 	if pl.policy.DecodeRule != nil && len(pl.board.decodes) > 0 {
 		pl.barDecodes(q)
-	}
-	return func() {
-		copy(pl.pairs.perByte, c.pairs)
-		restore()
 	}
 }
 
@@ -51,7 +41,7 @@ func (pl *Planner) barPrefills(q *question) {
 	}
 	for i := range b.prefills {
 		p := &b.prefills[i]
-		if !pl.pairsWith(p.Slot) {
+		if !pl.pairsWith(i) {
 			continue
 		}
 		seat := scoring.Seat{Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected, Load: int(p.Waiting)}
@@ -67,16 +57,15 @@ func (pl *Planner) barPrefills(q *question) {
 	chosen := c.at[pl.policy.PrefillRule.Choose(prompt, c.seats, pl.rnd)]
 	for i := range b.prefills {
 		if i != chosen {
-			row := b.prefills[i].Slot * pl.pairs.stride
-			disable(pl.pairs.perByte[row : row+pl.pairs.stride])
+			b.table.ExcludeSender(i)
 		}
 	}
 }
 
-// pairsWith reports whether the prefill replica in a slot makes a pair with any decode candidate.
-func (pl *Planner) pairsWith(slot int) bool {
+// pairsWith reports whether prefill candidate i makes a pair with any decode candidate.
+func (pl *Planner) pairsWith(i int) bool {
 	for j := range pl.board.decodes {
-		if pl.pairs.perByte[slot*pl.pairs.stride+pl.board.decodes[j].Slot] >= 0 {
+		if pl.board.table.Can(i, j) {
 			return true
 		}
 	}
@@ -93,7 +82,7 @@ func (pl *Planner) barDecodes(q *question) {
 	}
 	for j := range b.decodes {
 		d := &b.decodes[j]
-		if (!q.LocalOK || math.IsInf(b.table.Local[j], 1)) && !pl.pairedWith(d.Slot) {
+		if _, alone := b.table.Alone(j); !alone && !pl.pairedWith(j) {
 			continue
 		}
 		seat := scoring.Seat{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running)}
@@ -111,29 +100,21 @@ func (pl *Planner) barDecodes(q *question) {
 		if j == chosen {
 			continue
 		}
-		for at := b.decodes[j].Slot; at < len(pl.pairs.perByte); at += pl.pairs.stride {
-			pl.pairs.perByte[at] = -1
-		}
+		b.table.ExcludeReceiver(j)
 		if q.LocalOK {
-			b.table.Local[j] = math.Inf(1)
+			b.table.ExcludeLocal(j)
 		}
 	}
 }
 
-// pairedWith reports whether the decode replica in a slot makes a pair with any prefill candidate that is not barred.
-func (pl *Planner) pairedWith(slot int) bool {
+// pairedWith reports whether decode candidate j makes a pair with any prefill candidate that is left.
+func (pl *Planner) pairedWith(j int) bool {
 	for i := range pl.board.prefills {
-		if pl.pairs.perByte[pl.board.prefills[i].Slot*pl.pairs.stride+slot] >= 0 {
+		if pl.board.table.Can(i, j) {
 			return true
 		}
 	}
 	return false
-}
-
-func disable(row []float64) {
-	for i := range row {
-		row[i] = -1
-	}
 }
 
 // headOf names the first tokens of a prompt by the key of the part that they end in; 0 where no part is known.
