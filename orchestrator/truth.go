@@ -50,7 +50,7 @@ func (j *job) named() bool { return j.plan.PrefillKeys != nil || j.plan.DecodeKe
 
 // decided counts a plan that was booked.
 func (m *metrics) decided(r *Record, d *planner.Decision) {
-	m.decisions.WithLabelValues(r.Mode, why(r)).Inc()
+	m.decisions.WithLabelValues(r.Mode, reasonLabel(r, d)).Inc()
 	if s := d.Shadow; s != nil {
 		m.shadow.WithLabelValues(map[bool]string{true: "same", false: "other"}[s.Same]).Inc()
 		m.regret.Observe(s.Regret / 1e3)
@@ -66,21 +66,13 @@ func (m *metrics) decided(r *Record, d *planner.Decision) {
 	}
 }
 
-// why names in one word what made the plan good, for the metric.
-func why(r *Record) string {
-	switch {
-	case r.Mode == "unsplit":
+// reasonLabel names in one word what made the plan good, for the metric: the decision's own word, or that it had no choice but
+// to leave the request whole.
+func reasonLabel(r *Record, d *planner.Decision) string {
+	if r.Mode == "unsplit" {
 		return "cannot_split"
-	case r.Captured < 0:
-		return "match_unknown"
-	case r.Captured > 0 && r.Captured >= r.Available:
-		return "deepest_match"
-	case r.Captured > 0:
-		return "match_and_load"
-	case r.Available > 0:
-		return "load_over_match"
 	}
-	return "load"
+	return d.Why
 }
 
 func modeName(b *planner.Booking, whole string) string {

@@ -139,8 +139,14 @@ func TestTruthOfARequest(t *testing.T) {
 		if n := w.count("tandem_cached_unmeasured_total", "blind"); n != 1 {
 			t.Errorf("%d requests are left out as blind, want 1", n)
 		}
-		if n := w.count("tandem_decisions_total", "match_unknown"); n != 1 {
-			t.Errorf("%d decisions did not know the match, want 1", n)
+		words := map[string]int{}
+		for _, r := range []Record{first, again, blind} {
+			words[r.Decision.Why]++
+		}
+		for word, want := range words { // the metric takes the decisions' own word
+			if n := w.count("tandem_decisions_total", word); n != want {
+				t.Errorf("%d decisions by %q are counted, want %d", n, word, want)
+			}
 		}
 	})
 }
@@ -189,11 +195,15 @@ func (w *world) told(p prompt) Record {
 		Delivered int `json:"delivered_tokens"`
 		Prompt    int `json:"prompt_tokens"`
 		Blind     int `json:"blind"`
+		Decision  struct {
+			Why string `json:"why"`
+		} `json:"decision"`
 	}
 	if err := json.Unmarshal(answer.Body.Bytes(), &shown); err != nil || len(shown) != 1 {
 		w.t.Fatal(err, answer.Body)
 	}
 	r := Record{Available: shown[0].Available, Captured: shown[0].Captured, Delivered: shown[0].Delivered, Prompt: shown[0].Prompt, Blind: shown[0].Blind}
+	r.Decision = &planner.Decision{Why: shown[0].Decision.Why}
 	want := fmt.Sprint(r.Captured)
 	if r.Captured < 0 {
 		want = ""

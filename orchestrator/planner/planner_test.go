@@ -98,6 +98,21 @@ func TestReasonIsASentence(t *testing.T) {
 	}
 }
 
+// A replica that makes no pair is no alternative: what is compared is what could have been chosen.
+func TestWhyComparesPossiblePlansOnly(t *testing.T) {
+	f := newFleet(2, 2, func(r *replica.Replica) {
+		if r.ID == "p2" {
+			r.Facts.Version = "0.31.0"
+		}
+	})
+	f.says(f.prefill, "p2", 9, 9, 0.9) // were it possible, it would be far worse
+	r := f.request(1, 4000)
+	r.LocalOK = false
+	if b := f.plan(t, r); b.Decision.Why != WhyTie || b.Decision.Ties != 2 {
+		t.Errorf("of two equal plans one was chosen by %q", b.Decision.Why)
+	}
+}
+
 func TestChoice(t *testing.T) {
 	type want struct {
 		mode            Mode

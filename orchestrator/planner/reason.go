@@ -47,56 +47,49 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 	return word, lead
 }
 
-// otherPrefill returns the terms of the best plan in which somebody else prefills, mine if there is none.
+// otherPrefill returns the terms of the best plan in which somebody else prefills for the same decode replica, or, beside a
+// decode replica alone, of the best Split; mine if there is none.
 func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
 	b := &pl.board
 	if b.chosen.Prefill < 0 {
-		if math.IsInf(b.best[0].Cost, 1) {
-			return mine
-		}
-		return new(pl.terms(b.best[0]))
+		return pl.termsOr(b.best[0], mine)
 	}
-	other := -1
-	senders := b.table.Senders
-	for i := range senders {
-		if i != int(b.chosen.Prefill) && (other < 0 || senders[i].Cost < senders[other].Cost) {
-			other = i
+	best := none
+	for i := range b.prefills {
+		c := scoring.Choice{Prefill: int32(i), Decode: b.chosen.Decode}
+		if cost, ok := b.table.Cost(i, int(c.Decode)); ok && i != int(b.chosen.Prefill) && cost < best.Cost {
+			best, best.Cost = c, cost
 		}
 	}
-	if other < 0 {
-		return mine
-	}
-	t := pl.model.Prefill(&b.prefills[other].Prefill).Plus(pl.model.Decode(&b.decodes[b.chosen.Decode].Decode))
-	t.Transfer = mine.Transfer
-	return &t
+	return pl.termsOr(best, mine)
 }
 
 // otherDecode returns the terms of the chosen plan with the best other decode replica, mine if there is none.
 func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
-	b, t := &pl.board, &pl.board.table
-	best, least := b.chosen, math.Inf(1)
+	b := &pl.board
+	best := none
 	for j := range b.decodes {
 		c := scoring.Choice{Prefill: b.chosen.Prefill, Decode: int32(j)}
-		var cost float64
-		switch {
-		case c.Decode == b.chosen.Decode:
-			continue
-		case c.Prefill < 0:
-			cost = t.Local[j]
-		default:
-			var ok bool
-			if cost, ok = t.Cost(int(c.Prefill), j); !ok {
-				continue
-			}
+		cost, ok := b.table.Alone(j)
+		if c.Prefill >= 0 {
+			cost, ok = b.table.Cost(int(c.Prefill), j)
 		}
-		if cost < least {
-			best, least = c, cost
+		if ok && j != int(b.chosen.Decode) && cost < best.Cost {
+			best, best.Cost = c, cost
 		}
 	}
-	if best == b.chosen {
+	return pl.termsOr(best, mine)
+}
+
+// none is no plan.
+var none = scoring.Choice{Prefill: -1, Decode: -1, Cost: math.Inf(1)}
+
+// termsOr returns the terms of the plan c, mine where it is none.
+func (pl *Planner) termsOr(c scoring.Choice, mine *scoring.Terms) *scoring.Terms {
+	if math.IsInf(c.Cost, 1) {
 		return mine
 	}
-	return new(pl.terms(best))
+	return new(pl.terms(c))
 }
 
 // sentence says for people why the plan was chosen.
