@@ -31,6 +31,7 @@ var targets = map[string]target{
 	"idle_64_cpu_percent": {5, false},
 	"plan_16x16_us":       {50, false},
 	"plan_64x64_us":       {150, false},
+	"plan_512x512_us":     {500, false},
 	"keys_131072_us":      {250, false},
 
 	// Tandem's over vllm-router's.
