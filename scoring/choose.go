@@ -83,6 +83,31 @@ func (t *Table) Reset() {
 	t.Receivers, t.Col, t.Local = t.Receivers[:0], t.Col[:0], t.Local[:0]
 }
 
+// AddSender adds a prefill candidate, whose pairs are in the given row.
+func (t *Table) AddSender(m Model, p *Prefill, row int) {
+	s := m.Sender(p)
+	s.cost = m.Prefill(p).Total()
+	t.Senders, t.Row = append(t.Senders, s), append(t.Row, int32(row))
+}
+
+// AddReceiver adds a decode candidate, whose pairs are in the given column.
+func (t *Table) AddReceiver(m Model, d *Decode, col int) {
+	r := m.Receiver(d)
+	r.cost = m.Decode(d).Total() + r.Setup
+	t.Receivers, t.Col = append(t.Receivers, r), append(t.Col, int32(col))
+}
+
+// Cheapest returns the sender that costs least by itself, excluded ones included; -1 where there is none.
+func (t *Table) Cheapest() int {
+	best := -1
+	for i := range t.Senders {
+		if best < 0 || t.Senders[i].cost < t.Senders[best].cost {
+			best = i
+		}
+	}
+	return best
+}
+
 // Admit takes all exclusions back. To be called when t is complete.
 func (t *Table) Admit() {
 	t.senderOut = cleared(t.senderOut, len(t.Senders))
@@ -131,7 +156,7 @@ func (t *Table) Pair(i, j int) Pair { return t.Senders[i].Meet(&t.Receivers[j], 
 
 // Cost returns what the pair (i, j) costs; false where it is not possible.
 func (t *Table) Cost(i, j int) (float64, bool) {
-	return t.Senders[i].Price(&t.Receivers[j], t.Rate(i, j)), t.Can(i, j)
+	return t.Senders[i].price(&t.Receivers[j], t.Rate(i, j)), t.Can(i, j)
 }
 
 // Alone returns what decode candidate j costs alone; false where that is not possible.
@@ -236,10 +261,10 @@ func (t *Table) splits(best []Choice) {
 	}
 	t.within(math.Inf(1), 0)
 	t.row(first, math.Inf(1), best)
-	t.within(t.bound(best), t.Senders[first].Cost)
+	t.within(t.bound(best), t.Senders[first].cost)
 	for i := range t.Senders {
 		bound := t.bound(best)
-		if i != first && !t.senderOut[i] && !(t.Senders[i].Cost+t.low > bound) {
+		if i != first && !t.senderOut[i] && !(t.Senders[i].cost+t.low > bound) {
 			t.row(i, bound, best)
 		}
 	}
@@ -253,9 +278,9 @@ func (t *Table) bound(best []Choice) float64 {
 	return max(best[len(best)-1].Cost, t.Limit(best[0].Cost))
 }
 
-// floors works out the least that each receiver's part of a Split can cost. It adds in the order of [Sender.Price] what
+// floors works out the least that each receiver's part of a Split can cost. It adds in the order of [Sender.price] what
 // is not more than is added there, so that rounding cannot turn the two around; no number of a side is below zero but
-// its Cost.
+// its cost.
 func (t *Table) floors() {
 	t.floor, t.low = t.floor[:0], math.Inf(1)
 	for j := range t.Receivers {
@@ -264,7 +289,7 @@ func (t *Table) floors() {
 		if col := int(t.Col[j]); col < len(t.Fastest) {
 			fastest = t.Fastest[col]
 		}
-		floor := r.Cost + (r.Inbound + float64(r.Bytes*fastest))
+		floor := r.cost + (r.Inbound + float64(r.Bytes*fastest))
 		if math.IsInf(fastest, 1) { // no pair of it can be
 			floor = fastest
 		}
@@ -277,7 +302,7 @@ func (t *Table) floors() {
 func (t *Table) cheapestSender() int {
 	first := -1
 	for i := range t.Senders {
-		if !t.senderOut[i] && (first < 0 || t.Senders[i].Cost < t.Senders[first].Cost) {
+		if !t.senderOut[i] && (first < 0 || t.Senders[i].cost < t.Senders[first].cost) {
 			first = i
 		}
 	}
@@ -300,10 +325,10 @@ func (t *Table) row(i int, bound float64, best []Choice) {
 	worst := &best[len(best)-1]
 	for _, j := range t.near {
 		perByte := rates[t.Col[j]]
-		if s.Cost+t.floor[j] > bound || perByte < 0 {
+		if s.cost+t.floor[j] > bound || perByte < 0 {
 			continue
 		}
-		c := Choice{int32(i), j, s.Price(&t.Receivers[j], perByte)}
+		c := Choice{int32(i), j, s.price(&t.Receivers[j], perByte)}
 		if c.Cost <= worst.Cost && c.before(*worst) && !t.pairOut(t.place(i, int(j))) {
 			insert(best, c)
 		}
@@ -335,7 +360,7 @@ func (t *Table) draw(rnd *rand.Rand, least Choice) (chosen Choice, ties int) {
 		}
 	}
 	for i := range t.Senders {
-		if !t.senderOut[i] && !(t.Senders[i].Cost+t.low > limit) {
+		if !t.senderOut[i] && !(t.Senders[i].cost+t.low > limit) {
 			t.drawRow(i, limit, take)
 		}
 	}
@@ -355,10 +380,10 @@ func (t *Table) drawRow(i int, limit float64, take func(Choice)) {
 	s, rates := &t.Senders[i], t.PerByte[int(t.Row[i])*t.Stride:]
 	for _, j := range t.near {
 		perByte := rates[t.Col[j]]
-		if s.Cost+t.floor[j] > limit || perByte < 0 {
+		if s.cost+t.floor[j] > limit || perByte < 0 {
 			continue
 		}
-		if cost := s.Price(&t.Receivers[j], perByte); cost <= limit && !t.pairOut(t.place(i, int(j))) {
+		if cost := s.price(&t.Receivers[j], perByte); cost <= limit && !t.pairOut(t.place(i, int(j))) {
 			take(Choice{int32(i), j, cost})
 		}
 	}

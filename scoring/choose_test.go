@@ -64,7 +64,7 @@ func price(s Sender, r Receiver, perByte float64) float64 {
 	admitted := max(s.Ready, r.Busy) - s.Ready
 	own := r.Bytes * perByte
 	others := (s.Leaving + r.Arriving) * own // who come meanwhile
-	return s.Cost + r.Cost + admitted + begun + own + others*own/2
+	return s.cost + r.cost + admitted + begun + own + others*own/2
 }
 
 // anyTable has up to so many candidates a side. Few values for each number make many ties.
@@ -81,14 +81,14 @@ func anyTable(t *rapid.T, most int) *Table {
 	table.Ties = rapid.SampledFrom([]Ties{{Absolute: 2e-3, Relative: 0.02}, {}, {Absolute: 1e-9, SplitFirst: true}}).Draw(t, "ties")
 	for i := range p {
 		table.Senders = append(table.Senders, Sender{
-			Cost: cost("prefill"), Ready: oneOf("ready", 0, 0.5, 20),
+			cost: cost("prefill"), Ready: oneOf("ready", 0, 0.5, 20),
 			Outbox: oneOf("outbox", 0, 0.1, 10), Leaving: oneOf("leaving", 0, 0.5, 3),
 		})
 		table.Row = append(table.Row, int32(i))
 	}
 	for j := range d {
 		table.Receivers = append(table.Receivers, Receiver{
-			Cost: cost("decode"), Bytes: oneOf("bytes", 0, 1e6, 1e9), Inbound: oneOf("inbound", 0, 0.1, 10),
+			cost: cost("decode"), Bytes: oneOf("bytes", 0, 1e6, 1e9), Inbound: oneOf("inbound", 0, 0.1, 10),
 			Busy: oneOf("busy", 0, 0.4, 15), Arriving: oneOf("arriving", 0, 0.5, 3),
 		})
 		table.Local = append(table.Local, oneOf("local", math.Inf(1), cost("local")))
@@ -183,8 +183,8 @@ func TestMostPairsAreOutOfReach(t *testing.T) {
 	const n = 200
 	table := &Table{PairRates: PairRates{Stride: n, PerByte: slices.Repeat([]float64{1e-10}, n*n)}, Ties: Ties{Absolute: 2e-3, Relative: 0.02}}
 	for i := range n {
-		table.Senders = append(table.Senders, Sender{Cost: 1 + float64(i*37%n)})
-		table.Receivers = append(table.Receivers, Receiver{Cost: 1 + float64(i*73%n), Bytes: 1e9})
+		table.Senders = append(table.Senders, Sender{cost: 1 + float64(i*37%n)})
+		table.Receivers = append(table.Receivers, Receiver{cost: 1 + float64(i*73%n), Bytes: 1e9})
 		table.Row, table.Col = append(table.Row, int32(i)), append(table.Col, int32(i))
 	}
 	table.Admit()

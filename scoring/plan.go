@@ -95,7 +95,7 @@ func (m *Seconds) Local(d *Decode) Terms {
 
 // Sender is the prefill side of pairs.
 type Sender struct {
-	Cost    float64 // of its own terms
+	cost    float64 // of its own terms, in a [Table]
 	Ready   float64 // seconds until it has computed what is to be moved
 	Outbox  float64 // seconds of transfers that come before
 	Leaving float64 // transfers a second, weighted
@@ -103,7 +103,7 @@ type Sender struct {
 
 // Receiver is the decode side of pairs.
 type Receiver struct {
-	Cost     float64 // of its own terms, and of the set-up of a transfer
+	cost     float64 // of its own terms and the set-up of a transfer, in a [Table]
 	Setup    float64 // seconds of a transfer, whatever its size
 	Bytes    float64 // to be moved
 	Inbound  float64 // seconds of transfers that come before
@@ -113,29 +113,26 @@ type Receiver struct {
 
 // Sender returns p as a side of pairs.
 func (m *Seconds) Sender(p *Prefill) Sender {
-	return Sender{Cost: m.Prefill(p).Total(), Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
+	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
 }
 
 // Receiver returns d as a side of pairs.
 func (m *Seconds) Receiver(d *Decode) Receiver {
 	return Receiver{
-		Cost: m.Decode(d).Total() + m.Setup, Setup: m.Setup, Bytes: m.Bytes(d.Missing),
-		Inbound: d.Inbound, Busy: d.Local.Wait, Arriving: m.Beta * d.Arriving,
+		Setup: m.Setup, Bytes: float64(d.Missing) * m.BytesPerToken, Inbound: d.Inbound, Busy: d.Local.Wait,
+		Arriving: m.Beta * d.Arriving,
 	}
 }
-
-// Bytes returns what the KV cache of so many tokens takes.
-func (m *Seconds) Bytes(tokens int) float64 { return float64(tokens) * m.BytesPerToken }
 
 // Ties returns the policy's own.
 func (m *Seconds) Ties(absolute time.Duration, relative float64) Ties {
 	return Ties{Absolute: absolute.Seconds(), Relative: relative}
 }
 
-// Price returns what the pair of s and r costs: the sum of the terms that [Split] returns.
-func (s *Sender) Price(r *Receiver, perByte float64) float64 {
+// price returns what the pair of s and r costs: the sum of the terms that [Split] returns.
+func (s *Sender) price(r *Receiver, perByte float64) float64 {
 	own := float64(r.Bytes * perByte)
-	return s.Cost + (r.Cost + transferTime(own, s.Outbox, r.Inbound, s.Ready) +
+	return s.cost + (r.cost + transferTime(own, s.Outbox, r.Inbound, s.Ready) +
 		prefillBlocking(r.Busy, s.Ready) + linkContention(own, s.Leaving+r.Arriving))
 }
 

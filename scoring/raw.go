@@ -24,10 +24,10 @@ func (m *Raw) Local(d *Decode) Terms {
 }
 
 // Sender returns p as a side of pairs, between which nothing is predicted.
-func (m *Raw) Sender(p *Prefill) Sender { return Sender{Cost: m.Prefill(p).Total(), Ready: p.Ready()} }
+func (m *Raw) Sender(p *Prefill) Sender { return Sender{Ready: p.Ready()} }
 
 // Receiver returns d as a side of pairs, between which nothing is predicted.
-func (m *Raw) Receiver(d *Decode) Receiver { return Receiver{Cost: m.Decode(d).Total()} }
+func (m *Raw) Receiver(*Decode) Receiver { return Receiver{} }
 
 // Ties returns equal sums alone, and prefers a Split to a Local plan of the same sum.
 func (m *Raw) Ties(time.Duration, float64) Ties { return Ties{Absolute: 1e-9, SplitFirst: true} }

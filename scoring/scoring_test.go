@@ -270,7 +270,7 @@ func TestLink(t *testing.T) {
 
 func TestChooseBreaksTiesEvenly(t *testing.T) {
 	table := Table{
-		Senders: []Sender{{Cost: 0.010}, {Cost: 0.011}, {Cost: 0.5}}, Receivers: []Receiver{{}, {Cost: 0.0005}},
+		Senders: []Sender{{cost: 0.010}, {cost: 0.011}, {cost: 0.5}}, Receivers: []Receiver{{}, {cost: 0.0005}},
 		PairRates: PairRates{PerByte: make([]float64, 6), Stride: 2}, Row: []int32{0, 1, 2}, Col: []int32{0, 1},
 		Local: []float64{0.0105, math.Inf(1)}, Ties: Ties{Absolute: 2e-3, Relative: 0.02},
 	}

@@ -241,19 +241,14 @@ func (pl *Planner) excludePair(pair Pairing) {
 	}
 }
 
-// ready returns how long it takes until the prefill candidate that costs least by itself has computed the prompt, 0 where there is none.
+// ready returns how long it takes until the prefill candidate that costs least by itself has computed the prompt, 0 where
+// there is none.
 func (pl *Planner) ready() time.Duration {
 	t := &pl.board.table
-	best := 0
-	for i := range t.Senders {
-		if t.Senders[i].Cost < t.Senders[best].Cost {
-			best = i
-		}
+	if best := t.Cheapest(); best >= 0 {
+		return seconds(t.Senders[best].Ready)
 	}
-	if len(t.Senders) == 0 {
-		return 0
-	}
-	return seconds(t.Senders[best].Ready)
+	return 0
 }
 
 // pricePrefills makes the prefill candidates the senders of the table of plans.
@@ -262,8 +257,7 @@ func (pl *Planner) pricePrefills() {
 	t.Reset()
 	for i := range pl.board.prefills {
 		c := &pl.board.prefills[i]
-		t.Senders = append(t.Senders, pl.model.Sender(&c.Prefill))
-		t.Row = append(t.Row, int32(c.Slot))
+		t.AddSender(pl.model, &c.Prefill, c.Slot)
 	}
 }
 
@@ -273,8 +267,7 @@ func (pl *Planner) priceDecodes(q *question) {
 	t.PairRates, t.Ties = pl.pairs.rates, pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative)
 	for j := range pl.board.decodes {
 		c := &pl.board.decodes[j]
-		t.Receivers = append(t.Receivers, pl.model.Receiver(&c.Decode))
-		t.Col = append(t.Col, int32(c.Slot))
+		t.AddReceiver(pl.model, &c.Decode, c.Slot)
 		if q.LocalOK {
 			t.Local = append(t.Local, pl.alone(c))
 		}
