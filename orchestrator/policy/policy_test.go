@@ -47,8 +47,8 @@ func TestEveryNumberArrives(t *testing.T) {
 func numbers(v reflect.Value, all []reflect.Value) []reflect.Value {
 	switch {
 	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			all = numbers(v.Field(i), all)
+		for _, field := range v.Fields() {
+			all = numbers(field, all)
 		}
 	case v.CanInt(), v.CanFloat():
 		all = append(all, v)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -379,4 +380,17 @@ func listed(t *testing.T, c *grpc.ClientConn) []string {
 		names = append(names, one.GetName())
 	}
 	return names
+}
+
+// The largest request is the one that the options say, no constant of ours.
+func TestLargestRequest(t *testing.T) {
+	explain := func(context.Context, []byte) (*planner.Decision, error) { return split(), nil }
+	c := tandemv1.NewRouterClient(dial(t, Options{MaxRequest: 5 << 20, Explain: explain}))
+	for bytes, want := range map[int]codes.Code{5 << 20: codes.ResourceExhausted, 9 << 19: codes.OK} {
+		prompt := &tandemv1.PlanRequest_Text{Text: strings.Repeat("a", bytes)}
+		_, err := c.Plan(t.Context(), &tandemv1.PlanRequest{Model: "m", Prompt: prompt})
+		if status.Code(err) != want {
+			t.Errorf("%d bytes: %v, want %v", bytes, err, want)
+		}
+	}
 }
