@@ -11,7 +11,7 @@ import (
 
 // slowChoose is the obvious twin of Choose: it prices every plan, sorts them, and draws among the ties.
 func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans int, best []Choice) {
-	splits, all, locals := []Choice(nil), []Choice(nil), []Choice(nil)
+	var splits, locals []Choice
 	for i := range t.Senders {
 		for j := range t.Receivers {
 			if cost, ok := t.Cost(i, j); ok {
@@ -32,7 +32,7 @@ func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans 
 			least = c
 		}
 	}
-	all = splits
+	all := splits
 	if !t.SplitFirst || least.Prefill < 0 {
 		all = slices.Concat(splits, locals)
 	}

@@ -113,11 +113,11 @@ func (pl *Planner) nextDecode(
 	b *Booking, q *question, from *scoring.Prefill, now time.Time,
 ) (*decode.View, *decode.Candidate) {
 	var view *decode.View
-	pl.board.decodes, view, pl.board.rejected = pl.decode.Candidates(&q.decode, now, pl.board.decodes[:0], nil)
+	pl.scratch.decodes, view, pl.scratch.rejected = pl.decode.Candidates(&q.decode, now, pl.scratch.decodes[:0], nil)
 	var best *decode.Candidate
 	least, ties := math.Inf(1), 0
-	for j := range pl.board.decodes {
-		c := &pl.board.decodes[j]
+	for j := range pl.scratch.decodes {
+		c := &pl.scratch.decodes[j]
 		d := view.Replicas[c.Slot]
 		if !pl.takes(b, q, d) {
 			continue
@@ -161,7 +161,7 @@ func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
 			return &NoRoom{Reason: "decode: " + listDecodes(out), Retry: max(out[i].Room, minRetry)}
 		}
 	}
-	if len(pl.board.decodes) > 0 {
+	if len(pl.scratch.decodes) > 0 {
 		return &NoReplica{Pool: "pair", Reason: "no other decode replica can take the KV blocks of " + string(b.Prefill.ID)}
 	}
 	return &NoReplica{Pool: "decode", Reason: listDecodes(out)}

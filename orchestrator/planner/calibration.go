@@ -42,22 +42,22 @@ type Shadow struct {
 	Regret  float64    `json:"regret_ms"` // by how much what was booked is worse than the best, by what was learned; at least 0
 }
 
-// shadow weighs the plans for q once more, by what was learned, on a board of its own. It returns nil where there is nothing to tell, as when a pool changed
-// in between. It needs mu, and the board on which the booked plan was chosen; both are as before when it returns.
+// shadow evaluates the plans for q once more, by what was learned, on a scratch of its own. It returns nil where there is nothing to tell, as when a pool changed
+// in between. It needs mu, and the scratch on which the booked plan was chosen; both are as before when it returns.
 func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.InRaw || pl.rules {
 		return nil
 	}
-	booked := pl.board
-	pl.board, pl.pairs.rates, pl.pairs.learned = pl.shade, pl.pairs.learned, pl.pairs.rates
+	booked := pl.scratch
+	pl.scratch, pl.pairs.rates, pl.pairs.learned = pl.shadowScratch, pl.pairs.learned, pl.pairs.rates
 	q.prefill.Seeded, q.decode.Seeded = false, false
 	defer func() {
-		pl.shade, pl.board = pl.board, booked
+		pl.shadowScratch, pl.scratch = pl.scratch, booked
 		pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
 		q.prefill.Seeded, q.decode.Seeded = true, true
 	}()
 	prefills, decodes := pl.pairs.prefill, pl.pairs.decode
-	found := pl.weigh(q, now)
+	found := pl.evaluate(q, now)
 	if pl.pairs.prefill != prefills || pl.pairs.decode != decodes { // the tables have been made again, in each other's places
 		pl.pairs.stale()
 		return nil
@@ -65,7 +65,7 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 	if !found {
 		return nil
 	}
-	b := &pl.board
+	b := &pl.scratch
 	cost, ok := b.costOf(&booked)
 	if !ok {
 		return nil
@@ -79,8 +79,8 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 	return s
 }
 
-// costOf returns what the plan chosen on another board costs on this one.
-func (b *board) costOf(other *board) (cost float64, ok bool) {
+// costOf returns what the plan chosen on another scratch costs on this one.
+func (b *scratch) costOf(other *scratch) (cost float64, ok bool) {
 	j := -1
 	for at := range b.decodes {
 		if b.decodes[at].Slot == other.decodes[other.chosen.Decode].Slot {

@@ -42,7 +42,7 @@ func (pl *Planner) Outliers() *outlier.Set { return &pl.outliers }
 
 // failedPrefills notes what failures of the prefill candidates cost, and who of them is ejected.
 func (pl *Planner) failedPrefills(view *prefill.View, now time.Time) {
-	b := &pl.board
+	b := &pl.scratch
 	b.outPrefills = b.outPrefills[:0]
 	for i := range b.prefills {
 		id := view.Replicas[b.prefills[i].Slot].ID
@@ -56,7 +56,7 @@ func (pl *Planner) failedPrefills(view *prefill.View, now time.Time) {
 
 // failedNow notes what failures of the decode candidates cost, and tells who is to be left out.
 func (pl *Planner) failedNow(q *question, now time.Time) *out {
-	b := &pl.board
+	b := &pl.scratch
 	var splits, wholes []suspect
 	for j := range b.decodes {
 		id := pl.pairs.decode.Replicas[b.decodes[j].Slot].ID
@@ -83,7 +83,7 @@ func (pl *Planner) failedNow(q *question, now time.Time) *out {
 
 // fullAndWell counts the decode replicas that have no room now and are not ejected: those are worth waiting for. Without suspects nobody wants to know.
 func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now time.Time) int {
-	if suspects == 0 || pl.board.rejected.Full == 0 {
+	if suspects == 0 || pl.scratch.rejected.Full == 0 {
 		return 0
 	}
 	n := 0
@@ -122,7 +122,7 @@ func (o *out) keepHalf(suspects []suspect, of int) []int {
 
 // eject takes the plans of who is out from the table.
 func (pl *Planner) eject(o *out) {
-	t := &pl.board.table
+	t := &pl.scratch.table
 	for _, i := range o.prefills {
 		t.ExcludeSender(i)
 	}
@@ -139,7 +139,7 @@ func (pl *Planner) eject(o *out) {
 
 // waits reports whether a replica that has no room now could serve the request later.
 func (pl *Planner) waits(q *question, now time.Time) bool {
-	if pl.board.rejected.Full == 0 {
+	if pl.scratch.rejected.Full == 0 {
 		return false
 	}
 	return pl.later(q, pl.excludedDecodes(q, now)) != nil

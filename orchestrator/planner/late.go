@@ -42,7 +42,7 @@ func (pl *Planner) late(q *question) error {
 // nothing to do and has done nothing lately. Those that are refused teach nothing, so that an engine which was slow for a moment would be taken to be slow for
 // good. While one request is under way, and as long as what it told is new, there is no doubt.
 func (pl *Planner) doubt(q *question) float64 {
-	b, profile := &pl.board, scoring.DefaultSpeed()
+	b, profile := &pl.scratch, scoring.DefaultSpeed()
 	if b.chosen.Prefill < 0 {
 		on := &b.decodes[b.chosen.Decode]
 		if !on.Doubtful {
@@ -59,7 +59,7 @@ func (pl *Planner) doubt(q *question) float64 {
 
 // ttft is the predicted time to first token of the chosen plan.
 func (pl *Planner) ttft() scoring.TTFT {
-	b := &pl.board
+	b := &pl.scratch
 	on := &b.decodes[b.chosen.Decode]
 	if b.chosen.Prefill < 0 {
 		return scoring.LocalTTFT(&on.Decode)

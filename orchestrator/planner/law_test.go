@@ -102,7 +102,7 @@ func TestCostIsTheSumOfTheReportedTerms(t *testing.T) {
 		if _, err := f.pl.Explain(f.anyRequest(pick), f.now); err != nil {
 			return
 		}
-		b := &f.pl.board
+		b := &f.pl.scratch
 		check := func(i, j int, cost float64) {
 			sum := f.pl.terms(scoring.Choice{Prefill: int32(i), Decode: int32(j)}).Total()
 			if math.Abs(sum-cost) > 1e-12*(1+math.Abs(cost)) {
@@ -130,7 +130,7 @@ func TestNoPlanIsBetterThanTheChosenOne(t *testing.T) {
 		if _, err := f.pl.Explain(f.anyRequest(pick), f.now); err != nil {
 			return
 		}
-		b := &f.pl.board
+		b := &f.pl.scratch
 		least := math.Inf(1)
 		for _, c := range append(b.best[:], b.locals[:]...) {
 			least = min(least, c.Cost)

@@ -23,16 +23,16 @@ type Planner struct {
 
 	calibration atomic.Uint32 // of the policy
 
-	mu     sync.Mutex // held while a plan is chosen and booked; guards the following
-	policy Policy
-	model  scoring.Model // of the policy
-	times  scoring.Model // predicts how long things take, whatever plans are chosen by
-	rnd    *rand.Rand
-	pairs  pairs
-	board  board
-	shade  board // see [Planner.shadow]
-	rules  bool  // policy has a rule
-	chair  chair
+	mu            sync.Mutex // held while a plan is chosen and booked; guards the following
+	policy        Policy
+	model         scoring.Model // of the policy
+	times         scoring.Model // predicts how long things take, whatever plans are chosen by
+	rnd           *rand.Rand
+	pairs         pairs
+	scratch       scratch
+	shadowScratch scratch // see [Planner.shadow]
+	rules         bool    // policy has a rule
+	ruleScratch   ruleScratch
 }
 
 // New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
@@ -63,8 +63,8 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.pairs.stale()
 }
 
-// board is where one decision at a time is worked out: every candidate, its terms and the table of costs. It is used again for the next.
-type board struct {
+// scratch is where one decision at a time is worked out: every candidate, its terms and the table of costs. It is used again for the next.
+type scratch struct {
 	prefills []prefill.Candidate
 	decodes  []decode.Candidate
 	rejected decode.Rejected
@@ -125,7 +125,7 @@ func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
 	q := pl.ask(req, roomP[:], roomD[:])
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	if !pl.weigh(&q, now) {
+	if !pl.evaluate(&q, now) {
 		return nil, pl.refuse(&q, now)
 	}
 	d := pl.record(&q, now)
@@ -172,7 +172,7 @@ func sized(room []int32, n int) []int32 {
 func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	if !pl.weigh(q, now) {
+	if !pl.evaluate(q, now) {
 		return nil, pl.refuse(q, now)
 	}
 	if err := pl.late(q); err != nil {
@@ -181,9 +181,9 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 	return pl.book(q, pl.shadow(q, now), now), nil
 }
 
-// weigh fills the board and chooses. It reports whether there is any plan.
-func (pl *Planner) weigh(q *question, now time.Time) bool {
-	b := &pl.board
+// evaluate fills the scratch and chooses. It reports whether there is any plan.
+func (pl *Planner) evaluate(q *question, now time.Time) bool {
+	b := &pl.scratch
 	b.prefills, b.forced = b.prefills[:0], ""
 	var pv *prefill.View
 	if q.SplitOK {
@@ -220,7 +220,7 @@ func (pl *Planner) weigh(q *question, now time.Time) bool {
 
 // pick chooses among the plans that are left without the pairs which failed the request before, and without who is out.
 func (pl *Planner) pick(q *question, out *out) {
-	b := &pl.board
+	b := &pl.scratch
 	b.table.Admit()
 	for _, pair := range q.AvoidPairs {
 		pl.excludePair(pair)
@@ -229,7 +229,7 @@ func (pl *Planner) pick(q *question, out *out) {
 		pl.eject(out)
 	}
 	if pl.rules {
-		pl.bar(q)
+		pl.restrict(q)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
 }
@@ -237,14 +237,14 @@ func (pl *Planner) pick(q *question, out *out) {
 // excludePair takes a pair out of the table of plans, if it is there.
 func (pl *Planner) excludePair(pair Pairing) {
 	if at := pl.pairs.at(pair); at >= 0 {
-		pl.board.table.ExcludePair(at)
+		pl.scratch.table.ExcludePair(at)
 	}
 }
 
 // ready returns how long it takes until the prefill candidate that costs least by itself has computed the prompt, 0 where
 // there is none.
 func (pl *Planner) ready() time.Duration {
-	t := &pl.board.table
+	t := &pl.scratch.table
 	if best := t.Cheapest(); best >= 0 {
 		return seconds(t.Senders[best].Ready)
 	}
@@ -253,20 +253,20 @@ func (pl *Planner) ready() time.Duration {
 
 // pricePrefills makes the prefill candidates the senders of the table of plans.
 func (pl *Planner) pricePrefills() {
-	t := &pl.board.table
+	t := &pl.scratch.table
 	t.Reset()
-	for i := range pl.board.prefills {
-		c := &pl.board.prefills[i]
+	for i := range pl.scratch.prefills {
+		c := &pl.scratch.prefills[i]
 		t.AddSender(pl.model, &c.Prefill, c.Slot)
 	}
 }
 
 // priceDecodes makes the decode candidates its receivers, and completes it.
 func (pl *Planner) priceDecodes(q *question) {
-	t := &pl.board.table
+	t := &pl.scratch.table
 	t.PairRates, t.Ties = pl.pairs.rates, pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative)
-	for j := range pl.board.decodes {
-		c := &pl.board.decodes[j]
+	for j := range pl.scratch.decodes {
+		c := &pl.scratch.decodes[j]
 		t.AddReceiver(pl.model, &c.Decode, c.Slot)
 		if q.LocalOK {
 			t.Local = append(t.Local, pl.alone(c))
@@ -284,7 +284,7 @@ func (pl *Planner) alone(c *decode.Candidate) float64 {
 
 // book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It returns nil if one of them cannot hold it any more.
 func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
-	b := &pl.board
+	b := &pl.scratch
 	d := &b.decodes[b.chosen.Decode]
 	schedule := decode.Schedule{Local: b.chosen.Prefill < 0}
 	booking := &Booking{Mode: Local, MatchedDecode: d.Matched, within: d.Local.Wait + d.Local.Warm}

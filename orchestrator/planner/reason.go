@@ -9,7 +9,7 @@ import (
 
 // why names the term by which the chosen plan is ahead most: of the best plan with another prefill side, or with another decode replica.
 func (pl *Planner) why() string {
-	b := &pl.board
+	b := &pl.scratch
 	switch {
 	case pl.rules:
 		return WhyRule
@@ -50,7 +50,7 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 // otherPrefill returns the terms of the best plan in which somebody else prefills for the same decode replica, or, beside a
 // decode replica alone, of the best Split; mine if there is none.
 func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
-	b := &pl.board
+	b := &pl.scratch
 	if b.chosen.Prefill < 0 {
 		return pl.termsOr(b.best[0], mine)
 	}
@@ -66,7 +66,7 @@ func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
 
 // otherDecode returns the terms of the chosen plan with the best other decode replica, mine if there is none.
 func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
-	b := &pl.board
+	b := &pl.scratch
 	best := none
 	for j := range b.decodes {
 		c := scoring.Choice{Prefill: b.chosen.Prefill, Decode: int32(j)}
@@ -95,7 +95,7 @@ func (pl *Planner) termsOr(c scoring.Choice, mine *scoring.Terms) *scoring.Terms
 // sentence says for people why the plan was chosen.
 func (pl *Planner) sentence(d *Decision) string {
 	var room [200]byte
-	b := &pl.board
+	b := &pl.scratch
 	on := &b.decodes[b.chosen.Decode]
 	s := room[:0]
 	if d.Mode == Split {

@@ -10,30 +10,30 @@ import (
 	"tandem/scoring"
 )
 
-// pages is the memory of one Decision, taken in one piece.
-type pages struct {
+// decisionAlloc is the memory of one Decision, taken in one piece.
+type decisionAlloc struct {
 	decision Decision
 	plans    [1 + keptSplits + keptLocals]Plan
 	prefills [1 + keptSplits]PrefillSide
 	decodes  [1 + keptSplits + keptLocals]DecodeSide
 }
 
-// record writes down what the board says.
+// record writes down what the scratch says.
 func (pl *Planner) record(q *question, now time.Time) *Decision {
-	b := &pl.board
-	pg := &pages{}
-	d := &pg.decision
+	b := &pl.scratch
+	alloc := &decisionAlloc{}
+	d := &alloc.decision
 	*d = Decision{
 		ID: q.ID, Time: now, Model: q.Model, Tokens: q.decode.Tokens, Exact: q.Exact, Units: pl.policy.Weights.Units,
 		Compared: b.plans, Ties: b.ties, Forced: b.forced,
 	}
-	d.Plans = pg.plans[:0]
-	pl.note(pg, b.chosen)
+	d.Plans = alloc.plans[:0]
+	pl.note(alloc, b.chosen)
 	for _, c := range b.best {
-		pl.note(pg, c)
+		pl.note(alloc, c)
 	}
 	for _, c := range b.locals {
-		pl.note(pg, c)
+		pl.note(alloc, c)
 	}
 	first := &d.Plans[0]
 	d.Mode, d.Prefill, d.Decode = first.Mode, first.Prefill, first.Decode
@@ -47,31 +47,31 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 }
 
 // note appends the plan c, unless it is none or stands there already.
-func (pl *Planner) note(pg *pages, c scoring.Choice) {
-	d := &pg.decision
-	if math.IsInf(c.Cost, 1) || len(d.Plans) > 0 && c.Prefill == pl.board.chosen.Prefill && c.Decode == pl.board.chosen.Decode {
+func (pl *Planner) note(alloc *decisionAlloc, c scoring.Choice) {
+	d := &alloc.decision
+	if math.IsInf(c.Cost, 1) || len(d.Plans) > 0 && c.Prefill == pl.scratch.chosen.Prefill && c.Decode == pl.scratch.chosen.Decode {
 		return
 	}
-	b, n := &pl.board, len(d.Plans)
+	b, n := &pl.scratch, len(d.Plans)
 	terms := pl.terms(c)
 	if pl.policy.Weights.Units == scoring.InSeconds {
 		terms = terms.Scale(1e3)
 	}
 	d.Plans = append(d.Plans, Plan{Mode: Local, Decode: pl.pairs.decode.Replicas[b.decodes[c.Decode].Slot].ID, Terms: terms, Total: terms.Total()})
 	plan := &d.Plans[n]
-	plan.OnDecode = &pg.decodes[n]
+	plan.OnDecode = &alloc.decodes[n]
 	*plan.OnDecode = decodeSide(&b.decodes[c.Decode])
 	if c.Prefill >= 0 {
 		p := &b.prefills[c.Prefill]
 		plan.Mode, plan.Prefill = Split, pl.pairs.prefill.Replicas[p.Slot].ID
-		plan.OnPrefill = &pg.prefills[n]
+		plan.OnPrefill = &alloc.prefills[n]
 		*plan.OnPrefill = prefillSide(p, pl.policy.Weights.Alpha)
 	}
 }
 
 // terms returns the terms of the plan c.
 func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
-	b := &pl.board
+	b := &pl.scratch
 	if c.Prefill < 0 {
 		return pl.model.Local(&b.decodes[c.Decode].Decode)
 	}
@@ -81,7 +81,7 @@ func (pl *Planner) terms(c scoring.Choice) scoring.Terms {
 
 // sum fills in what concerns the request as a whole.
 func (pl *Planner) sum(q *question, d *Decision) {
-	b := &pl.board
+	b := &pl.scratch
 	pl.available(q, d)
 	on := &b.decodes[b.chosen.Decode]
 	d.Held, d.Output = on.Matched, int(on.Output)
@@ -115,7 +115,7 @@ func (pl *Planner) sum(q *question, d *Decision) {
 // available looks for the deepest match on all replicas that could prefill, whatever else speaks against them; on the decode side only where those may
 // prefill for themselves. A blind replica is unknown, not empty: it is counted as such.
 func (pl *Planner) available(q *question, d *Decision) {
-	b := &pl.board
+	b := &pl.scratch
 	for i := range b.prefills {
 		if c := &b.prefills[i]; q.PrefillKeys != nil {
 			d.look(c.Matched, c.Blind, c.Truncated)

@@ -11,7 +11,7 @@ import (
 	"tandem/prefill"
 )
 
-// refuse says why the board holds no plan. It asks the pools again, this time for reasons.
+// refuse says why the scratch holds no plan. It asks the pools again, this time for reasons.
 func (pl *Planner) refuse(q *question, now time.Time) error {
 	var outP []prefill.Excluded
 	if q.SplitOK {
@@ -24,9 +24,9 @@ func (pl *Planner) refuse(q *question, now time.Time) error {
 	switch {
 	case !q.SplitOK && !q.LocalOK:
 		return &NoReplica{Pool: "pair", Reason: "the request may neither be split nor served by one replica"}
-	case len(pl.board.decodes) == 0:
-		return &NoReplica{Pool: "decode", Reason: listDecodes(outD), TooLarge: pl.board.rejected.Small > 0 && pl.board.rejected.Ill == 0}
-	case len(pl.board.prefills) == 0:
+	case len(pl.scratch.decodes) == 0:
+		return &NoReplica{Pool: "decode", Reason: listDecodes(outD), TooLarge: pl.scratch.rejected.Small > 0 && pl.scratch.rejected.Ill == 0}
+	case len(pl.scratch.prefills) == 0:
 		return &NoReplica{Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP)}
 	}
 	return &NoReplica{Pool: "pair", Reason: pl.listPairs(q)}
@@ -69,8 +69,8 @@ func (pl *Planner) pairable(q *question, id replica.ID) bool {
 			d = r
 		}
 	}
-	for i := range pl.board.prefills {
-		p := pl.pairs.prefill.Replicas[pl.board.prefills[i].Slot]
+	for i := range pl.scratch.prefills {
+		p := pl.pairs.prefill.Replicas[pl.scratch.prefills[i].Slot]
 		if d != nil && pl.unpaired(p, d) == "" && !avoids(q.AvoidPairs, p.ID, id) {
 			return true
 		}
@@ -147,10 +147,10 @@ const maxPairs = 64
 
 func (pl *Planner) excludedPairs(q *question) []Exclusion {
 	var all []Exclusion
-	for i := range pl.board.prefills {
-		p := pl.pairs.prefill.Replicas[pl.board.prefills[i].Slot]
-		for j := range pl.board.decodes {
-			d := pl.pairs.decode.Replicas[pl.board.decodes[j].Slot]
+	for i := range pl.scratch.prefills {
+		p := pl.pairs.prefill.Replicas[pl.scratch.prefills[i].Slot]
+		for j := range pl.scratch.decodes {
+			d := pl.pairs.decode.Replicas[pl.scratch.decodes[j].Slot]
 			reason := pl.unpaired(p, d)
 			if reason == "" && avoids(q.AvoidPairs, p.ID, d.ID) {
 				reason = "failed this request before"

@@ -14,25 +14,25 @@ type Rule struct {
 	Tiers bool   // it asks in which tier blocks lie
 }
 
-// chair is where a rule is worked out, used again for the next.
-type chair struct {
+// ruleScratch is where a rule is worked out, used again for the next.
+type ruleScratch struct {
 	seats []scoring.Seat
 	at    []int // candidate of each seat
 	depth []int32
 }
 
-// bar lets the rules choose, and takes every plan without their choices out of the table.
-func (pl *Planner) bar(q *question) {
-	if pl.policy.PrefillRule != nil && len(pl.board.prefills) > 0 {
-		pl.barPrefills(q)
+// restrict lets the rules choose, and takes every plan without their choices out of the table.
+func (pl *Planner) restrict(q *question) {
+	if pl.policy.PrefillRule != nil && len(pl.scratch.prefills) > 0 {
+		pl.restrictPrefills(q)
 	}
-	if pl.policy.DecodeRule != nil && len(pl.board.decodes) > 0 {
-		pl.barDecodes(q)
+	if pl.policy.DecodeRule != nil && len(pl.scratch.decodes) > 0 {
+		pl.restrictDecodes(q)
 	}
 }
 
-func (pl *Planner) barPrefills(q *question) {
-	b, c := &pl.board, &pl.chair
+func (pl *Planner) restrictPrefills(q *question) {
+	b, c := &pl.scratch, &pl.ruleScratch
 	c.seats, c.at = c.seats[:0], c.at[:0]
 	unsure := pl.policy.PrefillRule.Tiers && q.prefill.Chunk == 0
 	if unsure {
@@ -64,16 +64,16 @@ func (pl *Planner) barPrefills(q *question) {
 
 // pairsWith reports whether prefill candidate i makes a pair with any decode candidate.
 func (pl *Planner) pairsWith(i int) bool {
-	for j := range pl.board.decodes {
-		if pl.board.table.Can(i, j) {
+	for j := range pl.scratch.decodes {
+		if pl.scratch.table.Can(i, j) {
 			return true
 		}
 	}
 	return false
 }
 
-func (pl *Planner) barDecodes(q *question) {
-	b, c := &pl.board, &pl.chair
+func (pl *Planner) restrictDecodes(q *question) {
+	b, c := &pl.scratch, &pl.ruleScratch
 	c.seats, c.at = c.seats[:0], c.at[:0]
 	unsure := pl.policy.DecodeRule.Tiers && q.decode.Chunk == 0
 	if unsure {
@@ -109,8 +109,8 @@ func (pl *Planner) barDecodes(q *question) {
 
 // pairedWith reports whether decode candidate j makes a pair with any prefill candidate that is left.
 func (pl *Planner) pairedWith(j int) bool {
-	for i := range pl.board.prefills {
-		if pl.board.table.Can(i, j) {
+	for i := range pl.scratch.prefills {
+		if pl.scratch.table.Can(i, j) {
 			return true
 		}
 	}
