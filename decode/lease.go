@@ -20,7 +20,8 @@ type Schedule struct {
 	Transfer time.Duration   // for which its KV blocks should be on their way
 	Outbox   *replica.Outbox // of the replica that sends them, nil for nobody
 
-	// UnseenArrival is how long after sending its prompt should be there, where nobody tells of the first token; else 0.
+	// UnseenArrival is how long after sending its prompt should be there, where nobody tells of the first
+	// token; else 0.
 	UnseenArrival time.Duration
 }
 
@@ -219,8 +220,8 @@ func (p *Pool) shortOf(l *Lease, now time.Time) (int, account) {
 	return a.asked(l.whole()) - a.free, a
 }
 
-// Ahead returns the seconds of the transfers that were booked before l's and are not done: from the replica that
-// sends its blocks, and to its own.
+// Ahead returns the seconds of the transfers that were booked before l's and are not done: from the replica
+// that sends its blocks, and to its own.
 func (l *Lease) Ahead() (leaving, coming float64) {
 	l.pool.members.Lock()
 	defer l.pool.members.Unlock()

@@ -33,7 +33,8 @@ func (j *job) note(b *planner.Booking) {
 	j.q.o.m.decided(j.rec, d)
 }
 
-// anyRank reports whether the engine itself chooses the rank that prefills: vLLM 0.32 does not look at X-Data-Parallel-Rank on /v1/responses.
+// anyRank reports whether the engine itself chooses the rank that prefills: vLLM 0.32 does not look at
+// X-Data-Parallel-Rank on /v1/responses.
 func (j *job) anyRank(b *planner.Booking) bool {
 	return j.req.Kind == openai.Responses && b.Mode == planner.Local && b.Decode.Pinned()
 }
@@ -66,8 +67,8 @@ func (m *metrics) decided(r *Record, d *planner.Decision) {
 	}
 }
 
-// reasonLabel names in one word what made the plan good, for the metric: the decision's own word, or that it had no choice but
-// to leave the request whole.
+// reasonLabel names in one word what made the plan good, for the metric: the decision's own word, or that it
+// had no choice but to leave the request whole.
 func reasonLabel(r *Record, d *planner.Decision) string {
 	if r.Mode == "unsplit" {
 		return "cannot_split"
@@ -96,7 +97,8 @@ func decisionAttributes(b *planner.Booking, traced bool) []attribute.KeyValue {
 	}, termAttributes(b.Decision)...)
 }
 
-// countTokens compares what was cached somewhere, what the plan made of it and what the engine says it got, for an answer that ended well.
+// countTokens compares what was cached somewhere, what the plan made of it and what the engine says it got,
+// for an answer that ended well.
 func (j *job) countTokens(a *answer, f *failure) {
 	if f != nil {
 		return
@@ -110,8 +112,9 @@ func (j *job) countTokens(a *answer, f *failure) {
 	}
 }
 
-// judge moves the counters of the three numbers. Each ratio of them must be over the same requests, so a request for which one of the first two is unknown
-// counts in neither, and told keeps those apart for which the engine gave no number.
+// judge moves the counters of the three numbers. Each ratio of them must be over the same requests, so a
+// request for which one of the first two is unknown counts in neither, and told keeps those apart for which
+// the engine gave no number.
 func (m *metrics) judge(r *Record, split bool) {
 	switch {
 	case r.Available < 0:

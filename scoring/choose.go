@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Table holds every plan for one request: the two sides of every Split, and the decode candidates alone. All are
-// possible until they are excluded. Its memory is used again for the next request, see [Table.Reset].
+// Table holds every plan for one request: the two sides of every Split, and the decode candidates alone. All
+// are possible until they are excluded. Its memory is used again for the next request, see [Table.Reset].
 type Table struct {
 	Senders   []Sender   // by prefill candidate
 	Receivers []Receiver // by decode candidate
@@ -187,9 +187,9 @@ func (c Choice) before(o Choice) bool {
 	return c.Decode < o.Decode
 }
 
-// Choose returns the chosen plan, how many plans were as good, and how many there are at all; in best and locals it
-// leaves the cheapest Splits and Local plans in order, filled up with plans of infinite cost. Without any plan, all is
-// zero and the choice's cost infinite.
+// Choose returns the chosen plan, how many plans were as good, and how many there are at all; in best and
+// locals it leaves the cheapest Splits and Local plans in order, filled up with plans of infinite cost.
+// Without any plan, all is zero and the choice's cost infinite.
 func (t *Table) Choose(rnd *rand.Rand, best, locals []Choice) (chosen Choice, ties, plans int) {
 	fill(best)
 	fill(locals)
@@ -249,9 +249,9 @@ func (t *Table) excludedPairs() (n int) {
 	return n
 }
 
-// splits finds the best Splits without pricing all. A pair costs what its sender costs and at least the floor of its
-// receiver: that keeps every pair out which is worse than those that have been found, and no tie. The sums of floats
-// keep that order, see [Table.floors].
+// splits finds the best Splits without pricing all. A pair costs what its sender costs and at least the floor
+// of its receiver: that keeps every pair out which is worse than those that have been found, and no tie. The
+// sums of floats keep that order, see [Table.floors].
 func (t *Table) splits(best []Choice) {
 	t.floors()
 	first := t.cheapestSender()
@@ -278,9 +278,9 @@ func (t *Table) bound(best []Choice) float64 {
 	return max(best[len(best)-1].Cost, t.Limit(best[0].Cost))
 }
 
-// floors works out the least that each receiver's part of a Split can cost. It adds in the order of [Sender.price] what
-// is not more than is added there, so that rounding cannot turn the two around; no number of a side is below zero but
-// its cost.
+// floors works out the least that each receiver's part of a Split can cost. It adds in the order of
+// [Sender.price] what is not more than is added there, so that rounding cannot turn the two around; no number
+// of a side is below zero but its cost.
 func (t *Table) floors() {
 	t.floor, t.low = t.floor[:0], math.Inf(1)
 	for j := range t.Receivers {
@@ -309,7 +309,8 @@ func (t *Table) cheapestSender() int {
 	return first
 }
 
-// within leaves those receivers in near whose Splits may cost no more than bound, with a sender that costs the given.
+// within leaves those receivers in near whose Splits may cost no more than bound, with a sender that costs
+// the given.
 func (t *Table) within(bound, sender float64) {
 	t.near = t.near[:0]
 	for j, out := range t.receiverOut {
@@ -349,8 +350,9 @@ func (t *Table) locals(best []Choice) (plans int) {
 	return plans
 }
 
-// draw takes one of the plans that are as good as least, each with the same chance: the minimum of exact numbers would
-// send everyone the same way until the next report. It goes through them in the order of the table.
+// draw takes one of the plans that are as good as least, each with the same chance: the minimum of exact
+// numbers would send everyone the same way until the next report. It goes through them in the order of the
+// table.
 func (t *Table) draw(rnd *rand.Rand, least Choice) (chosen Choice, ties int) {
 	limit := t.Limit(least.Cost)
 	take := func(c Choice) {

@@ -144,8 +144,8 @@ func exclude(t *rapid.T, table *Table) {
 	}
 }
 
-// Most pairs are never priced, and yet the choice is that of the whole table: the same plan of those that tie, drawn by the
-// same numbers, and the same best ones in the same order.
+// Most pairs are never priced, and yet the choice is that of the whole table: the same plan of those that
+// tie, drawn by the same numbers, and the same best ones in the same order.
 func TestChooseAgreesWithItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := anyTable(t, 9)

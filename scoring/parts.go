@@ -3,7 +3,8 @@ package scoring
 // pressureSeconds is the pressure of a KV cache that is half full.
 const pressureSeconds = 0.15
 
-// Pressure turns a share of KV in use into seconds of expected trouble: preemption and evicted prefixes. NaN gives 0.
+// Pressure turns a share of KV in use into seconds of expected trouble: preemption and evicted prefixes. NaN
+// gives 0.
 func Pressure(usage float64) float64 {
 	if !(usage > 0) {
 		return 0
@@ -12,30 +13,33 @@ func Pressure(usage float64) float64 {
 	return pressureSeconds * usage / (1 - usage)
 }
 
-// transferTime is the seconds that blocks which take own seconds are on their way, behind what both sides have to move
-// before; they are ready later than what is sent before them.
+// transferTime is the seconds that blocks which take own seconds are on their way, behind what both sides
+// have to move before; they are ready later than what is sent before them.
 func transferTime(own, outbox, inbound, ready float64) float64 {
 	return max(outbox-ready, inbound) + own
 }
 
-// prefillBlocking is the seconds that blocks which are ready wait until the decode replica has computed the prompts that
-// it prefills itself. Those run already, and whoever runs comes first: in steps that a long prompt fills no other
-// request is admitted, so that not even the transfer begins (vLLM 0.32, v1/core/sched/scheduler.py).
+// prefillBlocking is the seconds that blocks which are ready wait until the decode replica has computed the
+// prompts that it prefills itself. Those run already, and whoever runs comes first: in steps that a long
+// prompt fills no other request is admitted, so that not even the transfer begins (vLLM 0.32,
+// v1/core/sched/scheduler.py).
 func prefillBlocking(busy, ready float64) float64 { return max(0, busy-ready) }
 
-// linkContention is the seconds that others wait, all together, who come at a rate while something is taken for own
-// seconds: on average for half of it. Over a link that takes a tenth of a second that is nothing; a long prompt over a
-// slow one costs others far more than itself.
+// linkContention is the seconds that others wait, all together, who come at a rate while something is taken
+// for own seconds: on average for half of it. Over a link that takes a tenth of a second that is nothing; a
+// long prompt over a slow one costs others far more than itself.
 func linkContention(own, rate float64) float64 { return rate * own * own / 2 }
 
-// A second of standing still counts once in a pause that is hardly noticed, and three times in one of two seconds and more.
+// A second of standing still counts once in a pause that is hardly noticed, and three times in one of two
+// seconds and more.
 const (
 	pauseGrows = 1 // a second
 	pauseLong  = 2 // seconds
 )
 
-// pausePenalty weighs the seconds for which a stream stands still. One long pause is worse than many short ones that add
-// up to it: who reads along notices no tenth of a second, and of a short answer a long one is most of its time.
+// pausePenalty weighs the seconds for which a stream stands still. One long pause is worse than many short
+// ones that add up to it: who reads along notices no tenth of a second, and of a short answer a long one is
+// most of its time.
 func pausePenalty(seconds float64) float64 { return seconds * (1 + pauseGrows*min(seconds, pauseLong)) }
 
 // work returns the seconds that count: warm where the match is worth following, else cold.

@@ -2,9 +2,9 @@ package scoring
 
 import "time"
 
-// A request is served by a pair, Split(p, d): p computes its prompt, d pulls the KV blocks and generates; or by one
-// decode replica alone, Local(d). What either costs is predicted here and nowhere else: whoever decides, reports,
-// refuses, moves or explains asks a [Model].
+// A request is served by a pair, Split(p, d): p computes its prompt, d pulls the KV blocks and generates; or
+// by one decode replica alone, Local(d). What either costs is predicted here and nowhere else: whoever
+// decides, reports, refuses, moves or explains asks a [Model].
 
 // Model predicts the cost of plans from facts. There are two: [Seconds] and [Raw].
 type Model interface {
@@ -46,8 +46,8 @@ func (m *Seconds) Prefill(p *Prefill) Terms {
 	}
 }
 
-// Decode returns the terms of a Split that are d's alone. Who computes a prompt has its first token with it; of blocks that
-// came a decode step makes it.
+// Decode returns the terms of a Split that are d's alone. Who computes a prompt has its first token with it;
+// of blocks that came a decode step makes it.
 func (m *Seconds) Decode(d *Decode) Terms {
 	return Terms{
 		Room:     d.Room,
@@ -59,11 +59,11 @@ func (m *Seconds) Decode(d *Decode) Terms {
 	}
 }
 
-// Meet returns what is between two replicas. A replica sends, and receives, one prompt after the other: this one
-// follows when both sides are through with those that were booked before, each at the speed of its own link; at this
-// one's, a small error of it would count as many times as others are under way. What the sender has to send was
-// computed before this one, so that it goes out meanwhile; of what the receiver still has to get nobody knows when it
-// comes.
+// Meet returns what is between two replicas. A replica sends, and receives, one prompt after the other: this
+// one follows when both sides are through with those that were booked before, each at the speed of its own
+// link; at this one's, a small error of it would count as many times as others are under way. What the sender
+// has to send was computed before this one, so that it goes out meanwhile; of what the receiver still has to
+// get nobody knows when it comes.
 func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 	own := float64(r.Bytes * perByte)
 	return Pair{
@@ -74,9 +74,10 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 	}
 }
 
-// Local returns the terms of d alone. Its KV is held from the start, so its seconds cost as much more as the replica is
-// full: unpriced, local plans ran away when decode filled up. They delay later ones, too, as on a prefill replica;
-// streams there stand still, and whoever comes to the replica meanwhile waits, on average for half of it.
+// Local returns the terms of d alone. Its KV is held from the start, so its seconds cost as much more as the
+// replica is full: unpriced, local plans ran away when decode filled up. They delay later ones, too, as on a
+// prefill replica; streams there stand still, and whoever comes to the replica meanwhile waits, on average
+// for half of it.
 func (m *Seconds) Local(d *Decode) Terms {
 	l := &d.Local
 	markup := max(utilizationMarkup(l.Reserved), utilizationMarkup(l.Rho))

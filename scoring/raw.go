@@ -2,9 +2,9 @@ package scoring
 
 import "time"
 
-// Raw is the model of the literal formula: beta x waiting - alpha x matched blocks + gamma x share of KV in use, of the
-// prefill replica and then of the decode replica, whose blocks do not count in a Split. It knows no transfer, no speed
-// and no failures.
+// Raw is the model of the literal formula: beta x waiting - alpha x matched blocks + gamma x share of KV in
+// use, of the prefill replica and then of the decode replica, whose blocks do not count in a Split. It knows
+// no transfer, no speed and no failures.
 type Raw struct{ Weights }
 
 // Prefill returns the terms of a Split that are p's alone.
@@ -17,7 +17,8 @@ func (m *Raw) Decode(d *Decode) Terms {
 	return Terms{Wait: m.Beta * d.Waiting, Pressure: m.Gamma * known(d.Usage)}
 }
 
-// Local returns the terms of d alone: the formula counts it twice, as the one that prefills and as the one that decodes.
+// Local returns the terms of d alone: the formula counts it twice, as the one that prefills and as the one
+// that decodes.
 func (m *Raw) Local(d *Decode) Terms {
 	t := m.Decode(d)
 	return Terms{Wait: 2 * t.Wait, Prefill: 0 - m.Alpha.local()*d.Local.Blocks, Pressure: 2 * t.Pressure}

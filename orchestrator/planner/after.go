@@ -10,15 +10,16 @@ import (
 	"tandem/scoring"
 )
 
-// PrefillDone tells that prefill answered, took after it was sent, with cached tokens by the engine's count (-1 unknown). It ends the prefill lease and
-// teaches the replica's speed.
+// PrefillDone tells that prefill answered, took after it was sent, with cached tokens by the engine's count
+// (-1 unknown). It ends the prefill lease and teaches the replica's speed.
 func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now time.Time) {
 	b.PrefillLease.Done(cached, took, now)
 }
 
-// Rebind looks at the decode choice again, just before the decode leg is sent, and makes its lease hard. The replica stays the same unless it died, or
-// lost its room or prefills other prompts now, and the blocks are sooner on another compatible one; then b's decode side changes and moved is true. Where there is none a living
-// replica keeps the request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
+// Rebind looks at the decode choice again, just before the decode leg is sent, and makes its lease hard. The
+// replica stays the same unless it died, or lost its room or prefills other prompts now, and the blocks are
+// sooner on another compatible one; then b's decode side changes and moved is true. Where there is none a
+// living replica keeps the request, which then waits in the engine. The error is *[NoRoom] or *[NoReplica].
 //
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
@@ -40,7 +41,8 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 	return err == nil, err
 }
 
-// move books b's decode side on the best other replica, unless its own should be ready, in room, before the blocks could be there.
+// move books b's decode side on the best other replica, unless its own should be ready, in room, before the
+// blocks could be there.
 func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
 	var roomD [stackHolders]int32
 	alone := *req
@@ -90,8 +92,9 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	return nil
 }
 
-// sides returns what is to be known of b's prefill replica once it has the prompt, and of b's decode replica where it is
-// ready in room. On both, only transfers that were booked before are ahead: what is behind them is not computed yet.
+// sides returns what is to be known of b's prefill replica once it has the prompt, and of b's decode replica
+// where it is ready in room. On both, only transfers that were booked before are ahead: what is behind them
+// is not computed yet.
 func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
 	leaving, coming := b.DecodeLease.Ahead()
 	from = scoring.Prefill{Outbox: leaving, Leaving: b.PrefillLease.Leaving(now)}
@@ -107,8 +110,8 @@ func (pl *Planner) pair(
 	return s.Meet(&r, pl.rate(b, d))
 }
 
-// nextDecode returns the decode candidate that makes the cheapest plan with what b's prefill replica has, nil if there is
-// none.
+// nextDecode returns the decode candidate that makes the cheapest plan with what b's prefill replica has, nil
+// if there is none.
 func (pl *Planner) nextDecode(
 	b *Booking, q *question, from *scoring.Prefill, now time.Time,
 ) (*decode.View, *decode.Candidate) {
@@ -147,7 +150,8 @@ func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
 	return pl.pairs.rate(&b.Prefill, d, &pl.policy, pl.policy.Calibration == CalibrateOn)
 }
 
-// takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where the one before was.
+// takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where
+// the one before was.
 func (pl *Planner) takes(b *Booking, q *question, d *replica.Replica) bool {
 	return pl.unpaired(&b.Prefill, d) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID) && (d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs)
 }
@@ -170,13 +174,15 @@ func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
 // learnBytes is the smallest transfer whose time says something about the link.
 const learnBytes = 16 << 20
 
-// tells reports whether it is known what c holds of the prompt. A replica that holds more than that is sent less than was planned, in a time that says nothing of
-// the link: what its events do not tell, as where it is approximated, it may have all the same.
+// tells reports whether it is known what c holds of the prompt. A replica that holds more than that is sent
+// less than was planned, in a time that says nothing of the link: what its events do not tell, as where it is
+// approximated, it may have all the same.
 func (q *question) tells(c *decode.Candidate) bool {
 	return c.Trust == replica.Live && !c.Truncated && q.Chunk == 0
 }
 
-// FirstToken tells that the first token of the decode leg arrived: it teaches the speed of the pair's link, or of a local prefill.
+// FirstToken tells that the first token of the decode leg arrived: it teaches the speed of the pair's link,
+// or of a local prefill.
 func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	took := b.DecodeLease.FirstToken(now).Seconds()
 	if took <= 0 || b.Mode == Local || !b.sure {
@@ -192,8 +198,9 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy, bytes, took-step-pl.policy.Setup.Seconds())
 }
 
-// Finish tells how the answer ended and ends both leases. ttft and total count from the same moment, and are the same where nobody knows how long the engine took for
-// what came after the first token; outTokens is the sum over all sequences.
+// Finish tells how the answer ended and ends both leases. ttft and total count from the same moment, and are
+// the same where nobody knows how long the engine took for what came after the first token; outTokens is the
+// sum over all sequences.
 func (pl *Planner) Finish(b *Booking, promptTokens, outTokens int, ttft, total time.Duration, now time.Time) {
 	b.DecodeLease.Finish(outTokens, total-ttft, now)
 	b.Release(now)

@@ -8,9 +8,10 @@ import (
 	"tandem/scoring"
 )
 
-// benchmarkPlan measures Plan and Release of a prompt of 131,072 tokens, half of it on one prefill replica and a quarter on one decode replica, with
-// some load everywhere and the decision recorded. What a plan lets the index guess is forgotten after it, so that each one meets the same half match and
-// copies its keys again.
+// benchmarkPlan measures Plan and Release of a prompt of 131,072 tokens, half of it on one prefill replica
+// and a quarter on one decode replica, with some load everywhere and the decision recorded. What a plan lets
+// the index guess is forgotten after it, so that each one meets the same half match and copies its keys
+// again.
 func benchmarkPlan(b *testing.B, prefills, decodes int, policy Policy) {
 	f := newFleet(prefills, decodes, func(r *replica.Replica) { r.Facts.Blocks = 80_000 })
 	f.set(policy)
@@ -44,8 +45,9 @@ func benchmarkPlan(b *testing.B, prefills, decodes int, policy Policy) {
 func BenchmarkPlan16x16(b *testing.B) { benchmarkPlan(b, 16, 16, Policy{}) }
 func BenchmarkPlan64x64(b *testing.B) { benchmarkPlan(b, 64, 64, Policy{}) }
 
-// With a fixed alpha, work that was booked a moment ago makes no replica dearer: else the first plans would not meet the
-// half match, but hundreds of idle replicas, whose pairs all tie, and the drawing of lots would be measured.
+// With a fixed alpha, work that was booked a moment ago makes no replica dearer: else the first plans would
+// not meet the half match, but hundreds of idle replicas, whose pairs all tie, and the drawing of lots would
+// be measured.
 func BenchmarkPlan512x512(b *testing.B) {
 	weights := usualWeights()
 	weights.Alpha = scoring.Alpha{Value: 1}

@@ -16,8 +16,8 @@ import (
 // choice returns a number from 0 to most. What it is for is told to whoever draws it.
 type choice func(what string, most int) int
 
-// anyFleet is a fleet of up to six replicas a pool, of any places and loads, that has something to do: blocks are
-// stored, transfers are under way, local prefills run, and some replicas and pairs fail.
+// anyFleet is a fleet of up to six replicas a pool, of any places and loads, that has something to do: blocks
+// are stored, transfers are under way, local prefills run, and some replicas and pairs fail.
 func anyFleet(t fataler, pick choice) *fleet {
 	f := newFleet(pick("prefills", 6), 1+pick("decodes", 5), func(r *replica.Replica) {
 		r.Place = replica.Place{Rack: fmt.Sprint("r", pick("rack", 2)), Zone: fmt.Sprint("z", pick("zone", 1))}

@@ -63,7 +63,8 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.pairs.stale()
 }
 
-// scratch is where one decision at a time is worked out: every candidate, its terms and the table of costs. It is used again for the next.
+// scratch is where one decision at a time is worked out: every candidate, its terms and the table of costs.
+// It is used again for the next.
 type scratch struct {
 	prefills []prefill.Candidate
 	decodes  []decode.Candidate
@@ -100,7 +101,8 @@ const stackHolders = 96
 // maxReplans bounds how often a plan is made again because a pool changed between choosing and booking.
 const maxReplans = 3
 
-// Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom], *[NoReplica] or *[TooLate].
+// Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom], *[NoReplica] or
+// *[TooLate].
 func (pl *Planner) Plan(req *Request, now time.Time) (*Booking, error) {
 	var roomP, roomD [stackHolders]int32
 	q := pl.ask(req, roomP[:], roomD[:])
@@ -152,7 +154,8 @@ func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 	return q
 }
 
-// tokens returns what the prompt is taken to have. An estimate refuses nobody: it books no more than can always be had.
+// tokens returns what the prompt is taken to have. An estimate refuses nobody: it books no more than can
+// always be had.
 func (pl *Planner) tokens(req *Request) int {
 	tokens := max(req.Tokens, 1)
 	if req.Exact {
@@ -218,7 +221,8 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	return b.plans > 0
 }
 
-// pick chooses among the plans that are left without the pairs which failed the request before, and without who is out.
+// pick chooses among the plans that are left without the pairs which failed the request before, and without
+// who is out.
 func (pl *Planner) pick(q *question, out *out) {
 	b := &pl.scratch
 	b.table.Admit()
@@ -241,8 +245,8 @@ func (pl *Planner) excludePair(pair Pairing) {
 	}
 }
 
-// ready returns how long it takes until the prefill candidate that costs least by itself has computed the prompt, 0 where
-// there is none.
+// ready returns how long it takes until the prefill candidate that costs least by itself has computed the
+// prompt, 0 where there is none.
 func (pl *Planner) ready() time.Duration {
 	t := &pl.scratch.table
 	if best := t.Cheapest(); best >= 0 {
@@ -282,7 +286,8 @@ func (pl *Planner) alone(c *decode.Candidate) float64 {
 	return pl.model.Local(&c.Decode).Total()
 }
 
-// book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It returns nil if one of them cannot hold it any more.
+// book reserves the chosen plan on both pools, and notes what would have been chosen by what was learned. It
+// returns nil if one of them cannot hold it any more.
 func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	b := &pl.scratch
 	d := &b.decodes[b.chosen.Decode]
@@ -324,8 +329,8 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 // unheard is the least time until the first token of an answer that nobody tells of.
 const unheard = time.Millisecond
 
-// speculate puts the prompt's blocks into the index of the replica that is going to compute them: the next request of the same prefix would come before
-// the engine's events.
+// speculate puts the prompt's blocks into the index of the replica that is going to compute them: the next
+// request of the same prefix would come before the engine's events.
 func (b *Booking) speculate(req *Request, now time.Time) {
 	if b.Mode == Split {
 		b.PrefillLease.Speculate(req.PrefillKeys, seconds(b.within), now)

@@ -21,7 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestWorkedExample is the decision that docs explain: the two racks, a prefix on p1 and on d2, some load. See testdata/worked.json.
+// TestWorkedExample is the decision that docs explain: the two racks, a prefix on p1 and on d2, some load.
+// See testdata/worked.json.
 func TestWorkedExample(t *testing.T) {
 	f := newFleet(2, 3, func(r *replica.Replica) {
 		if r.ID == "p2" || r.ID == "d3" {
@@ -59,8 +60,8 @@ func TestWorkedExample(t *testing.T) {
 	}
 }
 
-// Who computes a prompt has its first token with it; from blocks that came a decode step makes it. Without that, two streams that stand still for a moment are
-// enough to split what is sooner computed in place.
+// Who computes a prompt has its first token with it; from blocks that came a decode step makes it. Without
+// that, two streams that stand still for a moment are enough to split what is sooner computed in place.
 func TestASplitTakesAStepMore(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	f.says(f.decode, "d1", 2, 0, 0.01)
@@ -521,8 +522,8 @@ func TestRebind(t *testing.T) {
 	}
 }
 
-// A request that has to move asks what a new one asks: its prefill replica sends one prompt after the other, so that the
-// transfers which another decode replica awaits meanwhile cost nothing, and its batch decides.
+// A request that has to move asks what a new one asks: its prefill replica sends one prompt after the other,
+// so that the transfers which another decode replica awaits meanwhile cost nothing, and its batch decides.
 func TestRebindWaitsForItsSender(t *testing.T) {
 	for _, sending := range []bool{false, true} {
 		f := newFleet(2, 4, nil)
@@ -642,7 +643,8 @@ func TestDecisionIsAlwaysJSON(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse lets many requests live at once while reports, events and members change. It is for the race detector, and for the ledgers at the end.
+// TestConcurrentUse lets many requests live at once while reports, events and members change. It is for the
+// race detector, and for the ledgers at the end.
 func TestConcurrentUse(t *testing.T) {
 	f := newFleet(3, 3, nil)
 	now := f.now
@@ -699,7 +701,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// What would come too late is refused before anything is booked, with the time for which it has waited already; what would come in time is not.
+// What would come too late is refused before anything is booked, with the time for which it has waited
+// already; what would come in time is not.
 func TestTooLate(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	busy := f.request(1, 8000)
@@ -740,8 +743,8 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// An estimate of a prompt's length refuses nothing: by it no replica is too small, and the prompt's own time is nobody's lateness. It books what can always be
-// had. A number that is known refuses.
+// An estimate of a prompt's length refuses nothing: by it no replica is too small, and the prompt's own time
+// is nobody's lateness. It books what can always be had. A number that is known refuses.
 func TestAnEstimateRefusesNothing(t *testing.T) {
 	f := newFleet(2, 2, nil)
 	f.set(Policy{FirstToken: time.Second})

@@ -7,7 +7,8 @@ import (
 	"tandem/scoring"
 )
 
-// why names the term by which the chosen plan is ahead most: of the best plan with another prefill side, or with another decode replica.
+// why names the term by which the chosen plan is ahead most: of the best plan with another prefill side, or
+// with another decode replica.
 func (pl *Planner) why() string {
 	b := &pl.scratch
 	switch {
@@ -47,8 +48,8 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 	return word, lead
 }
 
-// otherPrefill returns the terms of the best plan in which somebody else prefills for the same decode replica, or, beside a
-// decode replica alone, of the best Split; mine if there is none.
+// otherPrefill returns the terms of the best plan in which somebody else prefills for the same decode
+// replica, or, beside a decode replica alone, of the best Split; mine if there is none.
 func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
 	b := &pl.scratch
 	if b.chosen.Prefill < 0 {
