@@ -244,7 +244,7 @@ func (m *member) explain(v verdict, limit int, q *Query) string {
 
 // answer is the expected length of one sequence, remembered for the limit that it was asked for last: members hardly ever differ.
 type answer struct {
-	lengths     *scoring.Lengths
+	lengths     *scoring.OutputLength
 	limit, rest int
 	known       bool
 }

@@ -7,10 +7,10 @@ import (
 )
 
 // lengthsOf returns what is learned of the answers of model.
-func (p *Pool) lengthsOf(model string) *scoring.Lengths {
+func (p *Pool) lengthsOf(model string) *scoring.OutputLength {
 	l := p.lengths[model]
 	if l == nil {
-		l = new(scoring.NewLengths(p.settings.ExpectedOutput))
+		l = new(scoring.NewOutputLength(p.settings.ExpectedOutput))
 		p.lengths[model] = l
 	}
 	return l
@@ -30,7 +30,7 @@ func (p *Pool) learnPrefill(l *Lease, took time.Duration, now time.Time) {
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
 // would have been longer.
 func (p *Pool) learnLength(l *Lease, each int) {
-	learn := [...]*scoring.Lengths{l.lengths, &p.answers}
+	learn := [...]*scoring.OutputLength{l.lengths, &p.answers}
 	for _, lengths := range learn {
 		if l.limit >= 0 && each >= l.limit {
 			lengths.LearnCut(each)

@@ -57,7 +57,7 @@ type Lease struct {
 
 // request is what was booked. It is immutable.
 type request struct {
-	lengths   *scoring.Lengths // of the answers of its model
+	lengths   *scoring.OutputLength // of the answers of its model
 	named     roster.Prompt
 	tokens    int // of the prompt
 	matched   int // tokens of it that were believed to be there already
@@ -327,11 +327,11 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {
 	s := scoring.DefaultSpeed()
-	if fit := known(&m.prefill.Fit, &p.prefills.Fit); fit != nil {
-		s = s.WithPrefill(fit.Within(&p.prefills.Fit))
+	if fit := known(&m.prefill.SpeedFit, &p.prefills.SpeedFit); fit != nil {
+		s = s.WithPrefill(fit.Within(&p.prefills.SpeedFit))
 	}
-	if fit := known(&m.steps.Fit, &p.steps.Fit); fit != nil {
-		s = s.WithDecode(fit.Within(&p.steps.Fit))
+	if fit := known(&m.steps.SpeedFit, &p.steps.SpeedFit); fit != nil {
+		s = s.WithDecode(fit.Within(&p.steps.SpeedFit))
 	}
 	return p.settings.Speed.Or(s)
 }
@@ -343,12 +343,12 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 	}
 	s := scoring.Pricing{Speed: p.speed(m)}
 	if risk, eased := m.prefill.Eased(now); eased && !p.settings.Speed.KnowsPrefill() {
-		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.prefill.Measured(&p.prefills.Fit)), risk
+		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.prefill.Measured(&p.prefills.SpeedFit)), risk
 	}
 	return s
 }
 
-func known(fits ...*scoring.Fit) *scoring.Fit {
+func known(fits ...*scoring.SpeedFit) *scoring.SpeedFit {
 	for _, f := range fits {
 		if f.Known() {
 			return f

@@ -29,13 +29,13 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all that follows
 
 	settings Settings
-	reserved reservedQueue  // reserved leases of all members
-	prefills scoring.Memory // of all members together, for those that were not measured yet
-	steps    scoring.Memory
-	lengths  map[string]*scoring.Lengths // by model as clients name it
-	answers  scoring.Lengths             // of all models
-	ends     scoring.Lengths             // of all models, cut ones as short as they were
-	usual    int                         // tokens after which an answer is over, by ends
+	reserved reservedQueue       // reserved leases of all members
+	prefills scoring.DecayingFit // of all members together, for those that were not measured yet
+	steps    scoring.DecayingFit
+	lengths  map[string]*scoring.OutputLength // by model as clients name it
+	answers  scoring.OutputLength             // of all models
+	ends     scoring.OutputLength             // of all models, cut ones as short as they were
+	usual    int                              // tokens after which an answer is over, by ends
 	peers    roster.PeerReports[PeerLoad]
 	demands  []demand // scratch of pendingDemand
 }
@@ -48,11 +48,11 @@ type member struct {
 	roster.Member
 	load    replica.Fused
 	ledger  ledger
-	prefill scoring.Memory // local prefills
-	steps   scoring.Memory // decode steps
-	meter   scoring.Meter  // of local prefills
-	pace    scoring.Pace   // of prompts whose blocks come
-	comes   scoring.Pace   // of requests, local ones too
+	prefill scoring.DecayingFit // local prefills
+	steps   scoring.DecayingFit // decode steps
+	meter   scoring.Utilization // of local prefills
+	pace    scoring.ArrivalRate // of prompts whose blocks come
+	comes   scoring.ArrivalRate // of requests, local ones too
 
 	drafted int          // tokens a sequence and step, by the newest report that counts them; 0 unknown
 	asked   replica.Load // newest report that we asked for ourselves
@@ -83,8 +83,8 @@ func (p *Pool) Configure(s Settings) {
 
 // beginLengths forgets how long answers are, and begins with so many tokens.
 func (p *Pool) beginLengths(tokens int) {
-	p.lengths = map[string]*scoring.Lengths{}
-	p.answers, p.ends = scoring.NewLengths(tokens), scoring.NewLengths(tokens)
+	p.lengths = map[string]*scoring.OutputLength{}
+	p.answers, p.ends = scoring.NewOutputLength(tokens), scoring.NewOutputLength(tokens)
 	p.usual = p.ends.Rest(0, -1)
 }
 
@@ -112,8 +112,8 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	if len(m.ledger.leases) == 0 { // else somebody tries already, see Book
-		m.prefill.Ease(&p.prefills.Fit, now)
-		m.steps.Ease(&p.steps.Fit, now)
+		m.prefill.Ease(&p.prefills.SpeedFit, now)
+		m.steps.Ease(&p.steps.SpeedFit, now)
 	}
 	if l.Running >= 0 {
 		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.ledger.sent - m.remote.Sent)

@@ -38,7 +38,7 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 		later := func(s scoring.Speed) float64 { return max(0, s.Step(n, kv)*(1-steps.Error())-best) * c.answer }
 		c.Later = later(c.speed)
 		if risk, eased := steps.Eased(now); eased {
-			measured := scoring.DefaultSpeed().WithDecode(steps.Measured(&p.steps.Fit))
+			measured := scoring.DefaultSpeed().WithDecode(steps.Measured(&p.steps.SpeedFit))
 			c.Later = max(c.Later, later(measured)-risk)
 		}
 	}
@@ -53,17 +53,17 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	if !ok {
 		return "", false
 	}
-	steps, prefills := make([]*scoring.Memory, len(p.members.All)), make([]*scoring.Memory, len(p.members.All))
+	steps, prefills := make([]*scoring.DecayingFit, len(p.members.All)), make([]*scoring.DecayingFit, len(p.members.All))
 	for i, o := range p.members.All {
 		steps[i], prefills[i] = &o.steps, &o.prefill
 	}
 	profile := scoring.DefaultSpeed()
-	s := scoring.Compare(steps, m.Slot, &p.steps.Fit, profile.StepParts(usualBatch, usualBatch*usualTokens))
+	s := scoring.Compare(steps, m.Slot, &p.steps.SpeedFit, profile.StepParts(usualBatch, usualBatch*usualTokens))
 	if s.Slow(held) {
 		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s", s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	known = s.Known
-	s = scoring.Compare(prefills, m.Slot, &p.prefills.Fit, profile.PrefillParts(usualTokens, 0))
+	s = scoring.Compare(prefills, m.Slot, &p.prefills.SpeedFit, profile.PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s", s.Ratio, p.members.All[s.Than].R.ID), true
 	}

@@ -88,7 +88,7 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 	}
 	s := scoring.Pricing{Speed: p.speed(m)}
 	if risk, eased := m.fit.Eased(now); eased {
-		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.fit.Measured(&p.fit.Fit)), risk
+		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.fit.Measured(&p.fit.SpeedFit)), risk
 	}
 	return s
 }
@@ -100,9 +100,9 @@ func (p *Pool) speed(m *member) scoring.Speed {
 	case p.settings.Speed.KnowsPrefill():
 		return p.settings.Speed.Or(s)
 	case m.fit.Known():
-		return s.WithPrefill(m.fit.Within(&p.fit.Fit))
+		return s.WithPrefill(m.fit.Within(&p.fit.SpeedFit))
 	case p.fit.Known():
-		return s.WithPrefill(p.fit.Within(&p.fit.Fit))
+		return s.WithPrefill(p.fit.Within(&p.fit.SpeedFit))
 	}
 	return s
 }

@@ -26,8 +26,8 @@ type Pool struct {
 	members *roster.Members[*member] // its lock guards all that follows
 
 	settings Settings
-	fit      scoring.Memory // of all members together, for those that were not measured yet
-	typical  float64        // seconds of a usual request, running mean; 0 unknown
+	fit      scoring.DecayingFit // of all members together, for those that were not measured yet
+	typical  float64             // seconds of a usual request, running mean; 0 unknown
 	peers    roster.PeerReports[PeerLoad]
 }
 
@@ -41,9 +41,9 @@ type member struct {
 	others replica.OtherRequests
 	queue  queue
 	outbox replica.Outbox
-	meter  scoring.Meter
-	pace   scoring.Pace // of prompts
-	fit    scoring.Memory
+	meter  scoring.Utilization
+	pace   scoring.ArrivalRate // of prompts
+	fit    scoring.DecayingFit
 	span   span
 	counts Counts
 
@@ -95,7 +95,7 @@ func (p *Pool) Observe(id replica.ID, l replica.Load, now time.Time) {
 func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 	m.load.Add(l)
 	if m.queue.count == 0 { // else somebody tries already, see Book
-		m.fit.Ease(&p.fit.Fit, now)
+		m.fit.Ease(&p.fit.SpeedFit, now)
 	}
 	if m.load.UsageAt().Equal(l.At) {
 		m.queue.settled()

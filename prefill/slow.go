@@ -16,11 +16,11 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	if !ok {
 		return "", false
 	}
-	all := make([]*scoring.Memory, len(p.members.All))
+	all := make([]*scoring.DecayingFit, len(p.members.All))
 	for i, o := range p.members.All {
 		all[i] = &o.fit
 	}
-	s := scoring.Compare(all, m.Slot, &p.fit.Fit, scoring.DefaultSpeed().PrefillParts(usualTokens, 0))
+	s := scoring.Compare(all, m.Slot, &p.fit.SpeedFit, scoring.DefaultSpeed().PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
 		return fmt.Sprintf("its prefills take %.1f times as long as those of %s", s.Ratio, p.members.All[s.Than].R.ID), true
 	}

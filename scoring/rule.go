@@ -9,7 +9,7 @@ import (
 // them and for comparison: they have thresholds where the sum of predicted seconds has prices.
 type Rule interface {
 	// Choose returns an index into seats, which has at least one.
-	Choose(p Prompt, seats []Seat, rnd *rand.Rand) int
+	Choose(p Prompt, seats []Target, rnd *rand.Rand) int
 }
 
 // Prompt is what a rule sees of a request.
@@ -21,8 +21,8 @@ type Prompt struct {
 // HeadTokens is how much of a prompt decides where hashing sends it.
 const HeadTokens = 256
 
-// Seat is what a rule sees of one replica. Load is what the router knows to be there at this moment, not what was reported some time ago.
-type Seat struct {
+// Target is what a rule sees of one replica. Load is what the router knows to be there at this moment, not what was reported some time ago.
+type Target struct {
 	Name uint64 // of the replica, the same for every router
 	Hot  int    // leading tokens of the prompt that it has in GPU memory
 	Held int    // leading tokens that it has in any tier, at least Hot
@@ -37,7 +37,7 @@ type TwoState struct {
 }
 
 // Choose decides by state.
-func (r TwoState) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
+func (r TwoState) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	low, high := math.MaxInt, 0
 	for i := range seats {
 		low, high = min(low, seats[i].Load), max(high, seats[i].Load)
@@ -58,7 +58,7 @@ type Tracker struct {
 }
 
 // Choose follows or balances.
-func (r Tracker) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
+func (r Tracker) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	best := longest(seats, rnd)
 	if float64(seats[best].Held) > r.Threshold*float64(p.Tokens) && seats[best].Load < capacity(seats, r.Bound) {
 		return best
@@ -73,7 +73,7 @@ type PrefixHash struct {
 }
 
 // Choose walks through the replicas in the head's order.
-func (r PrefixHash) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
+func (r PrefixHash) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	if p.Head == 0 {
 		return leastLoaded(seats, rnd)
 	}
@@ -101,7 +101,7 @@ type Overlap struct {
 }
 
 // Choose adds shares.
-func (r Overlap) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
+func (r Overlap) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	longest, busiest := 0, 0
 	for i := range seats {
 		longest, busiest = max(longest, seats[i].Held), max(busiest, seats[i].Load)
@@ -109,7 +109,7 @@ func (r Overlap) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
 	if float64(longest) < r.Threshold*float64(p.Tokens) || longest == 0 {
 		return r.Otherwise.Choose(p, seats, rnd)
 	}
-	return drawLeast(seats, rnd, func(s *Seat) float64 {
+	return drawLeast(seats, rnd, func(s *Target) float64 {
 		overlap := (r.Hot*float64(s.Hot) + r.Warm*float64(s.Held-s.Hot)) / float64(longest)
 		idle := 1 - float64(s.Load)/float64(max(busiest, 1))
 		return -(r.Overlap*overlap + r.Load*idle)
@@ -117,7 +117,7 @@ func (r Overlap) Choose(p Prompt, seats []Seat, rnd *rand.Rand) int {
 }
 
 // capacity is how many requests a replica may have at most, the new one included, with loads bounded to a multiple of their mean.
-func capacity(seats []Seat, bound float64) int {
+func capacity(seats []Target, bound float64) int {
 	all := 1
 	for i := range seats {
 		all += seats[i].Load
@@ -125,17 +125,17 @@ func capacity(seats []Seat, bound float64) int {
 	return int(math.Ceil(max(bound, 1) * float64(all) / float64(len(seats))))
 }
 
-func leastLoaded(seats []Seat, rnd *rand.Rand) int {
-	return drawLeast(seats, rnd, func(s *Seat) float64 { return float64(s.Load) })
+func leastLoaded(seats []Target, rnd *rand.Rand) int {
+	return drawLeast(seats, rnd, func(s *Target) float64 { return float64(s.Load) })
 }
 
 // longest is the one that holds most of the prompt, the less loaded of two.
-func longest(seats []Seat, rnd *rand.Rand) int {
-	return drawLeast(seats, rnd, func(s *Seat) float64 { return float64(s.Load) - float64(s.Held)*1e6 })
+func longest(seats []Target, rnd *rand.Rand) int {
+	return drawLeast(seats, rnd, func(s *Target) float64 { return float64(s.Load) - float64(s.Held)*1e6 })
 }
 
 // drawLeast takes the smallest, by chance among equals.
-func drawLeast(seats []Seat, rnd *rand.Rand, cost func(*Seat) float64) int {
+func drawLeast(seats []Target, rnd *rand.Rand, cost func(*Target) float64) int {
 	best, ties, low := 0, 0, math.Inf(1)
 	for i := range seats {
 		switch c := cost(&seats[i]); {

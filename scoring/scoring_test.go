@@ -132,7 +132,7 @@ func TestFitFindsAnEngineUnlikeItsProfile(t *testing.T) {
 		{"five times faster", Speed{T0: 1e-3, A: 3e-6, B: 0.3e-9}, 0, 0.1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var f Fit
+			var f SpeedFit
 			rnd := rand.New(rand.NewPCG(1, 2))
 			for i := range 300 {
 				u, c := 50+rnd.IntN(16000), rnd.IntN(30000)
@@ -152,7 +152,7 @@ func TestFitFindsAnEngineUnlikeItsProfile(t *testing.T) {
 
 func TestFitForgetsAReplacedEngine(t *testing.T) {
 	profile := DefaultSpeed()
-	var f Fit
+	var f SpeedFit
 	for range 200 {
 		f.Learn(profile.PrefillParts(4000, 0), profile.Prefill(4000, 0))
 	}
@@ -174,7 +174,7 @@ func TestFitForgetsAReplacedEngine(t *testing.T) {
 // heard, and moves nothing again.
 func TestFitDoesNotFollowTwice(t *testing.T) {
 	profile, truth := DefaultSpeed(), Speed{T0: 15e-3, A: 55e-6, B: 2e-9}
-	var f Fit
+	var f SpeedFit
 	for _, uncached := range []int{1340, 1, 813, 1500, 16, 2000} {
 		f.Learn(profile.PrefillParts(uncached, 0), truth.Prefill(uncached, 0))
 		if uncached == 1340 {
@@ -189,7 +189,7 @@ func TestFitDoesNotFollowTwice(t *testing.T) {
 
 func TestFitStaysPositiveAndFinite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var f Fit
+		var f SpeedFit
 		profile := DefaultSpeed()
 		for range rapid.IntRange(1, 200).Draw(t, "samples") {
 			u := rapid.IntRange(0, 200_000).Draw(t, "uncached")
@@ -205,9 +205,9 @@ func TestFitStaysPositiveAndFinite(t *testing.T) {
 	})
 }
 
-func TestMeter(t *testing.T) {
+func TestUtilization(t *testing.T) {
 	start := time.Unix(1000, 0)
-	var m Meter
+	var m Utilization
 	if m.Rho(start) != 0 {
 		t.Errorf("unused: rho %g, want 0", m.Rho(start))
 	}
@@ -220,15 +220,15 @@ func TestMeter(t *testing.T) {
 	if r := m.Rho(start); r < 0.39 {
 		t.Errorf("a clock reading of the past gives %g, want no more decay than at the last addition", r)
 	}
-	var fresh Meter
+	var fresh Utilization
 	for s := range 30 {
 		fresh.Add(start.Add(time.Duration(s)*time.Second), 0.9)
 	}
 	near(t, "rho after half a minute", fresh.Rho(start.Add(30*time.Second)), 0.9, 0.05)
 }
 
-func TestLengths(t *testing.T) {
-	l := NewLengths(256)
+func TestOutputLength(t *testing.T) {
+	l := NewOutputLength(256)
 	near(t, "first guess", float64(l.Rest(0, -1)), 256, 0.15)
 	near(t, "no memory", float64(l.Rest(200, -1)), 256, 0.4)
 	for range 2000 {
@@ -295,8 +295,8 @@ func TestChooseBreaksTiesEvenly(t *testing.T) {
 	}
 }
 
-func TestPace(t *testing.T) {
-	var p Pace
+func TestArrivalRate(t *testing.T) {
+	var p ArrivalRate
 	now := time.Unix(1000, 0)
 	if got := p.Rate(now); got != 0 {
 		t.Errorf("of nothing: %g a second", got)

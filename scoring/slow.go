@@ -16,7 +16,7 @@ const (
 
 // Compare compares the member at the given place with all others of its pool, by the seconds that the profile puts a piece of work at. It goes by what was measured,
 // however long ago: nobody becomes faster for not being asked.
-func Compare(all []*Memory, at int, pool *Fit, parts [3]float64) Slowness {
+func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts [3]float64) Slowness {
 	m := all[at]
 	s := Slowness{Known: m.Known() && m.Error() < 1, Than: -1}
 	if !s.Known {

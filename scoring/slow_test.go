@@ -6,8 +6,8 @@ import (
 )
 
 // memory has learned so many samples, one a second, that took times what the profile says.
-func memory(samples int, times float64) *Memory {
-	var m Memory
+func memory(samples int, times float64) *DecayingFit {
+	var m DecayingFit
 	for i := range samples {
 		m.LearnAt([3]float64{1, 0, 0}, times, time.Unix(1000+int64(i), 0))
 	}
@@ -18,20 +18,20 @@ func TestCompare(t *testing.T) {
 	parts := [3]float64{1, 0, 0}
 	for _, tt := range []struct {
 		name            string
-		all             []*Memory
+		all             []*DecayingFit
 		known           bool
 		slow, stillSlow bool
 		than            int
 	}{
-		{"twenty times as slow", []*Memory{memory(10, 20), memory(10, 3), memory(10, 1)}, true, true, true, 2},
-		{"as fast", []*Memory{memory(10, 1), memory(10, 1)}, true, false, false, 1},
-		{"between", []*Memory{memory(20, 2), memory(20, 1)}, true, false, true, 1},
-		{"faster", []*Memory{memory(10, 1), memory(10, 20)}, true, false, false, 1},
-		{"not measured", []*Memory{memory(2, 20), memory(10, 1)}, false, false, false, -1},
-		{"nobody else was measured", []*Memory{memory(10, 20), memory(1, 1)}, true, false, false, -1},
-		{"alone", []*Memory{memory(10, 20)}, true, false, false, -1},
+		{"twenty times as slow", []*DecayingFit{memory(10, 20), memory(10, 3), memory(10, 1)}, true, true, true, 2},
+		{"as fast", []*DecayingFit{memory(10, 1), memory(10, 1)}, true, false, false, 1},
+		{"between", []*DecayingFit{memory(20, 2), memory(20, 1)}, true, false, true, 1},
+		{"faster", []*DecayingFit{memory(10, 1), memory(10, 20)}, true, false, false, 1},
+		{"not measured", []*DecayingFit{memory(2, 20), memory(10, 1)}, false, false, false, -1},
+		{"nobody else was measured", []*DecayingFit{memory(10, 20), memory(1, 1)}, true, false, false, -1},
+		{"alone", []*DecayingFit{memory(10, 20)}, true, false, false, -1},
 	} {
-		s := Compare(tt.all, 0, new(Fit), parts)
+		s := Compare(tt.all, 0, new(SpeedFit), parts)
 		if s.Known != tt.known || s.Slow(false) != tt.slow || s.Slow(true) != tt.stillSlow || s.Than != tt.than {
 			t.Errorf("%s: %+v, slow %v, still slow %v", tt.name, s, s.Slow(false), s.Slow(true))
 		}
@@ -41,11 +41,11 @@ func TestCompare(t *testing.T) {
 // Who was not asked for long is priced like the others again, but is still as slow as it was measured.
 func TestNobodyIsFasterForNotBeingAsked(t *testing.T) {
 	fast, slow := memory(10, 1), memory(10, 20)
-	slow.Ease(&fast.Fit, time.Unix(2000, 0))
+	slow.Ease(&fast.SpeedFit, time.Unix(2000, 0))
 	if got := slow.at(0); got > 1.1 {
 		t.Errorf("priced at %.1f times the profile after a quarter of an hour", got)
 	}
-	if s := Compare([]*Memory{slow, fast}, 0, new(Fit), [3]float64{1, 0, 0}); !s.Slow(false) {
+	if s := Compare([]*DecayingFit{slow, fast}, 0, new(SpeedFit), [3]float64{1, 0, 0}); !s.Slow(false) {
 		t.Errorf("no longer slow: %+v", s)
 	}
 }
@@ -58,7 +58,7 @@ func TestATrialCostsAShareOfTheTimeSinceTheLast(t *testing.T) {
 		t.Error("eased at once")
 	}
 	for _, after := range []time.Duration{100 * time.Second, time.Hour} {
-		slow.Ease(&fast.Fit, last.Add(after))
+		slow.Ease(&fast.SpeedFit, last.Add(after))
 		risk, eased := slow.Eased(last.Add(after))
 		near(t, "risk", risk, 0.1*after.Seconds(), 1e-6)
 		if !eased {

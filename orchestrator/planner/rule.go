@@ -16,7 +16,7 @@ type Rule struct {
 
 // ruleScratch is where a rule is worked out, used again for the next.
 type ruleScratch struct {
-	seats []scoring.Seat
+	seats []scoring.Target
 	at    []int // candidate of each seat
 	depth []int32
 }
@@ -44,7 +44,7 @@ func (pl *Planner) restrictPrefills(q *question) {
 		if !pl.pairsWith(i) {
 			continue
 		}
-		seat := scoring.Seat{Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected, Load: int(p.Waiting)}
+		seat := scoring.Target{Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected, Load: int(p.Waiting)}
 		if unsure {
 			seat.Hot -= min(seat.Hot, pl.prefill.Below(p, c.depth))
 		}
@@ -85,7 +85,7 @@ func (pl *Planner) restrictDecodes(q *question) {
 		if _, alone := b.table.Alone(j); !alone && !pl.pairedWith(j) {
 			continue
 		}
-		seat := scoring.Seat{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running)}
+		seat := scoring.Target{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running)}
 		if unsure {
 			seat.Hot -= min(seat.Hot, pl.decode.Below(d, &q.decode, c.depth))
 		}

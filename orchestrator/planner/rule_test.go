@@ -14,12 +14,12 @@ import (
 // take is a rule that takes the replica of a name, the first where it has no seat, and notes what it saw.
 type take struct {
 	name  replica.ID
-	seats []scoring.Seat
+	seats []scoring.Target
 	head  uint64
 }
 
-func (r *take) Choose(p scoring.Prompt, seats []scoring.Seat, _ *rand.Rand) int {
-	r.seats, r.head = append([]scoring.Seat(nil), seats...), p.Head
+func (r *take) Choose(p scoring.Prompt, seats []scoring.Target, _ *rand.Rand) int {
+	r.seats, r.head = append([]scoring.Target(nil), seats...), p.Head
 	for i := range seats {
 		if seats[i].Name == nameOf(r.name) {
 			return i

@@ -22,7 +22,7 @@ type Oracle struct {
 	truth  *cluster.Truth
 	fleet  *cluster.Config
 	placed []foreseen // by slot
-	meters []scoring.Meter
+	meters []scoring.Utilization
 	tasks  []core.Task
 	sides  [2][]outlook
 	tokens int // of the request in question
@@ -69,7 +69,7 @@ func NewGreedyOracle(c cluster.Config, seed uint64) *Oracle {
 func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
 	o := &Oracle{
 		model: w.Model(0, 0), rnd: rand.New(rand.NewPCG(seed, 0x6f726163)),
-		meters: make([]scoring.Meter, len(c.Nodes[cluster.Prefill])),
+		meters: make([]scoring.Utilization, len(c.Nodes[cluster.Prefill])),
 	}
 	for side := range o.sides {
 		o.sides[side] = make([]outlook, len(c.Nodes[side]))

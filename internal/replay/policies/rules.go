@@ -21,7 +21,7 @@ type ruled struct {
 	rule  scoring.Rule
 	head  float64 // tokens that are hashed, for a rule that hashes
 	all   []Param
-	seats []scoring.Seat
+	seats []scoring.Target
 }
 
 func (x *ruled) params() []Param { return x.all }
@@ -31,7 +31,7 @@ func (x *ruled) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	x.seats = x.seats[:0]
 	for i := range ps {
 		r := &ps[i]
-		x.seats = append(x.seats, scoring.Seat{Name: uint64(i), Hot: r.Matched, Held: r.Matched, Load: r.Requests})
+		x.seats = append(x.seats, scoring.Target{Name: uint64(i), Hot: r.Matched, Held: r.Matched, Load: r.Requests})
 	}
 	prompt := scoring.Prompt{Tokens: q.Tokens}
 	if x.head > 0 {

@@ -12,14 +12,14 @@ const (
 	paceWarm   = 15 * time.Second
 )
 
-// Pace measures how many events come a second. Asking costs next to nothing. The zero Pace has seen none. Not safe for concurrent use.
-type Pace struct {
+// ArrivalRate measures how many events come a second. Asking costs next to nothing. The zero ArrivalRate has seen none. Not safe for concurrent use.
+type ArrivalRate struct {
 	sum       float64 // events, each decayed by its age at last
 	at, since time.Time
 }
 
 // Add takes in that one came at now.
-func (p *Pace) Add(now time.Time) {
+func (p *ArrivalRate) Add(now time.Time) {
 	if p.since.IsZero() {
 		p.since, p.at = now, now
 	}
@@ -29,7 +29,7 @@ func (p *Pace) Add(now time.Time) {
 }
 
 // Rate returns the events a second at now, fewer where none has come for long.
-func (p *Pace) Rate(now time.Time) float64 {
+func (p *ArrivalRate) Rate(now time.Time) float64 {
 	if p.since.IsZero() {
 		return 0
 	}

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Fit learns how much slower or faster than a profile an engine is, one factor a coefficient, from measured durations. The zero Fit agrees with the profile.
+// SpeedFit learns how much slower or faster than a profile an engine is, one factor a coefficient, from measured durations. The zero SpeedFit agrees with the profile.
 //
 // It is recursive least squares over relative errors, so that short and long durations weigh alike, with forgetting. A sample teaches those factors alone that
 // have a real share in its prediction: of a short prompt, which is nearly all overhead, nobody learns what a token costs. Three things keep outliers out:
 // a sample far off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent votes can move factors at once.
 // Not safe for concurrent use.
-type Fit struct {
+type SpeedFit struct {
 	factor [3]float64    // 0: 1
 	cov    [3][3]float64 // of the factors
 	told   [3]bool       // some sample could tell of the factor
@@ -35,7 +35,7 @@ const (
 	factorCap   = 100.0
 	forgetting  = 0.98
 	fitPrior    = 0.25 // variance of a factor before anything was seen
-	fitTrusted  = 3    // samples before a Fit is worth using
+	fitTrusted  = 3    // samples before a SpeedFit is worth using
 	leapAbove   = 1.5  // the median of recent ratios beyond this, or its inverse, moves factors at once
 	tells       = 0.2  // of its prediction, is the share from which on a sample says something of a factor
 	huberFloor  = 0.1
@@ -46,17 +46,17 @@ const (
 )
 
 // Known reports whether enough was seen to use f.
-func (f *Fit) Known() bool { return f.seen >= fitTrusted }
+func (f *SpeedFit) Known() bool { return f.seen >= fitTrusted }
 
 // Samples returns how many durations were learned from.
-func (f *Fit) Samples() int { return f.seen }
+func (f *SpeedFit) Samples() int { return f.seen }
 
 // Learn takes in that something took so many seconds, whose parts the profile puts at the given seconds. Durations that are not positive, or absurd, are ignored.
-func (f *Fit) Learn(parts [3]float64, took float64) { f.learn(parts, took, true) }
+func (f *SpeedFit) Learn(parts [3]float64, took float64) { f.learn(parts, took, true) }
 
 // learn is Learn; apart says that the sample is of another moment than the one before. Samples of one moment have one vote together, which is the one that
 // surprises least: whatever stood still for a while made all that ran then slow.
-func (f *Fit) learn(parts [3]float64, took float64, apart bool) {
+func (f *SpeedFit) learn(parts [3]float64, took float64, apart bool) {
 	predicted := f.predict(parts)
 	if !(took > 0) || took > maxDuration.Seconds() || !(predicted > 0) {
 		return
@@ -83,7 +83,7 @@ func (f *Fit) learn(parts [3]float64, took float64, apart bool) {
 }
 
 // cast enters v among the votes.
-func (f *Fit) cast(v vote, apart bool) {
+func (f *SpeedFit) cast(v vote, apart bool) {
 	if apart || f.n == 0 {
 		f.votes[f.n%len(f.votes)] = v
 		f.n++
@@ -95,10 +95,10 @@ func (f *Fit) cast(v vote, apart bool) {
 }
 
 // ratio is what v took by what it would be taken to take now.
-func (f *Fit) ratio(v vote) float64 { return v.took / f.predict(v.parts) }
+func (f *SpeedFit) ratio(v vote) float64 { return v.took / f.predict(v.parts) }
 
 // settle takes the miss of a sample into the noise, once the factors have found their places.
-func (f *Fit) settle(miss float64) {
+func (f *SpeedFit) settle(miss float64) {
 	if f.seen < fitTrusted {
 		return
 	}
@@ -107,7 +107,7 @@ func (f *Fit) settle(miss float64) {
 }
 
 // Error returns by which share of themselves predictions may be off for what single samples are off: 1 and more where too little was seen.
-func (f *Fit) Error() float64 {
+func (f *SpeedFit) Error() float64 {
 	if f.calm == 0 {
 		return 1
 	}
@@ -116,7 +116,7 @@ func (f *Fit) Error() float64 {
 
 // Within returns the factors that hold for a member of a pool: its own where some sample could tell, though not out of all proportion to the pool's, and the
 // pool's where none could.
-func (f *Fit) Within(pool *Fit) Factors {
+func (f *SpeedFit) Within(pool *SpeedFit) Factors {
 	var out Factors
 	for i := range out {
 		switch {
@@ -135,7 +135,7 @@ func (f *Fit) Within(pool *Fit) Factors {
 type Factors [3]float64
 
 // predict returns the seconds of parts by the present factors.
-func (f *Fit) predict(parts [3]float64) float64 {
+func (f *SpeedFit) predict(parts [3]float64) float64 {
 	sum := 0.0
 	for i, x := range parts {
 		sum += x * f.at(i)
@@ -143,14 +143,14 @@ func (f *Fit) predict(parts [3]float64) float64 {
 	return sum
 }
 
-func (f *Fit) at(i int) float64 {
+func (f *SpeedFit) at(i int) float64 {
 	if f.factor[i] == 0 {
 		return 1
 	}
 	return f.factor[i]
 }
 
-func (f *Fit) reset() {
+func (f *SpeedFit) reset() {
 	f.cov = [3][3]float64{}
 	for i := range f.factor {
 		f.factor[i] = f.at(i)
@@ -160,7 +160,7 @@ func (f *Fit) reset() {
 
 // leap moves the factors that recent votes can tell of by the median of their ratios where that is far from one: an engine unlike its profile, or replaced by
 // another.
-func (f *Fit) leap() bool {
+func (f *SpeedFit) leap() bool {
 	k := min(f.n, len(f.votes))
 	if k < fitTrusted {
 		return false
@@ -185,7 +185,7 @@ func (f *Fit) leap() bool {
 }
 
 // toldBy reports whether factor i has a real share in the last k votes.
-func (f *Fit) toldBy(i, k int) bool {
+func (f *SpeedFit) toldBy(i, k int) bool {
 	sum := 0.0
 	for _, v := range f.votes[:k] {
 		sum += v.parts[i] * f.at(i) / f.predict(v.parts)
@@ -194,7 +194,7 @@ func (f *Fit) toldBy(i, k int) bool {
 }
 
 // step is one update of recursive least squares for a relative error, with what a unit of each factor is of the prediction: 0 for one that is taken as given.
-func (f *Fit) step(x [3]float64, miss float64) {
+func (f *SpeedFit) step(x [3]float64, miss float64) {
 	huber := max(huberFloor, 2*f.spread)
 	weight := min(1, huber/math.Abs(miss))
 	f.spread += 0.1 * (min(math.Abs(miss), 1) - f.spread)
@@ -217,7 +217,7 @@ func (f *Fit) step(x [3]float64, miss float64) {
 
 // forget lets the variance of the factors that a sample told of grow again, of which x says how much each counted. Of others nothing new was learned: their variance
 // would grow without end.
-func (f *Fit) forget(x [3]float64) {
+func (f *SpeedFit) forget(x [3]float64) {
 	for i := range x {
 		if x[i] == 0 || f.cov[i][i] > forgetting*fitPrior*f.factor[i]*f.factor[i] {
 			continue

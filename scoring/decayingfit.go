@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Memory is the Fit of one engine and how fresh it is. What is not tested any more is believed less and less: an engine that was measured slow while its
+// DecayingFit is the SpeedFit of one engine and how fresh it is. What is not tested any more is believed less and less: an engine that was measured slow while its
 // machine was busy gets no requests, so nothing would ever correct it. The zero value is ready. Not safe for concurrent use.
-type Memory struct {
-	Fit
+type DecayingFit struct {
+	SpeedFit
 	measured [3]float64 // factors as of the newest sample
 	learned  time.Time  // newest sample
 	voted    time.Time  // newest one with a vote of its own
 	eased    time.Time  // until when the time since has been taken into account
 }
 
-// A Memory keeps its word for easeAfter, then goes half of the way to the others' in each easeHalf. Samples within voteApart are of one moment.
+// A DecayingFit keeps its word for easeAfter, then goes half of the way to the others' in each easeHalf. Samples within voteApart are of one moment.
 const (
 	easeAfter = 10 * time.Second
 	easeHalf  = 20 * time.Second
@@ -24,8 +24,8 @@ const (
 	trialShare = 0.1 // of the time since it was tested, is what one request may lose by testing an engine
 )
 
-// LearnAt is [Fit.Learn] at the time now.
-func (m *Memory) LearnAt(parts [3]float64, took float64, now time.Time) {
+// LearnAt is [SpeedFit.Learn] at the time now.
+func (m *DecayingFit) LearnAt(parts [3]float64, took float64, now time.Time) {
 	apart := now.Sub(m.voted) >= voteApart
 	if apart {
 		m.voted = now
@@ -35,10 +35,10 @@ func (m *Memory) LearnAt(parts [3]float64, took float64, now time.Time) {
 }
 
 // Learned returns when the newest sample came, the zero time before the first.
-func (m *Memory) Learned() time.Time { return m.learned }
+func (m *DecayingFit) Learned() time.Time { return m.learned }
 
-// Ease moves m toward the Fit of the whole pool as far as the time without a sample asks. To be called now and then.
-func (m *Memory) Ease(toward *Fit, now time.Time) {
+// Ease moves m toward the SpeedFit of the whole pool as far as the time without a sample asks. To be called now and then.
+func (m *DecayingFit) Ease(toward *SpeedFit, now time.Time) {
 	if m.learned.IsZero() || !now.After(m.eased) || !toward.Known() {
 		return
 	}
@@ -49,24 +49,24 @@ func (m *Memory) Ease(toward *Fit, now time.Time) {
 	}
 }
 
-// Eased reports whether [Memory.Ease] has moved m, and how many seconds somebody may lose by being sent to see whether what was measured still holds.
-func (m *Memory) Eased(now time.Time) (risk float64, eased bool) {
+// Eased reports whether [DecayingFit.Ease] has moved m, and how many seconds somebody may lose by being sent to see whether what was measured still holds.
+func (m *DecayingFit) Eased(now time.Time) (risk float64, eased bool) {
 	if m.learned.IsZero() || m.factor == m.measured {
 		return 0, false
 	}
 	return trialShare * now.Sub(m.learned).Seconds(), true
 }
 
-// Recall takes back what [Memory.Ease] has done: somebody was sent to try, and whoever comes before that one has told is not to follow.
-func (m *Memory) Recall(now time.Time) {
+// Recall takes back what [DecayingFit.Ease] has done: somebody was sent to try, and whoever comes before that one has told is not to follow.
+func (m *DecayingFit) Recall(now time.Time) {
 	if !m.learned.IsZero() && now.After(m.learned.Add(easeAfter)) {
 		m.factor, m.eased = m.measured, now.Add(easeAfter)
 	}
 }
 
 // Measured returns m's factors as they were measured, whatever time has passed since, or those of the pool where nothing was.
-func (m *Memory) Measured(pool *Fit) Factors {
-	f := m.Fit
+func (m *DecayingFit) Measured(pool *SpeedFit) Factors {
+	f := m.SpeedFit
 	f.factor = m.measured
 	return f.Within(pool)
 }

@@ -11,14 +11,14 @@ const meterWindow = 120 * time.Second
 // meterWarm is how long a meter counts as running at least, so that its first seconds do not read as overload.
 const meterWarm = 15 * time.Second
 
-// Meter measures which share of its time a replica is booked with work. The zero Meter has seen none. Not safe for concurrent use.
-type Meter struct {
+// Utilization measures which share of its time a replica is booked with work. The zero Utilization has seen none. Not safe for concurrent use.
+type Utilization struct {
 	sum       float64 // seconds of work, each decayed by its age
 	at, since time.Time
 }
 
 // Add books seconds of work at now.
-func (m *Meter) Add(now time.Time, seconds float64) {
+func (m *Utilization) Add(now time.Time, seconds float64) {
 	if m.since.IsZero() {
 		m.since, m.at = now, now
 	}
@@ -31,7 +31,7 @@ func (m *Meter) Add(now time.Time, seconds float64) {
 }
 
 // Rho returns the utilisation at now, 0 and above; more than 1 when more work was booked than time passed.
-func (m *Meter) Rho(now time.Time) float64 {
+func (m *Utilization) Rho(now time.Time) float64 {
 	if m.since.IsZero() {
 		return 0
 	}
@@ -40,7 +40,7 @@ func (m *Meter) Rho(now time.Time) float64 {
 	return m.decayed(now) / (window * -math.Expm1(-seen/window))
 }
 
-func (m *Meter) decayed(now time.Time) float64 {
+func (m *Utilization) decayed(now time.Time) float64 {
 	age := max(0, now.Sub(m.at)).Seconds()
 	return m.sum * math.Exp(-age/meterWindow.Seconds())
 }

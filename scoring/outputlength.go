@@ -2,10 +2,10 @@ package scoring
 
 import "math"
 
-// Lengths learns how long answers are and says how much is still to come of one that has some tokens already. Make one with [NewLengths].
+// OutputLength learns how long answers are and says how much is still to come of one that has some tokens already. Make one with [NewOutputLength].
 //
 // It is a histogram with two buckets an octave and slow forgetting. Not safe for concurrent use.
-type Lengths struct {
+type OutputLength struct {
 	count, sum [lengthBuckets]float64
 	seen       int
 }
@@ -19,9 +19,9 @@ const (
 	lengthMax     = 1 << 20
 )
 
-// NewLengths starts from a guess of the mean, spread as lifetimes without memory are.
-func NewLengths(mean int) Lengths {
-	var l Lengths
+// NewOutputLength starts from a guess of the mean, spread as lifetimes without memory are.
+func NewOutputLength(mean int) OutputLength {
+	var l OutputLength
 	for i := range lengthPrior {
 		quantile := (float64(i) + 0.5) / lengthPrior
 		l.put(-math.Log(1-quantile) * float64(max(mean, 1)))
@@ -30,7 +30,7 @@ func NewLengths(mean int) Lengths {
 }
 
 // Learn takes in an answer of so many tokens. Answers without a token are ignored.
-func (l *Lengths) Learn(tokens int) {
+func (l *OutputLength) Learn(tokens int) {
 	if tokens < 1 {
 		return
 	}
@@ -44,7 +44,7 @@ func (l *Lengths) Learn(tokens int) {
 
 // LearnCut takes in an answer that a limit ended after so many tokens: it would have gone on, and how long is not known. It counts as the longer ones do that were
 // seen, in their proportions.
-func (l *Lengths) LearnCut(tokens int) {
+func (l *OutputLength) LearnCut(tokens int) {
 	if tokens < 1 {
 		return
 	}
@@ -71,7 +71,7 @@ func (l *Lengths) LearnCut(tokens int) {
 }
 
 // mean returns the mean length of bucket i, 0 where it is empty.
-func (l *Lengths) mean(i int) float64 {
+func (l *OutputLength) mean(i int) float64 {
 	if l.count[i] < 1e-9 {
 		return 0
 	}
@@ -79,10 +79,10 @@ func (l *Lengths) mean(i int) float64 {
 }
 
 // Seen returns how many answers were learned from.
-func (l *Lengths) Seen() int { return l.seen }
+func (l *OutputLength) Seen() int { return l.seen }
 
 // Rest returns how many tokens an answer that has generated some already is expected to add, and never more than limit (below zero: no limit).
-func (l *Lengths) Rest(generated, limit int) int {
+func (l *OutputLength) Rest(generated, limit int) int {
 	have := float64(max(generated, 0))
 	stop := math.Inf(1)
 	if limit >= 0 {
@@ -105,7 +105,7 @@ func (l *Lengths) Rest(generated, limit int) int {
 	return expected
 }
 
-func (l *Lengths) put(tokens float64) {
+func (l *OutputLength) put(tokens float64) {
 	i := bucketOf(tokens)
 	l.count[i]++
 	l.sum[i] += tokens

@@ -8,8 +8,8 @@ import (
 
 func TestMemoryEasesTowardThePool(t *testing.T) {
 	parts := [3]float64{1, 0, 0}
-	var pool Fit
-	var slow Memory
+	var pool SpeedFit
+	var slow DecayingFit
 	t0 := time.Unix(1000, 0)
 	for i := range 20 {
 		pool.Learn(parts, 1)
@@ -40,11 +40,11 @@ func TestMemoryEasesTowardThePool(t *testing.T) {
 }
 
 func TestMemoryThatWasNeverTaughtStaysUnknown(t *testing.T) {
-	var pool Fit
+	var pool SpeedFit
 	for range 5 {
 		pool.Learn([3]float64{1, 0, 0}, 3)
 	}
-	var m Memory
+	var m DecayingFit
 	m.Ease(&pool, time.Unix(1e6, 0))
 	if m.Known() || m.at(0) != 1 {
 		t.Errorf("known %v, factor %v; want an untouched memory", m.Known(), m.at(0))
