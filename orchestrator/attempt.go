@@ -80,6 +80,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 			j.ownFaults()
 			return a, nil
 		case first != nil && first.tells() && f.phase == "plan": // nobody else is left to try: the client gets what an engine said or did
+			j.lost()
 			return nil, first
 		}
 		first = f
@@ -90,6 +91,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 			j.q.o.fleet.forgot(f.at)
 		}
 		if !j.again(ctx, f) {
+			j.lost()
 			return nil, f
 		}
 		j.retried(f)
@@ -122,8 +124,8 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 // and not when two different replicas failed in the same phase, since then the request itself is the likely cause, unless
 // they fail others too. That no prompt was computed for it costs a client no answer, where a decode replica may compute it.
 func (j *job) again(ctx context.Context, f *failure) bool {
-	known, out, likeBefore := j.judged()
-	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !known
+	bad, out, likeBefore := j.judged()
+	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !bad
 	if second && likeBefore || ctx.Err() != nil { // whom a client does not wait to see tried elsewhere has no second opinion
 		j.excuse(ctx.Err() == nil)
 	}
@@ -150,12 +152,25 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 
 // judged tells of the newest failed attempt whether it was no surprise, since whom it is held against was ejected before; whether that is out now; and
 // whether it failed as the one before it did.
-func (j *job) judged() (known, out, likeBefore bool) {
+func (j *job) judged() (bad, out, likeBefore bool) {
 	n := len(j.faults)
 	if n == 0 {
 		return false, false, false
 	}
-	return j.faults[n-1].known, j.faults[n-1].out, n > 1 && j.faults[n-1].alike(&j.faults[n-2])
+	return j.faults[n-1].bad, j.faults[n-1].out, n > 1 && j.faults[n-1].alike(&j.faults[n-2])
+}
+
+// lost takes back what the attempts of a job that ends without an answer were held against, if it failed with everybody in the same way. It was
+// tried on because others were failing too, but those may have been like it.
+func (j *job) lost() {
+	for i := 1; i < len(j.faults); i++ {
+		if !j.faults[i].alike(&j.faults[i-1]) {
+			return
+		}
+	}
+	if len(j.faults) > 1 {
+		j.excuse(true)
+	}
 }
 
 // fallsBack reports whether a decode replica is to compute the prompt itself after f: nothing came of the prefill that can be handed over, or it failed

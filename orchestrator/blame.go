@@ -56,7 +56,8 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 type held struct {
 	b     *planner.Booking
 	fault planner.Fault
-	known bool // it was ejected before that already
+	known bool // it was ejected before the request came
+	bad   bool // it was when the attempt failed, and not for requests that were the cause themselves
 	out   bool // it is now
 }
 
@@ -78,14 +79,15 @@ func (x *held) kind() outlier.Kind {
 func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time.Time) held {
 	fault, now := f.blame(b), time.Now()
 	fault.Took, fault.At = now.Sub(began), now
-	known, out := o.planner.KnownBad(b, fault, came), o.planner.KnownBad(b, fault, now)
+	known, was := o.planner.KnownBad(b, fault, came), o.planner.KnownBad(b, fault, now)
+	bad := was && !o.planner.Excused(b, fault)
 	changes := o.planner.Failed(b, fault, now)
 	o.tell(changes)
 	if to := o.fleet.to(b.Decode.ID); fault.On == planner.OnPair && to != nil {
 		to.w.received.noteFailed()
 	}
 	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
-	return held{b, fault, known, out || slices.ContainsFunc(changes, ejects)}
+	return held{b, fault, known, bad, was || slices.ContainsFunc(changes, ejects)}
 }
 
 // passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers. An engine's 500 says nothing: it

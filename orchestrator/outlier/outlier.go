@@ -330,6 +330,22 @@ func (s *Set) Known(id replica.ID, leg Leg, before time.Time) bool {
 	return t != nil && t.state != InUse && !t.turned.After(before)
 }
 
+// Excused reports whether what failed on the leg within the last minute was rather the requests' fault than the leg's.
+func (s *Set) Excused(id replica.ID, leg Leg) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.leg[legKey{id, leg}]
+	return t != nil && t.excused > t.own
+}
+
+// PairExcused is [Set.Excused] of a pair.
+func (s *Set) PairExcused(p Pair) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.pair[p]
+	return t != nil && t.excused > t.own
+}
+
 // Restarted notes that the engine of a replica is another process now: what it was ejected for may be over, so that a trial is due, and the times between
 // trials begin anew.
 func (s *Set) Restarted(id replica.ID, now time.Time) {

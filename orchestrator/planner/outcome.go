@@ -115,3 +115,19 @@ func (pl *Planner) KnownBad(b *Booking, f Fault, before time.Time) bool {
 	}
 	return false
 }
+
+// Excused reports whether what failed of late where f was held against was rather the requests' fault.
+func (pl *Planner) Excused(b *Booking, f Fault) bool {
+	switch f.On {
+	case OnPrefill:
+		return pl.outliers.Excused(b.Prefill.ID, outlier.Prefill)
+	case OnDecode:
+		if b.Mode == Local {
+			return pl.outliers.Excused(b.Decode.ID, outlier.Whole)
+		}
+		return pl.outliers.Excused(b.Decode.ID, outlier.Decode)
+	case OnPair:
+		return pl.outliers.PairExcused(b.pair())
+	}
+	return false
+}
