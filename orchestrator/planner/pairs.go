@@ -18,7 +18,8 @@ type pairs struct {
 	learned scoring.PairRates  // the same by what was learned, where rates is not and somebody wants to know
 	slots   map[replica.ID]int // of the replicas of both views
 
-	links map[Pairing]*scoring.Link
+	links   map[Pairing]*scoring.Link
+	engines map[replica.ID]engine // whose links they are, as of the newest table
 }
 
 func newPairs() pairs { return pairs{links: map[Pairing]*scoring.Link{}} }
@@ -28,15 +29,16 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 	if t.prefill == pv && t.decode == dv {
 		return
 	}
+	t.renameLinks(pv, dv)
 	t.prefill, t.decode = pv, dv
-	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
-		t.dropLeft()
-	}
 	t.slots = make(map[replica.ID]int, len(pv.Replicas)+len(dv.Replicas))
 	for _, view := range []*prefill.View{pv, dv} {
 		for i, r := range view.Replicas {
 			t.slots[r.ID] = i
 		}
+	}
+	if len(t.links) > 4*len(t.prefill.Replicas)*len(t.decode.Replicas)+64 {
+		t.dropLeft()
 	}
 	t.fill(&t.rates, policy, policy.Calibration == CalibrateOn)
 	if policy.Calibration == CalibrateShadow {
@@ -56,6 +58,40 @@ func (t *pairs) fill(rates *scoring.PairRates, policy *Policy, learned bool) {
 
 // stale makes the next refresh build the table again.
 func (t *pairs) stale() { t.prefill, t.decode = nil, nil }
+
+// renameLinks keeps what was learned of replicas that have another name in the given views.
+func (t *pairs) renameLinks(pv *prefill.View, dv *decode.View) {
+	was := t.engines
+	t.engines = enginesOf(pv.Replicas, dv.Replicas)
+	renames := replica.RenamesOf(was, t.engines)
+	if len(renames) == 0 {
+		return
+	}
+	t.links = replica.Rekey(t.links, func(was Pairing) (Pairing, bool) {
+		p, one := renames.Now(was.Prefill)
+		d, other := renames.Now(was.Decode)
+		return Pairing{p, d}, one && other
+	})
+}
+
+// engine tells a replica from the others of both pools, whatever it is called.
+type engine struct {
+	role replica.Role
+	url  string
+	rank int
+}
+
+func enginesOf(views ...[]*replica.Replica) map[replica.ID]engine {
+	engines := map[replica.ID]engine{}
+	for _, view := range views {
+		for _, r := range view {
+			if r.URL != "" {
+				engines[r.ID] = engine{r.Role, r.URL, r.Rank}
+			}
+		}
+	}
+	return engines
+}
 
 // dropLeft forgets the links of replicas that have left. What was learned of those that stay stays.
 func (t *pairs) dropLeft() {

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"slices"
 	"testing"
 
 	"tandem/internal/replica"
@@ -58,6 +59,53 @@ func TestLinksOfReplicasThatLeftAreForgotten(t *testing.T) {
 	}
 	if _, left := f.pl.pairs.links[Pairing{"p9", "d9"}]; left {
 		t.Error("the link of replicas that have left is kept")
+	}
+}
+
+// Links are of engines, which their addresses tell: what was learned stays with an engine that gets another name, also
+// where the policy changes with it, and is not taken for that of another which gets its name.
+func TestLinksOutliveNames(t *testing.T) {
+	for name, outdate := range map[string]func(f *fleet){
+		"another name":                  func(*fleet) {},
+		"another name and a new policy": func(f *fleet) { f.set(Policy{}) },
+	} {
+		f := newFleet(2, 3, func(r *replica.Replica) { r.URL = "http://" + string(r.ID) })
+		f.planLocal(t, 1)
+		f.teachLinks()
+		links := f.pl.pairs.links
+		ps, ds := slices.Clone(f.ps), slices.Clone(f.ds)
+		ps[0].ID, ps[1].ID, ds[0].ID = "p2", "p1", "first"
+		f.prefill.SetMembers(ps, f.now)
+		f.decode.SetMembers(ds[:2], f.now)
+		outdate(f)
+		f.planLocal(t, 2)
+		now := f.pl.pairs.links
+		for was, is := range map[Pairing]Pairing{
+			{"p1", "d1"}: {"p2", "first"}, {"p2", "d1"}: {"p1", "first"},
+			{"p1", "d2"}: {"p2", "d2"}, {"p2", "d2"}: {"p1", "d2"},
+		} {
+			if now[is] == nil || now[is] != links[was] {
+				t.Errorf("%s: %v has not what %v learned", name, is, was)
+			}
+		}
+	}
+}
+
+// When links of those who left are forgotten, no others are, wherever they stand among the rest by now.
+func TestLinksOfReplicasThatMoveUpAreKept(t *testing.T) {
+	f := newFleet(9, 9, nil)
+	f.plan(t, f.request(1, 100)).Release(f.now)
+	f.teachLinks()
+	f.prefill.SetMembers(f.ps[8:], f.now)
+	f.decode.SetMembers(f.ds[7:], f.now)
+	f.planLocal(t, 2)
+	for _, pair := range []Pairing{{"p9", "d8"}, {"p9", "d9"}} {
+		if f.pl.pairs.links[pair] == nil {
+			t.Errorf("the link of %v is forgotten", pair)
+		}
+	}
+	if n := len(f.pl.pairs.links); n != 2 {
+		t.Errorf("%d links, want 2", n)
 	}
 }
 
