@@ -197,6 +197,13 @@ func (o *Orchestrator) tellPair(c, now outlier.Change) {
 	}
 }
 
+// rename keeps what was said of pairs under the names that their replicas have now.
+func (t *telling) rename(to replica.Renames) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pairs = replica.Rekey(t.pairs, func(was outlier.Pair) (outlier.Pair, bool) { return was.Now(to) })
+}
+
 // keep forgets what was said of the pairs of replicas that are not among the members any more.
 func (t *telling) keep(member func(id replica.ID) bool) {
 	t.mu.Lock()

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,6 +210,35 @@ func TestRecoveryCostsNoClientAnything(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replica that is ejected is the same under another name: no reload brings it back.
+func TestAnEjectedReplicaIsRenamed(t *testing.T) {
+	in(t, setup{config: auto}, func(w *world) {
+		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, w.d[0])
+		w.crowd(120, 24, 0).want(t, "before it is renamed", 3)
+		was := replica.ID(w.d[0].addr)
+		shown := w.o.fleet.to(was).w.states.of(was)
+		if len(shown) == 0 {
+			t.Fatal("it is not ejected: this test tests nothing")
+		}
+		cfg := *w.cfg
+		cfg.Pools.Decode.Replicas = slices.Clone(cfg.Pools.Decode.Replicas)
+		cfg.Pools.Decode.Replicas[0].Name = "first"
+		ejections, trials := w.count("tandem_ejections_total", ""), w.count("tandem_trials_total", "failed")
+		w.apply(&cfg)
+		if now := w.o.fleet.to("first").w.states.of("first"); !slices.Equal(now, shown) {
+			t.Errorf("shown as %v, want %v as before", now, shown)
+		}
+		w.crowd(120, 24, 1000).want(t, "under its new name", 0)
+		time.Sleep(10 * time.Second)
+		if n := w.count("tandem_ejections_total", "") - ejections; n != 0 {
+			t.Errorf("ejected %d times more", n)
+		}
+		if n := w.count("tandem_trials_total", "failed") - trials; n == 0 {
+			t.Error("it is tried no more")
+		}
+	})
 }
 
 // A path that fails without a word, since its decode engine computes again what it could not load and tells clients nothing of its cache, shows in that

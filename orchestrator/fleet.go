@@ -185,18 +185,46 @@ func (f *fleet) publishLocked() {
 		}
 		renamed = w.holdRenamed(renamed)
 	}
-	f.reach.Store(&all)
+	was := *f.reach.Swap(&all)
 	f.former.Store(&former)
 	f.o.prefill.SetMembers(members[replica.Prefill], now)
 	f.o.decode.SetMembers(members[replica.Decode], now)
 	for _, r := range renamed {
 		r.end()
 	}
+	f.renameLocked(was, all)
 	member := func(id replica.ID) bool { return all[id] != nil }
 	f.o.planner.Outliers().Keep(member)
 	f.o.telling.keep(member)
 	f.judgePairsLocked()
 	f.o.queue.wake()
+}
+
+// renameLocked lets what is known of a replica beside the pools be known of it under the name that it has now.
+func (f *fleet) renameLocked(was, now map[replica.ID]*reach) {
+	renames := replica.RenamesOf(enginesOf(was), enginesOf(now))
+	if len(renames) == 0 {
+		return
+	}
+	f.o.planner.Outliers().Rename(renames)
+	f.o.telling.rename(renames)
+	for _, w := range f.watchers {
+		w.states.rename(renames)
+	}
+}
+
+// engineOf tells a replica from the others of the fleet, whatever it is called.
+type engineOf struct {
+	w    *watcher
+	rank int
+}
+
+func enginesOf(all map[replica.ID]*reach) map[replica.ID]engineOf {
+	engines := make(map[replica.ID]engineOf, len(all))
+	for id, r := range all {
+		engines[id] = engineOf{r.w, r.member.Rank}
+	}
+	return engines
 }
 
 // sortedLocked returns all watchers, prefill first, in the order of the file.

@@ -86,6 +86,13 @@ func (s *states) has(id replica.ID, state string) bool {
 	return slices.ContainsFunc(s.holds[id], func(h State) bool { return h.State == state })
 }
 
+// rename keeps the states of replicas under the names that they have now.
+func (s *states) rename(to replica.Renames) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds = replica.Rekey(s.holds, to.Now)
+}
+
 // state notes that a state holds of a replica for this cause, or, where there is none, that it does not, and logs the change.
 func (w *watcher) state(id replica.ID, state, cause string) {
 	if !w.states.put(id, state, cause, time.Now()) {
