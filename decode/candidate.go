@@ -25,6 +25,9 @@ type Query struct {
 	Avoid     []replica.ID
 	Ready     time.Duration // until a prefill replica can have computed it
 	Seeded    bool          // price by what the operator says, or the profile, and by nothing that was learned
+
+	// Beside is who has the request now, where it asks for another one: candidates are compared with it, too.
+	Beside replica.ID
 }
 
 // Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the query that made it.
@@ -43,6 +46,9 @@ type Candidate struct {
 	Unknown  bool          // no fresh report: what it uses is the pool's mean
 	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
 	Trust    replica.Trust
+
+	// BesideLater is what Later would be of who has the request now ([Query.Beside]), 0 where nobody has.
+	BesideLater float64
 
 	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too small, never too large.
 	Truncated bool
@@ -116,7 +122,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	p.expect(dst[first:], q, now)
 	fillFirst(dst[first:])
 	if !q.Seeded {
-		p.compare(dst[first:], now)
+		p.compare(dst[first:], q.Beside, now)
 	}
 	return dst, p.members.View, rejected
 }

@@ -11,8 +11,10 @@ import (
 // compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what the engines are, not for what they have to do, which
 // other terms price. All are taken at the same load, so that equal engines are equal; what may be an error of measurement counts for nothing, and who was never
 // measured is nobody's better or worse.
-func (p *Pool) compare(cs []Candidate, now time.Time) {
-	if len(cs) < 2 || p.settings.Speed.KnowsDecode() {
+func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
+	has, found := p.members.Find(beside)
+	found = found && has.steps.Known()
+	if len(cs) == 0 || len(cs) < 2 && !found || p.settings.Speed.KnowsDecode() {
 		return
 	}
 	var batch, used float64
@@ -22,15 +24,25 @@ func (p *Pool) compare(cs []Candidate, now time.Time) {
 	}
 	n, kv := int(batch/float64(len(cs))), int(used/float64(len(cs)))
 	best := 0.0
-	for i := range cs {
-		if steps := &cs[i].member.steps; steps.Known() {
-			if most := cs[i].speed.Step(n, kv) * (1 + steps.Error()); best == 0 || most < best {
-				best = most
-			}
+	least := func(m *member, s scoring.Speed) {
+		if most := s.Step(n, kv) * (1 + m.steps.Error()); best == 0 || most < best {
+			best = most
 		}
 	}
 	for i := range cs {
+		if cs[i].member.steps.Known() {
+			least(cs[i].member, cs[i].speed)
+		}
+	}
+	own := 0.0
+	if found {
+		speed := p.speed(has)
+		least(has, speed)
+		own = max(0, speed.Step(n, kv)*(1-has.steps.Error())-best)
+	}
+	for i := range cs {
 		c := &cs[i]
+		c.BesideLater = own * c.answer
 		steps := &c.member.steps
 		if !steps.Known() {
 			continue

@@ -42,13 +42,14 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 }
 
 // move books b's decode side on the best other replica, unless its own should be ready, in room, before the
-// blocks could be there.
+// blocks could be there, by more than the answer then ends later, or is likelier to fail.
 func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
 	var roomD [stackHolders]int32
 	alone := *req
 	alone.SplitOK, alone.LocalOK = false, false
 	alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
 	q := pl.ask(&alone, nil, roomD[:])
+	q.decode.Beside = b.Decode.ID
 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -60,8 +61,9 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	to := view.Replicas[best.Slot]
 	stays := pl.pair(pl.times, b, &from, &own, &b.Decode)
 	moves := pl.pair(pl.times, b, &from, &best.Decode, to)
-	if stays.Landing() <= moves.Landing() {
-		return &NoRoom{Reason: "it will be ready before another one has the blocks", Retry: max(room, minRetry)}
+	stay := stays.Landing() + best.BesideLater + pl.outliers.Look(b.Decode.ID, outlier.Decode, now).Price
+	if b.DecodeLease.Alive() && stay <= moves.Landing()+best.Later+best.Failures {
+		return &NoRoom{Reason: "it will be ready before another one has the blocks, or answers sooner", Retry: max(room, minRetry)}
 	}
 	next := pl.pair(pl.model, b, &from, &best.Decode, to)
 	landing := seconds(next.Landing())
