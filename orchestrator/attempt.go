@@ -37,6 +37,7 @@ type job struct {
 	failedAt   replica.ID // where the attempt before failed
 	failedWhen string     // in which phase
 	avoided    []avoided  // whom it is not planned on for its failures, oldest first
+	third      bool       // two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is
 
 	want   *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
 	rest   *openai.Delivered    // what the client has got already, where this is the job of the rest of an answer
@@ -81,6 +82,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 			return a, nil
 		case first != nil && first.tells() && f.phase == "plan": // nobody else is left to try: the client gets what an engine said or did
 			j.lost()
+			j.rec.Attempts--
 			return nil, first
 		}
 		first = f
@@ -122,20 +124,21 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 
 // again decides whether a failed attempt is worth another: never after a client error, within the attempts and the retry budget,
 // and not when two different replicas failed in the same phase, since then the request itself is the likely cause, unless
-// they fail others too. That no prompt was computed for it costs a client no answer, where a decode replica may compute it.
+// they fail others too, or answered: who says that it failed is alive, and a third can tell. That no prompt was computed for it costs a client no answer, where a decode replica may compute it.
 func (j *job) again(ctx context.Context, f *failure) bool {
 	bad, out, likeBefore := j.judged()
 	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !bad
-	if second && likeBefore || ctx.Err() != nil { // whom a client does not wait to see tried elsewhere has no second opinion
+	if second && likeBefore && !f.answered() || ctx.Err() != nil { // whom a client does not wait to see tried elsewhere has no second opinion
 		j.excuse(ctx.Err() == nil)
 	}
 	if !f.retry || ctx.Err() != nil || j.tries >= j.q.snap.cfg.Retry.Attempts {
 		return false
 	}
 	alone := j.fallsBack(f, second)
-	if second && !alone {
+	if second && !alone && !f.answered() {
 		return false
 	}
+	j.third = second && !alone
 	if !alone && !f.harmless() && !out && !j.takeBudget() && !j.engineEnded(ctx, f) {
 		if !j.mayPrefillThere(f) {
 			return false
@@ -168,8 +171,8 @@ func (j *job) lost() {
 			return
 		}
 	}
-	if len(j.faults) > 1 {
-		j.excuse(true)
+	if n := len(j.faults); n > 1 {
+		j.excuse(n > 2 || !j.faults[n-1].answered)
 	}
 }
 
@@ -198,7 +201,7 @@ func (j *job) mayPrefillThere(f *failure) bool {
 func (j *job) search(now time.Time) (*planner.Booking, error) {
 	for {
 		b, err := j.q.o.planner.Plan(&j.plan, now)
-		if none := noReplica(err); none == nil || !j.relent(none) {
+		if none := noReplica(err); none == nil || j.third || !j.relent(none) {
 			return b, err
 		}
 	}

@@ -59,6 +59,8 @@ type held struct {
 	known bool // it was ejected before the request came
 	bad   bool // it was when the attempt failed, and not for requests that were the cause themselves
 	out   bool // it is now
+
+	answered bool // the engine said so itself, and lives
 }
 
 // alike reports whether two attempts failed in the same way with different replicas, none of which is known to fail others: the request is the likely cause.
@@ -87,7 +89,7 @@ func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time
 		to.w.received.noteFailed()
 	}
 	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
-	return held{b, fault, known, bad, was || slices.ContainsFunc(changes, ejects)}
+	return held{b, fault, known, bad, was || slices.ContainsFunc(changes, ejects), f.answered()}
 }
 
 // passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers. An engine's 500 says nothing: it

@@ -368,6 +368,25 @@ func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 	}
 }
 
+// Half of the decode engines and more begin to fail at once: who failed at two of them before anything was known of them is tried with another one. Where
+// three of four fail, some have met all three before that is known, and no request has a fourth attempt.
+func TestHalfAndMoreFailAtOnce(t *testing.T) {
+	for _, local := range []string{config.LocalAuto, config.LocalNever} {
+		for bad, most := range map[int]int{2: 8, 3: 30} {
+			t.Run(fmt.Sprintf("%d of 4, local %s", bad, local), func(t *testing.T) {
+				in(t, setup{decode: 4, config: func(c *config.Config) { c.Local = local }}, func(w *world) {
+					w.crowd(24, 12, 0).want(t, "well", 0)
+					for _, d := range w.d[:bad] {
+						fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
+					}
+					w.crowd(120, 24, 100).want(t, "while nothing is known", most)
+					w.crowd(120, 24, 300).want(t, "later", 0)
+				})
+			})
+		}
+	}
+}
+
 // Two of three decode engines begin to fail at once: who failed at both of them before anything was known of them is tried with the third.
 func TestTwoOfThreeFailAtOnce(t *testing.T) {
 	in(t, setup{decode: 3}, func(w *world) {

@@ -32,6 +32,9 @@ type failure struct {
 	err    error      // for the log and the span
 }
 
+// answered reports whether an engine itself said that it failed.
+func (f *failure) answered() bool { return f.own && f.status >= http.StatusInternalServerError }
+
 // harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it, its prefill engine
 // stands still, or its blocks came too late to be used, since somebody stood still.
 func (f *failure) harmless() bool {

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,8 +61,10 @@ type received struct {
 	from   map[outlier.Pair]int
 	newest map[outlier.Pair]time.Time // that began, of each pair of late
 	tokens int
-	told   bool // an answer told of blocks that came
-	failed int  // attempts that failed at loading, which a counter is expected to show
+	told   bool           // an answer told of blocks that came
+	failed int            // attempts that failed at loading, which a counter is expected to show
+	before bool           // some failed in the time between the two readings before
+	doubts []outlier.Pair // at the last reading, for failed transfers that nobody has told of yet
 
 	known          bool
 	hits, failures float64 // the engine's counters as of then
@@ -108,7 +111,7 @@ func (r *received) noteFailed() {
 const enough = 3
 
 // read compares the engine's counters with what they were, and returns the pairs whose transfers they do not show, or show to have failed without a word to
-// us. NaN is unknown.
+// us. NaN is unknown. An engine counts a failed transfer before or after its answer tells us of it, so that the words of the readings before and after count.
 func (r *received) read(m engine.Metrics) (doubtful []outlier.Pair, why string) {
 	hits, failures := 0.0, 0.0
 	for i := range m.Ranks {
@@ -121,21 +124,20 @@ func (r *received) read(m engine.Metrics) (doubtful []outlier.Pair, why string) 
 	for _, n := range r.from {
 		answers += n
 	}
-	failed, idle := failures > r.failures && r.failed == 0, hits == r.hits
+	failed, idle := failures > r.failures && r.failed == 0 && !r.before, hits == r.hits
+	if r.failed == 0 && len(r.doubts) > 0 {
+		doubtful, why = r.doubts, "the engine counts failed transfers that no answer told of"
+	}
+	r.before, r.doubts = r.failed > 0, nil
 	if r.known && !failed && idle && answers > 0 && answers < enough {
 		r.failures, r.failed = failures, 0
-		return nil, "" // too few to tell: they stay
+		return doubtful, why // too few to tell: they stay
 	}
-	if r.known && answers > 0 && failed {
-		why = "the engine counts failed transfers that no answer told of"
+	if r.known && failed {
+		r.doubts = slices.Collect(maps.Keys(r.from))
 	}
 	if r.known && answers >= enough && r.tokens > 0 && idle && !r.told {
-		why = "the engine counts no token that came from another one"
-	}
-	if why != "" {
-		for p := range r.from {
-			doubtful = append(doubtful, p)
-		}
+		doubtful, why = slices.Collect(maps.Keys(r.from)), "the engine counts no token that came from another one"
 	}
 	r.known, r.hits, r.failures = true, hits, failures
 	clear(r.from)
