@@ -108,7 +108,10 @@ func faults(ctx context.Context, s *stage) error {
 		f.row = &faultRow{fault: sc.name}
 		f.rows = append(f.rows, f.row)
 		f.broken = f.brokenLegs(ctx)
-		err := sc.play(ctx, f)
+		err := f.prime(ctx, f.router) // engines that came back took the token ids with them that they had told
+		if err == nil {
+			err = sc.play(ctx, f)
+		}
 		if err = errors.Join(err, f.settle(ctx)); err != nil {
 			say("fault: %s FAILED: %v", sc.name, err)
 			errs = append(errs, fmt.Errorf("%s: %w", sc.name, err), s.mend(ctx))
