@@ -110,11 +110,12 @@ func (s *stage) loaded(ctx context.Context, r *router) error {
 }
 
 // lateReplicas plays with a decode pool of which one replica has the adapter: requests for it go only there, also when another replica gets it and the
-// first one loses it. Nothing is split, since the other replica is the reference, which has no part in that.
+// first one loses it. Nothing is split, since the other replica is the reference, which has no part in that. Both count as equally fast: the first
+// requests of an adapter are slow, from which the router would learn to ask the other one.
 func (s *stage) lateReplicas(ctx context.Context) error {
 	d0, ref := s.engine("d0"), s.reference()
 	file := filepath.Join(s.work, "tandem-late.yaml")
-	text := fmt.Sprintf("pools: {decode: {replicas: [{name: d0, url: %q}, {name: ref, url: %q}]}}\nlocal: always\ndecisions: {ring: 20000}\nresponse: {headers: true}\n", d0.url(), ref.url())
+	text := fmt.Sprintf("pools: {decode: {replicas: [{name: d0, url: %q}, {name: ref, url: %q}]}}\nlocal: always\ndecisions: {ring: 20000}\nresponse: {headers: true}\n%s\n", d0.url(), ref.url(), evenSpeeds)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
