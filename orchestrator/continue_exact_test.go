@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +29,10 @@ func greedy(path string, n int, more string) prompt {
 
 // dies lets the n-th decode leg from now on end so, after as many events.
 func (w *world) dies(faults ...enginesim.Fault) {
+	var mu sync.Mutex // prompts of a batch come here at once
 	w.at("decode", func(at string) {
+		mu.Lock()
+		defer mu.Unlock()
 		if len(faults) == 0 {
 			return
 		}
