@@ -123,8 +123,10 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 }
 
 // again decides whether a failed attempt is worth another: never after a client error, within the attempts and the retry budget,
-// and not when two different replicas failed in the same phase, since then the request itself is the likely cause, unless
-// they fail others too, or answered: who says that it failed is alive, and a third can tell. That no prompt was computed for it costs a client no answer, where a decode replica may compute it.
+// and not when two different replicas failed in the same phase, since then the request itself is the likely cause. Two kinds
+// of second failure are tried on: at a replica that is ejected since it fails others too, and where the engine itself said that
+// it failed, so that it lives and a third can tell. A failed prefill costs no client an answer, where a decode replica may
+// compute the prompt.
 func (j *job) again(ctx context.Context, f *failure) bool {
 	bad, out, likeBefore := j.judged()
 	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !bad
@@ -163,8 +165,9 @@ func (j *job) judged() (bad, out, likeBefore bool) {
 	return j.faults[n-1].bad, j.faults[n-1].out, n > 1 && j.faults[n-1].alike(&j.faults[n-2])
 }
 
-// lost takes back what the attempts of a job that ends without an answer were held against, if it failed with everybody in the same way. It was
-// tried on because others were failing too, but those may have been like it.
+// lost takes back what the attempts of a job that ends without an answer were held against, if all of them failed in the same
+// way: the request is the likely cause, and certain enough to count as evidence if it was three attempts, or connections that
+// broke off.
 func (j *job) lost() {
 	for i := 1; i < len(j.faults); i++ {
 		if !j.faults[i].alike(&j.faults[i-1]) {

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -49,18 +48,18 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	case "bad_params", "bad_answer", "foreign":
 		return outlier.Unusable, true
 	}
-	return outlier.ServerError, f.own && f.status >= http.StatusInternalServerError
+	return outlier.ServerError, f.answered()
 }
 
 // held is whom a failed attempt of a job was held against.
 type held struct {
 	b     *planner.Booking
 	fault planner.Fault
-	known bool // it was ejected before the request came
-	bad   bool // it was when the attempt failed, and not for requests that were the cause themselves
-	out   bool // it is now
+	known bool // who failed was ejected before the request came
+	bad   bool // it was ejected when the attempt failed, and not mostly for requests that were the cause themselves
+	out   bool // it is ejected after the failure
 
-	answered bool // the engine said so itself, and lives
+	answered bool // the engine itself said that it failed
 }
 
 // alike reports whether two attempts failed in the same way with different replicas, none of which is known to fail others: the request is the likely cause.

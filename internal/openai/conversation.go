@@ -225,17 +225,22 @@ func textBlock(s *rawjson.Scanner) bool {
 	return false
 }
 
-// Opens reports whether data (JSON of an event) opens a stream of the kind's API, or keeps one open, before anything is
-// known to be generated.
-func (k Kind) Opens(data []byte) bool {
+// eventType returns the type of an event of conversations, "" of the other APIs, whose events have none.
+func (k Kind) eventType(data []byte) string {
 	if k != Messages && k != Responses {
-		return false
+		return ""
 	}
 	at, ok := member(data, "type", '"')
 	if !ok {
-		return false
+		return ""
 	}
-	switch rawjson.Text(at.of(data)) {
+	return rawjson.Text(at.of(data))
+}
+
+// Opens reports whether data (JSON of an event) opens a stream of the kind's API, or keeps one open, before anything is
+// known to be generated.
+func (k Kind) Opens(data []byte) bool {
+	switch k.eventType(data) {
 	case "message_start", "ping":
 		return k == Messages
 	case "response.created", "response.queued", "response.in_progress":
@@ -246,14 +251,7 @@ func (k Kind) Opens(data []byte) bool {
 
 // Ends reports whether data (JSON of an event) is the last of a stream of the kind's API. Those of completions and chats end with [DONE] instead.
 func (k Kind) Ends(data []byte) bool {
-	if k != Messages && k != Responses {
-		return false
-	}
-	at, ok := member(data, "type", '"')
-	if !ok {
-		return false
-	}
-	switch rawjson.Text(at.of(data)) {
+	switch k.eventType(data) {
 	case "message_stop":
 		return k == Messages
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":

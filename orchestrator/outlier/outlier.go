@@ -274,6 +274,22 @@ func (a *Attempt) Own(now time.Time) {
 	a.bad = time.Time{}
 }
 
+// Known is [Set.Known] of the leg.
+func (a *Attempt) Known(before time.Time) bool {
+	return a.set != nil && a.set.Known(a.key.id, a.key.leg, before)
+}
+
+// Excused reports whether what failed on the leg within the last minute was rather the requests' fault than the leg's.
+func (a *Attempt) Excused() bool {
+	if a.set == nil {
+		return false
+	}
+	a.set.mu.Lock()
+	defer a.set.mu.Unlock()
+	t := a.set.leg[a.key]
+	return t != nil && t.excused > t.own
+}
+
 // told makes a change of a leg's new state, if it is new. It needs mu.
 func (s *Set) told(key legKey, t *track, changed bool) []Change {
 	if !changed {
@@ -330,15 +346,7 @@ func (s *Set) Known(id replica.ID, leg Leg, before time.Time) bool {
 	return t != nil && t.state != InUse && !t.turned.After(before)
 }
 
-// Excused reports whether what failed on the leg within the last minute was rather the requests' fault than the leg's.
-func (s *Set) Excused(id replica.ID, leg Leg) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.leg[legKey{id, leg}]
-	return t != nil && t.excused > t.own
-}
-
-// PairExcused is [Set.Excused] of a pair.
+// PairExcused is [Attempt.Excused] of a pair.
 func (s *Set) PairExcused(p Pair) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

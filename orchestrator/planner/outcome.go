@@ -103,15 +103,11 @@ func (pl *Planner) Own(b *Booking, f Fault, now time.Time) {
 func (pl *Planner) KnownBad(b *Booking, f Fault, before time.Time) bool {
 	switch f.On {
 	case OnPrefill:
-		return pl.outliers.Known(b.Prefill.ID, outlier.Prefill, before)
+		return b.onPrefill.Known(before)
 	case OnDecode:
-		if b.Mode == Local {
-			return pl.outliers.Known(b.Decode.ID, outlier.Whole, before)
-		}
-		return pl.outliers.Known(b.Decode.ID, outlier.Decode, before)
+		return b.onDecode.Known(before)
 	case OnPair:
-		return pl.outliers.PairKnown(b.pair(), before) || pl.outliers.Known(b.Decode.ID, outlier.Decode, before) ||
-			pl.outliers.Known(b.Prefill.ID, outlier.Prefill, before)
+		return pl.outliers.PairKnown(b.pair(), before) || b.onDecode.Known(before) || b.onPrefill.Known(before)
 	}
 	return false
 }
@@ -120,12 +116,9 @@ func (pl *Planner) KnownBad(b *Booking, f Fault, before time.Time) bool {
 func (pl *Planner) Excused(b *Booking, f Fault) bool {
 	switch f.On {
 	case OnPrefill:
-		return pl.outliers.Excused(b.Prefill.ID, outlier.Prefill)
+		return b.onPrefill.Excused()
 	case OnDecode:
-		if b.Mode == Local {
-			return pl.outliers.Excused(b.Decode.ID, outlier.Whole)
-		}
-		return pl.outliers.Excused(b.Decode.ID, outlier.Decode)
+		return b.onDecode.Excused()
 	case OnPair:
 		return pl.outliers.PairExcused(b.pair())
 	}
