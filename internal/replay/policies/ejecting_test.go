@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"tandem/internal/replay/cluster"
-	"tandem/internal/trace"
 	"tandem/orchestrator/outlier"
 )
 
@@ -147,18 +146,7 @@ func run(t *testing.T, name, troubles string) (cluster.Router, *cluster.Result) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := trace.Open(strings.NewReader(conversations(300)), "sample", trace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cl, err := cluster.New(c, r, source, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := cl.Run(t.Context())
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	res := played(t, name, c, r, conversations(300))
 	if len(res.Records) != 300 {
 		t.Errorf("%s: %d of 300 requests", name, len(res.Records))
 	}

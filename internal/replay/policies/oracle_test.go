@@ -44,19 +44,8 @@ func even(p, d int) cluster.Config {
 
 func playOracle(t *testing.T, c cluster.Config, o *Oracle, text string) (map[int]cluster.Record, *prophet) {
 	t.Helper()
-	source, err := trace.Open(strings.NewReader(text), "sample", trace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := &prophet{Oracle: o, said: map[int]float64{}}
-	cl, err := cluster.New(c, p, source, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := cl.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := played(t, "oracle", c, p, text)
 	by := map[int]cluster.Record{}
 	for _, x := range r.Records {
 		by[x.Prompt] = x

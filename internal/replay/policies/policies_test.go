@@ -115,6 +115,24 @@ func TestBoundedLoads(t *testing.T) {
 	}
 }
 
+// played is what comes of the text of a trace under a router, which is called name where it fails.
+func played(t *testing.T, name string, c cluster.Config, r cluster.Router, text string) *cluster.Result {
+	t.Helper()
+	source, err := trace.Open(strings.NewReader(text), "sample", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := cluster.New(c, r, source, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := cl.Run(t.Context())
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return res
+}
+
 // conversations are turns that extend the one before, at steady times, with heads in common.
 func conversations(n int) string {
 	var text strings.Builder
@@ -223,18 +241,7 @@ func TestWithoutPrefillPool(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source, err := trace.Open(strings.NewReader(conversations(120)), "sample", trace.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		cl, err := cluster.New(c, r, source, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := cl.Run(t.Context())
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		res := played(t, name, c, r, conversations(120))
 		cached, prompt := 0, 0
 		for _, x := range res.Records {
 			cached, prompt = cached+x.Cached, prompt+x.Prompt
