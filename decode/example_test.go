@@ -1,0 +1,42 @@
+package decode_test
+
+import (
+	"fmt"
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/replica"
+)
+
+// Headroom is counted in KV blocks: what the engine says is in use, and what we have promised since. A lease
+// promises the blocks of a prompt and of its expected answer; its release gives them back.
+func ExamplePool() {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	pool := decode.New(decode.Options{})
+	pool.Configure(decode.Settings{LoadTTL: 10 * time.Second, ExpectedOutput: 160})
+	pool.SetMembers([]replica.Replica{
+		{ID: "d1", Facts: replica.Facts{Models: []string{"m"}, BlockSize: 16, Blocks: 1_000}},
+	}, now)
+	pool.Observe("d1", replica.Load{Source: replica.Metrics, Usage: 0.25}, now)
+	free := func() int { return pool.Status(now)[0].Free }
+	fmt.Println("free:", free())
+
+	query := decode.Query{Model: "m", Tokens: 8_000, MaxTokens: 64}
+	candidates, _, _ := pool.Candidates(&query, now, nil, nil)
+	fmt.Println("needs:", candidates[0].Need)
+	lease := pool.Book(&candidates[0], &query, decode.Schedule{}, now)
+	fmt.Println("free once it is booked:", free())
+
+	_, _, rejected := pool.Candidates(&query, now, nil, nil)
+	fmt.Println("replicas without room for another one:", rejected.Full)
+
+	lease.Release(now)
+	lease.Release(now) // which is harmless
+	fmt.Println("free once it is released:", free())
+	// Output:
+	// free: 750
+	// needs: 504
+	// free once it is booked: 246
+	// replicas without room for another one: 1
+	// free once it is released: 750
+}

@@ -1,0 +1,33 @@
+package openai_test
+
+import (
+	"fmt"
+
+	"tandem/internal/openai"
+)
+
+// What is not edited keeps its bytes: unknown fields, the order of keys, the form of numbers and the spaces.
+func ExampleRequest_Edit() {
+	body := `{ "model":"m", "temperature":1.50, "prompt":"h\u00e9", "stream":true, "x_mine":{"b":1,"a":2} }`
+	request, err := openai.Parse(openai.Completions, []byte(body), openai.Limits{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	edit := request.Edit()
+	edit.Set("stream", []byte("false"))
+	edit.Delete("temperature")
+	edit.Set("max_tokens", []byte("1"))
+	fmt.Printf("%s\n", edit.Append(nil))
+	// Output:
+	// { "model":"m", "prompt":"h\u00e9", "stream":false, "x_mine":{"b":1,"a":2},"max_tokens":1 }
+}
+
+// An engine's answer keeps its bytes, too; only the cached tokens of its usage become those of both legs.
+func ExamplePatchUsage() {
+	event := `data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":99}}}`
+	out, ok := openai.PatchUsage(nil, []byte(event), 64)
+	fmt.Printf("%t %s\n", ok, out)
+	// Output:
+	// true data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":64}}}
+}
