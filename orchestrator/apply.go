@@ -26,6 +26,13 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	con, err := connectorFor(cfg, o.opt.Connector)
 	var others map[peerKey]*peer
 	var certificate *tls.Certificate
+	var says *InForce
+	if err == nil {
+		says, err = inForce(cfg)
+	}
+	if err == nil {
+		err = writable(cfg.Decisions)
+	}
 	if err == nil {
 		certificate, err = cfg.FrontCertificate()
 	}
@@ -47,14 +54,17 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.planner.SetPolicy(policy.Of(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)
 	o.ring.resize(cfg.Decisions.Ring)
+	o.file.apply(cfg.Decisions)
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
 		o.tokens.Store(newResolver(cfg))
 	}
-	o.snap.Store(&snapshot{cfg: cfg, connect: con, keys: cfg.APIKeys})
+	o.snap.Store(&snapshot{cfg: cfg, inForce: says, connect: con, keys: cfg.APIKeys})
 	o.fleet.judgePairs() // which do not matter where nothing is split
 	o.lastErr.Store(nil)
 	o.m.reloads.WithLabelValues("applied").Inc()
 	o.m.reloadOK.Set(1)
+	o.m.revision.Reset()
+	o.m.revision.WithLabelValues(says.Revision).Set(1)
 	o.m.reloadTime.Set(float64(time.Now().UnixNano()) / 1e9)
 	o.queue.wake()
 	o.tellChanges(old, cfg)
@@ -70,7 +80,7 @@ func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 	for _, c := range changes {
 		o.log.Info("configuration changed", "field", c.Field, "old", c.Old, "new", c.New, "effect", c.Effect)
 	}
-	o.log.Info("configuration applied", "changes", len(changes))
+	o.log.Info("configuration applied", "changes", len(changes), "revision", o.snap.Load().inForce.Revision)
 }
 
 // Rejected tells that a newer configuration could not be used; the old one stays in force. The reason shows in the log, the metrics and /readyz.

@@ -51,7 +51,11 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	if req != nil && req.Batched {
 		j.id += "-" + strconv.Itoa(index)
 	}
-	j.rec = newRecord(j.id, q.path, q.start)
+	j.rec = newRecord(j.id, q.path, q.start, q.snap.inForce)
+	j.rec.ClientID = q.clientID
+	if q.rec == nil {
+		q.rec = j.rec
+	}
 	if req != nil {
 		j.rec.Model = req.Model
 	}
@@ -283,6 +287,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	a, f = h.run(ctx)
 	if f != nil {
 		j.faults = append(j.faults, j.q.o.failedOn(b, f, j.q.start, began))
+		j.first().rec.failed(b, f, j.q.start, began)
 	}
 	return a, f
 }

@@ -23,6 +23,7 @@ type client struct {
 	begun  bool          // something has been written
 	stream bool          // and it is a stream of events
 	sent   int           // events of it
+	status int           // that the answer began with, 0 before
 }
 
 // toClient bounds the writes to w.
@@ -41,7 +42,7 @@ func (c *client) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // WriteHeader begins an answer.
 func (c *client) WriteHeader(status int) {
-	c.begun = true
+	c.begun, c.status = true, status
 	c.ResponseWriter.WriteHeader(status)
 }
 
@@ -108,13 +109,22 @@ func (c *client) events(b []byte, n int, rec *Record) *failure {
 	return nil
 }
 
-// tellDecision sets the headers that say what was decided, where the configuration wants them. They name no
-// replica.
+// tellDecision sets the headers that say what was decided, where the configuration wants them, and those that
+// name the replicas, where it wants these.
 func (c *client) tellDecision(rec *Record) {
-	if rec == nil || !c.q.snap.cfg.Response.Headers {
+	if rec == nil {
 		return
 	}
-	h := c.Header()
+	h, want := c.Header(), &c.q.snap.cfg.Response
+	if want.Replicas && rec.Decode != "" {
+		h.Set("X-Tandem-Decode", rec.Decode)
+		if rec.Prefill != "" {
+			h.Set("X-Tandem-Prefill", rec.Prefill)
+		}
+	}
+	if !want.Headers {
+		return
+	}
 	h.Set("X-Tandem-Decision", rec.ID)
 	h.Set("X-Tandem-Mode", rec.Mode)
 	if rec.Captured >= 0 {
@@ -143,7 +153,7 @@ func (c *client) fail(f *failure) {
 // log has the line that says of a failure which request it was, where, and why.
 func (c *client) log(f *failure) {
 	attrs := []any{
-		"id", c.q.id, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
+		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
 		"kind", f.kind, "status", f.status, "error", errText(f.err),
 	}
 	if c.stream {

@@ -197,7 +197,7 @@ func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
 		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.member.Facts.Root}, exact: true}, // no template takes part: any version will do
 		count: len(ids), rest: left, restOf: root, kept: done, faults: []held{blamed},
 	}
-	j.rec = newRecord(j.id, root.rec.Path, time.Now())
+	j.rec = newRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
 	j.rec.Model = root.rec.Model
 	j.prepare()
 	j.avoidForRest(a.to.member.ID)

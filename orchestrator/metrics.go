@@ -47,6 +47,8 @@ type metrics struct {
 	reloads       *prometheus.CounterVec
 	reloadOK      prometheus.Gauge
 	reloadTime    prometheus.Gauge
+	revision      *prometheus.GaugeVec   // revision
+	unwritten     *prometheus.CounterVec // reason
 	restarts      *prometheus.CounterVec
 	unanswered    *prometheus.CounterVec // peer, reason
 
@@ -127,8 +129,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reloads:       counter("tandem_config_reloads_total", "Attempts to apply a configuration, by result.", "result"),
 		reloadOK:      gauge("tandem_config_last_reload_successful", "Whether the newest configuration file was accepted: 1 or 0."),
 		reloadTime:    gauge("tandem_config_last_success_timestamp_seconds", "When a configuration was last applied, unix seconds."),
+		unwritten:     counter("tandem_decisions_unwritten_total", "Records that are missing in decisions.file: the disk was slow, or a write failed.", "reason"),
 		restarts:      counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica.", "pool", "replica"),
 		unanswered:    counter("tandem_router_peer_failures_total", "Questions to other routers without a good answer, by peer and reason.", "peer", "reason"),
+	}
+	m.revision = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "tandem_config_info", Help: "1 for the revision of the configuration in force, as records of decisions have it.",
+	}, []string{"revision"})
+	reg.MustRegister(m.revision)
+	for _, reason := range []string{"slow", "failed"} {
+		m.unwritten.WithLabelValues(reason)
 	}
 	for i, name := range phaseNames {
 		m.phases[i] = m.phase.WithLabelValues(name)

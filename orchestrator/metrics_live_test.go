@@ -49,6 +49,7 @@ func (m *moved) has(name string) bool {
 // All others must move in an ordinary minute: see [lively].
 var troubled = map[string]string{
 	"tandem_retries_total":                 "a replica fails once",
+	"tandem_decisions_unwritten_total":     "the disk is full",
 	"tandem_shadow_decisions_total":        "what is learned does not decide",
 	"tandem_shadow_regret_seconds":         "what is learned does not decide",
 	"tandem_refused_total":                 "no room",
@@ -104,6 +105,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"an engine is restarted":              engineRestarted,
 	"one of two other routers answers":    oneOfTwo,
 	"a stream in trouble":                 streamInTrouble,
+	"the disk is full":                    told(setup{config: onFullDisk}, "plan", nothing),
 	"two of three decode engines fail":    twoOfThreeFail,
 	"a decode engine loads nothing":       told(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
 }

@@ -56,6 +56,7 @@ type Orchestrator struct {
 	planner  *planner.Planner
 	queue    *admission
 	ring     *ring
+	file     *decisionFile
 	captures captures
 	stall    *stallWatch
 	zmq      *kvevents.Context
@@ -79,6 +80,7 @@ type Orchestrator struct {
 // snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
 type snapshot struct {
 	cfg     *config.Config
+	inForce *InForce // what records say of cfg
 	connect connector.Connector
 	keys    []config.Secret
 }
@@ -99,6 +101,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		queue: &admission{}, ring: newRing(cfg.Decisions.Ring), stall: newStallWatch(time.Now()),
 		zmq: &kvevents.Context{}, returned: make(chan struct{}, 64),
 	}
+	o.file = newDecisionFile(o.ring, o.log, o.m)
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
@@ -123,7 +126,7 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 // Run watches the replicas and asks other routers until ctx ends, then waits for everything it started. Requests must have ended before: see [Orchestrator.Drain].
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for where, run := range map[string]func(context.Context){"stall": o.stall.run, "expiry": o.expire, "trials": o.trials} {
+	for where, run := range map[string]func(context.Context){"stall": o.stall.run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run} {
 		wg.Go(func() { o.keepRunning(ctx, where, func() { run(ctx) }) })
 	}
 	wg.Go(func() { o.peers.run(ctx) }) // which keeps each peer running

@@ -11,6 +11,7 @@ import (
 // Record is what became of one request: its decision and what the engines delivered. It holds no prompt text and no token ids.
 type Record struct {
 	ID        string            `json:"id"`
+	ClientID  string            `json:"client_id,omitzero"` // that the client gave it, see [clientID]
 	Time      time.Time         `json:"time"`
 	Path      string            `json:"path"`
 	Model     string            `json:"model"`
@@ -29,17 +30,44 @@ type Record struct {
 	Moved     int               `json:"moved_tokens"`       // of those, what the decode engine says it had cached beyond what it held; -1 unknown
 	Phases    Phases            `json:"phases_ms"`
 	Attempts  int               `json:"attempts"`
-	Continued []string          `json:"continued,omitzero"` // decode replicas that went on when the one before had broken off
+	Failed    []FailedAttempt   `json:"failed_attempts,omitzero"` // those before the last, and the last where the request failed
+	Continued []string          `json:"continued,omitzero"`       // decode replicas that went on when the one before had broken off
 	Status    int               `json:"status"`
 	Outcome   string            `json:"outcome"` // ok, client_gone, or the kind of failure
+	Config    *InForce          `json:"config"`
 	Decision  *planner.Decision `json:"decision,omitzero"`
 }
 
+// FailedAttempt is an attempt that came to no answer: where it was sent, and what went wrong there.
+type FailedAttempt struct {
+	Mode    string  `json:"mode"`
+	Prefill string  `json:"prefill,omitzero"`
+	Decode  string  `json:"decode"`
+	Reason  string  `json:"reason"`      // of the choice
+	At      string  `json:"at,omitzero"` // the replica that failed, empty where none did
+	Phase   string  `json:"phase"`       // in which it failed
+	Kind    string  `json:"kind"`        // of failure
+	Status  int     `json:"status"`      // that the client would have got
+	Began   float64 `json:"began_ms"`    // since the request came
+	Took    float64 `json:"took_ms"`     // until it failed
+}
+
 // newRecord is one of which nothing is known yet.
-func newRecord(id, path string, began time.Time) *Record {
+func newRecord(id, path string, began time.Time, config *InForce) *Record {
 	return &Record{
-		ID: id, Time: began, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1, Planned: -1, Moved: -1,
+		ID: id, Time: began, Config: config, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1, Planned: -1, Moved: -1,
 	}
+}
+
+// failed notes an attempt that came to no answer.
+func (r *Record) failed(b *planner.Booking, f *failure, came, began time.Time) {
+	reason := ""
+	if b.Decision != nil {
+		reason = b.Decision.Reason
+	}
+	r.Failed = append(r.Failed, FailedAttempt{
+		Mode: b.Mode.String(), Prefill: string(b.Prefill.ID), Decode: string(b.Decode.ID), Reason: reason, At: string(f.at), Phase: f.phase, Kind: f.kind, Status: f.status, Began: ms(began.Sub(came)), Took: ms(time.Since(began)),
+	})
 }
 
 // Phases are the parts of a request's life in milliseconds; a phase that did not happen is zero.
@@ -131,12 +159,16 @@ func (g *ring) newestLocked(n int) []*Record {
 	return out
 }
 
-// find returns the record of a request, or nil.
+// find returns the newest record of a request, by its own id or the client's, or nil.
 func (g *ring) find(id string) *Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, r := range g.records {
-		if r != nil && r.ID == id {
+	for i := 1; i <= len(g.records); i++ {
+		r := g.records[(g.next-i+len(g.records))%len(g.records)]
+		if r == nil {
+			return nil
+		}
+		if r.ID == id || r.ClientID == id {
 			return r
 		}
 	}

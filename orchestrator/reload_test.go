@@ -78,6 +78,7 @@ var elsewhere = map[string]string{
 	"pools.POOL.replicas.url":             "TestMovedReplica",
 	"pools.POOL.replicas.shared":          "TestSharedEngines",
 	"connector.type":                      "there is one",
+	"decisions.file":                      "TestDecisionsInAFile",
 }
 
 // reindexing are the fields whose change begins an index anew.

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -21,17 +22,20 @@ import (
 
 // request is one client's request from its first byte to its last. Its own goroutine owns it.
 type request struct {
-	o     *Orchestrator
-	snap  *snapshot // loaded once; a reload does not reach a running request
-	w     *client
-	r     *http.Request
-	id    string
-	path  string
-	kind  openai.Kind // of the API, in whose words errors are; 0 where it does not matter
-	start time.Time
-	span  trace.Span
-	mode  string
-	out   string // outcome, "" is ok
+	o    *Orchestrator
+	snap *snapshot // loaded once; a reload does not reach a running request
+	w    *client
+	r    *http.Request
+	id   string // of the router's own making: engines want it to be unique
+
+	clientID string // that the client gave it, "" where it gave none
+	path     string
+	kind     openai.Kind // of the API, in whose words errors are; 0 where it does not matter
+	start    time.Time
+	span     trace.Span
+	mode     string
+	out      string  // outcome, "" is ok
+	rec      *Record // of its first prompt, nil where nothing was planned
 }
 
 // handle wraps a front-door handler with what every request has: identity, limits, the drain check, a span, metrics.
@@ -40,11 +44,12 @@ func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *re
 		q := &request{
 			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(),
 			path: path, kind: api(path), start: time.Now(), mode: "none",
+			clientID: clientID(r.Header),
 		}
 		q.w.q = q
 		n := o.inflight.Add(1)
 		o.m.inflight.Inc()
-		w.Header().Set("X-Request-Id", q.id)
+		w.Header().Set("X-Request-Id", cmp.Or(q.clientID, q.id))
 		ctx := q.trace(r.Context()) // ends when the client leaves, the handler returns or the router stops
 		defer func() {
 			o.inflight.Add(-1)
@@ -137,6 +142,9 @@ func (q *request) end() {
 	}
 	q.o.m.requests.WithLabelValues(q.path, q.mode, q.out).Inc()
 	q.o.m.observe(phaseTotal, time.Since(q.start))
+	if q.snap.cfg.Log.Access {
+		q.logAccess()
+	}
 	if q.o.traced {
 		q.span.SetAttributes(attribute.String("tandem.mode", q.mode), attribute.String("tandem.outcome", q.out))
 		q.span.End()

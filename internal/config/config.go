@@ -240,7 +240,8 @@ type Routers struct {
 
 // Response is what clients see of us.
 type Response struct {
-	Headers bool `yaml:"headers"` // x-tandem-* headers: decision id, mode, matched tokens
+	Headers  bool `yaml:"headers"`  // x-tandem-* headers: decision id, mode, matched tokens
+	Replicas bool `yaml:"replicas"` // x-tandem-prefill and x-tandem-decode: the names of the chosen replicas
 }
 
 // Tracing says where spans go. An empty Exporter leaves it to the OTEL_* environment variables, and without those there are none.
@@ -264,11 +265,15 @@ const (
 type Log struct {
 	Level  string `yaml:"level"`  // debug | info | warn | error
 	Format string `yaml:"format"` // text | json; needs a restart
+	Access bool   `yaml:"access"` // a line for each request that ended
 }
 
 // Decisions is the record of decisions for /debug/decisions and the dashboard.
 type Decisions struct {
-	Ring int `yaml:"ring"` // decisions kept; 0 keeps none
+	Ring     int    `yaml:"ring"`      // decisions kept; 0 keeps none
+	File     string `yaml:"file"`      // each is appended to it as a JSON line; empty for none
+	FileSize Bytes  `yaml:"file_size"` // at which the file is put aside and another one begun
+	FileKeep int    `yaml:"file_keep"` // how many that were put aside are kept
 }
 
 // Default returns a configuration with no replicas and every other field as the reference says.
@@ -303,7 +308,7 @@ func Default() *Config {
 		Health:    Health{Failures: 5, Ejection: Ejection{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute}},
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
-		Decisions: Decisions{Ring: 1024},
+		Decisions: Decisions{Ring: 1024, FileSize: 100 << 20, FileKeep: 5},
 
 		Experimental: Experimental{
 			Pools: ExperimentalPools{Prefill: choice, Decode: choice},

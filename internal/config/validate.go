@@ -47,6 +47,8 @@ func (c *Config) check() Problems {
 	ck.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ck.oneOf("log.format", c.Log.Format, "text", "json")
 	ck.between("decisions.ring", c.Decisions.Ring, 0, 1_000_000)
+	ck.size("decisions.file_size", c.Decisions.FileSize, 1<<20)
+	ck.between("decisions.file_keep", c.Decisions.FileKeep, 1, 1000)
 	ck.choice("experimental.pools.prefill", c.Experimental.Pools.Prefill, c.Pools.Prefill.Index)
 	ck.choice("experimental.pools.decode", c.Experimental.Pools.Decode, c.Pools.Decode.Index)
 	ck.experimentalScoring(c.Experimental.Scoring)

@@ -1,0 +1,29 @@
+package orchestrator
+
+import (
+	"cmp"
+	"log/slog"
+	"time"
+)
+
+// logAccess writes the line of a request that has ended (log.access). Nothing of what was asked or answered is in it.
+func (q *request) logAccess() {
+	status := q.w.status
+	if q.out == goneKind {
+		status = clientGone
+	}
+	attrs := append(make([]slog.Attr, 0, 20),
+		slog.String("id", q.id), slog.String("client_id", q.clientID), slog.String("client", q.r.RemoteAddr),
+		slog.String("method", q.r.Method), slog.String("path", q.path), slog.Int("status", status),
+		slog.String("outcome", cmp.Or(q.out, "ok")), slog.String("mode", q.mode),
+		slog.Float64("total_ms", ms(time.Since(q.start))),
+	)
+	if r := q.rec; r != nil {
+		attrs = append(attrs,
+			slog.String("model", r.Model), slog.String("prefill", r.Prefill), slog.String("decode", r.Decode),
+			slog.Int("prompt_tokens", r.Prompt), slog.Int("output_tokens", r.Output), slog.Int("cached_tokens", r.Delivered),
+			slog.Float64("queue_ms", r.Phases.Queue), slog.Float64("first_ms", r.Phases.First), slog.Int("attempts", r.Attempts),
+		)
+	}
+	q.o.log.LogAttrs(q.r.Context(), slog.LevelInfo, "request", attrs...)
+}

@@ -1,0 +1,216 @@
+package orchestrator
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// called is p under an id of the client's.
+func called(p prompt, id string) prompt {
+	p.header = http.Header{"X-Request-Id": {id}}
+	return p
+}
+
+// A client's own id comes back to it and finds the record; engines get ids of ours, two requests of one id included.
+func TestAClientsOwnID(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for range 2 {
+			if got := w.ask(called(chat(true), "order-17:a")); got.header.Get("X-Request-Id") != "order-17:a" || got.status != http.StatusOK {
+				t.Errorf("status %d under %q", got.status, got.header.Get("X-Request-Id"))
+			}
+		}
+		kept := w.o.ring.newest(2)
+		if rec := w.o.Record("order-17:a"); rec != kept[0] || rec.ClientID != "order-17:a" || rec.ID == kept[1].ID {
+			t.Errorf("found %+v, want the newest of %s and %s", rec, kept[0].ID, kept[1].ID)
+		}
+		seen := map[string]bool{}
+		for _, s := range w.posts(false) {
+			id := s.engine + " " + s.header.Get("X-Request-Id")
+			if strings.Contains(id, "order") || seen[id] {
+				t.Errorf("an engine got an id of the client's, or one twice: %q", id)
+			}
+			seen[id] = true
+		}
+		if len(seen) != 4 {
+			t.Errorf("two split requests had %d legs", len(seen))
+		}
+	})
+}
+
+func TestWhichIDsOfClientsAreKept(t *testing.T) {
+	for id, want := range map[string]bool{
+		"0f1e-2d": true, "a.b:c_d+e=f@g": true, strings.Repeat("x", 128): true,
+		"": false, strings.Repeat("x", 129): false, "a b": false, "a\tb": false, "a/b": false, "é": false, `a"b`: false, "a\nb": false,
+	} {
+		if got := clientID(http.Header{"X-Request-Id": {id}}); (got == id && id != "") != want || !want && got != "" {
+			t.Errorf("%.20q: kept as %.20q", id, got)
+		}
+	}
+	if got := clientID(http.Header{"X-Request-Id": {"a", "b"}}); got != "" {
+		t.Errorf("of two ids %q was kept", got)
+	}
+}
+
+// A request that was tried again says of each attempt where it went and what went wrong there, and by which configuration it was decided.
+func TestAllAttemptsStandInTheRecord(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for _, d := range w.d {
+			fault(enginesim.Fault{Kind: "fail", Count: 1})(w, d)
+		}
+		w.ask(chat(true))
+		rec := w.o.ring.newest(1)[0]
+		if rec.Attempts < 2 || len(rec.Failed) < 1 {
+			t.Fatalf("%d attempts, of which these failed: %+v", rec.Attempts, rec.Failed)
+		}
+		f := rec.Failed[0]
+		if f.At != f.Decode || f.Prefill == "" || f.Phase != "decode" || f.Status != http.StatusInternalServerError || f.Reason == "" || f.Took <= 0 || f.Mode != "split" {
+			t.Errorf("of the first attempt: %+v", f)
+		}
+		if rec.Outcome == "ok" && len(rec.Failed) != rec.Attempts-1 {
+			t.Errorf("%d attempts, and %d failed", rec.Attempts, len(rec.Failed))
+		}
+		was := rec.Config
+		cfg := *w.cfg
+		cfg.Scoring.Gamma = 3
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		w.ask(chat(false))
+		if now := w.o.ring.newest(1)[0].Config; now.Gamma != 3 || now.Revision == was.Revision || was.Gamma != 1 || was.Alpha != "auto" {
+			t.Errorf("decided by %+v, then %+v", was, now)
+		}
+		if n := w.count("tandem_config_info", w.o.ring.newest(1)[0].Config.Revision); n != 1 {
+			t.Errorf("the revision in force has the value %d", n)
+		}
+	})
+}
+
+// recordsIn are the records in a file.
+func recordsIn(t *testing.T, file string) (ids []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
+		var r Record
+		if err := json.Unmarshal(s.Bytes(), &struct {
+			ID *string `json:"id"`
+		}{&r.ID}); err != nil {
+			t.Fatalf("%q: %v", s.Text(), err)
+		}
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// Every record is in the file that the configuration names: in the one that was named when the request ended, to the last one before the router does.
+func TestDecisionsInAFile(t *testing.T) {
+	folder := t.TempDir()
+	first, second := filepath.Join(folder, "first.jsonl"), filepath.Join(folder, "second.jsonl")
+	var want, then []string
+	in(t, setup{config: func(c *config.Config) { c.Decisions.File = first }}, func(w *world) {
+		for range 3 {
+			w.ask(chat(true))
+			want = append(want, w.o.ring.newest(1)[0].ID)
+		}
+		time.Sleep(time.Second)
+		cfg := *w.cfg
+		cfg.Decisions.File = filepath.Join(folder, "missing", "third.jsonl")
+		if err := w.o.Apply(&cfg); err == nil || !strings.Contains(err.Error(), "decisions.file") {
+			t.Errorf("a file that cannot be made is taken: %v", err)
+		}
+		w.ask(chat(true))
+		want = append(want, w.o.ring.newest(1)[0].ID)
+		time.Sleep(time.Second)
+		cfg.Decisions.File = second
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		w.ask(chat(false))
+		then = append(then, w.o.ring.newest(1)[0].ID)
+		if n := w.count("tandem_decisions_unwritten_total", ""); n != 0 {
+			t.Errorf("%d records were not written", n)
+		}
+	})
+	if got := recordsIn(t, first); strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%v are in the first file, want %v", got, want)
+	}
+	if got := recordsIn(t, second); strings.Join(got, " ") != strings.Join(then, " ") {
+		t.Errorf("%v are in the second file, want %v", got, then)
+	}
+}
+
+// onFullDisk names a file that takes nothing.
+func onFullDisk(c *config.Config) { c.Decisions.File = "/dev/full" }
+
+// A disk that takes nothing costs records, which are counted, and no request.
+func TestADiskThatTakesNothing(t *testing.T) {
+	in(t, setup{config: onFullDisk}, func(w *world) {
+		for range 3 {
+			w.exact(chat(true), w.ask(chat(true)))
+		}
+		time.Sleep(time.Second)
+		if n := w.count("tandem_decisions_unwritten_total", "failed"); n != 3 {
+			t.Errorf("%d of 3 records are counted as not written", n)
+		}
+	})
+}
+
+// The access log has a line for each request that ended, and nothing of what was said.
+func TestAccessLog(t *testing.T) {
+	var text bytes.Buffer
+	o := setup{
+		config:  func(c *config.Config) { c.Log.Access = true },
+		options: func(o *Options) { o.Log = slog.New(slog.NewJSONHandler(&text, nil)) },
+	}
+	in(t, o, func(w *world) {
+		w.ask(called(chat(true), "mine"))
+		w.ask(prompt{path: "/v1/chat/completions", body: `{"model":"nobody","messages":[{"role":"user","content":"word1"}]}`})
+	})
+	var got []map[string]any
+	for s := bufio.NewScanner(&text); s.Scan(); {
+		line := map[string]any{}
+		if err := json.Unmarshal(s.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		if line["msg"] == "request" {
+			got = append(got, line)
+		}
+		if strings.Contains(s.Text(), "word1") {
+			t.Errorf("a prompt is in the log: %s", s.Text())
+		}
+	}
+	if len(got) != 2 {
+		t.Fatalf("%d lines of 2 requests: %v", len(got), got)
+	}
+	if a := got[0]; a["client_id"] != "mine" || a["status"] != 200. || a["outcome"] != "ok" || a["mode"] != "split" || a["decode"] == "" || a["output_tokens"] != 12. {
+		t.Errorf("of the good one: %v", a)
+	}
+	if b := got[1]; b["status"] != 404. || b["outcome"] != "unknown_model" {
+		t.Errorf("of the other: %v", b)
+	}
+}
+
+// Replicas are named to clients where the configuration wants it.
+func TestReplicasInHeaders(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Response.Replicas = true }}, func(w *world) {
+		got := w.ask(chat(true))
+		rec := w.o.ring.newest(1)[0]
+		if h := got.header; h.Get("X-Tandem-Prefill") != rec.Prefill || h.Get("X-Tandem-Decode") != rec.Decode || h.Get("X-Tandem-Mode") != "" {
+			t.Errorf("headers %v of %s > %s", h, rec.Prefill, rec.Decode)
+		}
+	})
+}
