@@ -16,6 +16,7 @@ type Reply struct {
 	mu     sync.Mutex // guards the following
 	params []byte
 	state  state
+	groups int // KV cache groups that the params tell of, once they have been read
 }
 
 // state is how much of a reply's one life is left.
@@ -42,6 +43,18 @@ func (r *Reply) None() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.params) == 0 || string(r.params) == "null"
+}
+
+// WholeBlocks returns how many tokens of the prompt are in whole blocks, which a prefill engine that keeps
+// prefixes has in its cache then. It returns -1 where that is not known: before the params have been taken, or
+// where the model has several KV cache groups, which do not all keep the same.
+func (r *Reply) WholeBlocks() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.groups != 1 || r.blockSize <= 0 || r.promptTokens <= 0 {
+		return -1
+	}
+	return r.promptTokens / r.blockSize * r.blockSize
 }
 
 // Unsent says that the leg which took the params provably never reached an engine, as when its connection was refused. They can be given back then;

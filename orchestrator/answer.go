@@ -41,7 +41,7 @@ func (h *handoff) newAnswer(ctx context.Context, to *reach) *answer {
 	a := &answer{h: h, to: to, ctx: ctx, split: h.b.Mode == planner.Split}
 	a.eventReader = eventReader{
 		kind: h.j.req.Kind, at: to.member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
-		told: -1, cached: -1,
+		told: -1, cached: unknownCache,
 	}
 	a.spanCtx, a.endSpan = h.j.q.o.span(ctx, "decode", attribute.String("tandem.replica", string(to.member.ID)))
 	return a
@@ -174,7 +174,7 @@ func (a *answer) begun() {
 	j.q.o.planner.FirstToken(a.h.b, a.first)
 	j.q.o.tell(j.q.o.planner.Decoding(a.h.b, a.first))
 	a.expectBlocks()
-	if a.h.b.Mode == 0 && a.h.beside == nil {
+	if a.split && a.h.beside == nil {
 		a.cached = a.h.cached
 	}
 }

@@ -35,7 +35,9 @@ type eventReader struct {
 	output       int // events that were generated, or tokens where the engine told
 	promptTokens int
 	told         int // prompt tokens that the engine says it had cached, -1 unknown
-	cached       int // prefill's cached tokens, to be shown to the client; -1 leaves the engine's own word
+	// cached is what the client is told of the prefix cache: the prefill engine's. Where nothing is known of it,
+	// the answering engine's own word stays.
+	cached openai.CachedPrompt
 
 	given   *openai.Delivered // what the client has got of it, nil where nobody goes on with it
 	died    error             // why it ends here, where no read said so
@@ -302,7 +304,7 @@ func (s *eventReader) noteUsage(u openai.Usage) {
 
 // patch puts the prefill's truth into the usage and takes transfer parameters out.
 func (s *eventReader) patch(body []byte) []byte {
-	if s.cached >= 0 {
+	if s.cached.Found >= 0 {
 		if out, ok := openai.PatchUsage(make([]byte, 0, len(body)+16), body, s.cached); ok {
 			body = out
 		}

@@ -13,7 +13,8 @@ import (
 
 // bareReader reads the answer to a split request, with as much around it as its stream needs.
 func bareReader(kind openai.Kind) *eventReader {
-	return &eventReader{kind: kind, leg: &handoff{j: &job{}, b: &planner.Booking{}, cached: 7}, cached: 7}
+	cached := openai.CachedPrompt{Found: 7, Added: 3}
+	return &eventReader{kind: kind, leg: &handoff{j: &job{}, b: &planner.Booking{}, cached: cached}, cached: cached}
 }
 
 // slowly is pass without its short cut: each event is looked at.

@@ -174,7 +174,7 @@ func (q *request) dead(ctx context.Context, to *reach) bool {
 
 // restJob makes the job of the rest of a's answer.
 func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
-	cached := -1
+	cached := unknownCache
 	if a.split {
 		cached = a.cached
 	}

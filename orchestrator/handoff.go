@@ -31,16 +31,16 @@ type handoff struct {
 	attempt string // id of the attempt, on both legs
 	pair    connector.Pair
 
-	from    *reach        // the prefill replica, once asked
-	sentAt  time.Time     // prefill leg
-	doneAt  time.Time     // last byte of its answer
-	stood   time.Duration // how long we and the prefill engine had stood still before the prefill leg
-	stalled time.Duration // how long we had
-	ends    *leaseEnds    // of the prefill engine before it
-	lends   bool          // the decode leg bears params: its engine reads blocks that are on loan
-	cached  int           // prompt tokens that the prefill engine had, -1 unknown
-	counted int           // prompt tokens as the prefill engine counted them
-	ids     *legIDs       // both legs carry them; nil: both carry the client's own body
+	from    *reach              // the prefill replica, once asked
+	sentAt  time.Time           // prefill leg
+	doneAt  time.Time           // last byte of its answer
+	stood   time.Duration       // how long we and the prefill engine had stood still before the prefill leg
+	stalled time.Duration       // how long we had
+	ends    *leaseEnds          // of the prefill engine before it
+	lends   bool                // the decode leg bears params: its engine reads blocks that are on loan
+	counted int                 // prompt tokens as the prefill engine counted them
+	cached  openai.CachedPrompt // of the prefill engine
+	ids     *legIDs             // both legs carry them; nil: both carry the client's own body
 
 	around context.Context         // what the attempt's context is made of
 	cancel context.CancelCauseFunc // ends the attempt's context
@@ -62,7 +62,7 @@ func (h *handoff) enter(at *replica.Replica) *reach {
 
 // run sends the legs and returns the answer when the generating engine has begun to answer well. When it fails the caller calls release.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {
-	h.cached, h.around = -1, ctx
+	h.cached, h.around = unknownCache, ctx
 	if f := h.restOnly(); f != nil {
 		return nil, f
 	}
@@ -231,7 +231,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	o.m.observe(phasePrefill, took)
 	o.m.leg.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
 	o.m.compare("prefill", at, took, h.b.Prefilled())
-	h.cached, h.counted = answer.CachedTokens, answer.PromptTokens
+	h.cached.Found, h.counted = answer.CachedTokens, answer.PromptTokens
 	h.j.rec.Delivered = answer.CachedTokens
 	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.doneAt)
 	return connector.NewReply(answer.Params, h.doneAt, h.counted, h.b.Prefill.Facts.BlockSize), nil
@@ -240,16 +240,31 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 // prefilled notes that the prefill replica gave what can be handed over.
 func (h *handoff) prefilled() { h.j.q.o.tell(h.j.q.o.planner.Prefilled(h.b, time.Now())) }
 
-// prefillCached is what the prefill engine had cached of a split request's prompt; -1 where it was not split, or is not
-// known. It waits for a prefill leg that runs beside: how that ends changes nothing, since the answer is there.
-func (h *handoff) prefillCached() int {
+// unknownCache is what is known of an engine's prefix cache before it has told.
+var unknownCache = openai.CachedPrompt{Found: -1, Added: -1}
+
+// prefillCached is what the prefill engine had cached of a split request's prompt, and what it has added. It waits
+// for a prefill leg that runs beside: how that ends changes nothing, since the answer is there.
+func (h *handoff) prefillCached() openai.CachedPrompt {
 	if h.beside != nil {
 		_ = h.beside.wait()
 	}
 	if h.b.Mode != planner.Split {
-		return -1
+		return unknownCache
 	}
 	return h.cached
+}
+
+// noteAdded works out what the prefill engine has put into its prefix cache, which the answer of a completion does
+// not tell: all whole blocks of the prompt that it had not found there (vLLM 0.32,
+// v1/core/kv_cache_manager.py estimate_cached_tokens).
+func (h *handoff) noteAdded(reply *connector.Reply) {
+	if reply == nil || h.cached.Found < 0 || !h.b.Prefill.Facts.PrefixCaching {
+		return
+	}
+	if whole := reply.WholeBlocks(); whole >= 0 {
+		h.cached.Added = max(0, whole-h.cached.Found)
+	}
 }
 
 // delivered notes what the engine says it had cached, where it prefilled itself. Of several samples it tells one's, which
@@ -414,6 +429,7 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 	if err != nil {
 		return nil, h.notHandedOver(err)
 	}
+	h.noteAdded(reply)
 	if h.beside == nil {
 		h.prefilled()
 	}

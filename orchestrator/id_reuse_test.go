@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -250,6 +251,33 @@ func TestUsageOfTheOtherDoors(t *testing.T) {
 				cached := (second.usage.Prompt - 1) / 16 * 16
 				if a, b := first.usage.Details.Cached, second.usage.Details.Cached; a != 0 || b != cached {
 					t.Errorf("%s %s: %d cached tokens and then %d, want 0 and %d of %d", version, p.path, a, b, cached, second.usage.Prompt)
+				}
+			})
+		}
+	}
+}
+
+// What a split answer says of its prompt and the prefix cache is what one engine would have said, asked for the
+// first time and again: in messages every token of the prompt is counted once, as read from the cache, written
+// to it, or neither.
+func TestUsageIsThatOfOneEngine(t *testing.T) {
+	said := regexp.MustCompile(`"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})`)
+	usages := func(h *heard) []string { return said.FindAllString(strings.Join(append(h.events, h.raw), "\n"), -1) }
+	for _, cacheless := range []bool{false, true} {
+		for _, p := range []prompt{
+			messages(true), messages(false), responses(true), responses(false), chat(true), chat(false), completion(true), completion(false),
+		} {
+			s := setup{prefill: 1, decode: 1, engine: func(_ string, o *enginesim.Options) { o.Core.NoPrefixCaching = cacheless }}
+			in(t, s, func(w *world) {
+				for range 2 {
+					got, want := usages(w.ask(p)), usages(w.right(p))
+					if legs := w.posts(false); len(legs) != 2 || len(want) == 0 {
+						t.Fatalf("%s: %d legs, and one engine says %v", p.path, len(legs), want)
+					}
+					w.wire.forget()
+					if !slices.Equal(got, want) {
+						t.Errorf("%s, without a prefix cache %v:\n%v\none engine says\n%v", p.path, cacheless, got, want)
+					}
 				}
 			})
 		}

@@ -137,9 +137,10 @@ func (g *generation) appendUsage(dst []byte) []byte {
 	return append(dst, `,"multimodal_tokens":null},"completion_tokens_details":null}`...)
 }
 
-// newlyCached is the number of prompt tokens that this request put into the prefix cache: whole blocks, none when they were transferred.
+// newlyCached is the number of prompt tokens that this request put into the prefix cache: whole blocks, none when
+// they were transferred, or when nothing is kept.
 func (g *generation) newlyCached() int {
-	if t := g.p.transfer; t != nil && bool(t.DoRemotePrefill) {
+	if t := g.p.transfer; t != nil && bool(t.DoRemotePrefill) || g.rank.cfg.NoPrefixCaching {
 		return 0
 	}
 	size := g.rank.cfg.BlockSize

@@ -185,13 +185,25 @@ func TestPatchUsage(t *testing.T) {
 		{"an event of several lines", "id: 1\r\ndata: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":9}}}\r\n\r\n", "id: 1\r\ndata: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":42}}}\r\n\r\n"},
 		{"empty details", `{"usage":{"prompt_tokens_details":{ }}}`, `{"usage":{"prompt_tokens_details":{"cached_tokens":42 }}}`},
 		{"other details", `{"usage":{"prompt_tokens_details":{"audio":1}}}`, `{"usage":{"prompt_tokens_details":{"cached_tokens":42,"audio":1}}}`},
+		{
+			"what was added", `{"usage":{"prompt_tokens_details":{"cached_tokens":9,"created_cache_tokens":0}}}`,
+			`{"usage":{"prompt_tokens_details":{"cached_tokens":42,"created_cache_tokens":7}}}`,
+		},
+		{
+			"an engine that does not tell what it added", `{"usage":{"prompt_tokens_details":{"created_cache_tokens":null,"cached_tokens":9}}}`,
+			`{"usage":{"prompt_tokens_details":{"created_cache_tokens":null,"cached_tokens":42}}}`,
+		},
+		{
+			"a response", `{"usage":{"input_tokens_details":{"cache_write_tokens":1,"cached_tokens":9}}}`,
+			`{"usage":{"input_tokens_details":{"cache_write_tokens":7,"cached_tokens":42}}}`,
+		},
 		{"no details", `{"usage":{"prompt_tokens_details":null}}`, ""},
 		{"no usage", `{"choices":[{"text":"\"prompt_tokens_details\""}]}`, ""},
 		{"elsewhere", `{"x":{"prompt_tokens_details":{"cached_tokens":9}}}`, ""},
 		{"cut off", `{"usage":{"prompt_tokens_details":{"cached_tokens":9}}`, ""},
 		{"done", "data: [DONE]\n\n", ""},
 	} {
-		got, ok := PatchUsage([]byte("<"), []byte(tt.data), 42)
+		got, ok := PatchUsage([]byte("<"), []byte(tt.data), CachedPrompt{42, 7})
 		if ok != (tt.want != "") || string(got) != "<"+tt.want {
 			t.Errorf("%s: %s, %v; want %s", tt.name, got, ok, tt.want)
 		}
@@ -207,7 +219,7 @@ func FuzzPatchUsage(f *testing.F) {
 		f.Add([]byte(seed), 7)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, cached int) {
-		got, ok := PatchUsage(nil, data, cached)
+		got, ok := PatchUsage(nil, data, CachedPrompt{cached, cached})
 		scrubbed, rewritten := Scrub(nil, data), RewriteChunk(nil, data, "id", 3)
 		_, _ = MergeAnswers([][]byte{data, data}, "id")
 		_, _ = ReadPrefill(data)
@@ -358,7 +370,7 @@ func BenchmarkPassEvent(b *testing.B) {
 	e := Event(`data: {"id":"chatcmpl-t-3","object":"chat.completion.chunk","created":1795242180,"model":"tiny","choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := PatchUsage(nil, e, 1); ok || NeedsScrub(e) || e.IsDone() {
+		if _, ok := PatchUsage(nil, e, CachedPrompt{1, 1}); ok || NeedsScrub(e) || e.IsDone() {
 			b.Fatal("needs something")
 		}
 		if _, ok := HasError(e); ok {

@@ -80,12 +80,12 @@ func TestUsageOfConversations(t *testing.T) {
 	}{
 		{
 			"a message", `{"type":"message","usage":{"input_tokens":5,"output_tokens":3,"cache_creation_input_tokens":32,"cache_read_input_tokens":64}}`,
-			`{"type":"message","usage":{"input_tokens":53,"output_tokens":3,"cache_creation_input_tokens":32,"cache_read_input_tokens":16}}`,
+			`{"type":"message","usage":{"input_tokens":45,"output_tokens":3,"cache_creation_input_tokens":40,"cache_read_input_tokens":16}}`,
 			Usage{101, 3, 64},
 		},
 		{
 			"its end in a stream", "event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":96}}` + "\n\n",
-			"event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":85,"output_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":16}}` + "\n\n",
+			"event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":45,"output_tokens":3,"cache_creation_input_tokens":40,"cache_read_input_tokens":16}}` + "\n\n",
 			Usage{101, 3, 96},
 		},
 		{"its begin", `{"type":"message_start","message":{"usage":{"input_tokens":101,"output_tokens":0}}}`, "", Usage{101, 0, -1}},
@@ -99,6 +99,10 @@ func TestUsageOfConversations(t *testing.T) {
 			"event: response.completed\ndata: " + `{"response":{"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":16},"output_tokens":2}},"type":"response.completed"}` + "\n\n",
 			Usage{9, 2, 8},
 		},
+		{
+			"a message of an engine that does not tell what it added", `{"type":"message","usage":{"cache_read_input_tokens":64,"input_tokens":37,"output_tokens":3}}`,
+			`{"type":"message","usage":{"cache_read_input_tokens":16,"input_tokens":85,"output_tokens":3}}`, Usage{101, 3, 64},
+		},
 		{"a message without details", `{"type":"message","usage":{"input_tokens":5,"output_tokens":3,"cache_read_input_tokens":null}}`, "", Usage{5, 3, -1}},
 	} {
 		data := []byte(tt.data)
@@ -109,7 +113,7 @@ func TestUsageOfConversations(t *testing.T) {
 		if u, ok := ReadUsage(json); !ok || u != tt.usage {
 			t.Errorf("%s: %+v, want %+v", tt.name, u, tt.usage)
 		}
-		if got, ok := PatchUsage(nil, data, 16); ok != (tt.want != "") || string(got) != tt.want {
+		if got, ok := PatchUsage(nil, data, CachedPrompt{16, 40}); ok != (tt.want != "") || string(got) != tt.want {
 			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)
 		}
 	}

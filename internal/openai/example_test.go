@@ -26,7 +26,7 @@ func ExampleRequest_Edit() {
 // An engine's answer keeps its bytes, too; only the cached tokens of its usage become those of both legs.
 func ExamplePatchUsage() {
 	event := `data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":99}}}`
-	out, ok := openai.PatchUsage(nil, []byte(event), 64)
+	out, ok := openai.PatchUsage(nil, []byte(event), openai.CachedPrompt{Found: 64, Added: 32})
 	fmt.Printf("%t %s\n", ok, out)
 	// Output:
 	// true data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":64}}}

@@ -36,49 +36,103 @@ func payload(data []byte) span {
 	return span{0, 0}
 }
 
-// PatchUsage appends data, a body, a chunk's data or a whole event, to dst with the cached tokens of its usage set to cached:
-// prompt_tokens_details.cached_tokens, input_tokens_details.cached_tokens of responses, or cache_read_input_tokens of messages.
-// Without those nothing is appended and ok is false.
-func PatchUsage(dst, data []byte, cached int) (out []byte, ok bool) {
+// CachedPrompt is what of a prompt an engine found in its prefix cache, and what else of it is there since then, in
+// tokens. -1 is unknown.
+type CachedPrompt struct{ Found, Added int }
+
+// details are the objects of a usage that tell of a CachedPrompt, and the names of its numbers.
+var details = [...]struct{ object, found, added string }{
+	{"prompt_tokens_details", "cached_tokens", "created_cache_tokens"},
+	{"input_tokens_details", "cached_tokens", "cache_write_tokens"},
+}
+
+// PatchUsage appends data, a body, a chunk's data or a whole event, to dst with what its usage tells of the prefix
+// cache set to cached. What was added is set where the engine tells it. Where the engine tells nothing of its cache,
+// nothing is appended and ok is false.
+func PatchUsage(dst, data []byte, cached CachedPrompt) (out []byte, ok bool) {
+	var patches func(usage []byte, cached CachedPrompt) []patch
 	switch {
 	case has(data, `"prompt_tokens_details"`), has(data, `"input_tokens_details"`):
+		patches = detailPatches
 	case has(data, `"cache_read_input_tokens"`):
-		return patchMessage(dst, data, cached)
+		patches = messagePatches
 	default:
 		return dst, false
 	}
 	at := payload(data)
-	place, before, after, ok := cachedAt(at.of(data))
+	usage, ok := usageAt(at.of(data))
 	if !ok {
 		return dst, false
 	}
-	var room [48]byte
-	with := append(strconv.AppendInt(append(room[:0], before...), int64(cached), 10), after...)
-	return apply(dst, data, []patch{{span{at.start + place.start, at.start + place.end}, with}}), true
+	inside := patches(usage.of(at.of(data)), cached)
+	if len(inside) == 0 {
+		return dst, false
+	}
+	return apply(dst, data, sorted(moved(inside, at.start+usage.start))), true
 }
 
-// cachedAt returns where the number of cached tokens is, or is to be put with before and after around it.
-func cachedAt(data []byte) (at span, before, after string, ok bool) {
-	usage, ok := usageAt(data)
-	if !ok {
-		return at, "", "", false
+// detailPatches returns what changes in a usage that tells of the cache in an object of its own.
+func detailPatches(usage []byte, cached CachedPrompt) []patch {
+	for _, name := range details {
+		at, ok := member(usage, name.object, '{')
+		if !ok {
+			continue
+		}
+		object := at.of(usage)
+		patches := []patch{setFound(object, name.found, cached.Found)}
+		if added, told := countAt(object, name.added); told && cached.Added >= 0 {
+			patches = append(patches, patch{added, strconv.AppendInt(nil, int64(cached.Added), 10)})
+		}
+		return moved(patches, at.start)
 	}
-	details, ok := member(usage.of(data), "prompt_tokens_details", '{')
-	if !ok {
-		details, ok = member(usage.of(data), "input_tokens_details", '{')
+	return nil
+}
+
+// moved returns the patches of something that begins by bytes further on.
+func moved(patches []patch, by int) []patch {
+	for i := range patches {
+		patches[i].at.start += by
+		patches[i].at.end += by
 	}
-	if !ok {
-		return at, "", "", false
+	return patches
+}
+
+// setFound puts n into an object under a name, in place of what is there or as its first member.
+func setFound(object []byte, name string, n int) patch {
+	value := strconv.AppendInt(nil, int64(n), 10)
+	if at, ok := member(object, name, 0); ok {
+		return patch{at, value}
 	}
-	start := usage.start + details.start
-	object := details.of(usage.of(data))
-	if value, ok := member(object, "cached_tokens", 0); ok {
-		return span{start + value.start, start + value.end}, "", "", true
-	}
+	value = slices.Concat([]byte(`"`+name+`":`), value)
 	if !isEmpty(object) {
-		after = ","
+		value = append(value, ',')
 	}
-	return span{start + 1, start + 1}, `"cached_tokens":`, after, true
+	return patch{span{1, 1}, value}
+}
+
+// messagePatches returns what changes in the usage of messages, whose input_tokens are neither what the cache had nor
+// what it has got: the sum stays.
+func messagePatches(usage []byte, cached CachedPrompt) []patch {
+	found, ok := countAt(usage, "cache_read_input_tokens")
+	if !ok {
+		return nil
+	}
+	rest := count(found.of(usage), 0) - cached.Found
+	patches := []patch{{found, strconv.AppendInt(nil, int64(cached.Found), 10)}}
+	if added, told := countAt(usage, "cache_creation_input_tokens"); told && cached.Added >= 0 {
+		rest += count(added.of(usage), 0) - cached.Added
+		patches = append(patches, patch{added, strconv.AppendInt(nil, int64(cached.Added), 10)})
+	}
+	if input, told := countAt(usage, "input_tokens"); told && count(input.of(usage), 0)+rest >= 0 {
+		patches = append(patches, patch{input, strconv.AppendInt(nil, int64(count(input.of(usage), 0)+rest), 10)})
+	}
+	return patches
+}
+
+// countAt returns where in object the member is that is a number of tokens.
+func countAt(object []byte, name string) (at span, ok bool) {
+	at, ok = member(object, name, 0)
+	return at, ok && count(at.of(object), -1) >= 0
 }
 
 // usageAt returns where the usage object is, at the top or in the response that an event wraps.
@@ -92,30 +146,6 @@ func usageAt(data []byte) (at span, ok bool) {
 	}
 	at, ok = member(inside.of(data), "usage", '{')
 	return span{inside.start + at.start, inside.start + at.end}, ok
-}
-
-// patchMessage does it for messages, whose input_tokens are what the cache had not, so that the sum stays.
-func patchMessage(dst, data []byte, cached int) (out []byte, ok bool) {
-	at := payload(data)
-	object := at.of(data)
-	usage, ok := usageAt(object)
-	if !ok {
-		return dst, false
-	}
-	values := usage.of(object)
-	base := at.start + usage.start
-	read, ok := member(values, "cache_read_input_tokens", 0)
-	was := count(read.of(values), -1)
-	if !ok || was < 0 {
-		return dst, false
-	}
-	patches := []patch{{span{base + read.start, base + read.end}, strconv.AppendInt(nil, int64(cached), 10)}}
-	input, found := member(values, "input_tokens", 0)
-	if rest := count(input.of(values), -1) + was - cached; found && rest >= 0 {
-		patches = append(patches, patch{span{base + input.start, base + input.end}, strconv.AppendInt(nil, int64(rest), 10)})
-		slices.SortFunc(patches, func(a, b patch) int { return a.at.start - b.at.start })
-	}
-	return apply(dst, data, patches), true
 }
 
 // member returns where in object the value of the member is, if it begins with open (0: any) and object is valid JSON.

@@ -10,10 +10,10 @@ import (
 
 // again is the stream of an engine that goes on with an answer.
 type again struct {
-	from   int    // tokens of the answer that its prompt holds
-	next   int    // which token of the answer its next one is
-	expect []byte // text that it has to say again
-	cached int    // prompt tokens that were cached when the answer began, -1 unknown
+	from   int          // tokens of the answer that its prompt holds
+	next   int          // which token of the answer its next one is
+	expect []byte       // text that it has to say again
+	cached CachedPrompt // when the answer began
 }
 
 // over reports whether it has said all again that was delivered.
@@ -43,9 +43,9 @@ func (d *Delivered) Clone() *Delivered {
 }
 
 // Resume turns to another engine, whose events come from now on, and returns the ids of its prompt and how many of them are of the answer. cached is
-// what the client is to be told of its prompt's cached tokens, -1 for what the engine says. To be called where [Delivered.Resumable] agrees, again for
+// what the client is to be told of its prompt's cached tokens; of what is unknown it is told what the engine says. To be called where [Delivered.Resumable] agrees, again for
 // every engine that goes on, and with the first engine's cached alone.
-func (d *Delivered) Resume(cached int) (prompt []uint32, done int) {
+func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 	if d.again != nil {
 		cached = d.again.cached
 	}
@@ -155,16 +155,18 @@ func (d *Delivered) recount(patches []patch, c *chunk, e Event) []patch {
 	set(c.usage, usage, "completion_tokens", func(was int) int { return was + d.again.from })
 	if at, ok := member(usage, "prompt_tokens_details", '{'); ok {
 		inside := span{c.usage.start + at.start, c.usage.start + at.end}
-		set(inside, at.of(usage), "cached_tokens", d.cachedTokens)
+		ofPrompt := func(known int) func(was int) int {
+			return func(was int) int {
+				if known >= 0 {
+					return known
+				}
+				return min(was, len(d.prompt))
+			}
+		}
+		set(inside, at.of(usage), "cached_tokens", ofPrompt(d.again.cached.Found))
+		set(inside, at.of(usage), "created_cache_tokens", ofPrompt(d.again.cached.Added))
 	}
 	return patches
-}
-
-func (d *Delivered) cachedTokens(said int) int {
-	if d.again.cached >= 0 {
-		return d.again.cached
-	}
-	return min(said, len(d.prompt))
 }
 
 // hideSaid leaves the ids that the client asked for and has not got.

@@ -104,7 +104,7 @@ func (x *teller) say(t *testing.T, done int) []string {
 				ids(from == done, prompt), ids(true, x.tokens(from, i)), tail(i-done))
 		}
 		if reason != "null" && x.usage {
-			emit(`%s]%s,"prompt_tokens_details":{"cached_tokens":%d}}}`, head, usage(i-done), len(prompt))
+			emit(`%s]%s,"prompt_tokens_details":{"cached_tokens":%d,"created_cache_tokens":%[3]d}}}`, head, usage(i-done), len(prompt))
 		}
 	}
 	return append(events, "data: [DONE]\n\n")
@@ -212,7 +212,7 @@ func TestDeliveredGoesOn(t *testing.T) {
 				t.Fatalf("seed %d: %s", seed, why)
 			}
 			var ids []uint32
-			ids, done = d.Resume(-1)
+			ids, done = d.Resume(CachedPrompt{-1, -1})
 			x.id = strings.Repeat("b", len(cuts)+1)
 			if want := append(slices.Clone(x.prompt), x.tokens(0, done)...); !slices.Equal(ids, want) {
 				t.Fatalf("seed %d: the prompt is %v, want %v", seed, ids, want)
@@ -293,7 +293,7 @@ func TestDeliveredSampled(t *testing.T) {
 		}
 		got := ""
 		if d.Resumable() == "" {
-			ids, _ := d.Resume(-1)
+			ids, _ := d.Resume(CachedPrompt{-1, -1})
 			got = fmt.Sprint(ids)
 		}
 		if got != c.ids {
@@ -318,7 +318,7 @@ func TestDeliveredDiverges(t *testing.T) {
 		if _, err := d.Append(nil, []byte(first)); err != nil {
 			t.Fatal(err)
 		}
-		if d.Resume(-1); d.Tokens() != 2 {
+		if d.Resume(CachedPrompt{-1, -1}); d.Tokens() != 2 {
 			t.Fatalf("%d tokens", d.Tokens())
 		}
 		if out, err := d.Append(nil, []byte("data: "+c.event+"\n\n")); !errors.Is(err, ErrDiverged) || len(out) > 0 {
@@ -334,7 +334,7 @@ func TestDeliveredLeavesOutWhatIsSaidAgain(t *testing.T) {
 	if _, err := d.Append(nil, fmt.Appendf(nil, said, "abcd", "[3,4]")); err != nil {
 		t.Fatal(err)
 	}
-	d.Resume(-1)
+	d.Resume(CachedPrompt{-1, -1})
 	out, err := d.Append(nil, fmt.Appendf(nil, said, `abcd\t`, "[3,4,5]")) // without its four letters as long as \u0009
 	if err != nil {
 		t.Fatal(err)
