@@ -28,6 +28,7 @@ func commands() []command {
 		{"sim", "serve one simulated vLLM engine", runSim},
 		{"replay", "play recorded traffic in virtual time; hold the simulated engines to real runs", runReplay},
 		{"tune", "search the weights of the decision on recorded traffic; say what they bring and where they lose", runTune},
+		{"why", "show why a request went where it went, and what other weights would have chosen", runWhy},
 		{"doctor", "ask live engines whether prefix routing can work; explain what stops it", runDoctor},
 		{"check", "validate a configuration file; say what it would change", runCheck},
 		{"version", "print the version of this binary", runVersion},

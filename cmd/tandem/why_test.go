@@ -1,0 +1,48 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A request is explained from the memory of the router, and from its file when the router has ended.
+func TestWhyCommand(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "decisions.jsonl")
+	f := newFleet(t, setting{engines: fast, extra: "decisions: {file: " + file + "}\n"})
+	got := f.check(newWriter(3).next(8))
+	id := got.header.Get("X-Request-Id")
+	ask := func(args ...string) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), append([]string{"why"}, args...), &stdout, &stderr); code != 0 {
+			t.Fatalf("%v ends with %d: %s", args, code, stderr.String())
+		}
+		return stdout.String()
+	}
+	live := ask("-admin", f.admin, "-gamma", "3", id)
+	for _, want := range []string{"request " + id, "ok, status 200", "p", "predicted", "configuration", "with gamma 3: "} {
+		if !strings.Contains(live, want) {
+			t.Errorf("%q is not in\n%s", want, live)
+		}
+	}
+	f.router.signal(syscall.SIGTERM)
+	if code := f.router.exit(patience(5 * time.Second)); code != 0 {
+		t.Fatalf("the router ends with %d", code)
+	}
+	if kept := ask("-file", file, "-gamma", "3", id); kept != live {
+		t.Errorf("from the file:\n%s\nand it was:\n%s", kept, live)
+	}
+	var stderr bytes.Buffer
+	if code := run(t.Context(), []string{"why", "-file", file, "nobody"}, &stderr, &stderr); code != 1 || !strings.Contains(stderr.String(), "no record of that request") {
+		t.Errorf("of a request that never was: %d, %s", code, stderr.String())
+	}
+	if code := run(t.Context(), []string{"why"}, &stderr, &stderr); code != 2 {
+		t.Errorf("without an id: %d", code)
+	}
+}

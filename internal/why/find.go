@@ -1,0 +1,112 @@
+package why
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrNotFound says that nobody has a record of the request.
+var ErrNotFound = errors.New("no record of that request")
+
+// InFiles returns the newest record of the request with this id, the router's or the client's, in the file at path
+// and in those that were put aside beside it.
+func InFiles(path, id string) (*Record, error) {
+	files, err := asideOf(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		r, err := inFile(file, id)
+		if r != nil || err != nil {
+			return r, err
+		}
+	}
+	return nil, fmt.Errorf("%w in %s and %d older files", ErrNotFound, path, len(files)-1)
+}
+
+// asideOf lists the file at path and those that were put aside beside it, the newest first. Such a name has the time
+// in front of the extension.
+func asideOf(path string) ([]string, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	ext := filepath.Ext(path)
+	older, err := filepath.Glob(strings.TrimSuffix(path, ext) + "-*" + ext)
+	if err != nil { // the name holds a bracket
+		older = nil
+	}
+	slices.Sort(older)
+	slices.Reverse(older)
+	return append([]string{path}, older...), nil
+}
+
+// inFile returns the last record of the request in one file, nil where there is none. A line that was cut off, by a
+// disk that was full, is passed over.
+func inFile(file, id string) (found *Record, err error) {
+	f, err := os.Open(file) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	lines, quoted := bufio.NewReaderSize(f, 1<<20), []byte(`"`+id+`"`)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if bytes.Contains(line, quoted) {
+			r := &Record{}
+			if json.Unmarshal(line, r) == nil && (r.ID == id || r.ClientID == id) {
+				found = r
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// At asks the router whose admin listener is at base for the record. token is its admin token, "" for none.
+func At(ctx context.Context, base, token, id string) (*Record, error) {
+	at, err := url.JoinPath(base, "debug/decisions", url.PathEscape(id))
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, fmt.Errorf("%w; name the admin listener with -admin, or a file of decisions with -file", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("%w at %s: it keeps the newest alone (decisions.ring); decisions.file keeps them longer", ErrNotFound, base)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %s: %.200s", base, resp.Status, bytes.TrimSpace(body))
+	}
+	r := &Record{}
+	if err := json.Unmarshal(body, r); err != nil {
+		return nil, fmt.Errorf("what %s answers is no record: %w", base, err)
+	}
+	return r, nil
+}

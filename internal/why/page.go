@@ -1,0 +1,205 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Page writes what r says, and with weights other than none what those would have chosen among the plans that it has.
+func (r *Record) Page(w io.Writer, other Weights) error {
+	var page strings.Builder
+	r.head(&page)
+	r.tokens(&page)
+	r.times(&page)
+	r.attempts(&page)
+	err := r.plans(&page, other)
+	_, failed := io.WriteString(w, page.String())
+	return cmp.Or(err, failed)
+}
+
+// head says which request it was, what became of it, and why it went where it went.
+func (r *Record) head(w io.Writer) {
+	own := ""
+	if r.ClientID != "" {
+		own = " (" + r.ID + " of the router)"
+	}
+	fmt.Fprintf(w, "request %s%s, %s, %s", cmp.Or(r.ClientID, r.ID), own, r.Time.UTC().Format("2006-01-02 15:04:05.000 UTC"), r.Path)
+	if r.Model != "" {
+		fmt.Fprintf(w, ", model %s", r.Model)
+	}
+	fmt.Fprintf(w, "\n%s, status %d, %s, %d prompt and %d output tokens in %s\n\n",
+		r.Outcome, r.Status, count(r.Attempts, "attempt"), r.Prompt, r.Output, span(r.Phases.Total))
+	fmt.Fprintf(w, "%s (%s)\n%s\n", pair(r.Prefill, r.Decode), r.Mode, r.Reason)
+	if d := r.Decision; d != nil {
+		if d.Moved != nil {
+			fmt.Fprintf(w, "moved from %s to %s when the prompt was computed: %s\n", d.Moved.From, d.Moved.To, d.Moved.Reason)
+		}
+		if d.Forced != "" {
+			fmt.Fprintf(w, "used although ejected: %s\n", d.Forced)
+		}
+		if len(d.Unknown) > 0 {
+			fmt.Fprintf(w, "had to be guessed: %s\n", strings.Join(d.Unknown, ", "))
+		}
+	}
+	if len(r.Continued) > 0 {
+		fmt.Fprintf(w, "broke off, and went on at %s\n", strings.Join(r.Continued, ", then "))
+	}
+}
+
+// tokens says what was cached, and what was moved.
+func (r *Record) tokens(w io.Writer) {
+	fmt.Fprintf(w, "\ncached tokens  somewhere %s, where it was computed %s by the index and %s by the engine\n",
+		known(r.Available), known(r.Captured), known(r.Delivered))
+	if r.Prefill != "" {
+		fmt.Fprintf(w, "moved tokens   %s of %s planned\n", known(r.Moved), known(r.Planned))
+	}
+}
+
+// times says how long it took, and what was predicted.
+func (r *Record) times(w io.Writer) {
+	p := r.Phases
+	fmt.Fprintf(w, "time           tokenize %s, queue %s, plan %s, prefill %s, handoff %s, first content after %s",
+		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), span(p.Handoff), span(p.First))
+	if r.Decision != nil {
+		fmt.Fprintf(w, " (predicted %s)", span(r.Decision.TTFT))
+	}
+	fmt.Fprintln(w)
+}
+
+// attempts lists those that failed.
+func (r *Record) attempts(w io.Writer) {
+	for i, a := range r.Failed {
+		at := "nobody's fault"
+		if a.At != "" {
+			at = "at " + a.At
+		}
+		fmt.Fprintf(w, "attempt %d      %s: %s %s, status %d, %s, from %s on for %s\n",
+			i+1, pair(a.Prefill, a.Decode), a.Phase, a.Kind, a.Status, at, span(a.Began), span(a.Took))
+	}
+}
+
+// terms are the columns of the table, those that are 0 in all plans left out.
+func (d *decision) terms() []string {
+	all := []string{"wait", "prefill", "room", "transfer", "decode", "answer", "interference", "pressure", "failures"}
+	return slices.DeleteFunc(all, func(term string) bool {
+		return !slices.ContainsFunc(d.Plans, func(p plan) bool { return p.Terms[term] != 0 })
+	})
+}
+
+// plans is the table of what was compared.
+func (r *Record) plans(w io.Writer, other Weights) error {
+	c, d := r.Config, r.Decision
+	fmt.Fprintf(w, "configuration  %s: alpha %s, beta %g, gamma %g, decode_penalty %g\n", c.Revision, c.Alpha, c.Beta, c.Gamma, c.DecodePenalty)
+	if d == nil || len(d.Plans) == 0 {
+		_, err := fmt.Fprintln(w, "\nno plan was made, or the record does not have it")
+		return err
+	}
+	var then []float64
+	if !other.none() {
+		var err error
+		if then, err = r.Totals(other); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "\n%s compared, %d as good as the best; %s, the chosen one first, smallest total best:\n",
+		count(d.Compared, "plan"), d.Ties, units(d.Units))
+	if d.Rules != "" {
+		fmt.Fprintf(w, "chosen by a policy and not by cost: %s\n", d.Rules)
+	}
+	r.table(w, then)
+	if then != nil {
+		r.verdict(w, other, then)
+	}
+	return nil
+}
+
+// table writes a row a plan; then are its totals with other weights, nil for none.
+func (r *Record) table(w io.Writer, then []float64) {
+	d := r.Decision
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	terms := d.terms()
+	fmt.Fprintf(t, "plan\t%s\ttotal\t", strings.Join(terms, "\t"))
+	if then != nil {
+		fmt.Fprint(t, "then\t")
+	}
+	fmt.Fprintln(t)
+	for i := range d.Plans {
+		p := &d.Plans[i]
+		fmt.Fprintf(t, "%s\t", p.name())
+		for _, term := range terms {
+			fmt.Fprintf(t, "%s\t", cell(p.Terms[term]))
+		}
+		fmt.Fprintf(t, "%.1f\t", p.Total)
+		if then != nil {
+			fmt.Fprintf(t, "%.1f\t", then[i])
+		}
+		fmt.Fprintln(t)
+	}
+	_ = t.Flush() // to a buffer
+}
+
+// verdict says what the other weights would have chosen.
+func (r *Record) verdict(w io.Writer, other Weights, then []float64) {
+	best := 0
+	for i := range then {
+		if then[i] < then[best] {
+			best = i
+		}
+	}
+	d := r.Decision
+	if best == 0 {
+		fmt.Fprintf(w, "\nwith %v: the same, %s\n", other, d.Plans[0].name())
+		return
+	}
+	fmt.Fprintf(w, "\nwith %v: %s, ahead by %.1f; %s stand in the record, others may be better still\n",
+		other, d.Plans[best].name(), then[0]-then[best], count(len(then), "plan"))
+}
+
+func units(u string) string {
+	if u == "raw" {
+		return "cost in the formula's own units"
+	}
+	return "cost in ms"
+}
+
+// cell is a term, a dash where it is nothing.
+func cell(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64)
+}
+
+func known(tokens int) string {
+	if tokens < 0 {
+		return "unknown"
+	}
+	return strconv.Itoa(tokens)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// span is a time of so many milliseconds in three digits.
+func span(ms float64) string {
+	switch {
+	case ms == 0:
+		return "0"
+	case ms < 1e3:
+		return strconv.FormatFloat(ms, 'g', 3, 64) + " ms"
+	case ms < 60e3:
+		return strconv.FormatFloat(ms/1e3, 'g', 3, 64) + " s"
+	}
+	return time.Duration(math.Round(ms/1e3) * 1e9).String()
+}

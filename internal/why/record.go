@@ -1,0 +1,101 @@
+// Package why shows a recorded decision as a page of text: where its record is found, what it says, and what other
+// weights would have chosen.
+package why
+
+import "time"
+
+// Record is what a page shows of a record, as /debug/decisions and decisions.file write it. Fields that are not
+// there are zero: a file may be of another release.
+type Record struct {
+	ID        string    `json:"id"`
+	ClientID  string    `json:"client_id"`
+	Time      time.Time `json:"time"`
+	Path      string    `json:"path"`
+	Model     string    `json:"model"`
+	Mode      string    `json:"mode"`
+	Prefill   string    `json:"prefill"`
+	Decode    string    `json:"decode"`
+	Reason    string    `json:"reason"`
+	Prompt    int       `json:"prompt_tokens"`
+	Output    int       `json:"output_tokens"`
+	Available int       `json:"available_tokens"`
+	Captured  int       `json:"captured_tokens"`
+	Delivered int       `json:"delivered_tokens"`
+	Planned   int       `json:"planned_tokens"`
+	Moved     int       `json:"moved_tokens"`
+	Phases    phases    `json:"phases_ms"`
+	Attempts  int       `json:"attempts"`
+	Failed    []attempt `json:"failed_attempts"`
+	Continued []string  `json:"continued"`
+	Status    int       `json:"status"`
+	Outcome   string    `json:"outcome"`
+	Config    weights   `json:"config"`
+	Decision  *decision `json:"decision"`
+}
+
+type phases struct {
+	Tokenize, Queue, Plan, Prefill, Handoff, First, Total float64
+}
+
+type attempt struct {
+	Mode    string  `json:"mode"`
+	Prefill string  `json:"prefill"`
+	Decode  string  `json:"decode"`
+	At      string  `json:"at"`
+	Phase   string  `json:"phase"`
+	Kind    string  `json:"kind"`
+	Status  int     `json:"status"`
+	Began   float64 `json:"began_ms"`
+	Took    float64 `json:"took_ms"`
+}
+
+// weights are those in force; Alpha is a number or "auto".
+type weights struct {
+	Revision      string  `json:"revision"`
+	Alpha         string  `json:"alpha"`
+	Beta          float64 `json:"beta"`
+	Gamma         float64 `json:"gamma"`
+	DecodePenalty float64 `json:"decode_penalty"`
+}
+
+type decision struct {
+	Units    string   `json:"units"`
+	Why      string   `json:"why"`
+	TTFT     float64  `json:"predicted_ttft_ms"`
+	Output   int      `json:"expected_output_tokens"`
+	Rules    string   `json:"rules"`
+	Compared int      `json:"compared"`
+	Ties     int      `json:"ties"`
+	Plans    []plan   `json:"plans"`
+	Unknown  []string `json:"unknown"`
+	Forced   string   `json:"forced"`
+	Moved    *struct {
+		From, To, Reason string
+	} `json:"moved"`
+}
+
+// plan is a row of the comparison. Its terms are added up to Total; the chosen plan is the first.
+type plan struct {
+	Mode    string             `json:"mode"`
+	Prefill string             `json:"prefill"`
+	Decode  string             `json:"decode"`
+	Terms   map[string]float64 `json:"terms"`
+	Total   float64            `json:"total"`
+	On      *struct {
+		Alpha float64 `json:"alpha"`
+	} `json:"on_prefill"`
+}
+
+// name is a plan in a few characters.
+func (p *plan) name() string { return pair(p.Prefill, p.Decode) }
+
+// pair names who computes a prompt and who generates.
+func pair(prefill, decode string) string {
+	switch {
+	case decode == "":
+		return "nobody"
+	case prefill == "":
+		return decode + " alone"
+	}
+	return prefill + " > " + decode
+}

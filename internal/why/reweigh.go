@@ -1,0 +1,82 @@
+package why
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Weights are what a decision is to be weighed with instead; nil keeps the one that was in force.
+type Weights struct {
+	Alpha, Beta, Gamma, DecodePenalty *float64
+}
+
+// none reports whether w changes nothing.
+func (w Weights) none() bool { return w == Weights{} }
+
+func (w Weights) String() string {
+	var said []string
+	for _, x := range []struct {
+		name string
+		is   *float64
+	}{{"alpha", w.Alpha}, {"beta", w.Beta}, {"gamma", w.Gamma}, {"decode_penalty", w.DecodePenalty}} {
+		if x.is != nil {
+			said = append(said, x.name+" "+strconv.FormatFloat(*x.is, 'g', -1, 64))
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+// Totals returns what each recorded plan costs with other weights. Every term but one is proportional to one weight.
+// The interference of a decode replica alone is of two: nearly all of it is of decode_penalty, and all is counted so.
+func (r *Record) Totals(w Weights) ([]float64, error) {
+	var totals []float64
+	for i := range r.Decision.Plans {
+		p := &r.Decision.Plans[i]
+		total := p.Total
+		for _, term := range []string{"wait", "prefill", "decode", "interference", "pressure"} {
+			was, now := r.weightsOf(p, term, w)
+			value := p.Terms[term]
+			switch {
+			case now == nil || *now == was:
+			case was == 0:
+				return nil, fmt.Errorf("the %s of %s cannot be weighed with %v: its weight was 0, so that the record does not have it", term, p.name(), w)
+			default:
+				total += value * (*now/was - 1)
+			}
+		}
+		totals = append(totals, total)
+	}
+	return totals, nil
+}
+
+// weightsOf returns the weight that a term of p was multiplied by, and the one that it is to be multiplied by, nil for
+// the same.
+func (r *Record) weightsOf(p *plan, term string, w Weights) (was float64, now *float64) {
+	local := p.Prefill == ""
+	switch term {
+	case "wait":
+		return r.Config.Beta, w.Beta
+	case "prefill":
+		return r.alpha(p), w.Alpha
+	case "pressure":
+		return r.Config.Gamma, w.Gamma
+	case "interference":
+		if !local {
+			return r.Config.Beta, w.Beta
+		}
+	}
+	return r.Config.DecodePenalty, w.DecodePenalty
+}
+
+// alpha is the weight that p's prefill was multiplied by. Where it is set by each replica's load, a decode replica
+// alone has 1, and so has everybody in the formula's own units.
+func (r *Record) alpha(p *plan) float64 {
+	if set, err := strconv.ParseFloat(r.Config.Alpha, 64); err == nil {
+		return set
+	}
+	if p.On == nil || r.Decision.Units == "raw" {
+		return 1
+	}
+	return p.On.Alpha
+}

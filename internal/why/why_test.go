@@ -1,0 +1,214 @@
+package why_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/replica"
+	"tandem/internal/why"
+	"tandem/orchestrator/planner"
+	"tandem/prefill"
+	"tandem/scoring"
+)
+
+// line is a record as a file has it: the worked example of docs/scoring.md, tried twice.
+const line = `{"id":"8a51","client_id":"order-17","time":"2026-11-22T17:30:00Z","path":"/v1/chat/completions","model":"m","mode":"split",` +
+	`"prefill":"p1","decode":"d2","reason":"10,240 of 12,000 tokens cached on p1","prompt_tokens":12000,"output_tokens":83,` +
+	`"available_tokens":10240,"captured_tokens":10240,"delivered_tokens":-1,"planned_tokens":4000,"moved_tokens":4000,` +
+	`"phases_ms":{"tokenize":1.25,"queue":0,"plan":0.03,"prefill":84.1,"handoff":0.4,"first":131,"total":65400},"attempts":2,` +
+	`"failed_attempts":[{"mode":"split","prefill":"p2","decode":"d3","at":"p2","phase":"prefill","kind":"broken","status":502,"began_ms":2,"took_ms":35}],` +
+	`"status":200,"outcome":"ok","config":{"revision":"0f12ab","alpha":"auto","beta":1,"gamma":1,"decode_penalty":0.1},` +
+	`"decision":{"units":"seconds","predicted_ttft_ms":109,"compared":9,"ties":1,"unknown":["load of d1"],"plans":[` +
+	`{"mode":"split","prefill":"p1","decode":"d2","terms":{"wait":22,"prefill":62.4,"transfer":25.7,"decode":50,"pressure":55.3},"total":215.4,"on_prefill":{"alpha":1}},` +
+	`{"mode":"split","prefill":"p2","decode":"d3","terms":{"prefill":310.5,"transfer":51.9,"decode":8.3,"pressure":8},"total":378.7,"on_prefill":{"alpha":1}},` +
+	`{"mode":"local","decode":"d3","terms":{"prefill":327.1,"decode":8.3,"interference":81.4,"pressure":8},"total":424.8}]}}`
+
+// A page says all that a person asks: who, what became of it, why, what was tried, and the table.
+func TestPage(t *testing.T) {
+	const want = `request order-17 (8a51 of the router), 2026-11-22 17:30:00.000 UTC, /v1/chat/completions, model m
+ok, status 200, 2 attempts, 12000 prompt and 83 output tokens in 1m5s
+
+p1 > d2 (split)
+10,240 of 12,000 tokens cached on p1
+had to be guessed: load of d1
+
+cached tokens  somewhere 10240, where it was computed 10240 by the index and unknown by the engine
+moved tokens   4000 of 4000 planned
+time           tokenize 1.25 ms, queue 0, plan 0.03 ms, prefill 84.1 ms, handoff 0.4 ms, first content after 131 ms (predicted 109 ms)
+attempt 1      p2 > d3: prefill broken, status 502, at p2, from 2 ms on for 35 ms
+configuration  0f12ab: alpha auto, beta 1, gamma 1, decode_penalty 0.1
+
+9 plans compared, 1 as good as the best; cost in ms, the chosen one first, smallest total best:
+      plan  wait  prefill  transfer  decode  interference  pressure  total   then
+   p1 > d2  22.0     62.4      25.7    50.0             -      55.3  215.4  657.8
+   p2 > d3     -    310.5      51.9     8.3             -       8.0  378.7  442.7
+  d3 alone     -    327.1         -     8.3          81.4       8.0  424.8  488.8
+
+with gamma 9: p2 > d3, ahead by 215.1; 3 plans stand in the record, others may be better still
+`
+	r := found(t, line)
+	var page strings.Builder
+	nine := 9.
+	if err := r.Page(&page, why.Weights{Gamma: &nine}); err != nil {
+		t.Fatal(err)
+	}
+	if page.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", page.String(), want)
+	}
+}
+
+// found is the record of a file that holds it.
+func found(t *testing.T, text string) *why.Record {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "decisions.jsonl")
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var id struct{ ID string }
+	if err := json.Unmarshal([]byte(text), &id); err != nil {
+		t.Fatal(err)
+	}
+	r, err := why.InFiles(file, id.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The newest record of an id is found, the client's or the router's, in files that were put aside too and behind lines that were cut off.
+func TestRecordsInFiles(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "d.jsonl")
+	write := func(name string, lines ...string) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("d-2026-11-21T10-00-00.000-size.jsonl", `{"id":"old","outcome":"first"}`, `{"id":"x","client_id":"mine","outcome":"1"}`)
+	write("d-2026-11-22T10-00-00.000-size.jsonl", `{"id":"y","client_id":"mine","outcome":"2"}`, `{"id":"z","client_id":"mine","outcome":"3"}`)
+	write("d.jsonl", `{"id":"new","reason":"\"old\" and \"mine\"","outcome":"now"}`, `{"id":"cut","client_`, `{"id":"last","outcome":"end"}`)
+	for id, want := range map[string]string{"new": "now", "last": "end", "old": "first", "mine": "3", "x": "1"} {
+		if r, err := why.InFiles(file, id); err != nil || r.Outcome != want {
+			t.Errorf("%s: %+v, %v; want %s", id, r, err, want)
+		}
+	}
+	if _, err := why.InFiles(file, "cut"); !errors.Is(err, why.ErrNotFound) {
+		t.Errorf("of a line that was cut off: %v", err)
+	}
+	if _, err := why.InFiles(filepath.Join(folder, "none.jsonl"), "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of a file that is not there: %v", err)
+	}
+}
+
+// A running router is asked for it, with its token.
+func TestRecordsOfARouter(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer secret":
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.URL.Path == "/debug/decisions/8a51":
+			_, _ = w.Write([]byte(line))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer s.Close()
+	if r, err := why.At(t.Context(), s.URL, "secret", "8a51"); err != nil || r.ClientID != "order-17" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := why.At(t.Context(), s.URL, "secret", "other"); !errors.Is(err, why.ErrNotFound) || !strings.Contains(err.Error(), "decisions.file") {
+		t.Errorf("of an id that it has not: %v", err)
+	}
+	if _, err := why.At(t.Context(), s.URL, "", "8a51"); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("without the token: %v", err)
+	}
+}
+
+// What a record says other weights would have cost is what the planner says with those weights.
+func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	compared := 0
+	for range 200 {
+		was := scoring.Weights{
+			Alpha: scoring.Alpha{Value: 0.5 + r.Float64()}, Beta: 0.5 + r.Float64(), Gamma: 0.5 + r.Float64(), DecodePenalty: 0.1,
+			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
+		}
+		now := was
+		now.Alpha.Value, now.Beta, now.Gamma = 3*r.Float64(), 3*r.Float64(), 3*r.Float64()
+		seed := r.Uint64()
+		d, then := explained(t, was, seed), explained(t, now, seed)
+		text, err := json.Marshal(map[string]any{
+			"id": "x", "decision": d,
+			"config": map[string]any{"alpha": strconv.FormatFloat(was.Alpha.Value, 'g', -1, 64), "beta": was.Beta, "gamma": was.Gamma, "decode_penalty": 0.1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		totals, err := found(t, string(text)).Totals(why.Weights{Alpha: &now.Alpha.Value, Beta: &now.Beta, Gamma: &now.Gamma})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range totals {
+			for _, p := range then.Plans {
+				if p.Prefill != d.Plans[i].Prefill || p.Decode != d.Plans[i].Decode || p.Mode != planner.Split {
+					continue
+				}
+				compared++
+				if math.Abs(got-p.Total) > 1e-6*math.Abs(p.Total) {
+					t.Fatalf("%s > %s costs %v by the record and %v by the planner; %+v, then %+v", p.Prefill, p.Decode, got, p.Total, d.Plans[i].Terms, p.Terms)
+				}
+			}
+		}
+	}
+	if compared < 200 {
+		t.Errorf("only %d plans were compared", compared)
+	}
+}
+
+// explained is the decision about one prompt in a fleet that is drawn by seed.
+func explained(t *testing.T, w scoring.Weights, seed uint64) *planner.Decision {
+	t.Helper()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	facts := replica.Facts{Model: "m", Models: []string{"m"}, Version: "0.32.0", BlockSize: 16, Blocks: 20_000, MaxModelLen: 128_000}
+	prefills, decodes := prefill.New(prefill.Options{}), decode.New(decode.Options{})
+	prefills.SetMembers([]replica.Replica{{ID: "p1", Facts: facts}, {ID: "p2", Facts: facts}}, at)
+	decodes.SetMembers([]replica.Replica{{ID: "d1", Facts: facts}, {ID: "d2", Facts: facts}}, at)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i, id := range []replica.ID{"p1", "p2", "d1", "d2"} {
+		load := replica.Load{Source: replica.Metrics, Running: r.IntN(20), Waiting: r.IntN(3), Usage: 0.8 * r.Float64()}
+		if i < 2 {
+			prefills.Observe(id, load, at)
+			continue
+		}
+		decodes.Observe(id, load, at)
+	}
+	pl := planner.New(prefills, decodes, planner.Policy{
+		Weights: w, Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}, Setup: 2 * time.Millisecond, KVBytesPerToken: 128 << 10,
+		ExpectedOutput: 256, TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02, PrefillLoadTTL: time.Minute, DecodeLoadTTL: time.Minute,
+	}, rand.New(rand.NewPCG(seed, 2)))
+	d, err := pl.Explain(&planner.Request{ID: "x", Model: "m", Tokens: 1000 + r.IntN(20_000), Exact: true, MaxTokens: 100, SplitOK: true, LocalOK: true}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Weights that were 0 left nothing in the record to weigh anew.
+func TestWeightsThatWereZero(t *testing.T) {
+	r := found(t, strings.Replace(line, `"gamma":1`, `"gamma":0`, 1))
+	two := 2.
+	if _, err := r.Totals(why.Weights{Gamma: &two}); err == nil || !strings.Contains(err.Error(), "pressure") {
+		t.Errorf("pressure was weighed: %v", err)
+	}
+}
