@@ -35,7 +35,7 @@ e2e-vllm: deps-vllm build ## real vLLM on this machine's CPU: installs it, and c
 	go build -o build/e2evllm ./tools/e2evllm
 	@build/e2evllm -tandem $(BIN) -keep build/e2e-vllm $(E2E)
 
-TRACES ?= ../shared/traces
+TRACES ?= examples/traces
 replay-quick: build ## a few claims of docs/results.md on recorded traffic, in seconds (TRACES=folder)
 	@$(BIN) replay suite --quick -traces $(TRACES)
 

@@ -13,7 +13,6 @@ import (
 // ownNumbers are the functions and values outside of the configuration that stand in for what nobody has said,
 // each with the reason why no file says it.
 var ownNumbers = map[string]string{
-	"cmd/tandem defaultTraces":       "the folder of the recorded traffic, for replay",
 	"internal/doctor defaultTimeout": "of the doctor's own questions, a flag",
 	"internal/engine setDefaults":    "how connections are kept, which follows from vLLM's server",
 	"internal/kvevents withDefaults": "times of the event protocol, which tests shorten",

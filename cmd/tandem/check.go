@@ -15,6 +15,7 @@ import (
 func runCheck(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("check", "[flags] FILE", stderr)
 	against := fs.String("against", "", "the file in force now: tell what a reload from it to FILE would change")
+	asJSON := fs.Bool("json", false, "write one JSON object, for machines")
 	offline := fs.Bool("offline", false, "do not look for secrets and certificates, which are on another machine")
 	if err := parse(fs, args); err != nil {
 		return err
@@ -30,6 +31,9 @@ func runCheck(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	read := config.Load
 	if *offline {
 		read = config.ParseFile
+	}
+	if *asJSON {
+		return checkJSON(read, file, *against, stdout)
 	}
 	c, err := readConfig(read, file, stdout)
 	if err != nil {
@@ -58,10 +62,14 @@ func readConfig(read func(string) (*config.Config, error), file string, stdout i
 		return c, err
 	}
 	fmt.Fprintln(stdout, problems)
+	return nil, countProblems(file, problems)
+}
+
+func countProblems(file string, problems config.Problems) error {
 	if len(problems) == 1 {
-		return nil, fmt.Errorf("%s has a problem", file)
+		return fmt.Errorf("%s has a problem", file)
 	}
-	return nil, fmt.Errorf("%s has %d problems", file, len(problems))
+	return fmt.Errorf("%s has %d problems", file, len(problems))
 }
 
 // printConfig tells the effective values that people ask for first.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -73,6 +74,36 @@ func TestCheckAgainst(t *testing.T) {
 	}
 	if out, err := check(t, files, "--offline", "--against", "old.yaml", "old.yaml"); err != nil || !strings.HasSuffix(out, "no change against old.yaml\n") {
 		t.Errorf("got %v\n%s", err, out)
+	}
+}
+
+// Machines get one object: what is wrong and where, or what is in force and what would change.
+func TestCheckJSON(t *testing.T) {
+	files := map[string]string{
+		"bad.yaml": "listne: :1\nlocal: sometimes\n",
+		"new.yaml": "listen: :9\nlocal: never\napi_keys: [{value: s3cret}]\n",
+		"old.yaml": "api_keys: [{value: s3cret}]\n",
+	}
+	for _, tt := range []struct {
+		args []string
+		fits bool
+		want string
+	}{
+		{[]string{"bad.yaml"}, false, `{"file":"bad.yaml","line":1,"column":1,"field":"listne","message":"is not a field",`},
+		{[]string{"none.yaml"}, false, `"problems":[{"file":"none.yaml","message":"`},
+		{[]string{"new.yaml"}, true, `"ok":true,"problems":[],"config":"`},
+		{[]string{"new.yaml", "-against", "old.yaml"}, true, `"changes":[{"field":"listen","old":":8000","new":":9","restart":true},` +
+			`{"field":"local","old":"auto","new":"never","restart":false}],"restart":true}`},
+		{[]string{"old.yaml", "-against", "old.yaml"}, true, `"changes":[],"restart":false}`},
+		{[]string{"new.yaml", "-against", "bad.yaml"}, false, `"problems":[{"file":"bad.yaml"`},
+	} {
+		out, err := check(t, files, append([]string{"-json"}, tt.args...)...)
+		if (err == nil) != tt.fits || !strings.Contains(out, tt.want) || !json.Valid([]byte(out)) {
+			t.Errorf("%q: %v\n%s\nwant in it\n%s", tt.args, err, out, tt.want)
+		}
+		if strings.Contains(out, "s3cret") {
+			t.Errorf("%q shows a secret: %s", tt.args, out)
+		}
 	}
 }
 

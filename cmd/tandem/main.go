@@ -32,6 +32,7 @@ func commands() []command {
 		{"doctor", "ask live engines whether prefix routing can work; explain what stops it", runDoctor},
 		{"check", "validate a configuration file; say what it would change", runCheck},
 		{"version", "print the version of this binary", runVersion},
+		{"completion", "print a script that lets a shell complete the command line", runCompletion},
 	}
 }
 
@@ -51,11 +52,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		usage(stderr)
 		return 2
 	}
+	help := stderr
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		if len(args) == 1 {
+			usage(stdout)
+			return 0
+		}
+		args, help = append(args[1:len(args):len(args)], "-h"), stdout // what was asked for is no complaint
+	case "-v", "-version", "--version":
+		args = []string{"version"}
+	}
 	for _, c := range commands() {
 		if c.name != args[0] {
 			continue
 		}
-		switch err := c.run(ctx, args[1:], stdout, stderr); {
+		switch err := c.run(ctx, args[1:], stdout, help); {
 		case err == nil, errors.Is(err, flag.ErrHelp):
 			return 0
 		case errors.Is(err, errUsage):
@@ -65,19 +77,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return 1
 		}
 	}
-	if args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
-		usage(stdout)
-		return 0
-	}
 	fmt.Fprintf(stderr, "tandem: there is no command %q\n\n", args[0])
 	usage(stderr)
 	return 2
 }
 
 func usage(w io.Writer) {
-	fmt.Fprint(w, "Usage: tandem COMMAND [flags]; tandem COMMAND -h explains one.\n\n")
+	fmt.Fprint(w, "Usage: tandem COMMAND [flags]; tandem help COMMAND explains one.\n\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.brief)
+		fmt.Fprintf(w, "  %-10s %s\n", c.name, c.brief)
 	}
 }
 

@@ -16,9 +16,6 @@ import (
 	"tandem/internal/replay/policies"
 )
 
-// defaultTraces is where the traces lie beside a checkout.
-const defaultTraces = "../shared/traces"
-
 // runReplay plays recorded traffic in virtual time, or checks the engines that this is done with.
 func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
@@ -48,8 +45,8 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if *names == "all" {
 		p.Policies = policies.Names()
 	}
-	if _, err := os.Stat(p.Trace); err != nil {
-		return fmt.Errorf("no trace: %w; -trace names the file", err)
+	if err := traceThere(p.Trace); err != nil {
+		return err
 	}
 	play := func() ([]replay.Outcome, error) { return p.Run(ctx, progress(stderr, *quiet)) }
 	if page.file != "" {
@@ -64,7 +61,7 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 
 // playFlags are the flags that say what is played.
 func playFlags(fs *flag.FlagSet, p *replay.Play) {
-	fs.StringVar(&p.Trace, "trace", filepath.Join(defaultTraces, "mooncake_conversation.jsonl.gz"), "`file` of recorded traffic, gzip or not")
+	fs.StringVar(&p.Trace, "trace", conversation(), "`file` of recorded traffic, gzip or not")
 	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
@@ -105,7 +102,7 @@ func progress(w io.Writer, quiet bool) func(string, time.Duration) {
 
 func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("replay validate", "[flags]", stderr)
-	traces := fs.String("traces", defaultTraces, "`folder` of the traces; its vllm_ground_truth is read")
+	traces := fs.String("traces", shippedTraces(), "`folder` of the traces; its vllm_ground_truth is read, which does not ship with Tandem")
 	predictions := fs.String("predictions", filepath.Join("build", "predictions.jsonl"), "`file` for the runs whose results were kept back")
 	asJSON := fs.Bool("json", false, "print JSON")
 	if err := parse(fs, args); err != nil {
@@ -113,7 +110,7 @@ func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) err
 	}
 	folder := filepath.Join(*traces, "vllm_ground_truth")
 	if _, err := os.Stat(folder); err != nil {
-		return fmt.Errorf("no recorded runs: %w; -traces names the folder that holds vllm_ground_truth", err)
+		return fmt.Errorf("no recorded runs: %w; -traces names the folder that holds vllm_ground_truth (examples/traces/README.md says where it is from)", err)
 	}
 	vs, err := replay.Validate(os.DirFS(folder), func(run string) { fmt.Fprintln(stderr, "simulating", run) })
 	if err != nil {

@@ -78,3 +78,26 @@ func TestReplayDraws(t *testing.T) {
 		t.Errorf("a load that is none: code %d, %s", code, log.String())
 	}
 }
+
+// In a fresh clone replay, its page and tune have a trace to play.
+func TestShippedTraces(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	page := filepath.Join(t.TempDir(), "page.html")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"replay", "-for", "5s", "-cluster", "2P2D", "-quiet", "-policy", "tandem"}, "tandem"},
+		{[]string{"replay", "-for", "5s", "-cluster", "2P2D", "-quiet", "-policy", "tandem", "-html", page}, "tandem"},
+		{[]string{"replay", "-trace", "examples/traces/weka_agentic_dev.jsonl.gz", "-for", "20s", "-cluster", "2P2D", "-quiet", "-policy", "tandem"}, "tandem"},
+		{[]string{"tune", "-for", "5s", "-cluster", "1P1D", "-seeds", "1", "-quiet"}, "better"},
+	} {
+		var out, log bytes.Buffer
+		if code := run(t.Context(), tt.args, &out, &log); code != 0 || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%q: code %d, %s%s", tt.args, code, out.String(), log.String())
+		}
+	}
+	if html, err := os.ReadFile(page); err != nil || !bytes.Contains(html, []byte("</html>")) {
+		t.Errorf("the page: %v, %d bytes", err, len(html))
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -42,8 +41,8 @@ func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if s.Objective, err = suite.ObjectiveNamed(*objective); err != nil {
 		return err
 	}
-	if _, err := os.Stat(p.Trace); err != nil {
-		return fmt.Errorf("no trace: %w; -trace names the file, and `tandem replay capture` makes one of your own traffic", err)
+	if err := traceThere(p.Trace); err != nil {
+		return err
 	}
 	if !*quiet {
 		began := time.Now()

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+
+	"tandem/internal/config"
+)
+
+// checked is what check -json writes.
+type checked struct {
+	File     string         `json:"file"`
+	OK       bool           `json:"ok"`
+	Problems []problem      `json:"problems"`         // of File, or of Against; empty where both are good
+	InForce  string         `json:"config,omitempty"` // YAML: every value as it would be in force, secrets hidden
+	Against  string         `json:"against,omitempty"`
+	Changes  []configChange `json:"changes,omitzero"` // what a reload from Against to File would change
+	Restart  bool           `json:"restart"`          // some of the changes need one
+}
+
+// problem has the position only where one is known.
+type problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitzero"`
+	Column  int    `json:"column,omitzero"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+type configChange struct {
+	Field   string `json:"field"`
+	Old     string `json:"old"`
+	New     string `json:"new"`
+	Restart bool   `json:"restart"`
+}
+
+// checkJSON writes one object, whatever came of it. The error says what makes the exit code 1.
+func checkJSON(read func(string) (*config.Config, error), file, against string, stdout io.Writer) error {
+	report := checked{File: file, Against: against, Problems: []problem{}}
+	write := func(err error) error {
+		report.OK = err == nil
+		return errors.Join(err, json.NewEncoder(stdout).Encode(report))
+	}
+	c, err := report.read(read, file)
+	if err != nil {
+		return write(err)
+	}
+	text, err := c.YAML()
+	if err != nil {
+		return write(err)
+	}
+	report.InForce = string(text)
+	if against == "" {
+		return write(nil)
+	}
+	old, err := report.read(read, against)
+	if err != nil {
+		return write(err)
+	}
+	report.Changes = []configChange{}
+	for _, d := range config.Diff(old, c) {
+		restart := d.Effect == config.NeedsRestart
+		report.Changes = append(report.Changes, configChange{d.Field, d.Old, d.New, restart})
+		report.Restart = report.Restart || restart
+	}
+	return write(nil)
+}
+
+// read notes what is wrong with file, which may be that it cannot be read at all.
+func (r *checked) read(read func(string) (*config.Config, error), file string) (*config.Config, error) {
+	c, err := read(file)
+	problems, ok := errors.AsType[config.Problems](err)
+	switch {
+	case err == nil:
+		return c, nil
+	case !ok:
+		r.Problems = append(r.Problems, problem{File: file, Message: err.Error()})
+		return nil, err
+	}
+	for _, p := range problems {
+		r.Problems = append(r.Problems, problem{file, p.Line, p.Column, p.Field, p.Message, p.Fix})
+	}
+	return nil, countProblems(file, problems)
+}

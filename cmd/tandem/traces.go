@@ -1,0 +1,30 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// shippedTraces is the folder of the recorded traffic that ships with Tandem: that of a checkout, else that of an installed package.
+func shippedTraces() string {
+	const checkout, installed = "examples/traces", "/usr/share/tandem/traces"
+	if _, err := os.Stat(checkout); err != nil {
+		if _, err := os.Stat(installed); err == nil {
+			return installed
+		}
+	}
+	return filepath.FromSlash(checkout)
+}
+
+// conversation is the shipped trace that is played where none is named.
+func conversation() string { return filepath.Join(shippedTraces(), "mooncake_conversation.jsonl.gz") }
+
+// traceThere says where traces come from if there is none.
+func traceThere(file string) error {
+	if _, err := os.Stat(file); err != nil {
+		return fmt.Errorf("no trace: %w; -trace names the file: the repository has some in examples/traces, "+
+			"and `tandem replay capture` makes one of your own traffic", err)
+	}
+	return nil
+}
