@@ -1,6 +1,7 @@
 package scoring
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -12,13 +13,15 @@ import (
 // slowChoose is the obvious twin of Choose: it prices every plan, sorts them, and draws among the ties.
 func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans int, best []Choice) {
 	var splits, locals []Choice
+	rows := make([][]Choice, len(t.Senders))
 	for i := range t.Senders {
 		for j := range t.Receivers {
 			if cost, ok := t.Cost(i, j); ok {
 				plans++
-				splits = append(splits, Choice{int32(i), int32(j), cost})
+				rows[i] = append(rows[i], Choice{int32(i), int32(j), cost})
 			}
 		}
+		splits = append(splits, rows[i]...)
 	}
 	for j := range t.Local {
 		if cost, ok := t.Alone(j); ok {
@@ -32,30 +35,43 @@ func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans 
 			least = c
 		}
 	}
-	all := splits
-	if !t.SplitFirst || least.Prefill < 0 {
-		all = slices.Concat(splits, locals)
+	if !math.IsInf(least.Cost, 1) {
+		chosen, ties = slowDraw(t, rnd, least, rows, locals)
 	}
-	for _, c := range all {
-		if c.Cost <= t.Limit(least.Cost) && !math.IsInf(least.Cost, 1) {
-			if ties++; ties == 1 || rnd.IntN(ties) == 0 {
-				chosen = c
-			}
-		}
-	}
-	slices.SortStableFunc(splits, func(a, b Choice) int {
-		switch {
-		case a.Cost < b.Cost:
-			return -1
-		case a.Cost > b.Cost:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(splits, func(a, b Choice) int { return cmp.Compare(a.Cost, b.Cost) })
 	for len(splits) < keep {
 		splits = append(splits, none)
 	}
 	return chosen, ties, plans, splits[:keep]
+}
+
+// slowDraw draws for each tie, and for a whole row where there were many before it.
+func slowDraw(t *Table, rnd *rand.Rand, least Choice, rows [][]Choice, locals []Choice) (chosen Choice, ties int) {
+	good := func(of []Choice) []Choice {
+		return slices.DeleteFunc(slices.Clone(of), func(c Choice) bool { return c.Cost > t.Limit(least.Cost) })
+	}
+	var lots [][]Choice
+	before := 0
+	for _, row := range rows {
+		row = good(row)
+		if before < 1024 {
+			lots = slices.AppendSeq(lots, slices.Chunk(row, 1))
+		} else if len(row) > 0 {
+			lots = append(lots, row)
+		}
+		before += len(row)
+	}
+	if !t.SplitFirst || least.Prefill < 0 {
+		lots = slices.AppendSeq(lots, slices.Chunk(good(locals), 1))
+	}
+	for _, lot := range lots {
+		if ties += len(lot); ties == 1 {
+			chosen = lot[0]
+		} else if at := rnd.IntN(ties); at < len(lot) {
+			chosen = lot[at]
+		}
+	}
+	return chosen, ties
 }
 
 // price is what a pair costs, written down once more.
@@ -77,7 +93,8 @@ func anyTable(t *rapid.T, most int) *Table {
 		}
 		return rapid.Float64Range(-5, 100).Draw(t, what)
 	}
-	table := &Table{PairRates: PairRates{Stride: d}}
+	table := &Table{}
+	table.PairRates.Reset(d)
 	table.Ties = rapid.SampledFrom([]Ties{{Absolute: 2e-3, Relative: 0.02}, {}, {Absolute: 1e-9, SplitFirst: true}}).Draw(t, "ties")
 	for i := range p {
 		table.Senders = append(table.Senders, Sender{
@@ -95,36 +112,11 @@ func anyTable(t *rapid.T, most int) *Table {
 		table.Col = append(table.Col, int32(j))
 	}
 	for range p * d {
-		table.PerByte = append(table.PerByte, oneOf("link", -1, 1e-9, 1e-9, 1e-10))
-	}
-	if rapid.Bool().Draw(t, "fastest is known") {
-		table.Fastest, table.Whole = fastest(table), whole(table)
+		table.Add(oneOf("link", -1, 1e-9, 1e-9, 1e-10))
 	}
 	table.Admit()
 	exclude(t, table)
 	return table
-}
-
-func fastest(t *Table) []float64 {
-	all := make([]float64, t.Stride)
-	for j := range all {
-		all[j] = math.Inf(1)
-		for i := range t.Senders {
-			if rate := t.Rate(i, j); rate >= 0 {
-				all[j] = min(all[j], rate)
-			}
-		}
-	}
-	return all
-}
-
-func whole(t *Table) []bool {
-	all := make([]bool, len(t.Senders))
-	for i := range all {
-		row := t.PerByte[i*t.Stride : (i+1)*t.Stride]
-		all[i] = !slices.ContainsFunc(row, func(rate float64) bool { return rate < 0 })
-	}
-	return all
 }
 
 // exclude takes some plans out, now and then the same ones twice.
@@ -144,24 +136,107 @@ func exclude(t *rapid.T, table *Table) {
 	}
 }
 
-// Most pairs are never priced, and yet the choice is that of the whole table: the same plan of those that
-// tie, drawn by the same numbers, and the same best ones in the same order.
+// agree holds Choose to its twin: the same plan of those that tie, drawn by the same numbers, and the same best
+// ones in the same order.
+func agree(t rapid.TB, table *Table) {
+	best, locals := make([]Choice, 4), make([]Choice, 2)
+	fast, slow := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(1, 1))
+	got, ties, plans := table.Choose(fast, best, locals)
+	want, tied, all, top := slowChoose(table, slow, len(best))
+	if plans != all || ties != tied {
+		t.Fatalf("%d ties of %d plans, want %d of %d", ties, plans, tied, all)
+	}
+	if all > 0 && got != want {
+		t.Fatalf("chose %v, want %v", got, want)
+	}
+	if !slices.Equal(best, top) {
+		t.Fatalf("the best are %v, want %v", best, top)
+	}
+	if fast.Uint64() != slow.Uint64() {
+		t.Fatal("more or fewer numbers were drawn")
+	}
+}
+
+// Most pairs are never priced, and yet the choice is that of the whole table.
 func TestChooseAgreesWithItsTwin(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		table := anyTable(t, 9)
-		best, locals := make([]Choice, 4), make([]Choice, 2)
-		got, ties, plans := table.Choose(rand.New(rand.NewPCG(1, 1)), best, locals)
-		want, tied, all, top := slowChoose(table, rand.New(rand.NewPCG(1, 1)), len(best))
-		if plans != all || ties != tied {
-			t.Fatalf("%d ties of %d plans, want %d of %d", ties, plans, tied, all)
+	rapid.Check(t, func(t *rapid.T) { agree(t, anyTable(t, 9)) })
+}
+
+// In a large fleet, too, where thousands of pairs are as good and are only counted.
+func TestChooseAgreesWithItsTwinInLargeFleets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { agree(t, largeTable(t)) })
+}
+
+// largeTable has a few hundred candidates, most of which differ by little and some by much.
+func largeTable(t *rapid.T) *Table {
+	rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 2))
+	spread := rapid.SampledFrom([]float64{0, 1e-12, 1e-4, 1e-2}).Draw(t, "spread")
+	odd := rapid.SampledFrom([]float64{0, 0.01, 0.06, 0.2}).Draw(t, "odd")
+	some := func(usual, other float64) float64 {
+		if rnd.Float64() < odd {
+			usual = other
 		}
-		if all > 0 && got != want {
-			t.Fatalf("chose %v, want %v", got, want)
+		return usual + spread*rnd.Float64()
+	}
+	p, d := 30+rnd.IntN(60), 30+rnd.IntN(60)
+	table := &Table{Ties: Ties{Absolute: 2e-3, Relative: rapid.SampledFrom([]float64{0.02, 0, 2}).Draw(t, "ties")}}
+	table.PairRates.Reset(d)
+	for i := range p {
+		table.Senders = append(table.Senders, Sender{
+			cost: some(0.1, 0.2), Ready: some(0.1, 0.02), Outbox: some(0, 0.15), Leaving: some(0, 3),
+		})
+		table.Row = append(table.Row, int32(i))
+	}
+	for j := range d {
+		table.Receivers = append(table.Receivers, Receiver{
+			cost: some(0.01, 0.013), Bytes: some(1, 0.7) * 1e9, Inbound: some(0, 0.01), Busy: some(0, 0.12),
+			Arriving: some(0, 5),
+		})
+		table.Local = append(table.Local, some(0.12, math.Inf(1)))
+		table.Col = append(table.Col, int32(j))
+	}
+	link := rapid.SampledFrom([]float64{1e-10, 1.005e-10, 1e-9, -1}).Draw(t, "other link")
+	far := make([]bool, p+d)
+	for i := range far {
+		far[i] = rnd.Float64() < 2*odd
+	}
+	for at := range p * d {
+		rate := 1e-10
+		if far[at/d] && far[p+at%d] {
+			rate = link
 		}
-		if !slices.Equal(best, top) {
-			t.Fatalf("the best are %v, want %v", best, top)
+		table.Add(rate)
+	}
+	table.Admit()
+	for range rnd.IntN(3) {
+		table.ExcludePair(rnd.IntN(p * d))
+		table.ExcludeReceiver(rnd.IntN(d))
+	}
+	return table
+}
+
+// One link that is a little longer than the others of its receiver makes one pair no tie among many.
+func TestOneLongerLinkIsNotATie(t *testing.T) {
+	const n = 40
+	table := &Table{Ties: Ties{Absolute: 1e-3}}
+	table.PairRates.Reset(n)
+	for at := range n * n {
+		rate := 1e-10
+		if at == n*n-1-n/2 {
+			rate = 1.009e-10 // 0.9 ms more
 		}
-	})
+		table.Add(rate)
+	}
+	for i := range n {
+		table.Senders, table.Row = append(table.Senders, Sender{cost: float64(i) * 1e-5}), append(table.Row, int32(i))
+		table.Receivers = append(table.Receivers, Receiver{cost: float64(i) * 1e-5, Bytes: 1e9})
+		table.Col = append(table.Col, int32(i))
+	}
+	table.Admit()
+	if _, ties, _ := table.Choose(rand.New(rand.NewPCG(1, 1)), make([]Choice, 1), make([]Choice, 1)); ties != n*n-1 {
+		t.Errorf("%d ties, want all %d pairs but one", ties, n*n)
+	}
+	agree(t, table)
 }
 
 func TestPriceOfAPair(t *testing.T) {
@@ -181,15 +256,24 @@ func TestPriceOfAPair(t *testing.T) {
 // Of pairs of which none is like another hardly any is priced twice, or at all.
 func TestMostPairsAreOutOfReach(t *testing.T) {
 	const n = 200
-	table := &Table{PairRates: PairRates{Stride: n, PerByte: slices.Repeat([]float64{1e-10}, n*n)}, Ties: Ties{Absolute: 2e-3, Relative: 0.02}}
+	table := &Table{Ties: Ties{Absolute: 2e-3, Relative: 0.02}}
+	table.PairRates.Reset(n)
+	for range n * n {
+		table.Add(1e-10)
+	}
 	for i := range n {
 		table.Senders = append(table.Senders, Sender{cost: 1 + float64(i*37%n)})
 		table.Receivers = append(table.Receivers, Receiver{cost: 1 + float64(i*73%n), Bytes: 1e9})
 		table.Row, table.Col = append(table.Row, int32(i)), append(table.Col, int32(i))
 	}
 	table.Admit()
-	table.Choose(rand.New(rand.NewPCG(1, 1)), make([]Choice, 4), make([]Choice, 2))
-	if len(table.near) > 10 {
-		t.Errorf("%d of %d receivers are within reach", len(table.near), n)
+	best := make([]Choice, 4)
+	table.Choose(rand.New(rand.NewPCG(1, 1)), best, make([]Choice, 2))
+	within := 0
+	for i := range n {
+		within += len(table.reachable(i, best[len(best)-1].Cost))
+	}
+	if within > 10 {
+		t.Errorf("%d of %d pairs are within reach of the best", within, n*n)
 	}
 }

@@ -271,8 +271,12 @@ func TestLink(t *testing.T) {
 func TestChooseBreaksTiesEvenly(t *testing.T) {
 	table := Table{
 		Senders: []Sender{{cost: 0.010}, {cost: 0.011}, {cost: 0.5}}, Receivers: []Receiver{{}, {cost: 0.0005}},
-		PairRates: PairRates{PerByte: make([]float64, 6), Stride: 2}, Row: []int32{0, 1, 2}, Col: []int32{0, 1},
+		Row: []int32{0, 1, 2}, Col: []int32{0, 1},
 		Local: []float64{0.0105, math.Inf(1)}, Ties: Ties{Absolute: 2e-3, Relative: 0.02},
+	}
+	table.PairRates.Reset(2)
+	for range 6 {
+		table.Add(0)
 	}
 	table.Admit()
 	rnd := rand.New(rand.NewPCG(1, 1))
