@@ -73,6 +73,18 @@ func (ix *Index) has(h Holder, keys []Key) bool {
 	})
 }
 
+// HasOnly reports whether h has the first n of keys by its events and nothing shows that it has, or will soon have,
+// the next of them too.
+func (ix *Index) HasOnly(h Holder, keys []Key, n int) bool {
+	switch {
+	case n > 0 && !ix.has(h, keys[:n]):
+		return false
+	case n == len(keys):
+		return true
+	}
+	return !ix.has(h, keys[:n+1]) && ix.guesses.depth(h, keys[:n+1]) <= n
+}
+
 // Expire drops what was speculated until now or earlier and not confirmed.
 func (ix *Index) Expire(now time.Time) {
 	gs := &ix.guesses
@@ -341,6 +353,13 @@ func (gs *guesses) match(keys []Key, depth []int32, hybrid func(Holder) bool) {
 			}
 		}
 	}
+}
+
+// depth returns how many of keys h is guessed to have.
+func (gs *guesses) depth(h Holder, keys []Key) int {
+	depth := make([]int32, int(h)+1)
+	gs.match(keys, depth, func(Holder) bool { return false })
+	return int(depth[h])
 }
 
 func (g *guess) raise(depth []int32, to int32, hybrid func(Holder) bool) {

@@ -167,6 +167,13 @@ func (r *Roster[M]) of(p *Prompt) *kv.Index {
 	return nil
 }
 
+// HasOnly reports whether m has the given leading tokens of p by its events, and nothing shows that it has, or will
+// soon have, more.
+func (r *Roster[M]) HasOnly(m *Member, p Prompt, tokens int) bool {
+	ix := r.of(&p)
+	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(r.parts(&p, tokens), len(p.Keys)))
+}
+
 // MatchedTokens returns how many leading tokens of a prompt m has, by the depth that [Roster.Match] set. They
 // are whole blocks, and fewer than all its tokens, since an engine computes the last one anyway.
 func (r *Roster[M]) MatchedTokens(m *Member, depth []int32, chunk float64, tokens int) int {

@@ -25,6 +25,7 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
 	defer func() {
 		if err == nil {
+			b.sure = b.told && b.DecodeLease.Exact()
 			b.DecodeLease.Speculate(time.Second, now)
 		}
 	}()
@@ -83,7 +84,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	left := b.Decode.ID
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
-	b.sure = q.tells(best)
+	b.told = q.tells(best)
 	b.Decode, b.DecodeLease, b.MatchedDecode, b.missing = *to, lease, best.Matched, best.Missing
 	b.first = next.Landing() + best.Step
 	if b.Decision != nil {

@@ -142,3 +142,83 @@ func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
 		}
 	}
 }
+
+// What of a prompt is on a decode replica may be another part of it when the blocks are sent for than it was when
+// the request was planned, or when the engine looks: then nobody knows what has moved, and the time says nothing of
+// the link. Each row has a request for 8,000 tokens of which other requests bring parts to the same replica.
+func TestLinksAreNotLearnedFromSharedTransfers(t *testing.T) {
+	const quick = 12 * time.Millisecond // a step, the set-up, and little more
+	stored := func(f *fleet, blocks int) { f.store(t, f.decode, "d1", 1, blocks) }
+	other := func(f *fleet, seed uint32) *Booking {
+		r := f.request(seed, 8000)
+		onlySplit(r)
+		return f.plan(t, r)
+	}
+	send := func(f *fleet, b *Booking, seed uint32) {
+		f.pl.PrefillDone(b, 0, 100*time.Millisecond, f.now)
+		if _, err := f.pl.Rebind(b, f.request(seed, 8000), f.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		before func(f *fleet)             // the request is planned
+		while  func(f *fleet, b *Booking) // it is prefilled
+		took   time.Duration
+		learns bool
+	}{
+		{"nobody else", nil, nil, quick, true},
+		{"another prompt is on its way", nil, func(f *fleet, _ *Booking) { send(f, other(f, 2), 2) }, quick, true},
+		{"a part was there before", func(f *fleet) { stored(f, 100) }, nil, quick, true},
+		{"a part comes while it is prefilled", nil, func(f *fleet, _ *Booking) { stored(f, 400) }, quick, false},
+		{"a part goes while it is prefilled", func(f *fleet) { stored(f, 100) }, func(f *fleet, _ *Booking) {
+			f.decode.Forget("d1")
+		}, time.Second, false},
+		{"the same is on its way", nil, func(f *fleet, _ *Booking) { send(f, other(f, 1), 1) }, quick, false},
+		{"the same has been on its way for long", nil, func(f *fleet, _ *Booking) {
+			send(f, other(f, 1), 1)
+			f.pass(5 * time.Second)
+			f.expire()
+		}, quick, false},
+		{"the same has come, and no event yet", nil, func(f *fleet, _ *Booking) {
+			b := other(f, 1)
+			send(f, b, 1)
+			f.pass(quick)
+			b.DecodeLease.FirstToken(f.now)
+			b.Release(f.now)
+		}, quick, false},
+		{"the same is computed there", nil, func(f *fleet, _ *Booking) {
+			r := f.request(1, 8000)
+			onlyLocal(r)
+			f.plan(t, r).DecodeLease.MarkSent(f.now)
+			f.pass(20 * time.Second)
+			f.expire()
+		}, quick, false},
+		{"a part is expected that has not come", func(f *fleet) {
+			r := f.request(1, 1600)
+			onlySplit(r)
+			b := f.plan(t, r)
+			f.pl.PrefillDone(b, 0, 100*time.Millisecond, f.now)
+			if _, err := f.pl.Rebind(b, r, f.now); err != nil {
+				t.Fatal(err)
+			}
+		}, nil, time.Second, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFleet(1, 1, nil)
+			if tt.before != nil {
+				tt.before(f)
+			}
+			b := other(f, 1)
+			if tt.while != nil {
+				tt.while(f, b)
+			}
+			send(f, b, 1)
+			f.pass(tt.took)
+			f.pl.FirstToken(b, f.now)
+			if learned := len(f.pl.pairs.links) > 0; learned != tt.learns {
+				t.Errorf("that it took %v taught the link: %v", tt.took, learned)
+			}
+		})
+	}
+}

@@ -301,7 +301,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 			return nil
 		}
 		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
-		booking.sure = q.tells(d)
+		booking.told = q.tells(d)
 		booking.within, booking.missing = p.Ready(), d.Missing
 		schedule.AdmitAt, schedule.SendAt, schedule.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
 		pair := b.table.Pair(int(b.chosen.Prefill), int(b.chosen.Decode))

@@ -75,7 +75,8 @@ type Booking struct {
 	first  float64 // seconds from when the generating leg is sent until its first token should be there
 
 	missing int  // tokens of the blocks that the transfer moves, 0 for Local
-	sure    bool // that it does: events tell what the decode replica holds
+	told    bool // by its events, what the decode replica holds
+	sure    bool // that the transfer moves just that, as of when it was asked for
 }
 
 // Prefilled is how long after the plan the prompt should be prefilled.
