@@ -32,7 +32,11 @@ experimental: {scoring: {units: raw}, pools: {decode: {policy: prefix-hash}}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"a.yaml: ok\n", "1: p0:8000 (index events, 256MiB)", "1: d0 (index events, 256MiB)", "pools.decode.policy prefix-hash, scoring.units raw\n", "nixl, lease 30s, margin 15s", "alpha auto", "open to everybody"} {
+	for _, want := range []string{
+		"a.yaml: ok\n", "1: p0:8000 (index events, 256MiB)", "1: d0 (index events, 256MiB)",
+		"pools.decode.policy prefix-hash, scoring.units raw\n", "nixl, lease 30s, margin 15s", "alpha auto",
+		"open to everybody",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -47,7 +51,8 @@ func TestCheckOfABadFile(t *testing.T) {
 	if err == nil || err.Error() != "a.yaml has 2 problems" {
 		t.Errorf("error is %v", err)
 	}
-	if want := "a.yaml:1:1: listne: is not a field; did you mean \"listen\"?\na.yaml:2:8: local: "; !strings.HasPrefix(out, want) {
+	if want := "a.yaml:1:1: listne: is not a field; did you mean \"listen\"?\na.yaml:2:8: " +
+		"local: "; !strings.HasPrefix(out, want) {
 		t.Errorf("got\n%s\nwant it to begin\n%s", out, want)
 	}
 }
@@ -72,7 +77,8 @@ func TestCheckAgainst(t *testing.T) {
 	if _, err := check(t, files, "new.yaml"); err == nil {
 		t.Error("a secret that is not set was accepted")
 	}
-	if out, err := check(t, files, "--offline", "--against", "old.yaml", "old.yaml"); err != nil || !strings.HasSuffix(out, "no change against old.yaml\n") {
+	if out, err := check(t, files, "--offline", "--against", "old.yaml", "old.yaml"); err != nil ||
+		!strings.HasSuffix(out, "no change against old.yaml\n") {
 		t.Errorf("got %v\n%s", err, out)
 	}
 }

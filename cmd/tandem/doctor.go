@@ -11,8 +11,8 @@ import (
 	"tandem/internal/doctor"
 )
 
-// runDoctor examines live engines: those of a file as Tandem would use them, or those at URLs. Findings go to stdout, progress to stderr; anything
-// that failed is the error.
+// runDoctor examines live engines: those of a file as Tandem would use them, or those at URLs. Findings go to
+// stdout, progress to stderr; anything that failed is the error.
 func runDoctor(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, asJSON, err := doctorOptions(args, stdout, stderr)
 	if err != nil {
@@ -37,9 +37,12 @@ func runDoctor(ctx context.Context, args []string, stdout, stderr io.Writer) err
 
 func doctorOptions(args []string, stdout, stderr io.Writer) (o doctor.Options, asJSON bool, err error) {
 	fs := newFlags("doctor", "[flags] [-config FILE | URL ...]\n\n"+
-		"Asks live engines whether prefix routing can work, and explains what stops it. Sends three completions of one token to each\n"+
-		"data-parallel rank, unless -passive; uses no admin path. Exit code 0: nothing failed, 1: something did, 2: wrong use.", stderr)
-	file := fs.String("config", "", "examine the replicas of this configuration `file`, as Tandem would use them")
+		"Asks live engines whether prefix routing can work, and explains what stops it. Sends three completions "+
+		"of one token to each\n"+
+		"data-parallel rank, unless -passive; uses no admin path. Exit code 0: nothing failed, 1: something did, "+
+		"2: wrong use.", stderr)
+	file := fs.String("config", "",
+		"examine the replicas of this configuration `file`, as Tandem would use them")
 	fs.BoolVar(&asJSON, "json", false, "write one JSON object, for machines")
 	fs.BoolVar(&o.Passive, "passive", false, "send no completion; what only one can show stays unchecked")
 	fs.DurationVar(&o.Timeout, "timeout", time.Minute, "for everything")

@@ -44,7 +44,10 @@ func runDoctorBinary(t *testing.T, args ...string) (code int, stdout, stderr str
 func fleetFile(t *testing.T, prefill, decode string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tandem.yaml")
-	text := fmt.Sprintf("pools:\n  prefill: {replicas: [{name: p0, url: %q}]}\n  decode: {replicas: [{name: d0, url: %q}]}\n", prefill, decode)
+	text := fmt.Sprintf(
+		"pools:\n  prefill: {replicas: [{name: p0, url: %q}]}\n  decode: {replicas: [{name: d0, url: %q}]}\n",
+		prefill, decode,
+	)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -56,10 +59,12 @@ func TestDoctorOfAHealthyFleet(t *testing.T) {
 	t.Parallel()
 	file := fleetFile(t, simulated(t, "--data-parallel-size", "2"), simulated(t))
 	code, out, errs := runDoctorBinary(t, "-config", file)
-	if code != 0 || !strings.Contains(out, " ok, 0 warnings, 0 failed, 0 not checked") || !strings.Contains(out, "prefill p0/dp1\n") {
+	if code != 0 || !strings.Contains(out, " ok, 0 warnings, 0 failed, 0 not checked") ||
+		!strings.Contains(out, "prefill p0/dp1\n") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
-	if !strings.Contains(errs, "decode d0: sending a test prompt") || strings.Contains(out, "sending a test prompt") {
+	if !strings.Contains(errs, "decode d0: sending a test prompt") ||
+		strings.Contains(out, "sending a test prompt") {
 		t.Errorf("progress: %s", errs)
 	}
 }
@@ -67,7 +72,8 @@ func TestDoctorOfAHealthyFleet(t *testing.T) {
 // A fleet that is not: exit code 1, and a machine can read why.
 func TestDoctorOfASickFleet(t *testing.T) {
 	t.Parallel()
-	file := fleetFile(t, simulated(t, "--no-enable-prefix-caching"), simulated(t, "--tokenizer", "other", "--null-publisher"))
+	file := fleetFile(t, simulated(t, "--no-enable-prefix-caching"),
+		simulated(t, "--tokenizer", "other", "--null-publisher"))
 	code, out, errs := runDoctorBinary(t, "-json", "-quiet", "-config", file)
 	var r doctor.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || strings.Contains(errs, "asking") {
@@ -79,7 +85,8 @@ func TestDoctorOfASickFleet(t *testing.T) {
 			failed = append(failed, f.Subject+" "+f.Check)
 		}
 	}
-	if got, want := strings.Join(failed, ", "), "prefill p0 prefix-caching-off, decode d0 publisher-null, fleet tokenizer-drift"; got != want || r.Count.Failed != 3 {
+	if got, want := strings.Join(failed, ", "), "prefill p0 prefix-caching-off, decode d0 publisher-null, "+
+		"fleet tokenizer-drift"; got != want || r.Count.Failed != 3 {
 		t.Errorf("failed: %s, want %s", got, want)
 	}
 }
@@ -87,22 +94,28 @@ func TestDoctorOfASickFleet(t *testing.T) {
 // Engines by URL; nobody there is a failure, not a wrong use.
 func TestDoctorByURL(t *testing.T) {
 	t.Parallel()
-	if code, out, _ := runDoctorBinary(t, "-passive", simulated(t)+"/"); code != 0 || !strings.Contains(out, "this examination sends none") {
+	if code, out, _ := runDoctorBinary(t, "-passive", simulated(t)+"/"); code != 0 ||
+		!strings.Contains(out, "this examination sends none") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
-	if code, out, errs := runDoctorBinary(t, "127.0.0.1:1"); code != 1 || !strings.Contains(out, "[engine-unreachable]") || !strings.Contains(errs, "checks failed") {
+	if code, out, errs := runDoctorBinary(t, "127.0.0.1:1"); code != 1 ||
+		!strings.Contains(out, "[engine-unreachable]") || !strings.Contains(errs, "checks failed") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errs)
 	}
 }
 
 func TestDoctorWrongUse(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"-config", "x.yaml", "http://y"}, {"-no-such-flag"}, {"http://x", "-json"}, {"-timeout", "0s", "http://x"}} {
+	for _, args := range [][]string{
+		{}, {"-config", "x.yaml", "http://y"}, {"-no-such-flag"}, {"http://x", "-json"},
+		{"-timeout", "0s", "http://x"},
+	} {
 		if code, out, _ := runDoctorBinary(t, args...); code != 2 || out != "" {
 			t.Errorf("%q: exit %d, %q", args, code, out)
 		}
 	}
-	if code, _, errs := runDoctorBinary(t, "-config", filepath.Join(t.TempDir(), "none.yaml")); code != 1 || !strings.Contains(errs, "none.yaml") {
+	if code, _, errs := runDoctorBinary(t, "-config", filepath.Join(t.TempDir(), "none.yaml")); code != 1 ||
+		!strings.Contains(errs, "none.yaml") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }

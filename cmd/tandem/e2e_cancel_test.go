@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Whenever a client leaves, everything that its request held is free within 2 s, long before the leases of 30 s end.
+// Whenever a client leaves, everything that its request held is free within 2 s, long before the leases of
+// 30 s end.
 func TestClientsLeave(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{
@@ -73,11 +74,13 @@ func TestClientsLeave(t *testing.T) {
 	f.check(w.next(8))
 }
 
-// Clients that leave at any time at all, many at once. A prefill that ends in the very moment in which it is cut off keeps its lease: that must be rare.
+// Clients that leave at any time at all, many at once. A prefill that ends in the very moment in which it is
+// cut off keeps its lease: that must be rare.
 func TestClientsLeaveAtRandom(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{
-		lease: 12 * time.Second, engines: []string{"--speed", "8b", "--transfer-latency", "5ms", "--enable-scale-out"},
+		lease:   12 * time.Second,
+		engines: []string{"--speed", "8b", "--transfer-latency", "5ms", "--enable-scale-out"},
 		prefill: []string{"--blocks", "4096"}, decode: []string{"--blocks", "1024", "--max-model-len", "4096"},
 	})
 	var wg sync.WaitGroup
@@ -142,7 +145,8 @@ func (f *fleet) leases() int {
 // inside is the fleet as a subtest uses it.
 func (f *fleet) inside(t *testing.T) *fleet {
 	in := &fleet{
-		t: t, set: f.set, prefill: f.prefill, decode: f.decode, reference: f.reference, router: f.router, front: f.front, admin: f.admin, dir: f.dir,
+		t: t, set: f.set, prefill: f.prefill, decode: f.decode, reference: f.reference, router: f.router,
+		front: f.front, admin: f.admin, dir: f.dir,
 		client: f.client, asker: f.asker, level: f.level, known: map[string]*reply{},
 	}
 	return in
@@ -196,7 +200,8 @@ func (f *fleet) holds(engines []*engine) error {
 	return fmt.Errorf("%s holds nothing", engines[0].role)
 }
 
-// leaveBetween stops the router while a prefill runs, so that it finds the answer of the prefill and the leaving of the client at one time.
+// leaveBetween stops the router while a prefill runs, so that it finds the answer of the prefill and the
+// leaving of the client at one time.
 func (f *fleet) leaveBetween(w *writer) {
 	f.t.Helper()
 	release := f.slowed(f.prefill, 10)
@@ -205,7 +210,8 @@ func (f *fleet) leaveBetween(w *writer) {
 		r := f.begin(w.completion(w.ids(1500), 50).streamed())
 		eventually(f.t, patience(10*time.Second), func() error { return f.holds(f.prefill) })
 		f.router.freeze()
-		for _, e := range f.prefill { // an engine answers one step after the other: then it has answered the prefill too
+		// An engine answers one step after the other: then it has answered the prefill too.
+		for _, e := range f.prefill {
 			ask(f.t.Context(), f.asker, e.url, w.completion(w.ids(5), 1), nil)
 		}
 		r.cancel()
@@ -231,7 +237,8 @@ func (f *fleet) leaveEarly() {
 			_, err = c.Write([]byte(sent))
 			f.must(err)
 			if strings.Contains(sent, "\r\n\r\n") {
-				eventually(f.t, patience(2*time.Second), func() error { return f.reached("tandem_requests_in_flight", 1) })
+				eventually(f.t, patience(2*time.Second),
+					func() error { return f.reached("tandem_requests_in_flight", 1) })
 			}
 			f.must(c.Close())
 		}

@@ -90,7 +90,8 @@ type part struct {
 	Error *failed     `json:"error"`
 }
 
-// ask sends q to base and reads the answer to its end. seen, if not nil, is called after each event of a stream.
+// ask sends q to base and reads the answer to its end. seen, if not nil, is called after each event of a
+// stream.
 func ask(ctx context.Context, client *http.Client, base string, q question, seen func(*reply)) *reply {
 	raw, err := json.Marshal(q.body)
 	if err != nil {
@@ -177,7 +178,8 @@ const (
 	wrong
 )
 
-// judge compares an answer with the right one. An error is clear if it is in the API's shape, says something, shows no address, and what was streamed before is right.
+// judge compares an answer with the right one. An error is clear if it is in the API's shape, says something,
+// shows no address, and what was streamed before is right.
 func judge(want, got *reply) (verdict, string) {
 	switch {
 	case want.err != nil || want.status != 200:
@@ -194,7 +196,8 @@ func judge(want, got *reply) (verdict, string) {
 		return wrong, fmt.Sprintf("answered %.60q, one engine alone %.60q", got.texts, want.texts)
 	case !slices.Equal(got.finish, want.finish):
 		return wrong, fmt.Sprintf("finished %q, one engine alone %q", got.finish, want.finish)
-	case (got.usage == nil) != (want.usage == nil), got.usage != nil && (got.usage.Prompt != want.usage.Prompt || got.usage.Completion != want.usage.Completion):
+	case (got.usage == nil) != (want.usage == nil), got.usage != nil &&
+		(got.usage.Prompt != want.usage.Prompt || got.usage.Completion != want.usage.Completion):
 		return wrong, fmt.Sprintf("usage %+v, one engine alone %+v", got.usage, want.usage)
 	}
 	return exact, ""
@@ -212,13 +215,15 @@ func judgeError(want, got *reply) (verdict, string) {
 	}
 	for i, text := range got.texts {
 		if !strings.HasPrefix(want.texts[i], text) {
-			return wrong, fmt.Sprintf("before the error it streamed %.60q, one engine alone %.60q", text, want.texts[i])
+			return wrong, fmt.Sprintf("before the error it streamed %.60q, one engine alone %.60q",
+				text, want.texts[i])
 		}
 	}
 	return clearError, fmt.Sprintf("%d %s", got.status, f.Message)
 }
 
-// writer makes questions: prompts of a few long beginnings that many share, each with an end of its own. One goroutine owns it.
+// writer makes questions: prompts of a few long beginnings that many share, each with an end of its own. One
+// goroutine owns it.
 type writer struct {
 	rnd        *rand.Rand
 	beginnings [][]string
@@ -234,8 +239,10 @@ func newWriter(seed uint64) *writer {
 	return w
 }
 
-var vocabulary = strings.Fields("the of and a to in is you that it he was for on are as with his they I at be this have from or one had by word but not what all were " +
-	"block cache token prompt prefill decode router lease engine model system please explain write question code data value key list")
+var vocabulary = strings.Fields("the of and a to in is you that it he was for on are as with his they I at " +
+	"be this have from or one had by word but not what all were " +
+	"block cache token prompt prefill decode router lease engine model system please explain write question " +
+	"code data value key list")
 
 func (w *writer) words(n int) []string {
 	out := make([]string, n)
@@ -246,7 +253,8 @@ func (w *writer) words(n int) []string {
 }
 
 func (w *writer) text() string {
-	return " " + strings.Join(slices.Concat(w.beginnings[w.rnd.IntN(len(w.beginnings))], w.words(5+w.rnd.IntN(60))), " ")
+	return " " +
+		strings.Join(slices.Concat(w.beginnings[w.rnd.IntN(len(w.beginnings))], w.words(5+w.rnd.IntN(60))), " ")
 }
 
 // ids are n random tokens of the simulator's vocabulary.
@@ -268,11 +276,15 @@ func (w *writer) sharedIDs() []int {
 }
 
 func (w *writer) completion(prompt any, maxTokens int) question {
-	return question{completions, map[string]any{"model": "sim", "prompt": prompt, "max_tokens": maxTokens, "temperature": 0}}
+	return question{
+		completions, map[string]any{"model": "sim", "prompt": prompt, "max_tokens": maxTokens, "temperature": 0},
+	}
 }
 
 func (w *writer) chat(maxTokens int, messages ...map[string]string) question {
-	return question{chats, map[string]any{"model": "sim", "messages": messages, "max_tokens": maxTokens, "temperature": 0}}
+	return question{
+		chats, map[string]any{"model": "sim", "messages": messages, "max_tokens": maxTokens, "temperature": 0},
+	}
 }
 
 func message(role, content string) map[string]string {
@@ -297,7 +309,10 @@ func (w *writer) next(maxTokens int) question {
 	return q
 }
 
-// newClient has connections of its own, so that a test can close them. It closes idle ones before the engines do, which is after 5 s.
+// newClient has connections of its own, so that a test can close them. It closes idle ones before the engines
+// do, which is after 5 s.
 func newClient() *http.Client {
-	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 2 * time.Second}}
+	return &http.Client{
+		Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 2 * time.Second},
+	}
 }

@@ -10,11 +10,15 @@ const (
 )
 
 func (w *writer) message(maxTokens int, system string, turns ...map[string]string) question {
-	return question{messages, map[string]any{"model": "sim", "system": system, "messages": turns, "max_tokens": maxTokens, "temperature": 0}}
+	return question{messages, map[string]any{
+		"model": "sim", "system": system, "messages": turns, "max_tokens": maxTokens, "temperature": 0,
+	}}
 }
 
 func (w *writer) response(maxTokens int, input any) question {
-	return question{responses, map[string]any{"model": "sim", "input": input, "max_output_tokens": maxTokens, "temperature": 0}}
+	return question{
+		responses, map[string]any{"model": "sim", "input": input, "max_output_tokens": maxTokens, "temperature": 0},
+	}
 }
 
 // otherDoors are requests of every form to /v1/messages and /v1/responses.
@@ -22,14 +26,17 @@ func (w *writer) otherDoors(n int) []question {
 	block := []map[string]string{{"type": "text", "text": w.text()}, {"type": "text", "text": " and more"}}
 	return []question{
 		w.message(n, w.text(), message("user", " what is a lease")),
-		w.message(n, " short", message("user", w.text()), message("assistant", " the router"), message("user", " and then")),
+		w.message(n, " short", message("user", w.text()), message("assistant", " the router"),
+			message("user", " and then")),
 		w.message(n, w.text(), message("user", w.text())).with("stop_sequences", []string{" the"}),
 		w.message(n, " s").with("messages", []map[string]any{{"role": "user", "content": block}}),
 		w.message(n, w.text(), message("user", w.text())).with("cache_salt", "tenant"),
 		w.response(n, w.text()),
 		w.response(n, " a"),
 		w.response(n, w.text()).with("instructions", w.text()).with("cache_salt", "tenant"),
-		w.response(n, []map[string]string{message("user", w.text()), message("assistant", " the router"), message("user", " and then")}).with("store", false),
+		w.response(n, []map[string]string{
+			message("user", w.text()), message("assistant", " the router"), message("user", " and then"),
+		}).with("store", false),
 	}
 }
 
@@ -122,13 +129,15 @@ func (f *fleet) wantDoors(render bool) {
 	f.t.Helper()
 	for _, q := range newWriter(9).otherDoors(7) { // what answers are compared by is really read
 		for _, q := range []question{q, q.streamed()} {
-			if r := f.check(q); len(r.texts) != 1 || r.texts[0] == "" || r.usage == nil || r.usage.Prompt == 0 || r.finish[0] == "" {
+			if r := f.check(q); len(r.texts) != 1 || r.texts[0] == "" || r.usage == nil || r.usage.Prompt == 0 ||
+				r.finish[0] == "" {
 				f.t.Errorf("%v: %+v", q, r)
 			}
 		}
 	}
 	for _, path := range []string{messages, responses} {
-		split, whole := f.metric("tandem_requests_total", `path="`+path+`"`, `mode="split"`), f.metric("tandem_requests_total", `path="`+path+`"`, `mode="unsplit"`)
+		split := f.metric("tandem_requests_total", `path="`+path+`"`, `mode="split"`)
+		whole := f.metric("tandem_requests_total", `path="`+path+`"`, `mode="unsplit"`)
 		f.t.Logf("%s: %v split, %v whole", path, split, whole)
 		if render && (split < 40 || whole > 0) || !render && (whole < 40 || split > 0) {
 			f.t.Errorf("%s: %v split, %v whole, with render %v", path, split, whole, render)

@@ -111,6 +111,7 @@ func (f *fleet) returns(e *engine) {
 func (f *fleet) busiest(engines []*engine) *engine {
 	f.t.Helper()
 	return slices.MaxFunc(engines, func(a, b *engine) int {
-		return cmp.Compare(f.series(a.url+"/metrics", "vllm:num_requests_running"), f.series(b.url+"/metrics", "vllm:num_requests_running"))
+		return cmp.Compare(f.series(a.url+"/metrics", "vllm:num_requests_running"),
+			f.series(b.url+"/metrics", "vllm:num_requests_running"))
 	})
 }

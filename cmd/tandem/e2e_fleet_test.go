@@ -95,7 +95,8 @@ func (e *engine) slow(factor float64) {
 	e.fault(enginesim.Fault{Kind: "slow", Factor: factor})
 }
 
-// setting is what a fleet is like. Zero is four engines without latency, leases of 3 s, and splitting wherever it is possible.
+// setting is what a fleet is like. Zero is four engines without latency, leases of 3 s, and splitting
+// wherever it is possible.
 type setting struct {
 	lease           time.Duration
 	margin          time.Duration // lease/2
@@ -141,7 +142,8 @@ func newFleet(t *testing.T, set setting) *fleet {
 	f.reference = newEngine(t, "reference", "", "--zero-latency", "--blocks", "8192")
 	for i := range 2 + set.spare {
 		common := append([]string{"--lease", set.lease.String()}, set.engines...)
-		f.prefill = append(f.prefill, newEngine(t, fmt.Sprintf("p%d", i), "prefill", append(common, set.prefill...)...))
+		f.prefill = append(f.prefill,
+			newEngine(t, fmt.Sprintf("p%d", i), "prefill", append(common, set.prefill...)...))
 		f.decode = append(f.decode, newEngine(t, fmt.Sprintf("d%d", i), "decode", append(common, set.decode...)...))
 	}
 	f.mount(f.yaml(f.prefill[:2], f.decode[:2]))
@@ -166,7 +168,8 @@ func (f *fleet) yaml(prefill, decode []*engine) string {
 			fmt.Fprintf(&b, "      - {name: %s, url: %q}\n", e.id, e.url)
 		}
 	}
-	fmt.Fprintf(&b, "connector: {lease: %v, margin: %v}\nlocal: %s\nresponse: {headers: true}\n%s\n", f.set.lease, f.set.margin, f.set.local, f.set.extra)
+	fmt.Fprintf(&b, "connector: {lease: %v, margin: %v}\nlocal: %s\nresponse: {headers: true}\n%s\n",
+		f.set.lease, f.set.margin, f.set.local, f.set.extra)
 	return b.String()
 }
 
@@ -241,7 +244,8 @@ func (f *fleet) get(url string, into any) (status int) {
 	return resp.StatusCode
 }
 
-// ready waits until the router has exactly these replicas, all of them usable, and follows the events of each.
+// ready waits until the router has exactly these replicas, all of them usable, and follows the events of
+// each.
 func (f *fleet) ready(prefill, decode []*engine) {
 	f.t.Helper()
 	eventually(f.t, 20*time.Second, func() error {
@@ -261,7 +265,8 @@ func (f *fleet) ready(prefill, decode []*engine) {
 	})
 }
 
-// settle takes the number of goroutines of the idle router for its level: the highest of some looks, since watchers come and go.
+// settle takes the number of goroutines of the idle router for its level: the highest of some looks, since
+// watchers come and go.
 func (f *fleet) settle() {
 	f.t.Helper()
 	looks := 0
@@ -332,7 +337,8 @@ func (f *fleet) engines() []*engine {
 	return out
 }
 
-// quiet waits until nothing is left of past requests: no lease, no request, no goroutine in the router within 2 s, and no block on any engine within limit.
+// quiet waits until nothing is left of past requests: no lease, no request, no goroutine in the router within
+// 2 s, and no block on any engine within limit.
 func (f *fleet) quiet(limit time.Duration) {
 	f.t.Helper()
 	took := eventually(f.t, patience(max(limit, 2*time.Second)), func() error {
@@ -346,7 +352,9 @@ func (f *fleet) quiet(limit time.Duration) {
 			return fmt.Errorf("%v goroutines, %v when it began", n, f.level)
 		}
 		for _, e := range f.engines() {
-			for _, name := range []string{"vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"} {
+			for _, name := range []string{
+				"vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting",
+			} {
 				if n := f.series(e.url+"/metrics", name); n != 0 {
 					return fmt.Errorf("%s: %s is %v", e.id, name, n)
 				}
@@ -528,7 +536,8 @@ func (l *traffic) end() {
 	}
 }
 
-// audit asks every engine plainly what was asked before: a poisoned prefix cache answers wrongly, from the first tokens on.
+// audit asks every engine plainly what was asked before: a poisoned prefix cache answers wrongly, from the
+// first tokens on.
 func (f *fleet) audit(asked []question) {
 	f.t.Helper()
 	var group errgroup.Group

@@ -29,7 +29,8 @@ func TestDrain(t *testing.T) {
 	f.freed(patience(2 * time.Second))
 }
 
-// SIGTERM with streams that do not end in the drain time: they are told, and the process ends in time all the same.
+// SIGTERM with streams that do not end in the drain time: they are told, and the process ends in time all the
+// same.
 func TestDrainCutsWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast, extra: "timeouts: {drain: 1s}\n"})
@@ -57,7 +58,8 @@ func (f *fleet) draining() {
 		client := newClient()
 		defer client.CloseIdleConnections()
 		got := ask(f.t.Context(), client, f.front, w.next(2), nil)
-		if got.status == 503 && got.failed != nil && strings.Contains(got.failed.Message, "shutting down") || errors.Is(got.err, syscall.ECONNREFUSED) {
+		if got.status == 503 && got.failed != nil && strings.Contains(got.failed.Message, "shutting down") ||
+			errors.Is(got.err, syscall.ECONNREFUSED) {
 			return nil
 		}
 		return fmt.Errorf("a newcomer was served: %d %s", got.status, fmt.Sprint(got.err))
@@ -86,7 +88,8 @@ func TestPredictionsAreTrue(t *testing.T) {
 	for _, local := range []string{"never", "auto"} {
 		t.Run("local "+local, func(t *testing.T) {
 			t.Parallel()
-			f := newFleet(t, setting{engines: []string{"--speed", "8b", "--speed-factor", "20", "--blocks", "8192"}, local: local})
+			f := newFleet(t,
+				setting{engines: []string{"--speed", "8b", "--speed-factor", "20", "--blocks", "8192"}, local: local})
 			w := newWriter(9)
 			rnd := rand.New(rand.NewPCG(1, 2))
 			const requests = 150
@@ -131,7 +134,8 @@ func (f *fleet) wantTruth(requests int) {
 		if r.Captured == r.Delivered {
 			right++
 		} else {
-			f.t.Logf("%s of %d tokens: captured %d, delivered %d: %s", r.Mode, r.Prompt, r.Captured, r.Delivered, r.Reason)
+			f.t.Logf("%s of %d tokens: captured %d, delivered %d: %s",
+				r.Mode, r.Prompt, r.Captured, r.Delivered, r.Reason)
 		}
 		if r.Delivered > 0 {
 			hits++
@@ -149,7 +153,10 @@ func (f *fleet) wantTruth(requests int) {
 // The router starts with nobody to route to, says so replica by replica, and is ready when the engines come.
 func TestEnginesAppearAfterTheRouter(t *testing.T) {
 	t.Parallel()
-	f := &fleet{t: t, set: setting{lease: 3 * time.Second, margin: time.Second, local: "never"}, client: newClient(), asker: newClient(), known: map[string]*reply{}}
+	f := &fleet{
+		t: t, set: setting{lease: 3 * time.Second, margin: time.Second, local: "never"}, client: newClient(),
+		asker: newClient(), known: map[string]*reply{},
+	}
 	binary(t)
 	t.Cleanup(f.client.CloseIdleConnections)
 	t.Cleanup(f.asker.CloseIdleConnections)
@@ -160,7 +167,8 @@ func TestEnginesAppearAfterTheRouter(t *testing.T) {
 	f.serve()
 	f.notReady("p0", "d0")
 	got := f.ask(t.Context(), newWriter(1).next(3))
-	if v, why := judge(f.right(newWriter(1).next(3)), got); v != clearError || got.status != http.StatusServiceUnavailable {
+	if v, why := judge(f.right(newWriter(1).next(3)), got); v != clearError ||
+		got.status != http.StatusServiceUnavailable {
 		t.Errorf("asked before anybody was there: %v %s", v, why)
 	}
 	for _, e := range f.decode {
@@ -197,7 +205,8 @@ func (f *fleet) notReady(ids ...string) {
 			}
 		}
 		for _, id := range ids {
-			if ready, known, reason := h.of(id); ready || !known || !strings.Contains(reason, "connection refused: is the engine running") {
+			if ready, known, reason := h.of(id); ready || !known ||
+				!strings.Contains(reason, "connection refused: is the engine running") {
 				return fmt.Errorf("%s: ready %v because %q", id, ready, reason)
 			}
 		}
@@ -234,7 +243,8 @@ func TestDemoProcess(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	said := p.out.String()
-	if !strings.Contains(said, "summary: 20 requests, 0 wrong") || !strings.Contains(said, "leases left      0") {
+	if !strings.Contains(said, "summary: 20 requests, 0 wrong") ||
+		!strings.Contains(said, "leases left      0") {
 		t.Error(said)
 	}
 }

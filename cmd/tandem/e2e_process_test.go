@@ -17,9 +17,11 @@ import (
 	"time"
 )
 
-// The end-to-end tests run the built binary: real processes, real sockets, real ZMQ. They are skipped with -short.
+// The end-to-end tests run the built binary: real processes, real sockets, real ZMQ. They are skipped with
+// -short.
 
-// built is the binary under test, with the race detector if the tests have it. A process that found a race fails its test.
+// built is the binary under test, with the race detector if the tests have it. A process that found a race
+// fails its test.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "tandem-e2e-")
 	if err != nil {
@@ -91,7 +93,8 @@ func start(t *testing.T, name string, args ...string) *process {
 func (p *process) end() {
 	p.kill()
 	said := p.out.String()
-	if strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic:") || strings.Contains(said, "fatal error:") {
+	if strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic:") ||
+		strings.Contains(said, "fatal error:") {
 		p.t.Errorf("%s broke:\n%s", p.name, tail(said, 200))
 	} else if p.t.Failed() {
 		p.t.Logf("%s said at the end:\n%s", p.name, tail(said, 40))

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// Whatever happens to the configuration, by whichever way, the streams that run are not touched and new requests follow the newest good file.
+// Whatever happens to the configuration, by whichever way, the streams that run are not touched and new
+// requests follow the newest good file.
 func TestReloadWhileStreamsRun(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setting{engines: fast, spare: 1})
@@ -72,7 +73,8 @@ func TestReloadOnDemand(t *testing.T) {
 
 	f.edit("beta: 3.5", "beat: 3.5")
 	status, said := f.post("/-/reload")
-	if status != http.StatusBadRequest || !strings.Contains(said, "beat") || !strings.Contains(said, `did you mean`) {
+	if status != http.StatusBadRequest || !strings.Contains(said, "beat") ||
+		!strings.Contains(said, `did you mean`) {
 		t.Errorf("reload of a bad file: %d %s", status, said)
 	}
 	f.inForceNow("beta: 3.5")
@@ -149,7 +151,8 @@ func (f *fleet) edit(from, to string) {
 	defer file.Close()
 	info, err := file.Stat()
 	f.must(err)
-	text, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	text, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_SHARED)
 	f.must(err)
 	i := strings.Index(string(text), from)
 	if i < 0 || len(from) != len(to) {
@@ -189,13 +192,15 @@ func (f *fleet) inForceNow(line string) {
 	}
 }
 
-// rejects gives the router a bad file with put: nothing changes, and log, metric and /readyz say what is wrong, where, and what to do.
+// rejects gives the router a bad file with put: nothing changes, and log, metric and /readyz say what is
+// wrong, where, and what to do.
 func (f *fleet) rejects(put func(string)) {
 	f.t.Helper()
 	before := f.text("/-/config")
 	bad := strings.Replace(f.yaml(f.prefill[:1], f.decode[:1]), "local: never", "local: sometimes", 1)
 	put(bad + "scoring: {beta: -1}\n")
-	f.refused("local: \"sometimes\" is not known", "auto, never, always", "scoring.beta: is -1", "choose a number from 0 up")
+	f.refused("local: \"sometimes\" is not known", "auto, never, always", "scoring.beta: is -1",
+		"choose a number from 0 up")
 	if f.text("/-/config") != before {
 		f.t.Error("the configuration in force has changed")
 	}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Engines stand still under traffic, shorter and longer than leases last. Whatever they do when they go on, each answer is exact or a clear error.
+// Engines stand still under traffic, shorter and longer than leases last. Whatever they do when they go on,
+// each answer is exact or a clear error.
 func TestEnginesStandStill(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -19,13 +20,19 @@ func TestEnginesStandStill(t *testing.T) {
 	}{
 		{"prefill", 9 * time.Second, "", func(f *fleet) *engine { return f.prefill[0] }},
 		{"decode", 9 * time.Second, "", func(f *fleet) *engine { return f.decode[0] }},
-		{"decode, with less patience", 9 * time.Second, "timeouts: {decode_first: 1s, decode_idle: 1s, answer: 1s, probe: 500ms}\n", func(f *fleet) *engine { return f.decode[0] }},
+		{
+			"decode, with less patience", 9 * time.Second,
+			"timeouts: {decode_first: 1s, decode_idle: 1s, answer: 1s, probe: 500ms}\n",
+			func(f *fleet) *engine { return f.decode[0] },
+		},
 		{"prefill, beyond the lease", 3 * time.Second, "", func(f *fleet) *engine { return f.prefill[0] }},
 		{"decode, beyond the lease", 3 * time.Second, "", func(f *fleet) *engine { return f.decode[0] }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFleet(t, setting{lease: c.lease, engines: append([]string{"--blocks", "600"}, fast[:4]...), extra: c.extra}) // few blocks: freed ones are used again soon
+			// Few blocks: freed ones are used again soon.
+			f := newFleet(t,
+				setting{lease: c.lease, engines: append([]string{"--blocks", "600"}, fast[:4]...), extra: c.extra})
 			l := f.traffic(8, 24)
 			l.more(50)
 			e := c.victim(f)
@@ -40,10 +47,12 @@ func TestEnginesStandStill(t *testing.T) {
 	}
 }
 
-// The router stands still between the legs, until the prefill's blocks have been freed and used by others. Its transfer parameters are worthless then.
+// The router stands still between the legs, until the prefill's blocks have been freed and used by others.
+// Its transfer parameters are worthless then.
 func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, setting{engines: append([]string{"--blocks", "400", "--max-model-len", "4096"}, fast[:2]...)})
+	f := newFleet(t,
+		setting{engines: append([]string{"--blocks", "400", "--max-model-len", "4096"}, fast[:2]...)})
 	w := newWriter(6)
 	for _, e := range f.prefill {
 		e.slow(10)
@@ -56,7 +65,8 @@ func TestRouterStandsStillBetweenTheLegs(t *testing.T) {
 		}
 		asked = append(asked, f.begin(q))
 	}
-	eventually(t, patience(10*time.Second), func() error { return errors.Join(f.holds(f.prefill[:1]), f.holds(f.prefill[1:])) })
+	eventually(t, patience(10*time.Second),
+		func() error { return errors.Join(f.holds(f.prefill[:1]), f.holds(f.prefill[1:])) })
 	f.router.freeze()
 	for _, e := range f.prefill {
 		ask(t.Context(), f.asker, e.url, w.completion(w.ids(5), 1), nil) // behind the prefills

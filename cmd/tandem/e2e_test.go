@@ -102,7 +102,9 @@ func (f *fleet) converse(seed uint64) {
 // wantPlaced wants requests to have been split, and with always every one that can be.
 func (f *fleet) wantPlaced(always bool) {
 	f.t.Helper()
-	split, local, unsplit := f.metric("tandem_decisions_total", `mode="split"`), f.metric("tandem_decisions_total", `mode="local"`), f.metric("tandem_decisions_total", `mode="unsplit"`)
+	split := f.metric("tandem_decisions_total", `mode="split"`)
+	local := f.metric("tandem_decisions_total", `mode="local"`)
+	unsplit := f.metric("tandem_decisions_total", `mode="unsplit"`)
 	f.t.Logf("placed: %v split, %v local, %v that cannot be split", split, local, unsplit)
 	if always && (split < 100 || local > 0) {
 		f.t.Error("requests were not split")

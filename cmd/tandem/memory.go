@@ -5,8 +5,9 @@ import (
 	"runtime"
 )
 
-// ballast is memory that is reserved and never touched, so it is in no resident set. It only makes the collector wait until the heap has grown by as
-// much: a router's live heap is a few megabytes, and at GOGC=100 it would be collected a hundred times a second under load.
+// ballast is memory that is reserved and never touched, so it is in no resident set. It only makes the
+// collector wait until the heap has grown by as much: a router's live heap is a few megabytes, and at
+// GOGC=100 it would be collected a hundred times a second under load.
 const ballast = 48 << 20
 
 // holdBallast reserves the ballast until release is called. An operator who sets GOGC decides alone.

@@ -23,7 +23,8 @@ func runCapture(ctx context.Context, args []string, _, stderr io.Writer) error {
 	fs := newFlags("replay capture", "[flags]", stderr)
 	admin := fs.String("admin", "http://127.0.0.1:9090", "`URL` of the router's admin listener")
 	token := fs.String("token-file", "", "`file` with the router's admin.token, where it has one")
-	length := fs.Duration("for", 10*time.Minute, "how long; an interrupt ends it earlier and keeps what there is")
+	length := fs.Duration("for", 10*time.Minute,
+		"how long; an interrupt ends it earlier and keeps what there is")
 	out := fs.String("out", "capture.jsonl", "`file` to write; there must be none of that name")
 	note := fs.String("note", "", "`text` for the first line of the trace")
 	if err := parse(fs, args); err != nil {
@@ -103,7 +104,8 @@ func (c *capturing) take(line []byte) error {
 	if c.header.Version == 0 {
 		var h trace.CaptureHeader
 		if err := json.Unmarshal(line, &h); err != nil || h.Version != trace.CaptureVersion {
-			return fmt.Errorf("the first line is not that of a capture of version %d: %.100q", trace.CaptureVersion, line)
+			return fmt.Errorf("the first line is not that of a capture of version %d: %.100q",
+				trace.CaptureVersion, line)
 		}
 		c.header = h
 		return nil
@@ -122,7 +124,8 @@ func (c *capturing) take(line []byte) error {
 	return err
 }
 
-// write makes the trace: requests come in the order in which they ended, and stand in that in which they began.
+// write makes the trace: requests come in the order in which they ended, and stand in that in which they
+// began.
 func (c *capturing) write(name, note string) error {
 	slices.SortStableFunc(c.lines, func(a, b trace.Captured) int { return cmp.Compare(a.T, b.T) })
 	err := writeFile(name, func(w io.Writer) error {

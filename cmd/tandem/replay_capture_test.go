@@ -30,7 +30,8 @@ func router(t *testing.T, lines ...string) string {
 
 func TestCaptureCommand(t *testing.T) {
 	const first = `{"tandem_trace":1,"block_size":16}`
-	late, early := `{"t":2.5,"in":40,"out":3,"blocks":[7,8]}`, `{"t":0.5,"m":"m","s":"a","in":20,"out":9,"blocks":[7]}`
+	late := `{"t":2.5,"in":40,"out":3,"blocks":[7,8]}`
+	early := `{"t":0.5,"m":"m","s":"a","in":20,"out":9,"blocks":[7]}`
 	for _, c := range []struct {
 		name  string
 		lines []string
@@ -70,7 +71,8 @@ func TestCaptureCommand(t *testing.T) {
 			if all, err := got.All(); err != nil || len(all) != c.calls {
 				t.Errorf("%d requests can be read again, want %d: %v", len(all), c.calls, err)
 			}
-			if code = run(t.Context(), args, io.Discard, &log); code == 0 || !strings.Contains(log.String(), "there already") {
+			if code = run(t.Context(), args, io.Discard, &log); code == 0 ||
+				!strings.Contains(log.String(), "there already") {
 				t.Errorf("a second run: code %d, %q", code, log.String())
 			}
 		})

@@ -79,7 +79,10 @@ func (d *drawing) scales(of float64) ([]float64, error) {
 func about(p *replay.Play) []report.Fact {
 	facts := []report.Fact{
 		{Name: "trace", Value: p.Trace},
-		{Name: "cluster", Value: p.Cluster + ", " + p.Profile + fmt.Sprintf(", cache x%g, %g GB/s", p.Cache, p.Link)},
+		{
+			Name:  "cluster",
+			Value: p.Cluster + ", " + p.Profile + fmt.Sprintf(", cache x%g, %g GB/s", p.Cache, p.Link),
+		},
 		{Name: "load", Value: fmt.Sprintf("x%g, seed %d", p.Scale, p.Seed)},
 		{Name: "a router hears", Value: fmt.Sprintf("of blocks after %v, of load every %v", p.EventLag, p.Poll)},
 	}

@@ -24,7 +24,8 @@ func TestSuiteCommand(t *testing.T) {
 		if tt.args[2] == "-traces" && tt.code == 1 {
 			tt.args = append(tt.args, "-out", filepath.Join(t.TempDir(), "replay.json"))
 		}
-		if code := run(t.Context(), tt.args, &out, &log); code != tt.code || !strings.Contains(out.String()+log.String(), tt.want) {
+		if code := run(t.Context(), tt.args, &out, &log); code != tt.code ||
+			!strings.Contains(out.String()+log.String(), tt.want) {
 			t.Errorf("%q: code %d, %s%s", tt.args, code, out.String(), log.String())
 		}
 	}

@@ -30,12 +30,15 @@ func sample(t *testing.T, prompts, output int) string {
 func TestReplayCommand(t *testing.T) {
 	file := sample(t, 50, 20)
 	var out, log bytes.Buffer
-	args := []string{"replay", "-trace", file, "-cluster", "1P1D", "-profile", "8b", "-policy", "tandem,random", "-json"}
+	args := []string{
+		"replay", "-trace", file, "-cluster", "1P1D", "-profile", "8b", "-policy", "tandem,random", "-json",
+	}
 	if code := run(t.Context(), args, &out, &log); code != 0 {
 		t.Fatalf("code %d: %s", code, log.String())
 	}
 	var got []replay.Outcome
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil || len(got) != 2 || got[0].Policy != "tandem" || got[1].Requests != 50 {
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || len(got) != 2 || got[0].Policy != "tandem" ||
+		got[1].Requests != 50 {
 		t.Errorf("%v: %+v", err, got)
 	}
 }
@@ -53,7 +56,8 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"replay", "-stress", "cold"}, 2, "one of hot, flood, surge"},
 	} {
 		var out, log bytes.Buffer
-		if code := run(t.Context(), tt.args, &out, &log); code != tt.code || !strings.Contains(log.String(), tt.want) {
+		if code := run(t.Context(), tt.args, &out, &log); code != tt.code ||
+			!strings.Contains(log.String(), tt.want) {
 			t.Errorf("%q: code %d, %s", tt.args, code, log.String())
 		}
 	}
@@ -63,18 +67,23 @@ func TestReplayMistakes(t *testing.T) {
 func TestReplayDraws(t *testing.T) {
 	file, page := sample(t, 50, 20), filepath.Join(t.TempDir(), "new", "page.html")
 	var out, log bytes.Buffer
-	args := []string{"replay", "-trace", file, "-cluster", "1P1D", "-profile", "8b", "-policy", "tandem,random", "-html", page, "-loads", "0.5,2"}
+	args := []string{
+		"replay", "-trace", file, "-cluster", "1P1D", "-profile", "8b", "-policy", "tandem,random", "-html", page,
+		"-loads", "0.5,2",
+	}
 	if code := run(t.Context(), args, &out, &log); code != 0 {
 		t.Fatalf("code %d: %s", code, log.String())
 	}
 	html, err := os.ReadFile(page)
-	if err != nil || !bytes.Contains(html, []byte("random")) || !bytes.Contains(html, []byte("Goodput over load")) {
+	if err != nil || !bytes.Contains(html, []byte("random")) ||
+		!bytes.Contains(html, []byte("Goodput over load")) {
 		t.Errorf("%v: %.200s", err, html)
 	}
 	if n := strings.Count(log.String(), "of the load"); n != 6 {
 		t.Errorf("%d plays, want 2 policies at 3 loads", n)
 	}
-	if code := run(t.Context(), append(args, "-loads", "much"), &out, &log); code == 0 || !strings.Contains(log.String(), "write for example 0.5,1,1.5") {
+	if code := run(t.Context(), append(args, "-loads", "much"), &out, &log); code == 0 ||
+		!strings.Contains(log.String(), "write for example 0.5,1,1.5") {
 		t.Errorf("a load that is none: code %d, %s", code, log.String())
 	}
 }

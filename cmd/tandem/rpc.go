@@ -12,8 +12,7 @@ import (
 
 // newRPC is the gRPC side of the admin listener, over o.
 func newRPC(o *orchestrator.Orchestrator) *grpc.Server {
-	largest := int(o.Config().Limits.BodyBytes)
-	return rpc.New(rpc.Options{Explain: o.Explain, Ready: o.Ready, Panicked: o.Panicked, MaxRequest: largest, Watch: func(ctx context.Context, send func(rpc.Record, uint64) error) error {
+	watch := func(ctx context.Context, send func(rpc.Record, uint64) error) error {
 		return o.Watch(ctx, func(r *orchestrator.Record, lost uint64) error {
 			text, err := json.Marshal(r)
 			if err != nil {
@@ -25,5 +24,9 @@ func newRPC(o *orchestrator.Orchestrator) *grpc.Server {
 				Prompt: r.Prompt, Available: r.Available, Captured: r.Captured, Delivered: r.Delivered, Blind: r.Blind,
 			}, lost)
 		})
-	}})
+	}
+	return rpc.New(rpc.Options{
+		Explain: o.Explain, Ready: o.Ready, Panicked: o.Panicked, Watch: watch,
+		MaxRequest: int(o.Config().Limits.BodyBytes),
+	})
 }

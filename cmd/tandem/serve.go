@@ -24,9 +24,11 @@ import (
 func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("serve", "[--config FILE | --listen ADDR --prefill URL ... --decode URL ...]", stderr)
 	var prefill, decode list
-	file := fs.String("config", "", "configuration `file` (docs/configuration.md); it is watched and applied when it changes")
+	file := fs.String("config", "",
+		"configuration `file` (docs/configuration.md); it is watched and applied when it changes")
 	listen := fs.String("listen", "", "`address` of the public listener (default :8000, or the file's)")
-	admin := fs.String("admin", "", "`address` of the admin listener (default 127.0.0.1:9090, or the file's; off for none)")
+	admin := fs.String("admin", "",
+		"`address` of the admin listener (default 127.0.0.1:9090, or the file's; off for none)")
 	logLevel := fs.String("log-level", "", "debug, info, warn or error")
 	fs.Var(&prefill, "prefill", "`URL` of a prefill replica; may be repeated")
 	fs.Var(&decode, "decode", "`URL` of a decode replica; may be repeated")
@@ -76,7 +78,8 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return s.run(ctx, cfg)
 }
 
-// fromFlags makes a configuration of the command line alone. Nobody can add an engine later, so there must be one that answers.
+// fromFlags makes a configuration of the command line alone. Nobody can add an engine later, so there must be
+// one that answers.
 func fromFlags(listen string, prefill, decode []string) (*config.Config, error) {
 	if len(decode) == 0 {
 		return nil, errors.New("no engines: name a configuration file, or at least one --decode URL")
@@ -117,7 +120,8 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	telemetry.LogErrors(s.log)
 	t := cfg.Tracing
 	tracing, flush, err := telemetry.SetupTracing(ctx, telemetry.TraceOptions{
-		Exporter: t.Exporter, File: t.File, Endpoint: t.Endpoint, Sample: t.Sample, Version: version, Stdout: s.stdout,
+		Exporter: t.Exporter, File: t.File, Endpoint: t.Endpoint, Sample: t.Sample, Version: version,
+		Stdout: s.stdout,
 	})
 	if err != nil {
 		return err
@@ -156,7 +160,10 @@ func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) er
 	if s.watch != nil {
 		wg.Go(func() {
 			if err := s.watch.Run(ctx); err != nil {
-				s.log.Error("the configuration file cannot be watched; reload by SIGHUP or POST /-/reload does not work either", "error", err)
+				s.log.Error(
+					"the configuration file cannot be watched; reload by SIGHUP or POST /-/reload does not work either",
+					"error", err,
+				)
 			}
 		})
 	}

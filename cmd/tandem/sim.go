@@ -47,7 +47,8 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	var aliases, adapters, faults list
 	var speed string
 	var factor, transferRate float64
-	fs := newFlags("sim", "[flags]\n\nServes a vLLM without a model: its HTTP wire, its KV events over ZMQ, NIXL-like transfers between simulators.\n"+
+	fs := newFlags("sim", "[flags]\n\nServes a vLLM without a model: its HTTP wire, its KV events over ZMQ, "+
+		"NIXL-like transfers between simulators.\n"+
 		"Prints one line beginning with its URL when it is ready, and ends on SIGTERM.", stderr)
 	fs.StringVar(&o.Addr, "listen", "127.0.0.1:0", "address to listen on; port 0 picks one")
 	fs.StringVar(&o.Model, "model", "sim", "served model name")
@@ -67,8 +68,10 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.IntVar(&o.Core.MaxSeqs, "max-num-seqs", 256, "requests in the batch")
 	fs.IntVar(&o.Core.Vocab, "vocab", 4096, "vocabulary size")
 	fs.IntVar(&o.Core.Speculative, "num-speculative-tokens", 0, "tokens drafted for each sequence and step")
-	fs.IntVar(&o.Core.Withhold, "withhold-tokens", 0, "prompt tokens that a prefill leaves to decode, and decode expects to be left")
-	fs.DurationVar(&o.Core.Lease, "lease", 0, "how long a finished prefill's blocks wait for their reader (default 30s)")
+	fs.IntVar(&o.Core.Withhold, "withhold-tokens", 0,
+		"prompt tokens that a prefill leaves to decode, and decode expects to be left")
+	fs.DurationVar(&o.Core.Lease, "lease", 0,
+		"how long a finished prefill's blocks wait for their reader (default 30s)")
 	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "side channel's host, as told to peers")
 	fs.IntVar(&o.Core.Port, "side-port", 0, "side channel's port (plus rank); 0 picks one")
 	fs.StringVar(&speed, "speed", "8b", "how fast steps are: "+presetNames())
@@ -76,20 +79,27 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.BoolVar(&o.ZeroLatency, "zero-latency", false, "steps and transfers take no time")
 	fs.DurationVar(&o.TransferLatency, "transfer-latency", 0, "time before each read of a peer's blocks")
 	fs.Float64Var(&transferRate, "transfer-gbps", 0, "bandwidth of reads in gigabits a second; 0 is infinite")
-	fs.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 0, "what a peer that is not there costs (default 5s)")
-	fs.Func("kv-load-failure-policy", "fail or recompute, where blocks cannot be loaded (default fail)", o.Core.LoadPolicy.Set)
-	fs.StringVar(&o.EventsEndpoint, "events", "", "ZMQ PUB endpoint for KV events, as tcp://127.0.0.1:0; empty publishes none")
-	fs.StringVar(&o.ReplayEndpoint, "replay", "", "ZMQ ROUTER endpoint for replays (default: a free port beside --events)")
+	fs.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 0,
+		"what a peer that is not there costs (default 5s)")
+	fs.Func("kv-load-failure-policy", "fail or recompute, where blocks cannot be loaded (default fail)",
+		o.Core.LoadPolicy.Set)
+	fs.StringVar(&o.EventsEndpoint, "events", "",
+		"ZMQ PUB endpoint for KV events, as tcp://127.0.0.1:0; empty publishes none")
+	fs.StringVar(&o.ReplayEndpoint, "replay", "",
+		"ZMQ ROUTER endpoint for replays (default: a free port beside --events)")
 	fs.StringVar(&o.Topic, "topic", "", "topic of the events")
 	fs.BoolVar(&o.NoReplay, "no-replay", false, "publish without a replay endpoint")
 	fs.IntVar(&o.DPRanks, "data-parallel-size", 1, "engine cores behind this one address")
 	fs.BoolVar(&o.ScaleOut, "enable-scale-out", false, "serve render and /inference/v1/generate")
-	fs.BoolVar(&o.LoadAdapters, "allow-runtime-lora-updating", false, "load and unload adapters over HTTP, as with VLLM_ALLOW_RUNTIME_LORA_UPDATING")
-	fs.BoolVar(&o.ToolParser, "enable-auto-tool-choice", false, "accept tools, as a server with a tool parser does; none is ever called")
+	fs.BoolVar(&o.LoadAdapters, "allow-runtime-lora-updating", false,
+		"load and unload adapters over HTTP, as with VLLM_ALLOW_RUNTIME_LORA_UPDATING")
+	fs.BoolVar(&o.ToolParser, "enable-auto-tool-choice", false,
+		"accept tools, as a server with a tool parser does; none is ever called")
 	fs.BoolVar(&o.NoORCA, "no-orca", false, "never send load in response headers")
 	fs.BoolVar(&o.ServerLoad, "enable-server-load-tracking", false, "let /load count")
 	fs.BoolVar(&o.NoUsageDetails, "no-prompt-tokens-details", false, "leave cached_tokens out of usage")
-	fs.BoolVar(&o.NoRequestIDs, "no-request-id-headers", false, "answer without x-request-id, as vLLM does by default")
+	fs.BoolVar(&o.NoRequestIDs, "no-request-id-headers", false,
+		"answer without x-request-id, as vLLM does by default")
 	fs.StringVar(&o.Control, "control", "", "address of a control listener: POST /fault, GET /stats")
 	fs.Var(&faults, "fault", `a fault from the start, as "cut_stream,leg=decode,after=3" (repeatable)`)
 	wrongFlags(fs, &o)
@@ -119,13 +129,16 @@ func wrongFlags(fs *flag.FlagSet, o *enginesim.Options) {
 	fs.StringVar(&w.Tokenizer, "tokenizer", "", "give words other ids than servers with another value do")
 	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
 	fs.BoolVar(&w.NoConnector, "no-connector", false, "show no KV connector")
-	fs.StringVar(&w.Protocol, "kv-protocol", "", "push or moriio: answer as a prefill engine with that connector (default NIXL pull)")
+	fs.StringVar(&w.Protocol, "kv-protocol", "",
+		"push or moriio: answer as a prefill engine with that connector (default NIXL pull)")
 	fs.BoolVar(&w.NoSalt, "no-salt", false, "leave cache salts out of events")
-	fs.StringVar(&w.CacheDType, "kv-cache-dtype", "", "what /metrics tells of the KV cache's type (default auto)")
+	fs.StringVar(&w.CacheDType, "kv-cache-dtype", "",
+		"what /metrics tells of the KV cache's type (default auto)")
 	fs.BoolVar(&w.NoStats, "disable-log-stats", false, "leave vLLM's series out of /metrics")
 }
 
-// applySpeed fills in what the preset says: costs of a step, the size of the KV cache, and the blocks a second of a link.
+// applySpeed fills in what the preset says: costs of a step, the size of the KV cache, and the blocks a
+// second of a link.
 func applySpeed(o *enginesim.Options, name string, factor, gbps float64) error {
 	p, ok := core.FindPreset(name)
 	if !ok {

@@ -29,11 +29,14 @@ func TestSim(t *testing.T) {
 		t.Fatal(err)
 	}
 	url, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-	if !strings.HasPrefix(url, "http://127.0.0.1:") || !strings.Contains(rest, "role=prefill events=tcp://127.0.0.1:") || !strings.Contains(rest, "control=http://") {
+	if !strings.HasPrefix(url, "http://127.0.0.1:") ||
+		!strings.Contains(rest, "role=prefill events=tcp://127.0.0.1:") ||
+		!strings.Contains(rest, "control=http://") {
 		t.Errorf("ready line %q", line)
 	}
 	for _, want := range []int{503, 200} {
-		resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":[300,301],"max_tokens":2}`))
+		resp, err := http.Post(url+"/v1/completions", "application/json",
+			strings.NewReader(`{"prompt":[300,301],"max_tokens":2}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +52,9 @@ func TestSim(t *testing.T) {
 }
 
 func TestSimRefusesWhatItDoesNotKnow(t *testing.T) {
-	for _, args := range [][]string{{"--speed", "warp"}, {"--fault", "fail,colour=red"}, {"--version", "new"}, {"--listen", "nowhere:x"}} {
+	for _, args := range [][]string{
+		{"--speed", "warp"}, {"--fault", "fail,colour=red"}, {"--version", "new"}, {"--listen", "nowhere:x"},
+	} {
 		if err := runSim(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v passed", args)
 		}

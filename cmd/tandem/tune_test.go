@@ -13,7 +13,8 @@ import (
 func TestTuneCommand(t *testing.T) {
 	file := sample(t, 20, 4)
 	raw := filepath.Join(t.TempDir(), "raw.yaml")
-	if err := os.WriteFile(raw, []byte("pools: {decode: {replicas: [{url: 'http://d:1'}]}}\nlocal: always\nexperimental: {scoring: {units: raw}}\n"), 0o644); err != nil {
+	if err := os.WriteFile(raw, []byte("pools: {decode: {replicas: [{url: 'http://d:1'}]}}\nlocal: always\n"+
+		"experimental: {scoring: {units: raw}}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -21,7 +22,10 @@ func TestTuneCommand(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"-trace", file, "-cluster", "1D", "-profile", "8b", "-seeds", "1", "-quiet"}, 0, "nothing better was found"},
+		{
+			[]string{"-trace", file, "-cluster", "1D", "-profile", "8b", "-seeds", "1", "-quiet"}, 0,
+			"nothing better was found",
+		},
 		{[]string{"-trace", file, "-objective", "beauty"}, 1, "there are mean-ttft"},
 		{[]string{"-trace", file + ".gone"}, 1, "tandem replay capture"},
 		{[]string{"-trace", file, "-config", raw}, 1, "raw weights cannot be tuned"},
@@ -42,8 +46,12 @@ func TestTuningIsTold(t *testing.T) {
 	}
 	s := &suite.Search{From: suite.Weights{Beta: 1, Gamma: 1, Penalty: 0.25}, Objective: mean, Seeds: 5}
 	tuning := &suite.Tuning{
-		Weights: suite.Weights{Alpha: 2, Beta: 1, Gamma: 1, Penalty: 0.5}, Tried: 30, Gain: suite.Estimate{Value: 0.1, Low: -0.01, High: 0.2},
-		Others: []suite.Effect{{Name: "goodput", Gain: suite.Estimate{Value: 0.01, Low: 0, High: 0.02}}, {Name: "p99-tpot", Gain: suite.Estimate{Value: -0.2, Low: -0.3, High: -0.1}}},
+		Weights: suite.Weights{Alpha: 2, Beta: 1, Gamma: 1, Penalty: 0.5}, Tried: 30,
+		Gain: suite.Estimate{Value: 0.1, Low: -0.01, High: 0.2},
+		Others: []suite.Effect{
+			{Name: "goodput", Gain: suite.Estimate{Value: 0.01, Low: 0, High: 0.02}},
+			{Name: "p99-tpot", Gain: suite.Estimate{Value: -0.2, Low: -0.3, High: -0.1}},
+		},
 	}
 	var out bytes.Buffer
 	if err := printTuning(&out, s, tuning); err != nil {
@@ -55,8 +63,10 @@ func TestTuningIsTold(t *testing.T) {
 -  decode_penalty: 0.25
 +  decode_penalty: 0.5
 
-mean-ttft: +10.0 % (95 %: -1.0 to +20.0) better, over 5 seeds (30 weights tried on the first half of the time, judged on all of it)
-That may be chance: the interval includes none at all. Keep the weights as they are, or tune on a longer trace.
+mean-ttft: +10.0 % (95 %: -1.0 to +20.0) better, over 5 seeds ` +
+		`(30 weights tried on the first half of the time, judged on all of it)
+That may be chance: the interval includes none at all. ` +
+		`Keep the weights as they are, or tune on a longer trace.
   goodput                    +1.0 % (95 %: +0.0 to +2.0)
   p99-tpot                   -20.0 % (95 %: -30.0 to -10.0)   <- loses
 `

@@ -28,6 +28,7 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 			}
 		}
 	}
-	_, err := fmt.Fprintf(stdout, "tandem %s%s %s %s/%s\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(stdout, "tandem %s%s %s %s/%s\n",
+		version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }
