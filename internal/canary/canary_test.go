@@ -13,7 +13,8 @@ import (
 
 func question(e Engine) *Question { return New(e, rand.New(rand.NewPCG(1, 2))) }
 
-// A prompt has several full blocks and a tail, is long enough to be fetched rather than computed, and fits the engine with its answer.
+// A prompt has several full blocks and a tail, is long enough to be fetched rather than computed, and fits
+// the engine with its answer.
 func TestPromptFits(t *testing.T) {
 	for _, c := range []struct {
 		e    Engine
@@ -40,7 +41,8 @@ func TestPromptFits(t *testing.T) {
 	}
 }
 
-// Two questions share neither prompt nor salt, and all bodies of one ask for the same ids; the decode engine's own answer has a salt of its own.
+// Two questions share neither prompt nor salt, and all bodies of one ask for the same ids; the decode
+// engine's own answer has a salt of its own.
 func TestBodies(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	a, b := New(Engine{Model: `m"x`}, r), New(Engine{Model: `m"x`}, r)
@@ -56,7 +58,8 @@ func TestBodies(t *testing.T) {
 			Salt   string `json:"cache_salt"`
 			Stream bool
 		}
-		if err := json.Unmarshal(raw, &body); err != nil || body.Model != `m"x` || !slices.Equal(body.Prompt, a.IDs) || body.Stream {
+		if err := json.Unmarshal(raw, &body); err != nil || body.Model != `m"x` ||
+			!slices.Equal(body.Prompt, a.IDs) || body.Stream {
 			t.Errorf("%v in %s", err, raw)
 		}
 		if want := []int{1, answerTokens, answerTokens}[i]; body.Max != want {
@@ -71,9 +74,10 @@ func TestBodies(t *testing.T) {
 
 func TestParams(t *testing.T) {
 	for answer, want := range map[string]string{
-		`{"kv_transfer_params":{"a":1, "b":[[2]],"remote_prefill_cached_tokens":0,"c":null}}`: `{"a":1,"b":[[2]],"c":null}`,
-		`{"kv_transfer_params":{"remote_prefill_cach\u0065d_tokens":7}}`:                      `{}`,
-		`{"kv_transfer_params":null}`: "", `{"x":1}`: "", `{`: "", `{"kv_transfer_params":[1]}`: "",
+		`{"kv_transfer_params":{"a":1, "b":[[2]],` +
+			`"remote_prefill_cached_tokens":0,"c":null}}`: `{"a":1,"b":[[2]],"c":null}`,
+		`{"kv_transfer_params":{"remote_prefill_cach\u0065d_tokens":7}}`: `{}`,
+		`{"kv_transfer_params":null}`:                                    "", `{"x":1}`: "", `{`: "", `{"kv_transfer_params":[1]}`: "",
 	} {
 		if got := string(Params([]byte(answer))); got != want {
 			t.Errorf("%s: %s, want %s", answer, got, want)
@@ -81,7 +85,8 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// reply is an answer of so many prompt and cached tokens; each word of the text is a token, one in parentheses is nearly as likely as the one before it.
+// reply is an answer of so many prompt and cached tokens; each word of the text is a token, one in
+// parentheses is nearly as likely as the one before it.
 func reply(prompt, cached int, words, more string) Answer {
 	var tokens, top []string
 	for word := range strings.FieldsSeq(words) {
@@ -98,7 +103,8 @@ func reply(prompt, cached int, words, more string) Answer {
 		details = fmt.Sprintf(`{"cached_tokens":%d}`, cached)
 	}
 	return Answer{Status: 200, Body: fmt.Appendf(nil,
-		`{"choices":[{"text":%q,"logprobs":{"tokens":[%s],"top_logprobs":[%s]}}],"usage":{"prompt_tokens":%d,"prompt_tokens_details":%s}%s}`,
+		`{"choices":[{"text":%q,"logprobs":{"tokens":[%s],"top_logprobs":[%s]}}],"usage":{"prompt_tokens":%d,`+
+			`"prompt_tokens_details":%s}%s}`,
 		words, strings.Join(tokens, ","), strings.Join(top, ","), prompt, details, more)}
 }
 
@@ -107,7 +113,8 @@ func TestJudge(t *testing.T) {
 	const handed = `,"kv_transfer_params":{"remote_port":1}`
 	plain := func(text string, cached int) Answer {
 		return Answer{Status: 200, Body: fmt.Appendf(nil,
-			`{"choices":[{"text":%q,"logprobs":null}],"usage":{"prompt_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}}`, text, n, cached)}
+			`{"choices":[{"text":%q,"logprobs":null}],"usage":{"prompt_tokens":%d,`+
+				`"prompt_tokens_details":{"cached_tokens":%d}}}`, text, n, cached)}
 	}
 	good := reply(n, 0, "x", handed)
 	refused := Answer{Status: 500, Body: []byte(`{"error":"KV load"}`)}
@@ -121,30 +128,86 @@ func TestJudge(t *testing.T) {
 		tokens              int
 		leg, why            string
 	}{
-		{name: "all of it", prefill: good, split: reply(n, n, "a b c", ""), own: reply(n, 0, "a b c", ""), kind: Moved, tokens: n},
-		{name: "all but what is withheld", prefill: good, split: reply(n, n-3, "a", ""), own: reply(n, 0, "a", ""), kind: Moved, tokens: n - 3},
-		{name: "computed again", prefill: good, split: reply(n, 0, "a b", ""), own: reply(n, 0, "a b", ""), kind: Nothing, why: "found nothing"},
-		{name: "computed again after a failure", prefill: good, split: reply(n, 0, "a", ""), own: reply(n, 0, "a", ""), grown: counted(517, 1), kind: Nothing, why: "1 failed transfers"},
-		{name: "wrong", prefill: good, split: reply(n, n, "a x c", ""), own: reply(n, 0, "a b c", ""), kind: Wrong, tokens: -1, why: `token 2 is "x"`},
-		{name: "wrong, as likely as not", prefill: good, split: reply(n, n, "a far c", ""), own: reply(n, 0, "a b c", ""), kind: Wrong, tokens: -1, why: `token 2`},
-		{name: "shorter", prefill: good, split: reply(n, n, "a", ""), own: reply(n, 0, "a b", ""), kind: Wrong, tokens: -1, why: "1 tokens"},
-		{name: "a matter of rounding", prefill: good, split: reply(n, n, "a x y z", ""), own: reply(n, 0, "a b(x c d", ""), kind: Moved, tokens: n},
+		{
+			name: "all of it", prefill: good, split: reply(n, n, "a b c", ""), own: reply(n, 0, "a b c", ""),
+			kind: Moved, tokens: n,
+		},
+		{
+			name: "all but what is withheld", prefill: good, split: reply(n, n-3, "a", ""), own: reply(n, 0, "a", ""),
+			kind: Moved, tokens: n - 3,
+		},
+		{
+			name: "computed again", prefill: good, split: reply(n, 0, "a b", ""), own: reply(n, 0, "a b", ""),
+			kind: Nothing, why: "found nothing",
+		},
+		{
+			name: "computed again after a failure", prefill: good, split: reply(n, 0, "a", ""),
+			own: reply(n, 0, "a", ""), grown: counted(517, 1), kind: Nothing, why: "1 failed transfers",
+		},
+		{
+			name: "wrong", prefill: good, split: reply(n, n, "a x c", ""), own: reply(n, 0, "a b c", ""), kind: Wrong,
+			tokens: -1, why: `token 2 is "x"`,
+		},
+		{
+			name: "wrong, as likely as not", prefill: good, split: reply(n, n, "a far c", ""),
+			own: reply(n, 0, "a b c", ""), kind: Wrong, tokens: -1, why: `token 2`,
+		},
+		{
+			name: "shorter", prefill: good, split: reply(n, n, "a", ""), own: reply(n, 0, "a b", ""), kind: Wrong,
+			tokens: -1, why: "1 tokens",
+		},
+		{
+			name: "a matter of rounding", prefill: good, split: reply(n, n, "a x y z", ""),
+			own: reply(n, 0, "a b(x c d", ""), kind: Moved, tokens: n,
+		},
 		{name: "texts alone", prefill: good, split: plain("u", n), own: plain("u", 0), kind: Moved, tokens: n},
-		{name: "texts alone, wrong", prefill: good, split: plain("u", n), own: plain("v", 0), kind: Wrong, tokens: -1, why: `"u"`},
-		{name: "no details", prefill: good, split: reply(n, -1, "a", ""), own: reply(n, -1, "a", ""), kind: Unclear, tokens: -1, grown: Unknown(), why: "cached_tokens"},
-		{name: "no details, counters move", prefill: good, split: reply(n, -1, "a", ""), own: reply(n, -1, "a", ""), kind: Unclear, tokens: -1, grown: counted(517, 0)},
-		{name: "no details, counters rest", prefill: good, split: reply(n, -1, "a", ""), own: reply(n, -1, "a", ""), kind: Nothing, grown: counted(0, 0), why: "have not grown"},
-		{name: "nothing handed over", prefill: reply(n, 0, "x", `,"kv_transfer_params":null`), kind: Failed, tokens: -1, leg: "prefill", why: "no connector"},
-		{name: "prefill counts otherwise", prefill: reply(n-1, 0, "x", handed), kind: Failed, tokens: -1, leg: "prefill", why: "516 were counted"},
+		{
+			name: "texts alone, wrong", prefill: good, split: plain("u", n), own: plain("v", 0), kind: Wrong,
+			tokens: -1, why: `"u"`,
+		},
+		{
+			name: "no details", prefill: good, split: reply(n, -1, "a", ""), own: reply(n, -1, "a", ""), kind: Unclear,
+			tokens: -1, grown: Unknown(), why: "cached_tokens",
+		},
+		{
+			name: "no details, counters move", prefill: good, split: reply(n, -1, "a", ""), own: reply(n, -1, "a", ""),
+			kind: Unclear, tokens: -1, grown: counted(517, 0),
+		},
+		{
+			name: "no details, counters rest", prefill: good, split: reply(n, -1, "a", ""), own: reply(n, -1, "a", ""),
+			kind: Nothing, grown: counted(0, 0), why: "have not grown",
+		},
+		{
+			name: "nothing handed over", prefill: reply(n, 0, "x", `,"kv_transfer_params":null`), kind: Failed,
+			tokens: -1, leg: "prefill", why: "no connector",
+		},
+		{
+			name: "prefill counts otherwise", prefill: reply(n-1, 0, "x", handed), kind: Failed, tokens: -1,
+			leg: "prefill", why: "516 were counted",
+		},
 		{name: "prefill is gone", prefill: gone, kind: Failed, tokens: -1, leg: "prefill", why: "refused"},
-		{name: "the load fails", prefill: good, split: refused, grown: counted(0, 1), kind: Failed, tokens: -1, leg: "decode", why: "KV load"},
-		{name: "own answer fails", prefill: good, split: reply(n, n, "a", ""), own: refused, kind: Failed, tokens: -1, leg: "own", why: "500"},
-		{name: "no JSON", prefill: good, split: Answer{Status: 200, Body: []byte("<html>")}, kind: Failed, tokens: -1, leg: "decode", why: "cannot be read"},
-		{name: "no choice", prefill: good, split: Answer{Status: 200, Body: []byte("{}")}, kind: Failed, tokens: -1, leg: "decode", why: "0 choices"},
+		{
+			name: "the load fails", prefill: good, split: refused, grown: counted(0, 1), kind: Failed, tokens: -1,
+			leg: "decode", why: "KV load",
+		},
+		{
+			name: "own answer fails", prefill: good, split: reply(n, n, "a", ""), own: refused, kind: Failed,
+			tokens: -1, leg: "own", why: "500",
+		},
+		{
+			name: "no JSON", prefill: good, split: Answer{Status: 200, Body: []byte("<html>")}, kind: Failed,
+			tokens: -1, leg: "decode", why: "cannot be read",
+		},
+		{
+			name: "no choice", prefill: good, split: Answer{Status: 200, Body: []byte("{}")}, kind: Failed, tokens: -1,
+			leg: "decode", why: "0 choices",
+		},
 	} {
 		q := question(Engine{})
-		v := q.Judge(c.prefill, c.split, c.own, Counters{100, 7}, Counters{100 + c.grown.ExternalHits, 7 + c.grown.FailedTransfers})
-		if v.Kind != c.kind || v.Tokens != c.tokens || v.Prompt != n || v.Leg != c.leg || !strings.Contains(v.Why, c.why) {
+		v := q.Judge(c.prefill, c.split, c.own, Counters{100, 7},
+			Counters{100 + c.grown.ExternalHits, 7 + c.grown.FailedTransfers})
+		if v.Kind != c.kind || v.Tokens != c.tokens || v.Prompt != n || v.Leg != c.leg ||
+			!strings.Contains(v.Why, c.why) {
 			t.Errorf("%s: %+v, want %v of %d tokens, leg %q, %q in why", c.name, v, c.kind, c.tokens, c.leg, c.why)
 		}
 		if early := q.JudgePrefill(c.prefill); (early.Kind == Failed) != (c.leg == "prefill") {

@@ -1,4 +1,5 @@
-// Package config is the configuration file: its schema, its defaults, what it refuses and why, how it is watched and what a new one changes.
+// Package config is the configuration file: its schema, its defaults, what it refuses and why, how it is
+// watched and what a new one changes.
 package config
 
 import (
@@ -7,8 +8,9 @@ import (
 	"time"
 )
 
-// Config is the whole file. A value is complete: [Default] filled what the file leaves out, [Config.Validate] found no contradiction.
-// Treat it as immutable once it has been parsed: requests in flight keep the one they started with.
+// Config is the whole file. A value is complete: [Default] filled what the file leaves out, [Config.Validate]
+// found no contradiction. Treat it as immutable once it has been parsed: requests in flight keep the one they
+// started with.
 type Config struct {
 	Listen    string    `yaml:"listen"`    // address of the front listener; needs a restart
 	Admin     Admin     `yaml:"admin"`     // the listener for people and scrapers
@@ -25,7 +27,8 @@ type Config struct {
 	Health    Health    `yaml:"health"`    // when a replica is not used
 	Routers   Routers   `yaml:"routers"`   // other Tandems in front of the same engines
 	Response  Response  `yaml:"response"`  // what clients see of us
-	Tracing   Tracing   `yaml:"tracing"`   // spans; the OTEL_* environment decides where this is empty; needs a restart
+	// Spans; the OTEL_* environment decides where this is empty; needs a restart.
+	Tracing   Tracing   `yaml:"tracing"`
 	Log       Log       `yaml:"log"`       // our own log
 	Decisions Decisions `yaml:"decisions"` // the record of decisions
 
@@ -34,9 +37,11 @@ type Config struct {
 
 // Admin is the listener for metrics, reload, status and the dashboard.
 type Admin struct {
-	Listen string   `yaml:"listen"` // address, loopback by default: whoever reaches it can reload and profile; "off" for none; needs a restart
-	Hosts  []string `yaml:"hosts"`  // names by which it is asked, besides addresses, localhost and that of listen
-	Token  Secret   `yaml:"token"`  // what must be presented as a bearer token; empty trusts whoever reaches it
+	// Address, loopback by default: whoever reaches it can reload and profile; "off" for none; needs a restart.
+	Listen string `yaml:"listen"`
+	// Names by which it is asked, besides addresses, localhost and that of listen.
+	Hosts []string `yaml:"hosts"`
+	Token Secret   `yaml:"token"` // what must be presented as a bearer token; empty trusts whoever reaches it
 }
 
 // ServerTLS makes the front listener speak TLS. Both files or neither. They are read again when they change.
@@ -56,17 +61,21 @@ type Pools struct {
 
 // Pool is one side: its replicas and what holds for all of them.
 type Pool struct {
-	Replicas  []Replica `yaml:"replicas"`
-	APIKey    Secret    `yaml:"api_key"`    // sent to the engines as a bearer token
-	TLS       ClientTLS `yaml:"tls"`        // for https replicas
-	Index     string    `yaml:"index"`      // events | approximate | off: how it is known which replica has which blocks
-	BlockSize int       `yaml:"block_size"` // tokens a KV block, where neither an engine's events nor the engine say
-	Blocks    int       `yaml:"blocks"`     // KV blocks of a replica, where the engine does not say; 0 unknown
-	// SpeculativeTokens is --speculative-config's num_speculative_tokens, where an engine's counters do not tell yet; 0 none.
+	Replicas []Replica `yaml:"replicas"`
+	APIKey   Secret    `yaml:"api_key"` // sent to the engines as a bearer token
+	TLS      ClientTLS `yaml:"tls"`     // for https replicas
+	// events | approximate | off: how it is known which replica has which blocks.
+	Index string `yaml:"index"`
+	// Tokens a KV block, where neither an engine's events nor the engine say.
+	BlockSize int `yaml:"block_size"`
+	Blocks    int `yaml:"blocks"` // KV blocks of a replica, where the engine does not say; 0 unknown
+	// SpeculativeTokens is --speculative-config's num_speculative_tokens, where an engine's counters do not tell
+	// yet; 0 none.
 	SpeculativeTokens int `yaml:"speculative_tokens"`
 
 	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
-	IndexBytes   Bytes         `yaml:"index_bytes"`   // memory for the block index of the pool, text included; needs a restart
+	// Memory for the block index of the pool, text included; needs a restart.
+	IndexBytes Bytes `yaml:"index_bytes"`
 }
 
 // What [Pool.Index] may be.
@@ -96,7 +105,8 @@ func (r Replica) ID() string {
 	return r.URL
 }
 
-// Place is where a replica stands; it chooses the link class between two of them. Empty is unknown, equal to nothing.
+// Place is where a replica stands; it chooses the link class between two of them. Empty is unknown, equal to
+// nothing.
 type Place struct {
 	Host string `yaml:"host"`
 	Rack string `yaml:"rack"`
@@ -121,9 +131,10 @@ type ClientTLS struct {
 
 // Connector is the KV transfer protocol that the engines were started with.
 type Connector struct {
-	Type   string        `yaml:"type"`   // nixl
-	Lease  time.Duration `yaml:"lease"`  // how long a prefill engine keeps blocks for a decode that has not come
-	Margin time.Duration `yaml:"margin"` // longest age of a prefill answer at which we still send the decode leg; below Lease
+	Type  string        `yaml:"type"`  // nixl
+	Lease time.Duration `yaml:"lease"` // how long a prefill engine keeps blocks for a decode that has not come
+	// Longest age of a prefill answer at which we still send the decode leg; below Lease.
+	Margin time.Duration `yaml:"margin"`
 }
 
 // NIXL is the only value of [Connector.Type] yet.
@@ -138,19 +149,24 @@ const (
 
 // Scoring sets the exchange rates and the figures that are used until they have been learned.
 type Scoring struct {
-	Alpha           Alpha         `yaml:"alpha"`              // weight of prefill work saved by a prefix match: auto | number
-	Beta            float64       `yaml:"beta"`               // weight of the wait behind queued work
-	Gamma           float64       `yaml:"gamma"`              // weight of KV pressure
-	DecodePenalty   float64       `yaml:"decode_penalty"`     // weight of the slow-down of requests already decoding there
-	AffinityShare   float64       `yaml:"affinity_share"`     // a match below this share of the prompt gives no affinity, 0..1, unless AffinitySaved holds
-	AffinitySaved   time.Duration `yaml:"affinity_saved"`     // ... or that saves less than this
-	HeadroomMargin  float64       `yaml:"headroom_margin"`    // share of a decode replica's KV blocks that is never promised, 0..1
-	ExpectedOutput  int           `yaml:"expected_output"`    // tokens an answer is taken to have, until learned
-	KVBytesPerToken Bytes         `yaml:"kv_bytes_per_token"` // of the model, what a transfer moves
-	Links           Links         `yaml:"links"`
+	// Weight of prefill work saved by a prefix match: auto | number.
+	Alpha Alpha   `yaml:"alpha"`
+	Beta  float64 `yaml:"beta"`  // weight of the wait behind queued work
+	Gamma float64 `yaml:"gamma"` // weight of KV pressure
+	// Weight of the slow-down of requests already decoding there.
+	DecodePenalty float64 `yaml:"decode_penalty"`
+	// A match below this share of the prompt gives no affinity, 0..1, unless AffinitySaved holds.
+	AffinityShare float64       `yaml:"affinity_share"`
+	AffinitySaved time.Duration `yaml:"affinity_saved"` // ... or that saves less than this
+	// Share of a decode replica's KV blocks that is never promised, 0..1.
+	HeadroomMargin  float64 `yaml:"headroom_margin"`
+	ExpectedOutput  int     `yaml:"expected_output"`    // tokens an answer is taken to have, until learned
+	KVBytesPerToken Bytes   `yaml:"kv_bytes_per_token"` // of the model, what a transfer moves
+	Links           Links   `yaml:"links"`
 }
 
-// Links is the bandwidth in bytes a second between two replicas by the class of their path, until it has been learned for the pair.
+// Links is the bandwidth in bytes a second between two replicas by the class of their path, until it has been
+// learned for the pair.
 type Links struct {
 	Host  Bytes `yaml:"host"`
 	Rack  Bytes `yaml:"rack"`
@@ -160,11 +176,13 @@ type Links struct {
 
 // Tokenizer turns text into token ids by asking the engines, and remembers.
 type Tokenizer struct {
-	Source        string        `yaml:"source"`          // engines | none
-	CacheBytes    Bytes         `yaml:"cache_bytes"`     // memory for remembered prompts; 0 remembers none
-	ChatTTL       time.Duration `yaml:"chat_ttl"`        // how long the ids of a chat are remembered; 0: no chat is
+	Source     string `yaml:"source"`      // engines | none
+	CacheBytes Bytes  `yaml:"cache_bytes"` // memory for remembered prompts; 0 remembers none
+	// How long the ids of a chat are remembered; 0: no chat is.
+	ChatTTL       time.Duration `yaml:"chat_ttl"`
 	CharsPerToken float64       `yaml:"chars_per_token"` // for the estimate where no engine answers
-	ChunkBytes    int           `yaml:"chunk_bytes"`     // of text by which prompts without ids are matched; 0 matches none
+	// Of text by which prompts without ids are matched; 0 matches none.
+	ChunkBytes int `yaml:"chunk_bytes"`
 }
 
 // What [Tokenizer.Source] may be.
@@ -175,40 +193,46 @@ const (
 
 // Limits bounds what clients can make us hold.
 type Limits struct {
-	BodyBytes       Bytes         `yaml:"body_bytes"`        // of a request
-	HeaderBytes     Bytes         `yaml:"header_bytes"`      // of a request head; needs a restart
-	AnswerBytes     Bytes         `yaml:"answer_bytes"`      // of an answer that is not streamed
-	MaxPromptTokens int           `yaml:"max_prompt_tokens"` // 0: the engines' own limit
-	BatchPrompts    int           `yaml:"batch_prompts"`     // prompts in one completions request
-	Samples         int           `yaml:"samples"`           // answers that one request may ask for: n, best_of
-	InFlight        int           `yaml:"in_flight"`         // requests at once, waiting ones included; 0: no limit
-	Queue           int           `yaml:"queue"`             // requests waiting for room at once
-	FirstToken      time.Duration `yaml:"first_token"`       // a request whose first token would come later by prediction is refused with 429; 0: never
+	BodyBytes       Bytes `yaml:"body_bytes"`        // of a request
+	HeaderBytes     Bytes `yaml:"header_bytes"`      // of a request head; needs a restart
+	AnswerBytes     Bytes `yaml:"answer_bytes"`      // of an answer that is not streamed
+	MaxPromptTokens int   `yaml:"max_prompt_tokens"` // 0: the engines' own limit
+	BatchPrompts    int   `yaml:"batch_prompts"`     // prompts in one completions request
+	Samples         int   `yaml:"samples"`           // answers that one request may ask for: n, best_of
+	// Requests at once, waiting ones included; 0: no limit.
+	InFlight int `yaml:"in_flight"`
+	Queue    int `yaml:"queue"` // requests waiting for room at once
+	// A request whose first token would come later by prediction is refused with 429; 0: never.
+	FirstToken time.Duration `yaml:"first_token"`
 }
 
 // Timeouts bounds each phase of a request. There is no limit on a whole stream.
 type Timeouts struct {
-	ReadHeader  time.Duration `yaml:"read_header"`  // client's request head; needs a restart
-	ReadBody    time.Duration `yaml:"read_body"`    // client's request body
-	Idle        time.Duration `yaml:"idle"`         // a client connection between two requests; needs a restart
-	Tokenize    time.Duration `yaml:"tokenize"`     // one question to an engine's render or tokenize endpoint
-	Queue       time.Duration `yaml:"queue"`        // wait for room; then 429
-	Connect     time.Duration `yaml:"connect"`      // TCP and TLS to an engine
-	Prefill     time.Duration `yaml:"prefill"`      // prefill leg: from sending it to its whole answer
-	DecodeFirst time.Duration `yaml:"decode_first"` // decode leg: from sending it to the first event; prefill too where it is local
-	DecodeIdle  time.Duration `yaml:"decode_idle"`  // between two chunks of a stream
-	Answer      time.Duration `yaml:"answer"`       // decode leg of an answer that is not streamed: to its whole answer
+	ReadHeader time.Duration `yaml:"read_header"` // client's request head; needs a restart
+	ReadBody   time.Duration `yaml:"read_body"`   // client's request body
+	Idle       time.Duration `yaml:"idle"`        // a client connection between two requests; needs a restart
+	Tokenize   time.Duration `yaml:"tokenize"`    // one question to an engine's render or tokenize endpoint
+	Queue      time.Duration `yaml:"queue"`       // wait for room; then 429
+	Connect    time.Duration `yaml:"connect"`     // TCP and TLS to an engine
+	Prefill    time.Duration `yaml:"prefill"`     // prefill leg: from sending it to its whole answer
+	// Decode leg: from sending it to the first event; prefill too where it is local.
+	DecodeFirst time.Duration `yaml:"decode_first"`
+	DecodeIdle  time.Duration `yaml:"decode_idle"` // between two chunks of a stream
+	// Decode leg of an answer that is not streamed: to its whole answer.
+	Answer      time.Duration `yaml:"answer"`
 	ClientWrite time.Duration `yaml:"client_write"` // one write to a client that does not read
 	Drain       time.Duration `yaml:"drain"`        // at shutdown: streams may finish
 	Probe       time.Duration `yaml:"probe"`        // one scrape or probe of an engine
 }
 
-// Retry bounds second attempts. From the beginning there are those only before the first byte to the client, and never after a 4xx.
+// Retry bounds second attempts. From the beginning there are those only before the first byte to the client,
+// and never after a 4xx.
 type Retry struct {
 	Attempts int     `yaml:"attempts"` // of one request, the first included; 1: none
 	Share    float64 `yaml:"share"`    // of live requests that may be retries, 0..1
 	Min      int     `yaml:"min"`      // retries at once that are always allowed
-	Continue string  `yaml:"continue"` // greedy | always | off: which streams go on elsewhere when their engine dies
+	// greedy | always | off: which streams go on elsewhere when their engine dies.
+	Continue string `yaml:"continue"`
 }
 
 // What [Retry.Continue] may be.
@@ -218,24 +242,30 @@ const (
 	ContinueOff    = "off"
 )
 
-// Health is when a replica stops getting requests. One whose connection is refused stops at once; both come back with their first good scrape.
+// Health is when a replica stops getting requests. One whose connection is refused stops at once; both come
+// back with their first good scrape.
 type Health struct {
 	Failures int      `yaml:"failures"` // failed scrapes in a row after which a replica is not used
 	Ejection Ejection `yaml:"ejection"` // of replicas and pairs that fail requests
 }
 
-// Ejection is when a replica whose requests fail is kept out: at prefilling, at decoding or at both alone, each by itself. A pair of replicas between which no
-// blocks come over is kept out too. Never more than half of those that could serve a request are.
+// Ejection is when a replica whose requests fail is kept out: at prefilling, at decoding or at both alone,
+// each by itself. A pair of replicas between which no blocks come over is kept out too. Never more than half
+// of those that could serve a request are.
 type Ejection struct {
-	Failures int           `yaml:"failures"` // in a row; 0 turns ejection off
-	Share    float64       `yaml:"share"`    // of the last minute's requests that failed, 0..1; 0: failures in a row alone count
-	Base     time.Duration `yaml:"base"`     // from an ejection to the first trial, a request of the router's own; then twice as long each time
-	Max      time.Duration `yaml:"max"`      // the longest time to a trial
+	Failures int `yaml:"failures"` // in a row; 0 turns ejection off
+	// Of the last minute's requests that failed, 0..1; 0: failures in a row alone count.
+	Share float64 `yaml:"share"`
+	// From an ejection to the first trial, a request of the router's own; then twice as long each time.
+	Base time.Duration `yaml:"base"`
+	Max  time.Duration `yaml:"max"` // the longest time to a trial
 }
 
-// Routers are the other Tandems in front of the same engines. Each tells what it has booked there, of which the engines' reports say little.
+// Routers are the other Tandems in front of the same engines. Each tells what it has booked there, of which
+// the engines' reports say little.
 type Routers struct {
-	Peers []string `yaml:"peers"` // http://host:port of the admin listener of each; a list that holds this one too does no harm
+	// http://host:port of the admin listener of each; a list that holds this one too does no harm.
+	Peers []string `yaml:"peers"`
 }
 
 // Response is what clients see of us.
@@ -244,12 +274,14 @@ type Response struct {
 	Replicas bool `yaml:"replicas"` // x-tandem-prefill and x-tandem-decode: the names of the chosen replicas
 }
 
-// Tracing says where spans go. An empty Exporter leaves it to the OTEL_* environment variables, and without those there are none.
+// Tracing says where spans go. An empty Exporter leaves it to the OTEL_* environment variables, and without
+// those there are none.
 type Tracing struct {
-	Exporter string  `yaml:"exporter"` // "" | otlp | stdout | file | none
-	File     string  `yaml:"file"`     // for file: a JSON line a span is appended
-	Endpoint string  `yaml:"endpoint"` // for otlp: URL of the collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT
-	Sample   float64 `yaml:"sample"`   // share of traces that we start which are kept, 0..1; OTEL_TRACES_SAMPLER wins
+	Exporter string `yaml:"exporter"` // "" | otlp | stdout | file | none
+	File     string `yaml:"file"`     // for file: a JSON line a span is appended
+	Endpoint string `yaml:"endpoint"` // for otlp: URL of the collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT
+	// Share of traces that we start which are kept, 0..1; OTEL_TRACES_SAMPLER wins.
+	Sample float64 `yaml:"sample"`
 }
 
 // What [Tracing.Exporter] may be.
@@ -294,9 +326,12 @@ func Default() *Config {
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
 			Links: Links{Host: 100e9, Rack: 40e9, Zone: 40e9, Other: 3e9},
 		},
-		Tokenizer: Tokenizer{Source: TokensEngines, CacheBytes: 64 << 20, ChatTTL: time.Minute, CharsPerToken: 4, ChunkBytes: 256},
+		Tokenizer: Tokenizer{
+			Source: TokensEngines, CacheBytes: 64 << 20, ChatTTL: time.Minute, CharsPerToken: 4, ChunkBytes: 256,
+		},
 		Limits: Limits{
-			BodyBytes: 64 << 20, HeaderBytes: 64 << 10, AnswerBytes: 64 << 20, BatchPrompts: 256, Samples: 128, Queue: 1024,
+			BodyBytes: 64 << 20, HeaderBytes: 64 << 10, AnswerBytes: 64 << 20, BatchPrompts: 256, Samples: 128,
+			Queue: 1024,
 		},
 		Timeouts: Timeouts{
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Idle: 2 * time.Minute,
@@ -304,8 +339,10 @@ func Default() *Config {
 			Prefill: 5 * time.Minute, DecodeFirst: 2 * time.Minute, DecodeIdle: time.Minute, Answer: 30 * time.Minute,
 			ClientWrite: 30 * time.Second, Drain: 25 * time.Second, Probe: 2 * time.Second,
 		},
-		Retry:     Retry{Attempts: 3, Share: 0.2, Min: 3, Continue: ContinueGreedy},
-		Health:    Health{Failures: 5, Ejection: Ejection{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute}},
+		Retry: Retry{Attempts: 3, Share: 0.2, Min: 3, Continue: ContinueGreedy},
+		Health: Health{
+			Failures: 5, Ejection: Ejection{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute},
+		},
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
 		Decisions: Decisions{Ring: 1024, FileSize: 100 << 20, FileKeep: 5},
@@ -320,8 +357,8 @@ func Default() *Config {
 	}
 }
 
-// FromFlags returns the configuration of a command line without a file: defaults, a listen address ("" keeps the default) and the URLs of both
-// pools. A URL without a scheme gets http://. The caller validates.
+// FromFlags returns the configuration of a command line without a file: defaults, a listen address ("" keeps
+// the default) and the URLs of both pools. A URL without a scheme gets http://. The caller validates.
 func FromFlags(listen string, prefill, decode []string) *Config {
 	c := Default()
 	if listen != "" {

@@ -16,8 +16,9 @@ import (
 // maxValues bounds what aliases can unfold to.
 const maxValues = 100_000
 
-// decoder lays a syntax tree over the structs. Unlike a plain unmarshal it goes on after a problem, so that all of them are told at once,
-// and it remembers where each field stood, so that a contradiction found later has a line too.
+// decoder lays a syntax tree over the structs. Unlike a plain unmarshal it goes on after a problem, so that
+// all of them are told at once, and it remembers where each field stood, so that a contradiction found later
+// has a line too.
 type decoder struct {
 	problems Problems
 	at       map[string]*token.Position // field path -> where it stands in the file
@@ -87,7 +88,8 @@ func (d *decoder) plain(n ast.Node, field string) (ast.Node, bool) {
 		case *ast.AliasNode:
 			target, ok := d.anchors[v.Value.GetToken().Value]
 			if !ok {
-				d.problem(position(v), field, fmt.Sprintf("there is no anchor %q", v.Value.GetToken().Value), "write & and the name at the value it stands for")
+				d.problem(position(v), field, fmt.Sprintf("there is no anchor %q", v.Value.GetToken().Value),
+					"write & and the name at the value it stands for")
 				return nil, false
 			}
 			n = target
@@ -110,7 +112,8 @@ func (d *decoder) object(n ast.Node, dst reflect.Value, field string) {
 	}
 	pairs, ok := pairsOf(n)
 	if !ok {
-		d.problem(position(n), field, "is "+kindOf(n)+" where fields belong", "write one of "+strings.Join(keysOf(dst.Type()), ", ")+" under it")
+		d.problem(position(n), field, "is "+kindOf(n)+" where fields belong",
+			"write one of "+strings.Join(keysOf(dst.Type()), ", ")+" under it")
 		return
 	}
 	d.merged(pairs, dst, field)
@@ -136,19 +139,23 @@ func (d *decoder) merged(pairs []*ast.MappingValueNode, dst reflect.Value, field
 	}
 }
 
-func (d *decoder) pair(pair *ast.MappingValueNode, dst reflect.Value, field string, first map[string]*token.Position) {
+func (d *decoder) pair(
+	pair *ast.MappingValueNode, dst reflect.Value, field string, first map[string]*token.Position,
+) {
 	if pair.Key == nil || pair.Key.IsMergeKey() {
 		return
 	}
 	pos := position(pair.Key)
 	name, ok := keyName(pair.Key)
 	if !ok {
-		d.problem(pos, field, "has a key that is not a plain name", "write one of "+strings.Join(keysOf(dst.Type()), ", "))
+		d.problem(pos, field, "has a key that is not a plain name",
+			"write one of "+strings.Join(keysOf(dst.Type()), ", "))
 		return
 	}
 	path := join(field, name)
 	if before := first[name]; before != nil {
-		d.problem(pos, path, fmt.Sprintf("stands here for the second time, first in line %d", before.Line), "keep one of them")
+		d.problem(pos, path, fmt.Sprintf("stands here for the second time, first in line %d", before.Line),
+			"keep one of them")
 		return
 	}
 	first[name] = pos
@@ -257,7 +264,8 @@ func (d *decoder) duration(n ast.Node, dst reflect.Value, field string) {
 		return
 	}
 	if i, ok := intOf(n); ok {
-		d.problem(position(n), field, "has no unit", fmt.Sprintf(`write "%ds" for seconds, "%dms" for milliseconds`, i, i))
+		d.problem(position(n), field, "has no unit",
+			fmt.Sprintf(`write "%ds" for seconds, "%dms" for milliseconds`, i, i))
 		return
 	}
 	text, ok := textOf(n)
@@ -304,7 +312,8 @@ func (d *decoder) alpha(n ast.Node, dst reflect.Value, field string) {
 	}
 	f, ok := floatOf(n)
 	if !ok {
-		d.problem(position(n), field, "is "+kindOf(n)+` where a number or "auto" belongs`, `write auto or a number from 0 up`)
+		d.problem(position(n), field, "is "+kindOf(n)+` where a number or "auto" belongs`,
+			`write auto or a number from 0 up`)
 		return
 	}
 	dst.Set(reflect.ValueOf(Alpha{Value: f}))

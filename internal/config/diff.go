@@ -13,7 +13,8 @@ const (
 	NeedsRestart = "needs restart"
 )
 
-// Change is one field that differs between two configurations. Secrets are told as their source, never as their text.
+// Change is one field that differs between two configurations. Secrets are told as their source, never as
+// their text.
 type Change struct {
 	Field    string // path; a replica is pools.prefill.replicas[its name]
 	Old, New string // "" where there is none
@@ -37,7 +38,8 @@ var restart = []string{
 	"tracing", "log.format",
 }
 
-// Effect tells what a change of field takes. That of tls takes a restart too where TLS begins or ends: see [Diff].
+// Effect tells what a change of field takes. That of tls takes a restart too where TLS begins or ends: see
+// [Diff].
 func Effect(field string) string {
 	for _, f := range restart {
 		if field == f || strings.HasPrefix(field, f+".") {

@@ -66,8 +66,9 @@ func TestDiffSeesTheFullFile(t *testing.T) {
 
 func TestEffect(t *testing.T) {
 	for field, want := range map[string]string{
-		"listen": NeedsRestart, "tls.key": AtOnce, "admin.listen": NeedsRestart, "tracing.sample": NeedsRestart, "log.format": NeedsRestart,
-		"log.level": AtOnce, "pools.prefill.tls.key": AtOnce, "scoring.beta": AtOnce, "api_keys": AtOnce,
+		"listen": NeedsRestart, "tls.key": AtOnce, "admin.listen": NeedsRestart, "tracing.sample": NeedsRestart,
+		"log.format": NeedsRestart,
+		"log.level":  AtOnce, "pools.prefill.tls.key": AtOnce, "scoring.beta": AtOnce, "api_keys": AtOnce,
 	} {
 		if got := Effect(field); got != want {
 			t.Errorf("Effect(%q) = %q, want %q", field, got, want)

@@ -46,7 +46,9 @@ func TestReferenceIsTrue(t *testing.T) {
 		if want := docDefault(f); row.def != want {
 			t.Errorf("docs/configuration.md says default %q of %s, want %q", row.def, f.path, want)
 		}
-		if marked, want := row.restart != "", Effect(strings.Replace(f.path, "POOL", "prefill", 1)) == NeedsRestart; marked != want {
+		if marked, want := row.restart != "", Effect(
+			strings.Replace(f.path, "POOL", "prefill", 1),
+		) == NeedsRestart; marked != want {
 			t.Errorf("docs/configuration.md marks %s with ↻: %v, want %v", f.path, marked, want)
 		}
 	}
@@ -78,7 +80,8 @@ func docDefault(f fieldInfo) string {
 	case !f.def.IsValid():
 		return ""
 	case f.typ == reflect.TypeFor[time.Duration]():
-		return "`" + strings.TrimSuffix(show(f.def), "m0s") + map[bool]string{true: "m"}[strings.HasSuffix(show(f.def), "m0s")] + "`"
+		return "`" + strings.TrimSuffix(show(f.def), "m0s") +
+			map[bool]string{true: "m"}[strings.HasSuffix(show(f.def), "m0s")] + "`"
 	}
 	return "`" + show(f.def) + "`"
 }

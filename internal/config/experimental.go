@@ -53,8 +53,9 @@ type Rule struct {
 
 // ExperimentalScoring is what plans are compared in, and what their times are predicted by.
 type ExperimentalScoring struct {
-	Units       string        `yaml:"units"`        // seconds | raw: what the terms are counted in
-	Calibration string        `yaml:"calibration"`  // on | off | shadow: whether what is learned of speeds and links decides
+	Units string `yaml:"units"` // seconds | raw: what the terms are counted in
+	// on | off | shadow: whether what is learned of speeds and links decides.
+	Calibration string        `yaml:"calibration"`
 	TieAbsolute time.Duration `yaml:"tie_absolute"` // plans closer than this are a tie, broken at random
 	TieRelative float64       `yaml:"tie_relative"` // ... or closer than this share, 0..1
 	Speed       Speed         `yaml:"speed"`
@@ -68,9 +69,10 @@ const (
 
 // What [ExperimentalScoring.Calibration] may be.
 const (
-	CalibrationOn     = "on"     // what is learned decides
-	CalibrationOff    = "off"    // speed and links decide as they stand in the file, or as the profile has them
-	CalibrationShadow = "shadow" // so they do, and each decision tells what would have been chosen by what is learned
+	CalibrationOn  = "on"  // what is learned decides
+	CalibrationOff = "off" // speed and links decide as they stand in the file, or as the profile has them
+	// So they do, and each decision tells what would have been chosen by what is learned.
+	CalibrationShadow = "shadow"
 )
 
 // Speed overrides what is learned from the engines' answers. Zero learns.

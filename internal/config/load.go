@@ -20,8 +20,8 @@ import (
 // maxFile bounds the configuration file and each file it names.
 const maxFile = 4 << 20
 
-// Load reads the file at path, and the secrets and certificates that it names. Relative file names start at the folder of path; in the
-// result they are absolute. The error is [Problems] when the content is wrong.
+// Load reads the file at path, and the secrets and certificates that it names. Relative file names start at
+// the folder of path; in the result they are absolute. The error is [Problems] when the content is wrong.
 func Load(path string) (*Config, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -35,8 +35,9 @@ func Load(path string) (*Config, error) {
 	return doc.resolved()
 }
 
-// Parse reads a configuration without looking at anything else: secrets that stand in files or in the environment are not resolved,
-// certificates not opened and relative file names left as they are. name stands before each problem. The error is [Problems].
+// Parse reads a configuration without looking at anything else: secrets that stand in files or in the
+// environment are not resolved, certificates not opened and relative file names left as they are. name stands
+// before each problem. The error is [Problems].
 func Parse(name string, data []byte) (*Config, error) {
 	doc, err := parse(name, data)
 	if err != nil {
@@ -63,7 +64,10 @@ type document struct {
 
 func parse(name string, data []byte) (*document, error) {
 	if len(data) > maxFile {
-		return nil, Problems{{File: name, Message: fmt.Sprintf("is larger than %v", Bytes(maxFile)), Fix: "this is hardly a configuration file"}}
+		return nil, Problems{{
+			File: name, Message: fmt.Sprintf("is larger than %v", Bytes(maxFile)),
+			Fix: "this is hardly a configuration file",
+		}}
 	}
 	root, err := syntax(data)
 	if err != nil {
@@ -75,15 +79,17 @@ func parse(name string, data []byte) (*document, error) {
 	return doc, doc.report(append(problems, doc.located(problems.without(doc.config.check()))...))
 }
 
-// without leaves out of later what only follows from ps: problems of a field that could not be read, and of fields in it.
+// without leaves out of later what only follows from ps: problems of a field that could not be read, and of
+// fields in it.
 func (ps Problems) without(later Problems) Problems {
 	return slices.DeleteFunc(later, func(p Problem) bool {
-		return slices.ContainsFunc(ps, func(q Problem) bool { return q.Field == p.Field || strings.HasPrefix(p.Field, q.Field+".") })
+		return slices.ContainsFunc(ps,
+			func(q Problem) bool { return q.Field == p.Field || strings.HasPrefix(p.Field, q.Field+".") })
 	})
 }
 
-// syntax returns the root of the one document in data, nil when there is nothing in it. The parser of the library is not proof against every
-// input, so a panic of it is an error of the file.
+// syntax returns the root of the one document in data, nil when there is nothing in it. The parser of the
+// library is not proof against every input, so a panic of it is an error of the file.
 func syntax(data []byte) (root ast.Node, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -103,7 +109,9 @@ func syntax(data []byte) (root ast.Node, err error) {
 			continue
 		}
 		if root != nil {
-			return nil, &yaml.SyntaxError{Message: "it holds a second document here; keep one, without a --- between", Token: doc.Body.GetToken()}
+			return nil, &yaml.SyntaxError{
+				Message: "it holds a second document here; keep one, without a --- between", Token: doc.Body.GetToken(),
+			}
 		}
 		root = doc.Body
 	}
@@ -115,7 +123,8 @@ func syntaxProblem(name string, err error) Problem {
 	if !ok {
 		return Problem{File: name, Message: err.Error()}
 	}
-	p := Problem{File: name, Message: "is not YAML: " + e.GetMessage()} // not e.Error(), which prints the file, and takes as long for it as parsing does
+	// Not e.Error(), which prints the file, and takes as long for it as parsing does.
+	p := Problem{File: name, Message: "is not YAML: " + e.GetMessage()}
 	if t := e.GetToken(); t != nil && t.Position != nil {
 		p.Line, p.Column = t.Position.Line, t.Position.Column
 	}

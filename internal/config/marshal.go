@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// YAML writes the effective configuration, defaults included, in the form of the file. Secrets given by value are redacted, so such a text
-// cannot be loaded again; all others can.
+// YAML writes the effective configuration, defaults included, in the form of the file. Secrets given by value
+// are redacted, so such a text cannot be loaded again; all others can.
 func (c *Config) YAML() ([]byte, error) {
 	var b bytes.Buffer
 	err := yaml.NewEncoder(&b, yaml.Indent(2), yaml.IndentSequence(true), yaml.CustomMarshaler(quoted)).Encode(c)
@@ -21,9 +21,11 @@ func (c *Config) YAML() ([]byte, error) {
 // plain is text that needs no quotes in any YAML.
 var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*$`)
 
-// quoted writes text so that it comes back; the encoder's own rule leaves some blanks and control characters bare.
+// quoted writes text so that it comes back; the encoder's own rule leaves some blanks and control characters
+// bare.
 func quoted(s string) ([]byte, error) {
-	if plain.MatchString(s) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off"}, strings.ToLower(s)) {
+	if plain.MatchString(s) &&
+		!slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off"}, strings.ToLower(s)) {
 		return []byte(s), nil
 	}
 	return json.Marshal(s)

@@ -26,7 +26,9 @@ func TestDefaultsAreValid(t *testing.T) {
 }
 
 func TestEmptyFileIsTheDefault(t *testing.T) {
-	for _, text := range []string{"", "# nothing\n", "---\n", "pools:\n  prefill:\nlisten:\n", "x-mine: {any: thing}\n"} {
+	for _, text := range []string{
+		"", "# nothing\n", "---\n", "pools:\n  prefill:\nlisten:\n", "x-mine: {any: thing}\n",
+	} {
 		got, err := Parse("tandem.yaml", []byte(text))
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
@@ -41,7 +43,8 @@ func TestEmptyFileIsTheDefault(t *testing.T) {
 
 func TestFull(t *testing.T) {
 	c := parseFile(t, "testdata/full.yaml")
-	if got := c.Pools.Prefill.Replicas[1]; got.URL != "https://p1:8000" || got.Place != (Place{Rack: "a", Zone: "z1"}) || got.Events.Topic != "kv-events" {
+	if got := c.Pools.Prefill.Replicas[1]; got.URL != "https://p1:8000" ||
+		got.Place != (Place{Rack: "a", Zone: "z1"}) || got.Events.Topic != "kv-events" {
 		t.Errorf("replica p1 is %+v", got)
 	}
 	if got, want := c.Pools.Decode.Replicas[0].Place, (Place{Host: "h7", Rack: "a", Zone: "z1"}); got != want {
@@ -123,7 +126,9 @@ func TestAliasesDoNotExplode(t *testing.T) {
 	text.WriteString("x-0: &a0 [\"http://p\"]\n")
 	for i := range 9 {
 		line := strings.Repeat("*a"+string(rune('0'+i))+", ", 9)
-		text.WriteString("x-" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.TrimSuffix(line, ", ") + "]\n")
+		text.WriteString(
+			"x-" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.TrimSuffix(line, ", ") + "]\n",
+		)
 	}
 	text.WriteString("<<: [*a9]\npools: {prefill: {replicas: *a9}}\n")
 	if _, err := Parse("bomb.yaml", []byte(text.String())); err == nil {
@@ -147,7 +152,8 @@ func TestYAMLComesBack(t *testing.T) {
 	}
 }
 
-// FuzzParse finds no input that panics, and none that is accepted and means something else once it has been written out again.
+// FuzzParse finds no input that panics, and none that is accepted and means something else once it has been
+// written out again.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.yaml", "testdata/bad/*.yaml"} {
 		files, _ := filepath.Glob(pattern)
@@ -223,7 +229,8 @@ func fields() []fieldInfo {
 	var walk func(path string, t reflect.Type, def reflect.Value)
 	walk = func(path string, t reflect.Type, def reflect.Value) {
 		switch {
-		case t == reflect.TypeFor[Alpha](), t == reflect.TypeFor[Secret](), t.Kind() != reflect.Struct && t.Kind() != reflect.Slice:
+		case t == reflect.TypeFor[Alpha](), t == reflect.TypeFor[Secret](),
+			t.Kind() != reflect.Struct && t.Kind() != reflect.Slice:
 			all = append(all, fieldInfo{general(path), t, def})
 		case t.Kind() == reflect.Slice:
 			walk(path, t.Elem(), reflect.Value{})

@@ -33,7 +33,8 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Problems is everything wrong with a configuration, in the order of the file; never empty when it is returned as an error.
+// Problems is everything wrong with a configuration, in the order of the file; never empty when it is
+// returned as an error.
 type Problems []Problem
 
 func (ps Problems) Error() string {

@@ -58,7 +58,8 @@ func (ck *checker) resolve(field string, s *Secret) {
 	}
 }
 
-// anchor makes the file names in c absolute; relative ones start at the folder of the configuration file at path.
+// anchor makes the file names in c absolute; relative ones start at the folder of the configuration file at
+// path.
 func (c *Config) anchor(path string) {
 	folder, err := filepath.Abs(filepath.Dir(path))
 	if err != nil { // there is no working folder
@@ -106,9 +107,12 @@ func (c *Config) FrontCertificate() (*tls.Certificate, error) {
 	return &cert, nil
 }
 
-// EngineTLS builds the TLS configuration for the https replicas of p, one of c's pools. It reads the files. Every call gives a new value.
+// EngineTLS builds the TLS configuration for the https replicas of p, one of c's pools. It reads the files.
+// Every call gives a new value.
 func (c *Config) EngineTLS(p Pool) (*tls.Config, error) {
-	t := &tls.Config{ServerName: p.TLS.ServerName, InsecureSkipVerify: p.TLS.InsecureSkipVerify, MinVersion: tls.VersionTLS12}
+	t := &tls.Config{
+		ServerName: p.TLS.ServerName, InsecureSkipVerify: p.TLS.InsecureSkipVerify, MinVersion: tls.VersionTLS12,
+	}
 	if p.TLS.CA != "" {
 		pem, err := readFile(p.TLS.CA)
 		if err != nil {

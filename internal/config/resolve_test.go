@@ -34,13 +34,16 @@ pools:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := []string{c.APIKeys[0].Reveal(), c.APIKeys[1].Reveal(), c.Pools.Decode.APIKey.Reveal()}; strings.Join(got, " ") != "from-env inline from-file" {
+	if got := []string{
+		c.APIKeys[0].Reveal(), c.APIKeys[1].Reveal(), c.Pools.Decode.APIKey.Reveal(),
+	}; strings.Join(got, " ") != "from-env inline from-file" {
 		t.Errorf("secrets are %q", got)
 	}
 	if front, err := c.FrontCertificate(); err != nil || len(front.Certificate) != 1 {
 		t.Errorf("the front has %v, %v", front, err)
 	}
-	if engine, err := c.EngineTLS(c.Pools.Decode); err != nil || engine.RootCAs == nil || len(engine.Certificates) != 1 {
+	if engine, err := c.EngineTLS(c.Pools.Decode); err != nil || engine.RootCAs == nil ||
+		len(engine.Certificates) != 1 {
 		t.Errorf("the pool has %v, %v", engine, err)
 	}
 }
@@ -65,7 +68,9 @@ pools:
 	if !ok {
 		t.Fatalf("got %v, want Problems", err)
 	}
-	want := []string{"tls", "api_keys[0].env", "api_keys[1].file", "api_keys[2].file", "api_keys[3]", "pools.prefill.tls"}
+	want := []string{
+		"tls", "api_keys[0].env", "api_keys[1].file", "api_keys[2].file", "api_keys[3]", "pools.prefill.tls",
+	}
 	lines := []int{1, 3, 4, 5, 6, 9}
 	if len(ps) != len(want) {
 		t.Fatalf("got %d problems, want %d:\n%v", len(ps), len(want), err)
@@ -97,7 +102,9 @@ func writeCert(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"},
+	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -106,6 +113,8 @@ func writeCert(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "cert.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})))
-	write(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
+	write(t, filepath.Join(dir, "cert.pem"),
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})))
+	write(t, filepath.Join(dir, "key.pem"),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
 }

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Any configuration that Validate accepts comes back equal from its own YAML, whatever its texts and numbers look like.
+// Any configuration that Validate accepts comes back equal from its own YAML, whatever its texts and numbers
+// look like.
 func TestWhatIsValidComesBack(t *testing.T) {
 	accepted := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -56,15 +57,19 @@ func drawConfig(t *rapid.T) *Config {
 	return c
 }
 
-var urls = [2][]string{{"http://a:1", "https://c", "http://[::1]:8000"}, {"http://127.0.0.1:9", "https://b:1", "http://d.internal"}}
+var urls = [2][]string{
+	{"http://a:1", "https://c", "http://[::1]:8000"}, {"http://127.0.0.1:9", "https://b:1", "http://d.internal"},
+}
 
-// free are the text fields that may hold nearly anything; the others have few good values, which the full file tries.
+// free are the text fields that may hold nearly anything; the others have few good values, which the full
+// file tries.
 var free = []string{"host", "rack", "zone", "topic", "ca", "server_name", "file", "env"}
 
 func drawFields(t *rapid.T, v reflect.Value, path string) {
 	for i := range v.NumField() {
 		k := key(v.Type().Field(i))
-		if k == "" || k == "shared" || v.Field(i).Kind() == reflect.String && !slices.Contains(free, k) || path == "tracing" {
+		if k == "" || k == "shared" || v.Field(i).Kind() == reflect.String && !slices.Contains(free, k) ||
+			path == "tracing" {
 			continue
 		}
 		f, field := v.Field(i), join(path, k)
@@ -104,5 +109,7 @@ func drawLeaf(t *rapid.T, f reflect.Value, field string) {
 
 // awkward texts mean something else in YAML unless they are quoted.
 var awkward = []string{
-	"", "~", "null", "true", "yes", "on", "0x10", "1_000", "1e3", ".inf", "2026-01-01", "- a", "a: b", "#x", " x", "x ", "'", `"`, "&a", "*a", "!!str", "a\nb", "\t", "{}", "[", "|", ">", "%", "@", "`", "<<", "1:30", "0o7", "é", "\u2028",
+	"", "~", "null", "true", "yes", "on", "0x10", "1_000", "1e3", ".inf", "2026-01-01", "- a", "a: b", "#x",
+	" x", "x ", "'", `"`, "&a", "*a", "!!str", "a\nb", "\t", "{}", "[", "|", ">", "%", "@", "`", "<<", "1:30",
+	"0o7", "é", "\u2028",
 }

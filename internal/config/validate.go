@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Validate names every contradiction in c at once. The error is [Problems], without lines. It opens no file and reads no environment.
+// Validate names every contradiction in c at once. The error is [Problems], without lines. It opens no file
+// and reads no environment.
 func (c *Config) Validate() error {
 	if ps := c.check(); len(ps) > 0 {
 		return ps

@@ -12,7 +12,8 @@ import (
 func (ck *checker) address(field, addr string) bool {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		ck.add(field, fmt.Sprintf("%q is not host:port", addr), `write ":8000" for every interface or "127.0.0.1:8000" for one`)
+		ck.add(field, fmt.Sprintf("%q is not host:port", addr),
+			`write ":8000" for every interface or "127.0.0.1:8000" for one`)
 		return false
 	}
 	return ck.port(field, port)
@@ -44,7 +45,8 @@ func wildcard(host string) bool {
 	return err == nil && ip.IsUnspecified()
 }
 
-// url wants the address of a server; the other two say what to do about a password in it, and about an address to listen on.
+// url wants the address of a server; the other two say what to do about a password in it, and about an
+// address to listen on.
 func (ck *checker) url(field, raw, instead, own string) {
 	const fix = "write http://host:port"
 	u, err := url.Parse(raw)
@@ -58,7 +60,8 @@ func (ck *checker) url(field, raw, instead, own string) {
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		ck.add(field, fmt.Sprintf("%q is not the address of an HTTP server", raw), fix)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
-		ck.add(field, fmt.Sprintf("%q goes on behind the port", raw), fmt.Sprintf("write %s://%s", u.Scheme, u.Host))
+		ck.add(field, fmt.Sprintf("%q goes on behind the port", raw),
+			fmt.Sprintf("write %s://%s", u.Scheme, u.Host))
 	case wildcard(u.Hostname()):
 		ck.add(field, fmt.Sprintf("%s is an address to listen on", u.Hostname()), own)
 	case u.Port() != "":
@@ -80,7 +83,8 @@ func (ck *checker) zmq(field, endpoint string) {
 	case !tcp || err != nil:
 		ck.add(field, fmt.Sprintf("%q is not an address to connect to", endpoint), fix)
 	case wildcard(host):
-		ck.add(field, fmt.Sprintf("%q is an address to listen on", endpoint), "write the engine's own address in place of "+strconv.Quote(host))
+		ck.add(field, fmt.Sprintf("%q is an address to listen on", endpoint),
+			"write the engine's own address in place of "+strconv.Quote(host))
 	default:
 		ck.port(field, port)
 	}

@@ -20,6 +20,7 @@ func (ck *checker) health(h Health) {
 	ck.share("health.ejection.share", e.Share)
 	ck.longer("health.ejection.base", e.Base, 100*time.Millisecond)
 	if e.Max < e.Base {
-		ck.add("health.ejection.max", fmt.Sprintf("%v is shorter than health.ejection.base %v", e.Max, e.Base), "make it longer")
+		ck.add("health.ejection.max", fmt.Sprintf("%v is shorter than health.ejection.base %v", e.Max, e.Base),
+			"make it longer")
 	}
 }

@@ -45,7 +45,8 @@ func (f *fleet) add(ck *checker, m member) {
 	twin, known := f.urls[u]
 	switch {
 	case known && twin.pool == m.pool:
-		ck.add(m.field+".url", fmt.Sprintf("%s stands in the pool already (%s)", m.URL, twin.field), "keep one of them")
+		ck.add(m.field+".url", fmt.Sprintf("%s stands in the pool already (%s)", m.URL, twin.field),
+			"keep one of them")
 	case known && !(m.Shared && twin.Shared):
 		ck.add(m.field+".url", fmt.Sprintf("%s stands in the other pool already (%s)", m.URL, twin.field),
 			"take it out of one pool, or write shared: true at both if it is meant to do both")
@@ -53,12 +54,14 @@ func (f *fleet) add(ck *checker, m member) {
 		f.urls[u] = m
 	}
 	if other, taken := f.names[m.ID()]; taken && !known {
-		ck.add(m.field+".name", fmt.Sprintf("%q is the name of %s too", m.ID(), other.field), "give each replica its own name")
+		ck.add(m.field+".name", fmt.Sprintf("%q is the name of %s too", m.ID(), other.field),
+			"give each replica its own name")
 	} else if !taken {
 		f.names[m.ID()] = m
 	}
 	if other, taken := f.events[m.Events.Endpoint]; taken && m.Events.Endpoint != "" && !known {
-		ck.add(m.field+".events.endpoint", fmt.Sprintf("is the endpoint of %s too", other.field), "each engine has its own; blocks of one would be put down to the other")
+		ck.add(m.field+".events.endpoint", fmt.Sprintf("is the endpoint of %s too", other.field),
+			"each engine has its own; blocks of one would be put down to the other")
 	} else if !taken {
 		f.events[m.Events.Endpoint] = m
 	}
@@ -69,7 +72,8 @@ func (f *fleet) shared(ck *checker) {
 	for _, m := range f.members {
 		twin := func(o member) bool { return o.pool != m.pool && canonical(o.URL) == canonical(m.URL) }
 		if m.Shared && !slices.ContainsFunc(f.members, twin) {
-			ck.add(m.field+".shared", "is set and the other pool has no replica with this URL", "leave it out, or add the replica to the other pool")
+			ck.add(m.field+".shared", "is set and the other pool has no replica with this URL",
+				"leave it out, or add the replica to the other pool")
 		}
 	}
 }

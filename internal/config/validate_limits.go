@@ -17,7 +17,9 @@ func (ck *checker) limits(l Limits) {
 	ck.between("limits.queue", l.Queue, 0, math.MaxInt32)
 	ck.longer("limits.first_token", l.FirstToken, 0)
 	if l.InFlight > 0 && l.Queue > l.InFlight {
-		ck.add("limits.queue", fmt.Sprintf("%d may wait and only %d may be here at all (limits.in_flight)", l.Queue, l.InFlight), "make in_flight the larger one, or 0 for no limit")
+		ck.add("limits.queue",
+			fmt.Sprintf("%d may wait and only %d may be here at all (limits.in_flight)", l.Queue, l.InFlight),
+			"make in_flight the larger one, or 0 for no limit")
 	}
 }
 
@@ -43,6 +45,8 @@ func (ck *checker) timeouts(t Timeouts) {
 	}
 	ck.longer("timeouts.drain", t.Drain, 0)
 	if t.Connect > t.Prefill {
-		ck.add("timeouts.connect", fmt.Sprintf("%v is longer than timeouts.prefill %v, of which it is a part", t.Connect, t.Prefill), "make it shorter")
+		ck.add("timeouts.connect",
+			fmt.Sprintf("%v is longer than timeouts.prefill %v, of which it is a part", t.Connect, t.Prefill),
+			"make it shorter")
 	}
 }

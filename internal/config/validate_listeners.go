@@ -15,7 +15,8 @@ func (ck *checker) listeners(c *Config) {
 	}
 	admin := ck.address("admin.listen", c.Admin.Listen)
 	if front && admin && clash(c.Listen, c.Admin.Listen) {
-		ck.add("admin.listen", fmt.Sprintf("%s is the front listener's address too (listen: %s)", c.Admin.Listen, c.Listen),
+		ck.add("admin.listen",
+			fmt.Sprintf("%s is the front listener's address too (listen: %s)", c.Admin.Listen, c.Listen),
 			"choose another port: what is on the admin listener is not for clients")
 	}
 }
@@ -24,7 +25,8 @@ func (ck *checker) listeners(c *Config) {
 func (ck *checker) hosts(field string, names []string) {
 	for i, name := range names {
 		if name == "" || strings.ContainsAny(name, "/:@ *") {
-			ck.add(fmt.Sprintf("%s[%d]", field, i), fmt.Sprintf("%q is not a host name", name), "write the name alone, such as tandem.internal")
+			ck.add(fmt.Sprintf("%s[%d]", field, i), fmt.Sprintf("%q is not a host name", name),
+				"write the name alone, such as tandem.internal")
 		}
 	}
 }

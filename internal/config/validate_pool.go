@@ -25,18 +25,23 @@ func (ck *checker) pool(field string, p Pool) {
 func (ck *checker) clientTLS(field string, p Pool) {
 	ck.pair(field+".tls", p.TLS.Cert, p.TLS.Key)
 	if p.TLS.InsecureSkipVerify && p.TLS.CA != "" {
-		ck.add(field+".tls.insecure_skip_verify", "believes any certificate, so ca decides nothing", "keep one of the two")
+		ck.add(field+".tls.insecure_skip_verify", "believes any certificate, so ca decides nothing",
+			"keep one of the two")
 	}
 	https := func(r Replica) bool { return strings.HasPrefix(r.URL, "https://") }
 	if p.TLS != (ClientTLS{}) && len(p.Replicas) > 0 && !slices.ContainsFunc(p.Replicas, https) {
-		ck.add(field+".tls", "is set and no replica has an https URL", "write https:// in the URLs or leave tls out")
+		ck.add(field+".tls", "is set and no replica has an https URL",
+			"write https:// in the URLs or leave tls out")
 	}
 }
 
 func (ck *checker) replica(field string, r Replica) {
 	ck.url(field+".url", r.URL, "use api_key of the pool", "write the engine's own address or name")
-	if strings.ContainsFunc(r.Name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`",{}/\`, c) }) || len(r.Name) > 128 {
-		ck.add(field+".name", fmt.Sprintf("%q is not a name", r.Name), `use letters, digits, ".", "-", "_" and ":", at most 128`)
+	if strings.ContainsFunc(
+		r.Name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`",{}/\`, c) },
+	) || len(r.Name) > 128 {
+		ck.add(field+".name", fmt.Sprintf("%q is not a name", r.Name),
+			`use letters, digits, ".", "-", "_" and ":", at most 128`)
 	}
 	ck.zmq(field+".events.endpoint", r.Events.Endpoint)
 	ck.zmq(field+".events.replay", r.Events.Replay)
@@ -44,6 +49,7 @@ func (ck *checker) replica(field string, r Replica) {
 		ck.add(field+".events", "has no endpoint", "set endpoint too, or leave events out to ask the engine")
 	}
 	if r.Events.Replay != "" && r.Events.Replay == r.Events.Endpoint {
-		ck.add(field+".events.replay", "is the endpoint of the live events", "replay is a second port of the engine")
+		ck.add(field+".events.replay", "is the endpoint of the live events",
+			"replay is a second port of the engine")
 	}
 }

@@ -23,7 +23,8 @@ func (ck *checker) scoring(s Scoring) {
 	ck.share("scoring.affinity_share", s.AffinityShare)
 	ck.longer("scoring.affinity_saved", s.AffinitySaved, 0)
 	if !(s.HeadroomMargin >= 0 && s.HeadroomMargin < 1) {
-		ck.add("scoring.headroom_margin", fmt.Sprintf("is %v", s.HeadroomMargin), "choose a share from 0 to below 1: at 1 no request has room")
+		ck.add("scoring.headroom_margin", fmt.Sprintf("is %v", s.HeadroomMargin),
+			"choose a share from 0 to below 1: at 1 no request has room")
 	}
 	ck.between("scoring.expected_output", s.ExpectedOutput, 1, 10_000_000)
 	ck.size("scoring.kv_bytes_per_token", s.KVBytesPerToken, 1)
@@ -37,12 +38,15 @@ func (ck *checker) tokenizer(t Tokenizer) {
 	ck.oneOf("tokenizer.source", t.Source, TokensEngines, TokensNone)
 	ck.size("tokenizer.cache_bytes", t.CacheBytes, 0)
 	if d := t.ChatTTL; d < 0 || d > 24*time.Hour {
-		ck.add("tokenizer.chat_ttl", fmt.Sprintf("is %v", d), "choose from 0s, which remembers no chat, to 24h: templates may name the day")
+		ck.add("tokenizer.chat_ttl", fmt.Sprintf("is %v", d),
+			"choose from 0s, which remembers no chat, to 24h: templates may name the day")
 	}
 	if !(t.CharsPerToken >= 0.1 && t.CharsPerToken <= 100) {
-		ck.add("tokenizer.chars_per_token", fmt.Sprintf("is %v", t.CharsPerToken), "choose from 0.1 to 100; English has about 4")
+		ck.add("tokenizer.chars_per_token", fmt.Sprintf("is %v", t.CharsPerToken),
+			"choose from 0.1 to 100; English has about 4")
 	}
 	if n := t.ChunkBytes; n != 0 && (n < 16 || n > 1<<16) {
-		ck.add("tokenizer.chunk_bytes", fmt.Sprintf("is %d", n), "choose from 16 to 65536, or 0 to match prompts by their tokens only")
+		ck.add("tokenizer.chunk_bytes", fmt.Sprintf("is %d", n),
+			"choose from 16 to 65536, or 0 to match prompts by their tokens only")
 	}
 }

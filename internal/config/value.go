@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Bytes is a size, in the file as "64MiB", "3GB" or a plain number of bytes. Bandwidths use it too, in bytes a second.
+// Bytes is a size, in the file as "64MiB", "3GB" or a plain number of bytes. Bandwidths use it too, in bytes
+// a second.
 type Bytes int64
 
 var units = []struct {
@@ -38,7 +39,8 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b)/best, 10) + unit
 }
 
-// ParseBytes reads "64MiB", "1.5GB", "512B" or "4096". It refuses negative sizes and what does not fit an int64.
+// ParseBytes reads "64MiB", "1.5GB", "512B" or "4096". It refuses negative sizes and what does not fit an
+// int64.
 func ParseBytes(s string) (Bytes, error) {
 	number, size := strings.TrimSpace(s), int64(1)
 	for _, u := range units {
@@ -82,7 +84,8 @@ func (a Alpha) String() string {
 // MarshalText writes [Alpha.String].
 func (a Alpha) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// Secret is text that is never shown: given in the file as {value: ...}, {file: path} or {env: NAME}. Only [Secret.Reveal] gives it out.
+// Secret is text that is never shown: given in the file as {value: ...}, {file: path} or {env: NAME}. Only
+// [Secret.Reveal] gives it out.
 type Secret struct {
 	Value string `yaml:"value"`
 	File  string `yaml:"file"` // the content, without the newline at its end

@@ -12,8 +12,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watcher follows a configuration file and the secrets and certificates that it names. It sees writes in place, renames over the file, delete
-// and recreate, and the swap of the ..data link in a Kubernetes ConfigMap or Secret; it looks at contents, so a touch is nothing.
+// Watcher follows a configuration file and the secrets and certificates that it names. It sees writes in
+// place, renames over the file, delete and recreate, and the swap of the ..data link in a Kubernetes
+// ConfigMap or Secret; it looks at contents, so a touch is nothing.
 //
 // A change counts when two looks, one debounce apart, found the same: half-written files are not read.
 //
@@ -36,11 +37,14 @@ type reload struct {
 	err     error
 }
 
-// NewWatcher returns a watcher that takes the present content for known: make it before [Load], so that nothing falls in between.
-// changed is called from Run's goroutine, never twice at once, with a good configuration or with the error of a bad one; after an error
-// whatever was in force should stay in force.
+// NewWatcher returns a watcher that takes the present content for known: make it before [Load], so that
+// nothing falls in between. changed is called from Run's goroutine, never twice at once, with a good
+// configuration or with the error of a bad one; after an error whatever was in force should stay in force.
 func NewWatcher(path string, changed func(*Config, error)) *Watcher {
-	w := &Watcher{path: path, changed: changed, debounce: 100 * time.Millisecond, poll: 10 * time.Second, reloads: make(chan chan reload)}
+	w := &Watcher{
+		path: path, changed: changed, debounce: 100 * time.Millisecond, poll: 10 * time.Second,
+		reloads: make(chan chan reload),
+	}
 	w.known = w.first()
 	return w
 }
@@ -55,8 +59,8 @@ func (w *Watcher) first() *look {
 	return l
 }
 
-// Run follows the file until ctx ends, then returns nil. The error is that of the system refusing to watch at all; polling alone goes on
-// where only a folder cannot be watched.
+// Run follows the file until ctx ends, then returns nil. The error is that of the system refusing to watch at
+// all; polling alone goes on where only a folder cannot be watched.
 func (w *Watcher) Run(ctx context.Context) error {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -65,7 +69,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	defer notify.Close()
 	poll := time.NewTicker(w.poll)
 	defer poll.Stop()
-	settle := time.NewTimer(w.debounce) // one look at the start, for what changed before the folders were watched
+	// One look at the start, for what changed before the folders were watched.
+	settle := time.NewTimer(w.debounce)
 	defer settle.Stop()
 	armed := true
 	arm := func() {
@@ -98,8 +103,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// Reload looks at once, without waiting for the file to settle. It reports whether there was anything new, and the error that changed was
-// called with; changed has returned before Reload does. Run must be running. The error is ctx's when that ends first.
+// Reload looks at once, without waiting for the file to settle. It reports whether there was anything new,
+// and the error that changed was called with; changed has returned before Reload does. Run must be running.
+// The error is ctx's when that ends first.
 func (w *Watcher) Reload(ctx context.Context) (changed bool, err error) {
 	answer := make(chan reload, 1)
 	select {
@@ -140,8 +146,8 @@ func (w *Watcher) look() bool {
 	return false
 }
 
-// apply loads what l saw and calls back. The files that the new configuration names are looked at before they are read, so that a change
-// in between is seen at the next look.
+// apply loads what l saw and calls back. The files that the new configuration names are looked at before they
+// are read, so that a change in between is seen at the next look.
 func (w *Watcher) apply(l *look) {
 	c, err := (*Config)(nil), l.err
 	if err == nil {
@@ -157,7 +163,8 @@ func (w *Watcher) apply(l *look) {
 	w.changed(c, err)
 }
 
-// follow watches the folders of every file that counts, as they are now: links may have moved. A folder that is not there is left to the poll.
+// follow watches the folders of every file that counts, as they are now: links may have moved. A folder that
+// is not there is left to the poll.
 func (w *Watcher) follow(notify *fsnotify.Watcher) {
 	var folders []string
 	for _, f := range append([]string{w.path}, w.known.files...) {

@@ -24,7 +24,8 @@ type watched struct {
 	calls chan called
 }
 
-// watch starts a watcher of path that settles quickly; poll decides whether events or polling must find the change.
+// watch starts a watcher of path that settles quickly; poll decides whether events or polling must find the
+// change.
 func watch(t *testing.T, path string, poll time.Duration) *watched {
 	t.Helper()
 	return watchSlowly(t, path, 20*time.Millisecond, poll)
@@ -123,7 +124,8 @@ func TestWatchSeesEachWayOfWriting(t *testing.T) {
 				if got.listen == ":2" {
 					break
 				}
-				if got.err == nil { // a look may have fallen between delete and create: that is an error, not a configuration
+				// A look may have fallen between delete and create: that is an error, not a configuration.
+				if got.err == nil {
 					t.Fatalf("called with %+v", got)
 				}
 			}
@@ -132,7 +134,8 @@ func TestWatchSeesEachWayOfWriting(t *testing.T) {
 	}
 }
 
-// A ConfigMap is mounted as tandem.yaml -> ..data/tandem.yaml, ..data -> ..1; an update renames a new link over ..data.
+// A ConfigMap is mounted as tandem.yaml -> ..data/tandem.yaml, ..data -> ..1; an update renames a new link
+// over ..data.
 func TestWatchSeesTheSwapOfAConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {

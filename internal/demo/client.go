@@ -30,7 +30,9 @@ type outcome struct {
 }
 
 // talk holds conversations until no request is left or ctx ends.
-func (h *house) talk(ctx context.Context, conversations iter.Seq[*conversation], show *screen, left *atomic.Int64) {
+func (h *house) talk(
+	ctx context.Context, conversations iter.Seq[*conversation], show *screen, left *atomic.Int64,
+) {
 	for c := range conversations {
 		for {
 			maxTokens, more := c.ask()
@@ -75,7 +77,8 @@ func (h *house) check(ctx context.Context, c *conversation, maxTokens int) *outc
 	return r
 }
 
-// record waits for the router to close its books on a request, which it does just after the client has the last byte.
+// record waits for the router to close its books on a request, which it does just after the client has the
+// last byte.
 func (h *house) record(ctx context.Context, id string) *orchestrator.Record {
 	for range 500 {
 		if r := h.router.Record(id); r != nil {
@@ -99,7 +102,8 @@ func stream(ctx context.Context, base string, messages []message, maxTokens int)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/chat/completions", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/chat/completions",
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,8 @@
-// Package demo shows the router at work without a GPU: simulated engines, a router in front, multi-turn traffic, and a line per request.
+// Package demo shows the router at work without a GPU: simulated engines, a router in front, multi-turn
+// traffic, and a line per request.
 //
-// Everything runs in this process over real sockets and real ZMQ; the simulated engines behave as vLLM does, wrong answers included.
-// Every answer is compared with that of an engine that takes no part in splitting.
+// Everything runs in this process over real sockets and real ZMQ; the simulated engines behave as vLLM does,
+// wrong answers included. Every answer is compared with that of an engine that takes no part in splitting.
 package demo
 
 import (
@@ -21,7 +22,8 @@ import (
 	"tandem/orchestrator"
 )
 
-// Options says how large the demonstration is. The zero value is two prefill and two decode engines and 40 requests.
+// Options says how large the demonstration is. The zero value is two prefill and two decode engines and 40
+// requests.
 type Options struct {
 	Prefill, Decode int           // engines of each pool, 2 when zero
 	Requests        int           // requests to send; 0 sends until ctx ends
@@ -68,8 +70,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run starts the house, sends the traffic, prints a line per request and a summary, and takes everything down again. It returns when the requests are
-// done or ctx ends; the error is ErrWrong when an answer was wrong.
+// Run starts the house, sends the traffic, prints a line per request and a summary, and takes everything down
+// again. It returns when the requests are done or ctx ends; the error is ErrWrong when an answer was wrong.
 func Run(ctx context.Context, o Options) (err error) {
 	o = o.withDefaults()
 	h := &house{o: o}
@@ -176,7 +178,8 @@ func (h *house) startRouter() error {
 		return err
 	}
 	h.front, h.admin = address(l.Front), address(l.Admin)
-	ctx, cancel := context.WithCancel(context.Background()) // outlives the caller's by the drain time; ended by close
+	// Outlives the caller's by the drain time; ended by close.
+	ctx, cancel := context.WithCancel(context.Background())
 	h.stop, h.ended = cancel, make(chan error, 1)
 	go func() { h.ended <- h.router.Serve(ctx, l, h.router.Admin()) }()
 	return nil

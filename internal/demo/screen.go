@@ -41,9 +41,11 @@ const header = "request   pair       prompt  cached  fresh  transfer  prefill  h
 
 // title says what runs and how to read the lines.
 func (s *screen) title(h *house) {
-	fmt.Fprintf(s.out, "%s %d prefill (p) and %d decode (d) simulated engines, one router\n", s.paint(bold, "tandem demo:"), len(h.prefill), len(h.decode))
+	fmt.Fprintf(s.out, "%s %d prefill (p) and %d decode (d) simulated engines, one router\n",
+		s.paint(bold, "tandem demo:"), len(h.prefill), len(h.decode))
 	fmt.Fprintf(s.out, "router %s   admin %s/debug/decisions\n", h.front, h.admin)
-	fmt.Fprintln(s.out, s.paint(dim, "pair: where the prompt was prefilled > where the answer was generated (d alone: prefilled there itself); cached and fresh: prompt tokens"))
+	fmt.Fprintln(s.out, s.paint(dim, "pair: where the prompt was prefilled > where the answer was generated "+
+		"(d alone: prefilled there itself); cached and fresh: prompt tokens"))
 	fmt.Fprintln(s.out, s.paint(bold, header))
 }
 
@@ -68,7 +70,8 @@ func (s *screen) line(r *outcome) {
 	if r.cached == 0 {
 		cached = s.paint(yellow, fmt.Sprintf("%7d", 0))
 	}
-	fmt.Fprintf(s.out, "%-9s %-9s %7d %s %6d %9s %8s %8s %7s   %s\n", r.who, pair, r.prompt, cached, r.prompt-r.cached, moved, prefill, handoff,
+	fmt.Fprintf(s.out, "%-9s %-9s %7d %s %6d %9s %8s %8s %7s   %s\n", r.who, pair, r.prompt, cached,
+		r.prompt-r.cached, moved, prefill, handoff,
 		fmt.Sprintf("%.0f ms", float64(r.ttft)/1e6), s.paint(dim, rec.Reason))
 	if r.wrong != "" {
 		fmt.Fprintln(s.out, s.paint(red, "          WRONG: "+r.wrong))
@@ -149,10 +152,12 @@ func (s *screen) summary(h *house) {
 	share := func(n, of int) string { return fmt.Sprintf("%.0f %%", 100*float64(n)/float64(max(of, 1))) }
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s %d requests, %d wrong\n", s.paint(bold, "summary:"), s.count(), s.wrong())
-	fmt.Fprintf(&b, "  prompt tokens    %d, cached %d (hit rate %s)\n", t.prompt, t.cached, share(t.cached, t.prompt))
+	fmt.Fprintf(&b, "  prompt tokens    %d, cached %d (hit rate %s)\n",
+		t.prompt, t.cached, share(t.cached, t.prompt))
 	fmt.Fprintf(&b, "  prediction       %s of cached-token predictions exact\n", share(t.exact, t.predicted))
 	fmt.Fprintf(&b, "  TTFT             p50 %v   p90 %v   p99 %v\n", at(.5), at(.9), at(.99))
-	fmt.Fprintf(&b, "  placed           split %s, local %s, un-split %s\n", share(t.modes["split"], len(t.ttft)), share(t.modes["local"], len(t.ttft)), share(t.modes["unsplit"], len(t.ttft)))
+	fmt.Fprintf(&b, "  placed           split %s, local %s, un-split %s\n", share(t.modes["split"], len(t.ttft)),
+		share(t.modes["local"], len(t.ttft)), share(t.modes["unsplit"], len(t.ttft)))
 	fmt.Fprintf(&b, "  transferred      %d tokens of KV from prefill to decode\n", t.moved)
 	fmt.Fprintf(&b, "  leases left      %d\n", h.router.Leases())
 	fmt.Fprint(s.out, b.String())

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// traffic is what the demonstration's clients ask: conversations that share long system prompts and grow turn by turn, as chats and agents do.
+// traffic is what the demonstration's clients ask: conversations that share long system prompts and grow turn
+// by turn, as chats and agents do.
 type traffic struct {
 	seed    uint64
 	systems []string
@@ -20,9 +21,12 @@ type message struct {
 }
 
 // words are what prompts are made of.
-var words = strings.Fields("the router keeps a map of blocks that each replica holds and sends every request where its prefix already lives " +
-	"unless the queue there is longer than what would be saved prefill computes decode streams and the cache moves between them in one handoff " +
-	"measure twice lease once return what you borrow a wrong answer costs more than a slow one watch the tail not the mean")
+var words = strings.Fields("the router keeps a map of blocks that each replica holds and sends every " +
+	"request where its prefix already lives " +
+	"unless the queue there is longer than what would be saved prefill computes decode streams and the cache " +
+	"moves between them in one handoff " +
+	"measure twice lease once return what you borrow a wrong answer costs more than a slow one watch the tail " +
+	"not the mean")
 
 func newTraffic(o Options) *traffic {
 	t := &traffic{seed: o.Seed}
@@ -44,7 +48,8 @@ func sentence(rnd *rand.Rand, n int) string {
 	return b.String()
 }
 
-// conversations yields the questions of client i for as long as it is asked: the messages so far, and a way to add the answer.
+// conversations yields the questions of client i for as long as it is asked: the messages so far, and a way
+// to add the answer.
 func (t *traffic) conversations(client int) iter.Seq[*conversation] {
 	rnd := rand.New(rand.NewPCG(t.seed, uint64(client)+100))
 	return func(yield func(*conversation) bool) {
@@ -69,7 +74,8 @@ type conversation struct {
 	messages []message
 }
 
-// ask adds the next question and tells how many tokens its answer may have; ok is false when the conversation is over.
+// ask adds the next question and tells how many tokens its answer may have; ok is false when the conversation
+// is over.
 func (c *conversation) ask() (maxTokens int, ok bool) {
 	if c.turn == c.turns {
 		return 0, false

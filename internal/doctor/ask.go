@@ -46,7 +46,8 @@ type card struct {
 	MaxModelLen int    `json:"max_model_len"`
 }
 
-// told is what an engine says of the event stream of one rank (vLLM's entrypoints/serve/instrumentator/basic.py).
+// told is what an engine says of the event stream of one rank (vLLM's
+// entrypoints/serve/instrumentator/basic.py).
 type told struct {
 	Enabled     bool   `json:"enable_kv_cache_events"`
 	Publisher   string `json:"publisher"`
@@ -63,7 +64,8 @@ type ids struct {
 	err    error
 }
 
-// ask puts all questions that need no completion. Not engine.Probe: it sends one, and keeps less of the answers than can be explained.
+// ask puts all questions that need no completion. Not engine.Probe: it sends one, and keeps less of the
+// answers than can be explained.
 func (s *server) ask(ctx context.Context) {
 	s.fleet.say(s.name, "asking %s for its model, version, load and events", s.url)
 	if s.seen.reach = s.askModels(ctx); s.seen.reach != nil {
@@ -79,21 +81,28 @@ func (s *server) ask(ctx context.Context) {
 	s.fleet.say(s.name, "asking its tokenizer")
 	model := quote(s.seen.model.ID)
 	s.seen.text = s.tokenize(ctx, fmt.Appendf(nil, `{"model":%s,"prompt":%s}`, model, quote(sampleText)))
-	chat := fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"system","content":"You answer briefly."},{"role":"user","content":%s}]`, model, quote(sampleText))
+	chat := fmt.Appendf(nil,
+		`{"model":%s,"messages":[{"role":"system","content":"You answer briefly."},{"role":"user","content":%s}]`,
+		model, quote(sampleText))
 	s.seen.chat = s.tokenize(ctx, append(slices.Clip(chat), '}'))
 	withTools := append(slices.Clip(chat), sampleTools+"}"...)
 	s.seen.tools = s.tokenize(ctx, withTools)
 	s.seen.rendered = s.render(ctx, withTools)
 }
 
-// sampleText has what tokenizers differ in: runs of blanks, digits, case, scripts, signs of several code points.
-const sampleText = " The Quick brown fox's  fee was 1234567.89 €,\n\tnaïvely paid in Łódź; 東京で会う, Привет! 👩‍🚀 def f(x): return x**2 <user> the blocks of the router"
+// sampleText has what tokenizers differ in: runs of blanks, digits, case, scripts, signs of several code
+// points.
+const sampleText = " The Quick brown fox's  fee was 1234567.89 €,\n\tnaïvely paid in Łódź; 東京で会う, Привет! " +
+	"👩‍🚀 def f(x): return x**2 <user> the blocks of the router"
 
 // sampleTools goes with a chat: what templates differ in most is how they write tools.
-const sampleTools = `,"tools":[{"type":"function","function":{"name":"weather","description":"tells the weather","parameters":` +
+const sampleTools = `,"tools":[{"type":"function","function":{"name":"weather",` +
+	`"description":"tells the weather","parameters":` +
 	`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 
-func (s *server) get(ctx context.Context, path string) (status int, body []byte, header engine.Header, err error) {
+func (s *server) get(
+	ctx context.Context, path string,
+) (status int, body []byte, header engine.Header, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	resp, err := s.client.Do(ctx, &engine.Request{Method: http.MethodGet, Path: path, Idempotent: true})
@@ -219,7 +228,8 @@ func (s *server) askIDs(ctx context.Context, path string, question []byte, answe
 	return ids{status: status, err: json.Unmarshal(reply, answer)}
 }
 
-// findRanks makes the ranks that events or metrics know of, rank 0 when neither knows any: as the router counts them.
+// findRanks makes the ranks that events or metrics know of, rank 0 when neither knows any: as the router
+// counts them.
 func (s *server) findRanks() {
 	numbers := slices.AppendSeq(slices.Collect(maps.Keys(s.seen.told)), maps.Keys(s.seen.scrape.Ranks))
 	slices.Sort(numbers)
@@ -254,7 +264,8 @@ func (s *server) follows() bool {
 	return s.pool.Index != config.IndexOff && s.pool.Index != config.IndexApproximate
 }
 
-// offsetPort is vLLM's rule for data-parallel ranks: rank r publishes at the port plus r (distributed/kv_events.py, offset_endpoint_port).
+// offsetPort is vLLM's rule for data-parallel ranks: rank r publishes at the port plus r
+// (distributed/kv_events.py, offset_endpoint_port).
 func offsetPort(endpoint string, rank int) string {
 	at := strings.LastIndexByte(endpoint, ':')
 	port, err := strconv.Atoi(endpoint[at+1:])

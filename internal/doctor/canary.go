@@ -105,7 +105,8 @@ func (r *rank) fits(d *rank) bool {
 
 // try hands one prompt over and has it judged.
 func (h *handoff) try(ctx context.Context) {
-	q := canary.New(canary.Between(h.from.engine(), h.to.engine()), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	q := canary.New(canary.Between(h.from.engine(), h.to.engine()),
+		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	pair := connector.Pair{
 		Prefill:   replica.Replica{Host: h.from.s.host, Facts: h.from.facts()},
 		AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
@@ -140,7 +141,9 @@ func (h *handoff) try(ctx context.Context) {
 
 // engine is what a prompt of the rank must fit.
 func (r *rank) engine() canary.Engine {
-	return canary.Engine{Model: r.s.seen.model.ID, BlockSize: r.blockSize(), MaxModelLen: r.s.seen.model.MaxModelLen}
+	return canary.Engine{
+		Model: r.s.seen.model.ID, BlockSize: r.blockSize(), MaxModelLen: r.s.seen.model.MaxModelLen,
+	}
 }
 
 func (r *rank) facts() replica.Facts {
@@ -149,7 +152,8 @@ func (r *rank) facts() replica.Facts {
 
 // edited is a body as the connector makes it.
 func edited(body []byte, id string, edit func(*connector.Leg) error) ([]byte, error) {
-	return openai.EditOwn(body, func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
+	return openai.EditOwn(body,
+		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
 }
 
 // send asks the rank for a completion.

@@ -11,7 +11,8 @@ import (
 // Status is the outcome of one check of one subject.
 type Status string
 
-// The outcomes. Only Failed makes a fleet unfit; a Warning costs something, and Skipped says nothing either way.
+// The outcomes. Only Failed makes a fleet unfit; a Warning costs something, and Skipped says nothing either
+// way.
 const (
 	OK      Status = "ok"
 	Warning Status = "warning"
@@ -24,7 +25,8 @@ type Finding struct {
 	Check   string `json:"check"`   // stable id
 	Subject string `json:"subject"` // a server, a data-parallel rank of one, or "fleet"
 	Status  Status `json:"status"`
-	Title   string `json:"title"`        // what holds: that all is well, or that it is not; for Skipped, what was to be seen
+	// What holds: that all is well, or that it is not; for Skipped, what was to be seen.
+	Title   string `json:"title"`
 	Seen    string `json:"seen"`         // what was seen; for Skipped, why nothing was
 	Why     string `json:"why,omitzero"` // why it matters, unless OK or Skipped
 	Do      string `json:"do,omitzero"`  // what to do about it, unless OK or Skipped
@@ -34,13 +36,14 @@ type Finding struct {
 
 // Report is everything found, in the order of servers and checks; what concerns the fleet comes last.
 type Report struct {
-	Started  time.Time     `json:"started"`
-	Took     time.Duration `json:"took_ns"`
-	TimeUp   bool          `json:"time_up"` // the deadline came first: what had not been seen by then counts as not there
-	Passive  bool          `json:"passive"` // no completion was sent
-	Engines  []Engine      `json:"engines"`
-	Findings []Finding     `json:"findings"`
-	Count    Count         `json:"count"`
+	Started time.Time     `json:"started"`
+	Took    time.Duration `json:"took_ns"`
+	// The deadline came first: what had not been seen by then counts as not there.
+	TimeUp   bool      `json:"time_up"`
+	Passive  bool      `json:"passive"` // no completion was sent
+	Engines  []Engine  `json:"engines"`
+	Findings []Finding `json:"findings"`
+	Count    Count     `json:"count"`
 }
 
 // Engine is one server that was examined.
@@ -183,7 +186,8 @@ func root(known map[string]Finding, id string) string {
 func newReport(f *fleet, began time.Time, took time.Duration, timeUp bool) *Report {
 	r := &Report{Started: began.UTC(), Took: took, TimeUp: timeUp, Passive: f.passive, Findings: f.judge()}
 	for _, s := range f.servers {
-		r.Engines = append(r.Engines, Engine{Name: s.name, URL: s.url, Version: s.seen.version, Model: s.seen.model.ID, Ranks: len(s.ranks)})
+		r.Engines = append(r.Engines,
+			Engine{Name: s.name, URL: s.url, Version: s.seen.version, Model: s.seen.model.ID, Ranks: len(s.ranks)})
 	}
 	for _, x := range r.Findings {
 		switch x.Status {

@@ -31,10 +31,12 @@ import (
 
 // Options say what is examined, and how. Config or URLs must be given, not both.
 type Options struct {
-	Config   *config.Config             // the fleet as Tandem would run it
-	URLs     []string                   // or engines alone, roles unknown, as with default settings; http:// may be left out
-	Passive  bool                       // send no completion: what only one can show stays unchecked
-	Timeout  time.Duration              // for everything, default 60 s; what was not seen by then counts as not there
+	Config *config.Config // the fleet as Tandem would run it
+	// Or engines alone, roles unknown, as with default settings; http:// may be left out.
+	URLs    []string
+	Passive bool // send no completion: what only one can show stays unchecked
+	// For everything, default 60 s; what was not seen by then counts as not there.
+	Timeout  time.Duration
 	Progress func(subject, step string) // told what begins, one call at a time; may be nil
 }
 
@@ -46,8 +48,11 @@ const (
 	settleTime = 20 * time.Millisecond // see ping
 	replayTime = 10 * time.Second      // a whole replay
 	trialTime  = 20 * time.Second      // one completion of one token
-	handTime   = 45 * time.Second      // one leg of a handoff: the first transfer between two engines that have just started took 31 s on a busy machine
-	eventTime  = 3 * time.Second       // from the answer of a completion to its event, which comes before it when all is well
+	// One leg of a handoff: the first transfer between two engines that have just started took 31 s on a busy
+	// machine.
+	handTime = 45 * time.Second
+	// From the answer of a completion to its event, which comes before it when all is well.
+	eventTime = 3 * time.Second
 )
 
 const (
@@ -55,8 +60,8 @@ const (
 	atOnce         = 16 // servers examined side by side
 )
 
-// Run examines the fleet and judges it. It returns when all is done or the time is up; the error is a fleet that cannot be examined at all. No
-// goroutine and no connection outlives it.
+// Run examines the fleet and judges it. It returns when all is done or the time is up; the error is a fleet
+// that cannot be examined at all. No goroutine and no connection outlives it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	f, err := newFleet(o)
 	if err != nil {
@@ -76,7 +81,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return newReport(f, began, time.Since(began), errors.Is(limited.Err(), context.DeadlineExceeded)), nil
 }
 
-// fleet is everything under examination. Each server is written by its own goroutine while it is looked at, and only read afterwards.
+// fleet is everything under examination. Each server is written by its own goroutine while it is looked at,
+// and only read afterwards.
 type fleet struct {
 	cfg     *config.Config
 	roles   bool // whether the roles are known
@@ -120,11 +126,15 @@ func (f *fleet) add(role replica.Role, pool config.Pool) error {
 		if err != nil {
 			return err
 		}
-		client, err := engine.New(engine.Options{URL: r.URL, TLS: tls, APIKey: pool.APIKey.Reveal(), DialTimeout: f.cfg.Timeouts.Connect})
+		client, err := engine.New(
+			engine.Options{URL: r.URL, TLS: tls, APIKey: pool.APIKey.Reveal(), DialTimeout: f.cfg.Timeouts.Connect},
+		)
 		if err != nil {
 			return err
 		}
-		s := &server{fleet: f, name: r.ID(), role: role, url: r.URL, host: u.Hostname(), pool: pool, cfg: r, client: client}
+		s := &server{
+			fleet: f, name: r.ID(), role: role, url: r.URL, host: u.Hostname(), pool: pool, cfg: r, client: client,
+		}
 		if f.roles {
 			s.name = role.String() + " " + s.name
 		}
@@ -139,8 +149,8 @@ func (f *fleet) close() {
 	}
 }
 
-// look examines all servers side by side: first it asks and listens, and when it listens everywhere it sends the test prompts. So a stream that tells of
-// another engine's prompt gives itself away.
+// look examines all servers side by side: first it asks and listens, and when it listens everywhere it sends
+// the test prompts. So a stream that tells of another engine's prompt gives itself away.
 func (f *fleet) look(ctx context.Context) {
 	f.each(func(s *server) { s.look(ctx) })
 	if !f.passive {
@@ -191,11 +201,12 @@ type server struct {
 
 // rank is one data-parallel rank of a server: a cache and an event stream of its own.
 type rank struct {
-	s      *server
-	n      int
-	told   *told           // what the engine says of its stream; nil: nothing
-	source kvevents.Source // where Tandem would listen, by configuration or by what the engine says; no Endpoint: nowhere
-	own    bool            // source is the configuration's
+	s    *server
+	n    int
+	told *told // what the engine says of its stream; nil: nothing
+	// Where Tandem would listen, by configuration or by what the engine says; no Endpoint: nowhere.
+	source kvevents.Source
+	own    bool // source is the configuration's
 
 	link   *link // nil: not tried
 	replay *replay

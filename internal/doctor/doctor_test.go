@@ -51,10 +51,12 @@ func up(t *testing.T, o enginesim.Options) *enginesim.Server {
 func pools(prefill, decode []*enginesim.Server) *config.Config {
 	c := config.Default()
 	for i, s := range prefill {
-		c.Pools.Prefill.Replicas = append(c.Pools.Prefill.Replicas, config.Replica{Name: "p" + string(rune('0'+i)), URL: s.URL()})
+		c.Pools.Prefill.Replicas = append(c.Pools.Prefill.Replicas,
+			config.Replica{Name: "p" + string(rune('0'+i)), URL: s.URL()})
 	}
 	for i, s := range decode {
-		c.Pools.Decode.Replicas = append(c.Pools.Decode.Replicas, config.Replica{Name: "d" + string(rune('0'+i)), URL: s.URL()})
+		c.Pools.Decode.Replicas = append(c.Pools.Decode.Replicas,
+			config.Replica{Name: "d" + string(rune('0'+i)), URL: s.URL()})
 	}
 	return c
 }
@@ -103,7 +105,8 @@ func want(t *testing.T, r *Report, all ...string) {
 	}
 	for _, f := range r.Findings {
 		explained := f.Why != "" && f.Do != ""
-		if troubled := f.Status == Warning || f.Status == Failed; f.Seen == "" || f.Title == "" || explained != troubled {
+		if troubled := f.Status == Warning || f.Status == Failed; f.Seen == "" || f.Title == "" ||
+			explained != troubled {
 			t.Errorf("not explained: %+v", f)
 		}
 	}
@@ -123,10 +126,12 @@ func find(t *testing.T, r *Report, check, subject string) Finding {
 // closed is a port where nobody listens, nor could a server that wants a free one.
 const closed = "1"
 
-// A fleet with nothing wrong passes every check, each of which has something to look at: ranks, old events, adapters.
+// A fleet with nothing wrong passes every check, each of which has something to look at: ranks, old events,
+// adapters.
 func TestHealthy(t *testing.T) {
 	t.Parallel()
-	p := up(t, with(func(o *enginesim.Options) { o.DPRanks = 2; o.Topic = "kv@p"; o.Adapters = []string{"lora"} }))
+	p := up(t,
+		with(func(o *enginesim.Options) { o.DPRanks = 2; o.Topic = "kv@p"; o.Adapters = []string{"lora"} }))
 	d := up(t, sound())
 	r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{d})})
 	want(t, r)
@@ -161,10 +166,12 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			},
 		},
 		{
-			check: "engine-unreachable", o: with(func(o *enginesim.Options) { o.APIKey = "k" }), seen: "401", do: "pools.prefill.api_key",
+			check: "engine-unreachable", o: with(func(o *enginesim.Options) { o.APIKey = "k" }), seen: "401",
+			do: "pools.prefill.api_key",
 		},
 		{
-			check: "engine-version", o: with(func(o *enginesim.Options) { o.Version = "0.20.0" }), seen: "0.20.0", do: "0.30",
+			check: "engine-version", o: with(func(o *enginesim.Options) { o.Version = "0.20.0" }), seen: "0.20.0",
+			do: "0.30",
 			set: func(c *config.Config, s *enginesim.Server) {
 				events, replay := s.Endpoints(0)
 				c.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: events, Replay: replay}
@@ -172,11 +179,13 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			want: []string{"warning engine-version prefill p0", "failed version-mismatch fleet"},
 		},
 		{
-			check: "metrics-missing", o: with(func(o *enginesim.Options) { o.Wrong.NoStats = true }), seen: "none of vLLM's series", do: "--disable-log-stats",
+			check: "metrics-missing", o: with(func(o *enginesim.Options) { o.Wrong.NoStats = true }),
+			seen: "none of vLLM's series", do: "--disable-log-stats",
 			want: []string{"warning metrics-missing prefill p0"},
 		},
 		{
-			check: "connector-missing", o: with(func(o *enginesim.Options) { o.Wrong.NoConnector = true }), seen: "no series of NIXL", do: `"kv_role":"kv_producer"`,
+			check: "connector-missing", o: with(func(o *enginesim.Options) { o.Wrong.NoConnector = true }),
+			seen: "no series of NIXL", do: `"kv_role":"kv_producer"`,
 			want: []string{"warning connector-missing prefill p0", "failed handoff-failed fleet"},
 		},
 		{
@@ -184,18 +193,22 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			o: with(func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: "fail", Count: -1}} }),
 		},
 		{
-			check: "prefix-caching-off", o: with(func(o *enginesim.Options) { o.Core.NoPrefixCaching = true }), seen: "False", do: "--no-enable-prefix-caching",
+			check: "prefix-caching-off", o: with(func(o *enginesim.Options) { o.Core.NoPrefixCaching = true }),
+			seen: "False", do: "--no-enable-prefix-caching",
 		},
 		{
-			check: "usage-details-missing", o: with(func(o *enginesim.Options) { o.NoUsageDetails = true }), do: "--enable-prompt-tokens-details",
+			check: "usage-details-missing", o: with(func(o *enginesim.Options) { o.NoUsageDetails = true }),
+			do:   "--enable-prompt-tokens-details",
 			want: []string{"warning usage-details-missing prefill p0"},
 		},
 		{
-			check: "orca-missing", o: with(func(o *enginesim.Options) { o.NoORCA = true }), do: "endpoint-load-metrics",
+			check: "orca-missing", o: with(func(o *enginesim.Options) { o.NoORCA = true }),
+			do:   "endpoint-load-metrics",
 			want: []string{"warning orca-missing prefill p0"},
 		},
 		{
-			check: "events-disabled", o: with(func(o *enginesim.Options) { o.EventsEndpoint = "" }), seen: "events are off", do: `"enable_kv_cache_events":true,"publisher":"zmq"`,
+			check: "events-disabled", o: with(func(o *enginesim.Options) { o.EventsEndpoint = "" }),
+			seen: "events are off", do: `"enable_kv_cache_events":true,"publisher":"zmq"`,
 		},
 		{
 			check: "events-disabled", o: sound(), seen: "pools.prefill.index: off", do: "index: events",
@@ -203,20 +216,29 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			want: []string{"warning events-disabled prefill p0"},
 		},
 		{
-			check: "events-disabled", o: with(func(o *enginesim.Options) { o.Version = "0.20.0" }), seen: "no /kv_event_sources to ask", do: "events: {endpoint: tcp://127.0.0.1:5557",
-			want: []string{"warning engine-version prefill p0", "failed events-disabled prefill p0", "failed version-mismatch fleet"},
+			check: "events-disabled", o: with(func(o *enginesim.Options) { o.Version = "0.20.0" }),
+			seen: "no /kv_event_sources to ask", do: "events: {endpoint: tcp://127.0.0.1:5557",
+			want: []string{
+				"warning engine-version prefill p0", "failed events-disabled prefill p0", "failed version-mismatch fleet",
+			},
 		},
 		{
-			check: "publisher-null", o: with(func(o *enginesim.Options) { o.Wrong.NullPublisher = true }), seen: `"null"`, do: `"publisher":"zmq"`,
+			check: "publisher-null", o: with(func(o *enginesim.Options) { o.Wrong.NullPublisher = true }),
+			seen: `"null"`, do: `"publisher":"zmq"`,
 		},
 		{
 			check: "wrong-bind", seen: "connects instead of listening", do: "tcp://*:5557",
-			o: with(func(o *enginesim.Options) { o.EventsEndpoint, o.Wrong.StrictBind = "tcp://0.0.0.0:"+closed, true }),
+			o: with(
+				func(o *enginesim.Options) { o.EventsEndpoint, o.Wrong.StrictBind = "tcp://0.0.0.0:"+closed, true },
+			),
 		},
 		{
-			check: "port-collision", o: with(func(o *enginesim.Options) { o.DPRanks = 2; o.NoReplay = true }), seen: "is also an address of", do: "more ports",
+			check: "port-collision", o: with(func(o *enginesim.Options) { o.DPRanks = 2; o.NoReplay = true }),
+			seen: "is also an address of", do: "more ports",
 			set: func(c *config.Config, _ *enginesim.Server) {
-				c.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: "tcp://127.0.0.1:7557", Replay: "tcp://127.0.0.1:7558"}
+				c.Pools.Prefill.Replicas[0].Events = config.Events{
+					Endpoint: "tcp://127.0.0.1:7557", Replay: "tcp://127.0.0.1:7558",
+				}
 			},
 			want: []string{"failed port-collision prefill p0/dp0", "failed port-collision prefill p0/dp1"},
 		},
@@ -238,7 +260,8 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			},
 		},
 		{
-			check: "wrong-topic", o: with(func(o *enginesim.Options) { o.Topic = "kv@p" }), seen: `"kv-events", and "kv@p" comes`, do: `topic: "kv@p"`,
+			check: "wrong-topic", o: with(func(o *enginesim.Options) { o.Topic = "kv@p" }),
+			seen: `"kv-events", and "kv@p" comes`, do: `topic: "kv@p"`,
 			set: func(c *config.Config, s *enginesim.Server) {
 				events, replay := s.Endpoints(0)
 				c.Pools.Prefill.Replicas[0].Events = config.Events{Endpoint: events, Replay: replay, Topic: "kv-events"}
@@ -249,14 +272,17 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			o: with(func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: "drop_events", Count: 1000}} }),
 		},
 		{
-			check: "replay-missing", o: with(func(o *enginesim.Options) { o.NoReplay = true }), do: `"replay_endpoint":"tcp://*:5657"`,
+			check: "replay-missing", o: with(func(o *enginesim.Options) { o.NoReplay = true }),
+			do:   `"replay_endpoint":"tcp://*:5657"`,
 			want: []string{"warning replay-missing prefill p0"},
 		},
 		{
-			check: "replay-silent", o: with(func(o *enginesim.Options) { o.Wrong.TellReplay = nowhere }), seen: "refused",
+			check: "replay-silent", o: with(func(o *enginesim.Options) { o.Wrong.TellReplay = nowhere }),
+			seen: "refused",
 		},
 		{
-			check: "block-size", o: with(func(o *enginesim.Options) { o.Wrong.TellBlockSize = 8 }), seen: "8 tokens a block, and its events have 16", do: "goes by them",
+			check: "block-size", o: with(func(o *enginesim.Options) { o.Wrong.TellBlockSize = 8 }),
+			seen: "8 tokens a block, and its events have 16", do: "goes by them",
 			want: []string{"warning block-size prefill p0"},
 		},
 		{
@@ -265,35 +291,43 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			want: []string{"warning block-size prefill p0"},
 		},
 		{
-			check: "block-size-mismatch", o: with(func(o *enginesim.Options) { o.Core.BlockSize = 32 }), seen: "32 (prefill p0)", do: "--block-size",
+			check: "block-size-mismatch", o: with(func(o *enginesim.Options) { o.Core.BlockSize = 32 }),
+			seen: "32 (prefill p0)", do: "--block-size",
 			want: []string{"failed block-size-mismatch fleet"},
 		},
 		{
-			check: "clock-skew", o: with(func(o *enginesim.Options) { o.Wrong.ClockSkew = -time.Hour }), seen: "1h0m0s behind", do: "NTP",
+			check: "clock-skew", o: with(func(o *enginesim.Options) { o.Wrong.ClockSkew = -time.Hour }),
+			seen: "1h0m0s behind", do: "NTP",
 			want: []string{"warning clock-skew prefill p0"},
 		},
 		{
-			check: "salt-domain", o: with(func(o *enginesim.Options) { o.Wrong.NoSalt = true }), seen: "0 of 4 blocks", do: "0.17",
+			check: "salt-domain", o: with(func(o *enginesim.Options) { o.Wrong.NoSalt = true }), seen: "0 of 4 blocks",
+			do:   "0.17",
 			want: []string{"warning salt-domain prefill p0"},
 		},
 		{
-			check: "kv-type-mismatch", o: with(func(o *enginesim.Options) { o.Wrong.CacheDType = "fp8" }), seen: "fp8 (prefill p0)", do: "--kv-cache-dtype",
+			check: "kv-type-mismatch", o: with(func(o *enginesim.Options) { o.Wrong.CacheDType = "fp8" }),
+			seen: "fp8 (prefill p0)", do: "--kv-cache-dtype",
 			want: []string{"failed kv-type-mismatch fleet"},
 		},
 		{
-			check: "model-mismatch", o: with(func(o *enginesim.Options) { o.Model = "other" }), seen: "other (prefill p0), sim (decode d0)", do: "--served-model-name",
+			check: "model-mismatch", o: with(func(o *enginesim.Options) { o.Model = "other" }),
+			seen: "other (prefill p0), sim (decode d0)", do: "--served-model-name",
 			want: []string{"failed model-mismatch fleet"},
 		},
 		{
-			check: "version-mismatch", o: with(func(o *enginesim.Options) { o.Version = "0.31.0" }), seen: "0.31.0 (prefill p0)", do: "one version",
+			check: "version-mismatch", o: with(func(o *enginesim.Options) { o.Version = "0.31.0" }),
+			seen: "0.31.0 (prefill p0)", do: "one version",
 			want: []string{"failed version-mismatch fleet"},
 		},
 		{
-			check: "max-model-len-mismatch", o: with(func(o *enginesim.Options) { o.Core.MaxModelLen = 2048 }), seen: "2048 (prefill p0), 32768 (decode d0)", do: "--max-model-len",
+			check: "max-model-len-mismatch", o: with(func(o *enginesim.Options) { o.Core.MaxModelLen = 2048 }),
+			seen: "2048 (prefill p0), 32768 (decode d0)", do: "--max-model-len",
 			want: []string{"warning max-model-len-mismatch fleet"},
 		},
 		{
-			check: "tokenizer-drift", o: with(func(o *enginesim.Options) { o.Wrong.Tokenizer = "another" }), seen: "part at position", do: "--chat-template",
+			check: "tokenizer-drift", o: with(func(o *enginesim.Options) { o.Wrong.Tokenizer = "another" }),
+			seen: "part at position", do: "--chat-template",
 			want: []string{"failed tokenizer-drift fleet"},
 		},
 	} {
@@ -311,7 +345,8 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			if r.Fit() == slices.ContainsFunc(c.want, func(w string) bool { return strings.HasPrefix(w, "failed") }) {
 				t.Errorf("fit: %v", r.Fit())
 			}
-			at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == c.check && (f.Status == Failed || f.Status == Warning) })
+			at := slices.IndexFunc(r.Findings,
+				func(f Finding) bool { return f.Check == c.check && (f.Status == Failed || f.Status == Warning) })
 			if at < 0 {
 				return // want has said it
 			}
@@ -322,7 +357,8 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 	}
 }
 
-// The publishers of two engines, each named at the other: every address answers, and every prediction is wrong.
+// The publishers of two engines, each named at the other: every address answers, and every prediction is
+// wrong.
 func TestHashDomainCrossed(t *testing.T) {
 	t.Parallel()
 	a, b := up(t, sound()), up(t, sound())
@@ -334,7 +370,8 @@ func TestHashDomainCrossed(t *testing.T) {
 	// The prompts go out side by side, so that each stream has something to tell.
 	r := examine(t, Options{Config: cfg})
 	want(t, r, "failed hash-domain prefill p0", "failed hash-domain prefill p1")
-	if f := find(t, r, "hash-domain", "prefill p0"); !strings.Contains(f.Seen, "tells of what was sent to prefill p1") {
+	if f := find(t, r, "hash-domain",
+		"prefill p0"); !strings.Contains(f.Seen, "tells of what was sent to prefill p1") {
 		t.Error(f.Seen)
 	}
 }
@@ -376,7 +413,8 @@ func TestPassive(t *testing.T) {
 	if f := find(t, r, "hash-domain", "decode d0"); f.Status != Skipped || !r.Passive {
 		t.Errorf("%+v", f)
 	}
-	if f := find(t, r, "block-size", "prefill p0"); f.Status != OK || !strings.Contains(f.Seen, "in its events") {
+	if f := find(t, r, "block-size", "prefill p0"); f.Status != OK ||
+		!strings.Contains(f.Seen, "in its events") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -424,8 +462,12 @@ func TestProgress(t *testing.T) {
 	t.Parallel()
 	cfg, _ := pair(t, sound())
 	var steps []string // written under the lock that progress is called with
-	examine(t, Options{Config: cfg, Progress: func(subject, step string) { steps = append(steps, subject+": "+step) }})
-	for _, w := range []string{"prefill p0: asking http", "decode d0: asking its tokenizer", "prefill p0: connecting to its events", "decode d0: asking for a replay", "prefill p0: sending a test prompt"} {
+	examine(t,
+		Options{Config: cfg, Progress: func(subject, step string) { steps = append(steps, subject+": "+step) }})
+	for _, w := range []string{
+		"prefill p0: asking http", "decode d0: asking its tokenizer", "prefill p0: connecting to its events",
+		"decode d0: asking for a replay", "prefill p0: sending a test prompt",
+	} {
 		if !slices.ContainsFunc(steps, func(s string) bool { return strings.HasPrefix(s, w) }) {
 			t.Errorf("no step %q in %q", w, steps)
 		}
@@ -461,7 +503,8 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range table() {
-		if prefix, ok := strings.CutSuffix(c.id, "mismatch"); !bytes.Contains(page, []byte("`"+c.id+"`")) && !(ok && bytes.Contains(page, []byte("`"+prefix+"`"))) {
+		if prefix, ok := strings.CutSuffix(c.id, "mismatch"); !bytes.Contains(page, []byte("`"+c.id+"`")) &&
+			!(ok && bytes.Contains(page, []byte("`"+prefix+"`"))) {
 			t.Errorf("docs/operations.md does not tell of %s", c.id)
 		}
 	}
@@ -470,7 +513,9 @@ func TestDocumented(t *testing.T) {
 // With two clocks apart and no batch to go by, the Date header tells.
 func TestClockSkewByDate(t *testing.T) {
 	now := time.Now()
-	for off, want := range map[time.Duration]Status{-time.Minute: Warning, -time.Second: OK, time.Second: OK, time.Minute: Warning} {
+	for off, want := range map[time.Duration]Status{
+		-time.Minute: Warning, -time.Second: OK, time.Second: OK, time.Minute: Warning,
+	} {
 		r := &rank{s: &server{seen: asked{date: now.Add(off), heard: now}}}
 		if v := clocksAgree(r); v.status != want {
 			t.Errorf("%v off: %+v", off, v)
@@ -493,7 +538,9 @@ func TestPredictionHolds(t *testing.T) {
 		{"not told", 4, 4, -1, OK},
 		{"not told, and not all found", 3, 3, -1, Warning},
 	} {
-		r := &rank{s: &server{}, trial: &trial{prompt: make([]uint32, 69), size: 16, depth: c.depth, late: c.late, second: answer{cached: c.cached}}}
+		r := &rank{s: &server{}, trial: &trial{
+			prompt: make([]uint32, 69), size: 16, depth: c.depth, late: c.late, second: answer{cached: c.cached},
+		}}
 		if v := predictionHolds(r); v.status != c.want {
 			t.Errorf("%s: %+v", c.name, v)
 		}
@@ -530,7 +577,8 @@ func TestPrefixesAnnouncedAgain(t *testing.T) {
 	}
 }
 
-// An engine on another machine that publishes or replays on its loopback is found out, though something may listen on ours.
+// An engine on another machine that publishes or replays on its loopback is found out, though something may
+// listen on ours.
 func TestLoopbackSeenFromAfar(t *testing.T) {
 	s := &server{host: "10.0.0.7"}
 	for _, c := range []struct {
@@ -557,7 +605,8 @@ func TestSharedAddresses(t *testing.T) {
 	events, replay := a.Endpoints(0)
 	cfg := pools([]*enginesim.Server{a}, []*enginesim.Server{b})
 	cfg.Pools.Decode.Replicas[0].Events = config.Events{Endpoint: events, Replay: replay}
-	want(t, examine(t, Options{Config: cfg}), "failed port-collision prefill p0", "failed port-collision decode d0")
+	want(t, examine(t, Options{Config: cfg}), "failed port-collision prefill p0",
+		"failed port-collision decode d0")
 	want(t, examine(t, Options{Config: pools([]*enginesim.Server{a}, []*enginesim.Server{a})}))
 }
 
@@ -577,7 +626,8 @@ func TestText(t *testing.T) {
 	d0 := up(t, with(func(o *enginesim.Options) {
 		o.EventsEndpoint, o.Wrong.StrictBind, o.Wrong.Tokenizer = "tcp://0.0.0.0:"+closed, true, "b"
 	}))
-	cfg := pools([]*enginesim.Server{p}, []*enginesim.Server{d0, up(t, with(func(o *enginesim.Options) { o.EventsEndpoint = "" }))})
+	cfg := pools([]*enginesim.Server{p},
+		[]*enginesim.Server{d0, up(t, with(func(o *enginesim.Options) { o.EventsEndpoint = "" }))})
 	got := text(t, examine(t, Options{Config: cfg}))
 	for _, v := range varying {
 		got = regexp.MustCompile(v.pattern).ReplaceAllString(got, v.with)

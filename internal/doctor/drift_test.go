@@ -22,10 +22,19 @@ func TestDriftOfTemplates(t *testing.T) {
 		want    string
 	}{
 		{"alike", []*server{of("p0", a, b), of("d0", a, b)}, ""},
-		{"tools", []*server{of("p0", a, a), of("d0", b, a)}, "same chat with tools becomes different ids: p0 makes 3 and d0 makes 2"},
-		{"the chat path", []*server{of("p0", a, a), of("d0", a, b)}, "chat with tools, as it is rendered, becomes different"},
+		{
+			"tools", []*server{of("p0", a, a), of("d0", b, a)},
+			"same chat with tools becomes different ids: p0 makes 3 and d0 makes 2",
+		},
+		{
+			"the chat path", []*server{of("p0", a, a), of("d0", a, b)},
+			"chat with tools, as it is rendered, becomes different",
+		},
 		{"one has no render", []*server{of("p0", a, nil), of("d0", a, b)}, ""},
-		{"two others differ", []*server{of("p0", a, nil), of("d0", a, a), of("d1", a, b)}, "d0 makes 3 and d1 makes 2"},
+		{
+			"two others differ", []*server{of("p0", a, nil), of("d0", a, a), of("d1", a, b)},
+			"d0 makes 3 and d1 makes 2",
+		},
 	} {
 		got := sameTokens(&fleet{servers: tt.servers})
 		if failed := got.status == Failed; failed != (tt.want != "") || !strings.Contains(got.seen, tt.want) {
@@ -34,7 +43,8 @@ func TestDriftOfTemplates(t *testing.T) {
 	}
 	mute := of("d0", a, a)
 	mute.seen.text = ids{err: errors.New("403")}
-	if got := sameTokens(&fleet{servers: []*server{of("p0", a, a), mute}}); !strings.Contains(got.seen, "not all could be asked: d0: 403") {
+	if got := sameTokens(&fleet{servers: []*server{of("p0", a, a), mute}}); !strings.Contains(got.seen,
+		"not all could be asked: d0: 403") {
 		t.Errorf("one could not be asked: %+v", got)
 	}
 }

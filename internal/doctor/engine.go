@@ -17,36 +17,52 @@ import (
 func engineChecks() []check {
 	return []check{
 		{
-			id: "engine-unreachable", title: "the engine answers", trouble: "the engine does not answer", server: reachable,
-			why: "Tandem uses no replica that it cannot ask.",
+			id: "engine-unreachable", title: "the engine answers", trouble: "the engine does not answer",
+			server: reachable,
+			why:    "Tandem uses no replica that it cannot ask.",
 		},
 		{
-			id: "engine-version", title: "its version is known and new enough", trouble: "its version is unknown or old", server: versionKnown, needs: []string{"engine-unreachable"},
-			why: "Prefill and decode engines must be of one version, and before 0.30 an engine cannot say where it publishes its events.",
+			id: "engine-version", title: "its version is known and new enough",
+			trouble: "its version is unknown or old", server: versionKnown, needs: []string{"engine-unreachable"},
+			why: "Prefill and decode engines must be of one version, and before 0.30 an engine cannot say where it " +
+				"publishes its events.",
 		},
 		{
-			id: "metrics-missing", title: "it tells its load and its cache", trouble: "it does not tell its load and its cache", server: metricsThere, needs: []string{"engine-unreachable"},
-			why: "Without vLLM's series in /metrics, block size, cache size, queue and free KV blocks are unknown: placement guesses, and a restart is noticed late.",
+			id: "metrics-missing", title: "it tells its load and its cache",
+			trouble: "it does not tell its load and its cache", server: metricsThere,
+			needs: []string{"engine-unreachable"},
+			why: "Without vLLM's series in /metrics, block size, cache size, queue and free KV blocks are " +
+				"unknown: placement guesses, and a restart is noticed late.",
 		},
 		{
-			id: "connector-missing", title: "it has a KV connector", trouble: "no KV connector is to be seen", server: connectorThere, needs: []string{"engine-unreachable", "metrics-missing"},
-			why: "Without a connector no KV cache can be handed from prefill to decode; split requests fail or compute the prompt twice.",
+			id: "connector-missing", title: "it has a KV connector", trouble: "no KV connector is to be seen",
+			server: connectorThere, needs: []string{"engine-unreachable", "metrics-missing"},
+			why: "Without a connector no KV cache can be handed from prefill to decode; split requests fail or " +
+				"compute the prompt twice.",
 		},
 		{
-			id: "test-prompt", title: "it computes a prompt of token ids", trouble: "it does not compute a prompt of token ids", rank: promptAnswered, sends: true,
+			id: "test-prompt", title: "it computes a prompt of token ids",
+			trouble: "it does not compute a prompt of token ids", rank: promptAnswered, sends: true,
 			why: "The prefill leg is such a request. What follows can only be seen with one.",
 		},
 		{
 			id: "prefix-caching-off", title: "it keeps prefixes", trouble: "it keeps no prefixes", rank: prefixesKept,
-			why: "An engine without prefix caching computes every prompt whole and announces no blocks: wherever a prompt is sent, nothing is saved.",
+			why: "An engine without prefix caching computes every prompt whole and announces no blocks: wherever a " +
+				"prompt is sent, nothing is saved.",
 		},
 		{
-			id: "usage-details-missing", title: "it says how many prompt tokens were cached", trouble: "it does not say how many prompt tokens were cached", rank: detailsThere, sends: true, needs: []string{"test-prompt"},
-			why: "cached_tokens is the truth that the block index is measured against; without it a wrong index goes unnoticed.",
+			id: "usage-details-missing", title: "it says how many prompt tokens were cached",
+			trouble: "it does not say how many prompt tokens were cached", rank: detailsThere, sends: true,
+			needs: []string{"test-prompt"},
+			why: "cached_tokens is the truth that the block index is measured against; without it a wrong index " +
+				"goes unnoticed.",
 		},
 		{
-			id: "orca-missing", title: "it reports its load with its answers", trouble: "it does not report its load with its answers", rank: orcaThere, sends: true, needs: []string{"test-prompt"},
-			why: "Reports in answers are fresher than any scrape; without them the view of the queue is as old as poll_interval.",
+			id: "orca-missing", title: "it reports its load with its answers",
+			trouble: "it does not report its load with its answers", rank: orcaThere, sends: true,
+			needs: []string{"test-prompt"},
+			why: "Reports in answers are fresher than any scrape; without them the view of the queue is as old as " +
+				"poll_interval.",
 		},
 	}
 }
@@ -60,15 +76,22 @@ func reachable(s *server) verdict {
 	status, isStatus := errors.AsType[*engine.StatusError](err)
 	switch {
 	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
-		return fail("write the key that the engine was started with (--api-key): "+s.poolPath()+".api_key: {env: NAME}", "%s answers %d to /v1/models", s.url, status.Status)
+		return fail(
+			"write the key that the engine was started with (--api-key): "+s.poolPath()+".api_key: {env: NAME}",
+			"%s answers %d to /v1/models", s.url, status.Status,
+		)
 	case isStatus:
-		return fail("see that the URL is that of a vLLM server, without a path", "%s answers %d to /v1/models", s.url, status.Status)
+		return fail("see that the URL is that of a vLLM server, without a path", "%s answers %d to /v1/models",
+			s.url, status.Status)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fail("start the engine, or correct its URL; --host 0.0.0.0 lets it be reached from other machines", "%s: connection refused", s.url)
+		return fail("start the engine, or correct its URL; --host 0.0.0.0 lets it be reached from other machines",
+			"%s: connection refused", s.url)
 	case errors.As(err, &dns):
-		return fail("correct the host in the URL, or the name service", "%s: the name %s cannot be resolved", s.url, dns.Name)
+		return fail("correct the host in the URL, or the name service", "%s: the name %s cannot be resolved",
+			s.url, dns.Name)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fail("look for a firewall on the way and for an engine that is still loading its model or hangs", "%s: no answer in time", s.url)
+		return fail("look for a firewall on the way and for an engine that is still loading its model or hangs",
+			"%s: no answer in time", s.url)
 	}
 	return fail("see that the URL is that of a vLLM server", "%s: %v", s.url, err)
 }
@@ -95,7 +118,8 @@ func metricsThere(s *server) verdict {
 	}
 }
 
-// connectorThere looks for the series that the NIXL connector brings. Roles cannot be seen from outside, and NIXL ignores them.
+// connectorThere looks for the series that the NIXL connector brings. Roles cannot be seen from outside, and
+// NIXL ignores them.
 func connectorThere(s *server) verdict {
 	switch {
 	case s.seen.nixl:
@@ -107,7 +131,8 @@ func connectorThere(s *server) verdict {
 	if s.role == replica.Decode {
 		role = "kv_consumer"
 	}
-	return warn(fmt.Sprintf(`start the engine with --kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"%s","kv_load_failure_policy":"fail"}'`, role),
+	return warn(fmt.Sprintf(`start the engine with --kv-transfer-config '{"kv_connector":"NixlConnector",`+
+		`"kv_role":"%s","kv_load_failure_policy":"fail"}'`, role),
 		"no series of NIXL in /metrics")
 }
 
@@ -120,16 +145,19 @@ func (s *server) splits() bool {
 func promptAnswered(r *rank) verdict {
 	t := r.trial
 	if t.err != nil {
-		return fail("look into the engine's log; see that it serves "+r.s.seen.model.ID+" on /v1/completions", "%v", t.err)
+		return fail("look into the engine's log; see that it serves "+r.s.seen.model.ID+" on /v1/completions", "%v",
+			t.err)
 	}
 	if t.first.promptTokens != len(t.prompt) {
-		return fail("see that nothing between Tandem and the engine rewrites requests", "%d token ids were sent and %d were counted", len(t.prompt), t.first.promptTokens)
+		return fail("see that nothing between Tandem and the engine rewrites requests",
+			"%d token ids were sent and %d were counted", len(t.prompt), t.first.promptTokens)
 	}
 	return fine("%d token ids sent three times, once with a cache salt, one token each", len(t.prompt))
 }
 
 func prefixesKept(r *rank) verdict {
-	const enable = "start the engine without --no-enable-prefix-caching (it is on by default for generating models)"
+	const enable = "start the engine without --no-enable-prefix-caching (it is on by default for generating " +
+		"models)"
 	label := r.s.seen.caching[r.n]
 	t := r.trial
 	tried := t != nil && t.err == nil && t.second.cached >= 0
@@ -137,7 +165,8 @@ func prefixesKept(r *rank) verdict {
 	case label == "False":
 		return fail(enable, `/metrics says enable_prefix_caching="False"`)
 	case tried && t.second.cached == 0 && r.oneBlock():
-		return fail(enable+"; if it is on, the model's layers may not allow it", "the same prompt of %d tokens, sent twice, found nothing cached", len(t.prompt))
+		return fail(enable+"; if it is on, the model's layers may not allow it",
+			"the same prompt of %d tokens, sent twice, found nothing cached", len(t.prompt))
 	case tried:
 		return fine("the same prompt, sent twice, found %d of %d tokens cached", t.second.cached, len(t.prompt))
 	case label == "True":
@@ -167,11 +196,15 @@ func orcaThere(r *rank) verdict {
 	case t.first.orca:
 		return fine("endpoint-load-metrics is there")
 	case len(r.s.ranks) > 1 && t.first.orcaUnclear:
-		return fine("a report that does not say whose it is, as always with several ranks in one server; /metrics is used")
+		return fine(
+			"a report that does not say whose it is, as always with several ranks in one server; /metrics is used",
+		)
 	case t.first.orcaUnclear:
-		return warn("start the engine without --disable-log-stats", "the report in the answer is empty or cannot be read")
+		return warn("start the engine without --disable-log-stats",
+			"the report in the answer is empty or cannot be read")
 	}
-	return warn("use vLLM 0.12 or newer, and let the headers endpoint-load-metrics-format and endpoint-load-metrics pass any proxy between",
+	return warn("use vLLM 0.12 or newer, and let the headers endpoint-load-metrics-format and "+
+		"endpoint-load-metrics pass any proxy between",
 		"asked for in a header, and not in the answer")
 }
 

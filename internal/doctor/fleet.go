@@ -12,28 +12,39 @@ import (
 func fleetChecks() []check {
 	return []check{
 		{
-			id: "model-mismatch", title: "all engines serve the same model", trouble: "the engines serve different models", fleet: sameModel,
-			why: "A request goes to engines that serve its model under the name it says: one with another name gets none, and a pair that loaded different weights cannot exchange KV.",
+			id: "model-mismatch", title: "all engines serve the same model",
+			trouble: "the engines serve different models", fleet: sameModel,
+			why: "A request goes to engines that serve its model under the name it says: one with another name gets " +
+				"none, and a pair that loaded different weights cannot exchange KV.",
 		},
 		{
-			id: "version-mismatch", title: "all engines are of the same version", trouble: "the engines are of different versions", fleet: sameVersion,
+			id: "version-mismatch", title: "all engines are of the same version",
+			trouble: "the engines are of different versions", fleet: sameVersion,
 			why: "vLLM refuses a KV transfer between two versions, and Tandem forms no such pair.",
 		},
 		{
-			id: "max-model-len-mismatch", title: "all engines take prompts of the same length", trouble: "the engines take prompts of different lengths", fleet: sameLength,
-			why: "A prompt that fits one engine is refused by another: the choice of replicas for long prompts is smaller than it looks.",
+			id: "max-model-len-mismatch", title: "all engines take prompts of the same length",
+			trouble: "the engines take prompts of different lengths", fleet: sameLength,
+			why: "A prompt that fits one engine is refused by another: the choice of replicas for long prompts is " +
+				"smaller than it looks.",
 		},
 		{
-			id: "block-size-mismatch", title: "block sizes are the same everywhere", trouble: "the engines have different block sizes", fleet: sameBlockSize,
-			why: "A pool's index has one block size: an engine with another is never found to have anything. Between the pools, such a pair is never formed.",
+			id: "block-size-mismatch", title: "block sizes are the same everywhere",
+			trouble: "the engines have different block sizes", fleet: sameBlockSize,
+			why: "A pool's index has one block size: an engine with another is never found to have anything. " +
+				"Between the pools, such a pair is never formed.",
 		},
 		{
-			id: "kv-type-mismatch", title: "KV caches are of the same type", trouble: "the engines have KV caches of different types", fleet: sameType,
+			id: "kv-type-mismatch", title: "KV caches are of the same type",
+			trouble: "the engines have KV caches of different types", fleet: sameType,
 			why: "vLLM refuses a KV transfer between two types, and Tandem forms no such pair.",
 		},
 		{
-			id: "tokenizer-drift", title: "all engines make the same tokens of the same text", trouble: "the engines make different tokens of the same text", fleet: sameTokens, needs: []string{"model-mismatch"},
-			why: "Both legs of a request must carry the same ids: a decode engine that makes a longer prompt of the same text than was prefilled dies in vLLM, one that makes a " +
+			id: "tokenizer-drift", title: "all engines make the same tokens of the same text",
+			trouble: "the engines make different tokens of the same text", fleet: sameTokens,
+			needs: []string{"model-mismatch"},
+			why: "Both legs of a request must carry the same ids: a decode engine that makes a longer prompt of the " +
+				"same text than was prefilled dies in vLLM, one that makes a " +
 				"shorter one answers wrongly. And keys of other tokens match nothing.",
 		},
 	}
@@ -84,7 +95,9 @@ func (g group) String() string {
 }
 
 // alike judges one value of all servers.
-func (f *fleet) alike(what string, value func(*server) string, differ func(do, seen string, args ...any) verdict, do string) verdict {
+func (f *fleet) alike(
+	what string, value func(*server) string, differ func(do, seen string, args ...any) verdict, do string,
+) verdict {
 	all := f.there()
 	if len(all) < 2 {
 		return skip("there are not two engines to compare")
@@ -100,7 +113,8 @@ func (f *fleet) alike(what string, value func(*server) string, differ func(do, s
 }
 
 func sameModel(f *fleet) verdict {
-	v := f.alike("model", func(s *server) string { return s.seen.model.ID }, fail, "start all engines with the same model and --served-model-name; give other models a Tandem of their own")
+	v := f.alike("model", func(s *server) string { return s.seen.model.ID }, fail,
+		"start all engines with the same model and --served-model-name; give other models a Tandem of their own")
 	if v.status != OK {
 		return v
 	}
@@ -109,15 +123,18 @@ func sameModel(f *fleet) verdict {
 			return s.seen.model.ID
 		}
 		return fmt.Sprintf("%s, loaded from %s", s.seen.model.ID, s.seen.model.Root)
-	}, fail, "start all engines with the same path or name of the model: vLLM compares them letter by letter before a KV transfer")
+	}, fail, "start all engines with the same path or name of the model: vLLM compares them letter by letter "+
+		"before a KV transfer")
 }
 
 func sameVersion(f *fleet) verdict {
-	return f.alike("version", func(s *server) string { return s.seen.version }, fail, "bring all engines to one version, a pool at a time: while both have some of each, pairs remain")
+	return f.alike("version", func(s *server) string { return s.seen.version }, fail,
+		"bring all engines to one version, a pool at a time: while both have some of each, pairs remain")
 }
 
 func sameLength(f *fleet) verdict {
-	return f.alike("max_model_len", func(s *server) string { return number(s.seen.model.MaxModelLen) }, warn, "start all engines with the same --max-model-len")
+	return f.alike("max_model_len", func(s *server) string { return number(s.seen.model.MaxModelLen) }, warn,
+		"start all engines with the same --max-model-len")
 }
 
 func number(n int) string {
@@ -180,13 +197,16 @@ func sameTokens(f *fleet) verdict {
 		{"chat with tools, as it is rendered,", func(s *server) ids { return s.seen.rendered }},
 	} {
 		if len(groups(all, func(s *server) string { return joined(q.of(s)) })) > 1 {
-			return fail("start all engines with the same --tokenizer, --chat-template and revision of the model", "the same %s becomes different ids: %s", q.name, drift(all, q.of))
+			return fail("start all engines with the same --tokenizer, --chat-template and revision of the model",
+				"the same %s becomes different ids: %s", q.name, drift(all, q.of))
 		}
 	}
 	if len(silent) > 0 {
-		return warn("let POST /tokenize through to the engines", "not all could be asked: %s", strings.Join(silent, "; "))
+		return warn("let POST /tokenize through to the engines", "not all could be asked: %s",
+			strings.Join(silent, "; "))
 	}
-	return fine("the same %d ids of a text and %d of a chat", len(all[0].seen.text.IDs), len(all[0].seen.chat.IDs))
+	return fine("the same %d ids of a text and %d of a chat",
+		len(all[0].seen.text.IDs), len(all[0].seen.chat.IDs))
 }
 
 // joined is "" where a server made no ids: that is not drift.
@@ -215,7 +235,8 @@ func drift(all []*server, of func(*server) ids) string {
 		for at < min(len(x), len(y)) && x[at] == y[at] {
 			at++
 		}
-		return fmt.Sprintf("%s makes %d and %s makes %d, which part at position %d", a.name, len(x), b.name, len(y), at)
+		return fmt.Sprintf("%s makes %d and %s makes %d, which part at position %d",
+			a.name, len(x), b.name, len(y), at)
 	}
 	return "some servers make none"
 }

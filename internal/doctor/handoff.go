@@ -20,13 +20,15 @@ func handoffChecks() []check {
 		{
 			id: "handoff-wrong-text", title: "prompts that are handed over are answered rightly",
 			trouble: "prompts that are handed over are answered wrongly", fleet: answeredRightly, sends: true,
-			why: "The decode engine generates from blocks that are not the prompt's. Clients get 200 and a wrong text, and " +
+			why: "The decode engine generates from blocks that are not the prompt's. Clients get 200 and a wrong " +
+				"text, and " +
 				"the prefix cache keeps the wrong blocks for whoever comes later.",
 		},
 		{
 			id: "handoff-not-moved", title: "KV blocks move from prefill to decode",
 			trouble: "no KV blocks move from prefill to decode", fleet: blocksMove, sends: true,
-			why: "Every answer is right, and every split prompt is computed twice: the prefill pool works for nothing.",
+			why: "Every answer is right, and every split prompt is computed twice: the prefill pool works for " +
+				"nothing.",
 		},
 		{
 			id: "handoff-params", title: "the transfer parameters have no unknown keys",
@@ -83,8 +85,10 @@ func remedy(h *handoff) string {
 	case h.verdict.Leg == "prefill":
 		return "start the prefill engine " + nixl + "; if it is, look into its log"
 	case h.verdict.Leg == "decode":
-		return "look into the decode engine's log; see that it reaches VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT of the prefill " +
-			"engine, by default 5600, and the devices that UCX or libfabric choose on both sides, and that both were started " +
+		return "look into the decode engine's log; see that it reaches VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT of " +
+			"the prefill " +
+			"engine, by default 5600, and the devices that UCX or libfabric choose on both sides, and that both " +
+			"were started " +
 			"with the same model path, version and types"
 	}
 	return "look into the decode engine's log: it does not answer the prompt alone"
@@ -94,7 +98,8 @@ func answeredRightly(f *fleet) verdict {
 	bad, good := f.ofKind(canary.Wrong), f.ofKind(canary.Moved, canary.Nothing, canary.Unclear)
 	switch {
 	case len(bad) > 0:
-		return fail("take these pairs apart until the cause is found: both sides need the same weights, types, attention backend "+
+		return fail("take these pairs apart until the cause is found: both sides need the same weights, types, "+
+			"attention backend "+
 			"and versions of NIXL and UCX; then restart the decode engines, whose caches have wrong blocks",
 			"%d of %s: %s", len(bad), plural(len(f.handoffs), "pair"), reasons(bad))
 	case len(good) == 0:
@@ -107,7 +112,8 @@ func blocksMove(f *fleet) verdict {
 	still, moved, unclear := f.ofKind(canary.Nothing), f.ofKind(canary.Moved), f.ofKind(canary.Unclear)
 	switch {
 	case len(still) > 0:
-		return fail(`start the decode engines with a NixlConnector and "kv_load_failure_policy":"fail", and look into their log `+
+		return fail(`start the decode engines with a NixlConnector and "kv_load_failure_policy":"fail",`+
+			` and look into their log `+
 			"for failed transfers: with recompute a transfer that fails is computed again and nobody is told",
 			"%d of %s: %s", len(still), plural(len(f.handoffs), "pair"), reasons(still))
 	case len(moved) == 0 && len(unclear) == 0:

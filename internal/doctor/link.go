@@ -123,7 +123,8 @@ func noLink() *link {
 	return l
 }
 
-// openLink connects, subscribes to everything, and reads until close; it keeps what has a topic that begins with want. It never returns nil.
+// openLink connects, subscribes to everything, and reads until close; it keeps what has a topic that begins
+// with want. It never returns nil.
 func openLink(ctx context.Context, endpoint, want string) *link {
 	l := &link{want: want, news: make(chan struct{}, 1), done: make(chan struct{})}
 	l.peer, l.err = dialPeer(ctx, endpoint, "SUB", "PUB", linkTime)
@@ -203,9 +204,9 @@ func (l *link) all() []kv.Batch {
 	return slices.Clone(l.kept)
 }
 
-// ping waits for the answer to a ZMTP ping. It comes when the subscription has arrived; the
-// publisher takes it in with its next batch, but libzmq looks for subscriptions no more than once in three million ticks of the processor, so settleTime
-// more makes sure that nothing is missed from then on.
+// ping waits for the answer to a ZMTP ping. It comes when the subscription has arrived; the publisher takes
+// it in with its next batch, but libzmq looks for subscriptions no more than once in three million ticks of
+// the processor, so settleTime more makes sure that nothing is missed from then on.
 func (l *link) ping(ctx context.Context) {
 	if l.err != nil || l.peer.ping() != nil {
 		return

@@ -21,7 +21,8 @@ const (
 	indent = 12  // of what stands under a finding
 )
 
-// Text writes the report for people: what failed or warns with what was seen, why it matters and what to do, the rest in a line each.
+// Text writes the report for people: what failed or warns with what was seen, why it matters and what to do,
+// the rest in a line each.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	for i, subject := range r.subjects() {
@@ -118,7 +119,8 @@ func wrap(b *strings.Builder, first, text string) {
 }
 
 func (r *Report) summary() string {
-	text := fmt.Sprintf("%d ok, %s, %d failed, %d not checked, in %v\n", r.Count.OK, plural(r.Count.Warnings, "warning"), r.Count.Failed, r.Count.Skipped, r.Took.Round(100*time.Millisecond))
+	text := fmt.Sprintf("%d ok, %s, %d failed, %d not checked, in %v\n", r.Count.OK,
+		plural(r.Count.Warnings, "warning"), r.Count.Failed, r.Count.Skipped, r.Took.Round(100*time.Millisecond))
 	if r.TimeUp {
 		text += "the time was up before all was seen: give it more with -timeout\n"
 	}

@@ -22,11 +22,12 @@ type trial struct {
 	first, second, salted answer
 	err                   error // why there are not three answers
 
-	size    int // tokens a block as its events say; 0: its blocks were not announced
-	depth   int // leading blocks that Tandem's index gives the engine in time for the second sending
-	late    int // the same at the end
-	byRoot  int // leading blocks of the salted prompt found under its salt
-	crossed int // leading blocks of the salted prompt found under its salt before it was sent; anything but 0 is a mix-up
+	size   int // tokens a block as its events say; 0: its blocks were not announced
+	depth  int // leading blocks that Tandem's index gives the engine in time for the second sending
+	late   int // the same at the end
+	byRoot int // leading blocks of the salted prompt found under its salt
+	// Leading blocks of the salted prompt found under its salt before it was sent; anything but 0 is a mix-up.
+	crossed int
 }
 
 // answer is one completion's.
@@ -42,7 +43,8 @@ type answer struct {
 const (
 	guessedBlock = 128  // tokens a block where nobody says: the largest default
 	trialTokens  = 1024 // about, at most; one block where blocks are larger
-	tailTokens   = 5    // behind the last full block, so that a hit of all blocks is possible: the last token is always computed
+	// Behind the last full block, so that a hit of all blocks is possible: the last token is always computed.
+	tailTokens = 5
 )
 
 // try sends the prompt, waits for its blocks, sends it again, and once more with a cache salt.
@@ -70,7 +72,8 @@ func (r *rank) try(ctx context.Context) *trial {
 	return t
 }
 
-// newPrompt makes a few full blocks and a tail, of ids that are in every vocabulary. Two prompts differ from the first token on, or nearly so.
+// newPrompt makes a few full blocks and a tail, of ids that are in every vocabulary. Two prompts differ from
+// the first token on, or nearly so.
 func (r *rank) newPrompt() []kv.Token {
 	size := r.likelySize()
 	n := size*max(1, min(4, trialTokens/size)) + tailTokens
@@ -169,8 +172,8 @@ func (t *trial) await(ctx context.Context, l *link, salt string) {
 	}
 }
 
-// found asks an index of Tandem's own, fed with the events, how many leading blocks of the prompt under salt the engine has. It learns the block size
-// from the event that begins the prompt.
+// found asks an index of Tandem's own, fed with the events, how many leading blocks of the prompt under salt
+// the engine has. It learns the block size from the event that begins the prompt.
 func (t *trial) found(l *link, salt string) int {
 	events := l.all()
 	if t.size == 0 {
@@ -194,7 +197,8 @@ func (t *trial) found(l *link, salt string) int {
 func learnSize(events []kv.Batch, prompt []kv.Token) int {
 	for i := range events {
 		for j := range events[i].Events {
-			if ev := &events[i].Events[j]; ev.Kind == kv.Stored && !ev.HasParent && ev.BlockSize > 0 && begins(prompt, ev.Tokens) {
+			if ev := &events[i].Events[j]; ev.Kind == kv.Stored && !ev.HasParent && ev.BlockSize > 0 &&
+				begins(prompt, ev.Tokens) {
 				return ev.BlockSize
 			}
 		}

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// This file is as much of ZMTP 3.1 (rfc.zeromq.org/spec/37) as it takes to subscribe and to ask for a replay. libzmq hides what an examination is
-// after: whether nobody listens, something else than ZeroMQ does, or a socket of another kind.
+// This file is as much of ZMTP 3.1 (rfc.zeromq.org/spec/37) as it takes to subscribe and to ask for a replay.
+// libzmq hides what an examination is after: whether nobody listens, something else than ZeroMQ does, or a
+// socket of another kind.
 //
 //	greeting  ff 00*7 01 7f | 03 01 | "NULL" 00*16 | 00 | 00*31
 //	frame     flags (1 more, 2 long, 4 command), size (1 byte, or 8 big-endian), body
@@ -55,7 +56,8 @@ type linkError struct {
 func (e *linkError) Error() string { return e.err.Error() }
 func (e *linkError) Unwrap() error { return e.err }
 
-// dialPeer connects to endpoint as a socket of kind me, and wants one of kind you there. The connection closes with ctx, which may end before within.
+// dialPeer connects to endpoint as a socket of kind me, and wants one of kind you there. The connection
+// closes with ctx, which may end before within.
 func dialPeer(ctx context.Context, endpoint, me, you string, within time.Duration) (*peer, *linkError) {
 	addr, ok := strings.CutPrefix(endpoint, "tcp://")
 	if !ok {
@@ -79,7 +81,8 @@ func dialPeer(ctx context.Context, endpoint, me, you string, within time.Duratio
 	}
 	if p.kind != you && p.kind != "X"+you {
 		p.close()
-		return nil, &linkError{layer: atSocket, kind: p.kind, err: fmt.Errorf("a %s socket is there, not %s", p.kind, you)}
+		return nil,
+			&linkError{layer: atSocket, kind: p.kind, err: fmt.Errorf("a %s socket is there, not %s", p.kind, you)}
 	}
 	_ = nc.SetDeadline(time.Time{})
 	return p, nil
@@ -249,7 +252,8 @@ func (p *peer) obey(body []byte) {
 // subscribe wants every topic.
 func (p *peer) subscribe() error { return p.write(0, []byte{1}) }
 
-// ping asks for a pong, which whoever reads messages will note. A time to live of 0 leaves the other side's own time-outs alone.
+// ping asks for a pong, which whoever reads messages will note. A time to live of 0 leaves the other side's
+// own time-outs alone.
 func (p *peer) ping() error { return p.write(flagCommand, []byte("\x04PING\x00\x00")) }
 
 // send sends one message.

@@ -97,7 +97,8 @@ func TestDialPeer(t *testing.T) {
 			if err == nil {
 				p.close()
 			}
-			if (err == nil) != (c.want == 0) || err != nil && (err.layer != c.want || !strings.Contains(err.Error(), c.says)) {
+			if (err == nil) != (c.want == 0) ||
+				err != nil && (err.layer != c.want || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -154,7 +155,9 @@ func TestAskReplay(t *testing.T) {
 	}{
 		{"nothing to replay", [][][]byte{end}, OK, 0, 0},
 		{"three frames", [][][]byte{{nil, seq(0), batch}, {nil, seq(1), batch}, end}, OK, 0, 0},
-		{"four frames", [][][]byte{{nil, []byte("kv"), seq(7), batch}, {nil, []byte("kv"), seq(8), batch}, {nil, nil, endMarker, nil}}, OK, 1, 7},
+		{"four frames", [][][]byte{
+			{nil, []byte("kv"), seq(7), batch}, {nil, []byte("kv"), seq(8), batch}, {nil, nil, endMarker, nil},
+		}, OK, 1, 7},
 		{"a hole", [][][]byte{{nil, seq(0), batch}, {nil, seq(3), batch}, end}, Warning, 0, 0},
 		{"no end", [][][]byte{{nil, seq(0), batch}}, Failed, 0, 0},
 		{"another form", [][][]byte{{seq(0), batch}}, Failed, 0, 0},
@@ -169,7 +172,8 @@ func TestAskReplay(t *testing.T) {
 			if v.status != c.want || len(r.replay.heard.topics) != c.topics || r.replay.first != c.first {
 				t.Errorf("%+v %+v", v, r.replay)
 			}
-			if n := r.replay.heard; n.batches > 0 && (len(n.sizes) != 1 || n.sizes[0] != 4 || n.stored != 2*n.batches) {
+			if n := r.replay.heard; n.batches > 0 &&
+				(len(n.sizes) != 1 || n.sizes[0] != 4 || n.stored != 2*n.batches) {
 				t.Errorf("%+v", n)
 			}
 		})
@@ -260,7 +264,8 @@ func FuzzLabels(f *testing.F) {
 }
 
 func TestCachingLabels(t *testing.T) {
-	got := cachingLabels([]byte("vllm:x{enable_prefix_caching=\"True\"} 1\n" + `vllm:cache_config_info{enable_prefix_caching="True"} 1.0` + "\n" +
+	got := cachingLabels([]byte("vllm:x{enable_prefix_caching=\"True\"} 1\n" +
+		`vllm:cache_config_info{enable_prefix_caching="True"} 1.0` + "\n" +
 		`vllm:cache_config_info{block_size="16",enable_prefix_caching="False",engine="1"} 1.0` + "\n"))
 	if len(got) != 2 || got[0] != "True" || got[1] != "False" {
 		t.Errorf("%v", got)

@@ -1,4 +1,5 @@
-// Package memnet is a network in memory: addresses to listen at and to dial, which can be refused and cut. It works in the fake time of testing/synctest.
+// Package memnet is a network in memory: addresses to listen at and to dial, which can be refused and cut. It
+// works in the fake time of testing/synctest.
 package memnet
 
 import (
@@ -25,7 +26,9 @@ func (n *Net) Listen(_, addr string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listeners[addr] != nil {
-		return nil, &net.OpError{Op: "listen", Net: "mem", Addr: address(addr), Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+		return nil, &net.OpError{
+			Op: "listen", Net: "mem", Addr: address(addr), Err: os.NewSyscallError("bind", syscall.EADDRINUSE),
+		}
 	}
 	if n.listeners == nil {
 		n.listeners, n.refused, n.open = map[string]*listener{}, map[string]bool{}, map[string][]net.Conn{}
@@ -35,7 +38,8 @@ func (n *Net) Listen(_, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial connects to a listener, or is refused where there is none. It blocks until the listener accepts or ctx ends.
+// Dial connects to a listener, or is refused where there is none. It blocks until the listener accepts or ctx
+// ends.
 func (n *Net) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	l := n.listeners[addr]
@@ -79,7 +83,9 @@ func (n *Net) Cut(addr string) {
 }
 
 func refused(addr string) error {
-	return &net.OpError{Op: "dial", Net: "mem", Addr: address(addr), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	return &net.OpError{
+		Op: "dial", Net: "mem", Addr: address(addr), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED),
+	}
 }
 
 type listener struct {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Fused is what all load reports of one replica say together, each value with the time of the report that brought it.
-// The zero value knows nothing. Not safe for concurrent use.
+// Fused is what all load reports of one replica say together, each value with the time of the report that
+// brought it. The zero value knows nothing. Not safe for concurrent use.
 type Fused struct {
 	running, waiting     int
 	usage                float64
@@ -14,7 +14,8 @@ type Fused struct {
 	usageAt              time.Time
 }
 
-// Add lays one report over what is known. A report older than what is known of a value does not change that value.
+// Add lays one report over what is known. A report older than what is known of a value does not change that
+// value.
 func (f *Fused) Add(l Load) {
 	if l.Running >= 0 && !l.At.Before(f.runningAt) {
 		f.running, f.runningAt = l.Running, l.At

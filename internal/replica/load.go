@@ -14,16 +14,17 @@ const (
 	Metrics
 )
 
-// Load is one report of an engine about itself. What was not in the report is Unknown (counts: -1, shares: NaN), never zero:
-// an engine that says nothing must not look idle.
+// Load is one report of an engine about itself. What was not in the report is Unknown (counts: -1, shares:
+// NaN), never zero: an engine that says nothing must not look idle.
 type Load struct {
 	At      time.Time // when the report reached us
 	Source  LoadSource
-	Running int     // requests in the batch, -1 unknown
-	Waiting int     // requests queued, -1 unknown
-	Loading int     // those of them whose KV is on its way or has come: they hold blocks already; -1 unknown
-	Drafts  int     // tokens that it drafts for each sequence and step; 0: it has none, or none yet, or does not say
-	Usage   float64 // share of KV blocks held by requests and leases, 0..1, NaN unknown
+	Running int // requests in the batch, -1 unknown
+	Waiting int // requests queued, -1 unknown
+	Loading int // those of them whose KV is on its way or has come: they hold blocks already; -1 unknown
+	// Tokens that it drafts for each sequence and step; 0: it has none, or none yet, or does not say.
+	Drafts int
+	Usage  float64 // share of KV blocks held by requests and leases, 0..1, NaN unknown
 }
 
 // NoLoad is the report that says nothing.

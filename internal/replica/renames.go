@@ -1,10 +1,11 @@
 package replica
 
-// Renames says what became of names that replicas had: the name that its replica has now, or "" where another has the
-// name and its own has left. A name that is missing stays. Names may be exchanged.
+// Renames says what became of names that replicas had: the name that its replica has now, or "" where another
+// has the name and its own has left. A name that is missing stays. Names may be exchanged.
 type Renames map[ID]ID
 
-// RenamesOf compares who had a name with who has it now. E tells one replica from another, whatever it is called.
+// RenamesOf compares who had a name with who has it now. E tells one replica from another, whatever it is
+// called.
 func RenamesOf[E comparable](was, now map[ID]E) Renames {
 	called := make(map[E]ID, len(now))
 	for id, e := range now {
@@ -43,7 +44,8 @@ func (r Renames) Now(was ID) (is ID, has bool) {
 	return was, true
 }
 
-// Rekey returns m under the names of now. of makes the key of now of one that was, and reports whether there is one.
+// Rekey returns m under the names of now. of makes the key of now of one that was, and reports whether there
+// is one.
 func Rekey[K comparable, V any](m map[K]V, of func(was K) (is K, has bool)) map[K]V {
 	rekeyed := make(map[K]V, len(m))
 	for was, v := range m {

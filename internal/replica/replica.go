@@ -1,4 +1,5 @@
-// Package replica describes one engine as the router sees it: who it is, where it stands, what it serves and how busy it last said it was.
+// Package replica describes one engine as the router sees it: who it is, where it stands, what it serves and
+// how busy it last said it was.
 //
 // Everything here is a value. A replica whose facts change is a new value; nobody edits one in place.
 package replica
@@ -9,7 +10,8 @@ import (
 	"strings"
 )
 
-// ID names a replica, unique in the fleet: its configured name or host:port, with "/dpN" behind it where one server runs several data-parallel ranks.
+// ID names a replica, unique in the fleet: its configured name or host:port, with "/dpN" behind it where one
+// server runs several data-parallel ranks.
 type ID string
 
 // Role says which pool a replica belongs to.
@@ -31,7 +33,8 @@ func (r Role) String() string {
 	return "role(" + strconv.Itoa(int(r)) + ")"
 }
 
-// Replica is one scheduler of one engine server: a server with data-parallel ranks is as many replicas, since each rank has its own blocks and queue.
+// Replica is one scheduler of one engine server: a server with data-parallel ranks is as many replicas, since
+// each rank has its own blocks and queue.
 type Replica struct {
 	ID    ID
 	Role  Role
@@ -45,10 +48,12 @@ type Replica struct {
 // SameEngine reports whether both are one engine by their addresses, whatever they are called.
 func (r *Replica) SameEngine(as *Replica) bool { return r.URL == as.URL && r.Rank == as.Rank }
 
-// Pinned reports whether a request must carry X-data-parallel-rank to reach this replica and no other rank of its server.
+// Pinned reports whether a request must carry X-data-parallel-rank to reach this replica and no other rank of
+// its server.
 func (r *Replica) Pinned() bool { return r.Facts.Ranks > 1 }
 
-// Serves reports whether the replica answers for model, a base model or an adapter. A replica whose facts are not known yet serves nothing.
+// Serves reports whether the replica answers for model, a base model or an adapter. A replica whose facts are
+// not known yet serves nothing.
 func (r *Replica) Serves(model string) bool { return slices.Contains(r.Facts.Models, model) }
 
 // Adapter returns model if it names a LoRA adapter of the replica, and "" for the base model.
@@ -59,27 +64,31 @@ func (r *Replica) Adapter(model string) string {
 	return ""
 }
 
-// Facts is what an engine said of itself when it was probed, or what the config says where it cannot be probed. Zero means unknown.
+// Facts is what an engine said of itself when it was probed, or what the config says where it cannot be
+// probed. Zero means unknown.
 type Facts struct {
-	Model         string      // id of the base model
-	Root          string      // path or name the model was loaded from; part of NIXL's compatibility hash
-	Models        []string    // every served name: aliases of the base model and adapters
-	Adapters      []string    // the served names that are LoRA adapters
-	Version       string      // vLLM version, "0.32.0"
-	MaxModelLen   int         // tokens, prompt and answer together
-	BlockSize     int         // tokens a KV block
-	Blocks        int         // usable KV blocks of this rank
-	CacheDType    string      // KV cache data type, part of NIXL's compatibility hash
-	Connector     string      // "nixl" or "moriio", by the series of /metrics; "" unknown
-	Drafts        int         // tokens drafted for each sequence and step (num_speculative_tokens), 0 none or unknown
-	PrefixCaching bool        // whether the engine keeps prefixes at all
-	Ranks         int         // data-parallel ranks behind the server's address, 1 for most
-	FirstRank     int         // global number of the first of them; the header X-data-parallel-rank counts from there
-	Events        EventSource // where this rank publishes block events
-	Render        bool        // /v1/.../render answers (needs --enable-scale-out since about 0.30)
-	ReuseIDs      bool        // /v1/chat/completions honours kv_transfer_params.prompt_token_ids, seen in a probe
-	ReuseOther    IDReuse     // the other paths that honour it, each seen in a probe
-	Started       float64     // process start, unix seconds, from /metrics; a later value is a restart
+	Model       string   // id of the base model
+	Root        string   // path or name the model was loaded from; part of NIXL's compatibility hash
+	Models      []string // every served name: aliases of the base model and adapters
+	Adapters    []string // the served names that are LoRA adapters
+	Version     string   // vLLM version, "0.32.0"
+	MaxModelLen int      // tokens, prompt and answer together
+	BlockSize   int      // tokens a KV block
+	Blocks      int      // usable KV blocks of this rank
+	CacheDType  string   // KV cache data type, part of NIXL's compatibility hash
+	Connector   string   // "nixl" or "moriio", by the series of /metrics; "" unknown
+	// Tokens drafted for each sequence and step (num_speculative_tokens), 0 none or unknown.
+	Drafts        int
+	PrefixCaching bool // whether the engine keeps prefixes at all
+	Ranks         int  // data-parallel ranks behind the server's address, 1 for most
+	// Global number of the first of them; the header X-data-parallel-rank counts from there.
+	FirstRank int
+	Events    EventSource // where this rank publishes block events
+	Render    bool        // /v1/.../render answers (needs --enable-scale-out since about 0.30)
+	// /v1/chat/completions honours kv_transfer_params.prompt_token_ids, seen in a probe.
+	ReuseIDs   bool
+	ReuseOther IDReuse // the other paths that honour it, each seen in a probe
+	Started    float64 // process start, unix seconds, from /metrics; a later value is a restart
 }
 
 // IDReuse says on which other paths an engine takes token ids, so that requests may be split like chats.
@@ -88,14 +97,16 @@ type IDReuse struct {
 	Responses bool // /v1/responses
 }
 
-// EventSource is the ZMQ address pair of one rank, with a dialable host in place of "*". The zero value means that the engine publishes nothing.
+// EventSource is the ZMQ address pair of one rank, with a dialable host in place of "*". The zero value means
+// that the engine publishes nothing.
 type EventSource struct {
 	Endpoint string // PUB
 	Replay   string // ROUTER, "" without replay
 	Topic    string
 }
 
-// Place is where a replica stands in the data centre. Empty fields are unknown and equal to nothing, except that two replicas on one URL host share a host.
+// Place is where a replica stands in the data centre. Empty fields are unknown and equal to nothing, except
+// that two replicas on one URL host share a host.
 type Place struct {
 	Host, Rack, Zone string
 }
@@ -130,7 +141,8 @@ func (p Place) LinkTo(q Place) Link {
 	return Other
 }
 
-// AtLeast reports whether version, as /version gives it ("0.27.1", "0.28.0rc1+cpu"), is major.minor or newer. An unreadable version is not.
+// AtLeast reports whether version, as /version gives it ("0.27.1", "0.28.0rc1+cpu"), is major.minor or newer.
+// An unreadable version is not.
 func AtLeast(version string, major, minor int) bool {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	if len(parts) < 2 {

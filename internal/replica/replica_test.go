@@ -33,7 +33,8 @@ func TestAtLeast(t *testing.T) {
 
 func TestServes(t *testing.T) {
 	r := Replica{Facts: Facts{Models: []string{"base", "ad"}, Adapters: []string{"ad"}, Ranks: 2}}
-	if !r.Serves("ad") || r.Serves("other") || r.Adapter("base") != "" || r.Adapter("ad") != "ad" || !r.Pinned() {
+	if !r.Serves("ad") || r.Serves("other") || r.Adapter("base") != "" || r.Adapter("ad") != "ad" ||
+		!r.Pinned() {
 		t.Errorf("replica %+v answers wrongly", r)
 	}
 }

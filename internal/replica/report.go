@@ -19,11 +19,14 @@ func ReportOf(l Load, now time.Time) *Report {
 	if !l.Known() {
 		return nil
 	}
-	r := Report{Age: now.Sub(l.At), Running: l.Running, Waiting: l.Waiting, Loading: l.Loading, Usage: l.Usage}.plausible()
+	r := Report{
+		Age: now.Sub(l.At), Running: l.Running, Waiting: l.Waiting, Loading: l.Loading, Usage: l.Usage,
+	}.plausible()
 	return &r
 }
 
-// More requests than any engine has, and an age at which nobody asks any more: sums with them do not overflow.
+// More requests than any engine has, and an age at which nobody asks any more: sums with them do not
+// overflow.
 const (
 	mostCount = 1 << 30
 	mostAge   = 1000 * time.Hour
@@ -32,7 +35,10 @@ const (
 // plausible returns r with each number within its bounds; what is no number is unknown.
 func (r Report) plausible() Report {
 	count := func(n int) int { return min(max(n, -1), mostCount) }
-	p := Report{Age: min(max(0, r.Age), mostAge), Running: count(r.Running), Waiting: count(r.Waiting), Loading: count(r.Loading), Usage: -1}
+	p := Report{
+		Age: min(max(0, r.Age), mostAge), Running: count(r.Running), Waiting: count(r.Waiting),
+		Loading: count(r.Loading), Usage: -1,
+	}
 	if r.Usage >= 0 {
 		p.Usage = min(r.Usage, 1)
 	}
@@ -45,7 +51,10 @@ func (r *Report) Plausible() bool { return *r == r.plausible() }
 // Load is what the report says, heard now.
 func (r *Report) Load(now time.Time) Load {
 	p := r.plausible()
-	l := Load{At: now.Add(-p.Age), Source: Metrics, Running: p.Running, Waiting: p.Waiting, Loading: p.Loading, Usage: p.Usage}
+	l := Load{
+		At: now.Add(-p.Age), Source: Metrics, Running: p.Running, Waiting: p.Waiting, Loading: p.Loading,
+		Usage: p.Usage,
+	}
 	if p.Usage < 0 {
 		l.Usage = math.NaN()
 	}

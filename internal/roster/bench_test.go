@@ -7,7 +7,8 @@ import (
 	"tandem/internal/kv"
 )
 
-// BenchmarkComputed is what an answer costs a replica without events that is full: half of each prompt is known, the other half pushes out older ones.
+// BenchmarkComputed is what an answer costs a replica without events that is full: half of each prompt is
+// known, the other half pushes out older ones.
 func BenchmarkComputed(b *testing.B) {
 	for _, blocks := range []int{64, 6250} {
 		b.Run(map[int]string{64: "1k tokens", 6250: "100k tokens"}[blocks], func(b *testing.B) {
@@ -31,8 +32,8 @@ func BenchmarkComputed(b *testing.B) {
 	}
 }
 
-// BenchmarkRemember is what every request costs that was matched by its tokens: naming 4 KB of text, some 1,000 tokens, and noting it in both pools. Half of
-// the text is known, and the replicas are full.
+// BenchmarkRemember is what every request costs that was matched by its tokens: naming 4 KB of text, some
+// 1,000 tokens, and noting it in both pools. Half of the text is known, and the replicas are full.
 func BenchmarkRemember(b *testing.B) {
 	rs := engines("a")
 	rs[0].Facts.Blocks = 100_000

@@ -35,13 +35,20 @@ func TestBlockSizeFromEvents(t *testing.T) {
 		{name: "events confirm", facts: []int{16, 16}, told: []told{{"a", 16}}, want: 16},
 		{name: "events alone know", facts: []int{0, 0}, told: []told{{"b", 32}}, want: 32},
 		{name: "events win", facts: []int{16, 16}, told: []told{{"b", 32}}, want: 32, notes: [2]string{
-			"its blocks have 16 tokens and those of the pool's index 32: they are not matched", "its events tell blocks of 32 tokens, where 16 were expected",
+			"its blocks have 16 tokens and those of the pool's index 32: they are not matched",
+			"its events tell blocks of 32 tokens, where 16 were expected",
 		}},
-		{name: "all events win", facts: []int{16, 16}, told: []told{{"b", 32}, {"a", 32}}, want: 32, notes: [2]string{
-			"its events tell blocks of 32 tokens, where 16 were expected", "its events tell blocks of 32 tokens, where 16 were expected",
+		{name: "all events win", facts: []int{
+			16, 16,
+		}, told: []told{{"b", 32}, {"a", 32}}, want: 32, notes: [2]string{
+			"its events tell blocks of 32 tokens, where 16 were expected",
+			"its events tell blocks of 32 tokens, where 16 were expected",
 		}},
-		{name: "a size that events confirm stays", facts: []int{16, 16}, told: []told{{"a", 16}, {"b", 32}}, want: 16, notes: [2]string{
-			"", "its events tell blocks of 32 tokens, where 16 were expected; its blocks have 32 tokens and those of the pool's index 16: they are not matched",
+		{name: "a size that events confirm stays", facts: []int{
+			16, 16,
+		}, told: []told{{"a", 16}, {"b", 32}}, want: 16, notes: [2]string{
+			"", "its events tell blocks of 32 tokens, where 16 were expected; its blocks have 32 tokens and those " +
+				"of the pool's index 16: they are not matched",
 		}},
 		{name: "engines that differ", facts: []int{16, 32}, told: []told{{"b", 32}}, want: 16, notes: [2]string{
 			"", "its blocks have 32 tokens and those of the pool's index 16: they are not matched",
@@ -86,7 +93,8 @@ func TestBlockSizeAfterARestart(t *testing.T) {
 	if got := r.BlockSize(); got != 32 {
 		t.Errorf("blocks of %d are indexed after the restart, want 32", got)
 	}
-	if note := r.Status(&r.members.All[0].Member, r.Counts()).Note; !strings.Contains(note, "its events tell blocks of 32 tokens, where 16 were expected") {
+	if note := r.Status(&r.members.All[0].Member, r.Counts()).Note; !strings.Contains(note,
+		"its events tell blocks of 32 tokens, where 16 were expected") {
 		t.Errorf("note %q", note)
 	}
 }

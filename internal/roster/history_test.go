@@ -62,15 +62,19 @@ func TestCapacityEvictsTheLeastRecentlyUsed(t *testing.T) {
 	for n := range uint32(11) {
 		kept += int(r.depths(r.keys(prompt(n)))[0])
 	}
-	if first, second, last := r.depths(r.keys(prompt(0)))[0], r.depths(r.keys(prompt(1)))[0], r.depths(r.keys(prompt(10)))[0]; first != 100 || last != 100 || second != 0 {
-		t.Errorf("of the prompt that was used again %d blocks are kept, of the one that was not %d, of the newest %d, want 100, 0, 100", first, second, last)
+	if first, second, last := r.depths(r.keys(prompt(0)))[0], r.depths(
+		r.keys(prompt(1)),
+	)[0], r.depths(r.keys(prompt(10)))[0]; first != 100 || last != 100 || second != 0 {
+		t.Errorf("of the prompt that was used again %d blocks are kept, of the one that was not %d, of the "+
+			"newest %d, want 100, 0, 100", first, second, last)
 	}
 	if kept > 1000 || kept < 800 {
 		t.Errorf("%d blocks are kept of 1000", kept)
 	}
 }
 
-// TestTheEngineCorrects gives two prompts that share 4 blocks. When the engine finds only 2 of the first, the end of the second is gone too.
+// TestTheEngineCorrects gives two prompts that share 4 blocks. When the engine finds only 2 of the first, the
+// end of the second is gone too.
 func TestTheEngineCorrects(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
@@ -110,15 +114,29 @@ func TestWhoIsApproximated(t *testing.T) {
 		depth int32
 	}{
 		{"follows events", Events, func(f *replica.Facts) { f.Events = source }, replica.Live, replica.Live, "", 0},
-		{"not heard yet", Events, func(f *replica.Facts) { f.Events = source }, replica.TrustUnknown, replica.TrustUnknown, "", 0},
-		{"publishes none", Events, nil, replica.TrustUnknown, replica.Approximate, "the engine publishes no events", 4},
-		{"approximate by choice", Approximate, func(f *replica.Facts) { f.Events = source }, replica.Live, replica.Approximate, "", 4},
+		{
+			"not heard yet", Events, func(f *replica.Facts) { f.Events = source }, replica.TrustUnknown,
+			replica.TrustUnknown, "", 0,
+		},
+		{
+			"publishes none", Events, nil, replica.TrustUnknown, replica.Approximate, "the engine publishes no events",
+			4,
+		},
+		{
+			"approximate by choice", Approximate, func(f *replica.Facts) { f.Events = source }, replica.Live,
+			replica.Approximate, "", 4,
+		},
 		{"off", Off, nil, replica.TrustUnknown, replica.Off, "", 0},
 		{
-			"keeps no prefixes", Approximate, func(f *replica.Facts) { f.CacheDType = "auto" }, replica.TrustUnknown, replica.Approximate,
+			"keeps no prefixes", Approximate, func(f *replica.Facts) { f.CacheDType = "auto" }, replica.TrustUnknown,
+			replica.Approximate,
 			"the engine keeps no prefixes: its prefix caching is off", 0,
 		},
-		{"says that it keeps them", Approximate, func(f *replica.Facts) { f.CacheDType, f.PrefixCaching = "auto", true }, replica.TrustUnknown, replica.Approximate, "", 4},
+		{
+			"says that it keeps them", Approximate,
+			func(f *replica.Facts) { f.CacheDType, f.PrefixCaching = "auto", true }, replica.TrustUnknown,
+			replica.Approximate, "", 4,
+		},
 	} {
 		rs := engines("a")
 		if tt.facts != nil {
@@ -131,7 +149,8 @@ func TestWhoIsApproximated(t *testing.T) {
 		keys := kv.NewChain("", 16).Append(nil, kv.NewChain("", 16).Root("", ""), count(64))
 		r.RecordComputed(&r.members.All[0].Member, Prompt{Keys: keys}, 0, 0)
 		s := r.Status(&r.members.All[0].Member, r.Counts())
-		if got := r.depths(keys)[0]; got != tt.depth || s.Trust != tt.want || s.Note != tt.note || s.Blocks != int(tt.depth) {
+		if got := r.depths(keys)[0]; got != tt.depth || s.Trust != tt.want || s.Note != tt.note ||
+			s.Blocks != int(tt.depth) {
 			t.Errorf("%s: depth %d, %+v, want %d, %v, %q", tt.name, got, s, tt.depth, tt.want, tt.note)
 		}
 		if _, _, ok := r.Chain("m"); ok != (tt.mode != Off) {
@@ -246,7 +265,9 @@ func TestText(t *testing.T) {
 	}
 	r.RecordComputed(&r.members.All[1].Member, p, 160, 16)
 	if got := look(other)[1]; got != 8 {
-		t.Errorf("depth %d of another branch when the engine had lost the stem, want the 8 that were computed again", got)
+		t.Errorf(
+			"depth %d of another branch when the engine had lost the stem, want the 8 that were computed again", got,
+		)
 	}
 	r.Forget("b")
 	if got := look(p)[1]; got != 0 {
@@ -263,9 +284,13 @@ func TestText(t *testing.T) {
 func TestTextCapacity(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := engines("a")
-		rs[0].Facts.Blocks, rs[0].Facts.BlockSize = rapid.IntRange(0, 5000).Draw(t, "blocks"), rapid.SampledFrom([]int{0, 16, 64}).Draw(t, "size")
+		rs[0].Facts.Blocks, rs[0].Facts.BlockSize = rapid.IntRange(0, 5000).Draw(t,
+			"blocks"), rapid.SampledFrom([]int{0, 16, 64}).Draw(t, "size")
 		r, _ := New(Options{}, func() *plain { return new(plain) })
-		x := Indexing{ChunkBytes: rapid.IntRange(16, 4096).Draw(t, "chunk"), CharsPerToken: rapid.Float64Range(0.5, 8).Draw(t, "chars")}
+		x := Indexing{
+			ChunkBytes:    rapid.IntRange(16, 4096).Draw(t, "chunk"),
+			CharsPerToken: rapid.Float64Range(0.5, 8).Draw(t, "chars"),
+		}
 		r.SetIndexing(x)
 		r.SetMembers(rs, start)
 		f, p := rs[0].Facts, Prompt{Chunk: x.perChunk()}
@@ -282,8 +307,8 @@ func TestTextCapacity(t *testing.T) {
 	})
 }
 
-// TestNothingIsBelievedThatEventsDoNotSay feeds a mixed pool with events, history and changes of mode in any order. A member's depth never exceeds what a plain
-// set of its source of truth says.
+// TestNothingIsBelievedThatEventsDoNotSay feeds a mixed pool with events, history and changes of mode in any
+// order. A member's depth never exceeds what a plain set of its source of truth says.
 func TestNothingIsBelievedThatEventsDoNotSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRoster("silent", "loud")

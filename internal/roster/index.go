@@ -36,7 +36,9 @@ func (r *Roster[M]) bestSize() int {
 	if now > 0 && r.anyMember(func(m *Member) bool { return m.eventBlockSize == now }) > 0 {
 		return now
 	}
-	if corrected := r.anyMember(func(m *Member) bool { return m.eventBlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize }); corrected > 0 {
+	if corrected := r.anyMember(
+		func(m *Member) bool { return m.eventBlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize },
+	); corrected > 0 {
 		return corrected
 	}
 	if now > 0 && r.anyMember(func(m *Member) bool { return m.blockSize() == now }) > 0 {

@@ -27,7 +27,8 @@ type Indexing struct {
 
 func (x Indexing) perChunk() float64 { return float64(x.ChunkBytes) / x.CharsPerToken }
 
-// SetIndexing makes x hold from now on. It panics where x does not say how long tokens of text are. Another mode forgets the blocks of every member, to be learnt anew; another way to cut text forgets the text.
+// SetIndexing makes x hold from now on. It panics where x does not say how long tokens of text are. Another
+// mode forgets the blocks of every member, to be learnt anew; another way to cut text forgets the text.
 func (r *Roster[M]) SetIndexing(x Indexing) {
 	if x.ChunkBytes > 0 && !(x.CharsPerToken > 0) {
 		panic("roster: text is matched without CharsPerToken")
@@ -55,7 +56,8 @@ func (r *Roster[M]) SetIndexing(x Indexing) {
 	r.chooseChain()
 }
 
-// Believed says how far what the index has of m can be believed: the state of its events, or that it knows only what we sent there, or nothing.
+// Believed says how far what the index has of m can be believed: the state of its events, or that it knows
+// only what we sent there, or nothing.
 func (m *Member) Believed() replica.Trust {
 	switch {
 	case m.mode == Off:
@@ -66,8 +68,9 @@ func (m *Member) Believed() replica.Trust {
 	return m.trust
 }
 
-// Blind reports whether what the index says of m cannot be relied upon: its events are not heard, or a replay is still missing. A replica that is
-// approximated is not blind: what we know of it is all that there is to know.
+// Blind reports whether what the index says of m cannot be relied upon: its events are not heard, or a replay
+// is still missing. A replica that is approximated is not blind: what we know of it is all that there is to
+// know.
 func (m *Member) Blind() bool {
 	t := m.Believed()
 	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
@@ -83,15 +86,19 @@ func (m *Member) note(indexed int) string {
 		says = append(says, "the engine keeps no prefixes: its prefix caching is off")
 	}
 	if m.eventBlockSize > 0 && m.R.Facts.BlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize {
-		says = append(says, fmt.Sprintf("its events tell blocks of %d tokens, where %d were expected", m.eventBlockSize, m.R.Facts.BlockSize))
+		says = append(says, fmt.Sprintf("its events tell blocks of %d tokens, where %d were expected",
+			m.eventBlockSize, m.R.Facts.BlockSize))
 	}
 	if size := m.blockSize(); m.mode != Off && size > 0 && indexed > 0 && size != indexed {
-		says = append(says, fmt.Sprintf("its blocks have %d tokens and those of the pool's index %d: they are not matched", size, indexed))
+		says = append(says, fmt.Sprintf(
+			"its blocks have %d tokens and those of the pool's index %d: they are not matched", size, indexed,
+		))
 	}
 	return strings.Join(says, "; ")
 }
 
-// keepsNone reports whether the engine said that it keeps no prefixes. The data type of the cache stands in the same line of its metrics.
+// keepsNone reports whether the engine said that it keeps no prefixes. The data type of the cache stands in
+// the same line of its metrics.
 func (m *Member) keepsNone() bool { return m.R.Facts.CacheDType != "" && !m.R.Facts.PrefixCaching }
 
 // text is the index of prompts by their text.
@@ -109,8 +116,9 @@ func (r *Roster[M]) newText() *text {
 // textShare is the part of the pool's memory that is for text.
 const textShare = 8
 
-// TextChain returns the chain by which chunks of text are named for model, the adapter that its root takes, and the tokens of a chunk by estimate. ok is false
-// while no member serves the model, or where no text is matched.
+// TextChain returns the chain by which chunks of text are named for model, the adapter that its root takes,
+// and the tokens of a chunk by estimate. ok is false while no member serves the model, or where no text is
+// matched.
 func (r *Roster[M]) TextChain(model string) (chain kv.TextChain, adapter string, perChunk float64, ok bool) {
 	tx := r.text.Load()
 	if tx == nil {

@@ -21,7 +21,8 @@ type PeerLoad[S any] interface {
 // kept. It sums up anew, for each member, what all routers report of it, at the place that remote returns.
 // Then it calls observe for each engine's report among loads. The caller holds the lock.
 func MergePeer[M Entry, S any, P PeerLoad[S]](
-	ms *Members[M], peers *PeerReports[S], router string, loads []S, remote func(M) P, observe func(M, *replica.Report),
+	ms *Members[M], peers *PeerReports[S], router string, loads []S, remote func(M) P,
+	observe func(M, *replica.Report),
 ) {
 	peers.set(router, loads)
 	for _, m := range ms.All {

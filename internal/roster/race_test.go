@@ -8,7 +8,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// TestEverythingAtOnce lets everybody who calls a roster do so at the same time, for the race detector, and looks afterwards whether it still works.
+// TestEverythingAtOnce lets everybody who calls a roster do so at the same time, for the race detector, and
+// looks afterwards whether it still works.
 func TestEverythingAtOnce(t *testing.T) {
 	r := newRoster("a", "b")
 	followed := engines("a", "b", "c")
@@ -48,7 +49,10 @@ func TestEverythingAtOnce(t *testing.T) {
 		members := r.members.All
 		r.members.Unlock()
 		for _, m := range members {
-			for _, p := range []Prompt{{Keys: r.keys(ids)}, r.textKeys("a text of more than sixty-four bytes, which is what a chunk of it has here")} {
+			for _, p := range []Prompt{
+				{Keys: r.keys(ids)},
+				r.textKeys("a text of more than sixty-four bytes, which is what a chunk of it has here"),
+			} {
 				r.Speculate(&m.Member, p, time.Second, start)
 				r.RecordComputed(&m.Member, p, 160, i%160)
 			}

@@ -19,14 +19,24 @@ func TestMembersAreEnginesNotNames(t *testing.T) {
 		now    []replica.Replica
 		depths map[replica.ID]int32 // blocks by name, of two that "a" at http://1 had
 	}{
-		"as before":            {[]replica.Replica{at("a", "http://1"), at("b", "http://2")}, map[replica.ID]int32{"a": 2, "b": 0}},
-		"another name":         {[]replica.Replica{at("c", "http://1"), at("b", "http://2")}, map[replica.ID]int32{"c": 2, "a": 2, "b": 0}},
-		"names exchanged":      {[]replica.Replica{at("b", "http://1"), at("a", "http://2")}, map[replica.ID]int32{"b": 2, "a": 0}},
-		"another engine there": {[]replica.Replica{at("a", "http://3"), at("b", "http://2")}, map[replica.ID]int32{"a": 0, "b": 0}},
+		"as before": {
+			[]replica.Replica{at("a", "http://1"), at("b", "http://2")}, map[replica.ID]int32{"a": 2, "b": 0},
+		},
+		"another name": {
+			[]replica.Replica{at("c", "http://1"), at("b", "http://2")}, map[replica.ID]int32{"c": 2, "a": 2, "b": 0},
+		},
+		"names exchanged": {
+			[]replica.Replica{at("b", "http://1"), at("a", "http://2")}, map[replica.ID]int32{"b": 2, "a": 0},
+		},
+		"another engine there": {
+			[]replica.Replica{at("a", "http://3"), at("b", "http://2")}, map[replica.ID]int32{"a": 0, "b": 0},
+		},
 		"the name of one that left": {
 			[]replica.Replica{at("b", "http://1")}, map[replica.ID]int32{"b": 2, "a": 2},
 		},
-		"one address twice": {[]replica.Replica{at("c", "http://1"), at("d", "http://1")}, map[replica.ID]int32{"c": 2, "d": 0}},
+		"one address twice": {
+			[]replica.Replica{at("c", "http://1"), at("d", "http://1")}, map[replica.ID]int32{"c": 2, "d": 0},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,8 @@ func newRoster(ids ...replica.ID) *Roster[*plain] {
 func engines(ids ...replica.ID) []replica.Replica {
 	var rs []replica.Replica
 	for _, id := range ids {
-		rs = append(rs, replica.Replica{ID: id, Facts: replica.Facts{Models: []string{"m"}, BlockSize: 16, Blocks: 1000}})
+		rs = append(rs,
+			replica.Replica{ID: id, Facts: replica.Facts{Models: []string{"m"}, BlockSize: 16, Blocks: 1000}})
 	}
 	return rs
 }

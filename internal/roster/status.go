@@ -7,15 +7,17 @@ import (
 
 // Status is what is known of one member whatever the pool is for.
 type Status struct {
-	ID        replica.ID    `json:"id"`
-	Healthy   bool          `json:"healthy"`
-	Reason    string        `json:"reason,omitzero"` // why not healthy
-	Trust     replica.Trust `json:"index"`
-	Note      string        `json:"index_note,omitzero"`      // what is unusual about its index
-	BlockSize int           `json:"block_size,omitzero"`      // tokens of its blocks as its events tell, else as it or the configuration says
-	Blocks    int           `json:"indexed_blocks"`           // that the index believes it has
-	Chunks    int           `json:"indexed_chunks,omitzero"`  // of text that it was sent
-	Truncated bool          `json:"index_truncated,omitzero"` // blocks of it were dropped for the byte budget: it may have more than is known
+	ID      replica.ID    `json:"id"`
+	Healthy bool          `json:"healthy"`
+	Reason  string        `json:"reason,omitzero"` // why not healthy
+	Trust   replica.Trust `json:"index"`
+	Note    string        `json:"index_note,omitzero"` // what is unusual about its index
+	// Tokens of its blocks as its events tell, else as it or the configuration says.
+	BlockSize int `json:"block_size,omitzero"`
+	Blocks    int `json:"indexed_blocks"`          // that the index believes it has
+	Chunks    int `json:"indexed_chunks,omitzero"` // of text that it was sent
+	// Blocks of it were dropped for the byte budget: it may have more than is known.
+	Truncated bool `json:"index_truncated,omitzero"`
 }
 
 // Counts is how much each holder has in the indexes, and how much was dropped from them.
@@ -41,7 +43,8 @@ func (r *Roster[M]) Counts() Counts {
 // Status describes m, a member. The caller holds the lock of the members.
 func (r *Roster[M]) Status(m *Member, c Counts) Status {
 	return Status{
-		ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Note: m.note(r.BlockSize()), BlockSize: m.blockSize(),
-		Blocks: c.blocks[m.Holder], Chunks: c.chunks[m.Holder], Truncated: c.truncated[m.Holder] > 0,
+		ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Note: m.note(r.BlockSize()),
+		BlockSize: m.blockSize(),
+		Blocks:    c.blocks[m.Holder], Chunks: c.chunks[m.Holder], Truncated: c.truncated[m.Holder] > 0,
 	}
 }

@@ -1,4 +1,5 @@
-// Package telemetry makes the logger, the tracer and the metrics registry, from configuration and from the standard OTEL_* environment.
+// Package telemetry makes the logger, the tracer and the metrics registry, from configuration and from the
+// standard OTEL_* environment.
 package telemetry
 
 import (
@@ -10,8 +11,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// NewLogger returns a logger that writes lines of format text or json ("" is text) to w from level on ("" is info). A line that is written with
-// a context in which a span lives carries trace_id and span_id. The level can be changed at any time through the [slog.LevelVar].
+// NewLogger returns a logger that writes lines of format text or json ("" is text) to w from level on ("" is
+// info). A line that is written with a context in which a span lives carries trace_id and span_id. The level
+// can be changed at any time through the [slog.LevelVar].
 func NewLogger(w io.Writer, level, format string) (*slog.Logger, *slog.LevelVar, error) {
 	v := new(slog.LevelVar)
 	if err := SetLevel(v, level); err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// NewRegistry returns a registry with the Go runtime, the process and tandem_build_info, whose value is always 1.
+// NewRegistry returns a registry with the Go runtime, the process and tandem_build_info, whose value is
+// always 1.
 func NewRegistry(version string) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "tandem_build_info",
@@ -16,6 +17,7 @@ func NewRegistry(version string) *prometheus.Registry {
 	})
 	build.Set(1)
 	r := prometheus.NewRegistry()
-	r.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }

@@ -50,7 +50,8 @@ func TestLogger(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
 		t.Fatalf("%v in %q", err, out.String())
 	}
-	if line["msg"] != "shown" || line["trace_id"] != span.TraceID().String() || line["span_id"] != span.SpanID().String() || line["a"] != 1.0 {
+	if line["msg"] != "shown" || line["trace_id"] != span.TraceID().String() ||
+		line["span_id"] != span.SpanID().String() || line["a"] != 1.0 {
 		t.Errorf("line is %v", line)
 	}
 }
@@ -204,7 +205,9 @@ func (c *traces) take(r *collector.ExportTraceServiceRequest) {
 	}
 }
 
-func (c *traces) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (c *traces) Export(
+	_ context.Context, r *collector.ExportTraceServiceRequest,
+) (*collector.ExportTraceServiceResponse, error) {
 	c.take(r)
 	return &collector.ExportTraceServiceResponse{}, nil
 }
@@ -252,10 +255,15 @@ func TestOTLP(t *testing.T) {
 		{"environment, http", nil, func(_, h string) map[string]string {
 			return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": h, "OTEL_TRACES_EXPORTER": "otlp"}
 		}},
-		{"configured, grpc", func(g, _ string) TraceOptions { return TraceOptions{Exporter: "otlp", Endpoint: g} }, func(_, _ string) map[string]string {
+		{"configured, grpc", func(g, _ string) TraceOptions {
+			return TraceOptions{Exporter: "otlp", Endpoint: g}
+		}, func(_, _ string) map[string]string {
 			return map[string]string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}
 		}},
-		{"configured, http", func(_, h string) TraceOptions { return TraceOptions{Exporter: "otlp", Endpoint: h} }, nil},
+		{
+			"configured, http", func(_, h string) TraceOptions { return TraceOptions{Exporter: "otlp", Endpoint: h} },
+			nil,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c, g, h := collect(t)
@@ -284,7 +292,8 @@ func TestOTLP(t *testing.T) {
 
 func TestProtocol(t *testing.T) {
 	for endpoint, want := range map[string]string{
-		"http://c:4317": "grpc", "http://c:4318": "http/protobuf", "https://c": "http/protobuf", "": "http/protobuf",
+		"http://c:4317": "grpc", "http://c:4318": "http/protobuf", "https://c": "http/protobuf",
+		"": "http/protobuf",
 	} {
 		if got := (TraceOptions{Endpoint: endpoint}).protocol(); got != want {
 			t.Errorf("protocol of %q is %q, want %q", endpoint, got, want)

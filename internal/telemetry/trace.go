@@ -24,25 +24,31 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// TraceOptions says where spans go. An empty Exporter leaves that to the environment: OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER (otlp, console,
-// none), OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT, _PROTOCOL (grpc, http/protobuf), _HEADERS, _TIMEOUT, _CERTIFICATE and so on, OTEL_SERVICE_NAME,
-// OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER[_ARG], OTEL_BSP_*. Where that says nothing either, there are no spans.
+// TraceOptions says where spans go. An empty Exporter leaves that to the environment: OTEL_SDK_DISABLED,
+// OTEL_TRACES_EXPORTER (otlp, console, none), OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT, _PROTOCOL (grpc,
+// http/protobuf), _HEADERS, _TIMEOUT, _CERTIFICATE and so on, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
+// OTEL_TRACES_SAMPLER[_ARG], OTEL_BSP_*. Where that says nothing either, there are no spans.
 type TraceOptions struct {
-	Exporter string    // "" asks the environment | otlp | stdout | file | none
-	File     string    // for file: a JSON line a span is appended
-	Endpoint string    // for otlp: URL of the collector, instead of the environment's; port 4317 is taken for gRPC where no protocol is set
-	Sample   float64   // share of the traces that begin here which are kept, 0 (none) to 1; OTEL_TRACES_SAMPLER wins
-	Version  string    // of the binary, for service.version
-	Stdout   io.Writer // for stdout; nil is os.Stdout
+	Exporter string // "" asks the environment | otlp | stdout | file | none
+	File     string // for file: a JSON line a span is appended
+	// For otlp: URL of the collector, instead of the environment's; port 4317 is taken for gRPC where no
+	// protocol is set.
+	Endpoint string
+	// Share of the traces that begin here which are kept, 0 (none) to 1; OTEL_TRACES_SAMPLER wins.
+	Sample  float64
+	Version string    // of the binary, for service.version
+	Stdout  io.Writer // for stdout; nil is os.Stdout
 }
 
 // flushFor bounds how long a shutdown may wait for a collector.
 const flushFor = 5 * time.Second
 
-// SetupTracing builds a tracer provider; shutdown sends what is left, within ctx and 5 seconds at most, and must be called once. With nothing
-// configured the provider is a [noop.TracerProvider], which costs nothing. A collector that cannot be reached is no error: spans are dropped
-// until it can.
-func SetupTracing(ctx context.Context, o TraceOptions) (provider trace.TracerProvider, shutdown func(context.Context) error, err error) {
+// SetupTracing builds a tracer provider; shutdown sends what is left, within ctx and 5 seconds at most, and
+// must be called once. With nothing configured the provider is a [noop.TracerProvider], which costs nothing.
+// A collector that cannot be reached is no error: spans are dropped until it can.
+func SetupTracing(
+	ctx context.Context, o TraceOptions,
+) (provider trace.TracerProvider, shutdown func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
 	sinks, err := o.sinks(ctx)
 	if err != nil || len(sinks) == 0 {
@@ -87,8 +93,8 @@ func closeAll(ctx context.Context, sinks []sink) error {
 	return errors.Join(all...)
 }
 
-// LogErrors sends what OpenTelemetry has to complain about, such as a collector that cannot be reached, to log. It sets OpenTelemetry's global
-// handler: call it once, from main.
+// LogErrors sends what OpenTelemetry has to complain about, such as a collector that cannot be reached, to
+// log. It sets OpenTelemetry's global handler: call it once, from main.
 func LogErrors(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("tracing failed", "error", err) }))
 }
@@ -133,7 +139,8 @@ func (o TraceOptions) sink(ctx context.Context, name string) (sink, error) {
 	return sink{}, fmt.Errorf("there is no exporter %q; choose otlp, console or none", name)
 }
 
-// names of the exporters, separated by commas. An OTLP endpoint in the environment without OTEL_TRACES_EXPORTER means otlp.
+// names of the exporters, separated by commas. An OTLP endpoint in the environment without
+// OTEL_TRACES_EXPORTER means otlp.
 func (o TraceOptions) names() string {
 	if name := cmp.Or(o.Exporter, os.Getenv("OTEL_TRACES_EXPORTER")); name != "" {
 		return name
@@ -165,10 +172,12 @@ func (o TraceOptions) otlp(ctx context.Context) (sdktrace.SpanExporter, error) {
 
 // protocol is what the environment says, else what the usual ports mean, else the specification's default.
 func (o TraceOptions) protocol() string {
-	if p := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL")); p != "" {
+	if p := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
+		os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL")); p != "" {
 		return p
 	}
-	endpoint := cmp.Or(o.Endpoint, os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
+	endpoint := cmp.Or(o.Endpoint, os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+		os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
 	if u, err := url.Parse(endpoint); err == nil && u.Port() == "4317" {
 		return "grpc"
 	}
@@ -187,7 +196,8 @@ func withPath(endpoint string) string {
 func (o TraceOptions) providerOptions(ctx context.Context) ([]sdktrace.TracerProviderOption, error) {
 	r, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
-		resource.WithAttributes(attribute.String("service.name", "tandem"), attribute.String("service.version", o.Version)),
+		resource.WithAttributes(attribute.String("service.name", "tandem"),
+			attribute.String("service.version", o.Version)),
 		resource.WithFromEnv(), // later ones win
 	)
 	if err != nil {

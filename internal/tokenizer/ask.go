@@ -18,13 +18,15 @@ func (r *Resolver) ask(ctx context.Context, via Via, q question) Result {
 		return r.estimate(q, ctx.Err())
 	}
 	if r.canRender(via, q) {
-		if result, ok := r.try(ctx, via, source{Render, q.renderPath, q.render(), r.o.RenderTimeout, via.Release, true}); ok {
+		if result, ok := r.try(ctx, via,
+			source{Render, q.renderPath, q.render(), r.o.RenderTimeout, via.Release, true}); ok {
 			return r.orEstimate(q, result)
 		}
 	}
 	const path = "/tokenize"
 	if q.tokenize != nil && ctx.Err() == nil && !r.missing.is(endpoint{via.Key, path}, time.Now()) {
-		if result, ok := r.try(ctx, via, source{Tokenize, path, q.tokenize(), r.o.TokenizeTimeout, via.Release, q.exact}); ok {
+		if result, ok := r.try(ctx, via,
+			source{Tokenize, path, q.tokenize(), r.o.TokenizeTimeout, via.Release, q.exact}); ok {
 			return r.orEstimate(q, result)
 		}
 	}
@@ -67,7 +69,8 @@ func (r *Resolver) try(ctx context.Context, via Via, s source) (result Result, o
 	return Result{}, false
 }
 
-// notThere tells an endpoint that the engine lacks (404, 405) or has switched off (403) from a model that it does not serve, which is a 404 too.
+// notThere tells an endpoint that the engine lacks (404, 405) or has switched off (403) from a model that it
+// does not serve, which is a 404 too.
 func notThere(status int, reply []byte) bool {
 	switch status {
 	case http.StatusForbidden, http.StatusMethodNotAllowed:
@@ -126,7 +129,8 @@ func idsIn(s *rawjson.Scanner, name string) (ids []uint32) {
 // endpoint is a path of an engine.
 type endpoint struct{ engine, path string }
 
-// missing remembers for a while which endpoints engines do not have. At its bound it forgets all, which costs a question each.
+// missing remembers for a while which endpoints engines do not have. At its bound it forgets all, which costs
+// a question each.
 type missing struct {
 	mu    sync.Mutex
 	until map[endpoint]time.Time

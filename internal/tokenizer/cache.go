@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// cache keeps results by their prompt, the least recently used going first when the bytes run out. It keeps no prompt, only its hash.
+// cache keeps results by their prompt, the least recently used going first when the bytes run out. It keeps
+// no prompt, only its hash.
 type cache struct {
 	limit int64
 
@@ -49,7 +50,8 @@ func (c *cache) get(k key, now time.Time) (Result, bool) {
 	return e.result, true
 }
 
-// forgotten returns how often an engine was forgotten. put takes nothing that was asked before the newest time.
+// forgotten returns how often an engine was forgotten. put takes nothing that was asked before the newest
+// time.
 func (c *cache) forgotten() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,8 +17,14 @@ func TestEstimateTokens(t *testing.T) {
 		{"a text without blanks", `"` + strings.Repeat("語", 4000) + `"`, 3000, 3000},
 		{"a long name", strings.Repeat("x", mediaRun-1), 127, 127},
 		{"an image", `{"url":"data:image/png;base64,` + image + `"}`, MediaTokens, MediaTokens + 20},
-		{"with its slashes escaped", `"` + strings.ReplaceAll(image, "/", `\/`) + `"`, MediaTokens, MediaTokens + 20},
-		{"two images and text", `"` + image + `","` + image + `"` + strings.Repeat(" ab", 400), 2*MediaTokens + 300, 2*MediaTokens + 310},
+		{
+			"with its slashes escaped", `"` + strings.ReplaceAll(image, "/", `\/`) + `"`, MediaTokens,
+			MediaTokens + 20,
+		},
+		{
+			"two images and text", `"` + image + `","` + image + `"` + strings.Repeat(" ab", 400), 2*MediaTokens + 300,
+			2*MediaTokens + 310,
+		},
 	} {
 		if got := EstimateTokens([]byte(tt.raw), 4); got < tt.low || got > tt.high {
 			t.Errorf("%s: %d tokens, want %d to %d", tt.name, got, tt.low, tt.high)

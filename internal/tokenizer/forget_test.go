@@ -69,7 +69,9 @@ func TestIDsAreOfARelease(t *testing.T) {
 func TestForgetDropsWhatOneEngineSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p0, p1, r := &process{first: 100}, &process{first: 200}, New(usual())
-		other := func() Result { return r.Completion(t.Context(), p1.via("p1", "1"), "m", []byte(`"b"`), []byte(`{}`)) }
+		other := func() Result {
+			return r.Completion(t.Context(), p1.via("p1", "1"), "m", []byte(`"b"`), []byte(`{}`))
+		}
 		complete(t, r, p0.via("p0", "1"))
 		other()
 		room := r.cache.room
@@ -82,7 +84,8 @@ func TestForgetDropsWhatOneEngineSaid(t *testing.T) {
 			t.Errorf("another engine's ids: %+v, want them remembered", got)
 		}
 		if r.cache.room != room || len(r.cache.m) != 2 || r.cache.order.Len() != 2 {
-			t.Errorf("%d bytes are left of %d with %d and %d entries", r.cache.room, room, len(r.cache.m), r.cache.order.Len())
+			t.Errorf("%d bytes are left of %d with %d and %d entries",
+				r.cache.room, room, len(r.cache.m), r.cache.order.Len())
 		}
 	})
 }
@@ -102,7 +105,8 @@ func TestForgetDropsWhatIsBeingAsked(t *testing.T) {
 		wg.Wait()
 		after := complete(t, r, p0.via("p0", "1"))
 		if before.IDs[0] != 100 || meanwhile.IDs[0] != 101 || after.IDs[0] != 101 || after.Source != Cache {
-			t.Errorf("ids %v, then %v, then %v from %v; want 100, and 101 from then on", before.IDs, meanwhile.IDs, after.IDs, after.Source)
+			t.Errorf("ids %v, then %v, then %v from %v; want 100, and 101 from then on",
+				before.IDs, meanwhile.IDs, after.IDs, after.Source)
 		}
 		if len(r.calls.m) != 0 {
 			t.Errorf("%d calls are left", len(r.calls.m))
@@ -129,11 +133,16 @@ func TestChatsAreRememberedForAWhile(t *testing.T) {
 	for _, tt := range []struct {
 		ttl  time.Duration
 		want []bool // remembered at once, after a minute less a nanosecond, after a minute
-	}{{time.Minute, []bool{true, true, false}}, {time.Hour, []bool{true, true, true}}, {0, []bool{false, false, false}}} {
+	}{
+		{time.Minute, []bool{true, true, false}}, {time.Hour, []bool{true, true, true}},
+		{0, []bool{false, false, false}},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			e, r := &fakeEngine{}, New(usual(func(o *Options) { o.ChatTTL = tt.ttl }))
 			start := time.Now()
-			text := func() Source { return r.Completion(t.Context(), e.via(), "m", []byte(`"a"`), []byte(`{}`)).Source }
+			text := func() Source {
+				return r.Completion(t.Context(), e.via(), "m", []byte(`"a"`), []byte(`{}`)).Source
+			}
 			text()
 			for i, at := range []time.Duration{0, time.Minute - 1, time.Minute} {
 				if i == 0 {

@@ -14,9 +14,10 @@ type key [sha256.Size]byte
 
 // question is a prompt to resolve, and how to ask for it.
 type question struct {
-	key        key
-	keep       bool // the ids depend on nothing but key: they may be remembered, and shared with who asks meanwhile
-	size       int  // bytes of the raw prompt
+	key key
+	// The ids depend on nothing but key: they may be remembered, and shared with who asks meanwhile.
+	keep       bool
+	size       int // bytes of the raw prompt
 	renderPath string
 	render     func() []byte // makes the body for it
 	tokenize   func() []byte // nil where no body of /tokenize stands for the prompt
@@ -24,23 +25,32 @@ type question struct {
 	exact      bool          // /tokenize takes every field that matters
 }
 
-// aside lists the fields of a request that take no part in making its prompt. What is not known to be aside counts as part of it.
+// aside lists the fields of a request that take no part in making its prompt. What is not known to be aside
+// counts as part of it.
 func aside(name string) bool {
 	switch name {
-	case "temperature", "top_p", "top_k", "min_p", "seed", "n", "best_of", "use_beam_search", "length_penalty", "early_stopping",
-		"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "bad_words", "allowed_token_ids",
-		"max_tokens", "max_completion_tokens", "min_tokens", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos",
-		"stream", "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "skip_special_tokens", "spaces_between_special_tokens",
-		"return_token_ids", "return_tokens_as_token_ids", "detokenize", "structured_outputs", "thinking_token_budget",
-		"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern",
-		"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "priority", "request_id", "session_id",
+	case "temperature", "top_p", "top_k", "min_p", "seed", "n", "best_of", "use_beam_search", "length_penalty",
+		"early_stopping",
+		"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "bad_words",
+		"allowed_token_ids",
+		"max_tokens", "max_completion_tokens", "min_tokens", "stop", "stop_token_ids", "include_stop_str_in_output",
+		"ignore_eos",
+		"stream", "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "skip_special_tokens",
+		"spaces_between_special_tokens",
+		"return_token_ids", "return_tokens_as_token_ids", "detokenize", "structured_outputs",
+		"thinking_token_budget",
+		"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend",
+		"guided_whitespace_pattern",
+		"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "priority",
+		"request_id", "session_id",
 		"cache_salt", "vllm_xargs":
 		return true
 	}
 	return false
 }
 
-// known lists the fields that /tokenize reads as the chat path does. tools is left out: the chat path lets its tool parser change the request first.
+// known lists the fields that /tokenize reads as the chat path does. tools is left out: the chat path lets
+// its tool parser change the request first.
 func known(name string) bool {
 	switch name {
 	case "model", "messages", "add_generation_prompt", "continue_final_message", "add_special_tokens",
@@ -57,7 +67,9 @@ func alsoTokenize(name string) bool {
 
 // chatQuestion reads what matters of a chat.
 func chatQuestion(of replica.Release, body []byte) question {
-	q := question{keep: true, exact: true, templated: true, renderPath: "/v1/chat/completions/render", size: len(body)}
+	q := question{
+		keep: true, exact: true, templated: true, renderPath: "/v1/chat/completions/render", size: len(body),
+	}
 	q.render = func() []byte { return body }
 	q.tokenize = func() []byte { return chatTokenize(body) }
 	h := newHash("chat", of)
@@ -91,8 +103,8 @@ func isNull(value []byte) bool { return string(value) == "null" }
 // harmony reports whether the model is one whose chat path has no template that /tokenize could render.
 func harmony(model []byte) bool { return bytes.Contains(bytes.ToLower(model), []byte("gpt-oss")) }
 
-// conversationQuestion reads what matters of a request to /v1/messages or /v1/responses: all that is not known to be aside. Only render knows how the engine
-// makes a conversation of it.
+// conversationQuestion reads what matters of a request to /v1/messages or /v1/responses: all that is not
+// known to be aside. Only render knows how the engine makes a conversation of it.
 func conversationQuestion(of replica.Release, path string, body []byte) question {
 	q := question{keep: true, exact: true, templated: true, renderPath: path + "/render", size: len(body)}
 	q.render = func() []byte { return body }
@@ -106,7 +118,8 @@ func conversationQuestion(of replica.Release, path string, body []byte) question
 	return q
 }
 
-// completionQuestion reads what matters of a completion. A completion has no template: /tokenize tells what the engine would make of it.
+// completionQuestion reads what matters of a completion. A completion has no template: /tokenize tells what
+// the engine would make of it.
 func completionQuestion(of replica.Release, model string, promptRaw, body []byte) question {
 	q := question{keep: true, exact: true, renderPath: "/v1/completions/render", size: len(promptRaw)}
 	q.render = func() []byte { return completionAsk(model, promptRaw, body, func(string) bool { return true }) }
@@ -125,7 +138,8 @@ func completionQuestion(of replica.Release, model string, promptRaw, body []byte
 	return q
 }
 
-// completionFields yields the members that may take part in making the prompt, beside the prompt itself and the model.
+// completionFields yields the members that may take part in making the prompt, beside the prompt itself and
+// the model.
 func completionFields(body []byte) func(func(string, []byte) bool) {
 	return func(yield func(string, []byte) bool) {
 		for name, value := range members(body) {
@@ -160,7 +174,8 @@ func changesCompletion(name string) bool {
 	return false
 }
 
-// members yields the top-level members of a JSON object, the last of each name only where it matters: a later one comes later.
+// members yields the top-level members of a JSON object, the last of each name only where it matters: a later
+// one comes later.
 func members(body []byte) func(func(string, []byte) bool) {
 	return func(yield func(string, []byte) bool) {
 		s := rawjson.Scanner{Data: body}
@@ -173,7 +188,8 @@ func members(body []byte) func(func(string, []byte) bool) {
 	}
 }
 
-// object builds a JSON object. A name that comes twice is written twice; the engine takes the last, as it would of the request.
+// object builds a JSON object. A name that comes twice is written twice; the engine takes the last, as it
+// would of the request.
 type object struct{ raw []byte }
 
 func (o *object) add(name string, value []byte) {

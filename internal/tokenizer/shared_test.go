@@ -19,7 +19,8 @@ func pickyEngine(_ context.Context, _ string, body []byte) (int, []byte, error) 
 	switch {
 	case bytes.Contains(body, []byte(`"temperature":-`)):
 		_, at, _ := bytes.Cut(body, []byte(`"temperature":`))
-		return 400, fmt.Appendf(nil, `{"error":{"message":"temperature %s","code":400}}`, bytes.TrimRight(at, "}")), nil
+		return 400, fmt.Appendf(nil, `{"error":{"message":"temperature %s","code":400}}`, bytes.TrimRight(at, "}")),
+			nil
 	case bytes.Contains(body, []byte(`"max_tokens":4000`)):
 		return 200, []byte(`{"token_ids":[8,9]}`), nil
 	}
@@ -35,7 +36,8 @@ func together(t *testing.T, r *Resolver, fields ...string) []Result {
 	var wg sync.WaitGroup
 	for i, more := range fields {
 		wg.Go(func() {
-			results[i] = r.Chat(t.Context(), via, []byte(`{"model":"m","messages":[{"role":"user","content":"x"}],`+more+`}`))
+			results[i] = r.Chat(t.Context(), via,
+				[]byte(`{"model":"m","messages":[{"role":"user","content":"x"}],`+more+`}`))
 		})
 		synctest.Wait()
 	}
@@ -49,7 +51,8 @@ func TestARefusalIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(usual())
 		start := time.Now()
-		got := together(t, r, `"temperature":-1`, `"temperature":1`, `"temperature":-2`, `"temperature":-3`, `"temperature":0.5`)
+		got := together(t, r, `"temperature":-1`, `"temperature":1`, `"temperature":-2`, `"temperature":-3`,
+			`"temperature":0.5`)
 		for i, want := range []string{"temperature -1", "", "temperature -2", "temperature -3", ""} {
 			rejected, refused := errors.AsType[*Rejected](got[i].Err)
 			switch {

@@ -1,7 +1,8 @@
-// Package tokenizer gets the token ids of a prompt from an engine, once: from render, else from /tokenize, else it estimates how many there are.
+// Package tokenizer gets the token ids of a prompt from an engine, once: from render, else from /tokenize,
+// else it estimates how many there are.
 //
-// Answers are kept under the fields that determine the prompt, and callers that ask for the same prompt at the same time share one call. No prompt
-// appears in an error.
+// Answers are kept under the fields that determine the prompt, and callers that ask for the same prompt at
+// the same time share one call. No prompt appears in an error.
 package tokenizer
 
 import (
@@ -12,16 +13,19 @@ import (
 	"tandem/internal/replica"
 )
 
-// Post sends one JSON body to the engine and returns its whole answer. It is called on the goroutine of a caller of the Resolver and must honour ctx.
+// Post sends one JSON body to the engine and returns its whole answer. It is called on the goroutine of a
+// caller of the Resolver and must honour ctx.
 type Post func(ctx context.Context, path string, body []byte) (status int, reply []byte, err error)
 
-// Options of a Resolver. What a configuration sets is said in full; the rest has a constant that tests change.
+// Options of a Resolver. What a configuration sets is said in full; the rest has a constant that tests
+// change.
 type Options struct {
 	RenderTimeout   time.Duration // of one question to a render endpoint; above 0
 	TokenizeTimeout time.Duration // of one to /tokenize; above 0
 	CacheBytes      int64         // 0: no cache
 	CharsPerToken   float64       // of the estimate, bytes of the raw prompt; above 0
-	ChatTTL         time.Duration // how long the ids of a chat are remembered, whose template may name the day; 0: not at all
+	// How long the ids of a chat are remembered, whose template may name the day; 0: not at all.
+	ChatTTL time.Duration
 
 	maxTokens int           // ids of longer prompts are not kept, only counted
 	remember  time.Duration // how long an endpoint that an engine does not have is not asked for again
@@ -51,12 +55,16 @@ type Resolver struct {
 func New(o Options) *Resolver {
 	o.check()
 	o.maxTokens, o.remember = cmp.Or(o.maxTokens, maxTokens), cmp.Or(o.remember, remember)
-	return &Resolver{o: o, cache: newCache(o.CacheBytes), calls: calls{m: map[key]*call{}}, missing: missing{until: map[endpoint]time.Time{}}}
+	return &Resolver{
+		o: o, cache: newCache(o.CacheBytes), calls: calls{m: map[key]*call{}},
+		missing: missing{until: map[endpoint]time.Time{}},
+	}
 }
 
 // Via is the engine to ask.
 type Via struct {
-	Key     string          // names the engine, so that what it does not have is remembered, and what it said can be forgotten
+	// Names the engine, so that what it does not have is remembered, and what it said can be forgotten.
+	Key     string
 	Release replica.Release // of the engine; ids are remembered and shared among engines of one release
 	Post    Post
 	Render  bool // whether its render endpoints are worth a try
@@ -84,8 +92,12 @@ type Result struct {
 	Count  int      // len(IDs), or the estimate
 	Source Source
 	Of     replica.Release // whose ids they are
-	Exact  bool            // the ids are what an engine of that release itself would make of the request, so legs to one may carry them
-	Err    error           // *Rejected when the engine would refuse the request anyway, or the caller's context error; the rest is then an estimate
+	// The ids are what an engine of that release itself would make of the request, so legs to one may carry
+	// them.
+	Exact bool
+	// *Rejected when the engine would refuse the request anyway, or the caller's context error; the rest is then
+	// an estimate.
+	Err error
 }
 
 // Rejected is an engine's refusal of the request itself.
@@ -96,7 +108,8 @@ type Rejected struct {
 
 func (e *Rejected) Error() string { return "engine refuses the prompt" }
 
-// Completion resolves one text prompt of a completion. promptRaw is the JSON string, body the client's sanitised body.
+// Completion resolves one text prompt of a completion. promptRaw is the JSON string, body the client's
+// sanitised body.
 func (r *Resolver) Completion(ctx context.Context, via Via, model string, promptRaw, body []byte) Result {
 	return r.resolve(ctx, via, completionQuestion(via.Release, model, promptRaw, body))
 }
@@ -106,14 +119,16 @@ func (r *Resolver) Chat(ctx context.Context, via Via, body []byte) Result {
 	return r.resolve(ctx, via, chatQuestion(via.Release, body))
 }
 
-// Conversation resolves the prompt of a request of text to path, which is /v1/messages or /v1/responses; body is the client's sanitised body. Without
-// render it is an estimate. A refusal is the renderer's, in its words: the door itself may have others.
+// Conversation resolves the prompt of a request of text to path, which is /v1/messages or /v1/responses; body
+// is the client's sanitised body. Without render it is an estimate. A refusal is the renderer's, in its
+// words: the door itself may have others.
 func (r *Resolver) Conversation(ctx context.Context, via Via, path string, body []byte) Result {
 	return r.resolve(ctx, via, conversationQuestion(via.Release, path, body))
 }
 
-// resolve looks into the cache, joins a call that is under way, or asks. What is shared is the ids and nothing else: ids that depend on more than the key are
-// asked for alone, and a refusal may be for a field that is not in the key, so that a caller who waited for one asks alone. A caller that waited for another's
+// resolve looks into the cache, joins a call that is under way, or asks. What is shared is the ids and
+// nothing else: ids that depend on more than the key are asked for alone, and a refusal may be for a field
+// that is not in the key, so that a caller who waited for one asks alone. A caller that waited for another's
 // call and got nothing because that caller left asks itself.
 func (r *Resolver) resolve(ctx context.Context, via Via, q question) Result {
 	if !q.keep {
@@ -151,7 +166,8 @@ func (r *Resolver) lead(ctx context.Context, via Via, q question, c *call) Resul
 	return c.result
 }
 
-// askAndKeep asks, and remembers the ids; the cache takes nothing else. What was asked of an engine that was forgotten meanwhile is not remembered.
+// askAndKeep asks, and remembers the ids; the cache takes nothing else. What was asked of an engine that was
+// forgotten meanwhile is not remembered.
 func (r *Resolver) askAndKeep(ctx context.Context, via Via, q question) Result {
 	forgotten := r.cache.forgotten()
 	result := r.ask(ctx, via, q)
@@ -166,8 +182,9 @@ func (r *Resolver) askAndKeep(ctx context.Context, via Via, q question) Result {
 	return result
 }
 
-// Forget drops all that the engine named key has said: the process behind that name is another one, or gone. Questions that it is answering now are answered
-// to who asked them, and neither remembered nor shared with who comes later.
+// Forget drops all that the engine named key has said: the process behind that name is another one, or gone.
+// Questions that it is answering now are answered to who asked them, and neither remembered nor shared with
+// who comes later.
 func (r *Resolver) Forget(key string) {
 	r.cache.forget(key)
 	r.calls.forget()

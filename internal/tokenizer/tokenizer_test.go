@@ -46,15 +46,20 @@ func (e *fakeEngine) post(ctx context.Context, path string, body []byte) (int, [
 	case e.dead:
 		return 0, nil, errors.New("connection refused")
 	case render && e.noRender == http.StatusForbidden:
-		return 403, []byte(`{"error":{"message":"Scale-out endpoints are disabled.","type":"PermissionDeniedError","param":null,"code":403}}`), nil
+		return 403, []byte(`{"error":{"message":"Scale-out endpoints are disabled.",` +
+			`"type":"PermissionDeniedError","param":null,"code":403}}`), nil
 	case render && e.noRender > 0:
 		return e.noRender, []byte(`{"detail":"Not Found"}`), nil
 	case e.noModel:
-		return 404, []byte(`{"error":{"message":"The model does not exist.","type":"NotFoundError","param":"model","code":404}}`), nil
+		return 404, []byte(
+			`{"error":{"message":"The model does not exist.","type":"NotFoundError","param":"model","code":404}}`,
+		), nil
 	case e.refuse:
-		return 400, []byte(`{"error":{"message":"bad template","type":"BadRequestError","param":null,"code":400}}`), nil
+		return 400, []byte(`{"error":{"message":"bad template","type":"BadRequestError","param":null,"code":400}}`),
+			nil
 	case path == "/v1/chat/completions/render":
-		return 200, []byte(`{"request_id":"chatcmpl-1","token_ids":[1,2,3],"sampling_params":{"stop_token_ids":[9]}}`), nil
+		return 200,
+			[]byte(`{"request_id":"chatcmpl-1","token_ids":[1,2,3],"sampling_params":{"stop_token_ids":[9]}}`), nil
 	case path == "/v1/messages/render":
 		return 200, []byte(`{"request_id":"chatcmpl-1","token_ids":[8,9,10,11],"sampling_params":{}}`), nil
 	case path == "/v1/completions/render":
@@ -80,8 +85,9 @@ func (e *fakeEngine) paths() (paths []string) {
 func (e *fakeEngine) via() Via { return Via{Key: "p0", Post: e.post, Render: true} }
 
 const (
-	chatBody   = `{"model":"m","messages":[{"role":"user","content":"hello there"}],"temperature":0.5}`
-	toolsBody  = `{"model":"m","messages":[{"role":"user","content":"hello there"}],"tools":[{"type":"function"}],"max_tokens":3}`
+	chatBody  = `{"model":"m","messages":[{"role":"user","content":"hello there"}],"temperature":0.5}`
+	toolsBody = `{"model":"m","messages":[{"role":"user","content":"hello there"}],` +
+		`"tools":[{"type":"function"}],"max_tokens":3}`
 	chatRender = "/v1/chat/completions/render"
 	compRender = "/v1/completions/render"
 )
@@ -106,29 +112,61 @@ func TestSources(t *testing.T) {
 		want   Result
 		paths  string
 	}{
-		{"render", &fakeEngine{}, chatBody, Result{IDs: []uint32{1, 2, 3}, Count: 3, Source: Render, Exact: true}, chatRender},
-		{"render with tools", &fakeEngine{}, toolsBody, Result{IDs: []uint32{1, 2, 3}, Count: 3, Source: Render, Exact: true}, chatRender},
-		{"tokenize", &fakeEngine{noRender: 403}, chatBody, Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize"},
-		{"old engine", &fakeEngine{noRender: 404}, chatBody, Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize"},
-		{"tokenize with tools is a hint", &fakeEngine{noRender: 403}, toolsBody, Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize}, chatRender + " /tokenize"},
-		{"render fails", &fakeEngine{noRender: 500}, chatBody, Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize"},
-		{"a model the engine does not have", &fakeEngine{noModel: true}, chatBody, Result{Count: 10, Source: Estimate}, chatRender + " /tokenize"},
-		{"nobody there", &fakeEngine{dead: true}, chatBody, Result{Count: 10, Source: Estimate}, chatRender + " /tokenize"},
-		{"a completion rendered", &fakeEngine{}, "", Result{IDs: []uint32{4, 5}, Count: 2, Source: Render, Exact: true}, compRender},
-		{"a completion tokenized", &fakeEngine{noRender: 403}, "", Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, compRender + " /tokenize"},
+		{
+			"render", &fakeEngine{}, chatBody, Result{IDs: []uint32{1, 2, 3}, Count: 3, Source: Render, Exact: true},
+			chatRender,
+		},
+		{
+			"render with tools", &fakeEngine{}, toolsBody,
+			Result{IDs: []uint32{1, 2, 3}, Count: 3, Source: Render, Exact: true}, chatRender,
+		},
+		{
+			"tokenize", &fakeEngine{noRender: 403}, chatBody,
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize",
+		},
+		{
+			"old engine", &fakeEngine{noRender: 404}, chatBody,
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize",
+		},
+		{
+			"tokenize with tools is a hint", &fakeEngine{noRender: 403}, toolsBody,
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize}, chatRender + " /tokenize",
+		},
+		{
+			"render fails", &fakeEngine{noRender: 500}, chatBody,
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize",
+		},
+		{
+			"a model the engine does not have", &fakeEngine{noModel: true}, chatBody,
+			Result{Count: 10, Source: Estimate}, chatRender + " /tokenize",
+		},
+		{
+			"nobody there", &fakeEngine{dead: true}, chatBody, Result{Count: 10, Source: Estimate},
+			chatRender + " /tokenize",
+		},
+		{
+			"a completion rendered", &fakeEngine{}, "",
+			Result{IDs: []uint32{4, 5}, Count: 2, Source: Render, Exact: true}, compRender,
+		},
+		{
+			"a completion tokenized", &fakeEngine{noRender: 403}, "",
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, compRender + " /tokenize",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := New(usual())
 			var got Result
 			if tt.body == "" {
-				got = r.Completion(t.Context(), tt.engine.via(), "m", []byte(`"hello"`), []byte(`{"model":"m","prompt":["x","hello"],"n":1}`))
+				got = r.Completion(t.Context(), tt.engine.via(), "m", []byte(`"hello"`),
+					[]byte(`{"model":"m","prompt":["x","hello"],"n":1}`))
 			} else {
 				got = r.Chat(t.Context(), tt.engine.via(), []byte(tt.body))
 			}
 			if tt.want.Source == Estimate {
 				tt.want.Count = len(`[{"role":"user","content":"hello there"}]`) / 4
 			}
-			if !slices.Equal(got.IDs, tt.want.IDs) || got.Count != tt.want.Count || got.Source != tt.want.Source || got.Exact != tt.want.Exact || got.Err != nil {
+			if !slices.Equal(got.IDs, tt.want.IDs) || got.Count != tt.want.Count || got.Source != tt.want.Source ||
+				got.Exact != tt.want.Exact || got.Err != nil {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
 			if paths := strings.Join(tt.engine.paths(), " "); paths != tt.paths {
@@ -142,11 +180,14 @@ func TestBodiesThatAreAsked(t *testing.T) {
 	for _, tt := range []struct{ name, body, prompt, render, tokenize string }{
 		{
 			"chat", `{"model":"m","messages":[ ],"tools":[1],"stream":true,"documents":[2],"chat_template":null}`, "",
-			`{"model":"m","messages":[ ],"tools":[1],"stream":true,"documents":[2],"chat_template":null}`, `{"model":"m","messages":[ ],"tools":[1]}`,
+			`{"model":"m","messages":[ ],"tools":[1],"stream":true,"documents":[2],"chat_template":null}`,
+			`{"model":"m","messages":[ ],"tools":[1]}`,
 		},
 		{
-			"completion", `{"model":"other","prompt":["a","b"],"add_special_tokens":false,"n":1,"x":2,"suffix":null}`, `"b"`,
-			`{"model":"m","prompt":"b","add_special_tokens":false,"x":2}`, `{"model":"m","prompt":"b","add_special_tokens":false}`,
+			"completion", `{"model":"other","prompt":["a","b"],"add_special_tokens":false,"n":1,"x":2,"suffix":null}`,
+			`"b"`,
+			`{"model":"m","prompt":"b","add_special_tokens":false,"x":2}`,
+			`{"model":"m","prompt":"b","add_special_tokens":false}`,
 		},
 	} {
 		e := &fakeEngine{noRender: 403}
@@ -167,11 +208,15 @@ func TestBodiesThatAreAsked(t *testing.T) {
 func TestExactOnlyWhenTokenizeKnowsEveryField(t *testing.T) {
 	const user = `"messages":[{"role":"user","content":"x"}]`
 	for body, want := range map[string]bool{
-		`{` + user + `,"model":"m","temperature":1,"stop":["x"],"cache_salt":"s","vllm_xargs":{},"seed":null}`:                                                true,
-		`{` + user + `,"add_generation_prompt":true,"continue_final_message":false,"chat_template":"t","chat_template_kwargs":{},"add_special_tokens":false}`: true,
+		`{` + user +
+			`,"model":"m","temperature":1,"stop":["x"],"cache_salt":"s","vllm_xargs":{},"seed":null}`: true,
+		`{` + user + `,"add_generation_prompt":true,"continue_final_message":false,"chat_template":"t",` +
+			`"chat_template_kwargs":{},"add_special_tokens":false}`: true,
 		`{` + user + `,"reasoning_effort":null}`:  true,
-		`{` + user + `,"reasoning_effort":"low"}`: false, `{` + user + `,"documents":[]}`: false, `{` + user + `,"tool_choice":"none"}`: false,
-		`{` + user + `,"truncate_prompt_tokens":5}`: false, `{` + user + `,"never_heard_of":1}`: false, `{` + user + `,"response_format":{}}`: false,
+		`{` + user + `,"reasoning_effort":"low"}`: false, `{` + user + `,"documents":[]}`: false,
+		`{` + user + `,"tool_choice":"none"}`:       false,
+		`{` + user + `,"truncate_prompt_tokens":5}`: false, `{` + user + `,"never_heard_of":1}`: false,
+		`{` + user + `,"response_format":{}}`:          false,
 		`{` + user + `,"model":"openai/GPT-OSS-120b"}`: false, `{` + user + `,"mm_processor_kwargs":{}}`: false,
 	} {
 		e := &fakeEngine{noRender: 404}
@@ -186,7 +231,8 @@ func TestRejected(t *testing.T) {
 	r := New(usual())
 	got := r.Chat(t.Context(), e.via(), []byte(chatBody))
 	rejected, ok := errors.AsType[*Rejected](got.Err)
-	if !ok || rejected.Status != 400 || !strings.Contains(string(rejected.Body), "bad template") || got.Source != Estimate || got.IDs != nil {
+	if !ok || rejected.Status != 400 || !strings.Contains(string(rejected.Body), "bad template") ||
+		got.Source != Estimate || got.IDs != nil {
 		t.Errorf("render refuses: %+v", got)
 	}
 	if strings.Contains(got.Err.Error(), "template") {
@@ -223,13 +269,17 @@ func TestCacheKey(t *testing.T) {
 		e, r := &fakeEngine{}, New(usual())
 		r.Chat(t.Context(), e.via(), []byte(base+`}`))
 		got := r.Chat(t.Context(), e.via(), []byte(base+tt.more))
-		if hit := len(e.paths()) == 1; hit != tt.hit || (got.Source == Cache) != tt.hit || !got.Exact || got.Count != 3 {
+		if hit := len(e.paths()) == 1; hit != tt.hit || (got.Source == Cache) != tt.hit || !got.Exact ||
+			got.Count != 3 {
 			t.Errorf("%s: hit %v (%+v), want %v", tt.more, hit, got, tt.hit)
 		}
 	}
 	e, r := &fakeEngine{}, New(usual())
-	for _, tt := range []struct{ model, prompt, body string }{{"m", `"a"`, `{}`}, {"n", `"a"`, `{}`}, {"m", `"b"`, `{}`}, {"m", `"a"`, `{"add_special_tokens":false}`}} {
-		if got := r.Completion(t.Context(), e.via(), tt.model, []byte(tt.prompt), []byte(tt.body)); got.Source != Render {
+	for _, tt := range []struct{ model, prompt, body string }{
+		{"m", `"a"`, `{}`}, {"n", `"a"`, `{}`}, {"m", `"b"`, `{}`}, {"m", `"a"`, `{"add_special_tokens":false}`},
+	} {
+		if got := r.Completion(t.Context(), e.via(), tt.model, []byte(tt.prompt),
+			[]byte(tt.body)); got.Source != Render {
 			t.Errorf("%v is taken for another: %+v", tt, got)
 		}
 	}
@@ -271,7 +321,8 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Fatal("0 is not kept")
 	}
 	ask(3)
-	if ask(0) != Cache || ask(2) != Cache || ask(3) != Cache || len(r.cache.m) != 3 || r.cache.room != 0 || r.cache.order.Len() != 3 {
+	if ask(0) != Cache || ask(2) != Cache || ask(3) != Cache || len(r.cache.m) != 3 || r.cache.room != 0 ||
+		r.cache.order.Len() != 3 {
 		t.Errorf("%d entries, %d bytes left", len(r.cache.m), r.cache.room)
 	}
 	if ask(1) != Render {
@@ -283,14 +334,16 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Errorf("without a cache: %+v", got)
 	}
 	long := New(usual(func(o *Options) { o.maxTokens = 2 }))
-	if got := long.Chat(t.Context(), e.via(), []byte(chatBody)); got.IDs != nil || got.Count != 3 || got.Exact || got.Source != Render {
+	if got := long.Chat(t.Context(), e.via(), []byte(chatBody)); got.IDs != nil || got.Count != 3 ||
+		got.Exact || got.Source != Render {
 		t.Errorf("more ids than are kept: %+v", got)
 	}
 }
 
 func TestMissingIsRememberedForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, r := &fakeEngine{noRender: 403}, New(usual(func(o *Options) { o.remember, o.CacheBytes = time.Minute, 0 }))
+		e := &fakeEngine{noRender: 403}
+		r := New(usual(func(o *Options) { o.remember, o.CacheBytes = time.Minute, 0 }))
 		ask := func(key string) string {
 			via := e.via()
 			via.Key = key
@@ -320,7 +373,8 @@ func TestMissingIsRememberedForAWhile(t *testing.T) {
 
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, r := &fakeEngine{slow: time.Hour}, New(usual(func(o *Options) { o.RenderTimeout, o.TokenizeTimeout = 2*time.Second, 3*time.Second }))
+		e := &fakeEngine{slow: time.Hour}
+		r := New(usual(func(o *Options) { o.RenderTimeout, o.TokenizeTimeout = 2*time.Second, 3*time.Second }))
 		start := time.Now()
 		got := r.Chat(t.Context(), e.via(), []byte(chatBody))
 		if took := time.Since(start); took != 5*time.Second || got.Source != Estimate || got.Err != nil {
@@ -330,7 +384,8 @@ func TestDeadlines(t *testing.T) {
 		defer cancel()
 		start = time.Now()
 		got = r.Chat(ctx, e.via(), []byte(chatBody))
-		if took := time.Since(start); took != time.Second || !errors.Is(got.Err, context.DeadlineExceeded) || got.Count == 0 {
+		if took := time.Since(start); took != time.Second || !errors.Is(got.Err, context.DeadlineExceeded) ||
+			got.Count == 0 {
 			t.Errorf("%+v after %v, want the caller's deadline after 1 s", got, took)
 		}
 	})
@@ -375,7 +430,8 @@ func TestWhoLeavesDoesNotTakeTheOthersAlong(t *testing.T) {
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			if got := r.Chat(impatient, e.via(), []byte(chatBody)); !errors.Is(got.Err, context.DeadlineExceeded) || time.Since(start) != 300*time.Millisecond {
+			if got := r.Chat(impatient, e.via(), []byte(chatBody)); !errors.Is(got.Err, context.DeadlineExceeded) ||
+				time.Since(start) != 300*time.Millisecond {
 				t.Errorf("the second: %+v after %v", got, time.Since(start))
 			}
 		})
@@ -398,7 +454,8 @@ func TestWhoLeavesDoesNotTakeTheOthersAlong(t *testing.T) {
 func TestOptionsAreSaidInFull(t *testing.T) {
 	for name, forget := range map[string]func(o *Options){
 		"render": func(o *Options) { o.RenderTimeout = 0 }, "tokenize": func(o *Options) { o.TokenizeTimeout = 0 },
-		"chars": func(o *Options) { o.CharsPerToken = 0 }, "no number": func(o *Options) { o.CharsPerToken = math.NaN() },
+		"chars":     func(o *Options) { o.CharsPerToken = 0 },
+		"no number": func(o *Options) { o.CharsPerToken = math.NaN() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -417,7 +474,8 @@ func TestEstimate(t *testing.T) {
 		prompt   string
 		want     int
 	}{{4, `"123456"`, 2}, {2, `"123456"`, 4}, {4, `"a"`, 1}} {
-		got := New(usual(func(o *Options) { o.CharsPerToken = tt.perToken })).Completion(t.Context(), Via{}, "m", []byte(tt.prompt), []byte(`{}`))
+		got := New(usual(func(o *Options) { o.CharsPerToken = tt.perToken })).Completion(t.Context(), Via{}, "m",
+			[]byte(tt.prompt), []byte(`{}`))
 		if got.Count != tt.want || got.Source != Estimate || got.Exact || got.Err != nil {
 			t.Errorf("%v bytes a token of %s: %+v, want %d", tt.perToken, tt.prompt, got, tt.want)
 		}
@@ -426,11 +484,13 @@ func TestEstimate(t *testing.T) {
 
 func TestOddReplies(t *testing.T) {
 	for _, reply := range []string{
-		``, `{`, `[]`, `{}`, `null`, `{"token_ids":null}`, `{"token_ids":[]}`, `{"token_ids":["a"]}`, `{"token_ids":[-1]}`,
+		``, `{`, `[]`, `{}`, `null`, `{"token_ids":null}`, `{"token_ids":[]}`, `{"token_ids":["a"]}`,
+		`{"token_ids":[-1]}`,
 		`[{"token_ids":[1]},{"token_ids":[2]}]`, `{"token_ids":[1]}x`, `{"tokens":[1]}`,
 	} {
 		r := New(usual())
-		via := Via{Key: "p", Render: true, Post: func(_ context.Context, path string, _ []byte) (int, []byte, error) {
+		via := Via{Key: "p", Render: true, Post: func(_ context.Context, path string,
+			_ []byte) (int, []byte, error) {
 			if path == "/tokenize" {
 				return 500, nil, nil
 			}
@@ -465,29 +525,36 @@ func BenchmarkCacheHit(b *testing.B) {
 	}
 }
 
-// Only render knows what the engine makes of messages and responses, and what shapes the answer alone does not ask again.
+// Only render knows what the engine makes of messages and responses, and what shapes the answer alone does
+// not ask again.
 func TestConversations(t *testing.T) {
-	const path, body = "/v1/messages", `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"hello there"}]}`
+	const path, body = "/v1/messages",
+		`{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"hello there"}]}`
 	engine := &fakeEngine{}
 	r := New(usual())
 	want := Result{IDs: []uint32{8, 9, 10, 11}, Count: 4, Source: Render, Exact: true}
-	if got := r.Conversation(t.Context(), engine.via(), path, []byte(body)); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got := r.Conversation(t.Context(), engine.via(), path,
+		[]byte(body)); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if asked := engine.paths(); !slices.Equal(asked, []string{"/v1/messages/render"}) {
 		t.Errorf("asked %v", asked)
 	}
-	again := strings.Replace(body, `"max_tokens":4`, `"max_tokens":9,"temperature":1,"stop_sequences":["x"],"stream":true`, 1)
+	again := strings.Replace(body, `"max_tokens":4`,
+		`"max_tokens":9,"temperature":1,"stop_sequences":["x"],"stream":true`, 1)
 	if got := r.Conversation(t.Context(), engine.via(), path, []byte(again)); got.Source != Cache || !got.Exact {
 		t.Errorf("%+v, want the kept ids", got)
 	}
-	for _, other := range []string{strings.Replace(body, "hello", "hullo", 1), strings.Replace(body, `"model"`, `"system":"s","model"`, 1)} {
+	for _, other := range []string{
+		strings.Replace(body, "hello", "hullo", 1), strings.Replace(body, `"model"`, `"system":"s","model"`, 1),
+	} {
 		if got := r.Conversation(t.Context(), engine.via(), path, []byte(other)); got.Source != Render {
 			t.Errorf("%s: %+v, want another question", other, got)
 		}
 	}
 	engine.noRender, engine.asked = 403, nil
-	if got := New(usual()).Conversation(t.Context(), engine.via(), path, []byte(body)); got.Source != Estimate || got.Exact || got.Err != nil {
+	if got := New(usual()).Conversation(t.Context(), engine.via(), path, []byte(body)); got.Source != Estimate ||
+		got.Exact || got.Err != nil {
 		t.Errorf("%+v, want an estimate", got)
 	}
 	if asked := engine.paths(); !slices.Equal(asked, []string{"/v1/messages/render"}) {

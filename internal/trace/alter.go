@@ -3,8 +3,8 @@ package trace
 // leadBlock is the block size of a session that had none before it was led.
 const leadBlock = 16
 
-// Lead puts the same tokens in front of every prompt of s, whole blocks of at least so many tokens: sessions of one block size that are led by the same identity
-// begin alike.
+// Lead puts the same tokens in front of every prompt of s, whole blocks of at least so many tokens: sessions
+// of one block size that are led by the same identity begin alike.
 func (s *Session) Lead(identity uint64, tokens int) {
 	if s.BlockSize < 1 {
 		s.BlockSize = leadBlock

@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// lmcache reads agent benchmarks. Sessions lie across the file, so that all of it is read before the first is given out; it is small.
+// lmcache reads agent benchmarks. Sessions lie across the file, so that all of it is read before the first is
+// given out; it is small.
 //
-// A call waits for the one before it in its session, and as long as lay between their starts in the recording: how long a call took is not in the data.
+// A call waits for the one before it in its session, and as long as lay between their starts in the
+// recording: how long a call took is not in the data.
 type lmcache struct {
 	lines *lines
 	read  bool
@@ -97,10 +99,12 @@ func (r *lmcache) call() (string, lmcacheCall, error) {
 	if err != nil {
 		return "", lmcacheCall{}, err
 	}
-	// Lengths are characters/4 and blocks 64 characters, each rounded for itself: one block more or less is no mistake.
+	// Lengths are characters/4 and blocks 64 characters, each rounded for itself: one block more or less is no
+	// mistake.
 	blocks := (c.Input + lmcacheBlock - 1) / lmcacheBlock
 	if len(line.IDs) > blocks+1 || len(line.IDs) < blocks-2 {
-		return "", lmcacheCall{}, r.lines.wrong("hash_ids", "%d blocks of %d tokens do not make %d tokens", len(line.IDs), lmcacheBlock, c.Input)
+		return "", lmcacheCall{}, r.lines.wrong("hash_ids", "%d blocks of %d tokens do not make %d tokens",
+			len(line.IDs), lmcacheBlock, c.Input)
 	}
 	salt := mixString(0, line.Group)
 	c.ids = line.IDs[:min(len(line.IDs), blocks)]

@@ -45,7 +45,8 @@ func (m *mooncake) session() (*Session, error) {
 	return s, nil
 }
 
-// fill reads the requests of one tick and spreads them evenly over the time until the next: each gets a share of it and a random place in that.
+// fill reads the requests of one tick and spreads them evenly over the time until the next: each gets a share
+// of it and a random place in that.
 func (m *mooncake) fill() error {
 	m.tick = m.tick[:0]
 	if m.ahead != nil {
@@ -89,7 +90,8 @@ func (m *mooncake) read() (*Session, error) {
 	if at, err = m.times.since(m.lines, "timestamp", at); err != nil {
 		return nil, err
 	}
-	c, err := m.lines.flatCall(line.Input, line.Output, line.IDs, mooncakeBlock, [3]string{"input_length", "output_length", "hash_ids"})
+	c, err := m.lines.flatCall(line.Input, line.Output, line.IDs, mooncakeBlock,
+		[3]string{"input_length", "output_length", "hash_ids"})
 	if err != nil {
 		return nil, err
 	}

@@ -35,11 +35,14 @@ func Formats() []Format { return []Format{Mooncake, Weka, LMCache, Azure, Worklo
 // Options say how a trace is read. The zero value works.
 type Options struct {
 	Format Format
-	Raw    bool   // keep Mooncake's ticks of 3 s as they are, ten requests at once; otherwise each tick is spread over the 3 s behind it
-	Seed   uint64 // of that spreading
+	// Keep Mooncake's ticks of 3 s as they are, ten requests at once; otherwise each tick is spread over the 3 s
+	// behind it.
+	Raw  bool
+	Seed uint64 // of that spreading
 }
 
-// Reader gives the sessions of a file, one at a time. Memory is bounded by the longest line, except for [LMCache], whose sessions lie across the file.
+// Reader gives the sessions of a file, one at a time. Memory is bounded by the longest line, except for
+// [LMCache], whose sessions lie across the file.
 type Reader struct {
 	format Format
 	lines  lines
@@ -134,7 +137,8 @@ func detect(in *bufio.Reader, name string) (Format, error) {
 		word string
 		is   Format
 	}{
-		{captureMark, Capture}, {`"reqs"`, Weka}, {`"arrival_ns"`, Workload}, {`"input_length"`, Mooncake}, {`"g"`, LMCache}, {"ContextTokens", Azure},
+		{captureMark, Capture}, {`"reqs"`, Weka}, {`"arrival_ns"`, Workload}, {`"input_length"`, Mooncake},
+		{`"g"`, LMCache}, {"ContextTokens", Azure},
 	} {
 		if bytes.Contains(line, []byte(mark.word)) {
 			return mark.is, nil

@@ -1,7 +1,8 @@
-// Package trace reads recorded traffic: who asked for how many tokens, when, and which blocks of the prompt were the same as before.
+// Package trace reads recorded traffic: who asked for how many tokens, when, and which blocks of the prompt
+// were the same as before.
 //
-// A trace holds no text. A prompt is a row of block identities: two prompts share the tokens of their first n blocks if, and only if, their first n
-// identities are the same.
+// A trace holds no text. A prompt is a row of block identities: two prompts share the tokens of their first n
+// blocks if, and only if, their first n identities are the same.
 package trace
 
 import (
@@ -9,7 +10,8 @@ import (
 	"time"
 )
 
-// Session is calls of one client that may wait for each other. A trace without sessions is read as one of single calls.
+// Session is calls of one client that may wait for each other. A trace without sessions is read as one of
+// single calls.
 type Session struct {
 	ID        string
 	At        time.Duration // since the start of the trace
@@ -46,8 +48,8 @@ type head struct {
 	blocks   int
 }
 
-// AppendBlocks appends the identities of the blocks of the i-th call's prompt. There is one for each full block at least, and one for a partial last
-// block where the trace has it.
+// AppendBlocks appends the identities of the blocks of the i-th call's prompt. There is one for each full
+// block at least, and one for a partial last block where the trace has it.
 func (s *Session) AppendBlocks(dst []uint64, i int) []uint64 {
 	c := &s.Calls[i]
 	if c.ids != nil {
@@ -100,8 +102,9 @@ func (s *Session) blocks(c *Call) int {
 	return n
 }
 
-// AppendTokens appends token ids of the i-th call's prompt, below vocab (0: any 32 bits): equal blocks have equal tokens, and no others do but by
-// accident. What lies behind the last known block is unlike everything else, which unique tells apart. blocks is what [Session.AppendBlocks] gave.
+// AppendTokens appends token ids of the i-th call's prompt, below vocab (0: any 32 bits): equal blocks have
+// equal tokens, and no others do but by accident. What lies behind the last known block is unlike everything
+// else, which unique tells apart. blocks is what [Session.AppendBlocks] gave.
 func (s *Session) AppendTokens(dst []uint32, i int, blocks []uint64, unique uint64, vocab uint32) []uint32 {
 	left := s.Calls[i].Input
 	dst = slices.Grow(dst, left)

@@ -21,16 +21,19 @@ var samples = map[Format]string{
 `,
 	Weka: `{"id":"a","models":["m"],"block_size":64,"tool":100,"sys":40,"reqs":[` +
 		`{"t":0,"in":330,"out":10,"m":"m","p":-1,"keep":0,"new":[[1,5]],"think":0,"api":2},` +
-		`{"t":3,"kind":"Explore","tool":64,"sys":0,"sub":[{"t":0,"in":130,"out":3,"m":"h","p":-1,"keep":0,"new":[[50,2]],"think":0.5},{"t":4,"in":200,"out":3,"m":"h","p":1,"keep":2,"new":[[60,1]],"think":1}]},` +
+		`{"t":3,"kind":"Explore","tool":64,"sys":0,"sub":[{"t":0,"in":130,"out":3,"m":"h","p":-1,"keep":0,` +
+		`"new":[[50,2]],"think":0.5},{"t":4,"in":200,"out":3,"m":"h","p":1,"keep":2,"new":[[60,1]],"think":1}]},` +
 		`{"t":9,"in":470,"out":7,"m":"m","p":0,"keep":4,"new":[[9,2],[20,1]],"think":6}]}
-{"id":"b","models":["m"],"block_size":64,"tool":100,"sys":40,"reqs":[{"t":0,"in":300,"out":10,"m":"m","p":-1,"keep":0,"new":[[1,4]],"think":0,"api":2}]}
+{"id":"b","models":["m"],"block_size":64,"tool":100,"sys":40,"reqs":[` +
+		`{"t":0,"in":300,"out":10,"m":"m","p":-1,"keep":0,"new":[[1,4]],"think":0,"api":2}]}
 `,
 	LMCache: `{"g":"x","s":"1","t":100.5,"in":33,"out":5,"hash_ids":[1,2,3]}
 {"g":"x","s":"2","t":101,"in":32,"out":5,"hash_ids":[1,2]}
 {"g":"y","s":"1","t":101,"in":32,"out":5,"hash_ids":[1,2]}
 {"g":"x","s":"1","t":103,"in":48,"out":5,"hash_ids":[1,2,4]}
 `,
-	Azure: "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n",
+	Azure: "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 " +
+		"18:15:50.9951690,396,109\n",
 	Workload: `{"in":40,"out":24,"arrival_ns":46926808,"hash_ids":[0,1,2,3]}
 {"in":40,"out":24,"arrival_ns":56926808,"hash_ids":[0,1,5,6]}
 `,
@@ -78,7 +81,10 @@ func TestMooncakeTicksAreSpread(t *testing.T) {
 		t.Errorf("raw times %v %v %v", raw[0].At, raw[1].At, raw[2].At)
 	}
 	spread := read(t, samples[Mooncake], Options{Seed: 7})
-	for i, within := range [][2]time.Duration{{0, 1500 * time.Millisecond}, {1500 * time.Millisecond, 3 * time.Second}, {3 * time.Second, 6 * time.Second}} {
+	for i, within := range [][2]time.Duration{
+		{0, 1500 * time.Millisecond}, {1500 * time.Millisecond, 3 * time.Second},
+		{3 * time.Second, 6 * time.Second},
+	} {
 		if at := spread[i].At; at < within[0] || at >= within[1] {
 			t.Errorf("request %d at %v, want it within %v", i, at, within)
 		}
@@ -141,7 +147,8 @@ func TestWekaSessions(t *testing.T) {
 
 func TestLMCacheSessions(t *testing.T) {
 	all := read(t, samples[LMCache], Options{})
-	if len(all) != 3 || len(all[0].Calls) != 2 || all[0].Calls[1].After != 0 || all[0].Calls[1].Think != 2500*time.Millisecond {
+	if len(all) != 3 || len(all[0].Calls) != 2 || all[0].Calls[1].After != 0 ||
+		all[0].Calls[1].Think != 2500*time.Millisecond {
 		t.Fatalf("%d sessions, the first %+v", len(all), all[0])
 	}
 	x, y := all[1].AppendBlocks(nil, 0), all[2].AppendBlocks(nil, 0)
@@ -151,7 +158,8 @@ func TestLMCacheSessions(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	if az := read(t, samples[Azure], Options{}); az[0].At != 0 || az[1].At != 4314579*time.Microsecond || az[1].Calls[0].Input != 396 {
+	if az := read(t, samples[Azure], Options{}); az[0].At != 0 || az[1].At != 4314579*time.Microsecond ||
+		az[1].Calls[0].Input != 396 {
 		t.Errorf("azure: %+v", az[1])
 	}
 	w := read(t, samples[Workload], Options{})
@@ -171,7 +179,9 @@ func TestCaptureIsReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := w.Write(Captured{T: float64(i), Input: 20 + i, Output: 3, Blocks: []uint64{math.MaxUint64 - uint64(i)}}); err != nil {
+		if err := w.Write(
+			Captured{T: float64(i), Input: 20 + i, Output: 3, Blocks: []uint64{math.MaxUint64 - uint64(i)}},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,12 +203,29 @@ func TestMistakesAreNamed(t *testing.T) {
 		{"json", samples[Mooncake] + "{\n", "sample:4: unexpected end of JSON input"},
 		{"type", `{"timestamp":0,"input_length":"x","output_length":1,"hash_ids":[]}`, "input_length"},
 		{"missing time", `{"input_length":3,"output_length":1,"hash_ids":[]}`, "sample:1: timestamp: is missing"},
-		{"no tokens", `{"timestamp":0,"input_length":0,"output_length":1,"hash_ids":[]}`, "sample:1: input_length: 0 is no number of tokens"},
-		{"blocks", `{"timestamp":0,"input_length":2000,"output_length":1,"hash_ids":[1]}`, "sample:1: hash_ids: 1 blocks of 512 tokens do not make 2000 tokens"},
-		{"back", samples[Mooncake] + `{"timestamp":0,"input_length":3,"output_length":1,"hash_ids":[]}`, "sample:4: timestamp: goes back in time"},
-		{"parent", `{"id":"a","block_size":64,"reqs":[{"t":0,"in":10,"out":1,"p":4,"keep":0,"new":[]}]}`, "sample:1: reqs[0].p: 4 is no earlier call"},
-		{"keep", `{"id":"a","block_size":64,"reqs":[{"t":0,"in":10,"out":1,"p":-1,"keep":3,"new":[]}]}`, "sample:1: reqs[0].keep: 3 blocks that there are not"},
-		{"sub", `{"id":"a","block_size":64,"reqs":[{"t":0,"sub":[{"t":0,"in":0}]}]}`, "sample:1: reqs[0].sub[0].in"},
+		{
+			"no tokens", `{"timestamp":0,"input_length":0,"output_length":1,"hash_ids":[]}`,
+			"sample:1: input_length: 0 is no number of tokens",
+		},
+		{
+			"blocks", `{"timestamp":0,"input_length":2000,"output_length":1,"hash_ids":[1]}`,
+			"sample:1: hash_ids: 1 blocks of 512 tokens do not make 2000 tokens",
+		},
+		{
+			"back", samples[Mooncake] + `{"timestamp":0,"input_length":3,"output_length":1,"hash_ids":[]}`,
+			"sample:4: timestamp: goes back in time",
+		},
+		{
+			"parent", `{"id":"a","block_size":64,"reqs":[{"t":0,"in":10,"out":1,"p":4,"keep":0,"new":[]}]}`,
+			"sample:1: reqs[0].p: 4 is no earlier call",
+		},
+		{
+			"keep", `{"id":"a","block_size":64,"reqs":[{"t":0,"in":10,"out":1,"p":-1,"keep":3,"new":[]}]}`,
+			"sample:1: reqs[0].keep: 3 blocks that there are not",
+		},
+		{
+			"sub", `{"id":"a","block_size":64,"reqs":[{"t":0,"sub":[{"t":0,"in":0}]}]}`, "sample:1: reqs[0].sub[0].in",
+		},
 		{"azure", "TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,2\n", "sample:2: TIMESTAMP"},
 		{"azure columns", "TIMESTAMP,ContextTokens,GeneratedTokens\n1,2\n", "sample:2: 2 columns, not 3"},
 		{"version", `{"tandem_trace":9}`, "sample:1: tandem_trace: version 9"},
@@ -215,7 +242,8 @@ func TestMistakesAreNamed(t *testing.T) {
 }
 
 func TestLongLinesAreRefused(t *testing.T) {
-	endless := io.MultiReader(strings.NewReader(samples[Mooncake]), strings.NewReader(strings.Repeat(" ", maxLine+100<<10)+"{}"))
+	endless := io.MultiReader(strings.NewReader(samples[Mooncake]),
+		strings.NewReader(strings.Repeat(" ", maxLine+100<<10)+"{}"))
 	r, err := Open(endless, "sample", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +254,8 @@ func TestLongLinesAreRefused(t *testing.T) {
 }
 
 func TestDrawKeepsRates(t *testing.T) {
-	const text = "client,window_start_s,rate_rps,cv,family,p1,p2\n0,0,5,1,Gamma,0.4,9\n1,0,3,2,Weibull,0.6,2\n1,600,2,1,Gamma,2,1\n2,90000,5,1,Gamma,1,1\n"
+	const text = "client,window_start_s,rate_rps,cv,family,p1,p2\n0,0,5,1,Gamma,0.4,9\n1,0,3,2,Weibull,0.6,2\n" +
+		"1,600,2,1,Gamma,2,1\n2,90000,5,1,Gamma,1,1\n"
 	ws, err := Arrivals(strings.NewReader(text), "sample", 0, time.Hour)
 	if err != nil || len(ws) != 3 {
 		t.Fatalf("%d windows, %v", len(ws), err)
@@ -250,7 +279,8 @@ func TestDrawKeepsRates(t *testing.T) {
 			t.Errorf("client and window %v: %v arrivals, want %v", at, got, want)
 		}
 	}
-	if _, err := Arrivals(strings.NewReader("0,0,5,1,Pareto,1,1\n"), "sample", 0, 0); err == nil || !strings.Contains(err.Error(), "sample:1: family") {
+	if _, err := Arrivals(strings.NewReader("0,0,5,1,Pareto,1,1\n"), "sample", 0, 0); err == nil ||
+		!strings.Contains(err.Error(), "sample:1: family") {
 		t.Errorf("error %v", err)
 	}
 }

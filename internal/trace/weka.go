@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// weka reads agents' sessions: closed loops of calls, sub-agents among them. Times within a session are kept as think times.
+// weka reads agents' sessions: closed loops of calls, sub-agents among them. Times within a session are kept
+// as think times.
 type weka struct {
 	lines *lines
 	n     uint64
@@ -48,7 +49,9 @@ func (w *weka) session() (*Session, error) {
 		return nil, w.lines.wrong("reqs", "there are none")
 	}
 	w.n++
-	b := wekaBuilder{lines: w.lines, salt: mix(w.n, 0x77656b61), s: &Session{ID: line.ID, BlockSize: line.BlockSize}}
+	b := wekaBuilder{
+		lines: w.lines, salt: mix(w.n, 0x77656b61), s: &Session{ID: line.ID, BlockSize: line.BlockSize},
+	}
 	if err := b.agent("reqs", line.Reqs, -1, 0, line.Tool, line.Sys); err != nil {
 		return nil, err
 	}
@@ -63,9 +66,12 @@ type wekaBuilder struct {
 	full  []int // identities of each call
 }
 
-// agent adds the calls of one agent, which starts delay after the end of the call before. A sub-agent runs beside the calls behind it: in the data its
-// time overlaps theirs, and the think time of whoever waited for it covers it.
-func (b *wekaBuilder) agent(path string, calls []wekaCall, before int, delay time.Duration, tool, sys int) error {
+// agent adds the calls of one agent, which starts delay after the end of the call before. A sub-agent runs
+// beside the calls behind it: in the data its time overlaps theirs, and the think time of whoever waited for
+// it covers it.
+func (b *wekaBuilder) agent(
+	path string, calls []wekaCall, before int, delay time.Duration, tool, sys int,
+) error {
 	last, ended := before, 0.0 // call of this agent, and when it was over by the recording
 	for i := range calls {
 		c := &calls[i]

@@ -2,8 +2,8 @@ package trace
 
 import "time"
 
-// workload reads what was sent to a recorded vLLM run. Its identities are of 16-token blocks over the prompt and the answer; those of the answer are
-// dropped, since nothing asks for them again.
+// workload reads what was sent to a recorded vLLM run. Its identities are of 16-token blocks over the prompt
+// and the answer; those of the answer are dropped, since nothing asks for them again.
 type workload struct {
 	lines *lines
 	last  time.Duration
