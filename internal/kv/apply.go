@@ -8,10 +8,11 @@ type Applied struct {
 	Skipped int // not placed: of another block size, or only named and not known
 }
 
-// Apply takes over what the engine behind h published. It keeps nothing of b. Readers see its events one by one, long ones in parts.
+// Apply takes over what the engine behind h published. It keeps nothing of b. Readers see its events one by
+// one, long ones in parts.
 //
-// A block whose parent h does not have is not placed: it never becomes the start of a prompt, nor is it remembered in case the parent comes later.
-// Removals of blocks that were not placed do nothing.
+// A block whose parent h does not have is not placed: it never becomes the start of a prompt, nor is it
+// remembered in case the parent comes later. Removals of blocks that were not placed do nothing.
 func (ix *Index) Apply(h Holder, b *Batch) Applied {
 	t := ix.holding(h)
 	t.mu.Lock()
@@ -46,7 +47,8 @@ func (ix *Index) Apply(h Holder, b *Batch) Applied {
 	return a
 }
 
-// warm touches the names in the removals that stand together from event i on, many of which are far away in memory, and returns how far it came.
+// warm touches the names in the removals that stand together from event i on, many of which are far away in
+// memory, and returns how far it came.
 func (t *holding) warm(events []Event, i int) int {
 	for n := 0; i < len(events) && events[i].Kind == Removed && n < partMost; i++ {
 		t.touch(events[i].Hashes[:min(partMost, len(events[i].Hashes))])

@@ -1,7 +1,8 @@
 package kv
 
-// Assume takes it that h has all of keys, which must start at block 0, from now on: the approximate mode for an engine without events, fed with the prompts sent to it.
-// At most limit blocks of h are kept, and those of the prompts not seen for longest go first, from their ends. Forget h before its events are applied.
+// Assume takes it that h has all of keys, which must start at block 0, from now on: the approximate mode for
+// an engine without events, fed with the prompts sent to it. At most limit blocks of h are kept, and those of
+// the prompts not seen for longest go first, from their ends. Forget h before its events are applied.
 //
 // The keys serve as the engine's names: a Removed event with the keys as hashes takes blocks back.
 func (ix *Index) Assume(h Holder, keys []Key, limit int) {
@@ -15,7 +16,8 @@ func (ix *Index) Assume(h Holder, keys []Key, limit int) {
 	ix.trim()
 }
 
-// assume places the blocks that are new, makes the others younger, and returns the last cell of the prompt in each run that it is in.
+// assume places the blocks that are new, makes the others younger, and returns the last cell of the prompt in
+// each run that it is in.
 func (ix *Index) assume(t *holding, keys []Key) (path []cell) {
 	tick := ix.tick.Add(1)
 	p := ix.newPart(t, placeOf(GPU, NoGroup))
@@ -65,7 +67,8 @@ func (c *content) refresh(column uint16, tick uint32, cells []cell) int {
 	return fresh
 }
 
-// outlive drops the blocks that were not used for longest until t has at most limit. path is of the prompt just assumed, whose own blocks go last.
+// outlive drops the blocks that were not used for longest until t has at most limit. path is of the prompt
+// just assumed, whose own blocks go last.
 func (ix *Index) outlive(t *holding, limit int, path []cell) {
 	for t.names.used > limit {
 		next, ok := t.turns.pop()

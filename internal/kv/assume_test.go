@@ -110,7 +110,8 @@ func TestTurnsAreTidied(t *testing.T) {
 	checkIndex(t, ix)
 }
 
-// The last prompt is there whole, others from their beginning on, and never more than the limit, however prompts share and fill runs.
+// The last prompt is there whole, others from their beginning on, and never more than the limit, however
+// prompts share and fill runs.
 func TestAssumeKeepsToItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ix := NewIndex(Options{Chain: testChain})
@@ -118,7 +119,8 @@ func TestAssumeKeepsToItsLimit(t *testing.T) {
 			"assume": func(t *rapid.T) {
 				limit := rapid.IntRange(1, 700).Draw(t, "limit")
 				tokens := prompt(rapid.IntRange(1, 300).Draw(t, "shared"), 1)
-				tokens = append(tokens, prompt(rapid.IntRange(1, 300).Draw(t, "own"), Token(10_000*rapid.IntRange(1, 5).Draw(t, "which")))...)
+				tokens = append(tokens,
+					prompt(rapid.IntRange(1, 300).Draw(t, "own"), Token(10_000*rapid.IntRange(1, 5).Draw(t, "which")))...)
 				keys := testChain.Append(nil, testChain.Root("", ""), tokens)
 				ix.Assume(3, keys, limit)
 				if n := ix.Stats().Memberships; n > limit {

@@ -4,7 +4,10 @@ import "testing"
 
 func TestBlockSizeIn(t *testing.T) {
 	event := func(size, hashes int, edit func(*Event)) *Batch {
-		e := Event{Kind: Stored, Hashes: make([]EngineHash, hashes), Tokens: make([]Token, hashes*size), BlockSize: size, Group: NoGroup}
+		e := Event{
+			Kind: Stored, Hashes: make([]EngineHash, hashes), Tokens: make([]Token, hashes*size), BlockSize: size,
+			Group: NoGroup,
+		}
 		if edit != nil {
 			edit(&e)
 		}
@@ -23,7 +26,10 @@ func TestBlockSizeIn(t *testing.T) {
 		{"one block as believed", event(16, 1, nil), 16, 16},
 		{"one smaller block: part of one", event(16, 1, nil), 32, 0},
 		{"one block, nothing believed: part of one", event(16, 1, nil), 0, 0},
-		{"full attention by name", event(32, 2, func(e *Event) { e.SpecKind, e.Group = "full_attention", 1 }), 16, 32},
+		{
+			"full attention by name", event(32, 2, func(e *Event) { e.SpecKind, e.Group = "full_attention", 1 }), 16,
+			32,
+		},
 		{"a sliding window", event(32, 2, func(e *Event) { e.SpecKind, e.Group = "sliding_window", 1 }), 16, 0},
 		{"Mamba", event(784, 2, func(e *Event) { e.SpecKind = "mamba" }), 16, 0},
 		{"masked blocks", event(32, 3, func(e *Event) { e.Hashes = e.Hashes[:2] }), 16, 0},

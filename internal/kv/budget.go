@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// shedPart is which part of a holding goes when there is too much: enough that one look at all of it pays for many stores.
+// shedPart is which part of a holding goes when there is too much: enough that one look at all of it pays for
+// many stores.
 const shedPart = 8
 
 // bytes returns what all takes.
@@ -22,7 +23,8 @@ func (ix *Index) overBudget(t *holding) bool {
 	return ix.bytes() > ix.budget
 }
 
-// trim makes the largest holdings smaller until all is within the byte budget. What it drops, the engines still have: the index knows less than there is, never more.
+// trim makes the largest holdings smaller until all is within the byte budget. What it drops, the engines
+// still have: the index knows less than there is, never more.
 func (ix *Index) trim() {
 	for ix.bytes() > ix.budget {
 		t := ix.largest()
@@ -52,7 +54,8 @@ func (ix *Index) largest() *holding {
 	return largest
 }
 
-// Truncated reports whether blocks of h were dropped for the byte budget since it was last forgotten or cleared, so that its depths may be too small.
+// Truncated reports whether blocks of h were dropped for the byte budget since it was last forgotten or
+// cleared, so that its depths may be too small.
 func (ix *Index) Truncated(h Holder) bool {
 	t := ix.known(h)
 	return t != nil && t.cut.Load()
@@ -71,7 +74,8 @@ type extent struct {
 // order says which of two extents goes first.
 type order func(a, b *extent) int
 
-// deepestFirst counts depths as equal within a factor of two; among equals the oldest goes first, and what hangs on a run before the run.
+// deepestFirst counts depths as equal within a factor of two; among equals the oldest goes first, and what
+// hangs on a run before the run.
 func deepestFirst(a, b *extent) int {
 	return cmp.Or(-cmp.Compare(bits.Len32(a.depth), bits.Len32(b.depth)), oldestFirst(a, b))
 }

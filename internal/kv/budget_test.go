@@ -41,7 +41,8 @@ func TestOldestGoFirstAmongEquals(t *testing.T) {
 	for seed := range Token(prompts) {
 		ix.Apply(0, &Batch{Events: []Event{stored(0, 10, 1000*(seed+1))}})
 	}
-	if old, recent := depthOf(ix, 0, promptKeys(10, 1000)), depthOf(ix, 0, promptKeys(10, 1000*prompts)); old >= recent || recent != 10 {
+	if old, recent := depthOf(ix, 0,
+		promptKeys(10, 1000)), depthOf(ix, 0, promptKeys(10, 1000*prompts)); old >= recent || recent != 10 {
 		t.Errorf("depths %d of the oldest and %d of the latest prompt, want less and 10", old, recent)
 	}
 }
@@ -54,7 +55,8 @@ func TestGrowthKeepsTheBeginning(t *testing.T) {
 	ix.Apply(0, &Batch{Events: []Event{stored(64, 66, 1)}})
 	shedHolder(ix, 0, 40)
 	checkIndex(t, ix)
-	if grown, old := depthOf(ix, 0, promptKeys(66, 1)), depthOf(ix, 0, promptKeys(64, 5000)); grown != 64 || old != 26 {
+	if grown, old := depthOf(ix, 0, promptKeys(66, 1)), depthOf(ix, 0, promptKeys(64, 5000)); grown != 64 ||
+		old != 26 {
 		t.Errorf("depths %d of the prompt that grew and %d of the other, want 64 and 26", grown, old)
 	}
 }
@@ -138,7 +140,8 @@ func TestBytesAreHonest(t *testing.T) {
 			}
 			took, s := heap()-before, ix.Stats()
 			each := took / int64(s.Memberships)
-			t.Logf("%d memberships, %d blocks: %d bytes, said %d; %d each", s.Memberships, s.Blocks, took, s.Bytes, each)
+			t.Logf("%d memberships, %d blocks: %d bytes, said %d; %d each",
+				s.Memberships, s.Blocks, took, s.Bytes, each)
 			if took > s.Bytes*5/4 || took < s.Bytes/2 {
 				t.Errorf("the heap grew by %d bytes, Stats says %d", took, s.Bytes)
 			}
@@ -163,7 +166,8 @@ func TestDeeperOctavesGoBeforeOlderBlocks(t *testing.T) {
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 130, 5000)}})
 	shedHolder(ix, 0, 10)
 	checkIndex(t, ix)
-	if old, deep := depthOf(ix, 0, promptKeys(100, 1)), depthOf(ix, 0, promptKeys(130, 5000)); old != 92 || deep != 128 {
+	if old, deep := depthOf(ix, 0, promptKeys(100, 1)), depthOf(ix, 0, promptKeys(130, 5000)); old != 92 ||
+		deep != 128 {
 		t.Errorf("depths %d and %d, want 92 and 128", old, deep)
 	}
 }
@@ -216,7 +220,8 @@ func TestChurnLeavesNoWaste(t *testing.T) {
 	runtime.KeepAlive(ix)
 }
 
-// A group of which the index has nothing left, or never took anything in because of the budget, still counts: what its blocks would have said is unknown, not agreement.
+// A group of which the index has nothing left, or never took anything in because of the budget, still counts:
+// what its blocks would have said is unknown, not agreement.
 func TestTruncationHidesNoGroup(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})

@@ -21,8 +21,13 @@ type captured struct {
 }
 
 func (c *captured) event() Event {
-	e := Event{Hashes: c.Hashes, Tokens: c.Tokens, BlockSize: c.Size, Tier: ParseTier(c.Medium), Group: c.Group, SpecKind: c.Kind}
-	e.Kind = map[string]EventKind{"BlockStored": Stored, "BlockRemoved": Removed, "AllBlocksCleared": Cleared}[c.Type]
+	e := Event{
+		Hashes: c.Hashes, Tokens: c.Tokens, BlockSize: c.Size, Tier: ParseTier(c.Medium), Group: c.Group,
+		SpecKind: c.Kind,
+	}
+	e.Kind = map[string]EventKind{
+		"BlockStored": Stored, "BlockRemoved": Removed, "AllBlocksCleared": Cleared,
+	}[c.Type]
 	if c.Parent != nil {
 		e.Parent, e.HasParent = *c.Parent, true
 	}
@@ -32,7 +37,8 @@ func (c *captured) event() Event {
 	return e
 }
 
-// What a real engine says leaves no orphan, never adds up to more than the engine has room for, and lets every prompt that starts at block 0 be found at once.
+// What a real engine says leaves no orphan, never adds up to more than the engine has room for, and lets
+// every prompt that starts at block 0 be found at once.
 func TestCapturedEvents(t *testing.T) {
 	chain := NewChain("m", 32)
 	ix := NewIndex(Options{Chain: chain})
@@ -54,7 +60,8 @@ func TestCapturedEvents(t *testing.T) {
 		for _, c := range line.Events {
 			e := c.event()
 			got := ix.Apply(0, &Batch{Events: []Event{e}})
-			if got.Orphans+got.Skipped > 0 || e.Kind == Stored && got.Stored != len(e.Hashes) || e.Kind == Removed && got.Removed != 1 {
+			if got.Orphans+got.Skipped > 0 || e.Kind == Stored && got.Stored != len(e.Hashes) ||
+				e.Kind == Removed && got.Removed != 1 {
 				t.Errorf("%s: %s of %d blocks: %+v", line.Step, c.Type, len(e.Hashes), got)
 			}
 			if n := ix.Stats().Memberships; n > 39 {

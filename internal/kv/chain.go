@@ -10,11 +10,13 @@ import (
 // Token is a token id.
 type Token = uint32
 
-// Key names the content of one block together with everything before it. 0 is never a key.
-// Two keys are equal only for equal model, block size, adapter, salt and tokens, but for 64-bit collisions, which cost a wrong guess and never a wrong answer.
+// Key names the content of one block together with everything before it. 0 is never a key. Two keys are equal
+// only for equal model, block size, adapter, salt and tokens, but for 64-bit collisions, which cost a wrong
+// guess and never a wrong answer.
 type Key uint64
 
-// Common returns how many leading names two chains have in common. Each names all that lies before it, so that nothing is equal behind the first difference.
+// Common returns how many leading names two chains have in common. Each names all that lies before it, so
+// that nothing is equal behind the first difference.
 func Common[K comparable](a, b []K) int {
 	return sort.Search(min(len(a), len(b)), func(i int) bool { return a[i] != b[i] })
 }
@@ -25,7 +27,8 @@ type Chain struct {
 	size int
 }
 
-// NewChain returns the chain of model with blockSize tokens a block. A blockSize below 1 gives a chain that makes no keys.
+// NewChain returns the chain of model with blockSize tokens a block. A blockSize below 1 gives a chain that
+// makes no keys.
 func NewChain(model string, blockSize int) Chain {
 	blockSize = max(blockSize, 0)
 	var d xxhash.Digest
@@ -38,7 +41,8 @@ func NewChain(model string, blockSize int) Chain {
 // BlockSize returns the tokens of one block, 0 for the zero Chain.
 func (c Chain) BlockSize() int { return c.size }
 
-// Root returns the parent of block 0 under a LoRA adapter and a cache salt, either of which may be "". An adapter and a salt of the same name give different roots.
+// Root returns the parent of block 0 under a LoRA adapter and a cache salt, either of which may be "". An
+// adapter and a salt of the same name give different roots.
 func (c Chain) Root(lora, salt string) Key {
 	var d xxhash.Digest
 	d.Reset()
@@ -48,13 +52,15 @@ func (c Chain) Root(lora, salt string) Key {
 	return keyOf(d.Sum64())
 }
 
-// Blocks up to appendBlock tokens are laid out on the stack once for a whole prompt, others are streamed in parts of streamPart tokens.
+// Blocks up to appendBlock tokens are laid out on the stack once for a whole prompt, others are streamed in
+// parts of streamPart tokens.
 const (
 	appendBlock = 256
 	streamPart  = 64
 )
 
-// Append appends to dst the key of every full block of tokens, the first of which follows parent, and returns dst. A partial last block has no key.
+// Append appends to dst the key of every full block of tokens, the first of which follows parent, and returns
+// dst. A partial last block has no key.
 func (c Chain) Append(dst []Key, parent Key, tokens []Token) []Key {
 	if c.size < 1 {
 		return dst
@@ -81,7 +87,8 @@ func (c Chain) appendLarge(dst []Key, parent Key, tokens []Token) []Key {
 	return dst
 }
 
-// Block returns the key of one block that follows parent and holds tokens, the caller sees to their number. What extra holds changes the key; without extra it is the key that Append gives.
+// Block returns the key of one block that follows parent and holds tokens, the caller sees to their number.
+// What extra holds changes the key; without extra it is the key that Append gives.
 func (c Chain) Block(parent Key, tokens []Token, extra []byte) Key {
 	if len(tokens) <= streamPart && len(extra) == 0 {
 		return smallBlock(parent, tokens)

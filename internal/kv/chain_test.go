@@ -100,7 +100,8 @@ func TestNothingElseSharesAKey(t *testing.T) {
 	note("salt 0x", prompt(c, "", "\x00x")...)
 	note("with extra", c.Block(c.Root("", ""), tokens[:16], []byte("image 1")))
 	note("with other extra", c.Block(c.Root("", ""), tokens[:16], []byte("image 2")))
-	note("tokens swapped", c.Append(nil, c.Root("", ""), append([]Token{tokens[1], tokens[0]}, tokens[2:]...))...)
+	note("tokens swapped",
+		c.Append(nil, c.Root("", ""), append([]Token{tokens[1], tokens[0]}, tokens[2:]...))...)
 }
 
 func TestEmptyExtraIsNone(t *testing.T) {
@@ -110,7 +111,8 @@ func TestEmptyExtraIsNone(t *testing.T) {
 	}
 }
 
-// A key implies everything before it: two prompts share exactly the keys before the first block in which they differ.
+// A key implies everything before it: two prompts share exactly the keys before the first block in which they
+// differ.
 func TestKeysShareWhatPromptsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "block size")

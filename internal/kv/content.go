@@ -2,15 +2,17 @@ package kv
 
 import "math/bits"
 
-// content is what blocks there are, by their keys and not by whose they are: runs of up to 64 blocks, each the next of the one before it, and for every run which column
-// has which of its blocks, as one word. A column is one set of blocks: those that a holder has in a group of its cache, or in a tier.
+// content is what blocks there are, by their keys and not by whose they are: runs of up to 64 blocks, each
+// the next of the one before it, and for every run which column has which of its blocks, as one word. A
+// column is one set of blocks: those that a holder has in a group of its cache, or in a tier.
 //
 //	run 1  [k0 k1 k2 ... k63]            a system prompt
 //	          |          '--> run 2 [k64 k65]             one conversation
 //	          |          '--> run 3 [k64' k65' ... ]      another
 //	          '--> run 4 [k2' ... ]      a prompt that leaves it after two blocks
 //
-// A key stands in one place only. A run ends where its last block is nobody's and nothing hangs on it; blocks further up that are nobody's stay as the way to those that are somebody's.
+// A key stands in one place only. A run ends where its last block is nobody's and nothing hangs on it; blocks
+// further up that are nobody's stay as the way to those that are somebody's.
 type content struct {
 	runs   pages[run]
 	unused uint32 // first of the free runs, chained by parent
@@ -36,7 +38,8 @@ func cellOf(run uint32, position int) cell { return cell(run<<runBits | uint32(p
 func (c cell) run() uint32                 { return uint32(c) >> runBits }
 func (c cell) position() int               { return int(c & (runSize - 1)) }
 
-// run is up to 64 blocks that follow each other. It is one cache line, with all that a walk needs that goes on to the next run.
+// run is up to 64 blocks that follow each other. It is one cache line, with all that a walk needs that goes
+// on to the next run.
 type run struct {
 	begin Key    // its first key
 	end   Key    // its last
@@ -90,8 +93,9 @@ func (c *content) key(at cell) Key {
 // depth returns the number of blocks before the one at a cell.
 func (c *content) depth(at cell) uint32 { return c.runs.at(at.run()).depth + uint32(at.position()) }
 
-// place finds or makes the cells of keys, the first of which follows the block at parent, and returns how many it placed: all, unless two contents have one key or there are
-// too many runs. The caller must set some column at each of them, or trim, before anything else changes.
+// place finds or makes the cells of keys, the first of which follows the block at parent, and returns how
+// many it placed: all, unless two contents have one key or there are too many runs. The caller must set some
+// column at each of them, or trim, before anything else changes.
 func (c *content) place(parent cell, keys []Key, cells []cell) int {
 	placed := 0
 	for placed < len(keys) {
@@ -192,7 +196,9 @@ func (c *content) branch(parent cell, keys []Key, cells []cell) (n int) {
 		depth = c.depth(parent) + 1
 		c.hang(parent, number)
 	}
-	*c.runs.at(number) = run{begin: keys[0], parent: parent, depth: depth, keys: c.keys[class].add(number), class: class}
+	*c.runs.at(number) = run{
+		begin: keys[0], parent: parent, depth: depth, keys: c.keys[class].add(number), class: class,
+	}
 	c.starts.put(mixed).cell = cell(number)
 	c.live++
 	c.extend(number, keys[:n])
@@ -229,7 +235,8 @@ func (c *content) hang(parent cell, number uint32) {
 	c.forks.put(mix(uint64(parent))).cell++
 }
 
-// aheadBy is how many runs before it is walked on a run is read. Each read waits for the memory, and this many wait at once.
+// aheadBy is how many runs before it is walked on a run is read. Each read waits for the memory, and this
+// many wait at once.
 const aheadBy = 8
 
 // announce tells the run that a walk is on aheadBy steps before it comes to number, which hangs on last.
@@ -260,7 +267,8 @@ func (c *content) unhang(parent cell) {
 	c.forks.remove(mixed)
 }
 
-// set puts the blocks of cells into a column, and calls twice for those that were there. Cells of one run should stand together.
+// set puts the blocks of cells into a column, and calls twice for those that were there. Cells of one run
+// should stand together.
 func (c *content) set(column uint16, tick uint32, cells []cell, twice func(cell)) {
 	for len(cells) > 0 {
 		number := cells[0].run()
@@ -280,7 +288,8 @@ func (c *content) set(column uint16, tick uint32, cells []cell, twice func(cell)
 	}
 }
 
-// sameRun returns the positions of the leading cells that lie in one run, and their number. A position that comes again ends it.
+// sameRun returns the positions of the leading cells that lie in one run, and their number. A position that
+// comes again ends it.
 func sameRun(cells []cell) (mask uint64, n int) {
 	number := cells[0].run()
 	for _, at := range cells {
@@ -425,7 +434,8 @@ func (c *content) fullWord(bank int, number uint32, wanted bool) *uint64 {
 // bankSize is how many columns fit into one word of full.
 const bankSize = 64
 
-// trim ends a run after its last block that somebody has or something hangs on. A run without any goes, and then the one that it hung on may end sooner too.
+// trim ends a run after its last block that somebody has or something hangs on. A run without any goes, and
+// then the one that it hung on may end sooner too.
 func (c *content) trim(number uint32) {
 	for {
 		r := c.runs.at(number)

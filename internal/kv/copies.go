@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// copies counts the physical copies of one block in one place. vLLM keeps a second copy when two requests compute the same block, announces it like the
-// first, and later removes each by itself. n stops at 255: whoever has more loses the membership early, which is the safe side.
+// copies counts the physical copies of one block in one place. vLLM keeps a second copy when two requests
+// compute the same block, announces it like the first, and later removes each by itself. n stops at 255:
+// whoever has more loses the membership early, which is the safe side.
 type copies struct {
 	group int16
 	tier  Tier // and hasMore

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// EngineHash is a block hash as one engine names it: an integer, or the last eight bytes, big-endian, of a longer digest.
-// It means something only together with the holder that said it.
+// EngineHash is a block hash as one engine names it: an integer, or the last eight bytes, big-endian, of a
+// longer digest. It means something only together with the holder that said it.
 type EngineHash uint64
 
-// HashOf reduces a digest of any length to an EngineHash, as vLLM does when it publishes integers. Digests shorter than eight bytes are read as if zeros stood before them.
+// HashOf reduces a digest of any length to an EngineHash, as vLLM does when it publishes integers. Digests
+// shorter than eight bytes are read as if zeros stood before them.
 func HashOf(digest []byte) EngineHash {
 	if n := len(digest); n >= 8 {
 		return EngineHash(binary.BigEndian.Uint64(digest[n-8:]))
@@ -33,7 +34,8 @@ const (
 	tiers = 4
 )
 
-// ParseTier reads the "medium" of an event, in any case. Engines before the field existed say nothing, which means GPU.
+// ParseTier reads the "medium" of an event, in any case. Engines before the field existed say nothing, which
+// means GPU.
 func ParseTier(medium string) Tier {
 	switch {
 	case medium == "", strings.EqualFold(medium, "GPU"):
@@ -93,15 +95,18 @@ type Event struct {
 	BlockSize int          // Stored: tokens a block; 0 in placeholders of offload tiers
 	LoRA      string       // Stored: the adapter's name, "" for the base model
 	Tier      Tier
-	Group     int      // KV cache group, NoGroup when unsaid
-	SpecKind  string   // Stored: kind of the group's attention as vLLM spells it, "" when unsaid
-	Window    int      // Stored: tokens of the group's sliding window, 0 when unsaid
-	Salt      string   // Stored: cache salt of block 0, "" without one or with a parent
-	Extra     [][]byte // Stored: per block what else its content depends on (multimodal ids, embeddings), canonical bytes; nil when no block has any
-	Bare      bool     // Stored: it does not say what else its blocks depend on beside their tokens
+	Group     int    // KV cache group, NoGroup when unsaid
+	SpecKind  string // Stored: kind of the group's attention as vLLM spells it, "" when unsaid
+	Window    int    // Stored: tokens of the group's sliding window, 0 when unsaid
+	Salt      string // Stored: cache salt of block 0, "" without one or with a parent
+	// Stored: per block what else its content depends on (multimodal ids, embeddings), canonical bytes; nil when
+	// no block has any.
+	Extra [][]byte
+	Bare  bool // Stored: it does not say what else its blocks depend on beside their tokens
 }
 
-// Batch is what an engine published in one message. All slices belong to the decoder and hold until it decodes the next message into the same Batch.
+// Batch is what an engine published in one message. All slices belong to the decoder and hold until it
+// decodes the next message into the same Batch.
 type Batch struct {
 	Seq    uint64
 	At     time.Time // the engine's clock, not ours

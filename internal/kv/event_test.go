@@ -21,7 +21,8 @@ func TestHashOf(t *testing.T) {
 
 func TestParseTier(t *testing.T) {
 	for medium, want := range map[string]Tier{
-		"": GPU, "GPU": GPU, "gpu": GPU, "CPU": CPU, "cpu_pinned": CPU, "STORAGE": Disk, "Disk": Disk, "EXTERNAL": Other, "??": Other,
+		"": GPU, "GPU": GPU, "gpu": GPU, "CPU": CPU, "cpu_pinned": CPU, "STORAGE": Disk, "Disk": Disk,
+		"EXTERNAL": Other, "??": Other,
 	} {
 		if got := ParseTier(medium); got != want {
 			t.Errorf("ParseTier(%q) = %v, want %v", medium, got, want)

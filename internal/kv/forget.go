@@ -2,7 +2,8 @@ package kv
 
 import "slices"
 
-// Forget drops everything of h: its blocks, and what was speculated of it. Its [HolderStats] begin anew. It takes time for many blocks, in which readers go on.
+// Forget drops everything of h: its blocks, and what was speculated of it. Its [HolderStats] begin anew. It
+// takes time for many blocks, in which readers go on.
 func (ix *Index) Forget(h Holder) {
 	ix.guesses.forget(h)
 	t := ix.known(h)

@@ -6,16 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// holding is what one holder has, by its engine's names. mu is taken before Index.mu, and never with that of another holding.
+// holding is what one holder has, by its engine's names. mu is taken before Index.mu, and never with that of
+// another holding.
 type holding struct {
 	holder Holder
 	first  int // column of its first stock by group and 1, 0 without one; guarded by Index.mu
 
-	mu      sync.Mutex // guards the following
-	names   table      // engine hash -> cell and copies
-	more    map[uint64][]copies
-	extra   int                // copies in more
-	again   map[membership]int // names, beyond the first, for one block of a stock: two engine hashes for one content; rare
+	mu    sync.Mutex // guards the following
+	names table      // engine hash -> cell and copies
+	more  map[uint64][]copies
+	extra int // copies in more
+	// Names, beyond the first, for one block of a stock: two engine hashes for one content; rare.
+	again   map[membership]int
 	stocks  []stock
 	tiered  bool                    // has had blocks outside the GPU, and keeps a stock a tier
 	named   bool                    // its events name KV cache groups
@@ -68,7 +70,8 @@ func (t *holding) tierStock(tier Tier) *stock {
 	return nil
 }
 
-// drop takes one copy of a block away and reports whether the holder had it there. The columns follow when settled.
+// drop takes one copy of a block away and reports whether the holder had it there. The columns follow when
+// settled.
 func (t *holding) drop(hash EngineHash, place copies) bool {
 	door, at := t.names.look(mix(uint64(hash)))
 	if at < 0 {
@@ -223,5 +226,6 @@ const (
 )
 
 func (t *holding) bytes() int64 {
-	return int64(t.names.room)*entryBytes + int64(len(t.names.dir))*segmentBytes + int64(t.extra)*moreBytes + int64(len(t.again))*againBytes + int64(cap(t.turns.list))*turnBytes
+	return int64(t.names.room)*entryBytes + int64(len(t.names.dir))*segmentBytes + int64(t.extra)*moreBytes +
+		int64(len(t.again))*againBytes + int64(cap(t.turns.list))*turnBytes
 }

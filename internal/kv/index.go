@@ -1,8 +1,10 @@
 // Package kv names the blocks of a prompt and knows which engine holds which of them.
 //
-// A block's [Key] depends on everything before it, so two prompts share a leading key exactly if they share all tokens up to it. What blocks there are is kept once,
-// in runs of up to 64 that follow each other; who has them is a word a run. [Index.Match] walks a prompt run by run and drops every holder at its first hole, so that it is
-// exact whatever the order in which blocks came and went. Each [Holder] translates its engine's own names of blocks, which mean nothing elsewhere.
+// A block's [Key] depends on everything before it, so two prompts share a leading key exactly if they share
+// all tokens up to it. What blocks there are is kept once, in runs of up to 64 that follow each other; who
+// has them is a word a run. [Index.Match] walks a prompt run by run and drops every holder at its first hole,
+// so that it is exact whatever the order in which blocks came and went. Each [Holder] translates its engine's
+// own names of blocks, which mean nothing elsewhere.
 package kv
 
 import (
@@ -11,7 +13,8 @@ import (
 	"sync/atomic"
 )
 
-// Holder is a small dense number for one engine's cache; whoever owns the Index gives them out and may use one again after [Index.Forget].
+// Holder is a small dense number for one engine's cache; whoever owns the Index gives them out and may use
+// one again after [Index.Forget].
 type Holder uint16
 
 // Options says how an Index is built. The zero Chain makes an Index that places nothing.
@@ -20,10 +23,12 @@ type Options struct {
 	ByteBudget int64 // bytes that memberships may take; 0: as many as there are
 }
 
-// Index knows for every holder which blocks it has, from the engines' own events. It is safe for concurrent use.
+// Index knows for every holder which blocks it has, from the engines' own events. It is safe for concurrent
+// use.
 //
-// Writers of one holder follow each other by its own lock. What readers see changes under mu, which a writer takes for a few hundred blocks at most, and not while it hashes
-// tokens or translates names: a reader never waits for a whole batch.
+// Writers of one holder follow each other by its own lock. What readers see changes under mu, which a writer
+// takes for a few hundred blocks at most, and not while it hashes tokens or translates names: a reader never
+// waits for a whole batch.
 type Index struct {
 	chain  Chain
 	budget int64
@@ -50,7 +55,10 @@ func NewIndex(o Options) *Index {
 	if budget <= 0 {
 		budget = math.MaxInt64
 	}
-	return &Index{chain: o.Chain, budget: budget, content: newContent(), guesses: guesses{maxKeys: int(budget / guessShare / keyBytes)}}
+	return &Index{
+		chain: o.Chain, budget: budget, content: newContent(),
+		guesses: guesses{maxKeys: int(budget / guessShare / keyBytes)},
+	}
 }
 
 // holding returns that of h, which it makes if need be.

@@ -73,7 +73,8 @@ func TestDepthAfterEvents(t *testing.T) {
 		{"nothing", nil, 0},
 		{"8 chained blocks match 8", []Event{stored(0, 8, 1)}, 8},
 		{"8 blocks in 8 events", []Event{
-			stored(0, 1, 1), stored(1, 2, 1), stored(2, 3, 1), stored(3, 4, 1), stored(4, 5, 1), stored(5, 6, 1), stored(6, 7, 1), stored(7, 8, 1),
+			stored(0, 1, 1), stored(1, 2, 1), stored(2, 3, 1), stored(3, 4, 1), stored(4, 5, 1), stored(5, 6, 1),
+			stored(6, 7, 1), stored(7, 8, 1),
 		}, 8},
 		{"more than asked for", []Event{stored(0, 12, 1)}, 8},
 		{"an orphan never becomes a root", []Event{stored(3, 8, 1)}, 0},
@@ -88,7 +89,10 @@ func TestDepthAfterEvents(t *testing.T) {
 		{"one of two holes filled", []Event{
 			stored(0, 8, 1), removed(hashes(2, 3, 1)...), removed(hashes(5, 6, 1)...), stored(2, 3, 1),
 		}, 5},
-		{"stored twice and removed once is still there", []Event{stored(0, 8, 1), stored(7, 8, 1), removed(hashes(7, 8, 1)...)}, 8},
+		{
+			"stored twice and removed once is still there",
+			[]Event{stored(0, 8, 1), stored(7, 8, 1), removed(hashes(7, 8, 1)...)}, 8,
+		},
 		{"stored twice and removed twice is gone", []Event{
 			stored(0, 8, 1), stored(7, 8, 1), removed(hashes(7, 8, 1)...), removed(hashes(7, 8, 1)...),
 		}, 7},
@@ -104,17 +108,27 @@ func TestDepthAfterEvents(t *testing.T) {
 		{"a clear leaves nothing in the CPU tier", []Event{
 			stored(0, 8, 1), with(stored(0, 3, 1), onCPU), cleared,
 		}, 0},
-		{"a removal from the GPU leaves the CPU tier", []Event{stored(0, 8, 1), with(stored(2, 3, 1), onCPU), removed(hashes(2, 3, 1)...)}, 8},
-		{"a removal from a tier without the block does nothing", []Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), onCPU)}, 8},
+		{
+			"a removal from the GPU leaves the CPU tier",
+			[]Event{stored(0, 8, 1), with(stored(2, 3, 1), onCPU), removed(hashes(2, 3, 1)...)}, 8,
+		},
+		{
+			"a removal from a tier without the block does nothing",
+			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), onCPU)}, 8,
+		},
 		{"two groups that both have all", []Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1))}, 8},
 		{"two groups, one has less", []Event{stored(0, 8, 1), with(stored(0, 3, 1), inGroup(1))}, 3},
-		{"two groups, removed from one", []Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)), removed(hashes(2, 3, 1)...)}, 2},
+		{
+			"two groups, removed from one",
+			[]Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)), removed(hashes(2, 3, 1)...)}, 2,
+		},
 		{"two groups, all removed from one", []Event{
 			with(stored(0, 1, 1), inGroup(1)), stored(0, 8, 1), with(removed(hashes(0, 1, 1)...), inGroup(1)),
 		}, 0},
 		{"a group that turns out to mask blocks", []Event{
 			stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)),
-			with(stored(8, 12, 1), func(e *Event) { e.Group, e.SpecKind, e.Hashes = 1, "", e.Hashes[2:] }), with(removed(hashes(0, 3, 1)...), inGroup(1)),
+			with(stored(8, 12, 1), func(e *Event) { e.Group, e.SpecKind, e.Hashes = 1, "", e.Hashes[2:] }),
+			with(removed(hashes(0, 3, 1)...), inGroup(1)),
 		}, 0},
 		{"and has the last of our blocks", []Event{
 			stored(0, 8, 1),
@@ -124,23 +138,52 @@ func TestDepthAfterEvents(t *testing.T) {
 			stored(0, 8, 1), with(stored(0, 8, 1), func(e *Event) { e.Group, e.SpecKind = 1, "sliding_window" }),
 			with(removed(hashes(0, 3, 1)...), func(e *Event) { e.Group = 1 }),
 		}, 8},
-		{"a removal from a group that was never stored", []Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(1))}, 8},
-		{"a removal that names no group", []Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(NoGroup))}, 2},
-		{"a store that named no group", []Event{with(stored(0, 8, 1), inGroup(NoGroup)), removed(hashes(2, 3, 1)...)}, 2},
-		{"masked blocks are skipped", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes = e.Hashes[2:] })}, 0},
+		{
+			"a removal from a group that was never stored",
+			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(1))}, 8,
+		},
+		{
+			"a removal that names no group",
+			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(NoGroup))}, 2,
+		},
+		{
+			"a store that named no group",
+			[]Event{with(stored(0, 8, 1), inGroup(NoGroup)), removed(hashes(2, 3, 1)...)}, 2,
+		},
+		{
+			"masked blocks are skipped", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes = e.Hashes[2:] })}, 0,
+		},
 		{"no hashes", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes = nil })}, 0},
 		{"a placeholder", []Event{placeholder(0, 1)}, 0},
-		{"a placeholder of what is known outlives the GPU", []Event{stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...)}, 3},
-		{"a placeholder taken back", []Event{stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...), with(removed(hashes(1, 2, 1)...), onCPU)}, 1},
-		{"another block size", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes, e.BlockSize = e.Hashes[:4], 8 })}, 0},
+		{
+			"a placeholder of what is known outlives the GPU",
+			[]Event{stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...)}, 3,
+		},
+		{"a placeholder taken back", []Event{
+			stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...), with(removed(hashes(1, 2, 1)...), onCPU),
+		}, 1},
+		{
+			"another block size",
+			[]Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes, e.BlockSize = e.Hashes[:4], 8 })}, 0,
+		},
 		{"a sliding window", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "sliding_window" })}, 0},
 		{"MLA", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "mla_attention" })}, 8},
 		{"a kind unsaid", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "" })}, 8},
 		{"under an adapter", []Event{with(stored(0, 8, 1), func(e *Event) { e.LoRA = "a" })}, 0},
 		{"under a salt", []Event{with(stored(0, 8, 1), func(e *Event) { e.Salt = "a" })}, 0},
-		{"an image in block 2", []Event{with(stored(0, 8, 1), func(e *Event) { e.Extra = make([][]byte, 8); e.Extra[2] = []byte("i") })}, 2},
-		{"extras that do not fit the blocks", []Event{with(stored(0, 8, 1), func(e *Event) { e.Extra = make([][]byte, 7) })}, 0},
-		{"a hash that names another content", []Event{stored(0, 8, 1), with(stored(0, 1, 2), func(e *Event) { e.Hashes = hashes(3, 4, 1) })}, 8},
+		{
+			"an image in block 2",
+			[]Event{with(stored(0, 8, 1), func(e *Event) { e.Extra = make([][]byte, 8); e.Extra[2] = []byte("i") })},
+			2,
+		},
+		{
+			"extras that do not fit the blocks",
+			[]Event{with(stored(0, 8, 1), func(e *Event) { e.Extra = make([][]byte, 7) })}, 0,
+		},
+		{
+			"a hash that names another content",
+			[]Event{stored(0, 8, 1), with(stored(0, 1, 2), func(e *Event) { e.Hashes = hashes(3, 4, 1) })}, 8,
+		},
 		{"an event of no kind", []Event{with(stored(0, 8, 1), func(e *Event) { e.Kind = 0 })}, 0},
 		{"a tier of the future", []Event{with(stored(0, 8, 1), func(e *Event) { e.Tier = 200 })}, 8},
 		{"a group beyond any", []Event{with(stored(0, 8, 1), func(e *Event) { e.Group = 1 << 40 })}, 8},
@@ -201,7 +244,8 @@ func TestAdapterAndSaltNeverMix(t *testing.T) {
 	}
 }
 
-// Two engine hashes for one content, as after an adapter was loaded again from another path: the block stays until both are gone.
+// Two engine hashes for one content, as after an adapter was loaded again from another path: the block stays
+// until both are gone.
 func TestTwoHashesOfOneContent(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	keys := promptKeys(1, 1)
@@ -234,7 +278,8 @@ func TestForget(t *testing.T) {
 	}
 	ix.Forget(0)
 	ix.Forget(2)
-	if s := ix.Stats(); s.Memberships != 0 || s.Blocks != 0 || s.Bytes != 0 || len(s.Holders) != 0 || s.Orphans != 12 {
+	if s := ix.Stats(); s.Memberships != 0 || s.Blocks != 0 || s.Bytes != 0 || len(s.Holders) != 0 ||
+		s.Orphans != 12 {
 		t.Errorf("stats %+v, want nothing but 12 orphans", s)
 	}
 }
@@ -339,13 +384,23 @@ func TestMatchTier(t *testing.T) {
 	}{
 		{"all on the GPU", []Event{stored(0, 8, 1)}, 8, 0, 8},
 		{"the beginning on both", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU)}, 8, 3, 8},
-		{"the end on the CPU alone", []Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), removed(hashes(5, 8, 1)...)}, 5, 8, 8},
-		{"the beginning on the CPU alone", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), removed(hashes(0, 3, 1)...)}, 0, 3, 8},
+		{
+			"the end on the CPU alone",
+			[]Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), removed(hashes(5, 8, 1)...)}, 5, 8, 8,
+		},
+		{
+			"the beginning on the CPU alone",
+			[]Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), removed(hashes(0, 3, 1)...)}, 0, 3, 8,
+		},
 		{"cleared", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared}}, 0, 0, 0},
-		{"cleared on the CPU", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared, Tier: CPU}}, 8, 0, 8},
+		{
+			"cleared on the CPU", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared, Tier: CPU}},
+			8, 0, 8,
+		},
 		{"the CPU first", []Event{with(stored(0, 3, 1), onCPU), stored(0, 8, 1)}, 8, 3, 8},
 		{"two engine hashes on two tiers", []Event{
-			stored(0, 8, 1), with(stored(0, 2, 1), func(e *Event) { e.Tier, e.Hashes = CPU, []EngineHash{71, 72} }), removed(hashes(1, 2, 1)...),
+			stored(0, 8, 1), with(stored(0, 2, 1), func(e *Event) { e.Tier, e.Hashes = CPU, []EngineHash{71, 72} }),
+			removed(hashes(1, 2, 1)...),
 		}, 1, 2, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

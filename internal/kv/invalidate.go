@@ -1,8 +1,9 @@
 package kv
 
-// Invalidate takes back what was assumed of h from block number from of keys on: that block, and whatever was assumed behind it, other prompts' blocks included.
-// An engine drops the end of a prompt before its beginning, so that where it had to compute a block again it has nothing that hangs on it.
-// It is for holders that [Index.Assume] feeds.
+// Invalidate takes back what was assumed of h from block number from of keys on: that block, and whatever was
+// assumed behind it, other prompts' blocks included. An engine drops the end of a prompt before its
+// beginning, so that where it had to compute a block again it has nothing that hangs on it. It is for holders
+// that [Index.Assume] feeds.
 func (ix *Index) Invalidate(h Holder, keys []Key, from int) {
 	t := ix.known(h)
 	if t == nil || from < 0 || from >= len(keys) {
@@ -45,7 +46,8 @@ func (c *content) isHeir(number uint32, parent cell) bool {
 	return r.len > 0 && r.parent == parent
 }
 
-// underLocked adds the keys of all blocks of t in runs that hang, over however many others, on the run of top at its block or behind it.
+// underLocked adds the keys of all blocks of t in runs that hang, over however many others, on the run of top
+// at its block or behind it.
 func (ix *Index) underLocked(t *holding, top cell, keys []Key) []Key {
 	under := map[uint32]bool{}
 	var hangs func(number uint32) bool
@@ -55,7 +57,8 @@ func (ix *Index) underLocked(t *holding, top cell, keys []Key) []Key {
 			return known
 		}
 		parent := ix.content.runs.at(number).parent
-		under[number] = parent != 0 && (parent.run() == top.run() && parent >= top || parent.run() != top.run() && hangs(parent.run()))
+		under[number] = parent != 0 &&
+			(parent.run() == top.run() && parent >= top || parent.run() != top.run() && hangs(parent.run()))
 		return under[number]
 	}
 	for cells := range t.names.cells {

@@ -6,7 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDoubtIsTheTwin compares with a set of believed keys for each holder, from which a doubt takes every prompt's blocks behind the doubted one.
+// TestDoubtIsTheTwin compares with a set of believed keys for each holder, from which a doubt takes every
+// prompt's blocks behind the doubted one.
 func TestDoubtIsTheTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		chain := NewChain("m", 1)

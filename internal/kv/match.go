@@ -2,8 +2,9 @@ package kv
 
 import "math/bits"
 
-// Match sets depth[h], for every holder h below len(depth), to the number of leading blocks of keys that h has without a hole between, in any tier, by its events or, if that is
-// more, by what was speculated of it. The keys must be those of one prompt from block 0 on, as [Chain.Append] makes them. It does not allocate.
+// Match sets depth[h], for every holder h below len(depth), to the number of leading blocks of keys that h
+// has without a hole between, in any tier, by its events or, if that is more, by what was speculated of it.
+// The keys must be those of one prompt from block 0 on, as [Chain.Append] makes them. It does not allocate.
 //
 // Of a hybrid model, the prefix ends where the last of its KV cache groups can still serve it (see
 // groups.go).
@@ -216,7 +217,8 @@ func (c *content) fullOf(bank int, number uint32) uint64 {
 // leading returns how many blocks of a run are there from the first on.
 func leading(word uint64) int { return bits.TrailingZeros64(^word) }
 
-// shared returns how many leading keys of a run and of the rest of a prompt are the same, given that the first is.
+// shared returns how many leading keys of a run and of the rest of a prompt are the same, given that the
+// first is.
 func (w *walk) shared(r *run, keys []Key) int {
 	n := int(r.len)
 	if n <= len(keys) && keys[n-1] == r.end {

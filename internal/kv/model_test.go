@@ -12,7 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A small world, so that everything happens often: prompts of at most five blocks with two contents each, two roots, five holders in three banks.
+// A small world, so that everything happens often: prompts of at most five blocks with two contents each, two
+// roots, five holders in three banks.
 const worldDepth = 5
 
 var (
@@ -44,7 +45,8 @@ func (p path) keys() []Key {
 	return worldChain.Append(nil, worldChain.Root(p.lora(), p.salt()), p.tokens(0))
 }
 
-// hash is the engine's name for the first n blocks. Engines of different variants name the same content differently.
+// hash is the engine's name for the first n blocks. Engines of different variants name the same content
+// differently.
 func (p path) hash(n, variant int) EngineHash {
 	return EngineHash(xxhash.Sum64String(fmt.Sprint(p.root, p.blocks[:n], variant)))
 }
@@ -131,7 +133,10 @@ type model struct {
 }
 
 func newModel(budget int64) *model {
-	m := &model{index: NewIndex(Options{Chain: worldChain, ByteBudget: budget}), twin: newTwin(worldChain), now: time.Unix(1000, 0)}
+	m := &model{
+		index: NewIndex(Options{Chain: worldChain, ByteBudget: budget}), twin: newTwin(worldChain),
+		now: time.Unix(1000, 0),
+	}
 	for _, p := range allPaths() {
 		m.all = append(m.all, p.keys())
 	}
@@ -363,7 +368,8 @@ func checkIndex(t failer, ix *Index) {
 				t.Fatalf("holder %d: stock %+v has %d names", own.holder, own.stocks[k], n)
 			}
 		}
-		if names != own.names.used || int64(names) != own.size.Load() || !maps.Equal(extra, own.again) && len(extra)+len(own.again) > 0 {
+		if names != own.names.used || int64(names) != own.size.Load() ||
+			!maps.Equal(extra, own.again) && len(extra)+len(own.again) > 0 {
 			t.Fatalf("holder %d: %d names of %d, twice %v of %v", own.holder, names, own.names.used, extra, own.again)
 		}
 		if own.bytes() != own.noted {
@@ -429,7 +435,8 @@ func checkContent(t failer, c *content, want map[membership]bool) {
 			all += n
 			if at == runSize-1 {
 				tail = n
-			} else if e := c.forks.find(mix(uint64(cellOf(number, at)))); n == 0 && e != nil || n > 0 && (e == nil || int(e.cell) != n) {
+			} else if e := c.forks.find(mix(uint64(cellOf(number, at)))); n == 0 && e != nil ||
+				n > 0 && (e == nil || int(e.cell) != n) {
 				t.Fatalf("run %d has %d kids at %d", number, n, at)
 			}
 		}
@@ -461,7 +468,8 @@ func checkContent(t failer, c *content, want map[membership]bool) {
 		}
 	}
 	if live != c.live || blocks != c.blocks || starts != c.starts.used || seen != len(want) {
-		t.Fatalf("%d runs of %d, %d blocks of %d, %d starts of %d, %d memberships of %d", live, c.live, blocks, c.blocks, starts, c.starts.used, seen, len(want))
+		t.Fatalf("%d runs of %d, %d blocks of %d, %d starts of %d, %d memberships of %d",
+			live, c.live, blocks, c.blocks, starts, c.starts.used, seen, len(want))
 	}
 	c.checkSlabs(t)
 }

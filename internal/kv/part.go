@@ -205,7 +205,8 @@ func (ix *Index) makeStock(t *holding, want stock) bool {
 	return true
 }
 
-// splitTiers gives what t has, all of it on the GPU, a column of its own, since from now on other tiers count too.
+// splitTiers gives what t has, all of it on the GPU, a column of its own, since from now on other tiers count
+// too.
 func (ix *Index) splitTiers(t *holding) {
 	t.tiered = true
 	if t.names.used == 0 || !ix.makeStock(t, stock{tier: GPU, byTier: true}) {

@@ -13,9 +13,10 @@ const (
 	guessBytes       = 160
 )
 
-// Speculate lets Match believe that h has all of keys, which must start at block 0, until its events bring the last of them, h forgets, [Index.Retract] takes it back, or
-// [Index.Expire] is told of a time not before until. It is for the moment between sending a prompt and hearing of its blocks. Of one holder the 64 that end last are kept.
-// keys are kept as they are: nobody may change them afterwards.
+// Speculate lets Match believe that h has all of keys, which must start at block 0, until its events bring
+// the last of them, h forgets, [Index.Retract] takes it back, or [Index.Expire] is told of a time not before
+// until. It is for the moment between sending a prompt and hearing of its blocks. Of one holder the 64 that
+// end last are kept. keys are kept as they are: nobody may change them afterwards.
 func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	if keys = ix.reachable(h, keys); len(keys) == 0 {
 		return
@@ -25,15 +26,16 @@ func (ix *Index) Speculate(h Holder, keys []Key, until time.Time) {
 	}
 }
 
-// Retract takes one call of [Index.Speculate] back: whoever was to compute keys has failed. Others who are to compute the same keep the guess.
+// Retract takes one call of [Index.Speculate] back: whoever was to compute keys has failed. Others who are to
+// compute the same keep the guess.
 func (ix *Index) Retract(h Holder, keys []Key) {
 	if ix.guesses.pending.Load() > 0 {
 		ix.guesses.retract(h, ix.reachable(h, keys))
 	}
 }
 
-// Await says that h has computed all of keys, so that its events must tell of the last by until: from then on they are believed no longer without. keys are kept as
-// they are.
+// Await says that h has computed all of keys, so that its events must tell of the last by until: from then on
+// they are believed no longer without. keys are kept as they are.
 func (ix *Index) Await(h Holder, keys []Key, until time.Time) {
 	if keys = ix.reachable(h, keys); len(keys) > 0 && !ix.has(h, keys) {
 		ix.guesses.await(h, keys, until)
@@ -114,8 +116,10 @@ type guessEnd struct {
 	holder Holder
 }
 
-// guesses are the speculations of all holders in the order of their keys, so that those which share most with a prompt stand together around its own place, and what each shares
-// with it is the smallest of what the neighbours in between share. They have a lock of their own, so that sending a prompt never waits for a batch of events.
+// guesses are the speculations of all holders in the order of their keys, so that those which share most with
+// a prompt stand together around its own place, and what each shares with it is the smallest of what the
+// neighbours in between share. They have a lock of their own, so that sending a prompt never waits for a
+// batch of events.
 type guesses struct {
 	maxKeys int
 	pending atomic.Int64 // guesses in list, for those who need not look

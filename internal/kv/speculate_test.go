@@ -40,7 +40,11 @@ func TestSpeculation(t *testing.T) {
 		{"events tell all", []func(*Index){apply(stored(0, 8, 1)), expire(time.Minute)}, 8},
 		{"from the confirmation on events alone count", []func(*Index){apply(stored(0, 8, 1), removed(1008))}, 7},
 		{"another prompt confirms nothing", []func(*Index){apply(stored(0, 8, 2), removed(2008))}, 8},
-		{"another holder's events confirm nothing", []func(*Index){func(ix *Index) { ix.Apply(1, &Batch{Events: []Event{stored(0, 8, 1), removed(1008)}}) }}, 8},
+		{
+			"another holder's events confirm nothing",
+			[]func(*Index){func(ix *Index) { ix.Apply(1, &Batch{Events: []Event{stored(0, 8, 1), removed(1008)}}) }},
+			8,
+		},
 		{"a clear ends it", []func(*Index){apply(Event{Kind: Cleared})}, 0},
 		{"a clear of another tier does not", []func(*Index){apply(Event{Kind: Cleared, Tier: CPU})}, 8},
 		{"forgotten", []func(*Index){func(ix *Index) { ix.Forget(0) }}, 0},
@@ -54,9 +58,18 @@ func TestSpeculation(t *testing.T) {
 		{"computed, and events do not tell", []func(*Index){await(time.Second), expire(time.Second)}, 0},
 		{"computed later than expected", []func(*Index){expire(3 * time.Second), await(4 * time.Second)}, 8},
 		{"computed for one, while another fails", []func(*Index){again, await(time.Minute), retract(keys)}, 8},
-		{"computed when events have told", []func(*Index){apply(stored(0, 8, 1)), await(time.Second), apply(removed(1008))}, 7},
-		{"again, for longer", []func(*Index){func(ix *Index) { ix.Speculate(0, keys, someday) }, expire(time.Minute)}, 8},
-		{"again, for less", []func(*Index){func(ix *Index) { ix.Speculate(0, keys, epoch) }, expire(time.Second)}, 8},
+		{
+			"computed when events have told",
+			[]func(*Index){apply(stored(0, 8, 1)), await(time.Second), apply(removed(1008))}, 7,
+		},
+		{
+			"again, for longer",
+			[]func(*Index){func(ix *Index) { ix.Speculate(0, keys, someday) }, expire(time.Minute)}, 8,
+		},
+		{
+			"again, for less", []func(*Index){func(ix *Index) { ix.Speculate(0, keys, epoch) }, expire(time.Second)},
+			8,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ix := NewIndex(Options{Chain: testChain})

@@ -12,7 +12,8 @@ type Stats struct {
 	Holders     []HolderStats
 }
 
-// HolderStats is the part of Stats that belongs to one holder. Counts begin when the holder is first heard of, or heard of again after Forget.
+// HolderStats is the part of Stats that belongs to one holder. Counts begin when the holder is first heard
+// of, or heard of again after Forget.
 type HolderStats struct {
 	Holder     Holder
 	Blocks     int // held, those behind a hole included
@@ -24,7 +25,10 @@ type HolderStats struct {
 // Stats returns the current counts, the holders in ascending order and only those that were heard of.
 func (ix *Index) Stats() Stats {
 	speculated, all := ix.guesses.counts()
-	s := Stats{Bytes: ix.bytes(), Budget: ix.budget, Orphans: ix.retired.orphans.Load(), Truncated: ix.retired.truncated.Load(), Speculated: all}
+	s := Stats{
+		Bytes: ix.bytes(), Budget: ix.budget, Orphans: ix.retired.orphans.Load(),
+		Truncated: ix.retired.truncated.Load(), Speculated: all,
+	}
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s.Blocks = ix.content.blocks
@@ -33,7 +37,8 @@ func (ix *Index) Stats() Stats {
 			continue
 		}
 		h := HolderStats{
-			Holder: t.holder, Blocks: int(t.size.Load()), Orphans: t.orphans.Load(), Truncated: t.truncated.Load(), Speculated: speculated[t.holder],
+			Holder: t.holder, Blocks: int(t.size.Load()), Orphans: t.orphans.Load(), Truncated: t.truncated.Load(),
+			Speculated: speculated[t.holder],
 		}
 		s.Memberships += h.Blocks
 		s.Orphans += h.Orphans

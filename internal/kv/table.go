@@ -2,11 +2,14 @@ package kv
 
 import "math/bits"
 
-// table maps 64-bit names to four bytes and four more, in 16 bytes a name and a third to two thirds of slack: with less, names stand in long rows, and each step along a row is a cache line.
+// table maps 64-bit names to four bytes and four more, in 16 bytes a name and a third to two thirds of slack:
+// with less, names stand in long rows, and each step along a row is a cache line.
 //
-// It is made of segments, each an array in the order of the mixed names, turned by the bits that chose the segment, with gaps: a name stands at or after the place that its
-// size among all possible names gives it, so that a search ends at the first larger one. A segment grows and shrinks by itself, by a fifth, and splits in two when it is full
-// (extendible hashing), so that no change ever moves more than a few hundred entries and what is gone gives its room back.
+// It is made of segments, each an array in the order of the mixed names, turned by the bits that chose the
+// segment, with gaps: a name stands at or after the place that its size among all possible names gives it, so
+// that a search ends at the first larger one. A segment grows and shrinks by itself, by a fifth, and splits
+// in two when it is full (extendible hashing), so that no change ever moves more than a few hundred entries
+// and what is gone gives its room back.
 type table struct {
 	dir  []door // by the top bits of a mixed name; segments of fewer bits stand there more than once
 	bits uint8
@@ -36,12 +39,15 @@ type segment struct {
 }
 
 const (
-	segmentMost  = 3600 // entries of a segment before it splits
-	segmentLeast = 256  // mean entries of a segment below which the directory grows no more: names that crowd into one corner stay in one segment
+	segmentMost = 3600 // entries of a segment before it splits
+	// Mean entries of a segment below which the directory grows no more: names that crowd into one corner stay
+	// in one segment.
+	segmentLeast = 256
 	minSegment   = 12
 )
 
-// mix spreads names that are not random over all bits, one to one (the last steps of MurmurHash3). Names that engines count up would crowd without it.
+// mix spreads names that are not random over all bits, one to one (the last steps of MurmurHash3). Names that
+// engines count up would crowd without it.
 func mix(name uint64) uint64 {
 	name ^= name >> 33
 	name *= 0xFF51AFD7ED558CCD
@@ -92,7 +98,8 @@ func (t *table) look(mixed uint64) (*door, int) {
 	return d, -1
 }
 
-// touch reads where mixed would stand, so that a later look need not wait for memory. Many touches wait at once, where looks wait one after the other.
+// touch reads where mixed would stand, so that a later look need not wait for memory. Many touches wait at
+// once, where looks wait one after the other.
 func (t *table) touch(mixed uint64) uint64 {
 	if t.dir == nil {
 		return 0
@@ -103,7 +110,8 @@ func (t *table) touch(mixed uint64) uint64 {
 	return d.entries[i].mixed + d.entries[i+4].mixed
 }
 
-// put returns the entry of mixed, which it makes if there is none; then its cell is 0 and the caller must set it at once.
+// put returns the entry of mixed, which it makes if there is none; then its cell is 0 and the caller must set
+// it at once.
 func (t *table) put(mixed uint64) *entry {
 	if t.dir == nil {
 		s := newSegment(0, minSegment)
@@ -132,7 +140,8 @@ func (t *table) put(mixed uint64) *entry {
 
 func (t *table) slot(mixed uint64) int { return int(mixed >> (64 - t.bits)) }
 
-// open frees place i by moving what stands there and directly after it on; false when there is no room at the end.
+// open frees place i by moving what stands there and directly after it on; false when there is no room at the
+// end.
 func open(e []entry, i int) bool {
 	j := i
 	for e[j].cell != 0 {
@@ -277,7 +286,8 @@ func roomFor(n int) int {
 	return max(minSegment, entries+slack(entries)+1)
 }
 
-// fill takes over the entries that have want in the bits of mask, and returns s, or a larger one if s is too small for the crowd in it.
+// fill takes over the entries that have want in the bits of mask, and returns s, or a larger one if s is too
+// small for the crowd in it.
 func (s *segment) fill(from []entry, mask, want uint64) *segment {
 	at := 0
 	for i := range from {

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A table is a map, whatever names look like: random, counted, crowded into one corner, or alike in their top bits when mixed.
+// A table is a map, whatever names look like: random, counted, crowded into one corner, or alike in their top
+// bits when mixed.
 func TestTableIsAMap(t *testing.T) {
 	kinds := map[string]func(i uint64) uint64{
 		"random":  func(i uint64) uint64 { return rand.New(rand.NewPCG(i, 1)).Uint64() },
@@ -57,7 +58,8 @@ func checkTable(t failer, table *table, want map[uint64]cell) {
 		room += len(s.entries)
 	}
 	if used != len(want) || used != table.used || room != table.room {
-		t.Fatalf("%d names in %d places, want %d; the account says %d in %d", used, room, len(want), table.used, table.room)
+		t.Fatalf("%d names in %d places, want %d; the account says %d in %d",
+			used, room, len(want), table.used, table.room)
 	}
 	for mixed, c := range want {
 		if e := table.find(mixed); e == nil || e.cell != c {

@@ -2,8 +2,9 @@ package kv
 
 import "github.com/cespare/xxhash/v2"
 
-// TextChain turns the bytes of a prompt into keys of chunks of one size, for prompts whose token ids are unknown. Its keys never equal those of a [Chain],
-// but for 64-bit collisions; they belong into an Index of their own, whose memberships come from [Index.Assume]: engines' events tell tokens, not text.
+// TextChain turns the bytes of a prompt into keys of chunks of one size, for prompts whose token ids are
+// unknown. Its keys never equal those of a [Chain], but for 64-bit collisions; they belong into an Index of
+// their own, whose memberships come from [Index.Assume]: engines' events tell tokens, not text.
 //
 // It is a small value; the zero TextChain makes no keys.
 type TextChain struct {
@@ -11,7 +12,8 @@ type TextChain struct {
 	size int
 }
 
-// NewTextChain returns the chain of model with chunk bytes a key. A chunk below 1 gives a chain that makes no keys.
+// NewTextChain returns the chain of model with chunk bytes a key. A chunk below 1 gives a chain that makes no
+// keys.
 func NewTextChain(model string, chunk int) TextChain {
 	chunk = max(chunk, 0)
 	var d xxhash.Digest
@@ -28,8 +30,9 @@ func (c TextChain) ChunkSize() int { return c.size }
 // Root returns the parent of chunk 0 under a LoRA adapter and a cache salt, either of which may be "".
 func (c TextChain) Root(lora, salt string) Key { return Chain{seed: c.seed}.Root(lora, salt) }
 
-// Append appends to dst the key of every full chunk of the parts laid end to end, the first of which follows parent, and returns dst. Where one part ends
-// and the next begins makes no difference. What is left at the end and fills no chunk has no key.
+// Append appends to dst the key of every full chunk of the parts laid end to end, the first of which follows
+// parent, and returns dst. Where one part ends and the next begins makes no difference. What is left at the
+// end and fills no chunk has no key.
 func (c TextChain) Append(dst []Key, parent Key, parts ...[]byte) []Key {
 	if c.size < 1 {
 		return dst

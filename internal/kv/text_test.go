@@ -27,7 +27,8 @@ func TestTextChainIsTheTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := NewTextChain("m", rapid.IntRange(1, 40).Draw(t, "chunk"))
 		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 100), 0, 5).Draw(t, "parts")
-		root := c.Root(rapid.SampledFrom([]string{"", "a"}).Draw(t, "lora"), rapid.SampledFrom([]string{"", "a"}).Draw(t, "salt"))
+		root := c.Root(rapid.SampledFrom([]string{"", "a"}).Draw(t, "lora"),
+			rapid.SampledFrom([]string{"", "a"}).Draw(t, "salt"))
 		got, want := c.Append([]Key{7}, root, parts...), textTwin(c, root, parts...)
 		if got[0] != 7 || !slices.Equal(got[1:], want) {
 			t.Fatalf("got %v behind what was there, want %v", got, want)
@@ -40,8 +41,10 @@ func TestTextSharesItsPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := NewTextChain("m", rapid.IntRange(1, 40).Draw(t, "chunk"))
 		shared := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "shared")
-		a := append(slices.Clone(shared), append([]byte{'a'}, rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "a")...)...)
-		b := append(slices.Clone(shared), append([]byte{'b'}, rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "b")...)...)
+		a := append(slices.Clone(shared),
+			append([]byte{'a'}, rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "a")...)...)
+		b := append(slices.Clone(shared),
+			append([]byte{'b'}, rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "b")...)...)
 		got := common(c.Append(nil, c.Root("", ""), a), c.Append(nil, c.Root("", ""), b))
 		if want := len(shared) / c.size; got != want {
 			t.Fatalf("%d keys shared, want %d", got, want)
@@ -75,7 +78,8 @@ func TestTextDoesNotAllocate(t *testing.T) {
 	c := NewTextChain("m", 256)
 	tools, messages := make([]byte, 3000), make([]byte, 100_000)
 	keys := make([]Key, 0, 500)
-	if n := testing.AllocsPerRun(10, func() { keys = c.Append(keys[:0], c.Root("", ""), tools, messages) }); n != 0 || len(keys) != 103_000/256 {
+	if n := testing.AllocsPerRun(10,
+		func() { keys = c.Append(keys[:0], c.Root("", ""), tools, messages) }); n != 0 || len(keys) != 103_000/256 {
 		t.Errorf("%v allocations for %d keys", n, len(keys))
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// twin is an Index that anyone can see to be right: it remembers what each holder was told, as lists and sets, and looks every block up by itself.
+// twin is an Index that anyone can see to be right: it remembers what each holder was told, as lists and
+// sets, and looks every block up by itself.
 type twin struct {
 	chain   Chain
 	holders map[Holder]*twinHolder
@@ -328,7 +329,8 @@ func (w *twin) guess(h Holder, keys []Key) *twinGuess {
 	if len(keys) == 0 || w.has(h, keys) {
 		return nil
 	}
-	i := slices.IndexFunc(w.guesses, func(g twinGuess) bool { return g.holder == h && slices.Equal(g.keys, keys) })
+	i := slices.IndexFunc(w.guesses,
+		func(g twinGuess) bool { return g.holder == h && slices.Equal(g.keys, keys) })
 	if i < 0 {
 		i = len(w.guesses)
 		w.guesses = append(w.guesses, twinGuess{holder: h, keys: keys})
@@ -380,7 +382,8 @@ func (w *twin) hybrid(h Holder) bool {
 }
 
 func (w *twin) confirm(h Holder, key Key) {
-	w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h && g.keys[len(g.keys)-1] == key })
+	w.guesses = slices.DeleteFunc(w.guesses,
+		func(g twinGuess) bool { return g.holder == h && g.keys[len(g.keys)-1] == key })
 }
 
 func (w *twin) expire(now time.Time) {

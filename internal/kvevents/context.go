@@ -11,8 +11,9 @@ import (
 // maxSockets is far above what a large fleet needs (six a follower); libzmq's default of 1,023 is not.
 const maxSockets = 32768
 
-// Context is a ZMQ context, with one I/O thread, that followers and publishers share. The zero value is ready: the thread starts with the first user and
-// ends with the last. Safe from any goroutine; must not be copied.
+// Context is a ZMQ context, with one I/O thread, that followers and publishers share. The zero value is
+// ready: the thread starts with the first user and ends with the last. Safe from any goroutine; must not be
+// copied.
 type Context struct {
 	places places
 

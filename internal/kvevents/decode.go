@@ -22,11 +22,13 @@ var (
 	errBatch = errors.New("not the shape of a KV event batch")
 )
 
-// Decode reads one msgpack batch into into, whose slices it reuses; Seq is left alone, and Rank is -1 if the batch does not name one.
+// Decode reads one msgpack batch into into, whose slices it reuses; Seq is left alone, and Rank is -1 if the
+// batch does not name one.
 //
-// It reads arrays and maps at both levels, hashes as unsigned, signed or bytes, and skips trailing elements, keys and tags that it does not know. An error means
-// that the payload is not msgpack or no batch; events before the fault are in into then. Memory is bounded by a small multiple of the payload. Strings are
-// copied out of payload; nothing refers to it afterwards.
+// It reads arrays and maps at both levels, hashes as unsigned, signed or bytes, and skips trailing elements,
+// keys and tags that it does not know. An error means that the payload is not msgpack or no batch; events
+// before the fault are in into then. Memory is bounded by a small multiple of the payload. Strings are copied
+// out of payload; nothing refers to it afterwards.
 func Decode(payload []byte, into *kv.Batch) (DecodeStats, error) {
 	d := decoder{walker: walker{rest: payload}, into: into}
 	into.At, into.Rank, into.Events = time.Time{}, -1, into.Events[:0]
@@ -166,7 +168,8 @@ func (d *decoder) events() error {
 	return nil
 }
 
-// event reads one event into the next slot of the batch. One that cannot be read is counted and stepped over, if its end can be found.
+// event reads one event into the next slot of the batch. One that cannot be read is counted and stepped over,
+// if its end can be found.
 func (d *decoder) event() error {
 	start := d.rest
 	n := len(d.into.Events)

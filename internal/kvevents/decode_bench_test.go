@@ -12,10 +12,12 @@ import (
 
 const benchBlock = 16 // tokens
 
-// wireText gives token ids as a tokenizer gives them: the common words have small numbers, so the widths on the wire are mixed.
+// wireText gives token ids as a tokenizer gives them: the common words have small numbers, so the widths on
+// the wire are mixed.
 func wireText(r *rand.Rand) kv.Token { return kv.Token(128_000 * math.Pow(r.Float64(), 3)) }
 
-// wireUniform gives ids of a vocabulary of 128,000 without any preference, as load generators do: the worst mixture for whoever guesses widths.
+// wireUniform gives ids of a vocabulary of 128,000 without any preference, as load generators do: the worst
+// mixture for whoever guesses widths.
 func wireUniform(r *rand.Rand) kv.Token { return kv.Token(r.IntN(128_000)) }
 
 // wireShort gives ids of the commonest width only.
@@ -61,10 +63,11 @@ func BenchmarkDecode(b *testing.B) {
 		{"removals", benchRemovals(128), 128},
 	} {
 		for _, form := range []Form{Map, Array} {
-			b.Run(fmt.Sprintf("%s/%s", tt.name, map[Form]string{Map: "map", Array: "array"}[form]), func(b *testing.B) {
-				payload := Encode(nil, &EncodeBatch{At: time.Now(), Events: tt.events}, form)
-				benchDecode(b, payload, tt.blocks)
-			})
+			b.Run(fmt.Sprintf("%s/%s", tt.name, map[Form]string{Map: "map", Array: "array"}[form]),
+				func(b *testing.B) {
+					payload := Encode(nil, &EncodeBatch{At: time.Now(), Events: tt.events}, form)
+					benchDecode(b, payload, tt.blocks)
+				})
 		}
 	}
 }
@@ -87,7 +90,8 @@ const (
 	benchBlocks  = 128 // a prompt
 )
 
-// benchStream is a million blocks of text in a thousand batches, no two alike: more than caches hold or a branch predictor learns.
+// benchStream is a million blocks of text in a thousand batches, no two alike: more than caches hold or a
+// branch predictor learns.
 func benchStream() [][]byte {
 	r := rand.New(rand.NewPCG(5, 6))
 	payloads := make([][]byte, 1024)
@@ -123,7 +127,8 @@ func BenchmarkDecodeStream(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(benchPrompts*benchBlocks), "ns/block")
 }
 
-// BenchmarkIngest goes from msgpack bytes to applied, on one core: chained prompts into an index that holds a million blocks in the end.
+// BenchmarkIngest goes from msgpack bytes to applied, on one core: chained prompts into an index that holds a
+// million blocks in the end.
 func BenchmarkIngest(b *testing.B) {
 	payloads := benchStream()
 	index := newBenchIndex()

@@ -85,37 +85,61 @@ func TestDecodeShapes(t *testing.T) {
 		{"nothing", batch(), nil, DecodeStats{}},
 		{"hash as uint64", hashOf(uint64(1 << 63)), []kv.Event{removed(1 << 63)}, DecodeStats{}},
 		{"hash as negative int64", hashOf(-2), []kv.Event{removed(math.MaxUint64 - 1)}, DecodeStats{}},
-		{"hash as 32 bytes", hashOf(append(make([]byte, 24), 1, 2, 3, 4, 5, 6, 7, 8)), []kv.Event{removed(0x0102030405060708)}, DecodeStats{}},
+		{
+			"hash as 32 bytes", hashOf(append(make([]byte, 24), 1, 2, 3, 4, 5, 6, 7, 8)),
+			[]kv.Event{removed(0x0102030405060708)}, DecodeStats{},
+		},
 		{"hash as string", hashOf("xxabcdefgh"), []kv.Event{removed(0x6162636465666768)}, DecodeStats{}},
 		{"hash as three bytes", hashOf([]byte{1, 2, 3}), []kv.Event{removed(0x010203)}, DecodeStats{}},
-		{"removal without medium, v0.9", batch([]any{"BlockRemoved", []any{7}}), []kv.Event{removed(7)}, DecodeStats{}},
 		{
-			"removal from CPU with group and more", batch([]any{"BlockRemoved", []any{7}, "cpu", 2, "later", []any{obj{1, 2}}}),
+			"removal without medium, v0.9", batch([]any{"BlockRemoved", []any{7}}), []kv.Event{removed(7)},
+			DecodeStats{},
+		},
+		{
+			"removal from CPU with group and more",
+			batch([]any{"BlockRemoved", []any{7}, "cpu", 2, "later", []any{obj{1, 2}}}),
 			[]kv.Event{{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Tier: kv.CPU, Group: 2}},
 			DecodeStats{},
 		},
 		{
 			"store of v0.9", batch([]any{"BlockStored", []any{7}, 6, []any{1, 300, 70000}, 3, nil}),
-			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Parent: 6, HasParent: true, Tokens: []kv.Token{1, 300, 70000}, BlockSize: 3, Group: kv.NoGroup, Bare: true}},
+			[]kv.Event{{
+				Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Parent: 6, HasParent: true,
+				Tokens: []kv.Token{1, 300, 70000}, BlockSize: 3, Group: kv.NoGroup, Bare: true,
+			}},
 			DecodeStats{},
 		},
 		{
-			"numbered adapter must not pass for the base model", batch([]any{"BlockStored", []any{7}, nil, []any{1}, 1, 4}),
-			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1}, BlockSize: 1, LoRA: "lora_id:4", Group: kv.NoGroup, Bare: true}},
+			"numbered adapter must not pass for the base model",
+			batch([]any{"BlockStored", []any{7}, nil, []any{1}, 1, 4}),
+			[]kv.Event{{
+				Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1}, BlockSize: 1, LoRA: "lora_id:4",
+				Group: kv.NoGroup, Bare: true,
+			}},
 			DecodeStats{},
 		},
 		{
-			"placeholder of an offload tier", batch(obj{"type", "BlockStored", "block_hashes", []any{7}, "parent_block_hash", nil, "token_ids", []any{}, "block_size", 0, "medium", "STORAGE", "ownership", "kvcr"}),
+			"placeholder of an offload tier", batch(obj{
+				"type", "BlockStored", "block_hashes", []any{7}, "parent_block_hash", nil, "token_ids", []any{},
+				"block_size", 0, "medium", "STORAGE", "ownership", "kvcr",
+			}),
 			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tier: kv.Disk, Group: kv.NoGroup, Bare: true}},
 			DecodeStats{},
 		},
 		{
-			"masked window: tokens without hashes", batch(obj{"type", "BlockStored", "block_hashes", []any{}, "token_ids", []any{1, 2}, "block_size", 1, "group_idx", 1, "kv_cache_spec_kind", "sliding_window"}),
-			[]kv.Event{{Kind: kv.Stored, Tokens: []kv.Token{1, 2}, BlockSize: 1, Group: 1, SpecKind: "sliding_window", Bare: true}},
+			"masked window: tokens without hashes", batch(obj{
+				"type", "BlockStored", "block_hashes", []any{}, "token_ids", []any{1, 2}, "block_size", 1, "group_idx", 1,
+				"kv_cache_spec_kind", "sliding_window",
+			}),
+			[]kv.Event{{
+				Kind: kv.Stored, Tokens: []kv.Token{1, 2}, BlockSize: 1, Group: 1, SpecKind: "sliding_window", Bare: true,
+			}},
 			DecodeStats{},
 		},
 		{
-			"tag last, keys unknown and no strings", batch(obj{3, 4, "block_hashes", []any{7}, "locality", obj{"deep", []any{nil, true, 1.5}}, "type", "BlockRemoved"}),
+			"tag last, keys unknown and no strings", batch(obj{
+				3, 4, "block_hashes", []any{7}, "locality", obj{"deep", []any{nil, true, 1.5}}, "type", "BlockRemoved",
+			}),
 			[]kv.Event{removed(7)},
 			DecodeStats{},
 		},
@@ -125,17 +149,31 @@ func TestDecodeShapes(t *testing.T) {
 			DecodeStats{},
 		},
 		{
-			"unknown tags between", batch([]any{"BlockInactive", obj{1, 2}}, []any{"BlockRemoved", []any{7}}, obj{"type", "Other", "block_hashes", "?"}, 5, []any{}, nil),
+			"unknown tags between", batch([]any{"BlockInactive", obj{1, 2}}, []any{"BlockRemoved", []any{7}},
+				obj{"type", "Other", "block_hashes", "?"}, 5, []any{}, nil),
 			[]kv.Event{removed(7)},
 			DecodeStats{Unknown: 5},
 		},
-		{"bad store, good removal", batch([]any{"BlockStored", []any{7}, nil, "tokens", 1}, []any{"BlockRemoved", []any{7}}), []kv.Event{removed(7)}, DecodeStats{Malformed: 1}},
-		{"token above 32 bits", batch([]any{"BlockStored", []any{7}, nil, []any{uint64(1) << 32}, 1}), nil, DecodeStats{Malformed: 1}},
 		{
-			"bad removals are told apart", batch([]any{"BlockRemoved", 7}, obj{"block_hashes", 7, "type", "BlockRemoved"}, []any{"BlockRemoved"}, []any{"BlockRemoved", []any{nil}}), nil,
+			"bad store, good removal",
+			batch([]any{"BlockStored", []any{7}, nil, "tokens", 1}, []any{"BlockRemoved", []any{7}}),
+			[]kv.Event{removed(7)}, DecodeStats{Malformed: 1},
+		},
+		{
+			"token above 32 bits", batch([]any{"BlockStored", []any{7}, nil, []any{uint64(1) << 32}, 1}), nil,
+			DecodeStats{Malformed: 1},
+		},
+		{
+			"bad removals are told apart", batch([]any{"BlockRemoved", 7},
+				obj{"block_hashes", 7, "type", "BlockRemoved"}, []any{"BlockRemoved"},
+				[]any{"BlockRemoved", []any{nil}}), nil,
 			DecodeStats{Malformed: 4, Lost: 4},
 		},
-		{"batch as a map", pack(obj{"events", []any{[]any{"AllBlocksCleared"}}, "new", 1, "data_parallel_rank", 0, "ts", 1.5}), []kv.Event{{Kind: kv.Cleared, Group: kv.NoGroup}}, DecodeStats{}},
+		{
+			"batch as a map",
+			pack(obj{"events", []any{[]any{"AllBlocksCleared"}}, "new", 1, "data_parallel_rank", 0, "ts", 1.5}),
+			[]kv.Event{{Kind: kv.Cleared, Group: kv.NoGroup}}, DecodeStats{},
+		},
 		{"batch with more fields", pack([]any{1.5, []any{}, 0, "more", obj{}}), nil, DecodeStats{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -153,7 +191,8 @@ func TestDecodeShapes(t *testing.T) {
 func dirty() *kv.Batch {
 	var b kv.Batch
 	e := storedWith(9, "adapter", 3, []any{[]any{"adapter", "x"}, []any{"adapter", []any{"image", -3}}})
-	if _, err := Decode(pack([]any{9.5, []any{e, e, e}, 7}), &b); err != nil || len(b.Events) != 3 || b.Rank != 7 {
+	if _, err := Decode(pack([]any{9.5, []any{e, e, e}, 7}), &b); err != nil || len(b.Events) != 3 ||
+		b.Rank != 7 {
 		panic("dirty batch")
 	}
 	return &b
@@ -178,10 +217,19 @@ func TestDecodeExtraKeys(t *testing.T) {
 		{"adapter and salt of one name", storedWith(nil, "a", 1, []any{[]any{"a", "a"}}), "a", "a", nil},
 		{"no salt behind a parent", storedWith(5, nil, 1, []any{[]any{"s"}}), "", "", [][]byte{{'s', 1, 's'}}},
 		{"image", storedWith(nil, nil, 2, []any{nil, []any{[]any{"image", -3}}}), "", "", [][]byte{nil, image}},
-		{"adapter, image, salt", storedWith(nil, "a", 1, []any{[]any{"a", []any{"image", -3}, "s"}}), "a", "s", [][]byte{image}},
-		{"two bare strings: the last is the salt", storedWith(nil, nil, 1, []any{[]any{"image", "s"}}), "", "s", [][]byte{append([]byte{'s', 5}, "image"...)}},
+		{
+			"adapter, image, salt", storedWith(nil, "a", 1, []any{[]any{"a", []any{"image", -3}, "s"}}), "a", "s",
+			[][]byte{image},
+		},
+		{
+			"two bare strings: the last is the salt", storedWith(nil, nil, 1, []any{[]any{"image", "s"}}), "", "s",
+			[][]byte{append([]byte{'s', 5}, "image"...)},
+		},
 		{"embeddings", storedWith(nil, nil, 1, []any{[]any{[]byte{1, 2}}}), "", "", [][]byte{{'b', 2, 1, 2}}},
-		{"something else", storedWith(nil, nil, 1, []any{[]any{obj{"k", 1}}}), "", "", [][]byte{{'r', 4, 0x81, 0xa1, 'k', 1}}},
+		{
+			"something else", storedWith(nil, nil, 1, []any{[]any{obj{"k", 1}}}), "", "",
+			[][]byte{{'r', 4, 0x81, 0xa1, 'k', 1}},
+		},
 		{"element without a list", storedWith(nil, nil, 1, []any{"s"}), "", "s", nil},
 		{"more than blocks", storedWith(nil, nil, 1, []any{nil, []any{"x"}}), "", "", nil},
 	} {
@@ -201,14 +249,20 @@ func TestDecodeExtraKeys(t *testing.T) {
 // TestDecodeHandEncoded reads the two payloads that were written to the schema by hand.
 func TestDecodeHandEncoded(t *testing.T) {
 	for form, s := range map[string]string{
-		"map":   "93cb3ff8000000000000918aa474797065ab426c6f636b53746f726564ac626c6f636b5f68617368657391cf84b146b151d55111b1706172656e745f626c6f636b5f68617368c0a9746f6b656e5f6964739401020304aa626c6f636b5f73697a6504a76c6f72615f6964c0a66d656469756da3475055a96c6f72615f6e616d65c0aa65787472615f6b65797391c0a967726f75705f6964780000",
+		"map": "93cb3ff8000000000000918aa474797065ab426c6f636b53746f726564ac626c6f636b5f68617368657391cf84" +
+			"b146b151d55111b1706172656e745f626c6f636b5f68617368c0a9746f6b656e5f6964739401020304aa626c6f" +
+			"636b5f73697a6504a76c6f72615f6964c0a66d656469756da3475055a96c6f72615f6e616d65c0aa6578747261" +
+			"5f6b65797391c0a967726f75705f6964780000",
 		"array": "93cb3ff80000000000009198ab426c6f636b53746f72656491cf84b146b151d55111c0940102030404c0a3475055c000",
 	} {
 		payload, err := hex.DecodeString(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{0x84b146b151d55111}, Tokens: []kv.Token{1, 2, 3, 4}, BlockSize: 4, Group: kv.NoGroup}
+		want := kv.Event{
+			Kind: kv.Stored, Hashes: []kv.EngineHash{0x84b146b151d55111}, Tokens: []kv.Token{1, 2, 3, 4}, BlockSize: 4,
+			Group: kv.NoGroup,
+		}
 		want.Bare = form == "array"
 		if form == "map" {
 			want.Group = 0
@@ -280,7 +334,8 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzDecode looks for panics, for memory out of proportion, and for a result that depends on what was in the batch before.
+// FuzzDecode looks for panics, for memory out of proportion, and for a result that depends on what was in the
+// batch before.
 func FuzzDecode(f *testing.F) {
 	for _, c := range live(f) {
 		f.Add(c.Frames[2])
@@ -320,7 +375,8 @@ func FuzzEncodeDecode(f *testing.F) {
 	for _, c := range live(f) {
 		f.Add(c.Frames[2], false, false)
 	}
-	f.Add(batch(storedWith(nil, "a", 2, []any{[]any{"a", []any{"image", -3}, "s", []byte{1}, obj{1, 2}}})), true, true)
+	f.Add(batch(storedWith(nil, "a", 2, []any{[]any{"a", []any{"image", -3}, "s", []byte{1}, obj{1, 2}}})), true,
+		true)
 	f.Fuzz(func(t *testing.T, payload []byte, array, byteHashes bool) {
 		var b, again kv.Batch
 		if _, err := Decode(payload, &b); err != nil {
@@ -343,7 +399,8 @@ func FuzzEncodeDecode(f *testing.F) {
 	})
 }
 
-// canonical takes away what an event may carry by accident but no engine means: a store's fields on a removal.
+// canonical takes away what an event may carry by accident but no engine means: a store's fields on a
+// removal.
 func canonical(b *kv.Batch) {
 	b.Rank = max(b.Rank, 0)
 	for i, e := range b.Events {

@@ -27,9 +27,9 @@ type EncodeBatch struct {
 	LoRAID     func(name string) int // lora_id of an adapter; nil says 1 for all
 }
 
-// Encode appends b to dst as vLLM 0.20 (Array) or 0.32 (Map) would write it, fields that such an engine always writes included: extra_keys with a nil for
-// each block, lora_id and lora_name, and in map form kv_cache_spec_kind and its window where the event has them.
-// A bare event has no extra_keys.
+// Encode appends b to dst as vLLM 0.20 (Array) or 0.32 (Map) would write it, fields that such an engine
+// always writes included: extra_keys with a nil for each block, lora_id and lora_name, and in map form
+// kv_cache_spec_kind and its window where the event has them. A bare event has no extra_keys.
 func Encode(dst []byte, b *EncodeBatch, form Form) []byte {
 	e := encoder{out: dst, b: b}
 	e.array(3)
@@ -185,7 +185,8 @@ func (e *encoder) hashes(hs []kv.EngineHash) {
 	}
 }
 
-// hash writes one hash. The first 24 bytes of the long form are made up of the number, since nobody may depend on them.
+// hash writes one hash. The first 24 bytes of the long form are made up of the number, since nobody may
+// depend on them.
 func (e *encoder) hash(h kv.EngineHash) {
 	if !e.b.ByteHashes {
 		e.out = msgp.AppendUint64(e.out, uint64(h))

@@ -58,7 +58,8 @@ const (
 // layouts are the fields at each position of an array-form event; see vLLM's distributed/kv_events.py.
 var layouts = [...][]field{
 	tagStored: {
-		fieldNone, fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName, fieldExtra,
+		fieldNone, fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName,
+		fieldExtra,
 		fieldGroup, fieldSpec, fieldWindow,
 	},
 	tagRemoved: {fieldNone, fieldHashes, fieldMedium, fieldGroup},
@@ -106,7 +107,8 @@ type reading struct {
 	extra     []byte // extra_keys as sent; read last, since it means nothing without lora_name and parent
 }
 
-// leftover is what the slot of an event held before and may be used again. It must not be written to before it is: the event may not have any.
+// leftover is what the slot of an event held before and may be used again. It must not be written to before
+// it is: the event may not have any.
 type leftover struct {
 	LoRA     string
 	SpecKind string
@@ -278,7 +280,8 @@ func (r *reading) finish(t tag) error {
 		return errShape
 	}
 	r.e.Bare = t == tagStored && !r.hasExtra
-	if r.e.LoRA == "" && r.loraID >= 0 { // vLLM before 0.14 gives adapters only a number; it must not pass for the base model
+	// vLLM before 0.14 gives adapters only a number; it must not pass for the base model.
+	if r.e.LoRA == "" && r.loraID >= 0 {
 		r.e.LoRA = fmt.Sprintf("lora_id:%d", r.loraID)
 	}
 	if len(r.extra) == 0 {

@@ -29,7 +29,9 @@ func (p printer) State(s kvevents.State, reason string) {
 
 // A follower that comes late replays what the engine still has.
 func Example() {
-	engine, err := kvevents.NewPublisher(kvevents.PublisherOptions{Endpoint: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0"})
+	engine, err := kvevents.NewPublisher(
+		kvevents.PublisherOptions{Endpoint: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0"},
+	)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -42,7 +44,8 @@ func Example() {
 	ctx, live := context.WithTimeout(context.Background(), 10*time.Second)
 	defer live()
 	endpoint, replay := engine.Endpoints()
-	follower := kvevents.NewFollower(kvevents.Source{Endpoint: endpoint, Replay: replay}, printer{live}, kvevents.Options{})
+	follower := kvevents.NewFollower(kvevents.Source{Endpoint: endpoint, Replay: replay}, printer{live},
+		kvevents.Options{})
 	if err := follower.Run(ctx); err != nil {
 		fmt.Println(err)
 	}

@@ -8,12 +8,13 @@ import (
 	"tandem/internal/kv"
 )
 
-// Extra keys are what a block's hash holds beside its tokens. On the wire they are a list per block, in the order adapter, multimodal items, cache salt,
-// prompt embeddings, and without tags; vLLM's v1/core/kv_cache_utils.py makes them. Here the adapter goes to Event.LoRA, the salt to
-// Event.Salt, and the rest, element by element, into bytes that are equal exactly if the elements are:
+// Extra keys are what a block's hash holds beside its tokens. On the wire they are a list per block, in the
+// order adapter, multimodal items, cache salt, prompt embeddings, and without tags; vLLM's
+// v1/core/kv_cache_utils.py makes them. Here the adapter goes to Event.LoRA, the salt to Event.Salt, and the
+// rest, element by element, into bytes that are equal exactly if the elements are:
 //
-//	'm' len identifier offset    multimodal item; offset zigzag, from the start of the block, negative if it began before
-//	's' len text                 a bare string that is neither adapter nor salt (older: a multimodal identifier)
+//	'm' len identifier offset    multimodal item; offset zigzag, from the block's start; negative: before it
+//	's' len text                 a bare string, neither adapter nor salt (older: a multimodal identifier)
 //	'b' len bytes                prompt embeddings
 //	'r' len msgpack              anything else, as sent
 //
@@ -30,7 +31,8 @@ func appendExtra(dst []byte, tag byte, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// readExtra reads extra_keys into e, whose hashes, parent and adapter are there already. old is a slice to reuse.
+// readExtra reads extra_keys into e, whose hashes, parent and adapter are there already. old is a slice to
+// reuse.
 func readExtra(sent []byte, e *kv.Event, old [][]byte) error {
 	w := walker{rest: sent}
 	v, err := w.next()
@@ -145,7 +147,8 @@ func (x *extras) blank() [][]byte {
 	return blank
 }
 
-// writeExtra appends the elements of one block's canonical extra as msgpack and returns how many they are. Bytes of another make go out as one bin.
+// writeExtra appends the elements of one block's canonical extra as msgpack and returns how many they are.
+// Bytes of another make go out as one bin.
 func writeExtra(dst, extra []byte) (out []byte, n int) {
 	out = dst
 	for rest := extra; len(rest) > 0; n++ {

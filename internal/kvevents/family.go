@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// libzmq dials by IPv4 or, when it is told to, by IPv6 alone where a name has an address of each. Engines bind "*" by IPv4, so a name is dialled by IPv6
-// only when it has no other address.
+// libzmq dials by IPv4 or, when it is told to, by IPv6 alone where a name has an address of each. Engines
+// bind "*" by IPv4, so a name is dialled by IPv6 only when it has no other address.
 
 // lookup finds the addresses of a name; network is ip4 or ip6.
 type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -36,7 +36,8 @@ func byIPv6(ctx context.Context, endpoint string, find lookup) bool {
 	return err == nil && len(six) > 0
 }
 
-// byIPv6 is asked once for an endpoint: a name that changes its family meanwhile makes another stream, when its engine is probed again.
+// byIPv6 is asked once for an endpoint: a name that changes its family meanwhile makes another stream, when
+// its engine is probed again.
 func (s *stream) byIPv6(endpoint string) bool {
 	six, known := s.family[endpoint]
 	if !known {

@@ -43,7 +43,8 @@ func (r *reading) fillHashes(dst []kv.EngineHash) error {
 	return nil
 }
 
-// hashOrNil reads a block hash in any form; bytes are reduced to their last 8, as vLLM itself does for its integer form.
+// hashOrNil reads a block hash in any form; bytes are reduced to their last 8, as vLLM itself does for its
+// integer form.
 func (r *reading) hashOrNil() (h kv.EngineHash, ok bool, err error) {
 	if n, ok := r.long(); ok {
 		return kv.EngineHash(n), true, nil
@@ -82,7 +83,8 @@ func (r *reading) tokens() error {
 	return r.fill(r.e.Tokens)
 }
 
-// token reads one id of any width. Negative ones, which some engines use as placeholders, wrap round to the top of the range.
+// token reads one id of any width. Negative ones, which some engines use as placeholders, wrap round to the
+// top of the range.
 func (r *reading) token() (kv.Token, error) {
 	v, err := r.next()
 	switch {
@@ -145,7 +147,8 @@ func (r *reading) medium() error {
 	return errShape
 }
 
-// text reads a string or nil. The string that the slot held before is kept if it is the same, which spares an allocation.
+// text reads a string or nil. The string that the slot held before is kept if it is the same, which spares an
+// allocation.
 func (r *reading) text(before string) (string, error) {
 	if r.null() {
 		return "", nil

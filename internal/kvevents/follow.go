@@ -11,11 +11,15 @@ import (
 
 // Options tune a [Follower]; the zero value is right for production.
 type Options struct {
-	Context       *Context      // ZMQ context to share between followers; nil: one of its own
-	ReplayTimeout time.Duration // longest wait for the first batch of a replay, default 5 s; between batches at most 1 s
-	Audit         time.Duration // mean time between checks of a quiet stream against the replay buffer, default 30 s; negative: none
-	Heartbeat     time.Duration // time between ZMQ pings, default 2 s; a peer silent for three of them is taken for dead; negative: none
-	Reconnect     time.Duration // first wait before dialling again, doubled up to 5 s, with jitter; default 200 ms
+	Context *Context // ZMQ context to share between followers; nil: one of its own
+	// Longest wait for the first batch of a replay, default 5 s; between batches at most 1 s.
+	ReplayTimeout time.Duration
+	// Mean time between checks of a quiet stream against the replay buffer, default 30 s; negative: none.
+	Audit time.Duration
+	// Time between ZMQ pings, default 2 s; a peer silent for three of them is taken for dead; negative: none.
+	Heartbeat time.Duration
+	// First wait before dialling again, doubled up to 5 s, with jitter; default 200 ms.
+	Reconnect time.Duration
 
 	late time.Duration // see lateFor
 }
@@ -49,9 +53,11 @@ func NewFollower(src Source, sink Sink, o Options) *Follower {
 	return &Follower{src: src, sink: sink, opt: o.withDefaults()}
 }
 
-// Run follows the stream until ctx ends and returns nil then; the sink is not called after that. An address that can never be dialled is an error at once.
+// Run follows the stream until ctx ends and returns nil then; the sink is not called after that. An address
+// that can never be dialled is an error at once.
 //
-// It holds the calling goroutine, and with it a thread that sleeps in libzmq between batches. Sockets are used by no other goroutine.
+// It holds the calling goroutine, and with it a thread that sleeps in libzmq between batches. Sockets are
+// used by no other goroutine.
 func (f *Follower) Run(ctx context.Context) error {
 	err := f.run(ctx)
 	if err != nil {
@@ -91,9 +97,10 @@ func (f *Follower) run(ctx context.Context) error {
 	return nil
 }
 
-// Restarted tells the follower that the engine was seen to have restarted, by its process start time perhaps, which the stream itself may not show: a
-// sequence says nothing of who counts. Soon after, the sink is told to forget and all that the engine still has is replayed. Safe from any goroutine, also
-// before and after Run; it waits for nothing.
+// Restarted tells the follower that the engine was seen to have restarted, by its process start time perhaps,
+// which the stream itself may not show: a sequence says nothing of who counts. Soon after, the sink is told
+// to forget and all that the engine still has is replayed. Safe from any goroutine, also before and after
+// Run; it waits for nothing.
 func (f *Follower) Restarted(reason string) {
 	f.mu.Lock()
 	f.replaced = reason
@@ -153,8 +160,13 @@ type Stats struct {
 	WrongRank    uint64    // batches that name another rank than the Source
 	LastAt       time.Time // engine's time stamp of the newest batch applied
 
-	Applying Lags          // from taking a live batch off its socket until the sink had applied it, waiting for a replay included; our clock alone
-	Behind   Lags          // from the engine's time stamp of a live batch to applied; a hint, since the two clocks differ: where that made it negative it counts as 0
-	Skewed   uint64        // live batches whose time stamp lay in our future: the clocks differ by more than the stream lags
-	Lag      time.Duration // the last of Behind
+	// From taking a live batch off its socket until the sink had applied it, waiting for a replay included; our
+	// clock alone.
+	Applying Lags
+	// From the engine's time stamp of a live batch to applied; a hint, since the two clocks differ: where that
+	// made it negative it counts as 0.
+	Behind Lags
+	// Live batches whose time stamp lay in our future: the clocks differ by more than the stream lags.
+	Skewed uint64
+	Lag    time.Duration // the last of Behind
 }

@@ -94,7 +94,8 @@ func (r *recorder) story() string {
 			what += " (" + r.why[i] + ")"
 		}
 		n := len(parts)
-		if strings.HasPrefix(what, "apply") && n > 1 && strings.HasPrefix(parts[n-1], "apply") && strings.HasPrefix(parts[n-2], "apply") {
+		if strings.HasPrefix(what, "apply") && n > 1 && strings.HasPrefix(parts[n-1], "apply") &&
+			strings.HasPrefix(parts[n-2], "apply") {
 			parts[n-1] = "apply … " + what[len("apply "):]
 			continue
 		}
@@ -103,7 +104,8 @@ func (r *recorder) story() string {
 	return strings.Join(parts, "; ")
 }
 
-// through waits until the follower is live and has applied exactly the batches first to last since the last Forget.
+// through waits until the follower is live and has applied exactly the batches first to last since the last
+// Forget.
 func (r *recorder) through(t testing.TB, first, last uint64) {
 	t.Helper()
 	r.until(t, fmt.Sprintf("live with batches %d to %d", first, last), func() bool {
@@ -163,7 +165,10 @@ func (e *engine) publish(n int) {
 		e.n++
 		hash := kv.EngineHash(e.born + e.n)
 		e.Publish(&EncodeBatch{At: time.Now(), Rank: e.rank, Events: []kv.Event{
-			{Kind: kv.Stored, Hashes: []kv.EngineHash{hash}, Tokens: []kv.Token{1, 2, 3, 4}, BlockSize: 4, SpecKind: "full_attention"},
+			{
+				Kind: kv.Stored, Hashes: []kv.EngineHash{hash}, Tokens: []kv.Token{1, 2, 3, 4}, BlockSize: 4,
+				SpecKind: "full_attention",
+			},
 		}})
 	}
 }
@@ -195,7 +200,8 @@ func run(t testing.TB, f *Follower) (stop func()) {
 	return stop
 }
 
-// audited lets a test go on where a batch was sent before the subscription took effect, which nobody can wait for.
+// audited lets a test go on where a batch was sent before the subscription took effect, which nobody can wait
+// for.
 func audited() Options { return Options{Audit: 200 * time.Millisecond} }
 
 // noAudit keeps a test's replays to those that it provokes.
@@ -212,7 +218,8 @@ func (s *slowly) Apply(b *kv.Batch) {
 	s.recorder.Apply(b)
 }
 
-// An engine that publishes faster than we can take does not fill our memory: what waits is thrown away, and had from the replay buffer when there is time.
+// An engine that publishes faster than we can take does not fill our memory: what waits is thrown away, and
+// had from the replay buffer when there is time.
 func TestTooFastForUs(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	sink := &slowly{recorder: newRecorder()}
@@ -263,7 +270,8 @@ func TestFollowLateJoin(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, PublisherOptions{ReplayFrames: tt.frames, Form: tt.form, Topic: "kv@a@m"})
 			e.publish(tt.steps)
-			_, r, _ := follow(t, e.source(), Options{Audit: 300 * time.Millisecond}) // the audit finds a tail that the ROUTER dropped
+			// The audit finds a tail that the ROUTER dropped.
+			_, r, _ := follow(t, e.source(), Options{Audit: 300 * time.Millisecond})
 			r.through(t, 0, uint64(tt.steps-1))
 			if n := r.count("forget"); n != 0 {
 				t.Errorf("forgot %d times", n)
@@ -328,7 +336,8 @@ func TestFollowGapWithoutReplay(t *testing.T) {
 	e.Drop(2)
 	e.publish(4)
 	last := uint64(e.n - 1)
-	r.until(t, "live behind the gap", func() bool { return r.state == Live && slices.Equal(r.seqs, span(last-1, last)) })
+	r.until(t, "live behind the gap",
+		func() bool { return r.state == Live && slices.Equal(r.seqs, span(last-1, last)) })
 	if r.count("forget") != 1 || r.count("state stale") != 1 {
 		t.Errorf("want one forget and one stale: %s", r.story())
 	}
@@ -367,7 +376,8 @@ func TestFollowRestart(t *testing.T) {
 	}
 }
 
-// TestFollowQuietRestart has an engine that restarts and then says less than before: only an audit can see it.
+// TestFollowQuietRestart has an engine that restarts and then says less than before: only an audit can see
+// it.
 func TestFollowQuietRestart(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(9)
@@ -411,14 +421,16 @@ func TestFollowKilledAndBack(t *testing.T) {
 	}
 }
 
-// TestFollowSilentDeath has a connection that stands and carries nothing, not even heartbeats, and then comes back to an engine that went on.
+// TestFollowSilentDeath has a connection that stands and carries nothing, not even heartbeats, and then comes
+// back to an engine that went on.
 func TestFollowSilentDeath(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)
 	src := e.source()
 	wire := newWire(t, src.Endpoint)
 	src.Endpoint = wire.endpoint()
-	_, r, _ := follow(t, src, Options{Audit: -1, Heartbeat: 50 * time.Millisecond, Reconnect: 20 * time.Millisecond})
+	_, r, _ := follow(t, src,
+		Options{Audit: -1, Heartbeat: 50 * time.Millisecond, Reconnect: 20 * time.Millisecond})
 	r.through(t, 0, 1)
 	wire.cut(true)
 	r.until(t, "stale", func() bool { return r.state == Stale })
@@ -474,7 +486,8 @@ func TestFollowRanks(t *testing.T) {
 			t.Errorf("rank %d: batch of rank %d", rank, r.ranks[i])
 		}
 		r.mu.Unlock()
-		waitStats(t, f, "all batches", func(s Stats) bool { return s.Batches == uint64(4+rank) && s.WrongRank == 0 })
+		waitStats(t, f, "all batches",
+			func(s Stats) bool { return s.Batches == uint64(4+rank) && s.WrongRank == 0 })
 	}
 }
 
@@ -545,7 +558,8 @@ func TestFollowTopic(t *testing.T) {
 	}
 }
 
-// TestFollowUnreadable has batches that are no msgpack: what was applied is void, and the next sound one makes the stream live again.
+// TestFollowUnreadable has batches that are no msgpack: what was applied is void, and the next sound one
+// makes the stream live again.
 func TestFollowUnreadable(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)
@@ -679,7 +693,8 @@ func (w *wire) accept() {
 	}
 }
 
-// pipe copies until either end closes; bytes that come while the wire is cut are gone, and the connection with them.
+// pipe copies until either end closes; bytes that come while the wire is cut are gone, and the connection
+// with them.
 func (w *wire) pipe(dst, src net.Conn) {
 	defer dst.Close()
 	defer src.Close()
@@ -702,7 +717,8 @@ func (w *wire) pipe(dst, src net.Conn) {
 	}
 }
 
-// TestFollowRestarted has somebody else tell of a restart that the stream does not show: the numbers go on, as behind a proxy, and no audit is due.
+// TestFollowRestarted has somebody else tell of a restart that the stream does not show: the numbers go on,
+// as behind a proxy, and no audit is due.
 func TestFollowRestarted(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)

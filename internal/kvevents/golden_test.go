@@ -85,7 +85,8 @@ func live(t testing.TB) []captured {
 	return all
 }
 
-// TestDecodeGolden compares every captured batch with what the capture's own Python decoder saw; those of replays are the same bytes, see TestFramesGolden.
+// TestDecodeGolden compares every captured batch with what the capture's own Python decoder saw; those of
+// replays are the same bytes, see TestFramesGolden.
 func TestDecodeGolden(t *testing.T) {
 	var got kv.Batch // one for all, so that reuse is tested too
 	for _, c := range live(t) {
@@ -116,7 +117,8 @@ func TestEncodeGolden(t *testing.T) {
 		}
 		got := Encode(nil, &EncodeBatch{At: b.At, Rank: b.Rank, Events: b.Events}, form)
 		if !bytes.Equal(got, c.Frames[2]) {
-			t.Errorf("%s, %s: wrote\n%s\nvLLM wrote\n%s", c.File, c.Step, hex.EncodeToString(got), hex.EncodeToString(c.Frames[2]))
+			t.Errorf("%s, %s: wrote\n%s\nvLLM wrote\n%s",
+				c.File, c.Step, hex.EncodeToString(got), hex.EncodeToString(c.Frames[2]))
 		}
 		compared++
 	}
@@ -146,7 +148,8 @@ func TestEncodeBytes(t *testing.T) {
 	}
 }
 
-// TestFramesGolden reads every captured message, live and replayed, of both versions. What a replay brings is what was sent live: a restart is told by that.
+// TestFramesGolden reads every captured message, live and replayed, of both versions. What a replay brings is
+// what was sent live: a restart is told by that.
 func TestFramesGolden(t *testing.T) {
 	counts := map[string]int{}
 	said := map[string][]byte{}
@@ -169,7 +172,8 @@ func TestFramesGolden(t *testing.T) {
 		key := strconv.Itoa(len(c.Frames)) + " frames"
 		if end {
 			key += " end"
-		} else if live := said[fmt.Sprint(c.File, m.seq)]; len(live) == 0 || !bytes.Equal(live, m.payload) { // on this rests telling a restart by content
+		} else if live := said[fmt.Sprint(c.File, m.seq)]; len(live) == 0 || !bytes.Equal(live, m.payload) {
+			// On this rests telling a restart by content.
 			t.Errorf("%s, %s: replay of batch %d is not what was sent live", c.File, c.Step, m.seq)
 		}
 		counts[key]++
@@ -183,8 +187,10 @@ func TestFramesGolden(t *testing.T) {
 
 func diffBatch(t testing.TB, name string, got, want *kv.Batch) {
 	t.Helper()
-	if d := got.At.Sub(want.At).Abs(); d > time.Microsecond || got.Rank != want.Rank || len(got.Events) != len(want.Events) {
-		t.Errorf("%s: at %v rank %d with %d events, want %v, %d, %d", name, got.At, got.Rank, len(got.Events), want.At, want.Rank, len(want.Events))
+	if d := got.At.Sub(want.At).Abs(); d > time.Microsecond || got.Rank != want.Rank ||
+		len(got.Events) != len(want.Events) {
+		t.Errorf("%s: at %v rank %d with %d events, want %v, %d, %d",
+			name, got.At, got.Rank, len(got.Events), want.At, want.Rank, len(want.Events))
 		return
 	}
 	for i := range got.Events {
@@ -195,12 +201,15 @@ func diffBatch(t testing.TB, name string, got, want *kv.Batch) {
 }
 
 func equalEvents(a, b *kv.Event) bool {
-	return a.Kind == b.Kind && slices.Equal(a.Hashes, b.Hashes) && a.Parent == b.Parent && a.HasParent == b.HasParent && slices.Equal(a.Tokens, b.Tokens) &&
-		a.BlockSize == b.BlockSize && a.LoRA == b.LoRA && a.Tier == b.Tier && a.Group == b.Group && a.SpecKind == b.SpecKind && a.Salt == b.Salt &&
+	return a.Kind == b.Kind && slices.Equal(a.Hashes, b.Hashes) && a.Parent == b.Parent &&
+		a.HasParent == b.HasParent && slices.Equal(a.Tokens, b.Tokens) &&
+		a.BlockSize == b.BlockSize && a.LoRA == b.LoRA && a.Tier == b.Tier && a.Group == b.Group &&
+		a.SpecKind == b.SpecKind && a.Salt == b.Salt &&
 		slices.EqualFunc(a.Extra, b.Extra, bytes.Equal) && a.Window == b.Window && a.Bare == b.Bare
 }
 
-// slow is the obvious twin of Decode: it reads the capture's JSON by name, with maps, and knows nothing of msgpack.
+// slow is the obvious twin of Decode: it reads the capture's JSON by name, with maps, and knows nothing of
+// msgpack.
 func slow(t testing.TB, decoded []byte) *kv.Batch {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(decoded))
@@ -280,7 +289,10 @@ func slowEvent(t testing.TB, e any) kv.Event {
 
 func named(e []any) map[string]any {
 	names := map[any][]string{
-		"BlockStored":      {"type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx"},
+		"BlockStored": {
+			"type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
+			"extra_keys", "group_idx",
+		},
 		"BlockRemoved":     {"type", "block_hashes", "medium", "group_idx"},
 		"AllBlocksCleared": {"type"},
 	}[e[0]]

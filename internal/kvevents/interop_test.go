@@ -29,7 +29,8 @@ type script struct {
 func start(t *testing.T, name string, args ...string) *script {
 	t.Helper()
 	if out, err := exec.Command(system, "-c", "import zmq, msgpack").CombinedOutput(); err != nil {
-		t.Fatalf("this test wants an independent ZeroMQ and msgpack, python3-zmq and python3-msgpack: run `make deps-test` (%v: %s)", err, out)
+		t.Fatalf("this test wants an independent ZeroMQ and msgpack, python3-zmq and python3-msgpack: run `make "+
+			"deps-test` (%v: %s)", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), system, append([]string{name}, args...)...)
 	in, err := cmd.StdinPipe()
@@ -126,7 +127,10 @@ func (k *keeper) checkLast(t *testing.T, seq uint64, form string) {
 	defer k.mu.Unlock()
 	want := []kv.Event{
 		{Kind: kv.Removed, Hashes: []kv.EngineHash{kv.EngineHash(seq)}},
-		{Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(1<<63 + seq)}, Tokens: []kv.Token{kv.Token(seq), 1000, 100_000, 5}, BlockSize: 4, Salt: "salt"},
+		{
+			Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(1<<63 + seq)},
+			Tokens: []kv.Token{kv.Token(seq), 1000, 100_000, 5}, BlockSize: 4, Salt: "salt",
+		},
 	}
 	if form == "map" {
 		want[1].SpecKind = "full_attention"
@@ -186,7 +190,8 @@ func nextMessage(py *script, channel string) shown {
 	}
 }
 
-// firstLive publishes until one of the batches gets through: nobody can tell when a subscription takes effect.
+// firstLive publishes until one of the batches gets through: nobody can tell when a subscription takes
+// effect.
 func firstLive(t *testing.T, e *engine, py *script) shown {
 	t.Helper()
 	got := make(chan shown, 1)
@@ -211,7 +216,8 @@ func checkStored(t *testing.T, payload any, form Form) {
 	if !isMap {
 		m = named(event.([]any))
 	}
-	if m["type"] != "BlockStored" || fmt.Sprint(m["token_ids"]) != "[1 2 3 4]" || fmt.Sprint(m["block_size"]) != "4" || fmt.Sprint(m["extra_keys"]) != "[<nil>]" || m["medium"] != "GPU" {
+	if m["type"] != "BlockStored" || fmt.Sprint(m["token_ids"]) != "[1 2 3 4]" ||
+		fmt.Sprint(m["block_size"]) != "4" || fmt.Sprint(m["extra_keys"]) != "[<nil>]" || m["medium"] != "GPU" {
 		t.Errorf("event %v", event)
 	}
 }

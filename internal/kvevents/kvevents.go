@@ -1,8 +1,10 @@
-// Package kvevents follows the KV cache events of one engine: it decodes what every vLLM version sends, notices lost batches and restarts, and replays.
+// Package kvevents follows the KV cache events of one engine: it decodes what every vLLM version sends,
+// notices lost batches and restarts, and replays.
 //
-// The path of a batch: follow.go receives it, track.go decides from its sequence number whether it is next, old, or beyond a gap, decode.go
-// reads it, event.go each event in it and fields.go their fields, and the [Sink] gets it. resync.go has the replays and audits, redial.go the waits between connections, lag.go how late the sink is.
-// encode.go and publish.go are the engine's side, for the simulator and for tests.
+// The path of a batch: follow.go receives it, track.go decides from its sequence number whether it is next,
+// old, or beyond a gap, decode.go reads it, event.go each event in it and fields.go their fields, and the
+// [Sink] gets it. resync.go has the replays and audits, redial.go the waits between connections, lag.go how
+// late the sink is. encode.go and publish.go are the engine's side, for the simulator and for tests.
 package kvevents
 
 import (
@@ -20,9 +22,11 @@ type Source struct {
 	Only     bool   // the engine has one rank, whatever number it gives it
 }
 
-// Sink takes what a [Follower] learns. All its methods are called from the goroutine in [Follower.Run], one at a time, and hold up the stream while they run.
+// Sink takes what a [Follower] learns. All its methods are called from the goroutine in [Follower.Run], one
+// at a time, and hold up the stream while they run.
 type Sink interface {
-	// Apply takes the next batch. Batches come in the engine's order, each once since the last Forget. b and all it holds are reused when Apply returns.
+	// Apply takes the next batch. Batches come in the engine's order, each once since the last Forget. b and all
+	// it holds are reused when Apply returns.
 	Apply(b *kv.Batch)
 	// Forget says that everything applied so far is void: the engine restarted, or batches were lost for good.
 	Forget(reason string)
@@ -39,9 +43,10 @@ type State uint8
 //	Stale ------------> Syncing ----------------------------> Live
 //	  ^                    ^                                    |
 //	  |                    '------ gap or restart noticed ------'
-//	  '--- connection lost; or a gap that replay could not fill (then Forget, and on to Live with what there is)
+//	  '--- connection lost; or a gap that replay could not fill (then Forget, and on to Live)
 //
-// Live may still know less than the engine holds (its replay buffer is finite), but nothing the engine has said to be gone.
+// Live may still know less than the engine holds (its replay buffer is finite), but nothing the engine has
+// said to be gone.
 const (
 	Syncing State = iota
 	Live

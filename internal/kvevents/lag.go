@@ -5,7 +5,8 @@ import "time"
 // lagBounds are the upper ends of the buckets of [Lags]; what is longer than the last is in none of them.
 var lagBounds = [...]time.Duration{
 	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
+	25 * time.Millisecond, 100 * time.Millisecond,
 	500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute,
 }
 
@@ -18,7 +19,8 @@ type Lags struct {
 	buckets [len(lagBounds)]uint64
 }
 
-// Buckets returns how many delays were at most so many seconds long, for each bound: what a Prometheus histogram wants.
+// Buckets returns how many delays were at most so many seconds long, for each bound: what a Prometheus
+// histogram wants.
 func (l *Lags) Buckets() map[float64]uint64 {
 	buckets := make(map[float64]uint64, len(lagBounds))
 	var below uint64
@@ -41,7 +43,8 @@ func (l *Lags) add(d time.Duration) {
 	}
 }
 
-// lags counts how long a live batch took that the sink has just taken. Those of a replay are history and are not counted.
+// lags counts how long a live batch took that the sink has just taken. Those of a replay are history and are
+// not counted.
 func (s *stream) lags(m message, applied time.Time) {
 	if m.received.IsZero() {
 		return

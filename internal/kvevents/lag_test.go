@@ -26,11 +26,13 @@ func TestLags(t *testing.T) {
 	if a.Count != 4 || a.Sum != 201*time.Millisecond+80*time.Microsecond || a.Last != 40*time.Microsecond {
 		t.Errorf("applying %+v", a)
 	}
-	if b.Count != 3 || b.Sum != 90*time.Second+3*time.Millisecond || b.Last != 0 || s.stats.Lag != 0 || s.stats.Skewed != 1 {
+	if b.Count != 3 || b.Sum != 90*time.Second+3*time.Millisecond || b.Last != 0 || s.stats.Lag != 0 ||
+		s.stats.Skewed != 1 {
 		t.Errorf("behind %+v, skewed %d", b, s.stats.Skewed)
 	}
 	buckets := a.Buckets()
-	if buckets[0.00005] != 2 || buckets[0.001] != 3 || buckets[0.1] != 3 || buckets[0.5] != 4 || buckets[60] != 4 {
+	if buckets[0.00005] != 2 || buckets[0.001] != 3 || buckets[0.1] != 3 || buckets[0.5] != 4 ||
+		buckets[60] != 4 {
 		t.Errorf("buckets %v", buckets)
 	}
 	if b.Buckets()[60] != 2 { // the third is beyond all bounds, in Count alone
@@ -56,12 +58,15 @@ func TestFollowLag(t *testing.T) {
 	}
 	e.publish(1) // by now or the next audit the subscription has taken effect
 	r.through(t, 0, 5)
-	waitStats(t, f, "six batches", func(s Stats) bool { return s.Batches == 6 }) // Stats come a little after the sink
+	// Stats come a little after the sink.
+	waitStats(t, f, "six batches", func(s Stats) bool { return s.Batches == 6 })
 	before := f.Stats().Applying.Count
 	e.publish(40)
 	r.through(t, 0, 45)
-	waitStats(t, f, "forty live batches", func(s Stats) bool { return s.Applying.Count == before+40 && s.Behind.Count == s.Applying.Count })
-	if s := f.Stats(); s.Lag < 0 || s.Lag > 10*time.Second || s.Applying.Sum > s.Behind.Sum+time.Millisecond || s.Skewed > 0 {
+	waitStats(t, f, "forty live batches",
+		func(s Stats) bool { return s.Applying.Count == before+40 && s.Behind.Count == s.Applying.Count })
+	if s := f.Stats(); s.Lag < 0 || s.Lag > 10*time.Second || s.Applying.Sum > s.Behind.Sum+time.Millisecond ||
+		s.Skewed > 0 {
 		t.Errorf("lag %v, applying %v of %v, skewed %d", s.Lag, s.Applying.Sum, s.Behind.Sum, s.Skewed)
 	}
 }

@@ -12,14 +12,16 @@ import (
 	"time"
 )
 
-// TestPings shakes hands with a follower as a PUB would (ZMTP 3.1, https://rfc.zeromq.org/spec/37/) and reads its pings, with the silence it asks us to bear.
+// TestPings shakes hands with a follower as a PUB would (ZMTP 3.1, https://rfc.zeromq.org/spec/37/) and reads
+// its pings, with the silence it asks us to bear.
 func TestPings(t *testing.T) {
 	in, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	_, r, _ := follow(t, Source{Endpoint: "tcp://" + in.Addr().String()}, Options{Heartbeat: 300 * time.Millisecond})
+	_, r, _ := follow(t, Source{Endpoint: "tcp://" + in.Addr().String()},
+		Options{Heartbeat: 300 * time.Millisecond})
 	conn, err := in.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +29,8 @@ func TestPings(t *testing.T) {
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	ready := "\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
-	io.WriteString(conn, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL"+strings.Repeat("\x00", 48)+"\x04"+string(rune(len(ready)))+ready)
+	io.WriteString(conn, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01NULL"+strings.Repeat("\x00", 48)+
+		"\x04"+string(rune(len(ready)))+ready)
 	r.isLive(t)
 	ping, ttl := []byte("\x04PING"), make([]byte, 2)
 	for range 2 {
@@ -58,7 +61,8 @@ func readTo(conn net.Conn, mark []byte) error {
 	return nil
 }
 
-// TestFailingCostsNothing has followers dial where nobody listens, and where somebody accepts and closes at once: they must wait ever longer, not spin.
+// TestFailingCostsNothing has followers dial where nobody listens, and where somebody accepts and closes at
+// once: they must wait ever longer, not spin.
 func TestFailingCostsNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two seconds of measuring")
@@ -98,11 +102,14 @@ func TestFailingCostsNothing(t *testing.T) {
 	took, used := time.Since(start), cpuTime(t)-cpu
 	in.Close()
 	accepting.Wait()
-	t.Logf("%d followers that fail: %.2f %% of one core, %d dials in %v", 2*n, 100*float64(used)/float64(took), dials, took)
+	t.Logf("%d followers that fail: %.2f %% of one core, %d dials in %v",
+		2*n, 100*float64(used)/float64(took), dials, took)
 	if used > took/6 {
 		t.Errorf("%v of processor in %v", used, took)
 	}
-	if most := 7 * n; dials > most { // each after 0, 0.2, 0.6 and 1.4 s, jitter added, and once to try the replay address; without our back-off it is eight
+	// Each after 0, 0.2, 0.6 and 1.4 s, jitter added, and once to try the replay address; without our back-off
+	// it is eight.
+	if most := 7 * n; dials > most {
 		t.Errorf("%d dials, want at most %d", dials, most)
 	}
 }
@@ -151,7 +158,8 @@ func TestStateReasons(t *testing.T) {
 	defer r.mu.Unlock()
 	story := r.story()
 	for _, want := range []string{
-		"state syncing (connecting)", "state syncing (batches 3 to ", "forget (batch 2 is no longer in the replay buffer, which begins with 6)",
+		"state syncing (connecting)", "state syncing (batches 3 to ",
+		"forget (batch 2 is no longer in the replay buffer, which begins with 6)",
 		"state stale (batch 2 is no longer", "state live (", "state stale (connection lost)",
 	} {
 		if !strings.Contains(story, want) {

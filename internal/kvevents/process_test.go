@@ -14,8 +14,9 @@ import (
 	"tandem/internal/kv"
 )
 
-// These tests follow an engine that is a process of its own and shares no code with us, and do to it what happens to engines: it is killed, stopped, slowed
-// and started again. In the end what was applied must be what the engine holds, block for block.
+// These tests follow an engine that is a process of its own and shares no code with us, and do to it what
+// happens to engines: it is killed, stopped, slowed and started again. In the end what was applied must be
+// what the engine holds, block for block.
 
 // pool is testdata/pool.py running.
 type pool struct {
@@ -30,7 +31,8 @@ type blocks struct {
 	Seq  uint64          // batches published
 }
 
-// startPool starts an engine that keeps so many batches for replay, at the addresses of one before it or at new ones.
+// startPool starts an engine that keeps so many batches for replay, at the addresses of one before it or at
+// new ones.
 func startPool(t *testing.T, steps int, before *pool) *pool {
 	t.Helper()
 	endpoint, replay := "tcp://127.0.0.1:*", "tcp://127.0.0.1:*"
@@ -114,7 +116,10 @@ func (s *twin) holds(t *testing.T, want []kv.EngineHash) {
 
 // brisk has all waits short, for engines that are really there.
 func brisk() Options {
-	return Options{Audit: 100 * time.Millisecond, Heartbeat: 100 * time.Millisecond, Reconnect: 20 * time.Millisecond, ReplayTimeout: 2 * time.Second}
+	return Options{
+		Audit: 100 * time.Millisecond, Heartbeat: 100 * time.Millisecond, Reconnect: 20 * time.Millisecond,
+		ReplayTimeout: 2 * time.Second,
+	}
 }
 
 func followPool(t *testing.T, p *pool, o Options) (*Follower, *twin) {
@@ -125,8 +130,8 @@ func followPool(t *testing.T, p *pool, o Options) (*Follower, *twin) {
 	return f, sink
 }
 
-// TestEngineKilled kills the engine and starts another in its place, whose sequence is behind ours, at ours, beyond ours, and so far beyond ours that its
-// replay buffer begins after it.
+// TestEngineKilled kills the engine and starts another in its place, whose sequence is behind ours, at ours,
+// beyond ours, and so far beyond ours that its replay buffer begins after it.
 func TestEngineKilled(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -158,7 +163,8 @@ func TestEngineKilled(t *testing.T) {
 	}
 }
 
-// TestEngineGoneForGood has the stream stale while nobody is there, with all it knew kept until somebody can tell.
+// TestEngineGoneForGood has the stream stale while nobody is there, with all it knew kept until somebody can
+// tell.
 func TestEngineGoneForGood(t *testing.T) {
 	p := startPool(t, 1000, nil)
 	was := p.do(t, "publish 20")
@@ -171,8 +177,8 @@ func TestEngineGoneForGood(t *testing.T) {
 	}
 }
 
-// TestEngineStopped stops the process, as a debugger or a frozen machine would: its connection stands and says nothing. Heartbeats notice; when the process
-// goes on nothing is lost.
+// TestEngineStopped stops the process, as a debugger or a frozen machine would: its connection stands and
+// says nothing. Heartbeats notice; when the process goes on nothing is lost.
 func TestEngineStopped(t *testing.T) {
 	p := startPool(t, 1000, nil)
 	was := p.do(t, "publish 20")
@@ -207,7 +213,8 @@ func TestEngineStoppedBeyondItsHistory(t *testing.T) {
 	}
 }
 
-// TestEngineSlowed has the process run in fits and starts, each stop shorter than what heartbeats allow: nothing is given up.
+// TestEngineSlowed has the process run in fits and starts, each stop shorter than what heartbeats allow:
+// nothing is given up.
 func TestEngineSlowed(t *testing.T) {
 	p := startPool(t, 10_000, nil)
 	was := p.do(t, "publish 5")
@@ -232,8 +239,9 @@ func TestEngineSlowed(t *testing.T) {
 	}
 }
 
-// TestSlowSinkHoldsUpNobody blocks our side for many heartbeats, while more is sent than libzmq's usual queues and a machine's TCP buffers hold: the engine goes on at
-// once, the connection stays, and nothing is lost. With a bound on our queue libzmq aborted this process (#3937).
+// TestSlowSinkHoldsUpNobody blocks our side for many heartbeats, while more is sent than libzmq's usual
+// queues and a machine's TCP buffers hold: the engine goes on at once, the connection stays, and nothing is
+// lost. With a bound on our queue libzmq aborted this process (#3937).
 func TestSlowSinkHoldsUpNobody(t *testing.T) {
 	const flood = 20000 // batches of 4 KiB
 	p := startPool(t, 2*flood, nil)
@@ -249,5 +257,6 @@ func TestSlowSinkHoldsUpNobody(t *testing.T) {
 	if n := sink.count("forget"); n != 0 {
 		t.Errorf("forgot %d times, but all could be replayed: %s", n, sink.story())
 	}
-	waitStats(t, f, "every batch on one connection", func(s Stats) bool { return s.Reconnects == 0 && s.Batches == now.Seq })
+	waitStats(t, f, "every batch on one connection",
+		func(s Stats) bool { return s.Reconnects == 0 && s.Batches == now.Seq })
 }

@@ -23,7 +23,8 @@ type PublisherOptions struct {
 	Form         Form
 	ReplayFrames int // 4 (vLLM 0.26 and later) or 3; 0 means 4
 	BufferSteps  int // batches kept for replay, default 10,000 as in vLLM; negative: none
-	HWM          int // high-water mark of the PUB socket, default 100,000 as in vLLM; the ROUTER has libzmq's 1,000, as in vLLM
+	// high-water mark of the PUB socket, default 100,000 as in vLLM; the ROUTER has libzmq's 1,000, as in vLLM.
+	HWM int
 }
 
 func (o PublisherOptions) withDefaults() (PublisherOptions, error) {
@@ -39,11 +40,12 @@ func (o PublisherOptions) withDefaults() (PublisherOptions, error) {
 	return o, nil
 }
 
-// maxPaused is how many batches Pause holds back, as many as vLLM queues; later ones are in the replay buffer only.
+// maxPaused is how many batches Pause holds back, as many as vLLM queues; later ones are in the replay buffer
+// only.
 const maxPaused = 100_000
 
-// Publisher publishes batches like vLLM's ZmqEventPublisher: a PUB socket for live batches, a ROUTER that answers replay requests from a bounded buffer.
-// All methods may be called from any goroutine.
+// Publisher publishes batches like vLLM's ZmqEventPublisher: a PUB socket for live batches, a ROUTER that
+// answers replay requests from a bounded buffer. All methods may be called from any goroutine.
 type Publisher struct {
 	o        PublisherOptions
 	endpoint string // as bound
@@ -67,7 +69,8 @@ type Publisher struct {
 
 type step = message
 
-// NewPublisher binds and starts serving. An address in use is tried again for a second: the socket of an engine that just went may linger.
+// NewPublisher binds and starts serving. An address in use is tried again for a second: the socket of an
+// engine that just went may linger.
 func NewPublisher(o PublisherOptions) (*Publisher, error) {
 	p := &Publisher{done: make(chan struct{})}
 	var err error
@@ -111,7 +114,9 @@ func bind(z *zmq4.Context, t zmq4.Type, endpoint string, hwm int) (*zmq4.Socket,
 	if err != nil {
 		return nil, "", err
 	}
-	err = first([]error{soc.SetLinger(0), soc.SetSndhwm(hwm), soc.SetIpv6(strings.Contains(endpoint, "[")), bindSoon(soc, endpoint)})
+	err = first([]error{
+		soc.SetLinger(0), soc.SetSndhwm(hwm), soc.SetIpv6(strings.Contains(endpoint, "[")), bindSoon(soc, endpoint),
+	})
 	if err != nil {
 		soc.Close()
 		return nil, "", err
@@ -134,7 +139,8 @@ func bindSoon(soc *zmq4.Socket, endpoint string) error {
 	}
 }
 
-// sameHost puts the port of bound behind the host of asked: vLLM announces a wildcard as it was configured, too.
+// sameHost puts the port of bound behind the host of asked: vLLM announces a wildcard as it was configured,
+// too.
 func sameHost(asked, bound string) string {
 	if !strings.HasPrefix(asked, "tcp://") {
 		return asked
@@ -142,7 +148,8 @@ func sameHost(asked, bound string) string {
 	return asked[:strings.LastIndexByte(asked, ':')] + bound[strings.LastIndexByte(bound, ':'):]
 }
 
-// Publish sends b under the next sequence number and keeps it for replay. It never waits for a subscriber; one that is too slow misses batches. b is not kept.
+// Publish sends b under the next sequence number and keeps it for replay. It never waits for a subscriber;
+// one that is too slow misses batches. b is not kept.
 func (p *Publisher) Publish(b *EncodeBatch) {
 	payload := Encode(nil, b, p.o.Form)
 	p.mu.Lock()
@@ -164,7 +171,8 @@ func (p *Publisher) Publish(b *EncodeBatch) {
 }
 
 func (p *Publisher) send(s step) {
-	_, _ = p.pub.SendMessageDontwait(p.o.Topic, seqFrame(s.seq), s.payload) // a PUB socket drops, it never refuses
+	// A PUB socket drops, it never refuses.
+	_, _ = p.pub.SendMessageDontwait(p.o.Topic, seqFrame(s.seq), s.payload)
 }
 
 func (p *Publisher) keep(s step) {
@@ -175,21 +183,24 @@ func (p *Publisher) keep(s step) {
 	}
 }
 
-// Restart does what a restart of the engine does to the stream: sequence from 0, replay buffer empty. Connections stay; see Close for the rest.
+// Restart does what a restart of the engine does to the stream: sequence from 0, replay buffer empty.
+// Connections stay; see Close for the rest.
 func (p *Publisher) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seq, p.steps, p.held, p.drop = 0, nil, nil, 0
 }
 
-// Drop makes the next n batches miss their live send: they take a sequence number and go to the replay buffer only.
+// Drop makes the next n batches miss their live send: they take a sequence number and go to the replay buffer
+// only.
 func (p *Publisher) Drop(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drop += n
 }
 
-// Pause holds live sends and answers to replay requests back until Resume, like an engine that hangs while its ZMQ thread lives.
+// Pause holds live sends and answers to replay requests back until Resume, like an engine that hangs while
+// its ZMQ thread lives.
 func (p *Publisher) Pause() { p.setPaused(true) }
 
 // Resume sends what was held back and goes on.
@@ -211,10 +222,12 @@ func (p *Publisher) setPaused(paused bool) {
 	_, _ = p.nudge.SendBytes(nil, zmq4.DONTWAIT) // full: it is awake
 }
 
-// Endpoints returns the bound addresses with real ports; a wildcard host stays as it is. replay is "" without one.
+// Endpoints returns the bound addresses with real ports; a wildcard host stays as it is. replay is "" without
+// one.
 func (p *Publisher) Endpoints() (endpoint, replay string) { return p.endpoint, p.replay }
 
-// Close stops serving and closes the sockets; what subscribers have not got yet is lost, as when an engine dies. A second call does nothing.
+// Close stops serving and closes the sockets; what subscribers have not got yet is lost, as when an engine
+// dies. A second call does nothing.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	first := !p.closed
@@ -258,7 +271,8 @@ func (p *Publisher) mode() (paused, closed bool) {
 	return p.paused, p.closed
 }
 
-// await sleeps until there is a request to read or a change of mode. It reports whether the sockets are still good.
+// await sleeps until there is a request to read or a change of mode. It reports whether the sockets are still
+// good.
 func (p *Publisher) await(paused bool) bool {
 	poller := zmq4.NewPoller()
 	poller.Add(p.wake, zmq4.POLLIN)
@@ -287,7 +301,8 @@ func (p *Publisher) answerAll() bool {
 	}
 }
 
-// answer sends the batches asked for and the end marker. A request of another shape gets nothing, as from vLLM.
+// answer sends the batches asked for and the end marker. A request of another shape gets nothing, as from
+// vLLM.
 func (p *Publisher) answer(request [][]byte) error {
 	if len(request) != 3 || len(request[2]) != 8 {
 		return nil
@@ -304,7 +319,8 @@ func (p *Publisher) answer(request [][]byte) error {
 func (p *Publisher) since(seq uint64) []step {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(p.steps, seq, func(s step, seq uint64) int { return cmp.Compare(s.seq, seq) })
+	i, _ := slices.BinarySearchFunc(p.steps, seq,
+		func(s step, seq uint64) int { return cmp.Compare(s.seq, seq) })
 	return slices.Clone(p.steps[i:])
 }
 

@@ -16,8 +16,9 @@ func (c *tally) Apply(*kv.Batch)     { c.batches.Add(1) }
 func (c *tally) Forget(string)       { c.forgets.Add(1) }
 func (c *tally) State(State, string) {}
 
-// BenchmarkReceive sends small batches over real sockets, a thousand at a time, and waits until each thousand is applied. The figure is the processor time of
-// the whole process, so the publisher and both I/O threads are in it.
+// BenchmarkReceive sends small batches over real sockets, a thousand at a time, and waits until each thousand
+// is applied. The figure is the processor time of the whole process, so the publisher and both I/O threads
+// are in it.
 func BenchmarkReceive(b *testing.B) {
 	const chunk = 1000
 	e := newEngine(b, PublisherOptions{BufferSteps: 2 * chunk})
@@ -27,7 +28,9 @@ func BenchmarkReceive(b *testing.B) {
 	send := func() {
 		want := sink.batches.Load() + chunk
 		e.publish(chunk)
-		for deadline := time.Now().Add(10 * time.Second); sink.batches.Load() < want; time.Sleep(20 * time.Microsecond) {
+		for deadline := time.Now().Add(
+			10 * time.Second,
+		); sink.batches.Load() < want; time.Sleep(20 * time.Microsecond) {
 			if time.Now().After(deadline) {
 				b.Fatalf("%d of %d batches: %+v", sink.batches.Load(), want, f.Stats())
 			}

@@ -8,8 +8,9 @@ import (
 	"github.com/pebbe/zmq4"
 )
 
-// backoff says how long to wait before dialling again. libzmq's own back-off begins anew with every TCP connection, so it does not hold against what takes
-// connections and drops them: a proxy without an engine behind it, or an engine that crashes over and over.
+// backoff says how long to wait before dialling again. libzmq's own back-off begins anew with every TCP
+// connection, so it does not hold against what takes connections and drops them: a proxy without an engine
+// behind it, or an engine that crashes over and over.
 type backoff struct {
 	base  time.Duration // first wait
 	rnd   *rand.Rand
@@ -19,8 +20,9 @@ type backoff struct {
 
 func (b *backoff) connected(now time.Time) { b.since = now }
 
-// lost returns how long to wait, now that the connection is gone: nothing if it had lasted, else twice as long each time, up to maxReconnect, and up to
-// half as much again so that the followers of a fleet do not dial all at once.
+// lost returns how long to wait, now that the connection is gone: nothing if it had lasted, else twice as
+// long each time, up to maxReconnect, and up to half as much again so that the followers of a fleet do not
+// dial all at once.
 func (b *backoff) lost(now time.Time) time.Duration {
 	lasted := !b.since.IsZero() && now.Sub(b.since) >= maxReconnect
 	b.since = time.Time{}
@@ -55,7 +57,8 @@ func (s *stream) redial(ctx context.Context, now time.Time) error {
 	return s.sub.Connect(s.src.Endpoint)
 }
 
-// readNews takes what libzmq says of the connection. Several changes at once are told one by one; only where they end decides whether to rest.
+// readNews takes what libzmq says of the connection. Several changes at once are told one by one; only where
+// they end decides whether to rest.
 func (s *stream) readNews(ctx context.Context) error {
 	lost := false
 	for {

@@ -13,7 +13,8 @@ func (s *stream) ask(from uint64) {
 	s.wanted, s.from = true, from
 }
 
-// hangUp implements effects. A socket serves one replay only, so no late answer can be taken for one of the next.
+// hangUp implements effects. A socket serves one replay only, so no late answer can be taken for one of the
+// next.
 func (s *stream) hangUp() {
 	s.wanted, s.yieldAt = false, time.Time{}
 	s.opt.Context.places.leave(&s.place)
@@ -25,7 +26,8 @@ func (s *stream) hangUp() {
 	s.poll()
 }
 
-// beginReplay sends the request that is wanted, if there is a place. A socket that cannot be had is treated like an engine that does not answer.
+// beginReplay sends the request that is wanted, if there is a place. A socket that cannot be had is treated
+// like an engine that does not answer.
 func (s *stream) beginReplay() {
 	if !s.wanted || !s.opt.Context.places.want(&s.place, s.track.standing()) {
 		return

@@ -60,7 +60,8 @@ func (t *tracker) replayed(now time.Time, m message) {
 	t.meet(now)
 }
 
-// meet ends a replay that has reached what came live meanwhile: its rest is known, and its end marker may have been dropped.
+// meet ends a replay that has reached what came live meanwhile: its rest is known, and its end marker may
+// have been dropped.
 func (t *tracker) meet(now time.Time) {
 	if t.phase == asking && t.req.open && t.known && len(t.held) > 0 && t.held[0].seq <= t.seq+1 {
 		t.hangUp()
@@ -103,7 +104,8 @@ func (t *tracker) replayEnded(now time.Time) {
 	}
 }
 
-// drain applies what was held during the replay and goes on following, or asks again if there is a gap between the two.
+// drain applies what was held during the replay and goes on following, or asks again if there is a gap
+// between the two.
 func (t *tracker) drain(now time.Time) {
 	for i, m := range t.held {
 		switch {
@@ -113,7 +115,8 @@ func (t *tracker) drain(now time.Time) {
 		case m.seq == t.seq+1:
 			t.take(m)
 		case m.seq <= t.seq:
-			if same, known := t.compare(m); known && !same { // one of the two is of an engine that is no more; only a new replay can tell which
+			// One of the two is of an engine that is no more; only a new replay can tell which.
+			if same, known := t.compare(m); known && !same {
 				t.drop()
 				t.restarted(fmt.Sprintf("another batch %d", m.seq))
 				return
@@ -163,7 +166,8 @@ func (t *tracker) seamless() bool {
 	return t.unbroken && (len(t.held) == 0 || t.held[0].seq <= t.seq+1)
 }
 
-// audited takes a batch of an audit. Live batches are applied beside it, so most of it is known; what is not was lost on the way here.
+// audited takes a batch of an audit. Live batches are applied beside it, so most of it is known; what is not
+// was lost on the way here.
 func (t *tracker) audited(m message) {
 	switch {
 	case t.req.whole || !t.known:

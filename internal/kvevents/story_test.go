@@ -53,7 +53,10 @@ func TestTrackerStories(t *testing.T) {
 				say(w, 1)
 				arrive(w)
 			},
-			want:  []string{"ask 0", "apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "live", "apply life 0 batch 3"},
+			want: []string{
+				"ask 0", "apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "live",
+				"apply life 0 batch 3",
+			},
 			stats: Stats{Duplicates: 1, Replays: 1, State: Live},
 		},
 		{
@@ -64,7 +67,10 @@ func TestTrackerStories(t *testing.T) {
 				say(w, 2)
 				arrive(w)
 			},
-			want:  []string{"live", "syncing", "ask 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
+			want: []string{
+				"live", "syncing", "ask 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3",
+				"live",
+			},
 			stats: Stats{Gaps: 1, Replays: 2, State: Live},
 		},
 		{
@@ -76,7 +82,10 @@ func TestTrackerStories(t *testing.T) {
 				say(w, 1)
 				arrive(w)
 			},
-			want:  []string{"live", "syncing", "ask 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
+			want: []string{
+				"live", "syncing", "ask 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3",
+				"live",
+			},
 			stats: Stats{Gaps: 1, Replays: 2, State: Live},
 		},
 		{
@@ -88,7 +97,9 @@ func TestTrackerStories(t *testing.T) {
 				say(w, 1)
 				arrive(w)
 			},
-			want:  []string{"live", "syncing", "ask 0", "forget", "stale", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
+			want: []string{
+				"live", "syncing", "ask 0", "forget", "stale", "apply life 0 batch 2", "apply life 0 batch 3", "live",
+			},
 			stats: Stats{Gaps: 1, Lost: 1, Replays: 2, State: Live},
 		},
 		{
@@ -115,7 +126,10 @@ func TestTrackerStories(t *testing.T) {
 				say(w, 1)
 				arrive(w)
 			},
-			want:  []string{"apply life 0 batch 2", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "live"},
+			want: []string{
+				"apply life 0 batch 2", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1",
+				"live",
+			},
 			stats: Stats{Restarts: 1, Replays: 2, State: Live},
 		},
 		{
@@ -167,7 +181,10 @@ func TestTrackerStories(t *testing.T) {
 				w.replies = w.replies[:2]
 				arrive(w)
 			},
-			want:  []string{"ask 0", "apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3", "live"},
+			want: []string{
+				"ask 0", "apply life 0 batch 0", "apply life 0 batch 1", "apply life 0 batch 2", "apply life 0 batch 3",
+				"live",
+			},
 			stats: Stats{Replays: 1, State: Live},
 		},
 		{
@@ -180,7 +197,10 @@ func TestTrackerStories(t *testing.T) {
 				w.track.replaced("start time changed")
 				arrive(w)
 			},
-			want:  []string{"live", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "apply life 1 batch 2", "live"},
+			want: []string{
+				"live", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1",
+				"apply life 1 batch 2", "live",
+			},
 			stats: Stats{Restarts: 1, Replays: 2, State: Live},
 		},
 		{
@@ -193,7 +213,10 @@ func TestTrackerStories(t *testing.T) {
 				w.connect()
 				arrive(w)
 			},
-			want:  []string{"live", "disconnected", "stale", "engine restarts", "forget", "connected", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "apply life 1 batch 2", "live"},
+			want: []string{
+				"live", "disconnected", "stale", "engine restarts", "forget", "connected", "syncing", "ask 0",
+				"apply life 1 batch 0", "apply life 1 batch 1", "apply life 1 batch 2", "live",
+			},
 			stats: Stats{Restarts: 1, Replays: 2, State: Live},
 		},
 		{
@@ -209,7 +232,9 @@ func TestTrackerStories(t *testing.T) {
 				say(w, 1)
 				arrive(w)
 			},
-			want:  []string{"apply life 0 batch 1", "disconnected", "stale", "forget", "connected", "live", "apply life 1 batch 2"},
+			want: []string{
+				"apply life 0 batch 1", "disconnected", "stale", "forget", "connected", "live", "apply life 1 batch 2",
+			},
 			stats: Stats{Restarts: 1, State: Live},
 		},
 		{
@@ -222,7 +247,9 @@ func TestTrackerStories(t *testing.T) {
 				w.pass()
 				arrive(w)
 			},
-			want:  []string{"live", "ask 1", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "live"},
+			want: []string{
+				"live", "ask 1", "forget", "syncing", "ask 0", "apply life 1 batch 0", "apply life 1 batch 1", "live",
+			},
 			stats: Stats{Restarts: 1, Replays: 3, State: Live},
 		},
 		{
@@ -249,7 +276,9 @@ func TestTrackerStories(t *testing.T) {
 				say(w, 1)
 				arrive(w)
 			},
-			want:  []string{"apply life 0 batch 0", "disconnected", "stale", "connected", "apply life 0 batch 1", "live"},
+			want: []string{
+				"apply life 0 batch 0", "disconnected", "stale", "connected", "apply life 0 batch 1", "live",
+			},
 			stats: Stats{State: Live},
 		},
 		{

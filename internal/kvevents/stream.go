@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	maxMessage    = 64 << 20         // bytes, a million blocks of 16 tokens; libzmq closes the connection on a larger one
-	lateFor       = 10 * time.Second // of live batches without an end, after which those that wait are thrown away, noticed, and replayed
+	// Bytes, a million blocks of 16 tokens; libzmq closes the connection on a larger one.
+	maxMessage = 64 << 20
+	// Of live batches without an end, after which those that wait are thrown away, noticed, and replayed.
+	lateFor       = 10 * time.Second
 	handshakeTime = 5 * time.Second  // until a peer that does not speak ZMTP is given up
 	maxReconnect  = 5 * time.Second  // between two attempts to dial
 	maxWait       = 10 * time.Second // longest sleep of an idle stream
@@ -25,7 +27,8 @@ const (
 	largeBatch    = 1 << 20          // bytes of payload from which on the decoded batch is not kept for reuse
 )
 
-// stream is one Run of a follower: its sockets, and the tracker that says what to do with what they bring. Owned by the goroutine in Run.
+// stream is one Run of a follower: its sockets, and the tracker that says what to do with what they bring.
+// Owned by the goroutine in Run.
 type stream struct {
 	src   Source
 	sink  Sink
@@ -51,7 +54,8 @@ type stream struct {
 	answered bool           // something of it has come
 	from     uint64         // its first batch
 	linked   bool           // there was a connection before
-	late     time.Time      // since when there have been more live batches than a turn takes, zero if there are not
+	// Since when there have been more live batches than a turn takes, zero if there are not.
+	late time.Time
 
 	family   map[string]bool // endpoints that were dialled before, and whether by IPv6
 	back     backoff
@@ -104,8 +108,10 @@ func (s *stream) dial() error {
 	return err
 }
 
-// tune sets what both kinds of connection share. Their queues have no bound: libzmq stops reading a connection whose queue is full, so that its heartbeats go unread
-// too, and where it then dials again it aborts the process (libzmq #3937, in all versions up to 4.3.5). What bounds them is [stream.keepUp], and that a replay has an end.
+// tune sets what both kinds of connection share. Their queues have no bound: libzmq stops reading a
+// connection whose queue is full, so that its heartbeats go unread too, and where it then dials again it
+// aborts the process (libzmq #3937, in all versions up to 4.3.5). What bounds them is [stream.keepUp], and
+// that a replay has an end.
 func (s *stream) tune(soc *zmq4.Socket, endpoint string) error {
 	set := []error{
 		soc.SetRcvhwm(0),
@@ -117,13 +123,14 @@ func (s *stream) tune(soc *zmq4.Socket, endpoint string) error {
 		soc.SetIpv6(s.byIPv6(endpoint)),
 	}
 	if s.opt.Heartbeat > 0 {
-		set = append(set, soc.SetHeartbeatIvl(s.opt.Heartbeat), soc.SetHeartbeatTimeout(3*s.opt.Heartbeat), soc.SetHeartbeatTtl(farTimeout(s.opt.Heartbeat)))
+		set = append(set, soc.SetHeartbeatIvl(s.opt.Heartbeat), soc.SetHeartbeatTimeout(3*s.opt.Heartbeat),
+			soc.SetHeartbeatTtl(farTimeout(s.opt.Heartbeat)))
 	}
 	return first(set)
 }
 
-// farTimeout is the silence of ours after which the engine may drop the connection: a router whose machine is gone must not fill a queue over there.
-// ZMTP counts it in tenths of a second; zero would mean never.
+// farTimeout is the silence of ours after which the engine may drop the connection: a router whose machine is
+// gone must not fill a queue over there. ZMTP counts it in tenths of a second; zero would mean never.
 func farTimeout(heartbeat time.Duration) time.Duration {
 	return max(5*heartbeat, 100*time.Millisecond)
 }
@@ -273,8 +280,9 @@ func (s *stream) wait(now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// readLive takes live batches, some at a time, and before it believes them the news of the connection that they may have come on: libzmq tells of a
-// connection before it hands over what came on it, so what they came on is known by then.
+// readLive takes live batches, some at a time, and before it believes them the news of the connection that
+// they may have come on: libzmq tells of a connection before it hands over what came on it, so what they came
+// on is known by then.
 func (s *stream) readLive(ctx context.Context) error {
 	for range burst / gulp {
 		last, err := s.takeLive()
@@ -296,8 +304,8 @@ func (s *stream) readLive(ctx context.Context) error {
 	return s.keepUp(ctx, time.Now())
 }
 
-// keepUp throws away the live batches that wait for us when there has been no end of them for long: an engine that publishes faster than we can take would fill
-// our memory. What is missing shows with the next one.
+// keepUp throws away the live batches that wait for us when there has been no end of them for long: an engine
+// that publishes faster than we can take would fill our memory. What is missing shows with the next one.
 func (s *stream) keepUp(ctx context.Context, now time.Time) error {
 	if s.late.IsZero() {
 		s.late = now
@@ -320,8 +328,9 @@ func (s *stream) skipLive(ctx context.Context) error {
 	return nil
 }
 
-// takeLive takes up to a few of the live batches that are there, in place of those it took last, and reports whether it has seen the last. Looking for news
-// costs as much as taking a batch, so it is worth doing for several at once.
+// takeLive takes up to a few of the live batches that are there, in place of those it took last, and reports
+// whether it has seen the last. Looking for news costs as much as taking a batch, so it is worth doing for
+// several at once.
 func (s *stream) takeLive() (last bool, err error) {
 	s.taken = s.taken[:0]
 	now := time.Now()
@@ -339,7 +348,8 @@ func (s *stream) takeLive() (last bool, err error) {
 	return false, nil
 }
 
-// connected throws away what is left of the connection before, which may be of another engine; the replay that follows has all that still matters.
+// connected throws away what is left of the connection before, which may be of another engine; the replay
+// that follows has all that still matters.
 func (s *stream) connected(ctx context.Context) error {
 	if s.linked && s.src.Replay != "" {
 		s.taken = s.taken[:0]
@@ -356,7 +366,8 @@ func (s *stream) connected(ctx context.Context) error {
 	return nil
 }
 
-// readReplay takes batches of the replay under way, until there is none left, or another replay was asked for.
+// readReplay takes batches of the replay under way, until there is none left, or another replay was asked
+// for.
 func (s *stream) readReplay(ctx context.Context) error {
 	for range burst {
 		if s.dealer == nil || s.wanted || ctx.Err() != nil {
@@ -377,7 +388,8 @@ func (s *stream) readReplay(ctx context.Context) error {
 	return nil
 }
 
-// receive returns the frames of a message, nil if there is none. They hold until the next call; their bytes are not used again.
+// receive returns the frames of a message, nil if there is none. They hold until the next call; their bytes
+// are not used again.
 func (s *stream) receive(soc *zmq4.Socket) ([][]byte, error) {
 	s.frames = s.frames[:0]
 	for {
@@ -428,8 +440,8 @@ func (s *stream) apply(m message) error {
 
 var errUnread = errors.New("could not be read")
 
-// foreign reports whether the batch decoded last is another rank's, whose blocks are not to be credited to this
-// one. Of an engine with one rank the number decides nothing: it may be the engine's own among others.
+// foreign reports whether the batch decoded last is another rank's, whose blocks are not to be credited to
+// this one. Of an engine with one rank the number decides nothing: it may be the engine's own among others.
 func (s *stream) foreign() bool {
 	if s.batch.Rank < 0 || s.batch.Rank == s.src.Rank {
 		return false

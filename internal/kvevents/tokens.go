@@ -6,17 +6,19 @@ import (
 	"tandem/internal/kv"
 )
 
-// Token ids are most of what an engine sends, and the width of each says where the next one begins. Their widths are as mixed as text is, so reading them by
-// branches costs a misprediction for every third id. fill therefore looks at 64 bytes at once, as if an id began at every one of them, and then
-// walks from id to id by additions alone. Numbers that no id is usually written as end that walk; they, and the last bytes, are read one by one.
+// Token ids are most of what an engine sends, and the width of each says where the next one begins. Their
+// widths are as mixed as text is, so reading them by branches costs a misprediction for every third id. fill
+// therefore looks at 64 bytes at once, as if an id began at every one of them, and then walks from id to id
+// by additions alone. Numbers that no id is usually written as end that walk; they, and the last bytes, are
+// read one by one.
 
 const window = 64 // bytes
 
 // lanes has a one in every byte.
 const lanes = 0x0101010101010101
 
-// strides returns, for eight bytes of msgpack, how long the number is that begins at each: 1 for 00 to 7f, and 2, 3, 5 for cc, cd, ce. Other codes give
-// something between 1 and 9.
+// strides returns, for eight bytes of msgpack, how long the number is that begins at each: 1 for 00 to 7f,
+// and 2, 3, 5 for cc, cd, ce. Other codes give something between 1 and 9.
 func strides(b uint64) uint64 {
 	wide := b >> 7 & lanes
 	bit0, bit1 := b&wide, b>>1&wide
@@ -45,8 +47,8 @@ var remarks = func() (t [256]uint8) {
 	return t
 }()
 
-// fill reads as many token ids as dst has room for. After a window of nothing but numbers of three bytes, which is how small vocabularies look, it trusts in
-// branches for as many ids as a window has bytes.
+// fill reads as many token ids as dst has room for. After a window of nothing but numbers of three bytes,
+// which is how small vocabularies look, it trusts in branches for as many ids as a window has bytes.
 func (r *reading) fill(dst []kv.Token) error {
 	even := false
 	for len(dst) > 0 && len(r.rest) >= window+8 {
@@ -69,8 +71,9 @@ func (r *reading) fill(dst []kv.Token) error {
 	return r.fillOneByOne(dst)
 }
 
-// walkWindow reads the ids that begin in the window, as far as dst has room. It returns how many those are, where the next one begins, which may be up to 8
-// bytes behind the window, and all remarks on them. What is in dst is not to be used if one is odd.
+// walkWindow reads the ids that begin in the window, as far as dst has room. It returns how many those are,
+// where the next one begins, which may be up to 8 bytes behind the window, and all remarks on them. What is
+// in dst is not to be used if one is odd.
 func walkWindow(win *[window + 8]byte, dst []kv.Token) (n int, end uint, remark uint8) {
 	var stride [window]uint8
 	for i := 0; i < window; i += 8 {

@@ -17,8 +17,8 @@ type effects interface {
 	hangUp()         // close the replay under way, if any
 }
 
-// tracker is the sequence logic of one stream: what to apply, what to drop, when to ask for a replay, when to forget. It has no socket, no clock and
-// no goroutine.
+// tracker is the sequence logic of one stream: what to apply, what to drop, when to ask for a replay, when to
+// forget. It has no socket, no clock and no goroutine.
 //
 //	       connected                    end of replay, what came meanwhile drained
 //	down ------------> asking ------------------------------------------------------> following
@@ -26,8 +26,9 @@ type effects interface {
 //	  |                   ^---- gap, or sequence fallen back ----------------------------'
 //	  '---- disconnected, from anywhere
 //
-// A replay begins with the newest batch that was applied, not with the one after it: the same bytes under the same number prove that engine and history
-// are still the same, other bytes or nothing at all prove a restart. The numbers alone cannot: a restarted engine reaches the old number again.
+// A replay begins with the newest batch that was applied, not with the one after it: the same bytes under the
+// same number prove that engine and history are still the same, other bytes or nothing at all prove a
+// restart. The numbers alone cannot: a restarted engine reaches the old number again.
 //
 // Owned by one goroutine.
 type tracker struct {
@@ -89,12 +90,14 @@ type request struct {
 }
 
 const (
-	maxTries      = 3
-	maxHeldBytes  = 64 << 20
-	firstPatient  = 5 * time.Second
-	midReplay     = time.Second     // longest silence between two batches of a replay: then its rest was dropped, the end marker too
+	maxTries     = 3
+	maxHeldBytes = 64 << 20
+	firstPatient = 5 * time.Second
+	// Longest silence between two batches of a replay: then its rest was dropped, the end marker too.
+	midReplay     = time.Second
 	quickestStart = 5 * time.Second // no engine loads its model and announces blocks sooner
-	settle        = time.Second     // the first audit comes this soon: a batch sent before our subscription took effect shows then
+	// The first audit comes this soon: a batch sent before our subscription took effect shows then.
+	settle = time.Second
 )
 
 // start says that the stream is being looked for.
@@ -165,8 +168,8 @@ func (t *tracker) live(m message) {
 	}
 }
 
-// early takes a batch while there is no connection: what was left of the one before. A replay brings it again; without one it saves us from a gap, if that
-// connection had proven to be of the engine that we know.
+// early takes a batch while there is no connection: what was left of the one before. A replay brings it
+// again; without one it saves us from a gap, if that connection had proven to be of the engine that we know.
 func (t *tracker) early(m message) {
 	if t.remains && m.seq == t.seq+1 {
 		t.take(m)
@@ -196,7 +199,8 @@ func (t *tracker) gap(m message) {
 	t.take(m)
 }
 
-// again takes a live batch with a number that was applied already. A replay that overtook the subscription leaves such; so does a restart.
+// again takes a live batch with a number that was applied already. A replay that overtook the subscription
+// leaves such; so does a restart.
 func (t *tracker) again(m message) {
 	switch same, known := t.compare(m); {
 	case same:
@@ -227,7 +231,8 @@ func (t *tracker) restarted(reason string, carry ...message) {
 	}
 }
 
-// replaced says that somebody else has seen the engine restart: what was applied may be of either process, so all of it is void, and what was held too.
+// replaced says that somebody else has seen the engine restart: what was applied may be of either process, so
+// all of it is void, and what was held too.
 func (t *tracker) replaced(reason string) {
 	t.drop()
 	t.remains = false
@@ -268,7 +273,8 @@ func (t *tracker) take(m message) {
 	}
 }
 
-// unreadable voids what was applied: the batch may have said that any of it is gone. The place in the sequence stays known.
+// unreadable voids what was applied: the batch may have said that any of it is gone. The place in the
+// sequence stays known.
 func (t *tracker) unreadable(reason string) {
 	if t.applied {
 		t.applied = false

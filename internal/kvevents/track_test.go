@@ -184,7 +184,8 @@ func (w *world) restart() {
 	w.note("engine restarts")
 }
 
-// lose drops one reply of a replay, the end marker perhaps. Not the first: a ROUTER drops when its queue is full.
+// lose drops one reply of a replay, the end marker perhaps. Not the first: a ROUTER drops when its queue is
+// full.
 func (w *world) lose(i int) {
 	if i < len(w.replies) {
 		w.replies = append(w.replies[:i:i], w.replies[i+1:]...)
@@ -234,7 +235,8 @@ func (w *world) settle(t *rapid.T) {
 		}
 		w.check(t)
 	}
-	t.Fatalf("never in step: %s, applied %d, engine at %d with %d buffered\n%s", w.told, len(w.applied), w.next, len(w.buffer), w.tail())
+	t.Fatalf("never in step: %s, applied %d, engine at %d with %d buffered\n%s",
+		w.told, len(w.applied), w.next, len(w.buffer), w.tail())
 }
 
 // inStep reports whether the sink has the newest batch and all that the engine could still tell of its past.
@@ -249,8 +251,9 @@ func (w *world) inStep() bool {
 	return n > 0 && w.applied[n-1].seq == w.next-1 && (w.bad || w.applied[0].seq <= w.buffer[0].seq)
 }
 
-// TestTrackerModel lets a random engine publish, restart and lose batches on a random network: what is applied must always be an unbroken run of one
-// life of the engine, Live must mean that this is the life it is in, and when the faults end the follower must come into step by itself.
+// TestTrackerModel lets a random engine publish, restart and lose batches on a random network: what is
+// applied must always be an unbroken run of one life of the engine, Live must mean that this is the life it
+// is in, and when the faults end the follower must come into step by itself.
 func TestTrackerModel(t *testing.T) {
 	for _, replay := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {

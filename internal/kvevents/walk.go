@@ -34,7 +34,8 @@ type value struct {
 	raw  []byte // contents of str, bin and ext, part of the payload
 }
 
-// walker reads msgpack values off the front of rest. Nothing is copied, and no count is believed that the bytes left could not hold.
+// walker reads msgpack values off the front of rest. Nothing is copied, and no count is believed that the
+// bytes left could not hold.
 type walker struct{ rest []byte }
 
 // next takes one value, or the head of an array or map.
@@ -171,7 +172,8 @@ func (w *walker) list(k kind, n uint64) (value, error) {
 	return value{kind: k, n: n}, nil
 }
 
-// The following take the commonest forms of a value without the detour over next. false: the value has another form, or is none; nothing was taken.
+// The following take the commonest forms of a value without the detour over next. false: the value has
+// another form, or is none; nothing was taken.
 
 // null takes a nil.
 func (w *walker) null() bool {

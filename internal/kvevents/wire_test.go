@@ -41,34 +41,46 @@ func wireInt(v uint64) map[string]raw {
 	return forms
 }
 
-// TestDecodeEveryIntForm reads token ids, hashes, parents and sizes in all widths, signed and not, alone and at the very end of a payload.
+// TestDecodeEveryIntForm reads token ids, hashes, parents and sizes in all widths, signed and not, alone and
+// at the very end of a payload.
 func TestDecodeEveryIntForm(t *testing.T) {
-	for _, v := range []uint64{0, 1, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 1<<31 - 1, 1 << 31, 1<<32 - 1} {
+	for _, v := range []uint64{
+		0, 1, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 1<<31 - 1, 1 << 31, 1<<32 - 1,
+	} {
 		for form, b := range wireInt(v) {
 			var got kv.Batch
-			payload := pack([]any{1.5, []any{[]any{"BlockStored", []any{b, b}, b, []any{b, 7, b}, 1}, []any{"BlockRemoved", []any{b}}}})
+			payload := pack([]any{
+				1.5, []any{[]any{"BlockStored", []any{b, b}, b, []any{b, 7, b}, 1}, []any{"BlockRemoved", []any{b}}},
+			})
 			if stats, err := Decode(payload, &got); err != nil || stats != (DecodeStats{}) {
 				t.Fatalf("%d as %s: %+v, %v", v, form, stats, err)
 			}
 			h, id := kv.EngineHash(v), kv.Token(v)
 			diffBatch(t, form, &got, &kv.Batch{At: time.UnixMilli(1500), Rank: -1, Events: []kv.Event{
-				{Kind: kv.Stored, Hashes: []kv.EngineHash{h, h}, Parent: h, HasParent: true, Tokens: []kv.Token{id, 7, id}, BlockSize: 1, Group: kv.NoGroup, Bare: true},
+				{
+					Kind: kv.Stored, Hashes: []kv.EngineHash{h, h}, Parent: h, HasParent: true,
+					Tokens: []kv.Token{id, 7, id}, BlockSize: 1, Group: kv.NoGroup, Bare: true,
+				},
 				{Kind: kv.Removed, Hashes: []kv.EngineHash{h}, Group: kv.NoGroup},
 			}})
 		}
 	}
 }
 
-// TestDecodeSignedHashes has hashes as SGLang writes them, signed 64-bit, in every width of a negative number; the same bits are the same hash.
+// TestDecodeSignedHashes has hashes as SGLang writes them, signed 64-bit, in every width of a negative
+// number; the same bits are the same hash.
 func TestDecodeSignedHashes(t *testing.T) {
 	for form, b := range map[string]raw{
 		"fixint": {0xff}, "d0": {0xd0, 0xff}, "d1": {0xd1, 0xff, 0xff}, "d2": {0xd2, 0xff, 0xff, 0xff, 0xff},
-		"d3": {0xd3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "cf": {0xcf, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
-		"bin": append(raw{0xc4, 8}, bytes.Repeat([]byte{0xff}, 8)...), "bin of 32": append(raw{0xc4, 32}, bytes.Repeat([]byte{0xff}, 32)...),
-		"str": append(raw{0xa8}, bytes.Repeat([]byte{0xff}, 8)...),
+		"d3":        {0xd3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		"cf":        {0xcf, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		"bin":       append(raw{0xc4, 8}, bytes.Repeat([]byte{0xff}, 8)...),
+		"bin of 32": append(raw{0xc4, 32}, bytes.Repeat([]byte{0xff}, 32)...),
+		"str":       append(raw{0xa8}, bytes.Repeat([]byte{0xff}, 8)...),
 	} {
 		var got kv.Batch
-		if stats, err := Decode(batch([]any{"BlockRemoved", []any{b}}), &got); err != nil || stats != (DecodeStats{}) {
+		if stats, err := Decode(batch([]any{"BlockRemoved", []any{b}}), &got); err != nil ||
+			stats != (DecodeStats{}) {
 			t.Fatalf("%s: %+v, %v", form, stats, err)
 		}
 		if h := got.Events[0].Hashes; !slices.Equal(h, []kv.EngineHash{1<<64 - 1}) {
@@ -79,7 +91,10 @@ func TestDecodeSignedHashes(t *testing.T) {
 
 // TestDecodeEveryField has each version's last field, in both forms, and fields that only maps have.
 func TestDecodeEveryField(t *testing.T) {
-	full := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Parent: 6, HasParent: true, Tokens: []kv.Token{1, 2}, BlockSize: 2, LoRA: "a", Tier: kv.CPU, Group: 3, SpecKind: "mla_attention"}
+	full := kv.Event{
+		Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Parent: 6, HasParent: true, Tokens: []kv.Token{1, 2},
+		BlockSize: 2, LoRA: "a", Tier: kv.CPU, Group: 3, SpecKind: "mla_attention",
+	}
 	without := func(change func(*kv.Event)) kv.Event {
 		e := full
 		change(&e)
@@ -90,17 +105,32 @@ func TestDecodeEveryField(t *testing.T) {
 	}
 	windowed := without(func(e *kv.Event) { e.Window = 4096 })
 	array := func(n int) []any {
-		return []any{"BlockStored", []any{7}, 6, []any{1, 2}, 2, 1, "CPU", "a", []any{[]any{"a"}}, 3, "mla_attention", 4096, "later"}[:n]
+		return []any{
+			"BlockStored", []any{7}, 6, []any{1, 2}, 2, 1, "CPU", "a", []any{[]any{"a"}}, 3, "mla_attention", 4096,
+			"later",
+		}[:n]
 	}
 	for _, tt := range []struct {
 		name  string
 		event any
 		want  kv.Event
 	}{
-		{"array, v0.9: up to lora_id", array(6), bare(func(e *kv.Event) { e.LoRA, e.Tier, e.Group, e.SpecKind = "lora_id:1", kv.GPU, kv.NoGroup, "" })},
-		{"array, v0.10: up to medium", array(7), bare(func(e *kv.Event) { e.LoRA, e.Group, e.SpecKind = "lora_id:1", kv.NoGroup, "" })},
-		{"array, v0.14: up to lora_name", array(8), bare(func(e *kv.Event) { e.Group, e.SpecKind = kv.NoGroup, "" })},
-		{"array, v0.17: up to extra_keys", array(9), without(func(e *kv.Event) { e.Group, e.SpecKind = kv.NoGroup, "" })},
+		{
+			"array, v0.9: up to lora_id", array(6),
+			bare(func(e *kv.Event) { e.LoRA, e.Tier, e.Group, e.SpecKind = "lora_id:1", kv.GPU, kv.NoGroup, "" }),
+		},
+		{
+			"array, v0.10: up to medium", array(7),
+			bare(func(e *kv.Event) { e.LoRA, e.Group, e.SpecKind = "lora_id:1", kv.NoGroup, "" }),
+		},
+		{
+			"array, v0.14: up to lora_name", array(8),
+			bare(func(e *kv.Event) { e.Group, e.SpecKind = kv.NoGroup, "" }),
+		},
+		{
+			"array, v0.17: up to extra_keys", array(9),
+			without(func(e *kv.Event) { e.Group, e.SpecKind = kv.NoGroup, "" }),
+		},
 		{"array, v0.20: up to group_idx", array(10), without(func(e *kv.Event) { e.SpecKind = "" })},
 		{"array, v0.22: up to kv_cache_spec_kind", array(11), full},
 		{"array, v0.22: up to kv_cache_spec_sliding_window", array(12), windowed},
@@ -126,7 +156,10 @@ func TestDecodeEveryField(t *testing.T) {
 				[]any{1, 2},
 				"block_size", 2, "lora_id", nil, "medium", nil,
 				"lora_name", nil, "extra_keys", nil, "group_idx", nil, "kv_cache_spec_kind", nil,
-			}, kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1, 2}, BlockSize: 2, Group: kv.NoGroup, Bare: true},
+			}, kv.Event{
+				Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: []kv.Token{1, 2}, BlockSize: 2, Group: kv.NoGroup,
+				Bare: true,
+			},
 		},
 		{
 			"map of a version to come: keys that are no strings", obj{
@@ -153,7 +186,10 @@ func TestDecodeEveryField(t *testing.T) {
 		}), full},
 		{
 			"removal with all of 0.32's keys",
-			obj{"type", "BlockRemoved", "block_hashes", []any{7, 8}, "medium", "STORAGE", "group_idx", 1, "locality", "REMOTE", "ownership", "kvcr"},
+			obj{
+				"type", "BlockRemoved", "block_hashes", []any{7, 8}, "medium", "STORAGE", "group_idx", 1, "locality",
+				"REMOTE", "ownership", "kvcr",
+			},
 			kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{7, 8}, Tier: kv.Disk, Group: 1},
 		},
 	} {
@@ -195,7 +231,8 @@ func wide(v any) raw {
 	return out
 }
 
-// TestDecodeBadEventKeepsItsBatch puts each kind of broken event between two good ones: they are applied, it is counted.
+// TestDecodeBadEventKeepsItsBatch puts each kind of broken event between two good ones: they are applied, it
+// is counted.
 func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -207,16 +244,28 @@ func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 		{"hash is empty bytes", []any{"BlockStored", []any{[]byte{}}, nil, []any{1}, 1}, DecodeStats{Malformed: 1}},
 		{"hash is a float", []any{"BlockStored", []any{1.5}, nil, []any{1}, 1}, DecodeStats{Malformed: 1}},
 		{"hashes missing", []any{"BlockStored"}, DecodeStats{Malformed: 1}},
-		{"hashes nil", obj{"type", "BlockStored", "block_hashes", nil, "token_ids", []any{}}, DecodeStats{Malformed: 1}},
+		{
+			"hashes nil", obj{"type", "BlockStored", "block_hashes", nil, "token_ids", []any{}},
+			DecodeStats{Malformed: 1},
+		},
 		{"parent is a list", []any{"BlockStored", []any{1}, []any{}, []any{1}, 1}, DecodeStats{Malformed: 1}},
 		{"token is a string", []any{"BlockStored", []any{1}, nil, []any{1, 2, "x"}, 1}, DecodeStats{Malformed: 1}},
 		{"tokens are bytes", []any{"BlockStored", []any{1}, nil, []byte{1, 2}, 1}, DecodeStats{Malformed: 1}},
 		{"block size is negative", []any{"BlockStored", []any{1}, nil, []any{1}, -1}, DecodeStats{Malformed: 1}},
 		{"medium is a number", []any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, 5}, DecodeStats{Malformed: 1}},
-		{"adapter is a list", []any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, "GPU", []any{}}, DecodeStats{Malformed: 1}},
-		{"extra keys are a number", []any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, "GPU", nil, 5}, DecodeStats{Malformed: 1}},
+		{
+			"adapter is a list", []any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, "GPU", []any{}},
+			DecodeStats{Malformed: 1},
+		},
+		{
+			"extra keys are a number", []any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, "GPU", nil, 5},
+			DecodeStats{Malformed: 1},
+		},
 		{"group is a string", []any{"BlockRemoved", []any{1}, "GPU", "x"}, DecodeStats{Malformed: 1, Lost: 1}},
-		{"removal in map form, type behind the fault", obj{"medium", 5, "type", "BlockRemoved", "block_hashes", []any{1}}, DecodeStats{Malformed: 1, Lost: 1}},
+		{
+			"removal in map form, type behind the fault",
+			obj{"medium", 5, "type", "BlockRemoved", "block_hashes", []any{1}}, DecodeStats{Malformed: 1, Lost: 1},
+		},
 		{"unknown tag, array", []any{"BlockInactive", []any{1}, obj{"x", []any{}}}, DecodeStats{Unknown: 1}},
 		{"unknown tag, map", obj{"block_hashes", 5, "type", "BlockInactive"}, DecodeStats{Unknown: 1}},
 		{"tag is a number", []any{5, []any{1}}, DecodeStats{Unknown: 1}},
@@ -226,12 +275,14 @@ func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := dirty()
-			stats, err := Decode(batch([]any{"BlockRemoved", []any{7}}, tt.event, []any{"BlockRemoved", []any{8}}), got)
+			stats, err := Decode(batch([]any{"BlockRemoved", []any{7}}, tt.event, []any{"BlockRemoved", []any{8}}),
+				got)
 			if err != nil || stats != tt.stats {
 				t.Errorf("stats %+v, err %v, want %+v", stats, err, tt.stats)
 			}
 			diffBatch(t, tt.name, got, &kv.Batch{At: time.UnixMilli(1500), Events: []kv.Event{
-				{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Group: kv.NoGroup}, {Kind: kv.Removed, Hashes: []kv.EngineHash{8}, Group: kv.NoGroup},
+				{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Group: kv.NoGroup},
+				{Kind: kv.Removed, Hashes: []kv.EngineHash{8}, Group: kv.NoGroup},
 			}})
 		})
 	}
@@ -256,7 +307,8 @@ func TestDecodeExtraKeysOfManyBlocks(t *testing.T) {
 	}
 }
 
-// TestDecodeTokensModel reads ids of random widths, in their shortest form but for an odd one here and there, with what follows at every distance from the end.
+// TestDecodeTokensModel reads ids of random widths, in their shortest form but for an odd one here and there,
+// with what follows at every distance from the end.
 func TestDecodeTokensModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		oddOnes := rapid.SampledFrom([]int{0, 0, 1, 3, 50}).Draw(t, "odd ones in a hundred")
@@ -278,7 +330,8 @@ func TestDecodeTokensModel(t *testing.T) {
 		event := obj{"type", "BlockStored", "block_hashes", []any{}, "block_size", 1, "token_ids", wire}
 		payload := pack([]any{1.5, []any{event}, 0, make([]byte, rapid.IntRange(0, 100).Draw(t, "behind"))})
 		var b kv.Batch
-		if stats, err := Decode(payload, &b); err != nil || stats != (DecodeStats{}) || !slices.Equal(b.Events[0].Tokens, ids) {
+		if stats, err := Decode(payload, &b); err != nil || stats != (DecodeStats{}) ||
+			!slices.Equal(b.Events[0].Tokens, ids) {
 			t.Fatalf("%s: %+v, %v, got %+v, want %v", hex.EncodeToString(payload), stats, err, b.Events, ids)
 		}
 	})
@@ -317,7 +370,10 @@ func TestReadFrames(t *testing.T) {
 		seq    uint64
 	}{
 		{name: "live", frames: [][]byte{topic, five, body}, live: true, reply: true, seq: 5},
-		{name: "live without topic, or a replay of 3", frames: [][]byte{none, five, body}, live: true, reply: true, seq: 5},
+		{
+			name: "live without topic, or a replay of 3", frames: [][]byte{none, five, body}, live: true, reply: true,
+			seq: 5,
+		},
 		{name: "replay of 4", frames: [][]byte{none, topic, five, body}, reply: true, seq: 5},
 		{name: "replay of 4 without topic", frames: [][]byte{none, none, five, body}, reply: true, seq: 5},
 		{name: "end of 3: never live", frames: [][]byte{none, end, none}, reply: true, end: true, seq: endOfReplay},
@@ -331,7 +387,8 @@ func TestReadFrames(t *testing.T) {
 		{name: "five frames", frames: [][]byte{none, none, topic, five, body}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if m, ok := readLive(tt.frames); ok != tt.live || ok && (m.seq != tt.seq || !bytes.Equal(m.payload, body)) {
+			if m, ok := readLive(tt.frames); ok != tt.live ||
+				ok && (m.seq != tt.seq || !bytes.Equal(m.payload, body)) {
 				t.Errorf("live: %+v, %v", m, ok)
 			}
 			if m, end, ok := readReply(tt.frames); ok != tt.reply || end != tt.end || ok && m.seq != tt.seq {
@@ -341,7 +398,8 @@ func TestReadFrames(t *testing.T) {
 	}
 }
 
-// FuzzFrames cuts bytes into frames and reads them both ways: no panic, and the sequence and payload are those of the last two frames or nothing is.
+// FuzzFrames cuts bytes into frames and reads them both ways: no panic, and the sequence and payload are
+// those of the last two frames or nothing is.
 func FuzzFrames(f *testing.F) {
 	for _, c := range captures(f) {
 		var flat []byte
@@ -366,7 +424,8 @@ func FuzzFrames(f *testing.F) {
 			return
 		}
 		n := len(frames)
-		if !bytes.Equal(reply.payload, frames[n-1]) || !bytes.Equal(seqFrame(reply.seq), frames[n-2]) || isLive && live.seq != reply.seq {
+		if !bytes.Equal(reply.payload, frames[n-1]) || !bytes.Equal(seqFrame(reply.seq), frames[n-2]) ||
+			isLive && live.seq != reply.seq {
 			t.Errorf("%q read as %d, %q", frames, reply.seq, reply.payload)
 		}
 	})
