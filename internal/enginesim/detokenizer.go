@@ -5,11 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// detokenizer makes text of the tokens of one answer as they come, as vLLM 0.32 does with the decode stream of Hugging Face's tokenizers: bytes at the end
-// that are no whole character wait for the next token, and are never said where the answer ends with them.
+// detokenizer makes text of the tokens of one answer as they come, as vLLM 0.32 does with the decode stream
+// of Hugging Face's tokenizers: bytes at the end that are no whole character wait for the next token, and are
+// never said where the answer ends with them.
 //
-// It begins with the prompt, so that a token is read in its place. A prompt that ends in the middle of a character has no text that could be told from that
-// of the first tokens: with the first whole character all of the prompt is said again, as there.
+// It begins with the prompt, so that a token is read in its place. A prompt that ends in the middle of a
+// character has no text that could be told from that of the first tokens: with the first whole character all
+// of the prompt is said again, as there.
 type detokenizer struct {
 	voc    *vocabulary
 	prompt []uint32 // nil once it does not matter any more
@@ -47,7 +49,8 @@ func (d *detokenizer) next(id uint32) string {
 	return text
 }
 
-// unfinished reports whether the text ends in a replacement character, which is how a decoder shows bytes that are no character, or not yet.
+// unfinished reports whether the text ends in a replacement character, which is how a decoder shows bytes
+// that are no character, or not yet.
 func unfinished(b []byte) bool {
 	r, _ := utf8.DecodeLastRune(b)
 	return len(b) > 0 && r == utf8.RuneError

@@ -58,7 +58,8 @@ func follow(t *testing.T, s *Server) *heard {
 	t.Helper()
 	h := new(heard)
 	pub, replay := s.Endpoints(0)
-	f := kvevents.NewFollower(kvevents.Source{Endpoint: pub, Replay: replay}, h, kvevents.Options{ReplayTimeout: 300 * time.Millisecond, Reconnect: 10 * time.Millisecond})
+	f := kvevents.NewFollower(kvevents.Source{Endpoint: pub, Replay: replay}, h,
+		kvevents.Options{ReplayTimeout: 300 * time.Millisecond, Reconnect: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
@@ -71,7 +72,8 @@ func follow(t *testing.T, s *Server) *heard {
 	return h
 }
 
-// A follower on real ZMQ knows every block, also after lost batches and after a restart, for the new and the old form of events.
+// A follower on real ZMQ knows every block, also after lost batches and after a restart, for the new and the
+// old form of events.
 func TestEventsOverZMQ(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.20.0"} {
 		t.Run(version, func(t *testing.T) {

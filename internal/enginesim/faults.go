@@ -17,31 +17,37 @@ import (
 	"tandem/internal/kvevents"
 )
 
-// Fault is one misbehaviour, given to [Server.Fault] or as JSON to POST /fault of the control listener. For is a duration as "1.5s" there.
+// Fault is one misbehaviour, given to [Server.Fault] or as JSON to POST /fault of the control listener. For
+// is a duration as "1.5s" there.
 //
 //	kind              what happens
-//	fail              the next Count requests (default 1) of Leg and Path are answered with Status (default 500) without reaching the engine; a GET by its Path only
+//	fail              the next Count requests (default 1) of Leg and Path are answered with Status (default
+//	                  500) without reaching the engine; a GET by its Path only
 //	stall             the next Count requests of Leg and Path get no answer until the client leaves
 //	cut_stream        the next Count streams of Leg end without a terminator after After events (default 1)
 //	stall_stream      the same, but the connection stays open and silent
-//	fail_stream       the next Count streams of Leg end with an error event of code 500 after After events, as when the core dies
+//	fail_stream       the next Count streams of Leg end with an error event of code 500 after After events, as
+//	                  when the core dies
 //	null_params       the next Count answers of a prefill leg have kv_transfer_params null
 //	miscount          the next Count answers of a Leg count a prompt token more than there are
-//	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and heartbeats
-//	                  fail after For (default: the handshake time-out)
-//	hold_path         the same, but nothing fails: all of it stands still until mend_path, and goes on then, whatever
-//	                  the peer has done with its blocks meanwhile
-//	wrong_load        loads from the peer From end well and bring garbage: 200, wrong text, a poisoned prefix cache
+//	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and
+//	                  heartbeats fail after For (default: the handshake time-out)
+//	hold_path         the same, but nothing fails: all of it stands still until mend_path, and goes on then,
+//	                  whatever the peer has done with its blocks meanwhile
+//	wrong_load        loads from the peer From end well and bring garbage: 200, wrong text, a poisoned prefix
+//	                  cache
 //	no_load           the engine loads nothing and tells the peer nothing, as without a connector
 //	mend_path         ends cut_path, hold_path and wrong_load of From; without From all of them, and no_load
 //	freeze            nothing answers for For, engine and side channel included, as under SIGSTOP
-//	freeze_core       the same for the engine and its side channel alone: the API process goes on to answer /metrics
+//	freeze_core       the same for the engine and its side channel alone: the API process goes on to answer
+//	                  /metrics
 //	slow_metrics      GET /metrics takes For longer
 //	slow              steps take Factor times as long; 1 ends it
 //	refuse            connections are refused for For; 0 until accept
 //	accept            ends refuse and revives after die
 //	die               the engine core dies: open requests get a 500, then the server is gone
-//	restart           a new process: requests are cut, another engine id, an empty cache, events from 0; after For of refusing
+//	restart           a new process: requests are cut, another engine id, an empty cache, events from 0; after
+//	                  For of refusing
 //	drop_events       the next Count batches miss their live send (they can be replayed)
 //	duplicate_events  the next Count batches are published twice
 //	delay_events      batches go out For late; 0 ends it
@@ -52,11 +58,12 @@ import (
 //	no_orca           no endpoint-load-metrics any more
 //	clear             ends all of the above that can end
 type Fault struct {
-	Kind   string        `json:"kind"`
-	Leg    string        `json:"leg,omitzero"`    // prefill, decode, plain, or "" for any
-	Path   string        `json:"path,omitzero"`   // "" for any
-	Body   string        `json:"body,omitzero"`   // of fail: what the request's body must have in it; "" for any
-	From   string        `json:"from,omitzero"`   // the peer: engine id, URL, side channel, or a host with all engines of it; "" for all
+	Kind string `json:"kind"`
+	Leg  string `json:"leg,omitzero"`  // prefill, decode, plain, or "" for any
+	Path string `json:"path,omitzero"` // "" for any
+	Body string `json:"body,omitzero"` // of fail: what the request's body must have in it; "" for any
+	// The peer: engine id, URL, side channel, or a host with all engines of it; "" for all.
+	From   string        `json:"from,omitzero"`
 	Count  int           `json:"count,omitzero"`  // -1 for ever
 	Status int           `json:"status,omitzero"` // of fail
 	After  int           `json:"after,omitzero"`  // events
@@ -166,7 +173,8 @@ func (f *faults) takeFor(kind, path, leg string, body []byte) (Fault, bool) {
 	defer f.mu.Unlock()
 	for i := range f.rules {
 		r := &f.rules[i]
-		if r.Kind != kind || !bytes.Contains(body, []byte(r.Body)) || r.Leg != "" && r.Leg != leg || r.Path != path && (r.Path != "" || leg == question) {
+		if r.Kind != kind || !bytes.Contains(body, []byte(r.Body)) || r.Leg != "" && r.Leg != leg ||
+			r.Path != path && (r.Path != "" || leg == question) {
 			continue
 		}
 		found := *r
@@ -327,7 +335,8 @@ func (s *Server) later(d time.Duration, f func()) {
 	})
 }
 
-// Fault makes the server misbehave as f says; see [Fault] for the kinds. Most kinds take effect before it returns.
+// Fault makes the server misbehave as f says; see [Fault] for the kinds. Most kinds take effect before it
+// returns.
 func (s *Server) Fault(f Fault) error {
 	switch f.Kind {
 	case "fail", "stall", "cut_stream", "stall_stream", "fail_stream", "null_params", "miscount":
@@ -460,7 +469,10 @@ func (s *Server) control() http.Handler {
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"ranks": s.Stats(), "calls": s.Calls(), "admin_calls": s.AdminCalls(), "held_blocks": s.HeldBlocks()}) // whoever asked may have left
+		// Whoever asked may have left.
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"ranks": s.Stats(), "calls": s.Calls(), "admin_calls": s.AdminCalls(), "held_blocks": s.HeldBlocks(),
+		})
 	})
 	return mux
 }

@@ -64,13 +64,15 @@ func TestFaultCutStream(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
 	mustFault(t, s, Fault{Kind: "cut_stream", After: 3})
-	resp, err := http.Post(s.URL()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x","stream":true,"max_tokens":1000}`))
+	resp, err := http.Post(s.URL()+"/v1/completions", "application/json",
+		strings.NewReader(`{"prompt":"x","stream":true,"max_tokens":1000}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	raw, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if n := strings.Count(string(raw), "data: "); n != 3 || err == nil || strings.Contains(string(raw), "[DONE]") {
+	if n := strings.Count(string(raw), "data: "); n != 3 || err == nil ||
+		strings.Contains(string(raw), "[DONE]") {
 		t.Errorf("%d events, error %v, want 3 and a cut", n, err)
 	}
 	eventually(t, "request gone", func() bool { return s.OpenRequests() == 0 && s.HeldBlocks() == 0 })
@@ -93,7 +95,8 @@ func TestFaultFreeze(t *testing.T) {
 // A restart cuts what runs, refuses for a while, and comes back as another engine with nothing in its cache.
 func TestFaultRestart(t *testing.T) {
 	noLeaks(t)
-	s := startServer(t, Options{EventsEndpoint: "tcp://127.0.0.1:0", Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
+	s := startServer(t,
+		Options{EventsEndpoint: "tcp://127.0.0.1:0", Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
 	body := completionBody(prompt(1, 100), 2, "null")
 	post(t, s, "/v1/completions", body)
 	if _, a := post(t, s, "/v1/completions", body); a.Usage.Details.Cached != 96 {
@@ -101,7 +104,8 @@ func TestFaultRestart(t *testing.T) {
 	}
 	cut := make(chan error, 1)
 	go func() {
-		resp, err := http.Post(s.URL()+"/v1/completions", "application/json", strings.NewReader(completionBody(prompt(2, 100), 5000, "null")))
+		resp, err := http.Post(s.URL()+"/v1/completions", "application/json",
+			strings.NewReader(completionBody(prompt(2, 100), 5000, "null")))
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -126,7 +130,10 @@ func TestFaultRestart(t *testing.T) {
 // Each new process says when it began; one that only refused for a while is the old one.
 func TestRestartTellsItsTime(t *testing.T) {
 	noLeaks(t)
-	for _, f := range []Fault{{Kind: "restart"}, {Kind: "restart", For: 20 * time.Millisecond}, {Kind: "die"}, {Kind: "refuse", For: 20 * time.Millisecond}} {
+	for _, f := range []Fault{
+		{Kind: "restart"}, {Kind: "restart", For: 20 * time.Millisecond}, {Kind: "die"},
+		{Kind: "refuse", For: 20 * time.Millisecond},
+	} {
 		t.Run(fmt.Sprint(f.Kind, f.For), func(t *testing.T) {
 			s := startServer(t, Options{ZeroLatency: true})
 			before, id := startTime(t, s), s.EngineID(0)
@@ -138,7 +145,8 @@ func TestRestartTellsItsTime(t *testing.T) {
 			eventually(t, "server back", func() bool { return reachable(s) })
 			after, fresh := startTime(t, s), f.Kind != "refuse"
 			if (after != before) != fresh || (s.EngineID(0) != id) != fresh {
-				t.Errorf("start time %s then %s, engine id %s then %s: want new ones: %t", before, after, id, s.EngineID(0), fresh)
+				t.Errorf("start time %s then %s, engine id %s then %s: want new ones: %t",
+					before, after, id, s.EngineID(0), fresh)
 			}
 		})
 	}
@@ -161,7 +169,8 @@ func TestFaultDie(t *testing.T) {
 	s := startServer(t, Options{Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
 	dead := make(chan int, 1)
 	go func() {
-		resp, err := http.Post(s.URL()+"/v1/completions", "application/json", strings.NewReader(completionBody(prompt(2, 100), 5000, "null")))
+		resp, err := http.Post(s.URL()+"/v1/completions", "application/json",
+			strings.NewReader(completionBody(prompt(2, 100), 5000, "null")))
 		if err != nil {
 			dead <- 0
 			return
@@ -199,7 +208,8 @@ func TestControl(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ZeroLatency: true, Control: "127.0.0.1:0", Faults: []Fault{{Kind: "no_orca"}}})
 	for body, want := range map[string]int{
-		`{"kind":"slow_metrics","for":"30ms"}`: 204, `{"kind":"lease","for":20000000}`: 204, `{"kind":"nonsense"}`: 400, `{`: 400, `{"kind":"freeze","for":"soon"}`: 400,
+		`{"kind":"slow_metrics","for":"30ms"}`: 204, `{"kind":"lease","for":20000000}`: 204,
+		`{"kind":"nonsense"}`: 400, `{`: 400, `{"kind":"freeze","for":"soon"}`: 400,
 	} {
 		resp, err := http.Post(s.ControlURL()+"/fault", "application/json", strings.NewReader(body))
 		if err != nil {
@@ -215,7 +225,8 @@ func TestControl(t *testing.T) {
 	if took := time.Since(began); took < 30*time.Millisecond {
 		t.Errorf("metrics took %v", took)
 	}
-	_, header, raw := postRaw(t, s, "/v1/completions", completionBody(prompt(1, 20), 1, askPrefill), map[string]string{"endpoint-load-metrics-format": "JSON"})
+	_, header, raw := postRaw(t, s, "/v1/completions", completionBody(prompt(1, 20), 1, askPrefill),
+		map[string]string{"endpoint-load-metrics-format": "JSON"})
 	if h := header.Get("endpoint-load-metrics"); h != "" || !strings.Contains(raw, "remote_engine_id") {
 		t.Errorf("ORCA %q, answer %s", h, raw)
 	}
@@ -229,14 +240,17 @@ func TestControl(t *testing.T) {
 		Ranks []core.Stats
 		Calls map[string]int
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&state); err != nil || len(state.Ranks) != 1 || state.Calls["/v1/completions"] != 1 {
+	if err := json.NewDecoder(resp.Body).Decode(&state); err != nil || len(state.Ranks) != 1 ||
+		state.Calls["/v1/completions"] != 1 {
 		t.Errorf("stats %+v: %v", state, err)
 	}
 }
 
 func TestParseFault(t *testing.T) {
 	got, err := ParseFault("cut_stream,leg=decode,after=7,count=-1,for=1.5s,factor=2")
-	if want := (Fault{Kind: "cut_stream", Leg: "decode", After: 7, Count: -1, For: 1500 * time.Millisecond, Factor: 2}); got != want || err != nil {
+	if want := (Fault{
+		Kind: "cut_stream", Leg: "decode", After: 7, Count: -1, For: 1500 * time.Millisecond, Factor: 2,
+	}); got != want || err != nil {
 		t.Errorf("got %+v %v, want %+v", got, err, want)
 	}
 	for _, bad := range []string{"fail,count=x", "fail,count", "fail,colour=red", "freeze,for=3"} {

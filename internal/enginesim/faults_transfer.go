@@ -13,8 +13,8 @@ import (
 
 var errPathCut = errors.New("no answer from the peer")
 
-// paths is what is wrong between this engine and those that it reads from: the rules of cut_path, hold_path and
-// wrong_load. Safe for concurrent use.
+// paths is what is wrong between this engine and those that it reads from: the rules of cut_path, hold_path
+// and wrong_load. Safe for concurrent use.
 type paths struct {
 	on atomic.Bool // whether there is a rule: the hot path looks no further
 
@@ -109,8 +109,8 @@ func (ps *peers) blocked(ctx context.Context, peer peerKey) error {
 	return errPathCut
 }
 
-// held waits for as long as the path to the peer holds what is asked. TCP does so for a quarter of an hour where
-// packets vanish, and vLLM 0.32 gives a transfer no time-out.
+// held waits for as long as the path to the peer holds what is asked. TCP does so for a quarter of an hour
+// where packets vanish, and vLLM 0.32 gives a transfer no time-out.
 func (p *paths) held(ctx context.Context, peer peerKey, at string) error {
 	for {
 		if _, held := p.find("hold_path", peer, at); !held {

@@ -191,7 +191,8 @@ func TestWrongLoadPoisons(t *testing.T) {
 		mustFault(t, l.d, Fault{Kind: "wrong_load", From: "p0"})
 		status, a := l.post(l.d, ids, 8, l.prefill(ids))
 		if status != 200 || a.text() == l.right(ids) || a.Usage.Details.Cached != 100 {
-			t.Errorf("%d %q, %d cached; want 200, another text, and all of it", status, a.text(), a.Usage.Details.Cached)
+			t.Errorf("%d %q, %d cached; want 200, another text, and all of it",
+				status, a.text(), a.Usage.Details.Cached)
 		}
 		mustFault(t, l.d, Fault{Kind: "clear"})
 		if _, a := l.post(l.d, ids, 8, "null"); a.text() == l.right(ids) {

@@ -10,7 +10,8 @@ import (
 	"tandem/internal/enginesim/core"
 )
 
-// generation is the set of engine requests behind one HTTP request: one per prompt and choice, in the order of the answer's choices.
+// generation is the set of engine requests behind one HTTP request: one per prompt and choice, in the order
+// of the answer's choices.
 type generation struct {
 	srv      *Server
 	rank     *rank
@@ -60,7 +61,8 @@ func (p *params) leg() string {
 	return "plain"
 }
 
-// begin checks the request and gives it to a core. The problem, if any, has told the peer of the request's params that they are void.
+// begin checks the request and gives it to a core. The problem, if any, has told the peer of the request's
+// params that they are void.
 func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem) {
 	if s.o.Wrong.NoConnector {
 		p.transfer = nil // vLLM takes the field and looks at nothing in it
@@ -104,8 +106,8 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 	return g, nil
 }
 
-// cleanUp is vLLM's rejection cleanup: the params of a request that the API layer refuses go to the core, which tells P to free the blocks.
-// /inference/v1/generate has none, and 0.20 had none at all.
+// cleanUp is vLLM's rejection cleanup: the params of a request that the API layer refuses go to the core,
+// which tells P to free the blocks. /inference/v1/generate has none, and 0.20 had none at all.
 func (s *Server) cleanUp(r *rank, p *params) {
 	if p.transfer == nil || !bool(p.transfer.DoRemotePrefill) || p.at == atGenerate || !s.versionAtLeast(21) {
 		return
@@ -129,7 +131,8 @@ func (s *Server) check(p *params) *problem {
 	if !s.serves(p.model) {
 		return &problem{
 			status: 404, kind: "NotFoundError", param: "model",
-			message: "The model `" + p.model + "` does not exist. Valid aliases: " + strings.Join(s.served(), ", ") + ".",
+			message: "The model `" + p.model + "` does not exist. Valid aliases: " + strings.Join(s.served(), ", ") +
+				".",
 		}
 	}
 	if p.later != nil {
@@ -142,7 +145,8 @@ func (s *Server) check(p *params) *problem {
 		return bad
 	}
 	if len(p.prompts) == 0 || slices.ContainsFunc(p.prompts, func(ids []uint32) bool { return len(ids) == 0 }) {
-		return badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
+		return badRequest("prompt",
+			"Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
 	}
 	for _, ids := range p.prompts {
 		if bad := s.checkPrompt(p, ids); bad != nil {
@@ -163,8 +167,10 @@ func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
 		if n == limit+1 {
 			least = "at least " // a tokenizer would have stopped there
 		}
-		return valued("input_tokens", strconv.Itoa(n), "This model's maximum context length is %d tokens. However, your prompt contains %s%d input tokens, "+
-			"which exceeds this limit even without any output tokens. Please reduce the length of the input prompt.", limit, least, n)
+		return valued("input_tokens", strconv.Itoa(n),
+			"This model's maximum context length is %d tokens. However, your prompt contains %s%d input tokens, "+
+				"which exceeds this limit even without any output tokens. Please reduce the length of the input "+
+				"prompt.", limit, least, n)
 	case n == limit && !p.tooFew:
 		return valued("max_tokens", "0", "max_tokens must be at least 1, got 0.")
 	}
@@ -184,7 +190,8 @@ func (s *Server) inVocabulary(ids []uint32) *problem {
 // reused is where the ids stand that replace a template.
 const reused = "kv_transfer_params.prompt_token_ids"
 
-// reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat doors (0.27 and later) take from there.
+// reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat doors
+// (0.27 and later) take from there.
 func (p *params) reuseIDs(s *Server) *problem {
 	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo || !s.versionAtLeast(27) {
 		return nil
@@ -198,7 +205,8 @@ func (p *params) reuseIDs(s *Server) *problem {
 		ids = append(ids, clampID(n))
 	})
 	if sc.end() != nil || negative || len(ids) == 0 {
-		return about(reused, "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative integers.")
+		return about(reused,
+			"`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative integers.")
 	}
 	if bad := s.inVocabulary(ids); bad != nil {
 		return about(reused, "%s", bad.message)
@@ -226,8 +234,11 @@ func (g *generation) submit() *problem {
 func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	p := g.p
 	q := core.Request{
-		ID: g.internalID(i, choice), Prompt: prompt, MaxTokens: min(max(p.maxTokens, 0), g.rank.cfg.MaxModelLen-len(prompt)), MinTokens: p.minTokens, StopIDs: p.stopIDs,
-		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: g.srv.adapter(p.model), Session: p.session, SkipReadCache: p.promptLog, Seed: p.seed,
+		ID: g.internalID(i, choice), Prompt: prompt,
+		MaxTokens: min(max(p.maxTokens, 0), g.rank.cfg.MaxModelLen-len(prompt)), MinTokens: p.minTokens,
+		StopIDs:   p.stopIDs,
+		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: g.srv.adapter(p.model), Session: p.session,
+		SkipReadCache: p.promptLog, Seed: p.seed,
 	}
 	if p.maxTokens < 0 && p.at == atCompletions {
 		q.MaxTokens = min(16, g.rank.cfg.MaxModelLen-len(prompt))
@@ -255,7 +266,8 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	return nil
 }
 
-// internalID is the id that the engine gives a sequence: cmpl-<id>-<prompt>-<8 hex>, other doors without the prompt's number.
+// internalID is the id that the engine gives a sequence: cmpl-<id>-<prompt>-<8 hex>, other doors without the
+// prompt's number.
 func (g *generation) internalID(i, choice int) string {
 	b := make([]byte, 0, len(g.id)+24)
 	if g.p.n > 1 {
@@ -271,7 +283,8 @@ func (g *generation) internalID(i, choice int) string {
 	return string(appendHex(append(b, '-'), randomWord(), 8))
 }
 
-// next waits for outputs and takes them in. False: nothing more will come; then problem or vanished may be set.
+// next waits for outputs and takes them in. False: nothing more will come; then problem or vanished may be
+// set.
 func (g *generation) next() bool {
 	if g.open == 0 || g.problem != nil || g.vanished {
 		return false
@@ -312,7 +325,8 @@ func (g *generation) abort() {
 	g.open = 0
 }
 
-// absorb takes one output into its sequence and reports whether it belongs there still: after a stop string a few may come that do not.
+// absorb takes one output into its sequence and reports whether it belongs there still: after a stop string a
+// few may come that do not.
 func (g *generation) absorb(d *delivery) (*sequence, bool) {
 	q := &g.seqs[d.seq]
 	if q.done {
@@ -358,8 +372,8 @@ func (g *generation) finish(q *sequence, d *delivery) {
 	}
 }
 
-// stopString ends a sequence whose text holds one of the request's stop strings, of those that the text behind before has completed the first. The text ends
-// before it, or with it where the request wants that.
+// stopString ends a sequence whose text holds one of the request's stop strings, of those that the text
+// behind before has completed the first. The text ends before it, or with it where the request wants that.
 func (g *generation) stopString(q *sequence, before int) {
 	if len(g.p.stop) == 0 || len(q.tokens) <= g.p.minTokens || len(q.text) == before {
 		return
@@ -388,7 +402,8 @@ func (g *generation) stopString(q *sequence, before int) {
 // last is the newest token as a list.
 func (q *sequence) last() []uint32 { return q.tokens[max(len(q.tokens)-1, 0):] }
 
-// fresh is the text that may go out now: while a stop string may still come, as many characters are held back as may be its beginning.
+// fresh is the text that may go out now: while a stop string may still come, as many characters are held back
+// as may be its beginning.
 func (g *generation) fresh(q *sequence) string {
 	end := len(q.text)
 	if !q.done && !g.p.includeStop {

@@ -20,8 +20,8 @@ func (s *Server) adapter(model string) string {
 	return ""
 }
 
-// loadAdapter answers POST /v1/load_lora_adapter, which a vLLM has whose environment says VLLM_ALLOW_RUNTIME_LORA_UPDATING
-// (entrypoints/openai/models/serving.py).
+// loadAdapter answers POST /v1/load_lora_adapter, which a vLLM has whose environment says
+// VLLM_ALLOW_RUNTIME_LORA_UPDATING (entrypoints/openai/models/serving.py).
 func (s *Server) loadAdapter(k *call) {
 	s.changeAdapters(k, func(name, path string, inPlace bool) ([]string, *problem, string) {
 		switch {
@@ -32,24 +32,29 @@ func (s *Server) loadAdapter(k *call) {
 		case s.adapter(name) == "":
 			return append(slices.Clone(s.adapters()), name), nil, "added"
 		case !inPlace:
-			return nil, adapterProblem(400, "The lora adapter '"+name+"' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True."), ""
+			return nil, adapterProblem(400, "The lora adapter '"+name+
+				"' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True."), ""
 		}
 		return s.adapters(), nil, "added"
 	})
 }
 
-// unloadAdapter answers POST /v1/unload_lora_adapter. The adapter's blocks stay until they are evicted, as in vLLM.
+// unloadAdapter answers POST /v1/unload_lora_adapter. The adapter's blocks stay until they are evicted, as in
+// vLLM.
 func (s *Server) unloadAdapter(k *call) {
 	s.changeAdapters(k, func(name, _ string, _ bool) ([]string, *problem, string) {
 		if s.adapter(name) == "" {
 			return nil, adapterProblem(404, "The lora adapter '"+name+"' cannot be found."), ""
 		}
-		return slices.DeleteFunc(slices.Clone(s.adapters()), func(a string) bool { return a == name }), nil, "removed"
+		return slices.DeleteFunc(slices.Clone(s.adapters()), func(a string) bool { return a == name }), nil,
+			"removed"
 	})
 }
 
 // changeAdapters reads the body, makes the change, and answers in vLLM's words.
-func (s *Server) changeAdapters(k *call, change func(name, path string, inPlace bool) (now []string, bad *problem, done string)) {
+func (s *Server) changeAdapters(
+	k *call, change func(name, path string, inPlace bool) (now []string, bad *problem, done string),
+) {
 	if !s.o.LoadAdapters {
 		k.respond(404, jsonType, []byte(`{"detail":"Not Found"}`))
 		return

@@ -13,7 +13,8 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// rawClient asks again and again on one connection, as cheaply as a client can: what a benchmark measures is mostly the server.
+// rawClient asks again and again on one connection, as cheaply as a client can: what a benchmark measures is
+// mostly the server.
 type rawClient struct {
 	io.WriteCloser
 	br  *bufio.Reader
@@ -30,7 +31,8 @@ func newRawClient(tb testing.TB, s *Server) *rawClient {
 }
 
 func rawRequest(path, body string) []byte {
-	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: sim\r\nX-Request-Id: r\r\nendpoint-load-metrics-format: TEXT\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: sim\r\nX-Request-Id: r\r\n"+
+		"endpoint-load-metrics-format: TEXT\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		path, len(body), body)
 }
 
@@ -57,7 +59,8 @@ func (c *rawClient) ask(request []byte) ([]byte, error) {
 }
 
 func idBody(n, maxTokens int, more string) string {
-	return `{"model":"sim","prompt":` + string(rawjson.AppendIDs(nil, prompt(7, n))) + `,"max_tokens":` + strconv.Itoa(maxTokens) + more + `}`
+	return `{"model":"sim","prompt":` + string(rawjson.AppendIDs(nil, prompt(7, n))) + `,"max_tokens":` +
+		strconv.Itoa(maxTokens) + more + `}`
 }
 
 // A short completion of ids on a server without latency: connection, parsing, the core's steps, the answer.
@@ -69,7 +72,8 @@ func BenchmarkCompletion(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			request := rawRequest("/v1/completions", idBody(size, 1, `,"kv_transfer_params":{"do_remote_decode":false}`))
+			request := rawRequest("/v1/completions",
+				idBody(size, 1, `,"kv_transfer_params":{"do_remote_decode":false}`))
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				c := newRawClient(b, s)
@@ -120,7 +124,8 @@ func BenchmarkStream(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	request := rawRequest("/v1/completions", idBody(100, 64, `,"stream":true,"stream_options":{"include_usage":true}`))
+	request := rawRequest("/v1/completions",
+		idBody(100, 64, `,"stream":true,"stream_options":{"include_usage":true}`))
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		c := newRawClient(b, s)
@@ -170,7 +175,9 @@ func BenchmarkSplit(b *testing.B) {
 			}
 			_, params, _ := bytes.Cut(got, []byte(`"kv_transfer_params":`))
 			params, _, _ = bytes.Cut(params, []byte(`,"ec_transfer_params"`))
-			if got, err = d.ask(rawRequest("/v1/completions", idBody(512, 1, `,"kv_transfer_params":`+string(params)))); err != nil || !bytes.Contains(got, []byte(`"finish_reason":"length"`)) {
+			if got, err = d.ask(
+				rawRequest("/v1/completions", idBody(512, 1, `,"kv_transfer_params":`+string(params))),
+			); err != nil || !bytes.Contains(got, []byte(`"finish_reason":"length"`)) {
 				b.Errorf("%s %v", got, err)
 				return
 			}

@@ -23,7 +23,8 @@ func (s *Server) chat(k *call) {
 	s.respondORCA(k, k.part)
 }
 
-// beginTemplated parses a body with messages and gives the templated prompt to a core. nil: the answer is in k.
+// beginTemplated parses a body with messages and gives the templated prompt to a core. nil: the answer is in
+// k.
 func (s *Server) beginTemplated(k *call, p *params, prefix string) *generation {
 	if bad := p.parse(s.voc, k); bad != nil {
 		k.refuseAt(p, bad)
@@ -87,7 +88,8 @@ func (g *generation) appendChatChoice(dst []byte, i int) []byte {
 	q := &g.seqs[i]
 	dst = append(appendInt(append(dst, `{"index":`...), i), `,"message":{"role":"assistant","content":`...)
 	dst = rawjson.AppendString(dst, string(q.text))
-	dst = append(dst, `,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":`...)
+	dst = append(dst,
+		`,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":`...)
 	dst = g.appendChatLogprobs(dst, q.tokens)
 	dst = append(dst, `,"finish_reason":`...)
 	dst = appendNullable(dst, q.reason)
@@ -145,7 +147,8 @@ func (g *generation) roles(k *call) {
 	for i := range g.seqs {
 		b := g.appendHead(append(k.part[:0], "data: "...), "chat.completion.chunk")
 		b = appendInt(append(b, `,"choices":[{"index":`...), i)
-		b = append(b, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":`...)
+		b = append(b,
+			`,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":`...)
 		b = appendIDsIf(b, g.p.returnIDs, g.seqs[i].prompt)
 		b = append(b, `,"prompt_text":null`...)
 		k.part = append(g.appendContinuous(b), "}\n\n"...)

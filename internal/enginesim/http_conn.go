@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// A small HTTP/1.1 server: net/http would take about as much of the benchmark's two cores as the router under test, and hides what the faults
-// must control (half an answer, a cut without a terminator, a refused connection).
+// A small HTTP/1.1 server: net/http would take about as much of the benchmark's two cores as the router under
+// test, and hides what the faults must control (half an answer, a cut without a terminator, a refused
+// connection).
 //
-// Each connection has two goroutines. The reader parses one request ahead, so that it notices at once when the client leaves;
-// the handler answers the requests in order.
+// Each connection has two goroutines. The reader parses one request ahead, so that it notices at once when
+// the client leaves; the handler answers the requests in order.
 
 const (
 	maxHead = 64 << 10
@@ -98,7 +99,9 @@ func (c *conn) read() {
 		k := newCall(c)
 		if err := c.readCall(k); err != nil {
 			if errors.Is(err, errBadHTTP) {
-				_, _ = io.WriteString(c.nc, "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\nInvalid HTTP request received.") // the connection ends here
+				// The connection ends here.
+				_, _ = io.WriteString(c.nc, "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"+
+					"connection: close\r\n\r\nInvalid HTTP request received.")
 			}
 			k.release()
 			return

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// What pydantic refuses in a body of /v1/messages, /v1/messages/count_tokens, /v1/responses and a few others, as far as it can be told without the types
-// of every branch (anthropic/protocol.py, openai/responses/protocol.py of vLLM 0.32.0).
+// What pydantic refuses in a body of /v1/messages, /v1/messages/count_tokens, /v1/responses and a few others,
+// as far as it can be told without the types of every branch (anthropic/protocol.py,
+// openai/responses/protocol.py of vLLM 0.32.0).
 
 // tree is a body taken apart, and what is wrong with it.
 type tree struct {
@@ -39,7 +40,8 @@ func (t *tree) problem() *problem {
 	if len(t.wrong) > 1 {
 		plural = "s"
 	}
-	return invalidBody(t.first, "%d validation error%s:\n  %s", len(t.wrong), plural, strings.Join(t.wrong, "\n  "))
+	return invalidBody(t.first, "%d validation error%s:\n  %s",
+		len(t.wrong), plural, strings.Join(t.wrong, "\n  "))
 }
 
 // note adds a mistake at loc; ctx is pydantic's context as it prints it, "" for none.
@@ -51,7 +53,8 @@ func (t *tree) note(kind, loc, msg string, input any, ctx string) {
 	if ctx != "" {
 		ctx = ", 'ctx': {" + ctx + "}"
 	}
-	t.wrong = append(t.wrong, fmt.Sprintf("{'type': '%s', 'loc': '%s', 'msg': %s, 'input': %s%s}", kind, loc, python(msg), python(inputText(input)), ctx))
+	t.wrong = append(t.wrong, fmt.Sprintf("{'type': '%s', 'loc': '%s', 'msg': %s, 'input': %s%s}",
+		kind, loc, python(msg), python(inputText(input)), ctx))
 }
 
 // python writes text as Python's repr does.
@@ -89,7 +92,8 @@ func (t *tree) need(in map[string]any, at, key string) (any, bool) {
 	return v, ok
 }
 
-// is notes that v, the value at loc, is not of the type; it says whether it is. Numbers may be text, as pydantic takes them.
+// is notes that v, the value at loc, is not of the type; it says whether it is. Numbers may be text, as
+// pydantic takes them.
 func (t *tree) is(kind, loc string, v any) bool {
 	_, text := v.(string)
 	switch kind {
@@ -124,7 +128,8 @@ func (t *tree) isScalar(kind, loc string, v any) bool {
 	case "float":
 		_, err = strconv.ParseFloat(text, 64)
 	case "bool":
-		if !slices.Contains([]string{"true", "false", "1", "0", "yes", "no", "on", "off", "t", "f", "y", "n"}, strings.ToLower(text)) {
+		if !slices.Contains([]string{"true", "false", "1", "0", "yes", "no", "on", "off", "t", "f", "y", "n"},
+			strings.ToLower(text)) {
 			err = strconv.ErrSyntax
 		}
 	}
@@ -188,7 +193,8 @@ func (t *tree) textOrList(loc string, v any) []any {
 	return nil
 }
 
-// invalidMessages is what pydantic says of a body of /v1/messages or, when tokens are only counted, of count_tokens.
+// invalidMessages is what pydantic says of a body of /v1/messages or, when tokens are only counted, of
+// count_tokens.
 func invalidMessages(body []byte, count bool) *problem {
 	t := newTree(body)
 	if t == nil {
@@ -227,12 +233,16 @@ func invalidMessages(body []byte, count bool) *problem {
 }
 
 // blockTypes are the types of a content block of /v1/messages.
-var blockTypes = []string{"text", "image", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking", "tool_addition", "tool_removal"}
+var blockTypes = []string{
+	"text", "image", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking",
+	"tool_addition", "tool_removal",
+}
 
 func (t *tree) message(loc string, m any) {
 	turn, ok := m.(map[string]any)
 	if !ok {
-		t.note("model_attributes_type", loc, "Input should be a valid dictionary or object to extract fields from", m, "")
+		t.note("model_attributes_type", loc, "Input should be a valid dictionary or object to extract fields from",
+			m, "")
 		return
 	}
 	if v, ok := t.need(turn, loc, "role"); ok {
@@ -275,12 +285,15 @@ func (t *tree) thinking() {
 	switch how["type"] {
 	case "enabled":
 		if n, ok := how["budget_tokens"].(json.Number); ok && less(n, 1024) {
-			t.note("greater_than_equal", ".thinking.enabled.budget_tokens", "Input should be greater than or equal to 1024", n, "'ge': 1024")
+			t.note("greater_than_equal", ".thinking.enabled.budget_tokens",
+				"Input should be greater than or equal to 1024", n, "'ge': 1024")
 		}
 	case "disabled", "adaptive":
 	default:
 		tags := "'enabled', 'disabled', 'adaptive'"
-		t.note("union_tag_invalid", ".thinking", fmt.Sprintf("Input tag '%v' found using 'type' does not match any of the expected tags: %s", how["type"], tags), how,
+		t.note("union_tag_invalid", ".thinking", fmt.Sprintf(
+			"Input tag '%v' found using 'type' does not match any of the expected tags: %s", how["type"], tags,
+		), how,
 			fmt.Sprintf(`'discriminator': "'type'", 'tag': '%v', 'expected_tags': "%s"`, how["type"], tags))
 	}
 }
@@ -305,7 +318,8 @@ func (t *tree) toolChoice() {
 	if !ok {
 		return
 	}
-	if v, ok := t.need(choice, ".tool_choice", "type"); !ok || !t.literal(".tool_choice.type", v, "auto", "any", "tool", "none") {
+	if v, ok := t.need(choice, ".tool_choice", "type"); !ok ||
+		!t.literal(".tool_choice.type", v, "auto", "any", "tool", "none") {
 		return
 	}
 	if name, _ := choice["name"].(string); choice["type"] == "tool" && name == "" {
@@ -351,11 +365,14 @@ func (p *params) toolsOf(body []byte) {
 
 // toolTypes are the types of a tool of /v1/responses.
 var toolTypes = []string{
-	"function", "file_search", "computer", "computer_use_preview", "web_search", "web_search_2025_08_26", "mcp", "code_interpreter", "image_generation", "local_shell",
-	"shell", "custom", "namespace", "tool_search", "web_search_preview", "web_search_preview_2025_03_11", "apply_patch",
+	"function", "file_search", "computer", "computer_use_preview", "web_search", "web_search_2025_08_26", "mcp",
+	"code_interpreter", "image_generation", "local_shell",
+	"shell", "custom", "namespace", "tool_search", "web_search_preview", "web_search_preview_2025_03_11",
+	"apply_patch",
 }
 
-// invalidResponse is what vLLM says of a body of /v1/responses before it is a request: what its own validators say first, then pydantic.
+// invalidResponse is what vLLM says of a body of /v1/responses before it is a request: what its own
+// validators say first, then pydantic.
 func invalidResponse(body []byte) *problem {
 	t := newTree(body)
 	if t == nil {
@@ -367,7 +384,8 @@ func invalidResponse(body []byte) *problem {
 	t.optional("bool", "background")
 	if list, ok := t.body["include"].([]any); ok {
 		for i, v := range list {
-			t.literal(fmt.Sprint(".include.", i), v, "code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
+			t.literal(fmt.Sprint(".include.", i), v, "code_interpreter_call.outputs",
+				"computer_call_output.output.image_url", "file_search_call.results",
 				"message.input_image.image_url", "message.output_text.logprobs", "reasoning.encrypted_content")
 		}
 	}
@@ -423,7 +441,8 @@ func (t *tree) input() {
 	}
 	for i, item := range t.textOrList(".input", v) {
 		m, _ := item.(map[string]any)
-		if kind, typed := m["type"].(string); typed && m["role"] == nil && kind == "nothing" || len(m) == 0 || m["role"] == nil && !typed {
+		if kind, typed := m["type"].(string); typed && m["role"] == nil && kind == "nothing" || len(m) == 0 ||
+			m["role"] == nil && !typed {
 			t.note("missing", fmt.Sprint(".input.", i, ".EasyInputMessageParam.content"), "Field required", item, "")
 		}
 	}
@@ -432,8 +451,10 @@ func (t *tree) input() {
 func (t *tree) format() {
 	text, _ := t.body["text"].(map[string]any)
 	format, ok := text["format"].(map[string]any)
-	if kind, _ := format["type"].(string); ok && !slices.Contains([]string{"text", "json_schema", "json_object"}, kind) {
-		t.note("literal_error", ".text.format.ResponseFormatText.type", "Input should be 'text'", format["type"], `'expected': "'text'"`)
+	if kind, _ := format["type"].(string); ok &&
+		!slices.Contains([]string{"text", "json_schema", "json_object"}, kind) {
+		t.note("literal_error", ".text.format.ResponseFormatText.type", "Input should be 'text'", format["type"],
+			`'expected': "'text'"`)
 	}
 }
 
@@ -465,20 +486,26 @@ func (t *tree) penalty(key string) {
 	}
 }
 
-// later is what the handler of /v1/responses refuses, once the model is known: what needs a store, which is off by default.
+// later is what the handler of /v1/responses refuses, once the model is known: what needs a store, which is
+// off by default.
 func (t *tree) later() *problem {
 	stored, told := t.body["store"].(bool)
 	previous, _ := t.body["previous_response_id"].(string)
 	messages, _ := t.body["previous_input_messages"].([]any)
 	refuse := func(status int, param, format string, args ...any) *problem {
-		return &problem{status: status, kind: "invalid_request_error", param: param, message: fmt.Sprintf(format, args...)}
+		return &problem{
+			status: status, kind: "invalid_request_error", param: param, message: fmt.Sprintf(format, args...),
+		}
 	}
 	switch {
 	case t.body["background"] == true && (stored || !told):
-		return refuse(400, "background", "This vLLM engine does not support `store=True` and therefore does not support the background mode. "+
-			"To enable these features, set the environment variable `VLLM_ENABLE_RESPONSES_API_STORE=1` when launching the vLLM server.")
+		return refuse(400, "background",
+			"This vLLM engine does not support `store=True` and therefore does not support the background mode. "+
+				"To enable these features, set the environment variable `VLLM_ENABLE_RESPONSES_API_STORE=1` when "+
+				"launching the vLLM server.")
 	case len(messages) > 0 && previous != "":
-		return refuse(400, "previous_response_id", "Only one of `previous_input_messages` and `previous_response_id` can be set.")
+		return refuse(400, "previous_response_id",
+			"Only one of `previous_input_messages` and `previous_response_id` can be set.")
 	case t.body["previous_response_id"] != nil:
 		return unknownResponse(previous)
 	}
@@ -487,7 +514,10 @@ func (t *tree) later() *problem {
 
 // unknownResponse is the answer about a response that is not stored: none is.
 func unknownResponse(id string) *problem {
-	return &problem{status: 404, kind: "invalid_request_error", param: "response_id", message: "Response with id '" + id + "' not found."}
+	return &problem{
+		status: 404, kind: "invalid_request_error", param: "response_id",
+		message: "Response with id '" + id + "' not found.",
+	}
 }
 
 // invalidDetokenize is what pydantic says of a body of /detokenize.
@@ -502,7 +532,8 @@ func invalidDetokenize(body []byte) *problem {
 	}
 	for i, id := range v.([]any) {
 		if n, ok := id.(json.Number); ok && less(n, 0) {
-			t.note("greater_than_equal", fmt.Sprint(".tokens.", i), "Input should be greater than or equal to 0", n, "'ge': 0")
+			t.note("greater_than_equal", fmt.Sprint(".tokens.", i), "Input should be greater than or equal to 0", n,
+				"'ge': 0")
 		}
 	}
 	return t.problem()
@@ -531,12 +562,14 @@ func (k *call) ofStored() bool {
 // maxStops is VLLM_MAX_STOP_STRINGS.
 const maxStops = 4
 
-// tooManyStops is what pydantic says of a list of n stop strings: it is not the text that it might be, and too long.
+// tooManyStops is what pydantic says of a list of n stop strings: it is not the text that it might be, and
+// too long.
 func tooManyStops(n int) *problem {
 	var t tree
 	list := make([]any, n)
 	t.is("string", ".stop", list)
-	t.note("too_long", ".stop", fmt.Sprintf("List should have at most %d items after validation, not %d", maxStops, n), list,
+	t.note("too_long", ".stop",
+		fmt.Sprintf("List should have at most %d items after validation, not %d", maxStops, n), list,
 		fmt.Sprintf("'field_type': 'List', 'max_length': %d, 'actual_length': %d", maxStops, n))
 	return t.problem()
 }
@@ -558,7 +591,8 @@ func invalidGenerate(body []byte) *problem {
 		ids, list := v.([]any)
 		switch {
 		case list && len(ids) == 0:
-			t.note("too_short", ".token_ids", "List should have at least 1 item after validation, not 0", v, "'field_type': 'List', 'min_length': 1, 'actual_length': 0")
+			t.note("too_short", ".token_ids", "List should have at least 1 item after validation, not 0", v,
+				"'field_type': 'List', 'min_length': 1, 'actual_length': 0")
 		case slices.ContainsFunc(ids, func(id any) bool { n, ok := id.(json.Number); return ok && less(n, 0) }):
 			t.value(".token_ids", v, "token_ids must not contain negative values")
 		}

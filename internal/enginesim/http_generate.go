@@ -41,7 +41,8 @@ func (g *generation) appendGenerate(dst []byte) []byte {
 	dst = appendIDsIf(dst, g.p.returnIDs, g.seqs[0].prompt)
 	dst = append(dst, `,"mm_placeholders":null,"metrics":null,"kv_transfer_params":`...)
 	dst = appendParams(dst, g.seqs[0].params)
-	dst = append(append(append(dst, `,"ec_transfer_params":null,"output_mode":"`...), g.p.outputMode()...), `","choices":[`...)
+	dst = append(append(append(dst, `,"ec_transfer_params":null,"output_mode":"`...), g.p.outputMode()...),
+		`","choices":[`...)
 	for i := range g.seqs {
 		q := &g.seqs[i]
 		dst = g.appendGenerateChoice(comma(dst, i), i, q, q.tokens, string(q.text))
@@ -86,7 +87,8 @@ func (g *generation) appendGenerateChunk(dst []byte, d *delivery, q *sequence) [
 func (g *generation) endGenerate(k *call, first bool) {
 	if g.p.usage && g.problem == nil && !g.vanished {
 		b := append(append(append(k.part[:0], `data: {"request_id":"`...), g.id...), `","usage":`...)
-		b = append(append(append(g.appendStreamUsage(b), `,"output_mode":"`...), g.p.outputMode()...), "\",\"choices\":[]}\n\n"...)
+		b = append(append(append(g.appendStreamUsage(b), `,"output_mode":"`...), g.p.outputMode()...),
+			"\",\"choices\":[]}\n\n"...)
 		k.part = b
 		k.event(b)
 	}

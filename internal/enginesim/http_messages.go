@@ -63,7 +63,8 @@ func (q *sequence) anthropicReason() string {
 
 func (g *generation) appendMessage(dst []byte) []byte {
 	q := &g.seqs[0]
-	dst = append(append(append(dst, `{"id":"`...), g.id...), `","type":"message","role":"assistant","content":[{"type":"text","text":`...)
+	dst = append(append(append(dst, `{"id":"`...), g.id...),
+		`","type":"message","role":"assistant","content":[{"type":"text","text":`...)
 	dst = append(rawjson.AppendString(dst, string(q.text)), `}],"model":`...)
 	dst = append(rawjson.AppendString(dst, g.modelName()), `,"stop_reason":`...)
 	dst = appendNullable(dst, q.anthropicReason())
@@ -121,14 +122,17 @@ func (g *generation) streamMessages(k *call) {
 
 func (g *generation) openMessage(k *call) {
 	k.named("message_start", func(b []byte) []byte {
-		b = append(append(append(b, `,"message":{"id":"`...), g.id...), `","type":"message","role":"assistant","content":[],"model":`...)
-		b = append(rawjson.AppendString(b, g.modelName()), `,"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":`...)
+		b = append(append(append(b, `,"message":{"id":"`...), g.id...),
+			`","type":"message","role":"assistant","content":[],"model":`...)
+		b = append(rawjson.AppendString(b, g.modelName()),
+			`,"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":`...)
 		return append(appendInt(b, len(g.seqs[0].prompt)), `,"output_tokens":0}}`...)
 	})
 }
 
 func (g *generation) openBlock(k *call) {
-	k.named("content_block_start", func(b []byte) []byte { return append(b, `,"content_block":{"type":"text","text":""},"index":0`...) })
+	k.named("content_block_start",
+		func(b []byte) []byte { return append(b, `,"content_block":{"type":"text","text":""},"index":0`...) })
 }
 
 func (g *generation) messageDelta(k *call, text string) {

@@ -22,7 +22,8 @@ const (
 	atMessages
 )
 
-// params is what a generating request asks for, whichever its front door. Fields that mean nothing to the simulator are accepted and skipped.
+// params is what a generating request asks for, whichever its front door. Fields that mean nothing to the
+// simulator are accepted and skipped.
 type params struct {
 	at          endpoint
 	model       string
@@ -142,7 +143,8 @@ func (p *params) invalid(k *call) *problem {
 	return nil
 }
 
-// wrongType says whether the value at start is JSON of another type than the field's; nil means that it is no JSON at all.
+// wrongType says whether the value at start is JSON of another type than the field's; nil means that it is no
+// JSON at all.
 func (p *params) wrongType(body []byte, key string, start int) *problem {
 	s := scan(body)
 	s.Pos = start
@@ -168,7 +170,9 @@ func (p *params) wrongType(body []byte, key string, start int) *problem {
 	if key == "kv_transfer_params" {
 		kind, msg = "dict_type", "Input should be a valid dictionary"
 	}
-	return invalidBody("body."+key, "1 validation error:\n  {'type': '%s', 'loc': 'body.%s', 'msg': '%s', 'input': '%s'}", kind, key, msg, clip([]byte(inputText(v))))
+	return invalidBody("body."+key,
+		"1 validation error:\n  {'type': '%s', 'loc': 'body.%s', 'msg': '%s', 'input': '%s'}", kind, key, msg,
+		clip([]byte(inputText(v))))
 }
 
 func (p *params) headers(k *call) {
@@ -245,7 +249,8 @@ func (p *params) optional(s *scanner) string {
 	return string(s.str())
 }
 
-// sampling consumes one sampling parameter: at the top level of the OpenAI bodies, in an object of its own on generate.
+// sampling consumes one sampling parameter: at the top level of the OpenAI bodies, in an object of its own on
+// generate.
 func (p *params) sampling(s *scanner, key []byte) {
 	switch string(key) {
 	case "max_tokens":
@@ -305,7 +310,8 @@ func (p *params) limit(n int) {
 	p.tooFew = n < 1 && n != noNumber
 }
 
-// extraArgs reads what vLLM copies into SamplingParams.extra_args: kv_transfer_params live there, so this is a second way in for them.
+// extraArgs reads what vLLM copies into SamplingParams.extra_args: kv_transfer_params live there, so this is
+// a second way in for them.
 func (p *params) extraArgs(s *scanner) {
 	if s.null() {
 		return
@@ -392,7 +398,8 @@ func (p *params) idList(s *scanner) {
 	p.add(s.ids(p.ids))
 }
 
-// add takes ids, grown, and makes the new tail a prompt. Earlier prompts keep their backing array when it was left behind.
+// add takes ids, grown, and makes the new tail a prompt. Earlier prompts keep their backing array when it was
+// left behind.
 func (p *params) add(ids []uint32) {
 	p.prompts = append(p.prompts, ids[len(p.ids):len(ids):len(ids)])
 	p.ids = ids
@@ -429,8 +436,9 @@ func (p *params) messages(s *scanner) {
 			}
 		})
 		if p.at == atChat && t.role == "" && p.strict == nil {
-			p.strict = invalidBody("body.messages", "1 validation error:\n  {'type': 'missing', 'loc': 'body.messages.%d.role', 'msg': 'Field required', "+
-				"'input': '<dict>'}", len(p.turns))
+			p.strict = invalidBody("body.messages",
+				"1 validation error:\n  {'type': 'missing', 'loc': 'body.messages.%d.role', 'msg': 'Field required', "+
+					"'input': '<dict>'}", len(p.turns))
 		}
 		p.turns = append(p.turns, t)
 	})
@@ -480,11 +488,13 @@ func (p *params) partType(value []byte) {
 			p.more().media = true
 			return
 		}
-	case "text", "refusal", "input_text", "output_text", "thinking", "image_url", "image_pil", "image_embeds", "input_image", "audio_url", "input_audio", "audio_embeds", "video_url":
+	case "text", "refusal", "input_text", "output_text", "thinking", "image_url", "image_pil", "image_embeds",
+		"input_image", "audio_url", "input_audio", "audio_embeds", "video_url":
 		return
 	}
 	if p.at == atChat && p.strict == nil {
-		p.strict = badRequest("", "1 validation error for ValidatorIterator\n0.type\n  Unknown part type: %s", clip(value))
+		p.strict = badRequest("", "1 validation error for ValidatorIterator\n0.type\n  Unknown part type: %s",
+			clip(value))
 	}
 }
 

@@ -28,7 +28,8 @@ func (s *Server) responses(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// responsePrefix is nothing when the body names the id, which is then taken as it is. The body is not parsed yet; that is rare enough to look twice.
+// responsePrefix is nothing when the body names the id, which is then taken as it is. The body is not parsed
+// yet; that is rare enough to look twice.
 func (p *params) responsePrefix(k *call) string {
 	q := newParams(atResponses)
 	defer q.release()
@@ -57,7 +58,8 @@ func (r *response) append(dst []byte, ended bool) []byte {
 		}
 	}
 	dst = appendInt(append(append(append(dst, `{"id":"`...), g.id...), `","created_at":`...), int(g.created))
-	dst = append(append(append(dst, `,"incomplete_details":`...), cause...), `,"instructions":null,"metadata":null,"model":`...)
+	dst = append(append(append(dst, `,"incomplete_details":`...), cause...),
+		`,"instructions":null,"metadata":null,"model":`...)
 	dst = append(rawjson.AppendString(dst, g.modelName()), `,"object":"response","output":[`...)
 	if ended {
 		dst = r.appendItem(dst, "completed", true)
@@ -67,15 +69,19 @@ func (r *response) append(dst []byte, ended bool) []byte {
 	if math.IsNaN(temperature) {
 		temperature = 1
 	}
-	dst = append(appendFloat(dst, temperature), `,"tool_choice":"none","tools":[],"top_p":1.0,"background":false,"max_output_tokens":`...)
+	dst = append(appendFloat(dst, temperature),
+		`,"tool_choice":"none","tools":[],"top_p":1.0,"background":false,"max_output_tokens":`...)
 	limit := g.p.maxTokens
 	if limit < 0 {
 		limit = g.rank.cfg.MaxModelLen - len(q.prompt)
 	}
-	dst = append(appendInt(dst, limit), `,"max_tool_calls":null,"previous_response_id":null,"prompt":null,"reasoning":null,"service_tier":"auto","status":"`...)
+	dst = append(appendInt(dst, limit), `,"max_tool_calls":null,"previous_response_id":null,"prompt":null,`+
+		`"reasoning":null,"service_tier":"auto","status":"`...)
 	dst = append(append(dst, status...), `","text":null,"top_logprobs":null,"truncation":"disabled","usage":`...)
-	dst = append(r.appendUsage(dst, ended), `,"user":null,"presence_penalty":0.0,"frequency_penalty":0.0,"kv_transfer_params":`...)
-	return append(appendParams(dst, q.params), `,"ec_transfer_params":null,"input_messages":null,"output_messages":null}`...)
+	dst = append(r.appendUsage(dst, ended),
+		`,"user":null,"presence_penalty":0.0,"frequency_penalty":0.0,"kv_transfer_params":`...)
+	return append(appendParams(dst, q.params),
+		`,"ec_transfer_params":null,"input_messages":null,"output_messages":null}`...)
 }
 
 // appendItem writes the message, with its text when whole.
@@ -84,7 +90,8 @@ func (r *response) appendItem(dst []byte, status string, whole bool) []byte {
 	if whole {
 		dst = r.appendPart(dst, string(r.g.seqs[0].text), "null")
 	}
-	return append(append(append(dst, `],"role":"assistant","status":"`...), status...), `","type":"message","phase":null}`...)
+	return append(append(append(dst, `],"role":"assistant","status":"`...), status...),
+		`","type":"message","phase":null}`...)
 }
 
 func (r *response) appendPart(dst []byte, text, logprobs string) []byte {
@@ -100,12 +107,15 @@ func (r *response) appendUsage(dst []byte, ended bool) []byte {
 	dst = appendInt(append(dst, `{"input_tokens":`...), prompt)
 	dst = appendInt(append(dst, `,"input_tokens_details":{"cached_tokens":`...), cached)
 	dst = appendInt(append(dst, `,"cache_write_tokens":`...), r.g.newlyCached())
-	dst = appendInt(append(dst, `,"input_tokens_per_turn":[],"cached_tokens_per_turn":[]},"output_tokens":`...), completion)
-	dst = append(dst, `,"output_tokens_details":{"reasoning_tokens":0,"tool_output_tokens":0,"output_tokens_per_turn":[],"tool_output_tokens_per_turn":[]},"total_tokens":`...)
+	dst = appendInt(append(dst, `,"input_tokens_per_turn":[],"cached_tokens_per_turn":[]},"output_tokens":`...),
+		completion)
+	dst = append(dst, `,"output_tokens_details":{"reasoning_tokens":0,"tool_output_tokens":0,`+
+		`"output_tokens_per_turn":[],"tool_output_tokens_per_turn":[]},"total_tokens":`...)
 	return append(appendInt(dst, prompt+completion), '}')
 }
 
-// event sends one event; body is the data without sequence number and type, which come last. after stands between the two.
+// event sends one event; body is the data without sequence number and type, which come last. after stands
+// between the two.
 func (r *response) event(k *call, kind string, body func([]byte) []byte, after ...byte) {
 	b := append(append(append(k.part[:0], "event: "...), kind...), "\ndata: {"...)
 	b = appendInt(append(body(b), `,"sequence_number":`...), r.sequence)
@@ -115,7 +125,8 @@ func (r *response) event(k *call, kind string, body func([]byte) []byte, after .
 	k.event(b)
 }
 
-// stream sends the events of the Responses API. An engine error cuts the connection: vLLM has no event for it.
+// stream sends the events of the Responses API. An engine error cuts the connection: vLLM has no event for
+// it.
 func (r *response) stream(k *call) {
 	g := r.g
 	k.stream()
@@ -150,7 +161,8 @@ func (r *response) open(k *call) {
 		return append(r.appendItem(append(b, `"item":`...), "in_progress", false), `,"output_index":0`...)
 	})
 	r.event(k, "response.content_part.added", func(b []byte) []byte {
-		b = append(append(append(b, `"content_index":0,"item_id":"`...), r.message...), `","output_index":0,"part":`...)
+		b = append(append(append(b, `"content_index":0,"item_id":"`...), r.message...),
+			`","output_index":0,"part":`...)
 		return r.appendPart(b, "", "[]")
 	})
 }
@@ -168,14 +180,17 @@ func (r *response) delta(k *call, text string) {
 func (r *response) close(k *call) {
 	text := string(r.g.seqs[0].text)
 	r.event(k, "response.output_text.done", func(b []byte) []byte {
-		return append(append(append(b, `"content_index":0,"item_id":"`...), r.message...), `","logprobs":[],"output_index":0`...)
+		return append(append(append(b, `"content_index":0,"item_id":"`...), r.message...),
+			`","logprobs":[],"output_index":0`...)
 	}, rawjson.AppendString([]byte(`,"text":`), text)...)
 	r.event(k, "response.content_part.done", func(b []byte) []byte {
-		b = append(append(append(b, `"content_index":0,"item_id":"`...), r.message...), `","output_index":0,"part":`...)
+		b = append(append(append(b, `"content_index":0,"item_id":"`...), r.message...),
+			`","output_index":0,"part":`...)
 		return r.appendPart(b, text, "null")
 	})
 	r.event(k, "response.output_item.done", func(b []byte) []byte {
 		return append(r.appendItem(append(b, `"item":`...), "completed", true), `,"output_index":0`...)
 	})
-	r.event(k, "response.completed", func(b []byte) []byte { return r.append(append(b, `"response":`...), true) })
+	r.event(k, "response.completed",
+		func(b []byte) []byte { return r.append(append(b, `"response":`...), true) })
 }

@@ -26,17 +26,23 @@ const jsonType = "application/json"
 // routes is the table of paths. Those without an answer of their own (admin) count their calls and say 200.
 func routes() map[string]route {
 	table := map[string]route{
-		"/v1/completions":                {methods: "POST", handle: (*Server).completions},
-		"/v1/chat/completions":           {methods: "POST", handle: (*Server).chat},
-		"/v1/responses":                  {methods: "POST", handle: (*Server).responses},
-		"/v1/messages":                   {methods: "POST", handle: (*Server).messages},
-		"/v1/messages/count_tokens":      {methods: "POST", handle: (*Server).countTokens},
-		"/inference/v1/generate":         {methods: "POST", handle: (*Server).generate, gated: true},
-		"/v1/completions/render":         {methods: "POST", handle: (*Server).renderCompletions, gated: true},
-		"/v1/chat/completions/render":    {methods: "POST", handle: (*Server).renderChat, gated: true},
-		"/v1/messages/render":            {methods: "POST", handle: (*Server).renderMessages, gated: true, since: 21},
-		"/v1/responses/render":           {methods: "POST", handle: (*Server).renderResponses, gated: true, since: 21},
-		"/inference/v1/abort_requests":   {methods: "POST", handle: (*Server).abortRequests, gated: true, admin: true},
+		"/v1/completions":             {methods: "POST", handle: (*Server).completions},
+		"/v1/chat/completions":        {methods: "POST", handle: (*Server).chat},
+		"/v1/responses":               {methods: "POST", handle: (*Server).responses},
+		"/v1/messages":                {methods: "POST", handle: (*Server).messages},
+		"/v1/messages/count_tokens":   {methods: "POST", handle: (*Server).countTokens},
+		"/inference/v1/generate":      {methods: "POST", handle: (*Server).generate, gated: true},
+		"/v1/completions/render":      {methods: "POST", handle: (*Server).renderCompletions, gated: true},
+		"/v1/chat/completions/render": {methods: "POST", handle: (*Server).renderChat, gated: true},
+		"/v1/messages/render": {
+			methods: "POST", handle: (*Server).renderMessages, gated: true, since: 21,
+		},
+		"/v1/responses/render": {
+			methods: "POST", handle: (*Server).renderResponses, gated: true, since: 21,
+		},
+		"/inference/v1/abort_requests": {
+			methods: "POST", handle: (*Server).abortRequests, gated: true, admin: true,
+		},
 		"/tokenize":                      {methods: "POST", handle: (*Server).tokenize},
 		"/detokenize":                    {methods: "POST", handle: (*Server).detokenize},
 		"/v1/models":                     {methods: "GET", handle: (*Server).models},
@@ -55,8 +61,10 @@ func routes() map[string]route {
 		"/docs":                          {methods: "GET", handle: (*Server).adminDone, admin: true},
 		"/weight_transfer/update_weight": {methods: "POST", handle: (*Server).adminDone, admin: true},
 	}
-	for path := range strings.FieldsSeq("/reset_mm_cache /reset_encoder_cache /collective_rpc /sleep /wake_up /pause /resume /abort_requests /scale_elastic_ep " +
-		"/is_scaling_elastic_ep /update_weights /init_weights_update_group /release_kv_cache_memory /resume_kv_cache_memory /invocations /start_profile /stop_profile") {
+	for path := range strings.FieldsSeq("/reset_mm_cache /reset_encoder_cache /collective_rpc /sleep /wake_up " +
+		"/pause /resume /abort_requests /scale_elastic_ep " +
+		"/is_scaling_elastic_ep /update_weights /init_weights_update_group /release_kv_cache_memory " +
+		"/resume_kv_cache_memory /invocations /start_profile /stop_profile") {
 		table[path] = route{methods: "POST", handle: (*Server).adminDone, admin: true}
 	}
 	return table
@@ -88,7 +96,8 @@ func (s *Server) serve(k *call) {
 	case !allows(r.methods, k.method):
 		k.respondWith(405, jsonType, []byte(`{"detail":"Method Not Allowed"}`), "allow", r.methods)
 	case r.gated && !s.o.ScaleOut && s.versionAtLeast(21):
-		k.fail(403, "PermissionDeniedError", "", "Scale-out endpoints are disabled. Start the server with --enable-scale-out to use them.")
+		k.fail(403, "PermissionDeniedError", "",
+			"Scale-out endpoints are disabled. Start the server with --enable-scale-out to use them.")
 	case s.failsQuestion(k):
 	default:
 		s.busy.Add(1)
@@ -114,7 +123,8 @@ func (s *Server) authorized(k *call) bool {
 	if s.o.APIKey == "" || k.head.key == "Bearer "+s.o.APIKey {
 		return true
 	}
-	return !strings.HasPrefix(k.path, "/v1") && !strings.HasPrefix(k.path, "/v2") && !strings.HasPrefix(k.path, "/inference")
+	return !strings.HasPrefix(k.path, "/v1") && !strings.HasPrefix(k.path, "/v2") &&
+		!strings.HasPrefix(k.path, "/inference")
 }
 
 // Seen is one request as it reached the server.
@@ -128,7 +138,10 @@ type Seen struct {
 }
 
 func (k *call) seen() Seen {
-	return Seen{Method: string(k.method), Path: k.path, RequestID: k.head.requestID, Rank: k.head.rank, ORCA: k.head.orca, Authorization: k.head.key, Body: k.body}
+	return Seen{
+		Method: string(k.method), Path: k.path, RequestID: k.head.requestID, Rank: k.head.rank, ORCA: k.head.orca,
+		Authorization: k.head.key, Body: k.body,
+	}
 }
 
 func allows(methods string, method []byte) bool {
@@ -184,8 +197,10 @@ func invalidBody(loc, format string, args ...any) *problem {
 }
 
 var (
-	internalError = &problem{status: 500, kind: "InternalServerError", message: "Internal server error", late: true}
-	engineDead    = &problem{
+	internalError = &problem{
+		status: 500, kind: "InternalServerError", message: "Internal server error", late: true,
+	}
+	engineDead = &problem{
 		status: 500, kind: "InternalServerError", late: true,
 		message: "EngineCore encountered an issue. See stack trace (above) for the root cause.",
 	}
@@ -235,15 +250,18 @@ func appendNullable(dst []byte, s string) []byte {
 
 // badBody turns a scanner's mistake into FastAPI's answer.
 func badBody(body []byte, err error) *problem {
-	if c := bytes.TrimSpace(body); len(c) == 0 || c[0] != '{' || len(c) < 3 || c[1] != '"' && c[1] != '}' && c[1] > ' ' {
+	if c := bytes.TrimSpace(body); len(c) == 0 || c[0] != '{' || len(c) < 3 ||
+		c[1] != '"' && c[1] != '}' && c[1] > ' ' {
 		var v any
 		if json.Unmarshal(c, &v) == nil {
 			body = []byte(inputText(v))
 		}
-		return invalidBody("body", "1 validation error:\n  {'type': 'model_attributes_type', 'loc': 'body', 'msg': "+
-			"'Input should be a valid dictionary or object to extract fields from', 'input': '%s'}", clip(body))
+		return invalidBody("body",
+			"1 validation error:\n  {'type': 'model_attributes_type', 'loc': 'body', 'msg': "+
+				"'Input should be a valid dictionary or object to extract fields from', 'input': '%s'}", clip(body))
 	}
-	return invalidBody("body", "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body', 'msg': 'JSON decode error', 'ctx': {'error': '%v'}}", err)
+	return invalidBody("body", "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body', 'msg': 'JSON "+
+		"decode error', 'ctx': {'error': '%v'}}", err)
 }
 
 func clip(b []byte) string {

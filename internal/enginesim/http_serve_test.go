@@ -38,8 +38,10 @@ func TestStreamsSayWhatAnswersSay(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{EOS: 5, EOSEvery: 40})
 	for _, more := range []string{
-		``, `,"echo":true`, `,"stop":[" ba","do"]`, `,"stop":"zzz"`, `,"n":3,"seed":4`, `,"min_tokens":30,"max_tokens":40`, `,"ignore_eos":true,"max_tokens":200`,
-		`,"return_token_ids":true`, `,"logprobs":2`, `,"stop_token_ids":[300,301,302,303,304,305,306,307,308,309,310,311,312,313,314,315,316,317,318,319],"max_tokens":300`,
+		``, `,"echo":true`, `,"stop":[" ba","do"]`, `,"stop":"zzz"`, `,"n":3,"seed":4`,
+		`,"min_tokens":30,"max_tokens":40`, `,"ignore_eos":true,"max_tokens":200`,
+		`,"return_token_ids":true`, `,"logprobs":2`, `,"stop_token_ids":[300,301,302,303,304,305,306,307,308,309,` +
+			`310,311,312,313,314,315,316,317,318,319],"max_tokens":300`,
 	} {
 		body := `{"model":"sim","prompt":"Where do the blocks go?","max_tokens":60,"temperature":0.5` + more
 		_, want := post(t, s, "/v1/completions", body+"}")
@@ -67,10 +69,12 @@ func TestStreamsSayWhatAnswersSay(t *testing.T) {
 		}
 		for i, choice := range want.Choices {
 			if texts[i] != choice.Text || reasons[i] != choice.FinishReason {
-				t.Errorf("%s, choice %d: streamed %q (%s), whole %q (%s)", more, i, texts[i], reasons[i], choice.Text, choice.FinishReason)
+				t.Errorf("%s, choice %d: streamed %q (%s), whole %q (%s)",
+					more, i, texts[i], reasons[i], choice.Text, choice.FinishReason)
 			}
 		}
-		if events[len(events)-1] != "[DONE]" || last.Usage.Completion != want.Usage.Completion || last.Usage.Prompt != want.Usage.Prompt {
+		if events[len(events)-1] != "[DONE]" || last.Usage.Completion != want.Usage.Completion ||
+			last.Usage.Prompt != want.Usage.Prompt {
 			t.Errorf("%s: usage %+v, want %+v; last %s", more, last.Usage, want.Usage, events[len(events)-1])
 		}
 	}
@@ -91,7 +95,8 @@ func TestParameters(t *testing.T) {
 	if a := ask(`,"max_tokens":100`); a.Choices[0].FinishReason != "stop" || a.Usage.Completion == 100 {
 		t.Errorf("EOS did not stop: %+v", a)
 	}
-	if a := ask(`,"max_tokens":100,"ignore_eos":true`); a.Choices[0].FinishReason != "length" || a.Usage.Completion != 100 {
+	if a := ask(`,"max_tokens":100,"ignore_eos":true`); a.Choices[0].FinishReason != "length" ||
+		a.Usage.Completion != 100 {
 		t.Errorf("ignore_eos: %+v", a)
 	}
 	if a := ask(`,"min_tokens":50,"max_tokens":100`); a.Usage.Completion < 50 {
@@ -106,14 +111,16 @@ func TestParameters(t *testing.T) {
 	if before, _, _ := strings.Cut(whole, word); a.text() != before || a.Choices[0].StopReason != word {
 		t.Errorf("stop %q: %q by %v, want %q", word, a.text(), a.Choices[0].StopReason, before)
 	}
-	if a := ask(`,"n":2,"seed":1,"ignore_eos":true`); len(a.Choices) != 2 || a.Choices[0].Text == a.Choices[1].Text || a.Usage.Completion != 32 {
+	if a := ask(`,"n":2,"seed":1,"ignore_eos":true`); len(a.Choices) != 2 ||
+		a.Choices[0].Text == a.Choices[1].Text || a.Usage.Completion != 32 {
 		t.Errorf("n: %+v", a)
 	}
 	salted, again := ask(`,"cache_salt":"a"`), ask(`,"cache_salt":"b"`)
 	if salted.text() != again.text() {
 		t.Error("a salt changed the text")
 	}
-	if a := ask(`,"return_token_ids":true,"max_tokens":3`); len(a.Choices[0].TokenIDs) != 3 || len(a.Choices[0].PromptIDs) != a.Usage.Prompt {
+	if a := ask(`,"return_token_ids":true,"max_tokens":3`); len(a.Choices[0].TokenIDs) != 3 ||
+		len(a.Choices[0].PromptIDs) != a.Usage.Prompt {
 		t.Errorf("return_token_ids: %+v", a.Choices[0])
 	}
 }
@@ -143,7 +150,10 @@ func TestErrors(t *testing.T) {
 		status           int
 	}{
 		{"/v1/completions", `{"model":"nope","prompt":"x"}`, "NotFoundError", 404},
-		{"/v1/chat/completions", `{"model":"nope","messages":[{"role":"user","content":"x"}]}`, "NotFoundError", 404},
+		{
+			"/v1/chat/completions", `{"model":"nope","messages":[{"role":"user","content":"x"}]}`, "NotFoundError",
+			404,
+		},
 		{"/v1/completions", `{"model":"sim","prompt":[]}`, "BadRequestError", 400},
 		{"/v1/completions", `{"model":"sim","prompt":[1,2,"x"]}`, "Bad Request", 400},
 		{"/v1/completions", `{"model":"sim","prompt":"x","max_tokens":"many"}`, "Bad Request", 400},
@@ -167,7 +177,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// An answer is as long as there is room in the context; a prompt that leaves none is refused, in the words of two different checks.
+// An answer is as long as there is room in the context; a prompt that leaves none is refused, in the words of
+// two different checks.
 func TestContextLimit(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{ZeroLatency: true, Core: core.Config{MaxModelLen: 100}})
@@ -187,7 +198,8 @@ func TestContextLimit(t *testing.T) {
 				Made int `json:"completion_tokens"`
 			}
 		}
-		if err := json.Unmarshal([]byte(raw), &a); err != nil || status != row.status || a.Usage.Made != row.made || !strings.Contains(raw, row.want) {
+		if err := json.Unmarshal([]byte(raw), &a); err != nil || status != row.status ||
+			a.Usage.Made != row.made || !strings.Contains(raw, row.want) {
 			t.Errorf("%d tokens: %d %s, want %+v", row.prompt, status, raw, row)
 		}
 	}
@@ -200,7 +212,8 @@ func TestClientLeaves(t *testing.T) {
 	for _, more := range []string{"", `"stream":true,`} {
 		ctx, cancel := context.WithCancel(t.Context())
 		body := strings.Replace(completionBody(prompt(1, 50), 1000, "null"), "{", "{"+more, 1)
-		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/v1/completions", strings.NewReader(body))
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/v1/completions",
+			strings.NewReader(body))
 		failed := make(chan error, 1)
 		go func() {
 			resp, err := http.DefaultClient.Do(req)
@@ -230,25 +243,32 @@ func TestDataParallelRanks(t *testing.T) {
 			t.Errorf("rank %s: %s", rank, raw)
 		}
 	}
-	if status, _, raw := postRaw(t, s, "/v1/completions", body, map[string]string{"X-data-parallel-rank": "7"}); status != 400 {
+	if status, _, raw := postRaw(t, s, "/v1/completions", body,
+		map[string]string{"X-data-parallel-rank": "7"}); status != 400 {
 		t.Errorf("rank 7: %d %s", status, raw)
 	}
-	if status, _, _ := postRaw(t, s, "/v1/completions", body, map[string]string{"X-data-parallel-rank": "first"}); status != 200 {
+	if status, _, _ := postRaw(t, s, "/v1/completions", body,
+		map[string]string{"X-data-parallel-rank": "first"}); status != 200 {
 		t.Errorf("a rank that is no number: %d", status)
 	}
 	_, _, text := getRaw(t, s, "/metrics")
-	for _, want := range []string{`vllm:num_requests_running{engine="1",model_name="sim"}`, `num_gpu_blocks="16384"`, `kv_cache_size_tokens="131072"`} {
+	for _, want := range []string{
+		`vllm:num_requests_running{engine="1",model_name="sim"}`, `num_gpu_blocks="16384"`,
+		`kv_cache_size_tokens="131072"`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("metrics have no %s", want)
 		}
 	}
-	_, header, _ := postRaw(t, s, "/v1/completions", body, map[string]string{"endpoint-load-metrics-format": "text"})
+	_, header, _ := postRaw(t, s, "/v1/completions", body,
+		map[string]string{"endpoint-load-metrics-format": "text"})
 	if got := header.Get("endpoint-load-metrics"); strings.Count(got, "kv_cache_usage_perc=") != 2 {
 		t.Errorf("ORCA %q, want each name once a rank", got)
 	}
 	_, _, sources := getRaw(t, s, "/kv_event_sources")
 	var by map[string]struct{ Endpoint string }
-	if err := json.Unmarshal([]byte(sources), &by); err != nil || len(by) != 2 || by["0"].Endpoint == by["1"].Endpoint {
+	if err := json.Unmarshal([]byte(sources), &by); err != nil || len(by) != 2 ||
+		by["0"].Endpoint == by["1"].Endpoint {
 		t.Errorf("event sources %s: %v", sources, err)
 	}
 }
@@ -291,7 +311,8 @@ func TestOldVersion(t *testing.T) {
 	if status, _, body := getRaw(t, s, "/kv_event_sources"); status != 404 || body != `{"detail":"Not Found"}` {
 		t.Errorf("event sources: %d %s", status, body)
 	}
-	if status, _ := post(t, s, "/v1/chat/completions/render", `{"model":"sim","messages":[{"role":"user","content":"x"}]}`); status != 200 {
+	if status, _ := post(t, s, "/v1/chat/completions/render",
+		`{"model":"sim","messages":[{"role":"user","content":"x"}]}`); status != 200 {
 		t.Errorf("render: %d, want no flag to be needed", status)
 	}
 	_, a := post(t, s, "/v1/completions", completionBody(prompt(1, 20), 1, askPrefill))
@@ -300,7 +321,8 @@ func TestOldVersion(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(keys)); len(got) != 8 {
 		t.Errorf("params %v, want 8 keys", got)
 	}
-	_, chat := post(t, s, "/v1/chat/completions", `{"model":"sim","messages":[{"role":"user","content":"x"}],"kv_transfer_params":{"prompt_token_ids":[300,301,302,303,304,305]}}`)
+	_, chat := post(t, s, "/v1/chat/completions", `{"model":"sim","messages":[{"role":"user","content":"x"}],`+
+		`"kv_transfer_params":{"prompt_token_ids":[300,301,302,303,304,305]}}`)
 	if chat.Usage.Prompt == 6 {
 		t.Error("ids were reused")
 	}
@@ -351,11 +373,16 @@ func TestHTTP(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
 	for _, row := range []struct{ name, send, want string }{
-		{"chunked body", "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5;x=y\r\n{\"pro\r\nc\r\nmpt\":\"hello\"\r\n1\r\n}\r\n0\r\nTrailer: x\r\n\r\n", `"count":5`},
-		{"two at once", "GET /version HTTP/1.1\r\n\r\nGET /nothing HTTP/1.1\r\nconnection: Close\r\n\r\n", `Not Found`},
+		{"chunked body", "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" +
+			"5;x=y\r\n{\"pro\r\nc\r\nmpt\":\"hello\"\r\n1\r\n}\r\n0\r\nTrailer: x\r\n\r\n", `"count":5`},
+		{
+			"two at once", "GET /version HTTP/1.1\r\n\r\nGET /nothing HTTP/1.1\r\nconnection: Close\r\n\r\n",
+			`Not Found`,
+		},
 		{"old", "GET /version HTTP/1.0\r\n\r\n", `{"version":"0.32.0"}`},
 		{"query", "GET /health?a=b HTTP/1.1\r\nConnection: close\r\n\r\n", `200 OK`},
-		{"waits for 100", "POST /tokenize HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{\"prompt\":\"h\"}", `"count":1`},
+		{"waits for 100", "POST /tokenize HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 14\r\nConnection: " +
+			"close\r\n\r\n{\"prompt\":\"h\"}", `"count":1`},
 		{"no HTTP", "HELLO\r\n\r\n", `400 Bad Request`},
 		{"bad length", "GET / HTTP/1.1\r\nContent-Length: -4\r\n\r\n", `400 Bad Request`},
 		{"cut short", "POST /tokenize HTTP/1.1\r\nContent-Length: 14\r\n\r\n{", ``},
@@ -379,7 +406,10 @@ func TestInMemoryAndFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newPipes()
 		start := func() *Server {
-			s, err := Start(Options{Listen: network.listen, Dial: network.dial, Core: core.Config{Cost: core.Cost{T0: 0.02, D0: 0.005}}, TransferLatency: 3 * time.Millisecond})
+			s, err := Start(Options{
+				Listen: network.listen, Dial: network.dial, Core: core.Config{Cost: core.Cost{T0: 0.02, D0: 0.005}},
+				TransferLatency: 3 * time.Millisecond,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -440,7 +470,9 @@ func newPipes() *pipes {
 
 func (p *pipes) listen(_, _ string) (net.Listener, error) {
 	all := <-p.listeners
-	l := &pipeListener{addr: pipeAddr(fmt.Sprintf("sim:%d", len(all)+1)), conns: make(chan net.Conn), done: make(chan struct{})}
+	l := &pipeListener{
+		addr: pipeAddr(fmt.Sprintf("sim:%d", len(all)+1)), conns: make(chan net.Conn), done: make(chan struct{}),
+	}
 	all[l.addr.String()] = l
 	p.listeners <- all
 	return l, nil
@@ -487,8 +519,12 @@ func TestKeyAndHook(t *testing.T) {
 	for _, row := range []struct {
 		path, key string
 		status    int
-	}{{"/v1/completions", "", 401}, {"/v1/completions", "Bearer x", 401}, {"/v1/completions", "Bearer k", 200}, {"/tokenize", "", 200}} {
-		status, _, raw := postRaw(t, s, row.path, `{"prompt":"x"}`, map[string]string{"Authorization": row.key, "X-Request-Id": "me"})
+	}{
+		{"/v1/completions", "", 401}, {"/v1/completions", "Bearer x", 401}, {"/v1/completions", "Bearer k", 200},
+		{"/tokenize", "", 200},
+	} {
+		status, _, raw := postRaw(t, s, row.path, `{"prompt":"x"}`,
+			map[string]string{"Authorization": row.key, "X-Request-Id": "me"})
 		if status != row.status {
 			t.Errorf("%s with %q: %d %s, want %d", row.path, row.key, status, raw, row.status)
 		}
@@ -499,16 +535,19 @@ func TestKeyAndHook(t *testing.T) {
 			yield(r)
 		}
 	})
-	if len(seen) != 4 || seen[2].Authorization != "Bearer k" || seen[2].RequestID != "me" || string(seen[3].Body) != `{"prompt":"x"}` {
+	if len(seen) != 4 || seen[2].Authorization != "Bearer k" || seen[2].RequestID != "me" ||
+		string(seen[3].Body) != `{"prompt":"x"}` {
 		t.Errorf("seen %+v", seen)
 	}
 }
 
-// Params that come hidden in vllm_xargs reach the engine as any others: a router has to take them out there too.
+// Params that come hidden in vllm_xargs reach the engine as any others: a router has to take them out there
+// too.
 func TestHiddenParams(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
-	status, a := post(t, s, "/v1/completions", `{"prompt":[300,301,302],"vllm_xargs":{"kv_transfer_params":{"do_remote_prefill":true}}}`)
+	status, a := post(t, s, "/v1/completions",
+		`{"prompt":[300,301,302],"vllm_xargs":{"kv_transfer_params":{"do_remote_prefill":true}}}`)
 	if status != 500 || s.Dead() == nil {
 		t.Errorf("%d %+v, dead: %v", status, a.Error, s.Dead())
 	}

@@ -60,7 +60,9 @@ func post(t *testing.T, s *Server, path, body string) (int, answer) {
 	return status, a
 }
 
-func postRaw(t *testing.T, s *Server, path, body string, header map[string]string) (int, http.Header, string) {
+func postRaw(
+	t *testing.T, s *Server, path, body string, header map[string]string,
+) (int, http.Header, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+path, strings.NewReader(body))
 	if err != nil {
@@ -81,10 +83,12 @@ func postRaw(t *testing.T, s *Server, path, body string, header map[string]strin
 	return resp.StatusCode, resp.Header, string(raw)
 }
 
-const askPrefill = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
+const askPrefill = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,` +
+	`"remote_block_ids":null,"remote_host":null,"remote_port":null}`
 
 func completionBody(ids []uint32, maxTokens int, params string) string {
-	return fmt.Sprintf(`{"model":"sim","prompt":%s,"max_tokens":%d,"temperature":0,"kv_transfer_params":%s}`, rawjson.AppendIDs(nil, ids), maxTokens, params)
+	return fmt.Sprintf(`{"model":"sim","prompt":%s,"max_tokens":%d,"temperature":0,"kv_transfer_params":%s}`,
+		rawjson.AppendIDs(nil, ids), maxTokens, params)
 }
 
 // prefillLeg runs leg 1 and gives what P says for D.
@@ -109,7 +113,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 func fastServer(t *testing.T, c core.Config) *Server {
-	return startServer(t, Options{ZeroLatency: true, ScaleOut: true, HandshakeTimeout: 50 * time.Millisecond, Core: c})
+	return startServer(t,
+		Options{ZeroLatency: true, ScaleOut: true, HandshakeTimeout: 50 * time.Millisecond, Core: c})
 }
 
 // A request split over two servers on real sockets has the text of an un-split one, and leaves nothing held.
@@ -138,8 +143,10 @@ func TestServedSplitIsExact(t *testing.T) {
 func TestChatSplitReusesIDs(t *testing.T) {
 	noLeaks(t)
 	p, d := fastServer(t, core.Config{}), fastServer(t, core.Config{})
-	const turns = `"messages":[{"role":"system","content":"You answer briefly."},{"role":"user","content":[{"type":"text","text":"Where do the blocks go?"}]}]`
-	_, want := post(t, p, "/v1/chat/completions", `{"model":"sim","max_tokens":12,"return_token_ids":true,`+turns+`}`)
+	const turns = `"messages":[{"role":"system","content":"You answer briefly."},{"role":"user",` +
+		`"content":[{"type":"text","text":"Where do the blocks go?"}]}]`
+	_, want := post(t, p, "/v1/chat/completions",
+		`{"model":"sim","max_tokens":12,"return_token_ids":true,`+turns+`}`)
 	ids := want.PromptIDs
 	_, tok := post(t, p, "/tokenize", `{"model":"sim",`+turns+`}`)
 	_ = tok
@@ -149,14 +156,17 @@ func TestChatSplitReusesIDs(t *testing.T) {
 	if fmt.Sprint(rendered.IDs) != fmt.Sprint(ids) || len(ids) < 10 {
 		t.Fatalf("render says %v, the answer %v", rendered.IDs, ids)
 	}
-	params := strings.TrimSuffix(prefillLeg(t, p, ids), "}") + `,"prompt_token_ids":` + string(rawjson.AppendIDs(nil, ids)) + `}`
+	params := strings.TrimSuffix(prefillLeg(t, p, ids), "}") + `,"prompt_token_ids":` +
+		string(rawjson.AppendIDs(nil, ids)) + `}`
 	// Other messages with the same ids: the ids count.
-	status, got := post(t, d, "/v1/chat/completions", `{"model":"sim","max_tokens":12,"messages":[{"role":"user","content":"something else"}],"kv_transfer_params":`+params+`}`)
+	status, got := post(t, d, "/v1/chat/completions", `{"model":"sim","max_tokens":12,`+
+		`"messages":[{"role":"user","content":"something else"}],"kv_transfer_params":`+params+`}`)
 	if status != 200 || got.text() != want.text() || got.Usage.Prompt != len(ids) {
 		t.Errorf("%d %q of %d tokens, want %q of %d", status, got.text(), got.Usage.Prompt, want.text(), len(ids))
 	}
 	for _, bad := range []string{`[]`, `[-1]`, `["x"]`, `[99999999]`, `7`} {
-		status, got := post(t, d, "/v1/chat/completions", `{"model":"sim","messages":[],"kv_transfer_params":{"prompt_token_ids":`+bad+`}}`)
+		status, got := post(t, d, "/v1/chat/completions",
+			`{"model":"sim","messages":[],"kv_transfer_params":{"prompt_token_ids":`+bad+`}}`)
 		if status != 400 {
 			t.Errorf("prompt_token_ids %s: %d %+v, want 400", bad, status, got)
 		}
@@ -173,10 +183,13 @@ func post2[T any](t *testing.T, s *Server, path, body string) (int, T) {
 	return status, v
 }
 
-// Params used twice, after P has given the blocks to others, are a 200 with a wrong text, and poison D's cache for the plain prompt.
+// Params used twice, after P has given the blocks to others, are a 200 with a wrong text, and poison D's
+// cache for the plain prompt.
 func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 	noLeaks(t)
-	p, d, d2 := fastServer(t, core.Config{Blocks: 40}), fastServer(t, core.Config{}), fastServer(t, core.Config{})
+	p := fastServer(t, core.Config{Blocks: 40})
+	d := fastServer(t, core.Config{})
+	d2 := fastServer(t, core.Config{})
 	ids := prompt(1, 200)
 	params := prefillLeg(t, p, ids)
 	_, want := post(t, d, "/v1/completions", completionBody(ids, 8, params))
@@ -185,7 +198,8 @@ func TestParamsUsedTwicePoisonDecode(t *testing.T) {
 	}
 	status, stale := post(t, d2, "/v1/completions", completionBody(ids, 8, params))
 	if status != 200 || stale.text() == want.text() {
-		t.Errorf("second use: %d %q, want 200 and a wrong text, the right one being %q", status, stale.text(), want.text())
+		t.Errorf("second use: %d %q, want 200 and a wrong text, the right one being %q",
+			status, stale.text(), want.text())
 	}
 	if _, plain := post(t, d2, "/v1/completions", completionBody(ids, 8, "null")); plain.text() == want.text() {
 		t.Error("the plain prompt is answered rightly: D's cache should be poisoned")
@@ -215,19 +229,24 @@ func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 	}
 }
 
-// With equal lengths nothing dies: 200, and the second text is wrong, since it is made of the first prompt's KV. So are later prompts that share it.
+// With equal lengths nothing dies: 200, and the second text is wrong, since it is made of the first prompt's
+// KV. So are later prompts that share it.
 func TestBatchOfEqualLengthsIsWrong(t *testing.T) {
 	noLeaks(t)
 	p, d, whole := fastServer(t, core.Config{}), fastServer(t, core.Config{}), fastServer(t, core.Config{})
 	batch := fmt.Sprintf("[%s,%s]", rawjson.AppendIDs(nil, prompt(1, 90)), rawjson.AppendIDs(nil, prompt(2, 90)))
 	body := `{"model":"sim","prompt":` + batch + `,"max_tokens":8,"temperature":0,"kv_transfer_params":`
-	_, first := post(t, p, "/v1/completions", strings.Replace(body, `"max_tokens":8`, `"max_tokens":1`, 1)+askPrefill+"}")
+	_, first := post(t, p, "/v1/completions",
+		strings.Replace(body, `"max_tokens":8`, `"max_tokens":1`, 1)+askPrefill+"}")
 	_, want := post(t, whole, "/v1/completions", body+"null}")
 	status, got := post(t, d, "/v1/completions", body+string(first.Params)+"}")
-	if status != 200 || len(got.Choices) != 2 || got.Choices[0].Text != want.Choices[0].Text || got.Choices[1].Text == want.Choices[1].Text {
-		t.Errorf("leg 2: %d %+v, want the first text of %+v and another second one", status, got.Choices, want.Choices)
+	if status != 200 || len(got.Choices) != 2 || got.Choices[0].Text != want.Choices[0].Text ||
+		got.Choices[1].Text == want.Choices[1].Text {
+		t.Errorf("leg 2: %d %+v, want the first text of %+v and another second one",
+			status, got.Choices, want.Choices)
 	}
-	if _, plain := post(t, d, "/v1/completions", completionBody(prompt(2, 90), 8, "null")); plain.text() == want.Choices[1].Text {
+	if _, plain := post(t, d, "/v1/completions",
+		completionBody(prompt(2, 90), 8, "null")); plain.text() == want.Choices[1].Text {
 		t.Error("the second prompt is answered rightly on its own: D's cache should be poisoned")
 	}
 }
@@ -244,7 +263,8 @@ func TestAbortKeepsLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{told.ID, told.ID[:strings.LastIndexByte(told.ID, '-')]} {
-		if status, _, _ := postRaw(t, p, "/inference/v1/abort_requests", `{"request_ids":["`+id+`"]}`, nil); status != 200 || p.HeldBlocks() != 7 {
+		if status, _, _ := postRaw(t, p, "/inference/v1/abort_requests", `{"request_ids":["`+id+`"]}`,
+			nil); status != 200 || p.HeldBlocks() != 7 {
 			t.Errorf("abort of %s: status %d, P holds %d blocks, want 7", id, status, p.HeldBlocks())
 		}
 	}
@@ -257,8 +277,10 @@ func TestParamsWithoutAddressHang(t *testing.T) {
 	d := fastServer(t, core.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	body := completionBody(prompt(1, 100), 4, `{"do_remote_prefill":true,"remote_block_ids":[[1,2,3,4,5,6,7]],"remote_engine_id":"x","remote_request_id":"y","remote_host":"z"}`)
-	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, d.URL()+"/v1/completions", strings.NewReader(body))
+	body := completionBody(prompt(1, 100), 4, `{"do_remote_prefill":true,"remote_block_ids":[[1,2,3,4,5,6,7]],`+
+		`"remote_engine_id":"x","remote_request_id":"y","remote_host":"z"}`)
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, d.URL()+"/v1/completions",
+		strings.NewReader(body))
 	if resp, err := http.DefaultClient.Do(req); err == nil {
 		resp.Body.Close()
 		t.Fatalf("answered with %d", resp.StatusCode)
@@ -266,7 +288,8 @@ func TestParamsWithoutAddressHang(t *testing.T) {
 	eventually(t, "the engine is dead", func() bool { return d.Dead() != nil })
 }
 
-// A peer that never answered costs the handshake time-out; one that did and is gone fails at once. D survives both.
+// A peer that never answered costs the handshake time-out; one that did and is gone fails at once. D survives
+// both.
 func TestPeerIsGone(t *testing.T) {
 	noLeaks(t)
 	p := fastServer(t, core.Config{})
@@ -275,15 +298,18 @@ func TestPeerIsGone(t *testing.T) {
 	unknown := strings.Replace(prefillLeg(t, p, ids), `"remote_engine_id":"`, `"remote_engine_id":"not-`, 1)
 	began := time.Now()
 	status, a := post(t, d, "/v1/completions", completionBody(ids, 4, unknown))
-	if took := time.Since(began); status != 500 || took < 100*time.Millisecond || a.Error.Message != "Internal server error" {
+	if took := time.Since(began); status != 500 || took < 100*time.Millisecond ||
+		a.Error.Message != "Internal server error" {
 		t.Errorf("unknown engine: %d %+v after %v", status, a.Error, took)
 	}
 	post(t, d, "/v1/completions", completionBody(ids, 4, prefillLeg(t, p, ids)))
 	last := prefillLeg(t, p, prompt(2, 100))
 	p.Close()
 	began = time.Now()
-	status, _, raw := postRaw(t, d, "/v1/completions", strings.Replace(completionBody(prompt(2, 100), 4, last), "{", `{"stream":true,`, 1), nil)
-	const want = "data: {\"error\": {\"message\": \"Internal server error\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\ndata: [DONE]\n\n"
+	status, _, raw := postRaw(t, d, "/v1/completions",
+		strings.Replace(completionBody(prompt(2, 100), 4, last), "{", `{"stream":true,`, 1), nil)
+	const want = "data: {\"error\": {\"message\": \"Internal server error\", \"type\": " +
+		"\"InternalServerError\", \"param\": null, \"code\": 500}}\n\ndata: [DONE]\n\n"
 	if took := time.Since(began); status != 200 || raw != want || took > 90*time.Millisecond {
 		t.Errorf("dead peer: %d %q after %v", status, raw, took)
 	}
@@ -292,7 +318,8 @@ func TestPeerIsGone(t *testing.T) {
 	}
 }
 
-// A lease that will not be used is given back by sending D the params on a request that its API layer refuses.
+// A lease that will not be used is given back by sending D the params on a request that its API layer
+// refuses.
 func TestRefusedRequestGivesLeaseBack(t *testing.T) {
 	noLeaks(t)
 	p, d := fastServer(t, core.Config{}), fastServer(t, core.Config{})
@@ -326,7 +353,8 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
-// Many splits at once, a third of whose clients leave at some moment: the texts are right, nothing dies, and nothing stays held once the leases are over.
+// Many splits at once, a third of whose clients leave at some moment: the texts are right, nothing dies, and
+// nothing stays held once the leases are over.
 func TestManySplitsSomeAbandoned(t *testing.T) {
 	noLeaks(t)
 	cost := core.Cost{T0: 0.001, D0: 0.0005}
@@ -334,7 +362,9 @@ func TestManySplitsSomeAbandoned(t *testing.T) {
 		c.Blocks, c.Lease = 600, 300*time.Millisecond
 		return startServer(t, Options{Core: c, TransferLatency: time.Millisecond})
 	}
-	p, d, whole := start(core.Config{Cost: cost}), start(core.Config{Cost: cost}), startServer(t, Options{ZeroLatency: true})
+	p := start(core.Config{Cost: cost})
+	d := start(core.Config{Cost: cost})
+	whole := startServer(t, Options{ZeroLatency: true})
 	var wg sync.WaitGroup
 	for worker := range 8 {
 		wg.Go(func() {
@@ -361,7 +391,8 @@ func TestManySplitsSomeAbandoned(t *testing.T) {
 // splitOnce runs both legs and compares with the un-split answer.
 func splitOnce(ctx context.Context, p, d, whole *Server, ids []uint32) error {
 	leg := func(s *Server, maxTokens int, params string) (a answer, err error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/v1/completions", strings.NewReader(completionBody(ids, maxTokens, params)))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/v1/completions",
+			strings.NewReader(completionBody(ids, maxTokens, params)))
 		if err != nil {
 			return a, err
 		}

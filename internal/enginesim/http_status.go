@@ -33,9 +33,11 @@ func (s *Server) appendModel(dst []byte, name string) []byte {
 		dst = append(rawjson.AppendString(dst, "/models/"+s.o.Model), `,"parent":null,"max_model_len":`...)
 		dst = appendInt(dst, s.ranks[0].cfg.MaxModelLen)
 	}
-	dst = append(appendHex(append(dst, `,"permission":[{"id":"modelperm-`...), randomWord(), 16), `","object":"model_permission","created":`...)
-	return append(appendInt(dst, created), `,"allow_create_engine":false,"allow_sampling":true,"allow_logprobs":true,"allow_search_indices":false,`+
-		`"allow_view":true,"allow_fine_tuning":false,"organization":"*","group":null,"is_blocking":false}]}`...)
+	dst = append(appendHex(append(dst, `,"permission":[{"id":"modelperm-`...), randomWord(), 16),
+		`","object":"model_permission","created":`...)
+	return append(appendInt(dst, created),
+		`,"allow_create_engine":false,"allow_sampling":true,"allow_logprobs":true,"allow_search_indices":false,`+
+			`"allow_view":true,"allow_fine_tuning":false,"organization":"*","group":null,"is_blocking":false}]}`...)
 }
 
 func (s *Server) version(k *call) {
@@ -103,7 +105,8 @@ func (s *Server) serverInfo(k *call) { k.respond(200, jsonType, []byte(`{"vllm_c
 // adminDone answers an admin path that has no effect here.
 func (s *Server) adminDone(k *call) { k.respond(200, "", nil) }
 
-// abortRequests ends running requests by their external ids. Finished ones, whose blocks wait for a peer, it does not touch.
+// abortRequests ends running requests by their external ids. Finished ones, whose blocks wait for a peer, it
+// does not touch.
 func (s *Server) abortRequests(k *call) {
 	sc := scan(k.body)
 	var ids []string
@@ -144,7 +147,8 @@ func (s *Server) respondORCA(k *call, body []byte) {
 	k.respondWith(200, jsonType, body, "endpoint-load-metrics", value)
 }
 
-// orca writes the header in the asked format, "" for none. With several ranks TEXT repeats each name without saying whose it is, and JSON keeps the last.
+// orca writes the header in the asked format, "" for none. With several ranks TEXT repeats each name without
+// saying whose it is, and JSON keeps the last.
 func (s *Server) orca(format string) string {
 	if format == "" || s.o.NoORCA || s.faults.orca.Load() || !s.versionAtLeast(12) {
 		return ""

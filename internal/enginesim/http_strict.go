@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// What vLLM 0.32.0 refuses, in its order and words: testdata/refusals-vllm-0.32.0.jsonl has the answers of a real server.
+// What vLLM 0.32.0 refuses, in its order and words: testdata/refusals-vllm-0.32.0.jsonl has the answers of a
+// real server.
 //
-//	validate   the body alone (protocol.py): 400 before the handler, so that params of a transfer are not cleaned up
+//	validate   the body alone (protocol.py): 400 before the handler, so that transfer params are not cleaned up
 //	prepare    what goes before tokens are counted: tools, templates, media, suffix
 //	verifyArgs SamplingParams._verify_args: 400 also for a stream
 //	engine     SamplingParams.verify: a stream has begun by then, the error is its first event
@@ -40,7 +41,8 @@ type rare struct {
 // noNumber is an integer that was not given.
 const noNumber = math.MinInt
 
-var emptyConversation = badRequest("", "Cannot apply chat template to an empty conversation. Provide at least one message.")
+var emptyConversation = badRequest("",
+	"Cannot apply chat template to an empty conversation. Provide at least one message.")
 
 // maxLogprobs is --max-logprobs.
 const maxLogprobs = 20
@@ -202,7 +204,8 @@ func float(f float64) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// validate looks at the body alone, as the validators of completion/protocol.py and chat_completion/protocol.py do.
+// validate looks at the body alone, as the validators of completion/protocol.py and
+// chat_completion/protocol.py do.
 func (p *params) validate() *problem {
 	if p.at != atCompletions && p.at != atChat {
 		return nil
@@ -211,7 +214,8 @@ func (p *params) validate() *problem {
 		return about("stream_options", "Stream options can only be defined when `stream=True`.")
 	}
 	if p.at == atChat && len(p.turns) == 0 && p.raw == noPrompt && (p.rare == nil || !p.rare.noTurns) {
-		return invalidBody("body.messages", "1 validation error:\n  {'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required', 'input': '<dict>'}")
+		return invalidBody("body.messages", "1 validation error:\n  {'type': 'missing', 'loc': 'body.messages', "+
+			"'msg': 'Field required', 'input': '<dict>'}")
 	}
 	if p.at == atCompletions && p.echo && p.tooFew && p.asked == 0 {
 		p.maxTokens, p.tooFew = 1, false // one token is made all the same
@@ -219,7 +223,9 @@ func (p *params) validate() *problem {
 	if p.rare == nil {
 		return nil
 	}
-	for _, check := range []func(*params) *problem{(*params).validateTools, (*params).validateStructured, (*params).validateLogprobs, (*params).validateRest} {
+	for _, check := range []func(*params) *problem{
+		(*params).validateTools, (*params).validateStructured, (*params).validateLogprobs, (*params).validateRest,
+	} {
 		if bad := check(p); bad != nil {
 			return bad
 		}
@@ -233,19 +239,22 @@ func (p *params) validateTools() *problem {
 	case x.continues && x.opens:
 		return badRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 	case x.hasTools && len(x.tools) == 0:
-		return about("tools", "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.")
+		return about("tools",
+			"`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.")
 	case x.choice == nil || string(x.choice) == `"none"`:
 		return nil
 	case !x.hasTools:
 		return about("tool_choice", "When using `tool_choice`, `tools` must be set.")
 	case x.choice[0] == '"' && string(x.choice) != `"auto"` && string(x.choice) != `"required"`:
-		return about("tool_choice", "Invalid value for `tool_choice`: %s! Only named tools, \"none\", \"auto\" or \"required\" are supported.",
+		return about("tool_choice",
+			"Invalid value for `tool_choice`: %s! Only named tools, \"none\", \"auto\" or \"required\" are supported.",
 			strings.Trim(string(x.choice), `"`))
 	case x.choice[0] == '{' && x.chosen() == "":
 		return about("tool_choice.function.name", "Expected field `name` in `function` in `tool_choice`! "+
 			"Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`")
 	case x.choice[0] == '{' && !slices.Contains(x.tools, x.chosen()):
-		return about("tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools`")
+		return about("tool_choice",
+			"The tool specified in `tool_choice` does not match any of the specified `tools`")
 	}
 	return nil
 }
@@ -260,14 +269,18 @@ func (p *params) validateStructured() *problem {
 	x := p.rare
 	switch {
 	case x.structured.kinds > 1 && p.at == atCompletions:
-		return about("structured_outputs", "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').")
+		return about("structured_outputs",
+			"You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').")
 	case x.structured.kinds > 1:
-		return badRequest("", "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').")
+		return badRequest("",
+			"You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').")
 	case x.format.unknown != "":
-		return invalidBody("body.response_format.type", "1 validation error:\n  {'type': 'literal_error', 'loc': 'body.response_format.type', "+
-			"'msg': \"Input should be 'text', 'json_object' or 'json_schema'\", 'input': '%s'}", x.format.unknown)
+		return invalidBody("body.response_format.type",
+			"1 validation error:\n  {'type': 'literal_error', 'loc': 'body.response_format.type', "+
+				"'msg': \"Input should be 'text', 'json_object' or 'json_schema'\", 'input': '%s'}", x.format.unknown)
 	case x.format.noSchema:
-		return about("response_format", "When response_format type is 'json_schema', the 'json_schema' field must be provided.")
+		return about("response_format",
+			"When response_format type is 'json_schema', the 'json_schema' field must be provided.")
 	}
 	return nil
 }
@@ -300,14 +313,18 @@ func (p *params) validateRest() *problem {
 	case x.emptySalt:
 		return about("cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided.")
 	case x.truncate != noNumber && x.truncate < -1:
-		return invalidBody("body.truncate_prompt_tokens", "1 validation error:\n  {'type': 'greater_than_equal', 'loc': 'body.truncate_prompt_tokens', "+
-			"'msg': 'Input should be greater than or equal to -1', 'input': '%d', 'ctx': {'ge': -1}}", x.truncate)
+		return invalidBody("body.truncate_prompt_tokens",
+			"1 validation error:\n  {'type': 'greater_than_equal', 'loc': 'body.truncate_prompt_tokens', "+
+				"'msg': 'Input should be greater than or equal to -1', 'input': '%d', 'ctx': {'ge': -1}}", x.truncate)
 	case x.side != "" && x.side != "left" && x.side != "right":
-		return invalidBody("body.truncation_side", "1 validation error:\n  {'type': 'literal_error', 'loc': 'body.truncation_side', "+
-			"'msg': \"Input should be 'left' or 'right'\", 'input': '%s', 'ctx': {'expected': \"'left' or 'right'\"}}", x.side)
+		return invalidBody("body.truncation_side",
+			"1 validation error:\n  {'type': 'literal_error', 'loc': 'body.truncation_side', "+
+				"'msg': \"Input should be 'left' or 'right'\", 'input': '%s', 'ctx': {'expected': \"'left' or "+
+				"'right'\"}}", x.side)
 	case len(x.badBias) > 0:
 		list := "['" + strings.Join(x.badBias, "', '") + "']"
-		return valued("logit_bias", list, "logit_bias contains key(s) that cannot be converted to integer token IDs: %s", list)
+		return valued("logit_bias", list,
+			"logit_bias contains key(s) that cannot be converted to integer token IDs: %s", list)
 	}
 	return nil
 }
@@ -334,13 +351,15 @@ func (s *Server) prepare(p *params) *problem {
 	return s.truncate(p)
 }
 
-// toolsAndTemplate looks at tools and templates. A server without --tool-call-parser has tools only where none may be called.
+// toolsAndTemplate looks at tools and templates. A server without --tool-call-parser has tools only where
+// none may be called.
 func (s *Server) toolsAndTemplate(x *rare) *problem {
 	choice := string(x.choice)
 	switch {
 	case s.o.ToolParser || !x.hasTools || choice == `"none"`:
 	case choice == "" || choice == `"auto"`:
-		return badRequest("", `"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`)
+		return badRequest("",
+			`"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`)
 	case choice == `"required"`:
 		return badRequest("", `tool_choice="required" requires --tool-call-parser to be set`)
 	default:
@@ -348,23 +367,26 @@ func (s *Server) toolsAndTemplate(x *rare) *problem {
 	}
 	switch {
 	case x.template:
-		return badRequest("", "Chat template is passed with request, but --trust-request-chat-template is not set. "+
-			"Refused request with untrusted chat template.")
+		return badRequest("",
+			"Chat template is passed with request, but --trust-request-chat-template is not set. "+
+				"Refused request with untrusted chat template.")
 	case x.media:
 		return badRequest("", "%s is not a multimodal model", s.o.Model)
 	}
 	return nil
 }
 
-// truncate keeps the last tokens of each prompt, or with truncation_side the first ones; -1 is as many as the model takes.
+// truncate keeps the last tokens of each prompt, or with truncation_side the first ones; -1 is as many as the
+// model takes.
 func (s *Server) truncate(p *params) *problem {
 	n, limit := p.rare.truncate, s.ranks[0].cfg.MaxModelLen
 	switch {
 	case n == noNumber || p.at == atGenerate:
 		return nil
 	case n > limit:
-		return valued("truncate_prompt_tokens", strconv.Itoa(n), "truncate_prompt_tokens=%d cannot be greater than max_model_len = %d. "+
-			"Please request a smaller truncation size.", n, limit)
+		return valued("truncate_prompt_tokens", strconv.Itoa(n),
+			"truncate_prompt_tokens=%d cannot be greater than max_model_len = %d. "+
+				"Please request a smaller truncation size.", n, limit)
 	case n == 0:
 		return badRequest("", "The decoder prompt cannot be empty")
 	case n < 0:
@@ -467,11 +489,13 @@ func (s *Server) verify(p *params) *problem {
 	}
 	if x := p.rare; x != nil {
 		if out := outside(keys(x.bias), size); out != "" {
-			return valued("logit_bias", out, "token_id(s) %s in logit_bias contain out-of-vocab token ids. Vocabulary size: %d", out, size)
+			return valued("logit_bias", out,
+				"token_id(s) %s in logit_bias contain out-of-vocab token ids. Vocabulary size: %d", out, size)
 		}
 	}
 	if out := outside(p.stopIDs, size); out != "" {
-		return valued("stop_token_ids", out, "token_id(s) %s in stop_token_ids contain out-of-vocab token ids. Vocabulary size: %d", out, size)
+		return valued("stop_token_ids", out,
+			"token_id(s) %s in stop_token_ids contain out-of-vocab token ids. Vocabulary size: %d", out, size)
 	}
 	if x := p.rare; x != nil && x.hasAllowed {
 		if len(x.allowed) == 0 {
@@ -502,13 +526,15 @@ func (p *params) tooManyLogprobs(size int) *problem {
 		n = size
 	}
 	if n > maxLogprobs {
-		return valued("logprobs", strconv.Itoa(n), "Requested sample logprobs of %d, which is greater than max allowed: %d", n, maxLogprobs)
+		return valued("logprobs", strconv.Itoa(n),
+			"Requested sample logprobs of %d, which is greater than max allowed: %d", n, maxLogprobs)
 	}
 	if n = x.promptLogprobs; n == -1 {
 		n = size
 	}
 	if n > maxLogprobs {
-		return valued("prompt_logprobs", strconv.Itoa(n), "Requested prompt logprobs of %d, which is greater than max allowed: %d", n, maxLogprobs)
+		return valued("prompt_logprobs", strconv.Itoa(n),
+			"Requested prompt logprobs of %d, which is greater than max allowed: %d", n, maxLogprobs)
 	}
 	return nil
 }

@@ -11,7 +11,10 @@ import (
 
 func strictServer(t *testing.T, tools bool) *Server {
 	t.Helper()
-	return startServer(t, Options{Model: "tiny", ScaleOut: true, ZeroLatency: true, ToolParser: tools, Core: core.Config{BlockSize: 32, Vocab: 2048, MaxModelLen: 4096}})
+	return startServer(t, Options{
+		Model: "tiny", ScaleOut: true, ZeroLatency: true, ToolParser: tools,
+		Core: core.Config{BlockSize: 32, Vocab: 2048, MaxModelLen: 4096},
+	})
 }
 
 // strictAnswer is what the tests below read of an answer.
@@ -44,7 +47,8 @@ func TestObeysWishes(t *testing.T) {
 	s := strictServer(t, true)
 	ask := func(t *testing.T, prompt, more string) strictAnswer {
 		t.Helper()
-		return strictly(t, s, "/v1/completions", `{"prompt":"`+prompt+`","max_tokens":6,"temperature":0,"return_token_ids":true`+more+`}`)
+		return strictly(t, s, "/v1/completions",
+			`{"prompt":"`+prompt+`","max_tokens":6,"temperature":0,"return_token_ids":true`+more+`}`)
 	}
 	free := ask(t, "hello blocks", "").Choices[0].Tokens
 	tokens := func(name, more string, want ...uint32) {
@@ -87,12 +91,15 @@ func TestObeysWishes(t *testing.T) {
 		}
 	})
 	t.Run("cut choice", func(t *testing.T) {
-		if c := ask(t, "a", `,"structured_outputs":{"choice":["a longer text than six tokens"]}`).Choices[0]; c.FinishReason != "length" || len(c.Tokens) != 6 {
+		if c := ask(
+			t, "a", `,"structured_outputs":{"choice":["a longer text than six tokens"]}`,
+		).Choices[0]; c.FinishReason != "length" || len(c.Tokens) != 6 {
 			t.Errorf("%+v, want six tokens", c)
 		}
 	})
 	t.Run("json", func(t *testing.T) {
-		a := strictly(t, s, "/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"max_tokens":60,"response_format":{"type":"json_object"}}`)
+		a := strictly(t, s, "/v1/chat/completions",
+			`{"messages":[{"role":"user","content":"x"}],"max_tokens":60,"response_format":{"type":"json_object"}}`)
 		if text := a.Choices[0].Message.Content; !json.Valid([]byte(text)) || text[0] != '{' {
 			t.Errorf("text %q", text)
 		}
@@ -107,14 +114,18 @@ func TestObeysWishes(t *testing.T) {
 		whole := ask(t, "hello blocks", "").Choices[0].Prompt
 		for side, want := range map[string][]uint32{"left": whole[len(whole)-2:], "right": whole[:2]} {
 			a := ask(t, "hello blocks", `,"truncate_prompt_tokens":2,"truncation_side":"`+side+`"`)
-			if got := a.Choices[0].Prompt; !slices.Equal(got, want) || a.Usage.Prompt != 2 || slices.Equal(a.Choices[0].Tokens, free) {
+			if got := a.Choices[0].Prompt; !slices.Equal(got, want) || a.Usage.Prompt != 2 ||
+				slices.Equal(a.Choices[0].Tokens, free) {
 				t.Errorf("%s: prompt %v, want %v, and another text: %v", side, got, want, a)
 			}
 		}
 	})
 	t.Run("tools", func(t *testing.T) {
-		for _, choice := range []string{"", `,"tool_choice":"required"`, `,"tool_choice":{"type":"function","function":{"name":"f"}}`} {
-			strictly(t, s, "/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"max_tokens":2,"tools":[{"type":"function","function":{"name":"f"}}]`+choice+`}`)
+		for _, choice := range []string{
+			"", `,"tool_choice":"required"`, `,"tool_choice":{"type":"function","function":{"name":"f"}}`,
+		} {
+			strictly(t, s, "/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"max_tokens":2,`+
+				`"tools":[{"type":"function","function":{"name":"f"}}]`+choice+`}`)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package enginesim
 
-// constraint is what a request wants its text to look like: structured_outputs, or response_format, which says the same.
+// constraint is what a request wants its text to look like: structured_outputs, or response_format, which
+// says the same.
 type constraint struct {
 	there    bool
 	kinds    int      // how many of json, regex, choice, grammar, json_object, structural_tag were given
@@ -57,15 +58,18 @@ func (c *constraint) readFormat(s *scanner) {
 	}
 }
 
-// constrained refuses constraints that do not say anything (sampling_params.py, StructuredOutputsParams; v1/structured_output).
+// constrained refuses constraints that do not say anything (sampling_params.py, StructuredOutputsParams;
+// v1/structured_output).
 func (p *params) constrained() *problem {
 	if p.rare == nil || !p.rare.structured.there {
 		return nil
 	}
 	switch c := &p.rare.structured; {
 	case c.kinds == 0:
-		return badRequest("", "You must use one kind of structured outputs constraint but none are specified: {'json': None, 'regex': None, "+
-			"'choice': None, 'grammar': None, 'json_object': None, 'disable_any_whitespace': False, 'disable_additional_properties': False, "+
+		return badRequest("", "You must use one kind of structured outputs constraint but none are specified: "+
+			"{'json': None, 'regex': None, "+
+			"'choice': None, 'grammar': None, 'json_object': None, 'disable_any_whitespace': False, "+
+			"'disable_additional_properties': False, "+
 			"'whitespace_pattern': None, 'structural_tag': None, '_backend': None, '_backend_was_auto': False}")
 	case c.choice && len(c.choices) == 0:
 		return badRequest("", "Choice '[]' cannot be an empty list")
@@ -76,7 +80,8 @@ func (p *params) constrained() *problem {
 // jsonObjects are what a request for JSON is answered with. No schema is looked at.
 var jsonObjects = []string{`{}`, `{"answer": true}`, `{"answer": "no"}`, `{"blocks": 3, "tokens": [1, 2]}`}
 
-// scripts are the texts of which the model may say one, as token ids with an end each; nil: whatever it likes.
+// scripts are the texts of which the model may say one, as token ids with an end each; nil: whatever it
+// likes.
 func (p *params) scripts(voc *vocabulary) [][]uint32 {
 	x := p.rare
 	if x == nil {

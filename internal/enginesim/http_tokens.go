@@ -27,7 +27,8 @@ func (s *Server) tokenize(k *call) {
 	}
 	p.template(s.voc)
 	if len(p.prompts) == 0 {
-		k.failWith(invalidBody("body", "1 validation error:\n  {'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}"))
+		k.failWith(invalidBody("body",
+			"1 validation error:\n  {'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}"))
 		return
 	}
 	b := appendInt(append(k.part[:0], `{"count":`...), len(p.ids))
@@ -102,7 +103,8 @@ func (s *Server) renderMessages(k *call) { s.renderOne(k, atMessages, "chatcmpl-
 func (s *Server) renderResponses(k *call) { s.renderOne(k, atResponses, "resp_") }
 
 func (s *Server) renderOne(k *call, at endpoint, prefix string) {
-	s.render(k, at, func(b []byte, p *params) []byte { return s.appendRendered(b, p, prefix+p.externalID(), p.prompts[0]) })
+	s.render(k, at,
+		func(b []byte, p *params) []byte { return s.appendRendered(b, p, prefix+p.externalID(), p.prompts[0]) })
 }
 
 func (s *Server) render(k *call, at endpoint, write func([]byte, *params) []byte) {
@@ -124,7 +126,8 @@ func (s *Server) render(k *call, at endpoint, write func([]byte, *params) []byte
 // appendRendered writes a GenerateRequest as render gives it.
 func (s *Server) appendRendered(dst []byte, p *params, id string, ids []uint32) []byte {
 	dst = append(append(append(dst, `{"request_id":"`...), id...), `","token_ids":`...)
-	dst = append(rawjson.AppendIDs(dst, ids), `,"token_offsets":null,"features":null,"content_parts":null,"sampling_params":{"presence_penalty":0.0,`...)
+	dst = append(rawjson.AppendIDs(dst, ids),
+		`,"token_offsets":null,"features":null,"content_parts":null,"sampling_params":{"presence_penalty":0.0,`...)
 	dst = append(dst, `"frequency_penalty":0.0,"repetition_penalty":1.0,"temperature":`...)
 	temperature := p.temperature
 	if temperature != temperature {
@@ -141,7 +144,8 @@ func (s *Server) appendRendered(dst []byte, p *params, id string, ids []uint32) 
 		dst = append(dst, `"extra_args":{},`...)
 	}
 	dst = append(dst, `"bad_words":[],"skip_reading_prefix_cache":false},"model":`...)
-	dst = append(rawjson.AppendString(dst, p.model), `,"reasoning_ended":null,"reasoning_parser_kwargs":null,"return_token_ids":null,"output_mode":"tokens","stream":`...)
+	dst = append(rawjson.AppendString(dst, p.model), `,"reasoning_ended":null,"reasoning_parser_kwargs":null,`+
+		`"return_token_ids":null,"output_mode":"tokens","stream":`...)
 	if p.stream {
 		dst = append(dst, "true"...)
 	} else {

@@ -23,7 +23,8 @@ func (p *params) transferParams(s *scanner) {
 	p.transfer = t
 }
 
-// transferField reads one key into t without encoding/json: a decode leg's block ids can be many. The fields take any value: their UnmarshalJSON never fails.
+// transferField reads one key into t without encoding/json: a decode leg's block ids can be many. The fields
+// take any value: their UnmarshalJSON never fails.
 func transferField(t *core.Transfer, key string, s *scanner) {
 	start := s.Pos
 	value := s.Value()

@@ -16,7 +16,8 @@ import (
 	"tandem/internal/kvevents"
 )
 
-// rank is one engine core, with the goroutine that drives it in real time and the side channel that peers read it through.
+// rank is one engine core, with the goroutine that drives it in real time and the side channel that peers
+// read it through.
 type rank struct {
 	srv   *Server
 	n     int
@@ -133,7 +134,8 @@ func (r *rank) histograms() []core.Histogram {
 	return r.core.Histograms()
 }
 
-// drive steps the core until ctx ends. Events of a step go out before its outputs: a subscriber knows a block before the client has the answer.
+// drive steps the core until ctx ends. Events of a step go out before its outputs: a subscriber knows a block
+// before the client has the answer.
 func (r *rank) drive(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -223,7 +225,8 @@ func (r *rank) failAll(p *problem) {
 	}
 }
 
-// restart is a new process in place of the old: requests are cut, the cache is empty, the engine has another id and its events begin at 0.
+// restart is a new process in place of the old: requests are cut, the cache is empty, the engine has another
+// id and its events begin at 0.
 func (r *rank) restart() {
 	r.failAll(restarted)
 	r.mu.Lock()
@@ -305,7 +308,8 @@ func (r *rank) decline(ctx context.Context, o core.Order) {
 
 // notify tells the prefill side that its blocks can go. Unheard, their lease frees them.
 func (r *rank) notify(ctx context.Context, o core.Order) error {
-	return r.srv.peers.ask(ctx, peerOf(&o), opNotify, func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
+	return r.srv.peers.ask(ctx, peerOf(&o), opNotify,
+		func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
 }
 
 // heartbeat renews leases of the prefill side. Unheard, they run out.
@@ -319,7 +323,8 @@ func (r *rank) heartbeat(ctx context.Context, o core.Order) {
 	}, nil)
 }
 
-// answerPeer answers one question of the side channel: the status byte and the body go behind dst, whose last byte is the status.
+// answerPeer answers one question of the side channel: the status byte and the body go behind dst, whose last
+// byte is the status.
 func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	r.srv.thawCore(r.srv.ctx.Done())
 	r.mu.Lock()

@@ -77,50 +77,72 @@ var metricTable = []metric{
 	counter("vllm:nixl_num_failed_transfers", "", func(s *core.Stats) uint64 { return s.NixlFailed }),
 	counter("vllm:nixl_num_failed_notifications", "", func(s *core.Stats) uint64 { return s.NixlUnsaid }),
 	counter("vllm:nixl_num_kv_expired_reqs", "", func(s *core.Stats) uint64 { return s.NixlExpired }),
-	counter("vllm:nixl_num_notifications_after_expiry", "", func(s *core.Stats) uint64 { return s.NixlNotifiedLate }),
+	counter("vllm:nixl_num_notifications_after_expiry", "",
+		func(s *core.Stats) uint64 { return s.NixlNotifiedLate }),
 	gauge("vllm:num_requests_running", "", func(s *core.Stats) float64 { return float64(s.Running) }),
 	gauge("vllm:num_requests_waiting", "", func(s *core.Stats) float64 { return float64(s.Waiting) }),
-	gauge("vllm:num_requests_waiting_by_reason", `,reason="capacity"`, func(s *core.Stats) float64 { return float64(s.WaitingCapacity) }).from(21),
-	gauge("vllm:num_requests_waiting_by_reason", `,reason="deferred"`, func(s *core.Stats) float64 { return float64(s.WaitingDeferred) }).from(21),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="waiting_to_start"`, func(s *core.Stats) float64 { return float64(s.FetchToStart) }).from(21),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="in_progress"`, func(s *core.Stats) float64 { return float64(s.FetchInProgress) }).from(21),
-	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="completed_waiting"`, func(s *core.Stats) float64 { return float64(s.FetchDone) }).from(21),
+	gauge("vllm:num_requests_waiting_by_reason", `,reason="capacity"`,
+		func(s *core.Stats) float64 { return float64(s.WaitingCapacity) }).from(21),
+	gauge("vllm:num_requests_waiting_by_reason", `,reason="deferred"`,
+		func(s *core.Stats) float64 { return float64(s.WaitingDeferred) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="waiting_to_start"`,
+		func(s *core.Stats) float64 { return float64(s.FetchToStart) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="in_progress"`,
+		func(s *core.Stats) float64 { return float64(s.FetchInProgress) }).from(21),
+	gauge("vllm:num_requests_kv_fetch_by_stage", `,stage="completed_waiting"`,
+		func(s *core.Stats) float64 { return float64(s.FetchDone) }).from(21),
 	gauge("vllm:kv_cache_usage_perc", "", func(s *core.Stats) float64 { return s.Usage }).from(10),
-	{name: "vllm:gpu_cache_usage_perc", kind: "gauge", value: func(s *core.Stats) float64 { return s.Usage }, until: 10},
+	{
+		name: "vllm:gpu_cache_usage_perc", kind: "gauge", value: func(s *core.Stats) float64 { return s.Usage },
+		until: 10,
+	},
 	counter("vllm:prefix_cache_queries", "", func(s *core.Stats) uint64 { return s.PrefixQueries }),
 	counter("vllm:prefix_cache_hits", "", func(s *core.Stats) uint64 { return s.PrefixHits }),
 	counter("vllm:external_prefix_cache_queries", "", func(s *core.Stats) uint64 { return s.ExternalQueries }),
 	counter("vllm:external_prefix_cache_hits", "", func(s *core.Stats) uint64 { return s.ExternalHits }),
 	counter("vllm:num_preemptions", "", func(s *core.Stats) uint64 { return s.Preemptions }),
 	counter("vllm:prompt_tokens", "", func(s *core.Stats) uint64 { return s.PromptTokens }),
-	counter("vllm:prompt_tokens_by_source", `,source="local_compute"`, func(s *core.Stats) uint64 { return s.PromptComputed }),
-	counter("vllm:prompt_tokens_by_source", `,source="local_cache_hit"`, func(s *core.Stats) uint64 { return s.PromptLocal }),
-	counter("vllm:prompt_tokens_by_source", `,source="external_kv_transfer"`, func(s *core.Stats) uint64 { return s.PromptExternal }),
-	counter("vllm:prompt_tokens_cached", "", func(s *core.Stats) uint64 { return s.PromptLocal + s.PromptExternal }),
+	counter("vllm:prompt_tokens_by_source", `,source="local_compute"`,
+		func(s *core.Stats) uint64 { return s.PromptComputed }),
+	counter("vllm:prompt_tokens_by_source", `,source="local_cache_hit"`,
+		func(s *core.Stats) uint64 { return s.PromptLocal }),
+	counter("vllm:prompt_tokens_by_source", `,source="external_kv_transfer"`,
+		func(s *core.Stats) uint64 { return s.PromptExternal }),
+	counter("vllm:prompt_tokens_cached", "",
+		func(s *core.Stats) uint64 { return s.PromptLocal + s.PromptExternal }),
 	counter("vllm:generation_tokens", "", func(s *core.Stats) uint64 { return s.GenerationTokens }),
-	finished("stop", core.FinishStop), finished("length", core.FinishLength), finished("abort", core.FinishAbort), finished("error", core.FinishError),
+	finished("stop", core.FinishStop), finished("length", core.FinishLength),
+	finished("abort", core.FinishAbort), finished("error", core.FinishError),
 	counter("vllm:request_success", `,finished_reason="repetition"`, never).from(30),
-	counter("vllm:prompt_tokens_cached_by_source", `,source="device"`, func(s *core.Stats) uint64 { return s.PromptLocal }).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="device"`,
+		func(s *core.Stats) uint64 { return s.PromptLocal }).from(30),
 	counter("vllm:prompt_tokens_cached_by_source", `,source="host"`, never).from(30),
-	counter("vllm:prompt_tokens_cached_by_source", `,source="p2p"`, func(s *core.Stats) uint64 { return s.PromptExternal }).from(30),
+	counter("vllm:prompt_tokens_cached_by_source", `,source="p2p"`,
+		func(s *core.Stats) uint64 { return s.PromptExternal }).from(30),
 	counter("vllm:prompt_tokens_cached_by_source", `,source="disk"`, never).from(30),
 	counter("vllm:prompt_tokens_cached_by_source", `,source="external_unspecified"`, never).from(30),
 	counter("vllm:spec_decode_num_drafts", "", func(s *core.Stats) uint64 { return s.SpecDrafts }),
 	counter("vllm:spec_decode_num_draft_tokens", "", func(s *core.Stats) uint64 { return s.SpecDrafted }),
 	counter("vllm:spec_decode_num_accepted_tokens", "", func(s *core.Stats) uint64 { return s.SpecAccepted }),
 	counter("vllm:mm_cache_queries", "", never).from(30), counter("vllm:mm_cache_hits", "", never).from(30),
-	counter("vllm:estimated_flops_per_gpu", "", never).from(30), counter("vllm:estimated_read_bytes_per_gpu", "", never).from(30),
+	counter("vllm:estimated_flops_per_gpu", "", never).from(30),
+	counter("vllm:estimated_read_bytes_per_gpu", "", never).from(30),
 	counter("vllm:estimated_write_bytes_per_gpu", "", never).from(30),
 	gauge("vllm:engine_sleep_state", `,sleep_state="awake"`, func(*core.Stats) float64 { return 1 }).from(30),
-	gauge("vllm:engine_sleep_state", `,sleep_state="weights_offloaded"`, func(*core.Stats) float64 { return 0 }).from(30),
-	gauge("vllm:engine_sleep_state", `,sleep_state="discard_all"`, func(*core.Stats) float64 { return 0 }).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="weights_offloaded"`,
+		func(*core.Stats) float64 { return 0 }).from(30),
+	gauge("vllm:engine_sleep_state", `,sleep_state="discard_all"`, func(*core.Stats) float64 { return 0 }).from(
+		30,
+	),
 }
 
 // never counts what does not happen here.
 func never(*core.Stats) uint64 { return 0 }
 
 func counter(name, label string, value func(*core.Stats) uint64) metric {
-	return metric{name: name, kind: "counter", label: label, value: func(s *core.Stats) float64 { return float64(value(s)) }}
+	return metric{
+		name: name, kind: "counter", label: label, value: func(s *core.Stats) float64 { return float64(value(s)) },
+	}
 }
 
 func gauge(name, label string, value func(*core.Stats) float64) metric {
@@ -134,7 +156,8 @@ func (m metric) from(minor int) metric {
 }
 
 func finished(name string, r core.Reason) metric {
-	return counter("vllm:request_success", `,finished_reason="`+name+`"`, func(s *core.Stats) uint64 { return s.Finished[r] })
+	return counter("vllm:request_success", `,finished_reason="`+name+`"`,
+		func(s *core.Stats) uint64 { return s.Finished[r] })
 }
 
 type metricsWriter struct {
@@ -240,7 +263,8 @@ func appendExponent(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, 'e', -1, 64)
 }
 
-// appendCacheConfig writes cache_config_info. Every rank shows the sum of all ranks' blocks beside its own size in tokens, as vLLM does.
+// appendCacheConfig writes cache_config_info. Every rank shows the sum of all ranks' blocks beside its own
+// size in tokens, as vLLM does.
 func (s *Server) appendCacheConfig(dst []byte, n int, c core.Config) []byte {
 	blocks := c.Blocks * len(s.ranks)
 	tokens := c.Blocks * c.BlockSize
@@ -248,9 +272,14 @@ func (s *Server) appendCacheConfig(dst []byte, n int, c core.Config) []byte {
 	if c.NoPrefixCaching {
 		caching = "False"
 	}
-	return fmt.Appendf(dst, `vllm:cache_config_info{_block_size_resolved="True",block_size="%d",cache_dtype="%s",cache_hit_alignment_tokens="None",`+
-		`effective_attention_block_size="%d",enable_prefix_caching="%s",engine="%d",gpu_memory_utilization="0.92",hash_block_size="None",`+
-		`is_attention_free="False",kv_cache_max_concurrency="%.1f",kv_cache_size_tokens="%d",num_cpu_blocks="None",num_gpu_blocks="%d",`+
-		"num_gpu_blocks_override=\"None\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\",user_specified_block_size=\"True\"} 1.0\n",
-		size, cmp.Or(s.o.Wrong.CacheDType, "auto"), size, caching, n, float64(tokens)/float64(c.MaxModelLen), tokens, blocks)
+	return fmt.Appendf(dst, `vllm:cache_config_info{_block_size_resolved="True",block_size="%d",`+
+		`cache_dtype="%s",cache_hit_alignment_tokens="None",`+
+		`effective_attention_block_size="%d",enable_prefix_caching="%s",engine="%d",`+
+		`gpu_memory_utilization="0.92",hash_block_size="None",`+
+		`is_attention_free="False",kv_cache_max_concurrency="%.1f",kv_cache_size_tokens="%d",`+
+		`num_cpu_blocks="None",num_gpu_blocks="%d",`+
+		"num_gpu_blocks_override=\"None\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\","+
+		"sliding_window=\"None\",user_specified_block_size=\"True\"} 1.0\n",
+		size, cmp.Or(s.o.Wrong.CacheDType,
+			"auto"), size, caching, n, float64(tokens)/float64(c.MaxModelLen), tokens, blocks)
 }

@@ -12,32 +12,41 @@ import (
 	"tandem/internal/kvevents"
 )
 
-// Options says what a simulated server is. The zero value serves the model "sim" on a free port of the loopback, without events.
+// Options says what a simulated server is. The zero value serves the model "sim" on a free port of the
+// loopback, without events.
 type Options struct {
 	Addr     string       // listen address, default "127.0.0.1:0"
 	Listener net.Listener // takes the place of Addr; the server closes it
-	BaseURL  string       // what URL says when the listener's address cannot be dialled by name; default http://<address>
+	// What URL says when the listener's address cannot be dialled by name; default http://<address>.
+	BaseURL string
 
-	Model    string      // served name, default "sim"
-	Aliases  []string    // further names of the base model
-	Adapters []string    // served LoRA adapters
-	Version  string      // of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render flag and no id reuse
-	Role     string      // a label in process listings: NIXL ignores roles
-	Core     core.Config // of each rank; EngineID, Host and Port are filled in where empty, MaxModelLen is 32768 by default, Vocab 4096
-	DPRanks  int         // data-parallel ranks behind this one server, default 1
+	Model    string   // served name, default "sim"
+	Aliases  []string // further names of the base model
+	Adapters []string // served LoRA adapters
+	// Of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render
+	// flag and no id reuse.
+	Version string
+	Role    string // a label in process listings: NIXL ignores roles
+	// Of each rank; EngineID, Host and Port are filled in where empty, MaxModelLen is 32768 by default, Vocab
+	// 4096.
+	Core    core.Config
+	DPRanks int // data-parallel ranks behind this one server, default 1
 
 	EventsEndpoint string // ZMQ PUB as "tcp://127.0.0.1:0", port+rank unless 0; "" publishes nothing
 	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
 	Topic          string
 	NoReplay       bool
-	ZMQ            *kvevents.Context           // to share between the servers of one process, nil: one of their own
-	OnEvents       func(*kvevents.EncodeBatch) // sees each batch before the answers it came with, also without EventsEndpoint; must not keep it
+	// To share between the servers of one process, nil: one of their own.
+	ZMQ *kvevents.Context
+	// Sees each batch before the answers it came with, also without EventsEndpoint; must not keep it.
+	OnEvents func(*kvevents.EncodeBatch)
 
 	OnRequest func(Seen) // sees each request before it is answered, on its connection's goroutine
 	APIKey    string     // --api-key
 
-	LoadAdapters   bool // VLLM_ALLOW_RUNTIME_LORA_UPDATING: adapters can be loaded and unloaded over HTTP
-	ToolParser     bool // --enable-auto-tool-choice and --tool-call-parser: tools are accepted; none is ever called
+	LoadAdapters bool // VLLM_ALLOW_RUNTIME_LORA_UPDATING: adapters can be loaded and unloaded over HTTP
+	// --enable-auto-tool-choice and --tool-call-parser: tools are accepted; none is ever called.
+	ToolParser     bool
 	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
 	NoORCA         bool // never send endpoint-load-metrics
 	ZeroLatency    bool // steps and transfers take no time
@@ -45,15 +54,23 @@ type Options struct {
 	NoUsageDetails bool // without --enable-prompt-tokens-details
 	NoRequestIDs   bool // without --enable-request-id-headers
 
-	Listen           func(network, addr string) (net.Listener, error)                  // default net.Listen; also for side channels and control
-	Dial             func(ctx context.Context, network, addr string) (net.Conn, error) // to peers' side channels, default net.Dialer's
-	HandshakeTimeout time.Duration                                                     // what an unknown peer costs, default 5 s
-	TransferLatency  time.Duration                                                     // before each read of a peer
-	TransferRate     float64                                                           // blocks a second, 0 is at once
-	KeepAlive        time.Duration                                                     // idle connections are closed after it, default 5 s as uvicorn does
-	Control          string                                                            // address of the control listener (POST /fault, GET /stats), "" for none
-	Faults           []Fault                                                           // from the start
-	Wrong            Wrong                                                             // what an operator may have got wrong
+	// Default net.Listen; also for side channels and control.
+	Listen func(network, addr string) (net.Listener, error)
+	// To peers' side channels, default net.Dialer's.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// What an unknown peer costs, default 5 s.
+	HandshakeTimeout time.Duration
+	// Before each read of a peer.
+	TransferLatency time.Duration
+	// Blocks a second, 0 is at once.
+	TransferRate float64
+	// Idle connections are closed after it, default 5 s as uvicorn does.
+	KeepAlive time.Duration
+	// Address of the control listener (POST /fault, GET /stats), "" for none.
+	Control string
+	Faults  []Fault // from the start
+	// What an operator may have got wrong.
+	Wrong Wrong
 }
 
 func (o Options) withDefaults() Options {
@@ -71,7 +88,8 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Core.EngineID == "" {
 		w, v := randomWord(), randomWord()
-		o.Core.EngineID = fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", w>>32, w>>16&0xffff, w&0xfff, v>>48&0x3fff|0x8000, v&(1<<48-1))
+		o.Core.EngineID = fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x",
+			w>>32, w>>16&0xffff, w&0xfff, v>>48&0x3fff|0x8000, v&(1<<48-1))
 	}
 	o.Core.MaxModelLen = cmp.Or(o.Core.MaxModelLen, 32768)
 	o.Core.Vocab = cmp.Or(o.Core.Vocab, 4096)

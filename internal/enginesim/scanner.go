@@ -7,8 +7,9 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// scanner reads a client's JSON as pydantic takes it: rawjson walks the text, these methods know the types. It builds no values, since a benchmark's
-// requests are mostly token ids. The first mistake sticks, and every later call returns a zero.
+// scanner reads a client's JSON as pydantic takes it: rawjson walks the text, these methods know the types.
+// It builds no values, since a benchmark's requests are mostly token ids. The first mistake sticks, and every
+// later call returns a zero.
 type scanner struct{ rawjson.Scanner }
 
 const maxDepth = 256
@@ -95,7 +96,8 @@ func (s *scanner) integer(none int) int {
 	return int(f)
 }
 
-// ids appends a list of token ids to dst. A negative id or one above 32 bits is kept as the largest: it is out of every vocabulary.
+// ids appends a list of token ids to dst. A negative id or one above 32 bits is kept as the largest: it is
+// out of every vocabulary.
 func (s *scanner) ids(dst []uint32) []uint32 {
 	if dst == nil {
 		dst = []uint32{} // which rawjson does not size by the rest of the text

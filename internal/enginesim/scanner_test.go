@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A whole number may be written as pydantic takes it, and as Python's json takes it: not with a zero before it.
+// A whole number may be written as pydantic takes it, and as Python's json takes it: not with a zero before
+// it.
 func TestScannerReadsIntegers(t *testing.T) {
 	const none = math.MinInt
 	for text, want := range map[string]int{
@@ -17,7 +18,9 @@ func TestScannerReadsIntegers(t *testing.T) {
 			t.Errorf("%s is %d, %v; want %d", text, got, s.Err(), want)
 		}
 	}
-	for _, text := range []string{`5.5`, `1e300`, `"7"`, `true`, `[7]`, `07`, `+7`, `7.`, `-`, ``, `nul`, `7 7`} {
+	for _, text := range []string{
+		`5.5`, `1e300`, `"7"`, `true`, `[7]`, `07`, `+7`, `7.`, `-`, ``, `nul`, `7 7`,
+	} {
 		s := scan([]byte(text))
 		if got := s.integer(none); s.end() == nil {
 			t.Errorf("%s is %d, want an error", text, got)
@@ -57,7 +60,8 @@ func TestScannerReadsNumbersAndFlags(t *testing.T) {
 func TestScannerReadsIDs(t *testing.T) {
 	const most = math.MaxUint32
 	for text, want := range map[string][]uint32{
-		`[]`: {}, `[1,2, 3]`: {1, 2, 3}, `[ 1 , 2 ]`: {1, 2}, `[1,-5,2.0]`: {1, most, 2}, `[4294967296,1]`: {most, 1}, `[null]`: {most},
+		`[]`: {}, `[1,2, 3]`: {1, 2, 3}, `[ 1 , 2 ]`: {1, 2}, `[1,-5,2.0]`: {1, most, 2},
+		`[4294967296,1]`: {most, 1}, `[null]`: {most},
 	} {
 		s := scan([]byte(text))
 		if got := s.ids(nil); !slices.Equal(got, want) || s.end() != nil {

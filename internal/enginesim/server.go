@@ -1,5 +1,5 @@
-// Package enginesim is a vLLM without a model: a server that speaks vLLM's wire (HTTP, events over ZMQ, KV transfers, metrics)
-// around simulated engine cores, and can be told to fail as real ones do.
+// Package enginesim is a vLLM without a model: a server that speaks vLLM's wire (HTTP, events over ZMQ, KV
+// transfers, metrics) around simulated engine cores, and can be told to fail as real ones do.
 package enginesim
 
 import (
@@ -20,9 +20,10 @@ import (
 	"tandem/internal/kvevents"
 )
 
-// The path of a request through the server: http_conn.go reads it, http_route.go finds who answers, http_params.go parses the body, generation.go checks
-// it and gives its sequences to a core, loop.go steps the core and carries outputs, events and orders out, and an http_*.go named after the endpoint
-// writes the answer. sidechannel.go is the way between two engines, faults.go what can be made to go wrong.
+// The path of a request through the server: http_conn.go reads it, http_route.go finds who answers,
+// http_params.go parses the body, generation.go checks it and gives its sequences to a core, loop.go steps
+// the core and carries outputs, events and orders out, and an http_*.go named after the endpoint writes the
+// answer. sidechannel.go is the way between two engines, faults.go what can be made to go wrong.
 
 // Server is one simulated vLLM API server with its engine cores. All methods are safe for concurrent use.
 type Server struct {
@@ -150,7 +151,8 @@ func (s *Server) startRanks() error {
 	return nil
 }
 
-// sideAddr is where the side channel of a rank listens: Core.Port plus rank as in vLLM, a free port when none is set.
+// sideAddr is where the side channel of a rank listens: Core.Port plus rank as in vLLM, a free port when none
+// is set.
 func (s *Server) sideAddr(n int) string {
 	if s.o.Core.Port == 0 {
 		return net.JoinHostPort(cmp.Or(s.o.Core.Host, "127.0.0.1"), "0")
@@ -188,7 +190,10 @@ func (r *rank) stopEvents() {
 
 func (r *rank) publisherOptions() kvevents.PublisherOptions {
 	o := r.srv.o
-	p := kvevents.PublisherOptions{Context: o.ZMQ, Endpoint: offsetPort(o.EventsEndpoint, r.n), Topic: o.Topic, Form: kvevents.Map, ReplayFrames: 4}
+	p := kvevents.PublisherOptions{
+		Context: o.ZMQ, Endpoint: offsetPort(o.EventsEndpoint, r.n), Topic: o.Topic, Form: kvevents.Map,
+		ReplayFrames: 4,
+	}
 	p.BufferSteps = o.Wrong.bufferSteps()
 	if !o.NoReplay {
 		p.Replay = offsetPort(cmp.Or(o.ReplayEndpoint, freePort(o.EventsEndpoint)), r.n)
@@ -249,7 +254,9 @@ func (s *Server) acceptAll(ln net.Listener) {
 }
 
 func (s *Server) admit(nc net.Conn) {
-	c := &conn{srv: s, nc: nc, br: bufio.NewReaderSize(nc, 8<<10), calls: make(chan *call), gone: make(chan struct{})}
+	c := &conn{
+		srv: s, nc: nc, br: bufio.NewReaderSize(nc, 8<<10), calls: make(chan *call), gone: make(chan struct{}),
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.refused || s.dead != nil {
@@ -265,7 +272,8 @@ func (s *Server) admit(nc net.Conn) {
 	})
 }
 
-// refuse closes the listening socket, and every idle and busy connection stays; after d, unless 0, it listens again.
+// refuse closes the listening socket, and every idle and busy connection stays; after d, unless 0, it listens
+// again.
 func (s *Server) refuse(d time.Duration) {
 	s.mu.Lock()
 	s.refused = true
@@ -327,7 +335,8 @@ func (s *Server) resumeEvents() error {
 	return nil
 }
 
-// restart is the end of the process and the start of another after d. It fails only when d is 0 and the addresses cannot be bound.
+// restart is the end of the process and the start of another after d. It fails only when d is 0 and the
+// addresses cannot be bound.
 func (s *Server) restart(d time.Duration) error {
 	s.refuse(0)
 	s.cutAll()
@@ -358,7 +367,8 @@ func (s *Server) cutAll() {
 	}
 }
 
-// die is the death of EngineCore: the listener goes first, so that whoever has seen the 500 is refused from then on.
+// die is the death of EngineCore: the listener goes first, so that whoever has seen the 500 is refused from
+// then on.
 func (s *Server) die(why error) {
 	s.mu.Lock()
 	first := s.dead == nil && !s.closed
@@ -421,7 +431,8 @@ func (s *Server) Stats() []core.Stats {
 	return all
 }
 
-// HeldBlocks is the number of KV blocks that requests and leases hold now, over all ranks: 0 when nothing leaks.
+// HeldBlocks is the number of KV blocks that requests and leases hold now, over all ranks: 0 when nothing
+// leaks.
 func (s *Server) HeldBlocks() int {
 	held := 0
 	for _, st := range s.Stats() {
@@ -439,7 +450,8 @@ func (s *Server) OpenRequests() int {
 	return open
 }
 
-// Close stops listening, cuts every connection and returns when all goroutines have left. A second call does nothing.
+// Close stops listening, cuts every connection and returns when all goroutines have left. A second call does
+// nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {

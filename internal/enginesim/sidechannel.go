@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// The side channel stands for NIXL's handshake, reads and notifications between engines. Our own protocol, one question and one answer at a time:
+// The side channel stands for NIXL's handshake, reads and notifications between engines. Our own protocol,
+// one question and one answer at a time:
 //
 //	question:  length uint32 | op byte | body          answer:  length uint32 | status byte | body
 //
@@ -141,11 +142,13 @@ type peers struct {
 
 type peerKey struct{ addr, engine string }
 
-// peer is one shaken-hands connection. A peer that once answered and is gone fails at once; one that never did costs the handshake time-out.
+// peer is one shaken-hands connection. A peer that once answered and is gone fails at once; one that never
+// did costs the handshake time-out.
 type peer struct {
 	key peerKey
-	// turn is held by the one question under way, and guards the following. It is a channel and no mutex since a peer that stands still holds it for
-	// long, and in tests of fake time only a goroutine that waits for a channel lets the time go on.
+	// turn is held by the one question under way, and guards the following. It is a channel and no mutex since a
+	// peer that stands still holds it for long, and in tests of fake time only a goroutine that waits for a
+	// channel lets the time go on.
 	turn  chan struct{}
 	nc    net.Conn
 	br    *bufio.Reader
@@ -180,10 +183,14 @@ func (ps *peers) close() {
 	}
 }
 
-// ask sends one question to the engine key names and gives its answer to read. It shakes hands first when there is no connection.
+// ask sends one question to the engine key names and gives its answer to read. It shakes hands first when
+// there is no connection.
 //
-// NIXL has no answer from a peer that is not there and waits its time out; one that has answered before is known to be gone at once.
-func (ps *peers) ask(ctx context.Context, key peerKey, op byte, body func([]byte) []byte, read func(answer []byte) error) error {
+// NIXL has no answer from a peer that is not there and waits its time out; one that has answered before is
+// known to be gone at once.
+func (ps *peers) ask(
+	ctx context.Context, key peerKey, op byte, body func([]byte) []byte, read func(answer []byte) error,
+) error {
 	if err := ps.blocked(ctx, key); err != nil {
 		return err
 	}
@@ -196,8 +203,11 @@ func (ps *peers) ask(ctx context.Context, key peerKey, op byte, body func([]byte
 	return err
 }
 
-// askInTurn says also whether the peer has ever shaken hands. Questions to one peer wait for each other, so that they do not mix.
-func (ps *peers) askInTurn(ctx context.Context, p *peer, op byte, body func([]byte) []byte, read func([]byte) error) (known bool, err error) {
+// askInTurn says also whether the peer has ever shaken hands. Questions to one peer wait for each other, so
+// that they do not mix.
+func (ps *peers) askInTurn(
+	ctx context.Context, p *peer, op byte, body func([]byte) []byte, read func([]byte) error,
+) (known bool, err error) {
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
@@ -226,10 +236,11 @@ func (ps *peers) shake(ctx context.Context, p *peer) error {
 		return err
 	}
 	p.nc, p.br = nc, bufio.NewReader(nc)
-	return p.exchange(ctx, opHello, func(b []byte) []byte { return append(b, p.key.engine...) }, func(answer []byte) error {
-		p.url = string(answer)
-		return nil
-	})
+	return p.exchange(ctx, opHello, func(b []byte) []byte { return append(b, p.key.engine...) },
+		func(answer []byte) error {
+			p.url = string(answer)
+			return nil
+		})
 }
 
 func (p *peer) drop() {
@@ -239,7 +250,9 @@ func (p *peer) drop() {
 	p.nc, p.br = nil, nil
 }
 
-func (p *peer) exchange(ctx context.Context, op byte, body func([]byte) []byte, read func([]byte) error) error {
+func (p *peer) exchange(
+	ctx context.Context, op byte, body func([]byte) []byte, read func([]byte) error,
+) error {
 	nc := p.nc
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()

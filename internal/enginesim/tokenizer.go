@@ -25,14 +25,22 @@ const (
 )
 
 // commonWords open the word list, so that prompts in plain English are short.
-const commonWords = "the of and a to in is you that it he was for on are as with his they I at be this have from or one had by word but not what all were " +
-	"we when your can said there use an each which she do how their if will up other about out many then them these so some her would make like him into " +
-	"time has look two more write go see number no way could people my than first water been call who oil its now find long down day did get come made may " +
-	"part over new sound take only little work know place year live me back give most very after thing our just name good sentence man think say great where " +
-	"help through much before line right too mean old any same tell boy follow came want show also around form three small set put end does another well large " +
-	"must big even such because turn here why ask went men read need land different home us move try kind hand picture again change off play spell air away " +
-	"animal house point page letter mother answer found study still learn should world The You block blocks cache token tokens prompt prefill decode router " +
-	"lease engine model system user assistant please explain write summarize question code data value key list hello briefly"
+const commonWords = "the of and a to in is you that it he was for on are as with his they I at be this " +
+	"have from or one had by word but not what all were " +
+	"we when your can said there use an each which she do how their if will up other about out many then them " +
+	"these so some her would make like him into " +
+	"time has look two more write go see number no way could people my than first water been call who oil its " +
+	"now find long down day did get come made may " +
+	"part over new sound take only little work know place year live me back give most very after thing our " +
+	"just name good sentence man think say great where " +
+	"help through much before line right too mean old any same tell boy follow came want show also around " +
+	"form three small set put end does another well large " +
+	"must big even such because turn here why ask went men read need land different home us move try kind " +
+	"hand picture again change off play spell air away " +
+	"animal house point page letter mother answer found study still learn should world The You block blocks " +
+	"cache token tokens prompt prefill decode router " +
+	"lease engine model system user assistant please explain write summarize question code data value key " +
+	"list hello briefly"
 
 // vocabulary turns text into token ids and back. It is immutable; detokenize(tokenize(x)) == x for every x.
 type vocabulary struct {
@@ -44,7 +52,8 @@ type vocabulary struct {
 // newVocabulary makes size ids; fewer than the bytes need are raised to that.
 func newVocabulary(size int) *vocabulary { return newVocabularyOf("", size) }
 
-// newVocabularyOf is newVocabulary of a tokenizer with a name: one with another name has the same common words under other ids.
+// newVocabularyOf is newVocabulary of a tokenizer with a name: one with another name has the same common
+// words under other ids.
 func newVocabularyOf(name string, size int) *vocabulary {
 	size = max(size, firstWord+1)
 	v := &vocabulary{text: make([]string, firstByte, size), words: make(map[string]int, size), size: size}
@@ -70,7 +79,8 @@ func (v *vocabulary) addWord(w string) {
 	v.text = append(v.text, " "+w)
 }
 
-// madeUp is the i-th pronounceable word that English lacks: syllables of a consonant and a vowel, at least two.
+// madeUp is the i-th pronounceable word that English lacks: syllables of a consonant and a vowel, at least
+// two.
 func madeUp(i int) string {
 	const consonants, vowels = "bdfgklmnprstvz", "aeiou"
 	const syllables = len(consonants) * len(vowels)
@@ -86,7 +96,8 @@ func madeUp(i int) string {
 	return string(w)
 }
 
-// tokenize appends the ids of text to dst: a known word with its space is one token, everything else is bytes.
+// tokenize appends the ids of text to dst: a known word with its space is one token, everything else is
+// bytes.
 func (v *vocabulary) tokenize(dst []uint32, text string) []uint32 {
 	for i := 0; i < len(text); {
 		if text[i] == ' ' {
@@ -137,7 +148,8 @@ func (v *vocabulary) piece(id uint32) string {
 // chatMessage is one turn as the template sees it.
 type chatMessage struct{ role, content string }
 
-// chat appends a templated conversation: the start, each turn behind its role's marker, and the marker of the answer to come.
+// chat appends a templated conversation: the start, each turn behind its role's marker, and the marker of the
+// answer to come.
 func (v *vocabulary) chat(dst []uint32, turns []chatMessage) []uint32 {
 	dst = append(dst, tokBOS)
 	for _, t := range turns {

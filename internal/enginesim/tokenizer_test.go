@@ -9,7 +9,9 @@ import (
 )
 
 func FuzzTokenizer(f *testing.F) {
-	for _, seed := range []string{"", " ", "hello blocks", "  two  spaces ", " the the\nthe", "größe 漢字 \x00", " ba bababa", "The blocks"} {
+	for _, seed := range []string{
+		"", " ", "hello blocks", "  two  spaces ", " the the\nthe", "größe 漢字 \x00", " ba bababa", "The blocks",
+	} {
 		f.Add(seed)
 	}
 	voc := newVocabulary(4096)
@@ -75,18 +77,23 @@ func TestChatTemplate(t *testing.T) {
 
 // The scanner accepts what encoding/json accepts and sees the same in it.
 func FuzzScanner(f *testing.F) {
-	for _, seed := range []string{`{"prompt":[1, 2,3 ],"max_tokens":5.0}`, `{"prompt":[[1],[2,]]}`, `{"prompt":"a\u00e9\n"}`, `[1,2]`, `{"a":{"b":[true,null,-1e5]}}`, `{"prompt":[12345678901]}`, `{"prompt":[1 ,2]}`, ` "0\\`} {
+	for _, seed := range []string{
+		`{"prompt":[1, 2,3 ],"max_tokens":5.0}`, `{"prompt":[[1],[2,]]}`, `{"prompt":"a\u00e9\n"}`, `[1,2]`,
+		`{"a":{"b":[true,null,-1e5]}}`, `{"prompt":[12345678901]}`, `{"prompt":[1 ,2]}`, ` "0\\`,
+	} {
 		f.Add(seed)
 	}
 	voc := newVocabulary(512)
 	f.Fuzz(func(t *testing.T, body string) {
 		s := scan([]byte(body))
 		s.Value()
-		if err := s.end(); err != nil && json.Valid([]byte(body)) && strings.Count(body, "[")+strings.Count(body, "{") < maxDepth {
+		if err := s.end(); err != nil && json.Valid([]byte(body)) &&
+			strings.Count(body, "[")+strings.Count(body, "{") < maxDepth {
 			t.Errorf("%q: %v", body, err)
 		}
 		var want struct{ Prompt []uint32 }
-		if json.Unmarshal([]byte(body), &want) != nil || strings.Count(strings.ToLower(body), "prompt") != 1 || !strings.Contains(body, `"prompt"`) || !strings.HasPrefix(body, `{"prompt":[`) {
+		if json.Unmarshal([]byte(body), &want) != nil || strings.Count(strings.ToLower(body), "prompt") != 1 ||
+			!strings.Contains(body, `"prompt"`) || !strings.HasPrefix(body, `{"prompt":[`) {
 			return
 		}
 		p := newParams(atCompletions)
@@ -100,7 +107,9 @@ func FuzzScanner(f *testing.F) {
 }
 
 func TestFloatsLookLikePython(t *testing.T) {
-	for f, want := range map[float64]string{0: "0.0", 1: "1.0", 0.25: "0.25", 0.0004883408619216212: "0.0004883408619216212", 16384: "16384.0"} {
+	for f, want := range map[float64]string{
+		0: "0.0", 1: "1.0", 0.25: "0.25", 0.0004883408619216212: "0.0004883408619216212", 16384: "16384.0",
+	} {
 		if got := string(appendFloat(nil, f)); got != want {
 			t.Errorf("%v is %s, want %s", f, got, want)
 		}

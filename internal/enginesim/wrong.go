@@ -13,11 +13,13 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// Wrong is how a server can be set up so that it serves well and a router cannot know its caches: what tandem doctor looks for. The zero value is right.
-// Without prefix caching is Config.NoPrefixCaching, without replay Options.NoReplay.
+// Wrong is how a server can be set up so that it serves well and a router cannot know its caches: what tandem
+// doctor looks for. The zero value is right. Without prefix caching is Config.NoPrefixCaching, without replay
+// Options.NoReplay.
 type Wrong struct {
-	NullPublisher bool          // "publisher":"null": /kv_event_sources says so and nothing is published
-	StrictBind    bool          // vLLM's rule: an EventsEndpoint without * or :: is connected to, so that nobody can subscribe there
+	NullPublisher bool // "publisher":"null": /kv_event_sources says so and nothing is published
+	// vLLM's rule: an EventsEndpoint without * or :: is connected to, so that nobody can subscribe there.
+	StrictBind    bool
 	TellReplay    string        // /kv_event_sources names this replay endpoint instead of the real one
 	TellBlockSize int           // /metrics names this block size instead of the real one
 	BufferSteps   int           // batches kept for replay, 10,000 as in vLLM when 0
@@ -31,11 +33,12 @@ type Wrong struct {
 	NoStats       bool          // --disable-log-stats: none of vLLM's series in /metrics
 }
 
-// listens reports whether the rank has a publisher that can be subscribed to. vLLM binds an endpoint with a wildcard and connects to every other
-// (distributed/kv_events.py, ZmqEventPublisher._is_bind_endpoint).
+// listens reports whether the rank has a publisher that can be subscribed to. vLLM binds an endpoint with a
+// wildcard and connects to every other (distributed/kv_events.py, ZmqEventPublisher._is_bind_endpoint).
 func (s *Server) listens() bool {
 	e := s.o.EventsEndpoint
-	return !s.o.Wrong.NullPublisher && (!s.o.Wrong.StrictBind || strings.Contains(e, "*") || strings.Contains(e, "::"))
+	return !s.o.Wrong.NullPublisher &&
+		(!s.o.Wrong.StrictBind || strings.Contains(e, "*") || strings.Contains(e, "::"))
 }
 
 func (w *Wrong) publisher() string {
@@ -77,16 +80,18 @@ func (w *Wrong) withMore(dst []byte) []byte {
 	return append(append(append(dst[:len(dst)-1], ','), w.MoreParams...), '}')
 }
 
-// protocol writes what a prefill engine with another connector than NIXL pull answers (nixl/push_scheduler.py,
-// moriio/moriio_connector.py).
+// protocol writes what a prefill engine with another connector than NIXL pull answers
+// (nixl/push_scheduler.py, moriio/moriio_connector.py).
 func (w *Wrong) protocol(dst []byte, t *core.TransferOut) []byte {
 	if w.Protocol == "push" {
 		change := strings.NewReplacer(`"remote_blocks_expiry_time":null,`, "", `"pull"`, `"push"`)
 		return append(dst, change.Replace(string(t.AppendJSON(nil)))...)
 	}
 	blocks, _ := json.Marshal(t.BlockIDs) // numbers always marshal
-	return fmt.Appendf(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":%s,"remote_engine_id":%s,`+
-		`"remote_host":%s,"remote_handshake_port":6301,"remote_notify_port":61005,"remote_dp_rank":0,`+
-		`"remote_dp_rank_override":null,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1,"transfer_id":"tx"}`,
+	return fmt.Appendf(dst,
+		`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":%s,"remote_engine_id":%s,`+
+			`"remote_host":%s,"remote_handshake_port":6301,"remote_notify_port":61005,"remote_dp_rank":0,`+
+			`"remote_dp_rank_override":null,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1,`+
+			`"transfer_id":"tx"}`,
 		blocks, rawjson.AppendString(nil, t.EngineID), rawjson.AppendString(nil, t.Host))
 }

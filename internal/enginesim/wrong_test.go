@@ -19,14 +19,35 @@ func TestWrong(t *testing.T) {
 		want, not string
 	}{
 		{"nothing wrong", Options{EventsEndpoint: "tcp://127.0.0.1:0"}, "/kv_event_sources", healthy, ""},
-		{"null publisher", Options{EventsEndpoint: "tcp://127.0.0.1:0", Wrong: Wrong{NullPublisher: true}}, "/kv_event_sources", `"publisher":"null"`, healthy},
-		{"strict bind", Options{EventsEndpoint: "tcp://0.0.0.0:7", Wrong: Wrong{StrictBind: true}}, "/kv_event_sources", `"endpoint":"tcp://0.0.0.0:7"`, ""},
-		{"replay told", Options{EventsEndpoint: "tcp://127.0.0.1:0", Wrong: Wrong{TellReplay: "tcp://*:9"}}, "/kv_event_sources", `"replay_endpoint":"tcp://*:9"`, ""},
-		{"short buffer", Options{EventsEndpoint: "tcp://127.0.0.1:0", Wrong: Wrong{BufferSteps: 3}}, "/kv_event_sources", `"buffer_steps":3,`, ""},
-		{"block size told", Options{Wrong: Wrong{TellBlockSize: 32}}, "/metrics", `block_size="32"`, `block_size="16"`},
-		{"no prefix caching", Options{Core: core.Config{NoPrefixCaching: true}}, "/metrics", `enable_prefix_caching="False"`, `enable_prefix_caching="True"`},
+		{
+			"null publisher", Options{EventsEndpoint: "tcp://127.0.0.1:0", Wrong: Wrong{NullPublisher: true}},
+			"/kv_event_sources", `"publisher":"null"`, healthy,
+		},
+		{
+			"strict bind", Options{EventsEndpoint: "tcp://0.0.0.0:7", Wrong: Wrong{StrictBind: true}},
+			"/kv_event_sources", `"endpoint":"tcp://0.0.0.0:7"`, "",
+		},
+		{
+			"replay told", Options{EventsEndpoint: "tcp://127.0.0.1:0", Wrong: Wrong{TellReplay: "tcp://*:9"}},
+			"/kv_event_sources", `"replay_endpoint":"tcp://*:9"`, "",
+		},
+		{
+			"short buffer", Options{EventsEndpoint: "tcp://127.0.0.1:0", Wrong: Wrong{BufferSteps: 3}},
+			"/kv_event_sources", `"buffer_steps":3,`, "",
+		},
+		{
+			"block size told", Options{Wrong: Wrong{TellBlockSize: 32}}, "/metrics", `block_size="32"`,
+			`block_size="16"`,
+		},
+		{
+			"no prefix caching", Options{Core: core.Config{NoPrefixCaching: true}}, "/metrics",
+			`enable_prefix_caching="False"`, `enable_prefix_caching="True"`,
+		},
 		{"no connector", Options{Wrong: Wrong{NoConnector: true}}, "/metrics", "vllm:num_requests_running", "nixl"},
-		{"cache type", Options{Wrong: Wrong{CacheDType: "fp8"}}, "/metrics", `cache_dtype="fp8"`, `cache_dtype="auto"`},
+		{
+			"cache type", Options{Wrong: Wrong{CacheDType: "fp8"}}, "/metrics", `cache_dtype="fp8"`,
+			`cache_dtype="auto"`,
+		},
 		{"no stats", Options{Wrong: Wrong{NoStats: true}}, "/metrics", "process_start_time_seconds", "vllm:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -46,7 +67,10 @@ func TestNoPrefixCaching(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		noLeaks(t)
 		batches := 0
-		s := startServer(t, Options{ZeroLatency: true, Core: core.Config{NoPrefixCaching: off}, OnEvents: func(*kvevents.EncodeBatch) { batches++ }})
+		s := startServer(t, Options{
+			ZeroLatency: true, Core: core.Config{NoPrefixCaching: off},
+			OnEvents: func(*kvevents.EncodeBatch) { batches++ },
+		})
 		body := `{"model":"sim","prompt":"` + strings.Repeat(" block", 100) + `","max_tokens":1}`
 		post(t, s, "/v1/completions", body)
 		_, again := post(t, s, "/v1/completions", body)
@@ -74,7 +98,10 @@ func TestTokenizersDiffer(t *testing.T) {
 func TestClockSkew(t *testing.T) {
 	noLeaks(t)
 	var at time.Time
-	s := startServer(t, Options{ZeroLatency: true, Wrong: Wrong{ClockSkew: time.Hour}, OnEvents: func(b *kvevents.EncodeBatch) { at = b.At }})
+	s := startServer(t, Options{
+		ZeroLatency: true, Wrong: Wrong{ClockSkew: time.Hour},
+		OnEvents: func(b *kvevents.EncodeBatch) { at = b.At },
+	})
 	post(t, s, "/v1/completions", `{"model":"sim","prompt":"`+strings.Repeat(" block", 100)+`","max_tokens":1}`)
 	if ahead := time.Until(at); ahead < 59*time.Minute {
 		t.Errorf("events are %v ahead", ahead)

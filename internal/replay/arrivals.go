@@ -11,8 +11,8 @@ import (
 	"tandem/internal/trace"
 )
 
-// drawStarts draws when sessions start from the rates of clients that p names a file of, p.Rate a second on average, and p.Scale times as
-// dense. Clients keep their shares of it and how uneven each of them is.
+// drawStarts draws when sessions start from the rates of clients that p names a file of, p.Rate a second on
+// average, and p.Scale times as dense. Clients keep their shares of it and how uneven each of them is.
 func (p *Play) drawStarts() (starts []trace.Arrival, err error) {
 	f, err := os.Open(p.Arrivals)
 	if err != nil {

@@ -71,8 +71,9 @@ func (f Figures) worst() float64 {
 	return w
 }
 
-// loss is what calibration makes small: the squared relative errors of each request's time per token, time to the first token and whole time. The first
-// third of a run stands for an engine that is not overloaded; no figure of the rest is looked at.
+// loss is what calibration makes small: the squared relative errors of each request's time per token, time to
+// the first token and whole time. The first third of a run stands for an engine that is not overloaded; no
+// figure of the rest is looked at.
 func loss(simulated, measured []Timing) float64 {
 	sum := 0.0
 	for i, m := range measured {
@@ -81,14 +82,16 @@ func loss(simulated, measured []Timing) float64 {
 		if m.Output > 1 {
 			sum += square((s.Last-s.First).Seconds()/(m.Last-m.First).Seconds() - 1)
 		}
-		sum += 0.1 * square(min(1, s.First.Seconds()/m.First.Seconds()-1)) // where a request falls among the steps is chance
+		// Where a request falls among the steps is chance.
+		sum += 0.1 * square(min(1, s.First.Seconds()/m.First.Seconds()-1))
 	}
 	return sum / float64(len(measured))
 }
 
 func square(x float64) float64 { return x * x }
 
-// calibrate finds the tuning that fits the first n measured requests best. token says whether there is a link between GPUs to be fitted.
+// calibrate finds the tuning that fits the first n measured requests best. token says whether there is a link
+// between GPUs to be fitted.
 func (r *Recording) calibrate(n int, token bool) (kernels.Tuning, error) {
 	best := kernels.Tuning{Scale: 1, Host: 0.0005}
 	steps := []float64{0.1, 0.001, 0}

@@ -6,8 +6,9 @@ import (
 	"tandem/internal/replay/cluster"
 )
 
-// Ideal measures what p asks of engines like the first prefill replica, or the first at all where there is no prefill pool, with one cache for all of them that
-// never forgets. The times are those of p: dense by its scale.
+// Ideal measures what p asks of engines like the first prefill replica, or the first at all where there is no
+// prefill pool, with one cache for all of them that never forgets. The times are those of p: dense by its
+// scale.
 func (p Play) Ideal() (x *cluster.Ideal, err error) {
 	p = p.withDefaults()
 	fleet, err := p.Fleet()

@@ -11,24 +11,27 @@ import (
 	"tandem/internal/replay/policies"
 )
 
-// Outcome is what became of a play with one policy. Requests of the first fifth of the time in which sessions start are left
-// out of all but the totals: caches fill.
+// Outcome is what became of a play with one policy. Requests of the first fifth of the time in which sessions
+// start are left out of all but the totals: caches fill.
 type Outcome struct {
-	Policy    string          `json:"policy"`
-	Requests  int             `json:"requests"`          // in the whole play
-	Measured  int             `json:"measured"`          // of these, those behind the warm-up
-	Refused   int             `json:"refused"`           // of the measured ones
-	Failed    int             `json:"failed"`            // of the measured ones: their clients got an error
-	Retried   int             `json:"retried"`           // of the measured ones: some attempt failed
-	LeftOut   int             `json:"sessions_left_out"` // that do not fit the engines
-	TTFT      Quantiles       `json:"ttft_s"`
-	TPOT      Quantiles       `json:"tpot_s"`
-	E2E       Quantiles       `json:"e2e_s"`
-	Good      float64         `json:"good"`               // share of the measured ones that kept the SLO
-	Hit       float64         `json:"hit"`                // share of prompt tokens that the replica which prefilled had, by its own count
-	Local     float64         `json:"local"`              // share that decode prefilled by itself
-	Balance   [2]float64      `json:"max_over_mean_busy"` // busy seconds of the busiest replica over the mean, by side
-	Busy      [2]float64      `json:"busy"`               // mean share of the time that replicas of a side were at work
+	Policy   string    `json:"policy"`
+	Requests int       `json:"requests"`          // in the whole play
+	Measured int       `json:"measured"`          // of these, those behind the warm-up
+	Refused  int       `json:"refused"`           // of the measured ones
+	Failed   int       `json:"failed"`            // of the measured ones: their clients got an error
+	Retried  int       `json:"retried"`           // of the measured ones: some attempt failed
+	LeftOut  int       `json:"sessions_left_out"` // that do not fit the engines
+	TTFT     Quantiles `json:"ttft_s"`
+	TPOT     Quantiles `json:"tpot_s"`
+	E2E      Quantiles `json:"e2e_s"`
+	Good     float64   `json:"good"` // share of the measured ones that kept the SLO
+	// Share of prompt tokens that the replica which prefilled had, by its own count.
+	Hit   float64 `json:"hit"`
+	Local float64 `json:"local"` // share that decode prefilled by itself
+	// Busy seconds of the busiest replica over the mean, by side.
+	Balance [2]float64 `json:"max_over_mean_busy"`
+	// Mean share of the time that replicas of a side were at work.
+	Busy      [2]float64      `json:"busy"`
 	Moved     float64         `json:"moved_gb"`
 	Transfer  float64         `json:"transfer_s"` // mean of those that transferred
 	Preempted uint64          `json:"preempted"`
@@ -57,8 +60,8 @@ func quantiles(xs []float64) Quantiles {
 // warmUp is the part of the time before which requests are not counted.
 const warmUp = 5 // a fifth
 
-// WarmUp is the time from which requests are counted: a fifth of that in which sessions start. A few sessions of a day's work last ten times as long as all
-// the others, when nothing is left to be measured.
+// WarmUp is the time from which requests are counted: a fifth of that in which sessions start. A few sessions
+// of a day's work last ten times as long as all the others, when nothing is left to be measured.
 func WarmUp(rs []cluster.Record) time.Duration {
 	begun := map[int]time.Duration{}
 	for i := range rs {
@@ -165,12 +168,16 @@ func PrintOutcomes(w io.Writer, all []Outcome) error {
 		width = max(width, len(o.Policy))
 	}
 	fmt.Fprintf(out, "%-*s %31s %24s %7s %6s %6s %11s %11s %8s %8s %6s %6s %6s\n",
-		width, "policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "hit", "local", "busy P/D", "max/mean", "moved GB", "refused", "errors", "preem.", "wall s")
+		width, "policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "hit", "local", "busy P/D",
+		"max/mean", "moved GB", "refused", "errors", "preem.", "wall s")
 	for _, o := range all {
-		fmt.Fprintf(out, "%-*s %31s %24s %6.1f%% %5.1f%% %5.1f%% %11s %11s %8.0f %8d %6d %6d %6.1f\n", width, o.Policy,
+		fmt.Fprintf(out, "%-*s %31s %24s %6.1f%% %5.1f%% %5.1f%% %11s %11s %8.0f %8d %6d %6d %6.1f\n", width,
+			o.Policy,
 			fmt.Sprintf("%.3g/%.3g/%.3g/%.3g", o.TTFT.Mean, o.TTFT.P50, o.TTFT.P90, o.TTFT.P99),
-			fmt.Sprintf("%.1f/%.1f/%.1f", o.TPOT.P50*1e3, o.TPOT.P90*1e3, o.TPOT.P99*1e3), o.Good*100, o.Hit*100, o.Local*100,
-			fmt.Sprintf("%.0f%%/%.0f%%", o.Busy[0]*100, o.Busy[1]*100), fmt.Sprintf("%.2f/%.2f", o.Balance[0], o.Balance[1]), o.Moved, o.Refused, o.Failed, o.Preempted, o.Seconds)
+			fmt.Sprintf("%.1f/%.1f/%.1f", o.TPOT.P50*1e3, o.TPOT.P90*1e3, o.TPOT.P99*1e3), o.Good*100, o.Hit*100,
+			o.Local*100,
+			fmt.Sprintf("%.0f%%/%.0f%%", o.Busy[0]*100, o.Busy[1]*100), fmt.Sprintf("%.2f/%.2f",
+				o.Balance[0], o.Balance[1]), o.Moved, o.Refused, o.Failed, o.Preempted, o.Seconds)
 	}
 	return out.Flush()
 }

@@ -39,7 +39,8 @@ type Play struct {
 	Poll     time.Duration
 	SLO      SLO
 
-	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a trace's.
+	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a
+	// trace's.
 	Sessions func() cluster.Source
 }
 
@@ -51,7 +52,8 @@ type SLO struct {
 
 func (p Play) withDefaults() Play {
 	p.Cluster, p.Profile = cmp.Or(p.Cluster, "8P8D"), cmp.Or(p.Profile, "70b")
-	p.Cache, p.Link, p.Scale, p.Rate = cmp.Or(p.Cache, 1), cmp.Or(p.Link, 40), cmp.Or(p.Scale, 1), cmp.Or(p.Rate, 0.05)
+	p.Cache, p.Link, p.Scale, p.Rate = cmp.Or(p.Cache,
+		1), cmp.Or(p.Link, 40), cmp.Or(p.Scale, 1), cmp.Or(p.Rate, 0.05)
 	p.MaxLen = cmp.Or(p.MaxLen, 131_072)
 	p.SLO.TTFT, p.SLO.TPOT = cmp.Or(p.SLO.TTFT, 5*time.Second), cmp.Or(p.SLO.TPOT, 100*time.Millisecond)
 	if len(p.Policies) == 0 {
@@ -126,7 +128,9 @@ func (p Play) Once(ctx context.Context, policy string) (*Outcome, []cluster.Reco
 	return o, r.Records, nil
 }
 
-func (p Play) one(ctx context.Context, fleet cluster.Config, name string, progress func(string, time.Duration)) (o *Outcome, r *cluster.Result, err error) {
+func (p Play) one(
+	ctx context.Context, fleet cluster.Config, name string, progress func(string, time.Duration),
+) (o *Outcome, r *cluster.Result, err error) {
 	routers := make([]cluster.Router, fleet.Routers)
 	for i := range routers {
 		if routers[i], err = policies.New(name, fleet, p.Seed+uint64(i)<<32); err != nil {
@@ -197,7 +201,8 @@ func (p *Play) open(fleet cluster.Config) (*source, error) {
 // Close closes the file.
 func (s *source) Close() error { return s.file.Close() }
 
-// Next gives the next session that fits the engines, at its time. Starts that are nowhere are drawn as a Poisson process.
+// Next gives the next session that fits the engines, at its time. Starts that are nowhere are drawn as a
+// Poisson process.
 func (s *source) Next() (*trace.Session, error) {
 	for {
 		x, err := s.Source.Next()
@@ -222,7 +227,8 @@ func (s *source) Next() (*trace.Session, error) {
 	}
 }
 
-// start returns when x starts: as drawn from the rates of clients, which are denser already, else as the data says or as drawn here, made denser.
+// start returns when x starts: as drawn from the rates of clients, which are denser already, else as the data
+// says or as drawn here, made denser.
 func (s *source) start(x *trace.Session) (time.Duration, error) {
 	switch {
 	case s.play.Arrivals != "":

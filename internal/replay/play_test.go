@@ -20,7 +20,8 @@ func file(t *testing.T, n int) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	for i := range n {
-		fmt.Fprintf(z, `{"timestamp": %d, "input_length": %d, "output_length": %d, "hash_ids": [0, %d, %d]}`+"\n", i/5*3000, 1500, 20+i%7, i/2*2+1, i/2*2+2)
+		fmt.Fprintf(z, `{"timestamp": %d, "input_length": %d, "output_length": %d, "hash_ids": [0, %d, %d]}`+"\n",
+			i/5*3000, 1500, 20+i%7, i/2*2+1, i/2*2+2)
 	}
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
@@ -33,7 +34,10 @@ func file(t *testing.T, n int) string {
 }
 
 func TestPlayIsTheSameForASeed(t *testing.T) {
-	p := Play{Trace: file(t, 200), Cluster: "2P3D", Profile: "8b", Policies: []string{"tandem", "lmetric"}, Seed: 3, EventLag: 50 * time.Millisecond}
+	p := Play{
+		Trace: file(t, 200), Cluster: "2P3D", Profile: "8b", Policies: []string{"tandem", "lmetric"}, Seed: 3,
+		EventLag: 50 * time.Millisecond,
+	}
 	var runs [2][]Outcome
 	for i := range runs {
 		var err error
@@ -48,7 +52,8 @@ func TestPlayIsTheSameForASeed(t *testing.T) {
 		t.Errorf("two plays of one seed differ:\n%+v\n%+v", runs[0], runs[1])
 	}
 	for _, o := range runs[0] {
-		if o.Requests != 200 || o.Measured >= 200 || o.Measured < 140 || o.Hit < 0.2 || o.Good < 0.9 || o.TTFT.P50 <= 0 || o.TTFT.P99 < o.TTFT.P50 {
+		if o.Requests != 200 || o.Measured >= 200 || o.Measured < 140 || o.Hit < 0.2 || o.Good < 0.9 ||
+			o.TTFT.P50 <= 0 || o.TTFT.P99 < o.TTFT.P50 {
 			t.Errorf("%+v", o)
 		}
 	}
@@ -72,7 +77,8 @@ func TestPlayScales(t *testing.T) {
 	p.Scale = 4
 	fast, err := p.Run(t.Context(), nil)
 	if err != nil || fast[0].End > slow[0].End/3 || fast[0].TTFT.Mean <= slow[0].TTFT.Mean {
-		t.Errorf("four times as dense: %v s instead of %v, TTFT %v instead of %v, %v", fast[0].End, slow[0].End, fast[0].TTFT.Mean, slow[0].TTFT.Mean, err)
+		t.Errorf("four times as dense: %v s instead of %v, TTFT %v instead of %v, %v",
+			fast[0].End, slow[0].End, fast[0].TTFT.Mean, slow[0].TTFT.Mean, err)
 	}
 	p.For = 3 * time.Second
 	part, err := p.Run(t.Context(), nil)
@@ -111,18 +117,21 @@ func TestSumByHand(t *testing.T) {
 		return cluster.Record{At: at, TTFT: ttft, Total: total, Prompt: 100, Output: output, Cached: 40}
 	}
 	r := &cluster.Result{End: 20 * time.Second, Records: []cluster.Record{
-		record(0, time.Hour, time.Hour, 1), record(2*time.Second, time.Second, 2*time.Second, 11), record(3*time.Second, 6*time.Second, 7*time.Second, 2),
+		record(0, time.Hour, time.Hour, 1), record(2*time.Second, time.Second, 2*time.Second, 11),
+		record(3*time.Second, 6*time.Second, 7*time.Second, 2),
 		{At: 4 * time.Second, Refused: true},
 		record(10*time.Second, 2*time.Second, 12*time.Second, 11),
 	}}
 	for i := range r.Records {
 		r.Records[i].Session = i
 	}
-	r.Records = append(r.Records, cluster.Record{At: time.Hour, Session: 4, Refused: true}) // a late call of the last session moves no warm-up
+	// A late call of the last session moves no warm-up.
+	r.Records = append(r.Records, cluster.Record{At: time.Hour, Session: 4, Refused: true})
 	r.Records[1].Prefill = -1
 	r.Busy = [2][]time.Duration{{5 * time.Second, 15 * time.Second}, {time.Second}}
 	o := p.sum("x", r)
-	if o.Requests != 6 || o.Measured != 5 || o.Refused != 2 || o.Good != 0.2 || o.TTFT.Mean != 3 || o.TTFT.P50 != 2 || o.Hit != 0.4 || o.Local != 0.2 {
+	if o.Requests != 6 || o.Measured != 5 || o.Refused != 2 || o.Good != 0.2 || o.TTFT.Mean != 3 ||
+		o.TTFT.P50 != 2 || o.Hit != 0.4 || o.Local != 0.2 {
 		t.Errorf("%+v", o)
 	}
 	if o.Balance[0] != 1.5 || o.Busy[0] != 0.5 || o.TPOT.P50 != 1 {

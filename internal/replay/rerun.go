@@ -26,7 +26,8 @@ type rerun struct {
 	left        int
 }
 
-// seats are a rank's requests as vLLM's front end counts them: by the engines' reports, every 100 ms, and its own requests since.
+// seats are a rank's requests as vLLM's front end counts them: by the engines' reports, every 100 ms, and its
+// own requests since.
 type seats struct{ waiting, running int }
 
 const seatReports = 100 * time.Millisecond
@@ -42,7 +43,10 @@ func (r *recorder) Took(b *core.Batch) time.Duration {
 
 // simulate returns when each request's tokens came.
 func (r *Recording) simulate(tune kernels.Tuning, audit bool) ([]Timing, error) {
-	s := &rerun{rec: r, tune: tune, audit: audit, out: make([]Timing, len(r.Requests)), left: len(r.Requests), seats: make([]seats, r.Ranks)}
+	s := &rerun{
+		rec: r, tune: tune, audit: audit, out: make([]Timing, len(r.Requests)), left: len(r.Requests),
+		seats: make([]seats, r.Ranks),
+	}
 	for range r.Ranks {
 		rec := &recorder{}
 		c := r.Engine
@@ -58,8 +62,8 @@ func (r *Recording) simulate(tune kernels.Tuning, audit bool) ([]Timing, error) 
 	return s.out, nil
 }
 
-// step makes one step of all ranks. vLLM schedules a step while the one before runs, so that a request is in time for a step only if it came before the
-// one before began.
+// step makes one step of all ranks. vLLM schedules a step while the one before runs, so that a request is in
+// time for a step only if it came before the one before began.
 func (s *rerun) step() error {
 	if err := s.send(s.before); err != nil {
 		return err
@@ -98,7 +102,8 @@ func (s *rerun) send(until time.Duration) error {
 	for ; s.next < len(s.rec.Requests) && s.rec.Requests[s.next].At <= until; s.next++ {
 		q := &s.rec.Requests[s.next]
 		i := s.choose(q.At)
-		err := s.ranks[i].Add(s.now, &core.Request{ID: fmt.Sprint(s.next), Prompt: q.Prompt, MaxTokens: q.Output, IgnoreEOS: true})
+		err := s.ranks[i].Add(s.now,
+			&core.Request{ID: fmt.Sprint(s.next), Prompt: q.Prompt, MaxTokens: q.Output, IgnoreEOS: true})
 		if err != nil {
 			return fmt.Errorf("request %d: %w", s.next, err)
 		}

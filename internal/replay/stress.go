@@ -53,8 +53,8 @@ func (s Stress) rename(x *trace.Session, number int, rnd *rand.Rand) {
 	}
 }
 
-// time returns when a session starts that would start at the given time of a play of so long, 0 for all of the trace: those of two minutes come within one, in
-// the middle, and all later ones a minute earlier.
+// time returns when a session starts that would start at the given time of a play of so long, 0 for all of
+// the trace: those of two minutes come within one, in the middle, and all later ones a minute earlier.
 func (s Stress) time(at, span time.Duration) time.Duration {
 	if !s.Surge {
 		return at

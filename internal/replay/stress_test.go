@@ -16,7 +16,8 @@ func TestStressNames(t *testing.T) {
 	if s, err := ParseStress(""); err != nil || s != (Stress{}) {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := ParseStress("hot,cold"); err == nil || !strings.Contains(err.Error(), `"cold"`) || !strings.Contains(err.Error(), "flood") {
+	if _, err := ParseStress("hot,cold"); err == nil || !strings.Contains(err.Error(), `"cold"`) ||
+		!strings.Contains(err.Error(), "flood") {
 		t.Error(err)
 	}
 }
@@ -63,7 +64,8 @@ func TestStressChangesWhatIsCached(t *testing.T) {
 		}
 		hits[s] = out[0].Hit
 	}
-	if hot, usual, flood := hits[Stress{Hot: true}], hits[Stress{}], hits[Stress{Flood: true}]; hot < usual+0.2 || flood != 0 {
+	if hot, usual, flood := hits[Stress{Hot: true}], hits[Stress{}], hits[Stress{Flood: true}]; hot < usual+
+		0.2 || flood != 0 {
 		t.Errorf("cached: usual %.2f, hot %.2f, flood %.2f", usual, hot, flood)
 	}
 }
@@ -71,11 +73,15 @@ func TestStressChangesWhatIsCached(t *testing.T) {
 // Sessions start as often as is asked for, when somebody of the file does, whatever the trace says.
 func TestArrivals(t *testing.T) {
 	rates := filepath.Join(t.TempDir(), "rates.csv")
-	text := "client,window_start_s,rate_rps,cv,family,p1,p2\n1,0,0.5,1,Gamma,1,2\n2,0,0.3,3,Gamma,0.1,2\n1,600,9,1,Gamma,1,2\n"
+	text := "client,window_start_s,rate_rps,cv,family,p1,p2\n1,0,0.5,1,Gamma,1,2\n2,0,0.3,3,Gamma,0.1,2\n" +
+		"1,600,9,1,Gamma,1,2\n"
 	if err := os.WriteFile(rates, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := Play{Trace: file(t, 2000), Cluster: "2P3D", Profile: "8b", Policies: []string{"round-robin"}, Seed: 1, Arrivals: rates, Rate: 2, For: 10 * time.Minute}
+	p := Play{
+		Trace: file(t, 2000), Cluster: "2P3D", Profile: "8b", Policies: []string{"round-robin"}, Seed: 1,
+		Arrivals: rates, Rate: 2, For: 10 * time.Minute,
+	}
 	out, err := p.Run(t.Context(), nil)
 	if err != nil || math.Abs(float64(out[0].Requests)-1200) > 200 {
 		t.Errorf("2 a second for ten minutes are %d requests, %v", out[0].Requests, err)
@@ -88,7 +94,8 @@ func TestArrivals(t *testing.T) {
 	if _, err := p.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "arrivals: ") {
 		t.Errorf("without the file: %v", err)
 	}
-	if err := os.WriteFile(rates, []byte("client,window_start_s,rate_rps,cv,family,p1,p2\n1,600,9,1,Gamma,1,2\n"), 0o644); err != nil {
+	if err := os.WriteFile(rates,
+		[]byte("client,window_start_s,rate_rps,cv,family,p1,p2\n1,600,9,1,Gamma,1,2\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	p.Arrivals = rates

@@ -16,7 +16,8 @@ import (
 	"tandem/internal/trace"
 )
 
-// Recording is one run of a real vLLM: what was sent, how it was started, and, where it was not kept back, what came of it.
+// Recording is one run of a real vLLM: what was sent, how it was started, and, where it was not kept back,
+// what came of it.
 type Recording struct {
 	Name     string
 	Profile  string // prefix of the kernel tables' files
@@ -42,14 +43,20 @@ type Timing struct {
 	Output      int
 }
 
-// recorded are the runs in traces/vllm_ground_truth. A run with an empty GPU memory figure has more blocks than its batch can use: its settings do not
-// say how many.
+// recorded are the runs in traces/vllm_ground_truth. A run with an empty GPU memory figure has more blocks
+// than its batch can use: its settings do not say how many.
 var recorded = []struct {
 	name, profile, model, workload string
 	blocks                         int
 }{
-	{"RTXPRO6000-Llama-3.1-8B", "RTXPRO6000_Llama-3.1-8B_tp1", "Llama-3.1-8B", "workload_llama31_8b", roomyBlocks},
-	{"RTXPRO6000-Qwen3-30B-A3B-Instruct-2507", "RTXPRO6000_Qwen3-30B-A3B-Instruct-2507_tp1", "Qwen3-30B-A3B-Instruct-2507", "workload_qwen3", roomyBlocks},
+	{
+		"RTXPRO6000-Llama-3.1-8B", "RTXPRO6000_Llama-3.1-8B_tp1", "Llama-3.1-8B", "workload_llama31_8b",
+		roomyBlocks,
+	},
+	{
+		"RTXPRO6000-Qwen3-30B-A3B-Instruct-2507", "RTXPRO6000_Qwen3-30B-A3B-Instruct-2507_tp1",
+		"Qwen3-30B-A3B-Instruct-2507", "workload_qwen3", roomyBlocks,
+	},
 	{"RTX4090-Llama-3.1-8B", "RTX4090_Llama-3.1-8B_tp1", "Llama-3.1-8B", "workload_llama31_8b", 0},
 	{"RTXPRO6000-Qwen3-32B", "RTXPRO6000_Qwen3-32B_tp2", "Qwen3-32B", "workload_qwen3", roomyBlocks},
 }
@@ -114,7 +121,8 @@ func (r *Recording) read(folder fs.FS, model, workload string, blocks int) error
 	}
 	r.Ranks, r.Tensor = m.Engine.Data, m.Engine.Tensor
 	r.Engine = core.Config{
-		BlockSize: m.Cache.BlockSize, Blocks: blocks, MaxBatchedTokens: m.Engine.MaxTokens, MaxSeqs: m.Engine.MaxSeqs, Vocab: 1 << 17, NoEvents: true,
+		BlockSize: m.Cache.BlockSize, Blocks: blocks, MaxBatchedTokens: m.Engine.MaxTokens,
+		MaxSeqs: m.Engine.MaxSeqs, Vocab: 1 << 17, NoEvents: true,
 	}
 	if err := r.readWorkload(folder, workload+".jsonl.gz"); err != nil {
 		return err
@@ -154,8 +162,9 @@ type result struct {
 	Last    *float64 `json:"last_token_ts"`
 }
 
-// readResults reads what came of the run, if it was not kept back. Times count from when the client sent a request; the two clocks are aligned by the
-// request that reached the engine soonest, so that what lies between is counted, but for a millisecond or two.
+// readResults reads what came of the run, if it was not kept back. Times count from when the client sent a
+// request; the two clocks are aligned by the request that reached the engine soonest, so that what lies
+// between is counted, but for a millisecond or two.
 func (r *Recording) readResults(folder fs.FS) (err error) {
 	name := "run_" + r.Name + "_requests.jsonl.gz"
 	f, err := folder.Open(name)
@@ -181,10 +190,13 @@ func (r *Recording) readResults(folder fs.FS) (err error) {
 	for i, x := range all {
 		s := &r.Requests[i]
 		if x.ID != fmt.Sprintf("bench-%d", i) || x.Input != len(s.Prompt) || x.Output != s.Output {
-			return fmt.Errorf("%s:%d: %s has %d and %d tokens, the workload %d and %d", name, i+1, x.ID, x.Input, x.Output, len(s.Prompt), s.Output)
+			return fmt.Errorf("%s:%d: %s has %d and %d tokens, the workload %d and %d",
+				name, i+1, x.ID, x.Input, x.Output, len(s.Prompt), s.Output)
 		}
 		s.At = kernels.Seconds(*x.Arrival - start)
-		r.Measured = append(r.Measured, Timing{kernels.Seconds(*x.First - *x.Arrival - behind), kernels.Seconds(*x.Last - *x.Arrival - behind), x.Output})
+		r.Measured = append(r.Measured, Timing{
+			kernels.Seconds(*x.First - *x.Arrival - behind), kernels.Seconds(*x.Last - *x.Arrival - behind), x.Output,
+		})
 	}
 	return nil
 }

@@ -22,7 +22,8 @@ func TestTune(t *testing.T) {
 	if best, _, _ := p.Tune(t.Context(), "llm-d", func(*Outcome) float64 { return 1 }); best != "llm-d" {
 		t.Errorf("where all are equal %q is the best, not what its authors ship", best)
 	}
-	if best, tried, err := p.Tune(t.Context(), "lmetric", Loss); err != nil || best != "lmetric" || tried != nil {
+	if best, tried, err := p.Tune(t.Context(), "lmetric", Loss); err != nil || best != "lmetric" ||
+		tried != nil {
 		t.Errorf("without parameters: %q, %d played, %v", best, len(tried), err)
 	}
 	if _, _, err := p.Tune(t.Context(), "llm-d:prefi=1", Loss); err == nil {
@@ -36,7 +37,10 @@ func TestTune(t *testing.T) {
 }
 
 func TestTunedPoliciesArePlayedToo(t *testing.T) {
-	p := Play{Trace: file(t, 60), Cluster: "2P2D", Profile: "8b", Policies: []string{"random", "smg-least-load"}, Tuned: true}
+	p := Play{
+		Trace: file(t, 60), Cluster: "2P2D", Profile: "8b", Policies: []string{"random", "smg-least-load"},
+		Tuned: true,
+	}
 	all, err := p.Run(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +55,9 @@ func TestTunedPoliciesArePlayedToo(t *testing.T) {
 }
 
 func TestDevIsNotWhatIsReported(t *testing.T) {
-	for given, want := range map[time.Duration]time.Duration{0: 30 * time.Minute, 10 * time.Minute: 5 * time.Minute} {
+	for given, want := range map[time.Duration]time.Duration{
+		0: 30 * time.Minute, 10 * time.Minute: 5 * time.Minute,
+	} {
 		p := Play{For: given, Seed: 7}
 		if d := p.Dev(); d.For != want || d.Seed == 7 {
 			t.Errorf("of %v: %v with seed %d", given, d.For, d.Seed)

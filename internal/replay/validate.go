@@ -20,16 +20,18 @@ type Validation struct {
 	Tuning     kernels.Tuning `json:"tuning"`
 	From       string         `json:"tuning_from"` // how the tuning was found
 	Calibrated int            `json:"calibrated_on_requests"`
-	Simulated  Figures        `json:"simulated"`          // of the requests behind the calibrated ones, or of all
-	Measured   *Figures       `json:"measured,omitempty"` // of the same; nil where results were kept back
-	Errors     *Figures       `json:"relative_error,omitempty"`
-	Untuned    *Figures       `json:"relative_error_of_tables_alone,omitempty"` // of the same requests
-	Worst      float64        `json:"worst_error,omitempty"`
-	Makespan   float64        `json:"makespan_s"` // from the first request to the last token
-	Timings    []Timing       `json:"-"`
+	// Of the requests behind the calibrated ones, or of all.
+	Simulated Figures  `json:"simulated"`
+	Measured  *Figures `json:"measured,omitempty"` // of the same; nil where results were kept back
+	Errors    *Figures `json:"relative_error,omitempty"`
+	Untuned   *Figures `json:"relative_error_of_tables_alone,omitempty"` // of the same requests
+	Worst     float64  `json:"worst_error,omitempty"`
+	Makespan  float64  `json:"makespan_s"` // from the first request to the last token
+	Timings   []Timing `json:"-"`
 }
 
-// CalibratedShare is the part of a run's requests that the tuning is fitted to. The others are only looked at afterwards.
+// CalibratedShare is the part of a run's requests that the tuning is fitted to. The others are only looked at
+// afterwards.
 const CalibratedShare = 3 // a third
 
 // MaxError is the largest relative error that a validated engine may have, in any figure.
@@ -41,10 +43,12 @@ const (
 	tokenBytes      = 2     // of one number of a token between layers: bf16
 )
 
-// Validate calibrates and simulates every run of a folder like traces/vllm_ground_truth, with the laws of conservation checked after every step.
+// Validate calibrates and simulates every run of a folder like traces/vllm_ground_truth, with the laws of
+// conservation checked after every step.
 //
-// A run without results borrows the tuning of a measured one. One number of it is fitted to the only thing that its settings tell of what came of it, how
-// long the client ran: the bandwidth between GPUs where the model is split over some, else the host's time a step.
+// A run without results borrows the tuning of a measured one. One number of it is fitted to the only thing
+// that its settings tell of what came of it, how long the client ran: the bandwidth between GPUs where the
+// model is split over some, else the host's time a step.
 func Validate(folder fs.FS, progress func(string)) ([]Validation, error) {
 	all, err := ReadRecordings(folder)
 	if err != nil {
@@ -128,8 +132,8 @@ func (r *Recording) makespan(ts []Timing) float64 {
 	return last
 }
 
-// fitSpan fits one number of tune so that the simulated run lasts as long as the client ran, less what clients of measured runs with as many ranks did
-// besides.
+// fitSpan fits one number of tune so that the simulated run lasts as long as the client ran, less what
+// clients of measured runs with as many ranks did besides.
 func (r *Recording) fitSpan(tune kernels.Tuning, all []*Recording) (kernels.Tuning, error) {
 	besides, n := 0.0, 0
 	for _, o := range all {
@@ -159,7 +163,8 @@ func (r *Recording) fitSpan(tune kernels.Tuning, all []*Recording) (kernels.Tuni
 	return tune, nil
 }
 
-// moved is the bytes that a token of a step costs between GPUs: twice in each layer, all-reduced over two GPUs or gathered from and scattered to two ranks.
+// moved is the bytes that a token of a step costs between GPUs: twice in each layer, all-reduced over two
+// GPUs or gathered from and scattered to two ranks.
 func (r *Recording) moved() int {
 	m := r.Tables.Model
 	return 2 * m.Layers * m.Hidden * tokenBytes
@@ -168,7 +173,8 @@ func (r *Recording) moved() int {
 // Print writes the table of vs.
 func Print(w io.Writer, vs []Validation) error {
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "%-42s %-9s %28s %28s %28s\n", "run", "", "TTFT mean / p50 / p99", "TPOT mean / p50 / p99", "E2E mean / p50 / p99")
+	fmt.Fprintf(out, "%-42s %-9s %28s %28s %28s\n",
+		"run", "", "TTFT mean / p50 / p99", "TPOT mean / p50 / p99", "E2E mean / p50 / p99")
 	for _, v := range vs {
 		fmt.Fprintf(out, "%-42s %-9s %s\n", v.Run, "simulated", v.Simulated.text(seconds))
 		if v.Measured != nil {
@@ -176,7 +182,8 @@ func Print(w io.Writer, vs []Validation) error {
 			fmt.Fprintf(out, "%-42s %-9s %s\n", "", "error", v.Errors.text(percent))
 			fmt.Fprintf(out, "%-42s %-9s %s\n", "", "untuned", v.Untuned.text(percent))
 		}
-		fmt.Fprintf(out, "%-42s scale %.3f, %.2f ms a step, %.1f us a token, from %s; makespan %.1f s\n", "", v.Tuning.Scale, v.Tuning.Host*1e3, v.Tuning.Token*1e6, v.From, v.Makespan)
+		fmt.Fprintf(out, "%-42s scale %.3f, %.2f ms a step, %.1f us a token, from %s; makespan %.1f s\n",
+			"", v.Tuning.Scale, v.Tuning.Host*1e3, v.Tuning.Token*1e6, v.From, v.Makespan)
 	}
 	return out.Flush()
 }
@@ -202,7 +209,8 @@ func Check(vs []Validation) error {
 		}
 		measured++
 		if !(v.Worst <= MaxError) {
-			err = errors.Join(err, fmt.Errorf("run %s: worst error %.1f %%, at most %.0f %% wanted", v.Run, v.Worst*100, MaxError*100))
+			err = errors.Join(err,
+				fmt.Errorf("run %s: worst error %.1f %%, at most %.0f %% wanted", v.Run, v.Worst*100, MaxError*100))
 		}
 	}
 	if measured == 0 {
@@ -229,7 +237,9 @@ func WritePredictions(w io.Writer, vs []Validation) error {
 			continue
 		}
 		for i, t := range v.Timings {
-			p := Prediction{Run: v.Run, Request: fmt.Sprintf("bench-%d", i), TTFT: t.First.Seconds(), E2E: t.Last.Seconds()}
+			p := Prediction{
+				Run: v.Run, Request: fmt.Sprintf("bench-%d", i), TTFT: t.First.Seconds(), E2E: t.Last.Seconds(),
+			}
 			if t.Output > 1 {
 				p.TPOT = round((t.Last - t.First).Seconds() / float64(t.Output-1))
 			}

@@ -15,7 +15,8 @@ import (
 	"tandem/internal/enginesim/core/kernels"
 )
 
-// folder makes recorded runs whose kernels take simple times, and whose results were made by the simulation itself with a tuning that nobody tells.
+// folder makes recorded runs whose kernels take simple times, and whose results were made by the simulation
+// itself with a tuning that nobody tells.
 type folder struct {
 	fstest.MapFS
 	t *testing.T
@@ -45,8 +46,11 @@ func newFolder(t *testing.T) *folder {
 		if strings.Contains(r.profile, "tp2") {
 			tensor = 2
 		}
-		f.MapFS["run_"+r.name+"_meta.json"] = &fstest.MapFile{Data: fmt.Appendf(nil, `{"engine_kwargs":{"tensor_parallel_size":%d,"data_parallel_size":%d,"max_num_seqs":16,"max_num_batched_tokens":512},`+
-			`"started_at":"2026-01-01T00:00:00Z","finished_at":"2026-01-01T00:00:20Z","kv_cache":{"num_gpu_blocks":400,"block_size":16}}`, tensor, ranks)}
+		f.MapFS["run_"+r.name+
+			"_meta.json"] = &fstest.MapFile{Data: fmt.Appendf(nil, `{"engine_kwargs":{"tensor_parallel_size":%d,`+
+			`"data_parallel_size":%d,"max_num_seqs":16,"max_num_batched_tokens":512},`+
+			`"started_at":"2026-01-01T00:00:00Z","finished_at":"2026-01-01T00:00:20Z",`+
+			`"kv_cache":{"num_gpu_blocks":400,"block_size":16}}`, tensor, ranks)}
 		f.workload(r.workload + ".jsonl.gz")
 	}
 	return f
@@ -72,7 +76,8 @@ func (f *folder) tables(prefix string, experts bool) {
 			moe += fmt.Sprintf("%d,%d,%g\n", n, e, float64(e)*3+float64(n)/10)
 		}
 	}
-	f.MapFS[prefix+"attention.csv.gz"], f.MapFS[prefix+"dense.csv.gz"] = zipped(f.t, attention), zipped(f.t, dense)
+	f.MapFS[prefix+"attention.csv.gz"], f.MapFS[prefix+"dense.csv.gz"] = zipped(f.t,
+		attention), zipped(f.t, dense)
 	f.MapFS[prefix+"per_sequence.csv.gz"] = zipped(f.t, head)
 	if experts {
 		f.MapFS[prefix+"moe.csv.gz"] = zipped(f.t, moe)
@@ -110,7 +115,10 @@ func (f *folder) results(run string, tune kernels.Tuning, edit func(i int, r *re
 		enc := json.NewEncoder(&text)
 		for i, x := range ts {
 			at := r.Requests[i].At.Seconds()
-			line := result{ID: fmt.Sprintf("bench-%d", i), Input: len(r.Requests[i].Prompt), Output: x.Output, Arrival: new(1e9 + at), Queued: new(50 + at)}
+			line := result{
+				ID: fmt.Sprintf("bench-%d", i), Input: len(r.Requests[i].Prompt), Output: x.Output,
+				Arrival: new(1e9 + at), Queued: new(50 + at),
+			}
 			line.First, line.Last = new(50+at+x.First.Seconds()), new(50+at+x.Last.Seconds())
 			if edit != nil {
 				edit(i, &line)
@@ -139,7 +147,8 @@ func TestCalibrationFindsWhatIsHidden(t *testing.T) {
 	}
 	for _, v := range vs[:2] {
 		if v.Calibrated != sampleRequests/3 || v.Worst > 0.03 || v.Untuned.worst() < 0.1 {
-			t.Errorf("%s: calibrated on %d, worst error %v, without tuning %v", v.Run, v.Calibrated, v.Worst, v.Untuned.worst())
+			t.Errorf("%s: calibrated on %d, worst error %v, without tuning %v",
+				v.Run, v.Calibrated, v.Worst, v.Untuned.worst())
 		}
 	}
 	for _, v := range vs[2:] {
@@ -170,7 +179,8 @@ func TestCheckFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Check(vs); err == nil || !strings.Contains(err.Error(), recorded[0].name) || strings.Contains(err.Error(), recorded[1].name) {
+	if err := Check(vs); err == nil || !strings.Contains(err.Error(), recorded[0].name) ||
+		strings.Contains(err.Error(), recorded[1].name) {
 		t.Errorf("check says %v", err)
 	}
 	if err := Check(nil); err == nil {
@@ -184,14 +194,21 @@ func TestMistakesInRecordings(t *testing.T) {
 		do   func(f *folder)
 		want string
 	}{
-		{"no table", func(f *folder) { delete(f.MapFS, "profile_RTX4090_Llama-3.1-8B_tp1_dense.csv.gz") }, "profile_RTX4090_Llama-3.1-8B_tp1_dense.csv.gz"},
+		{
+			"no table", func(f *folder) { delete(f.MapFS, "profile_RTX4090_Llama-3.1-8B_tp1_dense.csv.gz") },
+			"profile_RTX4090_Llama-3.1-8B_tp1_dense.csv.gz",
+		},
 		{"no number", func(f *folder) {
 			f.MapFS["profile_RTX4090_Llama-3.1-8B_tp1_dense.csv.gz"] = zipped(f.t, "a,b,c\nqkv_proj,x,1\n")
 		}, "dense:2: column 2"},
 		{"unknown layer", func(f *folder) {
 			f.MapFS["profile_RTX4090_Llama-3.1-8B_tp1_dense.csv.gz"] = zipped(f.t, "a,b,c\nconv,1,1\n")
 		}, `unknown layer "conv"`},
-		{"settings", func(f *folder) { f.MapFS["run_RTX4090-Llama-3.1-8B_meta.json"] = &fstest.MapFile{Data: []byte("{}")} }, "not complete"},
+		{
+			"settings",
+			func(f *folder) { f.MapFS["run_RTX4090-Llama-3.1-8B_meta.json"] = &fstest.MapFile{Data: []byte("{}")} },
+			"not complete",
+		},
 		{"other workload", func(f *folder) {
 			f.results(recorded[0].name, hidden[0], func(i int, r *result) { r.Input += i })
 		}, "bench-1 has"},
@@ -205,7 +222,8 @@ func TestMistakesInRecordings(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
 		}
 	}
-	if _, err := ReadRecordings(fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), fs.ErrNotExist.Error()) {
+	if _, err := ReadRecordings(fstest.MapFS{}); err == nil ||
+		!strings.Contains(err.Error(), fs.ErrNotExist.Error()) {
 		t.Errorf("empty folder: %v", err)
 	}
 }

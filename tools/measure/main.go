@@ -1,8 +1,9 @@
-// Command measure counts what a reader meets in a tree of Go: the length and density of functions, files and lines, comments, tests, and what
-// the API documents.
+// Command measure counts what a reader meets in a tree of Go: the length and density of functions, files and
+// lines, comments, tests, and what the API documents.
 //
-// It prints tables by room of ARCHITECTURE.md, and lists of what is largest; with -against another checkout, what has changed stands as
-// "before → after". What each count means is said in count.go. Generated files, testdata and build are left out.
+// It prints tables by room of ARCHITECTURE.md, and lists of what is largest; with -against another checkout,
+// what has changed stands as "before → after". What each count means is said in count.go. Generated files,
+// testdata and build are left out.
 package main
 
 import (
@@ -12,7 +13,8 @@ import (
 )
 
 func main() {
-	against := flag.String("against", "", "folder of a checkout to compare with: its figures stand before the arrow")
+	against := flag.String("against", "",
+		"folder of a checkout to compare with: its figures stand before the arrow")
 	flag.Parse()
 	if err := run(*against, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)

@@ -36,7 +36,8 @@ func rooms(dir string) ([]string, error) {
 	return all, err
 }
 
-// roomOf is the room that a folder lies in. A folder in none is a room of its own, for tools and examples one level below.
+// roomOf is the room that a folder lies in. A folder in none is a room of its own, for tools and examples one
+// level below.
 func roomOf(rooms []string, folder string) string {
 	best := ""
 	for _, r := range rooms {

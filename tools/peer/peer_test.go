@@ -25,12 +25,16 @@ func TestPins(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	r := Router{dir: "there"}
-	program, args, err := r.Command("127.0.0.1:1", "127.0.0.1:2", []string{"http://p0", "http://p1"}, []string{"http://d0"}, "--disable-retries")
+	program, args, err := r.Command("127.0.0.1:1", "127.0.0.1:2", []string{"http://p0", "http://p1"},
+		[]string{"http://d0"}, "--disable-retries")
 	if err != nil || program != filepath.Join("there", "venv", "bin", "python") {
 		t.Fatalf("program = %q %v", program, err)
 	}
 	line := strings.Join(args, " ")
-	for _, want := range []string{"--host 127.0.0.1 --port 1", "--prometheus-port 2", "--prefill http://p0 --prefill http://p1 --decode http://d0 --disable-retries"} {
+	for _, want := range []string{
+		"--host 127.0.0.1 --port 1", "--prometheus-port 2",
+		"--prefill http://p0 --prefill http://p1 --decode http://d0 --disable-retries",
+	} {
 		if !strings.Contains(line, want) {
 			t.Errorf("%q is not in %q", want, line)
 		}
@@ -52,7 +56,8 @@ func TestInstallFails(t *testing.T) {
 	var said []string
 	say := func(format string, _ ...any) { said = append(said, format) }
 	for range 2 {
-		if _, err := Install(t.Context(), filepath.Join(root, "cache"), say); err == nil || !strings.Contains(err.Error(), "no room") {
+		if _, err := Install(t.Context(), filepath.Join(root, "cache"), say); err == nil ||
+			!strings.Contains(err.Error(), "no room") {
 			t.Errorf("Install = %v, want what venv said", err)
 		}
 	}

@@ -1,4 +1,5 @@
-// Package pinned makes what the tools need from outside, once, with exact versions, and keeps it in the user's cache.
+// Package pinned makes what the tools need from outside, once, with exact versions, and keeps it in the
+// user's cache.
 package pinned
 
 import (
@@ -67,16 +68,19 @@ func Python(ctx context.Context) (string, error) {
 		names = []string{own}
 	}
 	for _, name := range names {
-		out, err := exec.CommandContext(ctx, name, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])").Output()
+		out, err := exec.CommandContext(ctx, name, "-c",
+			"import sys, venv, ensurepip; print(*sys.version_info[:2])").Output()
 		if err == nil && strings.TrimSpace(string(out)) == "3 11" {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("none of %s is a Python 3.11 with venv; install one (Debian, Ubuntu: python3.11 python3.11-venv) or name it by PYTHON",
+	return "", fmt.Errorf("none of %s is a Python 3.11 with venv; install one (Debian, Ubuntu: python3.11 "+
+		"python3.11-venv) or name it by PYTHON",
 		strings.Join(names, ", "))
 }
 
-// Run runs a program in a process group of its own, which dies with ctx; the end of its output is part of the error.
+// Run runs a program in a process group of its own, which dies with ctx; the end of its output is part of the
+// error.
 func Run(ctx context.Context, env []string, name string, args ...string) error {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)

@@ -18,7 +18,8 @@ func TestAStepIsDoneOnce(t *testing.T) {
 	step := func(fail error) func(context.Context) error {
 		return func(context.Context) error { calls++; return fail }
 	}
-	if err := Once(t.Context(), t.Logf, dir, "s", step(errors.New("no network"))); err == nil || !strings.Contains(err.Error(), "no network") {
+	if err := Once(t.Context(), t.Logf, dir, "s", step(errors.New("no network"))); err == nil ||
+		!strings.Contains(err.Error(), "no network") {
 		t.Errorf("the reason is not told: %v", err)
 	}
 	for range 2 {
@@ -33,7 +34,8 @@ func TestAStepIsDoneOnce(t *testing.T) {
 
 // TestAFailedCommandTellsItsOutput and an interrupted one ends with its children.
 func TestAFailedCommandTellsItsOutput(t *testing.T) {
-	if err := Run(t.Context(), []string{"WHY=no such package"}, "sh", "-c", `echo "$WHY"; exit 3`); err == nil || !strings.Contains(err.Error(), "no such package") {
+	if err := Run(t.Context(), []string{"WHY=no such package"}, "sh", "-c", `echo "$WHY"; exit 3`); err == nil ||
+		!strings.Contains(err.Error(), "no such package") {
 		t.Errorf("the output is not told: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -42,7 +44,8 @@ func TestAFailedCommandTellsItsOutput(t *testing.T) {
 		_ = eventually(ctx, 10*time.Second, func() error { _, err := os.Stat(pid); return err })
 		cancel()
 	}()
-	if err := Run(ctx, []string{"FILE=" + pid}, "sh", "-c", `sleep 1000 & echo $! >"$FILE.new"; mv "$FILE.new" "$FILE"; wait`); err == nil {
+	if err := Run(ctx, []string{"FILE=" + pid}, "sh", "-c",
+		`sleep 1000 & echo $! >"$FILE.new"; mv "$FILE.new" "$FILE"; wait`); err == nil {
 		t.Error("an interrupted command is no error")
 	}
 	text, err := os.ReadFile(pid)
@@ -67,7 +70,9 @@ func TestAFailedCommandTellsItsOutput(t *testing.T) {
 // TestAnotherPartIsAnotherFolder: what is made of other things is kept beside what there was.
 func TestAnotherPartIsAnotherFolder(t *testing.T) {
 	seen := map[string]bool{}
-	for _, parts := range [][][]byte{{[]byte("a")}, {[]byte("b")}, {[]byte("ab")}, {[]byte("a"), []byte("b")}, {[]byte("a"), []byte("b"), nil}} {
+	for _, parts := range [][][]byte{
+		{[]byte("a")}, {[]byte("b")}, {[]byte("ab")}, {[]byte("a"), []byte("b")}, {[]byte("a"), []byte("b"), nil},
+	} {
 		seen[Folder("root", "what", parts...)] = true
 	}
 	if len(seen) != 5 {

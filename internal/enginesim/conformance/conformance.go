@@ -1,4 +1,5 @@
-// Package conformance asks an engine what a real vLLM was asked, and says where it answers otherwise. It knows the engine by its address alone.
+// Package conformance asks an engine what a real vLLM was asked, and says where it answers otherwise. It
+// knows the engine by its address alone.
 package conformance
 
 import (
@@ -76,8 +77,9 @@ func lines(text []byte, read func([]byte) (Exchange, error)) ([]Exchange, error)
 	return all, nil
 }
 
-// Target is what is asked: an engine as a prefill server with block events and --enable-scale-out, without a tool parser, of a text model with 2,048
-// tokens; and, for the exchanges of a decode server, a second one of the same kind that pulls from it.
+// Target is what is asked: an engine as a prefill server with block events and --enable-scale-out, without a
+// tool parser, of a text model with 2,048 tokens; and, for the exchanges of a decode server, a second one of
+// the same kind that pulls from it.
 type Target struct {
 	URL    string
 	Decode string // URL of the decode server; "": its exchanges are left out
@@ -86,7 +88,8 @@ type Target struct {
 	Context int
 	// NoRequestIDs says that the servers run without --enable-request-id-headers.
 	NoRequestIDs bool
-	// EndPrefill ends the prefill server, and the decode server may die of its last exchange; nil: those exchanges are left out.
+	// EndPrefill ends the prefill server, and the decode server may die of its last exchange; nil: those
+	// exchanges are left out.
 	EndPrefill func() error
 }
 
@@ -112,8 +115,9 @@ type Result struct {
 	Differences []Difference
 }
 
-// Run asks t everything that it can be asked and survives, or does not survive where it may end. Params of transfers that nobody has used are given back
-// if there is a decode server; those of a second prompt, which no answer shows, run out by themselves, as all do without one.
+// Run asks t everything that it can be asked and survives, or does not survive where it may end. Params of
+// transfers that nobody has used are given back if there is a decode server; those of a second prompt, which
+// no answer shows, run out by themselves, as all do without one.
 func Run(ctx context.Context, t Target, all []Exchange) Result {
 	var r Result
 	s := session{Target: t, handed: make(map[string]handover)}
@@ -131,7 +135,8 @@ func Run(ctx context.Context, t Target, all []Exchange) Result {
 	return r
 }
 
-// session is one run. It remembers what the prefill server handed out, since decode exchanges need it in the place of what was captured.
+// session is one run. It remembers what the prefill server handed out, since decode exchanges need it in the
+// place of what was captured.
 type session struct {
 	Target
 	handed map[string]handover // by the captured remote_request_id
@@ -146,13 +151,17 @@ type handover struct {
 }
 
 // deadly are exchanges that need the prefill server dead, or after which the decode server is.
-var deadly = []string{"leg 2 streaming after P died", "leg 2 after P died", "kv_transfer_params with only do_remote_prefill: the engine dies", "and stays dead"}
+var deadly = []string{
+	"leg 2 streaming after P died", "leg 2 after P died",
+	"kv_transfer_params with only do_remote_prefill: the engine dies", "and stays dead",
+}
 
 func (s *session) skips(x Exchange) bool {
 	return x.Role == "decode" && (s.Decode == "" || s.EndPrefill == nil && slices.Contains(deadly, x.Name))
 }
 
-// giveBack has the decode server refuse a request with each of the unused params: it tells the prefill server that their blocks are not wanted.
+// giveBack has the decode server refuse a request with each of the unused params: it tells the prefill server
+// that their blocks are not wanted.
 func (s *session) giveBack(ctx context.Context) error {
 	if s.Decode == "" || s.ended {
 		return nil
@@ -164,7 +173,9 @@ func (s *session) giveBack(ctx context.Context) error {
 		}
 		var x Exchange
 		x.Role, x.Request.Method, x.Request.Path = "decode", http.MethodPost, "/v1/completions"
-		x.Request.Body, _ = json.Marshal(map[string]any{"model": "there is no such model", "prompt": []int{5}, "kv_transfer_params": h.params})
+		x.Request.Body, _ = json.Marshal(
+			map[string]any{"model": "there is no such model", "prompt": []int{5}, "kv_transfer_params": h.params},
+		)
 		status, _, body, err := s.ask(ctx, x)
 		if err == nil && status != http.StatusNotFound {
 			err = fmt.Errorf("status %d: %s", status, body)
@@ -174,11 +185,15 @@ func (s *session) giveBack(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// otherWords are refusals whose text lists the branches of a Python type, or a value in Python's form, or is that of Python's JSON: only their status counts.
+// otherWords are refusals whose text lists the branches of a Python type, or a value in Python's form, or is
+// that of Python's JSON: only their status counts.
 var otherWords = []string{
-	"response_format unknown", "unknown part", "message without role", "logit_bias text value", "messages bad json", "responses bad json", "responses input unknown type",
-	"responses tools without name", "responses tools unknown type", "responses tools chat form", "responses tool_choice unknown", "responses text format unknown",
-	"completions prompt object", "completions prompt number", "completions prompt mixed", "completions prompt negative id",
+	"response_format unknown", "unknown part", "message without role", "logit_bias text value",
+	"messages bad json", "responses bad json", "responses input unknown type",
+	"responses tools without name", "responses tools unknown type", "responses tools chat form",
+	"responses tool_choice unknown", "responses text format unknown",
+	"completions prompt object", "completions prompt number", "completions prompt mixed",
+	"completions prompt negative id",
 }
 
 var variable = regexp.MustCompile(`<dict( of \d+ items)?>`)
@@ -223,7 +238,10 @@ func (s *session) compare(ctx context.Context, x Exchange) []Difference {
 // without are the lines of a that b does not have.
 func without(a, b string) string {
 	has := strings.Split(b, "\n")
-	return strings.Join(slices.DeleteFunc(strings.Split(a, "\n"), func(line string) bool { return slices.Contains(has, line) }), "\n")
+	return strings.Join(
+		slices.DeleteFunc(strings.Split(a, "\n"), func(line string) bool { return slices.Contains(has, line) }),
+		"\n",
+	)
 }
 
 // headersOf are those that the answer has to have.
@@ -241,7 +259,8 @@ func (s *session) remember(captured, ours string) {
 		IDs    json.RawMessage            `json:"prompt_token_ids"`
 	}
 	var a, b answer
-	if json.Unmarshal([]byte(captured), &a) != nil || json.Unmarshal([]byte(ours), &b) != nil || b.Params == nil {
+	if json.Unmarshal([]byte(captured), &a) != nil || json.Unmarshal([]byte(ours), &b) != nil ||
+		b.Params == nil {
 		return
 	}
 	if id := string(a.Params["remote_request_id"]); id != "" {
@@ -251,7 +270,8 @@ func (s *session) remember(captured, ours string) {
 
 // compareText compares the words of a refusal.
 func (t Target) compareText(x Exchange, body string) []Difference {
-	if x.Body == "" || slices.ContainsFunc(otherWords, func(name string) bool { return strings.HasPrefix(x.Name, name) }) {
+	if x.Body == "" ||
+		slices.ContainsFunc(otherWords, func(name string) bool { return strings.HasPrefix(x.Name, name) }) {
 		return nil
 	}
 	got := variable.ReplaceAllString(strings.ReplaceAll(body, t.Model, "tiny"), "<dict>")
@@ -263,7 +283,9 @@ func (t Target) compareText(x Exchange, body string) []Difference {
 }
 
 // ask sends the captured request on a connection of its own, since header lines count in order and case.
-func (s *session) ask(ctx context.Context, x Exchange) (status int, headers [][2]string, body string, err error) {
+func (s *session) ask(
+	ctx context.Context, x Exchange,
+) (status int, headers [][2]string, body string, err error) {
 	at := s.URL
 	if x.Role == "decode" {
 		at = s.Decode
@@ -344,7 +366,8 @@ func (s *session) request(x Exchange) []byte {
 			body = bytes.Replace(body, []byte(form), append([]byte(`"model":`), name...), 1)
 		}
 	}
-	b := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: engine\r\nConnection: close\r\nContent-Length: %d\r\n", x.Request.Method, x.Request.Path, len(body))
+	b := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: engine\r\nConnection: close\r\nContent-Length: %d\r\n",
+		x.Request.Method, x.Request.Path, len(body))
 	if len(body) > 0 {
 		b = append(b, "Content-Type: application/json\r\n"...)
 	}
@@ -354,7 +377,8 @@ func (s *session) request(x Exchange) []byte {
 	return append(append(b, "\r\n"...), body...)
 }
 
-// parse takes an answer apart: header lines as they came, without those of the connection, the body without its chunks.
+// parse takes an answer apart: header lines as they came, without those of the connection, the body without
+// its chunks.
 func parse(all []byte) (int, [][2]string, string, error) {
 	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(all)), nil)
 	if err != nil {

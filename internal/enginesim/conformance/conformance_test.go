@@ -28,7 +28,8 @@ func captures(t *testing.T) []conformance.Exchange {
 func start(t *testing.T) *enginesim.Server {
 	t.Helper()
 	s, err := enginesim.Start(enginesim.Options{
-		Model: "another-name", ScaleOut: true, ZeroLatency: true, EventsEndpoint: "tcp://127.0.0.1:0", Topic: "kv@p", HandshakeTimeout: 50 * time.Millisecond,
+		Model: "another-name", ScaleOut: true, ZeroLatency: true, EventsEndpoint: "tcp://127.0.0.1:0",
+		Topic: "kv@p", HandshakeTimeout: 50 * time.Millisecond,
 		Core: core.Config{BlockSize: 32, Blocks: 8192, MaxModelLen: 4096, Vocab: 2048},
 	})
 	if err != nil {
@@ -42,7 +43,8 @@ func start(t *testing.T) *enginesim.Server {
 func TestConforms(t *testing.T) {
 	p, d := start(t), start(t)
 	all := captures(t)
-	r := conformance.Run(t.Context(), conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name", EndPrefill: p.Close}, all)
+	r := conformance.Run(t.Context(),
+		conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name", EndPrefill: p.Close}, all)
 	if r.Asked != len(all) || len(r.Skipped) != 0 {
 		t.Errorf("%d of %d exchanges were played, without %q", r.Asked, len(all), r.Skipped)
 	}
@@ -57,7 +59,8 @@ func TestConforms(t *testing.T) {
 // Without an end nothing is left behind but the lease of which no answer tells.
 func TestGivesBack(t *testing.T) {
 	p, d := start(t), start(t)
-	r := conformance.Run(t.Context(), conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name"}, captures(t))
+	r := conformance.Run(t.Context(), conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name"},
+		captures(t))
 	if len(r.Differences) > 0 || len(r.Skipped) != 4 || d.Dead() != nil {
 		t.Errorf("differences %v, left out %q, decode server dead: %v", r.Differences, r.Skipped, d.Dead())
 	}
@@ -72,7 +75,9 @@ func TestGivesBack(t *testing.T) {
 
 // TANDEM_CONFORMANCE_URL and _MODEL name an engine that is asked instead.
 func TestEngineConforms(t *testing.T) {
-	target := conformance.Target{URL: os.Getenv("TANDEM_CONFORMANCE_URL"), Model: os.Getenv("TANDEM_CONFORMANCE_MODEL")}
+	target := conformance.Target{
+		URL: os.Getenv("TANDEM_CONFORMANCE_URL"), Model: os.Getenv("TANDEM_CONFORMANCE_MODEL"),
+	}
 	if target.URL == "" {
 		t.Skip("TANDEM_CONFORMANCE_URL names no engine")
 	}
@@ -85,7 +90,8 @@ func TestEngineConforms(t *testing.T) {
 func TestSeesDifferences(t *testing.T) {
 	all := captures(t)
 	at := slices.IndexFunc(all, func(x conformance.Exchange) bool { return x.Name == "the same un-split" })
-	answer, refused := all[at], all[slices.IndexFunc(all, func(x conformance.Exchange) bool { return x.Name == "temperature below 0" })]
+	answer, refused := all[at], all[slices.IndexFunc(all,
+		func(x conformance.Exchange) bool { return x.Name == "temperature below 0" })]
 	for _, c := range []struct {
 		name, what string
 		x          conformance.Exchange
@@ -96,11 +102,20 @@ func TestSeesDifferences(t *testing.T) {
 		{"nothing", "", answer, strings.Clone, 200, ""},
 		{"status", "status", answer, strings.Clone, 201, ""},
 		{"header", "headers", answer, strings.Clone, 200, "more"},
-		{"key", "body", answer, func(s string) string { return strings.Replace(s, `"object"`, `"objekt"`, 1) }, 200, ""},
-		{"type", "body", answer, func(s string) string { return strings.Replace(s, `"index":0`, `"index":0.5`, 1) }, 200, ""},
+		{
+			"key", "body", answer, func(s string) string { return strings.Replace(s, `"object"`, `"objekt"`, 1) }, 200,
+			"",
+		},
+		{
+			"type", "body", answer, func(s string) string { return strings.Replace(s, `"index":0`, `"index":0.5`, 1) },
+			200, "",
+		},
 		{"order", "body", answer, func(s string) string { return `{"last":1,` + s[1:] }, 200, ""},
 		{"same refusal", "", refused, strings.Clone, 400, ""},
-		{"words", "text", refused, func(s string) string { return strings.Replace(s, "non-negative", "positive", 1) }, 400, ""},
+		{
+			"words", "text", refused,
+			func(s string) string { return strings.Replace(s, "non-negative", "positive", 1) }, 400, "",
+		},
 		{"accepted", "status", refused, strings.Clone, 200, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,8 +127,10 @@ func TestSeesDifferences(t *testing.T) {
 				raw(t, w, c.status, c.header, c.x.Headers, c.change(c.x.Body))
 			}))
 			defer s.Close()
-			r := conformance.Run(t.Context(), conformance.Target{URL: s.URL, Model: "mine"}, []conformance.Exchange{c.x})
-			if c.what == "" && len(r.Differences) > 0 || c.what != "" && (len(r.Differences) != 1 || r.Differences[0].What != c.what) {
+			r := conformance.Run(t.Context(), conformance.Target{URL: s.URL, Model: "mine"},
+				[]conformance.Exchange{c.x})
+			if c.what == "" && len(r.Differences) > 0 ||
+				c.what != "" && (len(r.Differences) != 1 || r.Differences[0].What != c.what) {
 				t.Errorf("differences %v, want %q", r.Differences, c.what)
 			}
 		})

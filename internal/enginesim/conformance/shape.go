@@ -40,7 +40,8 @@ func digitsGone(s string) string {
 	return b.String()
 }
 
-// BodyShape is the body with its values replaced by their types; runs of equal events count once. The error is one of JSON.
+// BodyShape is the body with its values replaced by their types; runs of equal events count once. The error
+// is one of JSON.
 func BodyShape(path, body string) (string, error) {
 	switch {
 	case path == "/metrics":
@@ -65,10 +66,12 @@ func eventShape(body string) (string, error) {
 		}
 		events = append(events, head+"data: "+data)
 	}
-	return strings.Join(slices.Compact(events), "\n") + fmt.Sprint(" ends ", strings.HasSuffix(body, "\n\n")), nil
+	return strings.Join(slices.Compact(events), "\n") + fmt.Sprint(" ends ", strings.HasSuffix(body, "\n\n")),
+		nil
 }
 
-// notOurs are beginnings of the names of series that are not the engine's own: those of the Python process and of its HTTP server.
+// notOurs are beginnings of the names of series that are not the engine's own: those of the Python process
+// and of its HTTP server.
 var notOurs = []string{"python_", "process_", "http_"}
 
 // varying are the values of labels that tell of a server's name and configuration.
@@ -82,7 +85,8 @@ func Names(metrics string) map[string]bool {
 		if at < 0 || line[0] == '#' || strings.Contains(line, "kv_fetch_by_stage") {
 			continue
 		}
-		if !strings.HasPrefix(line, "process_start_time") && slices.ContainsFunc(notOurs, func(begin string) bool { return strings.HasPrefix(line, begin) }) {
+		if !strings.HasPrefix(line, "process_start_time") &&
+			slices.ContainsFunc(notOurs, func(begin string) bool { return strings.HasPrefix(line, begin) }) {
 			continue
 		}
 		names[varying.ReplaceAllString(line[:at], `$1`)] = true
@@ -91,7 +95,10 @@ func Names(metrics string) map[string]bool {
 }
 
 // lengths are the buckets whose bounds depend on the model's context.
-var lengths = regexp.MustCompile(`^(vllm:request_(?:prompt|generation|max_num_generation|params_max|prefill_kv_computed)_?\w*_bucket\{.*)le="\d+\.0"`)
+var lengths = regexp.MustCompile(
+	`^(vllm:request_(?:prompt|generation|max_num_generation|params_max|prefill_kv_computed)` +
+		`_?\w*_bucket\{.*)le="\d+\.0"`,
+)
 
 // Series are the names, sorted.
 func Series(metrics string) string {

@@ -2,8 +2,9 @@ package core
 
 import "fmt"
 
-// Audit checks the laws of conservation and names the first that is broken: blocks are held by those who say so or free, requests are somewhere or have
-// ended, prompt tokens were computed, cached or received. It looks at every block, so that it is for tests and validation.
+// Audit checks the laws of conservation and names the first that is broken: blocks are held by those who say
+// so or free, requests are somewhere or have ended, prompt tokens were computed, cached or received. It looks
+// at every block, so that it is for tests and validation.
 func (e *Engine) Audit() error {
 	if e.dead != nil {
 		return nil
@@ -30,7 +31,8 @@ func (e *Engine) auditBlocks() error {
 	free := 0
 	for id := 1; id < len(refs); id++ {
 		b := &e.pool.blocks[id]
-		if b.refs < refs[id] || b.refs > refs[id] && e.leaked == 0 { // a leaked request's blocks have no holder any more
+		// A leaked request's blocks have no holder any more.
+		if b.refs < refs[id] || b.refs > refs[id] && e.leaked == 0 {
 			return fmt.Errorf("block %d: held %d times, by %d requests", id, b.refs, refs[id])
 		}
 		if b.refs == 0 {
@@ -64,7 +66,8 @@ func (e *Engine) auditRequests() error {
 func (e *Engine) auditTokens() error {
 	c := &e.counts
 	if c.PromptTokens != c.PromptComputed+c.PromptLocal+c.PromptExternal {
-		return fmt.Errorf("%d prompt tokens: %d computed, %d cached, %d received", c.PromptTokens, c.PromptComputed, c.PromptLocal, c.PromptExternal)
+		return fmt.Errorf("%d prompt tokens: %d computed, %d cached, %d received",
+			c.PromptTokens, c.PromptComputed, c.PromptLocal, c.PromptExternal)
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ func TestAuditFindsWhatIsLost(t *testing.T) {
 		b.add(e, &Request{ID: "r", Prompt: prompt(1, 10), MaxTokens: 10})
 		e.Step(0)
 		tt.cook(e)
-		if err := e.Audit(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+		if err := e.Audit(); (err == nil) != (tt.want == "") ||
+			err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v", tt.want, err)
 		}
 	}
@@ -53,7 +54,8 @@ func TestPaceSeesTheBatch(t *testing.T) {
 	if len(pace.seen) != 3 || len(pace.seen[0].Chunks) != 2 || pace.seen[0].Chunks[1] != (Chunk{2, 0}) {
 		t.Fatalf("saw %+v", pace.seen)
 	}
-	if got := pace.seen[1]; got.Decode != 1 || got.Context != 7 || len(got.Chunks) != 1 || got.Chunks[0] != (Chunk{7, 2}) || got.Sequences() != 2 {
+	if got := pace.seen[1]; got.Decode != 1 || got.Context != 7 || len(got.Chunks) != 1 ||
+		got.Chunks[0] != (Chunk{7, 2}) || got.Sequences() != 2 {
 		t.Errorf("second step %+v", got)
 	}
 }

@@ -40,7 +40,10 @@ func BenchmarkSplitRequest(b *testing.B) {
 		for i, id := range out.BlockIDs {
 			groups[i] = int(id)
 		}
-		t = &Transfer{DoRemotePrefill: true, RemoteBlocks: Has(RemoteBlocks{Groups: [][]int{groups}}), EngineID: Has("p"), RequestID: Has("p"), Host: Has("h"), Port: Has(json.Number("1"))}
+		t = &Transfer{
+			DoRemotePrefill: true, RemoteBlocks: Has(RemoteBlocks{Groups: [][]int{groups}}), EngineID: Has("p"),
+			RequestID: Has("p"), Host: Has("h"), Port: Has(json.Number("1")),
+		}
 		d.Add(0, &Request{ID: "d", Prompt: ids, MaxTokens: 8, Transfer: t})
 		o := d.Step(0).Orders[0]
 		contents := p.ReadBlocks(o.Blocks)

@@ -6,20 +6,23 @@ import (
 	"tandem/internal/kv"
 )
 
-// catalog finds the first block that is cached under a hash. It is an open table that is never more than half full: a Go map with the churn of a small cache takes
-// a third of a replay. The search for a hash begins at its home; what is taken out lets those behind it move up, so that no search passes a gap.
+// catalog finds the first block that is cached under a hash. It is an open table that is never more than half
+// full: a Go map with the churn of a small cache takes a third of a replay. The search for a hash begins at
+// its home; what is taken out lets those behind it move up, so that no search passes a gap.
 type catalog struct {
 	slots []slot
 	shift uint8
 }
 
-// slot is a block, with the first half of its mixed hash above it, which gives the home: most searches need not look at the block. 0 is empty.
+// slot is a block, with the first half of its mixed hash above it, which gives the home: most searches need
+// not look at the block. 0 is empty.
 type slot uint64
 
 func (s slot) block() int32 { return int32(uint32(s)) }
 
 func slotOf(h kv.EngineHash, id int32) slot {
-	return slot(uint64(h)*0x9E3779B97F4A7C15&^0xFFFFFFFF | uint64(uint32(id))) // hashes need not be random in all bits
+	// Hashes need not be random in all bits.
+	return slot(uint64(h)*0x9E3779B97F4A7C15&^0xFFFFFFFF | uint64(uint32(id)))
 }
 
 func newCatalog(blocks int) catalog {

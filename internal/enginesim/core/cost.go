@@ -61,7 +61,8 @@ type Preset struct {
 	TokenBytes int // bytes of KV a token
 }
 
-// Presets are fits of measured vLLM kernels (bf16), with half a millisecond of host time a step. The number behind a model is its tensor parallelism.
+// Presets are fits of measured vLLM kernels (bf16), with half a millisecond of host time a step. The number
+// behind a model is its tensor parallelism.
 func Presets() []Preset {
 	return []Preset{
 		preset("h100-llama-8b-1", 4.5, 16.8, 1.45, 6.6, 10.7, 40.8, 408e3, 131072),

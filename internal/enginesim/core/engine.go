@@ -1,4 +1,5 @@
-// Package core is vLLM's engine core without a model: a scheduler, a block pool, the NIXL connector and a cost model, in virtual time.
+// Package core is vLLM's engine core without a model: a scheduler, a block pool, the NIXL connector and a
+// cost model, in virtual time.
 package core
 
 import (
@@ -39,7 +40,8 @@ type Config struct {
 	MaxModelLen      int // tokens of prompt and output, default and at most what the pool holds
 	MaxBatchedTokens int // tokens a step, default 8192
 	MaxSeqs          int // requests in the batch, default 256
-	Layers           int // of the model; decides how far beyond the pool a block id still reads garbage, default 32
+	// Of the model; decides how far beyond the pool a block id still reads garbage, default 32.
+	Layers int
 
 	Vocab      int // token ids are below it, default 2048
 	FirstToken int // generated ids are from here on, default 0
@@ -54,8 +56,9 @@ type Config struct {
 	Lease      time.Duration // how long P keeps blocks for its peer, default 30 s
 	LoadPolicy LoadPolicy
 	NoLoad     bool // what a decode leg's params name is neither loaded nor counted: the prompt is computed here
-	Withhold   int  // prompt tokens that a prefill leaves to decode: 1 with Mamba layers, drafts less 1 with MTP modules
-	NoEvents   bool // no KV events: --kv-events-config unset
+	// Prompt tokens that a prefill leaves to decode: 1 with Mamba layers, drafts less 1 with MTP modules.
+	Withhold int
+	NoEvents bool // no KV events: --kv-events-config unset
 
 	Groups []Group // KV cache groups of a hybrid model, in the engine's order; nil: full attention alone
 
@@ -85,7 +88,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Request is one sequence to generate. The engine copies what it keeps, except Transfer, which it takes over and, as vLLM does, changes.
+// Request is one sequence to generate. The engine copies what it keeps, except Transfer, which it takes over
+// and, as vLLM does, changes.
 type Request struct {
 	ID            string   // vLLM's internal id, unique on this engine
 	Prompt        []uint32 // at least one token, less than MaxModelLen
@@ -99,10 +103,12 @@ type Request struct {
 	SkipReadCache bool   // prompt_logprobs: computes the whole prompt
 	Seed          uint64 // 0 is greedy; another one is another text
 
-	Bias    map[uint32]float64 // logit_bias: the largest of 10 or more is always drawn, those of -10 or less never, others change nothing
-	Allowed []uint32           // allowed_token_ids: nothing else is drawn; nil for all
-	Choices int                // n of the client's request, told once for all its sequences; 0 otherwise
-	Scripts [][]uint32         // structured outputs: one of them is said, and ends the text; not empty; nil for none
+	// logit_bias: the largest of 10 or more is always drawn, those of -10 or less never, others change nothing.
+	Bias    map[uint32]float64
+	Allowed []uint32 // allowed_token_ids: nothing else is drawn; nil for all
+	Choices int      // n of the client's request, told once for all its sequences; 0 otherwise
+	// Structured outputs: one of them is said, and ends the text; not empty; nil for none.
+	Scripts [][]uint32
 
 	Transfer *Transfer
 }
@@ -134,23 +140,26 @@ type Output struct {
 	Stopped  bool   // Token is one of the request's StopIDs: vLLM's stop_reason
 	Prompt   int    // tokens of the prompt
 	Out      int    // tokens generated up to now
-	Cached   int    // prompt tokens not computed, as usage tells it; on D with remote_prefill_cached_tokens that is P's number
-	Err      error  // with FinishError
-	Params   *TransferOut
+	// Prompt tokens not computed, as usage tells it; on D with remote_prefill_cached_tokens that is P's number.
+	Cached int
+	Err    error // with FinishError
+	Params *TransferOut
 }
 
-// Step is what one scheduler step did. Its slices, and what they point to, belong to the engine and hold until the next call of Step, whichever other
-// method is called meanwhile.
+// Step is what one scheduler step did. Its slices, and what they point to, belong to the engine and hold
+// until the next call of Step, whichever other method is called meanwhile.
 //
-// Orders are for now. The step ends at now+Took: outputs and events go out then, and the next step starts then, at the earliest. With Idle nothing was
-// done and nothing will be until another method is called or Wake is reached. A step can be Idle and still carry Orders, Outputs and Events.
+// Orders are for now. The step ends at now+Took: outputs and events go out then, and the next step starts
+// then, at the earliest. With Idle nothing was done and nothing will be until another method is called or
+// Wake is reached. A step can be Idle and still carry Orders, Outputs and Events.
 type Step struct {
 	Took    time.Duration
 	Outputs []Output
 	Events  []kv.Event
 	Orders  []Order
 	Idle    bool
-	Wake    time.Duration // when Step has to be called at the latest (a lease ends, a heartbeat is due), 0 for never
+	// When Step has to be called at the latest (a lease ends, a heartbeat is due), 0 for never.
+	Wake time.Duration
 
 	Prefill, Decode int // prompt tokens computed, sequences that made one more token
 }
@@ -162,7 +171,8 @@ var (
 	ErrLength    = errors.New("prompt is empty or does not fit the model's length")
 )
 
-// Engine is one vLLM engine core. It is not safe for concurrent use, starts no goroutine and reads no clock: now is any time that never goes back.
+// Engine is one vLLM engine core. It is not safe for concurrent use, starts no goroutine and reads no clock:
+// now is any time that never goes back.
 type Engine struct {
 	cfg  Config
 	root uint64 // of KV contents: the weights
@@ -234,10 +244,12 @@ func (e *Engine) EngineID() string {
 	return fmt.Sprintf("%s-%d", e.cfg.EngineID, e.gen)
 }
 
-// Dead says why the engine core died, nil while it lives. A dead engine does nothing more: every request on it is lost.
+// Dead says why the engine core died, nil while it lives. A dead engine does nothing more: every request on
+// it is lost.
 func (e *Engine) Dead() error { return e.dead }
 
-// Restart is a new process in the place of the old one: everything is lost, the counters too, and the engine id is another.
+// Restart is a new process in the place of the old one: everything is lost, the counters too, and the engine
+// id is another.
 func (e *Engine) Restart() {
 	e.gen++
 	e.boot()

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// compute runs the model over the scheduled chunks, in their order: a later one may read blocks that an earlier one fills.
+// compute runs the model over the scheduled chunks, in their order: a later one may read blocks that an
+// earlier one fills.
 func (e *Engine) compute(now time.Duration) bool {
 	if len(e.scheduled) == 0 {
 		return false

@@ -9,7 +9,8 @@ import (
 	"tandem/internal/kv"
 )
 
-// The same script as against a real vLLM 0.32.0 gives the same events in the same order: hits, stores, lazy eviction, the order of eviction.
+// The same script as against a real vLLM 0.32.0 gives the same events in the same order: hits, stores, lazy
+// eviction, the order of eviction.
 func TestEventsAreThoseOfVLLM(t *testing.T) {
 	e := New(Config{Blocks: 40, BlockSize: 32, MaxModelLen: 1024})
 	b := newBench(t, e)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// family is one of vLLM's histograms (v1/metrics/loggers.py). Those of a request are observed when it ends well, those of tokens as they come.
+// family is one of vLLM's histograms (v1/metrics/loggers.py). Those of a request are observed when it ends
+// well, those of tokens as they come.
 type family uint8
 
 const (
@@ -34,25 +35,39 @@ const (
 
 // familyNames are in the order of vLLM's answer.
 var familyNames = [families]string{
-	"vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total", "vllm:request_max_num_generation_tokens",
-	"vllm:request_params_n", "vllm:request_params_max_tokens", "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
-	"vllm:request_time_per_output_token_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
-	"vllm:request_inference_time_seconds", "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds", "vllm:request_num_preemptions",
-	"vllm:request_prefill_kv_computed_tokens", "vllm:nixl_xfer_time_seconds", "vllm:nixl_post_time_seconds", "vllm:nixl_bytes_transferred",
+	"vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total",
+	"vllm:request_max_num_generation_tokens",
+	"vllm:request_params_n", "vllm:request_params_max_tokens", "vllm:time_to_first_token_seconds",
+	"vllm:inter_token_latency_seconds",
+	"vllm:request_time_per_output_token_seconds", "vllm:e2e_request_latency_seconds",
+	"vllm:request_queue_time_seconds",
+	"vllm:request_inference_time_seconds", "vllm:request_prefill_time_seconds",
+	"vllm:request_decode_time_seconds", "vllm:request_num_preemptions",
+	"vllm:request_prefill_kv_computed_tokens", "vllm:nixl_xfer_time_seconds", "vllm:nixl_post_time_seconds",
+	"vllm:nixl_bytes_transferred",
 	"vllm:nixl_num_descriptors",
 }
 
 var (
-	requestBounds   = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
-	tokenBounds     = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
-	firstBounds     = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	requestBounds = []float64{
+		0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680,
+	}
+	tokenBounds = []float64{
+		0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
+	}
+	firstBounds = []float64{
+		0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640,
+		2560,
+	}
 	stepBounds      = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
 	choiceBounds    = []float64{1, 2, 5, 10, 20}
 	preemptedBounds = []float64{1, 2, 3, 4, 5, 10, 20}
 	readBounds      = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
 	postBounds      = []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
-	byteBounds      = []float64{1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 23, 1 << 25, 1 << 27, 1 << 29, 1 << 31, 1 << 33}
-	descBounds      = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
+	byteBounds      = []float64{
+		1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 23, 1 << 25, 1 << 27, 1 << 29, 1 << 31, 1 << 33,
+	}
+	descBounds = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
 )
 
 // tokenBytes is the KV of a token as nixl_bytes_transferred counts it: that of a Llama 3 8B in bfloat16.
@@ -152,11 +167,12 @@ func (e *Engine) observeEnd(at time.Duration, r *request, out int) {
 		see(perTokenTime, (at-r.first).Seconds()/float64(out-1))
 	}
 	see(preemptionCount, float64(r.preempts))
-	see(promptComputed, float64(max(0, r.prompt-r.usageCached()))) // on D what P computed is not left out: its cached tokens go over ours
+	// On D what P computed is not left out: its cached tokens go over ours.
+	see(promptComputed, float64(max(0, r.prompt-r.usageCached())))
 }
 
-// observeRead notes a read of a peer's blocks that took that long. Each layer of a block has a descriptor of its own; NIXL may merge
-// those that follow each other, which nothing here does.
+// observeRead notes a read of a peer's blocks that took that long. Each layer of a block has a descriptor of
+// its own; NIXL may merge those that follow each other, which nothing here does.
 func (e *Engine) observeRead(took time.Duration, blocks int) {
 	e.seen[readTime].observe(took.Seconds())
 	e.seen[postTime].observe(0)

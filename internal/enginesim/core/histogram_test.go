@@ -9,7 +9,8 @@ import (
 func TestHistogramsTellTheTruth(t *testing.T) {
 	e := New(Config{Cost: Cost{T0: 0.1, D0: 0.02}, MaxSeqs: 1})
 	for _, id := range []string{"a", "b"} {
-		if err := e.Add(0, &Request{ID: id, Prompt: prompt(uint64(id[0]), 40), MaxTokens: 3, Choices: 1}); err != nil {
+		if err := e.Add(0,
+			&Request{ID: id, Prompt: prompt(uint64(id[0]), 40), MaxTokens: 3, Choices: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -22,8 +23,10 @@ func TestHistogramsTellTheTruth(t *testing.T) {
 	}
 	// a runs from 0 to 140 ms with its first token at 100, b from 140 to 280 with its first at 240.
 	for f, want := range map[family]float64{
-		promptLength: 80, outputLength: 6, batchTokens: 84, choicesWanted: 2, maxTokensWanted: 6, firstTokenTime: 0.34, interTokenTime: 0.08, perTokenTime: 0.04,
-		wholeTime: 0.42, queueTime: 0.14, inferenceTime: 0.28, prefillTime: 0.2, decodeTime: 0.08, preemptionCount: 0, promptComputed: 80,
+		promptLength: 80, outputLength: 6, batchTokens: 84, choicesWanted: 2, maxTokensWanted: 6,
+		firstTokenTime: 0.34, interTokenTime: 0.08, perTokenTime: 0.04,
+		wholeTime: 0.42, queueTime: 0.14, inferenceTime: 0.28, prefillTime: 0.2, decodeTime: 0.08,
+		preemptionCount: 0, promptComputed: 80,
 	} {
 		h, n := e.Histograms()[f], uint64(0)
 		for _, c := range h.Counts {

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// This file is the NIXL pull connector: what its scheduler half does with a request's kv_transfer_params on D, and with leases on P.
-// It follows vLLM 0.32.0 in its mistakes too; each is marked.
+// This file is the NIXL pull connector: what its scheduler half does with a request's kv_transfer_params on
+// D, and with leases on P. It follows vLLM 0.32.0 in its mistakes too; each is marked.
 
-// readbackMin is kv_recompute_threshold: a prefill leg with a full set of remote params promises to read back from this many tokens on.
+// readbackMin is kv_recompute_threshold: a prefill leg with a full set of remote params promises to read back
+// from this many tokens on.
 const readbackMin = 64
 
 var errShortRead = errors.New("read gave another number of blocks")
@@ -43,8 +44,8 @@ func (e *Engine) hush(r *request) {
 	}
 }
 
-// promised is how many tokens the connector says it will load, given that local ones are cached here (get_num_new_matched_tokens). It does not look
-// whether it can: that is the first mistake.
+// promised is how many tokens the connector says it will load, given that local ones are cached here
+// (get_num_new_matched_tokens). It does not look whether it can: that is the first mistake.
 func (r *request) promised(local int) int {
 	t := r.transfer
 	switch {
@@ -75,7 +76,8 @@ func (e *Engine) park(r *request) {
 		r.state = lost
 		return
 	case !t.blocks():
-		e.die("schedule: update_state_after_alloc: assert num_external_tokens == 0 (do_remote_prefill without remote_block_ids, request %s)", r.id)
+		e.die("schedule: update_state_after_alloc: assert num_external_tokens == 0 (do_remote_prefill without "+
+			"remote_block_ids, request %s)", r.id)
 		return
 	case !t.address(): // only a warning in vLLM's log
 		r.state = lost
@@ -92,7 +94,8 @@ func (e *Engine) started(r *request) {
 	e.toStart--
 }
 
-// read orders the blocks that r lacks: the last ones of the peer's list. A list that is too long gives the wrong ones, one that is too short is death.
+// read orders the blocks that r lacks: the last ones of the peer's list. A list that is too long gives the
+// wrong ones, one that is too short is death.
 func (e *Engine) read(r *request) {
 	t := r.transfer
 	groups := t.RemoteBlocks.V.Groups
@@ -100,9 +103,13 @@ func (e *Engine) read(r *request) {
 	case t.RemoteBlocks.V.Broken:
 		e.die("worker: start_load_kv: TypeError: remote_block_ids is no list of lists (request %s)", r.id)
 	case len(groups) != 1:
-		e.die("worker: start_load_kv: assert len(remote) == len(local) == len(transfer_groups): %d groups (request %s)", len(groups), r.id)
+		e.die(
+			"worker: start_load_kv: assert len(remote) == len(local) == len(transfer_groups): %d groups (request %s)",
+			len(groups), r.id,
+		)
 	case len(groups[0]) < r.reads:
-		e.die("worker: start_load_kv: assert num_decode_blocks <= len(prefill_group): %d <= %d (request %s)", r.reads, len(groups[0]), r.id)
+		e.die("worker: start_load_kv: assert num_decode_blocks <= len(prefill_group): %d <= %d (request %s)",
+			r.reads, len(groups[0]), r.id)
 	default:
 		ids := groups[0][len(groups[0])-r.reads:]
 		r.asked = e.now
@@ -128,7 +135,8 @@ func notification(t *Transfer) Order {
 	return Order{Kind: OrderNotify, Peer: t.peer(), RemoteIDs: []string{t.RequestID.V}}
 }
 
-// Loaded ends the read of an OrderRead: contents as the peer's ReadBlocks gave them, or why there are none. The request goes on in the next Step.
+// Loaded ends the read of an OrderRead: contents as the peer's ReadBlocks gave them, or why there are none.
+// The request goes on in the next Step.
 func (e *Engine) Loaded(now time.Duration, id string, contents []uint64, err error) {
 	if e.dead != nil {
 		return
@@ -171,7 +179,8 @@ func (e *Engine) countRead(now time.Duration, r *request, err error) {
 	e.observeRead(now-r.asked, r.reads)
 }
 
-// NotifyFailed counts a notification that did not reach the peer: its lease runs out by itself. vLLM counts it among the failed transfers too.
+// NotifyFailed counts a notification that did not reach the peer: its lease runs out by itself. vLLM counts
+// it among the failed transfers too.
 func (e *Engine) NotifyFailed() {
 	e.counts.NixlFailed++
 	e.counts.NixlUnsaid++
@@ -193,7 +202,9 @@ func (e *Engine) failLoads() {
 		if r.state != loaded || r.failed == nil {
 			return false
 		}
-		e.step.Outputs = append(e.step.Outputs, Output{ID: r.id, Finished: true, Reason: FinishError, Prompt: r.prompt, Err: fmt.Errorf("KV load: %w", r.failed)})
+		e.step.Outputs = append(e.step.Outputs, Output{
+			ID: r.id, Finished: true, Reason: FinishError, Prompt: r.prompt, Err: fmt.Errorf("KV load: %w", r.failed),
+		})
 		e.arrived--
 		e.counts.Finished[FinishError]++
 		delete(e.reqs, r.id)
@@ -212,8 +223,8 @@ func (e *Engine) recompute(r *request) {
 	e.waiting.unshift(r)
 }
 
-// abortLoad ends a request that waits for remote KV. While a read may still write into its blocks they are not given back; when nobody reads, as for lost
-// requests, that is for ever.
+// abortLoad ends a request that waits for remote KV. While a read may still write into its blocks they are
+// not given back; when nobody reads, as for lost requests, that is for ever.
 func (e *Engine) abortLoad(r *request) {
 	e.loading = slices.DeleteFunc(e.loading, func(x *request) bool { return x == r })
 	switch r.state {
@@ -231,7 +242,8 @@ func (e *Engine) abortLoad(r *request) {
 	}
 }
 
-// abandon is the abort of a request in the queue: if its load did not start, the peer is told to free its blocks.
+// abandon is the abort of a request in the queue: if its load did not start, the peer is told to free its
+// blocks.
 func (e *Engine) abandon(r *request) {
 	if r.transfer != nil && bool(r.transfer.DoRemotePrefill) {
 		e.cleanups = append(e.cleanups, r.transfer)
@@ -239,8 +251,9 @@ func (e *Engine) abandon(r *request) {
 	}
 }
 
-// Reject is what the API layer does with the params of a request that it refused: the peer is told to free its blocks, or, with a key missing, the core
-// dies. Either happens in the next Step. vLLM does it for every error answer of a handler, and when the client of a non-streaming request leaves.
+// Reject is what the API layer does with the params of a request that it refused: the peer is told to free
+// its blocks, or, with a key missing, the core dies. Either happens in the next Step. vLLM does it for every
+// error answer of a handler, and when the client of a non-streaming request leaves.
 func (e *Engine) Reject(_ time.Duration, t *Transfer) {
 	if t != nil && bool(t.DoRemotePrefill) && e.dead == nil && !e.cfg.NoLoad {
 		e.cleanups = append(e.cleanups, t)
@@ -328,15 +341,17 @@ func (e *Engine) expire(now time.Duration) {
 		}
 	}
 	e.leaseMin = first
-	slices.SortFunc(over, func(a, b *request) int { return cmp.Or(cmp.Compare(a.expiry, b.expiry), cmp.Compare(a.seq, b.seq)) })
+	slices.SortFunc(over,
+		func(a, b *request) int { return cmp.Or(cmp.Compare(a.expiry, b.expiry), cmp.Compare(a.seq, b.seq)) })
 	for _, r := range over {
 		e.counts.NixlExpired++
 		e.unlease(r)
 	}
 }
 
-// Notify is a peer's word that it has read, or does not want, the blocks of a request: its lease ends. For a request that holds none, the word is only
-// counted: the peer may have read somebody else's KV, and nobody will know.
+// Notify is a peer's word that it has read, or does not want, the blocks of a request: its lease ends. For a
+// request that holds none, the word is only counted: the peer may have read somebody else's KV, and nobody
+// will know.
 func (e *Engine) Notify(now time.Duration, requestID string) {
 	if e.dead != nil {
 		return
@@ -351,7 +366,8 @@ func (e *Engine) Notify(now time.Duration, requestID string) {
 	}
 }
 
-// hear counts the late words of peers. An engine takes them in when it steps, and one that has nothing to do and no lease to watch does not.
+// hear counts the late words of peers. An engine takes them in when it steps, and one that has nothing to do
+// and no lease to watch does not.
 func (e *Engine) hear() {
 	if !e.step.Idle || e.leases > 0 {
 		e.counts.NixlNotifiedLate += e.unheard
@@ -372,8 +388,9 @@ func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {
 	}
 }
 
-// ReadBlocks gives the contents of blocks as they are at this moment, whoever holds them: nobody checks a lease. Ids beyond the pool read another layer's
-// memory; ids beyond the last layer give nil, and the read has failed. So it has when the engine is dead.
+// ReadBlocks gives the contents of blocks as they are at this moment, whoever holds them: nobody checks a
+// lease. Ids beyond the pool read another layer's memory; ids beyond the last layer give nil, and the read
+// has failed. So it has when the engine is dead.
 func (e *Engine) ReadBlocks(ids []int) []uint64 {
 	if e.dead != nil {
 		return nil

@@ -17,8 +17,8 @@ type block struct {
 	before, behind int32 // ring of the blocks cached under the same hash, in the order of caching
 }
 
-// pool is vLLM's BlockPool: a free queue that is also the eviction order, and the cache. Block 0 is the null block, which is never given out; it is
-// the sentinel of the free queue here.
+// pool is vLLM's BlockPool: a free queue that is also the eviction order, and the cache. Block 0 is the null
+// block, which is never given out; it is the sentinel of the free queue here.
 type pool struct {
 	blocks []block
 	free   int
@@ -157,8 +157,8 @@ func (p *pool) touch(ids []int32) {
 	}
 }
 
-// release lets go of a table, tail first, so that a prompt's tail is evicted before its head. Blocks without a hash cannot be hit again and go to the
-// front of the queue.
+// release lets go of a table, tail first, so that a prompt's tail is evicted before its head. Blocks without
+// a hash cannot be hit again and go to the front of the queue.
 func (p *pool) release(table []int32) {
 	front := int32(0)
 	for _, id := range slices.Backward(table) {

@@ -131,7 +131,8 @@ func TestPoolAgreesWithItsTwin(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
 		const n = 20
-		p, s := newPool(n), &slowPool{refs: map[int32]int{}, hash: map[int32]kv.EngineHash{}, under: map[kv.EngineHash][]int32{}}
+		p := newPool(n)
+		s := &slowPool{refs: map[int32]int{}, hash: map[int32]kv.EngineHash{}, under: map[kv.EngineHash][]int32{}}
 		for id := int32(1); id < n; id++ {
 			s.free = append(s.free, id)
 		}

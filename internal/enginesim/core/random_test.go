@@ -30,7 +30,8 @@ func newChaos(t *rapid.T) *chaos {
 	}
 	b, p, d, solo := pair(t, c)
 	x := &chaos{
-		bench: b, p: p, d: d, solo: solo, prompts: map[string][]uint32{}, outs: map[string]int{}, live: map[string]*Engine{},
+		bench: b, p: p, d: d, solo: solo, prompts: map[string][]uint32{}, outs: map[string]int{},
+		live:    map[string]*Engine{},
 		aborted: map[string]bool{}, failed: map[string]bool{},
 	}
 	b.engines = []*Engine{p, d}
@@ -41,7 +42,8 @@ func newChaos(t *rapid.T) *chaos {
 func (x *chaos) request(t *rapid.T) *Request {
 	x.n++
 	limit := x.p.cfg.MaxModelLen - 1
-	ids := append(prompt(uint64(rapid.IntRange(0, 2).Draw(t, "family")), rapid.IntRange(1, limit/2).Draw(t, "shared")),
+	ids := append(prompt(uint64(rapid.IntRange(0, 2).Draw(t, "family")),
+		rapid.IntRange(1, limit/2).Draw(t, "shared")),
 		prompt(uint64(x.n+10), rapid.IntRange(0, limit-limit/2).Draw(t, "own"))...)
 	return &Request{ID: fmt.Sprint("r", x.n), Prompt: ids, MaxTokens: rapid.IntRange(1, 30).Draw(t, "out")}
 }
@@ -71,7 +73,10 @@ func (x *chaos) leg2(t *rapid.T) {
 		}
 		x.legs = slices.Delete(x.legs, i, i+1)
 		x.n++
-		r := &Request{ID: fmt.Sprint("r", x.n), Prompt: x.prompts[id], MaxTokens: rapid.IntRange(1, 20).Draw(t, "out"), Transfer: x.take(id)}
+		r := &Request{
+			ID: fmt.Sprint("r", x.n), Prompt: x.prompts[id], MaxTokens: rapid.IntRange(1, 20).Draw(t, "out"),
+			Transfer: x.take(id),
+		}
 		if rapid.IntRange(0, 9).Draw(t, "reject") == 0 {
 			x.d.Reject(x.now, r.Transfer)
 			return
@@ -134,7 +139,8 @@ func (x *chaos) finish(t *rapid.T) {
 	x.settle()
 	for _, e := range []*Engine{x.p, x.d} {
 		s := e.Stats()
-		if s.Usage != 0 || s.Running+s.Waiting+s.Leases+s.FetchToStart != 0 || len(e.reqs)+len(e.held) != 0 || e.beating != 0 || e.arrived != 0 || e.failures != 0 {
+		if s.Usage != 0 || s.Running+s.Waiting+s.Leases+s.FetchToStart != 0 || len(e.reqs)+len(e.held) != 0 ||
+			e.beating != 0 || e.arrived != 0 || e.failures != 0 {
 			t.Fatalf("%s is not empty: %+v", e.cfg.EngineID, s)
 		}
 		if s.PromptTokens != s.PromptComputed+s.PromptLocal+s.PromptExternal {
@@ -188,7 +194,9 @@ func TestEveryRequestEndsAndEveryBlockComesBack(t *testing.T) {
 	for range 5 {
 		rapid.Check(t, func(t *rapid.T) {
 			x := newChaos(t)
-			t.Repeat(map[string]func(*rapid.T){"local": x.local, "leg 1": x.leg1, "leg 2": x.leg2, "abort": x.abort, "pass": x.pass})
+			t.Repeat(map[string]func(*rapid.T){
+				"local": x.local, "leg 1": x.leg1, "leg 2": x.leg2, "abort": x.abort, "pass": x.pass,
+			})
 			x.finish(t)
 		})
 	}

@@ -122,7 +122,8 @@ func (q *queue) unshift(r *request) {
 	q.items = slices.Insert(q.items, 0, r)
 }
 
-// Add queues a request. The errors are ErrLength, which the API layer answers with 400, ErrDuplicate and ErrDead.
+// Add queues a request. The errors are ErrLength, which the API layer answers with 400, ErrDuplicate and
+// ErrDead.
 func (e *Engine) Add(now time.Duration, q *Request) error {
 	switch {
 	case e.dead != nil:
@@ -146,8 +147,10 @@ func (e *Engine) newRequest(q *Request) *request {
 	e.seq++
 	*r = request{
 		id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
-		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], beside: r.beside[:0], stops: append(r.stops[:0], q.StopIDs...),
-		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA, seed: q.Seed, root: e.root, wanted: wantedOf(q), choices: q.Choices,
+		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], beside: r.beside[:0],
+		stops:  append(r.stops[:0], q.StopIDs...),
+		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA,
+		seed: q.Seed, root: e.root, wanted: wantedOf(q), choices: q.Choices,
 		withheld: e.cfg.Withhold,
 	}
 	r.maxOut = q.MaxTokens
@@ -226,8 +229,9 @@ func (e *Engine) vacate(r *request) {
 	r.forgetKV()
 }
 
-// Abort ends a request without an output. Unknown ids, which finished ones are too, are ignored. A prefill that the step in progress finishes is aborted
-// all the same and leaves no lease: vLLM looks at its aborts between the model and the scheduler (core.py, _process_aborts_queue).
+// Abort ends a request without an output. Unknown ids, which finished ones are too, are ignored. A prefill
+// that the step in progress finishes is aborted all the same and leaves no lease: vLLM looks at its aborts
+// between the model and the scheduler (core.py, _process_aborts_queue).
 func (e *Engine) Abort(now time.Duration, id string) {
 	r := e.reqs[id]
 	if e.dead != nil {

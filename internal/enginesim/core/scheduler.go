@@ -58,7 +58,8 @@ func (e *Engine) schedule() (moved bool) {
 	return e.scheduleWaiting(&budget)
 }
 
-// scheduleRunning gives each running request its next tokens, in order. Whoever finds no block takes those of the last one, or gives up its own.
+// scheduleRunning gives each running request its next tokens, in order. Whoever finds no block takes those of
+// the last one, or gives up its own.
 func (e *Engine) scheduleRunning(budget *int) (preempted bool) {
 	for i := 0; i < len(e.running) && *budget > 0; i++ {
 		r := e.running[i]
@@ -99,7 +100,8 @@ func (e *Engine) grow(r *request, n int) bool {
 
 func (e *Engine) blocksFor(tokens int) int { return (tokens + e.cfg.BlockSize - 1) / e.cfg.BlockSize }
 
-// preemptLast takes everything from the last running request and puts it at the head of the queue, to compute its prompt and output again.
+// preemptLast takes everything from the last running request and puts it at the head of the queue, to compute
+// its prompt and output again.
 func (e *Engine) preemptLast() *request {
 	last := len(e.running) - 1
 	r := e.running[last]
@@ -138,7 +140,8 @@ func (e *Engine) announce(r *request, from, n int) {
 		return
 	}
 	ev := kv.Event{
-		Kind: kv.Stored, Hashes: r.hashes[from:n:n], Tokens: r.tokens[from*e.cfg.BlockSize : n*e.cfg.BlockSize : n*e.cfg.BlockSize],
+		Kind: kv.Stored, Hashes: r.hashes[from:n:n],
+		Tokens:    r.tokens[from*e.cfg.BlockSize : n*e.cfg.BlockSize : n*e.cfg.BlockSize],
 		BlockSize: e.cfg.BlockSize, LoRA: r.lora, SpecKind: fullAttention, Group: e.groups.full,
 	}
 	if from > 0 {
@@ -149,8 +152,8 @@ func (e *Engine) announce(r *request, from, n int) {
 	e.pool.events = append(e.pool.events, ev)
 }
 
-// scheduleWaiting admits requests while there are tokens, run slots and blocks: first those whose remote KV is there, then the queue in its order. The
-// first one without room stops all behind it.
+// scheduleWaiting admits requests while there are tokens, run slots and blocks: first those whose remote KV
+// is there, then the queue in its order. The first one without room stops all behind it.
 func (e *Engine) scheduleWaiting(budget *int) (moved bool) {
 	if e.arrived > 0 {
 		moved = e.admitLoaded(budget)
@@ -169,8 +172,8 @@ func (e *Engine) scheduleWaiting(budget *int) (moved bool) {
 	return moved
 }
 
-// admitLoaded runs requests whose blocks a peer filled, or, by policy, sends those whose load failed to prefill here. They need new blocks only for
-// what the peer left to be computed here.
+// admitLoaded runs requests whose blocks a peer filled, or, by policy, sends those whose load failed to
+// prefill here. They need new blocks only for what the peer left to be computed here.
 func (e *Engine) admitLoaded(budget *int) (moved bool) {
 	keep := e.loading[:0]
 	for _, r := range e.loading {
@@ -203,7 +206,8 @@ func (e *Engine) promote(r *request) {
 	r.noteHit(r.received, e.now)
 }
 
-// loadedTo is how many tokens need not be computed once the peer's blocks are there. The last one is computed again, for its logits.
+// loadedTo is how many tokens need not be computed once the peer's blocks are there. The last one is computed
+// again, for its logits.
 func (r *request) loadedTo() int { return min(r.local+r.external, len(r.tokens)-1) }
 
 // start makes r run with its first n tokens; its table has room for them.
@@ -213,7 +217,8 @@ func (e *Engine) start(r *request, n int, budget *int) {
 	e.run(r, n, budget)
 }
 
-// admit gives the head of the queue its blocks, cached ones first, and lets it run, or starts the load of its remote KV. False: there is no room.
+// admit gives the head of the queue its blocks, cached ones first, and lets it run, or starts the load of its
+// remote KV. False: there is no room.
 func (e *Engine) admit(r *request, budget *int) bool {
 	e.hits = e.lookup(r)
 	local := len(e.hits) * e.cfg.BlockSize
@@ -258,8 +263,8 @@ func (e *Engine) lookup(r *request) []int32 {
 	return hits[:e.narrow(r, len(hits))]
 }
 
-// fits says whether r may take what it needs. A prompt is admitted only if all of it fits, though its first chunk needs less; a load must leave alone what
-// the prompts being computed will still need.
+// fits says whether r may take what it needs. A prompt is admitted only if all of it fits, though its first
+// chunk needs less; a load must leave alone what the prompts being computed will still need.
 func (e *Engine) fits(r *request, tokens int, load bool) bool {
 	idle := e.pool.idle(e.hits) + e.pool.idle(e.beside)
 	if load {
@@ -287,7 +292,8 @@ func (e *Engine) countLookup(r *request, local, external int) {
 		return
 	}
 	if !e.cfg.NoLoad {
-		e.counts.ExternalQueries += uint64(len(r.tokens) - local) // also for who has no transfer: the connector is asked
+		// Also for who has no transfer: the connector is asked.
+		e.counts.ExternalQueries += uint64(len(r.tokens) - local)
 		e.counts.ExternalHits += uint64(external)
 	}
 	if r.skipRead {

@@ -38,7 +38,8 @@ func TestHitRule(t *testing.T) {
 			t.Errorf("%s: %d tokens hit, want %d", c.name, got, c.want)
 		}
 		s := e.Stats()
-		if s.PrefixQueries != uint64(c.first+c.n) || s.PrefixHits != uint64(c.want) || s.PromptLocal != uint64(c.want) || s.PromptComputed+s.PromptLocal != s.PromptTokens {
+		if s.PrefixQueries != uint64(c.first+c.n) || s.PrefixHits != uint64(c.want) ||
+			s.PromptLocal != uint64(c.want) || s.PromptComputed+s.PromptLocal != s.PromptTokens {
 			t.Errorf("%s: counters %+v", c.name, s.Counters)
 		}
 	}
@@ -113,8 +114,9 @@ func must(t testing.TB, err error) {
 // A prompt that does not fit as a whole stops the queue, also for one behind it that would.
 func TestHeadOfLineStops(t *testing.T) {
 	e := New(Config{BlockSize: 4, Blocks: 11, MaxBatchedTokens: 8})
-	must(t, e.Add(0, &Request{ID: "holder", Prompt: prompt(1, 20), MaxTokens: 10})) // 5 blocks of 10, and more soon
-	must(t, e.Add(0, &Request{ID: "big", Prompt: prompt(2, 30), MaxTokens: 1}))     // 8 blocks
+	// 5 blocks of 10, and more soon.
+	must(t, e.Add(0, &Request{ID: "holder", Prompt: prompt(1, 20), MaxTokens: 10}))
+	must(t, e.Add(0, &Request{ID: "big", Prompt: prompt(2, 30), MaxTokens: 1})) // 8 blocks
 	must(t, e.Add(0, &Request{ID: "small", Prompt: prompt(3, 4), MaxTokens: 1}))
 	var order []string
 	for range 100 {
@@ -140,7 +142,8 @@ func TestMaxSeqs(t *testing.T) {
 	}
 }
 
-// When blocks run out, the last one loses everything, goes to the head of the queue and makes the same text later. Nobody is admitted in that step.
+// When blocks run out, the last one loses everything, goes to the head of the queue and makes the same text
+// later. Nobody is admitted in that step.
 func TestPreemption(t *testing.T) {
 	e := New(Config{BlockSize: 4, Blocks: 11, MaxModelLen: 40})
 	solo := New(Config{BlockSize: 4, MaxModelLen: 40})
@@ -206,7 +209,8 @@ func TestLoadAndRunSlots(t *testing.T) {
 	b.add(d, &Request{ID: "r2", Prompt: ids, MaxTokens: 2, Transfer: b.take("p2")})
 	b.add(d, &Request{ID: "slot", Prompt: prompt(3, 3), MaxTokens: 90})
 	b.step(d)
-	if s := d.Stats(); s.FetchInProgress != 2 || s.Running != 1 || s.WaitingDeferred != 2 || s.WaitingCapacity != 0 {
+	if s := d.Stats(); s.FetchInProgress != 2 || s.Running != 1 || s.WaitingDeferred != 2 ||
+		s.WaitingCapacity != 0 {
 		t.Errorf("%+v, want two loads beside a running request", s)
 	}
 	for len(b.pending) > 0 {
@@ -339,7 +343,8 @@ func TestAbortDuringTheLastStep(t *testing.T) {
 		leases int
 	}{{9 * time.Millisecond, 0}, {10 * time.Millisecond, 1}} {
 		e := New(Config{BlockSize: 4, Cost: Cost{T0: 10e-3}})
-		must(t, e.Add(0, &Request{ID: "p", Prompt: prompt(1, 22), MaxTokens: 1, Transfer: &Transfer{DoRemoteDecode: true}}))
+		must(t, e.Add(0,
+			&Request{ID: "p", Prompt: prompt(1, 22), MaxTokens: 1, Transfer: &Transfer{DoRemoteDecode: true}}))
 		if st := e.Step(0); st.Took != 10*time.Millisecond || len(st.Outputs) != 1 {
 			t.Fatalf("%+v", st)
 		}

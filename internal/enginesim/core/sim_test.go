@@ -40,7 +40,10 @@ type pendingRead struct {
 }
 
 func newBench(t fataler, engines ...*Engine) *bench {
-	return &bench{t: t, engines: engines, text: map[string][]uint32{}, ends: map[string]Output{}, params: map[string][]byte{}, events: map[*Engine][]kv.Event{}}
+	return &bench{
+		t: t, engines: engines, text: map[string][]uint32{}, ends: map[string]Output{}, params: map[string][]byte{},
+		events: map[*Engine][]kv.Event{},
+	}
 }
 
 func (b *bench) add(e *Engine, r *Request) {
@@ -50,7 +53,8 @@ func (b *bench) add(e *Engine, r *Request) {
 	}
 }
 
-// settle steps all engines until nothing happens without time passing; then it lets time pass to the next read, and so on until all is quiet.
+// settle steps all engines until nothing happens without time passing; then it lets time pass to the next
+// read, and so on until all is quiet.
 func (b *bench) settle() {
 	b.t.Helper()
 	for round := 0; ; round++ {
@@ -194,7 +198,9 @@ func pair(t fataler, c Config) (b *bench, p, d, solo *Engine) {
 	p = New(c)
 	c.EngineID, c.Port = "d", 2
 	d = New(c)
-	solo = New(Config{BlockSize: c.BlockSize, Vocab: c.Vocab, Weights: c.Weights, MaxModelLen: c.MaxModelLen, Blocks: 1024})
+	solo = New(Config{
+		BlockSize: c.BlockSize, Vocab: c.Vocab, Weights: c.Weights, MaxModelLen: c.MaxModelLen, Blocks: 1024,
+	})
 	return newBench(t, p, d, solo), p, d, solo
 }
 
@@ -214,7 +220,8 @@ func same(t testing.TB, what string, got, want []uint32) {
 	}
 }
 
-// checkPool holds the pool against the laws: the free queue is whole, whoever is in it is held by nobody, holders add up, the cache finds what is hashed.
+// checkPool holds the pool against the laws: the free queue is whole, whoever is in it is held by nobody,
+// holders add up, the cache finds what is hashed.
 func checkPool(t fataler, e *Engine) {
 	t.Helper()
 	if err := poolLaws(e); err != nil {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A prompt gives the same text on one engine, split over two, with and without shared prefixes on either side, chunked or whole.
+// A prompt gives the same text on one engine, split over two, with and without shared prefixes on either
+// side, chunked or whole.
 func TestSplitIsExact(t *testing.T) {
 	for _, size := range []int{1, 4, 16} {
 		t.Run(fmt.Sprint("block ", size), func(t *testing.T) {
@@ -46,7 +47,8 @@ func TestSplitIsExact(t *testing.T) {
 
 // Many splits at once, with slow reads, scarce blocks and preemptions, are exact too.
 func TestConcurrentSplitsAreExact(t *testing.T) {
-	b, p, d, solo := pair(t, Config{BlockSize: 4, Blocks: 60, MaxBatchedTokens: 32, MaxSeqs: 6, MaxModelLen: 120})
+	b, p, d, solo := pair(t,
+		Config{BlockSize: 4, Blocks: 60, MaxBatchedTokens: 32, MaxSeqs: 6, MaxModelLen: 120})
 	rnd := rand.New(rand.NewPCG(7, 7))
 	b.delay = func() time.Duration { return time.Duration(rnd.IntN(1000)) * time.Millisecond }
 	for round := range 40 {
@@ -55,7 +57,8 @@ func TestConcurrentSplitsAreExact(t *testing.T) {
 		for i := range 8 {
 			id := fmt.Sprintf("r%d.%d", round, i)
 			ids = append(ids, id)
-			prompts[id] = append(prompt(uint64(round%3), 4+rnd.IntN(20)), prompt(uint64(round*10+i), 1+rnd.IntN(30))...)
+			prompts[id] = append(prompt(uint64(round%3), 4+rnd.IntN(20)),
+				prompt(uint64(round*10+i), 1+rnd.IntN(30))...)
 			b.prefill(p, id+" p", prompts[id])
 		}
 		for _, id := range ids {
@@ -72,7 +75,8 @@ func TestConcurrentSplitsAreExact(t *testing.T) {
 	}
 }
 
-// What D announces after a load: the prompt's full blocks that it did not have, behind its own last one, and then what it generates.
+// What D announces after a load: the prompt's full blocks that it did not have, behind its own last one, and
+// then what it generates.
 func TestDecodeAnnouncesLoadedBlocks(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	ids := prompt(1, 22) // 5 full blocks and 2 tokens
@@ -94,9 +98,12 @@ func TestDecodeAnnouncesLoadedBlocks(t *testing.T) {
 	}
 }
 
-// A prompt in one engine is announced as floor(N/B) blocks by a one-token request and floor((N+out-1)/B) in general.
+// A prompt in one engine is announced as floor(N/B) blocks by a one-token request and floor((N+out-1)/B) in
+// general.
 func TestStoredBlocks(t *testing.T) {
-	for _, c := range []struct{ n, out, want int }{{3, 1, 0}, {4, 1, 1}, {8, 1, 2}, {7, 1, 1}, {7, 2, 2}, {4, 4, 1}, {4, 5, 2}, {1, 12, 3}} {
+	for _, c := range []struct{ n, out, want int }{
+		{3, 1, 0}, {4, 1, 1}, {8, 1, 2}, {7, 1, 1}, {7, 2, 2}, {4, 4, 1}, {4, 5, 2}, {1, 12, 3},
+	} {
 		e := New(Config{BlockSize: 4})
 		b := newBench(t, e)
 		b.plain(e, "r", prompt(1, c.n), c.out)
@@ -114,15 +121,18 @@ func TestParamsAreThoseOfVLLM(t *testing.T) {
 	e := New(Config{BlockSize: 32, EngineID: "6df2bc3d-18dc-41d5-9b1e-baf285660f54"})
 	b := newBench(t, e)
 	b.prefill(e, "cmpl-t-1-0-a8d3f786", prompt(1, 100))
-	const want = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4]],"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54",` +
-		`"remote_request_id":"cmpl-t-1-0-a8d3f786","remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":100,` +
+	const want = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4]],` +
+		`"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54",` +
+		`"remote_request_id":"cmpl-t-1-0-a8d3f786","remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,` +
+		`"dcp_size":1,"pp_size":1,"remote_num_tokens":100,` +
 		`"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":0}`
 	if got := string(b.params["cmpl-t-1-0-a8d3f786"]); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	b.prefill(e, "again", prompt(1, 100))
 	if tr := b.take("again"); tr.PrefillCached.V != 96 || len(tr.RemoteBlocks.V.Groups[0]) != 4 {
-		t.Errorf("second prefill: %d cached, blocks %v; want 96 and 4 blocks", tr.PrefillCached.V, tr.RemoteBlocks.V.Groups)
+		t.Errorf("second prefill: %d cached, blocks %v; want 96 and 4 blocks",
+			tr.PrefillCached.V, tr.RemoteBlocks.V.Groups)
 	}
 }
 

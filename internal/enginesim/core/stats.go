@@ -41,6 +41,6 @@ func (e *Engine) Stats() Stats {
 	}
 }
 
-// ResetPrefixCache forgets every cached block. It does nothing and says false while any block is held, be it by a lease. The event waits for the next
-// step that has work.
+// ResetPrefixCache forgets every cached block. It does nothing and says false while any block is held, be it
+// by a lease. The event waits for the next step that has work.
 func (e *Engine) ResetPrefixCache() bool { return e.pool.reset() }

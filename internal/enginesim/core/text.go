@@ -8,15 +8,17 @@ import (
 
 // The simulator's model. The KV of a block is one number, its content:
 //
-//	state     after the blocks 0..i-1 of a request's table = fold of their contents, as they are found in memory
+//	state     after the blocks 0..i-1 of a request's table = fold of their contents, as found in memory
 //	content   of block i = state, stepped once for each token in it
 //	next token = a function of the state after everything computed
 //
-// A right table gives numbers that depend on the prompt alone, however it was split into steps, cache hits and transfers. A wrong, stale or foreign block
-// gives another text from there on, and other contents for every block computed after it: exactly the ways in which wrong KV shows in a real model.
+// A right table gives numbers that depend on the prompt alone, however it was split into steps, cache hits
+// and transfers. A wrong, stale or foreign block gives another text from there on, and other contents for
+// every block computed after it: exactly the ways in which wrong KV shows in a real model.
 //
-// One thing is harsher than there: a block is right or wrong as a whole. Where P's and D's prompts differ only in how far they fill the same last block,
-// a real D overwrites the surplus and is right; here its text is wrong.
+// One thing is harsher than there: a block is right or wrong as a whole. Where P's and D's prompts differ
+// only in how far they fill the same last block, a real D overwrites the surplus and is right; here its text
+// is wrong.
 
 const (
 	contentSeed = 0x51_7c_c1_b7_27_22_0a_95
@@ -45,7 +47,8 @@ func mixString(h uint64, s string) uint64 {
 	return finish(mix(h, uint64(len(s))<<32))
 }
 
-// hashBlock is the identity of a full block, a chain like vLLM's: the parent, the tokens, and extra for the adapter and, in block 0, the salt. It is never 0.
+// hashBlock is the identity of a full block, a chain like vLLM's: the parent, the tokens, and extra for the
+// adapter and, in block 0, the salt. It is never 0.
 func hashBlock(parent uint64, tokens []uint32, extra uint64) kv.EngineHash {
 	h := mix(parent, extra)
 	for len(tokens) >= 2 {

@@ -50,7 +50,8 @@ func (r *RemoteBlocks) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Transfer is kv_transfer_params as the scheduler sees them. Whether a key is missing or null matters: vLLM dies of the one and hangs on the other.
+// Transfer is kv_transfer_params as the scheduler sees them. Whether a key is missing or null matters: vLLM
+// dies of the one and hangs on the other.
 type Transfer struct {
 	DoRemotePrefill Truth               `json:"do_remote_prefill"`
 	DoRemoteDecode  Truth               `json:"do_remote_decode"`
@@ -64,7 +65,8 @@ type Transfer struct {
 	PrefillCached   Field[int]          `json:"remote_prefill_cached_tokens"`
 }
 
-// ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type are kept as nulls; only what is no object is an error.
+// ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type are kept as
+// nulls; only what is no object is an error.
 func ParseTransfer(object []byte) (*Transfer, error) {
 	t := new(Transfer)
 	if err := json.Unmarshal(object, t); err != nil {
@@ -123,9 +125,10 @@ type OrderKind uint8
 
 // The kinds of orders.
 const (
-	OrderRead      OrderKind = iota + 1 // read Blocks, Notify the peer of RemoteIDs[0], then call Loaded for RequestID
-	OrderNotify                         // Notify the peer of RemoteIDs[0]: its blocks are not wanted
-	OrderHeartbeat                      // Heartbeat the peer with RemoteIDs
+	// Read Blocks, Notify the peer of RemoteIDs[0], then call Loaded for RequestID.
+	OrderRead      OrderKind = iota + 1
+	OrderNotify              // Notify the peer of RemoteIDs[0]: its blocks are not wanted
+	OrderHeartbeat           // Heartbeat the peer with RemoteIDs
 )
 
 // Order is something that the engine's worker does with a peer; whoever drives the engine carries it out.

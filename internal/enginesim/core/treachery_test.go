@@ -22,13 +22,25 @@ func TestParamsThatKill(t *testing.T) {
 		want   string
 	}{
 		{"no block ids", absent, "num_external_tokens == 0"},
-		{"null block ids", func(x *Transfer) { x.RemoteBlocks = Field[RemoteBlocks]{Present: true, Null: true} }, "num_external_tokens == 0"},
+		{
+			"null block ids", func(x *Transfer) { x.RemoteBlocks = Field[RemoteBlocks]{Present: true, Null: true} },
+			"num_external_tokens == 0",
+		},
 		{"empty block ids", func(x *Transfer) { x.RemoteBlocks.V.Groups = nil }, "num_external_tokens == 0"},
-		{"nothing but do_remote_prefill", func(x *Transfer) { *x = Transfer{DoRemotePrefill: true} }, "num_external_tokens == 0"},
+		{
+			"nothing but do_remote_prefill", func(x *Transfer) { *x = Transfer{DoRemotePrefill: true} },
+			"num_external_tokens == 0",
+		},
 		{"one empty group", func(x *Transfer) { x.RemoteBlocks.V.Groups = [][]int{{}} }, "num_decode_blocks"},
-		{"one block too few", func(x *Transfer) { g := x.RemoteBlocks.V.Groups; g[0] = g[0][1:] }, "num_decode_blocks"},
+		{
+			"one block too few", func(x *Transfer) { g := x.RemoteBlocks.V.Groups; g[0] = g[0][1:] },
+			"num_decode_blocks",
+		},
 		{"flat list", func(x *Transfer) { x.RemoteBlocks.V = RemoteBlocks{Broken: true} }, "TypeError"},
-		{"two groups", func(x *Transfer) { x.RemoteBlocks.V.Groups = append(x.RemoteBlocks.V.Groups, []int{1}) }, "transfer_groups"},
+		{
+			"two groups", func(x *Transfer) { x.RemoteBlocks.V.Groups = append(x.RemoteBlocks.V.Groups, []int{1}) },
+			"transfer_groups",
+		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,7 +86,8 @@ func TestLongerPromptOnDecodeKills(t *testing.T) {
 	wantDead(t, d, "num_decode_blocks")
 }
 
-// A prompt that is shorter on D takes the tail of P's list: 200 and a wrong text, and a wrong one for whoever shares the prefix later.
+// A prompt that is shorter on D takes the tail of P's list: 200 and a wrong text, and a wrong one for whoever
+// shares the prefix later.
 func TestShorterPromptOnDecodeIsWrongAndPoisons(t *testing.T) {
 	b, p, d, solo := pair(t, Config{BlockSize: 4})
 	ids := prompt(1, 30)
@@ -98,7 +111,8 @@ func wantPoison(t *testing.T, b *bench, d, solo *Engine, ids []uint32) {
 	t.Helper()
 	wantWrong(t, "plain text of the same prompt", b.plain(d, "same", ids, 6), b.plain(solo, "same solo", ids, 6))
 	other := append(slices.Clone(ids[:12]), prompt(77, 9)...)
-	wantWrong(t, "text of a prompt that shares the prefix", b.plain(d, "other", other, 6), b.plain(solo, "other solo", other, 6))
+	wantWrong(t, "text of a prompt that shares the prefix", b.plain(d, "other", other, 6),
+		b.plain(solo, "other solo", other, 6))
 	fresh := prompt(78, 21)
 	same(t, "text of another prompt", b.plain(d, "fresh", fresh, 6), b.plain(solo, "fresh solo", fresh, 6))
 }
@@ -211,7 +225,10 @@ func TestHeartbeats(t *testing.T) {
 func TestHeartbeatExtendsOnly(t *testing.T) {
 	b, p, _, _ := pair(t, Config{BlockSize: 4})
 	b.prefill(p, "p", prompt(1, 9))
-	for _, c := range []struct{ at, want time.Duration }{{5 * time.Second, 30 * time.Second}, {10 * time.Second, 30 * time.Second}, {25 * time.Second, 45 * time.Second}} {
+	for _, c := range []struct{ at, want time.Duration }{
+		{5 * time.Second, 30 * time.Second}, {10 * time.Second, 30 * time.Second},
+		{25 * time.Second, 45 * time.Second},
+	} {
 		p.Heartbeat(c.at, []string{"p", "unknown"})
 		if got := p.held["p"].expiry; got != c.want {
 			t.Errorf("heartbeat at %v: lease ends %v, want %v", c.at, got, c.want)
@@ -232,7 +249,8 @@ func TestNoHeartbeatWithoutTPSize(t *testing.T) {
 	}
 }
 
-// A missing key hangs the request for ever; its blocks never come back, and the prefix cache can never be reset again.
+// A missing key hangs the request for ever; its blocks never come back, and the prefix cache can never be
+// reset again.
 func TestMissingKeyHangs(t *testing.T) {
 	for name, change := range map[string]func(*Transfer){
 		"remote_engine_id":  func(x *Transfer) { x.EngineID = Field[string]{} },
@@ -248,7 +266,8 @@ func TestMissingKeyHangs(t *testing.T) {
 			b.now += time.Hour
 			b.settle()
 			s := d.Stats()
-			if _, ended := b.ends["r"]; ended || d.Dead() != nil || s.WaitingDeferred != 1 || s.FreeBlocks != s.Blocks-1-6 {
+			if _, ended := b.ends["r"]; ended || d.Dead() != nil || s.WaitingDeferred != 1 ||
+				s.FreeBlocks != s.Blocks-1-6 {
 				t.Fatalf("want it to hang with 6 blocks: ended %v, dead %v, %+v", ended, d.Dead(), s)
 			}
 			d.Abort(b.now, "r")
@@ -269,7 +288,8 @@ func TestMissingKeyHangs(t *testing.T) {
 	}
 }
 
-// A prefill leg that carries a whole set of remote params promises a load that nobody performs, from 64 uncached tokens on.
+// A prefill leg that carries a whole set of remote params promises a load that nobody performs, from 64
+// uncached tokens on.
 func TestPrefillLegWithRemoteParamsHangs(t *testing.T) {
 	for _, n := range []int{63, 64} {
 		b, p, d, _ := pair(t, Config{BlockSize: 4})
@@ -284,7 +304,8 @@ func TestPrefillLegWithRemoteParamsHangs(t *testing.T) {
 	}
 }
 
-// A request that is refused by the API layer, or aborted in the queue, tells P; with a key missing the core dies of it.
+// A request that is refused by the API layer, or aborted in the queue, tells P; with a key missing the core
+// dies of it.
 func TestRejectionCleanup(t *testing.T) {
 	b, p, d, _ := pair(t, Config{BlockSize: 4})
 	b.prefill(p, "p", prompt(1, 22))
@@ -379,7 +400,10 @@ func TestBlockIDsOutOfRange(t *testing.T) {
 		name string
 		id   int
 		want Reason
-	}{{"next layer", 256 + 3, FinishLength}, {"beyond all", 256*32 + 3, FinishError}, {"negative", -1, FinishError}} {
+	}{
+		{"next layer", 256 + 3, FinishLength}, {"beyond all", 256*32 + 3, FinishError},
+		{"negative", -1, FinishError},
+	} {
 		b, p, d, solo := pair(t, Config{BlockSize: 4})
 		ids := prompt(1, 22)
 		tr := b.prefill(p, "p", ids)
@@ -407,7 +431,8 @@ func TestNullAddressFailsTheLoad(t *testing.T) {
 }
 
 func TestParseTransfer(t *testing.T) {
-	tr, err := ParseTransfer([]byte(`{"do_remote_prefill": 1, "remote_block_ids": [1, 2], "remote_host": null, "remote_port": "5601", "tp_size": "x", "other": {"a": [1]}}`))
+	tr, err := ParseTransfer([]byte(`{"do_remote_prefill": 1, "remote_block_ids": [1, 2], "remote_host": null,` +
+		` "remote_port": "5601", "tp_size": "x", "other": {"a": [1]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +446,10 @@ func TestParseTransfer(t *testing.T) {
 	case tr.peer().Port != 5601 || !tr.TPSize.Null:
 		t.Errorf("types: %+v", tr)
 	}
-	for body, want := range map[string]bool{`{}`: false, `{"remote_block_ids":[]}`: false, `{"remote_block_ids":null}`: false, `{"remote_block_ids":[[]]}`: true} {
+	for body, want := range map[string]bool{
+		`{}`: false, `{"remote_block_ids":[]}`: false, `{"remote_block_ids":null}`: false,
+		`{"remote_block_ids":[[]]}`: true,
+	} {
 		if tr, err := ParseTransfer([]byte(body)); err != nil || tr.blocks() != want {
 			t.Errorf("%s: %v %v, want %v", body, tr.blocks(), err, want)
 		}

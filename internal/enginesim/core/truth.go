@@ -2,8 +2,8 @@ package core
 
 import "tandem/internal/kv"
 
-// Task is what an engine has left to do for one request. Nobody outside of a real engine can know it: it is there for oracles, which show what perfect
-// knowledge would be worth.
+// Task is what an engine has left to do for one request. Nobody outside of a real engine can know it: it is
+// there for oracles, which show what perfect knowledge would be worth.
 type Task struct {
 	ID       string
 	Tokens   int  // of the prompt and the answer so far
@@ -14,7 +14,8 @@ type Task struct {
 	Loading  bool // its KV is on the way from a peer, or there but not looked at yet
 }
 
-// Tasks appends every request that has not ended: running ones, those that load, and the queue, each in its order.
+// Tasks appends every request that has not ended: running ones, those that load, and the queue, each in its
+// order.
 func (e *Engine) Tasks(dst []Task) []Task {
 	for _, r := range e.running {
 		dst = append(dst, r.task())
@@ -33,10 +34,14 @@ func (e *Engine) Tasks(dst []Task) []Task {
 }
 
 func (r *request) task() Task {
-	return Task{ID: r.id, Tokens: len(r.tokens), Computed: r.computed, Out: r.maxOut - (len(r.tokens) - r.prompt), Blocks: len(r.table)}
+	return Task{
+		ID: r.id, Tokens: len(r.tokens), Computed: r.computed, Out: r.maxOut - (len(r.tokens) - r.prompt),
+		Blocks: len(r.table),
+	}
 }
 
-// AppendHashes appends the engine's names of the full blocks of a prompt without salt or adapter. Engines of one hash seed and block size name them alike.
+// AppendHashes appends the engine's names of the full blocks of a prompt without salt or adapter. Engines of
+// one hash seed and block size name them alike.
 func (e *Engine) AppendHashes(dst []kv.EngineHash, prompt []uint32) []kv.EngineHash {
 	parent := e.none
 	for size := e.cfg.BlockSize; len(prompt) >= size; prompt = prompt[size:] {

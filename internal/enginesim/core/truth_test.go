@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Two prompts of 40 tokens on an engine of 24 tokens a step: after the first step one is 24 tokens along, the other waits.
+// Two prompts of 40 tokens on an engine of 24 tokens a step: after the first step one is 24 tokens along, the
+// other waits.
 func TestTasks(t *testing.T) {
 	e := New(Config{BlockSize: 8, Blocks: 100, MaxBatchedTokens: 24, Cost: Cost{A: 1e-3}})
 	prompt := make([]uint32, 40)
@@ -23,7 +24,9 @@ func TestTasks(t *testing.T) {
 	}
 	st := e.Step(0)
 	got := e.Tasks(nil)
-	want := []Task{{ID: "a", Tokens: 40, Computed: 24, Out: 5, Blocks: 3}, {ID: "b", Tokens: 40, Out: 9, Waiting: true}}
+	want := []Task{
+		{ID: "a", Tokens: 40, Computed: 24, Out: 5, Blocks: 3}, {ID: "b", Tokens: 40, Out: 9, Waiting: true},
+	}
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("tasks %+v\nwant  %+v", got, want)
 	}

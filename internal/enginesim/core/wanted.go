@@ -8,7 +8,8 @@ type wanted struct {
 	script  []uint32 // the one being said, nil before the first token
 }
 
-// strong is the bias from which on a token is always or never drawn. Real logits lie within about this of each other.
+// strong is the bias from which on a token is always or never drawn. Real logits lie within about this of
+// each other.
 const strong = 10
 
 func wantedOf(q *Request) *wanted {
@@ -18,7 +19,8 @@ func wantedOf(q *Request) *wanted {
 	return &wanted{bias: q.Bias, allowed: q.Allowed, scripts: q.Scripts}
 }
 
-// draw draws r's next token under its wishes. Like every draw it depends on the state, so that wrong KV shows in the choice.
+// draw draws r's next token under its wishes. Like every draw it depends on the state, so that wrong KV shows
+// in the choice.
 func (w *wanted) draw(e *Engine, r *request, state uint64) uint32 {
 	out := len(r.tokens) - r.prompt
 	if w.scripts != nil {

@@ -10,22 +10,24 @@ import (
 	"tandem/internal/trace"
 )
 
-// Ideal is what a trace would ask of a fleet with one cache that all share, that holds everything for ever and that knows no queue: nobody can hit more, and
-// no fleet of such engines can do more.
+// Ideal is what a trace would ask of a fleet with one cache that all share, that holds everything for ever
+// and that knows no queue: nobody can hit more, and no fleet of such engines can do more.
 type Ideal struct {
-	Requests int           `json:"requests"`
-	Prompt   int64         `json:"prompt_tokens"`
-	Cached   int64         `json:"cached_tokens"` // of these, seen before
-	Prefill  float64       `json:"prefill_s"`     // seconds of one engine for the others, in full steps
-	Decode   float64       `json:"decode_s"`      // seconds of one engine that the answers' tokens add to steps which run anyway
-	Span     time.Duration `json:"span"`          // from the first start of a session to the last
+	Requests int     `json:"requests"`
+	Prompt   int64   `json:"prompt_tokens"`
+	Cached   int64   `json:"cached_tokens"` // of these, seen before
+	Prefill  float64 `json:"prefill_s"`     // seconds of one engine for the others, in full steps
+	// Seconds of one engine that the answers' tokens add to steps which run anyway.
+	Decode float64       `json:"decode_s"`
+	Span   time.Duration `json:"span"` // from the first start of a session to the last
 }
 
 // Hit is the ideal share of cached tokens.
 func (x *Ideal) Hit() float64 { return float64(x.Cached) / float64(max(x.Prompt, 1)) }
 
-// Load is the share of their time that so many engines must prefill at least when the trace comes scale times as dense: above 1 no policy keeps up. The
-// fluid bound on the capacity of n engines is the scale at which it is 1.
+// Load is the share of their time that so many engines must prefill at least when the trace comes scale times
+// as dense: above 1 no policy keeps up. The fluid bound on the capacity of n engines is the scale at which it
+// is 1.
 func (x *Ideal) Load(n int, scale float64) float64 {
 	return x.Prefill * scale / (x.Span.Seconds() * float64(max(n, 1)))
 }
@@ -33,14 +35,17 @@ func (x *Ideal) Load(n int, scale float64) float64 {
 // Capacity is the scale at which n engines that only prefill are busy all the time.
 func (x *Ideal) Capacity(n int) float64 { return 1 / x.Load(n, 1) }
 
-// TotalCapacity is the scale at which n engines are busy all the time, whoever of them prefills and whoever decodes.
+// TotalCapacity is the scale at which n engines are busy all the time, whoever of them prefills and whoever
+// decodes.
 func (x *Ideal) TotalCapacity(n int) float64 {
 	return float64(n) * x.Span.Seconds() / (x.Prefill + x.Decode)
 }
 
 // Measure reads a trace to its end. Sessions count one after the other, in the order of their start.
 func Measure(source Source, engine core.Config) (*Ideal, error) {
-	m := meter{engine: core.New(core.Config{BlockSize: engine.BlockSize, MaxBatchedTokens: engine.MaxBatchedTokens, Blocks: 2}).Config()}
+	m := meter{engine: core.New(
+		core.Config{BlockSize: engine.BlockSize, MaxBatchedTokens: engine.MaxBatchedTokens, Blocks: 2},
+	).Config()}
 	m.engine.Cost = engine.Cost
 	m.seen = map[kv.Key]struct{}{}
 	for {
@@ -82,7 +87,8 @@ func (m *meter) add(s *trace.Session, i int) {
 	if cost.Speed > 0 {
 		speed = cost.Speed
 	}
-	m.Prefill += ((cost.T0+cost.Host)*u/float64(m.engine.MaxBatchedTokens) + cost.A*u + cost.B*(u*c+u*u/2)) / speed
+	m.Prefill += ((cost.T0+cost.Host)*u/float64(m.engine.MaxBatchedTokens) + cost.A*u +
+		cost.B*(u*c+u*u/2)) / speed
 	out := float64(call.Output - 1) // the first token is the prefill's
 	m.Decode += (cost.D1*out + cost.D2*out*(float64(call.Input)+out/2)) / speed
 }

@@ -1,7 +1,8 @@
 // Package cluster is a fleet of simulated engines around one or more routers, in virtual time.
 //
-// A router sees what one in production sees: block events some time after they happened, load reports as of the last poll, what prefill answers carry,
-// and its own requests. Everything else belongs to the cluster alone. Time is an integer of nanoseconds; chance comes from one seed.
+// A router sees what one in production sees: block events some time after they happened, load reports as of
+// the last poll, what prefill answers carry, and its own requests. Everything else belongs to the cluster
+// alone. Time is an integer of nanoseconds; chance comes from one seed.
 package cluster
 
 import (
@@ -71,16 +72,18 @@ type Query struct {
 	At      time.Time
 }
 
-// Refuse is what a router says instead of a replica that decodes: the request gets no answer, and does not wait for one.
+// Refuse is what a router says instead of a replica that decodes: the request gets no answer, and does not
+// wait for one.
 const Refuse = -1
 
 // Router decides. Each method is called when a router would learn of what it tells.
 type Router interface {
-	// Place chooses a replica of each side and books them; p below zero lets d prefill by itself. Where none has room it says so, and is asked again; with d
-	// of [Refuse] it is not.
+	// Place chooses a replica of each side and books them; p below zero lets d prefill by itself. Where none has
+	// room it says so, and is asked again; with d of [Refuse] it is not.
 	Place(q *Query, now time.Time) (p, d int, room bool)
-	Answered(q *Query, cached int, took time.Duration, now time.Time)    // prefill has answered
-	Bind(q *Query, now time.Time) (d int)                                // decode is about to be sent: the last moment for another replica
+	Answered(q *Query, cached int, took time.Duration, now time.Time) // prefill has answered
+	// Decode is about to be sent: the last moment for another replica.
+	Bind(q *Query, now time.Time) (d int)
 	First(q *Query, now time.Time)                                       // the first token of the answer
 	Done(q *Query, output int, ttft, total time.Duration, now time.Time) // the last
 	Apply(side Side, i int, b *kv.Batch)                                 // block events of a replica
@@ -148,14 +151,16 @@ func New(c Config, router Router, source Source, seed uint64) (*Cluster, error) 
 	return NewSeveral(c, []Router{router}, source, seed)
 }
 
-// NewSeveral makes a cluster around routers of the same kind. A request comes to any of them, and no other one sees it; each hears all events and asks every
-// engine for its load by itself.
+// NewSeveral makes a cluster around routers of the same kind. A request comes to any of them, and no other
+// one sees it; each hears all events and asks every engine for its load by itself.
 func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluster, error) {
 	c = c.withDefaults()
 	if len(c.Nodes[Decode]) == 0 {
 		return nil, fmt.Errorf("a cluster needs decode replicas")
 	}
-	cl := &Cluster{cfg: c, source: source, rnd: rand.New(rand.NewPCG(seed, 0x636c7573)), peers: map[string]*engine{}}
+	cl := &Cluster{
+		cfg: c, source: source, rnd: rand.New(rand.NewPCG(seed, 0x636c7573)), peers: map[string]*engine{},
+	}
 	for _, r := range routers {
 		cl.fronts = append(cl.fronts, &front{Router: r})
 		for side, want := range r.Events() {
@@ -198,13 +203,16 @@ func (c Config) Replicas(side Side) []replica.Replica {
 	c = c.withDefaults()
 	var all []replica.Replica
 	for i, n := range c.Nodes[side] {
-		e := core.New(core.Config{BlockSize: n.Engine.BlockSize, Blocks: 2, MaxModelLen: n.Engine.MaxModelLen}).Config()
+		e := core.New(
+			core.Config{BlockSize: n.Engine.BlockSize, Blocks: 2, MaxModelLen: n.Engine.MaxModelLen},
+		).Config()
 		r := replica.Replica{ID: replica.ID(ID(side, i)), Role: replica.Prefill, Host: ID(side, i), Place: n.Place}
 		if side == Decode {
 			r.Role = replica.Decode
 		}
 		r.Facts = replica.Facts{
-			Model: c.Model, Models: []string{c.Model}, Version: "0.32.0", MaxModelLen: n.Engine.MaxModelLen, BlockSize: e.BlockSize, Blocks: n.Engine.Blocks,
+			Model: c.Model, Models: []string{c.Model}, Version: "0.32.0", MaxModelLen: n.Engine.MaxModelLen,
+			BlockSize: e.BlockSize, Blocks: n.Engine.Blocks,
 			PrefixCaching: true, Ranks: 1, Events: replica.EventSource{Endpoint: "virtual"}, ReuseIDs: true,
 		}
 		all = append(all, r)

@@ -53,7 +53,8 @@ func (s *script) Apply(side Side, i int, b *kv.Batch) {
 	for _, e := range b.Events {
 		s.stored += len(e.Hashes)
 	}
-	s.heard = append(s.heard, fmt.Sprintf("%s seq %d, %d events of %v", ID(side, i), b.Seq, len(b.Events), b.At.Sub(Time(0))))
+	s.heard = append(s.heard,
+		fmt.Sprintf("%s seq %d, %d events of %v", ID(side, i), b.Seq, len(b.Events), b.At.Sub(Time(0))))
 }
 
 func (s *script) Observe(side Side, i int, l replica.Load, now time.Time) {
@@ -61,7 +62,8 @@ func (s *script) Observe(side Side, i int, l replica.Load, now time.Time) {
 }
 func (s *script) Tick(time.Time) {}
 
-// config is a fleet whose engines prefill a token in 1 ms and decode a step in 10 ms, with 1,000 bytes of KV a token and 1 MB/s between them.
+// config is a fleet whose engines prefill a token in 1 ms and decode a step in 10 ms, with 1,000 bytes of KV
+// a token and 1 MB/s between them.
 func config(p, d int) Config {
 	node := Node{Engine: core.Config{Blocks: 1000, Cost: core.Cost{A: 1e-3, D0: 0.010}}}
 	c := Config{TokenBytes: 1000, Setup: time.Millisecond, Hop: 2 * time.Millisecond}
@@ -108,16 +110,23 @@ func must(t *testing.T, r *Result, err error) *Result {
 	return r
 }
 
-// One request, counted by hand: 2 ms to P, 32 ms of prefill, 2 ms back, 2 ms to D, 32 ms on the link and 1 of setup, a step of 10 ms, 2 ms back.
+// One request, counted by hand: 2 ms to P, 32 ms of prefill, 2 ms back, 2 ms to D, 32 ms on the link and 1 of
+// setup, a step of 10 ms, 2 ms back.
 func TestSplitRequestByHand(t *testing.T) {
 	s := &script{}
 	res, err := play(t, config(1, 1), s, header+`{"t":0,"in":32,"out":3}`, 1)
 	r := must(t, res, err)
-	want := Record{TTFT: 83 * time.Millisecond, Total: 103 * time.Millisecond, Prompt: 32, Output: 3, Moved: 32_000, Transfer: 33 * time.Millisecond}
+	want := Record{
+		TTFT: 83 * time.Millisecond, Total: 103 * time.Millisecond, Prompt: 32, Output: 3, Moved: 32_000,
+		Transfer: 33 * time.Millisecond,
+	}
 	if got := r.Records[0]; got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	marks := []string{"place 32 at 0s", "answered 0 cached after 36ms 32 at 36ms", "bind 32 at 36ms", "first 32 at 83ms", "done 3 32 at 103ms"}
+	marks := []string{
+		"place 32 at 0s", "answered 0 cached after 36ms 32 at 36ms", "bind 32 at 36ms", "first 32 at 83ms",
+		"done 3 32 at 103ms",
+	}
 	if !reflect.DeepEqual(s.marks, marks) {
 		t.Errorf("the router saw %q", s.marks)
 	}
@@ -127,7 +136,8 @@ func TestLocalRequestByHand(t *testing.T) {
 	s := &script{place: func(*Query, time.Time) (int, int, bool) { return -1, 0, true }}
 	res, err := play(t, config(1, 1), s, header+`{"t":0,"in":32,"out":3}`, 1)
 	r := must(t, res, err)
-	if got := r.Records[0]; got.TTFT != 36*time.Millisecond || got.Total != 56*time.Millisecond || got.Moved != 0 || got.Prefill != -1 {
+	if got := r.Records[0]; got.TTFT != 36*time.Millisecond || got.Total != 56*time.Millisecond ||
+		got.Moved != 0 || got.Prefill != -1 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -172,7 +182,8 @@ func checkLinks(t *testing.T, shape [2]int, r *Result) {
 	longest := max(r.Records[0].Transfer, r.Records[1].Transfer)
 	alone := 3201 * time.Millisecond
 	if shared := shape != [2]int{2, 2}; shared == (longest == alone) {
-		t.Errorf("%v: transfers took %v and %v, one alone %v", shape, r.Records[0].Transfer, r.Records[1].Transfer, alone)
+		t.Errorf("%v: transfers took %v and %v, one alone %v",
+			shape, r.Records[0].Transfer, r.Records[1].Transfer, alone)
 	}
 }
 
@@ -225,7 +236,8 @@ type indexed struct {
 func (x *indexed) Apply(side Side, i int, b *kv.Batch) { x.ix.Apply(kv.Holder(int(side)*2+i), b) }
 
 const agents = `{"id":"a","block_size":64,"tool":0,"sys":0,"reqs":[` +
-	`{"t":0,"in":70,"out":3,"p":-1,"keep":0,"new":[[1,1]],"think":0,"api":1},{"t":5,"in":140,"out":2,"p":0,"keep":1,"new":[[2,1]],"think":4}]}`
+	`{"t":0,"in":70,"out":3,"p":-1,"keep":0,"new":[[1,1]],"think":0,"api":1},{"t":5,"in":140,"out":2,"p":0,` +
+	`"keep":1,"new":[[2,1]],"think":4}]}`
 
 func TestSessionsAreClosedLoops(t *testing.T) {
 	res, err := play(t, config(1, 1), &script{}, agents, 1)
@@ -276,7 +288,8 @@ func TestRefusedAtOnce(t *testing.T) {
 	}}
 	res, err := play(t, config(1, 1), s, header+strings.Repeat(`{"t":1,"in":32,"out":3}`+"\n", 2), 1)
 	r := must(t, res, err)
-	if len(r.Records) != 2 || !r.Records[0].Refused || !r.Records[1].Refused || calls != 2 || r.End > 2*time.Second {
+	if len(r.Records) != 2 || !r.Records[0].Refused || !r.Records[1].Refused || calls != 2 ||
+		r.End > 2*time.Second {
 		t.Errorf("%+v after %d calls", r, calls)
 	}
 }
@@ -304,7 +317,8 @@ func TestRunsAreTheSameForASeed(t *testing.T) {
 
 // Work that the cluster did not give out is found, by its answer or because it is still there at the end.
 func TestForeignWorkIsFound(t *testing.T) {
-	source, err := trace.Open(strings.NewReader(header+`{"t":0,"in":32,"out":3}`+"\n"+`{"t":9,"in":32,"out":3}`), "sample", trace.Options{})
+	source, err := trace.Open(strings.NewReader(header+`{"t":0,"in":32,"out":3}`+"\n"+`{"t":9,"in":32,"out":3}`),
+		"sample", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +327,8 @@ func TestForeignWorkIsFound(t *testing.T) {
 		if at != 3*time.Second {
 			return
 		}
-		if err := c.engines[Prefill][0].core.Add(at, &core.Request{ID: "7", Prompt: make([]uint32, 40), MaxTokens: 9}); err != nil {
+		if err := c.engines[Prefill][0].core.Add(at,
+			&core.Request{ID: "7", Prompt: make([]uint32, 40), MaxTokens: 9}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -322,7 +337,8 @@ func TestForeignWorkIsFound(t *testing.T) {
 	if c, err = New(cfg, &script{}, source, 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), `p0 answers "7", which nobody asked`) {
+	if _, err := c.Run(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), `p0 answers "7", which nobody asked`) {
 		t.Errorf("an answer to nobody: %v", err)
 	}
 	if c, err = New(config(1, 1), &script{}, source, 1); err != nil {

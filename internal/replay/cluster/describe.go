@@ -23,8 +23,8 @@ type Description struct {
 	Decode  []Group    `yaml:"decode"`
 }
 
-// Bandwidths are of the paths between two engines, in GB/s, by how far they stand apart. One that is not given is as fast as the next nearer one, and the
-// nearest as the fleet's default.
+// Bandwidths are of the paths between two engines, in GB/s, by how far they stand apart. One that is not
+// given is as fast as the next nearer one, and the nearest as the fleet's default.
 type Bandwidths struct {
 	Host  float64 `yaml:"host"`
 	Rack  float64 `yaml:"rack"`
@@ -68,7 +68,8 @@ var (
 	member = regexp.MustCompile(`(\d+)(?:~([\d.]+))?([PD])`)
 )
 
-// Shape reads the short form: replicas of each kind, racks parted by +, and behind them the GB/s between racks and the number of routers.
+// Shape reads the short form: replicas of each kind, racks parted by +, and behind them the GB/s between
+// racks and the number of routers.
 //
 //	8P8D               eight of each
 //	4P4~0.6P8D         half of the prefill replicas at 0.6 of the speed
@@ -77,7 +78,9 @@ var (
 func Shape(text string) (Description, error) {
 	m := shape.FindStringSubmatch(text)
 	if m == nil || strings.HasPrefix(text, "+") {
-		return Description{}, fmt.Errorf("cluster %q is not like 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4 or 8P8Dx4, nor a .yaml file", text)
+		return Description{}, fmt.Errorf(
+			"cluster %q is not like 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4 or 8P8Dx4, nor a .yaml file", text,
+		)
 	}
 	var d Description
 	racks := strings.Split(m[1], "+")
@@ -181,7 +184,8 @@ func (c *Config) add(side Side, g *Group, b Base) error {
 	case !ok:
 		return fmt.Errorf("no profile %q", name)
 	case c.TokenBytes != 0 && c.TokenBytes != preset.TokenBytes:
-		return fmt.Errorf("profile %s has %d bytes of KV a token, others %d: they cannot read each other's", name, preset.TokenBytes, c.TokenBytes)
+		return fmt.Errorf("profile %s has %d bytes of KV a token, others %d: they cannot read each other's",
+			name, preset.TokenBytes, c.TokenBytes)
 	case g.Replicas < 0 || g.Replicas > maxReplicas:
 		return fmt.Errorf("%d replicas: 1 to %d of each kind", g.Replicas, maxReplicas)
 	case !(g.Speed >= 0) || g.Speed > 100:
@@ -191,7 +195,10 @@ func (c *Config) add(side Side, g *Group, b Base) error {
 	}
 	c.TokenBytes = preset.TokenBytes
 	n := Node{Place: replica.Place{Host: g.Host, Rack: g.Rack, Zone: g.Zone}}
-	n.Engine = core.Config{Blocks: int(cmp.Or(g.Cache, b.Cache)*float64(preset.KVTokens))/16 + 1, Cost: preset.Cost, Vocab: 1 << 17, BlockSize: 16}
+	n.Engine = core.Config{
+		Blocks: int(cmp.Or(g.Cache, b.Cache)*float64(preset.KVTokens))/16 + 1, Cost: preset.Cost, Vocab: 1 << 17,
+		BlockSize: 16,
+	}
 	n.Engine.MaxModelLen = min(b.MaxLen+16, (n.Engine.Blocks-1)*16)
 	n.Engine.Cost.Speed = g.Speed
 	for range max(1, g.Replicas) {

@@ -13,16 +13,22 @@ import (
 var base = Base{Profile: "8b", Cache: 1, Link: 40, MaxLen: 32_000}
 
 func TestShapes(t *testing.T) {
-	group := func(n int, speed float64, rack string) Group { return Group{Replicas: n, Speed: speed, Rack: rack} }
+	group := func(n int, speed float64, rack string) Group {
+		return Group{Replicas: n, Speed: speed, Rack: rack}
+	}
 	for _, tt := range []struct {
 		text string
 		want Description
 	}{
 		{"8P3D", Description{Prefill: []Group{group(8, 0, "")}, Decode: []Group{group(3, 0, "")}}},
 		{"8D", Description{Decode: []Group{group(8, 0, "")}}},
-		{"4P4~0.6P8D", Description{Prefill: []Group{group(4, 0, ""), group(4, 0.6, "")}, Decode: []Group{group(8, 0, "")}}},
+		{
+			"4P4~0.6P8D",
+			Description{Prefill: []Group{group(4, 0, ""), group(4, 0.6, "")}, Decode: []Group{group(8, 0, "")}},
+		},
 		{"6P2D+2P6D@4", Description{
-			Links: Bandwidths{Zone: 4}, Prefill: []Group{group(6, 0, "rack1"), group(2, 0, "rack2")}, Decode: []Group{group(2, 0, "rack1"), group(6, 0, "rack2")},
+			Links: Bandwidths{Zone: 4}, Prefill: []Group{group(6, 0, "rack1"), group(2, 0, "rack2")},
+			Decode: []Group{group(2, 0, "rack1"), group(6, 0, "rack2")},
 		}},
 		{"4P2D+4P1D@0.5x4", Description{
 			Routers: 4, Links: Bandwidths{Zone: 0.5}, Prefill: []Group{group(4, 0, "rack1"), group(4, 0, "rack2")},
@@ -58,7 +64,8 @@ decode:
 		t.Fatal(err)
 	}
 	preset, _ := core.FindPreset("8b")
-	if len(c.Nodes[Prefill]) != 3 || len(c.Nodes[Decode]) != 1 || c.Routers != 2 || c.TokenBytes != preset.TokenBytes {
+	if len(c.Nodes[Prefill]) != 3 || len(c.Nodes[Decode]) != 1 || c.Routers != 2 ||
+		c.TokenBytes != preset.TokenBytes {
 		t.Fatalf("%+v", c)
 	}
 	if c.Links != [replica.Links]float64{40e9, 20e9, 4e9, 4e9} {
@@ -68,7 +75,8 @@ decode:
 	if last.Engine.Cost.Speed != 0.6 || first.Engine.Cost.Speed != 0 || last.Engine.Cost.A != preset.Cost.A {
 		t.Errorf("speeds %v and %v", first.Engine.Cost.Speed, last.Engine.Cost.Speed)
 	}
-	if first.Engine.Blocks != 408_000/16+1 || last.Engine.Blocks != 816_000/16+1 || first.Place != (replica.Place{Rack: "a", Zone: "north"}) {
+	if first.Engine.Blocks != 408_000/16+1 || last.Engine.Blocks != 816_000/16+1 ||
+		first.Place != (replica.Place{Rack: "a", Zone: "north"}) {
 		t.Errorf("%d and %d blocks, place %+v", first.Engine.Blocks, last.Engine.Blocks, first.Place)
 	}
 	if c.MaxModelLen() != 32_016 {
@@ -100,7 +108,9 @@ func TestDescriptionMistakes(t *testing.T) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
 		}
 	}
-	for _, text := range []string{"", "8", "P8D", "8P8Dx", "8p8d", "+1P1D", "1P1D@4", "1~P1D", "1P1D+1P1D@1.2.3"} {
+	for _, text := range []string{
+		"", "8", "P8D", "8P8Dx", "8p8d", "+1P1D", "1P1D@4", "1~P1D", "1P1D+1P1D@1.2.3",
+	} {
 		if d, err := Shape(text); err == nil {
 			t.Errorf("%q is %+v", text, d)
 		}
@@ -132,7 +142,8 @@ func TestSeveralRouters(t *testing.T) {
 	}
 	for _, s := range routers {
 		if len(s.marks) != 5*places(s) {
-			t.Errorf("%d marks of %d requests: every one is placed, answered, bound, begun and done at one router", len(s.marks), places(s))
+			t.Errorf("%d marks of %d requests: every one is placed, answered, bound, begun and done at one router",
+				len(s.marks), places(s))
 		}
 	}
 	if len(routers[0].heard) == 0 || !reflect.DeepEqual(routers[0].heard, routers[1].heard) {

@@ -6,8 +6,8 @@ import (
 	"tandem/internal/kv"
 )
 
-// feed is block events of one engine on their way to the router. What an engine gives out belongs to it until its next step, so that what takes longer is
-// copied, into memory that is used again.
+// feed is block events of one engine on their way to the router. What an engine gives out belongs to it until
+// its next step, so that what takes longer is copied, into memory that is used again.
 type feed struct {
 	seq   uint64
 	line  []*parcel // on their way, oldest first

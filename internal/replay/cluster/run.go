@@ -24,7 +24,8 @@ type Result struct {
 	Engines [2][]core.Stats
 }
 
-// Run plays everything. It checks at the end that every request has ended and every block is free; the books of each engine it checks now and then.
+// Run plays everything. It checks at the end that every request has ended and every block is free; the books
+// of each engine it checks now and then.
 func (c *Cluster) Run(ctx context.Context) (*Result, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -54,7 +55,9 @@ func (c *Cluster) begin() error {
 	c.events.add(event{at: time.Second, kind: ticked})
 	for i, f := range c.fronts {
 		if s, ok := f.Router.(Sharer); ok && s.ShareEvery() > 0 && len(c.fronts) > 1 {
-			c.events.add(event{at: s.ShareEvery() * time.Duration(i) / time.Duration(len(c.fronts)), kind: shared, to: f})
+			c.events.add(
+				event{at: s.ShareEvery() * time.Duration(i) / time.Duration(len(c.fronts)), kind: shared, to: f},
+			)
 		}
 	}
 	return c.fetch()
@@ -75,7 +78,9 @@ func (c *Cluster) fetch() error {
 	c.source1.count++
 	for i := range s.Calls {
 		if s.Calls[i].After < 0 {
-			c.events.add(event{at: max(c.now, s.At) + s.Calls[i].Think, kind: arrive, call: &call{session: v, n: i, rec: Record{At: -1}}})
+			c.events.add(event{
+				at: max(c.now, s.At) + s.Calls[i].Think, kind: arrive, call: &call{session: v, n: i, rec: Record{At: -1}},
+			})
 		}
 	}
 	c.events.add(event{at: max(c.now, s.At), kind: wakened}) // the next session is read when this one begins
@@ -225,7 +230,10 @@ func (c *Cluster) refuse(x *call) {
 		c.lose(x)
 		return
 	}
-	x.rec = Record{At: x.rec.At, Session: x.rec.Session, Call: x.rec.Call, Prompt: x.rec.Prompt, Refused: true, Prefill: -1, Decode: -1}
+	x.rec = Record{
+		At: x.rec.At, Session: x.rec.Session, Call: x.rec.Call, Prompt: x.rec.Prompt, Refused: true, Prefill: -1,
+		Decode: -1,
+	}
 	c.close(x)
 }
 
@@ -259,7 +267,8 @@ func (c *Cluster) deliver(x *call) error {
 	return c.kick(e)
 }
 
-// auditEvery is after how many steps of an engine the laws of conservation are checked on it: that looks at every block, and an idle engine breaks none.
+// auditEvery is after how many steps of an engine the laws of conservation are checked on it: that looks at
+// every block, and an idle engine breaks none.
 const auditEvery = 2000
 
 func (e *engine) audit() error {
@@ -358,8 +367,10 @@ func transferOf(o *core.TransferOut) *core.Transfer {
 		ids[i] = int(id)
 	}
 	t := &core.Transfer{
-		DoRemotePrefill: true, RemoteBlocks: core.Has(core.RemoteBlocks{Groups: [][]int{ids}}), EngineID: core.Has(o.EngineID),
-		RequestID: core.Has(o.RequestID), Host: core.Has(o.Host), TPSize: core.Has(1), NumTokens: core.Has(o.NumTokens),
+		DoRemotePrefill: true, RemoteBlocks: core.Has(core.RemoteBlocks{Groups: [][]int{ids}}),
+		EngineID:  core.Has(o.EngineID),
+		RequestID: core.Has(o.RequestID), Host: core.Has(o.Host), TPSize: core.Has(1),
+		NumTokens: core.Has(o.NumTokens),
 	}
 	t.Port.Present = true
 	t.PrefillCached = core.Has(o.Cached)
@@ -369,7 +380,9 @@ func transferOf(o *core.TransferOut) *core.Transfer {
 // prefilled is the prefill answer at the router: it teaches the router, and the decode leg goes out.
 func (c *Cluster) prefilled(x *call) error {
 	now := Time(c.now)
-	x.front.Observe(Prefill, x.p, replica.Load{At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.answer.waiting, Usage: x.answer.usage}, now)
+	x.front.Observe(Prefill, x.p, replica.Load{
+		At: now, Source: replica.ORCA, Running: -1, Loading: -1, Waiting: x.answer.waiting, Usage: x.answer.usage,
+	}, now)
 	x.front.Answered(&x.q, x.answer.cached, c.now-x.sentAt, now)
 	c.bind(x)
 	c.admit(x.front)
@@ -429,7 +442,8 @@ func (c *Cluster) ended(x *call) error {
 	x.rec.Total = c.now - x.rec.At
 	x.rec.Output, x.rec.Prefill, x.rec.Decode = x.answer.output, x.p, x.d
 	if x.answer.output != x.output {
-		return fmt.Errorf("call %d of session %d got %d tokens, not %d", x.n, x.session.number, x.answer.output, x.output)
+		return fmt.Errorf("call %d of session %d got %d tokens, not %d",
+			x.n, x.session.number, x.answer.output, x.output)
 	}
 	x.front.Done(&x.q, x.answer.output, x.rec.TTFT, x.rec.Total, Time(c.now))
 	c.close(x)
@@ -465,7 +479,10 @@ func (c *Cluster) tell(e *engine) {
 func (c *Cluster) poll(e *engine, f *front) {
 	st := e.core.Stats()
 	now := Time(c.now)
-	f.Observe(e.side, e.index, replica.Load{At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting, Loading: st.FetchInProgress + st.FetchDone, Usage: st.Usage}, now)
+	f.Observe(e.side, e.index, replica.Load{
+		At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting,
+		Loading: st.FetchInProgress + st.FetchDone, Usage: st.Usage,
+	}, now)
 	c.admit(f)
 	if !c.over() {
 		jitter := 0.9 + 0.2*c.rnd.Float64()

@@ -8,7 +8,8 @@ import (
 	"tandem/internal/kv"
 )
 
-// Truth is the fleet as it is. No router of production can know it: it is shown to oracles only, the same to all of them.
+// Truth is the fleet as it is. No router of production can know it: it is shown to oracles only, the same to
+// all of them.
 type Truth struct {
 	c        *Cluster
 	hashes   []kv.EngineHash
@@ -56,7 +57,8 @@ func (t *Truth) Link(side Side, i int) time.Duration {
 // Free is the blocks that an engine could give out now.
 func (t *Truth) Free(side Side, i int) int { return t.c.engines[side][i].core.FreeBlocks() }
 
-// Tasks appends what an engine has left to do, in its order, and behind it the requests on their way to it, as waiting ones. An id is the slot of a query.
+// Tasks appends what an engine has left to do, in its order, and behind it the requests on their way to it,
+// as waiting ones. An id is the slot of a query.
 func (t *Truth) Tasks(side Side, i int, dst []core.Task) []core.Task {
 	dst = t.c.engines[side][i].core.Tasks(dst)
 	for slot, x := range t.c.live {
@@ -67,7 +69,8 @@ func (t *Truth) Tasks(side Side, i int, dst []core.Task) []core.Task {
 	return dst
 }
 
-// Expect notes how many tokens of q should be found in the cache where it was sent, for whoever looks at the queue there.
+// Expect notes how many tokens of q should be found in the cache where it was sent, for whoever looks at the
+// queue there.
 func (t *Truth) Expect(q *Query, cached int) {
 	for len(t.expected) <= q.Slot {
 		t.expected = append(t.expected, 0)
@@ -75,7 +78,8 @@ func (t *Truth) Expect(q *Query, cached int) {
 	t.expected[q.Slot] = cached
 }
 
-// Expected is what was noted of a task, by its id; and whether it computes its prompt where it waits: one whose blocks are elsewhere does not.
+// Expected is what was noted of a task, by its id; and whether it computes its prompt where it waits: one
+// whose blocks are elsewhere does not.
 func (t *Truth) Expected(id string) (cached int, computes bool) {
 	slot, err := slotOf(id)
 	if err != nil || slot >= len(t.c.live) || t.c.live[slot] == nil || slot >= len(t.expected) {
@@ -85,7 +89,8 @@ func (t *Truth) Expected(id string) (cached int, computes bool) {
 	return t.expected[slot], x.leg == Prefill || x.p < 0
 }
 
-// Coming tells of the requests but q that will decode on replica i when they have been prefilled elsewhere: how many, and the tokens of their prompts.
+// Coming tells of the requests but q that will decode on replica i when they have been prefilled elsewhere:
+// how many, and the tokens of their prompts.
 func (t *Truth) Coming(i int, q *Query) (requests, tokens int) {
 	for slot, x := range t.c.live {
 		if x != nil && slot != q.Slot && x.placed && x.leg == Prefill && x.d == i {

@@ -30,7 +30,10 @@ type chart struct {
 }
 
 // colours tell policies apart, also to most of those who see few of them.
-var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b", "#bcbd22", "#17becf", "#9467bd", "#2ca02c"}
+var colours = []string{
+	"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b", "#bcbd22", "#17becf",
+	"#9467bd", "#2ca02c",
+}
 
 // The size of a chart and of the margins around its plot.
 const (
@@ -60,7 +63,8 @@ func (c *chart) svg() template.HTML {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %g %g" role="img" aria-label="%s over %s">`, wide, high, html.EscapeString(c.yName), html.EscapeString(c.xName))
+	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %g %g" role="img" aria-label="%s over %s">`,
+		wide, high, html.EscapeString(c.yName), html.EscapeString(c.xName))
 	c.axes(&b, x, y)
 	for _, l := range c.lines {
 		l.draw(&b, x, y, c.named)
@@ -100,7 +104,8 @@ func (c *chart) scales() (x, y scale, ok bool) {
 // axes draws the frame, the grid and what the axes are.
 func (c *chart) axes(b *strings.Builder, x, y scale) {
 	for _, v := range x.ticks() {
-		fmt.Fprintf(b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%g" y2="%g"/><text class="tick" x="%.1f" y="%g" text-anchor="middle">%s</text>`,
+		fmt.Fprintf(b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%g" y2="%g"/><text class="tick" x="%.1f" `+
+			`y="%g" text-anchor="middle">%s</text>`,
 			x.at(v), x.at(v), top, high-bottom, x.at(v), high-bottom+14, number(v))
 	}
 	for _, v := range y.ticks() {
@@ -108,11 +113,14 @@ func (c *chart) axes(b *strings.Builder, x, y scale) {
 		if c.percentY {
 			label = number(v*100) + " %"
 		}
-		fmt.Fprintf(b, `<line class="grid" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/><text class="tick" x="%g" y="%.1f" text-anchor="end">%s</text>`,
+		fmt.Fprintf(b, `<line class="grid" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/><text class="tick" x="%g" `+
+			`y="%.1f" text-anchor="end">%s</text>`,
 			left, wide-right, y.at(v), y.at(v), left-5, y.at(v)+3, label)
 	}
-	fmt.Fprintf(b, `<text class="axis" x="%g" y="%g" text-anchor="middle">%s</text>`, (left+wide-right)/2, high-8, html.EscapeString(c.xName))
-	fmt.Fprintf(b, `<text class="axis" transform="translate(13 %g) rotate(-90)" text-anchor="middle">%s</text>`, (top+high-bottom)/2, html.EscapeString(c.yName))
+	fmt.Fprintf(b, `<text class="axis" x="%g" y="%g" text-anchor="middle">%s</text>`,
+		(left+wide-right)/2, high-8, html.EscapeString(c.xName))
+	fmt.Fprintf(b, `<text class="axis" transform="translate(13 %g) rotate(-90)" text-anchor="middle">%s</text>`,
+		(top+high-bottom)/2, html.EscapeString(c.yName))
 }
 
 func (l *line) draw(b *strings.Builder, x, y scale, named bool) {
@@ -134,7 +142,8 @@ func (l *line) draw(b *strings.Builder, x, y scale, named bool) {
 		}
 	}
 	if named {
-		fmt.Fprintf(b, `<text class="name" x="%.1f" y="%.1f">%s</text>`, x.at(last.x)+6, y.at(last.y)+4, html.EscapeString(l.name))
+		fmt.Fprintf(b, `<text class="name" x="%.1f" y="%.1f">%s</text>`,
+			x.at(last.x)+6, y.at(last.y)+4, html.EscapeString(l.name))
 	}
 	b.WriteString("</g>")
 }

@@ -59,8 +59,10 @@ func (p *Page) Write(w io.Writer) error {
 		Balance   template.HTML
 		Timelines []timeline
 	}{Page: p, Main: main, Colours: colours, Timelines: p.timelines(main)}
-	view.TTFT = p.spread(main, "time to first token, s", func(r *cluster.Record) (float64, bool) { return r.TTFT.Seconds(), true }).svg()
-	view.TPOT = p.spread(main, "time per output token, s", func(r *cluster.Record) (float64, bool) { return r.TPOT(), r.Output > 1 }).svg()
+	view.TTFT = p.spread(main, "time to first token, s",
+		func(r *cluster.Record) (float64, bool) { return r.TTFT.Seconds(), true }).svg()
+	view.TPOT = p.spread(main, "time per output token, s",
+		func(r *cluster.Record) (float64, bool) { return r.TPOT(), r.Output > 1 }).svg()
 	view.Load, view.Balance = p.goodput().svg(), p.balance(main).svg()
 	return page.Execute(w, view)
 }
@@ -117,7 +119,8 @@ func cumulative(xs []float64) (points []point) {
 	return points
 }
 
-// goodput is the rate of good requests over the rate of all, of each policy; nothing where there is one load only.
+// goodput is the rate of good requests over the rate of all, of each policy; nothing where there is one load
+// only.
 func (p *Page) goodput() *chart {
 	c := &chart{xName: "requests a second", yName: "within the SLO, requests a second"}
 	for i, first := range p.at(p.Scale) {
@@ -141,9 +144,15 @@ func (p *Page) goodput() *chart {
 
 // balance sets the share of cached tokens against how unevenly the prefill replicas were at work.
 func (p *Page) balance(runs []Run) *chart {
-	c := &chart{xName: "busiest prefill replica over the mean", yName: "prompt tokens found in a cache", percentY: true, named: true}
+	c := &chart{
+		xName: "busiest prefill replica over the mean", yName: "prompt tokens found in a cache", percentY: true,
+		named: true,
+	}
 	for i, r := range runs {
-		c.lines = append(c.lines, line{name: r.Outcome.Policy, colour: p.Colour(i), dots: true, points: []point{{r.Outcome.Balance[cluster.Prefill], r.Outcome.Hit}}})
+		c.lines = append(c.lines, line{
+			name: r.Outcome.Policy, colour: p.Colour(i), dots: true,
+			points: []point{{r.Outcome.Balance[cluster.Prefill], r.Outcome.Hit}},
+		})
 	}
 	return c
 }

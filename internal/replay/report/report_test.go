@@ -22,10 +22,14 @@ func twoRuns() *Page {
 		About: []Fact{{"trace", "x.jsonl"}},
 	}
 	for i, name := range []string{"tandem", "round-robin", "tandem"} {
-		run := Run{Scale: []float64{1, 1, 0.5}[i], Outcome: replay.Outcome{Policy: name, Measured: 9, Good: 0.5, Hit: 0.25, Balance: [2]float64{1.2, 1}}}
+		run := Run{
+			Scale:   []float64{1, 1, 0.5}[i],
+			Outcome: replay.Outcome{Policy: name, Measured: 9, Good: 0.5, Hit: 0.25, Balance: [2]float64{1.2, 1}},
+		}
 		for j := range 10 {
 			run.Records = append(run.Records, cluster.Record{
-				At: time.Duration(j) * 10 * time.Second, TTFT: time.Duration(j+1) * time.Second, Total: 5*time.Second + time.Duration(j+1)*time.Second, Output: 11,
+				At: time.Duration(j) * 10 * time.Second, TTFT: time.Duration(j+1) * time.Second,
+				Total: 5*time.Second + time.Duration(j+1)*time.Second, Output: 11,
 				Prefill: j % 2, Refused: j == 3,
 			})
 		}
@@ -34,14 +38,17 @@ func twoRuns() *Page {
 	return p
 }
 
-// The page is well formed, names every policy once in its table, escapes what it is told, and asks nobody for anything.
+// The page is well formed, names every policy once in its table, escapes what it is told, and asks nobody for
+// anything.
 func TestPage(t *testing.T) {
 	var out bytes.Buffer
 	if err := twoRuns().Write(&out); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
-	for _, want := range []string{"a &lt;title&gt;", "x.jsonl", "Goodput over load", "time to first token", "<rect", "polyline", "p1 at "} {
+	for _, want := range []string{
+		"a &lt;title&gt;", "x.jsonl", "Goodput over load", "time to first token", "<rect", "polyline", "p1 at ",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not on the page", want)
 		}
@@ -109,11 +116,15 @@ func TestCumulative(t *testing.T) {
 	}
 }
 
-// A request counts at its prefill replica from when it was placed until its blocks went, and at its decode replica from its first token on.
+// A request counts at its prefill replica from when it was placed until its blocks went, and at its decode
+// replica from its first token on.
 func TestGrid(t *testing.T) {
 	p := &Page{Length: 240 * time.Second, Pools: [2]int{2, 2}}
 	r := &Run{Records: []cluster.Record{
-		{At: 10 * time.Second, Waited: time.Second, TTFT: 4500 * time.Millisecond, Transfer: time.Second, Total: 8 * time.Second, Prefill: 1, Decode: 0},
+		{
+			At: 10 * time.Second, Waited: time.Second, TTFT: 4500 * time.Millisecond, Transfer: time.Second,
+			Total: 8 * time.Second, Prefill: 1, Decode: 0,
+		},
 		{At: 12 * time.Second, TTFT: time.Second, Total: 2 * time.Second, Prefill: -1, Decode: 0},
 		{At: 13 * time.Second, Refused: true},
 	}}

@@ -72,18 +72,24 @@ func (p *Page) grid(r *Run, side cluster.Side) [][]float64 {
 func (p *Page) strip(rows [][]float64, most float64, side cluster.Side) template.HTML {
 	const cell, high, left = 3, 9, 28
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="strip" viewBox="0 0 %d %d" role="img" aria-label="requests at each replica over the time">`, left+slots*cell+40, len(rows)*high+16)
+	fmt.Fprintf(&b,
+		`<svg class="strip" viewBox="0 0 %d %d" role="img" aria-label="requests at each replica over the time">`,
+		left+slots*cell+40, len(rows)*high+16)
 	for i, row := range rows {
-		fmt.Fprintf(&b, `<text x="%d" y="%d" class="tick" text-anchor="end">%s</text>`, left-4, i*high+8, cluster.ID(side, i))
+		fmt.Fprintf(&b, `<text x="%d" y="%d" class="tick" text-anchor="end">%s</text>`,
+			left-4, i*high+8, cluster.ID(side, i))
 		for s, n := range row {
 			if n > 0.005*most {
-				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill-opacity="%.2f"><title>%s at %s: %.1f requests</title></rect>`,
-					left+s*cell, i*high, cell, high-1, max(0.06, n/most), cluster.ID(side, i), (time.Duration(s) * p.Length / slots).Round(time.Second), n)
+				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill-opacity="%.2f"><title>%s at %s: %.1f `+
+					`requests</title></rect>`,
+					left+s*cell, i*high, cell, high-
+						1, max(0.06, n/most), cluster.ID(side, i), (time.Duration(s) * p.Length / slots).Round(time.Second), n)
 			}
 		}
 	}
 	for _, part := range []int{0, 1, 2, 3, 4} {
-		fmt.Fprintf(&b, `<text x="%d" y="%d" class="tick" text-anchor="middle">%s</text>`, left+part*slots*cell/4, len(rows)*high+12, (time.Duration(part) * p.Length / 4).Round(time.Second))
+		fmt.Fprintf(&b, `<text x="%d" y="%d" class="tick" text-anchor="middle">%s</text>`,
+			left+part*slots*cell/4, len(rows)*high+12, (time.Duration(part) * p.Length / 4).Round(time.Second))
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String()) //nolint:gosec // numbers and names of our own

@@ -7,7 +7,8 @@ import (
 	"tandem/internal/replay/cluster"
 )
 
-// affinityClaims are about following caches without following them all to one replica, on the conversation at about 80 % of the capacity.
+// affinityClaims are about following caches without following them all to one replica, on the conversation at
+// about 80 % of the capacity.
 func affinityClaims() []claim {
 	var all []claim
 	for _, c := range []cell{
@@ -28,7 +29,8 @@ func affinityClaims() []claim {
 			},
 		}, claim{
 			name: fmt.Sprintf("load_max_over_mean/%v", c), target: 1.25, bound: AtMost,
-			how: "seconds of work of the busiest replica over the mean, in the worse pool: of prefill, and by which decoding makes steps longer",
+			how: "seconds of work of the busiest replica over the mean, in the worse pool: of prefill, and by which " +
+				"decoding makes steps longer",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
 				return l.imbalance(ctx, c)
 			},

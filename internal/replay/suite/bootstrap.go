@@ -14,8 +14,9 @@ type Estimate struct {
 // resamples is how often requests are drawn anew.
 const resamples = 1000
 
-// bootstrap computes value with every session once, and again with as many drawn with replacement. All requests of a session, in all seeds and with all
-// policies, are drawn together, so that a difference is one of the same requests.
+// bootstrap computes value with every session once, and again with as many drawn with replacement. All
+// requests of a session, in all seeds and with all policies, are drawn together, so that a difference is one
+// of the same requests.
 func bootstrap(sessions int, value func(times []float64) float64) Estimate {
 	times := ones(sessions)
 	e := Estimate{Value: value(times)}
@@ -53,7 +54,8 @@ func ratio(a, b float64) float64 {
 
 func difference(a, b float64) float64 { return a - b }
 
-// compare says how figure f of the runs of a policy compares with that of another's, request by request, seed by seed.
+// compare says how figure f of the runs of a policy compares with that of another's, request by request, seed
+// by seed.
 func compare(f figure, a, b []*Trial, with func(a, b float64) float64) Estimate {
 	both := common(a, b)
 	sa, sb := sampleOf(f, a, both), sampleOf(f, b, both)

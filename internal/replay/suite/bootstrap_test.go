@@ -15,7 +15,8 @@ func answers(ttfts ...float64) []Answer {
 }
 
 func TestCompareByHand(t *testing.T) {
-	a, b := []*Trial{{Answers: answers(1, 2, 3, 4)}}, []*Trial{{Answers: answers(2, 4, 6, 8, 1000)}} // the fifth has no partner
+	// The fifth has no partner.
+	a, b := []*Trial{{Answers: answers(1, 2, 3, 4)}}, []*Trial{{Answers: answers(2, 4, 6, 8, 1000)}}
 	for _, tt := range []struct {
 		name string
 		f    figure
@@ -37,7 +38,8 @@ func TestCompareByHand(t *testing.T) {
 	}
 }
 
-// Requests that differ by chance alone have an interval around zero, about as wide as the spread of the mean says.
+// Requests that differ by chance alone have an interval around zero, about as wide as the spread of the mean
+// says.
 func TestIntervalOfChance(t *testing.T) {
 	var xs, ys []float64
 	for i := range 400 {

@@ -12,7 +12,8 @@ import (
 // goodShare is the part of the requests that has to keep the SLO at a load for it to be within capacity.
 const goodShare = 0.9
 
-// Search bounds: from the first guess in steps of searchStep until the capacity is between two loads, then the gap is halved so many times.
+// Search bounds: from the first guess in steps of searchStep until the capacity is between two loads, then
+// the gap is halved so many times.
 const (
 	searchStep    = 1.3
 	searchHalves  = 3
@@ -25,7 +26,8 @@ type search struct {
 	guess   float64
 }
 
-// found is a capacity: two loads close together, at one of which enough requests are good and at the other not.
+// found is a capacity: two loads close together, at one of which enough requests are good and at the other
+// not.
 type found struct {
 	below, above *Trial
 }
@@ -79,7 +81,8 @@ func (f *found) try(ctx context.Context, l *lab, s Setting) error {
 	return nil
 }
 
-// load is where the line through the two loads' shares of good requests crosses what is enough. times says how often each session counts, nil once.
+// load is where the line through the two loads' shares of good requests crosses what is enough. times says
+// how often each session counts, nil once.
 func (f *found) load(times []float64) float64 {
 	share := func(r *Trial) float64 {
 		if times == nil {
@@ -90,7 +93,8 @@ func (f *found) load(times []float64) float64 {
 	return cross(f.below.Setting.Load, share(f.below), f.above.Setting.Load, share(f.above))
 }
 
-// cross draws a line through two points and returns where it reaches goodShare, at most one gap outside of them.
+// cross draws a line through two points and returns where it reaches goodShare, at most one gap outside of
+// them.
 func cross(low, atLow, high, atHigh float64) float64 {
 	if atLow <= atHigh {
 		return (low + high) / 2
@@ -110,7 +114,8 @@ type crossing struct {
 func (f *found) crossing() crossing {
 	below, above := []*Trial{f.below}, []*Trial{f.above}
 	return crossing{
-		f.below.Setting.Load, f.above.Setting.Load, sampleOf(good, below, nil), sampleOf(good, above, nil), f.below.Setting.Policy, units(below, above),
+		f.below.Setting.Load, f.above.Setting.Load, sampleOf(good, below, nil), sampleOf(good, above, nil),
+		f.below.Setting.Policy, units(below, above),
 	}
 }
 
@@ -119,7 +124,9 @@ func (c *crossing) at(times []float64) float64 {
 }
 
 // capacities finds those of several policies, over seeds; the guess is the same for all.
-func (l *lab) capacities(ctx context.Context, s Setting, guess float64, policies []string, seeds int) (map[string][]crossing, error) {
+func (l *lab) capacities(
+	ctx context.Context, s Setting, guess float64, policies []string, seeds int,
+) (map[string][]crossing, error) {
 	var mu sync.Mutex
 	out := map[string][]crossing{}
 	var wg sync.WaitGroup
@@ -170,8 +177,10 @@ func gain(ours []crossing, others map[string][]crossing) Estimate {
 	}
 	slices.Sort(names)
 	once := ones(sessions)
-	best := slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(mean(others[a], once), mean(others[b], once)) })
-	e := bootstrap(sessions, func(times []float64) float64 { return mean(ours, times)/mean(others[best], times) - 1 })
+	best := slices.MaxFunc(names,
+		func(a, b string) int { return cmp.Compare(mean(others[a], once), mean(others[b], once)) })
+	e := bootstrap(sessions,
+		func(times []float64) float64 { return mean(ours, times)/mean(others[best], times) - 1 })
 	e.Note = fmt.Sprintf("load %.3f", mean(ours, once))
 	for _, name := range names {
 		e.Note += fmt.Sprintf(", %s %.3f", name, mean(others[name], once))

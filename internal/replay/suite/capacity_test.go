@@ -49,7 +49,8 @@ func TestGainIsOverTheBest(t *testing.T) {
 	}
 }
 
-// One request of 100 tokens on each of two prefill replicas and one of 300 on a third; one decode replica decodes what the other one prefills.
+// One request of 100 tokens on each of two prefill replicas and one of 300 on a third; one decode replica
+// decodes what the other one prefills.
 func TestImbalanceByHand(t *testing.T) {
 	r := &Trial{Answers: []Answer{
 		{Session: 0, Prompt: 100, Replica: [2]int16{0, 0}},

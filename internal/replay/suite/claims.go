@@ -19,11 +19,13 @@ type claim struct {
 
 func (c *claim) line(e Estimate) Line {
 	return Line{
-		Name: c.name, Value: e.Value, Low: e.Low, High: e.High, Target: c.target, Holds: c.bound.met(e.Value, c.target), How: c.how, Bound: c.bound, Note: e.Note,
+		Name: c.name, Value: e.Value, Low: e.Low, High: e.High, Target: c.target,
+		Holds: c.bound.met(e.Value, c.target), How: c.how, Bound: c.bound, Note: e.Note,
 	}
 }
 
-// The policies by name. The blind one routes prefill by cache and decode by a count, as the most used router does.
+// The policies by name. The blind one routes prefill by cache and decode by a count, as the most used router
+// does.
 const (
 	ours       = "tandem"
 	split      = "tandem-split"
@@ -34,8 +36,9 @@ const (
 	limited    = "tandem:limit=5"   // refuses whose first token would come later than the SLO allows
 )
 
-// many is how many seeds all comparisons are played with. In the conversation a seed changes the time within a tick and who wins a tie, in the agents' sessions when
-// they start: most of an interval comes from the requests.
+// many is how many seeds all comparisons are played with. In the conversation a seed changes the time within
+// a tick and who wins a tie, in the agents' sessions when they start: most of an interval comes from the
+// requests.
 func (l *lab) many() int { return max(1, l.Seeds) }
 
 // cell is a fleet, a cache and a workload at a load.
@@ -51,7 +54,8 @@ func (c cell) String() string { return fmt.Sprintf("%v/%s/cache%g", c.Workload, 
 // setting plays c with what the router sees in a usual deployment.
 func (c cell) setting(policy string) Setting {
 	s := Setting{
-		Workload: c.Workload, Cluster: c.Cluster, Cache: c.Cache, Load: c.Load, Span: 20 * time.Minute, Policy: policy,
+		Workload: c.Workload, Cluster: c.Cluster, Cache: c.Cache, Load: c.Load, Span: 20 * time.Minute,
+		Policy:   policy,
 		EventLag: 100 * time.Millisecond, Poll: time.Second,
 	}
 	if c.Workload == Agents {
@@ -62,11 +66,13 @@ func (c cell) setting(policy string) Setting {
 
 // claims lists those of the full suite.
 func claims() []claim {
-	return slices.Concat(roundRobinClaims(), capacityClaims(), agentClaims(), affinityClaims(), staleClaims(), overloadClaims(), localClaims(), sequenceClaims(),
+	return slices.Concat(roundRobinClaims(), capacityClaims(), agentClaims(), affinityClaims(), staleClaims(),
+		overloadClaims(), localClaims(), sequenceClaims(),
 		oracleClaims(), pressureClaims(), transferClaims(), stressClaims(), failingClaims())
 }
 
-// agentRate is how many agents' sessions start a second. All 158 that fit have started after a quarter of an hour.
+// agentRate is how many agents' sessions start a second. All 158 that fit have started after a quarter of an
+// hour.
 const agentRate = 0.25
 
 // below claims by which share a figure of ours is below another policy's at least.
@@ -81,7 +87,9 @@ func below(c cell, other, what string, f figure, target float64) claim {
 }
 
 // compare plays two settings and compares a figure of the same requests.
-func (l *lab) compare(ctx context.Context, f figure, with func(a, b float64) float64, a, b Setting, seeds int) (Estimate, error) {
+func (l *lab) compare(
+	ctx context.Context, f figure, with func(a, b float64) float64, a, b Setting, seeds int,
+) (Estimate, error) {
 	ra, err := l.seeds(ctx, a, seeds)
 	if err != nil {
 		return Estimate{}, err
@@ -115,13 +123,18 @@ func (l *lab) share(ctx context.Context, c cell, policy string, guess, part floa
 	return c, nil
 }
 
-// loaded returns the conversation on eight and eight replicas with the larger cache, at a part of our capacity there.
+// loaded returns the conversation on eight and eight replicas with the larger cache, at a part of our
+// capacity there.
 func (l *lab) loaded(ctx context.Context, part float64) (cell, error) {
 	return l.share(ctx, cell{Conversation, "8P8D", 4, 0}, ours, guessOurs, part)
 }
 
-// beside compares a figure of ours with that of the best of other policies, played in the same setting. The best is found with so many seeds.
-func (l *lab) beside(ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting, others []string, seeds int) (Estimate, error) {
+// beside compares a figure of ours with that of the best of other policies, played in the same setting. The
+// best is found with so many seeds.
+func (l *lab) beside(
+	ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting,
+	others []string, seeds int,
+) (Estimate, error) {
 	best, least, note := "", 0.0, ""
 	for _, name := range others {
 		runs, err := l.seeds(ctx, at(name), seeds)

@@ -15,9 +15,14 @@ type failing struct{ name, what, troubles string }
 // failings are in the middle of a play of 558 s, of which the first fifth is not counted.
 func failings() []failing {
 	return []failing{
-		{"decode_fails", "a decode replica answers everything with an error at once, for a minute", "d0:fail@250s+60s"},
+		{
+			"decode_fails", "a decode replica answers everything with an error at once, for a minute",
+			"d0:fail@250s+60s",
+		},
 		{"prefill_fails", "a prefill replica does", "p0:fail@250s+60s"},
-		{"decode_half_fails", "a decode replica answers half of what it gets with an error", "d0:fail=0.5@250s+60s"},
+		{
+			"decode_half_fails", "a decode replica answers half of what it gets with an error", "d0:fail=0.5@250s+60s",
+		},
 		{
 			"three_decode_fail", "three decode replicas of eight answer everything with an error",
 			"d0:fail@250s+60s,d1:fail@250s+60s,d2:fail@250s+60s",
@@ -30,14 +35,15 @@ func failings() []failing {
 	}
 }
 
-// guarded are the baselines that hold the load without troubles: Dynamo behind Envoy's outlier detection and behind
-// smg's circuit breaker, and vllm-router with the latter, which is its own.
+// guarded are the baselines that hold the load without troubles: Dynamo behind Envoy's outlier detection and
+// behind smg's circuit breaker, and vllm-router with the latter, which is its own.
 func guarded() []string { return []string{"dynamo:credit=3", "dynamo:credit=3+breaker", "kv-aware"} }
 
 // halfCapacity is half of the load that ours holds with the larger cache.
 const halfCapacity = 2.15
 
-// failingClaims are about replicas that fail, are slow, or leave. One seed: they are about a minute, not about chance.
+// failingClaims are about replicas that fail, are slow, or leave. One seed: they are about a minute, not
+// about chance.
 func failingClaims() []claim {
 	c := cell{Conversation, "8P8D", 4, halfCapacity}
 	var all []claim
@@ -61,7 +67,8 @@ func failingClaims() []claim {
 			},
 		}, claim{
 			name: fmt.Sprintf("%s_ttft_mean_outside/%v", f.name, c), target: 1.05, bound: AtMost,
-			how: "mean time to first token of requests that come before or after, over that without any trouble, where " + f.what,
+			how: "mean time to first token of requests that come before or after, over that without any trouble, " +
+				"where " + f.what,
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
 				return l.outside(ctx, at(ours), c.setting(ours))
 			},
@@ -72,7 +79,8 @@ func failingClaims() []claim {
 
 // besideOnce compares a figure of ours with that of the best of other policies, in one play of each.
 func (l *lab) besideOnce(
-	ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting, others []string,
+	ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting,
+	others []string,
 ) (Estimate, error) {
 	best, least, note := "", 0.0, []string{}
 	for _, name := range others {
@@ -91,8 +99,8 @@ func (l *lab) besideOnce(
 	return e, err
 }
 
-// outside compares the mean time to first token of those requests of two settings that come while nothing is wrong in
-// the first.
+// outside compares the mean time to first token of those requests of two settings that come while nothing is
+// wrong in the first.
 func (l *lab) outside(ctx context.Context, troubled, calm Setting) (Estimate, error) {
 	a, err := l.seeds(ctx, troubled, 1)
 	if err != nil {

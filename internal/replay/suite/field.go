@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// roundRobinClaims are at loads that round-robin still completes: the densest, in hundredths of the recorded one, at which 99 of 100 requests get their first token
-// within a minute, the usual patience of proxies. A twentieth more, and it serves fewer than come: its backlog grows as long as the play lasts.
+// roundRobinClaims are at loads that round-robin still completes: the densest, in hundredths of the recorded
+// one, at which 99 of 100 requests get their first token within a minute, the usual patience of proxies. A
+// twentieth more, and it serves fewer than come: its backlog grows as long as the play lasts.
 func roundRobinClaims() []claim {
 	var all []claim
 	for _, c := range []cell{
@@ -19,7 +20,8 @@ func roundRobinClaims() []claim {
 		{Agents, "4P4D", 1, 0.03},
 		{Agents, "4P4D", 4, 0.03},
 	} {
-		all = append(all, below(c, roundRobin, "ttft_mean", meanTTFT, 0.70), below(c, roundRobin, "ttft_p50", p50TTFT, 0.70), below(c, roundRobin, "ttft_p99", p99TTFT, 0.75))
+		all = append(all, below(c, roundRobin, "ttft_mean", meanTTFT, 0.70),
+			below(c, roundRobin, "ttft_p50", p50TTFT, 0.70), below(c, roundRobin, "ttft_p99", p99TTFT, 0.75))
 	}
 	return all
 }
@@ -35,7 +37,8 @@ func capacityClaims() []claim {
 	for _, c := range []cell{{Conversation, "8P8D", 1, 0}, {Conversation, "8P8D", 4, 0}} {
 		all = append(all, claim{
 			name: fmt.Sprintf("capacity_above_best_baseline/%v", c), target: 0.05, bound: AtLeast,
-			how: "largest load with 90 % of the requests inside 5 s to the first token and 100 ms a token, over that of the best of the tuned baselines, - 1",
+			how: "largest load with 90 % of the requests inside 5 s to the first token and 100 ms a token, over " +
+				"that of the best of the tuned baselines, - 1",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
 				mine, err := l.capacities(ctx, c.setting(ours), guessOurs*c.size(), []string{ours}, seedsOfCapacity)
 				if err != nil {
@@ -61,7 +64,10 @@ const seedsOfCapacity = 1
 
 func agentClaims() []claim {
 	var all []claim
-	for _, c := range []cell{{Agents, "8P8D", 1, agentRate}, {Agents, "8P8D", 4, agentRate}, {Agents, "4P4D", 1, agentRate}, {Agents, "4P4D", 4, agentRate}} {
+	for _, c := range []cell{
+		{Agents, "8P8D", 1, agentRate}, {Agents, "8P8D", 4, agentRate}, {Agents, "4P4D", 1, agentRate},
+		{Agents, "4P4D", 4, agentRate},
+	} {
 		all = append(all, claim{
 			name: fmt.Sprintf("ttft_p90_over_best_baseline/%v", c), target: 1, bound: AtMost,
 			how: "p90 of the time to first token over that of the best of the tuned baselines, the same requests",

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// localClaims are about prefilling where it is decoded, beside never doing so, at 80 % of what the fleet holds without it.
+// localClaims are about prefilling where it is decoded, beside never doing so, at 80 % of what the fleet
+// holds without it.
 func localClaims() []claim {
 	at := func(ctx context.Context, l *lab) (cell, error) {
 		return l.share(ctx, cell{Conversation, "8P8D", 4, 0}, split, guessOthers, 0.8)
@@ -37,8 +38,8 @@ func localClaims() []claim {
 	}}
 }
 
-// fleet is a shape in which the joint choice is compared with one in sequence, and the load at which 90 % of its requests are good with the joint one, with
-// Local(d) and without: found by bisection with one seed.
+// fleet is a shape in which the joint choice is compared with one in sequence, and the load at which 90 % of
+// its requests are good with the joint one, with Local(d) and without: found by bisection with one seed.
 type fleet struct {
 	shape           string
 	capacity, split float64
@@ -68,7 +69,8 @@ const (
 	nearCapacity   = 0.95
 )
 
-// sequenceClaims compare the joint choice with the same terms chosen in sequence: prefill first, then decode given it.
+// sequenceClaims compare the joint choice with the same terms chosen in sequence: prefill first, then decode
+// given it.
 func sequenceClaims() []claim {
 	var all []claim
 	for _, f := range fleets() {
@@ -91,8 +93,10 @@ func sequenceClaims() []claim {
 func inSequence(shape, joint, sequential string, capacity, part, target float64) claim {
 	at := cell{Conversation, shape, 1, part * capacity}
 	return claim{
-		name: fmt.Sprintf("ttft_mean_of_%s_over_%s/%v/%g", joint, sequential, at, part), target: target, bound: AtMost,
-		how: fmt.Sprintf("mean time to first token over that of the same terms with prefill chosen first, at %g of the capacity: load %.3g", part, at.Load),
+		name: fmt.Sprintf("ttft_mean_of_%s_over_%s/%v/%g", joint, sequential, at, part), target: target,
+		bound: AtMost,
+		how: fmt.Sprintf("mean time to first token over that of the same terms with prefill chosen first, at "+
+			"%g of the capacity: load %.3g", part, at.Load),
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
 			return l.compare(ctx, meanTTFT, ratio, at.setting(joint), at.setting(sequential), l.many())
 		},
@@ -104,7 +108,8 @@ func oracleClaims() []claim {
 	for _, oracle := range []string{"oracle", "oracle-terms"} {
 		all = append(all, claim{
 			name: fmt.Sprintf("ttft_mean_over_%s/conversation/8P8D/cache4", oracle), target: 0.1, bound: AtMost,
-			how: "mean time to first token over that of a router that knows the true state of everything, - 1, at 80 % of the capacity",
+			how: "mean time to first token over that of a router that knows the true state of everything, - 1, at " +
+				"80 % of the capacity",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
 				c, err := l.loaded(ctx, 0.8)
 				if err != nil {

@@ -16,7 +16,8 @@ import (
 // Workload is a trace and how it is played.
 type Workload uint8
 
-// The workloads that are played. Conversation is the one of Mooncake with its ticks spread; Agents are the closed loops of Weka whose context fits 131,072 tokens.
+// The workloads that are played. Conversation is the one of Mooncake with its ticks spread; Agents are the
+// closed loops of Weka whose context fits 131,072 tokens.
 const (
 	Conversation Workload = iota
 	Agents
@@ -34,9 +35,11 @@ func (w Workload) file() string {
 type Setting struct {
 	Workload Workload
 	Cluster  string
-	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
-	Load     float64       // Conversation: arrivals are so many times as dense as recorded; Agents: sessions a second
-	Span     time.Duration // Conversation: recorded time that is played, whatever the load; Agents: time in which sessions start
+	Cache    float64 // KV capacity, as a multiple of what the GPUs hold
+	// Conversation: arrivals are so many times as dense as recorded; Agents: sessions a second.
+	Load float64
+	// Conversation: recorded time that is played, whatever the load; Agents: time in which sessions start.
+	Span     time.Duration
 	Policy   string
 	Seed     uint64
 	EventLag time.Duration // until the router hears of a block
@@ -46,11 +49,13 @@ type Setting struct {
 	Stress   replay.Stress
 	Troubles string // of replicas, see [cluster.ParseTroubles]
 	Raw      bool   // keep the ticks of the recording
-	Bursts   bool   // Conversation: requests come as unevenly as ServeGen's clients send them, as many as by Load
+	// Conversation: requests come as unevenly as ServeGen's clients send them, as many as by Load.
+	Bursts bool
 }
 
 func (s Setting) String() string {
-	text := fmt.Sprintf("%v %s cache %.3g load %.4g %s seed %d", s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed)
+	text := fmt.Sprintf("%v %s cache %.3g load %.4g %s seed %d",
+		s.Workload, s.Cluster, s.Cache, s.Load, s.Policy, s.Seed)
 	if s.Troubles != "" {
 		text += " " + s.Troubles
 	}
@@ -116,7 +121,8 @@ type Answer struct {
 func (a *Answer) local() bool { return a.Replica[cluster.Prefill] < 0 && !a.Refused && !a.Failed }
 
 func (a *Answer) good() bool {
-	return !a.Refused && !a.Failed && float64(a.TTFT) <= slo.TTFT.Seconds() && float64(a.TPOT) <= slo.TPOT.Seconds()
+	return !a.Refused && !a.Failed && float64(a.TTFT) <= slo.TTFT.Seconds() &&
+		float64(a.TPOT) <= slo.TPOT.Seconds()
 }
 
 // Trial is one play that is over.
@@ -126,8 +132,9 @@ type Trial struct {
 	Answers []Answer // by session and call
 }
 
-// measured keeps the requests of sessions that began behind the warm-up. When a session begins does not depend on the policy, so that the same requests
-// are measured with each. Of clients it keeps all, since they all begin at once; see [steady].
+// measured keeps the requests of sessions that began behind the warm-up. When a session begins does not
+// depend on the policy, so that the same requests are measured with each. Of clients it keeps all, since they
+// all begin at once; see [steady].
 func measured(rs []cluster.Record, w Workload) []Answer {
 	begun := map[int]time.Duration{}
 	for i := range rs {
@@ -143,14 +150,17 @@ func measured(rs []cluster.Record, w Workload) []Answer {
 			out = append(out, answer(r))
 		}
 	}
-	slices.SortFunc(out, func(a, b Answer) int { return cmp.Or(cmp.Compare(a.Session, b.Session), cmp.Compare(a.Call, b.Call)) })
+	slices.SortFunc(out,
+		func(a, b Answer) int { return cmp.Or(cmp.Compare(a.Session, b.Session), cmp.Compare(a.Call, b.Call)) })
 	return out
 }
 
 func answer(r *cluster.Record) Answer {
 	a := Answer{
-		Session: int32(r.Session), Call: int32(r.Call), TTFT: float32(r.TTFT.Seconds()), TPOT: float32(r.TPOT()), Total: float32(r.Total.Seconds()), Prompt: int32(r.Prompt),
-		Cached: int32(r.Cached), Output: int32(r.Output), Moved: float32(r.Moved), Replica: [2]int16{int16(r.Prefill), int16(r.Decode)}, Refused: r.Refused,
+		Session: int32(r.Session), Call: int32(r.Call), TTFT: float32(r.TTFT.Seconds()), TPOT: float32(r.TPOT()),
+		Total: float32(r.Total.Seconds()), Prompt: int32(r.Prompt),
+		Cached: int32(r.Cached), Output: int32(r.Output), Moved: float32(r.Moved),
+		Replica: [2]int16{int16(r.Prefill), int16(r.Decode)}, Refused: r.Refused,
 		Failed: r.Failed, At: float32(r.At.Seconds()),
 	}
 	if r.Refused || r.Failed {
@@ -172,7 +182,8 @@ type lab struct {
 	done int
 }
 
-// memo makes each thing once, for whoever asks for it first; all others wait for it. The zero memo is empty. Safe for concurrent use.
+// memo makes each thing once, for whoever asks for it first; all others wait for it. The zero memo is empty.
+// Safe for concurrent use.
 type memo[K comparable, V any] struct {
 	mu   sync.Mutex
 	made map[K]func() (V, error)
@@ -218,8 +229,10 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 	l.done++
 	n := l.done
 	l.mu.Unlock()
-	l.say("play %3d: %v: TTFT %.3g/%.3g/%.3g s, TPOT p99 %.0f ms, %.1f %% good, hit %.0f %%, local %.0f %%, busy %.0f/%.0f %%, preempted %d, refused %d, errors %d (%s)", n, s, o.TTFT.Mean, o.TTFT.P50, o.TTFT.P99,
-		o.TPOT.P99*1e3, o.Good*100, o.Hit*100, o.Local*100, o.Busy[0]*100, o.Busy[1]*100, o.Preempted, o.Refused, o.Failed, time.Since(began).Round(time.Second/10))
+	l.say("play %3d: %v: TTFT %.3g/%.3g/%.3g s, TPOT p99 %.0f ms, %.1f %% good, hit %.0f %%, local %.0f %%, "+
+		"busy %.0f/%.0f %%, preempted %d, refused %d, errors %d (%s)", n, s, o.TTFT.Mean, o.TTFT.P50, o.TTFT.P99,
+		o.TPOT.P99*1e3, o.Good*100, o.Hit*100, o.Local*100, o.Busy[0]*
+			100, o.Busy[1]*100, o.Preempted, o.Refused, o.Failed, time.Since(began).Round(time.Second/10))
 	return r, nil
 }
 

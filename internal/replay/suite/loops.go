@@ -9,7 +9,8 @@ import (
 	"tandem/internal/trace"
 )
 
-// Loops are clients that each send one request after the other, with nothing in common: the load of a benchmark of so many concurrent requests.
+// Loops are clients that each send one request after the other, with nothing in common: the load of a
+// benchmark of so many concurrent requests.
 type Loops struct {
 	Clients   int
 	Calls     int // of each client
@@ -38,7 +39,8 @@ func (l *loops) Next() (*trace.Session, error) {
 	s := &trace.Session{At: time.Duration(l.next) * l.Stagger, Timed: true}
 	l.next++
 	for i := range l.Calls {
-		s.Calls = append(s.Calls, trace.Call{After: i - 1, Input: l.Input, Output: l.MinOutput + l.rnd.IntN(l.MaxOutput-l.MinOutput+1)})
+		s.Calls = append(s.Calls,
+			trace.Call{After: i - 1, Input: l.Input, Output: l.MinOutput + l.rnd.IntN(l.MaxOutput-l.MinOutput+1)})
 	}
 	return s, nil
 }

@@ -16,8 +16,10 @@ func staleClaims() []claim {
 		{"x4", ours, " by four routers that do not know of each other"},
 	} {
 		all = append(all, claim{
-			name: fmt.Sprintf("ttft_mean_stale_of_%s_over_fresh/conversation/8P8D%s/cache4", c.policy, c.routers), target: 0.15, bound: AtMost,
-			how: "mean time to first token with reports every 5 s and events 1 s late" + c.what + " over that of one with reports every 0.1 s and no lag, - 1, at 80 % of the capacity",
+			name:   fmt.Sprintf("ttft_mean_stale_of_%s_over_fresh/conversation/8P8D%s/cache4", c.policy, c.routers),
+			target: 0.15, bound: AtMost,
+			how: "mean time to first token with reports every 5 s and events 1 s late" + c.what +
+				" over that of one with reports every 0.1 s and no lag, - 1, at 80 % of the capacity",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
 				at, err := l.loaded(ctx, 0.8)
 				if err != nil {
@@ -39,8 +41,10 @@ func overloadClaims() []claim {
 	var all []claim
 	for _, policy := range []string{ours, limited} {
 		all = append(all, claim{
-			name: fmt.Sprintf("goodput_of_%s_at_twice_capacity_over_peak/conversation/8P8D/cache4", policy), target: 0.9, bound: AtLeast,
-			how: "good requests a second at twice the capacity over the most at 0.85, 1, 1.15, 1.5 and 2 times the capacity",
+			name:   fmt.Sprintf("goodput_of_%s_at_twice_capacity_over_peak/conversation/8P8D/cache4", policy),
+			target: 0.9, bound: AtLeast,
+			how: "good requests a second at twice the capacity over the most at 0.85, 1, 1.15, 1.5 and 2 times the " +
+				"capacity",
 			measure: func(ctx context.Context, l *lab) (Estimate, error) {
 				c, err := l.loaded(ctx, 1)
 				if err != nil {

@@ -100,7 +100,8 @@ func (s *sample) sort() {
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(s.number[a], s.number[b]) })
 	sorted := sample{figure: s.figure}
 	for _, i := range order {
-		sorted.unit, sorted.number, sorted.weight = append(sorted.unit, s.unit[i]), append(sorted.number, s.number[i]), append(sorted.weight, s.weight[i])
+		sorted.unit, sorted.number, sorted.weight = append(sorted.unit,
+			s.unit[i]), append(sorted.number, s.number[i]), append(sorted.weight, s.weight[i])
 	}
 	*s = sorted
 }

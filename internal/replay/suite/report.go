@@ -15,7 +15,8 @@ func (l *Line) text() string {
 	if !l.Holds {
 		verdict = "MISSED"
 	}
-	text := fmt.Sprintf("%-52s %8.3f [%7.3f, %7.3f] %s %-6g %s", l.Name, l.Value, l.Low, l.High, l.Bound, l.Target, verdict)
+	text := fmt.Sprintf("%-52s %8.3f [%7.3f, %7.3f] %s %-6g %s",
+		l.Name, l.Value, l.Low, l.High, l.Bound, l.Target, verdict)
 	if l.Note != "" {
 		text += "  (" + l.Note + ")"
 	}
@@ -43,8 +44,8 @@ func Write(w io.Writer, lines []Line) error {
 	return enc.Encode(lines)
 }
 
-// Validations makes lines of how far simulated engines are off from measured runs, a line for each figure: the relative error, which has no interval since
-// there is one run of each.
+// Validations makes lines of how far simulated engines are off from measured runs, a line for each figure:
+// the relative error, which has no interval since there is one run of each.
 func Validations(vs []replay.Validation) []Line {
 	var lines []Line
 	for _, v := range vs {
@@ -55,7 +56,8 @@ func Validations(vs []replay.Validation) []Line {
 			name string
 			s    replay.Spread
 		}{{"ttft", v.Errors.TTFT}, {"tpot", v.Errors.TPOT}, {"e2e", v.Errors.E2E}} {
-			lines = append(lines, validation(v.Run, f.name+"_mean", f.s.Mean), validation(v.Run, f.name+"_p50", f.s.P50), validation(v.Run, f.name+"_p99", f.s.P99))
+			lines = append(lines, validation(v.Run, f.name+"_mean", f.s.Mean),
+				validation(v.Run, f.name+"_p50", f.s.P50), validation(v.Run, f.name+"_p99", f.s.P99))
 		}
 	}
 	return lines
@@ -64,7 +66,9 @@ func Validations(vs []replay.Validation) []Line {
 func validation(run, figure string, miss float64) Line {
 	off := max(miss, -miss)
 	return Line{
-		Name: "validation_error_" + figure + "/" + strings.TrimSpace(run), Value: off, Low: off, High: off, Target: replay.MaxError, Bound: AtMost,
-		Holds: off <= replay.MaxError, How: "relative error against the measured run, of requests that nothing was fitted to",
+		Name: "validation_error_" + figure + "/" + strings.TrimSpace(run), Value: off, Low: off, High: off,
+		Target: replay.MaxError, Bound: AtMost,
+		Holds: off <= replay.MaxError,
+		How:   "relative error against the measured run, of requests that nothing was fitted to",
 	}
 }

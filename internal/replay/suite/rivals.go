@@ -13,7 +13,8 @@ import (
 // rivalsKept is how many baselines are left for the long plays: those that were best on the short ones.
 const rivalsKept = 4
 
-// dev is the play that the baselines of a cell are tuned on: half of the time, another seed, and a load that the best of them just hold.
+// dev is the play that the baselines of a cell are tuned on: half of the time, another seed, and a load that
+// the best of them just hold.
 func (c cell) dev() Setting {
 	if c.Workload == Conversation {
 		c.Load = guessOthers * 0.9 * c.size()
@@ -23,8 +24,9 @@ func (c cell) dev() Setting {
 	return s
 }
 
-// rivals are the baselines that a cell is compared with: every one of the field is played with each value of its main parameter on the cell's dev play, as
-// carefully as ours, which is left at its defaults. The best few stay, each with its best value and with its authors'.
+// rivals are the baselines that a cell is compared with: every one of the field is played with each value of
+// its main parameter on the cell's dev play, as carefully as ours, which is left at its defaults. The best
+// few stay, each with its best value and with its authors'.
 func (l *lab) rivals(ctx context.Context, dev Setting, f figure) ([]string, error) {
 	return l.tunings.get(dev, func() ([]string, error) { return l.tune(ctx, dev, f, policies.Baselines()) })
 }
@@ -46,7 +48,8 @@ func (l *lab) tune(ctx context.Context, dev Setting, f figure, names []string) (
 	if err := cmp.Or(errs...); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b tuned) int { return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(a.form, b.form)) })
+	slices.SortFunc(all,
+		func(a, b tuned) int { return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(a.form, b.form)) })
 	var forms []string
 	for i, t := range all {
 		l.say("tuned on %v %s: %2d. %s, %.3g", dev.Workload, dev.Cluster, i+1, t.form, t.loss)

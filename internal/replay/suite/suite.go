@@ -1,9 +1,11 @@
-// Package suite computes what is claimed of Tandem's decision: each claim is a line with an interval over requests and seeds, a target, and whether it holds.
+// Package suite computes what is claimed of Tandem's decision: each claim is a line with an interval over
+// requests and seeds, a target, and whether it holds.
 //
-// The steps, as files: claims.go lists what is claimed (field.go beside the policies of others, affinity.go, overload.go with old reports too, joint.go the parts of
-// the decision, collapses.go what was published of others, stress.go hard traffic, failing.go replicas that fail,
-// quick.go for CI), lab.go plays what that needs, capacity.go finds the loads,
-// pairs.go puts the same requests of two policies side by side, bootstrap.go says how sure a difference is, report.go writes it down.
+// The steps, as files: claims.go lists what is claimed (field.go beside the policies of others, affinity.go,
+// overload.go with old reports too, joint.go the parts of the decision, collapses.go what was published of
+// others, stress.go hard traffic, failing.go replicas that fail, quick.go for CI), lab.go plays what that
+// needs, capacity.go finds the loads, pairs.go puts the same requests of two policies side by side,
+// bootstrap.go says how sure a difference is, report.go writes it down.
 package suite
 
 import (
@@ -62,8 +64,8 @@ type Options struct {
 	Progress func(text string)
 }
 
-// Run computes every claim that is asked for, several plays at a time. Lines come in the order of the claims, whatever ended first; with an error come
-// those that were done before it.
+// Run computes every claim that is asked for, several plays at a time. Lines come in the order of the claims,
+// whatever ended first; with an error come those that were done before it.
 func Run(ctx context.Context, o Options) ([]Line, error) {
 	all := o.claims()
 	asked := slices.DeleteFunc(all, func(c claim) bool { return !o.wants(c.name) })
@@ -97,7 +99,8 @@ func (o *Options) claims() []claim {
 }
 
 func (o *Options) wants(name string) bool {
-	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return len(o.Only) == 0 ||
+		slices.ContainsFunc(o.Only, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // Names lists the claims.

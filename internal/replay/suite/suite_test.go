@@ -22,7 +22,8 @@ func folder(t *testing.T) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	for i := range 300 {
-		fmt.Fprintf(z, `{"timestamp": %d, "input_length": %d, "output_length": %d, "hash_ids": [0, %d, %d]}`+"\n", i/5*3000, 1500, 20+i%7, i/2*2+1, i/2*2+2)
+		fmt.Fprintf(z, `{"timestamp": %d, "input_length": %d, "output_length": %d, "hash_ids": [0, %d, %d]}`+"\n",
+			i/5*3000, 1500, 20+i%7, i/2*2+1, i/2*2+2)
 	}
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
@@ -39,7 +40,10 @@ func TestRunIsTheSame(t *testing.T) {
 	var runs [2][]Line
 	for i := range runs {
 		var err error
-		o := Options{Traces: folder(t), Seeds: 2, Workers: 1 + 2*i, Only: []string{"ttft_mean_below_round-robin/conversation/4P4D/cache1", "ttft_p99_below_round-robin/conversation/4P4D/cache1"}}
+		o := Options{Traces: folder(t), Seeds: 2, Workers: 1 + 2*i, Only: []string{
+			"ttft_mean_below_round-robin/conversation/4P4D/cache1",
+			"ttft_p99_below_round-robin/conversation/4P4D/cache1",
+		}}
 		if runs[i], err = Run(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -55,10 +59,12 @@ func TestRunIsTheSame(t *testing.T) {
 }
 
 func TestRunMistakes(t *testing.T) {
-	if _, err := Run(t.Context(), Options{Only: []string{"x"}}); err == nil || !strings.Contains(err.Error(), `"x"`) {
+	if _, err := Run(t.Context(), Options{Only: []string{"x"}}); err == nil ||
+		!strings.Contains(err.Error(), `"x"`) {
 		t.Error(err)
 	}
-	if _, err := Run(t.Context(), Options{Traces: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := Run(t.Context(), Options{Traces: t.TempDir()}); err == nil ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Error(err)
 	}
 }
@@ -92,7 +98,8 @@ func TestMeasured(t *testing.T) {
 	if len(got) != 3 || got[0].id() != (id{1, 0}) || got[1].id() != (id{1, 1}) || got[2].id() != (id{2, 0}) {
 		t.Fatalf("%+v", got)
 	}
-	if !got[2].Refused || got[2].TTFT != replay.RefusedTTFT || got[2].good() || got[2].local() || !got[0].good() {
+	if !got[2].Refused || got[2].TTFT != replay.RefusedTTFT || got[2].good() || got[2].local() ||
+		!got[0].good() {
 		t.Errorf("%+v", got)
 	}
 	calls := []*Trial{{Answers: measured(rs, Clients)}}
@@ -109,7 +116,9 @@ func TestMeasured(t *testing.T) {
 }
 
 func TestWriteAndMissed(t *testing.T) {
-	lines := Validations([]replay.Validation{{Run: "r", Errors: &replay.Figures{TTFT: replay.Spread{Mean: -0.06, P50: 0.01}}}, {Run: "kept back"}})
+	lines := Validations([]replay.Validation{
+		{Run: "r", Errors: &replay.Figures{TTFT: replay.Spread{Mean: -0.06, P50: 0.01}}}, {Run: "kept back"},
+	})
 	if len(lines) != 9 || lines[0].Value != 0.06 || lines[0].Holds || !lines[1].Holds {
 		t.Fatalf("%+v", lines)
 	}
@@ -118,11 +127,13 @@ func TestWriteAndMissed(t *testing.T) {
 	}
 	var b bytes.Buffer
 	var back []map[string]any
-	if err := Write(&b, lines); err != nil || json.Unmarshal(b.Bytes(), &back) != nil || len(back) != 9 || len(back[0]) != 6 {
+	if err := Write(&b, lines); err != nil || json.Unmarshal(b.Bytes(), &back) != nil || len(back) != 9 ||
+		len(back[0]) != 6 {
 		t.Errorf("%v: %s", err, b.String())
 	}
 	b.Reset()
-	if err := Print(&b, lines); err != nil || !strings.Contains(b.String(), "MISSED") || !strings.Contains(b.String(), "8 of 9 hold") {
+	if err := Print(&b, lines); err != nil || !strings.Contains(b.String(), "MISSED") ||
+		!strings.Contains(b.String(), "8 of 9 hold") {
 		t.Errorf("%v: %s", err, b.String())
 	}
 }

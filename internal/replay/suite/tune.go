@@ -72,8 +72,10 @@ type Search struct {
 type Tuning struct {
 	Weights Weights
 	Tried   int
-	Gain    Estimate // share by which the objective is better than with the weights it began from, on what it was not tuned on; below 0 worse
-	Others  []Effect // the other objectives, and the one tuned for at other loads
+	// Share by which the objective is better than with the weights it began from, on what it was not tuned on;
+	// below 0 worse.
+	Gain   Estimate
+	Others []Effect // the other objectives, and the one tuned for at other loads
 }
 
 // Effect is a gain in something else.
@@ -91,7 +93,8 @@ const worth = 0.01
 // otherLoads are the shares of the load at which the result is looked at too.
 var otherLoads = []float64{0.7, 1.3}
 
-// Tune searches weights, one after the other and twice around, on the first half of the time with other seeds, and judges what it finds on the whole.
+// Tune searches weights, one after the other and twice around, on the first half of the time with other
+// seeds, and judges what it finds on the whole.
 func Tune(ctx context.Context, s Search) (*Tuning, error) {
 	t := &Tuning{Weights: s.From}
 	dev := s.Play.Dev()
@@ -217,7 +220,10 @@ func (s *Search) judge(ctx context.Context, t *Tuning) error {
 		if is, err = s.trials(ctx, p, t.Weights.Policy(), seeds); err != nil {
 			return err
 		}
-		t.Others = append(t.Others, Effect{fmt.Sprintf("%s at %g of the load", s.Objective.Name, share), compare(s.Objective.f, was, is, s.Objective.gain)})
+		t.Others = append(t.Others, Effect{
+			fmt.Sprintf("%s at %g of the load", s.Objective.Name, share),
+			compare(s.Objective.f, was, is, s.Objective.gain),
+		})
 	}
 	return nil
 }

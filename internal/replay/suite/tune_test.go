@@ -33,7 +33,8 @@ func TestTuneFindsWhatIsWrong(t *testing.T) {
 	}
 	said := 0
 	got, err := Tune(t.Context(), Search{
-		Play: replay.Play{Trace: burst(t), Cluster: "4P2D", Profile: "8b", Scale: 1, Seed: 1}, From: Weights{Beta: 0, Gamma: 1, Penalty: 0.25}, Objective: mean, Seeds: 2,
+		Play: replay.Play{Trace: burst(t), Cluster: "4P2D", Profile: "8b", Scale: 1, Seed: 1},
+		From: Weights{Beta: 0, Gamma: 1, Penalty: 0.25}, Objective: mean, Seeds: 2,
 		Progress: func(string) { said++ },
 	})
 	if err != nil {
@@ -61,7 +62,9 @@ func TestTriesLeaveTheRest(t *testing.T) {
 	for _, s := range steps {
 		for _, w := range s.tries(from) {
 			changed := 0
-			for _, differs := range []bool{w.Alpha != from.Alpha, w.Beta != from.Beta, w.Gamma != from.Gamma, w.Penalty != from.Penalty} {
+			for _, differs := range []bool{
+				w.Alpha != from.Alpha, w.Beta != from.Beta, w.Gamma != from.Gamma, w.Penalty != from.Penalty,
+			} {
 				if differs {
 					changed++
 				}

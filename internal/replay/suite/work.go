@@ -17,8 +17,8 @@ func (a *Answer) decoding(c *core.Cost) float64 {
 	return out * (c.D1 + c.D2*(float64(a.Prompt)+out/2))
 }
 
-// imbalance is how much work the busiest replica of a pool has over the mean of the pool, at the pool where that is most. times says how often each session
-// counts.
+// imbalance is how much work the busiest replica of a pool has over the mean of the pool, at the pool where
+// that is most. times says how often each session counts.
 func imbalance(r *Trial, times []float64, replicas [2]int, c *core.Cost) float64 {
 	pools := [2][]float64{make([]float64, replicas[0]), make([]float64, replicas[1])}
 	for i := range r.Answers {

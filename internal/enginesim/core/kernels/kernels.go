@@ -1,7 +1,9 @@
-// Package kernels predicts how long a step of a vLLM takes from measured times of its kernels, for one GPU type, model and tensor parallelism.
+// Package kernels predicts how long a step of a vLLM takes from measured times of its kernels, for one GPU
+// type, model and tensor parallelism.
 //
-// The tables are those of LLMServingSim's profiler: microseconds of each dense layer by tokens, of attention by what it reads, of the language model's head
-// and the sampler by sequences, and of a mixture of experts by tokens and experts.
+// The tables are those of LLMServingSim's profiler: microseconds of each dense layer by tokens, of attention
+// by what it reads, of the language model's head and the sampler by sequences, and of a mixture of experts by
+// tokens and experts.
 package kernels
 
 import (
@@ -57,10 +59,12 @@ type Tuning struct {
 	Token float64 // s a token of a step, of moving it between GPUs
 }
 
-// Rank is what one data-parallel rank computes in a step that all ranks make together; nil stands for one without work.
+// Rank is what one data-parallel rank computes in a step that all ranks make together; nil stands for one
+// without work.
 type Rank = core.Batch
 
-// Step returns the seconds of a step of the given ranks, which share their experts and so wait for each other.
+// Step returns the seconds of a step of the given ranks, which share their experts and so wait for each
+// other.
 func (t *Tables) Step(ranks []*Rank, tune Tuning) float64 {
 	slowest, tokens := 0.0, 0
 	for _, b := range ranks {
@@ -85,8 +89,8 @@ func (t *Tables) own(b *Rank) float64 {
 	return float64(t.Model.Layers)*layer + t.once.at(tokens) + t.head.at(sequences)
 }
 
-// shared is what a rank computes of one mixture of experts: of the tokens of all ranks those that go to its part of the experts. A token chooses experts
-// as if by chance.
+// shared is what a rank computes of one mixture of experts: of the tokens of all ranks those that go to its
+// part of the experts. A token chooses experts as if by chance.
 func (t *Tables) shared(tokens, ranks int) float64 {
 	m := &t.Model
 	local := float64(m.Experts) / float64(ranks)
@@ -121,7 +125,10 @@ func (t *Tables) check() error {
 	for _, c := range []struct {
 		what string
 		n    int
-	}{{"dense layers", len(t.layer.x)}, {"embedding", len(t.once.x)}, {"lm_head and sampler", len(t.head.x)}, {"attention", len(t.attention.mixed.y)}} {
+	}{
+		{"dense layers", len(t.layer.x)}, {"embedding", len(t.once.x)}, {"lm_head and sampler", len(t.head.x)},
+		{"attention", len(t.attention.mixed.y)},
+	} {
 		if c.n == 0 {
 			err = errors.Join(err, fmt.Errorf("no times of %s", c.what))
 		}

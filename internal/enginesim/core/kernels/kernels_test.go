@@ -26,7 +26,8 @@ func tables() *Tables {
 	}
 	points[[4]float64{15, 0, 1, 10}] = 5 // a point that belongs to no complete grid
 	return &Tables{
-		Model: Model{Layers: 2, Experts: 8, TopK: 2}, layer: layer, once: newCurve(map[float64]float64{1: 0.5}), head: newCurve(map[float64]float64{1: 1, 2: 2}),
+		Model: Model{Layers: 2, Experts: 8, TopK: 2}, layer: layer, once: newCurve(map[float64]float64{1: 0.5}),
+		head:      newCurve(map[float64]float64{1: 1, 2: 2}),
 		attention: attention{chunk, decode, newBox(points)},
 	}
 }
@@ -42,7 +43,10 @@ func TestLookups(t *testing.T) {
 		{"decode beyond", core.Batch{Decode: 2, Context: 80}, 80},
 		{"chunk", core.Batch{Chunks: []core.Chunk{{New: 15, Computed: 50}}}, (60 + 120) / 2},
 		{"two chunks", core.Batch{Chunks: []core.Chunk{{New: 10}, {New: 10, Computed: 100}}}, 10 + 110},
-		{"both", core.Batch{Decode: 2, Context: 30, Chunks: []core.Chunk{{New: 15, Computed: 50}}}, 1000 + 15 + 50 + 20 + 15},
+		{
+			"both", core.Batch{Decode: 2, Context: 30, Chunks: []core.Chunk{{New: 15, Computed: 50}}},
+			1000 + 15 + 50 + 20 + 15,
+		},
 	} {
 		if got := tb.attention.at(&tt.b); !near(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -70,7 +74,8 @@ func TestRanksWaitForEachOther(t *testing.T) {
 	empty := &core.Batch{}
 	// Four tokens, one of them made up; each misses an expert with chance 3/4, and a rank has four of the eight.
 	c := &core.Batch{Decode: 3, Context: 30}
-	want := tb.Step([]*Rank{c}, Tuning{}) - 2*tb.experts.at(3, 8*(1-math.Pow(0.75, 3))) + 2*tb.experts.at(2, 4*(1-math.Pow(0.75, 4)))
+	want := tb.Step([]*Rank{c}, Tuning{}) - 2*tb.experts.at(3, 8*(1-math.Pow(0.75, 3))) +
+		2*tb.experts.at(2, 4*(1-math.Pow(0.75, 4)))
 	if got := tb.Step([]*Rank{c, empty}, Tuning{}); !near(got, want) {
 		t.Errorf("with experts %v, want %v", got, want)
 	}

@@ -21,7 +21,8 @@ func Read(m Model, open Open) (*Tables, error) {
 		columns int
 		take    func(rows [][]string, x [][]float64) error
 	}{
-		{"attention", 5, t.takeAttention}, {"dense", 3, t.takeDense}, {"per_sequence", 3, t.takeSequence}, {"moe", 3, t.takeExperts},
+		{"attention", 5, t.takeAttention}, {"dense", 3, t.takeDense}, {"per_sequence", 3, t.takeSequence},
+		{"moe", 3, t.takeExperts},
 	}
 	if m.Experts == 0 {
 		readers = readers[:3]
@@ -91,7 +92,9 @@ func parse(fields []string) ([]float64, error) {
 const micro = 1e-6
 
 func (t *Tables) takeAttention(_ [][]string, x [][]float64) error {
-	chunk, decode, mixed := map[float64]map[float64]float64{}, map[float64]map[float64]float64{}, map[[4]float64]float64{}
+	chunk := map[float64]map[float64]float64{}
+	decode := map[float64]map[float64]float64{}
+	mixed := map[[4]float64]float64{}
 	for _, r := range x {
 		switch s := r[4] * micro; {
 		case r[2] == 0:
@@ -118,7 +121,8 @@ func put(m map[float64]map[float64]float64, x, y, s float64) {
 
 // perLayer says how often a dense part comes in a layer; 0 is once a step.
 var perLayer = map[string]float64{
-	"qkv_proj": 1, "qk_norm": 1, "rotary_emb": 1, "o_proj": 1, "layernorm": 2, "gate_up_proj": 1, "act_fn": 1, "down_proj": 1,
+	"qkv_proj": 1, "qk_norm": 1, "rotary_emb": 1, "o_proj": 1, "layernorm": 2, "gate_up_proj": 1, "act_fn": 1,
+	"down_proj": 1,
 	"embedding": 0, "final_layernorm": 0,
 }
 

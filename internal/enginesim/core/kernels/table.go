@@ -28,7 +28,8 @@ func (c *curve) at(x float64) float64 {
 	return c.y[i] + part*(c.y[i+1]-c.y[i])
 }
 
-// place returns between which two points of an axis x lies, and how far. Below the first point it is the first; beyond the last, part is more than 1.
+// place returns between which two points of an axis x lies, and how far. Below the first point it is the
+// first; beyond the last, part is more than 1.
 func place(axis []float64, x float64) (i int, part float64) {
 	if len(axis) < 2 {
 		return 0, 0
@@ -72,8 +73,8 @@ func (g grid) between(x float64, value func(*row) float64) float64 {
 	return a + part*(b-a)
 }
 
-// attention is the time of one layer's attention: of a chunk of a prompt behind some KV, of sequences that decode over some KV each, and of both in one
-// launch, which takes longer than the two by themselves.
+// attention is the time of one layer's attention: of a chunk of a prompt behind some KV, of sequences that
+// decode over some KV each, and of both in one launch, which takes longer than the two by themselves.
 type attention struct {
 	chunk  grid // by tokens of the chunk and KV before it
 	decode grid // by sequences and KV of each
