@@ -11,12 +11,14 @@ import (
 	"tandem/internal/config"
 )
 
-// runCheck tells whether a configuration file is good, what it amounts to and what a reload to it would change.
+// runCheck tells whether a configuration file is good, what it amounts to and what a reload to it would
+// change.
 func runCheck(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("check", "[flags] FILE", stderr)
 	against := fs.String("against", "", "the file in force now: tell what a reload from it to FILE would change")
 	asJSON := fs.Bool("json", false, "write one JSON object, for machines")
-	offline := fs.Bool("offline", false, "do not look for secrets and certificates, which are on another machine")
+	offline := fs.Bool("offline", false,
+		"do not look for secrets and certificates, which are on another machine")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -55,7 +57,9 @@ func runCheck(_ context.Context, args []string, stdout, stderr io.Writer) error 
 func rest(args []string) []string { return args[min(1, len(args)):] }
 
 // readConfig prints every problem of file and returns how many there are as the error.
-func readConfig(read func(string) (*config.Config, error), file string, stdout io.Writer) (*config.Config, error) {
+func readConfig(
+	read func(string) (*config.Config, error), file string, stdout io.Writer,
+) (*config.Config, error) {
 	c, err := read(file)
 	problems, ok := errors.AsType[config.Problems](err)
 	if !ok {
@@ -79,7 +83,8 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
-	row("front", "%s%s, %s", c.Listen, ifElse(c.TLS.Enabled(), " with TLS", ""), ifElse(len(c.APIKeys) > 0, fmt.Sprintf("%d API keys", len(c.APIKeys)), "open to everybody"))
+	row("front", "%s%s, %s", c.Listen, ifElse(c.TLS.Enabled(), " with TLS", ""),
+		ifElse(len(c.APIKeys) > 0, fmt.Sprintf("%d API keys", len(c.APIKeys)), "open to everybody"))
 	row("admin", "%s%s", c.Admin.Listen, ifElse(c.Admin.Token.IsSet(), ", with a token", ""))
 	row("prefill", "%s", pool(c.Pools.Prefill))
 	row("decode", "%s", pool(c.Pools.Decode))
@@ -87,12 +92,14 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	row("local", "%s", c.Local)
 	s := c.Scoring
 	row("scoring", "alpha %v, beta %v, gamma %v, decode penalty %v", s.Alpha, s.Beta, s.Gamma, s.DecodePenalty)
-	row("links", "host %v/s, rack %v/s, zone %v/s, other %v/s", s.Links.Host, s.Links.Rack, s.Links.Zone, s.Links.Other)
+	row("links", "host %v/s, rack %v/s, zone %v/s, other %v/s",
+		s.Links.Host, s.Links.Rack, s.Links.Zone, s.Links.Other)
 	if r := c.Routers; len(r.Peers) > 0 {
 		row("routers", "%s", strings.Join(r.Peers, ", "))
 	}
 	t := c.Timeouts
-	row("timeouts", "queue %v, prefill %v, first token %v, between tokens %v, drain %v", t.Queue, t.Prefill, t.DecodeFirst, t.DecodeIdle, t.Drain)
+	row("timeouts", "queue %v, prefill %v, first token %v, between tokens %v, drain %v",
+		t.Queue, t.Prefill, t.DecodeFirst, t.DecodeIdle, t.Drain)
 	row("tracing", "%s", ifElse(c.Tracing.Exporter == config.TraceEnv, "as OTEL_* says", c.Tracing.Exporter))
 	if set := experiments(c); len(set) > 0 {
 		row("experimental", "%s", strings.Join(set, ", "))
@@ -143,6 +150,7 @@ func printChanges(stdout io.Writer, against string, changes []config.Change) {
 		}
 	}
 	if restart > 0 {
-		fmt.Fprintf(stdout, "%d of %d changes need a restart; a reload would apply the others\n", restart, len(changes))
+		fmt.Fprintf(stdout, "%d of %d changes need a restart; a reload would apply the others\n",
+			restart, len(changes))
 	}
 }

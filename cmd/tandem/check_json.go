@@ -10,13 +10,14 @@ import (
 
 // checked is what check -json writes.
 type checked struct {
-	File     string         `json:"file"`
-	OK       bool           `json:"ok"`
-	Problems []problem      `json:"problems"`         // of File, or of Against; empty where both are good
-	InForce  string         `json:"config,omitempty"` // YAML: every value as it would be in force, secrets hidden
-	Against  string         `json:"against,omitempty"`
-	Changes  []configChange `json:"changes,omitzero"` // what a reload from Against to File would change
-	Restart  bool           `json:"restart"`          // some of the changes need one
+	File     string    `json:"file"`
+	OK       bool      `json:"ok"`
+	Problems []problem `json:"problems"` // of File, or of Against; empty where both are good
+	// YAML: every value as it would be in force, secrets hidden.
+	InForce string         `json:"config,omitempty"`
+	Against string         `json:"against,omitempty"`
+	Changes []configChange `json:"changes,omitzero"` // what a reload from Against to File would change
+	Restart bool           `json:"restart"`          // some of the changes need one
 }
 
 // problem has the position only where one is known.

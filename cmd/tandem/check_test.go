@@ -95,10 +95,15 @@ func TestCheckJSON(t *testing.T) {
 		fits bool
 		want string
 	}{
-		{[]string{"bad.yaml"}, false, `{"file":"bad.yaml","line":1,"column":1,"field":"listne","message":"is not a field",`},
+		{
+			[]string{"bad.yaml"}, false,
+			`{"file":"bad.yaml","line":1,"column":1,"field":"listne","message":"is not a field",`,
+		},
 		{[]string{"none.yaml"}, false, `"problems":[{"file":"none.yaml","message":"`},
 		{[]string{"new.yaml"}, true, `"ok":true,"problems":[],"config":"`},
-		{[]string{"new.yaml", "-against", "old.yaml"}, true, `"changes":[{"field":"listen","old":":8000","new":":9","restart":true},` +
+		{[]string{
+			"new.yaml", "-against", "old.yaml",
+		}, true, `"changes":[{"field":"listen","old":":8000","new":":9","restart":true},` +
 			`{"field":"local","old":"auto","new":"never","restart":false}],"restart":true}`},
 		{[]string{"old.yaml", "-against", "old.yaml"}, true, `"changes":[],"restart":false}`},
 		{[]string{"new.yaml", "-against", "bad.yaml"}, false, `"problems":[{"file":"bad.yaml"`},

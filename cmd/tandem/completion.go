@@ -92,8 +92,11 @@ func names(all []completed) string {
 // forBash completes files wherever no word fits, so that no flag needs to say whether it takes one.
 func forBash(all []completed) string {
 	var b strings.Builder
-	b.WriteString("_tandem() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words\n\tif [ \"$COMP_CWORD\" = 1 ]; then\n")
-	fmt.Fprintf(&b, "\t\twords='%s --help --version'\n\telse\n\t\tcase \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n", names(all))
+	b.WriteString(
+		"_tandem() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words\n\tif [ \"$COMP_CWORD\" = 1 ]; then\n",
+	)
+	fmt.Fprintf(&b,
+		"\t\twords='%s --help --version'\n\telse\n\t\tcase \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n", names(all))
 	for _, c := range deepestFirst(all) {
 		pattern := "'" + strings.Join(c.path, " ") + "'"
 		if len(c.path) == 1 {
@@ -109,13 +112,16 @@ func forBash(all []completed) string {
 // forZsh completes files beside the words, as forBash does.
 func forZsh(all []completed) string {
 	var b strings.Builder
-	b.WriteString("#compdef tandem\n_tandem() {\n\tlocal -a words_ commands_\n\tif (( CURRENT == 2 )); then\n\t\tcommands_=(\n")
+	b.WriteString("#compdef tandem\n_tandem() {\n\tlocal -a words_ commands_\n\tif (( CURRENT == 2 )); then\n" +
+		"\t\tcommands_=(\n")
 	for _, c := range all {
 		if len(c.path) == 1 {
 			fmt.Fprintf(&b, "\t\t\t'%s:%s'\n", c.path[0], strings.ReplaceAll(c.brief, "'", ""))
 		}
 	}
-	b.WriteString("\t\t)\n\t\t_describe command commands_\n\t\treturn\n\tfi\n\tcase \"$words[2] $words[3]\" in\n")
+	b.WriteString(
+		"\t\t)\n\t\t_describe command commands_\n\t\treturn\n\tfi\n\tcase \"$words[2] $words[3]\" in\n",
+	)
 	for _, c := range deepestFirst(all) {
 		pattern := "'" + strings.Join(c.path, " ") + "'"
 		if len(c.path) == 1 {
@@ -134,7 +140,8 @@ func forFish(all []completed) string {
 	for _, c := range all {
 		seen := "__fish_seen_subcommand_from " + strings.Join(c.path, "; and __fish_seen_subcommand_from ")
 		if len(c.path) == 1 {
-			fmt.Fprintf(&b, "complete -c tandem -f -n __fish_use_subcommand -a %s -d '%s'\n", c.path[0], strings.ReplaceAll(c.brief, "'", ""))
+			fmt.Fprintf(&b, "complete -c tandem -f -n __fish_use_subcommand -a %s -d '%s'\n",
+				c.path[0], strings.ReplaceAll(c.brief, "'", ""))
 		}
 		if len(c.subcommands) > 0 {
 			fmt.Fprintf(&b, "complete -c tandem -n '%s' -a '%s'\n", seen, strings.Join(c.subcommands, " "))
@@ -143,7 +150,9 @@ func forFish(all []completed) string {
 			fmt.Fprintf(&b, "complete -c tandem -n '%s' -l %s\n", seen, f)
 		}
 	}
-	b.WriteString("complete -c tandem -n __fish_use_subcommand -l version -d 'print the version of this binary'\n")
+	b.WriteString(
+		"complete -c tandem -n __fish_use_subcommand -l version -d 'print the version of this binary'\n",
+	)
 	return b.String()
 }
 

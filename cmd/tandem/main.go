@@ -1,4 +1,5 @@
-// Command tandem places each request on a prefill and a decode replica of a vLLM fleet, hands the KV cache over and streams the answer.
+// Command tandem places each request on a prefill and a decode replica of a vLLM fleet, hands the KV cache
+// over and streams the answer.
 //
 // Every subcommand is a thin file of this folder; what it does lives in the rooms below.
 package main
@@ -14,8 +15,8 @@ import (
 	"syscall"
 )
 
-// command is one subcommand. run gets the arguments behind its name and blocks until its work is done or ctx ends;
-// it reports usage mistakes as errUsage.
+// command is one subcommand. run gets the arguments behind its name and blocks until its work is done or ctx
+// ends; it reports usage mistakes as errUsage.
 type command struct {
 	name, brief string
 	run         func(ctx context.Context, args []string, stdout, stderr io.Writer) error
@@ -27,7 +28,10 @@ func commands() []command {
 		{"demo", "simulated engines, a router and traffic, a line per request", runDemo},
 		{"sim", "serve one simulated vLLM engine", runSim},
 		{"replay", "play recorded traffic in virtual time; hold the simulated engines to real runs", runReplay},
-		{"tune", "search the weights of the decision on recorded traffic; say what they bring and where they lose", runTune},
+		{
+			"tune", "search the weights of the decision on recorded traffic; say what they bring and where they lose",
+			runTune,
+		},
 		{"why", "show why a request went where it went, and what other weights would have chosen", runWhy},
 		{"doctor", "ask live engines whether prefix routing can work; explain what stops it", runDoctor},
 		{"check", "validate a configuration file; say what it would change", runCheck},

@@ -52,7 +52,10 @@ func TestCompletionOffersEverything(t *testing.T) {
 			t.Fatalf("%s: code %d, %s", shell, code, log.String())
 		}
 		dash := map[bool]string{true: "-l ", false: "--"}[shell == "fish"]
-		want := []string{"capture", dash + "against", dash + "token-file", dash + "prefill", dash + "speed-factor", dash + "objective"}
+		want := []string{
+			"capture", dash + "against", dash + "token-file", dash + "prefill", dash + "speed-factor",
+			dash + "objective",
+		}
 		for _, c := range commands() {
 			want = append(want, c.name)
 		}
@@ -87,7 +90,8 @@ func TestBashCompletes(t *testing.T) {
 		"tandem check --ag":        "--against",
 		"tandem completion z":      "zsh",
 	} {
-		ask := `source "$0"; read -ra COMP_WORDS <<<"$1"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tandem; echo "${COMPREPLY[*]}"`
+		ask := `source "$0"; read -ra COMP_WORDS <<<"$1"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tandem; echo ` +
+			`"${COMPREPLY[*]}"`
 		got, err := exec.CommandContext(t.Context(), bash, "--norc", "-c", ask, file, line).CombinedOutput()
 		if err != nil || strings.TrimSpace(string(got)) != want {
 			t.Errorf("%q completes to %q, want %q: %v", line, strings.TrimSpace(string(got)), want, err)

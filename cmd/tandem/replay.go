@@ -31,8 +31,10 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	var p replay.Play
 	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture [flags]", stderr)
 	playFlags(fs, &p)
-	names := fs.String("policy", "tandem,round-robin", "`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
-	fs.BoolVar(&p.Tuned, "tuned", false, "play each policy with the best value of its main parameter, too: found on the first half of the time, with another seed")
+	names := fs.String("policy", "tandem,round-robin",
+		"`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
+	fs.BoolVar(&p.Tuned, "tuned", false, "play each policy with the best value of its main parameter, too: "+
+		"found on the first half of the time, with another seed")
 	asJSON := fs.Bool("json", false, "print JSON")
 	var page drawing
 	fs.StringVar(&page.file, "html", "", "draw a page with plots, too: this `file`")
@@ -62,22 +64,27 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 // playFlags are the flags that say what is played.
 func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.StringVar(&p.Trace, "trace", conversation(), "`file` of recorded traffic, gzip or not")
-	fs.StringVar(&p.Cluster, "cluster", "8P8D", "prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
+	fs.StringVar(&p.Cluster, "cluster", "8P8D",
+		"prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
 	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
 	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
-	fs.Float64Var(&p.Rate, "rate", 0.05, "sessions a second, where the trace does not say when they start, or -arrivals does")
-	fs.StringVar(&p.Arrivals, "arrivals", "", "`file` of ServeGen's clients: sessions start as unevenly as theirs do, -rate of them a second")
+	fs.Float64Var(&p.Rate, "rate", 0.05,
+		"sessions a second, where the trace does not say when they start, or -arrivals does")
+	fs.StringVar(&p.Arrivals, "arrivals", "",
+		"`file` of ServeGen's clients: sessions start as unevenly as theirs do, -rate of them a second")
 	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for all of the trace")
 	fs.IntVar(&p.MaxLen, "max-len", 131072, "sessions with a longer prompt and answer are left out")
 	fs.BoolVar(&p.Raw, "raw", false, "keep the 3 s ticks of Mooncake's times")
-	fs.Func("stress", "make the traffic hard, `what` of hot (three in ten begin with the same 20,000 tokens), flood (nobody shares a prefix), surge (twice as much for a minute)", func(text string) (err error) {
+	fs.Func("stress", "make the traffic hard, `what` of hot (three in ten begin with the same 20,000 tokens), "+
+		"flood (nobody shares a prefix), surge (twice as much for a minute)", func(text string) (err error) {
 		p.Stress, err = replay.ParseStress(text)
 		return err
 	})
-	fs.StringVar(&p.Troubles, "trouble", "", "what goes wrong with replicas: `whom:what@from+for`, with commas between, "+
-		"as d0:fail@2m+1m (answers everything with an error), p1:fail=0.3@2m+1m, d2:slow=20@1m+30s, p3:gone@2m+1m")
+	fs.StringVar(&p.Troubles, "trouble", "",
+		"what goes wrong with replicas: `whom:what@from+for`, with commas between, "+
+			"as d0:fail@2m+1m (answers everything with an error), p1:fail=0.3@2m+1m, d2:slow=20@1m+30s, p3:gone@2m+1m")
 	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
 	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "until the router hears of a block")
 	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")
@@ -102,15 +109,18 @@ func progress(w io.Writer, quiet bool) func(string, time.Duration) {
 
 func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("replay validate", "[flags]", stderr)
-	traces := fs.String("traces", shippedTraces(), "`folder` of the traces; its vllm_ground_truth is read, which does not ship with Tandem")
-	predictions := fs.String("predictions", filepath.Join("build", "predictions.jsonl"), "`file` for the runs whose results were kept back")
+	traces := fs.String("traces", shippedTraces(),
+		"`folder` of the traces; its vllm_ground_truth is read, which does not ship with Tandem")
+	predictions := fs.String("predictions", filepath.Join("build", "predictions.jsonl"),
+		"`file` for the runs whose results were kept back")
 	asJSON := fs.Bool("json", false, "print JSON")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 	folder := filepath.Join(*traces, "vllm_ground_truth")
 	if _, err := os.Stat(folder); err != nil {
-		return fmt.Errorf("no recorded runs: %w; -traces names the folder that holds vllm_ground_truth (examples/traces/README.md says where it is from)", err)
+		return fmt.Errorf("no recorded runs: %w; -traces names the folder that holds vllm_ground_truth "+
+			"(examples/traces/README.md says where it is from)", err)
 	}
 	vs, err := replay.Validate(os.DirFS(folder), func(run string) { fmt.Fprintln(stderr, "simulating", run) })
 	if err != nil {
@@ -121,7 +131,9 @@ func runValidate(_ context.Context, args []string, stdout, stderr io.Writer) err
 	} else {
 		err = replay.Print(stdout, vs)
 	}
-	return errors.Join(err, writeFile(*predictions, func(w io.Writer) error { return replay.WritePredictions(w, vs) }), replay.Check(vs))
+	return errors.Join(err,
+		writeFile(*predictions, func(w io.Writer) error { return replay.WritePredictions(w, vs) }),
+		replay.Check(vs))
 }
 
 // writeFile makes a file and its folder.

@@ -21,8 +21,10 @@ func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	fs := newFlags("replay suite", "[flags]", stderr)
 	o := suite.Options{Workers: runtime.GOMAXPROCS(0)}
 	fs.IntVar(&o.Seeds, "seeds", 5, "how often each comparison is played, with other chance")
-	fs.StringVar(&o.Traces, "traces", shippedTraces(), "`folder` of the traces; all claims but those of -quick want some that do not ship with Tandem")
-	fs.BoolVar(&o.Quick, "quick", false, "short windows and targets with a wide margin, an error where one is missed: for CI")
+	fs.StringVar(&o.Traces, "traces", shippedTraces(),
+		"`folder` of the traces; all claims but those of -quick want some that do not ship with Tandem")
+	fs.BoolVar(&o.Quick, "quick", false,
+		"short windows and targets with a wide margin, an error where one is missed: for CI")
 	only := fs.String("only", "", "`names`, or beginnings of names, of what is computed; all if empty")
 	out := fs.String("out", filepath.Join("build", "replay.json"), "`file` for the lines")
 	quiet := fs.Bool("quiet", false, "no progress")
@@ -48,7 +50,8 @@ func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		more, err = validations(o)
 		lines = append(lines, more...)
 	}
-	err = errors.Join(err, suite.Print(stdout, lines), writeFile(*out, func(w io.Writer) error { return suite.Write(w, lines) }))
+	err = errors.Join(err, suite.Print(stdout, lines),
+		writeFile(*out, func(w io.Writer) error { return suite.Write(w, lines) }))
 	if o.Quick && err == nil {
 		return suite.Missed(lines)
 	}

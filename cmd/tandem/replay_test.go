@@ -97,8 +97,14 @@ func TestShippedTraces(t *testing.T) {
 		want string
 	}{
 		{[]string{"replay", "-for", "5s", "-cluster", "2P2D", "-quiet", "-policy", "tandem"}, "tandem"},
-		{[]string{"replay", "-for", "5s", "-cluster", "2P2D", "-quiet", "-policy", "tandem", "-html", page}, "tandem"},
-		{[]string{"replay", "-trace", "examples/traces/weka_agentic_dev.jsonl.gz", "-for", "20s", "-cluster", "2P2D", "-quiet", "-policy", "tandem"}, "tandem"},
+		{
+			[]string{"replay", "-for", "5s", "-cluster", "2P2D", "-quiet", "-policy", "tandem", "-html", page},
+			"tandem",
+		},
+		{[]string{
+			"replay", "-trace", "examples/traces/weka_agentic_dev.jsonl.gz", "-for", "20s", "-cluster", "2P2D",
+			"-quiet", "-policy", "tandem",
+		}, "tandem"},
 		{[]string{"tune", "-for", "5s", "-cluster", "1P1D", "-seeds", "1", "-quiet"}, "better"},
 	} {
 		var out, log bytes.Buffer

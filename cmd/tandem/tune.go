@@ -14,13 +14,15 @@ import (
 	"tandem/internal/replay/suite"
 )
 
-// runTune searches the weights of the decision on recorded traffic, and says what they would bring and where they would lose.
+// runTune searches the weights of the decision on recorded traffic, and says what they would bring and where
+// they would lose.
 func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var p replay.Play
 	fs := newFlags("tune", "[flags]", stderr)
 	playFlags(fs, &p)
 	file := fs.String("config", "", "`file` to begin from, whose scoring is tuned (default: the defaults)")
-	objective := fs.String("objective", suite.Objectives()[0].Name, "what to make better: `one` of mean-ttft, p50-ttft, p90-ttft, p99-ttft, p99-tpot, goodput")
+	objective := fs.String("objective", suite.Objectives()[0].Name,
+		"what to make better: `one` of mean-ttft, p50-ttft, p90-ttft, p99-ttft, p99-tpot, goodput")
 	seeds := fs.Int("seeds", 5, "that judge the result")
 	quiet := fs.Bool("quiet", false, "no progress")
 	if err := parse(fs, args); err != nil {
@@ -75,9 +77,12 @@ func printTuning(w io.Writer, s *suite.Search, t *suite.Tuning) error {
 		change(out, "beta", number(from.Beta), number(t.Weights.Beta))
 		change(out, "gamma", number(from.Gamma), number(t.Weights.Gamma))
 		change(out, "decode_penalty", number(from.Penalty), number(t.Weights.Penalty))
-		fmt.Fprintf(out, "\n%s: %s better, over %d seeds (%d weights tried on the first half of the time, judged on all of it)\n", s.Objective.Name, interval(t.Gain), max(1, s.Seeds), t.Tried)
+		fmt.Fprintf(out,
+			"\n%s: %s better, over %d seeds (%d weights tried on the first half of the time, judged on all of it)\n",
+			s.Objective.Name, interval(t.Gain), max(1, s.Seeds), t.Tried)
 		if t.Gain.Low <= 0 {
-			fmt.Fprintln(out, "That may be chance: the interval includes none at all. Keep the weights as they are, or tune on a longer trace.")
+			fmt.Fprintln(out, "That may be chance: the interval includes none at all. Keep the weights as they are, "+
+				"or tune on a longer trace.")
 		}
 		loses := 0
 		for _, e := range t.Others {

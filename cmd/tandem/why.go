@@ -12,12 +12,15 @@ import (
 	"tandem/internal/why"
 )
 
-// runWhy shows why a request went where it went: from the memory of a running router, or from its file of decisions.
+// runWhy shows why a request went where it went: from the memory of a running router, or from its file of
+// decisions.
 func runWhy(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("why", "[flags] ID\n\n"+
-		"Shows why a request went where it went, and with other weights what those would have chosen. ID is the X-Request-Id of\n"+
+		"Shows why a request went where it went, and with other weights what those would have chosen. ID is the "+
+		"X-Request-Id of\n"+
 		"its answer. TANDEM_ADMIN_TOKEN has the admin token, where there is one.", stderr)
-	file := fs.String("file", "", "look into this `file` of decisions (decisions.file), and those that were put aside beside it")
+	file := fs.String("file", "",
+		"look into this `file` of decisions (decisions.file), and those that were put aside beside it")
 	admin := fs.String("admin", "127.0.0.1:9090", "ask the router whose admin listener has this `address`")
 	var w why.Weights
 	number := func(name string, to **float64) {

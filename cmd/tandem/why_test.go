@@ -26,7 +26,9 @@ func TestWhyCommand(t *testing.T) {
 		return stdout.String()
 	}
 	live := ask("-admin", f.admin, "-gamma", "3", id)
-	for _, want := range []string{"request " + id, "ok, status 200", "p", "predicted", "configuration", "with gamma 3: "} {
+	for _, want := range []string{
+		"request " + id, "ok, status 200", "p", "predicted", "configuration", "with gamma 3: ",
+	} {
 		if !strings.Contains(live, want) {
 			t.Errorf("%q is not in\n%s", want, live)
 		}
@@ -39,7 +41,8 @@ func TestWhyCommand(t *testing.T) {
 		t.Errorf("from the file:\n%s\nand it was:\n%s", kept, live)
 	}
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"why", "-file", file, "nobody"}, &stderr, &stderr); code != 1 || !strings.Contains(stderr.String(), "no record of that request") {
+	if code := run(t.Context(), []string{"why", "-file", file, "nobody"}, &stderr, &stderr); code != 1 ||
+		!strings.Contains(stderr.String(), "no record of that request") {
 		t.Errorf("of a request that never was: %d, %s", code, stderr.String())
 	}
 	if code := run(t.Context(), []string{"why"}, &stderr, &stderr); code != 2 {

@@ -77,7 +77,8 @@ func TestParams(t *testing.T) {
 		`{"kv_transfer_params":{"a":1, "b":[[2]],` +
 			`"remote_prefill_cached_tokens":0,"c":null}}`: `{"a":1,"b":[[2]],"c":null}`,
 		`{"kv_transfer_params":{"remote_prefill_cach\u0065d_tokens":7}}`: `{}`,
-		`{"kv_transfer_params":null}`:                                    "", `{"x":1}`: "", `{`: "", `{"kv_transfer_params":[1]}`: "",
+		`{"kv_transfer_params":null}`:                                    "", `{"x":1}`: "", `{`: "",
+		`{"kv_transfer_params":[1]}`: "",
 	} {
 		if got := string(Params([]byte(answer))); got != want {
 			t.Errorf("%s: %s, want %s", answer, got, want)
