@@ -22,6 +22,10 @@ test: deps-test build ## all tests (also builds the binary, which some of them r
 	go vet ./...
 	go test -timeout 15m ./...
 
+test-page: deps ## the live page in a real browser (installs Chromium if it is missing)
+	@tools/deps.sh browser
+	go test -tags browser ./internal/page
+
 race: deps-test build ## all tests under the race detector
 	go test -race -timeout 25m ./...
 

@@ -17,11 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"tandem/internal/config"
+	"tandem/internal/page"
 	"tandem/internal/replica"
 	"tandem/orchestrator/outlier"
 )
 
-// Admin returns the handler of the admin listener: metrics, reload, status, explanations and profiles. Whoever comes through
+// Admin returns the handler of the admin listener: its page, metrics, reload, status, explanations and profiles. Whoever comes through
 // [Orchestrator.gate] is trusted.
 func (o *Orchestrator) Admin() http.Handler {
 	mux := chi.NewRouter()
@@ -34,6 +35,11 @@ func (o *Orchestrator) Admin() http.Handler {
 	mux.Get("/debug/decisions", o.showDecisions)
 	mux.Get("/debug/decisions/{id}", o.showDecision)
 	mux.Get("/debug/replicas", o.showReplicas)
+	mux.Get("/debug/live", o.page.Live)
+	mux.Get("/-/config/changes", o.showChanges)
+	for _, file := range page.Files {
+		mux.Method(http.MethodGet, file, o.page)
+	}
 	mux.Get("/debug/capture", o.capture)
 	mux.Post("/debug/explain", o.explainBody)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -214,7 +220,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// Status is the whole state for people: what /debug/replicas shows and the dashboard draws.
+// Status is the whole state for people: what /debug/replicas shows.
 type Status struct {
 	Ready    bool            `json:"ready"`
 	Why      []string        `json:"why,omitempty"`

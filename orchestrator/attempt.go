@@ -57,7 +57,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 		q.rec = j.rec
 	}
 	if req != nil {
-		j.rec.Model = req.Model
+		j.rec.Model, j.rec.Streamed = req.Model, req.Stream
 	}
 	return j
 }

@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"tandem/internal/config"
+	"tandem/internal/page"
 )
 
 // gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches it, but no web page. A page can have its own name
 // resolve to our address (DNS rebinding), so that a browser takes us for its site; then Host is that name. Addresses and localhost are nobody's name, others are
 // in admin.hosts.
 //
-// /healthz and /metrics are open, for probes and scrapers; /readyz says to others what the front says to anybody. Other routers ask for bookings by the names
+// /healthz and /metrics are open, for probes and scrapers, and so are the files of the page, which ask for the rest; /readyz says to others what the front says to anybody. Other routers ask for bookings by the names
 // that they have for us.
 func (o *Orchestrator) gate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -24,7 +25,7 @@ func (o *Orchestrator) gate(h http.Handler) http.Handler {
 		refusal := cfg.Token.IsSet() && !presents(r, cfg.Token)
 		known := cfg.Token.IsSet() || knownHost(r.Host, cfg) // a page does not know the token
 		switch path := r.URL.Path; {
-		case path == "/healthz" || path == "/metrics":
+		case path == "/healthz" || path == "/metrics" || slices.Contains(page.Files, path):
 		case path == "/readyz" && (refusal || !known):
 			o.frontReady(w, r)
 			return

@@ -24,6 +24,7 @@ import (
 	"tandem/decode"
 	"tandem/internal/config"
 	"tandem/internal/kvevents"
+	"tandem/internal/page"
 	"tandem/internal/tokenizer"
 	"tandem/orchestrator/planner"
 	"tandem/orchestrator/policy"
@@ -40,6 +41,7 @@ type Options struct {
 	Seed      uint64                                                            // of the dice that break ties; 0 draws one
 	Connector connector.Connector                                               // instead of the configured one, for tests of other orders
 	Reload    func() error                                                      // what POST /-/reload does; nil refuses it
+	Preview   func() ([]config.Change, error)                                   // what that would change now; nil refuses it
 }
 
 // Orchestrator serves requests over the two pools of its configuration. Make one with [New], start [Orchestrator.Run], give [Orchestrator.Front] to a server.
@@ -57,6 +59,7 @@ type Orchestrator struct {
 	queue    *admission
 	ring     *ring
 	file     *decisionFile
+	page     *page.Page
 	captures captures
 	stall    *stallWatch
 	zmq      *kvevents.Context
@@ -102,6 +105,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		zmq: &kvevents.Context{}, returned: make(chan struct{}, 64),
 	}
 	o.file = newDecisionFile(o.ring, o.log, o.m)
+	o.page = page.New(func() any { return o.Live() })
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})

@@ -15,7 +15,8 @@ type Record struct {
 	Time      time.Time         `json:"time"`
 	Path      string            `json:"path"`
 	Model     string            `json:"model"`
-	Mode      string            `json:"mode"` // split, local, unsplit or none
+	Mode      string            `json:"mode"`     // split, local, unsplit or none
+	Streamed  bool              `json:"streamed"` // only then is there a first content before the end
 	Prefill   string            `json:"prefill,omitzero"`
 	Decode    string            `json:"decode,omitzero"`
 	Reason    string            `json:"reason"`

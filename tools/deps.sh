@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the build needs from the system: libzmq and a C compiler; with "test" also Python's ZeroMQ bindings, an independent peer for the wire
-# tests; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
+# tests; with "browser" Chromium, which the tests of the live page run in; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
 # Says plainly what to install by hand where it cannot.
 set -eu
 want=${1:-build}
@@ -26,6 +26,7 @@ missing=
 command -v "${CC:-cc}" >/dev/null 2>&1 || missing="$missing compiler"
 have_zmq || missing="$missing libzmq"
 [ "$want" != test ] || have_python || missing="$missing python-zmq"
+[ "$want" != browser ] || command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 [ "$want" != vllm ] || command -v "${CXX:-c++}" >/dev/null 2>&1 || missing="$missing c++"
 [ "$want" != vllm ] || have_venv || missing="$missing python3.11-with-venv-and-headers"
 [ -n "$missing" ] || exit 0
@@ -38,6 +39,7 @@ Install them by hand, then run make again:
   Fedora:          dnf install gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack
   Alpine:          apk add gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack
   macOS:           brew install zeromq pkg-config && python3 -m pip install pyzmq msgpack
+For the tests of the live page (make test-page) also chromium.
 For real vLLM (make e2e-vllm, Linux only) also g++ and Python 3.11 with venv and headers; PYTHON names one that is elsewhere:
   Debian 12, Ubuntu with it:  apt-get install g++ python3.11 python3.11-venv python3.11-dev
   Fedora:                     dnf install gcc-c++ python3.11 python3.11-devel
@@ -53,6 +55,7 @@ echo "installing:$missing" >&2
 if command -v apt-get >/dev/null 2>&1; then
 	packages="gcc libc6-dev libzmq3-dev pkg-config"
 	[ "$want" != test ] || packages="$packages python3 python3-zmq python3-msgpack"
+	[ "$want" != browser ] || packages="$packages chromium fonts-dejavu-core"
 	[ "$want" != vllm ] || packages="$packages g++ python3.11 python3.11-venv python3.11-dev"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || by_hand "apt-get update failed"
 	# shellcheck disable=SC2086
@@ -60,6 +63,7 @@ if command -v apt-get >/dev/null 2>&1; then
 		{ tail -n 20 "$tmp/log" >&2; by_hand "apt-get install failed"; }
 elif command -v dnf >/dev/null 2>&1; then
 	packages="gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack"
+	[ "$want" != browser ] || packages="$packages chromium"
 	[ "$want" != vllm ] || packages="$packages gcc-c++ python3.11 python3.11-devel"
 	# shellcheck disable=SC2086
 	as_root dnf install -y -q $packages >&2 || by_hand "dnf failed"
@@ -70,6 +74,7 @@ elif command -v brew >/dev/null 2>&1; then
 else
 	by_hand "no known package manager"
 fi
+[ "$want" != browser ] || command -v chromium >/dev/null 2>&1 || by_hand "chromium is still missing after the installation"
 have_zmq || by_hand "libzmq is still missing after the installation"
 [ "$want" != vllm ] || have_venv || by_hand "Python 3.11 with venv and headers is still missing after the installation"
 [ "$want" != test ] || have_python || by_hand "Python's zmq and msgpack are still missing after the installation"

@@ -132,7 +132,7 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 		err = errors.Join(err, flush(late))
 	}()
 	s.o, err = orchestrator.New(cfg, orchestrator.Options{
-		Log: s.log, Tracer: tracing, Registry: telemetry.NewRegistry(version), Reload: s.reload,
+		Log: s.log, Tracer: tracing, Registry: telemetry.NewRegistry(version), Reload: s.reload, Preview: s.preview,
 	})
 	if err != nil {
 		return err
@@ -210,4 +210,20 @@ func (s *server) reload() error {
 	defer cancel()
 	_, err := s.watch.Reload(ctx)
 	return err
+}
+
+// preview reads the file and tells what a reload would change now.
+func (s *server) preview() ([]config.Change, error) {
+	if s.watch == nil {
+		return nil, errors.New("started without a configuration file: there is nothing to reload")
+	}
+	cfg, err := config.Load(s.file)
+	if err != nil {
+		return nil, err
+	}
+	s.override(cfg)
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("with the flags: %w", err)
+	}
+	return config.Diff(s.o.Config(), cfg), nil
 }

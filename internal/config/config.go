@@ -35,7 +35,7 @@ type Config struct {
 	Experimental Experimental `yaml:"experimental"` // what nobody needs to run it
 }
 
-// Admin is the listener for metrics, reload, status and the dashboard.
+// Admin is the listener for metrics, reload, status and the live page.
 type Admin struct {
 	// Address, loopback by default: whoever reaches it can reload and profile; "off" for none; needs a restart.
 	Listen string `yaml:"listen"`
@@ -300,7 +300,7 @@ type Log struct {
 	Access bool   `yaml:"access"` // a line for each request that ended
 }
 
-// Decisions is the record of decisions for /debug/decisions and the dashboard.
+// Decisions is the record of decisions for /debug/decisions and the live page.
 type Decisions struct {
 	Ring     int    `yaml:"ring"`      // decisions kept; 0 keeps none
 	File     string `yaml:"file"`      // each is appended to it as a JSON line; empty for none

@@ -1,0 +1,134 @@
+//go:build browser
+
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The page in a real browser: `make test-page` installs one and runs this.
+
+// drawn is the document that a browser has made of what live streams, some seconds after it was opened: a browser
+// takes a page for loaded when its last picture is there, and one is slow.
+func drawn(t *testing.T, live http.HandlerFunc) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	for _, file := range Files[1:] {
+		mux.Handle("GET "+file, New(nil))
+	}
+	mux.HandleFunc("GET /debug/live", live)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		to := httptest.NewRecorder()
+		New(nil).ServeHTTP(to, r)
+		w.Header().Set("Content-Security-Policy", to.Header().Get("Content-Security-Policy"))
+		_, _ = w.Write([]byte(strings.Replace(to.Body.String(), "</main>", `<img src="slow.svg" alt=""></main>`, 1)))
+	})
+	mux.HandleFunc("GET /slow.svg", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-time.After(5 * time.Second):
+		}
+	})
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	defer s.CloseClientConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--user-data-dir="+t.TempDir(), "--dump-dom", s.URL+"/").Output()
+	if err != nil {
+		t.Fatalf("chromium: %v; make test-page installs it", err)
+	}
+	return string(text)
+}
+
+// fleet is a snapshot of n replicas a side: d0 is ejected, p0's name is markup, and a pair is cut.
+func fleet(n int, requests int32) map[string]any {
+	var replicas []map[string]any
+	for _, pool := range []string{"prefill", "decode"} {
+		for i := range n {
+			r := map[string]any{
+				"pool": pool, "name": fmt.Sprintf("%c%d", pool[0], i), "url": "http://engine:8000", "up": true, "index": "live", "usage": 0.25, "running": 2,
+				"waiting": 0, "requests": 1, "queued_tokens": 1234, "wait_ms": 22, "free_blocks": 3000, "capacity_blocks": 4000, "indexed_blocks": 1000,
+				"speed": map[string]any{"token_us": 33.6, "step_ms": 13.2, "samples": 9},
+			}
+			switch {
+			case pool == "prefill" && i == 0:
+				r["name"] = `<img src=x onerror=alert(1)>`
+			case pool == "decode" && i == 0:
+				r["states"] = []map[string]any{{"state": "ejected_decode", "cause": "3 failures in a row"}}
+			}
+			replicas = append(replicas, r)
+		}
+	}
+	q := map[string]float64{"p50": 120, "p90": 300, "p99": 900}
+	return map[string]any{
+		"time": time.Now(), "ready": true, "in_flight": requests, "waiting": 0,
+		"config":  map[string]any{"revision": "0f12ab", "alpha": "auto", "beta": 1, "gamma": 1, "decode_penalty": 0.1},
+		"profile": map[string]any{"token_us": 16.8, "step_ms": 6.6}, "replicas": replicas,
+		"pairs": []map[string]any{{"prefill": "p1", "decode": "d1", "sent": 7, "tokens": 900, "gb_s": 5.13, "samples": 8, "failures": 2.5, "state": "ejected", "cause": "no blocks came"}},
+		"recent": map[string]any{
+			"seconds": 60, "requests": 120, "errors": 1, "split": 60, "retried": 2, "first_ms": q, "predicted_ms": q, "token_ms": q,
+			"prompt_tokens": 1000, "available_tokens": 800, "captured_tokens": 600, "delivered_tokens": 600,
+		},
+		"newest": []map[string]any{{
+			"id": "abc", "client_id": "order-17", "time": time.Now(), "mode": "split", "prefill": "p1", "decode": "d1", "reason": "cached on p1",
+			"prompt_tokens": 1000, "output_tokens": 20, "cached_tokens": -1, "first_ms": 131, "predicted_ms": 109, "total_ms": 2310, "attempts": 2, "outcome": "ok",
+		}},
+	}
+}
+
+// Two replicas a side: everything is there, what is wrong stands out, and nothing of what a router says runs.
+func TestThePageInABrowser(t *testing.T) {
+	var seconds atomic.Int32
+	page := drawn(t, New(func() any { return fleet(2, 40+seconds.Add(1)) }).Live)
+	for _, want := range []string{
+		`class="good">ready<`, "order-17", "p1 → d1", "✕ ejected decode: 3 failures in a row", "2 attempts", "5.13 GB/s", "✕ ejected", "13.2 ms (2.0×)",
+		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;", "Revision 0f12ab", "unknown", "131 ms",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+	if strings.Contains(page, "<img src=\"x") {
+		t.Error("a name became markup")
+	}
+	if !strings.Contains(page, fmt.Sprintf("%d in flight", 40+seconds.Load())) && !strings.Contains(page, fmt.Sprintf("%d in flight", 39+seconds.Load())) || seconds.Load() < 3 {
+		t.Errorf("the page does not follow: %d snapshots were sent", seconds.Load())
+	}
+}
+
+// Two hundred replicas: all are listed, those in trouble first, and pairs are a list instead of a matrix.
+func TestThePageOfAFleet(t *testing.T) {
+	page := drawn(t, New(func() any { return fleet(100, 1) }).Live)
+	if n := strings.Count(page, `title="http://engine:8000"`); n != 200 {
+		t.Errorf("%d replicas are listed", n)
+	}
+	if !strings.Contains(page, "of 10000") && !strings.Contains(page, "of 10,000") {
+		t.Error("pairs are no list")
+	}
+	table := page[strings.Index(page, "decode: 99 of 100 usable"):]
+	if first := strings.Index(table, ">d0<"); first < 0 || first > strings.Index(table, ">d1<") {
+		t.Error("the ejected replica does not come first")
+	}
+}
+
+// A router with a token asks for it.
+func TestThePageAsksForTheToken(t *testing.T) {
+	asked := atomic.Int32{}
+	page := drawn(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	if asked.Load() != 1 || !strings.Contains(page, `<form id="login" class="banner">`) {
+		t.Errorf("asked %d times; the form is hidden", asked.Load())
+	}
+}

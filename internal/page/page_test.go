@@ -1,0 +1,107 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tandem/internal/memnet"
+)
+
+// serve runs a page in fake time, with a client of it.
+func serve(t *testing.T, p *Page) *http.Client {
+	t.Helper()
+	mux := http.NewServeMux()
+	for _, file := range Files {
+		mux.Handle("GET "+file, p)
+	}
+	mux.HandleFunc("GET /debug/live", p.Live)
+	network := &memnet.Net{}
+	ln, err := network.Listen("tcp", "admin:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: mux}
+	go func() { _ = s.Serve(ln) }()
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, n, addr string) (net.Conn, error) {
+		return network.Dial(ctx, n, addr)
+	}}}
+	t.Cleanup(func() {
+		c.CloseIdleConnections()
+		_ = s.Close()
+	})
+	return c
+}
+
+// The files are there, under a policy by which the page can run nothing but its own script.
+func TestFilesOfThePage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, New(func() any { return nil }))
+		for _, file := range Files {
+			resp, err := c.Get("http://admin" + file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if p := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != 200 || !strings.Contains(p, "default-src 'none'; script-src 'self'") || strings.Contains(p, "unsafe") {
+				t.Errorf("%s: %s under %q", file, resp.Status, p)
+			}
+		}
+	})
+}
+
+// Ten open pages get a snapshot each second, each of which is made once; without a page none is made.
+func TestSnapshotsAreMadeOnceForAllPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var made atomic.Int32
+		c := serve(t, New(func() any { return map[string]int32{"n": made.Add(1)} }))
+		time.Sleep(time.Minute)
+		if made.Load() != 0 {
+			t.Fatalf("%d snapshots were made for nobody", made.Load())
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var readers []*bufio.Scanner
+		for range 10 {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://admin/debug/live", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := c.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			readers = append(readers, bufio.NewScanner(resp.Body))
+		}
+		for second := range int32(5) {
+			for i, r := range readers {
+				var got struct{ N int32 }
+				if !r.Scan() || json.Unmarshal([]byte(strings.TrimPrefix(r.Text(), "data: ")), &got) != nil || got.N != second+1 || !r.Scan() || r.Text() != "" {
+					t.Fatalf("page %d gets %q in second %d", i, r.Text(), second)
+				}
+			}
+		}
+		leave()
+		synctest.Wait()
+		before := made.Load()
+		time.Sleep(time.Minute)
+		if made.Load() != before {
+			t.Errorf("%d snapshots were made after the last page had been closed", made.Load()-before)
+		}
+	})
+}
+
+// What JSON cannot say is told instead of a snapshot.
+func TestASnapshotThatCannotBeSaid(t *testing.T) {
+	p := New(func() any { return func() {} })
+	if got := string(p.event(time.Now())); !strings.HasPrefix(got, `data: {"error":`) || !strings.HasSuffix(got, "\n\n") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,315 @@
+'use strict';
+// The page draws what /debug/live sends every second. Everything that comes from the router is put into the document
+// as text, never as markup.
+
+const $ = id => document.getElementById(id);
+const history = []; // a few numbers of each of the last two minutes' snapshots
+let latest = null;
+
+// el makes an element: el('td', {class: 'left'}, 'text', other elements...).
+function el(name, attributes, ...inside) {
+  const e = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === true) e.setAttribute(key, '');
+    else if (value !== false && value != null) e.setAttribute(key, value);
+  }
+  e.append(...inside.filter(x => x != null && x !== false));
+  return e;
+}
+
+const unknown = x => x == null || x < 0;
+const whole = new Intl.NumberFormat('en');
+const count = x => unknown(x) ? 'unknown' : whole.format(Math.round(x));
+const share = x => unknown(x) ? 'unknown' : (100 * x).toFixed(x < 0.1 ? 1 : 0) + ' %';
+function span(ms) {
+  if (unknown(ms)) return 'unknown';
+  if (ms === 0) return '0';
+  if (ms < 1000) return Number(ms.toPrecision(3)) + ' ms';
+  if (ms < 60e3) return Number((ms / 1000).toPrecision(3)) + ' s';
+  return Math.floor(ms / 60e3) + ' min ' + Math.round(ms % 60e3 / 1000) + ' s';
+}
+const pair = (p, d) => !d ? 'nobody' : !p ? d + ' alone' : p + ' → ' + d;
+const clock = t => new Date(t).toLocaleTimeString('en-GB');
+
+// ---- the stream
+
+const headers = () => {
+  const token = sessionStorage.getItem('tandem-token');
+  return token ? {Authorization: 'Bearer ' + token} : {};
+};
+
+async function follow() {
+  for (let wait = 500; ; wait = Math.min(2 * wait, 10e3)) {
+    try {
+      const answer = await fetch('debug/live', {headers: headers(), cache: 'no-store'});
+      if (answer.status === 401) {
+        $('login').hidden = false;
+        say('not connected', 'bad');
+        return;
+      }
+      if (!answer.ok) throw new Error((await answer.text()).slice(0, 300));
+      $('login').hidden = true;
+      banner('');
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let rest = ''; ;) {
+        const {value, done} = await reader.read();
+        if (done) break;
+        const events = (rest + value).split('\n\n');
+        rest = events.pop();
+        if (events.length) {
+          draw(JSON.parse(events.at(-1).slice('data: '.length)));
+          wait = 500;
+        }
+      }
+      throw new Error('the router has ended the connection');
+    } catch (problem) {
+      say('not connected', 'bad');
+      banner('Not connected: ' + problem.message + '. What stands here is of ' + (latest ? clock(latest.time) : 'never') + '; trying again.');
+      await new Promise(r => setTimeout(r, wait));
+    }
+  }
+}
+
+async function get(path) {
+  const answer = await fetch(path, {headers: headers(), cache: 'no-store'});
+  const text = await answer.text();
+  if (!answer.ok) {
+    let why = text;
+    try { why = JSON.parse(text).error || text; } catch { /* it is no JSON */ }
+    throw new Error(why);
+  }
+  return text;
+}
+
+function say(text, kind) {
+  if ($('ready').textContent !== text) $('ready').textContent = text; // a screen reader tells of each change
+  $('ready').className = kind;
+}
+
+function banner(text) {
+  $('banner').textContent = text;
+  $('banner').hidden = !text;
+}
+
+// ---- drawing
+
+function draw(live) {
+  if (live.error) return banner('The router cannot tell its state: ' + live.error);
+  latest = live;
+  say(live.ready ? 'ready' : 'not ready: ' + (live.why || []).join('; '), live.ready ? 'good' : 'bad');
+  $('flow').textContent = count(live.in_flight) + ' in flight, ' + count(live.waiting) + ' waiting for room';
+  banner(live.rejected ? 'The newest configuration was rejected: ' + live.rejected : '');
+  const c = live.config;
+  $('weights').textContent = 'Revision ' + c.revision + ': alpha ' + c.alpha + ', beta ' + c.beta + ', gamma ' + c.gamma + ', decode_penalty ' + c.decode_penalty;
+  drawNow(live.recent);
+  drawFleet(live);
+  drawPairs(live);
+  if (!$('pause').checked) drawNewest(live.newest);
+}
+
+function drawNow(r) {
+  const over = Math.max(r.seconds, 1), ratio = (a, b) => b > 0 ? a / b : -1;
+  history.push({rate: r.requests / over, first: r.first_ms.p50, predicted: r.predicted_ms.p50, token: r.token_ms.p50});
+  if (history.length > 120) history.shift();
+  const minute = 'of the last ' + Math.round(over) + ' s';
+  const tile = (name, value, more, ...lines) => el('div', {class: 'tile'}, el('dt', null, name), el('dd', null, value), el('dd', null, more), lines.length > 0 && el('dd', null, plot(lines)));
+  const known = r.prompt_tokens > 0;
+  $('now').replaceChildren(
+    tile('Requests a second', (r.requests / over).toPrecision(3), count(r.requests) + ' ' + minute, 'rate'),
+    tile('Failed', count(r.errors), count(r.retried) + ' were tried again'),
+    tile('First token, median', span(r.first_ms.p50), 'p90 ' + span(r.first_ms.p90) + ', predicted ' + span(r.predicted_ms.p50), 'first', 'predicted'),
+    tile('A token behind it, median', span(r.token_ms.p50), 'p90 ' + span(r.token_ms.p90) + ', p99 ' + span(r.token_ms.p99), 'token'),
+    tile('Cached somewhere', known ? share(ratio(r.available_tokens, r.prompt_tokens)) : 'unknown', 'of the prompts: the workload'),
+    tile('Captured of that', known ? share(ratio(r.captured_tokens, r.available_tokens)) : 'unknown', 'by the plans: the router'),
+    tile('Delivered of that', known ? share(ratio(r.delivered_tokens, r.captured_tokens)) : 'unknown', 'by the engines: index and caches'),
+    tile('Split', share(ratio(r.split, r.requests)), 'prefilled by another than generates'),
+  );
+}
+
+// plot draws lines of the last two minutes over one scale. The numbers beside it say the same.
+function plot(names) {
+  const space = 'http://www.w3.org/2000/svg', svg = document.createElementNS(space, 'svg');
+  svg.setAttribute('viewBox', '0 0 119 20');
+  svg.setAttribute('preserveAspectRatio', 'none');
+  svg.setAttribute('aria-hidden', 'true');
+  const top = Math.max(...history.flatMap(h => names.map(n => unknown(h[n]) ? 0 : h[n])), 1e-9);
+  names.forEach((name, i) => {
+    let path = '', pen = 'M';
+    history.forEach((h, x) => {
+      if (unknown(h[name])) { pen = 'M'; return; }
+      path += pen + (120 - history.length + x) + ' ' + (19 - 18 * h[name] / top).toFixed(1);
+      pen = 'L';
+    });
+    const line = document.createElementNS(space, 'path');
+    line.setAttribute('d', path || 'M0 0');
+    if (i > 0) line.setAttribute('class', 'second');
+    svg.append(line);
+  });
+  return svg;
+}
+
+// table fills t, and keeps its head from one second to the next, so that nothing jumps under a finger.
+function table(t, caption, heads, rows) {
+  const body = el('tbody', null, ...rows);
+  const key = caption + '|' + heads.map(h => h.name ?? h).join('|');
+  if (t.dataset.key !== key) {
+    t.dataset.key = key;
+    t.replaceChildren(el('caption', null, caption),
+      el('thead', null, el('tr', null, ...heads.map(h => el('th', {scope: 'col', class: h.left && 'left', title: h.title}, h.name ?? h)))), body);
+    return;
+  }
+  const focused = document.activeElement && t.contains(document.activeElement) && document.activeElement.dataset.id;
+  t.tBodies[0].replaceWith(body);
+  if (focused) t.querySelector('[data-id="' + CSS.escape(focused) + '"]')?.focus();
+}
+
+// condition says how a replica is, and how bad that is: 2 out, 1 something to know, 0 well.
+function condition(r) {
+  if (!r.up) return {text: r.reason || 'not usable', bad: 2};
+  const states = r.states || [];
+  if (states.length) {
+    return {text: states.map(s => s.state.replaceAll('_', ' ') + ': ' + s.cause).join('; '), bad: states.some(s => /^(ejected|distrusted|unpaired)/.test(s.state)) ? 2 : 1};
+  }
+  if (r.index && r.index !== 'live') return {text: 'index ' + r.index, bad: 1};
+  return {text: 'in use', bad: 0};
+}
+
+const meter = (x, text) => [el('span', {class: 'meter' + (x > 0.9 ? ' hot' : ''), 'data-is': unknown(x) ? 0 : x}), text];
+
+// fillMeters sets the widths: the page's policy allows no style attributes, but scripts may set properties.
+function fillMeters(t) {
+  for (const m of t.querySelectorAll('.meter')) m.style.setProperty('--is', (100 * Math.min(m.dataset.is, 1)).toFixed(0) + '%');
+}
+
+function beside(learned, profile, unit, samples) {
+  if (!samples) return el('span', {class: 'quiet', title: 'nothing is learned yet: the profile'}, Number(profile.toPrecision(3)) + ' ' + unit);
+  return Number(learned.toPrecision(3)) + ' ' + unit + ' (' + (learned / profile).toPrecision(2) + '×)';
+}
+
+function drawFleet(live) {
+  const words = $('filter').value.toLowerCase().split(/\s+/).filter(Boolean), only = $('trouble').checked;
+  let shown = 0;
+  for (const pool of ['prefill', 'decode']) {
+    const all = live.replicas.filter(r => r.pool === pool).map(r => ({r, is: condition(r)}));
+    const rows = all.filter(({r, is}) => (!only || is.bad > 0) && words.every(w => (r.name + ' ' + r.url + ' ' + is.text).toLowerCase().includes(w)));
+    rows.sort((a, b) => b.is.bad - a.is.bad); // stable: by the file behind that
+    shown += rows.length;
+    const usable = all.filter(x => x.is.bad < 2).length;
+    const heads = [{name: 'Replica', left: true}, {name: 'State', left: true}, {name: 'KV in use', left: true}, 'Running', 'Queued there',
+      {name: 'Ours', title: 'requests of this router there'}];
+    heads.push(...pool === 'prefill'
+      ? [{name: 'Tokens to compute', title: 'queued prompt tokens that are not cached'}, 'Done in', {name: 'A token', title: 'of prefill, learned; beside the profile of an 8B model on an H100'}]
+      : [{name: 'Free blocks', title: 'that may be promised'}, {name: 'Local prefills done in'}, {name: 'A step', title: 'of decoding alone, learned; beside the profile of an 8B model on an H100'}]);
+    heads.push({name: 'Cached', title: 'blocks that the index knows, of its capacity'});
+    table($(pool), pool + ': ' + usable + ' of ' + all.length + ' usable', heads, rows.map(({r, is}) => el('tr', null,
+      el('th', {scope: 'row', title: r.url}, r.name),
+      el('td', {class: 'say ' + ['good', 'warn', 'bad'][is.bad]}, ['', '▲ ', '✕ '][is.bad] + is.text),
+      el('td', {class: 'left'}, ...meter(r.usage, share(r.usage))),
+      el('td', null, count(r.running)), el('td', null, count(r.waiting)), el('td', null, count(r.requests)),
+      ...pool === 'prefill'
+        ? [el('td', null, count(r.queued_tokens)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.token_us, live.profile.token_us, 'µs', r.speed.samples))]
+        : [el('td', null, count(r.free_blocks)), el('td', null, span(r.wait_ms)), el('td', null, beside(r.speed.step_ms, live.profile.step_ms, 'ms', r.speed.samples))],
+      el('td', null, r.capacity_blocks > 0 ? share(Math.min(1, r.indexed_blocks / r.capacity_blocks)) : count(r.indexed_blocks)))));
+    fillMeters($(pool));
+  }
+  $('shown').textContent = shown === live.replicas.length ? '' : shown + ' of ' + live.replicas.length + ' shown';
+}
+
+const largestMatrix = 24; // replicas a side; beyond it pairs are a list
+
+function drawPairs(live) {
+  const side = pool => live.replicas.filter(r => r.pool === pool).map(r => r.name);
+  const ps = side('prefill'), ds = side('decode'), at = new Map(live.pairs.map(p => [p.prefill + '\n' + p.decode, p]));
+  if (ps.length <= largestMatrix && ds.length <= largestMatrix) {
+    return table($('matrix'), 'from, down; to, across', [{name: '', left: true}, ...ds], ps.map(p => el('tr', null, el('th', {scope: 'row'}, p), ...ds.map(d => cell(at.get(p + '\n' + d))))));
+  }
+  const worst = [...live.pairs].sort((a, b) => out(b) - out(a) || b.failures - a.failures || b.sent - a.sent).slice(0, 100);
+  table($('matrix'), 'the ' + worst.length + ' pairs with most to say, of ' + ps.length * ds.length,
+    [{name: 'Pair', left: true}, {name: 'State', left: true}, 'Handoffs', 'Tokens', 'Learned', 'Failures'],
+    worst.map(p => el('tr', null, el('th', {scope: 'row'}, pair(p.prefill, p.decode)), el('td', {class: 'say ' + (out(p) ? 'bad' : '')}, p.cause ? p.state + ': ' + p.cause : 'in use'),
+      el('td', null, count(p.sent)), el('td', null, count(p.tokens)), el('td', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), el('td', null, p.failures.toFixed(1)))));
+}
+
+const out = p => p.state && p.state !== 'in use' ? 1 : 0;
+
+function cell(p) {
+  if (!p) return el('td', {class: 'cell quiet'}, '–');
+  return el('td', {class: 'cell' + (out(p) ? ' out' : ''), title: count(p.tokens) + ' tokens moved' + (p.cause ? '; ' + p.cause : '')},
+    out(p) ? el('span', {class: 'bad'}, '✕ ' + p.state.replaceAll('_', ' ')) : count(p.sent),
+    el('small', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), p.failures >= 0.1 && el('small', {class: 'bad'}, p.failures.toFixed(1) + ' failed'));
+}
+
+function drawNewest(list) {
+  table($('newest'), 'The newest ' + list.length, [{name: 'Time', left: true}, {name: 'Request', left: true}, {name: 'Went to', left: true}, {name: 'Outcome', left: true}, 'Prompt', 'Cached', 'First token', 'Predicted', 'Output', 'Took', {name: 'Why', left: true}],
+    list.map(r => el('tr', null, el('td', {class: 'left'}, clock(r.time)),
+      el('th', {scope: 'row'}, el('button', {class: 'link', type: 'button', 'data-id': r.id}, r.client_id || r.id)),
+      el('td', {class: 'left'}, pair(r.prefill, r.decode)),
+      el('td', {class: 'left ' + (r.outcome === 'ok' ? '' : 'bad')}, r.outcome.replaceAll('_', ' ') + (r.attempts > 1 ? ', ' + r.attempts + ' attempts' : '')),
+      el('td', null, count(r.prompt_tokens)), el('td', null, count(r.cached_tokens)), el('td', null, span(r.first_ms)), el('td', null, span(r.predicted_ms)),
+      el('td', null, count(r.output_tokens)), el('td', null, span(r.total_ms)), el('td', {class: 'say'}, r.reason))));
+}
+
+// ---- one request
+
+async function show(id) {
+  const box = $('found');
+  try {
+    const r = JSON.parse(await get('debug/decisions/' + encodeURIComponent(id)));
+    box.replaceChildren(explained(r));
+  } catch (problem) {
+    box.replaceChildren(el('div', null, el('p', {class: 'bad'}, problem.message)));
+  }
+  box.focus({preventScroll: true});
+  box.scrollIntoView({block: 'nearest'});
+}
+
+function explained(r) {
+  const p = r.phases_ms, d = r.decision, close = el('button', {type: 'button', class: 'link'}, 'close');
+  close.addEventListener('click', () => { $('found').replaceChildren(); $('id').focus(); });
+  const box = el('div', null,
+    el('h3', null, (r.client_id ? r.client_id + ' (' + r.id + ')' : r.id) + ': ' + pair(r.prefill, r.decode) + ' '), el('p', null, r.reason),
+    el('p', null, r.outcome.replaceAll('_', ' ') + ', status ' + r.status + ', ' + r.path + (r.model ? ', model ' + r.model : '') + ', ' + new Date(r.time).toLocaleString('en-GB')),
+    el('p', null, 'Cached tokens: somewhere ' + count(r.available_tokens) + ', where it was computed ' + count(r.captured_tokens) + ' by the index and ' + count(r.delivered_tokens) + ' by the engine.' +
+      (r.prefill ? ' Moved: ' + count(r.moved_tokens) + ' of ' + count(r.planned_tokens) + ' planned.' : '')),
+    el('p', null, 'Tokenize ' + span(p.tokenize) + ', queue ' + span(p.queue) + ', plan ' + span(p.plan) + ', prefill ' + span(p.prefill) + ', handoff ' + span(p.handoff) +
+      ', first content after ' + span(p.first) + (d ? ' (predicted ' + span(d.predicted_ttft_ms) + ')' : '') + ', all of it ' + span(p.total) + '.'),
+    ...(r.failed_attempts || []).map((a, i) => el('p', {class: 'warn'}, 'Attempt ' + (i + 1) + ' failed: ' + pair(a.prefill, a.decode) + ', ' + a.phase + ' ' + a.kind + (a.at ? ' at ' + a.at : '') + ', status ' + a.status + ', after ' + span(a.took_ms) + '.')),
+    r.config && el('p', {class: 'quiet'}, 'Configuration ' + r.config.revision + ': alpha ' + r.config.alpha + ', beta ' + r.config.beta + ', gamma ' + r.config.gamma + ', decode_penalty ' + r.config.decode_penalty));
+  if (d && d.plans && d.plans.length) box.append(plans(d));
+  box.append(close);
+  return box;
+}
+
+function plans(d) {
+  const terms = Object.keys(d.plans[0].terms).filter(t => d.plans.some(p => p.terms[t] !== 0));
+  const t = el('table');
+  table(t, d.compared + ' plans were compared; cost in ' + (d.units === 'raw' ? 'the formula’s units' : 'ms') + ', the smallest wins', [{name: 'Plan', left: true}, ...terms, 'total'],
+    d.plans.map((p, i) => el('tr', {class: i === 0 && 'chosen'}, el('th', {scope: 'row'}, pair(p.prefill, p.decode) + (i === 0 ? ' (chosen)' : '')),
+      ...terms.map(term => el('td', null, p.terms[term] === 0 ? '–' : p.terms[term].toFixed(1))), el('td', null, p.total.toFixed(1)))));
+  return el('div', {class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Plans that were compared'}, t);
+}
+
+async function showText(path, none) {
+  const box = $('yaml');
+  try { box.textContent = (await get(path)) || none; } catch (problem) { box.textContent = problem.message; }
+  box.hidden = false;
+  box.focus();
+}
+
+// ---- what people do
+
+document.addEventListener('DOMContentLoaded', () => {
+  $('filter').addEventListener('input', () => latest && drawFleet(latest));
+  $('trouble').addEventListener('change', () => latest && drawFleet(latest));
+  $('newest').addEventListener('click', e => e.target.dataset.id && show(e.target.dataset.id));
+  $('lookup').addEventListener('submit', e => { e.preventDefault(); show($('id').value.trim()); });
+  $('show-config').addEventListener('click', () => showText('-/config', ''));
+  $('show-changes').addEventListener('click', () => showText('-/config/changes', 'Nothing: the file says what is in force.'));
+  $('login').addEventListener('submit', e => {
+    e.preventDefault();
+    sessionStorage.setItem('tandem-token', $('token').value);
+    $('token').value = '';
+    follow();
+  });
+  follow();
+});

@@ -1,0 +1,104 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// The page shows the fleet, how the last minute went, whom requests went to, and what is wrong.
+func TestWhatThePageShows(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for range 5 {
+			w.ask(chat(true))
+		}
+		w.ask(chat(false))
+		time.Sleep(5 * time.Second)
+		l := w.o.Live()
+		if !l.Ready || len(l.Replicas) != 4 || l.Config.Gamma != 1 || l.Profile.StepMS <= 0 {
+			t.Errorf("ready %v with %d replicas, %+v, %+v", l.Ready, len(l.Replicas), l.Config, l.Profile)
+		}
+		for _, r := range l.Replicas {
+			if !r.Up || r.Capacity <= 0 || r.Usage < 0 || r.Speed.TokenUS <= 0 {
+				t.Errorf("%+v", r)
+			}
+		}
+		r := l.Recent
+		if r.Requests != 6 || r.Errors != 0 || r.Split != 6 || r.First.P50 <= 0 || r.Predicted.P50 <= 0 || r.Token.P50 < 9 || r.Token.P50 > 11 || r.Prompt == 0 {
+			t.Errorf("of the last minute: %+v", r)
+		}
+		sent := 0
+		for _, p := range l.Pairs {
+			sent += p.Sent
+		}
+		if sent != 6 || len(l.Newest) != 6 || l.Newest[0].ID != w.o.ring.newest(1)[0].ID {
+			t.Errorf("%d handoffs, %d requests: %+v", sent, len(l.Newest), l.Pairs)
+		}
+		time.Sleep(2 * time.Minute)
+		if old := w.o.Live().Recent; old.Requests != 0 || old.First.P50 != -1 {
+			t.Errorf("two minutes later: %+v", old)
+		}
+	})
+}
+
+// A replica that is out, and a pair whose path is cut, stand there with their cause.
+func TestThePageShowsTrouble(t *testing.T) {
+	in(t, setup{prefill: 2, decode: 3, config: auto}, func(w *world) {
+		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, w.d[0])
+		w.crowd(60, 12, 0)
+		w.o.Rejected(errors.New("line 3 is wrong"))
+		l := w.o.Live()
+		if l.Rejected != "line 3 is wrong" || l.Recent.Retried == 0 {
+			t.Errorf("rejected %q, %d tried again", l.Rejected, l.Recent.Retried)
+		}
+		for _, r := range l.Replicas {
+			if (r.Name == w.d[0].addr) != (len(r.States) > 0) {
+				t.Errorf("%s has %+v", r.Name, r.States)
+			}
+		}
+	})
+}
+
+// The page's files need no token and no known name, since they say nothing; what they ask for does.
+func TestThePageAndTheToken(t *testing.T) {
+	in(t, setup{config: func(c *config.Config) { c.Admin.Token = config.Secret{Value: "secret"} }}, func(w *world) {
+		for path, want := range map[string]int{"/": 200, "/page.js": 200, "/page.css": 200, "/icon.svg": 200, "/debug/live": 401, "/-/config/changes": 401, "/index.html": 401} {
+			if got := w.get("admin", path); got.status != want {
+				t.Errorf("%s: %d, want %d", path, got.status, want)
+			}
+		}
+	})
+}
+
+// The page asks what a reload would change before anybody reloads.
+func TestWhatAReloadWouldChange(t *testing.T) {
+	var changes []config.Change
+	var problem error
+	in(t, setup{options: func(o *Options) { o.Preview = func() ([]config.Change, error) { return changes, problem } }}, func(w *world) {
+		ask := func(want int) string {
+			t.Helper()
+			got := w.get("admin", "/-/config/changes")
+			if got.status != want {
+				t.Errorf("status %d, want %d", got.status, want)
+			}
+			return got.raw
+		}
+		if got := ask(200); got != "" {
+			t.Errorf("nothing has changed: %q", got)
+		}
+		changes = []config.Change{{Field: "scoring.gamma", Old: "1", New: "3", Effect: config.AtOnce}}
+		if got := ask(200); got != "scoring.gamma: 1 -> 3 (applies at once)\n" {
+			t.Errorf("got %q", got)
+		}
+		problem = errors.New("scoring.gamma: is -1")
+		var said struct{ Error string }
+		if got := ask(400); json.Unmarshal([]byte(got), &said) != nil || !strings.Contains(said.Error, "gamma") {
+			t.Errorf("got %q", got)
+		}
+	})
+}
