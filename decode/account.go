@@ -15,12 +15,22 @@ type account struct {
 	guessed  bool // no fresh report: used is the pool's mean, or our own account if that is more
 }
 
-// account works out the headroom of m. meanUsage is the share that members use on average, NaN when none
-// reports: it stands for the usage of one whose report is too old.
-func (p *Pool) account(m *member, now time.Time, meanUsage float64) account {
+// accountNow works out the headroom of m. What members use on average is asked only where it is not known of
+// m itself.
+func (p *Pool) accountNow(m *member, now time.Time) account {
+	usage, mean := m.load.Read(now, p.settings.LoadTTL).Usage, 0.0
+	if math.IsNaN(usage) {
+		mean = p.read(now).usage
+	}
+	return p.account(m, usage, mean)
+}
+
+// account works out the headroom of m by the usage that it reports, NaN where its report is too old.
+// meanUsage is the share that members use on average, NaN when none reports: it stands for that then.
+func (p *Pool) account(m *member, usage, meanUsage float64) account {
 	g, e := &m.ledger, &m.remote
 	a := account{capacity: m.R.Facts.Blocks, reserved: g.reserved + e.Reserved}
-	a.guessed = math.IsNaN(m.load.Usage(now, p.settings.LoadTTL))
+	a.guessed = math.IsNaN(usage)
 	if a.capacity == 0 {
 		return a
 	}

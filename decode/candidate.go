@@ -88,26 +88,26 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	defer p.members.Unlock()
 	p.admitDue(now)
 	var rejected Rejected
-	mean := p.mean(now)
+	s := survey{Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens)}
 	answer := p.answerOf(q)
 	first := len(dst)
-	for _, m := range p.members.All {
+	for i, m := range p.members.All {
 		verdict, e := m.unfit(q), Excluded{ID: m.R.ID}
 		var need, free int
 		if verdict == fit {
 			dst = append(dst, Candidate{member: m})
 			c := &dst[len(dst)-1]
-			a := p.account(m, now, mean.usage)
+			a := &p.standings[i].account
 			c.blocks, c.Need, c.limit = m.need(q, &answer)
-			if p.admits(m, &a, c.Need, q.Ready, now) {
+			if p.admits(m, a, c.Need, q.Ready, now) {
 				c.Crowded = !a.fits(c.Need)
-				p.fill(c, q, &a, answer.rest, mean, now)
+				p.gather(c, &s, &p.standings[i], answer.rest)
 				continue
 			}
-			e.Room = clampRetry(p.roomIn(m, &a, a.asked(c.Need)-a.left()) - q.Ready)
+			e.Room = clampRetry(p.roomIn(m, a, a.asked(c.Need)-a.left()) - q.Ready)
 			need, free = c.Need, max(a.left(), 0)
 			e.Part = float64(need) / float64(max(m.R.Facts.Blocks, 1))
-			rejected.hold(m, q, p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens))
+			rejected.hold(m, q, s.matches.Tokens(&m.Member))
 			dst = dst[:len(dst)-1]
 		}
 		rejected.note(&e, verdict, m)
@@ -131,7 +131,8 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 func (p *Pool) Below(c *Candidate, q *Query, depth []int32) int {
 	p.members.Lock()
 	defer p.members.Unlock()
-	return p.MatchedTokens(&c.member.Member, depth, 0, q.Tokens)
+	matches := p.Matches(depth, 0, q.Tokens)
+	return matches.Tokens(&c.member.Member)
 }
 
 // fillFirst fills in the step that makes the first token of blocks which came: the mean of the candidates' steps, since who is faster is priced elsewhere, as
@@ -293,83 +294,134 @@ func (o *Rejected) hold(m *member, q *Query, tokens int) {
 	o.Matched = max(o.Matched, tokens)
 }
 
-// means is the load of the members that reported lately: what is assumed of the others, since unknown is not idle.
+// standing is what a member reports and what it has promised, at one moment and whatever is asked.
+type standing struct {
+	replica.Reading
+	account
+}
+
+// means is the load of the members that reported lately: what is assumed of the others, since unknown is not
+// idle.
 type means struct {
 	usage  float64 // share in use or promised, NaN: nobody reported
 	others float64 // requests that are not ours
 }
 
-func (p *Pool) mean(now time.Time) means {
+// read fills p.standings with those of all members, and returns the means.
+func (p *Pool) read(now time.Time) means {
+	p.standings = p.standings[:0]
 	var usage, others float64
 	var users, reporters int
-	ttl := p.settings.LoadTTL
 	for _, m := range p.members.All {
-		if !math.IsNaN(m.load.Usage(now, ttl)) {
-			if a := p.account(m, now, 0); a.capacity > 0 {
-				usage += min(1, float64(a.used)/float64(a.capacity))
-			} else {
-				usage += m.load.Usage(now, ttl)
-			}
+		s := standing{Reading: m.load.Read(now, p.settings.LoadTTL)}
+		if !math.IsNaN(s.Usage) {
+			s.account = p.account(m, s.Usage, 0)
+			usage += s.share(s.used)
 			users++
 		}
-		if m.load.Running(now, ttl) >= 0 {
+		if s.Running >= 0 {
 			others += float64(m.ledger.others.Count)
 			reporters++
 		}
+		p.standings = append(p.standings, s)
 	}
-	return means{usage: usage / float64(users), others: others / float64(max(reporters, 1))}
+	mean := means{usage: usage / float64(users), others: others / float64(max(reporters, 1))}
+	for i, m := range p.members.All {
+		if s := &p.standings[i]; math.IsNaN(s.Usage) {
+			s.account = p.account(m, s.Usage, mean.usage)
+		}
+	}
+	return mean
 }
 
-func (p *Pool) fill(c *Candidate, q *Query, a *account, output int, mean means, now time.Time) {
-	m, ttl := c.member, p.settings.LoadTTL
-	g, e := &m.ledger, &m.remote
-	c.Slot, c.Trust, c.LoadAge, c.Reserved, c.Free = m.Slot, m.Believed(), m.load.Age(now), a.reserved, -1
+// share returns which part of the capacity so many blocks are, as reported where the capacity is unknown.
+func (s *standing) share(blocks int) float64 {
+	if s.capacity == 0 {
+		return s.Usage
+	}
+	return min(1, float64(blocks)/float64(s.capacity))
+}
+
+// survey is a query with what holds for all members.
+type survey struct {
+	*Query
+	now     time.Time
+	mean    means
+	matches roster.Matches
+}
+
+// gather fills in the facts of c, whose answer is expected to have so many tokens a sequence.
+func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
+	m := c.member
+	c.Slot, c.Trust, c.LoadAge = m.Slot, m.Believed(), s.Age
 	c.Blind = q.Chunk == 0 && m.Blind()
-	c.Matched = p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens)
+	c.Matched = q.matches.Tokens(&m.Member)
 	c.Expected = c.Matched
-	c.Truncated = p.Truncated(&m.Member, q.Chunk)
-	speed := p.pricing(m, q, now)
-	others := float64(g.others.Count)
-	if m.load.Running(now, ttl) < 0 {
-		others, c.Unknown = mean.others, true
+	c.Truncated = q.matches.Truncated(&m.Member)
+	others := float64(m.ledger.others.Count)
+	if s.Running < 0 {
+		others, c.Unknown = q.mean.others, true
 	}
-	usage := m.load.Usage(now, ttl)
-	if math.IsNaN(usage) {
-		usage, c.Unknown = mean.usage, true
-	}
-	used := float64((g.held + e.Held) * m.blockSize())
+	speed := p.pricing(m, q.Query, q.now)
 	c.speed, c.answer = speed.Speed, float64(output)
-	reserved := usage
-	if a.capacity > 0 {
-		c.Free = max(a.free, 0)
-		usage = min(1, float64(a.used)/float64(a.capacity))
-		reserved = min(1, float64(a.used+a.reserved)/float64(a.capacity))
-		used = float64(a.used * m.blockSize())
-		c.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
-	}
-	sequences := float64(max(q.Sequences, 1))
-	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
-	c.Marginal = speed.Speed.Marginal(q.Tokens + output/2)
-	c.Output = float64(output) * sequences
-	c.Usage = usage
-	c.Waiting = float64(max(0, m.load.Waiting(now, ttl)) + g.queued)
-	c.used = used
-	c.Step = speed.Speed.Step(g.sequences+e.Sequences+int(others)+1, int(used))
-
-	c.Local.Wait = m.localWait(now).Seconds()
-	c.Doubtful = c.Local.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
-	c.Local.Cold = speed.Prefill(q.Tokens, 0)
-	c.priceMatch(q, &speed, p.Unit())
-	c.Local.Delayed = g.inbound.delayed(c.Local.Wait, c.Local.Warm, now) + float64(e.Arriving)*c.Local.Warm
-	c.Local.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others // those whose prompt is not there are not decoding
-	c.Arriving, c.Local.Arrivals = m.pace.Rate(now), m.comes.Rate(now)
-	c.Inbound = (g.moving + e.Moving).Seconds()
-	c.Local.Reserved, c.Local.Rho = reserved, m.meter.Rho(now)+e.Rho
+	p.gatherRoom(c, q, s)
+	p.gatherDecode(c, q, s, others)
+	p.gatherLocal(c, q, &speed, others)
 }
 
-// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is known already.
+// gatherRoom fills in how full c's replica is.
+func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
+	m, a := c.member, &s.account
+	c.Reserved, c.Free = a.reserved, -1
+	c.Usage = s.Usage
+	if math.IsNaN(c.Usage) {
+		c.Usage, c.Unknown = q.mean.usage, true
+	}
+	c.Local.Reserved = c.Usage
+	c.used = float64((m.ledger.held + m.remote.Held) * m.blockSize())
+	if a.capacity == 0 {
+		return
+	}
+	c.Free = max(a.free, 0)
+	c.Usage, c.Local.Reserved = s.share(a.used), s.share(a.used+a.reserved)
+	c.used = float64(a.used * m.blockSize())
+	c.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
+}
+
+// gatherDecode fills in who decodes there and what comes, with so many requests of others.
+func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64) {
+	m, g, e := c.member, &c.member.ledger, &c.member.remote
+	output := int(c.answer)
+	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
+	c.Waiting = float64(max(0, s.Waiting) + g.queued)
+	c.Marginal = c.speed.Marginal(q.Tokens + output/2)
+	c.Output = c.answer * float64(max(q.Sequences, 1))
+	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.used))
+	c.Arriving = m.pace.Rate(q.now)
+	c.Inbound = (g.moving + e.Moving).Seconds()
+}
+
+// gatherLocal fills in what it is to prefill there, too. Those whose prompt is not there are not decoding.
+func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, others float64) {
+	m, g, e, l := c.member, &c.member.ledger, &c.member.remote, &c.Local
+	l.Wait = m.localWait(q.now).Seconds()
+	c.Doubtful = l.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(q.now)
+	l.Cold = speed.Prefill(q.Tokens, 0)
+	c.priceMatch(q.Query, speed, p.Unit())
+	l.Delayed = g.inbound.delayed(l.Wait, l.Warm, q.now) + float64(e.Arriving)*l.Warm
+	l.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others
+	l.Arrivals = m.comes.Rate(q.now)
+	l.Rho = m.meter.Rho(q.now) + e.Rho
+}
+
+// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is
+// known already.
 func (c *Candidate) priceMatch(q *Query, speed *scoring.Pricing, blockSize int) {
 	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
+	if c.Expected == 0 {
+		c.Local.Warm = c.Local.Cold
+		return
+	}
 	c.Local.Blocks = float64(c.Expected / blockSize)
 	c.Local.Warm = min(c.Local.Cold, speed.Prefill(q.Tokens-c.Expected, c.Expected))
 	c.Local.Share = float64(c.Expected) / float64(q.Tokens)

@@ -127,7 +127,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if t.Local {
 		ready = 0
 	}
-	if a := p.account(m, now, p.mean(now).usage); !p.admits(m, &a, c.Need, ready, now) {
+	if a := p.accountNow(m, now); !p.admits(m, &a, c.Need, ready, now) {
 		return nil
 	}
 	l := &Lease{
@@ -172,9 +172,10 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	m := l.member
 	m.ledger.move(l, sent)
 	l.sentAt = now
-	a := p.account(m, now, math.NaN())
+	reading := m.load.Read(now, p.settings.LoadTTL)
+	a := p.account(m, reading.Usage, math.NaN())
 	roomy := a.capacity == 0 || a.free >= 0
-	nobodyWaits := m.load.Waiting(now, p.settings.LoadTTL) <= 0
+	nobodyWaits := reading.Waiting <= 0
 	l.uncontended = roomy && nobodyWaits && (l.local || m.localWait(now) == 0)
 }
 
@@ -208,7 +209,7 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 // engine counts already needs no room.
 func (p *Pool) shortOf(l *Lease, now time.Time) (int, account) {
 	m := l.member
-	a := p.account(m, now, p.mean(now).usage)
+	a := p.accountNow(m, now)
 	switch l.state {
 	case reported:
 		return 0, a
@@ -328,11 +329,11 @@ func (l *Lease) Finish(outTokens int, decoding time.Duration, now time.Time) {
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {
 	s := scoring.DefaultSpeed()
-	if fit := known(&m.prefill.SpeedFit, &p.prefills.SpeedFit); fit != nil {
-		s = s.WithPrefill(fit.Within(&p.prefills.SpeedFit))
+	if f, known := m.prefill.Of(&p.prefills.SpeedFit); known {
+		s = s.WithPrefill(f)
 	}
-	if fit := known(&m.steps.SpeedFit, &p.steps.SpeedFit); fit != nil {
-		s = s.WithDecode(fit.Within(&p.steps.SpeedFit))
+	if f, known := m.steps.Of(&p.steps.SpeedFit); known {
+		s = s.WithDecode(f)
 	}
 	return p.settings.Speed.Or(s)
 }
@@ -347,15 +348,6 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 		s.Measured, s.Risk = scoring.DefaultSpeed().WithPrefill(m.prefill.Measured(&p.prefills.SpeedFit)), risk
 	}
 	return s
-}
-
-func known(fits ...*scoring.SpeedFit) *scoring.SpeedFit {
-	for _, f := range fits {
-		if f.Known() {
-			return f
-		}
-	}
-	return nil
 }
 
 // Speculate lets the index count the blocks of the prompt that was booked on l's replica before its events

@@ -28,16 +28,17 @@ type Pool struct {
 
 	members *roster.Members[*member] // its lock guards all that follows
 
-	settings Settings
-	reserved reservedQueue       // reserved leases of all members
-	prefills scoring.DecayingFit // of all members together, for those that were not measured yet
-	steps    scoring.DecayingFit
-	lengths  map[string]*scoring.OutputLength // by model as clients name it
-	answers  scoring.OutputLength             // of all models
-	ends     scoring.OutputLength             // of all models, cut ones as short as they were
-	usual    int                              // tokens after which an answer is over, by ends
-	peers    roster.PeerReports[PeerLoad]
-	demands  []demand // scratch of pendingDemand
+	settings  Settings
+	reserved  reservedQueue       // reserved leases of all members
+	prefills  scoring.DecayingFit // of all members together, for those that were not measured yet
+	steps     scoring.DecayingFit
+	lengths   map[string]*scoring.OutputLength // by model as clients name it
+	answers   scoring.OutputLength             // of all models
+	ends      scoring.OutputLength             // of all models, cut ones as short as they were
+	usual     int                              // tokens after which an answer is over, by ends
+	peers     roster.PeerReports[PeerLoad]
+	demands   []demand   // scratch of pendingDemand
+	standings []standing // of all members, scratch of read
 }
 
 // View is the list of members at one moment.

@@ -36,10 +36,11 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.admitDue(now)
-	ttl, mean := p.settings.LoadTTL, p.mean(now)
+	p.read(now)
+	ttl := p.settings.LoadTTL
 	out := make([]MemberStatus, 0, len(p.members.All))
-	for _, m := range p.members.All {
-		g, a := &m.ledger, p.account(m, now, mean.usage)
+	for i, m := range p.members.All {
+		g, a := &m.ledger, &p.standings[i].account
 		s := MemberStatus{
 			Status: p.Roster.Status(&m.Member, counts), Capacity: -1, Free: -1,
 			Promised: g.promised, Growth: g.growth, Reserved: g.reserved, Returned: g.returned,

@@ -55,10 +55,10 @@ type Excluded struct {
 func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View) {
 	p.members.Lock()
 	defer p.members.Unlock()
-	mean := p.mean(now)
-	size := p.Unit()
+	mean := p.read(now)
+	size, matches := p.Unit(), p.Matches(q.Depth, q.Chunk, q.Tokens)
 	first := len(dst)
-	for _, m := range p.members.All {
+	for i, m := range p.members.All {
 		if reason, limit := m.unfit(q); reason != "" {
 			if excluded != nil {
 				ill := reason == unhealthy || reason == failedBefore
@@ -67,7 +67,7 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 			continue
 		}
 		dst = append(dst, Candidate{member: m, chunk: q.Chunk})
-		p.fill(&dst[len(dst)-1], q, size, mean, now)
+		p.gather(&dst[len(dst)-1], q, &p.readings[i], &matches, mean, now)
 	}
 	p.expect(dst[first:], q, size, now)
 	return dst, p.members.View
@@ -77,7 +77,8 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 func (p *Pool) Below(c *Candidate, depth []int32) int {
 	p.members.Lock()
 	defer p.members.Unlock()
-	return p.MatchedTokens(&c.member.Member, depth, 0, c.Tokens)
+	matches := p.Matches(depth, 0, c.Tokens)
+	return matches.Tokens(&c.member.Member)
 }
 
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
@@ -145,34 +146,40 @@ type means struct {
 	usage  float64 // NaN: nobody reported
 }
 
-func (p *Pool) mean(now time.Time) means {
-	ttl := p.settings.LoadTTL
+// read reads the reports of all members into p.readings, and returns their means.
+func (p *Pool) read(now time.Time) means {
+	p.readings = p.readings[:0]
 	var others, usage float64
 	var reporters, users int
 	for _, m := range p.members.All {
-		if m.load.Waiting(now, ttl) >= 0 {
+		r := m.load.Read(now, p.settings.LoadTTL)
+		p.readings = append(p.readings, r)
+		if r.Waiting >= 0 {
 			others += float64(m.others.Count)
 			reporters++
 		}
-		if u := m.load.Usage(now, ttl); !math.IsNaN(u) {
-			usage += u
+		if !math.IsNaN(r.Usage) {
+			usage += r.Usage
 			users++
 		}
 	}
 	return means{others: others / float64(max(reporters, 1)), usage: usage / float64(users)}
 }
 
-func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.Time) {
-	m, ttl := c.member, p.settings.LoadTTL
-	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), m.load.Age(now)
+// gather fills in the facts of c for q.
+func (p *Pool) gather(
+	c *Candidate, q *Query, reading *replica.Reading, matches *roster.Matches, mean means, now time.Time,
+) {
+	m := c.member
+	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), reading.Age
 	c.Leaving = m.pace.Rate(now)
 	c.Outbox = (m.outbox.Sending() + m.remote.Sending).Seconds()
 	c.Blind = q.Chunk == 0 && m.Blind()
-	c.Matched = p.MatchedTokens(&m.Member, q.Depth, q.Chunk, q.Tokens)
+	c.Matched = matches.Tokens(&m.Member)
 	c.Expected = c.Matched
-	c.Truncated = p.Truncated(&m.Member, q.Chunk)
+	c.Truncated = matches.Truncated(&m.Member)
 	others := float64(m.others.Count)
-	if m.load.Waiting(now, ttl) < 0 {
+	if reading.Waiting < 0 {
 		others, c.Unknown = mean.others, true
 	}
 	speed := p.pricing(m, q, now)
@@ -188,17 +195,17 @@ func (p *Pool) fill(c *Candidate, q *Query, blockSize int, mean means, now time.
 	}
 	c.Doubtful = c.Waiting == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
 	c.Cold = speed.Prefill(q.Tokens, 0)
-	c.priceMatch(&speed, blockSize)
+	c.priceMatch(&speed, p.Unit())
 	c.Rho = m.meter.Rho(now) + m.remote.Rho
-	c.Usage = m.usage(now, ttl)
+	c.Usage = m.usage(reading.Usage)
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = mean.usage, true
 	}
 }
 
 // usage returns the share of KV in use: as reported, and what was sent there since.
-func (m *member) usage(now time.Time, ttl time.Duration) float64 {
-	u := m.load.Usage(now, ttl)
+func (m *member) usage(reported float64) float64 {
+	u := reported
 	if room := m.R.Facts.Blocks * m.R.Facts.BlockSize; room > 0 {
 		u = min(1, u+float64(m.queue.fresh+m.remote.Fresh)/float64(room))
 	}

@@ -96,13 +96,11 @@ func (p *Pool) pricing(m *member, q *Query, now time.Time) scoring.Pricing {
 // speed returns the best that is known of m: what the operator says, what was measured on m, or on the pool.
 func (p *Pool) speed(m *member) scoring.Speed {
 	s := scoring.DefaultSpeed()
-	switch {
-	case p.settings.Speed.KnowsPrefill():
+	if p.settings.Speed.KnowsPrefill() {
 		return p.settings.Speed.Or(s)
-	case m.fit.Known():
-		return s.WithPrefill(m.fit.Within(&p.fit.SpeedFit))
-	case p.fit.Known():
-		return s.WithPrefill(p.fit.Within(&p.fit.SpeedFit))
+	}
+	if f, known := m.fit.Of(&p.fit.SpeedFit); known {
+		return s.WithPrefill(f)
 	}
 	return s
 }

@@ -29,6 +29,7 @@ type Pool struct {
 	fit      scoring.DecayingFit // of all members together, for those that were not measured yet
 	typical  float64             // seconds of a usual request, running mean; 0 unknown
 	peers    roster.PeerReports[PeerLoad]
+	readings []replica.Reading // scratch of read
 }
 
 // View is the list of members at one moment.

@@ -38,7 +38,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Counts: m.counts, Remote: m.remote,
 		}
 		if s.Usage >= 0 {
-			s.Usage = m.usage(now, ttl) // with what was sent since the report
+			s.Usage = m.usage(s.Usage) // with what was sent since the report
 		}
 		out = append(out, s)
 	}

@@ -131,6 +131,18 @@ func (f *SpeedFit) Within(pool *SpeedFit) Factors {
 	return out
 }
 
+// Of returns the factors that hold for a member of a pool, by its own samples or, while those are too few, by
+// the pool's; false where neither has seen enough.
+func (f *SpeedFit) Of(pool *SpeedFit) (factors Factors, known bool) {
+	switch {
+	case f.Known():
+		return f.Within(pool), true
+	case pool.Known():
+		return pool.Within(pool), true
+	}
+	return factors, false
+}
+
 // Factors say how much slower than the profile an engine is, one for each coefficient.
 type Factors [3]float64
 

@@ -33,6 +33,7 @@ func (ix *Index) trim() {
 		}
 		t.mu.Lock()
 		before := t.names.used
+		ix.cut.Store(true)
 		t.cut.Store(true)
 		ix.shed(t, max(1, before/shedPart), deepestFirst)
 		t.truncated.Add(uint64(before - t.names.used))
@@ -57,6 +58,9 @@ func (ix *Index) largest() *holding {
 // Truncated reports whether blocks of h were dropped for the byte budget since it was last forgotten or
 // cleared, so that its depths may be too small.
 func (ix *Index) Truncated(h Holder) bool {
+	if !ix.cut.Load() {
+		return false
+	}
 	t := ix.known(h)
 	return t != nil && t.cut.Load()
 }

@@ -40,6 +40,7 @@ type Index struct {
 
 	guesses guesses
 	tick    atomic.Uint32 // batches applied, the age of memberships
+	cut     atomic.Bool   // blocks of some holding were dropped for the budget
 	named   atomic.Int64  // bytes of all holdings
 	retired counts        // of forgotten holders
 	parts   sync.Pool     // of *part

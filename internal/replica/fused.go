@@ -28,46 +28,52 @@ func (f *Fused) Add(l Load) {
 	}
 }
 
-// Running returns the requests in the batch, or -1 where the newest report of it is older than limit.
-func (f *Fused) Running(now time.Time, limit time.Duration) int {
-	if stale(f.runningAt, now, limit) {
-		return -1
-	}
-	return f.running
+// Reading is what the reports of a replica say at one moment. What the newest report of is too old is unknown.
+type Reading struct {
+	Running int           // requests in the batch, -1 unknown
+	Waiting int           // requests queued in the engine, -1 unknown
+	Usage   float64       // share of KV blocks in use, NaN unknown
+	Age     time.Duration // of the newest value of any kind, -1 when nothing was ever reported
 }
 
-// Waiting returns the requests queued in the engine, or -1 where the newest report of it is older than limit.
-func (f *Fused) Waiting(now time.Time, limit time.Duration) int {
-	if stale(f.waitingAt, now, limit) {
-		return -1
+// Read returns all that is known at now by values of at most limit's age.
+func (f *Fused) Read(now time.Time, limit time.Duration) Reading {
+	r := Reading{Running: -1, Waiting: -1, Usage: math.NaN(), Age: -1}
+	usage := age(f.usageAt, now)
+	waiting, running := usage, usage // most reports bring all three
+	if f.waitingAt != f.usageAt {
+		waiting = age(f.waitingAt, now)
 	}
-	return f.waiting
+	if f.runningAt != f.usageAt {
+		running = age(f.runningAt, now)
+	}
+	if usage <= limit {
+		r.Usage = f.usage
+	}
+	if waiting <= limit {
+		r.Waiting = f.waiting
+	}
+	if running <= limit {
+		r.Running = f.running
+	}
+	if newest := min(usage, waiting); newest != never {
+		r.Age = max(0, newest)
+	}
+	return r
 }
 
-// Usage returns the share of KV blocks in use, or NaN where the newest report of it is older than limit.
-func (f *Fused) Usage(now time.Time, limit time.Duration) float64 {
-	if stale(f.usageAt, now, limit) {
-		return math.NaN()
+// never is the age of what was never reported.
+const never = time.Duration(math.MaxInt64)
+
+func age(at, now time.Time) time.Duration {
+	if at.IsZero() {
+		return never
 	}
-	return f.usage
+	return now.Sub(at)
 }
 
 // UsageAt returns when the newest usage reached us, the zero time when none did.
 func (f *Fused) UsageAt() time.Time { return f.usageAt }
-
-// Age returns how old the newest value of any kind is, -1 when nothing was ever reported.
-func (f *Fused) Age(now time.Time) time.Duration {
-	at := f.usageAt
-	if f.waitingAt.After(at) {
-		at = f.waitingAt
-	}
-	if at.IsZero() {
-		return -1
-	}
-	return max(0, now.Sub(at))
-}
-
-func stale(at, now time.Time, limit time.Duration) bool { return at.IsZero() || now.Sub(at) > limit }
 
 // LoadStatus is what the reports of a replica say, for people. Unknown values are -1.
 type LoadStatus struct {
@@ -79,12 +85,13 @@ type LoadStatus struct {
 
 // Status returns what is known now, by values of at most limit's age.
 func (f *Fused) Status(now time.Time, limit time.Duration) LoadStatus {
-	s := LoadStatus{Running: f.Running(now, limit), Waiting: f.Waiting(now, limit), Usage: -1, LoadAge: -1}
-	if usage := f.Usage(now, limit); !math.IsNaN(usage) {
-		s.Usage = usage
+	r := f.Read(now, limit)
+	s := LoadStatus{Running: r.Running, Waiting: r.Waiting, Usage: -1, LoadAge: -1}
+	if !math.IsNaN(r.Usage) {
+		s.Usage = r.Usage
 	}
-	if age := f.Age(now); age >= 0 {
-		s.LoadAge = age.Seconds() * 1e3
+	if r.Age >= 0 {
+		s.LoadAge = r.Age.Seconds() * 1e3
 	}
 	return s
 }

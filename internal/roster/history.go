@@ -174,18 +174,38 @@ func (r *Roster[M]) HasOnly(m *Member, p Prompt, tokens int) bool {
 	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(r.parts(&p, tokens), len(p.Keys)))
 }
 
-// MatchedTokens returns how many leading tokens of a prompt m has, by the depth that [Roster.Match] set. They
-// are whole blocks, and fewer than all its tokens, since an engine computes the last one anyway.
-func (r *Roster[M]) MatchedTokens(m *Member, depth []int32, chunk float64, tokens int) int {
-	if int(m.Holder) >= len(depth) {
+// Matches is what the index says of one prompt, for each member.
+type Matches struct {
+	index *kv.Index
+	depth []int32
+	chunk float64
+	unit  int // tokens of a block
+	most  int // blocks that can be found
+}
+
+// Matches returns what the depth that [Roster.Match] set says of a prompt of so many tokens. chunk is that of
+// its [Prompt].
+func (r *Roster[M]) Matches(depth []int32, chunk float64, tokens int) Matches {
+	unit := r.Unit()
+	return Matches{r.of(&Prompt{Chunk: chunk}), depth, chunk, unit, (tokens - 1) / unit}
+}
+
+// Tokens returns how many leading tokens of the prompt m has. They are whole blocks, and fewer than all its
+// tokens, since an engine computes the last one anyway.
+func (x *Matches) Tokens(m *Member) int {
+	if int(m.Holder) >= len(x.depth) {
 		return 0
 	}
-	unit, n := r.Unit(), int(depth[m.Holder])
-	if chunk > 0 {
-		n = int(float64(n)*chunk) / unit
+	n := int(x.depth[m.Holder])
+	if x.chunk > 0 {
+		n = int(float64(n)*x.chunk) / x.unit
 	}
-	return min(n, (tokens-1)/unit) * unit
+	return min(n, x.most) * x.unit
 }
+
+// Truncated reports whether the index has dropped something of m for its byte budget, so that its depth may
+// be too small.
+func (x *Matches) Truncated(m *Member) bool { return x.index != nil && x.index.Truncated(m.Holder) }
 
 // Match sets depth to the number of leading parts of p that each holder has.
 func (r *Roster[M]) Match(p Prompt, depth []int32) {

@@ -34,7 +34,8 @@ func TestWhatWasComputedIsThere(t *testing.T) {
 	}
 	m := &r.members.All[1].Member
 	for _, tt := range []struct{ tokens, want int }{{150, 96}, {97, 96}, {96, 80}, {1, 0}} {
-		if got := r.MatchedTokens(m, r.depths(r.keys(count(150))), 0, tt.tokens); got != tt.want {
+		matches := r.Matches(r.depths(r.keys(count(150))), 0, tt.tokens)
+		if got := matches.Tokens(m); got != tt.want {
 			t.Errorf("of %d tokens %d are held, want %d", tt.tokens, got, tt.want)
 		}
 	}
@@ -251,7 +252,8 @@ func TestText(t *testing.T) {
 	if got := look(longer); got[0] != 0 || got[1] != 10 {
 		t.Errorf("depths %v, want 0 and 10", got)
 	}
-	if got := r.MatchedTokens(&r.members.All[1].Member, look(longer), longer.Chunk, 162); got != 160 {
+	matches := r.Matches(look(longer), longer.Chunk, 162)
+	if got := matches.Tokens(&r.members.All[1].Member); got != 160 {
 		t.Errorf("%d tokens held, want 160", got)
 	}
 	if got := r.depths(p.Keys); got[1] != 0 {

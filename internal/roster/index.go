@@ -121,16 +121,6 @@ func MeanMatched(n int, held func(i int) (tokens int, known bool), size int) int
 	return sum / all / size * size
 }
 
-// Truncated reports whether the index of blocks, or of text where chunk is above 0, has dropped something of
-// m for its byte budget, so that its depths may be too small.
-func (r *Roster[M]) Truncated(m *Member, chunk float64) bool {
-	ix := r.of(&Prompt{Chunk: chunk})
-	if ix == nil {
-		return false
-	}
-	return ix.Truncated(m.Holder)
-}
-
 // Apply takes over block events of id; those of an unknown member, and all where events are not followed, are
 // dropped. b is not kept.
 func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
