@@ -335,7 +335,10 @@ func (p *Pool) speed(m *member) scoring.Speed {
 	if f, known := m.steps.Of(&p.steps.SpeedFit); known {
 		s = s.WithDecode(f)
 	}
-	return p.settings.Speed.Or(s)
+	if said := &p.settings.Speed; said.KnowsPrefill() || said.KnowsDecode() {
+		return said.Or(s)
+	}
+	return s
 }
 
 // pricing returns the speed of m that a plan for q is priced with.

@@ -1,7 +1,6 @@
 package scoring
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -36,7 +35,13 @@ func (t *Table) bound() {
 		t.floors = append(t.floors, floor)
 	}
 	slices.SortFunc(t.order, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.floor, b.floor), cmp.Compare(a.at, b.at))
+		switch {
+		case a.floor < b.floor:
+			return -1
+		case a.floor > b.floor:
+			return 1
+		}
+		return int(a.at - b.at)
 	})
 }
 

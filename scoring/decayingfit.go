@@ -8,11 +8,11 @@ import (
 // DecayingFit is the SpeedFit of one engine and how fresh it is. What is not tested any more is believed less and less: an engine that was measured slow while its
 // machine was busy gets no requests, so nothing would ever correct it. The zero value is ready. Not safe for concurrent use.
 type DecayingFit struct {
-	SpeedFit
-	measured [3]float64 // factors as of the newest sample
 	learned  time.Time  // newest sample
-	voted    time.Time  // newest one with a vote of its own
-	eased    time.Time  // until when the time since has been taken into account
+	measured [3]float64 // factors as of the newest sample
+	SpeedFit
+	voted time.Time // newest one with a vote of its own
+	eased time.Time // until when the time since has been taken into account
 }
 
 // A DecayingFit keeps its word for easeAfter, then goes half of the way to the others' in each easeHalf. Samples within voteApart are of one moment.

@@ -13,15 +13,17 @@ import (
 // a sample far off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent votes can move factors at once.
 // Not safe for concurrent use.
 type SpeedFit struct {
-	factor [3]float64    // 0: 1
+	// What every plan asks of every engine stands together.
+	factor [3]float64 // 0: 1
+	told   [3]bool    // some sample could tell of the factor
+	seen   int        // samples in all
+	noise  float64    // running mean of the absolute relative error of settled samples
+	calm   int        // how many those are
+
 	cov    [3][3]float64 // of the factors
-	told   [3]bool       // some sample could tell of the factor
-	spread float64       // running mean of the absolute relative error, beginning with 1
-	noise  float64       // the same of settled samples alone
-	calm   int           // how many those are
+	spread float64       // running mean of the absolute relative error of all samples, beginning with 1
 	votes  [5]vote       // newest at n-1 modulo 5
 	n      int           // votes since factors were last moved at once
-	seen   int           // samples in all
 }
 
 // vote is what one moment said: what the profile puts at the given seconds took so long. What it says of the factors is asked of those that hold by now: they

@@ -1,7 +1,6 @@
 package scoring
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -79,7 +78,12 @@ func (t *Table) sort() {
 			r.cost+r.Inbound+own.Most+linkContention(own.Most, r.Arriving),
 		), c.at})
 	}
-	slices.SortFunc(t.usual, func(a, b receiverSpan) int { return cmp.Compare(a.least, b.least) })
+	slices.SortFunc(t.usual, func(a, b receiverSpan) int {
+		if a.least < b.least {
+			return -1
+		}
+		return 1
+	})
 	for k := 1; k < len(t.usual); k++ {
 		t.usual[k].most = max(t.usual[k].most, t.usual[k-1].most)
 	}
