@@ -221,7 +221,7 @@ function drawPairs(live) {
   const side = pool => live.replicas.filter(r => r.pool === pool).map(r => r.name);
   const ps = side('prefill'), ds = side('decode'), at = new Map(live.pairs.map(p => [p.prefill + '\n' + p.decode, p]));
   if (ps.length <= largestMatrix && ds.length <= largestMatrix) {
-    return table($('matrix'), 'from, down; to, across', [{name: '', left: true}, ...ds], ps.map(p => el('tr', null, el('th', {scope: 'row'}, p), ...ds.map(d => cell(at.get(p + '\n' + d))))));
+    return table($('matrix'), 'handoffs from a prefill replica (rows) to a decode replica (columns)', [{name: 'From', left: true}, ...ds], ps.map(p => el('tr', null, el('th', {scope: 'row'}, p), ...ds.map(d => cell(at.get(p + '\n' + d))))));
   }
   const worst = [...live.pairs].sort((a, b) => out(b) - out(a) || b.failures - a.failures || b.sent - a.sent).slice(0, 100);
   table($('matrix'), 'the ' + worst.length + ' pairs with most to say, of ' + ps.length * ds.length,
