@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -26,9 +27,24 @@ func startUpstream(t *testing.T) (*upstream, string) {
 
 // TestReference drives the whole chain: raw load, the plain front, both legs at two engines.
 func TestReference(t *testing.T) {
+	testFront(t, func(prefill, decode []string) (http.Handler, error) {
+		return &reference{prefill: prefill, decode: decode, transport: newTransport()}, nil
+	})
+}
+
+// TestBare drives it with the lean client.
+func TestBare(t *testing.T) {
+	testFront(t, func(prefill, decode []string) (http.Handler, error) { return newBare(prefill, decode) })
+}
+
+func testFront(t *testing.T, front func(prefill, decode []string) (http.Handler, error)) {
 	p, prefill := startUpstream(t)
 	d, decode := startUpstream(t)
-	s := httptest.NewServer(&reference{prefill: []string{"http://" + prefill}, decode: []string{"http://" + decode}, transport: newTransport()})
+	h, err := front([]string{"http://" + prefill}, []string{"http://" + decode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(h)
 	defer s.Close()
 	addr := strings.TrimPrefix(s.URL, "http://")
 	b := &bench{}
@@ -134,6 +150,34 @@ func TestUnit(t *testing.T) {
 	} {
 		if got := unit(name); got != want {
 			t.Errorf("unit of %s = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// Who goes first changes from run to run, and everybody is measured in each.
+func TestInTurn(t *testing.T) {
+	all := []contender{{name: "a"}, {name: "b"}, {name: "c"}}
+	for n, want := range []string{"abc", "bca", "cab", "abc"} {
+		got := ""
+		for _, c := range inTurn(all, n) {
+			got += c.name
+		}
+		if got != want {
+			t.Errorf("run %d: %s, want %s", n, got, want)
+		}
+	}
+}
+
+// An engine tells a prompt that it was asked before as cached, in whole blocks, and never all of it.
+func TestUpstreamCaches(t *testing.T) {
+	u := &upstream{}
+	first, second := completionBody(1, 1, false), completionBody(2, 1, false)
+	for i, c := range []struct {
+		body []byte
+		want int
+	}{{first, 0}, {first, 288}, {second, 0}, {first, 288}} {
+		if got := u.cached(c.body, promptTokens); got != c.want {
+			t.Errorf("question %d: %d cached, want %d", i, got, c.want)
 		}
 	}
 }

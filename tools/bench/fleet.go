@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -205,9 +206,14 @@ func (f *fleet) startSims(o options, addrs []string) error {
 	return nil
 }
 
+// split makes the first half of the engines prefill.
+func (f *fleet) split(engines []string) {
+	f.prefill, f.decode = engines[:len(engines)/2], engines[len(engines)/2:]
+}
+
 // serve starts tandem before the engines, the first half of which prefill, and returns when it is ready.
 func (f *fleet) serve(ctx context.Context, o options, engines []string) (err error) {
-	f.prefill, f.decode = engines[:len(engines)/2], engines[len(engines)/2:]
+	f.split(engines)
 	if f.front, err = freeAddr(); err != nil {
 		return err
 	}
@@ -244,8 +250,8 @@ func items(addrs []string) string {
 	return b.String()
 }
 
-// serveReference starts the plain front before the same engines.
-func (f *fleet) serveReference(ctx context.Context) error {
+// serveReference starts the plain front before the same engines, with more flags.
+func (f *fleet) serveReference(ctx context.Context, flags ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -253,7 +259,7 @@ func (f *fleet) serveReference(ctx context.Context) error {
 	if f.refAddr, err = freeAddr(); err != nil {
 		return err
 	}
-	args := append([]string{"reference", "--listen", f.refAddr}, f.pools()...)
+	args := slices.Concat([]string{"reference", "--listen", f.refAddr}, flags, f.pools())
 	if f.reference, err = f.start("reference", self, args...); err != nil {
 		return err
 	}

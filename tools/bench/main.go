@@ -33,6 +33,8 @@ type options struct {
 	phase     time.Duration
 	only      string
 	peerFlags string // more of the peer's command line
+	before    string // another build of tandem
+	profiles  string // folder for CPU profiles of tandem
 	index     index.Plan
 }
 
@@ -80,8 +82,10 @@ func parseOptions(args []string) (options, error) {
 	fs.IntVar(&o.runs, "runs", 5, "how often each figure is taken; the median counts")
 	fs.IntVar(&o.conns, "conns", 64, "connections under load")
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
-	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, peers; peers only when it is named: it installs vllm-router")
+	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, compare, peers; the last two only when named: peers installs vllm-router")
+	fs.StringVar(&o.before, "before", "", "another build of the binary, which compare measures beside it")
 	fs.StringVar(&o.peerFlags, "peer-flags", "", "more flags for vllm-router, separated by spaces")
+	fs.StringVar(&o.profiles, "profiles", "", "a folder for CPU profiles of tandem under load, of compare and peers")
 	trace := fs.String("trace", "", "conversation_trace.jsonl, gzipped, for the index; default: the built-in table of it")
 	resident := fs.String("blocks", "1,10", "sizes of the index, million blocks")
 	holders := fs.String("holders", "64,256", "holders in the index")
@@ -142,6 +146,7 @@ var parts = []struct {
 	{"idle", (*bench).idle, false},
 	{"micro", (*bench).micro, false},
 	{"index", (*bench).index, false},
+	{"compare", (*bench).compare, true},
 	{"peers", (*bench).peers, true}, // it installs vllm-router
 }
 

@@ -27,6 +27,7 @@ func runReference(ctx context.Context, args []string) error {
 	r := &reference{transport: newTransport()}
 	fs := flag.NewFlagSet("reference", flag.ContinueOnError)
 	listen := fs.String("listen", "127.0.0.1:0", "address")
+	lean := fs.Bool("lean", false, "tandem's client of engines in the place of net/http's")
 	fs.Func("prefill", "URL of a prefill replica, repeated", func(s string) error { r.prefill = append(r.prefill, s); return nil })
 	fs.Func("decode", "URL of a decode replica, repeated", func(s string) error { r.decode = append(r.decode, s); return nil })
 	if err := fs.Parse(args); err != nil {
@@ -40,6 +41,11 @@ func runReference(ctx context.Context, args []string) error {
 		return err
 	}
 	s := &http.Server{Handler: r}
+	if *lean {
+		if s.Handler, err = newBare(r.prefill, r.decode); err != nil {
+			return err
+		}
+	}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -6,15 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
 
 // upstream stands for an engine that costs nothing: it counts the prompt's tokens and answers both legs in the engine's words,
-// a stream as one write an event.
+// a stream as one write an event. It says that it has cached a prompt which it was asked before, as engines do: a router
+// that believes so and hears otherwise throws away what it knows.
 type upstream struct {
+	asked    sync.Map // hashes of prompts
 	requests atomic.Int64
 	prefills atomic.Int64
 }
@@ -129,20 +133,33 @@ func (e *exchange) complete() error {
 	tokens, maxTokens := countPrompt(e.body), numberBehind(e.body, `"max_tokens":`, 16)
 	e.u.requests.Add(1)
 	if bytes.Contains(e.body, []byte(`"stream":true`)) || bytes.Contains(e.body, []byte(`"stream": true`)) {
-		return e.stream(maxTokens)
+		ids := bytes.Contains(e.body, []byte(`"return_token_ids":true`))
+		return e.stream(maxTokens, tokens, ids)
 	}
 	params := "null"
 	if bytes.Contains(e.body, []byte(`"do_remote_decode":true`)) || bytes.Contains(e.body, []byte(`"do_remote_decode": true`)) {
 		e.u.prefills.Add(1)
-		params = transferParams(tokens)
+		params = transferParams(tokens, e.u.cached(e.body, tokens))
 	}
 	return e.reply(fmt.Sprintf(`{"id":"cmpl-1","object":"text_completion","created":1795242161,"model":%q,"choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":"length",`+
 		`"stop_reason":null}],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":null},"kv_transfer_params":%s}`,
 		model, tokens, tokens+maxTokens, maxTokens, params))
 }
 
-// transferParams are a NIXL prefill replica's for a prompt of so many tokens.
-func transferParams(tokens int) string {
+// cached is how many of the prompt's tokens the engine has from when it was asked before: whole blocks.
+func (u *upstream) cached(body []byte, tokens int) int {
+	_, prompt, _ := bytes.Cut(body, []byte(`"prompt":`))
+	prompt, _, _ = bytes.Cut(prompt, []byte{']'})
+	if _, before := u.asked.LoadOrStore(maphash.Bytes(seed, prompt), true); before {
+		return (tokens - 1) / 16 * 16
+	}
+	return 0
+}
+
+var seed = maphash.MakeSeed()
+
+// transferParams are a NIXL prefill replica's for a prompt of so many tokens, of which it had some cached.
+func transferParams(tokens, cached int) string {
 	blocks := make([]byte, 0, 256)
 	for i := range (tokens + 15) / 16 {
 		if i > 0 {
@@ -152,16 +169,33 @@ func transferParams(tokens int) string {
 	}
 	return fmt.Sprintf(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[%s]],"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54",`+
 		`"remote_request_id":"cmpl-1-0-ae346bc9","remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":%d,`+
-		`"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":0}`, blocks, tokens)
+		`"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":%d}`, blocks, tokens, cached)
 }
 
 const event = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":null,"stop_reason":null}]}` + "\n\n"
 
-// stream writes n events and the end, each for itself, as an engine does that makes one token a step.
-func (e *exchange) stream(n int) error {
+// The first event of an engine that was asked for token ids has the prompt's, and every event its own.
+const (
+	firstWithIDs = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token",` +
+		`"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":[17%s]}]}` + "\n\n"
+	eventWithIDs = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token",` +
+		`"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":null}]}` + "\n\n"
+)
+
+// stream writes n events and the end, each for itself, as an engine does that makes one token a step. ids says that
+// token ids were asked for, which are those of a prompt of so many tokens too.
+func (e *exchange) stream(n, prompt int, ids bool) error {
+	first, event := event, event
+	if ids {
+		first, event = fmt.Sprintf(firstWithIDs, strings.Repeat(",4711", prompt-1)), eventWithIDs
+	}
 	e.out = append(e.out, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"...)
-	for range n {
-		e.out = fmt.Appendf(e.out, "%x\r\n%s\r\n", len(event), event)
+	for i := range n {
+		said := event
+		if i == 0 {
+			said = first
+		}
+		e.out = fmt.Appendf(e.out, "%x\r\n%s\r\n", len(said), said)
 		if err := e.flush(); err != nil {
 			return err
 		}

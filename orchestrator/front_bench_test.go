@@ -1,0 +1,274 @@
+package orchestrator
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+)
+
+// The front between a raw client and engines that answer fixed bytes, over loopback sockets in one process. Neither
+// end allocates, so what is counted for an answer or an event is the router's; its own time is better seen from
+// outside (tools/bench).
+
+// BenchmarkAnswer is a short split answer that is not streamed.
+func BenchmarkAnswer(b *testing.B) {
+	c := startFront(b, nil)
+	request := benchRequest(false)
+	c.answer(b, request)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.answer(b, request)
+	}
+}
+
+// BenchmarkStreamed is a split stream of 64 events, as fast as they come.
+func BenchmarkStreamed(b *testing.B) {
+	c := startFront(b, nil)
+	request := benchRequest(true)
+	c.answer(b, request)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.answer(b, request)
+	}
+}
+
+// BenchmarkEvent is one event of a long stream, each sent when the one before has arrived, as they come from engines
+// that take milliseconds for a token.
+func BenchmarkEvent(b *testing.B) {
+	next := make(chan bool)
+	c := startFront(b, next)
+	if _, err := c.nc.Write(benchRequest(true)); err != nil {
+		b.Fatal(err)
+	}
+	send := func(more bool, want string) {
+		next <- more
+		c.until(b, want)
+	}
+	send(true, "\n\n\r\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		send(true, "\n\n\r\n")
+	}
+	send(false, "0\r\n\r\n")
+}
+
+// benchClient is a raw connection to the front.
+type benchClient struct {
+	nc  net.Conn
+	buf [64 << 10]byte
+}
+
+func (c *benchClient) answer(b *testing.B, request []byte) {
+	if _, err := c.nc.Write(request); err != nil {
+		b.Fatal(err)
+	}
+	if bytes.Contains(request, []byte(`"stream":true`)) {
+		c.until(b, "\r\n0\r\n\r\n")
+		return
+	}
+	c.until(b, "}")
+}
+
+// until reads up to what ends an answer or an event.
+func (c *benchClient) until(b *testing.B, end string) {
+	for n := 0; ; {
+		m, err := c.nc.Read(c.buf[n:])
+		if err != nil {
+			b.Fatalf("%v behind %q", err, c.buf[:n])
+		}
+		if n += m; bytes.HasSuffix(c.buf[:n], []byte(end)) {
+			return
+		}
+	}
+}
+
+func benchRequest(stream bool) []byte {
+	ids := "1"
+	for i := range 299 {
+		ids += "," + strconv.Itoa(10+i*7%1000)
+	}
+	body := fmt.Sprintf(`{"model":"m","prompt":[%s],"temperature":0,"ignore_eos":true,"stream":%v,"max_tokens":64}`, ids, stream)
+	return fmt.Appendf(nil, "POST /v1/completions HTTP/1.1\r\nHost: front\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body)
+}
+
+// startFront serves before one engine of each kind. next sends the events of streams one by one, nil at once.
+func startFront(b *testing.B, next chan bool) *benchClient {
+	cfg := config.Default()
+	cfg.Local = config.LocalNever
+	cfg.Pools.Prefill.Replicas = []config.Replica{{URL: "http://" + startFixed(b, nil)}}
+	cfg.Pools.Decode.Replicas = []config.Replica{{URL: "http://" + startFixed(b, next)}}
+	if err := cfg.Validate(); err != nil {
+		b.Fatal(err)
+	}
+	o, err := New(cfg, Options{NoEvents: true, Seed: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- o.Serve(ctx, Listeners{Front: ln}, http.NotFoundHandler()) }()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		nc.Close()
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	})
+	for o.fleet.any("m", nil) == nil || !allUp(o) {
+		time.Sleep(time.Millisecond)
+	}
+	return &benchClient{nc: nc}
+}
+
+func allUp(o *Orchestrator) bool {
+	for _, w := range o.fleet.list() {
+		if !w.up.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// startFixed runs an engine that answers fixed bytes, and returns its address.
+func startFixed(b *testing.B, next chan bool) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serveFixed(nc, next)
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// serveFixed answers the requests of one connection.
+func serveFixed(nc net.Conn, next chan bool) {
+	defer nc.Close()
+	in := bufio.NewReaderSize(nc, 64<<10)
+	for {
+		path, body, err := readFixed(in)
+		if err != nil {
+			return
+		}
+		if bytes.Contains(body, []byte(`"stream":true`)) && next != nil {
+			_, _ = nc.Write(fixedStream[0])
+			for <-next {
+				_, _ = nc.Write(fixedEvent)
+			}
+			_, _ = nc.Write(fixedEnd)
+			continue
+		}
+		if bytes.Contains(body, []byte(`"stream":true`)) {
+			for _, part := range fixedStream {
+				_, _ = nc.Write(part)
+			}
+			continue
+		}
+		_, _ = nc.Write(fixedAnswer(path))
+	}
+}
+
+// readFixed reads one request. What it returns is valid until the next.
+func readFixed(in *bufio.Reader) (path, body []byte, err error) {
+	length := 0
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return nil, nil, err
+	}
+	_, rest, _ := bytes.Cut(line, []byte{' '})
+	path, _, _ = bytes.Cut(rest, []byte{' '})
+	if !bytes.Equal(path, completions) {
+		path = bytes.Clone(path)
+	} else {
+		path = completions
+	}
+	for len(line) > 2 {
+		if line, err = in.ReadSlice('\n'); err != nil {
+			return nil, nil, err
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			for _, c := range value[:len(value)-2] {
+				length = length*10 + int(c-'0')
+			}
+		}
+	}
+	if body, err = in.Peek(length); err == nil {
+		_, err = in.Discard(length)
+	}
+	return path, body, err
+}
+
+var (
+	completions = []byte("/v1/completions")
+	fixedLeg    = fixedJSON(`{"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token",` +
+		`"logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":{"prompt_tokens":300,"total_tokens":302,"completion_tokens":2,` +
+		`"prompt_tokens_details":null},"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7,8,` +
+		`9,10,11,12,13,14,15,16,17,18,19]],"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54","remote_request_id":"cmpl-1-0-ae346bc9",` +
+		`"remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":300,"remote_blocks_expiry_time":null,` +
+		`"transfer_mode":"pull","remote_prefill_cached_tokens":288}}`)
+	fixedEvent  = fixedChunk(`"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":null`)
+	fixedFirst  = fixedChunk(`"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":[1` + strings.Repeat(",17", 299) + `]`)
+	fixedEnd    = []byte("e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+	fixedStream = [][]byte{
+		append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"), fixedFirst...),
+		bytes.Repeat(fixedEvent, 31), append(bytes.Repeat(fixedEvent, 32), fixedEnd...),
+	}
+)
+
+func fixedChunk(ids string) []byte {
+	event := `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token","logprobs":null,` +
+		`"finish_reason":null,"stop_reason":null,` + ids + "}]}\n\n"
+	return fmt.Appendf(nil, "%x\r\n%s\r\n", len(event), event)
+}
+
+func fixedJSON(body string) []byte {
+	return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nendpoint-load-metrics: TEXT "+
+		"named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+// fixedAnswer is what an engine says to all that is not streamed.
+func fixedAnswer(path []byte) []byte {
+	switch string(path) {
+	case "/v1/completions":
+		return fixedLeg
+	case "/version":
+		return fixedJSON(`{"version":"0.32.0"}`)
+	case "/v1/models":
+		return fixedJSON(`{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","root":"m","parent":null,"max_model_len":131072}]}`)
+	case "/metrics":
+		return fixedJSON(fixedMetrics)
+	}
+	return fixedJSON(`{}`)
+}
+
+const fixedMetrics = `process_start_time_seconds 1795242098.61
+vllm:num_requests_running{engine="0",model_name="m"} 0.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 0.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.0
+vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="1600000",num_gpu_blocks="100000"} 1.0
+`

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"tandem/internal/engine"
+)
+
+// bare is the least that a front on net/http's server can be: the two legs by tandem's own lean client, replicas in
+// turn, no decision, no checks, nothing written down. What it costs above its client is the server's.
+type bare struct {
+	prefill, decode []*engine.Client
+	next            atomic.Uint64
+}
+
+var _ http.Handler = (*bare)(nil)
+
+// newBare makes one before the engines at these URLs.
+func newBare(prefill, decode []string) (*bare, error) {
+	f := &bare{}
+	var err1, err2 error
+	f.prefill, err1 = clients(prefill)
+	f.decode, err2 = clients(decode)
+	return f, errors.Join(err1, err2)
+}
+
+func clients(urls []string) (all []*engine.Client, err error) {
+	for _, url := range urls {
+		c, err := engine.New(engine.Options{URL: url})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func (f *bare) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if err := f.serve(w, req); err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	}
+}
+
+func (f *bare) serve(w http.ResponseWriter, req *http.Request) error {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return err
+	}
+	n := int(f.next.Add(1))
+	leg1, err := prefillLeg(nil, body)
+	if err != nil {
+		return err
+	}
+	status, reply, err := f.prefill[n%len(f.prefill)].Post(req.Context(), req.URL.Path, leg1)
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		return fmt.Errorf("prefill answered %d", status)
+	}
+	leg2, err := decodeLeg(nil, body, reply)
+	if err != nil {
+		return err
+	}
+	r := &engine.Request{Method: http.MethodPost, Path: req.URL.Path, Body: leg2}
+	answer, err := f.decode[n%len(f.decode)].Do(req.Context(), r)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	return passOn(w, answer)
+}
+
+// passOn copies an answer, flushing a stream after each read.
+func passOn(w http.ResponseWriter, answer *engine.Response) error {
+	kind := answer.Header.Get("Content-Type")
+	w.Header().Set("Content-Type", kind)
+	if answer.ContentLength >= 0 {
+		w.Header().Set("Content-Length", strconv.FormatInt(answer.ContentLength, 10))
+	}
+	w.WriteHeader(answer.Status)
+	stream, out := strings.HasPrefix(kind, "text/event-stream"), http.NewResponseController(w)
+	for {
+		b, err := answer.Next()
+		if err != nil {
+			return nil // the head is out: nothing can be said any more
+		}
+		_, _ = w.Write(b) // a client that leaves ends the request's context too
+		if stream {
+			_ = out.Flush()
+		}
+	}
+}
