@@ -438,3 +438,19 @@ func isTaken(r *Reply) bool {
 	defer r.mu.Unlock()
 	return r.state == taken || r.state == spent
 }
+
+// A short prompt is what most requests are, and every request pays for it.
+func BenchmarkEditDecodeShort(b *testing.B) {
+	raw := []byte(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19]],` +
+		`"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54","remote_request_id":"cmpl-1-0-ae346bc9","remote_host":"127.0.0.1",` +
+		`"remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":300,"remote_blocks_expiry_time":null,` +
+		`"transfer_mode":"pull","remote_prefill_cached_tokens":288}`)
+	now := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		reply := NewReply(raw, now, 300, 16)
+		if err := (NIXL{}).EditDecode(&Leg{Body: &lastSet{}}, Pair{PromptTokens: 300}, reply, Use{Now: now}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -2,7 +2,8 @@ package connector
 
 import (
 	"fmt"
-	"slices"
+
+	"tandem/internal/rawjson"
 )
 
 // ErrForeign is what every *Foreign is.
@@ -56,24 +57,39 @@ var judged = []struct {
 	{foreign, "the offloading connector's P2P tier", []string{"remote_decoder", "remote_prefiller", "remote_kv_source"}},
 }
 
-// judge tells what a key means, and whose it is.
-func judge(key string) (meaning, string) {
+// judgement is what is known of one key.
+type judgement struct {
+	key      string
+	meaning  meaning
+	protocol string
+}
+
+// judgements are those of all judged keys; params of every request are looked up in it.
+var judgements = func() map[string]judgement {
+	all := map[string]judgement{}
 	for _, j := range judged {
-		if slices.Contains(j.keys, key) {
-			return j.meaning, j.protocol
+		for _, key := range j.keys {
+			all[key] = judgement{key, j.meaning, j.protocol}
 		}
 	}
-	return strange, ""
+	return all
+}()
+
+// judge tells what a key means, and whose it is. raw is a JSON string; a name that is known costs no memory.
+func judge(raw []byte) judgement {
+	if known, ok := judgements[string(rawjson.Name(raw))]; ok {
+		return known
+	}
+	return judgement{key: rawjson.Text(raw)}
 }
 
 // foreignKey returns the first of the keys, in their order, that only another protocol has. MoRIIO's own
 // keys tell more than those that it shares.
-func foreignKey(names []string) error {
+func foreignKey(keys []judgement) error {
 	var found *Foreign
-	for _, name := range names {
-		means, protocol := judge(name)
-		if means == foreign && (found == nil || found.Key == "transfer_id") {
-			found = &Foreign{Protocol: protocol, Key: name}
+	for _, k := range keys {
+		if k.meaning == foreign && (found == nil || found.Key == "transfer_id") {
+			found = &Foreign{Protocol: k.protocol, Key: k.key}
 		}
 	}
 	if found == nil {
@@ -86,9 +102,9 @@ func foreignKey(names []string) error {
 func Strange(params []byte) []string {
 	var all []string
 	p, _ := readNIXL(params)
-	for _, name := range p.names {
-		if means, _ := judge(name); means == strange {
-			all = append(all, name)
+	for _, k := range p.keys {
+		if k.meaning == strange {
+			all = append(all, k.key)
 		}
 	}
 	return all

@@ -2,6 +2,7 @@ package connector
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 
 	"tandem/internal/rawjson"
@@ -12,17 +13,18 @@ import (
 type nixlParams struct {
 	raw     []byte
 	host    string
-	hostAt  [2]int // of the value with its quotes
-	hitAt   [2]int // of the value of remote_prefill_cached_tokens, zero where it is not there
-	groups  []int  // blocks in each KV cache group
-	highest uint32 // block id
-	tokens  int    // remote_num_tokens, -1 when not said
-	pushed  bool   // transfer_mode is "push"
-	flags   map[string]bool
-	engine  string // remote_engine_id
-	seen    map[string]bool
-	names   []string // of the members, in their order
-	inside  int      // where members begin
+	hostAt  [2]int      // of the value with its quotes
+	hitAt   [2]int      // of the value of remote_prefill_cached_tokens, zero where it is not there
+	groups  []int       // blocks in each KV cache group
+	few     [4]int      // memory of groups, which are one nearly always
+	highest uint32      // block id
+	tokens  int         // remote_num_tokens, -1 when not said
+	pushed  bool        // transfer_mode is "push"
+	pulls   bool        // do_remote_prefill
+	decodes bool        // do_remote_decode
+	engine  string      // remote_engine_id
+	keys    []judgement // of the members, in their order
+	inside  int         // where members begin
 }
 
 // required are the keys without any of which a decode engine hangs for ever or dies.
@@ -31,7 +33,7 @@ var required = [...]string{"do_remote_prefill", "remote_block_ids", "remote_engi
 // readNIXL reads raw and refuses what no decode engine may see, whatever the request. That the params are of another protocol says more than that they
 // lack something, so it comes first; what they are is never nil.
 func readNIXL(raw []byte) (*nixlParams, error) {
-	p := &nixlParams{raw: raw, tokens: -1, flags: map[string]bool{}, seen: map[string]bool{}}
+	p := &nixlParams{raw: raw, tokens: -1, keys: make([]judgement, 0, 16)}
 	s := rawjson.Scanner{Data: raw}
 	if s.Peek() != '{' {
 		return p, &InvalidParams{paramsKey, "are not an object"}
@@ -39,12 +41,14 @@ func readNIXL(raw []byte) (*nixlParams, error) {
 	var bad error
 	p.inside = s.Pos + 1
 	for key := range s.Members() {
-		name := rawjson.Text(key)
-		if p.seen[name] && bad == nil {
+		judged := judge(key)
+		name := judged.key
+		if bad == nil && p.has(name) {
 			bad = &InvalidParams{name, "is there twice"}
 		}
-		p.seen[name] = true
-		p.names = append(p.names, name)
+		if p.keys = append(p.keys, judged); len(p.keys) > mostParams {
+			return p, &InvalidParams{paramsKey, "are too many"}
+		}
 		s.Peek()
 		at := s.Pos
 		value := s.Value()
@@ -61,25 +65,33 @@ func readNIXL(raw []byte) (*nixlParams, error) {
 	return p, cmp.Or(p.foreign(), bad, p.complete())
 }
 
+// mostParams bounds the members, of which every one is compared with all before it.
+const mostParams = 1000
+
+// has reports whether a member of this name has been read.
+func (p *nixlParams) has(name string) bool {
+	return slices.ContainsFunc(p.keys, func(k judgement) bool { return k.key == name })
+}
+
 // foreign refuses params of another protocol than NIXL pull.
 func (p *nixlParams) foreign() error {
 	if p.pushed {
 		return &Foreign{Protocol: "NIXL push", Key: "transfer_mode"}
 	}
-	return foreignKey(p.names)
+	return foreignKey(p.keys)
 }
 
 // complete demands the required keys; read has seen to it that they are not null.
 func (p *nixlParams) complete() error {
 	for _, name := range required {
-		if !p.seen[name] {
+		if !p.has(name) {
 			return &InvalidParams{name, "is missing"}
 		}
 	}
-	if !p.flags["do_remote_prefill"] {
+	if !p.pulls {
 		return &InvalidParams{"do_remote_prefill", "is not true"}
 	}
-	if p.flags["do_remote_decode"] {
+	if p.decodes {
 		return &InvalidParams{"do_remote_decode", "is true"}
 	}
 	return nil
@@ -88,8 +100,13 @@ func (p *nixlParams) complete() error {
 // read takes in one member and returns why it must not be sent, or "".
 func (p *nixlParams) read(name string, value []byte, at int) string {
 	switch name {
-	case "do_remote_prefill", "do_remote_decode":
-		return p.flag(name, value)
+	case "do_remote_prefill":
+		return boolean(&p.pulls, value)
+	case "do_remote_decode":
+		if string(value) == "null" {
+			return ""
+		}
+		return boolean(&p.decodes, value)
 	case "remote_block_ids":
 		return p.blockIDs(value)
 	case "remote_engine_id":
@@ -120,17 +137,12 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 	return ""
 }
 
-func (p *nixlParams) flag(name string, value []byte) string {
-	switch string(value) {
-	case "true", "false":
-		p.flags[name] = value[0] == 't'
-		return ""
-	case "null":
-		if name == "do_remote_decode" {
-			return ""
-		}
+func boolean(to *bool, value []byte) string {
+	*to = string(value) == "true"
+	if !*to && string(value) != "false" {
+		return "is not a boolean"
 	}
-	return "is not a boolean"
+	return ""
 }
 
 func (p *nixlParams) numTokens(value []byte) string {
@@ -147,11 +159,17 @@ func (p *nixlParams) blockIDs(value []byte) string {
 	if s.Peek() != '[' {
 		return "is not a list"
 	}
+	p.groups = p.few[:0]
+	var room [512]uint32 // as many blocks as most prompts have
+	few := room[:0]
+	if len(value) > 2*len(room) { // there may be more
+		few = nil
+	}
 	for range s.Elements() {
 		if s.Peek() != '[' {
 			return "is not a list of lists"
 		}
-		ids := s.IDs(nil)
+		ids := s.IDs(few)
 		if s.Err() != nil {
 			return "is not a list of lists of block ids"
 		}

@@ -114,17 +114,18 @@ func (a *answer) readWhole() *failure {
 	if err != nil {
 		return a.failed(err)
 	}
-	if !a.kind.IsAnswer(body) {
+	said := a.kind.Find(body)
+	if !said.IsAnswer() {
 		return a.failed(errNoAnswer)
 	}
 	if f := a.believe(); f != nil {
 		return f
 	}
 	a.begun()
-	if u, ok := openai.ReadUsage(body); ok {
+	if u, ok := said.Usage(); ok {
 		a.noteUsage(u)
 	}
-	a.whole = a.patch(body)
+	a.whole = said.Shown(a.cached)
 	return nil
 }
 

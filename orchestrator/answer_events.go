@@ -265,9 +265,10 @@ func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
 		return append(dst, e...)
 	}
 	if s.leg != nil && bytes.Contains(e, usageMark) {
-		if u, ok := openai.ReadUsage(e.Data()); ok {
+		said := s.kind.Find(e)
+		if u, ok := said.Usage(); ok {
 			s.noteUsage(u)
-			return s.hand(dst, s.patch(e))
+			return s.hand(dst, said.Shown(s.cached))
 		}
 	}
 	if openai.NeedsScrub(e) {
@@ -300,19 +301,6 @@ func (s *eventReader) noteUsage(u openai.Usage) {
 	s.promptTokens, s.output, s.told = u.Prompt, u.Completion, u.Cached
 	s.cached = s.leg.prefillCached()
 	s.leg.delivered(u)
-}
-
-// patch puts the prefill's truth into the usage and takes transfer parameters out.
-func (s *eventReader) patch(body []byte) []byte {
-	if s.cached.Found >= 0 {
-		if out, ok := openai.PatchUsage(make([]byte, 0, len(body)+16), body, s.cached); ok {
-			body = out
-		}
-	}
-	if openai.NeedsScrub(body) {
-		body = openai.Scrub(make([]byte, 0, len(body)), body)
-	}
-	return body
 }
 
 // dropBuffers gives back what the client has been given of.

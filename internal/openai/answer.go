@@ -148,12 +148,8 @@ type Usage struct {
 	Cached             int // -1 when not said
 }
 
-// ReadUsage reads the usage of a body or of a chunk's data; those of /v1/messages and /v1/responses too.
-func ReadUsage(data []byte) (Usage, bool) {
-	raw, ok := findUsage(data)
-	if !ok {
-		return Usage{}, false
-	}
+// usageOf reads a usage object.
+func usageOf(raw []byte) (Usage, bool) {
 	u := Usage{Cached: -1}
 	s := scanner(raw)
 	apart := 0 // what messages count beside input_tokens: what was read from the cache, and what was written to it
@@ -198,29 +194,6 @@ func count(value []byte, otherwise int) int {
 	return otherwise
 }
 
-// findUsage returns the usage object, at the top or in the object that events of other APIs wrap around an answer.
-func findUsage(data []byte) (usage []byte, ok bool) {
-	if !has(data, `"usage"`) {
-		return nil, false
-	}
-	s := scanner(data)
-	for key := range s.Members() {
-		switch value := s.Value(); {
-		case len(value) == 0 || value[0] != '{':
-		case rawjson.Equal(key, "usage"):
-			return value, true
-		case wrapper(key):
-			if usage, ok = findUsage(value); ok {
-				return usage, true
-			}
-		}
-	}
-	return nil, false
-}
-
-// wrapper reports whether key holds the answer itself, as in events of /v1/responses and /v1/messages.
-func wrapper(key []byte) bool { return rawjson.Equal(key, "response") || rawjson.Equal(key, "message") }
-
 // PrefillAnswer is what leg 1 said.
 type PrefillAnswer struct {
 	Params       []byte // raw kv_transfer_params, nil when null or absent
@@ -245,7 +218,8 @@ func ReadPrefill(body []byte) (PrefillAnswer, error) {
 				a.Params, cached = value, prefillCached(value)
 			}
 		case "usage":
-			if u, ok := ReadUsage(body); ok {
+			if value[0] == '{' {
+				u, _ := usageOf(value)
 				a.PromptTokens, a.CachedTokens = u.Prompt, u.Cached
 			}
 		}
@@ -265,23 +239,4 @@ func prefillCached(params []byte) int {
 		}
 	}
 	return -1
-}
-
-// IsAnswer reports whether body is a whole answer of the API: a complete JSON object with the member that holds what was generated. Something in front of an
-// engine may say 200 and an error page, or nothing.
-func (k Kind) IsAnswer(body []byte) bool {
-	holds := map[Kind]string{Completions: "choices", Chat: "choices", Messages: "content", Responses: "output"}[k]
-	s := rawjson.Scanner{Data: body}
-	if s.Peek() != '{' {
-		return false
-	}
-	found := false
-	for key := range s.Members() {
-		value := s.Value()
-		if rawjson.Equal(key, holds) {
-			found = len(value) > 0 && value[0] == '['
-		}
-	}
-	s.End()
-	return found && s.Err() == nil
 }

@@ -110,10 +110,10 @@ func TestUsageOfConversations(t *testing.T) {
 		if strings.HasPrefix(tt.data, "event") {
 			json = Event(data).Data()
 		}
-		if u, ok := ReadUsage(json); !ok || u != tt.usage {
+		if u, ok := readUsage(json); !ok || u != tt.usage {
 			t.Errorf("%s: %+v, want %+v", tt.name, u, tt.usage)
 		}
-		if got, ok := PatchUsage(nil, data, CachedPrompt{16, 40}); ok != (tt.want != "") || string(got) != tt.want {
+		if got, ok := patchUsage(data, CachedPrompt{16, 40}); ok != (tt.want != "") || ok && string(got) != tt.want {
 			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)
 		}
 	}

@@ -22,7 +22,8 @@ type Delivered struct {
 	kind Kind
 	want Continuation
 
-	prompt []uint32 // by the engine's own count
+	asked  []byte   // the prompt's ids as the engine wrote them; hardly any is ever read
+	prompt []uint32 // those that were read, see promptIDs
 	ids    []uint32 // of the answer
 	names  []named  // raw values that every event of the answer has, as the first had them
 	head   []byte   // an event up to its text, and from there up to its token ids: nearly all events are alike in both
@@ -229,7 +230,7 @@ func (d *Delivered) Event(dst []byte, e Event) ([]byte, error) {
 		d.names = c.names(e)
 	}
 	if c.prompt.end > 0 {
-		d.prompt = readIDs(c.prompt.of(e))
+		d.asked, d.prompt = bytes.Clone(c.prompt.of(e)), nil
 	}
 	ids := readIDs(c.ids.of(e))
 	d.note(&c, e, ids)
@@ -272,6 +273,14 @@ func inner(raw []byte) []byte {
 		return nil
 	}
 	return raw[1 : len(raw)-1]
+}
+
+// promptIDs are the prompt's tokens by the engine's own count, none where it told none.
+func (d *Delivered) promptIDs() []uint32 {
+	if d.prompt == nil {
+		d.prompt = readIDs(d.asked)
+	}
+	return d.prompt
 }
 
 // readIDs reads a raw array of ids, nil when it is none.

@@ -24,10 +24,13 @@ func ExampleRequest_Edit() {
 }
 
 // An engine's answer keeps its bytes, too; only the cached tokens of its usage become those of both legs.
-func ExamplePatchUsage() {
+func ExampleKind_Find() {
 	event := `data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":99}}}`
-	out, ok := openai.PatchUsage(nil, []byte(event), openai.CachedPrompt{Found: 64, Added: 32})
-	fmt.Printf("%t %s\n", ok, out)
+	said := openai.Completions.Find([]byte(event))
+	usage, _ := said.Usage()
+	fmt.Printf("%d of %d\n", usage.Cached, usage.Prompt)
+	fmt.Printf("%s\n", said.Shown(openai.CachedPrompt{Found: 64, Added: 32}))
 	// Output:
-	// true data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":64}}}
+	// 99 of 100
+	// data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":64}}}
 }

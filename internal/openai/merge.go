@@ -116,7 +116,8 @@ func MergeAnswers(answers [][]byte, id string) ([]byte, error) {
 
 // patches returns those that set the id and take out transfer params.
 func (a *answer) patches(id string) []patch {
-	patches := scrubs(nil, a.data, 0)
+	f := Kind(0).Find(a.data)
+	patches := f.secrets
 	if id != "" && a.id.end > 0 {
 		patches = append(patches, patch{a.id, rawjson.AppendString(nil, id)})
 	}

@@ -1,7 +1,7 @@
 // Package openai reads and edits OpenAI-shaped requests and answers by byte range: what it does not touch survives byte for byte.
 //
 // A request is scanned once ([Parse]); its two legs are edits of it ([Request.Edit], [Request.PrefillIDs], [Request.PrefillBody]). Answers and streams
-// are cut into events ([Events]) and touched only where needed ([PatchUsage], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps state
+// are cut into events ([Events]) and touched only where needed ([Kind.Find], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps state
 // between calls, and no error holds any part of a prompt.
 package openai
 

@@ -46,31 +46,6 @@ var details = [...]struct{ object, found, added string }{
 	{"input_tokens_details", "cached_tokens", "cache_write_tokens"},
 }
 
-// PatchUsage appends data, a body, a chunk's data or a whole event, to dst with what its usage tells of the prefix
-// cache set to cached. What was added is set where the engine tells it. Where the engine tells nothing of its cache,
-// nothing is appended and ok is false.
-func PatchUsage(dst, data []byte, cached CachedPrompt) (out []byte, ok bool) {
-	var patches func(usage []byte, cached CachedPrompt) []patch
-	switch {
-	case has(data, `"prompt_tokens_details"`), has(data, `"input_tokens_details"`):
-		patches = detailPatches
-	case has(data, `"cache_read_input_tokens"`):
-		patches = messagePatches
-	default:
-		return dst, false
-	}
-	at := payload(data)
-	usage, ok := usageAt(at.of(data))
-	if !ok {
-		return dst, false
-	}
-	inside := patches(usage.of(at.of(data)), cached)
-	if len(inside) == 0 {
-		return dst, false
-	}
-	return apply(dst, data, sorted(moved(inside, at.start+usage.start))), true
-}
-
 // detailPatches returns what changes in a usage that tells of the cache in an object of its own.
 func detailPatches(usage []byte, cached CachedPrompt) []patch {
 	for _, name := range details {
@@ -135,19 +110,6 @@ func countAt(object []byte, name string) (at span, ok bool) {
 	return at, ok && count(at.of(object), -1) >= 0
 }
 
-// usageAt returns where the usage object is, at the top or in the response that an event wraps.
-func usageAt(data []byte) (at span, ok bool) {
-	if at, ok = member(data, "usage", '{'); ok {
-		return at, true
-	}
-	inside, ok := member(data, "response", '{')
-	if !ok {
-		return at, false
-	}
-	at, ok = member(inside.of(data), "usage", '{')
-	return span{inside.start + at.start, inside.start + at.end}, ok
-}
-
 // member returns where in object the value of the member is, if it begins with open (0: any) and object is valid JSON.
 func member(object []byte, name string, open byte) (at span, ok bool) {
 	s := scanner(object)
@@ -171,30 +133,11 @@ func ScrubAt(data []byte) int { return bytes.Index(data, scrubMark) }
 var scrubMark = []byte(`_transfer_params"`)
 
 // Scrub appends an engine's answer (a body, a chunk's data or a whole event) to dst with the values of transfer params made null: those at the top, and
-// those in the answer that an event wraps.
+// those in the answer that an event wraps. Of what is not JSON it takes what comes before the fault.
 func Scrub(dst, data []byte) []byte {
 	if !NeedsScrub(data) {
 		return append(dst, data...)
 	}
-	at := payload(data)
-	return apply(dst, data, scrubs(nil, at.of(data), at.start))
-}
-
-// scrubs appends the patches that make transfer params in data null; base is where data begins. Of what is not JSON it takes what comes before the fault.
-func scrubs(patches []patch, data []byte, base int) []patch {
-	s := scanner(data)
-	for key := range s.Members() {
-		c := s.Peek()
-		at := span{start: s.Pos}
-		s.Skip()
-		at.end = s.Pos
-		switch {
-		case s.Err() != nil:
-		case forbidden(key) && c != 'n':
-			patches = append(patches, patch{span{base + at.start, base + at.end}, []byte("null")})
-		case c == '{' && wrapper(key):
-			patches = scrubs(patches, at.of(data), base+at.start)
-		}
-	}
-	return patches
+	f := Kind(0).Find(data)
+	return apply(dst, data, sorted(f.secrets))
 }

@@ -24,7 +24,7 @@ func (d *Delivered) Resumable() string {
 	switch {
 	case d.lost:
 		return "the answer has more than text"
-	case len(d.prompt) == 0:
+	case len(d.promptIDs()) == 0:
 		return "the engine tells no token ids"
 	case !d.want.Greedy && (len(d.text) > 0 || d.finished || d.want.ReturnIDs && d.point < len(d.ids)):
 		return "what would have to be generated again is not greedy"
@@ -53,7 +53,7 @@ func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 		d.ids, d.marks = d.ids[:d.point], nil
 	}
 	d.again = &again{from: d.point, next: d.point, expect: bytes.Clone(d.text), cached: cached}
-	return slices.Concat(d.prompt, d.ids[:d.point]), d.point
+	return slices.Concat(d.promptIDs(), d.ids[:d.point]), d.point
 }
 
 // continued appends an event of an engine that goes on, under the names of the first. What was delivered already is compared, and left out.
@@ -151,7 +151,7 @@ func (d *Delivered) recount(patches []patch, c *chunk, e Event) []patch {
 			}
 		}
 	}
-	set(c.usage, usage, "prompt_tokens", func(int) int { return len(d.prompt) })
+	set(c.usage, usage, "prompt_tokens", func(int) int { return len(d.promptIDs()) })
 	set(c.usage, usage, "completion_tokens", func(was int) int { return was + d.again.from })
 	if at, ok := member(usage, "prompt_tokens_details", '{'); ok {
 		inside := span{c.usage.start + at.start, c.usage.start + at.end}
@@ -160,7 +160,7 @@ func (d *Delivered) recount(patches []patch, c *chunk, e Event) []patch {
 				if known >= 0 {
 					return known
 				}
-				return min(was, len(d.prompt))
+				return min(was, len(d.promptIDs()))
 			}
 		}
 		set(inside, at.of(usage), "cached_tokens", ofPrompt(d.again.cached.Found))

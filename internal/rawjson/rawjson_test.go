@@ -23,6 +23,9 @@ func TestSkipRefuses(t *testing.T) {
 		{"garbage behind", `{} x`, "text after the value"},
 		{"two values", `1 2`, "text after the value"},
 		{"comma at the end", `[1,]`, "unexpected character"},
+		{"comma at the end of whole numbers", `[1, 22,333,]`, "unexpected character"},
+		{"a leading zero among whole numbers", `[1,02,3]`, "leading zero"},
+		{"open list of whole numbers", `[1,22`, "unexpected end"},
 		{"comma at the end of an object", `{"a":1,}`, "unexpected character"},
 		{"no colon", `{"a" 1}`, "unexpected character"},
 		{"name without quotes", `{a:1}`, "unexpected character"},
@@ -134,7 +137,7 @@ func TestIDs(t *testing.T) {
 
 // Everything is read as encoding/json reads it.
 func FuzzScanner(f *testing.F) {
-	for _, seed := range []string{`{"a":[1,2.5e-3,"x\u00e9",null,true,{}],"b":false}`, `[[],{}]`, `"\ud800"`, `-0`, "\"\x7f\"", `{"":""}`, ` 1 `, `[1,2,3]`} {
+	for _, seed := range []string{`{"a":[1,2.5e-3,"x\u00e9",null,true,{}],"b":false}`, `[[],{}]`, `"\ud800"`, `-0`, "\"\x7f\"", `{"":""}`, ` 1 `, `[1,2,3]`, `[10, 2,3 ,4.5,-6,"x",[7,8],0]`, `[1,2`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

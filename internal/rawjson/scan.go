@@ -184,6 +184,7 @@ func (s *Scanner) Skip() {
 		}
 	case '[':
 		s.enter('[')
+		s.plainNumbers()
 		for first := true; s.more(']', first); first = false {
 			s.Skip()
 		}
@@ -198,6 +199,30 @@ func (s *Scanner) Skip() {
 			s.number()
 		} else {
 			s.unexpected()
+		}
+	}
+}
+
+// plainNumbers passes over the elements at the beginning of a list that are whole numbers with one more behind them, as
+// in lists of token ids and block ids. It stands before a number then.
+func (s *Scanner) plainNumbers() {
+	if s.err != nil {
+		return
+	}
+	data, i := s.Data, s.Pos
+	for {
+		start := i
+		for i < len(data) && data[i]-'0' <= 9 {
+			i++
+		}
+		if i == start {
+			return
+		}
+		if s.Pos = start; i == len(data) || data[i] != ',' || data[start] == '0' && i-start > 1 {
+			return
+		}
+		if i++; i < len(data) && data[i] == ' ' {
+			i++
 		}
 	}
 }

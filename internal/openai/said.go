@@ -1,0 +1,116 @@
+package openai
+
+import (
+	"slices"
+
+	"tandem/internal/rawjson"
+)
+
+// Said is where the parts of an engine's answer lie that are read or changed on its way to a client: its usage, and
+// transfer params. One walk finds them all, however many there are.
+type Said struct {
+	data    []byte
+	whole   bool    // the JSON is complete
+	answers bool    // it has the member that holds what was generated
+	usage   span    // of the first usage that says something; empty where there is none
+	fixed   bool    // it is that of a message which an event opens, and stays as it is
+	secrets []patch // make transfer params null
+}
+
+// Find walks over data, an answer of the API or a whole event of one. Of what is not JSON it finds what comes before the
+// fault.
+func (k Kind) Find(data []byte) Said {
+	at := payload(data)
+	s := rawjson.Scanner{Data: data[:at.end], Pos: at.start, Max: answerDepth}
+	if s.Peek() != '{' {
+		return Said{data: data}
+	}
+	f := Said{data: data}
+	f.walk(&s, k.holds(), false)
+	s.End()
+	f.whole = s.Err() == nil
+	return f
+}
+
+// holds is the member of an answer that holds what was generated.
+func (k Kind) holds() string {
+	switch k {
+	case Messages:
+		return "content"
+	case Responses:
+		return "output"
+	}
+	return "choices"
+}
+
+// walk finds the parts among the members of an object. fixed says that a usage of it stays as it is.
+func (f *Said) walk(s *rawjson.Scanner, holds string, fixed bool) {
+	for key := range s.Members() {
+		name, c := rawjson.Name(key), s.Peek()
+		at := span{start: s.Pos}
+		if c == '{' && wraps(name) {
+			f.walk(s, "", fixed || string(name) != "response")
+		} else {
+			s.Skip()
+		}
+		if at.end = s.Pos; s.Err() != nil {
+			return
+		}
+		f.note(name, c, at, holds, fixed)
+	}
+}
+
+// note takes down one member whose value begins with c.
+func (f *Said) note(name []byte, c byte, at span, holds string, fixed bool) {
+	switch {
+	case holds != "" && string(name) == holds:
+		f.answers = c == '['
+	case string(name) == "usage":
+		if c == '{' && f.usage.end == 0 {
+			f.usage, f.fixed = at, fixed
+		}
+	case c != 'n' && secret(name):
+		f.secrets = append(f.secrets, patch{at, null})
+	}
+}
+
+// wraps reports whether a member holds the answer itself, as in events of /v1/responses and /v1/messages.
+func wraps(name []byte) bool { return string(name) == "response" || string(name) == "message" }
+
+func secret(name []byte) bool {
+	return string(name) == "kv_transfer_params" || string(name) == "ec_transfer_params"
+}
+
+// IsAnswer reports whether it is a whole answer of the API: a complete JSON object with the member that holds what was
+// generated. Something in front of an engine may say 200 and an error page, or nothing.
+func (f *Said) IsAnswer() bool { return f.answers && f.whole }
+
+// Usage reads the usage; those of /v1/messages and /v1/responses too.
+func (f *Said) Usage() (Usage, bool) {
+	if f.usage.end == 0 {
+		return Usage{}, false
+	}
+	return usageOf(f.usage.of(f.data))
+}
+
+// Shown is what a client may see: no transfer params, and in the usage what is said of the prefix cache, unless that is
+// unknown. What was added is set where the engine tells it. It shares memory with what was walked over where nothing
+// changes.
+func (f *Said) Shown(cached CachedPrompt) []byte {
+	patches := f.secrets
+	if cached.Found >= 0 && f.whole && f.usage.end > 0 && !f.fixed {
+		usage := f.usage.of(f.data)
+		inside := detailPatches(usage, cached)
+		if inside == nil {
+			inside = messagePatches(usage, cached)
+		}
+		patches = slices.Concat(patches, moved(inside, f.usage.start))
+	}
+	if len(patches) == 0 {
+		return f.data
+	}
+	return apply(make([]byte, 0, len(f.data)+slack), f.data, sorted(patches))
+}
+
+// slack is by how much numbers may grow.
+const slack = 64
