@@ -8,21 +8,29 @@ import (
 	"time"
 )
 
-// deaths is how many greedy streams have to lose their decode engine in the middle, streams how many run at
-// once, and kills how often an engine is really killed; otherwise its connections are reset, which to a
-// router is the same.
+// deaths is how many greedy streams have to lose their decode engine in the middle. Engines are killed for
+// that as often as -kills says; where that is not enough, connections are reset, which to a router is the
+// same.
 const (
-	deaths  = 30
-	streams = 8
-	kills   = 2
+	deaths     = 30
+	usualKills = 2
 )
 
-// death kills decode engines under greedy streams. Each stream goes on elsewhere, and its client has what
-// one engine would have said, to the last byte, with usage and finish reason.
-func death(ctx context.Context, s *stage) error {
-	d := &dying{relays: map[string]*relay{}}
+// death kills decode engines under greedy answers. Each stream goes on elsewhere, other answers are made
+// again, and their clients have what one engine would have said, to the last byte, with usage and finish
+// reason.
+func death(ctx context.Context, s *stage) (err error) {
+	d := &dying{decoders: []string{"d0", "d1"}, relays: map[string]*relay{}}
+	if s.kills > usualKills { // then engines are killed two at a time, and come back two at a time
+		d.decoders = append(d.decoders, "d2")
+		end, err := s.admit(ctx, &engine{Name: "d2", Role: consumer, Blocks: decodeBlocks, Flags: atOnce})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
 	urls := map[string]string{}
-	for _, name := range []string{"d0", "d1"} {
+	for _, name := range d.decoders {
 		r, err := relayTo(s.engine(name).Port)
 		if err != nil {
 			return err
@@ -46,91 +54,75 @@ func death(ctx context.Context, s *stage) error {
 	return errors.Join(d.play(ctx), d.router.end())
 }
 
+// admit starts one more engine and waits for it; end takes it away again.
+func (s *stage) admit(ctx context.Context, e *engine) (end func() error, err error) {
+	if err := s.startEngine(e); err != nil {
+		return nil, err
+	}
+	usual := s.engines
+	s.engines = append(usual[:len(usual):len(usual)], e)
+	end = func() error {
+		s.engines = usual
+		return errors.Join(e.kill(), s.note())
+	}
+	if err := awaitHealthy(ctx, s.engines); err != nil {
+		return nil, errors.Join(err, end())
+	}
+	return end, nil
+}
+
 // dying is the act while it is played.
 type dying struct {
 	*faulting
-	relays map[string]*relay
+	decoders []string // all decode engines, the next victims first
+	relays   map[string]*relay
 }
 
 func (d *dying) play(ctx context.Context) error {
 	d.row = &faultRow{fault: "a decode engine dies in mid-stream"}
 	d.rows = append(d.rows, d.row)
-	for i, victim := 0, "d0"; ; i, victim = i+1, map[string]string{"d0": "d1", "d1": "d0"}[victim] {
+	err := d.playKills(ctx)
+	if err == nil {
+		err = d.playResets(ctx)
+	}
+	lived, errLived := d.router.continued(ctx)
+	d.row.remark("%v streams lost their engine and went on", lived)
+	d.row.remark("the longest pause %.1f s", d.row.pause().Seconds())
+	if err := errors.Join(err, errLived); err != nil {
+		return err
+	}
+	return d.after(ctx, leaseTime+2*time.Second)
+}
+
+// playResets resets connections until enough streams have lost their engine.
+func (d *dying) playResets(ctx context.Context) error {
+	for range deaths {
 		lived, err := d.router.continued(ctx)
-		switch {
-		case err != nil:
+		if err != nil || lived >= deaths {
 			return err
-		case i > deaths:
-			return fmt.Errorf("%v of %d streams that lost their engine went on elsewhere", lived, deaths)
-		case lived >= deaths:
-			return d.playKills(ctx, victim)
 		}
-		if err := d.round(ctx, victim, d.reset); err != nil {
+		victim := d.victims(1)[0]
+		_, err = d.begin(ctx)
+		if err == nil {
+			d.relays[victim].reset()
+			err = errors.Join(d.landAll(ctx), d.row.wantExact())
+		}
+		if err != nil {
 			return fmt.Errorf("the connections to %s were reset: %w", victim, err)
 		}
 	}
+	return fmt.Errorf("fewer than %d streams lost their engine and went on elsewhere", deaths)
 }
 
-func (d *dying) playKills(ctx context.Context, victim string) error {
-	for range kills {
-		if err := d.round(ctx, victim, d.kill); err != nil {
-			return fmt.Errorf("%s was killed: %w", victim, err)
-		}
-	}
-	lived, err := d.router.continued(ctx)
-	d.row.remark("%v streams lost their engine and went on, an engine was killed %d times", lived, kills)
-	return errors.Join(err, d.after(ctx, leaseTime+2*time.Second))
+// victims are the next n decode engines, whose turn comes again after all others'.
+func (d *dying) victims(n int) []string {
+	next := d.decoders[:n:n]
+	d.decoders = append(d.decoders[n:len(d.decoders):len(d.decoders)], next...)
+	return next
 }
 
-// round lets streams begin, takes the victim away from those that it serves, and wants every stream to be
-// exact.
-func (d *dying) round(ctx context.Context, victim string, take func(context.Context, string) error) error {
-	phase := "mid-stream"
-	for i := range streams {
-		one := d.launch(ctx, d.router, phase, d.stream(i))
-		if err := awaitFirst(ctx, one, time.Minute); err != nil {
-			return err
-		}
-	}
-	if err := take(ctx, victim); err != nil {
-		return err
-	}
-	return errors.Join(d.landAll(ctx), d.row.wantExact())
-}
-
-// stream is a greedy stream at one of two doors that is long enough to be in its middle when the last one
-// has begun.
-func (d *dying) stream(i int) request {
-	q := d.completion(30+7*i, 190)
-	if i%2 == 1 {
-		said := []map[string]any{message("user", d.g.text(12))}
-		q = request{"chat", chat, map[string]any{
-			"model": modelName, "messages": said, "max_tokens": 190, "temperature": 0, "ignore_eos": true,
-		}}
-	}
-	q.body["stream"], q.body["stream_options"] = true, map[string]any{"include_usage": true}
-	return q
-}
-
-func (d *dying) reset(_ context.Context, victim string) error {
-	d.relays[victim].reset()
-	return nil
-}
-
-// kill ends the engine and begins to start it again.
-func (d *dying) kill(ctx context.Context, victim string) error {
-	e := d.s.engine(victim)
-	if err := errors.Join(e.kill(), d.landAll(ctx), d.s.startEngine(e)); err != nil {
-		return err
-	}
-	if err := awaitHealthy(ctx, []*engine{e}); err != nil {
-		return err
-	}
-	return errors.Join(d.awaitUp(ctx, victim), d.shakeHands(ctx))
-}
-
-// shakeHands lets an engine that is new meet the others: on a busy machine that takes longer than a lease, and what is
-// read after that is not believed.
+// shakeHands lets an engine that is new meet the others: on a busy machine that takes longer than a lease, and
+// what is read after that is not believed.
 func (d *dying) shakeHands(ctx context.Context) error {
 	row := d.row
 	defer func() { d.row = row }()

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,7 @@ type flight struct {
 	took   time.Duration
 	fair   time.Duration // of took, when no engine stood in line for a CPU
 	landed landed
+	pieces atomic.Int64  // of a stream's text, so far
 	first  chan struct{} // closed with the first content of a stream, or with done
 	done   chan struct{}
 }
@@ -37,11 +39,12 @@ type landed struct {
 	finish   string
 	prompt   int // tokens, as usage has them
 	output   int
-	ended    bool   // the last event, or the whole body, is there
-	failure  string // the message of an error
-	odd      string // what is not as the door's API has it
-	broken   error  // of the connection
-	canceled bool   // by us
+	ended    bool          // the last event, or the whole body, is there
+	failure  string        // the message of an error
+	odd      string        // what is not as the door's API has it
+	broken   error         // of the connection
+	canceled bool          // by us
+	pause    time.Duration // the longest between two pieces of a stream's text
 }
 
 const (
@@ -57,10 +60,23 @@ func launch(ctx context.Context, base, phase string, q request) *flight {
 		clock := runTime()
 		begin := sync.OnceFunc(func() { close(f.first) })
 		defer begin()
-		f.landed = tell(ctx, base, q, begin)
+		f.landed = tell(ctx, base, q, func() {
+			f.pieces.Add(1)
+			begin()
+		})
 		f.took, f.fair = time.Since(f.begun), clock.elapsed()
 	}()
 	return f
+}
+
+// flies reports whether the answer is not there yet.
+func (f *flight) flies() bool {
+	select {
+	case <-f.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // land waits for the end of the flight.
@@ -69,7 +85,8 @@ func (f *flight) land() *landed {
 	return &f.landed
 }
 
-// tell asks q of base and reads the answer to its end, or to where it breaks off. begin is called when there is some text.
+// tell asks q of base and reads the answer to its end, or to where it breaks off. begin is called with each
+// piece of a stream's text.
 func tell(ctx context.Context, base string, q request, begin func()) landed {
 	var t landed
 	data, err := json.Marshal(q.body)
@@ -103,6 +120,7 @@ func tell(ctx context.Context, base string, q request, begin func()) landed {
 // readEvents reads a stream of the door.
 func (t *landed) readEvents(path string, r io.Reader, begin func()) error {
 	lines, name := bufio.NewReader(r), ""
+	var grew time.Time
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
@@ -111,6 +129,7 @@ func (t *landed) readEvents(path string, r io.Reader, begin func()) error {
 			}
 			return err
 		}
+		had := len(t.text)
 		line = strings.TrimRight(line, "\r\n")
 		event, isName := strings.CutPrefix(line, "event: ")
 		data, isData := strings.CutPrefix(line, "data: ")
@@ -125,8 +144,13 @@ func (t *landed) readEvents(path string, r io.Reader, begin func()) error {
 		case line != "" && !strings.HasPrefix(line, ":"):
 			t.odd = fmt.Sprintf("a line that is no event: %.100q", line)
 		}
-		if t.text != "" {
+		if len(t.text) > had {
 			begin()
+			now := time.Now()
+			if had > 0 {
+				t.pause = max(t.pause, now.Sub(grew))
+			}
+			grew = now
 		}
 	}
 }

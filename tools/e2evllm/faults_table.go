@@ -25,8 +25,8 @@ type faultRow struct {
 type phaseRow struct {
 	phase                    string
 	exact, clearError, wrong int
-	longest                  time.Duration
-	errors                   []string // what the clear errors say, each once
+	longest, pause           time.Duration // of an answer, and in one
+	errors                   []string      // what the clear errors say, each once
 }
 
 func (r *faultRow) count(one *flight, v worth, why string) {
@@ -36,7 +36,7 @@ func (r *faultRow) count(one *flight, v worth, why string) {
 		r.phases = append(r.phases, phaseRow{phase: one.phase})
 	}
 	p := &r.phases[i]
-	p.longest = max(p.longest, one.took)
+	p.longest, p.pause = max(p.longest, one.took), max(p.pause, one.landed.pause)
 	switch v {
 	case exact:
 		p.exact++
@@ -52,6 +52,14 @@ func (r *faultRow) count(one *flight, v worth, why string) {
 
 func (r *faultRow) remark(format string, args ...any) {
 	r.remarks = append(r.remarks, fmt.Sprintf(format, args...))
+}
+
+// pause is the longest that a stream stood still.
+func (r *faultRow) pause() (longest time.Duration) {
+	for _, p := range r.phases {
+		longest = max(longest, p.pause)
+	}
+	return longest
 }
 
 func (r *faultRow) noteCore(n int, err error) {

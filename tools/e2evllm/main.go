@@ -30,6 +30,7 @@ type options struct {
 	keep     string
 	only     string
 	faults   string
+	kills    int
 	stay     string
 	stayWith string
 	attach   string
@@ -45,6 +46,8 @@ func main() {
 	flag.StringVar(&o.keep, "keep", "", "`folder` to move the logs to when something failed")
 	flag.StringVar(&o.only, "only", "", "`acts` to play, separated by commas: "+actNames()+" (default: all)")
 	flag.StringVar(&o.faults, "faults", "", "of the act faults, `those` that are made, separated by commas: "+faultNames()+" (default: all)")
+	flag.IntVar(&o.kills, "kills", usualKills,
+		"of the act death, the `number` of times that a decode engine is killed; for more than the default there is a third")
 	flag.StringVar(&o.stay, "stay", "", "play nothing: start engines, note them in this `file`, and keep them until interrupted")
 	flag.StringVar(&o.stayWith, "fleet", pools.name, "the `fleet` that -stay starts")
 	flag.StringVar(&o.attach, "attach", "", "play with the engines that a run with -stay has noted in this `file`, and leave them standing")

@@ -17,7 +17,8 @@ func TestActsOnSimulatedEngines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{tandem: tandem, work: t.TempDir(), options: options{simulate: true, seed: 1, requests: 40}}
+	o := options{simulate: true, seed: 1, requests: 40, kills: 5}
+	s := &stage{tandem: tandem, work: t.TempDir(), options: o}
 	err = s.play(t.Context(), program)
 	if err != nil {
 		t.Error(err)

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// dyingAnswer is how many tokens an answer has that loses its engine: enough for it to be in its middle when
+// the last one has begun.
+const dyingAnswer = 120
+
+// dyingKinds are greedy answers at the two doors where streams go on: of prompts that are new and that begin
+// like others, in turns of a chat, to a limit of tokens and to a stop string, and two that are not streamed.
+var dyingKinds = []func(context.Context, *dying) (request, error){
+	plainly(func(d *dying) request { return d.ids(slices.Concat(beginning, d.g.ids(40))) }),
+	plainly(func(d *dying) request { return d.chat(message("user", d.g.text(12))) }),
+	plainly(func(d *dying) request { return less(d.ids(d.g.ids(150)), "return_token_ids") }),
+	plainly(func(d *dying) request {
+		return unstreamed(d.ids(slices.Concat(beginning[:3*blockTokens], d.g.ids(20))))
+	}),
+	plainly(func(d *dying) request {
+		asked, answered := message("user", d.g.text(7)), message("assistant", d.g.text(9))
+		return d.chat(message("system", d.g.system), asked, answered, message("user", d.g.text(5)))
+	}),
+	func(ctx context.Context, d *dying) (request, error) { return d.stopped(ctx, d.ids(d.g.ids(37))) },
+	plainly(func(d *dying) request { return unstreamed(d.chat(message("user", d.g.text(30)))) }),
+	func(ctx context.Context, d *dying) (request, error) {
+		return d.stopped(ctx, d.chat(message("user", d.g.text(20))))
+	},
+}
+
+func plainly(q func(*dying) request) func(context.Context, *dying) (request, error) {
+	return func(_ context.Context, d *dying) (request, error) { return q(d), nil }
+}
+
+// begin sends an answer of each kind, the streams first, and returns when all of these have begun.
+func (d *dying) begin(ctx context.Context) (begun []*flight, err error) {
+	var streams, others []request
+	for _, kind := range dyingKinds {
+		q, err := kind(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		if q.body["stream"] == true {
+			streams = append(streams, q)
+		} else {
+			others = append(others, q)
+		}
+	}
+	for _, q := range streams {
+		begun = append(begun, d.launch(ctx, d.router, "mid-stream", q))
+	}
+	for _, one := range begun {
+		if err := awaitFirst(ctx, one, time.Minute); err != nil {
+			return nil, err
+		}
+	}
+	for _, q := range others {
+		begun = append(begun, d.launch(ctx, d.router, "not streamed", q))
+	}
+	return begun, nil
+}
+
+func (d *dying) ids(prompt []int) request { return asStream(plainIDs(prompt, dyingAnswer)) }
+
+func (d *dying) chat(turns ...map[string]any) request {
+	return asStream(request{"chat", chat, map[string]any{
+		"model": modelName, "messages": turns, "max_tokens": dyingAnswer,
+		"temperature": 0, "ignore_eos": true,
+	}})
+}
+
+func asStream(q request) request {
+	q.body["stream"], q.body["stream_options"] = true, map[string]any{"include_usage": true}
+	return q
+}
+
+// unstreamed is not in its middle for long: it is begun again where its engine dies, and the next one may die
+// too.
+func unstreamed(q request) request {
+	q.body["max_tokens"] = dyingAnswer / 3
+	return less(q, "stream", "stream_options")
+}
+
+func less(q request, names ...string) request {
+	for _, name := range names {
+		delete(q.body, name)
+	}
+	return q
+}
+
+// stopped lets the request end at a string of its own answer, which the reference knows: in the last third,
+// so that engines have died before it.
+func (d *dying) stopped(ctx context.Context, q request) (request, error) {
+	alone := tell(ctx, d.s.reference().url(), q, func() {})
+	if alone.text == "" {
+		return q, fmt.Errorf("the reference did not answer: %+v", alone)
+	}
+	if stop := lateString(alone.text); stop != "" {
+		q.kind += ", stopped"
+		q.body["stop"] = []string{stop}
+	}
+	return q, nil
+}
+
+// lateString is three plain characters that come for the first time in the last third of the text; "" where
+// there are none.
+func lateString(text string) string {
+	for at := 2 * len(text) / 3; at+3 <= len(text); at++ {
+		if s := text[at : at+3]; strings.Index(text, s) == at && !strings.ContainsFunc(s, notPlain) {
+			return s
+		}
+	}
+	return ""
+}
+
+func notPlain(r rune) bool { return r < ' ' || r > '~' }
