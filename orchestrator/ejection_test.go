@@ -277,7 +277,7 @@ func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
 		if n := w.count("tandem_ejections_total", "") - w.count("tandem_ejections_total", w.d[0].addr); n != 0 {
 			t.Errorf("%d others were ejected", n)
 		}
-		moved := w.count("tandem_handoff_tokens_total", "moved")
+		moved := w.count("tandem_handoff_tokens_total", "unsure") // no events are followed
 		if planned := w.count("tandem_handoff_tokens_total", "planned"); moved == 0 || moved >= planned {
 			t.Errorf("%d of %d planned tokens were moved", moved, planned)
 		}
@@ -285,6 +285,33 @@ func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
 			if strings.HasPrefix(r.Decode, "d0") != (r.Moved == 0) {
 				t.Errorf("%s: planned %d, moved %d", r.Decode, r.Planned, r.Moved)
 			}
+		}
+	})
+}
+
+// What a decode engine has cached of prompts that it got from somebody else looks like what came by transfer. Where
+// nobody knows what it held, it is no proof that the pair moves anything: the engine's counters are asked, which show
+// that it does not.
+func TestTokensThatWereThereProveNoTransfer(t *testing.T) {
+	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
+		fault(enginesim.Fault{Kind: "no_load"})(w, w.d[0])
+		for i := range 12 {
+			p := nthChat(i, i%2 == 0)
+			if got := w.send(w.t.Context(), w.d[0].addr, p); got.status != http.StatusOK {
+				t.Fatalf("the engine itself: %d", got.status)
+			}
+			w.exact(p, w.ask(p))
+			rec := w.o.ring.newest(1)[0]
+			if rec.Mode == "split" && (rec.Moved <= 0 || !rec.Unsure) {
+				t.Errorf("planned %d, moved %d, unsure %v", rec.Planned, rec.Moved, rec.Unsure)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		if n := w.count("tandem_handoff_tokens_total", "moved"); n != 0 {
+			t.Errorf("%d tokens count as moved", n)
+		}
+		if n := w.count("tandem_pair_ejections_total", w.d[0].addr); n == 0 {
+			t.Error("nobody noticed that no blocks were moved")
 		}
 	})
 }

@@ -121,7 +121,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		pairEjected:   counter("tandem_pair_ejections_total", "Times that a pair was kept out since KV blocks did not come over between its replicas.", "prefill", "decode"),
 		trials:        counter("tandem_trials_total", "Requests of the router's own to replicas and pairs that are ejected or suspected, by result.", "result"),
 		forced:        counter("tandem_ejection_overridden_total", "Plans for which ejected replicas or pairs were used as they are, since too few others were left.").WithLabelValues(),
-		handoffTokens: counter("tandem_handoff_tokens_total", "Prompt tokens of split requests that ended well, by pair: planned to be transferred, and moved by what the decode engine says it had cached beyond what it held.", "prefill", "decode", "kind"),
+		handoffTokens: counter("tandem_handoff_tokens_total", "Prompt tokens of split requests that ended well, by pair: planned to be transferred; moved, by what the decode engine says it had cached beyond what it held; and unsure, the same where it is not known what it held.", "prefill", "decode", "kind"),
 		unmoved:       counter("tandem_handoff_unmoved_total", "Split requests that ended well, and of whose prompt nothing was transferred.", "prefill", "decode"),
 		rebinds:       counter("tandem_decode_rebinds_total", "Requests whose decode replica changed when the prefill answer came.").WithLabelValues(),
 		inflight:      gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),

@@ -16,7 +16,9 @@ import (
 // well and late, and nobody notices that the prefill was for nothing. So each split answer is held against what its decode engine says it had cached, and where it
 // says nothing, the engine's own counters are.
 
-// prove counts what a split answer was to bring and what came of it, by pair, and tells the planner whether anything moved.
+// prove counts what a split answer was to bring and what came of it, by pair, and tells the planner whether anything
+// moved. What its engine had cached beyond what we believed proves that only where we know what it held: else it is as
+// if the answer told nothing, and the engine's counters decide.
 func (a *answer) prove() {
 	h := a.h
 	if !a.split || a.first.IsZero() {
@@ -27,6 +29,7 @@ func (a *answer) prove() {
 	rec.Planned = planned
 	if a.told >= 0 && h.j.plan.Sequences <= 1 {
 		rec.Moved = max(0, a.told-h.b.MatchedDecode)
+		rec.Unsure = rec.Moved > 0 && !h.b.Sure()
 	}
 	from, to := string(h.b.Prefill.ID), string(h.b.Decode.ID)
 	o.m.handoffTokens.WithLabelValues(from, to, "planned").Add(float64(planned))
@@ -35,9 +38,15 @@ func (a *answer) prove() {
 		o.tell(o.planner.Moved(h.b, now))
 		return
 	}
-	o.m.handoffTokens.WithLabelValues(from, to, "moved").Add(float64(rec.Moved))
+	kind := "moved"
+	if rec.Unsure {
+		kind = "unsure"
+	}
+	o.m.handoffTokens.WithLabelValues(from, to, kind).Add(float64(rec.Moved))
 	switch {
 	case planned <= block: // nothing worth a transfer
+	case rec.Unsure:
+		o.tell(o.planner.Moved(h.b, now))
 	case rec.Moved == 0:
 		o.m.unmoved.WithLabelValues(from, to).Inc()
 		o.tell(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))

@@ -22,13 +22,14 @@ type Record struct {
 	Reason    string            `json:"reason"`
 	Prompt    int               `json:"prompt_tokens"`
 	Output    int               `json:"output_tokens"`
-	Tokenizer string            `json:"tokenizer,omitzero"` // where the ids came from
-	Available int               `json:"available_tokens"`   // deepest match that any replica was known to have, -1 where the prompt's tokens are unknown
-	Blind     int               `json:"blind,omitzero"`     // replicas left out of Available: their events are not heard
-	Captured  int               `json:"captured_tokens"`    // match on the replica that prefilled, by its index; -1 unknown
-	Delivered int               `json:"delivered_tokens"`   // the engine's cached_tokens, -1 unknown
-	Planned   int               `json:"planned_tokens"`     // of a split: prompt tokens that the decode replica was to get from the other; -1 not split
-	Moved     int               `json:"moved_tokens"`       // of those, what the decode engine says it had cached beyond what it held; -1 unknown
+	Tokenizer string            `json:"tokenizer,omitzero"`    // where the ids came from
+	Available int               `json:"available_tokens"`      // deepest match that any replica was known to have, -1 where the prompt's tokens are unknown
+	Blind     int               `json:"blind,omitzero"`        // replicas left out of Available: their events are not heard
+	Captured  int               `json:"captured_tokens"`       // match on the replica that prefilled, by its index; -1 unknown
+	Delivered int               `json:"delivered_tokens"`      // the engine's cached_tokens, -1 unknown
+	Planned   int               `json:"planned_tokens"`        // of a split: prompt tokens that the decode replica was to get from the other; -1 not split
+	Moved     int               `json:"moved_tokens"`          // of those, what the decode engine says it had cached beyond what it held; -1 unknown
+	Unsure    bool              `json:"moved_unsure,omitzero"` // it is not known what it held: it may have had some of Moved before
 	Phases    Phases            `json:"phases_ms"`
 	Attempts  int               `json:"attempts"`
 	Failed    []FailedAttempt   `json:"failed_attempts,omitzero"` // those before the last, and the last where the request failed

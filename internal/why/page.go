@@ -58,7 +58,11 @@ func (r *Record) tokens(w io.Writer) {
 	fmt.Fprintf(w, "\ncached tokens  somewhere %s, where it was computed %s by the index and %s by the engine\n",
 		known(r.Available), known(r.Captured), known(r.Delivered))
 	if r.Prefill != "" {
-		fmt.Fprintf(w, "moved tokens   %s of %s planned\n", known(r.Moved), known(r.Planned))
+		fmt.Fprintf(w, "moved tokens   %s of %s planned", known(r.Moved), known(r.Planned))
+		if r.Unsure {
+			fmt.Fprint(w, ", or there before: it is not known what the decode replica held")
+		}
+		fmt.Fprintln(w)
 	}
 }
 

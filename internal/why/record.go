@@ -23,6 +23,7 @@ type Record struct {
 	Delivered int       `json:"delivered_tokens"`
 	Planned   int       `json:"planned_tokens"`
 	Moved     int       `json:"moved_tokens"`
+	Unsure    bool      `json:"moved_unsure"`
 	Phases    phases    `json:"phases_ms"`
 	Attempts  int       `json:"attempts"`
 	Failed    []attempt `json:"failed_attempts"`

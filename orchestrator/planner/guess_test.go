@@ -216,6 +216,9 @@ func TestLinksAreNotLearnedFromSharedTransfers(t *testing.T) {
 			send(f, b, 1)
 			f.pass(tt.took)
 			f.pl.FirstToken(b, f.now)
+			if b.Sure() != tt.learns {
+				t.Errorf("it is known what the transfer moves: %v", b.Sure())
+			}
 			if learned := len(f.pl.pairs.links) > 0; learned != tt.learns {
 				t.Errorf("that it took %v taught the link: %v", tt.took, learned)
 			}

@@ -79,6 +79,10 @@ type Booking struct {
 	sure    bool // that the transfer moves just that, as of when it was asked for
 }
 
+// Sure reports whether nothing shows that the transfer moves other blocks than those which were believed to be missing
+// on the decode replica. It says so from [Planner.Rebind] on.
+func (b *Booking) Sure() bool { return b.sure }
+
 // Prefilled is how long after the plan the prompt should be prefilled.
 func (b *Booking) Prefilled() time.Duration { return seconds(b.within) }
 
