@@ -67,6 +67,11 @@ func (d *decoder) value(n ast.Node, dst reflect.Value, field string) {
 	if _, empty := n.(*ast.NullNode); empty {
 		return
 	}
+	if dst.Kind() == reflect.String || dst.Type() == reflect.TypeFor[Replica]() {
+		if address, ok := addressOf(n); ok {
+			n = address
+		}
+	}
 	switch {
 	case dst.Type() == reflect.TypeFor[Alpha](), dst.Kind() != reflect.Struct && dst.Kind() != reflect.Slice:
 		d.scalar(n, dst, field)

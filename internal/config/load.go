@@ -75,6 +75,7 @@ func parse(name string, data []byte) (*document, error) {
 	}
 	doc := &document{name: name, config: Default()}
 	problems := doc.decode(root)
+	doc.follow()
 	doc.config.fill()
 	return doc, doc.report(append(problems, doc.located(problems.without(doc.config.check()))...))
 }
@@ -139,6 +140,13 @@ func (doc *document) decode(root ast.Node) Problems {
 	d.value(root, reflect.ValueOf(doc.config).Elem(), "")
 	doc.at = d.at
 	return d.problems
+}
+
+// follow sets what the file does not by what it does: no more can wait than may be here at all.
+func (doc *document) follow() {
+	if l := &doc.config.Limits; doc.at["limits.queue"] == nil && l.InFlight > 0 {
+		l.Queue = min(l.Queue, l.InFlight)
+	}
 }
 
 // located gives problems the place of their field, or of the nearest field around it that stands in the file.
