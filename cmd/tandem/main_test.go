@@ -28,6 +28,8 @@ func TestHelp(t *testing.T) {
 		{[]string{"-version"}, 0, "tandem dev", ""},
 		{[]string{"version"}, 0, "tandem dev", ""},
 		{[]string{"version", "2"}, 2, "", "Usage: tandem version"},
+		{[]string{"serve", "a.yaml", "extra"}, 2, "", `unexpected argument "extra"`},
+		{[]string{"serve", "--config", "a.yaml", "extra"}, 2, "", `unexpected argument "extra"`},
 		{[]string{"completion"}, 2, "", "bash|zsh|fish"},
 		{[]string{"completion", "csh"}, 2, "", "bash|zsh|fish"},
 	} {

@@ -35,10 +35,12 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := parse(fs, args); err != nil {
 		return err
 	}
-	if fs.NArg() == 1 && *file == "" {
-		*file = fs.Arg(0)
-	} else if fs.NArg() > 0 {
-		fmt.Fprintf(stderr, "tandem serve: unexpected argument %q\n", fs.Arg(0))
+	extra := fs.Args()
+	if *file == "" && len(extra) > 0 {
+		*file, extra = extra[0], extra[1:]
+	}
+	if len(extra) > 0 {
+		fmt.Fprintf(stderr, "tandem serve: unexpected argument %q; flags go before the file\n", extra[0])
 		return errUsage
 	}
 	if *file != "" && len(prefill)+len(decode) > 0 {
