@@ -6,14 +6,21 @@ BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm clean
+.PHONY: help build release release-check demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: deps ## build the binary as build/tandem
 	@mkdir -p build
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/tandem
+
+ARCHS ?= amd64,arm64
+release: deps-release build ## static binaries, packages, images and checksums in build/release (Linux; ARCHS=amd64,arm64, VERSION of git)
+	go run ./tools/release -version $(VERSION) -arch $(ARCHS)
+
+release-check: release ## make a release and try it: install each package, run the unit's command line and the image's file system (as root)
+	sh tools/release/check.sh
 
 demo: build ## two prefill and two decode simulated engines, Tandem in front, live traffic; no GPU needed
 	@$(BIN) demo $(DEMO)
@@ -76,6 +83,9 @@ deps-test:
 
 deps-vllm:
 	@tools/deps.sh vllm
+
+deps-release:
+	@tools/deps.sh release
 
 clean: ## remove what was built
 	rm -rf build

@@ -1,6 +1,8 @@
 #!/bin/sh
 # Installs what the build needs from the system: libzmq and a C compiler; with "test" also Python's ZeroMQ bindings, an independent peer for the wire
 # tests; with "browser" Chromium, which the tests of the live page run in; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
+# With "release": what make release and make release-check take besides: Python 3 with venv, curl, patch, authorities to trust, rpm, and on a processor
+# other than arm64 the emulator of that.
 # Says plainly what to install by hand where it cannot.
 set -eu
 want=${1:-build}
@@ -19,6 +21,11 @@ sys.exit(sys.version_info[:2] != (3, 11) or not os.path.exists(h))' 2>/dev/null 
 	return 1
 }
 
+have_release() {
+	"${PYTHON:-python3}" -c 'import venv, ensurepip' 2>/dev/null && command -v curl >/dev/null && command -v patch >/dev/null &&
+		command -v rpm >/dev/null && [ -s /etc/ssl/certs/ca-certificates.crt ] && { [ "$(uname -m)" = aarch64 ] || command -v qemu-aarch64-static >/dev/null; }
+}
+
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
@@ -29,6 +36,7 @@ have_zmq || missing="$missing libzmq"
 [ "$want" != browser ] || command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 [ "$want" != vllm ] || command -v "${CXX:-c++}" >/dev/null 2>&1 || missing="$missing c++"
 [ "$want" != vllm ] || have_venv || missing="$missing python3.11-with-venv-and-headers"
+[ "$want" != release ] || have_release || missing="$missing what-a-release-takes"
 [ -n "$missing" ] || exit 0
 
 by_hand() {
@@ -43,6 +51,9 @@ For the tests of the live page (make test-page) also chromium.
 For real vLLM (make e2e-vllm, Linux only) also g++ and Python 3.11 with venv and headers; PYTHON names one that is elsewhere:
   Debian 12, Ubuntu with it:  apt-get install g++ python3.11 python3.11-venv python3.11-dev
   Fedora:                     dnf install gcc-c++ python3.11 python3.11-devel
+For make release (Linux only) also:
+  Debian, Ubuntu:  apt-get install python3-venv curl patch ca-certificates rpm qemu-user-static
+  Fedora:          dnf install python3 curl patch ca-certificates rpm qemu-user-static
 EOF
 	exit 1
 }
@@ -57,6 +68,7 @@ if command -v apt-get >/dev/null 2>&1; then
 	[ "$want" != test ] || packages="$packages python3 python3-zmq python3-msgpack"
 	[ "$want" != browser ] || packages="$packages chromium fonts-dejavu-core"
 	[ "$want" != vllm ] || packages="$packages g++ python3.11 python3.11-venv python3.11-dev"
+	[ "$want" != release ] || packages="$packages python3 python3-venv curl patch ca-certificates rpm qemu-user-static"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || by_hand "apt-get update failed"
 	# shellcheck disable=SC2086
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >"$tmp/log" 2>&1 ||
@@ -65,6 +77,7 @@ elif command -v dnf >/dev/null 2>&1; then
 	packages="gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack"
 	[ "$want" != browser ] || packages="$packages chromium"
 	[ "$want" != vllm ] || packages="$packages gcc-c++ python3.11 python3.11-devel"
+	[ "$want" != release ] || packages="$packages python3 curl patch ca-certificates rpm qemu-user-static"
 	# shellcheck disable=SC2086
 	as_root dnf install -y -q $packages >&2 || by_hand "dnf failed"
 elif command -v apk >/dev/null 2>&1; then
@@ -77,4 +90,5 @@ fi
 [ "$want" != browser ] || command -v chromium >/dev/null 2>&1 || by_hand "chromium is still missing after the installation"
 have_zmq || by_hand "libzmq is still missing after the installation"
 [ "$want" != vllm ] || have_venv || by_hand "Python 3.11 with venv and headers is still missing after the installation"
+[ "$want" != release ] || have_release || by_hand "something is still missing after the installation"
 [ "$want" != test ] || have_python || by_hand "Python's zmq and msgpack are still missing after the installation"

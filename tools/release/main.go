@@ -1,0 +1,114 @@
+// Command release makes what people install: for each processor a static binary, an archive, a .deb, an .rpm and an image, a bill of materials of
+// each binary, and the checksums of all (make release).
+//
+// The steps, as files: toolchain.go gets the compiler, libzmq.go the library, binary.go links both with Tandem, parts.go finds whose work is in
+// there, sbom.go lists it for machines, packages.go and image.go wrap it, sums.go comes last.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"tandem/tools/pinned"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var m maker
+	flag.StringVar(&m.version, "version", "dev", "what the binary calls itself, as git describe says it")
+	flag.StringVar(&m.out, "out", "build/release", "`folder` to make")
+	flag.StringVar(&m.cache, "cache", "", "`folder` of the compiler and libzmq (default: tandem in the user's cache)")
+	archs := flag.String("arch", "amd64,arm64", "`processors`, as Go calls them")
+	binaries := flag.Bool("only-binary", false, "make the binaries and nothing else")
+	flag.StringVar(&m.runs, "runs-here", "build/tandem", "`binary` of this machine, which prints the completions of shells")
+	certificates := flag.String("certificates", "/etc/ssl/certs/ca-certificates.crt", "`file` of the authorities that the image trusts")
+	flag.Parse()
+	m.archs, m.certificates = strings.Split(*archs, ","), *certificates
+	if err := m.run(ctx, *binaries); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// maker makes one release.
+type maker struct {
+	version      string
+	out, cache   string
+	archs        []string
+	certificates string
+	runs         string    // the binary of this machine
+	at           time.Time // of the commit: what is made of it again has the same times
+}
+
+func (m *maker) run(ctx context.Context, onlyBinary bool) (err error) {
+	if m.at, err = commitTime(ctx); err != nil {
+		return err
+	}
+	if m.cache == "" {
+		if m.cache, err = pinned.Cache(); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(m.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.out, 0o755); err != nil {
+		return err
+	}
+	zig, err := installZig(ctx, m.cache)
+	if err != nil {
+		return err
+	}
+	for _, arch := range m.archs {
+		if err := m.one(ctx, zig, arch, onlyBinary); err != nil {
+			return fmt.Errorf("%s: %w", arch, err)
+		}
+	}
+	if onlyBinary {
+		return nil
+	}
+	return writeSums(m.out)
+}
+
+// one makes everything for one processor.
+func (m *maker) one(ctx context.Context, zig toolchain, arch string, onlyBinary bool) error {
+	library, err := makeLibzmq(ctx, m.cache, zig, arch)
+	if err != nil {
+		return err
+	}
+	binary := m.path("tandem_linux_" + arch)
+	if err := m.link(ctx, zig, library, arch, binary); err != nil || onlyBinary {
+		return err
+	}
+	b, err := describe(binary, zig, library)
+	if err != nil {
+		return err
+	}
+	if err := m.writeSBOM(b, arch); err != nil {
+		return err
+	}
+	say("%s: archive, packages and image", arch)
+	files, err := m.stage(ctx, b, arch)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(files)
+	if err := m.archive(files, arch); err != nil {
+		return err
+	}
+	if err := m.packages(ctx, files, arch); err != nil {
+		return err
+	}
+	return m.image(files, arch)
+}
+
+func (m *maker) path(name string) string { return m.out + "/" + name }
+
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

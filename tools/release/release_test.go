@@ -1,0 +1,175 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Versions of packages sort as their releases came: a commit behind a tag behind it, one before any tag before all.
+func TestPackageVersion(t *testing.T) {
+	for said, want := range map[string]string{
+		"v1.2.0":                 "1.2.0",
+		"v1.2.0-3-gabc1234":      "1.2.0+3.gabc1234",
+		"1.2-dirty":              "1.2+dirty",
+		"v1.2.0-3-gabc123-dirty": "1.2.0+3.gabc123+dirty",
+		"f201817":                "0~f201817",
+		"f201817-dirty":          "0~f201817.dirty",
+		"dev":                    "0~dev",
+	} {
+		if got := packageVersion(said); got != want {
+			t.Errorf("%s becomes %s, want %s", said, got, want)
+		}
+		if got := packageVersion(said); strings.Contains(got, "-") {
+			t.Errorf("%s has a dash, which rpm does not take", got)
+		}
+	}
+}
+
+// An image is one layer under a configuration that names it by its content, nobody's root, and both lists lead to the same.
+func TestImage(t *testing.T) {
+	root, out := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{"usr/bin/tandem": "binary", "usr/share/doc/tandem/LICENSE": "license"} {
+		if err := put(root, name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	certificates := filepath.Join(out, "authorities")
+	if err := os.WriteFile(certificates, []byte("trusted"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := maker{version: "v1.0.0", out: out, certificates: certificates, at: time.Unix(1_700_000_000, 0).UTC()}
+	if err := m.image(root, "arm64"); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(out, "tandem_1.0.0_linux_arm64.image.tar")
+	first, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := untar(t, first)
+	var top index
+	var one manifest
+	var config imageConfig
+	read := func(name string, into any) {
+		if err := json.Unmarshal(files[name], into); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	blob := func(d descriptor, into any) {
+		text := files[blobName(d.Digest)]
+		if digest(text) != d.Digest || len(text) != d.Size {
+			t.Errorf("%v is not what it says, but %s of %d bytes", d, digest(text), len(text))
+		}
+		if into != nil {
+			read(blobName(d.Digest), into)
+		}
+	}
+	read("index.json", &top)
+	blob(top.Manifests[0], &one)
+	blob(one.Config, &config)
+	blob(one.Layers[0], nil)
+	if config.Architecture != "arm64" || config.Config.User != "65532:65532" || config.Config.Entrypoint[0] != "/usr/bin/tandem" {
+		t.Errorf("the configuration is %+v", config)
+	}
+	plain, err := gunzip(files[blobName(one.Layers[0].Digest)])
+	if err != nil || digest(plain) != config.RootFS.DiffIDs[0] {
+		t.Errorf("the layer is %s, want %v: %v", digest(plain), config.RootFS.DiffIDs, err)
+	}
+	layer := untar(t, plain)
+	if string(layer["usr/bin/tandem"]) != "binary" || string(layer["etc/ssl/certs/ca-certificates.crt"]) != "trusted" || layer["tmp/"] == nil {
+		t.Errorf("the file system has %d entries", len(layer))
+	}
+	var docker []struct{ Config, Layers any }
+	if read("manifest.json", &docker); docker[0].Config != blobName(one.Config.Digest) {
+		t.Errorf("docker's list names %v", docker[0])
+	}
+	if err := m.image(root, "arm64"); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(name); err != nil || !bytes.Equal(again, first) {
+		t.Errorf("the same image made again has other bytes: %v", err)
+	}
+}
+
+// untar returns the files of an archive; folders have a slash at the end, and no content.
+func untar(t *testing.T, data []byte) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for r := tar.NewReader(bytes.NewReader(data)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = append([]byte{}, text...)
+	}
+}
+
+// The bill of materials names every part once, and the binary by its checksum.
+func TestBill(t *testing.T) {
+	m := maker{version: "v1.0.0", at: time.Unix(1_700_000_000, 0).UTC()}
+	parts := []part{{name: "a", version: "v1", purl: "pkg:golang/a@v1"}, {name: "libzmq", version: "4", purl: "pkg:github/z@4", license: "MIT"}}
+	b := m.bill(built{parts: parts}, [32]byte{1, 2, 3})
+	if len(b.Components) != 2 || !slices.Equal(b.Dependencies[0].On, []string{"pkg:golang/a@v1", "pkg:github/z@4"}) {
+		t.Errorf("the bill is %+v", b)
+	}
+	if b.Components[1].Licenses[0].Expression != "MIT" || b.Components[0].Licenses != nil {
+		t.Errorf("the licenses are %+v", b.Components)
+	}
+	if !regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(b.Serial) {
+		t.Errorf("%s is no UUID", b.Serial)
+	}
+	if got := b.Metadata.Component.Hashes[0].Content; !strings.HasPrefix(got, "010203") || len(got) != 64 {
+		t.Errorf("the binary has the checksum %s", got)
+	}
+}
+
+// Every file that a package takes from the repository is there, and the unit starts what the package installs.
+func TestPackagedFiles(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	for _, from := range installed {
+		if _, err := os.Stat(from); err != nil {
+			t.Error(err)
+		}
+	}
+	unit, err := os.ReadFile(installed["usr/lib/systemd/system/tandem.service"])
+	if err != nil || !strings.Contains(string(unit), "\nExecStart=/usr/bin/tandem serve --config /etc/tandem/tandem.yaml\n") {
+		t.Errorf("the unit starts something else: %v", err)
+	}
+}
+
+// A checksum is in the form that sha256sum -c reads, and holds.
+func TestSums(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSums(dir); err != nil {
+		t.Fatal(err)
+	}
+	const want = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  a\n"
+	if got, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS")); err != nil || string(got) != want {
+		t.Errorf("%v: %q, want %q", err, got, want)
+	}
+	if err := checkSum(filepath.Join(dir, "a"), want[:64]); err != nil {
+		t.Error(err)
+	}
+	if err := checkSum(filepath.Join(dir, "a"), libzmqSum); err == nil {
+		t.Error("another file passes for libzmq")
+	}
+}
