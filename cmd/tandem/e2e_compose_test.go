@@ -21,7 +21,9 @@ func TestComposeFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file struct{ Services map[string]struct{ Command []string } }
+	var file struct {
+		Services map[string]struct{ Command []string }
+	}
 	if err := yaml.Unmarshal(text, &file); err != nil || len(file.Services) != 5 {
 		t.Fatalf("%d services: %v", len(file.Services), err)
 	}
