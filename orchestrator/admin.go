@@ -20,6 +20,7 @@ import (
 	"tandem/internal/page"
 	"tandem/internal/replica"
 	"tandem/orchestrator/outlier"
+	"tandem/orchestrator/peers"
 )
 
 // Admin returns the handler of the admin listener: its page, metrics, reload, status, explanations and profiles. Whoever comes through
@@ -31,7 +32,7 @@ func (o *Orchestrator) Admin() http.Handler {
 	mux.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(o.reg, promhttp.HandlerOpts{}))
 	mux.Post("/-/reload", o.reload)
 	mux.Get("/-/config", o.showConfig)
-	mux.Get(bookingsPath, o.tellBookings)
+	mux.Method(http.MethodGet, peers.Path, o.peers)
 	mux.Get("/debug/decisions", o.showDecisions)
 	mux.Get("/debug/decisions/{id}", o.showDecision)
 	mux.Get("/debug/replicas", o.showReplicas)

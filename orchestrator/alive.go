@@ -32,7 +32,7 @@ func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	lived, done := false, make(chan struct{}) // lived is read when done is closed
 	slow := time.AfterFunc(probe/2, func() {
 		defer close(done)
-		w.f.o.guarded("watcher", func() { lived = !w.up.Load() || w.lives(asked, probe/2) })
+		w.f.o.panics.Contain("watcher", func() { lived = !w.up.Load() || w.lives(asked, probe/2) })
 		if !lived {
 			cancel()
 		}

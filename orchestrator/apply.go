@@ -9,6 +9,7 @@ import (
 	"tandem/connector"
 	"tandem/internal/config"
 	"tandem/internal/tokenizer"
+	"tandem/orchestrator/peers"
 	"tandem/orchestrator/policy"
 )
 
@@ -24,7 +25,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.applyMu.Lock()
 	defer o.applyMu.Unlock()
 	con, err := connectorFor(cfg, o.opt.Connector)
-	var others map[peerKey]*peer
+	var others peers.Wanted
 	var certificate *tls.Certificate
 	var says *InForce
 	if err == nil {
@@ -37,7 +38,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		certificate, err = cfg.FrontCertificate()
 	}
 	if err == nil {
-		others, err = o.peers.wanted(cfg)
+		others, err = o.peers.Wanted(cfg)
 	}
 	if err == nil {
 		err = o.fleet.apply(cfg)
@@ -46,7 +47,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		o.Rejected(err)
 		return err
 	}
-	o.peers.apply(others)
+	o.peers.Apply(others)
 	if certificate != nil {
 		o.certificate.Store(certificate)
 	}

@@ -88,10 +88,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *collector) peers(e emit) {
-	for _, p := range c.o.peers.list() {
-		if s := peerState(p.state.Load()); s != peerRedundant {
-			e.gauge(descPeer, oneIf(s == peerHeard), p.key.url)
-		}
+	for url, up := range c.o.peers.Heard() {
+		e.gauge(descPeer, oneIf(up), url)
 	}
 }
 

@@ -1,12 +1,10 @@
 package orchestrator
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"runtime/debug"
 	"sync"
-	"time"
 )
 
 // crash brings a panic of a goroutine that works for a request to the request's own, where it is answered: else it would end the process.
@@ -47,39 +45,8 @@ func (c *crash) again() {
 	}
 }
 
-// afterPanic is how long what lasts waits after a panic before it begins anew.
-const afterPanic = time.Second
-
-// guarded runs f, which works for no request: a panic of it is logged and ends nothing else. It reports whether there was one. Whatever this router starts on a
-// goroutine of its own runs in it or brings its panic to a request, as [crash] does.
-func (o *Orchestrator) guarded(where string, f func()) (panicked bool) {
-	defer func() {
-		if v := recover(); v != nil {
-			panicked = true
-			o.panicked(where, v, debug.Stack())
-		}
-	}()
-	f()
-	return false
-}
-
 // Panicked logs the panic of a call that is none of a client's.
-func (o *Orchestrator) Panicked(value any, stack []byte) { o.panicked("grpc", value, stack) }
-
-func (o *Orchestrator) panicked(where string, value any, stack []byte) {
-	o.log.Error("the router panicked, which is a bug of it: please report it", "where", where, "error", fmt.Sprintf("panic: %v", value), "stack", string(stack))
-}
-
-// keepRunning runs f until it returns, and anew after a panic, as long as ctx lasts.
-func (o *Orchestrator) keepRunning(ctx context.Context, where string, f func()) {
-	for o.guarded(where, f) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(afterPanic):
-		}
-	}
-}
+func (o *Orchestrator) Panicked(value any, stack []byte) { o.panics.Report("grpc", value, stack) }
 
 // crashed answers a request whose handler panicked: 500 where nothing has been sent, else the connection is cut. To be deferred.
 func (q *request) crashed() {

@@ -60,12 +60,12 @@ func (a *answer) suspect(f *failure) {
 		o := h.j.q.o
 		o.returns.Go(func() { // joined by Run, ended by a timeout
 			late := true // also where nobody can tell
-			o.guarded("distrust", func() {
+			o.panics.Contain("distrust", func() {
 				now, err := h.askEnds(context.Background())
 				late = err != nil || now.expired != h.ends.expired
 			})
 			if late {
-				o.guarded("distrust", func() { a.to.w.distrust(f) })
+				o.panics.Contain("distrust", func() { a.to.w.distrust(f) })
 			}
 		})
 	}

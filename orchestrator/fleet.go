@@ -97,9 +97,9 @@ func (f *fleet) startLocked(w *watcher) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	w.stop = cancel
 	f.wg.Go(func() {
-		f.o.keepRunning(ctx, "watcher", func() { w.run(ctx) })
+		f.o.panics.KeepRunning(ctx, "watcher", func() { w.run(ctx) })
 		close(w.gone)
-		f.o.keepRunning(f.ctx, "watcher", func() { w.linger(f.ctx) })
+		f.o.panics.KeepRunning(f.ctx, "watcher", func() { w.linger(f.ctx) })
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/page"
+	"tandem/orchestrator/peers"
 )
 
 // gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches it, but no web page. A page can have its own name
@@ -33,7 +34,7 @@ func (o *Orchestrator) gate(h http.Handler) http.Handler {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			writeJSON(w, http.StatusUnauthorized, map[string]string{"error": "present the token of this router (admin.token) in the Authorization header: Bearer TOKEN"})
 			return
-		case !known && path != bookingsPath:
+		case !known && path != peers.Path:
 			writeJSON(w, http.StatusForbidden, map[string]string{"error": fmt.Sprintf(
 				"the admin listener was asked as %q, which it does not know: add that name to admin.hosts, set admin.token, or ask by address", r.Host)})
 			return

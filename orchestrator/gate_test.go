@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tandem/internal/config"
+	"tandem/orchestrator/peers"
 )
 
 // gated asks the admin handler behind its gate.
@@ -63,7 +64,7 @@ func TestAdminKnowsItsNames(t *testing.T) {
 					t.Errorf("%s as %q: %d %s", ask.path, tt.host, rec.Code, rec.Body)
 				}
 			}
-			for _, path := range []string{"/healthz", "/readyz", "/metrics", bookingsPath} {
+			for _, path := range []string{"/healthz", "/readyz", "/metrics", peers.Path} {
 				if rec := w.gated("GET", path, tt.host); rec.Code != 200 {
 					t.Errorf("%s as %q: %d", path, tt.host, rec.Code)
 				}
@@ -104,7 +105,7 @@ func TestAdminToken(t *testing.T) {
 			{[]string{"Authorization", "Bearer s3cret"}, 200},
 		} {
 			for _, host := range []string{"127.0.0.1:9090", "evil.example"} {
-				for _, path := range []string{"/-/config", "/debug/replicas", bookingsPath} {
+				for _, path := range []string{"/-/config", "/debug/replicas", peers.Path} {
 					rec := w.gated("GET", path, host, tt.header...)
 					if rec.Code != tt.want || tt.want == 401 && !strings.Contains(rec.Body.String(), "admin.token") {
 						t.Errorf("%s as %q with %v: %d %s, want %d", path, host, tt.header, rec.Code, rec.Body, tt.want)
@@ -164,8 +165,8 @@ func TestPeersShowTheToken(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, o := range []*Orchestrator{w.o, b} {
 			heard := 0
-			for _, p := range o.peers.list() {
-				if peerState(p.state.Load()) == peerHeard {
+			for _, up := range o.peers.Heard() {
+				if up {
 					heard++
 				}
 			}

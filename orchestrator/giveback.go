@@ -35,7 +35,7 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 		ctx, cancel := context.WithTimeout(context.Background(), timeout) // outlives the request on purpose; ended by the timeout
 		defer cancel()
 		result := "broken"
-		o.guarded("give-back", func() { result = o.returnLease(ctx, con, pair, reply, avoid) })
+		o.panics.Contain("give-back", func() { result = o.returnLease(ctx, con, pair, reply, avoid) })
 		o.m.giveBack.WithLabelValues(result).Inc()
 		if result != "freed" {
 			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID), "result", result)

@@ -50,7 +50,6 @@ type metrics struct {
 	revision      *prometheus.GaugeVec   // revision
 	unwritten     *prometheus.CounterVec // reason
 	restarts      *prometheus.CounterVec
-	unanswered    *prometheus.CounterVec // peer, reason
 
 	phases [phaseCount]prometheus.Observer
 }
@@ -131,7 +130,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reloadTime:    gauge("tandem_config_last_success_timestamp_seconds", "When a configuration was last applied, unix seconds."),
 		unwritten:     counter("tandem_decisions_unwritten_total", "Records that are missing in decisions.file: the disk was slow, or a write failed.", "reason"),
 		restarts:      counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica.", "pool", "replica"),
-		unanswered:    counter("tandem_router_peer_failures_total", "Questions to other routers without a good answer, by peer and reason.", "peer", "reason"),
 	}
 	m.revision = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "tandem_config_info", Help: "1 for the revision of the configuration in force, as records of decisions have it.",

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tandem/orchestrator/peers"
 )
 
 // promised returns the families that the page for operators names, in its order.
@@ -34,6 +36,7 @@ func TestMetricsPageAgreesWithTheCode(t *testing.T) {
 	registry := &naming{}
 	newMetrics(registry)
 	registry.MustRegister(&collector{})
+	peers.New(peers.Options{Registry: registry})
 	for _, n := range registry.names {
 		if !slices.Contains(documented, n) {
 			t.Errorf("%s is not in docs/metrics.md", n)

@@ -215,10 +215,12 @@ func twoOfThreeFail(t *testing.T, m *moved) {
 }
 
 func oneOfTwo(t *testing.T, m *moved) {
-	peering(t, []string{first, second}, func(r *rig) {
-		r.serve("t1:9090", booked("one", 1))
+	two := func(c *config.Config) { c.Routers.Peers = []string{"http://admin-b:80", "http://nobody:80"} }
+	in(t, setup{config: two}, func(w *world) {
+		_, stop := w.beside()
+		defer stop()
 		time.Sleep(time.Second)
-		m.look(t, r.o)
+		m.look(t, w.o)
 	})
 }
 

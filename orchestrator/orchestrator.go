@@ -2,7 +2,7 @@
 //
 // The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its blocks, admission.go lets it wait for room,
 // attempt.go plans and tries, handoff.go sends the legs in the connector's order, answer.go reads the answer, client.go writes it. Knowledge comes in through fleet.go and
-// watch.go, and of other routers through peers.go, configuration through apply.go, and status goes out through admin.go, collect.go and record.go.
+// watch.go, and of other routers through package peers, configuration through apply.go, and status goes out through admin.go, collect.go and record.go.
 package orchestrator
 
 import (
@@ -25,7 +25,9 @@ import (
 	"tandem/internal/config"
 	"tandem/internal/kvevents"
 	"tandem/internal/page"
+	"tandem/internal/panics"
 	"tandem/internal/tokenizer"
+	"tandem/orchestrator/peers"
 	"tandem/orchestrator/planner"
 	"tandem/orchestrator/policy"
 	"tandem/prefill"
@@ -49,6 +51,7 @@ type Orchestrator struct {
 	// Immutable after New.
 	opt      Options
 	log      *slog.Logger
+	panics   panics.Guard
 	tracer   trace.Tracer
 	traced   bool // whether tracer records anything at all
 	reg      *prometheus.Registry
@@ -65,7 +68,7 @@ type Orchestrator struct {
 	zmq      *kvevents.Context
 	fleet    *fleet
 	telling  telling
-	peers    *peers
+	peers    *peers.Peers
 
 	snap        atomic.Pointer[snapshot]
 	certificate atomic.Pointer[tls.Certificate] // of the front listener, nil where it speaks plain HTTP
@@ -100,7 +103,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		opt.Seed = rand.Uint64()
 	}
 	o := &Orchestrator{
-		opt: opt, log: opt.Log, reg: opt.Registry, m: newMetrics(opt.Registry),
+		opt: opt, log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
 		queue: &admission{}, ring: newRing(cfg.Decisions.Ring), stall: newStallWatch(time.Now()),
 		zmq: &kvevents.Context{}, returned: make(chan struct{}, 64),
 	}
@@ -111,7 +114,9 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
 	o.planner = planner.New(o.prefill, o.decode, policy.Of(cfg), rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
 	o.fleet = newFleet(o)
-	o.peers = newPeers(o)
+	o.peers = peers.New(peers.Options{
+		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake, Panics: o.panics, Registry: opt.Registry,
+	})
 	opt.Registry.MustRegister(&collector{o: o})
 	if err := o.Apply(cfg); err != nil {
 		return nil, err
@@ -131,9 +136,9 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for where, run := range map[string]func(context.Context){"stall": o.stall.run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run} {
-		wg.Go(func() { o.keepRunning(ctx, where, func() { run(ctx) }) })
+		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}
-	wg.Go(func() { o.peers.run(ctx) }) // which keeps each peer running
+	wg.Go(func() { o.peers.Run(ctx) }) // which keeps each peer running
 	err := o.fleet.run(ctx)
 	wg.Wait()
 	o.returns.Wait()

@@ -3,10 +3,8 @@ package orchestrator
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,8 +20,8 @@ func logsTo(log *bytes.Buffer) func(*Options) {
 	return func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) }
 }
 
-// panics is how many lines of a log tell of one in that place.
-func panics(log *bytes.Buffer, where string) (n int) {
+// panicLines is how many lines of a log tell of one in that place.
+func panicLines(log *bytes.Buffer, where string) (n int) {
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level=ERROR") && strings.Contains(line, "panic") && strings.Contains(line, "where="+where) {
 			n++
@@ -49,7 +47,7 @@ func TestWatchersOutlivePanics(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.usable("the bug is gone")
 	})
-	if n := panics(&log, "watcher"); n < 4 {
+	if n := panicLines(&log, "watcher"); n < 4 {
 		t.Errorf("the log tells of %d panics of watchers, want some of each of four:\n%s", n, log.String())
 	}
 }
@@ -97,7 +95,7 @@ func TestATrialThatPanicsShowsNothing(t *testing.T) {
 			t.Errorf("%d trials are counted as passed", n)
 		}
 	})
-	if n := panics(&log, "trial"); n != 1 {
+	if n := panicLines(&log, "trial"); n != 1 {
 		t.Errorf("the log tells of %d panics of trials, want one", n)
 	}
 }
@@ -116,28 +114,9 @@ func TestAGiveBackThatPanics(t *testing.T) {
 		})
 		w.exact(chat(true), w.ask(chat(true)))
 	})
-	if n := panics(&log, "give-back"); n != 1 {
+	if n := panicLines(&log, "give-back"); n != 1 {
 		t.Errorf("the log tells of %d panics of give-backs, want one", n)
 	}
-}
-
-// What lasts as long as the router begins anew after a panic, a second later, until it ends by itself or the router does.
-func TestWhatLastsBeginsAnew(t *testing.T) {
-	in(t, setup{}, func(w *world) {
-		var began atomic.Int32
-		start := time.Now()
-		w.o.keepRunning(w.t.Context(), "test", func() {
-			if began.Add(1) < 4 {
-				panic(errors.New("a bug"))
-			}
-		})
-		if took := time.Since(start); began.Load() != 4 || took != 3*afterPanic {
-			t.Errorf("it began %d times in %v", began.Load(), took)
-		}
-		ctx, stop := context.WithCancel(w.t.Context())
-		stop()
-		w.o.keepRunning(ctx, "test", func() { panic("a bug") })
-	})
 }
 
 // A trial that cannot be made is no trial that passed. Here no partner is left to try with, and no decode leg to ask alone.

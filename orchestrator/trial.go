@@ -52,7 +52,7 @@ func (o *Orchestrator) trials(ctx context.Context) {
 			}
 			wg.Go(func() {
 				defer func() { <-places }()
-				o.guarded("trial", func() { o.try(ctx, tr) })
+				o.panics.Contain("trial", func() { o.try(ctx, tr) })
 			})
 		}
 	}
@@ -79,7 +79,7 @@ type finding struct {
 // try makes one trial and tells what came of it. Where it shows nothing, the next request is the trial.
 func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
 	var got finding // a panic shows nothing
-	o.guarded("trial", func() { got = o.tryWhat(ctx, tr) })
+	o.panics.Contain("trial", func() { got = o.tryWhat(ctx, tr) })
 	o.m.trials.WithLabelValues(got.found.String()).Inc()
 	if got.found != fails {
 		o.tell(o.planner.Outliers().Passed(tr, time.Now()))

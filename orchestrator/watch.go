@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"tandem/internal/config"
@@ -325,7 +323,7 @@ func offsetPort(endpoint string, rank int) string {
 
 // down marks the server and its members unusable.
 func (w *watcher) down(err error) {
-	reason := explain(err)
+	reason := engine.Explain(err)
 	was := w.up.Swap(false)
 	w.mu.Lock()
 	changed := w.reason != reason
@@ -338,20 +336,6 @@ func (w *watcher) down(err error) {
 	if was || changed {
 		w.f.o.log.Warn("replica is not usable", "replica", w.name(), "pool", w.role.String(), "reason", reason)
 	}
-}
-
-// explain says what an operator can act on, without our side's port numbers.
-func explain(err error) string {
-	var dns *net.DNSError
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused: is the engine running and listening there?"
-	case errors.As(err, &dns):
-		return "host name " + dns.Name + " cannot be resolved"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time"
-	}
-	return err.Error()
 }
 
 // scrapes polls /metrics until ctx ends, or until the server has been restarted and has to be probed anew.
@@ -533,7 +517,7 @@ func (w *watcher) startFollower(ctx context.Context, id replica.ID, src kvevents
 	go func() { // ended by unfollow, which run defers
 		defer close(f.done)
 		err := errors.New("a bug of this router")
-		if w.f.o.guarded("events", func() { err = f.follower.Run(ctx) }) {
+		if w.f.o.panics.Contain("events", func() { err = f.follower.Run(ctx) }) {
 			w.reindexed.Store(true) // a stream anew, and an index: nobody knows what this one has left undone
 		}
 		if err != nil && ctx.Err() == nil {

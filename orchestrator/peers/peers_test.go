@@ -1,4 +1,4 @@
-package orchestrator
+package peers
 
 import (
 	"context"
@@ -16,20 +16,26 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"tandem/decode"
 	"tandem/internal/config"
 	"tandem/internal/memnet"
+	"tandem/internal/panics"
 	"tandem/internal/replica"
 	"tandem/prefill"
 )
 
 // rig is a router with a prefill replica p0 and a decode replica d0 that nobody serves, and other routers that say what a test wants, in fake time.
 type rig struct {
-	t    *testing.T
-	net  *memnet.Net
-	o    *Orchestrator
-	log  lines
-	stop func() // returns when nobody is asked any more
+	t       *testing.T
+	net     *memnet.Net
+	peers   *Peers
+	prefill *prefill.Pool
+	decode  *decode.Pool
+	reg     *prometheus.Registry
+	log     lines
+	stop    func() // returns when nobody is asked any more
 }
 
 // lines is a log. Safe for concurrent use.
@@ -51,23 +57,16 @@ func (l *lines) String() string {
 }
 
 // peering runs story in a rig that asks peers every 100 ms.
-func peering(t *testing.T, peers []string, story func(r *rig)) {
+func peering(t *testing.T, urls []string, story func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, net: &memnet.Net{}}
-		var err error
-		r.o, err = New(config.Default(), Options{Dial: r.net.Dial, Log: slog.New(slog.NewTextHandler(&r.log, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.o.prefill.SetMembers([]replica.Replica{{ID: "p0", Role: replica.Prefill}}, time.Now())
-		r.o.decode.SetMembers([]replica.Replica{{ID: "d0", Role: replica.Decode}}, time.Now())
-		r.reload(100*time.Millisecond, peers...)
+		r := newRig(t)
+		r.reload(100*time.Millisecond, urls...)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			r.o.peers.run(ctx)
+			r.peers.Run(ctx)
 		}()
 		r.stop = func() {
 			cancel()
@@ -78,15 +77,29 @@ func peering(t *testing.T, peers []string, story func(r *rig)) {
 	})
 }
 
-func (r *rig) reload(interval time.Duration, peers ...string) {
+func newRig(t *testing.T) *rig {
+	r := &rig{
+		t: t, net: &memnet.Net{}, prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), reg: prometheus.NewRegistry(),
+	}
+	r.decode.Configure(decode.Settings{LoadTTL: 10 * time.Second, ExpectedOutput: 160})
+	log := slog.New(slog.NewTextHandler(&r.log, nil))
+	r.peers = New(Options{
+		Log: log, Dial: r.net.Dial, Prefill: r.prefill, Decode: r.decode, RoomChanged: func() {}, Panics: panics.Guard{Log: log}, Registry: r.reg,
+	})
+	r.prefill.SetMembers([]replica.Replica{{ID: "p0", Role: replica.Prefill}}, time.Now())
+	r.decode.SetMembers([]replica.Replica{{ID: "d0", Role: replica.Decode}}, time.Now())
+	return r
+}
+
+func (r *rig) reload(interval time.Duration, urls ...string) {
 	r.t.Helper()
 	c := config.Default()
-	c.Routers.Peers, c.Experimental.Routers.Interval = peers, interval
-	wanted, err := r.o.peers.wanted(c)
+	c.Routers.Peers, c.Experimental.Routers.Interval = urls, interval
+	wanted, err := r.peers.Wanted(c)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.o.peers.apply(wanted)
+	r.peers.Apply(wanted)
 }
 
 // other is another router as this one sees it.
@@ -155,23 +168,36 @@ func booked(instance string, requests int) http.HandlerFunc {
 func (r *rig) knows(want int) {
 	r.t.Helper()
 	synctest.Wait()
-	p, d := r.o.prefill.Status(time.Now())[0].Remote, r.o.decode.Status(time.Now())[0].Remote
+	p, d := r.prefill.Status(time.Now())[0].Remote, r.decode.Status(time.Now())[0].Remote
 	if p.Requests != want || p.Tokens != 1000*want || d.Sequences != want {
 		r.t.Errorf("it knows of %d requests with %d tokens and of %d sequences elsewhere, want %d\n%s", p.Requests, p.Tokens, d.Sequences, want, &r.log)
 	}
 }
 
-// up checks what the metric says of a peer, -1 where it says nothing.
-func (r *rig) up(peer string, want float64) {
+// up checks how a peer is heard: 1 if it is, 0 if it is not, -1 if nothing is said of it.
+func (r *rig) up(peer string, want int) {
 	r.t.Helper()
-	if got := r.metric("tandem_router_peer_up", peer, ""); got != want {
-		r.t.Errorf("tandem_router_peer_up of %s is %v, want %v", peer, got, want)
+	if got := r.heard(peer); got != want {
+		r.t.Errorf("%s is heard: %d, want %d", peer, got, want)
 	}
+}
+
+func (r *rig) heard(peer string) int {
+	for url, up := range r.peers.Heard() {
+		switch {
+		case url != peer:
+		case up:
+			return 1
+		default:
+			return 0
+		}
+	}
+	return -1
 }
 
 func (r *rig) metric(name, peer, reason string) float64 {
 	r.t.Helper()
-	families, err := r.o.reg.Gather()
+	families, err := r.reg.Gather()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -247,9 +273,9 @@ func TestSilentPeersAreForgotten(t *testing.T) {
 		{name: "another page", reason: "bad_answer", interval: 100 * time.Millisecond, silence: always(200, "<html>"), patience: time.Second},
 		{
 			name: "too much", reason: "bad_answer", interval: 100 * time.Millisecond, patience: time.Second,
-			silence: always(200, `{"instance":"one"}`+strings.Repeat(" ", bookingsLimit)),
+			silence: always(200, `{"instance":"one"}`+strings.Repeat(" ", answerLimit)),
 		},
-		{name: "a redirect", reason: "status", interval: 100 * time.Millisecond, silence: http.RedirectHandler(second+bookingsPath, http.StatusFound).ServeHTTP, patience: time.Second},
+		{name: "a redirect", reason: "status", interval: 100 * time.Millisecond, silence: http.RedirectHandler(second+Path, http.StatusFound).ServeHTTP, patience: time.Second},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			peering(t, nil, func(r *rig) {
@@ -306,7 +332,7 @@ func TestPeersThatNeverCame(t *testing.T) {
 func TestNobodyCountsTwice(t *testing.T) {
 	const self = "http://self:9090"
 	peering(t, []string{self, first, second}, func(r *rig) {
-		me := r.serve("self:9090", r.o.Admin().ServeHTTP)
+		me := r.serve("self:9090", r.peers.ServeHTTP)
 		r.serve("t1:9090", booked("one", 3))
 		two := r.serve("t2:9090", booked("one", 3))
 		time.Sleep(time.Minute)
@@ -317,7 +343,7 @@ func TestNobodyCountsTwice(t *testing.T) {
 		}
 		r.logged("it is this router itself", 1)
 		r.logged("it is the same router as", 1)
-		if told := r.metric("tandem_router_peer_up", first, "") + r.metric("tandem_router_peer_up", second, ""); told != 0 {
+		if told := r.heard(first) + r.heard(second); told != 0 {
 			r.t.Errorf("the two addresses of one router are up %v, want one up and one left out", told)
 		}
 		for _, gone := range []string{first, second} {
@@ -330,7 +356,7 @@ func TestNobodyCountsTwice(t *testing.T) {
 		two.say(booked("two", 40)) // another process has come to the address
 		time.Sleep(redundantPause)
 		r.knows(43)
-		two.say(r.o.tellBookings)
+		two.say(r.peers.ServeHTTP)
 		time.Sleep(120 * time.Millisecond)
 		r.knows(3)
 		r.net.Refuse("t2:9090", true)
@@ -435,7 +461,7 @@ func FuzzReadBookings(f *testing.F) {
 		if err != nil {
 			return
 		}
-		b.older(time.Second)
+		b.addAge(time.Second)
 		now := time.Now()
 		p, d := prefill.New(prefill.Options{}), decode.New(decode.Options{})
 		for i := range b.Prefill {
@@ -471,7 +497,7 @@ func TestSlowAnswersAgeTheirReports(t *testing.T) {
 			_, _ = w.Write([]byte(`{"instance":"one","decode":[{"id":"d0","report":{"age_ns":200000000,"running":5,"waiting":0,"loading":0,"usage":0.5}}]}`))
 		})
 		time.Sleep(701 * time.Millisecond)
-		if s := r.o.decode.Status(time.Now())[0]; s.Running != 5 || s.LoadAge != 901 {
+		if s := r.decode.Status(time.Now())[0]; s.Running != 5 || s.LoadAge != 901 {
 			r.t.Errorf("%d running as reported %v ms ago, want 5 and 901 ms", s.Running, s.LoadAge)
 		}
 	})

@@ -1,0 +1,219 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"tandem/internal/engine"
+)
+
+const (
+	leastPatience  = time.Second      // how long a router may be silent at least
+	redundantPause = 10 * time.Second // between two questions to an address that tells nothing new
+)
+
+// peer is one other router.
+//
+//	unheard --answers--> heard --no good answer for its patience--> silent --answers--> heard
+//	 '-----------------------no good answer for its patience--------^
+//	any of them --answers as one that is known already--> redundant --answers as another--> heard
+//	                                                          '-----------no answer----------> unheard
+//
+// One goroutine runs it; other goroutines read its state.
+type peer struct {
+	// Immutable.
+	ps       *Peers
+	key      key
+	patience time.Duration // how long it may be silent, and how long one answer may take
+	client   *engine.Client
+	ended    chan struct{}      // closed when run has ended
+	stop     context.CancelFunc // nil until it runs
+
+	state    atomic.Uint32 // a state
+	instance string        // as which it tells; guarded by ps.mu
+
+	// Of run alone.
+	since time.Time // when it was heard last, or is asked since
+	err   error     // why the newest question failed
+}
+
+// state is how far a peer is heard.
+type state uint32
+
+const (
+	unheard state = iota
+	heard
+	silent
+	redundant
+)
+
+func (p *peer) current() state { return state(p.state.Load()) }
+
+// become sets the state and returns the one before.
+func (p *peer) become(s state) (was state) { return state(p.state.Swap(uint32(s))) }
+
+// leave stops asking, and returns when nothing that p told counts any more.
+func (p *peer) leave() {
+	if p.stop != nil {
+		p.stop()
+		<-p.ended
+	}
+	p.client.Close()
+}
+
+// run asks until ctx ends.
+func (p *peer) run(ctx context.Context) {
+	defer p.client.Close()
+	defer p.forget()
+	p.since = time.Now()
+	for ctx.Err() == nil {
+		p.expire()
+		p.ask(ctx)
+		pause := time.NewTimer(p.pause())
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+}
+
+// timed reports whether p falls silent when its patience ends: it has not done so yet, and is not redundant.
+func (p *peer) timed() bool {
+	s := p.current()
+	return s == unheard || s == heard
+}
+
+// pause is the time to the next question.
+func (p *peer) pause() time.Duration {
+	switch {
+	case p.current() == redundant:
+		return redundantPause
+	case p.timed():
+		return min(jitter(p.key.interval), time.Until(p.since.Add(p.patience)))
+	}
+	return jitter(p.key.interval)
+}
+
+// jitter spreads d by a fifth either way, so that routers do not march in step.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
+
+// expire forgets what p told when it has been silent for its patience.
+func (p *peer) expire() {
+	if !p.timed() || time.Since(p.since) < p.patience {
+		return
+	}
+	p.forget()
+	p.become(silent)
+	p.ps.opt.Log.Warn("router is silent, its bookings are not known", "peer", p.key.url, "reason", p.reason())
+}
+
+// reason says what an operator can act on.
+func (p *peer) reason() string {
+	switch {
+	case p.err == nil:
+		return "this process stood still"
+	case errors.Is(p.err, syscall.ECONNREFUSED):
+		return "connection refused: does it run, with its admin listener (admin.listen) at an address that can be reached from here?"
+	}
+	if answer, ok := errors.AsType[*engine.StatusError](p.err); ok && answer.Status == http.StatusUnauthorized {
+		return "it wants another token: give all routers the same admin.token"
+	}
+	return engine.Explain(p.err)
+}
+
+// ask asks once. It takes no longer than p may be silent.
+func (p *peer) ask(ctx context.Context) {
+	asked := time.Now()
+	limit := asked.Add(p.patience)
+	if p.timed() {
+		limit = p.since.Add(p.patience)
+	}
+	limited, cancel := context.WithDeadline(ctx, limit)
+	defer cancel()
+	b, err := p.fetch(limited)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		p.err = err
+		if p.current() == redundant { // another process may be there now
+			p.become(unheard)
+			p.since = time.Now()
+		}
+		p.ps.failures.WithLabelValues(p.key.url, failureReason(err)).Inc()
+	default:
+		b.addAge(time.Since(asked))
+		p.accept(b)
+	}
+}
+
+func (p *peer) fetch(ctx context.Context) (*bookings, error) {
+	resp, err := p.client.Do(ctx, &engine.Request{Method: http.MethodGet, Path: Path, Idempotent: true})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Close()
+	if resp.Status != http.StatusOK {
+		return nil, &engine.StatusError{Path: Path, Status: resp.Status}
+	}
+	body, err := resp.ReadAll(answerLimit)
+	if err != nil {
+		return nil, err
+	}
+	return readBookings(body)
+}
+
+// failureReason is the label of a failure.
+func failureReason(err error) string {
+	_, status := errors.AsType[*engine.StatusError](err)
+	_, malformed := errors.AsType[engine.ProtocolError](err)
+	switch {
+	case status:
+		return "status"
+	case malformed, errors.Is(err, engine.ErrTooLarge), errors.Is(err, errBookings):
+		return "bad_answer"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return "timeout"
+	}
+	return "unreachable"
+}
+
+// accept tells the pools what p has booked, unless that counts already.
+func (p *peer) accept(b *bookings) {
+	if why := p.ps.claim(p, b.Instance); why != "" {
+		p.ignore(why)
+		return
+	}
+	now := time.Now()
+	p.ps.merge(p, b, now)
+	p.since, p.err = now, nil
+	switch p.become(heard) {
+	case silent:
+		p.ps.opt.Log.Info("router is back", "peer", p.key.url)
+	case unheard, redundant:
+		p.ps.opt.Log.Info("router tells its bookings", "peer", p.key.url)
+	}
+}
+
+// ignore does without what p tells, which counts already.
+func (p *peer) ignore(why string) {
+	if p.become(redundant) == redundant {
+		return
+	}
+	p.forget()
+	p.ps.opt.Log.Info("router is not asked for its bookings", "peer", p.key.url, "reason", why)
+}
+
+// forget lets nothing count any more that p told.
+func (p *peer) forget() {
+	p.ps.disclaim(p)
+	p.ps.merge(p, &bookings{}, time.Now())
+}
