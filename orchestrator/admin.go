@@ -19,6 +19,7 @@ import (
 	"tandem/internal/config"
 	"tandem/internal/page"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/peers"
 )
@@ -118,9 +119,9 @@ func (o *Orchestrator) explainBody(w http.ResponseWriter, r *http.Request) {
 // ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may prefill for itself.
 func (o *Orchestrator) ready() (ok bool, why []string) {
 	up := map[replica.Role]int{}
-	for _, w := range o.fleet.list() {
-		if w.up.Load() {
-			up[w.role]++
+	for _, w := range o.fleet.Watchers() {
+		if w.Up() {
+			up[w.Role()]++
 		}
 	}
 	if o.draining.Load() {
@@ -158,7 +159,7 @@ type configReadiness struct {
 
 // adminReady names each replica with its reason.
 func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
-	r := o.readiness(func(w *watcher) (string, string) { return w.name(), w.why() })
+	r := o.readiness(func(w *fleet.Watcher) (string, string) { return w.Name(), w.Reason() })
 	if e := o.lastErr.Load(); e != nil {
 		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
 	}
@@ -168,13 +169,13 @@ func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
 // frontReady says the same to anybody, without addresses: replicas are counted, and reasons are kinds.
 func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
 	seen := map[replica.Role]int{}
-	r := o.readiness(func(w *watcher) (string, string) {
-		name := fmt.Sprintf("%s[%d]", w.role, seen[w.role])
-		seen[w.role]++
-		if given := w.set.Load().cfg.Name; given != "" {
+	r := o.readiness(func(w *fleet.Watcher) (string, string) {
+		name := fmt.Sprintf("%s[%d]", w.Role(), seen[w.Role()])
+		seen[w.Role()]++
+		if given := w.GivenName(); given != "" {
 			name = given
 		}
-		return name, publicReason(w.why())
+		return name, publicReason(w.Reason())
 	})
 	if o.lastErr.Load() != nil {
 		r.Config = &configReadiness{Error: "the newest configuration was rejected; the admin listener's /readyz says why", Since: o.lastErr.Load().at}
@@ -188,18 +189,18 @@ func publicReason(reason string) string {
 	switch {
 	case reason == "":
 		return ""
-	case strings.HasPrefix(reason, "connection refused"), reason == "no answer in time", reason == "cannot be reached", reason == notProbed:
+	case strings.HasPrefix(reason, "connection refused"), reason == "no answer in time", reason == "cannot be reached", reason == fleet.NotProbed:
 		return head
 	}
 	return "unusable"
 }
 
-func (o *Orchestrator) readiness(say func(*watcher) (name, reason string)) readiness {
+func (o *Orchestrator) readiness(say func(*fleet.Watcher) (name, reason string)) readiness {
 	r := readiness{Replicas: []replicaReady{}}
 	r.Ready, r.Why = o.ready()
-	for _, w := range o.fleet.list() {
+	for _, w := range o.fleet.Watchers() {
 		name, reason := say(w)
-		r.Replicas = append(r.Replicas, replicaReady{Pool: w.role.String(), Name: name, Ready: w.up.Load(), Reason: reason})
+		r.Replicas = append(r.Replicas, replicaReady{Pool: w.Role().String(), Name: name, Ready: w.Up(), Reason: reason})
 	}
 	return r
 }
@@ -240,7 +241,7 @@ type ReplicaStatus struct {
 	URL     string        `json:"url"`
 	Up      bool          `json:"up"`
 	Reason  string        `json:"reason,omitempty"`
-	States  []State       `json:"states,omitempty"` // what else is to be known of it: several can hold together
+	States  []fleet.State `json:"states,omitempty"` // what else is to be known of it: several can hold together
 	Facts   replica.Facts `json:"facts,omitzero"`
 	Events  string        `json:"events"` // state of the event stream
 	Batches uint64        `json:"event_batches"`
@@ -268,10 +269,10 @@ type StreamStatus struct {
 	LastAt       time.Time         `json:"last_at,omitzero"`
 }
 
-func (f *followed) stream() *StreamStatus {
-	s := f.follower.Stats()
+func streamStatus(f *fleet.Stream) *StreamStatus {
+	s := f.Stats()
 	return &StreamStatus{
-		Seq: s.Seq, Events: s.Events, Blocks: maps.Collect(f.applied.all()), Gaps: s.Gaps, Lost: s.Lost, Replays: s.Replays, Timeouts: s.Timeouts,
+		Seq: s.Seq, Events: s.Events, Blocks: maps.Collect(f.Blocks()), Gaps: s.Gaps, Lost: s.Lost, Replays: s.Replays, Timeouts: s.Timeouts,
 		Restarts: s.Restarts, Reconnects: s.Reconnects, Duplicates: s.Duplicates, Skipped: s.Unknown, DecodeErrors: s.DecodeErrors, WrongRank: s.WrongRank,
 		Skewed: s.Skewed, LagMS: ms(s.Lag), LastAt: s.LastAt,
 	}
@@ -283,8 +284,8 @@ func (o *Orchestrator) Status() Status {
 	s.Ready, s.Why = o.ready()
 	now := time.Now()
 	books := o.books(now)
-	for _, w := range o.fleet.list() {
-		s.Replicas = append(s.Replicas, w.status(books)...)
+	for _, w := range o.fleet.Watchers() {
+		s.Replicas = append(s.Replicas, statusOf(w, books)...)
 	}
 	s.Pairs = o.failingPairs(now)
 	return s
@@ -308,27 +309,24 @@ func (o *Orchestrator) books(now time.Time) map[replica.ID]any {
 	return out
 }
 
-func (w *watcher) status(books map[replica.ID]any) []ReplicaStatus {
-	base := ReplicaStatus{Pool: w.role.String(), Name: w.name(), URL: w.key.url, Up: w.up.Load(), Reason: w.why(), Events: "off"}
-	members := w.members()
+func statusOf(w *fleet.Watcher, books map[replica.ID]any) []ReplicaStatus {
+	base := ReplicaStatus{Pool: w.Role().String(), Name: w.Name(), URL: w.URL(), Up: w.Up(), Reason: w.Reason(), Events: "off"}
+	members := w.Members()
 	if len(members) == 0 {
 		return []ReplicaStatus{base}
 	}
 	var out []ReplicaStatus
 	for _, m := range members {
 		s := base
-		s.Name, s.Facts, s.Book, s.States = string(m.ID), m.Facts, books[m.ID], w.states.of(m.ID)
-		for _, f := range w.streams() {
-			if f.name() == m.ID {
-				s.Events, s.Batches, s.Stream = f.status(), f.follower.Stats().Batches, f.stream()
+		s.Name, s.Facts, s.Book, s.States = string(m.ID), m.Facts, books[m.ID], w.States(m.ID)
+		for _, f := range w.Streams() {
+			if f.ID() == m.ID {
+				s.Events, s.Batches, s.Stream = f.Status(), f.Stats().Batches, streamStatus(f)
 			}
 		}
 		out = append(out, s)
 	}
 	return out
 }
-
-// notProbed is the reason of a replica that nobody has asked yet.
-const notProbed = "not probed yet"
 
 var errExplain = errors.New("send the body of a completion or a chat")

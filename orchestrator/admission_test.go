@@ -174,27 +174,6 @@ func TestAdmissionLosesNoWakeUp(t *testing.T) {
 	})
 }
 
-func TestStallWatch(t *testing.T) {
-	t0 := time.Unix(1000, 0)
-	s := newStallWatch(t0)
-	at := func(d time.Duration) time.Time { return t0.Add(d) }
-	for d := stallTick; d <= 2*time.Second; d += stallTick {
-		s.tick(at(d))
-	}
-	if got := s.stood(at(2100 * time.Millisecond)); got != 0 {
-		t.Fatalf("stood %v while ticking, want 0", got)
-	}
-	frozen := at(22 * time.Second)
-	before := s.stood(at(2100 * time.Millisecond))
-	if got := s.stood(frozen) - before; got < 19*time.Second || got > 20*time.Second {
-		t.Errorf("a freeze nobody ticked off: %v, want about 19.75 s", got)
-	}
-	s.tick(frozen)
-	if got := s.stood(frozen.Add(time.Millisecond)) - before; got < 19*time.Second || got > 20*time.Second {
-		t.Errorf("the same after the tick: %v, want about 19.75 s", got)
-	}
-}
-
 func TestRingKeepsTheNewest(t *testing.T) {
 	g := newRing(3)
 	records, lost, stop := g.watch(2)

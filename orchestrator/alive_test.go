@@ -6,6 +6,7 @@ import (
 
 	"tandem/internal/enginesim"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 )
 
 // slowMetrics lets /metrics of every engine take this much longer, while all else of them is quick.
@@ -39,7 +40,7 @@ func TestSlowMetricsTakeNobodyOut(t *testing.T) {
 				if n := w.count("tandem_replica_up", ""); n != 3 {
 					w.t.Errorf("%d replicas are up, want 3 of 4", n)
 				}
-				if n := w.count("tandem_replica_state", stateUnreported); n != tt.state {
+				if n := w.count("tandem_replica_state", fleet.StateUnreported); n != tt.state {
 					w.t.Errorf("%d replicas are shown as not telling their load, want %d", n, tt.state)
 				}
 				if age := w.o.decode.Status(time.Now())[1].LoadAge / 1e3; age > tt.age {
@@ -47,7 +48,7 @@ func TestSlowMetricsTakeNobodyOut(t *testing.T) {
 				}
 				w.slowMetrics(0)
 				time.Sleep(15 * time.Second)
-				if n := w.count("tandem_replica_state", stateUnreported); n != 0 {
+				if n := w.count("tandem_replica_state", fleet.StateUnreported); n != 0 {
 					w.t.Errorf("%d replicas are shown as not telling their load, after all do again", n)
 				}
 			})
@@ -138,7 +139,7 @@ func TestUndescribedEngineIsDescribedLater(t *testing.T) {
 		fault(enginesim.Fault{Kind: "fail", Path: "/metrics", Status: 500, Count: 3})(w, w.d[0])
 		w.apply(w.cfg)
 		time.Sleep(500 * time.Millisecond)
-		facts := func() replica.Facts { return w.o.fleet.to(replica.ID(w.d[0].addr)).member.Facts }
+		facts := func() replica.Facts { return w.o.fleet.Endpoint(replica.ID(w.d[0].addr)).Member.Facts }
 		if f := facts(); f.Started != 0 || f.Blocks != 0 {
 			w.t.Fatalf("described at once, %+v: this test tests nothing", f)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"tandem/connector"
 	"tandem/internal/engine"
+	"tandem/internal/liveness"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/orchestrator/planner"
@@ -27,7 +28,7 @@ type answer struct {
 	ctx     context.Context
 	spanCtx context.Context
 	endSpan func(...attribute.KeyValue)
-	guard   *guard // until the first content of a split request
+	guard   *liveness.Watchdog // until the first content of a split request
 
 	split bool
 	whole []byte    // no stream: the body
@@ -40,10 +41,10 @@ type answer struct {
 func (h *handoff) newAnswer(ctx context.Context, to *reach) *answer {
 	a := &answer{h: h, to: to, ctx: ctx, split: h.b.Mode == planner.Split}
 	a.eventReader = eventReader{
-		kind: h.j.req.Kind, at: to.member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
+		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
 		told: -1, cached: unknownCache,
 	}
-	a.spanCtx, a.endSpan = h.j.q.o.span(ctx, "decode", attribute.String("tandem.replica", string(to.member.ID)))
+	a.spanCtx, a.endSpan = h.j.q.o.span(ctx, "decode", attribute.String("tandem.replica", string(to.Member.ID)))
 	return a
 }
 
@@ -58,7 +59,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	if a.h.beside == nil {
 		a.guard = a.h.guardSilence(a.to)
 	}
-	resp, err := a.to.do(a.spanCtx, r)
+	resp, err := a.to.Do(a.spanCtx, r)
 	giveBuffer(r.Body)
 	switch {
 	case errors.Is(err, connector.ErrExpired):
@@ -90,7 +91,7 @@ func (a *answer) noteHandoff(resp *engine.Response) {
 	a.h.j.q.o.m.observe(phaseHandoff, gap)
 }
 
-func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", a.to.member.ID, err) }
+func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", a.to.Member.ID, err) }
 
 // refused passes on an engine's error answer.
 func (a *answer) refused() *failure {
@@ -159,14 +160,14 @@ func (a *answer) endedEarly(err error) *failure {
 // begun stops the clock for the first content.
 func (a *answer) begun() {
 	a.h.stopClock()
-	a.guard.stop()
+	a.guard.Stop()
 	a.first = time.Now()
 	j := a.h.j
 	took := a.first.Sub(a.resp.Sent)
-	j.q.o.m.leg.WithLabelValues("decode", string(a.to.member.ID)).Observe(took.Seconds())
+	j.q.o.m.leg.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
 	if j.req.Stream { // of other answers nobody sees the first token
 		leg := map[bool]string{true: "decode", false: "local"}[a.split]
-		j.q.o.m.compare(leg, a.to.member.ID, took, a.h.b.FirstWithin())
+		j.q.o.m.compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
 	}
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
 	if j.rest == nil {
@@ -210,7 +211,7 @@ func (a *answer) next() ([]byte, error) {
 // frees the request.
 func (a *answer) close() {
 	a.h.stopClock()
-	a.guard.stop()
+	a.guard.Stop()
 	a.dropBuffers()
 	if a.resp != nil {
 		a.resp.Close()

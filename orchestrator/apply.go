@@ -41,7 +41,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		others, err = o.peers.Wanted(cfg)
 	}
 	if err == nil {
-		err = o.fleet.apply(cfg)
+		err = o.fleet.Apply(cfg)
 	}
 	if err != nil {
 		o.Rejected(err)
@@ -60,7 +60,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		o.tokens.Store(newResolver(cfg))
 	}
 	o.snap.Store(&snapshot{cfg: cfg, inForce: says, connect: con, keys: cfg.APIKeys})
-	o.fleet.judgePairs() // which do not matter where nothing is split
+	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
 	o.lastErr.Store(nil)
 	o.m.reloads.WithLabelValues("applied").Inc()
 	o.m.reloadOK.Set(1)

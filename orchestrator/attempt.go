@@ -91,10 +91,10 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 		}
 		first = f
 		if f.at != "" {
-			j.q.o.fleet.failed(f.at, f.err)
+			j.q.o.fleet.Failed(f.at, f.err)
 		}
 		if f.forgotten() {
-			j.q.o.fleet.forgot(f.at)
+			j.q.o.fleet.ModelUnknown(f.at)
 		}
 		if !j.again(ctx, f) {
 			j.lost()
@@ -195,7 +195,7 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 
 // engineEnded reports whether the connection broke off because its engine is not there any more: then trying elsewhere adds no work to it.
 func (j *job) engineEnded(ctx context.Context, f *failure) bool {
-	to := j.q.o.fleet.to(f.at)
+	to := j.q.o.fleet.Endpoint(f.at)
 	return f.kind == "broken" && (to == nil || j.q.dead(ctx, to))
 }
 
@@ -386,9 +386,9 @@ func (j *job) noPlan(err error) *failure {
 // tooLarge says why the prompt fits nowhere: in vLLM's words where the model's context is too short, since clients look for them.
 func (j *job) tooLarge() string {
 	most := 0
-	for _, r := range *j.q.o.fleet.reach.Load() {
-		if r.member.Role == replica.Decode && r.member.Serves(j.plan.Model) { // no plan is without one
-			most = max(most, r.member.Facts.MaxModelLen)
+	for _, r := range j.q.o.fleet.Endpoints() {
+		if r.Member.Role == replica.Decode && r.Member.Serves(j.plan.Model) { // no plan is without one
+			most = max(most, r.Member.Facts.MaxModelLen)
 		}
 	}
 	if most == 0 || j.plan.Tokens < most {
@@ -400,9 +400,9 @@ func (j *job) tooLarge() string {
 
 // served reports whether some known replica, healthy or not, answers for model; true while nothing is known.
 func (o *Orchestrator) served(model string) bool {
-	known := *o.fleet.reach.Load()
+	known := o.fleet.Endpoints()
 	for _, r := range known {
-		if r.member.Serves(model) {
+		if r.Member.Serves(model) {
 			return true
 		}
 	}

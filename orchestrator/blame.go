@@ -8,6 +8,7 @@ import (
 
 	"tandem/internal/engine"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/planner"
 )
@@ -84,8 +85,8 @@ func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time
 	bad := was && !o.planner.Excused(b, fault)
 	changes := o.planner.Failed(b, fault, now)
 	o.tell(changes)
-	if to := o.fleet.to(b.Decode.ID); fault.On == planner.OnPair && to != nil {
-		to.w.received.noteFailed()
+	if to := o.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
+		to.Transfers().Failed()
 	}
 	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
 	return held{b, fault, known, bad, was || slices.ContainsFunc(changes, ejects), f.answered()}
@@ -136,7 +137,7 @@ func (o *Orchestrator) tell(changes []outlier.Change) {
 	}
 	defer func() {
 		if slices.ContainsFunc(changes, func(c outlier.Change) bool { return c.ID == "" }) {
-			o.fleet.judgePairs()
+			o.fleet.JudgePairs()
 		}
 	}()
 	o.telling.mu.Lock()
@@ -153,25 +154,25 @@ func (o *Orchestrator) tell(changes []outlier.Change) {
 
 // tellLeg needs telling.mu. c is what changed, and now what holds of it.
 func (o *Orchestrator) tellLeg(c, now outlier.Change) {
-	to := o.fleet.to(c.ID)
+	to := o.fleet.Endpoint(c.ID)
 	if to == nil {
 		return
 	}
 	if c.To == outlier.Ejected {
-		o.m.ejected.WithLabelValues(to.w.role.String(), string(c.ID), c.Leg.String()).Inc()
+		o.m.ejected.WithLabelValues(to.Member.Role.String(), string(c.ID), c.Leg.String()).Inc()
 	}
 	cause := ""
 	if now.To != outlier.InUse {
 		cause = now.Cause
 	}
-	ejected, halfOpen := ejectedAs(c.Leg), halfOpenAs(c.Leg)
+	ejected, halfOpen := fleet.EjectedState(c.Leg), fleet.HalfOpenState(c.Leg)
 	if now.To == outlier.Ejected {
-		to.w.state(c.ID, halfOpen, "")
-		to.w.state(c.ID, ejected, cause)
+		to.SetState(c.ID, halfOpen, "")
+		to.SetState(c.ID, ejected, cause)
 		return
 	}
-	to.w.state(c.ID, ejected, "")
-	if to.w.states.put(c.ID, halfOpen, cause, time.Now()) && cause != "" {
+	to.SetState(c.ID, ejected, "")
+	if to.PutState(c.ID, halfOpen, cause) && cause != "" {
 		o.log.Info("replica comes back, one request at a time", "replica", string(c.ID), "leg", c.Leg.String())
 	}
 }

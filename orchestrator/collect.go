@@ -8,6 +8,7 @@ import (
 	"tandem/internal/kv"
 	"tandem/internal/kvevents"
 	"tandem/internal/roster"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
 )
 
@@ -78,7 +79,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	e := emit(ch)
 	e.gauge(descQueue, float64(c.o.queue.length()))
-	e.counter(descStall, c.o.stall.stood(now).Seconds())
+	e.counter(descStall, c.o.clock.StalledFor(now).Seconds())
 	c.pools(e, now)
 	c.streams(e)
 	c.peers(e)
@@ -122,16 +123,16 @@ func (o *Orchestrator) Leases() int {
 }
 
 func (c *collector) streams(e emit) {
-	for _, w := range c.o.fleet.list() {
-		pool := w.role.String()
-		if len(w.members()) == 0 {
-			e.gauge(descUp, 0, pool, w.name())
+	for _, w := range c.o.fleet.Watchers() {
+		pool := w.Role().String()
+		if len(w.Members()) == 0 {
+			e.gauge(descUp, 0, pool, w.Name())
 		}
 		c.states(e, w)
-		for _, f := range w.streams() {
-			s, id := f.follower.Stats(), string(f.name())
+		for _, f := range w.Streams() {
+			s, id := f.Stats(), string(f.ID())
 			e.stream(s, pool, id)
-			for result, n := range f.applied.all() {
+			for result, n := range f.Blocks() {
 				e.counter(descApplied, float64(n), pool, id, result)
 			}
 		}
@@ -139,10 +140,10 @@ func (c *collector) streams(e emit) {
 }
 
 // states sends one series for each state that a replica can be in, so that none appears or vanishes.
-func (c *collector) states(e emit, w *watcher) {
-	for _, m := range w.members() {
-		for _, state := range replicaStates {
-			e.gauge(descState, oneIf(w.states.has(m.ID, state)), w.role.String(), string(m.ID), state)
+func (c *collector) states(e emit, w *fleet.Watcher) {
+	for _, m := range w.Members() {
+		for _, state := range fleet.StateNames() {
+			e.gauge(descState, oneIf(w.HasState(m.ID, state)), w.Role().String(), string(m.ID), state)
 		}
 	}
 }

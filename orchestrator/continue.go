@@ -108,7 +108,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed held) {
 	a.held = true
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
-		f = legFailed(ctx, "stream", a.to.member.ID, err)
+		f = legFailed(ctx, "stream", a.to.Member.ID, err)
 	}
 	blamed.fault = a.h.j.q.o.failedOn(a.h.b, f, a.h.j.q.start, time.Now()).fault
 	return blamed
@@ -130,7 +130,7 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 	case !root.mayGoOn(ctx, blamed):
 		return noBudget, nil
 	}
-	at, tokens := attribute.String("tandem.replica", string(a.to.member.ID)), attribute.Int("tandem.tokens", a.given.Tokens())
+	at, tokens := attribute.String("tandem.replica", string(a.to.Member.ID)), attribute.Int("tandem.tokens", a.given.Tokens())
 	ctx, end := root.q.o.span(ctx, "continue", at, tokens)
 	defer end()
 	rest, f := a.restJob(root, blamed)
@@ -144,7 +144,7 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 	case f != nil:
 		return nobody, f
 	}
-	root.rec.Continued = append(root.rec.Continued, string(b.to.member.ID))
+	root.rec.Continued = append(root.rec.Continued, string(b.to.Member.ID))
 	b.kept = rest.kept
 	b.events += a.gave
 	b.gave = a.gave
@@ -155,17 +155,17 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 // mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does not work any more: then going on elsewhere
 // multiplies no work, however many streams it had.
 func (j *job) mayGoOn(ctx context.Context, blamed held) bool {
-	to := j.q.o.fleet.to(blamed.b.Decode.ID)
-	return to == nil || !to.w.up.Load() || j.q.o.planner.KnownBad(blamed.b, blamed.fault, time.Now()) || j.takeBudget() || j.q.dead(ctx, to)
+	to := j.q.o.fleet.Endpoint(blamed.b.Decode.ID)
+	return to == nil || !to.Up() || j.q.o.planner.KnownBad(blamed.b, blamed.fault, time.Now()) || j.takeBudget() || j.q.dead(ctx, to)
 }
 
 // dead asks an engine whether it still works.
 func (q *request) dead(ctx context.Context, to *reach) bool {
 	asking, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
 	defer cancel()
-	resp, err := to.client.Do(asking, &engine.Request{Method: http.MethodGet, Path: "/health"})
+	resp, err := to.DoAnyRank(asking, &engine.Request{Method: http.MethodGet, Path: "/health"})
 	if err != nil {
-		q.o.fleet.failed(to.member.ID, err)
+		q.o.fleet.Failed(to.Member.ID, err)
 		return ctx.Err() == nil
 	}
 	defer resp.Close()
@@ -194,13 +194,13 @@ func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
 	}
 	j := &job{
 		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
-		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.member.Facts.Root}, exact: true}, // no template takes part: any version will do
+		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true}, // no template takes part: any version will do
 		count: len(ids), rest: left, restOf: root, kept: done, faults: []held{blamed},
 	}
 	j.rec = newRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
 	j.rec.Model = root.rec.Model
 	j.prepare()
-	j.avoidForRest(a.to.member.ID)
+	j.avoidForRest(a.to.Member.ID)
 	return j, nil
 }
 
@@ -209,8 +209,8 @@ func (j *job) avoidForRest(broken replica.ID) {
 	if j.req.Kind != openai.Completions && j.q.snap.connect.Order() != connector.Sequential { // no other carries the ids of a chat
 		j.plan.SplitOK = false
 	}
-	for id, r := range *j.q.o.fleet.reach.Load() {
-		if r.member.Role == replica.Decode && !j.goesOnAt(&r.member) {
+	for id, r := range j.q.o.fleet.Endpoints() {
+		if r.Member.Role == replica.Decode && !j.goesOnAt(&r.Member) {
 			j.plan.AvoidDecode = append(j.plan.AvoidDecode, id)
 		}
 	}

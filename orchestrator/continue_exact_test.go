@@ -382,12 +382,12 @@ func TestOtherTokensDoNotGoOn(t *testing.T) {
 	in(t, setup{decode: 1}, func(w *world) {
 		j := &job{q: &request{o: w.o, snap: w.o.snap.Load()}, ids: &promptIDs{list: []uint32{1}, json: []byte("[1]"), exact: true}}
 		j.req = parsed(t, `{"model":"sim","prompt":[1],"stream":true}`)
-		d := (*w.o.fleet.reach.Load())[w.o.decode.Status(time.Now())[0].ID]
-		if !j.goesOnAt(&d.member) {
+		d := w.o.fleet.Endpoints()[w.o.decode.Status(time.Now())[0].ID]
+		if !j.goesOnAt(&d.Member) {
 			t.Error("the same model's replica cannot go on")
 		}
 		j.ids.of.Root = "/models/another"
-		if j.goesOnAt(&d.member) {
+		if j.goesOnAt(&d.Member) {
 			t.Error("a replica with other model files goes on")
 		}
 	})

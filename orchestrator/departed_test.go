@@ -184,8 +184,8 @@ func TestSharedEngines(t *testing.T) {
 			}
 		}
 		roles := map[replica.Role]int{}
-		for _, r := range *w.o.fleet.reach.Load() {
-			roles[r.w.role]++
+		for _, r := range w.o.fleet.Endpoints() {
+			roles[r.Member.Role]++
 		}
 		if roles[replica.Prefill] != 2 || roles[replica.Decode] != 2 {
 			w.t.Errorf("in reach: %v, want two of each", roles)

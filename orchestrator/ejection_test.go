@@ -218,7 +218,7 @@ func TestAnEjectedReplicaIsRenamed(t *testing.T) {
 		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, w.d[0])
 		w.crowd(120, 24, 0).want(t, "before it is renamed", 3)
 		was := replica.ID(w.d[0].addr)
-		shown := w.o.fleet.to(was).w.states.of(was)
+		shown := w.o.fleet.Endpoint(was).States(was)
 		if len(shown) == 0 {
 			t.Fatal("it is not ejected: this test tests nothing")
 		}
@@ -227,7 +227,7 @@ func TestAnEjectedReplicaIsRenamed(t *testing.T) {
 		cfg.Pools.Decode.Replicas[0].Name = "first"
 		ejections, trials := w.count("tandem_ejections_total", ""), w.count("tandem_trials_total", "failed")
 		w.apply(&cfg)
-		if now := w.o.fleet.to("first").w.states.of("first"); !slices.Equal(now, shown) {
+		if now := w.o.fleet.Endpoint("first").States("first"); !slices.Equal(now, shown) {
 			t.Errorf("shown as %v, want %v as before", now, shown)
 		}
 		w.crowd(120, 24, 1000).want(t, "under its new name", 0)

@@ -187,9 +187,9 @@ func answered(phase string, at replica.ID, status int, body []byte, contentType,
 func refusal(ctx context.Context, phase string, at *reach, resp *engine.Response, limit int64) *failure {
 	body, err := resp.ReadAll(limit)
 	if err != nil {
-		return legFailed(ctx, phase, at.member.ID, err)
+		return legFailed(ctx, phase, at.Member.ID, err)
 	}
-	return answered(phase, at.member.ID, resp.Status, body, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
+	return answered(phase, at.Member.ID, resp.Status, body, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
 }
 
 // errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.

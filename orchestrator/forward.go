@@ -23,15 +23,15 @@ func (q *request) forward(ctx context.Context, to *reach, p *passthrough, rec *R
 		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
 		Header: []engine.Field{{Key: "X-Request-Id", Value: q.id}},
 	}
-	resp, err := to.do(ctx, q.o.propagate(ctx, r, q.r.Header))
+	resp, err := to.Do(ctx, q.o.propagate(ctx, r, q.r.Header))
 	if err != nil {
-		q.o.fleet.failed(to.member.ID, err)
-		return legFailed(ctx, "decode", to.member.ID, err)
+		q.o.fleet.Failed(to.Member.ID, err)
+		return legFailed(ctx, "decode", to.Member.ID, err)
 	}
 	defer resp.Close()
 	contentType := resp.Header.Get("Content-Type")
 	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
-		s := &eventReader{resp: resp, kind: q.kind, at: to.member.ID, idle: q.snap.cfg.Timeouts.DecodeIdle}
+		s := &eventReader{resp: resp, kind: q.kind, at: to.Member.ID, idle: q.snap.cfg.Timeouts.DecodeIdle}
 		return q.forwardStream(ctx, s, timer, rec)
 	}
 	if resp.Status >= 400 {
@@ -39,7 +39,7 @@ func (q *request) forward(ctx context.Context, to *reach, p *passthrough, rec *R
 	}
 	body, err := entire(resp, nil, int64(q.snap.cfg.Limits.AnswerBytes))
 	if err != nil {
-		return legFailed(ctx, "decode", to.member.ID, err)
+		return legFailed(ctx, "decode", to.Member.ID, err)
 	}
 	if openai.NeedsScrub(body) {
 		body = openai.Scrub(nil, body)

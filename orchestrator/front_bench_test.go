@@ -132,15 +132,15 @@ func startFront(b *testing.B, next chan bool) *benchClient {
 			b.Error(err)
 		}
 	})
-	for o.fleet.any("m", nil) == nil || !allUp(o) {
+	for o.fleet.Any("m", nil) == nil || !allUp(o) {
 		time.Sleep(time.Millisecond)
 	}
 	return &benchClient{nc: nc}
 }
 
 func allUp(o *Orchestrator) bool {
-	for _, w := range o.fleet.list() {
-		if !w.up.Load() {
+	for _, w := range o.fleet.Watchers() {
+		if !w.Up() {
 			return false
 		}
 	}

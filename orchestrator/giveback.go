@@ -48,14 +48,14 @@ const noSuchModel = `"tandem-give-back-no-such-model"`
 
 // returnLease tries the pair's own decode replica first, since it has shaken hands with the prefill replica, then another.
 func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID) string {
-	to := o.fleet.to(pair.Decode.ID)
-	if to == nil || !to.w.up.Load() || to.member.ID == avoid {
-		to = o.fleet.anyOf(replica.Decode, "", 0, func(r *reach) bool { return r.member.ID == avoid })
+	to := o.fleet.Endpoint(pair.Decode.ID)
+	if to == nil || !to.Up() || to.Member.ID == avoid {
+		to = o.fleet.AnyDecode(func(r *reach) bool { return r.Member.ID == avoid })
 	}
 	if to == nil {
 		return "no_decode"
 	}
-	pair.Decode = to.member
+	pair.Decode = to.Member
 	body, err := openai.Parse(openai.Completions, []byte(`{"model":`+noSuchModel+`,"prompt":[0],"max_tokens":1}`), openai.Limits{})
 	if err != nil {
 		return "broken"
@@ -69,7 +69,7 @@ func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector,
 		return "bad_params" // an engine must not see them, not even so
 	}
 	header := []engine.Field{{Key: "X-Request-Id", Value: leg.RequestID}}
-	resp, err := to.do(ctx, &engine.Request{Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), Header: header})
+	resp, err := to.Do(ctx, &engine.Request{Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), Header: header})
 	if err != nil {
 		return "unreachable"
 	}

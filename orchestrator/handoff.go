@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/planner"
 )
 
@@ -31,32 +31,32 @@ type handoff struct {
 	attempt string // id of the attempt, on both legs
 	pair    connector.Pair
 
-	from    *reach              // the prefill replica, once asked
-	sentAt  time.Time           // prefill leg
-	doneAt  time.Time           // last byte of its answer
-	stood   time.Duration       // how long we and the prefill engine had stood still before the prefill leg
-	stalled time.Duration       // how long we had
-	ends    *leaseEnds          // of the prefill engine before it
-	lends   bool                // the decode leg bears params: its engine reads blocks that are on loan
-	counted int                 // prompt tokens as the prefill engine counted them
-	cached  openai.CachedPrompt // of the prefill engine
-	ids     *legIDs             // both legs carry them; nil: both carry the client's own body
+	from    *reach               // the prefill replica, once asked
+	sentAt  time.Time            // prefill leg
+	doneAt  time.Time            // last byte of its answer
+	stood   time.Duration        // how long we and the prefill engine had stood still before the prefill leg
+	stalled time.Duration        // how long we had
+	ends    *fleet.LeaseCounters // of the prefill engine before it
+	lends   bool                 // the decode leg bears params: its engine reads blocks that are on loan
+	counted int                  // prompt tokens as the prefill engine counted them
+	cached  openai.CachedPrompt  // of the prefill engine
+	ids     *legIDs              // both legs carry them; nil: both carry the client's own body
 
 	around context.Context         // what the attempt's context is made of
 	cancel context.CancelCauseFunc // ends the attempt's context
 	clock  *time.Timer             // ends it when the phase that runs takes too long
 
-	beside *prefillBeside // concurrent order only
-	held   [2]*watcher    // of prefill and of decode, listened to until release
+	beside *prefillBeside     // concurrent order only
+	held   [2]*fleet.Endpoint // of prefill and of decode, listened to until release
 }
 
 // enter returns the way to an engine that the attempt runs on, which is listened to until release even if it leaves; nil when it has left.
 func (h *handoff) enter(at *replica.Replica) *reach {
-	to := h.j.q.o.fleet.to(at.ID)
-	if to == nil || !to.member.SameEngine(at) || !to.w.hold() {
+	to := h.j.q.o.fleet.Endpoint(at.ID)
+	if to == nil || !to.Member.SameEngine(at) || !to.Hold() {
 		return nil
 	}
-	h.held[at.Role-replica.Prefill] = to.w
+	h.held[at.Role-replica.Prefill] = to
 	return to
 }
 
@@ -93,9 +93,9 @@ func (h *handoff) release() {
 		h.beside.end()
 	}
 	h.b.Release(time.Now())
-	for i, w := range h.held {
-		if w != nil {
-			w.release()
+	for i, e := range h.held {
+		if e != nil {
+			e.Release()
 			h.held[i] = nil
 		}
 	}
@@ -207,11 +207,11 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		return nil, f
 	}
 	h.sentAt = time.Now()
-	h.from, h.stood, h.stalled = to, o.standstill(to, h.sentAt), o.stall.stood(h.sentAt)
-	h.ends = cmp.Or(to.w.ends.Load(), unknownEnds)
+	h.from, h.stood, h.stalled = to, to.StalledFor(h.sentAt), o.clock.StalledFor(h.sentAt)
+	h.ends = to.LeaseCounters()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	defer h.guardPrefill(to, giveUp).stop()
+	defer h.guardPrefill(to, giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
@@ -303,27 +303,27 @@ func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 func (h *handoff) exchange(ctx context.Context, to *reach, out *outgoing, held *[]byte) (openai.PrefillAnswer, *failure) {
 	none := openai.PrefillAnswer{CachedTokens: -1}
 	leg := h.leg(ctx, to, out)
-	resp, err := to.do(ctx, leg)
+	resp, err := to.Do(ctx, leg)
 	giveBuffer(leg.Body)
 	if err != nil {
-		return none, legFailed(ctx, "prefill", to.member.ID, err)
+		return none, legFailed(ctx, "prefill", to.Member.ID, err)
 	}
 	defer resp.Close()
 	h.j.q.o.report(to, resp)
 	raw, err := resp.AppendAll(borrow(0), int64(h.cfg.Limits.AnswerBytes))
 	*held = raw
 	if err != nil {
-		return none, legFailed(ctx, "prefill", to.member.ID, err)
+		return none, legFailed(ctx, "prefill", to.Member.ID, err)
 	}
 	if resp.Status != http.StatusOK {
-		return none, answered("prefill", to.member.ID, resp.Status, raw, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
+		return none, answered("prefill", to.Member.ID, resp.Status, raw, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
 	}
 	answer, err := openai.ReadPrefill(raw)
 	if err == nil && h.ids != nil && answer.PromptTokens > 0 && answer.PromptTokens != len(h.ids.list) {
 		err = errors.New("the engine counted another number of prompt tokens than were sent")
 	}
 	if err != nil {
-		f := legFailed(ctx, "prefill", to.member.ID, err)
+		f := legFailed(ctx, "prefill", to.Member.ID, err)
 		f.kind = "bad_answer"
 		none.Params = answer.Params
 		return none, f
@@ -440,7 +440,7 @@ func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *co
 func (h *handoff) use(reply *connector.Reply) connector.Use {
 	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
 	if reply != nil {
-		use.Now = use.Now.Add(h.j.q.o.standstill(h.from, use.Now) - h.stood)
+		use.Now = use.Now.Add(h.from.StalledFor(use.Now) - h.stood)
 	}
 	return use
 }
@@ -488,7 +488,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 
 // report passes on the load that an answer carried. With several ranks behind one address the header does not say whose it is.
 func (o *Orchestrator) report(to *reach, resp *engine.Response) {
-	if to.rank != "" {
+	if to.Member.Pinned() {
 		return
 	}
 	value := resp.Header.Get("Endpoint-Load-Metrics")
@@ -498,6 +498,6 @@ func (o *Orchestrator) report(to *reach, resp *engine.Response) {
 	if load, ok := engine.ParseORCA(value); ok {
 		now := time.Now()
 		load.At = now
-		o.fleet.pool(to.w.role).Observe(to.member.ID, load, now)
+		to.Observe(load, now)
 	}
 }

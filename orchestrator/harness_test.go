@@ -167,8 +167,8 @@ func (w *world) start(opt Options) {
 	for range 100 {
 		time.Sleep(50 * time.Millisecond)
 		up := 0
-		for _, watched := range w.o.fleet.list() {
-			if watched.up.Load() {
+		for _, watched := range w.o.fleet.Watchers() {
+			if watched.Up() {
 				up++
 			}
 		}

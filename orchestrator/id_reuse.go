@@ -36,8 +36,8 @@ func (j *job) whyWhole() string {
 	case j.q.snap.connect.Order() != connector.Sequential: // the id that names both ends is ignored on /v1/responses
 		return "the connector does not carry " + kind.Path()
 	}
-	for _, r := range *j.q.o.fleet.reach.Load() {
-		if r.member.Role == replica.Decode && r.member.Serves(j.req.Model) && !reuses(&r.member.Facts, kind) {
+	for _, r := range j.q.o.fleet.Endpoints() {
+		if r.Member.Role == replica.Decode && r.Member.Serves(j.req.Model) && !reuses(&r.Member.Facts, kind) {
 			return "not every decode replica takes token ids on " + kind.Path()
 		}
 	}

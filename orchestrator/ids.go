@@ -83,9 +83,9 @@ func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure
 // that are known stay, for the index.
 func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
 	release := d.Facts.Release()
-	other := func(r *reach) bool { return !r.member.Facts.Release().Agrees(release) }
+	other := func(r *reach) bool { return !r.Member.Facts.Release().Agrees(release) }
 	result, f := j.resolved(ctx, func(ctx context.Context) tokenizer.Result {
-		return j.askFor(ctx, j.q.o.fleet.any(j.req.Model, other))
+		return j.askFor(ctx, j.q.o.fleet.Any(j.req.Model, other))
 	})
 	if ids := newPromptIDs(&result, nil); f == nil && ids != nil {
 		j.ids, j.count = ids, result.Count

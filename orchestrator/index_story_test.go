@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -304,42 +303,8 @@ func TestReloadOfModes(t *testing.T) {
 		to(config.IndexEvents) // of which there are none
 		asked("by events", false)
 		asked("by events, approximated", true)
-		if n := len(w.o.fleet.list()); n != 2 || !w.o.fleet.list()[0].up.Load() {
+		if n := len(w.o.fleet.Watchers()); n != 2 || !w.o.fleet.Watchers()[0].Up() {
 			w.t.Errorf("%d watchers after the reloads", n)
-		}
-	})
-}
-
-// An engine says 16 and its events say 32.
-func TestBlockSizeIsThatOfEvents(t *testing.T) {
-	var log bytes.Buffer
-	loud := setup{prefill: 2, decode: 1, config: func(c *config.Config) { c.Pools.Prefill.BlockSize = 64 }, options: func(o *Options) {
-		o.Log = slog.New(slog.NewTextHandler(&log, nil))
-	}}
-	in(t, loud, func(w *world) {
-		if got := w.o.prefill.BlockSize(); got != 16 {
-			w.t.Errorf("blocks of %d are indexed, want the engine's 16 before the file's 64", got)
-		}
-		watcher := w.o.fleet.list()[0]
-		s := newSink(watcher, &followed{id: watcher.members()[0].ID})
-		batch := &kv.Batch{Events: []kv.Event{
-			{Kind: kv.Stored, Hashes: []kv.EngineHash{5}, Group: 1, Tier: kv.CPU}, // a placeholder
-			{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Tokens: make([]uint32, 64), BlockSize: 32, Group: kv.NoGroup},
-		}}
-		for range 3 {
-			s.Apply(batch)
-		}
-		if got := w.o.prefill.BlockSize(); got != 32 {
-			w.t.Errorf("blocks of %d are indexed, want 32", got)
-		}
-		if n := strings.Count(log.String(), "block size told by events is used"); n != 1 || !strings.Contains(log.String(), "told=32 expected=16 indexed=32") {
-			w.t.Errorf("warned %d times:\n%s", n, log.String())
-		}
-		status := w.get("admin", "/debug/replicas").raw
-		for _, want := range []string{"its events tell blocks of 32 tokens, where 16 were expected", "its blocks have 16 tokens and those of the pool's index 32: they are not matched"} {
-			if !strings.Contains(status, want) {
-				w.t.Errorf("/debug/replicas does not say %q:\n%s", want, status)
-			}
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"tandem/decode"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/planner"
 	"tandem/prefill"
 	"tandem/scoring"
@@ -31,24 +32,24 @@ type Live struct {
 
 // LiveReplica is one replica at a glance.
 type LiveReplica struct {
-	Pool     string    `json:"pool"`
-	Name     string    `json:"name"`
-	URL      string    `json:"url"`
-	Up       bool      `json:"up"`
-	Reason   string    `json:"reason,omitzero"`
-	States   []State   `json:"states,omitempty"`
-	Index    string    `json:"index,omitzero"` // how far its index is believed
-	Running  int       `json:"running"`
-	Waiting  int       `json:"waiting"`
-	Usage    float64   `json:"usage"` // share of its KV blocks
-	Requests int       `json:"requests"`
-	Queued   int       `json:"queued_tokens"` // of prompts that it has to compute
-	WaitMS   float64   `json:"wait_ms"`       // until it has
-	Free     int       `json:"free_blocks"`   // decode: may be promised
-	Capacity int       `json:"capacity_blocks"`
-	Indexed  int       `json:"indexed_blocks"`
-	Age      float64   `json:"load_age_ms"`
-	Speed    LiveSpeed `json:"speed"`
+	Pool     string        `json:"pool"`
+	Name     string        `json:"name"`
+	URL      string        `json:"url"`
+	Up       bool          `json:"up"`
+	Reason   string        `json:"reason,omitzero"`
+	States   []fleet.State `json:"states,omitempty"`
+	Index    string        `json:"index,omitzero"` // how far its index is believed
+	Running  int           `json:"running"`
+	Waiting  int           `json:"waiting"`
+	Usage    float64       `json:"usage"` // share of its KV blocks
+	Requests int           `json:"requests"`
+	Queued   int           `json:"queued_tokens"` // of prompts that it has to compute
+	WaitMS   float64       `json:"wait_ms"`       // until it has
+	Free     int           `json:"free_blocks"`   // decode: may be promised
+	Capacity int           `json:"capacity_blocks"`
+	Indexed  int           `json:"indexed_blocks"`
+	Age      float64       `json:"load_age_ms"`
+	Speed    LiveSpeed     `json:"speed"`
 }
 
 // LiveSpeed is how fast an engine is. Samples 0: nothing is learned, and the profile is assumed.

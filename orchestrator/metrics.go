@@ -34,7 +34,6 @@ type metrics struct {
 	params        *prometheus.CounterVec // reason
 	giveBack      *prometheus.CounterVec // result
 	late          *prometheus.CounterVec // verdict
-	distrusted    *prometheus.CounterVec // pool, replica
 	ejected       *prometheus.CounterVec // pool, replica, leg
 	pairEjected   *prometheus.CounterVec // prefill, decode
 	trials        *prometheus.CounterVec // result
@@ -49,7 +48,6 @@ type metrics struct {
 	reloadTime    prometheus.Gauge
 	revision      *prometheus.GaugeVec   // revision
 	unwritten     *prometheus.CounterVec // reason
-	restarts      *prometheus.CounterVec
 
 	phases [phaseCount]prometheus.Observer
 }
@@ -115,7 +113,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		params:        counter("tandem_transfer_params_refused_total", "Prefill answers whose transfer parameters were not used, by reason.", "reason"),
 		giveBack:      counter("tandem_give_back_total", "Leases of prefill blocks that were given back unused, by result.", "result"),
 		late:          counter("tandem_late_answers_total", "Split answers that began after the lease could have ended, by verdict on whether the blocks were read in time.", "verdict"),
-		distrusted:    counter("tandem_decode_distrusted_total", "Times a decode engine may have cached wrong blocks, after which all that it had cached is not used any more.", "pool", "replica"),
 		ejected:       counter("tandem_ejections_total", "Times that a replica was kept out since it failed too often, by the leg that failed.", "pool", "replica", "leg"),
 		pairEjected:   counter("tandem_pair_ejections_total", "Times that a pair was kept out since KV blocks did not come over between its replicas.", "prefill", "decode"),
 		trials:        counter("tandem_trials_total", "Requests of the router's own to replicas and pairs that are ejected or suspected, by result.", "result"),
@@ -129,7 +126,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reloadOK:      gauge("tandem_config_last_reload_successful", "Whether the newest configuration file was accepted: 1 or 0."),
 		reloadTime:    gauge("tandem_config_last_success_timestamp_seconds", "When a configuration was last applied, unix seconds."),
 		unwritten:     counter("tandem_decisions_unwritten_total", "Records that are missing in decisions.file: the disk was slow, or a write failed.", "reason"),
-		restarts:      counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica.", "pool", "replica"),
 	}
 	m.revision = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "tandem_config_info", Help: "1 for the revision of the configuration in force, as records of decisions have it.",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/peers"
 )
 
@@ -37,6 +38,7 @@ func TestMetricsPageAgreesWithTheCode(t *testing.T) {
 	newMetrics(registry)
 	registry.MustRegister(&collector{})
 	peers.New(peers.Options{Registry: registry})
+	fleet.New(fleet.Options{Registry: registry})
 	for _, n := range registry.names {
 		if !slices.Contains(documented, n) {
 			t.Errorf("%s is not in docs/metrics.md", n)

@@ -13,6 +13,7 @@ import (
 	"tandem/internal/enginesim"
 	"tandem/internal/kv"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 )
 
 // moved is the set of metric families that had a sample other than zero. Safe for concurrent use.
@@ -177,7 +178,7 @@ func streamStale(w *world, _ *simulated) {
 
 func stateHolds(w *world, _ *simulated) {
 	id := replica.ID(w.p[0].addr)
-	w.o.fleet.to(id).w.state(id, stateSlow, "its machine is busy")
+	w.o.fleet.Endpoint(id).SetState(id, fleet.StateSlow, "its machine is busy")
 }
 
 func noRoom(t *testing.T, m *moved) {
@@ -330,9 +331,9 @@ func TestRestartIsToldToTheStream(t *testing.T) {
 
 // live counts the streams that are.
 func (w *world) live() (n int) {
-	for _, watched := range w.o.fleet.list() {
-		for _, f := range watched.streams() {
-			if f.live() {
+	for _, watched := range w.o.fleet.Watchers() {
+		for _, f := range watched.Streams() {
+			if f.Live() {
 				n++
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
+	"tandem/orchestrator/fleet"
 )
 
 // adapted asks for another model in the words of p.
@@ -35,7 +36,7 @@ func TestAnAdapterIsLoaded(t *testing.T) {
 		p := adapted(completion(false), "late")
 		w.failed(p, w.ask(p), 404)
 		w.adapter("load", w.whole, w.p[1], w.d[0])
-		time.Sleep(3 * modelsEvery)
+		time.Sleep(3 * fleet.ModelsInterval)
 		for i := range 6 {
 			q := p
 			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
@@ -45,7 +46,7 @@ func TestAnAdapterIsLoaded(t *testing.T) {
 			}
 		}
 		w.adapter("unload", w.p[1])
-		time.Sleep(3 * modelsEvery)
+		time.Sleep(3 * fleet.ModelsInterval)
 		if got := w.ask(p); got.status != 503 {
 			t.Errorf("status %d where no prefill replica has the adapter any more: %s", got.status, got.raw)
 		}
@@ -67,7 +68,7 @@ func TestAnAdapterIsGone(t *testing.T) {
 		if r := w.o.ring.newest(1)[0]; r.Attempts != 2 || r.Prefill == gone.addr {
 			t.Errorf("%d attempts, the last with %s", r.Attempts, r.Prefill)
 		}
-		time.Sleep(2 * modelsAtOdd)
+		time.Sleep(2 * fleet.LeastModelsInterval)
 		for i := range 6 {
 			q := p
 			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
@@ -91,7 +92,7 @@ func TestAnAdapterIsGone(t *testing.T) {
 func TestAnAdapterWithoutPrefill(t *testing.T) {
 	in(t, setup{engine: loading, config: func(c *config.Config) { c.Local = config.LocalAuto }}, func(w *world) {
 		w.adapter("load", w.whole, w.d[1])
-		time.Sleep(3 * modelsEvery)
+		time.Sleep(3 * fleet.ModelsInterval)
 		p := adapted(chat(true), "late")
 		w.exact(p, w.ask(p))
 		if r := w.o.ring.newest(1)[0]; r.Mode != "local" || r.Decode != w.d[1].addr {

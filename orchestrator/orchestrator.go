@@ -1,8 +1,9 @@
 // Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream. It watches the replicas and applies the configuration.
 //
 // The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its blocks, admission.go lets it wait for room,
-// attempt.go plans and tries, handoff.go sends the legs in the connector's order, answer.go reads the answer, client.go writes it. Knowledge comes in through fleet.go and
-// watch.go, and of other routers through package peers, configuration through apply.go, and status goes out through admin.go, collect.go and record.go.
+// attempt.go plans and tries, handoff.go sends the legs in the connector's order, answer.go reads the answer, client.go writes it. Package fleet tells what the
+// replicas are and have, package peers what other routers have booked there. Configuration comes in through apply.go, and status goes out through admin.go,
+// collect.go and record.go.
 package orchestrator
 
 import (
@@ -23,10 +24,12 @@ import (
 	"tandem/connector"
 	"tandem/decode"
 	"tandem/internal/config"
-	"tandem/internal/kvevents"
+	"tandem/internal/liveness"
 	"tandem/internal/page"
 	"tandem/internal/panics"
+	"tandem/internal/replica"
 	"tandem/internal/tokenizer"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/peers"
 	"tandem/orchestrator/planner"
 	"tandem/orchestrator/policy"
@@ -64,9 +67,8 @@ type Orchestrator struct {
 	file     *decisionFile
 	page     *page.Page
 	captures captures
-	stall    *stallWatch
-	zmq      *kvevents.Context
-	fleet    *fleet
+	clock    *liveness.Clock
+	fleet    *fleet.Fleet
 	telling  telling
 	peers    *peers.Peers
 
@@ -104,8 +106,8 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	}
 	o := &Orchestrator{
 		opt: opt, log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
-		queue: &admission{}, ring: newRing(cfg.Decisions.Ring), stall: newStallWatch(time.Now()),
-		zmq: &kvevents.Context{}, returned: make(chan struct{}, 64),
+		queue: &admission{}, ring: newRing(cfg.Decisions.Ring), clock: liveness.NewClock(time.Now()),
+		returned: make(chan struct{}, 64),
 	}
 	o.file = newDecisionFile(o.ring, o.log, o.m)
 	o.page = page.New(func() any { return o.Live() })
@@ -113,7 +115,11 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
 	o.planner = planner.New(o.prefill, o.decode, policy.Of(cfg), rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
-	o.fleet = newFleet(o)
+	o.fleet = fleet.New(fleet.Options{
+		Log: o.log, Dial: opt.Dial, NoEvents: opt.NoEvents, Prefill: o.prefill, Decode: o.decode, Outliers: o.planner.Outliers(),
+		Clock: o.clock, Panics: o.panics, Registry: opt.Registry,
+		MembersChanged: o.membersChanged, RoomChanged: o.queue.wake, ForgetTokens: o.forgetTokens,
+	})
 	o.peers = peers.New(peers.Options{
 		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake, Panics: o.panics, Registry: opt.Registry,
 	})
@@ -132,14 +138,27 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 	o.traced, o.tracer = !silent, p.Tracer("tandem")
 }
 
+// membersChanged is what the fleet calls when it has told the pools of other members.
+func (o *Orchestrator) membersChanged(renames replica.Renames, member func(replica.ID) bool) {
+	o.telling.rename(renames)
+	o.telling.keep(member)
+}
+
+// forgetTokens drops the token ids that a server's process made: another one may have another tokenizer or template.
+func (o *Orchestrator) forgetTokens(server string) {
+	if r := o.tokens.Load(); r != nil {
+		r.Forget(server)
+	}
+}
+
 // Run watches the replicas and asks other routers until ctx ends, then waits for everything it started. Requests must have ended before: see [Orchestrator.Drain].
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for where, run := range map[string]func(context.Context){"stall": o.stall.run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run} {
+	for where, run := range map[string]func(context.Context){"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}
 	wg.Go(func() { o.peers.Run(ctx) }) // which keeps each peer running
-	err := o.fleet.run(ctx)
+	err := o.fleet.Run(ctx)
 	wg.Wait()
 	o.returns.Wait()
 	return err

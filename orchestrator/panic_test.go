@@ -12,6 +12,7 @@ import (
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
 )
 
@@ -85,7 +86,7 @@ func TestATrialThatPanicsShowsNothing(t *testing.T) {
 		w.o.tell(a.Bad(outlier.ServerError, 0, time.Now()))
 		a.End()
 		time.Sleep(3 * time.Second)
-		if w.o.fleet.to(id).w.states.has(id, stateEjectedDecode) {
+		if hasState(w.o.fleet.Endpoint(id), id, fleet.StateEjectedDecode) {
 			t.Error("it is still kept out")
 		}
 		if n := w.count("tandem_trials_total", "unclear"); n != 1 {

@@ -130,7 +130,7 @@ func (j *job) passOnce(ctx context.Context, p *passthrough, why string) *failure
 	}()
 	j.noteWhole(b, why)
 	b.DecodeLease.MarkSent(time.Now())
-	to := o.fleet.to(b.Decode.ID)
+	to := o.fleet.Endpoint(b.Decode.ID)
 	if to == nil {
 		return left(b.Decode.ID)
 	}
@@ -170,8 +170,8 @@ func (j *job) anyModel(o *Orchestrator) string {
 	if j.rec.Model != "" {
 		return j.rec.Model
 	}
-	if to := o.fleet.any("", nil); to != nil {
-		return to.member.Facts.Model
+	if to := o.fleet.Any("", nil); to != nil {
+		return to.Member.Facts.Model
 	}
 	return ""
 }
@@ -194,14 +194,14 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 	q.mode, p.again = "ask", true
 	tried := map[replica.ID]bool{}
 	for {
-		to := o.anyFor(p.model, func(r *reach) bool { return tried[r.member.ID] })
+		to := o.anyFor(p.model, func(r *reach) bool { return tried[r.Member.ID] })
 		if to == nil && f != nil {
 			return f
 		}
 		if to == nil {
 			return refuse("plan", "no_replica", http.StatusServiceUnavailable, "No engine is usable at the moment.")
 		}
-		tried[to.member.ID] = true
+		tried[to.Member.ID] = true
 		f = q.forward(ctx, to, p, nil)
 		if f == nil || !q.passable(f, p) || f.forgotten() || ctx.Err() != nil || len(tried) >= q.snap.cfg.Retry.Attempts {
 			return f
@@ -212,8 +212,8 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 
 // anyFor finds an engine that serves model, or else any: it will say itself that it does not know the model.
 func (o *Orchestrator) anyFor(model string, skip func(*reach) bool) *reach {
-	if to := o.fleet.any(model, skip); to != nil {
+	if to := o.fleet.Any(model, skip); to != nil {
 		return to
 	}
-	return o.fleet.any("", skip)
+	return o.fleet.Any("", skip)
 }

@@ -90,35 +90,9 @@ func TestDistrustEndsWithTheProcess(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		w.apply(w.cfg)
 		time.Sleep(5 * time.Second)
-		if era := w.o.fleet.list()[1].process.era.Load(); era != 0 {
-			w.t.Errorf("era %d of an engine that was restarted", era)
+		if epoch := w.o.fleet.Watchers()[1].CacheEpoch(); epoch != 0 {
+			w.t.Errorf("epoch %d of an engine that was restarted", epoch)
 		}
 		w.exact(p, w.ask(p))
 	})
-}
-
-func TestProcesses(t *testing.T) {
-	var ps processes
-	a := ps.of("http://a")
-	a.era.Add(1)
-	if ps.of("http://a") != a || ps.see(a, 0) || ps.see(a, 5) || ps.see(a, 5) || a.era.Load() != 1 {
-		t.Errorf("era %d of a process of which nothing new is known, want 1", a.era.Load())
-	}
-	if b := ps.of("http://b"); ps.see(b, 5) || b.era.Load() != 1 {
-		t.Errorf("era %d by another address, want 1", b.era.Load())
-	}
-	if c := ps.of("http://c"); ps.see(c, 6) || c.era.Load() != 0 {
-		t.Errorf("era %d of another process, want 0", c.era.Load())
-	}
-	ps.keep(map[string]bool{"http://c": true})
-	if len(ps.by) != 3 {
-		t.Errorf("%d are remembered, want those that are distrusted and the one that is there", len(ps.by))
-	}
-	if !ps.see(a, 7) || ps.see(a, 8) || a.era.Load() != 0 {
-		t.Error("another process at the same address is not trusted")
-	}
-	ps.keep(nil)
-	if len(ps.by) != 1 || ps.of("http://b").era.Load() != 1 {
-		t.Errorf("%d are remembered, want the one that is distrusted", len(ps.by))
-	}
 }

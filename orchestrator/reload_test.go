@@ -191,7 +191,7 @@ func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
 		for _, e := range append(slices.Clone(w.p), w.d...) {
 			fault(enginesim.Fault{Kind: "slow_metrics", For: 500 * time.Millisecond})(w, e)
 		}
-		known, watched := w.known(), w.o.fleet.list()
+		known, watched := w.known(), w.o.fleet.Watchers()
 		if slices.Contains(known, 0) {
 			t.Fatalf("blocks known of each replica: %d; this test tests nothing", known)
 		}
@@ -215,7 +215,7 @@ func reloadUnderLoad(t *testing.T, field string, change func(*config.Config)) {
 			time.Sleep(2 * time.Second)
 		}
 		stop()
-		if now := w.o.fleet.list(); !slices.Equal(now, watched) {
+		if now := w.o.fleet.Watchers(); !slices.Equal(now, watched) {
 			t.Error("other watchers than before")
 		}
 		if n := w.count("tandem_decode_distrusted_total", ""); n != 0 {

@@ -56,21 +56,21 @@ func TestStreamChangesItsSourceAndName(t *testing.T) {
 	pub.Publish(twoBlocks(kv.Stored, 1, 2))
 	until(t, "the blocks", func() bool { return blocks() == 2 })
 
-	stream := w.o.fleet.list()[0].streams()[0]
+	stream := w.o.fleet.Watchers()[0].Streams()[0]
 	change(func(r *config.Replica) { r.Name = "renamed" })
 	if n := blocks(); n != 2 {
 		t.Errorf("%d blocks after the replica was renamed, want 2", n)
 	}
 	pub.Publish(twoBlocks(kv.Removed, 2))
 	until(t, "the removal under the new name", func() bool { return blocks() == 1 })
-	if now := w.o.fleet.list()[0].streams(); len(now) != 1 || now[0] != stream || now[0].name() != "renamed" {
+	if now := w.o.fleet.Watchers()[0].Streams(); len(now) != 1 || now[0] != stream || now[0].ID() != "renamed" {
 		t.Error("another stream is followed for another name")
 	}
 
 	change(func(r *config.Replica) { r.Events.Topic = "kv@" })
 	until(t, "the stream by another topic", func() bool {
-		now := w.o.fleet.list()[0].streams()
-		return len(now) == 1 && now[0] != stream && now[0].live() && blocks() == 1
+		now := w.o.fleet.Watchers()[0].Streams()
+		return len(now) == 1 && now[0] != stream && now[0].Live() && blocks() == 1
 	})
 	pub.Publish(twoBlocks(kv.Removed, 1))
 	until(t, "the last block is gone", func() bool { return blocks() == 0 })

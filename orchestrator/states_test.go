@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,36 +15,15 @@ import (
 
 	"tandem/internal/enginesim"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 )
-
-// Several states of a replica stand together, each with its cause, until it ends.
-func TestStatesOfAReplicaStandTogether(t *testing.T) {
-	start := time.Unix(1000, 0)
-	var s states
-	if !s.put("p1", "one", "because", start) || !s.put("p1", "two", "therefore", start.Add(1)) || !s.put("p2", "one", "too", start) {
-		t.Error("a state that begins is no change")
-	}
-	if s.put("p1", "one", "still", start.Add(2)) {
-		t.Error("another cause of a state that holds is a change")
-	}
-	want := []State{{"one", "still", start}, {"two", "therefore", start.Add(1)}}
-	if got := s.of("p1"); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("p1 has %v, want %v", got, want)
-	}
-	if s.put("p3", "one", "", start) || !s.put("p1", "one", "", start) || s.put("p1", "one", "", start) {
-		t.Error("the end of a state must be a change, and only once")
-	}
-	if s.has("p1", "one") || !s.has("p1", "two") || !s.has("p2", "one") {
-		t.Errorf("p1 has %v, p2 %v", s.of("p1"), s.of("p2"))
-	}
-}
 
 // What is set on a watcher is seen where people look.
 func TestStateIsShownWithItsCause(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		id := replica.ID(w.d[1].addr)
-		slow := w.o.fleet.to(id).w
-		slow.state(id, stateSlow, "it has a cold")
+		slow := w.o.fleet.Endpoint(id)
+		slow.SetState(id, fleet.StateSlow, "it has a cold")
 		if n := w.count("tandem_replica_state", w.d[1].addr); n != 1 {
 			t.Errorf("%d series of %s say 1, want one", n, id)
 		}
@@ -54,7 +34,7 @@ func TestStateIsShownWithItsCause(t *testing.T) {
 		if err != nil || strings.Count(string(shown), `"state":"slow","cause":"it has a cold"`) != 1 {
 			t.Errorf("/debug/replicas: %v, %s", err, shown)
 		}
-		slow.state(id, stateSlow, "")
+		slow.SetState(id, fleet.StateSlow, "")
 		if n := w.count("tandem_replica_state", ""); n != 0 {
 			t.Errorf("%d series say 1 after the end", n)
 		}
@@ -118,4 +98,9 @@ func (w *world) seriesOf(name, one, two string) (n int) {
 		}
 	}
 	return n
+}
+
+// hasState reports whether a state holds of the replica called id.
+func hasState(e *fleet.Endpoint, id replica.ID, state string) bool {
+	return slices.ContainsFunc(e.States(id), func(s fleet.State) bool { return s.State == state })
 }

@@ -17,7 +17,7 @@ import (
 // model answers for one model from the list, since engines do not serve that path.
 func (o *Orchestrator) model(ctx context.Context, q *request) *failure {
 	name, err := url.PathUnescape(chi.URLParam(q.r, "model"))
-	if err != nil || !o.served(name) || o.fleet.any(name, nil) == nil {
+	if err != nil || !o.served(name) || o.fleet.Any(name, nil) == nil {
 		f := refuse("plan", "unknown_model", http.StatusNotFound, "The model does not exist.")
 		f.owner = "client"
 		return f
@@ -63,14 +63,14 @@ func (q *request) holder(ctx context.Context, id string) *reach {
 	}
 	tried := map[replica.ID]bool{}
 	for {
-		to := q.o.fleet.anyOf(replica.Decode, "", 0, func(r *reach) bool { return tried[r.member.ID] })
+		to := q.o.fleet.AnyDecode(func(r *reach) bool { return tried[r.Member.ID] })
 		if to == nil || ctx.Err() != nil {
 			return nil
 		}
-		tried[to.member.ID] = true
+		tried[to.Member.ID] = true
 		asked, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
 		path := "/v1/responses/" + id
-		resp, err := to.client.Do(asked, &engine.Request{Method: http.MethodGet, Path: path, Idempotent: true})
+		resp, err := to.DoAnyRank(asked, &engine.Request{Method: http.MethodGet, Path: path, Idempotent: true})
 		if err == nil {
 			_, _ = resp.ReadAll(int64(q.snap.cfg.Limits.AnswerBytes))
 			resp.Close()

@@ -90,9 +90,7 @@ func wait(d time.Duration) trouble { return func(*world, *simulated) { time.Slee
 
 // stoodStill is a process that was stopped while the prefill answer was on its way.
 func stoodStill(w *world, _ *simulated) {
-	w.o.stall.mu.Lock()
-	defer w.o.stall.mu.Unlock()
-	w.o.stall.total += 20 * time.Second
+	w.o.clock.Tick(time.Now().Add(20 * time.Second))
 }
 
 // transferFails makes the prefill replicas' blocks unreachable for a while, 0 for good: decode engines wait for a handshake, and then report an error.

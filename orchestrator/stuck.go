@@ -58,7 +58,7 @@ func (t *transferWatch) look(now time.Time) *stuck {
 	if now.Before(t.next) {
 		return nil
 	}
-	if !t.to.w.received.since(t.pair, now.Add(-t.wait)) && o.planner.Outliers().Suspect(t.pair, now) {
+	if !t.to.Transfers().BeganSince(t.pair, now.Add(-t.wait)) && o.planner.Outliers().Suspect(t.pair, now) {
 		o.log.Info("a pair is tried, since a request waits for its blocks",
 			"prefill", string(t.pair.Prefill), "decode", string(t.pair.Decode), "waits", waits.String())
 	}

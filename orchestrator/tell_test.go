@@ -10,6 +10,7 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
 )
 
@@ -37,7 +38,7 @@ func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
 		used.End()
 		w.o.tell(second)
 		w.o.tell(first)
-		if states := w.o.fleet.to(id).w.states.of(id); len(states) != 1 || states[0].State != stateHalfDecode {
+		if states := w.o.fleet.Endpoint(id).States(id); len(states) != 1 || states[0].State != fleet.StateHalfDecode {
 			t.Errorf("%s has the states %v, want that it is half-open", id, states)
 		}
 		if n := w.count("tandem_ejections_total", ""); n != 1 {
@@ -78,9 +79,9 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 			}
 			all.Wait()
 			now := set.Now(outlier.Change{ID: id, Leg: outlier.Decode}).To
-			has := &w.o.fleet.to(id).w.states
-			if has.has(id, stateEjectedDecode) != (now == outlier.Ejected) || has.has(id, stateHalfDecode) != (now == outlier.HalfOpen) {
-				t.Fatalf("%s is %v, and its states are %v", id, now, has.of(id))
+			to := w.o.fleet.Endpoint(id)
+			if hasState(to, id, fleet.StateEjectedDecode) != (now == outlier.Ejected) || hasState(to, id, fleet.StateHalfDecode) != (now == outlier.HalfOpen) {
+				t.Fatalf("%s is %v, and its states are %v", id, now, to.States(id))
 			}
 		}
 	})
@@ -90,15 +91,15 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 func TestADistrustedEngineIsToldOfOnce(t *testing.T) {
 	var log bytes.Buffer
 	in(t, setup{options: logsTo(&log)}, func(w *world) {
-		to := w.o.fleet.to(replica.ID(w.d[0].addr)).w
+		to := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))
 		for range 5 {
-			to.distrust(&failure{phase: "decode", kind: "late", err: errors.New("late")})
+			to.Distrust(&failure{phase: "decode", kind: "late", err: errors.New("late")})
 		}
 		if n := w.count("tandem_decode_distrusted_total", w.d[0].addr); n != 5 {
 			t.Errorf("counted %d times, want each", n)
 		}
-		if era := to.process.era.Load(); era != 5 {
-			t.Errorf("era %d: what was cached since the last time is found again", era)
+		if epoch := to.CacheEpoch(); epoch != 5 {
+			t.Errorf("epoch %d: what was cached since the last time is found again", epoch)
 		}
 	})
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {

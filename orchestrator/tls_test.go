@@ -187,56 +187,18 @@ func TestRotatedAuthorityIsUsed(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- o.Run(t.Context()) }()
 	t.Cleanup(func() { <-ended })
-	engine := o.fleet.list()[0]
-	until(t, "the replica by the first authority", engine.up.Load)
+	engine := o.fleet.Watchers()[0]
+	until(t, "the replica by the first authority", engine.Up)
 	show(two)
-	until(t, "nobody trusts the second yet", func() bool { return !engine.up.Load() })
+	until(t, "nobody trusts the second yet", func() bool { return !engine.Up() })
 	write(t, authority, two.cert)
 	if err := o.Apply(new(*cfg)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the replica by the second authority", engine.up.Load)
-	if o.fleet.list()[0] != engine {
+	until(t, "the replica by the second authority", engine.Up)
+	if o.fleet.Watchers()[0] != engine {
 		t.Error("a new watcher was made")
 	}
 	show(one)
-	until(t, "nobody trusts the first any more", func() bool { return !engine.up.Load() })
-}
-
-func TestSameTLS(t *testing.T) {
-	a, b := newPair(t, 1), newPair(t, 2)
-	files := func(cert, key, ca []byte) config.ClientTLS {
-		dir := t.TempDir()
-		c := config.ClientTLS{CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
-		write(t, c.CA, ca)
-		write(t, c.Cert, cert)
-		write(t, c.Key, key)
-		return c
-	}
-	read := func(c config.ClientTLS) *tls.Config {
-		out, err := config.Default().EngineTLS(config.Pool{TLS: c})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
-	first := files(a.cert, a.key, a.cert)
-	named, unverified := first, first
-	named.ServerName, unverified.InsecureSkipVerify = "engine", true
-	for name, tt := range map[string]struct {
-		other config.ClientTLS
-		same  bool
-	}{
-		"the same files":      {first, true},
-		"the same in others":  {files(a.cert, a.key, a.cert), true},
-		"another authority":   {files(a.cert, a.key, b.cert), false},
-		"another certificate": {files(b.cert, b.key, a.cert), false},
-		"another name":        {named, false},
-		"not verified":        {unverified, false},
-		"nothing":             {config.ClientTLS{}, false},
-	} {
-		if got := sameTLS(read(first), read(tt.other)); got != tt.same {
-			t.Errorf("%s: the same %t, want %t", name, got, tt.same)
-		}
-	}
+	until(t, "nobody trusts the first any more", func() bool { return !engine.Up() })
 }

@@ -56,7 +56,7 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	if j.q.snap.cfg.Tokenizer.Source == config.TokensNone {
 		return j.estimate()
 	}
-	return j.askFor(ctx, j.q.o.fleet.any(j.req.Model, nil))
+	return j.askFor(ctx, j.q.o.fleet.Any(j.req.Model, nil))
 }
 
 // askFor asks an engine for the ids, nil where there is none to ask.
@@ -64,8 +64,8 @@ func (j *job) askFor(ctx context.Context, to *reach) tokenizer.Result {
 	if to == nil {
 		return j.estimate()
 	}
-	facts := &to.member.Facts
-	via := tokenizer.Via{Key: to.w.tokensOf(), Release: facts.Release(), Post: to.post, Render: facts.Render}
+	facts := &to.Member.Facts
+	via := tokenizer.Via{Key: to.Server(), Release: facts.Release(), Post: to.Post, Render: facts.Render}
 	r := j.q.o.tokens.Load()
 	if p := j.prompt(); p != nil {
 		return r.Completion(ctx, via, j.req.Model, p.Text, j.req.Raw)
@@ -74,16 +74,6 @@ func (j *job) askFor(ctx context.Context, to *reach) tokenizer.Result {
 		return r.Conversation(ctx, via, kind.Path(), j.req.Raw)
 	}
 	return r.Chat(ctx, via, j.req.Raw)
-}
-
-// tokensOf names the server to the tokenizer.
-func (w *watcher) tokensOf() string { return w.key.url }
-
-// forgetTokens drops the token ids that the server's process made: another one may have another tokenizer or template.
-func (w *watcher) forgetTokens() {
-	if r := w.f.o.tokens.Load(); r != nil {
-		r.Forget(w.tokensOf())
-	}
 }
 
 // estimate takes four bytes a token, or what the configuration says.

@@ -44,7 +44,7 @@ func (o *Orchestrator) trials(ctx context.Context) {
 		if !o.planner.Outliers().Active(time.Now()) {
 			continue
 		}
-		for _, tr := range o.planner.Outliers().Due(time.Now(), o.fleet.reachable) {
+		for _, tr := range o.planner.Outliers().Due(time.Now(), o.fleet.Reachable) {
 			select {
 			case places <- struct{}{}:
 			case <-ctx.Done():
@@ -99,16 +99,16 @@ func (o *Orchestrator) tryWhat(ctx context.Context, tr outlier.Trial) finding {
 	}
 	switch {
 	case tr.IsPair():
-		return o.tryPair(ctx, o.fleet.to(tr.Pair.Prefill), o.fleet.to(tr.Pair.Decode), "")
+		return o.tryPair(ctx, o.fleet.Endpoint(tr.Pair.Prefill), o.fleet.Endpoint(tr.Pair.Decode), "")
 	case tr.Leg == outlier.Whole:
-		return o.tryWhole(ctx, o.fleet.to(tr.ID))
+		return o.tryWhole(ctx, o.fleet.Endpoint(tr.ID))
 	}
 	return o.tryLeg(ctx, tr)
 }
 
 // tryLeg tries a leg with one replica of the other pool after the other, until one of them shows something. A failed load is shown by two: it may be the path.
 func (o *Orchestrator) tryLeg(ctx context.Context, tr outlier.Trial) (last finding) {
-	self := o.fleet.to(tr.ID)
+	self := o.fleet.Endpoint(tr.ID)
 	for _, other := range o.partnersOf(self) {
 		p, d, theirs := self, other, "decode"
 		if tr.Leg == outlier.Decode {
@@ -134,15 +134,15 @@ func (o *Orchestrator) partnersOf(self *reach) []*reach {
 	if self == nil {
 		return nil
 	}
-	for _, r := range *o.fleet.reach.Load() {
+	for _, r := range o.fleet.Endpoints() {
 		p, d, leg := self, r, outlier.Decode
-		if self.member.Role == replica.Decode {
+		if self.Member.Role == replica.Decode {
 			p, d, leg = r, self, outlier.Prefill
 		}
-		if r.member.Role == self.member.Role || !r.w.up.Load() || planner.Incompatible(&p.member, &d.member) != "" {
+		if r.Member.Role == self.Member.Role || !r.Up() || planner.Incompatible(&p.Member, &d.Member) != "" {
 			continue
 		}
-		if o.planner.Outliers().Known(r.member.ID, leg, time.Now()) {
+		if o.planner.Outliers().Known(r.Member.ID, leg, time.Now()) {
 			others = append(others, r)
 			continue
 		}
@@ -170,7 +170,7 @@ func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) finding {
 
 // question makes a canary for a pair.
 func (o *Orchestrator) question(p, d *reach) *canary.Question {
-	fit := canary.Between(canaryFits(&p.member), canaryFits(&d.member))
+	fit := canary.Between(canaryFits(&p.Member), canaryFits(&d.Member))
 	return canary.New(fit, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 }
 
@@ -205,12 +205,12 @@ func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) 
 		return finding{fails, outlier.Unmoved, verdict.Why}
 	case canary.Wrong:
 		if theirs != "decode" {
-			d.w.distrust(&failure{phase: "decode", kind: "wrong_canary", at: d.member.ID, err: errors.New(verdict.Why)})
+			d.Distrust(&failure{phase: "decode", kind: "wrong_canary", at: d.Member.ID, err: errors.New(verdict.Why)})
 		}
 		return finding{fails, outlier.Wrong, verdict.Why}
 	}
 	if verdict.Leg != "prefill" {
-		d.w.received.noteFailed()
+		d.Transfers().Failed()
 	}
 	if errors.Is(decode.Err, errStuck) {
 		return finding{fails, outlier.Stuck, verdict.Why}
@@ -234,7 +234,7 @@ func failedAt(leg, theirs string, a canary.Answer, why string) finding {
 
 // countersOf reads what a decode engine counts of transfers, over all its ranks.
 func countersOf(ctx context.Context, d *reach) canary.Counters {
-	m, err := d.client.Scrape(ctx)
+	m, err := d.Scrape(ctx)
 	if err != nil {
 		return canary.Unknown()
 	}
@@ -256,9 +256,9 @@ func (o *Orchestrator) handCanary(
 	ctx context.Context, q *canary.Question, p, d *reach, limit time.Duration,
 ) (first, decode canary.Answer) {
 	snap := o.snap.Load()
-	con, pair := snap.connect, connector.Pair{Prefill: p.member, Decode: d.member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs)}
+	con, pair := snap.connect, connector.Pair{Prefill: p.Member, Decode: d.Member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs)}
 	began := time.Now()
-	stood := o.standstill(p, began)
+	stood := p.StalledFor(began)
 	leg, err := canaryLeg(q.Prefill(), q.Salt, func(l *connector.Leg) error { return con.EditPrefill(l, pair) })
 	if err != nil {
 		return canary.Answer{Err: err}, decode
@@ -267,10 +267,10 @@ func (o *Orchestrator) handCanary(
 	if q.JudgePrefill(first).Kind == canary.Failed {
 		return first, decode
 	}
-	reply := connector.NewReply(canary.Params(first.Body), time.Now(), len(q.IDs), p.member.Facts.BlockSize)
+	reply := connector.NewReply(canary.Params(first.Body), time.Now(), len(q.IDs), p.Member.Facts.BlockSize)
 	use := func() connector.Use {
 		now := time.Now()
-		return connector.Use{Now: now.Add(o.standstill(p, now) - stood), Margin: snap.cfg.Connector.Margin}
+		return connector.Use{Now: now.Add(p.StalledFor(now) - stood), Margin: snap.cfg.Connector.Margin}
 	}
 	leg, err = canaryLeg(q.Decode(), q.Salt, func(l *connector.Leg) error { return con.EditDecode(l, pair, reply, use()) })
 	if err != nil {
@@ -303,7 +303,7 @@ func (o *Orchestrator) freeCanary(ctx context.Context, con connector.Connector, 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe) // ended by the timeout
 	defer cancel()
-	o.m.giveBack.WithLabelValues(o.returnLease(ctx, con, pair, reply, d.member.ID)).Inc()
+	o.m.giveBack.WithLabelValues(o.returnLease(ctx, con, pair, reply, d.Member.ID)).Inc()
 }
 
 // canaryLeg lets edit make a leg of a canary's body.
@@ -315,7 +315,7 @@ func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine
 // askCanary sends one body to one replica and reads the whole answer.
 func (o *Orchestrator) askCanary(ctx context.Context, to *reach, r *engine.Request, id string) canary.Answer {
 	r.Method, r.Path, r.Header = http.MethodPost, openai.Completions.Path(), []engine.Field{{Key: "X-Request-Id", Value: id}}
-	resp, err := to.do(ctx, r)
+	resp, err := to.Do(ctx, r)
 	if err != nil {
 		return canary.Answer{Err: err}
 	}

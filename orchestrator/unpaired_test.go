@@ -10,11 +10,12 @@ import (
 	"tandem/internal/config"
 	"tandem/internal/enginesim"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
 )
 
 // unpairedOf counts the replicas that are shown as making no pair.
-func (w *world) unpairedOf() int { return w.count("tandem_replica_state", stateUnpaired) }
+func (w *world) unpairedOf() int { return w.count("tandem_replica_state", fleet.StateUnpaired) }
 
 // Blocks of another size fit nobody: the replica is seen to make no pair, with the reason, in one line of the log. One of the same size that joins ends it.
 func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {

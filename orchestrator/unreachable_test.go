@@ -99,7 +99,7 @@ func TestABusyEngineThatTakesNoConnectionServesOn(t *testing.T) {
 		w.net.Cut(w.d[0].addr) // so that a scrape needs a new one
 		way.fails.Store(new(dropped))
 		for range 20 {
-			w.o.fleet.to(replica.ID(w.d[0].addr)).w.hear()
+			w.o.fleet.Endpoint(replica.ID(w.d[0].addr)).MarkAlive()
 			time.Sleep(200 * time.Millisecond)
 		}
 		if n := w.count("tandem_replica_up", w.d[0].addr); n != 1 {

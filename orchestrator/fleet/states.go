@@ -1,4 +1,4 @@
-package orchestrator
+package fleet
 
 import (
 	"slices"
@@ -18,29 +18,34 @@ type State struct {
 
 // The states of a replica. Several can hold together. Each one has a series in tandem_replica_state.
 const (
-	stateSlow       = "slow"       // it takes a multiple of what its pool does
-	stateUnreported = "unreported" // it answers, and does not tell its load in time
-	stateDistrusted = "distrusted" // its cache may hold wrong blocks, and is not used until it is restarted
-	stateUnpaired   = "unpaired"   // no replica of the other pool can work with it, or transfers with each failed
+	StateSlow       = "slow"       // it takes a multiple of what its pool does
+	StateUnreported = "unreported" // it answers, and does not tell its load in time
+	StateDistrusted = "distrusted" // its cache may hold wrong blocks, and is not used until it is restarted
+	StateUnpaired   = "unpaired"   // no replica of the other pool can work with it, or transfers with each failed
 
-	stateEjectedPrefill = "ejected_prefill" // it failed too often at prefilling for others, and takes no requests until a trial goes well
-	stateEjectedDecode  = "ejected_decode"  // at generating from transferred blocks
-	stateEjectedWhole   = "ejected_whole"   // at doing both alone
-	stateHalfPrefill    = "half_open_prefill"
-	stateHalfDecode     = "half_open_decode"
-	stateHalfWhole      = "half_open_whole" // it comes back: as many requests at once as have gone well
+	StateEjectedPrefill = "ejected_prefill" // it failed too often at prefilling for others, and takes no requests until a trial goes well
+	StateEjectedDecode  = "ejected_decode"  // at generating from transferred blocks
+	StateEjectedWhole   = "ejected_whole"   // at doing both alone
+	StateHalfPrefill    = "half_open_prefill"
+	StateHalfDecode     = "half_open_decode"
+	StateHalfWhole      = "half_open_whole" // it comes back: as many requests at once as have gone well
 )
 
-var replicaStates = [...]string{
-	stateSlow, stateUnreported, stateDistrusted, stateUnpaired, stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole, stateHalfPrefill, stateHalfDecode, stateHalfWhole,
+// StateNames returns all states that a replica can be in.
+func StateNames() []string {
+	return []string{
+		StateSlow, StateUnreported, StateDistrusted, StateUnpaired, StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode, StateHalfWhole,
+	}
 }
 
-func ejectedAs(leg outlier.Leg) string {
-	return [...]string{stateEjectedPrefill, stateEjectedDecode, stateEjectedWhole}[leg]
+// EjectedState is the state of a replica that is ejected at a leg.
+func EjectedState(leg outlier.Leg) string {
+	return [...]string{StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole}[leg]
 }
 
-func halfOpenAs(leg outlier.Leg) string {
-	return [...]string{stateHalfPrefill, stateHalfDecode, stateHalfWhole}[leg]
+// HalfOpenState is the state of a replica that comes back at a leg.
+func HalfOpenState(leg outlier.Leg) string {
+	return [...]string{StateHalfPrefill, StateHalfDecode, StateHalfWhole}[leg]
 }
 
 // states are those that hold of the replicas of one server. The zero value has none. Safe for concurrent use.
@@ -93,21 +98,21 @@ func (s *states) rename(to replica.Renames) {
 	s.holds = replica.Rekey(s.holds, to.Now)
 }
 
-// state notes that a state holds of a replica for this cause, or, where there is none, that it does not, and logs the change.
-func (w *watcher) state(id replica.ID, state, cause string) {
+// setState notes that a state holds of a replica for this cause, or, where there is none, that it does not, and logs the change.
+func (w *Watcher) setState(id replica.ID, state, cause string) {
 	if !w.states.put(id, state, cause, time.Now()) {
 		return
 	}
 	if cause == "" {
-		w.f.o.log.Info("replica state has ended", "replica", string(id), "pool", w.role.String(), "state", state)
+		w.log.Info("replica state has ended", "replica", string(id), "pool", w.role.String(), "state", state)
 		return
 	}
-	w.f.o.log.Warn("replica state", "replica", string(id), "pool", w.role.String(), "state", state, "cause", cause)
+	w.log.Warn("replica state", "replica", string(id), "pool", w.role.String(), "state", state, "cause", cause)
 }
 
 // judgeSpeed notes whether a replica is slow beside the others of its pool.
-func (w *watcher) judgeSpeed(id replica.ID) {
-	if cause, known := w.f.pool(w.role).Slow(id, w.states.has(id, stateSlow)); known {
-		w.state(id, stateSlow, cause)
+func (w *Watcher) judgeSpeed(id replica.ID) {
+	if cause, known := w.pool.Slow(id, w.states.has(id, StateSlow)); known {
+		w.setState(id, StateSlow, cause)
 	}
 }

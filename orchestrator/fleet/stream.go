@@ -1,8 +1,10 @@
-package orchestrator
+package fleet
 
 import (
+	"context"
 	"fmt"
 	"iter"
+	"sync"
 	"sync/atomic"
 
 	"tandem/internal/kv"
@@ -10,10 +12,56 @@ import (
 	"tandem/internal/replica"
 )
 
+// Stream is the event stream of one rank, which is followed.
+type Stream struct {
+	source   kvevents.Source
+	follower *kvevents.Follower
+	stop     context.CancelFunc
+	done     chan struct{}
+	state    atomic.Uint32
+	reason   atomic.Pointer[string]
+	applied  applied
+
+	naming sync.RWMutex // held, for reading, while something goes into the pool under id
+	id     replica.ID
+}
+
+// ID is what the replica is called now.
+func (f *Stream) ID() replica.ID {
+	f.naming.RLock()
+	defer f.naming.RUnlock()
+	return f.id
+}
+
+// renaming is a stream whose replica gets another name. What it brings waits meanwhile.
+type renaming struct {
+	f  *Stream
+	id replica.ID
+}
+
+func (r renaming) end() {
+	r.f.id = r.id
+	r.f.naming.Unlock()
+}
+
+// holdRenamed appends the streams whose replicas have another name now, held until their renaming ends.
+func (w *Watcher) holdRenamed(held []renaming) []renaming {
+	for _, f := range w.Streams() {
+		for _, m := range w.Members() {
+			if m.Rank == f.source.Rank && m.ID != f.ID() {
+				f.naming.Lock()
+				held = append(held, renaming{f, m.ID})
+				break
+			}
+		}
+	}
+	return held
+}
+
 // sink is where a follower's stream ends: in the pool's index. Its methods are called by the follower's goroutine alone.
 type sink struct {
-	w       *watcher
-	f       *followed
+	w       *Watcher
+	f       *Stream
 	applied *applied
 	sized   bool // the block size that the events tell is known
 }
@@ -29,14 +77,14 @@ func (a *applied) all() iter.Seq2[string, uint64] {
 }
 
 // newSink returns the end of f's stream, and has f keep its counts.
-func newSink(w *watcher, f *followed) *sink {
+func newSink(w *Watcher, f *Stream) *sink {
 	return &sink{w: w, f: f, applied: &f.applied}
 }
 
 // Apply implements [kvevents.Sink].
 func (s *sink) Apply(b *kv.Batch) {
 	s.f.naming.RLock()
-	did := s.w.f.pool(s.w.role).Apply(s.f.id, b)
+	did := s.w.pool.Apply(s.f.id, b)
 	s.size()
 	s.f.naming.RUnlock()
 	s.applied.stored.Add(uint64(did.Stored))
@@ -50,11 +98,11 @@ func (s *sink) size() {
 	if s.sized {
 		return
 	}
-	pool := s.w.f.pool(s.w.role)
+	pool := s.w.pool
 	told, expected := pool.ReportedBlockSize(s.f.id)
 	s.sized = told > 0
 	if s.sized && told != expected {
-		s.w.f.o.log.Warn("block size told by events is used", "replica", string(s.f.id), "pool", s.w.role.String(), "told", told, "expected", expected,
+		s.w.log.Warn("block size told by events is used", "replica", string(s.f.id), "pool", s.w.role.String(), "told", told, "expected", expected,
 			"indexed", pool.BlockSize())
 	}
 }
@@ -63,34 +111,42 @@ func (s *sink) size() {
 func (s *sink) Forget(reason string) {
 	s.f.naming.RLock()
 	defer s.f.naming.RUnlock()
-	s.w.f.pool(s.w.role).Forget(s.f.id)
+	s.w.pool.Forget(s.f.id)
 	s.sized = false
-	s.w.f.o.log.Warn("blocks forgotten", "replica", string(s.f.id), "reason", reason)
+	s.w.log.Warn("blocks forgotten", "replica", string(s.f.id), "reason", reason)
 }
 
 // State implements [kvevents.Sink].
 func (s *sink) State(state kvevents.State, reason string) {
 	s.f.naming.RLock()
 	defer s.f.naming.RUnlock()
-	s.w.f.pool(s.w.role).SetTrust(s.f.id, trusts[state])
+	s.w.pool.SetTrust(s.f.id, trusts[state])
 	s.f.say(state, reason)
-	s.w.f.o.log.Info("event stream", "replica", string(s.f.id), "state", state.String(), "reason", reason)
+	s.w.log.Info("event stream", "replica", string(s.f.id), "state", state.String(), "reason", reason)
 }
 
 // trusts translates the state of a stream into how far its index may be believed.
 var trusts = map[kvevents.State]replica.Trust{kvevents.Syncing: replica.Syncing, kvevents.Live: replica.Live, kvevents.Stale: replica.Stale}
 
-func (f *followed) say(state kvevents.State, reason string) {
+func (f *Stream) say(state kvevents.State, reason string) {
 	f.state.Store(uint32(state))
 	f.reason.Store(&reason)
 }
 
-func (f *followed) live() bool { return kvevents.State(f.state.Load()) == kvevents.Live }
+// Live reports whether the index has all that the stream has brought.
+func (f *Stream) Live() bool { return kvevents.State(f.state.Load()) == kvevents.Live }
 
-func (f *followed) status() string {
+// Status says how the stream stands.
+func (f *Stream) Status() string {
 	s := kvevents.State(f.state.Load()).String()
 	if r := f.reason.Load(); r != nil && *r != "" {
 		return fmt.Sprintf("%s: %s", s, *r)
 	}
 	return s
 }
+
+// Stats counts what the stream brought.
+func (f *Stream) Stats() kvevents.Stats { return f.follower.Stats() }
+
+// Blocks walks how many blocks of its events became what, by the names that this has in metrics.
+func (f *Stream) Blocks() iter.Seq2[string, uint64] { return f.applied.all() }

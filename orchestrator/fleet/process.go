@@ -1,4 +1,4 @@
-package orchestrator
+package fleet
 
 import (
 	"sync"
@@ -9,7 +9,7 @@ import (
 // no setting and no state of a watcher. It outlives reloads, and the server's leaving the configuration and coming back; the watchers of a server that
 // stands in both pools share it. Safe for concurrent use.
 type process struct {
-	era atomic.Uint32 // see [salted]; 0 while the cache is trusted
+	epoch atomic.Uint32 // see [salted]; 0 while the cache is trusted
 
 	mu      sync.Mutex // guards the following
 	started float64    // by the newest look, 0 unknown
@@ -50,11 +50,11 @@ func (ps *processes) see(p *process, started float64) (trustedAgain bool) {
 	case was == started:
 		return false
 	case was != 0:
-		return p.era.Swap(0) > 0
+		return p.epoch.Swap(0) > 0
 	}
 	for _, other := range ps.by {
-		if era := other.era.Load(); other != p && era > 0 && other.since() == started {
-			p.era.Store(max(era, p.era.Load()))
+		if epoch := other.epoch.Load(); other != p && epoch > 0 && other.since() == started {
+			p.epoch.Store(max(epoch, p.epoch.Load()))
 		}
 	}
 	return false
@@ -79,7 +79,7 @@ func (ps *processes) keep(urls map[string]bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for url, p := range ps.by {
-		if !urls[url] && p.era.Load() == 0 {
+		if !urls[url] && p.epoch.Load() == 0 {
 			delete(ps.by, url)
 		}
 	}

@@ -1,4 +1,4 @@
-package orchestrator
+package fleet
 
 import (
 	"context"
@@ -11,30 +11,30 @@ import (
 
 // leaving takes the watchers out that end now, which the caller has to [end] and to remove. A server that is wanted no more, and whose replica's name is that of
 // one which has not joined yet, stands in for that until then.
-func (f *fleet) leaving(wanted map[serverKey]*settings, fresh []*watcher) []*watcher {
+func (f *Fleet) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	type named struct {
 		role replica.Role
 		name string
 	}
-	coming := map[named]*watcher{}
+	coming := map[named]*Watcher{}
 	for _, w := range fresh {
-		coming[named{w.role, w.name()}] = w
+		coming[named{w.role, w.Name()}] = w
 	}
 	for key, w := range f.watchers {
 		if s := wanted[key]; s != nil && !w.joined() {
 			coming[named{w.role, s.name(w.role)}] = w
 		}
 	}
-	var left []*watcher
-	awaited := map[*watcher]bool{}
+	var left []*Watcher
+	awaited := map[*Watcher]bool{}
 	for key, w := range f.watchers {
 		w.successor = nil
 		if wanted[key] != nil {
 			continue
 		}
-		if next := coming[named{w.role, w.name()}]; next != nil && w.joined() {
+		if next := coming[named{w.role, w.Name()}]; next != nil && w.joined() {
 			w.successor, awaited[next] = next, true
 			continue
 		}
@@ -48,9 +48,9 @@ func (f *fleet) leaving(wanted map[serverKey]*settings, fresh []*watcher) []*wat
 }
 
 // join takes in what a server said of itself, in place of who stood in for it.
-func (f *fleet) join(w *watcher, facts []replica.Facts) {
+func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
 	f.mu.Lock()
-	var before []*watcher
+	var before []*Watcher
 	for _, other := range f.watchers {
 		if other.successor == w {
 			before = append(before, other)
@@ -68,7 +68,7 @@ func (f *fleet) join(w *watcher, facts []replica.Facts) {
 }
 
 // endingLocked keeps ws where they are published, out of reach of the next reload.
-func (f *fleet) endingLocked(ws []*watcher) {
+func (f *Fleet) endingLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.watchers, w.key)
 		f.ending[w] = true
@@ -76,7 +76,7 @@ func (f *fleet) endingLocked(ws []*watcher) {
 }
 
 // end stops watching, and waits until nothing of ws can come into the pools any more. The caller does not hold the fleet's mutex.
-func end(ws []*watcher) {
+func end(ws []*Watcher) {
 	for _, w := range ws {
 		if w.stop != nil {
 			w.stop()
@@ -86,7 +86,7 @@ func end(ws []*watcher) {
 }
 
 // removeLocked makes ws leave: the next to publish leaves them out.
-func (f *fleet) removeLocked(ws []*watcher) {
+func (f *Fleet) removeLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.ending, w)
 		w.mu.Lock()
@@ -99,8 +99,9 @@ func (f *fleet) removeLocked(ws []*watcher) {
 	}
 }
 
-// hold keeps the server listened to for a request that runs on it, until release; false when nobody listens any more.
-func (w *watcher) hold() bool {
+// Hold keeps the server listened to for a request that runs on it, until [Endpoint.Release]; false when nobody listens any more.
+func (e *Endpoint) Hold() bool {
+	w := e.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.deaf {
@@ -110,7 +111,9 @@ func (w *watcher) hold() bool {
 	return true
 }
 
-func (w *watcher) release() {
+// Release ends a Hold.
+func (e *Endpoint) Release() {
+	w := e.w
 	w.mu.Lock()
 	w.users--
 	last := w.users == 0 && w.left
@@ -122,7 +125,7 @@ func (w *watcher) release() {
 
 // linger listens to a server that is no longer watched until it has left and no request runs on it. It writes nothing to the pools, where others may have
 // its replicas' names.
-func (w *watcher) linger(ctx context.Context) {
+func (w *Watcher) linger(ctx context.Context) {
 	for failed := 0; w.needed() && w.sleep(ctx, jitter(w.interval(failed))); {
 		m, err := w.scrape(ctx)
 		if err != nil {
@@ -130,13 +133,13 @@ func (w *watcher) linger(ctx context.Context) {
 			continue
 		}
 		failed = 0
-		w.ends.Store(w.endsOf(m))
+		w.leases.Store(w.leaseCounters(&m))
 		w.f.processes.see(w.process, m.Started)
 	}
 }
 
 // needed reports whether somebody still has to be told of the server; nobody can ask for it any more once it is not.
-func (w *watcher) needed() bool {
+func (w *Watcher) needed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deaf = w.left && w.users == 0

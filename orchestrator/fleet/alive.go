@@ -1,4 +1,4 @@
-package orchestrator
+package fleet
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 // A replica is up while its engine gives signs of life: an answer to /metrics, to /health, or to a request. /metrics is about load, and on a starved machine it
 // can take longer than anything else: then the load is old, and unknown in the end, and the replica serves on.
 
-// probePatience is how many times timeouts.probe an engine has for what it may take long to tell, as long as it lives.
-const probePatience = 5
+// ProbePatience is how many times timeouts.probe an engine has for what it may take long to tell, as long as it lives.
+const ProbePatience = 5
 
 // errUnreported says that the engine lives and did not tell its load in time.
 var errUnreported = errors.New("it answers, but does not tell its load in time")
@@ -25,14 +25,14 @@ var errNotAsked = errors.New("this router could not ask for its load")
 
 // scrape asks for the load. An engine that is slow to tell it is asked meanwhile whether it lives, and has more time as long as it says so; so has one that is
 // not up, for which nobody waits.
-func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
+func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	probe, began := w.set.Load().probe, time.Now()
-	asked, cancel := context.WithTimeout(ctx, probePatience*probe)
+	asked, cancel := context.WithTimeout(ctx, ProbePatience*probe)
 	defer cancel()
 	lived, done := false, make(chan struct{}) // lived is read when done is closed
 	slow := time.AfterFunc(probe/2, func() {
 		defer close(done)
-		w.f.o.panics.Contain("watcher", func() { lived = !w.up.Load() || w.lives(asked, probe/2) })
+		w.f.opt.Panics.Contain("watcher", func() { lived = !w.up.Load() || w.lives(asked, probe/2) })
 		if !lived {
 			cancel()
 		}
@@ -57,7 +57,7 @@ func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 		w.outages.Add(1)
 	}
 	if !timedOut(err) { // a refusal is an answer too
-		w.hear()
+		w.markAlive()
 	} else if w.up.Load() && w.heardSince(began) { // it is too busy to take another connection
 		return m, errUnreported
 	}
@@ -65,7 +65,7 @@ func (w *watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 }
 
 // lives asks the engine again and again until ctx ends whether it lives; false as soon as it gives no sign for so long.
-func (w *watcher) lives(ctx context.Context, step time.Duration) bool {
+func (w *Watcher) lives(ctx context.Context, step time.Duration) bool {
 	for {
 		began := time.Now()
 		asked, cancel := context.WithTimeout(ctx, step)
@@ -74,7 +74,7 @@ func (w *watcher) lives(ctx context.Context, step time.Duration) bool {
 		cancel()
 		answer, answered := errors.AsType[*engine.StatusError](err)
 		if err == nil || answered {
-			w.hear()
+			w.markAlive()
 		}
 		switch {
 		case answered && answer.Status >= http.StatusInternalServerError: // its API process says that its core is dead
@@ -90,18 +90,18 @@ func (w *watcher) lives(ctx context.Context, step time.Duration) bool {
 }
 
 // heardSince reports whether there was a sign of life at or after t.
-func (w *watcher) heardSince(t time.Time) bool {
+func (w *Watcher) heardSince(t time.Time) bool {
 	now := time.Now()
-	return w.pulse.silence(w.f.o.stall.lived(now)) <= now.Sub(t)
+	return w.signs.Silence(w.f.opt.Clock.Running(now)) <= now.Sub(t)
 }
 
 // unreported keeps a replica in use that is up and whose load is not known, for this cause.
-func (w *watcher) unreported(cause error) {
-	for _, m := range w.members() {
-		w.f.pool(w.role).SetHealthy(m.ID, true, "")
-		w.state(m.ID, stateUnreported, cause.Error())
+func (w *Watcher) unreported(cause error) {
+	for _, m := range w.Members() {
+		w.pool.SetHealthy(m.ID, true, "")
+		w.setState(m.ID, StateUnreported, cause.Error())
 	}
-	w.f.o.queue.wake()
+	w.f.opt.RoomChanged()
 }
 
 // ours reports whether err is of our own doing: no byte has left, and that is not the engine's fault.

@@ -1,4 +1,4 @@
-package orchestrator
+package fleet
 
 import (
 	"bytes"
@@ -10,11 +10,12 @@ import (
 
 	"tandem/internal/config"
 	"tandem/internal/engine"
+	"tandem/internal/liveness"
 	"tandem/internal/replica"
 )
 
 // settings is what the configuration says of one engine server and of how it is watched. It is immutable; a reload makes another one, and everything in it
-// can change while the server is watched and serves: see [watcher.configure].
+// can change while the server is watched and serves: see [Watcher.configure].
 type settings struct {
 	order    int // place in the file
 	cfg      config.Replica
@@ -32,7 +33,7 @@ type serverKey struct {
 }
 
 // wanted makes the settings of every server that cfg names, by what makes it the same. It reads the files that cfg names.
-func (f *fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
+func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 	out := map[serverKey]*settings{}
 	trust := map[replica.Role]*tls.Config{}
 	for _, side := range []struct {
@@ -82,11 +83,9 @@ func (s *settings) name(role replica.Role) string {
 	return s.cfg.ID()
 }
 
-func (w *watcher) name() string { return w.set.Load().name(w.role) }
-
 // options is what the settings mean for the server's client.
-func (f *fleet) options(s *settings) engine.Options {
-	return engine.Options{URL: s.cfg.URL, TLS: s.tls, APIKey: s.pool.APIKey.Reveal(), Dial: f.o.opt.Dial, DialTimeout: s.connect}
+func (f *Fleet) options(s *settings) engine.Options {
+	return engine.Options{URL: s.cfg.URL, TLS: s.tls, APIKey: s.pool.APIKey.Reveal(), Dial: f.opt.Dial, DialTimeout: s.connect}
 }
 
 // usualPause is the longest time between two signs of life of a server that says nothing of it.
@@ -95,7 +94,7 @@ func (s *settings) usualPause() time.Duration {
 }
 
 // newWatcher makes the watcher of a server that was not watched before.
-func (f *fleet) newWatcher(key serverKey, s *settings) (*watcher, error) {
+func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 	u, err := url.Parse(s.cfg.URL)
 	if err != nil {
 		return nil, err
@@ -104,9 +103,9 @@ func (f *fleet) newWatcher(key serverKey, s *settings) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{
-		f: f, key: key, role: key.role, host: u.Hostname(), client: client, process: f.processes.of(key.url),
-		kick: make(chan struct{}, 1), gone: make(chan struct{}), reason: notProbed, pulse: pulse{usual: s.usualPause()},
+	w := &Watcher{
+		f: f, pool: f.pool(key.role), log: f.opt.Log, key: key, role: key.role, host: u.Hostname(), client: client, process: f.processes.of(key.url),
+		kick: make(chan struct{}, 1), gone: make(chan struct{}), reason: NotProbed, signs: liveness.NewSigns(s.usualPause()),
 	}
 	w.set.Store(s)
 	return w, nil
@@ -114,12 +113,12 @@ func (f *fleet) newWatcher(key serverKey, s *settings) (*watcher, error) {
 
 // configure makes s what holds of the server from now on, without losing what is known of it: its facts, its blocks, its books and its connections. The
 // caller holds the fleet's mutex and publishes.
-func (w *watcher) configure(s *settings) {
+func (w *Watcher) configure(s *settings) {
 	was := w.set.Swap(s)
 	if err := w.client.Change(w.f.options(s), s.tls != was.tls); err != nil { // New has taken the same
-		w.f.o.log.Error("engine client cannot be changed", "replica", w.name(), "error", err)
+		w.log.Error("engine client cannot be changed", "replica", w.Name(), "error", err)
 	}
-	w.pulse.setUsual(s.usualPause())
+	w.signs.SetUsual(s.usualPause())
 	w.mu.Lock()
 	w.makeLocked()
 	w.mu.Unlock()

@@ -1,4 +1,4 @@
-package orchestrator
+package fleet
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"tandem/internal/config"
 	"tandem/internal/replica"
 	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/planner"
@@ -15,31 +14,35 @@ import (
 // A replica that no replica of the other pool can work with takes part in no split: a prefill replica gets no request at all. That shows in nothing but its
 // idleness, so it has a state.
 
-// judgePairs notes of each replica whether it makes a pair with anybody. It is to be called when members change, when pairs do, and when the configuration does.
-func (f *fleet) judgePairs() {
+// JudgePairs notes of each replica whether it makes a pair with anybody. It is to be called when what is known of pairs changes; the fleet
+// does so itself when members do.
+func (f *Fleet) JudgePairs() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.judgePairsLocked()
 }
 
-func (f *fleet) judgePairsLocked() {
-	snap := f.o.snap.Load()
-	if snap == nil {
-		return
-	}
-	splits := snap.cfg.Local != config.LocalAlways && f.completeLocked()
-	all := *f.reach.Load()
-	for _, r := range all {
+// SetSplitting says whether requests may be split now: where none is, it does not matter who makes a pair.
+func (f *Fleet) SetSplitting(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.splits = on
+	f.judgePairsLocked()
+}
+
+func (f *Fleet) judgePairsLocked() {
+	matters, all := f.splits && f.completeLocked(), f.Endpoints()
+	for _, e := range all {
 		cause := ""
-		if splits {
-			cause = f.unpaired(r, all)
+		if matters {
+			cause = f.unpaired(e, all)
 		}
-		r.w.state(r.member.ID, stateUnpaired, cause)
+		e.w.setState(e.Member.ID, StateUnpaired, cause)
 	}
 }
 
 // completeLocked reports whether both pools have replicas, and each has said what it is: one that has not may fit anybody.
-func (f *fleet) completeLocked() bool {
+func (f *Fleet) completeLocked() bool {
 	var n [2]int
 	for _, w := range f.watchers {
 		if !w.joined() {
@@ -51,27 +54,27 @@ func (f *fleet) completeLocked() bool {
 }
 
 // unpaired says why a replica makes a pair with none of all, "" where it does.
-func (f *fleet) unpaired(r *reach, all map[replica.ID]*reach) string {
-	var others []*reach
+func (f *Fleet) unpaired(e *Endpoint, all map[replica.ID]*Endpoint) string {
+	var others []*Endpoint
 	for _, other := range all {
-		if other.w.role != r.w.role {
+		if other.Member.Role != e.Member.Role {
 			others = append(others, other)
 		}
 	}
-	slices.SortFunc(others, func(a, b *reach) int { return cmp.Compare(a.member.ID, b.member.ID) })
+	slices.SortFunc(others, func(a, b *Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
 	const most = 4 // of the others are named
 	var why []string
 	for _, other := range others {
-		p, d := r, other
-		if r.w.role == replica.Decode {
-			p, d = other, r
+		p, d := e, other
+		if e.Member.Role == replica.Decode {
+			p, d = other, e
 		}
-		reason := f.unpairedWith(&p.member, &d.member)
+		reason := f.unpairedWith(&p.Member, &d.Member)
 		if reason == "" {
 			return ""
 		}
 		if len(why) < most {
-			why = append(why, string(other.member.ID)+": "+reason)
+			why = append(why, string(other.Member.ID)+": "+reason)
 		}
 	}
 	if more := len(others) - len(why); more > 0 {
@@ -81,13 +84,13 @@ func (f *fleet) unpaired(r *reach, all map[replica.ID]*reach) string {
 }
 
 // unpairedWith says why the two make no pair, "" where they do.
-func (f *fleet) unpairedWith(p, d *replica.Replica) string {
+func (f *Fleet) unpairedWith(p, d *replica.Replica) string {
 	switch reason := planner.Incompatible(p, d); {
 	case reason != "":
 		return reason
 	case !slices.ContainsFunc(p.Facts.Models, d.Serves):
 		return "no model that both serve"
-	case f.o.planner.Outliers().PairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID}):
+	case f.opt.Outliers.PairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID}):
 		return "transfers between them failed lately"
 	}
 	return ""

@@ -1,0 +1,106 @@
+package fleet
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/replica"
+)
+
+// Endpoint is the way to one replica, as long as it has this name and these facts. Safe for concurrent use.
+type Endpoint struct {
+	Member replica.Replica // immutable
+
+	rank string // value of X-data-parallel-rank, "" for a server of one rank
+	w    *Watcher
+}
+
+// Do sends a request that concerns tokens or their blocks to the replica: to its rank, where the server has several. All of them go this way. If the engine's
+// cache may hold wrong blocks, the request is salted.
+func (e *Endpoint) Do(ctx context.Context, q *engine.Request) (*engine.Response, error) {
+	if e.rank != "" {
+		q.Header = append(q.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: e.rank})
+	}
+	if epoch := e.w.process.epoch.Load(); epoch > 0 && q.Method == http.MethodPost {
+		q.Body = salted(q.Body, epoch)
+	}
+	resp, err := e.w.client.Do(ctx, q)
+	if err == nil {
+		e.MarkAlive()
+	}
+	return resp, err
+}
+
+// DoAnyRank sends a request that concerns no blocks to the replica's server.
+func (e *Endpoint) DoAnyRank(ctx context.Context, q *engine.Request) (*engine.Response, error) {
+	return e.w.client.Do(ctx, q)
+}
+
+// Post asks an engine a question, for the tokenizer.
+func (e *Endpoint) Post(ctx context.Context, path string, body []byte) (int, []byte, error) {
+	answer, err := e.w.client.Do(ctx, &engine.Request{Method: http.MethodPost, Path: path, Body: body})
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Close()
+	reply, err := answer.ReadAll(maxQuestion)
+	return answer.Status, reply, err
+}
+
+// maxQuestion bounds the answer to a question about tokens: ten bytes an id of the longest prompts there are.
+const maxQuestion = 64 << 20
+
+// Scrape asks the replica's server for its metrics now.
+func (e *Endpoint) Scrape(ctx context.Context) (engine.Metrics, error) { return e.w.client.Scrape(ctx) }
+
+// Server names the server to the tokenizer.
+func (e *Endpoint) Server() string { return e.w.key.url }
+
+// Up reports whether the server gives signs of life.
+func (e *Endpoint) Up() bool { return e.w.Up() }
+
+// MarkAlive notes a sign of life.
+func (e *Endpoint) MarkAlive() { e.w.markAlive() }
+
+// Observe takes the load that an answer of the replica told.
+func (e *Endpoint) Observe(load replica.Load, now time.Time) {
+	e.w.pool.Observe(e.Member.ID, load, now)
+}
+
+// Silence is how long the engine has given no sign of life.
+func (e *Endpoint) Silence(now time.Time) time.Duration {
+	return e.w.signs.Silence(e.w.f.opt.Clock.Running(now))
+}
+
+// SilenceLimit is the silence that says that the engine stands still: limit, or what is usual for one that is asked rarely.
+func (e *Endpoint) SilenceLimit(limit time.Duration) time.Duration {
+	return max(limit, e.w.signs.Usual())
+}
+
+// StalledFor is how long this process and the engine have stood still in all. The difference of two calls bounds both together between them.
+func (e *Endpoint) StalledFor(now time.Time) time.Duration {
+	clock := e.w.f.opt.Clock
+	return clock.StalledFor(now) + e.w.signs.StalledFor(clock.Running(now))
+}
+
+// Transfers is what the server was to get from others, if it decodes.
+func (e *Endpoint) Transfers() *Transfers { return &e.w.transfers }
+
+// SetState notes that a state holds of the replica called id for this cause, or, where there is none, that it does not; and logs the change.
+func (e *Endpoint) SetState(id replica.ID, state, cause string) { e.w.setState(id, state, cause) }
+
+// PutState is SetState without the log. It reports whether that is new.
+func (e *Endpoint) PutState(id replica.ID, state, cause string) (changed bool) {
+	return e.w.states.put(id, state, cause, time.Now())
+}
+
+// States returns the states that hold of the replica called id.
+func (e *Endpoint) States(id replica.ID) []State { return e.w.States(id) }
+
+// Distrust makes all that the engine has cached so far unreachable, in whichever pool it stands.
+func (e *Endpoint) Distrust(cause error) { e.w.distrust(cause) }
+
+// CacheEpoch is how often the engine's process may have cached wrong blocks. It is 0 while its cache is used.
+func (e *Endpoint) CacheEpoch() uint32 { return e.w.process.epoch.Load() }

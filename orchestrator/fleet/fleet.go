@@ -1,0 +1,140 @@
+// Package fleet watches the engine servers that the configuration names: it learns what they are, follows their events and their load, and tells both pools.
+//
+// A [Watcher] runs for each server. What it learned of each data-parallel rank becomes a member of a pool, and an [Endpoint] through which requests reach it.
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tandem/internal/kv"
+	"tandem/internal/kvevents"
+	"tandem/internal/liveness"
+	"tandem/internal/panics"
+	"tandem/internal/replica"
+	"tandem/internal/roster"
+	"tandem/orchestrator/outlier"
+)
+
+// Pool takes what watchers learn of its members: who they are, and their events, load and health.
+type Pool interface {
+	SetIndexing(x roster.Indexing)
+	ReportedBlockSize(id replica.ID) (reported, expected int)
+	BlockSize() int
+	SetMembers(ms []replica.Replica, now time.Time)
+	Apply(id replica.ID, b *kv.Batch) kv.Applied
+	Forget(id replica.ID)
+	SetTrust(id replica.ID, t replica.Trust)
+	Observe(id replica.ID, l replica.Load, now time.Time)
+	SetHealthy(id replica.ID, ok bool, reason string)
+	Slow(id replica.ID, held bool) (cause string, known bool)
+}
+
+// Options is what a fleet is made of besides its configuration. All of it is needed, but for Dial and NoEvents.
+type Options struct {
+	Log             *slog.Logger
+	Dial            func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
+	NoEvents        bool                                                              // follow no streams of events
+	Prefill, Decode Pool
+	Outliers        *outlier.Set
+	Clock           *liveness.Clock
+	Panics          panics.Guard
+	Registry        prometheus.Registerer
+
+	// What others have to know. None of them may call the fleet.
+	MembersChanged func(renames replica.Renames, member func(replica.ID) bool) // who has another name now, and who is there
+	RoomChanged    func()                                                      // a request that waits may have room now
+	ForgetTokens   func(server string)                                         // the process that made a server's token ids is another one
+}
+
+// Fleet is every engine server that the configuration names, each with a watcher, and the members of the pools that they turned out to be. Safe for concurrent
+// use, but for one [Fleet.Apply] at a time.
+type Fleet struct {
+	opt                  Options
+	restarts, distrusted *prometheus.CounterVec // pool, replica
+	zmq                  kvevents.Context
+	processes            processes
+	trust                map[replica.Role]*tls.Config // of the configuration in force; of Apply alone
+
+	endpoints atomic.Pointer[map[replica.ID]*Endpoint]  // replaced whole, read by every request
+	former    atomic.Pointer[map[replica.ID]replica.ID] // names that replicas had before; replaced whole
+	turn      atomic.Uint64                             // round robin for questions that any engine can answer
+
+	mu       sync.Mutex // guards the following
+	watchers map[serverKey]*Watcher
+	ending   map[*Watcher]bool // no longer watched, and published until they are replaced
+	splits   bool              // the configuration lets requests be split
+	ctx      context.Context   // of Run; nil before
+	ended    bool              // nobody is started any more
+	wg       sync.WaitGroup    // of the watchers
+}
+
+// New returns a fleet without servers.
+func New(opt Options) *Fleet {
+	counter := func(name, help string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"pool", "replica"})
+		opt.Registry.MustRegister(c)
+		return c
+	}
+	f := &Fleet{
+		opt:      opt,
+		restarts: counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica."),
+		distrusted: counter("tandem_decode_distrusted_total",
+			"Times a decode engine may have cached wrong blocks, after which all that it had cached is not used any more."),
+		watchers: map[serverKey]*Watcher{}, ending: map[*Watcher]bool{},
+	}
+	f.endpoints.Store(&map[replica.ID]*Endpoint{})
+	f.former.Store(&map[replica.ID]replica.ID{})
+	return f
+}
+
+func (f *Fleet) pool(role replica.Role) Pool {
+	if role == replica.Prefill {
+		return f.opt.Prefill
+	}
+	return f.opt.Decode
+}
+
+// Run starts the watchers, those of later reloads too, and waits for all of them when ctx ends.
+func (f *Fleet) Run(ctx context.Context) error {
+	f.mu.Lock()
+	if f.ctx != nil {
+		f.mu.Unlock()
+		return errors.New("the fleet runs already")
+	}
+	f.ctx = ctx
+	for _, w := range f.watchers {
+		f.startLocked(w)
+	}
+	f.mu.Unlock()
+	<-ctx.Done()
+	f.mu.Lock()
+	f.ended = true // a reload that comes now starts nobody
+	f.mu.Unlock()
+	f.wg.Wait()
+	for _, w := range f.all() {
+		w.client.Close()
+	}
+	return nil
+}
+
+func (f *Fleet) startLocked(w *Watcher) {
+	if f.ended {
+		return
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	w.stop = cancel
+	f.wg.Go(func() {
+		f.opt.Panics.KeepRunning(ctx, "watcher", func() { w.run(ctx) })
+		close(w.gone)
+		f.opt.Panics.KeepRunning(f.ctx, "watcher", func() { w.linger(f.ctx) })
+	})
+}

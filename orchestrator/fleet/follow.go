@@ -1,0 +1,103 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"tandem/internal/kvevents"
+	"tandem/internal/replica"
+)
+
+// follow makes the streams that are followed those that the ranks publish now. Who is followed at another address than before is forgotten in between: a
+// stream begins with all that there is, so that what the old one brought would count twice.
+func (w *Watcher) follow(ctx context.Context) {
+	wanted := map[kvevents.Source]replica.ID{}
+	for _, m := range w.Members() {
+		if m.Facts.Events.Endpoint != "" {
+			wanted[w.source(&m)] = m.ID
+		}
+	}
+	for _, f := range w.unfollow(wanted) {
+		w.pool.Forget(f.ID())
+	}
+	w.f.mu.Lock() // names do not change meanwhile
+	defer w.f.mu.Unlock()
+	for _, m := range w.Members() {
+		src := w.source(&m)
+		if src.Endpoint == "" {
+			w.pool.SetTrust(m.ID, replica.TrustUnknown) // by what is known of it the pool sees that there is nothing to hear
+			continue
+		}
+		if _, ok := wanted[src]; !ok || slices.ContainsFunc(w.Streams(), func(f *Stream) bool { return f.source == src }) {
+			continue // one that is wanted only now has a look of its own coming
+		}
+		w.startFollower(ctx, m.ID, src)
+	}
+}
+
+// source is where a replica's events come from.
+func (w *Watcher) source(m *replica.Replica) kvevents.Source {
+	e, only := m.Facts.Events, len(w.Members()) == 1
+	return kvevents.Source{Endpoint: e.Endpoint, Replay: e.Replay, Topic: e.Topic, Rank: m.Rank, Only: only}
+}
+
+func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents.Source) {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &Stream{id: id, source: src, stop: cancel, done: make(chan struct{})}
+	f.follower = kvevents.NewFollower(src, newSink(w, f), kvevents.Options{Context: &w.f.zmq})
+	w.mu.Lock()
+	w.followers = append(w.followers, f)
+	w.mu.Unlock()
+	go func() { // ended by unfollow, which run defers
+		defer close(f.done)
+		err := errors.New("a bug of this router")
+		if w.f.opt.Panics.Contain("events", func() { err = f.follower.Run(ctx) }) {
+			w.reindexed.Store(true) // a stream anew, and an index: nobody knows what this one has left undone
+		}
+		if err != nil && ctx.Err() == nil {
+			w.pool.SetTrust(f.ID(), replica.Stale)
+			f.say(kvevents.Stale, err.Error())
+			w.log.Error("block events cannot be followed", "replica", string(f.ID()), "endpoint", src.Endpoint, "error", err)
+		}
+	}()
+}
+
+// unfollow stops the followers of all other sources than those to keep, waits for them and returns them.
+func (w *Watcher) unfollow(keep map[kvevents.Source]replica.ID) []*Stream {
+	w.mu.Lock()
+	var kept, ended []*Stream
+	for _, f := range w.followers {
+		if _, ok := keep[f.source]; ok {
+			kept = append(kept, f)
+		} else {
+			ended = append(ended, f)
+		}
+	}
+	w.followers = kept
+	w.mu.Unlock()
+	for _, f := range ended {
+		f.stop()
+	}
+	for _, f := range ended {
+		<-f.done
+	}
+	return ended
+}
+
+// Streams returns the streams of events that are followed.
+// Streams returns the streams of events that are followed.
+func (w *Watcher) Streams() []*Stream {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.followers)
+}
+
+// reindex follows the engine's events from now on, or does so no longer. The streams begin anew, since what they brought is no longer known.
+func (w *Watcher) reindex(ctx context.Context) {
+	w.unfollow(nil)
+	for _, m := range w.Members() {
+		w.pool.Forget(m.ID)
+	}
+	w.follow(ctx)
+}

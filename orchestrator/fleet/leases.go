@@ -1,0 +1,51 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"math"
+
+	"tandem/internal/engine"
+)
+
+// LeaseCounters is what a prefill engine counts of leases that it ended itself. Another process counts from zero again, so the counters of different processes
+// say nothing together.
+type LeaseCounters struct {
+	Expired float64 // leases that ran out (vllm:nixl_num_kv_expired_reqs_total), NaN unknown
+	Late    float64 // reads that came after that (vllm:nixl_num_notifications_after_expiry_total), NaN unknown
+
+	started float64 // process start, 0 unknown
+	outages uint32  // how often nobody could be reached there before: an engine that does not tell its start was then another perhaps
+}
+
+// SameProcess reports whether both were counted by one process.
+func (c *LeaseCounters) SameProcess(as *LeaseCounters) bool {
+	return c.started == as.started && (c.started != 0 || c.outages == as.outages)
+}
+
+// unknownCounters are those of an engine that has not been asked yet. They equal nothing, themselves included.
+var unknownCounters = &LeaseCounters{started: math.NaN(), Expired: math.NaN(), Late: math.NaN()}
+
+// LeaseCounters returns the server's counters as of the newest scrape.
+func (e *Endpoint) LeaseCounters() *LeaseCounters {
+	return cmp.Or(e.w.leases.Load(), unknownCounters)
+}
+
+// AskLeaseCounters asks the server for its counters now.
+func (e *Endpoint) AskLeaseCounters(ctx context.Context) (*LeaseCounters, error) {
+	m, err := e.w.client.Scrape(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return e.w.leaseCounters(&m), nil
+}
+
+// leaseCounters adds up the ranks of a server; one rank that does not tell makes the sum unknown.
+func (w *Watcher) leaseCounters(m *engine.Metrics) *LeaseCounters {
+	c := LeaseCounters{started: m.Started, outages: w.outages.Load()}
+	for i := range m.Ranks {
+		c.Expired += m.Ranks[i].Counters.NIXLExpired
+		c.Late += m.Ranks[i].Counters.NIXLAfterExpiry
+	}
+	return &c
+}

@@ -1,0 +1,106 @@
+package fleet
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"tandem/internal/engine"
+	"tandem/internal/replica"
+)
+
+// sortedLocked returns all watchers, prefill first, in the order of the file.
+func (f *Fleet) sortedLocked() []*Watcher {
+	all := slices.AppendSeq(slices.Collect(maps.Values(f.watchers)), maps.Keys(f.ending))
+	slices.SortFunc(all, func(a, b *Watcher) int {
+		return cmp.Or(int(a.role)-int(b.role), a.set.Load().order-b.set.Load().order, strings.Compare(a.key.url, b.key.url))
+	})
+	return all
+}
+
+func (f *Fleet) all() []*Watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sortedLocked()
+}
+
+// Watchers returns a watcher for each replica of the configuration, prefill first, in the order of the file: that of the old server where the new one has not
+// joined yet.
+func (f *Fleet) Watchers() []*Watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(f.sortedLocked(), func(w *Watcher) bool { return w.awaited.Load() || f.ending[w] })
+}
+
+func (f *Fleet) watched(key serverKey) *Watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.watchers[key]
+}
+
+// Endpoint returns the way to a replica, also by a name that it had before; nil when it has left.
+func (f *Fleet) Endpoint(id replica.ID) *Endpoint {
+	all := f.Endpoints()
+	if e := all[id]; e != nil {
+		return e
+	}
+	return all[(*f.former.Load())[id]]
+}
+
+// Endpoints returns the ways to all replicas. Nobody may change them.
+func (f *Fleet) Endpoints() map[replica.ID]*Endpoint { return *f.endpoints.Load() }
+
+// Reachable reports whether the replica is there and gave signs of life lately.
+func (f *Fleet) Reachable(id replica.ID) bool {
+	e := f.Endpoint(id)
+	return e != nil && e.Up()
+}
+
+// Failed notes that a request to the replica failed with err. If nobody could be reached, the replica takes no requests until its watcher, which looks at
+// once, has reached it.
+func (f *Fleet) Failed(id replica.ID, err error) {
+	if e := f.Endpoint(id); e != nil && engine.Unreachable(err) {
+		e.w.pool.SetHealthy(id, false, "cannot be reached")
+		e.w.lookNow()
+	}
+}
+
+// Any returns some usable engine that serves model ("" for any), a prefill replica if there is one; nil when there is none. skip, if not nil, leaves some out.
+func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {
+	turn := f.turn.Add(1)
+	for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
+		if e := f.anyOf(role, model, turn, skip); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// AnyDecode returns a usable decode replica that is not left out by skip, always the same one of the same; nil when there is none.
+func (f *Fleet) AnyDecode(skip func(*Endpoint) bool) *Endpoint {
+	return f.anyOf(replica.Decode, "", 0, skip)
+}
+
+func (f *Fleet) anyOf(role replica.Role, model string, turn uint64, skip func(*Endpoint) bool) *Endpoint {
+	var found *Endpoint
+	best := uint64(0)
+	for _, e := range f.Endpoints() {
+		if e.Member.Role != role || !e.Up() || model != "" && !e.Member.Serves(model) || skip != nil && skip(e) {
+			continue
+		}
+		if score := mix(turn, string(e.Member.ID)); found == nil || score > best {
+			found, best = e, score
+		}
+	}
+	return found
+}
+
+// mix spreads turns over names without keeping a list: highest random weight.
+func mix(turn uint64, name string) uint64 {
+	h := turn * 0x9e3779b97f4a7c15
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 0x100000001b3
+	}
+	return h ^ h>>29
+}

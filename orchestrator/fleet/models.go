@@ -1,0 +1,64 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// Adapters come and go while an engine runs (/v1/load_lora_adapter), and it does not tell: it is asked every so often, and when it answered that it does not
+// know a model, but not more often than a client could make it a burden.
+const (
+	ModelsInterval      = 5 * time.Second
+	LeastModelsInterval = time.Second
+)
+
+// ModelUnknown notes that a replica answered that it does not know a model that it should serve: its watcher asks it now what it serves.
+func (f *Fleet) ModelUnknown(id replica.ID) {
+	if e := f.Endpoint(id); e != nil {
+		e.w.doubted.Store(true)
+		e.w.lookNow()
+	}
+}
+
+// relist asks the server what it serves, if it is time to. It reports false if another base model is served, so that nothing that was known of it holds.
+func (w *Watcher) relist(ctx context.Context) bool {
+	since := time.Since(w.listed)
+	if since < LeastModelsInterval || since < ModelsInterval && !w.doubted.Load() {
+		return true
+	}
+	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
+	defer cancel()
+	now, err := w.client.Models(asked)
+	w.listed = time.Now()
+	if err != nil {
+		return true // whether it lives is for the scrapes to say
+	}
+	w.doubted.Store(false)
+	w.mu.Lock()
+	was := w.told[0]
+	w.mu.Unlock()
+	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen {
+		return false
+	}
+	if !slices.Equal(now.Models, was.Models) || !slices.Equal(now.Adapters, was.Adapters) {
+		w.serves(now)
+	}
+	return true
+}
+
+// serves makes the names that now lists those of every rank.
+func (w *Watcher) serves(now replica.Facts) {
+	w.mu.Lock()
+	told := slices.Clone(w.told)
+	for i := range told {
+		told[i].Models, told[i].Adapters = now.Models, now.Adapters
+	}
+	w.told = told
+	w.makeLocked()
+	w.mu.Unlock()
+	w.f.publish()
+	w.log.Info("replica serves other models", "replica", w.Name(), "pool", w.role.String(), "models", now.Models)
+}

@@ -1,0 +1,187 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/engine"
+	"tandem/internal/replica"
+)
+
+// probe asks for the facts until the server gives them; false when ctx ended first.
+func (w *Watcher) probe(ctx context.Context) bool {
+	for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(wait*2, 5*time.Second) {
+		asked, cancel := context.WithTimeout(ctx, ProbePatience*w.set.Load().probe)
+		facts, err := w.client.Probe(asked)
+		cancel()
+		if err == nil {
+			if err = w.accept(facts); err == nil {
+				w.listed = time.Now()
+				return true
+			}
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		w.down(err)
+		if !w.sleep(ctx, jitter(wait)) {
+			return false
+		}
+	}
+	return false
+}
+
+// accept turns the facts into members of the pool.
+func (w *Watcher) accept(facts []replica.Facts) error {
+	if len(facts) == 0 {
+		return errors.New("the server told nothing about itself")
+	}
+	if err := speaks(facts[0].Connector); err != nil {
+		return err
+	}
+	w.see(facts[0].Started)
+	w.forgetTokens()
+	w.markAlive()
+	w.up.Store(true)
+	w.f.join(w, facts)
+	ms := w.Members()
+	if len(ms) == 0 {
+		return errLeft
+	}
+	w.showTrust()
+	for _, m := range ms {
+		w.pool.SetHealthy(m.ID, true, "")
+	}
+	w.log.Info("replica joined", "replica", w.Name(), "pool", w.role.String(), "model", ms[0].Facts.Model, "version", ms[0].Facts.Version,
+		"block_size", ms[0].Facts.BlockSize, "blocks", ms[0].Facts.Blocks, "ranks", len(ms), "events", ms[0].Facts.Events.Endpoint)
+	return nil
+}
+
+// speaks refuses an engine of another KV-transfer protocol than Tandem's. A decode engine with MoRIIO takes every request for one whose blocks are
+// elsewhere, also one that was not split, and answers it from blocks that nobody filled: no request at all may go there.
+func speaks(protocol string) error {
+	if protocol == "moriio" {
+		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router sends: " +
+			"start it with kv_connector NixlConnector")
+	}
+	return nil
+}
+
+// errLeft is told by nobody to anybody: the watcher ends.
+var errLeft = errors.New("it has left the configuration")
+
+// learn takes in what the server said of itself.
+func (w *Watcher) learn(facts []replica.Facts) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told, w.reason = facts, ""
+	w.makeLocked()
+}
+
+// makeLocked makes the replicas anew, of what the server told and of what the configuration says.
+func (w *Watcher) makeLocked() {
+	was := w.facts
+	w.facts = w.replicasLocked(w.told)
+	former := make([]replica.ID, len(w.facts))
+	for i := range w.facts {
+		switch {
+		case len(was) != len(w.facts):
+		case was[i].ID != w.facts[i].ID:
+			former[i] = was[i].ID
+		default:
+			former[i] = w.former[i]
+		}
+	}
+	w.former = former
+}
+
+// replicasLocked makes a replica of the facts of each rank. What the engine says of its blocks comes before the file; what its events say comes before both,
+// in the pool.
+func (w *Watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
+	ms := make([]replica.Replica, len(facts))
+	set := w.set.Load()
+	for i, fact := range facts {
+		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize, set.pool.BlockSize), cmp.Or(fact.Blocks, set.pool.Blocks)
+		fact.Drafts = cmp.Or(fact.Drafts, set.pool.SpeculativeTokens)
+		ms[i] = replica.Replica{
+			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
+			Place: w.place(), Facts: fact,
+		}
+		ms[i].Facts.Events = w.eventsLocked(fact, i)
+	}
+	return ms
+}
+
+func (w *Watcher) id(i, n int) replica.ID {
+	if n == 1 {
+		return replica.ID(w.Name())
+	}
+	return replica.ID(w.Name() + "/dp" + strconv.Itoa(i))
+}
+
+// place fills the host from the URL, since two replicas on one address share one.
+func (w *Watcher) place() replica.Place {
+	p := replica.Place(w.set.Load().cfg.Place)
+	if p.Host == "" {
+		p.Host = w.host
+	}
+	return p
+}
+
+// eventsLocked says where a rank publishes what is to be followed: the file's word first, else the engine's own.
+func (w *Watcher) eventsLocked(fact replica.Facts, rank int) replica.EventSource {
+	set := w.set.Load()
+	switch e := set.cfg.Events; {
+	case set.pool.Index != config.IndexEvents || w.f.opt.NoEvents:
+		return replica.EventSource{}
+	case e.Endpoint != "":
+		return engine.EventSource(w.host, offsetPort(e.Endpoint, rank), offsetPort(e.Replay, rank), e.Topic)
+	}
+	return fact.Events
+}
+
+// offsetPort is vLLM's rule for data-parallel ranks: rank r publishes at the port plus r (distributed/kv_events.py, offset_endpoint_port).
+func offsetPort(endpoint string, rank int) string {
+	if rank == 0 || endpoint == "" {
+		return endpoint
+	}
+	i := len(endpoint)
+	for i > 0 && endpoint[i-1] >= '0' && endpoint[i-1] <= '9' {
+		i--
+	}
+	port, err := strconv.Atoi(endpoint[i:])
+	if err != nil || port == 0 {
+		return endpoint
+	}
+	return endpoint[:i] + strconv.Itoa(port+rank)
+}
+
+// undescribed reports whether the engine could not tell its metrics when it was probed: then its start and its cache are unknown.
+func (w *Watcher) undescribed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.told) > 0 && w.told[0].Started == 0
+}
+
+// describe probes once more, now that the engine tells its metrics. When that fails, what is known holds.
+func (w *Watcher) describe(ctx context.Context) {
+	asked, cancel := context.WithTimeout(ctx, ProbePatience*w.set.Load().probe)
+	defer cancel()
+	facts, err := w.client.Probe(asked)
+	if err != nil || len(facts) == 0 || facts[0].Started == 0 {
+		return
+	}
+	if err := w.accept(facts); err == nil {
+		w.follow(ctx)
+	}
+}
+
+// NotProbed is the reason of a replica that nobody has asked yet.
+const NotProbed = "not probed yet"
+
+// forgetTokens drops the token ids that the server's process made: another one may have another tokenizer or template.
+func (w *Watcher) forgetTokens() { w.f.opt.ForgetTokens(w.key.url) }

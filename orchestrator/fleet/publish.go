@@ -1,0 +1,77 @@
+package fleet
+
+import (
+	"strconv"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// publish tells the pools and the requests who is there now.
+func (f *Fleet) publish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publishLocked()
+}
+
+func (f *Fleet) publishLocked() {
+	now := time.Now()
+	all, former := map[replica.ID]*Endpoint{}, map[replica.ID]replica.ID{}
+	members := map[replica.Role][]replica.Replica{}
+	var renamed []renaming
+	for _, w := range f.sortedLocked() {
+		ms, before := w.named()
+		for i, m := range ms {
+			members[w.role] = append(members[w.role], m)
+			e := &Endpoint{Member: m, w: w}
+			if m.Pinned() {
+				e.rank = strconv.Itoa(m.Rank - m.Facts.FirstRank)
+			}
+			all[m.ID] = e
+			if before[i] != "" {
+				former[before[i]] = m.ID
+			}
+		}
+		renamed = w.holdRenamed(renamed)
+	}
+	was := *f.endpoints.Swap(&all)
+	f.former.Store(&former)
+	f.opt.Prefill.SetMembers(members[replica.Prefill], now)
+	f.opt.Decode.SetMembers(members[replica.Decode], now)
+	for _, r := range renamed {
+		r.end()
+	}
+	renames := f.renameLocked(was, all)
+	member := func(id replica.ID) bool { return all[id] != nil }
+	f.opt.Outliers.Keep(member)
+	f.opt.MembersChanged(renames, member)
+	f.judgePairsLocked()
+	f.opt.RoomChanged()
+}
+
+// renameLocked keeps what is known of a replica beside the pools under the name that it has now, and returns who has another name.
+func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames {
+	renames := replica.RenamesOf(enginesOf(was), enginesOf(now))
+	if len(renames) == 0 {
+		return nil
+	}
+	f.opt.Outliers.Rename(renames)
+	for _, w := range f.watchers {
+		w.states.rename(renames)
+	}
+	return renames
+}
+
+// engineOf tells a replica from the others of the fleet, whatever it is called.
+type engineOf struct {
+	w    *Watcher
+	rank int
+}
+
+func enginesOf(all map[replica.ID]*Endpoint) map[replica.ID]engineOf {
+	engines := make(map[replica.ID]engineOf, len(all))
+	for id, e := range all {
+		engines[id] = engineOf{e.w, e.Member.Rank}
+	}
+	return engines
+}

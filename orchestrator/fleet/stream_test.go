@@ -1,0 +1,79 @@
+package fleet
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tandem/decode"
+	"tandem/internal/config"
+	"tandem/internal/kv"
+	"tandem/internal/liveness"
+	"tandem/internal/panics"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+	"tandem/prefill"
+)
+
+// learned returns the watcher of a prefill server that said it has blocks of 16 tokens, where the configuration says 64, and its pool.
+func learned(t *testing.T, log *bytes.Buffer) (*Watcher, *prefill.Pool) {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Pools.Prefill.BlockSize = 64
+	cfg.Pools.Prefill.Replicas = []config.Replica{{URL: "http://p0:8000"}, {URL: "http://p1:8000"}}
+	p, d := prefill.New(prefill.Options{}), decode.New(decode.Options{})
+	p.Configure(prefill.Settings{LoadTTL: time.Second})
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	f := New(Options{
+		Log: logger, NoEvents: true, Prefill: p, Decode: d, Outliers: &outlier.Set{}, Clock: liveness.NewClock(time.Now()),
+		Panics: panics.Guard{Log: logger}, Registry: prometheus.NewRegistry(),
+		MembersChanged: func(replica.Renames, func(replica.ID) bool) {}, RoomChanged: func() {}, ForgetTokens: func(string) {},
+	})
+	if err := f.Apply(cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range f.Watchers() {
+		if err := w.accept([]replica.Facts{{Model: "m", Models: []string{"m"}, BlockSize: 16}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f.Watchers()[0], p
+}
+
+// An engine says 16 and its events say 32: the events are right, which is said once.
+func TestBlockSizeIsThatOfEvents(t *testing.T) {
+	var log bytes.Buffer
+	w, pool := learned(t, &log)
+	if got := pool.BlockSize(); got != 16 {
+		t.Errorf("blocks of %d are indexed, want the engine's 16 before the file's 64", got)
+	}
+	s := newSink(w, &Stream{id: w.Members()[0].ID})
+	batch := &kv.Batch{Events: []kv.Event{
+		{Kind: kv.Stored, Hashes: []kv.EngineHash{5}, Group: 1, Tier: kv.CPU}, // a placeholder
+		{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Tokens: make([]uint32, 64), BlockSize: 32, Group: kv.NoGroup},
+	}}
+	for range 3 {
+		s.Apply(batch)
+	}
+	if got := pool.BlockSize(); got != 32 {
+		t.Errorf("blocks of %d are indexed, want 32", got)
+	}
+	text := log.String()
+	if n := strings.Count(text, "block size told by events is used"); n != 1 || !strings.Contains(text, "told=32 expected=16 indexed=32") {
+		t.Errorf("warned %d times:\n%s", n, text)
+	}
+	status := fmt.Sprintf("%+v", pool.Status(time.Now()))
+	for _, want := range []string{
+		"its events tell blocks of 32 tokens, where 16 were expected",
+		"its blocks have 16 tokens and those of the pool's index 32: they are not matched",
+	} {
+		if !strings.Contains(status, want) {
+			t.Errorf("the status does not say %q:\n%s", want, status)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
+)
+
+// Transfers is what a decode server was to get from whom since its counters were read last. Safe for concurrent use.
+type Transfers struct {
+	mu          sync.Mutex // guards the following
+	from        map[outlier.Pair]int
+	newest      map[outlier.Pair]time.Time // that began, of each pair of late
+	tokens      int
+	shown       bool           // an answer told of blocks that came
+	failed      int            // attempts that failed at loading, which a counter is expected to show
+	before      bool           // some failed in the time between the two readings before
+	unexplained []outlier.Pair // at the last reading, for failed transfers that nobody has told of yet
+
+	known          bool
+	hits, failures float64 // the engine's counters as of then
+}
+
+// Began counts a split answer that has begun, and whose decode engine has just loaded so many tokens.
+func (t *Transfers) Began(prefill, decode replica.ID, tokens int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.from == nil {
+		t.from = map[outlier.Pair]int{}
+	}
+	p := outlier.Pair{Prefill: prefill, Decode: decode}
+	t.from[p]++
+	t.tokens += tokens
+	if t.newest == nil {
+		t.newest = map[outlier.Pair]time.Time{}
+	}
+	t.newest[p] = time.Now()
+}
+
+// BeganSince reports whether a split answer of the pair has begun since then.
+func (t *Transfers) BeganSince(p outlier.Pair, then time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.newest[p].Before(then)
+}
+
+// Shown notes that an answer told of blocks that came.
+func (t *Transfers) Shown() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shown = true
+}
+
+// Failed counts an attempt that failed at loading.
+func (t *Transfers) Failed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed++
+}
+
+// enough is how many answers a counter must have had the time to show.
+const enough = 3
+
+// read compares the engine's counters with what they were, and returns the pairs whose transfers they do not show, or show to have failed without a word to
+// us. NaN is unknown. An engine counts a failed transfer before or after its answer tells us of it, so that the words of the readings before and after count.
+func (t *Transfers) read(m engine.Metrics) (doubtful []outlier.Pair, why string) {
+	hits, failures := 0.0, 0.0
+	for i := range m.Ranks {
+		hits += m.Ranks[i].Counters.ExternalHits
+		failures += m.Ranks[i].Counters.NIXLFailedTransfers
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	answers := 0
+	for _, n := range t.from {
+		answers += n
+	}
+	failed, idle := failures > t.failures && t.failed == 0 && !t.before, hits == t.hits
+	if t.failed == 0 && len(t.unexplained) > 0 {
+		doubtful, why = t.unexplained, "the engine counts failed transfers that no answer told of"
+	}
+	t.before, t.unexplained = t.failed > 0, nil
+	if t.known && !failed && idle && answers > 0 && answers < enough {
+		t.failures, t.failed = failures, 0
+		return doubtful, why // too few to tell: they stay
+	}
+	if t.known && failed {
+		t.unexplained = slices.Collect(maps.Keys(t.from))
+	}
+	if t.known && answers >= enough && t.tokens > 0 && idle && !t.shown {
+		doubtful, why = slices.Collect(maps.Keys(t.from)), "the engine counts no token that came from another one"
+	}
+	t.known, t.hits, t.failures = true, hits, failures
+	clear(t.from)
+	maps.DeleteFunc(t.newest, func(_ outlier.Pair, at time.Time) bool { return time.Since(at) > time.Minute })
+	t.tokens, t.failed, t.shown = 0, 0, false
+	return doubtful, why
+}
+
+// checkTransfers asks for a trial of the pairs whose transfers the engine's counters do not show.
+func (w *Watcher) checkTransfers(m engine.Metrics) {
+	if w.role != replica.Decode {
+		return
+	}
+	pairs, why := w.transfers.read(m)
+	for _, p := range pairs {
+		if w.f.opt.Outliers.Suspect(p, time.Now()) {
+			w.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill), "decode", string(p.Decode), "why", why)
+		}
+	}
+}

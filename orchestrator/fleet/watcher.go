@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/liveness"
+	"tandem/internal/replica"
+)
+
+// Watcher keeps what is known of one engine server true: it probes until the server answers, follows the block events of each rank,
+// scrapes /metrics, and notices when the server dies, comes back or has been restarted.
+//
+//	probing --facts--> up --failures in a row, or a refused connection--> down --answers--> up
+//	   ^                                                                               |
+//	   '------------------- another process start time: facts and blocks are void -----'
+//
+// One goroutine runs it; other goroutines read through its methods.
+type Watcher struct {
+	// Immutable.
+	f       *Fleet
+	pool    Pool // of its role
+	log     *slog.Logger
+	key     serverKey
+	role    replica.Role
+	host    string
+	client  *engine.Client
+	process *process
+	kick    chan struct{} // a request saw it dead, or a reload changed something: look now
+	gone    chan struct{} // closed when nothing comes into the pools from here any more
+	stop    context.CancelFunc
+
+	set       atomic.Pointer[settings]
+	up        atomic.Bool
+	reindexed atomic.Bool // the pool's index is fed in another way now: what is followed has to begin anew
+	resourced atomic.Bool // what is followed may have to change
+	doubted   atomic.Bool // the server did not know a model that it should serve
+	awaited   atomic.Bool // another server stands in for it until it has joined
+	signs     *liveness.Signs
+	transfers Transfers                     // to a decode server
+	states    states                        // of its replicas
+	leases    atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
+	outages   atomic.Uint32                 // scrapes that reached nobody
+
+	listed    time.Time // when the server said what it serves; of run alone
+	successor *Watcher  // for which it stands in; guarded by the fleet's mutex
+
+	mu        sync.Mutex // guards the following
+	told      []replica.Facts
+	facts     []replica.Replica // of what was told
+	former    []replica.ID      // a name before, of each of facts, "" for none
+	reason    string            // why it is not up
+	followers []*Stream
+	left      bool
+	users     int  // requests that run there and have to know how it fares
+	deaf      bool // it has left and nobody listens any more
+}
+
+// Role is the pool that the server belongs to.
+func (w *Watcher) Role() replica.Role { return w.role }
+
+// URL is where the server listens.
+func (w *Watcher) URL() string { return w.key.url }
+
+// Name is what the replica is called in metrics, logs and headers; the ranks of a server of several have a number behind it.
+func (w *Watcher) Name() string { return w.set.Load().name(w.role) }
+
+// GivenName is the name that the configuration gives the replica, "" for none.
+func (w *Watcher) GivenName() string { return w.set.Load().cfg.Name }
+
+// Up reports whether the server gives signs of life.
+func (w *Watcher) Up() bool { return w.up.Load() }
+
+// CacheEpoch is that of its endpoints.
+func (w *Watcher) CacheEpoch() uint32 { return w.process.epoch.Load() }
+
+// States returns the states that hold of a replica of the server, in the order in which they began.
+func (w *Watcher) States(id replica.ID) []State { return w.states.of(id) }
+
+// HasState reports whether a state holds of a replica of the server.
+func (w *Watcher) HasState(id replica.ID, state string) bool { return w.states.has(id, state) }
+
+// Members returns a replica for each rank of the server; none before it said what it is, or when it has left.
+func (w *Watcher) Members() []replica.Replica {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left {
+		return nil
+	}
+	return w.facts
+}
+
+// markAlive notes a sign of life.
+func (w *Watcher) markAlive() { w.signs.Note(w.f.opt.Clock.Running(time.Now())) }
+
+// Reason says why the server is not up, "" when it is.
+func (w *Watcher) Reason() string {
+	if w.up.Load() {
+		return ""
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reason
+}
+
+func (w *Watcher) lookNow() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+// named returns the members, and of each a name that it had before.
+func (w *Watcher) named() ([]replica.Replica, []replica.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left {
+		return nil, nil
+	}
+	return w.facts, w.former
+}
+
+// joined reports whether the server has ever said what it is.
+func (w *Watcher) joined() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.told) > 0
+}
+
+// run watches until ctx ends.
+func (w *Watcher) run(ctx context.Context) {
+	defer w.unfollow(nil)
+	for w.probe(ctx) {
+		w.follow(ctx)
+		w.scrapes(ctx)
+	}
+}
+
+// sleep waits for d or a kick; false when ctx ended.
+func (w *Watcher) sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+	case <-w.kick:
+	}
+	return ctx.Err() == nil
+}
+
+// jitter spreads d by a fifth either way, so that the watchers of a fleet do not march in step.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
