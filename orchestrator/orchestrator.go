@@ -110,7 +110,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		returned: make(chan struct{}, 64),
 	}
 	o.file = newDecisionFile(o.ring, o.log, o.m)
-	o.page = page.New(func() any { return o.Live() })
+	o.page = page.New(o.Live)
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})

@@ -96,7 +96,8 @@ func TestCheckJSON(t *testing.T) {
 		want string
 	}{
 		{
-			[]string{"bad.yaml"}, false,
+			[]string{"bad.yaml"},
+			false,
 			`{"file":"bad.yaml","line":1,"column":1,"field":"listne","message":"is not a field",`,
 		},
 		{[]string{"none.yaml"}, false, `"problems":[{"file":"none.yaml","message":"`},

@@ -107,7 +107,10 @@ func TestDoctorByURL(t *testing.T) {
 func TestDoctorWrongUse(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{}, {"-config", "x.yaml", "http://y"}, {"-no-such-flag"}, {"http://x", "-json"},
+		{},
+		{"-config", "x.yaml", "http://y"},
+		{"-no-such-flag"},
+		{"http://x", "-json"},
 		{"-timeout", "0s", "http://x"},
 	} {
 		if code, out, _ := runDoctorBinary(t, args...); code != 2 || out != "" {

@@ -32,6 +32,7 @@ func commands() []command {
 			"tune", "search the weights of the decision on recorded traffic; say what they bring and where they lose",
 			runTune,
 		},
+		{"top", "show a running router in the terminal: replicas, pairs, requests", runTop},
 		{"why", "show why a request went where it went, and what other weights would have chosen", runWhy},
 		{"doctor", "ask live engines whether prefix routing can work; explain what stops it", runDoctor},
 		{"check", "validate a configuration file; say what it would change", runCheck},

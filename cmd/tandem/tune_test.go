@@ -23,7 +23,8 @@ func TestTuneCommand(t *testing.T) {
 		says string
 	}{
 		{
-			[]string{"-trace", file, "-cluster", "1D", "-profile", "8b", "-seeds", "1", "-quiet"}, 0,
+			[]string{"-trace", file, "-cluster", "1D", "-profile", "8b", "-seeds", "1", "-quiet"},
+			0,
 			"nothing better was found",
 		},
 		{[]string{"-trace", file, "-objective", "beauty"}, 1, "there are mean-ttft"},

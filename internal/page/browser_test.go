@@ -4,6 +4,7 @@ package page
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -51,7 +52,8 @@ func drawn(t *testing.T, live http.HandlerFunc) string {
 }
 
 // fleet is a snapshot of n replicas a side: d0 is ejected, p0's name is markup, and a pair is cut.
-func fleet(n int, requests int32) map[string]any {
+func fleet(t *testing.T, n int, requests int32) *Live {
+	t.Helper()
 	var replicas []map[string]any
 	for _, pool := range []string{"prefill", "decode"} {
 		for i := range n {
@@ -70,7 +72,7 @@ func fleet(n int, requests int32) map[string]any {
 		}
 	}
 	q := map[string]float64{"p50": 120, "p90": 300, "p99": 900}
-	return map[string]any{
+	text, err := json.Marshal(map[string]any{
 		"time": time.Now(), "ready": true, "in_flight": requests, "waiting": 0,
 		"config":  map[string]any{"revision": "0f12ab", "alpha": "auto", "beta": 1, "gamma": 1, "decode_penalty": 0.1},
 		"profile": map[string]any{"token_us": 16.8, "step_ms": 6.6}, "replicas": replicas,
@@ -83,13 +85,21 @@ func fleet(n int, requests int32) map[string]any {
 			"id": "abc", "client_id": "order-17", "time": time.Now(), "mode": "split", "prefill": "p1", "decode": "d1", "reason": "cached on p1",
 			"prompt_tokens": 1000, "output_tokens": 20, "cached_tokens": -1, "first_ms": 131, "predicted_ms": 109, "total_ms": 2310, "attempts": 2, "outcome": "ok",
 		}},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	l := &Live{}
+	if err := json.Unmarshal(text, l); err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // Two replicas a side: everything is there, what is wrong stands out, and nothing of what a router says runs.
 func TestThePageInABrowser(t *testing.T) {
 	var seconds atomic.Int32
-	page := drawn(t, New(func() any { return fleet(2, 40+seconds.Add(1)) }).Live)
+	page := drawn(t, New(func() *Live { return fleet(t, 2, 40+seconds.Add(1)) }).Live)
 	for _, want := range []string{
 		`class="good">ready<`, "order-17", "p1 → d1", "✕ ejected decode: 3 failures in a row", "2 attempts", "5.13 GB/s", "✕ ejected", "13.2 ms (2.0×)",
 		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;", "Revision 0f12ab", "unknown", "131 ms",
@@ -108,7 +118,7 @@ func TestThePageInABrowser(t *testing.T) {
 
 // Two hundred replicas: all are listed, those in trouble first, and pairs are a list instead of a matrix.
 func TestThePageOfAFleet(t *testing.T) {
-	page := drawn(t, New(func() any { return fleet(100, 1) }).Live)
+	page := drawn(t, New(func() *Live { return fleet(t, 100, 1) }).Live)
 	if n := strings.Count(page, `title="http://engine:8000"`); n != 200 {
 		t.Errorf("%d replicas are listed", n)
 	}

@@ -1,5 +1,5 @@
 // Package page is the live page of the admin listener: what there is to see of a router, drawn in a browser and kept
-// up to date by server-sent events. It knows nothing of routers: whoever mounts it says what is to be seen.
+// up to date by server-sent events. Whoever mounts it says what is to be seen.
 package page
 
 import (
@@ -21,7 +21,7 @@ const Every = time.Second
 //
 // Safe for concurrent use. While no page is open it costs nothing: it starts no goroutine and asks for no snapshot.
 type Page struct {
-	look  func() any // what is to be seen now, as JSON can say it
+	look  func() *Live // what is to be seen now
 	files http.Handler
 
 	mu   sync.Mutex // guards the following, and look
@@ -30,7 +30,7 @@ type Page struct {
 }
 
 // New makes a page of what look returns, which is called at most once in [Every] and from one goroutine at a time.
-func New(look func() any) *Page {
+func New(look func() *Live) *Page {
 	files, err := fs.Sub(static, "static")
 	if err != nil { // the name is right
 		panic(err)
@@ -89,7 +89,7 @@ func (p *Page) event(now time.Time) []byte {
 		return p.last
 	}
 	data, err := json.Marshal(p.look())
-	if err != nil {
+	if err != nil { // a number is not finite
 		data, _ = json.Marshal(map[string]string{"error": err.Error()}) // which JSON can say
 	}
 	event := make([]byte, 0, len(data)+8)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -43,7 +44,7 @@ func serve(t *testing.T, p *Page) *http.Client {
 // The files are there, under a policy by which the page can run nothing but its own script.
 func TestFilesOfThePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, New(func() any { return nil }))
+		c := serve(t, New(func() *Live { return nil }))
 		for _, file := range Files {
 			resp, err := c.Get("http://admin" + file)
 			if err != nil {
@@ -61,7 +62,7 @@ func TestFilesOfThePage(t *testing.T) {
 func TestSnapshotsAreMadeOnceForAllPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var made atomic.Int32
-		c := serve(t, New(func() any { return map[string]int32{"n": made.Add(1)} }))
+		c := serve(t, New(func() *Live { return &Live{InFlight: int(made.Add(1))} }))
 		time.Sleep(time.Minute)
 		if made.Load() != 0 {
 			t.Fatalf("%d snapshots were made for nobody", made.Load())
@@ -80,10 +81,10 @@ func TestSnapshotsAreMadeOnceForAllPages(t *testing.T) {
 			defer resp.Body.Close()
 			readers = append(readers, bufio.NewScanner(resp.Body))
 		}
-		for second := range int32(5) {
+		for second := range 5 {
 			for i, r := range readers {
-				var got struct{ N int32 }
-				if !r.Scan() || json.Unmarshal([]byte(strings.TrimPrefix(r.Text(), "data: ")), &got) != nil || got.N != second+1 || !r.Scan() || r.Text() != "" {
+				var got Live
+				if !r.Scan() || json.Unmarshal([]byte(strings.TrimPrefix(r.Text(), "data: ")), &got) != nil || got.InFlight != second+1 || !r.Scan() || r.Text() != "" {
 					t.Fatalf("page %d gets %q in second %d", i, r.Text(), second)
 				}
 			}
@@ -100,7 +101,7 @@ func TestSnapshotsAreMadeOnceForAllPages(t *testing.T) {
 
 // What JSON cannot say is told instead of a snapshot.
 func TestASnapshotThatCannotBeSaid(t *testing.T) {
-	p := New(func() any { return func() {} })
+	p := New(func() *Live { return &Live{Recent: Recent{Seconds: math.NaN()}} })
 	if got := string(p.event(time.Now())); !strings.HasPrefix(got, `data: {"error":`) || !strings.HasSuffix(got, "\n\n") {
 		t.Errorf("got %q", got)
 	}

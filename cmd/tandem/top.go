@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"tandem/internal/top"
+)
+
+// runTop shows a running router in the terminal, as its page does in a browser.
+func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	fs := newFlags("top", "[-admin ADDRESS]\n\n"+
+		"Shows a running router: replicas, pairs, requests and why they went where they went. TANDEM_ADMIN_TOKEN has the admin\n"+
+		"token, where there is one.", stderr)
+	admin := fs.String("admin", "127.0.0.1:9090", "`address` of its admin listener")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		fmt.Fprintf(stderr, "tandem top: unexpected argument %q\n", fs.Arg(0))
+		return errUsage
+	}
+	if !strings.Contains(*admin, "://") {
+		*admin = "http://" + *admin
+	}
+	return top.Run(ctx, top.Source{Base: *admin, Token: os.Getenv("TANDEM_ADMIN_TOKEN")}, os.Stdin, stdout)
+}

@@ -1,0 +1,120 @@
+package page
+
+import "time"
+
+// Live is what the page shows, small enough to be sent every second for hundreds of replicas.
+// Unknown numbers are -1.
+type Live struct {
+	Time     time.Time `json:"time"`
+	Ready    bool      `json:"ready"`
+	Why      []string  `json:"why,omitempty"`
+	InFlight int       `json:"in_flight"`
+	Waiting  int       `json:"waiting"`
+	Config   Config    `json:"config"`
+	Rejected string    `json:"rejected,omitzero"` // why the newest configuration is not in force
+	Profile  Speed     `json:"profile"`           // what is assumed of replicas that nothing is learned of
+	Replicas []Replica `json:"replicas"`
+	Pairs    []Pair    `json:"pairs"`
+	Recent   Recent    `json:"recent"`
+	Newest   []Request `json:"newest"`
+}
+
+// Replica is one replica at a glance.
+type Replica struct {
+	Pool     string  `json:"pool"`
+	Name     string  `json:"name"`
+	URL      string  `json:"url"`
+	Up       bool    `json:"up"`
+	Reason   string  `json:"reason,omitzero"`
+	States   []State `json:"states,omitempty"`
+	Index    string  `json:"index,omitzero"` // how far its index is believed
+	Running  int     `json:"running"`
+	Waiting  int     `json:"waiting"`
+	Usage    float64 `json:"usage"` // share of its KV blocks
+	Requests int     `json:"requests"`
+	Queued   int     `json:"queued_tokens"` // of prompts that it has to compute
+	WaitMS   float64 `json:"wait_ms"`       // until it has
+	Free     int     `json:"free_blocks"`   // decode: may be promised
+	Capacity int     `json:"capacity_blocks"`
+	Indexed  int     `json:"indexed_blocks"`
+	Age      float64 `json:"load_age_ms"`
+	Speed    Speed   `json:"speed"`
+}
+
+// Speed is how fast an engine is. Samples 0: nothing is learned, and the profile is assumed.
+type Speed struct {
+	TokenUS float64 `json:"token_us"` // of prefill, a token
+	StepMS  float64 `json:"step_ms"`  // of decoding, with an empty batch
+	Samples int     `json:"samples"`
+}
+
+// Pair is a pair over which something was sent lately, or that is kept out.
+type Pair struct {
+	Prefill  string  `json:"prefill"`
+	Decode   string  `json:"decode"`
+	Sent     int     `json:"sent"`     // handoffs among the records that are kept
+	Tokens   int     `json:"tokens"`   // that came over with them
+	GBps     float64 `json:"gb_s"`     // learned; 0 where nothing is
+	Samples  int     `json:"samples"`  // transfers that it was learned from
+	Failures float64 `json:"failures"` // of the last minute
+	State    string  `json:"state,omitzero"`
+	Cause    string  `json:"cause,omitzero"`
+}
+
+// Request is a line of the list of requests.
+type Request struct {
+	ID        string    `json:"id"`
+	ClientID  string    `json:"client_id,omitzero"`
+	Time      time.Time `json:"time"`
+	Mode      string    `json:"mode"`
+	Prefill   string    `json:"prefill,omitzero"`
+	Decode    string    `json:"decode,omitzero"`
+	Reason    string    `json:"reason"`
+	Prompt    int       `json:"prompt_tokens"`
+	Output    int       `json:"output_tokens"`
+	Cached    int       `json:"cached_tokens"`
+	First     float64   `json:"first_ms"`
+	Predicted float64   `json:"predicted_ms"`
+	Total     float64   `json:"total_ms"`
+	Attempts  int       `json:"attempts"`
+	Outcome   string    `json:"outcome"`
+}
+
+// Recent says how the requests of the last minute went, as far as records are kept. Unknown numbers are -1.
+type Recent struct {
+	Seconds   float64   `json:"seconds"` // that the records go back, at most 60
+	Requests  int       `json:"requests"`
+	Errors    int       `json:"errors"` // of the router or an engine; clients that left are none
+	Split     int       `json:"split"`
+	Retried   int       `json:"retried"`
+	First     Quantiles `json:"first_ms"`     // to the first content, of streams
+	Predicted Quantiles `json:"predicted_ms"` // of the same
+	Token     Quantiles `json:"token_ms"`     // between tokens behind the first
+	Prompt    int       `json:"prompt_tokens"`
+	Available int       `json:"available_tokens"` // of requests of which all three are known
+	Captured  int       `json:"captured_tokens"`
+	Delivered int       `json:"delivered_tokens"`
+}
+
+// Quantiles are of some values, -1 where there are none.
+type Quantiles struct {
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P99 float64 `json:"p99"`
+}
+
+// State is something that people should know of a replica which is up all the same.
+type State struct {
+	State string    `json:"state"`
+	Cause string    `json:"cause"`
+	Since time.Time `json:"since"`
+}
+
+// Config says which configuration is in force.
+type Config struct {
+	Revision      string  `json:"revision"`
+	Alpha         string  `json:"alpha"` // "auto", or a number
+	Beta          float64 `json:"beta"`
+	Gamma         float64 `json:"gamma"`
+	DecodePenalty float64 `json:"decode_penalty"`
+}

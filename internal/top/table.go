@@ -1,0 +1,196 @@
+package top
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tandem/internal/page"
+)
+
+// table is a view as rows of cells.
+type table struct {
+	heads []string
+	left  int // so many columns are aligned to the left, and the last one
+	rows  []row
+}
+
+// row is a line. Its cells are text; by has a number for each that is to be sorted by it, the largest first.
+type row struct {
+	id    string // of a request
+	bad   int    // 2: out, 1: something to know
+	cells []string
+	by    map[int]float64
+}
+
+// table returns the rows of the current view.
+func (m *screen) table() table {
+	switch m.view {
+	case viewPairs:
+		return pairs(m.live)
+	case viewRequests, viewRequest:
+		return requests(m.live)
+	}
+	return fleet(m.live)
+}
+
+// rows are those that the filter lets through, sorted.
+func (m *screen) rows() []row {
+	if m.live == nil {
+		return nil
+	}
+	all := m.table().rows
+	if words := strings.Fields(strings.ToLower(m.filter)); len(words) > 0 {
+		all = slices.DeleteFunc(all, func(r row) bool {
+			text := strings.ToLower(strings.Join(r.cells, " ") + " " + r.id)
+			return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
+		})
+	}
+	if column := m.sorted[min(m.view, viewRequests)]; column >= 0 {
+		slices.SortStableFunc(all, func(a, b row) int {
+			return cmp.Or(cmp.Compare(b.by[column], a.by[column]), strings.Compare(a.cells[column], b.cells[column]))
+		})
+	}
+	return all
+}
+
+// fleet lists the replicas, those in trouble first.
+func fleet(l *page.Live) table {
+	t := table{heads: []string{"POOL", "REPLICA", "KV", "RUNNING", "QUEUED", "OURS", "TO COMPUTE", "FREE BLOCKS", "SPEED", "CACHED", "STATE"}, left: 2}
+	for i := range l.Replicas {
+		r := &l.Replicas[i]
+		says, bad := condition(r)
+		speed, profile, unit := r.Speed.TokenUS, l.Profile.TokenUS, " us"
+		if r.Pool == "decode" {
+			speed, profile, unit = r.Speed.StepMS, l.Profile.StepMS, " ms"
+		}
+		learned := digits(speed) + unit
+		if r.Speed.Samples > 0 && profile > 0 {
+			learned += " x" + digits(speed/profile)
+		}
+		cached := -1.
+		if r.Capacity > 0 {
+			cached = min(1, float64(r.Indexed)/float64(r.Capacity))
+		}
+		t.rows = append(t.rows, row{
+			bad: bad,
+			cells: []string{
+				r.Pool, r.Name, share(r.Usage), count(r.Running), count(r.Waiting), count(r.Requests), count(r.Queued), count(r.Free), learned,
+				share(cached), says,
+			},
+			by: map[int]float64{
+				2: r.Usage, 3: float64(r.Running), 4: float64(r.Waiting), 5: float64(r.Requests), 6: float64(r.Queued), 7: float64(r.Free), 8: speed, 9: cached,
+				10: float64(bad),
+			},
+		})
+	}
+	slices.SortStableFunc(t.rows, func(a, b row) int { return cmp.Compare(b.bad, a.bad) })
+	return t
+}
+
+// condition says how a replica is, and how bad that is.
+func condition(r *page.Replica) (says string, bad int) {
+	if !r.Up {
+		return cmp.Or(r.Reason, "not usable"), 2
+	}
+	var states []string
+	for _, s := range r.States {
+		states = append(states, strings.ReplaceAll(s.State, "_", " ")+": "+s.Cause)
+		if out := strings.HasPrefix(s.State, "ejected"); out || s.State == "distrusted" || s.State == "unpaired" {
+			bad = 2
+		}
+	}
+	switch {
+	case len(states) > 0:
+		return strings.Join(states, "; "), max(bad, 1)
+	case r.Index != "" && r.Index != "live":
+		return "index " + r.Index, 1
+	}
+	return "in use", 0
+}
+
+// pairs lists those over which something went, or that are out.
+func pairs(l *page.Live) table {
+	t := table{heads: []string{"FROM", "TO", "HANDOFFS", "TOKENS", "GB/S", "FAILURES", "STATE"}, left: 2}
+	for _, p := range l.Pairs {
+		says, bad := "in use", 0
+		if p.State != "" && p.State != "in use" {
+			says, bad = p.State+": "+p.Cause, 2
+		}
+		speed := ""
+		if p.Samples > 0 {
+			speed = digits(p.GBps)
+		}
+		t.rows = append(t.rows, row{
+			bad:   bad,
+			cells: []string{p.Prefill, p.Decode, count(p.Sent), count(p.Tokens), speed, strconv.FormatFloat(p.Failures, 'f', 1, 64), says},
+			by:    map[int]float64{2: float64(p.Sent), 3: float64(p.Tokens), 4: p.GBps, 5: p.Failures, 6: float64(bad)},
+		})
+	}
+	slices.SortStableFunc(t.rows, func(a, b row) int { return cmp.Compare(b.bad, a.bad) })
+	return t
+}
+
+// requests lists the newest.
+func requests(l *page.Live) table {
+	t := table{heads: []string{"TIME", "REQUEST", "WENT TO", "OUTCOME", "PROMPT", "CACHED", "FIRST", "PREDICTED", "OUTPUT", "TOOK", "WHY"}, left: 4}
+	for i := range l.Newest {
+		r := &l.Newest[i]
+		to, bad := r.Decode+" alone", 0
+		switch {
+		case r.Decode == "":
+			to = "nobody"
+		case r.Prefill != "":
+			to = r.Prefill + " > " + r.Decode
+		}
+		outcome := r.Outcome
+		if r.Attempts > 1 {
+			outcome += " x" + strconv.Itoa(r.Attempts)
+			bad = 1
+		}
+		if r.Outcome != "ok" {
+			bad = 2
+		}
+		t.rows = append(t.rows, row{
+			id: r.ID, bad: bad,
+			cells: []string{
+				r.Time.Local().Format("15:04:05"), cmp.Or(r.ClientID, r.ID), to, outcome, count(r.Prompt), count(r.Cached), span(r.First), span(r.Predicted),
+				count(r.Output), span(r.Total), r.Reason,
+			},
+			by: map[int]float64{
+				0: float64(r.Time.UnixNano()), 3: float64(bad), 4: float64(r.Prompt), 5: float64(r.Cached), 6: r.First, 7: r.Predicted,
+				8: float64(r.Output), 9: r.Total,
+			},
+		})
+	}
+	return t
+}
+
+func count(n int) string {
+	if n < 0 {
+		return "?"
+	}
+	return strconv.Itoa(n)
+}
+
+func share(x float64) string {
+	if x < 0 {
+		return "?"
+	}
+	return strconv.FormatFloat(100*x, 'f', 0, 64) + "%"
+}
+
+// digits has three of them.
+func digits(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
+
+// span is a time of so many milliseconds.
+func span(ms float64) string {
+	switch {
+	case ms < 0:
+		return "?"
+	case ms < 1e3:
+		return strconv.FormatFloat(ms, 'f', 0, 64) + " ms"
+	}
+	return strconv.FormatFloat(ms/1e3, 'f', 1, 64) + " s"
+}

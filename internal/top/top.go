@@ -1,0 +1,186 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"tandem/internal/page"
+	"tandem/internal/why"
+)
+
+// Run shows the router until the user leaves or ctx ends.
+func Run(ctx context.Context, s Source, in io.Reader, out io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	p := tea.NewProgram(newScreen(ctx, s), tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out))
+	go s.follow(ctx, func(l *page.Live, err error) { p.Send(seen{l, err}) })
+	_, err := p.Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) {
+		return nil
+	}
+	return err
+}
+
+// seen is a snapshot, or why there is none.
+type seen struct {
+	live *page.Live
+	err  error
+}
+
+// found is the page of one request, or why there is none.
+type found struct {
+	text string
+	err  error
+}
+
+// view is what the lower part of the screen shows.
+type view int
+
+const (
+	viewFleet view = iota
+	viewPairs
+	viewRequests
+	viewRequest // one of them
+)
+
+// screen is the state of the program; tea owns it.
+type screen struct {
+	ctx    context.Context //nolint:containedctx // of the program, for what it asks the router
+	source Source
+
+	live *page.Live // newest, nil before the first
+	err  error      // of the newest try
+	at   time.Time  // when it came
+
+	width, height int
+	view          view
+	row           int              // selected
+	sorted        [viewRequest]int // column by view, -1 for the order of the router
+	filter        string
+	typing        bool   // the keys go into the filter
+	text          string // of one request
+	from          int    // its first line on the screen
+}
+
+func newScreen(ctx context.Context, s Source) *screen {
+	return &screen{ctx: ctx, source: s, sorted: [...]int{-1, -1, -1}, width: 100, height: 30}
+}
+
+// Init starts nothing: snapshots come by themselves.
+func (m *screen) Init() tea.Cmd { return nil }
+
+// Update takes in what happened.
+func (m *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case seen:
+		m.err = msg.err
+		if msg.live != nil {
+			m.live, m.at = msg.live, time.Now()
+		}
+	case found:
+		m.text, m.from, m.view = msg.text, 0, viewRequest
+		if msg.err != nil {
+			m.text = msg.err.Error()
+		}
+	case tea.KeyPressMsg:
+		return m, m.key(msg)
+	}
+	return m, nil
+}
+
+// key does what a key is for.
+func (m *screen) key(k tea.KeyPressMsg) tea.Cmd {
+	if m.typing {
+		m.typed(k)
+		return nil
+	}
+	switch k.String() {
+	case "q", "ctrl+c":
+		return tea.Quit
+	case "esc":
+		if m.view == viewRequest {
+			m.view = viewRequests
+		} else {
+			m.filter = ""
+		}
+	case "1", "2", "3":
+		m.show(view(k.String()[0] - '1'))
+	case "tab":
+		m.show((m.view + 1) % viewRequest)
+	case "/":
+		m.typing, m.view = true, min(m.view, viewRequests)
+	case "s":
+		m.sort()
+	case "up", "k", "down", "j", "pgup", "pgdown", "home", "end":
+		m.move(k.String())
+	case "enter":
+		return m.open()
+	}
+	return nil
+}
+
+// typed puts a key into the filter.
+func (m *screen) typed(k tea.KeyPressMsg) {
+	switch k.String() {
+	case "enter":
+		m.typing = false
+	case "esc", "ctrl+c":
+		m.typing, m.filter = false, ""
+	case "backspace":
+		if r := []rune(m.filter); len(r) > 0 {
+			m.filter = string(r[:len(r)-1])
+		}
+	default:
+		m.filter += k.Text
+	}
+	m.row = 0
+}
+
+func (m *screen) show(v view) { m.view, m.row, m.from = v, 0, 0 }
+
+// sort goes on to the next column, and behind the last to the order of the router.
+func (m *screen) sort() {
+	if m.view == viewRequest || m.live == nil {
+		return
+	}
+	if m.sorted[m.view]++; m.sorted[m.view] >= len(m.table().heads) {
+		m.sorted[m.view] = -1
+	}
+}
+
+// move changes the selected row, or what is seen of a request.
+func (m *screen) move(key string) {
+	at, last := &m.row, len(m.rows())-1
+	if m.view == viewRequest {
+		at, last = &m.from, strings.Count(m.text, "\n")
+	}
+	step := map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.height / 2, "pgdown": m.height / 2, "home": -last, "end": last}[key]
+	*at = max(0, min(*at+step, last))
+}
+
+// open asks for the record of the selected request.
+func (m *screen) open() tea.Cmd {
+	rows := m.rows()
+	if m.view != viewRequests || m.row >= len(rows) {
+		return nil
+	}
+	id := rows[m.row].id
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(m.ctx, 10*time.Second)
+		defer cancel()
+		r, err := why.At(ctx, m.source.Base, m.source.Token, id)
+		if err != nil {
+			return found{err: err}
+		}
+		var text strings.Builder
+		err = r.Page(&text, why.Weights{})
+		return found{text.String(), err}
+	}
+}
