@@ -18,7 +18,7 @@ import (
 // twoRuns are two policies at one load, and the first at another.
 func twoRuns() *Page {
 	p := &Page{
-		Title: "a <title>", Scale: 1, Warm: 10 * time.Second, Length: 100 * time.Second, Pools: [2]int{2, 1},
+		Title: "a <title>", Scale: 1, Warm: 10_058_061_744, Length: 100 * time.Second, Pools: [2]int{2, 1},
 		About: []Fact{{"trace", "x.jsonl"}},
 	}
 	for i, name := range []string{"tandem", "round-robin", "tandem"} {
@@ -48,6 +48,7 @@ func TestPage(t *testing.T) {
 	text := out.String()
 	for _, want := range []string{
 		"a &lt;title&gt;", "x.jsonl", "Goodput over load", "time to first token", "<rect", "polyline", "p1 at ",
+		"The first 10.1s count", `height="35"`, // of two replicas
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not on the page", want)

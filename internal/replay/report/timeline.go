@@ -70,14 +70,15 @@ func (p *Page) grid(r *Run, side cluster.Side) [][]float64 {
 
 // strip draws a grid: the darker, the more requests.
 func (p *Page) strip(rows [][]float64, most float64, side cluster.Side) template.HTML {
-	const cell, high, left = 3, 9, 28
+	const cell, left = 3, 28
+	high := max(9, 72/max(1, len(rows))) // a small fleet is no thin line
 	var b strings.Builder
 	fmt.Fprintf(&b,
 		`<svg class="strip" viewBox="0 0 %d %d" role="img" aria-label="requests at each replica over the time">`,
 		left+slots*cell+40, len(rows)*high+16)
 	for i, row := range rows {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" class="tick" text-anchor="end">%s</text>`,
-			left-4, i*high+8, cluster.ID(side, i))
+			left-4, i*high+high/2+4, cluster.ID(side, i))
 		for s, n := range row {
 			if n > 0.005*most {
 				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill-opacity="%.2f"><title>%s at %s: %.1f `+
