@@ -133,17 +133,18 @@ func (l libzmq) compile(ctx context.Context, zig toolchain, target string) error
 	if err != nil || len(sources) == 0 {
 		return errors.Join(err, errors.New("no source files"))
 	}
-	text := unity
+	var text strings.Builder
+	text.WriteString(unity)
 	for _, name := range sources {
 		if base := filepath.Base(name); !strings.HasPrefix(base, "ws_") && !strings.HasPrefix(base, "wss_") {
-			text += "#include \"src/" + base + "\"\n"
+			fmt.Fprintf(&text, "#include \"src/%s\"\n", base)
 		}
 	}
 	one, object := filepath.Join(l.source(), "unity.cpp"), filepath.Join(l.dir, "unity.o")
 	include, library := filepath.Join(l.source(), "include"), filepath.Join(l.dir, "libzmq.a")
 	pc := fmt.Sprintf("Name: libzmq\nDescription: static\nVersion: %s\nCflags: -I%s -DZMQ_STATIC\nLibs: %s -lc++\n", libzmqVersion, include, library)
 	if err := errors.Join(
-		os.WriteFile(one, []byte(text), 0o644), os.MkdirAll(l.pkgConfig(), 0o755), os.RemoveAll(library),
+		os.WriteFile(one, []byte(text.String()), 0o644), os.MkdirAll(l.pkgConfig(), 0o755), os.RemoveAll(library),
 		os.WriteFile(filepath.Join(l.pkgConfig(), "libzmq.pc"), []byte(pc), 0o644),
 	); err != nil {
 		return err

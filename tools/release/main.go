@@ -87,7 +87,7 @@ func (m *maker) one(ctx context.Context, zig toolchain, arch string, onlyBinary 
 	if err := m.link(ctx, zig, library, arch, binary); err != nil || onlyBinary {
 		return err
 	}
-	b, err := describe(binary, zig, library)
+	b, err := describe(ctx, binary, zig, library)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,9 +44,7 @@ func (m *maker) stage(ctx context.Context, b built, arch string) (root string, e
 		return root, err
 	}
 	files := map[string]string{"usr/bin/tandem": b.file, "usr/share/doc/tandem/tandem.cdx.json": m.path("tandem_linux_" + arch + ".cdx.json")}
-	for to, from := range installed {
-		files[to] = from
-	}
+	maps.Copy(files, installed)
 	traces, err := filepath.Glob("examples/traces/*")
 	if err != nil {
 		return root, err

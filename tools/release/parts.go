@@ -1,13 +1,14 @@
 package main
 
 import (
+	"context"
 	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 )
 
@@ -26,21 +27,25 @@ type built struct {
 }
 
 // describe reads from the binary which modules are in it, and adds what the linker put there.
-func describe(binary string, zig toolchain, library libzmq) (built, error) {
+func describe(ctx context.Context, binary string, zig toolchain, library libzmq) (built, error) {
 	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return built{}, err
+	}
+	root, modules, err := goFolders(ctx)
 	if err != nil {
 		return built{}, err
 	}
 	b := built{file: binary}
 	goVersion := strings.TrimPrefix(info.GoVersion, "go")
 	b.parts = append(b.parts, part{
-		"std", goVersion, "pkg:golang/std@" + goVersion, "BSD-3-Clause", []string{filepath.Join(runtime.GOROOT(), "LICENSE")},
+		"std", goVersion, "pkg:golang/std@" + goVersion, "BSD-3-Clause", []string{filepath.Join(root, "LICENSE")},
 	})
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		texts, err := moduleTexts(m.Path, m.Version)
+		texts, err := moduleTexts(modules, m.Path, m.Version)
 		if err != nil {
 			return b, err
 		}
@@ -89,13 +94,19 @@ func versionIn(name, pattern string) (string, error) {
 // licenseFile are the names that licenses go by.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// moduleTexts finds the license of a module where Go has unpacked it.
-func moduleTexts(path, version string) (texts []string, err error) {
-	root := os.Getenv("GOMODCACHE")
-	if root == "" {
-		root = filepath.Join(firstGopath(), "pkg", "mod")
+// goFolders are where Go itself lies, and where it unpacks modules.
+func goFolders(ctx context.Context) (root, modules string, err error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOMODCACHE").Output()
+	if err != nil {
+		return "", "", err
 	}
-	dir := filepath.Join(root, escaped(path)+"@"+escaped(version))
+	root, modules, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return root, modules, nil
+}
+
+// moduleTexts finds the license of a module where Go has unpacked it.
+func moduleTexts(modules, path, version string) (texts []string, err error) {
+	dir := filepath.Join(modules, escaped(path)+"@"+escaped(version))
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -109,14 +120,6 @@ func moduleTexts(path, version string) (texts []string, err error) {
 		return nil, fmt.Errorf("%s has no license among its files", path)
 	}
 	return texts, nil
-}
-
-func firstGopath() string {
-	if list := filepath.SplitList(os.Getenv("GOPATH")); len(list) > 0 {
-		return list[0]
-	}
-	home, _ := os.UserHomeDir()
-	return filepath.Join(home, "go")
 }
 
 // escaped writes a module's path as its folder is called: capitals as exclamation marks before small letters.
