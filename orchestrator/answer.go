@@ -170,7 +170,7 @@ func (a *answer) begun() {
 		j.q.o.m.compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
 	}
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
-	if j.rest == nil {
+	if j.rest == nil && j.req.Stream {
 		j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
 	}
 	j.q.o.planner.FirstToken(a.h.b, a.first)

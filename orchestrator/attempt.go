@@ -221,14 +221,19 @@ func (j *job) takeBudget() bool {
 	if j.budgeted {
 		return true
 	}
-	cfg, o := j.q.snap.cfg.Retry, j.q.o
-	if o.retrying.Add(1) > max(int64(cfg.Min), int64(cfg.Share*float64(o.inflight.Load()))) {
+	o := j.q.o
+	if o.retrying.Add(1) > o.retryBudget(j.q.snap.cfg) {
 		o.retrying.Add(-1)
 		return false
 	}
 	j.budgeted = true
 	context.AfterFunc(j.q.r.Context(), func() { o.retrying.Add(-1) }) // net/http ends that context when the handler returns
 	return true
+}
+
+// retryBudget is how many requests may be tried again at a time.
+func (o *Orchestrator) retryBudget(cfg *config.Config) int64 {
+	return max(int64(cfg.Retry.Min), int64(cfg.Retry.Share*float64(o.inflight.Load())))
 }
 
 // prepare makes the planner's question.
@@ -433,5 +438,6 @@ func (j *job) finish(f *failure, a *answer) {
 		j.q.span.SetAttributes(attribute.String("gen_ai.request.model", j.rec.Model),
 			attribute.Int("gen_ai.usage.input_tokens", j.rec.Prompt), attribute.Int("gen_ai.usage.output_tokens", j.rec.Output))
 	}
+	j.q.o.m.took(j.rec)
 	j.q.o.ring.add(j.rec)
 }

@@ -83,6 +83,7 @@ func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time
 	fault.Took, fault.At = now.Sub(began), now
 	known, was := o.planner.KnownBad(b, fault, came), o.planner.KnownBad(b, fault, now)
 	bad := was && !o.planner.Excused(b, fault)
+	o.m.failed(b, fault)
 	changes := o.planner.Failed(b, fault, now)
 	o.tell(changes)
 	if to := o.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
@@ -211,4 +212,20 @@ func (t *telling) keep(member func(id replica.ID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.pairs, func(p outlier.Pair, _ bool) bool { return !member(p.Prefill) || !member(p.Decode) })
+}
+
+// failed counts an attempt against whom it is held. That of a pair counts as its decode replica's.
+func (m *metrics) failed(b *planner.Booking, f planner.Fault) {
+	at, leg := &b.Decode, "whole"
+	switch {
+	case f.On == planner.Nobody:
+		return
+	case f.On == planner.OnPrefill:
+		at, leg = &b.Prefill, "prefill"
+	case f.On == planner.OnPair:
+		leg = "pair"
+	case b.Mode == planner.Split:
+		leg = "decode"
+	}
+	m.failures.WithLabelValues(at.Role.String(), string(at.ID), leg, f.Kind.String()).Inc()
 }

@@ -57,6 +57,12 @@ var (
 	descLag      = prometheus.NewDesc("tandem_events_lag_seconds", "Engine's time stamp to applied, newest live batch; clock skew included, 0 where that makes it negative.", perReplica, nil)
 	descIndexLag = prometheus.NewDesc("tandem_index_lag_seconds", "Age of a live event batch when the index has it: since the engine's time stamp (event; clock skew included) or since we received it (received).", []string{"pool", "replica", "from"}, nil)
 
+	descToken = prometheus.NewDesc("tandem_replica_prefill_token_seconds", "Seconds a prompt token, as learned of the replica; absent before anything is.", perReplica, nil)
+	descStep  = prometheus.NewDesc("tandem_replica_decode_step_seconds", "Seconds a decode step of an empty batch, as learned of the replica; absent before anything is.", perReplica, nil)
+
+	descRetrying = prometheus.NewDesc("tandem_retry_budget_used", "Requests that hold a place in the retry budget.", nil, nil)
+	descBudget   = prometheus.NewDesc("tandem_retry_budget", "Requests that may hold one now: retry.share of those in flight, at least retry.min.", nil, nil)
+
 	descPeer  = prometheus.NewDesc("tandem_router_peer_up", "Whether another router has told its bookings lately: 1 or 0; absent for one that is known already, such as this one.", []string{"peer"}, nil)
 	descQueue = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
 	descStall = prometheus.NewDesc("tandem_stalled_seconds_total", "Time this process stood still, as noticed by its own clock.", nil, nil)
@@ -69,6 +75,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descCut, descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts, descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descLag, descIndexLag, descPeer, descQueue, descStall,
+		descToken, descStep, descRetrying, descBudget,
 	} {
 		ch <- d
 	}
@@ -80,6 +87,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	e := emit(ch)
 	e.gauge(descQueue, float64(c.o.queue.length()))
 	e.counter(descStall, c.o.clock.StalledFor(now).Seconds())
+	e.gauge(descRetrying, float64(c.o.retrying.Load()))
+	e.gauge(descBudget, float64(c.o.retryBudget(c.o.Config())))
 	c.pools(e, now)
 	c.streams(e)
 	c.peers(e)
@@ -99,12 +108,18 @@ func (c *collector) pools(e emit, now time.Time) {
 		e.member("prefill", m.Status, m.Requests)
 		e.load("prefill", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descQueued, float64(m.Tokens), string(m.ID))
+		if m.Samples > 0 {
+			e.gauge(descToken, m.Speed.A, "prefill", string(m.ID))
+		}
 	}
 	for _, m := range c.o.decode.Status(now) {
 		e.member("decode", m.Status, m.Leases)
 		e.load("decode", string(m.ID), m.Running, m.Waiting, m.Usage, m.LoadAge)
 		e.gauge(descPromise, float64(m.Promised), string(m.ID))
 		e.known(descFree, float64(m.Free), string(m.ID))
+		if m.Samples > 0 {
+			e.gauge(descStep, m.Speed.D0, "decode", string(m.ID))
+		}
 	}
 	e.index("prefill", c.o.prefill.IndexStats())
 	e.index("decode", c.o.decode.IndexStats())

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 )
 
 // metrics are the counters and histograms that requests move. What can be read from the pools at scrape time is in collect.go.
@@ -13,7 +14,10 @@ import (
 //
 // Safe for concurrent use. Children of the hot path are resolved once, in [newMetrics].
 type metrics struct {
-	requests      *prometheus.CounterVec   // path, mode, outcome
+	requests      *prometheus.CounterVec   // path, model, mode, outcome
+	first         *prometheus.HistogramVec // model, mode
+	perToken      *prometheus.HistogramVec // model, mode
+	failures      *prometheus.CounterVec   // pool, replica, leg, kind
 	decisions     *prometheus.CounterVec   // mode, reason
 	phase         *prometheus.HistogramVec // phase
 	handoffGap    prometheus.Histogram
@@ -71,6 +75,9 @@ var phaseNames = [phaseCount]string{"tokenize", "queue", "plan", "prefill", "han
 // tokenBuckets begin with none at all and with a block.
 var tokenBuckets = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536}
 
+// tokenTimeBuckets are of a decode step: some milliseconds to what nobody likes to wait for.
+var tokenTimeBuckets = []float64{.002, .004, .006, .008, .01, .015, .02, .03, .04, .05, .075, .1, .15, .25, .5, 1, 2.5}
+
 // ratioBuckets are close to each other around one.
 var ratioBuckets = []float64{.05, .1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100}
 
@@ -92,7 +99,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return g
 	}
 	m := &metrics{
-		requests:      counter("tandem_requests_total", "Requests that ended, by front-door path, mode and outcome.", "path", "mode", "outcome"),
+		requests:      counter("tandem_requests_total", "Requests that ended, by front-door path, model, mode and outcome.", "path", "model", "mode", "outcome"),
+		first:         histogram("tandem_time_to_first_token_seconds", "Seconds from a request in to the first content out, of streams that ended well.", seconds, "model", "mode"),
+		perToken:      histogram("tandem_time_per_output_token_seconds", "Seconds a token behind the first, a mean of each stream that ended well.", tokenTimeBuckets, "model", "mode"),
+		failures:      counter("tandem_attempt_failures_total", "Failed attempts that are held against a replica, by its leg and the kind of failure.", "pool", "replica", "leg", "kind"),
 		decisions:     counter("tandem_decisions_total", "Plans that were booked, by mode and the term that decided.", "mode", "reason"),
 		phase:         histogram("tandem_phase_seconds", "Seconds a request spent in a phase.", seconds, "phase"),
 		handoffGap:    histogram("tandem_handoff_gap_seconds", "Seconds from the last byte of the prefill answer to the decode request being written.", handoffBuckets()).WithLabelValues().(prometheus.Histogram),
@@ -131,13 +141,42 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "tandem_config_info", Help: "1 for the revision of the configuration in force, as records of decisions have it.",
 	}, []string{"revision"})
 	reg.MustRegister(m.revision)
-	for _, reason := range []string{"slow", "failed"} {
-		m.unwritten.WithLabelValues(reason)
-	}
+	m.begin()
 	for i, name := range phaseNames {
 		m.phases[i] = m.phase.WithLabelValues(name)
 	}
 	return m
+}
+
+// begin makes the series whose labels are known before anything happens, at 0: an alert on an increase cannot fire on
+// a series that is born at 1.
+func (m *metrics) begin() {
+	for vec, values := range map[*prometheus.CounterVec][]string{
+		m.unwritten:  {"slow", "failed"},
+		m.retries:    {"tokenize", "prefill", "handoff", "decode", "stream"},
+		m.refused:    {"draining", "no_replica", "queue_full", "queue_timeout", "too_late", "too_many", "unauthorised"},
+		m.params:     {"bad_params", "expired", "foreign"},
+		m.giveBack:   {"freed", "too_many"},
+		m.continued:  {wentOn, wasComplete, notPossible, tooOften, noBudget, diverged, nobody, clientLeft},
+		m.partial:    {"blind", "truncated"},
+		m.reloads:    {"applied", "rejected"},
+		m.unmeasured: {"no_ids", "blind", "not_told"},
+	} {
+		for _, v := range values {
+			vec.WithLabelValues(v)
+		}
+	}
+}
+
+// beginReplica does so for a replica that is new, or has another name.
+func (m *metrics) beginReplica(r *replica.Replica) {
+	legs := []outlier.Leg{outlier.Prefill}
+	if r.Role == replica.Decode {
+		legs = []outlier.Leg{outlier.Decode, outlier.Whole}
+	}
+	for _, leg := range legs {
+		m.ejected.WithLabelValues(r.Role.String(), string(r.ID), leg.String())
+	}
 }
 
 // handoffBuckets are fine where the handoff should be: tens to hundreds of microseconds.
@@ -151,5 +190,16 @@ func (m *metrics) observe(p phase, d time.Duration) { m.phases[p].Observe(d.Seco
 func (m *metrics) compare(leg string, at replica.ID, took, predicted time.Duration) {
 	if predicted > 0 {
 		m.legRatio.WithLabelValues(leg, string(at)).Observe(took.Seconds() / predicted.Seconds())
+	}
+}
+
+// took observes what a client saw of a stream that ended well.
+func (m *metrics) took(r *Record) {
+	if !r.Streamed || r.Outcome != "ok" || r.Phases.First <= 0 {
+		return
+	}
+	m.first.WithLabelValues(r.Model, r.Mode).Observe(r.Phases.First / 1e3)
+	if r.Output > 1 {
+		m.perToken.WithLabelValues(r.Model, r.Mode).Observe((r.Phases.Total - r.Phases.First) / 1e3 / float64(r.Output-1))
 	}
 }

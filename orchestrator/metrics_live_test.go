@@ -50,6 +50,8 @@ func (m *moved) has(name string) bool {
 // All others must move in an ordinary minute: see [lively].
 var troubled = map[string]string{
 	"tandem_retries_total":                 "a replica fails once",
+	"tandem_attempt_failures_total":        "a replica fails once",
+	"tandem_retry_budget_used":             "two of three decode engines fail",
 	"tandem_decisions_unwritten_total":     "the disk is full",
 	"tandem_shadow_decisions_total":        "what is learned does not decide",
 	"tandem_shadow_regret_seconds":         "what is learned does not decide",
@@ -209,7 +211,13 @@ func twoOfThreeFail(t *testing.T, m *moved) {
 		for _, d := range w.d[:2] {
 			fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
 		}
-		w.crowd(60, 12, 0)
+		var wg sync.WaitGroup
+		wg.Go(func() { w.crowd(60, 12, 0) })
+		for range 20 { // what is tried again holds a place in the budget only meanwhile
+			time.Sleep(50 * time.Millisecond)
+			m.look(t, w.o)
+		}
+		wg.Wait()
 		time.Sleep(2 * time.Second)
 		m.look(t, w.o)
 	})

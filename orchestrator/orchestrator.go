@@ -142,6 +142,9 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 func (o *Orchestrator) membersChanged(renames replica.Renames, member func(replica.ID) bool) {
 	o.telling.rename(renames)
 	o.telling.keep(member)
+	for _, e := range o.fleet.Endpoints() {
+		o.m.beginReplica(&e.Member)
+	}
 }
 
 // forgetTokens drops the token ids that a server's process made: another one may have another tokenizer or template.

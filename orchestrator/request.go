@@ -140,7 +140,7 @@ func (q *request) end() {
 	if q.out == "" {
 		q.out = "ok"
 	}
-	q.o.m.requests.WithLabelValues(q.path, q.mode, q.out).Inc()
+	q.o.m.requests.WithLabelValues(q.path, q.servedModel(), q.mode, q.out).Inc()
 	q.o.m.observe(phaseTotal, time.Since(q.start))
 	if q.snap.cfg.Log.Access {
 		q.logAccess()
@@ -149,6 +149,14 @@ func (q *request) end() {
 		q.span.SetAttributes(attribute.String("tandem.mode", q.mode), attribute.String("tandem.outcome", q.out))
 		q.span.End()
 	}
+}
+
+// servedModel is the model that the request was sent to, "" where it went to none: what clients make up is no label.
+func (q *request) servedModel() string {
+	if q.rec == nil || q.rec.Decode == "" {
+		return ""
+	}
+	return q.rec.Model
 }
 
 // body reads the request's body within the limits of size and time.

@@ -33,6 +33,7 @@ func (f *Fleet) publishLocked() {
 			}
 		}
 		renamed = w.holdRenamed(renamed)
+		f.beginSeries(w)
 	}
 	was := *f.endpoints.Swap(&all)
 	f.former.Store(&former)
@@ -74,4 +75,12 @@ func enginesOf(all map[replica.ID]*Endpoint) map[replica.ID]engineOf {
 		engines[id] = engineOf{e.w, e.Member.Rank}
 	}
 	return engines
+}
+
+// beginSeries makes the counters of a server at 0: an alert on an increase cannot fire on a series that is born at 1.
+func (f *Fleet) beginSeries(w *Watcher) {
+	f.restarts.WithLabelValues(w.role.String(), w.Name())
+	if w.role == replica.Decode {
+		f.distrusted.WithLabelValues(w.role.String(), w.Name())
+	}
 }
