@@ -64,7 +64,7 @@ func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 }
 
 // Where nobody tells of the first token a prompt counts as computed after twice its time.
-func TestUntoldPrefillsEnd(t *testing.T) {
+func TestPrefillsWhoseFirstTokenNobodyTellsEnd(t *testing.T) {
 	p := pool(0)
 	l := local(t, p, 400, Schedule{UnseenArrival: time.Second}, start)
 	for _, step := range []struct {

@@ -45,18 +45,18 @@ type run struct {
 	end   Key    // its last
 	full  uint64 // columns of the first bank that have all of it
 
-	parent cell   // the block before the first, 0 at the start of a prompt; in a free run the next free one
-	depth  uint32 // blocks before the first
-	keys   uint32 // slot in the slab of class
-	holds  uint32 // slot in the slab of holdClass
-	kids   uint32 // runs that hang on any block of this one
-	tail   uint32 // those of them at the last place, runSize-1
-	heir   uint32 // a run that hung there lately: a hint
-	ahead  uint32 // the run some heirs further on: a hint, good for nothing but to read it in time
-	held   uint16 // columns that have some block of it
-	len    uint8  // blocks; 0: the run is free
-	class  uint8
-	grade  uint8 // class of holds
+	parent    cell   // the block before the first, 0 at the start of a prompt; in a free run the next free one
+	depth     uint32 // blocks before the first
+	keys      uint32 // slot in the slab of class
+	holds     uint32 // slot in the slab of holdClass
+	kids      uint32 // runs that hang on any block of this one
+	tail      uint32 // those of them at the last place, runSize-1
+	lastChild uint32 // a run that hung there lately: a hint
+	ahead     uint32 // the run some last children further on: a hint, good for nothing but to read it in time
+	held      uint16 // columns that have some block of it
+	len       uint8  // blocks; 0: the run is free
+	class     uint8
+	grade     uint8 // class of holds
 }
 
 // hold is what one column has of a run.
@@ -228,7 +228,7 @@ func (c *content) hang(parent cell, number uint32) {
 	r.kids++
 	if parent.position() == runSize-1 {
 		r.tail++
-		r.heir = number
+		r.lastChild = number
 		c.announce(parent.run(), number)
 		return
 	}

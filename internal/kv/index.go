@@ -33,7 +33,7 @@ type Index struct {
 	chain  Chain
 	budget int64
 
-	mu       gate // guards the following
+	mu       spinLock // guards the following
 	content  *content
 	columns  columns
 	holdings []*holding // by Holder; nil for one never heard of

@@ -33,15 +33,15 @@ func (ix *Index) behindCell(t *holding, at cell) (keys []Key) {
 		switch {
 		case r.kids == 0:
 			return keys
-		case r.kids > r.tail || r.tail > 1 || !ix.content.isHeir(r.heir, cellOf(at.run(), runSize-1)):
+		case r.kids > r.tail || r.tail > 1 || !ix.content.isLastChild(r.lastChild, cellOf(at.run(), runSize-1)):
 			return ix.underLocked(t, at, keys)
 		}
-		at = cellOf(r.heir, 0)
+		at = cellOf(r.lastChild, 0)
 	}
 }
 
-// isHeir reports whether a run hangs on parent.
-func (c *content) isHeir(number uint32, parent cell) bool {
+// isLastChild reports whether a run hangs on parent.
+func (c *content) isLastChild(number uint32, parent cell) bool {
 	r := c.runs.at(number)
 	return r.len > 0 && r.parent == parent
 }

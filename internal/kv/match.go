@@ -196,8 +196,8 @@ func (c *content) next(parent cell, key Key) uint32 {
 		return 0
 	}
 	if r.tail > 0 && parent.position() == runSize-1 {
-		if heir := c.runs.at(r.heir); heir.begin == key && heir.parent == parent && heir.len > 0 {
-			return r.heir
+		if lastChild := c.runs.at(r.lastChild); lastChild.begin == key && lastChild.parent == parent && lastChild.len > 0 {
+			return r.lastChild
 		}
 	}
 	if e := c.starts.find(mix(uint64(key))); e != nil && c.runs.at(uint32(e.cell)).parent == parent {

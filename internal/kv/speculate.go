@@ -125,7 +125,7 @@ type guesses struct {
 	pending atomic.Int64 // guesses in list, for those who need not look
 	taken   atomic.Int64 // bytes
 
-	mu    gate // guards the following
+	mu    spinLock // guards the following
 	list  []guess
 	ends  map[guessEnd]struct{}
 	sieve [256]uint64 // a bit for each end, by the low bits of its key; some bits too many until Expire

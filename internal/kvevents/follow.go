@@ -45,7 +45,7 @@ type Follower struct {
 	mu       sync.Mutex // guards the following
 	stats    Stats
 	replaced string // why the engine is known to have been restarted, "" when the tracker knows
-	bell     *bell  // of the stream that runs, or nil
+	waker    *waker // of the stream that runs, or nil
 }
 
 // NewFollower returns a follower of src that tells sink. Nothing is dialled before Run.
@@ -82,7 +82,7 @@ func (f *Follower) run(ctx context.Context) error {
 		fx: s, stats: &s.stats, replay: f.src.Replay != "", silent: f.opt.ReplayTimeout, audit: f.opt.Audit,
 		rnd: rnd,
 	}
-	f.listen(s.bell)
+	f.listen(s.waker)
 	defer f.listen(nil)
 	s.track.start(time.Now())
 	for ctx.Err() == nil {
@@ -104,17 +104,17 @@ func (f *Follower) run(ctx context.Context) error {
 func (f *Follower) Restarted(reason string) {
 	f.mu.Lock()
 	f.replaced = reason
-	b := f.bell
+	b := f.waker
 	f.mu.Unlock()
 	if b != nil {
 		b.ring()
 	}
 }
 
-func (f *Follower) listen(b *bell) {
+func (f *Follower) listen(b *waker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.bell = b
+	f.waker = b
 }
 
 // news returns what Restarted was told, once.

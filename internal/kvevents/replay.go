@@ -9,13 +9,13 @@ import (
 // ask implements effects. The replay begins at the next turn, or when it is its turn among the Context's
 // others.
 func (s *stream) ask(from uint64) {
-	s.hangUp()
+	s.closeReplay()
 	s.wanted, s.from = true, from
 }
 
-// hangUp implements effects. A socket serves one replay only, so no late answer can be taken for one of the
+// closeReplay implements effects. A socket serves one replay only, so no late answer can be taken for one of the
 // next.
-func (s *stream) hangUp() {
+func (s *stream) closeReplay() {
 	s.wanted, s.yieldAt = false, time.Time{}
 	s.opt.Context.places.leave(&s.place)
 	if s.dealer == nil {

@@ -25,10 +25,10 @@ func (t *tracker) request(quiet, whole bool) {
 	t.fx.ask(from)
 }
 
-func (t *tracker) hangUp() {
+func (t *tracker) closeReplay() {
 	if t.req.open {
 		t.req.open, t.req.deadline = false, time.Time{}
-		t.fx.hangUp()
+		t.fx.closeReplay()
 	}
 }
 
@@ -64,7 +64,7 @@ func (t *tracker) replayed(now time.Time, m message) {
 // have been dropped.
 func (t *tracker) meet(now time.Time) {
 	if t.phase == asking && t.req.open && t.known && len(t.held) > 0 && t.held[0].seq <= t.seq+1 {
-		t.hangUp()
+		t.closeReplay()
 		t.drain(now)
 	}
 }
@@ -91,7 +91,7 @@ func (t *tracker) replayEnded(now time.Time) {
 		return
 	}
 	t.answers, t.silences = true, 0
-	t.hangUp()
+	t.closeReplay()
 	switch {
 	case t.req.whole && t.req.quiet: // no history there either
 		t.planAudit(now, t.audit)
@@ -140,7 +140,7 @@ func (t *tracker) follow(now time.Time, reason string) {
 
 // retry asks once more within one sync, as long as that gets us anywhere.
 func (t *tracker) retry(now time.Time, reason string) {
-	t.hangUp()
+	t.closeReplay()
 	switch {
 	case t.req.progress:
 		t.req.tries = 0
@@ -179,7 +179,7 @@ func (t *tracker) audited(m message) {
 		t.take(m)
 	case m.seq <= t.seq:
 		if same, known := t.compare(m); known && !same {
-			t.hangUp()
+			t.closeReplay()
 			t.restarted(fmt.Sprintf("another batch %d", m.seq))
 		}
 	case m.seq == t.seq+1:
@@ -187,7 +187,7 @@ func (t *tracker) audited(m message) {
 		t.take(m)
 	default:
 		t.stats.Gaps++
-		t.hangUp()
+		t.closeReplay()
 		t.sync(fmt.Sprintf("batches %d to %d missing", t.seq+1, m.seq-1))
 	}
 }
@@ -222,7 +222,7 @@ func (t *tracker) fellSilent(now time.Time) {
 		t.silences++
 	}
 	if t.req.quiet {
-		t.hangUp()
+		t.closeReplay()
 		t.planAudit(now, t.audit<<min(t.silences, rarely))
 		return
 	}

@@ -22,8 +22,8 @@ const (
 	handshakeTime = 5 * time.Second  // until a peer that does not speak ZMTP is given up
 	maxReconnect  = 5 * time.Second  // between two attempts to dial
 	maxWait       = 10 * time.Second // longest sleep of an idle stream
-	burst         = 256              // messages of one socket in one turn
-	gulp          = 32               // live batches between two looks at the connection
+	maxPerTurn    = 256              // messages of one socket in one turn
+	liveBatches   = 32               // live batches between two looks at the connection
 	largeBatch    = 1 << 20          // bytes of payload from which on the decoded batch is not kept for reuse
 )
 
@@ -41,7 +41,7 @@ type stream struct {
 	sub      *zmq4.Socket // live batches
 	news     *zmq4.Socket // what libzmq says of sub's connection
 	wake     *zmq4.Socket // readable when somebody has rung
-	bell     *bell        // its far end
+	waker    *waker       // its far end
 	dealer   *zmq4.Socket // the replay under way, or nil
 	poller   *zmq4.Poller
 	frames   [][]byte
@@ -156,7 +156,7 @@ func (s *stream) listen() (err error) {
 	return s.news.Connect(at)
 }
 
-// watch makes the end of ctx, and whatever else rings the bell, something that can be polled.
+// watch makes the end of ctx, and whatever else rings the waker, something that can be polled.
 func (s *stream) watch(ctx context.Context) (err error) {
 	at := s.opt.Context.inproc("wake")
 	if s.wake, err = s.socket(zmq4.PAIR); err != nil {
@@ -169,15 +169,15 @@ func (s *stream) watch(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.bell = &bell{far: far}
-	s.place.ring = s.bell.ring
+	s.waker = &waker{far: far}
+	s.place.ring = s.waker.ring
 	if err = far.Connect(at); err != nil {
 		return err
 	}
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
-		s.bell.ring()
+		s.waker.ring()
 	})
 	s.unwatch = func() {
 		if !stop() {
@@ -187,13 +187,13 @@ func (s *stream) watch(ctx context.Context) (err error) {
 	return nil
 }
 
-// bell wakes a stream that sleeps in libzmq. Its socket passes between those who ring, under mu.
-type bell struct {
+// waker wakes a stream that sleeps in libzmq. Its socket passes between those who ring, under mu.
+type waker struct {
 	mu  sync.Mutex // guards far
 	far *zmq4.Socket
 }
 
-func (b *bell) ring() {
+func (b *waker) ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.far != nil {
@@ -202,7 +202,7 @@ func (b *bell) ring() {
 }
 
 // mute makes ringing do nothing, so that the socket may be closed.
-func (b *bell) mute() {
+func (b *waker) mute() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.far = nil
@@ -212,10 +212,10 @@ func (s *stream) close() {
 	if s.unwatch != nil {
 		s.unwatch()
 	}
-	if s.bell != nil {
-		s.bell.mute()
+	if s.waker != nil {
+		s.waker.mute()
 	}
-	s.hangUp()
+	s.closeReplay()
 	if s.sub != nil {
 		_ = s.sub.Monitor("", 0) // a monitor that outlives its reader can crash libzmq
 	}
@@ -244,7 +244,7 @@ func (s *stream) turn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.answerBell(ready); err != nil {
+	if err := s.answerWaker(ready); err != nil {
 		return err
 	}
 	if err := s.readLive(ctx); err != nil {
@@ -257,8 +257,8 @@ func (s *stream) turn(ctx context.Context) error {
 	return nil
 }
 
-// answerBell takes what rang; who rang has left word elsewhere.
-func (s *stream) answerBell(ready []zmq4.Polled) error {
+// answerWaker takes what rang; who rang has left word elsewhere.
+func (s *stream) answerWaker(ready []zmq4.Polled) error {
 	if !slices.ContainsFunc(ready, func(p zmq4.Polled) bool { return p.Socket == s.wake }) {
 		return nil
 	}
@@ -284,7 +284,7 @@ func (s *stream) wait(now time.Time) time.Duration {
 // they may have come on: libzmq tells of a connection before it hands over what came on it, so what they came
 // on is known by then.
 func (s *stream) readLive(ctx context.Context) error {
-	for range burst / gulp {
+	for range maxPerTurn / liveBatches {
 		last, err := s.takeLive()
 		if err != nil {
 			return err
@@ -334,7 +334,7 @@ func (s *stream) skipLive(ctx context.Context) error {
 func (s *stream) takeLive() (last bool, err error) {
 	s.taken = s.taken[:0]
 	now := time.Now()
-	for n, size := 0, 0; n < gulp && size < largeBatch; n++ {
+	for n, size := 0, 0; n < liveBatches && size < largeBatch; n++ {
 		frames, err := s.receive(s.sub)
 		if frames == nil || err != nil {
 			return true, err
@@ -369,7 +369,7 @@ func (s *stream) connected(ctx context.Context) error {
 // readReplay takes batches of the replay under way, until there is none left, or another replay was asked
 // for.
 func (s *stream) readReplay(ctx context.Context) error {
-	for range burst {
+	for range maxPerTurn {
 		if s.dealer == nil || s.wanted || ctx.Err() != nil {
 			return nil
 		}

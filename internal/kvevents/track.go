@@ -14,7 +14,7 @@ type effects interface {
 	forget(reason string)
 	state(s State, reason string)
 	ask(from uint64) // open a replay that begins with batch from, in place of one under way
-	hangUp()         // close the replay under way, if any
+	closeReplay()    // close the replay under way, if any
 }
 
 // tracker is the sequence logic of one stream: what to apply, what to drop, when to ask for a replay, when to
@@ -136,7 +136,7 @@ func (t *tracker) disconnected(now time.Time) {
 	t.phase, t.unbroken, t.hasLive = down, false, false
 	t.patience, t.auditAt = time.Time{}, time.Time{}
 	t.drop()
-	t.hangUp()
+	t.closeReplay()
 	t.say(Stale, "connection lost")
 }
 

@@ -68,12 +68,12 @@ func (w *world) forget(reason string) {
 }
 
 func (w *world) ask(from uint64) {
-	w.hangUp()
+	w.closeReplay()
 	w.wanted, w.from = true, from
 	w.note("ask %d", from)
 }
 
-func (w *world) hangUp() { w.wanted, w.serving, w.replies = false, false, nil }
+func (w *world) closeReplay() { w.wanted, w.serving, w.replies = false, false, nil }
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
 
