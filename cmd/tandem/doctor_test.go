@@ -30,7 +30,9 @@ func runDoctorBinary(t *testing.T, args ...string) (code int, stdout, stderr str
 	t.Helper()
 	var out, errs bytes.Buffer
 	c := exec.CommandContext(t.Context(), binary(t), append([]string{"doctor"}, args...)...)
-	c.Stdout, c.Stderr, c.WaitDelay = &out, &errs, time.Second
+	c.Stdout = &out
+	c.Stderr = &errs
+	c.WaitDelay = time.Second
 	err := c.Run()
 	if status, ok := errors.AsType[*exec.ExitError](err); ok {
 		return status.ExitCode(), out.String(), errs.String()

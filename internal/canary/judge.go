@@ -98,7 +98,9 @@ func (q *Question) JudgePrefill(prefill Answer) Verdict {
 }
 
 func (v Verdict) failed(leg, why string) Verdict {
-	v.Kind, v.Leg, v.Why = Failed, leg, why
+	v.Kind = Failed
+	v.Leg = leg
+	v.Why = why
 	return v
 }
 
@@ -109,7 +111,9 @@ func (v Verdict) moved(cached int, grown Counters) Verdict {
 	case cached > 0:
 		v.Kind, v.Tokens = Moved, cached
 	case cached == 0:
-		v.Kind, v.Tokens, v.Why = Nothing, 0, "the decode engine found nothing of the prompt, there or by transfer"
+		v.Kind = Nothing
+		v.Tokens = 0
+		v.Why = "the decode engine found nothing of the prompt, there or by transfer"
 		if grown.FailedTransfers > 0 {
 			v.Why += fmt.Sprintf(", and counts %.0f failed transfers meanwhile", grown.FailedTransfers)
 		}
@@ -117,7 +121,9 @@ func (v Verdict) moved(cached int, grown Counters) Verdict {
 		v.Kind, v.Tokens = Nothing, 0
 		v.Why = fmt.Sprintf("the decode engine counts %.0f failed transfers meanwhile", grown.FailedTransfers)
 	case grown.ExternalHits == 0:
-		v.Kind, v.Tokens, v.Why = Nothing, 0, "the decode engine's external_prefix_cache_hits have not grown"
+		v.Kind = Nothing
+		v.Tokens = 0
+		v.Why = "the decode engine's external_prefix_cache_hits have not grown"
 	default:
 		v.Kind, v.Why = Unclear, "the answer has no prompt_tokens_details.cached_tokens"
 	}

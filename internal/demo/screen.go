@@ -59,7 +59,10 @@ func (s *screen) line(r *outcome) {
 		return
 	}
 	rec := r.record
-	pair, prefill, handoff, moved := "  > "+rec.Decode, "-", "-", "-"
+	pair := "  > " + rec.Decode
+	prefill := "-"
+	handoff := "-"
+	moved := "-"
 	if rec.Mode == "split" {
 		pair = rec.Prefill + " > " + rec.Decode
 		prefill = fmt.Sprintf("%.0f ms", rec.Phases.Prefill)

@@ -157,20 +157,26 @@ func (c *check) find(subject string, known map[string]Finding, passive bool, jud
 	f := Finding{Check: c.id, Subject: subject, Title: c.title}
 	for _, id := range c.needs {
 		if known[id].blocked {
-			f.Status, f.after, f.blocked = Skipped, root(known, id), true
+			f.Status = Skipped
+			f.after = root(known, id)
+			f.blocked = true
 			f.Seen = "cannot be told because of " + f.after
 			return f
 		}
 	}
 	if c.sends && passive {
-		f.Status, f.Seen, f.blocked = Skipped, "needs a completion, and this examination sends none", true
+		f.Status = Skipped
+		f.Seen = "needs a completion, and this examination sends none"
+		f.blocked = true
 		return f
 	}
 	v := judge()
 	f.Status, f.Seen = v.status, v.seen
 	f.blocked = v.stop || v.status == Failed || v.status == Skipped
 	if v.status == Warning || v.status == Failed {
-		f.Title, f.Why, f.Do = c.trouble, c.why, v.do
+		f.Title = c.trouble
+		f.Why = c.why
+		f.Do = v.do
 	}
 	return f
 }

@@ -621,10 +621,14 @@ var varying = []struct{ pattern, with string }{
 func TestText(t *testing.T) {
 	t.Parallel()
 	p := up(t, with(func(o *enginesim.Options) {
-		o.DPRanks, o.NoReplay, o.NoUsageDetails = 2, true, true
+		o.DPRanks = 2
+		o.NoReplay = true
+		o.NoUsageDetails = true
 	}))
 	d0 := up(t, with(func(o *enginesim.Options) {
-		o.EventsEndpoint, o.Wrong.StrictBind, o.Wrong.Tokenizer = "tcp://0.0.0.0:"+closed, true, "b"
+		o.EventsEndpoint = "tcp://0.0.0.0:" + closed
+		o.Wrong.StrictBind = true
+		o.Wrong.Tokenizer = "b"
 	}))
 	cfg := pools([]*enginesim.Server{p},
 		[]*enginesim.Server{d0, up(t, with(func(o *enginesim.Options) { o.EventsEndpoint = "" }))})

@@ -418,7 +418,9 @@ func (r *rank) sizesSeen() []int {
 }
 
 func sizesAgree(r *rank) verdict {
-	events, told, wanted := r.sizesSeen(), r.s.seen.scrape.Ranks[r.n].Cache.BlockSize, r.s.pool.BlockSize
+	events := r.sizesSeen()
+	told := r.s.seen.scrape.Ranks[r.n].Cache.BlockSize
+	wanted := r.s.pool.BlockSize
 	line := r.s.poolPath() + ".block_size"
 	switch {
 	case len(events) > 1:

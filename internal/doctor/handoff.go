@@ -109,7 +109,9 @@ func answeredRightly(f *fleet) verdict {
 }
 
 func blocksMove(f *fleet) verdict {
-	still, moved, unclear := f.ofKind(canary.Nothing), f.ofKind(canary.Moved), f.ofKind(canary.Unclear)
+	still := f.ofKind(canary.Nothing)
+	moved := f.ofKind(canary.Moved)
+	unclear := f.ofKind(canary.Unclear)
 	switch {
 	case len(still) > 0:
 		return fail(`start the decode engines with a NixlConnector and "kv_load_failure_policy":"fail",`+

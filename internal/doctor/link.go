@@ -189,7 +189,9 @@ func clone(b *kv.Batch) kv.Batch {
 	c.Events = slices.Clone(b.Events)
 	for i := range c.Events {
 		ev := &c.Events[i]
-		ev.Hashes, ev.Tokens, ev.Extra = slices.Clone(ev.Hashes), slices.Clone(ev.Tokens), slices.Clone(ev.Extra)
+		ev.Hashes = slices.Clone(ev.Hashes)
+		ev.Tokens = slices.Clone(ev.Tokens)
+		ev.Extra = slices.Clone(ev.Extra)
 		for j := range ev.Extra {
 			ev.Extra[j] = slices.Clone(ev.Extra[j])
 		}

@@ -128,7 +128,7 @@ func (p *peer) shake(me string) error {
 
 func greeting() []byte {
 	b := make([]byte, 64)
-	b[0], b[8], b[9], b[10], b[11] = 0xff, 1, 0x7f, 3, 1
+	copy(b, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01") // the signature, and version 3.1
 	copy(b[12:], "NULL")
 	return b
 }

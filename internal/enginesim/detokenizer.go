@@ -43,7 +43,9 @@ func (d *detokenizer) next(id uint32) string {
 		for _, id := range d.prompt {
 			all = append(all, d.voc.bytes(id)...)
 		}
-		text, d.torn, d.prompt = readable(append(all, d.held...)), false, nil
+		text = readable(append(all, d.held...))
+		d.torn = false
+		d.prompt = nil
 	}
 	d.held = d.held[:0]
 	return text

@@ -34,13 +34,17 @@ func inLegs(t *testing.T, decode core.Config, story func(l *legs)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.Host, c.Port, c.EngineID = name, 5600, "engine-of-"+name
+			c.Host = name
+			c.Port = 5600
+			c.EngineID = "engine-of-" + name
 			c.Cost = core.Cost{T0: 0.010, D0: 0.010}
 			return startServer(t, Options{
 				Listener: ln, BaseURL: "http://" + name + ":8000", Listen: network.Listen, Dial: network.Dial, Core: c,
 			})
 		}
-		l.p, l.d, l.whole = start("p0", core.Config{}), start("d0", decode), start("whole", core.Config{})
+		l.p = start("p0", core.Config{})
+		l.d = start("d0", decode)
+		l.whole = start("whole", core.Config{})
 		story(l)
 		time.Sleep(time.Minute) // leases run out
 		for _, s := range []*Server{l.p, l.d} {

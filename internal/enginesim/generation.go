@@ -244,7 +244,9 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 		q.MaxTokens = min(16, g.rank.cfg.MaxModelLen-len(prompt))
 	}
 	if x := p.rare; x != nil {
-		q.Bias, q.Allowed, q.Scripts = x.bias, x.allowed, p.scripts(g.srv.voc)
+		q.Bias = x.bias
+		q.Allowed = x.allowed
+		q.Scripts = p.scripts(g.srv.voc)
 	}
 	if choice == 0 {
 		q.Choices = p.n
@@ -360,7 +362,9 @@ func (g *generation) eos() uint32 {
 }
 
 func (g *generation) finish(q *sequence, d *delivery) {
-	q.done, q.reason, q.params = true, d.out.Reason.String(), d.params
+	q.done = true
+	q.reason = d.out.Reason.String()
+	q.params = d.params
 	if d.out.Stopped {
 		q.stopID, q.byID = d.out.Token, true
 	}
@@ -391,7 +395,9 @@ func (g *generation) stopString(q *sequence, before int) {
 	if !g.p.includeStop {
 		end -= len(found)
 	}
-	q.text, q.stop, q.reason = q.text[:end], found, "stop"
+	q.text = q.text[:end]
+	q.stop = found
+	q.reason = "stop"
 	if !q.done {
 		q.done = true
 		g.open--

@@ -120,7 +120,9 @@ func fastServer(t *testing.T, c core.Config) *Server {
 // A request split over two servers on real sockets has the text of an un-split one, and leaves nothing held.
 func TestServedSplitIsExact(t *testing.T) {
 	noLeaks(t)
-	p, d, whole := fastServer(t, core.Config{}), fastServer(t, core.Config{}), fastServer(t, core.Config{})
+	p := fastServer(t, core.Config{})
+	d := fastServer(t, core.Config{})
+	whole := fastServer(t, core.Config{})
 	for i, n := range []int{1, 15, 16, 17, 100, 1000, 3000} {
 		ids := prompt(uint64(i+1), n)
 		_, want := post(t, whole, "/v1/completions", completionBody(ids, 20, "null"))
@@ -233,7 +235,9 @@ func TestBatchWithOneParamsObjectKillsDecode(t *testing.T) {
 // KV. So are later prompts that share it.
 func TestBatchOfEqualLengthsIsWrong(t *testing.T) {
 	noLeaks(t)
-	p, d, whole := fastServer(t, core.Config{}), fastServer(t, core.Config{}), fastServer(t, core.Config{})
+	p := fastServer(t, core.Config{})
+	d := fastServer(t, core.Config{})
+	whole := fastServer(t, core.Config{})
 	batch := fmt.Sprintf("[%s,%s]", rawjson.AppendIDs(nil, prompt(1, 90)), rawjson.AppendIDs(nil, prompt(2, 90)))
 	body := `{"model":"sim","prompt":` + batch + `,"max_tokens":8,"temperature":0,"kv_transfer_params":`
 	_, first := post(t, p, "/v1/completions",

@@ -97,7 +97,9 @@ func (o Options) withDefaults() Options {
 		o.Core.FirstToken = firstWord // words only
 	}
 	if o.ZeroLatency {
-		o.Core.Cost, o.TransferLatency, o.TransferRate = core.Cost{}, 0, 0
+		o.Core.Cost = core.Cost{}
+		o.TransferLatency = 0
+		o.TransferRate = 0
 	}
 	if o.Wrong.NoConnector {
 		o.Core.NoLoad = true

@@ -166,5 +166,7 @@ func (ts *turns) tidy(stands func(turn) bool) {
 			left = append(left, u)
 		}
 	}
-	ts.list, ts.first, ts.kept = left, 0, len(left)
+	ts.list = left
+	ts.first = 0
+	ts.kept = len(left)
 }

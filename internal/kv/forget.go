@@ -35,7 +35,12 @@ func (ix *Index) burn(t *holding) {
 		}
 		ix.mu.Unlock()
 	}
-	t.names, t.more, t.extra, t.again, t.tiered, t.turns = table{}, nil, 0, nil, false, turns{}
+	t.names = table{}
+	t.more = nil
+	t.extra = 0
+	t.again = nil
+	t.tiered = false
+	t.turns = turns{}
 	t.awaited = nil
 	for i := range t.stocks {
 		t.stocks[i].count = 0

@@ -207,7 +207,9 @@ func (ix *Index) learnThin(t *holding, e *Event, group int16, need tail) use {
 		}
 	case !s.thin:
 		ix.empty(t, group)
-		s.thin, s.size, s.need = true, e.BlockSize, need
+		s.thin = true
+		s.size = e.BlockSize
+		s.need = need
 		ix.exposeAnew(t)
 	case e.BlockSize > s.size || e.BlockSize == s.size && need.least != s.need.least: // less is part of one
 		s.size, s.need = e.BlockSize, need

@@ -127,12 +127,20 @@ func TestDepthAfterEvents(t *testing.T) {
 		}, 0},
 		{"a group that turns out to mask blocks", []Event{
 			stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)),
-			with(stored(8, 12, 1), func(e *Event) { e.Group, e.SpecKind, e.Hashes = 1, "", e.Hashes[2:] }),
+			with(stored(8, 12, 1), func(e *Event) {
+				e.Group = 1
+				e.SpecKind = ""
+				e.Hashes = e.Hashes[2:]
+			}),
 			with(removed(hashes(0, 3, 1)...), inGroup(1)),
 		}, 0},
 		{"and has the last of our blocks", []Event{
 			stored(0, 8, 1),
-			with(stored(0, 8, 1), func(e *Event) { e.Group, e.SpecKind, e.Hashes = 1, "", e.Hashes[7:] }),
+			with(stored(0, 8, 1), func(e *Event) {
+				e.Group = 1
+				e.SpecKind = ""
+				e.Hashes = e.Hashes[7:]
+			}),
 		}, 8},
 		{"a removal from a sliding window", []Event{
 			stored(0, 8, 1), with(stored(0, 8, 1), func(e *Event) { e.Group, e.SpecKind = 1, "sliding_window" }),

@@ -189,7 +189,10 @@ func (m *model) drawOdd(t *rapid.T, e Event) Event {
 	case 3:
 		e.Hashes = nil
 	case 4: // a placeholder of a tier that tells no tokens
-		e.Tokens, e.BlockSize, e.HasParent, e.SpecKind = nil, 0, false, ""
+		e.Tokens = nil
+		e.BlockSize = 0
+		e.HasParent = false
+		e.SpecKind = ""
 		e.Tier = rapid.SampledFrom([]Tier{CPU, CPU, CPU, GPU}).Draw(t, "named in")
 	case 5:
 		e.Hashes[len(e.Hashes)-1] = EngineHash(rapid.IntRange(1, 2).Draw(t, "collision"))
@@ -408,7 +411,10 @@ func checkSegment(t failer, s *segment) {
 
 // checkContent checks the runs against each other and against the memberships that the names ask for.
 func checkContent(t failer, c *content, want map[membership]bool) {
-	live, blocks, starts, seen := 0, 0, 0, 0
+	live := 0
+	blocks := 0
+	starts := 0
+	seen := 0
 	kids := map[cell]int{}
 	for number := uint32(1); int(number) < c.runs.len(); number++ {
 		if r := c.runs.at(number); r.len > 0 && r.parent != 0 {

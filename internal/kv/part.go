@@ -25,7 +25,10 @@ func (ix *Index) newPart(t *holding, place copies) *part {
 	if !ok {
 		p = new(part)
 	}
-	p.t, p.place, p.parent, p.key = t, place, 0, 0
+	p.t = t
+	p.place = place
+	p.parent = 0
+	p.key = 0
 	return p
 }
 

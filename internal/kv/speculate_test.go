@@ -138,7 +138,9 @@ func TestGuessesOfManyPrompts(t *testing.T) {
 	ix := NewIndex(Options{Chain: worldChain})
 	w := newTwin(worldChain)
 	for i := range 400 {
-		h, keys, until := Holder(r.IntN(20)), random(), epoch.Add(time.Duration(r.IntN(400))*time.Second)
+		h := Holder(r.IntN(20))
+		keys := random()
+		until := epoch.Add(time.Duration(r.IntN(400)) * time.Second)
 		ix.Speculate(h, keys, until)
 		w.speculate(h, keys, until)
 		now := epoch.Add(time.Duration(i/2) * time.Second)

@@ -163,7 +163,9 @@ func (t *table) remove(mixed uint64) {
 
 // removeAt deletes the entry that look found.
 func (t *table) removeAt(d *door, i int) {
-	s, e, mixed := d.segment, d.entries, d.entries[i].mixed
+	s := d.segment
+	e := d.entries
+	mixed := d.entries[i].mixed
 	j := i + 1
 	for e[j].cell != 0 && home(len(e), e[j].mixed) < j {
 		j++

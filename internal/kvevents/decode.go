@@ -31,7 +31,9 @@ var (
 // out of payload; nothing refers to it afterwards.
 func Decode(payload []byte, into *kv.Batch) (DecodeStats, error) {
 	d := decoder{walker: walker{rest: payload}, into: into}
-	into.At, into.Rank, into.Events = time.Time{}, -1, into.Events[:0]
+	into.At = time.Time{}
+	into.Rank = -1
+	into.Events = into.Events[:0]
 	err := d.batch()
 	if err != nil {
 		err = fmt.Errorf("decode KV events at byte %d of %d: %w", len(payload)-len(d.rest), len(payload), err)
@@ -193,10 +195,19 @@ func (d *decoder) event() error {
 
 // blank clears an event but for the room in its slices.
 func blank(e *kv.Event) {
-	e.Kind, e.Tier, e.Group, e.BlockSize, e.Window = 0, kv.GPU, kv.NoGroup, 0, 0
+	e.Kind = 0
+	e.Tier = kv.GPU
+	e.Group = kv.NoGroup
+	e.BlockSize = 0
+	e.Window = 0
 	e.Parent, e.HasParent = 0, false
-	e.Hashes, e.Tokens, e.Extra = e.Hashes[:0], e.Tokens[:0], nil
-	e.LoRA, e.SpecKind, e.Salt, e.Bare = "", "", "", false
+	e.Hashes = e.Hashes[:0]
+	e.Tokens = e.Tokens[:0]
+	e.Extra = nil
+	e.LoRA = ""
+	e.SpecKind = ""
+	e.Salt = ""
+	e.Bare = false
 }
 
 // extend makes a slice one longer and keeps what the new element held before, for reuse.

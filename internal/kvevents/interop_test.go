@@ -153,7 +153,12 @@ func TestPublishPython(t *testing.T) {
 			py := start(t, "testdata/subscriber.py", endpoint, replay)
 			e.publish(3)
 			py.tell("1")
-			const topic, one, two, end = "6b7640614062", "0000000000000001", "0000000000000002", "ffffffffffffffff"
+			const (
+				topic = "6b7640614062"
+				one   = "0000000000000001"
+				two   = "0000000000000002"
+				end   = "ffffffffffffffff"
+			)
 			heads := [][]string{{"", topic, one}, {"", topic, two}, {"", "", end}}
 			if tt.frames == 3 {
 				heads = [][]string{{"", one}, {"", two}, {"", end}}

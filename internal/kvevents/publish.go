@@ -188,7 +188,10 @@ func (p *Publisher) keep(s step) {
 func (p *Publisher) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seq, p.steps, p.held, p.drop = 0, nil, nil, 0
+	p.seq = 0
+	p.steps = nil
+	p.held = nil
+	p.drop = 0
 }
 
 // Drop makes the next n batches miss their live send: they take a sequence number and go to the replay buffer

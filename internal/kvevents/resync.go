@@ -174,7 +174,9 @@ func (t *tracker) audited(m message) {
 		if t.known {
 			t.forget("history to be had after all")
 		}
-		t.req.quiet, t.partial, t.phase = false, false, asking
+		t.req.quiet = false
+		t.partial = false
+		t.phase = asking
 		t.say(Syncing, "history to be had after all")
 		t.take(m)
 	case m.seq <= t.seq:

@@ -66,7 +66,9 @@ func (r *reading) fill(dst []kv.Token) error {
 		if remark&oddNumber != 0 {
 			break
 		}
-		dst, r.rest, even = dst[n:], r.rest[end:], remark&notThree == 0
+		dst = dst[n:]
+		r.rest = r.rest[end:]
+		even = remark&notThree == 0
 	}
 	return r.fillOneByOne(dst)
 }

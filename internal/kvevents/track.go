@@ -108,7 +108,9 @@ func (t *tracker) start(now time.Time) {
 
 // connected says that the publisher answered and has our subscription, or will in a moment.
 func (t *tracker) connected(now time.Time) {
-	t.hasLive, t.remains, t.patience = false, false, time.Time{}
+	t.hasLive = false
+	t.remains = false
+	t.patience = time.Time{}
 	t.drop()
 	long := !t.away.IsZero() && now.Sub(t.away) >= quickestStart
 	t.away = time.Time{}
@@ -133,7 +135,9 @@ func (t *tracker) disconnected(now time.Time) {
 		t.away = now
 	}
 	t.remains = t.unbroken && t.known && !t.replay
-	t.phase, t.unbroken, t.hasLive = down, false, false
+	t.phase = down
+	t.unbroken = false
+	t.hasLive = false
 	t.patience, t.auditAt = time.Time{}, time.Time{}
 	t.drop()
 	t.closeReplay()
@@ -260,7 +264,9 @@ func (t *tracker) forget(reason string) {
 
 // take applies the next batch.
 func (t *tracker) take(m message) {
-	t.known, t.seq, t.unbroken = true, m.seq, true
+	t.known = true
+	t.seq = m.seq
+	t.unbroken = true
 	t.recent[m.seq%uint64(len(t.recent))] = imprint{seq: m.seq, sum: xxhash.Sum64(m.payload), set: true}
 	t.req.progress = true
 	if err := t.fx.apply(m); err != nil {
@@ -308,6 +314,8 @@ func (t *tracker) say(s State, reason string) {
 	if t.said && t.told == s {
 		return
 	}
-	t.said, t.told, t.stats.State = true, s, s
+	t.said = true
+	t.told = s
+	t.stats.State = s
 	t.fx.state(s, reason)
 }

@@ -73,7 +73,11 @@ func (w *world) ask(from uint64) {
 	w.note("ask %d", from)
 }
 
-func (w *world) closeReplay() { w.wanted, w.serving, w.replies = false, false, nil }
+func (w *world) closeReplay() {
+	w.wanted = false
+	w.serving = false
+	w.replies = nil
+}
 
 func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
 
@@ -180,7 +184,9 @@ func (w *world) disconnect() {
 func (w *world) restart() {
 	w.disconnect()
 	w.life++
-	w.next, w.buffer, w.fresh = 0, nil, true
+	w.next = 0
+	w.buffer = nil
+	w.fresh = true
 	w.note("engine restarts")
 }
 
@@ -297,7 +303,10 @@ func TestTrackerModel(t *testing.T) {
 					"told of a restart behind a proxy": func(t *rapid.T) {
 						if w.track.replay {
 							w.life++
-							w.next, w.buffer, w.live, w.replies = 0, nil, nil, nil
+							w.next = 0
+							w.buffer = nil
+							w.live = nil
+							w.replies = nil
 							w.track.replaced("told")
 						}
 					},

@@ -117,11 +117,20 @@ func TestDecodeEveryField(t *testing.T) {
 	}{
 		{
 			"array, v0.9: up to lora_id", array(6),
-			bare(func(e *kv.Event) { e.LoRA, e.Tier, e.Group, e.SpecKind = "lora_id:1", kv.GPU, kv.NoGroup, "" }),
+			bare(func(e *kv.Event) {
+				e.LoRA = "lora_id:1"
+				e.Tier = kv.GPU
+				e.Group = kv.NoGroup
+				e.SpecKind = ""
+			}),
 		},
 		{
 			"array, v0.10: up to medium", array(7),
-			bare(func(e *kv.Event) { e.LoRA, e.Group, e.SpecKind = "lora_id:1", kv.NoGroup, "" }),
+			bare(func(e *kv.Event) {
+				e.LoRA = "lora_id:1"
+				e.Group = kv.NoGroup
+				e.SpecKind = ""
+			}),
 		},
 		{
 			"array, v0.14: up to lora_name", array(8),
@@ -359,7 +368,9 @@ func TestStrides(t *testing.T) {
 }
 
 func TestReadFrames(t *testing.T) {
-	topic, none, body := []byte("kv@a@m"), []byte{}, []byte{1, 2, 3}
+	topic := []byte("kv@a@m")
+	none := []byte{}
+	body := []byte{1, 2, 3}
 	five, end := seqFrame(5), seqFrame(endOfReplay)
 	for _, tt := range []struct {
 		name   string

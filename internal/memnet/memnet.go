@@ -31,7 +31,9 @@ func (n *Net) Listen(_, addr string) (net.Listener, error) {
 		}
 	}
 	if n.listeners == nil {
-		n.listeners, n.refused, n.open = map[string]*listener{}, map[string]bool{}, map[string][]net.Conn{}
+		n.listeners = map[string]*listener{}
+		n.refused = map[string]bool{}
+		n.open = map[string][]net.Conn{}
 	}
 	l := &listener{net: n, addr: address(addr), conns: make(chan net.Conn), closed: make(chan struct{})}
 	n.listeners[addr] = l

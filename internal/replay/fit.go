@@ -123,7 +123,9 @@ func (r *Recording) calibrate(n int, token bool) (kernels.Tuning, error) {
 					return best, err
 				}
 				if miss < least {
-					best, least, improved = try, miss, true
+					best = try
+					least = miss
+					improved = true
 					break
 				}
 			}

@@ -139,9 +139,13 @@ func (t *tally) add(x *cluster.Record, slo SLO) {
 func (t *tally) into(o *Outcome) {
 	o.Measured, o.Refused = t.all, t.refused
 	o.Failed, o.Retried = t.failed, t.retried
-	o.TTFT, o.TPOT, o.E2E = quantiles(t.ttft), quantiles(t.tpot), quantiles(t.e2e)
+	o.TTFT = quantiles(t.ttft)
+	o.TPOT = quantiles(t.tpot)
+	o.E2E = quantiles(t.e2e)
 	o.Good, o.Local = float64(t.good)/float64(max(t.all, 1)), float64(t.local)/float64(max(t.all, 1))
-	o.Hit, o.Moved, o.Transfer = t.cached/max(t.prompt, 1), t.moved/1e9, t.transfer.Seconds()/max(t.many, 1)
+	o.Hit = t.cached / max(t.prompt, 1)
+	o.Moved = t.moved / 1e9
+	o.Transfer = t.transfer.Seconds() / max(t.many, 1)
 }
 
 // balance returns how much busier than the mean the busiest is, and how busy the mean is.

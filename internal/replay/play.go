@@ -52,8 +52,10 @@ type SLO struct {
 
 func (p Play) withDefaults() Play {
 	p.Cluster, p.Profile = cmp.Or(p.Cluster, "8P8D"), cmp.Or(p.Profile, "70b")
-	p.Cache, p.Link, p.Scale, p.Rate = cmp.Or(p.Cache,
-		1), cmp.Or(p.Link, 40), cmp.Or(p.Scale, 1), cmp.Or(p.Rate, 0.05)
+	p.Cache = cmp.Or(p.Cache, 1)
+	p.Link = cmp.Or(p.Link, 40)
+	p.Scale = cmp.Or(p.Scale, 1)
+	p.Rate = cmp.Or(p.Rate, 0.05)
 	p.MaxLen = cmp.Or(p.MaxLen, 131_072)
 	p.SLO.TTFT, p.SLO.TPOT = cmp.Or(p.SLO.TTFT, 5*time.Second), cmp.Or(p.SLO.TPOT, 100*time.Millisecond)
 	if len(p.Policies) == 0 {

@@ -64,8 +64,10 @@ func TestStressChangesWhatIsCached(t *testing.T) {
 		}
 		hits[s] = out[0].Hit
 	}
-	if hot, usual, flood := hits[Stress{Hot: true}], hits[Stress{}], hits[Stress{Flood: true}]; hot < usual+
-		0.2 || flood != 0 {
+	usual := hits[Stress{}]
+	hot := hits[Stress{Hot: true}]
+	flood := hits[Stress{Flood: true}]
+	if hot < usual+0.2 || flood != 0 {
 		t.Errorf("cached: usual %.2f, hot %.2f, flood %.2f", usual, hot, flood)
 	}
 }

@@ -57,7 +57,10 @@ func newFolder(t *testing.T) *folder {
 }
 
 func (f *folder) tables(prefix string, experts bool) {
-	attention, dense, head, moe := "a,b,c,d,t\n", "layer,tokens,t\n", "layer,sequences,t\n", "tokens,experts,t\n"
+	attention := "a,b,c,d,t\n"
+	dense := "layer,tokens,t\n"
+	head := "layer,sequences,t\n"
+	moe := "tokens,experts,t\n"
 	for _, u := range []int{0, 16, 512} {
 		for _, k := range []int{0, 16, 1024} {
 			for _, n := range []int{0, 1, 16} {

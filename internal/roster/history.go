@@ -74,7 +74,9 @@ func (r *Roster[M]) RecordComputed(m *Member, p Prompt, believed, cached int) {
 	r.feed.RLock() // until the end: whoever makes events count from now on forgets afterwards
 	defer r.feed.RUnlock()
 	r.members.Lock()
-	holder, usable, limit := m.Holder, !m.Gone && r.learns(m, &p), r.capacity(m, &p)
+	holder := m.Holder
+	usable := !m.Gone && r.learns(m, &p)
+	limit := r.capacity(m, &p)
 	r.members.Unlock()
 	ix := r.of(&p)
 	if ix == nil || !usable {

@@ -63,9 +63,10 @@ func TestCapacityEvictsTheLeastRecentlyUsed(t *testing.T) {
 	for n := range uint32(11) {
 		kept += int(r.depths(r.keys(prompt(n)))[0])
 	}
-	if first, second, last := r.depths(r.keys(prompt(0)))[0], r.depths(
-		r.keys(prompt(1)),
-	)[0], r.depths(r.keys(prompt(10)))[0]; first != 100 || last != 100 || second != 0 {
+	first := r.depths(r.keys(prompt(0)))[0]
+	second := r.depths(r.keys(prompt(1)))[0]
+	last := r.depths(r.keys(prompt(10)))[0]
+	if first != 100 || last != 100 || second != 0 {
 		t.Errorf("of the prompt that was used again %d blocks are kept, of the one that was not %d, of the "+
 			"newest %d, want 100, 0, 100", first, second, last)
 	}
@@ -341,7 +342,9 @@ func TestNothingIsBelievedThatEventsDoNotSay(t *testing.T) {
 				to := Mode(rapid.IntRange(0, 2).Draw(t, "mode"))
 				r.SetIndexing(Indexing{Mode: to})
 				if to != mode {
-					sent, told, mode = [2]int{}, [2]int{}, to
+					sent = [2]int{}
+					told = [2]int{}
+					mode = to
 				}
 			},
 			"forget": func(t *rapid.T) {

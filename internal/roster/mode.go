@@ -46,7 +46,9 @@ func (r *Roster[M]) SetIndexing(x Indexing) {
 		r.index.Store(nil)
 		for _, e := range r.members.All {
 			m := e.member()
-			m.mode, m.trust, m.eventBlockSize = x.Mode, replica.TrustUnknown, 0
+			m.mode = x.Mode
+			m.trust = replica.TrustUnknown
+			m.eventBlockSize = 0
 		}
 	}
 	r.text.Store(nil)

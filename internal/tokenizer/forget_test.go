@@ -45,7 +45,9 @@ func complete(t *testing.T, r *Resolver, via Via) Result {
 // Ids are remembered for engines of the release that made them.
 func TestIDsAreOfARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old, next, r := &process{first: 100}, &process{first: 200}, New(usual())
+		old := &process{first: 100}
+		next := &process{first: 200}
+		r := New(usual())
 		for _, tt := range []struct {
 			via    Via
 			id     uint32
@@ -68,7 +70,9 @@ func TestIDsAreOfARelease(t *testing.T) {
 // What an engine has said is good for as long as its process lives; what others have said stays.
 func TestForgetDropsWhatOneEngineSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p0, p1, r := &process{first: 100}, &process{first: 200}, New(usual())
+		p0 := &process{first: 100}
+		p1 := &process{first: 200}
+		r := New(usual())
 		other := func() Result {
 			return r.Completion(t.Context(), p1.via("p1", "1"), "m", []byte(`"b"`), []byte(`{}`))
 		}

@@ -294,7 +294,9 @@ func TestCacheKey(t *testing.T) {
 }
 
 func TestAHintGivesWayToRender(t *testing.T) {
-	old, newer, r := &fakeEngine{noRender: 404}, &fakeEngine{}, New(usual())
+	old := &fakeEngine{noRender: 404}
+	newer := &fakeEngine{}
+	r := New(usual())
 	if got := r.Chat(t.Context(), old.via(), []byte(toolsBody)); got.Exact || got.Source != Tokenize {
 		t.Fatalf("%+v", got)
 	}

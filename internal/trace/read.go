@@ -251,7 +251,9 @@ type shifted struct {
 
 func (s *shifted) since(l *lines, field string, at time.Duration) (time.Duration, error) {
 	if !s.begun {
-		s.first, s.last, s.begun = at, at, true
+		s.first = at
+		s.last = at
+		s.begun = true
 	}
 	if at < s.last {
 		return 0, l.wrong(field, "goes back in time")

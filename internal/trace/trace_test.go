@@ -104,7 +104,9 @@ func TestPromptsShareWhatTheirBlocksShare(t *testing.T) {
 	tokens := func(i int) []uint32 {
 		return all[i].AppendTokens(nil, 0, all[i].AppendBlocks(nil, 0), uint64(i), 0)
 	}
-	a, b, c := tokens(0), tokens(1), tokens(2)
+	a := tokens(0)
+	b := tokens(1)
+	c := tokens(2)
 	if len(a) != 1030 || len(b) != 600 || len(c) != 1024 {
 		t.Fatalf("%d, %d, %d tokens", len(a), len(b), len(c))
 	}
@@ -132,7 +134,9 @@ func TestWekaSessions(t *testing.T) {
 			t.Errorf("call %d waits %v after %d, want %+v", i, c.Think, c.After, want)
 		}
 	}
-	first, last, other := s.AppendBlocks(nil, 0), s.AppendBlocks(nil, 3), all[1].AppendBlocks(nil, 0)
+	first := s.AppendBlocks(nil, 0)
+	last := s.AppendBlocks(nil, 3)
+	other := all[1].AppendBlocks(nil, 0)
 	if len(first) != 5 || len(last) != 7 || !slices.Equal(first[:4], last[:4]) || first[4] == last[4] {
 		t.Errorf("calls 0 and 3 have blocks %x and %x", first, last)
 	}

@@ -145,7 +145,9 @@ func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
 			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 		}
 		now := was
-		now.Alpha.Value, now.Beta, now.Gamma = 3*r.Float64(), 3*r.Float64(), 3*r.Float64()
+		now.Alpha.Value = 3 * r.Float64()
+		now.Beta = 3 * r.Float64()
+		now.Gamma = 3 * r.Float64()
 		seed := r.Uint64()
 		d, then := explained(t, was, seed), explained(t, now, seed)
 		text, err := json.Marshal(map[string]any{

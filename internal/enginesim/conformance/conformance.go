@@ -52,7 +52,9 @@ func Captures() ([]Exchange, error) {
 		}
 		err := json.Unmarshal(line, &r)
 		x := Exchange{Name: r.Name, Role: "prefill", Status: &r.Status, Body: r.Body, refusal: true}
-		x.Request.Method, x.Request.Path, x.Request.Body = cmp.Or(r.Method, http.MethodPost), r.Path, r.Request
+		x.Request.Method = cmp.Or(r.Method, http.MethodPost)
+		x.Request.Path = r.Path
+		x.Request.Body = r.Request
 		return x, err
 	})
 	if err != nil {
@@ -172,7 +174,9 @@ func (s *session) giveBack(ctx context.Context) error {
 			continue
 		}
 		var x Exchange
-		x.Role, x.Request.Method, x.Request.Path = "decode", http.MethodPost, "/v1/completions"
+		x.Role = "decode"
+		x.Request.Method = http.MethodPost
+		x.Request.Path = "/v1/completions"
 		x.Request.Body, _ = json.Marshal(
 			map[string]any{"model": "there is no such model", "prompt": []int{5}, "kv_transfer_params": h.params},
 		)

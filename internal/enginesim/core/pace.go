@@ -33,7 +33,11 @@ type Pace interface {
 }
 
 // reset empties b and keeps its memory.
-func (b *Batch) reset() { b.Chunks, b.Decode, b.Context = b.Chunks[:0], 0, 0 }
+func (b *Batch) reset() {
+	b.Chunks = b.Chunks[:0]
+	b.Decode = 0
+	b.Context = 0
+}
 
 func (b *Batch) add(computed, chunk int) {
 	if chunk == 1 {

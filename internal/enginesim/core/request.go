@@ -193,7 +193,9 @@ func (r *request) rehash(e *Engine) {
 // forgetKV makes r a request that has nothing computed.
 func (r *request) forgetKV() {
 	r.table = r.table[:0]
-	r.computed, r.committed, r.received = 0, 0, 0
+	r.computed = 0
+	r.committed = 0
+	r.received = 0
 	r.attended, r.folded = r.root, 0
 }
 

@@ -53,7 +53,9 @@ func TestCacheIsParted(t *testing.T) {
 	variants := []Request{{}, {Salt: "x"}, {LoRA: "x"}, {Salt: "x", LoRA: "x"}, {Salt: "y"}}
 	for round := range 2 {
 		for i, v := range variants {
-			v.ID, v.Prompt, v.MaxTokens = fmt.Sprintf("%d%d", round, i), ids, 3
+			v.ID = fmt.Sprintf("%d%d", round, i)
+			v.Prompt = ids
+			v.MaxTokens = 3
 			b.add(e, &v)
 			b.settle()
 			if got, want := b.ends[v.ID].Cached, round*16; got != want {

@@ -82,7 +82,9 @@ func (m *meter) add(s *trace.Session, i int) {
 	m.Requests++
 	m.Prompt += int64(call.Input)
 	m.Cached += int64(cached)
-	u, c, cost := float64(call.Input-cached), float64(cached), &m.engine.Cost
+	u := float64(call.Input - cached)
+	c := float64(cached)
+	cost := &m.engine.Cost
 	speed := 1.0
 	if cost.Speed > 0 {
 		speed = cost.Speed

@@ -28,7 +28,9 @@ func (f *feed) pack(events []kv.Event, at time.Duration) {
 		p, f.spare = f.spare[n-1], f.spare[:n-1]
 	}
 	f.seq++
-	p.batch.Seq, p.batch.At, p.batch.Events = f.seq, Time(at), append(p.batch.Events[:0], events...)
+	p.batch.Seq = f.seq
+	p.batch.At = Time(at)
+	p.batch.Events = append(p.batch.Events[:0], events...)
 	p.hashes, p.tokens = p.hashes[:0], p.tokens[:0]
 	for i := range events {
 		p.hashes = append(p.hashes, events[i].Hashes...)

@@ -166,7 +166,9 @@ func (c *Cluster) compose(x *call) {
 	if c.want[Prefill] || c.want[Decode] {
 		x.q.Keys = c.keys(kv.NewChain("", size), x.prompt)
 	}
-	x.rec.Session, x.rec.Call, x.rec.Prompt = s.number, x.n, len(x.prompt)
+	x.rec.Session = s.number
+	x.rec.Call = x.n
+	x.rec.Prompt = len(x.prompt)
 }
 
 func (c *Cluster) slot(x *call) int {
@@ -190,7 +192,11 @@ func (c *Cluster) place(x *call) bool {
 	if !room {
 		return false
 	}
-	x.p, x.d, x.leg, x.placed, x.attempt = p, d, Prefill, true, c.failures
+	x.p = p
+	x.d = d
+	x.leg = Prefill
+	x.placed = true
+	x.attempt = c.failures
 	x.rec.Waited = c.now - x.rec.At
 	x.sentAt = c.now
 	if p < 0 {
@@ -293,7 +299,10 @@ func (c *Cluster) kick(e *engine) error {
 			return err
 		}
 		if st.Took > 0 {
-			e.busy, e.until, e.spent, e.steps = true, c.now+st.Took, e.spent+st.Took, e.steps+1
+			e.busy = true
+			e.until = c.now + st.Took
+			e.spent += st.Took
+			e.steps++
 			c.result.Steps++
 			c.events.add(event{at: c.now + st.Took, kind: stepped, e: e})
 			return nil
@@ -440,7 +449,9 @@ func (c *Cluster) arrivedKV(x *call) error {
 // ended is the last token at the router.
 func (c *Cluster) ended(x *call) error {
 	x.rec.Total = c.now - x.rec.At
-	x.rec.Output, x.rec.Prefill, x.rec.Decode = x.answer.output, x.p, x.d
+	x.rec.Output = x.answer.output
+	x.rec.Prefill = x.p
+	x.rec.Decode = x.d
 	if x.answer.output != x.output {
 		return fmt.Errorf("call %d of session %d got %d tokens, not %d",
 			x.n, x.session.number, x.answer.output, x.output)
@@ -457,7 +468,9 @@ func (c *Cluster) close(x *call) {
 	c.result.End = c.now
 	c.live[x.q.Slot] = nil
 	c.free = append(c.free, x.q.Slot)
-	x.prompt, x.q.Keys, x.blocks = nil, nil, nil
+	x.prompt = nil
+	x.q.Keys = nil
+	x.blocks = nil
 	x.session.left--
 	calls := x.session.Calls
 	for i := x.n + 1; i < len(calls); i++ {

@@ -37,8 +37,9 @@ var colours = []string{
 
 // The size of a chart and of the margins around its plot.
 const (
-	wide, high               = 560.0, 330.0
-	left, right, top, bottom = 56.0, 14.0, 10.0, 44.0
+	wide, high  = 560.0, 330.0
+	left, right = 56.0, 14.0
+	top, bottom = 10.0, 44.0
 )
 
 // scale maps values to places.
@@ -51,7 +52,9 @@ type scale struct {
 func (s scale) at(v float64) float64 {
 	a, b := s.low, s.high
 	if s.log {
-		v, a, b = math.Log10(v), math.Log10(a), math.Log10(b)
+		v = math.Log10(v)
+		a = math.Log10(a)
+		b = math.Log10(b)
 	}
 	return s.from + (v-a)/(b-a)*(s.to-s.from)
 }
@@ -79,7 +82,9 @@ func (c *chart) scales() (x, y scale, ok bool) {
 	y = scale{0, c.yMax, high - bottom, top, false}
 	for _, l := range c.lines {
 		for _, p := range l.points {
-			x.low, x.high, ok = min(x.low, p.x), max(x.high, p.x), true
+			x.low = min(x.low, p.x)
+			x.high = max(x.high, p.x)
+			ok = true
 			if c.yMax == 0 {
 				y.high = max(y.high, p.y*1.1)
 			}

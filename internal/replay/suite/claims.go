@@ -135,7 +135,9 @@ func (l *lab) beside(
 	ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting,
 	others []string, seeds int,
 ) (Estimate, error) {
-	best, least, note := "", 0.0, ""
+	best := ""
+	least := 0.0
+	note := ""
 	for _, name := range others {
 		runs, err := l.seeds(ctx, at(name), seeds)
 		if err != nil {

@@ -9,7 +9,8 @@ import (
 // pressure is so many clients with prompts of 16,000 tokens and long answers on four and four engines of
 // 822,000 tokens of KV that they ask for 1.2 times what decode holds.
 func pressure(policy string) Setting {
-	const kv, prompt, answer = 822_000, 16_000, 3_000
+	const kv = 822_000
+	const prompt, answer = 16_000, 3_000
 	ceiling := 4 * kv / (prompt + answer/2)
 	return Setting{
 		Workload: Clients, Cluster: "4P4D", Cache: kv / 418e3, Policy: policy, EventLag: 100 * time.Millisecond,

@@ -82,7 +82,9 @@ func (l *lab) besideOnce(
 	ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting,
 	others []string,
 ) (Estimate, error) {
-	best, least, note := "", 0.0, []string{}
+	best := ""
+	least := 0.0
+	note := []string{}
 	for _, name := range others {
 		runs, err := l.seeds(ctx, at(name), 1)
 		if err != nil {

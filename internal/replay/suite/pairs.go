@@ -83,7 +83,9 @@ func sampleOf(f figure, runs []*Trial, keep []map[id]bool) *sample {
 				continue
 			}
 			number, weight := f.of(a)
-			s.unit, s.number, s.weight = append(s.unit, a.Session), append(s.number, number), append(s.weight, weight)
+			s.unit = append(s.unit, a.Session)
+			s.number = append(s.number, number)
+			s.weight = append(s.weight, weight)
 		}
 	}
 	if f.quantile > 0 {
@@ -100,8 +102,9 @@ func (s *sample) sort() {
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(s.number[a], s.number[b]) })
 	sorted := sample{figure: s.figure}
 	for _, i := range order {
-		sorted.unit, sorted.number, sorted.weight = append(sorted.unit,
-			s.unit[i]), append(sorted.number, s.number[i]), append(sorted.weight, s.weight[i])
+		sorted.unit = append(sorted.unit, s.unit[i])
+		sorted.number = append(sorted.number, s.number[i])
+		sorted.weight = append(sorted.weight, s.weight[i])
 	}
 	*s = sorted
 }

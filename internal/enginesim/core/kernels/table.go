@@ -117,12 +117,16 @@ type box struct {
 func newBox(points map[[4]float64]float64) box {
 	for {
 		b, counts := axesOf(points)
-		worst, at, value := 1.0, -1, 0.0
+		worst := 1.0
+		at := -1
+		value := 0.0
 		all := len(b.axis[0]) * len(b.axis[1]) * len(b.axis[2]) * len(b.axis[3])
 		for d := range b.axis {
 			for _, x := range b.axis[d] {
 				if full := float64(counts[d][x]*len(b.axis[d])) / float64(all); full < worst {
-					worst, at, value = full, d, x
+					worst = full
+					at = d
+					value = x
 				}
 			}
 		}
