@@ -1,0 +1,43 @@
+package rooms_test
+
+import (
+	"go/ast"
+	"slices"
+	"testing"
+)
+
+// parallel are folders that still have assignments of three values and more side by side.
+var parallel = []string{
+	"connector", "decode", "internal/engine", "internal/openai", "internal/replay/policies",
+	"orchestrator", "orchestrator/outlier", "orchestrator/planner", "orchestrator/policy", "orchestrator/rpc",
+	"prefill", "scoring", "tools/bench", "tools/bench/index", "tools/e2evllm",
+}
+
+// Three values are not assigned side by side, since the eye has to count commas to see which goes where. What
+// one call returns may be taken so.
+func TestNoParallelAssignments(t *testing.T) {
+	found := map[string]bool{}
+	for _, s := range goFiles(t) {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			targets, values := 0, 0
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				targets, values = len(n.Lhs), len(n.Rhs)
+			case *ast.ValueSpec:
+				targets, values = len(n.Names), len(n.Values)
+			}
+			if targets > 2 && values > 1 {
+				found[s.folder] = true
+				if !slices.Contains(parallel, s.folder) {
+					t.Errorf("%s assigns %d values side by side", s.at(n), targets)
+				}
+			}
+			return true
+		})
+	}
+	for _, folder := range parallel {
+		if !found[folder] {
+			t.Errorf("%s has none any more: take it out of the list", folder)
+		}
+	}
+}
