@@ -28,7 +28,8 @@ func (f *Fused) Add(l Load) {
 	}
 }
 
-// Reading is what the reports of a replica say at one moment. What the newest report of is too old is unknown.
+// Reading is what the reports of a replica say at one moment. What the newest report of is too old is
+// unknown.
 type Reading struct {
 	Running int           // requests in the batch, -1 unknown
 	Waiting int           // requests queued in the engine, -1 unknown

@@ -169,8 +169,8 @@ func (r *Roster[M]) of(p *Prompt) *kv.Index {
 	return nil
 }
 
-// HasOnly reports whether m has the given leading tokens of p by its events, and nothing shows that it has, or will
-// soon have, more.
+// HasOnly reports whether m has the given leading tokens of p by its events, and nothing shows that it has,
+// or will soon have, more.
 func (r *Roster[M]) HasOnly(m *Member, p Prompt, tokens int) bool {
 	ix := r.of(&p)
 	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(r.parts(&p, tokens), len(p.Keys)))

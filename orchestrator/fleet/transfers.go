@@ -95,10 +95,14 @@ func (t *Transfers) read(m engine.Metrics) (doubtful []outlier.Pair, why string)
 	if t.known && answers >= enough && t.tokens > 0 && idle && !t.shown {
 		doubtful, why = slices.Collect(maps.Keys(t.from)), "the engine counts no token that came from another one"
 	}
-	t.known, t.hits, t.failures = true, hits, failures
+	t.known = true
+	t.hits = hits
+	t.failures = failures
 	clear(t.from)
 	maps.DeleteFunc(t.newest, func(_ outlier.Pair, at time.Time) bool { return time.Since(at) > time.Minute })
-	t.tokens, t.failed, t.shown = 0, 0, false
+	t.tokens = 0
+	t.failed = 0
+	t.shown = false
 	return doubtful, why
 }
 
