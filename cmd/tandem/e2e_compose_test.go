@@ -14,7 +14,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// The services of compose.yaml, each at an address of the loopback in the place of a container's, are one fleet that answers.
+// The services of compose.yaml, each at an address of the loopback in the place of a container's, are one
+// fleet that answers.
 func TestComposeFile(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "compose.yaml"))
@@ -60,7 +61,8 @@ func TestComposeFile(t *testing.T) {
 		return nil
 	})
 	body := `{"model":"demo","max_tokens":8,"messages":[{"role":"user","content":"Hello"}]}`
-	resp, err := client.Post("http://"+address["tandem"]+":8000/v1/chat/completions", "application/json", strings.NewReader(body))
+	resp, err := client.Post("http://"+address["tandem"]+":8000/v1/chat/completions", "application/json",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +73,8 @@ func TestComposeFile(t *testing.T) {
 	eventually(t, patience(20*time.Second), func() error { // events come, too
 		for _, name := range []string{"p0", "p1", "d0", "d1"} {
 			url := "http://" + address[name] + ":8000"
-			if n, err := scrape(client, "http://"+address["tandem"]+":9090/metrics", "tandem_replica_up", strings.TrimPrefix(url, "http://")); err != nil || n != 1 {
+			if n, err := scrape(client, "http://"+address["tandem"]+":9090/metrics", "tandem_replica_up",
+				strings.TrimPrefix(url, "http://")); err != nil || n != 1 {
 				return fmt.Errorf("%s: %v, %w", name, n, err)
 			}
 		}

@@ -13,7 +13,8 @@ import (
 // runTop shows a running router in the terminal, as its page does in a browser.
 func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := newFlags("top", "[-admin ADDRESS]\n\n"+
-		"Shows a running router: replicas, pairs, requests and why they went where they went. TANDEM_ADMIN_TOKEN has the admin\n"+
+		"Shows a running router: replicas, pairs, requests and why they went where they went. TANDEM_ADMIN_TOKEN "+
+		"has the admin\n"+
 		"token, where there is one.", stderr)
 	admin := fs.String("admin", "127.0.0.1:9090", "`address` of its admin listener")
 	if err := parse(fs, args); err != nil {

@@ -17,8 +17,8 @@ import (
 
 // The page in a real browser: `make test-page` installs one and runs this.
 
-// drawn is the document that a browser has made of what live streams, some seconds after it was opened: a browser
-// takes a page for loaded when its last picture is there, and one is slow.
+// drawn is the document that a browser has made of what live streams, some seconds after it was opened: a
+// browser takes a page for loaded when its last picture is there, and one is slow.
 func drawn(t *testing.T, live http.HandlerFunc) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -30,7 +30,9 @@ func drawn(t *testing.T, live http.HandlerFunc) string {
 		to := httptest.NewRecorder()
 		New(nil).ServeHTTP(to, r)
 		w.Header().Set("Content-Security-Policy", to.Header().Get("Content-Security-Policy"))
-		_, _ = w.Write([]byte(strings.Replace(to.Body.String(), "</main>", `<img src="slow.svg" alt=""></main>`, 1)))
+		_, _ = w.Write(
+			[]byte(strings.Replace(to.Body.String(), "</main>", `<img src="slow.svg" alt=""></main>`, 1)),
+		)
 	})
 	mux.HandleFunc("GET /slow.svg", func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -43,7 +45,8 @@ func drawn(t *testing.T, live http.HandlerFunc) string {
 	defer s.CloseClientConnections()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	text, err := exec.CommandContext(ctx, "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+	text, err := exec.CommandContext(ctx, "chromium", "--headless=new", "--no-sandbox", "--disable-gpu",
+		"--disable-dev-shm-usage",
 		"--user-data-dir="+t.TempDir(), "--dump-dom", s.URL+"/").Output()
 	if err != nil {
 		t.Fatalf("chromium: %v; make test-page installs it", err)
@@ -58,8 +61,10 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 	for _, pool := range []string{"prefill", "decode"} {
 		for i := range n {
 			r := map[string]any{
-				"pool": pool, "name": fmt.Sprintf("%c%d", pool[0], i), "url": "http://engine:8000", "up": true, "index": "live", "usage": 0.25, "running": 2,
-				"waiting": 0, "requests": 1, "queued_tokens": 1234, "wait_ms": 22, "free_blocks": 3000, "capacity_blocks": 4000, "indexed_blocks": 1000,
+				"pool": pool, "name": fmt.Sprintf("%c%d", pool[0], i), "url": "http://engine:8000", "up": true,
+				"index": "live", "usage": 0.25, "running": 2,
+				"waiting": 0, "requests": 1, "queued_tokens": 1234, "wait_ms": 22, "free_blocks": 3000,
+				"capacity_blocks": 4000, "indexed_blocks": 1000,
 				"speed": map[string]any{"token_us": 33.6, "step_ms": 13.2, "samples": 9},
 			}
 			switch {
@@ -74,16 +79,24 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 	q := map[string]float64{"p50": 120, "p90": 300, "p99": 900}
 	text, err := json.Marshal(map[string]any{
 		"time": time.Now(), "ready": true, "in_flight": requests, "waiting": 0,
-		"config":  map[string]any{"revision": "0f12ab", "alpha": "auto", "beta": 1, "gamma": 1, "decode_penalty": 0.1},
+		"config": map[string]any{
+			"revision": "0f12ab", "alpha": "auto", "beta": 1, "gamma": 1, "decode_penalty": 0.1,
+		},
 		"profile": map[string]any{"token_us": 16.8, "step_ms": 6.6}, "replicas": replicas,
-		"pairs": []map[string]any{{"prefill": "p1", "decode": "d1", "sent": 7, "tokens": 900, "gb_s": 5.13, "samples": 8, "failures": 2.5, "state": "ejected", "cause": "no blocks came"}},
+		"pairs": []map[string]any{{
+			"prefill": "p1", "decode": "d1", "sent": 7, "tokens": 900, "gb_s": 5.13, "samples": 8, "failures": 2.5,
+			"state": "ejected", "cause": "no blocks came",
+		}},
 		"recent": map[string]any{
-			"seconds": 60, "requests": 120, "errors": 1, "split": 60, "retried": 2, "first_ms": q, "predicted_ms": q, "token_ms": q,
+			"seconds": 60, "requests": 120, "errors": 1, "split": 60, "retried": 2, "first_ms": q, "predicted_ms": q,
+			"token_ms":      q,
 			"prompt_tokens": 1000, "available_tokens": 800, "captured_tokens": 600, "delivered_tokens": 600,
 		},
 		"newest": []map[string]any{{
-			"id": "abc", "client_id": "order-17", "time": time.Now(), "mode": "split", "prefill": "p1", "decode": "d1", "reason": "cached on p1",
-			"prompt_tokens": 1000, "output_tokens": 20, "cached_tokens": -1, "first_ms": 131, "predicted_ms": 109, "total_ms": 2310, "attempts": 2, "outcome": "ok",
+			"id": "abc", "client_id": "order-17", "time": time.Now(), "mode": "split", "prefill": "p1", "decode": "d1",
+			"reason":        "cached on p1",
+			"prompt_tokens": 1000, "output_tokens": 20, "cached_tokens": -1, "first_ms": 131, "predicted_ms": 109,
+			"total_ms": 2310, "attempts": 2, "outcome": "ok",
 		}},
 	})
 	if err != nil {
@@ -101,8 +114,10 @@ func TestThePageInABrowser(t *testing.T) {
 	var seconds atomic.Int32
 	page := drawn(t, New(func() *Live { return fleet(t, 2, 40+seconds.Add(1)) }).Live)
 	for _, want := range []string{
-		`class="good">ready<`, "order-17", "p1 → d1", "✕ ejected decode: 3 failures in a row", "2 attempts", "5.13 GB/s", "✕ ejected", "13.2 ms (2.0×)",
-		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;", "Revision 0f12ab", "unknown", "131 ms",
+		`class="good">ready<`, "order-17", "p1 → d1", "✕ ejected decode: 3 failures in a row", "2 attempts",
+		"5.13 GB/s", "✕ ejected", "13.2 ms (2.0×)",
+		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;", "Revision 0f12ab",
+		"unknown", "131 ms",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)
@@ -111,7 +126,8 @@ func TestThePageInABrowser(t *testing.T) {
 	if strings.Contains(page, "<img src=\"x") {
 		t.Error("a name became markup")
 	}
-	if !strings.Contains(page, fmt.Sprintf("%d in flight", 40+seconds.Load())) && !strings.Contains(page, fmt.Sprintf("%d in flight", 39+seconds.Load())) || seconds.Load() < 3 {
+	if !strings.Contains(page, fmt.Sprintf("%d in flight", 40+seconds.Load())) &&
+		!strings.Contains(page, fmt.Sprintf("%d in flight", 39+seconds.Load())) || seconds.Load() < 3 {
 		t.Errorf("the page does not follow: %d snapshots were sent", seconds.Load())
 	}
 }

@@ -1,5 +1,5 @@
-// Package page is the live page of the admin listener: what there is to see of a router, drawn in a browser and kept
-// up to date by server-sent events. Whoever mounts it says what is to be seen.
+// Package page is the live page of the admin listener: what there is to see of a router, drawn in a browser
+// and kept up to date by server-sent events. Whoever mounts it says what is to be seen.
 package page
 
 import (
@@ -19,7 +19,8 @@ const Every = time.Second
 
 // Page serves the files of the page and its stream of snapshots.
 //
-// Safe for concurrent use. While no page is open it costs nothing: it starts no goroutine and asks for no snapshot.
+// Safe for concurrent use. While no page is open it costs nothing: it starts no goroutine and asks for no
+// snapshot.
 type Page struct {
 	look  func() *Live // what is to be seen now
 	files http.Handler
@@ -29,7 +30,8 @@ type Page struct {
 	last []byte     // an event
 }
 
-// New makes a page of what look returns, which is called at most once in [Every] and from one goroutine at a time.
+// New makes a page of what look returns, which is called at most once in [Every] and from one goroutine at a
+// time.
 func New(look func() *Live) *Page {
 	files, err := fs.Sub(static, "static")
 	if err != nil { // the name is right
@@ -42,7 +44,8 @@ func New(look func() *Live) *Page {
 var Files = []string{"/", "/page.css", "/page.js", "/icon.svg"}
 
 // policy lets the page use its own files alone: whatever names, models and causes it shows, none of it runs.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " +
+	"'self'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"
 
 // ServeHTTP serves the files of the page.

@@ -31,7 +31,8 @@ func serve(t *testing.T, p *Page) *http.Client {
 	}
 	s := &http.Server{Handler: mux}
 	go func() { _ = s.Serve(ln) }()
-	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, n, addr string) (net.Conn, error) {
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context,
+		n, addr string) (net.Conn, error) {
 		return network.Dial(ctx, n, addr)
 	}}}
 	t.Cleanup(func() {
@@ -51,7 +52,8 @@ func TestFilesOfThePage(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = resp.Body.Close()
-			if p := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != 200 || !strings.Contains(p, "default-src 'none'; script-src 'self'") || strings.Contains(p, "unsafe") {
+			if p := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != 200 ||
+				!strings.Contains(p, "default-src 'none'; script-src 'self'") || strings.Contains(p, "unsafe") {
 				t.Errorf("%s: %s under %q", file, resp.Status, p)
 			}
 		}
@@ -84,7 +86,8 @@ func TestSnapshotsAreMadeOnceForAllPages(t *testing.T) {
 		for second := range 5 {
 			for i, r := range readers {
 				var got Live
-				if !r.Scan() || json.Unmarshal([]byte(strings.TrimPrefix(r.Text(), "data: ")), &got) != nil || got.InFlight != second+1 || !r.Scan() || r.Text() != "" {
+				if !r.Scan() || json.Unmarshal([]byte(strings.TrimPrefix(r.Text(), "data: ")), &got) != nil ||
+					got.InFlight != second+1 || !r.Scan() || r.Text() != "" {
 					t.Fatalf("page %d gets %q in second %d", i, r.Text(), second)
 				}
 			}
@@ -102,7 +105,8 @@ func TestSnapshotsAreMadeOnceForAllPages(t *testing.T) {
 // What JSON cannot say is told instead of a snapshot.
 func TestASnapshotThatCannotBeSaid(t *testing.T) {
 	p := New(func() *Live { return &Live{Recent: Recent{Seconds: math.NaN()}} })
-	if got := string(p.event(time.Now())); !strings.HasPrefix(got, `data: {"error":`) || !strings.HasSuffix(got, "\n\n") {
+	if got := string(p.event(time.Now())); !strings.HasPrefix(got, `data: {"error":`) ||
+		!strings.HasSuffix(got, "\n\n") {
 		t.Errorf("got %q", got)
 	}
 }

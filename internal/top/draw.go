@@ -16,7 +16,10 @@ var (
 	styleQuiet = lipgloss.NewStyle().Faint(true)
 	styleGood  = lipgloss.NewStyle().Foreground(lipgloss.Green)
 	styleRow   = lipgloss.NewStyle().Reverse(true)
-	styleBad   = [...]lipgloss.Style{lipgloss.NewStyle(), lipgloss.NewStyle().Foreground(lipgloss.Yellow), lipgloss.NewStyle().Foreground(lipgloss.Red)}
+	styleBad   = [...]lipgloss.Style{
+		lipgloss.NewStyle(), lipgloss.NewStyle().Foreground(lipgloss.Yellow),
+		lipgloss.NewStyle().Foreground(lipgloss.Red),
+	}
 )
 
 // View draws the screen.
@@ -76,7 +79,9 @@ func (m *screen) head() []string {
 		first += styleQuiet.Render("; as of " + m.at.Format(time.TimeOnly))
 	}
 	lines := []string{
-		first + fmt.Sprintf("  %d in flight, %d waiting  ", l.InFlight, l.Waiting) + styleQuiet.Render("config "+l.Config.Revision),
+		first + fmt.Sprintf("  %d in flight, %d waiting  ", l.InFlight, l.Waiting) + styleQuiet.Render(
+			"config "+l.Config.Revision,
+		),
 	}
 	lines = append(lines, recent(&l.Recent)...)
 	if l.Rejected != "" {
@@ -99,10 +104,13 @@ func recent(r *page.Recent) []string {
 	}
 	return []string{
 		fmt.Sprintf("%s requests/s, %s, %d tried again | cached somewhere %s, captured %s, delivered %s",
-			digits(float64(r.Requests)/max(r.Seconds, 1)), errors, r.Retried, of(r.Available, r.Prompt), of(r.Captured, r.Available),
+			digits(float64(r.Requests)/max(r.Seconds, 1)), errors, r.Retried, of(r.Available, r.Prompt),
+			of(r.Captured, r.Available),
 			of(r.Delivered, r.Captured)),
 		fmt.Sprintf("first token %s, p90 %s, predicted %s | a token behind it %s ms, p99 %s ms",
-			span(r.First.P50), span(r.First.P90), span(r.Predicted.P50), digits(max(r.Token.P50, 0)), digits(max(r.Token.P99, 0))),
+			span(
+				r.First.P50,
+			), span(r.First.P90), span(r.Predicted.P50), digits(max(r.Token.P50, 0)), digits(max(r.Token.P99, 0))),
 	}
 }
 

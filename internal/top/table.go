@@ -57,13 +57,20 @@ func (m *screen) rows() []row {
 
 // fleet lists the replicas, those in trouble first.
 func fleet(l *page.Live) table {
-	t := table{heads: []string{"POOL", "REPLICA", "KV", "RUNNING", "QUEUED", "OURS", "TO COMPUTE", "FREE BLOCKS", "SPEED", "CACHED", "STATE"}, left: 2}
+	t := table{heads: []string{
+		"POOL", "REPLICA", "KV", "RUNNING", "QUEUED", "OURS", "TO COMPUTE", "FREE BLOCKS", "SPEED", "CACHED",
+		"STATE",
+	}, left: 2}
 	for i := range l.Replicas {
 		r := &l.Replicas[i]
 		says, bad := condition(r)
-		speed, profile, unit := r.Speed.TokenUS, l.Profile.TokenUS, " us"
+		speed := r.Speed.TokenUS
+		profile := l.Profile.TokenUS
+		unit := " us"
 		if r.Pool == "decode" {
-			speed, profile, unit = r.Speed.StepMS, l.Profile.StepMS, " ms"
+			speed = r.Speed.StepMS
+			profile = l.Profile.StepMS
+			unit = " ms"
 		}
 		learned := digits(speed) + unit
 		if r.Speed.Samples > 0 && profile > 0 {
@@ -76,11 +83,13 @@ func fleet(l *page.Live) table {
 		t.rows = append(t.rows, row{
 			bad: bad,
 			cells: []string{
-				r.Pool, r.Name, share(r.Usage), count(r.Running), count(r.Waiting), count(r.Requests), count(r.Queued), count(r.Free), learned,
+				r.Pool, r.Name, share(r.Usage), count(r.Running), count(r.Waiting), count(r.Requests), count(r.Queued),
+				count(r.Free), learned,
 				share(cached), says,
 			},
 			by: map[int]float64{
-				2: r.Usage, 3: float64(r.Running), 4: float64(r.Waiting), 5: float64(r.Requests), 6: float64(r.Queued), 7: float64(r.Free), 8: speed, 9: cached,
+				2: r.Usage, 3: float64(r.Running), 4: float64(r.Waiting), 5: float64(r.Requests), 6: float64(r.Queued),
+				7: float64(r.Free), 8: speed, 9: cached,
 				10: float64(bad),
 			},
 		})
@@ -123,9 +132,12 @@ func pairs(l *page.Live) table {
 			speed = digits(p.GBps)
 		}
 		t.rows = append(t.rows, row{
-			bad:   bad,
-			cells: []string{p.Prefill, p.Decode, count(p.Sent), count(p.Tokens), speed, strconv.FormatFloat(p.Failures, 'f', 1, 64), says},
-			by:    map[int]float64{2: float64(p.Sent), 3: float64(p.Tokens), 4: p.GBps, 5: p.Failures, 6: float64(bad)},
+			bad: bad,
+			cells: []string{
+				p.Prefill, p.Decode, count(p.Sent), count(p.Tokens), speed, strconv.FormatFloat(p.Failures, 'f', 1, 64),
+				says,
+			},
+			by: map[int]float64{2: float64(p.Sent), 3: float64(p.Tokens), 4: p.GBps, 5: p.Failures, 6: float64(bad)},
 		})
 	}
 	slices.SortStableFunc(t.rows, func(a, b row) int { return cmp.Compare(b.bad, a.bad) })
@@ -134,7 +146,9 @@ func pairs(l *page.Live) table {
 
 // requests lists the newest.
 func requests(l *page.Live) table {
-	t := table{heads: []string{"TIME", "REQUEST", "WENT TO", "OUTCOME", "PROMPT", "CACHED", "FIRST", "PREDICTED", "OUTPUT", "TOOK", "WHY"}, left: 4}
+	t := table{heads: []string{
+		"TIME", "REQUEST", "WENT TO", "OUTCOME", "PROMPT", "CACHED", "FIRST", "PREDICTED", "OUTPUT", "TOOK", "WHY",
+	}, left: 4}
 	for i := range l.Newest {
 		r := &l.Newest[i]
 		to, bad := r.Decode+" alone", 0
@@ -155,11 +169,13 @@ func requests(l *page.Live) table {
 		t.rows = append(t.rows, row{
 			id: r.ID, bad: bad,
 			cells: []string{
-				r.Time.Local().Format("15:04:05"), cmp.Or(r.ClientID, r.ID), to, outcome, count(r.Prompt), count(r.Cached), span(r.First), span(r.Predicted),
+				r.Time.Local().Format("15:04:05"), cmp.Or(r.ClientID, r.ID), to, outcome, count(r.Prompt),
+				count(r.Cached), span(r.First), span(r.Predicted),
 				count(r.Output), span(r.Total), r.Reason,
 			},
 			by: map[int]float64{
-				0: float64(r.Time.UnixNano()), 3: float64(bad), 4: float64(r.Prompt), 5: float64(r.Cached), 6: r.First, 7: r.Predicted,
+				0: float64(r.Time.UnixNano()), 3: float64(bad), 4: float64(r.Prompt), 5: float64(r.Cached), 6: r.First,
+				7: r.Predicted,
 				8: float64(r.Output), 9: r.Total,
 			},
 		})

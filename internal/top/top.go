@@ -85,7 +85,9 @@ func (m *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.live, m.at = msg.live, time.Now()
 		}
 	case found:
-		m.text, m.from, m.view = msg.text, 0, viewRequest
+		m.text = msg.text
+		m.from = 0
+		m.view = viewRequest
 		if msg.err != nil {
 			m.text = msg.err.Error()
 		}
@@ -143,7 +145,11 @@ func (m *screen) typed(k tea.KeyPressMsg) {
 	m.row = 0
 }
 
-func (m *screen) show(v view) { m.view, m.row, m.from = v, 0, 0 }
+func (m *screen) show(v view) {
+	m.view = v
+	m.row = 0
+	m.from = 0
+}
 
 // sort goes on to the next column, and behind the last to the order of the router.
 func (m *screen) sort() {
@@ -161,7 +167,10 @@ func (m *screen) move(key string) {
 	if m.view == viewRequest {
 		at, last = &m.from, strings.Count(m.text, "\n")
 	}
-	step := map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.height / 2, "pgdown": m.height / 2, "home": -last, "end": last}[key]
+	step := map[string]int{
+		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.height / 2, "pgdown": m.height / 2, "home": -last,
+		"end": last,
+	}[key]
 	*at = max(0, min(*at+step, last))
 }
 

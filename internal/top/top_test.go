@@ -19,22 +19,36 @@ import (
 // sample is a router with a replica in trouble and two requests.
 func sample() *page.Live {
 	return &page.Live{
-		Ready: true, InFlight: 4, Config: page.Config{Revision: "0f12ab"}, Profile: page.Speed{TokenUS: 16.8, StepMS: 6.6},
+		Ready: true, InFlight: 4, Config: page.Config{Revision: "0f12ab"},
+		Profile: page.Speed{TokenUS: 16.8, StepMS: 6.6},
 		Replicas: []page.Replica{
-			{Pool: "prefill", Name: "p0", Up: true, Index: "live", Usage: 0.5, Queued: 1234, Free: -1, Speed: page.Speed{TokenUS: 33.6, Samples: 3}},
-			{Pool: "decode", Name: "d0", Up: true, Index: "live", Usage: 0.1, Running: 7, Free: 3000, Capacity: 4000, Indexed: 1000},
+			{
+				Pool: "prefill", Name: "p0", Up: true, Index: "live", Usage: 0.5, Queued: 1234, Free: -1,
+				Speed: page.Speed{TokenUS: 33.6, Samples: 3},
+			},
+			{
+				Pool: "decode", Name: "d0", Up: true, Index: "live", Usage: 0.1, Running: 7, Free: 3000, Capacity: 4000,
+				Indexed: 1000,
+			},
 			{
 				Pool: "decode", Name: "d1", Up: true, Usage: -1, Running: 2, Free: -1, Capacity: -1,
 				States: []page.State{{State: "ejected_decode", Cause: "3 failures in a row"}},
 			},
 		},
-		Pairs: []page.Pair{{Prefill: "p0", Decode: "d0", Sent: 9, GBps: 5.1, Samples: 4}, {Prefill: "p0", Decode: "d1", State: "ejected", Cause: "no blocks came"}},
+		Pairs: []page.Pair{
+			{Prefill: "p0", Decode: "d0", Sent: 9, GBps: 5.1, Samples: 4},
+			{Prefill: "p0", Decode: "d1", State: "ejected", Cause: "no blocks came"},
+		},
 		Recent: page.Recent{
 			Seconds: 60, Requests: 120, Errors: 1, Prompt: 1000, Available: 800, Captured: 600, Delivered: 600,
-			First: page.Quantiles{P50: 131, P90: 300}, Predicted: page.Quantiles{P50: 109}, Token: page.Quantiles{P50: 8.3, P99: 9.7},
+			First: page.Quantiles{P50: 131, P90: 300}, Predicted: page.Quantiles{P50: 109},
+			Token: page.Quantiles{P50: 8.3, P99: 9.7},
 		},
 		Newest: []page.Request{
-			{ID: "abc", ClientID: "order-17", Prefill: "p0", Decode: "d0", Outcome: "ok", Attempts: 2, Prompt: 100, Cached: -1, First: 131, Total: 2310, Reason: "cached on p0"},
+			{
+				ID: "abc", ClientID: "order-17", Prefill: "p0", Decode: "d0", Outcome: "ok", Attempts: 2, Prompt: 100,
+				Cached: -1, First: 131, Total: 2310, Reason: "cached on p0",
+			},
 			{ID: "def", Decode: "d0", Outcome: "queue_timeout", Attempts: 1, Prompt: 5000, Total: 30000},
 		},
 	}
@@ -44,7 +58,10 @@ func sample() *page.Live {
 func shown(m *screen, keys ...string) string {
 	for _, k := range keys {
 		msg := tea.KeyPressMsg{Text: k}
-		if named := map[string]rune{"enter": tea.KeyEnter, "esc": tea.KeyEscape, "down": tea.KeyDown, "backspace": tea.KeyBackspace, "tab": tea.KeyTab}[k]; named != 0 {
+		if named := map[string]rune{
+			"enter": tea.KeyEnter, "esc": tea.KeyEscape, "down": tea.KeyDown, "backspace": tea.KeyBackspace,
+			"tab": tea.KeyTab,
+		}[k]; named != 0 {
 			msg = tea.KeyPressMsg{Code: named}
 		} else {
 			msg.Code = rune(k[0])
@@ -72,7 +89,8 @@ func TestViews(t *testing.T) {
 	_, _ = m.Update(seen{live: sample()})
 	fleet := shown(m)
 	for _, want := range []string{
-		"ready", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed", "cached somewhere 80%", "captured 75%", "delivered 100%", "first token 131 ms", "predicted 109 ms",
+		"ready", "4 in flight", "config 0f12ab", "2 requests/s", "1 failed", "cached somewhere 80%", "captured 75%",
+		"delivered 100%", "first token 131 ms", "predicted 109 ms",
 		"33.6 us x2", "ejected decode: 3 failures in a row", "25%", "3000", "1234",
 	} {
 		if !strings.Contains(fleet, want) {
@@ -85,13 +103,15 @@ func TestViews(t *testing.T) {
 	if got := shown(m, "s", "s", "s", "s"); strings.Index(got, "d0") > strings.Index(got, "d1") {
 		t.Errorf("not sorted by running:\n%s", got)
 	}
-	if got := shown(m, "/", "p", "r", "e", "f", "x", "backspace", "enter"); strings.Contains(got, "d0") || !strings.Contains(got, "p0") || !strings.Contains(got, "only pref") {
+	if got := shown(m, "/", "p", "r", "e", "f", "x", "backspace", "enter"); strings.Contains(got, "d0") ||
+		!strings.Contains(got, "p0") || !strings.Contains(got, "only pref") {
 		t.Errorf("the filter:\n%s", got)
 	}
 	if got := shown(m, "esc", "2"); !strings.Contains(got, "no blocks came") || !strings.Contains(got, "5.1") {
 		t.Errorf("pairs:\n%s", got)
 	}
-	if got := shown(m, "tab"); !strings.Contains(got, "order-17") || !strings.Contains(got, "p0 > d0") || !strings.Contains(got, "ok x2") || !strings.Contains(got, "queue_timeout") {
+	if got := shown(m, "tab"); !strings.Contains(got, "order-17") || !strings.Contains(got, "p0 > d0") ||
+		!strings.Contains(got, "ok x2") || !strings.Contains(got, "queue_timeout") {
 		t.Errorf("requests:\n%s", got)
 	}
 }
@@ -100,7 +120,8 @@ func TestViews(t *testing.T) {
 func TestTheScreenFits(t *testing.T) {
 	l := sample()
 	for i := range 200 {
-		l.Replicas = append(l.Replicas, page.Replica{Pool: "decode", Name: fmt.Sprintf("d%d", i+2), Up: true, Index: "live"})
+		l.Replicas = append(l.Replicas,
+			page.Replica{Pool: "decode", Name: fmt.Sprintf("d%d", i+2), Up: true, Index: "live"})
 	}
 	for _, size := range [][2]int{{40, 8}, {80, 24}, {200, 60}, {5, 3}} {
 		m := started("http://admin")
@@ -131,12 +152,15 @@ func TestOneRequest(t *testing.T) {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		_, _ = w.Write([]byte(`{"id":"def","outcome":"queue_timeout","status":429,"reason":"no decode replica has room","decode":"d0"}`))
+		_, _ = w.Write([]byte(
+			`{"id":"def","outcome":"queue_timeout","status":429,"reason":"no decode replica has room","decode":"d0"}`,
+		))
 	}))
 	defer s.Close()
 	m := started(s.URL)
 	_, _ = m.Update(seen{live: sample()})
-	if got := shown(m, "3", "down", "enter"); !strings.Contains(got, "no decode replica has room") || !strings.Contains(got, "status 429") {
+	if got := shown(m, "3", "down", "enter"); !strings.Contains(got, "no decode replica has room") ||
+		!strings.Contains(got, "status 429") {
 		t.Errorf("the second request:\n%s", got)
 	}
 	if got := shown(m, "esc", "home", "k", "enter"); !strings.Contains(got, "no record of that request") {
@@ -181,7 +205,8 @@ func TestFollowing(t *testing.T) {
 	var refused error
 	ctx, cancel = context.WithCancel(t.Context())
 	Source{Base: s.URL}.follow(ctx, func(_ *page.Live, err error) { refused = err; cancel() })
-	if refused == nil || !strings.Contains(refused.Error(), "present the token") || errors.Is(refused, context.Canceled) {
+	if refused == nil || !strings.Contains(refused.Error(), "present the token") ||
+		errors.Is(refused, context.Canceled) {
 		t.Errorf("without the token: %v", refused)
 	}
 }
