@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// ownNumbers are the functions and values outside of the configuration that stand in for what nobody has said,
-// each with the reason why no file says it.
+// ownNumbers are the functions and values outside of the configuration that stand in for what nobody has
+// said, each with the reason why no file says it.
 var ownNumbers = map[string]string{
 	"internal/doctor defaultTimeout": "of the doctor's own questions, a flag",
 	"internal/engine setDefaults":    "how connections are kept, which follows from vLLM's server",
@@ -22,11 +22,13 @@ var ownNumbers = map[string]string{
 
 // laboratory are the rooms whose numbers describe experiments.
 var laboratory = []string{
-	"internal/enginesim", "internal/replay", "internal/trace", "internal/memnet", "internal/demo", "tools", "examples",
+	"internal/enginesim", "internal/replay", "internal/trace", "internal/memnet", "internal/demo", "tools",
+	"examples",
 }
 
-// What a file may set has its default in internal/config alone. A room below says what a setting means and never
-// what it is by default: where a zero stood for another number, and a negative one for zero, two homes differed.
+// What a file may set has its default in internal/config alone. A room below says what a setting means and
+// never what it is by default: where a zero stood for another number, and a negative one for zero, two homes
+// differed.
 func TestDefaultsHaveOneHome(t *testing.T) {
 	found := map[string]string{}
 	for _, s := range sources(t) {
@@ -52,8 +54,8 @@ func TestDefaultsHaveOneHome(t *testing.T) {
 	}
 }
 
-// standIns returns what of a declaration is called a default, or takes a number where there is none: by a cmp.Or
-// that ends with one, or by an if.
+// standIns returns what of a declaration is called a default, or takes a number where there is none: by a
+// cmp.Or that ends with one, or by an if.
 func standIns(d ast.Decl) (names []string) {
 	called := func(name string) bool { return strings.Contains(strings.ToLower(name), "default") }
 	switch d := d.(type) {
@@ -88,7 +90,8 @@ func standIns(d ast.Decl) (names []string) {
 // fillsIn reports whether s puts a number where there is none: if x <= 0 { x = 5 }.
 func fillsIn(s *ast.IfStmt) bool {
 	cond, ok := s.Cond.(*ast.BinaryExpr)
-	if !ok || !slices.Contains([]token.Token{token.EQL, token.LEQ, token.LSS}, cond.Op) || types.ExprString(cond.Y) != "0" {
+	if !ok || !slices.Contains([]token.Token{token.EQL, token.LEQ, token.LSS}, cond.Op) ||
+		types.ExprString(cond.Y) != "0" {
 		return false
 	}
 	for _, stmt := range s.Body.List {

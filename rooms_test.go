@@ -1,6 +1,8 @@
-// Package rooms_test keeps the layout: which room may import which, what still rooms must not do, and a sentence for each package.
+// Package rooms_test keeps the layout: which room may import which, what still rooms must not do, and a
+// sentence for each package.
 //
-// It reads the sources itself, in the test process: what a child such as go list reads is invisible to the test cache.
+// It reads the sources itself, in the test process: what a child such as go list reads is invisible to the
+// test cache.
 package rooms_test
 
 import (
@@ -89,7 +91,8 @@ func (r *room) may(other string) bool {
 func roomOf(all []room, folder string) *room {
 	var best *room
 	for i, r := range all {
-		if (folder == r.name || strings.HasPrefix(folder, r.name+"/")) && (best == nil || len(r.name) > len(best.name)) {
+		if (folder == r.name || strings.HasPrefix(folder, r.name+"/")) &&
+			(best == nil || len(r.name) > len(best.name)) {
 			best = &all[i]
 		}
 	}
@@ -118,7 +121,8 @@ func sources(t *testing.T) []source {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && p != "." && (strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata" || e.Name() == "build"):
+		case e.IsDir() && p != "." &&
+			(strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata" || e.Name() == "build"):
 			return filepath.SkipDir
 		case e.IsDir() || !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go"):
 			return nil
@@ -179,12 +183,14 @@ func noisy(p string) bool {
 		return false // values only
 	}
 	first, _, _ := strings.Cut(p, "/")
-	return slices.Contains([]string{"net", "os", "log", "syscall", "plugin", "database"}, first) || p == "crypto/rand" || p == "runtime" || p == "unsafe"
+	return slices.Contains([]string{"net", "os", "log", "syscall", "plugin", "database"}, first) ||
+		p == "crypto/rand" || p == "runtime" || p == "unsafe"
 }
 
 var (
 	clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
-	dice  = []string{"New", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "Source", "PCG", "ChaCha8", "Zipf"} // of math/rand; the rest is the global one
+	// Of math/rand; the rest is the global one.
+	dice = []string{"New", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "Source", "PCG", "ChaCha8", "Zipf"}
 )
 
 // Still rooms start no goroutine, read no clock, throw no dice of their own and touch nothing outside.
@@ -199,7 +205,10 @@ func TestStillRoomsAreStill(t *testing.T) {
 		still = append(still, r.name)
 		s.checkStill(t)
 	}
-	for _, want := range []string{"internal/kv", "internal/replica", "scoring", "prefill", "decode", "connector", "orchestrator/planner", "internal/enginesim/core"} {
+	for _, want := range []string{
+		"internal/kv", "internal/replica", "scoring", "prefill", "decode", "connector", "orchestrator/planner",
+		"internal/enginesim/core",
+	} {
 		if !slices.Contains(still, want) {
 			t.Errorf("%s is not called still in ARCHITECTURE.md, or has no source", want)
 		}
@@ -272,7 +281,8 @@ func TestPackageDocs(t *testing.T) {
 			want = "Command " + path.Base(s.folder) + " "
 		}
 		text := s.file.Doc.Text()
-		if first, _, _ := strings.Cut(text, "\n\n"); !strings.HasPrefix(text, want) || !strings.HasSuffix(strings.TrimSpace(first), ".") {
+		if first, _, _ := strings.Cut(text, "\n\n"); !strings.HasPrefix(text, want) ||
+			!strings.HasSuffix(strings.TrimSpace(first), ".") {
 			t.Errorf("%s: the package comment does not begin with a sentence %q...", s.at(s.file), want)
 		}
 		docs[s.folder] = append(docs[s.folder], s.name)
@@ -287,7 +297,8 @@ func TestPackageDocs(t *testing.T) {
 // A room that has gone leaves no row behind.
 func TestEveryRoomExists(t *testing.T) {
 	for _, r := range rooms(t) {
-		if files, err := filepath.Glob(filepath.Join(filepath.FromSlash(r.name), "*.go")); err != nil || len(files) == 0 {
+		if files, err := filepath.Glob(filepath.Join(filepath.FromSlash(r.name), "*.go")); err != nil ||
+			len(files) == 0 {
 			t.Errorf("ARCHITECTURE.md has a room %s without Go files", r.name)
 		}
 	}

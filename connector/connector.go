@@ -1,6 +1,8 @@
-// Package connector writes into the two legs of a split request what the engines' KV connector needs, and guards what went wrong elsewhere.
+// Package connector writes into the two legs of a split request what the engines' KV connector needs, and
+// guards what went wrong elsewhere.
 //
-// A connector only edits; the orchestrator sends, retries and gives up. Nothing here blocks, logs or reads a clock.
+// A connector only edits; the orchestrator sends, retries and gives up. Nothing here blocks, logs or reads a
+// clock.
 package connector
 
 import (
@@ -17,7 +19,8 @@ type Order uint8
 const (
 	Sequential Order = iota + 1 // prefill answers, then decode is sent with what it said
 	Concurrent                  // both are sent at once, fates joined
-	Paired                      // the request id names both ends; prefill answers first, decode needs nothing of the answer
+	// The request id names both ends; prefill answers first, decode needs nothing of the answer.
+	Paired
 )
 
 func (o Order) String() string {
@@ -35,7 +38,9 @@ type Leg struct {
 	Body      Body
 	SetHeader func(key, value string) // may be nil
 	RequestID string                  // X-Request-Id of the leg; the pair's AttemptID when ""
-	ReuseIDs  []byte                  // decode leg of a chat: the prompt's ids as a JSON array, for an engine that takes them with the transfer params
+	// Decode leg of a chat: the prompt's ids as a JSON array, for an engine that takes them with the transfer
+	// params.
+	ReuseIDs []byte
 }
 
 // Pair is the plan's pair for one attempt.
@@ -48,9 +53,10 @@ type Pair struct {
 
 // Use says how a reply is about to be used.
 type Use struct {
-	Now      time.Time
-	Margin   time.Duration // age up to which a reply may go out, default 15 s (half of vLLM's lease)
-	GiveBack bool          // the body will be refused by the decode engine's API layer, which frees the blocks: no age check
+	Now    time.Time
+	Margin time.Duration // age up to which a reply may go out, default 15 s (half of vLLM's lease)
+	// The body will be refused by the decode engine's API layer, which frees the blocks: no age check.
+	GiveBack bool
 }
 
 // Connector edits the legs. Methods are safe for concurrent use.
@@ -58,7 +64,8 @@ type Connector interface {
 	Order() Order
 	// EditPrefill prepares leg 1; limits and streaming are the caller's.
 	EditPrefill(leg *Leg, pair Pair) error
-	// EditDecode prepares leg 2. reply is nil unless the order is Sequential; it is consumed when there is no error, and a second use gives ErrTaken.
+	// EditDecode prepares leg 2. reply is nil unless the order is Sequential; it is consumed when there is no
+	// error, and a second use gives ErrTaken.
 	EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error
 }
 

@@ -36,13 +36,17 @@ func golden(t *testing.T, name string, got []byte) {
 
 // realParams is what vLLM 0.32.0 returned for a prompt of 100 tokens in blocks of 32.
 const realParams = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4]],` +
-	`"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54","remote_request_id":"cmpl-t-1-0-a8d3f786","remote_host":"127.0.0.1","remote_port":5600,` +
-	`"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":100,"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":0}`
+	`"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54","remote_request_id":"cmpl-t-1-0-a8d3f786",` +
+	`"remote_host":"127.0.0.1","remote_port":5600,` +
+	`"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":100,"remote_blocks_expiry_time":null,` +
+	`"transfer_mode":"pull","remote_prefill_cached_tokens":0}`
 
 var (
 	start = time.Unix(1_700_000_000, 0)
 	pair  = Pair{
-		Prefill:   replica.Replica{ID: "p0", Role: replica.Prefill, Host: "10.0.0.7", Facts: replica.Facts{BlockSize: 32, Blocks: 8191}},
+		Prefill: replica.Replica{
+			ID: "p0", Role: replica.Prefill, Host: "10.0.0.7", Facts: replica.Facts{BlockSize: 32, Blocks: 8191},
+		},
 		Decode:    replica.Replica{ID: "d0", Role: replica.Decode, Host: "10.0.0.8"},
 		AttemptID: "a1", PromptTokens: 100, IDs: true,
 	}
@@ -67,24 +71,29 @@ func ids(n int) []byte {
 }
 
 func TestNIXLGolden(t *testing.T) {
-	leg, edit, header := newLeg(t, openai.Completions, `{"model":"m", "prompt":[1,2],"max_tokens":1,"temperature":0}`)
+	leg, edit, header := newLeg(t, openai.Completions,
+		`{"model":"m", "prompt":[1,2],"max_tokens":1,"temperature":0}`)
 	if err := (NIXL{}).EditPrefill(leg, pair); err != nil || header["X-Request-Id"] != "a1" {
 		t.Errorf("prefill: %v, headers %v", err, header)
 	}
 	golden(t, "nixl-prefill.golden", edit.Append(nil))
 
-	leg, edit, header = newLeg(t, openai.Completions, `{"model":"m", "prompt":[1,2], "max_tokens":64, "stream":true, "x":1.50}`)
+	leg, edit, header = newLeg(t, openai.Completions,
+		`{"model":"m", "prompt":[1,2], "max_tokens":64, "stream":true, "x":1.50}`)
 	leg.RequestID = "r1"
-	if err := (NIXL{}).EditDecode(leg, pair, NewReply([]byte(realParams), start, 100, 32), inTime); err != nil || header["X-Request-Id"] != "r1" {
+	if err := (NIXL{}).EditDecode(leg, pair, NewReply([]byte(realParams), start, 100, 32), inTime); err != nil ||
+		header["X-Request-Id"] != "r1" {
 		t.Errorf("decode: %v, headers %v", err, header)
 	}
 	golden(t, "nixl-decode.golden", edit.Append(nil))
 
-	leg, edit, _ = newLeg(t, openai.Chat, `{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}`)
+	leg, edit, _ = newLeg(t, openai.Chat,
+		`{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}`)
 	leg.ReuseIDs = []byte("[7,8,9]")
 	chat := pair
 	chat.PromptTokens = 3
-	params := strings.NewReplacer("[[1,2,3,4]]", "[[17]]", `"remote_num_tokens":100`, `"remote_num_tokens": 3`, "127.0.0.1", "10.9.9.9").Replace(realParams)
+	params := strings.NewReplacer("[[1,2,3,4]]", "[[17]]", `"remote_num_tokens":100`, `"remote_num_tokens": 3`,
+		"127.0.0.1", "10.9.9.9").Replace(realParams)
 	if err := (NIXL{}).EditDecode(leg, chat, NewReply([]byte(params), start, 3, 32), inTime); err != nil {
 		t.Error(err)
 	}
@@ -149,7 +158,10 @@ func TestNIXLRefuses(t *testing.T) {
 		{"twice, once escaped", `{"remote_p\u006frt":5600,` + realParams[1:], "remote_port"},
 		{"ids from an engine", `{"prompt_token_ids":[1],` + realParams[1:], "prompt_token_ids"},
 	}
-	for _, key := range []string{"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
+	for _, key := range []string{
+		"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host",
+		"remote_port",
+	} {
 		rows = append(rows, row{"without " + key, without(key), key}, row{key + " null", set(key, "null"), key})
 	}
 	for _, tt := range rows {
@@ -192,19 +204,32 @@ func TestNIXLAccepts(t *testing.T) {
 		{"decode's length unknown", realParams, 100, 32, 0},
 		{"prefill's length unknown", realParams, 0, 32, 0},
 		{"block size unknown", realParams, 100, 0, 100},
-		{"0.20: eight keys", swap(`,"dcp_size":1,"pp_size":1,"remote_num_tokens":100,"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":0`, ""), 100, 32, 100},
-		{"the last token is left to decode", swap(`"remote_num_tokens":100`, `"remote_num_tokens":96`, "[[1,2,3,4]]", "[[1,2,3]]"), 97, 32, 97},
+		{
+			"0.20: eight keys",
+			swap(`,"dcp_size":1,"pp_size":1,"remote_num_tokens":100,"remote_blocks_expiry_time":null,`+
+				`"transfer_mode":"pull","remote_prefill_cached_tokens":0`, ""),
+			100, 32, 100,
+		},
+		{
+			"the last token is left to decode",
+			swap(`"remote_num_tokens":100`, `"remote_num_tokens":96`, "[[1,2,3,4]]", "[[1,2,3]]"), 97, 32, 97,
+		},
 		{"a sliding window holds fewer", swap("[[1,2,3,4]]", "[[1,2,3,4],[9]]"), 100, 32, 100},
 		{"unknown keys", `{"first_gen_token_ids":[5], "x":{"y":1.50e1},` + realParams[1:], 100, 32, 100},
 	} {
 		leg, edit, _ := newLeg(t, openai.Completions, completion)
 		p := pair
-		p.PromptTokens, p.Prefill.Facts.BlockSize, p.Prefill.Host = tt.tokens, 0, "localhost"
-		if err := (NIXL{}).EditDecode(leg, p, NewReply([]byte(tt.params), start, tt.prompt, tt.blockSize), inTime); err != nil {
+		p.PromptTokens = tt.tokens
+		p.Prefill.Facts.BlockSize = 0
+		p.Prefill.Host = "localhost"
+		if err := (NIXL{}).EditDecode(leg, p, NewReply([]byte(tt.params), start, tt.prompt, tt.blockSize),
+			inTime); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		sent := strings.Replace(tt.params, `"remote_prefill_cached_tokens":0`, `"remote_prefill_cached_tokens":null`, 1)
-		if want := completion[:len(completion)-1] + `,"kv_transfer_params":` + sent + "}"; string(edit.Append(nil)) != want {
+		sent := strings.Replace(tt.params, `"remote_prefill_cached_tokens":0`,
+			`"remote_prefill_cached_tokens":null`, 1)
+		if want := completion[:len(completion)-1] + `,"kv_transfer_params":` + sent +
+			"}"; string(edit.Append(nil)) != want {
 			t.Errorf("%s: not byte for byte: %s", tt.name, edit.Append(nil))
 		}
 	}
@@ -230,7 +255,8 @@ func TestNIXLLegsOfDifferentLength(t *testing.T) {
 		p := pair
 		p.PromptTokens, leg.ReuseIDs = tt.tokens, tt.reuse
 		err := NIXL{}.EditDecode(leg, p, NewReply([]byte(realParams), start, 100, 32), inTime)
-		if bad, _ := errors.AsType[*InvalidParams](err); (err == nil) != (tt.field == "") || bad != nil && bad.Field != tt.field {
+		if bad, _ := errors.AsType[*InvalidParams](err); (err == nil) != (tt.field == "") ||
+			bad != nil && bad.Field != tt.field {
 			t.Errorf("%s: %v, want one about %q", tt.name, err, tt.field)
 		}
 	}
@@ -330,12 +356,15 @@ func TestReplyIsTakenOnce(t *testing.T) {
 
 func TestPaired(t *testing.T) {
 	c := P2PNCCL{Addr: func(id replica.ID) (string, bool) { return string(id) + ":21001", id != "gone" }}
-	for _, edit := range []func(leg *Leg, p Pair) error{c.EditPrefill, func(leg *Leg, p Pair) error { return c.EditDecode(leg, p, nil, Use{}) }} {
+	for _, edit := range []func(leg *Leg, p Pair) error{
+		c.EditPrefill, func(leg *Leg, p Pair) error { return c.EditDecode(leg, p, nil, Use{}) },
+	} {
 		leg, body, header := newLeg(t, openai.Completions, completion)
 		if err := edit(leg, pair); err != nil {
 			t.Fatal(err)
 		}
-		if want := "___prefill_addr_p0:21001___decode_addr_d0:21001_a1"; header["X-Request-Id"] != want || string(body.Append(nil)) != completion {
+		if want := "___prefill_addr_p0:21001___decode_addr_d0:21001_a1"; header["X-Request-Id"] != want ||
+			string(body.Append(nil)) != completion {
 			t.Errorf("headers %v, body %s", header, body.Append(nil))
 		}
 		gone := pair
@@ -352,13 +381,15 @@ func TestPaired(t *testing.T) {
 // Whatever gets through is an object that encoding/json reads as complete.
 func FuzzNIXL(f *testing.F) {
 	f.Add([]byte(realParams), 100, 32)
-	f.Add([]byte(`{"do_remote_prefill":true,"remote_block_ids":[[1],[2]],"remote_engine_id":"a","remote_request_id":"b","remote_host":"::1","remote_port":1}`), 5, 16)
+	f.Add([]byte(`{"do_remote_prefill":true,"remote_block_ids":[[1],[2]],"remote_engine_id":"a",`+
+		`"remote_request_id":"b","remote_host":"::1","remote_port":1}`), 5, 16)
 	f.Fuzz(func(t *testing.T, params []byte, prompt, blockSize int) {
 		body := &lastSet{}
 		reply := NewReply(params, start, prompt, blockSize)
 		p := pair
 		p.PromptTokens = 0
-		if err := (NIXL{}).EditDecode(&Leg{Body: body, ReuseIDs: ids(max(1, min(prompt, 1000)))}, p, reply, inTime); err != nil {
+		if err := (NIXL{}).EditDecode(&Leg{Body: body, ReuseIDs: ids(max(1, min(prompt, 1000)))}, p, reply,
+			inTime); err != nil {
 			return
 		}
 		var got struct {
@@ -376,7 +407,8 @@ func FuzzNIXL(f *testing.F) {
 		if err := json.Unmarshal(body.value, &got); err != nil {
 			t.Fatalf("%v: %s", err, body.value)
 		}
-		if !got.Prefill || got.Decode || len(got.Blocks) == 0 || got.Engine == "" || got.Request == "" || got.Host == "" || got.Port < 1 || got.IDs == nil || got.Mode != nil && *got.Mode != "pull" {
+		if !got.Prefill || got.Decode || len(got.Blocks) == 0 || got.Engine == "" || got.Request == "" ||
+			got.Host == "" || got.Port < 1 || got.IDs == nil || got.Mode != nil && *got.Mode != "pull" {
 			t.Fatalf("incomplete: %s", body.value)
 		}
 		for _, group := range got.Blocks {
@@ -441,15 +473,19 @@ func isTaken(r *Reply) bool {
 
 // A short prompt is what most requests are, and every request pays for it.
 func BenchmarkEditDecodeShort(b *testing.B) {
-	raw := []byte(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19]],` +
-		`"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54","remote_request_id":"cmpl-1-0-ae346bc9","remote_host":"127.0.0.1",` +
-		`"remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":300,"remote_blocks_expiry_time":null,` +
+	raw := []byte(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7,8,9,` +
+		`10,11,12,13,14,15,16,17,18,19]],` +
+		`"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54","remote_request_id":"cmpl-1-0-ae346bc9",` +
+		`"remote_host":"127.0.0.1",` +
+		`"remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":300,` +
+		`"remote_blocks_expiry_time":null,` +
 		`"transfer_mode":"pull","remote_prefill_cached_tokens":288}`)
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
 		reply := NewReply(raw, now, 300, 16)
-		if err := (NIXL{}).EditDecode(&Leg{Body: &lastSet{}}, Pair{PromptTokens: 300}, reply, Use{Now: now}); err != nil {
+		if err := (NIXL{}).EditDecode(&Leg{Body: &lastSet{}}, Pair{PromptTokens: 300}, reply,
+			Use{Now: now}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -51,8 +51,8 @@ func ExampleNIXL_EditPrefill() {
 	// ,"remote_port":null}} <nil>
 }
 
-// Leg 2 tells the decode engine where the blocks are. A reply gives that out once: a second decode engine would
-// read blocks that the first has freed, and nobody would notice.
+// Leg 2 tells the decode engine where the blocks are. A reply gives that out once: a second decode engine
+// would read blocks that the first has freed, and nobody would notice.
 func ExampleReply() {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	reply := connector.NewReply([]byte(answered), at, 100, 32)

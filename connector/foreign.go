@@ -19,7 +19,8 @@ type Foreign struct {
 
 func (e *Foreign) Error() string {
 	return fmt.Sprintf("transfer params: %s is of %s, and the fleet is configured as nixl: "+
-		`start the engines with "kv_connector":"NixlConnector" (pull), which is what Tandem speaks`, e.Key, e.Protocol)
+		`start the engines with "kv_connector":"NixlConnector" (pull),`+
+		` which is what Tandem speaks`, e.Key, e.Protocol)
 }
 
 // Is makes every Foreign an ErrForeign, and so an ErrInvalidParams.
@@ -42,19 +43,25 @@ var judged = []struct {
 	keys     []string
 }{
 	{ofNIXL, "NIXL pull", []string{
-		"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host",
-		"remote_port", "tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time", "transfer_mode",
+		"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_request_id",
+		"remote_host",
+		"remote_port", "tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time",
+		"transfer_mode",
 		"remote_prefill_cached_tokens",
 	}},
 	{beside, "LMCache", []string{"num_lmcache_extra_cached_tokens", "cached_token_stats"}},
 	{foreign, "MoRIIO", []string{
-		"remote_handshake_port", "remote_notify_port", "remote_dp_rank", "remote_dp_rank_override", "remote_dp_size",
+		"remote_handshake_port", "remote_notify_port", "remote_dp_rank", "remote_dp_rank_override",
+		"remote_dp_size",
 		"remote_dp_size_local", "remote_tp_size",
 	}},
 	{foreign, "Mooncake", []string{"remote_bootstrap_addr"}},
 	{foreign, "Mooncake, MoRIIO or NIXL push", []string{"transfer_id"}},
 	{foreign, "LMCache's prefill-decode mode", []string{"disagg_spec", "first_tok"}},
-	{foreign, "the offloading connector's P2P tier", []string{"remote_decoder", "remote_prefiller", "remote_kv_source"}},
+	{
+		foreign, "the offloading connector's P2P tier",
+		[]string{"remote_decoder", "remote_prefiller", "remote_kv_source"},
+	},
 }
 
 // judgement is what is known of one key.

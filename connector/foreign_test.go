@@ -33,9 +33,14 @@ func TestForeignProtocols(t *testing.T) {
 	push := strings.Replace(realParams, `"pull"`, `"push"`, 1)
 	for _, c := range []struct{ name, params, protocol, key string }{
 		{"push", push, "NIXL push", "transfer_mode"},
-		{"push as it comes", strings.Replace(push, `"remote_blocks_expiry_time":null,`, "", 1), "NIXL push", "transfer_mode"},
+		{
+			"push as it comes", strings.Replace(push, `"remote_blocks_expiry_time":null,`, "", 1), "NIXL push",
+			"transfer_mode",
+		},
 		{"MoRIIO", moriio, "MoRIIO", "remote_handshake_port"},
-		{"MoRIIO with NIXL's keys", add(`"transfer_id":"x","remote_notify_port":1`), "MoRIIO", "remote_notify_port"},
+		{
+			"MoRIIO with NIXL's keys", add(`"transfer_id":"x","remote_notify_port":1`), "MoRIIO", "remote_notify_port",
+		},
 		{"Mooncake", add(`"remote_bootstrap_addr":"http://p:8998"`), "Mooncake", "remote_bootstrap_addr"},
 		{"a transfer id alone", add(`"transfer_id":"x"`), "Mooncake, MoRIIO or NIXL push", "transfer_id"},
 		{"LMCache", `{"first_tok":17}`, "LMCache's prefill-decode mode", "first_tok"},

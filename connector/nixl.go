@@ -12,7 +12,8 @@ import (
 // paramsKey is where vLLM takes and returns transfer params, on both legs.
 const paramsKey = "kv_transfer_params"
 
-// prefillParams asks P to keep the blocks. Only do_remote_decode is read; the others must be null, or P waits for a transfer that nobody performs.
+// prefillParams asks P to keep the blocks. Only do_remote_decode is read; the others must be null, or P waits
+// for a transfer that nobody performs.
 const prefillParams = `{"do_remote_decode":true,"do_remote_prefill":false,` +
 	`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
 
@@ -33,8 +34,8 @@ func (NIXL) EditPrefill(leg *Leg, pair Pair) error {
 	return nil
 }
 
-// ReuseIDs lets a chat that is not split begin with ids, a JSON array, instead of its messages: an engine that takes ids with transfer params takes
-// them without a transfer too.
+// ReuseIDs lets a chat that is not split begin with ids, a JSON array, instead of its messages: an engine
+// that takes ids with transfer params takes them without a transfer too.
 func ReuseIDs(body Body, ids []byte) {
 	body.Set(paramsKey, slices.Concat([]byte(`{"prompt_token_ids":`), ids, []byte("}")))
 }
@@ -46,8 +47,8 @@ func (l *Leg) identify(pair Pair) {
 	}
 }
 
-// EditDecode moves the reply's params into leg 2, after checking all that is known to end or corrupt a decode engine. What is checked and refused
-// stays in the reply.
+// EditDecode moves the reply's params into leg 2, after checking all that is known to end or corrupt a decode
+// engine. What is checked and refused stays in the reply.
 func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
 	if reply == nil {
 		return &InvalidParams{paramsKey, "are missing"}
@@ -63,18 +64,21 @@ func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
 	return nil
 }
 
-// decode checks raw and returns what leg 2 carries: raw itself but for the host, where it must be P's, and the ids to reuse.
+// decode checks raw and returns what leg 2 carries: raw itself but for the host, where it must be P's, and
+// the ids to reuse.
 func (n NIXL) decode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]byte, error) {
 	p, err := readNIXL(raw)
 	if err != nil {
 		return nil, err
 	}
 	if use.GiveBack {
-		return p.rewrite(hostFor(p.host, pair.Prefill.Host), nil), nil // complete is enough: no scheduler will see them
+		// Complete is enough: no scheduler will see them.
+		return p.rewrite(hostFor(p.host, pair.Prefill.Host), nil), nil
 	}
 	want := expectation{
-		prompt: reply.promptTokens, decode: pair.PromptTokens, blockSize: cmp.Or(reply.blockSize, pair.Prefill.Facts.BlockSize),
-		blocks: pair.Prefill.Facts.Blocks, withheld: n.Withheld,
+		prompt: reply.promptTokens, decode: pair.PromptTokens,
+		blockSize: cmp.Or(reply.blockSize, pair.Prefill.Facts.BlockSize),
+		blocks:    pair.Prefill.Facts.Blocks, withheld: n.Withheld,
 	}
 	if err := p.check(want); err != nil {
 		return nil, err
@@ -103,8 +107,8 @@ func checkIDs(ids []byte, prompt int) error {
 	return nil
 }
 
-// hostFor returns the host to send in place of remote, "" to leave it: engines on one machine in default configuration say "localhost", which another
-// machine cannot dial. Anything else was set on purpose.
+// hostFor returns the host to send in place of remote, "" to leave it: engines on one machine in default
+// configuration say "localhost", which another machine cannot dial. Anything else was set on purpose.
 func hostFor(remote, prefill string) string {
 	prefill = strings.Trim(prefill, "[]")
 	if prefill == "" || !local(remote) || local(prefill) {

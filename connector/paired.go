@@ -10,8 +10,9 @@ import (
 //
 //	___prefill_addr_<P's ZMQ address>___decode_addr_<D's ZMQ address>_<attempt>
 //
-// The id comes back in the answers' own ids: before this connector can be configured, the front has to put its own in their place, since clients must not
-// see addresses. Engines from 0.14 on need VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1, or decode waits for ever.
+// The id comes back in the answers' own ids: before this connector can be configured, the front has to put
+// its own in their place, since clients must not see addresses. Engines from 0.14 on need
+// VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1, or decode waits for ever.
 type P2PNCCL struct {
 	Addr func(id replica.ID) (addr string, ok bool) // the ZMQ address, host:port, that an engine registered with
 }

@@ -8,8 +8,9 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// nixlParams is what a prefill engine said about the place of its blocks. Every check below stands for a row of the list of what ends, hangs or
-// corrupts a decode engine (vLLM 0.32: nixl/pull_scheduler.py, metadata.py, base_worker.py).
+// nixlParams is what a prefill engine said about the place of its blocks. Every check below stands for a row
+// of the list of what ends, hangs or corrupts a decode engine (vLLM 0.32: nixl/pull_scheduler.py,
+// metadata.py, base_worker.py).
 type nixlParams struct {
 	raw     []byte
 	host    string
@@ -28,10 +29,13 @@ type nixlParams struct {
 }
 
 // required are the keys without any of which a decode engine hangs for ever or dies.
-var required = [...]string{"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port"}
+var required = [...]string{
+	"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host",
+	"remote_port",
+}
 
-// readNIXL reads raw and refuses what no decode engine may see, whatever the request. That the params are of another protocol says more than that they
-// lack something, so it comes first; what they are is never nil.
+// readNIXL reads raw and refuses what no decode engine may see, whatever the request. That the params are of
+// another protocol says more than that they lack something, so it comes first; what they are is never nil.
 func readNIXL(raw []byte) (*nixlParams, error) {
 	p := &nixlParams{raw: raw, tokens: -1, keys: make([]judgement, 0, 16)}
 	s := rawjson.Scanner{Data: raw}
@@ -220,7 +224,8 @@ type expectation struct {
 	withheld  *Withheld
 }
 
-// check compares the params with the request: a prompt that is longer on D than on P ends D, a shorter one is answered wrongly.
+// check compares the params with the request: a prompt that is longer on D than on P ends D, a shorter one is
+// answered wrongly.
 func (p *nixlParams) check(want expectation) error {
 	prompt := want.prompt
 	if prompt <= 0 {
@@ -240,7 +245,8 @@ func (p *nixlParams) check(want expectation) error {
 	return want.withheld.agree(p.engine, prompt, prompt-p.tokens)
 }
 
-// checkBlocks counts blocks. With one group, as attention has, the number is known; groups of a sliding window or of state hold fewer.
+// checkBlocks counts blocks. With one group, as attention has, the number is known; groups of a sliding
+// window or of state hold fewer.
 func (p *nixlParams) checkBlocks(tokens int, want expectation) error {
 	if len(p.groups) == 1 && want.blocks > 0 && int(p.highest) > want.blocks {
 		return &InvalidParams{"remote_block_ids", "has a block id out of range"}
@@ -251,14 +257,17 @@ func (p *nixlParams) checkBlocks(tokens int, want expectation) error {
 	need := (tokens + want.blockSize - 1) / want.blockSize
 	for _, n := range p.groups {
 		if n > need || len(p.groups) == 1 && n < need {
-			return &InvalidParams{"remote_block_ids", "has " + strconv.Itoa(n) + " blocks where the prompt needs " + strconv.Itoa(need)}
+			return &InvalidParams{
+				"remote_block_ids", "has " + strconv.Itoa(n) + " blocks where the prompt needs " + strconv.Itoa(need),
+			}
 		}
 	}
 	return nil
 }
 
-// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in, and without the prefill engine's number of cached tokens: with
-// it a decode engine repeats that number in its usage (vLLM 0.32, v1/engine/output_processor.py), without it it tells how many it has loaded or held, which is
+// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in, and without
+// the prefill engine's number of cached tokens: with it a decode engine repeats that number in its usage
+// (vLLM 0.32, v1/engine/output_processor.py), without it it tells how many it has loaded or held, which is
 // the only proof that blocks have moved. Every other byte stays.
 func (p *nixlParams) rewrite(host string, ids []byte) []byte {
 	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)

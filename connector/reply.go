@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Reply is the transfer params of one prefill. They can be used once, by one EditDecode, and there is no other way to them: sent twice, or late, they
-// are answered with 200 and wrong text, and the decode engine keeps the wrong blocks under the right hashes. Safe for concurrent use.
+// Reply is the transfer params of one prefill. They can be used once, by one EditDecode, and there is no
+// other way to them: sent twice, or late, they are answered with 200 and wrong text, and the decode engine
+// keeps the wrong blocks under the right hashes. Safe for concurrent use.
 type Reply struct {
 	at           time.Time
 	promptTokens int
@@ -32,8 +33,8 @@ const (
 	spent               // given back
 )
 
-// NewReply keeps a copy of params, the raw kv_transfer_params of leg 1's answer, which arrived at the time at.
-// promptTokens is what the prefill engine counted and blockSize its block size; 0 when unknown.
+// NewReply keeps a copy of params, the raw kv_transfer_params of leg 1's answer, which arrived at the time
+// at. promptTokens is what the prefill engine counted and blockSize its block size; 0 when unknown.
 func NewReply(params []byte, at time.Time, promptTokens, blockSize int) *Reply {
 	return &Reply{at: at, promptTokens: promptTokens, blockSize: blockSize, params: slices.Clone(params)}
 }
@@ -46,8 +47,8 @@ func (r *Reply) None() bool {
 }
 
 // WholeBlocks returns how many tokens of the prompt are in whole blocks, which a prefill engine that keeps
-// prefixes has in its cache then. It returns -1 where that is not known: before the params have been taken, or
-// where the model has several KV cache groups, which do not all keep the same.
+// prefixes has in its cache then. It returns -1 where that is not known: before the params have been taken,
+// or where the model has several KV cache groups, which do not all keep the same.
 func (r *Reply) WholeBlocks() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,8 +58,8 @@ func (r *Reply) WholeBlocks() int {
 	return r.promptTokens / r.blockSize * r.blockSize
 }
 
-// Unsent says that the leg which took the params provably never reached an engine, as when its connection was refused. They can be given back then;
-// no other decode leg gets them.
+// Unsent says that the leg which took the params provably never reached an engine, as when its connection was
+// refused. They can be given back then; no other decode leg gets them.
 func (r *Reply) Unsent() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,8 +89,8 @@ func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte
 	return out, nil
 }
 
-// Expired reports whether the params are too old to be used. Connecting takes time, and a process can be stopped at any line: the age that counts is
-// the one when the first byte of the decode leg leaves.
+// Expired reports whether the params are too old to be used. Connecting takes time, and a process can be
+// stopped at any line: the age that counts is the one when the first byte of the decode leg leaves.
 func (r *Reply) Expired(use Use) bool { return use.Now.Sub(r.at) > use.margin() }
 
 func (u Use) margin() time.Duration {

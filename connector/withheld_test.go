@@ -15,7 +15,9 @@ func short(engine string, prompt, withheld int) string {
 	for i := range (tokens+31)/32 - 1 {
 		blocks.WriteString(fmt.Sprint(",", i+2))
 	}
-	change := []string{"[[1,2,3,4]]", "[[" + blocks.String() + "]]", ":100", fmt.Sprint(":", tokens), "6df2bc3d", engine}
+	change := []string{
+		"[[1,2,3,4]]", "[[" + blocks.String() + "]]", ":100", fmt.Sprint(":", tokens), "6df2bc3d", engine,
+	}
 	return strings.NewReplacer(change...).Replace(realParams)
 }
 

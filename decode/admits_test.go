@@ -50,7 +50,8 @@ func TestWhoWaitsForPrefillKeepsOthersOut(t *testing.T) {
 	}
 }
 
-// Half of what should come free until a prompt's blocks are there is counted on, but not by who would prefill here and now.
+// Half of what should come free until a prompt's blocks are there is counted on, but not by who would prefill
+// here and now.
 func TestRoomIsNeededWhenTheBlocksCome(t *testing.T) {
 	p := pool(0.8) // 200 free
 	if c, _, _ := p.Candidates(prompt(300, 0), start, nil, nil); len(c) != 0 {

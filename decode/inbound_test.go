@@ -5,18 +5,22 @@ import (
 	"time"
 )
 
-// A prompt that is computed here keeps those out whose blocks come meanwhile: steps that it fills admit nobody. Whoever is there already is not kept.
+// A prompt that is computed here keeps those out whose blocks come meanwhile: steps that it fills admit
+// nobody. Whoever is there already is not kept.
 func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 	p := pool(0)
 	split := func(sentIn time.Duration) *Lease {
 		q := &Query{Model: "m", Tokens: 160, MaxTokens: 16}
 		c, _, _ := p.Candidates(q, start, nil, nil)
-		return p.Book(&c[0], q, Schedule{AdmitAt: start, SendAt: start.Add(sentIn), LandAt: start.Add(2 * sentIn)}, start)
+		return p.Book(&c[0], q, Schedule{AdmitAt: start, SendAt: start.Add(sentIn), LandAt: start.Add(2 * sentIn)},
+			start)
 	}
 	question := &Query{Model: "m", Tokens: 1600, MaxTokens: 16}
 	c, _, _ := p.Candidates(question, start, nil, nil)
 	warm := seconds(c[0].Local.Warm)
-	there, soon, late := split(0), split(warm/4), split(2*warm)
+	there := split(0)
+	soon := split(warm / 4)
+	late := split(2 * warm)
 	for _, step := range []struct {
 		name string
 		does func()
@@ -25,7 +29,10 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 		{"two come before it is through", func() {}, warm + warm*3/4},
 		{"one has its first token", func() { there.MarkSent(start); there.FirstToken(start) }, warm * 3 / 4},
 		{"the other has been sent, and lands twice as late", func() { soon.MarkSent(start) }, warm / 2},
-		{"it would wait for another prompt, when the one has landed and before the next is sent", func() { local(t, p, 100, Schedule{}, start) }, 0},
+		{
+			"it would wait for another prompt, when the one has landed and before the next is sent",
+			func() { local(t, p, 100, Schedule{}, start) }, 0,
+		},
 		{"the one ends", func() { soon.Release(start) }, 0},
 		{"and a third", func() { local(t, p, 100, Schedule{}, start) }, warm},
 		{"all end", func() { late.Release(start) }, 0},

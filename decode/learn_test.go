@@ -26,7 +26,8 @@ func (p *Pool) finish(t *testing.T, limit, tokens int, step time.Duration, now t
 	return now.Add(time.Second)
 }
 
-// An answer that its limit has cut would have gone on: a classifier on the same model says nothing of how long chats are, but how soon room comes free.
+// An answer that its limit has cut would have gone on: a classifier on the same model says nothing of how
+// long chats are, but how soon room comes free.
 func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	p, now := pool(0), start
 	for range 300 {
@@ -37,7 +38,10 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 		now = p.finish(t, 1, 1, 0, now)
 	}
 	if got := p.lengthsOf("m").Rest(0, -1); got < before*95/100 || got > before*105/100 {
-		t.Errorf("a chat without a limit is expected to have %d tokens, and %d after 2,000 answers that were cut at one", before, got)
+		t.Errorf(
+			"a chat without a limit is expected to have %d tokens, and %d after 2,000 answers that were cut at one",
+			before, got,
+		)
 	}
 	c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 1600}, now, nil, nil)
 	if got, want := c[0].Need, 100+before/16; got < want {
@@ -48,7 +52,8 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	}
 }
 
-// Three answers that something held up, one after the other, are no reason to believe that more sequences or more tokens in the cache cost more.
+// Three answers that something held up, one after the other, are no reason to believe that more sequences or
+// more tokens in the cache cost more.
 func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
 	p, now := pool(0.1), start
 	for range 50 {
@@ -59,7 +64,8 @@ func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
 	}
 	s, truth := p.speed(p.members.All[0]), scoring.DefaultSpeed()
 	if s.D1 > 2*truth.D1 || s.D2 > 2*truth.D2 {
-		t.Errorf("D1 is taken for %g and D2 for %g, %.0f and %.0f times the profile's", s.D1, s.D2, s.D1/truth.D1, s.D2/truth.D2)
+		t.Errorf("D1 is taken for %g and D2 for %g, %.0f and %.0f times the profile's",
+			s.D1, s.D2, s.D1/truth.D1, s.D2/truth.D2)
 	}
 }
 
@@ -102,7 +108,8 @@ func TestAReplicaThatBecameSlowIsLearned(t *testing.T) {
 	}
 }
 
-// Nobody sees the first token of an answer that is not streamed. Its whole time is neither that of a prefill nor of a transfer, and what comes after it says nothing.
+// Nobody sees the first token of an answer that is not streamed. Its whole time is neither that of a prefill
+// nor of a transfer, and what comes after it says nothing.
 func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 	for name, local := range map[string]bool{"local": true, "split": false} {
 		t.Run(name, func(t *testing.T) {

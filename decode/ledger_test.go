@@ -23,7 +23,8 @@ func configured() *Pool {
 	return p
 }
 
-// pool has one member d1 of 1000 blocks of 16 tokens, which has just reported the given usage. Answers are expected to have 160 tokens, 10 blocks.
+// pool has one member d1 of 1000 blocks of 16 tokens, which has just reported the given usage. Answers are
+// expected to have 160 tokens, 10 blocks.
 func pool(usage float64) *Pool {
 	p := configured()
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160})
@@ -58,7 +59,9 @@ func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, admitAt, n
 
 // generating sets the speed at which a sequence that was sent so long ago has so many tokens by now.
 func generating(p *Pool, tokens int, since time.Duration) {
-	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(0, (float64(tokens)+0.5)/since.Seconds()), ExpectedOutput: 160})
+	p.Configure(Settings{
+		LoadTTL: usualTTL, Speed: scoring.Rates(0, (float64(tokens)+0.5)/since.Seconds()), ExpectedOutput: 160,
+	})
 }
 
 func free(p *Pool, now time.Time) int { return p.Status(now)[0].Free }
@@ -113,7 +116,8 @@ func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
 	}
 }
 
-// A report that an answer brings along is made when the engine has the blocks back already. They must not be counted twice when the lease ends just behind it.
+// A report that an answer brings along is made when the engine has the blocks back already. They must not be
+// counted twice when the lease ends just behind it.
 func TestBlocksComeBackOnce(t *testing.T) {
 	p := pool(0.5)
 	l := book(t, p, 100, start, start)
@@ -128,7 +132,8 @@ func TestBlocksComeBackOnce(t *testing.T) {
 	}
 }
 
-// A router on a busy machine may hear of an end long after the engine has the blocks back and says so. The number of requests in that report tells.
+// A router on a busy machine may hear of an end long after the engine has the blocks back and says so. The
+// number of requests in that report tells.
 func TestBlocksThatAReportHasBackAreNotCountedAgain(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
@@ -168,7 +173,9 @@ func TestSharedBlocksDoNotComeBack(t *testing.T) {
 		l.MarkSent(start)
 		return l
 	}
-	first, second, third := bookKeys(keys(1000)), bookKeys(keys(2000)), bookKeys(keys(3000))
+	first := bookKeys(keys(1000))
+	second := bookKeys(keys(2000))
+	third := bookKeys(keys(3000))
 	at := start.Add(time.Second)
 	p.Observe("d1", load(at, 3, 0.14), at)
 	at = at.Add(time.Second)
@@ -188,7 +195,8 @@ func TestSharedBlocksDoNotComeBack(t *testing.T) {
 	}
 }
 
-// An engine that pauses reports its old usage for as long, whatever was sent to it. The number of its requests tells.
+// An engine that pauses reports its old usage for as long, whatever was sent to it. The number of its
+// requests tells.
 func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
 	p := pool(0)
 	first, second := book(t, p, 100, start, start), book(t, p, 200, start, start)
@@ -212,7 +220,8 @@ func TestAReportMayLackWhatWasSentLongAgo(t *testing.T) {
 	}
 }
 
-// A report that comes with an answer does not say whom it counts: while a request is under way that has not been heard from it may be missing there.
+// A report that comes with an answer does not say whom it counts: while a request is under way that has not
+// been heard from it may be missing there.
 func TestAReportOfAnAnswerMayLackWhatIsUnderWay(t *testing.T) {
 	p := pool(0)
 	first := book(t, p, 100, start, start)
@@ -250,14 +259,17 @@ func TestWhoWaitsInAnEngineHoldsNothing(t *testing.T) {
 	if got, most := free(p, at), 900-second.whole(); got > most || got < most-first.growth-1 {
 		t.Errorf("%d free, want about %d", got, most)
 	}
-	report.At, report.Loading, report.Usage = at.Add(time.Second), 1, 0.3
+	report.At = at.Add(time.Second)
+	report.Loading = 1
+	report.Usage = 0.3
 	p.Observe("d1", report, report.At)
 	if got := free(p, report.At); got > 700 || got < 700-first.growth-second.growth {
 		t.Errorf("once its blocks are on their way: %d free, want about 700", got)
 	}
 }
 
-// Blocks count as on their way from the booking until the first token, until the lease ends, or, where no first token is told, until they should have come.
+// Blocks count as on their way from the booking until the first token, until the lease ends, or, where no
+// first token is told, until they should have come.
 func TestBlocksOnTheirWay(t *testing.T) {
 	p := pool(0)
 	at := func(now time.Time) (moving time.Duration, active float64) {
@@ -270,7 +282,9 @@ func TestBlocksOnTheirWay(t *testing.T) {
 		return p.Book(&c[0], q, schedule, start)
 	}
 	split := Schedule{AdmitAt: start, UnseenArrival: 3 * time.Second, Transfer: time.Second}
-	first, second, third := lease(split), lease(split), lease(split)
+	first := lease(split)
+	second := lease(split)
+	third := lease(split)
 	local := lease(Schedule{AdmitAt: start, Local: true})
 	for _, l := range []*Lease{first, second, third, local} {
 		l.MarkSent(start)
@@ -284,14 +298,21 @@ func TestBlocksOnTheirWay(t *testing.T) {
 		{"booked", func(time.Time) {}, 3 * time.Second, 1},
 		{"the first has a token", func(now time.Time) { first.FirstToken(now) }, 2 * time.Second, 2},
 		{"the second ends", func(now time.Time) { second.Release(now) }, time.Second, 2},
-		{"a report within the time", func(now time.Time) { p.Observe("d1", load(now, 3, 0.1), now) }, time.Second, 2},
-		{"a report beyond it", func(now time.Time) { now = now.Add(4 * time.Second); p.Observe("d1", load(now, 3, 0.1), now) }, 0, 3},
+		{
+			"a report within the time", func(now time.Time) { p.Observe("d1", load(now, 3, 0.1), now) }, time.Second,
+			2,
+		},
+		{
+			"a report beyond it",
+			func(now time.Time) { now = now.Add(4 * time.Second); p.Observe("d1", load(now, 3, 0.1), now) }, 0, 3,
+		},
 		{"all end", func(now time.Time) { first.Release(now); third.Release(now); local.Release(now) }, 0, 0},
 	} {
 		now := start.Add(2500 * time.Millisecond)
 		step.does(now)
 		if moving, active := at(now); moving != step.moving || active != step.active {
-			t.Errorf("%s: blocks on their way for %v, %v requests decode; want %v and %v", step.name, moving, active, step.moving, step.active)
+			t.Errorf("%s: blocks on their way for %v, %v requests decode; want %v and %v",
+				step.name, moving, active, step.moving, step.active)
 		}
 	}
 }
@@ -307,7 +328,10 @@ func TestWhoIsNoCandidate(t *testing.T) {
 	}{
 		{"fits", nil, Query{Tokens: 900 * 16}, "", 0, false},
 		{"fits only when empty, which it is", nil, Query{Tokens: 16_000 - 8}, "", 0, false},
-		{"too large for good", nil, Query{Tokens: 16_001}, "takes prompts of at most 15999 tokens, not 16001", 15_999, false},
+		{
+			"too large for good", nil, Query{Tokens: 16_001}, "takes prompts of at most 15999 tokens, not 16001",
+			15_999, false,
+		},
 		{"too large by an estimate", nil, Query{Tokens: 16_001, Estimate: true}, "", 0, false},
 		{
 			"no room now", func(p *Pool) { p.Observe("d1", load(start, 3, 0.95), start) },
@@ -316,7 +340,10 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		},
 		{"other model", nil, Query{Model: "other", Tokens: 16}, "does not serve the model", 0, false},
 		{"avoided", nil, Query{Tokens: 16, Avoid: []replica.ID{"d1"}}, "failed this request before", 0, false},
-		{"unhealthy", func(p *Pool) { p.SetHealthy("d1", false, "connection refused") }, Query{Tokens: 16}, "connection refused", 0, false},
+		{
+			"unhealthy", func(p *Pool) { p.SetHealthy("d1", false, "connection refused") }, Query{Tokens: 16},
+			"connection refused", 0, false,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pool(0)
@@ -334,7 +361,8 @@ func TestWhoIsNoCandidate(t *testing.T) {
 				}
 				return
 			}
-			if len(c) != 0 || len(out) != 1 || out[0].Reason != tt.want || out[0].Limit != tt.limit || (out[0].Room > 0) != tt.room {
+			if len(c) != 0 || len(out) != 1 || out[0].Reason != tt.want || out[0].Limit != tt.limit ||
+				(out[0].Room > 0) != tt.room {
 				t.Fatalf("excluded %+v, want %q with limit %d, room later %v", out, tt.want, tt.limit, tt.room)
 			}
 			if (o.Small > 0) != (tt.limit > 0) || (o.Full > 0) != tt.room {
@@ -346,7 +374,9 @@ func TestWhoIsNoCandidate(t *testing.T) {
 
 // An estimate books what a replica of its model can give without being empty, and what its context can hold.
 func TestWhatAnEstimateMayBook(t *testing.T) {
-	long, short, other := engine("long", 1000), engine("short", 1000), engine("other", 100_000)
+	long := engine("long", 1000)
+	short := engine("short", 1000)
+	other := engine("other", 100_000)
 	short.Facts.MaxModelLen = 4096
 	other.Facts.Models = []string{"n"}
 	unknown := engine("unknown", 0)
@@ -425,7 +455,9 @@ func TestExpectedOutputIsLearnedPerModelAndBounded(t *testing.T) {
 	if got := c[0].Need; got != 13 {
 		t.Errorf("three sequences of 16 tokens behind 10 blocks need %d blocks, want 13", got)
 	}
-	q.Sequences, q.MaxTokens, q.Tokens = 1, 0, 99_990
+	q.Sequences = 1
+	q.MaxTokens = 0
+	q.Tokens = 99_990
 	p.SetMembers([]replica.Replica{engine("d1", 10_000)}, start)
 	c, _, _ = p.Candidates(q, start, nil, nil)
 	if got := c[0].Decode.Output; got != 10 {
@@ -485,8 +517,9 @@ func TestLeavingMembersKeepTheirLeases(t *testing.T) {
 	}
 }
 
-// TestLedgerReturnsToZero books, sends, grows, finishes and releases in any order, with reports and time in between. At every step the sums must be
-// those of an obvious count over the live leases, and nothing may remain at the end.
+// TestLedgerReturnsToZero books, sends, grows, finishes and releases in any order, with reports and time in
+// between. At every step the sums must be those of an obvious count over the live leases, and nothing may
+// remain at the end.
 func TestLedgerReturnsToZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := configured()
@@ -503,14 +536,19 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"book": func(t *rapid.T) {
-				q := &Query{Model: "m", Tokens: rapid.IntRange(1, 6000).Draw(t, "tokens"), Sequences: rapid.IntRange(0, 3).Draw(t, "n")}
+				q := &Query{
+					Model: "m", Tokens: rapid.IntRange(1, 6000).Draw(t, "tokens"),
+					Sequences: rapid.IntRange(0, 3).Draw(t, "n"),
+				}
 				q.MaxTokens = rapid.SampledFrom([]int{0, 1, 300}).Draw(t, "max")
 				c, _, _ := p.Candidates(q, now, nil, nil)
 				if len(c) == 0 {
 					return
 				}
 				i := rapid.IntRange(0, len(c)-1).Draw(t, "candidate")
-				schedule := Schedule{AdmitAt: now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "reserved")) * time.Millisecond)}
+				schedule := Schedule{
+					AdmitAt: now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "reserved")) * time.Millisecond),
+				}
 				if schedule.Local = rapid.Bool().Draw(t, "local"); !schedule.Local {
 					schedule.Transfer = time.Duration(rapid.IntRange(0, 2000).Draw(t, "moving")) * time.Millisecond
 					schedule.Outbox = senders[rapid.IntRange(0, len(senders)-1).Draw(t, "sender")]
@@ -547,7 +585,9 @@ func TestLedgerReturnsToZero(t *testing.T) {
 		checkSums(t, p)
 		for _, m := range p.members.All {
 			g := m.ledger
-			if len(g.leases) != 0 || g.reserved != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 || g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || len(g.inbound) != 0 || len(g.local.leases) != 0 || g.local.work != 0 {
+			if len(g.leases) != 0 || g.reserved != 0 || g.promised != 0 || g.growth != 0 || g.held != 0 ||
+				g.queued != 0 || g.sequences != 0 || g.sent != 0 || g.moving != 0 || len(g.inbound) != 0 ||
+				len(g.local.leases) != 0 || g.local.work != 0 {
 				t.Fatalf("%s: %+v is left without a lease", m.R.ID, g)
 			}
 		}
@@ -612,9 +652,12 @@ func checkSums(t *rapid.T, p *Pool) {
 			}
 		}
 		g := m.ledger
-		if g.reserved != want.reserved || g.promised != want.promised || g.growth != want.growth || g.held != want.held || g.queued != want.queued ||
-			g.sequences != want.sequences || g.sent != want.sent || g.moving != want.moving || g.arriving != want.arriving ||
-			g.local.work != want.local.work || len(g.local.leases) != len(want.local.leases) || len(g.inbound) != len(want.inbound) {
+		if g.reserved != want.reserved || g.promised != want.promised || g.growth != want.growth ||
+			g.held != want.held || g.queued != want.queued ||
+			g.sequences != want.sequences || g.sent != want.sent || g.moving != want.moving ||
+			g.arriving != want.arriving ||
+			g.local.work != want.local.work || len(g.local.leases) != len(want.local.leases) ||
+			len(g.inbound) != len(want.inbound) {
 			t.Fatalf("%s: ledger %+v, counted %+v", m.R.ID, g, want)
 		}
 		if g.returned < 0 {

@@ -35,10 +35,19 @@ func TestLocalPrefillsWaitInTurn(t *testing.T) {
 		want time.Duration
 	}{
 		{"both booked", func() {}, whole},
-		{"half of the first", func() { now = now.Add(first.prefill.predicted / 2) }, whole - first.prefill.predicted/2},
-		{"the first takes longer than predicted", func() { now = now.Add(3 * first.prefill.predicted) }, second.prefill.predicted},
+		{
+			"half of the first", func() { now = now.Add(first.prefill.predicted / 2) },
+			whole - first.prefill.predicted/2,
+		},
+		{
+			"the first takes longer than predicted", func() { now = now.Add(3 * first.prefill.predicted) },
+			second.prefill.predicted,
+		},
 		{"the first is done", func() { first.FirstToken(now) }, second.prefill.predicted},
-		{"half of the second", func() { now = now.Add(second.prefill.predicted / 2) }, second.prefill.predicted - second.prefill.predicted/2},
+		{
+			"half of the second", func() { now = now.Add(second.prefill.predicted / 2) },
+			second.prefill.predicted - second.prefill.predicted/2,
+		},
 		{"its client goes away", func() { second.Release(now) }, 0},
 	} {
 		step.does()
@@ -48,7 +57,8 @@ func TestLocalPrefillsWaitInTurn(t *testing.T) {
 	}
 }
 
-// What a prediction was wrong by is gone with the prompt: else a replica that is faster than thought would seem busier with each.
+// What a prediction was wrong by is gone with the prompt: else a replica that is faster than thought would
+// seem busier with each.
 func TestWrongPredictionsAreNotCarriedOn(t *testing.T) {
 	p := pool(0)
 	now := start
@@ -80,7 +90,8 @@ func TestPrefillsWhoseFirstTokenNobodyTellsEnd(t *testing.T) {
 	l.Release(start.Add(3 * time.Second))
 }
 
-// An engine takes blocks as it computes: a report in the middle of a prompt does not say what the rest will take.
+// An engine takes blocks as it computes: a report in the middle of a prompt does not say what the rest will
+// take.
 func TestAPromptThatIsBeingComputedStaysPromised(t *testing.T) {
 	p := pool(0)
 	l := local(t, p, 400, Schedule{}, start)

@@ -10,21 +10,24 @@ import (
 // PeerLoad is what one router reports to others of its own bookings on a replica. They cannot see them
 // otherwise: an engine counts requests, and says neither what they will take nor which are on their way.
 type PeerLoad struct {
-	ID         replica.ID      `json:"id,omitzero"`
-	Sequences  int             `json:"sequences,omitzero"`  // of leases that are admitted or further
-	Queued     int             `json:"queued,omitzero"`     // of reserved leases
-	Arriving   int             `json:"arriving,omitzero"`   // of Sequences, those whose blocks have not come
-	Sent       int             `json:"bound,omitzero"`      // that the engine has got
-	Promised   int             `json:"promised,omitzero"`   // blocks that the report does not include
-	Growth     int             `json:"growth,omitzero"`     // blocks that requests in the report will still take
-	Returned   int             `json:"returned,omitzero"`   // blocks that have come free since the report
-	Held       int             `json:"held,omitzero"`       // blocks and growth of all leases that are admitted or further
-	Reserved   int             `json:"soft,omitzero"`       // blocks that reserved leases ask for
-	ReservedIn time.Duration   `json:"soft_in_ns,omitzero"` // until those are admitted, on average
-	Moving     time.Duration   `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
-	Work       time.Duration   `json:"work_ns,omitzero"`    // until local prefills are done, predicted
-	Rho        float64         `json:"rho,omitzero"`        // share of its time that the replica prefills for this router
-	Report     *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself
+	ID        replica.ID `json:"id,omitzero"`
+	Sequences int        `json:"sequences,omitzero"` // of leases that are admitted or further
+	Queued    int        `json:"queued,omitzero"`    // of reserved leases
+	Arriving  int        `json:"arriving,omitzero"`  // of Sequences, those whose blocks have not come
+	Sent      int        `json:"bound,omitzero"`     // that the engine has got
+	Promised  int        `json:"promised,omitzero"`  // blocks that the report does not include
+	Growth    int        `json:"growth,omitzero"`    // blocks that requests in the report will still take
+	Returned  int        `json:"returned,omitzero"`  // blocks that have come free since the report
+	// Blocks and growth of all leases that are admitted or further.
+	Held       int           `json:"held,omitzero"`
+	Reserved   int           `json:"soft,omitzero"`       // blocks that reserved leases ask for
+	ReservedIn time.Duration `json:"soft_in_ns,omitzero"` // until those are admitted, on average
+	Moving     time.Duration `json:"moving_ns,omitzero"`  // for the KV blocks that are to come
+	Work       time.Duration `json:"work_ns,omitzero"`    // until local prefills are done, predicted
+	// Share of its time that the replica prefills for this router.
+	Rho float64 `json:"rho,omitzero"`
+	// The engine's newest that this router asked for by itself.
+	Report *replica.Report `json:"report,omitzero"`
 }
 
 // PeerLoads returns what there is to report to other routers, for each member.
@@ -91,7 +94,9 @@ func (s *PeerLoad) Add(load *PeerLoad) {
 	s.Returned += o.Returned
 	s.Held += o.Held
 	if o.Reserved > 0 {
-		s.ReservedIn += time.Duration(float64(o.ReservedIn-s.ReservedIn) * float64(o.Reserved) / float64(s.Reserved+o.Reserved))
+		s.ReservedIn += time.Duration(
+			float64(o.ReservedIn-s.ReservedIn) * float64(o.Reserved) / float64(s.Reserved+o.Reserved),
+		)
 		s.Reserved += o.Reserved
 	}
 	s.Moving += o.Moving

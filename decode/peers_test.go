@@ -11,7 +11,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// several are routers over the same two replicas, and one that books everything that they do: what they see together.
+// several are routers over the same two replicas, and one that books everything that they do: what they see
+// together.
 type several struct {
 	routers []*Pool
 	one     *Pool
@@ -54,7 +55,8 @@ type pair [2]*Lease
 
 func (p pair) each(f func(*Lease)) { f(p[0]); f(p[1]) }
 
-// TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything offers.
+// TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything
+// offers.
 func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSeveral(rapid.IntRange(2, 4).Draw(t, "routers"))
@@ -62,11 +64,15 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		sent := map[replica.ID]int{}
 		for range rapid.IntRange(1, 12).Draw(t, "bookings") {
 			q := &Query{Model: "m", Tokens: rapid.IntRange(1, 3000).Draw(t, "tokens"), MaxTokens: 160}
-			schedule := Schedule{Local: rapid.Bool().Draw(t, "local"), AdmitAt: s.now.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "reserved")) * time.Hour)}
+			schedule := Schedule{
+				Local:   rapid.Bool().Draw(t, "local"),
+				AdmitAt: s.now.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "reserved")) * time.Hour),
+			}
 			if schedule.Local {
 				schedule.AdmitAt = s.now
 			}
-			at, by := rapid.IntRange(0, 1).Draw(t, "replica"), s.routers[rapid.IntRange(0, len(s.routers)-1).Draw(t, "router")]
+			at := rapid.IntRange(0, 1).Draw(t, "replica")
+			by := s.routers[rapid.IntRange(0, len(s.routers)-1).Draw(t, "router")]
 			var both pair
 			for i, p := range []*Pool{by, s.one} {
 				c, _, _ := p.Candidates(q, s.now, nil, nil)
@@ -100,7 +106,8 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		for _, p := range s.routers {
 			sees(t, p, s.one, s.now)
 			for _, m := range p.members.All {
-				if e := m.remote; e.Sequences+e.Queued+e.Arriving+e.Sent+e.Promised+e.Growth+e.Held+e.Reserved != 0 || e.Moving != 0 || e.Work != 0 {
+				if e := m.remote; e.Sequences+e.Queued+e.Arriving+e.Sent+e.Promised+e.Growth+e.Held+e.Reserved != 0 ||
+					e.Moving != 0 || e.Work != 0 {
 					t.Fatalf("%+v is left of nobody", e)
 				}
 			}
@@ -118,9 +125,12 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 	}
 	for i := range g {
 		a, b := &g[i], &w[i]
-		if a.Free != b.Free || a.Reserved != b.Reserved || a.Inbound != b.Inbound || a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
-			t.Fatalf("replica %d: free %d, reserved %d, inbound %v, running %v, active %v, unknown %v; one router: %d, %d, %v, %v, %v, %v", i, a.Free, a.Reserved, a.Inbound,
-				a.Decode.Running, a.Local.Active, a.Unknown, b.Free, b.Reserved, b.Inbound, b.Decode.Running, b.Local.Active, b.Unknown)
+		if a.Free != b.Free || a.Reserved != b.Reserved || a.Inbound != b.Inbound ||
+			a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
+			t.Fatalf("replica %d: free %d, reserved %d, inbound %v, running %v, active %v, unknown %v; one router: "+
+				"%d, %d, %v, %v, %v, %v", i, a.Free, a.Reserved, a.Inbound,
+				a.Decode.Running, a.Local.Active, a.Unknown,
+				b.Free, b.Reserved, b.Inbound, b.Decode.Running, b.Local.Active, b.Unknown)
 		}
 	}
 }
@@ -142,7 +152,8 @@ func TestASilentRouterIsForgotten(t *testing.T) {
 	}
 }
 
-// A report that others asked for is as good as one's own, but it is not told on: it would look younger each time.
+// A report that others asked for is as good as one's own, but it is not told on: it would look younger each
+// time.
 func TestReportsAreToldOnce(t *testing.T) {
 	s := newSeveral(3)
 	s.routers[0].Observe("d1", load(s.now, 1, 0.5), s.now)
@@ -164,9 +175,14 @@ func TestReportsAreToldOnce(t *testing.T) {
 // Whoever tells nonsense is believed as far as it can be true.
 func TestNonsenseOverflowsNothing(t *testing.T) {
 	p := newSeveral(1).one
-	mad := PeerLoad{ID: "d1", Sequences: 2 << 30, Promised: math.MaxInt, Held: -7, Moving: math.MinInt, Work: 90 * time.Hour, Rho: math.Inf(1)}
+	mad := PeerLoad{
+		ID: "d1", Sequences: 2 << 30, Promised: math.MaxInt, Held: -7, Moving: math.MinInt, Work: 90 * time.Hour,
+		Rho: math.Inf(1),
+	}
 	p.MergePeer("mad", []PeerLoad{mad, {ID: "d1", Rho: math.NaN(), Work: math.MinInt64}}, start)
-	if got, want := p.members.All[0].remote, (PeerLoad{Sequences: 1 << 30, Promised: 1 << 30, Work: time.Hour, Rho: 1000}); got != want {
+	if got, want := p.members.All[0].remote, (PeerLoad{
+		Sequences: 1 << 30, Promised: 1 << 30, Work: time.Hour, Rho: 1000,
+	}); got != want {
 		t.Errorf("%+v is counted, want %+v", got, want)
 	}
 	if mad.Plausible() {

@@ -39,7 +39,9 @@ func (g *ledger) running(l replica.Load) (sequences int, ok bool) {
 // running is what [ledger.running] says of it.
 func (p *Pool) reconcile(m *member, at time.Time, running int) {
 	g := &m.ledger
-	g.usage, g.at, g.returned = m.load.Read(at, p.settings.LoadTTL).Usage, at, 0
+	g.usage = m.load.Read(at, p.settings.LoadTTL).Usage
+	g.at = at
+	g.returned = 0
 	if running < g.sent {
 		g.sortBySending() // it lacks the newest of ours
 	}

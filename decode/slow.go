@@ -8,8 +8,9 @@ import (
 	"tandem/scoring"
 )
 
-// compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what the engines are, not for what they have to do, which
-// other terms price. All are taken at the same load, so that equal engines are equal; what may be an error of measurement counts for nothing, and who was never
+// compare fills in by how much later the answer ends on each candidate than on the fastest of them: for what
+// the engines are, not for what they have to do, which other terms price. All are taken at the same load, so
+// that equal engines are equal; what may be an error of measurement counts for nothing, and who was never
 // measured is nobody's better or worse.
 func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 	has, found := p.members.Find(beside)
@@ -56,8 +57,8 @@ func (p *Pool) compare(cs []Candidate, beside replica.ID, now time.Time) {
 	}
 }
 
-// Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false where too little was measured to tell. held says that it
-// was so when asked last.
+// Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false
+// where too little was measured to tell. held says that it was so when asked last.
 func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -65,19 +66,22 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	if !ok {
 		return "", false
 	}
-	steps, prefills := make([]*scoring.DecayingFit, len(p.members.All)), make([]*scoring.DecayingFit, len(p.members.All))
+	steps := make([]*scoring.DecayingFit, len(p.members.All))
+	prefills := make([]*scoring.DecayingFit, len(p.members.All))
 	for i, o := range p.members.All {
 		steps[i], prefills[i] = &o.steps, &o.prefill
 	}
 	profile := scoring.DefaultSpeed()
 	s := scoring.Compare(steps, m.Slot, &p.steps.SpeedFit, profile.StepParts(usualBatch, usualBatch*usualTokens))
 	if s.Slow(held) {
-		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s", s.Ratio, p.members.All[s.Than].R.ID), true
+		return fmt.Sprintf("its decode steps take %.1f times as long as those of %s",
+			s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	known = s.Known
 	s = scoring.Compare(prefills, m.Slot, &p.prefills.SpeedFit, profile.PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
-		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s", s.Ratio, p.members.All[s.Than].R.ID), true
+		return fmt.Sprintf("the prompts that it prefills itself take %.1f times as long as on %s",
+			s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	return "", known || s.Known
 }

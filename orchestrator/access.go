@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// logAccess writes the line of a request that has ended (log.access). Nothing of what was asked or answered is in it.
+// logAccess writes the line of a request that has ended (log.access). Nothing of what was asked or answered
+// is in it.
 func (q *request) logAccess() {
 	status := q.w.status
 	if q.out == goneKind {
@@ -21,8 +22,10 @@ func (q *request) logAccess() {
 	if r := q.rec; r != nil {
 		attrs = append(attrs,
 			slog.String("model", r.Model), slog.String("prefill", r.Prefill), slog.String("decode", r.Decode),
-			slog.Int("prompt_tokens", r.Prompt), slog.Int("output_tokens", r.Output), slog.Int("cached_tokens", r.Delivered),
-			slog.Float64("queue_ms", r.Phases.Queue), slog.Float64("first_ms", r.Phases.First), slog.Int("attempts", r.Attempts),
+			slog.Int("prompt_tokens", r.Prompt), slog.Int("output_tokens", r.Output),
+			slog.Int("cached_tokens", r.Delivered),
+			slog.Float64("queue_ms", r.Phases.Queue), slog.Float64("first_ms", r.Phases.First),
+			slog.Int("attempts", r.Attempts),
 		)
 	}
 	q.o.log.LogAttrs(q.r.Context(), slog.LevelInfo, "request", attrs...)

@@ -24,8 +24,8 @@ import (
 	"tandem/orchestrator/peers"
 )
 
-// Admin returns the handler of the admin listener: its page, metrics, reload, status, explanations and profiles. Whoever comes through
-// [Orchestrator.gate] is trusted.
+// Admin returns the handler of the admin listener: its page, metrics, reload, status, explanations and
+// profiles. Whoever comes through [Orchestrator.gate] is trusted.
 func (o *Orchestrator) Admin() http.Handler {
 	mux := chi.NewRouter()
 	mux.Get("/healthz", o.healthz)
@@ -52,7 +52,9 @@ func (o *Orchestrator) Admin() http.Handler {
 	mux.Handle("/debug/pprof/{name}", http.HandlerFunc(pprof.Index))
 	sites := http.NewCrossOriginProtection()
 	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusForbidden, map[string]string{"error": "a browser sent this from another site; use a tool that sends no Origin, such as curl"})
+		writeJSON(w, http.StatusForbidden, map[string]string{
+			"error": "a browser sent this from another site; use a tool that sends no Origin, such as curl",
+		})
 	}))
 	return sites.Handler(mux)
 }
@@ -94,14 +96,17 @@ func (o *Orchestrator) showDecision(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, rec)
 		return
 	}
-	writeJSON(w, http.StatusNotFound, map[string]string{"error": "no such decision is kept; decisions.ring in the configuration says how many are"})
+	writeJSON(w, http.StatusNotFound, map[string]string{
+		"error": "no such decision is kept; decisions.ring in the configuration says how many are",
+	})
 }
 
 func (o *Orchestrator) showReplicas(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, o.Status())
 }
 
-// explainBody plans a request without sending it: the body of a completion or a chat goes in, the decision comes out.
+// explainBody plans a request without sending it: the body of a completion or a chat goes in, the decision
+// comes out.
 func (o *Orchestrator) explainBody(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(o.Config().Limits.BodyBytes)))
 	if err != nil {
@@ -116,7 +121,8 @@ func (o *Orchestrator) explainBody(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, d)
 }
 
-// ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may prefill for itself.
+// ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may
+// prefill for itself.
 func (o *Orchestrator) ready() (ok bool, why []string) {
 	up := map[replica.Role]int{}
 	for _, w := range o.fleet.Watchers() {
@@ -178,7 +184,10 @@ func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
 		return name, publicReason(w.Reason())
 	})
 	if o.lastErr.Load() != nil {
-		r.Config = &configReadiness{Error: "the newest configuration was rejected; the admin listener's /readyz says why", Since: o.lastErr.Load().at}
+		r.Config = &configReadiness{
+			Error: "the newest configuration was rejected; the admin listener's /readyz says why",
+			Since: o.lastErr.Load().at,
+		}
 	}
 	writeJSON(w, r.status(), r)
 }
@@ -189,7 +198,8 @@ func publicReason(reason string) string {
 	switch {
 	case reason == "":
 		return ""
-	case strings.HasPrefix(reason, "connection refused"), reason == "no answer in time", reason == "cannot be reached", reason == fleet.NotProbed:
+	case strings.HasPrefix(reason, "connection refused"), reason == "no answer in time",
+		reason == "cannot be reached", reason == fleet.NotProbed:
 		return head
 	}
 	return "unusable"
@@ -200,7 +210,8 @@ func (o *Orchestrator) readiness(say func(*fleet.Watcher) (name, reason string))
 	r.Ready, r.Why = o.ready()
 	for _, w := range o.fleet.Watchers() {
 		name, reason := say(w)
-		r.Replicas = append(r.Replicas, replicaReady{Pool: w.Role().String(), Name: name, Ready: w.Up(), Reason: reason})
+		r.Replicas = append(r.Replicas,
+			replicaReady{Pool: w.Role().String(), Name: name, Ready: w.Up(), Reason: reason})
 	}
 	return r
 }
@@ -249,7 +260,8 @@ type ReplicaStatus struct {
 	Book    any           `json:"book,omitempty"`         // the pool's own account: leases, load, index
 }
 
-// StreamStatus counts what one event stream brought and what went wrong in it, since the replica was first followed.
+// StreamStatus counts what one event stream brought and what went wrong in it, since the replica was first
+// followed.
 type StreamStatus struct {
 	Seq          uint64            `json:"seq"` // of the newest batch applied
 	Events       uint64            `json:"events"`
@@ -265,15 +277,18 @@ type StreamStatus struct {
 	DecodeErrors uint64            `json:"decode_errors"`
 	WrongRank    uint64            `json:"wrong_rank"`
 	Skewed       uint64            `json:"skewed"` // batches from our future
-	LagMS        float64           `json:"lag_ms"` // engine's time stamp to applied, newest live batch, clock skew included
-	LastAt       time.Time         `json:"last_at,omitzero"`
+	// engine's time stamp to applied, newest live batch, clock skew included.
+	LagMS  float64   `json:"lag_ms"`
+	LastAt time.Time `json:"last_at,omitzero"`
 }
 
 func streamStatus(f *fleet.Stream) *StreamStatus {
 	s := f.Stats()
 	return &StreamStatus{
-		Seq: s.Seq, Events: s.Events, Blocks: maps.Collect(f.Blocks()), Gaps: s.Gaps, Lost: s.Lost, Replays: s.Replays, Timeouts: s.Timeouts,
-		Restarts: s.Restarts, Reconnects: s.Reconnects, Duplicates: s.Duplicates, Skipped: s.Unknown, DecodeErrors: s.DecodeErrors, WrongRank: s.WrongRank,
+		Seq: s.Seq, Events: s.Events, Blocks: maps.Collect(f.Blocks()), Gaps: s.Gaps, Lost: s.Lost,
+		Replays: s.Replays, Timeouts: s.Timeouts,
+		Restarts: s.Restarts, Reconnects: s.Reconnects, Duplicates: s.Duplicates, Skipped: s.Unknown,
+		DecodeErrors: s.DecodeErrors, WrongRank: s.WrongRank,
 		Skewed: s.Skewed, LagMS: ms(s.Lag), LastAt: s.LastAt,
 	}
 }
@@ -310,7 +325,9 @@ func (o *Orchestrator) books(now time.Time) map[replica.ID]any {
 }
 
 func statusOf(w *fleet.Watcher, books map[replica.ID]any) []ReplicaStatus {
-	base := ReplicaStatus{Pool: w.Role().String(), Name: w.Name(), URL: w.URL(), Up: w.Up(), Reason: w.Reason(), Events: "off"}
+	base := ReplicaStatus{
+		Pool: w.Role().String(), Name: w.Name(), URL: w.URL(), Up: w.Up(), Reason: w.Reason(), Events: "off",
+	}
 	members := w.Members()
 	if len(members) == 0 {
 		return []ReplicaStatus{base}
@@ -318,10 +335,15 @@ func statusOf(w *fleet.Watcher, books map[replica.ID]any) []ReplicaStatus {
 	var out []ReplicaStatus
 	for _, m := range members {
 		s := base
-		s.Name, s.Facts, s.Book, s.States = string(m.ID), m.Facts, books[m.ID], w.States(m.ID)
+		s.Name = string(m.ID)
+		s.Facts = m.Facts
+		s.Book = books[m.ID]
+		s.States = w.States(m.ID)
 		for _, f := range w.Streams() {
 			if f.ID() == m.ID {
-				s.Events, s.Batches, s.Stream = f.Status(), f.Stats().Batches, streamStatus(f)
+				s.Events = f.Status()
+				s.Batches = f.Stats().Batches
+				s.Stream = streamStatus(f)
 			}
 		}
 		out = append(out, s)

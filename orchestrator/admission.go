@@ -10,10 +10,11 @@ import (
 
 // admission is the queue of requests for which no decode replica has room now.
 //
-// First come, first tried: the request at the head tries again each time room may have come ([admission.wake]); while somebody waits,
-// newcomers wait behind. One that finds itself too large for anything but a nearly empty replica stands aside: in a line of such requests, whose head is tried
-// first, and for which nobody waits. Else one request could keep everybody out while all replicas empty. The queue is bounded; at the bound a newcomer is
-// refused at once with errQueueFull.
+// First come, first tried: the request at the head tries again each time room may have come
+// ([admission.wake]); while somebody waits, newcomers wait behind. One that finds itself too large for
+// anything but a nearly empty replica stands aside: in a line of such requests, whose head is tried first,
+// and for which nobody waits. Else one request could keep everybody out while all replicas empty. The queue
+// is bounded; at the bound a newcomer is refused at once with errQueueFull.
 //
 // Safe for concurrent use.
 type admission struct {
@@ -27,8 +28,9 @@ type admission struct {
 // entry is how a request comes to the queue.
 type entry struct {
 	patience time.Duration
-	running  bool           // it has been admitted before, and is tried again: a router that drains lets it go on
-	try      func() outcome // is called by the request's own goroutine, never while the queue is locked
+	// It has been admitted before, and is tried again: a router that drains lets it go on.
+	running bool
+	try     func() outcome // is called by the request's own goroutine, never while the queue is locked
 }
 
 // outcome is what became of a try.
@@ -40,7 +42,8 @@ const (
 	goesOn                     // it has a plan, or another reason than room not to
 )
 
-// waiter is one queued request. turn has room for one signal, so that a wake-up between two tries is not lost.
+// waiter is one queued request. turn has room for one signal, so that a wake-up between two tries is not
+// lost.
 type waiter struct {
 	entry
 	turn  chan struct{}
@@ -61,7 +64,8 @@ func (a *admission) setLimit(n int) {
 	a.mu.Unlock()
 }
 
-// enter tries until the request is admitted, ctx ends, the queue refuses, or patience passes. The first try is made at once unless others wait in line already.
+// enter tries until the request is admitted, ctx ends, the queue refuses, or patience passes. The first try
+// is made at once unless others wait in line already.
 func (a *admission) enter(ctx context.Context, e entry) error {
 	a.mu.Lock()
 	first := waitsInLine
@@ -147,7 +151,8 @@ func (a *admission) leave(w *waiter) {
 	a.wake()
 }
 
-// wake gives the requests at the heads another try. To be called whenever room may have come: a lease ended, a load report came in, a replica joined.
+// wake gives the requests at the heads another try. To be called whenever room may have come: a lease ended,
+// a load report came in, a replica joined.
 func (a *admission) wake() {
 	a.mu.Lock()
 	signalFront(&a.large)

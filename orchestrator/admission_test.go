@@ -75,7 +75,8 @@ func TestAdmissionRefuses(t *testing.T) {
 		if err := <-done; !errors.Is(err, errDraining) {
 			t.Errorf("closed: %v, want %v", err, errDraining)
 		}
-		if err := a.enter(t.Context(), entry{patience: time.Minute, try: func() outcome { return goesOn }}); !errors.Is(err, errDraining) {
+		if err := a.enter(t.Context(),
+			entry{patience: time.Minute, try: func() outcome { return goesOn }}); !errors.Is(err, errDraining) {
 			t.Errorf("after close: %v, want %v", err, errDraining)
 		}
 		if a.length() != 0 {
@@ -88,7 +89,8 @@ func TestAdmissionRefuses(t *testing.T) {
 func TestLargeRequestsStandAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &admission{limit: 10}
-		free := 3 // blocks of a replica of 10; touched by one goroutine at a time, since nobody is woken while it changes
+		// Blocks of a replica of 10; touched by one goroutine at a time, since nobody is woken while it changes.
+		free := 3
 		var order []string
 		come := func(name string, blocks int) {
 			go func() {

@@ -16,8 +16,9 @@ func (w *world) slowMetrics(d time.Duration) {
 	}
 }
 
-// One decode engine is dead, and the others' machines are so busy that /metrics takes longer than a probe may, for as long as one looks. Requests are answered
-// and /health is: nobody is refused. What is told late is still used; what is not told at all is shown.
+// One decode engine is dead, and the others' machines are so busy that /metrics takes longer than a probe
+// may, for as long as one looks. Requests are answered and /health is: nobody is refused. What is told late
+// is still used; what is not told at all is shown.
 func TestSlowMetricsTakeNobodyOut(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -56,7 +57,8 @@ func TestSlowMetricsTakeNobodyOut(t *testing.T) {
 	}
 }
 
-// An engine that tells nothing and whose API process says that its core is dead, or says nothing at all, is taken out as before.
+// An engine that tells nothing and whose API process says that its core is dead, or says nothing at all, is
+// taken out as before.
 func TestNoSignOfLifeTakesOut(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -86,8 +88,8 @@ func TestNoSignOfLifeTakesOut(t *testing.T) {
 	}
 }
 
-// Signs of life other than /metrics are heard: a leg that waits long is not given up for silence where only the load is not told, and is where an engine
-// stands still.
+// Signs of life other than /metrics are heard: a leg that waits long is not given up for silence where only
+// the load is not told, and is where an engine stands still.
 func TestSlowMetricsAreNoSilence(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -132,7 +134,8 @@ func TestSlowMetricsAreNoSilence(t *testing.T) {
 	}
 }
 
-// An engine that could not tell its metrics when it was probed is described as soon as it can: its restarts are noticed like anybody's.
+// An engine that could not tell its metrics when it was probed is described as soon as it can: its restarts
+// are noticed like anybody's.
 func TestUndescribedEngineIsDescribedLater(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: longAnswers}, func(w *world) {
 		w.apply(without(w.cfg, w.d[0].addr))

@@ -14,7 +14,9 @@ import (
 // bareReader reads the answer to a split request, with as much around it as its stream needs.
 func bareReader(kind openai.Kind) *eventReader {
 	cached := openai.CachedPrompt{Found: 7, Added: 3}
-	return &eventReader{kind: kind, leg: &handoff{j: &job{}, b: &planner.Booking{}, cached: cached}, cached: cached}
+	return &eventReader{
+		kind: kind, leg: &handoff{j: &job{}, b: &planner.Booking{}, cached: cached}, cached: cached,
+	}
 }
 
 // slowly is pass without its short cut: each event is looked at.
@@ -36,14 +38,17 @@ var streamEvents = []string{
 	`data: {"id":"x","choices":[{"index":0,"text":" word"}]}` + "\n\n",
 	`data: {"id":"x","choices":[{"index":0,"text":" word"}],"usage":null}` + "\n\n",
 	`data: {"id":"x","choices":[{"index":0,"text":"a \"usage\" of \"error\" and [DONE]"}]}` + "\n\n",
-	`data: {"id":"x","choices":[{"index":0,"text":" word"}],"kv_transfer_params":{"remote_host":"10.0.0.1"}}` + "\n\n",
-	`data: {"id":"x","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":1}}}` + "\n\n",
+	`data: {"id":"x","choices":[{"index":0,"text":" word"}],"kv_transfer_params":{"remote_host":"10.0.0.1"}}` +
+		"\n\n",
+	`data: {"id":"x","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,` +
+		`"prompt_tokens_details":{"cached_tokens":1}}}` + "\n\n",
 	`event: m` + "\n" + `data: {"type":"message_stop"}` + "\n\n",
 	`data: {"error":{"message":"lost","code":500}}` + "\n\n",
 	"data: [DONE]\n\n",
 }
 
-// However a stream is cut, and whatever is in it, what is passed on is what looking at each event would have passed on.
+// However a stream is cut, and whatever is in it, what is passed on is what looking at each event would have
+// passed on.
 func TestPassLooksAtWhatMatters(t *testing.T) {
 	for seed := range uint64(3000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

@@ -19,8 +19,8 @@ type reloadError struct {
 	err error
 }
 
-// Apply puts cfg, which must have been validated, in force: for new requests at once, without touching those that run. On error the old one stays.
-// Safe for concurrent use.
+// Apply puts cfg, which must have been validated, in force: for new requests at once, without touching those
+// that run. On error the old one stays. Safe for concurrent use.
 func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.applyMu.Lock()
 	defer o.applyMu.Unlock()
@@ -84,7 +84,8 @@ func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 	o.log.Info("configuration applied", "changes", len(changes), "revision", o.snap.Load().inForce.Revision)
 }
 
-// Rejected tells that a newer configuration could not be used; the old one stays in force. The reason shows in the log, the metrics and /readyz.
+// Rejected tells that a newer configuration could not be used; the old one stays in force. The reason shows
+// in the log, the metrics and /readyz.
 func (o *Orchestrator) Rejected(err error) {
 	o.lastErr.Store(&reloadError{at: time.Now(), err: err})
 	o.m.reloads.WithLabelValues("rejected").Inc()

@@ -18,7 +18,8 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// job is one prompt on its way to an answer: the whole request, or one prompt of a batch. One goroutine owns it.
+// job is one prompt on its way to an answer: the whole request, or one prompt of a batch. One goroutine owns
+// it.
 type job struct {
 	q     *request
 	req   *openai.Request
@@ -37,12 +38,14 @@ type job struct {
 	failedAt   replica.ID // where the attempt before failed
 	failedWhen string     // in which phase
 	avoided    []avoided  // whom it is not planned on for its failures, oldest first
-	third      bool       // two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is
+	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
+	third bool
 
-	want   *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
-	rest   *openai.Delivered    // what the client has got already, where this is the job of the rest of an answer
-	restOf *job                 // and the job of the whole
-	kept   int                  // and how many tokens of the answer its prompt holds
+	want *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
+	// What the client has got already, where this is the job of the rest of an answer.
+	rest   *openai.Delivered
+	restOf *job // and the job of the whole
+	kept   int  // and how many tokens of the answer its prompt holds
 }
 
 // newJob begins a job. path is the front-door path it came through.
@@ -62,8 +65,9 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	return j
 }
 
-// answer runs the job until the engine that will generate has begun to answer well: its status is 200 and, in a stream, the first content is there.
-// Whoever gets the answer must close it. Failed attempts are repeated elsewhere as long as the retry rules allow.
+// answer runs the job until the engine that will generate has begun to answer well: its status is 200 and, in
+// a stream, the first content is there. Whoever gets the answer must close it. Failed attempts are repeated
+// elsewhere as long as the retry rules allow.
 func (j *job) answer(ctx context.Context) (*answer, *failure) {
 	if f := j.tokenize(ctx); f != nil {
 		return nil, f
@@ -84,7 +88,8 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 		case f == nil:
 			j.ownFaults()
 			return a, nil
-		case first != nil && first.tells() && f.phase == "plan": // nobody else is left to try: the client gets what an engine said or did
+		case first != nil && first.tells() && f.phase == "plan":
+			// Nobody else is left to try: the client gets what an engine said or did.
 			j.lost()
 			j.rec.Attempts--
 			return nil, first
@@ -107,10 +112,12 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 // retried counts a failure that the job is tried again for, and says so.
 func (j *job) retried(f *failure) {
 	j.q.o.m.retries.WithLabelValues(f.phase).Inc()
-	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind", f.kind, "error", errText(f.err))
+	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
+		f.kind, "error", errText(f.err))
 }
 
-// serve gets the answer, lets deliver give it to the client, and closes the books behind it, a panic included.
+// serve gets the answer, lets deliver give it to the client, and closes the books behind it, a panic
+// included.
 func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *failure) {
 	a, f := j.answer(ctx)
 	if f != nil {
@@ -126,15 +133,16 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 	return f
 }
 
-// again decides whether a failed attempt is worth another: never after a client error, within the attempts and the retry budget,
-// and not when two different replicas failed in the same phase, since then the request itself is the likely cause. Two kinds
-// of second failure are tried on: at a replica that is ejected since it fails others too, and where the engine itself said that
-// it failed, so that it lives and a third can tell. A failed prefill costs no client an answer, where a decode replica may
-// compute the prompt.
+// again decides whether a failed attempt is worth another: never after a client error, within the attempts
+// and the retry budget, and not when two different replicas failed in the same phase, since then the request
+// itself is the likely cause. Two kinds of second failure are tried on: at a replica that is ejected since it
+// fails others too, and where the engine itself said that it failed, so that it lives and a third can tell. A
+// failed prefill costs no client an answer, where a decode replica may compute the prompt.
 func (j *job) again(ctx context.Context, f *failure) bool {
 	bad, out, likeBefore := j.judged()
 	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !bad
-	if second && likeBefore && !f.answered() || ctx.Err() != nil { // whom a client does not wait to see tried elsewhere has no second opinion
+	// Whom a client does not wait to see tried elsewhere has no second opinion.
+	if second && likeBefore && !f.answered() || ctx.Err() != nil {
 		j.excuse(ctx.Err() == nil)
 	}
 	if !f.retry || ctx.Err() != nil || j.tries >= j.q.snap.cfg.Retry.Attempts {
@@ -159,8 +167,8 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	return true
 }
 
-// judged tells of the newest failed attempt whether it was no surprise, since whom it is held against was ejected before; whether that is out now; and
-// whether it failed as the one before it did.
+// judged tells of the newest failed attempt whether it was no surprise, since whom it is held against was
+// ejected before; whether that is out now; and whether it failed as the one before it did.
 func (j *job) judged() (bad, out, likeBefore bool) {
 	n := len(j.faults)
 	if n == 0 {
@@ -169,9 +177,9 @@ func (j *job) judged() (bad, out, likeBefore bool) {
 	return j.faults[n-1].bad, j.faults[n-1].out, n > 1 && j.faults[n-1].alike(&j.faults[n-2])
 }
 
-// lost takes back what the attempts of a job that ends without an answer were held against, if all of them failed in the same
-// way: the request is the likely cause, and certain enough to count as evidence if it was three attempts, or connections that
-// broke off.
+// lost takes back what the attempts of a job that ends without an answer were held against, if all of them
+// failed in the same way: the request is the likely cause, and certain enough to count as evidence if it was
+// three attempts, or connections that broke off.
 func (j *job) lost() {
 	for i := 1; i < len(j.faults); i++ {
 		if !j.faults[i].alike(&j.faults[i-1]) {
@@ -183,8 +191,9 @@ func (j *job) lost() {
 	}
 }
 
-// fallsBack reports whether a decode replica is to compute the prompt itself after f: nothing came of the prefill that can be handed over, or it failed
-// twice. A request after which two connections broke off may be what ended their engines: it gets no third.
+// fallsBack reports whether a decode replica is to compute the prompt itself after f: nothing came of the
+// prefill that can be handed over, or it failed twice. A request after which two connections broke off may be
+// what ended their engines: it gets no third.
 func (j *job) fallsBack(f *failure, second bool) bool {
 	if !j.mayPrefillThere(f) {
 		return false
@@ -193,13 +202,15 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 	return kind == outlier.Unusable || second && kind != outlier.Broken
 }
 
-// engineEnded reports whether the connection broke off because its engine is not there any more: then trying elsewhere adds no work to it.
+// engineEnded reports whether the connection broke off because its engine is not there any more: then trying
+// elsewhere adds no work to it.
 func (j *job) engineEnded(ctx context.Context, f *failure) bool {
 	to := j.q.o.fleet.Endpoint(f.at)
 	return f.kind == "broken" && (to == nil || j.q.dead(ctx, to))
 }
 
-// mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do without it.
+// mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do
+// without it.
 func (j *job) mayPrefillThere(f *failure) bool {
 	return f.phase == "prefill" && j.plan.SplitOK && j.q.snap.cfg.Local != config.LocalNever
 }
@@ -214,8 +225,9 @@ func (j *job) search(now time.Time) (*planner.Booking, error) {
 	}
 }
 
-// takeBudget counts the request among those that are tried again, at most once; false when there are too many of them already. A retry that no engine
-// has worked for costs nothing and needs none: see [failure.harmless].
+// takeBudget counts the request among those that are tried again, at most once; false when there are too many
+// of them already. A retry that no engine has worked for costs nothing and needs none: see
+// [failure.harmless].
 func (j *job) takeBudget() bool {
 	j = j.first()
 	if j.budgeted {
@@ -227,7 +239,8 @@ func (j *job) takeBudget() bool {
 		return false
 	}
 	j.budgeted = true
-	context.AfterFunc(j.q.r.Context(), func() { o.retrying.Add(-1) }) // net/http ends that context when the handler returns
+	// net/http ends that context when the handler returns.
+	context.AfterFunc(j.q.r.Context(), func() { o.retrying.Add(-1) })
 	return true
 }
 
@@ -241,7 +254,8 @@ func (j *job) prepare() {
 	cfg := j.q.snap.cfg
 	j.whole = j.whyWhole()
 	j.plan = planner.Request{
-		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens, Sequences: max(j.req.N, 1), Quiet: !j.req.Stream,
+		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens,
+		Sequences: max(j.req.N, 1), Quiet: !j.req.Stream,
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 	}
@@ -250,10 +264,13 @@ func (j *job) prepare() {
 		return
 	}
 	names := j.nameText()
-	j.plan.PrefillKeys, j.plan.DecodeKeys, j.plan.Chunk = names.prefill.Keys, names.decode.Keys, max(names.prefill.Chunk, names.decode.Chunk)
+	j.plan.PrefillKeys = names.prefill.Keys
+	j.plan.DecodeKeys = names.decode.Keys
+	j.plan.Chunk = max(names.prefill.Chunk, names.decode.Chunk)
 }
 
-// nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has told its block size.
+// nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has
+// told its block size.
 func (j *job) nameBlocks() {
 	p, adapter, ok := j.q.o.prefill.Chain(j.req.Model)
 	if ok {
@@ -269,7 +286,8 @@ func (j *job) nameBlocks() {
 }
 
 func (j *job) keys(chain kv.Chain, adapter string) []kv.Key {
-	return chain.Append(make([]kv.Key, 0, len(j.ids.list)/chain.BlockSize()), chain.Root(adapter, j.req.CacheSalt), j.ids.list)
+	return chain.Append(make([]kv.Key, 0, len(j.ids.list)/chain.BlockSize()),
+		chain.Root(adapter, j.req.CacheSalt), j.ids.list)
 }
 
 // attempt plans, waits for room if it must, and sends the legs.
@@ -297,20 +315,22 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	return a, f
 }
 
-// book gets a plan with room reserved for it, waiting in the admission queue where no decode replica has room.
+// book gets a plan with room reserved for it, waiting in the admission queue where no decode replica has
+// room.
 func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
 	ctx, end := j.q.o.span(ctx, "plan")
 	var b *planner.Booking
 	var err error
 	var took time.Duration
-	queued := j.q.o.queue.enter(ctx, entry{patience: j.q.snap.cfg.Timeouts.Queue, running: j.tries > 1 || j.rest != nil, try: func() outcome {
-		began := time.Now()
-		j.plan.Waited = began.Sub(j.rec.Time)
-		b, err = j.search(began)
-		took = time.Since(began)
-		return outcomeOf(err)
-	}})
+	queued := j.q.o.queue.enter(ctx,
+		entry{patience: j.q.snap.cfg.Timeouts.Queue, running: j.tries > 1 || j.rest != nil, try: func() outcome {
+			began := time.Now()
+			j.plan.Waited = began.Sub(j.rec.Time)
+			b, err = j.search(began)
+			took = time.Since(began)
+			return outcomeOf(err)
+		}})
 	wait := time.Since(start) - took
 	j.rec.Phases.Queue += ms(wait)
 	j.rec.Phases.Plan += ms(took)
@@ -328,7 +348,8 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	return b, nil
 }
 
-// outcomeOf tells the queue what became of a try to plan. Whatever is no lack of room is for the request to hear.
+// outcomeOf tells the queue what became of a try to plan. Whatever is no lack of room is for the request to
+// hear.
 func outcomeOf(err error) outcome {
 	full, ok := errors.AsType[*planner.NoRoom](err)
 	switch {
@@ -340,7 +361,8 @@ func outcomeOf(err error) outcome {
 	return waitsInLine
 }
 
-// largePart is the part of a replica's blocks from which a request is large: it would have to wait until a replica has nearly nothing else to do.
+// largePart is the part of a replica's blocks from which a request is large: it would have to wait until a
+// replica has nearly nothing else to do.
 const largePart = 0.5
 
 // notAdmitted explains why a request left the queue without a plan.
@@ -351,11 +373,14 @@ func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
 	var f *failure
 	switch {
 	case errors.Is(queued, errQueueFull):
-		f = refuse("queue", "queue_full", http.StatusTooManyRequests, "No decode replica has room, and the queue is full.")
+		f = refuse("queue", "queue_full", http.StatusTooManyRequests,
+			"No decode replica has room, and the queue is full.")
 	case errors.Is(queued, errDraining):
-		f = refuse("queue", "draining", http.StatusServiceUnavailable, "The router is shutting down; send the request again.")
+		f = refuse("queue", "draining", http.StatusServiceUnavailable,
+			"The router is shutting down; send the request again.")
 	default:
-		f = refuse("queue", "queue_timeout", http.StatusTooManyRequests, "No decode replica had room within the time a request may wait.")
+		f = refuse("queue", "queue_timeout", http.StatusTooManyRequests,
+			"No decode replica had room within the time a request may wait.")
 	}
 	f.err = planned // names replicas, which is for the log
 	if full, ok := errors.AsType[*planner.NoRoom](planned); ok {
@@ -377,10 +402,12 @@ func (j *job) noPlan(err error) *failure {
 		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.plan.Model+"` does not exist.")
 		f.owner = "client"
 	case errors.As(err, &late):
-		f = refuse("plan", "too_late", http.StatusTooManyRequests, "The first token would come later than this router lets requests wait.")
+		f = refuse("plan", "too_late", http.StatusTooManyRequests,
+			"The first token would come later than this router lets requests wait.")
 		f.after = late.Retry()
 	case errors.As(err, &none):
-		f = refuse("plan", "no_replica", http.StatusServiceUnavailable, "The "+none.Pool+" pool has no usable replica for this request.")
+		f = refuse("plan", "no_replica", http.StatusServiceUnavailable,
+			"The "+none.Pool+" pool has no usable replica for this request.")
 	default:
 		f = refuse("plan", "no_plan", http.StatusInternalServerError, "The router could not make a plan.")
 	}
@@ -388,7 +415,8 @@ func (j *job) noPlan(err error) *failure {
 	return f
 }
 
-// tooLarge says why the prompt fits nowhere: in vLLM's words where the model's context is too short, since clients look for them.
+// tooLarge says why the prompt fits nowhere: in vLLM's words where the model's context is too short, since
+// clients look for them.
 func (j *job) tooLarge() string {
 	most := 0
 	for _, r := range j.q.o.fleet.Endpoints() {
@@ -399,7 +427,8 @@ func (j *job) tooLarge() string {
 	if most == 0 || j.plan.Tokens < most {
 		return "The prompt is longer than any replica can hold."
 	}
-	return fmt.Sprintf("This model's maximum context length is %d tokens. However, your prompt contains %d input tokens. "+
+	return fmt.Sprintf("This model's maximum context length is %d tokens. However, your prompt contains %d "+
+		"input tokens. "+
 		"Please reduce the length of the input prompt.", most, j.plan.Tokens)
 }
 
@@ -436,7 +465,8 @@ func (j *job) finish(f *failure, a *answer) {
 	}
 	if j.q.o.traced {
 		j.q.span.SetAttributes(attribute.String("gen_ai.request.model", j.rec.Model),
-			attribute.Int("gen_ai.usage.input_tokens", j.rec.Prompt), attribute.Int("gen_ai.usage.output_tokens", j.rec.Output))
+			attribute.Int("gen_ai.usage.input_tokens",
+				j.rec.Prompt), attribute.Int("gen_ai.usage.output_tokens", j.rec.Output))
 	}
 	j.q.o.m.took(j.rec)
 	j.q.o.ring.add(j.rec)

@@ -8,8 +8,9 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// A request that is tried again avoids whom it has failed with. Avoiding is a preference: where nobody else of a pool is left, those come back first that may
-// not have been at fault, then those that failed longest ago, which may be up again. Only who failed in the newest attempt is not asked again at once.
+// A request that is tried again avoids whom it has failed with. Avoiding is a preference: where nobody else
+// of a pool is left, those come back first that may not have been at fault, then those that failed longest
+// ago, which may be up again. Only who failed in the newest attempt is not asked again at once.
 
 // avoided is a replica that a job is not planned on, since an attempt failed there.
 type avoided struct {
@@ -19,8 +20,9 @@ type avoided struct {
 	doubt bool // the other end of the transfer is as likely at fault
 }
 
-// avoidFailed keeps the job from where its newest attempt failed. A decode replica that failed after a prefill may have failed because it could not load the
-// blocks, which is as likely the other end's fault: so both are avoided, and the two together for good.
+// avoidFailed keeps the job from where its newest attempt failed. A decode replica that failed after a
+// prefill may have failed because it could not load the blocks, which is as likely the other end's fault: so
+// both are avoided, and the two together for good.
 func (j *job) avoidFailed(f *failure) {
 	switch {
 	case f.at == "":
@@ -41,7 +43,8 @@ func (j *job) avoid(id replica.ID, role replica.Role, doubt bool) {
 	*list = append(*list, id)
 }
 
-// avoidedOf is the planner's list of a pool. It has others as well, that are never to be asked, before those of [job.avoided].
+// avoidedOf is the planner's list of a pool. It has others as well, that are never to be asked, before those
+// of [job.avoided].
 func (j *job) avoidedOf(role replica.Role) *[]replica.ID {
 	if role == replica.Prefill {
 		return &j.plan.AvoidPrefill
@@ -49,7 +52,8 @@ func (j *job) avoidedOf(role replica.Role) *[]replica.ID {
 	return &j.plan.AvoidDecode
 }
 
-// relent lets a replica of the pool that has nobody left, or of either where no pair is, take part again. It reports whether there was one.
+// relent lets a replica of the pool that has nobody left, or of either where no pair is, take part again. It
+// reports whether there was one.
 func (j *job) relent(none *planner.NoReplica) bool {
 	best := -1
 	for i := range j.avoided {

@@ -11,7 +11,8 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// ailing lets one replica of each pool fail the attempts that come to it, in ways of chance, and some prefills come too late to be handed over.
+// ailing lets one replica of each pool fail the attempts that come to it, in ways of chance, and some
+// prefills come too late to be handed over.
 type ailing struct {
 	w    *world
 	mu   sync.Mutex // guards the following
@@ -31,7 +32,8 @@ func (x *ailing) fail(at string) {
 	switch x.rnd.IntN(4) {
 	case 0:
 		vanish(x.w, e)
-		later(time.Duration(x.rnd.IntN(400))*time.Millisecond, func(w *world, e *simulated) { w.net.Refuse(e.addr, false) })(x.w, e)
+		later(time.Duration(x.rnd.IntN(400))*time.Millisecond,
+			func(w *world, e *simulated) { w.net.Refuse(e.addr, false) })(x.w, e)
 	case 1:
 		reset(x.w, e)
 	case 2:
@@ -54,8 +56,9 @@ func (x *ailing) handOver(string) {
 	}
 }
 
-// Of each pool one replica works and the other fails whenever it is asked, is killed and comes back. However often a request is tried again, and whoever may
-// have been at fault for its failures, it finds the two that work: no client hears that nobody is left.
+// Of each pool one replica works and the other fails whenever it is asked, is killed and comes back. However
+// often a request is tried again, and whoever may have been at fault for its failures, it finds the two that
+// work: no client hears that nobody is left.
 func TestARequestFindsTheReplicasThatWork(t *testing.T) {
 	often := func(c *config.Config) {
 		c.Retry.Min, c.Retry.Attempts = 64, 10

@@ -12,18 +12,22 @@ import (
 	"tandem/orchestrator/fleet"
 )
 
-// lent is how long the blocks of the prefill may have been on loan by now. A lease begins between the prefill leg's first byte and the last of its answer:
-// nobody knows better, since answers lie in sockets while somebody stands still. What an engine stands still passes on our clock too; what we do may not.
+// lent is how long the blocks of the prefill may have been on loan by now. A lease begins between the prefill
+// leg's first byte and the last of its answer: nobody knows better, since answers lie in sockets while
+// somebody stands still. What an engine stands still passes on our clock too; what we do may not.
 func (h *handoff) lent(now time.Time) time.Duration {
 	return now.Sub(h.sentAt) + h.j.q.o.clock.StalledFor(now) - h.stalled
 }
 
-// believe decides whether what an answer begins with was computed from the prompt's own blocks. It is asked before anything of the answer is used.
+// believe decides whether what an answer begins with was computed from the prompt's own blocks. It is asked
+// before anything of the answer is used.
 //
-// While both engines live, heartbeats keep the lease. A decode engine whose core stands still sends none, and nobody hears it: its API process answers
-// /metrics as before. When it goes on it reads blocks that the prefill engine has given to others: 200 with wrong text, seen on vLLM 0.32. A lease cannot
-// end before it has lasted as long as it lasts, so what has begun by then is right. What begins later is believed if the prefill engine has not ended a
-// lease since, or nobody has read after one was. Else the next attempt is not split.
+// While both engines live, heartbeats keep the lease. A decode engine whose core stands still sends none, and
+// nobody hears it: its API process answers /metrics as before. When it goes on it reads blocks that the
+// prefill engine has given to others: 200 with wrong text, seen on vLLM 0.32. A lease cannot end before it
+// has lasted as long as it lasts, so what has begun by then is right. What begins later is believed if the
+// prefill engine has not ended a lease since, or nobody has read after one was. Else the next attempt is not
+// split.
 func (a *answer) believe() *failure {
 	h := a.h
 	if !h.lends || h.lent(time.Now()) < h.cfg.Connector.Lease {
@@ -36,16 +40,23 @@ func (a *answer) believe() *failure {
 	if verdict == "believed" {
 		return nil
 	}
-	f := refuse("decode", "late", http.StatusGatewayTimeout, "The prompt may have been handed over too late; nothing of the answer was used.")
-	f.owner, f.at, f.source, f.retry, f.alone = "decode", h.b.Decode.ID, h.b.Prefill.ID, true, true
+	f := refuse("decode", "late", http.StatusGatewayTimeout,
+		"The prompt may have been handed over too late; nothing of the answer was used.")
+	f.owner = "decode"
+	f.at = h.b.Decode.ID
+	f.source = h.b.Prefill.ID
+	f.retry = true
+	f.alone = true
 	return f
 }
 
-// readInTime asks the prefill engine whether a decode engine may have read what was no longer on loan: believed, disbelieved, or unknown.
+// readInTime asks the prefill engine whether a decode engine may have read what was no longer on loan:
+// believed, disbelieved, or unknown.
 func (h *handoff) readInTime(ctx context.Context) string {
 	now, err := h.askLeaseCounters(ctx)
 	if err == nil && now.Expired != h.ends.Expired {
-		// Some lease has ended, of whomever. A read after that is counted in the engine's next step, which one that idles has not taken yet.
+		// Some lease has ended, of whomever. A read after that is counted in the engine's next step, which one that
+		// idles has not taken yet.
 		if err = h.takeStep(ctx); err == nil {
 			now, err = h.askLeaseCounters(ctx)
 		}
@@ -61,7 +72,8 @@ func (h *handoff) readInTime(ctx context.Context) string {
 	return "disbelieved"
 }
 
-// errOtherProcess says that the prefill engine is not the one any more that had the prompt's blocks: what it counts says nothing of them.
+// errOtherProcess says that the prefill engine is not the one any more that had the prompt's blocks: what it
+// counts says nothing of them.
 var errOtherProcess = errors.New("the prefill engine was restarted")
 
 func (h *handoff) askLeaseCounters(ctx context.Context) (*fleet.LeaseCounters, error) {
@@ -82,7 +94,9 @@ func (h *handoff) takeStep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeouts.Prefill)
 	defer cancel()
 	body := rawjson.AppendString([]byte(`{"model":`), h.j.req.Model)
-	leg := &engine.Request{Method: http.MethodPost, Path: "/v1/completions", Body: append(body, `,"prompt":[0],"max_tokens":1}`...)}
+	leg := &engine.Request{
+		Method: http.MethodPost, Path: "/v1/completions", Body: append(body, `,"prompt":[0],"max_tokens":1}`...),
+	}
 	leg.Header = []engine.Field{{Key: "X-Request-Id", Value: h.attempt + "-step"}}
 	resp, err := h.from.Do(ctx, leg)
 	if err != nil {

@@ -18,7 +18,9 @@ func slowPair(lease time.Duration) setup {
 		prefill: 1, decode: 1,
 		engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 24 },
 		config: func(c *config.Config) {
-			c.Timeouts.DecodeFirst, c.Timeouts.DecodeIdle, c.Timeouts.Answer = 2*time.Minute, time.Minute, 2*time.Minute
+			c.Timeouts.DecodeFirst = 2 * time.Minute
+			c.Timeouts.DecodeIdle = time.Minute
+			c.Timeouts.Answer = 2 * time.Minute
 			c.Connector.Lease = lease
 		},
 	}
@@ -30,8 +32,8 @@ func (w *world) once(happens func()) {
 	w.at("decode", func(string) { once.Do(happens) })
 }
 
-// coreStands lets the decode engine's core stand still beyond the lease, so that nobody keeps it, while its API process answers; meanwhile other prompts take
-// the blocks that the prefill engine has given up.
+// coreStands lets the decode engine's core stand still beyond the lease, so that nobody keeps it, while its
+// API process answers; meanwhile other prompts take the blocks that the prefill engine has given up.
 func coreStands(w *world) { w.once(func() { standStill(w) }) }
 
 func standStill(w *world) {
@@ -43,7 +45,8 @@ func standStill(w *world) {
 	})(w, w.p[0])
 }
 
-// A decode engine whose core stands still reads what is no longer the prompt's: nothing of its answer is used, nor of what it has cached.
+// A decode engine whose core stands still reads what is no longer the prompt's: nothing of its answer is
+// used, nor of what it has cached.
 func TestDisbelieved(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		t.Run(fmt.Sprintf("stream %t", stream), func(t *testing.T) {
@@ -70,7 +73,8 @@ func TestDisbelieved(t *testing.T) {
 	}
 }
 
-// An engine that refuses the step that would make it count late reads has counted nothing: the answer is not believed for that.
+// An engine that refuses the step that would make it count late reads has counted nothing: the answer is not
+// believed for that.
 func TestRefusedStepProvesNothing(t *testing.T) {
 	for _, status := range []int{404, 429, 500, 503} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -89,12 +93,15 @@ func TestRefusedStepProvesNothing(t *testing.T) {
 	}
 }
 
-// A prefill engine that was restarted after a late read counts from zero again: that its numbers are what they were proves nothing.
+// A prefill engine that was restarted after a late read counts from zero again: that its numbers are what
+// they were proves nothing.
 func TestRestartedEngineProvesNothing(t *testing.T) {
 	in(t, slowPair(30*time.Second), func(w *world) {
-		p := post("/v1/completions", `{"model":"sim","max_tokens":200,"temperature":0,"ignore_eos":true,"prompt":`+idPrompt(1, 100)+`}`)
+		p := post("/v1/completions",
+			`{"model":"sim","max_tokens":200,"temperature":0,"ignore_eos":true,"prompt":`+idPrompt(1, 100)+`}`)
 		coreStands(w)
-		later(40*time.Second+500*time.Millisecond, fault(enginesim.Fault{Kind: "restart", For: 100 * time.Millisecond}))(w, w.p[0])
+		later(40*time.Second+500*time.Millisecond,
+			fault(enginesim.Fault{Kind: "restart", For: 100 * time.Millisecond}))(w, w.p[0])
 		w.exact(p, w.ask(p))
 		if n := w.count("tandem_late_answers_total", "unknown"); n != 1 {
 			w.t.Errorf("%d late answers were left unproven, want 1", n)
@@ -117,7 +124,8 @@ func TestUnbelievable(t *testing.T) {
 	})
 }
 
-// An answer that is late for another reason is believed, also where somebody else's lease has ended meanwhile.
+// An answer that is late for another reason is believed, also where somebody else's lease has ended
+// meanwhile.
 func TestBelieved(t *testing.T) {
 	for _, stranded := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stranded %t", stranded), func(t *testing.T) {
@@ -127,7 +135,8 @@ func TestBelieved(t *testing.T) {
 					fault(enginesim.Fault{Kind: "slow", Factor: 4000})(w, w.d[0]) // 40 s a token
 					later(45*time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1}))(w, w.d[0])
 					if stranded {
-						w.send(w.t.Context(), w.p[0].addr, guardedPrompt(idPrompt(9, 40), `,"kv_transfer_params":{"do_remote_decode":true}`))
+						w.send(w.t.Context(), w.p[0].addr,
+							guardedPrompt(idPrompt(9, 40), `,"kv_transfer_params":{"do_remote_decode":true}`))
 					}
 				})
 				got := w.ask(p)

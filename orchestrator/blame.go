@@ -13,10 +13,11 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// Every attempt that fails is held against somebody, at one place: whose fault it was, and of which kind. From that the planner prices failures, and keeps out
-// who fails too often.
+// Every attempt that fails is held against somebody, at one place: whose fault it was, and of which kind.
+// From that the planner prices failures, and keeps out who fails too often.
 
-// blame says against whom the failure of a booking is held. A client's fault, the router's own, and an engine's word that it is full, are held against nobody.
+// blame says against whom the failure of a booking is held. A client's fault, the router's own, and an
+// engine's word that it is full, are held against nobody.
 func (f *failure) blame(b *planner.Booking) planner.Fault {
 	kind, is := f.outlierKind()
 	switch {
@@ -39,7 +40,8 @@ func (f *failure) blame(b *planner.Booking) planner.Fault {
 func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	switch f.kind {
 	case "unreachable":
-		return outlier.Refused, engine.Unreachable(f.err) // else this machine could make no connection, or ours is closed
+		// Else this machine could make no connection, or ours is closed.
+		return outlier.Refused, engine.Unreachable(f.err)
 	case "timeout", "silent", "late":
 		return outlier.Silent, true
 	case "broken":
@@ -57,15 +59,18 @@ type held struct {
 	b     *planner.Booking
 	fault planner.Fault
 	known bool // who failed was ejected before the request came
-	bad   bool // it was ejected when the attempt failed, and not mostly for requests that were the cause themselves
-	out   bool // it is ejected after the failure
+	// It was ejected when the attempt failed, and not mostly for requests that were the cause themselves.
+	bad bool
+	out bool // it is ejected after the failure
 
 	answered bool // the engine itself said that it failed
 }
 
-// alike reports whether two attempts failed in the same way with different replicas, none of which is known to fail others: the request is the likely cause.
+// alike reports whether two attempts failed in the same way with different replicas, none of which is known
+// to fail others: the request is the likely cause.
 func (x *held) alike(y *held) bool {
-	return x.fault.On != planner.Nobody && y.fault.On != planner.Nobody && x.kind() == y.kind() && !x.known && !y.known
+	return x.fault.On != planner.Nobody && y.fault.On != planner.Nobody && x.kind() == y.kind() && !x.known &&
+		!y.known
 }
 
 // kind is that of the failure, whether or not blocks were to be loaded before it: vLLM answers 500 for both.
@@ -76,8 +81,8 @@ func (x *held) kind() outlier.Kind {
 	return x.fault.Kind
 }
 
-// failedOn holds a failed attempt against whom it concerns. came is when the request did, and began when the attempt: what many requests that came together did
-// to each other says nothing of any of them.
+// failedOn holds a failed attempt against whom it concerns. came is when the request did, and began when the
+// attempt: what many requests that came together did to each other says nothing of any of them.
 func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time.Time) held {
 	fault, now := f.blame(b), time.Now()
 	fault.Took, fault.At = now.Sub(began), now
@@ -93,9 +98,9 @@ func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time
 	return held{b, fault, known, bad, was || slices.ContainsFunc(changes, ejects), f.answered()}
 }
 
-// passedOn notes what became of a request that went whole to one replica. A client's own mistake says that the engine answers. An engine's 500 says nothing: it
-// is not tried elsewhere, so that nobody knows whether the request is the cause. An error in its stream does: it had
-// taken the request.
+// passedOn notes what became of a request that went whole to one replica. A client's own mistake says that
+// the engine answers. An engine's 500 says nothing: it is not tried elsewhere, so that nobody knows whether
+// the request is the cause. An error in its stream does: it had taken the request.
 func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time) {
 	if f == nil || f.own && f.owner == "client" {
 		o.tell(o.planner.Decoding(b, time.Now()))
@@ -107,7 +112,8 @@ func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time)
 	o.failedOn(b, f, began, began)
 }
 
-// ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the cause.
+// ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the
+// cause.
 func (j *job) ownFaults() {
 	now := time.Now()
 	for _, x := range j.faults {
@@ -125,7 +131,8 @@ func (j *job) excuse(cause bool) {
 	j.faults = nil
 }
 
-// telling is what was said last of ejections: one change at a time, and always what holds by then. Changes come from many requests, in any order.
+// telling is what was said last of ejections: one change at a time, and always what holds by then. Changes
+// come from many requests, in any order.
 type telling struct {
 	mu    sync.Mutex            // guards the following
 	pairs map[outlier.Pair]bool // that were said to be ejected
@@ -192,7 +199,8 @@ func (o *Orchestrator) tellPair(c, now outlier.Change) {
 			o.telling.pairs = map[outlier.Pair]bool{}
 		}
 		o.telling.pairs[c.Pair] = true
-		o.log.Warn("pair is ejected: KV blocks do not come over between these replicas", "prefill", prefill, "decode", decode,
+		o.log.Warn("pair is ejected: KV blocks do not come over between these replicas", "prefill", prefill,
+			"decode", decode,
 			"cause", now.Cause, "next_trial", now.Trial)
 	default:
 		delete(o.telling.pairs, c.Pair)
@@ -211,7 +219,8 @@ func (t *telling) rename(to replica.Renames) {
 func (t *telling) keep(member func(id replica.ID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.pairs, func(p outlier.Pair, _ bool) bool { return !member(p.Prefill) || !member(p.Decode) })
+	maps.DeleteFunc(t.pairs,
+		func(p outlier.Pair, _ bool) bool { return !member(p.Prefill) || !member(p.Decode) })
 }
 
 // failed counts an attempt against whom it is held. That of a pair counts as its decode replica's.

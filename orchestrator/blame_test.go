@@ -25,14 +25,17 @@ func (w *world) blamed(replicas, pairs int) {
 	}
 }
 
-// Clients bring answers about that are longer, in bytes or in time, than the router takes. No engine is kept out for them.
+// Clients bring answers about that are longer, in bytes or in time, than the router takes. No engine is kept
+// out for them.
 func TestAnswersBeyondOurLimitsAreNobodysFault(t *testing.T) {
-	passed := post("/v1/responses", `{"model":"sim","input":"a b c","max_output_tokens":300,"temperature":0,"truncation":"auto","ignore_eos":true}`)
+	passed := post("/v1/responses", `{"model":"sim","input":"a b c","max_output_tokens":300,"temperature":0,`+
+		`"truncation":"auto","ignore_eos":true}`)
 	small := func(c *config.Config) { c.Limits.AnswerBytes = 1024 }
 	short := func(c *config.Config) { c.Timeouts.Answer = 60 * time.Millisecond }
 	huge := func(w *world) {
 		for _, d := range w.d {
-			w.wire.scripted(d.addr, streamOf(roleEvent, strings.Replace(roleEvent, `"content":""`, `"content":"`+strings.Repeat("a", 17<<20)+`"`, 1)))
+			w.wire.scripted(d.addr, streamOf(roleEvent,
+				strings.Replace(roleEvent, `"content":""`, `"content":"`+strings.Repeat("a", 17<<20)+`"`, 1)))
 		}
 	}
 	for _, tt := range []struct {
@@ -43,7 +46,9 @@ func TestAnswersBeyondOurLimitsAreNobodysFault(t *testing.T) {
 		code   int
 		kind   string
 	}{
-		{"a large answer", post("/v1/completions", `{"model":"sim","max_tokens":400,"temperature":0,"ignore_eos":true,"prompt":"a b"}`), small, nil, 502, "answer_too_large"},
+		{"a large answer", post(
+			"/v1/completions", `{"model":"sim","max_tokens":400,"temperature":0,"ignore_eos":true,"prompt":"a b"}`,
+		), small, nil, 502, "answer_too_large"},
 		{"a large answer that is passed", passed, small, nil, 502, "answer_too_large"},
 		{"a large event", chat(true), nil, huge, 502, "answer_too_large"},
 		{"a long answer", completion(false), short, nil, 504, "answer_timeout"},
@@ -72,9 +77,11 @@ func TestAnswersBeyondOurLimitsAreNobodysFault(t *testing.T) {
 	}
 }
 
-// An engine that goes on otherwise than the one before it may be right: what is known is that the one before it broke off.
+// An engine that goes on otherwise than the one before it may be right: what is known is that the one before
+// it broke off.
 func TestAnAnswerThatDivergesIsHeldAgainstWhoBrokeOff(t *testing.T) {
-	const other = `{"id":"cmpl-x","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"x","finish_reason":null,"token_ids":[9]}]}`
+	const other = `{"id":"cmpl-x","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,` +
+		`"text":"x","finish_reason":null,"token_ids":[9]}]}`
 	in(t, setup{config: atOnce}, func(w *world) {
 		p := greedy("/v1/completions", 12, `"stop":["0123456789"],`)
 		w.dies(enginesim.Fault{Kind: "cut_stream", After: 8})
@@ -116,12 +123,14 @@ func TestAnErrorBehindContentIsNotThePairs(t *testing.T) {
 // A stream that is passed whole and breaks off is a failure of its engine like any other.
 func TestAPassedStreamThatBreaksOffIsHeldAgainstItsEngine(t *testing.T) {
 	in(t, setup{config: atOnce}, func(w *world) {
-		events := streamOf(`{"type":"response.created","response":{"id":"resp_1"}}`, generatedEvent[openai.Responses])
+		events := streamOf(`{"type":"response.created","response":{"id":"resp_1"}}`,
+			generatedEvent[openai.Responses])
 		half := strings.TrimSuffix(events, "0\r\n\r\n")
 		for _, d := range w.d {
 			w.wire.scripted(d.addr, half)
 		}
-		got := w.ask(post("/v1/responses", `{"model":"sim","stream":true,"input":"a b c","max_output_tokens":3,"truncation":"auto"}`))
+		got := w.ask(post("/v1/responses",
+			`{"model":"sim","stream":true,"input":"a b c","max_output_tokens":3,"truncation":"auto"}`))
 		if got.status != 200 || !strings.Contains(got.raw, "broken") {
 			t.Errorf("status %d: %s", got.status, got.raw)
 		}

@@ -158,7 +158,9 @@ func TestTooManyInFlight(t *testing.T) {
 // A prompt that no replica could ever hold is told so at once, and not queued.
 func TestPromptIsTooLargeForEveryReplica(t *testing.T) {
 	in(t, narrow(nil), func(w *world) {
-		long := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":2,"prompt":"` + words(300) + `"}`}
+		long := prompt{
+			path: "/v1/completions", body: `{"model":"sim","max_tokens":2,"prompt":"` + words(300) + `"}`,
+		}
 		got := w.ask(long)
 		if got.status != 400 || got.fail.Code != 400 || got.took != 0 {
 			t.Errorf("%d %q after %v, want 400 at once", got.status, got.raw, got.took)
@@ -196,7 +198,8 @@ func TestRetryBudget(t *testing.T) {
 	})
 }
 
-// A replica that cannot be reached has cost no engine any work: however many requests meet it, all are tried elsewhere.
+// A replica that cannot be reached has cost no engine any work: however many requests meet it, all are tried
+// elsewhere.
 func TestUnreachableReplicaNeedsNoBudget(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Retry.Share, c.Retry.Min = 0, 0 }}, func(w *world) {
 		vanish(w, w.p[0])
@@ -221,7 +224,8 @@ func TestReplicasVanishAndComeBack(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				ready := w.get("front", "/readyz")
-				if ready.status != 200 || strings.Count(ready.raw, `"ready": false`) != 2 || !strings.Contains(ready.raw, "connection refused") {
+				if ready.status != 200 || strings.Count(ready.raw, `"ready": false`) != 2 ||
+					!strings.Contains(ready.raw, "connection refused") {
 					t.Errorf("readyz says %d %s", ready.status, ready.raw)
 				}
 				w.silent(ready)
@@ -248,7 +252,8 @@ func TestNobodyIsThere(t *testing.T) {
 			t.Error("no Retry-After")
 		}
 		ready := w.get("front", "/readyz")
-		if ready.status != 503 || !strings.Contains(ready.raw, "no decode replica is usable") || !strings.Contains(ready.raw, "no prefill replica is usable") {
+		if ready.status != 503 || !strings.Contains(ready.raw, "no decode replica is usable") ||
+			!strings.Contains(ready.raw, "no prefill replica is usable") {
 			t.Errorf("readyz says %d %s", ready.status, ready.raw)
 		}
 		w.silent(ready)
@@ -298,8 +303,9 @@ func TestDrainTimeIsOver(t *testing.T) {
 	})
 }
 
-// Whether blocks that could not be loaded are the fault of their source or of their reader cannot be told. So another try takes neither, but where one of
-// them is all there is of its pool, it takes that one: here the only decode replica, which prefills for itself.
+// Whether blocks that could not be loaded are the fault of their source or of their reader cannot be told. So
+// another try takes neither, but where one of them is all there is of its pool, it takes that one: here the
+// only decode replica, which prefills for itself.
 func TestTransferFailsWhereThereIsOneOfEach(t *testing.T) {
 	for _, gone := range []string{"transfers", "prefill"} {
 		t.Run(gone, func(t *testing.T) {

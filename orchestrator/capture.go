@@ -23,8 +23,9 @@ type captures struct {
 	all map[*taking]struct{}
 }
 
-// taking is one trace being taken. Names of blocks and sessions are hashed under a seed of its own, which nobody is told: they can be compared within the
-// trace, and neither with another nor with the hashes of guessed prompts.
+// taking is one trace being taken. Names of blocks and sessions are hashed under a seed of its own, which
+// nobody is told: they can be compared within the trace, and neither with another nor with the hashes of
+// guessed prompts.
 type taking struct {
 	began time.Time
 	seed  maphash.Seed
@@ -71,9 +72,12 @@ func (c *captures) note(j *job) {
 	}
 }
 
-// of is what of a request goes into the trace: when it came, how long it was, which beginnings it shares with others, never what it said.
+// of is what of a request goes into the trace: when it came, how long it was, which beginnings it shares with
+// others, never what it said.
 func (t *taking) of(j *job) trace.Captured {
-	line := trace.Captured{T: j.q.start.Sub(t.began).Seconds(), Model: j.rec.Model, Input: max(j.rec.Prompt, 1), Output: j.rec.Output}
+	line := trace.Captured{
+		T: j.q.start.Sub(t.began).Seconds(), Model: j.rec.Model, Input: max(j.rec.Prompt, 1), Output: j.rec.Output,
+	}
 	if s := j.q.r.Header.Get("X-Session-Id"); s != "" {
 		line.Session = strconv.FormatUint(maphash.String(t.seed, s), 36)
 	}
@@ -91,14 +95,16 @@ func (t *taking) blocks(keys []kv.Key) []uint64 {
 	return names
 }
 
-// capture streams what is served as a trace until the client leaves or `for` has passed: a first line, then a line for each request when it has ended, in
-// that order, then how many lines were lost to a reader that was too slow. `tandem replay capture` makes a trace of it that can be played.
+// capture streams what is served as a trace until the client leaves or `for` has passed: a first line, then a
+// line for each request when it has ended, in that order, then how many lines were lost to a reader that was
+// too slow. `tandem replay capture` makes a trace of it that can be played.
 func (o *Orchestrator) capture(w http.ResponseWriter, r *http.Request) {
 	length := 10 * time.Minute
 	if text := r.URL.Query().Get("for"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			writeJSON(w, http.StatusBadRequest, map[string]string{"error": `for must be a time like "10m", and not ` + strconv.Quote(text)})
+			writeJSON(w, http.StatusBadRequest,
+				map[string]string{"error": `for must be a time like "10m", and not ` + strconv.Quote(text)})
 			return
 		}
 		length = d

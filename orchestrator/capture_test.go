@@ -12,7 +12,8 @@ import (
 	"tandem/internal/trace"
 )
 
-// A capture tells when requests came, how long they were and which beginnings they share; nothing of what they said, and nothing that another capture tells.
+// A capture tells when requests came, how long they were and which beginnings they share; nothing of what
+// they said, and nothing that another capture tells.
 func TestCapture(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		w.ask(guardedPrompt(idPrompt(1, 100), "")) // before it begins: left out
@@ -40,16 +41,20 @@ func TestCapture(t *testing.T) {
 			}
 		}
 		got := captured(w, bodies[0])
-		if len(got) != 3 || got[0].T < 1.9 || got[0].T > 2.1 || got[1].T < 5 || got[0].Input != 100 || got[0].Output != 6 || got[0].Model != "sim" {
+		if len(got) != 3 || got[0].T < 1.9 || got[0].T > 2.1 || got[1].T < 5 || got[0].Input != 100 ||
+			got[0].Output != 6 || got[0].Model != "sim" {
 			w.t.Fatalf("captured %+v", got)
 		}
 		if got[0].Session == "" || strings.Contains(bodies[0], "alice") || got[1].Session != "" {
 			w.t.Errorf("sessions %q and %q", got[0].Session, got[1].Session)
 		}
-		if len(got[0].Blocks) != 6 || len(got[1].Blocks) != 8 || !slices.Equal(got[0].Blocks, got[1].Blocks[:6]) || slices.Contains(got[0].Blocks, got[2].Blocks[0]) {
-			w.t.Errorf("blocks %v, %v, %v; want 6 that are the beginning of 8, and others", got[0].Blocks, got[1].Blocks, got[2].Blocks)
+		if len(got[0].Blocks) != 6 || len(got[1].Blocks) != 8 || !slices.Equal(got[0].Blocks, got[1].Blocks[:6]) ||
+			slices.Contains(got[0].Blocks, got[2].Blocks[0]) {
+			w.t.Errorf("blocks %v, %v, %v; want 6 that are the beginning of 8, and others",
+				got[0].Blocks, got[1].Blocks, got[2].Blocks)
 		}
-		if other := captured(w, bodies[1]); len(other) != 3 || slices.Contains(got[0].Blocks, other[0].Blocks[0]) || other[0].Session == got[0].Session {
+		if other := captured(w, bodies[1]); len(other) != 3 ||
+			slices.Contains(got[0].Blocks, other[0].Blocks[0]) || other[0].Session == got[0].Session {
 			w.t.Errorf("another capture tells the same names: %+v", other)
 		}
 		if w.o.captures.any.Load() != 0 {
@@ -63,7 +68,8 @@ func captured(w *world, body string) (lines []trace.Captured) {
 	all := strings.Split(strings.TrimSpace(body), "\n")
 	var header trace.CaptureHeader
 	var end struct{ Lost *uint64 }
-	if json.Unmarshal([]byte(all[0]), &header) != nil || header.Version != trace.CaptureVersion || header.BlockSize != 16 {
+	if json.Unmarshal([]byte(all[0]), &header) != nil || header.Version != trace.CaptureVersion ||
+		header.BlockSize != 16 {
 		w.t.Fatalf("first line %s", all[0])
 	}
 	if last := all[len(all)-1]; json.Unmarshal([]byte(last), &end) != nil || end.Lost == nil || *end.Lost != 0 {

@@ -18,7 +18,8 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// served gives a handler of the front to a real server and returns what a client hears that closes its own direction after the request.
+// served gives a handler of the front to a real server and returns what a client hears that closes its own
+// direction after the request.
 func served(t *testing.T, serve func(context.Context, *request) *failure) string {
 	cfg := config.Default()
 	cfg.Pools.Decode.Replicas = []config.Replica{{URL: "http://127.0.0.1:1"}}
@@ -41,7 +42,8 @@ func served(t *testing.T, serve func(context.Context, *request) *failure) string
 	return string(heard)
 }
 
-// A client that closed its own direction alone looks like one that has left. It must not hear an empty answer with status 200.
+// A client that closed its own direction alone looks like one that has left. It must not hear an empty answer
+// with status 200.
 func TestHalfClosedClientHearsNoEmptyAnswer(t *testing.T) {
 	heard := served(t, func(ctx context.Context, q *request) *failure {
 		if _, f := q.body(); f != nil {
@@ -140,14 +142,24 @@ func (w *world) over2(p prompt) *heard {
 	return w.send(w.t.Context(), "front2:80", p)
 }
 
-// A stream may pause for longer than one write may take, over HTTP/2 too, where a write deadline is a timer that ends the stream.
+// A stream may pause for longer than one write may take, over HTTP/2 too, where a write deadline is a timer
+// that ends the stream.
 func TestStreamsPauseLongerThanAWriteMayTake(t *testing.T) {
 	slow := func(_ string, o *enginesim.Options) { o.Core.Cost.D0 = 2 }
-	s := setup{engine: slow, config: func(c *config.Config) { c.Timeouts.ClientWrite, c.Timeouts.DecodeFirst = time.Second, time.Minute }}
+	s := setup{engine: slow, config: func(c *config.Config) {
+		c.Timeouts.ClientWrite, c.Timeouts.DecodeFirst = time.Second, time.Minute
+	}}
 	for _, p := range []prompt{
-		{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,` + streaming(true) + `"prompt":"a b c"}`},
-		{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,` + streaming(true) + `"prompt":["a b c"]}`},
-		post("/v1/responses", `{"model":"sim","stream":true,"input":"a b c","max_output_tokens":4,"temperature":0,"truncation":"auto"}`),
+		{
+			path: "/v1/completions",
+			body: `{"model":"sim","max_tokens":4,"temperature":0,` + streaming(true) + `"prompt":"a b c"}`,
+		},
+		{
+			path: "/v1/completions",
+			body: `{"model":"sim","max_tokens":4,"temperature":0,` + streaming(true) + `"prompt":["a b c"]}`,
+		},
+		post("/v1/responses",
+			`{"model":"sim","stream":true,"input":"a b c","max_output_tokens":4,"temperature":0,"truncation":"auto"}`),
 	} {
 		in(t, s, func(w *world) {
 			got, want := w.over2(p), w.right(p)
@@ -158,14 +170,19 @@ func TestStreamsPauseLongerThanAWriteMayTake(t *testing.T) {
 	}
 }
 
-// A passed stream whose engine falls silent ends with an error event, although its last write is longer ago than a write may take.
+// A passed stream whose engine falls silent ends with an error event, although its last write is longer ago
+// than a write may take.
 func TestPassedStreamEndsWithItsError(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Timeouts.ClientWrite = time.Second }}, func(w *world) {
 		for _, d := range w.d {
 			fault(enginesim.Fault{Kind: "stall_stream", After: 4})(w, d)
 		}
-		got := w.ask(post("/v1/responses", `{"model":"sim","stream":true,"input":"a b c","max_output_tokens":30,"temperature":0,"truncation":"auto"}`))
-		if got.err != nil || len(got.events) == 0 || !strings.Contains(got.events[len(got.events)-1], `"type":"error"`) {
+		got := w.ask(post(
+			"/v1/responses",
+			`{"model":"sim","stream":true,"input":"a b c","max_output_tokens":30,"temperature":0,"truncation":"auto"}`,
+		))
+		if got.err != nil || len(got.events) == 0 ||
+			!strings.Contains(got.events[len(got.events)-1], `"type":"error"`) {
 			t.Errorf("%v %q", got.err, got.raw)
 		}
 	})

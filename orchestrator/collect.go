@@ -12,68 +12,117 @@ import (
 	"tandem/orchestrator/outlier"
 )
 
-// collector reads the state of pools, indexes and streams when it is scraped, so that none of it has to be kept in step.
+// collector reads the state of pools, indexes and streams when it is scraped, so that none of it has to be
+// kept in step.
 type collector struct{ o *Orchestrator }
 
 var (
 	perReplica = []string{"pool", "replica"}
 
-	descUp      = prometheus.NewDesc("tandem_replica_up", "Whether the replica is usable: 1 or 0.", perReplica, nil)
-	descLeases  = prometheus.NewDesc("tandem_leases", "Reservations that have not ended, by pool and replica.", perReplica, nil)
-	descQueued  = prometheus.NewDesc("tandem_prefill_queued_tokens", "Uncached prompt tokens that we sent to a prefill replica and it has not finished.", []string{"replica"}, nil)
-	descPromise = prometheus.NewDesc("tandem_decode_promised_blocks", "KV blocks of a decode replica that are promised to requests.", []string{"replica"}, nil)
-	descFree    = prometheus.NewDesc("tandem_decode_free_blocks", "KV blocks of a decode replica that can still be promised; absent while unknown.", []string{"replica"}, nil)
-	descUsage   = prometheus.NewDesc("tandem_replica_kv_usage_ratio", "Share of KV blocks in use as the replica last reported; absent while unknown.", perReplica, nil)
-	descRunning = prometheus.NewDesc("tandem_replica_running", "Requests in the replica's batch as last reported; absent while unknown.", perReplica, nil)
-	descWaiting = prometheus.NewDesc("tandem_replica_waiting", "Requests in the replica's queue as last reported; absent while unknown.", perReplica, nil)
-	descAge     = prometheus.NewDesc("tandem_replica_report_age_seconds", "Age of the replica's newest load report; absent before the first.", perReplica, nil)
-	descState   = prometheus.NewDesc("tandem_replica_state", "Whether a state holds of the replica, whose cause /debug/replicas tells: 1 or 0.", []string{"pool", "replica", "state"}, nil)
+	descUp = prometheus.NewDesc("tandem_replica_up", "Whether the replica is usable: 1 or 0.", perReplica,
+		nil)
+	descLeases = prometheus.NewDesc("tandem_leases", "Reservations that have not ended, by pool and replica.",
+		perReplica, nil)
+	descQueued = prometheus.NewDesc("tandem_prefill_queued_tokens",
+		"Uncached prompt tokens that we sent to a prefill replica and it has not finished.", []string{"replica"},
+		nil)
+	descPromise = prometheus.NewDesc("tandem_decode_promised_blocks",
+		"KV blocks of a decode replica that are promised to requests.", []string{"replica"}, nil)
+	descFree = prometheus.NewDesc("tandem_decode_free_blocks",
+		"KV blocks of a decode replica that can still be promised; absent while unknown.", []string{"replica"}, nil)
+	descUsage = prometheus.NewDesc("tandem_replica_kv_usage_ratio",
+		"Share of KV blocks in use as the replica last reported; absent while unknown.", perReplica, nil)
+	descRunning = prometheus.NewDesc("tandem_replica_running",
+		"Requests in the replica's batch as last reported; absent while unknown.", perReplica, nil)
+	descWaiting = prometheus.NewDesc("tandem_replica_waiting",
+		"Requests in the replica's queue as last reported; absent while unknown.", perReplica, nil)
+	descAge = prometheus.NewDesc("tandem_replica_report_age_seconds",
+		"Age of the replica's newest load report; absent before the first.", perReplica, nil)
+	descState = prometheus.NewDesc("tandem_replica_state",
+		"Whether a state holds of the replica, whose cause /debug/replicas tells: 1 or 0.",
+		[]string{"pool", "replica", "state"}, nil)
 	descPairOut = prometheus.NewDesc("tandem_pair_ejected",
 		"Whether a pair whose KV blocks did not come over lately is kept out: 1 or 0; absent for all others.",
 		[]string{"prefill", "decode"}, nil)
-	descTrust = prometheus.NewDesc("tandem_index_trust", "How far the index of a replica can be believed: 1 for the state that holds.", []string{"pool", "replica", "state"}, nil)
+	descTrust = prometheus.NewDesc("tandem_index_trust",
+		"How far the index of a replica can be believed: 1 for the state that holds.",
+		[]string{"pool", "replica", "state"}, nil)
 
-	descCut         = prometheus.NewDesc("tandem_index_truncated", "Whether blocks of the replica were dropped from the index for its byte budget, so that matches may be too short: 1 or 0.", perReplica, nil)
-	descBlocks      = prometheus.NewDesc("tandem_index_blocks", "Distinct blocks in a pool's index.", []string{"pool"}, nil)
-	descMemberships = prometheus.NewDesc("tandem_index_memberships", "Pairs of block and holder in a pool's index.", []string{"pool"}, nil)
-	descBytes       = prometheus.NewDesc("tandem_index_bytes", "Estimated memory of a pool's index.", []string{"pool"}, nil)
-	descOrphans     = prometheus.NewDesc("tandem_index_orphans_total", "Blocks of events whose parent was unknown, not indexed.", []string{"pool"}, nil)
-	descTruncated   = prometheus.NewDesc("tandem_index_truncated_total", "Memberships forgotten to stay within the byte budget.", []string{"pool"}, nil)
+	descCut = prometheus.NewDesc("tandem_index_truncated", "Whether blocks of the replica were "+
+		"dropped from the index for its byte budget, so that matches may be too short: 1 or 0.", perReplica, nil)
+	descBlocks = prometheus.NewDesc("tandem_index_blocks", "Distinct blocks in a pool's index.",
+		[]string{"pool"}, nil)
+	descMemberships = prometheus.NewDesc("tandem_index_memberships",
+		"Pairs of block and holder in a pool's index.", []string{"pool"}, nil)
+	descBytes = prometheus.NewDesc("tandem_index_bytes", "Estimated memory of a pool's index.",
+		[]string{"pool"}, nil)
+	descOrphans = prometheus.NewDesc("tandem_index_orphans_total",
+		"Blocks of events whose parent was unknown, not indexed.", []string{"pool"}, nil)
+	descTruncated = prometheus.NewDesc("tandem_index_truncated_total",
+		"Memberships forgotten to stay within the byte budget.", []string{"pool"}, nil)
 
-	descBatches  = prometheus.NewDesc("tandem_events_batches_total", "Event batches applied.", perReplica, nil)
-	descGaps     = prometheus.NewDesc("tandem_events_gaps_total", "Gaps noticed in an event stream.", perReplica, nil)
-	descLost     = prometheus.NewDesc("tandem_events_lost_total", "Gaps that replay could not fill.", perReplica, nil)
-	descReplays  = prometheus.NewDesc("tandem_events_replays_total", "Replays asked for.", perReplica, nil)
-	descBad      = prometheus.NewDesc("tandem_events_decode_errors_total", "Event batches that could not be read.", perReplica, nil)
-	descRestarts = prometheus.NewDesc("tandem_events_restarts_total", "Engine restarts noticed in an event stream, by its sequence falling back or by other bytes under a known number.", perReplica, nil)
-	descReconns  = prometheus.NewDesc("tandem_events_reconnects_total", "Connections to an event stream made after the first.", perReplica, nil)
-	descTimeouts = prometheus.NewDesc("tandem_events_replay_timeouts_total", "Replays that fell silent before their end.", perReplica, nil)
-	descAgain    = prometheus.NewDesc("tandem_events_duplicates_total", "Event batches dropped because they had been applied already.", perReplica, nil)
-	descUnknown  = prometheus.NewDesc("tandem_events_skipped_total", "Events of kinds that we do not know, skipped.", perReplica, nil)
-	descRank     = prometheus.NewDesc("tandem_events_wrong_rank_total", "Event batches that name another data-parallel rank than the stream was configured for.", perReplica, nil)
-	descEvents   = prometheus.NewDesc("tandem_events_total", "Events in the batches applied.", perReplica, nil)
-	descApplied  = prometheus.NewDesc("tandem_events_blocks_total", "Blocks of events by what became of them: stored, removed, orphaned (parent unknown: not indexed), skipped (masked, other block size or group).", []string{"pool", "replica", "result"}, nil)
-	descSkewed   = prometheus.NewDesc("tandem_events_skewed_total", "Live event batches whose time stamp lay in our future: the clocks differ by more than the stream lags.", perReplica, nil)
-	descLag      = prometheus.NewDesc("tandem_events_lag_seconds", "Engine's time stamp to applied, newest live batch; clock skew included, 0 where that makes it negative.", perReplica, nil)
-	descIndexLag = prometheus.NewDesc("tandem_index_lag_seconds", "Age of a live event batch when the index has it: since the engine's time stamp (event; clock skew included) or since we received it (received).", []string{"pool", "replica", "from"}, nil)
+	descBatches = prometheus.NewDesc("tandem_events_batches_total", "Event batches applied.", perReplica, nil)
+	descGaps    = prometheus.NewDesc("tandem_events_gaps_total", "Gaps noticed in an event stream.", perReplica,
+		nil)
+	descLost = prometheus.NewDesc("tandem_events_lost_total", "Gaps that replay could not fill.", perReplica,
+		nil)
+	descReplays = prometheus.NewDesc("tandem_events_replays_total", "Replays asked for.", perReplica, nil)
+	descBad     = prometheus.NewDesc("tandem_events_decode_errors_total",
+		"Event batches that could not be read.", perReplica, nil)
+	descRestarts = prometheus.NewDesc("tandem_events_restarts_total", "Engine restarts noticed in an event "+
+		"stream, by its sequence falling back or by other bytes under a known number.", perReplica, nil)
+	descReconns = prometheus.NewDesc("tandem_events_reconnects_total",
+		"Connections to an event stream made after the first.", perReplica, nil)
+	descTimeouts = prometheus.NewDesc("tandem_events_replay_timeouts_total",
+		"Replays that fell silent before their end.", perReplica, nil)
+	descAgain = prometheus.NewDesc("tandem_events_duplicates_total",
+		"Event batches dropped because they had been applied already.", perReplica, nil)
+	descUnknown = prometheus.NewDesc("tandem_events_skipped_total",
+		"Events of kinds that we do not know, skipped.", perReplica, nil)
+	descRank = prometheus.NewDesc("tandem_events_wrong_rank_total",
+		"Event batches that name another data-parallel rank than the stream was configured for.", perReplica, nil)
+	descEvents  = prometheus.NewDesc("tandem_events_total", "Events in the batches applied.", perReplica, nil)
+	descApplied = prometheus.NewDesc("tandem_events_blocks_total",
+		"Blocks of events by what became of them: stored, removed, orphaned (parent unknown: not indexed), "+
+			"skipped (masked, other block size or group).",
+		[]string{"pool", "replica", "result"}, nil)
+	descSkewed = prometheus.NewDesc("tandem_events_skewed_total",
+		"Live event batches whose time stamp lay in our future: the clocks differ by more than the stream lags.",
+		perReplica, nil)
+	descLag = prometheus.NewDesc("tandem_events_lag_seconds",
+		"Engine's time stamp to applied, newest live batch; clock skew included, 0 where that makes it negative.",
+		perReplica, nil)
+	descIndexLag = prometheus.NewDesc("tandem_index_lag_seconds",
+		"Age of a live event batch when the index has it: since the engine's time stamp (event; clock skew "+
+			"included) or since we received it (received).",
+		[]string{"pool", "replica", "from"}, nil)
 
-	descToken = prometheus.NewDesc("tandem_replica_prefill_token_seconds", "Seconds a prompt token, as learned of the replica; absent before anything is.", perReplica, nil)
-	descStep  = prometheus.NewDesc("tandem_replica_decode_step_seconds", "Seconds a decode step of an empty batch, as learned of the replica; absent before anything is.", perReplica, nil)
+	descToken = prometheus.NewDesc("tandem_replica_prefill_token_seconds",
+		"Seconds a prompt token, as learned of the replica; absent before anything is.", perReplica, nil)
+	descStep = prometheus.NewDesc("tandem_replica_decode_step_seconds",
+		"Seconds a decode step of an empty batch, as learned of the replica; absent before anything is.",
+		perReplica, nil)
 
-	descRetrying = prometheus.NewDesc("tandem_retry_budget_used", "Requests that hold a place in the retry budget.", nil, nil)
-	descBudget   = prometheus.NewDesc("tandem_retry_budget", "Requests that may hold one now: retry.share of those in flight, at least retry.min.", nil, nil)
+	descRetrying = prometheus.NewDesc("tandem_retry_budget_used",
+		"Requests that hold a place in the retry budget.", nil, nil)
+	descBudget = prometheus.NewDesc("tandem_retry_budget",
+		"Requests that may hold one now: retry.share of those in flight, at least retry.min.", nil, nil)
 
-	descPeer  = prometheus.NewDesc("tandem_router_peer_up", "Whether another router has told its bookings lately: 1 or 0; absent for one that is known already, such as this one.", []string{"peer"}, nil)
+	descPeer = prometheus.NewDesc("tandem_router_peer_up", "Whether another router has told its bookings "+
+		"lately: 1 or 0; absent for one that is known already, such as this one.", []string{"peer"}, nil)
 	descQueue = prometheus.NewDesc("tandem_queue_waiting", "Requests that wait for decode room.", nil, nil)
-	descStall = prometheus.NewDesc("tandem_stalled_seconds_total", "Time this process stood still, as noticed by its own clock.", nil, nil)
+	descStall = prometheus.NewDesc("tandem_stalled_seconds_total",
+		"Time this process stood still, as noticed by its own clock.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge, descState, descPairOut, descTrust,
+		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge,
+		descState, descPairOut, descTrust,
 		descCut, descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
-		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts, descReconns, descAgain, descUnknown, descRank,
+		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
+		descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descLag, descIndexLag, descPeer, descQueue, descStall,
 		descToken, descStep, descRetrying, descBudget,
 	} {
@@ -208,7 +257,8 @@ func (e emit) counter(d *prometheus.Desc, v float64, labels ...string) {
 	e <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }
 
-// known leaves out what is unknown, which pools tell as a negative number: a missing series cannot be mistaken for an idle replica.
+// known leaves out what is unknown, which pools tell as a negative number: a missing series cannot be
+// mistaken for an idle replica.
 func (e emit) known(d *prometheus.Desc, v float64, labels ...string) {
 	if v >= 0 {
 		e.gauge(d, v, labels...)

@@ -8,7 +8,8 @@ import (
 	"tandem/connector"
 )
 
-// prefillBeside is a prefill leg that runs while the decode leg does. Their fates are joined: when it fails, the decode leg's context ends.
+// prefillBeside is a prefill leg that runs while the decode leg does. Their fates are joined: when it fails,
+// the decode leg's context ends.
 type prefillBeside struct {
 	cancel context.CancelFunc
 	done   chan struct{}

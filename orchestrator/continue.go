@@ -16,15 +16,18 @@ import (
 	"tandem/internal/replica"
 )
 
-// A stream whose engine dies behind the first content is not over: the prompt's tokens and those of the answer so far are the prompt of a request to
-// another engine, planned like every other, whose answer is the rest. The client sees a pause.
+// A stream whose engine dies behind the first content is not over: the prompt's tokens and those of the
+// answer so far are the prompt of a request to another engine, planned like every other, whose answer is the
+// rest. The client sees a pause.
 //
-// The job of the rest is one of its own, with the rest of the limits and a booking of its own. Its answer takes the place of the one that broke off.
+// The job of the rest is one of its own, with the rest of the limits and a booking of its own. Its answer
+// takes the place of the one that broke off.
 
 // mostContinued is how often one answer goes on elsewhere: a request that ends engines must not end many.
 const mostContinued = 3
 
-// follow has the tokens of the job's answer kept, where the configuration and the request allow that another engine goes on with it.
+// follow has the tokens of the job's answer kept, where the configuration and the request allow that another
+// engine goes on with it.
 func (j *job) follow() {
 	mode := j.q.snap.cfg.Retry.Continue
 	if mode == config.ContinueOff {
@@ -35,7 +38,8 @@ func (j *job) follow() {
 	}
 }
 
-// given begins the record of what the client gets of one attempt's answer; nil where nobody will go on with it.
+// given begins the record of what the client gets of one attempt's answer; nil where nobody will go on with
+// it.
 func (j *job) given() *openai.Delivered {
 	switch {
 	case j.rest != nil:
@@ -46,7 +50,8 @@ func (j *job) given() *openai.Delivered {
 	return nil
 }
 
-// askIDs asks the engine for the token ids that the record needs. The client does not see them unless it asked too.
+// askIDs asks the engine for the token ids that the record needs. The client does not see them unless it
+// asked too.
 func (j *job) askIDs(body *openai.Edit) *openai.Edit {
 	if j.want != nil && !j.want.ReturnIDs {
 		body.Set("return_token_ids", []byte("true"))
@@ -74,8 +79,9 @@ const (
 	clientLeft  = "client_gone"
 )
 
-// goOn lets another engine go on with a stream that broke off for this reason, and reports whether it does: then a is the answer of that engine.
-// If not, a is as it was, and what the client hears is the same as if nobody had tried.
+// goOn lets another engine go on with a stream that broke off for this reason, and reports whether it does:
+// then a is the answer of that engine. If not, a is as it was, and what the client hears is the same as if
+// nobody had tried.
 func (a *answer) goOn(err error) bool {
 	ctx, root := a.h.around, a.h.j.first()
 	if a.given == nil || ctx.Err() != nil || errors.Is(err, openai.ErrEventTooLong) {
@@ -91,7 +97,10 @@ func (a *answer) goOn(err error) bool {
 	}
 	o := root.q.o
 	o.m.continued.WithLabelValues(outcome).Inc()
-	attrs := []any{"id", root.id, "outcome", outcome, "replica", root.rec.Decode, "tokens", a.given.Tokens(), "took", time.Since(began), "error", errText(err)}
+	attrs := []any{
+		"id", root.id, "outcome", outcome, "replica", root.rec.Decode, "tokens", a.given.Tokens(), "took",
+		time.Since(began), "error", errText(err),
+	}
 	if f != nil {
 		attrs = append(attrs, "next", f.Error())
 	}
@@ -115,7 +124,9 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed held) {
 }
 
 // replace finds the engine that goes on and makes a its answer.
-func (a *answer) replace(ctx context.Context, root *job, err error, blamed held) (outcome string, f *failure) {
+func (a *answer) replace(
+	ctx context.Context, root *job, err error, blamed held,
+) (outcome string, f *failure) {
 	switch {
 	case errors.Is(err, openai.ErrDiverged):
 		return diverged, nil
@@ -130,7 +141,8 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 	case !root.mayGoOn(ctx, blamed):
 		return noBudget, nil
 	}
-	at, tokens := attribute.String("tandem.replica", string(a.to.Member.ID)), attribute.Int("tandem.tokens", a.given.Tokens())
+	at := attribute.String("tandem.replica", string(a.to.Member.ID))
+	tokens := attribute.Int("tandem.tokens", a.given.Tokens())
 	ctx, end := root.q.o.span(ctx, "continue", at, tokens)
 	defer end()
 	rest, f := a.restJob(root, blamed)
@@ -152,11 +164,12 @@ func (a *answer) replace(ctx context.Context, root *job, err error, blamed held)
 	return wentOn, nil
 }
 
-// mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does not work any more: then going on elsewhere
-// multiplies no work, however many streams it had.
+// mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does
+// not work any more: then going on elsewhere multiplies no work, however many streams it had.
 func (j *job) mayGoOn(ctx context.Context, blamed held) bool {
 	to := j.q.o.fleet.Endpoint(blamed.b.Decode.ID)
-	return to == nil || !to.Up() || j.q.o.planner.KnownBad(blamed.b, blamed.fault, time.Now()) || j.takeBudget() || j.q.dead(ctx, to)
+	return to == nil || !to.Up() || j.q.o.planner.KnownBad(blamed.b, blamed.fault, time.Now()) ||
+		j.takeBudget() || j.q.dead(ctx, to)
 }
 
 // dead asks an engine whether it still works.
@@ -181,20 +194,23 @@ func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
 	left := a.given.Clone()
 	ids, done := left.Resume(cached)
 	if most := root.req.MaxTokens; most > 0 && done >= most { // an engine says one more whatever it is asked for
-		return nil, refuse("stream", "continue", http.StatusBadGateway, "Nothing is left of the answer but how it ended.")
+		return nil,
+			refuse("stream", "continue", http.StatusBadGateway, "Nothing is left of the answer but how it ended.")
 	}
 	raw := openai.AppendIDs(nil, ids)
 	body := root.req.ContinueFrom(raw, done)
 	body.Set("return_token_ids", []byte("true"))
 	req, err := openai.Parse(root.req.Kind, body.Append(nil), openai.Limits{})
 	if err != nil {
-		f := refuse("stream", "continue", http.StatusInternalServerError, "The rest of the answer could not be asked for.")
+		f := refuse("stream", "continue", http.StatusInternalServerError,
+			"The rest of the answer could not be asked for.")
 		f.err = err
 		return nil, f
 	}
 	j := &job{
 		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
-		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true}, // no template takes part: any version will do
+		// No template takes part: any version will do.
+		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true},
 		count: len(ids), rest: left, restOf: root, kept: done, faults: []held{blamed},
 	}
 	j.rec = newRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
@@ -204,9 +220,11 @@ func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
 	return j, nil
 }
 
-// avoidForRest keeps the job of a rest from replicas that would begin the answer anew, and from the one where it broke off, if there is another.
+// avoidForRest keeps the job of a rest from replicas that would begin the answer anew, and from the one where
+// it broke off, if there is another.
 func (j *job) avoidForRest(broken replica.ID) {
-	if j.req.Kind != openai.Completions && j.q.snap.connect.Order() != connector.Sequential { // no other carries the ids of a chat
+	// No other carries the ids of a chat.
+	if j.req.Kind != openai.Completions && j.q.snap.connect.Order() != connector.Sequential {
 		j.plan.SplitOK = false
 	}
 	for id, r := range j.q.o.fleet.Endpoints() {
@@ -218,7 +236,8 @@ func (j *job) avoidForRest(broken replica.ID) {
 	j.failedWhen, j.failedAt = "decode", broken
 }
 
-// begin runs the job of a rest until its answer has begun well, or until that has taken as long as a first token may.
+// begin runs the job of a rest until its answer has begun well, or until that has taken as long as a first
+// token may.
 func (j *job) begin(ctx context.Context) (*answer, *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	clock := time.AfterFunc(j.q.snap.cfg.Timeouts.DecodeFirst, func() { cancel(errRestLate) })
@@ -230,7 +249,8 @@ func (j *job) begin(ctx context.Context) (*answer, *failure) {
 	return a, f
 }
 
-// goesOnAt reports whether the token ids of a rest mean to a decode replica what they meant where they were made, and whether it takes them.
+// goesOnAt reports whether the token ids of a rest mean to a decode replica what they meant where they were
+// made, and whether it takes them.
 func (j *job) goesOnAt(d *replica.Replica) bool {
 	return reuses(&d.Facts, j.req.Kind) && j.ids.legs(d) != nil
 }
@@ -241,6 +261,8 @@ func (h *handoff) restOnly() *failure {
 		return nil
 	}
 	f := refuse("decode", "no_id_reuse", http.StatusServiceUnavailable, "The decode replica takes no token ids.")
-	f.at, f.retry, f.unused = h.b.Decode.ID, true, true
+	f.at = h.b.Decode.ID
+	f.retry = true
+	f.unused = true
 	return f
 }

@@ -24,7 +24,10 @@ func greedy(path string, n int, more string) prompt {
 	if path != "/v1/completions" {
 		what = `"messages":[{"role":"user","content":"` + words(120) + `"}]`
 	}
-	return prompt{path: path, body: fmt.Sprintf(`{"model":"sim","max_tokens":%d,"temperature":0,"stream":true,%s%s}`, n, more, what)}
+	return prompt{
+		path: path,
+		body: fmt.Sprintf(`{"model":"sim","max_tokens":%d,"temperature":0,"stream":true,%s%s}`, n, more, what),
+	}
 }
 
 // dies lets the n-th decode leg from now on end so, after as many events.
@@ -62,11 +65,14 @@ func (w *world) same(p prompt, got *heard) {
 	w.t.Helper()
 	want := w.right(p)
 	if got.err != nil || got.said() != want.said() {
-		i, a, b := 0, got.said(), want.said()
+		i := 0
+		a := got.said()
+		b := want.said()
 		for i < min(len(a), len(b)) && a[i] == b[i] {
 			i++
 		}
-		w.t.Fatalf("error %v, %+v: from byte %d on\n%.400s\nwant\n%.400s\n%.100s", got.err, got.fail, i, a[max(0, i-120):], b[max(0, i-120):], p.body)
+		w.t.Fatalf("error %v, %+v: from byte %d on\n%.400s\nwant\n%.400s\n%.100s",
+			got.err, got.fail, i, a[max(0, i-120):], b[max(0, i-120):], p.body)
 	}
 	names := map[string]bool{}
 	for _, re := range []*regexp.Regexp{ownID, ownCreated} {
@@ -80,7 +86,8 @@ func (w *world) same(p prompt, got *heard) {
 	w.silent(got)
 }
 
-// bytewise are engines that mostly generate single bytes: characters of several tokens, and bytes that are none.
+// bytewise are engines that mostly generate single bytes: characters of several tokens, and bytes that are
+// none.
 func bytewise(_ string, o *enginesim.Options) {
 	o.Core.FirstToken, o.Core.Vocab = 8, 264+40
 }
@@ -100,21 +107,50 @@ var endings = []struct {
 	{name: "a completion", path: "/v1/completions"},
 	{name: "usage", path: "/v1/chat/completions", more: `"stream_options":{"include_usage":true},`},
 	{name: "usage of a completion", path: "/v1/completions", more: `"stream_options":{"include_usage":true},`},
-	{name: "continuous usage", path: "/v1/completions", more: `"stream_options":{"include_usage":true,"continuous_usage_stats":true},`},
-	{name: "continuous usage of a chat", path: "/v1/chat/completions", more: `"stream_options":{"include_usage":true,"continuous_usage_stats":true},`},
-	{name: "a stop string over several tokens", path: "/v1/completions", stops: []int{31, 52}, more: `"stream_options":{"include_usage":true},`},
+	{
+		name: "continuous usage", path: "/v1/completions",
+		more: `"stream_options":{"include_usage":true,"continuous_usage_stats":true},`,
+	},
+	{
+		name: "continuous usage of a chat", path: "/v1/chat/completions",
+		more: `"stream_options":{"include_usage":true,"continuous_usage_stats":true},`,
+	},
+	{
+		name: "a stop string over several tokens", path: "/v1/completions", stops: []int{31, 52},
+		more: `"stream_options":{"include_usage":true},`,
+	},
 	{name: "stop strings in a chat", path: "/v1/chat/completions", stops: []int{40, 47, 44, 60}},
-	{name: "a stop string that does not come", path: "/v1/chat/completions", stops: []int{10, 11}, more: `"min_tokens":12,`},
-	{name: "a stop string that counts late", path: "/v1/completions", stops: []int{5, 7, 30, 34}, more: `"min_tokens":6,`},
-	{name: "an included stop string", path: "/v1/completions", stops: []int{31, 52}, more: `"include_stop_str_in_output":true,`},
+	{
+		name: "a stop string that does not come", path: "/v1/chat/completions", stops: []int{10, 11},
+		more: `"min_tokens":12,`,
+	},
+	{
+		name: "a stop string that counts late", path: "/v1/completions", stops: []int{5, 7, 30, 34},
+		more: `"min_tokens":6,`,
+	},
+	{
+		name: "an included stop string", path: "/v1/completions", stops: []int{31, 52},
+		more: `"include_stop_str_in_output":true,`,
+	},
 	{name: "bytes", path: "/v1/completions", tokens: 40, setup: setup{engine: bytewise}},
-	{name: "bytes of a chat, and a stop string", path: "/v1/chat/completions", tokens: 40, stops: []int{12, 15}, setup: setup{engine: bytewise}},
-	{name: "an end of its own", path: "/v1/chat/completions", tokens: 60, setup: setup{engine: ends}, more: `"stream_options":{"include_usage":true},`},
+	{
+		name: "bytes of a chat, and a stop string", path: "/v1/chat/completions", tokens: 40, stops: []int{12, 15},
+		setup: setup{engine: bytewise},
+	},
+	{
+		name: "an end of its own", path: "/v1/chat/completions", tokens: 60, setup: setup{engine: ends},
+		more: `"stream_options":{"include_usage":true},`,
+	},
 	{name: "token ids for the client", path: "/v1/chat/completions", more: `"return_token_ids":true,`},
-	{name: "token ids for the client, and a stop string", path: "/v1/completions", more: `"return_token_ids":true,`, stops: []int{31, 52}},
+	{
+		name: "token ids for the client, and a stop string", path: "/v1/completions",
+		more: `"return_token_ids":true,`, stops: []int{31, 52},
+	},
 	{name: "not split", path: "/v1/chat/completions", setup: setup{config: alone}},
 	{name: "a completion that is not split", path: "/v1/completions", setup: setup{config: alone}},
-	{name: "nobody tells token ids before", path: "/v1/chat/completions", setup: setup{config: func(c *config.Config) {
+	{name: "nobody tells token ids before", path: "/v1/chat/completions", setup: setup{config: func(
+		c *config.Config,
+	) {
 		c.Tokenizer.Source, c.Local = config.TokensNone, config.LocalAuto
 	}}},
 	{name: "both legs at once", path: "/v1/completions", setup: setup{order: connector.Concurrent}},
@@ -166,7 +202,8 @@ func TestEveryEventMayBeTheLast(t *testing.T) {
 					w.dies(enginesim.Fault{Kind: "cut_stream", After: k})
 					w.same(p, w.ask(p))
 				}
-				if got, want := w.count("tandem_continued_total", "continued")+w.count("tandem_continued_total", "complete"), events-2; got < want {
+				if got, want := w.count("tandem_continued_total",
+					"continued")+w.count("tandem_continued_total", "complete"), events-2; got < want {
 					t.Errorf("%d of %d streams went on", got, want)
 				}
 			})
@@ -260,7 +297,8 @@ func TestBudgetOfStreamsThatGoOn(t *testing.T) {
 	})
 }
 
-// The time in which the rest of an answer has to begin is that of its queue and its prefill too: who has the leg when it is over is not to blame.
+// The time in which the rest of an answer has to begin is that of its queue and its prefill too: who has the
+// leg when it is over is not to blame.
 func TestARestThatBeginsLateIsNobodysFault(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) {
 		c.Timeouts.DecodeFirst = time.Second
@@ -306,10 +344,12 @@ func TestAllStreamsOfADeadReplicaGoOn(t *testing.T) {
 // Each prompt of a batch goes on by itself.
 func TestBatchesGoOn(t *testing.T) {
 	in(t, unejected(setup{}), func(w *world) {
-		p := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,"stream":true,"prompt":["` + words(60) + `","` + words(70) + `"]}`}
+		p := prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,"stream":true,` +
+			`"prompt":["` + words(60) + `","` + words(70) + `"]}`}
 		w.dies(enginesim.Fault{Kind: "cut_stream", After: 4}, enginesim.Fault{Kind: "cut_stream", After: 6})
 		got, want := w.ask(p), w.right(p)
-		if texts := byIndex(got); got.dones != 1 || got.fail.Message != "" || fmt.Sprint(texts) != fmt.Sprint(byIndex(want)) {
+		if texts := byIndex(got); got.dones != 1 || got.fail.Message != "" ||
+			fmt.Sprint(texts) != fmt.Sprint(byIndex(want)) {
 			t.Errorf("%v, %+v\nwant %v", texts, got.fail, byIndex(want))
 		}
 		if n := w.count("tandem_continued_total", "continued"); n != 2 {
@@ -358,7 +398,8 @@ func TestRecordOfAContinuedStream(t *testing.T) {
 		got := w.ask(p)
 		w.same(p, got)
 		rec := w.o.ring.newest(3)
-		if len(rec) != 1 || len(rec[0].Continued) != 2 || rec[0].Output != 12 || rec[0].Outcome != "ok" || rec[0].Attempts != 1 {
+		if len(rec) != 1 || len(rec[0].Continued) != 2 || rec[0].Output != 12 || rec[0].Outcome != "ok" ||
+			rec[0].Attempts != 1 {
 			t.Errorf("records %+v", rec[0])
 		}
 		if !strings.Contains(got.raw, fmt.Sprintf(`"usage":{"prompt_tokens":%d,`, rec[0].Prompt)) {
@@ -380,7 +421,10 @@ func TestRecordOfAContinuedStream(t *testing.T) {
 // A replica with other model files has other tokens: it is not asked to go on.
 func TestOtherTokensDoNotGoOn(t *testing.T) {
 	in(t, setup{decode: 1}, func(w *world) {
-		j := &job{q: &request{o: w.o, snap: w.o.snap.Load()}, ids: &promptIDs{list: []uint32{1}, json: []byte("[1]"), exact: true}}
+		j := &job{
+			q:   &request{o: w.o, snap: w.o.snap.Load()},
+			ids: &promptIDs{list: []uint32{1}, json: []byte("[1]"), exact: true},
+		}
 		j.req = parsed(t, `{"model":"sim","prompt":[1],"stream":true}`)
 		d := w.o.fleet.Endpoints()[w.o.decode.Status(time.Now())[0].ID]
 		if !j.goesOnAt(&d.Member) {

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// crash brings a panic of a goroutine that works for a request to the request's own, where it is answered: else it would end the process.
+// crash brings a panic of a goroutine that works for a request to the request's own, where it is answered:
+// else it would end the process.
 type crash struct {
 	mu    sync.Mutex // guards the following
 	first *panicked
@@ -48,7 +49,8 @@ func (c *crash) again() {
 // Panicked logs the panic of a call that is none of a client's.
 func (o *Orchestrator) Panicked(value any, stack []byte) { o.panics.Report("grpc", value, stack) }
 
-// crashed answers a request whose handler panicked: 500 where nothing has been sent, else the connection is cut. To be deferred.
+// crashed answers a request whose handler panicked: 500 where nothing has been sent, else the connection is
+// cut. To be deferred.
 func (q *request) crashed() {
 	v := recover()
 	switch p, brought := v.(*panicked); {
@@ -63,7 +65,8 @@ func (q *request) crashed() {
 	}
 	p := v.(*panicked)
 	q.out = "panic"
-	q.o.log.Error("a request panicked, which is a bug of this router: please report it", "id", q.id, "path", q.path, "error", p.Error(), "stack", string(p.stack))
+	q.o.log.Error("a request panicked, which is a bug of this router: please report it", "id", q.id, "path",
+		q.path, "error", p.Error(), "stack", string(p.stack))
 	if q.w.begun {
 		panic(http.ErrAbortHandler)
 	}

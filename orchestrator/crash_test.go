@@ -10,7 +10,8 @@ import (
 	"tandem/internal/openai"
 )
 
-// A request that panics, wherever it does, is answered with 500 and leaves nothing behind: no lease, no leg, no place among those in flight.
+// A request that panics, wherever it does, is answered with 500 and leaves nothing behind: no lease, no leg,
+// no place among those in flight.
 func TestPanicsLeaveNothingBehind(t *testing.T) {
 	batch := post("/v1/completions", `{"model":"sim","max_tokens":3,"prompt":["a b","c d","e f"]}`)
 	for _, seam := range []string{"tokenize", "plan", "prefill", "handoff", "decode"} {
@@ -40,7 +41,9 @@ func TestPanicBehindTheAnswer(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		in(t, setup{}, func(w *world) {
 			w.asked++
-			p, rec, cut := completion(true), httptest.NewRecorder(), false
+			p := completion(true)
+			rec := httptest.NewRecorder()
+			cut := false
 			serve := func(ctx context.Context, q *request) *failure {
 				req, f := q.parse(openai.Completions)
 				if f != nil {
@@ -55,7 +58,8 @@ func TestPanicBehindTheAnswer(t *testing.T) {
 			}
 			func() {
 				defer func() { cut = recover() != nil }()
-				w.o.handle(p.path, serve)(rec, httptest.NewRequestWithContext(w.t.Context(), "POST", p.path, strings.NewReader(p.body)))
+				w.o.handle(p.path, serve)(rec,
+					httptest.NewRequestWithContext(w.t.Context(), "POST", p.path, strings.NewReader(p.body)))
 			}()
 			if cut != begun || !begun && rec.Code != 500 {
 				t.Errorf("begun %v: cut %v, status %d", begun, cut, rec.Code)

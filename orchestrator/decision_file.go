@@ -14,8 +14,8 @@ import (
 	"tandem/internal/config"
 )
 
-// decisionFile appends every record to the file that the configuration names, a JSON line each. It runs behind the
-// requests: a disk that is slow or full costs records, which are counted, and never a request.
+// decisionFile appends every record to the file that the configuration names, a JSON line each. It runs
+// behind the requests: a disk that is slow or full costs records, which are counted, and never a request.
 type decisionFile struct {
 	ring *ring
 	log  *slog.Logger
@@ -43,7 +43,8 @@ func writable(cfg config.Decisions) error {
 	if cfg.File == "" {
 		return nil
 	}
-	f, err := os.OpenFile(cfg.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it
+	f, err := os.OpenFile(cfg.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY,
+		0o600) //nolint:gosec // the operator names it
 	if err == nil {
 		err = f.Close()
 	}
@@ -169,7 +170,8 @@ func (w *recordWriter) write() {
 	_, err := w.target.Write(w.lines.Bytes())
 	switch {
 	case err != nil && !w.failed:
-		w.d.log.Warn("decisions cannot be written; they are lost until they can", "file", w.target.Filename, "error", err)
+		w.d.log.Warn("decisions cannot be written; they are lost until they can", "file", w.target.Filename,
+			"error", err)
 	case err == nil && w.failed:
 		w.d.log.Info("decisions are written again", "file", w.target.Filename)
 	}

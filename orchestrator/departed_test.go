@@ -14,20 +14,25 @@ import (
 
 // longAnswers lets answers take longer than the lease.
 func longAnswers(c *config.Config) {
-	c.Timeouts.DecodeFirst, c.Timeouts.Answer, c.Timeouts.DecodeIdle = time.Minute, 2*time.Minute, time.Minute
+	c.Timeouts.DecodeFirst = time.Minute
+	c.Timeouts.Answer = 2 * time.Minute
+	c.Timeouts.DecodeIdle = time.Minute
 	c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = time.Second, time.Second
 }
 
 // longPrompt is one whose answer takes so many steps of a decode engine.
 func longPrompt(steps int) prompt {
-	return post("/v1/completions", fmt.Sprintf(`{"model":"sim","max_tokens":%d,"temperature":0,"ignore_eos":true,"prompt":%s}`, steps, idPrompt(1, 120)))
+	return post("/v1/completions", fmt.Sprintf(
+		`{"model":"sim","max_tokens":%d,"temperature":0,"ignore_eos":true,"prompt":%s}`, steps, idPrompt(1, 120),
+	))
 }
 
 // without is the configuration without the replicas at these addresses.
 func without(c *config.Config, addrs ...string) *config.Config {
 	out := *c
 	for _, p := range []*config.Pool{&out.Pools.Prefill, &out.Pools.Decode} {
-		p.Replicas = slices.DeleteFunc(slices.Clone(p.Replicas), func(r config.Replica) bool { return slices.Contains(addrs, r.ID()) })
+		p.Replicas = slices.DeleteFunc(slices.Clone(p.Replicas),
+			func(r config.Replica) bool { return slices.Contains(addrs, r.ID()) })
 	}
 	return &out
 }
@@ -39,8 +44,9 @@ func (w *world) apply(c *config.Config) {
 	}
 }
 
-// The replicas that serve a request leave the configuration while its answer is made. It is made from blocks that were read in time, whether the lease has
-// ended meanwhile or not: nothing is thrown away, nobody is distrusted, and they are asked no more once the request has ended.
+// The replicas that serve a request leave the configuration while its answer is made. It is made from blocks
+// that were read in time, whether the lease has ended meanwhile or not: nothing is thrown away, nobody is
+// distrusted, and they are asked no more once the request has ended.
 func TestRequestsOutliveTheirReplicas(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -80,7 +86,8 @@ func TestRequestsOutliveTheirReplicas(t *testing.T) {
 	}
 }
 
-// A prefill engine that has left and then stands still is noticed as before: its silence counts while requests need it.
+// A prefill engine that has left and then stands still is noticed as before: its silence counts while
+// requests need it.
 func TestSilenceOfWhoHasLeftIsHeard(t *testing.T) {
 	s := slowPair(30 * time.Second)
 	s.prefill = 2
@@ -130,7 +137,8 @@ func TestMovedReplica(t *testing.T) {
 			if len(legs) != 2 || legs[1].engine != by {
 				w.t.Errorf("the legs went to %v, want the last at %s", legs, by)
 			}
-			if ready := w.get("admin", "/readyz"); ready.status != 200 || strings.Count(ready.raw, `"replica": "decode"`) != 1 {
+			if ready := w.get("admin", "/readyz"); ready.status != 200 ||
+				strings.Count(ready.raw, `"replica": "decode"`) != 1 {
 				w.t.Errorf("/readyz: %d %s", ready.status, ready.raw)
 			}
 			if n := w.count("tandem_replica_up", "decode"); n != 1 {
@@ -163,7 +171,8 @@ func TestMovedReplica(t *testing.T) {
 	})
 }
 
-// Engines that stand in both pools are two replicas each, which can both be reached, and no request is split over an engine and itself.
+// Engines that stand in both pools are two replicas each, which can both be reached, and no request is split
+// over an engine and itself.
 func TestSharedEngines(t *testing.T) {
 	both := func(c *config.Config) {
 		rs := slices.Clone(c.Pools.Prefill.Replicas)

@@ -43,11 +43,13 @@ func (t *tally) take(got, want *heard) {
 
 // nthChat is a chat of its own.
 func nthChat(n int, stream bool) prompt {
-	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` + streaming(stream) +
+	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` +
+		streaming(stream) +
 		`"messages":[{"role":"user","content":"` + fmt.Sprintf("question %d: ", n) + words(120) + `"}]}`}
 }
 
-// crowd sends so many chats, so many at a time, half of them streamed, and compares each answer with that of a single engine.
+// crowd sends so many chats, so many at a time, half of them streamed, and compares each answer with that of
+// a single engine.
 func (w *world) crowd(n, atOnce, from int) *tally {
 	var t tally
 	var wg sync.WaitGroup
@@ -80,7 +82,8 @@ func (t *tally) want(tb testing.TB, what string, most int) {
 
 func auto(c *config.Config) { c.Local = config.LocalAuto }
 
-// A replica that answers 500 at once looks idle and attracts everybody. It costs hardly a client an answer, at either leg and whoever may prefill.
+// A replica that answers 500 at once looks idle and attracts everybody. It costs hardly a client an answer,
+// at either leg and whoever may prefill.
 func TestAReplicaThatFailsAtOnce(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
 		for _, leg := range []string{"prefill", "decode"} {
@@ -101,7 +104,8 @@ func TestAReplicaThatFailsAtOnce(t *testing.T) {
 	}
 }
 
-// A prefill engine that hands over nothing, as one that was started without a connector, costs no client an answer: a decode replica computes the prompt.
+// A prefill engine that hands over nothing, as one that was started without a connector, costs no client an
+// answer: a decode replica computes the prompt.
 func TestAPrefillReplicaThatHandsOverNothing(t *testing.T) {
 	in(t, setup{config: auto}, func(w *world) {
 		fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
@@ -113,13 +117,15 @@ func TestAPrefillReplicaThatHandsOverNothing(t *testing.T) {
 	})
 	in(t, setup{prefill: 1}, func(w *world) {
 		fault(enginesim.Fault{Kind: "null_params", Count: -1})(w, w.p[0])
-		if got := w.ask(chat(false)); got.status != http.StatusBadGateway || !strings.Contains(got.raw, "local: never") {
+		if got := w.ask(chat(false)); got.status != http.StatusBadGateway ||
+			!strings.Contains(got.raw, "local: never") {
 			t.Errorf("with local: never: %d %s, want an error that names the setting", got.status, got.raw)
 		}
 	})
 }
 
-// When every engine fails the clients see the engines' own errors, and nobody is starved by ejection: what works again is used at once.
+// When every engine fails the clients see the engines' own errors, and nobody is starved by ejection: what
+// works again is used at once.
 func TestAllEnginesFailAtOnce(t *testing.T) {
 	in(t, setup{config: auto}, func(w *world) {
 		for _, e := range append(w.p, w.d...) {
@@ -136,7 +142,8 @@ func TestAllEnginesFailAtOnce(t *testing.T) {
 	})
 }
 
-// One path of sixteen is cut below the engines: the pair is out after two failures, the other fifteen are not held to account.
+// One path of sixteen is cut below the engines: the pair is out after two failures, the other fifteen are not
+// held to account.
 func TestOneCutPathOfSixteen(t *testing.T) {
 	in(t, setup{prefill: 4, decode: 4}, func(w *world) {
 		fault(enginesim.Fault{Kind: "cut_path", From: "p0.internal", For: 50 * time.Millisecond})(w, w.d[0])
@@ -144,7 +151,8 @@ func TestOneCutPathOfSixteen(t *testing.T) {
 		if n := w.count("tandem_pair_ejections_total", ""); n == 0 {
 			t.Error("the pair was never ejected")
 		}
-		if n := w.count("tandem_pair_ejections_total", "") - w.count("tandem_pair_ejections_total", w.d[0].addr); n != 0 {
+		if n := w.count("tandem_pair_ejections_total",
+			"") - w.count("tandem_pair_ejections_total", w.d[0].addr); n != 0 {
 			t.Errorf("%d ejections of other pairs", n)
 		}
 		if n := w.count("tandem_ejections_total", ""); n != 0 {
@@ -241,8 +249,8 @@ func TestAnEjectedReplicaIsRenamed(t *testing.T) {
 	})
 }
 
-// A path that fails without a word, since its decode engine computes again what it could not load and tells clients nothing of its cache, shows in that
-// engine's counters: the pair is tried, and is out.
+// A path that fails without a word, since its decode engine computes again what it could not load and tells
+// clients nothing of its cache, shows in that engine's counters: the pair is tried, and is out.
 func TestASilentlyCutPathShowsInCounters(t *testing.T) {
 	s := setup{prefill: 2, decode: 2, engine: func(_ string, o *enginesim.Options) {
 		o.NoUsageDetails, o.Core.LoadPolicy = true, core.Recompute
@@ -265,13 +273,14 @@ func TestASilentlyCutPathShowsInCounters(t *testing.T) {
 	})
 }
 
-// A decode engine that loads nothing, and computes every prompt again, answers well: that prefill is done for nothing shows in what it says it had cached,
-// and its pairs are out.
+// A decode engine that loads nothing, and computes every prompt again, answers well: that prefill is done for
+// nothing shows in what it says it had cached, and its pairs are out.
 func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
 	in(t, setup{prefill: 2, decode: 3}, func(w *world) {
 		fault(enginesim.Fault{Kind: "no_load"})(w, w.d[0])
 		w.crowd(60, 4, 0).want(t, "60 chats", 0)
-		if n := w.count("tandem_ejections_total", w.d[0].addr) + w.count("tandem_pair_ejections_total", w.d[0].addr); n == 0 {
+		if n := w.count("tandem_ejections_total",
+			w.d[0].addr) + w.count("tandem_pair_ejections_total", w.d[0].addr); n == 0 {
 			t.Error("nobody noticed that no blocks were moved")
 		}
 		if n := w.count("tandem_ejections_total", "") - w.count("tandem_ejections_total", w.d[0].addr); n != 0 {
@@ -289,9 +298,9 @@ func TestADecodeReplicaThatLoadsNothing(t *testing.T) {
 	})
 }
 
-// What a decode engine has cached of prompts that it got from somebody else looks like what came by transfer. Where
-// nobody knows what it held, it is no proof that the pair moves anything: the engine's counters are asked, which show
-// that it does not.
+// What a decode engine has cached of prompts that it got from somebody else looks like what came by transfer.
+// Where nobody knows what it held, it is no proof that the pair moves anything: the engine's counters are
+// asked, which show that it does not.
 func TestTokensThatWereThereProveNoTransfer(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 		fault(enginesim.Fault{Kind: "no_load"})(w, w.d[0])
@@ -316,8 +325,8 @@ func TestTokensThatWereThereProveNoTransfer(t *testing.T) {
 	})
 }
 
-// A decode replica twenty times slower than the other takes the own answer's time of each request into its price: after the first ten requests hardly one
-// goes there any more, and it has a state that says so.
+// A decode replica twenty times slower than the other takes the own answer's time of each request into its
+// price: after the first ten requests hardly one goes there any more, and it has a state that says so.
 func TestASlowDecodeReplica(t *testing.T) {
 	in(t, setup{config: auto}, func(w *world) {
 		fault(enginesim.Fault{Kind: "slow", Factor: 20})(w, w.d[0])
@@ -337,7 +346,8 @@ func TestASlowDecodeReplica(t *testing.T) {
 	})
 }
 
-// A decode engine that stands still while it computes prompts itself keeps nobody waiting until it goes on: whoever has heard nothing yet is served elsewhere.
+// A decode engine that stands still while it computes prompts itself keeps nobody waiting until it goes on:
+// whoever has heard nothing yet is served elsewhere.
 func TestAFrozenEngineDoesNotHoldItsOwnPrompts(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		s := setup{config: func(c *config.Config) {
@@ -361,7 +371,8 @@ func TestAFrozenEngineDoesNotHoldItsOwnPrompts(t *testing.T) {
 	}
 }
 
-// Some requests bring engines to answer 500, wherever they go: many of them at once keep nobody out, and cost nobody else an answer.
+// Some requests bring engines to answer 500, wherever they go: many of them at once keep nobody out, and cost
+// nobody else an answer.
 func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
 		t.Run("local "+local, func(t *testing.T) {
@@ -395,8 +406,9 @@ func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 	}
 }
 
-// Half of the decode engines and more begin to fail at once: who failed at two of them before anything was known of them is tried with another one. Where
-// three of four fail, some have met all three before that is known, and no request has a fourth attempt.
+// Half of the decode engines and more begin to fail at once: who failed at two of them before anything was
+// known of them is tried with another one. Where three of four fail, some have met all three before that is
+// known, and no request has a fourth attempt.
 func TestHalfAndMoreFailAtOnce(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
 		for bad, most := range map[int]int{2: 8, 3: 30} {
@@ -414,7 +426,8 @@ func TestHalfAndMoreFailAtOnce(t *testing.T) {
 	}
 }
 
-// Two of three decode engines begin to fail at once: who failed at both of them before anything was known of them is tried with the third.
+// Two of three decode engines begin to fail at once: who failed at both of them before anything was known of
+// them is tried with the third.
 func TestTwoOfThreeFailAtOnce(t *testing.T) {
 	in(t, setup{decode: 3}, func(w *world) {
 		for _, d := range w.d[:2] {

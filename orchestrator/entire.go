@@ -7,13 +7,17 @@ import (
 	"tandem/internal/rawjson"
 )
 
-var errUnended = errors.New("the answer ends with its connection, and is no complete JSON: it may have been cut")
+var errUnended = errors.New(
+	"the answer ends with its connection, and is no complete JSON: it may have been cut",
+)
 
-// errNoAnswer is a 200 that holds nothing generated: an error page, or nothing. Engines do not do that; what stands in front of them may.
+// errNoAnswer is a 200 that holds nothing generated: an error page, or nothing. Engines do not do that; what
+// stands in front of them may.
 var errNoAnswer = errors.New("status 200, and no answer in it")
 
-// entire reads the body of a good answer to its end, behind what dst holds. Where nothing but the end of the connection ends an answer, what was cut looks
-// whole: then its JSON has to be complete. vLLM gives a length or chunks to every answer; what stands in front of it may not.
+// entire reads the body of a good answer to its end, behind what dst holds. Where nothing but the end of the
+// connection ends an answer, what was cut looks whole: then its JSON has to be complete. vLLM gives a length
+// or chunks to every answer; what stands in front of it may not.
 func entire(resp *engine.Response, dst []byte, limit int64) ([]byte, error) {
 	start := len(dst)
 	dst, err := resp.AppendAll(dst, limit)

@@ -10,8 +10,9 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// Explain plans the request with this body as if it had come now, books nothing, sends nothing but the question for token ids, and returns the decision
-// with every plan, term and exclusion. Safe for concurrent use.
+// Explain plans the request with this body as if it had come now, books nothing, sends nothing but the
+// question for token ids, and returns the decision with every plan, term and exclusion. Safe for concurrent
+// use.
 func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decision, error) {
 	kind := openai.Completions
 	if bytes.Contains(body, []byte(`"messages"`)) {
@@ -24,7 +25,10 @@ func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decis
 	if len(req.Prompts) == 0 && kind == openai.Completions {
 		return nil, errExplain
 	}
-	q := &request{o: o, snap: o.snap.Load(), r: &http.Request{Header: http.Header{}}, id: newID(), path: kind.Path(), start: time.Now()}
+	q := &request{
+		o: o, snap: o.snap.Load(), r: &http.Request{Header: http.Header{}}, id: newID(), path: kind.Path(),
+		start: time.Now(),
+	}
 	var f *failure
 	if req.Model, f = q.modelOr(req.Model); f != nil {
 		return nil, f
@@ -37,7 +41,8 @@ func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decis
 	return o.planner.Explain(&j.plan, time.Now())
 }
 
-// Watch calls send for each record as it comes, with how many the caller has missed since the one before because it was slow, until ctx ends or send fails.
+// Watch calls send for each record as it comes, with how many the caller has missed since the one before
+// because it was slow, until ctx ends or send fails.
 func (o *Orchestrator) Watch(ctx context.Context, send func(r *Record, lost uint64) error) error {
 	records, lost, stop := o.ring.watch(256)
 	defer stop()

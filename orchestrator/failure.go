@@ -13,7 +13,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// failure is a request, or an attempt at it, that went wrong: what the client will be told, and whether another attempt may help.
+// failure is a request, or an attempt at it, that went wrong: what the client will be told, and whether
+// another attempt may help.
 type failure struct {
 	phase  string // tokenize, queue, plan, prefill, handoff, decode, stream, client
 	owner  string // client, prefill, decode, us
@@ -35,16 +36,19 @@ type failure struct {
 // answered reports whether an engine itself said that it failed.
 func (f *failure) answered() bool { return f.own && f.status >= http.StatusInternalServerError }
 
-// harmless reports whether the failed attempt cost no engine any work that trying again would multiply: nobody was there to receive it, its prefill engine
-// stands still, or its blocks came too late to be used, since somebody stood still.
+// harmless reports whether the failed attempt cost no engine any work that trying again would multiply:
+// nobody was there to receive it, its prefill engine stands still, or its blocks came too late to be used,
+// since somebody stood still.
 func (f *failure) harmless() bool {
-	return f.kind == "silent" && f.phase == "prefill" || f.kind == "unreachable" || f.kind == "left" || f.kind == "expired" || f.kind == noIDs || f.forgotten()
+	return f.kind == "silent" && f.phase == "prefill" || f.kind == "unreachable" || f.kind == "left" ||
+		f.kind == "expired" || f.kind == noIDs || f.forgotten()
 }
 
 // tells reports whether the failure says more to a client than that nobody else is left to try.
 func (f *failure) tells() bool { return f.own || f.kind == "bad_params" }
 
-// forgotten reports whether an engine does not know the model, which it served when it was asked last: an adapter may have been unloaded there.
+// forgotten reports whether an engine does not know the model, which it served when it was asked last: an
+// adapter may have been unloaded there.
 func (f *failure) forgotten() bool { return f.own && f.status == http.StatusNotFound }
 
 func (f *failure) Error() string {
@@ -106,44 +110,64 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 	var between *stuck
 	switch {
 	case errors.Is(context.Cause(ctx), errPhaseTimeout):
-		f.kind, f.status, f.retry = "timeout", http.StatusGatewayTimeout, phase == "prefill"
-		f.body = openai.AppendError(nil, "The "+phase+" replica did not answer in time.", "TimeoutError", "", f.status)
+		f.kind = "timeout"
+		f.status = http.StatusGatewayTimeout
+		f.retry = phase == "prefill"
+		f.body = openai.AppendError(nil, "The "+phase+" replica did not answer in time.", "TimeoutError", "",
+			f.status)
 	case errors.As(context.Cause(ctx), &still):
-		f.phase, f.owner, f.at, f.err = still.phase, still.phase, still.at, still
-		f.kind, f.status, f.retry = "silent", http.StatusGatewayTimeout, true
+		f.phase, f.owner = still.phase, still.phase
+		f.at, f.err = still.at, still
+		f.kind = "silent"
+		f.status = http.StatusGatewayTimeout
+		f.retry = true
 		f.body = openai.AppendError(nil, "The "+still.phase+" replica stood still.", "TimeoutError", "", f.status)
 	case errors.As(context.Cause(ctx), &between):
-		f.at, f.source, f.err = between.pair.Decode, between.pair.Prefill, between
-		f.kind, f.status, f.retry = "stuck", http.StatusGatewayTimeout, true
-		f.body = openai.AppendError(nil, "The prompt did not reach the decode replica in time.", "TimeoutError", "", f.status)
+		f.at = between.pair.Decode
+		f.source = between.pair.Prefill
+		f.err = between
+		f.kind = "stuck"
+		f.status = http.StatusGatewayTimeout
+		f.retry = true
+		f.body = openai.AppendError(nil, "The prompt did not reach the decode replica in time.", "TimeoutError", "",
+			f.status)
 	case ctx.Err() != nil:
 		return goneFailure(ctx, phase)
 	case engine.NotSent(err):
-		f.kind, f.status, f.retry = "unreachable", http.StatusBadGateway, true
-		f.body = openai.AppendError(nil, "The "+phase+" replica cannot be reached.", "InternalServerError", "", f.status)
+		f.kind = "unreachable"
+		f.status = http.StatusBadGateway
+		f.retry = true
+		f.body = openai.AppendError(nil, "The "+phase+" replica cannot be reached.", "InternalServerError", "",
+			f.status)
 	default:
-		f.kind, f.status, f.retry = "broken", http.StatusBadGateway, true
-		f.body = openai.AppendError(nil, "The "+phase+" replica broke off before it answered.", "InternalServerError", "", f.status)
+		f.kind = "broken"
+		f.status = http.StatusBadGateway
+		f.retry = true
+		f.body = openai.AppendError(nil, "The "+phase+" replica broke off before it answered.",
+			"InternalServerError", "", f.status)
 	}
 	return f
 }
 
-// divergedKind is the kind of a failure to go on with an answer: the engine says other tokens than the one before it, both maybe for good reasons.
+// divergedKind is the kind of a failure to go on with an answer: the engine says other tokens than the one
+// before it, both maybe for good reasons.
 const divergedKind = "diverged"
 
-// nobodys judges an error of a leg that is no engine's fault, but a limit of ours or our own doing; nil for all others. What a client can bring about by what
-// it asks for is never held against an engine.
+// nobodys judges an error of a leg that is no engine's fault, but a limit of ours or our own doing; nil for
+// all others. What a client can bring about by what it asks for is never held against an engine.
 func nobodys(ctx context.Context, phase string, at replica.ID, err error) *failure {
 	var f *failure
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errRestLate):
 		return goneFailure(ctx, phase)
 	case errors.Is(cause, errAnswerLate):
-		f = refuse(phase, "answer_timeout", http.StatusGatewayTimeout, "The answer was not complete in the time that this router lets answers take.")
+		f = refuse(phase, "answer_timeout", http.StatusGatewayTimeout,
+			"The answer was not complete in the time that this router lets answers take.")
 	case ctx.Err() != nil:
 		return nil
 	case errors.Is(err, engine.ErrRequest):
-		f = refuse(phase, "unsendable", http.StatusInternalServerError, "The router could not write this request for an engine.")
+		f = refuse(phase, "unsendable", http.StatusInternalServerError,
+			"The router could not write this request for an engine.")
 	case errors.Is(err, openai.ErrDiverged):
 		f = refuse(phase, divergedKind, http.StatusBadGateway, "Another replica went on otherwise with the answer.")
 	case errors.Is(err, engine.ErrTooLarge), errors.Is(err, openai.ErrEventTooLong):
@@ -159,7 +183,8 @@ func nobodys(ctx context.Context, phase string, at replica.ID, err error) *failu
 func goneFailure(ctx context.Context, phase string) *failure {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errStopped):
-		return refuse(phase, "stopped", http.StatusServiceUnavailable, "The router is shutting down; send the request again.")
+		return refuse(phase, "stopped", http.StatusServiceUnavailable,
+			"The router is shutting down; send the request again.")
 	case errors.Is(cause, errPhaseTimeout):
 		return refuse(phase, "timeout", http.StatusGatewayTimeout, "The answer did not come in time.")
 	}
@@ -168,7 +193,10 @@ func goneFailure(ctx context.Context, phase string) *failure {
 
 // answered makes a failure of an engine's own error answer, which the client gets as it is.
 func answered(phase string, at replica.ID, status int, body []byte, contentType, retryAfter string) *failure {
-	f := &failure{phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), status: status, body: openai.Scrub(nil, body), typ: contentType, at: at, own: true}
+	f := &failure{
+		phase: phase, owner: phase, kind: "status_" + strconv.Itoa(status), status: status,
+		body: openai.Scrub(nil, body), typ: contentType, at: at, own: true,
+	}
 	switch {
 	case f.forgotten():
 		f.retry = true // another replica may serve it still
@@ -189,16 +217,18 @@ func refusal(ctx context.Context, phase string, at *reach, resp *engine.Response
 	if err != nil {
 		return legFailed(ctx, phase, at.Member.ID, err)
 	}
-	return answered(phase, at.Member.ID, resp.Status, body, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
+	return answered(phase, at.Member.ID, resp.Status, body, resp.Header.Get("Content-Type"),
+		resp.Header.Get("Retry-After"))
 }
 
 // errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.
 var errPhaseTimeout = errors.New("the phase took too long")
 
-// errAnswerLate is the cause where an answer that is not streamed took longer than answers may. Clients ask for long ones, and nothing is seen of them before
-// their end: whether the engine works is for its probes to say.
+// errAnswerLate is the cause where an answer that is not streamed took longer than answers may. Clients ask
+// for long ones, and nothing is seen of them before their end: whether the engine works is for its probes to
+// say.
 var errAnswerLate = fmt.Errorf("the answer is not complete: %w", errPhaseTimeout)
 
-// errRestLate is the cause where the rest of an answer did not begin in time. Its queue, its prefill and all its retries had that time together: it says
-// nothing of the engine that has the leg in the end.
+// errRestLate is the cause where the rest of an answer did not begin in time. Its queue, its prefill and all
+// its retries had that time together: it says nothing of the engine that has the leg in the end.
 var errRestLate = fmt.Errorf("the rest of an answer did not begin: %w", errPhaseTimeout)

@@ -11,8 +11,8 @@ import (
 	"tandem/internal/kvevents"
 )
 
-// fakePublisher is a publisher of events that says whatever a story wants, in any order. It is an XPUB socket, which hears of subscriptions, so that nothing is said
-// to nobody. One goroutine uses it.
+// fakePublisher is a publisher of events that says whatever a story wants, in any order. It is an XPUB
+// socket, which hears of subscriptions, so that nothing is said to nobody. One goroutine uses it.
 type fakePublisher struct {
 	t        *testing.T
 	z        *zmq4.Context

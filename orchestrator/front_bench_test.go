@@ -15,9 +15,9 @@ import (
 	"tandem/internal/config"
 )
 
-// The front between a raw client and engines that answer fixed bytes, over loopback sockets in one process. Neither
-// end allocates, so what is counted for an answer or an event is the router's; its own time is better seen from
-// outside (tools/bench).
+// The front between a raw client and engines that answer fixed bytes, over loopback sockets in one process.
+// Neither end allocates, so what is counted for an answer or an event is the router's; its own time is better
+// seen from outside (tools/bench).
 
 // BenchmarkAnswer is a short split answer that is not streamed.
 func BenchmarkAnswer(b *testing.B) {
@@ -41,8 +41,8 @@ func BenchmarkStreamed(b *testing.B) {
 	}
 }
 
-// BenchmarkEvent is one event of a long stream, each sent when the one before has arrived, as they come from engines
-// that take milliseconds for a token.
+// BenchmarkEvent is one event of a long stream, each sent when the one before has arrived, as they come from
+// engines that take milliseconds for a token.
 func BenchmarkEvent(b *testing.B) {
 	next := make(chan bool)
 	c := startFront(b, next)
@@ -96,8 +96,11 @@ func benchRequest(stream bool) []byte {
 	for i := range 299 {
 		ids += "," + strconv.Itoa(10+i*7%1000)
 	}
-	body := fmt.Sprintf(`{"model":"m","prompt":[%s],"temperature":0,"ignore_eos":true,"stream":%v,"max_tokens":64}`, ids, stream)
-	return fmt.Appendf(nil, "POST /v1/completions HTTP/1.1\r\nHost: front\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+	body := fmt.Sprintf(
+		`{"model":"m","prompt":[%s],"temperature":0,"ignore_eos":true,"stream":%v,"max_tokens":64}`, ids, stream,
+	)
+	return fmt.Appendf(nil, "POST /v1/completions HTTP/1.1\r\nHost: front\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s",
 		len(body), body)
 }
 
@@ -225,30 +228,41 @@ func readFixed(in *bufio.Reader) (path, body []byte, err error) {
 
 var (
 	completions = []byte("/v1/completions")
-	fixedLeg    = fixedJSON(`{"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token",` +
-		`"logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":{"prompt_tokens":300,"total_tokens":302,"completion_tokens":2,` +
-		`"prompt_tokens_details":null},"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7,8,` +
-		`9,10,11,12,13,14,15,16,17,18,19]],"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54","remote_request_id":"cmpl-1-0-ae346bc9",` +
-		`"remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":300,"remote_blocks_expiry_time":null,` +
+	fixedLeg    = fixedJSON(`{"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m",` +
+		`"choices":[{"index":0,"text":" token",` +
+		`"logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":{"prompt_tokens":300,` +
+		`"total_tokens":302,"completion_tokens":2,` +
+		`"prompt_tokens_details":null},"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,` +
+		`"remote_block_ids":[[1,2,3,4,5,6,7,8,` +
+		`9,10,11,12,13,14,15,16,17,18,19]],"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54",` +
+		`"remote_request_id":"cmpl-1-0-ae346bc9",` +
+		`"remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,` +
+		`"remote_num_tokens":300,"remote_blocks_expiry_time":null,` +
 		`"transfer_mode":"pull","remote_prefill_cached_tokens":288}}`)
-	fixedEvent  = fixedChunk(`"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":null`)
-	fixedFirst  = fixedChunk(`"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":[1` + strings.Repeat(",17", 299) + `]`)
+	fixedEvent = fixedChunk(`"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":null`)
+	fixedFirst = fixedChunk(
+		`"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":[1` + strings.Repeat(",17", 299) + `]`,
+	)
 	fixedEnd    = []byte("e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 	fixedStream = [][]byte{
-		append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"), fixedFirst...),
+		append([]byte(
+			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n",
+		), fixedFirst...),
 		bytes.Repeat(fixedEvent, 31), append(bytes.Repeat(fixedEvent, 32), fixedEnd...),
 	}
 )
 
 func fixedChunk(ids string) []byte {
-	event := `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token","logprobs":null,` +
+	event := `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m",` +
+		`"choices":[{"index":0,"text":" token","logprobs":null,` +
 		`"finish_reason":null,"stop_reason":null,` + ids + "}]}\n\n"
 	return fmt.Appendf(nil, "%x\r\n%s\r\n", len(event), event)
 }
 
 func fixedJSON(body string) []byte {
 	return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nendpoint-load-metrics: TEXT "+
-		"named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		"named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0\r\nContent-Length: %d\r\n"+
+		"\r\n%s", len(body), body)
 }
 
 // fixedAnswer is what an engine says to all that is not streamed.
@@ -259,7 +273,8 @@ func fixedAnswer(path []byte) []byte {
 	case "/version":
 		return fixedJSON(`{"version":"0.32.0"}`)
 	case "/v1/models":
-		return fixedJSON(`{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","root":"m","parent":null,"max_model_len":131072}]}`)
+		return fixedJSON(`{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm",` +
+			`"root":"m","parent":null,"max_model_len":131072}]}`)
 	case "/metrics":
 		return fixedJSON(fixedMetrics)
 	}

@@ -34,15 +34,19 @@ func TestStreamsFlow(t *testing.T) {
 	})
 }
 
-// What the client wrote reaches the decode engine as it was written: number forms, escapes, blanks, order, fields nobody knows.
+// What the client wrote reaches the decode engine as it was written: number forms, escapes, blanks, order,
+// fields nobody knows.
 func TestBodiesArePreserved(t *testing.T) {
-	const odd = ` {  "temperature" : 0.0e0, "x":[1E2, 1.50 ,"\u00e9\/"], "max_tokens":4,"seed":12345678901 ,"model":"sim","x":{"y":null}, `
+	const odd = ` {  "temperature" : 0.0e0, "x":[1E2, 1.50 ,"\u00e9\/"], "max_tokens":4,"seed":12345678901 ,` +
+		`"model":"sim","x":{"y":null}, `
 	in(t, setup{}, func(w *world) {
-		got := w.ask(post("/v1/chat/completions", odd+`"messages":[{"role":"user", "content":"kv_transfer_params \ud83d\ude00"}]} `))
+		got := w.ask(post("/v1/chat/completions",
+			odd+`"messages":[{"role":"user", "content":"kv_transfer_params \ud83d\ude00"}]} `))
 		if got.status != 200 {
 			t.Fatalf("%d %s", got.status, got.raw)
 		}
-		if leg := w.posts(false)[1]; !strings.HasPrefix(leg.body, odd+`"messages":[{"role":"user", "content":"kv_transfer_params \ud83d\ude00"}`) {
+		if leg := w.posts(false)[1]; !strings.HasPrefix(leg.body,
+			odd+`"messages":[{"role":"user", "content":"kv_transfer_params \ud83d\ude00"}`) {
 			t.Errorf("the decode leg has %s", leg.body)
 		}
 		w.wire.forget()
@@ -87,8 +91,10 @@ func TestClientsTransferParamsReachNoEngine(t *testing.T) {
 	bodies := map[string]string{
 		"/v1/completions": `"prompt":"a b c"`, "/v1/chat/completions": `"messages":[{"role":"user","content":"a"}]`,
 		"/v1/responses": `"input":"a"`, "/v1/messages": `"messages":[{"role":"user","content":"a"}]`,
-		"/inference/v1/generate": `"token_ids":[1,2,3]`, "/tokenize": `"prompt":"a"`, "/v1/chat/completions/render": `"messages":[{"role":"user","content":"a"}]`,
-		"/v1/embeddings": `"input":"a"`, "/v1/chat/completions/batch": `"messages":[[{"role":"user","content":"a"}]]`,
+		"/inference/v1/generate": `"token_ids":[1,2,3]`, "/tokenize": `"prompt":"a"`,
+		"/v1/chat/completions/render": `"messages":[{"role":"user","content":"a"}]`,
+		"/v1/embeddings":              `"input":"a"`,
+		"/v1/chat/completions/batch":  `"messages":[[{"role":"user","content":"a"}]]`,
 	}
 	in(t, setup{}, func(w *world) {
 		for path, prompt := range bodies {
@@ -114,7 +120,8 @@ func TestClientsTransferParamsReachNoEngine(t *testing.T) {
 
 func TestFormsWithTransferParamsAreRefused(t *testing.T) {
 	in(t, setup{}, func(w *world) {
-		p := post("/v1/audio/transcriptions", "--x\r\nContent-Disposition: form-data; name=\"kv_transfer_params\"\r\n\r\n"+hostile+"\r\n--x--\r\n")
+		p := post("/v1/audio/transcriptions",
+			"--x\r\nContent-Disposition: form-data; name=\"kv_transfer_params\"\r\n\r\n"+hostile+"\r\n--x--\r\n")
 		p.header = http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}
 		if got := w.ask(p); got.status != 400 || len(w.posts(true)) != 0 {
 			t.Errorf("%d %s", got.status, got.raw)
@@ -126,11 +133,13 @@ func TestFormsWithTransferParamsAreRefused(t *testing.T) {
 func TestFormsLoseTheirCharset(t *testing.T) {
 	for _, charset := range []string{"; charset=utf-7", "; CHARSET=\"utf-16\"", "; charset*=utf-8''utf-7", ""} {
 		in(t, setup{}, func(w *world) {
-			p := post("/v1/audio/transcriptions", "--a b\r\nContent-Disposition: form-data; name=\"vllm_xargs\"\r\n\r\n{\"kv+AF8-transfer+AF8-params\":\"x\"}\r\n--a b--\r\n")
+			p := post("/v1/audio/transcriptions", "--a b\r\nContent-Disposition: form-data; name=\"vllm_xargs\"\r\n"+
+				"\r\n{\"kv+AF8-transfer+AF8-params\":\"x\"}\r\n--a b--\r\n")
 			p.header = http.Header{"Content-Type": {"multipart/form-data" + charset + "; boundary=\"a b\""}}
 			w.ask(p)
 			legs := w.posts(true)
-			if len(legs) != 1 || legs[0].header.Get("Content-Type") != `multipart/form-data; boundary="a b"` || legs[0].body != p.body {
+			if len(legs) != 1 || legs[0].header.Get("Content-Type") != `multipart/form-data; boundary="a b"` ||
+				legs[0].body != p.body {
 				t.Errorf("%s: engines got %+v", charset, legs)
 			}
 		})
@@ -158,17 +167,21 @@ func choices(t *testing.T, h *heard) (texts map[int]string, usages int) {
 // A batch is a pair of legs for each prompt, and looks to the client like one engine's answer.
 func TestBatchesAreMerged(t *testing.T) {
 	for _, prompts := range []string{
-		`["alpha ` + words(40) + `","beta ` + words(90) + `","hello"]`, `[[11,12,13,14],[21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38],[5]]`, `["only"]`,
+		`["alpha ` + words(40) + `","beta ` + words(90) + `","hello"]`,
+		`[[11,12,13,14],[21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38],[5]]`, `["only"]`,
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%.12s/stream=%v", prompts, stream), func(t *testing.T) {
 				in(t, setup{}, func(w *world) {
-					p := post("/v1/completions", `{"model":"sim","max_tokens":6,"temperature":0,`+streaming(stream)+`"prompt":`+prompts+`}`)
+					p := post("/v1/completions",
+						`{"model":"sim","max_tokens":6,"temperature":0,`+streaming(stream)+`"prompt":`+prompts+`}`)
 					got, want := w.ask(p), w.right(p)
 					gotTexts, gotUsages := choices(w.t, got)
 					wantTexts, wantUsages := choices(w.t, want)
-					if got.status != 200 || fmt.Sprint(gotTexts) != fmt.Sprint(wantTexts) || gotUsages != wantUsages || got.dones != want.dones {
-						t.Errorf("%d %v, %d usages, %d ends\nwant    %v, %d, %d", got.status, gotTexts, gotUsages, got.dones, wantTexts, wantUsages, want.dones)
+					if got.status != 200 || fmt.Sprint(gotTexts) != fmt.Sprint(wantTexts) || gotUsages != wantUsages ||
+						got.dones != want.dones {
+						t.Errorf("%d %v, %d usages, %d ends\nwant    %v, %d, %d",
+							got.status, gotTexts, gotUsages, got.dones, wantTexts, wantUsages, want.dones)
 					}
 					if got.usage != want.usage {
 						t.Errorf("usage %+v, want %+v", got.usage, want.usage)
@@ -194,7 +207,8 @@ func TestBatchFailsAsOne(t *testing.T) {
 				w.at("prefill", nil)
 				fail(400)(w, w.by(at))
 			})
-			got := w.ask(post("/v1/completions", `{"model":"sim","max_tokens":6,`+streaming(stream)+`"prompt":["`+words(40)+`","a","b"]}`))
+			got := w.ask(post("/v1/completions",
+				`{"model":"sim","max_tokens":6,`+streaming(stream)+`"prompt":["`+words(40)+`","a","b"]}`))
 			if got.status != 400 || got.fail.Code != 400 {
 				t.Errorf("%d %s", got.status, got.raw)
 			}
@@ -205,7 +219,10 @@ func TestBatchFailsAsOne(t *testing.T) {
 
 // What two engines cannot share goes whole to one decode replica, also where local prefill is switched off.
 func TestUnsplittableGoesWhole(t *testing.T) {
-	for _, field := range []string{`"n":2,"temperature":1,"seed":7`, `"echo":true`, `"prompt_logprobs":1`, `"best_of":2,"n":2,"seed":3,"temperature":1`} {
+	for _, field := range []string{
+		`"n":2,"temperature":1,"seed":7`, `"echo":true`, `"prompt_logprobs":1`,
+		`"best_of":2,"n":2,"seed":3,"temperature":1`,
+	} {
 		in(t, setup{}, func(w *world) {
 			p := post("/v1/completions", `{"model":"sim","max_tokens":5,`+field+`,"prompt":"a b c d"}`)
 			got, want := w.ask(p), w.right(p)
@@ -220,7 +237,9 @@ func TestUnsplittableGoesWhole(t *testing.T) {
 	}
 }
 
-var volatile = regexp.MustCompile(`"(id|item_id|response_id|request_id)": ?"[^"]*"|"(created|created_at|completed_at)": ?[0-9.]+`)
+var volatile = regexp.MustCompile(
+	`"(id|item_id|response_id|request_id)": ?"[^"]*"|"(created|created_at|completed_at)": ?[0-9.]+`,
+)
 
 // masked hides what two good answers need not share.
 func masked(raw string) string { return volatile.ReplaceAllString(raw, "") }
@@ -229,8 +248,10 @@ func TestWholePathsPassUnchanged(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, stream := range []string{"", `"stream":true,`} {
 			for _, p := range []prompt{
-				post("/v1/responses", `{"model":"sim",`+stream+`"input":"Where do the blocks go?","max_output_tokens":9,"temperature":0}`),
-				post("/v1/messages", `{"model":"sim",`+stream+`"max_tokens":9,"temperature":0,"messages":[{"role":"user","content":"Where do the blocks go?"}]}`),
+				post("/v1/responses",
+					`{"model":"sim",`+stream+`"input":"Where do the blocks go?","max_output_tokens":9,"temperature":0}`),
+				post("/v1/messages", `{"model":"sim",`+stream+
+					`"max_tokens":9,"temperature":0,"messages":[{"role":"user","content":"Where do the blocks go?"}]}`),
 			} {
 				got, want := w.ask(p), w.right(p)
 				if got.status != 200 || masked(got.raw) != masked(want.raw) {
@@ -239,24 +260,28 @@ func TestWholePathsPassUnchanged(t *testing.T) {
 				w.silent(got)
 			}
 		}
-		if got, want := w.ask(prompt{method: "GET", path: "/v1/models"}), w.send(w.t.Context(), w.whole.addr, prompt{method: "GET", path: "/v1/models"}); masked(got.raw) != masked(want.raw) {
+		if got, want := w.ask(prompt{method: "GET", path: "/v1/models"}), w.send(w.t.Context(), w.whole.addr,
+			prompt{method: "GET", path: "/v1/models"}); masked(got.raw) != masked(want.raw) {
 			t.Errorf("models: %s\nwant %s", got.raw, want.raw)
 		}
 	})
 }
 
-// The client's usage tells what the prefill engine had cached, whatever the decode engine takes a transfer for.
+// The client's usage tells what the prefill engine had cached, whatever the decode engine takes a transfer
+// for.
 func TestUsageTellsThePrefillsCache(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.20.0"} {
 		for _, p := range []prompt{chat(true), chat(false), completion(true), completion(false)} {
-			in(t, setup{prefill: 1, decode: 1, engine: func(_ string, o *enginesim.Options) { o.Version = version }}, func(w *world) {
-				first, second := w.ask(p), w.ask(p)
-				w.exact(p, second)
-				whole := (second.usage.Prompt - 1) / 16 * 16
-				if a, b := first.usage.Details.Cached, second.usage.Details.Cached; first.status != 200 || a != 0 || b != whole {
-					t.Errorf("%s %s: %d cached tokens and then %d, want 0 and %d", version, p.path, a, b, whole)
-				}
-			})
+			in(t, setup{prefill: 1, decode: 1, engine: func(_ string, o *enginesim.Options) { o.Version = version }},
+				func(w *world) {
+					first, second := w.ask(p), w.ask(p)
+					w.exact(p, second)
+					whole := (second.usage.Prompt - 1) / 16 * 16
+					if a, b := first.usage.Details.Cached, second.usage.Details.Cached; first.status != 200 || a != 0 ||
+						b != whole {
+						t.Errorf("%s %s: %d cached tokens and then %d, want 0 and %d", version, p.path, a, b, whole)
+					}
+				})
 		}
 	}
 }
@@ -289,9 +314,11 @@ func TestChatWhoseTokensAreAHint(t *testing.T) {
 	noRender := func(_ string, o *enginesim.Options) { o.ScaleOut, o.ToolParser = false, true }
 	in(t, setup{engine: noRender}, func(w *world) {
 		p := chat(false)
-		p.body = strings.Replace(p.body, `"model"`, `"tools":[{"type":"function","function":{"name":"f"}}],"model"`, 1)
+		p.body = strings.Replace(p.body, `"model"`, `"tools":[{"type":"function","function":{"name":"f"}}],"model"`,
+			1)
 		w.exact(p, w.ask(p))
-		if legs := w.posts(false); len(legs) != 2 || legs[0].path != "/v1/chat/completions" || strings.Contains(legs[1].body, `"prompt_token_ids"`) {
+		if legs := w.posts(false); len(legs) != 2 || legs[0].path != "/v1/chat/completions" ||
+			strings.Contains(legs[1].body, `"prompt_token_ids"`) {
 			t.Errorf("legs %+v", legs)
 		}
 	})
@@ -315,8 +342,10 @@ func TestAdminPathsDoNotExist(t *testing.T) {
 		func(p string) string { return "/v1/responses/.." + "%2f..%2f" + p[1:] + "/cancel" },
 	}
 	admin := []string{
-		"/reset_prefix_cache", "/sleep", "/collective_rpc", "/server_info", "/update_weights", "/abort_requests", "/inference/v1/abort_requests",
-		"/invocations", "/metrics", "/openapi.json", "/docs", "/version", "/load", "/-/reload", "/debug/pprof/", "/kv_event_sources",
+		"/reset_prefix_cache", "/sleep", "/collective_rpc", "/server_info", "/update_weights", "/abort_requests",
+		"/inference/v1/abort_requests",
+		"/invocations", "/metrics", "/openapi.json", "/docs", "/version", "/load", "/-/reload", "/debug/pprof/",
+		"/kv_event_sources",
 	}
 	in(t, setup{}, func(w *world) {
 		for _, path := range admin {
@@ -329,7 +358,8 @@ func TestAdminPathsDoNotExist(t *testing.T) {
 				}
 			}
 		}
-		w.asked = w.count("tandem_requests_total", "") // odd spellings of /v1/models/… and /v1/responses/… are refused by their handlers
+		// Odd spellings of /v1/models/… and /v1/responses/… are refused by their handlers.
+		w.asked = w.count("tandem_requests_total", "")
 		for _, e := range w.all() {
 			if calls := e.AdminCalls(); len(calls) > 0 {
 				t.Errorf("%s was called at %v", e.name, calls)
@@ -382,11 +412,15 @@ func TestAPIKeys(t *testing.T) {
 func TestClientsHeadersStayHere(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		p := chat(false)
-		p.header = http.Header{"Cookie": {"a=b"}, "X-Data-Parallel-Rank": {"7"}, "X-Request-Id": {"mine"}, "X-Session-Id": {"s1"}, "X-Forwarded-For": {"1.2.3.4"}}
+		p.header = http.Header{
+			"Cookie": {"a=b"}, "X-Data-Parallel-Rank": {"7"}, "X-Request-Id": {"mine"}, "X-Session-Id": {"s1"},
+			"X-Forwarded-For": {"1.2.3.4"},
+		}
 		w.exact(chat(false), w.ask(p))
 		for _, leg := range w.posts(false) {
 			h := leg.header
-			if h.Get("Cookie")+h.Get("X-Data-Parallel-Rank")+h.Get("X-Forwarded-For") != "" || h.Get("X-Request-Id") == "mine" || h.Get("X-Session-Id") != "s1" {
+			if h.Get("Cookie")+h.Get("X-Data-Parallel-Rank")+h.Get("X-Forwarded-For") != "" ||
+				h.Get("X-Request-Id") == "mine" || h.Get("X-Session-Id") != "s1" {
 				t.Errorf("%s got %v", leg.engine, h)
 			}
 		}
@@ -395,25 +429,37 @@ func TestClientsHeadersStayHere(t *testing.T) {
 
 func TestLimitsOfBodies(t *testing.T) {
 	small := setup{config: func(c *config.Config) {
-		c.Limits.BodyBytes, c.Limits.BatchPrompts, c.Limits.MaxPromptTokens = 4000, 3, 100
+		c.Limits.BodyBytes = 4000
+		c.Limits.BatchPrompts = 3
+		c.Limits.MaxPromptTokens = 100
 	}}
 	in(t, small, func(w *world) {
 		for name, row := range map[string]struct {
 			p    prompt
 			want int
 		}{
-			"within":             {post("/v1/completions", `{"model":"sim","prompt":"a","max_tokens":1}`), 200},
-			"too long":           {post("/v1/completions", `{"model":"sim","prompt":"`+strings.Repeat("a", 4000)+`"}`), 413},
-			"too long, passed":   {post("/v1/responses", `{"model":"sim","input":"`+strings.Repeat("a", 4000)+`"}`), 413},
-			"many prompts":       {post("/v1/completions", `{"model":"sim","prompt":["a","b","c","d"]}`), 200}, // whole, to one replica
-			"too many ids":       {post("/v1/completions", `{"model":"sim","prompt":[1`+strings.Repeat(",1", 100)+`]}`), 400},
-			"no JSON":            {post("/v1/completions", `{"model":`), 400},
-			"no object":          {post("/v1/chat/completions", `[]`), 400},
-			"too deep":           {post("/v1/chat/completions", `{"model":"sim","messages":`+strings.Repeat("[", 1900)+strings.Repeat("]", 1900)+`}`), 400},
-			"unknown model":      {post("/v1/completions", `{"model":"other","prompt":"a"}`), 404},
-			"unknown model, too": {post("/v1/messages", `{"model":"other","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`), 404},
-			"no prompt":          {post("/v1/completions", `{"model":"sim"}`), 400},
-			"wrong method":       {prompt{method: "GET", path: "/v1/completions"}, 405},
+			"within": {post("/v1/completions", `{"model":"sim","prompt":"a","max_tokens":1}`), 200},
+			"too long": {
+				post("/v1/completions", `{"model":"sim","prompt":"`+strings.Repeat("a", 4000)+`"}`), 413,
+			},
+			"too long, passed": {
+				post("/v1/responses", `{"model":"sim","input":"`+strings.Repeat("a", 4000)+`"}`), 413,
+			},
+			// Whole, to one replica.
+			"many prompts": {post("/v1/completions", `{"model":"sim","prompt":["a","b","c","d"]}`), 200},
+			"too many ids": {
+				post("/v1/completions", `{"model":"sim","prompt":[1`+strings.Repeat(",1", 100)+`]}`), 400,
+			},
+			"no JSON":   {post("/v1/completions", `{"model":`), 400},
+			"no object": {post("/v1/chat/completions", `[]`), 400},
+			"too deep": {post("/v1/chat/completions",
+				`{"model":"sim","messages":`+strings.Repeat("[", 1900)+strings.Repeat("]", 1900)+`}`), 400},
+			"unknown model": {post("/v1/completions", `{"model":"other","prompt":"a"}`), 404},
+			"unknown model, too": {
+				post("/v1/messages", `{"model":"other","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`), 404,
+			},
+			"no prompt":    {post("/v1/completions", `{"model":"sim"}`), 400},
+			"wrong method": {prompt{method: "GET", path: "/v1/completions"}, 405},
 		} {
 			got := w.ask(row.p)
 			if row.want == 413 && got.err != nil {
@@ -454,7 +500,8 @@ func TestHeadersOnlyWhereConfigured(t *testing.T) {
 	}
 }
 
-// What docs/metrics.md says of legs and forwarded events is counted: each leg at its replica, each event that the client got.
+// What docs/metrics.md says of legs and forwarded events is counted: each leg at its replica, each event that
+// the client got.
 func TestLegsAndEventsAreCounted(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		got := w.ask(chat(true))

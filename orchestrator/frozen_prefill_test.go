@@ -16,8 +16,9 @@ func longPrefills(c *config.Config) {
 	c.Retry.Min, c.Retry.Share = 0, 0
 }
 
-// A prefill engine stands still with a prompt in it: once it is known to, the request goes to another one, whatever time a prefill may take and however full the
-// retry budget is. What it does with the prompt when it goes on is used by nobody.
+// A prefill engine stands still with a prompt in it: once it is known to, the request goes to another one,
+// whatever time a prefill may take and however full the retry budget is. What it does with the prompt when it
+// goes on is used by nobody.
 func TestAPrefillIsTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
 	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
 		for _, stream := range []bool{true, false} {
@@ -43,7 +44,8 @@ func TestAPrefillIsTakenAwayFromAnEngineThatStandsStill(t *testing.T) {
 					held = 0
 				}
 				if n := w.seriesOf("tandem_ejections_total", at, "prefill"); n != held {
-					t.Errorf("order %v: the engine that stands still was ejected %d times from its prefill leg, want %d", order, n, held)
+					t.Errorf("order %v: the engine that stands still was ejected %d times from its prefill leg, want %d",
+						order, n, held)
 				}
 				if n := w.count("tandem_requests_total", "ok"); n != 1 {
 					t.Errorf("order %v: %d requests went well", order, n)

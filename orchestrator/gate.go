@@ -14,12 +14,14 @@ import (
 	"tandem/orchestrator/peers"
 )
 
-// gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches it, but no web page. A page can have its own name
-// resolve to our address (DNS rebinding), so that a browser takes us for its site; then Host is that name. Addresses and localhost are nobody's name, others are
-// in admin.hosts.
+// gate lets in who may ask the admin listener: with admin.token who presents it, without one whoever reaches
+// it, but no web page. A page can have its own name resolve to our address (DNS rebinding), so that a browser
+// takes us for its site; then Host is that name. Addresses and localhost are nobody's name, others are in
+// admin.hosts.
 //
-// /healthz and /metrics are open, for probes and scrapers, and so are the files of the page, which ask for the rest; /readyz says to others what the front says to anybody. Other routers ask for bookings by the names
-// that they have for us.
+// /healthz and /metrics are open, for probes and scrapers, and so are the files of the page, which ask for
+// the rest; /readyz says to others what the front says to anybody. Other routers ask for bookings by the
+// names that they have for us.
 func (o *Orchestrator) gate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cfg := o.Config().Admin
@@ -32,11 +34,14 @@ func (o *Orchestrator) gate(h http.Handler) http.Handler {
 			return
 		case refusal:
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			writeJSON(w, http.StatusUnauthorized, map[string]string{"error": "present the token of this router (admin.token) in the Authorization header: Bearer TOKEN"})
+			writeJSON(w, http.StatusUnauthorized, map[string]string{
+				"error": "present the token of this router (admin.token) in the Authorization header: Bearer TOKEN",
+			})
 			return
 		case !known && path != peers.Path:
 			writeJSON(w, http.StatusForbidden, map[string]string{"error": fmt.Sprintf(
-				"the admin listener was asked as %q, which it does not know: add that name to admin.hosts, set admin.token, or ask by address", r.Host)})
+				"the admin listener was asked as %q, which it does not know: add that name to admin.hosts, set "+
+					"admin.token, or ask by address", r.Host)})
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -57,7 +62,8 @@ func knownHost(hostport string, cfg config.Admin) bool {
 		return true
 	}
 	same := func(name string) bool { return host != "" && strings.EqualFold(host, name) }
-	return same("localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") || same(hostOf(cfg.Listen)) || slices.ContainsFunc(cfg.Hosts, same)
+	return same("localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") ||
+		same(hostOf(cfg.Listen)) || slices.ContainsFunc(cfg.Hosts, same)
 }
 
 // hostOf takes the port, the brackets of an IPv6 address and the dot at the end of a full name off.

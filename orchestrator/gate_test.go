@@ -26,7 +26,8 @@ func (w *world) gated(method, path, host string, header ...string) *httptest.Res
 	return rec
 }
 
-// A web page that has its own name lead to the admin listener can neither reload nor read anything that is not for everybody.
+// A web page that has its own name lead to the admin listener can neither reload nor read anything that is
+// not for everybody.
 func TestAdminKnowsItsNames(t *testing.T) {
 	names := func(c *config.Config) {
 		c.Admin.Listen, c.Admin.Hosts = "Router.internal:9090", []string{"tandem.example"}
@@ -57,10 +58,12 @@ func TestAdminKnowsItsNames(t *testing.T) {
 			{"127.0.0.1:9090@evil.example", false},
 		} {
 			for _, ask := range []struct{ method, path string }{
-				{"POST", "/-/reload"}, {"GET", "/-/config"}, {"GET", "/debug/decisions"}, {"GET", "/debug/replicas"}, {"GET", "/debug/pprof/"}, {"POST", "/debug/explain"},
+				{"POST", "/-/reload"}, {"GET", "/-/config"}, {"GET", "/debug/decisions"}, {"GET", "/debug/replicas"},
+				{"GET", "/debug/pprof/"}, {"POST", "/debug/explain"},
 			} {
 				rec := w.gated(ask.method, ask.path, tt.host)
-				if refused := rec.Code == 403; refused == tt.known || refused && !strings.Contains(rec.Body.String(), "admin.hosts") {
+				if refused := rec.Code == 403; refused == tt.known ||
+					refused && !strings.Contains(rec.Body.String(), "admin.hosts") {
 					t.Errorf("%s as %q: %d %s", ask.path, tt.host, rec.Code, rec.Body)
 				}
 			}
@@ -69,7 +72,8 @@ func TestAdminKnowsItsNames(t *testing.T) {
 					t.Errorf("%s as %q: %d", path, tt.host, rec.Code)
 				}
 			}
-			if named := strings.Contains(w.gated("GET", "/readyz", tt.host).Body.String(), ".internal:8000"); named != tt.known {
+			if named := strings.Contains(w.gated("GET", "/readyz", tt.host).Body.String(),
+				".internal:8000"); named != tt.known {
 				t.Errorf("/readyz as %q names replicas: %v", tt.host, named)
 			}
 		}
@@ -79,7 +83,9 @@ func TestAdminKnowsItsNames(t *testing.T) {
 // A page of another site posts nothing, whatever name it uses.
 func TestAdminTakesNoPostsOfOtherSites(t *testing.T) {
 	in(t, setup{}, func(w *world) {
-		for _, header := range [][]string{{"Origin", "http://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Origin", "null"}} {
+		for _, header := range [][]string{
+			{"Origin", "http://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Origin", "null"},
+		} {
 			if rec := w.gated("POST", "/-/reload", "127.0.0.1:9090", header...); rec.Code != 403 {
 				t.Errorf("%v: %d %s", header, rec.Code, rec.Body)
 			}
@@ -92,44 +98,47 @@ func TestAdminTakesNoPostsOfOtherSites(t *testing.T) {
 
 // With a token only who presents it is let in, by whatever name; probes and scrapers need none.
 func TestAdminToken(t *testing.T) {
-	in(t, setup{config: func(c *config.Config) { c.Admin.Token = config.Secret{Value: "s3cret"} }}, func(w *world) {
-		for _, tt := range []struct {
-			header []string
-			want   int
-		}{
-			{nil, 401},
-			{[]string{"Authorization", "Bearer s3cre"}, 401},
-			{[]string{"Authorization", "s3cret"}, 401},
-			{[]string{"Authorization", "Bearer "}, 401},
-			{[]string{"X-Api-Key", "s3cret"}, 401},
-			{[]string{"Authorization", "Bearer s3cret"}, 200},
-		} {
-			for _, host := range []string{"127.0.0.1:9090", "evil.example"} {
-				for _, path := range []string{"/-/config", "/debug/replicas", peers.Path} {
-					rec := w.gated("GET", path, host, tt.header...)
-					if rec.Code != tt.want || tt.want == 401 && !strings.Contains(rec.Body.String(), "admin.token") {
-						t.Errorf("%s as %q with %v: %d %s, want %d", path, host, tt.header, rec.Code, rec.Body, tt.want)
+	in(t, setup{config: func(c *config.Config) { c.Admin.Token = config.Secret{Value: "s3cret"} }},
+		func(w *world) {
+			for _, tt := range []struct {
+				header []string
+				want   int
+			}{
+				{nil, 401},
+				{[]string{"Authorization", "Bearer s3cre"}, 401},
+				{[]string{"Authorization", "s3cret"}, 401},
+				{[]string{"Authorization", "Bearer "}, 401},
+				{[]string{"X-Api-Key", "s3cret"}, 401},
+				{[]string{"Authorization", "Bearer s3cret"}, 200},
+			} {
+				for _, host := range []string{"127.0.0.1:9090", "evil.example"} {
+					for _, path := range []string{"/-/config", "/debug/replicas", peers.Path} {
+						rec := w.gated("GET", path, host, tt.header...)
+						if rec.Code != tt.want || tt.want == 401 && !strings.Contains(rec.Body.String(), "admin.token") {
+							t.Errorf("%s as %q with %v: %d %s, want %d", path, host, tt.header, rec.Code, rec.Body, tt.want)
+						}
 					}
 				}
 			}
-		}
-		for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-			if rec := w.gated("GET", path, "127.0.0.1:9090"); rec.Code != 200 || strings.Contains(rec.Body.String(), `"replica": "p0.internal:8000"`) {
-				t.Errorf("%s without the token: %d %s", path, rec.Code, rec.Body)
+			for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+				if rec := w.gated("GET", path, "127.0.0.1:9090"); rec.Code != 200 ||
+					strings.Contains(rec.Body.String(), `"replica": "p0.internal:8000"`) {
+					t.Errorf("%s without the token: %d %s", path, rec.Code, rec.Body)
+				}
 			}
-		}
-		if body := w.gated("GET", "/readyz", "x", "Authorization", "Bearer s3cret").Body.String(); !strings.Contains(body, ".internal") {
-			t.Errorf("/readyz with the token says %s", body)
-		}
-		cfg := *w.cfg
-		cfg.Admin.Token = config.Secret{Value: "another"}
-		if err := w.o.Apply(&cfg); err != nil {
-			t.Fatal(err)
-		}
-		if rec := w.gated("GET", "/-/config", "127.0.0.1", "Authorization", "Bearer s3cret"); rec.Code != 401 {
-			t.Errorf("the old token after a reload: %d", rec.Code)
-		}
-	})
+			if body := w.gated("GET", "/readyz", "x", "Authorization",
+				"Bearer s3cret").Body.String(); !strings.Contains(body, ".internal") {
+				t.Errorf("/readyz with the token says %s", body)
+			}
+			cfg := *w.cfg
+			cfg.Admin.Token = config.Secret{Value: "another"}
+			if err := w.o.Apply(&cfg); err != nil {
+				t.Fatal(err)
+			}
+			if rec := w.gated("GET", "/-/config", "127.0.0.1", "Authorization", "Bearer s3cret"); rec.Code != 401 {
+				t.Errorf("the old token after a reload: %d", rec.Code)
+			}
+		})
 }
 
 // The gate stands before everything on the admin's socket.
@@ -141,7 +150,8 @@ func TestAdminSocketHasTheGate(t *testing.T) {
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		fmt.Fprint(c, "POST /-/reload HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		fmt.Fprint(c,
+			"POST /-/reload HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -12,12 +12,14 @@ import (
 	"tandem/internal/replica"
 )
 
-// giveBack frees prefilled blocks that no decode leg will read. Left alone the prefill replica keeps them for its whole lease, 30 s.
+// giveBack frees prefilled blocks that no decode leg will read. Left alone the prefill replica keeps them for
+// its whole lease, 30 s.
 //
-// A decode engine whose API layer refuses a request that carries the params tells the prefill engine to free them, without computing anything
-// (seen on vLLM 0.32: vllm-wire.md, section 0). So the params go out on a request for a model that does not exist. That request never reads the
-// blocks, which is why their age does not matter here. It runs on its own, since the client has nothing to wait for.
-// avoid is the decode replica that could not be reached, "" for none.
+// A decode engine whose API layer refuses a request that carries the params tells the prefill engine to free
+// them, without computing anything (seen on vLLM 0.32: vllm-wire.md, section 0). So the params go out on a
+// request for a model that does not exist. That request never reads the blocks, which is why their age does
+// not matter here. It runs on its own, since the client has nothing to wait for. avoid is the decode replica
+// that could not be reached, "" for none.
 func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoid replica.ID) {
 	if reply == nil || reply.None() {
 		return
@@ -32,13 +34,15 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 	}
 	o.returns.Go(func() { // joined by Run
 		defer func() { <-o.returned }()
-		ctx, cancel := context.WithTimeout(context.Background(), timeout) // outlives the request on purpose; ended by the timeout
+		// Outlives the request on purpose; ended by the timeout.
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		result := "broken"
 		o.panics.Contain("give-back", func() { result = o.returnLease(ctx, con, pair, reply, avoid) })
 		o.m.giveBack.WithLabelValues(result).Inc()
 		if result != "freed" {
-			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID), "result", result)
+			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID),
+				"result", result)
 		}
 	})
 }
@@ -46,8 +50,11 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 // noSuchModel is a name that no engine serves.
 const noSuchModel = `"tandem-give-back-no-such-model"`
 
-// returnLease tries the pair's own decode replica first, since it has shaken hands with the prefill replica, then another.
-func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID) string {
+// returnLease tries the pair's own decode replica first, since it has shaken hands with the prefill replica,
+// then another.
+func (o *Orchestrator) returnLease(
+	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
+) string {
 	to := o.fleet.Endpoint(pair.Decode.ID)
 	if to == nil || !to.Up() || to.Member.ID == avoid {
 		to = o.fleet.AnyDecode(func(r *reach) bool { return r.Member.ID == avoid })
@@ -56,7 +63,8 @@ func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector,
 		return "no_decode"
 	}
 	pair.Decode = to.Member
-	body, err := openai.Parse(openai.Completions, []byte(`{"model":`+noSuchModel+`,"prompt":[0],"max_tokens":1}`), openai.Limits{})
+	body, err := openai.Parse(openai.Completions,
+		[]byte(`{"model":`+noSuchModel+`,"prompt":[0],"max_tokens":1}`), openai.Limits{})
 	if err != nil {
 		return "broken"
 	}
@@ -69,7 +77,9 @@ func (o *Orchestrator) returnLease(ctx context.Context, con connector.Connector,
 		return "bad_params" // an engine must not see them, not even so
 	}
 	header := []engine.Field{{Key: "X-Request-Id", Value: leg.RequestID}}
-	resp, err := to.Do(ctx, &engine.Request{Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), Header: header})
+	resp, err := to.Do(ctx, &engine.Request{
+		Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), Header: header,
+	})
 	if err != nil {
 		return "unreachable"
 	}

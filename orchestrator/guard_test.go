@@ -20,7 +20,9 @@ type careless struct {
 	change func(params []byte) []byte
 }
 
-func (c careless) EditDecode(leg *connector.Leg, pair connector.Pair, reply *connector.Reply, use connector.Use) error {
+func (c careless) EditDecode(
+	leg *connector.Leg, pair connector.Pair, reply *connector.Reply, use connector.Use,
+) error {
 	body := leg.Body
 	leg.Body = damaging{body, c.change, !use.GiveBack}
 	defer func() { leg.Body = body }()
@@ -84,7 +86,8 @@ func guardedPrompt(ids, more string) prompt {
 	return post("/v1/completions", `{"model":"sim","max_tokens":6,"temperature":0`+more+`,"prompt":`+ids+`}`)
 }
 
-// mistake is one that a front makes when nothing guards it. Each is a line of what was measured on vLLM 0.32.0.
+// mistake is one that a front makes when nothing guards it. Each is a line of what was measured on vLLM
+// 0.32.0.
 type mistake struct {
 	name    string
 	change  func() func([]byte) []byte // of the params that leave; nil for none
@@ -104,18 +107,39 @@ func mistakes() []mistake {
 	uneven := guardedPrompt("["+idPrompt(2, 100)+","+idPrompt(3, 180)+"]", "")
 	asked := func(p prompt) func(*world) { return func(w *world) { w.exact(p, w.ask(p)) } }
 	return []mistake{
-		{name: "params used twice", change: reused, before: asked(first), ask: second, clean: second, poisons: true},
-		{name: "params older than the lease", trust: true, before: lateHandoff, ask: first, clean: first, poisons: true},
-		{name: "client's params", change: func() func([]byte) []byte { return forwarded }, ask: hostile, clean: first, dies: true},
+		{
+			name: "params used twice", change: reused, before: asked(first), ask: second, clean: second, poisons: true,
+		},
+		{
+			name: "params older than the lease", trust: true, before: lateHandoff, ask: first, clean: first,
+			poisons: true,
+		},
+		{
+			name: "client's params", change: func() func([]byte) []byte { return forwarded }, ask: hostile,
+			clean: first, dies: true,
+		},
 		{name: "one params object for two prompts", change: reused, ask: batch, clean: batch},
-		{name: "one params object for two prompts of different length", change: reused, before: asked(first), ask: uneven, clean: uneven, dies: true},
-		{name: "more blocks than the prompt needs", change: reused, before: asked(long), ask: first, clean: first, poisons: true},
-		{name: "a key of the address missing", change: func() func([]byte) []byte { return withoutHost }, ask: first, clean: first, dies: true},
-		{name: "fewer blocks than the prompt needs", change: func() func([]byte) []byte { return shortened }, ask: first, clean: first, dies: true},
+		{
+			name: "one params object for two prompts of different length", change: reused, before: asked(first),
+			ask: uneven, clean: uneven, dies: true,
+		},
+		{
+			name: "more blocks than the prompt needs", change: reused, before: asked(long), ask: first, clean: first,
+			poisons: true,
+		},
+		{
+			name: "a key of the address missing", change: func() func([]byte) []byte { return withoutHost },
+			ask: first, clean: first, dies: true,
+		},
+		{
+			name: "fewer blocks than the prompt needs", change: func() func([]byte) []byte { return shortened },
+			ask: first, clean: first, dies: true,
+		},
 	}
 }
 
-// lateHandoff lets the lease of the first prefill run out before the decode leg, and other prompts take its blocks.
+// lateHandoff lets the lease of the first prefill run out before the decode leg, and other prompts take its
+// blocks.
 func lateHandoff(w *world) {
 	late := false
 	w.at("handoff", func(string) {
@@ -130,32 +154,38 @@ func lateHandoff(w *world) {
 	})
 }
 
-// A prefill engine that tells something else than where the prompt's blocks are makes a clear error, and not a dead or poisoned decode engine.
+// A prefill engine that tells something else than where the prompt's blocks are makes a clear error, and not
+// a dead or poisoned decode engine.
 func TestGuardedFromBadAnswers(t *testing.T) {
-	const whole = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7]],"remote_engine_id":"engine-of-p0",` +
-		`"remote_request_id":"cmpl-1-0-00000000","remote_host":"p0.internal","remote_port":5600,"tp_size":1,"remote_num_tokens":100}`
+	const whole = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6,7]],` +
+		`"remote_engine_id":"engine-of-p0",` +
+		`"remote_request_id":"cmpl-1-0-00000000","remote_host":"p0.internal","remote_port":5600,"tp_size":1,` +
+		`"remote_num_tokens":100}`
 	without := func(key string) string {
 		begin := strings.Index(whole, `"`+key+`":`)
 		return whole[:begin] + whole[begin+strings.IndexByte(whole[begin:], ',')+1:]
 	}
 	for name, params := range map[string]string{
-		"fewer blocks":                   strings.Replace(whole, ",7]]", "]]", 1),
-		"more blocks":                    strings.Replace(whole, ",7]]", ",7,8]]", 1),
-		"no blocks":                      strings.Replace(whole, "[[1,2,3,4,5,6,7]]", "null", 1),
-		"a flat list":                    strings.Replace(whole, "[[1,2,3,4,5,6,7]]", "[1,2,3,4,5,6,7]", 1),
-		"nothing but do_remote_prefill":  `{"do_remote_prefill":true}`,
-		"no remote_engine_id":            without("remote_engine_id"),
-		"no remote_request_id":           without("remote_request_id"),
-		"no remote_host":                 without("remote_host"),
-		"no remote_port":                 without("remote_port"),
-		"another number of tokens there": strings.Replace(whole, `"remote_num_tokens":100`, `"remote_num_tokens":90`, 1),
+		"fewer blocks":                  strings.Replace(whole, ",7]]", "]]", 1),
+		"more blocks":                   strings.Replace(whole, ",7]]", ",7,8]]", 1),
+		"no blocks":                     strings.Replace(whole, "[[1,2,3,4,5,6,7]]", "null", 1),
+		"a flat list":                   strings.Replace(whole, "[[1,2,3,4,5,6,7]]", "[1,2,3,4,5,6,7]", 1),
+		"nothing but do_remote_prefill": `{"do_remote_prefill":true}`,
+		"no remote_engine_id":           without("remote_engine_id"),
+		"no remote_request_id":          without("remote_request_id"),
+		"no remote_host":                without("remote_host"),
+		"no remote_port":                without("remote_port"),
+		"another number of tokens there": strings.Replace(whole, `"remote_num_tokens":100`,
+			`"remote_num_tokens":90`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 				p := guardedPrompt(idPrompt(1, 100), "")
 				w.at("prefill", func(string) {
-					w.wire.scripted(w.p[0].addr, answerOf(200, "application/json", "", `{"id":"cmpl-1","choices":[{"index":0,"text":"a","finish_reason":"length"}],`+
-						`"usage":{"prompt_tokens":100,"completion_tokens":1,"total_tokens":101},"kv_transfer_params":`+params+`}`))
+					w.wire.scripted(w.p[0].addr, answerOf(200, "application/json", "",
+						`{"id":"cmpl-1","choices":[{"index":0,"text":"a","finish_reason":"length"}],`+
+							`"usage":{"prompt_tokens":100,"completion_tokens":1,"total_tokens":101},"kv_transfer_params":`+
+							params+`}`))
 				})
 				w.failed(p, w.ask(p), 502)
 				if n := w.count("tandem_transfer_params_refused_total", "bad_params"); n == 0 {
@@ -228,8 +258,10 @@ func TestUnguarded(t *testing.T) {
 				if !m.dies && (got.status != 200 || got.text == want.text) {
 					t.Errorf("status %d, text %q, want 200 and another text than %q", got.status, got.text, want.text)
 				}
-				if again := w.send(t.Context(), w.d[0].addr, m.clean); m.poisons && (again.status != 200 || again.text == want.text) {
-					t.Errorf("asked again, un-split: status %d, text %q, want 200 and a wrong text", again.status, again.text)
+				if again := w.send(t.Context(), w.d[0].addr, m.clean); m.poisons &&
+					(again.status != 200 || again.text == want.text) {
+					t.Errorf("asked again, un-split: status %d, text %q, want 200 and a wrong text",
+						again.status, again.text)
 				}
 			})
 		})

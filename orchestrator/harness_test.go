@@ -33,7 +33,8 @@ import (
 	"tandem/internal/memnet"
 )
 
-// world is a router between clients and two pools of simulated engines, on a network in memory and in fake time.
+// world is a router between clients and two pools of simulated engines, on a network in memory and in fake
+// time.
 type world struct {
 	t     *testing.T
 	net   *memnet.Net
@@ -89,7 +90,10 @@ func newWorld(t *testing.T, s setup) *world {
 	w.cfg = config.Default()
 	w.cfg.Local = config.LocalNever
 	w.cfg.Admin.Hosts = []string{"admin"} // by which stories ask it
-	w.cfg.Timeouts.Prefill, w.cfg.Timeouts.DecodeFirst, w.cfg.Timeouts.Answer, w.cfg.Timeouts.DecodeIdle = 2*time.Second, 7*time.Second, 8*time.Second, 4*time.Second
+	w.cfg.Timeouts.Prefill = 2 * time.Second
+	w.cfg.Timeouts.DecodeFirst = 7 * time.Second
+	w.cfg.Timeouts.Answer = 8 * time.Second
+	w.cfg.Timeouts.DecodeIdle = 4 * time.Second
 	w.cfg.Pools.Prefill.PollInterval, w.cfg.Pools.Decode.PollInterval = 4*time.Second, 4*time.Second
 	for i := range cmp.Or(s.prefill, 2) {
 		w.p = append(w.p, w.engine(s, fmt.Sprintf("p%d", i)))
@@ -127,7 +131,8 @@ func (w *world) engine(s setup, name string) *simulated {
 		w.t.Fatal(err)
 	}
 	o := enginesim.Options{
-		Listener: ln, BaseURL: "http://" + e.addr, Listen: w.net.Listen, Dial: w.net.Dial, ScaleOut: true, TransferLatency: transfer,
+		Listener: ln, BaseURL: "http://" + e.addr, Listen: w.net.Listen, Dial: w.net.Dial, ScaleOut: true,
+		TransferLatency: transfer,
 		Core: core.Config{
 			Host: name + ".internal", Port: 5600, EngineID: "engine-of-" + name,
 			Cost: core.Cost{T0: prefillStep.Seconds(), D0: decodeStep.Seconds()},
@@ -163,7 +168,9 @@ func (w *world) start(opt Options) {
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop = stop
 	go func() { w.ended <- w.o.Serve(ctx, listeners, w.o.Admin()) }()
-	w.front = &http.Client{Transport: &http.Transport{DialContext: w.net.Dial, DisableKeepAlives: true, DisableCompression: true}}
+	w.front = &http.Client{
+		Transport: &http.Transport{DialContext: w.net.Dial, DisableKeepAlives: true, DisableCompression: true},
+	}
 	for range 100 {
 		time.Sleep(50 * time.Millisecond)
 		up := 0
@@ -201,8 +208,9 @@ func (w *world) by(replica string) *simulated {
 	return nil
 }
 
-// settled checks what must hold after every story: each request ended once, nothing is booked or running, no engine died. It waits until leases
-// that nobody gave back have run out; then no engine holds a block. What was broken works again before that, or the router would go on trying it.
+// settled checks what must hold after every story: each request ended once, nothing is booked or running, no
+// engine died. It waits until leases that nobody gave back have run out; then no engine holds a block. What
+// was broken works again before that, or the router would go on trying it.
 func (w *world) settled() {
 	w.t.Helper()
 	for _, e := range w.all() {
@@ -274,8 +282,8 @@ func (w *world) held() int {
 	return n
 }
 
-// plainLegs is a connector of the other two orders for engines that need nothing from it: the decode engine computes the prompt itself, so that
-// every engine can play it and the answer stays exact.
+// plainLegs is a connector of the other two orders for engines that need nothing from it: the decode engine
+// computes the prompt itself, so that every engine can play it and the answer stays exact.
 type plainLegs connector.Order
 
 func (o plainLegs) Order() connector.Order                         { return connector.Order(o) }
@@ -284,8 +292,8 @@ func (plainLegs) EditDecode(*connector.Leg, connector.Pair, *connector.Reply, co
 	return nil
 }
 
-// midway is a tracer that lets a story do something at the seams of a request: it calls the hook of a span's name when the span begins, on the
-// request's own goroutine.
+// midway is a tracer that lets a story do something at the seams of a request: it calls the hook of a span's
+// name when the span begins, on the request's own goroutine.
 type midway struct {
 	noop.TracerProvider
 	mu   sync.Mutex
@@ -299,7 +307,9 @@ type midTracer struct {
 	m *midway
 }
 
-func (t midTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t midTracer) Start(
+	ctx context.Context, name string, opts ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
 	replica := ""
 	for _, a := range new(trace.NewSpanStartConfig(opts...)).Attributes() {
 		if a.Key == "tandem.replica" {
@@ -356,7 +366,8 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return &tapped{Conn: c, addr: addr, w: &w.wire}, nil
 }
 
-// scripted lets the next generating request to addr be answered with raw bytes, by nobody; then the connection is closed.
+// scripted lets the next generating request to addr be answered with raw bytes, by nobody; then the
+// connection is closed.
 func (w *wire) scripted(addr, raw string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -410,7 +421,9 @@ func (t *tapped) Write(b []byte) (int, error) {
 func (w *wire) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.log, w.script, w.bite = nil, nil, 0
+	w.log = nil
+	w.script = nil
+	w.bite = 0
 }
 
 // sent is one request that an engine got from the router.
@@ -447,12 +460,14 @@ type prompt struct {
 
 // chat and completion are the two usual requests. 120 words are some 8 blocks.
 func chat(stream bool) prompt {
-	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` + streaming(stream) +
+	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` +
+		streaming(stream) +
 		`"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"` + words(120) + `"}]}`}
 }
 
 func completion(stream bool) prompt {
-	return prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` + streaming(stream) + `"prompt":"` + words(120) + `"}`}
+	return prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":12,"temperature":0,` +
+		streaming(stream) + `"prompt":"` + words(120) + `"}`}
 }
 
 func streaming(stream bool) string {
@@ -514,7 +529,8 @@ type piece struct {
 	}
 }
 
-// ask sends a request to the router and hears its answer to the end, or until w.leave is called. each is told of every event.
+// ask sends a request to the router and hears its answer to the end, or until w.leave is called. each is told
+// of every event.
 func (w *world) ask(p prompt, each ...func(event int)) *heard {
 	ctx, leave := context.WithCancel(w.t.Context())
 	defer leave()
@@ -536,7 +552,8 @@ func (w *world) send(ctx context.Context, to string, p prompt, each ...func(even
 	h := &heard{}
 	began := time.Now()
 	defer func() { h.took = time.Since(began) }()
-	r, err := http.NewRequestWithContext(ctx, cmp.Or(p.method, http.MethodPost), "http://"+to+p.path, strings.NewReader(p.body))
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(p.method, http.MethodPost), "http://"+to+p.path,
+		strings.NewReader(p.body))
 	if err != nil {
 		h.err = err
 		return h
@@ -615,12 +632,14 @@ func (w *world) exact(p prompt, got *heard) {
 	counted := got.usage
 	counted.Details = want.usage.Details // whose cache it was is another question
 	if got.text != want.text || got.finish != want.finish || counted != want.usage || got.dones != want.dones {
-		w.t.Errorf("got %q, %s, %+v, %d ends\nwant %q, %s, %+v, %d ends", got.text, got.finish, got.usage, got.dones, want.text, want.finish, want.usage, want.dones)
+		w.t.Errorf("got %q, %s, %+v, %d ends\nwant %q, %s, %+v, %d ends",
+			got.text, got.finish, got.usage, got.dones, want.text, want.finish, want.usage, want.dones)
 	}
 	w.silent(got)
 }
 
-// failed checks a clear error: its status, before the answer has begun or as the last event, and nothing wrong before it.
+// failed checks a clear error: its status, before the answer has begun or as the last event, and nothing
+// wrong before it.
 func (w *world) failed(p prompt, got *heard, code int) {
 	w.t.Helper()
 	if got.fail.Message == "" || got.fail.Code != code {
@@ -642,7 +661,10 @@ func (w *world) failed(p prompt, got *heard, code int) {
 func (w *world) silent(got *heard) {
 	w.t.Helper()
 	all := strings.ToLower(got.raw + fmt.Sprint(got.header))
-	for _, secret := range []string{".internal", "engine-of", ":8000", ":5600", "endpoint-load", `"do_remote`, "remote_block", "give-back", "uvicorn"} {
+	for _, secret := range []string{
+		".internal", "engine-of", ":8000", ":5600", "endpoint-load", `"do_remote`, "remote_block", "give-back",
+		"uvicorn",
+	} {
 		if strings.Contains(all, secret) {
 			w.t.Errorf("the answer tells %q: %s %v", secret, got.raw, got.header)
 		}

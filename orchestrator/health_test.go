@@ -10,7 +10,8 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// slowToTell lets the engines' /metrics take a while, as those of busy ones do, so that a replica that was called unusable stays so until then.
+// slowToTell lets the engines' /metrics take a while, as those of busy ones do, so that a replica that was
+// called unusable stays so until then.
 func slowToTell(w *world) {
 	for _, e := range append(append([]*simulated{}, w.p...), w.d...) {
 		fault(enginesim.Fault{Kind: "slow_metrics", For: 500 * time.Millisecond})(w, e)
@@ -67,7 +68,8 @@ func TestLeavingClientsBlameNoReplica(t *testing.T) {
 	})
 }
 
-// What a client writes into its query reaches the engine, or is refused; the replica that it was on the way to stays usable.
+// What a client writes into its query reaches the engine, or is refused; the replica that it was on the way
+// to stays usable.
 func TestQueriesBlameNoReplica(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 		slowToTell(w)

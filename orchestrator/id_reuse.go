@@ -8,8 +8,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// converse serves /v1/messages and /v1/responses. They are split like chats where both legs can carry the same ids; everything else goes whole to one
-// replica, as it came.
+// converse serves /v1/messages and /v1/responses. They are split like chats where both legs can carry the
+// same ids; everything else goes whole to one replica, as it came.
 func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request) *failure {
 	return func(ctx context.Context, q *request) *failure {
 		req, f := q.parse(kind)
@@ -17,13 +17,16 @@ func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request
 			return f
 		}
 		if req.Unsplittable != "" {
-			return o.pass(ctx, q, &passthrough{body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream}, req.Unsplittable)
+			return o.pass(ctx, q,
+				&passthrough{body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream},
+				req.Unsplittable)
 		}
 		return q.single(ctx, req)
 	}
 }
 
-// whyWhole says why the job cannot be split, "" when it can. It is asked when the prompt's ids have been looked for.
+// whyWhole says why the job cannot be split, "" when it can. It is asked when the prompt's ids have been
+// looked for.
 func (j *job) whyWhole() string {
 	kind := j.req.Kind
 	switch {
@@ -33,7 +36,8 @@ func (j *job) whyWhole() string {
 		return ""
 	case !j.exact():
 		return "no engine renders " + kind.Path() + " to token ids"
-	case j.q.snap.connect.Order() != connector.Sequential: // the id that names both ends is ignored on /v1/responses
+	case j.q.snap.connect.Order() != connector.Sequential:
+		// The id that names both ends is ignored on /v1/responses.
 		return "the connector does not carry " + kind.Path()
 	}
 	for _, r := range j.q.o.fleet.Endpoints() {
@@ -68,7 +72,8 @@ func api(path string) openai.Kind {
 	return 0
 }
 
-// shaped is a failure of our own, or of a leg that speaks another API, in the words of the API that the client speaks.
+// shaped is a failure of our own, or of a leg that speaks another API, in the words of the API that the
+// client speaks.
 func (q *request) shaped(f *failure) *failure {
 	if ours := !f.own || f.phase == "prefill"; q.kind == openai.Messages && ours && f.status != clientGone {
 		f.body, f.typ = q.kind.Error(nil, openai.Message(f.body), errorType(f.status), f.status), ""

@@ -118,7 +118,8 @@ func (h *heard) takeOther(data string) {
 func errorEnds(p prompt, got *heard) bool {
 	last := len(got.events) - 1
 	if p.path == "/v1/messages" || p.path == "/v1/responses" {
-		return got.dones == 0 && strings.HasPrefix(got.events[last], `{"type":"error",`) && strings.Contains(got.raw, "event: error\n")
+		return got.dones == 0 && strings.HasPrefix(got.events[last], `{"type":"error",`) &&
+			strings.Contains(got.raw, "event: error\n")
 	}
 	return got.dones == 1 && got.events[last] == "[DONE]" && strings.Contains(got.events[last-1], `"error"`)
 }
@@ -150,7 +151,8 @@ func TestStoriesOfTheOtherDoors(t *testing.T) {
 	}
 }
 
-// asResponses changes what is different where four events come before the first content, and a failed load cuts the connection.
+// asResponses changes what is different where four events come before the first content, and a failed load
+// cuts the connection.
 func (s *story) asResponses() {
 	switch s.name {
 	case "the stream is cut":
@@ -162,7 +164,8 @@ func (s *story) asResponses() {
 	}
 }
 
-// The prefill leg is a completion of the ids; the decode leg is the client's body, untouched but for the params, on its own path.
+// The prefill leg is a completion of the ids; the decode leg is the client's body, untouched but for the
+// params, on its own path.
 func TestOtherDoorsAreSplit(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, stream := range []bool{false, true} {
@@ -173,7 +176,8 @@ func TestOtherDoorsAreSplit(t *testing.T) {
 				if len(legs) != 2 || legs[0].path != "/v1/completions" || legs[1].path != p.path {
 					t.Fatalf("%s: legs %+v", p.path, legs)
 				}
-				if !strings.HasPrefix(legs[1].body, strings.TrimSuffix(p.body, "}")+`,"kv_transfer_params":{`) || !strings.Contains(legs[1].body, `"prompt_token_ids":[`) {
+				if !strings.HasPrefix(legs[1].body, strings.TrimSuffix(p.body, "}")+`,"kv_transfer_params":{`) ||
+					!strings.Contains(legs[1].body, `"prompt_token_ids":[`) {
 					t.Errorf("%s: the decode leg is %s", p.path, legs[1].body)
 				}
 				if rec := w.o.ring.newest(1)[0]; rec.Mode != "split" || rec.Prompt < 120 {
@@ -184,12 +188,13 @@ func TestOtherDoorsAreSplit(t *testing.T) {
 	})
 }
 
-// What cannot be split goes whole to one replica, and the record says why. Most of these the simulated engine refuses, as vLLM with its default settings does:
-// its refusal is the answer then.
+// What cannot be split goes whole to one replica, and the record says why. Most of these the simulated engine
+// refuses, as vLLM with its default settings does: its refusal is the answer then.
 func TestOtherDoorsUnsplit(t *testing.T) {
 	say := func(path, more string) prompt {
 		if path == "/v1/messages" {
-			return post(path, `{"model":"sim","max_tokens":3,"temperature":0,`+more+`"messages":[{"role":"user","content":"a b c"}]}`)
+			return post(path,
+				`{"model":"sim","max_tokens":3,"temperature":0,`+more+`"messages":[{"role":"user","content":"a b c"}]}`)
 		}
 		return post(path, `{"model":"sim","max_output_tokens":3,"temperature":0,`+more+`"input":"a b c"}`)
 	}
@@ -203,7 +208,8 @@ func TestOtherDoorsUnsplit(t *testing.T) {
 		{say("/v1/responses", `"previous_response_id":"resp_1",`), "previous_response_id", nil},
 		{say("/v1/responses", `"truncation":"auto",`), "truncation", nil},
 		{say("/v1/messages", `"tools":[{"type":"web_search_20250305","name":"w"}],`), "built-in tools", nil},
-		{post("/v1/messages", `{"model":"sim","max_tokens":3,"temperature":0,"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"a"}]}]}`), "content that is not text", nil},
+		{post("/v1/messages", `{"model":"sim","max_tokens":3,"temperature":0,"messages":[{"role":"user",`+
+			`"content":[{"type":"image"},{"type":"text","text":"a"}]}]}`), "content that is not text", nil},
 		{say("/v1/messages", ""), "no engine renders /v1/messages", func(s *setup) {
 			s.engine = func(_ string, o *enginesim.Options) { o.ScaleOut = false }
 		}},
@@ -230,7 +236,8 @@ func TestOtherDoorsUnsplit(t *testing.T) {
 					t.Errorf("the answer is %d %s\nun-split it is %d %s", got.status, got.raw, want.status, want.raw)
 				}
 				rec := w.o.ring.newest(1)[0]
-				if legs := w.posts(false); len(legs) != 1 || legs[0].path != c.p.path || strings.Contains(legs[0].body, "_transfer_params") {
+				if legs := w.posts(false); len(legs) != 1 || legs[0].path != c.p.path ||
+					strings.Contains(legs[0].body, "_transfer_params") {
 					t.Errorf("legs %+v", legs)
 				}
 				if rec.Mode != "unsplit" || !strings.Contains(rec.Reason, "not split: "+c.why) {
@@ -245,29 +252,37 @@ func TestOtherDoorsUnsplit(t *testing.T) {
 func TestUsageOfTheOtherDoors(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.27.0"} {
 		for _, p := range []prompt{messages(true), messages(false), responses(true), responses(false)} {
-			in(t, setup{prefill: 1, decode: 1, engine: func(_ string, o *enginesim.Options) { o.Version = version }}, func(w *world) {
-				first, second := w.ask(p), w.ask(p)
-				w.exact(p, second)
-				cached := (second.usage.Prompt - 1) / 16 * 16
-				if a, b := first.usage.Details.Cached, second.usage.Details.Cached; a != 0 || b != cached {
-					t.Errorf("%s %s: %d cached tokens and then %d, want 0 and %d of %d", version, p.path, a, b, cached, second.usage.Prompt)
-				}
-			})
+			in(t, setup{prefill: 1, decode: 1, engine: func(_ string, o *enginesim.Options) { o.Version = version }},
+				func(w *world) {
+					first, second := w.ask(p), w.ask(p)
+					w.exact(p, second)
+					cached := (second.usage.Prompt - 1) / 16 * 16
+					if a, b := first.usage.Details.Cached, second.usage.Details.Cached; a != 0 || b != cached {
+						t.Errorf("%s %s: %d cached tokens and then %d, want 0 and %d of %d",
+							version, p.path, a, b, cached, second.usage.Prompt)
+					}
+				})
 		}
 	}
 }
 
-// What a split answer says of its prompt and the prefix cache is what one engine would have said, asked for the
-// first time and again: in messages every token of the prompt is counted once, as read from the cache, written
-// to it, or neither.
+// What a split answer says of its prompt and the prefix cache is what one engine would have said, asked for
+// the first time and again: in messages every token of the prompt is counted once, as read from the cache,
+// written to it, or neither.
 func TestUsageIsThatOfOneEngine(t *testing.T) {
 	said := regexp.MustCompile(`"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})`)
-	usages := func(h *heard) []string { return said.FindAllString(strings.Join(append(h.events, h.raw), "\n"), -1) }
+	usages := func(h *heard) []string {
+		return said.FindAllString(strings.Join(append(h.events, h.raw), "\n"), -1)
+	}
 	for _, cacheless := range []bool{false, true} {
 		for _, p := range []prompt{
-			messages(true), messages(false), responses(true), responses(false), chat(true), chat(false), completion(true), completion(false),
+			messages(true), messages(false), responses(true), responses(false), chat(true), chat(false),
+			completion(true), completion(false),
 		} {
-			s := setup{prefill: 1, decode: 1, engine: func(_ string, o *enginesim.Options) { o.Core.NoPrefixCaching = cacheless }}
+			s := setup{
+				prefill: 1, decode: 1,
+				engine: func(_ string, o *enginesim.Options) { o.Core.NoPrefixCaching = cacheless },
+			}
 			in(t, s, func(w *world) {
 				for range 2 {
 					got, want := usages(w.ask(p)), usages(w.right(p))
@@ -287,13 +302,17 @@ func TestUsageIsThatOfOneEngine(t *testing.T) {
 // An error of ours, or of a prefill leg, is in the words of the API that the client speaks.
 func TestErrorsOfTheOtherDoors(t *testing.T) {
 	in(t, setup{}, func(w *world) {
-		for path, want := range map[string]string{"/v1/messages": `{"type":"error","error":{"type":"invalid_request_error","message":`, "/v1/responses": `{"error":{"message":`} {
+		for path, want := range map[string]string{
+			"/v1/messages":  `{"type":"error","error":{"type":"invalid_request_error","message":`,
+			"/v1/responses": `{"error":{"message":`,
+		} {
 			if got := w.ask(post(path, `{"model":`)); got.status != 400 || !strings.HasPrefix(got.raw, want) {
 				t.Errorf("%s: %d %s", path, got.status, got.raw)
 			}
 		}
 		w.at("prefill", func(at string) { fail(400)(w, w.by(at)) })
-		if got := w.ask(messages(false)); got.status != 400 || !strings.HasPrefix(got.raw, `{"type":"error","error":{"type":"invalid_request_error","message":"injected`) {
+		if got := w.ask(messages(false)); got.status != 400 || !strings.HasPrefix(got.raw,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"injected`) {
 			t.Errorf("%d %s", got.status, got.raw)
 		}
 	})
@@ -311,7 +330,8 @@ func TestOtherDoorsFlow(t *testing.T) {
 			if times := slices.Compact(slices.Clone(got.when)); !slices.Equal(times, want) {
 				t.Errorf("%s: events at %v, want %v", p.path, times, want)
 			}
-			if n := len(got.events); p.path == openai.Responses.Path() && (n < 16 || !strings.Contains(got.events[n-1], `"response.completed"`)) {
+			if n := len(got.events); p.path == openai.Responses.Path() &&
+				(n < 16 || !strings.Contains(got.events[n-1], `"response.completed"`)) {
 				t.Errorf("%d events, the last %s", n, got.events[n-1])
 			}
 		}
@@ -337,11 +357,19 @@ func TestCutResponsesAvoidTheirPrefill(t *testing.T) {
 	})
 }
 
-// The last event of a stream is seen even when it comes alone, and a stream without it is not taken for a whole answer.
+// The last event of a stream is seen even when it comes alone, and a stream without it is not taken for a
+// whole answer.
 func TestOtherDoorsEnd(t *testing.T) {
 	for path, events := range map[string][]string{
-		"/v1/messages":  {`{"type":"message_start","message":{"id":"x"}}`, `{"type":"content_block_delta","delta":{"type":"text_delta","text":" a"},"index":0}`, `{"type":"message_stop"}`},
-		"/v1/responses": {`{"type":"response.created"}`, `{"type":"response.output_text.delta","delta":" a"}`, `{"type":"response.incomplete","response":{"status":"incomplete"}}`},
+		"/v1/messages": {
+			`{"type":"message_start","message":{"id":"x"}}`,
+			`{"type":"content_block_delta","delta":{"type":"text_delta","text":" a"},"index":0}`,
+			`{"type":"message_stop"}`,
+		},
+		"/v1/responses": {
+			`{"type":"response.created"}`, `{"type":"response.output_text.delta","delta":" a"}`,
+			`{"type":"response.incomplete","response":{"status":"incomplete"}}`,
+		},
 	} {
 		for _, whole := range []bool{true, false} {
 			in(t, setup{}, func(w *world) {
@@ -365,9 +393,13 @@ func TestOtherDoorsEnd(t *testing.T) {
 
 // What may hold the last event is read; nothing else is.
 func TestLastEventsAreRead(t *testing.T) {
-	for kind, last := range map[openai.Kind]string{openai.Messages: `{"type":"message_stop"}`, openai.Responses: `{"type":"response.failed"}`} {
+	for kind, last := range map[openai.Kind]string{
+		openai.Messages: `{"type":"message_stop"}`, openai.Responses: `{"type":"response.failed"}`,
+	} {
 		a := &eventReader{kind: kind}
-		if other := []byte("data: {\"type\":\"content_block_delta\"}\n\n"); a.plain([]byte("data: "+last+"\n\n")) != 0 || a.plain(other) != len(other) {
+		if other := []byte(
+			"data: {\"type\":\"content_block_delta\"}\n\n",
+		); a.plain([]byte("data: "+last+"\n\n")) != 0 || a.plain(other) != len(other) {
 			t.Errorf("%s: the last event is passed over, or all others are read", kind.Path())
 		}
 	}

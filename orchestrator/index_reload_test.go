@@ -8,8 +8,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// A reload turns away from the engines' events and back to them, over real sockets. What they had told before is replayed, and nothing that was assumed
-// meanwhile is left.
+// A reload turns away from the engines' events and back to them, over real sockets. What they had told before
+// is replayed, and nothing that was assumed meanwhile is left.
 func TestReloadFromEventsAndBack(t *testing.T) {
 	w := newWorld(t, streams(setup{prefill: 1, decode: 1}))
 	defer w.close()

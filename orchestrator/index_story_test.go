@@ -28,13 +28,18 @@ func turn(conversation string, n int) prompt {
 	}
 	said := []message{{"system", "You are " + conversation + "."}}
 	for i := range n {
-		said = append(said, message{"user", fmt.Sprintf("%s asks %d: %s", conversation, i, words(60+len(conversation)))}, message{"assistant", "so be it"})
+		said = append(said,
+			message{"user", fmt.Sprintf("%s asks %d: %s", conversation, i, words(60+len(conversation)))},
+			message{"assistant", "so be it"})
 	}
 	messages, err := json.Marshal(said[:len(said)-1])
 	if err != nil {
 		panic(err)
 	}
-	return prompt{path: "/v1/chat/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,"messages":` + string(messages) + `}`}
+	return prompt{
+		path: "/v1/chat/completions",
+		body: `{"model":"sim","max_tokens":4,"temperature":0,"messages":` + string(messages) + `}`,
+	}
 }
 
 // tell asks the n-th turn and returns what was decided. The answer must be exact.
@@ -50,7 +55,8 @@ func forgetful() { time.Sleep(time.Minute) }
 
 var conversations = []string{"Ada", "Bertram", "Cleopatra", "D", "Evangeline", "Fu"}
 
-// home asks three turns of each conversation and wants the later ones where the first was, with as much cached as was predicted.
+// home asks three turns of each conversation and wants the later ones where the first was, with as much
+// cached as was predicted.
 func home(w *world, matched func(r *Record) bool) {
 	first := map[string]string{}
 	for n := 1; n <= 3; n++ {
@@ -61,7 +67,8 @@ func home(w *world, matched func(r *Record) bool) {
 				continue
 			}
 			if r.Prefill != first[c] || !matched(r) {
-				w.t.Errorf("turn %d of %s went to %s with %d tokens believed and %d delivered, and the one before to %s", n, c, r.Prefill, r.Captured, r.Delivered, first[c])
+				w.t.Errorf("turn %d of %s went to %s with %d tokens believed and %d delivered, and the one before to %s",
+					n, c, r.Prefill, r.Captured, r.Delivered, first[c])
 			}
 			first[c] = r.Prefill
 		}
@@ -81,10 +88,13 @@ func distinct(m map[string]string) map[string]bool {
 }
 
 func TestSecondTurnGoesWhereTheFirstWas(t *testing.T) {
-	for name, mode := range map[string]string{"approximate": config.IndexApproximate, "events, and none are published": config.IndexEvents} {
+	for name, mode := range map[string]string{
+		"approximate": config.IndexApproximate, "events, and none are published": config.IndexEvents,
+	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, setup{prefill: 3, config: indexed(mode)}, func(w *world) {
-				home(w, func(r *Record) bool { return r.Captured > 0 && r.Captured == r.Delivered && r.Decision.Held > 0 })
+				home(w,
+					func(r *Record) bool { return r.Captured > 0 && r.Captured == r.Delivered && r.Decision.Held > 0 })
 				for _, s := range w.o.Status().Replicas {
 					book, err := json.Marshal(s.Book)
 					if want := `"index":"approximate"`; err != nil || !bytes.Contains(book, []byte(want)) {
@@ -124,7 +134,9 @@ func TestWithoutIndexNothingIsMatched(t *testing.T) {
 
 // The router forgets what an engine of few blocks must have dropped.
 func TestCapacityOfAReplicaEvicts(t *testing.T) {
-	small := setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate), engine: func(name string, o *enginesim.Options) {
+	small := setup{prefill: 1, decode: 1, config: indexed(
+		config.IndexApproximate,
+	), engine: func(name string, o *enginesim.Options) {
 		if name == "p0" {
 			o.Core.Blocks = 40
 		}
@@ -150,7 +162,8 @@ func TestDeliveredCorrectsWhatWasAssumed(t *testing.T) {
 	one := setup{prefill: 1, decode: 1, config: indexed(config.IndexApproximate)}
 	in(t, one, func(w *world) {
 		stem := func(end string) prompt {
-			return prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,"prompt":"` + words(100) + " " + strings.Repeat(end+" ", 100) + `"}`}
+			return prompt{path: "/v1/completions", body: `{"model":"sim","max_tokens":4,"temperature":0,"prompt":"` +
+				words(100) + " " + strings.Repeat(end+" ", 100) + `"}`}
 		}
 		ask := func(end string) *Record {
 			w.exact(stem(end), w.ask(stem(end)))
@@ -166,7 +179,10 @@ func TestDeliveredCorrectsWhatWasAssumed(t *testing.T) {
 		}
 		r := ask("two")
 		if r.Captured == 0 || r.Captured >= before.Captured || r.Captured != r.Delivered {
-			w.t.Errorf("%d tokens of the other branch believed, %d before the loss, %d delivered: want what both share", r.Captured, before.Captured, r.Delivered)
+			w.t.Errorf(
+				"%d tokens of the other branch believed, %d before the loss, %d delivered: want what both share",
+				r.Captured, before.Captured, r.Delivered,
+			)
 		}
 	})
 }
@@ -202,11 +218,13 @@ func TestTextIsMatchedWithoutTokens(t *testing.T) {
 	}}
 	in(t, without, func(w *world) {
 		home(w, func(r *Record) bool {
-			return r.Captured > 0 && !r.Decision.Exact && r.Tokenizer == "estimate" && slices.Contains(r.Decision.Unknown, "tokens: the prefix is matched by its text")
+			return r.Captured > 0 && !r.Decision.Exact && r.Tokenizer == "estimate" &&
+				slices.Contains(r.Decision.Unknown, "tokens: the prefix is matched by its text")
 		})
 		for _, leg := range w.posts(true) {
 			if leg.path != "/v1/chat/completions" || strings.Contains(leg.body, "prompt_token_ids") {
-				w.t.Fatalf("%s got %s %s: without exact ids both legs carry the client's own body", leg.engine, leg.path, leg.body)
+				w.t.Fatalf("%s got %s %s: without exact ids both legs carry the client's own body",
+					leg.engine, leg.path, leg.body)
 			}
 		}
 	})
@@ -216,8 +234,9 @@ func TestTextIsMatchedWithoutTokens(t *testing.T) {
 func TestTextTakesOverWhenTheTokenizerFails(t *testing.T) {
 	patient := setup{prefill: 3, config: func(c *config.Config) {
 		c.Tokenizer.ChunkBytes, c.Timeouts.Tokenize = 64, 100*time.Millisecond
-		c.Experimental.Scoring.Calibration = config.CalibrationOff // an engine that was frozen with a prompt is measured slow, and less wanted than the match is worth
-		c.Experimental.Scoring.TieAbsolute = 0                     // what a hundred tokens save
+		// An engine that was frozen with a prompt is measured slow, and less wanted than the match is worth.
+		c.Experimental.Scoring.Calibration = config.CalibrationOff
+		c.Experimental.Scoring.TieAbsolute = 0 // what a hundred tokens save
 	}}
 	in(t, patient, func(w *world) {
 		first := map[string]string{}
@@ -234,7 +253,8 @@ func TestTextTakesOverWhenTheTokenizerFails(t *testing.T) {
 				fault(enginesim.Fault{Kind: "freeze", For: 500 * time.Millisecond})(w, e)
 			}
 			if r := w.tell(c, 2); r.Tokenizer != "estimate" || r.Prefill != first[c] || r.Captured == 0 {
-				w.t.Errorf("the second turn of %s went to %s with %d tokens believed, the first to %s; its ids are by %s", c, r.Prefill, r.Captured, first[c], r.Tokenizer)
+				w.t.Errorf("the second turn of %s went to %s with %d tokens believed, the first to %s; its ids are by %s",
+					c, r.Prefill, r.Captured, first[c], r.Tokenizer)
 			}
 		}
 		if len(distinct(first)) < 2 {
@@ -250,7 +270,10 @@ func TestTextStaysOut(t *testing.T) {
 		"another salt":    func(*config.Config) {},
 		"another adapter": func(*config.Config) {},
 	} {
-		in(t, setup{config: func(c *config.Config) { edit(c); c.Tokenizer.Source = config.TokensNone }, engine: func(_ string, o *enginesim.Options) { o.Adapters = []string{"ad"} }}, func(w *world) {
+		in(t, setup{
+			config: func(c *config.Config) { edit(c); c.Tokenizer.Source = config.TokensNone },
+			engine: func(_ string, o *enginesim.Options) { o.Adapters = []string{"ad"} },
+		}, func(w *world) {
 			w.tell("Ada", 1)
 			p := turn("Ada", 1)
 			switch name {

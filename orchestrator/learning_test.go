@@ -35,7 +35,8 @@ func TestAnswersThatAreNotStreamedDoNotMakeLinksAndPrefillsSlow(t *testing.T) {
 	})
 }
 
-// What a leg took is told beside what was predicted for it, but for the first token of answers that are not streamed, which nobody sees.
+// What a leg took is told beside what was predicted for it, but for the first token of answers that are not
+// streamed, which nobody sees.
 func TestLegsAreComparedWithTheirPrediction(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for i := range 5 {

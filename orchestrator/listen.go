@@ -18,8 +18,8 @@ type Listeners struct {
 	Front, Admin net.Listener
 }
 
-// Listen opens the listeners of the configuration in force, the front one with TLS where it is configured: with the certificate that is in force when a
-// client connects.
+// Listen opens the listeners of the configuration in force, the front one with TLS where it is configured:
+// with the certificate that is in force when a client connects.
 func (o *Orchestrator) Listen() (Listeners, error) {
 	var l Listeners
 	cfg := o.Config()
@@ -43,8 +43,9 @@ func (o *Orchestrator) Listen() (Listeners, error) {
 	return l, nil
 }
 
-// Serve runs the router on l until ctx ends, then ends gracefully: it refuses newcomers, lets streams finish within the drain time, cuts what is left,
-// stops the watchers and returns when everything has ended. admin is the handler of the admin listener.
+// Serve runs the router on l until ctx ends, then ends gracefully: it refuses newcomers, lets streams finish
+// within the drain time, cuts what is left, stops the watchers and returns when everything has ended. admin
+// is the handler of the admin listener.
 func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handler) error {
 	cfg := o.Config()
 	work, stopWork := context.WithCancel(context.Background()) // outlives ctx by the drain time; ended below
@@ -97,21 +98,29 @@ func (o *Orchestrator) shutdown(front *http.Server, cut context.CancelCauseFunc)
 	if front.Shutdown(ctx) != nil {
 		_ = front.Close()
 	}
-	for i := 0; o.InFlight() > 0 && i < 200; i++ { // handlers end by themselves once their context has; this only waits for them
+	// Handlers end by themselves once their context has; this only waits for them.
+	for i := 0; o.InFlight() > 0 && i < 200; i++ {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
 // server is the front's HTTP server, bounded against slow and greedy clients. Requests end when ctx does.
-func (o *Orchestrator) server(h http.Handler, cfg *config.Config, ctx context.Context) *http.Server { //nolint:revive // ctx is the base of every request, not of this call
+func (o *Orchestrator) server(
+	h http.Handler, cfg *config.Config, ctx context.Context,
+) *http.Server { //nolint:revive // ctx is the base of every request, not of this call
 	return &http.Server{
-		Handler: h, DisableGeneralOptionsHandler: true, ReadHeaderTimeout: cfg.Timeouts.ReadHeader, IdleTimeout: cfg.Timeouts.Idle, MaxHeaderBytes: int(cfg.Limits.HeaderBytes),
-		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: slog.NewLogLogger(o.log.Handler(), slog.LevelDebug),
+		Handler: h, DisableGeneralOptionsHandler: true, ReadHeaderTimeout: cfg.Timeouts.ReadHeader,
+		IdleTimeout: cfg.Timeouts.Idle, MaxHeaderBytes: int(cfg.Limits.HeaderBytes),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(o.log.Handler(), slog.LevelDebug),
 	}
 }
 
 func adminServer(h http.Handler, log *slog.Logger) *http.Server {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	s := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true) // gRPC

@@ -73,14 +73,25 @@ func (o *Orchestrator) liveReplicas(now time.Time) []page.Replica {
 
 func showPrefill(r *page.Replica, m *prefill.MemberStatus) {
 	r.Index, r.Indexed = m.Trust.String(), m.Blocks
-	r.Running, r.Waiting, r.Usage, r.Age = m.Running, m.Waiting, m.Usage, m.LoadAge
-	r.Requests, r.Queued, r.WaitMS, r.Speed = m.Requests, m.Tokens, m.WaitMS, liveSpeed(m.Speed, m.Samples)
+	r.Running = m.Running
+	r.Waiting = m.Waiting
+	r.Usage = m.Usage
+	r.Age = m.LoadAge
+	r.Requests = m.Requests
+	r.Queued = m.Tokens
+	r.WaitMS = m.WaitMS
+	r.Speed = liveSpeed(m.Speed, m.Samples)
 }
 
 func showDecode(r *page.Replica, m *decode.MemberStatus) {
 	r.Index, r.Indexed = m.Trust.String(), m.Blocks
-	r.Running, r.Waiting, r.Usage, r.Age = m.Running, m.Waiting, m.Usage, m.LoadAge
-	r.Requests, r.WaitMS, r.Speed = m.Leases, m.LocalMS, liveSpeed(m.Speed, m.Samples)
+	r.Running = m.Running
+	r.Waiting = m.Waiting
+	r.Usage = m.Usage
+	r.Age = m.LoadAge
+	r.Requests = m.Leases
+	r.WaitMS = m.LocalMS
+	r.Speed = liveSpeed(m.Speed, m.Samples)
 	r.Free, r.Capacity = m.Free, m.Capacity
 }
 
@@ -107,7 +118,9 @@ func (o *Orchestrator) livePairs(kept []*Record, now time.Time) []page.Pair {
 	}
 	for _, s := range o.failingPairs(now) {
 		pair := at(s.Pair.Prefill, s.Pair.Decode)
-		pair.Failures, pair.State, pair.Cause = s.Failures, s.State.String(), s.Cause
+		pair.Failures = s.Failures
+		pair.State = s.State.String()
+		pair.Cause = s.Cause
 	}
 	out := make([]page.Pair, 0, len(all))
 	for _, pair := range all {
@@ -121,8 +134,10 @@ func (o *Orchestrator) livePairs(kept []*Record, now time.Time) []page.Pair {
 
 func liveRequest(r *Record) page.Request {
 	l := page.Request{
-		ID: r.ID, ClientID: r.ClientID, Time: r.Time, Mode: r.Mode, Prefill: r.Prefill, Decode: r.Decode, Reason: r.Reason,
-		Prompt: r.Prompt, Output: r.Output, Cached: r.Delivered, First: r.Phases.First, Predicted: -1, Total: r.Phases.Total,
+		ID: r.ID, ClientID: r.ClientID, Time: r.Time, Mode: r.Mode, Prefill: r.Prefill, Decode: r.Decode,
+		Reason: r.Reason,
+		Prompt: r.Prompt, Output: r.Output, Cached: r.Delivered, First: r.Phases.First, Predicted: -1,
+		Total:    r.Phases.Total,
 		Attempts: r.Attempts, Outcome: r.Outcome,
 	}
 	if r.Decision != nil {

@@ -39,7 +39,9 @@ func recent(kept []*Record, now time.Time) page.Recent {
 			token = append(token, (r.Phases.Total-r.Phases.First)/float64(r.Output-1))
 		}
 	}
-	s.First, s.Predicted, s.Token = quantiles(first), quantiles(predicted), quantiles(token)
+	s.First = quantiles(first)
+	s.Predicted = quantiles(predicted)
+	s.Token = quantiles(token)
 	return s
 }
 

@@ -29,7 +29,8 @@ func TestWhatThePageShows(t *testing.T) {
 			}
 		}
 		r := l.Recent
-		if r.Requests != 6 || r.Errors != 0 || r.Split != 6 || r.First.P50 <= 0 || r.Predicted.P50 <= 0 || r.Token.P50 < 9 || r.Token.P50 > 11 || r.Prompt == 0 {
+		if r.Requests != 6 || r.Errors != 0 || r.Split != 6 || r.First.P50 <= 0 || r.Predicted.P50 <= 0 ||
+			r.Token.P50 < 9 || r.Token.P50 > 11 || r.Prompt == 0 {
 			t.Errorf("of the last minute: %+v", r)
 		}
 		sent := 0
@@ -66,20 +67,26 @@ func TestThePageShowsTrouble(t *testing.T) {
 
 // The page's files need no token and no known name, since they say nothing; what they ask for does.
 func TestThePageAndTheToken(t *testing.T) {
-	in(t, setup{config: func(c *config.Config) { c.Admin.Token = config.Secret{Value: "secret"} }}, func(w *world) {
-		for path, want := range map[string]int{"/": 200, "/page.js": 200, "/page.css": 200, "/icon.svg": 200, "/debug/live": 401, "/-/config/changes": 401, "/index.html": 401} {
-			if got := w.get("admin", path); got.status != want {
-				t.Errorf("%s: %d, want %d", path, got.status, want)
+	in(t, setup{config: func(c *config.Config) { c.Admin.Token = config.Secret{Value: "secret"} }},
+		func(w *world) {
+			for path, want := range map[string]int{
+				"/": 200, "/page.js": 200, "/page.css": 200, "/icon.svg": 200, "/debug/live": 401,
+				"/-/config/changes": 401, "/index.html": 401,
+			} {
+				if got := w.get("admin", path); got.status != want {
+					t.Errorf("%s: %d, want %d", path, got.status, want)
+				}
 			}
-		}
-	})
+		})
 }
 
 // The page asks what a reload would change before anybody reloads.
 func TestWhatAReloadWouldChange(t *testing.T) {
 	var changes []config.Change
 	var problem error
-	in(t, setup{options: func(o *Options) { o.Preview = func() ([]config.Change, error) { return changes, problem } }}, func(w *world) {
+	in(t, setup{
+		options: func(o *Options) { o.Preview = func() ([]config.Change, error) { return changes, problem } },
+	}, func(w *world) {
 		ask := func(want int) string {
 			t.Helper()
 			got := w.get("admin", "/-/config/changes")

@@ -5,16 +5,19 @@ import (
 	"testing"
 )
 
-// An alert on an increase sees the first event: what is alerted on is there, at 0, before anything has happened.
+// An alert on an increase sees the first event: what is alerted on is there, at 0, before anything has
+// happened.
 func TestCountersBeginAtZero(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		page := w.get("admin", "/metrics").raw
 		for _, series := range []string{
-			`tandem_transfer_params_refused_total{reason="expired"} 0`, `tandem_transfer_params_refused_total{reason="bad_params"} 0`,
+			`tandem_transfer_params_refused_total{reason="expired"} 0`,
+			`tandem_transfer_params_refused_total{reason="bad_params"} 0`,
 			`tandem_decode_distrusted_total{pool="decode",replica="` + w.d[0].addr + `"} 0`,
 			`tandem_engine_restarts_total{pool="prefill",replica="` + w.p[0].addr + `"} 0`,
 			`tandem_ejections_total{leg="decode",pool="decode",replica="` + w.d[1].addr + `"} 0`,
-			`tandem_refused_total{reason="queue_full"} 0`, `tandem_retries_total{phase="decode"} 0`, `tandem_continued_total{outcome="failed"} 0`,
+			`tandem_refused_total{reason="queue_full"} 0`, `tandem_retries_total{phase="decode"} 0`,
+			`tandem_continued_total{outcome="failed"} 0`,
 			`tandem_config_reloads_total{result="rejected"} 0`, `tandem_decisions_unwritten_total{reason="failed"} 0`,
 		} {
 			if !strings.Contains(page, "\n"+series+"\n") {
@@ -28,7 +31,8 @@ func TestCountersBeginAtZero(t *testing.T) {
 func TestFirstTokensAreOfStreams(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		w.ask(chat(false))
-		if n := w.count("tandem_phase_seconds_count", "first") + w.count("tandem_time_to_first_token_seconds_count", ""); n != 0 {
+		if n := w.count("tandem_phase_seconds_count",
+			"first") + w.count("tandem_time_to_first_token_seconds_count", ""); n != 0 {
 			t.Errorf("%d first tokens of an answer that is no stream", n)
 		}
 		w.ask(chat(true))
@@ -41,7 +45,9 @@ func TestFirstTokensAreOfStreams(t *testing.T) {
 		if n := w.count("tandem_time_per_output_token_seconds_count", "sim"); n != 1 {
 			t.Errorf("%d times a token of its model", n)
 		}
-		w.ask(prompt{path: "/v1/chat/completions", body: `{"model":"made-up","messages":[{"role":"user","content":"a"}]}`})
+		w.ask(prompt{
+			path: "/v1/chat/completions", body: `{"model":"made-up","messages":[{"role":"user","content":"a"}]}`,
+		})
 		if n := w.count("tandem_requests_total", "made-up"); n != 0 {
 			t.Error("a model that nobody serves is a label")
 		}

@@ -33,7 +33,8 @@ func (m *moved) look(t *testing.T, o *Orchestrator) {
 	defer m.mu.Unlock()
 	for _, f := range families {
 		for _, x := range f.GetMetric() {
-			if x.GetCounter().GetValue() != 0 || x.GetGauge().GetValue() != 0 || x.GetHistogram().GetSampleCount() != 0 {
+			if x.GetCounter().GetValue() != 0 || x.GetGauge().GetValue() != 0 ||
+				x.GetHistogram().GetSampleCount() != 0 {
 				m.names[f.GetName()] = true
 			}
 		}
@@ -46,8 +47,8 @@ func (m *moved) has(name string) bool {
 	return m.names[name]
 }
 
-// troubled are the families that move only when something goes wrong, or in a mode that is not the usual one, each with the scenario that moves it.
-// All others must move in an ordinary minute: see [lively].
+// troubled are the families that move only when something goes wrong, or in a mode that is not the usual one,
+// each with the scenario that moves it. All others must move in an ordinary minute: see [lively].
 var troubled = map[string]string{
 	"tandem_retries_total":                 "a replica fails once",
 	"tandem_attempt_failures_total":        "a replica fails once",
@@ -94,23 +95,25 @@ var troubled = map[string]string{
 
 // scenarios are by the names in troubled.
 var scenarios = map[string]func(t *testing.T, m *moved){
-	"a replica fails once":                told(setup{}, "prefill", fail(503)),
-	"params grow old":                     told(setup{}, "handoff", wait(16*time.Second)),
-	"the process stands still":            told(setup{}, "plan", stoodStill),
-	"decode dies between the legs":        told(setup{}, "prefill", decodeFails),
-	"an engine tells no cached tokens":    told(setup{engine: noDetails, config: alone}, "plan", nothing),
-	"what is learned does not decide":     told(setup{config: inShadow}, "plan", nothing),
-	"a stream is stale":                   told(setup{}, "plan", streamStale),
-	"a stream is cut":                     told(setup{}, "decode", fault(enginesim.Fault{Kind: "cut_stream", After: 4})),
-	"a replica has a state":               told(setup{}, "plan", stateHolds),
-	"no room":                             noRoom,
-	"a decode engine's core stands still": told(slowPair(30*time.Second), "decode", func(w *world, _ *simulated) { standStill(w) }),
-	"an engine is restarted":              engineRestarted,
-	"one of two other routers answers":    oneOfTwo,
-	"a stream in trouble":                 streamInTrouble,
-	"the disk is full":                    told(setup{config: onFullDisk}, "plan", nothing),
-	"two of three decode engines fail":    twoOfThreeFail,
-	"a decode engine loads nothing":       told(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
+	"a replica fails once":             told(setup{}, "prefill", fail(503)),
+	"params grow old":                  told(setup{}, "handoff", wait(16*time.Second)),
+	"the process stands still":         told(setup{}, "plan", stoodStill),
+	"decode dies between the legs":     told(setup{}, "prefill", decodeFails),
+	"an engine tells no cached tokens": told(setup{engine: noDetails, config: alone}, "plan", nothing),
+	"what is learned does not decide":  told(setup{config: inShadow}, "plan", nothing),
+	"a stream is stale":                told(setup{}, "plan", streamStale),
+	"a stream is cut": told(setup{}, "decode",
+		fault(enginesim.Fault{Kind: "cut_stream", After: 4})),
+	"a replica has a state": told(setup{}, "plan", stateHolds),
+	"no room":               noRoom,
+	"a decode engine's core stands still": told(slowPair(30*time.Second), "decode",
+		func(w *world, _ *simulated) { standStill(w) }),
+	"an engine is restarted":           engineRestarted,
+	"one of two other routers answers": oneOfTwo,
+	"a stream in trouble":              streamInTrouble,
+	"the disk is full":                 told(setup{config: onFullDisk}, "plan", nothing),
+	"two of three decode engines fail": twoOfThreeFail,
+	"a decode engine loads nothing":    told(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
 }
 
 // Every family that the page promises moves: in an ordinary minute, or in the trouble that it is there for.
@@ -158,8 +161,8 @@ func told(s setup, span string, happens trouble) func(*testing.T, *moved) {
 
 func nothing(*world, *simulated) {}
 
-// noDetails is an engine without --enable-prompt-tokens-details, and alone a router that does not split: a NIXL prefill leg tells its cached tokens all the
-// same, in the transfer parameters.
+// noDetails is an engine without --enable-prompt-tokens-details, and alone a router that does not split: a
+// NIXL prefill leg tells its cached tokens all the same, in the transfer parameters.
 func noDetails(_ string, o *enginesim.Options) { o.NoUsageDetails = true }
 func alone(c *config.Config)                   { c.Local = config.LocalAlways }
 
@@ -233,14 +236,17 @@ func oneOfTwo(t *testing.T, m *moved) {
 	})
 }
 
-// streams gives every engine of a setup an address for its events, and lets the router follow them: real sockets, so real time.
+// streams gives every engine of a setup an address for its events, and lets the router follow them: real
+// sockets, so real time.
 func streams(s setup) setup {
 	at := map[string]config.Events{}
 	inner := s.config
 	s.options = func(o *Options) { o.NoEvents = false }
 	s.engine = func(name string, o *enginesim.Options) {
 		o.EventsEndpoint, o.ReplayEndpoint = freeAddress(), freeAddress()
-		at[name+".internal:8000"] = config.Events{Endpoint: o.EventsEndpoint, Replay: o.ReplayEndpoint, Topic: o.Topic}
+		at[name+".internal:8000"] = config.Events{
+			Endpoint: o.EventsEndpoint, Replay: o.ReplayEndpoint, Topic: o.Topic,
+		}
 		if name[0] == 'd' {
 			o.Core.MaxSeqs = 1 // so that some wait
 		}
@@ -280,7 +286,8 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// lively is an ordinary minute: streams are followed, requests of two kinds come several at a time and share their prefix, until all of names have moved.
+// lively is an ordinary minute: streams are followed, requests of two kinds come several at a time and share
+// their prefix, until all of names have moved.
 func lively(t *testing.T, m *moved, names []string) {
 	w := newWorld(t, streams(setup{}))
 	defer w.close()
@@ -313,16 +320,21 @@ func lively(t *testing.T, m *moved, names []string) {
 		}
 	}
 	for _, r := range w.o.Status().Replicas {
-		if s := r.Stream; s == nil || s.Events == 0 || s.Blocks["stored"] == 0 || s.Replays == 0 || s.LastAt.IsZero() {
+		if s := r.Stream; s == nil || s.Events == 0 || s.Blocks["stored"] == 0 || s.Replays == 0 ||
+			s.LastAt.IsZero() {
 			t.Errorf("/debug/replicas shows the stream of %s as %+v", r.Name, s)
 		}
 	}
 }
 
-// An engine whose process is another one may go on counting where its stream was: the stream is told, and forgets.
+// An engine whose process is another one may go on counting where its stream was: the stream is told, and
+// forgets.
 func TestRestartIsToldToTheStream(t *testing.T) {
 	m := newFakePublisher(t)
-	w := newWorld(t, streams(setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Pools.Decode.Replicas[0].Events = config.Events{Endpoint: m.endpoint} }}))
+	w := newWorld(t, streams(setup{
+		prefill: 1, decode: 1,
+		config: func(c *config.Config) { c.Pools.Decode.Replicas[0].Events = config.Events{Endpoint: m.endpoint} },
+	}))
 	defer w.close()
 	m.subscribed()
 	m.say(0, 0)
@@ -349,7 +361,8 @@ func (w *world) live() (n int) {
 	return n
 }
 
-// streamInTrouble plays the publisher of d0, which says all that one should not, and that of p0, whose replays never come.
+// streamInTrouble plays the publisher of d0, which says all that one should not, and that of p0, whose
+// replays never come.
 func streamInTrouble(t *testing.T, m *moved) {
 	bad, mute := newFakePublisher(t), newFakePublisher(t)
 	w := newWorld(t, streams(setup{prefill: 1, decode: 1, config: func(c *config.Config) {
@@ -363,7 +376,10 @@ func streamInTrouble(t *testing.T, m *moved) {
 		until(t, name, func() bool { m.look(t, w.o); return m.has(name) })
 	}
 	block := func(n int, parent uint64) kv.Event {
-		e := kv.Event{Kind: kv.Stored, BlockSize: 16, Tokens: make([]kv.Token, 16*n), HasParent: parent != 0, Parent: kv.EngineHash(parent), Group: kv.NoGroup}
+		e := kv.Event{
+			Kind: kv.Stored, BlockSize: 16, Tokens: make([]kv.Token, 16*n), HasParent: parent != 0,
+			Parent: kv.EngineHash(parent), Group: kv.NoGroup,
+		}
 		for i := range n {
 			e.Hashes = append(e.Hashes, kv.EngineHash(i+1))
 		}

@@ -21,7 +21,9 @@ func adapted(p prompt, model string) prompt {
 func (w *world) adapter(change string, on ...*simulated) {
 	w.t.Helper()
 	for _, e := range on {
-		p := prompt{path: "/v1/" + change + "_lora_adapter", body: `{"lora_name":"late","lora_path":"/adapters/late"}`}
+		p := prompt{
+			path: "/v1/" + change + "_lora_adapter", body: `{"lora_name":"late","lora_path":"/adapters/late"}`,
+		}
 		if got := w.send(w.t.Context(), e.addr, p); got.status != 200 {
 			w.t.Fatalf("%s of the adapter on %s: %d %s", change, e.name, got.status, got.raw)
 		}
@@ -30,7 +32,8 @@ func (w *world) adapter(change string, on ...*simulated) {
 
 func loading(_ string, o *enginesim.Options) { o.LoadAdapters = true }
 
-// TestAnAdapterIsLoaded while the engines run: it is unknown at first, then served by those that have it and by no other.
+// TestAnAdapterIsLoaded while the engines run: it is unknown at first, then served by those that have it and
+// by no other.
 func TestAnAdapterIsLoaded(t *testing.T) {
 	in(t, setup{engine: loading}, func(w *world) {
 		p := adapted(completion(false), "late")
@@ -42,7 +45,8 @@ func TestAnAdapterIsLoaded(t *testing.T) {
 			q.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
 			w.exact(q, w.ask(q))
 			if r := w.o.ring.newest(1)[0]; r.Prefill != w.p[1].addr || r.Decode != w.d[0].addr {
-				t.Errorf("%s and %s were asked, where only %s and %s have the adapter", r.Prefill, r.Decode, w.p[1].name, w.d[0].name)
+				t.Errorf("%s and %s were asked, where only %s and %s have the adapter",
+					r.Prefill, r.Decode, w.p[1].name, w.d[0].name)
 			}
 		}
 		w.adapter("unload", w.p[1])
@@ -53,7 +57,8 @@ func TestAnAdapterIsLoaded(t *testing.T) {
 	})
 }
 
-// TestAnAdapterIsGone from one replica, which the router does not know yet: the other serves the request, and the first is not asked again.
+// TestAnAdapterIsGone from one replica, which the router does not know yet: the other serves the request, and
+// the first is not asked again.
 func TestAnAdapterIsGone(t *testing.T) {
 	const poll = time.Minute // nothing is noticed but what a request shows
 	seldom := func(c *config.Config) { c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = poll, poll }
@@ -104,15 +109,18 @@ func TestAnAdapterWithoutPrefill(t *testing.T) {
 // unnamed are requests that name no model, with null or "" for one as vLLM takes it too.
 var unnamed = []prompt{
 	post("/v1/completions", `{"max_tokens":6,"temperature":0,"prompt":"`+words(60)+`"}`),
-	post("/v1/completions", `{"model":null,"max_tokens":6,"temperature":0,"stream":true,"prompt":"`+words(60)+`"}`),
-	post("/v1/chat/completions", `{"model":"","max_tokens":6,"temperature":0,"messages":[{"role":"user","content":"`+words(60)+`"}]}`),
+	post("/v1/completions",
+		`{"model":null,"max_tokens":6,"temperature":0,"stream":true,"prompt":"`+words(60)+`"}`),
+	post("/v1/chat/completions",
+		`{"model":"","max_tokens":6,"temperature":0,"messages":[{"role":"user","content":"`+words(60)+`"}]}`),
 	post("/v1/responses", `{"max_output_tokens":6,"temperature":0,"input":"a b c"}`),
 	post("/v1/responses", `{"max_output_tokens":6,"temperature":0,"input":"a b c","truncation":"auto"}`),
 	post("/inference/v1/generate", `{"token_ids":[1,2,3],"sampling_params":{"max_tokens":3,"temperature":0}}`),
 	post("/tokenize", `{"prompt":"a b c"}`),
 }
 
-// TestNoModelIsTheOnlyOne checks that a request without a model is answered as an engine answers it, with the one there is; it is split as others are.
+// TestNoModelIsTheOnlyOne checks that a request without a model is answered as an engine answers it, with the
+// one there is; it is split as others are.
 func TestNoModelIsTheOnlyOne(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, p := range unnamed {

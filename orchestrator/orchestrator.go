@@ -1,9 +1,11 @@
-// Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream. It watches the replicas and applies the configuration.
+// Package orchestrator is the life of a request: admit, tokenize, plan, prefill, hand over, decode, stream.
+// It watches the replicas and applies the configuration.
 //
-// The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its blocks, admission.go lets it wait for room,
-// attempt.go plans and tries, handoff.go sends the legs in the connector's order, answer.go reads the answer, client.go writes it. Package fleet tells what the
-// replicas are and have, package peers what other routers have booked there. Configuration comes in through apply.go, and status goes out through admin.go,
-// collect.go and record.go.
+// The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its
+// blocks, admission.go lets it wait for room, attempt.go plans and tries, handoff.go sends the legs in the
+// connector's order, answer.go reads the answer, client.go writes it. Package fleet tells what the replicas
+// are and have, package peers what other routers have booked there. Configuration comes in through apply.go,
+// and status goes out through admin.go, collect.go and record.go.
 package orchestrator
 
 import (
@@ -38,18 +40,25 @@ import (
 
 // Options is what an Orchestrator is made of besides its configuration. The zero value works.
 type Options struct {
-	Log       *slog.Logger                                                      // nil discards
-	Tracer    trace.TracerProvider                                              // nil traces nothing
-	Registry  *prometheus.Registry                                              // nil makes one
-	Dial      func(ctx context.Context, network, addr string) (net.Conn, error) // to engines and other routers; nil dials TCP
-	NoEvents  bool                                                              // follow no ZMQ streams, for tests over in-memory networks
-	Seed      uint64                                                            // of the dice that break ties; 0 draws one
-	Connector connector.Connector                                               // instead of the configured one, for tests of other orders
-	Reload    func() error                                                      // what POST /-/reload does; nil refuses it
-	Preview   func() ([]config.Change, error)                                   // what that would change now; nil refuses it
+	Log      *slog.Logger         // nil discards
+	Tracer   trace.TracerProvider // nil traces nothing
+	Registry *prometheus.Registry // nil makes one
+	// To engines and other routers; nil dials TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Follow no ZMQ streams, for tests over in-memory networks.
+	NoEvents bool
+	// Of the dice that break ties; 0 draws one.
+	Seed uint64
+	// Instead of the configured one, for tests of other orders.
+	Connector connector.Connector
+	// What POST /-/reload does; nil refuses it.
+	Reload func() error
+	// What that would change now; nil refuses it.
+	Preview func() ([]config.Change, error)
 }
 
-// Orchestrator serves requests over the two pools of its configuration. Make one with [New], start [Orchestrator.Run], give [Orchestrator.Front] to a server.
+// Orchestrator serves requests over the two pools of its configuration. Make one with [New], start
+// [Orchestrator.Run], give [Orchestrator.Front] to a server.
 type Orchestrator struct {
 	// Immutable after New.
 	opt      Options
@@ -116,12 +125,14 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o.decode = decode.New(decode.Options{IndexBytes: int64(cfg.Pools.Decode.IndexBytes)})
 	o.planner = planner.New(o.prefill, o.decode, policy.Of(cfg), rand.New(rand.NewPCG(opt.Seed, 0x7a6e)))
 	o.fleet = fleet.New(fleet.Options{
-		Log: o.log, Dial: opt.Dial, NoEvents: opt.NoEvents, Prefill: o.prefill, Decode: o.decode, Outliers: o.planner.Outliers(),
-		Clock: o.clock, Panics: o.panics, Registry: opt.Registry,
+		Log: o.log, Dial: opt.Dial, NoEvents: opt.NoEvents, Prefill: o.prefill, Decode: o.decode,
+		Outliers: o.planner.Outliers(),
+		Clock:    o.clock, Panics: o.panics, Registry: opt.Registry,
 		MembersChanged: o.membersChanged, RoomChanged: o.queue.wake, ForgetTokens: o.forgetTokens,
 	})
 	o.peers = peers.New(peers.Options{
-		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake, Panics: o.panics, Registry: opt.Registry,
+		Log: o.log, Dial: opt.Dial, Prefill: o.prefill, Decode: o.decode, RoomChanged: o.queue.wake,
+		Panics: o.panics, Registry: opt.Registry,
 	})
 	opt.Registry.MustRegister(&collector{o: o})
 	if err := o.Apply(cfg); err != nil {
@@ -147,17 +158,21 @@ func (o *Orchestrator) membersChanged(renames replica.Renames, member func(repli
 	}
 }
 
-// forgetTokens drops the token ids that a server's process made: another one may have another tokenizer or template.
+// forgetTokens drops the token ids that a server's process made: another one may have another tokenizer or
+// template.
 func (o *Orchestrator) forgetTokens(server string) {
 	if r := o.tokens.Load(); r != nil {
 		r.Forget(server)
 	}
 }
 
-// Run watches the replicas and asks other routers until ctx ends, then waits for everything it started. Requests must have ended before: see [Orchestrator.Drain].
+// Run watches the replicas and asks other routers until ctx ends, then waits for everything it started.
+// Requests must have ended before: see [Orchestrator.Drain].
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for where, run := range map[string]func(context.Context){"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run} {
+	for where, run := range map[string]func(context.Context){
+		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run,
+	} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}
 	wg.Go(func() { o.peers.Run(ctx) }) // which keeps each peer running
@@ -184,7 +199,8 @@ func (o *Orchestrator) expire(ctx context.Context) {
 	}
 }
 
-// Drain stops admitting: new requests get 503, those that wait are refused, those that run go on. Readiness fails from now on.
+// Drain stops admitting: new requests get 503, those that wait are refused, those that run go on. Readiness
+// fails from now on.
 func (o *Orchestrator) Drain() {
 	o.draining.Store(true)
 	o.queue.close()

@@ -24,30 +24,33 @@ func logsTo(log *bytes.Buffer) func(*Options) {
 // panicLines is how many lines of a log tell of one in that place.
 func panicLines(log *bytes.Buffer, where string) (n int) {
 	for line := range strings.Lines(log.String()) {
-		if strings.Contains(line, "level=ERROR") && strings.Contains(line, "panic") && strings.Contains(line, "where="+where) {
+		if strings.Contains(line, "level=ERROR") && strings.Contains(line, "panic") &&
+			strings.Contains(line, "where="+where) {
 			n++
 		}
 	}
 	return n
 }
 
-// Watchers that panic, in whatever they ask, begin anew: the process lives, the log says what happened, and the replicas come back.
+// Watchers that panic, in whatever they ask, begin anew: the process lives, the log says what happened, and
+// the replicas come back.
 func TestWatchersOutlivePanics(t *testing.T) {
 	way := &blocked{}
 	bug := func(context.Context) error { panic("a bug") }
 	var log bytes.Buffer
-	in(t, setup{config: longAnswers, options: func(o *Options) { way.between(o); logsTo(&log)(o) }}, func(w *world) {
-		way.fails.Store(&bug)
-		w.slowMetrics(3 * time.Second) // so that some ask for /health too
-		for _, e := range w.all() {
-			w.net.Cut(e.addr)
-		}
-		time.Sleep(10 * time.Second)
-		way.fails.Store(nil)
-		w.slowMetrics(0)
-		time.Sleep(10 * time.Second)
-		w.usable("the bug is gone")
-	})
+	in(t, setup{config: longAnswers, options: func(o *Options) { way.between(o); logsTo(&log)(o) }},
+		func(w *world) {
+			way.fails.Store(&bug)
+			w.slowMetrics(3 * time.Second) // so that some ask for /health too
+			for _, e := range w.all() {
+				w.net.Cut(e.addr)
+			}
+			time.Sleep(10 * time.Second)
+			way.fails.Store(nil)
+			w.slowMetrics(0)
+			time.Sleep(10 * time.Second)
+			w.usable("the bug is gone")
+		})
 	if n := panicLines(&log, "watcher"); n < 4 {
 		t.Errorf("the log tells of %d panics of watchers, want some of each of four:\n%s", n, log.String())
 	}
@@ -66,14 +69,17 @@ func (f faulty) EditPrefill(leg *connector.Leg, pair connector.Pair) error {
 	return f.NIXL.EditPrefill(leg, pair)
 }
 
-func (f faulty) EditDecode(leg *connector.Leg, pair connector.Pair, reply *connector.Reply, use connector.Use) error {
+func (f faulty) EditDecode(
+	leg *connector.Leg, pair connector.Pair, reply *connector.Reply, use connector.Use,
+) error {
 	if use.GiveBack && f.now("give back") {
 		panic("a bug")
 	}
 	return f.NIXL.EditDecode(leg, pair, reply, use)
 }
 
-// A trial that panics has shown nothing: the next request is the trial, and the replica is not kept out for good.
+// A trial that panics has shown nothing: the next request is the trial, and the replica is not kept out for
+// good.
 func TestATrialThatPanicsShowsNothing(t *testing.T) {
 	var log bytes.Buffer
 	options := func(o *Options) {
@@ -120,7 +126,8 @@ func TestAGiveBackThatPanics(t *testing.T) {
 	}
 }
 
-// A trial that cannot be made is no trial that passed. Here no partner is left to try with, and no decode leg to ask alone.
+// A trial that cannot be made is no trial that passed. Here no partner is left to try with, and no decode leg
+// to ask alone.
 func TestATrialThatCannotBeMadeIsUnclear(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) {
 		atOnce(c)

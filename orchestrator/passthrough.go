@@ -43,7 +43,8 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 		return nil, f
 	}
 	p := &passthrough{body: raw, contentType: q.r.Header.Get("Content-Type")}
-	if media, params, err := mime.ParseMediaType(p.contentType); err == nil && strings.HasPrefix(media, "multipart/") {
+	if media, params, err := mime.ParseMediaType(p.contentType); err == nil &&
+		strings.HasPrefix(media, "multipart/") {
 		if hidesTransfer(raw) {
 			return nil, badRequest(&openai.BadRequest{Message: "Transfer parameters are not taken from clients."})
 		}
@@ -62,7 +63,9 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 	}
 	p.body = clean
 	seen := openai.Peek(clean)
-	p.model, p.stream, p.samples = seen.Model, seen.Stream, seen.Samples
+	p.model = seen.Model
+	p.stream = seen.Stream
+	p.samples = seen.Samples
 	if most := q.snap.cfg.Limits.Samples; seen.Samples > most {
 		return nil, badRequest(&openai.BadRequest{Message: openai.TooManySamples("n", most), Param: "n"})
 	}
@@ -99,7 +102,9 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	j := q.newJob(nil, 0)
 	j.rec.Model = p.model
 	j.count = p.tokens(q.snap.cfg.Tokenizer.CharsPerToken)
-	j.plan = planner.Request{ID: j.id, Model: j.anyModel(o), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true}
+	j.plan = planner.Request{
+		ID: j.id, Model: j.anyModel(o), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
+	}
 	var first *failure
 	for {
 		f := j.passOnce(ctx, p, why)
@@ -153,7 +158,8 @@ func (q *request) passable(f *failure, p *passthrough) bool {
 	case f.kind == "unreachable" || f.kind == "left":
 		return true
 	case f.forgotten():
-		return strings.HasPrefix(openai.Message(f.body), "The model") // not the path, nor a response that was to be gone on with
+		// Not the path, nor a response that was to be gone on with.
+		return strings.HasPrefix(openai.Message(f.body), "The model")
 	}
 	return p.again
 }
@@ -161,7 +167,9 @@ func (q *request) passable(f *failure, p *passthrough) bool {
 // left is a decode replica that went while it was being chosen.
 func left(id replica.ID) *failure {
 	f := refuse("decode", "left", http.StatusServiceUnavailable, "The decode replica has left the pool.")
-	f.at, f.retry, f.unused = id, true, true
+	f.at = id
+	f.retry = true
+	f.unused = true
 	return f
 }
 
@@ -177,7 +185,10 @@ func (j *job) anyModel(o *Orchestrator) string {
 }
 
 func (j *job) noteWhole(b *planner.Booking, why string) {
-	j.rec.Mode, j.rec.Decode, j.rec.Prompt, j.rec.Attempts = "unsplit", string(b.Decode.ID), j.count, j.tries
+	j.rec.Mode = "unsplit"
+	j.rec.Decode = string(b.Decode.ID)
+	j.rec.Prompt = j.count
+	j.rec.Attempts = j.tries
 	j.q.mode = "unsplit"
 	if b.Decision != nil {
 		j.rec.Reason, j.rec.Decision = b.Decision.Reason, b.Decision
@@ -203,7 +214,8 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 		}
 		tried[to.Member.ID] = true
 		f = q.forward(ctx, to, p, nil)
-		if f == nil || !q.passable(f, p) || f.forgotten() || ctx.Err() != nil || len(tried) >= q.snap.cfg.Retry.Attempts {
+		if f == nil || !q.passable(f, p) || f.forgotten() || ctx.Err() != nil ||
+			len(tried) >= q.snap.cfg.Retry.Attempts {
 			return f
 		}
 		o.m.retries.WithLabelValues(f.phase).Inc()

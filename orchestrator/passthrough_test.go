@@ -11,9 +11,12 @@ import (
 
 // passes are requests that go whole to one replica, of every path that the simulated engines serve.
 var passes = []prompt{
-	post("/inference/v1/generate", `{"model":"sim","token_ids":[400,401,402],"sampling_params":{"max_tokens":3,"temperature":0}}`),
-	post("/v1/responses", `{"model":"sim","input":"a b c","max_output_tokens":3,"temperature":0,"truncation":"auto"}`),
-	post("/v1/responses", `{"model":"sim","stream":true,"input":"a b c","max_output_tokens":3,"temperature":0,"truncation":"auto"}`),
+	post("/inference/v1/generate",
+		`{"model":"sim","token_ids":[400,401,402],"sampling_params":{"max_tokens":3,"temperature":0}}`),
+	post("/v1/responses",
+		`{"model":"sim","input":"a b c","max_output_tokens":3,"temperature":0,"truncation":"auto"}`),
+	post("/v1/responses",
+		`{"model":"sim","stream":true,"input":"a b c","max_output_tokens":3,"temperature":0,"truncation":"auto"}`),
 	{method: "GET", path: "/v1/models"},
 	post("/tokenize", `{"model":"sim","prompt":"a b c"}`),
 }
@@ -57,10 +60,14 @@ func TestPassedRequestsAreSentOnce(t *testing.T) {
 
 // A whole answer may take as long as timeouts.answer, whatever it is an answer to.
 func TestPassedAnswersHaveTheTimeOfAnswers(t *testing.T) {
-	s := setup{config: func(c *config.Config) { c.Timeouts.DecodeFirst, c.Timeouts.Answer = time.Second, time.Minute }}
+	s := setup{
+		config: func(c *config.Config) { c.Timeouts.DecodeFirst, c.Timeouts.Answer = time.Second, time.Minute },
+	}
 	for _, p := range []prompt{
-		post("/inference/v1/generate", `{"model":"sim","token_ids":[400,401,402],"sampling_params":{"max_tokens":300,"temperature":0,"ignore_eos":true}}`),
-		post("/v1/responses", `{"model":"sim","input":"a b c","max_output_tokens":300,"temperature":0,"truncation":"auto","ignore_eos":true}`),
+		post("/inference/v1/generate", `{"model":"sim","token_ids":[400,401,402],`+
+			`"sampling_params":{"max_tokens":300,"temperature":0,"ignore_eos":true}}`),
+		post("/v1/responses", `{"model":"sim","input":"a b c","max_output_tokens":300,"temperature":0,`+
+			`"truncation":"auto","ignore_eos":true}`),
 	} {
 		in(t, s, func(w *world) {
 			got, want := w.ask(p), w.right(p)
@@ -70,7 +77,8 @@ func TestPassedAnswersHaveTheTimeOfAnswers(t *testing.T) {
 			w.asked = w.count("tandem_requests_total", "ok")
 		})
 	}
-	streams := post("/v1/responses", `{"model":"sim","stream":true,"input":"a b c","max_output_tokens":3,"truncation":"auto"}`)
+	streams := post("/v1/responses",
+		`{"model":"sim","stream":true,"input":"a b c","max_output_tokens":3,"truncation":"auto"}`)
 	in(t, s, func(w *world) {
 		for _, d := range w.d {
 			fault(enginesim.Fault{Kind: "stall", Count: -1})(w, d)
@@ -87,8 +95,10 @@ func TestTooManySamplesAreRefused(t *testing.T) {
 		for _, p := range []prompt{
 			post("/v1/completions", `{"model":"sim","max_tokens":2,"n":5,"temperature":1,"prompt":"a b"}`),
 			post("/v1/completions", `{"model":"sim","max_tokens":2,"best_of":60000,"temperature":1,"prompt":"a b"}`),
-			post("/v1/chat/completions", `{"model":"sim","max_tokens":2,"n":5,"messages":[{"role":"user","content":"a"}]}`),
-			post("/v1/chat/completions/batch", `{"model":"sim","max_tokens":2,"n":5,"messages":[[{"role":"user","content":"a"}]]}`),
+			post("/v1/chat/completions",
+				`{"model":"sim","max_tokens":2,"n":5,"messages":[{"role":"user","content":"a"}]}`),
+			post("/v1/chat/completions/batch",
+				`{"model":"sim","max_tokens":2,"n":5,"messages":[[{"role":"user","content":"a"}]]}`),
 			post("/inference/v1/generate", `{"model":"sim","token_ids":[1,2],"sampling_params":{"n":5}}`),
 		} {
 			got := w.ask(p)
@@ -113,10 +123,13 @@ func TestLargeRequestKeepsNobodyOut(t *testing.T) {
 		config: func(c *config.Config) { c.Limits.Samples = 1 << 16 },
 	}
 	in(t, s, func(w *world) {
-		long := post("/v1/completions", `{"model":"sim","max_tokens":700,"temperature":0,"ignore_eos":true,"prompt":"a b c d"}`)
+		long := post("/v1/completions",
+			`{"model":"sim","max_tokens":700,"temperature":0,"ignore_eos":true,"prompt":"a b c d"}`)
 		a, b := w.begin(long), w.begin(long)
 		time.Sleep(500 * time.Millisecond)
-		greedy := w.begin(post("/v1/completions", `{"model":"sim","max_tokens":100,"n":60000,"temperature":1,"prompt":"a b c d"}`))
+		greedy := w.begin(
+			post("/v1/completions", `{"model":"sim","max_tokens":100,"n":60000,"temperature":1,"prompt":"a b c d"}`),
+		)
 		time.Sleep(100 * time.Millisecond)
 		if n := w.o.queue.length(); n != 1 {
 			t.Fatalf("%d wait, want the greedy one", n)

@@ -7,7 +7,8 @@ import (
 	"tandem/internal/config"
 )
 
-// showChanges tells what a reload would change now, a line each; nothing where the file says what is in force.
+// showChanges tells what a reload would change now, a line each; nothing where the file says what is in
+// force.
 func (o *Orchestrator) showChanges(w http.ResponseWriter, _ *http.Request) {
 	var changes []config.Change
 	err := errNoReload

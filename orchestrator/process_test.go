@@ -10,7 +10,8 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// poisoned makes w's decode engine cache wrong blocks, which the router notices, and returns the prompt that they answer wrongly.
+// poisoned makes w's decode engine cache wrong blocks, which the router notices, and returns the prompt that
+// they answer wrongly.
 func poisoned(w *world) prompt {
 	p := guardedPrompt(idPrompt(1, 100), "")
 	coreStands(w)
@@ -34,7 +35,8 @@ func aliased(dial dialer) dialer {
 	}
 }
 
-// That an engine has wrong blocks is a fact about its process. Neither a reload nor leaving and coming back, under whatever name, makes it forgotten.
+// That an engine has wrong blocks is a fact about its process. Neither a reload nor leaving and coming back,
+// under whatever name, makes it forgotten.
 func TestDistrustOutlivesReloads(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

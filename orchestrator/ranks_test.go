@@ -17,23 +17,26 @@ func twoRanks(name string, o *enginesim.Options) {
 	}
 }
 
-// TestAResponseIsNotPinned: an engine of several ranks chooses itself where it computes /v1/responses, so that nothing is predicted of its cache. The other
-// doors name the rank, and are told what it holds.
+// TestAResponseIsNotPinned: an engine of several ranks chooses itself where it computes /v1/responses, so
+// that nothing is predicted of its cache. The other doors name the rank, and are told what it holds.
 func TestAResponseIsNotPinned(t *testing.T) {
-	in(t, setup{decode: 1, engine: twoRanks, config: func(c *config.Config) { c.Local = config.LocalAlways }}, func(w *world) {
-		for _, p := range []prompt{responses(false), chat(false)} {
-			for range 2 {
-				w.exact(p, w.ask(p))
+	in(t, setup{decode: 1, engine: twoRanks, config: func(c *config.Config) { c.Local = config.LocalAlways }},
+		func(w *world) {
+			for _, p := range []prompt{responses(false), chat(false)} {
+				for range 2 {
+					w.exact(p, w.ask(p))
+				}
+				r := w.o.ring.newest(1)[0]
+				if pinned := p.path != "/v1/responses"; r.Mode != "local" || (r.Captured >= 0) != pinned ||
+					pinned && (r.Captured == 0 || r.Captured != r.Delivered) {
+					t.Errorf("%s (%s): %d tokens predicted, %d found", p.path, r.Mode, r.Captured, r.Delivered)
+				}
 			}
-			r := w.o.ring.newest(1)[0]
-			if pinned := p.path != "/v1/responses"; r.Mode != "local" || (r.Captured >= 0) != pinned || pinned && (r.Captured == 0 || r.Captured != r.Delivered) {
-				t.Errorf("%s (%s): %d tokens predicted, %d found", p.path, r.Mode, r.Captured, r.Delivered)
-			}
-		}
-	})
+		})
 }
 
-// TestALeaseIsGivenBackByItsRank: the decode rank that was chosen has to be the one that tells the prefill engine, since it may be the only one that knows it.
+// TestALeaseIsGivenBackByItsRank: the decode rank that was chosen has to be the one that tells the prefill
+// engine, since it may be the only one that knows it.
 func TestALeaseIsGivenBackByItsRank(t *testing.T) {
 	in(t, setup{decode: 1, engine: twoRanks}, func(w *world) {
 		late := sync.OnceFunc(func() { time.Sleep(w.cfg.Connector.Margin + time.Second) })

@@ -8,32 +8,41 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// Record is what became of one request: its decision and what the engines delivered. It holds no prompt text and no token ids.
+// Record is what became of one request: its decision and what the engines delivered. It holds no prompt text
+// and no token ids.
 type Record struct {
-	ID        string            `json:"id"`
-	ClientID  string            `json:"client_id,omitzero"` // that the client gave it, see [clientID]
-	Time      time.Time         `json:"time"`
-	Path      string            `json:"path"`
-	Model     string            `json:"model"`
-	Mode      string            `json:"mode"`     // split, local, unsplit or none
-	Streamed  bool              `json:"streamed"` // only then is there a first content before the end
-	Prefill   string            `json:"prefill,omitzero"`
-	Decode    string            `json:"decode,omitzero"`
-	Reason    string            `json:"reason"`
-	Prompt    int               `json:"prompt_tokens"`
-	Output    int               `json:"output_tokens"`
-	Tokenizer string            `json:"tokenizer,omitzero"`    // where the ids came from
-	Available int               `json:"available_tokens"`      // deepest match that any replica was known to have, -1 where the prompt's tokens are unknown
-	Blind     int               `json:"blind,omitzero"`        // replicas left out of Available: their events are not heard
-	Captured  int               `json:"captured_tokens"`       // match on the replica that prefilled, by its index; -1 unknown
-	Delivered int               `json:"delivered_tokens"`      // the engine's cached_tokens, -1 unknown
-	Planned   int               `json:"planned_tokens"`        // of a split: prompt tokens that the decode replica was to get from the other; -1 not split
-	Moved     int               `json:"moved_tokens"`          // of those, what the decode engine says it had cached beyond what it held; -1 unknown
-	Unsure    bool              `json:"moved_unsure,omitzero"` // it is not known what it held: it may have had some of Moved before
-	Phases    Phases            `json:"phases_ms"`
-	Attempts  int               `json:"attempts"`
-	Failed    []FailedAttempt   `json:"failed_attempts,omitzero"` // those before the last, and the last where the request failed
-	Continued []string          `json:"continued,omitzero"`       // decode replicas that went on when the one before had broken off
+	ID        string    `json:"id"`
+	ClientID  string    `json:"client_id,omitzero"` // that the client gave it, see [clientID]
+	Time      time.Time `json:"time"`
+	Path      string    `json:"path"`
+	Model     string    `json:"model"`
+	Mode      string    `json:"mode"`     // split, local, unsplit or none
+	Streamed  bool      `json:"streamed"` // only then is there a first content before the end
+	Prefill   string    `json:"prefill,omitzero"`
+	Decode    string    `json:"decode,omitzero"`
+	Reason    string    `json:"reason"`
+	Prompt    int       `json:"prompt_tokens"`
+	Output    int       `json:"output_tokens"`
+	Tokenizer string    `json:"tokenizer,omitzero"` // where the ids came from
+	// Deepest match that any replica was known to have, -1 where the prompt's tokens are unknown.
+	Available int `json:"available_tokens"`
+	// Replicas left out of Available: their events are not heard.
+	Blind int `json:"blind,omitzero"`
+	// Match on the replica that prefilled, by its index; -1 unknown.
+	Captured  int `json:"captured_tokens"`
+	Delivered int `json:"delivered_tokens"` // the engine's cached_tokens, -1 unknown
+	// Of a split: prompt tokens that the decode replica was to get from the other; -1 not split.
+	Planned int `json:"planned_tokens"`
+	// Of those, what the decode engine says it had cached beyond what it held; -1 unknown.
+	Moved int `json:"moved_tokens"`
+	// It is not known what it held: it may have had some of Moved before.
+	Unsure   bool   `json:"moved_unsure,omitzero"`
+	Phases   Phases `json:"phases_ms"`
+	Attempts int    `json:"attempts"`
+	// Those before the last, and the last where the request failed.
+	Failed []FailedAttempt `json:"failed_attempts,omitzero"`
+	// Decode replicas that went on when the one before had broken off.
+	Continued []string          `json:"continued,omitzero"`
 	Status    int               `json:"status"`
 	Outcome   string            `json:"outcome"` // ok, client_gone, or the kind of failure
 	Config    *InForce          `json:"config"`
@@ -57,7 +66,8 @@ type FailedAttempt struct {
 // newRecord is one of which nothing is known yet.
 func newRecord(id, path string, began time.Time, config *InForce) *Record {
 	return &Record{
-		ID: id, Time: began, Config: config, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1, Planned: -1, Moved: -1,
+		ID: id, Time: began, Config: config, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1,
+		Planned: -1, Moved: -1,
 	}
 }
 
@@ -68,7 +78,9 @@ func (r *Record) failed(b *planner.Booking, f *failure, came, began time.Time) {
 		reason = b.Decision.Reason
 	}
 	r.Failed = append(r.Failed, FailedAttempt{
-		Mode: b.Mode.String(), Prefill: string(b.Prefill.ID), Decode: string(b.Decode.ID), Reason: reason, At: string(f.at), Phase: f.phase, Kind: f.kind, Status: f.status, Began: ms(began.Sub(came)), Took: ms(time.Since(began)),
+		Mode: b.Mode.String(), Prefill: string(b.Prefill.ID), Decode: string(b.Decode.ID), Reason: reason,
+		At: string(f.at), Phase: f.phase, Kind: f.kind, Status: f.status, Began: ms(began.Sub(came)),
+		Took: ms(time.Since(began)),
 	})
 }
 
@@ -177,7 +189,8 @@ func (g *ring) find(id string) *Record {
 	return nil
 }
 
-// watch subscribes to records as they come; stop ends it. lost tells how many were dropped because the subscriber was slow.
+// watch subscribes to records as they come; stop ends it. lost tells how many were dropped because the
+// subscriber was slow.
 func (g *ring) watch(buffer int) (records <-chan *Record, lost func() uint64, stop func()) {
 	w := &watcherFeed{records: make(chan *Record, buffer)}
 	g.mu.Lock()
@@ -196,5 +209,6 @@ func (g *ring) watch(buffer int) (records <-chan *Record, lost func() uint64, st
 	return w.records, lost, stop
 }
 
-// Record returns what is kept of a request, nil when it has not ended or is forgotten. Safe for concurrent use.
+// Record returns what is kept of a request, nil when it has not ended or is forgotten. Safe for concurrent
+// use.
 func (o *Orchestrator) Record(id string) *Record { return o.ring.find(id) }

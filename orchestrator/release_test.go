@@ -102,7 +102,9 @@ func TestIDsGoWithTheirEngine(t *testing.T) {
 		"other servers": func(w *world) {
 			p, d := w.engine(next, "p9"), w.engine(next, "d9")
 			cfg := *w.cfg
-			cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas = []config.Replica{{URL: p.URL()}}, []config.Replica{{URL: d.URL()}}
+			cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas = []config.Replica{
+				{URL: p.URL()},
+			}, []config.Replica{{URL: d.URL()}}
 			if err := w.o.Apply(&cfg); err != nil {
 				w.t.Fatal(err)
 			}

@@ -15,7 +15,8 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// changes says how a field of the configuration is changed where doubling a number or turning a switch does not do.
+// changes says how a field of the configuration is changed where doubling a number or turning a switch does
+// not do.
 var changes = map[string]func(*config.Config){
 	"listen":                   func(c *config.Config) { c.Listen = ":8001" },
 	"admin.listen":             func(c *config.Config) { c.Admin.Listen = "127.0.0.1:9091" },
@@ -32,26 +33,34 @@ var changes = map[string]func(*config.Config){
 	"limits.first_token":       func(c *config.Config) { c.Limits.FirstToken = time.Minute },
 	"retry.share":              func(c *config.Config) { c.Retry.Share = 0.5 },
 	"retry.continue":           func(c *config.Config) { c.Retry.Continue = config.ContinueOff },
-	"routers.peers":            func(c *config.Config) { c.Routers.Peers = []string{"http://other.internal:9090"} },
-	"tracing.exporter":         func(c *config.Config) { c.Tracing.Exporter = config.TraceNone },
+	"routers.peers": func(c *config.Config) {
+		c.Routers.Peers = []string{"http://other.internal:9090"}
+	},
+	"tracing.exporter": func(c *config.Config) { c.Tracing.Exporter = config.TraceNone },
 	"tracing.file": func(c *config.Config) {
 		c.Tracing = config.Tracing{Exporter: config.TraceFile, File: "spans", Sample: 1}
 	},
 	"tracing.endpoint": func(c *config.Config) {
 		c.Tracing.Exporter, c.Tracing.Endpoint = config.TraceOTLP, "http://collector:4317"
 	},
-	"tracing.sample":                   func(c *config.Config) { c.Tracing.Sample = 0.5 },
-	"log.level":                        func(c *config.Config) { c.Log.Level = "warn" },
-	"log.format":                       func(c *config.Config) { c.Log.Format = "json" },
-	"pools.POOL.api_key":               pools(func(p *config.Pool) { p.APIKey = config.Secret{Value: "another"} }),
-	"pools.POOL.index":                 pools(func(p *config.Pool) { p.Index = config.IndexApproximate }),
-	"pools.POOL.block_size":            pools(func(p *config.Pool) { p.BlockSize = 32 }),
-	"pools.POOL.blocks":                pools(func(p *config.Pool) { p.Blocks = 5000 }),
-	"pools.POOL.replicas.name":         replicas(func(r *config.Replica, name string) { r.Name = "engine-" + name }),
-	"pools.POOL.replicas.place.host":   replicas(func(r *config.Replica, _ string) { r.Place.Host = "h1" }),
-	"pools.POOL.replicas.place.rack":   replicas(func(r *config.Replica, _ string) { r.Place.Rack = "r1" }),
-	"pools.POOL.replicas.place.zone":   replicas(func(r *config.Replica, _ string) { r.Place.Zone = "z1" }),
-	"pools.POOL.replicas.events.topic": replicas(func(r *config.Replica, name string) { r.Events = config.Events{Endpoint: at(name, 1), Topic: "kv"} }),
+	"tracing.sample": func(c *config.Config) { c.Tracing.Sample = 0.5 },
+	"log.level":      func(c *config.Config) { c.Log.Level = "warn" },
+	"log.format":     func(c *config.Config) { c.Log.Format = "json" },
+	"pools.POOL.api_key": pools(
+		func(p *config.Pool) { p.APIKey = config.Secret{Value: "another"} },
+	),
+	"pools.POOL.index":      pools(func(p *config.Pool) { p.Index = config.IndexApproximate }),
+	"pools.POOL.block_size": pools(func(p *config.Pool) { p.BlockSize = 32 }),
+	"pools.POOL.blocks":     pools(func(p *config.Pool) { p.Blocks = 5000 }),
+	"pools.POOL.replicas.name": replicas(
+		func(r *config.Replica, name string) { r.Name = "engine-" + name },
+	),
+	"pools.POOL.replicas.place.host": replicas(func(r *config.Replica, _ string) { r.Place.Host = "h1" }),
+	"pools.POOL.replicas.place.rack": replicas(func(r *config.Replica, _ string) { r.Place.Rack = "r1" }),
+	"pools.POOL.replicas.place.zone": replicas(func(r *config.Replica, _ string) { r.Place.Zone = "z1" }),
+	"pools.POOL.replicas.events.topic": replicas(
+		func(r *config.Replica, name string) { r.Events = config.Events{Endpoint: at(name, 1), Topic: "kv"} },
+	),
 	"pools.POOL.replicas.events.endpoint": replicas(func(r *config.Replica, name string) {
 		r.Events = config.Events{Endpoint: at(name, 1)}
 	}),
@@ -66,7 +75,8 @@ var changes = map[string]func(*config.Config){
 	},
 }
 
-// elsewhere are the fields that cannot change in a world without files, or that make another server, each with the test that changes it.
+// elsewhere are the fields that cannot change in a world without files, or that make another server, each
+// with the test that changes it.
 var elsewhere = map[string]string{
 	"tls.cert":                            "TestFrontCertificateIsReplaced",
 	"tls.key":                             "TestFrontCertificateIsReplaced",
@@ -100,7 +110,8 @@ func replicas(change func(r *config.Replica, name string)) func(*config.Config) 
 
 func at(name string, port int) string { return fmt.Sprintf("tcp://%s.internal:560%d", name, port) }
 
-// fields lists the leaves of the configuration by their paths, those of both pools as POOL, with what changes them.
+// fields lists the leaves of the configuration by their paths, those of both pools as POOL, with what changes
+// them.
 func fields(t *testing.T) map[string]func(*config.Config) {
 	all := map[string]func(*config.Config){}
 	var walk func(path string, at reflect.Type, reach func(*config.Config) []reflect.Value)
@@ -133,7 +144,8 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 				all[field] = nil
 			case changes[field] != nil:
 				all[field] = changes[field]
-			case typ.Kind() == reflect.Struct && typ != reflect.TypeFor[config.Secret]() && typ != reflect.TypeFor[config.Alpha]():
+			case typ.Kind() == reflect.Struct && typ != reflect.TypeFor[config.Secret]() &&
+				typ != reflect.TypeFor[config.Alpha]():
 				walk(field, typ, inner)
 			case reach == nil || !double(inner(config.Default())):
 				t.Errorf("%s is changed by no test: say in changes how, or in elsewhere where it is", field)
@@ -142,7 +154,8 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 			}
 		}
 	}
-	walk("", reflect.TypeFor[config.Config](), func(c *config.Config) []reflect.Value { return []reflect.Value{reflect.ValueOf(c).Elem()} })
+	walk("", reflect.TypeFor[config.Config](),
+		func(c *config.Config) []reflect.Value { return []reflect.Value{reflect.ValueOf(c).Elem()} })
 	return all
 }
 
@@ -163,8 +176,9 @@ func double(vs []reflect.Value) bool {
 	return true
 }
 
-// Whatever field of the configuration a reload changes, under load, while the engines are slow to tell anything of themselves: no client gets an error, no
-// replica that stays loses its blocks, and nobody has to be probed again.
+// Whatever field of the configuration a reload changes, under load, while the engines are slow to tell
+// anything of themselves: no client gets an error, no replica that stays loses its blocks, and nobody has to
+// be probed again.
 func TestReloadOfEveryField(t *testing.T) {
 	all := fields(t)
 	for field := range maps.Keys(elsewhere) {

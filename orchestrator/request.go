@@ -38,8 +38,11 @@ type request struct {
 	rec      *Record // of its first prompt, nil where nothing was planned
 }
 
-// handle wraps a front-door handler with what every request has: identity, limits, the drain check, a span, metrics.
-func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *request) *failure) http.HandlerFunc {
+// handle wraps a front-door handler with what every request has: identity, limits, the drain check, a span,
+// metrics.
+func (o *Orchestrator) handle(
+	path string, serve func(ctx context.Context, q *request) *failure,
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := &request{
 			o: o, snap: o.snap.Load(), w: o.toClient(w, r), r: r, id: newID(),
@@ -68,8 +71,8 @@ func (o *Orchestrator) handle(path string, serve func(ctx context.Context, q *re
 	}
 }
 
-// abandon cuts the connection of a client that has left. It may only have closed its own direction: a handler that returned would give it an empty answer
-// with status 200, or end a stream as if it were whole.
+// abandon cuts the connection of a client that has left. It may only have closed its own direction: a handler
+// that returned would give it an empty answer with status 200, or end a stream as if it were whole.
 func (q *request) abandon() {
 	if q.out == goneKind {
 		panic(http.ErrAbortHandler)
@@ -81,11 +84,14 @@ func (q *request) admit(inflight int64) *failure {
 	cfg := q.snap.cfg
 	switch {
 	case q.o.draining.Load():
-		return refuse("admit", "draining", http.StatusServiceUnavailable, "The router is shutting down; send the request to another one.")
+		return refuse("admit", "draining", http.StatusServiceUnavailable,
+			"The router is shutting down; send the request to another one.")
 	case cfg.Limits.InFlight > 0 && inflight > int64(cfg.Limits.InFlight):
-		return refuse("admit", "too_many", http.StatusTooManyRequests, "Too many requests are in flight; try again shortly.")
+		return refuse("admit", "too_many", http.StatusTooManyRequests,
+			"Too many requests are in flight; try again shortly.")
 	case !q.authorised():
-		return refuse("admit", "unauthorised", http.StatusUnauthorized, "Present a valid API key as a bearer token in the Authorization header.")
+		return refuse("admit", "unauthorised", http.StatusUnauthorized,
+			"Present a valid API key as a bearer token in the Authorization header.")
 	}
 	return nil
 }
@@ -123,7 +129,8 @@ func (q *request) fail(f *failure) {
 	q.out = f.kind
 	if q.o.traced {
 		q.span.SetStatus(codes.Error, f.kind)
-		q.span.SetAttributes(attribute.String("tandem.failed_phase", f.phase), attribute.String("error.type", f.kind))
+		q.span.SetAttributes(attribute.String("tandem.failed_phase", f.phase),
+			attribute.String("error.type", f.kind))
 	}
 	q.w.fail(f)
 }
@@ -151,7 +158,8 @@ func (q *request) end() {
 	}
 }
 
-// servedModel is the model that the request was sent to, "" where it went to none: what clients make up is no label.
+// servedModel is the model that the request was sent to, "" where it went to none: what clients make up is no
+// label.
 func (q *request) servedModel() string {
 	if q.rec == nil || q.rec.Decode == "" {
 		return ""
@@ -165,7 +173,8 @@ func (q *request) body() ([]byte, *failure) {
 	if q.r.ContentLength > limit {
 		return nil, q.tooLarge(limit)
 	}
-	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.snap.cfg.Timeouts.ReadBody)) // not every test transport has deadlines
+	// Not every test transport has deadlines.
+	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.snap.cfg.Timeouts.ReadBody))
 	body, err := readBody(q.r.Body, q.r.ContentLength, limit+1)
 	_ = q.w.rc.SetReadDeadline(time.Time{})
 	switch {
@@ -182,8 +191,8 @@ func (q *request) body() ([]byte, *failure) {
 // firstRead is the memory that a body gets on the client's word.
 const firstRead = 64 << 10
 
-// readBody reads as many bytes as were announced, or at most as many where nothing was (-1). Memory grows with what has come: a client that announces much
-// and sends little gets little.
+// readBody reads as many bytes as were announced, or at most as many where nothing was (-1). Memory grows
+// with what has come: a client that announces much and sends little gets little.
 func readBody(r io.Reader, announced, most int64) ([]byte, error) {
 	if announced >= 0 {
 		most = announced
@@ -209,7 +218,8 @@ func readBody(r io.Reader, announced, most int64) ([]byte, error) {
 
 func (q *request) tooLarge(limit int64) *failure {
 	return refuse("admit", "body_too_large", http.StatusRequestEntityTooLarge,
-		"The request body is larger than "+strconv.FormatInt(limit, 10)+" bytes, the limit of this router (limits.body_bytes).")
+		"The request body is larger than "+strconv.FormatInt(limit, 10)+
+			" bytes, the limit of this router (limits.body_bytes).")
 }
 
 // single serves a request that is one prompt.
@@ -231,7 +241,8 @@ func badRequest(err error) *failure {
 	if bad, ok := errors.AsType[*openai.BadRequest](err); ok {
 		f.body = bad.Append(nil)
 	} else {
-		f.body = openai.AppendError(nil, "The request body cannot be read.", "BadRequestError", "", http.StatusBadRequest)
+		f.body = openai.AppendError(nil, "The request body cannot be read.", "BadRequestError", "",
+			http.StatusBadRequest)
 	}
 	return f
 }

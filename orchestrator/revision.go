@@ -7,10 +7,12 @@ import (
 	"tandem/internal/config"
 )
 
-// InForce says which configuration decided about a request. It is immutable; requests of one configuration share it.
+// InForce says which configuration decided about a request. It is immutable; requests of one configuration
+// share it.
 type InForce struct {
-	Revision      string  `json:"revision"` // the first digits of a hash over all fields; the text of secrets is no part of it
-	Alpha         string  `json:"alpha"`    // "auto", or a number
+	// The first digits of a hash over all fields; the text of secrets is no part of it.
+	Revision      string  `json:"revision"`
+	Alpha         string  `json:"alpha"` // "auto", or a number
 	Beta          float64 `json:"beta"`
 	Gamma         float64 `json:"gamma"`
 	DecodePenalty float64 `json:"decode_penalty"`
@@ -25,6 +27,7 @@ func inForce(cfg *config.Config) (*InForce, error) {
 	sum := sha256.Sum256(text)
 	s := cfg.Scoring
 	return &InForce{
-		Revision: hex.EncodeToString(sum[:6]), Alpha: s.Alpha.String(), Beta: s.Beta, Gamma: s.Gamma, DecodePenalty: s.DecodePenalty,
+		Revision: hex.EncodeToString(sum[:6]), Alpha: s.Alpha.String(), Beta: s.Beta, Gamma: s.Gamma,
+		DecodePenalty: s.DecodePenalty,
 	}, nil
 }

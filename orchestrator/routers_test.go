@@ -11,7 +11,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// beside starts a second router over the same engines, at front-b and admin-b, and returns when its replicas have joined.
+// beside starts a second router over the same engines, at front-b and admin-b, and returns when its replicas
+// have joined.
 func (w *world) beside() (o *Orchestrator, stop func()) {
 	w.t.Helper()
 	o, err := New(w.cfg, Options{Dial: w.dial, NoEvents: true, Seed: 2})
@@ -55,12 +56,14 @@ func decoding(o *Orchestrator) (ours, elsewhere map[replica.ID]int) {
 	return ours, elsewhere
 }
 
-// crowded is a world of two routers with the same list of routers, and of decode replicas that have room for one request each, which takes some 2.5 s.
+// crowded is a world of two routers with the same list of routers, and of decode replicas that have room for
+// one request each, which takes some 2.5 s.
 func crowded() setup {
 	return setup{
 		config: func(c *config.Config) {
 			c.Routers.Peers = []string{"http://admin:80", "http://admin-b:80"}
-			c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = 20*time.Second, 20*time.Second // no report in between says anything
+			// No report in between says anything.
+			c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = 20*time.Second, 20*time.Second
 		},
 		engine: func(name string, o *enginesim.Options) {
 			if name[0] == 'd' {

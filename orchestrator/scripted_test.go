@@ -16,12 +16,15 @@ import (
 
 // answerOf is an engine's answer as it lies on the wire.
 func answerOf(status int, contentType, header, body string) string {
-	return fmt.Sprintf("HTTP/1.1 %d x\r\nserver: uvicorn\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s\r\n%s", status, contentType, len(body), header, body)
+	return fmt.Sprintf("HTTP/1.1 %d x\r\nserver: uvicorn\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s\r\n%s",
+		status, contentType, len(body), header, body)
 }
 
 func streamOf(events ...string) string {
 	var b strings.Builder
-	b.WriteString("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n")
+	b.WriteString(
+		"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n",
+	)
 	for _, e := range events {
 		e = "data: " + e + "\n\n"
 		fmt.Fprintf(&b, "%x\r\n%s\r\n", len(e), e)
@@ -35,42 +38,83 @@ func says(raw string) trouble {
 }
 
 const (
-	errorEvent = `{"error": {"message": "KV load failure", "type": "InternalServerError", "param": null, "code": 500}}`
-	roleEvent  = `{"id":"chatcmpl-x","object":"chat.completion.chunk","created":1,"model":"sim","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`
+	errorEvent = `{"error": {"message": "KV load failure", "type": "InternalServerError", "param": null,` +
+		` "code": 500}}`
+	roleEvent = `{"id":"chatcmpl-x","object":"chat.completion.chunk","created":1,"model":"sim",` +
+		`"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`
 )
 
 // prefilled is a prefill answer with these params, for a prompt of 283 tokens.
 func prefilled(tokens int, params string) string {
-	return answerOf(200, "application/json", "", fmt.Sprintf(`{"id":"cmpl-1","choices":[{"index":0,"text":" a","finish_reason":"length"}],`+
-		`"usage":{"prompt_tokens":%d,"total_tokens":284,"completion_tokens":1},"kv_transfer_params":%s}`, tokens, params))
+	return answerOf(200, "application/json", "",
+		fmt.Sprintf(`{"id":"cmpl-1","choices":[{"index":0,"text":" a","finish_reason":"length"}],`+
+			`"usage":{"prompt_tokens":%d,"total_tokens":284,"completion_tokens":1},`+
+			`"kv_transfer_params":%s}`, tokens, params))
 }
 
 // strange are stories of engines that answer what they should not.
 var strange = []story{
-	{name: "an error event instead of content", stream: streamed, at: map[string]trouble{"decode": says(streamOf(errorEvent, "[DONE]"))}, attempts: 2, expires: true},
-	{name: "an error event behind the role", stream: streamed, at: map[string]trouble{"decode": says(streamOf(roleEvent, errorEvent, "[DONE]"))}, attempts: 2, expires: true},
 	{
-		name: "an error event everywhere", stream: streamed, at: map[string]trouble{"decode": says(streamOf(roleEvent, errorEvent, "[DONE]"))}, always: true,
+		name: "an error event instead of content", stream: streamed,
+		at: map[string]trouble{"decode": says(streamOf(errorEvent, "[DONE]"))}, attempts: 2, expires: true,
+	},
+	{
+		name: "an error event behind the role", stream: streamed,
+		at: map[string]trouble{"decode": says(streamOf(roleEvent, errorEvent, "[DONE]"))}, attempts: 2,
+		expires: true,
+	},
+	{
+		name: "an error event everywhere", stream: streamed,
+		at: map[string]trouble{"decode": says(streamOf(roleEvent, errorEvent, "[DONE]"))}, always: true,
 		code: 500, kind: "error_event", attempts: 2, expires: true,
 	},
-	{name: "a stream that ends before content", stream: streamed, at: map[string]trouble{"decode": says(streamOf(roleEvent))}, attempts: 2, expires: true},
-	{name: "half an answer", stream: unstreamed, at: map[string]trouble{"decode": says("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"id\"")}, attempts: 2, expires: true},
-	{name: "no HTTP at all", at: map[string]trouble{"decode": says("SSH-2.0-OpenSSH\r\n\r\n")}, attempts: 2, expires: true},
 	{
-		name: "decode asks for patience everywhere", at: map[string]trouble{"decode": says(answerOf(429, "application/json", "retry-after: 7\r\n", strings.Replace(errorEvent, "500", "429", 1)))},
+		name: "a stream that ends before content", stream: streamed,
+		at: map[string]trouble{"decode": says(streamOf(roleEvent))}, attempts: 2, expires: true,
+	},
+	{
+		name: "half an answer", stream: unstreamed,
+		at:       map[string]trouble{"decode": says("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"id\"")},
+		attempts: 2, expires: true,
+	},
+	{
+		name: "no HTTP at all", at: map[string]trouble{"decode": says("SSH-2.0-OpenSSH\r\n\r\n")}, attempts: 2,
+		expires: true,
+	},
+	{
+		name: "decode asks for patience everywhere", at: map[string]trouble{"decode": says(
+			answerOf(429, "application/json", "retry-after: 7\r\n", strings.Replace(errorEvent, "500", "429", 1)),
+		)},
 		always: true, code: 429, kind: "status_429", attempts: 2, expires: true,
 	},
 
-	{name: "prefill has no params", orders: sequential, stream: streamed, at: map[string]trouble{"prefill": says(prefilled(283, "null"))}, attempts: 2},
-	{name: "prefill has params without an address", orders: sequential, at: map[string]trouble{"prefill": says(prefilled(283, `{"do_remote_prefill":true,"do_remote_decode":false,`+
-		`"remote_block_ids":[[1,2,3]],"remote_engine_id":"x","remote_request_id":"y","remote_host":null,"remote_port":1}`))}, attempts: 2},
 	{
-		name: "prefill never has params", orders: sequential, stream: streamed, at: map[string]trouble{"prefill": says(prefilled(283, "null"))}, always: true,
+		name: "prefill has no params", orders: sequential, stream: streamed,
+		at: map[string]trouble{"prefill": says(prefilled(283, "null"))}, attempts: 2,
+	},
+	{name: "prefill has params without an address", orders: sequential, at: map[string]trouble{
+		"prefill": says(prefilled(283, `{"do_remote_prefill":true,"do_remote_decode":false,`+
+			`"remote_block_ids":[[1,2,3]],"remote_engine_id":"x","remote_request_id":"y","remote_host":null,`+
+			`"remote_port":1}`)),
+	}, attempts: 2},
+	{
+		name: "prefill never has params", orders: sequential, stream: streamed,
+		at: map[string]trouble{"prefill": says(prefilled(283, "null"))}, always: true,
 		code: 502, kind: "bad_params", attempts: 2,
 	},
-	{name: "prefill counted another prompt", at: map[string]trouble{"prefill": says(prefilled(7, "null"))}, attempts: 2},
-	{name: "prefill says no JSON", at: map[string]trouble{"prefill": says(answerOf(200, "text/html", "", "<html>"))}, attempts: 2},
-	{name: "prefill says half an answer", at: map[string]trouble{"prefill": says("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"id\"")}, attempts: 2},
+	{
+		name: "prefill counted another prompt", at: map[string]trouble{"prefill": says(prefilled(7, "null"))},
+		attempts: 2,
+	},
+	{
+		name: "prefill says no JSON",
+		at:   map[string]trouble{"prefill": says(answerOf(200, "text/html", "", "<html>"))}, attempts: 2,
+	},
+	{
+		name:     "prefill says half an answer",
+		at:       map[string]trouble{"prefill": says("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"id\"")},
+		attempts: 2,
+	},
 }
 
 func TestStrangeEngines(t *testing.T) { tellAll(t, strange, nil) }
@@ -80,7 +124,8 @@ func TestEnginesRetryAfterReachesTheClient(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		body := `{"error":{"message":"Too many requests.","type":"RateLimitError","param":null,"code":429}}`
 		for _, d := range w.d {
-			w.wire.scripted(d.addr, answerOf(429, "application/json", "retry-after: 7\r\nendpoint-load-metrics: TEXT a=1\r\n", body))
+			w.wire.scripted(d.addr,
+				answerOf(429, "application/json", "retry-after: 7\r\nendpoint-load-metrics: TEXT a=1\r\n", body))
 		}
 		got := w.ask(chat(true))
 		if got.status != 429 || got.raw != body || got.header.Get("Retry-After") != "7" {
@@ -90,7 +135,8 @@ func TestEnginesRetryAfterReachesTheClient(t *testing.T) {
 	})
 }
 
-// A failure behind the first content ends the stream with the engine's own error, once, however its events are cut into reads.
+// A failure behind the first content ends the stream with the engine's own error, once, however its events
+// are cut into reads.
 func TestErrorEventBehindContent(t *testing.T) {
 	for _, order := range []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired} {
 		for _, bite := range []int{0, 1, 16, 100} {
@@ -98,7 +144,8 @@ func TestErrorEventBehindContent(t *testing.T) {
 				first := strings.Fields(w.right(chat(true)).text)[0]
 				content := strings.Replace(roleEvent, `"content":""`, `"content":" `+first+`"`, 1)
 				w.wire.bite = bite
-				w.at("decode", func(at string) { w.wire.scripted(at, streamOf(roleEvent, content, errorEvent, "[DONE]")) })
+				w.at("decode",
+					func(at string) { w.wire.scripted(at, streamOf(roleEvent, content, errorEvent, "[DONE]")) })
 				got := w.ask(chat(true))
 				w.failed(chat(true), got, 500)
 				if strings.TrimSpace(got.text) != first || strings.Count(got.raw, `"error"`) != 1 || got.dones != 1 {
@@ -109,7 +156,8 @@ func TestErrorEventBehindContent(t *testing.T) {
 	}
 }
 
-// An answer that nothing but the end of its connection ends may have been cut: only complete JSON, or an end marker, says that it was not.
+// An answer that nothing but the end of its connection ends may have been cut: only complete JSON, or an end
+// marker, says that it was not.
 func TestAnswersThatEndWithTheirConnection(t *testing.T) {
 	const whole = `{"id":"cmpl-1","choices":[{"index":0,"text":" a","finish_reason":"stop"}]}`
 	event := "data: " + strings.Replace(roleEvent, `"content":""`, `"content":"a"`, 1) + "\n\n"
@@ -130,7 +178,10 @@ func TestAnswersThatEndWithTheirConnection(t *testing.T) {
 			{"half, of another API", whole[:40], other, false},
 			{"nothing", "", other, false},
 			{"two", whole + whole, other, false},
-			{"stream with its end", event + `data: {"type":"response.completed","response":{"output":[]}}` + "\n\n", streams, true},
+			{
+				"stream with its end", event + `data: {"type":"response.completed","response":{"output":[]}}` + "\n\n",
+				streams, true,
+			},
 			{"stream without its end", event, streams, false},
 			{"stream, cut in an event", event + `data: {"ty`, streams, false},
 			{"split stream without its end", event, chat(true), false},
@@ -154,11 +205,14 @@ func TestAnswersThatEndWithTheirConnection(t *testing.T) {
 
 // An answer that was compressed on the way is not passed on as if it were not. Engines are told not to.
 func TestCompressedAnswersAreRefused(t *testing.T) {
-	for _, p := range []prompt{completion(false), chat(true), post("/v1/embeddings", `{"model":"sim","input":"a"}`)} {
+	for _, p := range []prompt{
+		completion(false), chat(true), post("/v1/embeddings", `{"model":"sim","input":"a"}`),
+	} {
 		in(t, setup{}, func(w *world) {
 			for _, d := range w.d {
 				for range 2 {
-					w.wire.scripted(d.addr, answerOf(200, "application/json", "content-encoding: gzip\r\n", "\x1f\x8b\x08not really"))
+					w.wire.scripted(d.addr,
+						answerOf(200, "application/json", "content-encoding: gzip\r\n", "\x1f\x8b\x08not really"))
 				}
 			}
 			if got := w.ask(p); got.status != 502 {
@@ -183,17 +237,24 @@ func TestStreamWithoutEndMarker(t *testing.T) {
 	})
 }
 
-// What an engine tells of itself stays here: load headers, transfer params in whole answers, in streams and on passed paths.
+// What an engine tells of itself stays here: load headers, transfer params in whole answers, in streams and
+// on passed paths.
 func TestAnswersAreScrubbed(t *testing.T) {
-	const secret = `"kv_transfer_params":{"do_remote_prefill":true,"remote_host":"p0.internal","remote_block_ids":[[1]]}`
-	const load = "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=0.5\r\nserver: uvicorn\r\nx-engine: p0.internal:8000\r\n"
-	chunk := strings.TrimSuffix(strings.Replace(roleEvent, `"content":""`, `"content":"a"`, 1), "}") + "," + secret + "}"
-	whole := `{"id":"cmpl-1","output":[],"choices":[{"index":0,"text":"a","finish_reason":"stop"}],` + secret + `}`
+	const secret = `"kv_transfer_params":{"do_remote_prefill":true,"remote_host":"p0.internal",` +
+		`"remote_block_ids":[[1]]}`
+	const load = "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=0.5\r\nserver: uvicorn\r\n" +
+		"x-engine: p0.internal:8000\r\n"
+	chunk := strings.TrimSuffix(strings.Replace(roleEvent, `"content":""`, `"content":"a"`, 1), "}") + "," +
+		secret + "}"
+	whole := `{"id":"cmpl-1","output":[],"choices":[{"index":0,"text":"a","finish_reason":"stop"}],` + secret +
+		`}`
 	in(t, setup{}, func(w *world) {
 		for _, p := range []prompt{
 			chat(true), completion(false), post("/v1/completions", `{"model":"sim","prompt":"a","echo":true}`),
-			post("/v1/responses", `{"model":"sim","input":"a"}`), post("/v1/responses", `{"model":"sim","input":"a","stream":true}`),
-			post("/v1/completions", `{"model":"sim","prompt":["a","b"]}`), post("/v1/completions", `{"model":"sim","prompt":["a","b"],"stream":true}`),
+			post("/v1/responses", `{"model":"sim","input":"a"}`),
+			post("/v1/responses", `{"model":"sim","input":"a","stream":true}`),
+			post("/v1/completions", `{"model":"sim","prompt":["a","b"]}`),
+			post("/v1/completions", `{"model":"sim","prompt":["a","b"],"stream":true}`),
 		} {
 			w.wire.forget()
 			for _, d := range w.d {
@@ -258,7 +319,8 @@ func TestClientDoesNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", long.path, len(long.body), long.body)
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
+			long.path, len(long.body), long.body)
 		time.Sleep(w.cfg.Timeouts.ClientWrite + time.Second)
 		if n := w.o.InFlight(); n != 0 {
 			t.Errorf("%d in flight", n)
@@ -266,15 +328,19 @@ func TestClientDoesNotRead(t *testing.T) {
 	})
 }
 
-// The paired connector names both ends in the request id of both legs, and the decode replica that it named is the one that is used.
+// The paired connector names both ends in the request id of both legs, and the decode replica that it named
+// is the one that is used.
 func TestPairedNamesBothEnds(t *testing.T) {
 	con := connector.P2PNCCL{Addr: func(id replica.ID) (string, bool) { return string(id) + ":zmq", true }}
 	var out []*outgoing
-	h := &handoff{attempt: "abc", pair: connector.Pair{Prefill: replica.Replica{ID: "p"}, Decode: replica.Replica{ID: "d"}, AttemptID: "abc"}}
+	h := &handoff{attempt: "abc", pair: connector.Pair{
+		Prefill: replica.Replica{ID: "p"}, Decode: replica.Replica{ID: "d"}, AttemptID: "abc",
+	}}
 	for range 2 {
 		out = append(out, h.outgoing(nil, "/"))
 	}
-	if err := errors.Join(con.EditPrefill(out[0].edited(h.attempt), h.pair), con.EditDecode(out[1].edited(h.attempt), h.pair, nil, connector.Use{})); err != nil {
+	if err := errors.Join(con.EditPrefill(out[0].edited(h.attempt), h.pair),
+		con.EditDecode(out[1].edited(h.attempt), h.pair, nil, connector.Use{})); err != nil {
 		t.Fatal(err)
 	}
 	want := "___prefill_addr_p:zmq___decode_addr_d:zmq_abc"
@@ -283,10 +349,12 @@ func TestPairedNamesBothEnds(t *testing.T) {
 	}
 }
 
-// A 200 that holds no answer, as something in front of an engine may say, is tried elsewhere, and three of them in a row eject.
+// A 200 that holds no answer, as something in front of an engine may say, is tried elsewhere, and three of
+// them in a row eject.
 func TestNoAnswerInA200(t *testing.T) {
 	for name, body := range map[string]string{
-		"nothing": "", "a page": "<html>gateway</html>", "an empty object": "{}", "an error": `{"error":{"message":"boom","code":500}}`,
+		"nothing": "", "a page": "<html>gateway</html>", "an empty object": "{}",
+		"an error":       `{"error":{"message":"boom","code":500}}`,
 		"half an answer": `{"id":"a","choices":[{"index":0,"text":"a`, "choices that are none": `{"choices":null}`,
 	} {
 		t.Run(name, func(t *testing.T) {

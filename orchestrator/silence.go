@@ -9,12 +9,16 @@ import (
 	"tandem/internal/replica"
 )
 
-// silent is an engine that stood still (SIGSTOP, a paused machine, a stuck driver) with a prompt in it, or while transfer parameters that it needs were under way.
+// silent is an engine that stood still (SIGSTOP, a paused machine, a stuck driver) with a prompt in it, or
+// while transfer parameters that it needs were under way.
 //
-// A prefill leg would wait for it as long as prefills may take, which is minutes, while others are idle. And a decode engine that goes on after the lease has ended pulls blocks that belong to somebody else by then, and so does one whose prefill engine has
-// just gone on: 200 with wrong text. While both live, vLLM's heartbeats keep the lease, however long the decode engine's queue is. So what has to be
-// noticed is not age but silence: a leg that waits for its first content is given up when either engine has not answered anything, its metrics included,
-// for two thirds of what is left of the lease beyond the margin. The decode engine finds the connection closed when it goes on, and aborts.
+// A prefill leg would wait for it as long as prefills may take, which is minutes, while others are idle. And
+// a decode engine that goes on after the lease has ended pulls blocks that belong to somebody else by then,
+// and so does one whose prefill engine has just gone on: 200 with wrong text. While both live, vLLM's
+// heartbeats keep the lease, however long the decode engine's queue is. So what has to be noticed is not age
+// but silence: a leg that waits for its first content is given up when either engine has not answered
+// anything, its metrics included, for two thirds of what is left of the lease beyond the margin. The decode
+// engine finds the connection closed when it goes on, and aborts.
 type silent struct {
 	at    replica.ID
 	phase string
@@ -25,9 +29,9 @@ func (s *silent) Error() string {
 	return fmt.Sprintf("%s has not answered anything for %v", s.at, s.since.Round(time.Millisecond))
 }
 
-// guardSilence watches over a decode leg until its first content: it is given up if one of its engines is silent,
-// or if its blocks are stuck between them. A prefill engine counts only if it fell silent early: later the blocks
-// have been read.
+// guardSilence watches over a decode leg until its first content: it is given up if one of its engines is
+// silent, or if its blocks are stuck between them. A prefill engine counts only if it fell silent early:
+// later the blocks have been read.
 func (h *handoff) guardSilence(to *reach) *liveness.Watchdog {
 	clock, bound := h.j.q.o.clock, h.silenceBound()
 	sent, transfer := clock.Running(time.Now()), h.watchTransfer(to, bound/2)
@@ -50,8 +54,9 @@ func (h *handoff) guardSilence(to *reach) *liveness.Watchdog {
 	})
 }
 
-// guardPrefill watches over a prefill leg until its answer is there: it is given up, by end, if its engine is silent. An engine that goes on later finds the
-// connection closed and drops the prompt; blocks that it keeps all the same come free with their lease, since nobody has their parameters.
+// guardPrefill watches over a prefill leg until its answer is there: it is given up, by end, if its engine is
+// silent. An engine that goes on later finds the connection closed and drops the prompt; blocks that it keeps
+// all the same come free with their lease, since nobody has their parameters.
 func (h *handoff) guardPrefill(to *reach, end context.CancelCauseFunc) *liveness.Watchdog {
 	bound := h.silenceBound()
 	left := func() (silence, left time.Duration) {

@@ -9,10 +9,13 @@ import (
 	"tandem/internal/kvevents"
 )
 
-// published is an engine's event stream that a test speaks for, at one address, with a history that can be replayed.
+// published is an engine's event stream that a test speaks for, at one address, with a history that can be
+// replayed.
 func published(t *testing.T, topic string) (*kvevents.Publisher, config.Events) {
 	t.Helper()
-	pub, err := kvevents.NewPublisher(kvevents.PublisherOptions{Endpoint: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0", Topic: topic})
+	pub, err := kvevents.NewPublisher(
+		kvevents.PublisherOptions{Endpoint: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0", Topic: topic},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,13 +26,15 @@ func published(t *testing.T, topic string) (*kvevents.Publisher, config.Events) 
 func twoBlocks(kind kv.EventKind, hashes ...kv.EngineHash) *kvevents.EncodeBatch {
 	e := kv.Event{Kind: kind, Hashes: hashes}
 	if kind == kv.Stored {
-		e.Tokens, e.BlockSize, e.SpecKind = make([]kv.Token, 2*16), 16, "full_attention"
+		e.Tokens = make([]kv.Token, 2*16)
+		e.BlockSize = 16
+		e.SpecKind = "full_attention"
 	}
 	return &kvevents.EncodeBatch{At: time.Now(), Events: []kv.Event{e}}
 }
 
-// A reload lets a stream be followed at another topic, and another name be given to its replica, while the engine goes on. Each block counts once: what is
-// removed afterwards is gone.
+// A reload lets a stream be followed at another topic, and another name be given to its replica, while the
+// engine goes on. Each block counts once: what is removed afterwards is gone.
 func TestStreamChangesItsSourceAndName(t *testing.T) {
 	pub, events := published(t, "kv@engine")
 	defer pub.Close()

@@ -41,7 +41,8 @@ func TestStateIsShownWithItsCause(t *testing.T) {
 	})
 }
 
-// A decode replica that is twenty times as slow as the other gets next to nothing, and is seen: in its state, in the metrics, and in one line of the log.
+// A decode replica that is twenty times as slow as the other gets next to nothing, and is seen: in its state,
+// in the metrics, and in one line of the log.
 func TestASlowReplicaIsSeen(t *testing.T) {
 	var log bytes.Buffer
 	in(t, setup{
@@ -57,7 +58,8 @@ func TestASlowReplicaIsSeen(t *testing.T) {
 		early := 0
 		for i := range 40 {
 			p := chat(true)
-			p.body = strings.Replace(p.body, "Be brief.", fmt.Sprintf("Be brief, %d times.", i), 1) // or d0 would have it
+			// Or d0 would have it.
+			p.body = strings.Replace(p.body, "Be brief.", fmt.Sprintf("Be brief, %d times.", i), 1)
 			w.exact(p, w.ask(p))
 			if i == 14 { // by then each has ended answers that tell
 				early = there()
@@ -88,7 +90,8 @@ func (w *world) seriesOf(name, one, two string) (n int) {
 	rec := httptest.NewRecorder()
 	w.o.Admin().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for line := range strings.Lines(rec.Body.String()) {
-		if strings.HasPrefix(line, name+"{") && strings.Contains(line, `"`+one+`"`) && strings.Contains(line, `"`+two+`"`) {
+		if strings.HasPrefix(line, name+"{") && strings.Contains(line, `"`+one+`"`) &&
+			strings.Contains(line, `"`+two+`"`) {
 			_, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
 			i, err := strconv.Atoi(value)
 			if err != nil {

@@ -13,7 +13,8 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// weather is what happens to engines in a storm. At most half of a pool is ill at once, so that a router which knew the truth would cost no client anything.
+// weather is what happens to engines in a storm. At most half of a pool is ill at once, so that a router
+// which knew the truth would cost no client anything.
 type weather struct {
 	w   *world
 	rnd *rand.Rand
@@ -32,12 +33,20 @@ type illness struct {
 
 var illnesses = []illness{
 	{"500 at once", enginesim.Fault{Kind: "fail", Count: -1}, enginesim.Fault{Kind: "clear"}},
-	{"503 of one leg", enginesim.Fault{Kind: "fail", Status: 503, Leg: "decode", Count: -1}, enginesim.Fault{Kind: "clear"}},
+	{
+		"503 of one leg", enginesim.Fault{Kind: "fail", Status: 503, Leg: "decode", Count: -1},
+		enginesim.Fault{Kind: "clear"},
+	},
 	{"nothing to hand over", enginesim.Fault{Kind: "null_params", Count: -1}, enginesim.Fault{Kind: "clear"}},
-	{"a cut path", enginesim.Fault{Kind: "cut_path", From: "p1.internal", For: 40 * time.Millisecond}, enginesim.Fault{Kind: "mend_path"}},
+	{
+		"a cut path", enginesim.Fault{Kind: "cut_path", From: "p1.internal", For: 40 * time.Millisecond},
+		enginesim.Fault{Kind: "mend_path"},
+	},
 	{"nothing loaded", enginesim.Fault{Kind: "no_load"}, enginesim.Fault{Kind: "mend_path"}},
 	{"slow", enginesim.Fault{Kind: "slow", Factor: 20}, enginesim.Fault{Kind: "slow", Factor: 1}},
-	{"slow metrics", enginesim.Fault{Kind: "slow_metrics", For: 3 * time.Second}, enginesim.Fault{Kind: "clear"}},
+	{
+		"slow metrics", enginesim.Fault{Kind: "slow_metrics", For: 3 * time.Second}, enginesim.Fault{Kind: "clear"},
+	},
 	{"frozen", enginesim.Fault{Kind: "freeze", For: 1500 * time.Millisecond}, enginesim.Fault{}},
 	{"its core frozen", enginesim.Fault{Kind: "freeze_core", For: 1500 * time.Millisecond}, enginesim.Fault{}},
 	{"restarted", enginesim.Fault{Kind: "restart", For: 700 * time.Millisecond}, enginesim.Fault{}},
@@ -99,16 +108,20 @@ func (x *weather) do(e *simulated, name string, f enginesim.Fault) {
 func (x *weather) reload() {
 	cfg := *x.w.cfg
 	here := func(rs []config.Replica) []config.Replica {
-		return slices.DeleteFunc(slices.Clone(rs), func(r config.Replica) bool { return x.away[r.URL[len("http://"):]] })
+		return slices.DeleteFunc(slices.Clone(rs),
+			func(r config.Replica) bool { return x.away[r.URL[len("http://"):]] })
 	}
-	cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas = here(cfg.Pools.Prefill.Replicas), here(cfg.Pools.Decode.Replicas)
+	cfg.Pools.Prefill.Replicas, cfg.Pools.Decode.Replicas = here(
+		cfg.Pools.Prefill.Replicas,
+	), here(cfg.Pools.Decode.Replicas)
 	if err := x.w.o.Apply(&cfg); err != nil {
 		x.w.t.Error(err)
 	}
 }
 
-// Ten thousand requests while engines die, freeze, restart, leave and come, answer 500, hand nothing over, load nothing, are cut off or slow, and while
-// clients leave: no wrong answer, nothing left behind, and hardly an error that a router which knew the truth would have avoided.
+// Ten thousand requests while engines die, freeze, restart, leave and come, answer 500, hand nothing over,
+// load nothing, are cut off or slow, and while clients leave: no wrong answer, nothing left behind, and
+// hardly an error that a router which knew the truth would have avoided.
 func TestStorm(t *testing.T) {
 	requests := 10_000
 	if testing.Short() {
@@ -165,7 +178,8 @@ func TestStorm(t *testing.T) {
 		clients.Wait()
 		calm()
 		<-over
-		t.Logf("%d requests: %d errors, %d wrong answers, %d took more than a second; an ideal router has 0 errors. Errors: %v",
+		t.Logf("%d requests: %d errors, %d wrong answers, %d took more than a second; an ideal router has 0 "+
+			"errors. Errors: %v",
 			requests, got.bad, got.wrong, got.longer, kinds)
 		got.want(t, "storm", requests/1000)
 		time.Sleep(time.Minute) // what is frozen goes on, who left is back

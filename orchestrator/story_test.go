@@ -12,14 +12,15 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// story is one thing that happens to a request, told for every connector order and for a stream and a whole answer.
+// story is one thing that happens to a request, told for every connector order and for a stream and a whole
+// answer.
 type story struct {
 	name   string
 	orders []connector.Order // all unless set
 	stream []bool            // both unless set
 
-	// What happens: at a span of the request (tokenize, plan, prefill, handoff, decode) or at the third event that the client hears. It happens at the
-	// first attempt; with always at every attempt.
+	// What happens: at a span of the request (tokenize, plan, prefill, handoff, decode) or at the third event
+	// that the client hears. It happens at the first attempt; with always at every attempt.
 	at     map[string]trouble
 	always bool
 
@@ -93,7 +94,8 @@ func stoodStill(w *world, _ *simulated) {
 	w.o.clock.Tick(time.Now().Add(20 * time.Second))
 }
 
-// transferFails makes the prefill replicas' blocks unreachable for a while, 0 for good: decode engines wait for a handshake, and then report an error.
+// transferFails makes the prefill replicas' blocks unreachable for a while, 0 for good: decode engines wait
+// for a handshake, and then report an error.
 func transferFails(for_ time.Duration) trouble {
 	return func(w *world, _ *simulated) {
 		for _, p := range w.p {
@@ -141,80 +143,182 @@ var stories = []story{
 	// Prefill.
 	{name: "prefill says 400", at: map[string]trouble{"prefill": fail(400)}, code: 400, kind: "status_400"},
 	{name: "prefill says 503 once", at: map[string]trouble{"prefill": fail(503)}, attempts: 2},
-	{name: "prefill says 503 everywhere", at: map[string]trouble{"prefill": fail(503)}, always: true, code: 503, kind: "status_503", attempts: 2},
+	{
+		name: "prefill says 503 everywhere", at: map[string]trouble{"prefill": fail(503)}, always: true, code: 503,
+		kind: "status_503", attempts: 2,
+	},
 	{name: "prefill hangs once", orders: inTurn, at: map[string]trouble{"prefill": hang}, attempts: 2},
-	{name: "prefill hangs once, to the millisecond", orders: sequential, at: map[string]trouble{"prefill": hang}, attempts: 2, took: 2*time.Second + normal},
-	{name: "prefill hangs everywhere", orders: inTurn, at: map[string]trouble{"prefill": hang}, always: true, code: 504, kind: "timeout", attempts: 2, took: 4 * time.Second},
-	{name: "both legs hang", orders: concurrent, at: map[string]trouble{"prefill": hang, "decode": hang}, always: true, code: 504, kind: "timeout", attempts: 2, took: 4 * time.Second},
+	{
+		name: "prefill hangs once, to the millisecond", orders: sequential, at: map[string]trouble{"prefill": hang},
+		attempts: 2, took: 2*time.Second + normal,
+	},
+	{
+		name: "prefill hangs everywhere", orders: inTurn, at: map[string]trouble{"prefill": hang}, always: true,
+		code: 504, kind: "timeout", attempts: 2, took: 4 * time.Second,
+	},
+	{
+		name: "both legs hang", orders: concurrent, at: map[string]trouble{"prefill": hang, "decode": hang},
+		always: true, code: 504, kind: "timeout", attempts: 2, took: 4 * time.Second,
+	},
 	{name: "prefill resets once", at: map[string]trouble{"prefill": reset}, attempts: 2, expires: true},
-	{name: "prefill resets everywhere", at: map[string]trouble{"prefill": reset}, always: true, code: 502, kind: "broken", attempts: 2, expires: true},
-	{name: "prefill replica vanishes at work", at: map[string]trouble{"prefill": later(5*time.Millisecond, vanish)}, attempts: 2, expires: true},
+	{
+		name: "prefill resets everywhere", at: map[string]trouble{"prefill": reset}, always: true, code: 502,
+		kind: "broken", attempts: 2, expires: true,
+	},
+	{
+		name: "prefill replica vanishes at work",
+		at:   map[string]trouble{"prefill": later(5*time.Millisecond, vanish)}, attempts: 2, expires: true,
+	},
 	{name: "prefill replica vanished unnoticed", at: map[string]trouble{"prefill": vanish}, attempts: 2},
 
-	{name: "prefill counts another prompt", orders: sequential, at: map[string]trouble{"prefill": miscount}, attempts: 2, back: 1},
+	{
+		name: "prefill counts another prompt", orders: sequential, at: map[string]trouble{"prefill": miscount},
+		attempts: 2, back: 1,
+	},
 
 	// Between the legs.
-	{name: "params are older than the margin", orders: sequential, at: map[string]trouble{"handoff": wait(16 * time.Second)}, attempts: 2, back: 1},
 	{
-		name: "params always are older than the margin", orders: sequential, at: map[string]trouble{"handoff": wait(16 * time.Second)}, always: true,
-		code: 502, kind: "expired", attempts: 3, took: 3 * (16*time.Second + prefillStep), within: 3 * prefillStep, back: 3,
+		name: "params are older than the margin", orders: sequential,
+		at: map[string]trouble{"handoff": wait(16 * time.Second)}, attempts: 2, back: 1,
 	},
-	{name: "params just within the margin", orders: sequential, at: map[string]trouble{"handoff": wait(15 * time.Second)}},
-	{name: "params grow old while the decode leg is on its way out", orders: sequential, at: map[string]trouble{"decode": wait(16 * time.Second)}, attempts: 2, back: 1},
-	{name: "the process stood still during prefill", orders: sequential, at: map[string]trouble{"prefill": later(5*time.Millisecond, stoodStill)}, attempts: 2, back: 1},
-	{name: "the process stood still before prefill", orders: sequential, at: map[string]trouble{"plan": stoodStill}},
-	{name: "decode is gone by the time prefill answers", orders: sequential, at: map[string]trouble{"handoff": decodesGone}, code: 503, kind: "no_replica", attempts: 3, expires: true},
+	{
+		name: "params always are older than the margin", orders: sequential,
+		at: map[string]trouble{"handoff": wait(16 * time.Second)}, always: true,
+		code: 502, kind: "expired", attempts: 3, took: 3 * (16*time.Second + prefillStep), within: 3 * prefillStep,
+		back: 3,
+	},
+	{
+		name: "params just within the margin", orders: sequential,
+		at: map[string]trouble{"handoff": wait(15 * time.Second)},
+	},
+	{
+		name: "params grow old while the decode leg is on its way out", orders: sequential,
+		at: map[string]trouble{"decode": wait(16 * time.Second)}, attempts: 2, back: 1,
+	},
+	{
+		name: "the process stood still during prefill", orders: sequential,
+		at: map[string]trouble{"prefill": later(5*time.Millisecond, stoodStill)}, attempts: 2, back: 1,
+	},
+	{
+		name: "the process stood still before prefill", orders: sequential,
+		at: map[string]trouble{"plan": stoodStill},
+	},
+	{
+		name: "decode is gone by the time prefill answers", orders: sequential,
+		at: map[string]trouble{"handoff": decodesGone}, code: 503, kind: "no_replica", attempts: 3, expires: true,
+	},
 
 	// Decode, before the first content.
-	{name: "decode says 400", at: map[string]trouble{"decode": fail(400)}, code: 400, kind: "status_400", expires: true},
-	{name: "decode says 503 once", at: map[string]trouble{"decode": fail(503)}, attempts: 2, expires: true},
-	{name: "decode says 503 everywhere", at: map[string]trouble{"decode": fail(503)}, always: true, code: 503, kind: "status_503", attempts: 2, expires: true},
-	{name: "decode refuses the connection", orders: sequential, at: map[string]trouble{"decode": vanish}, attempts: 2, back: 1},
-	{name: "decode refuses the connection", orders: withoutReply, at: map[string]trouble{"decode": vanish}, attempts: 2},
 	{
-		name: "decode hangs before its first byte", orders: inTurn, stream: streamed, at: map[string]trouble{"decode": hang}, code: 504, kind: "timeout",
+		name: "decode says 400", at: map[string]trouble{"decode": fail(400)}, code: 400, kind: "status_400",
+		expires: true,
+	},
+	{name: "decode says 503 once", at: map[string]trouble{"decode": fail(503)}, attempts: 2, expires: true},
+	{
+		name: "decode says 503 everywhere", at: map[string]trouble{"decode": fail(503)}, always: true, code: 503,
+		kind: "status_503", attempts: 2, expires: true,
+	},
+	{
+		name: "decode refuses the connection", orders: sequential, at: map[string]trouble{"decode": vanish},
+		attempts: 2, back: 1,
+	},
+	{
+		name: "decode refuses the connection", orders: withoutReply, at: map[string]trouble{"decode": vanish},
+		attempts: 2,
+	},
+	{
+		name: "decode hangs before its first byte", orders: inTurn, stream: streamed,
+		at: map[string]trouble{"decode": hang}, code: 504, kind: "timeout",
 		took: prefillStep + 7*time.Second, expires: true,
 	},
 	{
-		name: "decode hangs before its answer", orders: inTurn, stream: unstreamed, at: map[string]trouble{"decode": hang}, code: 504, kind: "answer_timeout",
+		name: "decode hangs before its answer", orders: inTurn, stream: unstreamed,
+		at: map[string]trouble{"decode": hang}, code: 504, kind: "answer_timeout",
 		took: prefillStep + 8*time.Second, expires: true,
 	},
-	{name: "decode resets before its first byte", at: map[string]trouble{"decode": reset}, attempts: 2, expires: true},
-	{name: "the transfer fails once", orders: sequential, at: map[string]trouble{"handoff": transferFails(time.Second)}, attempts: 2, expires: true},
-	{name: "the transfer always fails", orders: sequential, at: map[string]trouble{"handoff": transferFails(0)}, code: 500, attempts: 2, expires: true},
+	{
+		name: "decode resets before its first byte", at: map[string]trouble{"decode": reset}, attempts: 2,
+		expires: true,
+	},
+	{
+		name: "the transfer fails once", orders: sequential,
+		at: map[string]trouble{"handoff": transferFails(time.Second)}, attempts: 2, expires: true,
+	},
+	{
+		name: "the transfer always fails", orders: sequential, at: map[string]trouble{"handoff": transferFails(0)},
+		code: 500, attempts: 2, expires: true,
+	},
 
 	// Decode, after it.
-	{name: "the stream is cut", stream: streamed, at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "cut_stream", After: 4})}, code: 502, kind: "broken"},
 	{
-		name: "the stream goes silent", stream: streamed, at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "stall_stream", After: 4})}, code: 502, kind: "broken",
+		name: "the stream is cut", stream: streamed,
+		at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "cut_stream", After: 4})}, code: 502,
+		kind: "broken",
+	},
+	{
+		name: "the stream goes silent", stream: streamed,
+		at: map[string]trouble{"decode": fault(enginesim.Fault{Kind: "stall_stream", After: 4})}, code: 502,
+		kind: "broken",
 		took: 4 * time.Second, within: time.Second,
 	},
-	{name: "the decode replica vanishes in the stream", stream: streamed, at: map[string]trouble{"third event": func(w *world, _ *simulated) {
+	{name: "the decode replica vanishes in the " +
+		"stream", stream: streamed, at: map[string]trouble{"third event": func(w *world, _ *simulated) {
 		decodesGone(w, nil)
 	}}, code: 502, kind: "broken"},
-	{name: "the prefill replica vanishes in the stream", stream: streamed, at: map[string]trouble{"third event": func(w *world, _ *simulated) {
+	{name: "the prefill replica vanishes in the " +
+		"stream", stream: streamed, at: map[string]trouble{"third event": func(w *world, _ *simulated) {
 		for _, p := range w.p {
 			vanish(w, p)
 		}
 	}}},
 
 	// The client leaves.
-	{name: "the client leaves while tokens are asked for", at: map[string]trouble{"tokenize": both(freezePrefill, later(time.Second, leave))}, code: clientGone, kind: "client_gone"},
-	{name: "the client leaves during prefill", orders: sequential, at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone", back: 1},
-	{name: "the client leaves during prefill", orders: withoutReply, at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone", expires: true},
-	{name: "the client leaves between the legs", orders: sequential, at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone", back: 1},
+	{
+		name: "the client leaves while tokens are asked for",
+		at:   map[string]trouble{"tokenize": both(freezePrefill, later(time.Second, leave))}, code: clientGone,
+		kind: "client_gone",
+	},
+	{
+		name: "the client leaves during prefill", orders: sequential,
+		at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone",
+		back: 1,
+	},
+	{
+		name: "the client leaves during prefill", orders: withoutReply,
+		at: map[string]trouble{"prefill": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone",
+		expires: true,
+	},
+	{
+		name: "the client leaves between the legs", orders: sequential,
+		at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone", back: 1,
+	},
 	{
 		name: "the client leaves between the legs", orders: withoutReply,
 		at: map[string]trouble{"handoff": leaveBetween}, code: clientGone, kind: "client_gone",
 	},
-	{name: "the client leaves during the transfer", at: map[string]trouble{"decode": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone"},
-	{name: "the client leaves in the stream", stream: streamed, at: map[string]trouble{"third event": leave}, code: clientGone, kind: "client_gone"},
-	{name: "the client leaves while the answer is made", stream: unstreamed, at: map[string]trouble{"decode": later(80*time.Millisecond, leave)}, code: clientGone, kind: "client_gone"},
+	{
+		name: "the client leaves during the transfer",
+		at:   map[string]trouble{"decode": later(5*time.Millisecond, leave)}, code: clientGone, kind: "client_gone",
+	},
+	{
+		name: "the client leaves in the stream", stream: streamed, at: map[string]trouble{"third event": leave},
+		code: clientGone, kind: "client_gone",
+	},
+	{
+		name: "the client leaves while the answer is made", stream: unstreamed,
+		at: map[string]trouble{"decode": later(80*time.Millisecond, leave)}, code: clientGone, kind: "client_gone",
+	},
 
 	// A reload.
 	{name: "a reload in the stream", stream: streamed, at: map[string]trouble{"third event": reload}},
-	{name: "a reload while the answer is made", stream: unstreamed, at: map[string]trouble{"decode": later(80*time.Millisecond, reload)}},
-	{name: "a reload takes the decode replicas between the legs", orders: sequential, at: map[string]trouble{"handoff": reload}, code: 503, kind: "no_replica", attempts: 2, expires: true},
+	{
+		name: "a reload while the answer is made", stream: unstreamed,
+		at: map[string]trouble{"decode": later(80*time.Millisecond, reload)},
+	},
+	{
+		name: "a reload takes the decode replicas between the legs", orders: sequential,
+		at: map[string]trouble{"handoff": reload}, code: 503, kind: "no_replica", attempts: 2, expires: true,
+	},
 }
 
 // A stream that breaks off ends in these: continue_test.go has those that go on.
@@ -224,7 +328,8 @@ func nothingGoesOn(c *config.Config) { c.Retry.Continue = config.ContinueOff }
 
 func tellAll(t *testing.T, all []story, configure func(*config.Config)) {
 	for _, s := range all {
-		for _, order := range cmpSlice(s.orders, []connector.Order{connector.Sequential, connector.Concurrent, connector.Paired}) {
+		for _, order := range cmpSlice(s.orders,
+			[]connector.Order{connector.Sequential, connector.Concurrent, connector.Paired}) {
 			for _, stream := range cmpSlice(s.stream, []bool{true, false}) {
 				p := completion(false)
 				if stream {
@@ -290,7 +395,8 @@ func (s *story) books(w *world) {
 		kind = "ok"
 	}
 	if rec[0].Outcome != kind || rec[0].Attempts != attempts && rec[0].Attempts != 0 {
-		w.t.Errorf("outcome %s after %d attempts, want %s after %d", rec[0].Outcome, rec[0].Attempts, kind, attempts)
+		w.t.Errorf("outcome %s after %d attempts, want %s after %d",
+			rec[0].Outcome, rec[0].Attempts, kind, attempts)
 	}
 	if n := w.count("tandem_give_back_total", "freed"); n != s.back {
 		w.t.Errorf("%d leases were given back, want %d", n, s.back)

@@ -12,9 +12,9 @@ import (
 // heartbeat arrives either, so that the blocks are given to others when the lease is over, and an answer that
 // comes after all is made of theirs.
 //
-// That a decode leg waits does not tell a stuck transfer from a busy engine. A canary does: it asks the decode
-// engine for an answer of its own first, and then for one from blocks. So a leg that waits has its pair tried,
-// and is given up when that trial gets stuck, too.
+// That a decode leg waits does not tell a stuck transfer from a busy engine. A canary does: it asks the
+// decode engine for an answer of its own first, and then for one from blocks. So a leg that waits has its
+// pair tried, and is given up when that trial gets stuck, too.
 type stuck struct {
 	pair  outlier.Pair
 	after time.Duration
@@ -25,8 +25,8 @@ func (s *stuck) Error() string {
 	return fmt.Sprintf("the blocks of %s did not reach %s within %v", s.pair.Prefill, s.pair.Decode, after)
 }
 
-// transferWatch asks for trials of the pair of a decode leg that waits for its first content. One goroutine uses
-// it at a time.
+// transferWatch asks for trials of the pair of a decode leg that waits for its first content. One goroutine
+// uses it at a time.
 type transferWatch struct {
 	h    *handoff
 	to   *reach

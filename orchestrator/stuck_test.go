@@ -12,12 +12,14 @@ import (
 
 // usualPatience is how long requests wait by default.
 func usualPatience(c *config.Config) {
-	c.Timeouts.Prefill, c.Timeouts.DecodeFirst, c.Timeouts.Answer = 5*time.Minute, 2*time.Minute, 30*time.Minute
+	c.Timeouts.Prefill = 5 * time.Minute
+	c.Timeouts.DecodeFirst = 2 * time.Minute
+	c.Timeouts.Answer = 30 * time.Minute
 }
 
-// Where packets between two engines vanish, nothing fails: a transfer waits for as long as TCP does, both engines
-// answer everybody else, and the lease runs out meanwhile. No client waits for that, the pair is out, and it is back
-// soon after a trial is made again.
+// Where packets between two engines vanish, nothing fails: a transfer waits for as long as TCP does, both
+// engines answer everybody else, and the lease runs out meanwhile. No client waits for that, the pair is out,
+// and it is back soon after a trial is made again.
 func TestAPathOnWhichPacketsVanish(t *testing.T) {
 	s := setup{prefill: 2, decode: 2, config: func(c *config.Config) {
 		usualPatience(c)
@@ -39,7 +41,8 @@ func TestAPathOnWhichPacketsVanish(t *testing.T) {
 		if n := w.count("tandem_pair_ejected", w.d[0].addr); n != 1 {
 			t.Errorf("%d pairs of its decode replica are shown to be out, want 1", n)
 		}
-		if shown := w.o.Status().Pairs; len(shown) != 1 || *shown[0].Pair != cut || shown[0].State != outlier.Ejected {
+		if shown := w.o.Status().Pairs; len(shown) != 1 || *shown[0].Pair != cut ||
+			shown[0].State != outlier.Ejected {
 			t.Errorf("/debug/replicas shows %+v", shown)
 		}
 		for _, st := range w.o.planner.Outliers().Status(time.Now()) {
@@ -60,7 +63,8 @@ func TestAPathOnWhichPacketsVanish(t *testing.T) {
 	})
 }
 
-// A decode leg that waits for long for another reason than its blocks is let be: a trial of its pair goes well.
+// A decode leg that waits for long for another reason than its blocks is let be: a trial of its pair goes
+// well.
 func TestLongAnswersAreNotStuck(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: usualPatience}, func(w *world) {
 		fault(enginesim.Fault{Kind: "slow", Factor: 100})(w, w.d[0])

@@ -38,7 +38,8 @@ func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
 		used.End()
 		w.o.tell(second)
 		w.o.tell(first)
-		if states := w.o.fleet.Endpoint(id).States(id); len(states) != 1 || states[0].State != fleet.StateHalfDecode {
+		if states := w.o.fleet.Endpoint(id).States(id); len(states) != 1 ||
+			states[0].State != fleet.StateHalfDecode {
 			t.Errorf("%s has the states %v, want that it is half-open", id, states)
 		}
 		if n := w.count("tandem_ejections_total", ""); n != 1 {
@@ -80,7 +81,8 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 			all.Wait()
 			now := set.Now(outlier.Change{ID: id, Leg: outlier.Decode}).To
 			to := w.o.fleet.Endpoint(id)
-			if hasState(to, id, fleet.StateEjectedDecode) != (now == outlier.Ejected) || hasState(to, id, fleet.StateHalfDecode) != (now == outlier.HalfOpen) {
+			if hasState(to, id, fleet.StateEjectedDecode) != (now == outlier.Ejected) ||
+				hasState(to, id, fleet.StateHalfDecode) != (now == outlier.HalfOpen) {
 				t.Fatalf("%s is %v, and its states are %v", id, now, to.States(id))
 			}
 		}

@@ -34,11 +34,12 @@ func (j *job) chunks(chain kv.TextChain, adapter string, parts [][]byte) []kv.Ke
 	for _, part := range parts {
 		size += len(part)
 	}
-	return chain.Append(make([]kv.Key, 0, size/chain.ChunkSize()), chain.Root(adapter, j.req.CacheSalt), parts...)
+	return chain.Append(make([]kv.Key, 0, size/chain.ChunkSize()), chain.Root(adapter, j.req.CacheSalt),
+		parts...)
 }
 
-// rememberText notes where a prompt went that was matched by its tokens, so that the next one of the same beginning finds it when its own tokens cannot be
-// had. It runs when the answer is out.
+// rememberText notes where a prompt went that was matched by its tokens, so that the next one of the same
+// beginning finds it when its own tokens cannot be had. It runs when the answer is out.
 func (j *job) rememberText(b *planner.Booking) {
 	if j.ids == nil || j.q.snap.cfg.Tokenizer.ChunkBytes == 0 {
 		return

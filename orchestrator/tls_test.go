@@ -36,8 +36,10 @@ func newPair(t *testing.T, serial int64) pair {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -47,7 +49,10 @@ func newPair(t *testing.T, serial int64) pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pair{serial, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})}
+	return pair{
+		serial, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+	}
 }
 
 func (p pair) certificate(t *testing.T) tls.Certificate {
@@ -66,7 +71,8 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// secret is a folder as Kubernetes mounts a secret: its files are links into a folder that is swapped as a whole.
+// secret is a folder as Kubernetes mounts a secret: its files are links into a folder that is swapped as a
+// whole.
 type secret struct {
 	dir string
 	n   int
@@ -95,14 +101,18 @@ func (s *secret) put(t *testing.T, cert, key []byte) {
 	}
 }
 
-// The certificate of the front listener is replaced in its files, as cert-manager does, and the new one is used without a restart. One that is broken is not:
-// the old one serves on, and log and metric say so.
+// The certificate of the front listener is replaced in its files, as cert-manager does, and the new one is
+// used without a restart. One that is broken is not: the old one serves on, and log and metric say so.
 func TestFrontCertificateIsReplaced(t *testing.T) {
-	one, two, three := newPair(t, 1), newPair(t, 2), newPair(t, 3)
+	one := newPair(t, 1)
+	two := newPair(t, 2)
+	three := newPair(t, 3)
 	mounted := &secret{dir: t.TempDir()}
 	mounted.put(t, one.cert, one.key)
 	file := filepath.Join(t.TempDir(), "tandem.yaml")
-	write(t, file, fmt.Appendf(nil, "listen: 127.0.0.1:0\nadmin: {listen: \"off\"}\ntls: {cert: %s/tls.crt, key: %[1]s/tls.key}\n", mounted.dir))
+	write(t, file, fmt.Appendf(nil,
+		"listen: 127.0.0.1:0\nadmin: {listen: \"off\"}\ntls: {cert: %s/tls.crt, key: %[1]s/tls.key}\n",
+		mounted.dir))
 	var o *Orchestrator
 	watch := config.NewWatcher(file, func(c *config.Config, err error) {
 		if err != nil {
@@ -143,7 +153,8 @@ func TestFrontCertificateIsReplaced(t *testing.T) {
 	mounted.put(t, two.cert, two.key)
 	until(t, "the second certificate", func() bool { return serial() == 2 })
 	mounted.put(t, three.cert, two.key) // a key that is another's
-	until(t, "the broken pair is told", func() bool { return w.count("tandem_config_reloads_total", "rejected") == 1 })
+	until(t, "the broken pair is told",
+		func() bool { return w.count("tandem_config_reloads_total", "rejected") == 1 })
 	if got := serial(); got != 2 {
 		t.Errorf("certificate %d beside a broken one, want 2", got)
 	}
@@ -151,17 +162,21 @@ func TestFrontCertificateIsReplaced(t *testing.T) {
 	until(t, "the third certificate", func() bool { return serial() == 3 })
 }
 
-// The file of the engines' authority gets another content, since their certificates have another: the replica is reached by the new one, and by nothing else.
+// The file of the engines' authority gets another content, since their certificates have another: the replica
+// is reached by the new one, and by nothing else.
 func TestRotatedAuthorityIsUsed(t *testing.T) {
 	one, two := newPair(t, 1), newPair(t, 2)
 	var now atomic.Pointer[tls.Certificate]
 	show := func(p pair) { now.Store(new(p.certificate(t))) }
 	show(one)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return now.Load(), nil }})
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return now.Load(), nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{ErrorLog: log.New(io.Discard, "",
+		0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/models":
 			_, _ = io.WriteString(w, `{"data":[{"id":"sim","root":"sim","max_model_len":4096}]}`)

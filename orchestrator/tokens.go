@@ -12,8 +12,9 @@ import (
 	"tandem/internal/tokenizer"
 )
 
-// tokenize finds the token ids of the job's prompt, once: the client's own, else an engine's, else an estimate of their number.
-// Only ids that the engine itself would make of the request are put on the legs; others serve the index alone.
+// tokenize finds the token ids of the job's prompt, once: the client's own, else an engine's, else an
+// estimate of their number. Only ids that the engine itself would make of the request are put on the legs;
+// others serve the index alone.
 func (j *job) tokenize(ctx context.Context) *failure {
 	result, f := j.resolved(ctx, j.resolve)
 	j.ids, j.count = newPromptIDs(&result, j.prompt()), result.Count
@@ -21,7 +22,9 @@ func (j *job) tokenize(ctx context.Context) *failure {
 }
 
 // resolved runs resolve, and tells of it. A refusal of the prompt is the request's failure.
-func (j *job) resolved(ctx context.Context, resolve func(context.Context) tokenizer.Result) (tokenizer.Result, *failure) {
+func (j *job) resolved(
+	ctx context.Context, resolve func(context.Context) tokenizer.Result,
+) (tokenizer.Result, *failure) {
 	start := time.Now()
 	defer func() {
 		took := time.Since(start)
@@ -30,7 +33,8 @@ func (j *job) resolved(ctx context.Context, resolve func(context.Context) tokeni
 	}()
 	ctx, end := j.q.o.span(ctx, "tokenize")
 	result := resolve(ctx)
-	end(attribute.String("tandem.tokens.source", result.Source.String()), attribute.Int("tandem.tokens.count", result.Count))
+	end(attribute.String("tandem.tokens.source", result.Source.String()),
+		attribute.Int("tandem.tokens.count", result.Count))
 	j.rec.Tokenizer = result.Source.String()
 	j.q.o.m.tokenSource.WithLabelValues(j.rec.Tokenizer).Inc()
 	var rejected *tokenizer.Rejected
@@ -82,7 +86,9 @@ func (j *job) estimate() tokenizer.Result {
 	if p := j.prompt(); p != nil && p.Text != nil {
 		text = p.Text
 	}
-	return tokenizer.Result{Count: tokenizer.EstimateTokens(text, j.q.snap.cfg.Tokenizer.CharsPerToken), Source: tokenizer.Estimate}
+	return tokenizer.Result{
+		Count: tokenizer.EstimateTokens(text, j.q.snap.cfg.Tokenizer.CharsPerToken), Source: tokenizer.Estimate,
+	}
 }
 
 // prompt is the job's prompt of a completion, nil for a chat.

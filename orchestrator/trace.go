@@ -14,7 +14,9 @@ import (
 )
 
 // span opens a child span; end closes it with what was learned. Without tracing it costs nothing.
-func (o *Orchestrator) span(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, func(...attribute.KeyValue)) {
+func (o *Orchestrator) span(
+	ctx context.Context, name string, attrs ...attribute.KeyValue,
+) (context.Context, func(...attribute.KeyValue)) {
 	if !o.traced {
 		return ctx, func(...attribute.KeyValue) {}
 	}
@@ -25,8 +27,9 @@ func (o *Orchestrator) span(ctx context.Context, name string, attrs ...attribute
 	}
 }
 
-// propagate puts the W3C trace context on a request to an engine, so that both engines' spans join the request's trace: ours, a child of the client's, where
-// we trace, else the client's own as it came. The client's baggage goes along in both cases.
+// propagate puts the W3C trace context on a request to an engine, so that both engines' spans join the
+// request's trace: ours, a child of the client's, where we trace, else the client's own as it came. The
+// client's baggage goes along in both cases.
 func (o *Orchestrator) propagate(ctx context.Context, r *engine.Request, client http.Header) *engine.Request {
 	if o.traced {
 		propagation.TraceContext{}.Inject(ctx, carrier{r})
@@ -38,10 +41,12 @@ func (o *Orchestrator) propagate(ctx context.Context, r *engine.Request, client 
 	return r
 }
 
-// maxContext bounds a field of a client's trace context, as W3C's baggage does: engines take heads of a limited length.
+// maxContext bounds a field of a client's trace context, as W3C's baggage does: engines take heads of a
+// limited length.
 const maxContext = 8 << 10
 
-// passContext sets a field to what the client's lines of it say together. What is too long is left out as a whole, since half of it would say something else.
+// passContext sets a field to what the client's lines of it say together. What is too long is left out as a
+// whole, since half of it would say something else.
 func passContext(r *engine.Request, key string, lines []string) {
 	if value := strings.Join(lines, ","); value != "" && len(value) <= maxContext {
 		r.Header = append(r.Header, engine.Field{Key: key, Value: value})
@@ -60,9 +65,11 @@ func (c carrier) Set(key, value string) {
 // termAttributes are the terms of the chosen plan, in milliseconds.
 func termAttributes(d *planner.Decision) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
-		attribute.Float64("tandem.predicted_ttft_ms", d.TTFT), attribute.Int("tandem.available_tokens", d.Available),
+		attribute.Float64("tandem.predicted_ttft_ms", d.TTFT),
+		attribute.Int("tandem.available_tokens", d.Available),
 		attribute.Int("tandem.held_tokens", d.Held), attribute.Int("tandem.plans_compared", d.Compared),
-		attribute.Int("tandem.blind_replicas", d.Blind), attribute.Int("tandem.truncated_replicas", d.Truncated), attribute.Bool("tandem.match_guessed", d.Guessed),
+		attribute.Int("tandem.blind_replicas", d.Blind), attribute.Int("tandem.truncated_replicas", d.Truncated),
+		attribute.Bool("tandem.match_guessed", d.Guessed),
 	}
 	if len(d.Plans) > 0 {
 		for name, value := range d.Plans[0].Terms.All() {
@@ -72,13 +79,17 @@ func termAttributes(d *planner.Decision) []attribute.KeyValue {
 	return attrs
 }
 
-// truthAttributes are what was cached somewhere, what the plan made of it, and what the engine got. What is unknown has no attribute.
+// truthAttributes are what was cached somewhere, what the plan made of it, and what the engine got. What is
+// unknown has no attribute.
 func truthAttributes(r *Record) []attribute.KeyValue {
 	var attrs []attribute.KeyValue
 	for _, x := range [...]struct {
 		name   string
 		tokens int
-	}{{"tandem.available_tokens", r.Available}, {"tandem.captured_tokens", r.Captured}, {"tandem.delivered_tokens", r.Delivered}} {
+	}{
+		{"tandem.available_tokens", r.Available}, {"tandem.captured_tokens", r.Captured},
+		{"tandem.delivered_tokens", r.Delivered},
+	} {
 		if x.tokens >= 0 {
 			attrs = append(attrs, attribute.Int(x.name, x.tokens))
 		}

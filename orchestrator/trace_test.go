@@ -11,7 +11,8 @@ import (
 	"tandem/internal/engine"
 )
 
-// Both legs carry the W3C context of their own span, so that the engines' spans join the request's trace. Without tracing there is no such header.
+// Both legs carry the W3C context of their own span, so that the engines' spans join the request's trace.
+// Without tracing there is no such header.
 func TestTraceContextGoesToTheEngines(t *testing.T) {
 	provider := sdktrace.NewTracerProvider()
 	defer func() { _ = provider.Shutdown(t.Context()) }()
@@ -24,7 +25,9 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 		own := trace.SpanContextFromContext(ctx)
 		r := o.propagate(ctx, &engine.Request{}, nil)
 		end()
-		want := engine.Field{Key: "traceparent", Value: "00-" + own.TraceID().String() + "-" + own.SpanID().String() + "-01"}
+		want := engine.Field{
+			Key: "traceparent", Value: "00-" + own.TraceID().String() + "-" + own.SpanID().String() + "-01",
+		}
 		if len(r.Header) != 1 || r.Header[0] != want {
 			t.Errorf("%s leg has %v, want %v", name, r.Header, want)
 		}
@@ -38,7 +41,8 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 	}
 }
 
-// A client's own context reaches the engines whether we trace or not, on both legs and on what is passed whole.
+// A client's own context reaches the engines whether we trace or not, on both legs and on what is passed
+// whole.
 func TestTheClientsTraceContextGoesOn(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, tt := range []struct {
@@ -60,7 +64,9 @@ func TestTheClientsTraceContextGoesOn(t *testing.T) {
 		},
 	} {
 		in(t, setup{options: func(o *Options) { o.Tracer = nil }}, func(w *world) {
-			for _, p := range []prompt{chat(true), completion(false), post("/v1/embeddings", `{"model":"sim","input":"a"}`)} {
+			for _, p := range []prompt{
+				chat(true), completion(false), post("/v1/embeddings", `{"model":"sim","input":"a"}`),
+			} {
 				p.header = tt.sent
 				w.ask(p)
 			}
@@ -87,9 +93,12 @@ func TestBaggageGoesOnWhereWeTrace(t *testing.T) {
 	o.traceWith(provider)
 	ctx, end := o.span(t.Context(), "prefill")
 	defer end()
-	sent := http.Header{"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "Baggage": {"user=x"}}
+	sent := http.Header{
+		"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "Baggage": {"user=x"},
+	}
 	r := o.propagate(ctx, &engine.Request{}, sent)
-	if len(r.Header) != 2 || r.Header[0].Value == sent.Get("Traceparent") || r.Header[1] != (engine.Field{Key: "baggage", Value: "user=x"}) {
+	if len(r.Header) != 2 || r.Header[0].Value == sent.Get("Traceparent") ||
+		r.Header[1] != (engine.Field{Key: "baggage", Value: "user=x"}) {
 		t.Errorf("the leg has %v", r.Header)
 	}
 }

@@ -17,15 +17,19 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// Replicas and pairs that are ejected come back through a trial: a canary, which is a request of our own that costs no client anything. It takes the whole way
-// of a split request, so that a prefill engine without a connector, a decode engine that loads nothing and a path that is cut all show.
+// Replicas and pairs that are ejected come back through a trial: a canary, which is a request of our own that
+// costs no client anything. It takes the whole way of a split request, so that a prefill engine without a
+// connector, a decode engine that loads nothing and a path that is cut all show.
 
 const (
-	trialTick     = 250 * time.Millisecond // between two looks at what is due
-	trialLimit    = 15 * time.Second       // of one canary, from its first byte to its verdict, which a pair's first handoff may take
-	transferLimit = 5 * time.Second        // of its blocks, from the decode engine's answer to where it is late for them
-	trialsOnce    = 8                      // canaries at once
-	partners      = 3                      // replicas with which a leg is tried, until one of them shows something
+	trialTick = 250 * time.Millisecond // between two looks at what is due
+	// Of one canary, from its first byte to its verdict, which a pair's first handoff may take.
+	trialLimit = 15 * time.Second
+	// Of its blocks, from the decode engine's answer to where it is late for them.
+	transferLimit = 5 * time.Second
+	trialsOnce    = 8 // canaries at once
+	// Replicas with which a leg is tried, until one of them shows something.
+	partners = 3
 )
 
 // trials makes the trials that are due until ctx ends.
@@ -106,13 +110,18 @@ func (o *Orchestrator) tryWhat(ctx context.Context, tr outlier.Trial) finding {
 	return o.tryLeg(ctx, tr)
 }
 
-// tryLeg tries a leg with one replica of the other pool after the other, until one of them shows something. A failed load is shown by two: it may be the path.
+// tryLeg tries a leg with one replica of the other pool after the other, until one of them shows something. A
+// failed load is shown by two: it may be the path.
 func (o *Orchestrator) tryLeg(ctx context.Context, tr outlier.Trial) (last finding) {
 	self := o.fleet.Endpoint(tr.ID)
 	for _, other := range o.partnersOf(self) {
-		p, d, theirs := self, other, "decode"
+		p := self
+		d := other
+		theirs := "decode"
 		if tr.Leg == outlier.Decode {
-			p, d, theirs = other, self, "prefill"
+			p = other
+			d = self
+			theirs = "prefill"
 		}
 		got := o.tryPair(ctx, p, d, theirs)
 		switch {
@@ -135,9 +144,13 @@ func (o *Orchestrator) partnersOf(self *reach) []*reach {
 		return nil
 	}
 	for _, r := range o.fleet.Endpoints() {
-		p, d, leg := self, r, outlier.Decode
+		p := self
+		d := r
+		leg := outlier.Decode
 		if self.Member.Role == replica.Decode {
-			p, d, leg = r, self, outlier.Prefill
+			p = r
+			d = self
+			leg = outlier.Prefill
 		}
 		if r.Member.Role == self.Member.Role || !r.Up() || planner.Incompatible(&p.Member, &d.Member) != "" {
 			continue
@@ -153,7 +166,8 @@ func (o *Orchestrator) partnersOf(self *reach) []*reach {
 	return all[:min(len(all), partners)]
 }
 
-// tryWhole asks a decode replica for a few tokens that it computes alone. That it refuses such a question shows that it answers.
+// tryWhole asks a decode replica for a few tokens that it computes alone. That it refuses such a question
+// shows that it answers.
 func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) finding {
 	if to == nil {
 		return finding{}
@@ -178,8 +192,8 @@ func canaryFits(r *replica.Replica) canary.Engine {
 	return canary.Engine{Model: r.Facts.Model, BlockSize: r.Facts.BlockSize, MaxModelLen: r.Facts.MaxModelLen}
 }
 
-// tryPair sends a canary over both legs and judges it. What fails at the leg named theirs, the other replica's, shows nothing; neither does an answer below 500,
-// with which an engine refuses the canary itself.
+// tryPair sends a canary over both legs and judges it. What fails at the leg named theirs, the other
+// replica's, shows nothing; neither does an answer below 500, with which an engine refuses the canary itself.
 func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) finding {
 	if p == nil || d == nil {
 		return finding{}
@@ -246,17 +260,19 @@ func countersOf(ctx context.Context, d *reach) canary.Counters {
 	return c
 }
 
-// errStuck is the end of a decode leg that was to load blocks and did not answer in a time in which its engine
-// answers ten times by itself.
+// errStuck is the end of a decode leg that was to load blocks and did not answer in a time in which its
+// engine answers ten times by itself.
 var errStuck = errors.New("the blocks did not come over in time")
 
-// handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer parameters
-// go through a [connector.Reply]. The second has until limit after it was sent.
+// handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer
+// parameters go through a [connector.Reply]. The second has until limit after it was sent.
 func (o *Orchestrator) handCanary(
 	ctx context.Context, q *canary.Question, p, d *reach, limit time.Duration,
 ) (first, decode canary.Answer) {
 	snap := o.snap.Load()
-	con, pair := snap.connect, connector.Pair{Prefill: p.Member, Decode: d.Member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs)}
+	con, pair := snap.connect, connector.Pair{
+		Prefill: p.Member, Decode: d.Member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs),
+	}
 	began := time.Now()
 	stood := p.StalledFor(began)
 	leg, err := canaryLeg(q.Prefill(), q.Salt, func(l *connector.Leg) error { return con.EditPrefill(l, pair) })
@@ -272,7 +288,8 @@ func (o *Orchestrator) handCanary(
 		now := time.Now()
 		return connector.Use{Now: now.Add(p.StalledFor(now) - stood), Margin: snap.cfg.Connector.Margin}
 	}
-	leg, err = canaryLeg(q.Decode(), q.Salt, func(l *connector.Leg) error { return con.EditDecode(l, pair, reply, use()) })
+	leg, err = canaryLeg(q.Decode(), q.Salt,
+		func(l *connector.Leg) error { return con.EditDecode(l, pair, reply, use()) })
 	if err != nil {
 		o.freeCanary(ctx, con, pair, reply, d)
 		return first, canary.Answer{Err: err}
@@ -297,24 +314,30 @@ func (o *Orchestrator) handCanary(
 }
 
 // freeCanary gives back blocks that nobody will read, in a time of its own.
-func (o *Orchestrator) freeCanary(ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, d *reach) {
+func (o *Orchestrator) freeCanary(
+	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, d *reach,
+) {
 	if reply.None() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe) // ended by the timeout
+	// Ended by the timeout.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe)
 	defer cancel()
 	o.m.giveBack.WithLabelValues(o.returnLease(ctx, con, pair, reply, d.Member.ID)).Inc()
 }
 
 // canaryLeg lets edit make a leg of a canary's body.
 func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine.Request, error) {
-	out, err := openai.EditOwn(body, func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
+	out, err := openai.EditOwn(body,
+		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
 	return &engine.Request{Body: out}, err
 }
 
 // askCanary sends one body to one replica and reads the whole answer.
 func (o *Orchestrator) askCanary(ctx context.Context, to *reach, r *engine.Request, id string) canary.Answer {
-	r.Method, r.Path, r.Header = http.MethodPost, openai.Completions.Path(), []engine.Field{{Key: "X-Request-Id", Value: id}}
+	r.Method = http.MethodPost
+	r.Path = openai.Completions.Path()
+	r.Header = []engine.Field{{Key: "X-Request-Id", Value: id}}
 	resp, err := to.Do(ctx, r)
 	if err != nil {
 		return canary.Answer{Err: err}

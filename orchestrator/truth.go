@@ -11,14 +11,21 @@ import (
 
 // note writes the plan into the record.
 func (j *job) note(b *planner.Booking) {
-	j.rec.Mode, j.rec.Prefill, j.rec.Decode = modeName(b, j.whole), string(b.Prefill.ID), string(b.Decode.ID)
+	j.rec.Mode = modeName(b, j.whole)
+	j.rec.Prefill = string(b.Prefill.ID)
+	j.rec.Decode = string(b.Decode.ID)
 	j.rec.Prompt = j.count
-	j.rec.Available, j.rec.Captured, j.rec.Delivered, j.rec.Moved = -1, -1, -1, -1 // an attempt before may have set them
+	j.rec.Available = -1
+	j.rec.Captured = -1
+	j.rec.Delivered = -1
+	j.rec.Moved = -1 // an attempt before may have set them
 	d := b.Decision
 	if d == nil {
 		return
 	}
-	j.rec.Reason, j.rec.Blind, j.rec.Decision = d.Reason, d.Blind, d
+	j.rec.Reason = d.Reason
+	j.rec.Blind = d.Blind
+	j.rec.Decision = d
 	j.noteWhy(j.whole)
 	if j.named() {
 		j.rec.Available = d.Available
@@ -92,8 +99,10 @@ func decisionAttributes(b *planner.Booking, traced bool) []attribute.KeyValue {
 		return nil
 	}
 	return append([]attribute.KeyValue{
-		attribute.String("tandem.prefill", string(b.Prefill.ID)), attribute.String("tandem.decode", string(b.Decode.ID)),
-		attribute.Int("tandem.matched_tokens", b.Decision.Matched), attribute.String("tandem.reason", b.Decision.Reason),
+		attribute.String("tandem.prefill", string(b.Prefill.ID)),
+		attribute.String("tandem.decode", string(b.Decode.ID)),
+		attribute.Int("tandem.matched_tokens", b.Decision.Matched),
+		attribute.String("tandem.reason", b.Decision.Reason),
 	}, termAttributes(b.Decision)...)
 }
 

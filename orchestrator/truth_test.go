@@ -16,7 +16,8 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// A request that makes the engine compute every token of its prompt finds none cached, whatever the index knows.
+// A request that makes the engine compute every token of its prompt finds none cached, whatever the index
+// knows.
 func TestNothingIsPredictedWhereNoCacheIsRead(t *testing.T) {
 	for body, want := range map[string]int{`{"prompt":[1,2]}`: 64, `{"prompt":[1,2],"prompt_logprobs":1}`: 0} {
 		req, err := openai.Parse(openai.Completions, []byte(body), openai.Limits{})
@@ -44,13 +45,15 @@ func TestJudge(t *testing.T) {
 			"all is known",
 			Record{Mode: "split", Prompt: 1000, Available: 900, Captured: 640, Delivered: 600},
 			true,
-			`available,split,true 900; captured,split,true 640; delivered,split,true 600; prompt,split,true 1000; loss split 260; error over,prefill 40`,
+			`available,split,true 900; captured,split,true 640; delivered,split,true 600; prompt,split,true 1000; ` +
+				`loss split 260; error over,prefill 40`,
 		},
 		{
 			"the index knew too little",
 			Record{Mode: "local", Prompt: 1000, Available: 640, Captured: 640, Delivered: 656},
 			false,
-			`available,local,true 640; captured,local,true 640; delivered,local,true 656; prompt,local,true 1000; loss local 0; error under,decode 16`,
+			`available,local,true 640; captured,local,true 640; delivered,local,true 656; prompt,local,true 1000; ` +
+				`loss local 0; error under,decode 16`,
 		},
 		{
 			"exactly nothing",
@@ -62,10 +65,19 @@ func TestJudge(t *testing.T) {
 			"the engine does not say",
 			Record{Mode: "local", Prompt: 1000, Available: 900, Captured: 640, Delivered: -1},
 			false,
-			`available,local,false 900; captured,local,false 640; prompt,local,false 1000; unmeasured not_told 1; loss local 260`,
+			`available,local,false 900; captured,local,false 640; prompt,local,false 1000; unmeasured not_told 1; ` +
+				`loss local 260`,
 		},
-		{"the index of the chosen one is unknown", Record{Mode: "split", Prompt: 1000, Available: 900, Captured: -1, Delivered: 600}, true, `unmeasured blind 1`},
-		{"there are no token ids", Record{Mode: "unsplit", Prompt: 1000, Available: -1, Captured: -1, Delivered: 600}, false, `unmeasured no_ids 1`},
+		{
+			"the index of the chosen one is unknown",
+			Record{Mode: "split", Prompt: 1000, Available: 900, Captured: -1, Delivered: 600}, true,
+			`unmeasured blind 1`,
+		},
+		{
+			"there are no token ids",
+			Record{Mode: "unsplit", Prompt: 1000, Available: -1, Captured: -1, Delivered: 600}, false,
+			`unmeasured no_ids 1`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
@@ -76,7 +88,10 @@ func TestJudge(t *testing.T) {
 			}
 			var got []string
 			for _, f := range families {
-				name := map[string]string{"tandem_cached_tokens_total": "", "tandem_cached_unmeasured_total": "unmeasured ", lost: "loss ", short: "error "}
+				name := map[string]string{
+					"tandem_cached_tokens_total": "", "tandem_cached_unmeasured_total": "unmeasured ", lost: "loss ",
+					short: "error ",
+				}
 				for _, m := range f.GetMetric() {
 					var labels []string
 					for _, l := range m.GetLabel() {
@@ -97,64 +112,76 @@ func TestJudge(t *testing.T) {
 
 // Of several samples nobody knows what each found.
 func TestSamplesTellNothing(t *testing.T) {
-	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }}, func(w *world) {
-		two := completion(false)
-		two.body = strings.Replace(two.body, `"temperature":0,`, `"n":2,"seed":7,"temperature":1,`, 1)
-		if r := w.told(two); r.Delivered != -1 || r.Captured != 0 {
-			t.Errorf("%d captured, %d delivered, want nothing and unknown", r.Captured, r.Delivered)
-		}
-		if n := w.count("tandem_cached_unmeasured_total", "not_told"); n != 1 {
-			t.Errorf("%d requests of which not all is told, want 1", n)
-		}
-	})
+	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }},
+		func(w *world) {
+			two := completion(false)
+			two.body = strings.Replace(two.body, `"temperature":0,`, `"n":2,"seed":7,"temperature":1,`, 1)
+			if r := w.told(two); r.Delivered != -1 || r.Captured != 0 {
+				t.Errorf("%d captured, %d delivered, want nothing and unknown", r.Captured, r.Delivered)
+			}
+			if n := w.count("tandem_cached_unmeasured_total", "not_told"); n != 1 {
+				t.Errorf("%d requests of which not all is told, want 1", n)
+			}
+		})
 }
 
-// The record of a request, its header and the counters say the same three numbers, and say so when they do not know them.
+// The record of a request, its header and the counters say the same three numbers, and say so when they do
+// not know them.
 func TestTruthOfARequest(t *testing.T) {
-	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }}, func(w *world) {
-		first, again := w.told(chat(false)), w.told(chat(false))
-		if first.Available != 0 || first.Captured != 0 || first.Delivered != 0 {
-			t.Errorf("of the first it says %d, %d, %d cached, want nothing", first.Available, first.Captured, first.Delivered)
-		}
-		whole := (again.Prompt - 1) / 16 * 16
-		if again.Available != whole || again.Captured != whole || again.Delivered != whole || again.Blind != 0 {
-			t.Errorf("of the second it says %d, %d, %d cached, %d blind, want %d thrice", again.Available, again.Captured, again.Delivered, again.Blind, whole)
-		}
-		for kind, want := range map[string]int{"available": whole, "captured": whole, "delivered": whole, "prompt": 2 * again.Prompt} {
-			if n := w.count("tandem_cached_tokens_total", kind); n != want {
-				t.Errorf("%d tokens %s in all, want %d", n, kind, want)
+	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }},
+		func(w *world) {
+			first, again := w.told(chat(false)), w.told(chat(false))
+			if first.Available != 0 || first.Captured != 0 || first.Delivered != 0 {
+				t.Errorf("of the first it says %d, %d, %d cached, want nothing",
+					first.Available, first.Captured, first.Delivered)
 			}
-		}
-		w.o.prefill.SetTrust(replica.ID(w.p[0].addr), replica.Stale)
-		blind := w.told(chat(false))
-		if blind.Available != 0 || blind.Captured != -1 || blind.Delivered != whole || blind.Blind != 1 {
-			t.Errorf("while stale it says %d, %d, %d cached, %d blind", blind.Available, blind.Captured, blind.Delivered, blind.Blind)
-		}
-		explained := w.explained(chat(false))
-		for _, say := range []string{`"blind": 1`, `"guessed": true`, `"index_note": "blind: `, `"prefix on ` + w.p[0].addr, "an unknown number of "} {
-			if !strings.Contains(explained, say) {
-				t.Errorf("/debug/explain does not say %s:\n%s", say, explained)
+			whole := (again.Prompt - 1) / 16 * 16
+			if again.Available != whole || again.Captured != whole || again.Delivered != whole || again.Blind != 0 {
+				t.Errorf("of the second it says %d, %d, %d cached, %d blind, want %d thrice",
+					again.Available, again.Captured, again.Delivered, again.Blind, whole)
 			}
-		}
-		if n := w.count("tandem_cached_unmeasured_total", "blind"); n != 1 {
-			t.Errorf("%d requests are left out as blind, want 1", n)
-		}
-		words := map[string]int{}
-		for _, r := range []Record{first, again, blind} {
-			words[r.Decision.Why]++
-		}
-		for word, want := range words { // the metric takes the decisions' own word
-			if n := w.count("tandem_decisions_total", word); n != want {
-				t.Errorf("%d decisions by %q are counted, want %d", n, word, want)
+			for kind, want := range map[string]int{
+				"available": whole, "captured": whole, "delivered": whole, "prompt": 2 * again.Prompt,
+			} {
+				if n := w.count("tandem_cached_tokens_total", kind); n != want {
+					t.Errorf("%d tokens %s in all, want %d", n, kind, want)
+				}
 			}
-		}
-	})
+			w.o.prefill.SetTrust(replica.ID(w.p[0].addr), replica.Stale)
+			blind := w.told(chat(false))
+			if blind.Available != 0 || blind.Captured != -1 || blind.Delivered != whole || blind.Blind != 1 {
+				t.Errorf("while stale it says %d, %d, %d cached, %d blind",
+					blind.Available, blind.Captured, blind.Delivered, blind.Blind)
+			}
+			explained := w.explained(chat(false))
+			for _, say := range []string{
+				`"blind": 1`, `"guessed": true`, `"index_note": "blind: `, `"prefix on ` + w.p[0].addr,
+				"an unknown number of ",
+			} {
+				if !strings.Contains(explained, say) {
+					t.Errorf("/debug/explain does not say %s:\n%s", say, explained)
+				}
+			}
+			if n := w.count("tandem_cached_unmeasured_total", "blind"); n != 1 {
+				t.Errorf("%d requests are left out as blind, want 1", n)
+			}
+			words := map[string]int{}
+			for _, r := range []Record{first, again, blind} {
+				words[r.Decision.Why]++
+			}
+			for word, want := range words { // the metric takes the decisions' own word
+				if n := w.count("tandem_decisions_total", word); n != want {
+					t.Errorf("%d decisions by %q are counted, want %d", n, word, want)
+				}
+			}
+		})
 }
 
 // explained is what /debug/explain says of a request.
 func (w *world) explained(p prompt) string {
 	answer := httptest.NewRecorder()
-	w.o.Admin().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/debug/explain", strings.NewReader(p.body)))
+	w.o.Admin().ServeHTTP(answer,
+		httptest.NewRequest(http.MethodPost, "/debug/explain", strings.NewReader(p.body)))
 	return answer.Body.String()
 }
 
@@ -164,7 +191,10 @@ func TestTruthAttributes(t *testing.T) {
 		rec  Record
 		want string
 	}{
-		{Record{Available: 900, Captured: 640, Delivered: 0}, "[{tandem.available_tokens 900} {tandem.captured_tokens 640} {tandem.delivered_tokens 0}]"},
+		{
+			Record{Available: 900, Captured: 640, Delivered: 0},
+			"[{tandem.available_tokens 900} {tandem.captured_tokens 640} {tandem.delivered_tokens 0}]",
+		},
 		{Record{Available: 900, Captured: -1, Delivered: -1}, "[{tandem.available_tokens 900}]"},
 		{Record{Available: -1, Captured: -1, Delivered: -1}, "[]"},
 	} {
@@ -202,7 +232,10 @@ func (w *world) told(p prompt) Record {
 	if err := json.Unmarshal(answer.Body.Bytes(), &shown); err != nil || len(shown) != 1 {
 		w.t.Fatal(err, answer.Body)
 	}
-	r := Record{Available: shown[0].Available, Captured: shown[0].Captured, Delivered: shown[0].Delivered, Prompt: shown[0].Prompt, Blind: shown[0].Blind}
+	r := Record{
+		Available: shown[0].Available, Captured: shown[0].Captured, Delivered: shown[0].Delivered,
+		Prompt: shown[0].Prompt, Blind: shown[0].Blind,
+	}
 	r.Decision = &planner.Decision{Why: shown[0].Decision.Why}
 	want := fmt.Sprint(r.Captured)
 	if r.Captured < 0 {

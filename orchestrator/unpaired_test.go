@@ -17,7 +17,8 @@ import (
 // unpairedOf counts the replicas that are shown as making no pair.
 func (w *world) unpairedOf() int { return w.count("tandem_replica_state", fleet.StateUnpaired) }
 
-// Blocks of another size fit nobody: the replica is seen to make no pair, with the reason, in one line of the log. One of the same size that joins ends it.
+// Blocks of another size fit nobody: the replica is seen to make no pair, with the reason, in one line of the
+// log. One of the same size that joins ends it.
 func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 	var log bytes.Buffer
 	sizes := func(name string, o *enginesim.Options) {
@@ -34,7 +35,11 @@ func TestAReplicaThatFitsNobodyIsSeen(t *testing.T) {
 			t.Errorf("%d states hold of %s, and %d replicas make no pair; want one", n, w.p[1].addr, w.unpairedOf())
 		}
 		shown, err := json.Marshal(w.o.Status())
-		if err != nil || !strings.Contains(string(shown), `"state":"unpaired","cause":"it makes a pair with no replica of the other pool: d0.internal:8000: different block sizes: 32 and 16"`) {
+		if err != nil ||
+			!strings.Contains(string(shown),
+				`"state":"unpaired",`+
+					`"cause":"it makes a pair with no replica of the other pool: d0.internal:8000: `+
+					`different block sizes: 32 and 16"`) {
 			t.Errorf("/debug/replicas: %v, %s", err, shown)
 		}
 		w.apply(w.cfg)

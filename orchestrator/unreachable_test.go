@@ -39,8 +39,8 @@ func dropped(ctx context.Context) error {
 // exhausted is a router that has no file descriptor left.
 func exhausted(context.Context) error { return os.NewSyscallError("socket", syscall.EMFILE) }
 
-// A connection that nobody takes is an engine that cannot be reached, whether it is refused or not answered at all: it is out at once, as it is when a request
-// finds the same.
+// A connection that nobody takes is an engine that cannot be reached, whether it is refused or not answered
+// at all: it is out at once, as it is when a request finds the same.
 func TestAScrapeThatCannotConnectTakesOut(t *testing.T) {
 	way := &blocked{addr: "d0.internal:8000"}
 	quick := func(c *config.Config) {
@@ -65,7 +65,8 @@ func TestAScrapeThatCannotConnectTakesOut(t *testing.T) {
 	})
 }
 
-// That this machine can make no connection says nothing of the engines: none is taken out, and none is ejected for it.
+// That this machine can make no connection says nothing of the engines: none is taken out, and none is
+// ejected for it.
 func TestOurOwnExhaustionBlamesNoReplica(t *testing.T) {
 	way := &blocked{}
 	in(t, setup{config: longAnswers, options: way.between}, func(w *world) {
@@ -88,7 +89,8 @@ func TestOurOwnExhaustionBlamesNoReplica(t *testing.T) {
 	})
 }
 
-// An engine whose machine is too busy to take another connection, and which gives signs of life on those that it has, serves on.
+// An engine whose machine is too busy to take another connection, and which gives signs of life on those that
+// it has, serves on.
 func TestABusyEngineThatTakesNoConnectionServesOn(t *testing.T) {
 	way := &blocked{addr: "d0.internal:8000"}
 	quick := func(c *config.Config) {

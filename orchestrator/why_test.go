@@ -22,11 +22,13 @@ func called(p prompt, id string) prompt {
 	return p
 }
 
-// A client's own id comes back to it and finds the record; engines get ids of ours, two requests of one id included.
+// A client's own id comes back to it and finds the record; engines get ids of ours, two requests of one id
+// included.
 func TestAClientsOwnID(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for range 2 {
-			if got := w.ask(called(chat(true), "order-17:a")); got.header.Get("X-Request-Id") != "order-17:a" || got.status != http.StatusOK {
+			if got := w.ask(called(chat(true), "order-17:a")); got.header.Get("X-Request-Id") != "order-17:a" ||
+				got.status != http.StatusOK {
 				t.Errorf("status %d under %q", got.status, got.header.Get("X-Request-Id"))
 			}
 		}
@@ -51,9 +53,11 @@ func TestAClientsOwnID(t *testing.T) {
 func TestWhichIDsOfClientsAreKept(t *testing.T) {
 	for id, want := range map[string]bool{
 		"0f1e-2d": true, "a.b:c_d+e=f@g": true, strings.Repeat("x", 128): true,
-		"": false, strings.Repeat("x", 129): false, "a b": false, "a\tb": false, "a/b": false, "é": false, `a"b`: false, "a\nb": false,
+		"": false, strings.Repeat("x", 129): false, "a b": false, "a\tb": false, "a/b": false, "é": false,
+		`a"b`: false, "a\nb": false,
 	} {
-		if got := clientID(http.Header{"X-Request-Id": {id}}); (got == id && id != "") != want || !want && got != "" {
+		if got := clientID(http.Header{"X-Request-Id": {id}}); (got == id && id != "") != want ||
+			!want && got != "" {
 			t.Errorf("%.20q: kept as %.20q", id, got)
 		}
 	}
@@ -62,7 +66,8 @@ func TestWhichIDsOfClientsAreKept(t *testing.T) {
 	}
 }
 
-// A request that was tried again says of each attempt where it went and what went wrong there, and by which configuration it was decided.
+// A request that was tried again says of each attempt where it went and what went wrong there, and by which
+// configuration it was decided.
 func TestAllAttemptsStandInTheRecord(t *testing.T) {
 	in(t, setup{}, func(w *world) {
 		for _, d := range w.d {
@@ -74,7 +79,8 @@ func TestAllAttemptsStandInTheRecord(t *testing.T) {
 			t.Fatalf("%d attempts, of which these failed: %+v", rec.Attempts, rec.Failed)
 		}
 		f := rec.Failed[0]
-		if f.At != f.Decode || f.Prefill == "" || f.Phase != "decode" || f.Status != http.StatusInternalServerError || f.Reason == "" || f.Took <= 0 || f.Mode != "split" {
+		if f.At != f.Decode || f.Prefill == "" || f.Phase != "decode" ||
+			f.Status != http.StatusInternalServerError || f.Reason == "" || f.Took <= 0 || f.Mode != "split" {
 			t.Errorf("of the first attempt: %+v", f)
 		}
 		if rec.Outcome == "ok" && len(rec.Failed) != rec.Attempts-1 {
@@ -87,7 +93,8 @@ func TestAllAttemptsStandInTheRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.ask(chat(false))
-		if now := w.o.ring.newest(1)[0].Config; now.Gamma != 3 || now.Revision == was.Revision || was.Gamma != 1 || was.Alpha != "auto" {
+		if now := w.o.ring.newest(1)[0].Config; now.Gamma != 3 || now.Revision == was.Revision || was.Gamma != 1 ||
+			was.Alpha != "auto" {
 			t.Errorf("decided by %+v, then %+v", was, now)
 		}
 		if n := w.count("tandem_config_info", w.o.ring.newest(1)[0].Config.Revision); n != 1 {
@@ -115,7 +122,8 @@ func recordsIn(t *testing.T, file string) (ids []string) {
 	return ids
 }
 
-// Every record is in the file that the configuration names: in the one that was named when the request ended, to the last one before the router does.
+// Every record is in the file that the configuration names: in the one that was named when the request ended,
+// to the last one before the router does.
 func TestDecisionsInAFile(t *testing.T) {
 	folder := t.TempDir()
 	first, second := filepath.Join(folder, "first.jsonl"), filepath.Join(folder, "second.jsonl")
@@ -178,7 +186,9 @@ func TestAccessLog(t *testing.T) {
 	}
 	in(t, o, func(w *world) {
 		w.ask(called(chat(true), "mine"))
-		w.ask(prompt{path: "/v1/chat/completions", body: `{"model":"nobody","messages":[{"role":"user","content":"word1"}]}`})
+		w.ask(prompt{
+			path: "/v1/chat/completions", body: `{"model":"nobody","messages":[{"role":"user","content":"word1"}]}`,
+		})
 	})
 	var got []map[string]any
 	for s := bufio.NewScanner(&text); s.Scan(); {
@@ -196,7 +206,8 @@ func TestAccessLog(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d lines of 2 requests: %v", len(got), got)
 	}
-	if a := got[0]; a["client_id"] != "mine" || a["status"] != 200. || a["outcome"] != "ok" || a["mode"] != "split" || a["decode"] == "" || a["output_tokens"] != 12. {
+	if a := got[0]; a["client_id"] != "mine" || a["status"] != 200. || a["outcome"] != "ok" ||
+		a["mode"] != "split" || a["decode"] == "" || a["output_tokens"] != 12. {
 		t.Errorf("of the good one: %v", a)
 	}
 	if b := got[1]; b["status"] != 404. || b["outcome"] != "unknown_model" {
@@ -209,7 +220,8 @@ func TestReplicasInHeaders(t *testing.T) {
 	in(t, setup{config: func(c *config.Config) { c.Response.Replicas = true }}, func(w *world) {
 		got := w.ask(chat(true))
 		rec := w.o.ring.newest(1)[0]
-		if h := got.header; h.Get("X-Tandem-Prefill") != rec.Prefill || h.Get("X-Tandem-Decode") != rec.Decode || h.Get("X-Tandem-Mode") != "" {
+		if h := got.header; h.Get("X-Tandem-Prefill") != rec.Prefill || h.Get("X-Tandem-Decode") != rec.Decode ||
+			h.Get("X-Tandem-Mode") != "" {
 			t.Errorf("headers %v of %s > %s", h, rec.Prefill, rec.Decode)
 		}
 	})

@@ -16,27 +16,32 @@ type Query struct {
 	Tokens   int     // of the prompt, at least 1
 	Estimate bool    // Tokens is one: no prompt is too long by it
 	Depth    []int32 // what [roster.Roster.Match] said
-	Chunk    float64 // tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks
-	Avoid    []replica.ID
-	Seeded   bool // price by what the operator says, or the profile, and by nothing that was learned
+	// Tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks.
+	Chunk  float64
+	Avoid  []replica.ID
+	Seeded bool // price by what the operator says, or the profile, and by nothing that was learned
 }
 
-// Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the query that made it.
+// Candidate is a replica that could prefill the request, with all that is known of it. It belongs to the
+// query that made it.
 type Candidate struct {
 	scoring.Prefill
 
-	Slot     int           // in the View
-	Tokens   int           // of the prompt
-	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
-	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
+	Slot    int // in the View
+	Tokens  int // of the prompt
+	Matched int // leading tokens that the index says it holds, whole blocks and less than Tokens
+	// Leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind.
+	Expected int
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'
 	LoadAge  time.Duration // of the newest report, -1 without any
 	Doubtful bool          // its speed was learned, but of nothing new, and nobody is under way who could tell
 	Unknown  bool          // no fresh report: others' load is the pool's mean
-	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
-	Trust    replica.Trust
+	// Its events do not reach us now: Matched is a guess, and may as well be too small as too large.
+	Blind bool
+	Trust replica.Trust
 
-	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too small, never too large.
+	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too
+	// small, never too large.
 	Truncated bool
 
 	member *member
@@ -51,8 +56,11 @@ type Excluded struct {
 	Ill    bool // it would do, were it not unhealthy or avoided
 }
 
-// Candidates appends to dst the replicas that could prefill q, and returns the view that their slots count in. Where excluded is not nil it gets all others.
-func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View) {
+// Candidates appends to dst the replicas that could prefill q, and returns the view that their slots count
+// in. Where excluded is not nil it gets all others.
+func (p *Pool) Candidates(
+	q *Query, now time.Time, dst []Candidate, excluded *[]Excluded,
+) ([]Candidate, *View) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	mean := p.read(now)
@@ -73,7 +81,8 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	return dst, p.members.View
 }
 
-// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.MatchBelow] gave.
+// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the
+// depth that [roster.Roster.MatchBelow] gave.
 func (p *Pool) Below(c *Candidate, depth []int32) int {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -81,10 +90,11 @@ func (p *Pool) Below(c *Candidate, depth []int32) int {
 	return matches.Tokens(&c.member.Member)
 }
 
-// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
-// says of it where that is more.
+// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the
+// others do on average, or what the index still says of it where that is more.
 func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
-	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, blockSize)
+	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind },
+		blockSize)
 	for i := range cs {
 		if c := &cs[i]; c.Blind && c.Matched < mean {
 			c.Expected = mean
@@ -94,7 +104,8 @@ func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
 	}
 }
 
-// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Cold is known already.
+// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Cold is known
+// already.
 func (c *Candidate) priceMatch(speed *scoring.Pricing, blockSize int) {
 	if c.Expected == 0 {
 		c.Warm = c.Cold
@@ -111,7 +122,8 @@ func (m *member) unfit(q *Query) (reason string, limit int) {
 	switch {
 	case !m.R.Serves(q.Model):
 		return "does not serve the model", 0
-	case !q.Estimate && f.MaxModelLen > 0 && q.Tokens >= f.MaxModelLen: // the one token of the prefill leg must fit
+	case !q.Estimate && f.MaxModelLen > 0 && q.Tokens >= f.MaxModelLen:
+		// The one token of the prefill leg must fit.
 		return tooLong, f.MaxModelLen - 1
 	case !q.Estimate && f.Blocks > 0 && f.BlockSize > 0 && q.Tokens > f.Blocks*f.BlockSize:
 		return tooLong, f.Blocks * f.BlockSize
@@ -140,7 +152,8 @@ func (m *member) explain(reason string, limit int, q *Query) string {
 	return reason
 }
 
-// means is the load of the members that reported lately: what is assumed of the others, since unknown is not idle.
+// means is the load of the members that reported lately: what is assumed of the others, since unknown is not
+// idle.
 type means struct {
 	others float64 // requests
 	usage  float64 // NaN: nobody reported
@@ -171,7 +184,10 @@ func (p *Pool) gather(
 	c *Candidate, q *Query, reading *replica.Reading, matches *roster.Matches, mean means, now time.Time,
 ) {
 	m := c.member
-	c.Slot, c.Tokens, c.Trust, c.LoadAge = m.Slot, q.Tokens, m.Believed(), reading.Age
+	c.Slot = m.Slot
+	c.Tokens = q.Tokens
+	c.Trust = m.Believed()
+	c.LoadAge = reading.Age
 	c.Leaving = m.pace.Rate(now)
 	c.Outbox = (m.outbox.Sending() + m.remote.Sending).Seconds()
 	c.Blind = q.Chunk == 0 && m.Blind()

@@ -11,12 +11,13 @@ import (
 	"tandem/scoring"
 )
 
-// A pool offers candidates with what they hold and how long they are busy, and takes bookings. The clock is the
-// caller's.
+// A pool offers candidates with what they hold and how long they are busy, and takes bookings. The clock is
+// the caller's.
 func ExamplePool() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	pool := prefill.New(prefill.Options{})
-	pool.Configure(prefill.Settings{Speed: scoring.Rates(10_000, 0), LoadTTL: 10 * time.Second}) // tokens a second
+	// Tokens a second.
+	pool.Configure(prefill.Settings{Speed: scoring.Rates(10_000, 0), LoadTTL: 10 * time.Second})
 	facts := replica.Facts{
 		Models: []string{"m"}, BlockSize: 16, Blocks: 10_000,
 		Events: replica.EventSource{Endpoint: "tcp://engine:5557"},

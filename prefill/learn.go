@@ -6,8 +6,9 @@ import (
 	"tandem/scoring"
 )
 
-// span is the answers of one busy period of a replica, from when it was sent something to when all has been answered: only then is it sure which prompts the
-// time was spent on. Several come out of one step, and a step computes the beginning of one prompt beside the end of another. Guarded by the lock of the pool.
+// span is the answers of one busy period of a replica, from when it was sent something to when all has been
+// answered: only then is it sure which prompts the time was spent on. Several come out of one step, and a
+// step computes the beginning of one prompt beside the end of another. Guarded by the lock of the pool.
 type span struct {
 	start   time.Time // of the work on the first prompt in it
 	last    time.Time // newest answer, in the span or before
@@ -23,7 +24,8 @@ const (
 	stepLong  = 20 * time.Millisecond // answers further apart are of different steps, whatever came in between
 )
 
-// learn takes in that uncached tokens behind cached ones were answered took after they were sent. The queue is without them already.
+// learn takes in that uncached tokens behind cached ones were answered took after they were sent. The queue
+// is without them already.
 func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now time.Time) {
 	s, begun := &m.span, now.Add(-took)
 	nextStep := s.n == 0 || now.Sub(s.last) >= stepApart || now.Sub(s.step) >= stepLong

@@ -11,7 +11,8 @@ import (
 // truth is an engine that is exactly as the profile says.
 var truth = scoring.DefaultSpeed()
 
-// step has the first replica answer all prompts out of one step, some microseconds apart, and returns when it was over.
+// step has the first replica answer all prompts out of one step, some microseconds apart, and returns when it
+// was over.
 func (p *Pool) step(now time.Time, speed scoring.Speed, prompts ...int) time.Time {
 	var leases []*Lease
 	sum := 0
@@ -35,7 +36,8 @@ func burst(n, tokens int) []int {
 	return prompts
 }
 
-// One step takes all of a burst of short prompts, so that overhead is paid once, and all are answered at its end: none of that says what a token costs.
+// One step takes all of a burst of short prompts, so that overhead is paid once, and all are answered at its
+// end: none of that says what a token costs.
 func TestBurstsOfShortPromptsDoNotBendTheSlope(t *testing.T) {
 	for _, size := range []int{1, 4, 8, 16, 64} {
 		t.Run(fmt.Sprintf("bursts of %d", size), func(t *testing.T) {
@@ -57,7 +59,9 @@ func TestLongPromptsAreLearnedBesideBursts(t *testing.T) {
 			t.Run(fmt.Sprintf("%g times the profile, each %d. burst", factor, every), func(t *testing.T) {
 				p, now := newPool("p1"), start
 				speed := truth
-				speed.T0, speed.A, speed.B = factor*truth.T0, factor*truth.A, factor*truth.B
+				speed.T0 = factor * truth.T0
+				speed.A = factor * truth.A
+				speed.B = factor * truth.B
 				for i := range 200 {
 					now = p.step(now, speed, burst(8, 32)...).Add(time.Second)
 					if i%every == 0 {
@@ -72,7 +76,8 @@ func TestLongPromptsAreLearnedBesideBursts(t *testing.T) {
 	}
 }
 
-// Short prompts behind something that stood still say nothing of what a token costs, neither on that replica nor on another that was not measured yet.
+// Short prompts behind something that stood still say nothing of what a token costs, neither on that replica
+// nor on another that was not measured yet.
 func TestSlowShortPromptsMakeNoTokenDear(t *testing.T) {
 	p, now := newPool("p1", "p2"), start
 	for range 3 {
@@ -84,12 +89,14 @@ func TestSlowShortPromptsMakeNoTokenDear(t *testing.T) {
 	}
 	for i, c := range p.ask(8000, now) {
 		if most := truth.Prefill(8000, 0) + 0.5; c.Cold > most {
-			t.Errorf("8,000 tokens are priced at %.2f s on p%d, more than their price and the half second that a short prompt took", c.Cold, i+1)
+			t.Errorf("8,000 tokens are priced at %.2f s on p%d, more than their price and the half second that a "+
+				"short prompt took", c.Cold, i+1)
 		}
 	}
 }
 
-// A short prompt that is sent just before a long one is answered when the step is over which computes much of the long one beside it.
+// A short prompt that is sent just before a long one is answered when the step is over which computes much of
+// the long one beside it.
 func TestPromptsOfOneBusyTimeAreLearnedTogether(t *testing.T) {
 	p, now := newPool("p1"), start
 	for range 50 {
@@ -140,11 +147,14 @@ func TestAQueueThatNeverEndsIsLearnedFrom(t *testing.T) {
 	near(t, "a prompt", p.ask(4000, now)[0].Cold, speed.Prefill(4000, 0), 0.15)
 }
 
-// Who was slow and was not asked for long is tried again, by one request: those that come before it has told are priced by what was measured.
+// Who was slow and was not asked for long is tried again, by one request: those that come before it has told
+// are priced by what was measured.
 func TestOneIsSentToTrySomeoneWhoWasSlow(t *testing.T) {
 	p, now := newPool("p1", "p2"), start
 	slow := truth
-	slow.T0, slow.A, slow.B = 20*truth.T0, 20*truth.A, 20*truth.B
+	slow.T0 = 20 * truth.T0
+	slow.A = 20 * truth.A
+	slow.B = 20 * truth.B
 	for i := range 40 {
 		speed := truth
 		if i%2 == 0 {

@@ -10,14 +10,17 @@ import (
 // PeerLoad is what one router reports to others of its own work on a replica. They cannot see it otherwise:
 // an engine counts requests, and does not say how long they are.
 type PeerLoad struct {
-	ID       replica.ID      `json:"id,omitzero"`
-	Requests int             `json:"requests,omitzero"`   // sent and not answered
-	Tokens   int             `json:"tokens,omitzero"`     // uncached ones of these
-	Work     time.Duration   `json:"work_ns,omitzero"`    // until they are done, predicted
-	Fresh    int             `json:"fresh,omitzero"`      // prompt tokens that the report does not include
-	Sending  time.Duration   `json:"sending_ns,omitzero"` // for the KV blocks that decode replicas still have to get
-	Rho      float64         `json:"rho,omitzero"`        // share of its time that the replica works for this router
-	Report   *replica.Report `json:"report,omitzero"`     // the engine's newest that this router asked for by itself
+	ID       replica.ID    `json:"id,omitzero"`
+	Requests int           `json:"requests,omitzero"` // sent and not answered
+	Tokens   int           `json:"tokens,omitzero"`   // uncached ones of these
+	Work     time.Duration `json:"work_ns,omitzero"`  // until they are done, predicted
+	Fresh    int           `json:"fresh,omitzero"`    // prompt tokens that the report does not include
+	// For the KV blocks that decode replicas still have to get.
+	Sending time.Duration `json:"sending_ns,omitzero"`
+	// Share of its time that the replica works for this router.
+	Rho float64 `json:"rho,omitzero"`
+	// The engine's newest that this router asked for by itself.
+	Report *replica.Report `json:"report,omitzero"`
 }
 
 // PeerLoads returns what there is to report to other routers, for each member.
@@ -27,8 +30,9 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	out := make([]PeerLoad, 0, len(p.members.All))
 	for _, m := range p.members.All {
 		s := PeerLoad{
-			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh, Sending: m.outbox.Sending(),
-			Rho: m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
+			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh,
+			Sending: m.outbox.Sending(),
+			Rho:     m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
 		}
 		out = append(out, s.plausible())
 	}
@@ -54,7 +58,8 @@ func (s *PeerLoad) About() (replica.ID, *replica.Report) { return s.ID, s.Report
 // plausible returns s with each number as far as a replica can have it.
 func (s *PeerLoad) plausible() PeerLoad {
 	return PeerLoad{
-		ID: s.ID, Requests: roster.Count(s.Requests), Tokens: roster.Count(s.Tokens), Work: roster.Work(s.Work), Fresh: roster.Count(s.Fresh),
+		ID: s.ID, Requests: roster.Count(s.Requests), Tokens: roster.Count(s.Tokens), Work: roster.Work(s.Work),
+		Fresh:   roster.Count(s.Fresh),
 		Sending: roster.Work(s.Sending), Rho: roster.Rho(s.Rho), Report: s.Report,
 	}
 }

@@ -22,10 +22,13 @@ func tell(t interface{ Fatal(...any) }, from *Pool, name string, to *Pool, now t
 	to.MergePeer(name, said, now)
 }
 
-// TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything offers.
+// TestRoutersSeeTogetherWhatOneWouldSee: whoever books, each of them offers what one that booked everything
+// offers.
 func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b, one := newPool("p1", "p2"), newPool("p1", "p2"), newPool("p1", "p2")
+		a := newPool("p1", "p2")
+		b := newPool("p1", "p2")
+		one := newPool("p1", "p2")
 		now := start
 		var live []*Lease
 		for range rapid.IntRange(1, 12).Draw(t, "bookings") {
@@ -67,7 +70,8 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 		if math.Abs(g.Wait-w.Wait) > 2e-3 { // the first of each router's queue is taken to run
 			t.Fatalf("replica %d: %v s to wait, want %v", i, g.Wait, w.Wait)
 		}
-		if g.Waiting != w.Waiting || g.Queued != w.Queued || math.Abs(g.Usage-w.Usage) > 1e-9 || math.Abs(g.Rho-w.Rho) > 1e-6 || g.Unknown != w.Unknown {
+		if g.Waiting != w.Waiting || g.Queued != w.Queued || math.Abs(g.Usage-w.Usage) > 1e-9 ||
+			math.Abs(g.Rho-w.Rho) > 1e-6 || g.Unknown != w.Unknown {
 			t.Fatalf("replica %d: %+v, want %+v", i, g, w)
 		}
 	}
@@ -96,9 +100,14 @@ func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
 // Whoever tells nonsense is believed as far as it can be true.
 func TestNonsenseOverflowsNothing(t *testing.T) {
 	p := newPool("p1")
-	mad := PeerLoad{ID: "p1", Requests: 2 << 30, Tokens: -7, Work: 90 * time.Hour, Fresh: math.MaxInt, Sending: math.MinInt, Rho: math.Inf(1)}
+	mad := PeerLoad{
+		ID: "p1", Requests: 2 << 30, Tokens: -7, Work: 90 * time.Hour, Fresh: math.MaxInt, Sending: math.MinInt,
+		Rho: math.Inf(1),
+	}
 	p.MergePeer("mad", []PeerLoad{mad, {ID: "p1", Rho: math.NaN(), Work: math.MinInt64}}, start)
-	if got, want := p.members.All[0].remote, (PeerLoad{Requests: 1 << 30, Work: time.Hour, Fresh: 1 << 30, Rho: 1000}); got != want {
+	if got, want := p.members.All[0].remote, (PeerLoad{
+		Requests: 1 << 30, Work: time.Hour, Fresh: 1 << 30, Rho: 1000,
+	}); got != want {
 		t.Errorf("%+v is counted, want %+v", got, want)
 	}
 	if mad.Plausible() {

@@ -65,7 +65,8 @@ func New(o Options) *Pool {
 	return p
 }
 
-// Configure makes s hold from now on. It panics where s is not said in full: the pool has no numbers of its own.
+// Configure makes s hold from now on. It panics where s is not said in full: the pool has no numbers of its
+// own.
 func (p *Pool) Configure(s Settings) {
 	if s.LoadTTL <= 0 {
 		panic("prefill: settings without LoadTTL")

@@ -152,11 +152,17 @@ func TestWhoIsNoCandidate(t *testing.T) {
 	}{
 		{"fits", nil, Query{Model: "m", Tokens: 99_999}, "", 0},
 		{"adapter", nil, Query{Model: "ad", Tokens: 5}, "", 0},
-		{"longer than the model takes", nil, Query{Model: "m", Tokens: 100_000}, "takes prompts of at most 99999 tokens, not 100000", 99_999},
+		{
+			"longer than the model takes", nil, Query{Model: "m", Tokens: 100_000},
+			"takes prompts of at most 99999 tokens, not 100000", 99_999,
+		},
 		{"longer by an estimate", nil, Query{Model: "m", Tokens: 100_000, Estimate: true}, "", 0},
 		{"other model", nil, Query{Model: "x", Tokens: 5}, "does not serve the model", 0},
 		{"avoided", nil, Query{Model: "m", Tokens: 5, Avoid: []replica.ID{"p1"}}, "failed this request before", 0},
-		{"unhealthy", func(p *Pool) { p.SetHealthy("p1", false, "no answer to /health") }, Query{Model: "m", Tokens: 5}, "no answer to /health", 0},
+		{
+			"unhealthy", func(p *Pool) { p.SetHealthy("p1", false, "no answer to /health") },
+			Query{Model: "m", Tokens: 5}, "no answer to /health", 0,
+		},
 	} {
 		p := newPool("p1")
 		if tt.edit != nil {
@@ -164,16 +170,20 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		}
 		var out []Excluded
 		c, _ := p.Candidates(&tt.q, start, nil, &out)
-		if tt.want == "" && (len(c) != 1 || len(out) != 0) || tt.want != "" && (len(c) != 0 || len(out) != 1 || out[0].Reason != tt.want || out[0].Limit != tt.limit) {
+		if tt.want == "" && (len(c) != 1 || len(out) != 0) ||
+			tt.want != "" && (len(c) != 0 || len(out) != 1 || out[0].Reason != tt.want || out[0].Limit != tt.limit) {
 			t.Errorf("%s: %d candidates, excluded %+v, want %q", tt.name, len(c), out, tt.want)
 		}
 	}
 }
 
-// TestSpeedIsLearnedUnderLoad answers a queue that is never empty, as a replica twice as slow as the profile would.
+// TestSpeedIsLearnedUnderLoad answers a queue that is never empty, as a replica twice as slow as the profile
+// would.
 func TestSpeedIsLearnedUnderLoad(t *testing.T) {
 	truth := scoring.DefaultSpeed()
-	truth.T0, truth.A, truth.B = 2*truth.T0, 2*truth.A, 2*truth.B
+	truth.T0 = 2 * truth.T0
+	truth.A = 2 * truth.A
+	truth.B = 2 * truth.B
 	p := newPool("p1", "p2")
 	now := start
 	type sent struct {
@@ -194,7 +204,8 @@ func TestSpeedIsLearnedUnderLoad(t *testing.T) {
 		first.l.Done(0, now.Sub(first.at), now)
 	}
 	near(t, "learned speed", p.Status(now)[0].Speed.Prefill(4000, 0), truth.Prefill(4000, 0), 0.1)
-	near(t, "speed of a member without a sample", p.Status(now)[1].Speed.Prefill(4000, 0), truth.Prefill(4000, 0), 0.1)
+	near(t, "speed of a member without a sample", p.Status(now)[1].Speed.Prefill(4000, 0),
+		truth.Prefill(4000, 0), 0.1)
 	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(1000, 0)})
 	near(t, "configured speed", p.Status(now)[0].Speed.Prefill(4000, 0), 4, 1e-9)
 }
@@ -245,7 +256,9 @@ func TestEventsReachTheIndex(t *testing.T) {
 	p := newPool("p1")
 	chain, _, _ := p.Chain("m")
 	ids := []uint32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}
-	b := &kv.Batch{Events: []kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{9}, Tokens: ids[:16], BlockSize: 16, Group: kv.NoGroup}}}
+	b := &kv.Batch{Events: []kv.Event{
+		{Kind: kv.Stored, Hashes: []kv.EngineHash{9}, Tokens: ids[:16], BlockSize: 16, Group: kv.NoGroup},
+	}}
 	if got := p.Apply("p1", b); got.Stored != 1 {
 		t.Fatalf("Apply = %+v", got)
 	}
@@ -263,7 +276,8 @@ func TestEventsReachTheIndex(t *testing.T) {
 	}
 }
 
-// TestQueueReturnsToZero books and ends leases in any order. At every step the sums are those of a plain count, and nothing is left at the end.
+// TestQueueReturnsToZero books and ends leases in any order. At every step the sums are those of a plain
+// count, and nothing is left at the end.
 func TestQueueReturnsToZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPool("p1", "p2")
@@ -271,12 +285,17 @@ func TestQueueReturnsToZero(t *testing.T) {
 		var live []*Lease
 		check := func() {
 			for _, m := range p.members.All {
-				count, tokens, work := 0, 0, time.Duration(0)
+				count := 0
+				tokens := 0
+				work := time.Duration(0)
 				for l := m.queue.first; l != nil; l = l.next {
-					count, tokens, work = count+1, tokens+l.prompt-l.matched, work+l.work
+					count++
+					tokens = tokens + l.prompt - l.matched
+					work += l.work
 				}
 				q := m.queue
-				if q.count != count || q.tokens != tokens || q.work != work || q.fresh < 0 || (q.first == nil) != (q.last == nil) || q.wait(now) < 0 {
+				if q.count != count || q.tokens != tokens || q.work != work || q.fresh < 0 ||
+					(q.first == nil) != (q.last == nil) || q.wait(now) < 0 {
 					t.Fatalf("%s: %+v, counted %d requests, %d tokens, %v", m.R.ID, q, count, tokens, work)
 				}
 			}
@@ -292,7 +311,8 @@ func TestQueueReturnsToZero(t *testing.T) {
 				}
 				l := live[rapid.IntRange(0, len(live)-1).Draw(t, "lease")]
 				if rapid.Bool().Draw(t, "answered") {
-					l.Done(rapid.IntRange(-1, 60_000).Draw(t, "cached"), time.Duration(rapid.IntRange(0, 9000).Draw(t, "ms"))*time.Millisecond, now)
+					l.Done(rapid.IntRange(-1, 60_000).Draw(t, "cached"),
+						time.Duration(rapid.IntRange(0, 9000).Draw(t, "ms"))*time.Millisecond, now)
 				} else {
 					l.Release(now)
 				}

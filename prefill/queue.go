@@ -8,7 +8,8 @@ import (
 	"tandem/internal/roster"
 )
 
-// queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by the lock of the pool.
+// queue is what we sent to one replica and it has not answered: leases in the order of booking. Guarded by
+// the lock of the pool.
 //
 // All sums are integers, so that they are exactly zero again when nothing is left.
 type queue struct {
@@ -85,7 +86,8 @@ func (q *queue) wait(now time.Time) time.Duration {
 	return q.work - min(q.first.work, max(0, now.Sub(q.since)))
 }
 
-// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the pool or fell ill meanwhile.
+// Book reserves c's replica for the request that c was made for. It returns nil when the replica left the
+// pool or fell ill meanwhile.
 func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -93,7 +95,10 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	if m.Gone || !m.Healthy {
 		return nil
 	}
-	l := &Lease{pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk}, work: seconds(c.Warm), at: now}
+	l := &Lease{
+		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk},
+		work: seconds(c.Warm), at: now,
+	}
 	m.fit.Recall(now)
 	m.queue.push(l, now)
 	m.meter.Add(now, c.Warm)
@@ -102,8 +107,9 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	return l
 }
 
-// Speculate lets the index count the blocks of keys, which belong to the prompt that was booked, on l's replica before they are computed and its events say
-// so, within the given time. keys are kept: nobody may change them.
+// Speculate lets the index count the blocks of keys, which belong to the prompt that was booked, on l's
+// replica before they are computed and its events say so, within the given time. keys are kept: nobody may
+// change them.
 func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	if l == nil {
 		return
@@ -130,7 +136,8 @@ func (l *Lease) Outbox() *replica.Outbox {
 	return &l.member.outbox
 }
 
-// Release ends the lease of a prompt that was not computed. A second call, and one on nil or behind [Lease.Done], does nothing. Safe for concurrent use.
+// Release ends the lease of a prompt that was not computed. A second call, and one on nil or behind
+// [Lease.Done], does nothing. Safe for concurrent use.
 func (l *Lease) Release(now time.Time) {
 	if l != nil && l.gaveUp(now) {
 		l.pool.Retract(&l.member.Member, l.named)
@@ -158,8 +165,8 @@ func (l *Lease) end(now time.Time) bool {
 	return true
 }
 
-// Done ends the lease with what the engine answered: cached tokens (-1 unknown) and the time it took since it was sent. It teaches the replica's speed, and
-// what it holds where no events do.
+// Done ends the lease with what the engine answered: cached tokens (-1 unknown) and the time it took since it
+// was sent. It teaches the replica's speed, and what it holds where no events do.
 func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 	if l != nil && l.answered(cached, took, now) {
 		l.pool.Await(&l.member.Member, l.named, now)

@@ -7,8 +7,8 @@ import (
 	"tandem/scoring"
 )
 
-// Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false where too little was measured to tell. held says that it
-// was so when asked last.
+// Slow says why the replica id is slow beside the others of its pool, "" where it is not; known is false
+// where too little was measured to tell. held says that it was so when asked last.
 func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -22,7 +22,8 @@ func (p *Pool) Slow(id replica.ID, held bool) (cause string, known bool) {
 	}
 	s := scoring.Compare(all, m.Slot, &p.fit.SpeedFit, scoring.DefaultSpeed().PrefillParts(usualTokens, 0))
 	if s.Slow(held) {
-		return fmt.Sprintf("its prefills take %.1f times as long as those of %s", s.Ratio, p.members.All[s.Than].R.ID), true
+		return fmt.Sprintf("its prefills take %.1f times as long as those of %s",
+			s.Ratio, p.members.All[s.Than].R.ID), true
 	}
 	return "", s.Known
 }

@@ -33,7 +33,8 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	for _, m := range p.members.All {
 		s := MemberStatus{
 			Status:   p.Roster.Status(&m.Member, counts),
-			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3, Others: m.others.Count,
+			Requests: m.queue.count, Tokens: m.queue.tokens, WaitMS: m.queue.wait(now).Seconds() * 1e3,
+			Others:     m.others.Count,
 			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.speed(m), Samples: m.fit.Samples(),
 			Counts: m.counts, Remote: m.remote,
 		}

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// paceWindow is how far back a pace looks, as the time constant of an exponential window; paceWarm is how long it counts as running at least, so that a burst at its
-// start does not read as what is usual.
+// paceWindow is how far back a pace looks, as the time constant of an exponential window; paceWarm is how
+// long it counts as running at least, so that a burst at its start does not read as what is usual.
 const (
 	paceWindow = 30 * time.Second
 	paceWarm   = 15 * time.Second
 )
 
-// ArrivalRate measures how many events come a second. Asking costs next to nothing. The zero ArrivalRate has seen none. Not safe for concurrent use.
+// ArrivalRate measures how many events come a second. Asking costs next to nothing. The zero ArrivalRate has
+// seen none. Not safe for concurrent use.
 type ArrivalRate struct {
 	sum       float64 // events, each decayed by its age at last
 	at, since time.Time

@@ -21,8 +21,8 @@ type candidate struct {
 }
 
 // bound works out the bounds: what a receiver's pair costs over the fastest of its links with a sender that
-// costs nothing itself, and is as good as any in everything else. The same sum of numbers that are not more is
-// not more, rounding included, so that with what a sender costs itself it is never more than their price.
+// costs nothing itself, and is as good as any in everything else. The same sum of numbers that are not more
+// is not more, rounding included, so that with what a sender costs itself it is never more than their price.
 func (t *Table) bound() {
 	ideal := t.idealSender()
 	t.floors, t.order = t.floors[:0], t.order[:0]

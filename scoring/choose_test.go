@@ -46,7 +46,9 @@ func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans 
 }
 
 // slowDraw draws for each tie, and for a whole row where there were many before it.
-func slowDraw(t *Table, rnd *rand.Rand, least Choice, rows [][]Choice, locals []Choice) (chosen Choice, ties int) {
+func slowDraw(
+	t *Table, rnd *rand.Rand, least Choice, rows [][]Choice, locals []Choice,
+) (chosen Choice, ties int) {
 	good := func(of []Choice) []Choice {
 		return slices.DeleteFunc(slices.Clone(of), func(c Choice) bool { return c.Cost > t.Limit(least.Cost) })
 	}
@@ -95,7 +97,9 @@ func anyTable(t *rapid.T, most int) *Table {
 	}
 	table := &Table{}
 	table.PairRates.Reset(d)
-	table.Ties = rapid.SampledFrom([]Ties{{Absolute: 2e-3, Relative: 0.02}, {}, {Absolute: 1e-9, SplitFirst: true}}).Draw(t, "ties")
+	table.Ties = rapid.SampledFrom(
+		[]Ties{{Absolute: 2e-3, Relative: 0.02}, {}, {Absolute: 1e-9, SplitFirst: true}},
+	).Draw(t, "ties")
 	for i := range p {
 		table.Senders = append(table.Senders, Sender{
 			cost: cost("prefill"), Ready: oneOf("ready", 0, 0.5, 20),
@@ -136,8 +140,8 @@ func exclude(t *rapid.T, table *Table) {
 	}
 }
 
-// agree holds Choose to its twin: the same plan of those that tie, drawn by the same numbers, and the same best
-// ones in the same order.
+// agree holds Choose to its twin: the same plan of those that tie, drawn by the same numbers, and the same
+// best ones in the same order.
 func agree(t rapid.TB, table *Table) {
 	best, locals := make([]Choice, 4), make([]Choice, 2)
 	fast, slow := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(1, 1))
@@ -179,7 +183,9 @@ func largeTable(t *rapid.T) *Table {
 		return usual + spread*rnd.Float64()
 	}
 	p, d := 30+rnd.IntN(60), 30+rnd.IntN(60)
-	table := &Table{Ties: Ties{Absolute: 2e-3, Relative: rapid.SampledFrom([]float64{0.02, 0, 2}).Draw(t, "ties")}}
+	table := &Table{
+		Ties: Ties{Absolute: 2e-3, Relative: rapid.SampledFrom([]float64{0.02, 0, 2}).Draw(t, "ties")},
+	}
 	table.PairRates.Reset(d)
 	for i := range p {
 		table.Senders = append(table.Senders, Sender{
@@ -228,12 +234,14 @@ func TestOneLongerLinkIsNotATie(t *testing.T) {
 		table.Add(rate)
 	}
 	for i := range n {
-		table.Senders, table.Row = append(table.Senders, Sender{cost: float64(i) * 1e-5}), append(table.Row, int32(i))
+		table.Senders, table.Row = append(table.Senders,
+			Sender{cost: float64(i) * 1e-5}), append(table.Row, int32(i))
 		table.Receivers = append(table.Receivers, Receiver{cost: float64(i) * 1e-5, Bytes: 1e9})
 		table.Col = append(table.Col, int32(i))
 	}
 	table.Admit()
-	if _, ties, _ := table.Choose(rand.New(rand.NewPCG(1, 1)), make([]Choice, 1), make([]Choice, 1)); ties != n*n-1 {
+	if _, ties, _ := table.Choose(rand.New(rand.NewPCG(1, 1)), make([]Choice, 1),
+		make([]Choice, 1)); ties != n*n-1 {
 		t.Errorf("%d ties, want all %d pairs but one", ties, n*n)
 	}
 	agree(t, table)

@@ -26,10 +26,11 @@ type Decode struct {
 	Running  float64 // sequences that decode there, or will
 	Marginal float64 // seconds that it adds to each of their steps
 	Step     float64 // seconds of one decode step with this request in the batch
-	First    float64 // seconds of the step that makes the first token of blocks which came, the same for all candidates
-	Output   float64 // tokens that it is expected to generate
-	Later    float64 // seconds by which its own last token comes later than from the fastest replica of the pool
-	Usage    float64 // share of KV in use or promised, 0..1, NaN unknown
+	// Seconds of the step that makes the first token of blocks which came, the same for all candidates.
+	First  float64
+	Output float64 // tokens that it is expected to generate
+	Later  float64 // seconds by which its own last token comes later than from the fastest replica of the pool
+	Usage  float64 // share of KV in use or promised, 0..1, NaN unknown
 
 	Missing  int     // tokens of the blocks that would have to be transferred
 	Inbound  float64 // seconds of transfers that are to come to it before

@@ -7,8 +7,9 @@ import (
 
 // Link learns the bandwidth of one path. The zero Link knows nothing. Not safe for concurrent use.
 //
-// All that disturbs a measurement makes it longer: the step that is under way where the blocks arrive, other transfers, a slow event loop. A mean would follow
-// those, and plans that differ by nothing else would run after them from path to path (decision 0014). So it believes the faster ones of the last few.
+// All that disturbs a measurement makes it longer: the step that is under way where the blocks arrive, other
+// transfers, a slow event loop. A mean would follow those, and plans that differ by nothing else would run
+// after them from path to path (decision 0014). So it believes the faster ones of the last few.
 type Link struct {
 	recent [linkSamples]float64 // logarithms of seconds a byte; of the seed while there are fewer
 	log    float64
@@ -32,7 +33,8 @@ func (l *Link) PerByte(seed float64) float64 {
 // Samples returns how many transfers were learned from.
 func (l *Link) Samples() int { return l.seen }
 
-// Learn takes in that bytes took seconds beyond the set-up. Nothing is learned from transfers too short to measure.
+// Learn takes in that bytes took seconds beyond the set-up. Nothing is learned from transfers too short to
+// measure.
 func (l *Link) Learn(seed, bytes, seconds float64) {
 	if !(bytes > 0) || !(seconds > 0) || !(seed > 0) {
 		return

@@ -2,7 +2,8 @@ package scoring
 
 import "math"
 
-// OutputLength learns how long answers are and says how much is still to come of one that has some tokens already. Make one with [NewOutputLength].
+// OutputLength learns how long answers are and says how much is still to come of one that has some tokens
+// already. Make one with [NewOutputLength].
 //
 // It is a histogram with two buckets an octave and slow forgetting. Not safe for concurrent use.
 type OutputLength struct {
@@ -42,8 +43,8 @@ func (l *OutputLength) Learn(tokens int) {
 	l.seen++
 }
 
-// LearnCut takes in an answer that a limit ended after so many tokens: it would have gone on, and how long is not known. It counts as the longer ones do that were
-// seen, in their proportions.
+// LearnCut takes in an answer that a limit ended after so many tokens: it would have gone on, and how long is
+// not known. It counts as the longer ones do that were seen, in their proportions.
 func (l *OutputLength) LearnCut(tokens int) {
 	if tokens < 1 {
 		return
@@ -81,7 +82,8 @@ func (l *OutputLength) mean(i int) float64 {
 // Seen returns how many answers were learned from.
 func (l *OutputLength) Seen() int { return l.seen }
 
-// Rest returns how many tokens an answer that has generated some already is expected to add, and never more than limit (below zero: no limit).
+// Rest returns how many tokens an answer that has generated some already is expected to add, and never more
+// than limit (below zero: no limit).
 func (l *OutputLength) Rest(generated, limit int) int {
 	have := float64(max(generated, 0))
 	stop := math.Inf(1)

@@ -26,7 +26,9 @@ var noRates = RateRange{Least: math.Inf(1)}
 
 // Reset empties r for pairs of so many columns.
 func (r *PairRates) Reset(stride int) {
-	r.PerByte, r.Whole, r.Stride = r.PerByte[:0], r.Whole[:0], stride
+	r.PerByte = r.PerByte[:0]
+	r.Whole = r.Whole[:0]
+	r.Stride = stride
 	r.Columns = slices.Repeat([]RateRange{noRates}, stride)
 }
 

@@ -9,7 +9,9 @@ type Raw struct{ Weights }
 
 // Prefill returns the terms of a Split that are p's alone.
 func (m *Raw) Prefill(p *Prefill) Terms {
-	return Terms{Wait: m.Beta * p.Waiting, Prefill: -m.Alpha.local() * p.Blocks, Pressure: m.Gamma * known(p.Usage)}
+	return Terms{
+		Wait: m.Beta * p.Waiting, Prefill: -m.Alpha.local() * p.Blocks, Pressure: m.Gamma * known(p.Usage),
+	}
 }
 
 // Decode returns the terms of a Split that are d's alone.

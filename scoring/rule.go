@@ -5,8 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// Rule chooses one replica of a pool by what it is like itself, whatever the other pool is like. Rules are the policies of other routers, for people who know
-// them and for comparison: they have thresholds where the sum of predicted seconds has prices.
+// Rule chooses one replica of a pool by what it is like itself, whatever the other pool is like. Rules are
+// the policies of other routers, for people who know them and for comparison: they have thresholds where the
+// sum of predicted seconds has prices.
 type Rule interface {
 	// Choose returns an index into seats, which has at least one.
 	Choose(p Prompt, seats []Target, rnd *rand.Rand) int
@@ -21,7 +22,8 @@ type Prompt struct {
 // HeadTokens is how much of a prompt decides where hashing sends it.
 const HeadTokens = 256
 
-// Target is what a rule sees of one replica. Load is what the router knows to be there at this moment, not what was reported some time ago.
+// Target is what a rule sees of one replica. Load is what the router knows to be there at this moment, not
+// what was reported some time ago.
 type Target struct {
 	Name uint64 // of the replica, the same for every router
 	Hot  int    // leading tokens of the prompt that it has in GPU memory
@@ -29,11 +31,13 @@ type Target struct {
 	Load int    // requests in flight there
 }
 
-// TwoState follows the longest match while the pool is balanced, and sends to the least loaded replica while it is not.
+// TwoState follows the longest match while the pool is balanced, and sends to the least loaded replica while
+// it is not.
 type TwoState struct {
 	Threshold float64 // share of the prompt from which on a match is followed
-	Apart     float64 // the pool is out of balance where the most loaded has so many requests more than the least loaded
-	Times     float64 // ... and so many times as many
+	// The pool is out of balance where the most loaded has so many requests more than the least loaded.
+	Apart float64
+	Times float64 // ... and so many times as many
 }
 
 // Choose decides by state.
@@ -51,7 +55,8 @@ func (r TwoState) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	return leastLoaded(seats, rnd)
 }
 
-// Tracker follows the longest match where it is long enough and its replica not too loaded; otherwise it sends to the least loaded one.
+// Tracker follows the longest match where it is long enough and its replica not too loaded; otherwise it
+// sends to the least loaded one.
 type Tracker struct {
 	Threshold float64 // share of the prompt from which on a match is followed
 	Bound     float64 // requests that a replica may have, as a multiple of the pool's mean with the new one
@@ -66,8 +71,9 @@ func (r Tracker) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	return leastLoaded(seats, rnd)
 }
 
-// PrefixHash is consistent hashing of a prompt's head with bounded loads. Each head has its own order of all replicas, so that a replica that comes or goes moves
-// only its own share; the first in that order that is not full is chosen. A prompt without a known head goes to the least loaded one.
+// PrefixHash is consistent hashing of a prompt's head with bounded loads. Each head has its own order of all
+// replicas, so that a replica that comes or goes moves only its own share; the first in that order that is
+// not full is chosen. A prompt without a known head goes to the least loaded one.
 type PrefixHash struct {
 	Bound float64 // requests that a replica may have, as a multiple of the pool's mean with the new one
 }
@@ -87,8 +93,9 @@ func (r PrefixHash) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	return best
 }
 
-// Overlap adds weighted shares of cached tokens, by tier, and of idleness. Its authors add health too, which is
-// the same for all that may be chosen here. Where nobody has enough of the prompt, the hash of its head decides.
+// Overlap adds weighted shares of cached tokens, by tier, and of idleness. Its authors add health too, which
+// is the same for all that may be chosen here. Where nobody has enough of the prompt, the hash of its head
+// decides.
 type Overlap struct {
 	Overlap float64 // weight of the overlap, as a share of the longest
 	Load    float64 // weight of 1 - requests as a share of the most
@@ -116,7 +123,8 @@ func (r Overlap) Choose(p Prompt, seats []Target, rnd *rand.Rand) int {
 	})
 }
 
-// capacity is how many requests a replica may have at most, the new one included, with loads bounded to a multiple of their mean.
+// capacity is how many requests a replica may have at most, the new one included, with loads bounded to a
+// multiple of their mean.
 func capacity(seats []Target, bound float64) int {
 	all := 1
 	for i := range seats {
@@ -136,11 +144,15 @@ func longest(seats []Target, rnd *rand.Rand) int {
 
 // drawLeast takes the smallest, by chance among equals.
 func drawLeast(seats []Target, rnd *rand.Rand, cost func(*Target) float64) int {
-	best, ties, low := 0, 0, math.Inf(1)
+	best := 0
+	ties := 0
+	low := math.Inf(1)
 	for i := range seats {
 		switch c := cost(&seats[i]); {
 		case c < low:
-			best, ties, low = i, 1, c
+			best = i
+			ties = 1
+			low = c
 		case c == low:
 			if ties++; rnd.IntN(ties) == 0 {
 				best = i

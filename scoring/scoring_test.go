@@ -60,7 +60,8 @@ func usual() Weights {
 
 func TestRawIsTheLiteralFormula(t *testing.T) {
 	m := Weights{Units: InRaw, Alpha: Alpha{Value: 1}, Beta: 1, Gamma: 10}.Model(0, 0)
-	// The chapter's own example: warm d=8 w=2, cold d=0 w=0 u=0.1. The crossing lies where 8-2-10u = -10*0.1, u = 0.7.
+	// The chapter's own example: warm d=8 w=2, cold d=0 w=0 u=0.1. The crossing lies where 8-2-10u = -10*0.1, u
+	// = 0.7.
 	cold := m.Prefill(&Prefill{Usage: 0.1}).Total()
 	for usage, warmWins := range map[float64]bool{0.5: true, 0.69: true, 0.71: false, 0.98: false} {
 		warm := m.Prefill(&Prefill{Blocks: 8, Waiting: 2, Usage: usage}).Total()
@@ -102,11 +103,14 @@ func TestLocalCostsMoreOnAFullReplica(t *testing.T) {
 	}
 }
 
-// A long prefill costs those who stand still meanwhile more than short ones that add up to it, up to two seconds, and those who come meanwhile with its square.
+// A long prefill costs those who stand still meanwhile more than short ones that add up to it, up to two
+// seconds, and those who come meanwhile with its square.
 func TestLocalKeepsOthersWaiting(t *testing.T) {
 	m := usual().Model(0, 0)
 	cost := func(warm, active, arrivals float64) float64 {
-		return m.Local(&Decode{Local: Local{Cold: warm, Warm: warm, Active: active, Arrivals: arrivals}}).Interference
+		return m.Local(
+			&Decode{Local: Local{Cold: warm, Warm: warm, Active: active, Arrivals: arrivals}},
+		).Interference
 	}
 	near(t, "a tenth of a second", cost(0.1, 10, 0), 0.1*10*0.1*1.1, 1e-9)
 	near(t, "two seconds", cost(2, 10, 0), 0.1*10*2*3, 1e-9)
@@ -170,8 +174,8 @@ func TestFitForgetsAReplacedEngine(t *testing.T) {
 	near(t, "estimate after six samples of the new engine", ratio(), 8, 0.2)
 }
 
-// The first samples of an engine three times slower, each of which moves the factor that it tells of: once they have followed, what those samples said has been
-// heard, and moves nothing again.
+// The first samples of an engine three times slower, each of which moves the factor that it tells of: once
+// they have followed, what those samples said has been heard, and moves nothing again.
 func TestFitDoesNotFollowTwice(t *testing.T) {
 	profile, truth := DefaultSpeed(), Speed{T0: 15e-3, A: 55e-6, B: 2e-9}
 	var f SpeedFit
@@ -182,7 +186,8 @@ func TestFitDoesNotFollowTwice(t *testing.T) {
 		}
 		for _, tokens := range []int{16, 1000} {
 			got := profile.WithPrefill(f.Within(&f)).Prefill(tokens, 0)
-			near(t, fmt.Sprintf("%d tokens after a sample of %d", tokens, uncached), got, truth.Prefill(tokens, 0), 0.25)
+			near(t, fmt.Sprintf("%d tokens after a sample of %d", tokens, uncached), got, truth.Prefill(tokens, 0),
+				0.25)
 		}
 	}
 }

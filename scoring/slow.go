@@ -8,14 +8,16 @@ type Slowness struct {
 	least float64 // how many times as long it surely takes
 }
 
-// A member is slow when it surely takes slowFrom times as long as another, and is so until that falls below slowUntil.
+// A member is slow when it surely takes slowFrom times as long as another, and is so until that falls below
+// slowUntil.
 const (
 	slowFrom  = 2
 	slowUntil = 1.5
 )
 
-// Compare compares the member at the given place with all others of its pool, by the seconds that the profile puts a piece of work at. It goes by what was measured,
-// however long ago: nobody becomes faster for not being asked.
+// Compare compares the member at the given place with all others of its pool, by the seconds that the profile
+// puts a piece of work at. It goes by what was measured, however long ago: nobody becomes faster for not
+// being asked.
 func Compare(all []*DecayingFit, at int, pool *SpeedFit, parts [3]float64) Slowness {
 	m := all[at]
 	s := Slowness{Known: m.Known() && m.Error() < 1, Than: -1}

@@ -14,7 +14,8 @@ func DefaultSpeed() Speed {
 	return Speed{T0: 4.5e-3, A: 16.8e-6, B: 1.45e-9, D0: 6.6e-3, D1: 10.7e-6, D2: 40.8e-9}
 }
 
-// Rates returns the Speed that prefills and decodes the given tokens a second, whatever their number. A rate that is not positive leaves its half unknown.
+// Rates returns the Speed that prefills and decodes the given tokens a second, whatever their number. A rate
+// that is not positive leaves its half unknown.
 func Rates(prefill, decode float64) Speed {
 	var s Speed
 	if prefill > 0 {
@@ -49,10 +50,14 @@ func (s Speed) KnowsDecode() bool { return s.D0 > 0 || s.D1 > 0 || s.D2 > 0 }
 // Or returns s with each unknown half taken from other.
 func (s Speed) Or(other Speed) Speed {
 	if !s.KnowsPrefill() {
-		s.T0, s.A, s.B = other.T0, other.A, other.B
+		s.T0 = other.T0
+		s.A = other.A
+		s.B = other.B
 	}
 	if !s.KnowsDecode() {
-		s.D0, s.D1, s.D2 = other.D0, other.D1, other.D2
+		s.D0 = other.D0
+		s.D1 = other.D1
+		s.D2 = other.D2
 	}
 	return s
 }

@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// SpeedFit learns how much slower or faster than a profile an engine is, one factor a coefficient, from measured durations. The zero SpeedFit agrees with the profile.
+// SpeedFit learns how much slower or faster than a profile an engine is, one factor a coefficient, from
+// measured durations. The zero SpeedFit agrees with the profile.
 //
-// It is recursive least squares over relative errors, so that short and long durations weigh alike, with forgetting. A sample teaches those factors alone that
-// have a real share in its prediction: of a short prompt, which is nearly all overhead, nobody learns what a token costs. Three things keep outliers out:
-// a sample far off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of recent votes can move factors at once.
-// Not safe for concurrent use.
+// It is recursive least squares over relative errors, so that short and long durations weigh alike, with
+// forgetting. A sample teaches those factors alone that have a real share in its prediction: of a short
+// prompt, which is nearly all overhead, nobody learns what a token costs. Three things keep outliers out: a
+// sample far off counts less (Huber), a factor stays within 1/factorCap..factorCap, and only a majority of
+// recent votes can move factors at once. Not safe for concurrent use.
 type SpeedFit struct {
 	// What every plan asks of every engine stands together.
 	factor [3]float64 // 0: 1
@@ -26,8 +28,8 @@ type SpeedFit struct {
 	n      int           // votes since factors were last moved at once
 }
 
-// vote is what one moment said: what the profile puts at the given seconds took so long. What it says of the factors is asked of those that hold by now: they
-// may have followed it already.
+// vote is what one moment said: what the profile puts at the given seconds took so long. What it says of the
+// factors is asked of those that hold by now: they may have followed it already.
 type vote struct {
 	parts [3]float64
 	took  float64
@@ -53,11 +55,13 @@ func (f *SpeedFit) Known() bool { return f.seen >= fitTrusted }
 // Samples returns how many durations were learned from.
 func (f *SpeedFit) Samples() int { return f.seen }
 
-// Learn takes in that something took so many seconds, whose parts the profile puts at the given seconds. Durations that are not positive, or absurd, are ignored.
+// Learn takes in that something took so many seconds, whose parts the profile puts at the given seconds.
+// Durations that are not positive, or absurd, are ignored.
 func (f *SpeedFit) Learn(parts [3]float64, took float64) { f.learn(parts, took, true) }
 
-// learn is Learn; apart says that the sample is of another moment than the one before. Samples of one moment have one vote together, which is the one that
-// surprises least: whatever stood still for a while made all that ran then slow.
+// learn is Learn; apart says that the sample is of another moment than the one before. Samples of one moment
+// have one vote together, which is the one that surprises least: whatever stood still for a while made all
+// that ran then slow.
 func (f *SpeedFit) learn(parts [3]float64, took float64, apart bool) {
 	predicted := f.predict(parts)
 	if !(took > 0) || took > maxDuration.Seconds() || !(predicted > 0) {
@@ -72,7 +76,8 @@ func (f *SpeedFit) learn(parts [3]float64, took float64, apart bool) {
 	var x [3]float64 // what a unit of each factor is of the prediction
 	whole := parts[0] + parts[1] + parts[2]
 	for i, part := range parts {
-		if max(part*f.at(i)/predicted, part/whole) >= tells { // by the profile too: a factor that was learned to be nothing must be able to come back
+		// By the profile too: a factor that was learned to be nothing must be able to come back.
+		if max(part*f.at(i)/predicted, part/whole) >= tells {
 			x[i], f.told[i] = part/predicted, true
 		}
 	}
@@ -91,7 +96,9 @@ func (f *SpeedFit) cast(v vote, apart bool) {
 		f.n++
 		return
 	}
-	if last := &f.votes[(f.n-1)%len(f.votes)]; math.Abs(math.Log(f.ratio(v))) < math.Abs(math.Log(f.ratio(*last))) {
+	if last := &f.votes[(f.n-1)%len(f.votes)]; math.Abs(
+		math.Log(f.ratio(v)),
+	) < math.Abs(math.Log(f.ratio(*last))) {
 		*last = v
 	}
 }
@@ -108,7 +115,8 @@ func (f *SpeedFit) settle(miss float64) {
 	f.noise += (min(math.Abs(miss), 1) - f.noise) / float64(min(f.calm, 20))
 }
 
-// Error returns by which share of themselves predictions may be off for what single samples are off: 1 and more where too little was seen.
+// Error returns by which share of themselves predictions may be off for what single samples are off: 1 and
+// more where too little was seen.
 func (f *SpeedFit) Error() float64 {
 	if f.calm == 0 {
 		return 1
@@ -116,8 +124,8 @@ func (f *SpeedFit) Error() float64 {
 	return max(sampleNoise, 2*f.noise/math.Sqrt(float64(min(f.calm, calmMost))))
 }
 
-// Within returns the factors that hold for a member of a pool: its own where some sample could tell, though not out of all proportion to the pool's, and the
-// pool's where none could.
+// Within returns the factors that hold for a member of a pool: its own where some sample could tell, though
+// not out of all proportion to the pool's, and the pool's where none could.
 func (f *SpeedFit) Within(pool *SpeedFit) Factors {
 	var out Factors
 	for i := range out {
@@ -172,8 +180,8 @@ func (f *SpeedFit) reset() {
 	}
 }
 
-// leap moves the factors that recent votes can tell of by the median of their ratios where that is far from one: an engine unlike its profile, or replaced by
-// another.
+// leap moves the factors that recent votes can tell of by the median of their ratios where that is far from
+// one: an engine unlike its profile, or replaced by another.
 func (f *SpeedFit) leap() bool {
 	k := min(f.n, len(f.votes))
 	if k < fitTrusted {
@@ -185,7 +193,8 @@ func (f *SpeedFit) leap() bool {
 	}
 	slices.Sort(sorted[:k])
 	median, newest := sorted[k/2], f.ratio(f.votes[(f.n-1)%len(f.votes)])
-	if slower, faster := min(median, newest) >= leapAbove, max(median, newest) <= 1/leapAbove; !slower && !faster {
+	if slower, faster := min(median, newest) >= leapAbove, max(median, newest) <= 1/leapAbove; !slower &&
+		!faster {
 		return false // or the older votes only say that the newest has moved the factors
 	}
 	for i := range f.factor {
@@ -193,7 +202,10 @@ func (f *SpeedFit) leap() bool {
 			f.factor[i] = clip(f.factor[i]*median, 1/factorCap, factorCap)
 		}
 	}
-	f.n, f.calm, f.noise, f.spread = 0, 0, 0, 1
+	f.n = 0
+	f.calm = 0
+	f.noise = 0
+	f.spread = 1
 	f.reset()
 	return true
 }
@@ -207,7 +219,8 @@ func (f *SpeedFit) toldBy(i, k int) bool {
 	return sum >= tells*float64(k)
 }
 
-// step is one update of recursive least squares for a relative error, with what a unit of each factor is of the prediction: 0 for one that is taken as given.
+// step is one update of recursive least squares for a relative error, with what a unit of each factor is of
+// the prediction: 0 for one that is taken as given.
 func (f *SpeedFit) step(x [3]float64, miss float64) {
 	huber := max(huberFloor, 2*f.spread)
 	weight := min(1, huber/math.Abs(miss))
@@ -229,8 +242,8 @@ func (f *SpeedFit) step(x [3]float64, miss float64) {
 	f.forget(x)
 }
 
-// forget lets the variance of the factors that a sample told of grow again, of which x says how much each counted. Of others nothing new was learned: their variance
-// would grow without end.
+// forget lets the variance of the factors that a sample told of grow again, of which x says how much each
+// counted. Of others nothing new was learned: their variance would grow without end.
 func (f *SpeedFit) forget(x [3]float64) {
 	for i := range x {
 		if x[i] == 0 || f.cov[i][i] > forgetting*fitPrior*f.factor[i]*f.factor[i] {
@@ -257,13 +270,17 @@ func (s Speed) StepParts(batch, kv float64) [3]float64 {
 
 // WithPrefill returns s with the prefill half corrected by f.
 func (s Speed) WithPrefill(f Factors) Speed {
-	s.T0, s.A, s.B = s.T0*f[0], s.A*f[1], s.B*f[2]
+	s.T0 = s.T0 * f[0]
+	s.A = s.A * f[1]
+	s.B = s.B * f[2]
 	return s
 }
 
 // WithDecode returns s with the decode half corrected by f.
 func (s Speed) WithDecode(f Factors) Speed {
-	s.D0, s.D1, s.D2 = s.D0*f[0], s.D1*f[1], s.D2*f[2]
+	s.D0 = s.D0 * f[0]
+	s.D1 = s.D1 * f[1]
+	s.D2 = s.D2 * f[2]
 	return s
 }
 

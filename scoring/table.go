@@ -38,7 +38,9 @@ func (t Ties) Margin(cost float64) float64 { return max(t.Absolute, t.Relative*m
 // Reset empties t for the next request.
 func (t *Table) Reset() {
 	t.Senders, t.Row = t.Senders[:0], t.Row[:0]
-	t.Receivers, t.Col, t.Local = t.Receivers[:0], t.Col[:0], t.Local[:0]
+	t.Receivers = t.Receivers[:0]
+	t.Col = t.Col[:0]
+	t.Local = t.Local[:0]
 }
 
 // AddSender adds a prefill candidate, whose pairs are in the given row.
@@ -104,7 +106,8 @@ func (t *Table) rates(i int) []float64 { return t.PerByte[int(t.Row[i])*t.Stride
 // whole reports whether every pair of sender i with a receiver that is not excluded is possible.
 func (t *Table) whole(i int) bool {
 	row := t.Row[i]
-	return t.Whole[row] && !slices.ContainsFunc(t.pairsOut, func(at int32) bool { return at/int32(t.Stride) == row })
+	return t.Whole[row] &&
+		!slices.ContainsFunc(t.pairsOut, func(at int32) bool { return at/int32(t.Stride) == row })
 }
 
 func (t *Table) place(i, j int) int { return int(t.Row[i])*t.Stride + int(t.Col[j]) }

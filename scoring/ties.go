@@ -30,8 +30,8 @@ func (t *Table) countTies(i int, limit float64) (n int) {
 	return n + sure
 }
 
-// sides is what is known of pairs by what each side adds to their cost, whoever the other is. Where the blocks
-// to be moved take about the same time for many receivers, nearly nothing else is between the two.
+// sides is what is known of pairs by what each side adds to their cost, whoever the other is. Where the
+// blocks to be moved take about the same time for many receivers, nearly nothing else is between the two.
 type sides struct {
 	usual   []receiverSpan // those receivers, who add least first
 	unusual []int32        // the other ones
@@ -60,10 +60,13 @@ func (t *Table) span(s *Sender) span {
 		s.cost+max(0, s.Outbox-s.Ready)+linkContention(t.own.Most, s.Leaving))
 }
 
-// sort makes the spans of all receivers that can be in pairs. Each counts as the most of those before it, too,
-// so that whatever stands before one which is surely a tie is one.
+// sort makes the spans of all receivers that can be in pairs. Each counts as the most of those before it,
+// too, so that whatever stands before one which is surely a tie is one.
 func (t *Table) sort() {
-	t.usual, t.unusual, t.own, t.sorted = t.usual[:0], t.unusual[:0], noRates, true
+	t.usual = t.usual[:0]
+	t.unusual = t.unusual[:0]
+	t.own = noRates
+	t.sorted = true
 	typical := t.times(t.order[len(t.order)/2].at)
 	for _, c := range t.order {
 		r, own := &t.Receivers[c.at], t.times(c.at)
@@ -89,7 +92,8 @@ func (t *Table) sort() {
 	}
 }
 
-// unlike is the part by which blocks take longer or shorter than is usual where a receiver is not a usual one.
+// unlike is the part by which blocks take longer or shorter than is usual where a receiver is not a usual
+// one.
 const unlike = 0.01
 
 // times returns the seconds that the blocks take for a receiver, over any of its links.

@@ -8,10 +8,12 @@ import (
 // meterWindow is how far back utilisation looks, as the time constant of an exponential window.
 const meterWindow = 120 * time.Second
 
-// meterWarm is how long a meter counts as running at least, so that its first seconds do not read as overload.
+// meterWarm is how long a meter counts as running at least, so that its first seconds do not read as
+// overload.
 const meterWarm = 15 * time.Second
 
-// Utilization measures which share of its time a replica is booked with work. The zero Utilization has seen none. Not safe for concurrent use.
+// Utilization measures which share of its time a replica is booked with work. The zero Utilization has seen
+// none. Not safe for concurrent use.
 type Utilization struct {
 	sum       float64 // seconds of work, each decayed by its age
 	at, since time.Time

@@ -45,9 +45,11 @@ func TestEmptyFileIsTheDefault(t *testing.T) {
 func TestAddressesWithoutQuotes(t *testing.T) {
 	for _, text := range []string{
 		"pools: {prefill: {replicas: [http://p0:8000, http://p1:8000]}}\nrouters: {peers: [http://a:9090]}\n",
-		"pools:\n  prefill: {replicas: [http://p0:8000, {name: p1, url: http://p1:8000}]}\nrouters: {peers: [http://a:9090]}\n",
+		"pools:\n  prefill: {replicas: [http://p0:8000, {name: p1, url: http://p1:8000}]}\nrouters: {peers: " +
+			"[http://a:9090]}\n",
 		"pools:\n  prefill:\n    replicas: [http://p0:8000, http://p1:8000]\nrouters:\n  peers: [http://a:9090]\n",
-		"pools:\n  prefill:\n    replicas:\n    - http://p0:8000\n    - http://p1:8000\nrouters:\n  peers:\n  - http://a:9090\n",
+		"pools:\n  prefill:\n    replicas:\n    - http://p0:8000\n    - http://p1:8000\nrouters:\n  peers:\n  - " +
+			"http://a:9090\n",
 	} {
 		c, err := Parse("tandem.yaml", []byte(text))
 		if err != nil {
@@ -55,11 +57,13 @@ func TestAddressesWithoutQuotes(t *testing.T) {
 			continue
 		}
 		r := c.Pools.Prefill.Replicas
-		if len(r) != 2 || r[0].URL != "http://p0:8000" || r[1].URL != "http://p1:8000" || len(c.Routers.Peers) != 1 || c.Routers.Peers[0] != "http://a:9090" {
+		if len(r) != 2 || r[0].URL != "http://p0:8000" || r[1].URL != "http://p1:8000" ||
+			len(c.Routers.Peers) != 1 || c.Routers.Peers[0] != "http://a:9090" {
 			t.Errorf("%sgives %+v and %v", text, r, c.Routers.Peers)
 		}
 	}
-	_, err := Parse("tandem.yaml", []byte("pools: {prefill: {replicas: [http://p0: 8000]}}\n")) // with a space it is a field, as in any YAML
+	// With a space it is a field, as in any YAML.
+	_, err := Parse("tandem.yaml", []byte("pools: {prefill: {replicas: [http://p0: 8000]}}\n"))
 	if err == nil || !strings.Contains(err.Error(), "pools.prefill.replicas[0].http://p0: is not a field") {
 		t.Errorf("a field with the name of an address: %v", err)
 	}
@@ -68,7 +72,8 @@ func TestAddressesWithoutQuotes(t *testing.T) {
 // What a file leaves out follows from what it says, where the default would contradict it.
 func TestQueueFollowsInFlight(t *testing.T) {
 	for text, want := range map[string]int{
-		"limits: {}": 1024, "limits: {in_flight: 2}": 2, "limits: {in_flight: 5000}": 1024, "limits: {in_flight: 20, queue: 3}": 3,
+		"limits: {}": 1024, "limits: {in_flight: 2}": 2, "limits: {in_flight: 5000}": 1024,
+		"limits: {in_flight: 20, queue: 3}": 3,
 	} {
 		if c, err := Parse("tandem.yaml", []byte(text)); err != nil || c.Limits.Queue != want {
 			t.Errorf("%s: %v waits, want %d: %v", text, c, want, err)

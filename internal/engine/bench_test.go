@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// answerer is the least an HTTP server can be: it answers every request that ends in its buffer with the same bytes.
+// answerer is the least an HTTP server can be: it answers every request that ends in its buffer with the same
+// bytes.
 func answerer(tb testing.TB, answer string) (url string) {
 	out := []byte(answer)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,7 +55,8 @@ func readRequest(r *bufio.Reader) error {
 	}
 }
 
-const smallAnswer = "HTTP/1.1 200 OK\r\ndate: Fri, 21 Nov 2026 09:00:00 GMT\r\nserver: uvicorn\r\ncontent-type: application/json\r\ncontent-length: 600\r\n\r\n"
+const smallAnswer = "HTTP/1.1 200 OK\r\ndate: Fri, 21 Nov 2026 09:00:00 GMT\r\nserver: uvicorn\r\n" +
+	"content-type: application/json\r\ncontent-length: 600\r\n\r\n"
 
 func BenchmarkDo(b *testing.B) {
 	body := []byte(strings.Repeat("12345,", 300))
@@ -64,7 +66,9 @@ func BenchmarkDo(b *testing.B) {
 		defer c.Close()
 		ctx, cancel := context.WithCancel(b.Context())
 		defer cancel()
-		req := &Request{Method: "POST", Path: "/v1/completions", Header: []Field{{"X-Request-Id", "abc"}}, Body: body}
+		req := &Request{
+			Method: "POST", Path: "/v1/completions", Header: []Field{{"X-Request-Id", "abc"}}, Body: body,
+		}
 		b.ReportAllocs()
 		for b.Loop() {
 			resp, err := c.Do(ctx, req)
@@ -100,7 +104,8 @@ func BenchmarkDo(b *testing.B) {
 // BenchmarkStream reads a chunked stream of 64 events that the server wrote at once.
 func BenchmarkStream(b *testing.B) {
 	event := "data: " + strings.Repeat("x", 180) + "\n\n"
-	url := answerer(b, ok200+"Transfer-Encoding: chunked\r\n\r\n"+strings.Repeat("bc\r\n"+event[:188]+"\r\n", 64)+"0\r\n\r\n")
+	url := answerer(b,
+		ok200+"Transfer-Encoding: chunked\r\n\r\n"+strings.Repeat("bc\r\n"+event[:188]+"\r\n", 64)+"0\r\n\r\n")
 	c, _ := New(Options{URL: url})
 	defer c.Close()
 	ctx, cancel := context.WithCancel(b.Context())

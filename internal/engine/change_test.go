@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Another key or another time to connect is used from the next request on, over the connections that there are.
+// Another key or another time to connect is used from the next request on, over the connections that there
+// are.
 func TestChangeKeepsConnections(t *testing.T) {
 	c, s, conns := serve(t, Options{APIKey: "one"}, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Header.Get("Authorization"))
@@ -55,7 +56,8 @@ func TestChangeOfDialTimeout(t *testing.T) {
 	})
 }
 
-// Connections that were made by a trust that does not hold any more carry nothing, also those that were in use when it changed.
+// Connections that were made by a trust that does not hold any more carry nothing, also those that were in
+// use when it changed.
 func TestChangeOfTrust(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer s.Close()

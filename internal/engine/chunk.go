@@ -4,7 +4,8 @@ package engine
 //
 //	size [;extension] CRLF  data CRLF  ...  0 CRLF  [name: value CRLF ...]  CRLF
 //
-// Line ends must be CRLF and sizes plain hex: what is read leniently here may be read otherwise by whoever stands in front.
+// Line ends must be CRLF and sizes plain hex: what is read leniently here may be read otherwise by whoever
+// stands in front.
 type chunks struct {
 	state  chunkState
 	digits int   // hex digits of the size so far
@@ -32,8 +33,8 @@ const (
 	maxTrailer    = 8 << 10 // bytes in all
 )
 
-// decode moves the data of b to its front: b[:n] is body, b[:used] has been read. It stops where the body ends or is malformed;
-// n counts the good bytes before an error.
+// decode moves the data of b to its front: b[:n] is body, b[:used] has been read. It stops where the body
+// ends or is malformed; n counts the good bytes before an error.
 func (c *chunks) decode(b []byte) (n, used int, err error) {
 	for used < len(b) && c.state != chunksDone {
 		if c.state == chunkData {
@@ -41,7 +42,9 @@ func (c *chunks) decode(b []byte) (n, used int, err error) {
 			if n != used {
 				copy(b[n:], b[used:used+m])
 			}
-			n, used, c.left = n+m, used+m, c.left-int64(m)
+			n += m
+			used += m
+			c.left -= int64(m)
 			if c.left == 0 {
 				c.state = chunkDataCR
 			}
@@ -67,7 +70,9 @@ func (c *chunks) step(b byte) error {
 	case chunkDataCR:
 		return c.expect(b, '\r', chunkDataLF)
 	case chunkDataLF:
-		c.digits, c.left, c.line = 0, 0, 0
+		c.digits = 0
+		c.left = 0
+		c.line = 0
 		return c.expect(b, '\n', chunkSize)
 	case trailerStart:
 		return c.trailerByte(b)

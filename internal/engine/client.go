@@ -1,8 +1,9 @@
 // Package engine talks HTTP to one vLLM server: requests on the caller's goroutine, its facts and its load.
 //
-// Context switches are what a two-leg front pays for, so nothing here runs beside the caller, but for the write of a long body over TLS: one write sends the request,
-// reads bring what is there, and a cancelled context closes the connection. A request that may have reached the engine
-// is never sent twice, because KV transfer params are good for one use.
+// Context switches are what a two-leg front pays for, so nothing here runs beside the caller, but for the
+// write of a long body over TLS: one write sends the request, reads bring what is there, and a cancelled
+// context closes the connection. A request that may have reached the engine is never sent twice, because KV
+// transfer params are good for one use.
 package engine
 
 import (
@@ -21,15 +22,22 @@ import (
 
 // Options says how to reach an engine server. Only URL is needed.
 type Options struct {
-	URL            string                                                            // base, http or https, maybe with a path prefix
-	TLS            *tls.Config                                                       // for https; nil is the default config
-	APIKey         string                                                            // sent as a bearer token when not empty
-	Header         http.Header                                                       // sent with every request
-	Dial           func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
-	DialTimeout    time.Duration                                                     // for connecting and the TLS handshake; 0: as long as the caller waits
-	IdleTimeout    time.Duration                                                     // how long a connection may wait for its next request, 4 s when zero: uvicorn closes at 5 s
-	MaxIdle        int                                                               // connections kept for reuse, 512 when zero
-	MaxHeaderBytes int                                                               // limit of a response head, 16 KiB when zero, at most 32 KiB
+	// Base, http or https, maybe with a path prefix.
+	URL string
+	// For https; nil is the default config.
+	TLS *tls.Config
+	// Sent as a bearer token when not empty.
+	APIKey string
+	Header http.Header                                                       // sent with every request
+	Dial   func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
+	// For connecting and the TLS handshake; 0: as long as the caller waits.
+	DialTimeout time.Duration
+	// How long a connection may wait for its next request, 4 s when zero: uvicorn closes at 5 s.
+	IdleTimeout time.Duration
+	// Connections kept for reuse, 512 when zero.
+	MaxIdle int
+	// Limit of a response head, 16 KiB when zero, at most 32 KiB.
+	MaxHeaderBytes int
 }
 
 func (o *Options) setDefaults() {
@@ -97,8 +105,9 @@ func newWay(u *url.URL, o Options) (*way, error) {
 	return now, err
 }
 
-// Change makes TLS, APIKey, Header and DialTimeout those of o from the next request on; the rest of o stays what it was at [New]. Requests that run go
-// on. retrust says that TLS is another one than before: connections that were made by the old one carry no further request.
+// Change makes TLS, APIKey, Header and DialTimeout those of o from the next request on; the rest of o stays
+// what it was at [New]. Requests that run go on. retrust says that TLS is another one than before:
+// connections that were made by the old one carry no further request.
 func (c *Client) Change(o Options, retrust bool) error {
 	o.setDefaults()
 	u, err := url.Parse(c.o.URL)
@@ -153,17 +162,21 @@ func tlsConfig(base *tls.Config, host string) *tls.Config {
 	return cfg
 }
 
-// Close closes the idle connections and refuses new requests; connections in use close when their response does.
+// Close closes the idle connections and refuses new requests; connections in use close when their response
+// does.
 func (c *Client) Close() { c.idle.close() }
 
-// Retire closes the idle connections and keeps none from now on. Requests go on to be served, each on a connection of its own: for a client that nobody
-// is sent to any more, and that who was sent to it before may still have to ask.
+// Retire closes the idle connections and keeps none from now on. Requests go on to be served, each on a
+// connection of its own: for a client that nobody is sent to any more, and that who was sent to it before may
+// still have to ask.
 func (c *Client) Retire() { c.idle.retire() }
 
-// Do sends r and returns when the head of the answer is there; the caller reads the body and closes the response. The end of ctx
-// closes the connection at once, whatever it is doing, until the response is closed or read to its end.
+// Do sends r and returns when the head of the answer is there; the caller reads the body and closes the
+// response. The end of ctx closes the connection at once, whatever it is doing, until the response is closed
+// or read to its end.
 //
-// Every error is an [*Error]. A request of which a byte may have left is not sent again, unless r is Idempotent.
+// Every error is an [*Error]. A request of which a byte may have left is not sent again, unless r is
+// Idempotent.
 func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	if err := c.refuse(ctx, r); err != nil {
 		return nil, &Error{Phase: Dial, Err: err}
@@ -268,7 +281,8 @@ func handshake(ctx context.Context, nc net.Conn, cfg *tls.Config) (net.Conn, err
 	return tc, nil
 }
 
-// Post sends a JSON body and reads the whole answer, up to 64 MiB of it. A status other than 200 is not an error.
+// Post sends a JSON body and reads the whole answer, up to 64 MiB of it. A status other than 200 is not an
+// error.
 func (c *Client) Post(ctx context.Context, path string, body []byte) (status int, reply []byte, err error) {
 	return c.roundTrip(ctx, &Request{Method: http.MethodPost, Path: path, Body: body})
 }

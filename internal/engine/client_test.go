@@ -106,8 +106,8 @@ func TestConnectionClose(t *testing.T) {
 	}
 }
 
-// TestServerHangsUp closes idle connections as uvicorn does: the client notices before it writes, so that even a request that
-// must not be sent twice goes through.
+// TestServerHangsUp closes idle connections as uvicorn does: the client notices before it writes, so that
+// even a request that must not be sent twice goes through.
 func TestServerHangsUp(t *testing.T) {
 	c, s, conns := serve(t, Options{}, echo)
 	for range 3 {
@@ -134,9 +134,11 @@ func waitDead(t *testing.T, c *Client) {
 	}
 }
 
-// TestBytesBehindAnAnswer lets an engine say more than it was asked for: the next request must not take it for its answer, however soon it comes.
+// TestBytesBehindAnAnswer lets an engine say more than it was asked for: the next request must not take it
+// for its answer, however soon it comes.
 func TestBytesBehindAnAnswer(t *testing.T) {
-	right, wrong := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
+	right := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright"
+	wrong := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"
 	c, _, _ := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		nc, _, _ := http.NewResponseController(w).Hijack()
@@ -207,11 +209,16 @@ func TestRecordsBehindAnAnswer(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	c, _, _ := serve(t, Options{APIKey: "secret", Header: http.Header{"X-Fleet": {"a", "b"}}}, func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["X-Got"] = []string{r.Header.Get("Authorization"), strings.Join(r.Header["X-Fleet"], "+"), r.Header.Get("X-Request-Id"), r.Header.Get("Content-Type")}
-		w.WriteHeader(201)
-	})
-	resp, err := c.Do(t.Context(), &Request{Method: "POST", Path: "/", Header: []Field{{"X-Request-Id", "7"}}, ContentType: "text/plain"})
+	c, _, _ := serve(t, Options{APIKey: "secret", Header: http.Header{"X-Fleet": {"a", "b"}}},
+		func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["X-Got"] = []string{
+				r.Header.Get("Authorization"), strings.Join(r.Header["X-Fleet"], "+"), r.Header.Get("X-Request-Id"),
+				r.Header.Get("Content-Type"),
+			}
+			w.WriteHeader(201)
+		})
+	resp, err := c.Do(t.Context(),
+		&Request{Method: "POST", Path: "/", Header: []Field{{"X-Request-Id", "7"}}, ContentType: "text/plain"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +279,8 @@ func TestRefusedBody(t *testing.T) {
 		status, body, err := c.Post(t.Context(), "/", make([]byte, 64<<20))
 		close(release)
 		if status != 413 || string(body) != "long" || err != nil {
-			t.Errorf("hanging up %v, TLS %v: answer = %d %q %v, want 413 long", tt.hangUp, tt.sealed, status, body, err)
+			t.Errorf("hanging up %v, TLS %v: answer = %d %q %v, want 413 long",
+				tt.hangUp, tt.sealed, status, body, err)
 		}
 		wg.Wait()
 		c.Close()
@@ -461,11 +469,14 @@ func TestLastMomentForbids(t *testing.T) {
 			served.Store(0)
 		}
 		tooLate := errors.New("too late")
-		_, err := c.Do(t.Context(), &Request{Method: http.MethodPost, Path: "/", Body: []byte("x"), Last: func() error { return tooLate }})
+		_, err := c.Do(t.Context(),
+			&Request{Method: http.MethodPost, Path: "/", Body: []byte("x"), Last: func() error { return tooLate }})
 		if !errors.Is(err, tooLate) || !NotSent(err) || served.Load() != 0 {
-			t.Errorf("idle connection %v: error %v, not sent %v, served %d; want too late, unsent, never served", idle, err, NotSent(err), served.Load())
+			t.Errorf("idle connection %v: error %v, not sent %v, served %d; want too late, unsent, never served",
+				idle, err, NotSent(err), served.Load())
 		}
-		resp, err := c.Do(t.Context(), &Request{Method: http.MethodPost, Path: "/", Body: []byte("x"), Last: func() error { return nil }})
+		resp, err := c.Do(t.Context(),
+			&Request{Method: http.MethodPost, Path: "/", Body: []byte("x"), Last: func() error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -473,8 +484,8 @@ func TestLastMomentForbids(t *testing.T) {
 	}
 }
 
-// TestLateReaderTrustsNoConnection reads an answer so late that the engine has hung up meanwhile, as a process does that stood still. The connection is
-// young to us and old to the engine.
+// TestLateReaderTrustsNoConnection reads an answer so late that the engine has hung up meanwhile, as a
+// process does that stood still. The connection is young to us and old to the engine.
 func TestLateReaderTrustsNoConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

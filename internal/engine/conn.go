@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// bufferSize is how much one read may bring. A stream that waits holds no buffer, if its connection is plain TCP.
+// bufferSize is how much one read may bring. A stream that waits holds no buffer, if its connection is plain
+// TCP.
 const bufferSize = 32 << 10
 
 type buffer [bufferSize]byte
 
-// spares keeps 2 MiB of buffers over garbage collections, which empty a sync.Pool and come every few milliseconds under load;
-// what is more goes to the pool.
+// spares keeps 2 MiB of buffers over garbage collections, which empty a sync.Pool and come every few
+// milliseconds under load; what is more goes to the pool.
 var (
 	spares  = make(chan *buffer, 64)
 	surplus sync.Pool
@@ -94,20 +95,25 @@ func (c *conn) rest() []byte {
 
 func (c *conn) takeBuffer() {
 	if c.buf == nil {
-		c.buf, c.r, c.w = getBuffer(), 0, 0
+		c.buf = getBuffer()
+		c.r = 0
+		c.w = 0
 	}
 }
 
 func (c *conn) dropBuffer() {
 	if c.buf != nil {
 		putBuffer(c.buf)
-		c.buf, c.r, c.w = nil, 0, 0
+		c.buf = nil
+		c.r = 0
+		c.w = 0
 	}
 }
 
 var errFull = errors.New("buffer is full")
 
-// fill waits for bytes and reads once, behind what is not used yet. A nil error means that there are more bytes than before.
+// fill waits for bytes and reads once, behind what is not used yet. A nil error means that there are more
+// bytes than before.
 func (c *conn) fill() error {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
@@ -135,8 +141,8 @@ func (c *conn) read() (int, error) {
 	return c.nc.Read(c.buf[c.w:])
 }
 
-// renewDeadline moves the read deadline on, though not at each read: a deadline costs more than a read of what is there.
-// It comes up to an eighth late, never early.
+// renewDeadline moves the read deadline on, though not at each read: a deadline costs more than a read of
+// what is there. It comes up to an eighth late, never early.
 func (c *conn) renewDeadline() {
 	if c.patience == 0 {
 		return
@@ -156,7 +162,8 @@ func (c *conn) setPatience(d time.Duration) {
 	c.patience, c.renewed = d, time.Time{}
 }
 
-// send writes r. early says that the engine answered before it had taken the whole body, and that the rest will not be sent.
+// send writes r. early says that the engine answered before it had taken the whole body, and that the rest
+// will not be sent.
 func (c *conn) send(cl *Client, r *Request) (early bool, _ *Error) {
 	out := getBuffer()
 	defer putBuffer(out)
@@ -185,12 +192,13 @@ func (c *conn) write(b []byte) (int64, error) {
 }
 
 const (
-	glance   = 100 * time.Millisecond // how often a write that does not get on looks whether the answer is there already
+	// How often a write that does not get on looks whether the answer is there already.
+	glance   = 100 * time.Millisecond
 	farewell = 100 * time.Millisecond // how long the answer may take that an engine sent before it hung up
 )
 
-// writeLong writes without copying body. An engine may refuse a long body and stop reading it: the answer is looked for
-// while the write does not get on.
+// writeLong writes without copying body. An engine may refuse a long body and stop reading it: the answer is
+// looked for while the write does not get on.
 func (c *conn) writeLong(head, body []byte) (early bool, n int64, err error) {
 	if c.sealed {
 		return c.writeSealed(head, body)
@@ -212,8 +220,9 @@ func (c *conn) writeLong(head, body []byte) (early bool, n int64, err error) {
 	return false, n, err
 }
 
-// writeSealed does so over TLS, where a write that a deadline interrupts cannot go on. So it runs beside the caller, who looks for the answer meanwhile, and is
-// interrupted only when nothing more needs to be written. It has ended when this returns: body is the caller's again.
+// writeSealed does so over TLS, where a write that a deadline interrupts cannot go on. So it runs beside the
+// caller, who looks for the answer meanwhile, and is interrupted only when nothing more needs to be written.
+// It has ended when this returns: body is the caller's again.
 func (c *conn) writeSealed(head, body []byte) (early bool, n int64, err error) {
 	written := make(chan struct{})
 	go func() { // joined below in every case

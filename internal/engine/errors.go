@@ -56,26 +56,30 @@ func orNil(e *Error) error {
 	return e
 }
 
-// NotSent reports whether err proves that the engine saw nothing of the request, so that its transfer params are still unused.
+// NotSent reports whether err proves that the engine saw nothing of the request, so that its transfer params
+// are still unused.
 func NotSent(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && !e.Sent
 }
 
-// Unreachable reports whether err is the engine's own doing: nobody answered at its address, or hung up before a byte was taken. What our side did, a
-// context that ended, a request that is not one, a client that is closed, says nothing of the engine, and must not count against it.
+// Unreachable reports whether err is the engine's own doing: nobody answered at its address, or hung up
+// before a byte was taken. What our side did, a context that ended, a request that is not one, a client that
+// is closed, says nothing of the engine, and must not count against it.
 func Unreachable(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.unreachable
 }
 
-// ErrRequest is a request that cannot be put on the wire as it is. No engine would have seen anything else of it.
+// ErrRequest is a request that cannot be put on the wire as it is. No engine would have seen anything else of
+// it.
 var ErrRequest = errors.New("request is not one")
 
 // ErrTooLarge is a body longer than its reader's limit.
 var ErrTooLarge = errors.New("answer is larger than the limit")
 
-// ProtocolError is an answer that is not HTTP/1.1 as we accept it. What follows on its connection cannot be trusted.
+// ProtocolError is an answer that is not HTTP/1.1 as we accept it. What follows on its connection cannot be
+// trusted.
 type ProtocolError string
 
 func (e ProtocolError) Error() string { return "answer is malformed: " + string(e) }
@@ -86,7 +90,8 @@ const (
 	errCut          = ProtocolError("head is cut off")
 )
 
-// Explain says of an engine that could not be asked what an operator can act on, without our side's port numbers.
+// Explain says of an engine that could not be asked what an operator can act on, without our side's port
+// numbers.
 func Explain(err error) string {
 	var dns *net.DNSError
 	switch {

@@ -12,7 +12,8 @@ import (
 
 func ExampleClient_Do() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(engine.ORCAResponse, "TEXT named_metrics.num_requests_waiting=2.0, named_metrics.kv_cache_usage_perc=0.25")
+		w.Header().Set(engine.ORCAResponse,
+			"TEXT named_metrics.num_requests_waiting=2.0, named_metrics.kv_cache_usage_perc=0.25")
 		io.WriteString(w, `{"choices":[]}`)
 	}))
 	defer server.Close()

@@ -13,8 +13,10 @@ import (
 // FuzzHead holds parseHead against net/http: what we take, it takes too, and both understand the same.
 func FuzzHead(f *testing.F) {
 	for _, fields := range []string{
-		"", "Content-Length: 5\r\n", "content-length: 5\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\n", "Connection: keep-alive, close\r\n",
-		"X: a\r\n b\r\n", "X : y\r\n", "X: y\n", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "A:\t v \r\nB:\r\n", "Content-Length: 0x5\r\n",
+		"", "Content-Length: 5\r\n", "content-length: 5\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\n",
+		"Connection: keep-alive, close\r\n",
+		"X: a\r\n b\r\n", "X : y\r\n", "X: y\n", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+		"A:\t v \r\nB:\r\n", "Content-Length: 0x5\r\n",
 	} {
 		f.Add([]byte(ok200 + fields + "\r\n"))
 	}
@@ -72,7 +74,8 @@ func dechunk(b []byte, piece int) (body []byte, rest int, done bool, err error) 
 // FuzzChunks holds the decoder against net/http's, and against itself with the bytes cut into other pieces.
 func FuzzChunks(f *testing.F) {
 	for _, s := range []string{
-		"0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "3;a=b\r\nabc\r\n00\r\nTrailer: x\r\n\r\nbehind", "5\nhello\n0\n\n", "A\r\n0123456789\r\n0\r\n\r\n",
+		"0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "3;a=b\r\nabc\r\n00\r\nTrailer: x\r\n\r\nbehind", "5\nhello\n0\n\n",
+		"A\r\n0123456789\r\n0\r\n\r\n",
 		"fffffffffffffff\r\n", " 5\r\nhello\r\n", "5\r\nhello", "1\r\nx\r\n1\r\ny\r\n1\r\nz\r\n0\r\n\r\n",
 	} {
 		f.Add([]byte(s), 3)
@@ -82,7 +85,8 @@ func FuzzChunks(f *testing.F) {
 		body, rest, done, err := dechunk(b, len(b)+1)
 		body2, rest2, done2, err2 := dechunk(b, piece)
 		if !bytes.Equal(body, body2) || rest != rest2 || done != done2 || (err == nil) != (err2 == nil) {
-			t.Fatalf("%q: whole %q %d %v %v, in pieces of %d %q %d %v %v", b, body, rest, done, err, piece, body2, rest2, done2, err2)
+			t.Fatalf("%q: whole %q %d %v %v, in pieces of %d %q %d %v %v",
+				b, body, rest, done, err, piece, body2, rest2, done2, err2)
 		}
 		if !done {
 			return
@@ -94,7 +98,8 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// FuzzResponse feeds a whole answer in two pieces and checks that net/http reads the same, where we read anything.
+// FuzzResponse feeds a whole answer in two pieces and checks that net/http reads the same, where we read
+// anything.
 func FuzzResponse(f *testing.F) {
 	f.Add([]byte(ok200+"Content-Length: 5\r\n\r\nhello"), 20)
 	f.Add([]byte(ok200+"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), 50)

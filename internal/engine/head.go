@@ -43,8 +43,9 @@ type head struct {
 	fields  Header
 }
 
-// parseHead reads b, which ends with the blank line. It refuses whatever two readers could understand differently: a body whose
-// length is told twice, folded lines, bare line feeds, control characters, spaces before a colon.
+// parseHead reads b, which ends with the blank line. It refuses whatever two readers could understand
+// differently: a body whose length is told twice, folded lines, bare line feeds, control characters, spaces
+// before a colon.
 func parseHead(b []byte) (head, error) {
 	h := head{length: -1}
 	line, rest, err := cutLine(b)
@@ -75,7 +76,8 @@ func cutLine(b []byte) (line, rest []byte, err error) {
 // readStatus reads "HTTP/1.1 200 OK".
 func (h *head) readStatus(line []byte) error {
 	const shortest = len("HTTP/1.1 200")
-	if len(line) < shortest || string(line[:7]) != "HTTP/1." || line[8] != ' ' || line[7] != '0' && line[7] != '1' {
+	if len(line) < shortest || string(line[:7]) != "HTTP/1." || line[8] != ' ' ||
+		line[7] != '0' && line[7] != '1' {
 		return ProtocolError("it does not begin with HTTP/1.1 or HTTP/1.0 and a status")
 	}
 	for _, d := range line[9:12] {
@@ -159,10 +161,12 @@ func (h *head) readEncoding(value []byte) error {
 	return nil
 }
 
-// readCoding refuses what has been compressed on the way. Nobody asked for it, and events could not be told apart in it.
+// readCoding refuses what has been compressed on the way. Nobody asked for it, and events could not be told
+// apart in it.
 func (h *head) readCoding(value []byte) error {
 	if len(value) > 0 && !equalFold(value, "identity") {
-		return ProtocolError("it is encoded (content-encoding), which was not asked for: let what stands in front of the engine pass answers as they are")
+		return ProtocolError("it is encoded (content-encoding), which was not asked for: let what stands in " +
+			"front of the engine pass answers as they are")
 	}
 	return nil
 }

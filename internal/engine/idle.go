@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// idle keeps connections between requests, the last one used on top: under little load the others grow old and go.
+// idle keeps connections between requests, the last one used on top: under little load the others grow old
+// and go.
 type idle struct {
 	max  int           // immutable
 	keep time.Duration // immutable
@@ -21,8 +22,8 @@ type idle struct {
 	armed bool
 }
 
-// get returns a live connection that was made by trust, or nil. However short it was idle, it is looked at: what an engine said beyond its answer would be
-// taken for the answer to the next request.
+// get returns a live connection that was made by trust, or nil. However short it was idle, it is looked at:
+// what an engine said beyond its answer would be taken for the answer to the next request.
 func (p *idle) get(trust *tls.Config) *conn {
 	for {
 		c, age := p.pop()

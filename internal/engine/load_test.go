@@ -20,7 +20,10 @@ func TestParseORCA(t *testing.T) {
 		ok               bool
 	}{
 		{`TEXT named_metrics.num_requests_waiting=3.0, named_metrics.kv_cache_usage_perc=0.25`, -1, 3, 0.25, true},
-		{`JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0004883408619216212}}`, -1, 0, 0.0004883408619216212, true},
+		{
+			`JSON {"named_metrics": {"num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.0004883408619216212}}`, -1,
+			0, 0.0004883408619216212, true,
+		},
 		{`{"named_metrics":{"kv_cache_usage_perc":0.5,"other":"x"}}`, -1, -1, 0.5, true},
 		{`named_metrics.kv_cache_usage_perc=0.5`, -1, -1, 0.5, true},
 		{`text kv_cache_usage_perc=1.0000001`, -1, -1, 1, true},
@@ -40,8 +43,10 @@ func TestParseORCA(t *testing.T) {
 		{`TEXT hello`, -1, -1, nan, false},
 	} {
 		l, ok := ParseORCA(tt.value)
-		if ok != tt.ok || l.Running != tt.running || l.Waiting != tt.waiting || !same(l.Usage, tt.usage) || ok != (l.Source == replica.ORCA) {
-			t.Errorf("ParseORCA(%q) = %+v %v, want %d running, %d waiting, usage %v, %v", tt.value, l, ok, tt.running, tt.waiting, tt.usage, tt.ok)
+		if ok != tt.ok || l.Running != tt.running || l.Waiting != tt.waiting || !same(l.Usage, tt.usage) ||
+			ok != (l.Source == replica.ORCA) {
+			t.Errorf("ParseORCA(%q) = %+v %v, want %d running, %d waiting, usage %v, %v",
+				tt.value, l, ok, tt.running, tt.waiting, tt.usage, tt.ok)
 		}
 	}
 }
@@ -81,9 +86,12 @@ func TestParseMetrics(t *testing.T) {
 	}
 }
 
-// TestParseMetricsDataParallel: num_gpu_blocks is the sum over both ranks, kv_cache_size_tokens is one rank's.
+// TestParseMetricsDataParallel: num_gpu_blocks is the sum over both ranks, kv_cache_size_tokens is one
+// rank's.
 func TestParseMetricsDataParallel(t *testing.T) {
-	for name, size := range map[string]string{"with tokens": `kv_cache_size_tokens="262144",`, "without": "", "None": `kv_cache_size_tokens="None",`} {
+	for name, size := range map[string]string{
+		"with tokens": `kv_cache_size_tokens="262144",`, "without": "", "None": `kv_cache_size_tokens="None",`,
+	} {
 		m, err := ParseMetrics([]byte(`
 vllm:num_requests_running{engine="0",model_name="tiny"} 3.0
 vllm:num_requests_running{engine="1",model_name="ti,\"ny}"} 4.0
@@ -99,7 +107,8 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",
 			t.Fatal(err)
 		}
 		l0, l1 := m.Loads[0], m.Loads[1]
-		if len(m.Loads) != 2 || l0.Running != 3 || l0.Waiting != -1 || l0.Usage != 0.25 || l1.Running != 4 || l1.Waiting != 5 || !math.IsNaN(l1.Usage) || l0.Loading != -1 || l1.Loading != 6 {
+		if len(m.Loads) != 2 || l0.Running != 3 || l0.Waiting != -1 || l0.Usage != 0.25 || l1.Running != 4 ||
+			l1.Waiting != 5 || !math.IsNaN(l1.Usage) || l0.Loading != -1 || l1.Loading != 6 {
 			t.Errorf("%s: loads = %+v", name, m.Loads)
 		}
 		r1 := m.Ranks[1]
@@ -113,7 +122,8 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",
 }
 
 func TestParseMetricsOld(t *testing.T) {
-	m, err := ParseMetrics([]byte("vllm:num_requests_waiting{model_name=\"m\"} 2.0\r\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.75\r\n" +
+	m, err := ParseMetrics([]byte("vllm:num_requests_waiting{model_name=\"m\"} 2.0\r\n" +
+		"vllm:gpu_cache_usage_perc{model_name=\"m\"} 0.75\r\n" +
 		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"101\"} 1.0"))
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +136,10 @@ func TestParseMetricsOld(t *testing.T) {
 
 func TestParseMetricsOfSomethingElse(t *testing.T) {
 	for _, body := range []string{
-		"", "process_start_time_seconds 1\n", "<html>", "vllm:num_requests_running", "vllm:num_requests_running{engine=\"x\"} 1\n",
-		"vllm:num_requests_running{engine=\"0} 1\n", "vllm:num_requests_running{engine=\"0\"} \n", "vllm:num_requests_running{engine=\"99999999\"} 1\n",
+		"", "process_start_time_seconds 1\n", "<html>", "vllm:num_requests_running",
+		"vllm:num_requests_running{engine=\"x\"} 1\n",
+		"vllm:num_requests_running{engine=\"0} 1\n", "vllm:num_requests_running{engine=\"0\"} \n",
+		"vllm:num_requests_running{engine=\"99999999\"} 1\n",
 	} {
 		if m, err := ParseMetrics([]byte(body)); err == nil {
 			t.Errorf("ParseMetrics(%q) = %+v, want an error", body, m)
@@ -162,7 +174,8 @@ func BenchmarkParseMetrics(b *testing.B) {
 	}
 }
 
-// TestCapacityOfARank: the tokens of a cache are rounded down to whole requests of the longest length, by which the blocks of most engines would be too few.
+// TestCapacityOfARank: the tokens of a cache are rounded down to whole requests of the longest length, by
+// which the blocks of most engines would be too few.
 func TestCapacityOfARank(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks, blocks, tokens int // as num_gpu_blocks and kv_cache_size_tokens say
@@ -182,7 +195,10 @@ func TestCapacityOfARank(t *testing.T) {
 	} {
 		var text strings.Builder
 		for r := range c.ranks {
-			fmt.Fprintf(&text, "vllm:cache_config_info{block_size=\"32\",engine=\"%d\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1.0\n", r, c.tokens, c.blocks)
+			fmt.Fprintf(&text,
+				"vllm:cache_config_info{block_size=\"32\",engine=\"%d\",kv_cache_size_tokens=\"%d\","+
+					"num_gpu_blocks=\"%d\"} 1.0\n",
+				r, c.tokens, c.blocks)
 		}
 		m, err := ParseMetrics([]byte(text.String()))
 		if err != nil {

@@ -15,10 +15,11 @@ import (
 
 // Metrics is what one scrape of /metrics says.
 type Metrics struct {
-	Loads     map[int]replica.Load // by data-parallel rank, for ranks of which anything is known; ParseMetrics leaves At to its caller
-	Ranks     map[int]Rank         // the rest, by the same ranks
-	Started   float64              // process start, unix seconds, 0 unknown
-	Connector string               // "nixl", else "moriio", whose series were seen; "" for neither
+	// By data-parallel rank, for ranks of which anything is known; ParseMetrics leaves At to its caller.
+	Loads     map[int]replica.Load
+	Ranks     map[int]Rank // the rest, by the same ranks
+	Started   float64      // process start, unix seconds, 0 unknown
+	Connector string       // "nixl", else "moriio", whose series were seen; "" for neither
 }
 
 // Rank is what /metrics says of one data-parallel rank besides its load.
@@ -37,16 +38,17 @@ type Cache struct {
 
 // Counters only grow while a process lives. NaN means unknown.
 type Counters struct {
-	ExternalHits                 float64 // tokens that came through the KV connector
-	NIXLFailedTransfers          float64
-	NIXLExpired, NIXLAfterExpiry float64 // leases that ended unread; reads of a lease that was gone: wrong text is possible
+	ExternalHits        float64 // tokens that came through the KV connector
+	NIXLFailedTransfers float64
+	// Leases that ended unread; reads of a lease that was gone: wrong text is possible.
+	NIXLExpired, NIXLAfterExpiry float64
 }
 
 // ErrNoMetrics is a text without a single series of vLLM's.
 var ErrNoMetrics = errors.New("no vllm series")
 
-// ParseMetrics reads the Prometheus text of an engine, old names and new, series without an engine label as rank 0. Lines that are not ours cost
-// no allocation; a line of ours that cannot be read counts as absent.
+// ParseMetrics reads the Prometheus text of an engine, old names and new, series without an engine label as
+// rank 0. Lines that are not ours cost no allocation; a line of ours that cannot be read counts as absent.
 func ParseMetrics(body []byte) (Metrics, error) {
 	var p parser
 	for len(body) > 0 {
@@ -209,10 +211,11 @@ func (r *rankLines) setCache(l labels) {
 	}
 }
 
-// usable is how many blocks the rank can give out. num_gpu_blocks is the sum over the ranks of a server, kv_cache_size_tokens is one rank's; both count
-// the null block, which is never given out. The tokens are rounded down to whole requests of the longest length and to whole tokens
-// (v1/core/kv_cache_utils.py, get_kv_cache_capacity), so that they are some blocks too few for most lengths; where they are far from the mean of the ranks,
-// several groups of layers share the blocks, and the tokens are what fits.
+// usable is how many blocks the rank can give out. num_gpu_blocks is the sum over the ranks of a server,
+// kv_cache_size_tokens is one rank's; both count the null block, which is never given out. The tokens are
+// rounded down to whole requests of the longest length and to whole tokens (v1/core/kv_cache_utils.py,
+// get_kv_cache_capacity), so that they are some blocks too few for most lengths; where they are far from the
+// mean of the ranks, several groups of layers share the blocks, and the tokens are what fits.
 func (r *rankLines) usable(ranks int) int {
 	blocks := r.blocks / ranks
 	if r.tokens > 0 && r.rank.Cache.BlockSize > 0 {
@@ -390,7 +393,8 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return e.Path + " answered " + strconv.Itoa(e.Status) }
 
-// Health asks /health: nil when the engine says 200. It tells that the engine core lives, not that it can serve a request.
+// Health asks /health: nil when the engine says 200. It tells that the engine core lives, not that it can
+// serve a request.
 func (c *Client) Health(ctx context.Context) error {
 	resp, err := c.Do(ctx, &Request{Method: http.MethodGet, Path: "/health", Idempotent: true})
 	if err != nil {

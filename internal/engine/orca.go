@@ -9,16 +9,17 @@ import (
 	"tandem/internal/replica"
 )
 
-// The request header that asks for a load report beside the answer, and the one that brings it. Engines report on answers
-// that are not streamed.
+// The request header that asks for a load report beside the answer, and the one that brings it. Engines
+// report on answers that are not streamed.
 const (
 	ORCARequest  = "Endpoint-Load-Metrics-Format" // TEXT or JSON; TEXT is the cheaper to read
 	ORCAResponse = "Endpoint-Load-Metrics"
 )
 
-// ParseORCA reads the value of an endpoint-load-metrics header: TEXT or JSON, with or without that word in front. Names we do not know are
-// passed over. It says false when the report is empty, when a value cannot be, and when a name comes twice, as it does from a server
-// with several data-parallel ranks without saying which is whose. At is left to the caller.
+// ParseORCA reads the value of an endpoint-load-metrics header: TEXT or JSON, with or without that word in
+// front. Names we do not know are passed over. It says false when the report is empty, when a value cannot
+// be, and when a name comes twice, as it does from a server with several data-parallel ranks without saying
+// which is whose. At is left to the caller.
 func ParseORCA(value string) (replica.Load, bool) {
 	l := replica.NoLoad()
 	value = trim(value)

@@ -15,18 +15,22 @@ import (
 	"tandem/internal/replica"
 )
 
-// Probe asks the server for its facts, one per data-parallel rank in the order of rank numbers, the first being rank FirstRank.
+// Probe asks the server for its facts, one per data-parallel rank in the order of rank numbers, the first
+// being rank FirstRank.
 //
-// Only /v1/models must answer; every other endpoint is missing from some version or behind some flag, and what it would tell stays
-// unknown then. A connection that breaks is an error all the same, so that an engine on its way up or down is asked again. Where
-// ids can be reused, three checks send a request of one token each, to chat, messages and responses.
+// Only /v1/models must answer; every other endpoint is missing from some version or behind some flag, and
+// what it would tell stays unknown then. A connection that breaks is an error all the same, so that an engine
+// on its way up or down is asked again. Where ids can be reused, three checks send a request of one token
+// each, to chat, messages and responses.
 func (c *Client) Probe(ctx context.Context) ([]replica.Facts, error) {
 	base, err := c.Models(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	p := probe{client: c, facts: base}
-	for _, step := range []func(context.Context) error{p.version, p.metrics, p.sources, p.render, p.reuse, p.reuseOther} {
+	for _, step := range []func(context.Context) error{
+		p.version, p.metrics, p.sources, p.render, p.reuse, p.reuseOther,
+	} {
 		if err := step(ctx); err != nil {
 			return nil, fmt.Errorf("probe: %w", err)
 		}
@@ -75,7 +79,9 @@ func (l *modelList) facts() (replica.Facts, error) {
 		if m.Parent != "" {
 			f.Adapters = append(f.Adapters, m.ID)
 		} else if f.Model == "" {
-			f.Model, f.Root, f.MaxModelLen = m.ID, m.Root, m.MaxModelLen
+			f.Model = m.ID
+			f.Root = m.Root
+			f.MaxModelLen = m.MaxModelLen
 		}
 	}
 	if f.Model == "" {
@@ -140,7 +146,8 @@ func (p *probe) sources(ctx context.Context) error {
 
 // render asks for the shortest rendering there is: 403 without --enable-scale-out, 404 before it existed.
 func (p *probe) render(ctx context.Context) error {
-	status, _, err := p.client.Post(ctx, "/v1/completions/render", fmt.Appendf(nil, `{"model":%s,"prompt":"a","max_tokens":1}`, quote(p.facts.Model)))
+	status, _, err := p.client.Post(ctx, "/v1/completions/render",
+		fmt.Appendf(nil, `{"model":%s,"prompt":"a","max_tokens":1}`, quote(p.facts.Model)))
 	p.facts.Render = status == http.StatusOK
 	return err
 }
@@ -148,14 +155,16 @@ func (p *probe) render(ctx context.Context) error {
 // reuseIDs is a prompt no chat template makes; its ids are in every vocabulary.
 const reuseIDs = "[3,1,4,1,5,9,2,6]"
 
-// reuse checks that a chat request takes its prompt from kv_transfer_params.prompt_token_ids: vLLM promises it since 0.27, and a router that believes
-// it wrongly has the decode replica compute another prompt than the one whose KV it was given.
+// reuse checks that a chat request takes its prompt from kv_transfer_params.prompt_token_ids: vLLM promises
+// it since 0.27, and a router that believes it wrongly has the decode replica compute another prompt than the
+// one whose KV it was given.
 func (p *probe) reuse(ctx context.Context) error {
 	if !replica.AtLeast(p.facts.Version, 0, 27) {
 		return nil
 	}
 	status, body, err := p.client.Post(ctx, "/v1/chat/completions", fmt.Appendf(nil,
-		`{"model":%s,"messages":[{"role":"user","content":"a"}],"max_tokens":1,"temperature":0,"return_token_ids":true,"kv_transfer_params":{"prompt_token_ids":%s}}`,
+		`{"model":%s,"messages":[{"role":"user","content":"a"}],"max_tokens":1,"temperature":0,`+
+			`"return_token_ids":true,"kv_transfer_params":{"prompt_token_ids":%s}}`,
 		quote(p.facts.Model), reuseIDs))
 	if err != nil || status != http.StatusOK {
 		return err
@@ -164,8 +173,8 @@ func (p *probe) reuse(ctx context.Context) error {
 	return nil
 }
 
-// reuseOther checks the same of /v1/messages and /v1/responses, whose answers do not tell the prompt's ids but count them. No template makes one token of
-// four words.
+// reuseOther checks the same of /v1/messages and /v1/responses, whose answers do not tell the prompt's ids
+// but count them. No template makes one token of four words.
 func (p *probe) reuseOther(ctx context.Context) (err error) {
 	if !p.facts.ReuseIDs || !p.facts.Render { // without ids of these doors there is nothing to reuse
 		return nil
@@ -190,7 +199,8 @@ func (p *probe) countsOne(ctx context.Context, path string, question []byte) (bo
 			Input int `json:"input_tokens"`
 		} `json:"usage"`
 	}
-	return err == nil && status == http.StatusOK && json.Unmarshal(body, &answer) == nil && answer.Usage.Input == 1, err
+	return err == nil && status == http.StatusOK && json.Unmarshal(body, &answer) == nil &&
+		answer.Usage.Input == 1, err
 }
 
 func quote(s string) []byte {
@@ -217,19 +227,25 @@ func (p *probe) ranks() []replica.Facts {
 	if len(numbers) == 0 {
 		numbers = []int{0}
 	}
-	p.facts.Ranks, p.facts.FirstRank, p.facts.Started = len(numbers), numbers[0], p.scraped.Started
+	p.facts.Ranks = len(numbers)
+	p.facts.FirstRank = numbers[0]
+	p.facts.Started = p.scraped.Started
 	p.facts.Connector = p.scraped.Connector
 	all := make([]replica.Facts, 0, len(numbers))
 	for _, n := range numbers {
 		f, cache := p.facts, p.scraped.Ranks[n].Cache
-		f.BlockSize, f.Blocks, f.CacheDType, f.PrefixCaching = cache.BlockSize, cache.Blocks, cache.DType, cache.PrefixCaching
+		f.BlockSize = cache.BlockSize
+		f.Blocks = cache.Blocks
+		f.CacheDType = cache.DType
+		f.PrefixCaching = cache.PrefixCaching
 		f.Events = p.events[n]
 		all = append(all, f)
 	}
 	return all
 }
 
-// EventSource makes dialable addresses of what /kv_event_sources says: host, that of the server's URL, stands in for a wildcard.
+// EventSource makes dialable addresses of what /kv_event_sources says: host, that of the server's URL, stands
+// in for a wildcard.
 func EventSource(host, endpoint, replay, topic string) replica.EventSource {
 	return replica.EventSource{Endpoint: dialable(host, endpoint), Replay: dialable(host, replay), Topic: topic}
 }

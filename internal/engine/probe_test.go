@@ -55,8 +55,11 @@ func reuse(w http.ResponseWriter, r *http.Request) {
 
 func TestProbe(t *testing.T) {
 	full := replica.Facts{
-		Model: "tiny", Root: "/models/tiny", Models: []string{"tiny"}, Version: "0.32.0", MaxModelLen: 4096, BlockSize: 32, Blocks: 8191, CacheDType: "auto", Connector: "nixl",
-		PrefixCaching: true, Ranks: 1, Events: replica.EventSource{Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5657", Topic: "kv@p"},
+		Model: "tiny", Root: "/models/tiny", Models: []string{"tiny"}, Version: "0.32.0", MaxModelLen: 4096,
+		BlockSize: 32, Blocks: 8191, CacheDType: "auto", Connector: "nixl",
+		PrefixCaching: true, Ranks: 1, Events: replica.EventSource{
+			Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5657", Topic: "kv@p",
+		},
 		Render: true, ReuseIDs: true, Started: 1.79524209861e+09,
 	}
 	for _, tt := range []struct {
@@ -65,19 +68,38 @@ func TestProbe(t *testing.T) {
 		edit     func(f *replica.Facts)
 	}{
 		{"everything", nil, func(*replica.Facts) {}},
-		{"render is forbidden", map[string]string{"/v1/completions/render": "403"}, func(f *replica.Facts) { f.Render = false }},
-		{"events are off", map[string]string{"/kv_event_sources": "{}"}, func(f *replica.Facts) { f.Events = replica.EventSource{} }},
 		{
-			"publisher is null",
-			map[string]string{"/kv_event_sources": `{"0":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}`},
+			"render is forbidden", map[string]string{"/v1/completions/render": "403"},
+			func(f *replica.Facts) { f.Render = false },
+		},
+		{
+			"events are off", map[string]string{"/kv_event_sources": "{}"},
 			func(f *replica.Facts) { f.Events = replica.EventSource{} },
 		},
-		{"before ids could be reused", map[string]string{"/version": `{"version":"0.26.1"}`}, func(f *replica.Facts) { f.Version, f.ReuseIDs = "0.26.1", false }},
-		{"ids are ignored", map[string]string{"/v1/chat/completions": `{"prompt_token_ids":[1,2]}`}, func(f *replica.Facts) { f.ReuseIDs = false }},
-		{"no chat template", map[string]string{"/v1/chat/completions": "404"}, func(f *replica.Facts) { f.ReuseIDs = false }},
+		{
+			"publisher is null",
+			map[string]string{
+				"/kv_event_sources": `{"0":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}`,
+			},
+			func(f *replica.Facts) { f.Events = replica.EventSource{} },
+		},
+		{
+			"before ids could be reused", map[string]string{"/version": `{"version":"0.26.1"}`},
+			func(f *replica.Facts) { f.Version, f.ReuseIDs = "0.26.1", false },
+		},
+		{
+			"ids are ignored", map[string]string{"/v1/chat/completions": `{"prompt_token_ids":[1,2]}`},
+			func(f *replica.Facts) { f.ReuseIDs = false },
+		},
+		{
+			"no chat template", map[string]string{"/v1/chat/completions": "404"},
+			func(f *replica.Facts) { f.ReuseIDs = false },
+		},
 		{
 			"messages take ids and responses do not",
-			map[string]string{"/v1/messages": `{"usage":{"input_tokens":1}}`, "/v1/responses": `{"usage":{"input_tokens":5}}`},
+			map[string]string{
+				"/v1/messages": `{"usage":{"input_tokens":1}}`, "/v1/responses": `{"usage":{"input_tokens":5}}`,
+			},
 			func(f *replica.Facts) { f.ReuseOther.Messages = true },
 		},
 		{
@@ -86,24 +108,40 @@ func TestProbe(t *testing.T) {
 			func(f *replica.Facts) { f.Render = false },
 		},
 		{"no metrics", map[string]string{"/metrics": "404"}, func(f *replica.Facts) {
-			f.BlockSize, f.Blocks, f.CacheDType, f.Connector, f.PrefixCaching, f.Started = 0, 0, "", "", false, 0
+			f.BlockSize = 0
+			f.Blocks = 0
+			f.CacheDType = ""
+			f.Connector = ""
+			f.PrefixCaching = false
+			f.Started = 0
 		}},
 		{
 			"another connector",
 			map[string]string{"/metrics": "vllm:moriio_xfer_time_seconds_count{engine=\"0\"} 0.0\n" +
 				"vllm:kv_cache_usage_perc{engine=\"0\"} 0.0\n"},
 			func(f *replica.Facts) {
-				f.BlockSize, f.Blocks, f.CacheDType, f.Connector, f.PrefixCaching, f.Started = 0, 0, "", "moriio", false, 0
+				f.BlockSize = 0
+				f.Blocks = 0
+				f.CacheDType = ""
+				f.Connector = "moriio"
+				f.PrefixCaching = false
+				f.Started = 0
 			},
 		},
-		{"nothing but models", map[string]string{"/metrics": "404", "/version": "404", "/kv_event_sources": "404", "/v1/completions/render": "404"}, func(f *replica.Facts) {
+		{"nothing but models", map[string]string{
+			"/metrics": "404", "/version": "404", "/kv_event_sources": "404", "/v1/completions/render": "404",
+		}, func(f *replica.Facts) {
 			*f = replica.Facts{Model: f.Model, Root: f.Root, Models: f.Models, MaxModelLen: f.MaxModelLen, Ranks: 1}
 		}},
 		{
 			"adapters and an alias",
-			map[string]string{"/v1/models": `{"data":[{"id":"tiny","root":"/m","parent":null,"max_model_len":9},{"id":"alias","root":"/m"},{"id":"lora","root":"/l","parent":"tiny"}]}`},
+			map[string]string{"/v1/models": `{"data":[{"id":"tiny","root":"/m","parent":null,"max_model_len":9},` +
+				`{"id":"alias","root":"/m"},{"id":"lora","root":"/l","parent":"tiny"}]}`},
 			func(f *replica.Facts) {
-				f.Root, f.MaxModelLen, f.Models, f.Adapters = "/m", 9, []string{"tiny", "alias", "lora"}, []string{"lora"}
+				f.Root = "/m"
+				f.MaxModelLen = 9
+				f.Models = []string{"tiny", "alias", "lora"}
+				f.Adapters = []string{"lora"}
 			},
 		},
 	} {
@@ -125,11 +163,13 @@ func equalFacts(a, b replica.Facts) bool {
 	return slices.Equal(aj, bj)
 }
 
-// TestProbeRanks: a server that runs global ranks 2 and 3 of a fleet, the second of which publishes no events.
+// TestProbeRanks: a server that runs global ranks 2 and 3 of a fleet, the second of which publishes no
+// events.
 func TestProbeRanks(t *testing.T) {
 	c, _, _ := serve(t, Options{}, fake(t, map[string]string{
-		"/kv_event_sources": `{"2":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://0.0.0.0:5559","replay_endpoint":"tcp://10.0.0.9:5659","topic":""}}`,
-		"/metrics":          strings.ReplaceAll(dpMetrics, "N", "2") + strings.ReplaceAll(dpMetrics, "N", "3"),
+		"/kv_event_sources": `{"2":{"enable_kv_cache_events":true,"publisher":"zmq",` +
+			`"endpoint":"tcp://0.0.0.0:5559","replay_endpoint":"tcp://10.0.0.9:5659","topic":""}}`,
+		"/metrics": strings.ReplaceAll(dpMetrics, "N", "2") + strings.ReplaceAll(dpMetrics, "N", "3"),
 	}))
 	got, err := c.Probe(t.Context())
 	if err != nil || len(got) != 2 {
@@ -140,15 +180,22 @@ func TestProbeRanks(t *testing.T) {
 			t.Errorf("rank %d = %+v, want the %dth of 2 from 2, with 8191 blocks", f.FirstRank+i, f, i)
 		}
 	}
-	if want := (replica.EventSource{Endpoint: "tcp://127.0.0.1:5559", Replay: "tcp://10.0.0.9:5659"}); got[0].Events != want || got[1].Events != (replica.EventSource{}) {
+	if want := (replica.EventSource{
+		Endpoint: "tcp://127.0.0.1:5559", Replay: "tcp://10.0.0.9:5659",
+	}); got[0].Events != want || got[1].Events != (replica.EventSource{}) {
 		t.Errorf("events = %+v and %+v", got[0].Events, got[1].Events)
 	}
 }
 
-const dpMetrics = "vllm:num_requests_running{engine=\"N\"} 0\nvllm:cache_config_info{engine=\"N\",block_size=\"32\",num_gpu_blocks=\"16384\",kv_cache_size_tokens=\"262144\"} 1\n"
+const dpMetrics = "vllm:num_requests_running{engine=\"N\"} 0\n" +
+	"vllm:cache_config_info{engine=\"N\",block_size=\"32\",num_gpu_blocks=\"16384\"," +
+	"kv_cache_size_tokens=\"262144\"} 1\n"
 
 func TestProbeFails(t *testing.T) {
-	for name, models := range map[string]string{"no endpoint": "404", "no json": "<html>", "no model": `{"data":[]}`, "adapters only": `{"data":[{"id":"a","parent":"b"}]}`} {
+	for name, models := range map[string]string{
+		"no endpoint": "404", "no json": "<html>", "no model": `{"data":[]}`,
+		"adapters only": `{"data":[{"id":"a","parent":"b"}]}`,
+	} {
 		c, _, _ := serve(t, Options{}, fake(t, map[string]string{"/v1/models": models}))
 		if f, err := c.Probe(t.Context()); err == nil {
 			t.Errorf("%s: Probe = %+v, want an error", name, f)
@@ -164,8 +211,11 @@ func TestScrapeAndHealth(t *testing.T) {
 	if err := c.Health(t.Context()); err != nil {
 		t.Errorf("Health = %v", err)
 	}
-	dead, _, _ := serve(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-	for name, err := range map[string]error{"health": dead.Health(t.Context()), "scrape": second(dead.Scrape(t.Context()))} {
+	dead, _, _ := serve(t, Options{},
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	for name, err := range map[string]error{
+		"health": dead.Health(t.Context()), "scrape": second(dead.Scrape(t.Context())),
+	} {
 		if e, ok := errors.AsType[*StatusError](err); !ok || e.Status != 503 {
 			t.Errorf("%s of a dead engine = %v, want status 503", name, err)
 		}

@@ -4,7 +4,8 @@ package engine
 
 import "net"
 
-// socket is not reachable here: reads hold their buffer while they wait, and an idle connection is believed to live.
+// socket is not reachable here: reads hold their buffer while they wait, and an idle connection is believed
+// to live.
 type socket struct{ raw *struct{} }
 
 func (c *conn) open(net.Conn)         {}

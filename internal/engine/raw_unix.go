@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// socket reaches the file descriptor: to read into a buffer that is taken only once bytes are there, and to look at a connection without
-// waiting. Its callbacks are made once a connection, because each would be an allocation.
+// socket reaches the file descriptor: to read into a buffer that is taken only once bytes are there, and to
+// look at a connection without waiting. Its callbacks are made once a connection, because each would be an
+// allocation.
 type socket struct {
 	raw    syscall.RawConn // nil when the connection is no TCP socket
 	tryFn  func(fd uintptr) bool
@@ -26,7 +27,9 @@ func (c *conn) open(nc net.Conn) {
 		return
 	}
 	if raw, err := tcp.SyscallConn(); err == nil {
-		c.raw, c.tryFn, c.peekFn = raw, c.tryRead, c.tryPeek
+		c.raw = raw
+		c.tryFn = c.tryRead
+		c.peekFn = c.tryPeek
 	}
 }
 

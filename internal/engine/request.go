@@ -21,7 +21,8 @@ type Request struct {
 	ContentType  string // of Body, application/json when empty
 	Idempotent   bool   // may be sent again when a reused connection dies before the first byte of an answer
 
-	// Last, unless nil, is called just before the first byte leaves, when connecting is done; its error ends the request, unsent.
+	// Last, unless nil, is called just before the first byte leaves, when connecting is done; its error ends the
+	// request, unsent.
 	Last func() error
 }
 
@@ -76,7 +77,8 @@ func isFraming(key string) bool {
 
 // fixedLines renders the fields that every request carries.
 func fixedLines(host string, o Options) ([]byte, error) {
-	fields := []Field{{"User-Agent", "tandem"}, {"Accept-Encoding", "identity"}} // who is not told otherwise may compress
+	// Who is not told otherwise may compress.
+	fields := []Field{{"User-Agent", "tandem"}, {"Accept-Encoding", "identity"}}
 	if o.APIKey != "" {
 		fields = append(fields, Field{"Authorization", "Bearer " + o.APIKey})
 	}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Response is an answer whose body is read with Next or ReadAll, by one goroutine at a time. It must be closed.
+// Response is an answer whose body is read with Next or ReadAll, by one goroutine at a time. It must be
+// closed.
 type Response struct {
 	Status        int
 	Header        Header
@@ -40,7 +41,8 @@ const (
 
 const maxInterim = 8 // 1xx answers before the real one
 
-// readHead reads up to the end of the head, past interim answers. early says that the request was not sent to its end.
+// readHead reads up to the end of the head, past interim answers. early says that the request was not sent to
+// its end.
 func (r *Response) readHead(limit int, method string, early bool) *Error {
 	silent := len(r.conn.rest()) == 0
 	for range maxInterim {
@@ -56,7 +58,9 @@ func (r *Response) readHead(limit int, method string, early bool) *Error {
 			break
 		}
 	}
-	return &Error{Phase: Head, Sent: true, Err: ProtocolError("interim answers where there is no place for them")}
+	return &Error{
+		Phase: Head, Sent: true, Err: ProtocolError("interim answers where there is no place for them"),
+	}
 }
 
 // nextHead reads one head and leaves what follows it in the buffer.
@@ -117,8 +121,11 @@ func cutShort(err error, begun bool) error {
 
 // begin takes over from a head what the body needs.
 func (r *Response) begin(h head, method string, early bool) {
-	r.Status, r.Header, r.ContentLength = h.status, h.fields, h.length
-	r.reuse = !early && !h.close && !h.oldHTTP && h.status != http.StatusInternalServerError // vLLM's uvicorn promises to keep the connection, and hangs up
+	r.Status = h.status
+	r.Header = h.fields
+	r.ContentLength = h.length
+	// vLLM's uvicorn promises to keep the connection, and hangs up.
+	r.reuse = !early && !h.close && !h.oldHTTP && h.status != http.StatusInternalServerError
 	switch {
 	case bodyless(method, h.status):
 		r.done = true
@@ -132,9 +139,9 @@ func (r *Response) begin(h head, method string, early bool) {
 	}
 }
 
-// Next returns body bytes: those that are there, else it waits for the first to come. It reads from the socket once at most where
-// that brings any body. The slice is valid until the next call of a method of r, and may be written to. io.EOF is the end; every other error
-// is an [*Error] and stays.
+// Next returns body bytes: those that are there, else it waits for the first to come. It reads from the
+// socket once at most where that brings any body. The slice is valid until the next call of a method of r,
+// and may be written to. io.EOF is the end; every other error is an [*Error] and stays.
 func (r *Response) Next() ([]byte, error) {
 	for {
 		if r.err != nil {
@@ -180,7 +187,8 @@ func (r *Response) fail(err error) {
 	r.err = err
 }
 
-// take returns the body bytes in the buffer, without reading. It sets done at the end of the body, and err when that is malformed.
+// take returns the body bytes in the buffer, without reading. It sets done at the end of the body, and err
+// when that is malformed.
 func (r *Response) take() []byte {
 	if r.done || r.conn == nil {
 		return nil
@@ -217,18 +225,20 @@ func (r *Response) takeChunks(b []byte) []byte {
 	return b[:n]
 }
 
-// Delimited reports whether the answer itself says where it ends. One that does not ends with its connection, and looks the same when it was cut.
+// Delimited reports whether the answer itself says where it ends. One that does not ends with its connection,
+// and looks the same when it was cut.
 func (r *Response) Delimited() bool { return r.framing != byClose }
 
-// SetIdle lets Next fail with os.ErrDeadlineExceeded when nothing arrives for d, or up to an eighth longer; 0 waits as long as the
-// request's context.
+// SetIdle lets Next fail with os.ErrDeadlineExceeded when nothing arrives for d, or up to an eighth longer;
+// 0 waits as long as the request's context.
 func (r *Response) SetIdle(d time.Duration) {
 	if r.conn != nil {
 		r.conn.setPatience(d)
 	}
 }
 
-// ReadAll returns the rest of the body in a slice of the caller's, or ErrTooLarge when it is longer than limit bytes.
+// ReadAll returns the rest of the body in a slice of the caller's, or ErrTooLarge when it is longer than
+// limit bytes.
 func (r *Response) ReadAll(limit int64) ([]byte, error) { return r.AppendAll(nil, limit) }
 
 // AppendAll is ReadAll that appends to dst. What dst had counts for nothing in limit.
@@ -262,7 +272,8 @@ func (r *Response) tooLarge() error {
 
 var errResponseClosed = errors.New("response is closed")
 
-// Close gives the connection back when the body has been read, or lies in the buffer, to its end, and closes it otherwise.
+// Close gives the connection back when the body has been read, or lies in the buffer, to its end, and closes
+// it otherwise.
 func (r *Response) Close() {
 	if r.conn == nil {
 		return

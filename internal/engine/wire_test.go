@@ -81,18 +81,37 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"length", []string{ok200 + "Content-Length: 5\r\n\r\nhello"}, 200, "hello", true},
 		{"length, byte by byte", strings.Split(ok200+"Content-Length: 5\r\n\r\nhello", ""), 200, "hello", true},
-		{"the same length twice", []string{ok200 + "Content-Length: 5\r\ncontent-length: 5\r\n\r\nhello"}, 200, "hello", true},
-		{"chunks", []string{ok200 + "Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;ext=1\r\nlo\r\n0\r\n\r\n"}, 200, "hello", true},
-		{"chunks, byte by byte", strings.Split(ok200+"transfer-encoding: CHUNKED\r\n\r\n3\r\nhel\r\n02\r\nlo\r\n000\r\nTrailer: v\r\n\r\n", ""), 200, "hello", true},
+		{
+			"the same length twice", []string{ok200 + "Content-Length: 5\r\ncontent-length: 5\r\n\r\nhello"}, 200,
+			"hello", true,
+		},
+		{
+			"chunks", []string{ok200 + "Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;ext=1\r\nlo\r\n0\r\n\r\n"},
+			200, "hello", true,
+		},
+		{"chunks, byte by byte", strings.Split(
+			ok200+"transfer-encoding: CHUNKED\r\n\r\n3\r\nhel\r\n02\r\nlo\r\n000\r\nTrailer: v\r\n\r\n", "",
+		), 200, "hello", true},
 		{"until close", []string{ok200 + "\r\nhello", " there"}, 200, "hello there", false},
 		{"HTTP/1.0", []string{"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"}, 200, "hello", false},
-		{"connection: close", []string{ok200 + "Connection: x, Close\r\nContent-Length: 5\r\n\r\nhello"}, 200, "hello", false},
-		{"interim answers", []string{"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + ok200 + "Content-Length: 1\r\n\r\nx"}, 200, "x", true},
+		{
+			"connection: close", []string{ok200 + "Connection: x, Close\r\nContent-Length: 5\r\n\r\nhello"}, 200,
+			"hello", false,
+		},
+		{"interim answers", []string{"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" +
+			ok200 + "Content-Length: 1\r\n\r\nx"}, 200, "x", true},
 		{"204", []string{"HTTP/1.1 204 No Content\r\n\r\n"}, 204, "", true},
 		{"304 with a length", []string{"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"}, 304, "", true},
-		{"204 with chunks", []string{"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"}, 204, "", false},
+		{
+			"204 with chunks", []string{"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"}, 204, "",
+			false,
+		},
 		{"empty", []string{ok200 + "Content-Length: 0\r\n\r\n"}, 200, "", true},
-		{"bytes behind the end", []string{ok200 + "Content-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\ny"}, 200, "x", false},
+		{
+			"bytes behind the end",
+			[]string{ok200 + "Content-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\ny"}, 200, "x",
+			false,
+		},
 		{"no reason", []string{"HTTP/1.1 503\r\nContent-Length: 0\r\n\r\n"}, 503, "", true},
 		{"an exception in the engine", []string{"HTTP/1.1 500 X\r\nContent-Length: 1\r\n\r\nx"}, 500, "x", false},
 	} {
@@ -116,7 +135,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestMalformed checks that what could be read in two ways is read in none: the request fails, and its connection carries no other.
+// TestMalformed checks that what could be read in two ways is read in none: the request fails, and its
+// connection carries no other.
 func TestMalformed(t *testing.T) {
 	for _, tt := range []struct{ name, answer, want string }{
 		{"two lengths", ok200 + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "contradict"},
@@ -126,7 +146,10 @@ func TestMalformed(t *testing.T) {
 		{"no length", ok200 + "Content-Length:\r\n\r\nhello", "not a number"},
 		{"length and chunks", ok200 + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "beside"},
 		{"chunks and length", ok200 + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", "beside"},
-		{"chunked twice", ok200 + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "not chunked, once"},
+		{
+			"chunked twice", ok200 + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+			"not chunked, once",
+		},
 		{"gzip, chunked", ok200 + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "not chunked, once"},
 		{"chunked, with a vertical tab", ok200 + "Transfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n", "control"},
 		{"chunked under HTTP/1.0", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.0"},
@@ -155,22 +178,41 @@ func TestMalformed(t *testing.T) {
 		{"chunks without end", ok200 + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "unexpected EOF"},
 		{"chunk of no size", ok200 + "Transfer-Encoding: chunked\r\n\r\n\r\nhello", "no size"},
 		{"chunk size with a sign", ok200 + "Transfer-Encoding: chunked\r\n\r\n+5\r\nhello\r\n0\r\n\r\n", "no size"},
-		{"chunk size with 0x", ok200 + "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n", "hexadecimal"},
-		{"chunk size with a space", ok200 + "Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n", "hexadecimal"},
+		{
+			"chunk size with 0x", ok200 + "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n", "hexadecimal",
+		},
+		{
+			"chunk size with a space", ok200 + "Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
+			"hexadecimal",
+		},
 		{"chunk size beyond 60 bits", ok200 + "Transfer-Encoding: chunked\r\n\r\n1000000000000000\r\n", "too long"},
-		{"chunk size with a bare line feed", ok200 + "Transfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n", "hexadecimal"},
+		{
+			"chunk size with a bare line feed", ok200 + "Transfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n",
+			"hexadecimal",
+		},
 		{"chunk longer than its size", ok200 + "Transfer-Encoding: chunked\r\n\r\n4\r\nhello\r\n0\r\n\r\n", "CRLF"},
-		{"extension without end", ok200 + "Transfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("x", 2000), "too long"},
-		{"extension with a line feed", ok200 + "Transfer-Encoding: chunked\r\n\r\n5;a\nb\r\nhello\r\n0\r\n\r\n", "control"},
+		{
+			"extension without end", ok200 + "Transfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("x", 2000),
+			"too long",
+		},
+		{
+			"extension with a line feed", ok200 + "Transfer-Encoding: chunked\r\n\r\n5;a\nb\r\nhello\r\n0\r\n\r\n",
+			"control",
+		},
 		{"trailer without a name", ok200 + "Transfer-Encoding: chunked\r\n\r\n0\r\n x\r\n\r\n", "no name"},
-		{"trailer without end", ok200 + "Transfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", 4000), "too long"},
+		{
+			"trailer without end",
+			ok200 + "Transfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", 4000), "too long",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := piped(t, Options{}, answers([]string{tt.answer}), answers([]string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
+				c := piped(t, Options{}, answers([]string{tt.answer}),
+					answers([]string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
 				_, _, err := ask(t.Context(), c)
 				if err == nil || !strings.Contains(err.Error(), tt.want) || NotSent(err) {
-					t.Errorf("error = %v (not sent: %v), want one with %q of a request that was sent", err, NotSent(err), tt.want)
+					t.Errorf("error = %v (not sent: %v), want one with %q of a request that was sent",
+						err, NotSent(err), tt.want)
 				}
 				if _, body, err := ask(t.Context(), c); body != "more" || err != nil {
 					t.Errorf("answer to the next request = %q %v", body, err)
@@ -182,7 +224,8 @@ func TestMalformed(t *testing.T) {
 
 func TestHeadHasNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 5\r\n\r\n"}, []string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
+		c := piped(t, Options{},
+			answers([]string{ok200 + "Content-Length: 5\r\n\r\n"}, []string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
 		resp, err := c.Do(t.Context(), &Request{Method: "HEAD", Path: "/"})
 		if err != nil {
 			t.Fatal(err)
@@ -204,12 +247,15 @@ func TestRequestAsSent(t *testing.T) {
 			readRequest(bufio.NewReader(io.TeeReader(r, &got)))
 			io.WriteString(nc, ok200+"Content-Length: 0\r\n\r\n")
 		})
-		resp, err := c.Do(t.Context(), &Request{Method: "POST", Path: "/p?q=1", Header: []Field{{"X-Request-Id", "é"}}, Body: []byte("{}")})
+		resp, err := c.Do(t.Context(),
+			&Request{Method: "POST", Path: "/p?q=1", Header: []Field{{"X-Request-Id", "é"}}, Body: []byte("{}")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp.Close()
-		want := "POST /p?q=1 HTTP/1.1\r\nHost: engine:8000\r\nUser-Agent: tandem\r\nAccept-Encoding: identity\r\nAuthorization: Bearer k\r\nX-Request-Id: é\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+		want := "POST /p?q=1 HTTP/1.1\r\nHost: engine:8000\r\nUser-Agent: tandem\r\nAccept-Encoding: identity\r\n" +
+			"Authorization: Bearer k\r\nX-Request-Id: é\r\nContent-Type: application/json\r\nContent-Length: 2\r\n" +
+			"\r\n{}"
 		if got.String() != want {
 			t.Errorf("sent %q, want %q", got.String(), want)
 		}
@@ -219,10 +265,12 @@ func TestRequestAsSent(t *testing.T) {
 func TestRefusesToSend(t *testing.T) {
 	c := piped(t, Options{})
 	for name, r := range map[string]*Request{
-		"line feed in a value":        {Method: "GET", Path: "/", Header: []Field{{"X", "a\r\nY: b"}}},
-		"space in a name":             {Method: "GET", Path: "/", Header: []Field{{"X Y", "a"}}},
-		"content length":              {Method: "GET", Path: "/", Header: []Field{{"Content-Length", "0"}}},
-		"transfer encoding":           {Method: "GET", Path: "/", Header: []Field{{"transfer-encoding", "chunked"}}},
+		"line feed in a value": {Method: "GET", Path: "/", Header: []Field{{"X", "a\r\nY: b"}}},
+		"space in a name":      {Method: "GET", Path: "/", Header: []Field{{"X Y", "a"}}},
+		"content length":       {Method: "GET", Path: "/", Header: []Field{{"Content-Length", "0"}}},
+		"transfer encoding": {
+			Method: "GET", Path: "/", Header: []Field{{"transfer-encoding", "chunked"}},
+		},
 		"host":                        {Method: "GET", Path: "/", Header: []Field{{"HOST", "x"}}},
 		"space in the path":           {Method: "GET", Path: "/ HTTP/1.1"},
 		"path without a slash":        {Method: "GET", Path: "*"},
@@ -230,7 +278,8 @@ func TestRefusesToSend(t *testing.T) {
 		"control in the content type": {Method: "GET", Path: "/", ContentType: "a\nb"},
 	} {
 		if _, err := c.Do(t.Context(), r); !NotSent(err) || Unreachable(err) || !errors.Is(err, ErrRequest) {
-			t.Errorf("%s: error = %v, want one of the request, which says not sent and nothing of the engine", name, err)
+			t.Errorf("%s: error = %v, want one of the request, which says not sent and nothing of the engine",
+				name, err)
 		}
 	}
 }
@@ -239,7 +288,8 @@ func TestRefusesToSend(t *testing.T) {
 func TestNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, answers([]string{
-			ok200 + "Transfer-Encoding: chunked\r\n\r\n", "3\r\none\r\n3\r\ntwo\r\n5\r\nth", "r", "ee\r", "\n4\r\nfour\r\n0\r\n\r\n",
+			ok200 + "Transfer-Encoding: chunked\r\n\r\n", "3\r\none\r\n3\r\ntwo\r\n5\r\nth", "r", "ee\r",
+			"\n4\r\nfour\r\n0\r\n\r\n",
 		}))
 		resp, err := c.Do(t.Context(), post)
 		if err != nil {
@@ -267,7 +317,9 @@ func TestNext(t *testing.T) {
 }
 
 func TestReadAllLimit(t *testing.T) {
-	for _, answer := range []string{ok200 + "Content-Length: 9\r\n\r\n", ok200 + "Transfer-Encoding: chunked\r\n\r\n9\r\n"} {
+	for _, answer := range []string{
+		ok200 + "Content-Length: 9\r\n\r\n", ok200 + "Transfer-Encoding: chunked\r\n\r\n9\r\n",
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := piped(t, Options{}, answers([]string{answer, "123456789"}))
 			resp, err := c.Do(t.Context(), post)
@@ -291,9 +343,20 @@ func TestCancel(t *testing.T) {
 		phase Phase
 		sent  bool
 	}{
-		{"dial", nil, func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }, Dial, false},
-		{"write, nothing taken", func(ctx context.Context, nc net.Conn, _ *bufio.Reader) { <-ctx.Done() }, nil, Write, false},
-		{"write, half taken", func(ctx context.Context, nc net.Conn, _ *bufio.Reader) { nc.Read(make([]byte, 1)); <-ctx.Done() }, nil, Write, true},
+		{
+			"dial", nil,
+			func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }, Dial,
+			false,
+		},
+		{
+			"write, nothing taken", func(ctx context.Context, nc net.Conn, _ *bufio.Reader) { <-ctx.Done() }, nil,
+			Write, false,
+		},
+		{
+			"write, half taken",
+			func(ctx context.Context, nc net.Conn, _ *bufio.Reader) { nc.Read(make([]byte, 1)); <-ctx.Done() }, nil,
+			Write, true,
+		},
 		{"head", hang, nil, Head, true},
 		{"half a head", func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
 			readRequest(r)
@@ -380,7 +443,8 @@ func TestIdleConnectionsGrowOld(t *testing.T) {
 	})
 }
 
-// TestReusedConnectionDies lets the engine hang up as the second request arrives. Whether it was seen cannot be known.
+// TestReusedConnectionDies lets the engine hang up as the second request arrives. Whether it was seen cannot
+// be known.
 func TestReusedConnectionDies(t *testing.T) {
 	for _, idempotent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -412,7 +476,8 @@ func TestReusedConnectionDies(t *testing.T) {
 // TestIdempotentIsNotSentAgainAfterAnAnswerBegan: the first byte proves that the engine took it.
 func TestIdempotentIsNotSentAgainAfterAnAnswerBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}, []string{"HTTP/1.1"}), answers([]string{ok200 + "\r\n"}))
+		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}, []string{"HTTP/1.1"}),
+			answers([]string{ok200 + "\r\n"}))
 		if _, _, err := ask(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -427,7 +492,8 @@ func TestIdempotentIsNotSentAgainAfterAnAnswerBegan(t *testing.T) {
 // TestStaleConnectionIsReplaced: a connection that takes no byte any more has not seen the request.
 func TestStaleConnectionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}), answers([]string{ok200 + "Content-Length: 1\r\n\r\ny"}))
+		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}),
+			answers([]string{ok200 + "Content-Length: 1\r\n\r\ny"}))
 		if _, _, err := ask(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -499,8 +565,8 @@ func TestResponseAfterClose(t *testing.T) {
 	})
 }
 
-// TestOnlyTheEngineIsUnreachable checks that what our side did is not held against the engine: a context that ended, a machine without sockets, a client
-// that was closed.
+// TestOnlyTheEngineIsUnreachable checks that what our side did is not held against the engine: a context that
+// ended, a machine without sockets, a client that was closed.
 func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -514,11 +580,16 @@ func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 		{name: "no answer to the dial", after: time.Hour, want: true},
 		{name: "the caller had left", dial: syscall.ECONNREFUSED},
 		{name: "the caller leaves while it dials", after: time.Second},
-		{name: "no file descriptors", after: time.Hour, dial: &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}},
+		{
+			name: "no file descriptors", after: time.Hour,
+			dial: &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)},
+		},
 		{name: "closed", after: time.Hour, close: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := New(Options{URL: "http://engine:8000", DialTimeout: 3 * time.Second, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := New(Options{URL: "http://engine:8000", DialTimeout: 3 * time.Second, Dial: func(
+				ctx context.Context, _, _ string,
+			) (net.Conn, error) {
 				if tt.dial == nil {
 					<-ctx.Done()
 					return nil, ctx.Err()

@@ -137,8 +137,8 @@ func (g *generation) appendUsage(dst []byte) []byte {
 	return append(dst, `,"multimodal_tokens":null},"completion_tokens_details":null}`...)
 }
 
-// newlyCached is the number of prompt tokens that this request put into the prefix cache: whole blocks, none when
-// they were transferred, or when nothing is kept.
+// newlyCached is the number of prompt tokens that this request put into the prefix cache: whole blocks, none
+// when they were transferred, or when nothing is kept.
 func (g *generation) newlyCached() int {
 	if t := g.p.transfer; t != nil && bool(t.DoRemotePrefill) || g.rank.cfg.NoPrefixCaching {
 		return 0
@@ -172,8 +172,11 @@ func (g *generation) streamCompletions(k *call) {
 	g.endStream(k, g.streamChunks(k, g.appendCompletionChunk))
 }
 
-// streamChunks sends a chunk a token; all that one wake-up brings goes out in one write. It reports whether nothing at all was sent.
-func (g *generation) streamChunks(k *call, chunk func(dst []byte, d *delivery, q *sequence) []byte) (first bool) {
+// streamChunks sends a chunk a token; all that one wake-up brings goes out in one write. It reports whether
+// nothing at all was sent.
+func (g *generation) streamChunks(
+	k *call, chunk func(dst []byte, d *delivery, q *sequence) []byte,
+) (first bool) {
 	first = true
 	for g.next() && !k.broken {
 		for i := range g.got {
@@ -196,7 +199,8 @@ func (g *generation) streamChunks(k *call, chunk func(dst []byte, d *delivery, q
 	return first
 }
 
-// endStream ends an OpenAI stream: with an error event when there was one, else with the usage that was asked for.
+// endStream ends an OpenAI stream: with an error event when there was one, else with the usage that was asked
+// for.
 func (g *generation) endStream(k *call, first bool) {
 	if g.vanished || k.broken {
 		k.broken = true
@@ -254,7 +258,8 @@ func (g *generation) appendCompletionChunk(dst []byte, d *delivery, q *sequence)
 	return append(g.appendContinuous(dst), "}\n\n"...)
 }
 
-// appendTextLogprobs writes completions' logprobs of the tokens from number from on. The values are made up, but the same every time.
+// appendTextLogprobs writes completions' logprobs of the tokens from number from on. The values are made up,
+// but the same every time.
 func (g *generation) appendTextLogprobs(dst []byte, q *sequence, from int) []byte {
 	if g.p.logprobs < 0 {
 		return append(dst, "null"...)

@@ -196,7 +196,8 @@ func (c *content) next(parent cell, key Key) uint32 {
 		return 0
 	}
 	if r.tail > 0 && parent.position() == runSize-1 {
-		if lastChild := c.runs.at(r.lastChild); lastChild.begin == key && lastChild.parent == parent && lastChild.len > 0 {
+		if lastChild := c.runs.at(r.lastChild); lastChild.begin == key && lastChild.parent == parent &&
+			lastChild.len > 0 {
 			return r.lastChild
 		}
 	}

@@ -75,8 +75,8 @@ func (ix *Index) has(h Holder, keys []Key) bool {
 	})
 }
 
-// HasOnly reports whether h has the first n of keys by its events and nothing shows that it has, or will soon have,
-// the next of them too.
+// HasOnly reports whether h has the first n of keys by its events and nothing shows that it has, or will soon
+// have, the next of them too.
 func (ix *Index) HasOnly(h Holder, keys []Key, n int) bool {
 	switch {
 	case n > 0 && !ix.has(h, keys[:n]):

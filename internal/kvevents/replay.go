@@ -13,8 +13,8 @@ func (s *stream) ask(from uint64) {
 	s.wanted, s.from = true, from
 }
 
-// closeReplay implements effects. A socket serves one replay only, so no late answer can be taken for one of the
-// next.
+// closeReplay implements effects. A socket serves one replay only, so no late answer can be taken for one of
+// the next.
 func (s *stream) closeReplay() {
 	s.wanted, s.yieldAt = false, time.Time{}
 	s.opt.Context.places.leave(&s.place)

@@ -1,4 +1,5 @@
-// Package liveness measures standing still: of this process, and of engines that give no sign of life; and ends what waits for one that gives none.
+// Package liveness measures standing still: of this process, and of engines that give no sign of life; and
+// ends what waits for one that gives none.
 package liveness
 
 import (
@@ -9,9 +10,10 @@ import (
 
 // Clock notices that this whole process stood still (SIGSTOP, a paused machine, a starved container).
 //
-// The age of transfer parameters is counted from the moment their answer reached us. If we stood still while the answer lay in the socket, that moment is later
-// than the truth, and stale parameters would look fresh; vLLM would answer 200 with wrong text. So the time that this process stood still since the prefill leg
-// was sent is added to the age.
+// The age of transfer parameters is counted from the moment their answer reached us. If we stood still while
+// the answer lay in the socket, that moment is later than the truth, and stale parameters would look fresh;
+// vLLM would answer 200 with wrong text. So the time that this process stood still since the prefill leg was
+// sent is added to the age.
 //
 // One goroutine runs it; any goroutine may read.
 type Clock struct {
@@ -53,16 +55,17 @@ func (c *Clock) Tick(now time.Time) {
 	c.ticked = now
 }
 
-// StalledFor returns how long the process has stood still in all until now, the gap that nobody has ticked off yet included.
-// The difference of two calls bounds the time lost between them.
+// StalledFor returns how long the process has stood still in all until now, the gap that nobody has ticked
+// off yet included. The difference of two calls bounds the time lost between them.
 func (c *Clock) StalledFor(now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stalled + c.gap(now)
 }
 
-// gap is the time stood still since the last tick, by the clock that saw more of it: the monotonic one stands still with a machine that is suspended,
-// the wall clock does not; when that is merely set forward, the price is one prefill done again. It needs mu.
+// gap is the time stood still since the last tick, by the clock that saw more of it: the monotonic one stands
+// still with a machine that is suspended, the wall clock does not; when that is merely set forward, the price
+// is one prefill done again. It needs mu.
 func (c *Clock) gap(now time.Time) time.Duration {
 	gap := max(now.Sub(c.ticked), now.Round(0).Sub(c.ticked.Round(0)))
 	if gap > tick+slack {

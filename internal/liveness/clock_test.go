@@ -85,7 +85,8 @@ func TestUnusualPausesCount(t *testing.T) {
 		{false, 20 * time.Second, 0, 15 * time.Second},
 	} {
 		if silence, stood := p.Silence(c.at), p.StalledFor(c.at); silence != c.silence || stood != c.stood {
-			t.Errorf("at %v: silent for %v, stood still for %v; want %v and %v", c.at, silence, stood, c.silence, c.stood)
+			t.Errorf("at %v: silent for %v, stood still for %v; want %v and %v",
+				c.at, silence, stood, c.silence, c.stood)
 		}
 		if c.beat {
 			p.Note(c.at)

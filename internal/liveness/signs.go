@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Signs is when an engine gave signs of life, and how long it gave none. Times are those of [Clock.Running]: while this process stood still it heard nobody.
-// Safe for concurrent use.
+// Signs is when an engine gave signs of life, and how long it gave none. Times are those of [Clock.Running]:
+// while this process stood still it heard nobody. Safe for concurrent use.
 type Signs struct {
 	mu      sync.Mutex    // guards the following
 	usual   time.Duration // the longest pause between two signs that means nothing
@@ -28,7 +28,8 @@ func (s *Signs) Note(now time.Duration) {
 	s.usual, s.next = cmp.Or(s.next, s.usual), 0
 }
 
-// SetUsual says how long pauses may be that mean nothing. A shorter time holds for pauses that begin from now on.
+// SetUsual says how long pauses may be that mean nothing. A shorter time holds for pauses that begin from now
+// on.
 func (s *Signs) SetUsual(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +50,8 @@ func (s *Signs) Silence(now time.Duration) time.Duration {
 	return now - s.last
 }
 
-// StalledFor is the sum of all unusual pauses, one that lasts included. The difference of two calls bounds how long the engine stood still between them.
+// StalledFor is the sum of all unusual pauses, one that lasts included. The difference of two calls bounds
+// how long the engine stood still between them.
 func (s *Signs) StalledFor(now time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

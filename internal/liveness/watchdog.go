@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Watchdog ends something that waits when a condition says that nothing will come of it. Safe for concurrent use.
+// Watchdog ends something that waits when a condition says that nothing will come of it. Safe for concurrent
+// use.
 type Watchdog struct {
 	look func() (next time.Duration, found error)
 	end  context.CancelCauseFunc
@@ -16,8 +17,11 @@ type Watchdog struct {
 	over  bool
 }
 
-// Watch calls look after first, and again whenever the time that it returned has passed. An error that it found ends what waits, with this cause, and the watch.
-func Watch(first time.Duration, end context.CancelCauseFunc, look func() (next time.Duration, found error)) *Watchdog {
+// Watch calls look after first, and again whenever the time that it returned has passed. An error that it
+// found ends what waits, with this cause, and the watch.
+func Watch(
+	first time.Duration, end context.CancelCauseFunc, look func() (next time.Duration, found error),
+) *Watchdog {
 	w := &Watchdog{look: look, end: end}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -29,7 +29,9 @@ func HasError(data []byte) (code int, ok bool) {
 			code = codeOf(value, code)
 		case rawjson.Equal(key, "object") && rawjson.Equal(value, "error"): // the flat shape of old versions
 			ok = true
-		case rawjson.Equal(key, "type") && (rawjson.Equal(value, "error") || rawjson.Equal(value, "response.failed")): // events of messages and responses
+		case rawjson.Equal(key, "type") &&
+			(rawjson.Equal(value, "error") || rawjson.Equal(value, "response.failed")):
+			// Events of messages and responses.
 			ok = true
 		case rawjson.Equal(key, "code"):
 			code = errorCode(value, code)
@@ -63,7 +65,8 @@ func errorCode(value []byte, otherwise int) int {
 	return otherwise
 }
 
-// HasContent reports whether data (JSON of one chunk) carries generated output. A chat's role chunk does not: a failed transfer sends one before its error.
+// HasContent reports whether data (JSON of one chunk) carries generated output. A chat's role chunk does not:
+// a failed transfer sends one before its error.
 func HasContent(data []byte) bool {
 	s := scanner(data)
 	for key := range s.Members() {
@@ -85,7 +88,8 @@ func HasContent(data []byte) bool {
 	return false
 }
 
-// choiceHasContent tells for one choice. A completion's chunk always stands for a token, even when its text is still empty.
+// choiceHasContent tells for one choice. A completion's chunk always stands for a token, even when its text
+// is still empty.
 func choiceHasContent(choice []byte) bool {
 	s := scanner(choice)
 	for key := range s.Members() {
@@ -152,7 +156,8 @@ type Usage struct {
 func usageOf(raw []byte) (Usage, bool) {
 	u := Usage{Cached: -1}
 	s := scanner(raw)
-	apart := 0 // what messages count beside input_tokens: what was read from the cache, and what was written to it
+	// What messages count beside input_tokens: what was read from the cache, and what was written to it.
+	apart := 0
 	for key := range s.Members() {
 		value := s.Value()
 		switch string(rawjson.Name(key)) {
@@ -201,8 +206,8 @@ type PrefillAnswer struct {
 	CachedTokens int    // -1 when not said
 }
 
-// ReadPrefill reads the answer of leg 1. Its slices share body's memory. CachedTokens comes from the transfer params where they tell, since usage tells
-// only with --enable-prompt-tokens-details.
+// ReadPrefill reads the answer of leg 1. Its slices share body's memory. CachedTokens comes from the transfer
+// params where they tell, since usage tells only with --enable-prompt-tokens-details.
 func ReadPrefill(body []byte) (PrefillAnswer, error) {
 	a := PrefillAnswer{CachedTokens: -1}
 	cached := -1

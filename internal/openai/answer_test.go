@@ -71,7 +71,9 @@ func TestReadPrefillOfRealAnswers(t *testing.T) {
 			t.Errorf("ReadPrefill(%s) accepts it", body)
 		}
 	}
-	a, err = ReadPrefill([]byte(`{"usage":null,"choices":null,"kv_transfer_params":[1],"prompt_token_ids":["x"]}`))
+	a, err = ReadPrefill(
+		[]byte(`{"usage":null,"choices":null,"kv_transfer_params":[1],"prompt_token_ids":["x"]}`),
+	)
 	if err != nil || a.Params != nil || a.CachedTokens != -1 {
 		t.Errorf("odd types: %+v, %v", a, err)
 	}
@@ -84,7 +86,8 @@ func TestRealStreams(t *testing.T) {
 		first int // event with the first content
 		error int // code
 	}{
-		{"completions stream", 0, 0}, {"chat stream", 1, 0}, {"messages stream", 2, 0}, {"responses stream", -1, 0}, {"stream error", -1, 500},
+		{"completions stream", 0, 0}, {"chat stream", 1, 0}, {"messages stream", 2, 0}, {"responses stream", -1, 0},
+		{"stream error", -1, 500},
 	} {
 		first, code := -1, 0
 		all := events(t, bodies[tt.name])
@@ -124,7 +127,8 @@ func TestHasContent(t *testing.T) {
 		`{"choices":[{"text":"","finish_reason":null}]}`:                                 true,
 		`{"choices":[],"usage":{"prompt_tokens":1}}`:                                     false,
 		`{"error":{"code":500}}`:                                                         false,
-		`[DONE]`:                                                                         false, ``: false, `{"choices":[{"delta"`: false, `{"choices":[{"delta":7}]}`: false, `{"choices":[5]}`: false,
+		`[DONE]`:                                                                         false, ``: false,
+		`{"choices":[{"delta"`: false, `{"choices":[{"delta":7}]}`: false, `{"choices":[5]}`: false,
 	} {
 		if got := HasContent([]byte(data)); got != want {
 			t.Errorf("HasContent(%s) = %v", data, got)
@@ -178,8 +182,14 @@ func TestReadUsage(t *testing.T) {
 		{string(bodies["responses leg 1"]), Usage{104, 1, 0}, true},
 		{`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}`, Usage{3, 4, -1}, true},
 		{`{"usage":{"prompt_tokens":3,"prompt_tokens_details":null}}`, Usage{3, 0, -1}, true},
-		{`{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":2,"cache_read_input_tokens":4}}`, Usage{9, 2, 4}, true},
-		{`{"type":"response.completed","response":{"usage":{"input_tokens":5,"output_tokens":2}}}`, Usage{5, 2, -1}, true},
+		{
+			`{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":2,"cache_read_input_tokens":4}}`,
+			Usage{9, 2, 4}, true,
+		},
+		{
+			`{"type":"response.completed","response":{"usage":{"input_tokens":5,"output_tokens":2}}}`, Usage{5, 2, -1},
+			true,
+		},
 		{`{"usage":null}`, Usage{}, false},
 		{`{"choices":[{"text":"\"usage\""}]}`, Usage{}, false},
 		{`{"usage":{"prompt_tokens":`, Usage{}, false},
@@ -192,18 +202,38 @@ func TestReadUsage(t *testing.T) {
 
 func TestPatchUsage(t *testing.T) {
 	for _, tt := range []struct{ name, data, want string }{
-		{"body", `{"usage": {"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens": 9,"x":1}},"z":1.0}`, `{"usage": {"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens": 42,"x":1}},"z":1.0}`},
-		{"null", `{"usage":{"prompt_tokens_details":{"cached_tokens":null}}}`, `{"usage":{"prompt_tokens_details":{"cached_tokens":42}}}`},
-		{"an event", "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":9}}}\n\n", "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":42}}}\n\n"},
-		{"an event of several lines", "id: 1\r\ndata: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":9}}}\r\n\r\n", "id: 1\r\ndata: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":42}}}\r\n\r\n"},
-		{"empty details", `{"usage":{"prompt_tokens_details":{ }}}`, `{"usage":{"prompt_tokens_details":{"cached_tokens":42 }}}`},
-		{"other details", `{"usage":{"prompt_tokens_details":{"audio":1}}}`, `{"usage":{"prompt_tokens_details":{"cached_tokens":42,"audio":1}}}`},
+		{
+			"body", `{"usage": {"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens": 9,"x":1}},"z":1.0}`,
+			`{"usage": {"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens": 42,"x":1}},"z":1.0}`,
+		},
+		{
+			"null", `{"usage":{"prompt_tokens_details":{"cached_tokens":null}}}`,
+			`{"usage":{"prompt_tokens_details":{"cached_tokens":42}}}`,
+		},
+		{
+			"an event", "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":9}}}\n\n",
+			"data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":42}}}\n\n",
+		},
+		{
+			"an event of several lines",
+			"id: 1\r\ndata: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":9}}}\r\n\r\n",
+			"id: 1\r\ndata: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":42}}}\r\n\r\n",
+		},
+		{
+			"empty details", `{"usage":{"prompt_tokens_details":{ }}}`,
+			`{"usage":{"prompt_tokens_details":{"cached_tokens":42 }}}`,
+		},
+		{
+			"other details", `{"usage":{"prompt_tokens_details":{"audio":1}}}`,
+			`{"usage":{"prompt_tokens_details":{"cached_tokens":42,"audio":1}}}`,
+		},
 		{
 			"what was added", `{"usage":{"prompt_tokens_details":{"cached_tokens":9,"created_cache_tokens":0}}}`,
 			`{"usage":{"prompt_tokens_details":{"cached_tokens":42,"created_cache_tokens":7}}}`,
 		},
 		{
-			"an engine that does not tell what it added", `{"usage":{"prompt_tokens_details":{"created_cache_tokens":null,"cached_tokens":9}}}`,
+			"an engine that does not tell what it added",
+			`{"usage":{"prompt_tokens_details":{"created_cache_tokens":null,"cached_tokens":9}}}`,
 			`{"usage":{"prompt_tokens_details":{"created_cache_tokens":null,"cached_tokens":42}}}`,
 		},
 		{
@@ -226,8 +256,10 @@ func TestPatchUsage(t *testing.T) {
 func FuzzPatchUsage(f *testing.F) {
 	for _, seed := range []string{
 		`{"usage":{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":5}},"kv_transfer_params":{"a":1}}`,
-		`{"usage":{"prompt_tokens_details":{}},"us\u0061ge":{"prompt_tokens_details":{"a":1}}}`, "data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":null}}}\n\n",
-		`{"response":{"kv_transfer_params":{"x":[]},"ec_transfer_params":1}}`, `{"id":"a","choices":[{"index":0},{"index":3}],"usage":{"n":1}}`,
+		`{"usage":{"prompt_tokens_details":{}},"us\u0061ge":{"prompt_tokens_details":{"a":1}}}`,
+		"data: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":null}}}\n\n",
+		`{"response":{"kv_transfer_params":{"x":[]},"ec_transfer_params":1}}`,
+		`{"id":"a","choices":[{"index":0},{"index":3}],"usage":{"n":1}}`,
 	} {
 		f.Add([]byte(seed), 7)
 	}
@@ -254,8 +286,10 @@ func FuzzPatchUsage(f *testing.F) {
 		if !ok {
 			return
 		}
-		if u, found := readUsage(got); !json.Valid(got) || found && cached >= 0 && !bytes.Contains(data, []byte(`\u`)) && bytes.Count(data, []byte(`"usage"`)) == 1 &&
-			bytes.Count(data, []byte("cached_tokens")) <= 1 && bytes.Count(data, []byte("_tokens_details")) == 1 && !bytes.Contains(data, []byte("cache_read")) && u.Cached != cached {
+		if u, found := readUsage(got); !json.Valid(got) ||
+			found && cached >= 0 && !bytes.Contains(data, []byte(`\u`)) && bytes.Count(data, []byte(`"usage"`)) == 1 &&
+				bytes.Count(data, []byte("cached_tokens")) <= 1 && bytes.Count(data, []byte("_tokens_details")) == 1 &&
+				!bytes.Contains(data, []byte("cache_read")) && u.Cached != cached {
 			t.Fatalf("%q patched to %q: %+v", data, got, u)
 		}
 	})
@@ -264,10 +298,13 @@ func FuzzPatchUsage(f *testing.F) {
 func TestScrub(t *testing.T) {
 	const clean = `{"choices":[{"text":"_transfer_params and more"}]}`
 	for data, want := range map[string]string{
-		`{"a":1.0, "kv_transfer_params" : {"remote_host":"h"} ,"ec_transfer_params":[1]}`: `{"a":1.0, "kv_transfer_params" : null ,"ec_transfer_params":null}`,
+		`{"a":1.0, "kv_transfer_params" : {"remote_host":"h"} ,` +
+			`"ec_transfer_params":[1]}`: `{"a":1.0, "kv_transfer_params" : null ,"ec_transfer_params":null}`,
 		`{"kv_transfer_params":null}`: `{"kv_transfer_params":null}`,
-		"event: response.completed\ndata: {\"response\":{\"kv_transfer_params\":{\"x\":{}},\"y\":1}}\n\n": "event: response.completed\ndata: {\"response\":{\"kv_transfer_params\":null,\"y\":1}}\n\n",
-		`{"choices":[{"message":{"kv_transfer_params":1}}]}`:                                              `{"choices":[{"message":{"kv_transfer_params":1}}]}`,
+		"event: response.completed\ndata: " +
+			"{\"response\":{\"kv_transfer_params\":{\"x\":{}},\"y\":1}}\n\n": "event: response.completed\ndata: " +
+			"{\"response\":{\"kv_transfer_params\":null,\"y\":1}}\n\n",
+		`{"choices":[{"message":{"kv_transfer_params":1}}]}`: `{"choices":[{"message":{"kv_transfer_params":1}}]}`,
 		clean: clean, ``: ``, `not JSON "kv_transfer_params"`: `not JSON "kv_transfer_params"`,
 	} {
 		if got := string(Scrub([]byte("<"), []byte(data))); got != "<"+want {
@@ -286,7 +323,9 @@ func TestScrub(t *testing.T) {
 
 func TestMergeAnswers(t *testing.T) {
 	bodies := captured(t)
-	merged, err := MergeAnswers([][]byte{bodies["completions leg 1"], bodies["completions leg 2"], bodies["leg 1 cached"]}, "cmpl-x")
+	merged, err := MergeAnswers(
+		[][]byte{bodies["completions leg 1"], bodies["completions leg 2"], bodies["leg 1 cached"]}, "cmpl-x",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +349,8 @@ func TestMergeAnswers(t *testing.T) {
 		t.Fatalf("%v: %s", err, merged)
 	}
 	u := got.Usage
-	if got.ID != "cmpl-x" || len(got.Choices) != 3 || u.PromptTokens != 300 || u.CompletionTokens != 8 || u.TotalTokens != 308 || u.PromptTokensDetails.CachedTokens != 96 || got.Params != nil {
+	if got.ID != "cmpl-x" || len(got.Choices) != 3 || u.PromptTokens != 300 || u.CompletionTokens != 8 ||
+		u.TotalTokens != 308 || u.PromptTokensDetails.CachedTokens != 96 || got.Params != nil {
 		t.Errorf("merged to %s", merged)
 	}
 	for i, c := range got.Choices {
@@ -345,7 +385,8 @@ func TestRewriteStream(t *testing.T) {
 				ID      string
 				Choices []struct{ Index int }
 			}
-			if err := json.Unmarshal(got, &chunk); err != nil || chunk.ID != "cmpl-x" || len(chunk.Choices) != 1 || chunk.Choices[0].Index != i {
+			if err := json.Unmarshal(got, &chunk); err != nil || chunk.ID != "cmpl-x" || len(chunk.Choices) != 1 ||
+				chunk.Choices[0].Index != i {
 				t.Errorf("%s: %v", got, err)
 			}
 		}
@@ -355,14 +396,18 @@ func TestRewriteStream(t *testing.T) {
 		t.Fatalf("usage %+v", one)
 	}
 	var two UsageSum
-	if !two.Add([]byte(`{"id":"a","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":2}}}`)) ||
-		!two.Add([]byte(`{"id":"b","choices":[],"usage":{"prompt_tokens":4,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":1}}}`)) {
+	if !two.Add([]byte(`{"id":"a","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1,`+
+		`"prompt_tokens_details":{"cached_tokens":2}}}`)) ||
+		!two.Add([]byte(`{"id":"b","choices":[],"usage":{"prompt_tokens":4,"completion_tokens":5,`+
+			`"prompt_tokens_details":{"cached_tokens":1}}}`)) {
 		t.Fatal("a usage chunk is not one")
 	}
-	if two.Add([]byte(`{"choices":[{"text":"x"}],"usage":{"prompt_tokens":3}}`)) || two.Add([]byte(`{"choices":[],"usage":null}`)) {
+	if two.Add([]byte(`{"choices":[{"text":"x"}],"usage":{"prompt_tokens":3}}`)) ||
+		two.Add([]byte(`{"choices":[],"usage":null}`)) {
 		t.Error("a chunk with choices, or without usage, is taken for the usage chunk")
 	}
-	want := `{"id":"x","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":3}}}`
+	want := `{"id":"x","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":6,` +
+		`"prompt_tokens_details":{"cached_tokens":3}}}`
 	if got := string(two.Append(nil, "x")); got != want {
 		t.Errorf("sum %s\nwant %s", got, want)
 	}
@@ -380,7 +425,8 @@ func TestRewriteStream(t *testing.T) {
 
 // What a stream pays for each event that needs nothing done.
 func BenchmarkPassEvent(b *testing.B) {
-	e := Event(`data: {"id":"chatcmpl-t-3","object":"chat.completion.chunk","created":1795242180,"model":"tiny","choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n")
+	e := Event(`data: {"id":"chatcmpl-t-3","object":"chat.completion.chunk","created":1795242180,` +
+		`"model":"tiny","choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n")
 	b.ReportAllocs()
 	for b.Loop() {
 		if bytes.Contains(e, []byte(`"usage"`)) || NeedsScrub(e) || e.IsDone() {

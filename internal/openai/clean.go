@@ -6,9 +6,10 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// cleaner walks JSON and notes which byte ranges must go so that no member is named like transfer params. A client that gets one of those through can
-// end an engine's process or read another prompt's blocks, so they go at every depth: vLLM merges vllm_xargs into the same map. The exception is what
-// a client's own data is (opaque), which no engine takes for parameters.
+// cleaner walks JSON and notes which byte ranges must go so that no member is named like transfer params. A
+// client that gets one of those through can end an engine's process or read another prompt's blocks, so they
+// go at every depth: vLLM merges vllm_xargs into the same map. The exception is what a client's own data is
+// (opaque), which no engine takes for parameters.
 type cleaner struct {
 	scan rawjson.Scanner
 	cuts []span // ascending, disjoint
@@ -20,7 +21,8 @@ func forbidden(raw []byte) bool {
 	return rawjson.Equal(raw, "kv_transfer_params") || rawjson.Equal(raw, "ec_transfer_params")
 }
 
-// opaque reports whether the member of a request holds a client's own data, such as a JSON schema, in which any name may occur.
+// opaque reports whether the member of a request holds a client's own data, such as a JSON schema, in which
+// any name may occur.
 func opaque(name []byte) bool {
 	switch string(name) {
 	case "messages", "input", "prompt", "documents",
@@ -30,7 +32,8 @@ func opaque(name []byte) bool {
 	return false
 }
 
-// value walks one value. root says that it is a request, or an array of them, whose opaque members are left alone.
+// value walks one value. root says that it is a request, or an array of them, whose opaque members are left
+// alone.
 func (c *cleaner) value(root bool) {
 	switch c.scan.Peek() {
 	case '{':
@@ -52,7 +55,8 @@ func (c *cleaner) value(root bool) {
 
 // object walks an object and gives each member that may stay to member, which consumes its value.
 //
-// A member goes together with the comma before it, or, when nothing that stays is before it, with all up to the next name.
+// A member goes together with the comma before it, or, when nothing that stays is before it, with all up to
+// the next name.
 func (c *cleaner) object(member func(key []byte)) {
 	s := &c.scan
 	kept, prev := false, 0     // whether a member stayed, and where the last one ended

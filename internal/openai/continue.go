@@ -8,7 +8,8 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// Continuation is what has to be known of a request so that another engine can go on with its streamed answer.
+// Continuation is what has to be known of a request so that another engine can go on with its streamed
+// answer.
 type Continuation struct {
 	Greedy    bool // the next token follows from the tokens before it: temperature 0
 	ReturnIDs bool // the client asked for token ids itself
@@ -19,8 +20,9 @@ type Continuation struct {
 // MaxHold bounds [Continuation.Hold]: so much of the text has to be kept and compared.
 const MaxHold = 1024
 
-// Continuation tells whether an answer to the request depends on nothing but the prompt's tokens and those of the answer so far, so that the prompt
-// of another request can hold both. why names what stands against it, "" when nothing does. A member that is not known here stands against it.
+// Continuation tells whether an answer to the request depends on nothing but the prompt's tokens and those of
+// the answer so far, so that the prompt of another request can hold both. why names what stands against it,
+// "" when nothing does. A member that is not known here stands against it.
 func (r *Request) Continuation() (c Continuation, why string) {
 	switch {
 	case r.Unsplittable != "":
@@ -58,7 +60,8 @@ func (c *Continuation) member(name string, value []byte) bool {
 		yes, ok := truth(value)
 		c.ReturnIDs = yes
 		return ok
-	case "presence_penalty", "frequency_penalty": // count the tokens of the answer alone; repetition_penalty counts the prompt's too
+	case "presence_penalty", "frequency_penalty":
+		// Count the tokens of the answer alone; repetition_penalty counts the prompt's too.
 		zero, _ := isZero(value)
 		return zero || isNull(value)
 	case "spaces_between_special_tokens":
@@ -76,12 +79,15 @@ func (c *Continuation) member(name string, value []byte) bool {
 	return slices.Contains(continues, name) || isEmpty(value)
 }
 
-// continues are the members that mean the same for the rest of an answer as for all of it, or that [Request.ContinueFrom] changes.
+// continues are the members that mean the same for the rest of an answer as for all of it, or that
+// [Request.ContinueFrom] changes.
 var continues = []string{
-	"model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens",
+	"model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens",
+	"min_tokens",
 	"top_p", "top_k", "min_p", "seed", "stop_token_ids", "ignore_eos", "skip_special_tokens",
 	"repetition_penalty", "logit_bias", "allowed_token_ids", "return_tokens_as_token_ids", "stream_interval",
-	"cache_salt", "priority", "session_id", "request_id", "user", "metadata", "store", "service_tier", "safety_identifier",
+	"cache_salt", "priority", "session_id", "request_id", "user", "metadata", "store", "service_tier",
+	"safety_identifier",
 	"prompt_cache_key", "parallel_tool_calls",
 	// What makes the prompt, which is known by its ids.
 	"add_special_tokens", "chat_template", "chat_template_kwargs", "documents", "add_generation_prompt",
@@ -124,8 +130,9 @@ func isZero(value []byte) (zero, ok bool) {
 	return err == nil && f == 0, err == nil
 }
 
-// ContinueFrom begins the request that goes on with the answer to its one prompt: ids, a raw JSON array, are the prompt's tokens and the first done tokens of
-// the answer, which count in the limits. On /v1/completions they become the prompt; on chats they have to go where the engine takes ids.
+// ContinueFrom begins the request that goes on with the answer to its one prompt: ids, a raw JSON array, are
+// the prompt's tokens and the first done tokens of the answer, which count in the limits. On /v1/completions
+// they become the prompt; on chats they have to go where the engine takes ids.
 func (r *Request) ContinueFrom(ids []byte, done int) *Edit {
 	e := r.Edit()
 	if r.Kind == Completions {

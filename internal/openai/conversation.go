@@ -8,10 +8,12 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// Bodies of /v1/messages and /v1/responses. Nothing in them is refused here beyond what is no JSON, or no text: a field of a wrong type makes the request
-// unsplittable, and the engine says what is wrong with it in the words of its API.
+// Bodies of /v1/messages and /v1/responses. Nothing in them is refused here beyond what is no JSON, or no
+// text: a field of a wrong type makes the request unsplittable, and the engine says what is wrong with it in
+// the words of its API.
 
-// readConversation takes note of a member of such a request. Fields that the API does not have are the engine's to ignore.
+// readConversation takes note of a member of such a request. Fields that the API does not have are the
+// engine's to ignore.
 func (p *parser) readConversation(name, value []byte) {
 	r := p.req
 	switch string(name) {
@@ -26,7 +28,8 @@ func (p *parser) readConversation(name, value []byte) {
 		p.tools(value)
 	case "cache_salt":
 		salt := p.textOr(name, value)
-		p.unsplittableIf(!isNull(value) && (salt == "" || strings.ContainsRune(salt, utf8.RuneError)), "a salt that no engine takes")
+		p.unsplittableIf(!isNull(value) && (salt == "" || strings.ContainsRune(salt, utf8.RuneError)),
+			"a salt that no engine takes")
 		r.CacheSalt = salt
 	case "request_id", "stop", "stop_sequences":
 		p.encodable(string(name), value)
@@ -100,7 +103,8 @@ func (p *parser) bound(name, value []byte) {
 	p.maxTokens = number{value: v, set: ok}
 }
 
-// tools looks for one that the engine would run by itself: each round is a request of its own there, and would repeat the transfer params.
+// tools looks for one that the engine would run by itself: each round is a request of its own there, and
+// would repeat the transfer params.
 func (p *parser) tools(value []byte) {
 	if isEmpty(value) {
 		return
@@ -127,7 +131,8 @@ func (p *parser) tools(value []byte) {
 	p.unsplittableIf(s.Err() != nil, "tools nested too deep")
 }
 
-// conversation walks messages, or the input of responses, to learn whether there is anything but text in them.
+// conversation walks messages, or the input of responses, to learn whether there is anything but text in
+// them.
 func (p *parser) conversation() {
 	s := &p.scan
 	start := s.Pos
@@ -186,7 +191,8 @@ func (p *parser) notText() {
 	p.unsplittable("content that is not text")
 }
 
-// onlyText reports whether content is a string, or blocks that are text or made into text: what a template may see without loading anything.
+// onlyText reports whether content is a string, or blocks that are text or made into text: what a template
+// may see without loading anything.
 func onlyText(content []byte) bool {
 	if len(content) == 0 || content[0] != '[' {
 		return len(content) > 0 && content[0] == '"'
@@ -219,7 +225,8 @@ func textBlock(s *rawjson.Scanner) bool {
 		}
 	}
 	switch kind {
-	case "text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text", "thinking", "redacted_thinking", "tool_use", "tool_result":
+	case "text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text", "thinking",
+		"redacted_thinking", "tool_use", "tool_result":
 		return inner
 	}
 	return false
@@ -237,8 +244,8 @@ func (k Kind) eventType(data []byte) string {
 	return rawjson.Text(at.of(data))
 }
 
-// Opens reports whether data (JSON of an event) opens a stream of the kind's API, or keeps one open, before anything is
-// known to be generated.
+// Opens reports whether data (JSON of an event) opens a stream of the kind's API, or keeps one open, before
+// anything is known to be generated.
 func (k Kind) Opens(data []byte) bool {
 	switch k.eventType(data) {
 	case "message_start", "ping":
@@ -249,7 +256,8 @@ func (k Kind) Opens(data []byte) bool {
 	return false
 }
 
-// Ends reports whether data (JSON of an event) is the last of a stream of the kind's API. Those of completions and chats end with [DONE] instead.
+// Ends reports whether data (JSON of an event) is the last of a stream of the kind's API. Those of
+// completions and chats end with [DONE] instead.
 func (k Kind) Ends(data []byte) bool {
 	switch k.eventType(data) {
 	case "message_stop":
@@ -260,7 +268,8 @@ func (k Kind) Ends(data []byte) bool {
 	return false
 }
 
-// MayEndAt returns where in chunk, a part of a stream of the kind's API, its last event may be, so that most need not be read: -1 is nowhere.
+// MayEndAt returns where in chunk, a part of a stream of the kind's API, its last event may be, so that most
+// need not be read: -1 is nowhere.
 func (k Kind) MayEndAt(chunk []byte) int {
 	switch k {
 	case Messages:
@@ -273,7 +282,8 @@ func (k Kind) MayEndAt(chunk []byte) int {
 			}
 			at += i
 			switch rest := chunk[at+len(responseEvent):]; {
-			case bytes.HasPrefix(rest, []byte("c")), bytes.HasPrefix(rest, []byte("incomplete")), bytes.HasPrefix(rest, []byte("failed")):
+			case bytes.HasPrefix(rest, []byte("c")), bytes.HasPrefix(rest, []byte("incomplete")),
+				bytes.HasPrefix(rest, []byte("failed")):
 				return at
 			}
 			at += len(responseEvent)

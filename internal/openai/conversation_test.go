@@ -14,10 +14,16 @@ func TestParseConversations(t *testing.T) {
 		why  string // it is not splittable, "" when it is
 	}{
 		{Messages, `{"model":"m","max_tokens":5,` + hi + `}`, ""},
-		{Messages, `{"model":"m","max_tokens":"5",` + hi + `,"stream":true,"system":[{"type":"text","text":"s"}],"tools":[{"name":"f","input_schema":{}}]}`, ""},
-		{Messages, `{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}},{"type":"thinking","thinking":"x"}]},` +
-			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"r"}]}]}]}`, ""},
-		{Messages, `{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}`, "content that is not text"},
+		{Messages, `{"model":"m","max_tokens":"5",` + hi +
+			`,"stream":true,"system":[{"type":"text","text":"s"}],"tools":[{"name":"f","input_schema":{}}]}`, ""},
+		{Messages, `{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f",` +
+			`"input":{}},{"type":"thinking","thinking":"x"}]},` +
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text",` +
+			`"text":"r"}]}]}]}`, ""},
+		{
+			Messages, `{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}`,
+			"content that is not text",
+		},
 		{Messages, `{"messages":[{"role":"user","content":[{"type":"image"}]}]}`, "content that is not text"},
 		{Messages, `{"messages":[{"role":"user","content":7}]}`, "content that is not text"},
 		{Messages, `{"messages":[7]}`, "content that is not text"},
@@ -35,14 +41,19 @@ func TestParseConversations(t *testing.T) {
 		{Messages, `{"tools":{"a":1},` + hi + `}`, "tools is no array"},
 		{Messages, `{"n":"many","echo":[],` + hi + `}`, ""}, // the API does not have them
 		{Responses, `{"model":"m","input":"hi","max_output_tokens":5,"cache_salt":"s"}`, ""},
-		{Responses, `{"input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]},{"type":"function_call","name":"f","arguments":"{}","call_id":"1"},` +
-			`{"type":"function_call_output","call_id":"1","output":"r"},{"type":"reasoning","summary":[]}],"tools":[{"type":"function","name":"f"}]}`, ""},
+		{Responses, `{"input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]},` +
+			`{"type":"function_call","name":"f","arguments":"{}","call_id":"1"},` +
+			`{"type":"function_call_output","call_id":"1","output":"r"},{"type":"reasoning","summary":[]}],` +
+			`"tools":[{"type":"function","name":"f"}]}`, ""},
 		{Responses, `{"input":[{"type":"item_reference","id":"x"}]}`, "content that is not text"},
 		{Responses, `{"input":[{"role":"user","content":[{"type":"input_image"}]}]}`, "content that is not text"},
 		{Responses, `{"input":"hi","tools":[{"type":"code_interpreter"}]}`, "built-in tools"},
 		{Responses, `{"input":"hi","tools":[{}]}`, "built-in tools"},
 		{Responses, `{"input":"hi","previous_response_id":"r"}`, "previous_response_id"},
-		{Responses, `{"input":"hi","previous_response_id":null,"background":false,"store":true,"truncation":"disabled"}`, ""},
+		{
+			Responses,
+			`{"input":"hi","previous_response_id":null,"background":false,"store":true,"truncation":"disabled"}`, "",
+		},
 		{Responses, `{"input":"hi","background":true}`, "background"},
 		{Responses, `{"input":"hi","truncation":"auto"}`, "truncation"},
 		{Responses, `{"input":"hi","prompt":{"id":"p"}}`, "a prompt template"},
@@ -54,8 +65,10 @@ func TestParseConversations(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.body, r.Unsplittable, tt.why)
 		}
 	}
-	r := mustParse(t, Responses, `{"model":"m","stream":1,"input":"hi","max_output_tokens":5,"max_tokens":7,"cache_salt":"s","kv_transfer_params":{"a":1}}`)
-	if r.Model != "m" || !r.Stream || r.MaxTokens != 5 || r.CacheSalt != "s" || string(r.Messages) != `"hi"` || r.Removed != 1 || r.N != 1 {
+	r := mustParse(t, Responses, `{"model":"m","stream":1,"input":"hi","max_output_tokens":5,"max_tokens":7,`+
+		`"cache_salt":"s","kv_transfer_params":{"a":1}}`)
+	if r.Model != "m" || !r.Stream || r.MaxTokens != 5 || r.CacheSalt != "s" || string(r.Messages) != `"hi"` ||
+		r.Removed != 1 || r.N != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -66,7 +79,8 @@ func TestPrefillLegOfConversations(t *testing.T) {
 		Messages:  `{"model":"m","prompt":[1,2],"max_tokens":1,"temperature":0,"cache_salt":"s"}`,
 		Responses: `{"model":"m","prompt":[1,2],"max_tokens":1,"temperature":0,"cache_salt":"s","priority":3}`,
 	} {
-		r := mustParse(t, kind, `{"model":"m","priority":3,"cache_salt":"s","input":"hi","messages":[{"role":"user","content":"hi"}]}`)
+		r := mustParse(t, kind,
+			`{"model":"m","priority":3,"cache_salt":"s","input":"hi","messages":[{"role":"user","content":"hi"}]}`)
 		if got := string(r.PrefillIDs([]byte("[1,2]")).Append(nil)); got != want {
 			t.Errorf("%s: %s, want %s", kind.Path(), got, want)
 		}
@@ -79,31 +93,48 @@ func TestUsageOfConversations(t *testing.T) {
 		usage            Usage
 	}{
 		{
-			"a message", `{"type":"message","usage":{"input_tokens":5,"output_tokens":3,"cache_creation_input_tokens":32,"cache_read_input_tokens":64}}`,
-			`{"type":"message","usage":{"input_tokens":45,"output_tokens":3,"cache_creation_input_tokens":40,"cache_read_input_tokens":16}}`,
+			"a message", `{"type":"message","usage":{"input_tokens":5,"output_tokens":3,` +
+				`"cache_creation_input_tokens":32,"cache_read_input_tokens":64}}`,
+			`{"type":"message","usage":{"input_tokens":45,"output_tokens":3,"cache_creation_input_tokens":40,` +
+				`"cache_read_input_tokens":16}}`,
 			Usage{101, 3, 64},
 		},
 		{
-			"its end in a stream", "event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":96}}` + "\n\n",
-			"event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":45,"output_tokens":3,"cache_creation_input_tokens":40,"cache_read_input_tokens":16}}` + "\n\n",
+			"its end in a stream",
+			"event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":3,` +
+				`"cache_creation_input_tokens":0,"cache_read_input_tokens":96}}` + "\n\n",
+			"event: message_delta\ndata: " + `{"type":"message_delta","usage":{"input_tokens":45,"output_tokens":3,` +
+				`"cache_creation_input_tokens":40,"cache_read_input_tokens":16}}` + "\n\n",
 			Usage{101, 3, 96},
 		},
-		{"its begin", `{"type":"message_start","message":{"usage":{"input_tokens":101,"output_tokens":0}}}`, "", Usage{101, 0, -1}},
 		{
-			"a response", `{"id":"x","usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":8},"output_tokens":2}}`,
+			"its begin", `{"type":"message_start","message":{"usage":{"input_tokens":101,"output_tokens":0}}}`, "",
+			Usage{101, 0, -1},
+		},
+		{
+			"a response",
+			`{"id":"x","usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":8},"output_tokens":2}}`,
 			`{"id":"x","usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":16},"output_tokens":2}}`,
 			Usage{9, 2, 8},
 		},
 		{
-			"its end in a stream", "event: response.completed\ndata: " + `{"response":{"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":8},"output_tokens":2}},"type":"response.completed"}` + "\n\n",
-			"event: response.completed\ndata: " + `{"response":{"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":16},"output_tokens":2}},"type":"response.completed"}` + "\n\n",
+			"its end in a stream", "event: response.completed\ndata: " + `{"response":{"usage":{"input_tokens":9,` +
+				`"input_tokens_details":{"cached_tokens":8},"output_tokens":2}},"type":"response.completed"}` + "\n\n",
+			"event: response.completed\ndata: " + `{"response":{"usage":{"input_tokens":9,` +
+				`"input_tokens_details":{"cached_tokens":16},"output_tokens":2}},"type":"response.completed"}` + "\n\n",
 			Usage{9, 2, 8},
 		},
 		{
-			"a message of an engine that does not tell what it added", `{"type":"message","usage":{"cache_read_input_tokens":64,"input_tokens":37,"output_tokens":3}}`,
-			`{"type":"message","usage":{"cache_read_input_tokens":16,"input_tokens":85,"output_tokens":3}}`, Usage{101, 3, 64},
+			"a message of an engine that does not tell what it added",
+			`{"type":"message","usage":{"cache_read_input_tokens":64,"input_tokens":37,"output_tokens":3}}`,
+			`{"type":"message","usage":{"cache_read_input_tokens":16,"input_tokens":85,"output_tokens":3}}`,
+			Usage{101, 3, 64},
 		},
-		{"a message without details", `{"type":"message","usage":{"input_tokens":5,"output_tokens":3,"cache_read_input_tokens":null}}`, "", Usage{5, 3, -1}},
+		{
+			"a message without details",
+			`{"type":"message","usage":{"input_tokens":5,"output_tokens":3,"cache_read_input_tokens":null}}`, "",
+			Usage{5, 3, -1},
+		},
 	} {
 		data := []byte(tt.data)
 		json := data
@@ -113,7 +144,8 @@ func TestUsageOfConversations(t *testing.T) {
 		if u, ok := readUsage(json); !ok || u != tt.usage {
 			t.Errorf("%s: %+v, want %+v", tt.name, u, tt.usage)
 		}
-		if got, ok := patchUsage(data, CachedPrompt{16, 40}); ok != (tt.want != "") || ok && string(got) != tt.want {
+		if got, ok := patchUsage(data, CachedPrompt{16, 40}); ok != (tt.want != "") ||
+			ok && string(got) != tt.want {
 			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)
 		}
 	}
@@ -136,9 +168,13 @@ func TestErrorsOfConversations(t *testing.T) {
 		}
 	}
 	for kind, want := range map[Kind]string{
-		Chat:      "data: {\"error\":{\"message\":\"m\",\"type\":\"t\",\"param\":null,\"code\":502}}\n\ndata: [DONE]\n\n",
-		Messages:  "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\"}}\n\n",
-		Responses: "event: error\ndata: {\"type\":\"error\",\"code\":\"server_error\",\"message\":\"m\",\"param\":null,\"sequence_number\":4}\n\n",
+		Chat: "data: {\"error\":{\"message\":\"m\",\"type\":\"t\",\"param\":null,\"code\":502}}\n\ndata: " +
+			"[DONE]\n\n",
+		Messages: "event: error\ndata: " +
+			"{\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\"}}\n\n",
+		Responses: "event: error\ndata: " +
+			"{\"type\":\"error\",\"code\":\"server_error\",\"message\":\"m\",\"param\":null," +
+			"\"sequence_number\":4}\n\n",
 	} {
 		got := string(kind.ErrorEvent(nil, "m", "t", 502, 4))
 		if got != want || !json.Valid(Event(strings.SplitAfter(got, "\n\n")[0]).Data()) {
@@ -152,7 +188,10 @@ func TestErrorsOfConversations(t *testing.T) {
 
 // Every last event is noticed, and what may be one covers what is.
 func TestEndsOfConversations(t *testing.T) {
-	for kind, last := range map[Kind][]string{Messages: {"message_stop"}, Responses: {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}} {
+	for kind, last := range map[Kind][]string{
+		Messages:  {"message_stop"},
+		Responses: {"response.completed", "response.incomplete", "response.failed", "response.cancelled"},
+	} {
 		for _, name := range last {
 			data := []byte(`{"type":"` + name + `"}`)
 			if !kind.Ends(data) || kind.MayEndAt(data) < 0 {
@@ -163,7 +202,8 @@ func TestEndsOfConversations(t *testing.T) {
 			}
 		}
 	}
-	if Messages.Ends([]byte(`{"type":"message_delta"}`)) || Responses.Ends([]byte(`{"type":"response.in_progress"}`)) {
+	if Messages.Ends([]byte(`{"type":"message_delta"}`)) ||
+		Responses.Ends([]byte(`{"type":"response.in_progress"}`)) {
 		t.Error("an event in the middle ends the stream")
 	}
 }

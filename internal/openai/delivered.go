@@ -9,13 +9,16 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// Delivered is what a client has been given of a streamed answer with one choice, kept so that another engine can go on with it. Every event of the
-// stream goes through it: [Delivered.Append] or [Delivered.Event] take the token ids out that the client did not ask for.
+// Delivered is what a client has been given of a streamed answer with one choice, kept so that another engine
+// can go on with it. Every event of the stream goes through it: [Delivered.Append] or [Delivered.Event] take
+// the token ids out that the client did not ask for.
 //
-// An engine makes text of tokens as they come. It holds bytes back that are no whole character yet, and characters that may begin a stop string. The
-// text of another engine begins with its first new token, so what was held back is lost unless that engine generates the tokens again that the text
-// belongs to. Going on is therefore possible only from some tokens, where nothing was held back that the client has not got: the newest of them is kept
-// as point, with the text that the client got behind it, which the other engine will say again.
+// An engine makes text of tokens as they come. It holds bytes back that are no whole character yet, and
+// characters that may begin a stop string. The text of another engine begins with its first new token, so
+// what was held back is lost unless that engine generates the tokens again that the text belongs to. Going on
+// is therefore possible only from some tokens, where nothing was held back that the client has not got: the
+// newest of them is kept as point, with the text that the client got behind it, which the other engine will
+// say again.
 //
 // Not safe for concurrent use.
 type Delivered struct {
@@ -26,7 +29,8 @@ type Delivered struct {
 	prompt []uint32 // those that were read, see promptIDs
 	ids    []uint32 // of the answer
 	names  []named  // raw values that every event of the answer has, as the first had them
-	head   []byte   // an event up to its text, and from there up to its token ids: nearly all events are alike in both
+	// An event up to its text, and from there up to its token ids: nearly all events are alike in both.
+	head   []byte
 	middle []byte
 
 	point int    // how many of ids the prompt of another engine would hold
@@ -42,8 +46,8 @@ type Delivered struct {
 	again *again // of an engine that goes on, nil for the first
 }
 
-// mark is a token with which text came, so that none of its bytes was held back. The text of all tokens up to it is Hold characters longer than what
-// the client had got then, where stop strings are not included.
+// mark is a token with which text came, so that none of its bytes was held back. The text of all tokens up to
+// it is Hold characters longer than what the client had got then, where stop strings are not included.
 type mark struct{ tokens, chars int }
 
 // named is a member and its raw value.
@@ -60,10 +64,12 @@ func NewDelivered(kind Kind, want Continuation) *Delivered {
 // Tokens returns how many tokens of the answer the client has got.
 func (d *Delivered) Tokens() int { return len(d.ids) }
 
-// Complete reports whether the client has got all but the end marker: the finish reason and, where usage is to follow, that too.
+// Complete reports whether the client has got all but the end marker: the finish reason and, where usage is
+// to follow, that too.
 func (d *Delivered) Complete(usage bool) bool { return d.finished && (d.counted || !usage) }
 
-// Append appends whole events, each with its blank line "\n\n", as the client is to see them. They must hold no usage, error or end of the stream.
+// Append appends whole events, each with its blank line "\n\n", as the client is to see them. They must hold
+// no usage, error or end of the stream.
 func (d *Delivered) Append(dst, events []byte) ([]byte, error) {
 	if d.again == nil && d.lost && (d.want.ReturnIDs || !bytes.Contains(events, idsMark)) {
 		return append(dst, events...), nil
@@ -86,13 +92,14 @@ func (d *Delivered) Append(dst, events []byte) ([]byte, error) {
 }
 
 var (
-	blank   = []byte("\n\n")
-	idsMark = []byte(`token_ids":[`) // a quote in a string is always escaped, so that no text can look like the name of a member
+	blank = []byte("\n\n")
+	// A quote in a string is always escaped, so that no text can look like the name of a member.
+	idsMark = []byte(`token_ids":[`)
 	null    = []byte("null")
 )
 
-// quick appends an event that differs from an earlier one in its text and its token ids alone, as nearly all do. It reports false, and does nothing,
-// where it is another.
+// quick appends an event that differs from an earlier one in its text and its token ids alone, as nearly all
+// do. It reports false, and does nothing, where it is another.
 func (d *Delivered) quick(dst, e []byte) ([]byte, bool) {
 	if d.head == nil || d.again != nil || d.lost || !bytes.HasPrefix(e, d.head) {
 		return dst, false
@@ -134,7 +141,8 @@ func stringLen(b []byte) int {
 	}
 }
 
-// appendIDs reads ids up to the closing bracket and returns how many bytes that were, the bracket included; -1 for anything but plain numbers.
+// appendIDs reads ids up to the closing bracket and returns how many bytes that were, the bracket included;
+// -1 for anything but plain numbers.
 func appendIDs(ids []uint32, b []byte) ([]uint32, int) {
 	id, digits := uint64(0), 0
 	for i, c := range b {
@@ -156,7 +164,8 @@ func appendIDs(ids []uint32, b []byte) ([]uint32, int) {
 	return ids, -1
 }
 
-// took notes that the text came with n tokens, the newest of ids. Of several tokens the last may have bytes that are held back.
+// took notes that the text came with n tokens, the newest of ids. Of several tokens the last may have bytes
+// that are held back.
 func (d *Delivered) took(n int, raw []byte) {
 	switch {
 	case len(raw) == 0:
@@ -213,7 +222,8 @@ func appendUnescaped(dst, raw []byte) []byte {
 	return append(dst, rawjson.Text(slices.Concat([]byte{'"'}, raw, []byte{'"'}))...)
 }
 
-// Event appends one event as the client is to see it; nothing where it is not to see it at all. The error is [ErrDiverged].
+// Event appends one event as the client is to see it; nothing where it is not to see it at all. The error is
+// [ErrDiverged].
 func (d *Delivered) Event(dst []byte, e Event) ([]byte, error) {
 	if e.IsComment() || e.IsDone() {
 		return append(dst, e...), nil
@@ -257,7 +267,8 @@ func (d *Delivered) note(c *chunk, e Event, ids []uint32) {
 		return
 	}
 	d.ids = append(d.ids, ids...)
-	if d.finished = d.finished || c.finish; d.finished { // the point stays before the last token, with which an engine says the end again
+	// The point stays before the last token, with which an engine says the end again.
+	if d.finished = d.finished || c.finish; d.finished {
 		d.text = appendUnescaped(d.text, text)
 		return
 	}
@@ -438,5 +449,6 @@ func (c *chunk) hide(patches []patch) []patch {
 	return sorted(patches)
 }
 
-// ErrDiverged says that the engine which goes on with an answer does not say the tokens again that were delivered, or not their text.
+// ErrDiverged says that the engine which goes on with an answer does not say the tokens again that were
+// delivered, or not their text.
 var ErrDiverged = errors.New("the continued answer does not match what was delivered")

@@ -36,17 +36,36 @@ func TestEdit(t *testing.T) {
 		want       string
 	}{
 		{"nothing", body, func(e *Edit) {}, body},
-		{"set in place", body, func(e *Edit) { e.Set("b", []byte("7")) }, ` { "a" : 1.0e1 ,"b":7,"a":"again", "c" : {"x":null}  } `},
-		{"set one that is there twice", body, func(e *Edit) { e.Set("a", []byte("7")) }, ` { "a" : 7 ,"b":[ 1, 2 ], "c" : {"x":null}  } `},
-		{"add", body, func(e *Edit) { e.Set("d", []byte("7")) }, ` { "a" : 1.0e1 ,"b":[ 1, 2 ],"a":"again", "c" : {"x":null},"d":7  } `},
+		{
+			"set in place", body, func(e *Edit) { e.Set("b", []byte("7")) },
+			` { "a" : 1.0e1 ,"b":7,"a":"again", "c" : {"x":null}  } `,
+		},
+		{
+			"set one that is there twice", body, func(e *Edit) { e.Set("a", []byte("7")) },
+			` { "a" : 7 ,"b":[ 1, 2 ], "c" : {"x":null}  } `,
+		},
+		{
+			"add", body, func(e *Edit) { e.Set("d", []byte("7")) },
+			` { "a" : 1.0e1 ,"b":[ 1, 2 ],"a":"again", "c" : {"x":null},"d":7  } `,
+		},
 		{"delete the first", body, func(e *Edit) { e.Delete("a") }, ` { "b":[ 1, 2 ], "c" : {"x":null}  } `},
 		{"delete the last", body, func(e *Edit) { e.Delete("c") }, ` { "a" : 1.0e1 ,"b":[ 1, 2 ],"a":"again"  } `},
 		{"delete all", body, func(e *Edit) { e.Delete("a"); e.Delete("b"); e.Delete("c") }, ` {   } `},
-		{"delete all and add", body, func(e *Edit) { e.Delete("a"); e.Delete("b"); e.Delete("c"); e.Set("d", []byte("7")) }, ` { "d":7  } `},
+		{
+			"delete all and add", body,
+			func(e *Edit) { e.Delete("a"); e.Delete("b"); e.Delete("c"); e.Set("d", []byte("7")) }, ` { "d":7  } `,
+		},
 		{"delete what is not there", body, func(e *Edit) { e.Delete("z") }, body},
-		{"the last word counts", body, func(e *Edit) { e.Set("b", []byte("1")); e.Delete("b"); e.Set("b", []byte("2")) }, ` { "a" : 1.0e1 ,"b":2,"a":"again", "c" : {"x":null}  } `},
+		{
+			"the last word counts", body,
+			func(e *Edit) { e.Set("b", []byte("1")); e.Delete("b"); e.Set("b", []byte("2")) },
+			` { "a" : 1.0e1 ,"b":2,"a":"again", "c" : {"x":null}  } `,
+		},
 		{"an escaped name", `{"\u0061":1}`, func(e *Edit) { e.Set("a", []byte("2")) }, `{"\u0061":2}`},
-		{"empty object", `{ }`, func(e *Edit) { e.Set("a", []byte("1")); e.Set("b", []byte("2")) }, `{"a":1,"b":2 }`},
+		{
+			"empty object", `{ }`, func(e *Edit) { e.Set("a", []byte("1")); e.Set("b", []byte("2")) },
+			`{"a":1,"b":2 }`,
+		},
 		{"a name that needs escapes", `{}`, func(e *Edit) { e.Set("a\"\n", []byte("1")) }, `{"a\"\n":1}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -75,12 +94,17 @@ func TestEditPrompt(t *testing.T) {
 // The bodies of leg 1, both kinds, as they go out (the connector adds its params).
 func TestLegsGolden(t *testing.T) {
 	completion := mustParse(t, Completions, `{
-  "model": "m", "prompt": "Once", "max_tokens": 50, "min_tokens": 2, "n": 1, "stream": true, "stream_options": {"include_usage": true},
-  "temperature": 0.70, "stop": ["\n"], "logprobs": 3, "seed": 1e2, "cache_salt": "tenant", "priority": -1, "session_id": null,
+  "model": "m", "prompt": "Once", "max_tokens": 50, "min_tokens": 2, "n": 1, "stream": true, `+
+		`"stream_options": {"include_usage": true},
+  "temperature": 0.70, "stop": ["\n"], "logprobs": 3, "seed": 1e2, "cache_salt": "tenant", `+
+		`"priority": -1, "session_id": null,
   "guided_regex": "a+", "x_custom": {"keep": [1.50]}, "kv_transfer_params": {"do_remote_prefill": true}
 }`)
-	chat := mustParse(t, Chat, `{"messages":[{"role":"user","content":"hi"}],"model":"m","max_completion_tokens":9,"top_logprobs":2,"logprobs":true,
- "tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required","response_format":{"type":"json_object"},"reasoning_effort":"low",
+	chat := mustParse(t, Chat,
+		`{"messages":[{"role":"user","content":"hi"}],"model":"m","max_completion_tokens":9,`+
+			`"top_logprobs":2,"logprobs":true,
+ "tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required",`+
+			`"response_format":{"type":"json_object"},"reasoning_effort":"low",
  "structured_outputs":{"json":{}},"stop_token_ids":[7],"user":"u"}`)
 	for name, e := range map[string]*Edit{
 		"prefill-ids.golden":             completion.PrefillIDs([]byte("[12,850,4]")),
@@ -153,7 +177,8 @@ func FuzzEdit(f *testing.F) {
 			t.Fatalf("%q edited to %q: %d members, want %d", object, got, len(have), len(want))
 		}
 		for i := range want {
-			if s := string(rawjson.AppendString(nil, want[i].key)); rawjson.Text([]byte(s)) != have[i].key || !bytes.Equal(want[i].value, have[i].value) {
+			if s := string(rawjson.AppendString(nil, want[i].key)); rawjson.Text([]byte(s)) != have[i].key ||
+				!bytes.Equal(want[i].value, have[i].value) {
 				t.Fatalf("%q edited to %q: member %d", object, got, i)
 			}
 		}
@@ -188,7 +213,8 @@ func editObject(raw []byte) *Edit {
 	return e
 }
 
-// A body of our own is edited like a client's; an edit that fails, or a body that is none, gives nothing to send.
+// A body of our own is edited like a client's; an edit that fails, or a body that is none, gives nothing to
+// send.
 func TestEditOwn(t *testing.T) {
 	set := func(e *Edit) error { e.Set("stream", []byte("true")); return nil }
 	got, err := EditOwn([]byte(`{"model":"m","prompt":[1,2]}`), set)
@@ -196,7 +222,8 @@ func TestEditOwn(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 	bad := errors.New("bad")
-	if got, err := EditOwn([]byte(`{"model":"m","prompt":[1]}`), func(*Edit) error { return bad }); got != nil || !errors.Is(err, bad) {
+	if got, err := EditOwn([]byte(`{"model":"m","prompt":[1]}`), func(*Edit) error { return bad }); got != nil ||
+		!errors.Is(err, bad) {
 		t.Errorf("an edit that fails: %s, %v", got, err)
 	}
 	if got, err := EditOwn([]byte("{"), set); got != nil || err == nil {

@@ -23,14 +23,18 @@ func AppendError(dst []byte, message, typ, param string, code int) []byte {
 	return append(dst, "}}"...)
 }
 
-// anthropicTypes are the names that Anthropic's API has for statuses. vLLM answers there with names of its own.
+// anthropicTypes are the names that Anthropic's API has for statuses. vLLM answers there with names of its
+// own.
 var anthropicTypes = map[int]string{
-	400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+	400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+	413: "request_too_large",
 	429: "rate_limit_error", 503: "overloaded_error",
 }
 
 // vllmTypes are vLLM's, where they stand for one status.
-var vllmTypes = map[int]string{400: "BadRequestError", 404: "NotFoundError", 429: "RateLimitError", 503: "ServiceUnavailableError"}
+var vllmTypes = map[int]string{
+	400: "BadRequestError", 404: "NotFoundError", 429: "RateLimitError", 503: "ServiceUnavailableError",
+}
 
 func typeCode(name string, otherwise int) int {
 	for code, typ := range anthropicTypes {
@@ -60,7 +64,8 @@ func (k Kind) Error(dst []byte, message, typ string, code int) []byte {
 	return append(dst, "}}"...)
 }
 
-// ErrorEvent appends the events that end a stream of the kind's API with an error; sequence is the number of events before it, which responses count.
+// ErrorEvent appends the events that end a stream of the kind's API with an error; sequence is the number of
+// events before it, which responses count.
 func (k Kind) ErrorEvent(dst []byte, message, typ string, code, sequence int) []byte {
 	switch k {
 	case Messages:
@@ -76,7 +81,8 @@ data: {"type":"error","code":"server_error","message":`...), message)
 	return append(append(dst, "\n\n"...), k.EndMark()...)
 }
 
-// EndMark is the event behind an error event with which streams of the kind's API end, "" where they end with the error.
+// EndMark is the event behind an error event with which streams of the kind's API end, "" where they end with
+// the error.
 func (k Kind) EndMark() string {
 	if k == Messages || k == Responses {
 		return ""

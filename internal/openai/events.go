@@ -10,7 +10,8 @@ import (
 // Event is one server-sent event with its blank line, as it came.
 type Event []byte
 
-// Data returns the event's data without the field name, sharing its memory unless there are several data lines; nil when it has none.
+// Data returns the event's data without the field name, sharing its memory unless there are several data
+// lines; nil when it has none.
 func (e Event) Data() []byte {
 	var data []byte
 	n := 0
@@ -86,10 +87,12 @@ func (e Event) IsComment() bool {
 // ErrEventTooLong says that an event passed the limit of [Events].
 var ErrEventTooLong = errors.New("server-sent event too long")
 
-// Events cuts a stream into events, however the bytes were split. The zero value is ready. Not safe for concurrent use.
+// Events cuts a stream into events, however the bytes were split. The zero value is ready. Not safe for
+// concurrent use.
 //
-// Lines end in \n, \r\n or \r. An event that ends in a lone \r is complete only with the byte after it, which may be a \n that belongs to it. The
-// events of a stream and [Events.Pending] at its end are together the stream's bytes.
+// Lines end in \n, \r\n or \r. An event that ends in a lone \r is complete only with the byte after it, which
+// may be a \n that belongs to it. The events of a stream and [Events.Pending] at its end are together the
+// stream's bytes.
 type Events struct {
 	Limit int // bytes of one event, default 16 MiB
 
@@ -99,8 +102,8 @@ type Events struct {
 	err     error
 }
 
-// Feed yields the events that chunk completes. An event is valid until the next one is asked for and shares chunk's memory when it lies whole in it.
-// When the caller breaks off, the rest of chunk is dropped.
+// Feed yields the events that chunk completes. An event is valid until the next one is asked for and shares
+// chunk's memory when it lies whole in it. When the caller breaks off, the rest of chunk is dropped.
 func (s *Events) Feed(chunk []byte) iter.Seq[Event] {
 	return func(yield func(Event) bool) {
 		for {
@@ -112,8 +115,8 @@ func (s *Events) Feed(chunk []byte) iter.Seq[Event] {
 	}
 }
 
-// Cut returns the first event that chunk completes and what follows it, which is for the caller to feed; without one it is nil, and chunk is kept. The event is
-// valid as in [Events.Feed].
+// Cut returns the first event that chunk completes and what follows it, which is for the caller to feed;
+// without one it is nil, and chunk is kept. The event is valid as in [Events.Feed].
 func (s *Events) Cut(chunk []byte) (e Event, rest []byte) {
 	if s.err != nil {
 		return nil, nil

@@ -49,8 +49,10 @@ func slowEvents(stream string) (events []string, rest string) {
 
 func TestEventsOfAnySplit(t *testing.T) {
 	for _, stream := range []string{
-		"data: a\n\ndata: b\n\ndata: [DONE]\n\n", "data: a\r\n\r\ndata: b\r\n\r\n", "data: a\r\rdata: b\r\r", "data: a\r\rx", ": keep-alive\n\ndata: a\n\n",
-		"\n\n\ndata: a\n\n", "data: a\r\n\ndata: b\n\r\n", "event: x\ndata: 1\ndata: 2\n\nhalf", "\r\n\r", "\r", "", "data: a\n\r\n\r\r\n\n",
+		"data: a\n\ndata: b\n\ndata: [DONE]\n\n", "data: a\r\n\r\ndata: b\r\n\r\n", "data: a\r\rdata: b\r\r",
+		"data: a\r\rx", ": keep-alive\n\ndata: a\n\n",
+		"\n\n\ndata: a\n\n", "data: a\r\n\ndata: b\n\r\n", "event: x\ndata: 1\ndata: 2\n\nhalf", "\r\n\r", "\r", "",
+		"data: a\n\r\n\r\r\n\n",
 	} {
 		want, rest := slowEvents(stream)
 		for i := range len(stream) + 1 {
@@ -84,7 +86,9 @@ func FuzzEvents(f *testing.F) {
 		}
 		for _, e := range got {
 			ev := Event(e)
-			_, _, _ = ev.Data(), ev.IsDone(), ev.IsComment()
+			_ = ev.Data()
+			_ = ev.IsDone()
+			_ = ev.IsComment()
 			HasContent(ev.Data())
 			HasError(ev.Data())
 		}
@@ -157,7 +161,8 @@ func TestEventData(t *testing.T) {
 }
 
 func BenchmarkEvents(b *testing.B) {
-	chunk := []byte(strings.Repeat(`data: {"id":"chatcmpl-t-3","object":"chat.completion.chunk","created":1795242180,"model":"tiny","choices":[{"index":0,"delta":{"content":"x"}}]}`+"\n\n", 8))
+	chunk := []byte(strings.Repeat(`data: {"id":"chatcmpl-t-3","object":"chat.completion.chunk",`+
+		`"created":1795242180,"model":"tiny","choices":[{"index":0,"delta":{"content":"x"}}]}`+"\n\n", 8))
 	b.SetBytes(int64(len(chunk)))
 	b.ReportAllocs()
 	var s Events

@@ -1,18 +1,22 @@
 package openai
 
-// What leg 1 drops from a client's own body: it makes one token that nobody sees, and none of these takes part in making the prompt or its KV blocks.
-// What might (tools, response_format, template arguments) stays, because both legs must hold the same ids.
+// What leg 1 drops from a client's own body: it makes one token that nobody sees, and none of these takes
+// part in making the prompt or its KV blocks. What might (tools, response_format, template arguments) stays,
+// because both legs must hold the same ids.
 var notOnPrefill = [...]string{
-	"stream_options", "min_tokens", "min_completion_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "n", "best_of",
+	"stream_options", "min_tokens", "min_completion_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "n",
+	"best_of",
 	"stop", "stop_token_ids", "include_stop_str_in_output", "structured_outputs",
-	"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern",
+	"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding_backend",
+	"guided_whitespace_pattern",
 }
 
 // What leg 1 made from ids takes over from the client's body.
 var onPrefill = [...]string{"cache_salt", "priority", "session_id"}
 
-// PrefillIDs begins leg 1 on /v1/completions from ids, a raw JSON array: one token, and of the client's fields only those that name the model, the
-// cache and the queue. It serves every kind of request: a pull matches nothing but the ids.
+// PrefillIDs begins leg 1 on /v1/completions from ids, a raw JSON array: one token, and of the client's
+// fields only those that name the model, the cache and the queue. It serves every kind of request: a pull
+// matches nothing but the ids.
 func (r *Request) PrefillIDs(ids []byte) *Edit {
 	source, e := r.Edit(), NewEdit()
 	if model := source.get("model"); model != nil {
@@ -32,8 +36,9 @@ func (r *Request) PrefillIDs(ids []byte) *Edit {
 	return e
 }
 
-// PrefillBody begins leg 1 on the request's own path from the client's own body, for when there are no ids that both legs could share.
-// With returnIDs the engine is asked for the prompt's ids. For a batch, set prompt as well.
+// PrefillBody begins leg 1 on the request's own path from the client's own body, for when there are no ids
+// that both legs could share. With returnIDs the engine is asked for the prompt's ids. For a batch, set
+// prompt as well.
 func (r *Request) PrefillBody(returnIDs bool) *Edit {
 	e := r.Edit()
 	if e.get("stream") != nil {

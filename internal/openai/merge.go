@@ -78,7 +78,8 @@ func (a *answer) renumber(dst []byte, ch choice, index int) []byte {
 	return append(dst, a.data[ch.index.end:ch.all.end]...)
 }
 
-// MergeAnswers makes one answer of those to each prompt of a batch: choices in order, usage summed, the first answer's other fields, id when it is not "".
+// MergeAnswers makes one answer of those to each prompt of a batch: choices in order, usage summed, the first
+// answer's other fields, id when it is not "".
 func MergeAnswers(answers [][]byte, id string) ([]byte, error) {
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("merge answers: none given")
@@ -129,8 +130,8 @@ func sorted(patches []patch) []patch {
 	return patches
 }
 
-// RewriteChunk appends a stream chunk's data to dst with its id (unless "") and the index of its choices set, and without transfer params.
-// What is not JSON stays as it is.
+// RewriteChunk appends a stream chunk's data to dst with its id (unless "") and the index of its choices set,
+// and without transfer params. What is not JSON stays as it is.
 func RewriteChunk(dst, data []byte, id string, index int) []byte {
 	a, err := parts(data)
 	if err != nil {
@@ -151,7 +152,8 @@ type UsageSum struct {
 	usages [][]byte
 }
 
-// Add takes data, keeps a copy, and reports whether it was a usage chunk, which must then not go to the client.
+// Add takes data, keeps a copy, and reports whether it was a usage chunk, which must then not go to the
+// client.
 func (u *UsageSum) Add(data []byte) bool {
 	if !UsageOnly(data) {
 		return false

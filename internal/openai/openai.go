@@ -1,8 +1,10 @@
-// Package openai reads and edits OpenAI-shaped requests and answers by byte range: what it does not touch survives byte for byte.
+// Package openai reads and edits OpenAI-shaped requests and answers by byte range: what it does not touch
+// survives byte for byte.
 //
-// A request is scanned once ([Parse]); its two legs are edits of it ([Request.Edit], [Request.PrefillIDs], [Request.PrefillBody]). Answers and streams
-// are cut into events ([Events]) and touched only where needed ([Kind.Find], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps state
-// between calls, and no error holds any part of a prompt.
+// A request is scanned once ([Parse]); its two legs are edits of it ([Request.Edit], [Request.PrefillIDs],
+// [Request.PrefillBody]). Answers and streams are cut into events ([Events]) and touched only where needed
+// ([Kind.Find], [Scrub], [RewriteChunk]). Nothing here starts goroutines or keeps state between calls, and no
+// error holds any part of a prompt.
 package openai
 
 // Kind says which front door a request came through.
@@ -18,10 +20,12 @@ const (
 
 // Path returns the engine's path for the kind.
 func (k Kind) Path() string {
-	return [...]string{"", "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}[min(k, Responses)]
+	return [...]string{"", "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}[min(k,
+		Responses)]
 }
 
-// Limits bounds what [Parse] and [Sanitize] accept; a zero field takes its default. The size of the body is the caller's to bound.
+// Limits bounds what [Parse] and [Sanitize] accept; a zero field takes its default. The size of the body is
+// the caller's to bound.
 type Limits struct {
 	Depth        int // nesting of arrays and objects, default 128
 	Fields       int // members of the top-level object, default 1024
@@ -30,7 +34,8 @@ type Limits struct {
 	Samples      int // answers that a request may ask for (n, best_of), default no bound
 }
 
-// Request is a client's request after one scan. It is read-only once parsed and safe for concurrent use; its slices point into Raw.
+// Request is a client's request after one scan. It is read-only once parsed and safe for concurrent use; its
+// slices point into Raw.
 type Request struct {
 	Kind            Kind
 	Raw             []byte // the body without transfer params; shares the caller's memory when nothing had to go
@@ -38,19 +43,25 @@ type Request struct {
 	Stream          bool
 	IncludeUsage    bool // stream_options.include_usage
 	ContinuousUsage bool // stream_options.continuous_usage_stats
-	MaxTokens       int  // new tokens at most, 0 when unlimited; max_completion_tokens wins on chat; 16 when a completion does not say, as vLLM has it; max_output_tokens of responses
-	N               int  // sequences, at least 1
-	CacheSalt       string
-	Prompts         []Prompt // of a completion, in order; nil on chat and for a batch above Limits.Prompts
-	Batched         bool     // more than one prompt
-	Uncached        bool     // the engine computes all of the prompt, whatever it has cached: what it says of the prompt's tokens needs each of them
-	Unsplittable    string   // why the request must go whole to one replica, "" when it may be split
-	Removed         int      // transfer params that the client sent and Parse took out
+	// New tokens at most, 0 when unlimited; max_completion_tokens wins on chat; 16 when a completion does not
+	// say, as vLLM has it; max_output_tokens of responses.
+	MaxTokens int
+	N         int // sequences, at least 1
+	CacheSalt string
+	Prompts   []Prompt // of a completion, in order; nil on chat and for a batch above Limits.Prompts
+	Batched   bool     // more than one prompt
+	// The engine computes all of the prompt, whatever it has cached: what it says of the prompt's tokens needs
+	// each of them.
+	Uncached     bool
+	Unsplittable string // why the request must go whole to one replica, "" when it may be split
+	Removed      int    // transfer params that the client sent and Parse took out
 
 	Messages   []byte // raw JSON array of a chat or of messages; the raw input of responses
 	Tools      bool   // tools or functions that are not empty
 	Multimodal bool   // a content part that is not text
-	Templated  bool   // a field other than messages takes part in making the prompt (tools, template, its arguments, documents, ...)
+	// A field other than messages takes part in making the prompt (tools, template, its arguments, documents,
+	// ...).
+	Templated bool
 
 	fields []field // members of the top-level object of Raw
 	object span    // the top-level object with its braces

@@ -28,7 +28,10 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 		Batched, Tools, Multi, Templ bool
 	}
 	read := func(r *Request) facts {
-		return facts{r.Model, r.Stream, r.IncludeUsage, r.ContinuousUsage, r.MaxTokens, r.N, r.CacheSalt, r.Unsplittable, r.Batched, r.Tools, r.Multimodal, r.Templated}
+		return facts{
+			r.Model, r.Stream, r.IncludeUsage, r.ContinuousUsage, r.MaxTokens, r.N, r.CacheSalt, r.Unsplittable,
+			r.Batched, r.Tools, r.Multimodal, r.Templated,
+		}
 	}
 	const user = `"messages":[{"role":"user","content":"hi"}]`
 	for _, tt := range []struct {
@@ -38,38 +41,110 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 	}{
 		{"plain completion", `{"model":"m","prompt":"x"}`, Completions, facts{Model: "m", MaxTokens: 16, N: 1}},
 		{"completion without limit", `{"prompt":"x","max_tokens":null}`, Completions, facts{N: 1}},
-		{"a completion does not know max_completion_tokens", `{"prompt":"x","max_completion_tokens":3,"max_tokens":4}`, Completions, facts{MaxTokens: 4, N: 1}},
+		{
+			"a completion does not know max_completion_tokens",
+			`{"prompt":"x","max_completion_tokens":3,"max_tokens":4}`, Completions, facts{MaxTokens: 4, N: 1},
+		},
 		{"chat", `{"model":"m",` + user + `,"max_tokens":7}`, Chat, facts{Model: "m", MaxTokens: 7, N: 1}},
-		{"the newer limit wins", `{` + user + `,"max_completion_tokens":5,"max_tokens":7}`, Chat, facts{MaxTokens: 5, N: 1}},
-		{"unless it is null", `{` + user + `,"max_completion_tokens":null,"max_tokens":7}`, Chat, facts{MaxTokens: 7, N: 1}},
+		{
+			"the newer limit wins", `{` + user + `,"max_completion_tokens":5,"max_tokens":7}`, Chat,
+			facts{MaxTokens: 5, N: 1},
+		},
+		{
+			"unless it is null", `{` + user + `,"max_completion_tokens":null,"max_tokens":7}`, Chat,
+			facts{MaxTokens: 7, N: 1},
+		},
 		{"no limit is zero", `{` + user + `}`, Chat, facts{N: 1}},
 		{"limit of zero", `{` + user + `,"max_tokens":0}`, Chat, facts{N: 1, Unsplittable: "max_tokens < 1"}},
-		{"stream", `{` + user + `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`, Chat, facts{Stream: true, Include: true, Continuous: true, N: 1}},
-		{"lax values", `{"prompt":"x","stream":"True","max_tokens":"5","n":1.0,"echo":0}`, Completions, facts{Stream: true, MaxTokens: 5, N: 1}},
-		{"lax n", `{"prompt":"x","n":"3"}`, Completions, facts{MaxTokens: 16, N: 3, Unsplittable: "n other than 1"}},
-		{"the last of a name counts", `{"prompt":"x","model":"a","stream":true,"mod\u0065l":"b","stream":false}`, Completions, facts{Model: "b", MaxTokens: 16, N: 1}},
-		{"escaped names are names", `{"\u0070rompt":"x","\u006e":2}`, Completions, facts{MaxTokens: 16, N: 2, Unsplittable: "n other than 1"}},
-		{"best_of", `{"prompt":"x","best_of":4}`, Completions, facts{MaxTokens: 16, N: 4, Unsplittable: "best_of other than 1"}},
-		{"the larger of n and best_of", `{"prompt":"x","n":5,"best_of":2}`, Completions, facts{MaxTokens: 16, N: 5, Unsplittable: "n other than 1"}},
-		{"beam search", `{"prompt":"x","use_beam_search":true}`, Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "use_beam_search"}},
-		{"prompt_logprobs of 0 are wanted", `{"prompt":"x","prompt_logprobs":0}`, Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "prompt_logprobs"}},
-		{"prompt_logprobs null are not", `{"prompt":"x","prompt_logprobs":null}`, Completions, facts{MaxTokens: 16, N: 1}},
+		{
+			"stream",
+			`{` + user + `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`, Chat,
+			facts{Stream: true, Include: true, Continuous: true, N: 1},
+		},
+		{
+			"lax values", `{"prompt":"x","stream":"True","max_tokens":"5","n":1.0,"echo":0}`, Completions,
+			facts{Stream: true, MaxTokens: 5, N: 1},
+		},
+		{
+			"lax n", `{"prompt":"x","n":"3"}`, Completions, facts{MaxTokens: 16, N: 3, Unsplittable: "n other than 1"},
+		},
+		{
+			"the last of a name counts", `{"prompt":"x","model":"a","stream":true,"mod\u0065l":"b","stream":false}`,
+			Completions, facts{Model: "b", MaxTokens: 16, N: 1},
+		},
+		{
+			"escaped names are names", `{"\u0070rompt":"x","\u006e":2}`, Completions,
+			facts{MaxTokens: 16, N: 2, Unsplittable: "n other than 1"},
+		},
+		{
+			"best_of", `{"prompt":"x","best_of":4}`, Completions,
+			facts{MaxTokens: 16, N: 4, Unsplittable: "best_of other than 1"},
+		},
+		{
+			"the larger of n and best_of", `{"prompt":"x","n":5,"best_of":2}`, Completions,
+			facts{MaxTokens: 16, N: 5, Unsplittable: "n other than 1"},
+		},
+		{
+			"beam search", `{"prompt":"x","use_beam_search":true}`, Completions,
+			facts{MaxTokens: 16, N: 1, Unsplittable: "use_beam_search"},
+		},
+		{
+			"prompt_logprobs of 0 are wanted", `{"prompt":"x","prompt_logprobs":0}`, Completions,
+			facts{MaxTokens: 16, N: 1, Unsplittable: "prompt_logprobs"},
+		},
+		{
+			"prompt_logprobs null are not", `{"prompt":"x","prompt_logprobs":null}`, Completions,
+			facts{MaxTokens: 16, N: 1},
+		},
 		{"echo", `{"prompt":"x","echo":true}`, Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "echo"}},
 		{"suffix", `{"prompt":"x","suffix":"y"}`, Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "suffix"}},
-		{"embeddings", `{"prompt_embeds":"AAAA","n":2}`, Completions, facts{MaxTokens: 16, N: 2, Unsplittable: "prompt_embeds"}},
-		{"truncation depends on the limit, which differs on the legs", `{"prompt":"x","truncate_prompt_tokens":-1}`, Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "truncate_prompt_tokens"}},
-		{"options without stream", `{"prompt":"x","stream_options":{"include_usage":false}}`, Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "stream_options without stream"}},
+		{
+			"embeddings", `{"prompt_embeds":"AAAA","n":2}`, Completions,
+			facts{MaxTokens: 16, N: 2, Unsplittable: "prompt_embeds"},
+		},
+		{
+			"truncation depends on the limit, which differs on the legs", `{"prompt":"x","truncate_prompt_tokens":-1}`,
+			Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "truncate_prompt_tokens"},
+		},
+		{
+			"options without stream", `{"prompt":"x","stream_options":{"include_usage":false}}`, Completions,
+			facts{MaxTokens: 16, N: 1, Unsplittable: "stream_options without stream"},
+		},
 		{"empty prompt", `{"prompt":""}`, Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "empty prompt"}},
-		{"batch", `{"prompt":["a","b"],"stream":1,"stream_options":{"continuous_usage_stats":true}}`, Completions, facts{Stream: true, Continuous: true, MaxTokens: 16, N: 1, Batched: true, Unsplittable: "continuous usage of a batch"}},
+		{
+			"batch", `{"prompt":["a","b"],"stream":1,"stream_options":{"continuous_usage_stats":true}}`, Completions,
+			facts{
+				Stream: true, Continuous: true, MaxTokens: 16, N: 1, Batched: true,
+				Unsplittable: "continuous usage of a batch",
+			},
+		},
 		{"salt", `{"prompt":"x","cache_salt":"\u0061b"}`, Completions, facts{MaxTokens: 16, N: 1, Salt: "ab"}},
-		{"text parts", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},"b"]},{"role":"assistant","content":null,"tool_calls":[{"x":[1]}]}]}`, Chat, facts{N: 1}},
-		{"image", `{"messages":[{"content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:"}}]}]}`, Chat, facts{N: 1, Multi: true, Unsplittable: "content that is not text"}},
-		{"part without type", `{"messages":[{"content":[{"image_url":"data:"}]}]}`, Chat, facts{N: 1, Multi: true, Unsplittable: "content that is not text"}},
-		{"part that is text first and audio last", `{"messages":[{"content":[{"type":"text","type":"input_audio"}]}]}`, Chat, facts{N: 1, Multi: true, Unsplittable: "content that is not text"}},
-		{"content of another shape", `{"messages":[{"content":{"type":"text"}}]}`, Chat, facts{N: 1, Multi: true, Unsplittable: "content that is not text"}},
+		{"text parts", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},"b"]},` +
+			`{"role":"assistant","content":null,"tool_calls":[{"x":[1]}]}]}`, Chat, facts{N: 1}},
+		{
+			"image",
+			`{"messages":[{"content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:"}}]}]}`,
+			Chat, facts{N: 1, Multi: true, Unsplittable: "content that is not text"},
+		},
+		{
+			"part without type", `{"messages":[{"content":[{"image_url":"data:"}]}]}`, Chat,
+			facts{N: 1, Multi: true, Unsplittable: "content that is not text"},
+		},
+		{
+			"part that is text first and audio last",
+			`{"messages":[{"content":[{"type":"text","type":"input_audio"}]}]}`, Chat,
+			facts{N: 1, Multi: true, Unsplittable: "content that is not text"},
+		},
+		{
+			"content of another shape", `{"messages":[{"content":{"type":"text"}}]}`, Chat,
+			facts{N: 1, Multi: true, Unsplittable: "content that is not text"},
+		},
 		{"tools", `{` + user + `,"tools":[{"type":"function"}]}`, Chat, facts{N: 1, Tools: true, Templ: true}},
 		{"no tools", `{` + user + `,"tools":[ ],"functions":null}`, Chat, facts{N: 1}},
-		{"template arguments", `{` + user + `,"chat_template_kwargs":{"enable_thinking":false}}`, Chat, facts{N: 1, Templ: true}},
+		{
+			"template arguments", `{` + user + `,"chat_template_kwargs":{"enable_thinking":false}}`, Chat,
+			facts{N: 1, Templ: true},
+		},
 		{"effort", `{` + user + `,"reasoning_effort":"low"}`, Chat, facts{N: 1, Templ: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -186,9 +261,17 @@ func TestParseRefuses(t *testing.T) {
 		{"options", `{"prompt":"x","stream_options":[]}`, "stream_options", "must be an object"},
 		{"salt", `{"prompt":"x","cache_salt":""}`, "cache_salt", "non-empty string"},
 		{"salt number", `{"prompt":"x","cache_salt":5}`, "cache_salt", "must be a string"},
-		{"structured outputs", `{"prompt":"x","structured_outputs":"x"}`, "structured_outputs", "must be an object"},
-		{"half a character in stop", `{"prompt":"x","stop":["a","\ud83d\ude00\udc00"]}`, "stop", "half of a surrogate pair"},
-		{"half a character in an id", `{"prompt":"x","request_id":"a\\\ud800\u0041"}`, "request_id", "half of a surrogate pair"},
+		{
+			"structured outputs", `{"prompt":"x","structured_outputs":"x"}`, "structured_outputs", "must be an object",
+		},
+		{
+			"half a character in stop", `{"prompt":"x","stop":["a","\ud83d\ude00\udc00"]}`, "stop",
+			"half of a surrogate pair",
+		},
+		{
+			"half a character in an id", `{"prompt":"x","request_id":"a\\\ud800\u0041"}`, "request_id",
+			"half of a surrogate pair",
+		},
 		{"salt of half a character", `{"prompt":"x","cache_salt":"\ud800"}`, "cache_salt", "non-empty string"},
 	} {
 		_, err := Parse(Completions, []byte(tt.body), Limits{})
@@ -204,11 +287,16 @@ func TestParseRefuses(t *testing.T) {
 				Code          int
 			}
 		}
-		if err := json.Unmarshal(bad.Append(nil), &body); err != nil || body.Error.Message != bad.Message || body.Error.Type != "BadRequestError" || body.Error.Code != 400 || (body.Error.Param != nil) != (tt.param != "") {
+		if err := json.Unmarshal(bad.Append(nil), &body); err != nil || body.Error.Message != bad.Message ||
+			body.Error.Type != "BadRequestError" || body.Error.Code != 400 ||
+			(body.Error.Param != nil) != (tt.param != "") {
 			t.Errorf("%s: answer %s, %v", tt.name, bad.Append(nil), err)
 		}
 	}
-	for body, param := range map[string]string{`{}`: "messages", `{"messages":"x"}`: "messages", `{"messages":[1]}`: "messages", `{"messages":null}`: "messages"} {
+	for body, param := range map[string]string{
+		`{}`: "messages", `{"messages":"x"}`: "messages", `{"messages":[1]}`: "messages",
+		`{"messages":null}`: "messages",
+	} {
 		_, err := Parse(Chat, []byte(body), Limits{})
 		if bad, ok := errors.AsType[*BadRequest](err); !ok || bad.Param != param {
 			t.Errorf("chat %s: %v, want one about %s", body, err, param)
@@ -221,23 +309,68 @@ func TestParseRefuses(t *testing.T) {
 
 func TestTransferParamsGo(t *testing.T) {
 	for _, tt := range []struct{ name, body, want string }{
-		{"alone at the end", `{"prompt":"x", "kv_transfer_params" : {"do_remote_prefill":true} }`, `{"prompt":"x" }`},
+		{
+			"alone at the end", `{"prompt":"x", "kv_transfer_params" : {"do_remote_prefill":true} }`,
+			`{"prompt":"x" }`,
+		},
 		{"at the begin", `{ "kv_transfer_params":1, "prompt":"x"}`, `{ "prompt":"x"}`},
 		{"in the middle", `{"a":1 , "ec_transfer_params":[{}] ,"prompt":"x"}`, `{"a":1 ,"prompt":"x"}`},
-		{"twice, and escaped", `{"kv_transfer_params":1,"\u006bv_transfer_params":{},"prompt":"x","kv\u005ftransfer_param\u0073":"y"}`, `{"prompt":"x"}`},
-		{"several in a row", `{"prompt":"x", "kv_transfer_params":1 , "ec_transfer_params":2,"kv_transfer_params":3 ,"a":1}`, `{"prompt":"x" ,"a":1}`},
-		{"every letter escaped", `{"\u006b\u0076\u005f\u0074\u0072\u0061\u006e\u0073\u0066\u0065\u0072\u005f\u0070\u0061\u0072\u0061\u006d\u0073":{},"prompt":"x"}`, `{"prompt":"x"}`},
-		{"in vllm_xargs", `{"prompt":"x","vllm_xargs":{"kv_transfer_params":{"do_remote_prefill":true},"a":1}}`, `{"prompt":"x","vllm_xargs":{"a":1}}`},
-		{"alone in vllm_xargs", `{"prompt":"x","vllm_xargs":{ "kv_transfer_params":"{}" }}`, `{"prompt":"x","vllm_xargs":{  }}`},
-		{"nested carriers", `{"prompt":"x","extra_body":{"sampling_params":{"extra_args":{"b":2,"ec_transfer_params":1}}}}`, `{"prompt":"x","extra_body":{"sampling_params":{"extra_args":{"b":2}}}}`},
-		{"in an array", `{"prompt":"x","extra_args":[1,[{"kv_transfer_params":null}]]}`, `{"prompt":"x","extra_args":[1,[{}]]}`},
+		{
+			"twice, and escaped",
+			`{"kv_transfer_params":1,"\u006bv_transfer_params":{},"prompt":"x","kv\u005ftransfer_param\u0073":"y"}`,
+			`{"prompt":"x"}`,
+		},
+		{
+			"several in a row",
+			`{"prompt":"x", "kv_transfer_params":1 , "ec_transfer_params":2,"kv_transfer_params":3 ,"a":1}`,
+			`{"prompt":"x" ,"a":1}`,
+		},
+		{
+			"every letter escaped",
+			`{"\u006b\u0076\u005f\u0074\u0072\u0061\u006e\u0073\u0066` +
+				`\u0065\u0072\u005f\u0070\u0061\u0072\u0061\u006d\u0073":{},"prompt":"x"}`,
+			`{"prompt":"x"}`,
+		},
+		{
+			"in vllm_xargs", `{"prompt":"x","vllm_xargs":{"kv_transfer_params":{"do_remote_prefill":true},"a":1}}`,
+			`{"prompt":"x","vllm_xargs":{"a":1}}`,
+		},
+		{
+			"alone in vllm_xargs", `{"prompt":"x","vllm_xargs":{ "kv_transfer_params":"{}" }}`,
+			`{"prompt":"x","vllm_xargs":{  }}`,
+		},
+		{
+			"nested carriers",
+			`{"prompt":"x","extra_body":{"sampling_params":{"extra_args":{"b":2,"ec_transfer_params":1}}}}`,
+			`{"prompt":"x","extra_body":{"sampling_params":{"extra_args":{"b":2}}}}`,
+		},
+		{
+			"in an array", `{"prompt":"x","extra_args":[1,[{"kv_transfer_params":null}]]}`,
+			`{"prompt":"x","extra_args":[1,[{}]]}`,
+		},
 		{"params in params", `{"prompt":"x","kv_transfer_params":{"kv_transfer_params":{}}}`, `{"prompt":"x"}`},
-		{"in stream options", `{"prompt":"x","stream":true,"stream_options":{"kv_transfer_params":{},"include_usage":true}}`, `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`},
-		{"in a field with an escaped name", `{"prompt":"x","vllm_x\u0061rgs":{"kv_transfer_params":1}}`, `{"prompt":"x","vllm_x\u0061rgs":{}}`},
-		{"a carrier called messages", `{"prompt":"x","extra_body":{"messages":{"kv_transfer_params":1}}}`, `{"prompt":"x","extra_body":{"messages":{}}}`},
-		{"a client's own data stays", `{"prompt":"x","response_format":{"json_schema":{"properties":{"kv_transfer_params":{}}}}}`, ``},
+		{
+			"in stream options",
+			`{"prompt":"x","stream":true,"stream_options":{"kv_transfer_params":{},"include_usage":true}}`,
+			`{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`,
+		},
+		{
+			"in a field with an escaped name", `{"prompt":"x","vllm_x\u0061rgs":{"kv_transfer_params":1}}`,
+			`{"prompt":"x","vllm_x\u0061rgs":{}}`,
+		},
+		{
+			"a carrier called messages", `{"prompt":"x","extra_body":{"messages":{"kv_transfer_params":1}}}`,
+			`{"prompt":"x","extra_body":{"messages":{}}}`,
+		},
+		{
+			"a client's own data stays",
+			`{"prompt":"x","response_format":{"json_schema":{"properties":{"kv_transfer_params":{}}}}}`, ``,
+		},
 		{"text stays", `{"prompt":"\"kv_transfer_params\": {}","user":"kv_transfer_params"}`, ``},
-		{"names that only resemble", `{"prompt":"x","KV_transfer_params":1,"kv_transfer_params ":2,"xkv_transfer_params":3}`, ``},
+		{
+			"names that only resemble",
+			`{"prompt":"x","KV_transfer_params":1,"kv_transfer_params ":2,"xkv_transfer_params":3}`, ``,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want := tt.want
@@ -255,7 +388,8 @@ func TestTransferParamsGo(t *testing.T) {
 			if got, err := Sanitize(body, Limits{}); err != nil || string(got) != want {
 				t.Errorf("Sanitize keeps %s, %v\nwant %s", got, err, want)
 			}
-			if got, err := Sanitize([]byte(`[ `+tt.body+`, 1]`), Limits{}); err != nil || string(got) != `[ `+want+`, 1]` {
+			if got, err := Sanitize([]byte(`[ `+tt.body+`, 1]`), Limits{}); err != nil ||
+				string(got) != `[ `+want+`, 1]` {
 				t.Errorf("Sanitize of an array keeps %s, %v", got, err)
 			}
 			if got := string(r.Edit().Append(nil)); got != want {
@@ -266,7 +400,9 @@ func TestTransferParamsGo(t *testing.T) {
 }
 
 func TestSanitizePassesWhatIsClean(t *testing.T) {
-	for _, body := range []string{`{"model":"m","input":[{"kv_transfer_params":1}]}`, `"x"`, ` 1 `, `[]`, `null`} {
+	for _, body := range []string{
+		`{"model":"m","input":[{"kv_transfer_params":1}]}`, `"x"`, ` 1 `, `[]`, `null`,
+	} {
 		got, err := Sanitize([]byte(body), Limits{})
 		if err != nil || string(got) != body {
 			t.Errorf("Sanitize(%s) = %s, %v", body, got, err)
@@ -294,7 +430,8 @@ func TestSanitizePassesWhatIsClean(t *testing.T) {
 	}
 }
 
-// carriesParams re-reads body with encoding/json and reports whether transfer params are left outside a client's own data.
+// carriesParams re-reads body with encoding/json and reports whether transfer params are left outside a
+// client's own data.
 func carriesParams(t testing.TB, body []byte) bool {
 	t.Helper()
 	type frame struct {
@@ -341,9 +478,12 @@ func carriesParams(t testing.TB, body []byte) bool {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{"model":"m","prompt":[1,2,3],"kv_transfer_params":{},"max_tokens":1}`,
-		`{"messages":[{"role":"user","content":[{"type":"text"}]}],"vllm_xargs":{"\u006bv_transfer_params":1,"a":[{"ec_transfer_params":2}]}}`,
-		`{"kv_transfer_params":1,"kv_transfer_params":2}`, `{"a":{"b":1,"kv_transfer_params":1,"c":2},"prompt":"x"}`, `{"prompt":[["a"]]}`,
-		`{"n":"2","stream":1e0,"stream_options":{"include_usage":"on"},"prompt":["a","b"]}`, `{"prompt":"x","tools":{"kv_transfer_params":1}}`,
+		`{"messages":[{"role":"user","content":[{"type":"text"}]}],"vllm_xargs":{"\u006bv_transfer_params":1,` +
+			`"a":[{"ec_transfer_params":2}]}}`,
+		`{"kv_transfer_params":1,"kv_transfer_params":2}`,
+		`{"a":{"b":1,"kv_transfer_params":1,"c":2},"prompt":"x"}`, `{"prompt":[["a"]]}`,
+		`{"n":"2","stream":1e0,"stream_options":{"include_usage":"on"},"prompt":["a","b"]}`,
+		`{"prompt":"x","tools":{"kv_transfer_params":1}}`,
 	} {
 		for kind := Chat; kind <= Responses; kind++ {
 			f.Add([]byte(seed), uint8(kind-Chat))
@@ -421,12 +561,16 @@ func subsequence(short, long []byte) bool {
 func BenchmarkParseIDs(b *testing.B) { benchmarkParse(b, Completions, idsBody(131072)) }
 
 func BenchmarkParseText(b *testing.B) {
-	benchmarkParse(b, Completions, []byte(`{"model":"m","prompt":"`+strings.Repeat("A prompt of plain words, as most are. ", 16<<10)+`","max_tokens":100,"stream":true}`))
+	benchmarkParse(b, Completions, []byte(`{"model":"m","prompt":"`+
+		strings.Repeat("A prompt of plain words, as most are. ", 16<<10)+`","max_tokens":100,"stream":true}`))
 }
 
 func BenchmarkParseChat(b *testing.B) {
-	message := `{"role":"user","content":"` + strings.Repeat("A line with \\\"quotes\\\" and breaks.\\n", 40) + `"}`
-	benchmarkParse(b, Chat, []byte(`{"model":"m","messages":[`+strings.Repeat(message+",", 100)+message+`],"stream":true,"temperature":0.7}`))
+	message := `{"role":"user","content":"` + strings.Repeat("A line with \\\"quotes\\\" and breaks.\\n", 40) +
+		`"}`
+	benchmarkParse(b, Chat, []byte(
+		`{"model":"m","messages":[`+strings.Repeat(message+",", 100)+message+`],"stream":true,"temperature":0.7}`,
+	))
 }
 
 func benchmarkParse(b *testing.B, kind Kind, body []byte) {

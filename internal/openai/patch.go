@@ -36,8 +36,8 @@ func payload(data []byte) span {
 	return span{0, 0}
 }
 
-// CachedPrompt is what of a prompt an engine found in its prefix cache, and what else of it is there since then, in
-// tokens. -1 is unknown.
+// CachedPrompt is what of a prompt an engine found in its prefix cache, and what else of it is there since
+// then, in tokens. -1 is unknown.
 type CachedPrompt struct{ Found, Added int }
 
 // details are the objects of a usage that tell of a CachedPrompt, and the names of its numbers.
@@ -85,8 +85,8 @@ func setFound(object []byte, name string, n int) patch {
 	return patch{span{1, 1}, value}
 }
 
-// messagePatches returns what changes in the usage of messages, whose input_tokens are neither what the cache had nor
-// what it has got: the sum stays.
+// messagePatches returns what changes in the usage of messages, whose input_tokens are neither what the cache
+// had nor what it has got: the sum stays.
 func messagePatches(usage []byte, cached CachedPrompt) []patch {
 	found, ok := countAt(usage, "cache_read_input_tokens")
 	if !ok {
@@ -110,7 +110,8 @@ func countAt(object []byte, name string) (at span, ok bool) {
 	return at, ok && count(at.of(object), -1) >= 0
 }
 
-// member returns where in object the value of the member is, if it begins with open (0: any) and object is valid JSON.
+// member returns where in object the value of the member is, if it begins with open (0: any) and object is
+// valid JSON.
 func member(object []byte, name string, open byte) (at span, ok bool) {
 	s := scanner(object)
 	for key := range s.Members() {
@@ -124,7 +125,8 @@ func member(object []byte, name string, open byte) (at span, ok bool) {
 	return at, ok && s.Err() == nil
 }
 
-// NeedsScrub reports whether data may hold transfer params, so that a stream can pass its chunks on without copying.
+// NeedsScrub reports whether data may hold transfer params, so that a stream can pass its chunks on without
+// copying.
 func NeedsScrub(data []byte) bool { return ScrubAt(data) >= 0 }
 
 // ScrubAt returns where the first of what NeedsScrub tells of is, or -1.
@@ -132,8 +134,9 @@ func ScrubAt(data []byte) int { return bytes.Index(data, scrubMark) }
 
 var scrubMark = []byte(`_transfer_params"`)
 
-// Scrub appends an engine's answer (a body, a chunk's data or a whole event) to dst with the values of transfer params made null: those at the top, and
-// those in the answer that an event wraps. Of what is not JSON it takes what comes before the fault.
+// Scrub appends an engine's answer (a body, a chunk's data or a whole event) to dst with the values of
+// transfer params made null: those at the top, and those in the answer that an event wraps. Of what is not
+// JSON it takes what comes before the fault.
 func Scrub(dst, data []byte) []byte {
 	if !NeedsScrub(data) {
 		return append(dst, data...)

@@ -78,7 +78,8 @@ func (p *parser) readChat(name, value []byte) {
 		return
 	}
 	switch string(name) {
-	case "chat_template", "reasoning_effort", "reasoning", "thinking", "tool_choice", "add_generation_prompt", "continue_final_message",
+	case "chat_template", "reasoning_effort", "reasoning", "thinking", "tool_choice", "add_generation_prompt",
+		"continue_final_message",
 		"add_special_tokens", "mm_processor_kwargs", "media_io_kwargs":
 		p.req.Templated = true
 	}
@@ -115,7 +116,8 @@ func (p *parser) text(name string, value []byte) string {
 	return rawjson.Text(value)
 }
 
-// salt reads cache_salt. Half a surrogate pair is refused: the engine would have to hash what cannot be encoded.
+// salt reads cache_salt. Half a surrogate pair is refused: the engine would have to hash what cannot be
+// encoded.
 func (p *parser) salt(value []byte) {
 	salt := p.text("cache_salt", value)
 	if isNull(value) {
@@ -170,11 +172,14 @@ func (p *parser) sequences(name string, value []byte) {
 
 // TooManySamples says what is wrong with a request for more answers than the most that may be.
 func TooManySamples(param string, most int) string {
-	return param + " is larger than " + strconv.Itoa(most) + ", the most answers that this router lets one request ask for (limits.samples)"
+	return param + " is larger than " + strconv.Itoa(most) +
+		", the most answers that this router lets one request ask for (limits.samples)"
 }
 
 func (p *parser) streamOptions(value []byte) {
-	p.req.IncludeUsage, p.req.ContinuousUsage, p.options = false, false, false
+	p.req.IncludeUsage = false
+	p.req.ContinuousUsage = false
+	p.options = false
 	if isNull(value) {
 		return
 	}
@@ -231,7 +236,8 @@ func word(s string) (v, ok bool) {
 	return false, false
 }
 
-// whole reads an integer as pydantic's lax mode does: 2, 2.0, "2" and true are integers. Beyond 2^53 it stops at that.
+// whole reads an integer as pydantic's lax mode does: 2, 2.0, "2" and true are integers. Beyond 2^53 it stops
+// at that.
 func whole(value []byte) (v int, ok bool) {
 	text := string(value)
 	switch {

@@ -35,15 +35,18 @@ func (d *Delivered) Resumable() string {
 // Clone returns a copy, from which the same engine can be tried again.
 func (d *Delivered) Clone() *Delivered {
 	c := *d
-	c.ids, c.marks, c.text = slices.Clip(d.ids), slices.Clone(d.marks), bytes.Clone(d.text)
+	c.ids = slices.Clip(d.ids)
+	c.marks = slices.Clone(d.marks)
+	c.text = bytes.Clone(d.text)
 	if d.again != nil {
 		c.again = new(*d.again)
 	}
 	return &c
 }
 
-// Resume turns to another engine, whose events come from now on, and returns the ids of its prompt and how many of them are of the answer. cached is
-// what the client is to be told of its prompt's cached tokens; of what is unknown it is told what the engine says. To be called where [Delivered.Resumable] agrees, again for
+// Resume turns to another engine, whose events come from now on, and returns the ids of its prompt and how
+// many of them are of the answer. cached is what the client is to be told of its prompt's cached tokens; of
+// what is unknown it is told what the engine says. To be called where [Delivered.Resumable] agrees, again for
 // every engine that goes on, and with the first engine's cached alone.
 func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 	if d.again != nil {
@@ -56,7 +59,8 @@ func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 	return slices.Concat(d.promptIDs(), d.ids[:d.point]), d.point
 }
 
-// continued appends an event of an engine that goes on, under the names of the first. What was delivered already is compared, and left out.
+// continued appends an event of an engine that goes on, under the names of the first. What was delivered
+// already is compared, and left out.
 func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, error) {
 	a := d.again
 	if !ok || c.count > 1 || c.other {
@@ -100,7 +104,8 @@ func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, e
 	return apply(dst, e, sorted(d.hideSaid(patches, c, said, fresh))), nil
 }
 
-// compare takes from raw, a string without its quotes, what has to be said again, and returns the rest. cut says that there was something to take.
+// compare takes from raw, a string without its quotes, what has to be said again, and returns the rest. cut
+// says that there was something to take.
 func (a *again) compare(raw []byte) (rest []byte, cut, same bool) {
 	if len(a.expect) == 0 || len(raw) == 0 {
 		return raw, false, true

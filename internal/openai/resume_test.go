@@ -13,8 +13,9 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// teller is an engine that says one and the same greedy answer, as vLLM 0.32 makes events of tokens: the bytes of a character that is not whole yet wait,
-// and so do as many characters as a stop string may begin with.
+// teller is an engine that says one and the same greedy answer, as vLLM 0.32 makes events of tokens: the
+// bytes of a character that is not whole yet wait, and so do as many characters as a stop string may begin
+// with.
 type teller struct {
 	kind    Kind
 	prompt  []uint32 // of the client
@@ -42,7 +43,8 @@ func (x *teller) say(t *testing.T, done int) []string {
 	head := fmt.Sprintf(`{"id":"%s","object":"o","created":%d,"model":"m-%s","choices":[`, x.id, len(x.id), x.id)
 	usage := func(n int) string {
 		prompt := len(x.prompt) + done
-		return fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d`, prompt, prompt+n, n)
+		return fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d`,
+			prompt, prompt+n, n)
 	}
 	tail := func(n int) string {
 		if x.always {
@@ -58,7 +60,8 @@ func (x *teller) say(t *testing.T, done int) []string {
 	}
 	prompt := append(slices.Clone(x.prompt), x.tokens(0, done)...)
 	if x.kind == Chat {
-		emit(`%s{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":%s%s}`, head, ids(true, prompt), tail(0))
+		emit(`%s{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],`+
+			`"prompt_token_ids":%s%s}`, head, ids(true, prompt), tail(0))
 	}
 	hold := 0
 	for _, s := range x.stops {
@@ -98,13 +101,16 @@ func (x *teller) say(t *testing.T, done int) []string {
 		}
 		said := quoted(t, fresh)
 		if x.kind == Chat {
-			emit(`%s{"index":0,"delta":{"content":%s},"logprobs":null,"finish_reason":%s,"token_ids":%s}]%s}`, head, said, reason, ids(true, x.tokens(from, i)), tail(i-done))
+			emit(`%s{"index":0,"delta":{"content":%s},"logprobs":null,"finish_reason":%s,"token_ids":%s}]%s}`,
+				head, said, reason, ids(true, x.tokens(from, i)), tail(i-done))
 		} else {
-			emit(`%s{"index":0,"text":%s,"logprobs":null,"finish_reason":%s,"stop_reason":null,"prompt_token_ids":%s,"token_ids":%s}]%s}`, head, said, reason,
+			emit(`%s{"index":0,"text":%s,"logprobs":null,"finish_reason":%s,"stop_reason":null,`+
+				`"prompt_token_ids":%s,"token_ids":%s}]%s}`, head, said, reason,
 				ids(from == done, prompt), ids(true, x.tokens(from, i)), tail(i-done))
 		}
 		if reason != "null" && x.usage {
-			emit(`%s]%s,"prompt_tokens_details":{"cached_tokens":%d,"created_cache_tokens":%[3]d}}}`, head, usage(i-done), len(prompt))
+			emit(`%s]%s,"prompt_tokens_details":{"cached_tokens":%d,"created_cache_tokens":%[3]d}}}`,
+				head, usage(i-done), len(prompt))
 		}
 	}
 	return append(events, "data: [DONE]\n\n")
@@ -142,7 +148,9 @@ func randomTeller(rnd *rand.Rand) *teller {
 		usage: rnd.IntN(2) == 0, bundle: func() int { return 1 },
 	}
 	x.always = x.usage && rnd.IntN(2) == 0
-	words := []string{" the", "a", " block", "\"", "\\n", "\n", "\t", "\r", "", "é", "日本", "\xf0\x9f\x98\x80", " end"}
+	words := []string{
+		" the", "a", " block", "\"", "\\n", "\n", "\t", "\r", "", "é", "日本", "\xf0\x9f\x98\x80", " end",
+	}
 	for len(x.pieces) < 40 {
 		word := words[rnd.IntN(len(words))]
 		for len(word) > 0 && word[0] >= utf8.RuneSelf && rnd.IntN(2) == 0 { // a token a byte
@@ -172,8 +180,8 @@ func (x *teller) want(returnIDs bool) Continuation {
 	return c
 }
 
-// However often engines die in the middle of an answer, what the client gets is what one engine says, to the byte; or, where events hold several tokens,
-// the same text, tokens and usage.
+// However often engines die in the middle of an answer, what the client gets is what one engine says, to the
+// byte; or, where events hold several tokens, the same text, tokens and usage.
 func TestDeliveredGoesOn(t *testing.T) {
 	for seed := range uint64(5000) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -182,7 +190,10 @@ func TestDeliveredGoesOn(t *testing.T) {
 		x.ids = asked
 		single := strings.Join(x.say(t, 0), "")
 		x.ids = true
-		d, got, done, cuts := NewDelivered(x.kind, x.want(asked)), "", 0, []int(nil)
+		d := NewDelivered(x.kind, x.want(asked))
+		got := ""
+		done := 0
+		cuts := []int(nil)
 		for {
 			events := x.say(t, done)
 			n := len(events)
@@ -238,7 +249,9 @@ func deliver(d *Delivered, e string, rnd *rand.Rand) ([]byte, error) {
 // essence is what is said in a stream, whatever its events.
 func essence(t *testing.T, stream string) string {
 	var events Events
-	text, ids, rest := "", []uint32(nil), ""
+	text := ""
+	ids := []uint32(nil)
+	rest := ""
 	for e := range events.Feed([]byte(stream)) {
 		if e.IsDone() {
 			rest += " done"
@@ -261,11 +274,14 @@ func essence(t *testing.T, stream string) string {
 	return fmt.Sprint(text, ids, strings.Count(rest, `"b`), rest[strings.Index(rest, " "):])
 }
 
-// Where the next token is drawn, what was delivered cannot be said again: going on needs that nothing of it would have to be.
+// Where the next token is drawn, what was delivered cannot be said again: going on needs that nothing of it
+// would have to be.
 func TestDeliveredSampled(t *testing.T) {
-	const role = `data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"prompt_token_ids":[1,2]}` + "\n\n"
+	const role = `data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},` +
+		`"finish_reason":null}],"prompt_token_ids":[1,2]}` + "\n\n"
 	said := func(text, ids string) string {
-		return `data: {"id":"a","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null,"token_ids":` + ids + "}]}\n\n"
+		return `data: {"id":"a","choices":[{"index":0,"delta":{"content":"` + text +
+			`"},"finish_reason":null,"token_ids":` + ids + "}]}\n\n"
 	}
 	for _, c := range []struct {
 		name   string
@@ -274,16 +290,31 @@ func TestDeliveredSampled(t *testing.T) {
 		ids    string // of the next prompt, "" when going on is not possible
 	}{
 		{"text with every token", Continuation{}, []string{role, said("a", "[3]"), said("b", "[4]")}, "[1 2 3 4]"},
-		{"a character begun, which is drawn anew", Continuation{}, []string{role, said("a", "[3]"), said("", "[4]")}, "[1 2 3]"},
-		{"the client has its id", Continuation{ReturnIDs: true}, []string{role, said("a", "[3]"), said("", "[4]")}, ""},
+		{
+			"a character begun, which is drawn anew", Continuation{},
+			[]string{role, said("a", "[3]"), said("", "[4]")}, "[1 2 3]",
+		},
+		{
+			"the client has its id", Continuation{ReturnIDs: true}, []string{role, said("a", "[3]"), said("", "[4]")},
+			"",
+		},
 		{"several tokens in an event", Continuation{}, []string{role, said("a", "[3]"), said("bc", "[4,5]")}, ""},
 		{"text held back", Continuation{Hold: 3}, []string{role, said("", "[3]"), said("a", "[4]")}, ""},
-		{"greedy, text held back", Continuation{Greedy: true, Hold: 3}, []string{role, said("", "[3]"), said("a", "[4]")}, "[1 2]"},
+		{
+			"greedy, text held back", Continuation{Greedy: true, Hold: 3},
+			[]string{role, said("", "[3]"), said("a", "[4]")}, "[1 2]",
+		},
 		{"nothing but the role", Continuation{}, []string{role}, "[1 2]"},
-		{"reasoning", Continuation{Greedy: true}, []string{role, strings.Replace(said("a", "[3]"), "content", "reasoning", 1)}, ""},
+		{
+			"reasoning", Continuation{Greedy: true},
+			[]string{role, strings.Replace(said("a", "[3]"), "content", "reasoning", 1)}, "",
+		},
 		{"no ids", Continuation{Greedy: true}, []string{role, said("a", "null")}, ""},
 		{"no ids of the prompt", Continuation{Greedy: true}, []string{said("a", "[3]")}, ""},
-		{"an end that was delivered", Continuation{}, []string{role, strings.Replace(said("a", "[3]"), ":null", `:"stop"`, 1)}, ""},
+		{
+			"an end that was delivered", Continuation{},
+			[]string{role, strings.Replace(said("a", "[3]"), ":null", `:"stop"`, 1)}, "",
+		},
 	} {
 		d := NewDelivered(Chat, c.want)
 		for _, e := range c.events {
@@ -304,14 +335,17 @@ func TestDeliveredSampled(t *testing.T) {
 
 // An engine that does not say again what was delivered is found out.
 func TestDeliveredDiverges(t *testing.T) {
-	const first = `data: {"id":"a","choices":[{"index":0,"text":"","finish_reason":null,"prompt_token_ids":[1],"token_ids":[3]}]}` + "\n\n" +
-		`data: {"id":"a","choices":[{"index":0,"text":"ab","finish_reason":null,"prompt_token_ids":null,"token_ids":[4]}]}` + "\n\n"
+	const first = `data: {"id":"a","choices":[{"index":0,"text":"","finish_reason":null,` +
+		`"prompt_token_ids":[1],"token_ids":[3]}]}` + "\n\n" +
+		`data: {"id":"a","choices":[{"index":0,"text":"ab","finish_reason":null,"prompt_token_ids":null,` +
+		`"token_ids":[4]}]}` + "\n\n"
 	for _, c := range []struct{ name, event string }{
 		{"another token", `{"id":"b","choices":[{"index":0,"text":"","finish_reason":null,"token_ids":[9]}]}`},
 		{"other text", `{"id":"b","choices":[{"index":0,"text":"x","finish_reason":null,"token_ids":[3,4]}]}`},
 		{"an early end", `{"id":"b","choices":[{"index":0,"text":"","finish_reason":"stop","token_ids":[3]}]}`},
 		{"an early end of the stream", `{"id":"b","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`},
-		{"a tool call", `{"id":"b","choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]},"finish_reason":null,"token_ids":[3]}]}`},
+		{"a tool call", `{"id":"b","choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]},` +
+			`"finish_reason":null,"token_ids":[3]}]}`},
 		{"no chunk", `{"object":"b"}`},
 	} {
 		d := NewDelivered(Completions, Continuation{Greedy: true, Hold: 4})
@@ -321,7 +355,8 @@ func TestDeliveredDiverges(t *testing.T) {
 		if d.Resume(CachedPrompt{-1, -1}); d.Tokens() != 2 {
 			t.Fatalf("%d tokens", d.Tokens())
 		}
-		if out, err := d.Append(nil, []byte("data: "+c.event+"\n\n")); !errors.Is(err, ErrDiverged) || len(out) > 0 {
+		if out, err := d.Append(nil, []byte("data: "+c.event+"\n\n")); !errors.Is(err, ErrDiverged) ||
+			len(out) > 0 {
 			t.Errorf("%s: %q, %v", c.name, out, err)
 		}
 	}
@@ -329,13 +364,15 @@ func TestDeliveredDiverges(t *testing.T) {
 
 // What an engine says again is left out of its event, whatever escapes the engine writes.
 func TestDeliveredLeavesOutWhatIsSaidAgain(t *testing.T) {
-	const said = `data: {"id":"a","choices":[{"index":0,"text":"%s","finish_reason":null,"prompt_token_ids":[1],"token_ids":%s}]}` + "\n\n"
+	const said = `data: {"id":"a","choices":[{"index":0,"text":"%s","finish_reason":null,` +
+		`"prompt_token_ids":[1],"token_ids":%s}]}` + "\n\n"
 	d := NewDelivered(Completions, Continuation{Greedy: true})
 	if _, err := d.Append(nil, fmt.Appendf(nil, said, "abcd", "[3,4]")); err != nil {
 		t.Fatal(err)
 	}
 	d.Resume(CachedPrompt{-1, -1})
-	out, err := d.Append(nil, fmt.Appendf(nil, said, `abcd\t`, "[3,4,5]")) // without its four letters as long as \u0009
+	// Without its four letters as long as \u0009.
+	out, err := d.Append(nil, fmt.Appendf(nil, said, `abcd\t`, "[3,4,5]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,9 +388,18 @@ func TestContinuation(t *testing.T) {
 		want      Continuation
 	}{
 		{`"temperature":0`, "", Continuation{Greedy: true}},
-		{`"temperature":0.0,"user":"u","seed":1,"n":1,"echo":false,"bad_words":[],"logprobs":null`, "", Continuation{Greedy: true}},
-		{`"temperature":"0","stop":["ab","日本語"],"return_token_ids":true`, "", Continuation{Greedy: true, Hold: 2, ReturnIDs: true}},
-		{`"temperature":0,"stop":"x","include_stop_str_in_output":true,"presence_penalty":0`, "", Continuation{Greedy: true, Included: true}},
+		{
+			`"temperature":0.0,"user":"u","seed":1,"n":1,"echo":false,"bad_words":[],"logprobs":null`, "",
+			Continuation{Greedy: true},
+		},
+		{
+			`"temperature":"0","stop":["ab","日本語"],"return_token_ids":true`, "",
+			Continuation{Greedy: true, Hold: 2, ReturnIDs: true},
+		},
+		{
+			`"temperature":0,"stop":"x","include_stop_str_in_output":true,"presence_penalty":0`, "",
+			Continuation{Greedy: true, Included: true},
+		},
 		{`"temperature":0.7,"repetition_penalty":1.1`, "", Continuation{}},
 		{`"temperature":null`, "", Continuation{}},
 		{`"presence_penalty":0.1`, "presence_penalty", Continuation{}},
@@ -379,7 +425,9 @@ func TestContinuation(t *testing.T) {
 			t.Errorf("%s: %+v %q, want %+v %q", c.body, got, why, c.want, c.why)
 		}
 	}
-	chat, err := Parse(Chat, []byte(`{"messages":[{"role":"user","content":"a"}],"stream":true,"tools":[{"type":"function"}],"temperature":0}`), Limits{})
+	chat, err := Parse(Chat, []byte(
+		`{"messages":[{"role":"user","content":"a"}],"stream":true,"tools":[{"type":"function"}],"temperature":0}`,
+	), Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,9 +441,18 @@ func TestContinueFrom(t *testing.T) {
 		kind       Kind
 		body, want string
 	}{
-		{Completions, `{"prompt":"a","max_tokens":9,"min_tokens":3}`, `{"prompt":[1,2],"max_tokens":4,"min_tokens":0}`},
-		{Completions, `{"prompt":["a","b"],"min_tokens":null}`, `{"prompt":[1,2],"min_tokens":null,"max_tokens":11}`},
-		{Chat, `{"messages":[{}],"max_tokens":8,"max_completion_tokens":"9","min_tokens":7}`, `{"messages":[{}],"max_tokens":3,"max_completion_tokens":4,"min_tokens":2}`},
+		{
+			Completions, `{"prompt":"a","max_tokens":9,"min_tokens":3}`,
+			`{"prompt":[1,2],"max_tokens":4,"min_tokens":0}`,
+		},
+		{
+			Completions, `{"prompt":["a","b"],"min_tokens":null}`,
+			`{"prompt":[1,2],"min_tokens":null,"max_tokens":11}`,
+		},
+		{
+			Chat, `{"messages":[{}],"max_tokens":8,"max_completion_tokens":"9","min_tokens":7}`,
+			`{"messages":[{}],"max_tokens":3,"max_completion_tokens":4,"min_tokens":2}`,
+		},
 		{Chat, `{"messages":[{}],"max_tokens":null}`, `{"messages":[{}],"max_tokens":null}`},
 	} {
 		r, err := Parse(c.kind, []byte(c.body), Limits{})
@@ -409,7 +466,8 @@ func TestContinueFrom(t *testing.T) {
 }
 
 func BenchmarkDelivered(b *testing.B) {
-	event := `data: {"id":"cmpl-t","object":"text_completion","created":1795242179,"model":"tiny","choices":[{"index":0,"text":" word","logprobs":null,` +
+	event := `data: {"id":"cmpl-t","object":"text_completion","created":1795242179,"model":"tiny",` +
+		`"choices":[{"index":0,"text":" word","logprobs":null,` +
 		`"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":[1623]}]}` + "\n\n"
 	chunk := []byte(strings.Repeat(event, 64))
 	d := NewDelivered(Completions, Continuation{Greedy: true})

@@ -6,8 +6,8 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// Said is where the parts of an engine's answer lie that are read or changed on its way to a client: its usage, and
-// transfer params. One walk finds them all, however many there are.
+// Said is where the parts of an engine's answer lie that are read or changed on its way to a client: its
+// usage, and transfer params. One walk finds them all, however many there are.
 type Said struct {
 	data    []byte
 	whole   bool    // the JSON is complete
@@ -17,8 +17,8 @@ type Said struct {
 	secrets []patch // make transfer params null
 }
 
-// Find walks over data, an answer of the API or a whole event of one. Of what is not JSON it finds what comes before the
-// fault.
+// Find walks over data, an answer of the API or a whole event of one. Of what is not JSON it finds what comes
+// before the fault.
 func (k Kind) Find(data []byte) Said {
 	at := payload(data)
 	s := rawjson.Scanner{Data: data[:at.end], Pos: at.start, Max: answerDepth}
@@ -81,8 +81,8 @@ func secret(name []byte) bool {
 	return string(name) == "kv_transfer_params" || string(name) == "ec_transfer_params"
 }
 
-// IsAnswer reports whether it is a whole answer of the API: a complete JSON object with the member that holds what was
-// generated. Something in front of an engine may say 200 and an error page, or nothing.
+// IsAnswer reports whether it is a whole answer of the API: a complete JSON object with the member that holds
+// what was generated. Something in front of an engine may say 200 and an error page, or nothing.
 func (f *Said) IsAnswer() bool { return f.answers && f.whole }
 
 // Usage reads the usage; those of /v1/messages and /v1/responses too.
@@ -93,9 +93,9 @@ func (f *Said) Usage() (Usage, bool) {
 	return usageOf(f.usage.of(f.data))
 }
 
-// Shown is what a client may see: no transfer params, and in the usage what is said of the prefix cache, unless that is
-// unknown. What was added is set where the engine tells it. It shares memory with what was walked over where nothing
-// changes.
+// Shown is what a client may see: no transfer params, and in the usage what is said of the prefix cache,
+// unless that is unknown. What was added is set where the engine tells it. It shares memory with what was
+// walked over where nothing changes.
 func (f *Said) Shown(cached CachedPrompt) []byte {
 	patches := f.secrets
 	if cached.Found >= 0 && f.whole && f.usage.end > 0 && !f.fixed {

@@ -6,9 +6,11 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// PromptText appends to dst, in pieces of Raw, the text that prompt i is made of, in an order in which prompts that begin alike have leading bytes in common:
-// what a template makes of tools stands before the messages, and the messages lack the bracket at their end, so that a conversation that went on shares the
-// bytes of its earlier turn. It appends nothing for a prompt of token ids, and for i without a prompt in a completion. A chat has one prompt.
+// PromptText appends to dst, in pieces of Raw, the text that prompt i is made of, in an order in which
+// prompts that begin alike have leading bytes in common: what a template makes of tools stands before the
+// messages, and the messages lack the bracket at their end, so that a conversation that went on shares the
+// bytes of its earlier turn. It appends nothing for a prompt of token ids, and for i without a prompt in a
+// completion. A chat has one prompt.
 func (r *Request) PromptText(dst [][]byte, i int) [][]byte {
 	if r.Kind == Completions {
 		if i < len(r.Prompts) && r.Prompts[i].Text != nil {
@@ -30,7 +32,8 @@ func (r *Request) PromptText(dst [][]byte, i int) [][]byte {
 // templates reports whether a field of a chat other than messages takes part in the beginning of the prompt.
 func templates(name []byte) bool {
 	switch string(name) {
-	case "tools", "functions", "documents", "chat_template", "chat_template_kwargs", "tool_choice", "system", "instructions":
+	case "tools", "functions", "documents", "chat_template", "chat_template_kwargs", "tool_choice", "system",
+		"instructions":
 		return true
 	}
 	return false

@@ -27,10 +27,19 @@ func TestPromptText(t *testing.T) {
 		{"the second of a batch", Completions, `{"prompt":["a","b"]}`, 1, "b"},
 		{"beyond the batch", Completions, `{"prompt":["a","b"]}`, 2, ""},
 		{"token ids", Completions, `{"prompt":[1,2]}`, 0, ""},
-		{"a chat", Chat, `{"messages": [ {"role":"user","content":"x]"} ] ,"n":1}`, 0, `[ {"role":"user","content":"x]"}`},
+		{
+			"a chat", Chat, `{"messages": [ {"role":"user","content":"x]"} ] ,"n":1}`, 0,
+			`[ {"role":"user","content":"x]"}`,
+		},
 		{"a chat without messages", Chat, `{"messages":[]}`, 0, "["},
-		{"tools come first", Chat, `{"messages":[{"content":"x"}],"tools":[{"type":"function"}],"temperature":0}`, 0, `"tools"[{"type":"function"}][{"content":"x"}`},
-		{"other fields do not count", Chat, `{"seed":7,"messages":[{"content":"x"}],"max_tokens":5}`, 0, `[{"content":"x"}`},
+		{
+			"tools come first", Chat, `{"messages":[{"content":"x"}],"tools":[{"type":"function"}],"temperature":0}`,
+			0, `"tools"[{"type":"function"}][{"content":"x"}`,
+		},
+		{
+			"other fields do not count", Chat, `{"seed":7,"messages":[{"content":"x"}],"max_tokens":5}`, 0,
+			`[{"content":"x"}`,
+		},
 	} {
 		if got := promptText(t, tt.kind, tt.body, tt.i); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
@@ -40,8 +49,14 @@ func TestPromptText(t *testing.T) {
 
 // A conversation that goes on begins with all the bytes of its earlier turn.
 func TestLaterTurnsSharePromptText(t *testing.T) {
-	turns := []string{`{"role":"system","content":"Be brief."}`, `{"role":"user","content":"Why?"}`, `{"role":"assistant","content":"So."}`, `{"role":"user","content":"Oh."}`}
-	for _, form := range []string{`{"model":"m","messages":[%],"tools":[{"type":"function"}]}`, "{\n \"tools\": [],\n \"messages\": [\n %\n ]\n}"} {
+	turns := []string{
+		`{"role":"system","content":"Be brief."}`, `{"role":"user","content":"Why?"}`,
+		`{"role":"assistant","content":"So."}`, `{"role":"user","content":"Oh."}`,
+	}
+	for _, form := range []string{
+		`{"model":"m","messages":[%],"tools":[{"type":"function"}]}`,
+		"{\n \"tools\": [],\n \"messages\": [\n %\n ]\n}",
+	} {
 		before := ""
 		for n := 1; n <= len(turns); n++ {
 			got := promptText(t, Chat, strings.Replace(form, "%", strings.Join(turns[:n], ","), 1), 0)

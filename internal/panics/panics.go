@@ -1,4 +1,5 @@
-// Package panics keeps a panic of what works for no request from ending the process: it is logged, and ends nothing else.
+// Package panics keeps a panic of what works for no request from ending the process: it is logged, and ends
+// nothing else.
 package panics
 
 import (
@@ -12,7 +13,8 @@ import (
 // Pause is how long what lasts waits after a panic before it begins anew.
 const Pause = time.Second
 
-// Guard contains panics. Whatever this router starts on a goroutine of its own, and that works for no request, runs in one. Safe for concurrent use.
+// Guard contains panics. Whatever this router starts on a goroutine of its own, and that works for no
+// request, runs in one. Safe for concurrent use.
 type Guard struct {
 	Log *slog.Logger
 }

@@ -1,7 +1,9 @@
-// Package rawjson walks JSON text without decoding it: callers learn where values lie and read only those they need.
+// Package rawjson walks JSON text without decoding it: callers learn where values lie and read only those
+// they need.
 //
-// A [Scanner] checks what it walks over against RFC 8259, except that UTF-8 is the caller's to check ([unicode/utf8.Valid] on the whole text is
-// faster than any check on the way). Errors tell a position and a reason and never quote the text.
+// A [Scanner] checks what it walks over against RFC 8259, except that UTF-8 is the caller's to check
+// ([unicode/utf8.Valid] on the whole text is faster than any check on the way). Errors tell a position and a
+// reason and never quote the text.
 package rawjson
 
 import (
@@ -23,7 +25,8 @@ func (e *SyntaxError) Error() string {
 	return "invalid JSON at byte " + strconv.Itoa(e.Offset) + ": " + e.Reason
 }
 
-// Scanner walks a text. After the first error every method does nothing; look at Err once at the end. The zero value with Data set is ready.
+// Scanner walks a text. After the first error every method does nothing; look at Err once at the end. The
+// zero value with Data set is ready.
 type Scanner struct {
 	Data  []byte
 	Pos   int // where the next byte is read
@@ -70,8 +73,8 @@ func (s *Scanner) End() {
 	}
 }
 
-// Members enters an object and yields the raw name of each member, with its quotes; the loop's body must consume the value. KeyAt tells where the
-// name is. A break leaves the Scanner where it is.
+// Members enters an object and yields the raw name of each member, with its quotes; the loop's body must
+// consume the value. KeyAt tells where the name is. A break leaves the Scanner where it is.
 func (s *Scanner) Members() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		s.enter('{')
@@ -203,8 +206,8 @@ func (s *Scanner) Skip() {
 	}
 }
 
-// plainNumbers passes over the elements at the beginning of a list that are whole numbers with one more behind them, as
-// in lists of token ids and block ids. It stands before a number then.
+// plainNumbers passes over the elements at the beginning of a list that are whole numbers with one more
+// behind them, as in lists of token ids and block ids. It stands before a number then.
 func (s *Scanner) plainNumbers() {
 	if s.err != nil {
 		return
@@ -299,14 +302,16 @@ func (s *Scanner) String() []byte {
 	return nil
 }
 
-// plain returns how many bytes at the start of b are neither quote, backslash nor control character, eight at a time.
+// plain returns how many bytes at the start of b are neither quote, backslash nor control character, eight at
+// a time.
 func plain(b []byte) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	i := 0
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])
 		quote, slash := w^(ones*'"'), w^(ones*'\\')
-		// A byte is below 0x20, or equal to one of the two, if the subtraction borrows into its top bit. Bytes of 0x80 and above never count.
+		// A byte is below 0x20, or equal to one of the two, if the subtraction borrows into its top bit. Bytes of
+		// 0x80 and above never count.
 		if ((w-ones*0x20)|(quote-ones)|(slash-ones))&^w&tops != 0 {
 			break
 		}

@@ -30,7 +30,8 @@ func Name(raw []byte) []byte {
 	return []byte(Text(raw))
 }
 
-// Text returns what raw, a valid JSON string with its quotes, says. A surrogate without its other half becomes U+FFFD.
+// Text returns what raw, a valid JSON string with its quotes, says. A surrogate without its other half
+// becomes U+FFFD.
 func Text(raw []byte) string {
 	if len(raw) < 2 {
 		return ""
@@ -51,7 +52,8 @@ func Text(raw []byte) string {
 	return string(out)
 }
 
-// Torn reports whether a string in raw, any valid JSON, has half of a surrogate pair, of which no text can be made.
+// Torn reports whether a string in raw, any valid JSON, has half of a surrogate pair, of which no text can be
+// made.
 func Torn(raw []byte) bool {
 	for {
 		i := bytes.IndexByte(raw, '\\')

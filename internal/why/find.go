@@ -19,8 +19,8 @@ import (
 // ErrNotFound says that nobody has a record of the request.
 var ErrNotFound = errors.New("no record of that request")
 
-// InFiles returns the newest record of the request with this id, the router's or the client's, in the file at path
-// and in those that were put aside beside it.
+// InFiles returns the newest record of the request with this id, the router's or the client's, in the file at
+// path and in those that were put aside beside it.
 func InFiles(path, id string) (*Record, error) {
 	files, err := asideOf(path)
 	if err != nil {
@@ -35,8 +35,8 @@ func InFiles(path, id string) (*Record, error) {
 	return nil, fmt.Errorf("%w in %s and %d older files", ErrNotFound, path, len(files)-1)
 }
 
-// asideOf lists the file at path and those that were put aside beside it, the newest first. Such a name has the time
-// in front of the extension.
+// asideOf lists the file at path and those that were put aside beside it, the newest first. Such a name has
+// the time in front of the extension.
 func asideOf(path string) ([]string, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func asideOf(path string) ([]string, error) {
 	return append([]string{path}, older...), nil
 }
 
-// inFile returns the last record of the request in one file, nil where there is none. A line that was cut off, by a
-// disk that was full, is passed over.
+// inFile returns the last record of the request in one file, nil where there is none. A line that was cut
+// off, by a disk that was full, is passed over.
 func inFile(file, id string) (found *Record, err error) {
 	f, err := os.Open(file) //nolint:gosec // the operator names it
 	if err != nil {
@@ -100,7 +100,10 @@ func At(ctx context.Context, base, token, id string) (*Record, error) {
 	case err != nil:
 		return nil, err
 	case resp.StatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("%w at %s: it keeps the newest alone (decisions.ring); decisions.file keeps them longer", ErrNotFound, base)
+		return nil, fmt.Errorf(
+			"%w at %s: it keeps the newest alone (decisions.ring); decisions.file keeps them longer", ErrNotFound,
+			base,
+		)
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s answers %s: %.200s", base, resp.Status, bytes.TrimSpace(body))
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Page writes what r says, and with weights other than none what those would have chosen among the plans that it has.
+// Page writes what r says, and with weights other than none what those would have chosen among the plans that
+// it has.
 func (r *Record) Page(w io.Writer, other Weights) error {
 	var page strings.Builder
 	r.head(&page)
@@ -30,7 +31,8 @@ func (r *Record) head(w io.Writer) {
 	if r.ClientID != "" {
 		own = " (" + r.ID + " of the router)"
 	}
-	fmt.Fprintf(w, "request %s%s, %s, %s", cmp.Or(r.ClientID, r.ID), own, r.Time.UTC().Format("2006-01-02 15:04:05.000 UTC"), r.Path)
+	fmt.Fprintf(w, "request %s%s, %s, %s",
+		cmp.Or(r.ClientID, r.ID), own, r.Time.UTC().Format("2006-01-02 15:04:05.000 UTC"), r.Path)
 	if r.Model != "" {
 		fmt.Fprintf(w, ", model %s", r.Model)
 	}
@@ -39,7 +41,8 @@ func (r *Record) head(w io.Writer) {
 	fmt.Fprintf(w, "%s (%s)\n%s\n", pair(r.Prefill, r.Decode), r.Mode, r.Reason)
 	if d := r.Decision; d != nil {
 		if d.Moved != nil {
-			fmt.Fprintf(w, "moved from %s to %s when the prompt was computed: %s\n", d.Moved.From, d.Moved.To, d.Moved.Reason)
+			fmt.Fprintf(w, "moved from %s to %s when the prompt was computed: %s\n",
+				d.Moved.From, d.Moved.To, d.Moved.Reason)
 		}
 		if d.Forced != "" {
 			fmt.Fprintf(w, "used although ejected: %s\n", d.Forced)
@@ -69,7 +72,8 @@ func (r *Record) tokens(w io.Writer) {
 // times says how long it took, and what was predicted.
 func (r *Record) times(w io.Writer) {
 	p := r.Phases
-	fmt.Fprintf(w, "time           tokenize %s, queue %s, plan %s, prefill %s, handoff %s, first content after %s",
+	fmt.Fprintf(w,
+		"time           tokenize %s, queue %s, plan %s, prefill %s, handoff %s, first content after %s",
 		span(p.Tokenize), span(p.Queue), span(p.Plan), span(p.Prefill), span(p.Handoff), span(p.First))
 	if r.Decision != nil {
 		fmt.Fprintf(w, " (predicted %s)", span(r.Decision.TTFT))
@@ -91,7 +95,9 @@ func (r *Record) attempts(w io.Writer) {
 
 // terms are the columns of the table, those that are 0 in all plans left out.
 func (d *decision) terms() []string {
-	all := []string{"wait", "prefill", "room", "transfer", "decode", "answer", "interference", "pressure", "failures"}
+	all := []string{
+		"wait", "prefill", "room", "transfer", "decode", "answer", "interference", "pressure", "failures",
+	}
 	return slices.DeleteFunc(all, func(term string) bool {
 		return !slices.ContainsFunc(d.Plans, func(p plan) bool { return p.Terms[term] != 0 })
 	})
@@ -100,7 +106,8 @@ func (d *decision) terms() []string {
 // plans is the table of what was compared.
 func (r *Record) plans(w io.Writer, other Weights) error {
 	c, d := r.Config, r.Decision
-	fmt.Fprintf(w, "configuration  %s: alpha %s, beta %g, gamma %g, decode_penalty %g\n", c.Revision, c.Alpha, c.Beta, c.Gamma, c.DecodePenalty)
+	fmt.Fprintf(w, "configuration  %s: alpha %s, beta %g, gamma %g, decode_penalty %g\n",
+		c.Revision, c.Alpha, c.Beta, c.Gamma, c.DecodePenalty)
 	if d == nil || len(d.Plans) == 0 {
 		_, err := fmt.Fprintln(w, "\nno plan was made, or the record does not have it")
 		return err

@@ -1,11 +1,11 @@
-// Package why shows a recorded decision as a page of text: where its record is found, what it says, and what other
-// weights would have chosen.
+// Package why shows a recorded decision as a page of text: where its record is found, what it says, and what
+// other weights would have chosen.
 package why
 
 import "time"
 
-// Record is what a page shows of a record, as /debug/decisions and decisions.file write it. Fields that are not
-// there are zero: a file may be of another release.
+// Record is what a page shows of a record, as /debug/decisions and decisions.file write it. Fields that are
+// not there are zero: a file may be of another release.
 type Record struct {
 	ID        string    `json:"id"`
 	ClientID  string    `json:"client_id"`

@@ -27,8 +27,9 @@ func (w Weights) String() string {
 	return strings.Join(said, ", ")
 }
 
-// Totals returns what each recorded plan costs with other weights. Every term but one is proportional to one weight.
-// The interference of a decode replica alone is of two: nearly all of it is of decode_penalty, and all is counted so.
+// Totals returns what each recorded plan costs with other weights. Every term but one is proportional to one
+// weight. The interference of a decode replica alone is of two: nearly all of it is of decode_penalty, and
+// all is counted so.
 func (r *Record) Totals(w Weights) ([]float64, error) {
 	var totals []float64
 	for i := range r.Decision.Plans {
@@ -40,7 +41,10 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 			switch {
 			case now == nil || *now == was:
 			case was == 0:
-				return nil, fmt.Errorf("the %s of %s cannot be weighed with %v: its weight was 0, so that the record does not have it", term, p.name(), w)
+				return nil, fmt.Errorf(
+					"the %s of %s cannot be weighed with %v: its weight was 0, so that the record does not have it", term,
+					p.name(), w,
+				)
 			default:
 				total += value * (*now/was - 1)
 			}
@@ -50,8 +54,8 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 	return totals, nil
 }
 
-// weightsOf returns the weight that a term of p was multiplied by, and the one that it is to be multiplied by, nil for
-// the same.
+// weightsOf returns the weight that a term of p was multiplied by, and the one that it is to be multiplied
+// by, nil for the same.
 func (r *Record) weightsOf(p *plan, term string, w Weights) (was float64, now *float64) {
 	local := p.Prefill == ""
 	switch term {
@@ -69,8 +73,8 @@ func (r *Record) weightsOf(p *plan, term string, w Weights) (was float64, now *f
 	return r.Config.DecodePenalty, w.DecodePenalty
 }
 
-// alpha is the weight that p's prefill was multiplied by. Where it is set by each replica's load, a decode replica
-// alone has 1, and so has everybody in the formula's own units.
+// alpha is the weight that p's prefill was multiplied by. Where it is set by each replica's load, a decode
+// replica alone has 1, and so has everybody in the formula's own units.
 func (r *Record) alpha(p *plan) float64 {
 	if set, err := strconv.ParseFloat(r.Config.Alpha, 64); err == nil {
 		return set

@@ -23,16 +23,26 @@ import (
 )
 
 // line is a record as a file has it: the worked example of docs/scoring.md, tried twice.
-const line = `{"id":"8a51","client_id":"order-17","time":"2026-11-22T17:30:00Z","path":"/v1/chat/completions","model":"m","mode":"split",` +
-	`"prefill":"p1","decode":"d2","reason":"10,240 of 12,000 tokens cached on p1","prompt_tokens":12000,"output_tokens":83,` +
-	`"available_tokens":10240,"captured_tokens":10240,"delivered_tokens":-1,"planned_tokens":4000,"moved_tokens":4000,` +
-	`"phases_ms":{"tokenize":1.25,"queue":0,"plan":0.03,"prefill":84.1,"handoff":0.4,"first":131,"total":65400},"attempts":2,` +
-	`"failed_attempts":[{"mode":"split","prefill":"p2","decode":"d3","at":"p2","phase":"prefill","kind":"broken","status":502,"began_ms":2,"took_ms":35}],` +
-	`"status":200,"outcome":"ok","config":{"revision":"0f12ab","alpha":"auto","beta":1,"gamma":1,"decode_penalty":0.1},` +
-	`"decision":{"units":"seconds","predicted_ttft_ms":109,"compared":9,"ties":1,"unknown":["load of d1"],"plans":[` +
-	`{"mode":"split","prefill":"p1","decode":"d2","terms":{"wait":22,"prefill":62.4,"transfer":25.7,"decode":50,"pressure":55.3},"total":215.4,"on_prefill":{"alpha":1}},` +
-	`{"mode":"split","prefill":"p2","decode":"d3","terms":{"prefill":310.5,"transfer":51.9,"decode":8.3,"pressure":8},"total":378.7,"on_prefill":{"alpha":1}},` +
-	`{"mode":"local","decode":"d3","terms":{"prefill":327.1,"decode":8.3,"interference":81.4,"pressure":8},"total":424.8}]}}`
+const line = `{"id":"8a51","client_id":"order-17","time":"2026-11-22T17:30:00Z",` +
+	`"path":"/v1/chat/completions","model":"m","mode":"split",` +
+	`"prefill":"p1","decode":"d2","reason":"10,240 of 12,000 tokens cached on p1","prompt_tokens":12000,` +
+	`"output_tokens":83,` +
+	`"available_tokens":10240,"captured_tokens":10240,"delivered_tokens":-1,"planned_tokens":4000,` +
+	`"moved_tokens":4000,` +
+	`"phases_ms":{"tokenize":1.25,"queue":0,"plan":0.03,"prefill":84.1,"handoff":0.4,"first":131,` +
+	`"total":65400},"attempts":2,` +
+	`"failed_attempts":[{"mode":"split","prefill":"p2","decode":"d3","at":"p2","phase":"prefill",` +
+	`"kind":"broken","status":502,"began_ms":2,"took_ms":35}],` +
+	`"status":200,"outcome":"ok","config":{"revision":"0f12ab","alpha":"auto","beta":1,"gamma":1,` +
+	`"decode_penalty":0.1},` +
+	`"decision":{"units":"seconds","predicted_ttft_ms":109,"compared":9,"ties":1,"unknown":["load of d1"],` +
+	`"plans":[` +
+	`{"mode":"split","prefill":"p1","decode":"d2","terms":{"wait":22,"prefill":62.4,"transfer":25.7,` +
+	`"decode":50,"pressure":55.3},"total":215.4,"on_prefill":{"alpha":1}},` +
+	`{"mode":"split","prefill":"p2","decode":"d3","terms":{"prefill":310.5,"transfer":51.9,"decode":8.3,` +
+	`"pressure":8},"total":378.7,"on_prefill":{"alpha":1}},` +
+	`{"mode":"local","decode":"d3","terms":{"prefill":327.1,"decode":8.3,"interference":81.4,"pressure":8},` +
+	`"total":424.8}]}}`
 
 // A page says all that a person asks: who, what became of it, why, what was tried, and the table.
 func TestPage(t *testing.T) {
@@ -86,7 +96,8 @@ func found(t *testing.T, text string) *why.Record {
 	return r
 }
 
-// The newest record of an id is found, the client's or the router's, in files that were put aside too and behind lines that were cut off.
+// The newest record of an id is found, the client's or the router's, in files that were put aside too and
+// behind lines that were cut off.
 func TestRecordsInFiles(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "d.jsonl")
@@ -95,9 +106,12 @@ func TestRecordsInFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("d-2026-11-21T10-00-00.000-size.jsonl", `{"id":"old","outcome":"first"}`, `{"id":"x","client_id":"mine","outcome":"1"}`)
-	write("d-2026-11-22T10-00-00.000-size.jsonl", `{"id":"y","client_id":"mine","outcome":"2"}`, `{"id":"z","client_id":"mine","outcome":"3"}`)
-	write("d.jsonl", `{"id":"new","reason":"\"old\" and \"mine\"","outcome":"now"}`, `{"id":"cut","client_`, `{"id":"last","outcome":"end"}`)
+	write("d-2026-11-21T10-00-00.000-size.jsonl", `{"id":"old","outcome":"first"}`,
+		`{"id":"x","client_id":"mine","outcome":"1"}`)
+	write("d-2026-11-22T10-00-00.000-size.jsonl", `{"id":"y","client_id":"mine","outcome":"2"}`,
+		`{"id":"z","client_id":"mine","outcome":"3"}`)
+	write("d.jsonl", `{"id":"new","reason":"\"old\" and \"mine\"","outcome":"now"}`, `{"id":"cut","client_`,
+		`{"id":"last","outcome":"end"}`)
 	for id, want := range map[string]string{"new": "now", "last": "end", "old": "first", "mine": "3", "x": "1"} {
 		if r, err := why.InFiles(file, id); err != nil || r.Outcome != want {
 			t.Errorf("%s: %+v, %v; want %s", id, r, err, want)
@@ -127,7 +141,8 @@ func TestRecordsOfARouter(t *testing.T) {
 	if r, err := why.At(t.Context(), s.URL, "secret", "8a51"); err != nil || r.ClientID != "order-17" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := why.At(t.Context(), s.URL, "secret", "other"); !errors.Is(err, why.ErrNotFound) || !strings.Contains(err.Error(), "decisions.file") {
+	if _, err := why.At(t.Context(), s.URL, "secret", "other"); !errors.Is(err, why.ErrNotFound) ||
+		!strings.Contains(err.Error(), "decisions.file") {
 		t.Errorf("of an id that it has not: %v", err)
 	}
 	if _, err := why.At(t.Context(), s.URL, "", "8a51"); err == nil || !strings.Contains(err.Error(), "401") {
@@ -141,7 +156,8 @@ func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
 	compared := 0
 	for range 200 {
 		was := scoring.Weights{
-			Alpha: scoring.Alpha{Value: 0.5 + r.Float64()}, Beta: 0.5 + r.Float64(), Gamma: 0.5 + r.Float64(), DecodePenalty: 0.1,
+			Alpha: scoring.Alpha{Value: 0.5 + r.Float64()}, Beta: 0.5 + r.Float64(), Gamma: 0.5 + r.Float64(),
+			DecodePenalty: 0.1,
 			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 		}
 		now := was
@@ -152,12 +168,17 @@ func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
 		d, then := explained(t, was, seed), explained(t, now, seed)
 		text, err := json.Marshal(map[string]any{
 			"id": "x", "decision": d,
-			"config": map[string]any{"alpha": strconv.FormatFloat(was.Alpha.Value, 'g', -1, 64), "beta": was.Beta, "gamma": was.Gamma, "decode_penalty": 0.1},
+			"config": map[string]any{
+				"alpha": strconv.FormatFloat(was.Alpha.Value, 'g', -1, 64), "beta": was.Beta, "gamma": was.Gamma,
+				"decode_penalty": 0.1,
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		totals, err := found(t, string(text)).Totals(why.Weights{Alpha: &now.Alpha.Value, Beta: &now.Beta, Gamma: &now.Gamma})
+		totals, err := found(t, string(text)).Totals(
+			why.Weights{Alpha: &now.Alpha.Value, Beta: &now.Beta, Gamma: &now.Gamma},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +189,8 @@ func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
 				}
 				compared++
 				if math.Abs(got-p.Total) > 1e-6*math.Abs(p.Total) {
-					t.Fatalf("%s > %s costs %v by the record and %v by the planner; %+v, then %+v", p.Prefill, p.Decode, got, p.Total, d.Plans[i].Terms, p.Terms)
+					t.Fatalf("%s > %s costs %v by the record and %v by the planner; %+v, then %+v",
+						p.Prefill, p.Decode, got, p.Total, d.Plans[i].Terms, p.Terms)
 				}
 			}
 		}
@@ -182,13 +204,17 @@ func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
 func explained(t *testing.T, w scoring.Weights, seed uint64) *planner.Decision {
 	t.Helper()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	facts := replica.Facts{Model: "m", Models: []string{"m"}, Version: "0.32.0", BlockSize: 16, Blocks: 20_000, MaxModelLen: 128_000}
+	facts := replica.Facts{
+		Model: "m", Models: []string{"m"}, Version: "0.32.0", BlockSize: 16, Blocks: 20_000, MaxModelLen: 128_000,
+	}
 	prefills, decodes := prefill.New(prefill.Options{}), decode.New(decode.Options{})
 	prefills.SetMembers([]replica.Replica{{ID: "p1", Facts: facts}, {ID: "p2", Facts: facts}}, at)
 	decodes.SetMembers([]replica.Replica{{ID: "d1", Facts: facts}, {ID: "d2", Facts: facts}}, at)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for i, id := range []replica.ID{"p1", "p2", "d1", "d2"} {
-		load := replica.Load{Source: replica.Metrics, Running: r.IntN(20), Waiting: r.IntN(3), Usage: 0.8 * r.Float64()}
+		load := replica.Load{
+			Source: replica.Metrics, Running: r.IntN(20), Waiting: r.IntN(3), Usage: 0.8 * r.Float64(),
+		}
 		if i < 2 {
 			prefills.Observe(id, load, at)
 			continue
@@ -196,10 +222,15 @@ func explained(t *testing.T, w scoring.Weights, seed uint64) *planner.Decision {
 		decodes.Observe(id, load, at)
 	}
 	pl := planner.New(prefills, decodes, planner.Policy{
-		Weights: w, Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}, Setup: 2 * time.Millisecond, KVBytesPerToken: 128 << 10,
-		ExpectedOutput: 256, TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02, PrefillLoadTTL: time.Minute, DecodeLoadTTL: time.Minute,
+		Weights: w, Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}, Setup: 2 * time.Millisecond,
+		KVBytesPerToken: 128 << 10,
+		ExpectedOutput:  256, TieAbsolute: 2 * time.Millisecond, TieRelative: 0.02, PrefillLoadTTL: time.Minute,
+		DecodeLoadTTL: time.Minute,
 	}, rand.New(rand.NewPCG(seed, 2)))
-	d, err := pl.Explain(&planner.Request{ID: "x", Model: "m", Tokens: 1000 + r.IntN(20_000), Exact: true, MaxTokens: 100, SplitOK: true, LocalOK: true}, at)
+	d, err := pl.Explain(&planner.Request{
+		ID: "x", Model: "m", Tokens: 1000 + r.IntN(20_000), Exact: true, MaxTokens: 100, SplitOK: true,
+		LocalOK: true,
+	}, at)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,20 +11,23 @@ import (
 	"tandem/internal/engine"
 )
 
-// A replica is up while its engine gives signs of life: an answer to /metrics, to /health, or to a request. /metrics is about load, and on a starved machine it
-// can take longer than anything else: then the load is old, and unknown in the end, and the replica serves on.
+// A replica is up while its engine gives signs of life: an answer to /metrics, to /health, or to a request.
+// /metrics is about load, and on a starved machine it can take longer than anything else: then the load is
+// old, and unknown in the end, and the replica serves on.
 
-// ProbePatience is how many times timeouts.probe an engine has for what it may take long to tell, as long as it lives.
+// ProbePatience is how many times timeouts.probe an engine has for what it may take long to tell, as long as
+// it lives.
 const ProbePatience = 5
 
 // errUnreported says that the engine lives and did not tell its load in time.
 var errUnreported = errors.New("it answers, but does not tell its load in time")
 
-// errNotAsked says that this router could not ask: it has no file descriptor left, say. That is no engine's fault.
+// errNotAsked says that this router could not ask: it has no file descriptor left, say. That is no engine's
+// fault.
 var errNotAsked = errors.New("this router could not ask for its load")
 
-// scrape asks for the load. An engine that is slow to tell it is asked meanwhile whether it lives, and has more time as long as it says so; so has one that is
-// not up, for which nobody waits.
+// scrape asks for the load. An engine that is slow to tell it is asked meanwhile whether it lives, and has
+// more time as long as it says so; so has one that is not up, for which nobody waits.
 func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	probe, began := w.set.Load().probe, time.Now()
 	asked, cancel := context.WithTimeout(ctx, ProbePatience*probe)
@@ -64,7 +67,8 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	return m, err
 }
 
-// lives asks the engine again and again until ctx ends whether it lives; false as soon as it gives no sign for so long.
+// lives asks the engine again and again until ctx ends whether it lives; false as soon as it gives no sign
+// for so long.
 func (w *Watcher) lives(ctx context.Context, step time.Duration) bool {
 	for {
 		began := time.Now()
@@ -77,7 +81,8 @@ func (w *Watcher) lives(ctx context.Context, step time.Duration) bool {
 			w.markAlive()
 		}
 		switch {
-		case answered && answer.Status >= http.StatusInternalServerError: // its API process says that its core is dead
+		case answered && answer.Status >= http.StatusInternalServerError:
+			// Its API process says that its core is dead.
 			return false
 		case answered:
 		case ctx.Err() == nil && !w.heardSince(began):

@@ -5,8 +5,9 @@ import (
 	"tandem/internal/roster"
 )
 
-// Apply makes the watchers those of cfg. Servers that stay keep their state, blocks, streams and connections whatever is said of them now; requests on servers that
-// go run to their end. A replica that has moved to another address is served by the old one until the new one has joined.
+// Apply makes the watchers those of cfg. Servers that stay keep their state, blocks, streams and connections
+// whatever is said of them now; requests on servers that go run to their end. A replica that has moved to
+// another address is served by the old one until the new one has joined.
 func (f *Fleet) Apply(cfg *config.Config) error {
 	wanted, err := f.wanted(cfg)
 	if err != nil {
@@ -56,6 +57,8 @@ func (f *Fleet) forgetProcesses() {
 
 // indexing is what of the configuration concerns a pool's index.
 func indexing(p config.Pool, t config.Tokenizer) roster.Indexing {
-	mode := map[string]roster.Mode{config.IndexEvents: roster.Events, config.IndexApproximate: roster.Approximate, config.IndexOff: roster.Off}[p.Index]
+	mode := map[string]roster.Mode{
+		config.IndexEvents: roster.Events, config.IndexApproximate: roster.Approximate, config.IndexOff: roster.Off,
+	}[p.Index]
 	return roster.Indexing{Mode: mode, ChunkBytes: t.ChunkBytes, CharsPerToken: t.CharsPerToken}
 }

@@ -25,9 +25,12 @@ func (w *Watcher) distrust(cause error) {
 	}
 	w.f.distrusted.WithLabelValues(w.role.String(), w.Name()).Inc()
 	if epoch > 1 { // it has been said, and holds until the restart
-		w.log.Debug("a distrusted decode engine may have cached wrong blocks again", "replica", w.Name(), "era", epoch, "error", cause)
+		w.log.Debug("a distrusted decode engine may have cached wrong blocks again", "replica", w.Name(), "era",
+			epoch, "error", cause)
 		return
 	}
-	w.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, so that it uses none of them: restart it when you can, "+
-		"and see that its lease and its machine are not too short of time", "replica", w.Name(), "era", epoch, "error", cause)
+	w.log.Error("a decode engine may have cached wrong blocks; its requests are salted until it is restarted, "+
+		"so that it uses none of them: restart it when you can, "+
+		"and see that its lease and its machine are not too short "+
+		"of time", "replica", w.Name(), "era", epoch, "error", cause)
 }

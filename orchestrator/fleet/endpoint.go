@@ -17,8 +17,8 @@ type Endpoint struct {
 	w    *Watcher
 }
 
-// Do sends a request that concerns tokens or their blocks to the replica: to its rank, where the server has several. All of them go this way. If the engine's
-// cache may hold wrong blocks, the request is salted.
+// Do sends a request that concerns tokens or their blocks to the replica: to its rank, where the server has
+// several. All of them go this way. If the engine's cache may hold wrong blocks, the request is salted.
 func (e *Endpoint) Do(ctx context.Context, q *engine.Request) (*engine.Response, error) {
 	if e.rank != "" {
 		q.Header = append(q.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: e.rank})
@@ -74,12 +74,14 @@ func (e *Endpoint) Silence(now time.Time) time.Duration {
 	return e.w.signs.Silence(e.w.f.opt.Clock.Running(now))
 }
 
-// SilenceLimit is the silence that says that the engine stands still: limit, or what is usual for one that is asked rarely.
+// SilenceLimit is the silence that says that the engine stands still: limit, or what is usual for one that is
+// asked rarely.
 func (e *Endpoint) SilenceLimit(limit time.Duration) time.Duration {
 	return max(limit, e.w.signs.Usual())
 }
 
-// StalledFor is how long this process and the engine have stood still in all. The difference of two calls bounds both together between them.
+// StalledFor is how long this process and the engine have stood still in all. The difference of two calls
+// bounds both together between them.
 func (e *Endpoint) StalledFor(now time.Time) time.Duration {
 	clock := e.w.f.opt.Clock
 	return clock.StalledFor(now) + e.w.signs.StalledFor(clock.Running(now))
@@ -88,7 +90,8 @@ func (e *Endpoint) StalledFor(now time.Time) time.Duration {
 // Transfers is what the server was to get from others, if it decodes.
 func (e *Endpoint) Transfers() *Transfers { return &e.w.transfers }
 
-// SetState notes that a state holds of the replica called id for this cause, or, where there is none, that it does not; and logs the change.
+// SetState notes that a state holds of the replica called id for this cause, or, where there is none, that it
+// does not; and logs the change.
 func (e *Endpoint) SetState(id replica.ID, state, cause string) { e.w.setState(id, state, cause) }
 
 // PutState is SetState without the log. It reports whether that is new.

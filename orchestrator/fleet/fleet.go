@@ -1,6 +1,8 @@
-// Package fleet watches the engine servers that the configuration names: it learns what they are, follows their events and their load, and tells both pools.
+// Package fleet watches the engine servers that the configuration names: it learns what they are, follows
+// their events and their load, and tells both pools.
 //
-// A [Watcher] runs for each server. What it learned of each data-parallel rank becomes a member of a pool, and an [Endpoint] through which requests reach it.
+// A [Watcher] runs for each server. What it learned of each data-parallel rank becomes a member of a pool,
+// and an [Endpoint] through which requests reach it.
 package fleet
 
 import (
@@ -38,11 +40,13 @@ type Pool interface {
 	Slow(id replica.ID, held bool) (cause string, known bool)
 }
 
-// Options is what a fleet is made of besides its configuration. All of it is needed, but for Dial and NoEvents.
+// Options is what a fleet is made of besides its configuration. All of it is needed, but for Dial and
+// NoEvents.
 type Options struct {
-	Log             *slog.Logger
-	Dial            func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
-	NoEvents        bool                                                              // follow no streams of events
+	Log  *slog.Logger
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
+	// Follow no streams of events.
+	NoEvents        bool
 	Prefill, Decode Pool
 	Outliers        *outlier.Set
 	Clock           *liveness.Clock
@@ -50,13 +54,16 @@ type Options struct {
 	Registry        prometheus.Registerer
 
 	// What others have to know. None of them may call the fleet.
-	MembersChanged func(renames replica.Renames, member func(replica.ID) bool) // who has another name now, and who is there
-	RoomChanged    func()                                                      // a request that waits may have room now
-	ForgetTokens   func(server string)                                         // the process that made a server's token ids is another one
+	// Who has another name now, and who is there.
+	MembersChanged func(renames replica.Renames, member func(replica.ID) bool)
+	// A request that waits may have room now.
+	RoomChanged func()
+	// The process that made a server's token ids is another one.
+	ForgetTokens func(server string)
 }
 
-// Fleet is every engine server that the configuration names, each with a watcher, and the members of the pools that they turned out to be. Safe for concurrent
-// use, but for one [Fleet.Apply] at a time.
+// Fleet is every engine server that the configuration names, each with a watcher, and the members of the
+// pools that they turned out to be. Safe for concurrent use, but for one [Fleet.Apply] at a time.
 type Fleet struct {
 	opt                  Options
 	restarts, distrusted *prometheus.CounterVec // pool, replica
@@ -88,7 +95,8 @@ func New(opt Options) *Fleet {
 		opt:      opt,
 		restarts: counter("tandem_engine_restarts_total", "Engine restarts noticed, by pool and replica."),
 		distrusted: counter("tandem_decode_distrusted_total",
-			"Times a decode engine may have cached wrong blocks, after which all that it had cached is not used any more."),
+			"Times a decode engine may have cached wrong blocks, after which all that it had cached is not used "+
+				"any more."),
 		watchers: map[serverKey]*Watcher{}, ending: map[*Watcher]bool{},
 	}
 	f.endpoints.Store(&map[replica.ID]*Endpoint{})

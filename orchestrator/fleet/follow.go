@@ -9,8 +9,9 @@ import (
 	"tandem/internal/replica"
 )
 
-// follow makes the streams that are followed those that the ranks publish now. Who is followed at another address than before is forgotten in between: a
-// stream begins with all that there is, so that what the old one brought would count twice.
+// follow makes the streams that are followed those that the ranks publish now. Who is followed at another
+// address than before is forgotten in between: a stream begins with all that there is, so that what the old
+// one brought would count twice.
 func (w *Watcher) follow(ctx context.Context) {
 	wanted := map[kvevents.Source]replica.ID{}
 	for _, m := range w.Members() {
@@ -26,10 +27,12 @@ func (w *Watcher) follow(ctx context.Context) {
 	for _, m := range w.Members() {
 		src := w.source(&m)
 		if src.Endpoint == "" {
-			w.pool.SetTrust(m.ID, replica.TrustUnknown) // by what is known of it the pool sees that there is nothing to hear
+			// By what is known of it the pool sees that there is nothing to hear.
+			w.pool.SetTrust(m.ID, replica.TrustUnknown)
 			continue
 		}
-		if _, ok := wanted[src]; !ok || slices.ContainsFunc(w.Streams(), func(f *Stream) bool { return f.source == src }) {
+		if _, ok := wanted[src]; !ok ||
+			slices.ContainsFunc(w.Streams(), func(f *Stream) bool { return f.source == src }) {
 			continue // one that is wanted only now has a look of its own coming
 		}
 		w.startFollower(ctx, m.ID, src)
@@ -58,7 +61,8 @@ func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents
 		if err != nil && ctx.Err() == nil {
 			w.pool.SetTrust(f.ID(), replica.Stale)
 			f.say(kvevents.Stale, err.Error())
-			w.log.Error("block events cannot be followed", "replica", string(f.ID()), "endpoint", src.Endpoint, "error", err)
+			w.log.Error("block events cannot be followed", "replica", string(f.ID()), "endpoint", src.Endpoint,
+				"error", err)
 		}
 	}()
 }
@@ -93,7 +97,8 @@ func (w *Watcher) Streams() []*Stream {
 	return slices.Clone(w.followers)
 }
 
-// reindex follows the engine's events from now on, or does so no longer. The streams begin anew, since what they brought is no longer known.
+// reindex follows the engine's events from now on, or does so no longer. The streams begin anew, since what
+// they brought is no longer known.
 func (w *Watcher) reindex(ctx context.Context) {
 	w.unfollow(nil)
 	for _, m := range w.Members() {

@@ -8,14 +8,16 @@ import (
 	"tandem/internal/engine"
 )
 
-// LeaseCounters is what a prefill engine counts of leases that it ended itself. Another process counts from zero again, so the counters of different processes
-// say nothing together.
+// LeaseCounters is what a prefill engine counts of leases that it ended itself. Another process counts from
+// zero again, so the counters of different processes say nothing together.
 type LeaseCounters struct {
 	Expired float64 // leases that ran out (vllm:nixl_num_kv_expired_reqs_total), NaN unknown
 	Late    float64 // reads that came after that (vllm:nixl_num_notifications_after_expiry_total), NaN unknown
 
 	started float64 // process start, 0 unknown
-	outages uint32  // how often nobody could be reached there before: an engine that does not tell its start was then another perhaps
+	// How often nobody could be reached there before: an engine that does not tell its start was then another
+	// perhaps.
+	outages uint32
 }
 
 // SameProcess reports whether both were counted by one process.
@@ -23,7 +25,8 @@ func (c *LeaseCounters) SameProcess(as *LeaseCounters) bool {
 	return c.started == as.started && (c.started != 0 || c.outages == as.outages)
 }
 
-// unknownCounters are those of an engine that has not been asked yet. They equal nothing, themselves included.
+// unknownCounters are those of an engine that has not been asked yet. They equal nothing, themselves
+// included.
 var unknownCounters = &LeaseCounters{started: math.NaN(), Expired: math.NaN(), Late: math.NaN()}
 
 // LeaseCounters returns the server's counters as of the newest scrape.

@@ -6,11 +6,13 @@ import (
 	"tandem/internal/replica"
 )
 
-// A server leaves in three steps: it is no longer watched, so that nothing of it comes into the pools any more; the pools and new requests are told that it is
-// gone; and while requests that began before still run on it, it is listened to, since they have to know whether it stands still, and may have to ask it.
+// A server leaves in three steps: it is no longer watched, so that nothing of it comes into the pools any
+// more; the pools and new requests are told that it is gone; and while requests that began before still run
+// on it, it is listened to, since they have to know whether it stands still, and may have to ask it.
 
-// leaving takes the watchers out that end now, which the caller has to [end] and to remove. A server that is wanted no more, and whose replica's name is that of
-// one which has not joined yet, stands in for that until then.
+// leaving takes the watchers out that end now, which the caller has to [end] and to remove. A server that is
+// wanted no more, and whose replica's name is that of one which has not joined yet, stands in for that until
+// then.
 func (f *Fleet) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,7 +77,8 @@ func (f *Fleet) endingLocked(ws []*Watcher) {
 	}
 }
 
-// end stops watching, and waits until nothing of ws can come into the pools any more. The caller does not hold the fleet's mutex.
+// end stops watching, and waits until nothing of ws can come into the pools any more. The caller does not
+// hold the fleet's mutex.
 func end(ws []*Watcher) {
 	for _, w := range ws {
 		if w.stop != nil {
@@ -99,7 +102,8 @@ func (f *Fleet) removeLocked(ws []*Watcher) {
 	}
 }
 
-// Hold keeps the server listened to for a request that runs on it, until [Endpoint.Release]; false when nobody listens any more.
+// Hold keeps the server listened to for a request that runs on it, until [Endpoint.Release]; false when
+// nobody listens any more.
 func (e *Endpoint) Hold() bool {
 	w := e.w
 	w.mu.Lock()
@@ -123,8 +127,8 @@ func (e *Endpoint) Release() {
 	}
 }
 
-// linger listens to a server that is no longer watched until it has left and no request runs on it. It writes nothing to the pools, where others may have
-// its replicas' names.
+// linger listens to a server that is no longer watched until it has left and no request runs on it. It writes
+// nothing to the pools, where others may have its replicas' names.
 func (w *Watcher) linger(ctx context.Context) {
 	for failed := 0; w.needed() && w.sleep(ctx, jitter(w.interval(failed))); {
 		m, err := w.scrape(ctx)
@@ -138,7 +142,8 @@ func (w *Watcher) linger(ctx context.Context) {
 	}
 }
 
-// needed reports whether somebody still has to be told of the server; nobody can ask for it any more once it is not.
+// needed reports whether somebody still has to be told of the server; nobody can ask for it any more once it
+// is not.
 func (w *Watcher) needed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 func (f *Fleet) sortedLocked() []*Watcher {
 	all := slices.AppendSeq(slices.Collect(maps.Values(f.watchers)), maps.Keys(f.ending))
 	slices.SortFunc(all, func(a, b *Watcher) int {
-		return cmp.Or(int(a.role)-int(b.role), a.set.Load().order-b.set.Load().order, strings.Compare(a.key.url, b.key.url))
+		return cmp.Or(int(a.role)-int(b.role), a.set.Load().order-b.set.Load().order,
+			strings.Compare(a.key.url, b.key.url))
 	})
 	return all
 }
@@ -25,8 +26,8 @@ func (f *Fleet) all() []*Watcher {
 	return f.sortedLocked()
 }
 
-// Watchers returns a watcher for each replica of the configuration, prefill first, in the order of the file: that of the old server where the new one has not
-// joined yet.
+// Watchers returns a watcher for each replica of the configuration, prefill first, in the order of the file:
+// that of the old server where the new one has not joined yet.
 func (f *Fleet) Watchers() []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,8 +58,8 @@ func (f *Fleet) Reachable(id replica.ID) bool {
 	return e != nil && e.Up()
 }
 
-// Failed notes that a request to the replica failed with err. If nobody could be reached, the replica takes no requests until its watcher, which looks at
-// once, has reached it.
+// Failed notes that a request to the replica failed with err. If nobody could be reached, the replica takes
+// no requests until its watcher, which looks at once, has reached it.
 func (f *Fleet) Failed(id replica.ID, err error) {
 	if e := f.Endpoint(id); e != nil && engine.Unreachable(err) {
 		e.w.pool.SetHealthy(id, false, "cannot be reached")
@@ -66,7 +67,8 @@ func (f *Fleet) Failed(id replica.ID, err error) {
 	}
 }
 
-// Any returns some usable engine that serves model ("" for any), a prefill replica if there is one; nil when there is none. skip, if not nil, leaves some out.
+// Any returns some usable engine that serves model ("" for any), a prefill replica if there is one; nil when
+// there is none. skip, if not nil, leaves some out.
 func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {
 	turn := f.turn.Add(1)
 	for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
@@ -77,7 +79,8 @@ func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {
 	return nil
 }
 
-// AnyDecode returns a usable decode replica that is not left out by skip, always the same one of the same; nil when there is none.
+// AnyDecode returns a usable decode replica that is not left out by skip, always the same one of the same;
+// nil when there is none.
 func (f *Fleet) AnyDecode(skip func(*Endpoint) bool) *Endpoint {
 	return f.anyOf(replica.Decode, "", 0, skip)
 }

@@ -8,14 +8,16 @@ import (
 	"tandem/internal/replica"
 )
 
-// Adapters come and go while an engine runs (/v1/load_lora_adapter), and it does not tell: it is asked every so often, and when it answered that it does not
-// know a model, but not more often than a client could make it a burden.
+// Adapters come and go while an engine runs (/v1/load_lora_adapter), and it does not tell: it is asked every
+// so often, and when it answered that it does not know a model, but not more often than a client could make
+// it a burden.
 const (
 	ModelsInterval      = 5 * time.Second
 	LeastModelsInterval = time.Second
 )
 
-// ModelUnknown notes that a replica answered that it does not know a model that it should serve: its watcher asks it now what it serves.
+// ModelUnknown notes that a replica answered that it does not know a model that it should serve: its watcher
+// asks it now what it serves.
 func (f *Fleet) ModelUnknown(id replica.ID) {
 	if e := f.Endpoint(id); e != nil {
 		e.w.doubted.Store(true)
@@ -23,7 +25,8 @@ func (f *Fleet) ModelUnknown(id replica.ID) {
 	}
 }
 
-// relist asks the server what it serves, if it is time to. It reports false if another base model is served, so that nothing that was known of it holds.
+// relist asks the server what it serves, if it is time to. It reports false if another base model is served,
+// so that nothing that was known of it holds.
 func (w *Watcher) relist(ctx context.Context) bool {
 	since := time.Since(w.listed)
 	if since < LeastModelsInterval || since < ModelsInterval && !w.doubted.Load() {

@@ -56,16 +56,21 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	for _, m := range ms {
 		w.pool.SetHealthy(m.ID, true, "")
 	}
-	w.log.Info("replica joined", "replica", w.Name(), "pool", w.role.String(), "model", ms[0].Facts.Model, "version", ms[0].Facts.Version,
-		"block_size", ms[0].Facts.BlockSize, "blocks", ms[0].Facts.Blocks, "ranks", len(ms), "events", ms[0].Facts.Events.Endpoint)
+	w.log.Info("replica joined", "replica", w.Name(), "pool", w.role.String(), "model", ms[0].Facts.Model,
+		"version", ms[0].Facts.Version,
+		"block_size", ms[0].Facts.BlockSize, "blocks", ms[0].Facts.Blocks, "ranks", len(
+			ms,
+		), "events", ms[0].Facts.Events.Endpoint)
 	return nil
 }
 
-// speaks refuses an engine of another KV-transfer protocol than Tandem's. A decode engine with MoRIIO takes every request for one whose blocks are
-// elsewhere, also one that was not split, and answers it from blocks that nobody filled: no request at all may go there.
+// speaks refuses an engine of another KV-transfer protocol than Tandem's. A decode engine with MoRIIO takes
+// every request for one whose blocks are elsewhere, also one that was not split, and answers it from blocks
+// that nobody filled: no request at all may go there.
 func speaks(protocol string) error {
 	if protocol == "moriio" {
-		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router sends: " +
+		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router " +
+			"sends: " +
 			"start it with kv_connector NixlConnector")
 	}
 	return nil
@@ -99,13 +104,14 @@ func (w *Watcher) makeLocked() {
 	w.former = former
 }
 
-// replicasLocked makes a replica of the facts of each rank. What the engine says of its blocks comes before the file; what its events say comes before both,
-// in the pool.
+// replicasLocked makes a replica of the facts of each rank. What the engine says of its blocks comes before
+// the file; what its events say comes before both, in the pool.
 func (w *Watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 	ms := make([]replica.Replica, len(facts))
 	set := w.set.Load()
 	for i, fact := range facts {
-		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize, set.pool.BlockSize), cmp.Or(fact.Blocks, set.pool.Blocks)
+		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize,
+			set.pool.BlockSize), cmp.Or(fact.Blocks, set.pool.Blocks)
 		fact.Drafts = cmp.Or(fact.Drafts, set.pool.SpeculativeTokens)
 		ms[i] = replica.Replica{
 			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
@@ -132,7 +138,8 @@ func (w *Watcher) place() replica.Place {
 	return p
 }
 
-// eventsLocked says where a rank publishes what is to be followed: the file's word first, else the engine's own.
+// eventsLocked says where a rank publishes what is to be followed: the file's word first, else the engine's
+// own.
 func (w *Watcher) eventsLocked(fact replica.Facts, rank int) replica.EventSource {
 	set := w.set.Load()
 	switch e := set.cfg.Events; {
@@ -144,7 +151,8 @@ func (w *Watcher) eventsLocked(fact replica.Facts, rank int) replica.EventSource
 	return fact.Events
 }
 
-// offsetPort is vLLM's rule for data-parallel ranks: rank r publishes at the port plus r (distributed/kv_events.py, offset_endpoint_port).
+// offsetPort is vLLM's rule for data-parallel ranks: rank r publishes at the port plus r
+// (distributed/kv_events.py, offset_endpoint_port).
 func offsetPort(endpoint string, rank int) string {
 	if rank == 0 || endpoint == "" {
 		return endpoint
@@ -160,7 +168,8 @@ func offsetPort(endpoint string, rank int) string {
 	return endpoint[:i] + strconv.Itoa(port+rank)
 }
 
-// undescribed reports whether the engine could not tell its metrics when it was probed: then its start and its cache are unknown.
+// undescribed reports whether the engine could not tell its metrics when it was probed: then its start and
+// its cache are unknown.
 func (w *Watcher) undescribed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,5 +192,6 @@ func (w *Watcher) describe(ctx context.Context) {
 // NotProbed is the reason of a replica that nobody has asked yet.
 const NotProbed = "not probed yet"
 
-// forgetTokens drops the token ids that the server's process made: another one may have another tokenizer or template.
+// forgetTokens drops the token ids that the server's process made: another one may have another tokenizer or
+// template.
 func (w *Watcher) forgetTokens() { w.f.opt.ForgetTokens(w.key.url) }

@@ -5,9 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// process is what is remembered of the engine process behind a server's address for as long as it lives: whether its cache may hold wrong blocks. That is
-// no setting and no state of a watcher. It outlives reloads, and the server's leaving the configuration and coming back; the watchers of a server that
-// stands in both pools share it. Safe for concurrent use.
+// process is what is remembered of the engine process behind a server's address for as long as it lives:
+// whether its cache may hold wrong blocks. That is no setting and no state of a watcher. It outlives reloads,
+// and the server's leaving the configuration and coming back; the watchers of a server that stands in both
+// pools share it. Safe for concurrent use.
 type process struct {
 	epoch atomic.Uint32 // see [salted]; 0 while the cache is trusted
 
@@ -36,9 +37,10 @@ func (ps *processes) of(url string) *process {
 	return p
 }
 
-// see notes which process p is now by its start, and reports whether that ended a distrust: another process than before has an empty cache. One that is seen
-// for the first time may be known by another address; engines tell nothing better than the hundredth of a second at which they started, so who started with
-// one that is distrusted is distrusted with it, which costs a cache at worst.
+// see notes which process p is now by its start, and reports whether that ended a distrust: another process
+// than before has an empty cache. One that is seen for the first time may be known by another address;
+// engines tell nothing better than the hundredth of a second at which they started, so who started with one
+// that is distrusted is distrusted with it, which costs a cache at worst.
 func (ps *processes) see(p *process, started float64) (trustedAgain bool) {
 	if started == 0 {
 		return false

@@ -50,7 +50,8 @@ func (f *Fleet) publishLocked() {
 	f.opt.RoomChanged()
 }
 
-// renameLocked keeps what is known of a replica beside the pools under the name that it has now, and returns who has another name.
+// renameLocked keeps what is known of a replica beside the pools under the name that it has now, and returns
+// who has another name.
 func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames {
 	renames := replica.RenamesOf(enginesOf(was), enginesOf(now))
 	if len(renames) == 0 {
@@ -77,7 +78,8 @@ func enginesOf(all map[replica.ID]*Endpoint) map[replica.ID]engineOf {
 	return engines
 }
 
-// beginSeries makes the counters of a server at 0: an alert on an increase cannot fire on a series that is born at 1.
+// beginSeries makes the counters of a server at 0: an alert on an increase cannot fire on a series that is
+// born at 1.
 func (f *Fleet) beginSeries(w *Watcher) {
 	f.restarts.WithLabelValues(w.role.String(), w.Name())
 	if w.role == replica.Decode {

@@ -9,13 +9,15 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// A decode engine that may have read somebody else's blocks has them in its prefix cache, under the hashes of a prompt that they do not belong to: every later
-// request that begins with that prompt would be answered wrongly (seen on vLLM 0.32), and the API to empty the cache exists in vLLM's development mode only.
-// But vLLM hashes a request's cache_salt into its first block. So whatever goes to such an engine from then on is salted with a number of its own, the epoch:
-// nothing that it has cached before is found again. Only its restart ends that.
+// A decode engine that may have read somebody else's blocks has them in its prefix cache, under the hashes of
+// a prompt that they do not belong to: every later request that begins with that prompt would be answered
+// wrongly (seen on vLLM 0.32), and the API to empty the cache exists in vLLM's development mode only. But
+// vLLM hashes a request's cache_salt into its first block. So whatever goes to such an engine from then on is
+// salted with a number of its own, the epoch: nothing that it has cached before is found again. Only its
+// restart ends that.
 
-// salted puts the epoch into a JSON body, beside the client's own salt; other bodies stay as they are, and so do those with a salt that no engine takes. Of two
-// members of a name engines take the last.
+// salted puts the epoch into a JSON body, beside the client's own salt; other bodies stay as they are, and so
+// do those with a salt that no engine takes. Of two members of a name engines take the last.
 func salted(body []byte, epoch uint32) []byte {
 	end := bytes.LastIndexByte(body, '}')
 	trimmed := bytes.TrimLeft(body, " \t\r\n")
@@ -41,6 +43,7 @@ func salted(body []byte, epoch uint32) []byte {
 	if members > 0 {
 		out = append(out, ',')
 	}
-	out = rawjson.AppendString(append(out, `"cache_salt":`...), own+"\x1ftandem-era-"+strconv.FormatUint(uint64(epoch), 10))
+	out = rawjson.AppendString(append(out, `"cache_salt":`...),
+		own+"\x1ftandem-era-"+strconv.FormatUint(uint64(epoch), 10))
 	return append(out, body[end:]...)
 }

@@ -50,7 +50,8 @@ func FuzzSalted(f *testing.F) {
 			t.Fatalf("%q: %v", body, err)
 		}
 		own, isText := before["cache_salt"].(string)
-		if salt, ok := after["cache_salt"].(string); (before["cache_salt"] == nil || isText && own != "" && !strings.ContainsRune(own, utf8.RuneError)) !=
+		if salt, ok := after["cache_salt"].(string); (before["cache_salt"] == nil ||
+			isText && own != "" && !strings.ContainsRune(own, utf8.RuneError)) !=
 			(ok && strings.HasSuffix(salt, "\x1ftandem-era-1")) && !strings.HasSuffix(own, "\x1ftandem-era-1") {
 			t.Errorf("%q: salt %q", body, after["cache_salt"])
 		}

@@ -79,11 +79,13 @@ func (w *Watcher) interval(failed int) time.Duration {
 	return min(base*time.Duration(1+failed/8), max(base, 10*time.Second))
 }
 
-// restarted tells by the process start time. Engines that do not say it are told by their event sequence alone.
+// restarted tells by the process start time. Engines that do not say it are told by their event sequence
+// alone.
 func (w *Watcher) restarted(m engine.Metrics) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.facts) > 0 && w.facts[0].Facts.Started > 0 && m.Started > 0 && m.Started != w.facts[0].Facts.Started
+	return len(w.facts) > 0 && w.facts[0].Facts.Started > 0 && m.Started > 0 &&
+		m.Started != w.facts[0].Facts.Started
 }
 
 // take hands a scrape to the pool.
@@ -120,7 +122,8 @@ func (w *Watcher) forget(reason string) {
 		w.pool.Forget(m.ID)
 	}
 	for _, f := range w.Streams() {
-		f.follower.Restarted("its process is another one") // or what it applied meanwhile would be forgotten, and never heard of again
+		// Or what it applied meanwhile would be forgotten, and never heard of again.
+		f.follower.Restarted("its process is another one")
 	}
 }
 

@@ -14,8 +14,9 @@ import (
 	"tandem/internal/replica"
 )
 
-// settings is what the configuration says of one engine server and of how it is watched. It is immutable; a reload makes another one, and everything in it
-// can change while the server is watched and serves: see [Watcher.configure].
+// settings is what the configuration says of one engine server and of how it is watched. It is immutable; a
+// reload makes another one, and everything in it can change while the server is watched and serves: see
+// [Watcher.configure].
 type settings struct {
 	order    int // place in the file
 	cfg      config.Replica
@@ -26,13 +27,15 @@ type settings struct {
 	failures int
 }
 
-// serverKey is what makes a server the same across a reload. Another one has other blocks and another process; whatever else changes is a setting.
+// serverKey is what makes a server the same across a reload. Another one has other blocks and another
+// process; whatever else changes is a setting.
 type serverKey struct {
 	role replica.Role
 	url  string
 }
 
-// wanted makes the settings of every server that cfg names, by what makes it the same. It reads the files that cfg names.
+// wanted makes the settings of every server that cfg names, by what makes it the same. It reads the files
+// that cfg names.
 func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 	out := map[serverKey]*settings{}
 	trust := map[replica.Role]*tls.Config{}
@@ -50,7 +53,8 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 		trust[side.role] = read
 		for i, r := range side.pool.Replicas {
 			s := &settings{
-				order: i, cfg: r, pool: side.pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect, failures: cfg.Health.Failures,
+				order: i, cfg: r, pool: side.pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
+				failures: cfg.Health.Failures,
 			}
 			if _, err := engine.New(f.options(s)); err != nil {
 				return nil, err
@@ -64,7 +68,8 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 
 // sameTLS reports whether b is what a is, whenever the files were read.
 func sameTLS(a, b *tls.Config) bool {
-	return a.ServerName == b.ServerName && a.InsecureSkipVerify == b.InsecureSkipVerify && a.RootCAs.Equal(b.RootCAs) &&
+	return a.ServerName == b.ServerName && a.InsecureSkipVerify == b.InsecureSkipVerify &&
+		a.RootCAs.Equal(b.RootCAs) &&
 		slices.EqualFunc(a.Certificates, b.Certificates, sameCertificate)
 }
 
@@ -75,7 +80,8 @@ func sameCertificate(a, b tls.Certificate) bool {
 	return ok && key.Equal(b.PrivateKey) && slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
 }
 
-// name is what the replica is called in metrics, logs and headers. One that stands in both pools is two replicas of one engine.
+// name is what the replica is called in metrics, logs and headers. One that stands in both pools is two
+// replicas of one engine.
 func (s *settings) name(role replica.Role) string {
 	if s.cfg.Shared {
 		return s.cfg.ID() + "/" + role.String()
@@ -85,7 +91,9 @@ func (s *settings) name(role replica.Role) string {
 
 // options is what the settings mean for the server's client.
 func (f *Fleet) options(s *settings) engine.Options {
-	return engine.Options{URL: s.cfg.URL, TLS: s.tls, APIKey: s.pool.APIKey.Reveal(), Dial: f.opt.Dial, DialTimeout: s.connect}
+	return engine.Options{
+		URL: s.cfg.URL, TLS: s.tls, APIKey: s.pool.APIKey.Reveal(), Dial: f.opt.Dial, DialTimeout: s.connect,
+	}
 }
 
 // usualPause is the longest time between two signs of life of a server that says nothing of it.
@@ -104,15 +112,17 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{
-		f: f, pool: f.pool(key.role), log: f.opt.Log, key: key, role: key.role, host: u.Hostname(), client: client, process: f.processes.of(key.url),
-		kick: make(chan struct{}, 1), gone: make(chan struct{}), reason: NotProbed, signs: liveness.NewSigns(s.usualPause()),
+		f: f, pool: f.pool(key.role), log: f.opt.Log, key: key, role: key.role, host: u.Hostname(), client: client,
+		process: f.processes.of(key.url),
+		kick:    make(chan struct{}, 1), gone: make(chan struct{}), reason: NotProbed,
+		signs: liveness.NewSigns(s.usualPause()),
 	}
 	w.set.Store(s)
 	return w, nil
 }
 
-// configure makes s what holds of the server from now on, without losing what is known of it: its facts, its blocks, its books and its connections. The
-// caller holds the fleet's mutex and publishes.
+// configure makes s what holds of the server from now on, without losing what is known of it: its facts, its
+// blocks, its books and its connections. The caller holds the fleet's mutex and publishes.
 func (w *Watcher) configure(s *settings) {
 	was := w.set.Swap(s)
 	if err := w.client.Change(w.f.options(s), s.tls != was.tls); err != nil { // New has taken the same

@@ -31,8 +31,10 @@ func newPair(t *testing.T, serial int64) pair {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -42,7 +44,10 @@ func newPair(t *testing.T, serial int64) pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pair{serial, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})}
+	return pair{
+		serial, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+	}
 }
 
 func write(t *testing.T, path string, data []byte) {
@@ -56,7 +61,9 @@ func TestSameTLS(t *testing.T) {
 	a, b := newPair(t, 1), newPair(t, 2)
 	files := func(cert, key, ca []byte) config.ClientTLS {
 		dir := t.TempDir()
-		c := config.ClientTLS{CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+		c := config.ClientTLS{
+			CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"),
+		}
 		write(t, c.CA, ca)
 		write(t, c.Cert, cert)
 		write(t, c.Key, key)

@@ -9,7 +9,8 @@ import (
 	"tandem/orchestrator/outlier"
 )
 
-// State is something that people should know of a replica which is up all the same: why it gets fewer requests than others, or none.
+// State is something that people should know of a replica which is up all the same: why it gets fewer
+// requests than others, or none.
 type State struct {
 	State string    `json:"state"`
 	Cause string    `json:"cause"`
@@ -21,11 +22,13 @@ const (
 	StateSlow       = "slow"       // it takes a multiple of what its pool does
 	StateUnreported = "unreported" // it answers, and does not tell its load in time
 	StateDistrusted = "distrusted" // its cache may hold wrong blocks, and is not used until it is restarted
-	StateUnpaired   = "unpaired"   // no replica of the other pool can work with it, or transfers with each failed
+	// No replica of the other pool can work with it, or transfers with each failed.
+	StateUnpaired = "unpaired"
 
-	StateEjectedPrefill = "ejected_prefill" // it failed too often at prefilling for others, and takes no requests until a trial goes well
-	StateEjectedDecode  = "ejected_decode"  // at generating from transferred blocks
-	StateEjectedWhole   = "ejected_whole"   // at doing both alone
+	// It failed too often at prefilling for others, and takes no requests until a trial goes well.
+	StateEjectedPrefill = "ejected_prefill"
+	StateEjectedDecode  = "ejected_decode" // at generating from transferred blocks
+	StateEjectedWhole   = "ejected_whole"  // at doing both alone
 	StateHalfPrefill    = "half_open_prefill"
 	StateHalfDecode     = "half_open_decode"
 	StateHalfWhole      = "half_open_whole" // it comes back: as many requests at once as have gone well
@@ -34,7 +37,8 @@ const (
 // StateNames returns all states that a replica can be in.
 func StateNames() []string {
 	return []string{
-		StateSlow, StateUnreported, StateDistrusted, StateUnpaired, StateEjectedPrefill, StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode, StateHalfWhole,
+		StateSlow, StateUnreported, StateDistrusted, StateUnpaired, StateEjectedPrefill, StateEjectedDecode,
+		StateEjectedWhole, StateHalfPrefill, StateHalfDecode, StateHalfWhole,
 	}
 }
 
@@ -54,7 +58,8 @@ type states struct {
 	holds map[replica.ID][]State
 }
 
-// put says that state holds of id for this cause, or, where there is none, that it does not. It reports whether that is new; another cause is not.
+// put says that state holds of id for this cause, or, where there is none, that it does not. It reports
+// whether that is new; another cause is not.
 func (s *states) put(id replica.ID, state, cause string, now time.Time) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +103,8 @@ func (s *states) rename(to replica.Renames) {
 	s.holds = replica.Rekey(s.holds, to.Now)
 }
 
-// setState notes that a state holds of a replica for this cause, or, where there is none, that it does not, and logs the change.
+// setState notes that a state holds of a replica for this cause, or, where there is none, that it does not,
+// and logs the change.
 func (w *Watcher) setState(id replica.ID, state, cause string) {
 	if !w.states.put(id, state, cause, time.Now()) {
 		return

@@ -9,7 +9,8 @@ import (
 func TestStatesOfAReplicaStandTogether(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var s states
-	if !s.put("p1", "one", "because", start) || !s.put("p1", "two", "therefore", start.Add(1)) || !s.put("p2", "one", "too", start) {
+	if !s.put("p1", "one", "because", start) || !s.put("p1", "two", "therefore", start.Add(1)) ||
+		!s.put("p2", "one", "too", start) {
 		t.Error("a state that begins is no change")
 	}
 	if s.put("p1", "one", "still", start.Add(2)) {

@@ -58,7 +58,8 @@ func (w *Watcher) holdRenamed(held []renaming) []renaming {
 	return held
 }
 
-// sink is where a follower's stream ends: in the pool's index. Its methods are called by the follower's goroutine alone.
+// sink is where a follower's stream ends: in the pool's index. Its methods are called by the follower's
+// goroutine alone.
 type sink struct {
 	w       *Watcher
 	f       *Stream
@@ -72,7 +73,8 @@ type applied struct{ stored, removed, orphaned, skipped atomic.Uint64 }
 // all walks the counts by the names they have in metrics.
 func (a *applied) all() iter.Seq2[string, uint64] {
 	return func(yield func(string, uint64) bool) {
-		_ = yield("stored", a.stored.Load()) && yield("removed", a.removed.Load()) && yield("orphaned", a.orphaned.Load()) && yield("skipped", a.skipped.Load())
+		_ = yield("stored", a.stored.Load()) && yield("removed", a.removed.Load()) &&
+			yield("orphaned", a.orphaned.Load()) && yield("skipped", a.skipped.Load())
 	}
 }
 
@@ -93,7 +95,8 @@ func (s *sink) Apply(b *kv.Batch) {
 	s.applied.skipped.Add(uint64(did.Skipped))
 }
 
-// size, with the name held, tells once when the engine's blocks turn out to have another size than it or the file said: the events are right.
+// size, with the name held, tells once when the engine's blocks turn out to have another size than it or the
+// file said: the events are right.
 func (s *sink) size() {
 	if s.sized {
 		return
@@ -102,7 +105,8 @@ func (s *sink) size() {
 	told, expected := pool.ReportedBlockSize(s.f.id)
 	s.sized = told > 0
 	if s.sized && told != expected {
-		s.w.log.Warn("block size told by events is used", "replica", string(s.f.id), "pool", s.w.role.String(), "told", told, "expected", expected,
+		s.w.log.Warn("block size told by events is used", "replica", string(s.f.id), "pool", s.w.role.String(),
+			"told", told, "expected", expected,
 			"indexed", pool.BlockSize())
 	}
 }
@@ -126,7 +130,9 @@ func (s *sink) State(state kvevents.State, reason string) {
 }
 
 // trusts translates the state of a stream into how far its index may be believed.
-var trusts = map[kvevents.State]replica.Trust{kvevents.Syncing: replica.Syncing, kvevents.Live: replica.Live, kvevents.Stale: replica.Stale}
+var trusts = map[kvevents.State]replica.Trust{
+	kvevents.Syncing: replica.Syncing, kvevents.Live: replica.Live, kvevents.Stale: replica.Stale,
+}
 
 func (f *Stream) say(state kvevents.State, reason string) {
 	f.state.Store(uint32(state))

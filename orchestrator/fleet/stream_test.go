@@ -20,7 +20,8 @@ import (
 	"tandem/prefill"
 )
 
-// learned returns the watcher of a prefill server that said it has blocks of 16 tokens, where the configuration says 64, and its pool.
+// learned returns the watcher of a prefill server that said it has blocks of 16 tokens, where the
+// configuration says 64, and its pool.
 func learned(t *testing.T, log *bytes.Buffer) (*Watcher, *prefill.Pool) {
 	t.Helper()
 	cfg := config.Default()
@@ -30,9 +31,11 @@ func learned(t *testing.T, log *bytes.Buffer) (*Watcher, *prefill.Pool) {
 	p.Configure(prefill.Settings{LoadTTL: time.Second})
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	f := New(Options{
-		Log: logger, NoEvents: true, Prefill: p, Decode: d, Outliers: &outlier.Set{}, Clock: liveness.NewClock(time.Now()),
+		Log: logger, NoEvents: true, Prefill: p, Decode: d, Outliers: &outlier.Set{},
+		Clock:  liveness.NewClock(time.Now()),
 		Panics: panics.Guard{Log: logger}, Registry: prometheus.NewRegistry(),
-		MembersChanged: func(replica.Renames, func(replica.ID) bool) {}, RoomChanged: func() {}, ForgetTokens: func(string) {},
+		MembersChanged: func(replica.Renames, func(replica.ID) bool) {}, RoomChanged: func() {},
+		ForgetTokens: func(string) {},
 	})
 	if err := f.Apply(cfg); err != nil {
 		t.Fatal(err)
@@ -55,7 +58,10 @@ func TestBlockSizeIsThatOfEvents(t *testing.T) {
 	s := newSink(w, &Stream{id: w.Members()[0].ID})
 	batch := &kv.Batch{Events: []kv.Event{
 		{Kind: kv.Stored, Hashes: []kv.EngineHash{5}, Group: 1, Tier: kv.CPU}, // a placeholder
-		{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Tokens: make([]uint32, 64), BlockSize: 32, Group: kv.NoGroup},
+		{
+			Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Tokens: make([]uint32, 64), BlockSize: 32,
+			Group: kv.NoGroup,
+		},
 	}}
 	for range 3 {
 		s.Apply(batch)
@@ -64,7 +70,8 @@ func TestBlockSizeIsThatOfEvents(t *testing.T) {
 		t.Errorf("blocks of %d are indexed, want 32", got)
 	}
 	text := log.String()
-	if n := strings.Count(text, "block size told by events is used"); n != 1 || !strings.Contains(text, "told=32 expected=16 indexed=32") {
+	if n := strings.Count(text, "block size told by events is used"); n != 1 ||
+		!strings.Contains(text, "told=32 expected=16 indexed=32") {
 		t.Errorf("warned %d times:\n%s", n, text)
 	}
 	status := fmt.Sprintf("%+v", pool.Status(time.Now()))

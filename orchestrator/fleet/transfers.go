@@ -11,7 +11,8 @@ import (
 	"tandem/orchestrator/outlier"
 )
 
-// Transfers is what a decode server was to get from whom since its counters were read last. Safe for concurrent use.
+// Transfers is what a decode server was to get from whom since its counters were read last. Safe for
+// concurrent use.
 type Transfers struct {
 	mu          sync.Mutex // guards the following
 	from        map[outlier.Pair]int
@@ -66,8 +67,9 @@ func (t *Transfers) Failed() {
 // enough is how many answers a counter must have had the time to show.
 const enough = 3
 
-// read compares the engine's counters with what they were, and returns the pairs whose transfers they do not show, or show to have failed without a word to
-// us. NaN is unknown. An engine counts a failed transfer before or after its answer tells us of it, so that the words of the readings before and after count.
+// read compares the engine's counters with what they were, and returns the pairs whose transfers they do not
+// show, or show to have failed without a word to us. NaN is unknown. An engine counts a failed transfer
+// before or after its answer tells us of it, so that the words of the readings before and after count.
 func (t *Transfers) read(m engine.Metrics) (doubtful []outlier.Pair, why string) {
 	hits, failures := 0.0, 0.0
 	for i := range m.Ranks {
@@ -114,7 +116,8 @@ func (w *Watcher) checkTransfers(m engine.Metrics) {
 	pairs, why := w.transfers.read(m)
 	for _, p := range pairs {
 		if w.f.opt.Outliers.Suspect(p, time.Now()) {
-			w.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill), "decode", string(p.Decode), "why", why)
+			w.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill),
+				"decode", string(p.Decode), "why", why)
 		}
 	}
 }

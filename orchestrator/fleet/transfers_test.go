@@ -7,8 +7,8 @@ import (
 	"tandem/orchestrator/outlier"
 )
 
-// An engine counts a failed transfer before or after its answer tells us of it. Only one that no answer tells of, by the reading after the one
-// that shows it, casts doubt on the pairs of that time.
+// An engine counts a failed transfer before or after its answer tells us of it. Only one that no answer tells
+// of, by the reading after the one that shows it, casts doubt on the pairs of that time.
 func TestFailedTransfersThatAreToldOfCastNoDoubt(t *testing.T) {
 	for _, tt := range []struct {
 		name string

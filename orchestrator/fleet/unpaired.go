@@ -11,11 +11,11 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// A replica that no replica of the other pool can work with takes part in no split: a prefill replica gets no request at all. That shows in nothing but its
-// idleness, so it has a state.
+// A replica that no replica of the other pool can work with takes part in no split: a prefill replica gets no
+// request at all. That shows in nothing but its idleness, so it has a state.
 
-// JudgePairs notes of each replica whether it makes a pair with anybody. It is to be called when what is known of pairs changes; the fleet
-// does so itself when members do.
+// JudgePairs notes of each replica whether it makes a pair with anybody. It is to be called when what is
+// known of pairs changes; the fleet does so itself when members do.
 func (f *Fleet) JudgePairs() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,7 +41,8 @@ func (f *Fleet) judgePairsLocked() {
 	}
 }
 
-// completeLocked reports whether both pools have replicas, and each has said what it is: one that has not may fit anybody.
+// completeLocked reports whether both pools have replicas, and each has said what it is: one that has not may
+// fit anybody.
 func (f *Fleet) completeLocked() bool {
 	var n [2]int
 	for _, w := range f.watchers {

@@ -13,8 +13,9 @@ import (
 	"tandem/internal/replica"
 )
 
-// Watcher keeps what is known of one engine server true: it probes until the server answers, follows the block events of each rank,
-// scrapes /metrics, and notices when the server dies, comes back or has been restarted.
+// Watcher keeps what is known of one engine server true: it probes until the server answers, follows the
+// block events of each rank, scrapes /metrics, and notices when the server dies, comes back or has been
+// restarted.
 //
 //	probing --facts--> up --failures in a row, or a refused connection--> down --answers--> up
 //	   ^                                                                               |
@@ -67,7 +68,8 @@ func (w *Watcher) Role() replica.Role { return w.role }
 // URL is where the server listens.
 func (w *Watcher) URL() string { return w.key.url }
 
-// Name is what the replica is called in metrics, logs and headers; the ranks of a server of several have a number behind it.
+// Name is what the replica is called in metrics, logs and headers; the ranks of a server of several have a
+// number behind it.
 func (w *Watcher) Name() string { return w.set.Load().name(w.role) }
 
 // GivenName is the name that the configuration gives the replica, "" for none.

@@ -1,12 +1,15 @@
-// Package outlier tells which replicas and pairs fail: what their failures cost, who is kept out and for how long, and who may come back.
+// Package outlier tells which replicas and pairs fail: what their failures cost, who is kept out and for how
+// long, and who may come back.
 //
 // What is judged is a leg of a replica, or a pair of replicas. Each is in one of three states:
 //
-//	in use ---failures in a row, or too large a share of them---> ejected ---a trial goes well---> half-open ---requests go well---> in use
-//	                                                              ^     '-a trial fails: waits twice as long-'   |
-//	                                                              '----------------- a failure ------------------'
+//	in use ---failures in a row, or too large a share---> ejected ---a trial goes well---> half-open
+//	   ^                                                  ^  ^  '-a trial fails: waits longer-'   |  |
+//	   |                                                  |  '------------- a failure ------------'  |
+//	   '----------------------------- requests go well ----------------------------------------------'
 //
-// The set says who is ejected. Whether that is heeded is the planner's to decide: never for more than half of those who could serve a request.
+// The set says who is ejected. Whether that is heeded is the planner's to decide: never for more than half of
+// those who could serve a request.
 package outlier
 
 import (
@@ -21,7 +24,8 @@ import (
 // Leg is what a replica does for a request. A replica may fail at one and be well at another.
 type Leg uint8
 
-// Prefill computes a prompt that another replica decodes. Decode generates from blocks that were transferred. Whole does both alone.
+// Prefill computes a prompt that another replica decodes. Decode generates from blocks that were transferred.
+// Whole does both alone.
 const (
 	Prefill Leg = iota
 	Decode
@@ -55,8 +59,9 @@ func (k Kind) String() string {
 	}[min(k, kinds)]
 }
 
-// weight is what a failure counts, in failures of the usual kind. One that a client waits long for counts more, and so does one that is no accident, as an
-// engine without a connector; one that may have another cause counts less.
+// weight is what a failure counts, in failures of the usual kind. One that a client waits long for counts
+// more, and so does one that is no accident, as an engine without a connector; one that may have another
+// cause counts less.
 func (k Kind) weight() float64 {
 	switch k {
 	case Silent, Unusable, Stuck:
@@ -75,12 +80,15 @@ type Pair struct {
 	Decode  replica.ID `json:"decode"`
 }
 
-// Settings is what an operator may set about ejection. The zero value ejects nobody; failures have their price all the same.
+// Settings is what an operator may set about ejection. The zero value ejects nobody; failures have their
+// price all the same.
 type Settings struct {
-	Failures int           // in a row after which a leg is ejected; 0: nobody is ever ejected
-	Share    float64       // share of the requests of the last minute that failed, from which it is ejected, 0..1; 0: failures in a row alone count
-	Base     time.Duration // from an ejection to the first trial; the time doubles from one trial to the next
-	Max      time.Duration // the longest time to a trial
+	Failures int // in a row after which a leg is ejected; 0: nobody is ever ejected
+	// Share of the requests of the last minute that failed, from which it is ejected, 0..1; 0: failures in a row
+	// alone count.
+	Share float64
+	Base  time.Duration // from an ejection to the first trial; the time doubles from one trial to the next
+	Max   time.Duration // the longest time to a trial
 
 	// Trials says that somebody asks for [Set.Due] and makes the trials. Without, the next request is the trial.
 	Trials bool
@@ -94,10 +102,13 @@ const (
 	fullAt     = 64              // requests at once from which a half-open leg is in use again
 	calm       = time.Minute     // in which the time to the next trial halves while a leg is in use
 	remembered = 10 * time.Minute
-	mostLost   = 5 // seconds that a failed request is taken to have cost, at most: a stream that breaks off late has answered until then
+	// Seconds that a failed request is taken to have cost, at most: a stream that breaks off late has answered
+	// until then.
+	mostLost = 5
 )
 
-// costBeside is what a failure costs beside its own time, in seconds: a place in the retry budget, or, where that is full, a client's answer.
+// costBeside is what a failure costs beside its own time, in seconds: a place in the retry budget, or, where
+// that is full, a client's answer.
 const costBeside = 1
 
 // Set is the state of all legs and pairs. The zero value works. Safe for concurrent use.
@@ -123,7 +134,8 @@ func (s *Set) Configure(to Settings) {
 	s.settings = to
 }
 
-// Active reports whether anybody is out or has failed lately. If not, [Set.Look] has nothing to say of anybody.
+// Active reports whether anybody is out or has failed lately. If not, [Set.Look] has nothing to say of
+// anybody.
 func (s *Set) Active(now time.Time) bool { return now.UnixNano() < s.until.Load() }
 
 func (s *Set) activeUntil(t time.Time) {
@@ -170,14 +182,19 @@ func (s *Set) Now(c Change) Change {
 	if c.ID == "" {
 		t = s.pair[c.Pair]
 	}
-	c.To, c.Cause, c.Trial = InUse, "", 0
+	c.To = InUse
+	c.Cause = ""
+	c.Trial = 0
 	if t != nil {
-		c.To, c.Cause, c.Trial = t.state, t.cause, t.wait
+		c.To = t.state
+		c.Cause = t.cause
+		c.Trial = t.wait
 	}
 	return c
 }
 
-// Attempt is one request on one leg, from its booking to its outcome. The zero value stands for none, and all that is done with it has no effect.
+// Attempt is one request on one leg, from its booking to its outcome. The zero value stands for none, and all
+// that is done with it has no effect.
 type Attempt struct {
 	set   *Set
 	key   legKey
@@ -244,7 +261,8 @@ func (a *Attempt) Bad(k Kind, took time.Duration, now time.Time) []Change {
 	return a.set.told(a.key, t, true)
 }
 
-// Excuse takes back that the leg failed. cause says that the request is the cause, since it has failed elsewhere in the same way; else nobody knows.
+// Excuse takes back that the leg failed. cause says that the request is the cause, since it has failed
+// elsewhere in the same way; else nobody knows.
 func (a *Attempt) Excuse(cause bool, now time.Time) []Change {
 	if a.set == nil {
 		return nil
@@ -279,7 +297,8 @@ func (a *Attempt) Known(before time.Time) bool {
 	return a.set != nil && a.set.Known(a.key.id, a.key.leg, before)
 }
 
-// Excused reports whether what failed on the leg within the last minute was rather the requests' fault than the leg's.
+// Excused reports whether what failed on the leg within the last minute was rather the requests' fault than
+// the leg's.
 func (a *Attempt) Excused() bool {
 	if a.set == nil {
 		return false
@@ -337,8 +356,8 @@ func (s *Set) PairKnown(p Pair, before time.Time) bool {
 	return t != nil && t.state == Ejected && !t.turned.After(before)
 }
 
-// Known reports whether something was known to be wrong with the leg by the given time, and still is, so that a request which failed there need not be taken
-// for the cause.
+// Known reports whether something was known to be wrong with the leg by the given time, and still is, so that
+// a request which failed there need not be taken for the cause.
 func (s *Set) Known(id replica.ID, leg Leg, before time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,8 +373,8 @@ func (s *Set) PairExcused(p Pair) bool {
 	return t != nil && t.excused > t.own
 }
 
-// Restarted notes that the engine of a replica is another process now: what it was ejected for may be over, so that a trial is due, and the times between
-// trials begin anew.
+// Restarted notes that the engine of a replica is another process now: what it was ejected for may be over,
+// so that a trial is due, and the times between trials begin anew.
 func (s *Set) Restarted(id replica.ID, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,8 @@ func TestFailuresInARowEject(t *testing.T) {
 		}
 	}
 	c := s.send("d", false, start)
-	if len(c) != 1 || c[0].To != Ejected || c[0].ID != "d" || c[0].Cause != "failures in a row, the last: server error" || c[0].Trial != time.Second {
+	if len(c) != 1 || c[0].To != Ejected || c[0].ID != "d" ||
+		c[0].Cause != "failures in a row, the last: server error" || c[0].Trial != time.Second {
 		t.Fatalf("%+v", c)
 	}
 	if v := s.Look("d", Decode, start); !v.Out {
@@ -117,7 +118,8 @@ func TestTimesBetweenTrialsGrowAndShrink(t *testing.T) {
 	}
 }
 
-// A half-open leg has one request at once, then twice as many after each that goes well; one failure ejects it for longer.
+// A half-open leg has one request at once, then twice as many after each that goes well; one failure ejects
+// it for longer.
 func TestHalfOpen(t *testing.T) {
 	s := newSet()
 	for range 3 {
@@ -180,7 +182,8 @@ func TestExcuse(t *testing.T) {
 	}
 }
 
-// Where the requests were the cause of what is known, a failure that nobody looked into is likely theirs too. One that was the leg's own counts whole again.
+// Where the requests were the cause of what is known, a failure that nobody looked into is likely theirs too.
+// One that was the leg's own counts whole again.
 func TestUnexplainedFailuresCountAsTheExplainedOnes(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
@@ -263,7 +266,8 @@ func TestARestartMakesTheTrialDue(t *testing.T) {
 	}
 }
 
-// What failed before a restart was another process: however long it failed, the times between trials begin anew.
+// What failed before a restart was another process: however long it failed, the times between trials begin
+// anew.
 func TestARestartBeginsTheTimesAnew(t *testing.T) {
 	s, now := newSet(), start
 	for range 3 {
@@ -275,12 +279,14 @@ func TestARestartBeginsTheTimesAnew(t *testing.T) {
 	}
 	s.Restarted("d", now)
 	s.Failed(s.Due(now, everybody)[0], Silent, now)
-	if early, due := s.Due(now.Add(900*time.Millisecond), everybody), s.Due(now.Add(time.Second), everybody); len(early) > 0 || len(due) != 1 {
+	if early, due := s.Due(now.Add(900*time.Millisecond),
+		everybody), s.Due(now.Add(time.Second), everybody); len(early) > 0 || len(due) != 1 {
 		t.Errorf("after 0.9 s %d trials are due, after 1 s %d", len(early), len(due))
 	}
 }
 
-// While a replica cannot be reached it is not tried, which puts nothing off: it is tried as soon as it is back.
+// While a replica cannot be reached it is not tried, which puts nothing off: it is tried as soon as it is
+// back.
 func TestNobodyTriesWhoIsAway(t *testing.T) {
 	s, now := newSet(), start
 	for range 3 {
@@ -299,8 +305,8 @@ func TestNobodyTriesWhoIsAway(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order: no request is counted twice in a half-open leg, a leg with nothing against it comes to cost nothing, trials are given
-// out once, and Active holds as long as anybody is out.
+// Whatever happens in whatever order: no request is counted twice in a half-open leg, a leg with nothing
+// against it comes to cost nothing, trials are given out once, and Active holds as long as anybody is out.
 func TestAnyHistory(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -379,8 +385,8 @@ func TestAnyHistory(t *testing.T) {
 	}
 }
 
-// A trial that gets stuck says so to whoever waits for blocks of that pair, and the next ones are made ever more
-// rarely: each leaves blocks behind. One that fails at once costs nothing.
+// A trial that gets stuck says so to whoever waits for blocks of that pair, and the next ones are made ever
+// more rarely: each leaves blocks behind. One that fails at once costs nothing.
 func TestTrialsThatGetStuck(t *testing.T) {
 	for _, c := range []struct {
 		kind    Kind
@@ -388,7 +394,9 @@ func TestTrialsThatGetStuck(t *testing.T) {
 	}{{Stuck, time.Minute}, {LoadFail, pairMax}} {
 		var s Set
 		s.Configure(Settings{Failures: 3, Base: time.Second, Max: time.Minute, Trials: true})
-		p, now, longest := Pair{"p", "d"}, start, time.Duration(0)
+		p := Pair{"p", "d"}
+		now := start
+		longest := time.Duration(0)
 		if !s.Suspect(p, now) {
 			t.Fatal("a pair that nothing is known of cannot be suspected")
 		}

@@ -35,8 +35,8 @@ func (s *Set) Loaded(p Pair, now time.Time) []Change {
 	return []Change{{Pair: p, To: InUse}}
 }
 
-// Suspect asks for a trial of a pair that is in use, since something speaks against it without saying enough. It reports whether one will be made: not again
-// so soon after the last.
+// Suspect asks for a trial of a pair that is in use, since something speaks against it without saying enough.
+// It reports whether one will be made: not again so soon after the last.
 func (s *Set) Suspect(p Pair, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,8 +49,9 @@ func (s *Set) Suspect(p Pair, now time.Time) bool {
 	return true
 }
 
-// NotLoaded notes that a split request failed in a way that the prefill replica, the decode replica or the path between them may have caused. Whose fault it
-// is shows in who else fails: a replica that fails with two others and with nobody well in between is at fault itself, else the pair is.
+// NotLoaded notes that a split request failed in a way that the prefill replica, the decode replica or the
+// path between them may have caused. Whose fault it is shows in who else fails: a replica that fails with two
+// others and with nobody well in between is at fault itself, else the pair is.
 func (s *Set) NotLoaded(p Pair, k Kind, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +119,8 @@ func (s *Set) endFailed(id replica.ID, leg Leg, other replica.ID, k Kind, now ti
 	return s.told(legKey{id, leg}, t, true)
 }
 
-// unloadedOf sums up the failed loads of a replica, and tells whether they were with several others. It needs mu.
+// unloadedOf sums up the failed loads of a replica, and tells whether they were with several others. It needs
+// mu.
 func (s *Set) unloadedOf(id replica.ID, now time.Time) (sum float64, several bool) {
 	with := s.unloaded[id]
 	maps.DeleteFunc(with, func(_ replica.ID, f failedLoads) bool { return now.Sub(f.at) > window })
@@ -132,7 +134,8 @@ func (s *Set) unloadedOf(id replica.ID, now time.Time) (sum float64, several boo
 func (s *Set) ExcuseLoad(p Pair, k Kind, cause bool, at, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, cause, now), s.excuseEnd(p.Prefill, Prefill, p.Decode, cause, now)...)
+	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, cause, now),
+		s.excuseEnd(p.Prefill, Prefill, p.Decode, cause, now)...)
 	t := s.pair[p]
 	if t != nil {
 		t.found(cause, now)
@@ -143,11 +146,14 @@ func (s *Set) ExcuseLoad(p Pair, k Kind, cause bool, at, now time.Time) []Change
 	return changes
 }
 
-// OwnLoad notes that the request whose blocks did not come over went well elsewhere, so that it was not the cause.
+// OwnLoad notes that the request whose blocks did not come over went well elsewhere, so that it was not the
+// cause.
 func (s *Set) OwnLoad(p Pair, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range []*track{s.ofPair(p, now), s.of(legKey{p.Prefill, Prefill}, now), s.of(legKey{p.Decode, Decode}, now)} {
+	for _, t := range []*track{
+		s.ofPair(p, now), s.of(legKey{p.Prefill, Prefill}, now), s.of(legKey{p.Decode, Decode}, now),
+	} {
 		t.decay(now)
 		t.own++
 	}

@@ -2,8 +2,9 @@ package outlier
 
 import "tandem/internal/replica"
 
-// Rename lets what is known of replicas be known of them under the names that they have now. Requests and trials that
-// are under way on one with another name say nothing any more: they go by its old one. A trial is due again.
+// Rename lets what is known of replicas be known of them under the names that they have now. Requests and
+// trials that are under way on one with another name say nothing any more: they go by its old one. A trial is
+// due again.
 func (s *Set) Rename(to replica.Renames) {
 	if len(to) == 0 {
 		return

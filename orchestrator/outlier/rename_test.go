@@ -17,10 +17,12 @@ func TestRenamedReplicasStayOut(t *testing.T) {
 	for range 2 {
 		s.NotLoaded(Pair{"p1", "d2"}, LoadFail, start)
 	}
-	s.Rename(replica.RenamesOf(map[replica.ID]int{"p1": 1, "d1": 2, "d2": 3}, map[replica.ID]int{"p9": 1, "d2": 2, "d1": 3}))
+	s.Rename(replica.RenamesOf(map[replica.ID]int{"p1": 1, "d1": 2, "d2": 3},
+		map[replica.ID]int{"p9": 1, "d2": 2, "d1": 3}))
 	out := func(id replica.ID) bool { return s.Look(id, Decode, start).Out }
 	if !out("d2") || out("d1") {
-		t.Errorf("out: d1 %t, d2 %t; want the other way round, since they exchanged their names", out("d1"), out("d2"))
+		t.Errorf("out: d1 %t, d2 %t; want the other way round, since they exchanged their names",
+			out("d1"), out("d2"))
 	}
 	if !s.PairOut(Pair{"p9", "d1"}) || s.PairOut(Pair{"p1", "d2"}) || s.PairOut(Pair{"p9", "d2"}) {
 		t.Errorf("pairs that are out: %v, want p9 and d1", s.PairsOut(start))

@@ -9,7 +9,8 @@ import (
 // State is whether a leg or pair is used.
 type State uint8
 
-// InUse takes requests like any other. Ejected takes none. HalfOpen takes as many at once as have gone well, beginning with one.
+// InUse takes requests like any other. Ejected takes none. HalfOpen takes as many at once as have gone well,
+// beginning with one.
 const (
 	InUse State = iota
 	Ejected
@@ -29,10 +30,11 @@ type track struct {
 	at        time.Time // as of when
 	row       float64   // weight of the failures since the last request that went well
 	excused   float64   // of the last minute: failures that the request was found to be the cause of
-	own       float64   // of the last minute: failures that it was found not to be the cause of, since it went well elsewhere
-	cleared   time.Time // when row was last set to zero
-	failedAt  time.Time // the newest failure
-	lost      float64   // seconds that a failed request took, running mean
+	// Of the last minute: failures that it was found not to be the cause of, since it went well elsewhere.
+	own      float64
+	cleared  time.Time // when row was last set to zero
+	failedAt time.Time // the newest failure
+	lost     float64   // seconds that a failed request took, running mean
 
 	state   State
 	era     uint32        // counts ejections: what began before the newest one says nothing of what is now
@@ -53,12 +55,15 @@ type track struct {
 func (t *track) decay(now time.Time) {
 	if d := now.Sub(t.at); d > 0 {
 		k := math.Exp(-d.Seconds() / window.Seconds())
-		t.good, t.bad, t.at = t.good*k, t.bad*k, now
+		t.good = t.good * k
+		t.bad = t.bad * k
+		t.at = now
 		t.excused, t.own = t.excused*k, t.own*k
 	}
 }
 
-// well notes a request that went well, and reports whether the state has changed. One that began before the newest ejection says nothing of what is now.
+// well notes a request that went well, and reports whether the state has changed. One that began before the
+// newest ejection says nothing of what is now.
 func (t *track) well(era uint32, now time.Time) bool {
 	t.decay(now)
 	t.good++
@@ -82,8 +87,9 @@ func (t *track) well(era uint32, now time.Time) bool {
 	return false
 }
 
-// weigh returns what a failure counts here: a kind that requests may cause, the less the more of those whose cause was found were the requests'. The first
-// ones count whole. Nobody needs to say which requests are bad, and none must be tried twice to be doubted.
+// weigh returns what a failure counts here: a kind that requests may cause, the less the more of those whose
+// cause was found were the requests'. The first ones count whole. Nobody needs to say which requests are bad,
+// and none must be tried twice to be doubted.
 func (t *track) weigh(k Kind, now time.Time) float64 {
 	if k != ServerError && k != LoadFail {
 		return k.weight()
@@ -105,7 +111,8 @@ func (t *track) failed(k Kind, took time.Duration, now time.Time) (weight float6
 	return weight
 }
 
-// over reports whether the leg has failed so often that it is to be ejected. A half-open one needs to fail once, by a failure that is its own.
+// over reports whether the leg has failed so often that it is to be ejected. A half-open one needs to fail
+// once, by a failure that is its own.
 func (t *track) over(row, share float64, now time.Time) bool {
 	switch t.state {
 	case Ejected:
@@ -125,8 +132,9 @@ func (t *track) exceeds(row, share float64, now time.Time) bool {
 	return row > 0 && t.row >= row || share > 0 && t.bad >= fewest && t.bad >= share*(t.good+t.bad)
 }
 
-// eject takes it out. The time to the trial doubles from one ejection to the next, and halves with every minute that it was in use between them. One that was
-// only used because too few others were left was never let back, so that its time stays.
+// eject takes it out. The time to the trial doubles from one ejection to the next, and halves with every
+// minute that it was in use between them. One that was only used because too few others were left was never
+// let back, so that its time stays.
 func (t *track) eject(s Settings, row float64, longest time.Duration, k Kind, now time.Time) {
 	wait := float64(2 * t.wait)
 	switch {
@@ -138,7 +146,9 @@ func (t *track) eject(s Settings, row float64, longest time.Duration, k Kind, no
 	t.wait = min(max(time.Duration(wait), s.Base), longest)
 	t.trial, t.trying = now.Add(t.wait), false
 	t.cause = t.why(k, row)
-	t.before, t.byLoads, t.forced = t.state, false, false
+	t.before = t.state
+	t.byLoads = false
+	t.forced = false
 	t.era++
 	t.flying = 0
 	t.turn(Ejected, now)
@@ -166,7 +176,13 @@ func (t *track) again(base, longest time.Duration, k Kind, now time.Time) {
 
 // admit lets so many requests at once come back, and reports that the state has changed.
 func (t *track) admit(limit int, now time.Time) bool {
-	t.limit, t.flying, t.trying, t.forced, t.row, t.bad, t.cleared = limit, 0, false, false, 0, 0, now
+	t.limit = limit
+	t.flying = 0
+	t.trying = false
+	t.forced = false
+	t.row = 0
+	t.bad = 0
+	t.cleared = now
 	t.turn(HalfOpen, now)
 	return true
 }
@@ -180,7 +196,8 @@ func (t *track) openItself(s Settings, now time.Time) {
 	}
 }
 
-// startAnew makes the trial due, and lets the times between trials begin anew: what failed was another process.
+// startAnew makes the trial due, and lets the times between trials begin anew: what failed was another
+// process.
 func (t *track) startAnew(now time.Time) {
 	t.wait = 0
 	if t.state == Ejected && t.trial.After(now) {
@@ -196,8 +213,8 @@ func (t *track) found(cause bool, now time.Time) {
 	}
 }
 
-// excuse takes a failure of the given time back, and with it the ejection that it led to, if the others do not suffice for that. It reports whether the state
-// has changed.
+// excuse takes a failure of the given time back, and with it the ejection that it led to, if the others do
+// not suffice for that. It reports whether the state has changed.
 func (t *track) excuse(weight float64, at time.Time, row, share float64, now time.Time) bool {
 	t.decay(now)
 	t.bad = max(0, t.bad-weight)
@@ -223,7 +240,8 @@ func (t *track) restore(now time.Time) {
 
 func (t *track) out() bool { return t.state == Ejected || t.state == HalfOpen && t.flying >= t.limit }
 
-// price is what the leg's failures are expected to cost a request: each lost attempt leads to another one, which may fail as well.
+// price is what the leg's failures are expected to cost a request: each lost attempt leads to another one,
+// which may fail as well.
 func (t *track) price(now time.Time) float64 {
 	t.decay(now)
 	if t.bad < 0.01 {

@@ -20,8 +20,9 @@ type Trial struct {
 // IsPair reports whether a pair is to be tried.
 func (t Trial) IsPair() bool { return t.ID == "" }
 
-// Due returns what is to be tried now, each once until [Set.Passed] or [Set.Failed] tells of it, and forgets what there is nothing to say of any more.
-// A replica that is not reachable is not due: its trial would fail, and put off the next one for longer and longer while it is away. reachable must not call s.
+// Due returns what is to be tried now, each once until [Set.Passed] or [Set.Failed] tells of it, and forgets
+// what there is nothing to say of any more. A replica that is not reachable is not due: its trial would fail,
+// and put off the next one for longer and longer while it is away. reachable must not call s.
 func (s *Set) Due(now time.Time, reachable func(replica.ID) bool) []Trial {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +69,8 @@ func (t *track) dueAt(now time.Time) bool {
 // give notes that the trial is made.
 func (t *track) give() { t.trying, t.suspect = true, false }
 
-// Passed notes that a trial went well. A leg is half-open from now on. A pair is in use again, since what it was ejected for is what was tried.
+// Passed notes that a trial went well. A leg is half-open from now on. A pair is in use again, since what it
+// was ejected for is what was tried.
 func (s *Set) Passed(tr Trial, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +81,9 @@ func (s *Set) Passed(tr Trial, now time.Time) []Change {
 	if !tr.IsPair() {
 		return s.told(legKey{tr.ID, tr.Leg}, t, t.admit(1, now))
 	}
-	t.row, t.bad, t.trying = 0, 0, false
+	t.row = 0
+	t.bad = 0
+	t.trying = false
 	if t.state == InUse { // it was only suspected
 		return nil
 	}
@@ -87,7 +91,8 @@ func (s *Set) Passed(tr Trial, now time.Time) []Change {
 	return []Change{{Pair: tr.Pair, To: InUse}}
 }
 
-// Failed notes that a trial failed: the next comes after twice the time. A pair that was only suspected is ejected.
+// Failed notes that a trial failed: the next comes after twice the time. A pair that was only suspected is
+// ejected.
 func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,8 @@ const Path = "/routers/bookings"
 // answerLimit bounds the bytes of an answer. It is far more than thousands of replicas take.
 const answerLimit = 4 << 20
 
-// bookings is the answer of one router to all others. Fields that we do not know are those of a newer version, and left alone.
+// bookings is the answer of one router to all others. Fields that we do not know are those of a newer
+// version, and left alone.
 type bookings struct {
 	Instance string             `json:"instance"` // of the process that answers, drawn when it starts
 	Prefill  []prefill.PeerLoad `json:"prefill"`
@@ -71,7 +72,8 @@ func readBookings(body []byte) (*bookings, error) {
 	return b, nil
 }
 
-// addAge makes each report older by the longest time that the answer can have been on its way, so that no report is taken for younger than it is.
+// addAge makes each report older by the longest time that the answer can have been on its way, so that no
+// report is taken for younger than it is.
 func (b *bookings) addAge(by time.Duration) {
 	for i := range b.Prefill {
 		if r := b.Prefill[i].Report; r != nil {

@@ -122,7 +122,8 @@ func (p *peer) reason() string {
 	case p.err == nil:
 		return "this process stood still"
 	case errors.Is(p.err, syscall.ECONNREFUSED):
-		return "connection refused: does it run, with its admin listener (admin.listen) at an address that can be reached from here?"
+		return "connection refused: does it run, with its admin listener (admin.listen) at an address that can " +
+			"be reached from here?"
 	}
 	if answer, ok := errors.AsType[*engine.StatusError](p.err); ok && answer.Status == http.StatusUnauthorized {
 		return "it wants another token: give all routers the same admin.token"

@@ -1,6 +1,8 @@
-// Package peers asks other routers over the same replicas what they have booked there, and tells them what this one has.
+// Package peers asks other routers over the same replicas what they have booked there, and tells them what
+// this one has.
 //
-// docs/decisions/0013 says why. What a peer has told stands in the pools until it tells something else, falls silent, or leaves the configuration.
+// docs/decisions/0013 says why. What a peer has told stands in the pools until it tells something else, falls
+// silent, or leaves the configuration.
 package peers
 
 import (
@@ -58,10 +60,13 @@ type key struct {
 // New returns peers of which there are none yet.
 func New(opt Options) *Peers {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "tandem_router_peer_failures_total", Help: "Questions to other routers without a good answer, by peer and reason.",
+		Name: "tandem_router_peer_failures_total",
+		Help: "Questions to other routers without a good answer, by peer and reason.",
 	}, []string{"peer", "reason"})
 	opt.Registry.MustRegister(failures)
-	return &Peers{opt: opt, instance: rand.Text(), failures: failures, all: map[key]*peer{}, sources: map[string]*peer{}}
+	return &Peers{
+		opt: opt, instance: rand.Text(), failures: failures, all: map[key]*peer{}, sources: map[string]*peer{},
+	}
 }
 
 // Run asks the peers, those of later reloads too, and waits until nobody is asked any more when ctx ends.
@@ -109,7 +114,8 @@ func (ps *Peers) Wanted(cfg *config.Config) (Wanted, error) {
 	return out, nil
 }
 
-// Apply makes the peers those that are wanted. One that stays goes on; one that leaves is forgotten before Apply returns.
+// Apply makes the peers those that are wanted. One that stays goes on; one that leaves is forgotten before
+// Apply returns.
 func (ps *Peers) Apply(wanted Wanted) {
 	ps.mu.Lock()
 	var left []*peer
@@ -136,10 +142,12 @@ func (ps *Peers) Apply(wanted Wanted) {
 	}
 }
 
-// Heard walks the peers by their addresses, with whether they have told their bookings lately. It leaves out those that tell nothing new.
+// Heard walks the peers by their addresses, with whether they have told their bookings lately. It leaves out
+// those that tell nothing new.
 func (ps *Peers) Heard() iter.Seq2[string, bool] {
 	ps.mu.Lock()
-	all := slices.SortedFunc(maps.Values(ps.all), func(a, b *peer) int { return cmp.Compare(a.key.url, b.key.url) })
+	all := slices.SortedFunc(maps.Values(ps.all),
+		func(a, b *peer) int { return cmp.Compare(a.key.url, b.key.url) })
 	ps.mu.Unlock()
 	return func(yield func(string, bool) bool) {
 		for _, p := range all {
@@ -150,8 +158,8 @@ func (ps *Peers) Heard() iter.Seq2[string, bool] {
 	}
 }
 
-// claim makes p the source of what an instance has booked, and returns "". If nobody may count it again it returns the reason: it is this process itself, or
-// another peer tells for it already.
+// claim makes p the source of what an instance has booked, and returns "". If nobody may count it again it
+// returns the reason: it is this process itself, or another peer tells for it already.
 func (ps *Peers) claim(p *peer, instance string) (why string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -26,7 +26,8 @@ import (
 	"tandem/prefill"
 )
 
-// rig is a router with a prefill replica p0 and a decode replica d0 that nobody serves, and other routers that say what a test wants, in fake time.
+// rig is a router with a prefill replica p0 and a decode replica d0 that nobody serves, and other routers
+// that say what a test wants, in fake time.
 type rig struct {
 	t       *testing.T
 	net     *memnet.Net
@@ -79,12 +80,14 @@ func peering(t *testing.T, urls []string, story func(r *rig)) {
 
 func newRig(t *testing.T) *rig {
 	r := &rig{
-		t: t, net: &memnet.Net{}, prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), reg: prometheus.NewRegistry(),
+		t: t, net: &memnet.Net{}, prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}),
+		reg: prometheus.NewRegistry(),
 	}
 	r.decode.Configure(decode.Settings{LoadTTL: 10 * time.Second, ExpectedOutput: 160})
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	r.peers = New(Options{
-		Log: log, Dial: r.net.Dial, Prefill: r.prefill, Decode: r.decode, RoomChanged: func() {}, Panics: panics.Guard{Log: log}, Registry: r.reg,
+		Log: log, Dial: r.net.Dial, Prefill: r.prefill, Decode: r.decode, RoomChanged: func() {},
+		Panics: panics.Guard{Log: log}, Registry: r.reg,
 	})
 	r.prefill.SetMembers([]replica.Replica{{ID: "p0", Role: replica.Prefill}}, time.Now())
 	r.decode.SetMembers([]replica.Replica{{ID: "d0", Role: replica.Decode}}, time.Now())
@@ -151,12 +154,15 @@ func always(status int, body string) http.HandlerFunc {
 	}
 }
 
-// booked is the answer of an instance with so many requests on p0 and d0, and on two replicas that nobody else knows.
+// booked is the answer of an instance with so many requests on p0 and d0, and on two replicas that nobody
+// else knows.
 func booked(instance string, requests int) http.HandlerFunc {
 	body, err := json.Marshal(bookings{
 		Instance: instance,
-		Prefill:  []prefill.PeerLoad{{ID: "p0", Requests: requests, Tokens: 1000 * requests}, {ID: "p9", Requests: 7}},
-		Decode:   []decode.PeerLoad{{ID: "d9", Sequences: 7}, {ID: "d0", Sequences: requests}},
+		Prefill: []prefill.PeerLoad{
+			{ID: "p0", Requests: requests, Tokens: 1000 * requests}, {ID: "p9", Requests: 7},
+		},
+		Decode: []decode.PeerLoad{{ID: "d9", Sequences: 7}, {ID: "d0", Sequences: requests}},
 	})
 	if err != nil {
 		panic(err)
@@ -170,7 +176,8 @@ func (r *rig) knows(want int) {
 	synctest.Wait()
 	p, d := r.prefill.Status(time.Now())[0].Remote, r.decode.Status(time.Now())[0].Remote
 	if p.Requests != want || p.Tokens != 1000*want || d.Sequences != want {
-		r.t.Errorf("it knows of %d requests with %d tokens and of %d sequences elsewhere, want %d\n%s", p.Requests, p.Tokens, d.Sequences, want, &r.log)
+		r.t.Errorf("it knows of %d requests with %d tokens and of %d sequences elsewhere, want %d\n%s",
+			p.Requests, p.Tokens, d.Sequences, want, &r.log)
 	}
 }
 
@@ -256,7 +263,8 @@ func TestPeersAreHeard(t *testing.T) {
 	})
 }
 
-// Each way to be silent is forgotten when the patience ends, not before and not later, and is mended by one good answer.
+// Each way to be silent is forgotten when the patience ends, not before and not later, and is mended by one
+// good answer.
 func TestSilentPeersAreForgotten(t *testing.T) {
 	hang := func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }
 	for _, x := range []struct {
@@ -268,14 +276,26 @@ func TestSilentPeersAreForgotten(t *testing.T) {
 		{name: "gone", reason: "unreachable", interval: 100 * time.Millisecond, patience: time.Second},
 		{name: "gone, asked rarely", reason: "unreachable", interval: 2 * time.Second, patience: 10 * time.Second},
 		{name: "hangs", reason: "timeout", interval: 100 * time.Millisecond, silence: hang, patience: time.Second},
-		{name: "an error", reason: "status", interval: 100 * time.Millisecond, silence: always(500, "{}"), patience: time.Second},
-		{name: "an older version", reason: "status", interval: 100 * time.Millisecond, silence: http.NotFound, patience: time.Second},
-		{name: "another page", reason: "bad_answer", interval: 100 * time.Millisecond, silence: always(200, "<html>"), patience: time.Second},
+		{
+			name: "an error", reason: "status", interval: 100 * time.Millisecond, silence: always(500, "{}"),
+			patience: time.Second,
+		},
+		{
+			name: "an older version", reason: "status", interval: 100 * time.Millisecond, silence: http.NotFound,
+			patience: time.Second,
+		},
+		{
+			name: "another page", reason: "bad_answer", interval: 100 * time.Millisecond,
+			silence: always(200, "<html>"), patience: time.Second,
+		},
 		{
 			name: "too much", reason: "bad_answer", interval: 100 * time.Millisecond, patience: time.Second,
 			silence: always(200, `{"instance":"one"}`+strings.Repeat(" ", answerLimit)),
 		},
-		{name: "a redirect", reason: "status", interval: 100 * time.Millisecond, silence: http.RedirectHandler(second+Path, http.StatusFound).ServeHTTP, patience: time.Second},
+		{
+			name: "a redirect", reason: "status", interval: 100 * time.Millisecond,
+			silence: http.RedirectHandler(second+Path, http.StatusFound).ServeHTTP, patience: time.Second,
+		},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			peering(t, nil, func(r *rig) {
@@ -366,7 +386,8 @@ func TestNobodyCountsTwice(t *testing.T) {
 	})
 }
 
-// A reload starts those that are new, forgets those that have gone before it returns, and leaves the others alone.
+// A reload starts those that are new, forgets those that have gone before it returns, and leaves the others
+// alone.
 func TestReloadOfPeers(t *testing.T) {
 	peering(t, []string{first}, func(r *rig) {
 		one, two := r.serve("t1:9090", booked("one", 3)), r.serve("t2:9090", booked("two", 20))
@@ -419,32 +440,36 @@ func TestTheEndOfAskingIsAtOnce(t *testing.T) {
 
 // badBookings are answers of which nothing is taken in.
 var badBookings = map[string]string{
-	"nothing":             ``,
-	"cut off":             `{"instance":"a","prefill":[{"id":"p0"`,
-	"two answers":         `{"instance":"a"}{"instance":"a"}`,
-	"null":                `null`,
-	"a list":              `[]`,
-	"no instance":         `{"prefill":[{"id":"p0","requests":1}]}`,
-	"a long instance":     `{"instance":"` + strings.Repeat("a", 65) + `"}`,
-	"a negative count":    `{"instance":"a","prefill":[{"id":"p0","requests":-1}]}`,
-	"an absurd count":     `{"instance":"a","decode":[{"id":"d0","promised":2147483648}]}`,
-	"no integer":          `{"instance":"a","decode":[{"id":"d0","promised":1e40}]}`,
-	"a fraction":          `{"instance":"a","decode":[{"id":"d0","promised":0.5}]}`,
-	"negative work":       `{"instance":"a","prefill":[{"id":"p0","work_ns":-1}]}`,
-	"more than an hour":   `{"instance":"a","decode":[{"id":"d0","work_ns":3600000000001}]}`,
-	"negative rho":        `{"instance":"a","prefill":[{"id":"p0","rho":-0.1}]}`,
-	"infinite rho":        `{"instance":"a","prefill":[{"id":"p0","rho":1e999}]}`,
-	"no number":           `{"instance":"a","prefill":[{"id":"p0","rho":NaN}]}`,
-	"a replica twice":     `{"instance":"a","decode":[{"id":"d0","held":1},{"id":"d0","held":1}]}`,
-	"a report from later": `{"instance":"a","decode":[{"id":"d0","report":{"age_ns":-1,"running":0,"waiting":0,"loading":0,"usage":0}}]}`,
-	"a report from never": `{"instance":"a","prefill":[{"id":"p0","report":{"age_ns":9223372036854775807,"running":0,"waiting":0,"loading":0,"usage":0}}]}`,
-	"a full report":       `{"instance":"a","prefill":[{"id":"p0","report":{"age_ns":1,"running":0,"waiting":0,"loading":0,"usage":1.5}}]}`,
-	"a text for a list":   `{"instance":"a","decode":"none"}`,
+	"nothing":           ``,
+	"cut off":           `{"instance":"a","prefill":[{"id":"p0"`,
+	"two answers":       `{"instance":"a"}{"instance":"a"}`,
+	"null":              `null`,
+	"a list":            `[]`,
+	"no instance":       `{"prefill":[{"id":"p0","requests":1}]}`,
+	"a long instance":   `{"instance":"` + strings.Repeat("a", 65) + `"}`,
+	"a negative count":  `{"instance":"a","prefill":[{"id":"p0","requests":-1}]}`,
+	"an absurd count":   `{"instance":"a","decode":[{"id":"d0","promised":2147483648}]}`,
+	"no integer":        `{"instance":"a","decode":[{"id":"d0","promised":1e40}]}`,
+	"a fraction":        `{"instance":"a","decode":[{"id":"d0","promised":0.5}]}`,
+	"negative work":     `{"instance":"a","prefill":[{"id":"p0","work_ns":-1}]}`,
+	"more than an hour": `{"instance":"a","decode":[{"id":"d0","work_ns":3600000000001}]}`,
+	"negative rho":      `{"instance":"a","prefill":[{"id":"p0","rho":-0.1}]}`,
+	"infinite rho":      `{"instance":"a","prefill":[{"id":"p0","rho":1e999}]}`,
+	"no number":         `{"instance":"a","prefill":[{"id":"p0","rho":NaN}]}`,
+	"a replica twice":   `{"instance":"a","decode":[{"id":"d0","held":1},{"id":"d0","held":1}]}`,
+	"a report from later": `{"instance":"a","decode":[{"id":"d0","report":{"age_ns":-1,"running":0,` +
+		`"waiting":0,"loading":0,"usage":0}}]}`,
+	"a report from never": `{"instance":"a","prefill":[{"id":"p0","report":{"age_ns":9223372036854775807,` +
+		`"running":0,"waiting":0,"loading":0,"usage":0}}]}`,
+	"a full report": `{"instance":"a","prefill":[{"id":"p0","report":{"age_ns":1,"running":0,"waiting":0,` +
+		`"loading":0,"usage":1.5}}]}`,
+	"a text for a list": `{"instance":"a","decode":"none"}`,
 }
 
 func TestBadBookings(t *testing.T) {
 	for name, body := range badBookings {
-		if b, err := readBookings([]byte(body)); err == nil || failureReason(fmt.Errorf("wrapped: %w", err)) != "bad_answer" {
+		if b, err := readBookings([]byte(body)); err == nil ||
+			failureReason(fmt.Errorf("wrapped: %w", err)) != "bad_answer" {
 			t.Errorf("%s: %+v, %v", name, b, err)
 		}
 	}
@@ -455,7 +480,13 @@ func FuzzReadBookings(f *testing.F) {
 	for _, body := range badBookings {
 		f.Add([]byte(body))
 	}
-	f.Add([]byte(`{"instance":"a","prefill":[{"id":"p0","requests":1,"tokens":2,"work_ns":3,"fresh":4,"sending_ns":5,"rho":0.5}],"decode":[{"id":"d0","sequences":1,"report":{"age_ns":5,"running":1,"waiting":-1,"loading":0,"usage":-1}}],"more":{}}`))
+	f.Add(
+		[]byte(
+			`{"instance":"a","prefill":[{"id":"p0","requests":1,"tokens":2,"work_ns":3,"fresh":4,"sending_ns":5,` +
+				`"rho":0.5}],"decode":[{"id":"d0","sequences":1,"report":{"age_ns":5,"running":1,"waiting":-1,` +
+				`"loading":0,"usage":-1}}],"more":{}}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		b, err := readBookings(body)
 		if err != nil {
@@ -494,7 +525,8 @@ func TestSlowAnswersAgeTheirReports(t *testing.T) {
 	peering(t, []string{first}, func(r *rig) {
 		r.serve("t1:9090", func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(700 * time.Millisecond)
-			_, _ = w.Write([]byte(`{"instance":"one","decode":[{"id":"d0","report":{"age_ns":200000000,"running":5,"waiting":0,"loading":0,"usage":0.5}}]}`))
+			_, _ = w.Write([]byte(`{"instance":"one","decode":[{"id":"d0","report":{"age_ns":200000000,"running":5,` +
+				`"waiting":0,"loading":0,"usage":0.5}}]}`))
 		})
 		time.Sleep(701 * time.Millisecond)
 		if s := r.decode.Status(time.Now())[0]; s.Running != 5 || s.LoadAge != 901 {

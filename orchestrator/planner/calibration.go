@@ -10,11 +10,13 @@ import (
 	"tandem/scoring"
 )
 
-// Calibration says whether plans are priced by what is learned of the speeds of replicas and of the links between them. It is learned all the time.
+// Calibration says whether plans are priced by what is learned of the speeds of replicas and of the links
+// between them. It is learned all the time.
 type Calibration uint8
 
-// CalibrateOn prices plans by what was learned. CalibrateOff prices them by what the operator says, or the profile, alone. CalibrateShadow does that too,
-// and tells for each plan what would have been chosen by what was learned, and what that would have saved.
+// CalibrateOn prices plans by what was learned. CalibrateOff prices them by what the operator says, or the
+// profile, alone. CalibrateShadow does that too, and tells for each plan what would have been chosen by what
+// was learned, and what that would have saved.
 const (
 	CalibrateOn Calibration = iota
 	CalibrateOff
@@ -38,18 +40,21 @@ type Shadow struct {
 	Mode    Mode       `json:"mode"`
 	Prefill replica.ID `json:"prefill,omitzero"`
 	Decode  replica.ID `json:"decode"`
-	Same    bool       `json:"same"`      // it is the plan that was booked, or one as good
-	Regret  float64    `json:"regret_ms"` // by how much what was booked is worse than the best, by what was learned; at least 0
+	Same    bool       `json:"same"` // it is the plan that was booked, or one as good
+	// By how much what was booked is worse than the best, by what was learned; at least 0.
+	Regret float64 `json:"regret_ms"`
 }
 
-// shadow evaluates the plans for q once more, by what was learned, on a scratch of its own. It returns nil where there is nothing to tell, as when a pool changed
-// in between. It needs mu, and the scratch on which the booked plan was chosen; both are as before when it returns.
+// shadow evaluates the plans for q once more, by what was learned, on a scratch of its own. It returns nil
+// where there is nothing to tell, as when a pool changed in between. It needs mu, and the scratch on which
+// the booked plan was chosen; both are as before when it returns.
 func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 	if pl.policy.Calibration != CalibrateShadow || pl.policy.Weights.Units == scoring.InRaw || pl.rules {
 		return nil
 	}
 	booked := pl.scratch
-	pl.scratch, pl.pairs.rates, pl.pairs.learned = pl.shadowScratch, pl.pairs.learned, pl.pairs.rates
+	pl.scratch = pl.shadowScratch
+	pl.pairs.rates, pl.pairs.learned = pl.pairs.learned, pl.pairs.rates
 	q.prefill.Seeded, q.decode.Seeded = false, false
 	defer func() {
 		pl.shadowScratch, pl.scratch = pl.scratch, booked
@@ -58,7 +63,8 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 	}()
 	prefills, decodes := pl.pairs.prefill, pl.pairs.decode
 	found := pl.evaluate(q, now)
-	if pl.pairs.prefill != prefills || pl.pairs.decode != decodes { // the tables have been made again, in each other's places
+	// The tables have been made again, in each other's places.
+	if pl.pairs.prefill != prefills || pl.pairs.decode != decodes {
 		pl.pairs.stale()
 		return nil
 	}
@@ -71,7 +77,10 @@ func (pl *Planner) shadow(q *question, now time.Time) *Shadow {
 		return nil
 	}
 	least := min(b.best[0].Cost, b.locals[0].Cost)
-	s := &Shadow{Mode: Local, Decode: pl.pairs.decode.Replicas[b.decodes[b.chosen.Decode].Slot].ID, Regret: max(0, cost-least) * 1e3}
+	s := &Shadow{
+		Mode: Local, Decode: pl.pairs.decode.Replicas[b.decodes[b.chosen.Decode].Slot].ID,
+		Regret: max(0, cost-least) * 1e3,
+	}
 	if b.chosen.Prefill >= 0 {
 		s.Mode, s.Prefill = Split, pl.pairs.prefill.Replicas[b.prefills[b.chosen.Prefill].Slot].ID
 	}

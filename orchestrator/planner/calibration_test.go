@@ -8,7 +8,8 @@ import (
 	"tandem/scoring"
 )
 
-// slowOne is a fleet in which p2 has been seen to prefill eight times slower than the profile says, and p1 as it says.
+// slowOne is a fleet in which p2 has been seen to prefill eight times slower than the profile says, and p1 as
+// it says.
 func slowOne(t *testing.T) *fleet {
 	t.Helper()
 	f := newFleet(2, 1, nil)
@@ -62,7 +63,8 @@ func TestCalibration(t *testing.T) {
 			if (s != nil) != (c.shadow != "") {
 				t.Fatalf("shadow %+v", s)
 			}
-			if s != nil && (s.Prefill != c.shadow || s.Decode != "d1" || s.Mode != Split || s.Same == c.regret || (s.Regret > 1) != c.regret) {
+			if s != nil && (s.Prefill != c.shadow || s.Decode != "d1" || s.Mode != Split || s.Same == c.regret ||
+				(s.Regret > 1) != c.regret) {
 				t.Errorf("shadow %+v, want %s with a regret: %t", s, c.shadow, c.regret)
 			}
 			b.Release(f.now)
@@ -79,7 +81,8 @@ func checkLedgers(t *testing.T, f *fleet) {
 	}
 }
 
-// Links count as learned, as the operator says, or as learned in the shadow alone; the plan after a shadow is as the one before.
+// Links count as learned, as the operator says, or as learned in the shadow alone; the plan after a shadow is
+// as the one before.
 func TestCalibrationOfLinks(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	slow := f.ds[0]

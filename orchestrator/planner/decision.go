@@ -7,37 +7,45 @@ import (
 	"tandem/scoring"
 )
 
-// Decision is the record of one choice. Times are milliseconds; in raw units the terms of the plans are the formula's own numbers.
-// A published Decision is never changed.
+// Decision is the record of one choice. Times are milliseconds; in raw units the terms of the plans are the
+// formula's own numbers. A published Decision is never changed.
 type Decision struct {
-	ID        string        `json:"id"`
-	Time      time.Time     `json:"time"`
-	Model     string        `json:"model"`
-	Tokens    int           `json:"prompt_tokens"`
-	Exact     bool          `json:"exact"`
-	Units     scoring.Units `json:"units"`
-	Mode      Mode          `json:"mode"`
-	Prefill   replica.ID    `json:"prefill,omitzero"`
-	Decode    replica.ID    `json:"decode"`
-	Reason    string        `json:"reason"`           // one sentence: why this pair
-	Why       string        `json:"why"`              // the same in one word
-	Available int           `json:"available_tokens"` // deepest prefix match on any replica that could prefill, full ones included, blind ones not
-	Blind     int           `json:"blind,omitzero"`   // replicas left out of Available, since what they hold is unknown: their events are not heard
-	Truncated int           `json:"truncated,omitzero"`
-	Matched   int           `json:"matched_tokens"`   // prefix match where the request is prefilled, by the index; a guess where Guessed
-	Guessed   bool          `json:"guessed,omitzero"` // what is cached where the request is prefilled is unknown
-	Held      int           `json:"held_tokens"`      // prefix match on the decode replica: nothing to transfer for these
-	TTFT      float64       `json:"predicted_ttft_ms"`
-	Output    int           `json:"expected_output_tokens"`
-	Rules     string        `json:"rules,omitzero"`    // policies that chose by themselves, in the place of costs
-	Compared  int           `json:"compared"`          // plans in the comparison
-	Ties      int           `json:"ties"`              // plans as good as the chosen one, itself included
-	Plans     []Plan        `json:"plans"`             // the chosen plan, then the best others: splits and locals
-	Unknown   []string      `json:"unknown,omitzero"`  // what had to be guessed
-	Forced    string        `json:"forced,omitzero"`   // who was not kept out although it is ejected: too few others are left
-	Excluded  []Exclusion   `json:"excluded,omitzero"` // who was no candidate and why; only from Explain
-	Moved     *Move         `json:"moved,omitzero"`    // late binding took another decode replica
-	Shadow    *Shadow       `json:"shadow,omitzero"`   // what would have been chosen by what was learned, where that is not what counts
+	ID      string        `json:"id"`
+	Time    time.Time     `json:"time"`
+	Model   string        `json:"model"`
+	Tokens  int           `json:"prompt_tokens"`
+	Exact   bool          `json:"exact"`
+	Units   scoring.Units `json:"units"`
+	Mode    Mode          `json:"mode"`
+	Prefill replica.ID    `json:"prefill,omitzero"`
+	Decode  replica.ID    `json:"decode"`
+	Reason  string        `json:"reason"` // one sentence: why this pair
+	Why     string        `json:"why"`    // the same in one word
+	// Deepest prefix match on any replica that could prefill, full ones included, blind ones not.
+	Available int `json:"available_tokens"`
+	// Replicas left out of Available, since what they hold is unknown: their events are not heard.
+	Blind     int `json:"blind,omitzero"`
+	Truncated int `json:"truncated,omitzero"`
+	// Prefix match where the request is prefilled, by the index; a guess where Guessed.
+	Matched int  `json:"matched_tokens"`
+	Guessed bool `json:"guessed,omitzero"` // what is cached where the request is prefilled is unknown
+	// Prefix match on the decode replica: nothing to transfer for these.
+	Held   int     `json:"held_tokens"`
+	TTFT   float64 `json:"predicted_ttft_ms"`
+	Output int     `json:"expected_output_tokens"`
+	// Policies that chose by themselves, in the place of costs.
+	Rules    string `json:"rules,omitzero"`
+	Compared int    `json:"compared"` // plans in the comparison
+	Ties     int    `json:"ties"`     // plans as good as the chosen one, itself included
+	// The chosen plan, then the best others: splits and locals.
+	Plans   []Plan   `json:"plans"`
+	Unknown []string `json:"unknown,omitzero"` // what had to be guessed
+	// Who was not kept out although it is ejected: too few others are left.
+	Forced   string      `json:"forced,omitzero"`
+	Excluded []Exclusion `json:"excluded,omitzero"` // who was no candidate and why; only from Explain
+	Moved    *Move       `json:"moved,omitzero"`    // late binding took another decode replica
+	// What would have been chosen by what was learned, where that is not what counts.
+	Shadow *Shadow `json:"shadow,omitzero"`
 }
 
 // Plan is one row of the comparison.
@@ -53,9 +61,10 @@ type Plan struct {
 
 // PrefillSide is what was known of the prefill replica of a plan. Unknown values are -1.
 type PrefillSide struct {
-	Matched  int           `json:"matched_tokens"`           // by the index
-	Expected int           `json:"expected_tokens,omitzero"` // that the plan is priced with, where Matched is a guess
-	Queued   int           `json:"queued_tokens"`            // ahead of the request, ours and others'
+	Matched int `json:"matched_tokens"` // by the index
+	// That the plan is priced with, where Matched is a guess.
+	Expected int           `json:"expected_tokens,omitzero"`
+	Queued   int           `json:"queued_tokens"` // ahead of the request, ours and others'
 	Usage    float64       `json:"usage"`
 	Rho      float64       `json:"rho"`   // share of the last two minutes booked with work
 	Alpha    float64       `json:"alpha"` // weight of prefill seconds
@@ -66,13 +75,14 @@ type PrefillSide struct {
 
 // DecodeSide is what was known of the decode replica of a plan. Unknown values are -1.
 type DecodeSide struct {
-	Matched  int           `json:"matched_tokens"`           // by the index
-	Expected int           `json:"expected_tokens,omitzero"` // that the plan is priced with, where Matched is a guess
-	Need     int           `json:"need_blocks"`              // prompt and expected answer
-	Free     int           `json:"free_blocks"`              // by the engine's account less what is promised
-	Soft     int           `json:"soft_blocks"`              // asked for by requests still in a prefill queue
-	Running  int           `json:"running"`                  // requests there, ours and others'
-	Step     float64       `json:"step_ms"`                  // of decoding, with this request
+	Matched int `json:"matched_tokens"` // by the index
+	// That the plan is priced with, where Matched is a guess.
+	Expected int           `json:"expected_tokens,omitzero"`
+	Need     int           `json:"need_blocks"` // prompt and expected answer
+	Free     int           `json:"free_blocks"` // by the engine's account less what is promised
+	Soft     int           `json:"soft_blocks"` // asked for by requests still in a prefill queue
+	Running  int           `json:"running"`     // requests there, ours and others'
+	Step     float64       `json:"step_ms"`     // of decoding, with this request
 	Usage    float64       `json:"usage"`
 	LoadAge  float64       `json:"load_age_ms"`
 	Trust    replica.Trust `json:"index"`
@@ -82,7 +92,8 @@ type DecodeSide struct {
 // Note says why the match of a replica may be wrong. Its text is a sentence for people.
 type Note uint8
 
-// NoteBlind: its events are not heard, so that what it holds is unknown. NoteTruncated: the index dropped blocks of it for its byte budget.
+// NoteBlind: its events are not heard, so that what it holds is unknown. NoteTruncated: the index dropped
+// blocks of it for its byte budget.
 const (
 	NoteBlind Note = iota + 1
 	NoteTruncated

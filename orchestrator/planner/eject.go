@@ -9,8 +9,9 @@ import (
 	"tandem/prefill"
 )
 
-// Failures of replicas and pairs concern a plan twice. What they are expected to cost is one of its terms. And who is ejected takes no part, unless more than
-// half of those who could serve the request would be out: then those with the fewest failed trials are used as they are, and the decision says so.
+// Failures of replicas and pairs concern a plan twice. What they are expected to cost is one of its terms.
+// And who is ejected takes no part, unless more than half of those who could serve the request would be out:
+// then those with the fewest failed trials are used as they are, and the decision says so.
 
 // out is who is to be left out of a choice.
 type out struct {
@@ -81,7 +82,8 @@ func (pl *Planner) failedNow(q *question, now time.Time) *out {
 	return o
 }
 
-// fullAndWell counts the decode replicas that have no room now and are not ejected: those are worth waiting for. Without suspects nobody wants to know.
+// fullAndWell counts the decode replicas that have no room now and are not ejected: those are worth waiting
+// for. Without suspects nobody wants to know.
 func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now time.Time) int {
 	if suspects == 0 || pl.scratch.rejected.Full == 0 {
 		return 0
@@ -95,7 +97,8 @@ func (pl *Planner) fullAndWell(q *question, leg outlier.Leg, suspects int, now t
 	return n
 }
 
-// keepHalf returns the candidates to be left out, at most half of so many: those first whose trials failed most often. Of the others it notes that they are used.
+// keepHalf returns the candidates to be left out, at most half of so many: those first whose trials failed
+// most often. Of the others it notes that they are used.
 func (o *out) keepHalf(suspects []suspect, of int) []int {
 	var left []int
 	for len(suspects) > 0 {
@@ -145,7 +148,8 @@ func (pl *Planner) waits(q *question, now time.Time) bool {
 	return pl.later(q, pl.excludedDecodes(q, now)) != nil
 }
 
-// Incompatible returns the reason for which KV blocks of p mean nothing to d, "" if they do. Safe for concurrent use.
+// Incompatible returns the reason for which KV blocks of p mean nothing to d, "" if they do. Safe for
+// concurrent use.
 func Incompatible(p, d *replica.Replica) string { return incompatible(p, d) }
 
 // unpaired returns the reason for which p and d make no pair, "" if they make one.
@@ -173,7 +177,8 @@ func (pl *Planner) ejectedNow(now time.Time) []Exclusion {
 		if s.Leg == outlier.Prefill.String() {
 			pool = "prefill"
 		}
-		all = append(all, Exclusion{Pool: pool, Replica: s.Replica, Reason: s.State.String() + " as " + s.Leg + ": " + s.Cause})
+		all = append(all,
+			Exclusion{Pool: pool, Replica: s.Replica, Reason: s.State.String() + " as " + s.Leg + ": " + s.Cause})
 	}
 	return all
 }

@@ -17,7 +17,9 @@ func everybody(replica.ID) bool { return true }
 
 func ejecting(prefills, decodes int, rules ...func(*Policy)) *fleet {
 	f := newFleet(prefills, decodes, nil)
-	p := Policy{Ejection: outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute, Trials: true}}
+	p := Policy{
+		Ejection: outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute, Trials: true},
+	}
 	for _, rule := range rules {
 		rule(&p)
 	}

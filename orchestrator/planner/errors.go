@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// NoRoom says that replicas exist which can serve the request later, but none has room for it now. The request belongs in the admission queue.
+// NoRoom says that replicas exist which can serve the request later, but none has room for it now. The
+// request belongs in the admission queue.
 type NoRoom struct {
 	Reason string
 	Retry  time.Duration // when room is expected, a hint; at least 10 ms
@@ -14,8 +15,9 @@ type NoRoom struct {
 
 func (e *NoRoom) Error() string { return "no room: " + e.Reason }
 
-// NoReplica says that a pool has no usable replica for the request at all: none serves the model, is healthy, compatible and not avoided, or large
-// enough however long the request waited (TooLarge: the client has to send less).
+// NoReplica says that a pool has no usable replica for the request at all: none serves the model, is healthy,
+// compatible and not avoided, or large enough however long the request waited (TooLarge: the client has to
+// send less).
 type NoReplica struct {
 	Pool     string // "prefill", "decode" or "pair"
 	Reason   string

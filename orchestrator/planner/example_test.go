@@ -13,8 +13,8 @@ import (
 	"tandem/scoring"
 )
 
-// Two prefill and two decode replicas, of which p1 holds most of the prompt. The planner compares every pair and
-// every decode replica alone, books the cheapest plan on both pools, and says why.
+// Two prefill and two decode replicas, of which p1 holds most of the prompt. The planner compares every pair
+// and every decode replica alone, books the cheapest plan on both pools, and says why.
 func ExamplePlanner_Plan() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	prefills, decodes := pools(now)

@@ -25,7 +25,8 @@ type fleet struct {
 
 const blockSize = 16
 
-// newFleet has prefill replicas p1.. and decode replicas d1.., alike, idle and just heard of. edit may change a replica before it joins.
+// newFleet has prefill replicas p1.. and decode replicas d1.., alike, idle and just heard of. edit may change
+// a replica before it joins.
 func newFleet(prefills, decodes int, edit func(r *replica.Replica)) *fleet {
 	f := &fleet{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	f.prefill = prefill.New(prefill.Options{})
@@ -49,10 +50,13 @@ func newFleet(prefills, decodes int, edit func(r *replica.Replica)) *fleet {
 func replicas(prefix string, role replica.Role, n int, edit func(r *replica.Replica)) []replica.Replica {
 	var rs []replica.Replica
 	for i := range n {
-		r := replica.Replica{ID: replica.ID(fmt.Sprintf("%s%d", prefix, i+1)), Role: role, Host: fmt.Sprintf("%s-host-%d", prefix, i+1)}
+		r := replica.Replica{
+			ID: replica.ID(fmt.Sprintf("%s%d", prefix, i+1)), Role: role, Host: fmt.Sprintf("%s-host-%d", prefix, i+1),
+		}
 		r.Place = replica.Place{Rack: "r1", Zone: "z1"}
 		r.Facts = replica.Facts{
-			Model: "m", Root: "org/m", Models: []string{"m"}, Version: "0.32.0", MaxModelLen: 160_000, BlockSize: blockSize, Blocks: 20_000,
+			Model: "m", Root: "org/m", Models: []string{"m"}, Version: "0.32.0", MaxModelLen: 160_000,
+			BlockSize: blockSize, Blocks: 20_000,
 			CacheDType: "auto", PrefixCaching: true, Ranks: 1, Events: replica.EventSource{Endpoint: "tcp://x:1"},
 		}
 		if edit != nil {
@@ -93,7 +97,10 @@ func prompt(seed uint32, tokens int) []uint32 {
 // request asks for tokens of the prompt named seed, with a client's limit of 100 new tokens.
 func (f *fleet) request(seed uint32, tokens int) *Request {
 	ids := prompt(seed, tokens)
-	r := &Request{ID: "req-1", Model: "m", Tokens: tokens, Exact: true, MaxTokens: 100, Sequences: 1, SplitOK: true, LocalOK: true}
+	r := &Request{
+		ID: "req-1", Model: "m", Tokens: tokens, Exact: true, MaxTokens: 100, Sequences: 1, SplitOK: true,
+		LocalOK: true,
+	}
 	if c, adapter, ok := f.prefill.Chain("m"); ok {
 		r.PrefillKeys = c.Append(nil, c.Root(adapter, ""), ids)
 	}
@@ -134,7 +141,9 @@ type applier interface {
 func (f *fleet) store(tb fataler, to applier, id replica.ID, seed uint32, blocks int) {
 	tb.Helper()
 	f.seq++
-	e := kv.Event{Kind: kv.Stored, Tokens: prompt(seed, blocks*blockSize), BlockSize: blockSize, Group: kv.NoGroup}
+	e := kv.Event{
+		Kind: kv.Stored, Tokens: prompt(seed, blocks*blockSize), BlockSize: blockSize, Group: kv.NoGroup,
+	}
 	for i := range blocks {
 		e.Hashes = append(e.Hashes, kv.EngineHash(uint64(seed)<<32|uint64(i)|1<<62))
 	}

@@ -7,7 +7,8 @@ import (
 	"tandem/internal/replica"
 )
 
-// held returns how many of 8,000 tokens the plan for the prompt named seed believes to be where it would be computed.
+// held returns how many of 8,000 tokens the plan for the prompt named seed believes to be where it would be
+// computed.
 func (f *fleet) held(t *testing.T, seed uint32, edit func(r *Request)) (on replica.ID, tokens int) {
 	t.Helper()
 	r := f.request(seed, 8000)
@@ -22,7 +23,8 @@ func (f *fleet) held(t *testing.T, seed uint32, edit func(r *Request)) (on repli
 	return d.Prefill, d.Matched
 }
 
-// A prompt counts as its replica's from when it is sent. Where the request has failed it was never computed there: nobody else is drawn to it.
+// A prompt counts as its replica's from when it is sent. Where the request has failed it was never computed
+// there: nobody else is drawn to it.
 func TestAGuessEndsWithItsRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -31,7 +33,10 @@ func TestAGuessEndsWithItsRequest(t *testing.T) {
 		want int
 	}{
 		{"prefill fails", onlySplit, func(f *fleet, b *Booking) { b.Release(f.now) }, 0},
-		{"prefill answers", onlySplit, func(f *fleet, b *Booking) { f.pl.PrefillDone(b, 0, time.Second, f.now) }, 7984},
+		{
+			"prefill answers", onlySplit, func(f *fleet, b *Booking) { f.pl.PrefillDone(b, 0, time.Second, f.now) },
+			7984,
+		},
 		{"decode fails behind a prefill", onlySplit, func(f *fleet, b *Booking) {
 			f.pl.PrefillDone(b, 0, time.Second, f.now)
 			b.Release(f.now)
@@ -80,7 +85,8 @@ func (f *fleet) expire() {
 func onlySplit(r *Request) { r.LocalOK = false }
 func onlyLocal(r *Request) { r.SplitOK = false }
 
-// An engine that takes ten times as long as predicted has the prompt when it is through, not when it should have been.
+// An engine that takes ten times as long as predicted has the prompt when it is through, not when it should
+// have been.
 func TestAGuessComesAgainWithALateAnswer(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	r := f.request(1, 8000)
@@ -89,7 +95,8 @@ func TestAGuessComesAgainWithALateAnswer(t *testing.T) {
 	f.pass(20 * time.Second)
 	f.expire()
 	if _, got := f.held(t, 1, onlySplit); got != 0 {
-		t.Errorf("20 s after a prompt that should take a fifth of one %d of its tokens are believed to be there", got)
+		t.Errorf("20 s after a prompt that should take a fifth of one %d of its tokens are believed to be there",
+			got)
 	}
 	f.pl.PrefillDone(b, 0, 20*time.Second, f.now)
 	if _, got := f.held(t, 1, onlySplit); got != 7984 {
@@ -117,9 +124,12 @@ func TestAGuessOfBlocksEndsWithALoadThatFailed(t *testing.T) {
 	}
 }
 
-// What a decode replica holds without our knowledge is not moved: a link that seems thirty times as fast for it is believed to be no faster.
+// What a decode replica holds without our knowledge is not moved: a link that seems thirty times as fast for
+// it is believed to be no faster.
 func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
-	for trust, learns := range map[replica.Trust]bool{replica.Live: true, replica.Stale: false, replica.Syncing: false} {
+	for trust, learns := range map[replica.Trust]bool{
+		replica.Live: true, replica.Stale: false, replica.Syncing: false,
+	} {
 		f := newFleet(1, 1, nil)
 		f.decode.SetTrust("d1", trust)
 		seed := f.pl.pairs.rate(&f.ps[0], &f.ds[0], &f.pl.policy, true)
@@ -143,9 +153,10 @@ func TestLinksAreLearnedWhereItIsKnownWhatMoves(t *testing.T) {
 	}
 }
 
-// What of a prompt is on a decode replica may be another part of it when the blocks are sent for than it was when
-// the request was planned, or when the engine looks: then nobody knows what has moved, and the time says nothing of
-// the link. Each row has a request for 8,000 tokens of which other requests bring parts to the same replica.
+// What of a prompt is on a decode replica may be another part of it when the blocks are sent for than it was
+// when the request was planned, or when the engine looks: then nobody knows what has moved, and the time says
+// nothing of the link. Each row has a request for 8,000 tokens of which other requests bring parts to the
+// same replica.
 func TestLinksAreNotLearnedFromSharedTransfers(t *testing.T) {
 	const quick = 12 * time.Millisecond // a step, the set-up, and little more
 	stored := func(f *fleet, blocks int) { f.store(t, f.decode, "d1", 1, blocks) }

@@ -7,15 +7,16 @@ import (
 	"tandem/scoring"
 )
 
-// TooLate says that the first token would come later than the policy allows, by prediction. The request is better refused at once: it would wait for
-// nothing, and make others wait.
+// TooLate says that the first token would come later than the policy allows, by prediction. The request is
+// better refused at once: it would wait for nothing, and make others wait.
 type TooLate struct {
 	Predicted time.Duration // since the request came
 	Limit     time.Duration
 }
 
 func (e *TooLate) Error() string {
-	return fmt.Sprintf("the first token would come after %v, later than %v", e.Predicted.Round(time.Millisecond), e.Limit)
+	return fmt.Sprintf("the first token would come after %v, later than %v",
+		e.Predicted.Round(time.Millisecond), e.Limit)
 }
 
 // Retry is when asking again may help, a hint.
@@ -38,8 +39,9 @@ func (pl *Planner) late(q *question) error {
 	return &TooLate{predicted, limit}
 }
 
-// doubt returns the seconds of the chosen plan's prefill that were learned and are in doubt: by which it is longer than the profile says, on a replica that has
-// nothing to do and has done nothing lately. Those that are refused teach nothing, so that an engine which was slow for a moment would be taken to be slow for
+// doubt returns the seconds of the chosen plan's prefill that were learned and are in doubt: by which it is
+// longer than the profile says, on a replica that has nothing to do and has done nothing lately. Those that
+// are refused teach nothing, so that an engine which was slow for a moment would be taken to be slow for
 // good. While one request is under way, and as long as what it told is new, there is no doubt.
 func (pl *Planner) doubt(q *question) float64 {
 	b, profile := &pl.scratch, scoring.DefaultSpeed()

@@ -47,10 +47,15 @@ func anyFleet(t fataler, pick choice) *fleet {
 }
 
 func anyPolicy(pick choice) Policy {
-	p := Policy{Weights: usualWeights(), Ejection: outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: time.Minute}}
+	p := Policy{
+		Weights:  usualWeights(),
+		Ejection: outlier.Settings{Failures: 3, Share: 0.5, Base: time.Second, Max: time.Minute},
+	}
 	switch pick("weights", 3) {
 	case 0:
-		p.Weights.Alpha, p.Weights.Beta, p.Weights.DecodePenalty = scoring.Alpha{Value: 1}, 2, 1
+		p.Weights.Alpha = scoring.Alpha{Value: 1}
+		p.Weights.Beta = 2
+		p.Weights.DecodePenalty = 1
 	case 1:
 		p.Weights = scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}
 	}
@@ -77,7 +82,8 @@ func (f *fleet) happen(pick choice) {
 		switch pick("end", 4) {
 		case 0:
 			b.Release(f.now)
-			f.pl.Failed(b, Fault{On: Blame(1 + pick("blame", 2)), Kind: outlier.Broken, Took: time.Second, At: f.now}, f.now)
+			f.pl.Failed(b, Fault{On: Blame(1 + pick("blame", 2)), Kind: outlier.Broken, Took: time.Second, At: f.now},
+				f.now)
 		case 1:
 			f.pl.PrefillDone(b, 0, time.Second, f.now)
 		case 2:

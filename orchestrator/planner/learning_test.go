@@ -79,7 +79,8 @@ func (f *fleet) learnsSlow(t *testing.T, tokens int, took time.Duration) {
 	}
 }
 
-// With a limit for the first token, what made engines look slow for a moment does not keep requests out for good: now and then one is let through to tell.
+// With a limit for the first token, what made engines look slow for a moment does not keep requests out for
+// good: now and then one is let through to tell.
 func TestLateIsNotForEver(t *testing.T) {
 	for name, tokens := range map[string]int{"short prompts were slow": 32, "long prompts were slow": 8000} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +100,8 @@ func TestLateIsNotForEver(t *testing.T) {
 					refused++
 					last = time.Duration(i) * time.Second
 				} else {
-					f.pl.PrefillDone(b, 0, seconds(scoring.DefaultSpeed().Prefill(8000, 0)), f.now.Add(seconds(scoring.DefaultSpeed().Prefill(8000, 0))))
+					f.pl.PrefillDone(b, 0, seconds(scoring.DefaultSpeed().Prefill(8000, 0)),
+						f.now.Add(seconds(scoring.DefaultSpeed().Prefill(8000, 0))))
 					b.Release(f.now)
 				}
 				f.pass(time.Second)
@@ -112,7 +114,8 @@ func TestLateIsNotForEver(t *testing.T) {
 	}
 }
 
-// An engine that is slow for good is not tried with all requests: one in ten seconds on each tells that it still is.
+// An engine that is slow for good is not tried with all requests: one in ten seconds on each tells that it
+// still is.
 func TestLateIsTriedByOne(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	f.learnsSlow(t, 8000, 20*time.Second)
@@ -130,13 +133,16 @@ func TestLateIsTriedByOne(t *testing.T) {
 		f.idle()
 	}
 	if through < 10 || through > 60 {
-		t.Errorf("%d of 300 requests in 300 s went through to two replicas, want one in ten seconds for each", through)
+		t.Errorf("%d of 300 requests in 300 s went through to two replicas, want one in ten seconds for each",
+			through)
 	}
 }
 
-// answers lets requests come one after the other, every so often, each for so many tokens, and end when their replica is through, whose step takes what step says.
-// It returns where each went.
-func (f *fleet) answers(t *testing.T, n, tokens int, every time.Duration, step func(id replica.ID) time.Duration) (to []replica.ID) {
+// answers lets requests come one after the other, every so often, each for so many tokens, and end when their
+// replica is through, whose step takes what step says. It returns where each went.
+func (f *fleet) answers(
+	t *testing.T, n, tokens int, every time.Duration, step func(id replica.ID) time.Duration,
+) (to []replica.ID) {
 	t.Helper()
 	type running struct {
 		b     *Booking
@@ -187,7 +193,8 @@ func count(ids []replica.ID, id replica.ID) (n int) {
 	return n
 }
 
-// A decode replica whose steps take twenty times as long gets next to nothing once that is known, and the plan says why.
+// A decode replica whose steps take twenty times as long gets next to nothing once that is known, and the
+// plan says why.
 func TestASlowDecodeReplicaIsLeftAlone(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	step := func(id replica.ID) time.Duration {
@@ -210,7 +217,8 @@ func TestASlowDecodeReplicaIsLeftAlone(t *testing.T) {
 			t.Errorf("a step of %s takes %.1f ms", plan.Decode, took)
 		}
 	}
-	if cause, known := f.decode.Slow("d2", false); !known || !strings.Contains(cause, "decode steps") || !strings.Contains(cause, "d1") {
+	if cause, known := f.decode.Slow("d2", false); !known || !strings.Contains(cause, "decode steps") ||
+		!strings.Contains(cause, "d1") {
 		t.Errorf("d2 is slow for %q, %v", cause, known)
 	}
 	if cause, known := f.decode.Slow("d1", false); !known || cause != "" {
@@ -268,7 +276,8 @@ func TestWhoHasRecoveredComesBack(t *testing.T) {
 	}
 }
 
-// A few per cent by which one of two equal replicas was learned to be faster are noise: they move no choice, and requests that come at once spread.
+// A few per cent by which one of two equal replicas was learned to be faster are noise: they move no choice,
+// and requests that come at once spread.
 func TestAStepWithinTheNoiseMovesNobody(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -293,7 +302,9 @@ func TestAStepWithinTheNoiseMovesNobody(t *testing.T) {
 				var atOnce, alone []replica.ID
 				for i := range 40 {
 					r := f.request(uint32(9000+i), 400)
-					r.MaxTokens, r.SplitOK, r.LocalOK = 2000, split, !split
+					r.MaxTokens = 2000
+					r.SplitOK = split
+					r.LocalOK = !split
 					d, err := f.pl.Explain(r, f.now)
 					if err != nil {
 						t.Fatal(err)
@@ -303,7 +314,9 @@ func TestAStepWithinTheNoiseMovesNobody(t *testing.T) {
 				var all []*Booking
 				for i := range 8 {
 					r := f.request(uint32(9100+i), 400)
-					r.MaxTokens, r.SplitOK, r.LocalOK = 2000, split, !split
+					r.MaxTokens = 2000
+					r.SplitOK = split
+					r.LocalOK = !split
 					b := f.plan(t, r)
 					all, atOnce = append(all, b), append(atOnce, b.Decode.ID)
 				}
@@ -321,8 +334,8 @@ func TestAStepWithinTheNoiseMovesNobody(t *testing.T) {
 	}
 }
 
-// A request whose replica has just begun to prefill another prompt does not move to one that is known to be slow: what it would
-// wait is less than by how much its answer would end later.
+// A request whose replica has just begun to prefill another prompt does not move to one that is known to be
+// slow: what it would wait is less than by how much its answer would end later.
 func TestNobodyMovesToWhoIsSlow(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -333,7 +346,9 @@ func TestNobodyMovesToWhoIsSlow(t *testing.T) {
 			f := newFleet(1, 2, nil)
 			for i := range 20 {
 				r, step := f.request(uint32(5000+i), 400), 7*time.Millisecond
-				r.MaxTokens, r.LocalOK, r.AvoidDecode = 41, false, []replica.ID{f.ds[i%2].ID}
+				r.MaxTokens = 41
+				r.LocalOK = false
+				r.AvoidDecode = []replica.ID{f.ds[i%2].ID}
 				b := f.plan(t, r)
 				if b.Decode.ID == "d2" {
 					step = tt.slow
@@ -346,7 +361,9 @@ func TestNobodyMovesToWhoIsSlow(t *testing.T) {
 			}
 			f.idle()
 			r := f.request(9000, 6000)
-			r.MaxTokens, r.LocalOK, r.AvoidDecode = 400, false, []replica.ID{"d2"}
+			r.MaxTokens = 400
+			r.LocalOK = false
+			r.AvoidDecode = []replica.ID{"d2"}
 			b := f.plan(t, r)
 			r.AvoidDecode = nil
 			f.prefills(t, "d1", 12_000)

@@ -7,8 +7,8 @@ type LinkSpeed struct {
 	Samples        int // transfers that it was learned from
 }
 
-// LinkSpeeds lists the paths of which something was learned, as of the newest plan, in no order. Safe for concurrent
-// use.
+// LinkSpeeds lists the paths of which something was learned, as of the newest plan, in no order. Safe for
+// concurrent use.
 func (pl *Planner) LinkSpeeds() []LinkSpeed {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()

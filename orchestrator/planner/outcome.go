@@ -32,8 +32,9 @@ type Fault struct {
 // Blame says whom a failure concerns.
 type Blame uint8
 
-// Nobody: the client, the network to it, or the router itself. OnPrefill: the prefill replica. OnDecode: the replica that generates. OnPair: one of the two or
-// the path between them, which cannot be told from one failure.
+// Nobody: the client, the network to it, or the router itself. OnPrefill: the prefill replica. OnDecode: the
+// replica that generates. OnPair: one of the two or the path between them, which cannot be told from one
+// failure.
 const (
 	Nobody Blame = iota
 	OnPrefill
@@ -73,8 +74,8 @@ func (pl *Planner) Failed(b *Booking, f Fault, now time.Time) []outlier.Change {
 	return nil
 }
 
-// Excuse takes back what [Planner.Failed] held against somebody: the request is the cause, having failed elsewhere too, or nobody
-// knows.
+// Excuse takes back what [Planner.Failed] held against somebody: the request is the cause, having failed
+// elsewhere too, or nobody knows.
 func (pl *Planner) Excuse(b *Booking, f Fault, cause bool, now time.Time) []outlier.Change {
 	switch f.On {
 	case OnPrefill:
@@ -87,7 +88,8 @@ func (pl *Planner) Excuse(b *Booking, f Fault, cause bool, now time.Time) []outl
 	return nil
 }
 
-// Own notes of what [Planner.Failed] held against somebody that it was rightly: the request has gone well elsewhere.
+// Own notes of what [Planner.Failed] held against somebody that it was rightly: the request has gone well
+// elsewhere.
 func (pl *Planner) Own(b *Booking, f Fault, now time.Time) {
 	switch f.On {
 	case OnPrefill:
@@ -99,7 +101,8 @@ func (pl *Planner) Own(b *Booking, f Fault, now time.Time) {
 	}
 }
 
-// KnownBad reports whether whom the failure concerns is ejected since before the given time, or was and is being tried again.
+// KnownBad reports whether whom the failure concerns is ejected since before the given time, or was and is
+// being tried again.
 func (pl *Planner) KnownBad(b *Booking, f Fault, before time.Time) bool {
 	switch f.On {
 	case OnPrefill:

@@ -9,8 +9,9 @@ import (
 	"tandem/scoring"
 )
 
-// pairs is what holds for each prefill replica together with each decode replica: whether they can work together, and how long a byte takes between
-// them. It is made again when a member list or the policy changes. Guarded by Planner.mu.
+// pairs is what holds for each prefill replica together with each decode replica: whether they can work
+// together, and how long a byte takes between them. It is made again when a member list or the policy
+// changes. Guarded by Planner.mu.
 type pairs struct {
 	prefill *prefill.View
 	decode  *decode.View
@@ -102,7 +103,8 @@ func (t *pairs) dropLeft() {
 	}
 }
 
-// rate returns the seconds a byte from p to d, as learned or as the policy has it, below zero if they cannot work together.
+// rate returns the seconds a byte from p to d, as learned or as the policy has it, below zero if they cannot
+// work together.
 func (t *pairs) rate(p, d *replica.Replica, policy *Policy, learned bool) float64 {
 	if incompatible(p, d) != "" {
 		return -1
@@ -148,8 +150,9 @@ func (t *pairs) at(pair Pairing) int {
 	return -1
 }
 
-// incompatible returns why KV blocks of p mean nothing to d: the parts of vLLM's own compatibility check that we can see. What is unknown is taken to fit.
-// An engine that stands in both pools hands nothing over to itself: it has the blocks, and would compute the prompt beside its own decoding to no end.
+// incompatible returns why KV blocks of p mean nothing to d: the parts of vLLM's own compatibility check that
+// we can see. What is unknown is taken to fit. An engine that stands in both pools hands nothing over to
+// itself: it has the blocks, and would compute the prompt beside its own decoding to no end.
 func incompatible(p, d *replica.Replica) string {
 	if p.URL != "" && p.SameEngine(d) {
 		return "they are one engine"

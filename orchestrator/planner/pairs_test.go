@@ -55,15 +55,16 @@ func TestLinksOfReplicasThatLeftAreForgotten(t *testing.T) {
 	f.decode.SetMembers(f.ds[:2], f.now)
 	f.planLocal(t, 2)
 	if _, stays := f.pl.pairs.links[Pairing{"p1", "d2"}]; !stays || len(f.pl.pairs.links) != 2 {
-		t.Errorf("%d links, that of p1 and d2 kept: %v; want the 2 of replicas that stay", len(f.pl.pairs.links), stays)
+		t.Errorf("%d links, that of p1 and d2 kept: %v; want the 2 of replicas that stay",
+			len(f.pl.pairs.links), stays)
 	}
 	if _, left := f.pl.pairs.links[Pairing{"p9", "d9"}]; left {
 		t.Error("the link of replicas that have left is kept")
 	}
 }
 
-// Links are of engines, which their addresses tell: what was learned stays with an engine that gets another name, also
-// where the policy changes with it, and is not taken for that of another which gets its name.
+// Links are of engines, which their addresses tell: what was learned stays with an engine that gets another
+// name, also where the policy changes with it, and is not taken for that of another which gets its name.
 func TestLinksOutliveNames(t *testing.T) {
 	for name, outdate := range map[string]func(f *fleet){
 		"another name":                  func(*fleet) {},
@@ -74,7 +75,8 @@ func TestLinksOutliveNames(t *testing.T) {
 		f.teachLinks()
 		links := f.pl.pairs.links
 		ps, ds := slices.Clone(f.ps), slices.Clone(f.ds)
-		ps[0].ID, ps[1].ID, ds[0].ID = "p2", "p1", "first"
+		ps[0].ID, ps[1].ID = "p2", "p1"
+		ds[0].ID = "first"
 		f.prefill.SetMembers(ps, f.now)
 		f.decode.SetMembers(ds[:2], f.now)
 		outdate(f)
@@ -109,7 +111,8 @@ func TestLinksOfReplicasThatMoveUpAreKept(t *testing.T) {
 	}
 }
 
-// Blocks go from one connector to another of its kind only. One that an engine does not tell is taken to be the other's.
+// Blocks go from one connector to another of its kind only. One that an engine does not tell is taken to be
+// the other's.
 func TestReplicasOfDifferentConnectorsAreNeverPaired(t *testing.T) {
 	f := newFleet(2, 2, func(r *replica.Replica) {
 		r.Facts.Connector = map[replica.ID]string{"p1": "nixl", "d1": "other", "d2": "nixl"}[r.ID]

@@ -142,13 +142,17 @@ func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 	depth := sized(roomD, pl.decode.Holders())
 	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
 	q.decode = decode.Query{
-		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
+		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
+		Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
 		Avoid: req.AvoidDecode,
 	}
 	if req.SplitOK {
 		depth = sized(roomP, pl.prefill.Holders())
 		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
-		q.prefill = prefill.Query{Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: depth, Chunk: req.Chunk, Avoid: req.AvoidPrefill}
+		q.prefill = prefill.Query{
+			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: depth, Chunk: req.Chunk,
+			Avoid: req.AvoidPrefill,
+		}
 	}
 	pl.seed(&q.prefill, &q.decode)
 	return q
@@ -192,7 +196,8 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	if q.SplitOK {
 		b.prefills, pv = pl.prefill.Candidates(&q.prefill, now, b.prefills, nil)
 	} else {
-		pv = pl.prefill.CurrentView() // the table of pairs is every request's, also of those that ask no prefill replica
+		// The table of pairs is every request's, also of those that ask no prefill replica.
+		pv = pl.prefill.CurrentView()
 	}
 	var dv *decode.View
 	failing := pl.outliers.Active(now)
@@ -300,10 +305,14 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		if booking.PrefillLease == nil {
 			return nil
 		}
-		booking.Mode, booking.Prefill, booking.MatchedPrefill = Split, *pl.pairs.prefill.Replicas[p.Slot], p.Matched
+		booking.Mode = Split
+		booking.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
+		booking.MatchedPrefill = p.Matched
 		booking.told = q.tells(d)
 		booking.within, booking.missing = p.Ready(), d.Missing
-		schedule.AdmitAt, schedule.SendAt, schedule.Outbox = now.Add(seconds(p.Wait)), now.Add(seconds(booking.within)), booking.PrefillLease.Outbox()
+		schedule.AdmitAt = now.Add(seconds(p.Wait))
+		schedule.SendAt = now.Add(seconds(booking.within))
+		schedule.Outbox = booking.PrefillLease.Outbox()
 		pair := b.table.Pair(int(b.chosen.Prefill), int(b.chosen.Decode))
 		landing := seconds(pair.Landing())
 		booking.first = pair.Landing() + d.Step

@@ -76,7 +76,8 @@ func TestASplitTakesAStepMore(t *testing.T) {
 		for _, plan := range d.Plans {
 			moving := 2 + 208*131072/40e9*1e3 // of 13 blocks within a rack
 			if want := moving + plan.OnDecode.Step; plan.Mode == Split && math.Abs(plan.Terms.Transfer-want) > 0.01 {
-				t.Errorf("the transfer is priced at %.2f ms, want %.2f: 2 ms, the blocks, and a step", plan.Terms.Transfer, want)
+				t.Errorf("the transfer is priced at %.2f ms, want %.2f: 2 ms, the blocks, and a step",
+					plan.Terms.Transfer, want)
 			}
 		}
 		if took := 1e3 * scoring.DefaultSpeed().Prefill(200, 0); math.Abs(d.TTFT-took) > 0.01 {
@@ -91,7 +92,8 @@ func TestReasonIsASentence(t *testing.T) {
 	r := f.request(1, 1500)
 	r.LocalOK = false
 	b := f.plan(t, r)
-	if got, want := b.Decision.Reason, "1,024 of 1,500 tokens cached on p1, idle; d1 has 19,600 free blocks"; got != want {
+	if got, want := b.Decision.Reason, "1,024 of 1,500 tokens cached on p1, idle; d1 has 19,600 free "+
+		"blocks"; got != want {
 		t.Errorf("reason %q, want %q", got, want)
 	}
 	if b.Decision.Why != WhyOnly || b.MatchedPrefill != 1024 || b.Decision.Available != 1024 {
@@ -129,13 +131,15 @@ func TestChoice(t *testing.T) {
 			f.store(t, f.prefill, "p3", 1, 100)
 			r.LocalOK = false
 		}, want{Split, "p2", ""}},
-		{"less work, where the queue is longer than what the match saves", func(t *testing.T, f *fleet, r *Request) {
+		{"less work, where the queue is longer than what the match saves", func(t *testing.T, f *fleet,
+			r *Request) {
 			f.store(t, f.prefill, "p2", 1, 100)
 			f.says(f.prefill, "p2", 1, 30, 0.1)
 			f.says(f.prefill, "p3", 1, 30, 0.1)
 			r.LocalOK = false
 		}, want{Split, "p1", ""}},
-		{"the deep match is worth nothing when no compatible decode replica has room", func(t *testing.T, f *fleet, r *Request) {
+		{"the deep match is worth nothing when no compatible decode replica has room", func(t *testing.T, f *fleet,
+			r *Request) {
 			f.store(t, f.prefill, "p2", 1, 400)
 			f.ps[1].Facts.Version, f.ds[1].Facts.Version = "0.31.0", "0.31.0"
 			f.prefill.SetMembers(f.ps, f.now)
@@ -204,7 +208,8 @@ func TestChoice(t *testing.T) {
 			tt.edit(t, f, r)
 			for range 20 { // ties must not hide a wrong choice
 				b := f.plan(t, r)
-				if b.Mode != tt.want.mode || !strings.Contains(tt.want.prefill, string(b.Prefill.ID)) && tt.want.prefill != "" ||
+				if b.Mode != tt.want.mode ||
+					!strings.Contains(tt.want.prefill, string(b.Prefill.ID)) && tt.want.prefill != "" ||
 					!strings.Contains(tt.want.decode, string(b.Decode.ID)) && tt.want.decode != "" {
 					t.Fatalf("%v on %q and %q, want %+v; %s", b.Mode, b.Prefill.ID, b.Decode.ID, tt.want, b.Decision.Reason)
 				}
@@ -221,13 +226,16 @@ func TestModesAllowedAreHonoured(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFleet(2, 2, nil)
 		for _, d := range f.ds {
-			f.says(f.decode, d.ID, rapid.IntRange(0, 100).Draw(t, "running"), 0, rapid.Float64Range(0, 0.9).Draw(t, "usage"))
+			f.says(f.decode, d.ID, rapid.IntRange(0, 100).Draw(t, "running"), 0,
+				rapid.Float64Range(0, 0.9).Draw(t, "usage"))
 		}
 		r := f.request(1, rapid.IntRange(1, 20_000).Draw(t, "tokens"))
 		r.SplitOK = rapid.Bool().Draw(t, "split")
 		r.LocalOK = !r.SplitOK || rapid.Bool().Draw(t, "local")
 		if rapid.Bool().Draw(t, "raw") {
-			f.set(Policy{Weights: scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10}})
+			f.set(Policy{
+				Weights: scoring.Weights{Units: scoring.InRaw, Alpha: scoring.Alpha{Value: 1}, Beta: 1, Gamma: 10},
+			})
 		}
 		b, err := f.pl.Plan(r, f.now)
 		if err != nil {
@@ -252,14 +260,23 @@ func TestErrors(t *testing.T) {
 			f.says(f.decode, "d1", 9, 0, 0.99)
 			f.says(f.decode, "d2", 9, 0, 1)
 		}, "d1 has room for", "", "", false},
-		{"nobody serves the model", func(f *fleet, r *Request) { r.Model = "x" }, "", "decode", "d1: does not serve the model", false},
+		{
+			"nobody serves the model", func(f *fleet, r *Request) { r.Model = "x" }, "", "decode",
+			"d1: does not serve the model", false,
+		},
 		{"prefill is ill", func(f *fleet, r *Request) {
 			r.LocalOK = false
 			f.prefill.SetHealthy("p1", false, "connection refused")
 			f.prefill.SetHealthy("p2", false, "connection refused")
 		}, "", "prefill", "p1: connection refused; p2: connection refused", false},
-		{"no decode replica at all", func(f *fleet, r *Request) { f.decode.SetMembers(nil, f.now) }, "", "decode", "it has no members", false},
-		{"the prompt is too long", func(f *fleet, r *Request) { r.Tokens = 200_000 }, "", "decode", "at most 159999 tokens, not 200000", true},
+		{
+			"no decode replica at all", func(f *fleet, r *Request) { f.decode.SetMembers(nil, f.now) }, "", "decode",
+			"it has no members", false,
+		},
+		{
+			"the prompt is too long", func(f *fleet, r *Request) { r.Tokens = 200_000 }, "", "decode",
+			"at most 159999 tokens, not 200000", true,
+		},
 		{"the only one that takes it is ill: that may pass", func(f *fleet, r *Request) {
 			r.Tokens = 155_000
 			f.ds[0].Facts.MaxModelLen = 100_000
@@ -302,8 +319,14 @@ func TestErrors(t *testing.T) {
 			f.decode.SetMembers(f.ds, f.now)
 			f.says(f.decode, "d2", 9, 0, 0.99)
 		}, "", "pair", "different block sizes: 16 and 32", false},
-		{"all is avoided", func(f *fleet, r *Request) { r.AvoidDecode = []replica.ID{"d1", "d2"} }, "", "decode", "failed this request before", false},
-		{"nothing is allowed", func(f *fleet, r *Request) { r.SplitOK, r.LocalOK = false, false }, "", "pair", "neither", false},
+		{
+			"all is avoided", func(f *fleet, r *Request) { r.AvoidDecode = []replica.ID{"d1", "d2"} }, "", "decode",
+			"failed this request before", false,
+		},
+		{
+			"nothing is allowed", func(f *fleet, r *Request) { r.SplitOK, r.LocalOK = false, false }, "", "pair",
+			"neither", false,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFleet(2, 2, nil)
@@ -317,11 +340,13 @@ func TestErrors(t *testing.T) {
 			full, isFull := errors.AsType[*NoRoom](err)
 			none, isNone := errors.AsType[*NoReplica](err)
 			switch {
-			case tt.room != "" && (!isFull || !strings.Contains(full.Reason, tt.room) || full.Retry < minRetry || full.Retry > time.Minute):
+			case tt.room != "" &&
+				(!isFull || !strings.Contains(full.Reason, tt.room) || full.Retry < minRetry || full.Retry > time.Minute):
 				t.Errorf("%#v, want NoRoom with %q", err, tt.room)
 			case isFull && !(full.Part > 0):
 				t.Errorf("NoRoom does not say what part of a replica is asked for: %+v", full)
-			case tt.pool != "" && (!isNone || none.Pool != tt.pool || !strings.Contains(none.Reason, tt.why) || none.TooLarge != tt.big):
+			case tt.pool != "" &&
+				(!isNone || none.Pool != tt.pool || !strings.Contains(none.Reason, tt.why) || none.TooLarge != tt.big):
 				t.Errorf("%#v, want NoReplica in %s with %q, too large %v", err, tt.pool, tt.why, tt.big)
 			}
 			for _, s := range f.decode.Status(f.now) {
@@ -341,7 +366,8 @@ func TestExplainBooksNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(first.Excluded) != 1 || first.Excluded[0] != (Exclusion{Pool: "prefill", Replica: "p2", Reason: "no answer"}) {
+	if len(first.Excluded) != 1 ||
+		first.Excluded[0] != (Exclusion{Pool: "prefill", Replica: "p2", Reason: "no answer"}) {
 		t.Errorf("excluded %+v", first.Excluded)
 	}
 	for _, s := range f.prefill.Status(f.now) {
@@ -431,7 +457,8 @@ func TestBurstOfOnePrefixFollowsTheFirst(t *testing.T) {
 	f.pass(200 * time.Millisecond)
 	second := f.plan(t, r)
 	if second.MatchedPrefill != 15_984 || second.Prefill.ID != first.Prefill.ID {
-		t.Errorf("while it runs: %d tokens matched on %s, want 15,984 on %s", second.MatchedPrefill, second.Prefill.ID, first.Prefill.ID)
+		t.Errorf("while it runs: %d tokens matched on %s, want 15,984 on %s",
+			second.MatchedPrefill, second.Prefill.ID, first.Prefill.ID)
 	}
 	f.pass(time.Minute)
 	f.prefill.Expire(f.now)
@@ -455,13 +482,17 @@ func TestRebind(t *testing.T) {
 			f.pass(time.Second)
 			f.says(f.decode, "d1", 5, 0, 0.995)
 		}, true, "d3", ""},
-		{"it prefills a long prompt now", func(f *fleet, b *Booking) { f.prefills(t, "d1", 60_000) }, true, "d3", ""},
+		{
+			"it prefills a long prompt now", func(f *fleet, b *Booking) { f.prefills(t, "d1", 60_000) }, true, "d3",
+			"",
+		},
 		{"it prefills a short one", func(f *fleet, b *Booking) { f.prefills(t, "d1", 100) }, false, "d1", ""},
 		{"it prefills a long prompt, and the other one a longer", func(f *fleet, b *Booking) {
 			f.prefills(t, "d1", 30_000)
 			f.prefills(t, "d3", 60_000)
 		}, false, "d1", ""},
-		{"it lost its room, and the way to the other one takes longer than that it has some", func(f *fleet, b *Booking) {
+		{"it lost its room, and the way to the other one takes longer than that it has some", func(f *fleet,
+			b *Booking) {
 			f.set(Policy{Links: [replica.Links]float64{4e9, 4e9, 4e9, 1e6}})
 			f.ds[2].Place = replica.Place{Host: "far"}
 			f.decode.SetMembers(f.ds, f.now)
@@ -495,7 +526,8 @@ func TestRebind(t *testing.T) {
 			r.AvoidDecode = nil
 			tt.edit(f, b)
 			moved, err := f.pl.Rebind(b, r, f.now)
-			if moved != tt.moved || b.Decode.ID != tt.to || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			if moved != tt.moved || b.Decode.ID != tt.to || (err == nil) != (tt.err == "") ||
+				err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Fatalf("moved %v to %s, %v, want %v, %s, %q", moved, b.Decode.ID, err, tt.moved, tt.to, tt.err)
 			}
 			if moved && (b.Decision.Moved == nil || b.Decision.Moved.From != "d1" || b.Decision.Decode != tt.to) {
@@ -554,7 +586,9 @@ func TestRebindWaitsForItsSender(t *testing.T) {
 func TestQueuedRequestsBookSoftly(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	r := f.request(1, 30_000)
-	r.LocalOK, r.PrefillKeys, r.DecodeKeys = false, nil, nil
+	r.LocalOK = false
+	r.PrefillKeys = nil
+	r.DecodeKeys = nil
 	f.plan(t, r)
 	f.plan(t, r) // waits for the first in p1's queue
 	s := f.decode.Status(f.now)[0]
@@ -570,7 +604,9 @@ func TestQueuedRequestsBookSoftly(t *testing.T) {
 func TestLinksAreLearned(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	r := f.request(1, 16_000)
-	r.LocalOK, r.PrefillKeys, r.DecodeKeys = false, nil, nil
+	r.LocalOK = false
+	r.PrefillKeys = nil
+	r.DecodeKeys = nil
 	for range 60 { // d1 is ten times slower to reach than its class
 		r.AvoidDecode = []replica.ID{"d2"}
 		b := f.plan(t, r)
@@ -657,7 +693,10 @@ func TestConcurrentUse(t *testing.T) {
 				return
 			default:
 			}
-			l := replica.Load{At: now.Add(time.Duration(i) * time.Millisecond), Source: replica.Metrics, Running: i % 5, Waiting: i % 3, Usage: float64(i%10) / 10}
+			l := replica.Load{
+				At: now.Add(time.Duration(i) * time.Millisecond), Source: replica.Metrics, Running: i % 5, Waiting: i % 3,
+				Usage: float64(i%10) / 10,
+			}
 			f.prefill.Observe("p1", l, l.At)
 			f.decode.Observe("d1", l, l.At)
 			f.decode.SetHealthy("d2", i%2 == 0, "now and then")
@@ -751,9 +790,12 @@ func TestAnEstimateRefusesNothing(t *testing.T) {
 	for _, splits := range []bool{true, false} {
 		for tokens, exactly := range map[int]error{10_000_000: &NoReplica{}, 159_000: &TooLate{}, 100: nil} {
 			r := f.request(7, 100)
-			r.Tokens, r.SplitOK, r.LocalOK = tokens, splits, !splits
+			r.Tokens = tokens
+			r.SplitOK = splits
+			r.LocalOK = !splits
 			_, err := f.pl.Explain(r, f.now)
-			if none, refused := errors.AsType[*NoReplica](err); refused != (tokens > 160_000) || refused && !none.TooLarge {
+			if none, refused := errors.AsType[*NoReplica](err); refused != (tokens > 160_000) ||
+				refused && !none.TooLarge {
 				t.Errorf("exactly %d tokens: %v", tokens, err)
 			}
 			b, err := f.pl.Plan(r, f.now)

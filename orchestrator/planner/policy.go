@@ -9,19 +9,21 @@ import (
 	"tandem/scoring"
 )
 
-// Policy is everything that may be set about decisions. All of it is said: a zero is a zero. Production's is made
-// of the configuration.
+// Policy is everything that may be set about decisions. All of it is said: a zero is a zero. Production's is
+// made of the configuration.
 type Policy struct {
 	Weights     scoring.Weights
-	Calibration Calibration   // what plans are priced by
-	Prefill     scoring.Speed // of every prefill replica; a half at zero is learned, starting from scoring.DefaultSpeed()
-	Decode      scoring.Speed // of every decode replica, its own prefill included; as above
+	Calibration Calibration // what plans are priced by
+	// Of every prefill replica; a half at zero is learned, starting from scoring.DefaultSpeed().
+	Prefill scoring.Speed
+	Decode  scoring.Speed // of every decode replica, its own prefill included; as above
 
 	PrefillRule, DecodeRule *Rule // how a replica of the pool is chosen, in the place of costs; nil for costs
 
-	Links           [replica.Links]float64 // bytes a second by class of path, until learned for the pair; above 0
-	Setup           time.Duration          // of one transfer, whatever its size
-	KVBytesPerToken float64                // above 0
+	// Bytes a second by class of path, until learned for the pair; above 0.
+	Links           [replica.Links]float64
+	Setup           time.Duration // of one transfer, whatever its size
+	KVBytesPerToken float64       // above 0
 
 	HeadroomMargin float64 // share of a decode replica's blocks that is never promised, 0 to below 1
 	ExpectedOutput int     // tokens an answer is taken to have, until learned per model; at least 1
@@ -32,7 +34,8 @@ type Policy struct {
 	PrefillLoadTTL time.Duration // a prefill replica's load report older than this says nothing; above 0
 	DecodeLoadTTL  time.Duration // a decode replica's
 
-	Ejection outlier.Settings // when failing replicas and pairs are kept out; zero never, but their failures have a price
+	// When failing replicas and pairs are kept out; zero never, but their failures have a price.
+	Ejection outlier.Settings
 
 	FirstToken time.Duration // a request whose first token would come later by prediction is refused; 0 never
 }

@@ -11,7 +11,8 @@ import (
 	"tandem/scoring"
 )
 
-// set makes p hold, and for what it leaves out what the tests of this package go by. Ties below zero are none.
+// set makes p hold, and for what it leaves out what the tests of this package go by. Ties below zero are
+// none.
 func (f *fleet) set(p Policy) { f.pl.SetPolicy(complete(p)) }
 
 func complete(p Policy) Policy {

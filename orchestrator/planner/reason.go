@@ -39,7 +39,11 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 		{WhyLink, other.Transfer - mine.Transfer},
 		{WhyFailures, other.Failures - mine.Failures},
 		{WhySpeed, other.Answer - mine.Answer},
-		{WhyRoom, other.Room + other.Decode + other.Pressure + other.Interference - mine.Room - mine.Decode - mine.Pressure - mine.Interference},
+		{
+			WhyRoom,
+			other.Room + other.Decode + other.Pressure + other.Interference -
+				mine.Room - mine.Decode - mine.Pressure - mine.Interference,
+		},
 	} {
 		if x.lead > lead {
 			word, lead = x.word, x.lead

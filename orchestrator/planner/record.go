@@ -24,7 +24,8 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 	alloc := &decisionAlloc{}
 	d := &alloc.decision
 	*d = Decision{
-		ID: q.ID, Time: now, Model: q.Model, Tokens: q.decode.Tokens, Exact: q.Exact, Units: pl.policy.Weights.Units,
+		ID: q.ID, Time: now, Model: q.Model, Tokens: q.decode.Tokens, Exact: q.Exact,
+		Units:    pl.policy.Weights.Units,
 		Compared: b.plans, Ties: b.ties, Forced: b.forced,
 	}
 	d.Plans = alloc.plans[:0]
@@ -36,7 +37,9 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 		pl.note(alloc, c)
 	}
 	first := &d.Plans[0]
-	d.Mode, d.Prefill, d.Decode = first.Mode, first.Prefill, first.Decode
+	d.Mode = first.Mode
+	d.Prefill = first.Prefill
+	d.Decode = first.Decode
 	pl.sum(q, d)
 	d.Why = pl.why()
 	if pl.rules {
@@ -49,7 +52,8 @@ func (pl *Planner) record(q *question, now time.Time) *Decision {
 // note appends the plan c, unless it is none or stands there already.
 func (pl *Planner) note(alloc *decisionAlloc, c scoring.Choice) {
 	d := &alloc.decision
-	if math.IsInf(c.Cost, 1) || len(d.Plans) > 0 && c.Prefill == pl.scratch.chosen.Prefill && c.Decode == pl.scratch.chosen.Decode {
+	if math.IsInf(c.Cost, 1) ||
+		len(d.Plans) > 0 && c.Prefill == pl.scratch.chosen.Prefill && c.Decode == pl.scratch.chosen.Decode {
 		return
 	}
 	b, n := &pl.scratch, len(d.Plans)
@@ -57,7 +61,10 @@ func (pl *Planner) note(alloc *decisionAlloc, c scoring.Choice) {
 	if pl.policy.Weights.Units == scoring.InSeconds {
 		terms = terms.Scale(1e3)
 	}
-	d.Plans = append(d.Plans, Plan{Mode: Local, Decode: pl.pairs.decode.Replicas[b.decodes[c.Decode].Slot].ID, Terms: terms, Total: terms.Total()})
+	d.Plans = append(d.Plans, Plan{
+		Mode: Local, Decode: pl.pairs.decode.Replicas[b.decodes[c.Decode].Slot].ID, Terms: terms,
+		Total: terms.Total(),
+	})
 	plan := &d.Plans[n]
 	plan.OnDecode = &alloc.decodes[n]
 	*plan.OnDecode = decodeSide(&b.decodes[c.Decode])
@@ -112,8 +119,9 @@ func (pl *Planner) sum(q *question, d *Decision) {
 	}
 }
 
-// available looks for the deepest match on all replicas that could prefill, whatever else speaks against them; on the decode side only where those may
-// prefill for themselves. A blind replica is unknown, not empty: it is counted as such.
+// available looks for the deepest match on all replicas that could prefill, whatever else speaks against
+// them; on the decode side only where those may prefill for themselves. A blind replica is unknown, not
+// empty: it is counted as such.
 func (pl *Planner) available(q *question, d *Decision) {
 	b := &pl.scratch
 	for i := range b.prefills {
@@ -146,7 +154,8 @@ func (d *Decision) look(matched int, blind, truncated bool) {
 
 func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 	s := PrefillSide{
-		Matched: c.Matched, Queued: c.Queued, Usage: orMinus(c.Usage), Rho: c.Rho, Alpha: alpha.At(c.Rho), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
+		Matched: c.Matched, Queued: c.Queued, Usage: orMinus(c.Usage), Rho: c.Rho, Alpha: alpha.At(c.Rho),
+		LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)
 	return s
@@ -154,7 +163,8 @@ func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 
 func decodeSide(c *decode.Candidate) DecodeSide {
 	s := DecodeSide{
-		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Reserved, Running: int(c.Running), Step: c.Step * 1e3,
+		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Reserved, Running: int(c.Running),
+		Step:  c.Step * 1e3,
 		Usage: orMinus(c.Usage), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)

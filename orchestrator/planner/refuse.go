@@ -25,7 +25,10 @@ func (pl *Planner) refuse(q *question, now time.Time) error {
 	case !q.SplitOK && !q.LocalOK:
 		return &NoReplica{Pool: "pair", Reason: "the request may neither be split nor served by one replica"}
 	case len(pl.scratch.decodes) == 0:
-		return &NoReplica{Pool: "decode", Reason: listDecodes(outD), TooLarge: pl.scratch.rejected.Small > 0 && pl.scratch.rejected.Ill == 0}
+		return &NoReplica{
+			Pool: "decode", Reason: listDecodes(outD),
+			TooLarge: pl.scratch.rejected.Small > 0 && pl.scratch.rejected.Ill == 0,
+		}
 	case len(pl.scratch.prefills) == 0:
 		return &NoReplica{Pool: "prefill", Reason: listPrefills(outP), TooLarge: tooLarge(outP)}
 	}
@@ -38,7 +41,8 @@ func (pl *Planner) excludedDecodes(q *question, now time.Time) []decode.Excluded
 	return out
 }
 
-// later returns an error that asks for patience if a replica without room now could serve the request when it has some.
+// later returns an error that asks for patience if a replica without room now could serve the request when it
+// has some.
 func (pl *Planner) later(q *question, out []decode.Excluded) error {
 	var first *decode.Excluded
 	for i := range out {
@@ -82,7 +86,8 @@ func avoids(pairs []Pairing, p, d replica.ID) bool {
 	return slices.Contains(pairs, (Pairing{p, d}))
 }
 
-// tooLarge reports whether nothing but the length of the prompt keeps the replicas of its model from taking it.
+// tooLarge reports whether nothing but the length of the prompt keeps the replicas of its model from taking
+// it.
 func tooLarge(out []prefill.Excluded) bool {
 	long := func(e prefill.Excluded) bool { return e.Limit > 0 }
 	ill := func(e prefill.Excluded) bool { return e.Ill }

@@ -1,4 +1,5 @@
-// Package planner chooses the pair of replicas for a request, or one decode replica alone, and books both in one step.
+// Package planner chooses the pair of replicas for a request, or one decode replica alone, and books both in
+// one step.
 package planner
 
 import (
@@ -11,16 +12,19 @@ import (
 	"tandem/prefill"
 )
 
-// Request is what the planner has to know of one prompt. It is not changed by the planner; the keys are kept until the booking ends, so the caller
-// must not change them.
+// Request is what the planner has to know of one prompt. It is not changed by the planner; the keys are kept
+// until the booking ends, so the caller must not change them.
 type Request struct {
-	ID           string
-	Model        string // as the client named it; candidates serve it
-	Tokens       int    // prompt tokens, at least 1
-	Exact        bool   // false: Tokens is an estimate, by which no replica is too small and nothing too late
-	PrefillKeys  []kv.Key
-	DecodeKeys   []kv.Key      // keys of the full blocks by each pool's chain, or of chunks of text where Chunk says so; nil when neither is known
-	Chunk        float64       // tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks
+	ID          string
+	Model       string // as the client named it; candidates serve it
+	Tokens      int    // prompt tokens, at least 1
+	Exact       bool   // false: Tokens is an estimate, by which no replica is too small and nothing too late
+	PrefillKeys []kv.Key
+	// Keys of the full blocks by each pool's chain, or of chunks of text where Chunk says so; nil when neither
+	// is known.
+	DecodeKeys []kv.Key
+	// Tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks.
+	Chunk        float64
 	MaxTokens    int           // client's limit of new tokens, 0 none
 	Sequences    int           // answers to one prompt; below 1 counts as 1
 	Waited       time.Duration // since it came
@@ -57,8 +61,9 @@ func (m Mode) String() string {
 // MarshalText writes the name of m.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// Booking is a plan that has been booked on both replicas. Whoever holds it must end it with [Booking.Release] or [Planner.Finish].
-// It belongs to the request's goroutine; Release alone may be called from any.
+// Booking is a plan that has been booked on both replicas. Whoever holds it must end it with
+// [Booking.Release] or [Planner.Finish]. It belongs to the request's goroutine; Release alone may be called
+// from any.
 type Booking struct {
 	Mode           Mode
 	Prefill        replica.Replica // zero for Local
@@ -79,8 +84,8 @@ type Booking struct {
 	sure    bool // that the transfer moves just that, as of when it was asked for
 }
 
-// Sure reports whether nothing shows that the transfer moves other blocks than those which were believed to be missing
-// on the decode replica. It says so from [Planner.Rebind] on.
+// Sure reports whether nothing shows that the transfer moves other blocks than those which were believed to
+// be missing on the decode replica. It says so from [Planner.Rebind] on.
 func (b *Booking) Sure() bool { return b.sure }
 
 // Prefilled is how long after the plan the prompt should be prefilled.
@@ -97,5 +102,6 @@ func (b *Booking) Release(now time.Time) {
 	b.onDecode.End()
 }
 
-// FirstWithin returns how long the generating leg should take to its first token, as predicted when it was chosen.
+// FirstWithin returns how long the generating leg should take to its first token, as predicted when it was
+// chosen.
 func (b *Booking) FirstWithin() time.Duration { return seconds(b.first) }

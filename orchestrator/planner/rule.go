@@ -6,8 +6,9 @@ import (
 	"tandem/scoring"
 )
 
-// Rule lets a pool's replica be chosen by itself, before anything is priced. The other side, and whether the decode replica prefills by itself, is then chosen
-// given it, by costs. A replica that makes no pair is no candidate of a rule.
+// Rule lets a pool's replica be chosen by itself, before anything is priced. The other side, and whether the
+// decode replica prefills by itself, is then chosen given it, by costs. A replica that makes no pair is no
+// candidate of a rule.
 type Rule struct {
 	scoring.Rule
 	Name  string // in decisions
@@ -44,7 +45,10 @@ func (pl *Planner) restrictPrefills(q *question) {
 		if !pl.pairsWith(i) {
 			continue
 		}
-		seat := scoring.Target{Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected, Load: int(p.Waiting)}
+		seat := scoring.Target{
+			Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected,
+			Load: int(p.Waiting),
+		}
 		if unsure {
 			seat.Hot -= min(seat.Hot, pl.prefill.Below(p, c.depth))
 		}
@@ -85,7 +89,9 @@ func (pl *Planner) restrictDecodes(q *question) {
 		if _, alone := b.table.Alone(j); !alone && !pl.pairedWith(j) {
 			continue
 		}
-		seat := scoring.Target{Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running)}
+		seat := scoring.Target{
+			Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running),
+		}
 		if unsure {
 			seat.Hot -= min(seat.Hot, pl.decode.Below(d, &q.decode, c.depth))
 		}
@@ -117,7 +123,8 @@ func (pl *Planner) pairedWith(j int) bool {
 	return false
 }
 
-// headOf names the first tokens of a prompt by the key of the part that they end in; 0 where no part is known.
+// headOf names the first tokens of a prompt by the key of the part that they end in; 0 where no part is
+// known.
 func headOf(keys []kv.Key, chunk float64, unit int) uint64 {
 	size := float64(unit)
 	if chunk > 0 {

@@ -30,7 +30,8 @@ func (r *take) Choose(p scoring.Prompt, seats []scoring.Target, _ *rand.Rand) in
 
 func ruleOf(r scoring.Rule) *Rule { return &Rule{Rule: r, Name: "test"} }
 
-// The whole prompt is cached on p1 and everything else is equal: costs choose p1, a rule whom it likes; the rest of the plan is chosen given that.
+// The whole prompt is cached on p1 and everything else is equal: costs choose p1, a rule whom it likes; the
+// rest of the plan is chosen given that.
 func TestRuleChoosesPrefill(t *testing.T) {
 	f := newFleet(3, 2, nil)
 	f.store(t, f.prefill, "p1", 1, 1000)
@@ -43,13 +44,16 @@ func TestRuleChoosesPrefill(t *testing.T) {
 	f.set(Policy{PrefillRule: ruleOf(rule)})
 	b := f.plan(t, r)
 	d := b.Decision
-	if b.Prefill.ID != "p3" || d.Why != WhyRule || d.Rules != "prefill by test" || !strings.HasSuffix(d.Reason, "; prefill by test") {
+	if b.Prefill.ID != "p3" || d.Why != WhyRule || d.Rules != "prefill by test" ||
+		!strings.HasSuffix(d.Reason, "; prefill by test") {
 		t.Errorf("by the rule: %s, %+v", b.Prefill.ID, d)
 	}
 	if d.Compared != 2 || d.Available != 16_000 {
-		t.Errorf("%d plans compared, want those of p3; %d tokens available, want what p1 has", d.Compared, d.Available)
+		t.Errorf("%d plans compared, want those of p3; %d tokens available, want what p1 has",
+			d.Compared, d.Available)
 	}
-	if len(rule.seats) != 3 || rule.seats[0].Held != 16_000 || rule.seats[0].Load != 1 || rule.seats[1].Load != 0 {
+	if len(rule.seats) != 3 || rule.seats[0].Held != 16_000 || rule.seats[0].Load != 1 ||
+		rule.seats[1].Load != 0 {
 		t.Errorf("the rule saw %+v", rule.seats)
 	}
 	if want := uint64(r.PrefillKeys[15]); rule.head != want {
@@ -64,7 +68,8 @@ func TestRuleChoosesPrefill(t *testing.T) {
 	}
 }
 
-// d2 is chosen by rule although d1 holds the prompt; whether it prefills by itself is still a matter of costs.
+// d2 is chosen by rule although d1 holds the prompt; whether it prefills by itself is still a matter of
+// costs.
 func TestRuleChoosesDecode(t *testing.T) {
 	f := newFleet(2, 3, nil)
 	f.store(t, f.decode, "d1", 1, 1000)
@@ -72,18 +77,21 @@ func TestRuleChoosesDecode(t *testing.T) {
 	r := f.request(1, 16_001)
 	b := f.plan(t, r)
 	if b.Decode.ID != "d2" || b.Decision.Rules != "decode by test" || b.Decision.Compared != 3 {
-		t.Errorf("%s, %q, %d plans; want d2 in two pairs and alone", b.Decode.ID, b.Decision.Rules, b.Decision.Compared)
+		t.Errorf("%s, %q, %d plans; want d2 in two pairs and alone",
+			b.Decode.ID, b.Decision.Rules, b.Decision.Compared)
 	}
 	both := Policy{PrefillRule: ruleOf(&take{name: "p2"}), DecodeRule: ruleOf(&take{name: "d3"})}
 	f.set(both)
 	r.LocalOK = false
 	b = f.plan(t, r)
-	if b.Prefill.ID != "p2" || b.Decode.ID != "d3" || b.Decision.Compared != 1 || b.Decision.Rules != "prefill by test, decode by test" {
+	if b.Prefill.ID != "p2" || b.Decode.ID != "d3" || b.Decision.Compared != 1 ||
+		b.Decision.Rules != "prefill by test, decode by test" {
 		t.Errorf("%s and %s of %d plans, %q", b.Prefill.ID, b.Decode.ID, b.Decision.Compared, b.Decision.Rules)
 	}
 }
 
-// A rule is not asked for replicas that cannot be used: without a compatible decode replica, of a pair that failed, or ill. Where it leaves nobody, costs choose.
+// A rule is not asked for replicas that cannot be used: without a compatible decode replica, of a pair that
+// failed, or ill. Where it leaves nobody, costs choose.
 func TestRuleTakesOnlyWhoCanServe(t *testing.T) {
 	f := newFleet(3, 1, func(r *replica.Replica) {
 		if r.ID == "p2" {
@@ -115,7 +123,8 @@ func TestRuleTakesOnlyWhoCanServe(t *testing.T) {
 	}
 }
 
-// A rule draws anew each time it is asked, so that nothing can be said of what would have been chosen by what was learned.
+// A rule draws anew each time it is asked, so that nothing can be said of what would have been chosen by what
+// was learned.
 func TestRulesHaveNoShadow(t *testing.T) {
 	f := newFleet(2, 2, nil)
 	f.set(Policy{Calibration: CalibrateShadow})
@@ -128,7 +137,8 @@ func TestRulesHaveNoShadow(t *testing.T) {
 	}
 }
 
-// Of 100 blocks that p1 has in memory below its own, 60 are in its own too; p2 has 70 in its own. Weighed by tier, p2 is as good as p1 with 0.6*40 + 60 = 84.
+// Of 100 blocks that p1 has in memory below its own, 60 are in its own too; p2 has 70 in its own. Weighed by
+// tier, p2 is as good as p1 with 0.6*40 + 60 = 84.
 func TestRuleSeesTiers(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	f.storeIn(t, "p1", 1, 60, kv.GPU)
@@ -154,7 +164,10 @@ func TestRuleSeesTiers(t *testing.T) {
 func (f *fleet) storeIn(t *testing.T, id replica.ID, seed uint32, blocks int, tier kv.Tier) {
 	t.Helper()
 	f.seq++
-	e := kv.Event{Kind: kv.Stored, Tokens: prompt(seed, blocks*blockSize), BlockSize: blockSize, Group: kv.NoGroup, Tier: tier}
+	e := kv.Event{
+		Kind: kv.Stored, Tokens: prompt(seed, blocks*blockSize), BlockSize: blockSize, Group: kv.NoGroup,
+		Tier: tier,
+	}
 	for i := range blocks {
 		e.Hashes = append(e.Hashes, kv.EngineHash(uint64(seed)<<32|uint64(i)|1<<62))
 	}

@@ -13,8 +13,8 @@ import (
 	"tandem/prefill"
 )
 
-// A replica whose events are not heard is unknown, not empty: it neither loses to one that is known to hold nothing, nor is it asked before one that is
-// known to hold the prompt.
+// A replica whose events are not heard is unknown, not empty: it neither loses to one that is known to hold
+// nothing, nor is it asked before one that is known to hold the prompt.
 func TestStaleIsUnknownNotEmpty(t *testing.T) {
 	type want struct {
 		prefill   string // of these letters any is right, and each must be met
@@ -75,13 +75,16 @@ func TestStaleIsUnknownNotEmpty(t *testing.T) {
 					t.Fatal(err)
 				}
 				met[string(d.Prefill)] = true
-				if !strings.Contains(tt.want.prefill, string(d.Prefill)) || d.Available != tt.want.available || d.Blind != tt.want.blind {
-					t.Fatalf("on %s, %d available, %d blind, want %+v; %s", d.Prefill, d.Available, d.Blind, tt.want, d.Reason)
+				if !strings.Contains(tt.want.prefill, string(d.Prefill)) || d.Available != tt.want.available ||
+					d.Blind != tt.want.blind {
+					t.Fatalf("on %s, %d available, %d blind, want %+v; %s",
+						d.Prefill, d.Available, d.Blind, tt.want, d.Reason)
 				}
 				if !strings.Contains(d.Reason, tt.want.reason) {
 					t.Fatalf("reason %q, want %q in it", d.Reason, tt.want.reason)
 				}
-				if guessed := slices.Contains(d.Unknown, "prefix on "+string(d.Prefill)) || slices.Contains(d.Unknown, "prefix"); guessed != d.Guessed {
+				if guessed := slices.Contains(d.Unknown, "prefix on "+string(d.Prefill)) ||
+					slices.Contains(d.Unknown, "prefix"); guessed != d.Guessed {
 					t.Fatalf("guessed %v, and unknown are %q", d.Guessed, d.Unknown)
 				}
 			}
@@ -94,7 +97,8 @@ func TestStaleIsUnknownNotEmpty(t *testing.T) {
 	}
 }
 
-// A decode replica that is blind is expected to have what the others have, in the transfer and where it prefills for itself.
+// A decode replica that is blind is expected to have what the others have, in the transfer and where it
+// prefills for itself.
 func TestStaleDecodeReplica(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	f.store(t, f.decode, "d1", 1, 400)
@@ -105,7 +109,8 @@ func TestStaleDecodeReplica(t *testing.T) {
 	}
 	for _, p := range d.Plans {
 		on := p.OnDecode
-		if blind := p.Decode == "d2"; blind != (on.Note == NoteBlind) || blind && (on.Expected != 6400 || on.Matched != 0) || !blind && on.Expected != 0 {
+		if blind := p.Decode == "d2"; blind != (on.Note == NoteBlind) ||
+			blind && (on.Expected != 6400 || on.Matched != 0) || !blind && on.Expected != 0 {
 			t.Errorf("%s: %+v", p.Decode, *on)
 		}
 	}
@@ -131,13 +136,16 @@ func TestFullReplicaIsAvailable(t *testing.T) {
 		if !local { // no decode replica could have prefilled it
 			available, blind = 0, 0
 		}
-		if b := f.plan(t, r); b.Decision.Available != available || b.Decision.Blind != blind || b.Decode.ID != "d3" {
-			t.Errorf("local %v: %d available, %d blind on %s, want %d and %d on d3", local, b.Decision.Available, b.Decision.Blind, b.Decode.ID, available, blind)
+		if b := f.plan(t, r); b.Decision.Available != available || b.Decision.Blind != blind ||
+			b.Decode.ID != "d3" {
+			t.Errorf("local %v: %d available, %d blind on %s, want %d and %d on d3",
+				local, b.Decision.Available, b.Decision.Blind, b.Decode.ID, available, blind)
 		}
 	}
 }
 
-// Plans with blind replicas cost what they would cost in a fleet where each of those is heard and holds the mean of the others.
+// Plans with blind replicas cost what they would cost in a fleet where each of those is heard and holds the
+// mean of the others.
 func TestBlindIsTheMeanOfTheOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := rapid.SampledFrom([][2]int{{4, 1}, {3, 1}, {2, 2}, {1, 2}}).Draw(t, "shape")
@@ -179,7 +187,9 @@ func (w *twinFleet) side(t *rapid.T, f, twin *fleet, to, twinTo teller, members 
 	sum, known := 0, 0
 	for i := range members {
 		held[i] = rapid.SampledFrom([]int{0, 0, 100, 250, 400}).Draw(t, "blocks")
-		trust := rapid.SampledFrom([]replica.Trust{replica.Live, replica.Off, replica.Stale, replica.Syncing, replica.TrustUnknown}).Draw(t, "trust")
+		trust := rapid.SampledFrom(
+			[]replica.Trust{replica.Live, replica.Off, replica.Stale, replica.Syncing, replica.TrustUnknown},
+		).Draw(t, "trust")
 		if held[i] > 0 {
 			f.store(t, to, members[i].ID, 1, held[i])
 		}
@@ -211,7 +221,8 @@ func total(d *Decision, m Mode, prefill, decode replica.ID) float64 {
 	return math.NaN()
 }
 
-// Blocks that the index dropped for its budget are missing from a match, and the decision says so of the replica that they were of.
+// Blocks that the index dropped for its budget are missing from a match, and the decision says so of the
+// replica that they were of.
 func TestTruncatedIsSaid(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	f.prefill = prefill.New(prefill.Options{IndexBytes: 256 << 10})
@@ -229,7 +240,8 @@ func TestTruncatedIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Truncated != 1 || d.Prefill != "p2" || d.Available != d.Matched || d.Matched == 0 || d.Matched >= 8000*blockSize {
+	if d.Truncated != 1 || d.Prefill != "p2" || d.Available != d.Matched || d.Matched == 0 ||
+		d.Matched >= 8000*blockSize {
 		t.Errorf("%d truncated, %d matched on %s, %d available", d.Truncated, d.Matched, d.Prefill, d.Available)
 	}
 	for _, p := range d.Plans {

@@ -1,5 +1,5 @@
-// Package policy says what the configuration means for decisions. What production does by default is
-// [Of] of [config.Default], in the router as in replay: no room below has numbers of its own for what a file sets.
+// Package policy says what the configuration means for decisions. What production does by default is [Of] of
+// [config.Default], in the router as in replay: no room below has numbers of its own for what a file sets.
 package policy
 
 import (
@@ -17,7 +17,9 @@ func Default() planner.Policy { return Of(config.Default()) }
 
 // Of returns what of cfg, which must have been validated, concerns decisions.
 func Of(cfg *config.Config) planner.Policy {
-	s, x, choice := cfg.Scoring, cfg.Experimental.Scoring, cfg.Experimental.Pools
+	s := cfg.Scoring
+	x := cfg.Experimental.Scoring
+	choice := cfg.Experimental.Pools
 	return planner.Policy{
 		Weights:         weights(cfg),
 		Calibration:     calibrations[x.Calibration],

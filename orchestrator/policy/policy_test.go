@@ -59,13 +59,19 @@ func numbers(v reflect.Value, all []reflect.Value) []reflect.Value {
 // A zero that an operator writes is a zero: no room below puts a number of its own in its place.
 func TestZeroIsZero(t *testing.T) {
 	c := config.Default()
-	c.Scoring.Alpha, c.Scoring.Beta, c.Scoring.Gamma, c.Scoring.DecodePenalty = config.Alpha{}, 0, 0, 0
-	c.Scoring.AffinityShare, c.Scoring.AffinitySaved, c.Scoring.HeadroomMargin = 0, 0, 0
+	c.Scoring.Alpha = config.Alpha{}
+	c.Scoring.Beta = 0
+	c.Scoring.Gamma = 0
+	c.Scoring.DecodePenalty = 0
+	c.Scoring.AffinityShare = 0
+	c.Scoring.AffinitySaved = 0
+	c.Scoring.HeadroomMargin = 0
 	c.Experimental.Scoring.TieAbsolute, c.Experimental.Scoring.TieRelative = 0, 0
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if p := Of(c); p.Weights != (scoring.Weights{}) || p.HeadroomMargin != 0 || p.TieAbsolute != 0 || p.TieRelative != 0 {
+	if p := Of(c); p.Weights != (scoring.Weights{}) || p.HeadroomMargin != 0 || p.TieAbsolute != 0 ||
+		p.TieRelative != 0 {
 		t.Errorf("got %+v", p)
 	}
 }

@@ -24,7 +24,8 @@ func TestPoliciesOfPools(t *testing.T) {
 		c := config.Default()
 		c.Experimental.Pools.Prefill.Policy = name
 		p := Of(c)
-		if r := p.PrefillRule; p.DecodeRule != nil || r == nil || r.Name != name || r.Rule != want || r.Tiers != (name == config.PolicyOverlapTiers) {
+		if r := p.PrefillRule; p.DecodeRule != nil || r == nil || r.Name != name || r.Rule != want ||
+			r.Tiers != (name == config.PolicyOverlapTiers) {
 			t.Errorf("%s is %+v, want %+v", name, r, want)
 		}
 		if err := c.Validate(); err != nil {
@@ -34,7 +35,9 @@ func TestPoliciesOfPools(t *testing.T) {
 	decode := &c.Experimental.Pools.Decode
 	decode.Policy = config.PolicyOverlapTiers
 	decode.Rule = config.Rule{Threshold: 1, Bound: 2, Overlap: 3, Load: 4, Hot: 6, Warm: 7}
-	want := scoring.Overlap{Threshold: 1, Overlap: 3, Load: 4, Hot: 6, Warm: 7, Otherwise: scoring.PrefixHash{Bound: 2}}
+	want := scoring.Overlap{
+		Threshold: 1, Overlap: 3, Load: 4, Hot: 6, Warm: 7, Otherwise: scoring.PrefixHash{Bound: 2},
+	}
 	if got := Of(c).DecodeRule; got == nil || got.Rule != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -11,7 +11,8 @@ import (
 	"tandem/orchestrator/rpc/tandemv1"
 )
 
-// health answers with the readiness of the moment. The library's own health server wants to be told of each change instead.
+// health answers with the readiness of the moment. The library's own health server wants to be told of each
+// change instead.
 type health struct {
 	healthv1.UnimplementedHealthServer
 	ready func() bool
@@ -30,7 +31,9 @@ func (h *health) status() healthv1.HealthCheckResponse_ServingStatus {
 func known(service string) bool { return service == services[0] || service == services[1] }
 
 // Check answers for the whole server ("") and for the Router service.
-func (h *health) Check(_ context.Context, r *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
+func (h *health) Check(
+	_ context.Context, r *healthv1.HealthCheckRequest,
+) (*healthv1.HealthCheckResponse, error) {
 	if !known(r.GetService()) {
 		return nil, status.Errorf(codes.NotFound, "there is no service %q", r.GetService())
 	}
@@ -50,7 +53,9 @@ func (h *health) List(context.Context, *healthv1.HealthListRequest) (*healthv1.H
 func (h *health) Watch(r *healthv1.HealthCheckRequest, stream healthv1.Health_WatchServer) error {
 	look := h.status
 	if !known(r.GetService()) {
-		look = func() healthv1.HealthCheckResponse_ServingStatus { return healthv1.HealthCheckResponse_SERVICE_UNKNOWN }
+		look = func() healthv1.HealthCheckResponse_ServingStatus {
+			return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
+		}
 	}
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()

@@ -9,14 +9,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// gRPC runs calls on goroutines of its own and recovers from nothing: a panic in one would end the process, and every stream with it.
+// gRPC runs calls on goroutines of its own and recovers from nothing: a panic in one would end the process,
+// and every stream with it.
 
-func (o Options) guardCall(ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler) (answer any, err error) {
+func (o Options) guardCall(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler,
+) (answer any, err error) {
 	defer o.recovered(&err)
 	return call(ctx, req)
 }
 
-func (o Options) guardStream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler) (err error) {
+func (o Options) guardStream(
+	srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, call grpc.StreamHandler,
+) (err error) {
 	defer o.recovered(&err)
 	return call(srv, s)
 }

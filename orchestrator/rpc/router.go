@@ -80,21 +80,26 @@ func response(d *planner.Decision) (*tandemv1.PlanResponse, error) {
 	}
 	out := &tandemv1.PlanResponse{
 		Mode: mode(d.Mode), Prefill: string(d.Prefill), Decode: string(d.Decode), Reason: d.Reason, Why: d.Why,
-		PromptTokens: count(d.Tokens), Exact: d.Exact, AvailableTokens: count(d.Available), MatchedTokens: count(d.Matched),
-		HeldTokens: count(d.Held), PredictedTtftMs: d.TTFT, ExpectedOutputTokens: count(d.Output), Unknown: d.Unknown, DecisionJson: text,
+		PromptTokens: count(d.Tokens), Exact: d.Exact, AvailableTokens: count(d.Available),
+		MatchedTokens: count(d.Matched),
+		HeldTokens:    count(d.Held), PredictedTtftMs: d.TTFT, ExpectedOutputTokens: count(d.Output),
+		Unknown: d.Unknown, DecisionJson: text,
 		Blind: count(d.Blind), Truncated: count(d.Truncated), Guessed: d.Guessed,
 	}
 	for _, p := range d.Plans {
 		out.Plans = append(out.Plans, plan(p))
 	}
 	for _, x := range d.Excluded {
-		out.Excluded = append(out.Excluded, &tandemv1.Exclusion{Pool: x.Pool, Replica: string(x.Replica), With: string(x.With), Reason: x.Reason})
+		out.Excluded = append(out.Excluded,
+			&tandemv1.Exclusion{Pool: x.Pool, Replica: string(x.Replica), With: string(x.With), Reason: x.Reason})
 	}
 	return readable(out), nil
 }
 
 func plan(p planner.Plan) *tandemv1.Plan {
-	out := &tandemv1.Plan{Mode: mode(p.Mode), Prefill: string(p.Prefill), Decode: string(p.Decode), Total: p.Total}
+	out := &tandemv1.Plan{
+		Mode: mode(p.Mode), Prefill: string(p.Prefill), Decode: string(p.Decode), Total: p.Total,
+	}
 	for name, value := range p.Terms.All() {
 		out.Terms = append(out.Terms, &tandemv1.Term{Name: name, Value: value})
 	}
@@ -112,7 +117,9 @@ func mode(m planner.Mode) tandemv1.Mode {
 func count(n int) uint32 { return uint32(min(max(n, 0), 1<<31)) }
 
 // WatchDecisions streams records until the caller leaves.
-func (s *router) WatchDecisions(r *tandemv1.WatchDecisionsRequest, stream tandemv1.Router_WatchDecisionsServer) error {
+func (s *router) WatchDecisions(
+	r *tandemv1.WatchDecisionsRequest, stream tandemv1.Router_WatchDecisionsServer,
+) error {
 	if s.watch == nil {
 		return status.Error(codes.Unimplemented, "decisions are not kept here")
 	}
@@ -139,8 +146,9 @@ func decision(r Record) *tandemv1.Decision {
 	return &tandemv1.Decision{
 		Id: r.ID, Time: timestamppb.New(r.Time), Model: r.Model, Mode: r.Mode, Prefill: r.Prefill, Decode: r.Decode,
 		Reason: r.Reason, Outcome: r.Outcome, Status: count(r.Status), Json: r.JSON,
-		PromptTokens: count(r.Prompt), AvailableTokens: ifKnown(r.Available), CapturedTokens: ifKnown(r.Captured), DeliveredTokens: ifKnown(r.Delivered),
-		Blind: count(r.Blind),
+		PromptTokens: count(r.Prompt), AvailableTokens: ifKnown(r.Available), CapturedTokens: ifKnown(r.Captured),
+		DeliveredTokens: ifKnown(r.Delivered),
+		Blind:           count(r.Blind),
 	}
 }
 

@@ -1,4 +1,5 @@
-// Package rpc serves the gRPC side of the admin listener: plan a request without sending it, watch decisions, health and reflection.
+// Package rpc serves the gRPC side of the admin listener: plan a request without sending it, watch decisions,
+// health and reflection.
 package rpc
 
 import (
@@ -15,18 +16,20 @@ import (
 	"tandem/orchestrator/rpc/tandemv1"
 )
 
-// Options is what the services are made of. Whatever is nil is answered with UNIMPLEMENTED; readiness with SERVING.
+// Options is what the services are made of. Whatever is nil is answered with UNIMPLEMENTED; readiness with
+// SERVING.
 type Options struct {
-	// Explain plans the request with this OpenAI body, a completion or a chat, and books nothing. It may ask engines, within ctx.
-	// It is called from the goroutine of each call.
+	// Explain plans the request with this OpenAI body, a completion or a chat, and books nothing. It may ask
+	// engines, within ctx. It is called from the goroutine of each call.
 	Explain func(ctx context.Context, body []byte) (*planner.Decision, error)
 
-	// Watch calls send for each record as it comes, from one goroutine, until ctx ends or send fails, and returns send's error. It must not
-	// wait for send in the path of requests: it keeps a bounded number of records and drops the rest. lost counts what was dropped for this
-	// caller since the record before.
+	// Watch calls send for each record as it comes, from one goroutine, until ctx ends or send fails, and
+	// returns send's error. It must not wait for send in the path of requests: it keeps a bounded number of
+	// records and drops the rest. lost counts what was dropped for this caller since the record before.
 	Watch func(ctx context.Context, send func(r Record, lost uint64) error) error
 
-	// Ready reports whether requests can be served. It is asked on each health check and once a second by each health watcher.
+	// Ready reports whether requests can be served. It is asked on each health check and once a second by each
+	// health watcher.
 	Ready func() bool
 
 	// Panicked is told of a panic in one of the calls, which gets INTERNAL; nil for nobody.
@@ -56,7 +59,8 @@ type Record struct {
 	Blind     int // replicas left out of Available
 }
 
-// New returns a server with the services of o. It has no listener: give it to [Handler]; call Stop when the listener's server has been closed.
+// New returns a server with the services of o. It has no listener: give it to [Handler]; call Stop when the
+// listener's server has been closed.
 func New(o Options) *grpc.Server {
 	options := []grpc.ServerOption{grpc.UnaryInterceptor(o.guardCall), grpc.StreamInterceptor(o.guardStream)}
 	if o.MaxRequest > 0 {
@@ -69,7 +73,8 @@ func New(o Options) *grpc.Server {
 	return s
 }
 
-// Handler gives gRPC requests to g and all others to h. The server around it must speak HTTP/2: see [Protocols].
+// Handler gives gRPC requests to g and all others to h. The server around it must speak HTTP/2: see
+// [Protocols].
 func Handler(g *grpc.Server, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
@@ -80,7 +85,8 @@ func Handler(g *grpc.Server, h http.Handler) http.Handler {
 	})
 }
 
-// Protocols is what [http.Server.Protocols] of the admin listener must be: HTTP/1.1, and HTTP/2 with and without TLS.
+// Protocols is what [http.Server.Protocols] of the admin listener must be: HTTP/1.1, and HTTP/2 with and
+// without TLS.
 func Protocols() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)

@@ -37,7 +37,8 @@ func dial(t *testing.T, o Options) *grpc.ClientConn {
 	s := New(o)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
-	c := connect(t, "passthrough:memory", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	c := connect(t, "passthrough:memory",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	t.Cleanup(func() {
 		s.Stop()
 		if err := <-done; err != nil {
@@ -49,7 +50,8 @@ func dial(t *testing.T, o Options) *grpc.ClientConn {
 
 func connect(t *testing.T, target string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	c, err := grpc.NewClient(target,
+		append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +61,14 @@ func connect(t *testing.T, target string, options ...grpc.DialOption) *grpc.Clie
 
 func split() *planner.Decision {
 	return &planner.Decision{
-		ID: "d1", Model: "m", Tokens: 100, Exact: true, Mode: planner.Split, Prefill: "p0", Decode: "d0", Reason: "p0 holds 64 tokens", Why: planner.WhyMatch,
+		ID: "d1", Model: "m", Tokens: 100, Exact: true, Mode: planner.Split, Prefill: "p0", Decode: "d0",
+		Reason: "p0 holds 64 tokens", Why: planner.WhyMatch,
 		Available: 80, Matched: 64, Held: 16, TTFT: 12.5, Output: 256, Unknown: []string{"load of p1"},
 		Plans: []planner.Plan{
-			{Mode: planner.Split, Prefill: "p0", Decode: "d0", Total: 12.5, Terms: scoring.Terms{Prefill: 10, Transfer: 2.5}},
+			{
+				Mode: planner.Split, Prefill: "p0", Decode: "d0", Total: 12.5,
+				Terms: scoring.Terms{Prefill: 10, Transfer: 2.5},
+			},
 			{Mode: planner.Local, Decode: "d0", Total: 20, Terms: scoring.Terms{Prefill: 20}},
 		},
 		Excluded: []planner.Exclusion{{Pool: "pair", Replica: "p1", With: "d0", Reason: "breaker open"}},
@@ -71,10 +77,11 @@ func split() *planner.Decision {
 
 func TestPlan(t *testing.T) {
 	var got string
-	c := tandemv1.NewRouterClient(dial(t, Options{Explain: func(_ context.Context, body []byte) (*planner.Decision, error) {
-		got = string(body)
-		return split(), nil
-	}}))
+	c := tandemv1.NewRouterClient(dial(t,
+		Options{Explain: func(_ context.Context, body []byte) (*planner.Decision, error) {
+			got = string(body)
+			return split(), nil
+		}}))
 	for _, row := range []struct {
 		name    string
 		request *tandemv1.PlanRequest
@@ -82,11 +89,20 @@ func TestPlan(t *testing.T) {
 	}{
 		{
 			"ids",
-			&tandemv1.PlanRequest{Model: "m", Prompt: &tandemv1.PlanRequest_TokenIds{TokenIds: &tandemv1.TokenIDs{Ids: []uint32{1, 2}}}, MaxTokens: 9},
+			&tandemv1.PlanRequest{
+				Model: "m", Prompt: &tandemv1.PlanRequest_TokenIds{TokenIds: &tandemv1.TokenIDs{Ids: []uint32{1, 2}}},
+				MaxTokens: 9,
+			},
 			`{"model":"m","prompt":[1,2],"max_tokens":9}`,
 		},
-		{"text", &tandemv1.PlanRequest{Model: "m", Prompt: &tandemv1.PlanRequest_Text{Text: "say \"hi\""}}, `{"model":"m","prompt":"say \"hi\""}`},
-		{"body", &tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Body{Body: []byte(`{ "messages": [] }`)}}, `{ "messages": [] }`},
+		{
+			"text", &tandemv1.PlanRequest{Model: "m", Prompt: &tandemv1.PlanRequest_Text{Text: "say \"hi\""}},
+			`{"model":"m","prompt":"say \"hi\""}`,
+		},
+		{
+			"body", &tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Body{Body: []byte(`{ "messages": [] }`)}},
+			`{ "messages": [] }`,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r, err := c.Plan(t.Context(), row.request)
@@ -96,10 +112,12 @@ func TestPlan(t *testing.T) {
 			if got != row.body {
 				t.Errorf("explained %s, want %s", got, row.body)
 			}
-			if r.GetMode() != tandemv1.Mode_MODE_SPLIT || r.GetPrefill() != "p0" || r.GetDecode() != "d0" || r.GetMatchedTokens() != 64 || r.GetPredictedTtftMs() != 12.5 {
+			if r.GetMode() != tandemv1.Mode_MODE_SPLIT || r.GetPrefill() != "p0" || r.GetDecode() != "d0" ||
+				r.GetMatchedTokens() != 64 || r.GetPredictedTtftMs() != 12.5 {
 				t.Errorf("got %v", r)
 			}
-			if len(r.GetPlans()) != 2 || r.GetPlans()[1].GetMode() != tandemv1.Mode_MODE_LOCAL || r.GetPlans()[0].GetTerms()[3].GetName() != "transfer" ||
+			if len(r.GetPlans()) != 2 || r.GetPlans()[1].GetMode() != tandemv1.Mode_MODE_LOCAL ||
+				r.GetPlans()[0].GetTerms()[3].GetName() != "transfer" ||
 				r.GetPlans()[0].GetTerms()[3].GetValue() != 2.5 {
 				t.Errorf("plans are %v", r.GetPlans())
 			}
@@ -130,7 +148,8 @@ func TestPlanFails(t *testing.T) {
 		{"engine too slow", fmt.Errorf("tokenize: %w", context.DeadlineExceeded), text, codes.DeadlineExceeded},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := tandemv1.NewRouterClient(dial(t, Options{Explain: func(context.Context, []byte) (*planner.Decision, error) { return nil, row.err }}))
+			c := tandemv1.NewRouterClient(dial(t,
+				Options{Explain: func(context.Context, []byte) (*planner.Decision, error) { return nil, row.err }}))
 			if _, err := c.Plan(t.Context(), row.request); status.Code(err) != row.want {
 				t.Errorf("got %v, want %v", err, row.want)
 			}
@@ -169,7 +188,10 @@ func feed(records []Record, lost []uint64, left chan<- error) Options {
 func TestWatchDecisions(t *testing.T) {
 	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	records := []Record{
-		{ID: "1", Time: at, Model: "a", Mode: "split", Prefill: "p0", Decode: "d0", Outcome: "ok", Status: 200, JSON: []byte(`{}`)},
+		{
+			ID: "1", Time: at, Model: "a", Mode: "split", Prefill: "p0", Decode: "d0", Outcome: "ok", Status: 200,
+			JSON: []byte(`{}`),
+		},
 		{ID: "2", Model: "b"},
 		{ID: "3", Model: "a"},
 	}
@@ -177,7 +199,8 @@ func TestWatchDecisions(t *testing.T) {
 	for model, want := range map[string][]string{"": {"1+0", "2+5", "3+2"}, "a": {"1+0", "3+7"}} {
 		left := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		w, err := tandemv1.NewRouterClient(dial(t, feed(records, lost, left))).WatchDecisions(ctx, &tandemv1.WatchDecisionsRequest{Model: model})
+		w, err := tandemv1.NewRouterClient(dial(t, feed(records, lost, left))).WatchDecisions(ctx,
+			&tandemv1.WatchDecisionsRequest{Model: model})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +210,8 @@ func TestWatchDecisions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d.GetId() == "1" && (!d.GetTime().AsTime().Equal(at) || d.GetPrefill() != "p0" || d.GetStatus() != 200 || string(d.GetJson()) != "{}") {
+			if d.GetId() == "1" && (!d.GetTime().AsTime().Equal(at) || d.GetPrefill() != "p0" ||
+				d.GetStatus() != 200 || string(d.GetJson()) != "{}") {
 				t.Errorf("got %v", d)
 			}
 			got = append(got, fmt.Sprintf("%s+%d", d.GetId(), d.GetLost()))
@@ -202,7 +226,8 @@ func TestWatchDecisions(t *testing.T) {
 	}
 }
 
-// A text with a byte that is no UTF-8, as a request's id or an engine's words may have, ends nobody's stream or plan.
+// A text with a byte that is no UTF-8, as a request's id or an engine's words may have, ends nobody's stream
+// or plan.
 func TestTextThatIsNoUTF8(t *testing.T) {
 	const bad, mended = "b\xff\xfed", "b\uFFFDd"
 	records := []Record{{ID: "1", Reason: bad, Model: bad}, {ID: "2", Outcome: bad}, {ID: "3"}}
@@ -210,7 +235,9 @@ func TestTextThatIsNoUTF8(t *testing.T) {
 	o := feed(records, []uint64{0, 0, 0}, left)
 	o.Explain = func(context.Context, []byte) (*planner.Decision, error) {
 		d := split()
-		d.Reason, d.Plans, d.Excluded = bad, []planner.Plan{{Prefill: bad}}, []planner.Exclusion{{Pool: "decode", Reason: bad}}
+		d.Reason = bad
+		d.Plans = []planner.Plan{{Prefill: bad}}
+		d.Excluded = []planner.Exclusion{{Pool: "decode", Reason: bad}}
 		return d, nil
 	}
 	router := tandemv1.NewRouterClient(dial(t, o))
@@ -230,11 +257,13 @@ func TestTextThatIsNoUTF8(t *testing.T) {
 	}
 	cancel()
 	<-left
-	p, err := router.Plan(t.Context(), &tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Body{Body: []byte("{}")}})
+	p, err := router.Plan(t.Context(),
+		&tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Body{Body: []byte("{}")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.GetReason() != mended || p.GetPlans()[0].GetPrefill() != mended || p.GetExcluded()[0].GetReason() != mended {
+	if p.GetReason() != mended || p.GetPlans()[0].GetPrefill() != mended ||
+		p.GetExcluded()[0].GetReason() != mended {
 		t.Errorf("got %v", p)
 	}
 }
@@ -255,7 +284,10 @@ func TestDecisionsTellTheTruth(t *testing.T) {
 			name string
 			got  *uint32
 			want int
-		}{{"available", d.AvailableTokens, r.Available}, {"captured", d.CapturedTokens, r.Captured}, {"delivered", d.DeliveredTokens, r.Delivered}} {
+		}{
+			{"available", d.AvailableTokens, r.Available}, {"captured", d.CapturedTokens, r.Captured},
+			{"delivered", d.DeliveredTokens, r.Delivered},
+		} {
 			if (x.got == nil) != (x.want < 0) || x.got != nil && *x.got != uint32(x.want) {
 				t.Errorf("%s: got %v, want %d, in %+v", x.name, x.got, x.want, r)
 			}
@@ -276,7 +308,10 @@ func TestHealth(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(l) }()
 	defer func() { g.Stop(); <-done }()
-	c := healthv1.NewHealthClient(connect(t, "passthrough:memory", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })))
+	c := healthv1.NewHealthClient(connect(
+		t, "passthrough:memory",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+	))
 
 	w, err := c.Watch(t.Context(), &healthv1.HealthCheckRequest{Service: "tandem.v1.Router"})
 	if err != nil {
@@ -296,7 +331,8 @@ func TestHealth(t *testing.T) {
 			t.Errorf("Watch gives %v, %v, want %v", r, err, want)
 		}
 	}
-	if _, err := c.Check(t.Context(), &healthv1.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+	if _, err := c.Check(t.Context(),
+		&healthv1.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
 		t.Errorf("Check of another service gives %v", err)
 	}
 	if r, err := c.List(t.Context(), &healthv1.HealthListRequest{}); err != nil || len(r.GetStatuses()) != 2 {
@@ -311,7 +347,9 @@ func TestHandlerSharesThePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " ", r.URL.Path) })
+	plain := http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " ", r.URL.Path) },
+	)
 	s := &http.Server{Handler: Handler(g, plain), Protocols: Protocols(), ReadHeaderTimeout: time.Second}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
@@ -336,11 +374,13 @@ func TestHandlerSharesThePort(t *testing.T) {
 	}
 
 	c := connect(t, addr)
-	r, err := tandemv1.NewRouterClient(c).Plan(t.Context(), &tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Text{Text: "x"}})
+	r, err := tandemv1.NewRouterClient(c).Plan(t.Context(),
+		&tandemv1.PlanRequest{Prompt: &tandemv1.PlanRequest_Text{Text: "x"}})
 	if err != nil || r.GetDecode() != "d0" {
 		t.Errorf("Plan gives %v, %v", r, err)
 	}
-	if names := listed(t, c); !slices.Contains(names, "tandem.v1.Router") || !slices.Contains(names, "grpc.health.v1.Health") {
+	if names := listed(t, c); !slices.Contains(names, "tandem.v1.Router") ||
+		!slices.Contains(names, "grpc.health.v1.Health") {
 		t.Errorf("reflection lists %v", names)
 	}
 	c.Close()
@@ -368,7 +408,9 @@ func listed(t *testing.T, c *grpc.ClientConn) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
+	if err := s.Send(
+		&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	r, err := s.Recv()

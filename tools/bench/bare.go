@@ -12,8 +12,9 @@ import (
 	"tandem/internal/engine"
 )
 
-// bare is the least that a front on net/http's server can be: the two legs by tandem's own lean client, replicas in
-// turn, no decision, no checks, nothing written down. What it costs above its client is the server's.
+// bare is the least that a front on net/http's server can be: the two legs by tandem's own lean client,
+// replicas in turn, no decision, no checks, nothing written down. What it costs above its client is the
+// server's.
 type bare struct {
 	prefill, decode []*engine.Client
 	next            atomic.Uint64

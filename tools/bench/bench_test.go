@@ -56,8 +56,10 @@ func testFront(t *testing.T, front func(prefill, decode []string) (http.Handler,
 		}
 		total += r.answers
 	}
-	if got := int(p.prefills.Load()); got != total || int(p.requests.Load()) != total || d.prefills.Load() != 0 || int(d.requests.Load()) != total {
-		t.Errorf("%d answers took %d prefills of %d requests and %d decodes", total, got, p.requests.Load(), d.requests.Load())
+	if got := int(p.prefills.Load()); got != total || int(p.requests.Load()) != total ||
+		d.prefills.Load() != 0 || int(d.requests.Load()) != total {
+		t.Errorf("%d answers took %d prefills of %d requests and %d decodes",
+			total, got, p.requests.Load(), d.requests.Load())
 	}
 	if n, err := countPrefills([]string{prefill}); err != nil || int(n) != total {
 		t.Errorf("countPrefills = %v %v, want %d", n, err, total)
@@ -84,11 +86,13 @@ func TestDirect(t *testing.T) {
 func TestLegs(t *testing.T) {
 	body := completionBody(1, 64, true)
 	leg1, err := prefillLeg(nil, body)
-	if err != nil || !strings.Contains(string(leg1), `"stream":false,"max_tokens":1,"kv_transfer_params":{"do_remote_decode":true`) {
+	if err != nil || !strings.Contains(string(leg1),
+		`"stream":false,"max_tokens":1,"kv_transfer_params":{"do_remote_decode":true`) {
 		t.Errorf("leg 1 = %q %v", leg1, err)
 	}
 	leg2, err := decodeLeg(nil, body, []byte(`{"kv_transfer_params": {"a":{"b":[1]}}, "x":1}`))
-	if want := `"stream":true,"max_tokens":64,"kv_transfer_params":{"a":{"b":[1]}}}`; err != nil || !strings.HasSuffix(string(leg2), want) {
+	if want := `"stream":true,"max_tokens":64,"kv_transfer_params":{"a":{"b":[1]}}}`; err != nil ||
+		!strings.HasSuffix(string(leg2), want) {
 		t.Errorf("leg 2 = %q %v, want the end %q", leg2, err, want)
 	}
 	for _, answer := range []string{`{}`, `{"kv_transfer_params":null}`, `{"kv_transfer_params":{`} {
@@ -103,8 +107,10 @@ func TestLegs(t *testing.T) {
 
 func TestQuantile(t *testing.T) {
 	before := []byte("gap_bucket{le=\"1\"} 5\ngap_bucket{le=\"2\"} 5\ngap_bucket{le=\"+Inf\"} 5\ngap_sum 1\n")
-	after := []byte("gap_bucket{le=\"1\",pool=\"a\"} 5\ngap_bucket{le=\"2\",pool=\"a\"} 9\ngap_bucket{le=\"+Inf\",pool=\"a\"} 9\n" +
-		"gap_bucket{le=\"1\",pool=\"b\"} 0\ngap_bucket{le=\"2\",pool=\"b\"} 0\ngap_bucket{le=\"+Inf\",pool=\"b\"} 0\n")
+	after := []byte("gap_bucket{le=\"1\",pool=\"a\"} 5\ngap_bucket{le=\"2\",pool=\"a\"} 9\n" +
+		"gap_bucket{le=\"+Inf\",pool=\"a\"} 9\n" +
+		"gap_bucket{le=\"1\",pool=\"b\"} 0\ngap_bucket{le=\"2\",pool=\"b\"} 0\n" +
+		"gap_bucket{le=\"+Inf\",pool=\"b\"} 0\n")
 	for q, want := range map[float64]float64{0.5: 1.5, 1: 2, 0.25: 1.25} {
 		if got, ok := quantile(before, after, "gap", q); !ok || math.Abs(got-want) > 1e-9 {
 			t.Errorf("quantile %v = %v %v, want %v", q, got, ok, want)
@@ -116,7 +122,8 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestNsPerOp(t *testing.T) {
-	out := "goos: linux\nBenchmarkPlan16x16-2   \t   32000\t     37123 ns/op\t 12 B/op\nBenchmarkPlan16x16-2 10 41000.5 ns/op\nBenchmarkPlan16x16Cold-2 10 9 ns/op\nPASS\n"
+	out := "goos: linux\nBenchmarkPlan16x16-2   \t   32000\t     37123 ns/op\t 12 B/op\nBenchmarkPlan16x16-2 " +
+		"10 41000.5 ns/op\nBenchmarkPlan16x16Cold-2 10 9 ns/op\nPASS\n"
 	if got := nsPerOp(out, "BenchmarkPlan16x16"); !slices.Equal(got, []float64{37123, 41000.5}) {
 		t.Errorf("nsPerOp = %v", got)
 	}
@@ -133,7 +140,8 @@ func TestMedian(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	o, err := parseOptions([]string{"-only", "index", "-blocks", "1,3", "-holders", "8", "-runs", "2"})
-	if err != nil || !slices.Equal(o.index.Resident, []int{1_000_000, 3_000_000}) || !slices.Equal(o.index.Holders, []int{8}) || o.index.Runs != 2 {
+	if err != nil || !slices.Equal(o.index.Resident, []int{1_000_000, 3_000_000}) ||
+		!slices.Equal(o.index.Holders, []int{8}) || o.index.Runs != 2 {
 		t.Errorf("options = %+v %v", o, err)
 	}
 	for _, args := range [][]string{{"-blocks", "1,x"}, {"-holders", "0"}, {"-holders", ""}, {"-runs", "0"}} {
@@ -145,8 +153,10 @@ func TestOptions(t *testing.T) {
 
 func TestUnit(t *testing.T) {
 	for name, want := range map[string]string{
-		"lookup_6250_us": "us", "lookup_6250_us_10m_64h": "us", "ingest_mblocks_s_1m_256h": "M/s", "bytes_per_membership_churned": "B",
-		"event_applied_p99_ms": "ms", "machine_read_latency_ns": "ns", "front_rps": "1/s", "lookup_6250_allocs": "",
+		"lookup_6250_us": "us", "lookup_6250_us_10m_64h": "us", "ingest_mblocks_s_1m_256h": "M/s",
+		"bytes_per_membership_churned": "B",
+		"event_applied_p99_ms":         "ms", "machine_read_latency_ns": "ns", "front_rps": "1/s",
+		"lookup_6250_allocs": "",
 	} {
 		if got := unit(name); got != want {
 			t.Errorf("unit of %s = %q, want %q", name, got, want)

@@ -26,7 +26,8 @@ func (b *bench) tandem(name, binary string) contender {
 }
 
 // bareFront is net/http's server before the lean client of engines, without any decision.
-var bareFront = contender{"bare", func(ctx context.Context, f *fleet, engines []string) (string, *process, error) {
+var bareFront = contender{"bare", func(ctx context.Context, f *fleet,
+	engines []string) (string, *process, error) {
 	f.split(engines)
 	err := f.serveReference(ctx, "--lean")
 	return f.refAddr, f.reference, err
@@ -62,11 +63,14 @@ func (b *bench) compare(ctx context.Context) error {
 
 // ratios adds tandem's latest figures over those of another.
 func (b *bench) ratios(other string) {
-	for _, of := range []string{"rps", "streams_per_s", "added_p50_us", "request_cpu_us", "event_cpu_us", "handoff_gap_us"} {
+	for _, of := range []string{
+		"rps", "streams_per_s", "added_p50_us", "request_cpu_us", "event_cpu_us", "handoff_gap_us",
+	} {
 		b.quotient(other+"_"+of+"_ratio", ours+"_"+of, other+"_"+of)
 	}
-	b.say("over %s: %s", other, b.latest(other+"_rps_ratio", other+"_streams_per_s_ratio", other+"_added_p50_us_ratio",
-		other+"_request_cpu_us_ratio", other+"_event_cpu_us_ratio"))
+	b.say("over %s: %s", other,
+		b.latest(other+"_rps_ratio", other+"_streams_per_s_ratio", other+"_added_p50_us_ratio",
+			other+"_request_cpu_us_ratio", other+"_event_cpu_us_ratio"))
 }
 
 // inTurn is all in another order for each run: who goes first changes.
@@ -77,8 +81,8 @@ func inTurn(all []contender, n int) []contender {
 	return all
 }
 
-// contest takes each figure of each contender once, one after the other, each started anew: none pays for what another
-// does in the background.
+// contest takes each figure of each contender once, one after the other, each started anew: none pays for
+// what another does in the background.
 func (b *bench) contest(ctx context.Context, all []contender, engines []string) error {
 	direct, err := b.directP50(ctx, engines[0], engines[len(engines)/2])
 	if err != nil {
@@ -160,9 +164,11 @@ func (b *bench) loadOne(ctx context.Context, name, addr string, f *fleet, direct
 	return nil
 }
 
-// loadContender takes what many connections see, and what that costs the front. admin is tandem's, which may be asked
-// for profiles.
-func (b *bench) loadContender(ctx context.Context, name, addr string, p *process, admin string) (answers int, err error) {
+// loadContender takes what many connections see, and what that costs the front. admin is tandem's, which may
+// be asked for profiles.
+func (b *bench) loadContender(
+	ctx context.Context, name, addr string, p *process, admin string,
+) (answers int, err error) {
 	for _, kind := range []struct {
 		stream    bool
 		rate, cpu string
@@ -184,7 +190,8 @@ func (b *bench) loadContender(ctx context.Context, name, addr string, p *process
 	return answers, err
 }
 
-// splitShare adds how many prefills the engines did for each answer: who prefills less than once for each would be compared by something else.
+// splitShare adds how many prefills the engines did for each answer: who prefills less than once for each
+// would be compared by something else.
 func (b *bench) splitShare(name string, prefill []string, before float64, answers int) error {
 	after, err := countPrefills(prefill)
 	if err != nil || after < 0 {
@@ -198,7 +205,8 @@ func (b *bench) splitShare(name string, prefill []string, before float64, answer
 	return nil
 }
 
-// followsEvents makes sure that tandem has been doing all of its work: its indexes are those that the engines' events feed.
+// followsEvents makes sure that tandem has been doing all of its work: its indexes are those that the
+// engines' events feed.
 func followsEvents(admin string, engines int) error {
 	metrics, err := scrape(admin)
 	if err != nil {
@@ -206,7 +214,8 @@ func followsEvents(admin string, engines int) error {
 	}
 	live := 0
 	for line := range strings.Lines(string(metrics)) {
-		if strings.HasPrefix(line, "tandem_index_trust{") && strings.Contains(line, `state="live"`) && strings.HasSuffix(line, " 1\n") {
+		if strings.HasPrefix(line, "tandem_index_trust{") && strings.Contains(line, `state="live"`) &&
+			strings.HasSuffix(line, " 1\n") {
 			live++
 		}
 	}

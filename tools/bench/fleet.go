@@ -151,7 +151,8 @@ func (f *fleet) stop() {
 	}
 }
 
-// engines starts n engines and returns when each answers. Ports are in a row, so that one process can hold them all.
+// engines starts n engines and returns when each answers. Ports are in a row, so that one process can hold
+// them all.
 func (f *fleet) engines(ctx context.Context, o options, n int) ([]string, error) {
 	first, err := freePorts(n)
 	if err != nil {
@@ -187,7 +188,8 @@ func (f *fleet) startEngines(o options, addrs []string) error {
 		step = len(addrs)
 	}
 	for i := 0; i < len(addrs); i += step {
-		if _, err := f.start("engine "+addrs[i], self, "engines", "--kind", o.upstream, "--listen", addrs[i], "--count", strconv.Itoa(step)); err != nil {
+		if _, err := f.start("engine "+addrs[i], self, "engines", "--kind", o.upstream, "--listen", addrs[i],
+			"--count", strconv.Itoa(step)); err != nil {
 			return err
 		}
 	}
@@ -199,7 +201,8 @@ const binarySim = "tandem sim"
 
 func (f *fleet) startSims(o options, addrs []string) error {
 	for _, addr := range addrs {
-		if _, err := f.start("engine "+addr, o.tandem, "sim", "--zero-latency", "--model", model, "--blocks", "32768", "--listen", addr, "--events", "tcp://127.0.0.1:0"); err != nil {
+		if _, err := f.start("engine "+addr, o.tandem, "sim", "--zero-latency", "--model", model, "--blocks",
+			"32768", "--listen", addr, "--events", "tcp://127.0.0.1:0"); err != nil {
 			return err
 		}
 	}
@@ -225,7 +228,8 @@ func (f *fleet) serve(ctx context.Context, o options, engines []string) (err err
 		return err
 	}
 	defer os.Remove(file)
-	if f.tandem, err = f.start("tandem", o.tandem, "serve", "--config", file, "--listen", f.front, "--admin", f.admin); err != nil {
+	if f.tandem, err = f.start("tandem", o.tandem, "serve", "--config", file, "--listen", f.front, "--admin",
+		f.admin); err != nil {
 		return err
 	}
 	return f.awaitAnswer(ctx, f.front)
@@ -233,7 +237,8 @@ func (f *fleet) serve(ctx context.Context, o options, engines []string) (err err
 
 // config writes tandem's configuration: defaults, but for local.
 func (f *fleet) config(o options) (string, error) {
-	text := fmt.Sprintf("local: %s\npools:\n  prefill:\n    replicas:%s\n  decode:\n    replicas:%s\n", o.local, items(f.prefill), items(f.decode))
+	text := fmt.Sprintf("local: %s\npools:\n  prefill:\n    replicas:%s\n  decode:\n    replicas:%s\n",
+		o.local, items(f.prefill), items(f.decode))
 	file, err := os.CreateTemp("", "tandem-bench-*.yaml")
 	if err != nil {
 		return "", err

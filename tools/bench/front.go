@@ -79,8 +79,10 @@ func (b *bench) frontRun(ctx context.Context, f *fleet, n int) error {
 	for _, name := range []string{"rps", "streams_per_s", "event_cpu_us", "added_p50_us"} {
 		b.ratio("front_"+name, "reference_"+name)
 	}
-	b.say("run %d of %d: %s", n+1, b.o.runs, b.latest("front_rps", "reference_rps", "front_streams_per_s", "reference_streams_per_s",
-		"front_event_cpu_us", "front_added_p50_us", "reference_added_p50_us", "handoff_gap_us", "front_split_share"))
+	b.say("run %d of %d: %s", n+1, b.o.runs,
+		b.latest("front_rps", "reference_rps", "front_streams_per_s", "reference_streams_per_s",
+			"front_event_cpu_us", "front_added_p50_us", "reference_added_p50_us", "handoff_gap_us",
+			"front_split_share"))
 	return nil
 }
 
@@ -109,7 +111,9 @@ func (b *bench) loadFront(ctx context.Context, name, addr string, p *process) (a
 	return plain.answers + streams.answers, nil
 }
 
-func (b *bench) load(ctx context.Context, addr string, conns int, d time.Duration, stream bool) (*result, error) {
+func (b *bench) load(
+	ctx context.Context, addr string, conns int, d time.Duration, stream bool,
+) (*result, error) {
 	tokens := answerTokens
 	if stream {
 		tokens = streamTokens
@@ -122,8 +126,8 @@ func (b *bench) load(ctx context.Context, addr string, conns int, d time.Duratio
 	return drive(ctx, d, askers)
 }
 
-// single takes what one connection sees: each front's median less that of the two legs done directly, and tandem's own account of
-// the gap between them.
+// single takes what one connection sees: each front's median less that of the two legs done directly, and
+// tandem's own account of the gap between them.
 func (b *bench) single(ctx context.Context, f *fleet) error {
 	ask, closeBoth, err := directAsker(f.prefill[0], f.decode[0], answerTokens)
 	if err != nil {
@@ -182,7 +186,8 @@ func get(url string) ([]byte, error) {
 
 func scrape(addr string) ([]byte, error) { return get("http://" + addr + "/metrics") }
 
-// countPrefills sums the finished requests of the prefill replicas: a front that split every request adds one each. -1 when they do not say.
+// countPrefills sums the finished requests of the prefill replicas: a front that split every request adds one
+// each. -1 when they do not say.
 func countPrefills(addrs []string) (float64, error) {
 	sum, found := 0.0, false
 	for _, addr := range addrs {

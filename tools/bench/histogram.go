@@ -14,8 +14,8 @@ type bucket struct {
 	count float64 // of everything up to it
 }
 
-// quantile estimates a quantile of what a histogram gained between two scrapes, within its bucket by the straight line. Series that differ in
-// other labels are added up.
+// quantile estimates a quantile of what a histogram gained between two scrapes, within its bucket by the
+// straight line. Series that differ in other labels are added up.
 func quantile(before, after []byte, name string, q float64) (float64, bool) {
 	gained := buckets(after, name)
 	for le, count := range buckets(before, name) {
@@ -29,7 +29,9 @@ func quantile(before, after []byte, name string, q float64) (float64, bool) {
 	if len(all) == 0 || all[len(all)-1].count <= 0 {
 		return 0, false
 	}
-	want, low, below := q*all[len(all)-1].count, 0.0, 0.0
+	want := q * all[len(all)-1].count
+	low := 0.0
+	below := 0.0
 	for _, b := range all {
 		if b.count >= want && b.count > below {
 			if math.IsInf(b.le, 1) {

@@ -8,7 +8,8 @@ import (
 const (
 	maxTokensKey = `,"max_tokens":`
 	paramsKey    = `"kv_transfer_params":`
-	prefillTail  = maxTokensKey + `1,` + paramsKey + `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}}`
+	prefillTail  = maxTokensKey + `1,` + paramsKey + `{"do_remote_decode":true,"do_remote_prefill":false,` +
+		`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}}`
 )
 
 // prefillLeg splices leg 1 out of a body that completionBody made.

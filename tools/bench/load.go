@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// conn is one raw connection of the load: one write a request, reads into one buffer, nothing parsed beyond the end of the answer.
+// conn is one raw connection of the load: one write a request, reads into one buffer, nothing parsed beyond
+// the end of the answer.
 type conn struct {
 	nc  net.Conn
 	buf []byte
@@ -34,12 +35,15 @@ var (
 	lastChunk = []byte("\r\n0\r\n\r\n")
 )
 
-// do sends a request and reads its answer, which is valid until the next call: the bytes behind the head, chunk framing included.
+// do sends a request and reads its answer, which is valid until the next call: the bytes behind the head,
+// chunk framing included.
 func (c *conn) do(request []byte) ([]byte, error) {
 	if _, err := c.nc.Write(request); err != nil {
 		return nil, err
 	}
-	n, head, want := 0, 0, 0
+	n := 0
+	head := 0
+	want := 0
 	for {
 		m, err := c.nc.Read(c.buf[n:])
 		if err != nil {
@@ -62,7 +66,8 @@ func (c *conn) do(request []byte) ([]byte, error) {
 	}
 }
 
-// readHead returns the length of the head, 0 when it is not there yet, and that of the body, -1 when it is chunked.
+// readHead returns the length of the head, 0 when it is not there yet, and that of the body, -1 when it is
+// chunked.
 func readHead(b []byte) (head, body int, err error) {
 	end := bytes.Index(b, blankLine)
 	if end < 0 {
@@ -99,9 +104,12 @@ func ids(seed int) []byte {
 // model is what the engines serve; set before any load runs.
 var model = "tandem-sim"
 
-// completionBody is a client's request. max_tokens comes behind the prompt so that legs can be spliced from it.
+// completionBody is a client's request. max_tokens comes behind the prompt so that legs can be spliced from
+// it.
 func completionBody(seed, maxTokens int, stream bool) []byte {
-	b := fmt.Appendf(nil, `{"model":%q,"prompt":%s,"temperature":0,"ignore_eos":true,"stream":%v,"max_tokens":%d}`, model, ids(seed), stream, maxTokens)
+	b := fmt.Appendf(nil,
+		`{"model":%q,"prompt":%s,"temperature":0,"ignore_eos":true,"stream":%v,"max_tokens":%d}`, model, ids(seed),
+		stream, maxTokens)
 	return b
 }
 
@@ -110,7 +118,9 @@ func completion(host string, seed, maxTokens int, stream bool) []byte {
 }
 
 func request(host string, body []byte) []byte {
-	b := fmt.Appendf(nil, "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", host, len(body))
+	b := fmt.Appendf(nil,
+		"POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+		host, len(body))
 	return append(b, body...)
 }
 
@@ -128,7 +138,8 @@ func (r *result) p50() time.Duration { return r.latency[len(r.latency)/2] }
 // asker does one exchange after the other; n counts them.
 type asker func(n int) error
 
-// drive lets each asker run in a closed loop for d. What is under way at the end is finished and counts, with the time it takes.
+// drive lets each asker run in a closed loop for d. What is under way at the end is finished and counts, with
+// the time it takes.
 func drive(ctx context.Context, d time.Duration, askers []asker) (*result, error) {
 	latencies, errs := make([][]time.Duration, len(askers)), make([]error, len(askers))
 	var wg sync.WaitGroup
@@ -179,7 +190,8 @@ func frontAskers(addr string, n, maxTokens int, stream bool) (askers []asker, cl
 		for j := range requests {
 			requests[j] = completion(addr, i*promptsEach+j, maxTokens, stream)
 		}
-		askers = append(askers, func(n int) error { return askFront(c, requests[n%promptsEach], maxTokens, stream) })
+		askers = append(askers,
+			func(n int) error { return askFront(c, requests[n%promptsEach], maxTokens, stream) })
 	}
 	return askers, closeAll, nil
 }

@@ -1,7 +1,9 @@
-// Command bench measures what Tandem costs in front of engines that cost next to nothing, and writes build/bench.json.
+// Command bench measures what Tandem costs in front of engines that cost next to nothing, and writes
+// build/bench.json.
 //
-// It starts four engines without latency, the built tandem and, for comparison, a plain net/http front that runs the same two legs without a
-// decision; loads each in turn from its own raw sockets; runs the planner's and the hasher's micro benchmarks; and fills the block index as a large fleet would. Absolute figures
+// It starts four engines without latency, the built tandem and, for comparison, a plain net/http front that
+// runs the same two legs without a decision; loads each in turn from its own raw sockets; runs the planner's
+// and the hasher's micro benchmarks; and fills the block index as a large fleet would. Absolute figures
 // wander with the machine: compare within one run of this program.
 package main
 
@@ -47,7 +49,8 @@ func main() {
 	}
 }
 
-// run is main with its surroundings given: tables go to stdout, progress to stderr. The first argument may name one of the servers this program starts itself as.
+// run is main with its surroundings given: tables go to stdout, progress to stderr. The first argument may
+// name one of the servers this program starts itself as.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
@@ -77,16 +80,21 @@ func parseOptions(args []string) (options, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.StringVar(&o.tandem, "tandem", "build/tandem", "the binary to measure")
 	fs.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
-	fs.StringVar(&o.upstream, "upstream", "sim", `what stands for engines: "sim" (simulated ones without latency) or "neutral" (fixed answers: cheaper, so that the fronts have the machine)`)
-	fs.StringVar(&o.local, "local", "never", "tandem's local: never has both legs run for every request, as the reference does")
+	fs.StringVar(&o.upstream, "upstream", "sim", `what stands for engines: "sim" (simulated ones without `+
+		`latency) or "neutral" (fixed answers: cheaper, so that the fronts have the machine)`)
+	fs.StringVar(&o.local, "local", "never",
+		"tandem's local: never has both legs run for every request, as the reference does")
 	fs.IntVar(&o.runs, "runs", 5, "how often each figure is taken; the median counts")
 	fs.IntVar(&o.conns, "conns", 64, "connections under load")
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
-	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, compare, peers; the last two only when named: peers installs vllm-router")
+	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, compare, peers; the last two only "+
+		"when named: peers installs vllm-router")
 	fs.StringVar(&o.before, "before", "", "another build of the binary, which compare measures beside it")
 	fs.StringVar(&o.peerFlags, "peer-flags", "", "more flags for vllm-router, separated by spaces")
-	fs.StringVar(&o.profiles, "profiles", "", "a folder for CPU profiles of tandem under load, of compare and peers")
-	trace := fs.String("trace", "", "conversation_trace.jsonl, gzipped, for the index; default: the built-in table of it")
+	fs.StringVar(&o.profiles, "profiles", "",
+		"a folder for CPU profiles of tandem under load, of compare and peers")
+	trace := fs.String("trace", "",
+		"conversation_trace.jsonl, gzipped, for the index; default: the built-in table of it")
 	resident := fs.String("blocks", "1,10", "sizes of the index, million blocks")
 	holders := fs.String("holders", "64,256", "holders in the index")
 	if err := fs.Parse(args); err != nil {
@@ -100,7 +108,8 @@ func parseOptions(args []string) (options, error) {
 	}
 	o.index = index.Full(o.runs)
 	o.index.Trace = *trace
-	return o, errors.Join(numbers(&o.index.Resident, "blocks", *resident, 1_000_000), numbers(&o.index.Holders, "holders", *holders, 1))
+	return o, errors.Join(numbers(&o.index.Resident, "blocks", *resident, 1_000_000),
+		numbers(&o.index.Holders, "holders", *holders, 1))
 }
 
 // numbers reads a list of positive numbers, separated by commas, in the given unit.

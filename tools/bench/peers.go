@@ -8,8 +8,8 @@ import (
 	"tandem/tools/pinned"
 )
 
-// peers measures tandem beside vllm-router before the same engines. Only one of the two runs at a time, started anew for each run, so that neither pays for what
-// the other does in the background.
+// peers measures tandem beside vllm-router before the same engines. Only one of the two runs at a time,
+// started anew for each run, so that neither pays for what the other does in the background.
 func (b *bench) peers(ctx context.Context) error {
 	router, err := b.installPeer(ctx)
 	if err != nil {
@@ -51,21 +51,23 @@ const (
 	theirs = "peer"
 )
 
-// peersRun takes each figure of all once; who goes first changes from run to run. What net/http costs without any
-// decision is taken beside the two.
+// peersRun takes each figure of all once; who goes first changes from run to run. What net/http costs without
+// any decision is taken beside the two.
 func (b *bench) peersRun(ctx context.Context, router peer.Router, engines []string, n int) error {
 	theirs := contender{theirs, func(ctx context.Context, f *fleet, engines []string) (string, *process, error) {
 		err := f.servePeer(ctx, router, b.o.peerFlags, engines)
 		return f.peerAddr, f.peer, err
 	}}
-	if err := b.contest(ctx, inTurn([]contender{b.tandem(ours, b.o.tandem), theirs, bareFront}, n), engines); err != nil {
+	if err := b.contest(ctx, inTurn([]contender{b.tandem(ours, b.o.tandem), theirs, bareFront}, n),
+		engines); err != nil {
 		return err
 	}
 	for _, r := range peerRatios {
 		b.quotient(r.name, ours+r.of, theirs.name+r.of)
 	}
-	b.say("run %d of %d: %s", n+1, b.o.runs, b.latest("tandem_rps", "peer_rps", "peer_rps_ratio", "peer_streams_ratio",
-		"peer_added_p50_ratio", "peer_cpu_ratio", "peer_rss_ratio", "bare_rps", "bare_request_cpu_us"))
+	b.say("run %d of %d: %s", n+1, b.o.runs,
+		b.latest("tandem_rps", "peer_rps", "peer_rps_ratio", "peer_streams_ratio",
+			"peer_added_p50_ratio", "peer_cpu_ratio", "peer_rss_ratio", "bare_rps", "bare_request_cpu_us"))
 	return nil
 }
 
@@ -87,8 +89,11 @@ func (b *bench) quotient(name, over, under string) {
 	}
 }
 
-// servePeer starts vllm-router before the engines, the first half of which prefill, and returns when it answers.
-func (f *fleet) servePeer(ctx context.Context, router peer.Router, flags string, engines []string) (err error) {
+// servePeer starts vllm-router before the engines, the first half of which prefill, and returns when it
+// answers.
+func (f *fleet) servePeer(
+	ctx context.Context, router peer.Router, flags string, engines []string,
+) (err error) {
 	f.split(engines)
 	if f.peerAddr, err = freeAddr(); err != nil {
 		return err
@@ -97,7 +102,8 @@ func (f *fleet) servePeer(ctx context.Context, router peer.Router, flags string,
 	if err != nil {
 		return err
 	}
-	program, args, err := router.Command(f.peerAddr, metrics, urls(f.prefill), urls(f.decode), strings.Fields(flags)...)
+	program, args, err := router.Command(f.peerAddr, metrics, urls(f.prefill), urls(f.decode),
+		strings.Fields(flags)...)
 	if err != nil {
 		return err
 	}

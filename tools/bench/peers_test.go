@@ -68,10 +68,13 @@ func TestSplitShare(t *testing.T) {
 
 func TestFollowsEvents(t *testing.T) {
 	text := ""
-	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }))
+	admin := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }),
+	)
 	defer admin.Close()
 	addr := strings.TrimPrefix(admin.URL, "http://")
-	text = "tandem_index_trust{pool=\"prefill\",replica=\"a\",state=\"live\"} 1\ntandem_index_trust{pool=\"decode\",replica=\"b\",state=\"live\"} 1\n"
+	text = "tandem_index_trust{pool=\"prefill\",replica=\"a\",state=\"live\"} 1\n" +
+		"tandem_index_trust{pool=\"decode\",replica=\"b\",state=\"live\"} 1\n"
 	if err := followsEvents(addr, 2); err != nil {
 		t.Error(err)
 	}

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// reference is what one would write first: net/http on both sides, the same two legs, replicas in turn, no decision, no retry.
+// reference is what one would write first: net/http on both sides, the same two legs, replicas in turn, no
+// decision, no retry.
 type reference struct {
 	prefill, decode []string // URLs
 	next            atomic.Uint64
@@ -28,8 +29,10 @@ func runReference(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("reference", flag.ContinueOnError)
 	listen := fs.String("listen", "127.0.0.1:0", "address")
 	lean := fs.Bool("lean", false, "tandem's client of engines in the place of net/http's")
-	fs.Func("prefill", "URL of a prefill replica, repeated", func(s string) error { r.prefill = append(r.prefill, s); return nil })
-	fs.Func("decode", "URL of a decode replica, repeated", func(s string) error { r.decode = append(r.decode, s); return nil })
+	fs.Func("prefill", "URL of a prefill replica, repeated",
+		func(s string) error { r.prefill = append(r.prefill, s); return nil })
+	fs.Func("decode", "URL of a decode replica, repeated",
+		func(s string) error { r.decode = append(r.decode, s); return nil })
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

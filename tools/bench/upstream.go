@@ -14,9 +14,9 @@ import (
 	"sync/atomic"
 )
 
-// upstream stands for an engine that costs nothing: it counts the prompt's tokens and answers both legs in the engine's words,
-// a stream as one write an event. It says that it has cached a prompt which it was asked before, as engines do: a router
-// that believes so and hears otherwise throws away what it knows.
+// upstream stands for an engine that costs nothing: it counts the prompt's tokens and answers both legs in
+// the engine's words, a stream as one write an event. It says that it has cached a prompt which it was asked
+// before, as engines do: a router that believes so and hears otherwise throws away what it knows.
 type upstream struct {
 	asked    sync.Map // hashes of prompts
 	requests atomic.Int64
@@ -66,13 +66,15 @@ func (e *exchange) answer() error {
 	case "/version":
 		return e.reply(`{"version":"0.32.0"}`)
 	case "/v1/models":
-		return e.reply(fmt.Sprintf(`{"object":"list","data":[{"id":%q,"object":"model","created":1,"owned_by":"vllm","root":%q,"parent":null,"max_model_len":131072}]}`, model, model))
+		return e.reply(fmt.Sprintf(`{"object":"list","data":[{"id":%q,"object":"model","created":1,`+
+			`"owned_by":"vllm","root":%q,"parent":null,"max_model_len":131072}]}`, model, model))
 	case "/kv_event_sources":
 		return e.reply(`{}`)
 	case "/metrics":
 		return e.reply(fmt.Sprintf(upstreamMetrics, e.u.requests.Load(), e.u.prefills.Load()))
 	}
-	e.out = append(e.out, "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 22\r\n\r\n{\"detail\":\"Not Found\"}"...)
+	e.out = append(e.out, "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 22\r\n"+
+		"\r\n{\"detail\":\"Not Found\"}"...)
 	return e.flush()
 }
 
@@ -119,7 +121,8 @@ func (e *exchange) readRequest() (path string, err error) {
 
 func (e *exchange) reply(body string) error {
 	e.out = fmt.Appendf(e.out, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"+
-		"endpoint-load-metrics: TEXT named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		"endpoint-load-metrics: TEXT named_metrics.num_requests_waiting=0.0, "+
+		"named_metrics.kv_cache_usage_perc=0.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	return e.flush()
 }
 
@@ -137,12 +140,15 @@ func (e *exchange) complete() error {
 		return e.stream(maxTokens, tokens, ids)
 	}
 	params := "null"
-	if bytes.Contains(e.body, []byte(`"do_remote_decode":true`)) || bytes.Contains(e.body, []byte(`"do_remote_decode": true`)) {
+	if bytes.Contains(e.body, []byte(`"do_remote_decode":true`)) ||
+		bytes.Contains(e.body, []byte(`"do_remote_decode": true`)) {
 		e.u.prefills.Add(1)
 		params = transferParams(tokens, e.u.cached(e.body, tokens))
 	}
-	return e.reply(fmt.Sprintf(`{"id":"cmpl-1","object":"text_completion","created":1795242161,"model":%q,"choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":"length",`+
-		`"stop_reason":null}],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":null},"kv_transfer_params":%s}`,
+	return e.reply(fmt.Sprintf(`{"id":"cmpl-1","object":"text_completion","created":1795242161,"model":%q,`+
+		`"choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":"length",`+
+		`"stop_reason":null}],"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,`+
+		`"prompt_tokens_details":null},"kv_transfer_params":%s}`,
 		model, tokens, tokens+maxTokens, maxTokens, params))
 }
 
@@ -167,29 +173,38 @@ func transferParams(tokens, cached int) string {
 		}
 		blocks = strconv.AppendInt(blocks, int64(100+i), 10)
 	}
-	return fmt.Sprintf(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[%s]],"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54",`+
-		`"remote_request_id":"cmpl-1-0-ae346bc9","remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":%d,`+
-		`"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":%d}`, blocks, tokens, cached)
+	return fmt.Sprintf(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[%s]],`+
+		`"remote_engine_id":"6df2bc3d-18dc-41d5-9b1e-baf285660f54",`+
+		`"remote_request_id":"cmpl-1-0-ae346bc9","remote_host":"127.0.0.1","remote_port":5600,"tp_size":1,`+
+		`"dcp_size":1,"pp_size":1,"remote_num_tokens":%d,`+
+		`"remote_blocks_expiry_time":null,"transfer_mode":"pull",`+
+		`"remote_prefill_cached_tokens":%d}`, blocks, tokens, cached)
 }
 
-const event = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":null,"stop_reason":null}]}` + "\n\n"
+const event = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m",` +
+	`"choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":null,"stop_reason":null}]}` + "\n\n"
 
 // The first event of an engine that was asked for token ids has the prompt's, and every event its own.
 const (
-	firstWithIDs = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token",` +
-		`"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":[17%s]}]}` + "\n\n"
-	eventWithIDs = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m","choices":[{"index":0,"text":" token",` +
-		`"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[4242],"prompt_logprobs":null,"prompt_token_ids":null}]}` + "\n\n"
+	firstWithIDs = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m",` +
+		`"choices":[{"index":0,"text":" token",` +
+		`"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[4242],"prompt_logprobs":null,` +
+		`"prompt_token_ids":[17%s]}]}` + "\n\n"
+	eventWithIDs = `data: {"id":"cmpl-1","object":"text_completion","created":1795242161,"model":"m",` +
+		`"choices":[{"index":0,"text":" token",` +
+		`"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[4242],"prompt_logprobs":null,` +
+		`"prompt_token_ids":null}]}` + "\n\n"
 )
 
-// stream writes n events and the end, each for itself, as an engine does that makes one token a step. ids says that
-// token ids were asked for, which are those of a prompt of so many tokens too.
+// stream writes n events and the end, each for itself, as an engine does that makes one token a step. ids
+// says that token ids were asked for, which are those of a prompt of so many tokens too.
 func (e *exchange) stream(n, prompt int, ids bool) error {
 	first, event := event, event
 	if ids {
 		first, event = fmt.Sprintf(firstWithIDs, strings.Repeat(",4711", prompt-1)), eventWithIDs
 	}
-	e.out = append(e.out, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"...)
+	e.out = append(e.out, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"+
+		"Transfer-Encoding: chunked\r\n\r\n"...)
 	for i := range n {
 		said := event
 		if i == 0 {

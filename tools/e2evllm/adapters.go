@@ -13,7 +13,8 @@ import (
 //go:embed adapters.py
 var adapterMaker []byte
 
-// The adapters of the suite: all engines that have adapters are started with the first two, the third is loaded at run time, where an act says.
+// The adapters of the suite: all engines that have adapters are started with the first two, the third is
+// loaded at run time, where an act says.
 const (
 	adapterA    = "a"
 	adapterB    = "b"
@@ -27,7 +28,8 @@ const adapterRank = 8
 func equip(ctx context.Context, env environment, engines []*engine) error {
 	for _, e := range engines {
 		if len(e.Adapters) > 0 {
-			return pinned.Once(ctx, say, env.adapters(), "adapters", func(ctx context.Context) error { return makeAdapters(ctx, env) })
+			return pinned.Once(ctx, say, env.adapters(), "adapters",
+				func(ctx context.Context) error { return makeAdapters(ctx, env) })
 		}
 	}
 	return nil
@@ -51,7 +53,10 @@ func (e *engine) adapterFlags() (flags, vars []string) {
 	if len(e.Adapters) == 0 {
 		return nil, nil
 	}
-	flags = []string{"--enable-lora", "--max-lora-rank", strconv.Itoa(adapterRank), "--max-loras", strconv.Itoa(len(e.Adapters) + 1), "--lora-modules"}
+	flags = []string{
+		"--enable-lora", "--max-lora-rank", strconv.Itoa(adapterRank), "--max-loras",
+		strconv.Itoa(len(e.Adapters) + 1), "--lora-modules",
+	}
 	for _, name := range e.Adapters {
 		flags = append(flags, name+"="+e.env.adapter(name))
 	}

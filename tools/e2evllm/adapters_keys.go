@@ -14,8 +14,8 @@ type variant struct{ model, salt string }
 
 func (v variant) String() string { return fmt.Sprintf("%s/%q", v.model, v.salt) }
 
-// variants are the base model and two adapters, each for nobody, for a tenant, and for one that is called like an adapter: in events both names are bare
-// strings beside each other.
+// variants are the base model and two adapters, each for nobody, for a tenant, and for one that is called
+// like an adapter: in events both names are bare strings beside each other.
 func variants() (all []variant) {
 	for _, model := range []string{modelName, adapterA, adapterB} {
 		for _, salt := range []string{"", "tenant", adapterA} {
@@ -33,7 +33,8 @@ type keyed struct {
 	found    map[variant]int    // tokens that the second asking found
 }
 
-// adapters plays with the base model and adapters, with and without salts: who asks the same finds only what was computed for the same model and tenant.
+// adapters plays with the base model and adapters, with and without salts: who asks the same finds only what
+// was computed for the same model and tenant.
 func adapters(ctx context.Context, s *stage) error {
 	if err := s.unloadLate(ctx); err != nil {
 		return err
@@ -48,8 +49,10 @@ func adapters(ctx context.Context, s *stage) error {
 	}
 	prompts := keyedPrompts(newPrompts())
 	errs := []error{
-		s.hold(ctx, r, "nobody finds another's blocks", func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, nothing) }),
-		s.hold(ctx, r, "everybody finds the own blocks", func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, everything) }),
+		s.hold(ctx, r, "nobody finds another's blocks",
+			func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, nothing) }),
+		s.hold(ctx, r, "everybody finds the own blocks",
+			func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, everything) }),
 		tellApart(prompts),
 		r.end(),
 	}
@@ -60,7 +63,8 @@ func adapters(ctx context.Context, s *stage) error {
 		return err
 	}
 	errs = []error{
-		s.hold(ctx, r, "a new router knows whose they are", func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, again) }),
+		s.hold(ctx, r, "a new router knows whose they are",
+			func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, again) }),
 		s.hold(ctx, r, "an adapter is loaded", s.loaded),
 		r.end(),
 		s.lateReplicas(ctx),
@@ -69,15 +73,23 @@ func adapters(ctx context.Context, s *stage) error {
 	return errors.Join(errs...)
 }
 
-// keyedPrompts ask the same of every variant on completions, and of some on the other doors. Each is of some blocks and a rest.
+// keyedPrompts ask the same of every variant on completions, and of some on the other doors. Each is of some
+// blocks and a rest.
 func keyedPrompts(g *generator) []*keyed {
 	few := []variant{{modelName, ""}, {adapterA, ""}, {adapterA, "tenant"}, {adapterB, adapterA}}
 	said := []map[string]any{message("user", g.text(60))}
 	all := []*keyed{
-		{request: request{"ids", completions, map[string]any{"prompt": g.ids(3*blockTokens + 7), "max_tokens": 12}}, variants: variants()},
+		{request: request{
+			"ids", completions, map[string]any{"prompt": g.ids(3*blockTokens + 7), "max_tokens": 12},
+		}, variants: variants()},
 		{request: request{"chat", chat, map[string]any{"messages": said, "max_tokens": 8}}, variants: few},
-		{request: request{"responses", responses, map[string]any{"input": g.text(60), "max_output_tokens": 8, "store": false}}, variants: few},
-		{request: request{"messages", messages, map[string]any{"messages": []map[string]any{message("user", g.text(60))}, "max_tokens": 8}}, variants: few},
+		{request: request{
+			"responses", responses, map[string]any{"input": g.text(60), "max_output_tokens": 8, "store": false},
+		}, variants: few},
+		{request: request{
+			"messages", messages,
+			map[string]any{"messages": []map[string]any{message("user", g.text(60))}, "max_tokens": 8},
+		}, variants: few},
 	}
 	for _, k := range all {
 		k.want, k.found = map[variant]answer{}, map[variant]int{}
@@ -95,7 +107,8 @@ func (k *keyed) of(v variant) map[string]any {
 	return body
 }
 
-// What a round of askKeyed expects of the tokens that were found in a cache: none; all of the blocks before the last token; as many as in that round.
+// What a round of askKeyed expects of the tokens that were found in a cache: none; all of the blocks before
+// the last token; as many as in that round.
 type expected int
 
 const (
@@ -114,7 +127,8 @@ func (k *keyed) expects(what expected, v variant, prompt int) int {
 	return k.found[v]
 }
 
-// askKeyed asks every variant once. The answers have to be those of the reference, and both Tandem's prediction and the engine's word as expected.
+// askKeyed asks every variant once. The answers have to be those of the reference, and both Tandem's
+// prediction and the engine's word as expected.
 func (s *stage) askKeyed(ctx context.Context, r *router, prompts []*keyed, what expected) error {
 	var errs []error
 	for _, k := range prompts {
@@ -134,7 +148,10 @@ func (s *stage) askKeyed(ctx context.Context, r *router, prompts []*keyed, what 
 				errs = append(errs, fmt.Errorf("%s of %v: %s", k.kind, v, d))
 			}
 			if n := k.expects(what, v, rec.Prompt); rec.Captured != n || rec.Delivered != n || rec.Mode != "split" {
-				errs = append(errs, fmt.Errorf("%s of %v (%s, %d tokens): %d tokens predicted and %d found in the cache, want %d", k.kind, v, rec.Mode, rec.Prompt, rec.Captured, rec.Delivered, n))
+				errs = append(errs, fmt.Errorf(
+					"%s of %v (%s, %d tokens): %d tokens predicted and %d found in the cache, want %d", k.kind, v, rec.Mode,
+					rec.Prompt, rec.Captured, rec.Delivered, n,
+				))
 			}
 		}
 	}
@@ -157,8 +174,8 @@ func tellOne(ctx context.Context, r *router, path string, body map[string]any) (
 	return a, records[0], nil
 }
 
-// tellApart holds the answers of different models to be different, without which equal ones would show nothing, and those of one model to be the same
-// whatever the tenant.
+// tellApart holds the answers of different models to be different, without which equal ones would show
+// nothing, and those of one model to be the same whatever the tenant.
 func tellApart(prompts []*keyed) error {
 	k, texts := prompts[0], map[string]string{}
 	var errs []error

@@ -23,22 +23,41 @@ func keyedAct(t *testing.T, reference, front *keeper) string {
 	return strings.Join(errs, "\n")
 }
 
-// TestKeysOfVariants holds the act to pass where each model and tenant has its own blocks, and to fail for each way of sharing them.
+// TestKeysOfVariants holds the act to pass where each model and tenant has its own blocks, and to fail for
+// each way of sharing them.
 func TestKeysOfVariants(t *testing.T) {
 	for name, c := range map[string]struct {
 		front *keeper
 		text  func(model, salt string) string // of the reference
 		want  string
 	}{
-		"each its own":                         {&keeper{}, nil, ""},
-		"adapters share":                       {&keeper{key: func(_, salt, _ string) string { return salt }}, nil, `ids of a/""`},
-		"tenants share":                        {&keeper{key: func(model, _, _ string) string { return model }}, nil, `ids of tiny/"tenant"`},
-		"a tenant called like an adapter":      {&keeper{key: func(model, salt, _ string) string { return strings.TrimPrefix(model, modelName) + salt }}, nil, "and 96 found in the cache, want 0"},
-		"nothing is kept":                      {&keeper{key: func(_, _, _ string) string { return newPrompts().text(9) }}, nil, "0 found in the cache, want 96"},
-		"a prediction is wrong":                {&keeper{off: 32}, nil, "32 tokens predicted and 0 found"},
-		"the adapter is ignored":               {&keeper{text: func(string, string) string { return "the same" }}, nil, "the text of choice 0"},
-		"the adapters change nothing anywhere": {&keeper{text: func(string, string) string { return "one" }}, func(string, string) string { return "one" }, "3 models have 1 answers to the same"},
-		"a salt changes the answer":            {&keeper{text: func(m, s string) string { return m + s }}, func(m, s string) string { return m + s }, "without a salt"},
+		"each its own": {&keeper{}, nil, ""},
+		"adapters share": {
+			&keeper{key: func(_, salt, _ string) string { return salt }}, nil, `ids of a/""`,
+		},
+		"tenants share": {
+			&keeper{key: func(model, _, _ string) string { return model }}, nil, `ids of tiny/"tenant"`,
+		},
+		"a tenant called like an adapter": {
+			&keeper{key: func(model, salt, _ string) string { return strings.TrimPrefix(model, modelName) + salt }},
+			nil, "and 96 found in the cache, want 0",
+		},
+		"nothing is kept": {
+			&keeper{key: func(_, _, _ string) string { return newPrompts().text(9) }}, nil,
+			"0 found in the cache, want 96",
+		},
+		"a prediction is wrong": {&keeper{off: 32}, nil, "32 tokens predicted and 0 found"},
+		"the adapter is ignored": {
+			&keeper{text: func(string, string) string { return "the same" }}, nil, "the text of choice 0",
+		},
+		"the adapters change nothing anywhere": {
+			&keeper{text: func(string, string) string { return "one" }}, func(string, string) string { return "one" },
+			"3 models have 1 answers to the same",
+		},
+		"a salt changes the answer": {
+			&keeper{text: func(m, s string) string { return m + s }}, func(m, s string) string { return m + s },
+			"without a salt",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.front.key == nil {
@@ -59,10 +78,13 @@ func TestKeysOfVariants(t *testing.T) {
 	}
 }
 
-// TestVariantsMeetEveryName: the base model and adapters, for nobody, a tenant, and a tenant called like an adapter.
+// TestVariantsMeetEveryName: the base model and adapters, for nobody, a tenant, and a tenant called like an
+// adapter.
 func TestVariantsMeetEveryName(t *testing.T) {
 	all := variants()
-	for _, v := range []variant{{modelName, ""}, {modelName, adapterA}, {adapterA, ""}, {adapterA, adapterA}, {adapterB, "tenant"}} {
+	for _, v := range []variant{
+		{modelName, ""}, {modelName, adapterA}, {adapterA, ""}, {adapterA, adapterA}, {adapterB, "tenant"},
+	} {
 		if !slices.Contains(all, v) {
 			t.Errorf("%v is missing", v)
 		}
@@ -77,7 +99,8 @@ func TestAdapterFlags(t *testing.T) {
 	e := &engine{Adapters: []string{"a", "b"}, env: environment{root: "/r"}}
 	flags, vars := e.adapterFlags()
 	at := slices.Index(flags, "--lora-modules")
-	if at < 0 || !slices.Contains(flags, "--enable-lora") || len(flags) != at+3 || !strings.HasPrefix(flags[at+1], "a=/r/e2e-adapters-") || len(vars) != 1 {
+	if at < 0 || !slices.Contains(flags, "--enable-lora") || len(flags) != at+3 ||
+		!strings.HasPrefix(flags[at+1], "a=/r/e2e-adapters-") || len(vars) != 1 {
 		t.Errorf("%v %v", flags, vars)
 	}
 }

@@ -27,7 +27,9 @@ func (s *stage) load(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		status, err := s.engine(name).changeAdapter(ctx, "load")
 		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("%s has no /v1/load_lora_adapter: it was started without VLLM_ALLOW_RUNTIME_LORA_UPDATING", name)
+			err = fmt.Errorf(
+				"%s has no /v1/load_lora_adapter: it was started without VLLM_ALLOW_RUNTIME_LORA_UPDATING", name,
+			)
 		}
 		if err != nil {
 			return err
@@ -58,17 +60,21 @@ func (r *router) serves(ctx context.Context, model string, replicas ...string) e
 		}
 		for _, name := range replicas {
 			if !slices.Contains(seen[name].Facts.Models, model) {
-				return fmt.Errorf("%s serves %s since %v, and the router knows of %v", name, model, seenWithin, seen[name].Facts.Models)
+				return fmt.Errorf("%s serves %s since %v, and the router knows of %v",
+					name, model, seenWithin, seen[name].Facts.Models)
 			}
 		}
 		return nil
 	})
 }
 
-// loaded loads an adapter while all run. Before it the router knows no such model; after it the answers are that adapter's, and its blocks its own.
+// loaded loads an adapter while all run. Before it the router knows no such model; after it the answers are
+// that adapter's, and its blocks its own.
 func (s *stage) loaded(ctx context.Context, r *router) error {
 	g := newPrompts()
-	body := map[string]any{"model": adapterLate, "prompt": g.ids(3*blockTokens + 5), "max_tokens": 12, "temperature": 0}
+	body := map[string]any{
+		"model": adapterLate, "prompt": g.ids(3*blockTokens + 5), "max_tokens": 12, "temperature": 0,
+	}
 	if a, err := ask(ctx, r.front, completions, body); err != nil || a.status != http.StatusNotFound {
 		return fmt.Errorf("an adapter that nobody has: %d (%w), want 404", a.status, err)
 	}
@@ -95,7 +101,8 @@ func (s *stage) loaded(ctx context.Context, r *router) error {
 	}
 	errs := []error{nil}
 	if want.status != http.StatusOK || base.text() == want.text() {
-		errs = append(errs, fmt.Errorf("the adapter answers %d %q, the base model %q", want.status, want.text(), base.text()))
+		errs = append(errs,
+			fmt.Errorf("the adapter answers %d %q, the base model %q", want.status, want.text(), base.text()))
 	}
 	for i, n := range []int{0, 3 * blockTokens} {
 		a, rec, err := tellOne(ctx, r, completions, body)
@@ -103,19 +110,24 @@ func (s *stage) loaded(ctx context.Context, r *router) error {
 			return err
 		}
 		if d := difference(a, want); d != "" || rec.Captured != n || rec.Delivered != n || rec.Mode != "split" {
-			errs = append(errs, fmt.Errorf("request %d of the adapter (%s): %d tokens predicted and %d found in the cache, want %d; %s", i+1, rec.Mode, rec.Captured, rec.Delivered, n, d))
+			errs = append(errs, fmt.Errorf(
+				"request %d of the adapter (%s): %d tokens predicted and %d found in the cache, want %d; %s", i+1,
+				rec.Mode, rec.Captured, rec.Delivered, n, d,
+			))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// lateReplicas plays with a decode pool of which one replica has the adapter: requests for it go only there, also when another replica gets it and the
-// first one loses it. Nothing is split, since the other replica is the reference, which has no part in that. Both count as equally fast: the first
-// requests of an adapter are slow, from which the router would learn to ask the other one.
+// lateReplicas plays with a decode pool of which one replica has the adapter: requests for it go only there,
+// also when another replica gets it and the first one loses it. Nothing is split, since the other replica is
+// the reference, which has no part in that. Both count as equally fast: the first requests of an adapter are
+// slow, from which the router would learn to ask the other one.
 func (s *stage) lateReplicas(ctx context.Context) error {
 	d0, ref := s.engine("d0"), s.reference()
 	file := filepath.Join(s.work, "tandem-late.yaml")
-	text := fmt.Sprintf("pools: {decode: {replicas: [{name: d0, url: %q}, {name: ref, url: %q}]}}\nlocal: always\ndecisions: {ring: 20000}\nresponse: {headers: true}\n%s\n", d0.url(), ref.url(), evenSpeeds)
+	text := fmt.Sprintf("pools: {decode: {replicas: [{name: d0, url: %q}, {name: ref, url: %q}]}}\nlocal: "+
+		"always\ndecisions: {ring: 20000}\nresponse: {headers: true}\n%s\n", d0.url(), ref.url(), evenSpeeds)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -123,29 +135,33 @@ func (s *stage) lateReplicas(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.hold(ctx, r, "an adapter that one replica has", func(ctx context.Context, r *router) error {
-		if err := r.serves(ctx, adapterLate, "d0"); err != nil {
-			return err
-		}
-		errs := []error{s.decodedBy(ctx, r, adapterLate, "d0"), s.decodedBy(ctx, r, modelName, "d0", "ref")}
-		if err := s.load(ctx, "ref"); err != nil {
-			return err
-		}
-		errs = append(errs, r.serves(ctx, adapterLate, "ref"), s.decodedBy(ctx, r, adapterLate, "d0", "ref"))
-		if _, err := d0.changeAdapter(ctx, "unload"); err != nil {
-			return err
-		}
-		return errors.Join(append(errs, s.decodedBy(ctx, r, adapterLate, "ref"))...)
-	}), r.end())
+	return errors.Join(s.hold(ctx, r, "an adapter that one replica has",
+		func(ctx context.Context, r *router) error {
+			if err := r.serves(ctx, adapterLate, "d0"); err != nil {
+				return err
+			}
+			errs := []error{s.decodedBy(ctx, r, adapterLate, "d0"), s.decodedBy(ctx, r, modelName, "d0", "ref")}
+			if err := s.load(ctx, "ref"); err != nil {
+				return err
+			}
+			errs = append(errs, r.serves(ctx, adapterLate, "ref"), s.decodedBy(ctx, r, adapterLate, "d0", "ref"))
+			if _, err := d0.changeAdapter(ctx, "unload"); err != nil {
+				return err
+			}
+			return errors.Join(append(errs, s.decodedBy(ctx, r, adapterLate, "ref"))...)
+		}), r.end())
 }
 
-// decodedBy sends requests for the model, eight at once: all are answered, by these replicas, and by each of them some.
+// decodedBy sends requests for the model, eight at once: all are answered, by these replicas, and by each of
+// them some.
 func (s *stage) decodedBy(ctx context.Context, r *router, model string, replicas ...string) error {
 	g := newPrompts()
 	answers, errs := make(chan string), make(chan error)
 	const n = 8
 	for range n {
-		body := map[string]any{"model": model, "prompt": g.ids(2 * blockTokens), "max_tokens": 12, "temperature": 0, "ignore_eos": true}
+		body := map[string]any{
+			"model": model, "prompt": g.ids(2 * blockTokens), "max_tokens": 12, "temperature": 0, "ignore_eos": true,
+		}
 		go func() {
 			_, rec, err := tellOne(ctx, r, completions, body)
 			if err != nil {
@@ -165,7 +181,8 @@ func (s *stage) decodedBy(ctx context.Context, r *router, model string, replicas
 		}
 	}
 	if used := slices.Sorted(maps.Keys(by)); len(failed) == 0 && !slices.Equal(used, replicas) {
-		failed = append(failed, fmt.Errorf("requests for %s were answered by %v, want %s", model, by, strings.Join(replicas, " and ")))
+		failed = append(failed,
+			fmt.Errorf("requests for %s were answered by %v, want %s", model, by, strings.Join(replicas, " and ")))
 	}
 	return errors.Join(failed...)
 }

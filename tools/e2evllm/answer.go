@@ -27,7 +27,9 @@ type answer struct {
 	cached  int // of the prompt's tokens, as the engine says; not compared: it depends on what went before
 
 	// Of /v1/responses and /v1/messages:
-	events string // the names of a stream's events in their order; deltas that follow each other are one, since an engine may join them
+	// The names of a stream's events in their order; deltas that follow each other are one, since an engine may
+	// join them.
+	events string
 	rest   string // all else that was said but ids, times and numbers of tokens
 }
 
@@ -153,7 +155,9 @@ func ask(ctx context.Context, base, path string, body map[string]any) (answer, e
 		return answer{}, err
 	}
 	defer resp.Body.Close()
-	a := answer{id: resp.Header.Get("X-Request-Id"), mode: resp.Header.Get("X-Tandem-Mode"), status: resp.StatusCode}
+	a := answer{
+		id: resp.Header.Get("X-Request-Id"), mode: resp.Header.Get("X-Tandem-Mode"), status: resp.StatusCode,
+	}
 	if err := headerShows(resp.Header); err != nil {
 		return a, err
 	}
@@ -187,7 +191,9 @@ func (a *answer) read(path string, stream bool, resp *http.Response) error {
 }
 
 // inner is what no answer may show: transfer parameters, ids of engines and blocks, addresses of replicas.
-var inner = regexp.MustCompile(`"\w+_transfer_params":\s*[^n\s]|remote_\w+"|do_remote|engine_id|block_ids|127\.0\.0\.1`)
+var inner = regexp.MustCompile(
+	`"\w+_transfer_params":\s*[^n\s]|remote_\w+"|do_remote|engine_id|block_ids|127\.0\.0\.1`,
+)
 
 func shows(data []byte) error {
 	if found := inner.Find(data); found != nil {
@@ -281,7 +287,8 @@ func (c *choice) add(w wireChoice, prompt []int) {
 	}
 }
 
-// closeEnough is how far two computations of the same log-probability may be apart: sums in another order differ in the last bits of a float32.
+// closeEnough is how far two computations of the same log-probability may be apart: sums in another order
+// differ in the last bits of a float32.
 const closeEnough = 1e-3
 
 // difference says what differs between two answers, or "".

@@ -52,7 +52,8 @@ type wireLogprob struct {
 	Value float64 `json:"logprob"`
 }
 
-// namedUsage is that of either: messages count what was read from the cache, and what was written to it, beside input_tokens.
+// namedUsage is that of either: messages count what was read from the cache, and what was written to it,
+// beside input_tokens.
 type namedUsage struct {
 	Input   int `json:"input_tokens"`
 	Output  int `json:"output_tokens"`
@@ -116,11 +117,14 @@ func (a *answer) keep(data []byte) error {
 	return err
 }
 
-// without is v without what differs between two answers that are the same, and without what is compared by itself.
+// without is v without what differs between two answers that are the same, and without what is compared by
+// itself.
 func without(v any) any {
 	switch x := v.(type) {
 	case map[string]any:
-		for _, key := range []string{"id", "item_id", "created_at", "completed_at", "sequence_number", "usage", "logprobs"} {
+		for _, key := range []string{
+			"id", "item_id", "created_at", "completed_at", "sequence_number", "usage", "logprobs",
+		} {
 			delete(x, key)
 		}
 		for key, value := range x {
@@ -143,7 +147,8 @@ type events struct {
 	ended bool
 }
 
-// readEvents takes event after event. Each bears its name twice, responses number them from 0 on, and the last says that it is.
+// readEvents takes event after event. Each bears its name twice, responses number them from 0 on, and the
+// last says that it is.
 func (a *answer) readEvents(r io.Reader) error {
 	a.choices = []choice{{}}
 	e := events{of: a, ids: map[string]bool{}}

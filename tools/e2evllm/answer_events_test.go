@@ -9,9 +9,12 @@ import (
 )
 
 const (
-	responseWhole = `{"id":"resp_1","created_at":5,"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"model":"m","output":[{"id":"msg_1",` +
-		`"type":"message","content":[{"type":"output_text","text":"one two","logprobs":[{"token":"one","logprob":-0.5},{"token":" two","logprob":-0.25}]}]}],` +
-		`"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":3},"output_tokens":2,"total_tokens":11},"kv_transfer_params":null}`
+	responseWhole = `{"id":"resp_1","created_at":5,"status":"incomplete",` +
+		`"incomplete_details":{"reason":"max_output_tokens"},"model":"m","output":[{"id":"msg_1",` +
+		`"type":"message","content":[{"type":"output_text","text":"one two","logprobs":[{"token":"one",` +
+		`"logprob":-0.5},{"token":" two","logprob":-0.25}]}]}],` +
+		`"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":3},"output_tokens":2,` +
+		`"total_tokens":11},"kv_transfer_params":null}`
 	responseStream = `event: response.created
 data: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","created_at":5,"status":"in_progress","model":"m","output":[],"usage":null}}
 
@@ -28,7 +31,8 @@ event: response.incomplete
 data: {"type":"response.incomplete","sequence_number":4,"response":` + responseWhole + `}
 
 `
-	messageWhole = `{"id":"m1","type":"message","content":[{"type":"text","text":"one two"}],"model":"m","stop_reason":"stop_sequence","stop_sequence":"o",` +
+	messageWhole = `{"id":"m1","type":"message","content":[{"type":"text","text":"one two"}],"model":"m",` +
+		`"stop_reason":"stop_sequence","stop_sequence":"o",` +
 		`"usage":{"input_tokens":1,"output_tokens":2,"cache_read_input_tokens":3,"cache_creation_input_tokens":5}}`
 	messageStream = `event: message_start
 data: {"type":"message_start","message":{"id":"m1","type":"message","content":[],"model":"m","stop_reason":null,"usage":{"input_tokens":9,"output_tokens":0}}}
@@ -63,7 +67,10 @@ func TestConversationsAreRead(t *testing.T) {
 	}{
 		responses: {
 			responseWhole, responseStream,
-			choice{text: "one two", finish: "incomplete, max_output_tokens", logprobs: []logprob{{"one", -.5}, {" two", -.25}}},
+			choice{
+				text: "one two", finish: "incomplete, max_output_tokens",
+				logprobs: []logprob{{"one", -.5}, {" two", -.25}},
+			},
 			"response.created response.output_text.delta response.output_text.done response.incomplete",
 		},
 		messages: {
@@ -78,7 +85,9 @@ func TestConversationsAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, got := range []answer{a, b} {
-			want := answer{status: 200, choices: []choice{c.want}, usage: usage{9, 2, 11}, events: got.events, rest: got.rest}
+			want := answer{
+				status: 200, choices: []choice{c.want}, usage: usage{9, 2, 11}, events: got.events, rest: got.rest,
+			}
 			if d := difference(got, want); d != "" || got.cached != 3 {
 				t.Errorf("%s: %s, %d cached", path, d, got.cached)
 			}
@@ -100,26 +109,56 @@ func TestEveryDifferenceOfConversationsIsSeen(t *testing.T) {
 
 event: response.output_text.delta
 data: {"type":"response.output_text.delta","sequence_number":2,"delta":" two","logprobs":[{`, `"sequence_number":1,"delta":"one two","logprobs":[{"token":"one","logprob":-0.5},{`}
-	renumbered := strings.NewReplacer(joined[0], joined[1], `"sequence_number":3`, `"sequence_number":2`, `"sequence_number":4`, `"sequence_number":3`)
+	renumbered := strings.NewReplacer(joined[0], joined[1], `"sequence_number":3`, `"sequence_number":2`,
+		`"sequence_number":4`, `"sequence_number":3`)
 	for _, c := range []struct {
 		path, text, with string
 		same             bool
 	}{
 		{responses, responseStream, renumbered.Replace(responseStream), true},
 		{responses, responseStream, strings.ReplaceAll(responseStream, "resp_1", "resp_2"), true},
-		{responses, responseStream, strings.ReplaceAll(responseStream, `"cached_tokens":3`, `"cached_tokens":0`), true},
-		{messages, messageStream, strings.Replace(messageStream, `"input_tokens":6,"output_tokens":2,"cache_read_input_tokens":3`, `"input_tokens":9,"output_tokens":2`, 1), true},
+		{
+			responses, responseStream, strings.ReplaceAll(responseStream, `"cached_tokens":3`, `"cached_tokens":0`),
+			true,
+		},
+		{messages, messageStream, strings.Replace(messageStream,
+			`"input_tokens":6,"output_tokens":2,"cache_read_input_tokens":3`, `"input_tokens":9,"output_tokens":2`,
+			1), true},
 		{responses, responseStream, strings.Replace(responseStream, `"delta":" two"`, `"delta":" too"`, 1), false},
-		{responses, responseStream, strings.Replace(responseStream, `"text":"one two"`, `"text":"one too"`, 1), false},
+		{
+			responses, responseStream, strings.Replace(responseStream, `"text":"one two"`, `"text":"one too"`, 1),
+			false,
+		},
 		{responses, responseStream, strings.Replace(responseStream, `-0.25}]}`, `-0.26}]}`, 1), false},
-		{responses, responseStream, strings.Replace(responseStream, `"input_tokens":9`, `"input_tokens":8`, 1), false},
-		{responses, responseStream, strings.Replace(responseStream, `"max_output_tokens"`, `"content_filter"`, 1), false},
-		{responses, responseStream, strings.ReplaceAll(responseStream, "response.incomplete", "response.completed"), false},
+		{
+			responses, responseStream, strings.Replace(responseStream, `"input_tokens":9`, `"input_tokens":8`, 1),
+			false,
+		},
+		{
+			responses, responseStream, strings.Replace(responseStream, `"max_output_tokens"`, `"content_filter"`, 1),
+			false,
+		},
+		{
+			responses, responseStream, strings.ReplaceAll(responseStream, "response.incomplete", "response.completed"),
+			false,
+		},
 		{messages, messageStream, strings.Replace(messageStream, `"text":"one"`, `"text":"won"`, 1), false},
-		{messages, messageStream, strings.Replace(messageStream, `"stop_sequence":"o"`, `"stop_sequence":"a"`, 1), false},
-		{messages, messageStream, strings.Replace(messageStream, `"stop_reason":"stop_sequence"`, `"stop_reason":"end_turn"`, 1), false},
-		{messages, messageStream, strings.Replace(messageStream, `"output_tokens":2`, `"output_tokens":3`, 1), false},
-		{messages, messageStream, strings.ReplaceAll(messageStream, "content_block_stop", "content_block_end"), false},
+		{
+			messages, messageStream, strings.Replace(messageStream, `"stop_sequence":"o"`, `"stop_sequence":"a"`, 1),
+			false,
+		},
+		{
+			messages, messageStream,
+			strings.Replace(messageStream, `"stop_reason":"stop_sequence"`, `"stop_reason":"end_turn"`, 1), false,
+		},
+		{
+			messages, messageStream, strings.Replace(messageStream, `"output_tokens":2`, `"output_tokens":3`, 1),
+			false,
+		},
+		{
+			messages, messageStream, strings.ReplaceAll(messageStream, "content_block_stop", "content_block_end"),
+			false,
+		},
 		{messages, messageStream, strings.Replace(messageStream, `"model":"m"`, `"model":"n"`, 1), false},
 	} {
 		if c.text == c.with {
@@ -140,19 +179,34 @@ data: {"type":"response.output_text.delta","sequence_number":2,"delta":" two","l
 // TestBadConversationsAreErrors holds the reader to what such a stream must be.
 func TestBadConversationsAreErrors(t *testing.T) {
 	for name, c := range map[string]struct{ path, text string }{
-		"no end":                 {messages, strings.Replace(messageStream, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n", "", 1)},
+		"no end": {
+			messages,
+			strings.Replace(messageStream, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n", "", 1),
+		},
 		"another behind the end": {messages, messageStream + messageStream},
-		"an error":               {messages, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\"}}\n\n"},
-		"a failure":              {responses, strings.ReplaceAll(responseStream, "response.incomplete", "response.failed")},
-		"two ids":                {responses, strings.Replace(responseStream, `"id":"resp_1"`, `"id":"resp_2"`, 1)},
-		"a wrong name":           {responses, strings.Replace(responseStream, "event: response.output_text.done", "event: response.done", 1)},
-		"a number twice":         {responses, strings.Replace(responseStream, `"sequence_number":2`, `"sequence_number":1`, 1)},
-		"no event":               {responses, "oops\n" + responseStream},
-		"transfer parameters":    {responses, strings.Replace(responseStream, `"kv_transfer_params":null`, `"kv_transfer_params":{"a":1}`, 1)},
-		"an address":             {messages, strings.Replace(messageStream, `"model":"m"`, `"model":"http://127.0.0.1:1"`, 1)},
+		"an error": {
+			messages,
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\"}}\n\n",
+		},
+		"a failure": {
+			responses, strings.ReplaceAll(responseStream, "response.incomplete", "response.failed"),
+		},
+		"two ids": {responses, strings.Replace(responseStream, `"id":"resp_1"`, `"id":"resp_2"`, 1)},
+		"a wrong name": {
+			responses, strings.Replace(responseStream, "event: response.output_text.done", "event: response.done", 1),
+		},
+		"a number twice": {
+			responses, strings.Replace(responseStream, `"sequence_number":2`, `"sequence_number":1`, 1),
+		},
+		"no event": {responses, "oops\n" + responseStream},
+		"transfer parameters": {
+			responses, strings.Replace(responseStream, `"kv_transfer_params":null`, `"kv_transfer_params":{"a":1}`, 1),
+		},
+		"an address": {messages, strings.Replace(messageStream, `"model":"m"`, `"model":"http://127.0.0.1:1"`, 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := ask(t.Context(), serveText(t, 200, c.text), c.path, map[string]any{"stream": true}); err == nil {
+			if _, err := ask(t.Context(), serveText(t, 200, c.text), c.path,
+				map[string]any{"stream": true}); err == nil {
 				t.Error("it is taken for an answer")
 			}
 		})
@@ -161,15 +215,20 @@ func TestBadConversationsAreErrors(t *testing.T) {
 
 // TestNothingOfTheInsideIsShown in a refusal or in a header either.
 func TestNothingOfTheInsideIsShown(t *testing.T) {
-	if _, err := ask(t.Context(), serveText(t, 500, `{"error":{"message":"dial tcp 127.0.0.1:4"}}`), completions, map[string]any{}); err == nil {
+	if _, err := ask(t.Context(), serveText(t, 500, `{"error":{"message":"dial tcp 127.0.0.1:4"}}`), completions,
+		map[string]any{}); err == nil {
 		t.Error("an address in a refusal is not seen")
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-To", "127.0.0.1:4") }))
+	s := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-To", "127.0.0.1:4") }),
+	)
 	defer s.Close()
-	if _, err := ask(t.Context(), s.URL, completions, map[string]any{}); err == nil || !strings.Contains(err.Error(), "shows") {
+	if _, err := ask(t.Context(), s.URL, completions, map[string]any{}); err == nil ||
+		!strings.Contains(err.Error(), "shows") {
 		t.Errorf("an address in a header is not seen: %v", err)
 	}
-	a, err := ask(t.Context(), serveText(t, 400, `{"error":{"message":"too long"}}`), completions, map[string]any{})
+	a, err := ask(t.Context(), serveText(t, 400, `{"error":{"message":"too long"}}`), completions,
+		map[string]any{})
 	if err != nil || a.status != 400 || !strings.Contains(a.refusal, "too long") {
 		t.Errorf("a refusal: %+v, %v", a, err)
 	}

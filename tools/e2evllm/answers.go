@@ -17,7 +17,8 @@ func consult(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, s.tandem, "doctor", "-quiet", "-timeout", "3m", "-config", file).CombinedOutput()
+	out, err := exec.CommandContext(ctx, s.tandem, "doctor", "-quiet", "-timeout", "3m", "-config",
+		file).CombinedOutput()
 	fmt.Printf("\n%s\n", out)
 	if err != nil {
 		return fmt.Errorf("tandem doctor: %w", err)
@@ -29,15 +30,22 @@ func consult(ctx context.Context, s *stage) error {
 func answers(ctx context.Context, s *stage) error {
 	half := s.requests / 2
 	return s.playPhases(ctx,
-		phase{name: "one at a time, always split", local: "never", requests: half, workers: 1, seed: s.seed, predicted: 0.99, kinds: everyKind},
-		phase{name: "eight at a time, split or local", local: "auto", requests: half, workers: 8, seed: s.seed + 1000, predicted: 0.95, kinds: everyKind},
+		phase{
+			name: "one at a time, always split", local: "never", requests: half, workers: 1, seed: s.seed,
+			predicted: 0.99, kinds: everyKind,
+		},
+		phase{
+			name: "eight at a time, split or local", local: "auto", requests: half, workers: 8, seed: s.seed + 1000,
+			predicted: 0.95, kinds: everyKind,
+		},
 	)
 }
 
 // scarcities asks for more than the pools hold.
 func scarcities(ctx context.Context, s *stage) error {
 	return s.playPhases(ctx, phase{
-		name: "eight at a time, more than there is room for", local: "never", requests: max(s.requests/7, 12), workers: 8, seed: s.seed + 2000,
+		name: "eight at a time, more than there is room for", local: "never", requests: max(s.requests/7, 12),
+		workers: 8, seed: s.seed + 2000,
 		predicted: 0.85, // what is evicted while a request waits for its prefill was there when it was planned
 		kinds:     longKinds, scarce: true,
 	})
@@ -57,7 +65,8 @@ func (s *stage) playPhases(ctx context.Context, phases ...phase) error {
 	return errors.Join(errs...)
 }
 
-// phase is the suite with one router. predicted is the share of predictions of cached tokens that must be exact.
+// phase is the suite with one router. predicted is the share of predictions of cached tokens that must be
+// exact.
 type phase struct {
 	name      string
 	local     string // of the configuration
@@ -145,7 +154,8 @@ type result struct {
 	took time.Duration
 }
 
-// compareAll sends every request of the phase through the router, workers at a time, and then to the reference.
+// compareAll sends every request of the phase through the router, workers at a time, and then to the
+// reference.
 func (s *stage) compareAll(ctx context.Context, r *router, ph phase) []result {
 	g := newGenerator(ph.seed)
 	if ph.kinds != nil {
@@ -186,7 +196,8 @@ func (s *stage) compareAll(ctx context.Context, r *router, ph phase) []result {
 	return all
 }
 
-// compare sends q both ways. The reference has a salt of its own for it, so that it computes every answer from nothing.
+// compare sends q both ways. The reference has a salt of its own for it, so that it computes every answer
+// from nothing.
 func (s *stage) compare(ctx context.Context, r *router, q request) result {
 	res := result{request: q}
 	begun := time.Now()

@@ -56,8 +56,9 @@ func givenIDs(prompts any) [][]int {
 	return nil
 }
 
-// sample is n different prompts that fill a block at least: those that were split first, and of them the newest, which are still cached. Each has one of
-// three forms: as it was; its beginning with another end; itself with its answer and another end. There is room for answer tokens more.
+// sample is n different prompts that fill a block at least: those that were split first, and of them the
+// newest, which are still cached. Each has one of three forms: as it was; its beginning with another end;
+// itself with its answer and another end. There is room for answer tokens more.
 func (m *memory) sample(n, answer int) ([]prompt, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,14 +67,16 @@ func (m *memory) sample(n, answer int) ([]prompt, error) {
 	var some []prompt
 	for _, split := range []bool{true, false} {
 		for _, p := range slices.Backward(m.prompts) {
-			known := slices.ContainsFunc(some, func(o prompt) bool { return o.salt == p.salt && slices.Equal(o.ids, p.ids) })
+			known := slices.ContainsFunc(some,
+				func(o prompt) bool { return o.salt == p.salt && slices.Equal(o.ids, p.ids) })
 			if len(some) < n && p.split == split && len(p.ids) > blockTokens && !known {
 				some = append(some, p)
 			}
 		}
 	}
 	if len(some) < n {
-		return nil, fmt.Errorf("an audit of %d prompts, but only %d of a block or more went through a router: compare more answers before", n, len(some))
+		return nil, fmt.Errorf("an audit of %d prompts, but only %d of a block or more went through a router: "+
+			"compare more answers before", n, len(some))
 	}
 	for i := range some {
 		some[i].ids = g.vary(some[i], i%3)
@@ -93,11 +96,13 @@ func (g *generator) vary(p prompt, form int) []int {
 	return p.ids
 }
 
-// auditTokens is how many tokens are asked of each engine in an audit. A wrong block shows in the first one's log-probability.
+// auditTokens is how many tokens are asked of each engine in an audit. A wrong block shows in the first one's
+// log-probability.
 const auditTokens = 3
 
-// audit asks every prefill and decode engine plainly for at least n prompts that went through the routers of this run, and the reference, which computes
-// them from nothing. A prefix cache that was poisoned shows only so: the split answer that poisoned it may have been right.
+// audit asks every prefill and decode engine plainly for at least n prompts that went through the routers of
+// this run, and the reference, which computes them from nothing. A prefix cache that was poisoned shows only
+// so: the split answer that poisoned it may have been right.
 func (s *stage) audit(ctx context.Context, n int) error {
 	begun := time.Now()
 	sample, err := s.memory.sample(n, auditTokens)
@@ -113,20 +118,28 @@ func (s *stage) audit(ctx context.Context, n int) error {
 		for i, a := range given {
 			if d := difference(a, answers["ref"][i]); d != "" {
 				p := sample[i]
-				errs = append(errs, fmt.Errorf("audit: %s is asked plainly for %d tokens (salt %q) of which it has %d cached: %s", name, len(p.ids), p.salt, a.cached, d))
+				errs = append(errs, fmt.Errorf(
+					"audit: %s is asked plainly for %d tokens (salt %q) of which it has %d cached: %s", name, len(p.ids),
+					p.salt, a.cached, d,
+				))
 			}
 		}
 	}
 	if cached == 0 {
-		errs = append(errs, errors.New("audit: no engine had anything cached of what was asked, so that it showed nothing"))
+		errs = append(errs,
+			errors.New("audit: no engine had anything cached of what was asked, so that it showed nothing"))
 	}
-	say("audit: %d prompts of each engine, %d tokens of them from caches, %d wrong, %.1f s", len(sample), cached, len(errs), time.Since(begun).Seconds())
+	say("audit: %d prompts of each engine, %d tokens of them from caches, %d wrong, %.1f s",
+		len(sample), cached, len(errs), time.Since(begun).Seconds())
 	return errors.Join(errs...)
 }
 
-// askAll returns the answers of each engine to the prompts, by its name, and how many tokens of prompts the engines found cached.
+// askAll returns the answers of each engine to the prompts, by its name, and how many tokens of prompts the
+// engines found cached.
 func (s *stage) askAll(ctx context.Context, prompts []prompt) (map[string][]answer, int, error) {
-	answers, cached, errs := map[string][]answer{}, 0, []error(nil)
+	answers := map[string][]answer{}
+	cached := 0
+	errs := []error(nil)
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, e := range s.engines {
@@ -134,18 +147,24 @@ func (s *stage) askAll(ctx context.Context, prompts []prompt) (map[string][]answ
 			mine, found, err := s.askEngine(ctx, e, prompts)
 			mu.Lock()
 			defer mu.Unlock()
-			answers[e.Name], cached, errs = mine, cached+found, append(errs, err)
+			answers[e.Name] = mine
+			cached += found
+			errs = append(errs, err)
 		})
 	}
 	all.Wait()
 	return answers, cached, errors.Join(errs...)
 }
 
-// askEngine asks e one after another: with the prompt's own salt, or with one that nobody had where e is the reference.
-func (s *stage) askEngine(ctx context.Context, e *engine, prompts []prompt) (answers []answer, cached int, err error) {
+// askEngine asks e one after another: with the prompt's own salt, or with one that nobody had where e is the
+// reference.
+func (s *stage) askEngine(
+	ctx context.Context, e *engine, prompts []prompt,
+) (answers []answer, cached int, err error) {
 	for i, p := range prompts {
 		body := map[string]any{
-			"model": modelName, "prompt": p.ids, "max_tokens": auditTokens, "temperature": 0, "ignore_eos": true, "logprobs": 1, "return_token_ids": true,
+			"model": modelName, "prompt": p.ids, "max_tokens": auditTokens, "temperature": 0, "ignore_eos": true,
+			"logprobs": 1, "return_token_ids": true,
 		}
 		if e == s.reference() {
 			p.salt = fmt.Sprintf("audit-%d-%d", time.Now().UnixNano(), i)

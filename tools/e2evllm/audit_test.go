@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// serveEngine is an engine whose answer is the sum of the prompt's ids, but for prompts that begin with poisoned, which are answered by another.
+// serveEngine is an engine whose answer is the sum of the prompt's ids, but for prompts that begin with
+// poisoned, which are answered by another.
 func serveEngine(t *testing.T, name string, cached int, poisoned []int) *engine {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,10 +31,12 @@ func serveEngine(t *testing.T, name string, cached int, poisoned []int) *engine 
 		for _, id := range body.Prompt {
 			sum += id
 		}
-		if len(poisoned) > 0 && len(body.Prompt) > len(poisoned) && slices.Equal(body.Prompt[:len(poisoned)], poisoned) {
+		if len(poisoned) > 0 && len(body.Prompt) > len(poisoned) &&
+			slices.Equal(body.Prompt[:len(poisoned)], poisoned) {
 			sum++
 		}
-		fmt.Fprintf(w, `{"choices":[{"index":0,"text":"%d"}],"usage":{"prompt_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}}`, sum, len(body.Prompt), cached)
+		fmt.Fprintf(w, `{"choices":[{"index":0,"text":"%d"}],"usage":{"prompt_tokens":%d,`+
+			`"prompt_tokens_details":{"cached_tokens":%d}}}`, sum, len(body.Prompt), cached)
 	}))
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
@@ -53,12 +56,14 @@ func remember(s *stage) []int {
 	var ids []int
 	for range 12 {
 		ids = g.ids(3 * blockTokens)
-		s.memory.note(request{"k", completions, map[string]any{"prompt": ids}}, answer{mode: "split", choices: []choice{{ids: []int{7, 8}}}})
+		s.memory.note(request{"k", completions, map[string]any{"prompt": ids}},
+			answer{mode: "split", choices: []choice{{ids: []int{7, 8}}}})
 	}
 	return ids
 }
 
-// TestAnAuditSeesPoison of one beginning in one engine, and none where there is none; it does not pass where it can see nothing.
+// TestAnAuditSeesPoison of one beginning in one engine, and none where there is none; it does not pass where
+// it can see nothing.
 func TestAnAuditSeesPoison(t *testing.T) {
 	var s stage
 	newest := remember(&s)
@@ -68,8 +73,10 @@ func TestAnAuditSeesPoison(t *testing.T) {
 		n       int
 		want    string
 	}{
-		"healthy":           {[]*engine{healthy, ref}, 12, ""},
-		"poisoned":          {[]*engine{healthy, serveEngine(t, "d1", 32, newest[:blockTokens]), ref}, 12, "d1 is asked plainly"},
+		"healthy": {[]*engine{healthy, ref}, 12, ""},
+		"poisoned": {
+			[]*engine{healthy, serveEngine(t, "d1", 32, newest[:blockTokens]), ref}, 12, "d1 is asked plainly",
+		},
 		"nothing cached":    {[]*engine{serveEngine(t, "p0", 0, nil), ref}, 12, "it showed nothing"},
 		"too few are known": {[]*engine{healthy, ref}, 13, "only 12"},
 	} {
@@ -93,7 +100,8 @@ func TestAnAuditSamples(t *testing.T) {
 		if salt != "" {
 			body["cache_salt"] = salt
 		}
-		m.note(request{"k", completions, body}, answer{mode: mode, choices: []choice{{promptIDs: ids, ids: []int{9}}}})
+		m.note(request{"k", completions, body},
+			answer{mode: mode, choices: []choice{{promptIDs: ids, ids: []int{9}}}})
 	}
 	note("split", "", ids[0])
 	note("split", "", ids[0])
@@ -106,11 +114,14 @@ func TestAnAuditSamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []prompt{{ids: ids[2]}, {ids: ids[0][:32], salt: "a"}, {ids: append(ids[0], 9)}, {ids: ids[4]}, {ids: ids[1][:32]}} {
+	for i, want := range []prompt{
+		{ids: ids[2]}, {ids: ids[0][:32], salt: "a"}, {ids: append(ids[0], 9)}, {ids: ids[4]}, {ids: ids[1][:32]},
+	} {
 		got := some[i]
 		same := len(got.ids) >= len(want.ids) && slices.Equal(got.ids[:len(want.ids)], want.ids)
 		if longer := len(got.ids) > len(want.ids); !same || got.salt != want.salt || longer != (i%3 > 0) {
-			t.Errorf("prompt %d has %d tokens and the salt %q, want %d and %q: same beginning %v", i, len(got.ids), got.salt, len(want.ids), want.salt, same)
+			t.Errorf("prompt %d has %d tokens and the salt %q, want %d and %q: same beginning %v",
+				i, len(got.ids), got.salt, len(want.ids), want.salt, same)
 		}
 	}
 	if _, err := m.sample(6, 3); err == nil {

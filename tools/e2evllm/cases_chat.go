@@ -2,9 +2,11 @@ package main
 
 import "slices"
 
-// Conversations: chats, responses and messages. All of them share a system prompt, and so the first blocks of their prompts.
+// Conversations: chats, responses and messages. All of them share a system prompt, and so the first blocks of
+// their prompts.
 
-// talk is a conversation after one more turn of the user; it begins anew, with or without the shared system prompt, when it has become long.
+// talk is a conversation after one more turn of the user; it begins anew, with or without the shared system
+// prompt, when it has become long.
 func (g *generator) talk(of string) []turn {
 	said := g.history[of]
 	if len(said) > 7 || len(said) == 0 {
@@ -40,20 +42,32 @@ func (g *generator) chatTurns() request {
 }
 
 // schema is a function's, or an answer's.
-var schema = map[string]any{"type": "object", "properties": map[string]any{"at": map[string]any{"type": "string"}}, "required": []string{"at"}}
+var schema = map[string]any{
+	"type": "object", "properties": map[string]any{"at": map[string]any{"type": "string"}},
+	"required": []string{"at"},
+}
 
-// chatTools has a tool in the prompt, and sometimes a call of it before. An engine that shall call one itself has to be started with a parser of calls.
+// chatTools has a tool in the prompt, and sometimes a call of it before. An engine that shall call one itself
+// has to be started with a parser of calls.
 func (g *generator) chatTools() request {
-	tools := []map[string]any{{"type": "function", "function": map[string]any{"name": "look", "description": g.text(5), "parameters": schema}}}
+	tools := []map[string]any{{
+		"type":     "function",
+		"function": map[string]any{"name": "look", "description": g.text(5), "parameters": schema},
+	}}
 	said := []map[string]any{message("system", g.system), message("user", g.text(8))}
 	if g.rnd.IntN(2) > 0 {
 		called := message("assistant", g.text(2))
-		called["tool_calls"] = []map[string]any{{"id": "call_1", "type": "function", "function": map[string]any{"name": "look", "arguments": called1}}}
+		called["tool_calls"] = []map[string]any{
+			{"id": "call_1", "type": "function", "function": map[string]any{"name": "look", "arguments": called1}},
+		}
 		found := message("tool", g.text(20))
 		found["tool_call_id"] = "call_1"
 		said = append(said, called, found)
 	}
-	return request{"chat, tools", chat, map[string]any{"messages": said, "tools": tools, "tool_choice": "none", "max_tokens": g.output()}}
+	return request{
+		"chat, tools", chat,
+		map[string]any{"messages": said, "tools": tools, "tool_choice": "none", "max_tokens": g.output()},
+	}
 }
 
 // called1 are the arguments of a call.
@@ -61,13 +75,15 @@ const called1 = `{"at":"one"}`
 
 func (g *generator) chatLogprobs() request {
 	return request{"chat, parts, logprobs", chat, map[string]any{
-		"messages": []map[string]any{message("user", g.parts("text", g.text(16)))}, "logprobs": true, "top_logprobs": 2, "max_tokens": g.output(),
+		"messages": []map[string]any{message("user", g.parts("text", g.text(16)))}, "logprobs": true,
+		"top_logprobs": 2, "max_tokens": g.output(),
 	}}
 }
 
 func (g *generator) chatContinued() request {
 	return request{"chat, continued answer", chat, map[string]any{
-		"messages": []map[string]any{message("user", g.system), message("assistant", g.text(3))}, "add_generation_prompt": false, "continue_final_message": true,
+		"messages":              []map[string]any{message("user", g.system), message("assistant", g.text(3))},
+		"add_generation_prompt": false, "continue_final_message": true,
 		"max_tokens": g.output(),
 	}}
 }
@@ -75,14 +91,17 @@ func (g *generator) chatContinued() request {
 // chatSampled is repeatable by its seed; some have an answer in a form that is given, or two.
 func (g *generator) chatSampled() request {
 	body := map[string]any{
-		"messages": []map[string]any{message("system", g.system), message("user", g.text(5))}, "temperature": 0.8, "top_k": 40, "seed": g.rnd.IntN(1000), "max_tokens": 10,
+		"messages": []map[string]any{message("system", g.system), message("user", g.text(5))}, "temperature": 0.8,
+		"top_k": 40, "seed": g.rnd.IntN(1000), "max_tokens": 10,
 		"stop": []string{"zz"},
 	}
 	switch g.rnd.IntN(3) {
 	case 0:
 		body["n"] = 2
 	case 1:
-		body["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "place", "schema": schema}}
+		body["response_format"] = map[string]any{
+			"type": "json_schema", "json_schema": map[string]any{"name": "place", "schema": schema},
+		}
 	}
 	return request{"chat, sampled", chat, body}
 }
@@ -117,13 +136,18 @@ func (g *generator) responsesText() request {
 
 func (g *generator) responsesSampled() request {
 	return request{"responses, sampled, salted", responses, map[string]any{
-		"input": g.text(12), "instructions": g.system, "temperature": 0.8, "top_p": 0.9, "seed": g.rnd.IntN(1000), "cache_salt": g.tenant(), "max_output_tokens": 12,
+		"input": g.text(12), "instructions": g.system, "temperature": 0.8, "top_p": 0.9, "seed": g.rnd.IntN(1000),
+		"cache_salt": g.tenant(), "max_output_tokens": 12,
 	}}
 }
 
 func (g *generator) responsesTools() request {
-	tools := []map[string]any{{"type": "function", "name": "look", "description": g.text(5), "parameters": schema}}
-	body := map[string]any{"input": g.text(9), "tools": tools, "tool_choice": "none", "max_output_tokens": g.output()}
+	tools := []map[string]any{
+		{"type": "function", "name": "look", "description": g.text(5), "parameters": schema},
+	}
+	body := map[string]any{
+		"input": g.text(9), "tools": tools, "tool_choice": "none", "max_output_tokens": g.output(),
+	}
 	if g.rnd.IntN(2) > 0 {
 		body["input"] = []map[string]any{
 			message("user", g.text(9)),
@@ -136,7 +160,10 @@ func (g *generator) responsesTools() request {
 
 // responsesWhole is truncated by the engine, so that it is not split.
 func (g *generator) responsesWhole() request {
-	return request{"responses, truncated", responses, map[string]any{"input": g.text(40), "truncation": "auto", "max_output_tokens": g.output()}}
+	return request{
+		"responses, truncated", responses,
+		map[string]any{"input": g.text(40), "truncation": "auto", "max_output_tokens": g.output()},
+	}
 }
 
 func (g *generator) messagesTurns() request {
@@ -160,13 +187,15 @@ func (g *generator) messagesTurns() request {
 // messagesStops takes the likeliest token of each step, by another way than a temperature of 0.
 func (g *generator) messagesStops() request {
 	return request{"messages, stops, top_k", messages, map[string]any{
-		"messages": []map[string]any{message("user", g.system+g.text(2))}, "temperature": 0.7, "top_k": 1, "stop_sequences": []string{"a", "o", "e"}, "max_tokens": 24,
+		"messages": []map[string]any{message("user", g.system+g.text(2))}, "temperature": 0.7, "top_k": 1,
+		"stop_sequences": []string{"a", "o", "e"}, "max_tokens": 24,
 	}}
 }
 
 func (g *generator) messagesSalted() request {
 	return request{"messages, salted", messages, map[string]any{
-		"system": g.system, "messages": []map[string]any{message("user", g.text(g.pick(1, 60)))}, "cache_salt": g.tenant(), "max_tokens": g.output(),
+		"system": g.system, "messages": []map[string]any{message("user", g.text(g.pick(1, 60)))},
+		"cache_salt": g.tenant(), "max_tokens": g.output(),
 	}}
 }
 
@@ -174,11 +203,15 @@ func (g *generator) messagesTools() request {
 	tools := []map[string]any{{"name": "look", "description": g.text(5), "input_schema": schema}}
 	said := []map[string]any{message("user", g.text(8))}
 	if g.rnd.IntN(2) > 0 {
-		called := map[string]any{"type": "tool_use", "id": "call_1", "name": "look", "input": map[string]any{"at": "one"}}
+		called := map[string]any{
+			"type": "tool_use", "id": "call_1", "name": "look", "input": map[string]any{"at": "one"},
+		}
 		found := map[string]any{"type": "tool_result", "tool_use_id": "call_1", "content": g.text(20)}
-		said = append(said, message("assistant", []map[string]any{{"type": "text", "text": g.text(2)}, called}), message("user", []map[string]any{found}))
+		said = append(said, message("assistant", []map[string]any{{"type": "text", "text": g.text(2)}, called}),
+			message("user", []map[string]any{found}))
 	}
 	return request{"messages, tools", messages, map[string]any{
-		"system": g.parts("text", g.system), "messages": said, "tools": tools, "tool_choice": map[string]any{"type": "none"}, "max_tokens": g.output(),
+		"system": g.parts("text", g.system), "messages": said, "tools": tools,
+		"tool_choice": map[string]any{"type": "none"}, "max_tokens": g.output(),
 	}}
 }

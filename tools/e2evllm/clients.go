@@ -53,7 +53,8 @@ var realClients = []realClient{
 	{"guidellm", guide},
 }
 
-// clients lets real clients use the built binary. After each, also one that left in the middle, Tandem keeps no lease and no engine a block.
+// clients lets real clients use the built binary. After each, also one that left in the middle, Tandem keeps
+// no lease and no engine a block.
 func clients(ctx context.Context, s *stage) error {
 	file, err := s.configure("clients", "local: never", "timeouts: {queue: 2m}")
 	if err != nil {
@@ -79,7 +80,8 @@ func clients(ctx context.Context, s *stage) error {
 		errs = append(errs, judgeClient(c.name, said, err))
 		say("clients: %s, %d checks in %.0f s", c.name, len(said), took.Seconds())
 		for _, one := range said {
-			fmt.Fprintf(t, "  %s\t%s\t%.1f s\t%s\n", c.name, one.Check, one.Seconds, map[bool]string{true: "ok", false: "FAILED: " + one.Why}[one.OK])
+			fmt.Fprintf(t, "  %s\t%s\t%.1f s\t%s\n",
+				c.name, one.Check, one.Seconds, map[bool]string{true: "ok", false: "FAILED: " + one.Why}[one.OK])
 		}
 	}
 	fmt.Println()
@@ -140,7 +142,8 @@ func (s *stage) playProgram(ctx context.Context, name, program string, args ...s
 		return "", err
 	}
 	env := []string{
-		writeBytecode, "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "HF_HOME=" + home, "XDG_CACHE_HOME=" + home, "TMPDIR=" + home, "VLLM_CACHE_ROOT=" + home,
+		writeBytecode, "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "HF_HOME=" + home, "XDG_CACHE_HOME=" + home,
+		"TMPDIR=" + home, "VLLM_CACHE_ROOT=" + home,
 		"VLLM_CONFIG_ROOT=" + home, "VLLM_NO_USAGE_STATS=1", "OMP_NUM_THREADS=1", "TOKENIZERS_PARALLELISM=false",
 	}
 	p, err := startProcess("client-"+name, s.work, env, program, args...)
@@ -163,7 +166,8 @@ func (s *stage) playProgram(ctx context.Context, name, program string, args ...s
 // scripted runs a script of the folder clients, which prints a line of JSON for each check.
 func scripted(file string) func(context.Context, *stage, *router) ([]checked, error) {
 	return func(ctx context.Context, s *stage, r *router) ([]checked, error) {
-		text, err := s.playProgram(ctx, strings.TrimSuffix(file, ".py"), s.env.python(), filepath.Join(s.clientDir(), file), r.front, s.reference().url())
+		text, err := s.playProgram(ctx, strings.TrimSuffix(file, ".py"), s.env.python(),
+			filepath.Join(s.clientDir(), file), r.front, s.reference().url())
 		return readChecks(text), err
 	}
 }
@@ -189,9 +193,13 @@ func benchServe(ctx context.Context, s *stage, r *router) ([]checked, error) {
 			args = append(args, "--")
 		}
 		args = append(args,
-			"--backend", kind[0], "--endpoint", kind[1], "--base-url", r.front, "--model", modelName, "--tokenizer", s.env.model(), "--dataset-name", "random",
-			"--random-input-len", "90", "--random-output-len", fmt.Sprint(benchTokens), "--num-prompts", fmt.Sprint(benchPrompts), "--max-concurrency", "4", "--ignore-eos",
-			"--disable-tqdm", "--save-result", "--save-detailed", "--result-dir", s.clientDir(), "--result-filename", kind[0]+".json")
+			"--backend", kind[0], "--endpoint", kind[1], "--base-url", r.front, "--model", modelName, "--tokenizer",
+			s.env.model(), "--dataset-name", "random",
+			"--random-input-len", "90", "--random-output-len", fmt.Sprint(benchTokens), "--num-prompts",
+			fmt.Sprint(benchPrompts), "--max-concurrency", "4", "--ignore-eos",
+			"--disable-tqdm", "--save-result", "--save-detailed", "--result-dir", s.clientDir(), "--result-filename",
+			kind[0]+
+				".json")
 	}
 	_, err := s.playProgram(ctx, "bench-serve", s.env.python(), args...)
 	for _, kind := range kinds {
@@ -202,7 +210,8 @@ func benchServe(ctx context.Context, s *stage, r *router) ([]checked, error) {
 		}
 		c := checked{Check: fmt.Sprintf("%d requests of the backend %s", benchPrompts, kind[0])}
 		c.OK, c.Why = readReport(filepath.Join(s.clientDir(), kind[0]+".json"), &is, func() bool {
-			return is.Completed == benchPrompts && is.Failed == 0 && is.Output == benchPrompts*benchTokens && strings.Join(is.Errors, "") == ""
+			return is.Completed == benchPrompts && is.Failed == 0 && is.Output == benchPrompts*benchTokens &&
+				strings.Join(is.Errors, "") == ""
 		})
 		all = append(all, c)
 	}
@@ -232,8 +241,10 @@ func guide(ctx context.Context, s *stage, r *router) ([]checked, error) {
 	}
 	report := filepath.Join(s.clientDir(), "guidellm.json")
 	_, err = s.playProgram(ctx, "guidellm", env.python(), "-m", "guidellm", "run",
-		"--backend", "kind=openai_http,target="+r.front+",model="+modelName, "--profile", "kind=concurrent,streams=4", "--constraint", fmt.Sprintf("kind=max_requests,count=%d", benchPrompts),
-		"--tokenizer", "kind=huggingface_auto,model="+s.env.model(), "--data", fmt.Sprintf("kind=synthetic_text,prompt_tokens=64,output_tokens=%d", benchTokens),
+		"--backend", "kind=openai_http,target="+r.front+",model="+modelName, "--profile",
+		"kind=concurrent,streams=4", "--constraint", fmt.Sprintf("kind=max_requests,count=%d", benchPrompts),
+		"--tokenizer", "kind=huggingface_auto,model="+s.env.model(), "--data",
+		fmt.Sprintf("kind=synthetic_text,prompt_tokens=64,output_tokens=%d", benchTokens),
 		"--output", "kind=json,path="+report, "--disable-console-interactive")
 	var is struct {
 		Benchmarks []struct {

@@ -28,7 +28,8 @@ func TestClientsAreJudged(t *testing.T) {
 }
 
 func TestChecksAreRead(t *testing.T) {
-	got := readChecks("noise\n{\"check\": \"a\", \"ok\": true, \"why\": \"\"}\n{\"check\": broken\n{\"check\": \"b\", \"ok\": false, \"why\": \"w\"}\n")
+	got := readChecks("noise\n{\"check\": \"a\", \"ok\": true, \"why\": \"\"}\n{\"check\": broken\n" +
+		"{\"check\": \"b\", \"ok\": false, \"why\": \"w\"}\n")
 	if len(got) != 2 || !got[0].OK || got[1].OK || got[1].Why != "w" {
 		t.Errorf("%+v", got)
 	}

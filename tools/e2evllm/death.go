@@ -121,8 +121,8 @@ func (d *dying) victims(n int) []string {
 	return next
 }
 
-// shakeHands lets an engine that is new meet the others: on a busy machine that takes longer than a lease, and
-// what is read after that is not believed.
+// shakeHands lets an engine that is new meet the others: on a busy machine that takes longer than a lease,
+// and what is read after that is not believed.
 func (d *dying) shakeHands(ctx context.Context) error {
 	row := d.row
 	defer func() { d.row = row }()

@@ -29,12 +29,13 @@ var siteCustomize []byte
 
 const installer = "uv==0.13.8"
 
-// writeBytecode lets Python keep what it has compiled, whatever the user's setting: without that each start of an engine compiles all of vLLM anew, in
-// three processes.
+// writeBytecode lets Python keep what it has compiled, whatever the user's setting: without that each start
+// of an engine compiles all of vLLM anew, in three processes.
 const writeBytecode = "PYTHONDONTWRITEBYTECODE="
 
-// environment is what an engine runs on, kept in the user's cache between runs. Each part has a folder of its own, named after what it is made of, so
-// that another pin does not make the model again, nor another model install the packages.
+// environment is what an engine runs on, kept in the user's cache between runs. Each part has a folder of its
+// own, named after what it is made of, so that another pin does not make the model again, nor another model
+// install the packages.
 type environment struct {
 	root string // of everything that is kept
 	dir  string // of the packages
@@ -77,7 +78,8 @@ func (p packages) in(root string) environment {
 // furnish installs the versions that the engines are of.
 func (e environment) furnish(ctx context.Context, engines []*engine) error {
 	for i, is := range engines {
-		if is.Version == "" || slices.ContainsFunc(engines[:i], func(before *engine) bool { return before.Version == is.Version }) {
+		if is.Version == "" ||
+			slices.ContainsFunc(engines[:i], func(before *engine) bool { return before.Version == is.Version }) {
 			continue
 		}
 		if _, err := install(ctx, e.root, earlier[is.Version]); err != nil {
@@ -93,16 +95,20 @@ func prepare(ctx context.Context, root string) (environment, error) {
 	if err != nil {
 		return e, err
 	}
-	if err := pinned.Once(ctx, say, e.site(), "site", func(context.Context) error { return writeSite(e) }); err != nil {
+	if err := pinned.Once(ctx, say, e.site(), "site",
+		func(context.Context) error { return writeSite(e) }); err != nil {
 		return e, err
 	}
-	return e, pinned.Once(ctx, say, filepath.Dir(e.model()), "model", func(ctx context.Context) error { return makeModel(ctx, e) })
+	return e, pinned.Once(ctx, say, filepath.Dir(e.model()), "model",
+		func(ctx context.Context) error { return makeModel(ctx, e) })
 }
 
-// install makes an environment of these packages in root, or reuses the one that is there; prepare makes the rest of it.
+// install makes an environment of these packages in root, or reuses the one that is there; prepare makes the
+// rest of it.
 func install(ctx context.Context, root string, p packages) (environment, error) {
 	e := p.in(root)
-	return e, pinned.Once(ctx, say, e.dir, "packages", func(ctx context.Context) error { return installPackages(ctx, e, p) })
+	return e, pinned.Once(ctx, say, e.dir, "packages",
+		func(ctx context.Context) error { return installPackages(ctx, e, p) })
 }
 
 func installPackages(ctx context.Context, e environment, p packages) error {
@@ -120,7 +126,8 @@ func installPackages(ctx context.Context, e environment, p packages) error {
 	if err := pinned.Run(ctx, nil, e.python(), "-m", "pip", "install", "-q", installer); err != nil {
 		return err
 	}
-	if err := pinned.Run(ctx, nil, e.python(), "-m", "uv", "pip", "install", "-q", "--python", e.python(), "--no-deps", "-r", file); err != nil {
+	if err := pinned.Run(ctx, nil, e.python(), "-m", "uv", "pip", "install", "-q", "--python", e.python(),
+		"--no-deps", "-r", file); err != nil {
 		return err
 	}
 	return pinned.Run(ctx, []string{writeBytecode}, e.python(), "-c", "import "+p.imports)

@@ -19,7 +19,8 @@ func TestPinsAreExact(t *testing.T) {
 				continue
 			}
 			lines++
-			if name, version, ok := strings.Cut(line, "=="); !ok || name == "" || version == "" || strings.ContainsAny(line, " *<>~") {
+			if name, version, ok := strings.Cut(line, "=="); !ok || name == "" || version == "" ||
+				strings.ContainsAny(line, " *<>~") {
 				t.Errorf("%s: %q is no exact pin", vllm, line)
 			}
 		}
@@ -33,19 +34,22 @@ func TestPinsAreExact(t *testing.T) {
 func TestAnotherVersionIsAnotherEnvironment(t *testing.T) {
 	now := current.in("root")
 	then := now.of("0.20.0")
-	if then.python() == now.python() || then.model() != now.model() || now.of("") != now || then.of("0.20.0") != then {
+	if then.python() == now.python() || then.model() != now.model() || now.of("") != now ||
+		then.of("0.20.0") != then {
 		t.Errorf("%+v beside %+v", then, now)
 	}
 }
 
-// TestTheEngineIsToldWhatItsVersionNeeds: before 0.30 it cannot be asked for its events, and 0.20.0 wants a CPU.
+// TestTheEngineIsToldWhatItsVersionNeeds: before 0.30 it cannot be asked for its events, and 0.20.0 wants a
+// CPU.
 func TestTheEngineIsToldWhatItsVersionNeeds(t *testing.T) {
 	e := &engine{Name: "d0", Port: 1, Events: 2, Replay: 3}
 	if got := e.member(); strings.Contains(got, "events") || e.binding() != "nobind" {
 		t.Errorf("the current one: %s, bound to %q", got, e.binding())
 	}
 	e.Version = "0.20.0"
-	if got := e.member(); !strings.Contains(got, `events: {endpoint: "tcp://127.0.0.1:2", replay: "tcp://127.0.0.1:3"}`) {
+	if got := e.member(); !strings.Contains(got,
+		`events: {endpoint: "tcp://127.0.0.1:2", replay: "tcp://127.0.0.1:3"}`) {
 		t.Errorf("0.20.0: %s", got)
 	}
 	if _, err := strconv.Atoi(e.binding()); err != nil {

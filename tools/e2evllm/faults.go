@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Faults are made where requests are held: an engine that is stopped holds whatever waits for it, so that the fault finds requests in the phase that is
-// meant and not in one that luck has chosen.
+// Faults are made where requests are held: an engine that is stopped holds whatever waits for it, so that the
+// fault finds requests in the phase that is meant and not in one that luck has chosen.
 //
 //	prefill engines stopped         leg 1 is in flight
 //	decode engines stopped          leg 1 has been answered, leg 2 sent, there is no first byte
@@ -20,7 +20,8 @@ import (
 //	router stopped, then prefill    leg 1 has been answered, the router has not read it
 //	engines let go
 
-// vLLM's lease of prefilled blocks (kv_lease_duration of NIXL's connector), which no flag of the suite changes, and the margin that Tandem is given.
+// vLLM's lease of prefilled blocks (kv_lease_duration of NIXL's connector), which no flag of the suite
+// changes, and the margin that Tandem is given.
 const (
 	leaseTime = 30 * time.Second
 	marginFew = 4 * time.Second // of the router that stands still for a little longer than that
@@ -34,10 +35,12 @@ const answerLimit = 4 * time.Minute
 // manyRetries are needed where many requests fail at once, and each shall be tried again.
 const manyRetries = "retry: {min: 64}"
 
-// evenSpeeds are of all engines, always: an engine that stood still once would be thought slow, and be avoided by the next fault that wants it.
+// evenSpeeds are of all engines, always: an engine that stood still once would be thought slow, and be
+// avoided by the next fault that wants it.
 const evenSpeeds = "experimental: {scoring: {speed: {prefill: 1000, local: 1000, decode: 50}}}"
 
-// knownChats lets a router keep the token ids of chats for as long as it lives: it would ask engines that stand still for them again.
+// knownChats lets a router keep the token ids of chats for as long as it lives: it would ask engines that
+// stand still for them again.
 const knownChats = "tokenizer: {chat_ttl: 24h}"
 
 // faultSettings are those of the router that lives through all faults.
@@ -83,7 +86,8 @@ func chosenScenes(names string) ([]scene, error) {
 	return pickNamed(scenes, names, scene.called, "-faults: no fault")
 }
 
-// faults makes every fault, and holds the answers of what was in flight, and of what comes after, to those of the engine that splits nothing.
+// faults makes every fault, and holds the answers of what was in flight, and of what comes after, to those of
+// the engine that splits nothing.
 func faults(ctx context.Context, s *stage) error {
 	chosen, err := chosenScenes(s.options.faults)
 	if err != nil {
@@ -123,7 +127,8 @@ func faults(ctx context.Context, s *stage) error {
 	return errors.Join(append(errs, f.router.end(), s.mend(ctx))...)
 }
 
-// faulting is the act while it is played. One goroutine owns it; those of flow hand over what they have sent when they end.
+// faulting is the act while it is played. One goroutine owns it; those of flow hand over what they have sent
+// when they end.
 type faulting struct {
 	s      *stage
 	router *router
@@ -150,10 +155,11 @@ func (f *faulting) warm(ctx context.Context) error {
 	return f.after(ctx, 2*time.Second)
 }
 
-// routerPastMargin stops the router between the legs for longer than its margin, but not as long as the lease: the params must not be sent, and the
-// blocks be given back.
+// routerPastMargin stops the router between the legs for longer than its margin, but not as long as the
+// lease: the params must not be sent, and the blocks be given back.
 func routerPastMargin(ctx context.Context, f *faulting) error {
-	r, err := f.serve(ctx, "margin", fmt.Sprintf("connector: {margin: %s}", marginFew), "timeouts: {prefill: 1m}")
+	r, err := f.serve(ctx, "margin", fmt.Sprintf("connector: {margin: %s}", marginFew),
+		"timeouts: {prefill: 1m}")
 	if err != nil {
 		return err
 	}
@@ -166,12 +172,14 @@ func routerPastMargin(ctx context.Context, f *faulting) error {
 	r.process.thaw()
 	stopFlow()
 	err = f.landAll(ctx)
-	return errors.Join(err, f.wantAged(ctx, r, held), f.after(ctx, 2*time.Second), f.noLeases(ctx, r, ""), r.end())
+	return errors.Join(err, f.wantAged(ctx, r, held), f.after(ctx, 2*time.Second), f.noLeases(ctx, r, ""),
+		r.end())
 }
 
 // serve starts a router of its own for a fault, whose patience with a prefill does not end before that.
 func (f *faulting) serve(ctx context.Context, name string, more ...string) (*router, error) {
-	file, err := f.s.configure(name, append([]string{"local: never", manyRetries, evenSpeeds, knownChats}, more...)...)
+	file, err := f.s.configure(name,
+		append([]string{"local: never", manyRetries, evenSpeeds, knownChats}, more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -182,14 +190,15 @@ func (f *faulting) serve(ctx context.Context, name string, more ...string) (*rou
 	return r, f.prime(ctx, r)
 }
 
-// prime lets a router that has just started learn the token ids of all texts, for which it would else ask engines that stand still.
+// prime lets a router that has just started learn the token ids of all texts, for which it would else ask
+// engines that stand still.
 func (f *faulting) prime(ctx context.Context, r *router) error {
 	f.hold(ctx, r, "nothing fails", kinds)
 	return f.landAll(ctx)
 }
 
-// holdBetweenLegs sends n requests, stops r when it has planned them, and returns how many of them have been prefilled then, which r has not read: all
-// but those whose leg 1 had not left r yet.
+// holdBetweenLegs sends n requests, stops r when it has planned them, and returns how many of them have been
+// prefilled then, which r has not read: all but those whose leg 1 had not left r yet.
 func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string, n int) (float64, error) {
 	before, err := f.prefills(ctx)
 	aged, errAged := r.aged(ctx)
@@ -199,7 +208,8 @@ func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string,
 	f.aged = aged
 	f.freeze("p0", "p1")
 	f.hold(ctx, r, phase, n)
-	if err := eventually(ctx, 15*time.Second, func() error { return f.hasLeases(ctx, r, n, `pool="prefill"`) }); err != nil {
+	if err := eventually(ctx, 15*time.Second,
+		func() error { return f.hasLeases(ctx, r, n, `pool="prefill"`) }); err != nil {
 		return 0, err
 	}
 	r.process.freeze()
@@ -226,7 +236,8 @@ func (f *faulting) prefills(ctx context.Context) (float64, error) {
 	return sum, nil
 }
 
-// prefilled returns when the prefill engines of the names, which have just been let go, have answered what they were asked.
+// prefilled returns when the prefill engines of the names, which have just been let go, have answered what
+// they were asked.
 func (f *faulting) prefilled(ctx context.Context, names ...string) error {
 	calm := 0
 	return eventually(ctx, 20*time.Second, func() error {
@@ -255,7 +266,8 @@ func (f *faulting) prefilled(ctx context.Context, names ...string) error {
 	})
 }
 
-// wantAged wants r to have found the transfer params of n prefills too old, which are all that it had when it stood still.
+// wantAged wants r to have found the transfer params of n prefills too old, which are all that it had when it
+// stood still.
 func (f *faulting) wantAged(ctx context.Context, r *router, n float64) error {
 	aged, err := r.aged(ctx)
 	aged -= f.aged
@@ -272,7 +284,8 @@ func (r *router) aged(ctx context.Context) (float64, error) {
 	return r.series(ctx, "tandem_transfer_params_refused_total", `reason="expired"`)
 }
 
-// prefillPauses stops p0 for five seconds while decode engines pull from it, while it has prompts to prefill, and mid-stream.
+// prefillPauses stops p0 for five seconds while decode engines pull from it, while it has prompts to prefill,
+// and mid-stream.
 func prefillPauses(ctx context.Context, f *faulting) error {
 	if err := f.holdAllPhases(ctx); err != nil {
 		return err
@@ -285,7 +298,8 @@ func prefillPauses(ctx context.Context, f *faulting) error {
 	return errors.Join(f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
 }
 
-// holdAllPhases leaves p0, d0 and d1 stopped: streams have begun, blocks of p0 wait to be pulled, and p0 has prompts to prefill.
+// holdAllPhases leaves p0, d0 and d1 stopped: streams have begun, blocks of p0 wait to be pulled, and p0 has
+// prompts to prefill.
 func (f *faulting) holdAllPhases(ctx context.Context) error {
 	if err := f.holdStreams(ctx, 2, "d0"); err != nil {
 		return err
@@ -313,8 +327,8 @@ func (f *faulting) holdStreams(ctx context.Context, n int, victim string) error 
 	return fmt.Errorf("none of %d streams comes from %s: the fault would find nothing", n+6, victim)
 }
 
-// holdSecondLegs returns when n or more requests wait for decode engines that stand still, the victims among them: they have prefilled some of them, or
-// have been sent some.
+// holdSecondLegs returns when n or more requests wait for decode engines that stand still, the victims among
+// them: they have prefilled some of them, or have been sent some.
 func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string) error {
 	before := map[string]float64{}
 	for _, name := range victims {
@@ -322,7 +336,8 @@ func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string)
 	}
 	f.freeze("p0", "p1") // so that there is something queued, which the router spreads
 	f.hold(ctx, f.router, "leg 2 sent", n)
-	err := eventually(ctx, 15*time.Second, func() error { return f.hasLeases(ctx, f.router, n, `pool="prefill"`) })
+	err := eventually(ctx, 15*time.Second,
+		func() error { return f.hasLeases(ctx, f.router, n, `pool="prefill"`) })
 	f.thaw("p0", "p1")
 	if err != nil {
 		return err
@@ -337,7 +352,8 @@ func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string)
 	})
 }
 
-// keeps is what an engine keeps for requests: a prefill engine blocks, a decode engine leases of the router. 0 also where that cannot be known.
+// keeps is what an engine keeps for requests: a prefill engine blocks, a decode engine leases of the router.
+// 0 also where that cannot be known.
 func (f *faulting) keeps(ctx context.Context, name string) float64 {
 	if name[0] == 'p' {
 		used, _ := f.s.engine(name).usage(ctx)
@@ -347,13 +363,16 @@ func (f *faulting) keeps(ctx context.Context, name string) float64 {
 	return n
 }
 
-// holdFirstLegs returns when n or more requests have been planned, the victim's among them, which stands still.
+// holdFirstLegs returns when n or more requests have been planned, the victim's among them, which stands
+// still.
 func (f *faulting) holdFirstLegs(ctx context.Context, n int, victim string) error {
 	f.hold(ctx, f.router, "leg 1 in flight", n)
-	return f.holdMore(ctx, "leg 1 in flight", func() error { return f.hasLeases(ctx, f.router, 1, fmt.Sprintf("replica=%q", victim)) })
+	return f.holdMore(ctx, "leg 1 in flight",
+		func() error { return f.hasLeases(ctx, f.router, 1, fmt.Sprintf("replica=%q", victim)) })
 }
 
-// holdMore sends one more request after another until they are where they shall be; the router chooses where that is.
+// holdMore sends one more request after another until they are where they shall be; the router chooses where
+// that is.
 func (f *faulting) holdMore(ctx context.Context, phase string, there func() error) error {
 	err := eventually(ctx, 3*time.Second, there)
 	for range 8 {
@@ -383,7 +402,8 @@ func decodePauses(ctx context.Context, f *faulting) error {
 	return errors.Join(f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
 }
 
-// prefillDies kills p0: after its leg, while the decode engines have still to pull; during its leg; and before it, while the router does not know.
+// prefillDies kills p0: after its leg, while the decode engines have still to pull; during its leg; and
+// before it, while the router does not know.
 func prefillDies(ctx context.Context, f *faulting) error {
 	if err := f.holdAllPhases(ctx); err != nil {
 		return err
@@ -401,8 +421,8 @@ func prefillDies(ctx context.Context, f *faulting) error {
 	return errors.Join(err, f.s.startEngine(p0))
 }
 
-// decodeDies kills d0 mid-stream and before the first byte: its streams, which are greedy, go on elsewhere. Then both engines that were killed come back
-// under load.
+// decodeDies kills d0 mid-stream and before the first byte: its streams, which are greedy, go on elsewhere.
+// Then both engines that were killed come back under load.
 func decodeDies(ctx context.Context, f *faulting) error {
 	before, err := f.router.continued(ctx)
 	if err := errors.Join(err, f.holdStreams(ctx, 3, "d0")); err != nil {
@@ -418,7 +438,8 @@ func decodeDies(ctx context.Context, f *faulting) error {
 	}
 	f.hold(ctx, f.router, "just before leg 2", 3)
 	f.thaw("d1")
-	err = errors.Join(f.landAll(ctx), f.wantDown(ctx, "d0"), f.row.wantExact(), f.wantContinued(ctx, before), f.s.startEngine(d0))
+	err = errors.Join(f.landAll(ctx), f.wantDown(ctx, "d0"), f.row.wantExact(), f.wantContinued(ctx, before),
+		f.s.startEngine(d0))
 	if err = errors.Join(err, f.after(ctx, leaseTime+2*time.Second)); err != nil {
 		return err
 	}
@@ -442,7 +463,8 @@ func (r *router) continued(ctx context.Context) (float64, error) {
 	return r.series(ctx, "tandem_continued_total", label("outcome", "continued"))
 }
 
-// comeBack waits, under load of that many at a time, until the engines, which have been started, are used, and their old blocks are forgotten.
+// comeBack waits, under load of that many at a time, until the engines, which have been started, are used,
+// and their old blocks are forgotten.
 func (f *faulting) comeBack(ctx context.Context, workers int, names ...string) error {
 	stopFlow := f.flow(ctx, workers, time.Second) // more would take the cores from those that start
 	var back []*engine
@@ -457,7 +479,8 @@ func (f *faulting) comeBack(ctx context.Context, workers int, names ...string) e
 		err = f.awaitUsed(ctx, back)
 	}
 	stopFlow()
-	return errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second), f.wantTruePredictions(ctx))
+	return errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second),
+		f.wantTruePredictions(ctx))
 }
 
 // awaitUsed waits until the engines have answered something.
@@ -498,8 +521,8 @@ func (f *faulting) wantDown(ctx context.Context, name string) error {
 	})
 }
 
-// routerDies kills the router with requests in all phases and starts it again at its address. The leases that nobody can give back run out while idle
-// engines are restarted.
+// routerDies kills the router with requests in all phases and starts it again at its address. The leases that
+// nobody can give back run out while idle engines are restarted.
 func routerDies(ctx context.Context, f *faulting) error {
 	if err := f.holdStreams(ctx, 2, "d0"); err != nil {
 		return err
@@ -510,7 +533,8 @@ func routerDies(ctx context.Context, f *faulting) error {
 	}
 	f.freeze("p0", "p1")
 	f.hold(ctx, f.router, "leg 1 in flight, or between the legs", 4)
-	if err := eventually(ctx, 15*time.Second, func() error { return f.hasLeases(ctx, f.router, 4, `pool="prefill"`) }); err != nil {
+	if err := eventually(ctx, 15*time.Second,
+		func() error { return f.hasLeases(ctx, f.router, 4, `pool="prefill"`) }); err != nil {
 		return err
 	}
 	f.router.process.freeze()
@@ -537,7 +561,8 @@ func routerDies(ctx context.Context, f *faulting) error {
 	return f.restartIdle(ctx, died)
 }
 
-// restartIdle restarts p1 and d1 while nothing is in flight, and wants the others' leases of the dead router to run out meanwhile.
+// restartIdle restarts p1 and d1 while nothing is in flight, and wants the others' leases of the dead router
+// to run out meanwhile.
 func (f *faulting) restartIdle(ctx context.Context, died time.Time) error {
 	p1, d1 := f.s.engine("p1"), f.s.engine("d1")
 	if err := errors.Join(p1.kill(), d1.kill(), f.s.startEngine(p1), f.s.startEngine(d1)); err != nil {
@@ -551,14 +576,17 @@ func (f *faulting) restartIdle(ctx context.Context, died time.Time) error {
 	return f.comeBack(ctx, 0, "p1", "d1")
 }
 
-// allBeyondLease stops a router between the legs, a prefill engine and a decode engine for longer than the lease, while the other engines serve. Before
-// them is a router that would wait for longer than that: only that it notices who is silent keeps it from reading blocks which are another's by then.
+// allBeyondLease stops a router between the legs, a prefill engine and a decode engine for longer than the
+// lease, while the other engines serve. Before them is a router that would wait for longer than that: only
+// that it notices who is silent keeps it from reading blocks which are another's by then.
 func allBeyondLease(ctx context.Context, f *faulting) error {
-	stopped, err := f.serve(ctx, "lease", "timeouts: {prefill: 1m}") // else the prefill, and not its answer, would be too old
+	// Else the prefill, and not its answer, would be too old.
+	stopped, err := f.serve(ctx, "lease", "timeouts: {prefill: 1m}")
 	if err != nil {
 		return err
 	}
-	patient, err := f.serve(ctx, "patient", "timeouts: {prefill: 25s, decode_first: 2m, decode_idle: 1m, answer: 2m}")
+	patient, err := f.serve(ctx, "patient",
+		"timeouts: {prefill: 25s, decode_first: 2m, decode_idle: 1m, answer: 2m}")
 	if err != nil {
 		return err
 	}
@@ -572,10 +600,12 @@ func allBeyondLease(ctx context.Context, f *faulting) error {
 	err = f.longPause(ctx)
 	f.letGo()
 	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.wantAged(ctx, stopped, held))
-	return errors.Join(err, f.after(ctx, 2*time.Second), f.noLeases(ctx, stopped, ""), stopped.end(), patient.end())
+	return errors.Join(err, f.after(ctx, 2*time.Second), f.noLeases(ctx, stopped, ""), stopped.end(),
+		patient.end())
 }
 
-// longPause stops p1 and d1, with requests in all phases, until all leases have run out and their blocks are used by others.
+// longPause stops p1 and d1, with requests in all phases, until all leases have run out and their blocks are
+// used by others.
 func (f *faulting) longPause(ctx context.Context) error {
 	if err := f.holdStreams(ctx, 3, "d1"); err != nil {
 		return err
@@ -616,7 +646,8 @@ func (f *faulting) overwrite(ctx context.Context, name string) error {
 	return nil
 }
 
-// flow sends requests one after another, workers at a time and each with a rest after it, until stop is called, which returns when all have landed.
+// flow sends requests one after another, workers at a time and each with a rest after it, until stop is
+// called, which returns when all have landed.
 func (f *faulting) flow(ctx context.Context, workers int, rest time.Duration) (stop func()) {
 	end := make(chan struct{})
 	var all sync.WaitGroup

@@ -11,10 +11,12 @@ import (
 	"time"
 )
 
-// coreBeyondLease stops the cores of both decode engines for longer than the lease, while their API processes answer. What they read when they go on is
-// another prompt's: no silence tells, only that the answers begin too late. What they have cached is wrong from then on, and may never be used.
+// coreBeyondLease stops the cores of both decode engines for longer than the lease, while their API processes
+// answer. What they read when they go on is another prompt's: no silence tells, only that the answers begin
+// too late. What they have cached is wrong from then on, and may never be used.
 func coreBeyondLease(ctx context.Context, f *faulting) error {
-	patient, err := f.serve(ctx, "core", "timeouts: {prefill: 1m, decode_first: 2m, decode_idle: 1m, answer: 2m}")
+	patient, err := f.serve(ctx, "core",
+		"timeouts: {prefill: 1m, decode_first: 2m, decode_idle: 1m, answer: 2m}")
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,8 @@ func coreBeyondLease(ctx context.Context, f *faulting) error {
 			err = errors.Join(err, fmt.Errorf("asked again, longer: %s: %s", res.id, res.diff))
 		}
 	}
-	for _, name := range []string{"d0", "d1"} { // an audit asks engines plainly, and would find what routers do not use any more
+	// An audit asks engines plainly, and would find what routers do not use any more.
+	for _, name := range []string{"d0", "d1"} {
 		err = errors.Join(err, f.s.engine(name).kill(), f.s.startEngine(f.s.engine(name)))
 	}
 	if err != nil {
@@ -62,7 +65,8 @@ func coreBeyondLease(ctx context.Context, f *faulting) error {
 // allPrefilled returns when every request in flight is past its first leg.
 func (f *faulting) allPrefilled(ctx context.Context) error {
 	return eventually(ctx, 15*time.Second, func() error {
-		return errors.Join(f.hasLeases(ctx, f.router, len(f.flying), `pool="decode"`), f.noLeases(ctx, f.router, "prefill"))
+		return errors.Join(f.hasLeases(ctx, f.router, len(f.flying), `pool="decode"`),
+			f.noLeases(ctx, f.router, "prefill"))
 	})
 }
 
@@ -88,7 +92,8 @@ func (e *engine) freezeCore() error {
 		}
 	}
 	if stopped == 0 {
-		err = errors.Join(err, fmt.Errorf("%s has no process that is called VLLM::EngineCore or VLLM::Worker", e.Name))
+		err = errors.Join(err,
+			fmt.Errorf("%s has no process that is called VLLM::EngineCore or VLLM::Worker", e.Name))
 	}
 	return err
 }

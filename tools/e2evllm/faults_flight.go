@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// flight is a request that is on its way while something fails. Its goroutine owns landed until done is closed.
+// flight is a request that is on its way while something fails. Its goroutine owns landed until done is
+// closed.
 type flight struct {
 	request
 	phase  string // where the fault finds it: a row of the table
@@ -54,7 +55,10 @@ const (
 
 // launch sends q to base; the flight lands by itself.
 func launch(ctx context.Context, base, phase string, q request) *flight {
-	f := &flight{request: q, phase: phase, base: base, begun: time.Now(), first: make(chan struct{}), done: make(chan struct{})}
+	f := &flight{
+		request: q, phase: phase, base: base, begun: time.Now(), first: make(chan struct{}),
+		done: make(chan struct{}),
+	}
 	go func() {
 		defer close(f.done)
 		clock := runTime()
@@ -277,8 +281,8 @@ func (t *landed) takeResponse(s *said) {
 // takeError takes an error body or an error event and holds it to the door's API:
 //
 //	completions, chat  {"error":{"message","type","code"}}, in a stream followed by [DONE]
-//	messages           {"type":"error","error":{"type","message"}}, in a stream under the name error, the last event
-//	responses          the first as a body; in a stream {"type":"error","message",…} under the name error, the last event
+//	messages           {"type":"error","error":{"type","message"}}, in a stream named error, the last event
+//	responses          the first as a body; in a stream {"type":"error","message",…} named error, the last
 func (t *landed) takeError(path, name string, e *saidError, data []byte) {
 	event := t.status == http.StatusOK
 	var flat saidError
@@ -319,8 +323,8 @@ const (
 	wrong
 )
 
-// judgeLanded compares an answer with that of the engine which splits nothing. A connection that breaks off is a clear error only if cut allows it:
-// a process that was killed can say nothing.
+// judgeLanded compares an answer with that of the engine which splits nothing. A connection that breaks off
+// is a clear error only if cut allows it: a process that was killed can say nothing.
 func judgeLanded(got, want *landed, cut bool) (worth, string) {
 	switch {
 	case want.status != http.StatusOK || want.broken != nil || want.odd != "" || want.failure != "":
@@ -329,7 +333,9 @@ func judgeLanded(got, want *landed, cut bool) (worth, string) {
 		return wrong, got.odd
 	case !strings.HasPrefix(want.text, got.text):
 		return wrong, fmt.Sprintf("the text is %.80q, alone it is %.80q", got.text, want.text)
-	case got.failure != "" && (got.status == http.StatusOK || got.status >= 500 || got.status == http.StatusTooManyRequests) && got.ended:
+	case got.failure != "" &&
+		(got.status == http.StatusOK || got.status >= 500 || got.status == http.StatusTooManyRequests) &&
+		got.ended:
 		return clearError, fmt.Sprintf("%d %s", got.status, got.failure)
 	case got.failure != "":
 		return wrong, fmt.Sprintf("status %d, ended %v: %s", got.status, got.ended, got.failure)
@@ -352,7 +358,8 @@ func compareWhole(got, want *landed) (worth, string) {
 	case got.finish != want.finish:
 		return wrong, fmt.Sprintf("it finished by %q, alone by %q", got.finish, want.finish)
 	case got.prompt != want.prompt || got.output != want.output:
-		return wrong, fmt.Sprintf("usage is %d and %d, alone %d and %d", got.prompt, got.output, want.prompt, want.output)
+		return wrong, fmt.Sprintf("usage is %d and %d, alone %d and %d",
+			got.prompt, got.output, want.prompt, want.output)
 	}
 	return exact, ""
 }

@@ -13,8 +13,8 @@ const (
 	leaving = 4
 )
 
-// clientsLeave lets clients leave at every moment of a request: of the prefill, of what is between the legs, of the
-// transfer, of the answer. Nothing may be left of them, and no lease may have to run out.
+// clientsLeave lets clients leave at every moment of a request: of the prefill, of what is between the legs,
+// of the transfer, of the answer. Nothing may be left of them, and no lease may have to run out.
 func clientsLeave(ctx context.Context, f *faulting) error {
 	whole := f.launch(ctx, f.router, "before, to its end", f.leaver(0))
 	if err := f.landAll(ctx); err != nil {
@@ -28,12 +28,14 @@ func clientsLeave(ctx context.Context, f *faulting) error {
 	})
 	f.row.remark("%d of %d clients left within %.1f s", left, leavers, 1.5*whole.took.Seconds())
 	if 2*left < leavers {
-		err = errors.Join(err, errors.New("most clients had their answer before they could leave: nothing was tried"))
+		err = errors.Join(err,
+			errors.New("most clients had their answer before they could leave: nothing was tried"))
 	}
 	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx))
 }
 
-// leave sends the requests, each of which is left a little later than the one before, and returns how many were.
+// leave sends the requests, each of which is left a little later than the one before, and returns how many
+// were.
 func (f *faulting) leave(ctx context.Context, until time.Duration) (left int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup

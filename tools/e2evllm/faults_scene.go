@@ -48,15 +48,17 @@ func (f *faulting) completion(n, answer int) request { return plainIDs(f.g.ids(n
 
 func plainIDs(ids []int, answer int) request {
 	return request{"ids", completions, map[string]any{
-		"model": modelName, "prompt": ids, "max_tokens": answer, "temperature": 0, "ignore_eos": true, "return_token_ids": true,
+		"model": modelName, "prompt": ids, "max_tokens": answer, "temperature": 0, "ignore_eos": true,
+		"return_token_ids": true,
 	}}
 }
 
 // kinds is how many requests have each form of faultRequest among them.
 const kinds = 12
 
-// faultRequest is the i-th request of a row that has all four doors, whole and streamed, fresh prompts and shared beginnings. Those with text ask the
-// same again and again: no engine is needed for their token ids, which the router remembers.
+// faultRequest is the i-th request of a row that has all four doors, whole and streamed, fresh prompts and
+// shared beginnings. Those with text ask the same again and again: no engine is needed for their token ids,
+// which the router remembers.
 func faultRequest(g *generator, i int) request {
 	var q request
 	switch i % 4 {
@@ -87,11 +89,19 @@ func atDoor(i int) request {
 	switch i {
 	case 0:
 		turns := append([]map[string]any{message("system", system)}, said...)
-		return request{"chat", chat, map[string]any{"model": modelName, "messages": turns, "max_tokens": 8, "temperature": 0}}
+		return request{
+			"chat", chat, map[string]any{"model": modelName, "messages": turns, "max_tokens": 8, "temperature": 0},
+		}
 	case 1:
-		return request{"messages", doorMessages, map[string]any{"model": modelName, "system": system, "messages": said, "max_tokens": 8, "temperature": 0}}
+		return request{
+			"messages", doorMessages,
+			map[string]any{"model": modelName, "system": system, "messages": said, "max_tokens": 8, "temperature": 0},
+		}
 	}
-	return request{"responses", doorResponses, map[string]any{"model": modelName, "input": system, "max_output_tokens": 8, "temperature": 0}}
+	return request{
+		"responses", doorResponses,
+		map[string]any{"model": modelName, "input": system, "max_output_tokens": 8, "temperature": 0},
+	}
 }
 
 // landAll waits for every flight and judges it.
@@ -118,7 +128,8 @@ func (f *faulting) judge(ctx context.Context, cut bool) error {
 		}
 		f.row.count(one, v, why)
 		if v == wrong && ctx.Err() == nil {
-			errs = append(errs, fmt.Errorf("%s, %s (%s, stream %v): %s", one.phase, one.landed.id, one.kind, one.body["stream"] == true, why))
+			errs = append(errs, fmt.Errorf("%s, %s (%s, stream %v): %s",
+				one.phase, one.landed.id, one.kind, one.body["stream"] == true, why))
 		}
 	}
 	return errors.Join(append(errs, ctx.Err())...)
@@ -147,7 +158,8 @@ func (f *faulting) askReference(ctx context.Context, flying []*flight) []landed 
 	return wants
 }
 
-// remember notes the prompts of ids for the audits and for what is asked afterwards: what was held last, since audits take the newest.
+// remember notes the prompts of ids for the audits and for what is asked afterwards: what was held last,
+// since audits take the newest.
 func (f *faulting) remember(flying []*flight) {
 	held := func(one *flight) int { return map[bool]int{true: 0, false: 1}[one.phase == flowing] }
 	order := slices.Clone(flying)
@@ -155,7 +167,8 @@ func (f *faulting) remember(flying []*flight) {
 	slices.SortStableFunc(order, func(a, b *flight) int { return cmp.Compare(held(a), held(b)) })
 	for _, one := range order {
 		if ids, ok := one.body["prompt"].([]int); ok && one.landed.status == 200 {
-			f.s.memory.note(one.request, answer{mode: "split", choices: []choice{{ids: one.landed.ids, promptIDs: ids}}})
+			f.s.memory.note(one.request,
+				answer{mode: "split", choices: []choice{{ids: one.landed.ids, promptIDs: ids}}})
 			f.recent = append(f.recent, ids)
 		}
 	}
@@ -170,7 +183,8 @@ func (r *router) series(ctx context.Context, name string, labels ...string) (flo
 	sum := 0.0
 	for line := range strings.Lines(string(body)) {
 		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest[0] != '{' && rest[0] != ' ' || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
+		if !ok || rest[0] != '{' && rest[0] != ' ' ||
+			slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
 			continue
 		}
 		fields := strings.Fields(rest)
@@ -187,7 +201,8 @@ func (r *router) series(ctx context.Context, name string, labels ...string) (flo
 func (f *faulting) hasLeases(ctx context.Context, r *router, n int, label string) error {
 	have, err := r.series(ctx, "tandem_leases", label)
 	if err == nil && have < float64(n) {
-		err = fmt.Errorf("%v leases with %s, want %d: the requests are not where the fault shall find them", have, label, n)
+		err = fmt.Errorf("%v leases with %s, want %d: the requests are not where the fault shall find them",
+			have, label, n)
 	}
 	return err
 }
@@ -208,8 +223,11 @@ func (f *faulting) living(ctx context.Context) []*engine {
 	})
 }
 
-// awaitBooks waits until the router keeps no lease and the engines no block; since is when that could first have been so.
-func (f *faulting) awaitBooks(ctx context.Context, engines []*engine, limit time.Duration, since time.Time) error {
+// awaitBooks waits until the router keeps no lease and the engines no block; since is when that could first
+// have been so.
+func (f *faulting) awaitBooks(
+	ctx context.Context, engines []*engine, limit time.Duration, since time.Time,
+) error {
 	err := eventually(ctx, limit, func() error {
 		left, err := f.router.series(ctx, "tandem_leases")
 		if f.row.leases = left; err == nil && left > 0 {
@@ -229,7 +247,8 @@ func (f *faulting) awaitBooks(ctx context.Context, engines []*engine, limit time
 	return err
 }
 
-// after is what has to hold after a fault: no lease, no block, exact answers to what is asked next, and nothing wrong in any cache.
+// after is what has to hold after a fault: no lease, no block, exact answers to what is asked next, and
+// nothing wrong in any cache.
 func (f *faulting) after(ctx context.Context, limit time.Duration) error {
 	if f.brokenLegs(ctx) > f.broken {
 		limit = max(limit, leaseTime+2*time.Second)
@@ -242,18 +261,21 @@ func (f *faulting) after(ctx context.Context, limit time.Duration) error {
 	} else {
 		err = books()
 	}
-	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx)) // in that order: what is asked next may evict what is wrong
+	// In that order: what is asked next may evict what is wrong.
+	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx))
 }
 
-// brokenLegs is how many decode legs the router has sent again elsewhere. The first of two may have arrived all the same and be read later, so that its blocks
-// are left until their lease is over (docs/decisions/0002): an engine that stood still for as long as it keeps idle connections resets one that has a request
-// on it.
+// brokenLegs is how many decode legs the router has sent again elsewhere. The first of two may have arrived
+// all the same and be read later, so that its blocks are left until their lease is over
+// (docs/decisions/0002): an engine that stood still for as long as it keeps idle connections resets one that
+// has a request on it.
 func (f *faulting) brokenLegs(ctx context.Context) float64 {
 	n, _ := f.router.series(ctx, "tandem_retries_total", `phase="decode"`)
 	return n
 }
 
-// coreSize is how many requests of the suite are compared after a fault, and how many whose beginnings were asked around the fault.
+// coreSize is how many requests of the suite are compared after a fault, and how many whose beginnings were
+// asked around the fault.
 const coreSize = 8
 
 // checkCore compares answers as the suite does.
@@ -298,8 +320,8 @@ func (f *faulting) checkCaches(ctx context.Context) error {
 	return f.s.audit(ctx, audited)
 }
 
-// wantTruePredictions asks again, one at a time, what was asked last, and wants what the router thinks is cached to be so: the blocks of an engine's
-// former life are forgotten.
+// wantTruePredictions asks again, one at a time, what was asked last, and wants what the router thinks is
+// cached to be so: the blocks of an engine's former life are forgotten.
 func (f *faulting) wantTruePredictions(ctx context.Context) error {
 	asked := map[string]bool{}
 	for _, ids := range f.recent[max(0, len(f.recent)-8):] {
@@ -320,7 +342,8 @@ func (f *faulting) wantTruePredictions(ctx context.Context) error {
 		case r.Captured == r.Delivered:
 			right++
 		default:
-			wrong = append(wrong, fmt.Sprintf("%s at %s: predicted %d, found %d", r.ID, r.Prefill, r.Captured, r.Delivered))
+			wrong = append(wrong,
+				fmt.Sprintf("%s at %s: predicted %d, found %d", r.ID, r.Prefill, r.Captured, r.Delivered))
 		}
 	}
 	f.row.remark("%d of %d predictions true", right, right+len(wrong))
@@ -330,7 +353,8 @@ func (f *faulting) wantTruePredictions(ctx context.Context) error {
 	return nil
 }
 
-// settle lets everything go on and lands what is still in flight, which is nothing after a scene that went well.
+// settle lets everything go on and lands what is still in flight, which is nothing after a scene that went
+// well.
 func (f *faulting) settle(ctx context.Context) error {
 	f.letGo()
 	if len(f.flying) == 0 {

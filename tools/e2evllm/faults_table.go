@@ -70,7 +70,8 @@ func (r *faultRow) noteCore(n int, err error) {
 // wantExact wants every answer to be exact: there were others to turn to, and time enough.
 func (r *faultRow) wantExact() error { return r.wantErrorsOnly("") }
 
-// wantErrorsOnly wants every answer to be exact but those of one phase, of which some have to be errors, since otherwise the fault missed them.
+// wantErrorsOnly wants every answer to be exact but those of one phase, of which some have to be errors,
+// since otherwise the fault missed them.
 func (r *faultRow) wantErrorsOnly(phase string) error {
 	var errs []error
 	for _, p := range r.phases {
@@ -78,7 +79,8 @@ func (r *faultRow) wantErrorsOnly(phase string) error {
 		case p.phase == phase && p.clearError == 0:
 			errs = append(errs, fmt.Errorf("%s: the fault concerned none of %d", p.phase, p.exact))
 		case p.phase != phase && p.clearError > 0:
-			errs = append(errs, fmt.Errorf("%s: %d errors where the request could be tried again: %s", p.phase, p.clearError, strings.Join(p.errors, "; ")))
+			errs = append(errs, fmt.Errorf("%s: %d errors where the request could be tried again: %s",
+				p.phase, p.clearError, strings.Join(p.errors, "; ")))
 		}
 	}
 	return errors.Join(errs...)
@@ -94,9 +96,11 @@ func printFaults(w io.Writer, rows []*faultRow) {
 		if r.coreErr != nil {
 			core = "DIFFERS"
 		}
-		fmt.Fprintf(t, "  %s\t\t\t\t\t\t%v\t%.2f s\t%s\t%s\n", r.fault, r.leases, r.idle.Seconds(), core, strings.Join(r.remarks, ", "))
+		fmt.Fprintf(t, "  %s\t\t\t\t\t\t%v\t%.2f s\t%s\t%s\n",
+			r.fault, r.leases, r.idle.Seconds(), core, strings.Join(r.remarks, ", "))
 		for _, p := range r.phases {
-			fmt.Fprintf(t, "  \t%s\t%d\t%d\t%d\t%.1f s\t\t\t\t%s\n", p.phase, p.exact, p.clearError, p.wrong, p.longest.Seconds(), strings.Join(p.errors, "; "))
+			fmt.Fprintf(t, "  \t%s\t%d\t%d\t%d\t%.1f s\t\t\t\t%s\n",
+				p.phase, p.exact, p.clearError, p.wrong, p.longest.Seconds(), strings.Join(p.errors, "; "))
 		}
 	}
 	_ = t.Flush()

@@ -14,10 +14,13 @@ import (
 
 // answers of the four doors, whole and streamed, that say "one two" with 5 and 2 tokens.
 const (
-	wholeCompletion = `{"choices":[{"index":0,"text":"one two","token_ids":[7,8],"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2}}`
-	wholeMessage    = `{"type":"message","content":[{"type":"text","text":"one two"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"cache_read_input_tokens":2,"output_tokens":2}}`
-	wholeResponse   = `{"id":"r","status":"completed","output":[{"content":[{"text":"one two"}]}],"usage":{"input_tokens":5,"output_tokens":2}}`
-	chatEvents      = `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}
+	wholeCompletion = `{"choices":[{"index":0,"text":"one two","token_ids":[7,8],"finish_reason":"stop"}],` +
+		`"usage":{"prompt_tokens":5,"completion_tokens":2}}`
+	wholeMessage = `{"type":"message","content":[{"type":"text","text":"one two"}],"stop_reason":"end_turn",` +
+		`"usage":{"input_tokens":3,"cache_read_input_tokens":2,"output_tokens":2}}`
+	wholeResponse = `{"id":"r","status":"completed","output":[{"content":[{"text":"one two"}]}],` +
+		`"usage":{"input_tokens":5,"output_tokens":2}}`
+	chatEvents = `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}
 
 data: {"choices":[{"index":0,"delta":{"content":"one"}}]}
 
@@ -87,9 +90,11 @@ func TestEachDoorIsHeard(t *testing.T) {
 		"responses": {doorResponses, wholeResponse, responseEvents},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole, streamed := listenTo(t, c.path, false, 200, c.whole, false), listenTo(t, c.path, true, 200, c.events, false)
+			whole := listenTo(t, c.path, false, 200, c.whole, false)
+			streamed := listenTo(t, c.path, true, 200, c.events, false)
 			whole.ids = nil
-			if v, why := judgeLanded(streamed, whole, false); v != exact || whole.text != "one two" || whole.prompt != 5 || whole.output != 2 {
+			if v, why := judgeLanded(streamed, whole, false); v != exact || whole.text != "one two" ||
+				whole.prompt != 5 || whole.output != 2 {
 				t.Errorf("%s (%+v, whole %+v)", why, *streamed, *whole)
 			}
 			if v, why := judgeLanded(whole, streamed, false); v != exact {
@@ -124,46 +129,75 @@ func TestWhatAnAnswerIsWorth(t *testing.T) {
 		killed bool // and that is allowed
 		want   worth
 	}{
-		"exact":                       {chat, 200, chatEvents, false, false, exact},
-		"another text":                {chat, 200, strings.Replace(chatEvents, " two", " too", 1), false, false, wrong},
-		"another finish":              {chat, 200, strings.Replace(chatEvents, "stop", "length", 1), false, false, wrong},
-		"another usage":               {chat, 200, strings.Replace(chatEvents, `tokens":2`, `tokens":3`, 1), false, false, wrong},
-		"stops":                       {chat, 200, half(chatEvents), false, false, wrong},
-		"messages stop":               {doorMessages, 200, half(messageEvents), false, false, wrong},
-		"a response stops":            {doorResponses, 200, half(responseEvents), false, false, wrong},
-		"broken off":                  {chat, 200, half(chatEvents), true, false, wrong},
-		"broken off by a kill":        {chat, 200, half(chatEvents), true, true, clearError},
-		"wrong, then killed":          {chat, 200, strings.Replace(half(chatEvents), "one", "eins", 1), true, true, wrong},
-		"error event":                 {chat, 200, event(chatEvents, "", vllm) + "data: [DONE]\n\n", false, false, clearError},
-		"error event, no end":         {chat, 200, event(chatEvents, "", vllm), false, false, wrong},
-		"error event, wrong before":   {chat, 200, strings.Replace(event(chatEvents, "", vllm), "one", "eins", 1) + "data: [DONE]\n\n", false, false, wrong},
-		"error event of another door": {chat, 200, event(chatEvents, "error", anthropic) + "data: [DONE]\n\n", false, false, wrong},
-		"error event of messages":     {doorMessages, 200, event(messageEvents, "error", anthropic), false, false, clearError},
-		"messages, then more":         {doorMessages, 200, event(messageEvents, "error", anthropic) + "data: [DONE]\n\n", false, false, wrong},
-		"messages, no name":           {doorMessages, 200, event(messageEvents, "", anthropic), false, false, wrong},
-		"messages, vLLM's":            {doorMessages, 200, event(messageEvents, "error", vllm), false, false, wrong},
-		"error event of responses":    {doorResponses, 200, event(responseEvents, "error", response), false, false, clearError},
-		"responses, vLLM's":           {doorResponses, 200, event(responseEvents, "error", vllm), false, false, wrong},
-		"502":                         {chat, 502, vllm, false, false, clearError},
-		"503 of messages":             {doorMessages, 503, anthropic, false, false, clearError},
-		"502 of responses":            {doorResponses, 502, vllm, false, false, clearError},
-		"502 that says nothing":       {chat, 502, `{"error":{"message":"","type":"x","code":502}}`, false, false, wrong},
-		"502 without JSON":            {chat, 502, "Bad Gateway", false, false, wrong},
-		"400":                         {chat, 400, vllm, false, false, wrong},
-		"messages with vLLM's body":   {doorMessages, 502, vllm, false, false, wrong},
-		"no JSON":                     {chat, 200, "data: {\n\ndata: [DONE]\n\n", false, false, wrong},
-		"a line that is no event":     {chat, 200, "oops\n" + chatEvents, false, false, wrong},
+		"exact": {chat, 200, chatEvents, false, false, exact},
+		"another text": {
+			chat, 200, strings.Replace(chatEvents, " two", " too", 1), false, false, wrong,
+		},
+		"another finish": {
+			chat, 200, strings.Replace(chatEvents, "stop", "length", 1), false, false, wrong,
+		},
+		"another usage": {
+			chat, 200, strings.Replace(chatEvents, `tokens":2`, `tokens":3`, 1), false, false, wrong,
+		},
+		"stops":                {chat, 200, half(chatEvents), false, false, wrong},
+		"messages stop":        {doorMessages, 200, half(messageEvents), false, false, wrong},
+		"a response stops":     {doorResponses, 200, half(responseEvents), false, false, wrong},
+		"broken off":           {chat, 200, half(chatEvents), true, false, wrong},
+		"broken off by a kill": {chat, 200, half(chatEvents), true, true, clearError},
+		"wrong, then killed": {
+			chat, 200, strings.Replace(half(chatEvents), "one", "eins", 1), true, true, wrong,
+		},
+		"error event": {
+			chat, 200, event(chatEvents, "", vllm) + "data: [DONE]\n\n", false, false, clearError,
+		},
+		"error event, no end": {chat, 200, event(chatEvents, "", vllm), false, false, wrong},
+		"error event, wrong before": {
+			chat, 200, strings.Replace(event(chatEvents, "", vllm), "one", "eins", 1) + "data: [DONE]\n\n", false,
+			false, wrong,
+		},
+		"error event of another door": {
+			chat, 200, event(chatEvents, "error", anthropic) + "data: [DONE]\n\n", false, false, wrong,
+		},
+		"error event of messages": {
+			doorMessages, 200, event(messageEvents, "error", anthropic), false, false, clearError,
+		},
+		"messages, then more": {
+			doorMessages, 200, event(messageEvents, "error", anthropic) + "data: [DONE]\n\n", false, false, wrong,
+		},
+		"messages, no name": {doorMessages, 200, event(messageEvents, "", anthropic), false, false, wrong},
+		"messages, vLLM's":  {doorMessages, 200, event(messageEvents, "error", vllm), false, false, wrong},
+		"error event of responses": {
+			doorResponses, 200, event(responseEvents, "error", response), false, false, clearError,
+		},
+		"responses, vLLM's": {
+			doorResponses, 200, event(responseEvents, "error", vllm), false, false, wrong,
+		},
+		"502":              {chat, 502, vllm, false, false, clearError},
+		"503 of messages":  {doorMessages, 503, anthropic, false, false, clearError},
+		"502 of responses": {doorResponses, 502, vllm, false, false, clearError},
+		"502 that says nothing": {
+			chat, 502, `{"error":{"message":"","type":"x","code":502}}`, false, false, wrong,
+		},
+		"502 without JSON":          {chat, 502, "Bad Gateway", false, false, wrong},
+		"400":                       {chat, 400, vllm, false, false, wrong},
+		"messages with vLLM's body": {doorMessages, 502, vllm, false, false, wrong},
+		"no JSON":                   {chat, 200, "data: {\n\ndata: [DONE]\n\n", false, false, wrong},
+		"a line that is no event":   {chat, 200, "oops\n" + chatEvents, false, false, wrong},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole := map[string]string{chat: wholeCompletion, doorMessages: wholeMessage, doorResponses: wholeResponse}[c.path]
+			whole := map[string]string{
+				chat: wholeCompletion, doorMessages: wholeMessage, doorResponses: wholeResponse,
+			}[c.path]
 			want := listenTo(t, c.path, false, 200, whole, false)
 			want.ids = nil
-			if v, why := judgeLanded(listenTo(t, c.path, true, c.status, c.events, c.cut), want, c.killed); v != c.want {
+			if v, why := judgeLanded(listenTo(t, c.path, true, c.status, c.events, c.cut), want,
+				c.killed); v != c.want {
 				t.Errorf("worth %d, want %d (%s)", v, c.want, why)
 			}
 		})
 	}
-	if v, _ := judgeLanded(listenTo(t, chat, true, 200, chatEvents, false), listenTo(t, chat, true, 500, vllm, false), false); v != wrong {
+	if v, _ := judgeLanded(listenTo(t, chat, true, 200, chatEvents, false),
+		listenTo(t, chat, true, 500, vllm, false), false); v != wrong {
 		t.Error("an answer is right though the reference has none")
 	}
 }
@@ -180,7 +214,8 @@ func TestARefusedConnectionIsClearOnlyAfterAKill(t *testing.T) {
 	}
 }
 
-// TestWhatARowDemands fails a row for an error in a phase where there should be none, and for a fault that concerned nobody.
+// TestWhatARowDemands fails a row for an error in a phase where there should be none, and for a fault that
+// concerned nobody.
 func TestWhatARowDemands(t *testing.T) {
 	var r faultRow
 	r.count(&flight{phase: "a", took: time.Second}, exact, "")
@@ -188,7 +223,8 @@ func TestWhatARowDemands(t *testing.T) {
 	if err := r.wantErrorsOnly("b"); err != nil {
 		t.Error(err)
 	}
-	if err := r.wantErrorsOnly("a"); err == nil || !strings.Contains(err.Error(), "concerned none") || !strings.Contains(err.Error(), "502 gone") {
+	if err := r.wantErrorsOnly("a"); err == nil || !strings.Contains(err.Error(), "concerned none") ||
+		!strings.Contains(err.Error(), "502 gone") {
 		t.Errorf("a row with the wrong errors: %v", err)
 	}
 	if r.wantExact() == nil {
@@ -207,7 +243,8 @@ func TestWhatARowDemands(t *testing.T) {
 // TestSeriesAreAddedUp reads a router's metrics.
 func TestSeriesAreAddedUp(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "# HELP tandem_leases x\ntandem_leases{pool=\"prefill\",replica=\"p0\"} 2\ntandem_leases{pool=\"decode\",replica=\"d0\"} 1\n"+
+		fmt.Fprint(w, "# HELP tandem_leases x\ntandem_leases{pool=\"prefill\",replica=\"p0\"} 2\n"+
+			"tandem_leases{pool=\"decode\",replica=\"d0\"} 1\n"+
 			"tandem_leases_more{pool=\"prefill\"} 50\ntandem_stalled_seconds_total 1.5\n")
 	}))
 	defer s.Close()
@@ -216,7 +253,10 @@ func TestSeriesAreAddedUp(t *testing.T) {
 		want   float64
 		name   string
 		labels []string
-	}{{3, "tandem_leases", nil}, {2, "tandem_leases", []string{`pool="prefill"`}}, {0, "tandem_leases", []string{`replica="p1"`}}, {1.5, "tandem_stalled_seconds_total", nil}} {
+	}{
+		{3, "tandem_leases", nil}, {2, "tandem_leases", []string{`pool="prefill"`}},
+		{0, "tandem_leases", []string{`replica="p1"`}}, {1.5, "tandem_stalled_seconds_total", nil},
+	} {
 		if got, err := r.series(t.Context(), c.name, c.labels...); err != nil || got != c.want {
 			t.Errorf("%s %v is %v (%v), want %v", c.name, c.labels, got, err, c.want)
 		}

@@ -52,7 +52,8 @@ next:
 
 func label(name, value string) string { return fmt.Sprintf("%s=%q", name, value) }
 
-// watch looks at room while a phase runs: what each decode engine says is free, and what the router's ledger says of it.
+// watch looks at room while a phase runs: what each decode engine says is free, and what the router's ledger
+// says of it.
 type watch struct {
 	engines []*engine
 	router  *router
@@ -135,25 +136,29 @@ func (w *watch) look(ctx context.Context) (look, error) {
 	return l, nil
 }
 
-// free is how many blocks the engine can still give, by its gauge. One block of an engine is never given to a request.
+// free is how many blocks the engine can still give, by its gauge. One block of an engine is never given to a
+// request.
 func (e *engine) free(ctx context.Context) (int, error) {
 	used, err := e.usage(ctx)
 	return int(math.Round((1 - used) * float64(e.Blocks-1))), err
 }
 
-// pollInterval is how often a router looks at an engine, with what a look takes: the default of poll_interval, its jitter, and a busy engine's answer.
+// pollInterval is how often a router looks at an engine, with what a look takes: the default of
+// poll_interval, its jitter, and a busy engine's answer.
 const pollInterval = 1500 * time.Millisecond
 
 // excess is by how many blocks a ledger was above its engine.
 type excess struct {
-	most   int    // above what the engine said
-	beyond int    // of those, more than what came to the engine within the poll interval before, which the ledger need not know yet
+	most int // above what the engine said
+	// Of those, more than what came to the engine within the poll interval before, which the ledger need not
+	// know yet.
+	beyond int
 	where  string // the worst case
 	looks  int    // in which both were known
 }
 
-// excess compares each ledger with the larger of what its engine said before and after. What the engine gave to a request that came in between, or took back
-// and gave again, is among what was sent.
+// excess compares each ledger with the larger of what its engine said before and after. What the engine gave
+// to a request that came in between, or took back and gave again, is among what was sent.
 func (w *watch) excess(records []record) excess {
 	x := excess{beyond: math.MinInt, most: math.MinInt}
 	for k := range max(0, len(w.looks)-1) {
@@ -186,7 +191,8 @@ func (w *watch) slowest(k int) time.Duration {
 	return longest
 }
 
-// came is how many blocks the engine gave away in that time: to requests that were sent to it then, and to those that it had for what they generated.
+// came is how many blocks the engine gave away in that time: to requests that were sent to it then, and to
+// those that it had for what they generated.
 func came(records []record, name string, from, to time.Time) int {
 	blocks := 0
 	for _, r := range records {
@@ -215,7 +221,8 @@ func (r *record) generated(from, to time.Time) int {
 	return int(math.Ceil(float64(r.Output) * float64(to.Sub(from)) / float64(all)))
 }
 
-// tightest is the fewest free blocks that an engine had by its own word and by its ledger, and the most requests that waited for room at once.
+// tightest is the fewest free blocks that an engine had by its own word and by its ledger, and the most
+// requests that waited for room at once.
 func (w *watch) tightest() (engine, ledger, waiting int) {
 	engine, ledger = math.MaxInt, math.MaxInt
 	for _, l := range w.looks {

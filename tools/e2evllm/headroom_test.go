@@ -75,7 +75,9 @@ func TestRoomIsWatched(t *testing.T) {
 		fmt.Fprint(w, page)
 	}))
 	defer server.Close()
-	s := stage{engines: []*engine{{Name: "d0", Role: consumer, Port: portOf(t, server.URL), Blocks: 81}, {Name: "p0", Role: producer}}}
+	s := stage{engines: []*engine{
+		{Name: "d0", Role: consumer, Port: portOf(t, server.URL), Blocks: 81}, {Name: "p0", Role: producer},
+	}}
 	w := s.watchRoom(t.Context(), &router{admin: server.URL})
 	if err := eventually(t.Context(), 10*time.Second, func() error {
 		if asked.Load() < 3 { // two of the first look, which has ended when the second begins
@@ -143,13 +145,20 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 		records      []record
 		most, beyond int
 	}{
-		"below":                            {[]look{looked(0, 70, 60), looked(1, 70, 70)}, nil, -10, -10},
-		"above":                            {[]look{looked(0, 50, 60), looked(1, 50, 50)}, nil, 10, 10},
-		"above, by what was sent":          {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d0")}, 10, 0},
-		"above, by what another was sent":  {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d1")}, 10, 10},
-		"above, by what was sent long ago": {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(3, 9*blockTokens, "d0")}, 10, 10},
-		"above, by what grew":              {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{grew(2, 10)}, 10, 7}, // 82 tokens from 3.5 s to 6.05 s
-		"the engine had them again":        {[]look{looked(5, 50, 60), looked(6, 60, 50)}, nil, 0, 0},
+		"below": {[]look{looked(0, 70, 60), looked(1, 70, 70)}, nil, -10, -10},
+		"above": {[]look{looked(0, 50, 60), looked(1, 50, 50)}, nil, 10, 10},
+		"above, by what was sent": {
+			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d0")}, 10, 0,
+		},
+		"above, by what another was sent": {
+			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(4.5, 9*blockTokens, "d1")}, 10, 10,
+		},
+		"above, by what was sent long ago": {
+			[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{sent(3, 9*blockTokens, "d0")}, 10, 10,
+		},
+		// 82 tokens from 3.5 s to 6.05 s.
+		"above, by what grew":       {[]look{looked(5, 50, 60), looked(6, 50, 50)}, []record{grew(2, 10)}, 10, 7},
+		"the engine had them again": {[]look{looked(5, 50, 60), looked(6, 60, 50)}, nil, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watch{engines: []*engine{{Name: "d0"}}, looks: c.looks}
@@ -163,7 +172,10 @@ func TestALedgerMayLagBehindWhatItSent(t *testing.T) {
 // TestScarcityIsJudged by what it did not bring about.
 func TestScarcityIsJudged(t *testing.T) {
 	enough := func() *scarcity {
-		return &scarcity{removed: []removed{{"p0", producer, 5}}, waited: 3, crowd: 2, fullest: 4, excess: excess{most: 1, beyond: -4, looks: 9}}
+		return &scarcity{
+			removed: []removed{{"p0", producer, 5}}, waited: 3, crowd: 2, fullest: 4,
+			excess: excess{most: 1, beyond: -4, looks: 9},
+		}
 	}
 	if err := enough().verdict(true); err != nil {
 		t.Error(err)

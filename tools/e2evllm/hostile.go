@@ -38,9 +38,11 @@ const (
 	leaked     = "leaked"
 )
 
-// hostileActs is everything that a hostile client does, through the built binary. After each group the engines live, answer rightly, and hold nothing.
+// hostileActs is everything that a hostile client does, through the built binary. After each group the
+// engines live, answer rightly, and hold nothing.
 func hostileActs(ctx context.Context, s *stage) error {
-	file, err := s.configure("hostile", "local: never", "timeouts: {queue: 1m, read_header: 5s, read_body: 10s}", fmt.Sprintf("limits: {body_bytes: %d}", hostileBodyLimit))
+	file, err := s.configure("hostile", "local: never", "timeouts: {queue: 1m, read_header: 5s, read_body: 10s}",
+		fmt.Sprintf("limits: {body_bytes: %d}", hostileBodyLimit))
 	if err != nil {
 		return err
 	}
@@ -56,7 +58,8 @@ func hostileActs(ctx context.Context, s *stage) error {
 	errs = append(errs, s.giveBack(ctx, stolen))
 	cases := jsonCases()
 	for _, group := range []string{"bodies", "types"} {
-		errs = append(errs, s.hostileGroup(ctx, r, group, slices.DeleteFunc(slices.Clone(cases), func(c hostileCase) bool { return c.group != group })))
+		errs = append(errs, s.hostileGroup(ctx, r, group,
+			slices.DeleteFunc(slices.Clone(cases), func(c hostileCase) bool { return c.group != group })))
 	}
 	errs = append(errs, s.hostileGroup(ctx, r, "http", httpCases()))
 	errs = append(errs, s.untouched(func() error {
@@ -83,7 +86,8 @@ func (s *stage) hostileGroup(ctx context.Context, r *router, name string, cases 
 	for i := range 8 {
 		q := newGenerator(uint64(len(cases) + i)).next()
 		if res := s.compare(ctx, r, q); res.diff != "" {
-			errs = append(errs, fmt.Errorf("after %s an innocent request (%s) is answered wrongly: %s", name, res.kind, res.diff))
+			errs = append(errs,
+				fmt.Errorf("after %s an innocent request (%s) is answered wrongly: %s", name, res.kind, res.diff))
 		}
 	}
 	return errors.Join(errs...)
@@ -102,9 +106,12 @@ func (s *stage) living(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// hostileRun plays cases against a front, workers at a time, and compares with the reference engine. Only an interrupt is an error. Engines that end are
-// not started again, so that a front that protects none should be given one case at a time.
-func (s *stage) hostileRun(ctx context.Context, front string, cases []hostileCase, workers int) ([]hostileResult, error) {
+// hostileRun plays cases against a front, workers at a time, and compares with the reference engine. Only an
+// interrupt is an error. Engines that end are not started again, so that a front that protects none should be
+// given one case at a time.
+func (s *stage) hostileRun(
+	ctx context.Context, front string, cases []hostileCase, workers int,
+) ([]hostileResult, error) {
 	secrets, err := s.secrets(ctx)
 	if err != nil {
 		return nil, err
@@ -132,7 +139,9 @@ func (s *stage) hostileRun(ctx context.Context, front string, cases []hostileCas
 	return results, ctx.Err()
 }
 
-func (s *stage) playHostile(ctx context.Context, front string, c hostileCase, secrets []*regexp.Regexp) hostileResult {
+func (s *stage) playHostile(
+	ctx context.Context, front string, c hostileCase, secrets []*regexp.Regexp,
+) hostileResult {
 	begun := time.Now()
 	h := exchange(ctx, front, c.raw, c.half)
 	res := hostileResult{hostileCase: c, status: h.status, took: time.Since(begun)}
@@ -150,7 +159,8 @@ func (s *stage) playHostile(ctx context.Context, front string, c hostileCase, se
 	return res
 }
 
-// judgeHeard says what h is when want is what one engine answers to the clean body; nil where there is no such answer.
+// judgeHeard says what h is when want is what one engine answers to the clean body; nil where there is no
+// such answer.
 func judgeHeard(c hostileCase, h heard, want *heard, secrets []*regexp.Regexp) (outcome, why string) {
 	if secret := hostileLeak(h, c.raw, secrets); secret != "" {
 		return leaked, fmt.Sprintf("%q is in the answer: %.300q", secret, h.all)
@@ -190,8 +200,10 @@ func judgeRefusal(c hostileCase, h heard, want *heard) (outcome, why string) {
 	switch {
 	case err != nil:
 		return notClear, err.Error()
-	case c.names != "" && want != nil && bytes.Contains(want.body, []byte(c.names)) && !strings.Contains(said, c.names):
-		return notClear, fmt.Sprintf("the refusal does not name %s: %s; one engine's does: %.200s", c.names, said, want.body)
+	case c.names != "" && want != nil && bytes.Contains(want.body, []byte(c.names)) &&
+		!strings.Contains(said, c.names):
+		return notClear, fmt.Sprintf("the refusal does not name %s: %s; one engine's does: %.200s",
+			c.names, said, want.body)
 	}
 	return refusal, ""
 }
@@ -205,7 +217,8 @@ func printHostile(w io.Writer, name string, results []hostileResult, took time.D
 			slowest = r
 		}
 	}
-	fmt.Fprintf(w, "\nhostile %s: %d requests in %.0f s, the slowest %.1f s (%s)\n\n", name, len(results), took.Seconds(), slowest.took.Seconds(), slowest.name)
+	fmt.Fprintf(w, "\nhostile %s: %d requests in %.0f s, the slowest %.1f s (%s)\n\n",
+		name, len(results), took.Seconds(), slowest.took.Seconds(), slowest.name)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, outcome := range []string{rightText, refusal, notRight, notClear, serverSide, noAnswer, leaked} {
 		fmt.Fprintf(t, "  %s\t%d\n", outcome, counts[outcome])
@@ -233,7 +246,8 @@ func judgeHostile(name string, results []hostileResult) error {
 	case len(results) == 0:
 		return fmt.Errorf("%s: nothing was asked", name)
 	case bad > 0:
-		return fmt.Errorf("%s: %d of %d hostile requests were not answered as they have to be", name, bad, len(results))
+		return fmt.Errorf("%s: %d of %d hostile requests were not answered as they have to be",
+			name, bad, len(results))
 	case good == 0 && name != "admin":
 		return fmt.Errorf("%s: no request was answered with a text, so nothing was compared", name)
 	}
@@ -276,8 +290,11 @@ func (s *stage) steal(ctx context.Context) (map[string]any, error) {
 
 // leaseOf asks an engine as Tandem does for the first leg.
 func (s *stage) leaseOf(ctx context.Context, e *engine) (map[string]any, error) {
-	body := map[string]any{"model": modelName, "max_tokens": 1, "prompt": newInnocent(uint64(time.Now().UnixNano())).g.ids(3 * blockTokens), "kv_transfer_params": map[string]any{
-		"do_remote_decode": true, "do_remote_prefill": false, "remote_block_ids": nil, "remote_engine_id": nil, "remote_host": nil, "remote_port": nil,
+	body := map[string]any{"model": modelName, "max_tokens": 1, "prompt": newInnocent(
+		uint64(time.Now().UnixNano()),
+	).g.ids(3 * blockTokens), "kv_transfer_params": map[string]any{
+		"do_remote_decode": true, "do_remote_prefill": false, "remote_block_ids": nil, "remote_engine_id": nil,
+		"remote_host": nil, "remote_port": nil,
 	}}
 	h := exchange(ctx, e.url(), posted(completions, asJSON(body)), false)
 	var v struct {
@@ -290,19 +307,22 @@ func (s *stage) leaseOf(ctx context.Context, e *engine) (map[string]any, error) 
 	return v.Params, err
 }
 
-// giveBack lets an engine forget the blocks of unused parameters: a decode engine that refuses the request they come with tells it.
+// giveBack lets an engine forget the blocks of unused parameters: a decode engine that refuses the request
+// they come with tells it.
 func (s *stage) giveBack(ctx context.Context, params map[string]any) error {
 	if params["remote_block_ids"] == nil {
 		return nil
 	}
-	h := exchange(ctx, s.engine("d0").url(), posted(completions, asJSON(map[string]any{"model": "nobody", "prompt": []int{5}, "kv_transfer_params": params})), false)
+	h := exchange(ctx, s.engine("d0").url(), posted(completions,
+		asJSON(map[string]any{"model": "nobody", "prompt": []int{5}, "kv_transfer_params": params})), false)
 	if h.status != http.StatusNotFound {
 		return fmt.Errorf("giving back blocks: %d %.200s %w", h.status, h.body, h.err)
 	}
 	return nil
 }
 
-// adminOnly are the engines' paths that no front serves: those known, and all others that the engines name themselves.
+// adminOnly are the engines' paths that no front serves: those known, and all others that the engines name
+// themselves.
 func (s *stage) adminOnly(ctx context.Context) ([]string, error) {
 	text, err := get(ctx, s.reference().url()+"/openapi.json")
 	if err != nil {
@@ -324,10 +344,12 @@ func (s *stage) adminOnly(ctx context.Context) ([]string, error) {
 
 // served are the paths of the front; others do not exist there.
 func served(path string) bool {
-	return slices.Contains(splitPaths, path) || slices.Contains(passPaths, path) || path == "/health" || path == "/v1/models" || strings.HasPrefix(path, "/v1/responses/")
+	return slices.Contains(splitPaths, path) || slices.Contains(passPaths, path) || path == "/health" ||
+		path == "/v1/models" || strings.HasPrefix(path, "/v1/responses/")
 }
 
-// untouched wants that nothing but what Tandem asks reaches an engine while f runs, and that no engine is told to empty its cache.
+// untouched wants that nothing but what Tandem asks reaches an engine while f runs, and that no engine is
+// told to empty its cache.
 func (s *stage) untouched(f func() error) error {
 	var logs []int64
 	for _, e := range s.engines {
@@ -348,8 +370,8 @@ func (s *stage) untouched(f func() error) error {
 	return errors.Join(errs...)
 }
 
-// disturbed looks in what an engine has logged for paths that it should not have been asked for, and for attempts to empty its cache, which succeed or do not
-// (vllm/v1/core/block_pool.py).
+// disturbed looks in what an engine has logged for paths that it should not have been asked for, and for
+// attempts to empty its cache, which succeed or do not (vllm/v1/core/block_pool.py).
 func (e *engine) disturbed(log []byte, reference bool) error {
 	var errs []error
 	for _, path := range strangers(log) {
@@ -370,7 +392,9 @@ func strangers(log []byte) []string {
 	var found []string
 	for _, m := range accessLine.FindAllSubmatch(log, -1) {
 		path, _, _ := strings.Cut(string(m[1]), "?")
-		if !served(path) && !slices.Contains([]string{"/metrics", "/version", "/kv_event_sources", "/load"}, path) && !slices.Contains(found, string(m[1])) {
+		if !served(path) &&
+			!slices.Contains([]string{"/metrics", "/version", "/kv_event_sources", "/load"}, path) &&
+			!slices.Contains(found, string(m[1])) {
 			found = append(found, string(m[1]))
 		}
 	}

@@ -23,7 +23,9 @@ type hostileCase struct {
 // message of HTTP with a body, on a connection that ends after it.
 func posted(path, body string, fields ...string) []byte {
 	var head strings.Builder
-	head.WriteString(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: tandem.test\r\nConnection: close\r\nContent-Length: %d\r\n", path, len(body)))
+	head.WriteString(fmt.Sprintf(
+		"POST %s HTTP/1.1\r\nHost: tandem.test\r\nConnection: close\r\nContent-Length: %d\r\n", path, len(body),
+	))
 	typed := false
 	for _, f := range fields {
 		typed = typed || strings.HasPrefix(f, "Content-Type:")
@@ -72,7 +74,8 @@ func (in innocent) members(path string) string {
 	case "/v1/chat/completions/batch":
 		return some + `,"max_tokens":3,"messages":[` + turn() + `,` + turn() + `]`
 	case "/inference/v1/generate":
-		return `"model":"` + modelName + `","token_ids":` + asJSON(in.g.ids(2*blockTokens+9)) + `,"sampling_params":{"max_tokens":3,"temperature":0}`
+		return `"model":"` + modelName + `","token_ids":` + asJSON(in.g.ids(2*blockTokens+9)) +
+			`,"sampling_params":{"max_tokens":3,"temperature":0}`
 	case "/tokenize", "/v1/completions/render":
 		return `"model":"` + modelName + `","prompt":` + in.quoted(24)
 	case "/detokenize":
@@ -84,15 +87,18 @@ func (in innocent) members(path string) string {
 	case "/rerank", "/v1/rerank", "/v2/rerank":
 		return `"model":"` + modelName + `","query":` + in.quoted(9) + `,"documents":[` + in.quoted(9) + `]`
 	case "/v1/chat/completions/derender", "/v1/completions/derender":
-		return `"model":"` + modelName + `","generate_response":{"request_id":"a","choices":[{"index":0,"token_ids":[9,8],"finish_reason":"stop"}]}`
+		return `"model":"` + modelName +
+			`","generate_response":{"request_id":"a","choices":[{"index":0,"token_ids":[9,8],"finish_reason":"stop"}]}`
 	}
 	return some + `,"max_tokens":3,"messages":` + turn()
 }
 
 // passPaths are paths beside the split ones that a front may pass to an engine.
 var passPaths = []string{
-	"/v1/chat/completions/batch", "/inference/v1/generate", "/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
-	"/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/chat/completions/render", "/v1/completions/render", "/v1/responses/render", "/v1/messages/render",
+	"/v1/chat/completions/batch", "/inference/v1/generate", "/v1/embeddings", "/pooling", "/classify", "/score",
+	"/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
+	"/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/chat/completions/render",
+	"/v1/completions/render", "/v1/responses/render", "/v1/messages/render",
 	"/v1/chat/completions/derender", "/v1/completions/derender",
 }
 
@@ -109,11 +115,18 @@ func stolenKinds(stolen map[string]any) []badParams {
 		maps.Copy(m, changes)
 		return asJSON(m)
 	}
-	kinds := []badParams{{"another prompt's, whole", asJSON(stolen)}, {"another prompt's, both directions", with(map[string]any{"do_remote_decode": true})}}
-	for _, key := range []string{"remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size", "remote_num_tokens"} {
+	kinds := []badParams{
+		{"another prompt's, whole", asJSON(stolen)},
+		{"another prompt's, both directions", with(map[string]any{"do_remote_decode": true})},
+	}
+	for _, key := range []string{
+		"remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size",
+		"remote_num_tokens",
+	} {
 		m := maps.Clone(stolen)
 		delete(m, key)
-		kinds = append(kinds, badParams{"without " + key, asJSON(m)}, badParams{key + " null", with(map[string]any{key: nil})})
+		kinds = append(kinds, badParams{"without " + key, asJSON(m)},
+			badParams{key + " null", with(map[string]any{key: nil})})
 	}
 	for _, change := range []struct {
 		key   string
@@ -158,7 +171,9 @@ func stolenKinds(stolen map[string]any) []badParams {
 		{"do_remote_prefill", []any{}},
 		{"prompt_token_ids", []int{1, 2, 3}},
 	} {
-		kinds = append(kinds, badParams{change.key + " " + shorten(asJSON(change.value)), with(map[string]any{change.key: change.value})})
+		kinds = append(kinds, badParams{
+			change.key + " " + shorten(asJSON(change.value)), with(map[string]any{change.key: change.value}),
+		})
 	}
 	return kinds
 }
@@ -168,13 +183,21 @@ func shorten(s string) string { return s[:min(len(s), 30)] }
 // shapeKinds need no real prefill.
 func shapeKinds() []badParams {
 	values := []string{
-		deadly, `{"do_remote_decode":true}`, `{"do_remote_prefill":true,"do_remote_decode":true}`, `{"do_remote_prefill":true,"remote_block_ids":[[1,2,3]]}`,
-		`{"do_remote_prefill":true,"do_remote_prefill":false,"do_remote_prefill":true}`, `{"do_remote_pre\u0066ill":true}`, `{}`, `[]`, `null`, `true`, `0`, `1e400`, `""`,
-		`"{\"do_remote_prefill\":true}"`, `[{"do_remote_prefill":true}]`, `[["do_remote_prefill",true]]`, `{"kv_transfer_params":{"do_remote_prefill":true}}`,
-		`{"prompt_token_ids":[1,2,3]}`, `{"prompt_token_ids":[]}`, `{"prompt_token_ids":[-1]}`, `{"prompt_token_ids":[999999999]}`, `{"prompt_token_ids":"1,2"}`,
-		`{"kv_load_tiers":["x"]}`, `{"remote_prefiller":{"kv_request_id":"a","remote_host":"192.0.2.1","remote_port":1}}`, `{"remote_decoder":{"kv_request_id":"a"}}`,
-		`{"remote_kv_source":{"kv_request_id":"a","remote_host":"192.0.2.1","remote_port":1}}`, `{"transfer_id":"a","remote_bootstrap_addr":"http://192.0.2.1:1"}`,
-		`{"do_remote_decode":true,"remote_block_ids":[[1]],"remote_engine_id":"a","remote_request_id":"b","remote_host":"192.0.2.1","remote_port":1}`,
+		deadly, `{"do_remote_decode":true}`, `{"do_remote_prefill":true,"do_remote_decode":true}`,
+		`{"do_remote_prefill":true,"remote_block_ids":[[1,2,3]]}`,
+		`{"do_remote_prefill":true,"do_remote_prefill":false,"do_remote_prefill":true}`,
+		`{"do_remote_pre\u0066ill":true}`, `{}`, `[]`, `null`, `true`, `0`, `1e400`, `""`,
+		`"{\"do_remote_prefill\":true}"`, `[{"do_remote_prefill":true}]`, `[["do_remote_prefill",true]]`,
+		`{"kv_transfer_params":{"do_remote_prefill":true}}`,
+		`{"prompt_token_ids":[1,2,3]}`, `{"prompt_token_ids":[]}`, `{"prompt_token_ids":[-1]}`,
+		`{"prompt_token_ids":[999999999]}`, `{"prompt_token_ids":"1,2"}`,
+		`{"kv_load_tiers":["x"]}`,
+		`{"remote_prefiller":{"kv_request_id":"a","remote_host":"192.0.2.1","remote_port":1}}`,
+		`{"remote_decoder":{"kv_request_id":"a"}}`,
+		`{"remote_kv_source":{"kv_request_id":"a","remote_host":"192.0.2.1","remote_port":1}}`,
+		`{"transfer_id":"a","remote_bootstrap_addr":"http://192.0.2.1:1"}`,
+		`{"do_remote_decode":true,"remote_block_ids":[[1]],"remote_engine_id":"a","remote_request_id":"b",` +
+			`"remote_host":"192.0.2.1","remote_port":1}`,
 		`{"a":` + strings.Repeat(`[`, 50) + strings.Repeat(`]`, 50) + `,"do_remote_prefill":true}`,
 	}
 	var kinds []badParams
@@ -184,7 +207,8 @@ func shapeKinds() []badParams {
 	return kinds
 }
 
-// spelling puts a value into a body in one way; clean is what stays when what an engine must not see is taken out.
+// spelling puts a value into a body in one way; clean is what stays when what an engine must not see is taken
+// out.
 type spelling struct{ name, member, clean string }
 
 // spellings of %s, the value. Names that only resemble are no engine's, and may stay.
@@ -199,12 +223,23 @@ var spellings = []spelling{
 	{"plain and escaped", `"kv_transfer_params":{},"kv\u005Ftransfer_param\u0073":%s`, ``},
 	{"with blanks", "\n\t \"kv_transfer_params\" \r\n:\t%s ", ``},
 	{"in vllm_xargs", `"vllm_xargs":{"kv_transfer_params":%s}`, `"vllm_xargs":{}`},
-	{"in vllm_xargs, escaped, among others", `"vllm_xargs":{"a":1,"kv_transfer\u005fparams":%s,"b":"c"}`, `"vllm_xargs":{"a":1,"b":"c"}`},
+	{
+		"in vllm_xargs, escaped, among others", `"vllm_xargs":{"a":1,"kv_transfer\u005fparams":%s,"b":"c"}`,
+		`"vllm_xargs":{"a":1,"b":"c"}`,
+	},
 	{"in vllm_xargs, named by an escape", `"vllm\u005fxargs":{"kv_transfer_params":%s}`, `"vllm_xargs":{}`},
-	{"in vllm_xargs, as text", `"vllm_xargs":{"kv_transfer_params":"{\"do_remote_prefill\":true}","unused":"%.0s"}`, `"vllm_xargs":{"unused":""}`},
+	{
+		"in vllm_xargs, as text",
+		`"vllm_xargs":{"kv_transfer_params":"{\"do_remote_prefill\":true}","unused":"%.0s"}`,
+		`"vllm_xargs":{"unused":""}`,
+	},
 	{"in extra_args", `"extra_args":{"kv_transfer_params":%s}`, `"extra_args":{}`},
 	{"in extra_body", `"extra_body":{"kv_transfer_params":%s}`, `"extra_body":{}`},
-	{"in extra_args of sampling_params", `"sampling_params":{"max_tokens":3,"temperature":0,"extra_args":{"kv_transfer_params":%s}}`, `"sampling_params":{"max_tokens":3,"temperature":0,"extra_args":{}}`},
+	{
+		"in extra_args of sampling_params",
+		`"sampling_params":{"max_tokens":3,"temperature":0,"extra_args":{"kv_transfer_params":%s}}`,
+		`"sampling_params":{"max_tokens":3,"temperature":0,"extra_args":{}}`,
+	},
 	{"in an array", `"unknown":[[{"kv_transfer_params":%s}]]`, `"unknown":[[{}]]`},
 	{"in metadata", `"metadata":{"kv_transfer_params":%s}`, `"metadata":{}`},
 	{"in capitals", `"KV_TRANSFER_PARAMS":%s`, ``},
@@ -213,7 +248,10 @@ var spellings = []spelling{
 	{"with a blank in the name", `"kv_transfer_params ":%s," kv_transfer_params":%[1]s`, ``},
 	{"with a NUL in the name", `"kv_transfer_params\u0000":%s`, ``},
 	{"with a letter of another script", `"к` + `v_transfer_params":%s`, ``},
-	{"of derendering", `"generate_responses":[{"request_id":"a","choices":[],"kv_transfer_params":%s}]`, `"generate_responses":[{"request_id":"a","choices":[]}]`},
+	{
+		"of derendering", `"generate_responses":[{"request_id":"a","choices":[],"kv_transfer_params":%s}]`,
+		`"generate_responses":[{"request_id":"a","choices":[]}]`,
+	},
 }
 
 func escaped(s string) string {
@@ -232,13 +270,15 @@ var forms = []struct{ name, path, more string }{
 	{"n = 2", completions, `,"n":2,"temperature":0.7,"seed":5`},
 	{"prompt_logprobs", completions, `,"prompt_logprobs":1`},
 	{"chat, n = 2", chat, `,"n":2,"temperature":0.7,"seed":6`},
-	{"batch of two lengths", completions, `,"prompt":[[11,12,13,14,15],[21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50]]`},
+	{"batch of two lengths", completions, `,"prompt":[[11,12,13,14,15],[21,22,23,24,25,26,27,28,29,30,31,32,` +
+		`33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50]]`},
 	{"batch of equal lengths", completions, `,"prompt":[[51,52,53,54,55,56],[61,62,63,64,65,66]]`},
 	{"batch of texts", completions, `,"prompt":["one","two two two two"]`},
 	{"background", responsesDoor, `,"background":false,"store":false`},
 }
 
-// paramsCases are client's transfer parameters in every kind, spelling and place. stolen are those of a real prefill that nobody has used.
+// paramsCases are client's transfer parameters in every kind, spelling and place. stolen are those of a real
+// prefill that nobody has used.
 func paramsCases(stolen map[string]any) []hostileCase {
 	var cases []hostileCase
 	in := newInnocent(1)

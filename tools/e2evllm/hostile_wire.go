@@ -29,7 +29,8 @@ type heard struct {
 	err       error // why there is no whole answer
 }
 
-// exchange writes raw to a connection of its own and reads until the server closes it. half closes our side when all is written.
+// exchange writes raw to a connection of its own and reads until the server closes it. half closes our side
+// when all is written.
 func exchange(ctx context.Context, front string, raw []byte, half bool) heard {
 	ctx, cancel := context.WithTimeout(ctx, wireLimit)
 	defer cancel()
@@ -75,13 +76,16 @@ func parseHeard(all []byte, ended error, head bool) heard {
 			continue
 		}
 		if h.responses++; h.responses == 1 {
-			h.status, h.header, h.body, h.err = resp.StatusCode, resp.Header, body, err
+			h.status = resp.StatusCode
+			h.header = resp.Header
+			h.body = body
+			h.err = err
 		}
 	}
 }
 
-// heart is what must be the same in two answers to one request, whatever API and form they have: texts, finish and stop reasons, token counts. Of an
-// answer without a text it is all but what names and times it.
+// heart is what must be the same in two answers to one request, whatever API and form they have: texts,
+// finish and stop reasons, token counts. Of an answer without a text it is all but what names and times it.
 func heart(body []byte) (string, error) {
 	var t told
 	for _, part := range parts(body) {
@@ -150,7 +154,8 @@ func (t *told) add(v map[string]any) {
 	case kind == "response.completed", kind == "response.incomplete":
 		v = object(v["response"])
 		t.say(0, nil, v["status"])
-	case strings.HasPrefix(kind, "response."), kind == "content_block_start", kind == "content_block_stop", kind == "message_stop", kind == "ping":
+	case strings.HasPrefix(kind, "response."), kind == "content_block_start", kind == "content_block_stop",
+		kind == "message_stop", kind == "ping":
 	case kind == "message_start":
 		t.at(0) // its usage is that of message_delta
 		return
@@ -193,7 +198,8 @@ func (t *told) choices(all []any) {
 	}
 }
 
-// count keeps the newest numbers. The cached tokens of a prompt are nothing that two servers share: those of an Anthropic prompt are added to the rest.
+// count keeps the newest numbers. The cached tokens of a prompt are nothing that two servers share: those of
+// an Anthropic prompt are added to the rest.
 func (t *told) count(usage map[string]any) {
 	number := func(keys ...string) (n float64) {
 		for _, key := range keys {
@@ -203,7 +209,9 @@ func (t *told) count(usage map[string]any) {
 		return n
 	}
 	if len(usage) > 0 {
-		t.counts = fmt.Sprintf("%v + %v", number("prompt_tokens", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"), number("completion_tokens", "output_tokens"))
+		t.counts = fmt.Sprintf("%v + %v",
+			number("prompt_tokens", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+			number("completion_tokens", "output_tokens"))
 	}
 }
 
@@ -219,7 +227,10 @@ func anonymous(v map[string]any) string {
 		case map[string]any:
 			out := map[string]any{}
 			for key, value := range v {
-				if !slices.Contains([]string{"id", "request_id", "created", "created_at", "system_fingerprint", "prompt_tokens_details"}, key) {
+				if !slices.Contains(
+					[]string{"id", "request_id", "created", "created_at", "system_fingerprint", "prompt_tokens_details"},
+					key,
+				) {
 					out[key] = strip(value)
 				}
 			}
@@ -241,8 +252,8 @@ func anonymous(v map[string]any) string {
 func list(v any) []any            { l, _ := v.([]any); return l }
 func object(v any) map[string]any { m, _ := v.(map[string]any); return m }
 
-// complaint is what a refusal says, in the form of the API that was asked: OpenAI's, Anthropic's, or FastAPI's for paths that are none. HTTP that cannot
-// be read at all is refused in plain words.
+// complaint is what a refusal says, in the form of the API that was asked: OpenAI's, Anthropic's, or
+// FastAPI's for paths that are none. HTTP that cannot be read at all is refused in plain words.
 func complaint(h heard) (string, error) {
 	if ofHTTP(h) {
 		return string(h.all), nil
@@ -277,23 +288,27 @@ func complaint(h heard) (string, error) {
 	return v.Error.Message, nil
 }
 
-// ofHTTP reports whether HTTP itself, rather than an API, was refused: by a reason in plain words, or by one of the statuses that say all (RFC 9110:
-// an expectation that nobody meets, a coding or a version that nobody knows).
+// ofHTTP reports whether HTTP itself, rather than an API, was refused: by a reason in plain words, or by one
+// of the statuses that say all (RFC 9110: an expectation that nobody meets, a coding or a version that nobody
+// knows).
 func ofHTTP(h heard) bool {
 	switch h.status {
 	case http.StatusExpectationFailed, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
 		return !bytes.HasPrefix(h.body, []byte("{"))
 	}
-	return h.status >= 400 && h.status < 500 && strings.HasPrefix(h.header.Get("Content-Type"), "text/plain") && bytes.HasPrefix(h.body, fmt.Append(nil, h.status))
+	return h.status >= 400 && h.status < 500 && strings.HasPrefix(h.header.Get("Content-Type"), "text/plain") &&
+		bytes.HasPrefix(h.body, fmt.Append(nil, h.status))
 }
 
 // innerWords only say something of the pools' inside: members of transfer parameters.
 var innerWords = []string{
-	"do_remote_", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port", "remote_num_tokens", "remote_blocks_expiry",
+	"do_remote_", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port",
+	"remote_num_tokens", "remote_blocks_expiry",
 	"remote_prefill_cached", "___prefill_addr_", "___decode_addr_",
 }
 
-// hostileLeak is the first secret that an answer holds, or "". A word of the inside that the client has said itself is none, an address or an id always is.
+// hostileLeak is the first secret that an answer holds, or "". A word of the inside that the client has said
+// itself is none, an address or an id always is.
 func hostileLeak(h heard, asked []byte, secrets []*regexp.Regexp) string {
 	for _, s := range secrets {
 		if found := s.Find(h.all); found != nil {
@@ -306,7 +321,8 @@ func hostileLeak(h heard, asked []byte, secrets []*regexp.Regexp) string {
 		}
 	}
 	for _, key := range []string{`"kv_transfer_params":`, `"ec_transfer_params":`} {
-		if _, value, found := bytes.Cut(h.all, []byte(key)); found && !bytes.HasPrefix(bytes.TrimSpace(value), []byte("null")) && !bytes.Contains(asked, []byte(key)) {
+		if _, value, found := bytes.Cut(h.all, []byte(key)); found &&
+			!bytes.HasPrefix(bytes.TrimSpace(value), []byte("null")) && !bytes.Contains(asked, []byte(key)) {
 			return key
 		}
 	}

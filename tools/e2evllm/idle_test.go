@@ -37,8 +37,10 @@ func TestWhatIsLeftInAnEngine(t *testing.T) {
 	}{
 		"nothing":           {0, false, time.Minute, ""},
 		"given back, later": {6, false, time.Minute, ""},
-		"kept":              {1 << 30, false, 300 * time.Millisecond, "p0 still uses 1.80 % of its blocks, with 0 requests that run"},
-		"run out":           {6, true, time.Minute, "1 leases of p0 were not given back and ran out"},
+		"kept": {
+			1 << 30, false, 300 * time.Millisecond, "p0 still uses 1.80 % of its blocks, with 0 requests that run",
+		},
+		"run out": {6, true, time.Minute, "1 leases of p0 were not given back and ran out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stage{engines: []*engine{leasing(t, c.looks, c.runsOut)}}

@@ -1,10 +1,12 @@
-// Command e2evllm holds Tandem to real vLLM: it installs vLLM for CPUs, makes a tiny model, starts two prefill and two decode engines and one that
-// takes no part in splitting, sends requests through the built binary and the same ones to that engine, and compares the answers.
+// Command e2evllm holds Tandem to real vLLM: it installs vLLM for CPUs, makes a tiny model, starts two
+// prefill and two decode engines and one that takes no part in splitting, sends requests through the built
+// binary and the same ones to that engine, and compares the answers.
 //
 //	make e2e-vllm
 //
-// It needs Linux, Python 3.11, a package index, 7 GB of disk and 16 GB of memory; no GPU. What it installs stays in the user's cache and is used
-// again. Everything else is gone at its end, also when it is interrupted. Exit code 0: everything held, 1: something did not, or could not be run.
+// It needs Linux, Python 3.11, a package index, 7 GB of disk and 16 GB of memory; no GPU. What it installs
+// stays in the user's cache and is used again. Everything else is gone at its end, also when it is
+// interrupted. Exit code 0: everything held, 1: something did not, or could not be run.
 package main
 
 import (
@@ -41,16 +43,21 @@ func main() {
 	var o options
 	flag.StringVar(&o.tandem, "tandem", "build/tandem", "the `binary` under test")
 	flag.StringVar(&o.cache, "cache", "", "`folder` of what is installed (default: tandem in the user's cache)")
-	flag.IntVar(&o.requests, "requests", 320, "`number` of requests whose answers are compared: half of them one at a time, half of them eight at a time")
+	flag.IntVar(&o.requests, "requests", 320,
+		"`number` of requests whose answers are compared: half of them one at a time, half of them eight at a time")
 	flag.Uint64Var(&o.seed, "seed", 1, "another seed is other requests")
 	flag.StringVar(&o.keep, "keep", "", "`folder` to move the logs to when something failed")
 	flag.StringVar(&o.only, "only", "", "`acts` to play, separated by commas: "+actNames()+" (default: all)")
-	flag.StringVar(&o.faults, "faults", "", "of the act faults, `those` that are made, separated by commas: "+faultNames()+" (default: all)")
+	flag.StringVar(&o.faults, "faults", "",
+		"of the act faults, `those` that are made, separated by commas: "+faultNames()+" (default: all)")
 	flag.IntVar(&o.kills, "kills", usualKills,
-		"of the act death, the `number` of times that a decode engine is killed; for more than the default there is a third")
-	flag.StringVar(&o.stay, "stay", "", "play nothing: start engines, note them in this `file`, and keep them until interrupted")
+		"of the act death, the `number` of times that a decode engine is killed; for more than the default there "+
+			"is a third")
+	flag.StringVar(&o.stay, "stay", "",
+		"play nothing: start engines, note them in this `file`, and keep them until interrupted")
 	flag.StringVar(&o.stayWith, "fleet", pools.name, "the `fleet` that -stay starts")
-	flag.StringVar(&o.attach, "attach", "", "play with the engines that a run with -stay has noted in this `file`, and leave them standing")
+	flag.StringVar(&o.attach, "attach", "",
+		"play with the engines that a run with -stay has noted in this `file`, and leave them standing")
 	flag.BoolVar(&o.simulate, "sim", false, "play with simulated engines in the place of real ones")
 	flag.Parse()
 	keepToOneself()
@@ -66,7 +73,8 @@ func main() {
 	say("everything held")
 }
 
-// keepToOneself keeps files that this process was started with, a lock for example, from the engines, which may outlive it.
+// keepToOneself keeps files that this process was started with, a lock for example, from the engines, which
+// may outlive it.
 func keepToOneself() {
 	for fd := 3; fd < 64; fd++ {
 		syscall.CloseOnExec(fd)

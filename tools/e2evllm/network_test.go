@@ -15,8 +15,11 @@ import (
 // An act that cannot be played here is not said to have held, and a run in which it was wanted fails.
 func TestAnUntriedActHasNotHeld(t *testing.T) {
 	a := act{name: "path", holds: "something"}
-	err := sum([]outcome{{act{name: "doctor"}, time.Second, nil}, {a, time.Second, fmt.Errorf("x: %w", &untried{"no root"})}})
-	if err == nil || !strings.Contains(err.Error(), "path") || !strings.Contains(err.Error(), "not tried: no root") {
+	err := sum([]outcome{
+		{act{name: "doctor"}, time.Second, nil}, {a, time.Second, fmt.Errorf("x: %w", &untried{"no root"})},
+	})
+	if err == nil || !strings.Contains(err.Error(), "path") ||
+		!strings.Contains(err.Error(), "not tried: no root") {
 		t.Errorf("%v", err)
 	}
 	if _, is := errors.AsType[*untried](err); !is {
@@ -24,8 +27,8 @@ func TestAnUntriedActHasNotHeld(t *testing.T) {
 	}
 }
 
-// Where namespaces can be made: a path is cut for two and for nobody else, in both ways, and is whole when mended.
-// What a run leaves that is gone, another one removes. Where they cannot, the network says why.
+// Where namespaces can be made: a path is cut for two and for nobody else, in both ways, and is whole when
+// mended. What a run leaves that is gone, another one removes. Where they cannot, the network says why.
 func TestNetworkCutsOnePath(t *testing.T) {
 	n, err := newNetwork([]string{"p0", "d0", "d1"})
 	if _, is := errors.AsType[*untried](err); is {

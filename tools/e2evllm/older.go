@@ -18,13 +18,15 @@ import (
 	"time"
 )
 
-// single is one engine of vLLM 0.20.0: its events are arrays, a reply to a replay has three frames, and nobody can ask it where its events are.
+// single is one engine of vLLM 0.20.0: its events are arrays, a reply to a replay has three frames, and
+// nobody can ask it where its events are.
 var single = &fleet{"single", func() []*engine {
 	return []*engine{{Name: "o0", Role: alone, Version: "0.20.0", Blocks: prefillBlocks}}
 }}
 
-// older plays what a router and an engine say to each other without a transfer: the doctor's questions, prompts by render and by /tokenize, events,
-// replays for a router that has just begun, and an engine that has just begun.
+// older plays what a router and an engine say to each other without a transfer: the doctor's questions,
+// prompts by render and by /tokenize, events, replays for a router that has just begun, and an engine that
+// has just begun.
 func older(ctx context.Context, s *stage) error {
 	e := s.engines[0]
 	return inOrder(ctx,
@@ -60,8 +62,10 @@ func inOrder(ctx context.Context, steps ...step) error {
 
 // metricNames are what Tandem lives on in the /metrics of an engine, without labels.
 var metricNames = []string{
-	"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason", "vllm:kv_cache_usage_perc", "vllm:cache_config_info",
-	"vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "process_start_time_seconds",
+	"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason",
+	"vllm:kv_cache_usage_perc", "vllm:cache_config_info",
+	"vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
+	"process_start_time_seconds",
 }
 
 // tells asks for the names in the engine's /metrics.
@@ -89,10 +93,12 @@ type finding struct {
 	Seen   string `json:"seen"`
 }
 
-// consultOlder has the doctor see that it cannot ask for the events; and, with their endpoints in the configuration, nothing worse than an old version.
+// consultOlder has the doctor see that it cannot ask for the events; and, with their endpoints in the
+// configuration, nothing worse than an old version.
 func (s *stage) consultOlder(ctx context.Context, e *engine) error {
 	if _, err := get(ctx, e.url()+"/kv_event_sources"); err == nil || !strings.Contains(err.Error(), "404") {
-		return fmt.Errorf("/kv_event_sources, which 0.30 brought, is no 404: %w", cmp.Or(err, errors.New("it is answered")))
+		return fmt.Errorf("/kv_event_sources, which 0.30 brought, is no 404: %w",
+			cmp.Or(err, errors.New("it is answered")))
 	}
 	if err := s.diagnosis(ctx, []string{"events-disabled"}, e.url()); err != nil {
 		return err
@@ -106,12 +112,14 @@ func (s *stage) consultOlder(ctx context.Context, e *engine) error {
 
 // diagnosis holds the doctor to failing these checks and to warning of the version alone.
 func (s *stage) diagnosis(ctx context.Context, failing []string, args ...string) error {
-	out, err := exec.CommandContext(ctx, s.tandem, append([]string{"doctor", "-quiet", "-json"}, args...)...).Output()
+	out, err := exec.CommandContext(ctx, s.tandem,
+		append([]string{"doctor", "-quiet", "-json"}, args...)...).Output()
 	var report struct{ Findings []finding }
 	if bad := json.Unmarshal(out, &report); bad != nil {
 		return fmt.Errorf("tandem doctor: %w: %s (%w)", err, out, bad)
 	}
-	return errors.Join(checks(report.Findings, "failed", failing), checks(report.Findings, "warning", []string{"engine-version"}))
+	return errors.Join(checks(report.Findings, "failed", failing),
+		checks(report.Findings, "warning", []string{"engine-version"}))
 }
 
 // checks holds the findings of a status to being these, each once or, for several engines, more often.
@@ -130,7 +138,10 @@ func checks(all []finding, status string, want []string) error {
 
 // configureWhole writes a configuration of a router that splits nothing, with the engine at that URL.
 func (s *stage) configureWhole(name string, e *engine, url string) (string, error) {
-	text := fmt.Sprintf("pools:\n  decode: {replicas: [%s]}\nlocal: always\nresponse: {headers: true}\ndecisions: {ring: 20000}\n", e.memberAt(url))
+	text := fmt.Sprintf(
+		"pools:\n  decode: {replicas: [%s]}\nlocal: always\nresponse: {headers: true}\ndecisions: {ring: 20000}\n",
+		e.memberAt(url),
+	)
 	file := filepath.Join(s.work, "tandem-"+name+".yaml")
 	return file, os.WriteFile(file, []byte(text), 0o644)
 }
@@ -138,8 +149,8 @@ func (s *stage) configureWhole(name string, e *engine, url string) (string, erro
 // olderRequests is how many requests are compared in each way to have a prompt's ids.
 const olderRequests = 60
 
-// playWhole compares answers to requests that a router sends whole to the engine at that URL, one at a time, with the engine's own. source is where the
-// router has to have the ids of prompts from that come as text.
+// playWhole compares answers to requests that a router sends whole to the engine at that URL, one at a time,
+// with the engine's own. source is where the router has to have the ids of prompts from that come as text.
 func (s *stage) playWhole(ctx context.Context, e *engine, source, url string) error {
 	file, err := s.configureWhole(source, e, url)
 	if err != nil {
@@ -149,7 +160,10 @@ func (s *stage) playWhole(ctx context.Context, e *engine, source, url string) er
 	if err != nil {
 		return err
 	}
-	ph := phase{name: e.Version + ", ids by " + source, requests: olderRequests, workers: 1, seed: s.seed + 20, predicted: 0.99, kinds: everyKind}
+	ph := phase{
+		name: e.Version + ", ids by " + source, requests: olderRequests, workers: 1, seed: s.seed + 20,
+		predicted: 0.99, kinds: everyKind,
+	}
 	begun := time.Now()
 	results := s.compareAll(ctx, r, ph)
 	took := time.Since(begun)
@@ -170,8 +184,8 @@ func (s *stage) playWhole(ctx context.Context, e *engine, source, url string) er
 	return errors.Join(v.whole(ph.predicted), has(sources, source))
 }
 
-// refusesToo strikes out the differences that are refusals of what the version does not have, if the engine when asked directly refuses it in the same
-// words; a few may be so.
+// refusesToo strikes out the differences that are refusals of what the version does not have, if the engine
+// when asked directly refuses it in the same words; a few may be so.
 func (e *engine) refusesToo(ctx context.Context, results []result) (kinds []string, err error) {
 	for i := range results {
 		r := &results[i]
@@ -192,8 +206,8 @@ func (e *engine) refusesToo(ctx context.Context, results []result) (kinds []stri
 	return kinds, err
 }
 
-// tellZeros puts 0 where 0.20.0 says nothing: it leaves cached_tokens out where it is 0, which a router cannot tell from an engine that never tells.
-// Of several samples it remains unknown.
+// tellZeros puts 0 where 0.20.0 says nothing: it leaves cached_tokens out where it is 0, which a router
+// cannot tell from an engine that never tells. Of several samples it remains unknown.
 func tellZeros(results []result, records []record) {
 	several := map[string]bool{}
 	for _, r := range results {
@@ -206,8 +220,8 @@ func tellZeros(results []result, records []record) {
 	}
 }
 
-// forgetEstimates counts where the ids were from, and takes from records the predictions for prompts whose ids nobody knew: the index knows those by
-// chunks of their text, and promises less than the engine has.
+// forgetEstimates counts where the ids were from, and takes from records the predictions for prompts whose
+// ids nobody knew: the index knows those by chunks of their text, and promises less than the engine has.
 func forgetEstimates(records []record) map[string]int {
 	sources := map[string]int{}
 	for i := range records {
@@ -236,7 +250,8 @@ func (v *verdict) whole(predicted float64) error {
 		errs = append(errs, fmt.Errorf("placed %v: local and un-split are wanted, split is not", v.modes))
 	}
 	if v.share() < predicted {
-		errs = append(errs, fmt.Errorf("%d of %d predictions were exact, fewer than %.0f %%", v.exact, v.known, 100*predicted))
+		errs = append(errs,
+			fmt.Errorf("%d of %d predictions were exact, fewer than %.0f %%", v.exact, v.known, 100*predicted))
 	}
 	return errors.Join(errs...)
 }

@@ -43,7 +43,8 @@ func (r *router) look(ctx context.Context) (seen, error) {
 	return all.Replicas[0], nil
 }
 
-// follows waits until the router is in step with the engine's events and knows its blocks; n is how many, or -1.
+// follows waits until the router is in step with the engine's events and knows its blocks; n is how many, or
+// -1.
 func (r *router) follows(ctx context.Context, e *engine, n int) (seen, error) {
 	var at seen
 	return at, eventually(ctx, 20*time.Second, func() (err error) {
@@ -54,7 +55,8 @@ func (r *router) follows(ctx context.Context, e *engine, n int) (seen, error) {
 		case at.Book.Index != "live":
 			return fmt.Errorf("its index is %s, its events %s", at.Book.Index, at.Events)
 		case at.Book.Size != blockTokens || at.Book.Capacity != e.Blocks-1:
-			return fmt.Errorf("%d blocks of %d tokens are known of %d of %d", at.Book.Capacity, at.Book.Size, e.Blocks-1, blockTokens)
+			return fmt.Errorf("%d blocks of %d tokens are known of %d of %d",
+				at.Book.Capacity, at.Book.Size, e.Blocks-1, blockTokens)
 		case n >= 0 && at.Book.Indexed != n:
 			return fmt.Errorf("%d blocks are in the index, not %d", at.Book.Indexed, n)
 		case s.Lost+s.Broken+s.Skipped > 0:
@@ -64,8 +66,11 @@ func (r *router) follows(ctx context.Context, e *engine, n int) (seen, error) {
 	})
 }
 
-// beginAgain lets begin put a new router or a new engine in the place of one that had been asked before, and holds the router to what the engine has then.
-func (s *stage) beginAgain(ctx context.Context, e *engine, begin func(context.Context, *router, *engine, string) (*router, int, error)) error {
+// beginAgain lets begin put a new router or a new engine in the place of one that had been asked before, and
+// holds the router to what the engine has then.
+func (s *stage) beginAgain(
+	ctx context.Context, e *engine, begin func(context.Context, *router, *engine, string) (*router, int, error),
+) error {
 	file, err := s.configureWhole("again", e, e.url())
 	if err != nil {
 		return err
@@ -90,7 +95,8 @@ func (s *stage) beginAgain(ctx context.Context, e *engine, begin func(context.Co
 	return errors.Join(err, r.end())
 }
 
-// beginRouter ends the router and starts another, which has to have all blocks from one replay. The prompt stays cached.
+// beginRouter ends the router and starts another, which has to have all blocks from one replay. The prompt
+// stays cached.
 func (s *stage) beginRouter(ctx context.Context, r *router, e *engine, file string) (*router, int, error) {
 	before, err := r.follows(ctx, e, -1)
 	if err := errors.Join(err, r.end()); err != nil {
@@ -107,12 +113,14 @@ func (s *stage) beginRouter(ctx context.Context, r *router, e *engine, file stri
 	return r, 10 * blockTokens, err
 }
 
-// beginEngine restarts the engine, whose events begin anew at 0. Nothing is cached then, and the router has to know.
+// beginEngine restarts the engine, whose events begin anew at 0. Nothing is cached then, and the router has
+// to know.
 func (s *stage) beginEngine(ctx context.Context, r *router, e *engine, _ string) (*router, int, error) {
 	if err := s.restart(ctx, e); err != nil {
 		return nil, 0, err
 	}
-	err := eventually(ctx, 30*time.Second, func() error { // a router asks an engine that was away for a while only now and then
+	// A router asks an engine that was away for a while only now and then.
+	err := eventually(ctx, 30*time.Second, func() error {
 		_, err := get(ctx, r.admin+"/readyz")
 		return err
 	})
@@ -122,10 +130,11 @@ func (s *stage) beginEngine(ctx context.Context, r *router, e *engine, _ string)
 	return r, 0, err
 }
 
-// foretells sends the prompt, of which the engine has that many tokens cached, and holds the router to having foretold it. Nothing found is said by
-// saying nothing, see tellZeros.
+// foretells sends the prompt, of which the engine has that many tokens cached, and holds the router to having
+// foretold it. Nothing found is said by saying nothing, see tellZeros.
 func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached int) error {
-	a, err := ask(ctx, r.front, completions, map[string]any{"model": modelName, "prompt": prompt, "max_tokens": 1, "temperature": 0})
+	a, err := ask(ctx, r.front, completions,
+		map[string]any{"model": modelName, "prompt": prompt, "max_tokens": 1, "temperature": 0})
 	if err == nil && a.status != 200 {
 		err = fmt.Errorf("status %d: %.200s", a.status, a.refusal)
 	}
@@ -151,9 +160,11 @@ func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached i
 //go:embed older_events.py
 var eventReader []byte
 
-// speaks holds an engine to the form of its events, "array" or "map", and to the number of frames of a reply to a replay, which it is asked for here.
+// speaks holds an engine to the form of its events, "array" or "map", and to the number of frames of a reply
+// to a replay, which it is asked for here.
 func (e *engine) speaks(ctx context.Context, form string, frames int) error {
-	cmd := exec.CommandContext(ctx, e.env.python(), "-c", string(eventReader), fmt.Sprintf("tcp://127.0.0.1:%d", e.Replay))
+	cmd := exec.CommandContext(ctx, e.env.python(), "-c", string(eventReader),
+		fmt.Sprintf("tcp://127.0.0.1:%d", e.Replay))
 	out, err := cmd.Output()
 	if err != nil {
 		if failed, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// pair are a prefill and a decode engine of vLLM 0.28.0: events are maps, and a reply to a replay has four frames, as now. There is no third: the prefill
-// engine, which never takes blocks from another, is asked for what an answer should be.
+// pair are a prefill and a decode engine of vLLM 0.28.0: events are maps, and a reply to a replay has four
+// frames, as now. There is no third: the prefill engine, which never takes blocks from another, is asked for
+// what an answer should be.
 var pair = &fleet{"pair", func() []*engine {
 	return []*engine{
 		{Name: "p0", Role: producer, Version: "0.28.0", Blocks: 2 * prefillBlocks},
@@ -30,7 +31,8 @@ func between(ctx context.Context, s *stage) error {
 		step{"the doctor", func() error { return s.consultPair(ctx) }},
 		step{"split answers", func() error {
 			return s.playPhase(ctx, phase{
-				name: p.Version + ", one at a time, always split", local: "never", requests: pairRequests, workers: 1, seed: s.seed + 40,
+				name: p.Version + ", one at a time, always split", local: "never", requests: pairRequests, workers: 1,
+				seed:      s.seed + 40,
 				predicted: 0.95, // of so few, of which those of a batch run at once, one is 2 %
 			})
 		}},
@@ -51,16 +53,18 @@ func (s *stage) consultPair(ctx context.Context) error {
 
 // pairParams are the keys of the parameters that 0.28.0 returns; 0.32.0 has three more.
 var pairParams = []string{
-	"do_remote_decode", "do_remote_prefill", "remote_block_ids", "remote_blocks_expiry_time", "remote_engine_id", "remote_host", "remote_num_tokens", "remote_port",
+	"do_remote_decode", "do_remote_prefill", "remote_block_ids", "remote_blocks_expiry_time", "remote_engine_id",
+	"remote_host", "remote_num_tokens", "remote_port",
 	"remote_request_id", "tp_size", "transfer_mode",
 }
 
-// handOver prefills as a router does, holds the parameters to the keys of the version, and gives the blocks back by a request that the decode engine
-// refuses.
+// handOver prefills as a router does, holds the parameters to the keys of the version, and gives the blocks
+// back by a request that the decode engine refuses.
 func (s *stage) handOver(ctx context.Context, p, d *engine) error {
 	prompt := newGenerator(uint64(time.Now().UnixNano())).ids(200)
 	status, body, err := submit(ctx, p.url()+completions, map[string]any{
-		"model": modelName, "prompt": prompt, "max_tokens": 1, "kv_transfer_params": map[string]any{"do_remote_decode": true, "do_remote_prefill": false},
+		"model": modelName, "prompt": prompt, "max_tokens": 1,
+		"kv_transfer_params": map[string]any{"do_remote_decode": true, "do_remote_prefill": false},
 	})
 	var reply struct {
 		Params map[string]json.RawMessage `json:"kv_transfer_params"`
@@ -75,7 +79,9 @@ func (s *stage) handOver(ctx context.Context, p, d *engine) error {
 	if err != nil || used == 0 {
 		return fmt.Errorf("a lease is not seen in the usage of %s: %v, %w", p.Name, used, err)
 	}
-	status, body, err = submit(ctx, d.url()+completions, map[string]any{"model": "no such model", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": reply.Params})
+	status, body, err = submit(ctx, d.url()+completions, map[string]any{
+		"model": "no such model", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": reply.Params,
+	})
 	if err != nil || status != http.StatusNotFound {
 		return fmt.Errorf("an unknown model: %d: %w: %s", status, err, body)
 	}
@@ -107,7 +113,8 @@ func (r *router) tellsCached(ctx context.Context) error {
 	for _, want := range []int{0, 7 * blockTokens} {
 		a, err := ask(ctx, r.front, completions, body)
 		if err != nil || a.status != http.StatusOK || a.cached != want {
-			return fmt.Errorf("status %d, %d tokens are said to have been cached, not %d: %w", a.status, a.cached, want, err)
+			return fmt.Errorf("status %d, %d tokens are said to have been cached, not %d: %w",
+				a.status, a.cached, want, err)
 		}
 		body["stream"], body["stream_options"] = true, map[string]any{"include_usage": true}
 	}

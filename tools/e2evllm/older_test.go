@@ -39,7 +39,8 @@ func holdsOr(t *testing.T, err error, want string) {
 	}
 }
 
-// TestTheDoctorsFindings holds the diagnosis to the very checks that are to fail, and to no other warning than that of the version.
+// TestTheDoctorsFindings holds the diagnosis to the very checks that are to fail, and to no other warning
+// than that of the version.
 func TestTheDoctorsFindings(t *testing.T) {
 	const version = `{"check":"engine-version","status":"warning"}`
 	for name, c := range map[string]struct {
@@ -47,7 +48,10 @@ func TestTheDoctorsFindings(t *testing.T) {
 		failing  []string
 		want     string
 	}{
-		"as wanted":        {version + `,{"check":"events-disabled","status":"failed"},{"check":"x","status":"ok"}`, []string{"events-disabled"}, ""},
+		"as wanted": {
+			version + `,{"check":"events-disabled","status":"failed"},{"check":"x","status":"ok"}`,
+			[]string{"events-disabled"}, "",
+		},
 		"two engines":      {version + "," + version, nil, ""},
 		"another failed":   {version + `,{"check":"replay-short","status":"failed"}`, nil, "replay-short"},
 		"not failed":       {version, []string{"events-disabled"}, "failed are []"},
@@ -77,8 +81,10 @@ func TestMissingMetricsAreNamed(t *testing.T) {
 
 // TestTheVerdictOnWholeRequests fails for each of its reasons.
 func TestTheVerdictOnWholeRequests(t *testing.T) {
-	local, unsplit := record{Mode: "local", Outcome: "ok", Tokenizer: "render"}, record{Mode: "unsplit", Outcome: "ok", Tokenizer: "render"}
-	guessed, wrong := record{Mode: "unsplit", Outcome: "ok", Tokenizer: "estimate", Delivered: 64}, record{Mode: "local", Outcome: "ok", Tokenizer: "render", Delivered: 64}
+	local := record{Mode: "local", Outcome: "ok", Tokenizer: "render"}
+	unsplit := record{Mode: "unsplit", Outcome: "ok", Tokenizer: "render"}
+	guessed := record{Mode: "unsplit", Outcome: "ok", Tokenizer: "estimate", Delivered: 64}
+	wrong := record{Mode: "local", Outcome: "ok", Tokenizer: "render", Delivered: 64}
 	for name, c := range map[string]struct {
 		diff    string
 		records []record
@@ -90,7 +96,10 @@ func TestTheVerdictOnWholeRequests(t *testing.T) {
 		"a wrong promise": {"", []record{local, unsplit, wrong}, "2 of 3 predictions"},
 		"split":           {"", []record{local, unsplit, {Mode: "split", Outcome: "ok"}}, "split is not"},
 		"nothing local":   {"", []record{unsplit}, "split is not"},
-		"nothing known":   {"", []record{{Mode: "local", Outcome: "ok", Captured: -1}, {Mode: "unsplit", Outcome: "ok", Captured: -1}}, "0 of 0 predictions"},
+		"nothing known": {
+			"", []record{{Mode: "local", Outcome: "ok", Captured: -1}, {Mode: "unsplit", Outcome: "ok", Captured: -1}},
+			"0 of 0 predictions",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sources := forgetEstimates(c.records)
@@ -112,7 +121,9 @@ func TestRefusalsInTheEnginesOwnWords(t *testing.T) {
 	}))
 	const own = "refused with 400: no tools"
 	all := make([]result, 20)
-	all[1].diff, all[2].diff, all[3].diff = own, "refused with 400: no tokens", "the text is"
+	all[1].diff = own
+	all[2].diff = "refused with 400: no tokens"
+	all[3].diff = "the text is"
 	for i := range all {
 		all[i].path = chat
 	}
@@ -138,7 +149,8 @@ func TestZerosThatAreNotTold(t *testing.T) {
 
 // TestOnlyRenderIsMissing behind the proxy.
 func TestOnlyRenderIsMissing(t *testing.T) {
-	e := fakeEngine(t, "o0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
+	e := fakeEngine(t, "o0",
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
 	front := httptest.NewServer(withoutRender(e.url()))
 	defer front.Close()
 	if body, err := get(t.Context(), front.URL+"/tokenize"); err != nil || string(body) != "/tokenize" {
@@ -150,7 +162,8 @@ func TestOnlyRenderIsMissing(t *testing.T) {
 
 // TestWhatARouterKnows holds the wait for the events to every number.
 func TestWhatARouterKnows(t *testing.T) {
-	const good = `{"event_stream":{"replays":1},"book":{"index":"live","indexed_blocks":10,"capacity_blocks":111,"block_size":32}}`
+	const good = `{"event_stream":{"replays":1},"book":{"index":"live","indexed_blocks":10,` +
+		`"capacity_blocks":111,"block_size":32}}`
 	for name, c := range map[string]struct {
 		from, to string
 		n        int
@@ -178,7 +191,8 @@ func TestWhatARouterKnows(t *testing.T) {
 
 // TestForetold holds both numbers of the record to what is cached.
 func TestForetold(t *testing.T) {
-	const records = `[{"id":"other","captured_tokens":0,"delivered_tokens":0},{"id":"r1","captured_tokens":320,"delivered_tokens":320}]`
+	const records = `[{"id":"other","captured_tokens":0,"delivered_tokens":0},{"id":"r1",` +
+		`"captured_tokens":320,"delivered_tokens":320}]`
 	for name, c := range map[string]struct {
 		records string
 		good    bool
@@ -200,11 +214,15 @@ func TestForetold(t *testing.T) {
 // TestTheFormOfEvents is read from what the reader of events prints.
 func TestTheFormOfEvents(t *testing.T) {
 	for name, c := range map[string]struct{ out, want string }{
-		"as wanted":      {`{"batches":2,"frames":[3],"forms":{"BlockStored":["array"],"BlockRemoved":["array"]}}`, ""},
-		"four frames":    {`{"batches":2,"frames":[4],"forms":{"BlockStored":["array"]}}`, "instead of 3"},
-		"both":           {`{"batches":2,"frames":[3,4],"forms":{"BlockStored":["array"]}}`, "instead of 3"},
-		"maps":           {`{"batches":2,"frames":[3],"forms":{"BlockStored":["map"]}}`, "instead of array"},
-		"some maps":      {`{"batches":2,"frames":[3],"forms":{"BlockStored":["array","map"]}}`, "instead of array"},
+		"as wanted": {
+			`{"batches":2,"frames":[3],"forms":{"BlockStored":["array"],"BlockRemoved":["array"]}}`, "",
+		},
+		"four frames": {`{"batches":2,"frames":[4],"forms":{"BlockStored":["array"]}}`, "instead of 3"},
+		"both":        {`{"batches":2,"frames":[3,4],"forms":{"BlockStored":["array"]}}`, "instead of 3"},
+		"maps":        {`{"batches":2,"frames":[3],"forms":{"BlockStored":["map"]}}`, "instead of array"},
+		"some maps": {
+			`{"batches":2,"frames":[3],"forms":{"BlockStored":["array","map"]}}`, "instead of array",
+		},
 		"nothing stored": {`{"batches":0,"frames":[3],"forms":{}}`, "instead of 3"},
 		"no answer":      {``, "unexpected end"},
 	} {
@@ -212,7 +230,8 @@ func TestTheFormOfEvents(t *testing.T) {
 	}
 }
 
-// aPair is a prefill engine whose usage falls when the decode engine refuses a request that has the parameters.
+// aPair is a prefill engine whose usage falls when the decode engine refuses a request that has the
+// parameters.
 func aPair(t *testing.T, params string, refusal int) (p, d *engine) {
 	t.Helper()
 	used := "0.1"
@@ -221,9 +240,12 @@ func aPair(t *testing.T, params string, refusal int) (p, d *engine) {
 			fmt.Fprintf(w, "vllm:kv_cache_usage_perc{} %s\nvllm:nixl_num_kv_expired_reqs_total{} 0\n", *value)
 		}
 	}
-	prefill, decode, none := http.NewServeMux(), http.NewServeMux(), "0"
+	prefill := http.NewServeMux()
+	decode := http.NewServeMux()
+	none := "0"
 	prefill.HandleFunc("/metrics", usage(&used))
-	prefill.HandleFunc(completions, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"kv_transfer_params":%s}`, params) })
+	prefill.HandleFunc(completions,
+		func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"kv_transfer_params":%s}`, params) })
 	decode.HandleFunc("/metrics", usage(&none))
 	decode.HandleFunc(completions, func(w http.ResponseWriter, _ *http.Request) {
 		used = "0.0"
@@ -234,8 +256,10 @@ func aPair(t *testing.T, params string, refusal int) (p, d *engine) {
 
 // TestHandingOver sees another parameter, a missing one, and a request that is not refused.
 func TestHandingOver(t *testing.T) {
-	const good = `{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":[[1]],"remote_engine_id":"e","remote_host":"h","remote_num_tokens":200,` +
-		`"remote_port":1,"remote_request_id":"r","remote_blocks_expiry_time":1.5,"transfer_mode":"pull","tp_size":1}`
+	const good = `{"do_remote_decode":false,"do_remote_prefill":true,"remote_block_ids":[[1]],` +
+		`"remote_engine_id":"e","remote_host":"h","remote_num_tokens":200,` +
+		`"remote_port":1,"remote_request_id":"r","remote_blocks_expiry_time":1.5,"transfer_mode":"pull",` +
+		`"tp_size":1}`
 	for name, c := range map[string]struct {
 		params  string
 		refusal int

@@ -36,9 +36,9 @@ const (
 // fewLost is how many of 1,000 requests may get a clear error, at least one.
 const fewLost = 3
 
-// path cuts the path from one prefill engine to one decode engine in their network: all that is sent vanishes, or
-// connections are reset and refused. Neither engine stops, and each works with the other two. What is refused comes
-// last, since engines do not recover from that by themselves.
+// path cuts the path from one prefill engine to one decode engine in their network: all that is sent
+// vanishes, or connections are reset and refused. Neither engine stops, and each works with the other two.
+// What is refused comes last, since engines do not recover from that by themselves.
 func path(ctx context.Context, s *stage) error {
 	c := &cutting{faulting: &faulting{s: s, g: newGenerator(s.seed + 13000)}}
 	defer func() { printFaults(os.Stdout, c.rows) }()
@@ -86,8 +86,8 @@ var (
 	others  = []pairOf{{"p0", "d1"}, {"p1", "d0"}}
 )
 
-// play cuts the path under requests, waits for the pair to be out and for the others to go on, mends the path,
-// and waits for the pair to be back and to split.
+// play cuts the path under requests, waits for the pair to be out and for the others to go on, mends the
+// path, and waits for the pair to be back and to split.
 func (c *cutting) play(ctx context.Context, how cut) error {
 	c.row = &faultRow{fault: fmt.Sprintf("%v: %s, %s", cutPair, how, c.local)}
 	c.rows = append(c.rows, c.row)
@@ -125,8 +125,8 @@ func (c *cutting) cutAndMend(ctx context.Context, how cut) (time.Duration, error
 	return time.Since(began), err
 }
 
-// reconnect restarts the decode engine after a cut that has reset connections: vLLM 0.32 does not connect again to
-// an engine that it has shaken hands with. Until then the pair has to stay out.
+// reconnect restarts the decode engine after a cut that has reset connections: vLLM 0.32 does not connect
+// again to an engine that it has shaken hands with. Until then the pair has to stay out.
 func (c *cutting) reconnect(ctx context.Context, lasted time.Duration) error {
 	if err := c.wantPair(ctx, "ejected"); err != nil {
 		return err

@@ -200,7 +200,9 @@ func (g *progress) stuck(processes []*process) *process {
 
 // awaitEnd waits until the process has ended, limit at most, and no longer than still where it does nothing.
 func (p *process) awaitEnd(ctx context.Context, limit, still time.Duration) error {
-	end, look, working := time.NewTimer(limit), time.NewTicker(time.Second), progress{still: still}
+	end := time.NewTimer(limit)
+	look := time.NewTicker(time.Second)
+	working := progress{still: still}
 	defer end.Stop()
 	defer look.Stop()
 	for {

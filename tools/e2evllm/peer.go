@@ -29,7 +29,8 @@ type rival struct {
 // rivals are compared, one after the other. Both split every request that they split at all.
 var rivals = []rival{
 	{"tandem", func(ctx context.Context, s *stage) (*router, error) {
-		file, err := s.configure("rival", "local: never", "timeouts: {queue: 1m, read_header: 5s, read_body: 10s}", fmt.Sprintf("limits: {body_bytes: %d}", hostileBodyLimit))
+		file, err := s.configure("rival", "local: never", "timeouts: {queue: 1m, read_header: 5s, read_body: 10s}",
+			fmt.Sprintf("limits: {body_bytes: %d}", hostileBodyLimit))
 		if err != nil {
 			return nil, err
 		}
@@ -76,20 +77,24 @@ func startPeer(ctx context.Context, s *stage) (*router, error) {
 	return r, nil
 }
 
-// peerAnswers sends the requests of the answers act through each rival, one at a time, and says what came of them. Only what keeps it from being said is an error.
+// peerAnswers sends the requests of the answers act through each rival, one at a time, and says what came of
+// them. Only what keeps it from being said is an error.
 func peerAnswers(ctx context.Context, s *stage) error {
 	return s.besides(ctx, "answers", func(front func() string, leak leakOf) ([]trial, error) {
 		g := newGenerator(s.seed)
 		var trials []trial
 		for range s.requests / 2 {
 			q := g.next()
-			trials = append(trials, trial{kind: q.kind, play: func(ctx context.Context) verdictOf { return s.tryAnswer(ctx, front(), q, leak) }})
+			trials = append(trials, trial{
+				kind: q.kind, play: func(ctx context.Context) verdictOf { return s.tryAnswer(ctx, front(), q, leak) },
+			})
 		}
 		return trials, nil
 	})
 }
 
-// peerHostile is the same with the requests of the hostile act: ten at most for each that -requests asks for, which are all of them by default.
+// peerHostile is the same with the requests of the hostile act: ten at most for each that -requests asks for,
+// which are all of them by default.
 func peerHostile(ctx context.Context, s *stage) error {
 	return s.besides(ctx, "hostile", func(front func() string, leak leakOf) ([]trial, error) {
 		stolen, err := s.steal(ctx)
@@ -102,13 +107,17 @@ func peerHostile(ctx context.Context, s *stage) error {
 			if kind == "params" {
 				kind += " " + c.path
 			}
-			trials = append(trials, trial{kind: kind, name: c.path + ": " + c.name, play: func(ctx context.Context) verdictOf { return s.tryHostile(ctx, front(), c, leak) }})
+			trials = append(trials, trial{
+				kind: kind, name: c.path + ": " + c.name,
+				play: func(ctx context.Context) verdictOf { return s.tryHostile(ctx, front(), c, leak) },
+			})
 		}
 		return trials, nil
 	})
 }
 
-// some are all of the cases where they are not more than limit, else as many as that, the same ones each time, in their order.
+// some are all of the cases where they are not more than limit, else as many as that, the same ones each
+// time, in their order.
 func some(cases []hostileCase, limit int) []hostileCase {
 	chosen := rand.New(rand.NewPCG(1, uint64(len(cases)))).Perm(len(cases))[:min(limit, len(cases))]
 	slices.Sort(chosen)
@@ -122,8 +131,11 @@ func some(cases []hostileCase, limit int) []hostileCase {
 // leakOf is the first thing in an answer that no client may see, or "".
 type leakOf func(h heard, asked []byte) string
 
-// besides plays trials against each rival and prints a table, also of what there is when it has to end early. What they need of a rival that may be started again in between comes as functions.
-func (s *stage) besides(ctx context.Context, what string, trials func(front func() string, leak leakOf) ([]trial, error)) error {
+// besides plays trials against each rival and prints a table, also of what there is when it has to end early.
+// What they need of a rival that may be started again in between comes as functions.
+func (s *stage) besides(
+	ctx context.Context, what string, trials func(front func() string, leak leakOf) ([]trial, error),
+) error {
 	var tallies []*tally
 	defer func() { printTallies(os.Stdout, what, tallies) }()
 	for _, c := range rivals {
@@ -136,7 +148,9 @@ func (s *stage) besides(ctx context.Context, what string, trials func(front func
 	return nil
 }
 
-func (s *stage) against(ctx context.Context, c rival, t *tally, trials func(front func() string, leak leakOf) ([]trial, error)) error {
+func (s *stage) against(
+	ctx context.Context, c rival, t *tally, trials func(front func() string, leak leakOf) ([]trial, error),
+) error {
 	var r *router
 	var now leakOf
 	begin := func() error {
@@ -156,7 +170,8 @@ func (s *stage) against(ctx context.Context, c rival, t *tally, trials func(fron
 	if err := begin(); err != nil {
 		return err
 	}
-	all, err := trials(func() string { return r.front }, func(h heard, asked []byte) string { return now(h, asked) })
+	all, err := trials(func() string { return r.front },
+		func(h heard, asked []byte) string { return now(h, asked) })
 	if err != nil {
 		return err
 	}
@@ -171,8 +186,8 @@ func (s *stage) against(ctx context.Context, c rival, t *tally, trials func(fron
 	return err
 }
 
-// lost are the engines that have ended, and those that say they are no longer well, which are ended for good. With patience it looks for seconds: an engine that dies of a
-// request answers it before its server ends.
+// lost are the engines that have ended, and those that say they are no longer well, which are ended for good.
+// With patience it looks for seconds: an engine that dies of a request answers it before its server ends.
 func (s *stage) lost(ctx context.Context, patience bool) (names []string) {
 	limit := time.Duration(0)
 	if patience {
@@ -224,7 +239,8 @@ func judgeAnswer(q request, h heard, want answer) (outcome, why string) {
 		return notRight, fmt.Sprintf("status %d, of one engine %d", h.status, want.status)
 	}
 	got := answer{status: h.status}
-	if err := got.read(q.path, q.body["stream"] == true, &http.Response{Body: io.NopCloser(bytes.NewReader(h.body)), StatusCode: h.status}); err != nil {
+	if err := got.read(q.path, q.body["stream"] == true,
+		&http.Response{Body: io.NopCloser(bytes.NewReader(h.body)), StatusCode: h.status}); err != nil {
 		return notRight, err.Error()
 	}
 	if d := difference(got, want); d != "" {
@@ -259,7 +275,8 @@ var peerID = regexp.MustCompile(`___prefill_addr_\S*?___decode_addr_[^_"]*_`)
 func masked(h heard, asked []byte, leak leakOf) heard {
 	h.all, h.body = peerID.ReplaceAll(h.all, nil), peerID.ReplaceAll(h.body, nil)
 	for found := leak(h, asked); found != "" && !strings.Contains(found, `"`); found = leak(h, asked) {
-		h.all, h.body = bytes.ReplaceAll(h.all, []byte(found), []byte("(masked)")), bytes.ReplaceAll(h.body, []byte(found), []byte("(masked)"))
+		h.all, h.body = bytes.ReplaceAll(h.all, []byte(found),
+			[]byte("(masked)")), bytes.ReplaceAll(h.body, []byte(found), []byte("(masked)"))
 	}
 	return h
 }
@@ -271,7 +288,8 @@ type trial struct {
 	play func(context.Context) verdictOf
 }
 
-// verdictOf is what came of it. leaked says that the answer shows something of the inside, whatever else it is.
+// verdictOf is what came of it. leaked says that the answer shows something of the inside, whatever else it
+// is.
 type verdictOf struct {
 	outcome string
 	why     string
@@ -298,12 +316,20 @@ type tally struct {
 	idle    time.Duration  // until no engine held a block
 }
 
-// spared is how many engines a kind may cost. Its other requests are not sent: each would cost a start of an engine, a minute.
+// spared is how many engines a kind may cost. Its other requests are not sent: each would cost a start of an
+// engine, a minute.
 const spared = 2
 
-// run plays the trials one after another. After each it looks for engines that were lost, and begins anew if there are any.
-func (t *tally) run(ctx context.Context, trials []trial, lost func(ctx context.Context, patience bool) []string, anew func() error) error {
-	t.counts, t.bad, t.killers, t.unsent = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
+// run plays the trials one after another. After each it looks for engines that were lost, and begins anew if
+// there are any.
+func (t *tally) run(
+	ctx context.Context, trials []trial, lost func(ctx context.Context, patience bool) []string,
+	anew func() error,
+) error {
+	t.counts = map[string]int{}
+	t.bad = map[string]int{}
+	t.killers = map[string]int{}
+	t.unsent = map[string]int{}
 	said := time.Now()
 	for _, x := range trials {
 		if ctx.Err() != nil {
@@ -326,7 +352,8 @@ func (t *tally) run(ctx context.Context, trials []trial, lost func(ctx context.C
 			t.bad[x.kind]++
 			say("%s: %s: %s %s: %.300s", t.name, v.outcome, x.kind, x.name, v.why)
 		}
-		if gone := lost(ctx, v.bad() && (v.patience || v.outcome == serverSide || v.outcome == noAnswer)); len(gone) > 0 {
+		if gone := lost(ctx,
+			v.bad() && (v.patience || v.outcome == serverSide || v.outcome == noAnswer)); len(gone) > 0 {
 			say("%s: LOST %s by %s %s", t.name, strings.Join(gone, " "), x.kind, x.name)
 			t.lost += len(gone)
 			t.killers[x.kind] += len(gone)
@@ -364,7 +391,8 @@ func printTallies(w io.Writer, what string, tallies []*tally) {
 	row("no block in use after, s", func(t *tally) any { return fmt.Sprintf("%.2f", t.idle.Seconds()) })
 	_ = tw.Flush()
 	for _, t := range tallies {
-		fmt.Fprintf(w, "\n  %s: not right: %s; lost engines: %s; not sent: %s\n", t.name, byKind(t.bad), byKind(t.killers), byKind(t.unsent))
+		fmt.Fprintf(w, "\n  %s: not right: %s; lost engines: %s; not sent: %s\n",
+			t.name, byKind(t.bad), byKind(t.killers), byKind(t.unsent))
 	}
 	fmt.Fprintln(w)
 }

@@ -8,14 +8,17 @@ import (
 	"testing"
 )
 
-// A kind of requests that costs engines is not sent any more, engines are waited for where an answer failed, and everything is counted.
+// A kind of requests that costs engines is not sent any more, engines are waited for where an answer failed,
+// and everything is counted.
 func TestTally(t *testing.T) {
 	outcome := func(o string, leaked bool) func(context.Context) verdictOf {
 		return func(context.Context) verdictOf { return verdictOf{outcome: o, leaked: leaked, patience: true} }
 	}
 	var trials []trial
 	for range 3 {
-		trials = append(trials, trial{kind: "good", play: outcome(rightText, true)}, trial{kind: "deadly", play: outcome(serverSide, false)}, trial{kind: "wrong", play: outcome(notRight, true)})
+		trials = append(trials, trial{kind: "good", play: outcome(rightText, true)},
+			trial{kind: "deadly", play: outcome(serverSide, false)},
+			trial{kind: "wrong", play: outcome(notRight, true)})
 	}
 	patient, anew := 0, 0
 	lost := func(_ context.Context, patience bool) []string {
@@ -31,12 +34,16 @@ func TestTally(t *testing.T) {
 	if err := got.run(t.Context(), trials, lost, func() error { anew++; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if got.sent != 8 || got.lost != 2 || anew != 2 || patient != 5 || got.leaked != 6 || got.counts[notRight] != 3 || got.bad["wrong"] != 3 || got.unsent["deadly"] != 1 {
+	if got.sent != 8 || got.lost != 2 || anew != 2 || patient != 5 || got.leaked != 6 ||
+		got.counts[notRight] != 3 || got.bad["wrong"] != 3 || got.unsent["deadly"] != 1 {
 		t.Errorf("tally = %+v, anew %d, patient %d", got, anew, patient)
 	}
 	var table strings.Builder
 	printTallies(&table, "answers", []*tally{got})
-	for _, want := range []string{"requests sent                                   8", "lost engines: deadly 2", "not sent: deadly 1", "not right: deadly 2, wrong 3"} {
+	for _, want := range []string{
+		"requests sent                                   8", "lost engines: deadly 2", "not sent: deadly 1",
+		"not right: deadly 2, wrong 3",
+	} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("%q is not in\n%s", want, table.String())
 		}
@@ -47,7 +54,8 @@ func TestTally(t *testing.T) {
 	}
 }
 
-const peerBody = `{"id":"cmpl-___prefill_addr_127.0.0.1:21400___decode_addr_127.0.0.1:21402_025f","choices":[{"index":0,"text":" a","finish_reason":"length"}],` +
+const peerBody = `{"id":"cmpl-___prefill_addr_127.0.0.1:21400___decode_addr_127.0.0.1:21402_025f",` +
+	`"choices":[{"index":0,"text":" a","finish_reason":"length"}],` +
 	`"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}}`
 
 // What is leaked is noticed, and does not hide whether the text is right.
@@ -88,7 +96,8 @@ func TestSome(t *testing.T) {
 	cases := jsonCases()
 	for _, limit := range []int{40, len(cases), 2 * len(cases)} {
 		few, again := some(cases, limit), some(cases, limit)
-		if len(few) != min(limit, len(cases)) || few[0].name != again[0].name || few[len(few)-1].name != again[len(few)-1].name {
+		if len(few) != min(limit, len(cases)) || few[0].name != again[0].name ||
+			few[len(few)-1].name != again[len(few)-1].name {
 			t.Errorf("at most %d: %d, or not the same again", limit, len(few))
 		}
 		groups := map[string]bool{}

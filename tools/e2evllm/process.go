@@ -93,8 +93,9 @@ func (p *process) cause() string {
 
 var errorLine = regexp.MustCompile(`(?m)^.*\b[A-Z]\w*Error: .*$`)
 
-// stop ends all of the groups: asked first, and killed after grace; without grace they are killed at once. It returns when no process of them is left,
-// and removes the shared memory that those had mapped which had to be killed.
+// stop ends all of the groups: asked first, and killed after grace; without grace they are killed at once. It
+// returns when no process of them is left, and removes the shared memory that those had mapped which had to
+// be killed.
 func stop(processes []*process, grace time.Duration) error {
 	processes = slices.DeleteFunc(slices.Clone(processes), func(p *process) bool { return p.left })
 	var memory []string
@@ -137,11 +138,12 @@ func gone(p *process, limit time.Duration) bool {
 	}
 }
 
-// slay kills the group and reports whether it is gone. Python's resource tracker outlives the others for a moment: only it knows the names of semaphores in
-// /dev/shm, which it removes when nobody is left who could.
+// slay kills the group and reports whether it is gone. Python's resource tracker outlives the others for a
+// moment: only it knows the names of semaphores in /dev/shm, which it removes when nobody is left who could.
 func slay(p *process) bool {
 	for _, m := range members(p.pid) {
-		if line, _ := os.ReadFile(filepath.Join(m.dir, "cmdline")); !bytes.Contains(line, []byte("resource_tracker")) {
+		if line, _ := os.ReadFile(filepath.Join(m.dir, "cmdline")); !bytes.Contains(line,
+			[]byte("resource_tracker")) {
 			_ = syscall.Kill(m.pid, syscall.SIGKILL)
 		}
 	}

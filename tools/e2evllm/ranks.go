@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// ranked are a prefill server of two data-parallel ranks, a decode engine, and one that splits nothing; all of them have adapters.
+// ranked are a prefill server of two data-parallel ranks, a decode engine, and one that splits nothing; all
+// of them have adapters.
 var ranked = &fleet{"ranked", func() []*engine {
 	both := []string{adapterA, adapterB}
 	return []*engine{
@@ -20,7 +21,8 @@ var ranked = &fleet{"ranked", func() []*engine {
 	}
 }}
 
-// ranks plays with the prefill server of two ranks, each of which is a replica of its own to Tandem, with its blocks, its events, its load and its capacity.
+// ranks plays with the prefill server of two ranks, each of which is a replica of its own to Tandem, with its
+// blocks, its events, its load and its capacity.
 func ranks(ctx context.Context, s *stage) error {
 	if err := consult(ctx, s); err != nil {
 		return err
@@ -37,19 +39,27 @@ func ranks(ctx context.Context, s *stage) error {
 		s.hold(ctx, r, "sessions return to their rank", s.sessions),
 		s.hold(ctx, r, "a client names a rank", s.namedRanks),
 		s.hold(ctx, r, "the load of one rank", s.loadOfARank),
-		s.rankPhase(ctx, r, phase{name: "two ranks, one at a time", requests: 40, workers: 1, seed: s.seed + 5000, predicted: 0.99, kinds: rankKinds}),
-		s.rankPhase(ctx, r, phase{name: "two ranks, eight at a time", requests: 80, workers: 8, seed: s.seed + 6000, predicted: 0.95, kinds: rankKinds}),
+		s.rankPhase(ctx, r, phase{
+			name: "two ranks, one at a time", requests: 40, workers: 1, seed: s.seed + 5000, predicted: 0.99,
+			kinds: rankKinds,
+		}),
+		s.rankPhase(ctx, r, phase{
+			name: "two ranks, eight at a time", requests: 80, workers: 8, seed: s.seed + 6000, predicted: 0.95,
+			kinds: rankKinds,
+		}),
 		s.hold(ctx, r, "what is known of each rank", s.ranksKnown),
 		r.end(),
 		s.audit(ctx, 9),
 	)
 }
 
-// evenSpeed is a setting by which all prefill replicas are equally fast. Else the router measures each, and where other work shares two cores a rank that
-// stood still for seconds is left alone for a while, which is right and would hide what is asked here.
+// evenSpeed is a setting by which all prefill replicas are equally fast. Else the router measures each, and
+// where other work shares two cores a rank that stood still for seconds is left alone for a while, which is
+// right and would hide what is asked here.
 const evenSpeed = "experimental: {scoring: {speed: {prefill: 2000}}}"
 
-// serveHearing starts a router and returns when it hears the events of every replica: before that it does not say what it does not know.
+// serveHearing starts a router and returns when it hears the events of every replica: before that it does not
+// say what it does not know.
 func (s *stage) serveHearing(ctx context.Context, file string) (*router, error) {
 	r, err := s.serve(ctx, file)
 	if err != nil {
@@ -66,16 +76,22 @@ func (s *stage) serveHearing(ctx context.Context, file string) (*router, error) 
 	})
 }
 
-// rankKinds are those of the suite that engines with adapters survive: on CPUs vLLM 0.32.0 ends itself at the log-probabilities of a prompt beside another
-// request (lora/punica_wrapper/punica_cpu.py, add_lora_logits: the indices are those of the sampled tokens).
+// rankKinds are those of the suite that engines with adapters survive: on CPUs vLLM 0.32.0 ends itself at the
+// log-probabilities of a prompt beside another request (lora/punica_wrapper/punica_cpu.py, add_lora_logits:
+// the indices are those of the sampled tokens).
 var rankKinds = []func(*generator) request{
-	(*generator).exactLength, (*generator).chatTurns, (*generator).sharedIDs, (*generator).messagesTurns, (*generator).responsesTurns, (*generator).batchOfIDs,
-	(*generator).salted, (*generator).texts, (*generator).sampled, (*generator).logprobs, (*generator).chatTurns, (*generator).stops, (*generator).sharedIDs,
-	(*generator).messagesTurns, (*generator).responsesTurns, (*generator).several, (*generator).messagesSalted, (*generator).toTheLimit, (*generator).tooLong,
+	(*generator).exactLength, (*generator).chatTurns, (*generator).sharedIDs, (*generator).messagesTurns,
+	(*generator).responsesTurns, (*generator).batchOfIDs,
+	(*generator).salted, (*generator).texts, (*generator).sampled, (*generator).logprobs, (*generator).chatTurns,
+	(*generator).stops, (*generator).sharedIDs,
+	(*generator).messagesTurns, (*generator).responsesTurns, (*generator).several, (*generator).messagesSalted,
+	(*generator).toTheLimit, (*generator).tooLong,
 }
 
 // hold plays one part of an act and says how long it took.
-func (s *stage) hold(ctx context.Context, r *router, what string, part func(context.Context, *router) error) error {
+func (s *stage) hold(
+	ctx context.Context, r *router, what string, part func(context.Context, *router) error,
+) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

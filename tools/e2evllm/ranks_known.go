@@ -49,8 +49,8 @@ func readReplicas(ctx context.Context, r *router) (map[string]replicaSeen, error
 	return seen, nil
 }
 
-// ranksKnown holds what Tandem says of each replica to how the engines were started: the blocks of a rank, of which one is never given out, and where its
-// events come from.
+// ranksKnown holds what Tandem says of each replica to how the engines were started: the blocks of a rank, of
+// which one is never given out, and where its events come from.
 func (s *stage) ranksKnown(ctx context.Context, r *router) error {
 	seen, err := readReplicas(ctx, r)
 	if err != nil {
@@ -81,7 +81,8 @@ func (e *engine) likes(seen replicaSeen, rank int) error {
 	var errs []error
 	expect := func(what string, got, want any) {
 		if got != want {
-			errs = append(errs, fmt.Errorf("%s: %s is %v by Tandem's word, and %v in truth", seen.Name, what, got, want))
+			errs = append(errs,
+				fmt.Errorf("%s: %s is %v by Tandem's word, and %v in truth", seen.Name, what, got, want))
 		}
 	}
 	at := func(first int) string { return "tcp://127.0.0.1:" + strconv.Itoa(first+rank) }
@@ -91,12 +92,16 @@ func (e *engine) likes(seen replicaSeen, rank int) error {
 	expect("the address of its replay", seen.Facts.Events.Replay, at(e.Replay))
 	expect("the state of its events", strings.HasPrefix(seen.Events, "live"), true)
 	if st := seen.Stream; st.Events == 0 || st.Lost+st.DecodeErrors+st.WrongRank > 0 {
-		errs = append(errs, fmt.Errorf("%s: its stream brought %d events, lost %d, %d could not be read, %d were another rank's", seen.Name, st.Events, st.Lost, st.DecodeErrors, st.WrongRank))
+		errs = append(errs, fmt.Errorf(
+			"%s: its stream brought %d events, lost %d, %d could not be read, %d were another rank's", seen.Name,
+			st.Events, st.Lost, st.DecodeErrors, st.WrongRank,
+		))
 	}
 	return errors.Join(errs...)
 }
 
-// loadOfARank asks rank 1 past the router for a long answer: Tandem has to see blocks in use there, and none at rank 0.
+// loadOfARank asks rank 1 past the router for a long answer: Tandem has to see blocks in use there, and none
+// at rank 0.
 func (s *stage) loadOfARank(ctx context.Context, r *router) error {
 	names := s.engine("p0").rankNames()
 	ctx, end := context.WithCancel(ctx)
@@ -105,7 +110,10 @@ func (s *stage) loadOfARank(ctx context.Context, r *router) error {
 	defer end()
 	asked.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			body := map[string]any{"model": modelName, "prompt": newGenerator(uint64(i)).ids(contextTokens / 2), "max_tokens": contextTokens / 2, "ignore_eos": true}
+			body := map[string]any{
+				"model": modelName, "prompt": newGenerator(uint64(i)).ids(contextTokens / 2),
+				"max_tokens": contextTokens / 2, "ignore_eos": true,
+			}
 			_, _ = askRank(ctx, s.engine("p0").url(), completions, body, "1")
 		}
 	})
@@ -115,7 +123,8 @@ func (s *stage) loadOfARank(ctx context.Context, r *router) error {
 			return err
 		}
 		if idle, busy := seen[names[0]].Book.Usage, seen[names[1]].Book.Usage; idle != 0 || busy <= 0 || busy > 1 {
-			return fmt.Errorf("%s works and %s does not, but Tandem sees %.3f and %.3f of their blocks in use", names[1], names[0], busy, idle)
+			return fmt.Errorf("%s works and %s does not, but Tandem sees %.3f and %.3f of their blocks in use",
+				names[1], names[0], busy, idle)
 		}
 		return nil
 	})

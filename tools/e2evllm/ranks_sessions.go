@@ -32,11 +32,15 @@ func newSessions(g *generator, n int) []*session {
 	}
 	forms := []session{
 		{kind: "ids", path: completions},
-		{kind: "chat", path: chat, body: func(turns []string) map[string]any { return map[string]any{"messages": said(turns), "max_tokens": 8} }},
+		{kind: "chat", path: chat, body: func(turns []string) map[string]any {
+			return map[string]any{"messages": said(turns), "max_tokens": 8}
+		}},
 		{kind: "responses", path: responses, body: func(turns []string) map[string]any {
 			return map[string]any{"input": said(turns), "max_output_tokens": 8, "store": false}
 		}},
-		{kind: "messages", path: messages, body: func(turns []string) map[string]any { return map[string]any{"messages": said(turns), "max_tokens": 8} }},
+		{kind: "messages", path: messages, body: func(turns []string) map[string]any {
+			return map[string]any{"messages": said(turns), "max_tokens": 8}
+		}},
 	}
 	var all []*session
 	for i := range n {
@@ -60,8 +64,9 @@ func (c *session) next(g *generator) request {
 	return q
 }
 
-// sessions begins conversations all at once, so that both ranks get some, and goes on with them one at a time: each has to come back to the rank that holds
-// its beginning, and as many tokens as were predicted have to be cached there.
+// sessions begins conversations all at once, so that both ranks get some, and goes on with them one at a
+// time: each has to come back to the rank that holds its beginning, and as many tokens as were predicted have
+// to be cached there.
 func (s *stage) sessions(ctx context.Context, r *router) error {
 	g := newPrompts()
 	all := newSessions(g, 8)
@@ -80,7 +85,8 @@ func (s *stage) sessions(ctx context.Context, r *router) error {
 	}
 	for _, name := range s.engine("p0").rankNames() {
 		if used[name] == 0 {
-			err = errors.Join(err, fmt.Errorf("%s got none of %d conversations that began at once: %v", name, len(all), used))
+			err = errors.Join(err,
+				fmt.Errorf("%s got none of %d conversations that began at once: %v", name, len(all), used))
 		}
 	}
 	for turn := range 2 {
@@ -89,31 +95,38 @@ func (s *stage) sessions(ctx context.Context, r *router) error {
 			if errTell != nil {
 				return errors.Join(err, errTell)
 			}
-			err = errors.Join(err, returned(got[0], c.last, fmt.Sprintf("turn %d of conversation %d (%s)", turn+2, i, c.kind)))
+			err = errors.Join(err,
+				returned(got[0], c.last, fmt.Sprintf("turn %d of conversation %d (%s)", turn+2, i, c.kind)))
 			c.last = got[0]
 		}
 	}
 	return err
 }
 
-// closingTokens is more than a chat template puts behind the last message, which the prompt of the next turn has not.
+// closingTokens is more than a chat template puts behind the last message, which the prompt of the next turn
+// has not.
 const closingTokens = 16
 
-// returned says how a request did not find what the one before it left, all whole blocks of its prompt, at the replica where that is.
+// returned says how a request did not find what the one before it left, all whole blocks of its prompt, at
+// the replica where that is.
 func returned(got, before record, what string) error {
 	held := (before.Prompt - closingTokens) / blockTokens * blockTokens
 	switch {
 	case got.Prefill != before.Prefill:
-		return fmt.Errorf("%s (%s) went to %s, and its beginning is at %s: %s", what, got.ID, got.Prefill, before.Prefill, got.Reason)
+		return fmt.Errorf("%s (%s) went to %s, and its beginning is at %s: %s",
+			what, got.ID, got.Prefill, before.Prefill, got.Reason)
 	case got.Captured != got.Delivered:
-		return fmt.Errorf("%s was predicted to find %d tokens at %s and found %d", what, got.Captured, before.Prefill, got.Delivered)
+		return fmt.Errorf("%s was predicted to find %d tokens at %s and found %d",
+			what, got.Captured, before.Prefill, got.Delivered)
 	case held < blockTokens || got.Captured < held:
-		return fmt.Errorf("%s found %d tokens at %s, where a prompt of %d had left %d", what, got.Captured, before.Prefill, before.Prompt, held)
+		return fmt.Errorf("%s found %d tokens at %s, where a prompt of %d had left %d",
+			what, got.Captured, before.Prefill, before.Prompt, held)
 	}
 	return nil
 }
 
-// tellAll sends the requests at once, compares the answers, and returns the router's records of them in the same order.
+// tellAll sends the requests at once, compares the answers, and returns the router's records of them in the
+// same order.
 func (s *stage) tellAll(ctx context.Context, r *router, requests []request) ([]record, error) {
 	results := make([]result, len(requests))
 	var all sync.WaitGroup
@@ -152,10 +165,13 @@ func recordsOf(ctx context.Context, r *router, ids []string) ([]record, error) {
 	return found, nil
 }
 
-// namedRanks sends what clients may write into the header for ranks, through every door: the request goes to the rank that holds its beginning all the
-// same. An engine refuses a rank that it has not, which has to be seen too, or this would show nothing.
+// namedRanks sends what clients may write into the header for ranks, through every door: the request goes to
+// the rank that holds its beginning all the same. An engine refuses a rank that it has not, which has to be
+// seen too, or this would show nothing.
 func (s *stage) namedRanks(ctx context.Context, r *router) error {
-	if direct, err := askRank(ctx, s.engine("p0").url(), completions, map[string]any{"model": modelName, "prompt": []int{7}, "max_tokens": 1}, "7"); err != nil || direct.status != http.StatusBadRequest {
+	if direct, err := askRank(ctx, s.engine("p0").url(), completions,
+		map[string]any{"model": modelName, "prompt": []int{7}, "max_tokens": 1},
+		"7"); err != nil || direct.status != http.StatusBadRequest {
 		return fmt.Errorf("an engine of two ranks says %d to the rank 7 instead of 400 (%w)", direct.status, err)
 	}
 	g := newPrompts()
@@ -184,7 +200,8 @@ func (s *stage) namedRanks(ctx context.Context, r *router) error {
 			if err != nil {
 				return err
 			}
-			errs = append(errs, returned(records[0], got[0], fmt.Sprintf("a request to %s for the rank %q", first.path, rank)))
+			errs = append(errs,
+				returned(records[0], got[0], fmt.Sprintf("a request to %s for the rank %q", first.path, rank)))
 		}
 	}
 	return errors.Join(errs...)
@@ -197,6 +214,8 @@ func askRank(ctx context.Context, base, path string, body map[string]any, rank s
 		return answer{}, err
 	}
 	defer resp.Body.Close()
-	a := answer{id: resp.Header.Get("X-Request-Id"), mode: resp.Header.Get("X-Tandem-Mode"), status: resp.StatusCode}
+	a := answer{
+		id: resp.Header.Get("X-Request-Id"), mode: resp.Header.Get("X-Tandem-Mode"), status: resp.StatusCode,
+	}
 	return a, a.read(path, false, resp)
 }

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// keeper is a router and every engine behind it in one: it answers completions, keeps records, and remembers prompts by the key that it is told to.
+// keeper is a router and every engine behind it in one: it answers completions, keeps records, and remembers
+// prompts by the key that it is told to.
 type keeper struct {
 	key  func(model, salt string, rank string) string
 	text func(model, salt string) string
@@ -52,9 +53,13 @@ func (f *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.known[key] = true
 	id := fmt.Sprint("r", len(f.records))
-	f.records = append(f.records, record{ID: id, Mode: "split", Outcome: "ok", Prompt: 3*blockTokens + 7, Captured: cached + f.off, Delivered: cached, Prefill: "p0/dp0"})
+	f.records = append(f.records, record{
+		ID: id, Mode: "split", Outcome: "ok", Prompt: 3*blockTokens + 7, Captured: cached + f.off,
+		Delivered: cached, Prefill: "p0/dp0",
+	})
 	w.Header().Set("X-Request-Id", id)
-	fmt.Fprintf(w, `{"id":"c","choices":[{"index":0,"text":%q,"finish_reason":"length"}],"usage":{"prompt_tokens":103,"completion_tokens":1,"total_tokens":104}}`, f.text(body.Model, body.Salt))
+	fmt.Fprintf(w, `{"id":"c","choices":[{"index":0,"text":%q,"finish_reason":"length"}],`+
+		`"usage":{"prompt_tokens":103,"completion_tokens":1,"total_tokens":104}}`, f.text(body.Model, body.Salt))
 }
 
 // playing is a stage whose reference is one keeper, and a router that is another.
@@ -67,7 +72,8 @@ func playing(t *testing.T, reference, front *keeper) (*stage, *router) {
 	if _, err := fmt.Sscanf(ref.URL, "http://127.0.0.1:%d", &port); err != nil {
 		t.Fatal(err)
 	}
-	return &stage{engines: []*engine{{Name: "p0", Ranks: 2, Port: port}, {Name: "ref", Port: port}}}, &router{front: r.URL, admin: r.URL}
+	return &stage{engines: []*engine{{Name: "p0", Ranks: 2, Port: port}, {Name: "ref", Port: port}}},
+		&router{front: r.URL, admin: r.URL}
 }
 
 func byAll(model, salt, _ string) string { return model + "|" + salt + "|" }
@@ -90,13 +96,19 @@ func TestASessionHasToReturn(t *testing.T) {
 		got  record
 		want string
 	}{
-		"held":            {record{Prefill: "p0/dp1", Captured: 320, Delivered: 320}, ""},
-		"a short one":     {record{Prefill: "p0/dp1", Captured: 288, Delivered: 288}, ""},
-		"the other rank":  {record{Prefill: "p0/dp0", Captured: 320, Delivered: 320}, "its beginning is at p0/dp1"},
-		"nothing there":   {record{Prefill: "p0/dp1", Captured: 320, Delivered: 0}, "was predicted to find 320 tokens at p0/dp1 and found 0"},
-		"nothing claimed": {record{Prefill: "p0/dp1"}, "found 0 tokens at p0/dp1, where a prompt of 330 had left 288"},
+		"held":           {record{Prefill: "p0/dp1", Captured: 320, Delivered: 320}, ""},
+		"a short one":    {record{Prefill: "p0/dp1", Captured: 288, Delivered: 288}, ""},
+		"the other rank": {record{Prefill: "p0/dp0", Captured: 320, Delivered: 320}, "its beginning is at p0/dp1"},
+		"nothing there": {
+			record{Prefill: "p0/dp1", Captured: 320, Delivered: 0},
+			"was predicted to find 320 tokens at p0/dp1 and found 0",
+		},
+		"nothing claimed": {
+			record{Prefill: "p0/dp1"}, "found 0 tokens at p0/dp1, where a prompt of 330 had left 288",
+		},
 	} {
-		if err := returned(c.got, record{Prefill: "p0/dp1", Prompt: 330}, "turn 2"); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := returned(c.got, record{Prefill: "p0/dp1", Prompt: 330},
+			"turn 2"); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -141,7 +153,8 @@ func TestARankThatHidesIsSeen(t *testing.T) {
 	if err := shared(split(5, 15), names); err != nil {
 		t.Error(err)
 	}
-	if err := shared(split(3, 17), names); err == nil || !strings.Contains(err.Error(), "p0/dp0 prefilled 3 of 20") {
+	if err := shared(split(3, 17), names); err == nil ||
+		!strings.Contains(err.Error(), "p0/dp0 prefilled 3 of 20") {
 		t.Errorf("%v", err)
 	}
 }
@@ -149,8 +162,10 @@ func TestARankThatHidesIsSeen(t *testing.T) {
 // TestWhatIsKnownOfARank is held to how the engine was started, one fact at a time.
 func TestWhatIsKnownOfARank(t *testing.T) {
 	e := &engine{Name: "p0", Ranks: 2, Blocks: 112, Events: 5000, Replay: 6000}
-	const good = `{"replica":"p0/dp1","facts":{"Blocks":111,"Ranks":2,"Events":{"Endpoint":"tcp://127.0.0.1:5001","Replay":"tcp://127.0.0.1:6001"}},` +
-		`"events":"live: in step with the engine","event_stream":{"events":9,"lost":0,"decode_errors":0,"wrong_rank":0}}`
+	const good = `{"replica":"p0/dp1","facts":{"Blocks":111,"Ranks":2,` +
+		`"Events":{"Endpoint":"tcp://127.0.0.1:5001","Replay":"tcp://127.0.0.1:6001"}},` +
+		`"events":"live: in step with the engine","event_stream":{"events":9,"lost":0,"decode_errors":0,` +
+		`"wrong_rank":0}}`
 	for _, change := range [][2]string{
 		{"", ""},
 		{`"Blocks":111`, `"Blocks":223`},
@@ -172,7 +187,8 @@ func TestWhatIsKnownOfARank(t *testing.T) {
 	}
 }
 
-// TestNamedRanks fails for a router that lets clients choose the rank, and for engines that do not refuse a rank that they have not.
+// TestNamedRanks fails for a router that lets clients choose the rank, and for engines that do not refuse a
+// rank that they have not.
 func TestNamedRanks(t *testing.T) {
 	byRank := func(model, salt, rank string) string { return byAll(model, salt, "") + rank }
 	obeys := &keeper{key: byRank, text: byModel}
@@ -193,7 +209,8 @@ func TestNamedRanks(t *testing.T) {
 func TestRecordsAreFound(t *testing.T) {
 	f := &keeper{records: []record{{ID: "b"}, {ID: "a"}}}
 	_, r := playing(t, f, f)
-	if got, err := recordsOf(t.Context(), r, []string{"a", "b"}); err != nil || got[0].ID != "a" || got[1].ID != "b" {
+	if got, err := recordsOf(t.Context(), r, []string{"a", "b"}); err != nil || got[0].ID != "a" ||
+		got[1].ID != "b" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := recordsOf(t.Context(), r, []string{"c"}); err == nil {

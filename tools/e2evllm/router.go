@@ -18,8 +18,8 @@ type router struct {
 	front, admin string
 }
 
-// configure writes a file of that name for a router of the engines that stand: the producers prefill, the consumers decode. more is added to it, one
-// setting a line.
+// configure writes a file of that name for a router of the engines that stand: the producers prefill, the
+// consumers decode. more is added to it, one setting a line.
 func (s *stage) configure(name string, more ...string) (string, error) {
 	return s.configureAt(name, nil, more...)
 }
@@ -37,7 +37,8 @@ func (s *stage) configureAt(name string, urls map[string]string, more ...string)
 			pools[i] = append(pools[i], member)
 		}
 	}
-	text := fmt.Sprintf("pools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\nresponse: {headers: true}\ndecisions: {ring: 20000}\n%s\n",
+	text := fmt.Sprintf("pools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\nresponse: {headers: "+
+		"true}\ndecisions: {ring: 20000}\n%s\n",
 		strings.Join(pools[0], ", "), strings.Join(pools[1], ", "), strings.Join(more, "\n"))
 	file := filepath.Join(s.work, "tandem-"+name+".yaml")
 	return file, os.WriteFile(file, []byte(text), 0o644)
@@ -52,7 +53,8 @@ func (s *stage) serve(ctx context.Context, file string) (*router, error) {
 
 func (s *stage) serveAt(ctx context.Context, file, listen string) (*router, error) {
 	s.routers++
-	p, err := startProcess(fmt.Sprintf("router-%d", s.routers), s.work, nil, s.tandem, "serve", "--config", file, "--listen", listen, "--admin", "127.0.0.1:0")
+	p, err := startProcess(fmt.Sprintf("router-%d", s.routers), s.work, nil, s.tandem, "serve", "--config", file,
+		"--listen", listen, "--admin", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +110,9 @@ func (r *record) ended() time.Time {
 // sent is when the request went to its decode engine.
 func (r *record) sent() time.Time {
 	p := r.Phases
-	return r.Time.Add(time.Duration((p.Tokenize + p.Queue + p.Plan + p.Prefill + p.Handoff) * float64(time.Millisecond)))
+	return r.Time.Add(
+		time.Duration((p.Tokenize + p.Queue + p.Plan + p.Prefill + p.Handoff) * float64(time.Millisecond)),
+	)
 }
 
 func readRecords(ctx context.Context, r *router) ([]record, error) {

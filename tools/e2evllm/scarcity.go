@@ -56,7 +56,8 @@ func (s *stage) scarcity(before, after pages, w *watch, records []record) *scarc
 	for _, e := range s.engines {
 		c.preempted += grown(before.engines[e.Name], after.engines[e.Name], "vllm:num_preemptions_total")
 		if e.Role == producer || e.Role == consumer {
-			gone := grown(before.router, after.router, "tandem_events_blocks_total", label("replica", e.Name), label("result", "removed"))
+			gone := grown(before.router, after.router, "tandem_events_blocks_total", label("replica", e.Name),
+				label("result", "removed"))
 			c.removed = append(c.removed, removed{e.Name, e.Role, gone})
 		}
 	}
@@ -75,9 +76,11 @@ func (c *scarcity) print(w io.Writer) {
 		gone = append(gone, fmt.Sprintf("%s %d", r.engine, r.blocks))
 	}
 	fmt.Fprintf(w, "  evicted      blocks of %s\n", strings.Join(gone, ", "))
-	fmt.Fprintf(w, "  room         %d requests waited for it, %d at once; the fewest free blocks of a decode engine: %d by its own word, %d to be promised; preempted: %d\n",
+	fmt.Fprintf(w, "  room         %d requests waited for it, %d at once; the fewest free blocks of a decode "+
+		"engine: %d by its own word, %d to be promised; preempted: %d\n",
 		c.waited, c.crowd, c.fullest, c.promised, c.preempted)
-	fmt.Fprintf(w, "  ledger       above the engine's free blocks by %d at most, and by %d more than what came to it since the last poll, in %d looks\n",
+	fmt.Fprintf(w, "  ledger       above the engine's free blocks by %d at most, and by %d more than what "+
+		"came to it since the last poll, in %d looks\n",
 		c.excess.most, c.excess.beyond, c.excess.looks)
 }
 
@@ -85,7 +88,8 @@ func (c *scarcity) print(w io.Writer) {
 func (c *scarcity) verdict(scarce bool) error {
 	var errs []error
 	if c.excess.beyond > 0 {
-		errs = append(errs, fmt.Errorf("the ledger promised %d blocks that the engine did not have: %s", c.excess.beyond, c.excess.where))
+		errs = append(errs, fmt.Errorf("the ledger promised %d blocks that the engine did not have: %s",
+			c.excess.beyond, c.excess.where))
 	}
 	if c.excess.looks == 0 {
 		errs = append(errs, errors.New("no ledger was compared with its engine"))
@@ -99,10 +103,13 @@ func (c *scarcity) verdict(scarce bool) error {
 		}
 	}
 	if c.waited == 0 || c.crowd == 0 {
-		errs = append(errs, fmt.Errorf("%d requests waited for room, and %d at once, though there should be too little", c.waited, c.crowd))
+		errs = append(errs, fmt.Errorf(
+			"%d requests waited for room, and %d at once, though there should be too little", c.waited, c.crowd,
+		))
 	}
 	if c.fullest > scarceBlocks {
-		errs = append(errs, fmt.Errorf("the fullest decode engine had %d blocks free, though it should be almost full", c.fullest))
+		errs = append(errs,
+			fmt.Errorf("the fullest decode engine had %d blocks free, though it should be almost full", c.fullest))
 	}
 	return errors.Join(errs...)
 }

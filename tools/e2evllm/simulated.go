@@ -11,7 +11,8 @@ func (e *engine) startSimulated() (*process, error) {
 	args := []string{
 		"sim", "--model", modelName, "--block-size", strconv.Itoa(blockTokens), "--blocks", strconv.Itoa(e.Blocks),
 		"--max-model-len", strconv.Itoa(contextTokens), "--vocab", "2048", "--enable-scale-out",
-		"--listen", fmt.Sprintf("%s:%d", e.host(), e.Port), "--side-host", e.host(), "--side-port", strconv.Itoa(e.Side),
+		"--listen", fmt.Sprintf("%s:%d", e.host(), e.Port), "--side-host", e.host(), "--side-port",
+		strconv.Itoa(e.Side),
 	}
 	if e.Role != "" {
 		args = append(args, "--events", at+strconv.Itoa(e.Events), "--replay", at+strconv.Itoa(e.Replay))

@@ -14,7 +14,10 @@ import (
 
 // TestTheSuiteIsTheSameEveryTime holds the generator to its seed, and to what the suite promises to contain.
 func TestTheSuiteIsTheSameEveryTime(t *testing.T) {
-	a, b, kinds, streams := newGenerator(3), newGenerator(3), map[string]int{}, map[string]int{}
+	a := newGenerator(3)
+	b := newGenerator(3)
+	kinds := map[string]int{}
+	streams := map[string]int{}
 	a.kinds, b.kinds = everyKind, everyKind
 	for i := range 180 {
 		x, y := a.next(), b.next()
@@ -61,8 +64,10 @@ func serveText(t *testing.T, status int, text string) string {
 	return s.URL
 }
 
-const whole = `{"id":"c","choices":[{"index":0,"text":"one two","token_ids":[7,8],"finish_reason":"stop","stop_reason":"x","logprobs":{"tokens":["one"," two"],` +
-	`"token_logprobs":[-1.5,-0.25]},"prompt_token_ids":[1,2,3]}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`
+const whole = `{"id":"c","choices":[{"index":0,"text":"one two","token_ids":[7,8],"finish_reason":"stop",` +
+	`"stop_reason":"x","logprobs":{"tokens":["one"," two"],` +
+	`"token_logprobs":[-1.5,-0.25]},"prompt_token_ids":[1,2,3]}],"usage":{"prompt_tokens":3,` +
+	`"completion_tokens":2,"total_tokens":5}}`
 
 const streamed = `data: {"id":"c","choices":[{"index":0,"text":"one","token_ids":[7],"logprobs":{"tokens":["one"],"token_logprobs":[-1.5]},"prompt_token_ids":[1,2,3]}]}
 
@@ -101,7 +106,8 @@ func TestEveryDifferenceIsSeen(t *testing.T) {
 	} {
 		t.Run(change[0], func(t *testing.T) {
 			a, err := ask(t.Context(), serveText(t, 200, whole), completions, map[string]any{})
-			b, errOther := ask(t.Context(), serveText(t, 200, strings.Replace(whole, change[0], change[1], 1)), completions, map[string]any{})
+			b, errOther := ask(t.Context(), serveText(t, 200, strings.Replace(whole, change[0], change[1], 1)),
+				completions, map[string]any{})
 			if err := errors.Join(err, errOther); err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +119,8 @@ func TestEveryDifferenceIsSeen(t *testing.T) {
 	if difference(answer{status: 200}, answer{status: 400}) == "" {
 		t.Error("another status is not seen")
 	}
-	if d := difference(answer{choices: []choice{{logprobs: []logprob{{"a", -1}}}}}, answer{choices: []choice{{logprobs: []logprob{{"a", -1.00001}}}}}); d != "" {
+	if d := difference(answer{choices: []choice{{logprobs: []logprob{{"a", -1}}}}},
+		answer{choices: []choice{{logprobs: []logprob{{"a", -1.00001}}}}}); d != "" {
 		t.Errorf("rounding counts as a difference: %s", d)
 	}
 }
@@ -129,7 +136,8 @@ func TestBadAnswersAreErrors(t *testing.T) {
 		"another line":        "oops\n" + streamed,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := ask(t.Context(), serveText(t, 200, text), completions, map[string]any{"stream": true}); err == nil {
+			if _, err := ask(t.Context(), serveText(t, 200, text), completions,
+				map[string]any{"stream": true}); err == nil {
 				t.Error("it is taken for an answer")
 			}
 		})
@@ -141,14 +149,20 @@ func TestTheVerdict(t *testing.T) {
 	ok := func(captured, delivered int) record {
 		return record{Mode: "split", Outcome: "ok", Captured: captured, Delivered: delivered}
 	}
-	same, other := result{request: request{kind: "k", body: map[string]any{"stream": true}}}, result{request: request{kind: "k"}, diff: "d"}
+	same := result{request: request{kind: "k", body: map[string]any{"stream": true}}}
+	other := result{request: request{kind: "k"}, diff: "d"}
 	for name, c := range map[string]struct {
 		results []result
 		records []record
 		want    string
 	}{
-		"all held":          {[]result{same}, []record{ok(32, 32), ok(0, 0), {Mode: "unsplit", Outcome: "ok", Captured: -1, Delivered: 64}}, ""},
-		"several samples":   {[]result{same}, []record{ok(0, 0), {Mode: "unsplit", Outcome: "ok", Delivered: -1}}, ""},
+		"all held": {
+			[]result{same},
+			[]record{ok(32, 32), ok(0, 0), {Mode: "unsplit", Outcome: "ok", Captured: -1, Delivered: 64}}, "",
+		},
+		"several samples": {
+			[]result{same}, []record{ok(0, 0), {Mode: "unsplit", Outcome: "ok", Delivered: -1}}, "",
+		},
 		"a difference":      {[]result{same, other}, []record{ok(0, 0)}, "1 of 2 answers differ"},
 		"nothing split":     {[]result{same}, []record{{Mode: "local", Outcome: "ok"}}, "nothing was split"},
 		"wrong predictions": {[]result{same}, []record{ok(0, 0), ok(32, 0)}, "50.00 % of the predictions"},
@@ -173,7 +187,8 @@ func TestTheVerdict(t *testing.T) {
 // TestStopLeavesNothing ends a group whose leader has gone and whose member does not listen to SIGTERM.
 func TestStopLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	deaf, err := startProcess("deaf", dir, nil, "sh", "-c", `(trap "" TERM; echo deaf; while :; do sleep 0.1; done) & exit 0`)
+	deaf, err := startProcess("deaf", dir, nil, "sh", "-c",
+		`(trap "" TERM; echo deaf; while :; do sleep 0.1; done) & exit 0`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +239,8 @@ func TestPortsAreOursAlone(t *testing.T) {
 
 // TestTheCauseIsTheFirstError of a log that ends with another process's.
 func TestTheCauseIsTheFirstError(t *testing.T) {
-	p, err := startProcess("log", t.TempDir(), nil, "printf", "a warning\\nzmq.error.ZMQError: Address in use\\nRuntimeError: a core failed\\n")
+	p, err := startProcess("log", t.TempDir(), nil, "printf",
+		"a warning\\nzmq.error.ZMQError: Address in use\\nRuntimeError: a core failed\\n")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,8 @@ type twin struct {
 	ears   [2]*listener
 }
 
-// twins holds simulated engines to real ones: both are asked what was captured, and both are played the same work, after which they have to have told
-// and counted the same.
+// twins holds simulated engines to real ones: both are asked what was captured, and both are played the same
+// work, after which they have to have told and counted the same.
 func twins(ctx context.Context, s *stage) error {
 	var errs []error
 	// The captured requests leave leases that run out by themselves, so that they go to the second pair.
@@ -81,10 +81,13 @@ var simReady = regexp.MustCompile(`(http://\S+) events=(\S+) replay=(\S+)`)
 // twinOf starts a simulated engine like e, and listens to both.
 func (s *stage) twinOf(ctx context.Context, e *engine) (*twin, error) {
 	s.routers++
+	// What changes how an engine works has the same name there; another flag ends the simulator at once.
 	args := append([]string{
-		"sim", "--model", modelName, "--block-size", strconv.Itoa(blockTokens), "--blocks", strconv.Itoa(e.Blocks), "--max-model-len", strconv.Itoa(contextTokens),
-		"--vocab", "2048", "--zero-latency", "--enable-scale-out", "--no-request-id-headers", "--events", "tcp://127.0.0.1:0",
-	}, e.Flags...) // what changes how an engine works has the same name there; another flag ends the simulator at once
+		"sim", "--model", modelName, "--block-size", strconv.Itoa(blockTokens), "--blocks", strconv.Itoa(e.Blocks),
+		"--max-model-len", strconv.Itoa(contextTokens),
+		"--vocab", "2048", "--zero-latency", "--enable-scale-out", "--no-request-id-headers", "--events",
+		"tcp://127.0.0.1:0",
+	}, e.Flags...)
 	p, err := startProcess(fmt.Sprintf("sim-%s-%d", e.Name, s.routers), s.work, nil, s.tandem, args...)
 	if err != nil {
 		return nil, err
@@ -138,7 +141,8 @@ func (p *twinnedPair) conform(ctx context.Context) error {
 		r := conformance.Run(ctx, conformance.Target{
 			URL: p.p.urls[i], Decode: p.d.urls[i], Model: modelName, Context: contextTokens, NoRequestIDs: true,
 		}, all)
-		say("twin: captures: %s: %d asked in %.0f s, %d differences, not asked since they end engines: %d", side, r.Asked, time.Since(begun).Seconds(),
+		say("twin: captures: %s: %d asked in %.0f s, %d differences, not asked since they end engines: %d", side,
+			r.Asked, time.Since(begun).Seconds(),
 			len(r.Differences), len(r.Skipped))
 		for _, d := range r.Differences {
 			errs = append(errs, fmt.Errorf("%s: %s", side, d))
@@ -163,7 +167,8 @@ func (p *twinnedPair) play(ctx context.Context, seed uint64, requests int) error
 	if err := errors.Join(w.holds(ctx, p.p, 0), w.holds(ctx, p.d, 0)); err != nil {
 		return err
 	}
-	say("twin: work: %d requests in %.0f s, %d prompts of them split, %d streamed; %d answers differ in status, usage, end or params", w.asked,
+	say("twin: work: %d requests in %.0f s, %d prompts of them split, %d streamed; %d answers differ in "+
+		"status, usage, end or params", w.asked,
 		time.Since(begun).Seconds(), w.split, w.streams, w.count)
 	errs := w.errors()
 	for _, t := range []*twin{p.p, p.d} {
@@ -195,7 +200,8 @@ func (w *workload) explain(err error, t *twin) error {
 	var near []string
 	for _, n := range w.notes {
 		var batch int
-		if _, e := fmt.Sscanf(n, t.name+", batch %d:", &batch); e == nil && batch >= d.batch-3 && batch <= d.batch+3 {
+		if _, e := fmt.Sscanf(n, t.name+", batch %d:", &batch); e == nil && batch >= d.batch-3 &&
+			batch <= d.batch+3 {
 			near = append(near, n)
 		}
 	}
@@ -217,7 +223,8 @@ func (p *twinnedPair) begin(ctx context.Context, w *workload) (map[*twin][2]map[
 	for _, t := range []*twin{p.p, p.d} {
 		for i := range t.urls {
 			err := eventually(ctx, hearing, func() error {
-				_, err := askTwin(ctx, t.urls[i]+completions, map[string]any{"model": modelName, "prompt": warm.ids(2 * blockTokens), "max_tokens": 1})
+				_, err := askTwin(ctx, t.urls[i]+completions,
+					map[string]any{"model": modelName, "prompt": warm.ids(2 * blockTokens), "max_tokens": 1})
 				if err == nil && t.ears[i].count() == 0 {
 					err = fmt.Errorf("%s of %s: no events come", twinSides[i], t.name)
 				}
@@ -297,7 +304,8 @@ func (t *twin) sameStory() error {
 		}
 	}
 	r, s := told[0].lines, told[1].lines
-	say("twin: events of %s: %d batches, %d blocks named, %d lines", t.name, len(t.ears[0].messages), len(told[0].names), len(r))
+	say("twin: events of %s: %d batches, %d blocks named, %d lines",
+		t.name, len(t.ears[0].messages), len(told[0].names), len(r))
 	if d := firstDifference(s, r); d != "" {
 		return &eventsDiffer{t.name + ": the events differ: " + d, batchOf(s, r)}
 	}
@@ -341,8 +349,11 @@ func (t *twin) sameReplay() error {
 
 // counted are beginnings of names of what a workload leaves in /metrics, times excepted.
 var counted = []string{
-	"vllm:prefix_cache_", "vllm:external_prefix_cache_", "vllm:prompt_tokens", "vllm:generation_tokens", "vllm:num_preemptions", "vllm:request_success",
-	"vllm:nixl_num_failed", "vllm:nixl_num_kv", "vllm:nixl_num_notifications", "vllm:nixl_xfer_time_seconds_count", "vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:request_params_", "vllm:request_max_num_generation_tokens",
+	"vllm:prefix_cache_", "vllm:external_prefix_cache_", "vllm:prompt_tokens", "vllm:generation_tokens",
+	"vllm:num_preemptions", "vllm:request_success",
+	"vllm:nixl_num_failed", "vllm:nixl_num_kv", "vllm:nixl_num_notifications",
+	"vllm:nixl_xfer_time_seconds_count", "vllm:request_prompt_tokens", "vllm:request_generation_tokens",
+	"vllm:request_params_", "vllm:request_max_num_generation_tokens",
 	"vllm:request_prefill_kv_computed_tokens", "vllm:request_num_preemptions",
 }
 
@@ -355,7 +366,8 @@ func counters(ctx context.Context, url string) (map[string]float64, error) {
 	all := map[string]float64{}
 	for line := range strings.Lines(string(text)) {
 		at := strings.LastIndexByte(line, ' ')
-		if at < 0 || strings.Contains(line, "_created") || !slices.ContainsFunc(counted, func(begin string) bool { return strings.HasPrefix(line, begin) }) {
+		if at < 0 || strings.Contains(line, "_created") ||
+			!slices.ContainsFunc(counted, func(begin string) bool { return strings.HasPrefix(line, begin) }) {
 			continue
 		}
 		v, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
@@ -390,7 +402,8 @@ func (t *twin) sameCounts(ctx context.Context, before [2]map[string]float64) err
 	return errors.Join(errs...)
 }
 
-// together asks for disjoint prompts at once, twice: whatever the order, everything is stored, and found the second time.
+// together asks for disjoint prompts at once, twice: whatever the order, everything is stored, and found the
+// second time.
 func (w *workload) together(ctx context.Context) error {
 	for _, at := range []*twin{w.p, w.d} {
 		for i := range at.urls {
@@ -483,7 +496,8 @@ func sameSeries(ctx context.Context, t *twin) error {
 // awaitExpiry waits until the leases are over that nobody could read.
 func (p *twinnedPair) awaitExpiry(ctx context.Context) error {
 	w := &workload{}
-	return eventually(ctx, 35*time.Second, func() error { return errors.Join(w.holds(ctx, p.p, 0), w.holds(ctx, p.d, 0)) })
+	return eventually(ctx, 35*time.Second,
+		func() error { return errors.Join(w.holds(ctx, p.p, 0), w.holds(ctx, p.d, 0)) })
 }
 
 func (t *twin) usage(ctx context.Context, i int) (float64, error) {

@@ -38,7 +38,8 @@ func listen(endpoint string) (*listener, error) {
 	}
 	sub, err := z.NewSocket(zmq4.SUB)
 	if err == nil {
-		err = errors.Join(sub.SetLinger(0), sub.SetRcvtimeo(50*time.Millisecond), sub.SetRcvhwm(100_000), sub.SetSubscribe(""), sub.Connect(endpoint))
+		err = errors.Join(sub.SetLinger(0), sub.SetRcvtimeo(50*time.Millisecond), sub.SetRcvhwm(100_000),
+			sub.SetSubscribe(""), sub.Connect(endpoint))
 	}
 	if err != nil {
 		return nil, err
@@ -94,7 +95,8 @@ func (l *listener) count() int {
 	return len(m)
 }
 
-// replayed asks for the batches from a sequence number on, as a DEALER does, and returns the replies, the one that ends them included.
+// replayed asks for the batches from a sequence number on, as a DEALER does, and returns the replies, the one
+// that ends them included.
 func replayed(endpoint string, from uint64) ([][][]byte, error) {
 	return dialogue(zmq4.DEALER, endpoint, func(soc *zmq4.Socket) ([][][]byte, error) {
 		if _, err := soc.SendMessage("", binary.BigEndian.AppendUint64(nil, from)); err != nil {
@@ -107,7 +109,8 @@ func replayed(endpoint string, from uint64) ([][][]byte, error) {
 				return replies, fmt.Errorf("after %d replies: %w", len(replies), err)
 			}
 			replies = append(replies, frames)
-			if n := len(frames); n > 1 && bytes.Equal(frames[n-2], binary.BigEndian.AppendUint64(nil, math.MaxUint64)) {
+			if n := len(frames); n > 1 &&
+				bytes.Equal(frames[n-2], binary.BigEndian.AppendUint64(nil, math.MaxUint64)) {
 				return replies, nil
 			}
 		}
@@ -125,7 +128,9 @@ func firstReply(endpoint string, from uint64) ([][][]byte, error) {
 	})
 }
 
-func dialogue(kind zmq4.Type, endpoint string, talk func(*zmq4.Socket) ([][][]byte, error)) ([][][]byte, error) {
+func dialogue(
+	kind zmq4.Type, endpoint string, talk func(*zmq4.Socket) ([][][]byte, error),
+) ([][][]byte, error) {
 	z, err := zmq4.NewContext()
 	if err != nil {
 		return nil, err
@@ -136,14 +141,16 @@ func dialogue(kind zmq4.Type, endpoint string, talk func(*zmq4.Socket) ([][][]by
 		return nil, err
 	}
 	defer soc.Close()
-	if err := errors.Join(soc.SetLinger(0), soc.SetRcvtimeo(10*time.Second), soc.SetRcvhwm(0), soc.Connect(endpoint)); err != nil {
+	if err := errors.Join(soc.SetLinger(0), soc.SetRcvtimeo(10*time.Second), soc.SetRcvhwm(0),
+		soc.Connect(endpoint)); err != nil {
 		return nil, err
 	}
 	return talk(soc)
 }
 
-// story writes batches with their blocks named in the order of their first store: engines of another hash seed tell the same story. Each batch has to be
-// of the right frames, follow the one before, and be, byte for byte, what our encoder makes of it, which has been held to captures.
+// story writes batches with their blocks named in the order of their first store: engines of another hash
+// seed tell the same story. Each batch has to be of the right frames, follow the one before, and be, byte for
+// byte, what our encoder makes of it, which has been held to captures.
 type story struct {
 	names map[kv.EngineHash]int
 	lines []string
@@ -156,7 +163,8 @@ func newStory() *story { return &story{names: make(map[kv.EngineHash]int)} }
 // tell adds one live message.
 func (s *story) tell(frames [][]byte) error {
 	if len(frames) != 3 || len(frames[0]) != 0 || len(frames[1]) != 8 {
-		return fmt.Errorf("frames of %s bytes, want a topic of none, a number of 8 and a payload", frameLengths(frames))
+		return fmt.Errorf("frames of %s bytes, want a topic of none, a number of 8 and a payload",
+			frameLengths(frames))
 	}
 	seq := binary.BigEndian.Uint64(frames[1])
 	if s.begun && seq != s.seq+1 {
@@ -168,7 +176,8 @@ func (s *story) tell(frames [][]byte) error {
 	if err != nil || stats != (kvevents.DecodeStats{}) {
 		return fmt.Errorf("batch %d: %+v, %w", seq, stats, err)
 	}
-	if again := kvevents.Encode(nil, &kvevents.EncodeBatch{At: b.At, Rank: b.Rank, Events: b.Events}, kvevents.Map); !bytes.Equal(again, frames[2]) {
+	if again := kvevents.Encode(nil, &kvevents.EncodeBatch{At: b.At, Rank: b.Rank, Events: b.Events},
+		kvevents.Map); !bytes.Equal(again, frames[2]) {
 		return fmt.Errorf("batch %d is not written as 0.32 did:\n got %x\nwant %x", seq, frames[2], again)
 	}
 	s.lines = append(s.lines, "batch")
@@ -197,7 +206,8 @@ func (s *story) event(e *kv.Event) {
 		if e.HasParent {
 			parent = s.name(e.Parent)
 		}
-		fmt.Fprintf(&w, " after %s: %d tokens %x, blocks of %d, lora %q, kind %q, salt %q, extra %q", parent, len(e.Tokens), h.Sum64(), e.BlockSize, e.LoRA, e.SpecKind,
+		fmt.Fprintf(&w, " after %s: %d tokens %x, blocks of %d, lora %q, kind %q, salt %q, extra %q", parent,
+			len(e.Tokens), h.Sum64(), e.BlockSize, e.LoRA, e.SpecKind,
 			e.Salt, e.Extra)
 	}
 	fmt.Fprintf(&w, ", tier %v, group %d", e.Tier, e.Group)
@@ -228,8 +238,8 @@ func frameLengths(frames [][]byte) string {
 	return strings.Join(all, ", ")
 }
 
-// framing describes replies to a replay by their frames: which are empty, which number of 8 bytes stands where counted from the first batch, and
-// whether the payload is the one that was published live.
+// framing describes replies to a replay by their frames: which are empty, which number of 8 bytes stands
+// where counted from the first batch, and whether the payload is the one that was published live.
 func framing(replies [][][]byte, live map[uint64][]byte, first uint64) string {
 	var w strings.Builder
 	for _, frames := range replies {
@@ -263,16 +273,19 @@ func firstDifference(got, want []string) string {
 	at := func(lines []string) string {
 		return strings.Join(lines[max(0, min(i-3, len(lines))):min(i+10, len(lines))], "\n    ")
 	}
-	return fmt.Sprintf("line %d of %d and %d:\n  simulated\n    %s\n  real\n    %s", i, len(got), len(want), at(got), at(want))
+	return fmt.Sprintf("line %d of %d and %d:\n  simulated\n    %s\n  real\n    %s",
+		i, len(got), len(want), at(got), at(want))
 }
 
-// contents lists what messages store, by content: each line is the chain of a block's tokens, as far as it was told. Sorted, for comparison of what has no
-// order.
+// contents lists what messages store, by content: each line is the chain of a block's tokens, as far as it
+// was told. Sorted, for comparison of what has no order.
 func contents(messages [][][]byte) ([]string, error) {
 	var all []string
 	type block struct {
-		sum  uint64
-		salt string // of the first block of its chain: events tell it with that one only, and a prompt's blocks come in as many events as it was computed in
+		sum uint64
+		// Of the first block of its chain: events tell it with that one only, and a prompt's blocks come in as many
+		// events as it was computed in.
+		salt string
 	}
 	chain := map[kv.EngineHash]block{}
 	for _, frames := range messages {

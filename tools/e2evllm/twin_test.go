@@ -15,8 +15,12 @@ func oneOf(t *testing.T, name string, blocks int, change func(*enginesim.Options
 	w := &twin{name: name, blocks: blocks}
 	for i := range w.urls {
 		o := enginesim.Options{
-			Model: modelName, ScaleOut: true, ZeroLatency: true, NoRequestIDs: true, EventsEndpoint: "tcp://127.0.0.1:0",
-			Core: core.Config{BlockSize: blockTokens, Blocks: blocks, MaxModelLen: contextTokens, Vocab: 2048, HashSeed: fmt.Sprint(i), Weights: fmt.Sprint(i)},
+			Model: modelName, ScaleOut: true, ZeroLatency: true, NoRequestIDs: true,
+			EventsEndpoint: "tcp://127.0.0.1:0",
+			Core: core.Config{
+				BlockSize: blockTokens, Blocks: blocks, MaxModelLen: contextTokens, Vocab: 2048, HashSeed: fmt.Sprint(i),
+				Weights: fmt.Sprint(i),
+			},
 		}
 		if i == 1 && change != nil {
 			change(&o)
@@ -50,7 +54,10 @@ func TestTwins(t *testing.T) {
 		{"no details of usage", func(o *enginesim.Options) { o.NoUsageDetails = true }, "prompt_tokens_details"},
 		{"old replay", func(o *enginesim.Options) { o.Version = "0.25.0" }, "the replays differ"},
 		{"array events", func(o *enginesim.Options) { o.Version = "0.23.0" }, "is not written as 0.32 did"},
-		{"lost events", func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: "pause_events"}} }, "no events come"},
+		{
+			"lost events", func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: "pause_events"}} },
+			"no events come",
+		},
 		{"no prefix caching", func(o *enginesim.Options) { o.Core.NoPrefixCaching = true }, "no events come"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -69,7 +76,8 @@ func TestTwinSeries(t *testing.T) {
 	if err := sameSeries(t.Context(), oneOf(t, "p", prefillBlocks, nil)); err != nil {
 		t.Error(err)
 	}
-	err := sameSeries(t.Context(), oneOf(t, "p", prefillBlocks, func(o *enginesim.Options) { o.Wrong.NoStats = true }))
+	err := sameSeries(t.Context(),
+		oneOf(t, "p", prefillBlocks, func(o *enginesim.Options) { o.Wrong.NoStats = true }))
 	if err == nil || !strings.Contains(err.Error(), "the simulated engine has no vllm:kv_cache_usage_perc") {
 		t.Errorf("%v, want a series that is missing", err)
 	}

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// A workload is made of ids, since a simulated engine has neither the tokenizer nor the model of the real one; and what is generated is
-// prescribed (allowed_token_ids), so that even blocks of generated tokens are the same on both.
+// A workload is made of ids, since a simulated engine has neither the tokenizer nor the model of the real
+// one; and what is generated is prescribed (allowed_token_ids), so that even blocks of generated tokens are
+// the same on both.
 
 // wish is one request of the workload.
 type wish struct {
@@ -32,8 +33,11 @@ type twinAnswer struct {
 	params map[string]json.RawMessage
 }
 
-// both asks the two engines of a twin at once, each with the transfer parameters that its own peer gave, and compares.
-func (w *workload) both(ctx context.Context, q wish, params [2]map[string]json.RawMessage) ([2]twinAnswer, error) {
+// both asks the two engines of a twin at once, each with the transfer parameters that its own peer gave, and
+// compares.
+func (w *workload) both(
+	ctx context.Context, q wish, params [2]map[string]json.RawMessage,
+) ([2]twinAnswer, error) {
 	var got [2]twinAnswer
 	var errs [2]error
 	var wg sync.WaitGroup
@@ -53,7 +57,8 @@ func (w *workload) both(ctx context.Context, q wish, params [2]map[string]json.R
 		}
 	}
 	r, s := got[0], got[1]
-	if r.status != s.status || r.usage != s.usage || r.finish != s.finish || (r.params == nil) != (s.params == nil) {
+	if r.status != s.status || r.usage != s.usage || r.finish != s.finish ||
+		(r.params == nil) != (s.params == nil) {
 		w.differ("request %d, %s of %s: real %s; simulated %s", w.asked, q.path, q.at.name, r, s)
 	}
 	return got, nil
@@ -69,7 +74,8 @@ func (w *workload) note(q wish) {
 	for _, key := range []string{"prompt", "model", "messages", "kv_transfer_params", "token_ids"} {
 		delete(rest, key)
 	}
-	w.notes = append(w.notes, fmt.Sprintf("%s, batch %d: request %d, %s, %d ids, %v", q.at.name, q.at.ears[1].count(), w.asked, q.path, len(ids), rest))
+	w.notes = append(w.notes, fmt.Sprintf("%s, batch %d: request %d, %s, %d ids, %v",
+		q.at.name, q.at.ears[1].count(), w.asked, q.path, len(ids), rest))
 }
 
 func (t twinAnswer) String() string {
@@ -223,11 +229,14 @@ func (w *workload) next(ctx context.Context) error {
 	return w.limit(ctx)
 }
 
-// fill takes every block twice for prompts that both get. What was in the caches is gone then, and what is there now would be evicted in the same order.
+// fill takes every block twice for prompts that both get. What was in the caches is gone then, and what is
+// there now would be evicted in the same order.
 func (w *workload) fill(ctx context.Context, at *twin) error {
 	const long = contextTokens - 2*blockTokens
 	for taken := 0; taken < 2*at.blocks*blockTokens; taken += long {
-		if _, err := w.both(ctx, wish{at, completions, map[string]any{"model": modelName, "prompt": w.ids(long), "max_tokens": 1}}, [2]map[string]json.RawMessage{}); err != nil {
+		if _, err := w.both(ctx,
+			wish{at, completions, map[string]any{"model": modelName, "prompt": w.ids(long), "max_tokens": 1}},
+			[2]map[string]json.RawMessage{}); err != nil {
 			return err
 		}
 	}
@@ -237,7 +246,8 @@ func (w *workload) fill(ctx context.Context, at *twin) error {
 // completion is a request for n prescribed tokens.
 func (w *workload) completion(at *twin, ids []int, n int) wish {
 	body := map[string]any{
-		"model": modelName, "prompt": ids, "max_tokens": n, "temperature": 0, "ignore_eos": true, "allowed_token_ids": []int{400 + w.rnd.IntN(4)},
+		"model": modelName, "prompt": ids, "max_tokens": n, "temperature": 0, "ignore_eos": true,
+		"allowed_token_ids": []int{400 + w.rnd.IntN(4)},
 	}
 	if w.rnd.IntN(4) == 0 {
 		body["cache_salt"] = fmt.Sprint("tenant", w.rnd.IntN(2))
@@ -272,12 +282,20 @@ func (w *workload) plain(ctx context.Context, at *twin) error {
 
 // prefillParams ask a prefill server to keep what it computes.
 func prefillParams() map[string]any {
-	return map[string]any{"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil}
+	return map[string]any{
+		"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil,
+		"remote_host": nil, "remote_port": nil,
+	}
 }
 
 // prefill plays the first leg, and says how many blocks are kept.
-func (w *workload) prefill(ctx context.Context, second wish) (params [2]map[string]json.RawMessage, blocks int, err error) {
-	body := map[string]any{"model": modelName, "prompt": second.body["prompt"], "max_tokens": 1, "temperature": 0, "kv_transfer_params": prefillParams()}
+func (w *workload) prefill(
+	ctx context.Context, second wish,
+) (params [2]map[string]json.RawMessage, blocks int, err error) {
+	body := map[string]any{
+		"model": modelName, "prompt": second.body["prompt"], "max_tokens": 1, "temperature": 0,
+		"kv_transfer_params": prefillParams(),
+	}
 	if salt, ok := second.body["cache_salt"]; ok {
 		body["cache_salt"] = salt
 	}
@@ -288,7 +306,8 @@ func (w *workload) prefill(ctx context.Context, second wish) (params [2]map[stri
 	for i := range got {
 		var ids [][]int
 		if err := json.Unmarshal(got[i].params["remote_block_ids"], &ids); err != nil || len(ids) != 1 {
-			return params, 0, fmt.Errorf("%s of %s: params %s: %w", twinSides[i], w.p.name, got[i].params["remote_block_ids"], err)
+			return params, 0, fmt.Errorf("%s of %s: params %s: %w",
+				twinSides[i], w.p.name, got[i].params["remote_block_ids"], err)
 		}
 		params[i], blocks = got[i].params, len(ids[0])
 	}
@@ -326,7 +345,10 @@ func (w *workload) pair(ctx context.Context) error {
 
 // asChat is the same by another door, which takes ids in the parameters.
 func (w *workload) asChat(q wish) wish {
-	body := map[string]any{"messages": []map[string]any{message("user", "unread")}, "kv_transfer_params": map[string]any{"prompt_token_ids": q.body["prompt"]}}
+	body := map[string]any{
+		"messages":           []map[string]any{message("user", "unread")},
+		"kv_transfer_params": map[string]any{"prompt_token_ids": q.body["prompt"]},
+	}
 	for k, v := range q.body {
 		if k != "prompt" {
 			body[k] = v
@@ -348,7 +370,9 @@ func (w *workload) several(ctx context.Context) error {
 			return err
 		}
 		held += n
-		seconds, params, blocks = append(seconds, second), append(params, p), append(blocks, n)
+		seconds = append(seconds, second)
+		params = append(params, p)
+		blocks = append(blocks, n)
 	}
 	w.split += len(seconds)
 	if err := w.holds(ctx, w.p, held); err != nil {
@@ -369,7 +393,8 @@ func (w *workload) several(ctx context.Context) error {
 	return nil
 }
 
-// refused is a second leg that the decode server refuses: it tells the prefill server that the blocks are not wanted.
+// refused is a second leg that the decode server refuses: it tells the prefill server that the blocks are not
+// wanted.
 func (w *workload) refused(ctx context.Context) error {
 	second := w.completion(w.d, w.prompt(300), 2)
 	params, blocks, err := w.prefill(ctx, second)
@@ -386,7 +411,8 @@ func (w *workload) refused(ctx context.Context) error {
 	return w.holds(ctx, w.p, 0)
 }
 
-// door is an un-split request through another door. What is said there cannot be prescribed, so that it is one token, which fills no block.
+// door is an un-split request through another door. What is said there cannot be prescribed, so that it is
+// one token, which fills no block.
 func (w *workload) door(ctx context.Context) error {
 	at := []*twin{w.p, w.d}[w.rnd.IntN(2)]
 	ids := w.prompt(400)
@@ -395,13 +421,19 @@ func (w *workload) door(ctx context.Context) error {
 	switch w.rnd.IntN(4) {
 	case 0:
 		q = wish{at, "/v1/messages", map[string]any{
-			"model": modelName, "messages": []map[string]any{message("user", "unread")}, "max_tokens": 1, "temperature": 0, "kv_transfer_params": params,
+			"model": modelName, "messages": []map[string]any{message("user", "unread")}, "max_tokens": 1,
+			"temperature": 0, "kv_transfer_params": params,
 		}}
 	case 1:
-		q = wish{at, "/v1/responses", map[string]any{"model": modelName, "input": "unread", "max_output_tokens": 1, "temperature": 0, "kv_transfer_params": params}}
+		q = wish{at, "/v1/responses", map[string]any{
+			"model": modelName, "input": "unread", "max_output_tokens": 1, "temperature": 0,
+			"kv_transfer_params": params,
+		}}
 	case 2:
 		q = wish{at, "/inference/v1/generate", map[string]any{
-			"model": modelName, "token_ids": ids, "sampling_params": map[string]any{"max_tokens": 1 + w.rnd.IntN(40), "temperature": 0, "ignore_eos": true, "allowed_token_ids": []int{401}},
+			"model": modelName, "token_ids": ids, "sampling_params": map[string]any{
+				"max_tokens": 1 + w.rnd.IntN(40), "temperature": 0, "ignore_eos": true, "allowed_token_ids": []int{401},
+			},
 		}}
 	}
 	_, err := w.both(ctx, q, [2]map[string]json.RawMessage{})
@@ -415,7 +447,8 @@ func (w *workload) limit(ctx context.Context) error {
 	return err
 }
 
-// holds waits until requests and leases hold so many blocks of both engines. An engine may tell of its load a step late.
+// holds waits until requests and leases hold so many blocks of both engines. An engine may tell of its load a
+// step late.
 func (w *workload) holds(ctx context.Context, at *twin, blocks int) error {
 	want := float64(blocks) / float64(at.blocks-1)
 	for i := range at.urls {

@@ -23,8 +23,9 @@ type verdict struct {
 	missed    []record
 	slowest   time.Duration
 	median    time.Duration
-	guessed   int       // prompts whose tokens nobody told Tandem: they are not split, and what is cached of them is not predicted
-	scarcity  *scarcity // nil where nobody looked
+	// Prompts whose tokens nobody told Tandem: they are not split, and what is cached of them is not predicted.
+	guessed  int
+	scarcity *scarcity // nil where nobody looked
 }
 
 type kindCount struct {
@@ -69,7 +70,8 @@ func (v *verdict) kind(name string) *kindCount {
 	return &v.kinds[i]
 }
 
-// addRecord counts a decision. Where Tandem or the engine knows no number (an unknown index, n > 1) nothing was predicted, or nothing can be compared.
+// addRecord counts a decision. Where Tandem or the engine knows no number (an unknown index, n > 1) nothing
+// was predicted, or nothing can be compared.
 func (v *verdict) addRecord(r record) {
 	v.modes[r.Mode]++
 	if r.Attempts > 1 {
@@ -101,14 +103,18 @@ func (v *verdict) print(w io.Writer, ph phase, took, idle time.Duration) {
 	}
 	fmt.Fprintf(t, "  all\t%d\t\t%d\n", v.requests, v.different)
 	_ = t.Flush()
-	fmt.Fprintf(w, "\n  placed       split %d, local %d, un-split %d, nowhere %d prompts; more than one attempt: %d\n",
+	fmt.Fprintf(w,
+		"\n  placed       split %d, local %d, un-split %d, nowhere %d prompts; more than one attempt: %d\n",
 		v.modes["split"], v.modes["local"], v.modes["unsplit"], v.modes["none"], v.retried)
-	fmt.Fprintf(w, "  prediction   %d of %d exact, %.2f %% (at least %.0f %%), mean error %.2f tokens; not predicted, since not tokenized: %d\n",
+	fmt.Fprintf(w, "  prediction   %d of %d exact, %.2f %% (at least %.0f %%), mean error %.2f tokens; not "+
+		"predicted, since not tokenized: %d\n",
 		v.exact, v.known, 100*v.share(), 100*ph.predicted, v.error, v.guessed)
 	for _, r := range v.missed {
-		fmt.Fprintf(w, "               %s %s %s > %s: predicted %d of %d, found %d\n", r.ID, r.Mode, r.Prefill, r.Decode, r.Captured, r.Prompt, r.Delivered)
+		fmt.Fprintf(w, "               %s %s %s > %s: predicted %d of %d, found %d\n",
+			r.ID, r.Mode, r.Prefill, r.Decode, r.Captured, r.Prompt, r.Delivered)
 	}
-	fmt.Fprintf(w, "  answers      median %.2f s, slowest %.2f s, all in %.0f s\n", v.median.Seconds(), v.slowest.Seconds(), took.Seconds())
+	fmt.Fprintf(w, "  answers      median %.2f s, slowest %.2f s, all in %.0f s\n",
+		v.median.Seconds(), v.slowest.Seconds(), took.Seconds())
 	if v.scarcity != nil {
 		v.scarcity.print(w)
 	}
@@ -133,7 +139,8 @@ func (v *verdict) verdict(predicted float64) error {
 		errs = append(errs, errors.New("nothing was split"))
 	}
 	if v.share() < predicted {
-		errs = append(errs, fmt.Errorf("%.2f %% of the predictions were exact, fewer than %.0f %%", 100*v.share(), 100*predicted))
+		errs = append(errs,
+			fmt.Errorf("%.2f %% of the predictions were exact, fewer than %.0f %%", 100*v.share(), 100*predicted))
 	}
 	if v.error >= blockTokens {
 		errs = append(errs, fmt.Errorf("predictions are wrong by %.1f tokens on average, a block or more", v.error))

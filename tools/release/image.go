@@ -81,7 +81,8 @@ type history struct {
 	CreatedBy string `json:"created_by"`
 }
 
-// image writes an image of one layer as an archive that docker load, podman load, skopeo and crane read. No daemon takes part.
+// image writes an image of one layer as an archive that docker load, podman load, skopeo and crane read. No
+// daemon takes part.
 func (m *maker) image(root, arch string) error {
 	layer := m.path("layer.tar.gz")
 	defer os.Remove(layer)
@@ -98,7 +99,8 @@ func (m *maker) image(root, arch string) error {
 	}
 	created := m.at.Format(time.RFC3339)
 	config := imageConfig{
-		platformOf{arch, "linux"}, created, m.runConfig(), rootFS{"layers", []string{digest(plain)}}, []history{{created, "make release"}},
+		platformOf{arch, "linux"}, created, m.runConfig(), rootFS{"layers", []string{digest(plain)}},
+		[]history{{created, "make release"}},
 	}
 	return m.layout(arch, config, data)
 }
@@ -113,13 +115,16 @@ func (m *maker) layer(root, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{"etc", "etc/ssl", "etc/ssl/certs", "etc/tandem", "usr", "usr/bin", "usr/share", "usr/share/doc"} {
+	for _, dir := range []string{
+		"etc", "etc/ssl", "etc/ssl/certs", "etc/tandem", "usr", "usr/bin", "usr/share", "usr/share/doc",
+	} {
 		err = errors.Join(err, t.dir(dir, 0o755))
 	}
 	binary, read := os.ReadFile(filepath.Join(root, "usr/bin/tandem"))
 	return t.finish(errors.Join(
 		err, read, t.dir("tmp", 0o1777),
-		t.add("etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\ntandem:x:"+user+":"+user+":tandem:/:/sbin/nologin\n")),
+		t.add("etc/passwd", 0o644,
+			[]byte("root:x:0:0:root:/:/sbin/nologin\ntandem:x:"+user+":"+user+":tandem:/:/sbin/nologin\n")),
 		t.add("etc/group", 0o644, []byte("root:x:0:\ntandem:x:"+user+":\n")),
 		t.add("etc/ssl/certs/ca-certificates.crt", 0o644, certificates),
 		t.add("usr/bin/tandem", 0o755, binary),
@@ -131,16 +136,19 @@ func (m *maker) runConfig() runConfig {
 	return runConfig{
 		User: user + ":" + user, ExposedPorts: map[string]struct{}{"8000/tcp": {}, "9090/tcp": {}},
 		Env:        []string{"PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
-		Entrypoint: []string{"/usr/bin/tandem"}, Cmd: []string{"serve", "--config", "/etc/tandem/tandem.yaml"}, WorkingDir: "/",
+		Entrypoint: []string{"/usr/bin/tandem"}, Cmd: []string{"serve", "--config", "/etc/tandem/tandem.yaml"},
+		WorkingDir: "/",
 		Labels: map[string]string{
 			"org.opencontainers.image.title": "tandem", "org.opencontainers.image.version": m.version,
-			"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.created": m.at.Format(time.RFC3339),
+			"org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.created":  m.at.Format(time.RFC3339),
 		},
 		StopSignal: "SIGTERM",
 	}
 }
 
-// layout writes the archive: blobs by their digests, an index of the one image, and Docker's older list beside it.
+// layout writes the archive: blobs by their digests, an index of the one image, and Docker's older list
+// beside it.
 func (m *maker) layout(arch string, config imageConfig, layer []byte) error {
 	name := m.path(fmt.Sprintf("tandem_%s_linux_%s.image.tar", packageVersion(m.version), arch))
 	f, err := os.Create(name)
@@ -151,12 +159,19 @@ func (m *maker) layout(arch string, config imageConfig, layer []byte) error {
 	configured := blobs.blob(&err, configType, marshal(config))
 	packed := blobs.blob(&err, layerType, layer)
 	one := blobs.blob(&err, manifestType, marshal(manifest{2, manifestType, configured, []descriptor{packed}}))
-	one.Annotations = map[string]string{"org.opencontainers.image.ref.name": m.version, "io.containerd.image.name": "docker.io/library/tandem:" + m.version}
+	one.Annotations = map[string]string{
+		"org.opencontainers.image.ref.name": m.version,
+		"io.containerd.image.name":          "docker.io/library/tandem:" + m.version,
+	}
 	one.Platform = &config.platformOf
-	docker := []map[string]any{{"Config": blobName(configured.Digest), "RepoTags": []string{"tandem:" + m.version}, "Layers": []string{blobName(packed.Digest)}}}
+	docker := []map[string]any{{
+		"Config": blobName(configured.Digest), "RepoTags": []string{"tandem:" + m.version},
+		"Layers": []string{blobName(packed.Digest)},
+	}}
 	return errors.Join(
 		err, blobs.add("index.json", 0o644, marshal(index{2, indexType, []descriptor{one}})),
-		blobs.add("manifest.json", 0o644, marshal(docker)), blobs.add("oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)),
+		blobs.add("manifest.json", 0o644, marshal(docker)),
+		blobs.add("oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)),
 		blobs.tar.Close(), f.Close(),
 	)
 }

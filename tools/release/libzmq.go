@@ -13,7 +13,8 @@ import (
 	"tandem/tools/pinned"
 )
 
-// The release of libzmq that is linked in: the one that the tests run with on Debian 12. Debian's source package holds upstream's own archive.
+// The release of libzmq that is linked in: the one that the tests run with on Debian 12. Debian's source
+// package holds upstream's own archive.
 const (
 	libzmqVersion = "4.3.4"
 	libzmqSum     = "0ff5a531c9ffaf0dfdc7dc78d13d1383088f454896d252934c429b2554d10559"
@@ -55,7 +56,8 @@ func makeLibzmq(ctx context.Context, root string, zig toolchain, arch string) (l
 	})
 }
 
-// fetchLibzmq gets the archive: the one that LIBZMQ_ARCHIVE names, Debian's, or upstream's. Whichever it is, it is the same to the last byte.
+// fetchLibzmq gets the archive: the one that LIBZMQ_ARCHIVE names, Debian's, or upstream's. Whichever it is,
+// it is the same to the last byte.
 func fetchLibzmq(ctx context.Context, archive string) error {
 	var failed error
 	for _, from := range []func(context.Context, string) error{fromFile, fromDebian, fromUpstream} {
@@ -82,7 +84,8 @@ func fromFile(_ context.Context, archive string) error {
 	return os.WriteFile(archive, data, 0o644)
 }
 
-// fromDebian asks apt for the source package, by a list of sources of its own: few machines have sources in theirs.
+// fromDebian asks apt for the source package, by a list of sources of its own: few machines have sources in
+// theirs.
 func fromDebian(ctx context.Context, archive string) error {
 	script := `set -eu
 mkdir -p "$1/lists/partial" && cd "$1" && rm -f zeromq3_*
@@ -124,7 +127,8 @@ func (l libzmq) unpack(ctx context.Context, archive string) error {
 	)
 }
 
-// unity begins the one file that includes all others: so every header is read once, and the whole takes a fifth of the time.
+// unity begins the one file that includes all others: so every header is read once, and the whole takes a
+// fifth of the time.
 const unity = "// All of libzmq but its websockets.\n"
 
 // compile makes libzmq.a, and the file by which pkg-config finds it.
@@ -142,14 +146,20 @@ func (l libzmq) compile(ctx context.Context, zig toolchain, target string) error
 	}
 	one, object := filepath.Join(l.source(), "unity.cpp"), filepath.Join(l.dir, "unity.o")
 	include, library := filepath.Join(l.source(), "include"), filepath.Join(l.dir, "libzmq.a")
-	pc := fmt.Sprintf("Name: libzmq\nDescription: static\nVersion: %s\nCflags: -I%s -DZMQ_STATIC\nLibs: %s -lc++\n", libzmqVersion, include, library)
+	pc := fmt.Sprintf(
+		"Name: libzmq\nDescription: static\nVersion: %s\nCflags: -I%s -DZMQ_STATIC\nLibs: %s -lc++\n",
+		libzmqVersion, include, library,
+	)
 	if err := errors.Join(
 		os.WriteFile(one, []byte(text.String()), 0o644), os.MkdirAll(l.pkgConfig(), 0o755), os.RemoveAll(library),
 		os.WriteFile(filepath.Join(l.pkgConfig(), "libzmq.pc"), []byte(pc), 0o644),
 	); err != nil {
 		return err
 	}
-	flags := []string{"c++", "-target", target, "-O2", "-std=c++11", "-w", "-DNDEBUG", "-DZMQ_STATIC", "-ffile-prefix-map=" + l.dir + "=."}
+	flags := []string{
+		"c++", "-target", target, "-O2", "-std=c++11", "-w", "-DNDEBUG", "-DZMQ_STATIC",
+		"-ffile-prefix-map=" + l.dir + "=.",
+	}
 	flags = append(flags, "-I"+l.source(), "-I"+l.source()+"/src", "-I"+include, "-c", one, "-o", object)
 	if err := pinned.Run(ctx, zig.env(), zig.program(), flags...); err != nil {
 		return err

@@ -1,8 +1,9 @@
-// Command release makes what people install: for each processor a static binary, an archive, a .deb, an .rpm and an image, a bill of materials of
-// each binary, and the checksums of all (make release).
+// Command release makes what people install: for each processor a static binary, an archive, a .deb, an .rpm
+// and an image, a bill of materials of each binary, and the checksums of all (make release).
 //
-// The steps, as files: toolchain.go gets the compiler, libzmq.go the library, binary.go links both with Tandem, parts.go finds whose work is in
-// there, sbom.go lists it for machines, packages.go and image.go wrap it, sums.go comes last.
+// The steps, as files: toolchain.go gets the compiler, libzmq.go the library, binary.go links both with
+// Tandem, parts.go finds whose work is in there, sbom.go lists it for machines, packages.go and image.go wrap
+// it, sums.go comes last.
 package main
 
 import (
@@ -24,11 +25,14 @@ func main() {
 	var m maker
 	flag.StringVar(&m.version, "version", "dev", "what the binary calls itself, as git describe says it")
 	flag.StringVar(&m.out, "out", "build/release", "`folder` to make")
-	flag.StringVar(&m.cache, "cache", "", "`folder` of the compiler and libzmq (default: tandem in the user's cache)")
+	flag.StringVar(&m.cache, "cache", "",
+		"`folder` of the compiler and libzmq (default: tandem in the user's cache)")
 	archs := flag.String("arch", "amd64,arm64", "`processors`, as Go calls them")
 	binaries := flag.Bool("only-binary", false, "make the binaries and nothing else")
-	flag.StringVar(&m.runs, "runs-here", "build/tandem", "`binary` of this machine, which prints the completions of shells")
-	certificates := flag.String("certificates", "/etc/ssl/certs/ca-certificates.crt", "`file` of the authorities that the image trusts")
+	flag.StringVar(&m.runs, "runs-here", "build/tandem",
+		"`binary` of this machine, which prints the completions of shells")
+	certificates := flag.String("certificates", "/etc/ssl/certs/ca-certificates.crt",
+		"`file` of the authorities that the image trusts")
 	flag.Parse()
 	m.archs, m.certificates = strings.Split(*archs, ","), *certificates
 	if err := m.run(ctx, *binaries); err != nil {

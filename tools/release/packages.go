@@ -43,7 +43,10 @@ func (m *maker) stage(ctx context.Context, b built, arch string) (root string, e
 	if err != nil {
 		return root, err
 	}
-	files := map[string]string{"usr/bin/tandem": b.file, "usr/share/doc/tandem/tandem.cdx.json": m.path("tandem_linux_" + arch + ".cdx.json")}
+	files := map[string]string{
+		"usr/bin/tandem":                       b.file,
+		"usr/share/doc/tandem/tandem.cdx.json": m.path("tandem_linux_" + arch + ".cdx.json"),
+	}
 	maps.Copy(files, installed)
 	traces, err := filepath.Glob("examples/traces/*")
 	if err != nil {
@@ -64,7 +67,8 @@ func (m *maker) stage(ctx context.Context, b built, arch string) (root string, e
 	if err := os.Chmod(filepath.Join(root, "usr/bin/tandem"), 0o755); err != nil {
 		return root, err
 	}
-	return root, errors.Join(put(root, "usr/share/doc/tandem/THIRD-PARTY.txt", texts), m.stageCompletions(ctx, root))
+	return root,
+		errors.Join(put(root, "usr/share/doc/tandem/THIRD-PARTY.txt", texts), m.stageCompletions(ctx, root))
 }
 
 func put(root, name string, data []byte) error {
@@ -75,7 +79,8 @@ func put(root, name string, data []byte) error {
 	return os.WriteFile(file, data, 0o644)
 }
 
-// stageCompletions asks the binary of this machine: that for another processor cannot run here, and says the same.
+// stageCompletions asks the binary of this machine: that for another processor cannot run here, and says the
+// same.
 func (m *maker) stageCompletions(ctx context.Context, root string) error {
 	for shell, to := range completions {
 		file := filepath.Join(root, to)
@@ -117,7 +122,9 @@ func (m *maker) packages(ctx context.Context, root, arch string) error {
 	env := []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", m.at.Unix())}
 	for _, packager := range []string{"deb", "rpm"} {
 		target := m.path(fmt.Sprintf("tandem_%s_%s.%s", version, arch, packager))
-		nfpm := []string{"tool", "-modfile=tools/nfpm.mod", "nfpm", "package", "-f", file, "-p", packager, "-t", target}
+		nfpm := []string{
+			"tool", "-modfile=tools/nfpm.mod", "nfpm", "package", "-f", file, "-p", packager, "-t", target,
+		}
 		if err := pinned.Run(ctx, env, "go", nfpm...); err != nil {
 			return err
 		}
@@ -128,7 +135,8 @@ func (m *maker) packages(ctx context.Context, root, arch string) error {
 // describedVersion is what git describe says behind a tag.
 var describedVersion = regexp.MustCompile(`^v?(\d+(?:\.\d+)*)(?:-(\d+)-g([0-9a-f]+))?(-dirty)?$`)
 
-// packageVersion is a version that sorts where it belongs for dpkg and rpm: v1.2.0-3-gabc is behind 1.2.0, and a commit without a tag before everything.
+// packageVersion is a version that sorts where it belongs for dpkg and rpm: v1.2.0-3-gabc is behind 1.2.0,
+// and a commit without a tag before everything.
 func packageVersion(version string) string {
 	m := describedVersion.FindStringSubmatch(version)
 	if m == nil {

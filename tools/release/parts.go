@@ -67,12 +67,14 @@ func linkedParts(zig toolchain, library libzmq) ([]part, error) {
 	source := library.source()
 	return []part{
 		{
-			"libzmq", libzmqVersion, "pkg:github/zeromq/libzmq@v" + libzmqVersion, "LGPL-3.0-or-later WITH LGPL-3.0-linking-exception",
+			"libzmq", libzmqVersion, "pkg:github/zeromq/libzmq@v" + libzmqVersion,
+			"LGPL-3.0-or-later WITH LGPL-3.0-linking-exception",
 			[]string{filepath.Join(source, "COPYING.LESSER"), filepath.Join(source, "COPYING")},
 		},
 		{"musl", musl, "pkg:generic/musl@" + musl, "MIT", []string{zig.lib("libc", "musl", "COPYRIGHT")}},
 		{
-			"libc++, libc++abi, libunwind, compiler-rt", llvm, "pkg:generic/llvm-project@" + llvm, "Apache-2.0 WITH LLVM-exception",
+			"libc++, libc++abi, libunwind, compiler-rt", llvm, "pkg:generic/llvm-project@" + llvm,
+			"Apache-2.0 WITH LLVM-exception",
 			[]string{zig.lib("libcxx", "LICENSE.TXT")},
 		},
 	}, errors.Join(err1, err2)
@@ -124,7 +126,8 @@ func moduleTexts(modules, path, version string) (texts []string, err error) {
 
 // escaped writes a module's path as its folder is called: capitals as exclamation marks before small letters.
 func escaped(path string) string {
-	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(path, func(c string) string { return "!" + strings.ToLower(c) })
+	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(path,
+		func(c string) string { return "!" + strings.ToLower(c) })
 }
 
 // licenses puts all texts one behind the other, which is what most of them ask for.
@@ -137,7 +140,8 @@ func (b built) licenses() ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(&text, "\n%s\n%s %s (%s)\n\n%s\n", strings.Repeat("=", 80), p.name, p.version, filepath.Base(file), data)
+			fmt.Fprintf(&text, "\n%s\n%s %s (%s)\n\n%s\n",
+				strings.Repeat("=", 80), p.name, p.version, filepath.Base(file), data)
 		}
 	}
 	return []byte(text.String()), nil

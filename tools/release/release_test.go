@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// Versions of packages sort as their releases came: a commit behind a tag behind it, one before any tag before all.
+// Versions of packages sort as their releases came: a commit behind a tag behind it, one before any tag
+// before all.
 func TestPackageVersion(t *testing.T) {
 	for said, want := range map[string]string{
 		"v1.2.0":                 "1.2.0",
@@ -34,10 +35,13 @@ func TestPackageVersion(t *testing.T) {
 	}
 }
 
-// An image is one layer under a configuration that names it by its content, nobody's root, and both lists lead to the same.
+// An image is one layer under a configuration that names it by its content, nobody's root, and both lists
+// lead to the same.
 func TestImage(t *testing.T) {
 	root, out := t.TempDir(), t.TempDir()
-	for name, text := range map[string]string{"usr/bin/tandem": "binary", "usr/share/doc/tandem/LICENSE": "license"} {
+	for name, text := range map[string]string{
+		"usr/bin/tandem": "binary", "usr/share/doc/tandem/LICENSE": "license",
+	} {
 		if err := put(root, name, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +81,8 @@ func TestImage(t *testing.T) {
 	blob(top.Manifests[0], &one)
 	blob(one.Config, &config)
 	blob(one.Layers[0], nil)
-	if config.Architecture != "arm64" || config.Config.User != "65532:65532" || config.Config.Entrypoint[0] != "/usr/bin/tandem" {
+	if config.Architecture != "arm64" || config.Config.User != "65532:65532" ||
+		config.Config.Entrypoint[0] != "/usr/bin/tandem" {
 		t.Errorf("the configuration is %+v", config)
 	}
 	plain, err := gunzip(files[blobName(one.Layers[0].Digest)])
@@ -85,7 +90,8 @@ func TestImage(t *testing.T) {
 		t.Errorf("the layer is %s, want %v: %v", digest(plain), config.RootFS.DiffIDs, err)
 	}
 	layer := untar(t, plain)
-	if string(layer["usr/bin/tandem"]) != "binary" || string(layer["etc/ssl/certs/ca-certificates.crt"]) != "trusted" || layer["tmp/"] == nil {
+	if string(layer["usr/bin/tandem"]) != "binary" ||
+		string(layer["etc/ssl/certs/ca-certificates.crt"]) != "trusted" || layer["tmp/"] == nil {
 		t.Errorf("the file system has %d entries", len(layer))
 	}
 	var docker []struct{ Config, Layers any }
@@ -123,15 +129,21 @@ func untar(t *testing.T, data []byte) map[string][]byte {
 // The bill of materials names every part once, and the binary by its checksum.
 func TestBill(t *testing.T) {
 	m := maker{version: "v1.0.0", at: time.Unix(1_700_000_000, 0).UTC()}
-	parts := []part{{name: "a", version: "v1", purl: "pkg:golang/a@v1"}, {name: "libzmq", version: "4", purl: "pkg:github/z@4", license: "MIT"}}
+	parts := []part{
+		{name: "a", version: "v1", purl: "pkg:golang/a@v1"},
+		{name: "libzmq", version: "4", purl: "pkg:github/z@4", license: "MIT"},
+	}
 	b := m.bill(built{parts: parts}, [32]byte{1, 2, 3})
-	if len(b.Components) != 2 || !slices.Equal(b.Dependencies[0].On, []string{"pkg:golang/a@v1", "pkg:github/z@4"}) {
+	if len(b.Components) != 2 ||
+		!slices.Equal(b.Dependencies[0].On, []string{"pkg:golang/a@v1", "pkg:github/z@4"}) {
 		t.Errorf("the bill is %+v", b)
 	}
 	if b.Components[1].Licenses[0].Expression != "MIT" || b.Components[0].Licenses != nil {
 		t.Errorf("the licenses are %+v", b.Components)
 	}
-	if !regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(b.Serial) {
+	if !regexp.MustCompile(
+		`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`,
+	).MatchString(b.Serial) {
 		t.Errorf("%s is no UUID", b.Serial)
 	}
 	if got := b.Metadata.Component.Hashes[0].Content; !strings.HasPrefix(got, "010203") || len(got) != 64 {
@@ -139,7 +151,8 @@ func TestBill(t *testing.T) {
 	}
 }
 
-// Every file that a package takes from the repository is there, and the unit starts what the package installs.
+// Every file that a package takes from the repository is there, and the unit starts what the package
+// installs.
 func TestPackagedFiles(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
 	for _, from := range installed {
@@ -148,7 +161,8 @@ func TestPackagedFiles(t *testing.T) {
 		}
 	}
 	unit, err := os.ReadFile(installed["usr/lib/systemd/system/tandem.service"])
-	if err != nil || !strings.Contains(string(unit), "\nExecStart=/usr/bin/tandem serve --config /etc/tandem/tandem.yaml\n") {
+	if err != nil ||
+		!strings.Contains(string(unit), "\nExecStart=/usr/bin/tandem serve --config /etc/tandem/tandem.yaml\n") {
 		t.Errorf("the unit starts something else: %v", err)
 	}
 }

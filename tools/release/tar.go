@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// tarball is an archive in the making whose bytes follow from its files alone: all belong to root and are of one time.
+// tarball is an archive in the making whose bytes follow from its files alone: all belong to root and are of
+// one time.
 type tarball struct {
 	file *os.File
 	zip  *gzip.Writer
@@ -35,11 +36,15 @@ func (t *tarball) finish(err error) error {
 }
 
 func (t *tarball) dir(name string, mode int64) error {
-	return t.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: t.at, Format: tar.FormatPAX})
+	return t.tar.WriteHeader(
+		&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: t.at, Format: tar.FormatPAX},
+	)
 }
 
 func (t *tarball) add(name string, mode int64, data []byte) error {
-	h := tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)), ModTime: t.at, Format: tar.FormatPAX}
+	h := tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)), ModTime: t.at, Format: tar.FormatPAX,
+	}
 	if err := t.tar.WriteHeader(&h); err != nil {
 		return err
 	}

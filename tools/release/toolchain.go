@@ -16,7 +16,8 @@ import (
 //go:embed pins.txt
 var pins []byte
 
-// toolchain is an installed zig: a C and C++ compiler for other processors, with the sources of musl and of LLVM's C++ library.
+// toolchain is an installed zig: a C and C++ compiler for other processors, with the sources of musl and of
+// LLVM's C++ library.
 type toolchain struct{ dir string }
 
 func (z toolchain) program() string { return filepath.Join(z.packages(), "zig") }
@@ -34,15 +35,20 @@ func (z toolchain) packages() string {
 	return found[0]
 }
 
-// env are the variables under which zig keeps what it compiles, and under which several of them share the processors with others.
+// env are the variables under which zig keeps what it compiles, and under which several of them share the
+// processors with others.
 func (z toolchain) env() []string {
-	return []string{"ZIG_GLOBAL_CACHE_DIR=" + filepath.Join(z.dir, "made"), "ZIG_LOCAL_CACHE_DIR=" + filepath.Join(z.dir, "made")}
+	return []string{
+		"ZIG_GLOBAL_CACHE_DIR=" + filepath.Join(z.dir, "made"),
+		"ZIG_LOCAL_CACHE_DIR=" + filepath.Join(z.dir, "made"),
+	}
 }
 
 // targets are zig's names for Go's processors.
 var targets = map[string]string{"amd64": "x86_64-linux-musl", "arm64": "aarch64-linux-musl"}
 
-// installZig makes a virtual environment with exactly the pinned compiler, or uses the one that an earlier call made.
+// installZig makes a virtual environment with exactly the pinned compiler, or uses the one that an earlier
+// call made.
 func installZig(ctx context.Context, root string) (toolchain, error) {
 	z := toolchain{pinned.Folder(root, "zig", pins, []byte(runtime.GOARCH))}
 	return z, pinned.Once(ctx, say, z.dir, "compiler", z.install)
@@ -60,7 +66,9 @@ func (z toolchain) install(ctx context.Context) error {
 	if err := pinned.Run(ctx, nil, python, "-m", "venv", venv); err != nil {
 		return err
 	}
-	pip := []string{"-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps", "-r", file}
+	pip := []string{
+		"-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps", "-r", file,
+	}
 	if err := pinned.Run(ctx, nil, filepath.Join(venv, "bin", "python"), pip...); err != nil {
 		return err
 	}

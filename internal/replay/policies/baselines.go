@@ -5,17 +5,20 @@ import (
 	"time"
 )
 
-// hold as a prefill choice keeps a request at the router, where it is asked for again when an answer or a report has come.
+// hold as a prefill choice keeps a request at the router, where it is asked for again when an answer or a
+// report has come.
 const hold = -2
 
-// vllmDP is vLLM's own balancing between data-parallel ranks: four times the waiting and once the running requests by the last report, with those sent since as
-// waiting ones; the same on both sides.
+// vllmDP is vLLM's own balancing between data-parallel ranks: four times the waiting and once the running
+// requests by the last report, with those sent since as waiting ones; the same on both sides.
 type vllmDP struct{ waiting float64 }
 
 func defaultVLLMDP() *vllmDP { return &vllmDP{waiting: 4} }
 
 func (x *vllmDP) params() []Param {
-	return []Param{{"waiting", &x.waiting, "weight of a waiting request; a running one weighs 1", []float64{1, 2, 4, 8, 16}}}
+	return []Param{
+		{"waiting", &x.waiting, "weight of a waiting request; a running one weighs 1", []float64{1, 2, 4, 8, 16}},
+	}
 }
 
 // Pick adds.
@@ -24,22 +27,25 @@ func (x *vllmDP) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return least(q, ps, score), least(q, ds, score)
 }
 
-// conductor is Mooncake's: the least predicted time to first token, queue and own prefill by the profile; decode by the least predicted time between tokens.
-// Its copies between prefill replicas are left out, since vLLM has no such thing: the threshold from which on it copies is infinite.
+// conductor is Mooncake's: the least predicted time to first token, queue and own prefill by the profile;
+// decode by the least predicted time between tokens. Its copies between prefill replicas are left out, since
+// vLLM has no such thing: the threshold from which on it copies is infinite.
 type conductor struct{}
 
 // Pick predicts.
 func (conductor) Pick(q *Query, ps, ds []Replica) (p, d int) {
-	p = least(q, ps, func(r *Replica) float64 { return r.Work.Seconds() + r.Speed.Prefill(q.Tokens-r.Matched, r.Matched) })
+	p = least(q, ps,
+		func(r *Replica) float64 { return r.Work.Seconds() + r.Speed.Prefill(q.Tokens-r.Matched, r.Matched) })
 	return p, least(q, ds, func(r *Replica) float64 { return q.tpot(r) })
 }
 
 // tpot is the predicted step with the request in the batch.
 func (q *Query) tpot(r *Replica) float64 { return r.Speed.Step(r.Requests+1, r.Prompts+q.Tokens) }
 
-// aibrixConductor is AIBrix's variant of it, in milliseconds with its constants: requests there times the mean prefill, a transfer and a prefill by lengths.
-// Decode is AIBrix's default; its own variant for decode is the time a token takes there, whoever it is for, with one more request in the batch, half as much
-// again from 90 % of KV in use on: the busiest replica gives tokens fastest, so that all goes there.
+// aibrixConductor is AIBrix's variant of it, in milliseconds with its constants: requests there times the
+// mean prefill, a transfer and a prefill by lengths. Decode is AIBrix's default; its own variant for decode
+// is the time a token takes there, whoever it is for, with one more request in the batch, half as much again
+// from 90 % of KV in use on: the busiest replica gives tokens fastest, so that all goes there.
 type aibrixConductor struct {
 	prefill float64 // ms of a token to the power of 1.5
 	decode  float64 // not 0: its own variant
@@ -52,7 +58,10 @@ func defaultAIBrixConductor() *aibrixConductor { return &aibrixConductor{prefill
 
 func (x *aibrixConductor) params() []Param {
 	return []Param{
-		{"prefill", &x.prefill, "ms that an uncached token to the power of 1.5 takes", []float64{0.0003, 0.001, 0.003, 0.01, 0.03}},
+		{
+			"prefill", &x.prefill, "ms that an uncached token to the power of 1.5 takes",
+			[]float64{0.0003, 0.001, 0.003, 0.01, 0.03},
+		},
 		{"decode", &x.decode, "1 for its own choice of decode, too", nil},
 	}
 }
@@ -87,13 +96,16 @@ func conductorDecode(r *Replica) float64 {
 	return token
 }
 
-// preble is Preble's E2 for the prefill side: follow the longest match where it is more than what is left, else the least load of the last minutes with the
-// request on top; where loads are too unequal, what would follow to the most loaded goes to the least loaded. Load is prefill seconds, since nothing is decoded there.
-// Its term for what would be evicted is left out: no router is told what that will be. Decode by count.
+// preble is Preble's E2 for the prefill side: follow the longest match where it is more than what is left,
+// else the least load of the last minutes with the request on top; where loads are too unequal, what would
+// follow to the most loaded goes to the least loaded. Load is prefill seconds, since nothing is decoded
+// there. Its term for what would be evicted is left out: no router is told what that will be. Decode by
+// count.
 type preble struct {
 	times, share, window float64
 	sent                 []sending
-	load                 []time.Duration // of the window; whole numbers, so that it is zero again when all is old
+	// Of the window; whole numbers, so that it is zero again when all is old.
+	load []time.Duration
 }
 
 // sending is one request that preble has placed.
@@ -160,14 +172,17 @@ func (x *preble) forget(now time.Time, n int) {
 	x.sent = x.sent[old:]
 }
 
-// bailian draws a replica in proportion to a weighted sum of cached share, few requests and few tokens, each stretched over the spread between the replicas; the
-// same on both sides.
+// bailian draws a replica in proportion to a weighted sum of cached share, few requests and few tokens, each
+// stretched over the spread between the replicas; the same on both sides.
 type bailian struct{ hit float64 }
 
 func defaultBailian() *bailian { return &bailian{hit: 0.7} }
 
 func (x *bailian) params() []Param {
-	return []Param{{"hit", &x.hit, "weight of cached tokens; requests and tokens share what it lacks to 1", []float64{0.5, 0.6, 0.7, 0.8, 0.9}}}
+	return []Param{{
+		"hit", &x.hit, "weight of cached tokens; requests and tokens share what it lacks to 1",
+		[]float64{0.5, 0.6, 0.7, 0.8, 0.9},
+	}}
 }
 
 // Pick draws.
@@ -208,7 +223,8 @@ func stretched(rs []Replica, value func(*Replica) float64) func(int) float64 {
 	}
 }
 
-// polyServe takes the most loaded replica that still keeps the SLO by the profile, so that others stay free; any where none does.
+// polyServe takes the most loaded replica that still keeps the SLO by the profile, so that others stay free;
+// any where none does.
 type polyServe struct{ ttft, tpot float64 }
 
 func defaultPolyServe() *polyServe { return &polyServe{ttft: 5, tpot: 0.1} }
@@ -222,7 +238,8 @@ func (x *polyServe) params() []Param {
 
 // Pick packs.
 func (x *polyServe) Pick(q *Query, ps, ds []Replica) (p, d int) {
-	p = fullest(q, ps, x.ttft, func(r *Replica) float64 { return r.Work.Seconds() + r.Speed.Prefill(q.Tokens-r.Matched, r.Matched) })
+	p = fullest(q, ps, x.ttft,
+		func(r *Replica) float64 { return r.Work.Seconds() + r.Speed.Prefill(q.Tokens-r.Matched, r.Matched) })
 	return p, fullest(q, ds, x.tpot, func(r *Replica) float64 {
 		if r.Prompts+q.Tokens > r.Capacity {
 			return math.Inf(1)
@@ -245,14 +262,17 @@ func fullest(q *Query, rs []Replica, limit float64, value func(*Replica) float64
 	return best
 }
 
-// retry is P/D-Serve's on-demand forwarding: a prefill replica takes a request only while it has a free slot; where none has, the request stays at the router and
-// tries again. Of those with a slot it takes the one with the fewest requests; decode by count. Here a rejection costs no message.
+// retry is P/D-Serve's on-demand forwarding: a prefill replica takes a request only while it has a free slot;
+// where none has, the request stays at the router and tries again. Of those with a slot it takes the one with
+// the fewest requests; decode by count. Here a rejection costs no message.
 type retry struct{ slots float64 }
 
 func defaultRetry() *retry { return &retry{slots: 1} }
 
 func (x *retry) params() []Param {
-	return []Param{{"slots", &x.slots, "requests that a prefill replica takes at once", []float64{1, 2, 4, 8, 16}}}
+	return []Param{
+		{"slots", &x.slots, "requests that a prefill replica takes at once", []float64{1, 2, 4, 8, 16}},
+	}
 }
 
 // Pick asks for a slot.
@@ -263,14 +283,18 @@ func (x *retry) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, least(q, ds, requests)
 }
 
-// push is SkyWalker's selective pushing: only replicas without pending work are candidates, of these the one with the longest match; the others wait at the router,
-// first come, first served. Decode by count.
+// push is SkyWalker's selective pushing: only replicas without pending work are candidates, of these the one
+// with the longest match; the others wait at the router, first come, first served. Decode by count.
 type push struct{ pending float64 }
 
 func defaultPush() *push { return &push{pending: 8192} }
 
 func (x *push) params() []Param {
-	return []Param{{"pending", &x.pending, "tokens sent and not computed from which on a replica has pending work; a step has 8,192", []float64{1, 2048, 8192, 16_384, 65_536}}}
+	return []Param{{
+		"pending", &x.pending,
+		"tokens sent and not computed from which on a replica has pending work; a step has 8,192",
+		[]float64{1, 2048, 8192, 16_384, 65_536},
+	}}
 }
 
 // Pick pushes to whoever is free.
@@ -288,14 +312,17 @@ func (x *push) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, least(q, ds, requests)
 }
 
-// netKV takes the prefill replica with the least to compute, and then the decode replica to which the blocks that it lacks come soonest, by the speed of the path,
-// with a step of its batch on top.
+// netKV takes the prefill replica with the least to compute, and then the decode replica to which the blocks
+// that it lacks come soonest, by the speed of the path, with a step of its batch on top.
 type netKV struct{ transfer float64 }
 
 func defaultNetKV() *netKV { return &netKV{transfer: 1} }
 
 func (x *netKV) params() []Param {
-	return []Param{{"transfer", &x.transfer, "weight of the seconds of the transfer; those of a step weigh 1", []float64{0.1, 0.3, 1, 3, 10}}}
+	return []Param{{
+		"transfer", &x.transfer, "weight of the seconds of the transfer; those of a step weigh 1",
+		[]float64{0.1, 0.3, 1, 3, 10},
+	}}
 }
 
 // Pick takes the way into account.

@@ -16,7 +16,8 @@ import (
 	"tandem/scoring"
 )
 
-// plain is an engine that takes 1 ms for a token of a prompt, and for a step of decoding 10 ms, 1 ms a sequence and 1 us a token.
+// plain is an engine that takes 1 ms for a token of a prompt, and for a step of decoding 10 ms, 1 ms a
+// sequence and 1 us a token.
 var plain = scoring.Speed{A: 1e-3, D0: 10e-3, D1: 1e-3, D2: 1e-6}
 
 // seats gives replicas the plain engine's speed and a large memory.
@@ -36,24 +37,70 @@ func TestBaselinesByHand(t *testing.T) {
 		p, d   int
 	}{
 		// 4*2 + 0 = 8 against 0 + 7; 4*1 + 4*1 + 0 = 8 against 9.
-		{"vllm-dp weighs waiting four times", defaultVLLMDP(), seats(Replica{Waiting: 2}, Replica{Running: 7}), seats(Replica{Waiting: 1, Since: 1}, Replica{Running: 9}), 1, 0},
+		{
+			"vllm-dp weighs waiting four times", defaultVLLMDP(), seats(Replica{Waiting: 2}, Replica{Running: 7}),
+			seats(Replica{Waiting: 1, Since: 1}, Replica{Running: 9}), 1, 0,
+		},
 		// 0.6 + 1 - 0.7 = 0.9 s against 1 s; a step of 10 + 3 + 2.1 ms against 10 + 2 + 3.2.
-		{"mooncake predicts", conductor{}, seats(Replica{Work: 6e8, Matched: 700}, Replica{}), seats(Replica{Requests: 2, Prompts: 1100}, Replica{Requests: 1, Prompts: 2200}), 0, 0},
-		{"mooncake counts the queue", conductor{}, seats(Replica{Work: 8e8, Matched: 700}, Replica{}), seats(Replica{Requests: 2, Prompts: 1300}, Replica{Requests: 1, Prompts: 2200}), 1, 1},
-		// Own prefill: 0.001*1000^1.5 + 5 = 36.6 ms; behind 900 cached ones 6 ms, and 5.5 for those. Four tokens a step: 14 ms/4*(1+1/4) = 4.4; one: 11*2 = 22.
-		{"aibrix-conductor prices length, and likes company", &aibrixConductor{prefill: 0.001, mean: 20, decode: 1}, seats(Replica{Matched: 900, Requests: 1}, Replica{}), seats(Replica{Requests: 4}, Replica{Requests: 1}), 0, 0},
-		{"aibrix-conductor prices requests, and dislikes idleness", &aibrixConductor{prefill: 0.001, mean: 30, decode: 1}, seats(Replica{Matched: 900, Requests: 1}, Replica{}), seats(Replica{Requests: 1}, Replica{}), 1, 0},
+		{
+			"mooncake predicts", conductor{}, seats(Replica{Work: 6e8, Matched: 700}, Replica{}),
+			seats(Replica{Requests: 2, Prompts: 1100}, Replica{Requests: 1, Prompts: 2200}), 0, 0,
+		},
+		{
+			"mooncake counts the queue", conductor{}, seats(Replica{Work: 8e8, Matched: 700}, Replica{}),
+			seats(Replica{Requests: 2, Prompts: 1300}, Replica{Requests: 1, Prompts: 2200}), 1, 1,
+		},
+		// Own prefill: 0.001*1000^1.5 + 5 = 36.6 ms; behind 900 cached ones 6 ms, and 5.5 for those. Four tokens a
+		// step: 14 ms/4*(1+1/4) = 4.4; one: 11*2 = 22.
+		{
+			"aibrix-conductor prices length, and likes company", &aibrixConductor{prefill: 0.001, mean: 20, decode: 1},
+			seats(Replica{Matched: 900, Requests: 1}, Replica{}), seats(Replica{Requests: 4}, Replica{Requests: 1}), 0,
+			0,
+		},
+		{
+			"aibrix-conductor prices requests, and dislikes idleness",
+			&aibrixConductor{prefill: 0.001, mean: 30, decode: 1},
+			seats(Replica{Matched: 900, Requests: 1}, Replica{}), seats(Replica{Requests: 1}, Replica{}), 1, 0,
+		},
 		// 14/4*1.25*1.5 = 6.6 against 13/3*(1+1/3) = 5.8.
-		{"aibrix-conductor avoids the full", &aibrixConductor{prefill: 0.001, mean: 20, decode: 1}, seats(Replica{}, Replica{Requests: 1}), seats(Replica{Requests: 4, Usage: 0.95}, Replica{Requests: 3}), 0, 1},
-		{"aibrix-conductor leaves decode to aibrix", &aibrixConductor{prefill: 0.001, mean: 20}, seats(Replica{}, Replica{Requests: 1}), seats(Replica{Requests: 4}, Replica{}), 0, 1},
+		{
+			"aibrix-conductor avoids the full", &aibrixConductor{prefill: 0.001, mean: 20, decode: 1},
+			seats(Replica{}, Replica{Requests: 1}), seats(Replica{Requests: 4, Usage: 0.95}, Replica{Requests: 3}), 0,
+			1,
+		},
+		{
+			"aibrix-conductor leaves decode to aibrix", &aibrixConductor{prefill: 0.001, mean: 20},
+			seats(Replica{}, Replica{Requests: 1}), seats(Replica{Requests: 4}, Replica{}), 0, 1,
+		},
 		// Both have room within 5 s: the later one; and a step of 10 + 80 + 1 ms against 10 + 2 + 1.
-		{"polyserve packs", defaultPolyServe(), seats(Replica{Work: 3e9}, Replica{Work: 1e9}), seats(Replica{Requests: 1}, Replica{Requests: 79}), 0, 1},
-		{"polyserve keeps the SLO", defaultPolyServe(), seats(Replica{Work: 41e8}, Replica{Work: 1e9}), seats(Replica{Requests: 1}, Replica{Requests: 95}), 1, 0},
-		{"retry takes a free slot", defaultRetry(), seats(Replica{Requests: 1}, Replica{}), seats(Replica{Requests: 1}, Replica{}), 1, 1},
-		{"retry holds", defaultRetry(), seats(Replica{Requests: 1}, Replica{Requests: 1}), seats(Replica{}), hold, 0},
-		{"push follows among the free", defaultPush(), seats(Replica{Tokens: 8000, Matched: 16}, Replica{}), seats(Replica{Requests: 1}, Replica{}), 0, 1},
-		{"push leaves the busy", defaultPush(), seats(Replica{Tokens: 8192, Matched: 900}, Replica{Tokens: 8191}), seats(Replica{}, Replica{Requests: 1}), 1, 0},
-		{"push holds", defaultPush(), seats(Replica{Tokens: 8192}, Replica{Tokens: 9000}), seats(Replica{}), hold, 0},
+		{
+			"polyserve packs", defaultPolyServe(), seats(Replica{Work: 3e9}, Replica{Work: 1e9}),
+			seats(Replica{Requests: 1}, Replica{Requests: 79}), 0, 1,
+		},
+		{
+			"polyserve keeps the SLO", defaultPolyServe(), seats(Replica{Work: 41e8}, Replica{Work: 1e9}),
+			seats(Replica{Requests: 1}, Replica{Requests: 95}), 1, 0,
+		},
+		{
+			"retry takes a free slot", defaultRetry(), seats(Replica{Requests: 1}, Replica{}),
+			seats(Replica{Requests: 1}, Replica{}), 1, 1,
+		},
+		{
+			"retry holds", defaultRetry(), seats(Replica{Requests: 1}, Replica{Requests: 1}), seats(Replica{}), hold,
+			0,
+		},
+		{
+			"push follows among the free", defaultPush(), seats(Replica{Tokens: 8000, Matched: 16}, Replica{}),
+			seats(Replica{Requests: 1}, Replica{}), 0, 1,
+		},
+		{
+			"push leaves the busy", defaultPush(), seats(Replica{Tokens: 8192, Matched: 900}, Replica{Tokens: 8191}),
+			seats(Replica{}, Replica{Requests: 1}), 1, 0,
+		},
+		{
+			"push holds", defaultPush(), seats(Replica{Tokens: 8192}, Replica{Tokens: 9000}), seats(Replica{}), hold,
+			0,
+		},
 	} {
 		if p, d := tt.picker.Pick(query(1000), tt.ps, tt.ds); p != tt.p || d != tt.d {
 			t.Errorf("%s: picks %d and %d, want %d and %d", tt.name, p, d, tt.p, tt.d)
@@ -83,7 +130,8 @@ func TestNetKVByHand(t *testing.T) {
 	}
 }
 
-// Three prompts without matches go to the least loaded one after the other; a match above half is followed, until its replica has 1.5 times as much as the least.
+// Three prompts without matches go to the least loaded one after the other; a match above half is followed,
+// until its replica has 1.5 times as much as the least.
 func TestPrebleByHand(t *testing.T) {
 	x := defaultPreble()
 	q := query(1000)
@@ -116,14 +164,18 @@ func TestPrebleByHand(t *testing.T) {
 		t.Errorf("goes to %d: 1.3 times is no reason", p)
 	}
 	q.Now = q.Now.Add(181 * time.Second)
-	if pick(501, 0); x.load[0].Round(time.Millisecond) != 499*time.Millisecond || x.load[1] != 0 || len(x.sent) != 1 {
+	if pick(501, 0); x.load[0].Round(time.Millisecond) != 499*time.Millisecond || x.load[1] != 0 ||
+		len(x.sent) != 1 {
 		t.Errorf("loads after three minutes: %v", x.load)
 	}
 }
 
-// Hits of 0 and 400 tokens, requests of 3 and 1, work of 1,500 and 600 tokens: 0 against 1; with the middle one 0.7/2 + 0.15/2 + 0.15*(1500-1050)/900.
+// Hits of 0 and 400 tokens, requests of 3 and 1, work of 1,500 and 600 tokens: 0 against 1; with the middle
+// one 0.7/2 + 0.15/2 + 0.15*(1500-1050)/900.
 func TestBailianDraws(t *testing.T) {
-	ps := []Replica{{Requests: 3, Tokens: 500}, {Requests: 2, Matched: 200, Tokens: 250}, {Requests: 1, Matched: 400}}
+	ps := []Replica{
+		{Requests: 3, Tokens: 500}, {Requests: 2, Matched: 200, Tokens: 250}, {Requests: 1, Matched: 400},
+	}
 	q := query(1000)
 	counts := make([]float64, 3)
 	for range 30_000 {
@@ -182,7 +234,8 @@ func TestRemembersWhatWasSent(t *testing.T) {
 	if n := f.sides[cluster.Prefill][first].Since; n != 9 {
 		t.Errorf("%d sent since the last report", n)
 	}
-	f.Observe(cluster.Prefill, first, replica.Load{Running: -1, Waiting: 2}, cluster.Time(0)) // an answer's, which does not say who runs
+	// An answer's, which does not say who runs.
+	f.Observe(cluster.Prefill, first, replica.Load{Running: -1, Waiting: 2}, cluster.Time(0))
 	f.Observe(cluster.Prefill, first, replica.Load{Running: 9}, cluster.Time(0))
 	if n := f.sides[cluster.Prefill][first].Since; n != 0 {
 		t.Errorf("%d sent since the last report", n)
@@ -191,14 +244,17 @@ func TestRemembersWhatWasSent(t *testing.T) {
 
 func TestParams(t *testing.T) {
 	all, err := Params("dynamo:credit=1.5:local=0")
-	if err != nil || len(all) != 3 || all[0].Name != "credit" || *all[0].Value != 1.5 || *all[1].Value != 0 || *all[2].Value != 0.7 {
+	if err != nil || len(all) != 3 || all[0].Name != "credit" || *all[0].Value != 1.5 || *all[1].Value != 0 ||
+		*all[2].Value != 0.7 {
 		t.Errorf("%v: %+v", err, all)
 	}
 	if all, err := Params("lmetric"); err != nil || len(all) != 0 {
 		t.Errorf("%v: %+v", err, all)
 	}
 	grid, err := Grid("llm-d")
-	if want := []string{"llm-d:prefix=1", "llm-d", "llm-d:prefix=4", "llm-d:prefix=10", "llm-d:prefix=20"}; err != nil || !slices.Equal(grid, want) {
+	if want := []string{
+		"llm-d:prefix=1", "llm-d", "llm-d:prefix=4", "llm-d:prefix=10", "llm-d:prefix=20",
+	}; err != nil || !slices.Equal(grid, want) {
 		t.Errorf("%v: %q", err, grid)
 	}
 	if grid, err := Grid("random"); err != nil || !slices.Equal(grid, []string{"random"}) {
@@ -219,7 +275,8 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// Every parameter has a name, a meaning and a value that its authors gave; where it is tuned that value is tried too, and every other one makes a router.
+// Every parameter has a name, a meaning and a value that its authors gave; where it is tuned that value is
+// tried too, and every other one makes a router.
 func TestEveryParam(t *testing.T) {
 	for _, name := range Names() {
 		all, err := Params(name)
@@ -227,7 +284,9 @@ func TestEveryParam(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, p := range all {
-			if p.Name == "" || p.Brief == "" || len(p.Try) > 0 && !slices.Contains(p.Try, *p.Value) && !strings.HasSuffix(name, "1.5") || i == 0 && len(p.Try) < 3 {
+			if p.Name == "" || p.Brief == "" ||
+				len(p.Try) > 0 && !slices.Contains(p.Try, *p.Value) && !strings.HasSuffix(name, "1.5") ||
+				i == 0 && len(p.Try) < 3 {
 				t.Errorf("%s: %+v, value %g", name, p, *p.Value)
 			}
 		}
@@ -246,7 +305,8 @@ func TestEveryParam(t *testing.T) {
 // A parameter that is set reaches the decision of production, too.
 func TestTunedTandem(t *testing.T) {
 	c := racks([]string{"a", "b"}, []string{"b"})
-	for settings, want := range map[string]int{"": 1, ":beta=100": 0} { // see TestOrders: 22 ms of others' work before p1
+	// See TestOrders: 22 ms of others' work before p1.
+	for settings, want := range map[string]int{"": 1, ":beta=100": 0} {
 		r, err := New("tandem-split"+settings, c, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -262,12 +322,14 @@ func TestTunedTandem(t *testing.T) {
 	want := policy.Default()
 	got := want
 	o.Tuned.apply(&got)
-	if got.Weights != want.Weights || got.HeadroomMargin != want.HeadroomMargin || got.FirstToken != want.FirstToken {
+	if got.Weights != want.Weights || got.HeadroomMargin != want.HeadroomMargin ||
+		got.FirstToken != want.FirstToken {
 		t.Errorf("parameters that nobody set change the policy: %+v", got)
 	}
 }
 
-// Late binding leaves nobody behind: all are served, none waits for ever at the router while a replica is free.
+// Late binding leaves nobody behind: all are served, none waits for ever at the router while a replica is
+// free.
 func TestLateBindingServesAll(t *testing.T) {
 	for _, name := range []string{"reject-and-retry", "selective-push"} {
 		r, err := New(name, fleet(), 1)
@@ -309,8 +371,9 @@ func TestLateBindingServesAll(t *testing.T) {
 	}
 }
 
-// A policy of production is what its name says, and decides in the prefill pool: p0 has the prompt and one request, which is more than 1.25 x the mean of the
-// three with the new one allows (1 of 0.8), and less than 64.
+// A policy of production is what its name says, and decides in the prefill pool: p0 has the prompt and one
+// request, which is more than 1.25 x the mean of the three with the new one allows (1 of 0.8), and less than
+// 64.
 func TestProductionByRule(t *testing.T) {
 	for name, want := range map[string]bool{"two-state": true, "block-tracker": false, "overlap-tiers": true} {
 		r, err := New("tandem-"+name, fleet(), 1)
@@ -337,7 +400,8 @@ func TestProductionByRule(t *testing.T) {
 		if x.planner == nil || x.booked[0].book.Decision.Rules != "prefill by "+name {
 			t.Errorf("%s: decided %q", name, x.booked[0].book.Decision.Rules)
 		}
-		if p, _, _ := x.Place(&cluster.Query{Slot: 1, Tokens: 1601, Keys: keys}, cluster.Time(0)); (p == 0) != want {
+		if p, _, _ := x.Place(&cluster.Query{Slot: 1, Tokens: 1601, Keys: keys},
+			cluster.Time(0)); (p == 0) != want {
 			t.Errorf("%s: the second goes to %d", name, p)
 		}
 	}

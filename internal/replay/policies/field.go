@@ -14,7 +14,8 @@ import (
 	"tandem/scoring"
 )
 
-// Replica is what a policy of the field sees of one replica: its own book-keeping, exact and at once, the last load report, and its index.
+// Replica is what a policy of the field sees of one replica: its own book-keeping, exact and at once, the
+// last load report, and its index.
 type Replica struct {
 	Matched  int           // leading tokens that the index says it holds, at most all but one
 	Requests int           // sent there and not ended (on the prefill side: not answered)
@@ -39,7 +40,9 @@ type Query struct {
 	Now     time.Time
 	Rand    *rand.Rand
 
-	PerToken func(p, d int) float64 // seconds that the KV of a token takes from a prefill to a decode replica, by the configured speed of the path
+	// Seconds that the KV of a token takes from a prefill to a decode replica, by the configured speed of the
+	// path.
+	PerToken func(p, d int) float64
 }
 
 // head names the first tokens of the prompt, or all of a shorter one.
@@ -50,7 +53,8 @@ func (q *Query) head(tokens int) uint64 {
 	return q.Rand.Uint64()
 }
 
-// Picker is one policy: it picks a prefill and a decode replica; p of -1 lets d prefill by itself, and [hold] lets the request wait.
+// Picker is one policy: it picks a prefill and a decode replica; p of -1 lets d prefill by itself, and [hold]
+// lets the request wait.
 type Picker interface {
 	Pick(q *Query, ps, ds []Replica) (p, d int)
 }
@@ -59,7 +63,9 @@ type Picker interface {
 type Field struct {
 	guard  *ejecting // around the policy
 	events [2]bool
-	keeps  int // blocks of each replica that are remembered from what was sent there, in the place of events; 0: events are followed
+	// Blocks of each replica that are remembered from what was sent there, in the place of events; 0: events are
+	// followed.
+	keeps  int
 	fleet  cluster.Config
 	rnd    *rand.Rand
 	index  [2]*kv.Index
@@ -90,8 +96,8 @@ type entry struct {
 	keeps   int  // see [Field]
 }
 
-// detector is what keeps failing replicas out: smg's circuit breaker where the policy is of its family, Envoy's
-// outlier detection elsewhere. A name may ask for the breaker.
+// detector is what keeps failing replicas out: smg's circuit breaker where the policy is of its family,
+// Envoy's outlier detection elsewhere. A name may ask for the breaker.
 func (e *entry) detector(c cluster.Config) detector {
 	if e.breaker || e.name == "kv-aware" || strings.HasPrefix(e.name, "smg-") {
 		return newBreaker(c)
@@ -107,40 +113,124 @@ const trackerBlocks = 100_000
 
 // field lists the policies, with the parameters that their authors ship.
 func field() []entry {
-	none, both, prefillOnly := [2]bool{}, [2]bool{true, true}, [2]bool{true, false}
+	none := [2]bool{}
+	both := [2]bool{true, true}
+	prefillOnly := [2]bool{true, false}
 	of := func(p Picker) func() Picker { return func() Picker { return p } }
 	return []entry{
 		{name: "random", brief: "any replica", events: none, make: of(random{})},
 		{name: "round-robin", brief: "one after the other", events: none, make: of(&roundRobin{})},
 		{name: "least-requests", brief: "fewest requests in flight", events: none, make: of(leastRequests{})},
 		{name: "power-of-two", brief: "the less used of two", events: none, make: of(powerOfTwo{})},
-		{name: "vllm-dp", brief: "vLLM's own balancing of ranks: 4 x waiting + running", events: none, make: of(defaultVLLMDP())},
-		{name: "least-tokens", brief: "fewest uncached tokens in flight, its own included", events: prefillOnly, make: of(leastTokens{})},
-		{name: "session-sticky", brief: "rendezvous hash of the session, or of the prompt's head", events: prefillOnly, make: of(defaultSticky())},
-		{name: "lmetric", brief: "(queued + uncached tokens) x (requests + 1)", events: prefillOnly, make: of(lmetric{})},
-		{name: "llm-d", brief: "prefix 2 : queue 1 in both pools, prefill apart from 16 uncached tokens on", events: both, make: of(defaultLLMD())},
-		{name: "llm-d-10", brief: "the same, 10 : 1, as LMetric's authors tuned it", events: both, make: of(&llmd{prefix: 10, queue: 1, local: 16})},
-		{name: "llm-d-bottleneck", brief: "affinity filter, then fewest tokens; decode by count", events: prefillOnly, make: of(defaultBottleneck())},
-		{name: "kv-aware", brief: "vllm-router: uncached + queued tokens; decode by count", events: prefillOnly, make: of(&kvAware{})},
-		{name: "smg-cache-aware", brief: "most overlap unless unbalanced (32, 1.1); decode by count", events: prefillOnly, make: of(defaultSMGCacheAware())},
-		{name: "smg-least-load", brief: "tokens in flight at 2,000 a second, and KV pressure", events: prefillOnly, make: of(defaultSMGLeastLoad())},
-		{name: "two-state", brief: "match above 30 % unless unbalanced (64, 1.5), from what was sent", events: prefillOnly, make: newTwoState, keeps: trackerBlocks},
-		{name: "block-tracker", brief: "match above 30 % within 1.25 of the mean load, from what was sent", events: prefillOnly, make: newTracker, keeps: trackerBlocks},
-		{name: "overlap-tiers", brief: "0.6 overlap by tier + 0.3 idleness + 0.1 health; else a bounded hash", events: prefillOnly, make: newOverlap},
-		{name: "chwbl", brief: "consistent hash of 256 tokens with loads bounded to 1.25 of the mean", events: prefillOnly, make: newPrefixHash},
-		{name: "dualmap", brief: "the quicker of two hashed replicas", events: prefillOnly, make: of(defaultDualMap())},
-		{name: "dynamo", brief: "queued + own uncached tokens, credit 1; decode by active blocks, local below 2,048", events: both, make: of(defaultDynamo())},
-		{name: "dynamo-1.5", brief: "the same, credit 1.5", events: both, make: of(&dynamo{credit: 1.5, local: 2048, share: 0.7})},
-		{name: "aibrix", brief: "P/D score of match and requests; decode by requests and room", events: prefillOnly, make: of(defaultAIBrix())},
-		{name: "aibrix-conductor", brief: "milliseconds by its constants; decode by the time of a token", events: prefillOnly, make: of(defaultAIBrixConductor())},
-		{name: "greedy-ttft", brief: "queued + own prefill seconds by the profile; decode by count", events: prefillOnly, make: of(greedy{})},
-		{name: "mooncake", brief: "the same; decode by the predicted time of a token", events: prefillOnly, make: of(conductor{})},
-		{name: "preble", brief: "E2: exploit above 50 %, else least load of 3 minutes", events: prefillOnly, make: of(defaultPreble())},
-		{name: "bailian", brief: "drawn by 0.7 hit, 0.15 requests, 0.15 tokens", events: both, make: of(defaultBailian())},
-		{name: "polyserve", brief: "the most loaded that keeps 5 s and 100 ms", events: prefillOnly, make: of(defaultPolyServe())},
-		{name: "reject-and-retry", brief: "P/D-Serve: waits at the router for a free prefill slot", events: none, make: of(defaultRetry())},
-		{name: "selective-push", brief: "SkyWalker: waits at the router for a replica without pending work", events: prefillOnly, make: of(defaultPush())},
-		{name: "netkv", brief: "least to compute; decode by transfer and step", events: both, make: of(defaultNetKV())},
+		{
+			name: "vllm-dp", brief: "vLLM's own balancing of ranks: 4 x waiting + running", events: none,
+			make: of(defaultVLLMDP()),
+		},
+		{
+			name: "least-tokens", brief: "fewest uncached tokens in flight, its own included", events: prefillOnly,
+			make: of(leastTokens{}),
+		},
+		{
+			name: "session-sticky", brief: "rendezvous hash of the session, or of the prompt's head",
+			events: prefillOnly, make: of(defaultSticky()),
+		},
+		{
+			name: "lmetric", brief: "(queued + uncached tokens) x (requests + 1)", events: prefillOnly,
+			make: of(lmetric{}),
+		},
+		{
+			name: "llm-d", brief: "prefix 2 : queue 1 in both pools, prefill apart from 16 uncached tokens on",
+			events: both, make: of(defaultLLMD()),
+		},
+		{
+			name: "llm-d-10", brief: "the same, 10 : 1, as LMetric's authors tuned it", events: both,
+			make: of(&llmd{prefix: 10, queue: 1, local: 16}),
+		},
+		{
+			name: "llm-d-bottleneck", brief: "affinity filter, then fewest tokens; decode by count",
+			events: prefillOnly, make: of(defaultBottleneck()),
+		},
+		{
+			name: "kv-aware", brief: "vllm-router: uncached + queued tokens; decode by count", events: prefillOnly,
+			make: of(&kvAware{}),
+		},
+		{
+			name: "smg-cache-aware", brief: "most overlap unless unbalanced (32, 1.1); decode by count",
+			events: prefillOnly, make: of(defaultSMGCacheAware()),
+		},
+		{
+			name: "smg-least-load", brief: "tokens in flight at 2,000 a second, and KV pressure", events: prefillOnly,
+			make: of(defaultSMGLeastLoad()),
+		},
+		{
+			name: "two-state", brief: "match above 30 % unless unbalanced (64, 1.5), from what was sent",
+			events: prefillOnly, make: newTwoState, keeps: trackerBlocks,
+		},
+		{
+			name: "block-tracker", brief: "match above 30 % within 1.25 of the mean load, from what was sent",
+			events: prefillOnly, make: newTracker, keeps: trackerBlocks,
+		},
+		{
+			name: "overlap-tiers", brief: "0.6 overlap by tier + 0.3 idleness + 0.1 health; else a bounded hash",
+			events: prefillOnly, make: newOverlap,
+		},
+		{
+			name: "chwbl", brief: "consistent hash of 256 tokens with loads bounded to 1.25 of the mean",
+			events: prefillOnly, make: newPrefixHash,
+		},
+		{
+			name: "dualmap", brief: "the quicker of two hashed replicas", events: prefillOnly,
+			make: of(defaultDualMap()),
+		},
+		{
+			name:  "dynamo",
+			brief: "queued + own uncached tokens, credit 1; decode by active blocks, local below 2,048", events: both,
+			make: of(defaultDynamo()),
+		},
+		{
+			name: "dynamo-1.5", brief: "the same, credit 1.5", events: both,
+			make: of(&dynamo{credit: 1.5, local: 2048, share: 0.7}),
+		},
+		{
+			name: "aibrix", brief: "P/D score of match and requests; decode by requests and room", events: prefillOnly,
+			make: of(defaultAIBrix()),
+		},
+		{
+			name: "aibrix-conductor", brief: "milliseconds by its constants; decode by the time of a token",
+			events: prefillOnly, make: of(defaultAIBrixConductor()),
+		},
+		{
+			name: "greedy-ttft", brief: "queued + own prefill seconds by the profile; decode by count",
+			events: prefillOnly, make: of(greedy{}),
+		},
+		{
+			name: "mooncake", brief: "the same; decode by the predicted time of a token", events: prefillOnly,
+			make: of(conductor{}),
+		},
+		{
+			name: "preble", brief: "E2: exploit above 50 %, else least load of 3 minutes", events: prefillOnly,
+			make: of(defaultPreble()),
+		},
+		{
+			name: "bailian", brief: "drawn by 0.7 hit, 0.15 requests, 0.15 tokens", events: both,
+			make: of(defaultBailian()),
+		},
+		{
+			name: "polyserve", brief: "the most loaded that keeps 5 s and 100 ms", events: prefillOnly,
+			make: of(defaultPolyServe()),
+		},
+		{
+			name: "reject-and-retry", brief: "P/D-Serve: waits at the router for a free prefill slot", events: none,
+			make: of(defaultRetry()),
+		},
+		{
+			name: "selective-push", brief: "SkyWalker: waits at the router for a replica without pending work",
+			events: prefillOnly, make: of(defaultPush()),
+		},
+		{
+			name: "netkv", brief: "least to compute; decode by transfer and step", events: both,
+			make: of(defaultNetKV()),
+		},
 	}
 }
 
@@ -159,12 +249,21 @@ func ours() []variant {
 		{"tandem-local", "the same without Split(p, d): decode prefills everything", Options{NoSplit: true}},
 		{"tandem-sequential", "the same terms, prefill first and decode given it", Options{Order: PrefillFirst}},
 		{"tandem-decode-first", "the same terms, decode first and prefill given it", Options{Order: DecodeFirst}},
-		{"tandem-split-sequential", "as tandem-sequential, without Local(d)", Options{NoLocal: true, Order: PrefillFirst}},
-		{"tandem-two-state", "prefill by the policy two-state of production, the rest by costs", byRule("two-state")},
+		{
+			"tandem-split-sequential", "as tandem-sequential, without Local(d)",
+			Options{NoLocal: true, Order: PrefillFirst},
+		},
+		{
+			"tandem-two-state", "prefill by the policy two-state of production, the rest by costs",
+			byRule("two-state"),
+		},
 		{"tandem-block-tracker", "prefill by block-tracker", byRule("block-tracker")},
 		{"tandem-prefix-hash", "prefill by prefix-hash", byRule("prefix-hash")},
 		{"tandem-overlap-tiers", "prefill by overlap-tiers", byRule("overlap-tiers")},
-		{"tandem-split-decode-first", "as tandem-decode-first, without Local(d)", Options{NoLocal: true, Order: DecodeFirst}},
+		{
+			"tandem-split-decode-first", "as tandem-decode-first, without Local(d)",
+			Options{NoLocal: true, Order: DecodeFirst},
+		},
 	}
 }
 
@@ -213,7 +312,8 @@ func find(name string) (any, error) {
 	return nil, fmt.Errorf("no policy %q: one of %v", name, Names())
 }
 
-// New makes the router of a policy. Behind its name may stand settings of its parameters, as "dynamo:credit=1.5:local=0".
+// New makes the router of a policy. Behind its name may stand settings of its parameters, as
+// "dynamo:credit=1.5:local=0".
 func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 	name, breaker := strings.CutSuffix(name, withBreaker)
 	base, settings, _ := strings.Cut(name, ":")
@@ -251,7 +351,8 @@ func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
 	for side := range f.sides {
 		for i, r := range c.Replicas(cluster.Side(side)) {
 			f.size = r.Facts.BlockSize
-			f.sides[side] = append(f.sides[side], Replica{Capacity: r.Facts.Blocks * r.Facts.BlockSize, Speed: profile(&c.Nodes[side][i])})
+			f.sides[side] = append(f.sides[side],
+				Replica{Capacity: r.Facts.Blocks * r.Facts.BlockSize, Speed: profile(&c.Nodes[side][i])})
 		}
 		f.depth[side] = make([]int32, len(f.sides[side]))
 		if f.events[side] {
@@ -268,7 +369,9 @@ func profile(n *cluster.Node) scoring.Speed {
 	if cost.Speed > 0 {
 		k = 1 / cost.Speed
 	}
-	return scoring.Speed{T0: k * cost.T0, A: k * cost.A, B: k * cost.B, D0: k * cost.D0, D1: k * cost.D1, D2: k * cost.D2}
+	return scoring.Speed{
+		T0: k * cost.T0, A: k * cost.A, B: k * cost.B, D0: k * cost.D0, D1: k * cost.D1, D2: k * cost.D2,
+	}
 }
 
 // Events says which indexes the policy keeps.
@@ -280,7 +383,10 @@ func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 		f.placed = append(f.placed, placed{})
 	}
 	f.match(q)
-	query := Query{Tokens: q.Tokens, Session: q.Session, Keys: q.Keys, Block: f.size, Now: now, Rand: f.rnd, PerToken: f.perToken}
+	query := Query{
+		Tokens: q.Tokens, Session: q.Session, Keys: q.Keys, Block: f.size, Now: now, Rand: f.rnd,
+		PerToken: f.perToken,
+	}
 	ps, ds := f.sides[cluster.Prefill], f.sides[cluster.Decode]
 	if f.alone {
 		ps = ds

@@ -13,8 +13,9 @@ import (
 	"tandem/scoring"
 )
 
-// Oracle decides with the true state of everything, at once: what engines have cached, what they have left to compute, how long answers will be, when links
-// are free. It does not know requests that have not come, and holds none back. It is no policy that could be run: it says what knowing more would be worth.
+// Oracle decides with the true state of everything, at once: what engines have cached, what they have left to
+// compute, how long answers will be, when links are free. It does not know requests that have not come, and
+// holds none back. It is no policy that could be run: it says what knowing more would be worth.
 type Oracle struct {
 	model  scoring.Model
 	greedy bool // the weights count nothing but the time to first token
@@ -58,7 +59,8 @@ var (
 	_ cluster.Seer   = (*Oracle)(nil)
 )
 
-// NewGreedyOracle makes an oracle that takes the least time to first token. Among equal ones it takes the smaller batch.
+// NewGreedyOracle makes an oracle that takes the least time to first token. Among equal ones it takes the
+// smaller batch.
 func NewGreedyOracle(c cluster.Config, seed uint64) *Oracle {
 	o := NewOracle(c, scoring.Weights{Alpha: scoring.Alpha{Value: 1}, Beta: 1, DecodePenalty: 1e-6}, seed)
 	o.greedy = true
@@ -90,7 +92,10 @@ func (o *Oracle) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	take := func(i, j int, cost float64) {
 		switch {
 		case cost < best-1e-9:
-			best, ties, p, d = cost, 1, i, j
+			best = cost
+			ties = 1
+			p = i
+			d = j
 		case cost < best+1e-9:
 			if ties++; o.rnd.IntN(ties) == 0 {
 				p, d = i, j
@@ -134,7 +139,8 @@ func (o *Oracle) split(i, j int, rho float64) float64 {
 
 func (o *Oracle) share(x *outlook) float64 { return float64(x.cached) / float64(o.tokens) }
 
-// hand is the time from the end of a prefill, in so many seconds, to the first token: room, links, the transfer, a step.
+// hand is the time from the end of a prefill, in so many seconds, to the first token: room, links, the
+// transfer, a step.
 func (o *Oracle) hand(i, j int, prefilled float64) float64 {
 	p, d := &o.sides[cluster.Prefill][i], &o.sides[cluster.Decode][j]
 	class := o.fleet.Nodes[cluster.Prefill][i].Place.LinkTo(o.fleet.Nodes[cluster.Decode][j].Place)
@@ -154,7 +160,9 @@ func (o *Oracle) decode(j int) scoring.Decode {
 	d := &o.sides[cluster.Decode][j]
 	c := o.truth.Engine(cluster.Decode, j)
 	marginal := (c.Cost.D1 + c.Cost.D2*float64(o.tokens+o.output/2)) / speedOf(&c.Cost)
-	return scoring.Decode{Running: float64(d.batch), Marginal: marginal, Output: float64(o.output), Usage: d.usage}
+	return scoring.Decode{
+		Running: float64(d.batch), Marginal: marginal, Output: float64(o.output), Usage: d.usage,
+	}
 }
 
 // alone is the cost of decode replica j prefilling, too.
@@ -162,7 +170,8 @@ func (o *Oracle) alone(j int) float64 {
 	d := &o.sides[cluster.Decode][j]
 	on := o.decode(j)
 	on.Local = scoring.Local{
-		Wait: max(d.wait, d.room), Cold: d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active), Reserved: d.usage,
+		Wait: max(d.wait, d.room), Cold: d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active),
+		Reserved: d.usage,
 	}
 	if o.greedy {
 		on.Local.Reserved = 0
@@ -185,7 +194,9 @@ func (o *Oracle) outlook(side cluster.Side, i int, q *cluster.Query) outlook {
 	c := o.truth.Engine(side, i)
 	o.tasks = o.truth.Tasks(side, i, o.tasks[:0])
 	found := max(o.truth.Cached(side, i, o.hashes), o.queued(side, i, q.Slot))
-	x := outlook{cached: min(found, (q.Tokens-1)/c.BlockSize) * c.BlockSize, link: o.truth.Link(side, i).Seconds()}
+	x := outlook{
+		cached: min(found, (q.Tokens-1)/c.BlockSize) * c.BlockSize, link: o.truth.Link(side, i).Seconds(),
+	}
 	blocks := (q.Tokens + c.BlockSize - 1) / c.BlockSize
 	x.missing = float64((blocks*c.BlockSize - x.cached) * o.fleet.TokenBytes)
 	x.usage = 1 - float64(o.truth.Free(side, i))/float64(c.Blocks-1)
@@ -206,7 +217,8 @@ func (o *Oracle) outlook(side cluster.Side, i int, q *cluster.Query) outlook {
 	return x
 }
 
-// queued is how many leading blocks of the request in question those will have computed that wait on an engine before it.
+// queued is how many leading blocks of the request in question those will have computed that wait on an
+// engine before it.
 func (o *Oracle) queued(side cluster.Side, i, slot int) int {
 	most := 0
 	for k := range o.tasks {
@@ -287,7 +299,8 @@ func speedOf(c *core.Cost) float64 {
 	return 1
 }
 
-// room is the time until decode engine i can give out so many blocks: those that run there end one after the other, a token a step.
+// room is the time until decode engine i can give out so many blocks: those that run there end one after the
+// other, a token a step.
 func (o *Oracle) room(i int, c *core.Config, blocks int, step float64) float64 {
 	free := o.truth.Free(cluster.Decode, i)
 	for k := range o.tasks {

@@ -27,7 +27,8 @@ func (p *prophet) Place(q *cluster.Query, now time.Time) (i, j int, room bool) {
 	return i, j, room
 }
 
-// even is a fleet whose engines take 1 ms for a token of a prompt and 10 ms for a step of decoding; a token is 1,000 bytes, and a link has 1 GB/s.
+// even is a fleet whose engines take 1 ms for a token of a prompt and 10 ms for a step of decoding; a token
+// is 1,000 bytes, and a link has 1 GB/s.
 func even(p, d int) cluster.Config {
 	node := cluster.Node{Engine: core.Config{Blocks: 4000, BlockSize: 16, Cost: core.Cost{A: 1e-3, D0: 0.010}}}
 	c := cluster.Config{TokenBytes: 1000, Hop: time.Microsecond}
@@ -68,8 +69,9 @@ func blocksFrom(first, n int) string {
 	return strings.Join(ids, ",")
 }
 
-// The first prompt of 1,600 tokens takes 1.6 s. Half a second later come one that begins with it, for which waiting 1.1 s and computing 0.16 s is better than
-// computing 1.76 s, and one that shares 16 tokens only and goes elsewhere. No event and no report has told of anything by then.
+// The first prompt of 1,600 tokens takes 1.6 s. Half a second later come one that begins with it, for which
+// waiting 1.1 s and computing 0.16 s is better than computing 1.76 s, and one that shares 16 tokens only and
+// goes elsewhere. No event and no report has told of anything by then.
 func TestOracleSeesWhatIsComputedNow(t *testing.T) {
 	o := NewGreedyOracle(even(2, 1), 1)
 	by, said := playOracle(t, even(2, 1), o, fmt.Sprintf(named+`{"t":0,"in":1600,"out":400,"blocks":[%s]}
@@ -93,7 +95,8 @@ func TestOracleSeesWhatIsComputedNow(t *testing.T) {
 	}
 }
 
-// What the greedy oracle expects is what happens, where nobody who comes later can slip into a step: all steps are full.
+// What the greedy oracle expects is what happens, where nobody who comes later can slip into a step: all
+// steps are full.
 func TestOracleExpectsWhatHappens(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(nameless)
@@ -116,7 +119,8 @@ func TestOracleExpectsWhatHappens(t *testing.T) {
 			t.Errorf("%d tokens are prefilled where they are decoded", tokens)
 		}
 		if want := x.TTFT.Seconds(); math.Abs(said.said[tokens]-want) > 0.02 {
-			t.Errorf("%d tokens at %d and %d: expected %.3f s, took %.3f", tokens, x.Prefill, x.Decode, said.said[tokens], want)
+			t.Errorf("%d tokens at %d and %d: expected %.3f s, took %.3f",
+				tokens, x.Prefill, x.Decode, said.said[tokens], want)
 		}
 	}
 }
@@ -135,7 +139,8 @@ func TestOracleKnowsWhenRoomComes(t *testing.T) {
 	}
 }
 
-// With weights the oracle leaves a decode replica in peace that a greedy one would use: 0.25 x 40 sequences x 0.5 s against 0.5 s of transfer and set-up.
+// With weights the oracle leaves a decode replica in peace that a greedy one would use: 0.25 x 40 sequences x
+// 0.5 s against 0.5 s of transfer and set-up.
 func TestOracleWithWeights(t *testing.T) {
 	c := even(1, 1)
 	for i := range c.Links {
@@ -158,7 +163,8 @@ func TestOracleWithWeights(t *testing.T) {
 	}
 }
 
-// Two oracles see each other's requests, before any of them runs: eight prompts that come at once go to eight replicas.
+// Two oracles see each other's requests, before any of them runs: eight prompts that come at once go to eight
+// replicas.
 func TestOraclesSeeEachOthersRequests(t *testing.T) {
 	c := even(8, 1)
 	c.Hop = time.Second

@@ -6,15 +6,18 @@ import (
 	"tandem/scoring"
 )
 
-// bottleneck is llm-d's P/D default of August 2026: replicas that hold four fifths of the prompt are kept unless they are much later than the best of the
-// others; then the fewest tokens in flight. Decode by count.
+// bottleneck is llm-d's P/D default of August 2026: replicas that hold four fifths of the prompt are kept
+// unless they are much later than the best of the others; then the fewest tokens in flight. Decode by count.
 type bottleneck struct{ late, share, rate float64 }
 
 func defaultBottleneck() *bottleneck { return &bottleneck{late: 18, share: 0.8, rate: 15_928} }
 
 func (x *bottleneck) params() []Param {
 	return []Param{
-		{"late", &x.late, "seconds that a holder may be later than the best of the others", []float64{1, 2, 5, 10, 18, 40}},
+		{
+			"late", &x.late, "seconds that a holder may be later than the best of the others",
+			[]float64{1, 2, 5, 10, 18, 40},
+		},
 		{"share", &x.share, "of the prompt that a holder has", nil},
 		{"rate", &x.rate, "tokens a second that a queue is worked off with", nil},
 	}
@@ -42,14 +45,18 @@ func (x *bottleneck) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, least(q, ds, requests)
 }
 
-// smgCacheAware is SMG's cache_aware in event mode: the most overlap, unless the pool is unbalanced; decode by count.
+// smgCacheAware is SMG's cache_aware in event mode: the most overlap, unless the pool is unbalanced; decode
+// by count.
 type smgCacheAware struct{ apart, times float64 }
 
 func defaultSMGCacheAware() *smgCacheAware { return &smgCacheAware{apart: 32, times: 1.1} }
 
 func (x *smgCacheAware) params() []Param {
 	return []Param{
-		{"apart", &x.apart, "requests by which the most and the least loaded may differ", []float64{2, 4, 8, 16, 32, 64}},
+		{
+			"apart", &x.apart, "requests by which the most and the least loaded may differ",
+			[]float64{2, 4, 8, 16, 32, 64},
+		},
 		{"times", &x.times, "factor by which they may differ", nil},
 	}
 }
@@ -74,7 +81,10 @@ func defaultSMGLeastLoad() *smgLeastLoad { return &smgLeastLoad{rate: 2000, pres
 
 func (x *smgLeastLoad) params() []Param {
 	return []Param{
-		{"rate", &x.rate, "tokens a second that a queue is worked off with", []float64{1000, 2000, 5000, 10_000, 20_000}},
+		{
+			"rate", &x.rate, "tokens a second that a queue is worked off with",
+			[]float64{1000, 2000, 5000, 10_000, 20_000},
+		},
 		{"pressure", &x.pressure, "seconds that a half full KV cache counts", nil},
 	}
 }
@@ -113,8 +123,8 @@ func (x *dualMap) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, least(q, ds, requests)
 }
 
-// dynamo is NVIDIA Dynamo's cost without temperature: prefill tokens queued and own less credit for the overlap; decode by active blocks. It prefills
-// on decode where little is to be computed there.
+// dynamo is NVIDIA Dynamo's cost without temperature: prefill tokens queued and own less credit for the
+// overlap; decode by active blocks. It prefills on decode where little is to be computed there.
 type dynamo struct{ credit, local, share float64 }
 
 func defaultDynamo() *dynamo { return &dynamo{credit: 1, local: 2048, share: 0.7} }
@@ -122,7 +132,10 @@ func defaultDynamo() *dynamo { return &dynamo{credit: 1, local: 2048, share: 0.7
 func (y *dynamo) params() []Param {
 	return []Param{
 		{"credit", &y.credit, "of a matched token", []float64{0.5, 1, 1.5, 2, 3, 4}},
-		{"local", &y.local, "uncached tokens below which decode prefills by itself, if they are a smaller part than share", nil},
+		{
+			"local", &y.local,
+			"uncached tokens below which decode prefills by itself, if they are a smaller part than share", nil,
+		},
 		{"share", &y.share, "see local", nil},
 	}
 }
@@ -133,7 +146,8 @@ func (y *dynamo) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	if left := float64(q.Tokens - ds[d].Matched); left < y.local && left < y.share*float64(q.Tokens) {
 		return -1, d
 	}
-	return least(q, ps, func(r *Replica) float64 { return float64(r.Tokens+q.Tokens) - y.credit*float64(r.Matched) }), d
+	return least(q, ps,
+		func(r *Replica) float64 { return float64(r.Tokens+q.Tokens) - y.credit*float64(r.Matched) }), d
 }
 
 // aibrix is AIBrix's P/D scoring; the term for throughput is left out, since all replicas are alike in it.
@@ -143,8 +157,15 @@ func defaultAIBrix() *aibrix { return &aibrix{match: 0.1, spread: 16} }
 
 func (x *aibrix) params() []Param {
 	return []Param{
-		{"match", &x.match, "weight of a per cent of the prompt that is not cached; the most requests of a replica weigh 1", []float64{0.01, 0.02, 0.05, 0.1, 0.2}},
-		{"spread", &x.spread, "requests by which prefill replicas may differ; beyond, the fewest requests decide alone", nil},
+		{
+			"match", &x.match,
+			"weight of a per cent of the prompt that is not cached; the most requests of a replica weigh 1",
+			[]float64{0.01, 0.02, 0.05, 0.1, 0.2},
+		},
+		{
+			"spread", &x.spread,
+			"requests by which prefill replicas may differ; beyond, the fewest requests decide alone", nil,
+		},
 	}
 }
 
@@ -169,14 +190,17 @@ func (*aibrix) decode(q *Query, ds []Replica) int {
 	for i := range ds {
 		busiest, room = max(busiest, requests(&ds[i])), max(room, 1-ds[i].Usage)
 	}
-	return least(q, ds, func(r *Replica) float64 { return (requests(r) / busiest) / (max(1-r.Usage, 1e-3) / room) })
+	return least(q, ds,
+		func(r *Replica) float64 { return (requests(r) / busiest) / (max(1-r.Usage, 1e-3) / room) })
 }
 
-// greedy is the least predicted time to first token, by the profile's seconds: Mooncake without balancing. Decode by count.
+// greedy is the least predicted time to first token, by the profile's seconds: Mooncake without balancing.
+// Decode by count.
 type greedy struct{}
 
 // Pick adds seconds.
 func (greedy) Pick(q *Query, ps, ds []Replica) (p, d int) {
-	p = least(q, ps, func(r *Replica) float64 { return r.Work.Seconds() + r.Speed.Prefill(q.Tokens-r.Matched, r.Matched) })
+	p = least(q, ps,
+		func(r *Replica) float64 { return r.Work.Seconds() + r.Speed.Prefill(q.Tokens-r.Matched, r.Matched) })
 	return p, least(q, ds, requests)
 }

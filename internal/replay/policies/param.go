@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Param is a number of a policy that can be set: "dynamo:credit=1.5" is the policy dynamo with another credit.
+// Param is a number of a policy that can be set: "dynamo:credit=1.5" is the policy dynamo with another
+// credit.
 type Param struct {
 	Name  string
 	Value *float64
@@ -72,7 +73,8 @@ func Params(name string) ([]Param, error) {
 	return nil, nil
 }
 
-// Grid lists the forms of a policy that tuning compares: one for each value of its main parameter. A policy without one is its own grid.
+// Grid lists the forms of a policy that tuning compares: one for each value of its main parameter. A policy
+// without one is its own grid.
 func Grid(name string) ([]string, error) {
 	all, err := Params(name)
 	if err != nil {
@@ -92,7 +94,8 @@ func Grid(name string) ([]string, error) {
 	return grid, nil
 }
 
-// Best returns the form of a policy with the least loss, and that. Of equal ones it takes the one that its authors ship.
+// Best returns the form of a policy with the least loss, and that. Of equal ones it takes the one that its
+// authors ship.
 func Best(name string, loss func(form string) (float64, error)) (best string, least float64, err error) {
 	grid, err := Grid(name)
 	if err != nil {

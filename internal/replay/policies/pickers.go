@@ -6,7 +6,8 @@ import (
 	"tandem/scoring"
 )
 
-// The policies. Formulas and defaults are those of docs/replay.md's sources; each takes the same rule on both sides unless it says otherwise.
+// The policies. Formulas and defaults are those of docs/replay.md's sources; each takes the same rule on both
+// sides unless it says otherwise.
 
 type random struct{}
 
@@ -41,7 +42,8 @@ func (leastTokens) Pick(q *Query, ps, ds []Replica) (p, d int) {
 
 type powerOfTwo struct{}
 
-// Pick takes the one of two random ones that uses less KV by its report, or has fewer requests where neither has reported any.
+// Pick takes the one of two random ones that uses less KV by its report, or has fewer requests where neither
+// has reported any.
 func (powerOfTwo) Pick(q *Query, ps, ds []Replica) (p, d int) { return ofTwo(q, ps), ofTwo(q, ds) }
 
 func ofTwo(q *Query, rs []Replica) int {
@@ -54,13 +56,18 @@ func ofTwo(q *Query, rs []Replica) int {
 	return b
 }
 
-// sticky is production-stack's session routing. The trace of conversations has no sessions: there the prompt's head stands for one.
+// sticky is production-stack's session routing. The trace of conversations has no sessions: there the
+// prompt's head stands for one.
 type sticky struct{ head float64 }
 
 func defaultSticky() *sticky { return &sticky{head: 1024} }
 
 func (s *sticky) params() []Param {
-	return []Param{{"head", &s.head, "tokens that stand for a session where there is none; two blocks of the trace of conversations", []float64{512, 1024, 1536, 2048, 4096}}}
+	return []Param{{
+		"head", &s.head,
+		"tokens that stand for a session where there is none; two blocks of the trace of conversations",
+		[]float64{512, 1024, 1536, 2048, 4096},
+	}}
 }
 
 // Pick hashes.
@@ -83,17 +90,19 @@ func rendezvous(key uint64, n int) int {
 	return best
 }
 
-// lmetric is (Q + u) * (B + 1), without parameters; decode by the same product, where u is the prompt's tokens.
+// lmetric is (Q + u) * (B + 1), without parameters; decode by the same product, where u is the prompt's
+// tokens.
 type lmetric struct{}
 
 // Pick multiplies.
 func (lmetric) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	p = least(q, ps, func(r *Replica) float64 { return q.work(r) * float64(r.Requests+1) })
-	return p, least(q, ds, func(r *Replica) float64 { return float64(r.Prompts+q.Tokens) * float64(r.Requests+1) })
+	return p,
+		least(q, ds, func(r *Replica) float64 { return float64(r.Prompts+q.Tokens) * float64(r.Requests+1) })
 }
 
-// llmd is llm-d's P/D profile: share of matched blocks 2, queue by the last report 1, random among the best; decode is chosen first, and prefill skipped
-// where decode has to compute fewer than 16 tokens.
+// llmd is llm-d's P/D profile: share of matched blocks 2, queue by the last report 1, random among the best;
+// decode is chosen first, and prefill skipped where decode has to compute fewer than 16 tokens.
 type llmd struct{ prefix, queue, local float64 }
 
 func defaultLLMD() *llmd { return &llmd{prefix: 2, queue: 1, local: 16} }
@@ -128,7 +137,8 @@ func (l *llmd) best(q *Query, rs []Replica) int {
 	})
 }
 
-// kvAware is vllm-router 0.1.17 in P/D mode: prefill by uncached tokens and those in its ledger, ties by load; decode by count, ties in turn.
+// kvAware is vllm-router 0.1.17 in P/D mode: prefill by uncached tokens and those in its ledger, ties by
+// load; decode by count, ties in turn.
 type kvAware struct{ turn int }
 
 // Pick adds.
@@ -157,11 +167,15 @@ func requests(r *Replica) float64 { return float64(r.Requests) }
 
 // least takes the smallest, by chance among equals.
 func least(q *Query, rs []Replica, cost func(*Replica) float64) int {
-	best, ties, low := 0, 0, math.Inf(1)
+	best := 0
+	ties := 0
+	low := math.Inf(1)
 	for i := range rs {
 		switch c := cost(&rs[i]); {
 		case c < low:
-			best, ties, low = i, 1, c
+			best = i
+			ties = 1
+			low = c
 		case c == low:
 			if ties++; q.Rand.IntN(ties) == 0 {
 				best = i

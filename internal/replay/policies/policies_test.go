@@ -24,33 +24,93 @@ func TestFormulas(t *testing.T) {
 		ps, ds []Replica
 		p, d   int
 	}{
-		{"least requests", leastRequests{}, []Replica{{Requests: 3}, {Requests: 2}}, []Replica{{Requests: 1}, {Requests: 2}}, 1, 0},
-		{"least tokens: queued and own uncached", leastTokens{}, []Replica{{Tokens: 500, Matched: 900}, {Tokens: 0}}, []Replica{{Prompts: 2}, {Prompts: 1}}, 0, 1},
+		{
+			"least requests", leastRequests{}, []Replica{{Requests: 3}, {Requests: 2}},
+			[]Replica{{Requests: 1}, {Requests: 2}}, 1, 0,
+		},
+		{
+			"least tokens: queued and own uncached", leastTokens{},
+			[]Replica{{Tokens: 500, Matched: 900}, {Tokens: 0}}, []Replica{{Prompts: 2}, {Prompts: 1}}, 0, 1,
+		},
 		// (500+100)*3 = 1800 against (0+1000)*2 = 2000; (10+1000)*1 against (0+1000)*2.
-		{"lmetric multiplies", lmetric{}, []Replica{{Tokens: 500, Matched: 900, Requests: 2}, {Requests: 1}}, []Replica{{Prompts: 10}, {Requests: 1}}, 0, 0},
-		{"lmetric leaves the busy", lmetric{}, []Replica{{Tokens: 500, Matched: 900, Requests: 3}, {Requests: 1}}, []Replica{{Requests: 1}, {Prompts: 10}}, 1, 1},
+		{
+			"lmetric multiplies", lmetric{}, []Replica{{Tokens: 500, Matched: 900, Requests: 2}, {Requests: 1}},
+			[]Replica{{Prompts: 10}, {Requests: 1}}, 0, 0,
+		},
+		{
+			"lmetric leaves the busy", lmetric{}, []Replica{{Tokens: 500, Matched: 900, Requests: 3}, {Requests: 1}},
+			[]Replica{{Requests: 1}, {Prompts: 10}}, 1, 1,
+		},
 		// 2*0.6+0 = 1.2 against 0+1 = 1; then 2*0.4+0 = 0.8 against 1.
-		{"llm-d follows a long match", defaultLLMD(), []Replica{{Matched: 600, Waiting: 9}, {}}, []Replica{{Waiting: 1}, {}}, 0, 1},
-		{"llm-d leaves a short match", defaultLLMD(), []Replica{{Matched: 400, Waiting: 9}, {}}, []Replica{{Waiting: 1}, {}}, 1, 1},
+		{
+			"llm-d follows a long match", defaultLLMD(), []Replica{{Matched: 600, Waiting: 9}, {}},
+			[]Replica{{Waiting: 1}, {}}, 0, 1,
+		},
+		{
+			"llm-d leaves a short match", defaultLLMD(), []Replica{{Matched: 400, Waiting: 9}, {}},
+			[]Replica{{Waiting: 1}, {}}, 1, 1,
+		},
 		{"llm-d skips prefill", defaultLLMD(), []Replica{{}, {}}, []Replica{{}, {Matched: 990}}, -1, 1},
-		{"kv-aware adds, and counts on the other side", &kvAware{}, []Replica{{Tokens: 800, Matched: 900}, {}}, []Replica{{Requests: 2, Prompts: 1}, {Requests: 1, Prompts: 99}}, 0, 1},
-		{"llm-d's filter keeps a holder", defaultBottleneck(), []Replica{{Matched: 800, Tokens: 15_928 * 17}, {}}, []Replica{{Requests: 1}, {}}, 0, 1},
-		{"llm-d's filter lets a late one go", defaultBottleneck(), []Replica{{Matched: 800, Tokens: 15_928 * 19}, {}}, []Replica{{}, {Requests: 1}}, 1, 0},
-		{"llm-d's filter wants 80 %", defaultBottleneck(), []Replica{{Matched: 784, Prompts: 1, Tokens: 1}, {}}, []Replica{{}, {Requests: 1}}, 1, 0},
-		{"smg follows the overlap", defaultSMGCacheAware(), []Replica{{Matched: 16, Requests: 32}, {}}, []Replica{{Requests: 1}, {}}, 0, 1},
-		{"smg balances", defaultSMGCacheAware(), []Replica{{Matched: 16, Requests: 33}, {}}, []Replica{{Requests: 1}, {}}, 1, 1},
-		{"smg without overlap", defaultSMGCacheAware(), []Replica{{Requests: 3}, {Requests: 2}}, []Replica{{}, {Requests: 1}}, 1, 0},
+		{
+			"kv-aware adds, and counts on the other side", &kvAware{}, []Replica{{Tokens: 800, Matched: 900}, {}},
+			[]Replica{{Requests: 2, Prompts: 1}, {Requests: 1, Prompts: 99}}, 0, 1,
+		},
+		{
+			"llm-d's filter keeps a holder", defaultBottleneck(), []Replica{{Matched: 800, Tokens: 15_928 * 17}, {}},
+			[]Replica{{Requests: 1}, {}}, 0, 1,
+		},
+		{
+			"llm-d's filter lets a late one go", defaultBottleneck(),
+			[]Replica{{Matched: 800, Tokens: 15_928 * 19}, {}}, []Replica{{}, {Requests: 1}}, 1, 0,
+		},
+		{
+			"llm-d's filter wants 80 %", defaultBottleneck(), []Replica{{Matched: 784, Prompts: 1, Tokens: 1}, {}},
+			[]Replica{{}, {Requests: 1}}, 1, 0,
+		},
+		{
+			"smg follows the overlap", defaultSMGCacheAware(), []Replica{{Matched: 16, Requests: 32}, {}},
+			[]Replica{{Requests: 1}, {}}, 0, 1,
+		},
+		{
+			"smg balances", defaultSMGCacheAware(), []Replica{{Matched: 16, Requests: 33}, {}},
+			[]Replica{{Requests: 1}, {}}, 1, 1,
+		},
+		{
+			"smg without overlap", defaultSMGCacheAware(), []Replica{{Requests: 3}, {Requests: 2}},
+			[]Replica{{}, {Requests: 1}}, 1, 0,
+		},
 		// 400/2000 = 0.2 s against 0.15*0.5/0.5 = 0.15 s.
-		{"smg's load in seconds", defaultSMGLeastLoad(), []Replica{{Tokens: 400}, {Usage: 0.5}}, []Replica{{Usage: 0.5}, {}}, 1, 1},
-		{"dynamo gives credit", withCredit(1.5), []Replica{{Matched: 400, Tokens: 590}, {}}, []Replica{{Prompts: 1}, {}}, 0, 1},
-		{"dynamo charges the queue", defaultDynamo(), []Replica{{Matched: 400, Tokens: 410}, {}}, []Replica{{Prompts: 1}, {}}, 1, 1},
+		{
+			"smg's load in seconds", defaultSMGLeastLoad(), []Replica{{Tokens: 400}, {Usage: 0.5}},
+			[]Replica{{Usage: 0.5}, {}}, 1, 1,
+		},
+		{
+			"dynamo gives credit", withCredit(1.5), []Replica{{Matched: 400, Tokens: 590}, {}},
+			[]Replica{{Prompts: 1}, {}}, 0, 1,
+		},
+		{
+			"dynamo charges the queue", defaultDynamo(), []Replica{{Matched: 400, Tokens: 410}, {}},
+			[]Replica{{Prompts: 1}, {}}, 1, 1,
+		},
 		{"dynamo prefills locally", defaultDynamo(), []Replica{{}}, []Replica{{Matched: 320}}, -1, 0},
 		{"dynamo splits what is new", defaultDynamo(), []Replica{{}}, []Replica{{Matched: 288}}, 0, 0},
 		// 0.1*(100-40) + 1 = 7 against 10 + 0.
-		{"aibrix adds shares", defaultAIBrix(), []Replica{{Matched: 400, Requests: 4}, {}}, []Replica{{Requests: 2}, {Requests: 1, Usage: 0.9}}, 0, 0},
-		{"aibrix bears a spread of 16", defaultAIBrix(), []Replica{{Matched: 400, Requests: 16}, {}}, []Replica{{Requests: 1}, {}}, 0, 1},
-		{"aibrix balances beyond", defaultAIBrix(), []Replica{{Matched: 400, Requests: 17}, {}}, []Replica{{Requests: 1}, {}}, 1, 1},
-		{"greedy counts seconds", greedy{}, []Replica{{Work: 3e9, Matched: 900}, {Work: 2e9}}, []Replica{{Requests: 1}, {}}, 1, 1},
+		{
+			"aibrix adds shares", defaultAIBrix(), []Replica{{Matched: 400, Requests: 4}, {}},
+			[]Replica{{Requests: 2}, {Requests: 1, Usage: 0.9}}, 0, 0,
+		},
+		{
+			"aibrix bears a spread of 16", defaultAIBrix(), []Replica{{Matched: 400, Requests: 16}, {}},
+			[]Replica{{Requests: 1}, {}}, 0, 1,
+		},
+		{
+			"aibrix balances beyond", defaultAIBrix(), []Replica{{Matched: 400, Requests: 17}, {}},
+			[]Replica{{Requests: 1}, {}}, 1, 1,
+		},
+		{
+			"greedy counts seconds", greedy{}, []Replica{{Work: 3e9, Matched: 900}, {Work: 2e9}},
+			[]Replica{{Requests: 1}, {}}, 1, 1,
+		},
 	} {
 		if p, d := tt.picker.Pick(query(1000), tt.ps, tt.ds); p != tt.p || d != tt.d {
 			t.Errorf("%s: picks %d and %d, want %d and %d", tt.name, p, d, tt.p, tt.d)
@@ -144,14 +204,17 @@ func conversations(n int) string {
 		for b := range 4 * (turn + 1) {
 			blocks.WriteString(fmt.Sprintf(",%d", 1000*(user+1)+b))
 		}
-		fmt.Fprintf(&text, `{"t":%g,"in":%d,"out":%d,"blocks":[%s]}`+"\n", float64(i)*0.1, 64*(2+4*(turn+1)), 20+i%50, blocks.String())
+		fmt.Fprintf(&text, `{"t":%g,"in":%d,"out":%d,"blocks":[%s]}`+"\n", float64(i)*0.1, 64*(2+4*(turn+1)),
+			20+i%50, blocks.String())
 	}
 	return text.String()
 }
 
 func fleet() cluster.Config {
 	preset, _ := core.FindPreset("8b")
-	node := cluster.Node{Engine: core.Config{Blocks: 20_000, Cost: preset.Cost, MaxModelLen: 40_000, BlockSize: 16}}
+	node := cluster.Node{
+		Engine: core.Config{Blocks: 20_000, Cost: preset.Cost, MaxModelLen: 40_000, BlockSize: 16},
+	}
 	c := cluster.Config{TokenBytes: preset.TokenBytes, EventLag: 100 * time.Millisecond}
 	c.Nodes[cluster.Prefill] = []cluster.Node{node, node, node}
 	c.Nodes[cluster.Decode] = []cluster.Node{node, node}
@@ -161,7 +224,8 @@ func fleet() cluster.Config {
 	return c
 }
 
-// Every policy serves everything; all that the cluster checks at the end holds. Those that look for prefixes find more of them than chance does.
+// Every policy serves everything; all that the cluster checks at the end holds. Those that look for prefixes
+// find more of them than chance does.
 func TestEveryPolicyServesAll(t *testing.T) {
 	const requests = 240
 	hits := map[string]float64{}
@@ -231,10 +295,12 @@ func checkEmpty(t *testing.T, name string, f *Field) {
 	}
 }
 
-// Without a prefill pool every policy makes its prefill choice among the replicas that decode, and knows what is cached and queued there.
+// Without a prefill pool every policy makes its prefill choice among the replicas that decode, and knows what
+// is cached and queued there.
 func TestWithoutPrefillPool(t *testing.T) {
 	c := fleet()
-	c.Nodes[cluster.Prefill], c.Nodes[cluster.Decode] = nil, append(c.Nodes[cluster.Prefill], c.Nodes[cluster.Decode]...)
+	c.Nodes[cluster.Prefill], c.Nodes[cluster.Decode] = nil, append(c.Nodes[cluster.Prefill],
+		c.Nodes[cluster.Decode]...)
 	hits := map[string]float64{}
 	for _, name := range Names() {
 		r, err := New(name, c, 1)
@@ -264,7 +330,8 @@ func TestProfileOfASlowReplica(t *testing.T) {
 	c := fleet()
 	c.Nodes[cluster.Prefill][1].Engine.Cost.Speed = 0.5
 	f := newField(entry{}, greedy{}, c, 1)
-	quick, slow := f.sides[cluster.Prefill][0].Speed.Prefill(1000, 0), f.sides[cluster.Prefill][1].Speed.Prefill(1000, 0)
+	quick := f.sides[cluster.Prefill][0].Speed.Prefill(1000, 0)
+	slow := f.sides[cluster.Prefill][1].Speed.Prefill(1000, 0)
 	if slow < 1.999*quick || slow > 2.001*quick {
 		t.Errorf("a replica of half the speed takes %v s, others %v", slow, quick)
 	}

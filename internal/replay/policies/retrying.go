@@ -35,8 +35,8 @@ type held struct {
 	out   bool // it is now
 }
 
-// alike reports whether two attempts failed in the same way with different replicas, none of which is known to fail
-// others: the request is the likely cause.
+// alike reports whether two attempts failed in the same way with different replicas, none of which is known
+// to fail others: the request is the likely cause.
 func (x *held) alike(y *held) bool { return x.kind() == y.kind() && !x.known && !y.known }
 
 // kind is that of the failure, whether or not blocks were to be loaded before it.

@@ -31,7 +31,8 @@ func (x *ruled) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	x.seats = x.seats[:0]
 	for i := range ps {
 		r := &ps[i]
-		x.seats = append(x.seats, scoring.Target{Name: uint64(i), Hot: r.Matched, Held: r.Matched, Load: r.Requests})
+		x.seats = append(x.seats,
+			scoring.Target{Name: uint64(i), Hot: r.Matched, Held: r.Matched, Load: r.Requests})
 	}
 	prompt := scoring.Prompt{Tokens: q.Tokens}
 	if x.head > 0 {
@@ -45,7 +46,10 @@ var heads = []float64{256, 1024, 1536, 2048, 4096}
 func newTwoState() Picker {
 	r := production[scoring.TwoState](config.PolicyTwoState)
 	return &ruled{rule: &r, all: []Param{
-		{"apart", &r.Apart, "requests by which the most and the least loaded may differ", []float64{2, 4, 8, 16, 32, 64}},
+		{
+			"apart", &r.Apart, "requests by which the most and the least loaded may differ",
+			[]float64{2, 4, 8, 16, 32, 64},
+		},
 		{"threshold", &r.Threshold, "share of the prompt from which on a match is followed", nil},
 		{"times", &r.Times, "factor by which the most and the least loaded may differ", nil},
 	}}
@@ -54,7 +58,10 @@ func newTwoState() Picker {
 func newTracker() Picker {
 	r := production[scoring.Tracker](config.PolicyBlockTracker)
 	return &ruled{rule: &r, all: []Param{
-		{"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean", []float64{1, 1.25, 1.5, 2, 3, 5}},
+		{
+			"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean",
+			[]float64{1, 1.25, 1.5, 2, 3, 5},
+		},
 		{"threshold", &r.Threshold, "share of the prompt from which on a match is followed", nil},
 	}}
 }

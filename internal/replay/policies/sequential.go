@@ -15,8 +15,9 @@ import (
 // Order says how the two sides of a plan are chosen. The terms are the same in all three.
 type Order uint8
 
-// The orders. In sequence, one side is chosen by its own terms alone, as if the other did not exist, and the other one given it: by the planner, with every
-// term, transfer included. Local(d) is compared as always, in the second step.
+// The orders. In sequence, one side is chosen by its own terms alone, as if the other did not exist, and the
+// other one given it: by the planner, with every term, transfer included. Local(d) is compared as always, in
+// the second step.
 const (
 	Joint Order = iota
 	PrefillFirst

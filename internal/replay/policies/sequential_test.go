@@ -9,19 +9,23 @@ import (
 	"tandem/internal/replica"
 )
 
-// racks is a fleet of the given racks with a fast network in each and a slow one between them. A token is 128 KiB.
+// racks is a fleet of the given racks with a fast network in each and a slow one between them. A token is
+// 128 KiB.
 func racks(ps, ds []string) cluster.Config {
 	c := cluster.Config{TokenBytes: 131_072, Links: [replica.Links]float64{40e9, 40e9, 1e9, 1e9}}
 	for side, names := range [][]string{ps, ds} {
 		for _, rack := range names {
-			node := cluster.Node{Engine: core.Config{Blocks: 20_000, MaxModelLen: 40_000, BlockSize: 16}, Place: replica.Place{Rack: rack}}
+			node := cluster.Node{
+				Engine: core.Config{Blocks: 20_000, MaxModelLen: 40_000, BlockSize: 16}, Place: replica.Place{Rack: rack},
+			}
 			c.Nodes[side] = append(c.Nodes[side], node)
 		}
 	}
 	return c
 }
 
-// A prompt of 2,000 tokens takes the default engine 4.5 + 33.6 + 2.9 = 41 ms, and its 262 MB take 6.6 ms within a rack and 262 ms between two.
+// A prompt of 2,000 tokens takes the default engine 4.5 + 33.6 + 2.9 = 41 ms, and its 262 MB take 6.6 ms
+// within a rack and 262 ms between two.
 func TestOrders(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -30,13 +34,18 @@ func TestOrders(t *testing.T) {
 		report func(*Tandem)
 		p, d   int
 	}{
-		// p1 stands beside the only decode replica, but has a request of someone else before it, of 22 ms: 63 + 7 ms against 41 + 262.
+		// p1 stands beside the only decode replica, but has a request of someone else before it, of 22 ms: 63 +
+		// 7 ms against 41 + 262.
 		{"joint looks at the link", Joint, racks([]string{"a", "b"}, []string{"b"}), busyPrefill, 1, 0},
 		{"prefill first does not", PrefillFirst, racks([]string{"a", "b"}, []string{"b"}), busyPrefill, 0, 0},
-		// d0 stands beside the only prefill replica, but half of its KV is in use, which counts 150 ms: 157 against 262.
+		// d0 stands beside the only prefill replica, but half of its KV is in use, which counts 150 ms: 157 against
+		// 262.
 		{"joint weighs room against the link", Joint, racks([]string{"a"}, []string{"a", "b"}), fullDecode, 0, 0},
 		{"prefill first does, too", PrefillFirst, racks([]string{"a"}, []string{"a", "b"}), fullDecode, 0, 0},
-		{"decode first looks at room alone", DecodeFirst, racks([]string{"a"}, []string{"a", "b"}), fullDecode, 0, 1},
+		{
+			"decode first looks at room alone", DecodeFirst, racks([]string{"a"}, []string{"a", "b"}), fullDecode, 0,
+			1,
+		},
 	} {
 		r := NewTandem(tt.fleet, Options{NoLocal: true, Order: tt.order}, 1)
 		tt.report(r)
@@ -62,7 +71,8 @@ func fullDecode(r *Tandem) {
 	r.Observe(cluster.Decode, 1, replica.Load{At: now}, now)
 }
 
-// A sequence still compares Local(d), in its second step, and a fleet without prefill replicas has nothing to put first.
+// A sequence still compares Local(d), in its second step, and a fleet without prefill replicas has nothing to
+// put first.
 func TestSequenceKnowsLocal(t *testing.T) {
 	for _, order := range []Order{PrefillFirst, DecodeFirst} {
 		r := NewTandem(racks([]string{"a"}, []string{"b"}), Options{Order: order}, 1)

@@ -1,4 +1,5 @@
-// Package policies holds the routers that replay compares: Tandem's own decision, unchanged, and the policies of the field with their authors' formulas.
+// Package policies holds the routers that replay compares: Tandem's own decision, unchanged, and the policies
+// of the field with their authors' formulas.
 package policies
 
 import (
@@ -17,7 +18,8 @@ import (
 	"tandem/scoring"
 )
 
-// Tandem is the decision that production runs: the pools, the planner, the ledgers and the index, called as the orchestrator calls them.
+// Tandem is the decision that production runs: the pools, the planner, the ledgers and the index, called as
+// the orchestrator calls them.
 type Tandem struct {
 	prefill  *prefill.Pool
 	decode   *decode.Pool
@@ -114,7 +116,10 @@ func (o *Options) params() []Param {
 		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed, or 50 ms", nil},
 		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
 		{"share", &t.Share, "seconds between what several routers tell each other, 0 for never", nil},
-		{"limit", &t.Limit, "seconds; a request whose first token would come later by prediction is refused, 0 for none", nil},
+		{
+			"limit", &t.Limit,
+			"seconds; a request whose first token would come later by prediction is refused, 0 for none", nil,
+		},
 	}
 }
 
@@ -124,7 +129,10 @@ func (t *Tuned) apply(p *planner.Policy) {
 	if t.Alpha > 0 {
 		w.Alpha = scoring.Alpha{Value: t.Alpha}
 	}
-	w.Beta, w.Gamma, w.DecodePenalty, w.AffinityShare = t.Beta, t.Gamma, t.Penalty, t.AffinityShare
+	w.Beta = t.Beta
+	w.Gamma = t.Gamma
+	w.DecodePenalty = t.Penalty
+	w.AffinityShare = t.AffinityShare
 	p.HeadroomMargin = t.Margin
 	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
 }
@@ -141,7 +149,8 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	t := &Tandem{
 		every:   time.Duration(every * float64(time.Second)),
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}), model: "m",
-		decodes: map[replica.ID]int{}, prefills: map[replica.ID]int{}, split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
+		decodes: map[replica.ID]int{}, prefills: map[replica.ID]int{},
+		split: !o.NoSplit && len(c.Nodes[cluster.Prefill]) > 0, local: !o.NoLocal,
 		order: o.Order, policy: p, rnd: rand.New(rand.NewPCG(seed, 0x73657175)),
 	}
 	now := cluster.Time(0)
@@ -165,8 +174,8 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	return t
 }
 
-// policyOf returns production's policy for a fleet, with what replay sets of it. Trials of the router's own are
-// left out: the next request is the trial, which costs clients more.
+// policyOf returns production's policy for a fleet, with what replay sets of it. Trials of the router's own
+// are left out: the next request is the trial, which costs clients more.
 func policyOf(c *cluster.Config, o *Options) planner.Policy {
 	p := policy.Default()
 	p.PrefillRule = o.Rule

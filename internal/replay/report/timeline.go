@@ -53,9 +53,13 @@ func (p *Page) grid(r *Run, side cluster.Side) [][]float64 {
 	slot := p.Length / slots
 	for i := range r.Records {
 		x := &r.Records[i]
-		at, from, to := x.Decode, x.At+x.TTFT, x.At+x.Total
+		at := x.Decode
+		from := x.At + x.TTFT
+		to := x.At + x.Total
 		if side == cluster.Prefill {
-			at, from, to = x.Prefill, x.At+x.Waited, x.At+x.TTFT-x.Transfer
+			at = x.Prefill
+			from = x.At + x.Waited
+			to = x.At + x.TTFT - x.Transfer
 		}
 		if x.Refused || x.Failed || at < 0 || at >= len(rows) || slot <= 0 {
 			continue

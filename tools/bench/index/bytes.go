@@ -9,7 +9,8 @@ import (
 	"tandem/internal/kv"
 )
 
-// Lengths of the prompts that measure memory: the mean of the trace's, and one that leaves nothing to be saved by keeping neighbours together.
+// Lengths of the prompts that measure memory: the mean of the trace's, and one that leaves nothing to be
+// saved by keeping neighbours together.
 const (
 	chainBlocks = 750
 	shortBlocks = 8
@@ -18,13 +19,17 @@ const (
 // sharers is how many holders have each prompt in the case that all is shared.
 const sharers = 16
 
-// bytes measures what a block of a holder takes: where no two prompts have anything in common, where they are short besides, and where sharers of the holders have each.
+// bytes measures what a block of a holder takes: where no two prompts have anything in common, where they are
+// short besides, and where sharers of the holders have each.
 func (m *measurement) bytes(ctx context.Context, size, holders int) error {
 	m.say("bytes")
 	for _, c := range []struct {
 		name             string
 		length, together int
-	}{{"bytes_per_membership", chainBlocks, 1}, {"bytes_per_membership_short", shortBlocks, 1}, {"bytes_per_membership_shared", chainBlocks, min(sharers, holders)}} {
+	}{
+		{"bytes_per_membership", chainBlocks, 1}, {"bytes_per_membership_short", shortBlocks, 1},
+		{"bytes_per_membership_shared", chainBlocks, min(sharers, holders)},
+	} {
 		before := heap()
 		r := &resident{ix: newIndex(), depth: make([]int32, holders)}
 		if err := r.fillChains(ctx, size, c.length, c.together); err != nil {
@@ -38,12 +43,14 @@ func (m *measurement) bytes(ctx context.Context, size, holders int) error {
 	return nil
 }
 
-// fillChains stores prompts of the same length, each at the given number of holders, until there are size blocks.
+// fillChains stores prompts of the same length, each at the given number of holders, until there are size
+// blocks.
 func (r *resident) fillChains(ctx context.Context, size, length, together int) error {
 	stored := 0
 	for i := 0; stored < size && ctx.Err() == nil; i++ {
 		for j := range together {
-			stored += r.storeChain(kv.Holder((i*together+j)%len(r.depth)), privateFrom+segment(i), min(length, size-stored))
+			stored += r.storeChain(kv.Holder((i*together+j)%len(r.depth)), privateFrom+segment(i),
+				min(length, size-stored))
 		}
 	}
 	if s := r.ix.Stats(); s.Memberships != stored || s.Truncated > 0 {
@@ -52,7 +59,8 @@ func (r *resident) fillChains(ctx context.Context, size, length, together int) e
 	return ctx.Err()
 }
 
-// heapOf measures what a block takes after all that was done to the index, by what is free once it has gone. r is of no use afterwards.
+// heapOf measures what a block takes after all that was done to the index, by what is free once it has gone.
+// r is of no use afterwards.
 func (m *measurement) heapOf(r *resident) {
 	memberships := float64(r.ix.Stats().Memberships)
 	with := heap()

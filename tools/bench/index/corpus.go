@@ -17,7 +17,8 @@ import (
 // traceBlock is how many tokens one hash of the conversation trace stands for.
 const traceBlock = 512
 
-// turn is one request of the conversation trace without its text: how long it is, and which earlier one it begins like.
+// turn is one request of the conversation trace without its text: how long it is, and which earlier one it
+// begins like.
 type turn struct {
 	like int // the earlier turn that first had the last block of what is shared, -1 if nothing is
 	kept int // leading blocks of traceBlock tokens that it shares with that turn
@@ -25,8 +26,9 @@ type turn struct {
 	out  int // tokens of the answer
 }
 
-// conversation is the table of turns in order of arrival, gzip of what encodeTurns writes. It was derived by `bench corpus` from conversation_trace.jsonl of
-// Mooncake's FAST'25 release (github.com/kvcache-ai/Mooncake, Apache-2.0; Qin et al., FAST'25): one hour of chat, 12,031 requests. Times and block ids are left out.
+// conversation is the table of turns in order of arrival, gzip of what encodeTurns writes. It was derived by
+// `bench corpus` from conversation_trace.jsonl of Mooncake's FAST'25 release (github.com/kvcache-ai/Mooncake,
+// Apache-2.0; Qin et al., FAST'25): one hour of chat, 12,031 requests. Times and block ids are left out.
 //
 //go:embed conversation.gz
 var conversation []byte
@@ -52,7 +54,8 @@ func corpus(path string) ([]turn, error) {
 	return readTrace(z)
 }
 
-// readTrace reads a trace as Mooncake publishes it, a JSON object a line. Equal ids mean equal content and equal blocks before, so that the last id that was seen before tells all of them.
+// readTrace reads a trace as Mooncake publishes it, a JSON object a line. Equal ids mean equal content and
+// equal blocks before, so that the last id that was seen before tells all of them.
 func readTrace(r io.Reader) ([]turn, error) {
 	var all []turn
 	first := map[int]int{} // id to the turn that brought it
@@ -79,7 +82,8 @@ func readTrace(r io.Reader) ([]turn, error) {
 	}
 }
 
-// encodeTurns writes the number of turns, then of each how far back its like is (0: none), kept, in and out, as varints.
+// encodeTurns writes the number of turns, then of each how far back its like is (0: none), kept, in and out,
+// as varints.
 func encodeTurns(turns []turn) []byte {
 	out := binary.AppendUvarint(nil, uint64(len(turns)))
 	for i, t := range turns {

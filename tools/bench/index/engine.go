@@ -6,7 +6,8 @@ import (
 	"tandem/internal/kv"
 )
 
-// engine is what the bench knows of one engine's block cache. It keeps no block by itself, only how far each segment is there: ends go before beginnings, so what is there is a beginning.
+// engine is what the bench knows of one engine's block cache. It keeps no block by itself, only how far each
+// segment is there: ends go before beginnings, so what is there is a beginning.
 type engine struct {
 	holder  kv.Holder
 	story   *story
@@ -19,7 +20,8 @@ type engine struct {
 	path    []span
 }
 
-// mark says when the blocks of a segment up to end, behind those of the mark before, were used last. Ends rise within a segment, and uses fall.
+// mark says when the blocks of a segment up to end, behind those of the mark before, were used last. Ends
+// rise within a segment, and uses fall.
 type mark struct {
 	end int
 	use uint32
@@ -144,7 +146,8 @@ func (e *engine) touch(of segment, end int, id uint32) {
 	e.marks[of] = slices.Replace(m, 0, n, mark{end, id})
 }
 
-// makeRoom adds to b, an event each, the removal of as many blocks as must go before n more find room: those used least recently, a prompt's end before its beginning.
+// makeRoom adds to b, an event each, the removal of as many blocks as must go before n more find room: those
+// used least recently, a prompt's end before its beginning.
 func (e *engine) makeRoom(b *kv.Batch, n int) {
 	over := e.held + n - e.room
 	if over <= 0 {
@@ -171,7 +174,8 @@ func (e *engine) evict(b *kv.Batch, u use, n int) (evicted int) {
 	return evicted
 }
 
-// trim removes up to n blocks from the end of a segment that begins at block from, if they were used last by id.
+// trim removes up to n blocks from the end of a segment that begins at block from, if they were used last by
+// id.
 func (e *engine) trim(b *kv.Batch, of segment, from int, id uint32, n int) (gone int) {
 	m := e.marks[of]
 	if len(m) == 0 || m[len(m)-1].use != id {

@@ -5,12 +5,15 @@ import "tandem/internal/kv"
 // decodes is how many turns an engine works on at once.
 const decodes = 4
 
-// fleet are engines that work through a story, one turn arriving after the other, and publish as vLLM does: a batch a step, with blocks stored as the step computed
-// them and removals, a hash an event, of what had to go for them.
+// fleet are engines that work through a story, one turn arriving after the other, and publish as vLLM does: a
+// batch a step, with blocks stored as the step computed them and removals, a hash an event, of what had to go
+// for them.
 type fleet struct {
 	story   *story
 	engines []engine
-	longest int // blocks of a prompt that are placed, a quarter of it of an answer: all that an engine works on must find room
+	// Blocks of a prompt that are placed, a quarter of it of an answer: all that an engine works on must find
+	// room.
+	longest int
 	turn    int // the last that arrived
 	where   []kv.Holder
 	dice    dice
@@ -22,7 +25,10 @@ type fleet struct {
 // newFleet returns engines that together hold resident blocks once they are full.
 func newFleet(s *story, holders, resident int) *fleet {
 	room := resident / holders
-	f := &fleet{story: s, engines: make([]engine, holders), longest: room / (2 * decodes), turn: -1, where: make([]kv.Holder, len(s.turns)), dice: seedOf("fleet")}
+	f := &fleet{
+		story: s, engines: make([]engine, holders), longest: room / (2 * decodes), turn: -1,
+		where: make([]kv.Holder, len(s.turns)), dice: seedOf("fleet"),
+	}
 	for h := range f.engines {
 		f.engines[h] = engine{holder: kv.Holder(h), story: s, room: room, marks: map[segment][]mark{}}
 	}
@@ -53,7 +59,8 @@ func (f *fleet) arrive() {
 	f.at.finish(f.work)
 }
 
-// place chooses as a router would that knows what lies where and minds the load: nine of ten turns follow the one they continue, the others go where there is more room.
+// place chooses as a router would that knows what lies where and minds the load: nine of ten turns follow the
+// one they continue, the others go where there is more room.
 func (f *fleet) place(t int) kv.Holder {
 	if like, _ := f.story.like(t); like >= 0 && f.dice.below(10) > 0 {
 		return f.where[like%len(f.where)]
@@ -65,7 +72,8 @@ func (f *fleet) place(t int) kv.Holder {
 	return kv.Holder(a)
 }
 
-// step has the turn's engine prefill the next part of the prompt or, until it can take another turn, decode. It reports whether there was anything to do.
+// step has the turn's engine prefill the next part of the prompt or, until it can take another turn, decode.
+// It reports whether there was anything to do.
 func (f *fleet) step(b *kv.Batch) bool {
 	b.Events = b.Events[:0]
 	switch {

@@ -1,7 +1,9 @@
-// Package index measures internal/kv and the way of an event into it, at sizes of a large fleet: see docs/benchmarks.md for what each figure is.
+// Package index measures internal/kv and the way of an event into it, at sizes of a large fleet: see
+// docs/benchmarks.md for what each figure is.
 //
-// What is resident comes from the conversation trace (corpus.go), told again and again (story.go) to engines that keep as much as they have room for (engine.go,
-// fleet.go) and say so in vLLM's words. resident.go fills an index with it; lookup.go, ingest.go, load.go, stall.go and bytes.go measure; machine.go measures the
+// What is resident comes from the conversation trace (corpus.go), told again and again (story.go) to engines
+// that keep as much as they have room for (engine.go, fleet.go) and say so in vLLM's words. resident.go fills
+// an index with it; lookup.go, ingest.go, load.go, stall.go and bytes.go measure; machine.go measures the
 // machine, and limits.go what could be had of it.
 package index
 
@@ -39,7 +41,8 @@ func Full(runs int) Plan {
 	return Plan{
 		Resident: []int{1_000_000, 10_000_000}, Holders: []int{64, 256}, Runs: runs,
 		Prompt: 6250, Prompts: 24, Lookups: 200, Scrub: 8 << 20, Turns: 2000, Changes: 1_000_000,
-		Load: time.Second, ChangeRate: 1_000_000, LookupRate: 20_000, Clearing: 1_000_000, ClearRuns: min(runs, 3), MachineSize: 1 << 30,
+		Load: time.Second, ChangeRate: 1_000_000, LookupRate: 20_000, Clearing: 1_000_000, ClearRuns: min(runs, 3),
+		MachineSize: 1 << 30,
 	}
 }
 
@@ -48,7 +51,8 @@ func Quick() Plan {
 	return Plan{
 		Resident: []int{40_000, 80_000}, Holders: []int{8, 72}, Runs: 1,
 		Prompt: 64, Prompts: 2, Lookups: 4, Scrub: 1 << 10, Turns: 20, Changes: 4000,
-		Load: 5 * time.Millisecond, ChangeRate: 1_000_000, LookupRate: 20_000, Clearing: 2000, ClearRuns: 1, MachineSize: 1 << 20,
+		Load: 5 * time.Millisecond, ChangeRate: 1_000_000, LookupRate: 20_000, Clearing: 2000, ClearRuns: 1,
+		MachineSize: 1 << 20,
 	}
 }
 
@@ -61,8 +65,9 @@ type Report struct {
 	Say func(format string, args ...any) // progress
 }
 
-// Measure carries out the plan and reports the samples of every setting, named with its size and holders ("lookup_6250_us_10m_64h"), of the hardest under the plain
-// names, of the machine, and of the limits that follow from it. The tables go to w. Memory is limited, softly, to what a full plan may take.
+// Measure carries out the plan and reports the samples of every setting, named with its size and holders
+// ("lookup_6250_us_10m_64h"), of the hardest under the plain names, of the machine, and of the limits that
+// follow from it. The tables go to w. Memory is limited, softly, to what a full plan may take.
 func Measure(ctx context.Context, p Plan, r Report, w io.Writer) error {
 	turns, err := corpus(p.Trace)
 	if err != nil {
@@ -146,7 +151,8 @@ func (m *measurement) setting(ctx context.Context, size, holders int) error {
 		name string
 		run  func(*resident) error
 	}{
-		{"long prompts", m.longPrompts}, {"the trace's prompts", m.tracePrompts}, {"ingest", m.ingest}, {"apply", m.apply}, {"under load", m.load}, {"a holder leaves", m.stall},
+		{"long prompts", m.longPrompts}, {"the trace's prompts", m.tracePrompts}, {"ingest", m.ingest},
+		{"apply", m.apply}, {"under load", m.load}, {"a holder leaves", m.stall},
 	} {
 		if err := ctx.Err(); err != nil {
 			return err

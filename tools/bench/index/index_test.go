@@ -51,12 +51,14 @@ func TestReadTrace(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v %v, want %+v", got, err, want)
 	}
-	if _, err := readTrace(strings.NewReader(text + "{")); err == nil || !strings.Contains(err.Error(), "line 4") {
+	if _, err := readTrace(strings.NewReader(text + "{")); err == nil ||
+		!strings.Contains(err.Error(), "line 4") {
 		t.Errorf("half a line: %v", err)
 	}
 }
 
-// Prompts share as many leading keys as the trace says, and another round of it shares the system prompt alone.
+// Prompts share as many leading keys as the trace says, and another round of it shares the system prompt
+// alone.
 func TestStory(t *testing.T) {
 	s := &story{[]turn{{-1, 0, 2000, 40}, {0, 1, 700, 8}, {0, 2, 1600, 9}, {2, 4, 1599, 9}, {2, 3, 3000, 0}}}
 	shared := func(a, b int) (n int) {
@@ -66,7 +68,10 @@ func TestStory(t *testing.T) {
 		}
 		return n
 	}
-	for _, c := range []struct{ a, b, want int }{{0, 1, 32}, {0, 2, 64}, {1, 2, 32}, {2, 3, 99}, {2, 4, 96}, {3, 4, 96}, {0, 4, 64}, {0, 5, 32}, {7, 2, 32}, {7, 9, 96}} {
+	for _, c := range []struct{ a, b, want int }{
+		{0, 1, 32}, {0, 2, 64}, {1, 2, 32}, {2, 3, 99}, {2, 4, 96}, {3, 4, 96}, {0, 4, 64}, {0, 5, 32}, {7, 2, 32},
+		{7, 9, 96},
+	} {
 		if got := shared(c.a, c.b); got != c.want {
 			t.Errorf("turns %d and %d share %d blocks, want %d", c.a, c.b, got, c.want)
 		}
@@ -102,7 +107,8 @@ func (w twin) publish(b *kv.Batch) error {
 	return nil
 }
 
-// What the fleet publishes could come from engines: nothing is stored that is there, removed that is not, or hung under what is gone; and no engine has more than fits.
+// What the fleet publishes could come from engines: nothing is stored that is there, removed that is not, or
+// hung under what is gone; and no engine has more than fits.
 func TestFleet(t *testing.T) {
 	turns, err := corpus("")
 	if err != nil {
@@ -123,7 +129,8 @@ func TestFleet(t *testing.T) {
 				t.Fatalf("%d holders, step %d, turn %d: %v", holders, step, f.turn, err)
 			}
 			if e := &f.engines[h]; len(twins[h]) != e.held || e.held > e.room {
-				t.Fatalf("%d holders, step %d: %d blocks, the engine counts %d and has room for %d", holders, step, len(twins[h]), e.held, e.room)
+				t.Fatalf("%d holders, step %d: %d blocks, the engine counts %d and has room for %d",
+					holders, step, len(twins[h]), e.held, e.room)
 			}
 			a := ix.Apply(h, &b)
 			stored, gone := count(&b)
@@ -133,14 +140,16 @@ func TestFleet(t *testing.T) {
 			removed += gone
 		}
 		if removed == 0 || ix.Stats().Memberships != f.held() || f.held() < 98_000 {
-			t.Errorf("%d holders: %d removed, index has %d, fleet %d", holders, removed, ix.Stats().Memberships, f.held())
+			t.Errorf("%d holders: %d removed, index has %d, fleet %d",
+				holders, removed, ix.Stats().Memberships, f.held())
 		}
 	}
 }
 
 // A block goes before another if it was used less recently, and of one prompt the last block first.
 func TestEviction(t *testing.T) {
-	s := &story{[]turn{{-1, 0, 640, 0}, {0, 1, 640, 0}, {0, 2, 656, 0}, {1, 2, 656, 0}}} // 32 + 8 blocks; 32 + 8 others; 40 + 1; 40 + 1
+	// 32 + 8 blocks; 32 + 8 others; 40 + 1; 40 + 1.
+	s := &story{[]turn{{-1, 0, 640, 0}, {0, 1, 640, 0}, {0, 2, 656, 0}, {1, 2, 656, 0}}}
 	e := engine{story: s, room: 48, marks: map[segment][]mark{}}
 	for turn := range 2 {
 		w := e.begin(turn, 1000)
@@ -182,7 +191,8 @@ func gone(b *kv.Batch) (all []kv.EngineHash) {
 	return all
 }
 
-// Bytes on the wire are as vLLM 0.32 writes them: every field there, hashes of nine bytes, half the tokens of three and half of five.
+// Bytes on the wire are as vLLM 0.32 writes them: every field there, hashes of nine bytes, half the tokens of
+// three and half of five.
 func TestWire(t *testing.T) {
 	r := &resident{ix: newIndex(), fleet: newFleet(&story{[]turn{{-1, 0, 160_000, 0}}}, 1, 2_000_000)}
 	all := r.publish(10_000).all
@@ -192,7 +202,10 @@ func TestWire(t *testing.T) {
 	if per := float64(len(all[0].payload)) / stepBlocks; per < 70 || per > 78 {
 		t.Errorf("%.1f bytes a stored block", per)
 	}
-	for _, field := range []string{"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind"} {
+	for _, field := range []string{
+		"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
+		"extra_keys", "group_idx", "kv_cache_spec_kind",
+	} {
 		if !bytes.Contains(all[0].payload, []byte(field)) {
 			t.Errorf("no %s in the payload", field)
 		}
@@ -201,7 +214,8 @@ func TestWire(t *testing.T) {
 		t.Errorf("a removal takes %d bytes", removalBytes)
 	}
 	var b kv.Batch
-	if s, err := kvevents.Decode(all[1].payload, &b); err != nil || s != (kvevents.DecodeStats{}) || !b.Events[0].HasParent {
+	if s, err := kvevents.Decode(all[1].payload, &b); err != nil || s != (kvevents.DecodeStats{}) ||
+		!b.Events[0].HasParent {
 		t.Errorf("decode: %+v %v %+v", s, err, b.Events[0])
 	}
 }
@@ -215,11 +229,13 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{
-		"lookup_6250_us", "lookup_corpus_mean_us", "lookup_corpus_p99_us", "ingest_mblocks_s", "apply_mblocks_s", "lookup_p99_under_ingest_us",
+		"lookup_6250_us", "lookup_corpus_mean_us", "lookup_corpus_p99_us", "ingest_mblocks_s", "apply_mblocks_s",
+		"lookup_p99_under_ingest_us",
 		"event_applied_p99_ms", "bytes_per_membership", "clear_reader_stall_ms",
 	} {
 		for _, at := range []string{"", "_40k_8h", "_40k_72h", "_80k_8h", "_80k_72h"} {
-			if s := got[name+at]; len(s) != 1 || s[0] < 0 || s[0] == 0 && name != "clear_reader_stall_ms" { // a small holder leaves between two lookups
+			// A small holder leaves between two lookups.
+			if s := got[name+at]; len(s) != 1 || s[0] < 0 || s[0] == 0 && name != "clear_reader_stall_ms" {
 				t.Errorf("%s%s = %v, want one sample above 0", name, at, s)
 			}
 		}
@@ -245,7 +261,10 @@ func TestClockRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &resident{ix: newIndex(), fleet: newFleet(&story{turns}, 8, 100_000), depth: make([]int32, 8), batches: make([]kv.Batch, 8)}
+	r := &resident{
+		ix: newIndex(), fleet: newFleet(&story{turns}, 8, 100_000), depth: make([]int32, 8),
+		batches: make([]kv.Batch, 8),
+	}
 	if _, err := r.timeIngest(r.publish(2000)); err != nil {
 		t.Fatal(err)
 	}
@@ -288,11 +307,14 @@ func TestLimits(t *testing.T) {
 	want := map[string]float64{
 		"lookup_6250_us":        0.25, // 100 + 15*10 ns
 		"lookup_corpus_mean_us": 0.13, // 100 + 3*10
-		"apply_mblocks_s":       25,   // 20 + 12.8 + 7.2 ns a stored block, 20 a removed one: 33 of both, but 25 of stores
-		"ingest_mblocks_s":      1e3 / 47.5,
-		"event_applied_p99_ms":  (100*47.5 + 100*26.5) / 1e6,
+		// 20 + 12.8 + 7.2 ns a stored block, 20 a removed one: 33 of both, but 25 of stores.
+		"apply_mblocks_s":      25,
+		"ingest_mblocks_s":     1e3 / 47.5,
+		"event_applied_p99_ms": (100*47.5 + 100*26.5) / 1e6,
 	}
-	for _, l := range mc.limitsOf(counts{ends: 2, storedBytes: 75, removedBytes: 65, batchStored: 100, batchRemoved: 100}) {
+	for _, l := range mc.limitsOf(
+		counts{ends: 2, storedBytes: 75, removedBytes: 65, batchStored: 100, batchRemoved: 100},
+	) {
 		if w, ok := want[l.name]; ok && (l.value < w*0.999 || l.value > w*1.001) {
 			t.Errorf("limit of %s = %v, want %v", l.name, l.value, w)
 		}

@@ -50,7 +50,8 @@ func (r *resident) publish(changes int) *wave {
 	return w
 }
 
-// publishApart makes up prompts and answers of the trace's lengths, which nobody shares, until they have so many blocks: first all are stored, then all are removed, ends first.
+// publishApart makes up prompts and answers of the trace's lengths, which nobody shares, until they have so
+// many blocks: first all are stored, then all are removed, ends first.
 func (r *resident) publishApart(blocks int) (come, gone *wave) {
 	come, gone = newWave(blocks), newWave(blocks)
 	for ; come.stored < blocks; r.made++ {
@@ -66,7 +67,9 @@ func (r *resident) publishApart(blocks int) (come, gone *wave) {
 		for at := n; at > 0; at -= stepBlocks {
 			r.publishRemovals(gone, h, of, max(at-stepBlocks, 0), at)
 		}
-		come.keys, come.holder, come.depth = chainKeys(of, n), h, n
+		come.keys = chainKeys(of, n)
+		come.holder = h
+		come.depth = n
 	}
 	gone.keys, gone.holder = come.keys, come.holder
 	return come, gone
@@ -110,7 +113,8 @@ func encode(arena []byte, events []kv.Event) (grown, payload []byte) {
 	return grown, grown[from:len(grown):len(grown)]
 }
 
-// ingest times, on one goroutine, what was published from bytes to applied: as engines send it at a size that stays, stores alone, and their removals alone.
+// ingest times, on one goroutine, what was published from bytes to applied: as engines send it at a size that
+// stays, stores alone, and their removals alone.
 func (m *measurement) ingest(r *resident) error {
 	return m.rates(r, "ingest", m.plan.Changes, r.timeIngest)
 }
@@ -155,8 +159,10 @@ func (m *measurement) addRates(name string, all, come, gone pace) {
 // countBytes notes what a block takes on the wire.
 func (m *measurement) countBytes(w *wave) {
 	gone := float64(w.removed * removalBytes)
-	m.counts.storedBytes, m.counts.removedBytes = (float64(len(w.arena))-gone)/float64(max(w.stored, 1)), gone/float64(max(w.removed, 1))
-	m.counts.batchStored, m.counts.batchRemoved = float64(w.stored)/float64(len(w.all)), float64(w.removed)/float64(len(w.all))
+	m.counts.storedBytes = (float64(len(w.arena)) - gone) / float64(max(w.stored, 1))
+	m.counts.removedBytes = gone / float64(max(w.removed, 1))
+	m.counts.batchStored = float64(w.stored) / float64(len(w.all))
+	m.counts.batchRemoved = float64(w.removed) / float64(len(w.all))
 }
 
 // removalBytes is what vLLM's event takes that removes a block.
@@ -169,8 +175,9 @@ var removalBytes = func() int {
 
 // pace is how long so many blocks took.
 type pace struct {
-	blocks    int
-	wall, cpu time.Duration // by the clock, and of all processors for the whole process, so that work left to others counts
+	blocks int
+	// By the clock, and of all processors for the whole process, so that work left to others counts.
+	wall, cpu time.Duration
 }
 
 // rate returns million blocks a second, by whichever of the two times is longer.

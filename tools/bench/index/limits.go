@@ -20,7 +20,8 @@ func rate(name string) bool { return strings.HasSuffix(name, "_mblocks_s") }
 // hardest returns the settings of the largest size.
 func (m *measurement) hardest() []string { return m.settings[len(m.settings)-len(m.plan.Holders):] }
 
-// worst returns the samples of a figure at the hardest setting: the largest size, and the number of holders for which it came out worse.
+// worst returns the samples of a figure at the hardest setting: the largest size, and the number of holders
+// for which it came out worse.
 func (m *measurement) worst(name string) (worst []float64) {
 	for _, at := range m.hardest() {
 		s := m.samples[name][at]
@@ -63,8 +64,10 @@ type limit struct {
 
 // limits prints each headline beside what the machine allows, and reports that too.
 func (m *measurement) limits(w io.Writer) {
-	fmt.Fprintf(w, "\nmemory: %.0f ns a read that waits for the last, %.1f ns one that need not, %.1f GB/s in order; in huge pages %.0f ns, %.1f ns; xxhash of 72 bytes: %.1f ns\n",
-		m.machine.latencyNS, m.machine.randomNS, m.machine.bytesPerNS, m.machine.hugeLatencyNS, m.machine.hugeRandomNS, m.machine.hashNS)
+	fmt.Fprintf(w, "\nmemory: %.0f ns a read that waits for the last, %.1f ns one that need not, %.1f GB/s in "+
+		"order; in huge pages %.0f ns, %.1f ns; xxhash of 72 bytes: %.1f ns\n",
+		m.machine.latencyNS, m.machine.randomNS, m.machine.bytesPerNS, m.machine.hugeLatencyNS,
+		m.machine.hugeRandomNS, m.machine.hashNS)
 	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "figure\tis\tlimit\tof it\tlimit counts")
 	for _, l := range m.machine.limitsOf(m.counts) {
@@ -79,7 +82,8 @@ func (m *measurement) limits(w io.Writer) {
 	tw.Flush()
 }
 
-// limitsOf counts, for each figure, the cache misses and bytes that no index can do without. Misses that need not wait for one another cost randomNS.
+// limitsOf counts, for each figure, the cache misses and bytes that no index can do without. Misses that need
+// not wait for one another cost randomNS.
 func (m machine) limitsOf(c counts) []limit {
 	probes := func(ends float64) float64 { return (m.latencyNS + max(2*ends-1, 0)*m.randomNS) / 1e3 }
 	removed := 2 * m.randomNS
@@ -90,13 +94,23 @@ func (m machine) limitsOf(c counts) []limit {
 	}
 	wireStored, wireRemoved := stored+c.storedBytes/m.bytesPerNS, removed+c.removedBytes/m.bytesPerNS
 	return []limit{
-		{"lookup_6250_us", probes(promptHolders), "both sides of 8 ends, a miss each, one after which all others are under way"},
+		{
+			"lookup_6250_us", probes(promptHolders),
+			"both sides of 8 ends, a miss each, one after which all others are under way",
+		},
 		{"lookup_corpus_mean_us", probes(c.ends), fmt.Sprintf("the same of %.2f ends", c.ends)},
 		{"lookup_corpus_p99_us", probes(c.ends), "the same"},
-		{"ingest_mblocks_s", rate(wireStored, wireRemoved), fmt.Sprintf("%.0f bytes a stored and %.0f a removed block read; what apply does", c.storedBytes, c.removedBytes)},
-		{"apply_mblocks_s", rate(stored, removed), "misses by engine hash and by key; stored: 72 bytes read and hashed"},
+		{"ingest_mblocks_s", rate(wireStored, wireRemoved), fmt.Sprintf(
+			"%.0f bytes a stored and %.0f a removed block read; what apply does", c.storedBytes, c.removedBytes,
+		)},
+		{
+			"apply_mblocks_s", rate(stored, removed),
+			"misses by engine hash and by key; stored: 72 bytes read and hashed",
+		},
 		{"lookup_p99_under_ingest_us", probes(c.ends), "a lookup that waits for nobody"},
-		{"event_applied_p99_ms", batch(wireStored, wireRemoved) / 1e6, fmt.Sprintf("a batch of %.0f stored and %.0f removed at the limit of ingest", c.batchStored, c.batchRemoved)},
+		{"event_applied_p99_ms", batch(wireStored, wireRemoved) / 1e6, fmt.Sprintf(
+			"a batch of %.0f stored and %.0f removed at the limit of ingest", c.batchStored, c.batchRemoved,
+		)},
 		{"bytes_per_membership", 16, "engine hash and key: neither follows from the other"},
 		{"clear_reader_stall_ms", probes(c.ends) / 1e3, "a lookup that waits for nobody"},
 	}

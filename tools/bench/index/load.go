@@ -16,7 +16,8 @@ type arriving struct {
 	sent time.Time
 }
 
-// load looks prompts of the trace up at a steady rate while what the engines say of the same prompts comes in at a steady rate, and is decoded and applied by one other goroutine.
+// load looks prompts of the trace up at a steady rate while what the engines say of the same prompts comes in
+// at a steady rate, and is decoded and applied by one other goroutine.
 func (m *measurement) load(r *resident) error {
 	for range m.plan.Runs {
 		keys := r.comingKeys(m.plan.Turns)
@@ -35,7 +36,8 @@ func (m *measurement) load(r *resident) error {
 	return nil
 }
 
-// drive is one run under load. Its schedule does not wait for anybody: what comes late is late from the moment it was due.
+// drive is one run under load. Its schedule does not wait for anybody: what comes late is late from the
+// moment it was due.
 type drive struct {
 	r       *resident
 	all     []published
@@ -62,7 +64,8 @@ func newDrive(p Plan, r *resident, all []published, keys [][]kv.Key) *drive {
 	return d
 }
 
-// run keeps both schedules on this goroutine, without sleeping, since timers are coarser than what is measured.
+// run keeps both schedules on this goroutine, without sleeping, since timers are coarser than what is
+// measured.
 func (d *drive) run() error {
 	arrivals := make(chan arriving, len(d.all))
 	var failed error
@@ -98,7 +101,8 @@ func (d *drive) apply(arrivals <-chan arriving, start time.Time) error {
 			errs = append(errs, err)
 		}
 		if got := d.r.ix.Apply(a.holder, b); got.Stored != a.stored || got.Removed != a.removed {
-			errs = append(errs, fmt.Errorf("applied %+v of a batch that stores %d and removes %d", got, a.stored, a.removed))
+			errs = append(errs,
+				fmt.Errorf("applied %+v of a batch that stores %d and removes %d", got, a.stored, a.removed))
 		}
 		d.applied = append(d.applied, time.Since(a.sent))
 	}
@@ -106,10 +110,12 @@ func (d *drive) apply(arrivals <-chan arriving, start time.Time) error {
 	return errors.Join(errs...)
 }
 
-// gap is longer than anything that happens between two looks at the clock, short of another program or the kernel taking the processor.
+// gap is longer than anything that happens between two looks at the clock, short of another program or the
+// kernel taking the processor.
 const gap = 20 * time.Microsecond
 
-// away returns how much of the time, in percent, a goroutine that wants to run all the time does not run: what a tail cannot be freed of.
+// away returns how much of the time, in percent, a goroutine that wants to run all the time does not run:
+// what a tail cannot be freed of.
 func away(d time.Duration) float64 {
 	start, lost := time.Now(), time.Duration(0)
 	for last := time.Duration(0); last < d; {

@@ -8,8 +8,9 @@ import (
 	"tandem/internal/kv"
 )
 
-// longPrompts times lookups of prompts of which half is there, at 8 holders to different depths. Caches are cold, since something else is read in between, and prompts come in
-// no order that a branch predictor could learn.
+// longPrompts times lookups of prompts of which half is there, at 8 holders to different depths. Caches are
+// cold, since something else is read in between, and prompts come in no order that a branch predictor could
+// learn.
 func (m *measurement) longPrompts(r *resident) error {
 	scrub := make([]uint64, m.plan.Scrub/8)
 	weave(scrub) // pages never written to are all one page of zeros
@@ -51,7 +52,8 @@ func readLines(a []uint64) (sum uint64) {
 	return sum
 }
 
-// tracePrompts times one lookup of each prompt of the trace as it arrives; what its engine then publishes is applied before the next one, with the clock stopped.
+// tracePrompts times one lookup of each prompt of the trace as it arrives; what its engine then publishes is
+// applied before the next one, with the clock stopped.
 func (m *measurement) tracePrompts(r *resident) error {
 	var ends float64
 	for range m.plan.Runs {

@@ -11,7 +11,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// machine is what memory and one core can do. Memory is as Go gives it, in small pages, so that a miss of the cache mostly misses the TLB too.
+// machine is what memory and one core can do. Memory is as Go gives it, in small pages, so that a miss of the
+// cache mostly misses the TLB too.
 type machine struct {
 	latencyNS     float64 // a read that waits for the one before
 	randomNS      float64 // a read at random, many under way at once
@@ -58,7 +59,8 @@ func (m machine) add(r Report) {
 	r.Add("machine_hash_72_bytes_ns", m.hashNS)
 }
 
-// weave has the first word of every cache line name another line, all in one ring and in no order that a prefetcher knows: a linear congruential generator of full period.
+// weave has the first word of every cache line name another line, all in one ring and in no order that a
+// prefetcher knows: a linear congruential generator of full period.
 func weave(a []uint64) {
 	lines := uint64(len(a) / lineWords)
 	for i := range lines {
@@ -82,7 +84,9 @@ func chase(a []uint64) float64 {
 
 // scatter reads lines at random, none depending on another, and returns the time of one.
 func scatter(a []uint64) float64 {
-	last, sum, start := uint64(len(a)/lineWords-1), uint64(0), time.Now()
+	last := uint64(len(a)/lineWords - 1)
+	sum := uint64(0)
+	start := time.Now()
 	for i := range uint64(reads) {
 		sum += a[mix(i)&last*lineWords]
 	}
@@ -111,7 +115,8 @@ func hashBlocks() float64 {
 // hugePages maps memory that the kernel was asked to back with huge pages, or returns nil.
 func hugePages(size int) (a []uint64, free func()) {
 	const madvHugepage = 14
-	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, nil
 	}

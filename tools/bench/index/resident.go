@@ -59,15 +59,18 @@ func (m *measurement) fill(ctx context.Context, size, holders int) (*resident, e
 		}
 	}
 	s := r.ix.Stats()
-	m.say("%d blocks of %d holders are in after %d changes in %.1f s", s.Memberships, holders, total, time.Since(start).Seconds())
+	m.say("%d blocks of %d holders are in after %d changes in %.1f s",
+		s.Memberships, holders, total, time.Since(start).Seconds())
 	if want := r.fleet.held() + placed; s.Memberships != want || s.Orphans+s.Truncated > 0 {
-		return nil, fmt.Errorf("index has %d memberships, %d orphans, %d truncated; want %d, 0, 0", s.Memberships, s.Orphans, s.Truncated, want)
+		return nil, fmt.Errorf("index has %d memberships, %d orphans, %d truncated; want %d, 0, 0",
+			s.Memberships, s.Orphans, s.Truncated, want)
 	}
 	return r, nil
 }
 
-// placePrompts stores n long prompts, each at some holders to different depths, the deepest half of it, and returns how many blocks that made. Depths are drawn
-// for each prompt anew: were they the same, the processor would soon know where to look.
+// placePrompts stores n long prompts, each at some holders to different depths, the deepest half of it, and
+// returns how many blocks that made. Depths are drawn for each prompt anew: were they the same, the processor
+// would soon know where to look.
 func (r *resident) placePrompts(n, blocks int) (placed int, err error) {
 	dice := seedOf("prompts")
 	for i := range n {

@@ -17,8 +17,9 @@ const (
 	phases
 )
 
-// stall measures the longest lookup while a holder with many blocks leaves: forgotten at once, and by an event that says all is cleared. How long the machine
-// itself interrupts a reader is measured right after, in a window as long, in which nothing happens.
+// stall measures the longest lookup while a holder with many blocks leaves: forgotten at once, and by an
+// event that says all is cleared. How long the machine itself interrupts a reader is measured right after, in
+// a window as long, in which nothing happens.
 func (m *measurement) stall(r *resident) error {
 	keys := r.comingKeys(m.plan.Turns)
 	r.ix.Forget(0)
@@ -57,7 +58,8 @@ func (r *resident) fillHolder(run, blocks int) error {
 	return fmt.Errorf("holder 0 has not the %d blocks stored", blocks)
 }
 
-// watch has another goroutine look prompts up without a pause while leave runs and then as long in quiet, and returns the longest lookup of each phase.
+// watch has another goroutine look prompts up without a pause while leave runs and then as long in quiet, and
+// returns the longest lookup of each phase.
 func (r *resident) watch(keys [][]kv.Key, leave func()) (longest [phases]time.Duration, took time.Duration) {
 	var phase, stop atomic.Int32
 	var reader sync.WaitGroup

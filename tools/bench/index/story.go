@@ -18,7 +18,8 @@ const (
 
 var indexChain = kv.NewChain("bench", blockTokens)
 
-// segment is a run of blocks that came with one request: 0 is the system prompt that all share, 1+2t what turn t brought, 2+2t the answer to it.
+// segment is a run of blocks that came with one request: 0 is the system prompt that all share, 1+2t what
+// turn t brought, 2+2t the answer to it.
 type segment uint32
 
 // privateFrom is where segments begin that belong to no turn.
@@ -27,13 +28,15 @@ const privateFrom segment = 1 << 31
 func promptOf(t int) segment { return segment(1 + 2*t) }
 func answerOf(t int) segment { return segment(2 + 2*t) }
 
-// span is part of a prompt: the blocks from (included) to (excluded), counted from the prompt's start, which belong to one segment.
+// span is part of a prompt: the blocks from (included) to (excluded), counted from the prompt's start, which
+// belong to one segment.
 type span struct {
 	of       segment
 	from, to int
 }
 
-// story tells the trace again and again; another round has other conversations of the same shape behind the same system prompt.
+// story tells the trace again and again; another round has other conversations of the same shape behind the
+// same system prompt.
 type story struct{ turns []turn }
 
 // length returns the full blocks of turn t's prompt.
@@ -45,7 +48,8 @@ func (s *story) answer(t int) int {
 	return (u.in+u.out)/blockTokens - u.in/blockTokens
 }
 
-// like returns the turn, of the same round, that t begins like, and how many blocks they share; -1 if it is the system prompt alone.
+// like returns the turn, of the same round, that t begins like, and how many blocks they share; -1 if it is
+// the system prompt alone.
 func (s *story) like(t int) (turn, blocks int) {
 	u := s.turns[t%len(s.turns)]
 	if u.like < 0 || u.kept <= 1 {
@@ -88,7 +92,8 @@ func keysOf(tokens []kv.Token) []kv.Key {
 	return indexChain.Append(make([]kv.Key, 0, len(tokens)/blockTokens), indexChain.Root("", ""), tokens)
 }
 
-// appendTokens appends the tokens of one block: noise, evenly spread over the vocabulary, so that half take three bytes on the wire and half five.
+// appendTokens appends the tokens of one block: noise, evenly spread over the vocabulary, so that half take
+// three bytes on the wire and half five.
 func appendTokens(dst []kv.Token, of segment, at int) []kv.Token {
 	x := mix(uint64(of)<<32 | uint64(at))
 	for i := range blockTokens {
@@ -100,7 +105,8 @@ func appendTokens(dst []kv.Token, of segment, at int) []kv.Token {
 	return dst
 }
 
-// hashOf is the name that an engine gives the block: unlike that of any other engine, as where PYTHONHASHSEED is not set.
+// hashOf is the name that an engine gives the block: unlike that of any other engine, as where PYTHONHASHSEED
+// is not set.
 func hashOf(h kv.Holder, of segment, at int) kv.EngineHash {
 	return kv.EngineHash(mix(mix(uint64(of)<<32|uint64(at)) + uint64(h+1)<<48))
 }
