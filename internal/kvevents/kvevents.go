@@ -34,6 +34,9 @@ type Sink interface {
 	State(s State, reason string)
 }
 
+// Restart begins the reason that [Sink.Forget] is given where another process is behind the stream than before.
+const Restart = "engine restarted: "
+
 // State is how far a follower's picture of an engine can be believed.
 type State uint8
 

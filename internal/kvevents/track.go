@@ -220,7 +220,7 @@ func (t *tracker) again(m message) {
 // restarted forgets the old engine and turns to the new one. carry is its first batch that we have, if any.
 func (t *tracker) restarted(reason string, carry ...message) {
 	t.stats.Restarts++
-	t.forget("engine restarted: " + reason)
+	t.forget(Restart + reason)
 	t.partial = false
 	if t.replay {
 		for _, m := range carry {
@@ -246,7 +246,7 @@ func (t *tracker) replaced(reason string) {
 	}
 	t.stats.Restarts++
 	t.partial = false
-	t.forget("engine restarted: " + reason)
+	t.forget(Restart + reason)
 }
 
 // lose forgets what can no longer be kept true.

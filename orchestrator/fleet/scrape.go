@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"tandem/internal/engine"
@@ -43,7 +44,7 @@ func (w *Watcher) scrapes(ctx context.Context) {
 		case w.restarted(m):
 			w.leases.Store(nil)
 			w.see(m.Started)
-			w.forget("the engine was restarted")
+			w.forgetRestarted()
 			for _, m := range w.Members() {
 				w.f.opt.Outliers.Restarted(m.ID, time.Now())
 			}
@@ -56,7 +57,8 @@ func (w *Watcher) scrapes(ctx context.Context) {
 		}
 		w.take(m)
 		if !w.relist(ctx) {
-			w.forget("it serves another model")
+			w.logForgotten(slog.LevelWarn, w.Name(), "it serves another model")
+			w.forget()
 			return
 		}
 	}
@@ -93,6 +95,7 @@ func (w *Watcher) take(m engine.Metrics) {
 	now := time.Now()
 	w.leases.Store(w.leaseCounters(&m))
 	w.checkTransfers(m)
+	w.toldRestart.Store(false)
 	w.mu.Lock()
 	w.reason = ""
 	members := w.facts
@@ -113,15 +116,31 @@ func (w *Watcher) take(m engine.Metrics) {
 	w.f.opt.RoomChanged()
 }
 
+// forgetRestarted voids the blocks of all ranks of an engine that was restarted. Its streams may have shown that
+// before, or will: one of them warns.
+func (w *Watcher) forgetRestarted() {
+	level := slog.LevelWarn
+	if w.toldRestart.Swap(true) {
+		level = slog.LevelDebug
+	}
+	w.logForgotten(level, w.Name(), "the engine was restarted")
+	w.forget()
+}
+
+func (w *Watcher) logForgotten(level slog.Level, name, reason string) {
+	w.log.Log(context.Background(), level, "replica's blocks are forgotten", "replica", name,
+		"pool", w.role.String(), "reason", reason)
+}
+
 // forget voids the blocks of all ranks.
-func (w *Watcher) forget(reason string) {
+func (w *Watcher) forget() {
 	w.f.restarts.WithLabelValues(w.role.String(), w.Name()).Inc()
-	w.log.Warn("replica's blocks are forgotten", "replica", w.Name(), "pool", w.role.String(), "reason", reason)
 	w.forgetTokens()
 	for _, m := range w.Members() {
 		w.pool.Forget(m.ID)
 	}
 	for _, f := range w.Streams() {
+		f.announced.Store(true)
 		// Or what it applied meanwhile would be forgotten, and never heard of again.
 		f.follower.Restarted("its process is another one")
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +23,8 @@ type Stream struct {
 	state    atomic.Uint32
 	reason   atomic.Pointer[string]
 	applied  applied
+
+	announced atomic.Bool // the follower was told of a restart, and has not forgotten since
 
 	naming sync.RWMutex // held, for reading, while something goes into the pool under id
 	id     replica.ID
@@ -117,7 +121,11 @@ func (s *sink) Forget(reason string) {
 	defer s.f.naming.RUnlock()
 	s.w.pool.Forget(s.f.id)
 	s.sized = false
-	s.w.log.Warn("blocks forgotten", "replica", string(s.f.id), "reason", reason)
+	level := slog.LevelWarn
+	if strings.HasPrefix(reason, kvevents.Restart) && (s.f.announced.Swap(false) || s.w.toldRestart.Swap(true)) {
+		level = slog.LevelDebug
+	}
+	s.w.logForgotten(level, string(s.f.id), reason)
 }
 
 // State implements [kvevents.Sink].

@@ -42,6 +42,9 @@ type Watcher struct {
 	resourced atomic.Bool // what is followed may have to change
 	doubted   atomic.Bool // the server did not know a model that it should serve
 	awaited   atomic.Bool // another server stands in for it until it has joined
+	// toldRestart says that the log has a line of the restart that the next scrape will find, or has found.
+	toldRestart atomic.Bool
+
 	signs     *liveness.Signs
 	transfers Transfers                     // to a decode server
 	states    states                        // of its replicas
