@@ -31,7 +31,7 @@ type answer struct {
 	guard   *liveness.Watchdog // until the first content of a split request
 
 	split bool
-	whole []byte    // no stream: the body
+	whole []byte    // no stream: the body, valid until the answer is closed
 	first time.Time // when the first content was there
 	kept  int       // tokens of the client's answer that are in the prompt of this one
 	held  bool      // its end has been held against its engine
@@ -111,7 +111,8 @@ func (a *answer) source(status int) replica.ID {
 // readWhole reads an answer that is not streamed.
 func (a *answer) readWhole() *failure {
 	a.h.j.q.o.report(a.to, a.resp)
-	body, err := entire(a.resp, nil, int64(a.h.cfg.Limits.AnswerBytes))
+	body, err := entire(a.resp, borrow(0), int64(a.h.cfg.Limits.AnswerBytes))
+	a.buf = body
 	if err != nil {
 		return a.failed(err)
 	}

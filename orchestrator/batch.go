@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -24,7 +25,7 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	wholes := make([][]byte, len(req.Prompts))
 	var first *Record
 	f := q.eachPrompt(ctx, req, func(_ context.Context, i int, a *answer) *failure {
-		if wholes[i] = a.whole; i == 0 {
+		if wholes[i] = bytes.Clone(a.whole); i == 0 {
 			first = a.h.j.rec
 		}
 		return nil

@@ -27,8 +27,8 @@ func grace(due, now time.Time) time.Duration {
 }
 
 // cancelGrace returns a context that ends after ctx has: as much later as the answer that is expected at due
-// is worth, or with it when a phase took too long. stop must be called.
-func cancelGrace(ctx context.Context, due time.Time) (own context.Context, stop func()) {
+// is worth, or with it when a phase took too long. giveUp ends it at once. stop must be called.
+func cancelGrace(ctx context.Context, due time.Time) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ended by the function below, or by stop
 	unhook := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
@@ -42,7 +42,7 @@ func cancelGrace(ctx context.Context, due time.Time) (own context.Context, stop 
 		}
 		cancel(cause)
 	})
-	return own, func() {
+	return own, cancel, func() {
 		unhook()
 		cancel(nil)
 	}

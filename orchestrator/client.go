@@ -24,6 +24,7 @@ type client struct {
 	stream bool          // and it is a stream of events
 	sent   int           // events of it
 	status int           // that the answer began with, 0 before
+	until  time.Time     // the write deadline that is set
 }
 
 // toClient bounds the writes to w.
@@ -49,8 +50,22 @@ func (c *client) WriteHeader(status int) {
 // Write leaves the deadline where it is, for what net/http sends when the handler has returned.
 func (c *client) Write(b []byte) (int, error) {
 	c.begun = true
-	_ = c.rc.SetWriteDeadline(time.Now().Add(c.limit)) // not every test transport has deadlines
+	c.bound()
 	return c.ResponseWriter.Write(b)
+}
+
+// writeSlack is by how much a write may take longer than its limit: setting a deadline is a good part of what an event costs, so
+// it is not done for each.
+const writeSlack = 500 * time.Millisecond
+
+// bound lets what is written now take the limit, or little more.
+func (c *client) bound() {
+	now := time.Now()
+	if !c.timed && c.until.Sub(now) >= c.limit {
+		return
+	}
+	c.until = now.Add(c.limit + writeSlack)
+	_ = c.rc.SetWriteDeadline(c.until) // not every test transport has deadlines
 }
 
 // send writes a part of a stream, at once.
@@ -73,15 +88,22 @@ func (c *client) whole(status int, contentType string, body []byte, rec *Record)
 	c.tellDecision(rec)
 	h := c.Header()
 	if contentType != "" {
-		h.Set("Content-Type", contentType)
+		h["Content-Type"] = []string{contentType}
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	c.WriteHeader(status)
 	if _, err := c.Write(body); err != nil {
 		return lost(err)
 	}
 	return nil
 }
+
+// The header fields of every stream, which nobody may change.
+var (
+	eventStream = []string{"text/event-stream; charset=utf-8"}
+	noCache     = []string{"no-cache"}
+	noBuffering = []string{"no"} // nginx would hold events back
+)
 
 // begin commits to a stream, once. An engine's error has a status of its own until then, so it is called with
 // the first events that were generated.
@@ -91,9 +113,9 @@ func (c *client) begin(rec *Record) {
 	}
 	c.tellDecision(rec)
 	h := c.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	h["Content-Type"] = eventStream
+	h["Cache-Control"] = noCache
+	h["X-Accel-Buffering"] = noBuffering
 	c.stream = true
 	c.WriteHeader(http.StatusOK)
 }

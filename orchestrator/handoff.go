@@ -194,12 +194,8 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		f.at, f.retry = at, true
 		return nil, f
 	}
-	if h.beside == nil {
-		h.limit(h.cfg.Timeouts.Prefill, errPhaseTimeout)
-		var stop func()
-		ctx, stop = cancelGrace(ctx, time.Now().Add(h.b.Prefilled()))
-		defer stop()
-	}
+	ctx, giveUp, stop := h.prefillContext(ctx)
+	defer stop()
 	ctx, end := o.span(ctx, "prefill", attribute.String("tandem.replica", string(at)))
 	out, f := h.prefillBody(con)
 	if f != nil {
@@ -209,8 +205,6 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	h.sentAt = time.Now()
 	h.from, h.stood, h.stalled = to, to.StalledFor(h.sentAt), o.clock.StalledFor(h.sentAt)
 	h.ends = to.LeaseCounters()
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
 	defer h.guardPrefill(to, giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
@@ -235,6 +229,17 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	h.j.rec.Delivered = answer.CachedTokens
 	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.doneAt)
 	return connector.NewReply(answer.Params, h.doneAt, h.counted, h.b.Prefill.Facts.BlockSize), nil
+}
+
+// prefillContext is what the prefill leg runs in, until it is given up or stop is called. Where the leg runs by itself it
+// has its own time, and outlives its client for a moment.
+func (h *handoff) prefillContext(ctx context.Context) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
+	if h.beside == nil {
+		h.limit(h.cfg.Timeouts.Prefill, errPhaseTimeout)
+		return cancelGrace(ctx, time.Now().Add(h.b.Prefilled()))
+	}
+	own, giveUp = context.WithCancelCause(ctx)
+	return own, giveUp, func() { giveUp(nil) }
 }
 
 // prefilled notes that the prefill replica gave what can be handed over.
@@ -339,6 +344,10 @@ type outgoing struct {
 	header []engine.Field // what else a connector wants
 	load   bool           // ask for the engine's load with the answer
 	last   func() error   // may forbid the leg just before its first byte leaves; nil allows it
+
+	leg     connector.Leg   // as a connector edits it
+	request engine.Request  // as it is sent
+	fields  [4]engine.Field // memory of its header
 }
 
 func (h *handoff) outgoing(body *openai.Edit, path string) *outgoing {
@@ -347,7 +356,8 @@ func (h *handoff) outgoing(body *openai.Edit, path string) *outgoing {
 
 // edited is o as a connector edits it.
 func (o *outgoing) edited(attempt string) *connector.Leg {
-	return &connector.Leg{Body: o.body, RequestID: attempt, SetHeader: o.set}
+	o.leg = connector.Leg{Body: o.body, RequestID: attempt, SetHeader: o.set}
+	return &o.leg
 }
 
 func (o *outgoing) set(key, value string) {
@@ -360,8 +370,10 @@ func (o *outgoing) set(key, value string) {
 
 // leg makes the request of one leg.
 func (h *handoff) leg(ctx context.Context, to *reach, out *outgoing) *engine.Request {
-	r := &engine.Request{Method: http.MethodPost, Path: out.path, Body: out.body.Append(borrow(out.body.Len())), Last: out.last}
-	r.Header = append(make([]engine.Field, 0, 4), engine.Field{Key: "X-Request-Id", Value: out.id})
+	r := &out.request
+	r.Method, r.Path, r.Last = http.MethodPost, out.path, out.last
+	r.Body = out.body.Append(borrow(out.body.Len()))
+	r.Header = append(out.fields[:0], engine.Field{Key: "X-Request-Id", Value: out.id})
 	r.Header = append(r.Header, out.header...)
 	if out.load {
 		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})

@@ -122,7 +122,7 @@ func TestWhatIsDueIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, leave := context.WithCancelCause(t.Context())
-				own, stop := cancelGrace(ctx, time.Now().Add(c.due))
+				own, _, stop := cancelGrace(ctx, time.Now().Add(c.due))
 				defer stop()
 				leave(c.cause)
 				begun := time.Now()

@@ -14,24 +14,24 @@ import (
 //
 // Safe for concurrent use. Children of the hot path are resolved once, in [newMetrics].
 type metrics struct {
-	requests      *prometheus.CounterVec   // path, model, mode, outcome
-	first         *prometheus.HistogramVec // model, mode
-	perToken      *prometheus.HistogramVec // model, mode
+	requests      *counters                // path, model, mode, outcome
+	first         *histograms              // model, mode
+	perToken      *histograms              // model, mode
 	failures      *prometheus.CounterVec   // pool, replica, leg, kind
-	decisions     *prometheus.CounterVec   // mode, reason
+	decisions     *counters                // mode, reason
 	phase         *prometheus.HistogramVec // phase
 	handoffGap    prometheus.Histogram
-	leg           *prometheus.HistogramVec // pool, replica
-	legRatio      *prometheus.HistogramVec // leg, replica
-	tokens        *prometheus.CounterVec   // kind
-	cached        *prometheus.CounterVec   // kind, mode, told
-	unmeasured    *prometheus.CounterVec   // reason
-	matchLoss     *prometheus.HistogramVec // mode
-	predictErr    *prometheus.HistogramVec // pool, direction
-	partial       *prometheus.CounterVec   // reason
-	shadow        *prometheus.CounterVec   // verdict
+	leg           *histograms // pool, replica
+	legRatio      *histograms // leg, replica
+	tokens        *counters   // kind
+	cached        *counters   // kind, mode, told
+	unmeasured    *counters   // reason
+	matchLoss     *histograms // mode
+	predictErr    *histograms // pool, direction
+	partial       *counters   // reason
+	shadow        *counters   // verdict
 	regret        prometheus.Histogram
-	tokenSource   *prometheus.CounterVec // source
+	tokenSource   *counters              // source
 	retries       *prometheus.CounterVec // phase
 	continued     *prometheus.CounterVec // outcome
 	refused       *prometheus.CounterVec // reason
@@ -42,8 +42,8 @@ type metrics struct {
 	pairEjected   *prometheus.CounterVec // prefill, decode
 	trials        *prometheus.CounterVec // result
 	forced        prometheus.Counter
-	handoffTokens *prometheus.CounterVec // prefill, decode, kind
-	unmoved       *prometheus.CounterVec // prefill, decode
+	handoffTokens *counters // prefill, decode, kind
+	unmoved       *counters // prefill, decode
 	rebinds       prometheus.Counter
 	inflight      prometheus.Gauge
 	events        prometheus.Counter // SSE events forwarded
@@ -99,24 +99,24 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return g
 	}
 	m := &metrics{
-		requests:      counter("tandem_requests_total", "Requests that ended, by front-door path, model, mode and outcome.", "path", "model", "mode", "outcome"),
-		first:         histogram("tandem_time_to_first_token_seconds", "Seconds from a request in to the first content out, of streams that ended well.", seconds, "model", "mode"),
-		perToken:      histogram("tandem_time_per_output_token_seconds", "Seconds a token behind the first, a mean of each stream that ended well.", tokenTimeBuckets, "model", "mode"),
+		requests:      newSeries(counter("tandem_requests_total", "Requests that ended, by front-door path, model, mode and outcome.", "path", "model", "mode", "outcome").WithLabelValues),
+		first:         newSeries(histogram("tandem_time_to_first_token_seconds", "Seconds from a request in to the first content out, of streams that ended well.", seconds, "model", "mode").WithLabelValues),
+		perToken:      newSeries(histogram("tandem_time_per_output_token_seconds", "Seconds a token behind the first, a mean of each stream that ended well.", tokenTimeBuckets, "model", "mode").WithLabelValues),
 		failures:      counter("tandem_attempt_failures_total", "Failed attempts that are held against a replica, by its leg and the kind of failure.", "pool", "replica", "leg", "kind"),
-		decisions:     counter("tandem_decisions_total", "Plans that were booked, by mode and the term that decided.", "mode", "reason"),
+		decisions:     newSeries(counter("tandem_decisions_total", "Plans that were booked, by mode and the term that decided.", "mode", "reason").WithLabelValues),
 		phase:         histogram("tandem_phase_seconds", "Seconds a request spent in a phase.", seconds, "phase"),
 		handoffGap:    histogram("tandem_handoff_gap_seconds", "Seconds from the last byte of the prefill answer to the decode request being written.", handoffBuckets()).WithLabelValues().(prometheus.Histogram),
-		leg:           histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to its first content, or to the whole answer where it is not streamed.", seconds, "pool", "replica"),
-		legRatio:      histogram("tandem_leg_prediction_ratio", "How many times as long as predicted a leg took: prefill to its answer, decode and local to the first content of a stream.", ratioBuckets, "leg", "replica"),
-		tokens:        counter("tandem_tokens_total", "Tokens of requests that ended well, by kind: prompt or output.", "kind"),
-		cached:        counter("tandem_cached_tokens_total", "Tokens of measured requests by kind: prompt, available on any replica, captured by the plan, delivered by the engine; told: whether the engine gave a number.", "kind", "mode", "told"),
-		unmeasured:    counter("tandem_cached_unmeasured_total", "Requests that ended well and are not in tandem_cached_tokens_total, by reason; those not_told are missing in its delivered alone.", "reason"),
-		matchLoss:     histogram("tandem_match_loss_tokens", "Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode"),
-		predictErr:    histogram("tandem_prediction_error_tokens", "Difference of captured and delivered tokens: over, where the index promised too much, under, exact.", tokenBuckets, "pool", "direction"),
-		partial:       counter("tandem_decisions_partial_total", "Plans booked while the index of a possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason"),
-		shadow:        counter("tandem_shadow_decisions_total", "Plans by whether what was learned, which does not decide, would have chosen the same or one as good.", "verdict"),
+		leg:           newSeries(histogram("tandem_leg_seconds", "Seconds of a leg at a replica: prefill to the whole answer, decode to its first content, or to the whole answer where it is not streamed.", seconds, "pool", "replica").WithLabelValues),
+		legRatio:      newSeries(histogram("tandem_leg_prediction_ratio", "How many times as long as predicted a leg took: prefill to its answer, decode and local to the first content of a stream.", ratioBuckets, "leg", "replica").WithLabelValues),
+		tokens:        newSeries(counter("tandem_tokens_total", "Tokens of requests that ended well, by kind: prompt or output.", "kind").WithLabelValues),
+		cached:        newSeries(counter("tandem_cached_tokens_total", "Tokens of measured requests by kind: prompt, available on any replica, captured by the plan, delivered by the engine; told: whether the engine gave a number.", "kind", "mode", "told").WithLabelValues),
+		unmeasured:    newSeries(counter("tandem_cached_unmeasured_total", "Requests that ended well and are not in tandem_cached_tokens_total, by reason; those not_told are missing in its delivered alone.", "reason").WithLabelValues),
+		matchLoss:     newSeries(histogram("tandem_match_loss_tokens", "Cached tokens that were available somewhere and not captured by the plan.", tokenBuckets, "mode").WithLabelValues),
+		predictErr:    newSeries(histogram("tandem_prediction_error_tokens", "Difference of captured and delivered tokens: over, where the index promised too much, under, exact.", tokenBuckets, "pool", "direction").WithLabelValues),
+		partial:       newSeries(counter("tandem_decisions_partial_total", "Plans booked while the index of a possible replica was unknown (blind) or cut for its byte budget (truncated).", "reason").WithLabelValues),
+		shadow:        newSeries(counter("tandem_shadow_decisions_total", "Plans by whether what was learned, which does not decide, would have chosen the same or one as good.", "verdict").WithLabelValues),
 		regret:        histogram("tandem_shadow_regret_seconds", "By how much the plan that what was learned would have chosen is better, by what was learned.", seconds).WithLabelValues().(prometheus.Histogram),
-		tokenSource:   counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source"),
+		tokenSource:   newSeries(counter("tandem_token_ids_total", "Prompts by where their token ids came from.", "source").WithLabelValues),
 		retries:       counter("tandem_retries_total", "Second attempts before the first byte, by the phase that failed.", "phase"),
 		continued:     counter("tandem_continued_total", "Streams that broke off behind their first content and may go on elsewhere, by what came of it.", "outcome"),
 		refused:       counter("tandem_refused_total", "Requests refused by the router itself, by reason.", "reason"),
@@ -127,8 +127,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		pairEjected:   counter("tandem_pair_ejections_total", "Times that a pair was kept out since KV blocks did not come over between its replicas.", "prefill", "decode"),
 		trials:        counter("tandem_trials_total", "Requests of the router's own to replicas and pairs that are ejected or suspected, by result.", "result"),
 		forced:        counter("tandem_ejection_overridden_total", "Plans for which ejected replicas or pairs were used as they are, since too few others were left.").WithLabelValues(),
-		handoffTokens: counter("tandem_handoff_tokens_total", "Prompt tokens of split requests that ended well, by pair: planned to be transferred; moved, by what the decode engine says it had cached beyond what it held; and unsure, the same where it is not known what it held.", "prefill", "decode", "kind"),
-		unmoved:       counter("tandem_handoff_unmoved_total", "Split requests that ended well, and of whose prompt nothing was transferred.", "prefill", "decode"),
+		handoffTokens: newSeries(counter("tandem_handoff_tokens_total", "Prompt tokens of split requests that ended well, by pair: planned to be transferred; moved, by what the decode engine says it had cached beyond what it held; and unsure, the same where it is not known what it held.", "prefill", "decode", "kind").WithLabelValues),
+		unmoved:       newSeries(counter("tandem_handoff_unmoved_total", "Split requests that ended well, and of whose prompt nothing was transferred.", "prefill", "decode").WithLabelValues),
 		rebinds:       counter("tandem_decode_rebinds_total", "Requests whose decode replica changed when the prefill answer came.").WithLabelValues(),
 		inflight:      gauge("tandem_requests_in_flight", "Requests being served, waiting ones included."),
 		events:        counter("tandem_stream_events_total", "Server-sent events forwarded to clients.").WithLabelValues(),
@@ -151,7 +151,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // begin makes the series whose labels are known before anything happens, at 0: an alert on an increase cannot fire on
 // a series that is born at 1.
 func (m *metrics) begin() {
-	for vec, values := range map[*prometheus.CounterVec][]string{
+	for vec, values := range map[interface {
+		WithLabelValues(values ...string) prometheus.Counter
+	}][]string{
 		m.unwritten:  {"slow", "failed"},
 		m.retries:    {"tokenize", "prefill", "handoff", "decode", "stream"},
 		m.refused:    {"draining", "no_replica", "queue_full", "queue_timeout", "too_late", "too_many", "unauthorised"},

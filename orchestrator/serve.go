@@ -21,8 +21,11 @@ func (o *Orchestrator) Front() http.Handler {
 	mux.Get("/health", o.healthz)
 	mux.Get("/readyz", o.frontReady)
 
-	mux.Post("/v1/chat/completions", o.handle("/v1/chat/completions", o.generate(openai.Chat)))
-	mux.Post("/v1/completions", o.handle("/v1/completions", o.generate(openai.Completions)))
+	usual := map[string]http.HandlerFunc{} // nearly all requests are to these, which need no search
+	for _, kind := range []openai.Kind{openai.Chat, openai.Completions} {
+		usual[kind.Path()] = o.handle(kind.Path(), o.generate(kind))
+		mux.Post(kind.Path(), usual[kind.Path()])
+	}
 
 	mux.Post("/v1/messages", o.handle("/v1/messages", o.converse(openai.Messages)))
 	mux.Post("/v1/responses", o.handle("/v1/responses", o.converse(openai.Responses)))
@@ -37,7 +40,13 @@ func (o *Orchestrator) Front() http.Handler {
 	mux.Get("/v1/models/{model}", o.handle("/v1/models/{model}", o.model))
 	mux.Get("/v1/responses/{id}", o.handle("/v1/responses/{id}", o.stored))
 	mux.Post("/v1/responses/{id}/cancel", o.handle("/v1/responses/{id}/cancel", o.stored))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(o.toClient(w, r), r) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if serve := usual[r.URL.Path]; serve != nil && r.Method == http.MethodPost && r.URL.RawPath == "" {
+			serve(o.toClient(w, r), r)
+			return
+		}
+		mux.ServeHTTP(o.toClient(w, r), r)
+	})
 }
 
 // generating are the paths that take a prompt and produce tokens or vectors: passed through whole to one decode replica, with room booked there.

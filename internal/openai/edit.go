@@ -12,6 +12,7 @@ type Edit struct {
 	object span
 	fields []field
 	ops    []op
+	few    [8]op // memory of ops
 }
 
 // op is what becomes of the members of one name; a nil value deletes them.
@@ -21,10 +22,20 @@ type op struct {
 }
 
 // Edit begins an edit of the request's body.
-func (r *Request) Edit() *Edit { return &Edit{raw: r.Raw, object: r.object, fields: r.fields} }
+func (r *Request) Edit() *Edit {
+	e := &Edit{raw: r.Raw, object: r.object, fields: r.fields}
+	e.ops = e.few[:0]
+	return e
+}
 
 // NewEdit begins an empty object.
-func NewEdit() *Edit { return &Edit{raw: []byte("{}"), object: span{0, 2}} }
+func NewEdit() *Edit {
+	e := &Edit{raw: noMembers, object: span{0, 2}}
+	e.ops = e.few[:0]
+	return e
+}
+
+var noMembers = []byte("{}")
 
 // EditPrompt begins an edit of a completion with its i-th prompt as the only one.
 func (r *Request) EditPrompt(i int) *Edit {

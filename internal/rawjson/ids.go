@@ -1,6 +1,9 @@
 package rawjson
 
-import "math"
+import (
+	"bytes"
+	"math"
+)
 
 // NotAnID is the reason of the error for an element that is JSON and not a token id.
 const NotAnID = "not a token id"
@@ -12,7 +15,7 @@ func (s *Scanner) IDs(dst []uint32) []uint32 {
 	}
 	s.depth--
 	if dst == nil {
-		dst = make([]uint32, 0, (len(s.Data)-s.Pos)/5+8)
+		dst = make([]uint32, 0, s.commas()+1)
 	}
 	if s.Peek() == ']' {
 		s.Pos++
@@ -28,6 +31,15 @@ func (s *Scanner) IDs(dst []uint32) []uint32 {
 		}
 	}
 	return dst
+}
+
+// commas counts those up to the next closing bracket.
+func (s *Scanner) commas() int {
+	rest := s.Data[s.Pos:]
+	if end := bytes.IndexByte(rest, ']'); end >= 0 {
+		rest = rest[:end]
+	}
+	return bytes.Count(rest, []byte{','})
 }
 
 // plainIDs reads ids of up to nine digits that stand close, as serializers write them, and stops before anything else. closed: the list has ended.

@@ -168,12 +168,12 @@ func TestUnit(t *testing.T) {
 func TestInTurn(t *testing.T) {
 	all := []contender{{name: "a"}, {name: "b"}, {name: "c"}}
 	for n, want := range []string{"abc", "bca", "cab", "abc"} {
-		got := ""
+		var got strings.Builder
 		for _, c := range inTurn(all, n) {
-			got += c.name
+			got.WriteString(c.name)
 		}
-		if got != want {
-			t.Errorf("run %d: %s, want %s", n, got, want)
+		if got.String() != want {
+			t.Errorf("run %d: %s, want %s", n, got.String(), want)
 		}
 	}
 }

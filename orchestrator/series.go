@@ -1,0 +1,62 @@
+package orchestrator
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// series is a family of metrics whose children are found without asking the family each time: it checks, hashes and locks,
+// a dozen times a request. Children are never deleted. Safe for concurrent use.
+type series[C any] struct {
+	child func(labels ...string) C
+
+	mu    sync.Mutex // one writer at a time
+	known atomic.Pointer[map[labels]C]
+}
+
+// labels are the values of a child's labels, in order. Families with more are asked each time.
+type labels [4]string
+
+type (
+	counters   = series[prometheus.Counter]
+	histograms = series[prometheus.Observer]
+)
+
+func newSeries[C any](child func(...string) C) *series[C] {
+	s := &series[C]{child: child}
+	s.known.Store(&map[labels]C{})
+	return s
+}
+
+// WithLabelValues returns the child with these values of its labels.
+func (s *series[C]) WithLabelValues(values ...string) C {
+	var key labels
+	if len(values) > len(key) {
+		return s.child(slices.Clone(values)...)
+	}
+	copy(key[:], values)
+	if c, ok := (*s.known.Load())[key]; ok {
+		return c
+	}
+	return s.learn(key, slices.Clone(values))
+}
+
+// mostKnown bounds what is kept: labels name replicas, which come and go.
+const mostKnown = 1024
+
+func (s *series[C]) learn(key labels, values []string) C {
+	c := s.child(values...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := map[labels]C{}
+	if known := *s.known.Load(); len(known) < mostKnown {
+		next = maps.Clone(known)
+	}
+	next[key] = c
+	s.known.Store(&next)
+	return c
+}
