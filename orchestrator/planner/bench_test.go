@@ -46,10 +46,28 @@ func BenchmarkPlan16x16(b *testing.B) { benchmarkPlan(b, 16, 16, Policy{}) }
 func BenchmarkPlan64x64(b *testing.B) { benchmarkPlan(b, 64, 64, Policy{}) }
 
 // With a fixed alpha, work that was booked a moment ago makes no replica dearer: else the first plans would
-// not meet the half match, but hundreds of idle replicas, whose pairs all tie, and the drawing of lots would
-// be measured.
+// not meet the half match, but hundreds of replicas whose pairs all tie, which is what the next one measures.
 func BenchmarkPlan512x512(b *testing.B) {
 	weights := usualWeights()
 	weights.Alpha = scoring.Alpha{Value: 1}
 	benchmarkPlan(b, 512, 512, Policy{Weights: weights})
+}
+
+// BenchmarkPlanIdle512x512 measures Plan and Release where nearly all of 262,144 pairs are as good: nobody has
+// anything to do, or holds anything of a prompt of 2,000 tokens that may only be split.
+func BenchmarkPlanIdle512x512(b *testing.B) {
+	f := newFleet(512, 512, nil)
+	r := f.request(1, 2000)
+	r.LocalOK = false
+	later := f.now.Add(time.Hour)
+	b.ReportAllocs()
+	for b.Loop() {
+		booking := f.plan(b, r)
+		if booking.Decision.Ties < 10_000 {
+			b.Fatalf("%d plans are as good, want most", booking.Decision.Ties)
+		}
+		booking.Release(f.now)
+		f.prefill.Expire(later)
+		f.decode.Expire(later)
+	}
 }

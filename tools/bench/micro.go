@@ -13,6 +13,7 @@ var micros = []struct{ figure, pkg, benchmark string }{
 	{"plan_16x16_us", "./orchestrator/planner", "BenchmarkPlan16x16"},
 	{"plan_64x64_us", "./orchestrator/planner", "BenchmarkPlan64x64"},
 	{"plan_512x512_us", "./orchestrator/planner", "BenchmarkPlan512x512"},
+	{"plan_idle_512x512_us", "./orchestrator/planner", "BenchmarkPlanIdle512x512"},
 	{"keys_131072_us", "./internal/kv", "BenchmarkKeys131072"},
 }
 
