@@ -78,20 +78,21 @@ func (t *Table) good() int {
 	return first
 }
 
-// row prices the pairs of sender i that may be among the best, and enters them there.
+// row prices the pairs of sender i that may be among the best, and enters them there. Of equal pairs those of
+// a sender further down in the table are not.
 func (t *Table) row(i int, best []Choice) {
 	s, rates := &t.Senders[i], t.rates(i)
 	worst := &best[len(best)-1]
 	for _, r := range t.order {
-		c := Choice{int32(i), r.at, s.cost + r.floor}
-		if worst.before(c) { // and before all that follow
-			return
+		least := s.cost + r.floor
+		if least > worst.Cost || least == worst.Cost && int32(i) > worst.Prefill {
+			return // and so are all that follow
 		}
 		perByte := rates[t.Col[r.at]]
 		if perByte < 0 {
 			continue
 		}
-		c.Cost = s.price(&t.Receivers[r.at], perByte)
+		c := Choice{int32(i), r.at, s.price(&t.Receivers[r.at], perByte)}
 		if c.before(*worst) && !t.pairOut(t.place(i, int(r.at))) {
 			insert(best, c)
 		}
