@@ -6,8 +6,9 @@ import (
 	"sort"
 )
 
-// bounds is what keeps most pairs out: the least that each receiver's part of a pair's cost can be.
+// bounds is what keeps most pairs out: the least that each side adds to the cost of a pair.
 type bounds struct {
+	least  []float64   // of each sender, beyond the floor of whoever receives
 	floors []float64   // of each receiver; +Inf where it can be in no pair, or is excluded
 	order  []candidate // those receivers that can, the lowest floor first
 	few    []int32     // see [Table.reachable]
@@ -34,6 +35,7 @@ func (t *Table) bound() {
 		}
 		t.floors = append(t.floors, floor)
 	}
+	t.boundSenders(&ideal)
 	slices.SortFunc(t.order, func(a, b candidate) int {
 		switch {
 		case a.floor < b.floor:
@@ -43,6 +45,25 @@ func (t *Table) bound() {
 		}
 		return int(a.at - b.at)
 	})
+}
+
+// boundSenders works out what each sender adds: what it costs itself and, where that is much, what its transfers
+// keep waiting beyond those of the ideal one. The second is added up in another order than in a price, and
+// counts a millionth less for it.
+func (t *Table) boundSenders(ideal *Sender) {
+	own := math.Inf(1) // seconds that the blocks take at least, for any receiver
+	for _, c := range t.order {
+		own = min(own, t.times(c.at).Least)
+	}
+	t.least = t.least[:0]
+	for i := range t.Senders {
+		s := &t.Senders[i]
+		least := s.cost
+		if more := linkContention(own, s.Leaving-ideal.Leaving); more > 1e-3 {
+			least += more * (1 - 1e-6)
+		}
+		t.least = append(t.least, least)
+	}
 }
 
 func (t *Table) idealSender() Sender {
@@ -60,7 +81,7 @@ func (t *Table) idealSender() Sender {
 // reachable returns the receivers with which sender i may make a pair that costs no more than limit, in the
 // order of the table. It holds until the next call.
 func (t *Table) reachable(i int, limit float64) []int32 {
-	own := t.Senders[i].cost
+	own := t.least[i]
 	n := sort.Search(len(t.order), func(k int) bool { return own+t.order[k].floor > limit })
 	t.few = t.few[:0]
 	if n <= sortsFaster {

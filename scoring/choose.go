@@ -84,7 +84,7 @@ func (t *Table) row(i int, best []Choice) {
 	s, rates := &t.Senders[i], t.rates(i)
 	worst := &best[len(best)-1]
 	for _, r := range t.order {
-		least := s.cost + r.floor
+		least := t.least[i] + r.floor
 		if least > worst.Cost || least == worst.Cost && int32(i) > worst.Prefill {
 			return // and so are all that follow
 		}
