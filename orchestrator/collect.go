@@ -50,8 +50,6 @@ var (
 
 	descCut = prometheus.NewDesc("tandem_index_truncated", "Whether blocks of the replica were "+
 		"dropped from the index for its byte budget, so that matches may be too short: 1 or 0.", perReplica, nil)
-	descBlocks = prometheus.NewDesc("tandem_index_blocks", "Distinct blocks in a pool's index.",
-		[]string{"pool"}, nil)
 	descMemberships = prometheus.NewDesc("tandem_index_memberships",
 		"Pairs of block and holder in a pool's index.", []string{"pool"}, nil)
 	descBytes = prometheus.NewDesc("tandem_index_bytes", "Estimated memory of a pool's index.",
@@ -89,9 +87,6 @@ var (
 	descSkewed = prometheus.NewDesc("tandem_events_skewed_total",
 		"Live event batches whose time stamp lay in our future: the clocks differ by more than the stream lags.",
 		perReplica, nil)
-	descLag = prometheus.NewDesc("tandem_events_lag_seconds",
-		"Engine's time stamp to applied, newest live batch; clock skew included, 0 where that makes it negative.",
-		perReplica, nil)
 	descIndexLag = prometheus.NewDesc("tandem_index_lag_seconds",
 		"Age of a live event batch when the index has it: since the engine's time stamp (event; clock skew "+
 			"included) or since we received it (received).",
@@ -120,10 +115,10 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descLeases, descQueued, descPromise, descFree, descUsage, descRunning, descWaiting, descAge,
 		descState, descPairOut, descTrust,
-		descCut, descBlocks, descMemberships, descBytes, descOrphans, descTruncated,
+		descCut, descMemberships, descBytes, descOrphans, descTruncated,
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
-		descBad, descSkewed, descLag, descIndexLag, descPeer, descQueue, descStall,
+		descBad, descSkewed, descIndexLag, descPeer, descQueue, descStall,
 		descToken, descStep, descRetrying, descBudget,
 	} {
 		ch <- d
@@ -234,9 +229,6 @@ func (e emit) stream(s kvevents.Stats, pool, id string) {
 	} {
 		e.counter(x.desc, float64(x.n), pool, id)
 	}
-	if s.Batches > 0 {
-		e.gauge(descLag, s.Lag.Seconds(), pool, id)
-	}
 	e.lags(&s.Behind, pool, id, "event")
 	e.lags(&s.Applying, pool, id, "received")
 }
@@ -288,7 +280,6 @@ func (e emit) load(pool, id string, running, waiting int, usage, ageMS float64) 
 }
 
 func (e emit) index(pool string, s kv.Stats) {
-	e.gauge(descBlocks, float64(s.Blocks), pool)
 	e.gauge(descMemberships, float64(s.Memberships), pool)
 	e.gauge(descBytes, float64(s.Bytes), pool)
 	e.counter(descOrphans, float64(s.Orphans), pool)
