@@ -20,37 +20,44 @@ type Query struct {
 	MaxTokens int  // new tokens of each sequence, 0 no limit
 	Sequences int  // below 1 counts as 1
 	Keys      []kv.Key
-	Chunk     float64 // tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks
-	Depth     []int32 // what [roster.Roster.Match] said of Keys
-	Avoid     []replica.ID
-	Ready     time.Duration // until a prefill replica can have computed it
-	Seeded    bool          // price by what the operator says, or the profile, and by nothing that was learned
+	// Tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks.
+	Chunk  float64
+	Depth  []int32 // what [roster.Roster.Match] said of Keys
+	Avoid  []replica.ID
+	Ready  time.Duration // until a prefill replica can have computed it
+	Seeded bool          // price by what the operator says, or the profile, and by nothing that was learned
 
 	// Beside is who has the request now, where it asks for another one: candidates are compared with it, too.
 	Beside replica.ID
 }
 
-// Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the query that made it.
+// Candidate is a replica that could decode the request now, with all that is known of it. It belongs to the
+// query that made it.
 type Candidate struct {
 	scoring.Decode
 
-	Slot     int           // in the View
-	Matched  int           // leading tokens that the index says it holds, whole blocks and less than Tokens
-	Expected int           // leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind
+	Slot    int // in the View
+	Matched int // leading tokens that the index says it holds, whole blocks and less than Tokens
+	// Leading tokens that it is priced with: Matched, or what is expected of a replica that is Blind.
+	Expected int
 	Need     int           // blocks for the prompt and its expected answer
 	Free     int           // blocks that may be promised, -1 where the capacity is unknown
 	Reserved int           // blocks asked for by requests still in a prefill queue
 	LoadAge  time.Duration // of the newest report, -1 without any
-	Crowded  bool          // there will be room when its blocks come, but there is none yet for who prefills here
-	Doubtful bool          // the speed of its own prefills was learned, but of nothing new, and none is under way that could tell
-	Unknown  bool          // no fresh report: what it uses is the pool's mean
-	Blind    bool          // its events do not reach us now: Matched is a guess, and may as well be too small as too large
-	Trust    replica.Trust
+	// There will be room when its blocks come, but there is none yet for who prefills here.
+	Crowded bool
+	// The speed of its own prefills was learned, but of nothing new, and none is under way that could tell.
+	Doubtful bool
+	Unknown  bool // no fresh report: what it uses is the pool's mean
+	// Its events do not reach us now: Matched is a guess, and may as well be too small as too large.
+	Blind bool
+	Trust replica.Trust
 
 	// BesideLater is what Later would be of who has the request now ([Query.Beside]), 0 where nobody has.
 	BesideLater float64
 
-	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too small, never too large.
+	// Truncated says that blocks of it were dropped from the index for the byte budget: Matched may be too
+	// small, never too large.
 	Truncated bool
 
 	member *member
@@ -67,7 +74,8 @@ type Excluded struct {
 	Reason string
 	Limit  int           // the largest prompt in tokens that it ever takes, where Tokens is more; else 0
 	Room   time.Duration // when it should have room, where it has none now; else 0
-	Part   float64       // of all its blocks, what the request would take, where it has no room; above 1 it waits until it is empty
+	// Of all its blocks, what the request would take, where it has no room; above 1 it waits until it is empty.
+	Part float64
 }
 
 // Rejected sums up the members that are no candidates.
@@ -81,9 +89,11 @@ type Rejected struct {
 	Limit   int           // the largest prompt that one of the small takes
 }
 
-// Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count in. Where excluded is not nil it gets all
-// others.
-func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]Excluded) ([]Candidate, *View, Rejected) {
+// Candidates appends to dst the replicas that could decode q now, and returns the view that their slots count
+// in. Where excluded is not nil it gets all others.
+func (p *Pool) Candidates(
+	q *Query, now time.Time, dst []Candidate, excluded *[]Excluded,
+) ([]Candidate, *View, Rejected) {
 	p.members.Lock()
 	defer p.members.Unlock()
 	p.admitDue(now)
@@ -127,7 +137,8 @@ func (p *Pool) Candidates(q *Query, now time.Time, dst []Candidate, excluded *[]
 	return dst, p.members.View, rejected
 }
 
-// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the depth that [roster.Roster.MatchBelow] gave.
+// Below returns how many of the leading tokens that c holds lie below the engine's own memory only, by the
+// depth that [roster.Roster.MatchBelow] gave.
 func (p *Pool) Below(c *Candidate, q *Query, depth []int32) int {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -135,8 +146,8 @@ func (p *Pool) Below(c *Candidate, q *Query, depth []int32) int {
 	return matches.Tokens(&c.member.Member)
 }
 
-// fillFirst fills in the step that makes the first token of blocks which came: the mean of the candidates' steps, since who is faster is priced elsewhere, as
-// far as that is known.
+// fillFirst fills in the step that makes the first token of blocks which came: the mean of the candidates'
+// steps, since who is faster is priced elsewhere, as far as that is known.
 func fillFirst(cs []Candidate) {
 	sum := 0.0
 	for i := range cs {
@@ -147,8 +158,8 @@ func fillFirst(cs []Candidate) {
 	}
 }
 
-// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the others do on average, or what the index still
-// says of it where that is more.
+// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the
+// others do on average, or what the index still says of it where that is more.
 func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
 	size := p.Unit()
 	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, size)
@@ -185,8 +196,9 @@ func (m *member) unfit(q *Query) verdict {
 	return fit
 }
 
-// Bookable returns the most tokens that an estimate may book for a prompt of model: what fits the largest context and half of the largest replica. More could
-// be wrong by any factor, and would wait for a replica to be all but empty, with everybody behind it.
+// Bookable returns the most tokens that an estimate may book for a prompt of model: what fits the largest
+// context and half of the largest replica. More could be wrong by any factor, and would wait for a replica to
+// be all but empty, with everybody behind it.
 func (p *Pool) Bookable(model string) int {
 	p.members.Lock()
 	defer p.members.Unlock()
@@ -249,7 +261,8 @@ func (m *member) explain(v verdict, limit int, q *Query) string {
 	return ""
 }
 
-// answer is the expected length of one sequence, remembered for the limit that it was asked for last: members hardly ever differ.
+// answer is the expected length of one sequence, remembered for the limit that it was asked for last: members
+// hardly ever differ.
 type answer struct {
 	lengths     *scoring.OutputLength
 	limit, rest int
@@ -265,7 +278,9 @@ func (p *Pool) answerOf(q *Query) answer {
 
 func (a *answer) within(limit int) int {
 	if !a.known || a.limit != limit {
-		a.limit, a.rest, a.known = limit, a.lengths.Rest(0, limit), true
+		a.limit = limit
+		a.rest = a.lengths.Rest(0, limit)
+		a.known = true
 	}
 	return a.rest
 }
@@ -353,7 +368,9 @@ type survey struct {
 // gather fills in the facts of c, whose answer is expected to have so many tokens a sequence.
 func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
 	m := c.member
-	c.Slot, c.Trust, c.LoadAge = m.Slot, m.Believed(), s.Age
+	c.Slot = m.Slot
+	c.Trust = m.Believed()
+	c.LoadAge = s.Age
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = q.matches.Tokens(&m.Member)
 	c.Expected = c.Matched
@@ -390,7 +407,9 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 
 // gatherDecode fills in who decodes there and what comes, with so many requests of others.
 func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64) {
-	m, g, e := c.member, &c.member.ledger, &c.member.remote
+	m := c.member
+	g := &c.member.ledger
+	e := &c.member.remote
 	output := int(c.answer)
 	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
 	c.Waiting = float64(max(0, s.Waiting) + g.queued)
@@ -403,7 +422,10 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 
 // gatherLocal fills in what it is to prefill there, too. Those whose prompt is not there are not decoding.
 func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, others float64) {
-	m, g, e, l := c.member, &c.member.ledger, &c.member.remote, &c.Local
+	m := c.member
+	g := &c.member.ledger
+	e := &c.member.remote
+	l := &c.Local
 	l.Wait = m.localWait(q.now).Seconds()
 	c.Doubtful = l.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(q.now)
 	l.Cold = speed.Prefill(q.Tokens, 0)
@@ -427,7 +449,8 @@ func (c *Candidate) priceMatch(q *Query, speed *scoring.Pricing, blockSize int) 
 	c.Local.Share = float64(c.Expected) / float64(q.Tokens)
 }
 
-// roomIn returns how long it should take until so many blocks have come free: requests there end after an answer's usual time, evenly spread.
+// roomIn returns how long it should take until so many blocks have come free: requests there end after an
+// answer's usual time, evenly spread.
 func (p *Pool) roomIn(m *member, a *account, blocks int) time.Duration {
 	if blocks <= 0 {
 		return 0

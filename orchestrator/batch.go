@@ -35,7 +35,8 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	}
 	merged, err := openai.MergeAnswers(wholes, "cmpl-"+q.id)
 	if err != nil {
-		f := refuse("stream", "merge", http.StatusBadGateway, "The answers to the prompts could not be put together.")
+		f := refuse("stream", "merge", http.StatusBadGateway,
+			"The answers to the prompts could not be put together.")
 		f.err = err
 		return f
 	}

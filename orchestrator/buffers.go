@@ -2,7 +2,8 @@ package orchestrator
 
 import "sync"
 
-// buffers are bodies on their way to and from engines, used again. A profile asked for them: they were a quarter of all bytes allocated.
+// buffers are bodies on their way to and from engines, used again. A profile asked for them: they were a
+// quarter of all bytes allocated.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // handles are the empty ones of the pool's pointers, so that giving a buffer back allocates nothing either.

@@ -28,7 +28,9 @@ func grace(due, now time.Time) time.Duration {
 
 // cancelGrace returns a context that ends after ctx has: as much later as the answer that is expected at due
 // is worth, or with it when a phase took too long. giveUp ends it at once. stop must be called.
-func cancelGrace(ctx context.Context, due time.Time) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
+func cancelGrace(
+	ctx context.Context, due time.Time,
+) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ended by the function below, or by stop
 	unhook := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)

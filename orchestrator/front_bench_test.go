@@ -98,7 +98,8 @@ func benchRequest(stream bool) []byte {
 		ids.WriteString("," + strconv.Itoa(10+i*7%1000))
 	}
 	body := fmt.Sprintf(
-		`{"model":"m","prompt":[%s],"temperature":0,"ignore_eos":true,"stream":%v,"max_tokens":64}`, ids.String(), stream,
+		`{"model":"m","prompt":[%s],"temperature":0,"ignore_eos":true,"stream":%v,"max_tokens":64}`, ids.String(),
+		stream,
 	)
 	return fmt.Appendf(nil, "POST /v1/completions HTTP/1.1\r\nHost: front\r\nContent-Type: "+
 		"application/json\r\nContent-Length: %d\r\n\r\n%s",

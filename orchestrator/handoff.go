@@ -50,7 +50,8 @@ type handoff struct {
 	held   [2]*fleet.Endpoint // of prefill and of decode, listened to until release
 }
 
-// enter returns the way to an engine that the attempt runs on, which is listened to until release even if it leaves; nil when it has left.
+// enter returns the way to an engine that the attempt runs on, which is listened to until release even if it
+// leaves; nil when it has left.
 func (h *handoff) enter(at *replica.Replica) *reach {
 	to := h.j.q.o.fleet.Endpoint(at.ID)
 	if to == nil || !to.Member.SameEngine(at) || !to.Hold() {
@@ -60,7 +61,8 @@ func (h *handoff) enter(at *replica.Replica) *reach {
 	return to
 }
 
-// run sends the legs and returns the answer when the generating engine has begun to answer well. When it fails the caller calls release.
+// run sends the legs and returns the answer when the generating engine has begun to answer well. When it
+// fails the caller calls release.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	h.cached, h.around = unknownCache, ctx
 	if f := h.restOnly(); f != nil {
@@ -102,7 +104,8 @@ func (h *handoff) release() {
 	h.j.q.o.queue.wake()
 }
 
-// limit gives the phase that begins now d to end, or else late ends the attempt. The phases of an attempt follow one another: it has one clock at a time.
+// limit gives the phase that begins now d to end, or else late ends the attempt. The phases of an attempt
+// follow one another: it has one clock at a time.
 func (h *handoff) limit(d time.Duration, late error) {
 	h.stopClock()
 	h.clock = time.AfterFunc(d, func() { h.cancel(late) })
@@ -162,7 +165,8 @@ func (h *handoff) inTurn(ctx context.Context, con connector.Connector) (*answer,
 	return a, f
 }
 
-// ended is an attempt whose context ended between the legs. Where the clock of the prefill did it, just behind the last byte, the client is still there.
+// ended is an attempt whose context ended between the legs. Where the clock of the prefill did it, just
+// behind the last byte, the client is still there.
 func (h *handoff) ended(ctx context.Context) *failure {
 	if errors.Is(context.Cause(ctx), errPhaseTimeout) {
 		return legFailed(ctx, "prefill", h.b.Prefill.ID, errPhaseTimeout)
@@ -203,7 +207,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		return nil, f
 	}
 	h.sentAt = time.Now()
-	h.from, h.stood, h.stalled = to, to.StalledFor(h.sentAt), o.clock.StalledFor(h.sentAt)
+	h.from = to
+	h.stood = to.StalledFor(h.sentAt)
+	h.stalled = o.clock.StalledFor(h.sentAt)
 	h.ends = to.LeaseCounters()
 	defer h.guardPrefill(to, giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
@@ -231,9 +237,11 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	return connector.NewReply(answer.Params, h.doneAt, h.counted, h.b.Prefill.Facts.BlockSize), nil
 }
 
-// prefillContext is what the prefill leg runs in, until it is given up or stop is called. Where the leg runs by itself it
-// has its own time, and outlives its client for a moment.
-func (h *handoff) prefillContext(ctx context.Context) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
+// prefillContext is what the prefill leg runs in, until it is given up or stop is called. Where the leg runs
+// by itself it has its own time, and outlives its client for a moment.
+func (h *handoff) prefillContext(
+	ctx context.Context,
+) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
 	if h.beside == nil {
 		h.limit(h.cfg.Timeouts.Prefill, errPhaseTimeout)
 		return cancelGrace(ctx, time.Now().Add(h.b.Prefilled()))
@@ -248,8 +256,8 @@ func (h *handoff) prefilled() { h.j.q.o.tell(h.j.q.o.planner.Prefilled(h.b, time
 // unknownCache is what is known of an engine's prefix cache before it has told.
 var unknownCache = openai.CachedPrompt{Found: -1, Added: -1}
 
-// prefillCached is what the prefill engine had cached of a split request's prompt, and what it has added. It waits
-// for a prefill leg that runs beside: how that ends changes nothing, since the answer is there.
+// prefillCached is what the prefill engine had cached of a split request's prompt, and what it has added. It
+// waits for a prefill leg that runs beside: how that ends changes nothing, since the answer is there.
 func (h *handoff) prefillCached() openai.CachedPrompt {
 	if h.beside != nil {
 		_ = h.beside.wait()
@@ -260,8 +268,8 @@ func (h *handoff) prefillCached() openai.CachedPrompt {
 	return h.cached
 }
 
-// noteAdded works out what the prefill engine has put into its prefix cache, which the answer of a completion does
-// not tell: all whole blocks of the prompt that it had not found there (vLLM 0.32,
+// noteAdded works out what the prefill engine has put into its prefix cache, which the answer of a completion
+// does not tell: all whole blocks of the prompt that it had not found there (vLLM 0.32,
 // v1/core/kv_cache_manager.py estimate_cached_tokens).
 func (h *handoff) noteAdded(reply *connector.Reply) {
 	if reply == nil || h.cached.Found < 0 || !h.b.Prefill.Facts.PrefixCaching {
@@ -272,9 +280,9 @@ func (h *handoff) noteAdded(reply *connector.Reply) {
 	}
 }
 
-// delivered notes what the engine says it had cached, where it prefilled itself. Of several samples it tells one's, which
-// may have found what another of the same request had just computed: that says nothing of what was there before (vLLM
-// 0.32, measured).
+// delivered notes what the engine says it had cached, where it prefilled itself. Of several samples it tells
+// one's, which may have found what another of the same request had just computed: that says nothing of what
+// was there before (vLLM 0.32, measured).
 func (h *handoff) delivered(u openai.Usage) {
 	if h.b.Mode != planner.Split && u.Cached >= 0 && h.j.plan.Sequences <= 1 {
 		h.j.rec.Delivered = u.Cached
@@ -282,7 +290,8 @@ func (h *handoff) delivered(u openai.Usage) {
 	}
 }
 
-// prefillBody writes leg 1: the ids on /v1/completions whatever the front door, or the client's own body on its own path.
+// prefillBody writes leg 1: the ids on /v1/completions whatever the front door, or the client's own body on
+// its own path.
 func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	var out *outgoing
 	switch {
@@ -303,9 +312,11 @@ func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
 	return out, nil
 }
 
-// exchange sends leg 1 and reads its whole answer into held, whose memory the result shares. An answer that is no good may have transfer params, which
-// are for giving back only.
-func (h *handoff) exchange(ctx context.Context, to *reach, out *outgoing, held *[]byte) (openai.PrefillAnswer, *failure) {
+// exchange sends leg 1 and reads its whole answer into held, whose memory the result shares. An answer that
+// is no good may have transfer params, which are for giving back only.
+func (h *handoff) exchange(
+	ctx context.Context, to *reach, out *outgoing, held *[]byte,
+) (openai.PrefillAnswer, *failure) {
 	none := openai.PrefillAnswer{CachedTokens: -1}
 	leg := h.leg(ctx, to, out)
 	resp, err := to.Do(ctx, leg)
@@ -321,7 +332,8 @@ func (h *handoff) exchange(ctx context.Context, to *reach, out *outgoing, held *
 		return none, legFailed(ctx, "prefill", to.Member.ID, err)
 	}
 	if resp.Status != http.StatusOK {
-		return none, answered("prefill", to.Member.ID, resp.Status, raw, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"))
+		return none, answered("prefill", to.Member.ID, resp.Status, raw, resp.Header.Get("Content-Type"),
+			resp.Header.Get("Retry-After"))
 	}
 	answer, err := openai.ReadPrefill(raw)
 	if err == nil && h.ids != nil && answer.PromptTokens > 0 && answer.PromptTokens != len(h.ids.list) {
@@ -371,7 +383,9 @@ func (o *outgoing) set(key, value string) {
 // leg makes the request of one leg.
 func (h *handoff) leg(ctx context.Context, to *reach, out *outgoing) *engine.Request {
 	r := &out.request
-	r.Method, r.Path, r.Last = http.MethodPost, out.path, out.last
+	r.Method = http.MethodPost
+	r.Path = out.path
+	r.Last = out.last
 	r.Body = out.body.Append(borrow(out.body.Len()))
 	r.Header = append(out.fields[:0], engine.Field{Key: "X-Request-Id", Value: out.id})
 	r.Header = append(r.Header, out.header...)
@@ -384,14 +398,16 @@ func (h *handoff) leg(ctx context.Context, to *reach, out *outgoing) *engine.Req
 	return h.j.q.o.propagate(ctx, r, h.j.q.r.Header)
 }
 
-// rebind looks at the decode choice again: the prefill took a while, and the replica may have lost its room or died.
+// rebind looks at the decode choice again: the prefill took a while, and the replica may have lost its room
+// or died.
 func (h *handoff) rebind(ctx context.Context) *failure {
 	moved, err := h.j.q.o.planner.Rebind(h.b, &h.j.plan, time.Now())
 	if err != nil {
 		if ctx.Err() != nil {
 			return h.ended(ctx)
 		}
-		f := refuse("handoff", "no_decode", http.StatusServiceUnavailable, "No decode replica can take the request any more.")
+		f := refuse("handoff", "no_decode", http.StatusServiceUnavailable,
+			"No decode replica can take the request any more.")
 		f.err, f.retry = err, true
 		return f
 	}
@@ -404,7 +420,8 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
 	}
 	if h.ids != nil && (!reuses(&h.b.Decode.Facts, h.j.req.Kind) || h.j.ids.legs(&h.b.Decode) == nil) {
-		f := refuse("handoff", "no_id_reuse", http.StatusServiceUnavailable, "The remaining decode replicas cannot take token ids.")
+		f := refuse("handoff", "no_id_reuse", http.StatusServiceUnavailable,
+			"The remaining decode replicas cannot take token ids.")
 		f.retry = true
 		return f
 	}
@@ -413,7 +430,9 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 }
 
 // decode writes the decode leg and sends it.
-func (h *handoff) decode(ctx context.Context, con connector.Connector, reply *connector.Reply) (*answer, *failure) {
+func (h *handoff) decode(
+	ctx context.Context, con connector.Connector, reply *connector.Reply,
+) (*answer, *failure) {
 	_, end := h.j.q.o.span(ctx, "handoff")
 	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
 	out.load = !h.j.req.Stream
@@ -474,7 +493,11 @@ func (h *handoff) notHandedOver(err error) *failure {
 		message += " No decode replica may compute the prompt itself (local: never)."
 	}
 	f := refuse("handoff", kind, http.StatusBadGateway, message)
-	f.err, f.at, f.retry, f.owner, f.unused = err, "", true, "prefill", true
+	f.err = err
+	f.at = ""
+	f.retry = true
+	f.owner = "prefill"
+	f.unused = true
 	if kind == "bad_params" || kind == "foreign" {
 		f.at = h.b.Prefill.ID
 		f.phase = "prefill"
@@ -498,7 +521,8 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	return a, nil
 }
 
-// report passes on the load that an answer carried. With several ranks behind one address the header does not say whose it is.
+// report passes on the load that an answer carried. With several ranks behind one address the header does not
+// say whose it is.
 func (o *Orchestrator) report(to *reach, resp *engine.Response) {
 	if to.Member.Pinned() {
 		return

@@ -13,7 +13,8 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// laggard is the way from an engine whose answers are late, as those of one are whose API process waits for a CPU.
+// laggard is the way from an engine whose answers are late, as those of one are whose API process waits for a
+// CPU.
 type laggard struct {
 	net.Conn
 	late net.Conn // what has come so far
@@ -43,8 +44,8 @@ func (c laggard) SetDeadline(t time.Time) error {
 }
 func (c laggard) Close() error { return errors.Join(c.Conn.Close(), c.late.Close()) }
 
-// TestNoLeaseIsLeftByAClientThatLeaves at any moment of its request: whether the prefill engine is still at it,
-// has finished, or its answer is on its way; whether the decode leg is on its way, reads, or answers.
+// TestNoLeaseIsLeftByAClientThatLeaves at any moment of its request: whether the prefill engine is still at
+// it, has finished, or its answer is on its way; whether the decode leg is on its way, reads, or answers.
 func TestNoLeaseIsLeftByAClientThatLeaves(t *testing.T) {
 	for name, c := range map[string]struct {
 		prefill, lag time.Duration
@@ -85,7 +86,9 @@ func leaveAtEveryMoment(w *world, stream bool, until time.Duration) {
 	var first time.Duration
 	for after := time.Millisecond; after < until; after += step {
 		p := prompt{path: "/v1/completions", body: fmt.Sprintf(
-			`{"model":"sim","max_tokens":40,"temperature":0,%s"prompt":"number %d %s"}`, streaming(stream), asked, words(60))}
+			`{"model":"sim","max_tokens":40,"temperature":0,%s"prompt":"number %d %s"}`, streaming(
+				stream,
+			), asked, words(60))}
 		asked++
 		go func() {
 			time.Sleep(after)

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// series is a family of metrics whose children are found without asking the family each time: it checks, hashes and locks,
-// a dozen times a request. Children are never deleted. Safe for concurrent use.
+// series is a family of metrics whose children are found without asking the family each time: it checks,
+// hashes and locks, a dozen times a request. Children are never deleted. Safe for concurrent use.
 type series[C any] struct {
 	child func(labels ...string) C
 

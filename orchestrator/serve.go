@@ -9,11 +9,14 @@ import (
 	"tandem/internal/openai"
 )
 
-// Front returns the handler of the public listener: the OpenAI-style paths, models and liveness, and nothing else.
-// What is not listed here does not exist, however it is spelled: engines' dev and admin paths are out of reach by default.
+// Front returns the handler of the public listener: the OpenAI-style paths, models and liveness, and nothing
+// else. What is not listed here does not exist, however it is spelled: engines' dev and admin paths are out
+// of reach by default.
 func (o *Orchestrator) Front() http.Handler {
 	mux := chi.NewRouter()
-	mux.NotFound(func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusNotFound, `{"detail":"Not Found"}`) })
+	mux.NotFound(
+		func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusNotFound, `{"detail":"Not Found"}`) },
+	)
 	mux.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusMethodNotAllowed, `{"detail":"Method Not Allowed"}`)
 	})
@@ -49,7 +52,8 @@ func (o *Orchestrator) Front() http.Handler {
 	})
 }
 
-// generating are the paths that take a prompt and produce tokens or vectors: passed through whole to one decode replica, with room booked there.
+// generating are the paths that take a prompt and produce tokens or vectors: passed through whole to one
+// decode replica, with room booked there.
 var generating = []string{
 	"/v1/chat/completions/batch", "/inference/v1/generate",
 	"/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",

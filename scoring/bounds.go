@@ -47,9 +47,9 @@ func (t *Table) bound() {
 	})
 }
 
-// boundSenders works out what each sender adds: what it costs itself and, where that is much, what its transfers
-// keep waiting beyond those of the ideal one. The second is added up in another order than in a price, and
-// counts a millionth less for it.
+// boundSenders works out what each sender adds: what it costs itself and, where that is much, what its
+// transfers keep waiting beyond those of the ideal one. The second is added up in another order than in a
+// price, and counts a millionth less for it.
 func (t *Table) boundSenders(ideal *Sender) {
 	own := math.Inf(1) // seconds that the blocks take at least, for any receiver
 	for _, c := range t.order {

@@ -115,8 +115,8 @@ type server struct {
 	level          *slog.LevelVar
 }
 
-// garbage is what may gather at least between two collections. Where little is in memory they would come several times a
-// second, a tenth of the processor time of a busy router. GOGC and GOMEMLIMIT hold as ever.
+// garbage is what may gather at least between two collections. Where little is in memory they would come
+// several times a second, a tenth of the processor time of a busy router. GOGC and GOMEMLIMIT hold as ever.
 const garbage = 24 << 20
 
 // run builds the router for cfg and serves until ctx ends.

@@ -34,7 +34,8 @@ type Sink interface {
 	State(s State, reason string)
 }
 
-// Restart begins the reason that [Sink.Forget] is given where another process is behind the stream than before.
+// Restart begins the reason that [Sink.Forget] is given where another process is behind the stream than
+// before.
 const Restart = "engine restarted: "
 
 // State is how far a follower's picture of an engine can be believed.

@@ -6,7 +6,8 @@ import (
 	"tandem/internal/rawjson"
 )
 
-// Edit is a body being edited: what is not set or deleted keeps its bytes. Not safe for concurrent use. Values are kept, not copied.
+// Edit is a body being edited: what is not set or deleted keeps its bytes. Not safe for concurrent use.
+// Values are kept, not copied.
 type Edit struct {
 	raw    []byte
 	object span
@@ -53,7 +54,8 @@ func (p Prompt) raw() []byte {
 	return p.IDsRaw
 }
 
-// Set gives key the raw JSON value, in place of the first member of that name (the others go), or at the end. A nil value deletes.
+// Set gives key the raw JSON value, in place of the first member of that name (the others go), or at the end.
+// A nil value deletes.
 func (e *Edit) Set(key string, value []byte) {
 	for i := range e.ops {
 		if e.ops[i].key == key {
@@ -90,7 +92,8 @@ func (e *Edit) Len() int {
 func (e *Edit) Append(dst []byte) []byte {
 	var room [32]bool
 	done := append(room[:0], make([]bool, len(e.ops))...) // sets that have found their place
-	pos, kept := 0, false                                 // what is before pos is written or dropped; kept: a member was written
+	// What is before pos is written or dropped; kept: a member was written.
+	pos, kept := 0, false
 	for i, f := range e.fields {
 		o := e.find(f.key.of(e.raw))
 		switch {

@@ -33,8 +33,9 @@ func (l Limits) prompts() int {
 
 // Parse reads body, which the result keeps and nobody may change afterwards. Errors are *[BadRequest].
 //
-// Transfer params go out here, whatever else happens: what [Request.Raw] holds was scanned and had none. Values follow vLLM's lax reading ("n": "2" is
-// two); the last of several members of one name counts, as in Python.
+// Transfer params go out here, whatever else happens: what [Request.Raw] holds was scanned and had none.
+// Values follow vLLM's lax reading ("n": "2" is two); the last of several members of one name counts, as in
+// Python.
 func Parse(kind Kind, body []byte, lim Limits) (*Request, error) {
 	if !utf8.Valid(body) {
 		return nil, &BadRequest{Message: "the body is not valid UTF-8"}
@@ -164,7 +165,8 @@ func (p *parser) finish() {
 	if p.options && !r.Stream {
 		p.unsplittable("stream_options without stream")
 	}
-	if p.echo && (p.logprobs || r.Kind == Chat) { // vLLM makes prompt_logprobs of them, on chats always: skip_reading_prefix_cache of sampling_params.py
+	// vLLM makes prompt_logprobs of them, on chats always: skip_reading_prefix_cache of sampling_params.py.
+	if p.echo && (p.logprobs || r.Kind == Chat) {
 		r.Uncached = true
 	}
 	p.limit()
@@ -203,7 +205,8 @@ func (p *parser) prompt() {
 	}
 }
 
-const badPrompt = "prompt must be a string, an array of strings, an array of token ids, or an array of arrays of token ids"
+const badPrompt = "prompt must be a string, an array of strings, an array of token ids, or an array of " +
+	"arrays of token ids"
 
 func (p *parser) addText() {
 	text := p.scan.String()
@@ -237,9 +240,12 @@ func (p *parser) firstElement() byte {
 	return ahead.Peek()
 }
 
-// batch reads an array whose elements all begin with the byte first. Beyond the bound of prompts they are walked over and the whole is unsplittable.
+// batch reads an array whose elements all begin with the byte first. Beyond the bound of prompts they are
+// walked over and the whole is unsplittable.
 func (p *parser) batch(first byte, add func()) {
-	r, s, n := p.req, &p.scan, 0
+	r := p.req
+	s := &p.scan
+	n := 0
 	for i := range s.Elements() {
 		n = i + 1
 		switch c := s.Peek(); {
@@ -259,8 +265,8 @@ func (p *parser) batch(first byte, add func()) {
 	r.Batched = n > 1
 }
 
-// addIDs reads one array of ids, the ids behind those in all, and returns the longer slice. Prompts of a batch share one array; when it grows the
-// earlier ones keep the old memory.
+// addIDs reads one array of ids, the ids behind those in all, and returns the longer slice. Prompts of a
+// batch share one array; when it grows the earlier ones keep the old memory.
 func (p *parser) addIDs(all []uint32) []uint32 {
 	s := &p.scan
 	start, from := s.Pos, len(all)
@@ -348,8 +354,8 @@ func (p *parser) part() {
 	p.req.Multimodal = p.req.Multimodal || !text
 }
 
-// Sanitize returns body without transfer params, for the paths that are passed through; body itself when there were none.
-// Any valid JSON is accepted. Errors are *[BadRequest].
+// Sanitize returns body without transfer params, for the paths that are passed through; body itself when
+// there were none. Any valid JSON is accepted. Errors are *[BadRequest].
 func Sanitize(body []byte, lim Limits) ([]byte, error) {
 	if !utf8.Valid(body) {
 		return nil, &BadRequest{Message: "the body is not valid UTF-8"}

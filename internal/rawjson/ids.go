@@ -8,7 +8,8 @@ import (
 // NotAnID is the reason of the error for an element that is JSON and not a token id.
 const NotAnID = "not a token id"
 
-// IDs consumes an array of token ids, integers from 0 to 2^32-1 without sign, point or exponent, and appends them to dst.
+// IDs consumes an array of token ids, integers from 0 to 2^32-1 without sign, point or exponent, and appends
+// them to dst.
 func (s *Scanner) IDs(dst []uint32) []uint32 {
 	if s.enter('['); s.err != nil {
 		return dst
@@ -42,7 +43,8 @@ func (s *Scanner) commas() int {
 	return bytes.Count(rest, []byte{','})
 }
 
-// plainIDs reads ids of up to nine digits that stand close, as serializers write them, and stops before anything else. closed: the list has ended.
+// plainIDs reads ids of up to nine digits that stand close, as serializers write them, and stops before
+// anything else. closed: the list has ended.
 func (s *Scanner) plainIDs(dst []uint32) (ids []uint32, closed bool) {
 	data, i := s.Data, s.Pos
 	for {

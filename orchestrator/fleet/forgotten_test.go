@@ -10,8 +10,8 @@ import (
 	"tandem/internal/kvevents"
 )
 
-// A restart of an engine shows twice, in its metrics and in its stream of events, one or the other first. One line
-// warns of it, with the cause; what is lost later has a line of its own.
+// A restart of an engine shows twice, in its metrics and in its stream of events, one or the other first. One
+// line warns of it, with the cause; what is lost later has a line of its own.
 func TestARestartIsToldOfOnce(t *testing.T) {
 	const byMetrics, byEvents = "the engine was restarted", "engine restarted: sequence fell back"
 	for _, tt := range []struct {
@@ -20,11 +20,26 @@ func TestARestartIsToldOfOnce(t *testing.T) {
 		want []string // of them, those that are warned of
 	}{
 		{"metrics first", []string{byMetrics, "engine restarted: its process is another one"}, []string{byMetrics}},
-		{"events first", []string{byEvents, byMetrics, "engine restarted: its process is another one"}, []string{byEvents}},
-		{"and batches are lost", []string{byMetrics, "engine restarted: x", "3 batches are lost"}, []string{byMetrics, "3 batches are lost"}},
-		{"batches are lost, and then it restarts", []string{"3 batches are lost", byMetrics}, []string{"3 batches are lost", byMetrics}},
-		{"twice", []string{byEvents, byMetrics, "engine restarted: x", "", byMetrics, "engine restarted: x"}, []string{byEvents, byMetrics}},
-		{"its events begin anew, and its process does not", []string{byEvents, "", byMetrics}, []string{byEvents, byMetrics}},
+		{
+			"events first", []string{byEvents, byMetrics, "engine restarted: its process is another one"},
+			[]string{byEvents},
+		},
+		{
+			"and batches are lost", []string{byMetrics, "engine restarted: x", "3 batches are lost"},
+			[]string{byMetrics, "3 batches are lost"},
+		},
+		{
+			"batches are lost, and then it restarts", []string{"3 batches are lost", byMetrics},
+			[]string{"3 batches are lost", byMetrics},
+		},
+		{
+			"twice", []string{byEvents, byMetrics, "engine restarted: x", "", byMetrics, "engine restarted: x"},
+			[]string{byEvents, byMetrics},
+		},
+		{
+			"its events begin anew, and its process does not", []string{byEvents, "", byMetrics},
+			[]string{byEvents, byMetrics},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer

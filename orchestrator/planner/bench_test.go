@@ -53,8 +53,8 @@ func BenchmarkPlan512x512(b *testing.B) {
 	benchmarkPlan(b, 512, 512, Policy{Weights: weights})
 }
 
-// BenchmarkPlanIdle512x512 measures Plan and Release where nearly all of 262,144 pairs are as good: nobody has
-// anything to do, or holds anything of a prompt of 2,000 tokens that may only be split.
+// BenchmarkPlanIdle512x512 measures Plan and Release where nearly all of 262,144 pairs are as good: nobody
+// has anything to do, or holds anything of a prompt of 2,000 tokens that may only be split.
 func BenchmarkPlanIdle512x512(b *testing.B) {
 	f := newFleet(512, 512, nil)
 	r := f.request(1, 2000)

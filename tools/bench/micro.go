@@ -21,7 +21,8 @@ var micros = []struct{ figure, pkg, benchmark string }{
 func (b *bench) micro(ctx context.Context) error {
 	for _, m := range micros {
 		b.say("micro: %s", m.benchmark)
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^"+m.benchmark+"$", "-count", strconv.Itoa(b.o.runs), "-benchtime", "1s", m.pkg)
+		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^"+m.benchmark+"$", "-count",
+			strconv.Itoa(b.o.runs), "-benchtime", "1s", m.pkg)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			b.say("%s: %v: %s", m.benchmark, err, strings.TrimSpace(string(out)))

@@ -170,7 +170,8 @@ func readFigures(path string) ([]figure, error) {
 	return all, nil
 }
 
-// table prints each figure beside its target and its spread. The index has a table of its settings of its own.
+// table prints each figure beside its target and its spread. The index has a table of its settings of its
+// own.
 func (b *bench) table(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "figure\tmedian\tunit\tmin\tmax\truns\ttarget\t\t")
@@ -178,7 +179,8 @@ func (b *bench) table(w io.Writer) {
 		if setting.MatchString(f.Name) {
 			continue
 		}
-		fmt.Fprintf(tw, "%s\t%.4g\t%s\t%.4g\t%.4g\t%d\t%s\t\n", f.Name, f.Value, f.Unit, slices.Min(f.Samples), slices.Max(f.Samples), f.Runs, against(f))
+		fmt.Fprintf(tw, "%s\t%.4g\t%s\t%.4g\t%.4g\t%d\t%s\t\n",
+			f.Name, f.Value, f.Unit, slices.Min(f.Samples), slices.Max(f.Samples), f.Runs, against(f))
 	}
 	tw.Flush()
 }
