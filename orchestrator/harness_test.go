@@ -354,7 +354,7 @@ type tapped struct {
 	addr string
 	w    *wire
 	now  *written        // guarded by w.mu
-	play *strings.Reader // of the goroutine that uses the connection
+	play *strings.Reader // guarded by w.mu; read by whoever reads the connection
 }
 
 // dial is the router's way to engines.
@@ -392,18 +392,22 @@ func (w *wire) next(addr string, b []byte) *strings.Reader {
 }
 
 func (t *tapped) Read(b []byte) (int, error) {
-	if t.play != nil {
-		t.w.mu.Lock()
-		bite := t.w.bite
-		t.w.mu.Unlock()
-		return t.play.Read(b[:min(len(b), cmp.Or(bite, len(b)))])
+	t.w.mu.Lock()
+	play, bite := t.play, t.w.bite
+	t.w.mu.Unlock()
+	if play != nil {
+		return play.Read(b[:min(len(b), cmp.Or(bite, len(b)))])
 	}
 	return t.Conn.Read(b)
 }
 
 func (t *tapped) Write(b []byte) (int, error) {
 	n, err := len(b), error(nil)
-	if t.play = t.w.next(t.addr, b); t.play == nil {
+	play := t.w.next(t.addr, b)
+	t.w.mu.Lock()
+	t.play = play
+	t.w.mu.Unlock()
+	if play == nil {
 		n, err = t.Conn.Write(b)
 	}
 	t.w.mu.Lock()
