@@ -113,7 +113,7 @@ func (j *job) try(ctx context.Context) (*answer, *failure) {
 func (j *job) retried(f *failure) {
 	j.q.o.m.retries.WithLabelValues(f.phase).Inc()
 	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
-		f.kind, "error", errText(f.err))
+		f.kind, "status", f.status, "error", f.cause())
 }
 
 // serve gets the answer, lets deliver give it to the client, and closes the books behind it, a panic

@@ -176,7 +176,7 @@ func (c *client) fail(f *failure) {
 func (c *client) log(f *failure) {
 	attrs := []any{
 		"id", c.q.id, "client_id", c.q.clientID, "path", c.q.path, "phase", f.phase, "replica", string(f.at),
-		"kind", f.kind, "status", f.status, "error", errText(f.err),
+		"kind", f.kind, "status", f.status, "error", f.cause(),
 	}
 	if c.stream {
 		c.q.o.log.Warn("stream broke off", attrs...)

@@ -99,7 +99,7 @@ func (a *answer) goOn(err error) bool {
 	o.m.continued.WithLabelValues(outcome).Inc()
 	attrs := []any{
 		"id", root.id, "outcome", outcome, "replica", root.rec.Decode, "tokens", a.given.Tokens(), "took",
-		time.Since(began), "error", errText(err),
+		time.Since(began), "error", err.Error(),
 	}
 	if f != nil {
 		attrs = append(attrs, "next", f.Error())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"tandem/internal/engine"
@@ -56,10 +57,20 @@ func (f *failure) Error() string {
 	if f.at != "" {
 		s = f.phase + " " + string(f.at) + ": " + f.kind
 	}
-	if f.err != nil {
-		s += ": " + f.err.Error()
+	return s + ": " + f.cause()
+}
+
+// cause says why, for the log. Of an engine's own error it tells the status: its text may hold parts of a prompt.
+func (f *failure) cause() string {
+	switch {
+	case f.err != nil:
+		return f.err.Error()
+	case f.kind == errorEventKind:
+		return fmt.Sprintf("the engine's stream told of an error with status %d", f.status)
+	case f.own:
+		return fmt.Sprintf("the engine answered with status %d", f.status)
 	}
-	return s
+	return fmt.Sprintf("%s, status %d", strings.ReplaceAll(f.kind, "_", " "), f.status)
 }
 
 func (f *failure) Unwrap() error { return f.err }

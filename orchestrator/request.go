@@ -135,13 +135,6 @@ func (q *request) fail(f *failure) {
 	q.w.fail(f)
 }
 
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
 // end counts the request.
 func (q *request) end() {
 	if q.out == "" {
