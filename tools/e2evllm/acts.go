@@ -37,6 +37,10 @@ var acts = []act{
 	{name: "ranks", holds: "the rank that holds a prefix gets the request", fleet: ranked, play: ranks},
 	{name: "adapters", holds: "no key is shared between adapters, tenants and the base model", fleet: ranked, play: adapters},
 	{name: "hybrid", holds: "a model with several groups of KV blocks that guesses ahead is split exactly", fleet: hybrids, play: hybrid},
+	{
+		name: "spec", holds: "a model with layers that draft ahead is split exactly, though no prompt is prefilled whole",
+		fleet: drafters, play: spec, asked: true,
+	},
 	{name: "older", holds: "vLLM 0.20.0 is understood: events as arrays, replays, /tokenize, metrics, whole requests", fleet: single, play: older},
 	{name: "between", holds: "a pair of vLLM 0.28.0 splits requests exactly", fleet: pair, play: between},
 }

@@ -55,9 +55,9 @@ type engine struct {
 	Replay   int      // port of the first rank's replay
 	Log      string
 	PID      int
-	Hybrid   bool // of the hybrid model, and guessing ahead
-	Mute     bool // without a connector: it hands nothing over
-	Apart    bool // in a network namespace of its own
+	Shape    string // of its model, where that is not the usual one: a name of shapes
+	Mute     bool   // without a connector: it hands nothing over
+	Apart    bool   // in a network namespace of its own
 
 	Space   string // that namespace, once there is one
 	Address string // its address there; "" is ours, 127.0.0.1
@@ -122,8 +122,8 @@ func (e *engine) takePorts() error {
 }
 
 func (e *engine) model() string {
-	if e.Hybrid {
-		return e.env.hybrid()
+	if e.Shape != "" {
+		return e.env.shaped(e.Shape)
 	}
 	return e.env.model()
 }
@@ -144,8 +144,8 @@ func (e *engine) args() []string {
 	if e.Role != "" {
 		args = append(args, "--kv-events-config", fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d"}`, e.Events, e.Replay))
 	}
-	if e.Hybrid {
-		args = append(args, "--speculative-config", speculating)
+	if e.Shape != "" {
+		args = append(args, "--speculative-config", shapes[e.Shape].guesses)
 	}
 	if e.Ranks > 1 {
 		args = append(args, "--data-parallel-size", strconv.Itoa(e.Ranks))

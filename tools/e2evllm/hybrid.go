@@ -2,33 +2,20 @@ package main
 
 import (
 	"context"
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"os"
-	"path/filepath"
 	"time"
-
-	"tandem/tools/pinned"
 )
-
-//go:embed hybrid.py
-var hybridMaker []byte
 
 // hybrids are a prefill and a decode engine of a model whose layers do not all see the whole prompt, and which guess
 // tokens ahead. Their KV cache has several groups: a block has a hash in each, and of the groups with a window only the
 // last blocks are handed over. There is no third: the prefill engine is asked for what an answer should be.
 var hybrids = &fleet{"hybrids", func() []*engine {
 	return []*engine{
-		{Name: "p0", Role: producer, Blocks: 4 * prefillBlocks, Flags: atOnce, Hybrid: true},
-		{Name: "d0", Role: consumer, Blocks: 4 * prefillBlocks, Flags: atOnce, Hybrid: true},
+		{Name: "p0", Role: producer, Blocks: 4 * prefillBlocks, Flags: atOnce, Shape: sliding},
+		{Name: "d0", Role: consumer, Blocks: 4 * prefillBlocks, Flags: atOnce, Shape: sliding},
 	}
 }}
-
-// speculating lets an engine guess what comes next by what came before: the only way that needs no second model.
-const speculating = `{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4,"prompt_lookup_min":2}`
 
 // hybridRequests is how many requests are split and compared.
 const hybridRequests = 44
@@ -63,22 +50,13 @@ func hybrid(ctx context.Context, s *stage) error {
 // blocks back.
 func (s *stage) groups(ctx context.Context, p, d *engine) error {
 	prompt := newGenerator(uint64(time.Now().UnixNano())).ids(20 * blockTokens)
-	status, body, err := submit(ctx, p.url()+completions, map[string]any{
-		"model": modelName, "prompt": prompt, "max_tokens": 1,
-		"kv_transfer_params": map[string]any{"do_remote_decode": true, "do_remote_prefill": false},
-	})
-	var reply struct {
-		Params map[string]any `json:"kv_transfer_params"`
+	params, err := prefillOnly(ctx, p, prompt)
+	if err != nil {
+		return err
 	}
-	if err := errors.Join(err, json.Unmarshal(body, &reply)); err != nil || status != http.StatusOK {
-		return fmt.Errorf("a prefill: %d: %w: %.300s", status, err, body)
-	}
-	refused := map[string]any{
-		"model": "no such model", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": reply.Params,
-	}
-	_, _, errBack := submit(ctx, d.url()+completions, refused)
+	errBack := giveBack(ctx, d, prompt, params)
 	var blocks []int
-	groups, _ := reply.Params["remote_block_ids"].([]any)
+	groups, _ := params["remote_block_ids"].([]any)
 	for _, g := range groups {
 		ids, _ := g.([]any)
 		blocks = append(blocks, len(ids))
@@ -120,28 +98,4 @@ func guesses(ctx context.Context, e *engine) error {
 		return fmt.Errorf("no guess of %s came true", e.Name)
 	}
 	return nil
-}
-
-func (e environment) hybrid() string {
-	return filepath.Join(pinned.Folder(e.root, "e2e-hybrid", hybridMaker, modelMaker), "model")
-}
-
-// shape makes the hybrid model, if an engine is of it.
-func shape(ctx context.Context, env environment, engines []*engine) error {
-	for _, e := range engines {
-		if e.Hybrid {
-			dir := filepath.Dir(env.hybrid())
-			return pinned.Once(ctx, say, dir, "hybrid", func(ctx context.Context) error { return makeHybrid(ctx, env) })
-		}
-	}
-	return nil
-}
-
-func makeHybrid(ctx context.Context, e environment) error {
-	maker := filepath.Join(filepath.Dir(e.hybrid()), "hybrid.py")
-	err := errors.Join(os.RemoveAll(e.hybrid()), os.MkdirAll(e.hybrid(), 0o755), os.WriteFile(maker, hybridMaker, 0o644))
-	if err != nil {
-		return err
-	}
-	return pinned.Run(ctx, []string{"HF_HUB_OFFLINE=1"}, e.python(), maker, e.model(), e.hybrid())
 }

@@ -65,7 +65,7 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 	say("engines: starting %s", f.name)
 	s.fleet, s.engines = f, f.engines()
 	if !s.simulate {
-		if err := errors.Join(s.env.furnish(ctx, s.engines), equip(ctx, s.env, s.engines), shape(ctx, s.env, s.engines)); err != nil {
+		if err := errors.Join(s.env.furnish(ctx, s.engines), equip(ctx, s.env, s.engines), form(ctx, s.env, s.engines)); err != nil {
 			return err
 		}
 	}
