@@ -12,8 +12,8 @@ import (
 )
 
 // A replica is up while its engine gives signs of life: an answer to /metrics, to /health, or to a request.
-// /metrics is about load, and on a starved machine it can take longer than anything else: then the load is
-// old, and unknown in the end, and the replica serves on.
+// That /metrics alone does not answer is no reason to do without a replica: on a starved machine it can
+// take longer than anything else. Then the load is old, and unknown in the end, and the replica serves on.
 
 // ProbePatience is how many times timeouts.probe an engine has for what it may take long to tell, as long as
 // it lives.
@@ -35,7 +35,7 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 	lived, done := false, make(chan struct{}) // lived is read when done is closed
 	slow := time.AfterFunc(probe/2, func() {
 		defer close(done)
-		w.f.opt.Panics.Contain("watcher", func() { lived = !w.up.Load() || w.lives(asked, probe/2) })
+		w.fleet.opt.Panics.Contain("watcher", func() { lived = !w.up.Load() || w.lives(asked, probe/2) })
 		if !lived {
 			cancel()
 		}
@@ -53,7 +53,7 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 		return m, errUnreported
 	case late:
 		return m, fmt.Errorf("scrape: %w", context.DeadlineExceeded)
-	case ours(err):
+	case ourFault(err):
 		return m, fmt.Errorf("%w: %w", errNotAsked, err)
 	}
 	if engine.Unreachable(err) {
@@ -97,7 +97,7 @@ func (w *Watcher) lives(ctx context.Context, step time.Duration) bool {
 // heardSince reports whether there was a sign of life at or after t.
 func (w *Watcher) heardSince(t time.Time) bool {
 	now := time.Now()
-	return w.signs.Silence(w.f.opt.Clock.Running(now)) <= now.Sub(t)
+	return w.signs.Silence(w.fleet.opt.Clock.Running(now)) <= now.Sub(t)
 }
 
 // unreported keeps a replica in use that is up and whose load is not known, for this cause.
@@ -106,11 +106,11 @@ func (w *Watcher) unreported(cause error) {
 		w.pool.SetHealthy(m.ID, true, "")
 		w.setState(m.ID, StateUnreported, cause.Error())
 	}
-	w.f.opt.RoomChanged()
+	w.fleet.opt.RoomChanged()
 }
 
-// ours reports whether err is of our own doing: no byte has left, and that is not the engine's fault.
-func ours(err error) bool { return engine.NotSent(err) && !engine.Unreachable(err) }
+// ourFault reports whether err is of our own doing: no byte has left, and that is not the engine's fault.
+func ourFault(err error) bool { return engine.NotSent(err) && !engine.Unreachable(err) }
 
 func timedOut(err error) bool {
 	slow, ok := errors.AsType[net.Error](err)

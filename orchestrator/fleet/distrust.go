@@ -1,7 +1,7 @@
 package fleet
 
-// showTrust tells people whether the engine's cache is used.
-func (w *Watcher) showTrust() {
+// showDistrust tells people whether the engine's cache is used.
+func (w *Watcher) showDistrust() {
 	cause := ""
 	if w.process.epoch.Load() > 0 {
 		cause = "it may have cached wrong blocks: restart it when you can"
@@ -14,16 +14,16 @@ func (w *Watcher) showTrust() {
 // distrust makes all that the engine has cached so far unreachable, in whichever pool it stands.
 func (w *Watcher) distrust(cause error) {
 	epoch := w.process.epoch.Add(1)
-	for _, x := range w.f.all() {
+	for _, x := range w.fleet.all() {
 		if x.process != w.process {
 			continue
 		}
 		for _, m := range x.Members() {
 			x.pool.Forget(m.ID)
 		}
-		x.showTrust()
+		x.showDistrust()
 	}
-	w.f.distrusted.WithLabelValues(w.role.String(), w.Name()).Inc()
+	w.fleet.distrusted.WithLabelValues(w.role.String(), w.Name()).Inc()
 	if epoch > 1 { // it has been said, and holds until the restart
 		w.log.Debug("a distrusted decode engine may have cached wrong blocks again", "replica", w.Name(), "era",
 			epoch, "error", cause)

@@ -71,7 +71,7 @@ func (e *Endpoint) Observe(load replica.Load, now time.Time) {
 
 // Silence is how long the engine has given no sign of life.
 func (e *Endpoint) Silence(now time.Time) time.Duration {
-	return e.w.signs.Silence(e.w.f.opt.Clock.Running(now))
+	return e.w.signs.Silence(e.w.fleet.opt.Clock.Running(now))
 }
 
 // SilenceLimit is the silence that says that the engine stands still: limit, or what is usual for one that is
@@ -83,7 +83,7 @@ func (e *Endpoint) SilenceLimit(limit time.Duration) time.Duration {
 // StalledFor is how long this process and the engine have stood still in all. The difference of two calls
 // bounds both together between them.
 func (e *Endpoint) StalledFor(now time.Time) time.Duration {
-	clock := e.w.f.opt.Clock
+	clock := e.w.fleet.opt.Clock
 	return clock.StalledFor(now) + e.w.signs.StalledFor(clock.Running(now))
 }
 

@@ -143,6 +143,6 @@ func (f *Fleet) startLocked(w *Watcher) {
 	f.wg.Go(func() {
 		f.opt.Panics.KeepRunning(ctx, "watcher", func() { w.run(ctx) })
 		close(w.gone)
-		f.opt.Panics.KeepRunning(f.ctx, "watcher", func() { w.linger(f.ctx) })
+		f.opt.Panics.KeepRunning(f.ctx, "watcher", func() { w.outlast(f.ctx) })
 	})
 }

@@ -9,9 +9,9 @@ import (
 	"tandem/internal/replica"
 )
 
-// follow makes the streams that are followed those that the ranks publish now. Who is followed at another
-// address than before is forgotten in between: a stream begins with all that there is, so that what the old
-// one brought would count twice.
+// follow makes the streams those that the ranks publish now. The blocks of a rank that publishes elsewhere
+// than before are forgotten in between: a stream begins with all blocks that there are, and those of the
+// old one would count twice.
 func (w *Watcher) follow(ctx context.Context) {
 	wanted := map[kvevents.Source]replica.ID{}
 	for _, m := range w.Members() {
@@ -22,8 +22,8 @@ func (w *Watcher) follow(ctx context.Context) {
 	for _, f := range w.unfollow(wanted) {
 		w.pool.Forget(f.ID())
 	}
-	w.f.mu.Lock() // names do not change meanwhile
-	defer w.f.mu.Unlock()
+	w.fleet.mu.Lock() // names do not change meanwhile
+	defer w.fleet.mu.Unlock()
 	for _, m := range w.Members() {
 		src := w.source(&m)
 		if src.Endpoint == "" {
@@ -33,7 +33,7 @@ func (w *Watcher) follow(ctx context.Context) {
 		}
 		if _, ok := wanted[src]; !ok ||
 			slices.ContainsFunc(w.Streams(), func(f *Stream) bool { return f.source == src }) {
-			continue // one that is wanted only now has a look of its own coming
+			continue // what became wanted meanwhile is followed at the next look
 		}
 		w.startFollower(ctx, m.ID, src)
 	}
@@ -48,19 +48,19 @@ func (w *Watcher) source(m *replica.Replica) kvevents.Source {
 func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents.Source) {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &Stream{id: id, source: src, stop: cancel, done: make(chan struct{})}
-	f.follower = kvevents.NewFollower(src, newSink(w, f), kvevents.Options{Context: &w.f.zmq})
+	f.follower = kvevents.NewFollower(src, newSink(w, f), kvevents.Options{Context: &w.fleet.zmq})
 	w.mu.Lock()
-	w.followers = append(w.followers, f)
+	w.streams = append(w.streams, f)
 	w.mu.Unlock()
 	go func() { // ended by unfollow, which run defers
 		defer close(f.done)
 		err := errors.New("a bug of this router")
-		if w.f.opt.Panics.Contain("events", func() { err = f.follower.Run(ctx) }) {
-			w.reindexed.Store(true) // a stream anew, and an index: nobody knows what this one has left undone
+		if w.fleet.opt.Panics.Contain("events", func() { err = f.follower.Run(ctx) }) {
+			w.todo.reindex.Store(true) // a stream anew, and an index: nobody knows what this one has left undone
 		}
 		if err != nil && ctx.Err() == nil {
 			w.pool.SetTrust(f.ID(), replica.Stale)
-			f.say(kvevents.Stale, err.Error())
+			f.setState(kvevents.Stale, err.Error())
 			w.log.Error("block events cannot be followed", "replica", string(f.ID()), "endpoint", src.Endpoint,
 				"error", err)
 		}
@@ -71,14 +71,14 @@ func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents
 func (w *Watcher) unfollow(keep map[kvevents.Source]replica.ID) []*Stream {
 	w.mu.Lock()
 	var kept, ended []*Stream
-	for _, f := range w.followers {
+	for _, f := range w.streams {
 		if _, ok := keep[f.source]; ok {
 			kept = append(kept, f)
 		} else {
 			ended = append(ended, f)
 		}
 	}
-	w.followers = kept
+	w.streams = kept
 	w.mu.Unlock()
 	for _, f := range ended {
 		f.stop()
@@ -90,11 +90,10 @@ func (w *Watcher) unfollow(keep map[kvevents.Source]replica.ID) []*Stream {
 }
 
 // Streams returns the streams of events that are followed.
-// Streams returns the streams of events that are followed.
 func (w *Watcher) Streams() []*Stream {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.followers)
+	return slices.Clone(w.streams)
 }
 
 // reindex follows the engine's events from now on, or does so no longer. The streams begin anew, since what

@@ -47,11 +47,11 @@ func TestARestartIsToldOfOnce(t *testing.T) {
 			f := &Stream{id: w.Members()[0].ID}
 			s := newSink(w, f)
 			f.follower = kvevents.NewFollower(kvevents.Source{}, s, kvevents.Options{})
-			w.followers = []*Stream{f}
+			w.streams = []*Stream{f}
 			for _, cause := range tt.seen {
 				switch cause {
 				case "":
-					w.take(engine.Metrics{})
+					w.observe(&engine.Metrics{})
 				case byMetrics:
 					w.forgetRestarted()
 				default:

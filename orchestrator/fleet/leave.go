@@ -6,13 +6,13 @@ import (
 	"tandem/internal/replica"
 )
 
-// A server leaves in three steps: it is no longer watched, so that nothing of it comes into the pools any
-// more; the pools and new requests are told that it is gone; and while requests that began before still run
-// on it, it is listened to, since they have to know whether it stands still, and may have to ask it.
+// A server leaves in three steps. First nobody watches it any more, so that nothing of it comes into the
+// pools. Then the pools and new requests are told that it is gone. Last, it is listened to as long as
+// requests that began before run on it: they have to know whether it stands still, and may have to ask it.
 
-// leaving takes the watchers out that end now, which the caller has to [end] and to remove. A server that is
-// wanted no more, and whose replica's name is that of one which has not joined yet, stands in for that until
-// then.
+// leaving takes out the watchers that end now. The caller has to [end] and to remove them. A server that
+// the configuration names no more stays if another one has its replica's name and has not joined yet: it
+// stands in for that one until then.
 func (f *Fleet) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +65,7 @@ func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
 	defer f.mu.Unlock()
 	f.removeLocked(before)
 	w.awaited.Store(false)
-	w.learn(facts)
+	w.setFacts(facts)
 	f.publishLocked()
 }
 
@@ -93,12 +93,12 @@ func (f *Fleet) removeLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.ending, w)
 		w.mu.Lock()
-		w.left = true
+		w.requests.left = true
 		w.mu.Unlock()
 		w.up.Store(false)
 		w.client.Retire()
 		w.forgetTokens()
-		w.lookNow()
+		w.wake()
 	}
 }
 
@@ -108,10 +108,10 @@ func (e *Endpoint) Hold() bool {
 	w := e.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.deaf {
+	if w.requests.unheard {
 		return false
 	}
-	w.users++
+	w.requests.running++
 	return true
 }
 
@@ -119,17 +119,17 @@ func (e *Endpoint) Hold() bool {
 func (e *Endpoint) Release() {
 	w := e.w
 	w.mu.Lock()
-	w.users--
-	last := w.users == 0 && w.left
+	w.requests.running--
+	last := w.requests.running == 0 && w.requests.left
 	w.mu.Unlock()
 	if last {
-		w.lookNow()
+		w.wake()
 	}
 }
 
-// linger listens to a server that is no longer watched until it has left and no request runs on it. It writes
-// nothing to the pools, where others may have its replicas' names.
-func (w *Watcher) linger(ctx context.Context) {
+// outlast listens to a server that is no longer watched until it has left and no request runs on it. It
+// writes nothing to the pools, where others may have its replicas' names.
+func (w *Watcher) outlast(ctx context.Context) {
 	for failed := 0; w.needed() && w.sleep(ctx, jitter(w.interval(failed))); {
 		m, err := w.scrape(ctx)
 		if err != nil {
@@ -138,7 +138,7 @@ func (w *Watcher) linger(ctx context.Context) {
 		}
 		failed = 0
 		w.leases.Store(w.leaseCounters(&m))
-		w.f.processes.see(w.process, m.Started)
+		w.fleet.processes.note(w.process, m.Started)
 	}
 }
 
@@ -147,6 +147,6 @@ func (w *Watcher) linger(ctx context.Context) {
 func (w *Watcher) needed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.deaf = w.left && w.users == 0
-	return !w.deaf
+	w.requests.unheard = w.requests.left && w.requests.running == 0
+	return !w.requests.unheard
 }

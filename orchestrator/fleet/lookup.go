@@ -63,7 +63,7 @@ func (f *Fleet) Reachable(id replica.ID) bool {
 func (f *Fleet) Failed(id replica.ID, err error) {
 	if e := f.Endpoint(id); e != nil && engine.Unreachable(err) {
 		e.w.pool.SetHealthy(id, false, "cannot be reached")
-		e.w.lookNow()
+		e.w.wake()
 	}
 }
 

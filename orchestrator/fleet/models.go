@@ -20,16 +20,16 @@ const (
 // asks it now what it serves.
 func (f *Fleet) ModelUnknown(id replica.ID) {
 	if e := f.Endpoint(id); e != nil {
-		e.w.doubted.Store(true)
-		e.w.lookNow()
+		e.w.todo.askModels.Store(true)
+		e.w.wake()
 	}
 }
 
-// relist asks the server what it serves, if it is time to. It reports false if another base model is served,
-// so that nothing that was known of it holds.
-func (w *Watcher) relist(ctx context.Context) bool {
+// askModels asks the server what it serves, if it is time to. It reports false if another base model is
+// served, so that nothing that was known of it holds.
+func (w *Watcher) askModels(ctx context.Context) bool {
 	since := time.Since(w.listed)
-	if since < LeastModelsInterval || since < ModelsInterval && !w.doubted.Load() {
+	if since < LeastModelsInterval || since < ModelsInterval && !w.todo.askModels.Load() {
 		return true
 	}
 	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
@@ -39,29 +39,29 @@ func (w *Watcher) relist(ctx context.Context) bool {
 	if err != nil {
 		return true // whether it lives is for the scrapes to say
 	}
-	w.doubted.Store(false)
+	w.todo.askModels.Store(false)
 	w.mu.Lock()
-	was := w.told[0]
+	was := w.known.facts[0]
 	w.mu.Unlock()
 	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen {
 		return false
 	}
 	if !slices.Equal(now.Models, was.Models) || !slices.Equal(now.Adapters, was.Adapters) {
-		w.serves(now)
+		w.setModels(now)
 	}
 	return true
 }
 
-// serves makes the names that now lists those of every rank.
-func (w *Watcher) serves(now replica.Facts) {
+// setModels makes the names that now lists those of every rank.
+func (w *Watcher) setModels(now replica.Facts) {
 	w.mu.Lock()
-	told := slices.Clone(w.told)
+	told := slices.Clone(w.known.facts)
 	for i := range told {
 		told[i].Models, told[i].Adapters = now.Models, now.Adapters
 	}
-	w.told = told
-	w.makeLocked()
+	w.known.facts = told
+	w.remakeLocked()
 	w.mu.Unlock()
-	w.f.publish()
+	w.fleet.publish()
 	w.log.Info("replica serves other models", "replica", w.Name(), "pool", w.role.String(), "models", now.Models)
 }

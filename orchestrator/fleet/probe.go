@@ -27,7 +27,7 @@ func (w *Watcher) probe(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		w.down(err)
+		w.markDown(err)
 		if !w.sleep(ctx, jitter(wait)) {
 			return false
 		}
@@ -40,19 +40,19 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	if len(facts) == 0 {
 		return errors.New("the server told nothing about itself")
 	}
-	if err := speaks(facts[0].Connector); err != nil {
+	if err := unusableConnector(facts[0].Connector); err != nil {
 		return err
 	}
-	w.see(facts[0].Started)
+	w.noteProcess(facts[0].Started)
 	w.forgetTokens()
 	w.markAlive()
 	w.up.Store(true)
-	w.f.join(w, facts)
+	w.fleet.join(w, facts)
 	ms := w.Members()
 	if len(ms) == 0 {
 		return errLeft
 	}
-	w.showTrust()
+	w.showDistrust()
 	for _, m := range ms {
 		w.pool.SetHealthy(m.ID, true, "")
 	}
@@ -64,10 +64,10 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	return nil
 }
 
-// speaks refuses an engine of another KV-transfer protocol than Tandem's. A decode engine with MoRIIO takes
-// every request for one whose blocks are elsewhere, also one that was not split, and answers it from blocks
-// that nobody filled: no request at all may go there.
-func speaks(protocol string) error {
+// unusableConnector refuses an engine of another KV-transfer protocol than Tandem's. A decode engine with
+// MoRIIO takes every request for one whose blocks are elsewhere, also one that was not split, and answers
+// it from blocks that nobody filled: no request at all may go there.
+func unusableConnector(protocol string) error {
 	if protocol == "moriio" {
 		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router " +
 			"sends: " +
@@ -76,32 +76,32 @@ func speaks(protocol string) error {
 	return nil
 }
 
-// errLeft is told by nobody to anybody: the watcher ends.
+// errLeft ends a watcher whose server has left meanwhile. Nobody sees it.
 var errLeft = errors.New("it has left the configuration")
 
-// learn takes in what the server said of itself.
-func (w *Watcher) learn(facts []replica.Facts) {
+// setFacts takes in what the server said of itself.
+func (w *Watcher) setFacts(facts []replica.Facts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told, w.reason = facts, ""
-	w.makeLocked()
+	w.known.facts, w.reason = facts, ""
+	w.remakeLocked()
 }
 
-// makeLocked makes the replicas anew, of what the server told and of what the configuration says.
-func (w *Watcher) makeLocked() {
-	was := w.facts
-	w.facts = w.replicasLocked(w.told)
-	former := make([]replica.ID, len(w.facts))
-	for i := range w.facts {
+// remakeLocked makes the replicas anew, of what the server told and of what the configuration says.
+func (w *Watcher) remakeLocked() {
+	was := w.known.members
+	w.known.members = w.replicasLocked(w.known.facts)
+	former := make([]replica.ID, len(w.known.members))
+	for i := range w.known.members {
 		switch {
-		case len(was) != len(w.facts):
-		case was[i].ID != w.facts[i].ID:
+		case len(was) != len(w.known.members):
+		case was[i].ID != w.known.members[i].ID:
 			former[i] = was[i].ID
 		default:
-			former[i] = w.former[i]
+			former[i] = w.known.former[i]
 		}
 	}
-	w.former = former
+	w.known.former = former
 }
 
 // replicasLocked makes a replica of the facts of each rank. What the engine says of its blocks comes before
@@ -143,7 +143,7 @@ func (w *Watcher) place() replica.Place {
 func (w *Watcher) eventsLocked(fact replica.Facts, rank int) replica.EventSource {
 	set := w.set.Load()
 	switch e := set.cfg.Events; {
-	case set.pool.Index != config.IndexEvents || w.f.opt.NoEvents:
+	case set.pool.Index != config.IndexEvents || w.fleet.opt.NoEvents:
 		return replica.EventSource{}
 	case e.Endpoint != "":
 		return engine.EventSource(w.host, offsetPort(e.Endpoint, rank), offsetPort(e.Replay, rank), e.Topic)
@@ -168,16 +168,16 @@ func offsetPort(endpoint string, rank int) string {
 	return endpoint[:i] + strconv.Itoa(port+rank)
 }
 
-// undescribed reports whether the engine could not tell its metrics when it was probed: then its start and
+// unmeasured reports whether the engine could not tell its metrics when it was probed: then its start and
 // its cache are unknown.
-func (w *Watcher) undescribed() bool {
+func (w *Watcher) unmeasured() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.told) > 0 && w.told[0].Started == 0
+	return len(w.known.facts) > 0 && w.known.facts[0].Started == 0
 }
 
-// describe probes once more, now that the engine tells its metrics. When that fails, what is known holds.
-func (w *Watcher) describe(ctx context.Context) {
+// probeAgain probes once more, now that the engine tells its metrics. When that fails, what is known holds.
+func (w *Watcher) probeAgain(ctx context.Context) {
 	asked, cancel := context.WithTimeout(ctx, ProbePatience*w.set.Load().probe)
 	defer cancel()
 	facts, err := w.client.Probe(asked)
@@ -194,4 +194,4 @@ const NotProbed = "not probed yet"
 
 // forgetTokens drops the token ids that the server's process made: another one may have another tokenizer or
 // template.
-func (w *Watcher) forgetTokens() { w.f.opt.ForgetTokens(w.key.url) }
+func (w *Watcher) forgetTokens() { w.fleet.opt.ForgetTokens(w.key.url) }

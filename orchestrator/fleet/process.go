@@ -37,11 +37,11 @@ func (ps *processes) of(url string) *process {
 	return p
 }
 
-// see notes which process p is now by its start, and reports whether that ended a distrust: another process
+// note notes which process p is now by its start, and reports whether that ended a distrust: another process
 // than before has an empty cache. One that is seen for the first time may be known by another address;
 // engines tell nothing better than the hundredth of a second at which they started, so who started with one
 // that is distrusted is distrusted with it, which costs a cache at worst.
-func (ps *processes) see(p *process, started float64) (trustedAgain bool) {
+func (ps *processes) note(p *process, started float64) (trustedAgain bool) {
 	if started == 0 {
 		return false
 	}

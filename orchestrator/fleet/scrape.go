@@ -9,54 +9,33 @@ import (
 	"tandem/internal/engine"
 )
 
-// scrapes polls /metrics until ctx ends, or until the server has been restarted and has to be probed anew.
+// scrapes polls /metrics until ctx ends, or until the server has to be probed anew: it has been restarted,
+// or serves another model.
 func (w *Watcher) scrapes(ctx context.Context) {
 	failed := 0
 	for first := true; ; first = false {
 		if !first && !w.sleep(ctx, jitter(w.interval(failed))) {
 			return
 		}
-		switch {
-		case w.reindexed.Swap(false):
-			w.reindex(ctx)
-		case w.resourced.Swap(false):
-			w.follow(ctx)
-		}
+		w.doFollow(ctx)
 		m, err := w.scrape(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, errUnreported):
-			failed = 0
-			w.unreported(errUnreported)
-			continue
-		case errors.Is(err, errNotAsked):
-			if w.up.Load() {
-				w.unreported(err)
-			}
-			continue
 		case err != nil:
-			failed++
-			if engine.Unreachable(err) || failed >= w.set.Load().failures {
-				w.down(err)
-			}
+			failed = w.scrapeFailed(err, failed)
 			continue
 		case w.restarted(m):
-			w.leases.Store(nil)
-			w.see(m.Started)
-			w.forgetRestarted()
-			for _, m := range w.Members() {
-				w.f.opt.Outliers.Restarted(m.ID, time.Now())
-			}
+			w.restart(&m)
 			return
 		}
-		w.see(m.Started)
 		failed = 0
-		if !first && w.undescribed() {
-			w.describe(ctx)
+		w.noteProcess(m.Started)
+		if !first && w.unmeasured() {
+			w.probeAgain(ctx)
 		}
-		w.take(m)
-		if !w.relist(ctx) {
+		w.observe(&m)
+		if !w.askModels(ctx) {
 			w.logForgotten(slog.LevelWarn, w.Name(), "it serves another model")
 			w.forget()
 			return
@@ -64,18 +43,58 @@ func (w *Watcher) scrapes(ctx context.Context) {
 	}
 }
 
-// see notes which process the server is now.
-func (w *Watcher) see(started float64) {
-	if w.f.processes.see(w.process, started) {
+// doFollow follows what the ranks publish, if that may have changed.
+func (w *Watcher) doFollow(ctx context.Context) {
+	switch {
+	case w.todo.reindex.Swap(false):
+		w.reindex(ctx)
+	case w.todo.follow.Swap(false):
+		w.follow(ctx)
+	}
+}
+
+// scrapeFailed draws the consequence of a scrape that failed, after so many failures in a row, and returns
+// how many there are now.
+func (w *Watcher) scrapeFailed(err error, failed int) int {
+	switch {
+	case errors.Is(err, errUnreported):
+		w.unreported(errUnreported)
+		return 0
+	case errors.Is(err, errNotAsked):
+		if w.up.Load() {
+			w.unreported(err)
+		}
+		return failed
+	}
+	failed++
+	if engine.Unreachable(err) || failed >= w.set.Load().failures {
+		w.markDown(err)
+	}
+	return failed
+}
+
+// restart voids what was known of the process before.
+func (w *Watcher) restart(m *engine.Metrics) {
+	w.leases.Store(nil)
+	w.noteProcess(m.Started)
+	w.forgetRestarted()
+	for _, member := range w.Members() {
+		w.fleet.opt.Outliers.Restarted(member.ID, time.Now())
+	}
+}
+
+// noteProcess notes which process the server is now.
+func (w *Watcher) noteProcess(started float64) {
+	if w.fleet.processes.note(w.process, started) {
 		w.log.Info("the engine was restarted: its cache is used again", "replica", w.Name())
 	}
-	w.showTrust()
+	w.showDistrust()
 }
 
 // interval is the time to the next scrape; a server in trouble is asked less often.
 func (w *Watcher) interval(failed int) time.Duration {
 	base := w.set.Load().pool.PollInterval
-	if failed == 0 && w.doubted.Load() {
+	if failed == 0 && w.todo.askModels.Load() {
 		return min(base, LeastModelsInterval)
 	}
 	return min(base*time.Duration(1+failed/8), max(base, 10*time.Second))
@@ -86,19 +105,19 @@ func (w *Watcher) interval(failed int) time.Duration {
 func (w *Watcher) restarted(m engine.Metrics) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.facts) > 0 && w.facts[0].Facts.Started > 0 && m.Started > 0 &&
-		m.Started != w.facts[0].Facts.Started
+	return len(w.known.members) > 0 && w.known.members[0].Facts.Started > 0 && m.Started > 0 &&
+		m.Started != w.known.members[0].Facts.Started
 }
 
-// take hands a scrape to the pool.
-func (w *Watcher) take(m engine.Metrics) {
+// observe hands a scrape to the pool.
+func (w *Watcher) observe(m *engine.Metrics) {
 	now := time.Now()
-	w.leases.Store(w.leaseCounters(&m))
-	w.checkTransfers(m)
+	w.leases.Store(w.leaseCounters(m))
+	w.checkTransfers(*m)
 	w.toldRestart.Store(false)
 	w.mu.Lock()
 	w.reason = ""
-	members := w.facts
+	members := w.known.members
 	w.mu.Unlock()
 	back := !w.up.Swap(true)
 	for i := range members {
@@ -113,7 +132,7 @@ func (w *Watcher) take(m engine.Metrics) {
 	if back {
 		w.log.Info("replica is back", "replica", w.Name(), "pool", w.role.String())
 	}
-	w.f.opt.RoomChanged()
+	w.fleet.opt.RoomChanged()
 }
 
 // forgetRestarted voids the blocks of all ranks of an engine that was restarted. Its streams may have shown that
@@ -134,7 +153,7 @@ func (w *Watcher) logForgotten(level slog.Level, name, reason string) {
 
 // forget voids the blocks of all ranks.
 func (w *Watcher) forget() {
-	w.f.restarts.WithLabelValues(w.role.String(), w.Name()).Inc()
+	w.fleet.restarts.WithLabelValues(w.role.String(), w.Name()).Inc()
 	w.forgetTokens()
 	for _, m := range w.Members() {
 		w.pool.Forget(m.ID)
@@ -146,14 +165,14 @@ func (w *Watcher) forget() {
 	}
 }
 
-// down marks the server and its members unusable.
-func (w *Watcher) down(err error) {
+// markDown marks the server and its members unusable.
+func (w *Watcher) markDown(err error) {
 	reason := engine.Explain(err)
 	was := w.up.Swap(false)
 	w.mu.Lock()
 	changed := w.reason != reason
 	w.reason = reason
-	members := w.facts
+	members := w.known.members
 	w.mu.Unlock()
 	for _, m := range members {
 		w.pool.SetHealthy(m.ID, false, reason)

@@ -112,9 +112,9 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{
-		f: f, pool: f.pool(key.role), log: f.opt.Log, key: key, role: key.role, host: u.Hostname(), client: client,
-		process: f.processes.of(key.url),
-		kick:    make(chan struct{}, 1), gone: make(chan struct{}), reason: NotProbed,
+		fleet: f, pool: f.pool(key.role), log: f.opt.Log,
+		key: key, role: key.role, host: u.Hostname(), client: client, process: f.processes.of(key.url),
+		wakeUp: make(chan struct{}, 1), gone: make(chan struct{}), reason: NotProbed,
 		signs: liveness.NewSigns(s.usualPause()),
 	}
 	w.set.Store(s)
@@ -125,16 +125,16 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 // blocks, its books and its connections. The caller holds the fleet's mutex and publishes.
 func (w *Watcher) configure(s *settings) {
 	was := w.set.Swap(s)
-	if err := w.client.Change(w.f.options(s), s.tls != was.tls); err != nil { // New has taken the same
+	if err := w.client.Change(w.fleet.options(s), s.tls != was.tls); err != nil { // New has taken the same
 		w.log.Error("engine client cannot be changed", "replica", w.Name(), "error", err)
 	}
 	w.signs.SetUsual(s.usualPause())
 	w.mu.Lock()
-	w.makeLocked()
+	w.remakeLocked()
 	w.mu.Unlock()
 	if was.pool.Index != s.pool.Index {
-		w.reindexed.Store(true)
+		w.todo.reindex.Store(true)
 	}
-	w.resourced.Store(true)
-	w.lookNow()
+	w.todo.follow.Store(true)
+	w.wake()
 }

@@ -133,7 +133,7 @@ func (s *sink) State(state kvevents.State, reason string) {
 	s.f.naming.RLock()
 	defer s.f.naming.RUnlock()
 	s.w.pool.SetTrust(s.f.id, trusts[state])
-	s.f.say(state, reason)
+	s.f.setState(state, reason)
 	s.w.log.Info("event stream", "replica", string(s.f.id), "state", state.String(), "reason", reason)
 }
 
@@ -142,7 +142,7 @@ var trusts = map[kvevents.State]replica.Trust{
 	kvevents.Syncing: replica.Syncing, kvevents.Live: replica.Live, kvevents.Stale: replica.Stale,
 }
 
-func (f *Stream) say(state kvevents.State, reason string) {
+func (f *Stream) setState(state kvevents.State, reason string) {
 	f.state.Store(uint32(state))
 	f.reason.Store(&reason)
 }

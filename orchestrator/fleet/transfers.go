@@ -115,7 +115,7 @@ func (w *Watcher) checkTransfers(m engine.Metrics) {
 	}
 	pairs, why := w.transfers.read(m)
 	for _, p := range pairs {
-		if w.f.opt.Outliers.Suspect(p, time.Now()) {
+		if w.fleet.opt.Outliers.Suspect(p, time.Now()) {
 			w.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill),
 				"decode", string(p.Decode), "why", why)
 		}

@@ -24,7 +24,7 @@ import (
 // One goroutine runs it; other goroutines read through its methods.
 type Watcher struct {
 	// Immutable.
-	f       *Fleet
+	fleet   *Fleet
 	pool    Pool // of its role
 	log     *slog.Logger
 	key     serverKey
@@ -32,15 +32,13 @@ type Watcher struct {
 	host    string
 	client  *engine.Client
 	process *process
-	kick    chan struct{} // a request saw it dead, or a reload changed something: look now
+	wakeUp  chan struct{} // a request saw it dead, or a reload changed something: look now
 	gone    chan struct{} // closed when nothing comes into the pools from here any more
 	stop    context.CancelFunc
 
 	set       atomic.Pointer[settings]
 	up        atomic.Bool
-	reindexed atomic.Bool // the pool's index is fed in another way now: what is followed has to begin anew
-	resourced atomic.Bool // what is followed may have to change
-	doubted   atomic.Bool // the server did not know a model that it should serve
+	todo      todo
 	awaited   atomic.Bool // another server stands in for it until it has joined
 	// toldRestart says that the log has a line of the restart that the next scrape will find, or has found.
 	toldRestart atomic.Bool
@@ -54,15 +52,33 @@ type Watcher struct {
 	listed    time.Time // when the server said what it serves; of run alone
 	successor *Watcher  // for which it stands in; guarded by the fleet's mutex
 
-	mu        sync.Mutex // guards the following
-	told      []replica.Facts
-	facts     []replica.Replica // of what was told
-	former    []replica.ID      // a name before, of each of facts, "" for none
-	reason    string            // why it is not up
-	followers []*Stream
-	left      bool
-	users     int  // requests that run there and have to know how it fares
-	deaf      bool // it has left and nobody listens any more
+	mu       sync.Mutex // guards the following
+	known    known
+	reason   string // why it is not up
+	streams  []*Stream
+	requests requests
+}
+
+// todo is what others have found that the watcher has to do when it looks next.
+type todo struct {
+	reindex   atomic.Bool // the pool's index is fed in another way now: what is followed has to begin anew
+	follow    atomic.Bool // what is followed may have to change
+	askModels atomic.Bool // the server did not know a model that it should serve
+}
+
+// known is what a server said of itself, by rank.
+type known struct {
+	facts   []replica.Facts
+	members []replica.Replica // made of the facts and the configuration
+	former  []replica.ID      // a name before, of each of members, "" for none
+}
+
+// requests is for whom a server that has left the configuration is listened to: for the requests that still
+// run on it.
+type requests struct {
+	left    bool // it is in the pools no more
+	running int
+	unheard bool // it has left, no request runs there, and it is not listened to any more
 }
 
 // Role is the pool that the server belongs to.
@@ -94,14 +110,14 @@ func (w *Watcher) HasState(id replica.ID, state string) bool { return w.states.h
 func (w *Watcher) Members() []replica.Replica {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.left {
+	if w.requests.left {
 		return nil
 	}
-	return w.facts
+	return w.known.members
 }
 
 // markAlive notes a sign of life.
-func (w *Watcher) markAlive() { w.signs.Note(w.f.opt.Clock.Running(time.Now())) }
+func (w *Watcher) markAlive() { w.signs.Note(w.fleet.opt.Clock.Running(time.Now())) }
 
 // Reason says why the server is not up, "" when it is.
 func (w *Watcher) Reason() string {
@@ -113,9 +129,9 @@ func (w *Watcher) Reason() string {
 	return w.reason
 }
 
-func (w *Watcher) lookNow() {
+func (w *Watcher) wake() {
 	select {
-	case w.kick <- struct{}{}:
+	case w.wakeUp <- struct{}{}:
 	default:
 	}
 }
@@ -124,17 +140,17 @@ func (w *Watcher) lookNow() {
 func (w *Watcher) named() ([]replica.Replica, []replica.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.left {
+	if w.requests.left {
 		return nil, nil
 	}
-	return w.facts, w.former
+	return w.known.members, w.known.former
 }
 
 // joined reports whether the server has ever said what it is.
 func (w *Watcher) joined() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.told) > 0
+	return len(w.known.facts) > 0
 }
 
 // run watches until ctx ends.
@@ -146,7 +162,7 @@ func (w *Watcher) run(ctx context.Context) {
 	}
 }
 
-// sleep waits for d or a kick; false when ctx ended.
+// sleep waits for d or until woken; false when ctx ended.
 func (w *Watcher) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -154,7 +170,7 @@ func (w *Watcher) sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-t.C:
-	case <-w.kick:
+	case <-w.wakeUp:
 	}
 	return ctx.Err() == nil
 }
