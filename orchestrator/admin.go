@@ -166,7 +166,7 @@ type configReadiness struct {
 // adminReady names each replica with its reason.
 func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
 	r := o.readiness(func(w *fleet.Watcher) (string, string) { return w.Name(), w.Reason() })
-	if e := o.lastErr.Load(); e != nil {
+	if e := o.reloads.err.Load(); e != nil {
 		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
 	}
 	writeJSON(w, r.status(), r)
@@ -183,10 +183,10 @@ func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
 		}
 		return name, publicReason(w.Reason())
 	})
-	if o.lastErr.Load() != nil {
+	if o.reloads.err.Load() != nil {
 		r.Config = &configReadiness{
 			Error: "the newest configuration was rejected; the admin listener's /readyz says why",
-			Since: o.lastErr.Load().at,
+			Since: o.reloads.err.Load().at,
 		}
 	}
 	writeJSON(w, r.status(), r)

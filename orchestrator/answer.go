@@ -57,7 +57,7 @@ func (a *answer) open(r *engine.Request) *failure {
 		a.h.limit(timeouts.Answer, errAnswerLate)
 	}
 	if a.h.beside == nil {
-		a.guard = a.h.guardSilence(a.to)
+		a.guard = a.h.watchDecodeLeg(a.to)
 	}
 	resp, err := a.to.Do(a.spanCtx, r)
 	giveBuffer(r.Body)
@@ -120,7 +120,7 @@ func (a *answer) readWhole() *failure {
 	if !said.IsAnswer() {
 		return a.failed(errNoAnswer)
 	}
-	if f := a.believe(); f != nil {
+	if f := a.verifyLease(); f != nil {
 		return f
 	}
 	a.begun()
@@ -141,7 +141,7 @@ func (a *answer) openStream() *failure {
 	case err != nil:
 		return a.endedEarly(err)
 	}
-	if f := a.believe(); f != nil {
+	if f := a.verifyLease(); f != nil {
 		return f
 	}
 	a.begun()

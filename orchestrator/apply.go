@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"tandem/connector"
@@ -12,6 +14,12 @@ import (
 	"tandem/orchestrator/peers"
 	"tandem/orchestrator/policy"
 )
+
+// reloads lets one configuration be applied at a time.
+type reloads struct {
+	mu  sync.Mutex
+	err atomic.Pointer[reloadError] // of the newest, nil where it is in force
+}
 
 // reloadError is why the newest configuration is not in force.
 type reloadError struct {
@@ -22,8 +30,8 @@ type reloadError struct {
 // Apply puts cfg, which must have been validated, in force: for new requests at once, without touching those
 // that run. On error the old one stays. Safe for concurrent use.
 func (o *Orchestrator) Apply(cfg *config.Config) error {
-	o.applyMu.Lock()
-	defer o.applyMu.Unlock()
+	o.reloads.mu.Lock()
+	defer o.reloads.mu.Unlock()
 	con, err := connectorFor(cfg, o.opt.Connector)
 	var others peers.Wanted
 	var certificate *tls.Certificate
@@ -61,7 +69,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	}
 	o.snap.Store(&snapshot{cfg: cfg, inForce: says, connect: con, keys: cfg.APIKeys})
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
-	o.lastErr.Store(nil)
+	o.reloads.err.Store(nil)
 	o.m.reloads.WithLabelValues("applied").Inc()
 	o.m.reloadOK.Set(1)
 	o.m.revision.Reset()
@@ -87,7 +95,7 @@ func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 // Rejected tells that a newer configuration could not be used; the old one stays in force. The reason shows
 // in the log, the metrics and /readyz.
 func (o *Orchestrator) Rejected(err error) {
-	o.lastErr.Store(&reloadError{at: time.Now(), err: err})
+	o.reloads.err.Store(&reloadError{at: time.Now(), err: err})
 	o.m.reloads.WithLabelValues("rejected").Inc()
 	o.m.reloadOK.Set(0)
 	o.log.Error("configuration rejected, the old one stays in force", "error", err)

@@ -302,7 +302,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 			h.release()
 		}
 	}()
-	j.note(b)
+	j.recordPlan(b)
 	if j.tries > 1 {
 		h.attempt += "-r" + strconv.Itoa(j.tries-1)
 	}

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// suspect distrusts the decode engine of a split attempt that failed, if it may have read blocks after they
-// had been given away.
-func (a *answer) suspect(f *failure) {
+// maybeDistrust distrusts the decode engine of a split attempt that failed, if it may have read blocks that
+// the prefill engine had given to others.
+func (a *answer) maybeDistrust(f *failure) {
 	h := a.h
-	var still *silent
+	var still *unresponsive
 	switch {
 	case !h.lends || f.unused:
 	case f.kind == "late", errors.As(f.err, &still) && still.at == a.to.Member.ID:
 		// That one may go on in the middle of a read.
 		a.to.Distrust(f)
-	case h.lent(time.Now()) >= h.cfg.Connector.Lease:
+	case h.leaseAge(time.Now()) >= h.cfg.Connector.Lease:
 		// A long queue, or a core that stands still and has not read yet: leases tell.
 		o := h.j.q.o
-		o.returns.Go(func() { // joined by Run, ended by a timeout
+		o.giveBacks.running.Go(func() { // joined by Run, ended by a timeout
 			late := true // also where nobody can tell
 			o.panics.Contain("distrust", func() {
 				now, err := h.askLeaseCounters(context.Background())

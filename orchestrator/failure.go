@@ -117,7 +117,7 @@ func legFailed(ctx context.Context, phase string, at replica.ID, err error) *fai
 	if f := nobodys(ctx, phase, at, err); f != nil {
 		return f
 	}
-	var still *silent
+	var still *unresponsive
 	var between *stuck
 	switch {
 	case errors.Is(context.Cause(ctx), errPhaseTimeout):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"tandem/connector"
@@ -11,6 +12,12 @@ import (
 	"tandem/internal/openai"
 	"tandem/internal/replica"
 )
+
+// giveBacks are what gives blocks back now, beside the requests that they were for.
+type giveBacks struct {
+	running sync.WaitGroup
+	places  chan struct{} // bounds how many run at once
+}
 
 // giveBack frees prefilled blocks that no decode leg will read. Left alone the prefill replica keeps them for
 // its whole lease, 30 s.
@@ -27,18 +34,18 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 	o, pair := h.j.q.o, h.pair
 	timeout := h.cfg.Timeouts.Probe
 	select {
-	case o.returned <- struct{}{}:
+	case o.giveBacks.places <- struct{}{}:
 	default:
 		o.m.giveBack.WithLabelValues("too_many").Inc()
 		return
 	}
-	o.returns.Go(func() { // joined by Run
-		defer func() { <-o.returned }()
+	o.giveBacks.running.Go(func() { // joined by Run
+		defer func() { <-o.giveBacks.places }()
 		// Outlives the request on purpose; ended by the timeout.
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		result := "broken"
-		o.panics.Contain("give-back", func() { result = o.returnLease(ctx, con, pair, reply, avoid) })
+		o.panics.Contain("give-back", func() { result = o.freeBlocks(ctx, con, pair, reply, avoid) })
 		o.m.giveBack.WithLabelValues(result).Inc()
 		if result != "freed" {
 			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID),
@@ -50,9 +57,9 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 // noSuchModel is a name that no engine serves.
 const noSuchModel = `"tandem-give-back-no-such-model"`
 
-// returnLease tries the pair's own decode replica first, since it has shaken hands with the prefill replica,
+// freeBlocks tries the pair's own decode replica first, since it has shaken hands with the prefill replica,
 // then another.
-func (o *Orchestrator) returnLease(
+func (o *Orchestrator) freeBlocks(
 	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 ) string {
 	to := o.fleet.Endpoint(pair.Decode.ID)

@@ -211,7 +211,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	h.stood = to.StalledFor(h.sentAt)
 	h.stalled = o.clock.StalledFor(h.sentAt)
 	h.ends = to.LeaseCounters()
-	defer h.guardPrefill(to, giveUp).Stop()
+	defer h.watchPrefillLeg(to, giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
@@ -514,7 +514,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	a := h.newAnswer(ctx, to)
 	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {
-		a.suspect(f)
+		a.maybeDistrust(f)
 		a.close()
 		return nil, f
 	}

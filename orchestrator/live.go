@@ -24,7 +24,7 @@ func (o *Orchestrator) Live() *page.Live {
 		Profile: liveSpeed(scoring.DefaultSpeed(), 0), Replicas: o.liveReplicas(now), Newest: []page.Request{},
 	}
 	l.Ready, l.Why = o.ready()
-	if e := o.lastErr.Load(); e != nil {
+	if e := o.reloads.err.Load(); e != nil {
 		l.Rejected = e.err.Error()
 	}
 	kept := o.ring.newest(o.Config().Decisions.Ring)

@@ -88,10 +88,8 @@ type Orchestrator struct {
 	retrying    atomic.Int64
 	draining    atomic.Bool
 
-	applyMu  sync.Mutex // one Apply at a time
-	lastErr  atomic.Pointer[reloadError]
-	returns  sync.WaitGroup // give-backs under way
-	returned chan struct{}  // bounds how many give-backs run at once
+	reloads   reloads
+	giveBacks giveBacks
 }
 
 // snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
@@ -116,7 +114,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	o := &Orchestrator{
 		opt: opt, log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
 		queue: &admission{}, ring: newRing(cfg.Decisions.Ring), clock: liveness.NewClock(time.Now()),
-		returned: make(chan struct{}, 64),
+		giveBacks: giveBacks{places: make(chan struct{}, 64)},
 	}
 	o.file = newDecisionFile(o.ring, o.log, o.m)
 	o.page = page.New(o.Live)
@@ -178,7 +176,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	wg.Go(func() { o.peers.Run(ctx) }) // which keeps each peer running
 	err := o.fleet.Run(ctx)
 	wg.Wait()
-	o.returns.Wait()
+	o.giveBacks.running.Wait()
 	return err
 }
 

@@ -323,7 +323,7 @@ func (o *Orchestrator) freeCanary(
 	// Ended by the timeout.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe)
 	defer cancel()
-	o.m.giveBack.WithLabelValues(o.returnLease(ctx, con, pair, reply, d.Member.ID)).Inc()
+	o.m.giveBack.WithLabelValues(o.freeBlocks(ctx, con, pair, reply, d.Member.ID)).Inc()
 }
 
 // canaryLeg lets edit make a leg of a canary's body.

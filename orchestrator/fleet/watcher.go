@@ -36,10 +36,10 @@ type Watcher struct {
 	gone    chan struct{} // closed when nothing comes into the pools from here any more
 	stop    context.CancelFunc
 
-	set       atomic.Pointer[settings]
-	up        atomic.Bool
-	todo      todo
-	awaited   atomic.Bool // another server stands in for it until it has joined
+	set     atomic.Pointer[settings]
+	up      atomic.Bool
+	todo    todo
+	awaited atomic.Bool // another server stands in for it until it has joined
 	// toldRestart says that the log has a line of the restart that the next scrape will find, or has found.
 	toldRestart atomic.Bool
 

@@ -12,25 +12,27 @@ import (
 	"tandem/orchestrator/fleet"
 )
 
-// lent is how long the blocks of the prefill may have been on loan by now. A lease begins between the prefill
-// leg's first byte and the last of its answer: nobody knows better, since answers lie in sockets while
-// somebody stands still. What an engine stands still passes on our clock too; what we do may not.
-func (h *handoff) lent(now time.Time) time.Duration {
+// leaseAge is the longest time for which the blocks of the prefill can have been leased by now. A lease
+// begins between the prefill leg's first byte and the last byte of its answer. Nobody knows better, since
+// answers lie in sockets while somebody stands still. The time that an engine stands still passes on our
+// clock too; the time that this process does may not, and is added.
+func (h *handoff) leaseAge(now time.Time) time.Duration {
 	return now.Sub(h.sentAt) + h.j.q.o.clock.StalledFor(now) - h.stalled
 }
 
-// believe decides whether what an answer begins with was computed from the prompt's own blocks. It is asked
-// before anything of the answer is used.
+// verifyLease decides whether what an answer begins with was computed from the prompt's own blocks. It is
+// asked before anything of the answer is used.
 //
-// While both engines live, heartbeats keep the lease. A decode engine whose core stands still sends none, and
-// nobody hears it: its API process answers /metrics as before. When it goes on it reads blocks that the
-// prefill engine has given to others: 200 with wrong text, seen on vLLM 0.32. A lease cannot end before it
-// has lasted as long as it lasts, so what has begun by then is right. What begins later is believed if the
-// prefill engine has not ended a lease since, or nobody has read after one was. Else the next attempt is not
-// split.
-func (a *answer) believe() *failure {
+// An answer that begins before a lease can have ended is right. One that begins later is right if the
+// prefill engine has ended no lease since, or if nobody has read from one that had ended. Otherwise it is
+// not used, and the next attempt is not split.
+//
+// While both engines live, heartbeats keep the lease. A decode engine whose core stands still sends none,
+// and nobody notices: its API process answers /metrics as before. When it goes on it reads blocks that the
+// prefill engine has given to others: 200 with wrong text, seen on vLLM 0.32.
+func (a *answer) verifyLease() *failure {
 	h := a.h
-	if !h.lends || h.lent(time.Now()) < h.cfg.Connector.Lease {
+	if !h.lends || h.leaseAge(time.Now()) < h.cfg.Connector.Lease {
 		return nil
 	}
 	h.stopClock() // each question that follows has its own time
@@ -55,8 +57,8 @@ func (a *answer) believe() *failure {
 func (h *handoff) readInTime(ctx context.Context) string {
 	now, err := h.askLeaseCounters(ctx)
 	if err == nil && now.Expired != h.ends.Expired {
-		// Some lease has ended, of whomever. A read after that is counted in the engine's next step, which one that
-		// idles has not taken yet.
+		// Some lease has ended, of whomever. A read after that is counted in the engine's next step, which
+		// one that idles has not taken yet.
 		if err = h.takeStep(ctx); err == nil {
 			now, err = h.askLeaseCounters(ctx)
 		}

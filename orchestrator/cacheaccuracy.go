@@ -9,8 +9,8 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// note writes the plan into the record.
-func (j *job) note(b *planner.Booking) {
+// recordPlan writes the plan into the record.
+func (j *job) recordPlan(b *planner.Booking) {
 	j.rec.Mode = modeName(b, j.whole)
 	j.rec.Prefill = string(b.Prefill.ID)
 	j.rec.Decode = string(b.Decode.ID)
@@ -115,16 +115,16 @@ func (j *job) countTokens(a *answer, f *failure) {
 	m, r := j.q.o.m, j.rec
 	m.tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
 	m.tokens.WithLabelValues("output").Add(float64(r.Output))
-	m.judge(r, a.split)
+	m.observeCache(r, a.split)
 	if j.q.o.traced {
 		j.q.span.SetAttributes(truthAttributes(r)...)
 	}
 }
 
-// judge moves the counters of the three numbers. Each ratio of them must be over the same requests, so a
-// request for which one of the first two is unknown counts in neither, and told keeps those apart for which
-// the engine gave no number.
-func (m *metrics) judge(r *Record, split bool) {
+// observeCache moves the counters of the three numbers. Each ratio of them must be over the same requests,
+// so a request for which one of the first two is unknown counts in neither, and told keeps those apart for
+// which the engine gave no number.
+func (m *metrics) observeCache(r *Record, split bool) {
 	switch {
 	case r.Available < 0:
 		m.unmeasured.WithLabelValues("no_ids").Inc()

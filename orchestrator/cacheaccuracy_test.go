@@ -25,7 +25,7 @@ func TestNothingIsPredictedWhereNoCacheIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		j := (&request{o: &Orchestrator{m: newMetrics(prometheus.NewRegistry())}, snap: &snapshot{}}).newJob(req, 0)
-		j.note(&planner.Booking{Decision: &planner.Decision{Matched: 64}})
+		j.recordPlan(&planner.Booking{Decision: &planner.Decision{Matched: 64}})
 		if j.rec.Captured != want {
 			t.Errorf("%s: %d tokens are predicted, want %d", body, j.rec.Captured, want)
 		}
@@ -81,7 +81,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			newMetrics(reg).judge(&tt.rec, tt.split)
+			newMetrics(reg).observeCache(&tt.rec, tt.split)
 			families, err := reg.Gather()
 			if err != nil {
 				t.Fatal(err)
