@@ -111,7 +111,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"an engine is restarted":           engineRestarted,
 	"one of two other routers answers": oneOfTwo,
 	"a stream in trouble":              streamInTrouble,
-	"the disk is full":                 told(setup{config: onFullDisk}, "plan", nothing),
+	"the disk is full":                 diskFull,
 	"two of three decode engines fail": twoOfThreeFail,
 	"a decode engine loads nothing":    told(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
 }
@@ -222,6 +222,14 @@ func twoOfThreeFail(t *testing.T, m *moved) {
 		}
 		wg.Wait()
 		time.Sleep(2 * time.Second)
+		m.look(t, w.o)
+	})
+}
+
+func diskFull(t *testing.T, m *moved) {
+	in(t, setup{config: onFullDisk}, func(w *world) {
+		w.ask(chat(true))
+		time.Sleep(time.Second)
 		m.look(t, w.o)
 	})
 }
