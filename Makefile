@@ -33,6 +33,11 @@ test-page: deps ## the live page in a real browser (installs Chromium if it is m
 	@tools/deps.sh browser
 	go test -tags browser ./internal/page
 
+test-monitoring: build ## the dashboard and the alerts with a real Prometheus (installs it if it is missing)
+	@tools/deps.sh monitoring
+	promtool test rules deploy/prometheus/rules.test.yml
+	go test -tags prometheus -timeout 10m ./tools/monitoring
+
 race: deps-test build ## all tests under the race detector
 	go test -race -timeout 25m ./...
 

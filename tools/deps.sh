@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the build needs from the system: libzmq and a C compiler; with "test" also Python's ZeroMQ bindings, an independent peer for the wire
-# tests; with "browser" Chromium, which the tests of the live page run in; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
+# tests; with "browser" Chromium, which the tests of the live page run in; with "monitoring"
+# Prometheus, which those of dashboard and alerts ask; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
 # With "release": what make release and make release-check take besides: Python 3 with venv, curl, patch, authorities to trust, rpm, and on a processor
 # other than arm64 the emulator of that.
 # Says plainly what to install by hand where it cannot.
@@ -34,6 +35,7 @@ command -v "${CC:-cc}" >/dev/null 2>&1 || missing="$missing compiler"
 have_zmq || missing="$missing libzmq"
 [ "$want" != test ] || have_python || missing="$missing python-zmq"
 [ "$want" != browser ] || command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+[ "$want" != monitoring ] || command -v prometheus >/dev/null 2>&1 || missing="$missing prometheus"
 [ "$want" != vllm ] || command -v "${CXX:-c++}" >/dev/null 2>&1 || missing="$missing c++"
 [ "$want" != vllm ] || have_venv || missing="$missing python3.11-with-venv-and-headers"
 [ "$want" != release ] || have_release || missing="$missing what-a-release-takes"
@@ -47,6 +49,7 @@ Install them by hand, then run make again:
   Fedora:          dnf install gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack
   Alpine:          apk add gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack
   macOS:           brew install zeromq pkg-config && python3 -m pip install pyzmq msgpack
+For the tests of dashboard and alerts (make test-monitoring) also prometheus.
 For the tests of the live page (make test-page) also chromium.
 For real vLLM (make e2e-vllm, Linux only) also g++ and Python 3.11 with venv and headers; PYTHON names one that is elsewhere:
   Debian 12, Ubuntu with it:  apt-get install g++ python3.11 python3.11-venv python3.11-dev
@@ -67,6 +70,7 @@ if command -v apt-get >/dev/null 2>&1; then
 	packages="gcc libc6-dev libzmq3-dev pkg-config"
 	[ "$want" != test ] || packages="$packages python3 python3-zmq python3-msgpack"
 	[ "$want" != browser ] || packages="$packages chromium fonts-dejavu-core"
+	[ "$want" != monitoring ] || packages="$packages prometheus"
 	[ "$want" != vllm ] || packages="$packages g++ python3.11 python3.11-venv python3.11-dev"
 	[ "$want" != release ] || packages="$packages python3 python3-venv curl patch ca-certificates rpm qemu-user-static"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || by_hand "apt-get update failed"
@@ -87,6 +91,7 @@ elif command -v brew >/dev/null 2>&1; then
 else
 	by_hand "no known package manager"
 fi
+[ "$want" != monitoring ] || command -v prometheus >/dev/null 2>&1 || by_hand "prometheus is still missing after the installation"
 [ "$want" != browser ] || command -v chromium >/dev/null 2>&1 || by_hand "chromium is still missing after the installation"
 have_zmq || by_hand "libzmq is still missing after the installation"
 [ "$want" != vllm ] || have_venv || by_hand "Python 3.11 with venv and headers is still missing after the installation"
