@@ -22,6 +22,8 @@ func TestPackageVersion(t *testing.T) {
 		"v1.2.0-3-gabc1234":      "1.2.0+3.gabc1234",
 		"1.2-dirty":              "1.2+dirty",
 		"v1.2.0-3-gabc123-dirty": "1.2.0+3.gabc123+dirty",
+		"v1.2.0-rc1":             "1.2.0~rc1",
+		"v1.2.0-rc1-3-gabc1234":  "1.2.0~rc1+3.gabc1234",
 		"f201817":                "0~f201817",
 		"f201817-dirty":          "0~f201817.dirty",
 		"dev":                    "0~dev",
