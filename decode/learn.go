@@ -53,6 +53,7 @@ func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
 		used = m.ledger.held
 	}
 	parts := scoring.DefaultSpeed().StepParts(max(batch, 1), float64(used*m.blockSize()))
+	m.streams.recovered(&m.steps, parts, step, now)
 	m.steps.LearnAt(parts, step, now)
 	p.steps.LearnAt(parts, step, now)
 }

@@ -48,6 +48,7 @@ type Lease struct {
 	uncontended bool      // when it was sent nothing was there that it would have to wait for
 	firstAt     time.Time // when its first token came
 	guessed     bool      // its prompt is counted as the replica's before its events say so
+	window      window    // of its stream
 
 	unseenArrival time.Duration // as in Schedule
 

@@ -36,6 +36,7 @@ type Pool struct {
 	answers   scoring.OutputLength             // of all models
 	ends      scoring.OutputLength             // of all models, cut ones as short as they were
 	usual     int                              // tokens after which an answer is over, by ends
+	tokens    float64                          // of an event of a stream, see [pace]
 	peers     roster.PeerReports[PeerLoad]
 	demands   []demand   // scratch of pendingDemand
 	standings []standing // of all members, scratch of read
@@ -51,6 +52,7 @@ type member struct {
 	ledger  ledger
 	prefill scoring.DecayingFit // local prefills
 	steps   scoring.DecayingFit // decode steps
+	streams pace                // of those under way
 	meter   scoring.Utilization // of local prefills
 	pace    scoring.ArrivalRate // of prompts whose blocks come
 	comes   scoring.ArrivalRate // of requests, local ones too

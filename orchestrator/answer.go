@@ -227,6 +227,11 @@ func (a *answer) settle(f *failure) {
 	a.close()
 	if f == nil && !a.first.IsZero() {
 		began := h.j.q.start
+		if h.j.req.Stream && h.j.rest == nil { // the events of a rest are those of two engines
+			end := a.progress()
+			end.Tokens = a.output
+			h.j.q.o.planner.Progress(h.b, end, now)
+		}
 		h.j.q.o.planner.Finish(h.b, a.promptTokens, a.output, a.first.Sub(began), a.decoded(now).Sub(began), now)
 	}
 	switch {

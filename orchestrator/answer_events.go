@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"tandem/decode"
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
@@ -44,6 +45,7 @@ type eventReader struct {
 	last    []byte            // the engine's own event about that
 	bad     *failure          // the engine's error event that ends it, nil when well
 	blocked time.Duration     // that the client let writes wait
+	noted   time.Time         // when its progress was told last
 }
 
 // slack is by how much events may grow when their usage is rewritten.
@@ -136,6 +138,7 @@ func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), 
 		n := s.events - s.gave
 		s.gave = s.events
 		began := time.Now()
+		s.noteProgress(began)
 		if f := to(out, n); f != nil {
 			return f
 		}
@@ -143,6 +146,20 @@ func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), 
 			return s.bad
 		}
 	}
+}
+
+// noteProgress tells how far the stream has come, now and then: its engine may have become slow.
+func (s *eventReader) noteProgress(now time.Time) {
+	if s.leg == nil || now.Sub(s.noted) < decode.ProgressEvery {
+		return
+	}
+	s.noted = now
+	s.leg.j.q.o.planner.Progress(s.leg.b, s.progress(), now)
+}
+
+// progress is how far the stream has come.
+func (s *eventReader) progress() decode.Progress {
+	return decode.Progress{Events: s.events, Held: s.blocked}
 }
 
 // stream delivers what the engine says to its end.

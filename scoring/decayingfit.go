@@ -34,6 +34,27 @@ func (m *DecayingFit) LearnAt(parts [3]float64, took float64, now time.Time) {
 	m.learned, m.eased, m.measured = now, now.Add(easeAfter), m.factor
 }
 
+// Sample says that something took so many seconds, whose parts the profile puts at the given seconds.
+type Sample struct {
+	Parts [3]float64
+	Took  float64
+}
+
+// LearnRun takes in samples of as many separate moments, each of which has a vote however little time lies
+// between them. They are taken for what single samples are like from now on.
+func (m *DecayingFit) LearnRun(run []Sample, now time.Time) {
+	for _, s := range run {
+		m.learn(s.Parts, s.Took, true)
+	}
+	for _, s := range run {
+		m.settle(m.ratio(vote{s.Parts, s.Took}) - 1)
+	}
+	m.voted, m.learned, m.eased, m.measured = now, now, now.Add(easeAfter), m.factor
+}
+
+// Expects returns the seconds that what the profile puts at the given seconds is measured to take, however long ago.
+func (m *DecayingFit) Expects(parts [3]float64) float64 { return Factors(m.measured).sum(parts) }
+
 // Learned returns when the newest sample came, the zero time before the first.
 func (m *DecayingFit) Learned() time.Time { return m.learned }
 

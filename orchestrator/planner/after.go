@@ -201,6 +201,11 @@ func (pl *Planner) FirstToken(b *Booking, now time.Time) {
 	pl.pairs.learn(&b.Prefill, &b.Decode, &pl.policy, bytes, took-step-pl.policy.Setup.Seconds())
 }
 
+// Progress tells how far the answer has come while it is under way.
+func (pl *Planner) Progress(b *Booking, to decode.Progress, now time.Time) {
+	b.DecodeLease.Progress(to, now)
+}
+
 // Finish tells how the answer ended and ends both leases. ttft and total count from the same moment, and are
 // the same where nobody knows how long the engine took for what came after the first token; outTokens is the
 // sum over all sequences.

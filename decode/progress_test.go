@@ -1,0 +1,399 @@
+package decode
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// stepper is an engine that makes one step after the other. Each gives every stream an event, and
+// computes a part of the oldest prompt that is to be computed there.
+type stepper struct {
+	id      replica.ID
+	speed   scoring.Speed // of the hardware
+	factor  float64       // times which a step takes
+	tokens  int           // of an event
+	streams []*stream
+	next    time.Time // when its step ends
+	stands  time.Time // until when it stands still
+}
+
+// stream is one request, and whoever reads its answer.
+type stream struct {
+	l      *Lease
+	prompt int // tokens that are to be computed
+	done   int // of them
+	kv     int
+	left   int // tokens that are to be generated
+	made   int // tokens
+	first  time.Time
+	noted  time.Time
+	to     Progress
+	away   time.Time // until when the client reads nothing
+	unread int       // events
+}
+
+// streams is a pool of such engines.
+type streams struct {
+	p   *Pool
+	e   []*stepper
+	now time.Time
+}
+
+const chunk = 2048 // tokens of prompts that a step computes
+
+func newStreams(n int, speed scoring.Speed) *streams {
+	s := &streams{p: configured(), now: start}
+	var members []replica.Replica
+	for i := range n {
+		id := replica.ID(fmt.Sprintf("d%d", i+1))
+		members = append(members, engine(id, 100_000))
+		s.e = append(s.e, &stepper{id: id, speed: speed, factor: 1, tokens: 1, next: start})
+	}
+	s.p.SetMembers(members, start)
+	s.observe()
+	return s
+}
+
+func (s *streams) observe() {
+	for _, e := range s.e {
+		used := 0
+		for _, f := range e.streams {
+			used += f.kv + f.made
+		}
+		s.p.Observe(e.id, load(s.now, len(e.streams), float64(used)/1.6e6), s.now)
+	}
+}
+
+// send begins a request on the engine at: its prompt is computed there, or comes from elsewhere.
+func (s *streams) send(at, prompt, answer int, local bool) *stream {
+	e := s.e[at]
+	q := &Query{Model: "m", Tokens: prompt, MaxTokens: answer}
+	for _, o := range s.e {
+		if o != e {
+			q.Avoid = append(q.Avoid, o.id)
+		}
+	}
+	c, _, _ := s.p.Candidates(q, s.now, nil, nil)
+	if len(c) == 0 {
+		return nil
+	}
+	l := s.p.Book(&c[0], q, Schedule{AdmitAt: s.now, Local: local}, s.now)
+	l.MarkSent(s.now)
+	f := &stream{l: l, kv: prompt, left: answer, prompt: prompt}
+	if !local {
+		f.done = prompt
+	}
+	if len(e.streams) == 0 {
+		e.next = s.now.Add(e.step())
+	}
+	e.streams = append(e.streams, f)
+	return f
+}
+
+// step is how long the step takes that begins now.
+func (e *stepper) step() time.Duration {
+	batch, kv, prefill := 0, 0, 0.0
+	for _, f := range e.streams {
+		switch {
+		case f.done >= f.prompt:
+			batch, kv = batch+1, kv+f.kv+f.made
+		case prefill == 0:
+			prefill = e.speed.Prefill(min(chunk, f.prompt-f.done), f.done) - e.speed.T0
+		}
+	}
+	return seconds(e.factor * (e.speed.Step(batch, kv) + prefill))
+}
+
+// run lets so much time pass, and calls each a hundred times a second.
+func (s *streams) run(d time.Duration, each func()) {
+	end, tick, poll := s.now.Add(d), s.now, s.now
+	for s.now.Before(end) {
+		if !s.now.Before(tick) {
+			tick = tick.Add(10 * time.Millisecond)
+			if each != nil {
+				each()
+			}
+		}
+		if !s.now.Before(poll) {
+			poll = poll.Add(time.Second)
+			s.observe()
+		}
+		next := tick
+		for _, e := range s.e {
+			if len(e.streams) > 0 && e.next.Before(next) {
+				next = e.next
+			}
+		}
+		s.now = next
+		for _, e := range s.e {
+			if len(e.streams) > 0 && !e.next.After(s.now) {
+				e.stepped(s)
+			}
+		}
+	}
+}
+
+// stepped ends a step.
+func (e *stepper) stepped(s *streams) {
+	if s.now.Before(e.stands) {
+		e.next = e.stands
+		return
+	}
+	computing := false
+	for _, f := range slices.Clone(e.streams) {
+		switch {
+		case f.done >= f.prompt:
+			e.generate(s, f)
+		case !computing:
+			computing = true
+			if f.done += chunk; f.done >= f.prompt {
+				e.generate(s, f)
+			}
+		}
+	}
+	e.next = s.now.Add(e.step())
+}
+
+// generate gives a stream an event.
+func (e *stepper) generate(s *streams, f *stream) {
+	if f.first.IsZero() {
+		f.first, f.noted = s.now, s.now
+		f.l.FirstToken(s.now)
+	}
+	f.made += e.tokens
+	f.unread++
+	if over := f.made >= f.left; !over && s.now.Before(f.away) {
+		return
+	}
+	if f.unread > 1 && !f.away.IsZero() {
+		f.to.Held += f.away.Sub(f.noted)
+	}
+	f.to.Events += f.unread
+	f.unread = 0
+	if s.now.Sub(f.noted) >= ProgressEvery {
+		f.noted = s.now
+		f.l.Progress(f.to, s.now)
+	}
+	if f.made < f.left {
+		return
+	}
+	f.to.Tokens = f.made
+	f.l.Progress(f.to, s.now)
+	decoding := s.now.Sub(f.first)
+	if f.to.Held > decoding/10 {
+		decoding = 0
+	}
+	f.l.Finish(f.made, decoding, s.now)
+	e.streams = slices.DeleteFunc(e.streams, func(o *stream) bool { return o == f })
+}
+
+// slow says why the engine at is slow.
+func (s *streams) slow(at int) string {
+	cause, _ := s.p.Slow(s.e[at].id, false)
+	return cause
+}
+
+// usual keeps so many streams of 300 tokens under way on each engine.
+func (s *streams) usual(n int) func() {
+	return func() {
+		for i, e := range s.e {
+			if len(e.streams) < n {
+				s.send(i, 500, 300, false)
+			}
+		}
+	}
+}
+
+// later returns by how much longer the answer to a new request is taken to take on each engine.
+func (s *streams) later() (seconds []float64) {
+	c, _, _ := s.p.Candidates(&Query{Model: "m", Tokens: 500, MaxTokens: 300}, s.now, nil, nil)
+	for i := range c {
+		seconds = append(seconds, c[i].Later)
+	}
+	return seconds
+}
+
+// A replica that has become slow is known for it within a second and a half, by streams of which none has
+// ended, and is known to be well again by streams too.
+func TestStreamsUnderWayTellThatTheirReplicaIsSlow(t *testing.T) {
+	for tokens, within := range map[int]time.Duration{1: 1500 * time.Millisecond, 3: 2 * time.Second, 10: 6 * time.Second} {
+		t.Run(fmt.Sprintf("%d tokens an event", tokens), func(t *testing.T) {
+			s := newStreams(2, scoring.DefaultSpeed())
+			for _, e := range s.e {
+				e.tokens = tokens
+			}
+			s.run(20*time.Second, s.usual(4))
+			for i := range s.e {
+				if why := s.slow(i); why != "" {
+					t.Errorf("d%d, well, is slow: %s", i+1, why)
+				}
+			}
+			s.e[0].factor = 20
+			s.run(within, nil)
+			if s.slow(0) == "" {
+				t.Errorf("20 times as slow for %v, and nobody knows", within)
+			}
+			if later := s.later(); later[0] < 1 || later[1] != 0 {
+				t.Errorf("answers are taken to end %.2f s later, want some seconds on d1 alone", later)
+			}
+			s.e[0].factor = 1
+			s.run(3*time.Second, s.usual(4))
+			if why := s.slow(0); why != "" {
+				t.Errorf("well again for three seconds: %s", why)
+			}
+			if later := s.later(); later[0] > 0.5 {
+				t.Errorf("answers are still taken to end %.2f s later on d1", later[0])
+			}
+		})
+	}
+}
+
+// Whatever a well replica has to do, its streams call it slow as little as the others.
+func TestStreamsOfABusyReplicaDoNotCallItSlow(t *testing.T) {
+	profile := scoring.DefaultSpeed()
+	costly := profile
+	costly.D1 *= 10
+	type scene struct {
+		*streams
+		n int // calls
+	}
+	for _, tt := range []struct {
+		name  string
+		speed scoring.Speed
+		more  func(s *scene) // a hundred times a second, beside two streams on each engine
+	}{
+		{"a large batch", profile, func(s *scene) {
+			if len(s.e[0].streams) < 200 {
+				s.send(0, 2000, 500, false)
+			}
+		}},
+		{"a large batch where sequences are costly", costly, func(s *scene) {
+			if len(s.e[0].streams) < 200 {
+				s.send(0, 2000, 500, false)
+			}
+		}},
+		{"bursts", profile, func(s *scene) {
+			for range 100 {
+				if s.n%300 == 0 {
+					s.send(0, 3000, 100, false)
+				}
+			}
+		}},
+		{"long prompts", profile, func(s *scene) {
+			if s.n%200 == 0 {
+				s.send(0, 50_000, 20, true)
+			}
+		}},
+		{"long prompts without end", profile, func(s *scene) {
+			if s.n%50 == 0 {
+				s.send(0, 16_000, 20, true)
+			}
+		}},
+		{"bursts of short prompts", profile, func(s *scene) {
+			for range 20 {
+				if s.n%100 == 0 {
+					s.send(0, 1000, 20, true)
+				}
+			}
+		}},
+		{"a standstill", profile, func(s *scene) {
+			if s.n%1000 == 500 {
+				s.e[0].stands = s.now.Add(5 * time.Second)
+			}
+		}},
+		{"clients that read nothing for a while", profile, func(s *scene) {
+			if s.n%150 == 0 {
+				for _, f := range s.e[0].streams {
+					f.away = s.now.Add(700 * time.Millisecond)
+				}
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &scene{streams: newStreams(2, tt.speed)}
+			usual := s.usual(2)
+			s.run(time.Minute, func() {
+				usual()
+				tt.more(s)
+				s.n++
+				for i := range s.e {
+					if s.p.members.All[i].streams.slowed {
+						t.Fatalf("d%d is taken to have become slow after %v", i+1, s.now.Sub(start))
+					}
+				}
+			})
+		})
+	}
+}
+
+// What streams teach of a replica is no slower than it is, for traffic and hardware of any kind.
+func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		speed := scoring.DefaultSpeed()
+		for _, c := range []*float64{&speed.A, &speed.B, &speed.D0, &speed.D1, &speed.D2} {
+			*c *= rapid.SampledFrom([]float64{0.5, 1, 3}).Draw(t, "coefficient")
+		}
+		s := newStreams(2, speed)
+		tokens := rapid.IntRange(1, 4).Draw(t, "tokens")
+		for _, e := range s.e {
+			e.tokens = tokens
+		}
+		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		split, local := rapid.IntRange(1, 10).Draw(t, "split"), rapid.IntRange(0, 3).Draw(t, "local")
+		s.run(4*time.Second, func() {
+			at := min(rnd.IntN(len(s.e)), rnd.IntN(len(s.e))) // some have more to do than others
+			if rnd.IntN(100) < split {
+				for range 1 + rnd.IntN(20)*rnd.IntN(2) {
+					s.send(at, 1+rnd.IntN(8000), 1+rnd.IntN(600), false)
+				}
+			}
+			if rnd.IntN(100) < local {
+				s.send(at, 1+rnd.IntN(30_000), 1+rnd.IntN(600), true)
+			}
+			for _, m := range s.p.members.All {
+				if !m.streams.slowed || !m.streams.until.Equal(m.steps.Learned()) || s.now.Sub(m.streams.until) > 10*time.Millisecond {
+					continue
+				}
+				for _, batch := range []int{1, usualBatch, max(m.batch(), 1)} {
+					is, truth := s.p.speed(m).Step(batch, batch*usualTokens), speed.Step(batch, batch*usualTokens)
+					if is > slopesOff*truth {
+						t.Fatalf("after %v a step of %d is taken for %.1f ms, and takes %.1f", s.now.Sub(start), batch, is*1e3, truth*1e3)
+					}
+				}
+			}
+		})
+	})
+}
+
+// After one answer that was quick a replica that was slow is not any more: nothing makes a slow one
+// quick. It has been tried by one request.
+func TestOneQuickAnswerTellsThatAReplicaHasRecovered(t *testing.T) {
+	s := newStreams(2, scoring.DefaultSpeed())
+	s.run(10*time.Second, s.usual(2))
+	s.e[0].factor = 20
+	s.send(0, 500, 100, false)
+	s.run(2*time.Second, nil)
+	if s.slow(0) == "" {
+		t.Fatal("it is not known to be slow: this test tests nothing")
+	}
+	for len(s.e[0].streams) > 0 {
+		s.run(time.Second, nil)
+	}
+	s.e[0].factor = 1
+	s.send(0, 500, 40, false)
+	s.run(time.Second, nil)
+	if why := s.slow(0); why != "" {
+		t.Errorf("still slow: %s", why)
+	}
+	if later := s.later(); later[0] > 0.5 {
+		t.Errorf("answers are still taken to end %.2f s later there", later[0])
+	}
+}
