@@ -152,7 +152,8 @@ func (p *Pool) learnWindow(m *member, from time.Time, step float64, now time.Tim
 		if faster != g.faster {
 			g.n = 0
 		}
-		g.run[g.n], g.surest, g.faster, g.until = window, surprise, faster, now
+		g.run[g.n], g.surest = window, surprise
+		g.faster, g.until = faster, now
 		if g.n++; g.n == slowRun {
 			m.steps.LearnRun(g.run[:], now)
 			g.n, g.slowed = 0, !faster

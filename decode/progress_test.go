@@ -100,7 +100,8 @@ func (s *streams) send(at, prompt, answer int, local bool) *stream {
 
 // step is how long the step takes that begins now.
 func (e *stepper) step() time.Duration {
-	batch, kv, prefill := 0, 0, 0.0
+	batch, kv := 0, 0
+	prefill := 0.0
 	for _, f := range e.streams {
 		switch {
 		case f.done >= f.prompt:
@@ -114,7 +115,8 @@ func (e *stepper) step() time.Duration {
 
 // run lets so much time pass, and calls each a hundred times a second.
 func (s *streams) run(d time.Duration, each func()) {
-	end, tick, poll := s.now.Add(d), s.now, s.now
+	end := s.now.Add(d)
+	tick, poll := s.now, s.now
 	for s.now.Before(end) {
 		if !s.now.Before(tick) {
 			tick = tick.Add(10 * time.Millisecond)

@@ -33,11 +33,11 @@ type job struct {
 	plan  planner.Request
 
 	tries      int
-	faults     []held     // what its failed attempts were held against
-	budgeted   bool       // it holds a place in the retry budget
-	failedAt   replica.ID // where the attempt before failed
-	failedWhen string     // in which phase
-	avoided    []avoided  // whom it is not planned on for its failures, oldest first
+	faults     []heldFault // what its failed attempts were held against
+	budgeted   bool        // it holds a place in the retry budget
+	failedAt   replica.ID  // where the attempt before failed
+	failedWhen string      // in which phase
+	avoided    []avoided   // whom it is not planned on for its failures, oldest first
 	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
 	third bool
 
@@ -152,8 +152,11 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	if second && !alone && !f.answered() {
 		return false
 	}
-	j.third = second && !alone
-	if !alone && !f.harmless() && !out && !j.takeBudget() && !j.engineEnded(ctx, f) {
+	j.avoidFailed(f)
+	if j.third = second && !alone; j.third && !j.othersLeft() {
+		return false
+	}
+	if !alone && !f.harmless() && !out && !j.takeBudget() && !j.engineEnded(ctx, f) && !j.awaitsVerdict(ctx, f) {
 		if !j.mayPrefillThere(f) {
 			return false
 		}
@@ -163,8 +166,44 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 	if f.alone || alone {
 		j.plan.SplitOK, j.plan.LocalOK = false, true
 	}
-	j.avoidFailed(f)
 	return true
+}
+
+// verdictWait is how long a request that no place is left for in the retry budget waits for the replica where
+// it failed to be ejected. One that begins to fail has failed many requests by the time that this is known, all
+// of them within the time that such a failure takes.
+const verdictWait = 200 * time.Millisecond
+
+// awaitsVerdict waits for whom the newest attempt is held against to be ejected: then trying elsewhere adds no
+// work to where there is too little, and needs no budget. It reports whether that came, or a place in the
+// budget. Who answers with another status than 500 may be overloaded: that is what the budget is for.
+func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
+	if len(j.faults) == 0 || j.mayPrefillThere(f) || f.status != http.StatusInternalServerError {
+		return false
+	}
+	newest := &j.faults[len(j.faults)-1]
+	if !newest.answered || newest.fault.On == planner.Nobody {
+		return false
+	}
+	look := time.NewTicker(verdictWait / 10)
+	defer look.Stop()
+	for range 10 {
+		select {
+		case <-ctx.Done():
+			return false
+		case now := <-look.C:
+			if newest.outNow = j.q.o.planner.KnownBad(newest.b, newest.fault, now); newest.outNow || j.takeBudget() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// othersLeft reports whether anybody is left to ask who has not failed the job yet.
+func (j *job) othersLeft() bool {
+	_, err := j.q.o.planner.Explain(&j.plan, time.Now())
+	return noReplica(err) == nil
 }
 
 // judged tells of the newest failed attempt whether it was no surprise, since whom it is held against was
@@ -174,7 +213,8 @@ func (j *job) judged() (bad, out, likeBefore bool) {
 	if n == 0 {
 		return false, false, false
 	}
-	return j.faults[n-1].bad, j.faults[n-1].out, n > 1 && j.faults[n-1].alike(&j.faults[n-2])
+	newest := &j.faults[n-1]
+	return newest.outBeforeFailure, newest.outNow, n > 1 && newest.alike(&j.faults[n-2])
 }
 
 // lost takes back what the attempts of a job that ends without an answer were held against, if all of them

@@ -54,27 +54,28 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	return outlier.ServerError, f.answered()
 }
 
-// held is whom a failed attempt of a job was held against.
-type held struct {
-	b     *planner.Booking
-	fault planner.Fault
-	known bool // who failed was ejected before the request came
-	// It was ejected when the attempt failed, and not mostly for requests that were the cause themselves.
-	bad bool
-	out bool // it is ejected after the failure
-
+// heldFault is a failed attempt of a job, and what was known of whom it is held against.
+type heldFault struct {
+	b        *planner.Booking
+	fault    planner.Fault
 	answered bool // the engine itself said that it failed
+
+	outBeforeRequest bool // ejected when the request came: what failed there says nothing of the request
+	outBeforeFailure bool // ejected when the attempt failed, for failures that were mostly its own: no surprise
+	outNow           bool // ejected by then or by this failure: it gets no more requests that this one could add to
 }
 
 // alike reports whether two attempts failed in the same way with different replicas, none of which is known
 // to fail others: the request is the likely cause.
-func (x *held) alike(y *held) bool {
-	return x.fault.On != planner.Nobody && y.fault.On != planner.Nobody && x.kind() == y.kind() && !x.known &&
-		!y.known
+func (x *heldFault) alike(y *heldFault) bool {
+	if x.outBeforeRequest || y.outBeforeRequest {
+		return false
+	}
+	return x.fault.On != planner.Nobody && y.fault.On != planner.Nobody && x.kind() == y.kind()
 }
 
 // kind is that of the failure, whether or not blocks were to be loaded before it: vLLM answers 500 for both.
-func (x *held) kind() outlier.Kind {
+func (x *heldFault) kind() outlier.Kind {
 	if x.fault.Kind == outlier.LoadFail {
 		return outlier.ServerError
 	}
@@ -83,11 +84,13 @@ func (x *held) kind() outlier.Kind {
 
 // failedOn holds a failed attempt against whom it concerns. came is when the request did, and began when the
 // attempt: what many requests that came together did to each other says nothing of any of them.
-func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time.Time) held {
+func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time.Time) heldFault {
 	fault, now := f.blame(b), time.Now()
 	fault.Took, fault.At = now.Sub(began), now
-	known, was := o.planner.KnownBad(b, fault, came), o.planner.KnownBad(b, fault, now)
-	bad := was && !o.planner.Excused(b, fault)
+	failed := heldFault{b: b, fault: fault, answered: f.answered()}
+	failed.outBeforeRequest = o.planner.KnownBad(b, fault, came)
+	out := o.planner.KnownBad(b, fault, now)
+	failed.outBeforeFailure = out && !o.planner.Excused(b, fault)
 	o.m.failed(b, fault)
 	changes := o.planner.Failed(b, fault, now)
 	o.tell(changes)
@@ -95,7 +98,8 @@ func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time
 		to.Transfers().Failed()
 	}
 	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
-	return held{b, fault, known, bad, was || slices.ContainsFunc(changes, ejects), f.answered()}
+	failed.outNow = out || slices.ContainsFunc(changes, ejects)
+	return failed
 }
 
 // passedOn notes what became of a request that went whole to one replica. A client's own mistake says that

@@ -141,3 +141,17 @@ func TestAPassedStreamThatBreaksOffIsHeldAgainstItsEngine(t *testing.T) {
 		w.asked = w.count("tandem_requests_total", "")
 	})
 }
+
+// Where both replicas of a pool said that they failed, nobody is left to ask: no third attempt is counted.
+func TestAThirdAttemptThatFindsNobodyIsNone(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for _, d := range w.d {
+			fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
+		}
+		p := chat(true)
+		w.failed(p, w.ask(p), 500)
+		if n := w.count("tandem_retries_total", ""); n != 1 {
+			t.Errorf("%d retries are counted, want one", n)
+		}
+	})
+}

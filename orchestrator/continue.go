@@ -109,7 +109,7 @@ func (a *answer) goOn(err error) bool {
 }
 
 // blameFor holds the end of the stream against its engine, once.
-func (a *answer) blameFor(ctx context.Context, err error) (blamed held) {
+func (a *answer) blameFor(ctx context.Context, err error) (blamed heldFault) {
 	if blamed.b = a.h.b; a.held || errors.Is(err, openai.ErrDiverged) { // other kernels may round in another way
 		a.held = true
 		return blamed
@@ -125,7 +125,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed held) {
 
 // replace finds the engine that goes on and makes a its answer.
 func (a *answer) replace(
-	ctx context.Context, root *job, err error, blamed held,
+	ctx context.Context, root *job, err error, blamed heldFault,
 ) (outcome string, f *failure) {
 	switch {
 	case errors.Is(err, openai.ErrDiverged):
@@ -166,7 +166,7 @@ func (a *answer) replace(
 
 // mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does
 // not work any more: then going on elsewhere multiplies no work, however many streams it had.
-func (j *job) mayGoOn(ctx context.Context, blamed held) bool {
+func (j *job) mayGoOn(ctx context.Context, blamed heldFault) bool {
 	to := j.q.o.fleet.Endpoint(blamed.b.Decode.ID)
 	return to == nil || !to.Up() || j.q.o.planner.KnownBad(blamed.b, blamed.fault, time.Now()) ||
 		j.takeBudget() || j.q.dead(ctx, to)
@@ -186,7 +186,7 @@ func (q *request) dead(ctx context.Context, to *reach) bool {
 }
 
 // restJob makes the job of the rest of a's answer.
-func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
+func (a *answer) restJob(root *job, blamed heldFault) (*job, *failure) {
 	cached := unknownCache
 	if a.split {
 		cached = a.cached
@@ -211,7 +211,7 @@ func (a *answer) restJob(root *job, blamed held) (*job, *failure) {
 		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
 		// No template takes part: any version will do.
 		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true},
-		count: len(ids), rest: left, restOf: root, kept: done, faults: []held{blamed},
+		count: len(ids), rest: left, restOf: root, kept: done, faults: []heldFault{blamed},
 	}
 	j.rec = newRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
 	j.rec.Model = root.rec.Model

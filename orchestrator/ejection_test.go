@@ -411,7 +411,7 @@ func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 // known, and no request has a fourth attempt.
 func TestHalfAndMoreFailAtOnce(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
-		for bad, most := range map[int]int{2: 8, 3: 30} {
+		for bad, most := range map[int]int{2: 3, 3: 5} {
 			t.Run(fmt.Sprintf("%d of 4, local %s", bad, local), func(t *testing.T) {
 				in(t, setup{decode: 4, config: func(c *config.Config) { c.Local = local }}, func(w *world) {
 					w.crowd(24, 12, 0).want(t, "well", 0)
