@@ -329,7 +329,9 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		{"fits", nil, Query{Tokens: 900 * 16}, "", 0, false},
 		{"fits only when empty, which it is", nil, Query{Tokens: 16_000 - 8}, "", 0, false},
 		{
-			"too large for good", nil, Query{Tokens: 16_001}, "takes prompts of at most 15999 tokens, not 16001",
+			"too large for good", nil,
+			Query{Tokens: 16_001},
+			"takes prompts of at most 15999 tokens, not 16001",
 			15_999, false,
 		},
 		{"too large by an estimate", nil, Query{Tokens: 16_001, Estimate: true}, "", 0, false},
@@ -341,7 +343,8 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		{"other model", nil, Query{Model: "other", Tokens: 16}, "does not serve the model", 0, false},
 		{"avoided", nil, Query{Tokens: 16, Avoid: []replica.ID{"d1"}}, "failed this request before", 0, false},
 		{
-			"unhealthy", func(p *Pool) { p.SetHealthy("d1", false, "connection refused") }, Query{Tokens: 16},
+			"unhealthy", func(p *Pool) { p.SetHealthy("d1", false, "connection refused") },
+			Query{Tokens: 16},
 			"connection refused", 0, false,
 		},
 	} {

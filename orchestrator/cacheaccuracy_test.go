@@ -70,12 +70,14 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"the index of the chosen one is unknown",
-			Record{Mode: "split", Prompt: 1000, Available: 900, Captured: -1, Delivered: 600}, true,
+			Record{Mode: "split", Prompt: 1000, Available: 900, Captured: -1, Delivered: 600},
+			true,
 			`unmeasured blind 1`,
 		},
 		{
 			"there are no token ids",
-			Record{Mode: "unsplit", Prompt: 1000, Available: -1, Captured: -1, Delivered: 600}, false,
+			Record{Mode: "unsplit", Prompt: 1000, Available: -1, Captured: -1, Delivered: 600},
+			false,
 			`unmeasured no_ids 1`,
 		},
 	} {

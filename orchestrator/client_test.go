@@ -128,7 +128,7 @@ func (w *world) over2(p prompt) *heard {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	server := w.o.server(w.o.Front(), w.cfg, w.t.Context())
+	server := w.o.server(w.t.Context(), w.o.Front(), w.cfg)
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	go server.Serve(ln)

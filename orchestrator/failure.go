@@ -60,7 +60,8 @@ func (f *failure) Error() string {
 	return s + ": " + f.cause()
 }
 
-// cause says why, for the log. Of an engine's own error it tells the status: its text may hold parts of a prompt.
+// cause says why, for the log. Of an engine's own error it tells the status: its text may hold parts of a
+// prompt.
 func (f *failure) cause() string {
 	switch {
 	case f.err != nil:

@@ -9,8 +9,9 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// The log says of each failed attempt, and of a request that failed, why it did: also where the engine itself said so,
-// in an answer or in an event. It says so without the engine's words, which may hold parts of a prompt.
+// The log says of each failed attempt, and of a request that failed, why it did: also where the engine itself
+// said so, in an answer or in an event. It says so without the engine's words, which may hold parts of a
+// prompt.
 func TestTheLogTellsWhyAnAttemptFailed(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -19,15 +20,21 @@ func TestTheLogTellsWhyAnAttemptFailed(t *testing.T) {
 		want  string
 	}{
 		{
-			"prefill answers 500", enginesim.Fault{Kind: "fail", Count: -1, Status: 500}, "prefill",
+			"prefill answers 500",
+			enginesim.Fault{Kind: "fail", Count: -1, Status: 500},
+			"prefill",
 			"the engine answered with status 500",
 		},
 		{
-			"decode answers 503", enginesim.Fault{Kind: "fail", Count: -1, Status: 503}, "decode",
+			"decode answers 503",
+			enginesim.Fault{Kind: "fail", Count: -1, Status: 503},
+			"decode",
 			"the engine answered with status 503",
 		},
 		{
-			"decode streams an error", enginesim.Fault{Kind: "fail_stream", Count: -1, Status: 500}, "decode",
+			"decode streams an error",
+			enginesim.Fault{Kind: "fail_stream", Count: -1, Status: 500},
+			"decode",
 			"the engine's stream told of an error with status 500",
 		},
 	} {

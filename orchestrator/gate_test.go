@@ -58,8 +58,12 @@ func TestAdminKnowsItsNames(t *testing.T) {
 			{"127.0.0.1:9090@evil.example", false},
 		} {
 			for _, ask := range []struct{ method, path string }{
-				{"POST", "/-/reload"}, {"GET", "/-/config"}, {"GET", "/debug/decisions"}, {"GET", "/debug/replicas"},
-				{"GET", "/debug/pprof/"}, {"POST", "/debug/explain"},
+				{"POST", "/-/reload"},
+				{"GET", "/-/config"},
+				{"GET", "/debug/decisions"},
+				{"GET", "/debug/replicas"},
+				{"GET", "/debug/pprof/"},
+				{"POST", "/debug/explain"},
 			} {
 				rec := w.gated(ask.method, ask.path, tt.host)
 				if refused := rec.Code == 403; refused == tt.known ||

@@ -55,7 +55,7 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 
 	requests, cut := context.WithCancelCause(context.Background()) // the requests' own; ended below
 	defer cut(nil)
-	front := o.server(o.Front(), cfg, requests)
+	front := o.server(requests, o.Front(), cfg)
 	failed := make(chan error, 2)
 	go func() { failed <- front.Serve(l.Front) }()
 	var back *http.Server
@@ -105,9 +105,7 @@ func (o *Orchestrator) shutdown(front *http.Server, cut context.CancelCauseFunc)
 }
 
 // server is the front's HTTP server, bounded against slow and greedy clients. Requests end when ctx does.
-func (o *Orchestrator) server(
-	h http.Handler, cfg *config.Config, ctx context.Context,
-) *http.Server { //nolint:revive // ctx is the base of every request, not of this call
+func (o *Orchestrator) server(ctx context.Context, h http.Handler, cfg *config.Config) *http.Server {
 	return &http.Server{
 		Handler: h, DisableGeneralOptionsHandler: true, ReadHeaderTimeout: cfg.Timeouts.ReadHeader,
 		IdleTimeout: cfg.Timeouts.Idle, MaxHeaderBytes: int(cfg.Limits.HeaderBytes),

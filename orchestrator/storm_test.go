@@ -34,12 +34,14 @@ type illness struct {
 var illnesses = []illness{
 	{"500 at once", enginesim.Fault{Kind: "fail", Count: -1}, enginesim.Fault{Kind: "clear"}},
 	{
-		"503 of one leg", enginesim.Fault{Kind: "fail", Status: 503, Leg: "decode", Count: -1},
+		"503 of one leg",
+		enginesim.Fault{Kind: "fail", Status: 503, Leg: "decode", Count: -1},
 		enginesim.Fault{Kind: "clear"},
 	},
 	{"nothing to hand over", enginesim.Fault{Kind: "null_params", Count: -1}, enginesim.Fault{Kind: "clear"}},
 	{
-		"a cut path", enginesim.Fault{Kind: "cut_path", From: "p1.internal", For: 40 * time.Millisecond},
+		"a cut path",
+		enginesim.Fault{Kind: "cut_path", From: "p1.internal", For: 40 * time.Millisecond},
 		enginesim.Fault{Kind: "mend_path"},
 	},
 	{"nothing loaded", enginesim.Fault{Kind: "no_load"}, enginesim.Fault{Kind: "mend_path"}},

@@ -87,7 +87,8 @@ func truthAttributes(r *Record) []attribute.KeyValue {
 		name   string
 		tokens int
 	}{
-		{"tandem.available_tokens", r.Available}, {"tandem.captured_tokens", r.Captured},
+		{"tandem.available_tokens", r.Available},
+		{"tandem.captured_tokens", r.Captured},
 		{"tandem.delivered_tokens", r.Delivered},
 	} {
 		if x.tokens >= 0 {

@@ -153,7 +153,8 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		{"fits", nil, Query{Model: "m", Tokens: 99_999}, "", 0},
 		{"adapter", nil, Query{Model: "ad", Tokens: 5}, "", 0},
 		{
-			"longer than the model takes", nil, Query{Model: "m", Tokens: 100_000},
+			"longer than the model takes", nil,
+			Query{Model: "m", Tokens: 100_000},
 			"takes prompts of at most 99999 tokens, not 100000", 99_999,
 		},
 		{"longer by an estimate", nil, Query{Model: "m", Tokens: 100_000, Estimate: true}, "", 0},
@@ -161,7 +162,8 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		{"avoided", nil, Query{Model: "m", Tokens: 5, Avoid: []replica.ID{"p1"}}, "failed this request before", 0},
 		{
 			"unhealthy", func(p *Pool) { p.SetHealthy("p1", false, "no answer to /health") },
-			Query{Model: "m", Tokens: 5}, "no answer to /health", 0,
+			Query{Model: "m", Tokens: 5},
+			"no answer to /health", 0,
 		},
 	} {
 		p := newPool("p1")

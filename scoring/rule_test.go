@@ -26,17 +26,20 @@ func TestRulesByHand(t *testing.T) {
 		{"two-state does not follow 30 %", twoState, []Target{{Held: 300, Load: 1}, {}}, 1},
 		{"two-state takes the longest", twoState, []Target{{Held: 400}, {Held: 416, Load: 9}, {}}, 1},
 		{
-			"two-state takes the less loaded of two", twoState, []Target{{Held: 400, Load: 2}, {Held: 400, Load: 1}},
+			"two-state takes the less loaded of two", twoState,
+			[]Target{{Held: 400, Load: 2}, {Held: 400, Load: 1}},
 			1,
 		},
 		{"two-state balances beyond 64", twoState, []Target{{Held: 900, Load: 65}, {}, {Load: 1}}, 1},
 		{
 			"two-state needs both: 165 is no 1.5 x 110", twoState,
-			[]Target{{Held: 900, Load: 165}, {Load: 110}, {Load: 100 + 10}}, 0,
+			[]Target{{Held: 900, Load: 165}, {Load: 110}, {Load: 100 + 10}},
+			0,
 		},
 		{
 			"two-state: 176 is more than 1.5 x 110, and 66 apart", twoState,
-			[]Target{{Held: 900, Load: 176}, {Load: 110}, {Load: 120}}, 1,
+			[]Target{{Held: 900, Load: 176}, {Load: 110}, {Load: 120}},
+			1,
 		},
 		// (2 + 0 + 1) * 1.25 / 2 = 1.9: two at most.
 		{"tracker bounds", tracker, []Target{{Held: 900, Load: 2}, {Load: 0}}, 1},
@@ -52,7 +55,8 @@ func TestRulesByHand(t *testing.T) {
 		{"half of it hot counts more", overlap, []Target{{Hot: 500, Held: 1000}, {Hot: 700, Held: 700}}, 0},
 		{
 			"overlap below the threshold, without a head: least load", overlap,
-			[]Target{{Hot: 299, Held: 299, Load: 1}, {}}, 1,
+			[]Target{{Hot: 299, Held: 299, Load: 1}, {}},
+			1,
 		},
 		{"a hash without a head: least load", prefixHash, []Target{{Load: 1}, {}}, 1},
 	} {

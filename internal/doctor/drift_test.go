@@ -23,16 +23,19 @@ func TestDriftOfTemplates(t *testing.T) {
 	}{
 		{"alike", []*server{of("p0", a, b), of("d0", a, b)}, ""},
 		{
-			"tools", []*server{of("p0", a, a), of("d0", b, a)},
+			"tools",
+			[]*server{of("p0", a, a), of("d0", b, a)},
 			"same chat with tools becomes different ids: p0 makes 3 and d0 makes 2",
 		},
 		{
-			"the chat path", []*server{of("p0", a, a), of("d0", a, b)},
+			"the chat path",
+			[]*server{of("p0", a, a), of("d0", a, b)},
 			"chat with tools, as it is rendered, becomes different",
 		},
 		{"one has no render", []*server{of("p0", a, nil), of("d0", a, b)}, ""},
 		{
-			"two others differ", []*server{of("p0", a, nil), of("d0", a, a), of("d1", a, b)},
+			"two others differ",
+			[]*server{of("p0", a, nil), of("d0", a, a), of("d1", a, b)},
 			"d0 makes 3 and d1 makes 2",
 		},
 	} {

@@ -127,7 +127,12 @@ func TestHandoffNeedsPools(t *testing.T) {
 // has ranks.
 func TestHandoffSample(t *testing.T) {
 	for _, c := range []struct{ prefill, decode, least, most int }{
-		{1, 1, 1, 1}, {4, 8, 32, 32}, {5, 7, 7, 7}, {1, 40, 40, 40}, {40, 3, 40, 40}, {30, 30, 30, 30},
+		{1, 1, 1, 1},
+		{4, 8, 32, 32},
+		{5, 7, 7, 7},
+		{1, 40, 40, 40},
+		{40, 3, 40, 40},
+		{30, 30, 30, 30},
 		{0, 3, 0, 0},
 	} {
 		f := &fleet{cfg: config.Default()}

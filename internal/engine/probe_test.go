@@ -69,11 +69,13 @@ func TestProbe(t *testing.T) {
 	}{
 		{"everything", nil, func(*replica.Facts) {}},
 		{
-			"render is forbidden", map[string]string{"/v1/completions/render": "403"},
+			"render is forbidden",
+			map[string]string{"/v1/completions/render": "403"},
 			func(f *replica.Facts) { f.Render = false },
 		},
 		{
-			"events are off", map[string]string{"/kv_event_sources": "{}"},
+			"events are off",
+			map[string]string{"/kv_event_sources": "{}"},
 			func(f *replica.Facts) { f.Events = replica.EventSource{} },
 		},
 		{
@@ -84,15 +86,18 @@ func TestProbe(t *testing.T) {
 			func(f *replica.Facts) { f.Events = replica.EventSource{} },
 		},
 		{
-			"before ids could be reused", map[string]string{"/version": `{"version":"0.26.1"}`},
+			"before ids could be reused",
+			map[string]string{"/version": `{"version":"0.26.1"}`},
 			func(f *replica.Facts) { f.Version, f.ReuseIDs = "0.26.1", false },
 		},
 		{
-			"ids are ignored", map[string]string{"/v1/chat/completions": `{"prompt_token_ids":[1,2]}`},
+			"ids are ignored",
+			map[string]string{"/v1/chat/completions": `{"prompt_token_ids":[1,2]}`},
 			func(f *replica.Facts) { f.ReuseIDs = false },
 		},
 		{
-			"no chat template", map[string]string{"/v1/chat/completions": "404"},
+			"no chat template",
+			map[string]string{"/v1/chat/completions": "404"},
 			func(f *replica.Facts) { f.ReuseIDs = false },
 		},
 		{

@@ -82,11 +82,14 @@ func TestAnswers(t *testing.T) {
 		{"length", []string{ok200 + "Content-Length: 5\r\n\r\nhello"}, 200, "hello", true},
 		{"length, byte by byte", strings.Split(ok200+"Content-Length: 5\r\n\r\nhello", ""), 200, "hello", true},
 		{
-			"the same length twice", []string{ok200 + "Content-Length: 5\r\ncontent-length: 5\r\n\r\nhello"}, 200,
+			"the same length twice",
+			[]string{ok200 + "Content-Length: 5\r\ncontent-length: 5\r\n\r\nhello"},
+			200,
 			"hello", true,
 		},
 		{
-			"chunks", []string{ok200 + "Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;ext=1\r\nlo\r\n0\r\n\r\n"},
+			"chunks",
+			[]string{ok200 + "Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;ext=1\r\nlo\r\n0\r\n\r\n"},
 			200, "hello", true,
 		},
 		{"chunks, byte by byte", strings.Split(
@@ -95,7 +98,9 @@ func TestAnswers(t *testing.T) {
 		{"until close", []string{ok200 + "\r\nhello", " there"}, 200, "hello there", false},
 		{"HTTP/1.0", []string{"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"}, 200, "hello", false},
 		{
-			"connection: close", []string{ok200 + "Connection: x, Close\r\nContent-Length: 5\r\n\r\nhello"}, 200,
+			"connection: close",
+			[]string{ok200 + "Connection: x, Close\r\nContent-Length: 5\r\n\r\nhello"},
+			200,
 			"hello", false,
 		},
 		{"interim answers", []string{"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" +
@@ -103,13 +108,16 @@ func TestAnswers(t *testing.T) {
 		{"204", []string{"HTTP/1.1 204 No Content\r\n\r\n"}, 204, "", true},
 		{"304 with a length", []string{"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"}, 304, "", true},
 		{
-			"204 with chunks", []string{"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"}, 204, "",
+			"204 with chunks",
+			[]string{"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"},
+			204, "",
 			false,
 		},
 		{"empty", []string{ok200 + "Content-Length: 0\r\n\r\n"}, 200, "", true},
 		{
 			"bytes behind the end",
-			[]string{ok200 + "Content-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\ny"}, 200, "x",
+			[]string{ok200 + "Content-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\ny"},
+			200, "x",
 			false,
 		},
 		{"no reason", []string{"HTTP/1.1 503\r\nContent-Length: 0\r\n\r\n"}, 503, "", true},

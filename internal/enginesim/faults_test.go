@@ -131,7 +131,9 @@ func TestFaultRestart(t *testing.T) {
 func TestRestartTellsItsTime(t *testing.T) {
 	noLeaks(t)
 	for _, f := range []Fault{
-		{Kind: "restart"}, {Kind: "restart", For: 20 * time.Millisecond}, {Kind: "die"},
+		{Kind: "restart"},
+		{Kind: "restart", For: 20 * time.Millisecond},
+		{Kind: "die"},
 		{Kind: "refuse", For: 20 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprint(f.Kind, f.For), func(t *testing.T) {

@@ -520,7 +520,9 @@ func TestKeyAndHook(t *testing.T) {
 		path, key string
 		status    int
 	}{
-		{"/v1/completions", "", 401}, {"/v1/completions", "Bearer x", 401}, {"/v1/completions", "Bearer k", 200},
+		{"/v1/completions", "", 401},
+		{"/v1/completions", "Bearer x", 401},
+		{"/v1/completions", "Bearer k", 200},
 		{"/tokenize", "", 200},
 	} {
 		status, _, raw := postRaw(t, s, row.path, `{"prompt":"x"}`,

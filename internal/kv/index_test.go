@@ -91,7 +91,8 @@ func TestDepthAfterEvents(t *testing.T) {
 		}, 5},
 		{
 			"stored twice and removed once is still there",
-			[]Event{stored(0, 8, 1), stored(7, 8, 1), removed(hashes(7, 8, 1)...)}, 8,
+			[]Event{stored(0, 8, 1), stored(7, 8, 1), removed(hashes(7, 8, 1)...)},
+			8,
 		},
 		{"stored twice and removed twice is gone", []Event{
 			stored(0, 8, 1), stored(7, 8, 1), removed(hashes(7, 8, 1)...), removed(hashes(7, 8, 1)...),
@@ -110,17 +111,20 @@ func TestDepthAfterEvents(t *testing.T) {
 		}, 0},
 		{
 			"a removal from the GPU leaves the CPU tier",
-			[]Event{stored(0, 8, 1), with(stored(2, 3, 1), onCPU), removed(hashes(2, 3, 1)...)}, 8,
+			[]Event{stored(0, 8, 1), with(stored(2, 3, 1), onCPU), removed(hashes(2, 3, 1)...)},
+			8,
 		},
 		{
 			"a removal from a tier without the block does nothing",
-			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), onCPU)}, 8,
+			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), onCPU)},
+			8,
 		},
 		{"two groups that both have all", []Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1))}, 8},
 		{"two groups, one has less", []Event{stored(0, 8, 1), with(stored(0, 3, 1), inGroup(1))}, 3},
 		{
 			"two groups, removed from one",
-			[]Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)), removed(hashes(2, 3, 1)...)}, 2,
+			[]Event{stored(0, 8, 1), with(stored(0, 8, 1), inGroup(1)), removed(hashes(2, 3, 1)...)},
+			2,
 		},
 		{"two groups, all removed from one", []Event{
 			with(stored(0, 1, 1), inGroup(1)), stored(0, 8, 1), with(removed(hashes(0, 1, 1)...), inGroup(1)),
@@ -148,15 +152,18 @@ func TestDepthAfterEvents(t *testing.T) {
 		}, 8},
 		{
 			"a removal from a group that was never stored",
-			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(1))}, 8,
+			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(1))},
+			8,
 		},
 		{
 			"a removal that names no group",
-			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(NoGroup))}, 2,
+			[]Event{stored(0, 8, 1), with(removed(hashes(2, 3, 1)...), inGroup(NoGroup))},
+			2,
 		},
 		{
 			"a store that named no group",
-			[]Event{with(stored(0, 8, 1), inGroup(NoGroup)), removed(hashes(2, 3, 1)...)}, 2,
+			[]Event{with(stored(0, 8, 1), inGroup(NoGroup)), removed(hashes(2, 3, 1)...)},
+			2,
 		},
 		{
 			"masked blocks are skipped", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes = e.Hashes[2:] })}, 0,
@@ -165,14 +172,16 @@ func TestDepthAfterEvents(t *testing.T) {
 		{"a placeholder", []Event{placeholder(0, 1)}, 0},
 		{
 			"a placeholder of what is known outlives the GPU",
-			[]Event{stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...)}, 3,
+			[]Event{stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...)},
+			3,
 		},
 		{"a placeholder taken back", []Event{
 			stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...), with(removed(hashes(1, 2, 1)...), onCPU),
 		}, 1},
 		{
 			"another block size",
-			[]Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes, e.BlockSize = e.Hashes[:4], 8 })}, 0,
+			[]Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes, e.BlockSize = e.Hashes[:4], 8 })},
+			0,
 		},
 		{"a sliding window", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "sliding_window" })}, 0},
 		{"MLA", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "mla_attention" })}, 8},
@@ -186,11 +195,13 @@ func TestDepthAfterEvents(t *testing.T) {
 		},
 		{
 			"extras that do not fit the blocks",
-			[]Event{with(stored(0, 8, 1), func(e *Event) { e.Extra = make([][]byte, 7) })}, 0,
+			[]Event{with(stored(0, 8, 1), func(e *Event) { e.Extra = make([][]byte, 7) })},
+			0,
 		},
 		{
 			"a hash that names another content",
-			[]Event{stored(0, 8, 1), with(stored(0, 1, 2), func(e *Event) { e.Hashes = hashes(3, 4, 1) })}, 8,
+			[]Event{stored(0, 8, 1), with(stored(0, 1, 2), func(e *Event) { e.Hashes = hashes(3, 4, 1) })},
+			8,
 		},
 		{"an event of no kind", []Event{with(stored(0, 8, 1), func(e *Event) { e.Kind = 0 })}, 0},
 		{"a tier of the future", []Event{with(stored(0, 8, 1), func(e *Event) { e.Tier = 200 })}, 8},
@@ -394,15 +405,18 @@ func TestMatchTier(t *testing.T) {
 		{"the beginning on both", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU)}, 8, 3, 8},
 		{
 			"the end on the CPU alone",
-			[]Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), removed(hashes(5, 8, 1)...)}, 5, 8, 8,
+			[]Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), removed(hashes(5, 8, 1)...)},
+			5, 8, 8,
 		},
 		{
 			"the beginning on the CPU alone",
-			[]Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), removed(hashes(0, 3, 1)...)}, 0, 3, 8,
+			[]Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), removed(hashes(0, 3, 1)...)},
+			0, 3, 8,
 		},
 		{"cleared", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared}}, 0, 0, 0},
 		{
-			"cleared on the CPU", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared, Tier: CPU}},
+			"cleared on the CPU",
+			[]Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU), {Kind: Cleared, Tier: CPU}},
 			8, 0, 8,
 		},
 		{"the CPU first", []Event{with(stored(0, 3, 1), onCPU), stored(0, 8, 1)}, 8, 3, 8},

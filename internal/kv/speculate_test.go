@@ -60,14 +60,17 @@ func TestSpeculation(t *testing.T) {
 		{"computed for one, while another fails", []func(*Index){again, await(time.Minute), retract(keys)}, 8},
 		{
 			"computed when events have told",
-			[]func(*Index){apply(stored(0, 8, 1)), await(time.Second), apply(removed(1008))}, 7,
+			[]func(*Index){apply(stored(0, 8, 1)), await(time.Second), apply(removed(1008))},
+			7,
 		},
 		{
 			"again, for longer",
-			[]func(*Index){func(ix *Index) { ix.Speculate(0, keys, someday) }, expire(time.Minute)}, 8,
+			[]func(*Index){func(ix *Index) { ix.Speculate(0, keys, someday) }, expire(time.Minute)},
+			8,
 		},
 		{
-			"again, for less", []func(*Index){func(ix *Index) { ix.Speculate(0, keys, epoch) }, expire(time.Second)},
+			"again, for less",
+			[]func(*Index){func(ix *Index) { ix.Speculate(0, keys, epoch) }, expire(time.Second)},
 			8,
 		},
 	} {

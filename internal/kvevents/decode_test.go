@@ -87,12 +87,14 @@ func TestDecodeShapes(t *testing.T) {
 		{"hash as negative int64", hashOf(-2), []kv.Event{removed(math.MaxUint64 - 1)}, DecodeStats{}},
 		{
 			"hash as 32 bytes", hashOf(append(make([]byte, 24), 1, 2, 3, 4, 5, 6, 7, 8)),
-			[]kv.Event{removed(0x0102030405060708)}, DecodeStats{},
+			[]kv.Event{removed(0x0102030405060708)},
+			DecodeStats{},
 		},
 		{"hash as string", hashOf("xxabcdefgh"), []kv.Event{removed(0x6162636465666768)}, DecodeStats{}},
 		{"hash as three bytes", hashOf([]byte{1, 2, 3}), []kv.Event{removed(0x010203)}, DecodeStats{}},
 		{
-			"removal without medium, v0.9", batch([]any{"BlockRemoved", []any{7}}), []kv.Event{removed(7)},
+			"removal without medium, v0.9", batch([]any{"BlockRemoved", []any{7}}),
+			[]kv.Event{removed(7)},
 			DecodeStats{},
 		},
 		{
@@ -120,7 +122,10 @@ func TestDecodeShapes(t *testing.T) {
 		},
 		{
 			"placeholder of an offload tier", batch(obj{
-				"type", "BlockStored", "block_hashes", []any{7}, "parent_block_hash", nil, "token_ids", []any{},
+				"type", "BlockStored", "block_hashes",
+				[]any{7},
+				"parent_block_hash", nil, "token_ids",
+				[]any{},
 				"block_size", 0, "medium", "STORAGE", "ownership", "kvcr",
 			}),
 			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tier: kv.Disk, Group: kv.NoGroup, Bare: true}},
@@ -128,7 +133,11 @@ func TestDecodeShapes(t *testing.T) {
 		},
 		{
 			"masked window: tokens without hashes", batch(obj{
-				"type", "BlockStored", "block_hashes", []any{}, "token_ids", []any{1, 2}, "block_size", 1, "group_idx", 1,
+				"type", "BlockStored", "block_hashes",
+				[]any{},
+				"token_ids",
+				[]any{1, 2},
+				"block_size", 1, "group_idx", 1,
 				"kv_cache_spec_kind", "sliding_window",
 			}),
 			[]kv.Event{{
@@ -157,7 +166,8 @@ func TestDecodeShapes(t *testing.T) {
 		{
 			"bad store, good removal",
 			batch([]any{"BlockStored", []any{7}, nil, "tokens", 1}, []any{"BlockRemoved", []any{7}}),
-			[]kv.Event{removed(7)}, DecodeStats{Malformed: 1},
+			[]kv.Event{removed(7)},
+			DecodeStats{Malformed: 1},
 		},
 		{
 			"token above 32 bits", batch([]any{"BlockStored", []any{7}, nil, []any{uint64(1) << 32}, 1}), nil,
@@ -172,7 +182,8 @@ func TestDecodeShapes(t *testing.T) {
 		{
 			"batch as a map",
 			pack(obj{"events", []any{[]any{"AllBlocksCleared"}}, "new", 1, "data_parallel_rank", 0, "ts", 1.5}),
-			[]kv.Event{{Kind: kv.Cleared, Group: kv.NoGroup}}, DecodeStats{},
+			[]kv.Event{{Kind: kv.Cleared, Group: kv.NoGroup}},
+			DecodeStats{},
 		},
 		{"batch with more fields", pack([]any{1.5, []any{}, 0, "more", obj{}}), nil, DecodeStats{}},
 	} {

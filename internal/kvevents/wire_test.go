@@ -106,7 +106,13 @@ func TestDecodeEveryField(t *testing.T) {
 	windowed := without(func(e *kv.Event) { e.Window = 4096 })
 	array := func(n int) []any {
 		return []any{
-			"BlockStored", []any{7}, 6, []any{1, 2}, 2, 1, "CPU", "a", []any{[]any{"a"}}, 3, "mla_attention", 4096,
+			"BlockStored",
+			[]any{7},
+			6,
+			[]any{1, 2},
+			2, 1, "CPU", "a",
+			[]any{[]any{"a"}},
+			3, "mla_attention", 4096,
 			"later",
 		}[:n]
 	}
@@ -196,7 +202,9 @@ func TestDecodeEveryField(t *testing.T) {
 		{
 			"removal with all of 0.32's keys",
 			obj{
-				"type", "BlockRemoved", "block_hashes", []any{7, 8}, "medium", "STORAGE", "group_idx", 1, "locality",
+				"type", "BlockRemoved", "block_hashes",
+				[]any{7, 8},
+				"medium", "STORAGE", "group_idx", 1, "locality",
 				"REMOTE", "ownership", "kvcr",
 			},
 			kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{7, 8}, Tier: kv.Disk, Group: 1},
@@ -254,7 +262,8 @@ func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 		{"hash is a float", []any{"BlockStored", []any{1.5}, nil, []any{1}, 1}, DecodeStats{Malformed: 1}},
 		{"hashes missing", []any{"BlockStored"}, DecodeStats{Malformed: 1}},
 		{
-			"hashes nil", obj{"type", "BlockStored", "block_hashes", nil, "token_ids", []any{}},
+			"hashes nil",
+			obj{"type", "BlockStored", "block_hashes", nil, "token_ids", []any{}},
 			DecodeStats{Malformed: 1},
 		},
 		{"parent is a list", []any{"BlockStored", []any{1}, []any{}, []any{1}, 1}, DecodeStats{Malformed: 1}},
@@ -263,17 +272,20 @@ func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 		{"block size is negative", []any{"BlockStored", []any{1}, nil, []any{1}, -1}, DecodeStats{Malformed: 1}},
 		{"medium is a number", []any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, 5}, DecodeStats{Malformed: 1}},
 		{
-			"adapter is a list", []any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, "GPU", []any{}},
+			"adapter is a list",
+			[]any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, "GPU", []any{}},
 			DecodeStats{Malformed: 1},
 		},
 		{
-			"extra keys are a number", []any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, "GPU", nil, 5},
+			"extra keys are a number",
+			[]any{"BlockStored", []any{1}, nil, []any{1}, 1, nil, "GPU", nil, 5},
 			DecodeStats{Malformed: 1},
 		},
 		{"group is a string", []any{"BlockRemoved", []any{1}, "GPU", "x"}, DecodeStats{Malformed: 1, Lost: 1}},
 		{
 			"removal in map form, type behind the fault",
-			obj{"medium", 5, "type", "BlockRemoved", "block_hashes", []any{1}}, DecodeStats{Malformed: 1, Lost: 1},
+			obj{"medium", 5, "type", "BlockRemoved", "block_hashes", []any{1}},
+			DecodeStats{Malformed: 1, Lost: 1},
 		},
 		{"unknown tag, array", []any{"BlockInactive", []any{1}, obj{"x", []any{}}}, DecodeStats{Unknown: 1}},
 		{"unknown tag, map", obj{"block_hashes", 5, "type", "BlockInactive"}, DecodeStats{Unknown: 1}},

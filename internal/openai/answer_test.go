@@ -86,7 +86,10 @@ func TestRealStreams(t *testing.T) {
 		first int // event with the first content
 		error int // code
 	}{
-		{"completions stream", 0, 0}, {"chat stream", 1, 0}, {"messages stream", 2, 0}, {"responses stream", -1, 0},
+		{"completions stream", 0, 0},
+		{"chat stream", 1, 0},
+		{"messages stream", 2, 0},
+		{"responses stream", -1, 0},
 		{"stream error", -1, 500},
 	} {
 		first, code := -1, 0
@@ -184,10 +187,12 @@ func TestReadUsage(t *testing.T) {
 		{`{"usage":{"prompt_tokens":3,"prompt_tokens_details":null}}`, Usage{3, 0, -1}, true},
 		{
 			`{"type":"message_delta","usage":{"input_tokens":5,"output_tokens":2,"cache_read_input_tokens":4}}`,
-			Usage{9, 2, 4}, true,
+			Usage{9, 2, 4},
+			true,
 		},
 		{
-			`{"type":"response.completed","response":{"usage":{"input_tokens":5,"output_tokens":2}}}`, Usage{5, 2, -1},
+			`{"type":"response.completed","response":{"usage":{"input_tokens":5,"output_tokens":2}}}`,
+			Usage{5, 2, -1},
 			true,
 		},
 		{`{"usage":null}`, Usage{}, false},

@@ -43,7 +43,8 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 		{"completion without limit", `{"prompt":"x","max_tokens":null}`, Completions, facts{N: 1}},
 		{
 			"a completion does not know max_completion_tokens",
-			`{"prompt":"x","max_completion_tokens":3,"max_tokens":4}`, Completions, facts{MaxTokens: 4, N: 1},
+			`{"prompt":"x","max_completion_tokens":3,"max_tokens":4}`, Completions,
+			facts{MaxTokens: 4, N: 1},
 		},
 		{"chat", `{"model":"m",` + user + `,"max_tokens":7}`, Chat, facts{Model: "m", MaxTokens: 7, N: 1}},
 		{
@@ -70,7 +71,8 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 		},
 		{
 			"the last of a name counts", `{"prompt":"x","model":"a","stream":true,"mod\u0065l":"b","stream":false}`,
-			Completions, facts{Model: "b", MaxTokens: 16, N: 1},
+			Completions,
+			facts{Model: "b", MaxTokens: 16, N: 1},
 		},
 		{
 			"escaped names are names", `{"\u0070rompt":"x","\u006e":2}`, Completions,
@@ -104,7 +106,8 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 		},
 		{
 			"truncation depends on the limit, which differs on the legs", `{"prompt":"x","truncate_prompt_tokens":-1}`,
-			Completions, facts{MaxTokens: 16, N: 1, Unsplittable: "truncate_prompt_tokens"},
+			Completions,
+			facts{MaxTokens: 16, N: 1, Unsplittable: "truncate_prompt_tokens"},
 		},
 		{
 			"options without stream", `{"prompt":"x","stream_options":{"include_usage":false}}`, Completions,
@@ -124,7 +127,8 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 		{
 			"image",
 			`{"messages":[{"content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:"}}]}]}`,
-			Chat, facts{N: 1, Multi: true, Unsplittable: "content that is not text"},
+			Chat,
+			facts{N: 1, Multi: true, Unsplittable: "content that is not text"},
 		},
 		{
 			"part without type", `{"messages":[{"content":[{"image_url":"data:"}]}]}`, Chat,

@@ -291,29 +291,39 @@ func TestDeliveredSampled(t *testing.T) {
 	}{
 		{"text with every token", Continuation{}, []string{role, said("a", "[3]"), said("b", "[4]")}, "[1 2 3 4]"},
 		{
-			"a character begun, which is drawn anew", Continuation{},
-			[]string{role, said("a", "[3]"), said("", "[4]")}, "[1 2 3]",
+			"a character begun, which is drawn anew",
+			Continuation{},
+			[]string{role, said("a", "[3]"), said("", "[4]")},
+			"[1 2 3]",
 		},
 		{
-			"the client has its id", Continuation{ReturnIDs: true}, []string{role, said("a", "[3]"), said("", "[4]")},
+			"the client has its id",
+			Continuation{ReturnIDs: true},
+			[]string{role, said("a", "[3]"), said("", "[4]")},
 			"",
 		},
 		{"several tokens in an event", Continuation{}, []string{role, said("a", "[3]"), said("bc", "[4,5]")}, ""},
 		{"text held back", Continuation{Hold: 3}, []string{role, said("", "[3]"), said("a", "[4]")}, ""},
 		{
-			"greedy, text held back", Continuation{Greedy: true, Hold: 3},
-			[]string{role, said("", "[3]"), said("a", "[4]")}, "[1 2]",
+			"greedy, text held back",
+			Continuation{Greedy: true, Hold: 3},
+			[]string{role, said("", "[3]"), said("a", "[4]")},
+			"[1 2]",
 		},
 		{"nothing but the role", Continuation{}, []string{role}, "[1 2]"},
 		{
-			"reasoning", Continuation{Greedy: true},
-			[]string{role, strings.Replace(said("a", "[3]"), "content", "reasoning", 1)}, "",
+			"reasoning",
+			Continuation{Greedy: true},
+			[]string{role, strings.Replace(said("a", "[3]"), "content", "reasoning", 1)},
+			"",
 		},
 		{"no ids", Continuation{Greedy: true}, []string{role, said("a", "null")}, ""},
 		{"no ids of the prompt", Continuation{Greedy: true}, []string{said("a", "[3]")}, ""},
 		{
-			"an end that was delivered", Continuation{},
-			[]string{role, strings.Replace(said("a", "[3]"), ":null", `:"stop"`, 1)}, "",
+			"an end that was delivered",
+			Continuation{},
+			[]string{role, strings.Replace(said("a", "[3]"), ":null", `:"stop"`, 1)},
+			"",
 		},
 	} {
 		d := NewDelivered(Chat, c.want)

@@ -32,7 +32,8 @@ func serve(t *testing.T, p *Page) *http.Client {
 	s := &http.Server{Handler: mux}
 	go func() { _ = s.Serve(ln) }()
 	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context,
-		n, addr string) (net.Conn, error) {
+		n, addr string,
+	) (net.Conn, error) {
 		return network.Dial(ctx, n, addr)
 	}}}
 	t.Cleanup(func() {

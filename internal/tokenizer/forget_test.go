@@ -138,7 +138,8 @@ func TestChatsAreRememberedForAWhile(t *testing.T) {
 		ttl  time.Duration
 		want []bool // remembered at once, after a minute less a nanosecond, after a minute
 	}{
-		{time.Minute, []bool{true, true, false}}, {time.Hour, []bool{true, true, true}},
+		{time.Minute, []bool{true, true, false}},
+		{time.Hour, []bool{true, true, true}},
 		{0, []bool{false, false, false}},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -113,44 +113,54 @@ func TestSources(t *testing.T) {
 		paths  string
 	}{
 		{
-			"render", &fakeEngine{}, chatBody, Result{IDs: []uint32{1, 2, 3}, Count: 3, Source: Render, Exact: true},
+			"render", &fakeEngine{}, chatBody,
+			Result{IDs: []uint32{1, 2, 3}, Count: 3, Source: Render, Exact: true},
 			chatRender,
 		},
 		{
 			"render with tools", &fakeEngine{}, toolsBody,
-			Result{IDs: []uint32{1, 2, 3}, Count: 3, Source: Render, Exact: true}, chatRender,
+			Result{IDs: []uint32{1, 2, 3}, Count: 3, Source: Render, Exact: true},
+			chatRender,
 		},
 		{
 			"tokenize", &fakeEngine{noRender: 403}, chatBody,
-			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize",
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true},
+			chatRender + " /tokenize",
 		},
 		{
 			"old engine", &fakeEngine{noRender: 404}, chatBody,
-			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize",
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true},
+			chatRender + " /tokenize",
 		},
 		{
 			"tokenize with tools is a hint", &fakeEngine{noRender: 403}, toolsBody,
-			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize}, chatRender + " /tokenize",
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize},
+			chatRender + " /tokenize",
 		},
 		{
 			"render fails", &fakeEngine{noRender: 500}, chatBody,
-			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, chatRender + " /tokenize",
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true},
+			chatRender + " /tokenize",
 		},
 		{
 			"a model the engine does not have", &fakeEngine{noModel: true}, chatBody,
-			Result{Count: 10, Source: Estimate}, chatRender + " /tokenize",
+			Result{Count: 10, Source: Estimate},
+			chatRender + " /tokenize",
 		},
 		{
-			"nobody there", &fakeEngine{dead: true}, chatBody, Result{Count: 10, Source: Estimate},
+			"nobody there", &fakeEngine{dead: true}, chatBody,
+			Result{Count: 10, Source: Estimate},
 			chatRender + " /tokenize",
 		},
 		{
 			"a completion rendered", &fakeEngine{}, "",
-			Result{IDs: []uint32{4, 5}, Count: 2, Source: Render, Exact: true}, compRender,
+			Result{IDs: []uint32{4, 5}, Count: 2, Source: Render, Exact: true},
+			compRender,
 		},
 		{
 			"a completion tokenized", &fakeEngine{noRender: 403}, "",
-			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true}, compRender + " /tokenize",
+			Result{IDs: []uint32{6, 7}, Count: 2, Source: Tokenize, Exact: true},
+			compRender + " /tokenize",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -492,7 +502,8 @@ func TestOddReplies(t *testing.T) {
 	} {
 		r := New(usual())
 		via := Via{Key: "p", Render: true, Post: func(_ context.Context, path string,
-			_ []byte) (int, []byte, error) {
+			_ []byte,
+		) (int, []byte, error) {
 			if path == "/tokenize" {
 				return 500, nil, nil
 			}

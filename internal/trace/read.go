@@ -137,8 +137,12 @@ func detect(in *bufio.Reader, name string) (Format, error) {
 		word string
 		is   Format
 	}{
-		{captureMark, Capture}, {`"reqs"`, Weka}, {`"arrival_ns"`, Workload}, {`"input_length"`, Mooncake},
-		{`"g"`, LMCache}, {"ContextTokens", Azure},
+		{captureMark, Capture},
+		{`"reqs"`, Weka},
+		{`"arrival_ns"`, Workload},
+		{`"input_length"`, Mooncake},
+		{`"g"`, LMCache},
+		{"ContextTokens", Azure},
 	} {
 		if bytes.Contains(line, []byte(mark.word)) {
 			return mark.is, nil

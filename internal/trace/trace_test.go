@@ -82,7 +82,8 @@ func TestMooncakeTicksAreSpread(t *testing.T) {
 	}
 	spread := read(t, samples[Mooncake], Options{Seed: 7})
 	for i, within := range [][2]time.Duration{
-		{0, 1500 * time.Millisecond}, {1500 * time.Millisecond, 3 * time.Second},
+		{0, 1500 * time.Millisecond},
+		{1500 * time.Millisecond, 3 * time.Second},
 		{3 * time.Second, 6 * time.Second},
 	} {
 		if at := spread[i].At; at < within[0] || at >= within[1] {

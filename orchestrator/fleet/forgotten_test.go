@@ -21,23 +21,28 @@ func TestARestartIsToldOfOnce(t *testing.T) {
 	}{
 		{"metrics first", []string{byMetrics, "engine restarted: its process is another one"}, []string{byMetrics}},
 		{
-			"events first", []string{byEvents, byMetrics, "engine restarted: its process is another one"},
+			"events first",
+			[]string{byEvents, byMetrics, "engine restarted: its process is another one"},
 			[]string{byEvents},
 		},
 		{
-			"and batches are lost", []string{byMetrics, "engine restarted: x", "3 batches are lost"},
+			"and batches are lost",
+			[]string{byMetrics, "engine restarted: x", "3 batches are lost"},
 			[]string{byMetrics, "3 batches are lost"},
 		},
 		{
-			"batches are lost, and then it restarts", []string{"3 batches are lost", byMetrics},
+			"batches are lost, and then it restarts",
+			[]string{"3 batches are lost", byMetrics},
 			[]string{"3 batches are lost", byMetrics},
 		},
 		{
-			"twice", []string{byEvents, byMetrics, "engine restarted: x", "", byMetrics, "engine restarted: x"},
+			"twice",
+			[]string{byEvents, byMetrics, "engine restarted: x", "", byMetrics, "engine restarted: x"},
 			[]string{byEvents, byMetrics},
 		},
 		{
-			"its events begin anew, and its process does not", []string{byEvents, "", byMetrics},
+			"its events begin anew, and its process does not",
+			[]string{byEvents, "", byMetrics},
 			[]string{byEvents, byMetrics},
 		},
 	} {

@@ -132,14 +132,16 @@ func TestChoice(t *testing.T) {
 			r.LocalOK = false
 		}, want{Split, "p2", ""}},
 		{"less work, where the queue is longer than what the match saves", func(t *testing.T, f *fleet,
-			r *Request) {
+			r *Request,
+		) {
 			f.store(t, f.prefill, "p2", 1, 100)
 			f.says(f.prefill, "p2", 1, 30, 0.1)
 			f.says(f.prefill, "p3", 1, 30, 0.1)
 			r.LocalOK = false
 		}, want{Split, "p1", ""}},
 		{"the deep match is worth nothing when no compatible decode replica has room", func(t *testing.T, f *fleet,
-			r *Request) {
+			r *Request,
+		) {
 			f.store(t, f.prefill, "p2", 1, 400)
 			f.ps[1].Facts.Version, f.ds[1].Facts.Version = "0.31.0", "0.31.0"
 			f.prefill.SetMembers(f.ps, f.now)
@@ -492,7 +494,8 @@ func TestRebind(t *testing.T) {
 			f.prefills(t, "d3", 60_000)
 		}, false, "d1", ""},
 		{"it lost its room, and the way to the other one takes longer than that it has some", func(f *fleet,
-			b *Booking) {
+			b *Booking,
+		) {
 			f.set(Policy{Links: [replica.Links]float64{4e9, 4e9, 4e9, 1e6}})
 			f.ds[2].Place = replica.Place{Host: "far"}
 			f.decode.SetMembers(f.ds, f.now)

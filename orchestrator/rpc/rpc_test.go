@@ -285,7 +285,8 @@ func TestDecisionsTellTheTruth(t *testing.T) {
 			got  *uint32
 			want int
 		}{
-			{"available", d.AvailableTokens, r.Available}, {"captured", d.CapturedTokens, r.Captured},
+			{"available", d.AvailableTokens, r.Available},
+			{"captured", d.CapturedTokens, r.Captured},
 			{"delivered", d.DeliveredTokens, r.Delivered},
 		} {
 			if (x.got == nil) != (x.want < 0) || x.got != nil && *x.got != uint32(x.want) {

@@ -27,7 +27,8 @@ func (b *bench) tandem(name, binary string) contender {
 
 // bareFront is net/http's server before the lean client of engines, without any decision.
 var bareFront = contender{"bare", func(ctx context.Context, f *fleet,
-	engines []string) (string, *process, error) {
+	engines []string,
+) (string, *process, error) {
 	f.split(engines)
 	err := f.serveReference(ctx, "--lean")
 	return f.refAddr, f.reference, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -60,7 +61,7 @@ func (s *stage) admit(ctx context.Context, e *engine) (end func() error, err err
 		return nil, err
 	}
 	usual := s.engines
-	s.engines = append(usual[:len(usual):len(usual)], e)
+	s.engines = append(slices.Clip(usual), e)
 	end = func() error {
 		s.engines = usual
 		return errors.Join(e.kill(), s.note())

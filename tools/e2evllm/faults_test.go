@@ -254,8 +254,10 @@ func TestSeriesAreAddedUp(t *testing.T) {
 		name   string
 		labels []string
 	}{
-		{3, "tandem_leases", nil}, {2, "tandem_leases", []string{`pool="prefill"`}},
-		{0, "tandem_leases", []string{`replica="p1"`}}, {1.5, "tandem_stalled_seconds_total", nil},
+		{3, "tandem_leases", nil},
+		{2, "tandem_leases", []string{`pool="prefill"`}},
+		{0, "tandem_leases", []string{`replica="p1"`}},
+		{1.5, "tandem_stalled_seconds_total", nil},
 	} {
 		if got, err := r.series(t.Context(), c.name, c.labels...); err != nil || got != c.want {
 			t.Errorf("%s %v is %v (%v), want %v", c.name, c.labels, got, err, c.want)

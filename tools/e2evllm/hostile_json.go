@@ -122,8 +122,11 @@ func encodings(s string) []badParams {
 		le32 = binary.LittleEndian.AppendUint32(le32, uint32(u))
 	}
 	return []badParams{
-		{"utf-16 without a mark", string(le)}, {"utf-16", "\xff\xfe" + string(le)}, {"utf-16be", string(be)},
-		{"utf-32", "\xff\xfe\x00\x00" + string(le32)}, {"utf-32le", string(le32)},
+		{"utf-16 without a mark", string(le)},
+		{"utf-16", "\xff\xfe" + string(le)},
+		{"utf-16be", string(be)},
+		{"utf-32", "\xff\xfe\x00\x00" + string(le32)},
+		{"utf-32le", string(le32)},
 	}
 }
 

@@ -116,7 +116,8 @@ func TestHostileMistakesAreSeen(t *testing.T) {
 		{"an address in the body", asked, answer(200, strings.Replace(good, `"a"`, `"h:5600"`, 1)), right, leaked},
 		{"an address in a field", asked, answer(200, good, "X-Engine: http://h:5600/"), right, leaked},
 		{
-			"parameters", hostileCase{raw: posted(completions, "{}"), clean: "{}"},
+			"parameters",
+			hostileCase{raw: posted(completions, "{}"), clean: "{}"},
 			answer(200, `{"kv_transfer_params": {"a":1},`+good[1:]), right, leaked,
 		},
 		{"none", asked, answer(200, `{"kv_transfer_params": null,`+good[1:]), right, rightText},
@@ -253,7 +254,9 @@ func TestHostileVerdict(t *testing.T) {
 		results []hostileResult
 		held    bool
 	}{
-		{"params", []hostileResult{ok}, true}, {"params", []hostileResult{ok, bad}, false}, {"params", nil, false},
+		{"params", []hostileResult{ok}, true},
+		{"params", []hostileResult{ok, bad}, false},
+		{"params", nil, false},
 		{"params", []hostileResult{{outcome: refusal}}, false},
 		{"admin", []hostileResult{{outcome: refusal}}, true},
 	} {

@@ -50,7 +50,8 @@ func TestTheDoctorsFindings(t *testing.T) {
 	}{
 		"as wanted": {
 			version + `,{"check":"events-disabled","status":"failed"},{"check":"x","status":"ok"}`,
-			[]string{"events-disabled"}, "",
+			[]string{"events-disabled"},
+			"",
 		},
 		"two engines":      {version + "," + version, nil, ""},
 		"another failed":   {version + `,{"check":"replay-short","status":"failed"}`, nil, "replay-short"},
@@ -97,7 +98,8 @@ func TestTheVerdictOnWholeRequests(t *testing.T) {
 		"split":           {"", []record{local, unsplit, {Mode: "split", Outcome: "ok"}}, "split is not"},
 		"nothing local":   {"", []record{unsplit}, "split is not"},
 		"nothing known": {
-			"", []record{{Mode: "local", Outcome: "ok", Captured: -1}, {Mode: "unsplit", Outcome: "ok", Captured: -1}},
+			"",
+			[]record{{Mode: "local", Outcome: "ok", Captured: -1}, {Mode: "unsplit", Outcome: "ok", Captured: -1}},
 			"0 of 0 predictions",
 		},
 	} {

@@ -23,8 +23,8 @@ var drafters = &fleet{"drafters", func() []*engine {
 const withheld = 2
 
 // spec plays split requests with such a pair: answers, that tokens are withheld and that drafts come true. Of
-// predictions it wants no more than that they are wrong by less than a block on average: an engine that drafts
-// computes the last block of a cached prefix again, and no event tells of it.
+// predictions it wants no more than that they are wrong by less than a block on average: an engine that
+// drafts computes the last block of a cached prefix again, and no event tells of it.
 func spec(ctx context.Context, s *stage) error {
 	steps := []step{
 		{"the doctor", func() error { return consult(ctx, s) }},

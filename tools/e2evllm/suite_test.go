@@ -158,7 +158,8 @@ func TestTheVerdict(t *testing.T) {
 	}{
 		"all held": {
 			[]result{same},
-			[]record{ok(32, 32), ok(0, 0), {Mode: "unsplit", Outcome: "ok", Captured: -1, Delivered: 64}}, "",
+			[]record{ok(32, 32), ok(0, 0), {Mode: "unsplit", Outcome: "ok", Captured: -1, Delivered: 64}},
+			"",
 		},
 		"several samples": {
 			[]result{same}, []record{ok(0, 0), {Mode: "unsplit", Outcome: "ok", Delivered: -1}}, "",

@@ -99,7 +99,9 @@ func (m *maker) image(root, arch string) error {
 	}
 	created := m.at.Format(time.RFC3339)
 	config := imageConfig{
-		platformOf{arch, "linux"}, created, m.runConfig(), rootFS{"layers", []string{digest(plain)}},
+		platformOf{arch, "linux"},
+		created, m.runConfig(),
+		rootFS{"layers", []string{digest(plain)}},
 		[]history{{created, "make release"}},
 	}
 	return m.layout(arch, config, data)

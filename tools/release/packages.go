@@ -133,7 +133,8 @@ func (m *maker) packages(ctx context.Context, root, arch string) error {
 }
 
 // describedVersion is what git describe says behind a tag.
-var describedVersion = regexp.MustCompile(`^v?(\d+(?:\.\d+)*)(?:-((?:alpha|beta|rc)[.\d]*))?(?:-(\d+)-g([0-9a-f]+))?(-dirty)?$`)
+var describedVersion = regexp.MustCompile(
+	`^v?(\d+(?:\.\d+)*)(?:-((?:alpha|beta|rc)[.\d]*))?(?:-(\d+)-g([0-9a-f]+))?(-dirty)?$`)
 
 // packageVersion is a version that sorts where it belongs for dpkg and rpm: v1.2.0-3-gabc is behind 1.2.0,
 // and a commit without a tag before everything.

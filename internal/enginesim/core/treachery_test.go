@@ -226,7 +226,8 @@ func TestHeartbeatExtendsOnly(t *testing.T) {
 	b, p, _, _ := pair(t, Config{BlockSize: 4})
 	b.prefill(p, "p", prompt(1, 9))
 	for _, c := range []struct{ at, want time.Duration }{
-		{5 * time.Second, 30 * time.Second}, {10 * time.Second, 30 * time.Second},
+		{5 * time.Second, 30 * time.Second},
+		{10 * time.Second, 30 * time.Second},
 		{25 * time.Second, 45 * time.Second},
 	} {
 		p.Heartbeat(c.at, []string{"p", "unknown"})
@@ -401,7 +402,8 @@ func TestBlockIDsOutOfRange(t *testing.T) {
 		id   int
 		want Reason
 	}{
-		{"next layer", 256 + 3, FinishLength}, {"beyond all", 256*32 + 3, FinishError},
+		{"next layer", 256 + 3, FinishLength},
+		{"beyond all", 256*32 + 3, FinishError},
 		{"negative", -1, FinishError},
 	} {
 		b, p, d, solo := pair(t, Config{BlockSize: 4})

@@ -43,11 +43,15 @@ func TestBaselinesByHand(t *testing.T) {
 		},
 		// 0.6 + 1 - 0.7 = 0.9 s against 1 s; a step of 10 + 3 + 2.1 ms against 10 + 2 + 3.2.
 		{
-			"mooncake predicts", conductor{}, seats(Replica{Work: 6e8, Matched: 700}, Replica{}),
+			"mooncake predicts",
+			conductor{},
+			seats(Replica{Work: 6e8, Matched: 700}, Replica{}),
 			seats(Replica{Requests: 2, Prompts: 1100}, Replica{Requests: 1, Prompts: 2200}), 0, 0,
 		},
 		{
-			"mooncake counts the queue", conductor{}, seats(Replica{Work: 8e8, Matched: 700}, Replica{}),
+			"mooncake counts the queue",
+			conductor{},
+			seats(Replica{Work: 8e8, Matched: 700}, Replica{}),
 			seats(Replica{Requests: 2, Prompts: 1300}, Replica{Requests: 1, Prompts: 2200}), 1, 1,
 		},
 		// Own prefill: 0.001*1000^1.5 + 5 = 36.6 ms; behind 900 cached ones 6 ms, and 5.5 for those. Four tokens a

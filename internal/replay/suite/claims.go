@@ -137,20 +137,20 @@ func (l *lab) beside(
 ) (Estimate, error) {
 	best := ""
 	least := 0.0
-	note := ""
+	var note strings.Builder
 	for _, name := range others {
 		runs, err := l.seeds(ctx, at(name), seeds)
 		if err != nil {
 			return Estimate{}, err
 		}
 		v := value(f, runs)
-		note += fmt.Sprintf(", %s %.3g", name, v)
+		fmt.Fprintf(&note, ", %s %.3g", name, v)
 		if best == "" || v < least {
 			best, least = name, v
 		}
 	}
 	e, err := l.compare(ctx, f, with, at(ours), at(best), l.many())
-	e.Note += " of " + best + note
+	e.Note += " of " + best + note.String()
 	return e, err
 }
 

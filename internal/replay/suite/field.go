@@ -65,7 +65,9 @@ const seedsOfCapacity = 1
 func agentClaims() []claim {
 	var all []claim
 	for _, c := range []cell{
-		{Agents, "8P8D", 1, agentRate}, {Agents, "8P8D", 4, agentRate}, {Agents, "4P4D", 1, agentRate},
+		{Agents, "8P8D", 1, agentRate},
+		{Agents, "8P8D", 4, agentRate},
+		{Agents, "4P4D", 1, agentRate},
 		{Agents, "4P4D", 4, agentRate},
 	} {
 		all = append(all, claim{

@@ -17,7 +17,8 @@ func quickClaims() []claim {
 	}
 	talk, agents := cell{Conversation, "4P4D", 4, 0.95}, cell{Agents, "4P4D", 1, agentRate}
 	line := func(name string, target float64, bound Bound, f figure, with func(a, b float64) float64,
-		a, b Setting) claim {
+		a, b Setting,
+	) claim {
 		return claim{
 			name: "quick_" + name, target: target, bound: bound,
 			how:     "as its namesake of the full suite, a short window, one seed",

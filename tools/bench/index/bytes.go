@@ -27,7 +27,8 @@ func (m *measurement) bytes(ctx context.Context, size, holders int) error {
 		name             string
 		length, together int
 	}{
-		{"bytes_per_membership", chainBlocks, 1}, {"bytes_per_membership_short", shortBlocks, 1},
+		{"bytes_per_membership", chainBlocks, 1},
+		{"bytes_per_membership_short", shortBlocks, 1},
 		{"bytes_per_membership_shared", chainBlocks, min(sharers, holders)},
 	} {
 		before := heap()

@@ -151,8 +151,12 @@ func (m *measurement) setting(ctx context.Context, size, holders int) error {
 		name string
 		run  func(*resident) error
 	}{
-		{"long prompts", m.longPrompts}, {"the trace's prompts", m.tracePrompts}, {"ingest", m.ingest},
-		{"apply", m.apply}, {"under load", m.load}, {"a holder leaves", m.stall},
+		{"long prompts", m.longPrompts},
+		{"the trace's prompts", m.tracePrompts},
+		{"ingest", m.ingest},
+		{"apply", m.apply},
+		{"under load", m.load},
+		{"a holder leaves", m.stall},
 	} {
 		if err := ctx.Err(); err != nil {
 			return err

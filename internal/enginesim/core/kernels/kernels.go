@@ -126,7 +126,9 @@ func (t *Tables) check() error {
 		what string
 		n    int
 	}{
-		{"dense layers", len(t.layer.x)}, {"embedding", len(t.once.x)}, {"lm_head and sampler", len(t.head.x)},
+		{"dense layers", len(t.layer.x)},
+		{"embedding", len(t.once.x)},
+		{"lm_head and sampler", len(t.head.x)},
 		{"attention", len(t.attention.mixed.y)},
 	} {
 		if c.n == 0 {

@@ -44,7 +44,8 @@ func TestLookups(t *testing.T) {
 		{"chunk", core.Batch{Chunks: []core.Chunk{{New: 15, Computed: 50}}}, (60 + 120) / 2},
 		{"two chunks", core.Batch{Chunks: []core.Chunk{{New: 10}, {New: 10, Computed: 100}}}, 10 + 110},
 		{
-			"both", core.Batch{Decode: 2, Context: 30, Chunks: []core.Chunk{{New: 15, Computed: 50}}},
+			"both",
+			core.Batch{Decode: 2, Context: 30, Chunks: []core.Chunk{{New: 15, Computed: 50}}},
 			1000 + 15 + 50 + 20 + 15,
 		},
 	} {

@@ -21,7 +21,9 @@ func Read(m Model, open Open) (*Tables, error) {
 		columns int
 		take    func(rows [][]string, x [][]float64) error
 	}{
-		{"attention", 5, t.takeAttention}, {"dense", 3, t.takeDense}, {"per_sequence", 3, t.takeSequence},
+		{"attention", 5, t.takeAttention},
+		{"dense", 3, t.takeDense},
+		{"per_sequence", 3, t.takeSequence},
 		{"moe", 3, t.takeExperts},
 	}
 	if m.Experts == 0 {
