@@ -226,7 +226,9 @@ func (s *streams) later() (seconds []float64) {
 // A replica that has become slow is known for it within a second and a half, by streams of which none has
 // ended, and is known to be well again by streams too.
 func TestStreamsUnderWayTellThatTheirReplicaIsSlow(t *testing.T) {
-	for tokens, within := range map[int]time.Duration{1: 1500 * time.Millisecond, 3: 2 * time.Second, 10: 6 * time.Second} {
+	for tokens, within := range map[int]time.Duration{
+		1: 1500 * time.Millisecond, 3: 2 * time.Second, 10: 6 * time.Second,
+	} {
 		t.Run(fmt.Sprintf("%d tokens an event", tokens), func(t *testing.T) {
 			s := newStreams(2, scoring.DefaultSpeed())
 			for _, e := range s.e {
@@ -361,13 +363,15 @@ func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 				s.send(at, 1+rnd.IntN(30_000), 1+rnd.IntN(600), true)
 			}
 			for _, m := range s.p.members.All {
-				if !m.streams.slowed || !m.streams.until.Equal(m.steps.Learned()) || s.now.Sub(m.streams.until) > 10*time.Millisecond {
+				if !m.streams.slowed || !m.streams.until.Equal(m.steps.Learned()) ||
+					s.now.Sub(m.streams.until) > 10*time.Millisecond {
 					continue
 				}
 				for _, batch := range []int{1, usualBatch, max(m.batch(), 1)} {
 					is, truth := s.p.speed(m).Step(batch, batch*usualTokens), speed.Step(batch, batch*usualTokens)
 					if is > slopesOff*truth {
-						t.Fatalf("after %v a step of %d is taken for %.1f ms, and takes %.1f", s.now.Sub(start), batch, is*1e3, truth*1e3)
+						t.Fatalf("after %v a step of %d is taken for %.1f ms, and takes %.1f",
+							s.now.Sub(start), batch, is*1e3, truth*1e3)
 					}
 				}
 			}

@@ -170,12 +170,12 @@ func (j *job) again(ctx context.Context, f *failure) bool {
 }
 
 // verdictWait is how long a request that no place is left for in the retry budget waits for the replica where
-// it failed to be ejected. One that begins to fail has failed many requests by the time that this is known, all
-// of them within the time that such a failure takes.
+// it failed to be ejected. One that begins to fail has failed many requests by the time that this is known,
+// all of them within the time that such a failure takes.
 const verdictWait = 200 * time.Millisecond
 
-// awaitsVerdict waits for whom the newest attempt is held against to be ejected: then trying elsewhere adds no
-// work to where there is too little, and needs no budget. It reports whether that came, or a place in the
+// awaitsVerdict waits for whom the newest attempt is held against to be ejected: then trying elsewhere adds
+// no work to where there is too little, and needs no budget. It reports whether that came, or a place in the
 // budget. Who answers with another status than 500 may be overloaded: that is what the budget is for.
 func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 	if len(j.faults) == 0 || j.mayPrefillThere(f) || f.status != http.StatusInternalServerError {

@@ -62,7 +62,7 @@ type heldFault struct {
 
 	outBeforeRequest bool // ejected when the request came: what failed there says nothing of the request
 	outBeforeFailure bool // ejected when the attempt failed, for failures that were mostly its own: no surprise
-	outNow           bool // ejected by then or by this failure: it gets no more requests that this one could add to
+	outNow           bool // ejected by then or by this failure: it gets no more that this one could add to
 }
 
 // alike reports whether two attempts failed in the same way with different replicas, none of which is known

@@ -13,7 +13,9 @@ import (
 
 // throng keeps so many chats of 40 tokens under way until the time is over, and returns how many of those
 // that came later than settled were sent to a decode replica, and how many they are.
-func (w *world) throng(atOnce, from int, streamed func(n int) bool, until, settled time.Duration, to *simulated) (there, all int) {
+func (w *world) throng(
+	atOnce, from int, streamed func(n int) bool, until, settled time.Duration, to *simulated,
+) (there, all int) {
 	began := time.Now()
 	var wg sync.WaitGroup
 	for c := range atOnce {
@@ -71,10 +73,12 @@ func TestASlowDecodeReplicaIsSeenByItsStreams(t *testing.T) {
 					t.Errorf("%d requests: this test tests nothing", all)
 				}
 				fault(enginesim.Fault{Kind: "clear"})(w, w.d[0])
-				time.Sleep(2 * time.Minute) // who tries it must lose no more by it than a tenth of the time since it was measured
+				// Who tries it must lose no more by it than a tenth of the time since it was measured.
+				time.Sleep(2 * time.Minute)
 				there, all = w.throng(tt.atOnce, 200_000, tt.streamed, 5*time.Second, 2*time.Second, w.d[0])
 				if there*4 < all {
-					t.Errorf("%d of %d requests went to it when it was as fast as the other one again, want about half", there, all)
+					t.Errorf("%d of %d requests went to it when it was as fast as the other one again, want about half",
+						there, all)
 				}
 			})
 		})

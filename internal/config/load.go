@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -26,6 +27,11 @@ func Load(path string) (*Config, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, err
+	}
+	if len(bytes.TrimSpace(data)) == 0 { // as a file is while somebody writes it in place
+		return nil, Problems{{
+			File: path, Message: "is empty", Fix: "name at least the replicas, under pools",
+		}}
 	}
 	doc, err := parse(path, data)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -262,5 +263,18 @@ func symlink(t *testing.T, target, path string) {
 	t.Helper()
 	if err := os.Symlink(target, path); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A file that is being written in place is empty for a moment: that is no configuration without replicas.
+func TestAnEmptyFileIsNone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tandem.yaml")
+	for _, text := range []string{"", "\n", " \n\t"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := Load(file); err == nil || !strings.Contains(err.Error(), "is empty") {
+			t.Errorf("%q is read as %+v, %v", text, c, err)
+		}
 	}
 }
