@@ -249,12 +249,12 @@ func deliver(d *Delivered, e string, rnd *rand.Rand) ([]byte, error) {
 // essence is what is said in a stream, whatever its events.
 func essence(t *testing.T, stream string) string {
 	var events Events
-	text := ""
+	var text strings.Builder
 	ids := []uint32(nil)
-	rest := ""
+	var rest strings.Builder
 	for e := range events.Feed([]byte(stream)) {
 		if e.IsDone() {
-			rest += " done"
+			rest.WriteString(" done")
 			continue
 		}
 		c, ok := readChunk(e)
@@ -262,16 +262,16 @@ func essence(t *testing.T, stream string) string {
 			t.Fatalf("%q", e)
 		}
 		ids = append(ids, readIDs(c.ids.of(e))...)
-		text += rawjson.Text(c.text.of(e))
+		text.WriteString(rawjson.Text(c.text.of(e)))
 		if c.count == 0 {
-			rest += " " + string(c.usage.of(e))
+			rest.WriteString(" " + string(c.usage.of(e)))
 		}
 		if c.finish {
-			rest += " finish"
+			rest.WriteString(" finish")
 		}
-		rest += string(c.id.of(e)[:2]) + string(c.created.of(e)[:1])
+		rest.WriteString(string(c.id.of(e)[:2]) + string(c.created.of(e)[:1]))
 	}
-	return fmt.Sprint(text, ids, strings.Count(rest, `"b`), rest[strings.Index(rest, " "):])
+	return fmt.Sprint(text.String(), ids, strings.Count(rest.String(), `"b`), rest.String()[strings.Index(rest.String(), " "):])
 }
 
 // Where the next token is drawn, what was delivered cannot be said again: going on needs that nothing of it

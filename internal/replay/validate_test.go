@@ -57,8 +57,10 @@ func newFolder(t *testing.T) *folder {
 }
 
 func (f *folder) tables(prefix string, experts bool) {
-	attention := "a,b,c,d,t\n"
-	dense := "layer,tokens,t\n"
+	var attention strings.Builder
+	attention.WriteString("a,b,c,d,t\n")
+	var dense strings.Builder
+	dense.WriteString("layer,tokens,t\n")
 	head := "layer,sequences,t\n"
 	moe := "tokens,experts,t\n"
 	for _, u := range []int{0, 16, 512} {
@@ -66,21 +68,21 @@ func (f *folder) tables(prefix string, experts bool) {
 			for _, n := range []int{0, 1, 16} {
 				for _, d := range []int{16, 1024} {
 					if u+n > 0 && (n > 0 || d == 16) && (u > 0 || k == 0) {
-						attention += fmt.Sprintf("%d,%d,%d,%d,%g\n", u, k, n, d, 5+float64(u*(k+u/2))/3e3+float64(n*d)/200)
+						attention.WriteString(fmt.Sprintf("%d,%d,%d,%d,%g\n", u, k, n, d, 5+float64(u*(k+u/2))/3e3+float64(n*d)/200))
 					}
 				}
 			}
 		}
 	}
 	for _, n := range []int{1, 512} {
-		dense += fmt.Sprintf("qkv_proj,%d,%g\nlayernorm,%d,1\nembedding,%d,2\n", n, 200+float64(n)*0.5, n, n)
+		dense.WriteString(fmt.Sprintf("qkv_proj,%d,%g\nlayernorm,%d,1\nembedding,%d,2\n", n, 200+float64(n)*0.5, n, n))
 		head += fmt.Sprintf("lm_head,%d,%g\n", n, 300+float64(n))
 		for _, e := range []int{8, 64} {
 			moe += fmt.Sprintf("%d,%d,%g\n", n, e, float64(e)*3+float64(n)/10)
 		}
 	}
 	f.MapFS[prefix+"attention.csv.gz"], f.MapFS[prefix+"dense.csv.gz"] = zipped(f.t,
-		attention), zipped(f.t, dense)
+		attention.String()), zipped(f.t, dense.String())
 	f.MapFS[prefix+"per_sequence.csv.gz"] = zipped(f.t, head)
 	if experts {
 		f.MapFS[prefix+"moe.csv.gz"] = zipped(f.t, moe)
