@@ -61,8 +61,10 @@ func (f *folder) tables(prefix string, experts bool) {
 	attention.WriteString("a,b,c,d,t\n")
 	var dense strings.Builder
 	dense.WriteString("layer,tokens,t\n")
-	head := "layer,sequences,t\n"
-	moe := "tokens,experts,t\n"
+	var head strings.Builder
+	head.WriteString("layer,sequences,t\n")
+	var moe strings.Builder
+	moe.WriteString("tokens,experts,t\n")
 	for _, u := range []int{0, 16, 512} {
 		for _, k := range []int{0, 16, 1024} {
 			for _, n := range []int{0, 1, 16} {
@@ -76,16 +78,16 @@ func (f *folder) tables(prefix string, experts bool) {
 	}
 	for _, n := range []int{1, 512} {
 		dense.WriteString(fmt.Sprintf("qkv_proj,%d,%g\nlayernorm,%d,1\nembedding,%d,2\n", n, 200+float64(n)*0.5, n, n))
-		head += fmt.Sprintf("lm_head,%d,%g\n", n, 300+float64(n))
+		head.WriteString(fmt.Sprintf("lm_head,%d,%g\n", n, 300+float64(n)))
 		for _, e := range []int{8, 64} {
-			moe += fmt.Sprintf("%d,%d,%g\n", n, e, float64(e)*3+float64(n)/10)
+			moe.WriteString(fmt.Sprintf("%d,%d,%g\n", n, e, float64(e)*3+float64(n)/10))
 		}
 	}
 	f.MapFS[prefix+"attention.csv.gz"], f.MapFS[prefix+"dense.csv.gz"] = zipped(f.t,
 		attention.String()), zipped(f.t, dense.String())
-	f.MapFS[prefix+"per_sequence.csv.gz"] = zipped(f.t, head)
+	f.MapFS[prefix+"per_sequence.csv.gz"] = zipped(f.t, head.String())
 	if experts {
-		f.MapFS[prefix+"moe.csv.gz"] = zipped(f.t, moe)
+		f.MapFS[prefix+"moe.csv.gz"] = zipped(f.t, moe.String())
 	}
 }
 
