@@ -271,7 +271,8 @@ func essence(t *testing.T, stream string) string {
 		}
 		rest.WriteString(string(c.id.of(e)[:2]) + string(c.created.of(e)[:1]))
 	}
-	return fmt.Sprint(text.String(), ids, strings.Count(rest.String(), `"b`), rest.String()[strings.Index(rest.String(), " "):])
+	said := rest.String()
+	return fmt.Sprint(text.String(), ids, strings.Count(said, `"b`), said[strings.Index(said, " "):])
 }
 
 // Where the next token is drawn, what was delivered cannot be said again: going on needs that nothing of it

@@ -70,15 +70,16 @@ func (f *folder) tables(prefix string, experts bool) {
 			for _, n := range []int{0, 1, 16} {
 				for _, d := range []int{16, 1024} {
 					if u+n > 0 && (n > 0 || d == 16) && (u > 0 || k == 0) {
-						attention.WriteString(fmt.Sprintf("%d,%d,%d,%d,%g\n", u, k, n, d, 5+float64(u*(k+u/2))/3e3+float64(n*d)/200))
+						fmt.Fprintf(&attention, "%d,%d,%d,%d,%g\n",
+							u, k, n, d, 5+float64(u*(k+u/2))/3e3+float64(n*d)/200)
 					}
 				}
 			}
 		}
 	}
 	for _, n := range []int{1, 512} {
-		dense.WriteString(fmt.Sprintf("qkv_proj,%d,%g\nlayernorm,%d,1\nembedding,%d,2\n", n, 200+float64(n)*0.5, n, n))
-		head.WriteString(fmt.Sprintf("lm_head,%d,%g\n", n, 300+float64(n)))
+		fmt.Fprintf(&dense, "qkv_proj,%d,%g\nlayernorm,%d,1\nembedding,%d,2\n", n, 200+float64(n)*0.5, n, n)
+		fmt.Fprintf(&head, "lm_head,%d,%g\n", n, 300+float64(n))
 		for _, e := range []int{8, 64} {
 			moe.WriteString(fmt.Sprintf("%d,%d,%g\n", n, e, float64(e)*3+float64(n)/10))
 		}
