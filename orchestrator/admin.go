@@ -69,7 +69,10 @@ func (o *Orchestrator) reload(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"status": "rejected", "error": err.Error()})
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "applied"})
+	writeJSON(w, http.StatusOK, struct {
+		Status       string   `json:"status"`
+		NeedsRestart []string `json:"needs_restart,omitempty"` // fields whose new values are not in force
+	}{"applied", o.needsRestart()})
 }
 
 // showConfig shows the configuration in force, secrets hidden.
@@ -80,6 +83,9 @@ func (o *Orchestrator) showConfig(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/yaml")
+	for _, field := range o.needsRestart() {
+		_, _ = fmt.Fprintf(w, "# needs a restart, and is in force as it was at the start: %s\n", field)
+	}
 	_, _ = w.Write(text)
 }
 
@@ -148,6 +154,8 @@ type readiness struct {
 	Why      []string         `json:"why,omitempty"`
 	Replicas []replicaReady   `json:"replicas"`
 	Config   *configReadiness `json:"config,omitempty"`
+
+	NeedsRestart []string `json:"needs_restart,omitempty"` // fields whose new values are not in force
 }
 
 type replicaReady struct {
@@ -169,6 +177,7 @@ func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
 	if e := o.reloads.err.Load(); e != nil {
 		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
 	}
+	r.NeedsRestart = o.needsRestart()
 	writeJSON(w, r.status(), r)
 }
 

@@ -19,6 +19,22 @@ import (
 type reloads struct {
 	mu  sync.Mutex
 	err atomic.Pointer[reloadError] // of the newest, nil where it is in force
+
+	started *config.Config // the first; what takes a restart is in force as it says
+}
+
+// needsRestart lists the fields whose newest values take a restart. They are in force as they were at the
+// start.
+func (o *Orchestrator) needsRestart() []string {
+	o.reloads.mu.Lock()
+	defer o.reloads.mu.Unlock()
+	var fields []string
+	for _, c := range config.Diff(o.reloads.started, o.Config()) {
+		if c.Effect == config.NeedsRestart {
+			fields = append(fields, c.Field)
+		}
+	}
+	return fields
 }
 
 // reloadError is why the newest configuration is not in force.
@@ -60,6 +76,9 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		o.certificate.Store(certificate)
 	}
 	old := o.snap.Load()
+	if old == nil {
+		o.reloads.started = cfg
+	}
 	o.planner.SetPolicy(policy.Of(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)
 	o.ring.resize(cfg.Decisions.Ring)

@@ -57,13 +57,13 @@ delivered=$(field delivered_tokens <"$work/decision")
 [ "$captured" = "$delivered" ] || fail "the engine found $delivered cached tokens where $captured were predicted"
 
 step "a dry run of the same body: every plan and what it would cost, nothing sent"
-before=$(metric 'tandem_requests_total{mode="split",outcome="ok",path="/v1/chat/completions"}')
+before=$(metric 'tandem_requests_total{mode="split",model="demo",outcome="ok",path="/v1/chat/completions"}')
 get "$admin/debug/explain" -d "@$work/body" >"$work/explain"
 echo "why      $(field reason <"$work/explain")"
 echo "plans    prefill decode     total ms"
 awk '/^    {/ { p = "-" } /^      "prefill":/ { p = $2 } /^      "decode":/ { d = $2 } /^      "total":/ { printf "         %s %s %.1f\n", p, d, $2 }' "$work/explain" |
 	tr -d '",' | awk '{ printf "         %-7s %-7s %11s\n", $1, $2, $3 }'
-after=$(metric 'tandem_requests_total{mode="split",outcome="ok",path="/v1/chat/completions"}')
+after=$(metric 'tandem_requests_total{mode="split",model="demo",outcome="ok",path="/v1/chat/completions"}')
 [ "$before" = 2 ] && [ "$after" = 2 ] || fail "the dry run was counted as a request: $before before, $after after"
 grep -q '"prefill": "'"$first"'"' "$work/explain" || fail "the dry run does not choose $first"
 
