@@ -6,7 +6,7 @@ BIN     := build/tandem
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build release release-check demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
+.PHONY: test-page test-monitoring help build release release-check demo test race bench bench-peers e2e-vllm replay-quick lint vuln fmt fuzz examples deps deps-test deps-vllm deps-release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -236,7 +236,7 @@ func (m *metrics) begin() {
 		m.refused: {
 			"draining", "no_replica", "queue_full", "queue_timeout", "too_late", "too_many", "unauthorised",
 		},
-		m.params:     {"bad_params", "expired", "foreign"},
+		m.params:     {"bad_params", "expired", "foreign", "taken"},
 		m.giveBack:   {"freed", "too_many"},
 		m.continued:  {wentOn, wasComplete, notPossible, tooOften, noBudget, diverged, nobody, clientLeft},
 		m.partial:    {"blind", "truncated"},

@@ -104,7 +104,7 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	if set := experiments(c); len(set) > 0 {
 		row("experimental", "%s", strings.Join(set, ", "))
 	}
-	if len(c.Pools.Decode.Replicas) == 0 || len(c.Pools.Prefill.Replicas) == 0 && c.Local != config.LocalAlways {
+	if len(c.Pools.Decode.Replicas) == 0 || len(c.Pools.Prefill.Replicas) == 0 && c.Local == config.LocalNever {
 		row("note", "a pool is empty: it would start, and not be ready")
 	}
 }

@@ -257,8 +257,8 @@ func firing(t *testing.T, prom string) map[string]bool {
 	return all
 }
 
-// Each alert fires by the fault that it is for. Those whose fault takes minutes, or is a bug of the router, stand in
-// deploy/prometheus/rules.test.yml alone: an index that grows stale, leases that are left.
+// Alerts fire by the fault that they are for. Those whose fault takes minutes, or much load, or is a bug of the
+// router, stand in deploy/prometheus/rules.test.yml alone.
 func TestAlertsFireByTheirFaults(t *testing.T) {
 	r := newRouter(t, "routers: {peers: [\"http://127.0.0.1:1\"]}\ndecisions: {file: /dev/full}\n")
 	prom := prometheus(t, r.admin)
