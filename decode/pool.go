@@ -36,7 +36,6 @@ type Pool struct {
 	answers   scoring.OutputLength             // of all models
 	ends      scoring.OutputLength             // of all models, cut ones as short as they were
 	usual     int                              // tokens after which an answer is over, by ends
-	tokens    float64                          // of an event of a stream, see [pace]
 	peers     roster.PeerReports[PeerLoad]
 	demands   []demand   // scratch of pendingDemand
 	standings []standing // of all members, scratch of read

@@ -35,8 +35,11 @@ const (
 	slowWindow  = 2
 	slowRun     = 3
 
-	slopesOff  = 3    // times more may a sequence or a token in the cache cost than was learned under less load
-	heldUp     = 0.1  // of a window that its reader has kept the engine waiting tells nothing of the engine
+	slopesOff = 3   // times more may a sequence or a token in the cache cost than was learned under less load
+	heldUp    = 0.1 // of a window that its reader has kept the engine waiting tells nothing of the engine
+	// Of other routers' local prefills only the share of time is known, and that late.
+	peersPrefill = 0.02
+
 	usedUp     = 0.95 // of its blocks in use: then an engine takes them from who runs, and computes these again
 	tokensKeep = 0.8  // of what is taken for the tokens of an event stays when an answer tells of them
 )
@@ -63,7 +66,7 @@ type pace struct {
 // events were read, and need not be more often than each [ProgressEvery]. Safe for concurrent use. On nil
 // it does nothing.
 func (l *Lease) Progress(to Progress, now time.Time) {
-	if l == nil {
+	if l == nil || l.sequences > 1 { // of several answers in one stream some end before the others
 		return
 	}
 	p := l.pool
@@ -72,10 +75,10 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 	if l.state == ended || l.prompt != answered || l.unseenArrival > 0 {
 		return
 	}
-	p.learnTokens(l.member, to)
+	l.member.learnTokens(to)
 	w := l.window
-	tokens := p.tokensOf(l.member)
-	steps := float64(to.Events-w.from.Events) / float64(l.sequences) * tokens
+	tokens := l.member.streams.tokens // of another engine they may be others: its flags differ
+	steps := float64(to.Events-w.from.Events) * tokens
 	took, held := now.Sub(w.at), to.Held-w.from.Held
 	switch {
 	case w.at.IsZero() || tokens == 0 || p.interferes(l.member, w.at, now):
@@ -94,27 +97,21 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 // interferes reports whether something else than decode steps may have taken a replica's time since then:
 // prompts that it computes for whomever, or again since it had run out of blocks.
 func (p *Pool) interferes(m *member, since, now time.Time) bool {
+	usage := m.load.Read(now, p.settings.LoadTTL).Usage // NaN where nobody knows
 	return !m.prefillsNothing() || !m.ledger.local.done.Before(since) || m.ledger.others.Count > 0 ||
-		m.load.Read(now, p.settings.LoadTTL).Usage > usedUp
+		m.remote.Rho > peersPrefill || !(usage <= usedUp)
 }
 
 // learnTokens takes in what an answer says of how many tokens an event has: of drafts that were accepted,
 // or of an engine that sends an event for several tokens, one has more than one.
-func (p *Pool) learnTokens(m *member, to Progress) {
+func (m *member) learnTokens(to Progress) {
 	if to.Tokens == 0 || to.Events < minSteps {
 		return
 	}
 	tokens := float64(to.Tokens) / float64(to.Events)
-	for _, known := range [...]*float64{&m.streams.tokens, &p.tokens} {
-		if *known == 0 {
-			*known = tokens
-		}
-		*known = tokensKeep**known + (1-tokensKeep)*tokens
-	}
+	known := cmp.Or(m.streams.tokens, tokens)
+	m.streams.tokens = tokensKeep*known + (1-tokensKeep)*tokens
 }
-
-// tokensOf returns how many tokens an event of a replica has, 0 where no answer has told yet.
-func (p *Pool) tokensOf(m *member) float64 { return cmp.Or(m.streams.tokens, p.tokens) }
 
 // recovered takes in that an answer ended whose steps took so many seconds each. A replica that stands
 // still for a moment is slow for it, but nothing makes a slow one quick: one answer tells that it is not

@@ -403,3 +403,29 @@ func TestOneQuickAnswerTellsThatAReplicaHasRecovered(t *testing.T) {
 		t.Errorf("answers are still taken to end %.2f s later there", later[0])
 	}
 }
+
+// What cannot tell how long a step took teaches nothing: of several answers in one stream some end before the
+// others, and who does not report its load may be computing prompts again.
+func TestStreamsThatCannotTellTeachNothing(t *testing.T) {
+	for name, blind := range map[string]func(s *streams){
+		"several answers": func(s *streams) {
+			for _, f := range s.e[0].streams {
+				f.l.sequences = 4
+			}
+		},
+		"no report": func(s *streams) {
+			s.p.Configure(func() Settings { o := s.p.settings; o.LoadTTL = time.Nanosecond; return o }())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStreams(2, scoring.DefaultSpeed())
+			s.run(20*time.Second, s.usual(4))
+			s.e[0].factor = 20
+			blind(s)
+			s.run(2*time.Second, nil)
+			if why := s.slow(0); why != "" {
+				t.Errorf("it is taken for slow: %s", why)
+			}
+		})
+	}
+}

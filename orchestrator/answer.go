@@ -227,7 +227,7 @@ func (a *answer) settle(f *failure) {
 	a.close()
 	if f == nil && !a.first.IsZero() {
 		began := h.j.q.start
-		if h.j.req.Stream && h.j.rest == nil { // the events of a rest are those of two engines
+		if h.j.req.Stream && h.j.rest == nil && h.j.tellsSteps() { // the events of a rest are those of two engines
 			end := a.progress()
 			end.Tokens = a.output
 			h.j.q.o.planner.Progress(h.b, end, now)

@@ -150,12 +150,16 @@ func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), 
 
 // noteProgress tells how far the stream has come, now and then: its engine may have become slow.
 func (s *eventReader) noteProgress(now time.Time) {
-	if s.leg == nil || now.Sub(s.noted) < decode.ProgressEvery {
+	if s.leg == nil || now.Sub(s.noted) < decode.ProgressEvery || !s.leg.j.tellsSteps() {
 		return
 	}
 	s.noted = now
 	s.leg.j.q.o.planner.Progress(s.leg.b, s.progress(), now)
 }
+
+// tellsSteps reports whether the events of the job's stream come as its engine's steps do. A parser of tools
+// holds tokens back, unless their ids are asked for.
+func (j *job) tellsSteps() bool { return !j.req.Tools || j.want != nil }
 
 // progress is how far the stream has come.
 func (s *eventReader) progress() decode.Progress {

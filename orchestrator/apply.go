@@ -20,16 +20,14 @@ type reloads struct {
 	mu  sync.Mutex
 	err atomic.Pointer[reloadError] // of the newest, nil where it is in force
 
-	started *config.Config // the first; what takes a restart is in force as it says
+	started atomic.Pointer[config.Config] // the first; what takes a restart is in force as it says
 }
 
 // needsRestart lists the fields whose newest values take a restart. They are in force as they were at the
 // start.
 func (o *Orchestrator) needsRestart() []string {
-	o.reloads.mu.Lock()
-	defer o.reloads.mu.Unlock()
 	var fields []string
-	for _, c := range config.Diff(o.reloads.started, o.Config()) {
+	for _, c := range config.Diff(o.reloads.started.Load(), o.Config()) {
 		if c.Effect == config.NeedsRestart {
 			fields = append(fields, c.Field)
 		}
@@ -77,7 +75,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	}
 	old := o.snap.Load()
 	if old == nil {
-		o.reloads.started = cfg
+		o.reloads.started.Store(cfg)
 	}
 	o.planner.SetPolicy(policy.Of(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)
@@ -91,8 +89,10 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.reloads.err.Store(nil)
 	o.m.reloads.WithLabelValues("applied").Inc()
 	o.m.reloadOK.Set(1)
-	o.m.revision.Reset()
 	o.m.revision.WithLabelValues(says.Revision).Set(1)
+	if old != nil && old.inForce.Revision != says.Revision {
+		o.m.revision.DeleteLabelValues(old.inForce.Revision)
+	}
 	o.m.reloadTime.Set(float64(time.Now().UnixNano()) / 1e9)
 	o.queue.wake()
 	o.tellChanges(old, cfg)

@@ -60,6 +60,9 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 		q.rec = j.rec
 	}
 	if req != nil {
+		if req.N > 1 {
+			j.rec.Samples = req.N
+		}
 		j.rec.Model, j.rec.Streamed = req.Model, req.Stream
 	}
 	return j

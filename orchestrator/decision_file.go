@@ -96,25 +96,25 @@ func (d *decisionFile) run(ctx context.Context) {
 	}
 }
 
-// follow writes records to target until there is another one or ctx ends.
+// follow writes records, to target and each that comes in its place, until there is none or ctx ends.
 func (d *decisionFile) follow(ctx context.Context, target *timberjack.Logger) {
 	records, lost, stop := d.ring.watch(unwritten)
 	w := &recordWriter{d: d, target: target, lost: lost}
 	defer func() {
 		stop()
 		w.drain(records)
-		if err := target.Close(); err != nil {
-			d.log.Warn("decisions.file cannot be closed", "file", target.Filename, "error", err)
-		}
+		w.close()
 	}()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-d.changed:
-			if d.current() != target {
+			target := d.current()
+			if target == nil {
 				return
 			}
+			w.move(target, records)
 		case r := <-records:
 			w.add(r)
 			w.drain(records)
@@ -131,6 +131,23 @@ type recordWriter struct {
 	lines  bytes.Buffer
 	held   int  // records in lines
 	failed bool // the last write
+}
+
+// move goes on in another file: what waits goes into the one before.
+func (w *recordWriter) move(target *timberjack.Logger, records <-chan *Record) {
+	if target == w.target {
+		return
+	}
+	w.drain(records)
+	w.close()
+	w.target, w.failed = target, false
+}
+
+// close ends the file.
+func (w *recordWriter) close() {
+	if err := w.target.Close(); err != nil {
+		w.d.log.Warn("decisions.file cannot be closed", "file", w.target.Filename, "error", err)
+	}
 }
 
 // add makes a line of r.
@@ -180,4 +197,7 @@ func (w *recordWriter) write() {
 	}
 	w.lines.Reset()
 	w.held = 0
+	if w.failed {
+		w.lines.WriteByte('\n') // it may have taken a part of a line
+	}
 }

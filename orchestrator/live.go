@@ -13,6 +13,9 @@ import (
 	"tandem/scoring"
 )
 
+// mostSeen is how many records the page sums up: to copy more would hold up who adds one.
+const mostSeen = 20_000
+
 // newestShown is how many requests the page lists.
 const newestShown = 40
 
@@ -27,7 +30,7 @@ func (o *Orchestrator) Live() *page.Live {
 	if e := o.reloads.err.Load(); e != nil {
 		l.Rejected = e.err.Error()
 	}
-	kept := o.ring.newest(o.Config().Decisions.Ring)
+	kept := o.ring.newest(mostSeen)
 	l.Pairs = o.livePairs(kept, now)
 	l.Recent = recent(kept, now)
 	for _, r := range kept[:min(len(kept), newestShown)] {

@@ -35,7 +35,7 @@ func recent(kept []*Record, now time.Time) page.Recent {
 		if r.Decision != nil {
 			predicted = append(predicted, r.Decision.TTFT)
 		}
-		if r.Output > 1 {
+		if r.Output > 1 && r.Samples == 0 {
 			token = append(token, (r.Phases.Total-r.Phases.First)/float64(r.Output-1))
 		}
 	}

@@ -280,7 +280,7 @@ func (m *metrics) took(r *Record) {
 		return
 	}
 	m.first.WithLabelValues(r.Model, r.Mode).Observe(r.Phases.First / 1e3)
-	if r.Output > 1 {
+	if r.Output > 1 && r.Samples == 0 { // of several answers side by side nobody knows each one's
 		m.perToken.WithLabelValues(r.Model, r.Mode).Observe(
 			(r.Phases.Total - r.Phases.First) / 1e3 / float64(r.Output-1),
 		)

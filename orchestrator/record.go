@@ -39,6 +39,7 @@ type Record struct {
 	Unsure   bool   `json:"moved_unsure,omitzero"`
 	Phases   Phases `json:"phases_ms"`
 	Attempts int    `json:"attempts"`
+	Samples  int    `json:"samples,omitzero"` // answers that were asked for, where more than one
 	// Those before the last, and the last where the request failed.
 	Failed []FailedAttempt `json:"failed_attempts,omitzero"`
 	// Decode replicas that went on when the one before had broken off.

@@ -50,12 +50,12 @@ const mostKnown = 1024
 
 func (s *series[C]) learn(key labels, values []string) C {
 	c := s.child(values...)
+	if len(*s.known.Load()) >= mostKnown { // a large fleet has more pairs: those that are left are asked for
+		return c
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := map[labels]C{}
-	if known := *s.known.Load(); len(known) < mostKnown {
-		next = maps.Clone(known)
-	}
+	next := maps.Clone(*s.known.Load())
 	next[key] = c
 	s.known.Store(&next)
 	return c

@@ -39,9 +39,8 @@ func doctorOptions(args []string, stdout, stderr io.Writer) (o doctor.Options, a
 	fs := newFlags("doctor", "[flags] [-config FILE | URL ...]\n\n"+
 		"Asks live engines whether prefix routing can work, and explains what stops it. Sends three completions "+
 		"of one token to each\n"+
-		"data-parallel rank, and one handoff for each pair (a sample in a large fleet), unless -passive; uses no admin path.\n"+
-		"Exit code 0: nothing failed, 1: something did, "+
-		"2: wrong use.", stderr)
+		"data-parallel rank, and one handoff for each pair (a sample in a large fleet), unless -passive; uses "+
+		"no admin path.\nExit code 0: nothing failed, 1: something did, 2: wrong use.", stderr)
 	file := fs.String("config", "",
 		"examine the replicas of this configuration `file`, as Tandem would use them")
 	fs.BoolVar(&asJSON, "json", false, "write one JSON object, for machines")

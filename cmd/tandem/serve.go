@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,10 +114,6 @@ type server struct {
 	level          *slog.LevelVar
 }
 
-// garbage is what may gather at least between two collections. Where little is in memory they would come
-// several times a second, a tenth of the processor time of a busy router. GOGC and GOMEMLIMIT hold as ever.
-const garbage = 24 << 20
-
 // run builds the router for cfg and serves until ctx ends.
 func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	if s.log, s.level, err = telemetry.NewLogger(s.stderr, cfg.Log.Level, cfg.Log.Format); err != nil {
@@ -144,7 +139,6 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(make([]byte, garbage)) // never touched, so that it takes addresses and no memory
 	listeners, err := s.o.Listen()
 	if err != nil {
 		return err

@@ -34,13 +34,14 @@ func (s *Scanner) IDs(dst []uint32) []uint32 {
 	return dst
 }
 
-// commas counts those up to the next closing bracket.
+// commas counts those up to the next closing bracket, as many as can stand between ids: memory is taken by
+// it.
 func (s *Scanner) commas() int {
 	rest := s.Data[s.Pos:]
 	if end := bytes.IndexByte(rest, ']'); end >= 0 {
 		rest = rest[:end]
 	}
-	return bytes.Count(rest, []byte{','})
+	return min(bytes.Count(rest, []byte{','}), len(rest)/2)
 }
 
 // plainIDs reads ids of up to nine digits that stand close, as serializers write them, and stops before

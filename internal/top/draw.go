@@ -146,6 +146,7 @@ func (m *screen) body(room int) []string {
 func line(cells []string, widths []int, left int) string {
 	var b strings.Builder
 	for i, c := range cells {
+		c = strings.ReplaceAll(c, "\n", " ")
 		space := strings.Repeat(" ", max(0, widths[i]-lipgloss.Width(c)))
 		switch {
 		case i == len(cells)-1:

@@ -43,8 +43,17 @@ func (s Source) follow(ctx context.Context, got func(*page.Live, error)) {
 // largestSnapshot is what one of thousands of replicas has.
 const largestSnapshot = 64 << 20
 
+// patience is how long a router may be silent that sends a snapshot each [page.Every].
+const patience = 10 * page.Every
+
+var errSilent = errors.New("the router is silent: it, or its machine, stands still, or packets vanish")
+
 // once follows one connection to its end.
 func (s Source) once(ctx context.Context, got func(*page.Live)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(patience, func() { cancel(errSilent) })
+	defer silent.Stop()
 	body, err := s.open(ctx, "debug/live")
 	if err != nil {
 		return err
@@ -61,7 +70,11 @@ func (s Source) once(ctx context.Context, got func(*page.Live)) error {
 		if err := json.Unmarshal(data, l); err != nil {
 			return fmt.Errorf("what %s streams is not understood: %w", s.Base, err)
 		}
+		silent.Reset(patience)
 		got(l)
+	}
+	if context.Cause(ctx) == errSilent {
+		return errSilent
 	}
 	if err := lines.Err(); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"tandem/internal/page"
+	"tandem/internal/why"
 )
 
 // table is a view as rows of cells.
@@ -46,6 +47,11 @@ func (m *screen) rows() []row {
 			text := strings.ToLower(strings.Join(r.cells, " ") + " " + r.id)
 			return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 		})
+	}
+	for i := range all {
+		for j, cell := range all[i].cells {
+			all[i].cells[j] = why.Plain(cell)
+		}
 	}
 	if column := m.sorted[min(m.view, viewRequests)]; column >= 0 {
 		slices.SortStableFunc(all, func(a, b row) int {

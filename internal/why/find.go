@@ -26,8 +26,11 @@ func InFiles(path, id string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, file := range files {
+	for i, file := range files {
 		r, err := inFile(file, id)
+		if i > 0 && errors.Is(err, os.ErrNotExist) {
+			continue // the router has deleted it meanwhile
+		}
 		if r != nil || err != nil {
 			return r, err
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 )
 
 // Page writes what r says, and with weights other than none what those would have chosen among the plans that
@@ -21,8 +22,18 @@ func (r *Record) Page(w io.Writer, other Weights) error {
 	r.times(&page)
 	r.attempts(&page)
 	err := r.plans(&page, other)
-	_, failed := io.WriteString(w, page.String())
+	_, failed := io.WriteString(w, Plain(page.String()))
 	return cmp.Or(err, failed)
+}
+
+// Plain takes out of a text what a terminal would obey: the names of models are clients' own.
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // head says which request it was, what became of it, and why it went where it went.

@@ -245,3 +245,15 @@ func TestWeightsThatWereZero(t *testing.T) {
 		t.Errorf("pressure was weighed: %v", err)
 	}
 }
+
+// What a client calls its model cannot give orders to the terminal of who asks.
+func TestAPageHoldsNothingThatATerminalObeys(t *testing.T) {
+	r := found(t, strings.Replace(line, `"model":"m"`, `"model":"m\u001b]0;owned\u0007"`, 1))
+	var page strings.Builder
+	if err := r.Page(&page, why.Weights{}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(page.String(), "\x1b\x07") || !strings.Contains(page.String(), "model m?]0;owned?") {
+		t.Errorf("got %q", page.String()[:200])
+	}
+}

@@ -38,11 +38,16 @@ const headers = () => {
   return token ? {Authorization: 'Bearer ' + token} : {};
 };
 
+const patience = 10e3; // ms of silence of a router that sends a snapshot each second
+
 async function follow() {
   for (let wait = 500; ; wait = Math.min(2 * wait, 10e3)) {
+    const stop = new AbortController();
+    let silent = setTimeout(() => stop.abort(), patience);
     try {
-      const answer = await fetch('debug/live', {headers: headers(), cache: 'no-store'});
+      const answer = await fetch('debug/live', {headers: headers(), cache: 'no-store', signal: stop.signal});
       if (answer.status === 401) {
+        clearTimeout(silent);
         $('login').hidden = false;
         say('not connected', 'bad');
         return;
@@ -54,6 +59,8 @@ async function follow() {
       for (let rest = ''; ;) {
         const {value, done} = await reader.read();
         if (done) break;
+        clearTimeout(silent);
+        silent = setTimeout(() => stop.abort(), patience);
         const events = (rest + value).split('\n\n');
         rest = events.pop();
         if (events.length) {
@@ -63,8 +70,9 @@ async function follow() {
       }
       throw new Error('the router has ended the connection');
     } catch (problem) {
+      clearTimeout(silent);
       say('not connected', 'bad');
-      banner('Not connected: ' + problem.message + '. What stands here is of ' + (latest ? clock(latest.time) : 'never') + '; trying again.');
+      banner('Not connected: ' + (stop.signal.aborted ? 'the router is silent' : problem.message) + '. What stands here is of ' + (latest ? clock(latest.time) : 'never') + '; trying again.');
       await new Promise(r => setTimeout(r, wait));
     }
   }
