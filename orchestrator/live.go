@@ -8,6 +8,7 @@ import (
 	"tandem/decode"
 	"tandem/internal/page"
 	"tandem/internal/replica"
+	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/planner"
 	"tandem/prefill"
 	"tandem/scoring"
@@ -21,17 +22,17 @@ const newestShown = 40
 
 // Live returns what is to be seen now. Safe for concurrent use.
 func (o *Orchestrator) Live() *page.Live {
-	now := time.Now()
+	now, s := time.Now(), o.Status()
 	l := &page.Live{
-		Time: now, InFlight: o.InFlight(), Waiting: o.queue.length(), Config: page.Config(*o.snap.Load().inForce),
-		Profile: liveSpeed(scoring.DefaultSpeed(), 0), Replicas: o.liveReplicas(now), Newest: []page.Request{},
+		Time: now, Ready: s.Ready, Why: s.Why, InFlight: s.InFlight, Waiting: s.Waiting,
+		Config: page.Config(*o.snap.Load().inForce), Profile: liveSpeed(scoring.DefaultSpeed(), 0),
+		Replicas: liveReplicas(s.Replicas), Newest: []page.Request{},
 	}
-	l.Ready, l.Why = o.ready()
 	if e := o.reloads.err.Load(); e != nil {
 		l.Rejected = e.err.Error()
 	}
 	kept := o.ring.newest(mostSeen)
-	l.Pairs = o.livePairs(kept, now)
+	l.Pairs = o.livePairs(kept, s.Pairs)
 	l.Recent = recent(kept, now)
 	for _, r := range kept[:min(len(kept), newestShown)] {
 		l.Newest = append(l.Newest, liveRequest(r))
@@ -44,16 +45,9 @@ func liveSpeed(s scoring.Speed, samples int) page.Speed {
 }
 
 // liveReplicas lists all replicas in the order of the file.
-func (o *Orchestrator) liveReplicas(now time.Time) []page.Replica {
-	prefills, decodes := map[replica.ID]*prefill.MemberStatus{}, map[replica.ID]*decode.MemberStatus{}
-	for _, m := range o.prefill.Status(now) {
-		prefills[m.ID] = &m
-	}
-	for _, m := range o.decode.Status(now) {
-		decodes[m.ID] = &m
-	}
+func liveReplicas(replicas []ReplicaStatus) []page.Replica {
 	all := []page.Replica{}
-	for _, s := range o.Status().Replicas {
+	for _, s := range replicas {
 		r := page.Replica{
 			Pool: s.Pool, Name: s.Name, URL: s.URL, Up: s.Up, Reason: s.Reason,
 			Usage: -1, Free: -1, Capacity: -1, Age: -1,
@@ -61,13 +55,12 @@ func (o *Orchestrator) liveReplicas(now time.Time) []page.Replica {
 		for _, state := range s.States {
 			r.States = append(r.States, page.State(state))
 		}
-		id := replica.ID(s.Name)
-		if m := prefills[id]; m != nil && s.Pool == replica.Prefill.String() {
-			showPrefill(&r, m)
+		switch m := s.Book.(type) {
+		case prefill.MemberStatus:
+			showPrefill(&r, &m)
 			r.Capacity = s.Facts.Blocks
-		}
-		if m := decodes[id]; m != nil && s.Pool == replica.Decode.String() {
-			showDecode(&r, m)
+		case decode.MemberStatus:
+			showDecode(&r, &m)
 		}
 		all = append(all, r)
 	}
@@ -99,7 +92,7 @@ func showDecode(r *page.Replica, m *decode.MemberStatus) {
 }
 
 // livePairs puts together what the records, the links and the ejections say of pairs.
-func (o *Orchestrator) livePairs(kept []*Record, now time.Time) []page.Pair {
+func (o *Orchestrator) livePairs(kept []*Record, failing []outlier.Status) []page.Pair {
 	all := map[planner.Pairing]*page.Pair{}
 	at := func(p, d replica.ID) *page.Pair {
 		key := planner.Pairing{Prefill: p, Decode: d}
@@ -119,7 +112,7 @@ func (o *Orchestrator) livePairs(kept []*Record, now time.Time) []page.Pair {
 		pair := at(link.Prefill, link.Decode)
 		pair.GBps, pair.Samples = link.BytesPerSecond/1e9, link.Samples
 	}
-	for _, s := range o.failingPairs(now) {
+	for _, s := range failing {
 		pair := at(s.Pair.Prefill, s.Pair.Decode)
 		pair.Failures = s.Failures
 		pair.State = s.State.String()

@@ -98,15 +98,20 @@ func forBash(all []completed) string {
 	fmt.Fprintf(&b,
 		"\t\twords='%s --help --version'\n\telse\n\t\tcase \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n", names(all))
 	for _, c := range deepestFirst(all) {
-		pattern := "'" + strings.Join(c.path, " ") + "'"
-		if len(c.path) == 1 {
-			pattern = "'" + c.path[0] + " '*"
-		}
-		fmt.Fprintf(&b, "\t\t%s) words='%s' ;;\n", pattern, c.words())
+		fmt.Fprintf(&b, "\t\t%s) words='%s' ;;\n", c.pattern(), c.words())
 	}
 	b.WriteString("\t\tesac\n\tfi\n\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\n")
 	b.WriteString("complete -o bashdefault -o default -F _tandem tandem\n")
 	return b.String()
+}
+
+// pattern is what a case of bash and of zsh has for the words in front: whatever comes behind a command, or a
+// command with its own.
+func (c completed) pattern() string {
+	if len(c.path) == 1 {
+		return "'" + c.path[0] + " '*"
+	}
+	return "'" + strings.Join(c.path, " ") + "'"
 }
 
 // forZsh completes files beside the words, as forBash does.
@@ -123,11 +128,7 @@ func forZsh(all []completed) string {
 		"\t\t)\n\t\t_describe command commands_\n\t\treturn\n\tfi\n\tcase \"$words[2] $words[3]\" in\n",
 	)
 	for _, c := range deepestFirst(all) {
-		pattern := "'" + strings.Join(c.path, " ") + "'"
-		if len(c.path) == 1 {
-			pattern = "'" + c.path[0] + " '*"
-		}
-		fmt.Fprintf(&b, "\t%s) words_=(%s) ;;\n", pattern, c.words())
+		fmt.Fprintf(&b, "\t%s) words_=(%s) ;;\n", c.pattern(), c.words())
 	}
 	b.WriteString("\tesac\n\tcompadd -a words_\n\t_files\n}\n")
 	b.WriteString("if [ \"$funcstack[1]\" = _tandem ]; then _tandem \"$@\"; else compdef _tandem tandem; fi\n")

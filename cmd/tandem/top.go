@@ -24,8 +24,16 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		fmt.Fprintf(stderr, "tandem top: unexpected argument %q\n", fs.Arg(0))
 		return errUsage
 	}
-	if !strings.Contains(*admin, "://") {
-		*admin = "http://" + *admin
-	}
-	return top.Run(ctx, top.Source{Base: *admin, Token: os.Getenv("TANDEM_ADMIN_TOKEN")}, os.Stdin, stdout)
+	return top.Run(ctx, top.Source{Base: adminURL(*admin), Token: adminToken()}, os.Stdin, stdout)
 }
+
+// adminURL is the admin listener at an address, which may be a URL already.
+func adminURL(address string) string {
+	if strings.Contains(address, "://") {
+		return address
+	}
+	return "http://" + address
+}
+
+// adminToken is what the operator presents to it, "" for nothing.
+func adminToken() string { return os.Getenv("TANDEM_ADMIN_TOKEN") }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"tandem/internal/why"
@@ -53,10 +51,7 @@ func findRecord(ctx context.Context, file, admin, id string) (*why.Record, error
 	if file != "" {
 		return why.InFiles(file, id)
 	}
-	if !strings.Contains(admin, "://") {
-		admin = "http://" + admin
-	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return why.At(ctx, admin, os.Getenv("TANDEM_ADMIN_TOKEN"), id)
+	return why.At(ctx, adminURL(admin), adminToken(), id)
 }

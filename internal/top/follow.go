@@ -10,10 +10,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"tandem/internal/page"
+	"tandem/internal/why"
 )
 
 // Source is the router that is looked at.
@@ -84,18 +84,7 @@ func (s Source) once(ctx context.Context, got func(*page.Live)) error {
 
 // open asks for a path of the admin listener.
 func (s Source) open(ctx context.Context, path string) (io.ReadCloser, error) {
-	at, err := url.JoinPath(s.Base, path)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	if s.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+s.Token)
-	}
-	resp, err := http.DefaultClient.Do(req) //nolint:gosec // the operator names it
+	resp, err := why.Ask(ctx, s.Base, s.Token, path)
 	if err != nil {
 		return nil, err
 	}

@@ -82,18 +82,7 @@ func inFile(file, id string) (found *Record, err error) {
 
 // At asks the router whose admin listener is at base for the record. token is its admin token, "" for none.
 func At(ctx context.Context, base, token, id string) (*Record, error) {
-	at, err := url.JoinPath(base, "debug/decisions", url.PathEscape(id))
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := http.DefaultClient.Do(req) //nolint:gosec // the operator names it
+	resp, err := Ask(ctx, base, token, "debug/decisions/"+url.PathEscape(id))
 	if err != nil {
 		return nil, fmt.Errorf("%w; name the admin listener with -admin, or a file of decisions with -file", err)
 	}
@@ -115,4 +104,21 @@ func At(ctx context.Context, base, token, id string) (*Record, error) {
 		return nil, fmt.Errorf("what %s answers is no record: %w", base, err)
 	}
 	return r, nil
+}
+
+// Ask gets a path from the admin listener at base. token is its token, "" for none. The answer's body is the
+// caller's to close.
+func Ask(ctx context.Context, base, token, path string) (*http.Response, error) {
+	at, err := url.JoinPath(base, path)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return http.DefaultClient.Do(req) //nolint:gosec // the operator names it
 }
