@@ -90,6 +90,8 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")
 	fs.DurationVar(&p.SLO.TTFT, "slo-ttft", 5*time.Second, "time to first token of a good answer")
 	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time a token of a good answer")
+	fs.DurationVar(&p.SLO.Gap, "slo-gap", 0, "longest time between two tokens of a good answer, 0 for any")
+	fs.IntVar(&p.Step, "step", 0, "`tokens` that a decode replica computes in a step, 0 for vLLM's 8,192")
 }
 
 // progress tells of virtual time every few seconds of it.

@@ -24,7 +24,14 @@ type Outcome struct {
 	TTFT     Quantiles `json:"ttft_s"`
 	TPOT     Quantiles `json:"tpot_s"`
 	E2E      Quantiles `json:"e2e_s"`
-	Good     float64   `json:"good"` // share of the measured ones that kept the SLO
+	Good     float64   `json:"good"`       // share of the measured ones that kept the SLO
+	Usual    float64   `json:"good_usual"` // that kept [Usual]
+	Tight    float64   `json:"good_tight"` // that kept [Tight]
+	// The longest gap between two tokens of each answer that has two, and the shares of these answers in which it
+	// is above 0.2 s and above 1 s.
+	Gap     Quantiles `json:"longest_gap_s"`
+	Halting float64   `json:"gap_above_200ms"`
+	Stuck   float64   `json:"gap_above_1s"`
 	// Share of prompt tokens that the replica which prefilled had, by its own count.
 	Hit   float64 `json:"hit"`
 	Local float64 `json:"local"` // share that decode prefilled by itself
@@ -98,8 +105,10 @@ func (p *Play) sum(name string, r *cluster.Result) *Outcome {
 
 // tally adds records up.
 type tally struct {
-	ttft, tpot, e2e             []float64
+	ttft, tpot, e2e, gap        []float64
 	all, refused, good, local   int
+	usual, tight                int
+	halting, stuck              int
 	failed, retried             int
 	prompt, cached, moved, many float64
 	transfer                    time.Duration
@@ -120,11 +129,11 @@ func (t *tally) add(x *cluster.Record, slo SLO) {
 	}
 	t.ttft, t.e2e = append(t.ttft, x.TTFT.Seconds()), append(t.e2e, x.Total.Seconds())
 	if x.Output > 1 {
-		t.tpot = append(t.tpot, x.TPOT())
+		t.stream(x)
 	}
-	if x.TTFT <= slo.TTFT && x.TPOT() <= slo.TPOT.Seconds() {
-		t.good++
-	}
+	count(&t.good, slo.Keeps(x))
+	count(&t.usual, Usual.Keeps(x))
+	count(&t.tight, Tight.Keeps(x))
 	if x.Prefill < 0 {
 		t.local++
 	} else {
@@ -136,7 +145,24 @@ func (t *tally) add(x *cluster.Record, slo SLO) {
 	t.cached += float64(x.Cached)
 }
 
+// stream adds what is known of answers of more than one token only.
+func (t *tally) stream(x *cluster.Record) {
+	t.tpot, t.gap = append(t.tpot, x.TPOT()), append(t.gap, x.Gap.Seconds())
+	count(&t.halting, x.Gap > 200*time.Millisecond)
+	count(&t.stuck, x.Gap > time.Second)
+}
+
+func count(n *int, so bool) {
+	if so {
+		*n++
+	}
+}
+
 func (t *tally) into(o *Outcome) {
+	share := func(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
+	o.Usual, o.Tight = share(t.usual, t.all), share(t.tight, t.all)
+	o.Gap = quantiles(t.gap)
+	o.Halting, o.Stuck = share(t.halting, len(t.gap)), share(t.stuck, len(t.gap))
 	o.Measured, o.Refused = t.all, t.refused
 	o.Failed, o.Retried = t.failed, t.retried
 	o.TTFT = quantiles(t.ttft)
@@ -171,15 +197,17 @@ func PrintOutcomes(w io.Writer, all []Outcome) error {
 	for _, o := range all {
 		width = max(width, len(o.Policy))
 	}
-	fmt.Fprintf(out, "%-*s %31s %24s %7s %6s %6s %11s %11s %8s %8s %6s %6s %6s\n",
-		width, "policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "hit", "local", "busy P/D",
+	fmt.Fprintf(out, "%-*s %31s %24s %7s %7s %7s %9s %7s %6s %6s %6s %11s %11s %8s %8s %6s %6s %6s\n",
+		width, "policy", "TTFT s mean/p50/p90/p99", "TPOT ms p50/p90/p99", "good", "usual", "tight", "gap s p99",
+		">0.2 s", ">1 s", "hit", "local", "busy P/D",
 		"max/mean", "moved GB", "refused", "errors", "preem.", "wall s")
 	for _, o := range all {
-		fmt.Fprintf(out, "%-*s %31s %24s %6.1f%% %5.1f%% %5.1f%% %11s %11s %8.0f %8d %6d %6d %6.1f\n", width,
+		fmt.Fprintf(out, "%-*s %31s %24s %6.1f%% %6.1f%% %6.1f%% %9.3g %6.1f%% %5.1f%% %5.1f%% %5.1f%% "+
+			"%11s %11s %8.0f %8d %6d %6d %6.1f\n", width,
 			o.Policy,
 			fmt.Sprintf("%.3g/%.3g/%.3g/%.3g", o.TTFT.Mean, o.TTFT.P50, o.TTFT.P90, o.TTFT.P99),
-			fmt.Sprintf("%.1f/%.1f/%.1f", o.TPOT.P50*1e3, o.TPOT.P90*1e3, o.TPOT.P99*1e3), o.Good*100, o.Hit*100,
-			o.Local*100,
+			fmt.Sprintf("%.1f/%.1f/%.1f", o.TPOT.P50*1e3, o.TPOT.P90*1e3, o.TPOT.P99*1e3), o.Good*100,
+			o.Usual*100, o.Tight*100, o.Gap.P99, o.Halting*100, o.Stuck*100, o.Hit*100, o.Local*100,
 			fmt.Sprintf("%.0f%%/%.0f%%", o.Busy[0]*100, o.Busy[1]*100), fmt.Sprintf("%.2f/%.2f",
 				o.Balance[0], o.Balance[1]), o.Moved, o.Refused, o.Failed, o.Preempted, o.Seconds)
 	}

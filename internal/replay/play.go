@@ -38,6 +38,7 @@ type Play struct {
 	EventLag time.Duration
 	Poll     time.Duration
 	SLO      SLO
+	Step     int // tokens that a decode replica computes in a step, 0: as many as vLLM does
 
 	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a
 	// trace's.
@@ -48,6 +49,20 @@ type Play struct {
 type SLO struct {
 	TTFT time.Duration `json:"ttft"`
 	TPOT time.Duration `json:"tpot"`
+	Gap  time.Duration `json:"gap,omitzero"` // the longest between two tokens, 0 for any
+}
+
+// Two goals that every outcome is held to, whatever its own: what most people would put up with, and what
+// reads without a hitch.
+var (
+	Usual = SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond, Gap: time.Second}
+	Tight = SLO{TTFT: 2 * time.Second, TPOT: 30 * time.Millisecond, Gap: 200 * time.Millisecond}
+)
+
+// Keeps reports whether an answer does.
+func (s SLO) Keeps(x *cluster.Record) bool {
+	return !x.Refused && !x.Failed && x.TTFT <= s.TTFT && x.TPOT() <= s.TPOT.Seconds() &&
+		(s.Gap == 0 || x.Gap <= s.Gap)
 }
 
 func (p Play) withDefaults() Play {
@@ -71,7 +86,9 @@ func (p Play) Fleet() (cluster.Config, error) {
 	if err != nil {
 		return cluster.Config{}, err
 	}
-	c, err := d.Config(cluster.Base{Profile: p.Profile, Cache: p.Cache, Link: p.Link, MaxLen: p.MaxLen})
+	c, err := d.Config(
+		cluster.Base{Profile: p.Profile, Cache: p.Cache, Link: p.Link, MaxLen: p.MaxLen, Step: p.Step},
+	)
 	if err != nil {
 		return c, fmt.Errorf("cluster %s: %w", p.Cluster, err)
 	}

@@ -138,3 +138,32 @@ func TestSumByHand(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// Whoever is quick on average may have stood still; a refused request keeps nothing.
+func TestGoalsByHand(t *testing.T) {
+	p := Play{}.withDefaults()
+	record := func(ttft, perToken, gap time.Duration) cluster.Record {
+		return cluster.Record{TTFT: ttft, Total: ttft + 10*perToken, Prompt: 1, Output: 11, Gap: gap}
+	}
+	r := &cluster.Result{End: time.Minute, Records: []cluster.Record{
+		record(time.Second, 20*time.Millisecond, 100*time.Millisecond),   // keeps both
+		record(time.Second, 20*time.Millisecond, 300*time.Millisecond),   // halts
+		record(time.Second, 90*time.Millisecond, 2*time.Second),          // is stuck
+		record(4*time.Second, 20*time.Millisecond, 100*time.Millisecond), // late for the tight one
+		record(6*time.Second, 20*time.Millisecond, 100*time.Millisecond), // late
+		record(time.Second, 110*time.Millisecond, 120*time.Millisecond),  // slow
+		{TTFT: time.Second, Total: time.Second, Prompt: 1, Output: 1},    // has no gaps, and keeps both
+		{Refused: true}, {Failed: true}, {Refused: true},
+	}}
+	o := p.sum("x", r)
+	if o.Good != 0.5 || o.Usual != 0.4 || o.Tight != 0.2 {
+		t.Errorf("good %v, usual %v, tight %v", o.Good, o.Usual, o.Tight)
+	}
+	if o.Halting != 2./6 || o.Stuck != 1./6 || o.Gap.P50 != 0.11 {
+		t.Errorf("gaps above 0.2 s %v, above 1 s %v, %+v", o.Halting, o.Stuck, o.Gap)
+	}
+	p.SLO = Tight
+	if o := p.sum("x", r); o.Good != o.Tight {
+		t.Errorf("its own goal: %v, the same named: %v", o.Good, o.Tight)
+	}
+}

@@ -27,6 +27,7 @@ type call struct {
 	attempt int     // how many legs had failed in the cluster when it was placed
 	failure Failure // of its last leg
 	answer  answer
+	gaps    gaps
 	rec     Record
 }
 
@@ -46,6 +47,7 @@ type Record struct {
 	Waited   time.Duration // for room, at the router
 	TTFT     time.Duration
 	Total    time.Duration
+	Gap      time.Duration // the longest from one token to the next, 0 for an answer of one
 	Prompt   int
 	Output   int
 	Cached   int // prompt tokens that the replica which prefilled found, by its own account

@@ -118,7 +118,7 @@ func TestSplitRequestByHand(t *testing.T) {
 	r := must(t, res, err)
 	want := Record{
 		TTFT: 83 * time.Millisecond, Total: 103 * time.Millisecond, Prompt: 32, Output: 3, Moved: 32_000,
-		Transfer: 33 * time.Millisecond,
+		Transfer: 33 * time.Millisecond, Gap: 10 * time.Millisecond,
 	}
 	if got := r.Records[0]; got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)

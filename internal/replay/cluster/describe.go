@@ -38,6 +38,7 @@ type Group struct {
 	Profile  string  `yaml:"profile"`  // GPU and model; the fleet's default
 	Speed    float64 `yaml:"speed"`    // 0.6 takes 1/0.6 of the profile's time for everything; 1
 	Cache    float64 `yaml:"cache"`    // KV capacity as a multiple of what the GPUs hold; the fleet's default
+	Step     int     `yaml:"step"`     // tokens of a step; of a decode group the fleet's default, else vLLM's
 	Host     string  `yaml:"host"`
 	Rack     string  `yaml:"rack"`
 	Zone     string  `yaml:"zone"`
@@ -48,6 +49,7 @@ type Base struct {
 	Profile string
 	Cache   float64 // multiple of what the GPUs hold
 	Link    float64 // GB/s
+	Step    int     // tokens of a decode replica's step, 0: vLLM's default
 	MaxLen  int     // tokens of a prompt and its answer
 }
 
@@ -192,12 +194,17 @@ func (c *Config) add(side Side, g *Group, b Base) error {
 		return fmt.Errorf("speed %g: more than 0, at most 100", g.Speed)
 	case !(g.Cache >= 0) || g.Cache > 1000:
 		return fmt.Errorf("cache %g: more than 0, at most 1000", g.Cache)
+	case g.Step < 0 || g.Step > 1<<20:
+		return fmt.Errorf("a step of %d tokens: more than 0, at most %d", g.Step, 1<<20)
 	}
 	c.TokenBytes = preset.TokenBytes
 	n := Node{Place: replica.Place{Host: g.Host, Rack: g.Rack, Zone: g.Zone}}
 	n.Engine = core.Config{
 		Blocks: int(cmp.Or(g.Cache, b.Cache)*float64(preset.KVTokens))/16 + 1, Cost: preset.Cost, Vocab: 1 << 17,
-		BlockSize: 16,
+		BlockSize: 16, MaxBatchedTokens: g.Step,
+	}
+	if side == Decode {
+		n.Engine.MaxBatchedTokens = cmp.Or(g.Step, b.Step)
 	}
 	n.Engine.MaxModelLen = min(b.MaxLen+16, (n.Engine.Blocks-1)*16)
 	n.Engine.Cost.Speed = g.Speed

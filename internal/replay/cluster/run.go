@@ -334,14 +334,17 @@ func (c *Cluster) take(e *engine) error {
 	}
 	for i := range e.step.Outputs {
 		o := &e.step.Outputs[i]
-		if !o.First && !o.Finished {
-			continue
-		}
 		slot, err := slotOf(o.ID)
 		if err != nil || slot >= len(c.live) || c.live[slot] == nil {
 			return fmt.Errorf("%s answers %q, which nobody asked", ID(e.side, e.index), o.ID)
 		}
-		c.output(e, c.live[slot], o)
+		x := c.live[slot]
+		if e.side == Decode {
+			x.gaps.token(c.now, o.First)
+		}
+		if o.First || o.Finished {
+			c.output(e, x, o)
+		}
 	}
 	e.step.Outputs, e.step.Events = nil, nil
 	return nil
@@ -450,6 +453,7 @@ func (c *Cluster) arrivedKV(x *call) error {
 func (c *Cluster) ended(x *call) error {
 	x.rec.Total = c.now - x.rec.At
 	x.rec.Output = x.answer.output
+	x.rec.Gap = x.gaps.longest
 	x.rec.Prefill = x.p
 	x.rec.Decode = x.d
 	if x.answer.output != x.output {

@@ -55,6 +55,7 @@ func (p *Page) Write(w io.Writer) error {
 		Colours   []string
 		TTFT      template.HTML
 		TPOT      template.HTML
+		Gap       template.HTML
 		Load      template.HTML
 		Balance   template.HTML
 		Timelines []timeline
@@ -63,6 +64,8 @@ func (p *Page) Write(w io.Writer) error {
 		func(r *cluster.Record) (float64, bool) { return r.TTFT.Seconds(), true }).svg()
 	view.TPOT = p.spread(main, "time per output token, s",
 		func(r *cluster.Record) (float64, bool) { return r.TPOT(), r.Output > 1 }).svg()
+	view.Gap = p.spread(main, "longest gap between two tokens, s",
+		func(r *cluster.Record) (float64, bool) { return r.Gap.Seconds(), r.Output > 1 }).svg()
 	view.Load, view.Balance = p.goodput().svg(), p.balance(main).svg()
 	return page.Execute(w, view)
 }
