@@ -2,15 +2,8 @@ package rooms_test
 
 import (
 	"go/ast"
-	"slices"
 	"testing"
 )
-
-// parallel are files that still have assignments of three values and more side by side.
-var parallel = []string{
-	"orchestrator/answer_events.go", "orchestrator/planner/after.go", "scoring/decayingfit.go",
-	"tools/e2evllm/engines.go", "tools/e2evllm/stage.go",
-}
 
 // Three values are not assigned side by side, since the eye has to count commas to see which goes where. What
 // one call returns may be taken so.
@@ -24,7 +17,7 @@ func TestNoParallelAssignments(t *testing.T) {
 			case *ast.ValueSpec:
 				targets, values = len(n.Names), len(n.Values)
 			}
-			if targets > 2 && values > 1 && !slices.Contains(parallel, s.folder+"/"+s.name) {
+			if targets > 2 && values > 1 {
 				t.Errorf("%s assigns %d values side by side", s.at(n), targets)
 			}
 			return true

@@ -104,7 +104,8 @@ const (
 // promptState is what is known of the KV of a lease's prompt. It only ever moves down this list.
 //
 //	pending    it is not on the replica: it is in the ledger's list of local prefills, or of inbound KV.
-//	arrived    it is there, or was due long ago, or will never be, since the lease has ended. It is in neither list.
+//	arrived    it is there, or was due long ago, or will never be, since the lease has ended.
+//	           Invariant: it is in neither list.
 //	answered   the first token came.
 type promptState uint8
 
@@ -369,21 +370,22 @@ func (l *Lease) Speculate(within time.Duration, now time.Time) {
 	}
 }
 
-// Exact reports whether nothing shows that other blocks of the prompt are on l's replica now than were believed
-// when it was booked, or that somebody else brings or computes more of them there at the same time. Only then is it
-// known what a transfer that begins now will move.
+// Exact reports whether nothing shows that other blocks of the prompt are on l's replica now than were
+// believed when it was booked, or that somebody else brings or computes more of them there at the same time.
+// Only then is it known what a transfer that begins now will move.
 func (l *Lease) Exact() bool {
 	return l.pool.HasOnly(&l.member.Member, l.named, l.matched) && !l.others()
 }
 
-// others reports whether the replica was sent a request before which has no answer yet and whose prompt has the next
-// block in common that l's lacks.
+// others reports whether the replica was sent a request before which has no answer yet and whose prompt has
+// the next block in common that l's lacks.
 func (l *Lease) others() bool {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
 	return slices.ContainsFunc(l.member.ledger.leases, func(o *Lease) bool {
-		return o != l && o.state >= sent && o.prompt != answered && p.Common(&l.named, &o.named, l.matched) > l.matched
+		runs := o != l && o.state >= sent && o.prompt != answered
+		return runs && p.Common(&l.named, &o.named, l.matched) > l.matched
 	})
 }
 

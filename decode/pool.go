@@ -69,8 +69,8 @@ func New(o Options) *Pool {
 	return p
 }
 
-// Configure makes s hold from now on. Another expected output starts the learning of lengths again. It panics where s
-// is not said in full: the pool has no numbers of its own.
+// Configure makes s hold from now on. Another expected output starts the learning of lengths again. It panics
+// where s is not said in full: the pool has no numbers of its own.
 func (p *Pool) Configure(s Settings) {
 	if s.LoadTTL <= 0 || s.ExpectedOutput < 1 {
 		panic("decode: settings without LoadTTL or ExpectedOutput")

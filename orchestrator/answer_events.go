@@ -319,7 +319,9 @@ func (s *eventReader) handPlain(dst, events []byte) []byte {
 
 // noteUsage takes down what the engine says that the request took.
 func (s *eventReader) noteUsage(u openai.Usage) {
-	s.promptTokens, s.output, s.told = u.Prompt, u.Completion, u.Cached
+	s.promptTokens = u.Prompt
+	s.output = u.Completion
+	s.told = u.Cached
 	s.cached = s.leg.prefillCached()
 	s.leg.delivered(u)
 }

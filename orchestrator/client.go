@@ -54,8 +54,8 @@ func (c *client) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-// writeSlack is by how much a write may take longer than its limit: setting a deadline is a good part of what an event costs, so
-// it is not done for each.
+// writeSlack is by how much a write may take longer than its limit: setting a deadline is a good part of what
+// an event costs, so it is not done for each.
 const writeSlack = 500 * time.Millisecond
 
 // bound lets what is written now take the limit, or little more.

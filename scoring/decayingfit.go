@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// DecayingFit is the SpeedFit of one engine and how fresh it is. What is not tested any more is believed less and less: an engine that was measured slow while its
-// machine was busy gets no requests, so nothing would ever correct it. The zero value is ready. Not safe for concurrent use.
+// DecayingFit is the SpeedFit of one engine and how fresh it is. What is not tested any more is believed less
+// and less: an engine that was measured slow while its machine was busy gets no requests, so nothing would
+// ever correct it. The zero value is ready. Not safe for concurrent use.
 type DecayingFit struct {
 	learned  time.Time  // newest sample
 	measured [3]float64 // factors as of the newest sample
@@ -15,7 +16,8 @@ type DecayingFit struct {
 	eased time.Time // until when the time since has been taken into account
 }
 
-// A DecayingFit keeps its word for easeAfter, then goes half of the way to the others' in each easeHalf. Samples within voteApart are of one moment.
+// A DecayingFit keeps its word for easeAfter, then goes half of the way to the others' in each easeHalf.
+// Samples within voteApart are of one moment.
 const (
 	easeAfter = 10 * time.Second
 	easeHalf  = 20 * time.Second
@@ -31,7 +33,14 @@ func (m *DecayingFit) LearnAt(parts [3]float64, took float64, now time.Time) {
 		m.voted = now
 	}
 	m.learn(parts, took, apart)
-	m.learned, m.eased, m.measured = now, now.Add(easeAfter), m.factor
+	m.refresh(now)
+}
+
+// refresh notes that the factors are as they were measured now.
+func (m *DecayingFit) refresh(now time.Time) {
+	m.learned = now
+	m.eased = now.Add(easeAfter)
+	m.measured = m.factor
 }
 
 // Sample says that something took so many seconds, whose parts the profile puts at the given seconds.
@@ -49,16 +58,19 @@ func (m *DecayingFit) LearnRun(run []Sample, now time.Time) {
 	for _, s := range run {
 		m.settle(m.ratio(vote{s.Parts, s.Took}) - 1)
 	}
-	m.voted, m.learned, m.eased, m.measured = now, now, now.Add(easeAfter), m.factor
+	m.voted = now
+	m.refresh(now)
 }
 
-// Expects returns the seconds that what the profile puts at the given seconds is measured to take, however long ago.
+// Expects returns the seconds that what the profile puts at the given seconds is measured to take, however
+// long ago.
 func (m *DecayingFit) Expects(parts [3]float64) float64 { return Factors(m.measured).sum(parts) }
 
 // Learned returns when the newest sample came, the zero time before the first.
 func (m *DecayingFit) Learned() time.Time { return m.learned }
 
-// Ease moves m toward the SpeedFit of the whole pool as far as the time without a sample asks. To be called now and then.
+// Ease moves m toward the SpeedFit of the whole pool as far as the time without a sample asks. To be called
+// now and then.
 func (m *DecayingFit) Ease(toward *SpeedFit, now time.Time) {
 	if m.learned.IsZero() || !now.After(m.eased) || !toward.Known() {
 		return
@@ -70,7 +82,8 @@ func (m *DecayingFit) Ease(toward *SpeedFit, now time.Time) {
 	}
 }
 
-// Eased reports whether [DecayingFit.Ease] has moved m, and how many seconds somebody may lose by being sent to see whether what was measured still holds.
+// Eased reports whether [DecayingFit.Ease] has moved m, and how many seconds somebody may lose by being sent
+// to see whether what was measured still holds.
 func (m *DecayingFit) Eased(now time.Time) (risk float64, eased bool) {
 	if m.learned.IsZero() || m.factor == m.measured {
 		return 0, false
@@ -78,14 +91,16 @@ func (m *DecayingFit) Eased(now time.Time) (risk float64, eased bool) {
 	return trialShare * now.Sub(m.learned).Seconds(), true
 }
 
-// Recall takes back what [DecayingFit.Ease] has done: somebody was sent to try, and whoever comes before that one has told is not to follow.
+// Recall takes back what [DecayingFit.Ease] has done: somebody was sent to try, and whoever comes before that
+// one has told is not to follow.
 func (m *DecayingFit) Recall(now time.Time) {
 	if !m.learned.IsZero() && now.After(m.learned.Add(easeAfter)) {
 		m.factor, m.eased = m.measured, now.Add(easeAfter)
 	}
 }
 
-// Measured returns m's factors as they were measured, whatever time has passed since, or those of the pool where nothing was.
+// Measured returns m's factors as they were measured, whatever time has passed since, or those of the pool
+// where nothing was.
 func (m *DecayingFit) Measured(pool *SpeedFit) Factors {
 	f := m.SpeedFit
 	f.factor = m.measured

@@ -135,8 +135,8 @@ func (w *Watcher) observe(m *engine.Metrics) {
 	w.fleet.opt.RoomChanged()
 }
 
-// forgetRestarted voids the blocks of all ranks of an engine that was restarted. Its streams may have shown that
-// before, or will: one of them warns.
+// forgetRestarted voids the blocks of all ranks of an engine that was restarted. Its streams may have shown
+// that before, or will: one of them warns.
 func (w *Watcher) forgetRestarted() {
 	level := slog.LevelWarn
 	if w.toldRestart.Swap(true) {

@@ -64,35 +64,53 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	moves := pl.pair(pl.times, b, &from, &best.Decode, to)
 	stay := stays.Landing() + best.BesideLater + pl.outliers.Look(b.Decode.ID, outlier.Decode, now).Price
 	if b.DecodeLease.Alive() && stay <= moves.Landing()+best.Later+best.Failures {
-		return &NoRoom{Reason: "it will be ready before another one has the blocks, or answers sooner", Retry: max(room, minRetry)}
+		return &NoRoom{
+			Reason: "it will be ready before another one has the blocks, or answers sooner",
+			Retry:  max(room, minRetry),
+		}
 	}
 	next := pl.pair(pl.model, b, &from, &best.Decode, to)
-	landing := seconds(next.Landing())
-	schedule := decode.Schedule{
-		AdmitAt: now, SendAt: now, LandAt: now.Add(landing), Transfer: seconds(next.Own),
-		Outbox: b.PrefillLease.Outbox(),
-	}
-	if req.Quiet {
-		schedule.UnseenArrival = max(landing, unheard)
-	}
-	lease := pl.decode.Book(best, &q.decode, schedule, now)
+	lease := pl.decode.Book(best, &q.decode, b.handedOver(&next, req.Quiet, now), now)
 	if lease == nil {
 		return &NoRoom{Reason: "replicas changed while the request was moved", Retry: minRetry}
 	}
 	b.DecodeLease.Release(now)
 	lease.MarkSent(now)
-	left := b.Decode.ID
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
 	b.told = q.tells(best)
-	b.Decode, b.DecodeLease, b.MatchedDecode, b.missing = *to, lease, best.Matched, best.Missing
+	b.decodeOn(to, lease, best, reason)
 	b.first = next.Landing() + best.Step
+	return nil
+}
+
+// handedOver is the schedule of a request that is sent to its decode replica now, since it is prefilled.
+func (b *Booking) handedOver(to *scoring.Pair, quiet bool, now time.Time) decode.Schedule {
+	landing := seconds(to.Landing())
+	schedule := decode.Schedule{
+		AdmitAt: now, SendAt: now, LandAt: now.Add(landing), Transfer: seconds(to.Own),
+		Outbox: b.PrefillLease.Outbox(),
+	}
+	if quiet {
+		schedule.UnseenArrival = max(landing, unheard)
+	}
+	return schedule
+}
+
+// decodeOn puts another decode replica into b, and says so in what is recorded of the decision.
+func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.Candidate, reason string) {
+	from := b.Decode.ID
+	b.Decode = *to
+	b.DecodeLease = lease
+	b.MatchedDecode = c.Matched
+	b.missing = c.Missing
 	if b.Decision != nil {
 		d := *b.Decision
-		d.Decode, d.Held, d.Moved = b.Decode.ID, best.Matched, &Move{From: left, To: b.Decode.ID, Reason: reason}
+		d.Decode = to.ID
+		d.Held = c.Matched
+		d.Moved = &Move{From: from, To: to.ID, Reason: reason}
 		b.Decision = &d
 	}
-	return nil
 }
 
 // sides returns what is to be known of b's prefill replica once it has the prompt, and of b's decode replica
@@ -118,8 +136,9 @@ func (pl *Planner) pair(
 func (pl *Planner) nextDecode(
 	b *Booking, q *question, from *scoring.Prefill, now time.Time,
 ) (*decode.View, *decode.Candidate) {
-	var view *decode.View
-	pl.scratch.decodes, view, pl.scratch.rejected = pl.decode.Candidates(&q.decode, now, pl.scratch.decodes[:0], nil)
+	candidates, view, rejected := pl.decode.Candidates(&q.decode, now, pl.scratch.decodes[:0], nil)
+	pl.scratch.decodes = candidates
+	pl.scratch.rejected = rejected
 	var best *decode.Candidate
 	least, ties := math.Inf(1), 0
 	for j := range pl.scratch.decodes {
@@ -137,7 +156,8 @@ func (pl *Planner) nextDecode(
 		margin := pl.model.Ties(pl.policy.TieAbsolute, pl.policy.TieRelative).Margin(least)
 		switch {
 		case best == nil || cost < least-margin:
-			best, least, ties = c, cost, 1
+			best, least = c, cost
+			ties = 1
 		case cost <= least+margin:
 			ties++
 			if pl.rnd.IntN(ties) == 0 {
@@ -156,7 +176,8 @@ func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
 // takes reports whether d can stand in for b's decode replica: compatible, and able to reuse token ids where
 // the one before was.
 func (pl *Planner) takes(b *Booking, q *question, d *replica.Replica) bool {
-	return pl.unpaired(&b.Prefill, d) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID) && (d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs)
+	reuses := d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs
+	return reuses && pl.unpaired(&b.Prefill, d) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID)
 }
 
 // nowhere says why no other decode replica can take b.
@@ -169,7 +190,10 @@ func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
 		}
 	}
 	if len(pl.scratch.decodes) > 0 {
-		return &NoReplica{Pool: "pair", Reason: "no other decode replica can take the KV blocks of " + string(b.Prefill.ID)}
+		return &NoReplica{
+			Pool:   "pair",
+			Reason: "no other decode replica can take the KV blocks of " + string(b.Prefill.ID),
+		}
 	}
 	return &NoReplica{Pool: "decode", Reason: listDecodes(out)}
 }

@@ -22,27 +22,80 @@ type act struct {
 
 // acts are all of them, in order; those of one fleet stand together.
 var acts = []act{
-	{name: "doctor", holds: "healthy engines are called healthy", fleet: pools, play: consult},
-	{name: "answers", holds: "split answers are those of one engine, and predictions are true", fleet: pools, play: answers},
-	{name: "scarcity", holds: "so are those where blocks are evicted and requests wait, and no ledger promises what its engine lacks", fleet: pools, play: scarcities},
-	{name: "twin", holds: "a simulated engine answers, tells and counts as a real one", fleet: pools, play: twins},
-	{name: "hostile", holds: "hostile requests are refused or answered rightly, and harm no engine and nobody else", fleet: pools, play: hostileActs},
-	{name: "clients", holds: "real clients get what one engine would give them, and leave nothing behind", fleet: pools, play: clients},
-	{name: "faults", holds: "engines and the router may be killed, stopped and restarted: every answer is exact or a clear error", fleet: pools, play: faults},
-	{name: "mute", holds: "a prefill engine that hands nothing over costs no client an answer", fleet: pools, play: mute},
-	{name: "death", holds: "greedy streams whose decode engine dies go on elsewhere", fleet: pools, play: death},
-	{name: "peer", holds: "what vllm-router answers before the same engines is counted beside Tandem", fleet: pools, play: peerAnswers, asked: true},
-	{name: "peer-hostile", holds: "and what it answers to hostile requests", fleet: pools, play: peerHostile, asked: true},
-	{name: "path", holds: "a path between two engines that is cut below them costs no client an answer", fleet: separate, play: path, asked: true},
-	{name: "ranks", holds: "the rank that holds a prefix gets the request", fleet: ranked, play: ranks},
-	{name: "adapters", holds: "no key is shared between adapters, tenants and the base model", fleet: ranked, play: adapters},
-	{name: "hybrid", holds: "a model with several groups of KV blocks that guesses ahead is split exactly", fleet: hybrids, play: hybrid},
 	{
-		name: "spec", holds: "a model with layers that draft ahead is split exactly, though no prompt is prefilled whole",
-		fleet: drafters, play: spec, asked: true,
+		name: "doctor", fleet: pools, play: consult,
+		holds: "healthy engines are called healthy",
 	},
-	{name: "older", holds: "vLLM 0.20.0 is understood: events as arrays, replays, /tokenize, metrics, whole requests", fleet: single, play: older},
-	{name: "between", holds: "a pair of vLLM 0.28.0 splits requests exactly", fleet: pair, play: between},
+	{
+		name: "answers", fleet: pools, play: answers,
+		holds: "split answers are those of one engine, and predictions are true",
+	},
+	{
+		name: "scarcity", fleet: pools, play: scarcities,
+		holds: "so are those where blocks are evicted and requests wait, " +
+			"and no ledger promises what its engine lacks",
+	},
+	{
+		name: "twin", fleet: pools, play: twins,
+		holds: "a simulated engine answers, tells and counts as a real one",
+	},
+	{
+		name: "hostile", fleet: pools, play: hostileActs,
+		holds: "hostile requests are refused or answered rightly, and harm no engine and nobody else",
+	},
+	{
+		name: "clients", fleet: pools, play: clients,
+		holds: "real clients get what one engine would give them, and leave nothing behind",
+	},
+	{
+		name: "faults", fleet: pools, play: faults,
+		holds: "engines and the router may be killed, stopped and restarted: " +
+			"every answer is exact or a clear error",
+	},
+	{
+		name: "mute", fleet: pools, play: mute,
+		holds: "a prefill engine that hands nothing over costs no client an answer",
+	},
+	{
+		name: "death", fleet: pools, play: death,
+		holds: "greedy streams whose decode engine dies go on elsewhere",
+	},
+	{
+		name: "peer", fleet: pools, play: peerAnswers, asked: true,
+		holds: "what vllm-router answers before the same engines is counted beside Tandem",
+	},
+	{
+		name: "peer-hostile", fleet: pools, play: peerHostile, asked: true,
+		holds: "and what it answers to hostile requests",
+	},
+	{
+		name: "path", fleet: separate, play: path, asked: true,
+		holds: "a path between two engines that is cut below them costs no client an answer",
+	},
+	{
+		name: "ranks", fleet: ranked, play: ranks,
+		holds: "the rank that holds a prefix gets the request",
+	},
+	{
+		name: "adapters", fleet: ranked, play: adapters,
+		holds: "no key is shared between adapters, tenants and the base model",
+	},
+	{
+		name: "hybrid", fleet: hybrids, play: hybrid,
+		holds: "a model with several groups of KV blocks that guesses ahead is split exactly",
+	},
+	{
+		name: "spec", fleet: drafters, play: spec, asked: true,
+		holds: "a model with layers that draft ahead is split exactly, though no prompt is prefilled whole",
+	},
+	{
+		name: "older", fleet: single, play: older,
+		holds: "vLLM 0.20.0 is understood: events as arrays, replays, /tokenize, metrics, whole requests",
+	},
+	{
+		name: "between", fleet: pair, play: between,
+		holds: "a pair of vLLM 0.28.0 splits requests exactly",
+	},
 }
 
 // chosen are the acts of the names, separated by commas; without names all that need not be asked for.
@@ -63,7 +116,8 @@ func (a act) called() string { return a.name }
 
 func actNames() string { return namesOf(acts, act.called) }
 
-// pickNamed returns those of all that are called so, whose names are separated by commas. An error begins with what, and lists which there are.
+// pickNamed returns those of all that are called so, whose names are separated by commas. An error begins
+// with what, and lists which there are.
 func pickNamed[T any](all []T, names string, called func(T) string, what string) ([]T, error) {
 	var some []T
 	for name := range strings.SplitSeq(names, ",") {

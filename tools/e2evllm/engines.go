@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// The sizes of the engines: a context of contextTokens is contextTokens/blockTokens blocks, and the pools hold only few of those, so that blocks
-// are evicted and requests wait for room.
+// The sizes of the engines: a context of contextTokens is contextTokens/blockTokens blocks, and the pools
+// hold only few of those, so that blocks are evicted and requests wait for room.
 const (
 	modelName     = "tiny"
 	contextTokens = 1024
@@ -26,14 +26,16 @@ const (
 	decodeBlocks  = 80
 )
 
-// Prefill engines compute long prompts in chunks. Engines that sample never do: a prompt with a seed that is computed in chunks ends vLLM 0.32 on a CPU
-// (RuntimeError: CPU Generator does not use offset, in gpu_model_runner.py).
+// Prefill engines compute long prompts in chunks. Engines that sample never do: a prompt with a seed that is
+// computed in chunks ends vLLM 0.32 on a CPU (RuntimeError: CPU Generator does not use offset, in
+// gpu_model_runner.py).
 var (
 	inChunks = []string{"--max-num-batched-tokens", "512"}
 	atOnce   = []string{"--max-num-batched-tokens", strconv.Itoa(16 * contextTokens)}
 )
 
-// Roles of an engine: two in NIXL, and alone, behind a router that splits nothing. The reference has none, since no router knows it.
+// Roles of an engine: two in NIXL, and alone, behind a router that splits nothing. The reference has none,
+// since no router knows it.
 const (
 	producer = "kv_producer"
 	consumer = "kv_consumer"
@@ -81,7 +83,8 @@ func (e *engine) launch(vars []string, program string, args ...string) (*process
 	return startProcess(e.Name, e.work, vars, program, args...)
 }
 
-// start starts the server, at the same ports each time. Its files go to its folder, so that nothing of it is left when that is removed.
+// start starts the server, at the same ports each time. Its files go to its folder, so that nothing of it is
+// left when that is removed.
 func (e *engine) start() (err error) {
 	if e.Port == 0 {
 		if err := e.takePorts(); err != nil {
@@ -101,11 +104,16 @@ func (e *engine) start() (err error) {
 
 func (e *engine) startReal() (*process, error) {
 	vars := []string{
-		"PYTHONPATH=" + e.env.site(), writeBytecode, "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=" + e.binding(), "OMP_NUM_THREADS=1", "UCX_TLS=tcp",
-		"VLLM_NIXL_SIDE_CHANNEL_HOST=" + e.host(), "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(e.Side), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
+		"PYTHONPATH=" + e.env.site(), writeBytecode,
+		"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=" + e.binding(), "OMP_NUM_THREADS=1",
+		"UCX_TLS=tcp", "VLLM_NIXL_SIDE_CHANNEL_HOST=" + e.host(),
+		"VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(e.Side),
+		"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
 		"VLLM_ENGINE_READY_TIMEOUT_S=3600", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1200",
-		"TMPDIR=" + e.work, "VLLM_RPC_BASE_PATH=" + e.work, "HF_HOME=" + filepath.Join(e.work, "hf"), "VLLM_CACHE_ROOT=" + filepath.Join(e.work, "cache"),
-		"VLLM_CONFIG_ROOT=" + filepath.Join(e.work, "config"), "XDG_CACHE_HOME=" + filepath.Join(e.work, "xdg"),
+		"TMPDIR=" + e.work, "VLLM_RPC_BASE_PATH=" + e.work,
+		"HF_HOME=" + filepath.Join(e.work, "hf"), "XDG_CACHE_HOME=" + filepath.Join(e.work, "xdg"),
+		"VLLM_CACHE_ROOT=" + filepath.Join(e.work, "cache"),
+		"VLLM_CONFIG_ROOT=" + filepath.Join(e.work, "config"),
 	}
 	flags, more := e.adapterFlags()
 	args := slices.Concat([]string{e.env.python()}, e.args(), flags)
@@ -116,7 +124,8 @@ func (e *engine) startReal() (*process, error) {
 func (e *engine) takePorts() error {
 	ports, err := freePorts(4, max(1, e.Ranks))
 	if err == nil {
-		e.Port, e.Side, e.Events, e.Replay = ports[0], ports[1], ports[2], ports[3]
+		e.Port, e.Side = ports[0], ports[1]
+		e.Events, e.Replay = ports[2], ports[3]
 	}
 	return err
 }
@@ -131,18 +140,23 @@ func (e *engine) model() string {
 func (e *engine) args() []string {
 	args := []string{
 		"-m", "vllm.entrypoints.openai.api_server", "--model", e.model(), "--served-model-name", modelName,
-		"--host", e.host(), "--port", strconv.Itoa(e.Port), "--dtype", "float32", "--enforce-eager", "--enable-prompt-tokens-details",
-		"--block-size", strconv.Itoa(blockTokens), "--max-model-len", strconv.Itoa(contextTokens), "--num-gpu-blocks-override", strconv.Itoa(e.Blocks),
+		"--host", e.host(), "--port", strconv.Itoa(e.Port), "--dtype", "float32",
+		"--enforce-eager", "--enable-prompt-tokens-details",
+		"--block-size", strconv.Itoa(blockTokens), "--max-model-len", strconv.Itoa(contextTokens),
+		"--num-gpu-blocks-override", strconv.Itoa(e.Blocks),
 	}
 	if e.Version == "" {
 		args = append(args, "--enable-scale-out")
 	}
 	if (e.Role == producer || e.Role == consumer) && !e.Mute {
-		args = append(args, "--kv-transfer-config", fmt.Sprintf(`{"kv_connector":"NixlConnector","kv_role":%q,"kv_buffer_device":"cpu","kv_load_failure_policy":"fail",`+
-			`"kv_connector_extra_config":{"num_threads":1}}`, e.Role))
+		args = append(args, "--kv-transfer-config", fmt.Sprintf(
+			`{"kv_connector":"NixlConnector","kv_role":%q,"kv_buffer_device":"cpu",`+
+				`"kv_load_failure_policy":"fail","kv_connector_extra_config":{"num_threads":1}}`, e.Role))
 	}
 	if e.Role != "" {
-		args = append(args, "--kv-events-config", fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d"}`, e.Events, e.Replay))
+		args = append(args, "--kv-events-config", fmt.Sprintf(
+			`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d",`+
+				`"replay_endpoint":"tcp://*:%d"}`, e.Events, e.Replay))
 	}
 	if e.Shape != "" {
 		args = append(args, "--speculative-config", shapes[e.Shape].guesses)
@@ -170,14 +184,15 @@ func (e *engine) dead() string {
 	}
 }
 
-// Ports are taken from below those that systems give to whoever asks for any, so that nobody is given one of ours between the look and the minute
-// later in which an engine listens there.
+// Ports are taken from below those that systems give to whoever asks for any, so that nobody is given one of
+// ours between the look and the minute later in which an engine listens there.
 const (
 	firstPort = 20000
 	lastPort  = 31999
 )
 
-// freePorts returns n ports, in no order, none of which it has returned before; nobody listens on them and on the following ones up to width in all.
+// freePorts returns n ports, in no order, none of which it has returned before; nobody listens on them and on
+// the following ones up to width in all.
 func freePorts(n, width int) ([]int, error) {
 	var ports []int
 	for range 100 * n {
@@ -221,7 +236,8 @@ func awaitHealthy(ctx context.Context, engines []*engine) error {
 
 // awaitWorking waits as long as all that do not answer do something about it.
 func awaitWorking(ctx context.Context, engines []*engine, still time.Duration) error {
-	begun, said, working := time.Now(), time.Now(), progress{still: still}
+	begun, said := time.Now(), time.Now()
+	working := progress{still: still}
 	for {
 		var missing []string
 		var theirs []*process
@@ -298,8 +314,8 @@ func (e *engine) metric(ctx context.Context, prefix string) ([]float64, error) {
 	return found, nil
 }
 
-// client asks engines and routers. It uses no connection again that has been idle for long: engines close theirs after five seconds, and what is posted at that
-// moment gets no answer.
+// client asks engines and routers. It uses no connection again that has been idle for long: engines close
+// theirs after five seconds, and what is posted at that moment gets no answer.
 var client = &http.Client{
 	Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 16, IdleConnTimeout: 2 * time.Second},
 	Timeout:   15 * time.Minute,

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// hybrids are a prefill and a decode engine of a model whose layers do not all see the whole prompt, and which guess
-// tokens ahead. Their KV cache has several groups: a block has a hash in each, and of the groups with a window only the
-// last blocks are handed over. There is no third: the prefill engine is asked for what an answer should be.
+// hybrids are a prefill and a decode engine of a model whose layers do not all see the whole prompt, and
+// which guess tokens ahead. Their KV cache has several groups: a block has a hash in each, and of the groups
+// with a window only the last blocks are handed over. There is no third: the prefill engine is asked for what
+// an answer should be.
 var hybrids = &fleet{"hybrids", func() []*engine {
 	return []*engine{
 		{Name: "p0", Role: producer, Blocks: 4 * prefillBlocks, Flags: atOnce, Shape: sliding},
@@ -27,7 +28,8 @@ var hybridKinds = []func(*generator) request{
 	(*generator).salted, (*generator).stops, (*generator).toTheLimit,
 }
 
-// hybrid plays split requests with such a pair: answers, predictions, and that there are groups and guesses at all.
+// hybrid plays split requests with such a pair: answers, predictions, and that there are groups and guesses
+// at all.
 func hybrid(ctx context.Context, s *stage) error {
 	steps := []step{
 		{"the doctor", func() error { return consult(ctx, s) }},
@@ -46,8 +48,8 @@ func hybrid(ctx context.Context, s *stage) error {
 	return inOrder(ctx, steps...)
 }
 
-// groups prefills as a router does, wants several groups in the parameters, fewer blocks of some of them, and gives the
-// blocks back.
+// groups prefills as a router does, wants several groups in the parameters, fewer blocks of some of them, and
+// gives the blocks back.
 func (s *stage) groups(ctx context.Context, p, d *engine) error {
 	prompt := newGenerator(uint64(time.Now().UnixNano())).ids(20 * blockTokens)
 	params, err := prefillOnly(ctx, p, prompt)

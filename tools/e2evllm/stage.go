@@ -51,7 +51,8 @@ type stage struct {
 	net       *network   // of engines that are apart
 }
 
-// want makes the engines of f stand, all of them healthy: starts those of a fleet that is new, and restarts those that have ended since.
+// want makes the engines of f stand, all of them healthy: starts those of a fleet that is new, and restarts
+// those that have ended since.
 func (s *stage) want(ctx context.Context, f *fleet) error {
 	if s.fleet == f {
 		return s.mend(ctx)
@@ -65,7 +66,9 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 	say("engines: starting %s", f.name)
 	s.fleet, s.engines = f, f.engines()
 	if !s.simulate {
-		if err := errors.Join(s.env.furnish(ctx, s.engines), equip(ctx, s.env, s.engines), form(ctx, s.env, s.engines)); err != nil {
+		err := errors.Join(s.env.furnish(ctx, s.engines), equip(ctx, s.env, s.engines),
+			form(ctx, s.env, s.engines))
+		if err != nil {
 			return err
 		}
 	}
@@ -169,7 +172,8 @@ func (s *stage) engine(name string) *engine {
 	panic("no engine is called " + name)
 }
 
-// reference is the engine that splits nothing; where the fleet has none, the first is asked to compute all by itself.
+// reference is the engine that splits nothing; where the fleet has none, the first is asked to compute all by
+// itself.
 func (s *stage) reference() *engine {
 	if i := slices.IndexFunc(s.engines, func(e *engine) bool { return e.Name == "ref" }); i >= 0 {
 		return s.engines[i]
@@ -257,13 +261,16 @@ func (s *stage) borrow() error {
 		return err
 	}
 	for _, e := range there.Engines {
-		e.env, e.work, e.process = s.env.of(e.Version), there.Work, adoptProcess(e.Name, e.Log, e.PID)
+		e.env, e.work = s.env.of(e.Version), there.Work
+		e.process = adoptProcess(e.Name, e.Log, e.PID)
 	}
-	s.fleet, s.engines, s.net, s.borrowed = f, there.Engines, there.Net, true
+	s.fleet, s.borrowed = f, true
+	s.engines, s.net = there.Engines, there.Net
 	return nil
 }
 
-// stand starts a fleet for other runs and keeps it until the run is interrupted; they may have restarted some of the engines by then.
+// stand starts a fleet for other runs and keeps it until the run is interrupted; they may have restarted some
+// of the engines by then.
 func (s *stage) stand(ctx context.Context, f *fleet) error {
 	if err := s.want(ctx, f); err != nil {
 		return err
