@@ -81,8 +81,14 @@ type history struct {
 	CreatedBy string `json:"created_by"`
 }
 
-// image writes an image of one layer as an archive that docker load, podman load, skopeo and crane read. No
-// daemon takes part.
+// platformImage is an image of one layer for one processor: what names it, and its blobs.
+type platformImage struct {
+	manifest, config, layer descriptor
+	blobs                   [][]byte
+}
+
+// image makes the image of a processor, writes it as an archive that docker load, podman load, skopeo and
+// crane read, and keeps it for the one of all processors. No daemon takes part.
 func (m *maker) image(root, arch string) error {
 	layer := m.path("layer.tar.gz")
 	defer os.Remove(layer)
@@ -98,13 +104,36 @@ func (m *maker) image(root, arch string) error {
 		return err
 	}
 	created := m.at.Format(time.RFC3339)
-	config := imageConfig{
+	made := packImage(imageConfig{
 		platformOf{arch, "linux"},
 		created, m.runConfig(),
 		rootFS{"layers", []string{digest(plain)}},
 		[]history{{created, "make release"}},
+	}, data)
+	m.images = append(m.images, made)
+	return m.writeImage("linux_"+arch, m.named(made.manifest), m.dockerList(made), made)
+}
+
+func packImage(config imageConfig, layer []byte) platformImage {
+	configured := marshal(config)
+	i := platformImage{config: describeBlob(configType, configured), layer: describeBlob(layerType, layer)}
+	text := marshal(manifest{2, manifestType, i.config, []descriptor{i.layer}})
+	i.manifest = describeBlob(manifestType, text)
+	i.manifest.Platform = &config.platformOf
+	i.blobs = [][]byte{configured, layer, text}
+	return i
+}
+
+// imageOfAll writes the images of all processors under one name, for registries: who pulls it gets that of
+// the own processor.
+func (m *maker) imageOfAll() error {
+	all := index{Schema: 2, MediaType: indexType}
+	for _, one := range m.images {
+		all.Manifests = append(all.Manifests, one.manifest)
 	}
-	return m.layout(arch, config, data)
+	text := marshal(all)
+	top := platformImage{blobs: [][]byte{text}}
+	return m.writeImage("linux", m.named(describeBlob(indexType, text)), nil, append(m.images, top)...)
 }
 
 // layer is the file system: the binary, authorities to trust, somebody to be, and room for temporary files.
@@ -149,40 +178,48 @@ func (m *maker) runConfig() runConfig {
 	}
 }
 
-// layout writes the archive: blobs by their digests, an index of the one image, and Docker's older list
-// beside it.
-func (m *maker) layout(arch string, config imageConfig, layer []byte) error {
-	name := m.path(fmt.Sprintf("tandem_%s_linux_%s.image.tar", packageVersion(m.version), arch))
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	blobs := &tarball{file: f, tar: tar.NewWriter(f), at: m.at}
-	configured := blobs.blob(&err, configType, marshal(config))
-	packed := blobs.blob(&err, layerType, layer)
-	one := blobs.blob(&err, manifestType, marshal(manifest{2, manifestType, configured, []descriptor{packed}}))
-	one.Annotations = map[string]string{
+// named is a descriptor with the name under which the image is kept where the archive is loaded.
+func (m *maker) named(d descriptor) descriptor {
+	d.Annotations = map[string]string{
 		"org.opencontainers.image.ref.name": m.version,
 		"io.containerd.image.name":          "docker.io/library/tandem:" + m.version,
 	}
-	one.Platform = &config.platformOf
-	docker := []map[string]any{{
-		"Config": blobName(configured.Digest), "RepoTags": []string{"tandem:" + m.version},
-		"Layers": []string{blobName(packed.Digest)},
-	}}
+	return d
+}
+
+// dockerList is Docker's older list of what is in an archive, which knows one processor.
+func (m *maker) dockerList(i platformImage) []byte {
+	return marshal([]map[string]any{{
+		"Config": blobName(i.config.Digest), "RepoTags": []string{"tandem:" + m.version},
+		"Layers": []string{blobName(i.layer.Digest)},
+	}})
+}
+
+// writeImage writes the archive: blobs by their digests, an index of the one thing that is named, and Docker's
+// list beside it.
+func (m *maker) writeImage(platform string, top descriptor, docker []byte, images ...platformImage) error {
+	f, err := os.Create(m.path(fmt.Sprintf("tandem_%s_%s.image.tar", packageVersion(m.version), platform)))
+	if err != nil {
+		return err
+	}
+	t := &tarball{file: f, tar: tar.NewWriter(f), at: m.at}
+	for _, image := range images {
+		for _, blob := range image.blobs {
+			err = errors.Join(err, t.add(blobName(digest(blob)), 0o644, blob))
+		}
+	}
+	err = errors.Join(err, t.add("index.json", 0o644, marshal(index{2, indexType, []descriptor{top}})))
+	if docker != nil {
+		err = errors.Join(err, t.add("manifest.json", 0o644, docker))
+	}
 	return errors.Join(
-		err, blobs.add("index.json", 0o644, marshal(index{2, indexType, []descriptor{one}})),
-		blobs.add("manifest.json", 0o644, marshal(docker)),
-		blobs.add("oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)),
-		blobs.tar.Close(), f.Close(),
+		err, t.add("oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)),
+		t.tar.Close(), f.Close(),
 	)
 }
 
-// blob adds data under its digest. Errors come together in err.
-func (t *tarball) blob(err *error, media string, data []byte) descriptor {
-	d := descriptor{MediaType: media, Digest: digest(data), Size: len(data)}
-	*err = errors.Join(*err, t.add(blobName(d.Digest), 0o644, data))
-	return d
+func describeBlob(media string, data []byte) descriptor {
+	return descriptor{MediaType: media, Digest: digest(data), Size: len(data)}
 }
 
 func blobName(digest string) string { return path.Join("blobs", "sha256", digest[len("sha256:"):]) }

@@ -49,6 +49,7 @@ type maker struct {
 	certificates string
 	runs         string    // the binary of this machine
 	at           time.Time // of the commit: what is made of it again has the same times
+	images       []platformImage
 }
 
 func (m *maker) run(ctx context.Context, onlyBinary bool) (err error) {
@@ -77,6 +78,9 @@ func (m *maker) run(ctx context.Context, onlyBinary bool) (err error) {
 	}
 	if onlyBinary {
 		return nil
+	}
+	if err := m.imageOfAll(); err != nil {
+		return err
 	}
 	return writeSums(m.out)
 }

@@ -37,9 +37,9 @@ func TestPackageVersion(t *testing.T) {
 	}
 }
 
-// An image is one layer under a configuration that names it by its content, nobody's root, and both lists
-// lead to the same.
-func TestImage(t *testing.T) {
+// imageMaker makes images of a file system with a binary of a few bytes.
+func imageMaker(t *testing.T) (m maker, root string) {
+	t.Helper()
 	root, out := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{
 		"usr/bin/tandem": "binary", "usr/share/doc/tandem/LICENSE": "license",
@@ -52,42 +52,68 @@ func TestImage(t *testing.T) {
 	if err := os.WriteFile(certificates, []byte("trusted"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m := maker{version: "v1.0.0", out: out, certificates: certificates, at: time.Unix(1_700_000_000, 0).UTC()}
+	return maker{
+		version: "v1.0.0", out: out, certificates: certificates, at: time.Unix(1_700_000_000, 0).UTC(),
+	}, root
+}
+
+// imageFiles are the files of an archive with an image, which read each other by their digests.
+type imageFiles map[string][]byte
+
+func readImage(t *testing.T, name string) imageFiles {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return untar(t, data)
+}
+
+func (f imageFiles) read(t *testing.T, name string, into any) {
+	t.Helper()
+	if err := json.Unmarshal(f[name], into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+// blob reads what a descriptor names, which has to be what it says.
+func (f imageFiles) blob(t *testing.T, d descriptor, into any) []byte {
+	t.Helper()
+	text := f[blobName(d.Digest)]
+	if digest(text) != d.Digest || len(text) != d.Size {
+		t.Errorf("%v is not what it says, but %s of %d bytes", d, digest(text), len(text))
+	}
+	if into != nil {
+		f.read(t, blobName(d.Digest), into)
+	}
+	return text
+}
+
+// An image is one layer under a configuration that names it by its content, nobody's root, and both lists
+// lead to the same.
+func TestImage(t *testing.T) {
+	m, root := imageMaker(t)
 	if err := m.image(root, "arm64"); err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(out, "tandem_1.0.0_linux_arm64.image.tar")
+	name := filepath.Join(m.out, "tandem_1.0.0_linux_arm64.image.tar")
 	first, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := untar(t, first)
+	files := readImage(t, name)
 	var top index
 	var one manifest
 	var config imageConfig
-	read := func(name string, into any) {
-		if err := json.Unmarshal(files[name], into); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-	blob := func(d descriptor, into any) {
-		text := files[blobName(d.Digest)]
-		if digest(text) != d.Digest || len(text) != d.Size {
-			t.Errorf("%v is not what it says, but %s of %d bytes", d, digest(text), len(text))
-		}
-		if into != nil {
-			read(blobName(d.Digest), into)
-		}
-	}
-	read("index.json", &top)
-	blob(top.Manifests[0], &one)
-	blob(one.Config, &config)
-	blob(one.Layers[0], nil)
+	files.read(t, "index.json", &top)
+	files.blob(t, top.Manifests[0], &one)
+	files.blob(t, one.Config, &config)
+	packed := files.blob(t, one.Layers[0], nil)
 	if config.Architecture != "arm64" || config.Config.User != "65532:65532" ||
 		config.Config.Entrypoint[0] != "/usr/bin/tandem" {
 		t.Errorf("the configuration is %+v", config)
 	}
-	plain, err := gunzip(files[blobName(one.Layers[0].Digest)])
+	plain, err := gunzip(packed)
 	if err != nil || digest(plain) != config.RootFS.DiffIDs[0] {
 		t.Errorf("the layer is %s, want %v: %v", digest(plain), config.RootFS.DiffIDs, err)
 	}
@@ -97,7 +123,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("the file system has %d entries", len(layer))
 	}
 	var docker []struct{ Config, Layers any }
-	if read("manifest.json", &docker); docker[0].Config != blobName(one.Config.Digest) {
+	if files.read(t, "manifest.json", &docker); docker[0].Config != blobName(one.Config.Digest) {
 		t.Errorf("docker's list names %v", docker[0])
 	}
 	if err := m.image(root, "arm64"); err != nil {
@@ -105,6 +131,46 @@ func TestImage(t *testing.T) {
 	}
 	if again, err := os.ReadFile(name); err != nil || !bytes.Equal(again, first) {
 		t.Errorf("the same image made again has other bytes: %v", err)
+	}
+}
+
+// The image of all processors leads by one name to the very image of each, with all its blobs.
+func TestImageOfAll(t *testing.T) {
+	m, root := imageMaker(t)
+	archs := []string{"amd64", "arm64"}
+	for _, arch := range archs {
+		if err := m.image(root, arch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.imageOfAll(); err != nil {
+		t.Fatal(err)
+	}
+	files := readImage(t, filepath.Join(m.out, "tandem_1.0.0_linux.image.tar"))
+	var top, all index
+	files.read(t, "index.json", &top)
+	if len(top.Manifests) != 1 || top.Manifests[0].MediaType != indexType {
+		t.Fatalf("the archive names %+v, want one index", top.Manifests)
+	}
+	files.blob(t, top.Manifests[0], &all)
+	if len(all.Manifests) != len(archs) {
+		t.Fatalf("the index has %+v, want %v", all.Manifests, archs)
+	}
+	for i, arch := range archs {
+		var one manifest
+		var config imageConfig
+		files.blob(t, all.Manifests[i], &one)
+		files.blob(t, one.Config, &config)
+		files.blob(t, one.Layers[0], nil)
+		if said := all.Manifests[i].Platform; said.Architecture != arch || config.Architecture != arch {
+			t.Errorf("image %d is of %s in the index and of %s in itself, want %s",
+				i, said.Architecture, config.Architecture, arch)
+		}
+		var own index
+		readImage(t, filepath.Join(m.out, "tandem_1.0.0_linux_"+arch+".image.tar")).read(t, "index.json", &own)
+		if own.Manifests[0].Digest != all.Manifests[i].Digest {
+			t.Errorf("%s is another image in the archive of its own", arch)
+		}
 	}
 }
 
