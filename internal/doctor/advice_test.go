@@ -1,0 +1,97 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"tandem/internal/config"
+	"tandem/internal/replica"
+)
+
+// advised are the flags that the doctor asks for of an engine of this role that has none of them.
+func advised(role replica.Role) []string {
+	pools := config.Pools{
+		Prefill: config.Pool{Replicas: []config.Replica{{}}}, Decode: config.Pool{Replicas: []config.Replica{{}}},
+	}
+	bare := &server{role: role, fleet: &fleet{cfg: &config.Config{Pools: pools}, roles: true}}
+	untold := &rank{s: bare, trial: &trial{}}
+	untold.trial.second.cached = -1
+	text := strings.Join([]string{connectorThere(bare).do, publish, detailsThere(untold).do}, "\n")
+	flags := regexp.MustCompile(`--[a-z-]+(?: '[^']*')?`).FindAllString(text, -1)
+	for i, flag := range flags {
+		flags[i] = strings.ReplaceAll(strings.Replace(flag, " ", "=", 1), "'", "")
+	}
+	return flags
+}
+
+// The engines of the compose file for GPUs are started as the doctor advises, keep prefixes, say their own
+// side channel, and are those that its router is told.
+func TestComposeFileTakesTheAdvice(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "vllm-nixl", "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Services map[string]struct {
+			Image       string
+			Environment map[string]string
+			Command     []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	pins, err := os.ReadFile(filepath.Join("..", "..", "tools", "e2evllm", "pins.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, role := range map[string]replica.Role{"p0": replica.Prefill, "d0": replica.Decode} {
+		service := file.Services[name]
+		flags := advised(role)
+		if len(flags) != 3 {
+			t.Fatalf("the doctor advises %q", flags)
+		}
+		for _, flag := range flags {
+			if !slices.Contains(service.Command, flag) {
+				t.Errorf("%s is started without %s: %q", name, flag, service.Command)
+			}
+		}
+		if slices.Contains(service.Command, "--no-enable-prefix-caching") {
+			t.Errorf("%s keeps no prefixes", name)
+		}
+		if host := service.Environment["VLLM_NIXL_SIDE_CHANNEL_HOST"]; host != name {
+			t.Errorf("%s has its side channel at %q", name, host)
+		}
+		version := strings.TrimPrefix(service.Image, "vllm/vllm-openai:v")
+		if !strings.Contains(string(pins), "\nvllm-cpu=="+version+"\n") {
+			t.Errorf("%s is of %s, which is not what the tests with real engines run", name, service.Image)
+		}
+		if router := strings.Join(file.Services["tandem"].Command, " "); !strings.Contains(router,
+			"--"+role.String()+" http://"+name+":8000") {
+			t.Errorf("the router is not told of %s: %s", name, router)
+		}
+	}
+}
+
+// The README starts engines as the doctor advises.
+func TestReadmeTakesTheAdvice(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range advised(replica.Prefill) {
+		want := flag
+		if name, value, ok := strings.Cut(flag, "="); ok {
+			want = name + " '" + value + "'"
+		}
+		if !strings.Contains(string(text), want) {
+			t.Errorf("README.md starts engines without %s", want)
+		}
+	}
+}
