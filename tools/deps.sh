@@ -3,7 +3,7 @@
 # tests; with "browser" Chromium, which the tests of the live page run in; with "monitoring"
 # Prometheus, which those of dashboard and alerts ask; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
 # With "release": what make release and make release-check take besides: Python 3 with venv, curl, patch, authorities to trust, rpm, and on a processor
-# other than arm64 the emulator of that.
+# other than arm64 the emulator of that; where there is apt also debootstrap and ip, for a bare Debian without the machine's network to install into.
 # Says plainly what to install by hand where it cannot.
 set -eu
 want=${1:-build}
@@ -24,7 +24,8 @@ sys.exit(sys.version_info[:2] != (3, 11) or not os.path.exists(h))' 2>/dev/null 
 
 have_release() {
 	"${PYTHON:-python3}" -c 'import venv, ensurepip' 2>/dev/null && command -v curl >/dev/null && command -v patch >/dev/null &&
-		command -v rpm >/dev/null && [ -s /etc/ssl/certs/ca-certificates.crt ] && { [ "$(uname -m)" = aarch64 ] || command -v qemu-aarch64-static >/dev/null; }
+		command -v rpm >/dev/null && [ -s /etc/ssl/certs/ca-certificates.crt ] && { [ "$(uname -m)" = aarch64 ] || command -v qemu-aarch64-static >/dev/null; } &&
+		{ ! command -v apt-get >/dev/null || { command -v debootstrap >/dev/null && command -v ip >/dev/null; }; }
 }
 
 tmp=$(mktemp -d)
@@ -55,7 +56,7 @@ For real vLLM (make e2e-vllm, Linux only) also g++ and Python 3.11 with venv and
   Debian 12, Ubuntu with it:  apt-get install g++ python3.11 python3.11-venv python3.11-dev
   Fedora:                     dnf install gcc-c++ python3.11 python3.11-devel
 For make release (Linux only) also:
-  Debian, Ubuntu:  apt-get install python3-venv curl patch ca-certificates rpm qemu-user-static
+  Debian, Ubuntu:  apt-get install python3-venv curl patch ca-certificates rpm qemu-user-static debootstrap iproute2
   Fedora:          dnf install python3 curl patch ca-certificates rpm qemu-user-static
 EOF
 	exit 1
@@ -72,7 +73,7 @@ if command -v apt-get >/dev/null 2>&1; then
 	[ "$want" != browser ] || packages="$packages chromium fonts-dejavu-core"
 	[ "$want" != monitoring ] || packages="$packages prometheus"
 	[ "$want" != vllm ] || packages="$packages g++ python3.11 python3.11-venv python3.11-dev"
-	[ "$want" != release ] || packages="$packages python3 python3-venv curl patch ca-certificates rpm qemu-user-static"
+	[ "$want" != release ] || packages="$packages python3 python3-venv curl patch ca-certificates rpm qemu-user-static debootstrap iproute2"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || by_hand "apt-get update failed"
 	# shellcheck disable=SC2086
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >"$tmp/log" 2>&1 ||

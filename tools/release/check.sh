@@ -1,14 +1,33 @@
 #!/bin/sh
-# Tries what make release has made, as people would use it: checksums, the binaries, both packages installed into empty roots, the unit's command line,
-# and the image's file system. Needs root, for chroot.
+# Tries what make release has made, as people would use it: checksums, the binaries, both packages installed into empty roots and the .deb into a bare Debian, the
+# unit's command line, and the images' file systems. Needs root, for chroot; nothing is left behind.
 set -eu
 cd "$(dirname "$0")/../.."
 out=$PWD/build/release
 [ "$(id -u)" = 0 ] || { echo "make release-check needs root: it runs what it has installed in a root of its own" >&2; exit 1; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 step() { printf '\n== %s\n' "$*"; }
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+
+if [ -z "${TANDEM_CHECK:-}" ]; then # once with the network, for Debian's packages, and then without it
+	work=$(mktemp -d)
+	trap 'rm -rf --one-file-system "$work"' EXIT
+	step "a bare Debian 12"
+	if debootstrap --variant=minbase bookworm "$work/debian" >"$work/log" 2>&1; then
+		du -sh "$work/debian" | cut -f 1
+	else
+		umount "$work/debian/proc" "$work/debian/sys" 2>/dev/null || true
+		rm -rf --one-file-system "$work/debian"
+		echo "there is none: debootstrap says $(tail -n 1 "$work/log"). The .deb goes into an empty root only."
+	fi
+	# The ports that a newcomer's configuration names may be taken on this machine: a network of one's own has them all.
+	if unshare -n ip link set lo up 2>/dev/null; then
+		TANDEM_CHECK=$work unshare -n sh -c 'ip link set lo up && exec sh tools/release/check.sh'
+	else
+		TANDEM_CHECK=$work sh tools/release/check.sh
+	fi
+	exit
+fi
+work=$TANDEM_CHECK
 
 # quickstart WORDS... holds the program that these words run to the quickstart: engines, events over ZeroMQ, a handoff, a stream, a decision.
 quickstart() {
@@ -35,6 +54,15 @@ lives() {
 	echo "serves, and ends well: $*"
 }
 
+# unpack ARCH unpacks the file system of the image of a processor into $work/root-ARCH.
+unpack() {
+	mkdir -p "$work/image-$1" "$work/root-$1"
+	tar -xf "$out"/*_linux_"$1".image.tar -C "$work/image-$1"
+	tar -xzf "$work/image-$1/$(sed 's/.*"Layers":\["\([^"]*\)".*/\1/' "$work/image-$1/manifest.json")" -C "$work/root-$1"
+	[ -s "$work/root-$1/etc/ssl/certs/ca-certificates.crt" ] || fail "the image trusts nobody"
+	cp deploy/packages/tandem.yaml "$work/root-$1/etc/tandem/tandem.yaml"
+}
+
 step "checksums"
 (cd "$out" && sha256sum --quiet -c SHA256SUMS)
 
@@ -43,17 +71,24 @@ for binary in "$out"/tandem_linux_amd64 "$out"/tandem_linux_arm64; do
 	[ -e "$binary" ] || continue
 	arch=${binary##*_}
 	step "$arch: static, and works"
+	LC_ALL=C readelf -lh "$binary" >"$work/elf"
+	case $arch in amd64) machine=X86-64 cpu=x86_64 ;; arm64) machine=AArch64 cpu=aarch64 ;; esac
+	grep -q "Machine: .*$machine" "$work/elf" || fail "$binary is for $(grep Machine: "$work/elf")"
+	grep -q INTERP "$work/elf" && fail "$binary wants an interpreter"
 	if [ "$arch" = "$here" ]; then
 		case $(ldd "$binary" 2>&1) in *"not a dynamic executable"* | *"statically linked"*) ;; *) fail "$binary is not static: $(ldd "$binary")" ;; esac
 		"$binary" --version
 		quickstart "$binary"
 	else
 		qemu-aarch64-static "$binary" --version
+		qemu-aarch64-static "$binary" check deploy/packages/tandem.yaml >/dev/null || fail "the shipped configuration, on $arch"
 		qemu-aarch64-static "$binary" demo --requests 2 --concurrency 1 | tail -n 8 | tee "$work/demo"
 		grep -q '2 requests, 0 wrong' "$work/demo" || fail "the demo of $arch"
 	fi
 	grep -q '"name": "libzmq"' "$binary.cdx.json" || fail "the bill of materials of $arch has no libzmq"
 	[ "$(grep -c '"purl": "pkg:golang/' "$binary.cdx.json")" -gt 20 ] || fail "the bill of materials of $arch has few modules"
+	[ "$(dpkg-deb -f "$out"/*_"$arch".deb Architecture)" = "$arch" ] || fail "the .deb of $arch"
+	[ "$(rpm -qp --qf '%{ARCH}' "$out"/*_"$arch".rpm)" = "$cpu" ] || fail "the .rpm of $arch"
 done
 
 deb=$(ls "$out"/*_$here.deb)
@@ -73,6 +108,7 @@ dpkg --root="$work/deb" --force-script-chrootless -i "$deb" >"$work/log" 2>&1
 grep -q 127.0.0.1:8000 "$work/deb/etc/tandem/tandem.yaml" || fail "an upgrade has written over the configuration"
 if command -v systemd-analyze >/dev/null; then
 	mkdir -p "$work/deb/bin" && cp /bin/sh "$work/deb/bin/kill" # it is only looked for
+	systemd-analyze security --offline=true --threshold=18 "$unit" >"$work/log" 2>&1 || { tail -n 1 "$work/log"; fail "the unit may do more than it did"; }
 	systemd-analyze verify --root="$work/deb" tandem.service 2>&1 | grep -E 'tandem.service:[0-9]+:|not executable' && fail "systemd does not like the unit"
 fi
 dpkg --root="$work/deb" --force-script-chrootless --purge tandem >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg --purge"; }
@@ -83,14 +119,40 @@ rpm --root "$work/rpm" --dbpath /var/lib/rpm --nodeps --noscripts --ignorearch -
 # shellcheck disable=SC2086
 lives "$work/rpm" $command
 
-step "the image's file system"
-mkdir -p "$work/image" "$work/root"
-tar -xf "$out"/*_linux_$here.image.tar -C "$work/image"
-tar -xzf "$work/image/$(sed 's/.*"Layers":\["\([^"]*\)".*/\1/' "$work/image/manifest.json")" -C "$work/root"
-[ -s "$work/root/etc/ssl/certs/ca-certificates.crt" ] || fail "the image trusts nobody"
-cp deploy/packages/tandem.yaml "$work/root/etc/tandem/tandem.yaml"
-lives "$work/root" /usr/bin/tandem serve --config /etc/tandem/tandem.yaml
-shared=$work/root/tmp
-quickstart sh tools/release/in-root.sh "$work/root"
+if [ -d "$work/debian" ]; then
+	step "the .deb on a bare Debian: install, edit one file, start as the unit does"
+	cp "$deb" "$work/debian/tandem.deb"
+	SINCE=$(date +%s%3N)
+	chroot "$work/debian" dpkg -i /tandem.deb >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg"; }
+	# shellcheck disable=SC2086
+	TANDEM=$out/tandem_linux_$here SINCE=$SINCE sh tools/release/first-token.sh "$work/debian" $command
+	chroot "$work/debian" dpkg --purge tandem >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg --purge"; }
+fi
+
+step "the image: unpack, edit one file, start as its configuration says"
+SINCE=$(date +%s%3N)
+unpack $here
+TANDEM=$out/tandem_linux_$here SINCE=$SINCE sh tools/release/first-token.sh "$work/root-$here" /usr/bin/tandem serve --config /etc/tandem/tandem.yaml
+shared=$work/root-$here/tmp
+quickstart sh tools/release/in-root.sh "$work/root-$here"
+cat "$work/image-$here"/blobs/sha256/* | grep -q '"User":"65532:65532"' || fail "the image runs as somebody else"
+
+if [ "$here" = amd64 ] && [ -e "$out/tandem_linux_arm64" ]; then
+	step "the image of arm64, under an emulator"
+	SINCE=$(date +%s%3N)
+	unpack arm64
+	cp "$(command -v qemu-aarch64-static)" "$work/root-arm64/qemu"
+	TANDEM=$out/tandem_linux_$here SINCE=$SINCE sh tools/release/first-token.sh "$work/root-arm64" /qemu /usr/bin/tandem serve --config /etc/tandem/tandem.yaml
+fi
+
+step "the image of all processors: every blob is what its name says"
+mkdir "$work/all"
+tar -xf "$out"/*_linux.image.tar -C "$work/all"
+(cd "$work/all/blobs/sha256" && for blob in *; do [ "$(sha256sum <"$blob" | cut -d ' ' -f 1)" = "$blob" ] || fail "blob $blob"; done)
+for platform in "$out"/*_linux_*.image.tar; do
+	tar -xOf "$platform" index.json | sed 's/.*"digest":"sha256:\([0-9a-f]*\)".*/\1/' | while read -r one; do
+		[ -e "$work/all/blobs/sha256/$one" ] || fail "it lacks that of $platform"
+	done
+done
 
 step "all of it is well: $(ls "$out" | wc -l) files in build/release"
