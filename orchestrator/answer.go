@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"tandem/connector"
 	"tandem/internal/engine"
 	"tandem/internal/liveness"
@@ -27,7 +25,7 @@ type answer struct {
 	to      *reach
 	ctx     context.Context
 	spanCtx context.Context
-	endSpan func(...attribute.KeyValue)
+	span    legSpan
 	guard   *liveness.Watchdog // until the first content of a split request
 
 	split bool
@@ -44,7 +42,13 @@ func (h *handoff) newAnswer(ctx context.Context, to *reach) *answer {
 		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
 		told: -1, cached: unknownCache,
 	}
-	a.spanCtx, a.endSpan = h.j.q.o.span(ctx, "decode", attribute.String("tandem.replica", string(to.Member.ID)))
+	leg := legLocal
+	if a.split {
+		leg = legDecode
+	}
+	if a.spanCtx, a.span = h.j.leg(ctx, leg, &to.Member); a.span.on() {
+		a.said = &saidByAnswer{}
+	}
 	return a
 }
 
@@ -124,6 +128,7 @@ func (a *answer) readWhole() *failure {
 		return f
 	}
 	a.begun()
+	a.said.whole(body)
 	if u, ok := said.Usage(); ok {
 		a.noteUsage(u)
 	}
@@ -167,7 +172,7 @@ func (a *answer) begun() {
 	took := a.first.Sub(a.resp.Sent)
 	j.q.o.m.leg.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
 	if j.req.Stream { // of other answers nobody sees the first token
-		leg := map[bool]string{true: "decode", false: "local"}[a.split]
+		leg := map[bool]string{true: legDecode, false: legLocal}[a.split]
 		j.q.o.m.compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
 	}
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
@@ -217,13 +222,13 @@ func (a *answer) close() {
 	if a.resp != nil {
 		a.resp.Close()
 	}
-	a.endSpan(attribute.Int("gen_ai.usage.output_tokens", a.output))
-	a.endSpan = func(...attribute.KeyValue) {}
+	a.span.answered(a)
 }
 
 // settle closes the books of an answer that reached its end, well or not.
 func (a *answer) settle(f *failure) {
 	h, now := a.h, time.Now()
+	a.span.failed(f)
 	a.close()
 	if f == nil && !a.first.IsZero() {
 		began := h.j.q.start

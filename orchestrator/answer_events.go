@@ -40,6 +40,7 @@ type eventReader struct {
 	// the answering engine's own word stays.
 	cached openai.CachedPrompt
 
+	said    *saidByAnswer     // what a trace tells of it, nil where nobody traces
 	given   *openai.Delivered // what the client has got of it, nil where nobody goes on with it
 	died    error             // why it ends here, where no read said so
 	last    []byte            // the engine's own event about that
@@ -278,6 +279,7 @@ func (s *eventReader) errorEvent(code int, data []byte) *failure {
 // appendEvent appends an event as the client will see it, and counts what it carries.
 func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
 	s.events++
+	s.said.event(e.Data())
 	if s.kind.Ends(e.Data()) {
 		s.done = true
 	}

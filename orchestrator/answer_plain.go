@@ -40,6 +40,7 @@ func (s *eventReader) count(events []byte) {
 	n := bytes.Count(events, blankLine)
 	s.output += n
 	s.events += n
+	s.said.event(events)
 }
 
 func doneAt(b []byte) int  { return bytes.Index(b, doneMark) }

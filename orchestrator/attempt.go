@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"tandem/internal/config"
 	"tandem/internal/kv"
 	"tandem/internal/openai"
@@ -362,7 +360,8 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 // room.
 func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
-	ctx, end := j.q.o.span(ctx, "plan")
+	ctx, span := j.q.o.step(ctx, "plan")
+	defer span.end()
 	var b *planner.Booking
 	var err error
 	var took time.Duration
@@ -380,14 +379,14 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	j.q.o.m.observe(phaseQueue, wait)
 	j.q.o.m.observe(phasePlan, took)
 	if queued != nil {
-		end()
 		return nil, j.notAdmitted(ctx, queued, err)
 	}
 	if err != nil {
-		end()
 		return nil, j.noPlan(err)
 	}
-	end(decisionAttributes(b, j.q.o.traced)...)
+	if span.on() {
+		span.span.SetAttributes(decisionAttributes(b)...)
+	}
 	return b, nil
 }
 
@@ -507,9 +506,7 @@ func (j *job) finish(f *failure, a *answer) {
 		}
 	}
 	if j.q.o.traced {
-		j.q.span.SetAttributes(attribute.String("gen_ai.request.model", j.rec.Model),
-			attribute.Int("gen_ai.usage.input_tokens",
-				j.rec.Prompt), attribute.Int("gen_ai.usage.output_tokens", j.rec.Output))
+		j.q.span.SetAttributes(attrModel.String(j.rec.Model))
 	}
 	j.q.o.m.took(j.rec)
 	j.q.o.ring.add(j.rec)

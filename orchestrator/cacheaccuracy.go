@@ -94,15 +94,15 @@ func modeName(b *planner.Booking, whole string) string {
 }
 
 // decisionAttributes puts the decision's terms on the span.
-func decisionAttributes(b *planner.Booking, traced bool) []attribute.KeyValue {
-	if !traced || b.Decision == nil {
+func decisionAttributes(b *planner.Booking) []attribute.KeyValue {
+	if b.Decision == nil {
 		return nil
 	}
 	return append([]attribute.KeyValue{
-		attribute.String("tandem.prefill", string(b.Prefill.ID)),
-		attribute.String("tandem.decode", string(b.Decode.ID)),
-		attribute.Int("tandem.matched_tokens", b.Decision.Matched),
-		attribute.String("tandem.reason", b.Decision.Reason),
+		attrPrefill.String(string(b.Prefill.ID)),
+		attrDecode.String(string(b.Decode.ID)),
+		attrMatched.Int(b.Decision.Matched),
+		attrReason.String(b.Decision.Reason),
 	}, termAttributes(b.Decision)...)
 }
 

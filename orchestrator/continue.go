@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"tandem/connector"
 	"tandem/internal/config"
 	"tandem/internal/engine"
@@ -119,6 +117,7 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed heldFault) {
 	if !ok {
 		f = legFailed(ctx, "stream", a.to.Member.ID, err)
 	}
+	a.span.failed(f)
 	blamed.fault = a.h.j.q.o.failedOn(a.h.b, f, a.h.j.q.start, time.Now()).fault
 	return blamed
 }
@@ -141,10 +140,11 @@ func (a *answer) replace(
 	case !root.mayGoOn(ctx, blamed):
 		return noBudget, nil
 	}
-	at := attribute.String("tandem.replica", string(a.to.Member.ID))
-	tokens := attribute.Int("tandem.tokens", a.given.Tokens())
-	ctx, end := root.q.o.span(ctx, "continue", at, tokens)
-	defer end()
+	ctx, span := root.q.o.step(ctx, "continue")
+	defer span.end()
+	if span.on() {
+		span.span.SetAttributes(attrReplica.String(string(a.to.Member.ID)), attrTokens.Int(a.given.Tokens()))
+	}
 	rest, f := a.restJob(root, blamed)
 	if f != nil {
 		return notPossible, f

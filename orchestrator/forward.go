@@ -13,12 +13,15 @@ import (
 
 // forward sends a passed request to one engine and passes the answer on as it comes, without transfer
 // parameters. rec is of the decision that it came of, nil where none was made.
-func (q *request) forward(ctx context.Context, to *reach, p *passthrough, rec *Record) *failure {
+func (q *request) forward(ctx context.Context, to *reach, p *passthrough, rec *Record) (f *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timeout, late := q.answerBy(p)
 	timer := time.AfterFunc(timeout, func() { cancel(late) })
 	defer timer.Stop()
+	ctx, span := q.passedLeg(ctx, p.model, &to.Member)
+	status := 0
+	defer func() { span.passed(f, status) }()
 	r := &engine.Request{
 		Method: q.r.Method, Path: enginePath(q.r), Body: p.body, ContentType: p.contentType, Idempotent: p.again,
 		Header: []engine.Field{{Key: "X-Request-Id", Value: q.id}},
@@ -29,6 +32,7 @@ func (q *request) forward(ctx context.Context, to *reach, p *passthrough, rec *R
 		return legFailed(ctx, "decode", to.Member.ID, err)
 	}
 	defer resp.Close()
+	status = resp.Status
 	contentType := resp.Header.Get("Content-Type")
 	if strings.HasPrefix(contentType, "text/event-stream") && resp.Status == http.StatusOK {
 		s := &eventReader{resp: resp, kind: q.kind, at: to.Member.ID, idle: q.snap.cfg.Timeouts.DecodeIdle}

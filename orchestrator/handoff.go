@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"tandem/connector"
 	"tandem/internal/config"
 	"tandem/internal/engine"
@@ -200,12 +198,11 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	}
 	ctx, giveUp, stop := h.prefillContext(ctx)
 	defer stop()
-	ctx, end := o.span(ctx, "prefill", attribute.String("tandem.replica", string(at)))
 	out, f := h.prefillBody(con)
 	if f != nil {
-		end()
 		return nil, f
 	}
+	ctx, span := h.j.leg(ctx, legPrefill, &to.Member)
 	h.sentAt = time.Now()
 	h.from = to
 	h.stood = to.StalledFor(h.sentAt)
@@ -221,7 +218,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	}
 	took := h.doneAt.Sub(h.sentAt)
 	h.j.rec.Phases.Prefill += ms(took)
-	end(attribute.Int("tandem.cached_tokens", answer.CachedTokens))
+	span.prefilled(&answer, f)
 	if f != nil {
 		if len(answer.Params) > 0 { // its blocks are kept for us all the same
 			h.giveBack(con, connector.NewReply(answer.Params, h.doneAt, 0, 0), "")
@@ -433,7 +430,7 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 func (h *handoff) decode(
 	ctx context.Context, con connector.Connector, reply *connector.Reply,
 ) (*answer, *failure) {
-	_, end := h.j.q.o.span(ctx, "handoff")
+	_, span := h.j.q.o.step(ctx, "handoff")
 	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
 	out.load = !h.j.req.Stream
 	leg := out.edited(h.attempt)
@@ -456,7 +453,7 @@ func (h *handoff) decode(
 			return nil
 		}
 	}
-	end()
+	span.end()
 	if err != nil {
 		return nil, h.notHandedOver(err)
 	}
@@ -514,6 +511,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	a := h.newAnswer(ctx, to)
 	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {
+		a.span.failed(f)
 		a.maybeDistrust(f)
 		a.close()
 		return nil, f

@@ -312,8 +312,11 @@ func (t midTracer) Start(
 ) (context.Context, trace.Span) {
 	replica := ""
 	for _, a := range new(trace.NewSpanStartConfig(opts...)).Attributes() {
-		if a.Key == "tandem.replica" {
+		switch a.Key {
+		case attrReplica:
 			replica = a.Value.AsString()
+		case attrLeg:
+			name = strings.Replace(a.Value.AsString(), legLocal, legDecode, 1)
 		}
 	}
 	t.m.mu.Lock()

@@ -12,9 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"tandem/internal/openai"
@@ -112,26 +109,10 @@ func (q *request) authorised() bool {
 	return ok == 1 && token != ""
 }
 
-// trace opens the request's span, a child of the client's where it sent a context.
-func (q *request) trace(ctx context.Context) context.Context {
-	if !q.o.traced {
-		q.span = trace.SpanFromContext(context.Background())
-		return ctx
-	}
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(q.r.Header))
-	ctx, q.span = q.o.tracer.Start(ctx, "tandem "+q.path, trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(attribute.String("tandem.id", q.id), attribute.String("http.route", q.path)))
-	return ctx
-}
-
 // fail remembers the outcome, and tells the client of it.
 func (q *request) fail(f *failure) {
 	q.out = f.kind
-	if q.o.traced {
-		q.span.SetStatus(codes.Error, f.kind)
-		q.span.SetAttributes(attribute.String("tandem.failed_phase", f.phase),
-			attribute.String("error.type", f.kind))
-	}
+	q.traceFailure(f)
 	q.w.fail(f)
 }
 
@@ -145,10 +126,7 @@ func (q *request) end() {
 	if q.snap.cfg.Log.Access {
 		q.logAccess()
 	}
-	if q.o.traced {
-		q.span.SetAttributes(attribute.String("tandem.mode", q.mode), attribute.String("tandem.outcome", q.out))
-		q.span.End()
-	}
+	q.endTrace()
 }
 
 // servedModel is the model that the request was sent to, "" where it went to none: what clients make up is no

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"tandem/internal/config"
 	"tandem/internal/openai"
 	"tandem/internal/tokenizer"
@@ -31,10 +29,12 @@ func (j *job) resolved(
 		j.rec.Phases.Tokenize += ms(took)
 		j.q.o.m.observe(phaseTokenize, took)
 	}()
-	ctx, end := j.q.o.span(ctx, "tokenize")
+	ctx, span := j.q.o.step(ctx, "tokenize")
 	result := resolve(ctx)
-	end(attribute.String("tandem.tokens.source", result.Source.String()),
-		attribute.Int("tandem.tokens.count", result.Count))
+	if span.on() {
+		span.span.SetAttributes(attrTokensSource.String(result.Source.String()), attrTokensCount.Int(result.Count))
+	}
+	span.end()
 	j.rec.Tokenizer = result.Source.String()
 	j.q.o.m.tokenSource.WithLabelValues(j.rec.Tokenizer).Inc()
 	var rejected *tokenizer.Rejected

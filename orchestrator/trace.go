@@ -13,17 +13,25 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// span opens a child span; end closes it with what was learned. Without tracing it costs nothing.
-func (o *Orchestrator) span(
-	ctx context.Context, name string, attrs ...attribute.KeyValue,
-) (context.Context, func(...attribute.KeyValue)) {
+// step is the span of a part of a request that is the router's own work. Its zero value is that of a router
+// that does not trace, and costs nothing.
+type step struct{ span trace.Span }
+
+// step opens a span under the one of ctx.
+func (o *Orchestrator) step(ctx context.Context, name string) (context.Context, step) {
 	if !o.traced {
-		return ctx, func(...attribute.KeyValue) {}
+		return ctx, step{}
 	}
-	ctx, s := o.tracer.Start(ctx, name, trace.WithAttributes(attrs...))
-	return ctx, func(more ...attribute.KeyValue) {
-		s.SetAttributes(more...)
-		s.End()
+	ctx, s := o.tracer.Start(ctx, name)
+	return ctx, step{s}
+}
+
+// on reports whether anybody will see what is set.
+func (s step) on() bool { return s.span != nil }
+
+func (s step) end() {
+	if s.span != nil {
+		s.span.End()
 	}
 }
 
@@ -65,15 +73,15 @@ func (c carrier) Set(key, value string) {
 // termAttributes are the terms of the chosen plan, in milliseconds.
 func termAttributes(d *planner.Decision) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
-		attribute.Float64("tandem.predicted_ttft_ms", d.TTFT),
-		attribute.Int("tandem.available_tokens", d.Available),
-		attribute.Int("tandem.held_tokens", d.Held), attribute.Int("tandem.plans_compared", d.Compared),
-		attribute.Int("tandem.blind_replicas", d.Blind), attribute.Int("tandem.truncated_replicas", d.Truncated),
-		attribute.Bool("tandem.match_guessed", d.Guessed),
+		attrPredictedTTFT.Float64(d.TTFT),
+		attrAvailable.Int(d.Available),
+		attrHeld.Int(d.Held), attrPlansCompared.Int(d.Compared),
+		attrBlind.Int(d.Blind), attrTruncated.Int(d.Truncated),
+		attrMatchGuessed.Bool(d.Guessed),
 	}
 	if len(d.Plans) > 0 {
 		for name, value := range d.Plans[0].Terms.All() {
-			attrs = append(attrs, attribute.Float64("tandem.term."+name, value))
+			attrs = append(attrs, attribute.Float64(attrTerm+name, value))
 		}
 	}
 	return attrs
@@ -84,15 +92,15 @@ func termAttributes(d *planner.Decision) []attribute.KeyValue {
 func truthAttributes(r *Record) []attribute.KeyValue {
 	var attrs []attribute.KeyValue
 	for _, x := range [...]struct {
-		name   string
+		key    attribute.Key
 		tokens int
 	}{
-		{"tandem.available_tokens", r.Available},
-		{"tandem.captured_tokens", r.Captured},
-		{"tandem.delivered_tokens", r.Delivered},
+		{attrAvailable, r.Available},
+		{attrCaptured, r.Captured},
+		{attrDelivered, r.Delivered},
 	} {
 		if x.tokens >= 0 {
-			attrs = append(attrs, attribute.Int(x.name, x.tokens))
+			attrs = append(attrs, x.key.Int(x.tokens))
 		}
 	}
 	return attrs

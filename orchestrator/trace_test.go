@@ -18,13 +18,13 @@ func TestTraceContextGoesToTheEngines(t *testing.T) {
 	defer func() { _ = provider.Shutdown(t.Context()) }()
 	o := &Orchestrator{}
 	o.traceWith(provider)
-	request, endRequest := o.span(t.Context(), "tandem /v1/completions")
-	defer endRequest()
+	request, span := o.step(t.Context(), "POST /v1/completions")
+	defer span.end()
 	for _, name := range []string{"prefill", "decode"} {
-		ctx, end := o.span(request, name)
+		ctx, leg := o.step(request, name)
 		own := trace.SpanContextFromContext(ctx)
 		r := o.propagate(ctx, &engine.Request{}, nil)
-		end()
+		leg.end()
 		want := engine.Field{
 			Key: "traceparent", Value: "00-" + own.TraceID().String() + "-" + own.SpanID().String() + "-01",
 		}
@@ -91,8 +91,8 @@ func TestBaggageGoesOnWhereWeTrace(t *testing.T) {
 	defer func() { _ = provider.Shutdown(t.Context()) }()
 	o := &Orchestrator{}
 	o.traceWith(provider)
-	ctx, end := o.span(t.Context(), "prefill")
-	defer end()
+	ctx, span := o.step(t.Context(), "prefill")
+	defer span.end()
 	sent := http.Header{
 		"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "Baggage": {"user=x"},
 	}

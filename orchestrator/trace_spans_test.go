@@ -1,0 +1,203 @@
+package orchestrator
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+)
+
+// traced runs story in a world that traces, and returns the spans of its requests.
+func traced(t *testing.T, s setup, story func(w *world)) tracetest.SpanStubs {
+	t.Helper()
+	kept := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(kept))
+	defer func() { _ = provider.Shutdown(t.Context()) }()
+	s.options = func(o *Options) { o.Tracer = provider }
+	in(t, s, story)
+	return kept.GetSpans()
+}
+
+// attributesOf returns a span's attributes as text.
+func attributesOf(s *tracetest.SpanStub) map[string]string {
+	all := map[string]string{}
+	for _, a := range s.Attributes {
+		all[string(a.Key)] = a.Value.String()
+	}
+	return all
+}
+
+// ofKind returns the spans of a kind in the order of their beginning.
+func ofKind(all tracetest.SpanStubs, kind trace.SpanKind) (spans []tracetest.SpanStub) {
+	for _, s := range all {
+		if s.SpanKind == kind {
+			spans = append(spans, s)
+		}
+	}
+	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
+	return spans
+}
+
+// wantAttributes compares a span's attributes, those of want only.
+func wantAttributes(t *testing.T, s *tracetest.SpanStub, want map[attribute.Key]string) {
+	t.Helper()
+	got := attributesOf(s)
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if value, there := got[string(key)]; value != want[key] || there == (want[key] == "") {
+			t.Errorf("%s: %s is %q, want %q", s.Name, key, value, want[key])
+		}
+	}
+}
+
+// A split request is a server's span with both legs beneath, each a client's with the engine that it went to.
+// Only the leg that makes the answer counts its tokens as the model's.
+func TestSpansOfASplitRequestFollowTheConventions(t *testing.T) {
+	for _, p := range []prompt{chat(true), completion(true), chat(false), completion(false)} {
+		p.body = strings.Replace(p.body, `"temperature":0,`,
+			`"temperature":0,"top_p":0.5,"top_k":7,"seed":3,"presence_penalty":0.25,"stop":["\nEnd"],`, 1)
+		stream := fmt.Sprint(strings.Contains(p.body, `"stream":true`))
+		spans := traced(t, setup{}, func(w *world) {
+			if got := w.ask(p); got.status != http.StatusOK {
+				t.Fatalf("%s: status %d", p.path, got.status)
+			}
+		})
+		server, legs := ofKind(spans, trace.SpanKindServer), ofKind(spans, trace.SpanKindClient)
+		if len(server) != 1 || len(legs) != 2 {
+			t.Fatalf("%s: %d spans of a server and %d of a client, want 1 and 2", p.path, len(server), len(legs))
+		}
+		if want := "POST " + p.path; server[0].Name != want {
+			t.Errorf("the server's span is called %q, want %q", server[0].Name, want)
+		}
+		wantAttributes(t, &server[0], map[attribute.Key]string{
+			attrMethod: "POST", attrRoute: p.path, attrPath: p.path, attrScheme: "http", attrVersion: "1.1",
+			attrStatus: "200", attrErrorType: "", attrMode: "split", attrOutcome: "ok", attrModel: "sim",
+			attrOutputTokens: "",
+		})
+		does := "chat"
+		if p.path == "/v1/completions" {
+			does = "text_completion"
+		}
+		prefill, decode := &legs[0], &legs[1]
+		for s, name := range map[*tracetest.SpanStub]string{prefill: "prefill sim", decode: does + " sim"} {
+			if s.Name != name || s.Parent.SpanID() != server[0].SpanContext.SpanID() {
+				t.Errorf("a leg's span is called %q beneath %s, want %q", s.Name, s.Parent.SpanID(), name)
+			}
+			at := attributesOf(s)
+			if host, want := at[string(attrAddress)], at[string(attrReplica)]; host == "" ||
+				!strings.HasPrefix(want, strings.Split(host, ".")[0]) && !strings.Contains(want, host) {
+				t.Errorf("%s: %s is %q for the replica %q", s.Name, attrAddress, host, want)
+			}
+			wantAttributes(t, s, map[attribute.Key]string{
+				attrPort: "8000", attrProvider: "vllm", attrModel: "sim", attrStatus: "200", attrErrorType: "",
+			})
+		}
+		wantAttributes(t, prefill, map[attribute.Key]string{
+			attrOperation: "prefill", attrLeg: "prefill", attrCachedTokens: "0", attrOutputTokens: "",
+			attrInputTokens: "", attrTemperature: "",
+		})
+		wantAttributes(t, decode, map[attribute.Key]string{
+			attrOperation: does, attrLeg: "decode", attrStream: stream, attrMaxTokens: "12", attrTemperature: "0",
+			attrTopP: "0.5", attrTopK: "7", attrSeed: "3", attrPresence: "0.25", attrFrequency: "",
+			attrStop: `["\nEnd"]`, attrOutputTokens: "12", attrCacheRead: "0", attrAnswerModel: "sim",
+			attrFinish: `["length"]`,
+		})
+		if at := attributesOf(decode); at[string(attrAnswerID)] == "" || at[string(attrInputTokens)] == "0" {
+			t.Errorf("the decode leg does not tell the answer's id or the prompt's length: %v", at)
+		}
+	}
+}
+
+// One replica that does both is a single leg. What is passed on as it came has one too.
+func TestSpansOfWhatIsNotSplit(t *testing.T) {
+	for _, tt := range []struct {
+		p    prompt
+		name string
+	}{
+		{completion(true), "text_completion sim"},
+		{post("/v1/messages", `{"model":"sim","max_tokens":4,"messages":[`+
+			`{"role":"user","content":"hello"}]}`), "chat sim"},
+		{post("/v1/embeddings", `{"model":"sim","input":"a"}`), "embeddings sim"},
+		{post("/tokenize", `{"model":"sim","prompt":"a"}`), "POST"},
+	} {
+		spans := traced(t, setup{config: func(c *config.Config) { c.Local = config.LocalAlways }},
+			func(w *world) {
+				w.ask(tt.p)
+				w.asked = w.count("tandem_requests_total", "")
+			})
+		legs := ofKind(spans, trace.SpanKindClient)
+		if len(legs) != 1 || legs[0].Name != tt.name {
+			t.Fatalf("%s: the legs are %v, want one called %q", tt.p.path, legs, tt.name)
+		}
+		wantAttributes(t, &legs[0], map[attribute.Key]string{attrPort: "8000", attrCachedTokens: ""})
+	}
+}
+
+// What a client did wrong is no error of a server, and an engine's failure is one of its leg, also where the
+// request ends well elsewhere.
+func TestErrorsOnSpans(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		p      prompt
+		status int
+		failed bool
+		kind   string
+	}{
+		{"unknown model", post("/v1/completions", `{"model":"other","prompt":"a"}`), 404, false, ""},
+		{"bad body", post("/v1/completions", `{"model":`), 400, false, ""},
+		{"engines fail", completion(true), 500, true, "status_500"},
+	} {
+		spans := traced(t, setup{}, func(w *world) {
+			if tt.failed {
+				for _, e := range w.p {
+					fault(enginesim.Fault{Kind: "fail", Path: tt.p.path, Status: 500, Count: -1})(w, e)
+				}
+			}
+			w.ask(tt.p)
+		})
+		server := ofKind(spans, trace.SpanKindServer)[0]
+		wantAttributes(t, &server, map[attribute.Key]string{
+			attrStatus: fmt.Sprint(tt.status), attrErrorType: tt.kind,
+		})
+		if got := server.Status.Code == codes.Error; got != tt.failed {
+			t.Errorf("%s: the server's span has status %v", tt.name, server.Status)
+		}
+		for _, leg := range ofKind(spans, trace.SpanKindClient) {
+			if leg.Status.Code != codes.Error {
+				t.Errorf("%s: a leg's span has status %v", tt.name, leg.Status)
+			}
+			wantAttributes(t, &leg, map[attribute.Key]string{attrErrorType: "status_500", attrStatus: "500"})
+		}
+	}
+}
+
+// Without tracing the spans of a request cost no memory.
+func TestSpansCostNothingWithoutTracing(t *testing.T) {
+	o := &Orchestrator{}
+	o.traceWith(nil)
+	j := &job{q: &request{o: o}, rec: &Record{Path: "/v1/completions"}}
+	a := &answer{}
+	to := &replica.Replica{ID: "d0", URL: "http://d0:8000"}
+	ctx, events := t.Context(), []byte(`data: {"id":"x"}`+"\n\n")
+	if n := testing.AllocsPerRun(100, func() {
+		_, s := o.step(ctx, "plan")
+		s.end()
+		_, leg := j.leg(ctx, legDecode, to)
+		leg.failed(nil)
+		leg.answered(a)
+		a.said.event(events)
+	}); n > 0 {
+		t.Errorf("%v allocations for spans that nobody sees", n)
+	}
+}
