@@ -38,7 +38,7 @@ func byIPv6(ctx context.Context, endpoint string, find lookup) bool {
 
 // byIPv6 is asked once for an endpoint: a name that changes its family meanwhile makes another stream, when
 // its engine is probed again.
-func (s *stream) byIPv6(endpoint string) bool {
+func (s *sockets) byIPv6(endpoint string) bool {
 	six, known := s.family[endpoint]
 	if !known {
 		six = byIPv6(context.Background(), endpoint, net.DefaultResolver.LookupNetIP) // bounded by lookupTime

@@ -73,7 +73,12 @@ func (f *Follower) run(ctx context.Context) error {
 	}
 	defer f.opt.Context.release()
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	s := &stream{src: f.src, sink: f.sink, opt: f.opt, z: z, back: backoff{base: f.opt.Reconnect, rnd: rnd}}
+	s := &stream{
+		src: f.src, sink: f.sink, opt: f.opt,
+		sockets: sockets{z: z, opt: &f.opt},
+		live:    subscription{back: backoff{base: f.opt.Reconnect, rnd: rnd}},
+		replay:  replay{places: &f.opt.Context.places},
+	}
 	defer s.close()
 	if err := s.open(ctx); err != nil {
 		return err
@@ -82,7 +87,7 @@ func (f *Follower) run(ctx context.Context) error {
 		fx: s, stats: &s.stats, replay: f.src.Replay != "", silent: f.opt.ReplayTimeout, audit: f.opt.Audit,
 		rnd: rnd,
 	}
-	f.listen(s.waker)
+	f.listen(s.wake.waker)
 	defer f.listen(nil)
 	s.track.start(time.Now())
 	for ctx.Err() == nil {

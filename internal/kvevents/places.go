@@ -3,7 +3,6 @@ package kvevents
 import (
 	"slices"
 	"sync"
-	"time"
 )
 
 const (
@@ -120,21 +119,5 @@ func ring(called []*place, but *place) {
 		if p != but {
 			p.ring()
 		}
-	}
-}
-
-// yield gives the place of a replay back that has said nothing for a while. It is looked for all the same.
-func (s *stream) yield(now time.Time) {
-	if due(s.yieldAt, now) {
-		s.yieldAt = time.Time{}
-		s.opt.Context.places.leave(&s.place)
-	}
-}
-
-// heard says that the replay under way answers.
-func (s *stream) heard() {
-	if !s.answered {
-		s.answered, s.yieldAt = true, time.Time{}
-		s.opt.Context.places.insist(&s.place)
 	}
 }

@@ -36,25 +36,25 @@ func (b *backoff) lost(now time.Time) time.Duration {
 }
 
 // rest takes back the address from libzmq, which would dial it again at once, until redial.
-func (s *stream) rest(now time.Time) error {
-	wait := s.back.lost(now)
+func (l *subscription) rest(now time.Time) error {
+	wait := l.back.lost(now)
 	if wait == 0 {
 		return nil
 	}
-	s.redialAt = now.Add(wait)
-	return s.sub.Disconnect(s.src.Endpoint)
+	l.redialAt = now.Add(wait)
+	return l.sub.Disconnect(l.endpoint)
 }
 
 // redial dials again when it is time. News that came meanwhile is of connections that we ended.
 func (s *stream) redial(ctx context.Context, now time.Time) error {
-	if !due(s.redialAt, now) {
+	if !due(s.live.redialAt, now) {
 		return nil
 	}
 	if err := s.readNews(ctx); err != nil {
 		return err
 	}
-	s.redialAt = time.Time{}
-	return s.sub.Connect(s.src.Endpoint)
+	s.live.redialAt = time.Time{}
+	return s.live.sub.Connect(s.live.endpoint)
 }
 
 // readNews takes what libzmq says of the connection. Several changes at once are told one by one; only where
@@ -62,15 +62,15 @@ func (s *stream) redial(ctx context.Context, now time.Time) error {
 func (s *stream) readNews(ctx context.Context) error {
 	lost := false
 	for {
-		what, _, _, err := s.news.RecvEvent(zmq4.DONTWAIT)
+		what, _, _, err := s.live.news.RecvEvent(zmq4.DONTWAIT)
 		switch {
 		case empty(err) && lost:
-			return s.rest(time.Now())
+			return s.live.rest(time.Now())
 		case empty(err):
 			return nil
 		case err != nil:
 			return err
-		case !s.redialAt.IsZero():
+		case !s.live.redialAt.IsZero():
 		case what == zmq4.EVENT_DISCONNECTED:
 			lost = true
 			s.track.disconnected(time.Now())

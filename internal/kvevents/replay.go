@@ -1,65 +1,124 @@
 package kvevents
 
 import (
+	"context"
 	"time"
 
 	"github.com/pebbe/zmq4"
 )
 
+// replay is the replay that a stream wants or reads: one at a time.
+type replay struct {
+	wanted bool   // it is to begin as soon as there is a place
+	from   uint64 // its first batch
+	places *places
+	place  place
+
+	dealer   *zmq4.Socket // of the one under way, or nil
+	yieldAt  time.Time    // when the place goes if nothing has come by then, zero if something has
+	answered bool         // something of it has come
+}
+
+// end gives the place back and closes the socket, and reports whether there was one.
+func (r *replay) end() bool {
+	r.wanted, r.yieldAt = false, time.Time{}
+	r.places.leave(&r.place)
+	if r.dealer == nil {
+		return false
+	}
+	r.dealer.Close()
+	r.dealer = nil
+	return true
+}
+
+// yield gives the place of a replay back that has said nothing for a while. It is looked for all the same.
+func (r *replay) yield(now time.Time) {
+	if due(r.yieldAt, now) {
+		r.yieldAt = time.Time{}
+		r.places.leave(&r.place)
+	}
+}
+
+// heard says that the replay under way answers.
+func (r *replay) heard() {
+	if !r.answered {
+		r.answered, r.yieldAt = true, time.Time{}
+		r.places.insist(&r.place)
+	}
+}
+
 // ask implements effects. The replay begins at the next turn, or when it is its turn among the Context's
 // others.
 func (s *stream) ask(from uint64) {
 	s.closeReplay()
-	s.wanted, s.from = true, from
+	s.replay.wanted, s.replay.from = true, from
 }
 
 // closeReplay implements effects. A socket serves one replay only, so no late answer can be taken for one of
 // the next.
 func (s *stream) closeReplay() {
-	s.wanted, s.yieldAt = false, time.Time{}
-	s.opt.Context.places.leave(&s.place)
-	if s.dealer == nil {
-		return
+	if s.replay.end() {
+		s.poll()
 	}
-	s.dealer.Close()
-	s.dealer = nil
-	s.poll()
 }
 
 // beginReplay sends the request that is wanted, if there is a place. A socket that cannot be had is treated
 // like an engine that does not answer.
 func (s *stream) beginReplay() {
-	if !s.wanted || !s.opt.Context.places.want(&s.place, s.track.standing()) {
+	r := &s.replay
+	if !r.wanted || !r.places.want(&r.place, s.track.standing()) {
 		return
 	}
-	s.wanted = false
+	r.wanted = false
 	now := time.Now()
 	s.track.asked(now)
-	s.answered, s.yieldAt = false, now.Add(s.opt.ReplayTimeout/silentShare)
+	r.answered, r.yieldAt = false, now.Add(s.opt.ReplayTimeout/silentShare)
 	dealer, err := s.dialReplay()
 	if err == nil {
-		_, err = dealer.SendMessageDontwait("", seqFrame(s.from))
+		_, err = dealer.SendMessageDontwait("", seqFrame(r.from))
 	}
 	if err != nil {
 		if dealer != nil {
 			dealer.Close()
 		}
-		s.yield(s.yieldAt)
+		r.yield(r.yieldAt)
 		return
 	}
-	s.dealer = dealer
+	r.dealer = dealer
 	s.poll()
 }
 
 // dialReplay makes a connected DEALER: a REQ would take one reply only.
 func (s *stream) dialReplay() (*zmq4.Socket, error) {
-	dealer, err := s.z.NewSocket(zmq4.DEALER)
+	dealer, err := s.sockets.z.NewSocket(zmq4.DEALER)
 	if err != nil {
 		return nil, err
 	}
 	return dealer, first([]error{
 		dealer.SetLinger(0),
-		s.tune(dealer, s.src.Replay),
+		s.sockets.tune(dealer, s.src.Replay),
 		dealer.Connect(s.src.Replay),
 	})
+}
+
+// readReplay takes batches of the replay under way, until there is none left, or another replay was asked
+// for.
+func (s *stream) readReplay(ctx context.Context) error {
+	for range maxPerTurn {
+		if s.replay.dealer == nil || s.replay.wanted || ctx.Err() != nil {
+			return nil
+		}
+		frames, err := s.sockets.receive(s.replay.dealer)
+		if frames == nil || err != nil {
+			return err
+		}
+		s.replay.heard()
+		switch m, end, ok := readReply(frames); {
+		case end:
+			s.track.replayEnded(time.Now())
+		case ok:
+			s.track.replayed(time.Now(), m)
+		}
+	}
+	return nil
 }
