@@ -9,12 +9,13 @@ import (
 
 // generated returns the tokens that each sequence of l should have by now, at the speed of its replica.
 func (p *Pool) generated(l *Lease, now time.Time) int {
-	if l.sentAt.IsZero() || !now.After(l.sentAt) {
+	sentAt := l.stream.sentAt
+	if sentAt.IsZero() || !now.After(sentAt) {
 		return 0
 	}
 	m := l.member
 	step := p.speed(m).Step(m.ledger.sent+m.remote.Sent+m.ledger.others.Count, m.reported()*m.blockSize())
-	tokens := int(now.Sub(l.sentAt).Seconds() / step)
+	tokens := int(now.Sub(sentAt).Seconds() / step)
 	if l.limit >= 0 {
 		tokens = min(tokens, l.limit)
 	}

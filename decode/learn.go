@@ -58,24 +58,5 @@ func (p *Pool) learnStep(l *Lease, step float64, now time.Time) {
 	p.steps.LearnAt(parts, step, now)
 }
 
-// step returns the seconds that a step of l took on average, 0 where that is not known. Of an answer that is
-// not streamed nobody sees the first token: it tells something where nearly all of its time must have been
-// decoding.
-func (l *Lease) step(each int, decoding time.Duration) float64 {
-	switch whole := l.firstAt.Sub(l.sentAt); {
-	case each < minSteps:
-		return 0
-	case l.unseenArrival == 0:
-		return decoding.Seconds() / float64(each-1)
-	case l.prompt == answered && l.uncontended && whole > mostlySteps*l.unseenArrival:
-		return (whole - l.unseenArrival).Seconds() / float64(each)
-	}
-	return 0
-}
-
-// mostlySteps is how many times longer than until its first token an answer must have taken to tell something
-// of its steps.
-const mostlySteps = 5
-
 // minSteps is the shortest answer whose pace says something about the speed.
 const minSteps = 8

@@ -647,8 +647,9 @@ func checkSums(t *rapid.T, p *Pool) {
 			if l.state == reserved && p.reserved[l.queueSlot] != l {
 				t.Fatal("a reserved lease is not where it says in the queue")
 			}
-			if (l.state >= sent) == l.sentAt.IsZero() || l.prompt == answered && l.sentAt.IsZero() {
-				t.Fatalf("a lease in state %d, its prompt in state %d, was sent at %v", l.state, l.prompt, l.sentAt)
+			at := l.stream.sentAt
+			if (l.state >= sent) == at.IsZero() || l.prompt == answered && at.IsZero() {
+				t.Fatalf("a lease in state %d, its prompt in state %d, was sent at %v", l.state, l.prompt, at)
 			}
 			if l.growth < 0 {
 				t.Fatalf("lease expects to shrink by %d blocks", -l.growth)

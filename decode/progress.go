@@ -72,22 +72,22 @@ func (l *Lease) Progress(to Progress, now time.Time) {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	if l.state == ended || l.prompt != answered || l.unseenArrival > 0 {
+	if l.state == ended || l.prompt != answered || l.stream.unseenArrival > 0 {
 		return
 	}
 	l.member.learnTokens(to)
-	w := l.window
+	w := l.stream.window
 	tokens := l.member.streams.tokens // of another engine they may be others: its flags differ
 	steps := float64(to.Events-w.from.Events) * tokens
 	took, held := now.Sub(w.at), to.Held-w.from.Held
 	switch {
 	case w.at.IsZero() || tokens == 0 || p.interferes(l.member, w.at, now):
-		l.window = window{at: now, from: to}
+		l.stream.window = window{at: now, from: to}
 	case took < ProgressEvery || steps < windowSteps:
 	case held.Seconds() > heldUp*took.Seconds():
-		l.window = window{at: now, from: to, late: true}
+		l.stream.window = window{at: now, from: to, late: true}
 	default:
-		l.window = window{at: now, from: to}
+		l.stream.window = window{at: now, from: to}
 		if !w.late {
 			p.learnWindow(l.member, w.at, took.Seconds()/steps, now)
 		}

@@ -20,13 +20,13 @@ type stepper struct {
 	speed   scoring.Speed // of the hardware
 	factor  float64       // times which a step takes
 	tokens  int           // of an event
-	streams []*stream
+	streams []*reading
 	next    time.Time // when its step ends
 	stands  time.Time // until when it stands still
 }
 
-// stream is one request, and whoever reads its answer.
-type stream struct {
+// reading is one request, and whoever reads its answer.
+type reading struct {
 	l      *Lease
 	prompt int // tokens that are to be computed
 	done   int // of them
@@ -73,7 +73,7 @@ func (s *streams) observe() {
 }
 
 // send begins a request on the engine at: its prompt is computed there, or comes from elsewhere.
-func (s *streams) send(at, prompt, answer int, local bool) *stream {
+func (s *streams) send(at, prompt, answer int, local bool) *reading {
 	e := s.e[at]
 	q := &Query{Model: "m", Tokens: prompt, MaxTokens: answer}
 	for _, o := range s.e {
@@ -87,7 +87,7 @@ func (s *streams) send(at, prompt, answer int, local bool) *stream {
 	}
 	l := s.p.Book(&c[0], q, Schedule{AdmitAt: s.now, Local: local}, s.now)
 	l.MarkSent(s.now)
-	f := &stream{l: l, kv: prompt, left: answer, prompt: prompt}
+	f := &reading{l: l, kv: prompt, left: answer, prompt: prompt}
 	if !local {
 		f.done = prompt
 	}
@@ -165,7 +165,7 @@ func (e *stepper) stepped(s *streams) {
 }
 
 // generate gives a stream an event.
-func (e *stepper) generate(s *streams, f *stream) {
+func (e *stepper) generate(s *streams, f *reading) {
 	if f.first.IsZero() {
 		f.first, f.noted = s.now, s.now
 		f.l.FirstToken(s.now)
@@ -194,7 +194,7 @@ func (e *stepper) generate(s *streams, f *stream) {
 		decoding = 0
 	}
 	f.l.Finish(f.made, decoding, s.now)
-	e.streams = slices.DeleteFunc(e.streams, func(o *stream) bool { return o == f })
+	e.streams = slices.DeleteFunc(e.streams, func(o *reading) bool { return o == f })
 }
 
 // slow says why the engine at is slow.

@@ -55,7 +55,7 @@ func (p *Pool) reconcile(m *member, at time.Time, running int) {
 }
 
 func (g *ledger) sortBySending() {
-	slices.SortFunc(g.leases, func(a, b *Lease) int { return a.sentAt.Compare(b.sentAt) })
+	slices.SortFunc(g.leases, func(a, b *Lease) int { return a.stream.sentAt.Compare(b.stream.sentAt) })
 	for i, l := range g.leases {
 		l.slot = i
 	}
@@ -63,13 +63,13 @@ func (g *ledger) sortBySending() {
 
 // mayBeReported reports whether a report of the given time may include l.
 func (l *Lease) mayBeReported(at time.Time) bool {
-	return l.state >= sent && !l.sentAt.Add(reportDelay).After(at)
+	return l.state >= sent && !l.stream.sentAt.Add(reportDelay).After(at)
 }
 
 // assumeArrivals lets prompts count as arrived that nobody tells of, after twice the time that was predicted.
 func (g *ledger) assumeArrivals(at time.Time) {
 	for _, l := range g.leases {
-		if l.unseenArrival > 0 && l.mayBeReported(at) && l.sentAt.Add(2*l.unseenArrival).Before(at) {
+		if l.mayBeReported(at) && l.stream.overdue(at) {
 			g.arrive(l, at)
 		}
 	}

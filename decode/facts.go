@@ -1,0 +1,176 @@
+package decode
+
+import (
+	"math"
+	"time"
+
+	"tandem/internal/replica"
+	"tandem/internal/roster"
+	"tandem/scoring"
+)
+
+// standing is what a member reports and what it has promised, at one moment and whatever is asked.
+type standing struct {
+	replica.Reading
+	account
+}
+
+// means is the load of the members that reported lately: what is assumed of the others, since unknown is not
+// idle.
+type means struct {
+	usage  float64 // share in use or promised, NaN: nobody reported
+	others float64 // requests that are not ours
+}
+
+// read fills p.standings with those of all members, and returns the means.
+func (p *Pool) read(now time.Time) means {
+	p.standings = p.standings[:0]
+	var usage, others float64
+	var users, reporters int
+	for _, m := range p.members.All {
+		s := standing{Reading: m.load.Read(now, p.settings.LoadTTL)}
+		if !math.IsNaN(s.Usage) {
+			s.account = p.account(m, s.Usage, 0)
+			usage += s.share(s.used)
+			users++
+		}
+		if s.Running >= 0 {
+			others += float64(m.ledger.others.Count)
+			reporters++
+		}
+		p.standings = append(p.standings, s)
+	}
+	mean := means{usage: usage / float64(users), others: others / float64(max(reporters, 1))}
+	for i, m := range p.members.All {
+		if s := &p.standings[i]; math.IsNaN(s.Usage) {
+			s.account = p.account(m, s.Usage, mean.usage)
+		}
+	}
+	return mean
+}
+
+// share returns which part of the capacity so many blocks are, as reported where the capacity is unknown.
+func (s *standing) share(blocks int) float64 {
+	if s.capacity == 0 {
+		return s.Usage
+	}
+	return min(1, float64(blocks)/float64(s.capacity))
+}
+
+// survey is a query with what holds for all members.
+type survey struct {
+	*Query
+	now     time.Time
+	mean    means
+	matches roster.Matches
+}
+
+// gather fills in the facts of c, whose answer is expected to have so many tokens a sequence.
+func (p *Pool) gather(c *Candidate, q *survey, s *standing, output int) {
+	m := c.member
+	c.Slot = m.Slot
+	c.Trust = m.Believed()
+	c.LoadAge = s.Age
+	c.Blind = q.Chunk == 0 && m.Blind()
+	c.Matched = q.matches.Tokens(&m.Member)
+	c.Expected = c.Matched
+	c.Truncated = q.matches.Truncated(&m.Member)
+	others := float64(m.ledger.others.Count)
+	if s.Running < 0 {
+		others, c.Unknown = q.mean.others, true
+	}
+	speed := p.pricing(m, q.Query, q.now)
+	c.speed, c.answer = speed.Speed, float64(output)
+	p.gatherRoom(c, q, s)
+	p.gatherDecode(c, q, s, others)
+	p.gatherLocal(c, q, &speed, others)
+}
+
+// gatherRoom fills in how full c's replica is.
+func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
+	m, a := c.member, &s.account
+	c.Reserved, c.Free = a.reserved, -1
+	c.Usage = s.Usage
+	if math.IsNaN(c.Usage) {
+		c.Usage, c.Unknown = q.mean.usage, true
+	}
+	c.Local.Reserved = c.Usage
+	c.used = float64((m.ledger.held + m.remote.Held) * m.blockSize())
+	if a.capacity == 0 {
+		return
+	}
+	c.Free = max(a.free, 0)
+	c.Usage, c.Local.Reserved = s.share(a.used), s.share(a.used+a.reserved)
+	c.used = float64(a.used * m.blockSize())
+	c.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
+}
+
+// gatherDecode fills in who decodes there and what comes, with so many requests of others.
+func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64) {
+	m := c.member
+	g := &c.member.ledger
+	e := &c.member.remote
+	output := int(c.answer)
+	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
+	c.Waiting = float64(max(0, s.Waiting) + g.queued)
+	c.Marginal = c.speed.Marginal(q.Tokens + output/2)
+	c.Output = c.answer * float64(max(q.Sequences, 1))
+	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.used))
+	c.Arriving = m.pace.Rate(q.now)
+	c.Inbound = (g.moving + e.Moving).Seconds()
+}
+
+// gatherLocal fills in what it is to prefill there, too. Those whose prompt is not there are not decoding.
+func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, others float64) {
+	m := c.member
+	g := &c.member.ledger
+	e := &c.member.remote
+	l := &c.Local
+	l.Wait = m.localWait(q.now).Seconds()
+	c.Doubtful = l.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(q.now)
+	l.Cold = speed.Prefill(q.Tokens, 0)
+	c.priceMatch(q.Query, speed, p.Unit())
+	l.Delayed = g.inbound.delayed(l.Wait, l.Warm, q.now) + float64(e.Arriving)*l.Warm
+	l.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others
+	l.Arrivals = m.comes.Rate(q.now)
+	l.Rho = m.meter.Rho(q.now) + e.Rho
+}
+
+// priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is
+// known already.
+func (c *Candidate) priceMatch(q *Query, speed *scoring.Pricing, blockSize int) {
+	c.Missing = max(0, c.blocks*c.member.blockSize()-c.Expected)
+	if c.Expected == 0 {
+		c.Local.Warm = c.Local.Cold
+		return
+	}
+	c.Local.Blocks = float64(c.Expected / blockSize)
+	c.Local.Warm = min(c.Local.Cold, speed.Prefill(q.Tokens-c.Expected, c.Expected))
+	c.Local.Share = float64(c.Expected) / float64(q.Tokens)
+}
+
+// expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the
+// others do on average, or what the index still says of it where that is more.
+func (p *Pool) expect(cs []Candidate, q *Query, now time.Time) {
+	size := p.Unit()
+	mean := roster.MeanMatched(len(cs), func(i int) (int, bool) { return cs[i].Matched, !cs[i].Blind }, size)
+	for i := range cs {
+		if c := &cs[i]; c.Blind && c.Matched < mean {
+			c.Expected = mean
+			speed := p.pricing(c.member, q, now)
+			c.priceMatch(q, &speed, size)
+		}
+	}
+}
+
+// fillFirst fills in the step that makes the first token of blocks which came: the mean of the candidates'
+// steps, since who is faster is priced elsewhere, as far as that is known.
+func fillFirst(cs []Candidate) {
+	sum := 0.0
+	for i := range cs {
+		sum += cs[i].Decode.Step
+	}
+	for i := range cs {
+		cs[i].Decode.First = sum / float64(len(cs))
+	}
+}

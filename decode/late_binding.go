@@ -1,0 +1,84 @@
+package decode
+
+import (
+	"math"
+	"time"
+)
+
+// Holds reports whether l's replica is still there, healthy, has room for l and is through with the prompts
+// that it prefills itself, behind which l would wait; if not, why, and in how long it should be ready,
+// [Never] where it will not do any more.
+func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration) {
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	m := l.member
+	switch {
+	case m.Gone:
+		return false, "it left the pool", Never
+	case !m.Healthy:
+		return false, "it is unhealthy", Never
+	case l.state == ended:
+		return false, "its lease has ended", Never
+	}
+	p.admitDue(now)
+	if short, a := p.shortOf(l, now); short > 0 {
+		return false, "it lost its room", p.roomIn(m, &a, short)
+	}
+	if busy := m.localWait(now); busy > soon && !l.local {
+		return false, "it prefills other prompts", busy
+	}
+	return true, "", 0
+}
+
+// Ahead returns the seconds of the transfers that were booked before l's and are not done: from the replica
+// that sends its blocks, and to its own.
+func (l *Lease) Ahead() (leaving, coming float64) {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	for _, o := range l.member.ledger.inbound {
+		if o == l {
+			break
+		}
+		coming += o.inbound.transfer.Seconds()
+	}
+	return l.inbound.from.Ahead(l.inbound.place).Seconds(), coming
+}
+
+// Alive reports whether l's replica is still in the pool and healthy.
+func (l *Lease) Alive() bool {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	return !l.member.Gone && l.member.Healthy
+}
+
+// Step returns the seconds that a decode step on l's replica takes now.
+func (l *Lease) Step() float64 {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	m := l.member
+	return l.pool.speed(m).Step(m.batch(), m.reported()*m.blockSize())
+}
+
+// soon is no time to look for another replica for.
+const soon = 50 * time.Millisecond
+
+// Never is longer than anybody waits.
+const Never = time.Duration(math.MaxInt64)
+
+// shortOf returns how many blocks its replica lacks for l, and the account without l that says so. What the
+// engine counts already needs no room.
+func (p *Pool) shortOf(l *Lease, now time.Time) (int, account) {
+	m := l.member
+	a := p.accountNow(m, now)
+	switch l.state {
+	case reported:
+		return 0, a
+	case admitted, sent:
+		a.free += l.whole()
+	}
+	if a.fits(l.whole()) {
+		return 0, a
+	}
+	return a.asked(l.whole()) - a.free, a
+}

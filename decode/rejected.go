@@ -1,0 +1,129 @@
+package decode
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+
+	"tandem/internal/replica"
+)
+
+// Excluded says why a member is no candidate.
+type Excluded struct {
+	ID     replica.ID
+	Reason string
+	Limit  int           // the largest prompt in tokens that it ever takes, where Tokens is more; else 0
+	Room   time.Duration // when it should have room, where it has none now; else 0
+	// Of all its blocks, what the request would take, where it has no room; above 1 it waits until it is empty.
+	Part float64
+}
+
+// Rejected sums up the members that are no candidates.
+type Rejected struct {
+	Full    int           // without room now
+	Retry   time.Duration // until the first of those should have room
+	Matched int           // the most leading tokens that one of those holds, by an index that is not blind
+	Blind   int           // how many of those are blind
+	Small   int           // too small for the prompt for good
+	Ill     int           // would do, were they not unhealthy or avoided
+	Limit   int           // the largest prompt that one of the small takes
+}
+
+type verdict uint8
+
+const (
+	fit verdict = iota
+	ill
+	otherModel
+	avoided
+	tooSmall
+)
+
+func (m *member) unfit(q *Query) verdict {
+	switch {
+	case !m.R.Serves(q.Model):
+		return otherModel
+	case !q.Estimate && q.Tokens > m.largest():
+		return tooSmall
+	case !m.Healthy:
+		return ill
+	case m.Avoided(q.Avoid):
+		return avoided
+	}
+	return fit
+}
+
+func (m *member) explain(v verdict, limit int, q *Query) string {
+	switch v {
+	case ill:
+		if m.Reason != "" {
+			return m.Reason
+		}
+		return "unhealthy"
+	case otherModel:
+		return "does not serve the model"
+	case avoided:
+		return "failed this request before"
+	case tooSmall:
+		return fmt.Sprintf("takes prompts of at most %d tokens, not %d", limit, q.Tokens)
+	}
+	return ""
+}
+
+func (o *Rejected) note(e *Excluded, v verdict, m *member) {
+	switch {
+	case v == fit:
+		o.Full++
+		if o.Retry == 0 || e.Room < o.Retry {
+			o.Retry = e.Room
+		}
+	case v == ill || v == avoided:
+		o.Ill++
+	case v == tooSmall:
+		o.Small++
+		e.Limit = m.largest()
+		o.Limit = max(o.Limit, e.Limit)
+	}
+}
+
+// hold notes what a member without room has of the prompt.
+func (o *Rejected) hold(m *member, q *Query, tokens int) {
+	if q.Chunk == 0 && m.Blind() {
+		o.Blind++
+		return
+	}
+	o.Matched = max(o.Matched, tokens)
+}
+
+// largest returns the most prompt tokens that m ever takes: one new token must fit as well.
+func (m *member) largest() int {
+	limit := math.MaxInt
+	if n := m.R.Facts.MaxModelLen; n > 0 {
+		limit = n - 1
+	}
+	return min(limit, m.capacity()-1)
+}
+
+// capacity returns the tokens that m holds, as far as it is known.
+func (m *member) capacity() int {
+	if n := m.R.Facts.Blocks; n > 0 {
+		return n * m.blockSize()
+	}
+	return math.MaxInt
+}
+
+// Bookable returns the most tokens that an estimate may book for a prompt of model: what fits the largest
+// context and half of the largest replica. More could be wrong by any factor, and would wait for a replica to
+// be all but empty, with everybody behind it.
+func (p *Pool) Bookable(model string) int {
+	p.members.Lock()
+	defer p.members.Unlock()
+	most := 0
+	for _, m := range p.members.All {
+		if m.R.Serves(model) {
+			most = max(most, min(m.largest(), m.capacity()/2))
+		}
+	}
+	return cmp.Or(most, math.MaxInt)
+}

@@ -1,0 +1,34 @@
+package decode
+
+import "time"
+
+// roomIn returns how long it should take until so many blocks have come free: requests there end after an
+// answer's usual time, evenly spread.
+func (p *Pool) roomIn(m *member, a *account, blocks int) time.Duration {
+	if blocks <= 0 {
+		return 0
+	}
+	used := max(a.used, blocks, 1)
+	return seconds(min(p.life(m, a)*float64(blocks)/float64(used), maxRoomWait.Seconds()))
+}
+
+// released returns the blocks that should have come free after so long, by the same reckoning.
+func (p *Pool) released(m *member, a *account, within time.Duration) int {
+	if within <= 0 || a.used <= 0 {
+		return 0
+	}
+	return int(float64(a.used) * min(1, within.Seconds()/p.life(m, a)))
+}
+
+// life is the usual seconds of an answer on m.
+func (p *Pool) life(m *member, a *account) float64 {
+	return float64(p.usual) * p.speed(m).Step(m.batch(), a.used*m.blockSize())
+}
+
+const (
+	maxRoomWait = time.Minute
+	minRetry    = 10 * time.Millisecond
+	maxRetry    = 10 * time.Second
+)
+
+func clampRetry(d time.Duration) time.Duration { return min(max(d, minRetry), maxRetry) }

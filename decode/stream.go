@@ -1,0 +1,80 @@
+package decode
+
+import "time"
+
+// stream is the answer of a lease: when it was asked for, when it began and how far it has come.
+type stream struct {
+	sentAt      time.Time // when the engine got the request; zero before that
+	uncontended bool      // when it was sent nothing was there that it would have to wait for
+	firstAt     time.Time // when its first token came; zero before that
+	window      window
+
+	unseenArrival time.Duration // as in Schedule
+}
+
+// begin takes in the first token, or the whole answer where nobody tells of the first. It returns how long
+// that took since the request was sent, 0 where it does not say how long the engine takes.
+func (s *stream) begin(now time.Time) time.Duration {
+	s.firstAt = now
+	if !s.uncontended || s.unseenArrival > 0 {
+		return 0
+	}
+	return now.Sub(s.sentAt)
+}
+
+// overdue reports whether the prompt of an answer whose first token nobody sees should have arrived long ago:
+// twice the time that was predicted has passed.
+func (s *stream) overdue(at time.Time) bool {
+	return s.unseenArrival > 0 && s.sentAt.Add(2*s.unseenArrival).Before(at)
+}
+
+// step returns the seconds that a step took on average, of an answer of so many tokens a sequence; 0 where
+// that is not known. Of an answer that is not streamed nobody sees the first token: it tells something where
+// nearly all of its time must have been decoding.
+func (s *stream) step(each int, decoding time.Duration) float64 {
+	switch whole := s.firstAt.Sub(s.sentAt); {
+	case each < minSteps:
+		return 0
+	case s.unseenArrival == 0:
+		return decoding.Seconds() / float64(each-1)
+	case !s.firstAt.IsZero() && s.uncontended && whole > mostlySteps*s.unseenArrival:
+		return (whole - s.unseenArrival).Seconds() / float64(each)
+	}
+	return 0
+}
+
+// mostlySteps is how many times longer than until its first token an answer must have taken to tell something
+// of its steps.
+const mostlySteps = 5
+
+// FirstToken says that the first token arrived, or the whole answer where nobody tells of the first. It
+// returns how long that took since the request was sent, 0 when that is not known, says nothing because the
+// request had to wait for room or behind local prefills, or was asked before. It teaches the speed of a local
+// prefill, and that the replica has the prompt now where no events do.
+func (l *Lease) FirstToken(now time.Time) time.Duration {
+	if l == nil {
+		return 0
+	}
+	took, first := l.first(now)
+	if first {
+		l.pool.Await(&l.member.Member, l.named, now)
+		l.pool.RecordComputed(&l.member.Member, l.named, 0, -1)
+	}
+	return took
+}
+
+func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	if l.prompt == answered || l.stream.sentAt.IsZero() {
+		return 0, false
+	}
+	l.member.ledger.arrive(l, now)
+	l.prompt = answered
+	took = l.stream.begin(now)
+	if took > 0 {
+		p.learnPrefill(l, took, now)
+	}
+	return took, true
+}
