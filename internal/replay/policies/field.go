@@ -94,6 +94,7 @@ type entry struct {
 	make    func() Picker
 	breaker bool // see [entry.detector]
 	keeps   int  // see [Field]
+	mixed   bool // for pools where nothing is split
 }
 
 // detector is what keeps failing replicas out: smg's circuit breaker where the policy is of its family,
@@ -192,6 +193,10 @@ func field() []entry {
 			make: of(&dynamo{credit: 1.5, local: 2048, share: 0.7}),
 		},
 		{
+			name: "dynamo-mixed", brief: "its cost where nothing is split: active tokens on top", events: prefillOnly,
+			make: of(defaultDynamoMixed()), mixed: true,
+		},
+		{
 			name: "aibrix", brief: "P/D score of match and requests; decode by requests and room", events: prefillOnly,
 			make: of(defaultAIBrix()),
 		},
@@ -285,11 +290,13 @@ func Names() []string {
 	return append(names, oracles()...)
 }
 
-// Baselines lists the policies of others by name.
+// Baselines lists the policies of others by name, without those for pools where nothing is split.
 func Baselines() []string {
 	var names []string
 	for _, e := range field() {
-		names = append(names, e.name)
+		if !e.mixed {
+			names = append(names, e.name)
+		}
 	}
 	return names
 }
@@ -316,6 +323,7 @@ func find(name string) (any, error) {
 // "dynamo:credit=1.5:local=0".
 func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 	name, breaker := strings.CutSuffix(name, withBreaker)
+	name, rule := cutLocal(name)
 	base, settings, _ := strings.Cut(name, ":")
 	what, err := find(base)
 	if err != nil {
@@ -324,6 +332,10 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 	if err := set(what, settings); err != nil {
 		return nil, fmt.Errorf("policy %s: %w", base, err)
 	}
+	if _, ok := what.(Picker); rule != "" && !ok {
+		return nil, fmt.Errorf("policy %s: %s is for policies of the field, and this one decides by itself",
+			base, withLocal)
+	}
 	switch x := what.(type) {
 	case *Options:
 		return NewTandem(c, *x, seed), nil
@@ -331,6 +343,15 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 		at := slices.IndexFunc(field(), func(e entry) bool { return e.name == base })
 		e := field()[at]
 		e.breaker = breaker
+		if rule != "" {
+			local, err := localize(x, rule)
+			if err != nil {
+				return nil, fmt.Errorf("policy %s: %w", base, err)
+			}
+			if !mixed(&c) { // there, everything is prefilled where it decodes
+				x, e.events = local, [2]bool{true, true}
+			}
+		}
 		return newField(e, x, c, seed), nil
 	}
 	if base == "oracle" {

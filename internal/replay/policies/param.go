@@ -59,6 +59,7 @@ func known(all []Param) string {
 
 // Params lists the parameters of a policy with the values that its name gives them, the main one first.
 func Params(name string) ([]Param, error) {
+	name, _ = cutLocal(name)
 	base, settings, _ := strings.Cut(name, ":")
 	t, err := find(base)
 	if err != nil {
@@ -83,13 +84,14 @@ func Grid(name string) ([]string, error) {
 	if len(all) == 0 || len(all[0].Try) == 0 {
 		return []string{name}, nil
 	}
+	name, rule := cutLocal(name)
 	var grid []string
 	for _, v := range all[0].Try {
 		form := name
 		if v != *all[0].Value {
 			form = fmt.Sprintf("%s:%s=%g", name, all[0].Name, v)
 		}
-		grid = append(grid, form)
+		grid = append(grid, form+rule)
 	}
 	return grid, nil
 }
