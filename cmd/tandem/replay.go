@@ -26,10 +26,12 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 			return runSuite(ctx, args[1:], stdout, stderr)
 		case "capture":
 			return runCapture(ctx, args[1:], stdout, stderr)
+		case "kinds":
+			return runKinds(args[1:], stdout, stderr)
 		}
 	}
 	var p replay.Play
-	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture [flags]", stderr)
+	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture|kinds [flags]", stderr)
 	playFlags(fs, &p)
 	names := fs.String("policy", "tandem,round-robin",
 		"`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
@@ -40,14 +42,22 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	fs.StringVar(&page.file, "html", "", "draw a page with plots, too: this `file`")
 	fs.StringVar(&page.loads, "loads", "", "for the page: play these `shares` of the load too, as 0.5,1,1.5")
 	quiet := fs.Bool("quiet", false, "no progress")
+	kind := fs.String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
+	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
 	if err := parse(fs, args); err != nil {
 		return err
+	}
+	if *kind != "" {
+		var err error
+		if p, err = p.OfKind(*kind); err != nil {
+			return err
+		}
 	}
 	p.Policies = strings.Split(*names, ",")
 	if *names == "all" {
 		p.Policies = policies.Names()
 	}
-	if err := traceThere(p.Trace); err != nil {
+	if err := traceThere(p.Trace); p.Kind == "" && err != nil {
 		return err
 	}
 	play := func() ([]replay.Outcome, error) { return p.Run(ctx, progress(stderr, *quiet)) }

@@ -20,6 +20,8 @@ import (
 // Play says what is played.
 type Play struct {
 	Trace    string        // file
+	Kind     string        // of traffic, that is played instead (see [Play.OfKind]), "" for the file
+	Traces   string        // folder of the files of kinds
 	Raw      bool          // keep Mooncake's ticks
 	Cluster  string        // "8P8D", see [cluster.Shape], or a YAML file
 	Profile  string        // of the presets of internal/enginesim/core
@@ -205,6 +207,12 @@ func (p *Play) open(fleet cluster.Config) (*source, error) {
 		s.Source, s.file = p.Sessions(), io.NopCloser(nil)
 		return s, nil
 	}
+	if p.Kind != "" && p.Trace == "" { // composed
+		var err error
+		s.Source, err = p.ofKind(nil)
+		s.file = io.NopCloser(nil)
+		return s, err
+	}
 	f, err := os.Open(p.Trace)
 	if err != nil {
 		return nil, err
@@ -214,7 +222,10 @@ func (p *Play) open(fleet cluster.Config) (*source, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	s.Source, s.file = r, f
-	return s, nil
+	if p.Kind != "" {
+		s.Source, err = p.ofKind(r)
+	}
+	return s, err
 }
 
 // Close closes the file.
