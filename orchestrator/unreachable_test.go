@@ -1,12 +1,15 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tandem/internal/config"
@@ -61,6 +64,52 @@ func TestAScrapeThatCannotConnectTakesOut(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if n := w.count("tandem_replica_up", ""); n != 4 {
 			w.t.Errorf("%d replicas are up in the end, want all", n)
+		}
+	})
+}
+
+// A replica that is away refuses, resets and does not answer in turn. One line warns that it is not usable, and
+// not one for each reason; the other reasons are told once a minute at most.
+func TestAReplicaThatIsAwayIsWarnedOfOnce(t *testing.T) {
+	var log bytes.Buffer
+	way := &blocked{addr: "d0.internal:8000"}
+	var n atomic.Int32
+	fails := func(context.Context) error {
+		reasons := []syscall.Errno{syscall.ECONNREFUSED, syscall.ECONNRESET}
+		return os.NewSyscallError("connect", reasons[n.Add(1)%2])
+	}
+	options := func(o *Options) {
+		way.between(o)
+		logsTo(&log)(o)
+	}
+	told := func() (warned, informed int) {
+		synctest.Wait() // for whoever writes
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "not usable") && strings.Contains(line, "level=WARN") {
+				warned++
+			} else if strings.Contains(line, "not usable") {
+				informed++
+			}
+		}
+		return warned, informed
+	}
+	in(t, setup{options: options}, func(w *world) {
+		for outage := range 2 {
+			way.fails.Store(&fails)
+			w.net.Cut(w.d[0].addr)
+			time.Sleep(5*time.Minute + 30*time.Second)
+			warned, informed := told()
+			if warned != outage+1 {
+				t.Errorf("outage %d: warned %d times in all", outage, warned)
+			}
+			if informed < 1 || informed > 5*(outage+1) {
+				t.Errorf("outage %d: told %d times in all of another reason", outage, informed)
+			}
+			way.fails.Store(nil)
+			time.Sleep(time.Minute)
+			if up := w.count("tandem_replica_up", w.d[0].addr); up != 1 {
+				t.Fatalf("outage %d: it is not back", outage)
+			}
 		}
 	})
 }

@@ -167,17 +167,28 @@ func (w *Watcher) forget() {
 
 // markDown marks the server and its members unusable.
 func (w *Watcher) markDown(err error) {
-	reason := engine.Explain(err)
+	reason, now := engine.Explain(err), time.Now()
 	was := w.up.Swap(false)
 	w.mu.Lock()
-	changed := w.reason != reason
-	w.reason = reason
+	news := was || w.reason == "" || w.reasonAt.IsZero()
+	other := !news && w.reasonTold != reason && now.Sub(w.reasonAt) >= reasonEvery
+	if w.reason = reason; news || other {
+		w.reasonTold, w.reasonAt = reason, now
+	}
 	members := w.known.members
 	w.mu.Unlock()
 	for _, m := range members {
 		w.pool.SetHealthy(m.ID, false, reason)
 	}
-	if was || changed {
+	switch {
+	case news:
 		w.log.Warn("replica is not usable", "replica", w.Name(), "pool", w.role.String(), "reason", reason)
+	case other:
+		w.log.Info("replica is not usable, for another reason", "replica", w.Name(), "pool", w.role.String(),
+			"reason", reason)
 	}
 }
+
+// reasonEvery is the least time between two log lines that tell why a server is not usable. An engine that
+// starts, or a path that is cut, refuses, resets and times out in turn.
+const reasonEvery = time.Minute

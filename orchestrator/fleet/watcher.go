@@ -52,11 +52,14 @@ type Watcher struct {
 	listed    time.Time // when the server said what it serves; of run alone
 	successor *Watcher  // for which it stands in; guarded by the fleet's mutex
 
-	mu       sync.Mutex // guards the following
-	known    known
-	reason   string // why it is not up
-	streams  []*Stream
-	requests requests
+	mu     sync.Mutex // guards the following
+	known  known
+	reason string // why it is not up
+	// Of these the newest that was logged, and when.
+	reasonTold string
+	reasonAt   time.Time
+	streams    []*Stream
+	requests   requests
 }
 
 // todo is what others have found that the watcher has to do when it looks next.
