@@ -243,7 +243,7 @@ func (a *answer) settle(f *failure) {
 	case f == nil:
 		a.prove()
 	case !a.held:
-		h.j.q.o.failedOn(h.b, f, h.j.q.start, now) // how long it went well is no loss
+		h.j.q.o.failedOn(h.b, f, h.j.fingerprint(), h.j.q.start, now) // how long it went well is no loss
 	}
 	h.release()
 	if !a.first.IsZero() {

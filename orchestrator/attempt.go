@@ -350,7 +350,7 @@ func (j *job) attempt(ctx context.Context) (a *answer, f *failure) {
 	began := time.Now()
 	a, f = h.run(ctx)
 	if f != nil {
-		j.faults = append(j.faults, j.q.o.failedOn(b, f, j.q.start, began))
+		j.faults = append(j.faults, j.q.o.failedOn(b, f, j.fingerprint(), j.q.start, began))
 		j.first().rec.failed(b, f, j.q.start, began)
 	}
 	return a, f

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"tandem/internal/engine"
 	"tandem/internal/replica"
 	"tandem/orchestrator/fleet"
@@ -82,10 +84,17 @@ func (x *heldFault) kind() outlier.Kind {
 	return x.fault.Kind
 }
 
-// failedOn holds a failed attempt against whom it concerns. came is when the request did, and began when the
-// attempt: what many requests that came together did to each other says nothing of any of them.
-func (o *Orchestrator) failedOn(b *planner.Booking, f *failure, came, began time.Time) heldFault {
+// fingerprint tells the requests of clients apart: one that is sent again has the same.
+func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.req.Raw) }
+
+// failedOn holds a failed attempt of a request against whom it concerns. came is when the request did, and
+// began when the attempt: what many requests that came together did to each other says nothing of any of
+// them.
+func (o *Orchestrator) failedOn(
+	b *planner.Booking, f *failure, request uint64, came, began time.Time,
+) heldFault {
 	fault, now := f.blame(b), time.Now()
+	fault.Request = request
 	fault.Took, fault.At = now.Sub(began), now
 	failed := heldFault{b: b, fault: fault, answered: f.answered()}
 	failed.outBeforeRequest = o.planner.KnownBad(b, fault, came)
@@ -113,7 +122,7 @@ func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time)
 	if f.own && f.kind != errorEventKind {
 		return
 	}
-	o.failedOn(b, f, began, began)
+	o.failedOn(b, f, 0, began, began)
 }
 
 // ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the

@@ -118,7 +118,8 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed heldFault) {
 		f = legFailed(ctx, "stream", a.to.Member.ID, err)
 	}
 	a.span.failed(f)
-	blamed.fault = a.h.j.q.o.failedOn(a.h.b, f, a.h.j.q.start, time.Now()).fault
+	j := a.h.j
+	blamed.fault = j.q.o.failedOn(a.h.b, f, j.fingerprint(), j.q.start, time.Now()).fault
 	return blamed
 }
 

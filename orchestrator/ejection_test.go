@@ -406,14 +406,32 @@ func TestRequestsThatEveryEngineFailsOn(t *testing.T) {
 	}
 }
 
+// A client sends a request again and again that every engine answers with 500, and nobody else sends any.
+// Nobody is ejected for it, whether the clients of others come later or never.
+func TestARequestThatEveryEngineFailsOnIsSentAgainAndAgain(t *testing.T) {
+	for _, local := range []string{config.LocalAuto, config.LocalNever} {
+		t.Run("local "+local, func(t *testing.T) {
+			in(t, setup{decode: 4, config: func(c *config.Config) { c.Local = local }}, func(w *world) {
+				for _, e := range append(w.p, w.d...) {
+					fault(enginesim.Fault{Kind: "fail", Body: "question 1000:", Count: -1})(w, e)
+				}
+				for range 30 {
+					w.failed(nthChat(1000, false), w.ask(nthChat(1000, false)), http.StatusInternalServerError)
+				}
+				w.blamed(0, 0)
+				w.crowd(60, 12, 0).want(t, "60 other chats", 0)
+			})
+		})
+	}
+}
+
 // Half of the decode engines and more begin to fail at once: who failed at two of them before anything was
 // known of them is tried with another one. Where three of four fail, some have met all three before that is
-// known, and no request has a fourth attempt. Most plays have none to seven errors; in some, by the order in
-// which goroutines run, those who met all three take back so much of what was held against them that it takes
-// some dozens of requests to eject them, and the last of these come a moment later.
+// known, and no request has a fourth attempt. What these did is not taken back: nobody was answered well
+// there meanwhile, so that it is the engines' fault.
 func TestHalfAndMoreFailAtOnce(t *testing.T) {
 	for _, local := range []string{config.LocalAuto, config.LocalNever} {
-		for bad, most := range map[int]int{2: 8, 3: 60} {
+		for bad, most := range map[int]int{2: 2, 3: 7} {
 			t.Run(fmt.Sprintf("%d of 4, local %s", bad, local), func(t *testing.T) {
 				in(t, setup{decode: 4, config: func(c *config.Config) { c.Local = local }}, func(w *world) {
 					w.crowd(24, 12, 0).want(t, "well", 0)
@@ -421,7 +439,7 @@ func TestHalfAndMoreFailAtOnce(t *testing.T) {
 						fault(enginesim.Fault{Kind: "fail", Count: -1})(w, d)
 					}
 					w.crowd(120, 24, 100).want(t, "while nothing is known", most)
-					w.crowd(120, 24, 300).want(t, "later", most/6)
+					w.crowd(120, 24, 300).want(t, "later", 0)
 					w.crowd(120, 24, 500).want(t, "at last", 0)
 				})
 			})

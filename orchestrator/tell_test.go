@@ -18,7 +18,7 @@ import (
 func (w *world) fails(id replica.ID) []outlier.Change {
 	a := w.o.planner.Outliers().Begin(id, outlier.Decode, time.Now())
 	defer a.End()
-	return a.Bad(outlier.ServerError, 0, time.Now())
+	return a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now())
 }
 
 // nobodyTries lets no trial be made meanwhile.
@@ -47,8 +47,8 @@ func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
 		}
 
 		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[1].addr)}
-		set.NotLoaded(pair, outlier.LoadFail, time.Now())
-		out := set.NotLoaded(pair, outlier.LoadFail, time.Now())
+		set.NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now())
+		out := set.NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now())
 		back := set.ExcuseLoad(pair, outlier.LoadFail, true, time.Now(), time.Now())
 		w.o.tell(back)
 		w.o.tell(out)
@@ -75,7 +75,7 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 						w.o.tell(a.Good(time.Now()))
 						return
 					}
-					w.o.tell(a.Bad(outlier.ServerError, 0, time.Now()))
+					w.o.tell(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
 				})
 			}
 			all.Wait()

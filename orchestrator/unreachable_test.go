@@ -68,8 +68,8 @@ func TestAScrapeThatCannotConnectTakesOut(t *testing.T) {
 	})
 }
 
-// A replica that is away refuses, resets and does not answer in turn. One line warns that it is not usable, and
-// not one for each reason; the other reasons are told once a minute at most.
+// A replica that is away refuses, resets and does not answer in turn. One line warns that it is not usable,
+// and not one for each reason; the other reasons are told once a minute at most.
 func TestAReplicaThatIsAwayIsWarnedOfOnce(t *testing.T) {
 	var log bytes.Buffer
 	way := &blocked{addr: "d0.internal:8000"}

@@ -21,7 +21,7 @@ func ExampleSet() {
 	}
 	for range 3 {
 		attempt := set.Begin("d1", outlier.Decode, now)
-		show(attempt.Bad(outlier.ServerError, 50*time.Millisecond, now))
+		show(attempt.Bad(outlier.Failure{Kind: outlier.ServerError, Took: 50 * time.Millisecond}, now))
 		attempt.End()
 	}
 	fmt.Println("out:", set.Look("d1", outlier.Decode, now).Out)

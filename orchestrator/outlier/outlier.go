@@ -119,7 +119,7 @@ type Set struct {
 	settings Settings
 	leg      map[legKey]*track
 	pair     map[Pair]*track
-	unloaded map[replica.ID]map[replica.ID]failedLoads // with each other end since the last good one
+	unloaded map[replica.ID]*unloaded // by end
 }
 
 type legKey struct {
@@ -242,8 +242,8 @@ func (a *Attempt) Good(now time.Time) []Change {
 	return a.set.told(a.key, t, t.well(a.era, now))
 }
 
-// Bad notes that the leg failed, after it had taken so long.
-func (a *Attempt) Bad(k Kind, took time.Duration, now time.Time) []Change {
+// Bad notes that the leg failed.
+func (a *Attempt) Bad(f Failure, now time.Time) []Change {
 	if a.set == nil {
 		return nil
 	}
@@ -252,17 +252,18 @@ func (a *Attempt) Bad(k Kind, took time.Duration, now time.Time) []Change {
 	a.set.activeUntil(now.Add(remembered))
 	t := a.set.of(a.key, now)
 	a.bad = now
-	a.cost = t.failed(k, took, now)
+	a.cost = t.failed(f, now)
 	limit := float64(a.set.settings.Failures)
 	if limit == 0 || t.era != a.era || !t.over(limit, a.set.settings.Share, now) {
 		return nil
 	}
-	t.eject(a.set.settings, limit, a.set.settings.Max, k, now)
+	t.eject(a.set.settings, limit, a.set.settings.Max, f.Kind, now)
 	return a.set.told(a.key, t, true)
 }
 
 // Excuse takes back that the leg failed. cause says that the request is the cause, since it has failed
-// elsewhere in the same way; else nobody knows.
+// elsewhere in the same way; else nobody knows. Where several different requests have failed and none has
+// gone well since, that waits until one does.
 func (a *Attempt) Excuse(cause bool, now time.Time) []Change {
 	if a.set == nil {
 		return nil
@@ -270,12 +271,13 @@ func (a *Attempt) Excuse(cause bool, now time.Time) []Change {
 	a.set.mu.Lock()
 	defer a.set.mu.Unlock()
 	t, to := a.set.of(a.key, now), &a.set.settings
-	if a.bad.IsZero() {
+	at := a.bad
+	a.bad = time.Time{}
+	if at.IsZero() || !t.mayExcuse(a.cost, at, cause, now) {
 		return nil
 	}
 	t.found(cause, now)
-	changed := t.excuse(a.cost, a.bad, float64(to.Failures), to.Share, now)
-	a.bad = time.Time{}
+	changed := t.excuse(a.cost, at, float64(to.Failures), to.Share, now)
 	return a.set.told(a.key, t, changed)
 }
 
@@ -396,5 +398,5 @@ func (s *Set) Keep(member func(id replica.ID) bool) {
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.leg, func(key legKey, _ *track) bool { return !member(key.id) })
 	maps.DeleteFunc(s.pair, func(p Pair, _ *track) bool { return !member(p.Prefill) || !member(p.Decode) })
-	maps.DeleteFunc(s.unloaded, func(id replica.ID, _ map[replica.ID]failedLoads) bool { return !member(id) })
+	maps.DeleteFunc(s.unloaded, func(id replica.ID, _ *unloaded) bool { return !member(id) })
 }

@@ -1,6 +1,7 @@
 package outlier
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -26,7 +27,7 @@ func (s *Set) send(id replica.ID, ok bool, now time.Time) []Change {
 	if ok {
 		return a.Good(now)
 	}
-	return a.Bad(ServerError, time.Second, now)
+	return a.Bad(Failure{Kind: ServerError, Took: time.Second}, now)
 }
 
 func (s *Set) state(id replica.ID) State { return s.leg[legKey{id, Decode}].state }
@@ -155,7 +156,7 @@ func TestOldRequestsDoNotBringALegBack(t *testing.T) {
 		s.send("d", false, start)
 	}
 	old.Good(start)
-	old.Bad(ServerError, 0, start)
+	old.Bad(Failure{Kind: ServerError}, start)
 	if s.state("d") != Ejected || s.leg[legKey{"d", Decode}].wait != time.Second {
 		t.Errorf("%+v", s.leg[legKey{"d", Decode}])
 	}
@@ -171,7 +172,7 @@ func TestExcuse(t *testing.T) {
 	var as []Attempt
 	for range 3 {
 		a := s.Begin("d", Decode, start)
-		a.Bad(ServerError, 0, start)
+		a.Bad(Failure{Kind: ServerError}, start)
 		as = append(as, a)
 	}
 	for i := range as {
@@ -179,6 +180,117 @@ func TestExcuse(t *testing.T) {
 	}
 	if s.state("d") != InUse || s.Look("d", Decode, start).Price != 0 {
 		t.Errorf("state %v, price %v", s.state("d"), s.Look("d", Decode, start).Price)
+	}
+}
+
+// Requests that fail everywhere are the cause where a leg answers others well, or where nobody else fails. If
+// several fail and none goes well, what they did stands until one does.
+func TestWhatSeveralRequestsDidStandsUntilOneGoesWell(t *testing.T) {
+	fail := func(s *Set, request uint64) Attempt {
+		a := s.Begin("d", Decode, start)
+		defer a.End()
+		a.Bad(Failure{Kind: ServerError, Request: request}, start)
+		return a
+	}
+	well := func(s *Set, now time.Time) { s.send("d", true, now) }
+	trial := func(s *Set, now time.Time) []Trial { return s.Due(now, everybody) }
+	later := start.Add(2 * time.Second)
+	for _, tt := range []struct {
+		name     string
+		requests []uint64
+		then     func(s *Set) // before the requests are excused
+		after    func(s *Set)
+		want     State
+		excused  int
+	}{
+		{"one again and again", []uint64{1, 1, 1}, nil, nil, InUse, 3},
+		{"several", []uint64{1, 2, 3}, nil, nil, Ejected, 0},
+		{
+			"several, and one that went well",
+			[]uint64{1, 2},
+			func(s *Set) { well(s, later) }, nil, InUse, 2,
+		},
+		{"several, and one that goes well", []uint64{1, 2}, nil, func(s *Set) { well(s, later) }, InUse, 2},
+		{
+			"several, and a trial that goes well",
+			[]uint64{1, 2, 3},
+			nil,
+			func(s *Set) { s.Passed(trial(s, later)[0], later) }, HalfOpen, 3,
+		},
+		{
+			"several, and a trial that fails",
+			[]uint64{1, 2, 3},
+			nil,
+			func(s *Set) {
+				s.Failed(trial(s, later)[0], ServerError, later)
+				s.Passed(trial(s, later.Add(5*time.Second))[0], later.Add(5*time.Second))
+			}, HalfOpen, 0,
+		},
+		{
+			"several, and another process",
+			[]uint64{1, 2, 3},
+			nil,
+			func(s *Set) {
+				s.Restarted("d", later)
+				s.Passed(trial(s, later)[0], later)
+			}, HalfOpen, 0,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSet()
+			var as []Attempt
+			for _, request := range tt.requests {
+				as = append(as, fail(s, request))
+			}
+			if tt.then != nil {
+				tt.then(s)
+			}
+			for i := range as {
+				as[i].Excuse(true, later)
+			}
+			if tt.after != nil {
+				tt.after(s)
+			}
+			track := s.leg[legKey{"d", Decode}]
+			if got := math.Round(track.excused); track.state != tt.want || got != float64(tt.excused) {
+				t.Errorf("it is %v and %v were excused, want %v and %d", track.state, got, tt.want, tt.excused)
+			}
+		})
+	}
+}
+
+// The first of several requests was excused while nobody else had failed: it is not once others fail.
+func TestTheFirstOfSeveralIsExcusedNoLonger(t *testing.T) {
+	s := newSet()
+	for request := range uint64(4) {
+		a := s.Begin("d", Decode, start)
+		a.Bad(Failure{Kind: ServerError, Request: request}, start)
+		a.Excuse(true, start)
+		a.End()
+	}
+	if s.state("d") != Ejected {
+		t.Errorf("after four different requests that failed elsewhere too, and none that went well, it is %v",
+			s.state("d"))
+	}
+}
+
+// Loads of several requests that failed elsewhere too stand against both ends until one begins well there.
+func TestLoadsOfSeveralRequestsStand(t *testing.T) {
+	s := newSet()
+	pairs := []Pair{{"p1", "d"}, {"p2", "d"}, {"p1", "d"}}
+	for i, p := range pairs {
+		s.NotLoaded(p, Failure{Kind: LoadFail, Request: uint64(i)}, start)
+	}
+	now := start.Add(10 * time.Millisecond)
+	for _, p := range pairs {
+		s.ExcuseLoad(p, LoadFail, true, start, now)
+	}
+	if s.state("d") != Ejected {
+		t.Fatalf("the decode replica that failed with both is %v", s.state("d"))
+	}
+	s.Began(Pair{"p1", "d"}, now)
+	if s.state("d") != InUse {
+		t.Errorf("once an answer began well there it is %v", s.state("d"))
 	}
 }
 
@@ -201,7 +313,7 @@ func TestUnexplainedFailuresCountAsTheExplainedOnes(t *testing.T) {
 			s := newSet()
 			for i := range tt.excused + tt.owned {
 				a := s.Begin("d", Decode, start)
-				a.Bad(ServerError, 0, start)
+				a.Bad(Failure{Kind: ServerError}, start)
 				if i < tt.excused {
 					a.Excuse(true, start)
 				} else {
@@ -212,7 +324,7 @@ func TestUnexplainedFailuresCountAsTheExplainedOnes(t *testing.T) {
 			}
 			for range 6 {
 				a := s.Begin("d", Decode, start)
-				a.Bad(tt.kind, 0, start)
+				a.Bad(Failure{Kind: tt.kind}, start)
 			}
 			if s.state("d") != tt.want {
 				t.Errorf("after six failures in a row it is %v, want %v", s.state("d"), tt.want)
@@ -228,8 +340,8 @@ func TestWithoutTrialsARequestIsTheTrial(t *testing.T) {
 	for range 3 {
 		s.send("d", false, start)
 	}
-	s.NotLoaded(Pair{"p", "d"}, LoadFail, start)
-	s.NotLoaded(Pair{"p", "d"}, LoadFail, start)
+	s.NotLoaded(Pair{"p", "d"}, Failure{Kind: LoadFail}, start)
+	s.NotLoaded(Pair{"p", "d"}, Failure{Kind: LoadFail}, start)
 	if !s.Look("d", Decode, start).Out || !s.PairOut(Pair{"p", "d"}) {
 		t.Fatal("not ejected")
 	}
@@ -243,7 +355,7 @@ func TestZeroEjectsNobody(t *testing.T) {
 	var s Set
 	for range 100 {
 		s.send("d", false, start)
-		s.NotLoaded(Pair{"p", "d"}, LoadFail, start)
+		s.NotLoaded(Pair{"p", "d"}, Failure{Kind: LoadFail}, start)
 	}
 	if v := s.Look("d", Decode, start); v.Out || v.Price < 1 {
 		t.Errorf("%+v, want a price and no ejection", v)
@@ -291,7 +403,7 @@ func TestNobodyTriesWhoIsAway(t *testing.T) {
 	s, now := newSet(), start
 	for range 3 {
 		s.send("d", false, now)
-		s.NotLoaded(Pair{"p", "e"}, LoadFail, now)
+		s.NotLoaded(Pair{"p", "e"}, Failure{Kind: LoadFail}, now)
 	}
 	away := func(id replica.ID) bool { return id != "d" && id != "p" }
 	for range 60 {
@@ -322,7 +434,7 @@ func TestAnyHistory(t *testing.T) {
 			case 0, 1:
 				open = append(open, s.Begin(id, Leg(rnd.IntN(int(legs))), now))
 			case 2:
-				s.NotLoaded(p, LoadFail, now)
+				s.NotLoaded(p, Failure{Kind: LoadFail}, now)
 			case 3:
 				s.Loaded(p, now)
 			case 4:
@@ -350,7 +462,7 @@ func TestAnyHistory(t *testing.T) {
 				case 0:
 					open[i].Good(now)
 				case 1:
-					open[i].Bad(Kind(rnd.IntN(int(Unmoved))), time.Second, now)
+					open[i].Bad(Failure{Kind(rnd.IntN(int(Unmoved))), time.Second, rnd.Uint64N(3)}, now)
 				}
 				open[i].End()
 				open = slices.Delete(open, i, i+1)

@@ -8,13 +8,31 @@ import (
 )
 
 // Began notes that the answer to a split request began well: neither of its ends fails with everybody.
-func (s *Set) Began(p Pair) {
+func (s *Set) Began(p Pair, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.unloaded) > 0 {
-		delete(s.unloaded, p.Prefill)
-		delete(s.unloaded, p.Decode)
+	if len(s.unloaded) == 0 {
+		return nil
 	}
+	return append(s.endBegan(p.Decode, Decode, now), s.endBegan(p.Prefill, Prefill, now)...)
+}
+
+// endBegan forgets the failed loads of an end. Those whose requests failed elsewhere too were theirs, and an
+// ejection for them is over. It needs mu.
+func (s *Set) endBegan(id replica.ID, leg Leg, now time.Time) []Change {
+	e := s.unloaded[id]
+	if e == nil {
+		return nil
+	}
+	delete(s.unloaded, id)
+	t := s.of(legKey{id, leg}, now)
+	t.decay(now)
+	t.excused += e.doubt.stands
+	if e.doubt.stands == 0 || !t.byLoads || t.state != Ejected || t.trying {
+		return nil
+	}
+	t.restore(now)
+	return s.told(legKey{id, leg}, t, true)
 }
 
 // Loaded notes that the blocks of a split request came over.
@@ -25,9 +43,8 @@ func (s *Set) Loaded(p Pair, now time.Time) []Change {
 	if t == nil {
 		return nil
 	}
-	t.decay(now)
+	t.clear(now)
 	t.good++
-	t.row = 0
 	if t.state != HalfOpen {
 		return nil
 	}
@@ -52,23 +69,24 @@ func (s *Set) Suspect(p Pair, now time.Time) bool {
 // NotLoaded notes that a split request failed in a way that the prefill replica, the decode replica or the
 // path between them may have caused. Whose fault it is shows in who else fails: a replica that fails with two
 // others and with nobody well in between is at fault itself, else the pair is.
-func (s *Set) NotLoaded(p Pair, k Kind, now time.Time) []Change {
+func (s *Set) NotLoaded(p Pair, f Failure, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.activeUntil(now.Add(remembered))
-	changes := s.pairFailed(p, k, now)
-	changes = append(changes, s.endFailed(p.Decode, Decode, p.Prefill, k, now)...)
-	return append(changes, s.endFailed(p.Prefill, Prefill, p.Decode, k, now)...)
+	changes := s.pairFailed(p, f, now)
+	changes = append(changes, s.endFailed(p.Decode, Decode, p.Prefill, f, now)...)
+	return append(changes, s.endFailed(p.Prefill, Prefill, p.Decode, f, now)...)
 }
 
 // pairFailed needs mu.
-func (s *Set) pairFailed(p Pair, k Kind, now time.Time) []Change {
+func (s *Set) pairFailed(p Pair, f Failure, now time.Time) []Change {
 	t := s.ofPair(p, now)
-	t.failed(k, 0, now)
+	f.Took = 0 // a pair has no price
+	t.failed(f, now)
 	if s.settings.Failures == 0 || !t.over(pairRow, 0, now) {
 		return nil
 	}
-	t.eject(s.settings, pairRow, s.pairMost(k), k, now)
+	t.eject(s.settings, pairRow, s.pairMost(f.Kind), f.Kind, now)
 	return []Change{{Pair: p, To: Ejected, Cause: t.cause, Trial: t.wait}}
 }
 
@@ -90,57 +108,72 @@ func (s *Set) StuckSince(p Pair, then time.Time) bool {
 	return t != nil && t.state == Ejected && t.stuck.After(then)
 }
 
-// failedLoads are those of one replica with another since the last good one.
+// unloaded is what is known of the failed loads of one end since the last that went well.
+type unloaded struct {
+	with  map[replica.ID]failedLoads
+	at    time.Time // of the newest
+	doubt doubt
+}
+
+// failedLoads are those of one replica with another.
 type failedLoads struct {
 	weight float64
 	n      int
 	at     time.Time // of the newest
 }
 
-// endFailed notes a failed load of one end with the other. It needs mu.
-func (s *Set) endFailed(id replica.ID, leg Leg, other replica.ID, k Kind, now time.Time) []Change {
+// unloadedAt returns what is known of an end, nothing where its newest failure is of long ago. It needs mu.
+func (s *Set) unloadedAt(id replica.ID, now time.Time) *unloaded {
 	if s.unloaded == nil {
-		s.unloaded = map[replica.ID]map[replica.ID]failedLoads{}
+		s.unloaded = map[replica.ID]*unloaded{}
 	}
-	with := s.unloaded[id]
-	if with == nil {
-		with = map[replica.ID]failedLoads{}
-		s.unloaded[id] = with
+	e := s.unloaded[id]
+	if e == nil || now.Sub(e.at) > window {
+		e = &unloaded{with: map[replica.ID]failedLoads{}}
+		s.unloaded[id] = e
 	}
-	t := s.of(legKey{id, leg}, now)
-	with[other] = failedLoads{with[other].weight + t.weigh(k, now), with[other].n + 1, now}
-	sum, several := s.unloadedOf(id, now)
+	return e
+}
+
+// endFailed notes a failed load of one end with the other. It needs mu.
+func (s *Set) endFailed(id replica.ID, leg Leg, other replica.ID, f Failure, now time.Time) []Change {
+	e, t := s.unloadedAt(id, now), s.of(legKey{id, leg}, now)
+	e.at = now
+	t.excused = max(0, t.excused-e.doubt.asked(f.Request))
+	with := e.with[other]
+	e.with[other] = failedLoads{with.weight + t.weigh(f.Kind, now), with.n + 1, now}
+	sum, several := e.sum(now)
 	if s.settings.Failures == 0 || !several || sum < float64(s.settings.Failures) || t.state == Ejected {
 		return nil
 	}
 	t.bad += sum
-	t.eject(s.settings, 0, s.settings.Max, k, now)
-	t.cause, t.byLoads = "with every other replica: "+k.String(), true
+	t.eject(s.settings, 0, s.settings.Max, f.Kind, now)
+	t.cause, t.byLoads = "with every other replica: "+f.Kind.String(), true
 	return s.told(legKey{id, leg}, t, true)
 }
 
-// unloadedOf sums up the failed loads of a replica, and tells whether they were with several others. It needs
-// mu.
-func (s *Set) unloadedOf(id replica.ID, now time.Time) (sum float64, several bool) {
-	with := s.unloaded[id]
-	maps.DeleteFunc(with, func(_ replica.ID, f failedLoads) bool { return now.Sub(f.at) > window })
-	for _, f := range with {
+// sum adds up the failed loads of an end, and tells whether they were with several others.
+func (e *unloaded) sum(now time.Time) (sum float64, several bool) {
+	maps.DeleteFunc(e.with, func(_ replica.ID, f failedLoads) bool { return now.Sub(f.at) > window })
+	for _, f := range e.with {
 		sum += f.weight
 	}
-	return sum, len(with) > 1
+	return sum, len(e.with) > 1
 }
 
-// ExcuseLoad takes back that blocks did not come over at the given time. cause is as for [Attempt.Excuse].
+// ExcuseLoad takes back that blocks did not come over at the given time. It is to [Set.NotLoaded] what
+// [Attempt.Excuse] is to [Attempt.Bad].
 func (s *Set) ExcuseLoad(p Pair, k Kind, cause bool, at, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, cause, now),
 		s.excuseEnd(p.Prefill, Prefill, p.Decode, cause, now)...)
 	t := s.pair[p]
-	if t != nil {
-		t.found(cause, now)
+	if t == nil || !t.mayExcuse(k.weight(), at, cause, now) {
+		return changes
 	}
-	if t != nil && t.excuse(k.weight(), at, pairRow, 0, now) {
+	t.found(cause, now)
+	if t.excuse(k.weight(), at, pairRow, 0, now) {
 		changes = append(changes, Change{Pair: p, To: t.state})
 	}
 	return changes
@@ -161,16 +194,18 @@ func (s *Set) OwnLoad(p Pair, now time.Time) {
 
 // excuseEnd needs mu.
 func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, cause bool, now time.Time) []Change {
-	with := s.unloaded[id]
-	t := s.of(legKey{id, leg}, now)
-	f, there := with[other]
-	if there && f.n > 1 {
-		with[other] = failedLoads{f.weight * float64(f.n-1) / float64(f.n), f.n - 1, f.at}
+	e, t := s.unloadedAt(id, now), s.of(legKey{id, leg}, now)
+	f, there := e.with[other]
+	if there && !e.doubt.mayExcuse(0, cause) {
+		return nil
+	}
+	if f.n > 1 {
+		e.with[other] = failedLoads{f.weight * float64(f.n-1) / float64(f.n), f.n - 1, f.at}
 	} else {
-		delete(with, other)
+		delete(e.with, other)
 	}
 	t.found(cause, now)
-	sum, several := s.unloadedOf(id, now)
+	sum, several := e.sum(now)
 	if !t.byLoads || t.state != Ejected || t.trying || several && sum >= float64(s.settings.Failures) {
 		return nil
 	}

@@ -17,8 +17,8 @@ func (s *Set) Rename(to replica.Renames) {
 	})
 	s.pair = replica.Rekey(s.pair, func(was Pair) (Pair, bool) { return was.Now(to) })
 	s.unloaded = replica.Rekey(s.unloaded, to.Now)
-	for id, with := range s.unloaded {
-		s.unloaded[id] = replica.Rekey(with, to.Now)
+	for _, e := range s.unloaded {
+		e.with = replica.Rekey(e.with, to.Now)
 	}
 	for _, id := range to {
 		s.endUnderway(id)

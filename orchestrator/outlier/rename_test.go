@@ -15,7 +15,7 @@ func TestRenamedReplicasStayOut(t *testing.T) {
 		s.send("d1", false, start)
 	}
 	for range 2 {
-		s.NotLoaded(Pair{"p1", "d2"}, LoadFail, start)
+		s.NotLoaded(Pair{"p1", "d2"}, Failure{Kind: LoadFail}, start)
 	}
 	s.Rename(replica.RenamesOf(map[replica.ID]int{"p1": 1, "d1": 2, "d2": 3},
 		map[replica.ID]int{"p9": 1, "d2": 2, "d1": 3}))
@@ -27,7 +27,7 @@ func TestRenamedReplicasStayOut(t *testing.T) {
 	if !s.PairOut(Pair{"p9", "d1"}) || s.PairOut(Pair{"p1", "d2"}) || s.PairOut(Pair{"p9", "d2"}) {
 		t.Errorf("pairs that are out: %v, want p9 and d1", s.PairsOut(start))
 	}
-	if with := s.unloaded["d1"]; len(with) != 1 || with["p9"].n != 2 || len(s.unloaded["d2"]) != 0 {
+	if e := s.unloaded["d1"]; e == nil || len(e.with) != 1 || e.with["p9"].n != 2 || s.unloaded["d2"] != nil {
 		t.Errorf("failed loads: %v", s.unloaded)
 	}
 	s.Keep(func(id replica.ID) bool { return id == "d2" })
@@ -55,7 +55,7 @@ func TestATrialOfARenamedReplicaIsMadeAgain(t *testing.T) {
 		s.send("d1", false, start)
 	}
 	for range 2 {
-		s.NotLoaded(Pair{"p1", "d1"}, LoadFail, start)
+		s.NotLoaded(Pair{"p1", "d1"}, Failure{Kind: LoadFail}, start)
 	}
 	now := start.Add(time.Minute)
 	under := s.Due(now, everybody)

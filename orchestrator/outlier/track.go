@@ -32,6 +32,7 @@ type track struct {
 	excused   float64   // of the last minute: failures that the request was found to be the cause of
 	// Of the last minute: failures that it was found not to be the cause of, since it went well elsewhere.
 	own      float64
+	doubt    doubt
 	cleared  time.Time // when row was last set to zero
 	failedAt time.Time // the newest failure
 	lost     float64   // seconds that a failed request took, running mean
@@ -59,6 +60,7 @@ func (t *track) decay(now time.Time) {
 		t.bad = t.bad * k
 		t.at = now
 		t.excused, t.own = t.excused*k, t.own*k
+		t.doubt.decay(k)
 	}
 }
 
@@ -70,7 +72,7 @@ func (t *track) well(era uint32, now time.Time) bool {
 	if era != t.era {
 		return false
 	}
-	t.row, t.cleared = 0, now
+	t.clear(now)
 	switch t.state {
 	case Ejected: // it was used all the same
 		t.admit(2, now)
@@ -98,16 +100,18 @@ func (t *track) weigh(k Kind, now time.Time) float64 {
 	return k.weight() * (1 + t.own) / (1 + t.own + t.excused)
 }
 
-func (t *track) failed(k Kind, took time.Duration, now time.Time) (weight float64) {
-	weight = t.weigh(k, now)
-	if now.Sub(t.failedAt) > remembered {
-		t.row = 0 // of another day
+func (t *track) failed(f Failure, now time.Time) (weight float64) {
+	if now.Sub(t.failedAt) > remembered { // what was before is of another day
+		t.row, t.doubt = 0, doubt{}
 	}
 	t.failedAt = now
+	t.decay(now)
+	t.excused = max(0, t.excused-t.doubt.asked(f.Request))
+	weight = t.weigh(f.Kind, now)
 	t.bad += weight
 	t.row += weight
 	const share = 0.3 // of the newest in the mean
-	t.lost += share * (min(took.Seconds(), mostLost) - t.lost)
+	t.lost += share * (min(f.Took.Seconds(), mostLost) - t.lost)
 	return weight
 }
 
@@ -169,6 +173,7 @@ func (t *track) why(k Kind, row float64) string {
 
 // again puts the trial off, since one has failed.
 func (t *track) again(base, longest time.Duration, k Kind, now time.Time) {
+	t.confirm()
 	t.wait = min(max(2*t.wait, base), longest)
 	t.trial, t.trying = now.Add(t.wait), false
 	t.cause = "a trial failed: " + k.String()
@@ -180,9 +185,8 @@ func (t *track) admit(limit int, now time.Time) bool {
 	t.flying = 0
 	t.trying = false
 	t.forced = false
-	t.row = 0
+	t.clear(now)
 	t.bad = 0
-	t.cleared = now
 	t.turn(HalfOpen, now)
 	return true
 }
@@ -197,9 +201,10 @@ func (t *track) openItself(s Settings, now time.Time) {
 }
 
 // startAnew makes the trial due, and lets the times between trials begin anew: what failed was another
-// process.
+// process. Who failed there says nothing of this one.
 func (t *track) startAnew(now time.Time) {
 	t.wait = 0
+	t.confirm()
 	if t.state == Ejected && t.trial.After(now) {
 		t.trial = now
 	}

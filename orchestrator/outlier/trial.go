@@ -81,7 +81,7 @@ func (s *Set) Passed(tr Trial, now time.Time) []Change {
 	if !tr.IsPair() {
 		return s.told(legKey{tr.ID, tr.Leg}, t, t.admit(1, now))
 	}
-	t.row = 0
+	t.clear(now)
 	t.bad = 0
 	t.trying = false
 	if t.state == InUse { // it was only suspected
@@ -107,7 +107,8 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	case t.state == InUse && k == Silent: // it may only be busy
 		t.trying = false
 	case t.state == InUse:
-		t.failed(k, 0, now)
+		t.failed(Failure{Kind: k}, now)
+		t.confirm()
 		t.eject(s.settings, pairRow, s.pairMost(k), k, now)
 		t.cause = "a trial failed: " + k.String()
 		return []Change{{Pair: tr.Pair, To: Ejected, Cause: t.cause, Trial: t.wait}}

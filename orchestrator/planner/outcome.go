@@ -27,6 +27,12 @@ type Fault struct {
 	Kind outlier.Kind
 	Took time.Duration // until it was known
 	At   time.Time     // when it was
+	// Request tells requests apart, see [outlier.Failure].
+	Request uint64
+}
+
+func (f *Fault) failure() outlier.Failure {
+	return outlier.Failure{Kind: f.Kind, Took: f.Took, Request: f.Request}
 }
 
 // Blame says whom a failure concerns.
@@ -51,7 +57,7 @@ func (pl *Planner) Prefilled(b *Booking, now time.Time) []outlier.Change {
 func (pl *Planner) Decoding(b *Booking, now time.Time) []outlier.Change {
 	changes := b.onDecode.Good(now)
 	if b.Mode == Split {
-		pl.outliers.Began(b.pair())
+		changes = append(changes, pl.outliers.Began(b.pair(), now)...)
 	}
 	return changes
 }
@@ -65,11 +71,11 @@ func (pl *Planner) Moved(b *Booking, now time.Time) []outlier.Change {
 func (pl *Planner) Failed(b *Booking, f Fault, now time.Time) []outlier.Change {
 	switch f.On {
 	case OnPrefill:
-		return b.onPrefill.Bad(f.Kind, f.Took, now)
+		return b.onPrefill.Bad(f.failure(), now)
 	case OnDecode:
-		return b.onDecode.Bad(f.Kind, f.Took, now)
+		return b.onDecode.Bad(f.failure(), now)
 	case OnPair:
-		return pl.outliers.NotLoaded(b.pair(), f.Kind, now)
+		return pl.outliers.NotLoaded(b.pair(), f.failure(), now)
 	}
 	return nil
 }

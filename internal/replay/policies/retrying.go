@@ -53,7 +53,7 @@ var _ cluster.Survivor = (*Tandem)(nil)
 func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) cluster.Verdict {
 	b := &t.booked[q.Slot]
 	fault := blame(b.book, f)
-	fault.At = now
+	fault.At, fault.Request = now, uint64(q.At.UnixNano())+uint64(q.Slot)
 	known := t.planner.KnownBad(b.book, fault, now)
 	t.Stats.count(t.planner.Failed(b.book, fault, now))
 	b.retry.faults = append(b.retry.faults, held{b.book, fault, known, t.planner.KnownBad(b.book, fault, now)})
