@@ -89,10 +89,19 @@ func (o *Orchestrator) showConfig(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(text)
 }
 
+// showDecisions shows the newest records, as many as n says. What it does not know it refuses: who asks for
+// some of them only must not take all of them for those.
 func (o *Orchestrator) showDecisions(w http.ResponseWriter, r *http.Request) {
-	n, err := strconv.Atoi(r.URL.Query().Get("n"))
-	if err != nil || n <= 0 {
-		n = 50
+	n := 50
+	for name, values := range r.URL.Query() {
+		asked, err := strconv.Atoi(values[0])
+		if name != "n" || err != nil || asked <= 0 {
+			writeJSON(w, http.StatusBadRequest, map[string]string{
+				"error": "say how many as n=20; there is no other parameter, use jq to choose among them",
+			})
+			return
+		}
+		n = asked
 	}
 	writeJSON(w, http.StatusOK, o.ring.newest(n))
 }

@@ -5,8 +5,12 @@ package scoring
 //	prefill of u tokens behind c cached:  T0 + A*u + B*(u*c + u*u/2)   seconds
 //	one decode step, batch n, k KV tokens: D0 + D1*n + D2*k            seconds
 type Speed struct {
-	T0, A, B   float64
-	D0, D1, D2 float64
+	T0 float64 `json:"prefill_base_s"`      // of each step that prefills
+	A  float64 `json:"prefill_token_s"`     // of each token
+	B  float64 `json:"prefill_attention_s"` // of each token and each one before it
+	D0 float64 `json:"step_base_s"`         // of each step that decodes
+	D1 float64 `json:"step_sequence_s"`     // of each sequence in it
+	D2 float64 `json:"step_kv_token_s"`     // of each token of theirs
 }
 
 // DefaultSpeed is the profile of an engine that nobody has measured: an 8B model on one 80 GB card, bfloat16.

@@ -67,42 +67,42 @@ func (r *Replica) Adapter(model string) string {
 // Facts is what an engine said of itself when it was probed, or what the config says where it cannot be
 // probed. Zero means unknown.
 type Facts struct {
-	Model       string   // id of the base model
-	Root        string   // path or name the model was loaded from; part of NIXL's compatibility hash
-	Models      []string // every served name: aliases of the base model and adapters
-	Adapters    []string // the served names that are LoRA adapters
-	Version     string   // vLLM version, "0.32.0"
-	MaxModelLen int      // tokens, prompt and answer together
-	BlockSize   int      // tokens a KV block
-	Blocks      int      // usable KV blocks of this rank
-	CacheDType  string   // KV cache data type, part of NIXL's compatibility hash
-	Connector   string   // "nixl" or "moriio", by the series of /metrics; "" unknown
+	Model       string   `json:"model"`         // id of the base model
+	Root        string   `json:"root"`          // what the model was loaded from; part of NIXL's hash
+	Models      []string `json:"models"`        // every served name: aliases of the base model and adapters
+	Adapters    []string `json:"adapters"`      // the served names that are LoRA adapters
+	Version     string   `json:"version"`       // vLLM version, "0.32.0"
+	MaxModelLen int      `json:"max_model_len"` // tokens, prompt and answer together
+	BlockSize   int      `json:"block_size"`    // tokens a KV block
+	Blocks      int      `json:"blocks"`        // usable KV blocks of this rank
+	CacheDType  string   `json:"cache_dtype"`   // KV cache data type, part of NIXL's compatibility hash
+	Connector   string   `json:"connector"`     // "nixl" or "moriio", by the series of /metrics; "" unknown
 	// Tokens drafted for each sequence and step (num_speculative_tokens), 0 none or unknown.
-	Drafts        int
-	PrefixCaching bool // whether the engine keeps prefixes at all
-	Ranks         int  // data-parallel ranks behind the server's address, 1 for most
+	Drafts        int  `json:"speculative_tokens"`
+	PrefixCaching bool `json:"prefix_caching"` // whether the engine keeps prefixes at all
+	Ranks         int  `json:"ranks"`          // data-parallel ranks behind the server's address, 1 for most
 	// Global number of the first of them; the header X-data-parallel-rank counts from there.
-	FirstRank int
-	Events    EventSource // where this rank publishes block events
-	Render    bool        // /v1/.../render answers (needs --enable-scale-out since about 0.30)
+	FirstRank int         `json:"first_rank"`
+	Events    EventSource `json:"events"` // where this rank publishes block events
+	Render    bool        `json:"render"` // /v1/.../render answers (--enable-scale-out since about 0.30)
 	// /v1/chat/completions honours kv_transfer_params.prompt_token_ids, seen in a probe.
-	ReuseIDs   bool
-	ReuseOther IDReuse // the other paths that honour it, each seen in a probe
-	Started    float64 // process start, unix seconds, from /metrics; a later value is a restart
+	ReuseIDs   bool    `json:"reuse_ids"`
+	ReuseOther IDReuse `json:"reuse_ids_other"` // the other paths that honour it, each seen in a probe
+	Started    float64 `json:"started"`         // of the process, unix seconds; a later one is a restart
 }
 
 // IDReuse says on which other paths an engine takes token ids, so that requests may be split like chats.
 type IDReuse struct {
-	Messages  bool // /v1/messages
-	Responses bool // /v1/responses
+	Messages  bool `json:"messages"`  // /v1/messages
+	Responses bool `json:"responses"` // /v1/responses
 }
 
 // EventSource is the ZMQ address pair of one rank, with a dialable host in place of "*". The zero value means
 // that the engine publishes nothing.
 type EventSource struct {
-	Endpoint string // PUB
-	Replay   string // ROUTER, "" without replay
-	Topic    string
+	Endpoint string `json:"endpoint"` // PUB
+	Replay   string `json:"replay"`   // ROUTER, "" without replay
+	Topic    string `json:"topic"`
 }
 
 // Place is where a replica stands in the data centre. Empty fields are unknown and equal to nothing, except

@@ -162,14 +162,14 @@ func TestARankThatHidesIsSeen(t *testing.T) {
 // TestWhatIsKnownOfARank is held to how the engine was started, one fact at a time.
 func TestWhatIsKnownOfARank(t *testing.T) {
 	e := &engine{Name: "p0", Ranks: 2, Blocks: 112, Events: 5000, Replay: 6000}
-	const good = `{"replica":"p0/dp1","facts":{"Blocks":111,"Ranks":2,` +
-		`"Events":{"Endpoint":"tcp://127.0.0.1:5001","Replay":"tcp://127.0.0.1:6001"}},` +
+	const good = `{"replica":"p0/dp1","facts":{"blocks":111,"ranks":2,` +
+		`"events":{"endpoint":"tcp://127.0.0.1:5001","replay":"tcp://127.0.0.1:6001"}},` +
 		`"events":"live: in step with the engine","event_stream":{"events":9,"lost":0,"decode_errors":0,` +
 		`"wrong_rank":0}}`
 	for _, change := range [][2]string{
 		{"", ""},
-		{`"Blocks":111`, `"Blocks":223`},
-		{`"Ranks":2`, `"Ranks":1`},
+		{`"blocks":111`, `"blocks":223`},
+		{`"ranks":2`, `"ranks":1`},
 		{"5001", "5000"},
 		{"6001", "6000"},
 		{"live", "stale"},
