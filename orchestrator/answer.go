@@ -12,6 +12,7 @@ import (
 	"tandem/internal/liveness"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/planner"
 )
 
@@ -26,7 +27,8 @@ type answer struct {
 	ctx     context.Context
 	spanCtx context.Context
 	span    legSpan
-	guard   *liveness.Watchdog // until the first content of a split request
+	guard   *liveness.Watchdog   // until the first content of a split request
+	reads   *fleet.LeaseCounters // of its engine, from before the leg
 
 	split bool
 	whole []byte    // no stream: the body, valid until the answer is closed
@@ -37,7 +39,7 @@ type answer struct {
 
 // newAnswer is the answer of the leg that is about to be sent.
 func (h *handoff) newAnswer(ctx context.Context, to *reach) *answer {
-	a := &answer{h: h, to: to, ctx: ctx, split: h.b.Mode == planner.Split}
+	a := &answer{h: h, to: to, ctx: ctx, reads: to.LeaseCounters(), split: h.b.Mode == planner.Split}
 	a.eventReader = eventReader{
 		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
 		told: -1, cached: unknownCache,

@@ -22,7 +22,7 @@ func (a *answer) maybeDistrust(f *failure) {
 		o.giveBacks.running.Go(func() { // joined by Run, ended by a timeout
 			late := true // also where nobody can tell
 			o.panics.Contain("distrust", func() {
-				now, err := h.askLeaseCounters(context.Background())
+				now, err := askLeaseCounters(context.Background(), h, h.from, h.ends)
 				late = err != nil || now.Expired != h.ends.Expired
 			})
 			if late {

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"tandem/internal/canary"
 	"tandem/internal/engine"
-	"tandem/internal/rawjson"
 	"tandem/orchestrator/fleet"
 )
 
@@ -37,7 +37,7 @@ func (a *answer) verifyLease() *failure {
 	}
 	h.stopClock() // each question that follows has its own time
 	a.guard.Stop()
-	verdict := h.readInTime(a.ctx)
+	verdict := a.readInTime(a.ctx)
 	h.j.q.o.m.late.WithLabelValues(verdict).Inc()
 	if verdict == "believed" {
 		return nil
@@ -54,13 +54,13 @@ func (a *answer) verifyLease() *failure {
 
 // readInTime asks the prefill engine whether a decode engine may have read what was no longer on loan:
 // believed, disbelieved, or unknown.
-func (h *handoff) readInTime(ctx context.Context) string {
-	now, err := h.askLeaseCounters(ctx)
-	if err == nil && now.Expired != h.ends.Expired {
-		// Some lease has ended, of whomever. A read after that is counted in the engine's next step, which
-		// one that idles has not taken yet.
-		if err = h.takeStep(ctx); err == nil {
-			now, err = h.askLeaseCounters(ctx)
+func (a *answer) readInTime(ctx context.Context) string {
+	h := a.h
+	now, err := askLeaseCounters(ctx, h, h.from, h.ends)
+	if err == nil && now.Expired != h.ends.Expired && now.Late == h.ends.Late {
+		// Some lease has ended, of whomever. That nobody read after that shows only when words have come.
+		if err = a.wordsHeard(ctx); err == nil {
+			now, err = askLeaseCounters(ctx, h, h.from, h.ends)
 		}
 	}
 	switch {
@@ -74,40 +74,54 @@ func (h *handoff) readInTime(ctx context.Context) string {
 	return "disbelieved"
 }
 
-// errOtherProcess says that the prefill engine is not the one any more that had the prompt's blocks: what it
-// counts says nothing of them.
-var errOtherProcess = errors.New("the prefill engine was restarted")
+var (
+	// errOtherProcess says that the engine is not the one any more that was asked before: what it counts says
+	// nothing of the prompt's blocks.
+	errOtherProcess = errors.New("the engine was restarted")
+	errNothingCame  = errors.New("nothing shows that blocks come over")
+	errReadFailed   = errors.New("the decode engine failed to read some blocks, of whomever")
+)
 
-func (h *handoff) askLeaseCounters(ctx context.Context) (*fleet.LeaseCounters, error) {
+// askLeaseCounters returns what the engine counts now, where it is the process that has counted then.
+func askLeaseCounters(
+	ctx context.Context, h *handoff, to *reach, then *fleet.LeaseCounters,
+) (*fleet.LeaseCounters, error) {
 	ctx, cancel := context.WithTimeout(ctx, fleet.ProbePatience*h.cfg.Timeouts.Probe)
 	defer cancel()
-	now, err := h.from.AskLeaseCounters(ctx)
+	now, err := to.AskLeaseCounters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !now.SameProcess(h.ends) {
+	if !now.SameProcess(then) {
 		return nil, errOtherProcess
 	}
 	return now, nil
 }
 
-// takeStep lets the prefill engine compute one token. An engine that refuses to has taken no step.
-func (h *handoff) takeStep(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeouts.Prefill)
+// wordsHeard returns nil when the prefill engine has heard of every read that the decode engine had made
+// before. The word of a read goes with it, and to the decode engine it is sent when it has left: where the
+// path is cut just then it is under way for as long as TCP tries, and where the connection ends it is lost.
+//
+// So a canary goes the same way behind it. The messages from one engine to another arrive in their order,
+// and the canary's prompt lets the prefill engine step, which is when it takes them in. A connection that
+// ended would show too: vLLM opens another one only after a read has failed over the one before.
+func (a *answer) wordsHeard(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.h.cfg.Timeouts.DecodeFirst)
 	defer cancel()
-	body := rawjson.AppendString([]byte(`{"model":`), h.j.req.Model)
-	leg := &engine.Request{
-		Method: http.MethodPost, Path: "/v1/completions", Body: append(body, `,"prompt":[0],"max_tokens":1}`...),
+	o := a.h.j.q.o
+	q := o.question(a.h.from, a.to)
+	asked := time.Now()
+	own := o.askCanary(ctx, a.to, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	if own.Err != nil {
+		return own.Err
 	}
-	leg.Header = []engine.Field{{Key: "X-Request-Id", Value: h.attempt + "-step"}}
-	resp, err := h.from.Do(ctx, leg)
-	if err != nil {
-		return err
+	first, second := o.handCanary(ctx, q, a.h.from, a.to, transferLimit+10*time.Since(asked))
+	if q.Judge(first, second, own, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
+		return errNothingCame
 	}
-	defer resp.Close()
-	if resp.Status != http.StatusOK {
-		return &engine.StatusError{Path: leg.Path, Status: resp.Status}
+	reads, err := askLeaseCounters(ctx, a.h, a.to, a.reads)
+	if err == nil && reads.Failed != a.reads.Failed {
+		err = errReadFailed
 	}
-	_, err = resp.ReadAll(int64(h.cfg.Limits.AnswerBytes))
 	return err
 }

@@ -16,7 +16,12 @@ import (
 func slowPair(lease time.Duration) setup {
 	return setup{
 		prefill: 1, decode: 1,
-		engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 24 },
+		engine: func(name string, o *enginesim.Options) {
+			o.Core.Blocks = 24
+			if name[0] == 'd' {
+				o.Core.Blocks = 64 // what was loaded wrongly stays in the cache
+			}
+		},
 		config: func(c *config.Config) {
 			c.Timeouts.DecodeFirst = 2 * time.Minute
 			c.Timeouts.DecodeIdle = time.Minute
@@ -73,16 +78,16 @@ func TestDisbelieved(t *testing.T) {
 	}
 }
 
-// An engine that refuses the step that would make it count late reads has counted nothing: the answer is not
-// believed for that.
-func TestRefusedStepProvesNothing(t *testing.T) {
+// Where no canary goes through behind the read nothing shows that late reads have been counted: the answer is
+// not believed for that.
+func TestRefusedCanaryProvesNothing(t *testing.T) {
 	for _, status := range []int{404, 429, 500, 503} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			in(t, slowPair(30*time.Second), func(w *world) {
 				p := guardedPrompt(idPrompt(1, 100), "")
 				coreStands(w)
-				refuseStep := enginesim.Fault{Kind: "fail", Path: "/v1/completions", Status: status, Count: 1}
-				later(39*time.Second, fault(refuseStep))(w, w.p[0])
+				refuse := enginesim.Fault{Kind: "fail", Path: "/v1/completions", Status: status, Count: 1}
+				later(39*time.Second, fault(refuse))(w, w.p[0])
 				w.exact(p, w.ask(p))
 				if n := w.count("tandem_late_answers_total", "unknown"); n != 1 {
 					w.t.Errorf("%d late answers were left unproven, want 1", n)
@@ -125,30 +130,43 @@ func TestUnbelievable(t *testing.T) {
 }
 
 // An answer that is late for another reason is believed, also where somebody else's lease has ended
-// meanwhile.
+// meanwhile: unless a read of its engine has failed, which may have cost the word of another.
 func TestBelieved(t *testing.T) {
-	for _, stranded := range []bool{false, true} {
-		t.Run(fmt.Sprintf("stranded %t", stranded), func(t *testing.T) {
+	stranded := guardedPrompt(idPrompt(9, 40), `,"kv_transfer_params":{"do_remote_decode":true}`)
+	failing := guardedPrompt(idPrompt(8, 20), `,"kv_transfer_params":{"do_remote_prefill":true,`+
+		`"remote_block_ids":[[1,2]],"remote_engine_id":"gone","remote_request_id":"gone",`+
+		`"remote_host":"gone.internal","remote_port":5600,"tp_size":1}`)
+	for _, c := range []struct {
+		name, verdict string
+		meanwhile     func(w *world)
+	}{
+		{"alone", "believed", func(*world) {}},
+		{"a lease ended", "believed", func(w *world) { w.send(w.t.Context(), w.p[0].addr, stranded) }},
+		{"a read failed", "believed", func(w *world) { w.send(w.t.Context(), w.d[0].addr, failing) }},
+		{"both", "unknown", func(w *world) {
+			w.send(w.t.Context(), w.p[0].addr, stranded)
+			w.send(w.t.Context(), w.d[0].addr, failing)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			in(t, slowPair(30*time.Second), func(w *world) {
 				p := guardedPrompt(idPrompt(1, 100), `,"stream":true`)
 				w.once(func() {
+					c.meanwhile(w)
 					fault(enginesim.Fault{Kind: "slow", Factor: 4000})(w, w.d[0]) // 40 s a token
 					later(45*time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1}))(w, w.d[0])
-					if stranded {
-						w.send(w.t.Context(), w.p[0].addr,
-							guardedPrompt(idPrompt(9, 40), `,"kv_transfer_params":{"do_remote_decode":true}`))
-					}
 				})
 				got := w.ask(p)
 				w.exact(p, got)
 				if got.when[0] < 30*time.Second {
 					w.t.Fatalf("the answer began after %v: it was not late", got.when[0])
 				}
-				if n := w.count("tandem_late_answers_total", "believed"); n != 1 {
-					w.t.Errorf("%d late answers were believed, want 1", n)
+				if n := w.count("tandem_late_answers_total", c.verdict); n != 1 {
+					w.t.Errorf("%d late answers were %s, want 1", n, c.verdict)
 				}
-				if n := w.count("tandem_decode_distrusted_total", ""); n != 0 {
-					w.t.Errorf("an engine was distrusted %d times", n)
+				want := map[string]int{"unknown": 1}[c.verdict]
+				if n := w.count("tandem_decode_distrusted_total", ""); n != want {
+					w.t.Errorf("an engine was distrusted %d times, want %d", n, want)
 				}
 			})
 		})
@@ -171,4 +189,32 @@ func TestTrustedAgain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The word that a read was late can be under way itself when it is asked for: the path is cut just behind
+// the read. That nobody has counted it proves nothing then.
+func TestLateWordUnderWay(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		t.Run(fmt.Sprintf("stream %t", stream), func(t *testing.T) {
+			s := slowPair(30 * time.Second)
+			small := s.engine
+			s.engine = func(name string, o *enginesim.Options) {
+				small(name, o)
+				o.TransferRate = 70 // blocks a second: the prompt's take 100 ms
+			}
+			in(t, s, func(w *world) {
+				p := guardedPrompt(idPrompt(1, 100), fmt.Sprintf(`,"stream":%t`, stream))
+				coreStands(w)
+				cut := fault(enginesim.Fault{Kind: "hold_path", From: "p0.internal"})
+				later(40*time.Second+90*time.Millisecond, cut)(w, w.d[0])
+				w.exact(p, w.ask(p))
+				if n := w.count("tandem_late_answers_total", "unknown"); n != 1 {
+					w.t.Errorf("%d late answers were left unproven, want 1", n)
+				}
+				if n := w.count("tandem_decode_distrusted_total", w.d[0].addr); n != 1 {
+					w.t.Errorf("the decode engine was distrusted %d times, want once", n)
+				}
+			})
+		})
+	}
 }

@@ -269,12 +269,31 @@ func (r *rank) read(ctx context.Context, o core.Order) {
 		sleep(ctx, time.Duration(float64(len(o.Blocks))/r.srv.o.TransferRate*float64(time.Second)))
 	}
 	if err == nil {
-		_ = r.notify(ctx, o) // in NIXL the word goes with the read
+		r.sendWord(ctx, o)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.core.Loaded(r.now(), o.RequestID, contents, err)
 	r.poke()
+}
+
+// wordTime is what the word of a read has to arrive before its request goes on.
+const wordTime = time.Millisecond
+
+// sendWord tells the peer of a read that is done. In NIXL the word goes with the read: to its sender it is
+// sent when it has left, whether it arrives or not. So a request goes on without it where it stays under way.
+func (r *rank) sendWord(ctx context.Context, o core.Order) {
+	arrived := make(chan struct{})
+	r.srv.spawn(func() {
+		defer close(arrived)
+		_ = r.notify(ctx, o)
+	})
+	t := time.NewTimer(wordTime)
+	defer t.Stop()
+	select {
+	case <-arrived:
+	case <-t.C:
+	}
 }
 
 func (r *rank) pull(ctx context.Context, o core.Order) ([]uint64, error) {

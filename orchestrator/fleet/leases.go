@@ -8,11 +8,13 @@ import (
 	"tandem/internal/engine"
 )
 
-// LeaseCounters is what a prefill engine counts of leases that it ended itself. Another process counts from
-// zero again, so the counters of different processes say nothing together.
+// LeaseCounters is what an engine counts of leases: of those that it ended itself, where it prefills, and of
+// reads that failed, where it decodes. Another process counts from zero again, so the counters of different
+// processes say nothing together.
 type LeaseCounters struct {
 	Expired float64 // leases that ran out (vllm:nixl_num_kv_expired_reqs_total), NaN unknown
 	Late    float64 // reads that came after that (vllm:nixl_num_notifications_after_expiry_total), NaN unknown
+	Failed  float64 // reads of its own that failed (vllm:nixl_num_failed_transfers_total), NaN unknown
 
 	started float64 // process start, 0 unknown
 	// How often nobody could be reached there before: an engine that does not tell its start was then another
@@ -27,7 +29,9 @@ func (c *LeaseCounters) SameProcess(as *LeaseCounters) bool {
 
 // unknownCounters are those of an engine that has not been asked yet. They equal nothing, themselves
 // included.
-var unknownCounters = &LeaseCounters{started: math.NaN(), Expired: math.NaN(), Late: math.NaN()}
+var unknownCounters = &LeaseCounters{
+	started: math.NaN(), Expired: math.NaN(), Late: math.NaN(), Failed: math.NaN(),
+}
 
 // LeaseCounters returns the server's counters as of the newest scrape.
 func (e *Endpoint) LeaseCounters() *LeaseCounters {
@@ -49,6 +53,7 @@ func (w *Watcher) leaseCounters(m *engine.Metrics) *LeaseCounters {
 	for i := range m.Ranks {
 		c.Expired += m.Ranks[i].Counters.NIXLExpired
 		c.Late += m.Ranks[i].Counters.NIXLAfterExpiry
+		c.Failed += m.Ranks[i].Counters.NIXLFailedTransfers
 	}
 	return &c
 }
