@@ -49,9 +49,9 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	con, err := connectorFor(cfg, o.opt.Connector)
 	var others peers.Wanted
 	var certificate *tls.Certificate
-	var says *InForce
+	var says *config.InForce
 	if err == nil {
-		says, err = inForce(cfg)
+		says, err = cfg.InForce()
 	}
 	if err == nil {
 		err = writable(cfg.Decisions)

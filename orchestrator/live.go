@@ -25,7 +25,7 @@ func (o *Orchestrator) Live() *page.Live {
 	now, s := time.Now(), o.Status()
 	l := &page.Live{
 		Time: now, Ready: s.Ready, Why: s.Why, InFlight: s.InFlight, Waiting: s.Waiting,
-		Config: page.Config(*o.snap.Load().inForce), Profile: liveSpeed(scoring.DefaultSpeed(), 0),
+		Config: *o.snap.Load().inForce, Profile: liveSpeed(scoring.DefaultSpeed(), 0),
 		Replicas: liveReplicas(s.Replicas), Newest: []page.Request{},
 	}
 	if e := o.reloads.err.Load(); e != nil {
@@ -37,6 +37,7 @@ func (o *Orchestrator) Live() *page.Live {
 	for _, r := range kept[:min(len(kept), newestShown)] {
 		l.Newest = append(l.Newest, liveRequest(r))
 	}
+	l.Judge()
 	return l
 }
 

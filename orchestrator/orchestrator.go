@@ -95,7 +95,7 @@ type Orchestrator struct {
 // snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
 type snapshot struct {
 	cfg     *config.Config
-	inForce *InForce // what records say of cfg
+	inForce *config.InForce // what records say of cfg
 	connect connector.Connector
 	keys    []config.Secret
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"tandem/internal/config"
 	"tandem/orchestrator/planner"
 )
 
@@ -46,7 +47,7 @@ type Record struct {
 	Continued []string          `json:"continued,omitzero"`
 	Status    int               `json:"status"`
 	Outcome   string            `json:"outcome"` // ok, client_gone, or the kind of failure
-	Config    *InForce          `json:"config"`
+	Config    *config.InForce   `json:"config"`
 	Decision  *planner.Decision `json:"decision,omitzero"`
 }
 
@@ -65,9 +66,9 @@ type FailedAttempt struct {
 }
 
 // newRecord is one of which nothing is known yet.
-func newRecord(id, path string, began time.Time, config *InForce) *Record {
+func newRecord(id, path string, began time.Time, inForce *config.InForce) *Record {
 	return &Record{
-		ID: id, Time: began, Config: config, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1,
+		ID: id, Time: began, Config: inForce, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1,
 		Planned: -1, Moved: -1,
 	}
 }

@@ -106,6 +106,7 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 	if err := json.Unmarshal(text, l); err != nil {
 		t.Fatal(err)
 	}
+	l.Judge()
 	return l
 }
 

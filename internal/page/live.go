@@ -1,44 +1,49 @@
 package page
 
-import "time"
+import (
+	"time"
+
+	"tandem/internal/config"
+)
 
 // Live is what the page shows, small enough to be sent every second for hundreds of replicas.
 // Unknown numbers are -1.
 type Live struct {
-	Time     time.Time `json:"time"`
-	Ready    bool      `json:"ready"`
-	Why      []string  `json:"why,omitempty"`
-	InFlight int       `json:"in_flight"`
-	Waiting  int       `json:"waiting"`
-	Config   Config    `json:"config"`
-	Rejected string    `json:"rejected,omitzero"` // why the newest configuration is not in force
-	Profile  Speed     `json:"profile"`           // what is assumed of replicas that nothing is learned of
-	Replicas []Replica `json:"replicas"`
-	Pairs    []Pair    `json:"pairs"`
-	Recent   Recent    `json:"recent"`
-	Newest   []Request `json:"newest"`
+	Time     time.Time      `json:"time"`
+	Ready    bool           `json:"ready"`
+	Why      []string       `json:"why,omitempty"`
+	InFlight int            `json:"in_flight"`
+	Waiting  int            `json:"waiting"`
+	Rejected string         `json:"rejected,omitzero"` // why the newest configuration is not in force
+	Config   config.InForce `json:"config"`
+	Profile  Speed          `json:"profile"` // what is assumed of replicas that nothing is learned of
+	Replicas []Replica      `json:"replicas"`
+	Pairs    []Pair         `json:"pairs"`
+	Recent   Recent         `json:"recent"`
+	Newest   []Request      `json:"newest"`
 }
 
 // Replica is one replica at a glance.
 type Replica struct {
-	Pool     string  `json:"pool"`
-	Name     string  `json:"name"`
-	URL      string  `json:"url"`
-	Up       bool    `json:"up"`
-	Reason   string  `json:"reason,omitzero"`
-	States   []State `json:"states,omitempty"`
-	Index    string  `json:"index,omitzero"` // how far its index is believed
-	Running  int     `json:"running"`
-	Waiting  int     `json:"waiting"`
-	Usage    float64 `json:"usage"` // share of its KV blocks
-	Requests int     `json:"requests"`
-	Queued   int     `json:"queued_tokens"` // of prompts that it has to compute
-	WaitMS   float64 `json:"wait_ms"`       // until it has
-	Free     int     `json:"free_blocks"`   // decode: may be promised
-	Capacity int     `json:"capacity_blocks"`
-	Indexed  int     `json:"indexed_blocks"`
-	Age      float64 `json:"load_age_ms"`
-	Speed    Speed   `json:"speed"`
+	Pool      string    `json:"pool"`
+	Name      string    `json:"name"`
+	URL       string    `json:"url"`
+	Up        bool      `json:"up"`
+	Reason    string    `json:"reason,omitzero"`
+	States    []State   `json:"states,omitempty"`
+	Condition Condition `json:"condition"`
+	Index     string    `json:"index,omitzero"` // how far its index is believed
+	Running   int       `json:"running"`
+	Waiting   int       `json:"waiting"`
+	Usage     float64   `json:"usage"` // share of its KV blocks
+	Requests  int       `json:"requests"`
+	Queued    int       `json:"queued_tokens"` // of prompts that it has to compute
+	WaitMS    float64   `json:"wait_ms"`       // until it has
+	Free      int       `json:"free_blocks"`   // decode: may be promised
+	Capacity  int       `json:"capacity_blocks"`
+	Indexed   int       `json:"indexed_blocks"`
+	Age       float64   `json:"load_age_ms"`
+	Speed     Speed     `json:"speed"`
 }
 
 // Speed is how fast an engine is. Samples 0: nothing is learned, and the profile is assumed.
@@ -50,15 +55,16 @@ type Speed struct {
 
 // Pair is a pair over which something was sent lately, or that is kept out.
 type Pair struct {
-	Prefill  string  `json:"prefill"`
-	Decode   string  `json:"decode"`
-	Sent     int     `json:"sent"`     // handoffs among the records that are kept
-	Tokens   int     `json:"tokens"`   // that came over with them
-	GBps     float64 `json:"gb_s"`     // learned; 0 where nothing is
-	Samples  int     `json:"samples"`  // transfers that it was learned from
-	Failures float64 `json:"failures"` // of the last minute
-	State    string  `json:"state,omitzero"`
-	Cause    string  `json:"cause,omitzero"`
+	Prefill   string    `json:"prefill"`
+	Decode    string    `json:"decode"`
+	Sent      int       `json:"sent"`     // handoffs among the records that are kept
+	Tokens    int       `json:"tokens"`   // that came over with them
+	GBps      float64   `json:"gb_s"`     // learned; 0 where nothing is
+	Samples   int       `json:"samples"`  // transfers that it was learned from
+	Failures  float64   `json:"failures"` // of the last minute
+	State     string    `json:"state,omitzero"`
+	Cause     string    `json:"cause,omitzero"`
+	Condition Condition `json:"condition"`
 }
 
 // Request is a line of the list of requests.
@@ -108,13 +114,4 @@ type State struct {
 	State string    `json:"state"`
 	Cause string    `json:"cause"`
 	Since time.Time `json:"since"`
-}
-
-// Config says which configuration is in force.
-type Config struct {
-	Revision      string  `json:"revision"`
-	Alpha         string  `json:"alpha"` // "auto", or a number
-	Beta          float64 `json:"beta"`
-	Gamma         float64 `json:"gamma"`
-	DecodePenalty float64 `json:"decode_penalty"`
 }

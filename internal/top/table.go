@@ -20,7 +20,7 @@ type table struct {
 // row is a line. Its cells are text; by has a number for each that is to be sorted by it, the largest first.
 type row struct {
 	id    string // of a request
-	bad   int    // 2: out, 1: something to know
+	bad   page.Severity
 	cells []string
 	by    map[int]float64
 }
@@ -69,7 +69,6 @@ func fleet(l *page.Live) table {
 	}, left: 2}
 	for i := range l.Replicas {
 		r := &l.Replicas[i]
-		says, bad := condition(r)
 		speed := r.Speed.TokenUS
 		profile := l.Profile.TokenUS
 		unit := " us"
@@ -87,16 +86,16 @@ func fleet(l *page.Live) table {
 			cached = min(1, float64(r.Indexed)/float64(r.Capacity))
 		}
 		t.rows = append(t.rows, row{
-			bad: bad,
+			bad: r.Condition.Bad,
 			cells: []string{
 				r.Pool, r.Name, share(r.Usage), count(r.Running), count(r.Waiting), count(r.Requests), count(r.Queued),
 				count(r.Free), learned,
-				share(cached), says,
+				share(cached), r.Condition.Text,
 			},
 			by: map[int]float64{
 				2: r.Usage, 3: float64(r.Running), 4: float64(r.Waiting), 5: float64(r.Requests), 6: float64(r.Queued),
 				7: float64(r.Free), 8: speed, 9: cached,
-				10: float64(bad),
+				10: float64(r.Condition.Bad),
 			},
 		})
 	}
@@ -104,46 +103,23 @@ func fleet(l *page.Live) table {
 	return t
 }
 
-// condition says how a replica is, and how bad that is.
-func condition(r *page.Replica) (says string, bad int) {
-	if !r.Up {
-		return cmp.Or(r.Reason, "not usable"), 2
-	}
-	var states []string
-	for _, s := range r.States {
-		states = append(states, strings.ReplaceAll(s.State, "_", " ")+": "+s.Cause)
-		if out := strings.HasPrefix(s.State, "ejected"); out || s.State == "distrusted" || s.State == "unpaired" {
-			bad = 2
-		}
-	}
-	switch {
-	case len(states) > 0:
-		return strings.Join(states, "; "), max(bad, 1)
-	case r.Index != "" && r.Index != "live":
-		return "index " + r.Index, 1
-	}
-	return "in use", 0
-}
-
 // pairs lists those over which something went, or that are out.
 func pairs(l *page.Live) table {
 	t := table{heads: []string{"FROM", "TO", "HANDOFFS", "TOKENS", "GB/S", "FAILURES", "STATE"}, left: 2}
 	for _, p := range l.Pairs {
-		says, bad := "in use", 0
-		if p.State != "" && p.State != "in use" {
-			says, bad = p.State+": "+p.Cause, 2
-		}
 		speed := ""
 		if p.Samples > 0 {
 			speed = digits(p.GBps)
 		}
 		t.rows = append(t.rows, row{
-			bad: bad,
+			bad: p.Condition.Bad,
 			cells: []string{
 				p.Prefill, p.Decode, count(p.Sent), count(p.Tokens), speed, strconv.FormatFloat(p.Failures, 'f', 1, 64),
-				says,
+				p.Condition.Text,
 			},
-			by: map[int]float64{2: float64(p.Sent), 3: float64(p.Tokens), 4: p.GBps, 5: p.Failures, 6: float64(bad)},
+			by: map[int]float64{
+				2: float64(p.Sent), 3: float64(p.Tokens), 4: p.GBps, 5: p.Failures, 6: float64(p.Condition.Bad),
+			},
 		})
 	}
 	slices.SortStableFunc(t.rows, func(a, b row) int { return cmp.Compare(b.bad, a.bad) })
@@ -157,7 +133,7 @@ func requests(l *page.Live) table {
 	}, left: 4}
 	for i := range l.Newest {
 		r := &l.Newest[i]
-		to, bad := r.Decode+" alone", 0
+		to, bad := r.Decode+" alone", page.Well
 		switch {
 		case r.Decode == "":
 			to = "nobody"
@@ -167,10 +143,10 @@ func requests(l *page.Live) table {
 		outcome := r.Outcome
 		if r.Attempts > 1 {
 			outcome += " x" + strconv.Itoa(r.Attempts)
-			bad = 1
+			bad = page.Notable
 		}
 		if r.Outcome != "ok" {
-			bad = 2
+			bad = page.Out
 		}
 		t.rows = append(t.rows, row{
 			id: r.ID, bad: bad,

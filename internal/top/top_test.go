@@ -13,13 +13,14 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"tandem/internal/config"
 	"tandem/internal/page"
 )
 
 // sample is a router with a replica in trouble and two requests.
 func sample() *page.Live {
-	return &page.Live{
-		Ready: true, InFlight: 4, Config: page.Config{Revision: "0f12ab"},
+	l := &page.Live{
+		Ready: true, InFlight: 4, Config: config.InForce{Revision: "0f12ab"},
 		Profile: page.Speed{TokenUS: 16.8, StepMS: 6.6},
 		Replicas: []page.Replica{
 			{
@@ -52,6 +53,8 @@ func sample() *page.Live {
 			{ID: "def", Decode: "d0", Outcome: "queue_timeout", Attempts: 1, Prompt: 5000, Total: 30000},
 		},
 	}
+	l.Judge()
+	return l
 }
 
 // shown is what is on the screen after some keys.

@@ -171,17 +171,6 @@ function table(t, caption, heads, rows) {
   if (focused) t.querySelector('[data-id="' + CSS.escape(focused) + '"]')?.focus();
 }
 
-// condition says how a replica is, and how bad that is: 2 out, 1 something to know, 0 well.
-function condition(r) {
-  if (!r.up) return {text: r.reason || 'not usable', bad: 2};
-  const states = r.states || [];
-  if (states.length) {
-    return {text: states.map(s => s.state.replaceAll('_', ' ') + ': ' + s.cause).join('; '), bad: states.some(s => /^(ejected|distrusted|unpaired)/.test(s.state)) ? 2 : 1};
-  }
-  if (r.index && r.index !== 'live') return {text: 'index ' + r.index, bad: 1};
-  return {text: 'in use', bad: 0};
-}
-
 const meter = (x, text) => [el('span', {class: 'meter' + (x > 0.9 ? ' hot' : ''), 'data-is': unknown(x) ? 0 : x}), text];
 
 // fillMeters sets the widths: the page's policy allows no style attributes, but scripts may set properties.
@@ -198,7 +187,7 @@ function drawFleet(live) {
   const words = $('filter').value.toLowerCase().split(/\s+/).filter(Boolean), only = $('trouble').checked;
   let shown = 0;
   for (const pool of ['prefill', 'decode']) {
-    const all = live.replicas.filter(r => r.pool === pool).map(r => ({r, is: condition(r)}));
+    const all = live.replicas.filter(r => r.pool === pool).map(r => ({r, is: r.condition}));
     const rows = all.filter(({r, is}) => (!only || is.bad > 0) && words.every(w => (r.name + ' ' + r.url + ' ' + is.text).toLowerCase().includes(w)));
     rows.sort((a, b) => b.is.bad - a.is.bad); // stable: by the file behind that
     shown += rows.length;
@@ -234,11 +223,11 @@ function drawPairs(live) {
   const worst = [...live.pairs].sort((a, b) => out(b) - out(a) || b.failures - a.failures || b.sent - a.sent).slice(0, 100);
   table($('matrix'), 'the ' + worst.length + ' pairs with most to say, of ' + ps.length * ds.length,
     [{name: 'Pair', left: true}, {name: 'State', left: true}, 'Handoffs', 'Tokens', 'Learned', 'Failures'],
-    worst.map(p => el('tr', null, el('th', {scope: 'row'}, pair(p.prefill, p.decode)), el('td', {class: 'say ' + (out(p) ? 'bad' : '')}, p.cause ? p.state + ': ' + p.cause : 'in use'),
+    worst.map(p => el('tr', null, el('th', {scope: 'row'}, pair(p.prefill, p.decode)), el('td', {class: 'say ' + (out(p) ? 'bad' : '')}, p.condition.text),
       el('td', null, count(p.sent)), el('td', null, count(p.tokens)), el('td', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), el('td', null, p.failures.toFixed(1)))));
 }
 
-const out = p => p.state && p.state !== 'in use' ? 1 : 0;
+const out = p => p.condition.bad ? 1 : 0;
 
 function cell(p) {
   if (!p) return el('td', {class: 'cell quiet'}, '–');

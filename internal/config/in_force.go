@@ -1,14 +1,12 @@
-package orchestrator
+package config
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
-
-	"tandem/internal/config"
 )
 
-// InForce says which configuration decided about a request. It is immutable; requests of one configuration
-// share it.
+// InForce says which configuration is in force, or decided about a request. It is immutable; requests of one
+// configuration share it.
 type InForce struct {
 	// The first digits of a hash over all fields; the text of secrets is no part of it.
 	Revision      string  `json:"revision"`
@@ -18,14 +16,14 @@ type InForce struct {
 	DecodePenalty float64 `json:"decode_penalty"`
 }
 
-// inForce describes cfg.
-func inForce(cfg *config.Config) (*InForce, error) {
-	text, err := cfg.YAML()
+// InForce describes c.
+func (c *Config) InForce() (*InForce, error) {
+	text, err := c.YAML()
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(text)
-	s := cfg.Scoring
+	s := c.Scoring
 	return &InForce{
 		Revision: hex.EncodeToString(sum[:6]), Alpha: s.Alpha.String(), Beta: s.Beta, Gamma: s.Gamma,
 		DecodePenalty: s.DecodePenalty,

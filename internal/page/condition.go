@@ -1,0 +1,62 @@
+package page
+
+import (
+	"cmp"
+	"strings"
+)
+
+// Condition is how a replica or a pair is, as the page and the terminal say it.
+type Condition struct {
+	Text string   `json:"text"`
+	Bad  Severity `json:"bad"`
+}
+
+// Severity is how bad a [Condition] is.
+type Severity int
+
+// From well to out.
+const (
+	Well    Severity = iota
+	Notable          // something to know
+	Out              // nothing is sent there
+)
+
+// conditionOf says how r is.
+func conditionOf(r *Replica) Condition {
+	if !r.Up {
+		return Condition{cmp.Or(r.Reason, "not usable"), Out}
+	}
+	bad := Notable
+	var states []string
+	for _, s := range r.States {
+		states = append(states, strings.ReplaceAll(s.State, "_", " ")+": "+s.Cause)
+		if strings.HasPrefix(s.State, "ejected") || s.State == "distrusted" || s.State == "unpaired" {
+			bad = Out
+		}
+	}
+	switch {
+	case len(states) > 0:
+		return Condition{strings.Join(states, "; "), bad}
+	case r.Index != "" && r.Index != "live":
+		return Condition{"index " + r.Index, Notable}
+	}
+	return Condition{"in use", Well}
+}
+
+// conditionOfPair says how p is.
+func conditionOfPair(p *Pair) Condition {
+	if p.State != "" && p.State != "in use" {
+		return Condition{p.State + ": " + p.Cause, Out}
+	}
+	return Condition{"in use", Well}
+}
+
+// Judge fills in the conditions of all replicas and pairs by what else is known of them.
+func (l *Live) Judge() {
+	for i := range l.Replicas {
+		l.Replicas[i].Condition = conditionOf(&l.Replicas[i])
+	}
+	for i := range l.Pairs {
+		l.Pairs[i].Condition = conditionOfPair(&l.Pairs[i])
+	}
+}

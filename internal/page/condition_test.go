@@ -1,0 +1,43 @@
+package page
+
+import "testing"
+
+func TestCondition(t *testing.T) {
+	up := func(index string, states ...State) Replica { return Replica{Up: true, Index: index, States: states} }
+	for _, c := range []struct {
+		name string
+		r    Replica
+		want Condition
+	}{
+		{"well", up("live"), Condition{"in use", Well}},
+		{"without an index", up(""), Condition{"in use", Well}},
+		{"not probed yet", Replica{}, Condition{"not usable", Out}},
+		{"ill", Replica{Reason: "connection refused", Index: "live"}, Condition{"connection refused", Out}},
+		{"syncing", up("syncing"), Condition{"index syncing", Notable}},
+		{
+			"ejected",
+			up("stale", State{State: "half_open", Cause: "a"}, State{State: "ejected_decode", Cause: "b"}),
+			Condition{"half open: a; ejected decode: b", Out},
+		},
+		{
+			"to know",
+			up("live", State{State: "index_truncated", Cause: "c"}),
+			Condition{"index truncated: c", Notable},
+		},
+	} {
+		l := Live{Replicas: []Replica{c.r}}
+		if l.Judge(); l.Replicas[0].Condition != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.name, l.Replicas[0].Condition, c.want)
+		}
+	}
+	l := Live{Pairs: []Pair{
+		{State: "in use", Cause: "was ejected"}, {State: "ejected", Cause: "no blocks came"},
+	}}
+	l.Judge()
+	if got := l.Pairs[0].Condition; got != (Condition{"in use", Well}) {
+		t.Errorf("a pair in use is %+v", got)
+	}
+	if got := l.Pairs[1].Condition; got != (Condition{"ejected: no blocks came", Out}) {
+		t.Errorf("a pair that is out is %+v", got)
+	}
+}
