@@ -26,8 +26,8 @@ func newFakePublisher(t *testing.T) *fakePublisher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &fakePublisher{t: t, z: z, endpoint: freeAddress(), at: time.Now()}
-	m.pub = m.bind(zmq4.XPUB, m.endpoint)
+	m := &fakePublisher{t: t, z: z, at: time.Now()}
+	m.pub, m.endpoint = m.bind(zmq4.XPUB, anyPort)
 	t.Cleanup(func() {
 		m.pub.Close()
 		_ = z.Term()
@@ -35,9 +35,13 @@ func newFakePublisher(t *testing.T) *fakePublisher {
 	return m
 }
 
-// bind makes a socket; an address that was in use a moment ago is tried again for a while.
-func (m *fakePublisher) bind(kind zmq4.Type, endpoint string) *zmq4.Socket {
-	s, err := m.z.NewSocket(kind)
+// anyPort lets the socket itself find a port that is free.
+const anyPort = "tcp://127.0.0.1:*"
+
+// bind makes a socket and tells its address; one that was in use a moment ago is tried again for a while.
+func (m *fakePublisher) bind(kind zmq4.Type, endpoint string) (s *zmq4.Socket, at string) {
+	var err error
+	s, err = m.z.NewSocket(kind)
 	if err == nil {
 		err = s.SetLinger(0)
 	}
@@ -50,16 +54,18 @@ func (m *fakePublisher) bind(kind zmq4.Type, endpoint string) *zmq4.Socket {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+	if err == nil {
+		at, err = s.GetLastEndpoint()
+	}
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return s
+	return s, at
 }
 
 // mute opens a replay address that never answers.
 func (m *fakePublisher) mute() string {
-	at := freeAddress()
-	s := m.bind(zmq4.ROUTER, at)
+	s, at := m.bind(zmq4.ROUTER, anyPort)
 	m.t.Cleanup(func() { s.Close() }) // runs before the context ends
 	return at
 }
@@ -67,7 +73,7 @@ func (m *fakePublisher) mute() string {
 // again closes the publisher and opens it anew at the same address.
 func (m *fakePublisher) again() {
 	m.pub.Close()
-	m.pub = m.bind(zmq4.XPUB, m.endpoint)
+	m.pub, _ = m.bind(zmq4.XPUB, m.endpoint)
 }
 
 // subscribed waits for a follower.

@@ -97,11 +97,11 @@ func newWorld(t *testing.T, s setup) *world {
 	w.cfg.Pools.Prefill.PollInterval, w.cfg.Pools.Decode.PollInterval = 4*time.Second, 4*time.Second
 	for i := range cmp.Or(s.prefill, 2) {
 		w.p = append(w.p, w.engine(s, fmt.Sprintf("p%d", i)))
-		w.cfg.Pools.Prefill.Replicas = append(w.cfg.Pools.Prefill.Replicas, config.Replica{URL: w.p[i].URL()})
+		w.cfg.Pools.Prefill.Replicas = append(w.cfg.Pools.Prefill.Replicas, w.p[i].entry())
 	}
 	for i := range cmp.Or(s.decode, 2) {
 		w.d = append(w.d, w.engine(s, fmt.Sprintf("d%d", i)))
-		w.cfg.Pools.Decode.Replicas = append(w.cfg.Pools.Decode.Replicas, config.Replica{URL: w.d[i].URL()})
+		w.cfg.Pools.Decode.Replicas = append(w.cfg.Pools.Decode.Replicas, w.d[i].entry())
 	}
 	w.whole = w.engine(s, "whole")
 	if s.config != nil {
@@ -145,6 +145,12 @@ func (w *world) engine(s setup, name string) *simulated {
 		w.t.Fatal(err)
 	}
 	return e
+}
+
+// entry is what a configuration says of the engine.
+func (e *simulated) entry() config.Replica {
+	endpoint, replay := e.Events()
+	return config.Replica{URL: e.URL(), Events: config.Events{Endpoint: endpoint, Replay: replay}}
 }
 
 // listen listens at two addresses.

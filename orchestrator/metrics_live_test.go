@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -244,17 +243,13 @@ func oneOfTwo(t *testing.T, m *moved) {
 	})
 }
 
-// streams gives every engine of a setup an address for its events, and lets the router follow them: real
-// sockets, so real time.
+// streams lets every engine of a setup publish its events, and the router follow them: real sockets, so real
+// time.
 func streams(s setup) setup {
-	at := map[string]config.Events{}
 	inner := s.config
 	s.options = func(o *Options) { o.NoEvents = false }
 	s.engine = func(name string, o *enginesim.Options) {
-		o.EventsEndpoint, o.ReplayEndpoint = freeAddress(), freeAddress()
-		at[name+".internal:8000"] = config.Events{
-			Endpoint: o.EventsEndpoint, Replay: o.ReplayEndpoint, Topic: o.Topic,
-		}
+		o.EventsEndpoint = "tcp://127.0.0.1:0"
 		if name[0] == 'd' {
 			o.Core.MaxSeqs = 1 // so that some wait
 		}
@@ -262,25 +257,12 @@ func streams(s setup) setup {
 	s.config = func(c *config.Config) {
 		for _, pool := range []*config.Pool{&c.Pools.Prefill, &c.Pools.Decode} {
 			pool.PollInterval = 50 * time.Millisecond
-			for i := range pool.Replicas {
-				pool.Replicas[i].Events = at[pool.Replicas[i].ID()]
-			}
 		}
 		if inner != nil {
 			inner(c)
 		}
 	}
 	return s
-}
-
-// freeAddress is an address of the loopback that nobody listened at a moment ago.
-func freeAddress() string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	defer ln.Close()
-	return "tcp://" + ln.Addr().String()
 }
 
 // until looks again and again until cond holds, or for ten seconds.

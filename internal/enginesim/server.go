@@ -181,6 +181,16 @@ func (r *rank) startEvents() error {
 	return nil
 }
 
+// Events returns the addresses of the events of the server's first rank, with real ports; "" for those that it
+// does not have.
+func (s *Server) Events() (endpoint, replay string) {
+	p := s.ranks[0].pub.Load()
+	if p == nil {
+		return "", ""
+	}
+	return p.Endpoints()
+}
+
 // stopEvents closes the sockets, as the end of the process does.
 func (r *rank) stopEvents() {
 	if p := r.pub.Swap(nil); p != nil {

@@ -523,11 +523,15 @@ func FuzzReadBookings(f *testing.F) {
 // A report is never taken for younger than it is, however long the answer was on its way.
 func TestSlowAnswersAgeTheirReports(t *testing.T) {
 	peering(t, []string{first}, func(r *rig) {
+		asked := make(chan struct{})
+		once := sync.OnceFunc(func() { close(asked) })
 		r.serve("t1:9090", func(w http.ResponseWriter, _ *http.Request) {
+			once()
 			time.Sleep(700 * time.Millisecond)
 			_, _ = w.Write([]byte(`{"instance":"one","decode":[{"id":"d0","report":{"age_ns":200000000,"running":5,` +
 				`"waiting":0,"loading":0,"usage":0.5}}]}`))
 		})
+		<-asked // who is asked before it listens is asked again later
 		time.Sleep(701 * time.Millisecond)
 		if s := r.decode.Status(time.Now())[0]; s.Running != 5 || s.LoadAge != 901 {
 			r.t.Errorf("%d running as reported %v ms ago, want 5 and 901 ms", s.Running, s.LoadAge)

@@ -97,33 +97,81 @@ func fakeProcess(t *testing.T, script string) *process {
 	return p
 }
 
-// TestWorkIsTold from its absence: by what is said, by what is computed, also by a child, and by neither.
+// TestWorkIsTold from its absence: by what is said, by what is computed, and by neither.
 func TestWorkIsTold(t *testing.T) {
+	const still = 1500 * time.Millisecond
+	did := func(second float64, said, used bool) (w work) {
+		if said {
+			w.said = int64(100 * second)
+		}
+		if used {
+			w.used = time.Duration(second * float64(time.Second))
+		}
+		return w
+	}
 	for name, c := range map[string]struct {
-		script string
-		stuck  bool
+		did   func(second float64) work
+		stuck bool
 	}{
-		"says something":     {`while :; do echo on; sleep 0.1; done`, false},
-		"computes":           {`while :; do :; done`, false},
-		"a child computes":   {`(while :; do :; done) & sleep 1000`, false},
-		"does nothing":       {`sleep 1000`, true},
-		"says it, and stops": {`echo on; sleep 1000`, true},
+		"says something":     {func(at float64) work { return did(at, true, false) }, false},
+		"computes":           {func(at float64) work { return did(at, false, true) }, false},
+		"looks around":       {func(at float64) work { return did(at/100, false, true) }, true},
+		"does nothing":       {func(float64) work { return work{} }, true},
+		"says it, and stops": {func(at float64) work { return did(min(at, 1), true, true) }, true},
+		"is another process": {func(at float64) work { return did(10-at, false, true) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const still = 1500 * time.Millisecond
-			p, working := fakeProcess(t, c.script), progress{still: still}
-			begun, stuck := time.Now(), false
-			for !stuck && time.Since(begun) < 4*still {
-				stuck = working.stuck([]*process{p}) != nil
-				time.Sleep(100 * time.Millisecond)
-			}
-			if stuck != c.stuck {
-				t.Errorf("stuck %v after %v, want %v", stuck, time.Since(begun), c.stuck)
-			}
-			if took := time.Since(begun); stuck && took < still {
-				t.Errorf("given up after %v, before %v", took, still)
+			synctest.Test(t, func(t *testing.T) {
+				begun, stuck := time.Now(), false
+				working := progress{
+					still: still, did: func(*process) work { return c.did(time.Since(begun).Seconds()) },
+				}
+				watched := []*process{{name: name}}
+				for !stuck && time.Since(begun) < 4*still {
+					stuck = working.stuck(watched) != nil
+					time.Sleep(100 * time.Millisecond)
+				}
+				if stuck != c.stuck {
+					t.Errorf("stuck %v after %v, want %v", stuck, time.Since(begun), c.stuck)
+				}
+				if took := time.Since(begun); stuck && took < still {
+					t.Errorf("given up after %v, before %v", took, still)
+				}
+			})
+		})
+	}
+}
+
+// TestWorkIsRead from what the system knows of a process and of its children, however seldom these have a
+// CPU. One that does nothing has done none when the others have.
+func TestWorkIsRead(t *testing.T) {
+	idle := fakeProcess(t, `sleep 1000`)
+	for name, c := range map[string]struct {
+		script string
+		worked func(now, before work) bool
+	}{
+		"says something": {
+			`while :; do echo on; sleep 0.1; done`,
+			func(now, before work) bool { return now.said > before.said },
+		},
+		"computes": {
+			`while :; do :; done`,
+			func(now, before work) bool { return now.used >= before.used+leastWork },
+		},
+		"a child computes": {
+			`(while :; do :; done) & sleep 1000`,
+			func(now, before work) bool { return now.used >= before.used+leastWork },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := fakeProcess(t, c.script)
+			for before := p.work(); !c.worked(p.work(), before); {
+				time.Sleep(20 * time.Millisecond)
 			}
 		})
+	}
+	if w := idle.work(); w.said > 0 || w.used >= leastWork {
+		t.Errorf("one that sleeps has said %d bytes and used %v", w.said, w.used)
 	}
 }
 
