@@ -23,7 +23,12 @@ var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 func TestNamesInJSONAreSnakeCase(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	for _, v := range []any{
-		Record{}, planner.Decision{}, Status{}, prefill.MemberStatus{}, decode.MemberStatus{}, readiness{},
+		Record{},
+		planner.Decision{},
+		Status{},
+		prefill.MemberStatus{},
+		decode.MemberStatus{},
+		readiness{},
 		page.Live{},
 	} {
 		namesOf(t, reflect.TypeOf(v), seen)

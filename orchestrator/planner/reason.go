@@ -117,7 +117,7 @@ func (pl *Planner) sentence(d *Decision) string {
 	if d.Mode == Split && d.Held > 0 {
 		s = append(thousands(append(s, " and "...), d.Held), " tokens already"...)
 	}
-	if d.Why == WhyTie {
+	if d.Why == WhyTie && d.Ties > 1 {
 		s = append(strconv.AppendInt(append(s, "; drawn among "...), int64(d.Ties), 10), " plans as good"...)
 	}
 	if d.Why == WhyRule {

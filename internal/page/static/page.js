@@ -222,7 +222,7 @@ function drawPairs(live) {
   }
   const worst = [...live.pairs].sort((a, b) => out(b) - out(a) || b.failures - a.failures || b.sent - a.sent).slice(0, 100);
   table($('matrix'), 'the ' + worst.length + ' pairs with most to say, of ' + ps.length * ds.length,
-    [{name: 'Pair', left: true}, {name: 'State', left: true}, 'Handoffs', 'Tokens', 'Learned', 'Failures'],
+    [{name: 'Pair', left: true}, {name: 'State', left: true}, 'Handoffs', 'Tokens', 'Learned', 'Failed lately'],
     worst.map(p => el('tr', null, el('th', {scope: 'row'}, pair(p.prefill, p.decode)), el('td', {class: 'say ' + (out(p) ? 'bad' : '')}, p.condition.text),
       el('td', null, count(p.sent)), el('td', null, count(p.tokens)), el('td', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), el('td', null, p.failures.toFixed(1)))));
 }
@@ -233,7 +233,7 @@ function cell(p) {
   if (!p) return el('td', {class: 'cell quiet'}, '–');
   return el('td', {class: 'cell' + (out(p) ? ' out' : ''), title: count(p.tokens) + ' tokens moved' + (p.cause ? '; ' + p.cause : '')},
     out(p) ? el('span', {class: 'bad'}, '✕ ' + p.state.replaceAll('_', ' ')) : count(p.sent),
-    el('small', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), p.failures >= 0.1 && el('small', {class: 'bad'}, p.failures.toFixed(1) + ' failed'));
+    el('small', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), p.failures >= 0.5 && el('small', {class: 'bad'}, Math.round(p.failures) + ' failed lately'));
 }
 
 function drawNewest(list) {

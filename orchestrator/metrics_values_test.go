@@ -1,0 +1,226 @@
+package orchestrator
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
+	"tandem/orchestrator/outlier"
+)
+
+// valuesOnPage returns what the page says that a label can be: of each row of its table of values, by the
+// names in the first column.
+func valuesOnPage(t *testing.T) map[string][]string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "\n## Values of labels\n")
+	if !found {
+		t.Fatal("docs/metrics.md does not say what labels can be")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	values, quoted := map[string][]string{}, regexp.MustCompile("`([^`]+)`")
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for _, name := range quoted.FindAllStringSubmatch(cells[1], -1) {
+			for _, value := range quoted.FindAllStringSubmatch(cells[2], -1) {
+				values[name[1]] = append(values[name[1]], value[1])
+			}
+		}
+	}
+	return values
+}
+
+func sameValues(t *testing.T, what string, page, code []string) {
+	t.Helper()
+	for _, v := range code {
+		if !slices.Contains(page, v) {
+			t.Errorf("%s can be %q, which docs/metrics.md does not say", what, v)
+		}
+	}
+	for _, v := range page {
+		if !slices.Contains(code, v) {
+			t.Errorf("docs/metrics.md says that %s can be %q, which it cannot", what, v)
+		}
+	}
+}
+
+// What a label can be is a part of the contract too: who writes an alert has to know every word.
+func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
+	page := valuesOnPage(t)
+	sameValues(t, "a kind of failure", page["kind of failure"], failureKinds(t))
+	sameValues(t, "phase of tandem_phase_seconds", page["tandem_phase_seconds{phase}"], phaseNames[:])
+	sameValues(t, "a state of a replica", page["tandem_replica_state{state}"], fleet.StateNames())
+
+	var legs, kinds []string
+	for l := outlier.Prefill; l.String() != "?"; l++ {
+		legs = append(legs, l.String())
+	}
+	for k := outlier.Refused; k.String() != "?"; k++ {
+		kinds = append(kinds, k.String())
+	}
+	sameValues(t, "leg of an ejection", page["tandem_ejections_total{leg}"], legs)
+	sameValues(t, "leg of an attempt", page["tandem_attempt_failures_total{leg}"], append(legs, "pair"))
+	sameValues(t, "kind of an attempt", page["tandem_attempt_failures_total{kind}"], kinds)
+	sameValues(t, "leg of a prediction", page["tandem_leg_prediction_ratio{leg}"],
+		[]string{legPrefill, legDecode, legLocal})
+}
+
+// Series that are there from the beginning have values that the page knows.
+func TestSeriesBeginWithValuesOfThePage(t *testing.T) {
+	page, registry := valuesOnPage(t), prometheus.NewRegistry()
+	m := newMetrics(registry)
+	m.beginReplica(&replica.Replica{ID: "p", Role: replica.Prefill})
+	m.beginReplica(&replica.Replica{ID: "d", Role: replica.Decode})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := 0
+	for _, f := range families {
+		for _, s := range f.Metric {
+			for _, l := range s.Label {
+				looked += begunAs(t, page, f.GetName(), l.GetName(), l.GetValue())
+			}
+		}
+	}
+	if looked < 20 {
+		t.Errorf("only %d values were looked at", looked)
+	}
+}
+
+func begunAs(t *testing.T, page map[string][]string, family, label, value string) int {
+	t.Helper()
+	if label == "pool" || label == "replica" {
+		return 0
+	}
+	at := family + "{" + label + "}"
+	known := page[at]
+	if family == "tandem_refused_total" {
+		known = page["kind of failure"]
+	}
+	if !slices.Contains(known, value) {
+		t.Errorf("%s begins as %q, which docs/metrics.md does not name", at, value)
+	}
+	return 1
+}
+
+// failureKinds reads from the source what a failure can be called.
+func failureKinds(t *testing.T) (kinds []string) {
+	t.Helper()
+	paths, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []*ast.File
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	constants := map[string]string{}
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == len(spec.Values) {
+				for i, name := range spec.Names {
+					constants[name.Name] = text(spec.Values[i])
+				}
+			}
+			return true
+		})
+	}
+	add := func(e ast.Expr) {
+		kind := text(e)
+		if name, ok := e.(*ast.Ident); ok {
+			kind = constants[name.Name]
+		}
+		if kind != "" && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
+				kindsIn(fn.Body, add)
+			}
+		}
+	}
+	return kinds
+}
+
+// kindsIn calls add for each expression that gives a failure its kind.
+func kindsIn(body *ast.BlockStmt, add func(ast.Expr)) {
+	given := map[string]bool{} // variables that do
+	for pass := range 2 {
+		ast.Inspect(body, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if f, ok := n.Fun.(*ast.Ident); !ok || f.Name != "refuse" || len(n.Args) < 2 {
+					return true
+				}
+				if add(n.Args[1]); pass == 0 {
+					if v, ok := n.Args[1].(*ast.Ident); ok {
+						given[v.Name] = true
+					}
+				}
+			case *ast.CompositeLit:
+				if of, ok := n.Type.(*ast.Ident); ok && of.Name == "failure" {
+					for _, e := range n.Elts {
+						if kv := e.(*ast.KeyValueExpr); kv.Key.(*ast.Ident).Name == "kind" {
+							add(begins(kv.Value))
+						}
+					}
+				}
+			case *ast.AssignStmt:
+				for i, to := range n.Lhs {
+					field, ok := to.(*ast.SelectorExpr)
+					v, isVar := to.(*ast.Ident)
+					if len(n.Rhs) == len(n.Lhs) && (ok && field.Sel.Name == "kind" || isVar && given[v.Name]) {
+						add(begins(n.Rhs[i]))
+					}
+				}
+			}
+			return true
+		})
+	}
+}
+
+// begins is what a sum of texts begins with.
+func begins(e ast.Expr) ast.Expr {
+	for {
+		sum, ok := e.(*ast.BinaryExpr)
+		if !ok {
+			return e
+		}
+		e = sum.X
+	}
+}
+
+func text(e ast.Expr) string {
+	if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
+		s, _ := strconv.Unquote(l.Value)
+		return s
+	}
+	return ""
+}
