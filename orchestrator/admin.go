@@ -172,6 +172,8 @@ type replicaReady struct {
 	Name   string `json:"replica"`
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason,omitempty"`
+
+	States []string `json:"states,omitempty"` // what else is to be known of it, see [fleet.State]
 }
 
 // configReadiness says that a newer file was not accepted; the router serves all the same.
@@ -187,7 +189,24 @@ func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
 		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
 	}
 	r.NeedsRestart = o.needsRestart()
+	for i, of := range o.fleet.Watchers() {
+		if i < len(r.Replicas) && r.Replicas[i].Name == of.Name() {
+			r.Replicas[i].States = stateNames(of)
+		}
+	}
 	writeJSON(w, r.status(), r)
+}
+
+// stateNames are the states that hold of any replica of a server.
+func stateNames(w *fleet.Watcher) (names []string) {
+	for _, m := range w.Members() {
+		for _, s := range w.States(m.ID) {
+			if !slices.Contains(names, s.State) {
+				names = append(names, s.State)
+			}
+		}
+	}
+	return names
 }
 
 // frontReady says the same to anybody, without addresses: replicas are counted, and reasons are kinds.

@@ -153,3 +153,30 @@ func TestNoModelOfSeveral(t *testing.T) {
 		w.asked = w.count("tandem_requests_total", "")
 	})
 }
+
+// The list of models is of all that can be asked for, whichever engine answers: of what prefill replicas serve
+// alone, nothing can be decoded. Where all serve the same it is an engine's own answer.
+func TestModelsAreThoseOfAllDecodeReplicas(t *testing.T) {
+	in(t, setup{engine: loading}, func(w *world) {
+		list := prompt{path: "/v1/models", method: "GET"}
+		own := w.send(w.t.Context(), w.d[0].addr, list)
+		entry, _, _ := strings.Cut(own.raw, `"modelperm-`) // which is made up anew each time
+		if got := w.ask(list); got.status != 200 || !strings.HasPrefix(got.raw, entry) ||
+			len(got.raw) != len(own.raw) {
+			t.Errorf("the list is %d %s, want the engine's %s", got.status, got.raw, own.raw)
+		}
+		w.adapter("load", w.p[0], w.d[1])
+		time.Sleep(3 * fleet.ModelsInterval)
+		for range 4 {
+			got := w.ask(list)
+			if n := strings.Count(got.raw, `"id":"late"`); got.status != 200 || n != 1 {
+				t.Errorf("the adapter of one replica is there %d times: %s", n, got.raw)
+			}
+		}
+		w.adapter("unload", w.d[1])
+		time.Sleep(3 * fleet.ModelsInterval)
+		if got := w.ask(list); strings.Contains(got.raw, "late") {
+			t.Errorf("what no decode replica serves is in the list: %s", got.raw)
+		}
+	})
+}

@@ -39,7 +39,7 @@ func (o *Orchestrator) Front() http.Handler {
 	for _, path := range asking {
 		mux.Post(path, o.handle(path, o.anyEngine))
 	}
-	mux.Get("/v1/models", o.handle("/v1/models", o.anyEngine))
+	mux.Get("/v1/models", o.handle("/v1/models", o.listModels))
 	mux.Get("/v1/models/{model}", o.handle("/v1/models/{model}", o.model))
 	mux.Get("/v1/responses/{id}", o.handle("/v1/responses/{id}", o.stored))
 	mux.Post("/v1/responses/{id}/cancel", o.handle("/v1/responses/{id}/cancel", o.stored))

@@ -79,6 +79,12 @@ func TestASlowReplicaIsSeen(t *testing.T) {
 		if err != nil || !strings.Contains(string(shown), `"state":"slow","cause":"its decode steps take `) {
 			t.Errorf("/debug/replicas: %v, %s", err, shown)
 		}
+		if ready := w.get("admin", "/readyz").raw; strings.Count(ready, `"slow"`) != 1 {
+			t.Errorf("the admin's /readyz does not name the one replica that is slow: %s", ready)
+		}
+		if ready := w.get("front", "/readyz").raw; strings.Contains(ready, "slow") {
+			t.Errorf("strangers are told that a replica is slow: %s", ready)
+		}
 	})
 	if n := strings.Count(log.String(), "level=WARN msg=\"replica state\""); n != 1 {
 		t.Errorf("%d lines of the log warn of a state, want one:\n%s", n, log.String())

@@ -1,0 +1,45 @@
+package openai
+
+import "tandem/internal/rawjson"
+
+// MergeModels makes one list of several engines' lists of models: the first, with the entries of the others
+// whose ids it lacks behind its own. What is no list adds nothing.
+func MergeModels(lists [][]byte) []byte {
+	first := lists[0]
+	known := map[string]bool{}
+	end := -1 // of the first list's entries
+	eachModel(first, func(id string, _ []byte, at int) { known[id], end = true, at })
+	if end < 0 {
+		return first
+	}
+	merged := append([]byte(nil), first[:end]...)
+	for _, list := range lists[1:] {
+		eachModel(list, func(id string, entry []byte, _ int) {
+			if !known[id] {
+				known[id] = true
+				merged = append(append(merged, ','), entry...)
+			}
+		})
+	}
+	return append(merged, first[end:]...)
+}
+
+// eachModel calls see for each entry of a list of models, with where it ends.
+func eachModel(list []byte, see func(id string, entry []byte, end int)) {
+	s := scanner(list)
+	if s.Peek() != '{' {
+		return
+	}
+	for key := range s.Members() {
+		if !rawjson.Equal(key, "data") || s.Peek() != '[' {
+			s.Skip()
+			continue
+		}
+		for range s.Elements() {
+			entry := s.Value()
+			if id, _ := Names(entry); s.Err() == nil && id != "" {
+				see(id, entry, s.Pos)
+			}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package orchestrator
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+)
+
+// listModels answers what can be asked for here: what the decode replicas serve, all of them together. Where
+// each serves the same, as usual, the answer is one engine's own.
+func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
+	q.mode = "ask"
+	var lists [][]byte
+	told := map[string]bool{}
+	for _, to := range o.decodes() {
+		if !slices.ContainsFunc(to.Member.Facts.Models, func(name string) bool { return !told[name] }) {
+			continue
+		}
+		list := q.modelsOf(ctx, to)
+		if ctx.Err() != nil {
+			return goneFailure(ctx, "decode")
+		}
+		if list == nil {
+			continue // another one may serve the same
+		}
+		lists = append(lists, list)
+		for _, name := range to.Member.Facts.Models {
+			told[name] = true
+		}
+	}
+	if len(lists) == 0 {
+		return o.anyEngine(ctx, q)
+	}
+	return q.w.whole(http.StatusOK, "application/json", openai.MergeModels(lists), nil)
+}
+
+// decodes are the decode replicas that give signs of life, in the order of their names.
+func (o *Orchestrator) decodes() []*reach {
+	var all []*reach
+	for _, to := range o.fleet.Endpoints() {
+		if to.Member.Role == replica.Decode && to.Up() {
+			all = append(all, to)
+		}
+	}
+	slices.SortFunc(all, func(a, b *reach) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
+	return all
+}
+
+// modelsOf is an engine's own list, nil where it gives none.
+func (q *request) modelsOf(ctx context.Context, to *reach) []byte {
+	ctx, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
+	defer cancel()
+	r := &engine.Request{
+		Method: http.MethodGet, Path: "/v1/models", Idempotent: true,
+		Header: []engine.Field{{Key: "X-Request-Id", Value: q.id}},
+	}
+	resp, err := to.DoAnyRank(ctx, q.o.propagate(ctx, r, q.r.Header))
+	if err != nil {
+		q.o.fleet.Failed(to.Member.ID, err)
+		return nil
+	}
+	defer resp.Close()
+	body, err := resp.ReadAll(int64(q.snap.cfg.Limits.AnswerBytes))
+	if err != nil || resp.Status != http.StatusOK {
+		return nil
+	}
+	return bytes.Clone(body)
+}
