@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"tandem/internal/kv"
@@ -77,12 +78,16 @@ func (p *Pool) Candidates(
 	s := survey{Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens)}
 	answer := p.answerOf(q)
 	first := len(dst)
+	serves := p.members.Serving(q.Model)
+	dst = slices.Grow(dst, len(p.members.All))
 	for i, m := range p.members.All {
-		verdict, e := m.unfit(q), Excluded{ID: m.R.ID}
+		verdict := m.unfit(q, serves[i])
+		var e Excluded
 		var need, free int
 		if verdict == fit {
-			dst = append(dst, Candidate{member: m})
+			dst = dst[:len(dst)+1]
 			c := &dst[len(dst)-1]
+			*c = Candidate{member: m}
 			a := &p.standings[i].account
 			c.blocks, c.Need, c.limit = m.need(q, &answer)
 			if p.admits(m, a, c.Need, q.Ready, now) {
@@ -98,7 +103,7 @@ func (p *Pool) Candidates(
 		}
 		rejected.note(&e, verdict, m)
 		if excluded != nil {
-			e.Reason = m.explain(verdict, e.Limit, q)
+			e.ID, e.Reason = m.R.ID, m.explain(verdict, e.Limit, q)
 			if verdict == fit {
 				e.Reason = fmt.Sprintf("has room for %d blocks, not %d", free, need)
 			}

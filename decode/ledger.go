@@ -13,16 +13,17 @@ import (
 // since, less growth, plus what has been returned since. What is promised and what only grows is decided by
 // the state of each lease, see [state].
 type ledger struct {
-	leases []*Lease // that have not ended
+	// What every plan asks of every member stands together.
 	sums
-	others  replica.OtherRequests
-	local   localPrefills // leases whose prompts are to be computed here
-	inbound inboundKV     // leases whose KV blocks are to come from another replica
+	others   replica.OtherRequests
+	usage    float64       // share of blocks in use by the report that is counted from
+	returned int           // blocks of leases that the report surely includes and that ended since
+	inbound  inboundKV     // leases whose KV blocks are to come from another replica
+	local    localPrefills // leases whose prompts are to be computed here
 
-	usage    float64   // share of blocks in use by the report that is counted from
-	at       time.Time // of that report
-	returned int       // blocks of leases that the report surely includes and that ended since
-	missing  int       // sequences that the report has no more, and of whose end we have yet to hear
+	leases  []*Lease  // that have not ended
+	at      time.Time // of the report that is counted from
+	missing int       // sequences that the report has no more, and of whose end we have yet to hear
 }
 
 // sums is what the leases of a ledger add up to. Only [sums.count] writes them, so that each is at any time

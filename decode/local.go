@@ -11,9 +11,9 @@ import (
 // What is done leaves with its whole prediction, so that no error of one is carried on to the next.
 type localPrefills struct {
 	leases []*Lease
+	done   time.Time     // when the newest of those that have left did so
 	work   time.Duration // predicted of all
 	since  time.Time     // when the first of them can have begun
-	done   time.Time     // when the newest of those that have left did so
 }
 
 func (w *localPrefills) add(l *Lease, now time.Time) {

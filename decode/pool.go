@@ -47,18 +47,19 @@ type View = roster.View
 // member is one decode replica. Guarded by the lock of the pool.
 type member struct {
 	roster.Member
+	// What every plan asks of every member stands together.
 	load    replica.Fused
+	drafted int // tokens a sequence and step, by the newest report that counts them; 0 unknown
 	ledger  ledger
-	prefill scoring.DecayingFit // local prefills
-	steps   scoring.DecayingFit // decode steps
-	streams pace                // of those under way
-	meter   scoring.Utilization // of local prefills
+	remote  PeerLoad            // the sum of what other routers report
 	pace    scoring.ArrivalRate // of prompts whose blocks come
 	comes   scoring.ArrivalRate // of requests, local ones too
+	meter   scoring.Utilization // of local prefills
+	prefill scoring.DecayingFit // local prefills
+	steps   scoring.DecayingFit // decode steps
 
-	drafted int          // tokens a sequence and step, by the newest report that counts them; 0 unknown
+	streams pace         // of those under way
 	asked   replica.Load // newest report that we asked for ourselves
-	remote  PeerLoad     // the sum of what other routers report
 }
 
 // New returns a pool without members, which believes no report before it has been configured.

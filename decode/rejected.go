@@ -40,9 +40,9 @@ const (
 	tooSmall
 )
 
-func (m *member) unfit(q *Query) verdict {
+func (m *member) unfit(q *Query, serves bool) verdict {
 	switch {
-	case !m.R.Serves(q.Model):
+	case !serves:
 		return otherModel
 	case !q.Estimate && q.Tokens > m.largest():
 		return tooSmall
@@ -120,8 +120,9 @@ func (p *Pool) Bookable(model string) int {
 	p.members.Lock()
 	defer p.members.Unlock()
 	most := 0
-	for _, m := range p.members.All {
-		if m.R.Serves(model) {
+	serves := p.members.Serving(model)
+	for i, m := range p.members.All {
+		if serves[i] {
 			most = max(most, min(m.largest(), m.capacity()/2))
 		}
 	}

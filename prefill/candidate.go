@@ -3,6 +3,7 @@ package prefill
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"tandem/internal/replica"
@@ -66,16 +67,20 @@ func (p *Pool) Candidates(
 	mean := p.read(now)
 	size, matches := p.Unit(), p.Matches(q.Depth, q.Chunk, q.Tokens)
 	first := len(dst)
+	serves := p.members.Serving(q.Model)
+	dst = slices.Grow(dst, len(p.members.All))
 	for i, m := range p.members.All {
-		if reason, limit := m.unfit(q); reason != "" {
+		if reason, limit := m.unfit(q, serves[i]); reason != "" {
 			if excluded != nil {
 				ill := reason == unhealthy || reason == failedBefore
 				*excluded = append(*excluded, Excluded{m.R.ID, m.explain(reason, limit, q), limit, ill})
 			}
 			continue
 		}
-		dst = append(dst, Candidate{member: m, chunk: q.Chunk})
-		p.gather(&dst[len(dst)-1], q, &p.readings[i], &matches, mean, now)
+		dst = dst[:len(dst)+1]
+		c := &dst[len(dst)-1]
+		*c = Candidate{member: m, chunk: q.Chunk}
+		p.gather(c, q, &p.readings[i], &matches, mean, now)
 	}
 	p.expect(dst[first:], q, size, now)
 	return dst, p.members.View
@@ -117,10 +122,10 @@ func (c *Candidate) priceMatch(speed *scoring.Pricing, blockSize int) {
 }
 
 // unfit returns why m is no candidate, "" where it is one. limit is set when the prompt is too long for it.
-func (m *member) unfit(q *Query) (reason string, limit int) {
+func (m *member) unfit(q *Query, serves bool) (reason string, limit int) {
 	f := &m.R.Facts
 	switch {
-	case !m.R.Serves(q.Model):
+	case !serves:
 		return "does not serve the model", 0
 	case !q.Estimate && f.MaxModelLen > 0 && q.Tokens >= f.MaxModelLen:
 		// The one token of the prefill leg must fit.

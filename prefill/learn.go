@@ -10,8 +10,8 @@ import (
 // answered: only then is it sure which prompts the time was spent on. Several come out of one step, and a
 // step computes the beginning of one prompt beside the end of another. Guarded by the lock of the pool.
 type span struct {
-	start   time.Time // of the work on the first prompt in it
 	last    time.Time // newest answer, in the span or before
+	start   time.Time // of the work on the first prompt in it
 	step    time.Time // first answer of those that came out of the same step as the newest
 	parts   [3]float64
 	n       int

@@ -38,18 +38,19 @@ type View = roster.View
 // member is one prefill replica. Guarded by the lock of the pool.
 type member struct {
 	roster.Member
+	// What every plan asks of every member stands together.
 	load   replica.Fused
 	others replica.OtherRequests
 	queue  queue
 	outbox replica.Outbox
+	remote PeerLoad // the sum of what other routers report
 	meter  scoring.Utilization
 	pace   scoring.ArrivalRate // of prompts
-	fit    scoring.DecayingFit
 	span   span
-	counts Counts
+	fit    scoring.DecayingFit
 
+	counts Counts
 	asked  replica.Load // newest report that we asked for ourselves
-	remote PeerLoad     // the sum of what other routers report
 }
 
 // Counts compares what we believed with what engines said.

@@ -159,6 +159,32 @@ func agree(t rapid.TB, table *Table) {
 	if fast.Uint64() != slow.Uint64() {
 		t.Fatal("more or fewer numbers were drawn")
 	}
+	for _, c := range slices.Concat(best, []Choice{got}) {
+		if all > 0 && c.Prefill >= 0 {
+			othersAgree(t, table, c)
+		}
+	}
+}
+
+// othersAgree holds what Choose leaves of the next best to the whole row and column of c.
+func othersAgree(t rapid.TB, table *Table, c Choice) {
+	sender, receiver := none, none
+	for i := range table.Senders {
+		if cost, ok := table.Cost(i, int(c.Decode)); ok && i != int(c.Prefill) && cost < sender.Cost {
+			sender = Choice{int32(i), c.Decode, cost}
+		}
+	}
+	for j := range table.Receivers {
+		if cost, ok := table.Cost(int(c.Prefill), j); ok && j != int(c.Decode) && cost < receiver.Cost {
+			receiver = Choice{c.Prefill, int32(j), cost}
+		}
+	}
+	if got := table.OtherSender(c); got != sender {
+		t.Fatalf("beside %v the best other sender is %v, want %v", c, got, sender)
+	}
+	if got := table.OtherReceiver(c); got != receiver {
+		t.Fatalf("beside %v the best other receiver is %v, want %v", c, got, receiver)
+	}
 }
 
 // Most pairs are never priced, and yet the choice is that of the whole table.

@@ -232,6 +232,18 @@ func TestUtilization(t *testing.T) {
 	near(t, "rho after half a minute", fresh.Rho(start.Add(30*time.Second)), 0.9, 0.05)
 }
 
+// What a meter has seen of its window is worked out only where that is not known beforehand.
+func TestThePartOfTheWindowIsExact(t *testing.T) {
+	for _, seen := range []time.Duration{
+		0, meterWarm - 1, meterWarm, meterWarm + 1, meterWindow, meterFull, meterFull + 1, 1000 * time.Hour,
+	} {
+		window := max(seen, meterWarm).Seconds() / meterWindow.Seconds()
+		if got, want := meterPart(seen), -math.Expm1(-window); got != want {
+			t.Errorf("after %v the part is %v, want %v", seen, got, want)
+		}
+	}
+}
+
 func TestOutputLength(t *testing.T) {
 	l := NewOutputLength(256)
 	near(t, "first guess", float64(l.Rest(0, -1)), 256, 0.15)

@@ -64,7 +64,7 @@ func (m *Member) Believed() replica.Trust {
 	switch {
 	case m.mode == Off:
 		return replica.Off
-	case m.mode == Approximate || m.R.Facts.Events == (replica.EventSource{}) && m.trust == replica.TrustUnknown:
+	case m.mode == Approximate || m.trust == replica.TrustUnknown && m.R.Facts.Events == (replica.EventSource{}):
 		return replica.Approximate
 	}
 	return m.trust

@@ -56,6 +56,8 @@ type Members[M Entry] struct {
 	All  []M // in the order of the configuration
 	View *View
 	byID map[replica.ID]M
+
+	serving // of View
 }
 
 // Find returns the member id, false where there is none. The caller holds the lock.
@@ -72,11 +74,11 @@ type Member struct {
 	Holder         kv.Holder        // of its blocks in the index; immutable
 	Gone           bool             // it left the pool
 	Healthy        bool
-	Reason         string     // why not healthy
-	former         replica.ID // another name that it had before, "" for none
 	mode           Mode
 	trust          replica.Trust // of its event stream
 	eventBlockSize int           // tokens of a block by its events, 0 unknown
+	Reason         string        // why not healthy
+	former         replica.ID    // another name that it had before, "" for none
 }
 
 func (m *Member) member() *Member { return m }

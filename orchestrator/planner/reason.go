@@ -59,28 +59,19 @@ func (pl *Planner) otherPrefill(mine *scoring.Terms) *scoring.Terms {
 	if b.chosen.Prefill < 0 {
 		return pl.termsOr(b.best[0], mine)
 	}
-	best := none
-	for i := range b.prefills {
-		c := scoring.Choice{Prefill: int32(i), Decode: b.chosen.Decode}
-		if cost, ok := b.table.Cost(i, int(c.Decode)); ok && i != int(b.chosen.Prefill) && cost < best.Cost {
-			best, best.Cost = c, cost
-		}
-	}
-	return pl.termsOr(best, mine)
+	return pl.termsOr(b.table.OtherSender(b.chosen), mine)
 }
 
 // otherDecode returns the terms of the chosen plan with the best other decode replica, mine if there is none.
 func (pl *Planner) otherDecode(mine *scoring.Terms) *scoring.Terms {
 	b := &pl.scratch
+	if b.chosen.Prefill >= 0 {
+		return pl.termsOr(b.table.OtherReceiver(b.chosen), mine)
+	}
 	best := none
 	for j := range b.decodes {
-		c := scoring.Choice{Prefill: b.chosen.Prefill, Decode: int32(j)}
-		cost, ok := b.table.Alone(j)
-		if c.Prefill >= 0 {
-			cost, ok = b.table.Cost(int(c.Prefill), j)
-		}
-		if ok && j != int(b.chosen.Decode) && cost < best.Cost {
-			best, best.Cost = c, cost
+		if cost, ok := b.table.Alone(j); ok && j != int(b.chosen.Decode) && cost < best.Cost {
+			best = scoring.Choice{Prefill: -1, Decode: int32(j), Cost: cost}
 		}
 	}
 	return pl.termsOr(best, mine)

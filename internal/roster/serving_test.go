@@ -1,0 +1,55 @@
+package roster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"tandem/internal/replica"
+)
+
+// Who serves a model is remembered for a list of members, and asked anew of the next one.
+func TestServingFollowsTheMembers(t *testing.T) {
+	r := newRoster("a", "b")
+	serving := func(model string) []bool {
+		r.members.Lock()
+		defer r.members.Unlock()
+		return slices.Clone(r.members.Serving(model))
+	}
+	expect := func(when, model string, want ...bool) {
+		t.Helper()
+		if got := serving(model); !slices.Equal(got, want) {
+			t.Errorf("%s: %s is served by %v, want %v", when, model, got, want)
+		}
+	}
+	for range 2 { // the second time from memory
+		expect("at first", "m", true, true)
+		expect("at first", "sql", false, false)
+	}
+	rs := engines("b", "a", "c")
+	rs[0].Facts.Models = []string{"m", "sql"}
+	rs[1].Facts.Models = nil
+	r.SetMembers(rs, start)
+	for range 2 {
+		expect("afterwards", "m", true, false, true)
+		expect("afterwards", "sql", true, false, false)
+	}
+	r.SetMembers([]replica.Replica{}, start)
+	expect("without members", "m")
+}
+
+// Clients ask for models that do not exist, and each could ask for another.
+func TestServingRemembersNoModelThatNobodyServes(t *testing.T) {
+	r := newRoster("a", "b")
+	r.members.Lock()
+	defer r.members.Unlock()
+	for i := range 1000 {
+		if served := r.members.Serving(fmt.Sprint("made up ", i)); slices.Contains(served, true) {
+			t.Fatalf("somebody serves a model that was made up: %v", served)
+		}
+	}
+	r.members.Serving("m")
+	if got := len(r.members.byModel); got != 1 {
+		t.Errorf("%d models are remembered, want the one that is served", got)
+	}
+}
