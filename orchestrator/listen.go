@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tandem/internal/config"
+	"tandem/internal/http1"
 )
 
 // Listeners are the open sockets of a router. Admin may be nil.
@@ -55,7 +56,7 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 
 	requests, cut := context.WithCancelCause(context.Background()) // the requests' own; ended below
 	defer cut(nil)
-	front := o.server(requests, o.Front(), cfg)
+	front := &http1.Server{Rest: o.server(requests, o.Front(), cfg), Usual: usualPaths()}
 	failed := make(chan error, 2)
 	go func() { failed <- front.Serve(l.Front) }()
 	var back *http.Server
@@ -85,7 +86,7 @@ func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handle
 }
 
 // shutdown lets requests finish for the drain time, then cuts them and waits for their handlers.
-func (o *Orchestrator) shutdown(front *http.Server, cut context.CancelCauseFunc) {
+func (o *Orchestrator) shutdown(front *http1.Server, cut context.CancelCauseFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Config().Timeouts.Drain)
 	defer cancel()
 	if front.Shutdown(ctx) == nil {

@@ -24,8 +24,8 @@ func (o *Orchestrator) Front() http.Handler {
 	mux.Get("/health", o.healthz)
 	mux.Get("/readyz", o.frontReady)
 
-	usual := map[string]http.HandlerFunc{} // nearly all requests are to these, which need no search
-	for _, kind := range []openai.Kind{openai.Chat, openai.Completions} {
+	usual := map[string]http.HandlerFunc{}
+	for _, kind := range usualKinds {
 		usual[kind.Path()] = o.handle(kind.Path(), o.generate(kind))
 		mux.Post(kind.Path(), usual[kind.Path()])
 	}
@@ -50,6 +50,17 @@ func (o *Orchestrator) Front() http.Handler {
 		}
 		mux.ServeHTTP(o.toClient(w, r), r)
 	})
+}
+
+// usualKinds are the APIs of nearly all requests, whose paths need no search.
+var usualKinds = []openai.Kind{openai.Chat, openai.Completions}
+
+// usualPaths are theirs.
+func usualPaths() (paths []string) {
+	for _, kind := range usualKinds {
+		paths = append(paths, kind.Path())
+	}
+	return paths
 }
 
 // generating are the paths that take a prompt and produce tokens or vectors: passed through whole to one

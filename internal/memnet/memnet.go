@@ -52,7 +52,7 @@ func (n *Net) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	if l == nil {
 		return nil, refused(addr)
 	}
-	near, far := net.Pipe()
+	near, far := pipe()
 	n.mu.Lock()
 	n.open[addr] = append(n.open[addr], far)
 	n.mu.Unlock()
@@ -81,6 +81,50 @@ func (n *Net) Cut(addr string) {
 	n.mu.Unlock()
 	for _, c := range open {
 		c.Close()
+	}
+}
+
+// end is one end of a connection.
+type end struct {
+	net.Conn
+	other *end
+
+	mu     sync.Mutex // guards the following
+	closed bool
+	tell   func() // of the other's owner, that this end is closed
+}
+
+func pipe() (near, far *end) {
+	a, b := net.Pipe()
+	near, far = &end{Conn: a}, &end{Conn: b}
+	near.other, far.other = far, near
+	return near, far
+}
+
+// Close implements [net.Conn].
+func (e *end) Close() error {
+	err := e.Conn.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed = true; e.tell != nil {
+		e.tell()
+		e.tell = nil
+	}
+	return err
+}
+
+// OnHangUp has f called when the other end is closed, at once where it is. f does not block. stop ends that.
+func (e *end) OnHangUp(f func()) (stop func()) {
+	o := e.other
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.tell = f; o.closed {
+		f()
+	}
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.tell = nil
 	}
 }
 

@@ -1,0 +1,351 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// bufferSize is the longest head that is read here.
+const bufferSize = 8 << 10
+
+// conn is one connection. Its goroutine owns it; hungUp and closeIdle alone are called from elsewhere.
+type conn struct {
+	s      *Server
+	nc     net.Conn
+	left   *leftovers
+	usual  map[string]string
+	remote string
+	opened time.Time
+	forget func() // ends the watch for a hang-up; set before serve
+
+	buf  [bufferSize]byte
+	r, w int    // buf[r:w] has been read and not used
+	out  []byte // memory of what is written
+
+	readBy, writeBy time.Time // the deadlines that are set, zero for none
+
+	mu     sync.Mutex         // guards the following
+	cancel context.CancelFunc // of the request that is served, nil between two
+	gone   bool               // the client has hung up
+	idle   bool               // nothing of a request has come
+	served bool               // a request before
+	closed bool               // by the server, since it was idle
+}
+
+// serve serves one request after the other, until the connection ends or goes to net/http.
+func (c *conn) serve(base context.Context) {
+	defer c.s.remove(c)
+	ctx, cancel := context.WithCancel(context.WithValue(base, http.LocalAddrContextKey, c.nc.LocalAddr()))
+	defer cancel()
+	c.remote = c.nc.RemoteAddr().String()
+	over := func() { c.nc.Close() }
+	defer func() {
+		c.forget()
+		over()
+	}()
+	for {
+		h, next := c.next()
+		switch {
+		case next == handOver:
+			over = c.handOver
+			return
+		case next == hangUp || !c.exchange(ctx, &h):
+			return
+		}
+	}
+}
+
+// step is what follows on a connection.
+type step uint8
+
+const (
+	hangUp step = iota
+	isUsual
+	handOver
+)
+
+// next waits for the next request and reads its head.
+func (c *conn) next() (h head, _ step) {
+	by := c.waitBy()
+	for {
+		if c.r < c.w {
+			if !c.awake() {
+				return h, hangUp
+			}
+			end, not := endOfHead(c.buf[c.r:c.w])
+			if end > 0 {
+				return c.take(end)
+			}
+			if c.slide(); not || c.w == bufferSize {
+				return h, handOver
+			}
+		} else {
+			c.r, c.w = 0, 0
+		}
+		waited := c.w == 0
+		n, err := c.read(c.buf[c.w:], by)
+		if c.w += n; n == 0 && err != nil {
+			return h, hangUp
+		}
+		if waited && n > 0 && c.served {
+			by = c.headBy(time.Now())
+		}
+	}
+}
+
+// take parses the head of this length.
+func (c *conn) take(end int) (head, step) {
+	if most := c.s.Rest.MaxHeaderBytes; most > 0 && end > most {
+		return head{}, handOver
+	}
+	h, ok := parse(c.buf[c.r:c.r+end], c.usual)
+	if !ok {
+		return h, handOver
+	}
+	c.r += end
+	return h, isUsual
+}
+
+// waitBy is until when the next bytes may take: of a new connection and of a head that has begun as long
+// as a head may, else as long as a connection may be idle.
+func (c *conn) waitBy() time.Time {
+	switch idle := c.s.idleTimeout(); {
+	case !c.served:
+		return c.headBy(c.opened)
+	case c.r < c.w:
+		return c.headBy(time.Now())
+	case idle > 0:
+		return time.Now().Add(idle)
+	}
+	return time.Time{}
+}
+
+// headBy is until when a head that began now may take.
+func (c *conn) headBy(now time.Time) time.Time {
+	d := c.s.Rest.ReadHeaderTimeout
+	if d <= 0 {
+		d = c.s.Rest.ReadTimeout
+	}
+	if d <= 0 {
+		return time.Time{}
+	}
+	return now.Add(d)
+}
+
+// idleTimeout is how long a connection may wait for its next request, 0 without end.
+func (s *Server) idleTimeout() time.Duration {
+	if s.Rest.IdleTimeout > 0 {
+		return s.Rest.IdleTimeout
+	}
+	return max(s.Rest.ReadTimeout, 0)
+}
+
+// slide moves what is not used to the front of the buffer.
+func (c *conn) slide() {
+	c.w = copy(c.buf[:], c.buf[c.r:c.w])
+	c.r = 0
+}
+
+// How much later than was asked for a deadline may be, so that most need not be set. It is never earlier.
+const (
+	lateRead  = 2 * time.Second
+	lateWrite = 400 * time.Millisecond
+)
+
+// renew returns the deadline to set for by; ok says that the one that is set will do.
+func renew(set, by time.Time, most time.Duration) (_ time.Time, ok bool) {
+	if by.IsZero() {
+		return by, set.IsZero()
+	}
+	late := min(max(time.Until(by), 0)/8, most)
+	return by.Add(late), !set.Before(by) && set.Sub(by) <= late
+}
+
+// read reads once, until by at most.
+func (c *conn) read(p []byte, by time.Time) (int, error) {
+	if until, ok := renew(c.readBy, by, lateRead); !ok {
+		if err := c.nc.SetReadDeadline(until); err != nil {
+			return 0, err
+		}
+		c.readBy = until
+	}
+	return c.nc.Read(p)
+}
+
+// write writes b, until by at most.
+func (c *conn) write(b net.Buffers, by time.Time) error {
+	if until, ok := renew(c.writeBy, by, lateWrite); !ok {
+		if err := c.nc.SetWriteDeadline(until); err != nil {
+			return err
+		}
+		c.writeBy = until
+	}
+	var err error
+	if len(b) == 1 {
+		_, err = c.nc.Write(b[0])
+	} else {
+		_, err = b.WriteTo(c.nc)
+	}
+	return err
+}
+
+// awake notes that a request has begun; false: the server has closed the connection before.
+func (c *conn) awake() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = false
+	return !c.closed
+}
+
+// firstGrace is how long a new connection has for its first request while the server shuts down.
+const firstGrace = 5 * time.Second
+
+// closeIdle closes the connection if it serves no request.
+func (c *conn) closeIdle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle && !c.closed && (c.served || time.Since(c.opened) > firstGrace) {
+		c.closed = true
+		c.nc.Close()
+	}
+}
+
+// hungUp ends the request that is served: its client has closed the connection, or its own direction of
+// it.
+func (c *conn) hungUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+}
+
+// handOver gives the connection to net/http, with what has been read of it.
+func (c *conn) handOver() {
+	if c.nc.SetDeadline(time.Time{}) != nil {
+		c.nc.Close()
+		return
+	}
+	c.left.give(&begun{Conn: c.nc, read: append([]byte(nil), c.buf[c.r:c.w]...)})
+}
+
+// exchange serves one request; false: the connection cannot carry another.
+func (c *conn) exchange(ctx context.Context, h *head) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // as in net/http, what hangs on the request's context ends with it
+	c.begin(cancel)
+	body := &body{c: c, left: h.length}
+	w := &response{c: c, body: body, declared: -1, last: h.last, out: c.out[:0]}
+	r := (&http.Request{
+		Method: http.MethodPost, URL: &url.URL{Path: h.path}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: h.header, Body: body, ContentLength: h.length, Host: h.host, RemoteAddr: c.remote,
+		RequestURI: h.path,
+	}).WithContext(ctx)
+	if h.length == 0 {
+		r.Body = http.NoBody
+	}
+	if !c.handle(w, r) {
+		return false
+	}
+	again := w.finish()
+	if c.out = w.out; cap(c.out) > keepOut {
+		c.out = nil
+	}
+	return c.finishBody(body) && again && c.end()
+}
+
+// keepOut is the most memory for writing that a connection keeps between two requests.
+const keepOut = 16 << 10
+
+// begin lets a hang-up end the request.
+func (c *conn) begin(cancel context.CancelFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel = cancel
+	if c.gone {
+		cancel()
+	}
+}
+
+// end is the end of a request; false: no other may follow.
+func (c *conn) end() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel = nil
+	c.idle, c.served = c.r == c.w, true
+	return !c.s.closing.Load()
+}
+
+// handle calls the handler; false: it panicked, and nothing more may be said.
+func (c *conn) handle(w *response, r *http.Request) (ok bool) {
+	defer func() {
+		why := recover()
+		if ok = why == nil; ok || why == http.ErrAbortHandler || c.s.Rest.ErrorLog == nil {
+			return
+		}
+		c.s.Rest.ErrorLog.Printf("http: panic serving %s: %v\n%s", c.remote, why, debug.Stack())
+	}()
+	c.s.Rest.Handler.ServeHTTP(w, r)
+	return true
+}
+
+const (
+	// How much of a body that the handler left is read, so that another request can follow.
+	longestUnread = 256 << 10
+	linger        = 500 * time.Millisecond // for a client to read an answer to what it has not sent yet
+)
+
+// finishBody reads what the handler has left of a body, so that another request can follow. A connection
+// that is closed with bytes unread is reset, which may cost the client the answer: so it has a moment to
+// read it.
+func (c *conn) finishBody(b *body) bool {
+	if b.left == 0 {
+		return true
+	}
+	b.by = time.Now().Add(linger)
+	if b.left > longestUnread {
+		_ = closeWrite(c.nc) // what cannot be half closed is not reset either
+	}
+	_, err := io.Copy(io.Discard, b)
+	return err == nil
+}
+
+// body is a request's body of a known length.
+type body struct {
+	c    *conn
+	left int64
+	by   time.Time // until when a read may take, zero for no limit
+}
+
+// Read implements [io.Reader]. What came with the head is taken from the buffer.
+func (b *body) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	c := b.c
+	var n int
+	var err error
+	if c.r < c.w {
+		n = copy(p, c.buf[c.r:c.w])
+		c.r += n
+	} else if n, err = c.read(p, b.by); err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if b.left -= int64(n); b.left == 0 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *body) Close() error { return nil }

@@ -1,0 +1,19 @@
+//go:build !linux
+
+package http1
+
+// hangups watches connections for clients that hang up. Here only those can be watched that tell
+// themselves.
+type hangups struct{}
+
+func newHangups() *hangups { return &hangups{} }
+
+func (*hangups) add(c *conn) bool {
+	n, ok := c.nc.(notifier)
+	if ok {
+		c.forget = n.OnHangUp(c.hungUp)
+	}
+	return ok
+}
+
+func (*hangups) release() {}

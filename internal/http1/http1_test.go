@@ -1,0 +1,612 @@
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tandem/internal/memnet"
+)
+
+// served is a server that counts nothing and has no limits but those of the test.
+type served struct {
+	t    *testing.T
+	s    *Server
+	addr string
+	over chan error
+	dial func() (net.Conn, error)
+	rest chan string // remote addresses of requests that net/http serves
+}
+
+// start serves h for POST /usual, and whatever else comes through net/http.
+func start(t *testing.T, l net.Listener, h http.HandlerFunc, set func(*http.Server)) *served {
+	x := &served{t: t, addr: l.Addr().String(), over: make(chan error, 1), rest: make(chan string, 100)}
+	x.dial = func() (net.Conn, error) { return net.Dial("tcp", x.addr) }
+	x.s = &Server{Usual: []string{"/usual"}, Rest: &http.Server{
+		ErrorLog: log.New(io.Discard, "", 0),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, ours := w.(*response); !ours {
+				x.rest <- r.Method + " " + r.RequestURI
+			}
+			h(w, r)
+		}),
+	}}
+	if set != nil {
+		set(x.s.Rest)
+	}
+	go func() { x.over <- x.s.Serve(l) }()
+	return x
+}
+
+func (x *served) end() {
+	x.t.Helper()
+	if err := x.s.Close(); err != nil {
+		x.t.Error(err)
+	}
+	if err := <-x.over; !errors.Is(err, http.ErrServerClosed) {
+		x.t.Errorf("Serve: %v", err)
+	}
+}
+
+// onSockets is a server on real sockets.
+func onSockets(t *testing.T, h http.HandlerFunc, set func(*http.Server)) *served {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := start(t, l, h, set)
+	t.Cleanup(x.end)
+	return x
+}
+
+// inMemory runs story before a server on a network in memory, in fake time.
+func inMemory(t *testing.T, h http.HandlerFunc, set func(*http.Server), story func(t *testing.T, x *served)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var mem memnet.Net
+		l, err := mem.Listen("tcp", "front:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := start(t, l, h, set)
+		x.dial = func() (net.Conn, error) { return mem.Dial(t.Context(), "tcp", "front:80") }
+		story(t, x)
+		x.end()
+	})
+}
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	_, _ = w.Write(b) // the client looks
+}
+
+func usual(body string) string {
+	return fmt.Sprintf("POST /usual HTTP/1.1\r\nHost: front\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+type client struct {
+	t  *testing.T
+	nc net.Conn
+	in *bufio.Reader
+}
+
+func (x *served) client() *client {
+	x.t.Helper()
+	nc, err := x.dial()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return &client{x.t, nc, bufio.NewReader(nc)}
+}
+
+func (c *client) say(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.nc, text); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// hear reads one answer.
+func (c *client) hear() (*http.Response, string) {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.in, &http.Request{Method: http.MethodPost})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+// One connection carries usual requests one after the other, also those that come before the answer to
+// the one before, in pieces, or with a body that comes later.
+func TestUsualRequests(t *testing.T) {
+	x := onSockets(t, echo, nil)
+	c := x.client()
+	defer c.nc.Close()
+	long := strings.Repeat("long ", 100_000)
+	c.say(usual("one") + usual("two") + usual(""))
+	for _, want := range []string{"one", "two", ""} {
+		if resp, got := c.hear(); resp.StatusCode != 200 || got != want || resp.Header.Get("Date") == "" {
+			t.Errorf("%s %q %v, want %q", resp.Status, got, resp.Header, want)
+		}
+	}
+	go c.say(usual(long))
+	if _, got := c.hear(); got != long {
+		t.Errorf("%d bytes came back, want %d", len(got), len(long))
+	}
+	for piece := range slices.Chunk([]byte(usual("in pieces")), 7) {
+		c.say(string(piece))
+	}
+	if _, got := c.hear(); got != "in pieces" {
+		t.Errorf("%q", got)
+	}
+	if len(x.rest) > 0 && runtime.GOOS == "linux" {
+		t.Errorf("net/http served %q", <-x.rest)
+	}
+}
+
+// What is not usual is served by net/http, with every byte that came, and so is what follows on its
+// connection.
+func TestTheRestGoesToNetHTTP(t *testing.T) {
+	const (
+		line   = "POST /usual HTTP/1.1\r\nHost: front\r\n"
+		two    = "Content-Length: 2\r\n"
+		hi     = "\r\nhi"
+		chunks = "Transfer-Encoding: chunked\r\n"
+	)
+	for name, tt := range map[string]struct {
+		says   string
+		status int
+	}{
+		"another method":         {"GET /usual HTTP/1.1\r\nHost: front\r\n\r\n", 200},
+		"another path":           {"POST /other HTTP/1.1\r\nHost: front\r\n" + two + hi, 200},
+		"a query":                {"POST /usual?a=b HTTP/1.1\r\nHost: front\r\n" + two + hi, 200},
+		"chunks":                 {line + chunks + "\r\n2\r\nhi\r\n0\r\n\r\n", 200},
+		"no length":              {line + "\r\n", 200},
+		"two lengths":            {line + two + "Content-Length: 3\r\n" + hi, 400},
+		"length and chunks":      {line + two + chunks + "\r\n0\r\n\r\n", 200},
+		"a space before a colon": {line + "Content-Length : 2\r\n" + hi, 400},
+		"a folded line":          {line + "X-A: b\r\n c\r\n" + two + hi, 200},
+		"bare line feeds":        {"POST /usual HTTP/1.1\nHost: front\nContent-Length: 2\n\nhi", 200},
+		"no host":                {"POST /usual HTTP/1.1\r\n" + two + hi, 400},
+		"two hosts":              {line + "Host: b\r\n" + two + hi, 400},
+		"HTTP/1.0":               {"POST /usual HTTP/1.0\r\nHost: front\r\n" + two + hi, 200},
+		"a long head":            {line + "X-A: " + strings.Repeat("a", 2*bufferSize) + "\r\n" + two + hi, 200},
+		"another encoding":       {line + "X-A: \xff\r\n" + two + hi, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := onSockets(t, echo, nil)
+			c := x.client()
+			defer c.nc.Close()
+			c.say(usual("first"))
+			c.hear()
+			for range 2 {
+				c.say(tt.says)
+				if resp, _ := c.hear(); resp.StatusCode != tt.status {
+					t.Errorf("%s, want %d", resp.Status, tt.status)
+				}
+				if tt.status != 200 || strings.Contains(name, "1.0") || strings.Contains(name, "length and") {
+					break // net/http closes the connection
+				}
+			}
+			if tt.status == 200 && len(x.rest) == 0 {
+				t.Error("it was not left to net/http")
+			}
+		})
+	}
+}
+
+// A client that waits for 100 Continue gets it.
+func TestExpectGoesToNetHTTP(t *testing.T) {
+	x := onSockets(t, echo, nil)
+	c := x.client()
+	defer c.nc.Close()
+	c.say("POST /usual HTTP/1.1\r\nHost: front\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+	if line, err := c.in.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+}
+
+// Whatever a handler does, a client sees what it would see of net/http.
+func TestAnswersAsNetHTTP(t *testing.T) {
+	long := bytes.Repeat([]byte("0123456789"), 5_000)
+	for name, h := range map[string]http.HandlerFunc{
+		"nothing":   func(http.ResponseWriter, *http.Request) {},
+		"a status":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) },
+		"no body":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+		"an error":  func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadGateway) },
+		"not typed": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) },
+		"a length": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			_, _ = w.Write([]byte("12"))
+			_, _ = w.Write([]byte("345"))
+			if _, err := w.Write([]byte("6")); !errors.Is(err, http.ErrContentLength) {
+				panic(err)
+			}
+		},
+		"too little": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			_, _ = w.Write([]byte("12"))
+		},
+		"long": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(long) },
+		"long pieces": func(w http.ResponseWriter, _ *http.Request) {
+			for range 5 {
+				_, _ = w.Write(long[:1500])
+			}
+			_, _ = w.Write(long)
+		},
+		"a stream": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = []string{"text/event-stream"}
+			for i := range 3 {
+				fmt.Fprintf(w, "data: %d\n\n", i)
+				_ = http.NewResponseController(w).Flush()
+			}
+		},
+		"a late field": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			w.Header().Set("X-Late", "1")
+			_, _ = w.Write([]byte("a"))
+		},
+		"odd fields": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["X-Two"] = []string{"a", "b"}
+			w.Header().Set("X-Break", "a\r\nX-Injected: b")
+			w.Header().Set("Date", "Mon, 01 Jan 2024 00:00:00 GMT")
+			_, _ = w.Write([]byte("a"))
+		},
+		"the last":   func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") },
+		"the body":   echo,
+		"left alone": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("no")) },
+		"cut": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("a"))
+			panic(http.ErrAbortHandler)
+		},
+		"cut stream": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("a"))
+			_ = http.NewResponseController(w).Flush()
+			panic("a fault")
+		},
+		"the request": func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintln(w, r.Method, r.URL, r.RequestURI, r.Proto, r.Host, r.ContentLength, r.Close)
+			for _, key := range slices.Sorted(maps.Keys(r.Header)) {
+				fmt.Fprintln(w, key, r.Header[key])
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := onSockets(t, h, nil)
+			plain := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			go plain.Serve(l)
+			defer plain.Close()
+			ours := talk(t, x.addr)
+			theirs := talk(t, l.Addr().String())
+			if !reflect.DeepEqual(ours, theirs) {
+				t.Errorf("%q\nnet/http: %q", ours, theirs)
+			}
+			if len(x.rest) > 0 && runtime.GOOS == "linux" {
+				t.Error("it was left to net/http")
+			}
+		})
+	}
+}
+
+// talk sends two requests over a connection and tells what came of them.
+func talk(t *testing.T, addr string) (said []string) {
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	in := bufio.NewReader(nc)
+	for range 2 {
+		// The connection may be closed already: then there is no answer.
+		_, _ = io.WriteString(nc, "POST /usual HTTP/1.1\r\nhost: front\r\nx-a: 1\r\nX-A:  2 \r\n"+
+			"ACCEPT: */*\r\nContent-Length: 4\r\n\r\nbody")
+		resp, err := http.ReadResponse(in, &http.Request{Method: http.MethodPost})
+		if err != nil {
+			return append(said, "no answer")
+		}
+		body, err := io.ReadAll(resp.Body)
+		if resp.Header.Get("Date") == "" {
+			t.Error("an answer has no date")
+		}
+		if !strings.Contains(resp.Header.Get("Date"), "2024") {
+			resp.Header.Del("Date")
+		}
+		said = append(said, fmt.Sprint(resp.StatusCode, resp.Header, resp.ContentLength, resp.TransferEncoding,
+			resp.Close, len(body), string(body[:min(len(body), 100)]), err))
+	}
+	return said
+}
+
+// A client that hangs up ends its request, whether it closes the connection or its own direction of it,
+// and whether it does so before the handler runs or while it does.
+func TestHangingUpEndsTheRequest(t *testing.T) {
+	for name, leave := range map[string]func(*net.TCPConn) error{
+		"closed": (*net.TCPConn).Close, "half closed": (*net.TCPConn).CloseWrite,
+		"reset": func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) },
+	} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, late), func(t *testing.T) {
+				begun, ended := make(chan bool), make(chan error)
+				x := onSockets(t, func(_ http.ResponseWriter, r *http.Request) {
+					_, _ = io.ReadAll(r.Body) // it has come, or its context ends
+					begun <- true
+					<-r.Context().Done()
+					ended <- r.Context().Err()
+				}, nil)
+				c := x.client()
+				c.say(usual("a"))
+				if late {
+					<-begun
+				}
+				if err := leave(c.nc.(*net.TCPConn)); err != nil {
+					t.Fatal(err)
+				}
+				defer c.nc.Close()
+				if !late {
+					select {
+					case <-begun:
+					case err := <-x.over: // only a fault of the server ends it here
+						t.Fatal(err)
+					}
+				}
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+	}
+}
+
+// One client that hangs up ends no request but its own, however many come and go.
+func TestHangingUpEndsNoOtherRequest(t *testing.T) {
+	x := onSockets(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if string(b) == "wait" {
+			<-r.Context().Done()
+			return
+		}
+		if err := r.Context().Err(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(b)
+	}, nil)
+	stays := x.client()
+	defer stays.nc.Close()
+	for i := range 200 {
+		leaves := x.client()
+		leaves.say(usual("wait"))
+		leaves.nc.Close()
+		comes := x.client()
+		comes.say(usual("new"))
+		if resp, got := comes.hear(); got != "new" {
+			t.Fatalf("%d: %s %q", i, resp.Status, got)
+		}
+		comes.nc.Close()
+		stays.say(usual("old"))
+		if resp, got := stays.hear(); got != "old" {
+			t.Fatalf("%d: %s %q", i, resp.Status, got)
+		}
+	}
+}
+
+// The context of a request ends when its handler has returned.
+func TestContextEndsWithTheRequest(t *testing.T) {
+	ended := make(chan bool, 1)
+	x := onSockets(t, func(_ http.ResponseWriter, r *http.Request) {
+		context.AfterFunc(r.Context(), func() { ended <- true })
+	}, nil)
+	c := x.client()
+	defer c.nc.Close()
+	c.say(usual("a"))
+	c.hear()
+	<-ended
+}
+
+// A client that sends nothing, half a head or half a body is left after the time that it has for it; one
+// that waits between requests is not.
+func TestSlowClientsAreLeft(t *testing.T) {
+	limits := func(s *http.Server) { s.ReadHeaderTimeout, s.IdleTimeout = 10*time.Second, 2*time.Minute }
+	h := func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Minute))
+		echo(w, r)
+	}
+	for name, tt := range map[string]struct {
+		says   string
+		before bool // a request
+		within time.Duration
+		heard  bool // an answer before the end
+	}{
+		"nothing":              {"", false, 10 * time.Second, false},
+		"half a head":          {usual("a")[:20], false, 10 * time.Second, false},
+		"nothing more":         {"", true, 2 * time.Minute, false},
+		"half a head more":     {usual("a")[:20], true, 10 * time.Second, false},
+		"half a body":          {usual("abc")[:len(usual("abc"))-1], false, time.Minute, true},
+		"half a body later on": {usual("abc")[:len(usual("abc"))-1], true, time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, h, limits, func(t *testing.T, x *served) {
+				c := x.client()
+				if tt.before {
+					c.say(usual("a"))
+					c.hear()
+					time.Sleep(100 * time.Second)
+					c.say(usual("a"))
+					c.hear()
+				}
+				began := time.Now()
+				c.say(tt.says)
+				if tt.heard {
+					if resp, _ := c.hear(); resp.StatusCode != http.StatusBadRequest {
+						t.Errorf("%s", resp.Status)
+					}
+				}
+				if _, err := c.in.ReadByte(); err == nil {
+					t.Error("it is still answered")
+				}
+				if took := time.Since(began); took < tt.within || took > tt.within+3*time.Second {
+					t.Errorf("left after %v, want %v", took, tt.within)
+				}
+			})
+		})
+	}
+}
+
+// A client that does not read is left when the write deadline passes, which is set anew for each request.
+func TestClientsThatDoNotReadAreLeft(t *testing.T) {
+	var ended chan error
+	inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+		to := http.NewResponseController(w)
+		_ = to.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		_, _ = w.Write([]byte("a"))
+		ended <- to.Flush()
+	}, nil, func(t *testing.T, x *served) {
+		ended = make(chan error, 1) // of the story's own time
+		c := x.client()
+		for range 5 {
+			c.say(usual(""))
+			if _, got := c.hear(); got != "a" || <-ended != nil {
+				t.Errorf("%q", got)
+			}
+			time.Sleep(7 * time.Second)
+		}
+		began := time.Now()
+		c.say(usual(""))
+		if err := <-ended; err == nil {
+			t.Error("written to nobody")
+		}
+		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("left after %v", took)
+		}
+		c.nc.Close()
+	})
+}
+
+// A shutdown lets requests end, tells clients to come no more, closes connections that serve none, and
+// ends with the last.
+func TestShutdown(t *testing.T) {
+	inMemory(t, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(time.Minute)
+		echo(w, r)
+	}, nil, func(t *testing.T, x *served) {
+		busy, idle := x.client(), x.client()
+		idle.say(usual("a"))
+		idle.hear()
+		busy.say(usual("b"))
+		time.Sleep(time.Second)
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := x.s.Shutdown(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want that the time was over", err)
+		}
+		if _, err := idle.in.ReadByte(); err == nil {
+			t.Error("an idle connection stands")
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- x.s.Shutdown(t.Context()) }()
+		if resp, got := busy.hear(); got != "b" || !resp.Close {
+			t.Errorf("%q, close %v", got, resp.Close)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A new connection has a moment for its first request while the server shuts down.
+func TestShutdownWaitsForNewConnections(t *testing.T) {
+	inMemory(t, echo, nil, func(t *testing.T, x *served) {
+		c := x.client()
+		ended := make(chan error, 1)
+		go func() { ended <- x.s.Shutdown(t.Context()) }()
+		time.Sleep(time.Second)
+		c.say(usual("a"))
+		if resp, got := c.hear(); got != "a" || !resp.Close {
+			t.Errorf("%q, close %v", got, resp.Close)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A long body that nobody reads does not keep its client from reading the answer.
+func TestUnreadBodies(t *testing.T) {
+	refuse := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTooManyRequests) }
+	x := onSockets(t, refuse, nil)
+	for _, n := range []int{10, 100_000, longestBody} {
+		c := x.client()
+		go func() { _, _ = io.WriteString(c.nc, usual(strings.Repeat("a", n))) }() // it may be cut
+		if resp, _ := c.hear(); resp.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("%d bytes: %s", n, resp.Status)
+		}
+		c.nc.Close()
+	}
+}
+
+// What is read here as a usual request, net/http reads in the same way.
+func FuzzHead(f *testing.F) {
+	f.Add([]byte(usual("a")))
+	for _, fields := range []string{
+		"host: [::1]:80\r\nX-a: b\r\nx-A: c\t d \r\nConnection: Close\r\nContent-Length: 007\r\n",
+		"Host: a\r\nContent-Length: 1\r\nPragma: no-cache\r\n\u00c4: b\r\n",
+		"Host: a\r\nContent-Length: 1\r\nConnection: keep-alive\r\nConnection: close\r\n",
+	} {
+		f.Add([]byte("POST /usual HTTP/1.1\r\n" + fields + "\r\n"))
+	}
+	known := map[string]string{"/usual": "/usual"}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		end, not := endOfHead(b)
+		if end == 0 || not {
+			return
+		}
+		h, ok := parse(b[:end], known)
+		if !ok {
+			return
+		}
+		all := append(bytes.Clone(b[:end]), make([]byte, h.length)...)
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(all)))
+		if err != nil {
+			t.Fatalf("%q: net/http refuses it: %v", b[:end], err)
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil || n != h.length || r.ContentLength != h.length {
+			t.Errorf("%q: %d bytes (%v), %d here", b[:end], n, err, h.length)
+		}
+		if r.Method != http.MethodPost || r.RequestURI != h.path || r.Proto != "HTTP/1.1" || r.Host != h.host ||
+			r.Close != h.last || len(r.TransferEncoding) > 0 {
+			t.Errorf("%q: %s %s %s %s %v, here %+v", b[:end], r.Method, r.RequestURI, r.Proto, r.Host, r.Close, h)
+		}
+		delete(r.Header, "Cache-Control") // net/http adds one to Pragma: no-cache
+		delete(h.header, "Cache-Control")
+		if !reflect.DeepEqual(r.Header, h.header) {
+			t.Errorf("%q: %q, here %q", b[:end], r.Header, h.header)
+		}
+	})
+}

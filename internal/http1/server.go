@@ -1,0 +1,245 @@
+// Package http1 serves the usual requests of HTTP/1.1 on the goroutine of their connection, and leaves
+// every other to net/http.
+//
+// net/http can do anything, and pays for it with each request: a second goroutine that looks whether the
+// client leaves, deadlines that are set and taken back, two buffers and two dozen objects. A usual
+// request is a POST to one of a few paths, with a body of a known length and a head that is read one way
+// only. What is anything else, or is written in a way that two readers could understand differently, is
+// never judged here: its connection goes to net/http with all that was read of it, and stays there.
+package http1
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Server serves listeners until it is shut down. Its methods are those of [http.Server].
+type Server struct {
+	// Rest serves what is not usual. Its handler, limits, timeouts and base context hold for usual
+	// requests too.
+	Rest *http.Server
+	// Usual are the paths of usual requests.
+	Usual []string
+
+	closing atomic.Bool
+
+	mu        sync.Mutex // guards the following
+	conns     map[*conn]struct{}
+	listeners map[net.Listener]struct{}
+}
+
+// Serve accepts connections from l until the server is shut down or closed, and then returns
+// [http.ErrServerClosed]; or until l fails.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.track(l) {
+		return http.ErrServerClosed
+	}
+	defer s.untrack(l)
+	base := context.Background()
+	if s.Rest.BaseContext != nil {
+		base = s.Rest.BaseContext(l)
+	}
+	left := newLeftovers(l.Addr())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Rest.Serve(left) // it says no more than that its listener was closed
+	}()
+	err := s.accept(base, l, left)
+	left.Close()
+	<-ended
+	return err
+}
+
+// accept serves what connects to l.
+func (s *Server) accept(base context.Context, l net.Listener, left *leftovers) error {
+	watch := newHangups() // ends when the last connection of l has
+	defer watch.release()
+	usual := make(map[string]string, len(s.Usual))
+	for _, path := range s.Usual {
+		usual[path] = path
+	}
+	var wait time.Duration
+	for {
+		nc, err := l.Accept()
+		switch {
+		case s.closing.Load():
+			if err == nil {
+				nc.Close()
+			}
+			return http.ErrServerClosed
+		case err != nil && isTemporary(err): // too many files are open
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			time.Sleep(wait)
+			continue
+		case err != nil:
+			return err
+		}
+		wait = 0
+		c := &conn{s: s, nc: nc, left: left, usual: usual, opened: time.Now(), idle: true}
+		if !watch.add(c) { // TLS, or a system where hanging up is not told
+			left.give(nc)
+			continue
+		}
+		s.add(c)
+		go c.serve(base) // Shutdown and Close wait for it, or end it
+	}
+}
+
+func isTemporary(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Temporary() //nolint:staticcheck // what net/http asks too: nothing else tells these errors
+}
+
+func (s *Server) track(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing.Load() {
+		return false
+	}
+	if s.listeners == nil {
+		s.listeners = map[net.Listener]struct{}{}
+		s.conns = map[*conn]struct{}{}
+	}
+	s.listeners[l] = struct{}{}
+	return true
+}
+
+func (s *Server) untrack(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, l)
+	l.Close()
+}
+
+func (s *Server) add(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = struct{}{}
+}
+
+func (s *Server) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// stop closes the listeners, so that nobody comes any more.
+func (s *Server) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing.Store(true)
+	for l := range s.listeners {
+		l.Close()
+	}
+}
+
+// Shutdown lets requests end, closes connections that serve none, and returns when there is no connection
+// left, or the error of ctx when that ends before.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop()
+	rest := make(chan error, 1)
+	go func() { rest <- s.Rest.Shutdown(ctx) }()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for s.closeIdle() > 0 {
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), <-rest)
+		case <-look.C:
+		}
+	}
+	return <-rest
+}
+
+// closeIdle closes the connections that serve no request, and returns how many connections there are.
+func (s *Server) closeIdle() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.closeIdle()
+	}
+	return len(s.conns)
+}
+
+// Close closes every connection.
+func (s *Server) Close() error {
+	s.stop()
+	s.mu.Lock()
+	for c := range s.conns {
+		c.nc.Close()
+	}
+	s.mu.Unlock()
+	return s.Rest.Close()
+}
+
+// leftovers is the listener from which net/http accepts the connections that are not served here.
+type leftovers struct {
+	addr   net.Addr
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newLeftovers(addr net.Addr) *leftovers {
+	return &leftovers{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// give hands nc over, or closes it where nobody accepts any more.
+func (l *leftovers) give(nc net.Conn) {
+	select {
+	case l.conns <- nc:
+	case <-l.closed:
+		nc.Close()
+	}
+}
+
+// Accept implements [net.Listener].
+func (l *leftovers) Accept() (net.Conn, error) {
+	select {
+	case nc := <-l.conns:
+		return nc, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (l *leftovers) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *leftovers) Addr() net.Addr { return l.addr }
+
+// begun is a connection of which some bytes have been read already.
+type begun struct {
+	net.Conn
+	read []byte
+}
+
+// Read implements [net.Conn].
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.read) == 0 {
+		return b.Conn.Read(p)
+	}
+	n := copy(p, b.read)
+	b.read = b.read[n:]
+	return n, nil
+}
+
+// CloseWrite lets net/http say that nothing follows, and read on.
+func (b *begun) CloseWrite() error { return closeWrite(b.Conn) }
+
+func closeWrite(nc net.Conn) error {
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
