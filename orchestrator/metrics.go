@@ -53,7 +53,8 @@ type metrics struct {
 	revision      *prometheus.GaugeVec   // revision
 	unwritten     *prometheus.CounterVec // reason
 
-	phases [phaseCount]prometheus.Observer
+	phases   [phaseCount]prometheus.Observer
+	families []replicaFamily
 }
 
 // phase is a part of a request's life that is timed.
@@ -84,17 +85,20 @@ var tokenTimeBuckets = []float64{
 var ratioBuckets = []float64{.05, .1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100}
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	var named metrics
 	seconds := []float64{
 		.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300,
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		reg.MustRegister(c)
+		named.ofReplicas(c, labels)
 		return c
 	}
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 		reg.MustRegister(h)
+		named.ofReplicas(h, labels)
 		return h
 	}
 	gauge := func(name, help string) prometheus.Gauge {
@@ -218,6 +222,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Help: "1 for the revision of the configuration in force, as records of decisions have it.",
 	}, []string{"revision"})
 	reg.MustRegister(m.revision)
+	m.families = named.families
 	m.begin()
 	for i, name := range phaseNames {
 		m.phases[i] = m.phase.WithLabelValues(name)

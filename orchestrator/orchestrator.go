@@ -81,6 +81,8 @@ type Orchestrator struct {
 	telling  telling
 	peers    *peers.Peers
 
+	departures departures
+
 	snap        atomic.Pointer[snapshot]
 	certificate atomic.Pointer[tls.Certificate] // of the front listener, nil where it speaks plain HTTP
 	tokens      atomic.Pointer[tokenizer.Resolver]
@@ -148,10 +150,17 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 }
 
 // membersChanged is what the fleet calls when it has told the pools of other members.
-func (o *Orchestrator) membersChanged(renames replica.Renames, member func(replica.ID) bool) {
+func (o *Orchestrator) membersChanged(
+	renames replica.Renames, member func(replica.ID) bool, servers []string,
+) {
 	o.telling.rename(renames)
 	o.telling.keep(member)
-	for _, e := range o.fleet.Endpoints() {
+	all := o.fleet.Endpoints()
+	for id := range all {
+		servers = append(servers, string(id))
+	}
+	o.departures.arrive(servers, time.Now())
+	for _, e := range all {
 		o.m.beginReplica(&e.Member)
 	}
 }
@@ -192,6 +201,7 @@ func (o *Orchestrator) expire(ctx context.Context) {
 			now := time.Now()
 			o.prefill.Expire(now)
 			o.decode.Expire(now)
+			o.forgetDeparted(now)
 			o.queue.wake()
 		}
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // series is a family of metrics whose children are found without asking the family each time: it checks,
-// hashes and locks, a dozen times a request. Children are never deleted. Safe for concurrent use.
+// hashes and locks, a dozen times a request. Whoever deletes children of the family must [series.reset] what
+// was found. Safe for concurrent use.
 type series[C any] struct {
 	child func(labels ...string) C
 
@@ -49,14 +50,21 @@ func (s *series[C]) WithLabelValues(values ...string) C {
 const mostKnown = 1024
 
 func (s *series[C]) learn(key labels, values []string) C {
+	s.mu.Lock() // or a child that is deleted meanwhile would be kept
+	defer s.mu.Unlock()
 	c := s.child(values...)
 	if len(*s.known.Load()) >= mostKnown { // a large fleet has more pairs: those that are left are asked for
 		return c
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	next := maps.Clone(*s.known.Load())
 	next[key] = c
 	s.known.Store(&next)
 	return c
+}
+
+// reset forgets what was found: the family is asked anew.
+func (s *series[C]) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known.Store(&map[labels]C{})
 }

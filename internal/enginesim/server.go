@@ -181,8 +181,8 @@ func (r *rank) startEvents() error {
 	return nil
 }
 
-// Events returns the addresses of the events of the server's first rank, with real ports; "" for those that it
-// does not have.
+// Events returns the addresses of the events of the server's first rank, with real ports; "" for those that
+// it does not have.
 func (s *Server) Events() (endpoint, replay string) {
 	p := s.ranks[0].pub.Load()
 	if p == nil {

@@ -54,8 +54,8 @@ type Options struct {
 	Registry        prometheus.Registerer
 
 	// What others have to know. None of them may call the fleet.
-	// Who has another name now, and who is there.
-	MembersChanged func(renames replica.Renames, member func(replica.ID) bool)
+	// Who has another name now, who is there, and the names of all servers, also of those not heard from yet.
+	MembersChanged func(renames replica.Renames, member func(replica.ID) bool, servers []string)
 	// A request that waits may have room now.
 	RoomChanged func()
 	// The process that made a server's token ids is another one.

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"tandem/internal/replica"
 )
 
@@ -19,6 +21,7 @@ func (f *Fleet) publishLocked() {
 	all, former := map[replica.ID]*Endpoint{}, map[replica.ID]replica.ID{}
 	members := map[replica.Role][]replica.Replica{}
 	var renamed []renaming
+	var servers []string
 	for _, w := range f.sortedLocked() {
 		ms, before := w.named()
 		for i, m := range ms {
@@ -34,6 +37,7 @@ func (f *Fleet) publishLocked() {
 		}
 		renamed = w.holdRenamed(renamed)
 		f.beginSeries(w)
+		servers = append(servers, w.Name())
 	}
 	was := *f.endpoints.Swap(&all)
 	f.former.Store(&former)
@@ -45,7 +49,7 @@ func (f *Fleet) publishLocked() {
 	renames := f.renameLocked(was, all)
 	member := func(id replica.ID) bool { return all[id] != nil }
 	f.opt.Outliers.Keep(member)
-	f.opt.MembersChanged(renames, member)
+	f.opt.MembersChanged(renames, member, servers)
 	f.judgePairsLocked()
 	f.opt.RoomChanged()
 }
@@ -85,4 +89,11 @@ func (f *Fleet) beginSeries(w *Watcher) {
 	if w.role == replica.Decode {
 		f.distrusted.WithLabelValues(w.role.String(), w.Name())
 	}
+}
+
+// ForgetSeries deletes the counters of a server by its name, which nothing counts at any more.
+func (f *Fleet) ForgetSeries(server string) {
+	name := prometheus.Labels{"replica": server}
+	f.restarts.DeletePartialMatch(name)
+	f.distrusted.DeletePartialMatch(name)
 }

@@ -34,7 +34,7 @@ func learned(t *testing.T, log *bytes.Buffer) (*Watcher, *prefill.Pool) {
 		Log: logger, NoEvents: true, Prefill: p, Decode: d, Outliers: &outlier.Set{},
 		Clock:  liveness.NewClock(time.Now()),
 		Panics: panics.Guard{Log: logger}, Registry: prometheus.NewRegistry(),
-		MembersChanged: func(replica.Renames, func(replica.ID) bool) {}, RoomChanged: func() {},
+		MembersChanged: func(replica.Renames, func(replica.ID) bool, []string) {}, RoomChanged: func() {},
 		ForgetTokens: func(string) {},
 	})
 	if err := f.Apply(cfg); err != nil {

@@ -114,6 +114,16 @@ func (ps *Peers) Wanted(cfg *config.Config) (Wanted, error) {
 	return out, nil
 }
 
+// has reports whether the router at url is asked, however often.
+func (w Wanted) has(url string) bool {
+	for k := range w {
+		if k.url == url {
+			return true
+		}
+	}
+	return false
+}
+
 // Apply makes the peers those that are wanted. One that stays goes on; one that leaves is forgotten before
 // Apply returns.
 func (ps *Peers) Apply(wanted Wanted) {
@@ -131,6 +141,11 @@ func (ps *Peers) Apply(wanted Wanted) {
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	for _, p := range left {
+		if !wanted.has(p.key.url) {
+			ps.failures.DeletePartialMatch(prometheus.Labels{"peer": p.key.url})
+		}
+	}
 	for k, p := range wanted {
 		if ps.all[k] != nil {
 			continue

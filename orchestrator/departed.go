@@ -1,0 +1,91 @@
+package orchestrator
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Counters and histograms have series for each replica. Those of a replica that has left the configuration
+// are deleted once no request can count there any more, so that names which come and go leave nothing behind.
+// One that is back by then goes on with what it had.
+
+// departures are the names of replicas and servers for which there are series. Safe for concurrent use.
+type departures struct {
+	mu   sync.Mutex // guards the following
+	left map[string]time.Time
+	here map[string]bool
+}
+
+// arrive notes who is there now, whoever else was there before having left.
+func (d *departures) arrive(names []string, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.left == nil {
+		d.left = map[string]time.Time{}
+	}
+	for name := range d.here {
+		d.left[name] = now
+	}
+	d.here = make(map[string]bool, len(names))
+	for _, name := range names {
+		d.here[name] = true
+		delete(d.left, name)
+	}
+}
+
+// forget calls f for those who left so long ago, and keeps them from coming back meanwhile.
+func (d *departures) forget(ago time.Duration, now time.Time, f func(name string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, at := range d.left {
+		if now.Sub(at) >= ago {
+			f(name)
+			delete(d.left, name)
+		}
+	}
+}
+
+// forgetDeparted deletes the series of those who left so long ago that none of their requests can run any
+// more.
+func (o *Orchestrator) forgetDeparted(now time.Time) {
+	o.departures.forget(o.Config().Timeouts.Answer+time.Minute, now, func(name string) {
+		o.m.forget(name)
+		o.fleet.ForgetSeries(name)
+	})
+}
+
+// family is what is asked of a family of series in order to delete some.
+type family interface {
+	DeletePartialMatch(labels prometheus.Labels) int
+}
+
+// replicaFamily is a family with a series for each replica or pair, and its labels that name replicas.
+type replicaFamily struct {
+	family
+
+	labels []string
+}
+
+// ofReplicas keeps a family, if it has labels that name replicas.
+func (m *metrics) ofReplicas(f family, labels []string) {
+	others := func(l string) bool { return l != "replica" && l != "prefill" && l != "decode" }
+	if names := slices.DeleteFunc(slices.Clone(labels), others); len(names) > 0 {
+		m.families = append(m.families, replicaFamily{f, names})
+	}
+}
+
+// forget deletes the series of a replica, and those of its pairs.
+func (m *metrics) forget(name string) {
+	for _, f := range m.families {
+		for _, l := range f.labels {
+			f.DeletePartialMatch(prometheus.Labels{l: name})
+		}
+	}
+	m.leg.reset()
+	m.legRatio.reset()
+	m.handoffTokens.reset()
+	m.unmoved.reset()
+}

@@ -1,0 +1,111 @@
+package orchestrator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// seriesNaming are the lines of the metrics that name a replica.
+func (w *world) seriesNaming(replica string) (lines []string) {
+	for line := range strings.Lines(w.get("admin", "/metrics").raw) {
+		if strings.Contains(line, `"`+replica+`"`) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// The series of a replica that has left stay as long as requests may count there, and are deleted then. Those
+// of one that is back by then go on.
+func TestSeriesOfDepartedReplicas(t *testing.T) {
+	in(t, setup{config: auto}, func(w *world) {
+		fault(enginesim.Fault{Kind: "fail", Count: -1})(w, w.d[0])
+		w.crowd(60, 12, 0)
+		fault(enginesim.Fault{Kind: "clear"})(w, w.d[0])
+		time.Sleep(20 * time.Second)
+		w.crowd(60, 12, 100)
+		gone, back := w.d[0].addr, w.d[1].addr
+		all := w.cfg
+		for _, name := range []string{
+			"tandem_leg_seconds_count", "tandem_attempt_failures_total", "tandem_ejections_total",
+			"tandem_engine_restarts_total", "tandem_handoff_tokens_total",
+		} {
+			if !slices.ContainsFunc(w.seriesNaming(gone), func(l string) bool { return strings.HasPrefix(l, name) }) {
+				t.Errorf("%s has no series of the replica: this test tests nothing of it", name)
+			}
+		}
+		legs := w.count("tandem_leg_seconds_count", back)
+		w.apply(without(all, gone))
+		time.Sleep(w.cfg.Timeouts.Answer)
+		if len(w.seriesNaming(gone)) == 0 {
+			t.Error("its series were deleted while requests could still count there")
+		}
+		time.Sleep(2 * time.Minute)
+		if left := w.seriesNaming(gone); len(left) > 0 {
+			t.Errorf("%d series are left, as %s", len(left), left[0])
+		}
+		if n := w.count("tandem_leg_seconds_count", back); n < legs {
+			t.Errorf("%d legs of the other, %d before", n, legs)
+		}
+		w.apply(all)
+		time.Sleep(10 * time.Second)
+		w.crowd(60, 12, 200).want(t, "after it came back", 0)
+		if n := w.count("tandem_leg_seconds_count", gone); n == 0 {
+			t.Error("what it does now is not counted")
+		}
+	})
+}
+
+// One that leaves and is back before its series are deleted counts on, whatever its requests did meanwhile.
+func TestSeriesOfReplicasThatComeBackGoOn(t *testing.T) {
+	in(t, setup{config: auto}, func(w *world) {
+		w.crowd(60, 12, 0).want(t, "before", 0)
+		name, all := w.d[0].addr, w.cfg
+		before := w.count("tandem_leg_seconds_count", name)
+		if before == 0 {
+			t.Fatal("it did nothing: this test tests nothing")
+		}
+		for range 3 {
+			w.apply(without(all, name))
+			time.Sleep(time.Second)
+			w.apply(all)
+			time.Sleep(w.cfg.Timeouts.Answer)
+		}
+		if n := w.count("tandem_leg_seconds_count", name); n != before {
+			t.Errorf("%d legs, want %d as before", n, before)
+		}
+	})
+}
+
+// Names that come and go leave no series behind.
+func TestSeriesAreBoundedByWhoIsThere(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		lines := func() int { return strings.Count(w.get("admin", "/metrics").raw, "\n") }
+		before := lines()
+		all := w.cfg
+		for i := range 20 {
+			cfg := *all
+			cfg.Pools.Decode.Replicas = slices.Clone(all.Pools.Decode.Replicas)
+			cfg.Pools.Decode.Replicas[0].Name = fmt.Sprintf("pod-%d", i)
+			cfg.Routers.Peers = []string{fmt.Sprintf("http://router-%d:80", i)}
+			w.apply(&cfg)
+			time.Sleep(time.Second)
+			w.ask(chat(true))
+		}
+		w.apply(all)
+		w.ask(chat(true))
+		time.Sleep(config.Default().Timeouts.Answer + 2*time.Minute)
+		for _, name := range []string{"pod-", "router-"} {
+			if page := w.get("admin", "/metrics").raw; strings.Contains(page, name) {
+				_, rest, _ := strings.Cut(page, name)
+				t.Errorf("there is still a series of %s%.30s, and %d lines, %d before", name, rest, lines(), before)
+			}
+		}
+	})
+}
