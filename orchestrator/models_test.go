@@ -154,8 +154,8 @@ func TestNoModelOfSeveral(t *testing.T) {
 	})
 }
 
-// The list of models is of all that can be asked for, whichever engine answers: of what prefill replicas serve
-// alone, nothing can be decoded. Where all serve the same it is an engine's own answer.
+// The list of models is of all that can be asked for, whichever engine answers: of what prefill replicas
+// serve alone, nothing can be decoded. Where all serve the same it is an engine's own answer.
 func TestModelsAreThoseOfAllDecodeReplicas(t *testing.T) {
 	in(t, setup{engine: loading}, func(w *world) {
 		list := prompt{path: "/v1/models", method: "GET"}

@@ -14,7 +14,8 @@ func TestModelsOfSeveralEnginesAreOneList(t *testing.T) {
 		{"nothing", ``, one},
 		{
 			"more", `{"data":[{"id":"m","max_model_len":2},{"id":"b","n":1e0}]}`,
-			`{"object":"list","data":[{"id":"m","max_model_len":1.0},{"id":"a" ,"parent":"m"},{"id":"b","n":1e0}],"x":1}`,
+			`{"object":"list","data":[{"id":"m","max_model_len":1.0},{"id":"a" ,"parent":"m"},` +
+				`{"id":"b","n":1e0}],"x":1}`,
 		},
 	} {
 		if got := string(MergeModels([][]byte{[]byte(one), []byte(tt.other)})); got != tt.want {
