@@ -195,8 +195,8 @@ func (m *maker) dockerList(i platformImage) []byte {
 	}})
 }
 
-// writeImage writes the archive: blobs by their digests, an index of the one thing that is named, and Docker's
-// list beside it.
+// writeImage writes the archive: blobs by their digests, an index of the one thing that is named, and
+// Docker's list beside it.
 func (m *maker) writeImage(platform string, top descriptor, docker []byte, images ...platformImage) error {
 	f, err := os.Create(m.path(fmt.Sprintf("tandem_%s_%s.image.tar", packageVersion(m.version), platform)))
 	if err != nil {
