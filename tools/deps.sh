@@ -6,6 +6,7 @@
 # other than arm64 the emulator of that; where there is apt also debootstrap and ip, for a bare Debian without the machine's network to install into.
 # Says plainly what to install by hand where it cannot.
 set -eu
+PATH=$PATH:/usr/sbin:/sbin # debootstrap and ip, which those who are not root may not have in theirs
 want=${1:-build}
 
 have_zmq() {

@@ -2,6 +2,7 @@
 # Tries what make release has made, as people would use it: checksums, the binaries, both packages installed into empty roots and the .deb into a bare Debian, the
 # unit's command line, and the images' file systems. Needs root, for chroot; nothing is left behind.
 set -eu
+PATH=$PATH:/usr/sbin:/sbin
 cd "$(dirname "$0")/../.."
 out=$PWD/build/release
 [ "$(id -u)" = 0 ] || { echo "make release-check needs root: it runs what it has installed in a root of its own" >&2; exit 1; }
