@@ -28,10 +28,12 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 			return runCapture(ctx, args[1:], stdout, stderr)
 		case "kinds":
 			return runKinds(args[1:], stdout, stderr)
+		case "grid":
+			return runGrid(ctx, args[1:], stdout, stderr)
 		}
 	}
 	var p replay.Play
-	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture|kinds [flags]", stderr)
+	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture|kinds|grid [flags]", stderr)
 	playFlags(fs, &p)
 	names := fs.String("policy", "tandem,round-robin",
 		"`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")

@@ -169,3 +169,9 @@ func (y *dynamoMixed) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	})
 	return p, least(q, ds, func(r *Replica) float64 { return float64(r.Prompts) })
 }
+
+// WithoutLocal is a policy's form without its rule.
+func WithoutLocal(form string) string {
+	name, _ := cutLocal(form)
+	return name
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tandem/internal/replay/grid"
+)
+
+// What has been played is not played again, whatever was cut off behind it; a cell can be asked for by its
+// name, and one that cannot be played is told.
+func TestReplayGrid(t *testing.T) {
+	var names, log bytes.Buffer
+	if code := run(t.Context(), []string{"replay", "grid", "-list"}, &names, &log); code != 0 {
+		t.Fatalf("code %d: %s", code, log.String())
+	}
+	var cells []string
+	for name := range strings.Lines(names.String()) {
+		if strings.HasPrefix(name, "azure-28/") && len(cells) < 2 {
+			cells = append(cells, strings.Fields(name)[0])
+		}
+	}
+	folder := t.TempDir()
+	file, page := filepath.Join(folder, "grid.jsonl"), filepath.Join(folder, "grid.html")
+	args := []string{
+		"replay", "grid", "-only", cells[0], "-traces", folder, "-out", file, "-html", page,
+	}
+	var out bytes.Buffer
+	if code := run(t.Context(), args, &out, &log); code == 0 || !strings.Contains(log.String(), "not played: kind") {
+		t.Errorf("without its file: code %d, %s", code, log.String())
+	}
+	var lines bytes.Buffer
+	for _, cell := range cells {
+		l := grid.Line{Cell: cell, Share: 0.7, Blind: true, Capacity: grid.Capacities{Ours: 2, Rival: 1, Unsplit: 1}}
+		if err := l.Write(&lines); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines.WriteString(`{"cell":`)
+	if err := os.WriteFile(file, lines.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
+	if code := run(t.Context(), args, &out, &log); code != 0 || !strings.Contains(out.String(), cells[1]) ||
+		log.Len() > 0 {
+		t.Errorf("played before: code %d, %s%s", code, out.String(), log.String())
+	}
+	if html, err := os.ReadFile(page); err != nil || !bytes.Contains(html, []byte("2 of 2 cells")) {
+		t.Errorf("the page: %v, %d bytes", err, len(html))
+	}
+}

@@ -1,0 +1,153 @@
+package grid
+
+import (
+	"bytes"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/replay/cluster"
+)
+
+// At least a hundred cells, half of them blind, no two alike, and the same for a seed.
+func TestDraw(t *testing.T) {
+	all := Draw(1, 2)
+	if !reflect.DeepEqual(all, Draw(1, 2)) || reflect.DeepEqual(all, Draw(2, 2)) {
+		t.Error("the grid does not follow its seed")
+	}
+	seen := map[string]bool{}
+	shapesSeen := map[string]int{}
+	blind := 0
+	for i, g := range all {
+		if i > 0 && replicas(g.Shape) < replicas(all[i-1].Shape) {
+			t.Errorf("%s comes behind %s", g.Name(), all[i-1].Name())
+		}
+		if len(g.Shares) != 2 || g.Shares[0] >= g.Shares[1] || g.Shares[0] != gapShare && g.Shares[1] != gapShare {
+			t.Errorf("%s: shares %v", g.Name(), g.Shares)
+		}
+		if _, err := cluster.Shape(g.Shape); err != nil {
+			t.Error(err)
+		}
+		shapesSeen[g.Shape]++
+		for _, share := range g.Shares {
+			if seen[g.Cell(share)] {
+				t.Errorf("%s is there twice", g.Cell(share))
+			}
+			seen[g.Cell(share)] = true
+			if g.Blind {
+				blind++
+			}
+		}
+	}
+	if len(seen) < 100 || 2*blind != len(seen) || len(shapesSeen) != len(shapes) {
+		t.Errorf("%d cells, %d of them blind, in %d shapes", len(seen), blind, len(shapesSeen))
+	}
+}
+
+func TestGroundNames(t *testing.T) {
+	g := Ground{Kind: "agents", Shape: "12P4D", Cache: 4, Step: 1024, Shares: []float64{0.5, 0.7}}
+	if g.Cell(0.5) != "agents/12P4D/cache4/step1024/0.5" || unsplit(g.Shape) != "16D" || unsplit("8D") != "8D" {
+		t.Errorf("%s, in one pool %s", g.Cell(0.5), unsplit(g.Shape))
+	}
+	for only, want := range map[string]bool{
+		"": true, "agents/12P": true, "agents/12P4D/cache4/step1024/0.5": true, "agents/4P": false, "x": false,
+	} {
+		names := strings.Fields(only)
+		if g.Wanted(names) != want {
+			t.Errorf("asked for %q: wanted %v", only, !want)
+		}
+	}
+}
+
+// line is a cell with our and the rivals' good answers and capacities.
+func line(share, ours, rival, unsplit float64, blind bool) Line {
+	return Line{
+		Cell: "c", Share: share, Blind: blind, Enough: 0.9, Bound: 10,
+		Capacity: Capacities{Ours: ours * 10, Rival: rival * 10, Unsplit: unsplit * 10},
+		Ours:     Figures{Usual: ours, TTFT: 1.1, Halting: 0.4, Stuck: 0.1}, Rival: Figures{Usual: rival, TTFT: 1},
+		Unsplit: Figures{Usual: unsplit, Policy: "<lmetric>"},
+	}
+}
+
+func TestSumByHand(t *testing.T) {
+	lines := []Line{
+		line(0.7, 0.95, 0.955, 0.97, false), // half a point behind, two behind not splitting, and later
+		line(0.95, 0.8, 0.9, 0.7, false),    // lost
+		line(0.7, 0.9, 0.6, 0.6, true),
+	}
+	got := Sum(lines)
+	all, blind := got[0], got[2]
+	if all.Cells != 3 || all.Lost != 1 || all.LostUnsplit != 1 || all.Late != 1 || blind.Cells != 1 ||
+		blind.Lost != 0 {
+		t.Errorf("%+v", got)
+	}
+	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+	if !near(all.Least, 0.95/0.955) || !near(all.Mean, (0.95/0.955+1.5)/2) || !near(all.LeastUnsplit, 0.95/0.97) ||
+		!near(all.Halting, 0.4) || !near(all.OfBound, 0.925) {
+		t.Errorf("%+v", all)
+	}
+	if none := Sum(nil)[0]; none.Least != 0 || none.Mean != 0 {
+		t.Errorf("of nothing: %+v", none)
+	}
+	var text, html bytes.Buffer
+	if err := Print(&text, lines); err != nil || strings.Count(text.String(), "LOST") != 2 ||
+		!strings.Contains(text.String(), "1 lost, 1 to not splitting, 1 later") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+	if err := Page(&html, lines, 112); err != nil {
+		t.Fatal(err)
+	}
+	page := html.String()
+	if strings.Count(page, `class="blind"`) != 1 || strings.Contains(page, "<lmetric>") ||
+		!strings.Contains(page, "3 of 112 cells") || strings.Contains(page, "http") {
+		t.Errorf("%s", page)
+	}
+}
+
+// A line that was cut off is left out, with nothing behind it.
+func TestReadWhatWasWritten(t *testing.T) {
+	var b bytes.Buffer
+	want := line(0.7, 0.9, 0.8, 0.7, true)
+	if err := want.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteString(`{"cell":"x","ki`)
+	got, err := Read(&b)
+	if err != nil || len(got) != 1 || got[0] != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A ground that is small: what it holds is found, its rivals may prefill where they decode, and every cell is
+// judged with the same load.
+func TestRunAGround(t *testing.T) {
+	g := Ground{Kind: "extract-bursts", Shape: "1P1D", Cache: 1, Step: 8192, Shares: []float64{0.7}}
+	var told []string
+	lines, err := Run(t.Context(), &g, Options{
+		Seed: 1, Requests: 30, Shortest: 10 * time.Second, Rules: []string{"+local:k=2:pause=0.03"},
+		Progress: func(s string) { told = append(told, s) },
+	})
+	if err != nil || len(lines) != 1 {
+		t.Fatalf("%+v, %v", lines, err)
+	}
+	l := lines[0]
+	if l.Cell != g.Cell(0.7) || l.Ours.Policy != ours || l.Rival.Policy == "" || l.Unsplit.Policy == "" ||
+		l.Ours.Measured < 10 || l.Ours.Measured != l.Rival.Measured {
+		t.Errorf("%+v", l)
+	}
+	if c := l.Capacity; math.Abs(l.Load-0.7*c.Rival) > 1e-9 || c.Ours <= 0 || c.Unsplit <= 0 ||
+		l.Bound <= 0 {
+		t.Errorf("%+v, load %v, bound %v", c, l.Load, l.Bound)
+	}
+	if len(told) < 20 || len(told) > 60 || !strings.Contains(strings.Join(told, "\n"), "+local:k=2:pause=0.03") {
+		t.Errorf("%d plays, or none with the rule", len(told))
+	}
+	if _, err := Run(t.Context(), &Ground{Kind: "x"}, Options{}); err == nil {
+		t.Error("a kind that there is not was played")
+	}
+	if _, err := Run(t.Context(), &Ground{Kind: "azure-28", Shape: "1P1D"}, Options{Traces: t.TempDir()}); err == nil {
+		t.Error("a kind without its file was played")
+	}
+}
