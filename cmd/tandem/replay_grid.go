@@ -41,7 +41,8 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "virtual `time` that a play lasts at least")
 	fs.StringVar(&r.options.Traces, "traces", shippedTraces(),
 		"`folder` of the traces; most recorded kinds want some that do not ship with Tandem")
-	fs.StringVar(&r.only, "only", "", "`names`, or beginnings of names, of the cells that are played; all if empty")
+	fs.StringVar(&r.only, "only", "",
+		"`names`, or beginnings of names, of the cells that are played; all if empty")
 	fs.StringVar(&r.file, "out", filepath.Join("build", "grid.jsonl"),
 		"`file` for a line of each cell; cells that it has already are not played again")
 	fs.StringVar(&r.page, "html", "", "draw a page, too: this `file`")

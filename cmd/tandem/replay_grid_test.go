@@ -29,12 +29,14 @@ func TestReplayGrid(t *testing.T) {
 		"replay", "grid", "-only", cells[0], "-traces", folder, "-out", file, "-html", page,
 	}
 	var out bytes.Buffer
-	if code := run(t.Context(), args, &out, &log); code == 0 || !strings.Contains(log.String(), "not played: kind") {
+	if code := run(t.Context(), args, &out, &log); code == 0 ||
+		!strings.Contains(log.String(), "not played: kind") {
 		t.Errorf("without its file: code %d, %s", code, log.String())
 	}
 	var lines bytes.Buffer
 	for _, cell := range cells {
-		l := grid.Line{Cell: cell, Share: 0.7, Blind: true, Capacity: grid.Capacities{Ours: 2, Rival: 1, Unsplit: 1}}
+		l := grid.Line{Cell: cell, Share: 0.7, Blind: true}
+		l.Capacity = grid.Capacities{Ours: 2, Rival: 1, Unsplit: 1}
 		if err := l.Write(&lines); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestReplayKinds(t *testing.T) {
 	if code := run(t.Context(), write, &out, &log); code != 0 {
 		t.Fatalf("code %d: %s", code, log.String())
 	}
-	common := []string{"-cluster", "1P1D", "-profile", "8b", "-policy", "tandem", "-quiet", "-json", "-for", "1m"}
+	common := strings.Fields("-cluster 1P1D -profile 8b -policy tandem -quiet -json -for 1m")
 	var plays [2]bytes.Buffer
 	for i, what := range [][]string{{"-kind", "extract-bursts"}, {"-trace", file}} {
 		args := append(append([]string{"replay"}, what...), common...)

@@ -27,8 +27,8 @@ type Outcome struct {
 	Good     float64   `json:"good"`       // share of the measured ones that kept the SLO
 	Usual    float64   `json:"good_usual"` // that kept [Usual]
 	Tight    float64   `json:"good_tight"` // that kept [Tight]
-	// The longest gap between two tokens of each answer that has two, and the shares of these answers in which it
-	// is above 0.2 s and above 1 s.
+	// The longest gap between two tokens of each answer that has two, and the shares of these in which it is
+	// above 0.2 s and above 1 s.
 	Gap     Quantiles `json:"longest_gap_s"`
 	Halting float64   `json:"gap_above_200ms"`
 	Stuck   float64   `json:"gap_above_1s"`

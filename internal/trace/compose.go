@@ -73,7 +73,8 @@ func (r Recipe) about() string {
 	}
 	return fmt.Sprintf("prompts of some %d tokens, %s; %s; %s", r.Prompt, answer,
 		[...]string{
-			"nothing in common", "two fifths are one of eight instructions", "nearly all is one of two hundred documents",
+			"nothing in common", "two fifths are one of eight instructions",
+			"nearly all is one of two hundred documents",
 		}[r.Prefix],
 		[...]string{
 			"independent of each other", "in bursts of twenty, one after the other", "all of three seconds at once",

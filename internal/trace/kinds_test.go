@@ -42,7 +42,8 @@ func TestKinds(t *testing.T) {
 const blindKinds = `conversation-late conversation-unshared agents-benchmarks azure-bursts azure-28
 azure-reasoning
 answers4-short-most-ticks answers4-long-most-poisson answers28-short-most-poisson answers28-long-some-ticks
-answers300-short-most-ticks answers300-long-most-bursts answers3000-short-none-ticks answers3000-long-some-ticks`
+answers300-short-most-ticks answers300-long-most-bursts answers3000-short-none-ticks
+answers3000-long-some-ticks`
 
 // Lengths, rates and what is shared are as a recipe says.
 func TestCompose(t *testing.T) {

@@ -61,7 +61,8 @@ func Draw(seed uint64, rounds int) []Ground {
 			all = append(all, g)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Ground) int { return cmp.Compare(replicas(a.Shape), replicas(b.Shape)) })
+	slices.SortStableFunc(all,
+		func(a, b Ground) int { return cmp.Compare(replicas(a.Shape), replicas(b.Shape)) })
 	return all
 }
 

@@ -84,7 +84,8 @@ func TestSumByHand(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
-	if !near(all.Least, 0.95/0.955) || !near(all.Mean, (0.95/0.955+1.5)/2) || !near(all.LeastUnsplit, 0.95/0.97) ||
+	if !near(all.Least, 0.95/0.955) || !near(all.Mean, (0.95/0.955+1.5)/2) ||
+		!near(all.LeastUnsplit, 0.95/0.97) ||
 		!near(all.Halting, 0.4) || !near(all.OfBound, 0.925) {
 		t.Errorf("%+v", all)
 	}
@@ -147,7 +148,8 @@ func TestRunAGround(t *testing.T) {
 	if _, err := Run(t.Context(), &Ground{Kind: "x"}, Options{}); err == nil {
 		t.Error("a kind that there is not was played")
 	}
-	if _, err := Run(t.Context(), &Ground{Kind: "azure-28", Shape: "1P1D"}, Options{Traces: t.TempDir()}); err == nil {
+	g = Ground{Kind: "azure-28", Shape: "1P1D"}
+	if _, err := Run(t.Context(), &g, Options{Traces: t.TempDir()}); err == nil {
 		t.Error("a kind without its file was played")
 	}
 }

@@ -251,7 +251,9 @@ func (p *player) tune(ctx context.Context, shape string, load float64) ([]string
 }
 
 // rank sorts forms by their good answers and then by their time to first token, and keeps the first n.
-func (p *player) rank(ctx context.Context, shape string, load float64, forms []string, n int) ([]string, error) {
+func (p *player) rank(
+	ctx context.Context, shape string, load float64, forms []string, n int,
+) ([]string, error) {
 	type result struct {
 		form       string
 		good, wait float64
@@ -353,8 +355,8 @@ func (p *player) play(
 	p.played[key] = o
 	if p.Progress != nil {
 		p.Progress(fmt.Sprintf("%s play %d: %s %s load %.3g: good %.1f %%, tight %.1f %%, TTFT %.3g s, "+
-			"gaps above 0.2 s %.0f %%, above 1 s %.1f %%, local %.0f %% (%.1f s)", p.ground.Name(), len(p.played), shape,
-			o.Policy, load, o.Usual*100, o.Tight*100, o.TTFT.Mean, o.Halting*100, o.Stuck*100, o.Local*100, o.Seconds))
+			"gaps above 0.2 s %.0f %%, above 1 s %.1f %%, local %.0f %% (%.1f s)", p.ground.Name(), len(p.played),
+			shape, o.Policy, load, o.Usual*100, o.Tight*100, o.TTFT.Mean, o.Halting*100, o.Stuck*100, o.Local*100, o.Seconds))
 	}
 	return o, nil
 }

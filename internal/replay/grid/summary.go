@@ -85,7 +85,9 @@ func sum(name string, lines []Line, wanted func(*Line) bool) Summary {
 		s.Least, s.LeastUnsplit = 0, 0
 		return s
 	}
-	for _, x := range []*float64{&s.Mean, &s.MeanUnsplit, &s.OfBound, &s.Halting, &s.Stuck, &s.HaltingOthers, &s.StuckOthers} {
+	for _, x := range []*float64{
+		&s.Mean, &s.MeanUnsplit, &s.OfBound, &s.Halting, &s.Stuck, &s.HaltingOthers, &s.StuckOthers,
+	} {
 		*x /= grounds
 	}
 	return s
@@ -118,9 +120,9 @@ func Print(w io.Writer, lines []Line) error {
 			l.RatioUnsplit(), mark)
 	}
 	for _, s := range Sum(lines) {
-		fmt.Fprintf(out, "%-5s %3d cells: %d lost, %d to not splitting, %d later by over 5 %%; capacity over the best "+
-			"rival: least %.2f, mean %.2f; over not splitting: %.2f, %.2f; gaps above 0.2 s at 0.7: %.1f %%, above 1 s: "+
-			"%.2f %% (the rival's: %.1f, %.2f); %.2f of the bound\n", s.Name, s.Cells, s.Lost, s.LostUnsplit, s.Late,
+		fmt.Fprintf(out, "%-5s %3d cells: %d lost, %d to not splitting, %d later by over 5 %%; "+
+			"capacity over the best rival: least %.2f, mean %.2f; over not splitting: %.2f, %.2f; "+
+			"gaps above 0.2 s at 0.7: %.1f %%, above 1 s: %.2f %% (the rival's: %.1f, %.2f); %.2f of the bound\n", s.Name, s.Cells, s.Lost, s.LostUnsplit, s.Late,
 			s.Least, s.Mean, s.LeastUnsplit, s.MeanUnsplit, s.Halting*100, s.Stuck*100, s.HaltingOthers*100,
 			s.StuckOthers*100, s.OfBound)
 	}

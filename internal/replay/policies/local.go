@@ -30,7 +30,7 @@ func (x *localRule) params() []Param {
 		{"tokens", &x.tokens, "uncached tokens below which decode prefills by itself", nil},
 		{"share", &x.share, "of the prompt that these must be less than, too; above 1 for any", nil},
 		{
-			"near", &x.near, "1: looked at is the decode replica with the fewest tokens to compute, not the chosen one",
+			"near", &x.near, "1: looked at is the decode replica with the fewest tokens to compute",
 			nil,
 		},
 		{
@@ -38,8 +38,8 @@ func (x *localRule) params() []Param {
 				"0 for never", nil,
 		},
 		{
-			"k", &x.k, "in the place of tokens: so many times the seconds to the first token there must be less than " +
-				"those by way of a prefill replica", nil,
+			"k", &x.k, "in the place of tokens: so many times the seconds to the first token there must be less " +
+				"than those by way of a prefill replica", nil,
 		},
 		{"pause", &x.pause, "share of the own prefill that each request there counts as a second of the wait", nil},
 	}

@@ -30,7 +30,7 @@ func TestLocalRule(t *testing.T) {
 		d    []Replica
 		want [2]int
 	}{
-		{"as Dynamo: 1,000 are fewer than 2,048, but all of it", "", []Replica{idle}, []Replica{idle}, [2]int{0, 0}},
+		{"as Dynamo: 1,000 are fewer, but all of it", "", []Replica{idle}, []Replica{idle}, [2]int{0, 0}},
 		{"as Dynamo: 400 are fewer, and 40 %", "", []Replica{idle}, []Replica{holds}, [2]int{-1, 0}},
 		{"below a threshold", ":tokens=1001", []Replica{idle}, []Replica{idle}, [2]int{-1, 0}},
 		{"not below it", ":tokens=1000", []Replica{idle}, []Replica{idle}, [2]int{0, 0}},

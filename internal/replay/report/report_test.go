@@ -47,7 +47,8 @@ func TestPage(t *testing.T) {
 	}
 	text := out.String()
 	for _, want := range []string{
-		"a &lt;title&gt;", "x.jsonl", "Goodput over load", "time to first token", "gap p99, s", "<rect", "polyline", "p1 at ",
+		"a &lt;title&gt;", "x.jsonl", "Goodput over load", "time to first token", "gap p99, s",
+		"<rect", "polyline", "p1 at ",
 		"The first 10.1s count", `height="35"`, // of two replicas
 	} {
 		if !strings.Contains(text, want) {
