@@ -31,11 +31,11 @@ type job struct {
 	plan  planner.Request
 
 	tries      int
-	faults     []heldFault // what its failed attempts were held against
-	budgeted   bool        // it holds a place in the retry budget
-	failedAt   replica.ID  // where the attempt before failed
-	failedWhen string      // in which phase
-	avoided    []avoided   // whom it is not planned on for its failures, oldest first
+	faults     planner.FailedAttempts // what its failed attempts were held against
+	budgeted   bool                   // it holds a place in the retry budget
+	failedAt   replica.ID             // where the attempt before failed
+	failedWhen string                 // in which phase
+	avoided    []avoided              // whom it is not planned on for its failures, oldest first
 	// Two replicas have failed alike, and said so: only one that was not asked yet can tell whose fault it is.
 	third bool
 
@@ -140,7 +140,7 @@ func (j *job) serve(ctx context.Context, deliver func(a *answer) *failure) (f *f
 // fails others too, and where the engine itself said that it failed, so that it lives and a third can tell. A
 // failed prefill costs no client an answer, where a decode replica may compute the prompt.
 func (j *job) again(ctx context.Context, f *failure) bool {
-	bad, out, likeBefore := j.judged()
+	bad, out, likeBefore := j.faults.Judged()
 	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !bad
 	// Whom a client does not wait to see tried elsewhere has no second opinion.
 	if second && likeBefore && !f.answered() || ctx.Err() != nil {
@@ -183,7 +183,7 @@ func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 		return false
 	}
 	newest := &j.faults[len(j.faults)-1]
-	if !newest.answered || newest.fault.On == planner.Nobody {
+	if !newest.Answered || newest.Fault.On == planner.Nobody {
 		return false
 	}
 	look := time.NewTicker(verdictWait / 10)
@@ -193,7 +193,8 @@ func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 		case <-ctx.Done():
 			return false
 		case now := <-look.C:
-			if newest.outNow = j.q.o.planner.KnownBad(newest.b, newest.fault, now); newest.outNow || j.takeBudget() {
+			newest.OutNow = j.q.o.planner.KnownBad(newest.Booking, newest.Fault, now)
+			if newest.OutNow || j.takeBudget() {
 				return true
 			}
 		}
@@ -207,28 +208,11 @@ func (j *job) othersLeft() bool {
 	return noReplica(err) == nil
 }
 
-// judged tells of the newest failed attempt whether it was no surprise, since whom it is held against was
-// ejected before; whether that is out now; and whether it failed as the one before it did.
-func (j *job) judged() (bad, out, likeBefore bool) {
-	n := len(j.faults)
-	if n == 0 {
-		return false, false, false
-	}
-	newest := &j.faults[n-1]
-	return newest.outBeforeFailure, newest.outNow, n > 1 && newest.alike(&j.faults[n-2])
-}
-
-// lost takes back what the attempts of a job that ends without an answer were held against, if all of them
-// failed in the same way: the request is the likely cause, and certain enough to count as evidence if it was
-// three attempts, or connections that broke off.
+// lost takes back what the attempts of a job that ends without an answer were held against, if the request is
+// the likely cause.
 func (j *job) lost() {
-	for i := 1; i < len(j.faults); i++ {
-		if !j.faults[i].alike(&j.faults[i-1]) {
-			return
-		}
-	}
-	if n := len(j.faults); n > 1 {
-		j.excuse(n > 2 || !j.faults[n-1].answered)
+	if excuse, cause := j.faults.Lost(); excuse {
+		j.excuse(cause)
 	}
 }
 

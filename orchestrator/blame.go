@@ -56,34 +56,6 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	return outlier.ServerError, f.answered()
 }
 
-// heldFault is a failed attempt of a job, and what was known of whom it is held against.
-type heldFault struct {
-	b        *planner.Booking
-	fault    planner.Fault
-	answered bool // the engine itself said that it failed
-
-	outBeforeRequest bool // ejected when the request came: what failed there says nothing of the request
-	outBeforeFailure bool // ejected when the attempt failed, for failures that were mostly its own: no surprise
-	outNow           bool // ejected by then or by this failure: it gets no more that this one could add to
-}
-
-// alike reports whether two attempts failed in the same way with different replicas, none of which is known
-// to fail others: the request is the likely cause.
-func (x *heldFault) alike(y *heldFault) bool {
-	if x.outBeforeRequest || y.outBeforeRequest {
-		return false
-	}
-	return x.fault.On != planner.Nobody && y.fault.On != planner.Nobody && x.kind() == y.kind()
-}
-
-// kind is that of the failure, whether or not blocks were to be loaded before it: vLLM answers 500 for both.
-func (x *heldFault) kind() outlier.Kind {
-	if x.fault.Kind == outlier.LoadFail {
-		return outlier.ServerError
-	}
-	return x.fault.Kind
-}
-
 // fingerprint tells the requests of clients apart: one that is sent again has the same.
 func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.req.Raw) }
 
@@ -92,22 +64,16 @@ func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.req.Raw) }
 // them.
 func (o *Orchestrator) failedOn(
 	b *planner.Booking, f *failure, request uint64, came, began time.Time,
-) heldFault {
+) planner.FailedAttempt {
 	fault, now := f.blame(b), time.Now()
 	fault.Request = request
 	fault.Took, fault.At = now.Sub(began), now
-	failed := heldFault{b: b, fault: fault, answered: f.answered()}
-	failed.outBeforeRequest = o.planner.KnownBad(b, fault, came)
-	out := o.planner.KnownBad(b, fault, now)
-	failed.outBeforeFailure = out && !o.planner.Excused(b, fault)
 	o.m.failed(b, fault)
-	changes := o.planner.Failed(b, fault, now)
+	failed, changes := o.planner.Hold(b, fault, f.answered(), came)
 	o.tell(changes)
 	if to := o.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
 		to.Transfers().Failed()
 	}
-	ejects := func(c outlier.Change) bool { return c.To == outlier.Ejected }
-	failed.outNow = out || slices.ContainsFunc(changes, ejects)
 	return failed
 }
 
@@ -128,19 +94,13 @@ func (o *Orchestrator) passedOn(b *planner.Booking, f *failure, began time.Time)
 // ownFaults notes that a request which failed before has begun well elsewhere: whoever failed it is the
 // cause.
 func (j *job) ownFaults() {
-	now := time.Now()
-	for _, x := range j.faults {
-		j.q.o.planner.Own(x.b, x.fault, now)
-	}
+	j.q.o.planner.OwnAll(j.faults, time.Now())
 	j.faults = nil
 }
 
 // excuse takes back what the attempts of a job were held against: the request is the cause, or nobody knows.
 func (j *job) excuse(cause bool) {
-	now := time.Now()
-	for _, x := range j.faults {
-		j.q.o.tell(j.q.o.planner.Excuse(x.b, x.fault, cause, now))
-	}
+	j.q.o.tell(j.q.o.planner.ExcuseAll(j.faults, cause, time.Now()))
 	j.faults = nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
 )
 
 // A stream whose engine dies behind the first content is not over: the prompt's tokens and those of the
@@ -107,8 +108,9 @@ func (a *answer) goOn(err error) bool {
 }
 
 // blameFor holds the end of the stream against its engine, once.
-func (a *answer) blameFor(ctx context.Context, err error) (blamed heldFault) {
-	if blamed.b = a.h.b; a.held || errors.Is(err, openai.ErrDiverged) { // other kernels may round in another way
+func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.FailedAttempt) {
+	blamed.Booking = a.h.b
+	if a.held || errors.Is(err, openai.ErrDiverged) { // other kernels may round in another way
 		a.held = true
 		return blamed
 	}
@@ -119,13 +121,13 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed heldFault) {
 	}
 	a.span.failed(f)
 	j := a.h.j
-	blamed.fault = j.q.o.failedOn(a.h.b, f, j.fingerprint(), j.q.start, time.Now()).fault
+	blamed.Fault = j.q.o.failedOn(a.h.b, f, j.fingerprint(), j.q.start, time.Now()).Fault
 	return blamed
 }
 
 // replace finds the engine that goes on and makes a its answer.
 func (a *answer) replace(
-	ctx context.Context, root *job, err error, blamed heldFault,
+	ctx context.Context, root *job, err error, blamed planner.FailedAttempt,
 ) (outcome string, f *failure) {
 	switch {
 	case errors.Is(err, openai.ErrDiverged):
@@ -167,9 +169,9 @@ func (a *answer) replace(
 
 // mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does
 // not work any more: then going on elsewhere multiplies no work, however many streams it had.
-func (j *job) mayGoOn(ctx context.Context, blamed heldFault) bool {
-	to := j.q.o.fleet.Endpoint(blamed.b.Decode.ID)
-	return to == nil || !to.Up() || j.q.o.planner.KnownBad(blamed.b, blamed.fault, time.Now()) ||
+func (j *job) mayGoOn(ctx context.Context, blamed planner.FailedAttempt) bool {
+	to := j.q.o.fleet.Endpoint(blamed.Booking.Decode.ID)
+	return to == nil || !to.Up() || j.q.o.planner.KnownBad(blamed.Booking, blamed.Fault, time.Now()) ||
 		j.takeBudget() || j.q.dead(ctx, to)
 }
 
@@ -187,7 +189,7 @@ func (q *request) dead(ctx context.Context, to *reach) bool {
 }
 
 // restJob makes the job of the rest of a's answer.
-func (a *answer) restJob(root *job, blamed heldFault) (*job, *failure) {
+func (a *answer) restJob(root *job, blamed planner.FailedAttempt) (*job, *failure) {
 	cached := unknownCache
 	if a.split {
 		cached = a.cached
@@ -212,7 +214,7 @@ func (a *answer) restJob(root *job, blamed heldFault) (*job, *failure) {
 		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
 		// No template takes part: any version will do.
 		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true},
-		count: len(ids), rest: left, restOf: root, kept: done, faults: []heldFault{blamed},
+		count: len(ids), rest: left, restOf: root, kept: done, faults: planner.FailedAttempts{blamed},
 	}
 	j.rec = newRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
 	j.rec.Model = root.rec.Model

@@ -12,39 +12,22 @@ import (
 )
 
 // What production's router does about failures, with its defaults: whom they are held against
-// (orchestrator/blame.go), and what is tried again (orchestrator/attempt.go).
+// (orchestrator/blame.go), and what is tried again (orchestrator/attempt.go). What several failures of one
+// request say of each other is the same code (orchestrator/planner/attempts.go). A simulated request does not
+// wait for the verdict on a replica where the retry budget has no place.
 var retries = config.Default().Retry
 
 // attempts is what is known of a request's attempts that failed.
 type attempts struct {
 	tries    int
-	faults   []held
+	faults   planner.FailedAttempts
 	leg      cluster.Side // of the attempt before
 	at       replica.ID   // where it failed
 	doubted  bool         // it may have been the fault of the replica that prefilled
 	budgeted bool         // it holds a place in the retry budget
+	third    bool         // two replicas failed it alike: only one that was not asked yet is
 	alone    bool         // a decode replica is to compute the prompt
 	avoid    [2][]replica.ID
-}
-
-// held is whom a failed attempt was held against.
-type held struct {
-	book  *planner.Booking
-	fault planner.Fault
-	known bool // it was ejected before that already
-	out   bool // it is now
-}
-
-// alike reports whether two attempts failed in the same way with different replicas, none of which is known
-// to fail others: the request is the likely cause.
-func (x *held) alike(y *held) bool { return x.kind() == y.kind() && !x.known && !y.known }
-
-// kind is that of the failure, whether or not blocks were to be loaded before it.
-func (x *held) kind() outlier.Kind {
-	if x.fault.Kind == outlier.LoadFail {
-		return outlier.ServerError
-	}
-	return x.fault.Kind
 }
 
 var _ cluster.Survivor = (*Tandem)(nil)
@@ -54,9 +37,9 @@ func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) clus
 	b := &t.booked[q.Slot]
 	fault := blame(b.book, f)
 	fault.At, fault.Request = now, uint64(q.At.UnixNano())+uint64(q.Slot)
-	known := t.planner.KnownBad(b.book, fault, now)
-	t.Stats.count(t.planner.Failed(b.book, fault, now))
-	b.retry.faults = append(b.retry.faults, held{b.book, fault, known, t.planner.KnownBad(b.book, fault, now)})
+	failed, changes := t.planner.Hold(b.book, fault, !f.Refused, q.At)
+	t.Stats.count(changes)
+	b.retry.faults = append(b.retry.faults, failed)
 	again := t.again(b, f, now)
 	b.book.Release(now)
 	b.book = nil
@@ -64,6 +47,7 @@ func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) clus
 	if again {
 		t.Stats.Retried++
 	} else {
+		t.lost(b, now)
 		t.forget(b)
 	}
 	return cluster.Verdict{Again: again, GivesBack: true}
@@ -88,42 +72,49 @@ func blame(b *planner.Booking, f cluster.Failure) planner.Fault {
 // again decides whether a failed attempt is worth another, and what that avoids.
 func (t *Tandem) again(b *booked, f cluster.Failure, now time.Time) bool {
 	r, at := &b.retry, t.ids[f.Leg][f.Replica]
-	n := len(r.faults)
-	newest := r.faults[n-1]
-	second := r.tries > 1 && r.leg == f.Leg && r.at != at && !f.Refused && !newest.known
-	if second && n > 1 && newest.alike(&r.faults[n-2]) {
-		t.excuse(r, now)
-	}
+	bad, out, _ := r.faults.Judged()
+	second := r.tries > 1 && r.leg == f.Leg && r.at != at && !f.Refused && !bad
 	if r.tries >= retries.Attempts {
 		return false
 	}
 	mayStay := f.Leg == cluster.Prefill && b.req.SplitOK && t.local
 	alone := second && mayStay
-	if second && !alone {
+	r.doubted = f.Leg == cluster.Decode && b.book.Mode == planner.Split && !f.Refused
+	r.avoid[f.Leg] = append(r.avoid[f.Leg], at)
+	if r.doubted {
+		r.avoid[cluster.Prefill] = append(r.avoid[cluster.Prefill], b.book.Prefill.ID)
+	}
+	if r.third = second && !alone; r.third && !t.othersLeft(b, now) {
 		return false
 	}
-	if !alone && !f.Refused && !newest.out && !t.takeBudget(r) {
+	if !alone && !f.Refused && !out && !t.takeBudget(r) {
 		if !mayStay {
 			return false
 		}
 		alone = true
 	}
 	r.leg, r.at = f.Leg, at
-	r.doubted = f.Leg == cluster.Decode && b.book.Mode == planner.Split && !f.Refused
 	r.alone = r.alone || alone
-	r.avoid[f.Leg] = append(r.avoid[f.Leg], at)
-	if r.doubted {
-		r.avoid[cluster.Prefill] = append(r.avoid[cluster.Prefill], b.book.Prefill.ID)
-	}
 	return true
 }
 
-// excuse takes back what the attempts were held against: the request is the cause.
-func (t *Tandem) excuse(r *attempts, now time.Time) {
-	for _, h := range r.faults {
-		t.Stats.count(t.planner.Excuse(h.book, h.fault, true, now))
+// othersLeft reports whether anybody is left who has not failed the request yet: only such a one can tell
+// whose fault it is.
+func (t *Tandem) othersLeft(b *booked, now time.Time) bool {
+	q := b.req
+	q.AvoidPrefill, q.AvoidDecode = b.retry.avoid[cluster.Prefill], b.retry.avoid[cluster.Decode]
+	_, err := t.planner.Explain(&q, now)
+	none := (*planner.NoReplica)(nil)
+	return !errors.As(err, &none)
+}
+
+// lost takes back what the attempts of a request that ends without an answer were held against, if it is the
+// likely cause.
+func (t *Tandem) lost(b *booked, now time.Time) {
+	if excuse, cause := b.retry.faults.Lost(); excuse {
+		t.Stats.count(t.planner.ExcuseAll(b.retry.faults, cause, now))
 	}
-	r.faults = nil
+	b.retry.faults = nil
 }
 
 func (t *Tandem) takeBudget(r *attempts) bool {
@@ -151,7 +142,7 @@ func (t *Tandem) forget(b *booked) {
 func (t *Tandem) search(b *booked, now time.Time) (*planner.Booking, error) {
 	book, err := t.planner.Plan(&b.req, now)
 	none := (*planner.NoReplica)(nil)
-	if !b.retry.doubted || !errors.As(err, &none) {
+	if !b.retry.doubted || b.retry.third || !errors.As(err, &none) {
 		return book, err
 	}
 	b.retry.doubted = false

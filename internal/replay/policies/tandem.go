@@ -215,6 +215,7 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	if err != nil {
 		t.Stats.NoRoom++
 		if late := (*planner.TooLate)(nil); errors.As(err, &late) || final(b, err) {
+			t.lost(b, now)
 			return 0, cluster.Refuse, false
 		}
 		return 0, 0, false
@@ -250,7 +251,10 @@ func (t *Tandem) Bind(q *cluster.Query, now time.Time) int {
 
 // First tells of the first token.
 func (t *Tandem) First(q *cluster.Query, now time.Time) {
-	book := t.booked[q.Slot].book
+	b := &t.booked[q.Slot]
+	book := b.book
+	t.planner.OwnAll(b.retry.faults, now)
+	b.retry.faults = nil
 	t.planner.FirstToken(book, now)
 	t.planner.Decoding(book, now)
 	if book.Mode == planner.Split {
