@@ -17,7 +17,7 @@ import (
 func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
 	q.mode = "ask"
 	var lists [][]byte
-	told := map[string]bool{}
+	told, failed := map[string]bool{}, 0
 	for _, to := range o.decodes() {
 		if !slices.ContainsFunc(to.Member.Facts.Models, func(name string) bool { return !told[name] }) {
 			continue
@@ -26,8 +26,11 @@ func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
 		if ctx.Err() != nil {
 			return goneFailure(ctx, "decode")
 		}
-		if list == nil {
-			continue // another one may serve the same
+		if list == nil { // another one may serve the same
+			if failed++; failed >= q.snap.cfg.Retry.Attempts {
+				break
+			}
+			continue
 		}
 		lists = append(lists, list)
 		for _, name := range to.Member.Facts.Models {

@@ -180,3 +180,26 @@ func TestModelsAreThoseOfAllDecodeReplicas(t *testing.T) {
 		}
 	})
 }
+
+// Decode replicas that give no list are asked no more often than a request is tried; then any engine's is
+// better than none.
+func TestModelsWhereDecodeReplicasDoNotTell(t *testing.T) {
+	in(t, setup{decode: 6}, func(w *world) {
+		for _, e := range w.d {
+			fault(enginesim.Fault{Kind: "fail", Path: "/v1/models", Status: 500, Count: -1})(w, e)
+		}
+		calls := func() (n int) {
+			for _, e := range w.d {
+				n += e.Calls()["/v1/models"]
+			}
+			return n
+		}
+		before := calls()
+		if got := w.ask(prompt{path: "/v1/models", method: "GET"}); got.status != 200 {
+			t.Errorf("status %d: %s", got.status, got.raw)
+		}
+		if n := calls() - before; n > w.cfg.Retry.Attempts {
+			t.Errorf("%d replicas were asked in vain, want at most %d", n, w.cfg.Retry.Attempts)
+		}
+	})
+}
