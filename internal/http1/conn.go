@@ -178,8 +178,8 @@ func (c *conn) read(p []byte, by time.Time) (int, error) {
 	return c.nc.Read(p)
 }
 
-// write writes b, until by at most.
-func (c *conn) write(b net.Buffers, by time.Time) error {
+// write writes a and b, which may be empty, until by at most.
+func (c *conn) write(a, b []byte, by time.Time) error {
 	if until, ok := renew(c.writeBy, by, lateWrite); !ok {
 		if err := c.nc.SetWriteDeadline(until); err != nil {
 			return err
@@ -187,10 +187,10 @@ func (c *conn) write(b net.Buffers, by time.Time) error {
 		c.writeBy = until
 	}
 	var err error
-	if len(b) == 1 {
-		_, err = c.nc.Write(b[0])
+	if len(b) == 0 {
+		_, err = c.nc.Write(a)
 	} else {
-		_, err = b.WriteTo(c.nc)
+		_, err = (&net.Buffers{a, b}).WriteTo(c.nc)
 	}
 	return err
 }

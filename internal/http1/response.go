@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -217,12 +216,7 @@ func (w *response) send(b []byte) {
 	if w.err != nil || len(w.out)+len(b) == 0 {
 		return
 	}
-	var parts [2][]byte
-	all := append(net.Buffers(parts[:0]), w.out)
-	if len(b) > 0 {
-		all = append(all, b)
-	}
-	w.err = w.c.write(all, w.by)
+	w.err = w.c.write(w.out, b, w.by)
 	w.out = w.out[:0]
 }
 
