@@ -356,7 +356,8 @@ func (p *player) play(
 	if p.Progress != nil {
 		p.Progress(fmt.Sprintf("%s play %d: %s %s load %.3g: good %.1f %%, tight %.1f %%, TTFT %.3g s, "+
 			"gaps above 0.2 s %.0f %%, above 1 s %.1f %%, local %.0f %% (%.1f s)", p.ground.Name(), len(p.played),
-			shape, o.Policy, load, o.Usual*100, o.Tight*100, o.TTFT.Mean, o.Halting*100, o.Stuck*100, o.Local*100, o.Seconds))
+			shape, o.Policy, load, o.Usual*100, o.Tight*100, o.TTFT.Mean, o.Halting*100, o.Stuck*100,
+			o.Local*100, o.Seconds))
 	}
 	return o, nil
 }

@@ -122,7 +122,8 @@ func Print(w io.Writer, lines []Line) error {
 	for _, s := range Sum(lines) {
 		fmt.Fprintf(out, "%-5s %3d cells: %d lost, %d to not splitting, %d later by over 5 %%; "+
 			"capacity over the best rival: least %.2f, mean %.2f; over not splitting: %.2f, %.2f; "+
-			"gaps above 0.2 s at 0.7: %.1f %%, above 1 s: %.2f %% (the rival's: %.1f, %.2f); %.2f of the bound\n", s.Name, s.Cells, s.Lost, s.LostUnsplit, s.Late,
+			"gaps above 0.2 s at 0.7: %.1f %%, above 1 s: %.2f %% (the rival's: %.1f, %.2f); %.2f of the bound\n",
+			s.Name, s.Cells, s.Lost, s.LostUnsplit, s.Late,
 			s.Least, s.Mean, s.LeastUnsplit, s.MeanUnsplit, s.Halting*100, s.Stuck*100, s.HaltingOthers*100,
 			s.StuckOthers*100, s.OfBound)
 	}
