@@ -23,7 +23,7 @@ type answer struct {
 	eventReader
 
 	h       *handoff
-	to      *reach
+	to      *fleet.Endpoint
 	ctx     context.Context
 	spanCtx context.Context
 	span    legSpan
@@ -38,11 +38,11 @@ type answer struct {
 }
 
 // newAnswer is the answer of the leg that is about to be sent.
-func (h *handoff) newAnswer(ctx context.Context, to *reach) *answer {
+func (h *handoff) newAnswer(ctx context.Context, to *fleet.Endpoint) *answer {
 	a := &answer{h: h, to: to, ctx: ctx, reads: to.LeaseCounters(), split: h.b.Mode == planner.Split}
 	a.eventReader = eventReader{
 		kind: h.j.req.Kind, at: to.Member.ID, idle: h.cfg.Timeouts.DecodeIdle, leg: h, given: h.j.given(),
-		told: -1, cached: unknownCache,
+		reportedCached: -1, cached: unknownCache,
 	}
 	leg := legLocal
 	if a.split {
@@ -58,9 +58,9 @@ func (h *handoff) newAnswer(ctx context.Context, to *reach) *answer {
 // or the first content of a stream. A stream is inspected because vLLM reports a failed KV load inside a 200.
 func (a *answer) open(r *engine.Request) *failure {
 	if timeouts := a.h.cfg.Timeouts; a.h.j.req.Stream {
-		a.h.limit(timeouts.DecodeFirst, errPhaseTimeout)
+		a.h.startClock(timeouts.DecodeFirst, errPhaseTimeout)
 	} else {
-		a.h.limit(timeouts.Answer, errAnswerLate)
+		a.h.startClock(timeouts.Answer, errAnswerLate)
 	}
 	if a.h.beside == nil {
 		a.guard = a.h.watchDecodeLeg(a.to)
@@ -182,7 +182,7 @@ func (a *answer) begun() {
 		j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
 	}
 	j.q.o.planner.FirstToken(a.h.b, a.first)
-	j.q.o.tell(j.q.o.planner.Decoding(a.h.b, a.first))
+	j.q.o.announce(j.q.o.planner.Decoding(a.h.b, a.first))
 	a.expectBlocks()
 	if a.split && a.h.beside == nil {
 		a.cached = a.h.cached

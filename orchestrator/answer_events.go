@@ -33,9 +33,9 @@ type eventReader struct {
 	events int    // that were read
 	gave   int    // of them, those that went to the client
 
-	output       int // events that were generated, or tokens where the engine told
-	promptTokens int
-	told         int // prompt tokens that the engine says it had cached, -1 unknown
+	output         int // events that were generated, or tokens where the engine told
+	promptTokens   int
+	reportedCached int // prompt tokens that the engine says it had cached, -1 unknown
 	// cached is what the client is told of the prefix cache: the prefill engine's. Where nothing is known of it,
 	// the answering engine's own word stays.
 	cached openai.CachedPrompt
@@ -134,7 +134,7 @@ func (s *eventReader) deliver(ctx context.Context, next func() ([]byte, error), 
 			return legFailed(ctx, "stream", s.at, err)
 		}
 		if s.bad != nil {
-			s.bad.told = true // by what is given now
+			s.bad.delivered = true // by what is given now
 		}
 		n := s.events - s.gave
 		s.gave = s.events
@@ -323,7 +323,7 @@ func (s *eventReader) handPlain(dst, events []byte) []byte {
 func (s *eventReader) noteUsage(u openai.Usage) {
 	s.promptTokens = u.Prompt
 	s.output = u.Completion
-	s.told = u.Cached
+	s.reportedCached = u.Cached
 	s.cached = s.leg.prefillCached()
 	s.leg.delivered(u)
 }

@@ -135,13 +135,13 @@ func (m *metrics) observeCache(r *Record, split bool) {
 	case r.Delivered < 0:
 		m.unmeasured.WithLabelValues("not_told").Inc()
 	}
-	told := strconv.FormatBool(r.Delivered >= 0)
-	m.cached.WithLabelValues("prompt", r.Mode, told).Add(float64(r.Prompt))
-	m.cached.WithLabelValues("available", r.Mode, told).Add(float64(r.Available))
-	m.cached.WithLabelValues("captured", r.Mode, told).Add(float64(r.Captured))
+	reported := strconv.FormatBool(r.Delivered >= 0)
+	m.cached.WithLabelValues("prompt", r.Mode, reported).Add(float64(r.Prompt))
+	m.cached.WithLabelValues("available", r.Mode, reported).Add(float64(r.Available))
+	m.cached.WithLabelValues("captured", r.Mode, reported).Add(float64(r.Captured))
 	m.matchLoss.WithLabelValues(r.Mode).Observe(float64(max(0, r.Available-r.Captured)))
 	if r.Delivered >= 0 {
-		m.cached.WithLabelValues("delivered", r.Mode, told).Add(float64(r.Delivered))
+		m.cached.WithLabelValues("delivered", r.Mode, reported).Add(float64(r.Delivered))
 		m.predicted(r.Captured-r.Delivered, split)
 	}
 }

@@ -118,7 +118,7 @@ func TestSamplesTellNothing(t *testing.T) {
 		func(w *world) {
 			two := completion(false)
 			two.body = strings.Replace(two.body, `"temperature":0,`, `"n":2,"seed":7,"temperature":1,`, 1)
-			if r := w.told(two); r.Delivered != -1 || r.Captured != 0 {
+			if r := w.reported(two); r.Delivered != -1 || r.Captured != 0 {
 				t.Errorf("%d captured, %d delivered, want nothing and unknown", r.Captured, r.Delivered)
 			}
 			if n := w.count("tandem_cached_unmeasured_total", "not_told"); n != 1 {
@@ -132,7 +132,7 @@ func TestSamplesTellNothing(t *testing.T) {
 func TestTruthOfARequest(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1, config: func(c *config.Config) { c.Response.Headers = true }},
 		func(w *world) {
-			first, again := w.told(chat(false)), w.told(chat(false))
+			first, again := w.reported(chat(false)), w.reported(chat(false))
 			if first.Available != 0 || first.Captured != 0 || first.Delivered != 0 {
 				t.Errorf("of the first it says %d, %d, %d cached, want nothing",
 					first.Available, first.Captured, first.Delivered)
@@ -150,7 +150,7 @@ func TestTruthOfARequest(t *testing.T) {
 				}
 			}
 			w.o.prefill.SetTrust(replica.ID(w.p[0].addr), replica.Stale)
-			blind := w.told(chat(false))
+			blind := w.reported(chat(false))
 			if blind.Available != 0 || blind.Captured != -1 || blind.Delivered != whole || blind.Blind != 1 {
 				t.Errorf("while stale it says %d, %d, %d cached, %d blind",
 					blind.Available, blind.Captured, blind.Delivered, blind.Blind)
@@ -215,7 +215,7 @@ func TestTruthAttributes(t *testing.T) {
 }
 
 // told asks and returns the record as the admin listener shows it, after a look at the header.
-func (w *world) told(p prompt) Record {
+func (w *world) reported(p prompt) Record {
 	w.t.Helper()
 	got := w.ask(p)
 	w.exact(p, got)

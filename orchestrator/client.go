@@ -205,7 +205,7 @@ func (c *client) refuse(f *failure) {
 // the end of the API's streams.
 func (c *client) breakOff(f *failure) {
 	b, n := []byte(c.q.kind.EndMark()), 1
-	if !f.told {
+	if !f.delivered {
 		b, n = f.event(c.q.kind, c.sent), 2
 	}
 	if c.q.kind.EndMark() == "" {

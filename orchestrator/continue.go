@@ -12,6 +12,7 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/planner"
 )
 
@@ -82,7 +83,7 @@ const (
 // then a is the answer of that engine. If not, a is as it was, and what the client hears is the same as if
 // nobody had tried.
 func (a *answer) goOn(err error) bool {
-	ctx, root := a.h.around, a.h.j.first()
+	ctx, root := a.h.parent, a.h.j.first()
 	if a.given == nil || ctx.Err() != nil || errors.Is(err, openai.ErrEventTooLong) {
 		return false
 	}
@@ -176,7 +177,7 @@ func (j *job) mayGoOn(ctx context.Context, blamed planner.FailedAttempt) bool {
 }
 
 // dead asks an engine whether it still works.
-func (q *request) dead(ctx context.Context, to *reach) bool {
+func (q *request) dead(ctx context.Context, to *fleet.Endpoint) bool {
 	asking, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
 	defer cancel()
 	resp, err := to.DoAnyRank(asking, &engine.Request{Method: http.MethodGet, Path: "/health"})

@@ -124,13 +124,13 @@ func (d *decisionFile) follow(ctx context.Context, target *timberjack.Logger) {
 
 // recordWriter turns records into lines of one file.
 type recordWriter struct {
-	d      *decisionFile
-	target *timberjack.Logger
-	lost   func() uint64 // records that were never in the channel
-	told   uint64        // of those, counted
-	lines  bytes.Buffer
-	held   int  // records in lines
-	failed bool // the last write
+	d       *decisionFile
+	target  *timberjack.Logger
+	lost    func() uint64 // records that were never in the channel
+	counted uint64        // of those, counted
+	lines   bytes.Buffer
+	held    int  // records in lines
+	failed  bool // the last write
 }
 
 // move goes on in another file: what waits goes into the one before.
@@ -177,9 +177,9 @@ func (w *recordWriter) drain(records <-chan *Record) {
 
 // write brings the lines to the file, and says when that begins to fail and when it works again.
 func (w *recordWriter) write() {
-	if slow := w.lost(); slow > w.told {
-		w.d.m.unwritten.WithLabelValues("slow").Add(float64(slow - w.told))
-		w.told = slow
+	if slow := w.lost(); slow > w.counted {
+		w.d.m.unwritten.WithLabelValues("slow").Add(float64(slow - w.counted))
+		w.counted = slow
 	}
 	if w.held == 0 {
 		return

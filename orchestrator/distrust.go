@@ -12,7 +12,7 @@ func (a *answer) maybeDistrust(f *failure) {
 	h := a.h
 	var still *unresponsive
 	switch {
-	case !h.lends || f.unused:
+	case !h.sentParams || f.unused:
 	case f.kind == "late", errors.As(f.err, &still) && still.at == a.to.Member.ID:
 		// That one may go on in the middle of a read.
 		a.to.Distrust(f)
@@ -22,8 +22,8 @@ func (a *answer) maybeDistrust(f *failure) {
 		o.giveBacks.running.Go(func() { // joined by Run, ended by a timeout
 			late := true // also where nobody can tell
 			o.panics.Contain("distrust", func() {
-				now, err := askLeaseCounters(context.Background(), h, h.from, h.ends)
-				late = err != nil || now.Expired != h.ends.Expired
+				now, err := askLeaseCounters(context.Background(), h, h.from, h.leaseCounters)
+				late = err != nil || now.Expired != h.leaseCounters.Expired
 			})
 			if late {
 				o.panics.Contain("distrust", func() { a.to.Distrust(f) })

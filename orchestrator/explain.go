@@ -46,17 +46,17 @@ func (o *Orchestrator) Explain(ctx context.Context, body []byte) (*planner.Decis
 func (o *Orchestrator) Watch(ctx context.Context, send func(r *Record, lost uint64) error) error {
 	records, lost, stop := o.ring.watch(256)
 	defer stop()
-	told := uint64(0)
+	reported := uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case r := <-records:
 			missed := lost()
-			if err := send(r, missed-told); err != nil {
+			if err := send(r, missed-reported); err != nil {
 				return err
 			}
-			told = missed
+			reported = missed
 		}
 	}
 }

@@ -12,26 +12,27 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 )
 
 // failure is a request, or an attempt at it, that went wrong: what the client will be told, and whether
 // another attempt may help.
 type failure struct {
-	phase  string // tokenize, queue, plan, prefill, handoff, decode, stream, client
-	owner  string // client, prefill, decode, us
-	kind   string // short and stable, for metrics and records
-	status int
-	body   []byte // the answer's body, an engine's own where one answered
-	typ    string // content type of body, "" is JSON
-	after  time.Duration
-	retry  bool       // another replica may do better
-	alone  bool       // and it must prefill for itself
-	at     replica.ID // where it happened, "" when nowhere
-	source replica.ID // whose blocks the engine may have failed to load, "" when that cannot be the cause
-	told   bool       // the client has the engine's own event about it
-	own    bool       // body is an engine's own answer
-	unused bool       // the transfer params did not reach a decode engine: its lease can be given back
-	err    error      // for the log and the span
+	phase     string // tokenize, queue, plan, prefill, handoff, decode, stream, client
+	owner     string // client, prefill, decode, us
+	kind      string // short and stable, for metrics and records
+	status    int
+	body      []byte // the answer's body, an engine's own where one answered
+	typ       string // content type of body, "" is JSON
+	after     time.Duration
+	retry     bool       // another replica may do better
+	alone     bool       // and it must prefill for itself
+	at        replica.ID // where it happened, "" when nowhere
+	source    replica.ID // whose blocks the engine may have failed to load, "" when that cannot be the cause
+	delivered bool       // the client has the engine's own event about it
+	own       bool       // body is an engine's own answer
+	unused    bool       // the transfer params did not reach a decode engine: its lease can be given back
+	err       error      // for the log and the span
 }
 
 // answered reports whether an engine itself said that it failed.
@@ -224,7 +225,9 @@ func answered(phase string, at replica.ID, status int, body []byte, contentType,
 }
 
 // refusal reads an engine's own error answer.
-func refusal(ctx context.Context, phase string, at *reach, resp *engine.Response, limit int64) *failure {
+func refusal(
+	ctx context.Context, phase string, at *fleet.Endpoint, resp *engine.Response, limit int64,
+) *failure {
 	body, err := resp.ReadAll(limit)
 	if err != nil {
 		return legFailed(ctx, phase, at.Member.ID, err)

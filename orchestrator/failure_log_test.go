@@ -52,21 +52,21 @@ func TestTheLogTellsWhyAnAttemptFailed(t *testing.T) {
 					w.t.Errorf("the request went well: %s", got.raw)
 				}
 			})
-			told := map[string]int{}
+			reported := map[string]int{}
 			for line := range strings.Lines(log.String()) {
 				for _, kind := range []string{"trying again elsewhere", "request failed"} {
 					if !strings.Contains(line, kind) {
 						continue
 					}
-					told[kind]++
+					reported[kind]++
 					if !strings.Contains(line, tt.want) || strings.Contains(line, "injected") ||
 						!strings.Contains(line, "replica="+tt.leg[:1]) {
 						t.Errorf("%s\nwant %q, and the replica", line, tt.want)
 					}
 				}
 			}
-			if told["trying again elsewhere"] == 0 || told["request failed"] != 1 {
-				t.Errorf("told of %v:\n%s", told, log.String())
+			if reported["trying again elsewhere"] == 0 || reported["request failed"] != 1 {
+				t.Errorf("told of %v:\n%s", reported, log.String())
 			}
 		})
 	}

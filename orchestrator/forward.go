@@ -9,11 +9,12 @@ import (
 
 	"tandem/internal/engine"
 	"tandem/internal/openai"
+	"tandem/orchestrator/fleet"
 )
 
 // forward sends a passed request to one engine and passes the answer on as it comes, without transfer
 // parameters. rec is of the decision that it came of, nil where none was made.
-func (q *request) forward(ctx context.Context, to *reach, p *passthrough, rec *Record) (f *failure) {
+func (q *request) forward(ctx context.Context, to *fleet.Endpoint, p *passthrough, rec *Record) (f *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timeout, late := q.answerBy(p)

@@ -87,7 +87,7 @@ var spellings = []string{
 	`"sampling_params":{"extra_args":{"kv_transfer_params":` + hostile + `}}`,
 }
 
-func TestClientsTransferParamsReachNoEngine(t *testing.T) {
+func TestClientsTransferParamsGoToNoEngine(t *testing.T) {
 	bodies := map[string]string{
 		"/v1/completions": `"prompt":"a b c"`, "/v1/chat/completions": `"messages":[{"role":"user","content":"a"}]`,
 		"/v1/responses": `"input":"a"`, "/v1/messages": `"messages":[{"role":"user","content":"a"}]`,

@@ -11,6 +11,7 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 )
 
 // giveBacks are what gives blocks back now, beside the requests that they were for.
@@ -64,7 +65,7 @@ func (o *Orchestrator) freeBlocks(
 ) string {
 	to := o.fleet.Endpoint(pair.Decode.ID)
 	if to == nil || !to.Up() || to.Member.ID == avoid {
-		to = o.fleet.AnyDecode(func(r *reach) bool { return r.Member.ID == avoid })
+		to = o.fleet.AnyDecode(func(r *fleet.Endpoint) bool { return r.Member.ID == avoid })
 	}
 	if to == nil {
 		return "no_decode"

@@ -7,6 +7,7 @@ import (
 	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/internal/tokenizer"
+	"tandem/orchestrator/fleet"
 )
 
 // promptIDs are the token ids of a prompt, and whose. They name its blocks for the index, which costs hits
@@ -83,7 +84,7 @@ func (j *job) legIDs(ctx context.Context, d *replica.Replica) (*legIDs, *failure
 // that are known stay, for the index.
 func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
 	release := d.Facts.Release()
-	other := func(r *reach) bool { return !r.Member.Facts.Release().Agrees(release) }
+	other := func(r *fleet.Endpoint) bool { return !r.Member.Facts.Release().Agrees(release) }
 	result, f := j.resolved(ctx, func(ctx context.Context) tokenizer.Result {
 		return j.askFor(ctx, j.q.o.fleet.Any(j.req.Model, other))
 	})

@@ -28,7 +28,7 @@ func TestReloadFromEventsAndBack(t *testing.T) {
 	w.tell("Ada", 1)
 	w.tell("Bertram", 1)
 	until(t, "the blocks of both prompts", func() bool { return blocks() > 15 })
-	told := blocks()
+	reported := blocks()
 
 	to(config.IndexApproximate)
 	if got := blocks(); got != 0 || trust() != replica.Approximate {
@@ -38,13 +38,13 @@ func TestReloadFromEventsAndBack(t *testing.T) {
 	if r := w.tell("Ada", 1); r.Captured != 0 || r.Delivered == 0 {
 		t.Errorf("approximate: %d tokens believed, %d delivered", r.Captured, r.Delivered)
 	}
-	if got := blocks(); got == 0 || got >= told {
-		t.Errorf("approximate: %d blocks are assumed of one of two prompts with %d", got, told)
+	if got := blocks(); got == 0 || got >= reported {
+		t.Errorf("approximate: %d blocks are assumed of one of two prompts with %d", got, reported)
 	}
 
 	to(config.IndexEvents)
 	until(t, "both streams live again", live)
-	until(t, "what was told before", func() bool { return blocks() == told })
+	until(t, "what was told before", func() bool { return blocks() == reported })
 	for _, c := range []string{"Ada", "Bertram"} {
 		if r := w.tell(c, 1); r.Captured == 0 || r.Captured != r.Delivered {
 			t.Errorf("by events again: %d tokens of %s believed, %d delivered", r.Captured, c, r.Delivered)
@@ -56,5 +56,5 @@ func TestReloadFromEventsAndBack(t *testing.T) {
 		to(config.IndexEvents)
 	}
 	until(t, "both streams live after haste", live)
-	until(t, "what was told before haste", func() bool { return blocks() == told })
+	until(t, "what was told before haste", func() bool { return blocks() == reported })
 }

@@ -10,6 +10,7 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 )
 
 // listModels answers what can be asked for here: what the decode replicas serve, all of them together. Where
@@ -17,9 +18,9 @@ import (
 func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
 	q.mode = "ask"
 	var lists [][]byte
-	told, failed := map[string]bool{}, 0
+	reported, failed := map[string]bool{}, 0
 	for _, to := range o.decodes() {
-		if !slices.ContainsFunc(to.Member.Facts.Models, func(name string) bool { return !told[name] }) {
+		if !slices.ContainsFunc(to.Member.Facts.Models, func(name string) bool { return !reported[name] }) {
 			continue
 		}
 		list := q.modelsOf(ctx, to)
@@ -34,7 +35,7 @@ func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
 		}
 		lists = append(lists, list)
 		for _, name := range to.Member.Facts.Models {
-			told[name] = true
+			reported[name] = true
 		}
 	}
 	if len(lists) == 0 {
@@ -44,19 +45,19 @@ func (o *Orchestrator) listModels(ctx context.Context, q *request) *failure {
 }
 
 // decodes are the decode replicas that give signs of life, in the order of their names.
-func (o *Orchestrator) decodes() []*reach {
-	var all []*reach
+func (o *Orchestrator) decodes() []*fleet.Endpoint {
+	var all []*fleet.Endpoint
 	for _, to := range o.fleet.Endpoints() {
 		if to.Member.Role == replica.Decode && to.Up() {
 			all = append(all, to)
 		}
 	}
-	slices.SortFunc(all, func(a, b *reach) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
+	slices.SortFunc(all, func(a, b *fleet.Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
 	return all
 }
 
 // modelsOf is an engine's own list, nil where it gives none.
-func (q *request) modelsOf(ctx context.Context, to *reach) []byte {
+func (q *request) modelsOf(ctx context.Context, to *fleet.Endpoint) []byte {
 	ctx, cancel := context.WithTimeout(ctx, q.snap.cfg.Timeouts.Probe)
 	defer cancel()
 	r := &engine.Request{

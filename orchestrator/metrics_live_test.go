@@ -94,25 +94,25 @@ var troubled = map[string]string{
 
 // scenarios are by the names in troubled.
 var scenarios = map[string]func(t *testing.T, m *moved){
-	"a replica fails once":             told(setup{}, "prefill", fail(503)),
-	"params grow old":                  told(setup{}, "handoff", wait(16*time.Second)),
-	"the process stands still":         told(setup{}, "plan", stoodStill),
-	"decode dies between the legs":     told(setup{}, "prefill", decodeFails),
-	"an engine tells no cached tokens": told(setup{engine: noDetails, config: alone}, "plan", nothing),
-	"what is learned does not decide":  told(setup{config: inShadow}, "plan", nothing),
-	"a stream is stale":                told(setup{}, "plan", streamStale),
-	"a stream is cut": told(setup{}, "decode",
+	"a replica fails once":             reported(setup{}, "prefill", fail(503)),
+	"params grow old":                  reported(setup{}, "handoff", wait(16*time.Second)),
+	"the process stands still":         reported(setup{}, "plan", stoodStill),
+	"decode dies between the legs":     reported(setup{}, "prefill", decodeFails),
+	"an engine tells no cached tokens": reported(setup{engine: noDetails, config: alone}, "plan", nothing),
+	"what is learned does not decide":  reported(setup{config: inShadow}, "plan", nothing),
+	"a stream is stale":                reported(setup{}, "plan", streamStale),
+	"a stream is cut": reported(setup{}, "decode",
 		fault(enginesim.Fault{Kind: "cut_stream", After: 4})),
-	"a replica has a state": told(setup{}, "plan", stateHolds),
+	"a replica has a state": reported(setup{}, "plan", stateHolds),
 	"no room":               noRoom,
-	"a decode engine's core stands still": told(slowPair(30*time.Second), "decode",
+	"a decode engine's core stands still": reported(slowPair(30*time.Second), "decode",
 		func(w *world, _ *simulated) { standStill(w) }),
 	"an engine is restarted":           engineRestarted,
 	"one of two other routers answers": oneOfTwo,
 	"a stream in trouble":              streamInTrouble,
 	"the disk is full":                 diskFull,
 	"two of three decode engines fail": twoOfThreeFail,
-	"a decode engine loads nothing":    told(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
+	"a decode engine loads nothing":    reported(setup{}, "decode", fault(enginesim.Fault{Kind: "no_load"})),
 }
 
 // Every family that the page promises moves: in an ordinary minute, or in the trouble that it is there for.
@@ -147,7 +147,7 @@ func TestEveryPromisedMetricMoves(t *testing.T) {
 }
 
 // told makes a scenario of one request, at one span of which something happens once.
-func told(s setup, span string, happens trouble) func(*testing.T, *moved) {
+func reported(s setup, span string, happens trouble) func(*testing.T, *moved) {
 	return func(t *testing.T, m *moved) {
 		in(t, s, func(w *world) {
 			var once sync.Once
@@ -319,7 +319,7 @@ func lively(t *testing.T, m *moved, names []string) {
 
 // An engine whose process is another one may go on counting where its stream was: the stream is told, and
 // forgets.
-func TestRestartIsToldToTheStream(t *testing.T) {
+func TestRestartIsReportedToTheStream(t *testing.T) {
 	m := newFakePublisher(t)
 	w := newWorld(t, streams(setup{
 		prefill: 1, decode: 1,

@@ -2,7 +2,7 @@
 // It watches the replicas and applies the configuration.
 //
 // The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its
-// blocks, admission.go lets it wait for room, attempt.go plans and tries, handoff.go sends the legs in the
+// blocks, plan.go plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in the
 // connector's order, answer.go reads the answer, client.go writes it. Package fleet tells what the replicas
 // are and have, package peers what other routers have booked there. Configuration comes in through apply.go,
 // and status goes out through admin.go, collect.go and record.go.
@@ -61,25 +61,25 @@ type Options struct {
 // [Orchestrator.Run], give [Orchestrator.Front] to a server.
 type Orchestrator struct {
 	// Immutable after New.
-	opt      Options
-	log      *slog.Logger
-	panics   panics.Guard
-	tracer   trace.Tracer
-	traced   bool // whether tracer records anything at all
-	reg      *prometheus.Registry
-	m        *metrics
-	prefill  *prefill.Pool
-	decode   *decode.Pool
-	planner  *planner.Planner
-	queue    *admission
-	ring     *ring
-	file     *decisionFile
-	page     *page.Page
-	captures captures
-	clock    *liveness.Clock
-	fleet    *fleet.Fleet
-	telling  telling
-	peers    *peers.Peers
+	opt       Options
+	log       *slog.Logger
+	panics    panics.Guard
+	tracer    trace.Tracer
+	traced    bool // whether tracer records anything at all
+	reg       *prometheus.Registry
+	m         *metrics
+	prefill   *prefill.Pool
+	decode    *decode.Pool
+	planner   *planner.Planner
+	queue     *admission
+	ring      *ring
+	file      *decisionFile
+	page      *page.Page
+	captures  captures
+	clock     *liveness.Clock
+	fleet     *fleet.Fleet
+	announced announcements
+	peers     *peers.Peers
 
 	departures departures
 
@@ -153,8 +153,8 @@ func (o *Orchestrator) traceWith(p trace.TracerProvider) {
 func (o *Orchestrator) membersChanged(
 	renames replica.Renames, member func(replica.ID) bool, servers []string,
 ) {
-	o.telling.rename(renames)
-	o.telling.keep(member)
+	o.announced.rename(renames)
+	o.announced.keep(member)
 	all := o.fleet.Endpoints()
 	for id := range all {
 		servers = append(servers, string(id))

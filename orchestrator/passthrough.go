@@ -11,6 +11,7 @@ import (
 	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/internal/tokenizer"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/planner"
 )
 
@@ -205,7 +206,7 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 	q.mode, p.again = "ask", true
 	tried := map[replica.ID]bool{}
 	for {
-		to := o.anyFor(p.model, func(r *reach) bool { return tried[r.Member.ID] })
+		to := o.anyFor(p.model, func(r *fleet.Endpoint) bool { return tried[r.Member.ID] })
 		if to == nil && f != nil {
 			return f
 		}
@@ -223,7 +224,7 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 }
 
 // anyFor finds an engine that serves model, or else any: it will say itself that it does not know the model.
-func (o *Orchestrator) anyFor(model string, skip func(*reach) bool) *reach {
+func (o *Orchestrator) anyFor(model string, skip func(*fleet.Endpoint) bool) *fleet.Endpoint {
 	if to := o.fleet.Any(model, skip); to != nil {
 		return to
 	}

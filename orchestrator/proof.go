@@ -23,15 +23,15 @@ func (a *answer) prove() {
 	o, rec := h.j.q.o, h.j.rec
 	planned, block := max(0, rec.Prompt-h.b.MatchedDecode), max(h.b.Decode.Facts.BlockSize, 1)
 	rec.Planned = planned
-	if a.told >= 0 && h.j.plan.Sequences <= 1 {
-		rec.Moved = max(0, a.told-h.b.MatchedDecode)
+	if a.reportedCached >= 0 && h.j.plan.Sequences <= 1 {
+		rec.Moved = max(0, a.reportedCached-h.b.MatchedDecode)
 		rec.Unsure = rec.Moved > 0 && !h.b.Sure()
 	}
 	from, to := string(h.b.Prefill.ID), string(h.b.Decode.ID)
 	o.m.handoffTokens.WithLabelValues(from, to, "planned").Add(float64(planned))
 	now := time.Now()
 	if rec.Moved < 0 {
-		o.tell(o.planner.Moved(h.b, now))
+		o.announce(o.planner.Moved(h.b, now))
 		return
 	}
 	kind := "moved"
@@ -42,13 +42,13 @@ func (a *answer) prove() {
 	switch {
 	case planned <= block: // nothing worth a transfer
 	case rec.Unsure:
-		o.tell(o.planner.Moved(h.b, now))
+		o.announce(o.planner.Moved(h.b, now))
 	case rec.Moved == 0:
 		o.m.unmoved.WithLabelValues(from, to).Inc()
-		o.tell(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
+		o.announce(o.planner.Failed(h.b, planner.Fault{On: planner.OnPair, Kind: outlier.Unmoved}, now))
 	default:
 		a.to.Transfers().Shown()
-		o.tell(o.planner.Moved(h.b, now))
+		o.announce(o.planner.Moved(h.b, now))
 	}
 }
 

@@ -114,8 +114,8 @@ func at(name string, port int) string { return fmt.Sprintf("tcp://%s.internal:56
 // them.
 func fields(t *testing.T) map[string]func(*config.Config) {
 	all := map[string]func(*config.Config){}
-	var walk func(path string, at reflect.Type, reach func(*config.Config) []reflect.Value)
-	walk = func(path string, at reflect.Type, reach func(*config.Config) []reflect.Value) {
+	var walk func(path string, at reflect.Type, values func(*config.Config) []reflect.Value)
+	walk = func(path string, at reflect.Type, values func(*config.Config) []reflect.Value) {
 		for i := range at.NumField() {
 			key := at.Field(i).Tag.Get("yaml")
 			if key == "" || key == "-" {
@@ -123,7 +123,7 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 			}
 			field, typ := strings.TrimPrefix(path+"."+key, "."), at.Field(i).Type
 			inner := func(c *config.Config) (vs []reflect.Value) {
-				for _, v := range reach(c) {
+				for _, v := range values(c) {
 					vs = append(vs, v.Field(i))
 				}
 				return vs
@@ -147,7 +147,7 @@ func fields(t *testing.T) map[string]func(*config.Config) {
 			case typ.Kind() == reflect.Struct && typ != reflect.TypeFor[config.Secret]() &&
 				typ != reflect.TypeFor[config.Alpha]():
 				walk(field, typ, inner)
-			case reach == nil || !double(inner(config.Default())):
+			case values == nil || !double(inner(config.Default())):
 				t.Errorf("%s is changed by no test: say in changes how, or in elsewhere where it is", field)
 			default:
 				all[field] = func(c *config.Config) { double(inner(c)) }

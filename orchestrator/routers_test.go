@@ -82,9 +82,9 @@ func TestRoutersSeeEachOther(t *testing.T) {
 		one := w.begin(chat(true))
 		time.Sleep(250 * time.Millisecond)
 		ours, _ := decoding(w.o)
-		_, told := decoding(b)
-		if len(ours) != 1 || !maps.Equal(ours, told) {
-			t.Errorf("a decodes %v, b has heard of %v", ours, told)
+		_, reported := decoding(b)
+		if len(ours) != 1 || !maps.Equal(ours, reported) {
+			t.Errorf("a decodes %v, b has heard of %v", ours, reported)
 		}
 		two := w.askBeside(chat(true))
 		time.Sleep(250 * time.Millisecond)
@@ -94,8 +94,8 @@ func TestRoutersSeeEachOther(t *testing.T) {
 				t.Errorf("b took the room on %s that a had taken", id)
 			}
 		}
-		if _, told := decoding(w.o); len(theirs) != 1 || !maps.Equal(theirs, told) {
-			t.Errorf("b decodes %v, a has heard of %v", theirs, told)
+		if _, reported := decoding(w.o); len(theirs) != 1 || !maps.Equal(theirs, reported) {
+			t.Errorf("b decodes %v, a has heard of %v", theirs, reported)
 		}
 		three := w.askBeside(chat(true))
 		time.Sleep(250 * time.Millisecond)
@@ -120,20 +120,20 @@ func TestARouterThatDiedIsForgotten(t *testing.T) {
 		defer stop()
 		one := w.begin(chat(true))
 		time.Sleep(250 * time.Millisecond)
-		if _, told := decoding(b); len(told) != 1 {
-			t.Errorf("b has heard of %v", told)
+		if _, reported := decoding(b); len(reported) != 1 {
+			t.Errorf("b has heard of %v", reported)
 		}
 		w.net.Refuse("admin:80", true)
 		w.net.Cut("admin:80")
 		time.Sleep(time.Second)
 		ours, _ := decoding(w.o)
-		if _, told := decoding(b); len(ours) != 1 || len(told) != 0 {
-			t.Errorf("a decodes %v and has not been heard for 1 s: b still counts %v", ours, told)
+		if _, reported := decoding(b); len(ours) != 1 || len(reported) != 0 {
+			t.Errorf("a decodes %v and has not been heard for 1 s: b still counts %v", ours, reported)
 		}
 		w.net.Refuse("admin:80", false)
 		time.Sleep(250 * time.Millisecond)
-		if _, told := decoding(b); !maps.Equal(ours, told) {
-			t.Errorf("a decodes %v and can be heard again: b has heard of %v", ours, told)
+		if _, reported := decoding(b); !maps.Equal(ours, reported) {
+			t.Errorf("a decodes %v and can be heard again: b has heard of %v", ours, reported)
 		}
 		w.exact(chat(true), one.end())
 	})
@@ -156,8 +156,8 @@ func TestReloadOfRouters(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(20 * time.Millisecond)
-			if _, told := decoding(b); len(told) != x.want {
-				t.Errorf("with peers %v it has heard of %v, want %d", x.cfg.Routers.Peers, told, x.want)
+			if _, reported := decoding(b); len(reported) != x.want {
+				t.Errorf("with peers %v it has heard of %v, want %d", x.cfg.Routers.Peers, reported, x.want)
 			}
 		}
 		w.exact(chat(true), one.end())

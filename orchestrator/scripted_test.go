@@ -333,14 +333,14 @@ func TestClientDoesNotRead(t *testing.T) {
 func TestPairedNamesBothEnds(t *testing.T) {
 	con := connector.P2PNCCL{Addr: func(id replica.ID) (string, bool) { return string(id) + ":zmq", true }}
 	var out []*outgoing
-	h := &handoff{attempt: "abc", pair: connector.Pair{
+	h := &handoff{attemptID: "abc", pair: connector.Pair{
 		Prefill: replica.Replica{ID: "p"}, Decode: replica.Replica{ID: "d"}, AttemptID: "abc",
 	}}
 	for range 2 {
 		out = append(out, h.outgoing(nil, "/"))
 	}
-	if err := errors.Join(con.EditPrefill(out[0].edited(h.attempt), h.pair),
-		con.EditDecode(out[1].edited(h.attempt), h.pair, nil, connector.Use{})); err != nil {
+	if err := errors.Join(con.EditPrefill(out[0].edited(h.attemptID), h.pair),
+		con.EditDecode(out[1].edited(h.attemptID), h.pair, nil, connector.Use{})); err != nil {
 		t.Fatal(err)
 	}
 	want := "___prefill_addr_p:zmq___decode_addr_d:zmq_abc"

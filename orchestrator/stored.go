@@ -12,6 +12,7 @@ import (
 
 	"tandem/internal/engine"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 )
 
 // model answers for one model from the list, since engines do not serve that path.
@@ -57,13 +58,13 @@ func plainID(id string) bool {
 }
 
 // holder finds the engine that keeps a stored response, nil when none does.
-func (q *request) holder(ctx context.Context, id string) *reach {
+func (q *request) holder(ctx context.Context, id string) *fleet.Endpoint {
 	if !plainID(id) {
 		return nil
 	}
 	tried := map[replica.ID]bool{}
 	for {
-		to := q.o.fleet.AnyDecode(func(r *reach) bool { return tried[r.Member.ID] })
+		to := q.o.fleet.AnyDecode(func(r *fleet.Endpoint) bool { return tried[r.Member.ID] })
 		if to == nil || ctx.Err() != nil {
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
 )
 
@@ -29,7 +30,7 @@ func (s *stuck) Error() string {
 // uses it at a time.
 type transferWatch struct {
 	h    *handoff
-	to   *reach
+	to   *fleet.Endpoint
 	pair outlier.Pair
 	sent time.Time
 	wait time.Duration // from one trial to the next; it doubles, since a long answer waits, too
@@ -37,8 +38,8 @@ type transferWatch struct {
 }
 
 // watchTransfer watches the transfer of a decode leg that is sent now; nil where nothing is transferred.
-func (h *handoff) watchTransfer(to *reach, wait time.Duration) *transferWatch {
-	if !h.lends {
+func (h *handoff) watchTransfer(to *fleet.Endpoint, wait time.Duration) *transferWatch {
+	if !h.sentParams {
 		return nil
 	}
 	now := time.Now()

@@ -8,6 +8,7 @@ import (
 	"tandem/internal/config"
 	"tandem/internal/openai"
 	"tandem/internal/tokenizer"
+	"tandem/orchestrator/fleet"
 )
 
 // tokenize finds the token ids of the job's prompt, once: the client's own, else an engine's, else an
@@ -64,7 +65,7 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 }
 
 // askFor asks an engine for the ids, nil where there is none to ask.
-func (j *job) askFor(ctx context.Context, to *reach) tokenizer.Result {
+func (j *job) askFor(ctx context.Context, to *fleet.Endpoint) tokenizer.Result {
 	if to == nil {
 		return j.estimate()
 	}

@@ -13,6 +13,7 @@ import (
 	"tandem/internal/engine"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
 	"tandem/orchestrator/planner"
 )
@@ -86,7 +87,7 @@ func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
 	o.panics.Contain("trial", func() { got = o.tryWhat(ctx, tr) })
 	o.m.trials.WithLabelValues(got.found.String()).Inc()
 	if got.found != fails {
-		o.tell(o.planner.Outliers().Passed(tr, time.Now()))
+		o.announce(o.planner.Outliers().Passed(tr, time.Now()))
 		return
 	}
 	of := []any{"replica", string(tr.ID), "leg", tr.Leg.String()}
@@ -94,7 +95,7 @@ func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
 		of = []any{"prefill", string(tr.Pair.Prefill), "decode", string(tr.Pair.Decode)}
 	}
 	o.log.Info("trial failed", append(of, "kind", got.kind.String(), "why", got.why)...)
-	o.tell(o.planner.Outliers().Failed(tr, got.kind, time.Now()))
+	o.announce(o.planner.Outliers().Failed(tr, got.kind, time.Now()))
 }
 
 func (o *Orchestrator) tryWhat(ctx context.Context, tr outlier.Trial) finding {
@@ -138,8 +139,8 @@ func (o *Orchestrator) tryLeg(ctx context.Context, tr outlier.Trial) (last findi
 }
 
 // partnersOf returns replicas of the other pool that the replica can be tried with, those in use first.
-func (o *Orchestrator) partnersOf(self *reach) []*reach {
-	var good, others []*reach
+func (o *Orchestrator) partnersOf(self *fleet.Endpoint) []*fleet.Endpoint {
+	var good, others []*fleet.Endpoint
 	if self == nil {
 		return nil
 	}
@@ -168,7 +169,7 @@ func (o *Orchestrator) partnersOf(self *reach) []*reach {
 
 // tryWhole asks a decode replica for a few tokens that it computes alone. That it refuses such a question
 // shows that it answers.
-func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) finding {
+func (o *Orchestrator) tryWhole(ctx context.Context, to *fleet.Endpoint) finding {
 	if to == nil {
 		return finding{}
 	}
@@ -183,7 +184,7 @@ func (o *Orchestrator) tryWhole(ctx context.Context, to *reach) finding {
 }
 
 // question makes a canary for a pair.
-func (o *Orchestrator) question(p, d *reach) *canary.Question {
+func (o *Orchestrator) question(p, d *fleet.Endpoint) *canary.Question {
 	fit := canary.Between(canaryFits(&p.Member), canaryFits(&d.Member))
 	return canary.New(fit, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 }
@@ -194,7 +195,7 @@ func canaryFits(r *replica.Replica) canary.Engine {
 
 // tryPair sends a canary over both legs and judges it. What fails at the leg named theirs, the other
 // replica's, shows nothing; neither does an answer below 500, with which an engine refuses the canary itself.
-func (o *Orchestrator) tryPair(ctx context.Context, p, d *reach, theirs string) finding {
+func (o *Orchestrator) tryPair(ctx context.Context, p, d *fleet.Endpoint, theirs string) finding {
 	if p == nil || d == nil {
 		return finding{}
 	}
@@ -247,7 +248,7 @@ func failedAt(leg, theirs string, a canary.Answer, why string) finding {
 }
 
 // countersOf reads what a decode engine counts of transfers, over all its ranks.
-func countersOf(ctx context.Context, d *reach) canary.Counters {
+func countersOf(ctx context.Context, d *fleet.Endpoint) canary.Counters {
 	m, err := d.Scrape(ctx)
 	if err != nil {
 		return canary.Unknown()
@@ -267,7 +268,7 @@ var errStuck = errors.New("the blocks did not come over in time")
 // handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer
 // parameters go through a [connector.Reply]. The second has until limit after it was sent.
 func (o *Orchestrator) handCanary(
-	ctx context.Context, q *canary.Question, p, d *reach, limit time.Duration,
+	ctx context.Context, q *canary.Question, p, d *fleet.Endpoint, limit time.Duration,
 ) (first, decode canary.Answer) {
 	snap := o.snap.Load()
 	con, pair := snap.connect, connector.Pair{
@@ -315,7 +316,7 @@ func (o *Orchestrator) handCanary(
 
 // freeCanary gives back blocks that nobody will read, in a time of its own.
 func (o *Orchestrator) freeCanary(
-	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, d *reach,
+	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, d *fleet.Endpoint,
 ) {
 	if reply.None() {
 		return
@@ -334,7 +335,9 @@ func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine
 }
 
 // askCanary sends one body to one replica and reads the whole answer.
-func (o *Orchestrator) askCanary(ctx context.Context, to *reach, r *engine.Request, id string) canary.Answer {
+func (o *Orchestrator) askCanary(
+	ctx context.Context, to *fleet.Endpoint, r *engine.Request, id string,
+) canary.Answer {
 	r.Method = http.MethodPost
 	r.Path = openai.Completions.Path()
 	r.Header = []engine.Field{{Key: "X-Request-Id", Value: id}}

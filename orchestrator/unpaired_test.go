@@ -58,7 +58,7 @@ func TestAReplicaWhosePairsAreEjectedIsSeen(t *testing.T) {
 	in(t, setup{prefill: 1, decode: 1}, func(w *world) {
 		pair := outlier.Pair{Prefill: replica.ID(w.p[0].addr), Decode: replica.ID(w.d[0].addr)}
 		for range 2 {
-			w.o.tell(w.o.planner.Outliers().NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now()))
+			w.o.announce(w.o.planner.Outliers().NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now()))
 		}
 		if n := w.unpairedOf(); n != 2 {
 			t.Errorf("%d replicas make no pair, want both", n)

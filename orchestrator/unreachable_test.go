@@ -82,7 +82,7 @@ func TestAReplicaThatIsAwayIsWarnedOfOnce(t *testing.T) {
 		way.between(o)
 		logsTo(&log)(o)
 	}
-	told := func() (warned, informed int) {
+	reported := func() (warned, informed int) {
 		synctest.Wait() // for whoever writes
 		for line := range strings.Lines(log.String()) {
 			if strings.Contains(line, "not usable") && strings.Contains(line, "level=WARN") {
@@ -98,7 +98,7 @@ func TestAReplicaThatIsAwayIsWarnedOfOnce(t *testing.T) {
 			way.fails.Store(&fails)
 			w.net.Cut(w.d[0].addr)
 			time.Sleep(5*time.Minute + 30*time.Second)
-			warned, informed := told()
+			warned, informed := reported()
 			if warned != outage+1 {
 				t.Errorf("outage %d: warned %d times in all", outage, warned)
 			}

@@ -7,6 +7,7 @@ import (
 
 	"tandem/internal/liveness"
 	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
 )
 
 // unresponsive is an engine that stood still (SIGSTOP, a paused machine, a stuck driver) with a prompt in
@@ -35,7 +36,7 @@ func (s *unresponsive) Error() string {
 // watchDecodeLeg watches over a decode leg until its first content: it is given up if one of its engines is
 // silent, or if its blocks are stuck between them. A prefill engine counts only if it fell silent early:
 // later the blocks have been read.
-func (h *handoff) watchDecodeLeg(to *reach) *liveness.Watchdog {
+func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 	clock, bound := h.j.q.o.clock, h.silenceLimit()
 	sent, transfer := clock.Running(time.Now()), h.watchTransfer(to, bound/2)
 	return liveness.Watch(bound/2, h.cancel, func() (time.Duration, error) {
@@ -60,7 +61,7 @@ func (h *handoff) watchDecodeLeg(to *reach) *liveness.Watchdog {
 // watchPrefillLeg watches over a prefill leg until its answer is there: it is given up, by end, if its
 // engine is silent. An engine that goes on later finds the connection closed and drops the prompt; blocks
 // that it keeps all the same come free with their lease, since nobody has their parameters.
-func (h *handoff) watchPrefillLeg(to *reach, end context.CancelCauseFunc) *liveness.Watchdog {
+func (h *handoff) watchPrefillLeg(to *fleet.Endpoint, end context.CancelCauseFunc) *liveness.Watchdog {
 	bound := h.silenceLimit()
 	left := func() (silence, left time.Duration) {
 		silence = to.Silence(time.Now())

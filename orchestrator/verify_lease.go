@@ -17,7 +17,7 @@ import (
 // answers lie in sockets while somebody stands still. The time that an engine stands still passes on our
 // clock too; the time that this process does may not, and is added.
 func (h *handoff) leaseAge(now time.Time) time.Duration {
-	return now.Sub(h.sentAt) + h.j.q.o.clock.StalledFor(now) - h.stalled
+	return now.Sub(h.sentAt) + h.j.q.o.clock.StalledFor(now) - h.routerStalled
 }
 
 // verifyLease decides whether what an answer begins with was computed from the prompt's own blocks. It is
@@ -32,7 +32,7 @@ func (h *handoff) leaseAge(now time.Time) time.Duration {
 // prefill engine has given to others: 200 with wrong text, seen on vLLM 0.32.
 func (a *answer) verifyLease() *failure {
 	h := a.h
-	if !h.lends || h.leaseAge(time.Now()) < h.cfg.Connector.Lease {
+	if !h.sentParams || h.leaseAge(time.Now()) < h.cfg.Connector.Lease {
 		return nil
 	}
 	h.stopClock() // each question that follows has its own time
@@ -56,17 +56,17 @@ func (a *answer) verifyLease() *failure {
 // believed, disbelieved, or unknown.
 func (a *answer) readInTime(ctx context.Context) string {
 	h := a.h
-	now, err := askLeaseCounters(ctx, h, h.from, h.ends)
-	if err == nil && now.Expired != h.ends.Expired && now.Late == h.ends.Late {
+	now, err := askLeaseCounters(ctx, h, h.from, h.leaseCounters)
+	if err == nil && now.Expired != h.leaseCounters.Expired && now.Late == h.leaseCounters.Late {
 		// Some lease has ended, of whomever. That nobody read after that shows only when words have come.
 		if err = a.wordsHeard(ctx); err == nil {
-			now, err = askLeaseCounters(ctx, h, h.from, h.ends)
+			now, err = askLeaseCounters(ctx, h, h.from, h.leaseCounters)
 		}
 	}
 	switch {
 	case err != nil:
 		return "unknown"
-	case now.Expired == h.ends.Expired, now.Late == h.ends.Late:
+	case now.Expired == h.leaseCounters.Expired, now.Late == h.leaseCounters.Late:
 		return "believed"
 	case math.IsNaN(now.Late):
 		return "unknown"
@@ -84,7 +84,7 @@ var (
 
 // askLeaseCounters returns what the engine counts now, where it is the process that has counted then.
 func askLeaseCounters(
-	ctx context.Context, h *handoff, to *reach, then *fleet.LeaseCounters,
+	ctx context.Context, h *handoff, to *fleet.Endpoint, then *fleet.LeaseCounters,
 ) (*fleet.LeaseCounters, error) {
 	ctx, cancel := context.WithTimeout(ctx, fleet.ProbePatience*h.cfg.Timeouts.Probe)
 	defer cancel()

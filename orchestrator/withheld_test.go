@@ -41,11 +41,11 @@ func TestWhatPrefillLeavesIsSplit(t *testing.T) {
 // The slots that a decode engine holds ahead of its sequences are no room: where they are counted, nobody
 // is preempted who would be otherwise.
 func TestSlotsOfDraftsAreKeptFree(t *testing.T) {
-	preempted := func(told int) (n int) {
+	preempted := func(reported int) (n int) {
 		s := setup{
 			prefill: 1, decode: 1,
 			config: func(c *config.Config) {
-				c.Pools.Decode.SpeculativeTokens = told
+				c.Pools.Decode.SpeculativeTokens = reported
 				c.Scoring.HeadroomMargin, c.Scoring.ExpectedOutput = 0, 48
 			},
 			engine: func(name string, o *enginesim.Options) {

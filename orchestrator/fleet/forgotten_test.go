@@ -12,7 +12,7 @@ import (
 
 // A restart of an engine shows twice, in its metrics and in its stream of events, one or the other first. One
 // line warns of it, with the cause; what is lost later has a line of its own.
-func TestARestartIsToldOfOnce(t *testing.T) {
+func TestARestartIsLoggedOnce(t *testing.T) {
 	const byMetrics, byEvents = "the engine was restarted", "engine restarted: sequence fell back"
 	for _, tt := range []struct {
 		name string
@@ -63,18 +63,18 @@ func TestARestartIsToldOfOnce(t *testing.T) {
 					s.Forget(cause)
 				}
 			}
-			var told []string
+			var reported []string
 			for line := range strings.Lines(log.String()) {
 				if strings.Contains(line, "level="+slog.LevelWarn.String()) && strings.Contains(line, "forgotten") {
-					told = append(told, line)
+					reported = append(reported, line)
 				}
 			}
-			if len(told) != len(tt.want) {
-				t.Fatalf("warned %d times, want %d:\n%s", len(told), len(tt.want), strings.Join(told, ""))
+			if len(reported) != len(tt.want) {
+				t.Fatalf("warned %d times, want %d:\n%s", len(reported), len(tt.want), strings.Join(reported, ""))
 			}
 			for i, want := range tt.want {
-				if !strings.Contains(told[i], want) {
-					t.Errorf("line %d is %s\nwant the cause %q", i, told[i], want)
+				if !strings.Contains(reported[i], want) {
+					t.Errorf("line %d is %s\nwant the cause %q", i, reported[i], want)
 				}
 			}
 		})

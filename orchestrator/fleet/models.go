@@ -55,11 +55,11 @@ func (w *Watcher) askModels(ctx context.Context) bool {
 // setModels makes the names that now lists those of every rank.
 func (w *Watcher) setModels(now replica.Facts) {
 	w.mu.Lock()
-	told := slices.Clone(w.known.facts)
-	for i := range told {
-		told[i].Models, told[i].Adapters = now.Models, now.Adapters
+	facts := slices.Clone(w.known.facts)
+	for i := range facts {
+		facts[i].Models, facts[i].Adapters = now.Models, now.Adapters
 	}
-	w.known.facts = told
+	w.known.facts = facts
 	w.remakeLocked()
 	w.mu.Unlock()
 	w.fleet.publish()

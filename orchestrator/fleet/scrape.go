@@ -114,7 +114,7 @@ func (w *Watcher) observe(m *engine.Metrics) {
 	now := time.Now()
 	w.leases.Store(w.leaseCounters(m))
 	w.checkTransfers(*m)
-	w.toldRestart.Store(false)
+	w.restartLogged.Store(false)
 	w.mu.Lock()
 	w.reason = ""
 	members := w.known.members
@@ -139,7 +139,7 @@ func (w *Watcher) observe(m *engine.Metrics) {
 // that before, or will: one of them warns.
 func (w *Watcher) forgetRestarted() {
 	level := slog.LevelWarn
-	if w.toldRestart.Swap(true) {
+	if w.restartLogged.Swap(true) {
 		level = slog.LevelDebug
 	}
 	w.logForgotten(level, w.Name(), "the engine was restarted")
@@ -171,9 +171,9 @@ func (w *Watcher) markDown(err error) {
 	was := w.up.Swap(false)
 	w.mu.Lock()
 	news := was || w.reason == "" || w.reasonAt.IsZero()
-	other := !news && w.reasonTold != reason && now.Sub(w.reasonAt) >= reasonEvery
+	other := !news && w.reasonLogged != reason && now.Sub(w.reasonAt) >= reasonEvery
 	if w.reason = reason; news || other {
-		w.reasonTold, w.reasonAt = reason, now
+		w.reasonLogged, w.reasonAt = reason, now
 	}
 	members := w.known.members
 	w.mu.Unlock()

@@ -106,11 +106,11 @@ func (s *sink) size() {
 		return
 	}
 	pool := s.w.pool
-	told, expected := pool.ReportedBlockSize(s.f.id)
-	s.sized = told > 0
-	if s.sized && told != expected {
+	reported, expected := pool.ReportedBlockSize(s.f.id)
+	s.sized = reported > 0
+	if s.sized && reported != expected {
 		s.w.log.Warn("block size told by events is used", "replica", string(s.f.id), "pool", s.w.role.String(),
-			"told", told, "expected", expected,
+			"told", reported, "expected", expected,
 			"indexed", pool.BlockSize())
 	}
 }
@@ -122,7 +122,8 @@ func (s *sink) Forget(reason string) {
 	s.w.pool.Forget(s.f.id)
 	s.sized = false
 	level := slog.LevelWarn
-	if strings.HasPrefix(reason, kvevents.Restart) && (s.f.announced.Swap(false) || s.w.toldRestart.Swap(true)) {
+	restarted := strings.HasPrefix(reason, kvevents.Restart)
+	if restarted && (s.f.announced.Swap(false) || s.w.restartLogged.Swap(true)) {
 		level = slog.LevelDebug
 	}
 	s.w.logForgotten(level, string(s.f.id), reason)

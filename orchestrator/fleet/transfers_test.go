@@ -9,11 +9,11 @@ import (
 
 // An engine counts a failed transfer before or after its answer tells us of it. Only one that no answer tells
 // of, by the reading after the one that shows it, casts doubt on the pairs of that time.
-func TestFailedTransfersThatAreToldOfCastNoDoubt(t *testing.T) {
+func TestFailedTransfersThatAreReportedCastNoDoubt(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		told [3]bool // between the readings; the second reading shows a failed transfer
-		want bool
+		name     string
+		reported [3]bool // between the readings; the second reading shows a failed transfer
+		want     bool
 	}{
 		{"nobody tells", [3]bool{}, true},
 		{"told before the engine counts it", [3]bool{true, false, false}, false},
@@ -27,7 +27,7 @@ func TestFailedTransfersThatAreToldOfCastNoDoubt(t *testing.T) {
 				for range enough {
 					r.Began("p", "d", 1000)
 				}
-				if i > 0 && i <= len(tt.told) && tt.told[i-1] {
+				if i > 0 && i <= len(tt.reported) && tt.reported[i-1] {
 					r.Failed()
 				}
 				if i == 2 {

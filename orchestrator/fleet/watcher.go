@@ -40,8 +40,8 @@ type Watcher struct {
 	up      atomic.Bool
 	todo    todo
 	awaited atomic.Bool // another server stands in for it until it has joined
-	// toldRestart says that the log has a line of the restart that the next scrape will find, or has found.
-	toldRestart atomic.Bool
+	// restartLogged says that the log has a line of the restart that the next scrape will find, or has found.
+	restartLogged atomic.Bool
 
 	signs     *liveness.Signs
 	transfers Transfers                     // to a decode server
@@ -56,10 +56,10 @@ type Watcher struct {
 	known  known
 	reason string // why it is not up
 	// Of these the newest that was logged, and when.
-	reasonTold string
-	reasonAt   time.Time
-	streams    []*Stream
-	requests   requests
+	reasonLogged string
+	reasonAt     time.Time
+	streams      []*Stream
+	requests     requests
 }
 
 // todo is what others have found that the watcher has to do when it looks next.

@@ -239,7 +239,7 @@ func (a *Attempt) Good(now time.Time) []Change {
 	a.set.mu.Lock()
 	defer a.set.mu.Unlock()
 	t := a.set.of(a.key, now)
-	return a.set.told(a.key, t, t.well(a.era, now))
+	return a.set.change(a.key, t, t.well(a.era, now))
 }
 
 // Bad notes that the leg failed.
@@ -258,7 +258,7 @@ func (a *Attempt) Bad(f Failure, now time.Time) []Change {
 		return nil
 	}
 	t.eject(a.set.settings, limit, a.set.settings.Max, f.Kind, now)
-	return a.set.told(a.key, t, true)
+	return a.set.change(a.key, t, true)
 }
 
 // Excuse takes back that the leg failed. cause says that the request is the cause, since it has failed
@@ -278,7 +278,7 @@ func (a *Attempt) Excuse(cause bool, now time.Time) []Change {
 	}
 	t.found(cause, now)
 	changed := t.excuse(a.cost, at, float64(to.Failures), to.Share, now)
-	return a.set.told(a.key, t, changed)
+	return a.set.change(a.key, t, changed)
 }
 
 // Own notes that the request which failed here went well elsewhere, so that it was not the cause.
@@ -311,8 +311,8 @@ func (a *Attempt) Excused() bool {
 	return t != nil && t.excused > t.own
 }
 
-// told makes a change of a leg's new state, if it is new. It needs mu.
-func (s *Set) told(key legKey, t *track, changed bool) []Change {
+// change makes a change of a leg's new state, if it is new. It needs mu.
+func (s *Set) change(key legKey, t *track, changed bool) []Change {
 	if !changed {
 		return nil
 	}

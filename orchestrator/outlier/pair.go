@@ -32,7 +32,7 @@ func (s *Set) endBegan(id replica.ID, leg Leg, now time.Time) []Change {
 		return nil
 	}
 	t.restore(now)
-	return s.told(legKey{id, leg}, t, true)
+	return s.change(legKey{id, leg}, t, true)
 }
 
 // Loaded notes that the blocks of a split request came over.
@@ -149,7 +149,7 @@ func (s *Set) endFailed(id replica.ID, leg Leg, other replica.ID, f Failure, now
 	t.bad += sum
 	t.eject(s.settings, 0, s.settings.Max, f.Kind, now)
 	t.cause, t.byLoads = "with every other replica: "+f.Kind.String(), true
-	return s.told(legKey{id, leg}, t, true)
+	return s.change(legKey{id, leg}, t, true)
 }
 
 // sum adds up the failed loads of an end, and tells whether they were with several others.
@@ -210,7 +210,7 @@ func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, cause bool, no
 		return nil
 	}
 	t.restore(now)
-	return s.told(legKey{id, leg}, t, true)
+	return s.change(legKey{id, leg}, t, true)
 }
 
 // PairsOut returns the pairs that are ejected.

@@ -79,7 +79,7 @@ func (s *Set) Passed(tr Trial, now time.Time) []Change {
 		return nil
 	}
 	if !tr.IsPair() {
-		return s.told(legKey{tr.ID, tr.Leg}, t, t.admit(1, now))
+		return s.change(legKey{tr.ID, tr.Leg}, t, t.admit(1, now))
 	}
 	t.clear(now)
 	t.bad = 0

@@ -363,8 +363,8 @@ func TestNobodyCountsTwice(t *testing.T) {
 		}
 		r.logged("it is this router itself", 1)
 		r.logged("it is the same router as", 1)
-		if told := r.heard(first) + r.heard(second); told != 0 {
-			r.t.Errorf("the two addresses of one router are up %v, want one up and one left out", told)
+		if reported := r.heard(first) + r.heard(second); reported != 0 {
+			r.t.Errorf("the two addresses of one router are up %v, want one up and one left out", reported)
 		}
 		for _, gone := range []string{first, second} {
 			left := map[string]string{first: second, second: first}[gone]

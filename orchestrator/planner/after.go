@@ -25,7 +25,7 @@ func (pl *Planner) PrefillDone(b *Booking, cached int, took time.Duration, now t
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
 	defer func() {
 		if err == nil {
-			b.sure = b.told && b.DecodeLease.Exact()
+			b.sure = b.knownMatch && b.DecodeLease.Exact()
 			b.DecodeLease.Speculate(time.Second, now)
 		}
 	}()
@@ -78,7 +78,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 	lease.MarkSent(now)
 	b.onDecode.End()
 	b.onDecode = pl.outliers.Begin(to.ID, outlier.Decode, now)
-	b.told = q.tells(best)
+	b.knownMatch = q.knowsMatch(best)
 	b.decodeOn(to, lease, best, reason)
 	b.first = next.Landing() + best.Step
 	return nil
@@ -201,10 +201,10 @@ func (pl *Planner) nowhere(b *Booking, q *question, now time.Time) error {
 // learnBytes is the smallest transfer whose time says something about the link.
 const learnBytes = 16 << 20
 
-// tells reports whether it is known what c holds of the prompt. A replica that holds more than that is sent
-// less than was planned, in a time that says nothing of the link: what its events do not tell, as where it is
-// approximated, it may have all the same.
-func (q *question) tells(c *decode.Candidate) bool {
+// knowsMatch reports whether it is known what c holds of the prompt. A replica that holds more than that is
+// sent less than was planned, in a time that says nothing of the link: what its events do not tell, as where
+// it is approximated, it may have all the same.
+func (q *question) knowsMatch(c *decode.Candidate) bool {
 	return c.Trust == replica.Live && !c.Truncated && q.Chunk == 0
 }
 

@@ -100,14 +100,14 @@ func TestCalibrationOfLinks(t *testing.T) {
 	}{{CalibrateOn, false, false}, {CalibrateOff, true, false}, {CalibrateShadow, true, true}} {
 		f.set(Policy{Calibration: c.mode})
 		teach()
-		chosen, told := map[replica.ID]int{}, 0
+		chosen, reported := map[replica.ID]int{}, 0
 		for i := range uint32(40) {
 			r := f.request(300+i, 8000)
 			r.LocalOK = false
 			b := f.plan(t, r)
 			chosen[b.Decode.ID]++
 			if s := b.Decision.Shadow; s != nil && b.Decode.ID == slow.ID && s.Decode != slow.ID && s.Regret > 10 {
-				told++
+				reported++
 			}
 			b.Release(f.now)
 			f.pass(time.Minute)
@@ -116,8 +116,9 @@ func TestCalibrationOfLinks(t *testing.T) {
 			}
 			f.says(f.prefill, "p1", 0, 0, 0)
 		}
-		if (chosen[slow.ID] > 0) != c.slow || (told > 0) != c.shadow || c.shadow && told != chosen[slow.ID] {
-			t.Errorf("%v: chosen %v, told %d times", c.mode, chosen, told)
+		if (chosen[slow.ID] > 0) != c.slow || (reported > 0) != c.shadow ||
+			c.shadow && reported != chosen[slow.ID] {
+			t.Errorf("%v: chosen %v, told %d times", c.mode, chosen, reported)
 		}
 	}
 }

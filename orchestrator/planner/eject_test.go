@@ -245,7 +245,7 @@ func TestEjectedPairsAreNotChosen(t *testing.T) {
 }
 
 // Who fails with everybody is at fault itself.
-func TestFatesOfPairsAreToldApart(t *testing.T) {
+func TestFatesOfPairsAreKeptApart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		bad  func(b *Booking) bool
 		want replica.ID

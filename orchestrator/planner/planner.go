@@ -308,7 +308,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 		booking.Mode = Split
 		booking.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
 		booking.MatchedPrefill = p.Matched
-		booking.told = q.tells(d)
+		booking.knownMatch = q.knowsMatch(d)
 		booking.within, booking.missing = p.Ready(), d.Missing
 		schedule.AdmitAt = now.Add(seconds(p.Wait))
 		schedule.SendAt = now.Add(seconds(booking.within))

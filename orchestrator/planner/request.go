@@ -79,9 +79,9 @@ type Booking struct {
 	within float64 // seconds until the prompt should be prefilled
 	first  float64 // seconds from when the generating leg is sent until its first token should be there
 
-	missing int  // tokens of the blocks that the transfer moves, 0 for Local
-	told    bool // by its events, what the decode replica holds
-	sure    bool // that the transfer moves just that, as of when it was asked for
+	missing    int  // tokens of the blocks that the transfer moves, 0 for Local
+	knownMatch bool // by its events, what the decode replica holds
+	sure       bool // that the transfer moves just that, as of when it was asked for
 }
 
 // Sure reports whether nothing shows that the transfer moves other blocks than those which were believed to

@@ -17,9 +17,9 @@ type Rule struct {
 
 // ruleScratch is where a rule is worked out, used again for the next.
 type ruleScratch struct {
-	seats []scoring.Target
-	at    []int // candidate of each seat
-	depth []int32
+	targets []scoring.Target
+	at      []int // candidate of each target
+	depth   []int32
 }
 
 // restrict lets the rules choose, and takes every plan without their choices out of the table.
@@ -34,7 +34,7 @@ func (pl *Planner) restrict(q *question) {
 
 func (pl *Planner) restrictPrefills(q *question) {
 	b, c := &pl.scratch, &pl.ruleScratch
-	c.seats, c.at = c.seats[:0], c.at[:0]
+	c.targets, c.at = c.targets[:0], c.at[:0]
 	unsure := pl.policy.PrefillRule.Tiers && q.prefill.Chunk == 0
 	if unsure {
 		c.depth = sized(c.depth[:cap(c.depth)], len(q.prefill.Depth))
@@ -45,20 +45,20 @@ func (pl *Planner) restrictPrefills(q *question) {
 		if !pl.pairsWith(i) {
 			continue
 		}
-		seat := scoring.Target{
+		target := scoring.Target{
 			Name: nameOf(pl.pairs.prefill.Replicas[p.Slot].ID), Hot: p.Expected, Held: p.Expected,
 			Load: int(p.Waiting),
 		}
 		if unsure {
-			seat.Hot -= min(seat.Hot, pl.prefill.Below(p, c.depth))
+			target.Hot -= min(target.Hot, pl.prefill.Below(p, c.depth))
 		}
-		c.seats, c.at = append(c.seats, seat), append(c.at, i)
+		c.targets, c.at = append(c.targets, target), append(c.at, i)
 	}
-	if len(c.seats) == 0 {
+	if len(c.targets) == 0 {
 		return
 	}
 	prompt := scoring.Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, pl.prefill.Unit())}
-	chosen := c.at[pl.policy.PrefillRule.Choose(prompt, c.seats, pl.rnd)]
+	chosen := c.at[pl.policy.PrefillRule.Choose(prompt, c.targets, pl.rnd)]
 	for i := range b.prefills {
 		if i != chosen {
 			b.table.ExcludeSender(i)
@@ -78,7 +78,7 @@ func (pl *Planner) pairsWith(i int) bool {
 
 func (pl *Planner) restrictDecodes(q *question) {
 	b, c := &pl.scratch, &pl.ruleScratch
-	c.seats, c.at = c.seats[:0], c.at[:0]
+	c.targets, c.at = c.targets[:0], c.at[:0]
 	unsure := pl.policy.DecodeRule.Tiers && q.decode.Chunk == 0
 	if unsure {
 		c.depth = sized(c.depth[:cap(c.depth)], len(q.decode.Depth))
@@ -89,19 +89,19 @@ func (pl *Planner) restrictDecodes(q *question) {
 		if _, alone := b.table.Alone(j); !alone && !pl.pairedWith(j) {
 			continue
 		}
-		seat := scoring.Target{
+		target := scoring.Target{
 			Name: nameOf(pl.pairs.decode.Replicas[d.Slot].ID), Hot: d.Expected, Held: d.Expected, Load: int(d.Running),
 		}
 		if unsure {
-			seat.Hot -= min(seat.Hot, pl.decode.Below(d, &q.decode, c.depth))
+			target.Hot -= min(target.Hot, pl.decode.Below(d, &q.decode, c.depth))
 		}
-		c.seats, c.at = append(c.seats, seat), append(c.at, j)
+		c.targets, c.at = append(c.targets, target), append(c.at, j)
 	}
-	if len(c.seats) == 0 {
+	if len(c.targets) == 0 {
 		return
 	}
 	prompt := scoring.Prompt{Tokens: q.decode.Tokens, Head: headOf(q.DecodeKeys, q.Chunk, pl.decode.Unit())}
-	chosen := c.at[pl.policy.DecodeRule.Choose(prompt, c.seats, pl.rnd)]
+	chosen := c.at[pl.policy.DecodeRule.Choose(prompt, c.targets, pl.rnd)]
 	for j := range b.decodes {
 		if j == chosen {
 			continue

@@ -13,15 +13,15 @@ import (
 
 // take is a rule that takes the replica of a name, the first where it has no seat, and notes what it saw.
 type take struct {
-	name  replica.ID
-	seats []scoring.Target
-	head  uint64
+	name    replica.ID
+	targets []scoring.Target
+	head    uint64
 }
 
-func (r *take) Choose(p scoring.Prompt, seats []scoring.Target, _ *rand.Rand) int {
-	r.seats, r.head = append([]scoring.Target(nil), seats...), p.Head
-	for i := range seats {
-		if seats[i].Name == nameOf(r.name) {
+func (r *take) Choose(p scoring.Prompt, targets []scoring.Target, _ *rand.Rand) int {
+	r.targets, r.head = append([]scoring.Target(nil), targets...), p.Head
+	for i := range targets {
+		if targets[i].Name == nameOf(r.name) {
 			return i
 		}
 	}
@@ -52,9 +52,9 @@ func TestRuleChoosesPrefill(t *testing.T) {
 		t.Errorf("%d plans compared, want those of p3; %d tokens available, want what p1 has",
 			d.Compared, d.Available)
 	}
-	if len(rule.seats) != 3 || rule.seats[0].Held != 16_000 || rule.seats[0].Load != 1 ||
-		rule.seats[1].Load != 0 {
-		t.Errorf("the rule saw %+v", rule.seats)
+	if len(rule.targets) != 3 || rule.targets[0].Held != 16_000 || rule.targets[0].Load != 1 ||
+		rule.targets[1].Load != 0 {
+		t.Errorf("the rule saw %+v", rule.targets)
 	}
 	if want := uint64(r.PrefillKeys[15]); rule.head != want {
 		t.Errorf("the head is %x, want the key of the 16th block: 256 tokens", rule.head)
@@ -102,12 +102,12 @@ func TestRuleTakesOnlyWhoCanServe(t *testing.T) {
 	f.set(Policy{PrefillRule: ruleOf(rule), DecodeRule: ruleOf(&take{name: "d9"})})
 	r := f.request(1, 4000)
 	r.LocalOK = false
-	if b := f.plan(t, r); b.Prefill.ID == "p2" || len(rule.seats) != 2 {
-		t.Errorf("%s of %d seats: p2 cannot be read by d1", b.Prefill.ID, len(rule.seats))
+	if b := f.plan(t, r); b.Prefill.ID == "p2" || len(rule.targets) != 2 {
+		t.Errorf("%s of %d seats: p2 cannot be read by d1", b.Prefill.ID, len(rule.targets))
 	}
 	r.AvoidPairs = []Pairing{{"p1", "d1"}}
-	if b := f.plan(t, r); b.Prefill.ID != "p3" || len(rule.seats) != 1 {
-		t.Errorf("%s of %d seats: the pair of p1 failed this request", b.Prefill.ID, len(rule.seats))
+	if b := f.plan(t, r); b.Prefill.ID != "p3" || len(rule.targets) != 1 {
+		t.Errorf("%s of %d seats: the pair of p1 failed this request", b.Prefill.ID, len(rule.targets))
 	}
 	r.AvoidPrefill = []replica.ID{"p3"}
 	if _, err := f.pl.Plan(r, f.now); err == nil {
@@ -150,13 +150,14 @@ func TestRuleSeesTiers(t *testing.T) {
 	r := f.request(1, 1601)
 	r.LocalOK = false
 	f.plan(t, r).Release(f.now)
-	if a, b := rule.seats[0], rule.seats[1]; a.Hot != 960 || a.Held != 1600 || b.Hot != 1120 || b.Held != 1120 {
-		t.Errorf("seats %+v", rule.seats)
+	a, b := rule.targets[0], rule.targets[1]
+	if a.Hot != 960 || a.Held != 1600 || b.Hot != 1120 || b.Held != 1120 {
+		t.Errorf("seats %+v", rule.targets)
 	}
 	f.set(Policy{PrefillRule: ruleOf(rule)})
 	f.plan(t, r).Release(f.now)
-	if rule.seats[0].Hot != 1600 {
-		t.Errorf("a rule that does not ask for tiers is told %+v", rule.seats[0])
+	if rule.targets[0].Hot != 1600 {
+		t.Errorf("a rule that does not ask for tiers is told %+v", rule.targets[0])
 	}
 }
 

@@ -14,11 +14,11 @@ import (
 
 // A call that panics, of either kind, gets an error, and somebody is told; the server goes on.
 func TestCallsThatPanicEndAlone(t *testing.T) {
-	var told atomic.Int32
+	var reported atomic.Int32
 	c := tandemv1.NewRouterClient(dial(t, Options{
 		Explain:  func(context.Context, []byte) (*planner.Decision, error) { panic("a bug") },
 		Watch:    func(context.Context, func(Record, uint64) error) error { panic("a bug") },
-		Panicked: func(any, []byte) { told.Add(1) },
+		Panicked: func(any, []byte) { reported.Add(1) },
 	}))
 	prompt := &tandemv1.PlanRequest{Model: "m", Prompt: &tandemv1.PlanRequest_Text{Text: "a"}}
 	for range 2 {
@@ -33,7 +33,7 @@ func TestCallsThatPanicEndAlone(t *testing.T) {
 			t.Errorf("WatchDecisions says %v", err)
 		}
 	}
-	if told.Load() != 4 {
-		t.Errorf("%d panics were told of, want 4", told.Load())
+	if reported.Load() != 4 {
+		t.Errorf("%d panics were told of, want 4", reported.Load())
 	}
 }

@@ -28,7 +28,7 @@ func nobodyTries(c *config.Config) {
 }
 
 // What is told last is what holds, whichever of two requests that changed it tells first.
-func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
+func TestChangesAnnouncedInReverseEndInTheTruth(t *testing.T) {
 	var log bytes.Buffer
 	in(t, setup{config: nobodyTries, options: logsTo(&log)}, func(w *world) {
 		id, set := replica.ID(w.d[0].addr), w.o.planner.Outliers()
@@ -36,8 +36,8 @@ func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
 		used := set.Begin(id, outlier.Decode, time.Now())
 		second := used.Good(time.Now()) // it was used all the same, and comes back
 		used.End()
-		w.o.tell(second)
-		w.o.tell(first)
+		w.o.announce(second)
+		w.o.announce(first)
 		if states := w.o.fleet.Endpoint(id).States(id); len(states) != 1 ||
 			states[0].State != fleet.StateHalfDecode {
 			t.Errorf("%s has the states %v, want that it is half-open", id, states)
@@ -50,8 +50,8 @@ func TestChangesToldInReverseEndInTheTruth(t *testing.T) {
 		set.NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now())
 		out := set.NotLoaded(pair, outlier.Failure{Kind: outlier.LoadFail}, time.Now())
 		back := set.ExcuseLoad(pair, outlier.LoadFail, true, time.Now(), time.Now())
-		w.o.tell(back)
-		w.o.tell(out)
+		w.o.announce(back)
+		w.o.announce(out)
 		if n := w.count("tandem_pair_ejections_total", ""); n != 1 {
 			t.Errorf("%d ejections of pairs are counted, want one", n)
 		}
@@ -72,10 +72,10 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 					a := set.Begin(id, outlier.Decode, time.Now())
 					defer a.End()
 					if i%2 == 0 {
-						w.o.tell(a.Good(time.Now()))
+						w.o.announce(a.Good(time.Now()))
 						return
 					}
-					w.o.tell(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
+					w.o.announce(a.Bad(outlier.Failure{Kind: outlier.ServerError}, time.Now()))
 				})
 			}
 			all.Wait()
@@ -90,7 +90,7 @@ func TestChangesOfManyEndInTheTruth(t *testing.T) {
 }
 
 // An engine that may have cached wrong blocks again and again is told of once.
-func TestADistrustedEngineIsToldOfOnce(t *testing.T) {
+func TestADistrustedEngineIsAnnouncedOnce(t *testing.T) {
 	var log bytes.Buffer
 	in(t, setup{options: logsTo(&log)}, func(w *world) {
 		to := w.o.fleet.Endpoint(replica.ID(w.d[0].addr))

@@ -1,0 +1,166 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/config"
+	"tandem/internal/openai"
+	"tandem/orchestrator/planner"
+)
+
+// local lets the decode replica prefill for itself: the client's own request, whole.
+func (h *handoff) local(ctx context.Context) (*answer, *failure) {
+	h.b.DecodeLease.MarkSent(time.Now())
+	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
+	out.load = !h.j.req.Stream
+	if h.j.rest != nil && h.j.req.Kind != openai.Completions {
+		connector.ReuseIDs(out.body, h.j.ids.json)
+	}
+	return h.send(ctx, out)
+}
+
+// body is the client's own request, or the one prompt of it that this job is.
+func (j *job) body() *openai.Edit {
+	if j.req.Batched && j.req.Unsplittable == "" {
+		return j.askIDs(j.req.EditPrompt(j.index))
+	}
+	return j.askIDs(j.req.Edit())
+}
+
+// rebind looks at the decode choice again: the prefill took a while, and the replica may have lost its room
+// or died.
+func (h *handoff) rebind(ctx context.Context) *failure {
+	moved, err := h.j.q.o.planner.Rebind(h.b, &h.j.plan, time.Now())
+	if err != nil {
+		if ctx.Err() != nil {
+			return h.ended(ctx)
+		}
+		f := refuse("handoff", "no_decode", http.StatusServiceUnavailable,
+			"No decode replica can take the request any more.")
+		f.err, f.retry = err, true
+		return f
+	}
+	if !moved {
+		return nil
+	}
+	h.j.q.o.m.rebinds.Inc()
+	h.j.rec.Decode, h.j.rec.Decision = string(h.b.Decode.ID), h.b.Decision
+	if d := h.b.Decision; d != nil && d.Moved != nil {
+		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
+	}
+	if h.ids != nil && (!reuses(&h.b.Decode.Facts, h.j.req.Kind) || h.j.ids.legs(&h.b.Decode) == nil) {
+		f := refuse("handoff", "no_id_reuse", http.StatusServiceUnavailable,
+			"The remaining decode replicas cannot take token ids.")
+		f.retry = true
+		return f
+	}
+	h.pair.Decode = h.b.Decode
+	return nil
+}
+
+// decode writes the decode leg and sends it.
+func (h *handoff) decode(
+	ctx context.Context, con connector.Connector, reply *connector.Reply,
+) (*answer, *failure) {
+	_, span := h.j.q.o.step(ctx, "handoff")
+	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
+	out.load = !h.j.req.Stream
+	leg := out.edited(h.attemptID)
+	switch {
+	case h.ids == nil && h.beside == nil:
+		h.pair.PromptTokens = h.promptTokens
+	case h.ids == nil:
+	case h.j.req.Kind == openai.Completions:
+		out.body.Set("prompt", h.ids.json)
+	default:
+		leg.ReuseIDs = h.ids.json
+	}
+	err := con.EditDecode(leg, h.pair, reply, h.use(reply))
+	if reply != nil {
+		h.sentParams = true
+		out.last = func() error {
+			if reply.Expired(h.use(reply)) {
+				return connector.ErrExpired
+			}
+			return nil
+		}
+	}
+	span.end()
+	if err != nil {
+		return nil, h.notHandedOver(err)
+	}
+	h.noteAdded(reply)
+	if h.beside == nil {
+		h.prefilled()
+	}
+	return h.send(ctx, out)
+}
+
+// use says what time it is for the params of reply: standing still makes them older than our clock says.
+func (h *handoff) use(reply *connector.Reply) connector.Use {
+	use := connector.Use{Now: time.Now(), Margin: h.cfg.Connector.Margin}
+	if reply != nil {
+		use.Now = use.Now.Add(h.from.StalledFor(use.Now) - h.engineStalled)
+	}
+	return use
+}
+
+// notHandedOver judges transfer params that must not go out.
+func (h *handoff) notHandedOver(err error) *failure {
+	kind := "bad_params"
+	switch {
+	case errors.Is(err, connector.ErrExpired):
+		kind = "expired"
+	case errors.Is(err, connector.ErrTaken):
+		kind = "taken"
+	case errors.Is(err, connector.ErrForeign):
+		kind = "foreign"
+	}
+	h.j.q.o.m.params.WithLabelValues(kind).Inc()
+	message := "The prefill replica's answer could not be handed over: " + kind + "."
+	if h.cfg.Local == config.LocalNever {
+		message += " No decode replica may compute the prompt itself (local: never)."
+	}
+	f := refuse("handoff", kind, http.StatusBadGateway, message)
+	f.err = err
+	f.at = ""
+	f.retry = true
+	f.owner = "prefill"
+	f.unused = true
+	if kind == "bad_params" || kind == "foreign" {
+		f.at = h.b.Prefill.ID
+		f.phase = "prefill"
+	}
+	return f
+}
+
+// send sends the generating leg and waits until it has begun to answer well.
+func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
+	to := h.acquire(&h.b.Decode)
+	if to == nil {
+		return nil, left(h.b.Decode.ID)
+	}
+	a := h.newAnswer(ctx, to)
+	f := a.open(h.leg(a.spanCtx, to, out))
+	if f != nil {
+		a.span.failed(f)
+		a.maybeDistrust(f)
+		a.close()
+		return nil, f
+	}
+	return a, nil
+}
+
+// delivered notes what the engine says it had cached, where it prefilled itself. Of several samples it tells
+// one's, which may have found what another of the same request had just computed: that says nothing of what
+// was there before (vLLM 0.32, measured).
+func (h *handoff) delivered(u openai.Usage) {
+	if h.b.Mode != planner.Split && u.Cached >= 0 && h.j.plan.Sequences <= 1 {
+		h.j.rec.Delivered = u.Cached
+		h.b.DecodeLease.Delivered(u.Cached)
+	}
+}

@@ -1,0 +1,61 @@
+package orchestrator
+
+import (
+	"context"
+	"net/http"
+
+	"tandem/connector"
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/orchestrator/fleet"
+)
+
+// outgoing is a leg before it is sent.
+type outgoing struct {
+	body   *openai.Edit
+	path   string
+	id     string         // X-Request-Id; a connector may want its own
+	header []engine.Field // what else a connector wants
+	load   bool           // ask for the engine's load with the answer
+	last   func() error   // may forbid the leg just before its first byte leaves; nil allows it
+
+	leg     connector.Leg   // as a connector edits it
+	request engine.Request  // as it is sent
+	fields  [4]engine.Field // memory of its header
+}
+
+func (h *handoff) outgoing(body *openai.Edit, path string) *outgoing {
+	return &outgoing{body: body, path: path, id: h.attemptID}
+}
+
+// edited is o as a connector edits it.
+func (o *outgoing) edited(attempt string) *connector.Leg {
+	o.leg = connector.Leg{Body: o.body, RequestID: attempt, SetHeader: o.set}
+	return &o.leg
+}
+
+func (o *outgoing) set(key, value string) {
+	if key == "X-Request-Id" {
+		o.id = value
+		return
+	}
+	o.header = append(o.header, engine.Field{Key: key, Value: value})
+}
+
+// leg makes the request of one leg.
+func (h *handoff) leg(ctx context.Context, to *fleet.Endpoint, out *outgoing) *engine.Request {
+	r := &out.request
+	r.Method = http.MethodPost
+	r.Path = out.path
+	r.Last = out.last
+	r.Body = out.body.Append(borrow(out.body.Len()))
+	r.Header = append(out.fields[:0], engine.Field{Key: "X-Request-Id", Value: out.id})
+	r.Header = append(r.Header, out.header...)
+	if out.load {
+		r.Header = append(r.Header, engine.Field{Key: "Endpoint-Load-Metrics-Format", Value: "TEXT"})
+	}
+	if s := h.j.q.r.Header.Get("X-Session-Id"); s != "" {
+		r.Header = append(r.Header, engine.Field{Key: "X-Session-Id", Value: s})
+	}
+	return h.j.q.o.propagate(ctx, r, h.j.q.r.Header)
+}

@@ -1,0 +1,25 @@
+package orchestrator
+
+import (
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/orchestrator/fleet"
+)
+
+// report passes on the load that an answer carried. With several ranks behind one address the header does not
+// say whose it is.
+func (o *Orchestrator) report(to *fleet.Endpoint, resp *engine.Response) {
+	if to.Member.Pinned() {
+		return
+	}
+	value := resp.Header.Get("Endpoint-Load-Metrics")
+	if value == "" {
+		return
+	}
+	if load, ok := engine.ParseORCA(value); ok {
+		now := time.Now()
+		load.At = now
+		to.Observe(load, now)
+	}
+}

@@ -1,0 +1,89 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
+)
+
+// notAdmitted explains why a request left the queue without a plan.
+func (j *job) notAdmitted(ctx context.Context, queued, planned error) *failure {
+	if ctx.Err() != nil {
+		return goneFailure(ctx, "queue")
+	}
+	var f *failure
+	switch {
+	case errors.Is(queued, errQueueFull):
+		f = refuse("queue", "queue_full", http.StatusTooManyRequests,
+			"No decode replica has room, and the queue is full.")
+	case errors.Is(queued, errDraining):
+		f = refuse("queue", "draining", http.StatusServiceUnavailable,
+			"The router is shutting down; send the request again.")
+	default:
+		f = refuse("queue", "queue_timeout", http.StatusTooManyRequests,
+			"No decode replica had room within the time a request may wait.")
+	}
+	f.err = planned // names replicas, which is for the log
+	if full, ok := errors.AsType[*planner.NoRoom](planned); ok {
+		f.after = full.Retry
+	}
+	return f
+}
+
+// noPlan explains why no plan is possible at all.
+func (j *job) noPlan(err error) *failure {
+	var f *failure
+	var none *planner.NoReplica
+	var late *planner.TooLate
+	switch {
+	case errors.As(err, &none) && none.TooLarge:
+		f = refuse("plan", "too_large", http.StatusBadRequest, j.tooLarge())
+		f.owner = "client"
+	case !j.q.o.served(j.plan.Model):
+		f = refuse("plan", "unknown_model", http.StatusNotFound, "The model `"+j.plan.Model+"` does not exist.")
+		f.owner = "client"
+	case errors.As(err, &late):
+		f = refuse("plan", "too_late", http.StatusTooManyRequests,
+			"The first token would come later than this router lets requests wait.")
+		f.after = late.Retry()
+	case errors.As(err, &none):
+		f = refuse("plan", "no_replica", http.StatusServiceUnavailable,
+			"The "+none.Pool+" pool has no usable replica for this request.")
+	default:
+		f = refuse("plan", "no_plan", http.StatusInternalServerError, "The router could not make a plan.")
+	}
+	f.err = err
+	return f
+}
+
+// tooLarge says why the prompt fits nowhere: in vLLM's words where the model's context is too short, since
+// clients look for them.
+func (j *job) tooLarge() string {
+	most := 0
+	for _, r := range j.q.o.fleet.Endpoints() {
+		if r.Member.Role == replica.Decode && r.Member.Serves(j.plan.Model) { // no plan is without one
+			most = max(most, r.Member.Facts.MaxModelLen)
+		}
+	}
+	if most == 0 || j.plan.Tokens < most {
+		return "The prompt is longer than any replica can hold."
+	}
+	return fmt.Sprintf("This model's maximum context length is %d tokens. However, your prompt contains %d "+
+		"input tokens. "+
+		"Please reduce the length of the input prompt.", most, j.plan.Tokens)
+}
+
+// served reports whether some known replica, healthy or not, answers for model; true while nothing is known.
+func (o *Orchestrator) served(model string) bool {
+	known := o.fleet.Endpoints()
+	for _, r := range known {
+		if r.Member.Serves(model) {
+			return true
+		}
+	}
+	return len(known) == 0
+}

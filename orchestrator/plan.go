@@ -1,0 +1,113 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/kv"
+	"tandem/orchestrator/planner"
+)
+
+// prepare makes the planner's question.
+func (j *job) prepare() {
+	cfg := j.q.snap.cfg
+	j.whole = j.whyWhole()
+	j.plan = planner.Request{
+		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens,
+		Sequences: max(j.req.N, 1), Quiet: !j.req.Stream,
+		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
+		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
+	}
+	if j.ids != nil {
+		j.nameBlocks()
+		return
+	}
+	names := j.nameText()
+	j.plan.PrefillKeys = names.prefill.Keys
+	j.plan.DecodeKeys = names.decode.Keys
+	j.plan.Chunk = max(names.prefill.Chunk, names.decode.Chunk)
+}
+
+// nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has
+// told its block size.
+func (j *job) nameBlocks() {
+	p, adapter, ok := j.q.o.prefill.Chain(j.req.Model)
+	if ok {
+		j.plan.PrefillKeys = j.keys(p, adapter)
+	}
+	d, adapter, known := j.q.o.decode.Chain(j.req.Model)
+	switch {
+	case known && ok && d == p:
+		j.plan.DecodeKeys = j.plan.PrefillKeys
+	case known:
+		j.plan.DecodeKeys = j.keys(d, adapter)
+	}
+}
+
+func (j *job) keys(chain kv.Chain, adapter string) []kv.Key {
+	return chain.Append(make([]kv.Key, 0, len(j.ids.list)/chain.BlockSize()),
+		chain.Root(adapter, j.req.CacheSalt), j.ids.list)
+}
+
+// book gets a plan with room reserved for it, waiting in the admission queue where no decode replica has
+// room.
+func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
+	start := time.Now()
+	ctx, span := j.q.o.step(ctx, "plan")
+	defer span.end()
+	var b *planner.Booking
+	var err error
+	var took time.Duration
+	queued := j.q.o.queue.enter(ctx,
+		entry{patience: j.q.snap.cfg.Timeouts.Queue, running: j.tries > 1 || j.rest != nil, try: func() outcome {
+			began := time.Now()
+			j.plan.Waited = began.Sub(j.rec.Time)
+			b, err = j.search(began)
+			took = time.Since(began)
+			return outcomeOf(err)
+		}})
+	wait := time.Since(start) - took
+	j.rec.Phases.Queue += ms(wait)
+	j.rec.Phases.Plan += ms(took)
+	j.q.o.m.observe(phaseQueue, wait)
+	j.q.o.m.observe(phasePlan, took)
+	if queued != nil {
+		return nil, j.notAdmitted(ctx, queued, err)
+	}
+	if err != nil {
+		return nil, j.noPlan(err)
+	}
+	if span.on() {
+		span.span.SetAttributes(decisionAttributes(b)...)
+	}
+	return b, nil
+}
+
+// search asks the planner, and again without those whom the job can no longer afford to avoid.
+func (j *job) search(now time.Time) (*planner.Booking, error) {
+	for {
+		b, err := j.q.o.planner.Plan(&j.plan, now)
+		if none := noReplica(err); none == nil || j.third || !j.relent(none) {
+			return b, err
+		}
+	}
+}
+
+// outcomeOf tells the queue what became of a try to plan. Whatever is no lack of room is for the request to
+// hear.
+func outcomeOf(err error) outcome {
+	full, ok := errors.AsType[*planner.NoRoom](err)
+	switch {
+	case !ok:
+		return goesOn
+	case full.Part > largePart:
+		return waitsAside
+	}
+	return waitsInLine
+}
+
+// largePart is the part of a replica's blocks from which a request is large: it would have to wait until a
+// replica has nearly nothing else to do.
+const largePart = 0.5

@@ -1,0 +1,162 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/openai"
+	"tandem/orchestrator/fleet"
+	"tandem/orchestrator/planner"
+)
+
+// prefill runs the prefill leg to the end of its answer and ends the prefill lease.
+func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connector.Reply, *failure) {
+	o := h.j.q.o
+	at := h.b.Prefill.ID
+	to := h.acquire(&h.b.Prefill)
+	if to == nil {
+		f := refuse("prefill", "left", http.StatusServiceUnavailable, "The prefill replica has left the pool.")
+		f.at, f.retry = at, true
+		return nil, f
+	}
+	ctx, giveUp, stop := h.prefillContext(ctx)
+	defer stop()
+	out, f := h.prefillBody(con)
+	if f != nil {
+		return nil, f
+	}
+	ctx, span := h.j.leg(ctx, legPrefill, &to.Member)
+	h.sentAt = time.Now()
+	h.from = to
+	h.engineStalled = to.StalledFor(h.sentAt)
+	h.routerStalled = o.clock.StalledFor(h.sentAt)
+	h.leaseCounters = to.LeaseCounters()
+	defer h.watchPrefillLeg(to, giveUp).Stop()
+	var held []byte // the answer's memory, whose parts are used until the reply has its copy
+	defer func() { giveBuffer(held) }()
+	answer, f := h.exchange(ctx, to, out, &held)
+	h.doneAt = time.Now()
+	if h.beside == nil {
+		h.stopClock() // what is between the legs is bounded by the margin
+	}
+	took := h.doneAt.Sub(h.sentAt)
+	h.j.rec.Phases.Prefill += ms(took)
+	span.prefilled(&answer, f)
+	if f != nil {
+		if len(answer.Params) > 0 { // its blocks are kept for us all the same
+			h.giveBack(con, connector.NewReply(answer.Params, h.doneAt, 0, 0), "")
+		}
+		return nil, f
+	}
+	o.m.observe(phasePrefill, took)
+	o.m.leg.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
+	o.m.compare("prefill", at, took, h.b.Prefilled())
+	h.cached.Found, h.promptTokens = answer.CachedTokens, answer.PromptTokens
+	h.j.rec.Delivered = answer.CachedTokens
+	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.doneAt)
+	return connector.NewReply(answer.Params, h.doneAt, h.promptTokens, h.b.Prefill.Facts.BlockSize), nil
+}
+
+// prefillContext is what the prefill leg runs in, until it is given up or stop is called. Where the leg runs
+// by itself it has its own time, and outlives its client for a moment.
+func (h *handoff) prefillContext(
+	ctx context.Context,
+) (own context.Context, giveUp context.CancelCauseFunc, stop func()) {
+	if h.beside == nil {
+		h.startClock(h.cfg.Timeouts.Prefill, errPhaseTimeout)
+		return cancelGrace(ctx, time.Now().Add(h.b.Prefilled()))
+	}
+	own, giveUp = context.WithCancelCause(ctx)
+	return own, giveUp, func() { giveUp(nil) }
+}
+
+// prefillBody writes leg 1: the ids on /v1/completions whatever the front door, or the client's own body on
+// its own path.
+func (h *handoff) prefillBody(con connector.Connector) (*outgoing, *failure) {
+	var out *outgoing
+	switch {
+	case h.ids != nil:
+		out = h.outgoing(h.j.req.PrefillIDs(h.ids.json), openai.Completions.Path())
+	default:
+		out = h.outgoing(h.j.req.PrefillBody(false), h.j.req.Kind.Path())
+		if h.j.req.Batched {
+			out.body.Set("prompt", h.j.prompt().Text)
+		}
+	}
+	out.load = true
+	if err := con.EditPrefill(out.edited(h.attemptID), h.pair); err != nil {
+		f := refuse("prefill", "edit", http.StatusInternalServerError, "The prefill request could not be written.")
+		f.err = err
+		return nil, f
+	}
+	return out, nil
+}
+
+// exchange sends leg 1 and reads its whole answer into held, whose memory the result shares. An answer that
+// is no good may have transfer params, which are for giving back only.
+func (h *handoff) exchange(
+	ctx context.Context, to *fleet.Endpoint, out *outgoing, held *[]byte,
+) (openai.PrefillAnswer, *failure) {
+	none := openai.PrefillAnswer{CachedTokens: -1}
+	leg := h.leg(ctx, to, out)
+	resp, err := to.Do(ctx, leg)
+	giveBuffer(leg.Body)
+	if err != nil {
+		return none, legFailed(ctx, "prefill", to.Member.ID, err)
+	}
+	defer resp.Close()
+	h.j.q.o.report(to, resp)
+	raw, err := resp.AppendAll(borrow(0), int64(h.cfg.Limits.AnswerBytes))
+	*held = raw
+	if err != nil {
+		return none, legFailed(ctx, "prefill", to.Member.ID, err)
+	}
+	if resp.Status != http.StatusOK {
+		return none, answered("prefill", to.Member.ID, resp.Status, raw, resp.Header.Get("Content-Type"),
+			resp.Header.Get("Retry-After"))
+	}
+	answer, err := openai.ReadPrefill(raw)
+	if err == nil && h.ids != nil && answer.PromptTokens > 0 && answer.PromptTokens != len(h.ids.list) {
+		err = errors.New("the engine counted another number of prompt tokens than were sent")
+	}
+	if err != nil {
+		f := legFailed(ctx, "prefill", to.Member.ID, err)
+		f.kind = "bad_answer"
+		none.Params = answer.Params
+		return none, f
+	}
+	return answer, nil
+}
+
+// prefilled notes that the prefill replica gave what can be handed over.
+func (h *handoff) prefilled() { h.j.q.o.announce(h.j.q.o.planner.Prefilled(h.b, time.Now())) }
+
+// unknownCache is what is known of an engine's prefix cache before it has told.
+var unknownCache = openai.CachedPrompt{Found: -1, Added: -1}
+
+// prefillCached is what the prefill engine had cached of a split request's prompt, and what it has added. It
+// waits for a prefill leg that runs beside: how that ends changes nothing, since the answer is there.
+func (h *handoff) prefillCached() openai.CachedPrompt {
+	if h.beside != nil {
+		_ = h.beside.wait()
+	}
+	if h.b.Mode != planner.Split {
+		return unknownCache
+	}
+	return h.cached
+}
+
+// noteAdded works out what the prefill engine has put into its prefix cache, which the answer of a completion
+// does not tell: all whole blocks of the prompt that it had not found there (vLLM 0.32,
+// v1/core/kv_cache_manager.py estimate_cached_tokens).
+func (h *handoff) noteAdded(reply *connector.Reply) {
+	if reply == nil || h.cached.Found < 0 || !h.b.Prefill.Facts.PrefixCaching {
+		return
+	}
+	if whole := reply.WholeBlocks(); whole >= 0 {
+		h.cached.Added = max(0, whole-h.cached.Found)
+	}
+}

@@ -1,0 +1,148 @@
+package orchestrator
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/orchestrator/outlier"
+	"tandem/orchestrator/planner"
+)
+
+// again decides whether a failed attempt is worth another: never after a client error, within the attempts
+// and the retry budget, and not when two different replicas failed in the same phase, since then the request
+// itself is the likely cause. Two kinds of second failure are tried on: at a replica that is ejected since it
+// fails others too, and where the engine itself said that it failed, so that it lives and a third can tell. A
+// failed prefill costs no client an answer, where a decode replica may compute the prompt.
+func (j *job) again(ctx context.Context, f *failure) bool {
+	bad, out, likeBefore := j.faults.Judged()
+	second := j.failedWhen == f.phase && j.failedAt != f.at && f.kind != "unreachable" && !bad
+	// Whom a client does not wait to see tried elsewhere has no second opinion.
+	if second && likeBefore && !f.answered() || ctx.Err() != nil {
+		j.excuse(ctx.Err() == nil)
+	}
+	if !f.retry || ctx.Err() != nil || j.tries >= j.q.snap.cfg.Retry.Attempts {
+		return false
+	}
+	alone := j.fallsBack(f, second)
+	if second && !alone && !f.answered() {
+		return false
+	}
+	j.avoidFailed(f)
+	if j.third = second && !alone; j.third && !j.othersLeft() {
+		return false
+	}
+	if !alone && !f.harmless() && !out && !j.takeBudget() && !j.engineEnded(ctx, f) && !j.awaitsVerdict(ctx, f) {
+		if !j.mayPrefillThere(f) {
+			return false
+		}
+		alone = true
+	}
+	j.failedWhen, j.failedAt = f.phase, f.at
+	if f.alone || alone {
+		j.plan.SplitOK, j.plan.LocalOK = false, true
+	}
+	return true
+}
+
+// retried counts a failure that the job is tried again for, and says so.
+func (j *job) retried(f *failure) {
+	j.q.o.m.retries.WithLabelValues(f.phase).Inc()
+	j.q.o.log.Info("trying again elsewhere", "id", j.id, "phase", f.phase, "replica", string(f.at), "kind",
+		f.kind, "status", f.status, "error", f.cause())
+}
+
+// takeBudget counts the request among those that are tried again, at most once; false when there are too many
+// of them already. A retry that no engine has worked for costs nothing and needs none: see
+// [failure.harmless].
+func (j *job) takeBudget() bool {
+	j = j.first()
+	if j.budgeted {
+		return true
+	}
+	o := j.q.o
+	if o.retrying.Add(1) > o.retryBudget(j.q.snap.cfg) {
+		o.retrying.Add(-1)
+		return false
+	}
+	j.budgeted = true
+	// net/http ends that context when the handler returns.
+	context.AfterFunc(j.q.r.Context(), func() { o.retrying.Add(-1) })
+	return true
+}
+
+// retryBudget is how many requests may be tried again at a time.
+func (o *Orchestrator) retryBudget(cfg *config.Config) int64 {
+	return max(int64(cfg.Retry.Min), int64(cfg.Retry.Share*float64(o.inflight.Load())))
+}
+
+// verdictWait is how long a request that no place is left for in the retry budget waits for the replica where
+// it failed to be ejected. One that begins to fail has failed many requests by the time that this is known,
+// all of them within the time that such a failure takes.
+const verdictWait = 200 * time.Millisecond
+
+// awaitsVerdict waits for whom the newest attempt is held against to be ejected: then trying elsewhere adds
+// no work to where there is too little, and needs no budget. It reports whether that came, or a place in the
+// budget. Who answers with another status than 500 may be overloaded: that is what the budget is for.
+func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
+	if len(j.faults) == 0 || j.mayPrefillThere(f) || f.status != http.StatusInternalServerError {
+		return false
+	}
+	newest := &j.faults[len(j.faults)-1]
+	if !newest.Answered || newest.Fault.On == planner.Nobody {
+		return false
+	}
+	look := time.NewTicker(verdictWait / 10)
+	defer look.Stop()
+	for range 10 {
+		select {
+		case <-ctx.Done():
+			return false
+		case now := <-look.C:
+			newest.OutNow = j.q.o.planner.KnownBad(newest.Booking, newest.Fault, now)
+			if newest.OutNow || j.takeBudget() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// othersLeft reports whether anybody is left to ask who has not failed the job yet.
+func (j *job) othersLeft() bool {
+	_, err := j.q.o.planner.Explain(&j.plan, time.Now())
+	return noReplica(err) == nil
+}
+
+// lost takes back what the attempts of a job that ends without an answer were held against, if the request is
+// the likely cause.
+func (j *job) lost() {
+	if excuse, cause := j.faults.Lost(); excuse {
+		j.excuse(cause)
+	}
+}
+
+// fallsBack reports whether a decode replica is to compute the prompt itself after f: nothing came of the
+// prefill that can be handed over, or it failed twice. A request after which two connections broke off may be
+// what ended their engines: it gets no third.
+func (j *job) fallsBack(f *failure, second bool) bool {
+	if !j.mayPrefillThere(f) {
+		return false
+	}
+	kind, _ := f.outlierKind()
+	return kind == outlier.Unusable || second && kind != outlier.Broken
+}
+
+// engineEnded reports whether the connection broke off because its engine is not there any more: then trying
+// elsewhere adds no work to it.
+func (j *job) engineEnded(ctx context.Context, f *failure) bool {
+	to := j.q.o.fleet.Endpoint(f.at)
+	return f.kind == "broken" && (to == nil || j.q.dead(ctx, to))
+}
+
+// mayPrefillThere reports whether f is a failure of the prefill side after which a decode replica may do
+// without it.
+func (j *job) mayPrefillThere(f *failure) bool {
+	return f.phase == "prefill" && j.plan.SplitOK && j.q.snap.cfg.Local != config.LocalNever
+}
