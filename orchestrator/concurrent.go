@@ -60,6 +60,16 @@ func (p *prefillBeside) wait() *failure {
 	return p.failure()
 }
 
+// ended tells whether the leg has ended. What it wrote may be read from then on.
+func (p *prefillBeside) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // end cancels the leg if it still runs, and joins it.
 func (p *prefillBeside) end() {
 	p.cancel()

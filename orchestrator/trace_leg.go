@@ -192,8 +192,10 @@ func (a *answer) attributes() []attribute.KeyValue {
 	case a.h.j.ids != nil:
 		attrs = append(attrs, attrInputTokens.Int(a.h.j.count))
 	}
-	if cached := a.h.j.rec.Delivered; cached >= 0 {
-		attrs = append(attrs, attrCacheRead.Int(cached))
+	if a.h.beside == nil || a.h.beside.ended() { // until then that leg writes the record
+		if cached := a.h.j.rec.Delivered; cached >= 0 {
+			attrs = append(attrs, attrCacheRead.Int(cached))
+		}
 	}
 	if a.said.id != "" {
 		attrs = append(attrs, attrAnswerID.String(a.said.id))
