@@ -215,7 +215,8 @@ func (a *answer) restJob(root *job, blamed planner.FailedAttempt) (*job, *failur
 		q: root.q, req: req, id: root.id + "-c" + strconv.Itoa(len(root.rec.Continued)+1),
 		// No template takes part: any version will do.
 		ids:   &promptIDs{list: ids, json: raw, of: replica.Release{Root: a.to.Member.Facts.Root}, exact: true},
-		count: len(ids), rest: left, restOf: root, kept: done, faults: planner.FailedAttempts{blamed},
+		count: len(ids), rest: left, restOf: root, began: &a.to.Member, kept: done,
+		faults: planner.FailedAttempts{blamed},
 	}
 	j.rec = newRecord(j.id, root.rec.Path, time.Now(), root.rec.Config)
 	j.rec.Model = root.rec.Model
@@ -254,9 +255,10 @@ func (j *job) begin(ctx context.Context) (*answer, *failure) {
 }
 
 // goesOnAt reports whether the token ids of a rest mean to a decode replica what they meant where they were
-// made, and whether it takes them.
+// made, whether it takes them, and whether it has the weights that the answer was begun with.
 func (j *job) goesOnAt(d *replica.Replica) bool {
-	return reuses(&d.Facts, j.req.Kind) && j.ids.legs(d) != nil
+	other := j.began != nil && planner.OtherWeights(j.began, d, j.req.Model) != ""
+	return reuses(&d.Facts, j.req.Kind) && j.ids.legs(d) != nil && !other
 }
 
 // restOnly refuses to let an engine begin an answer anew that it is to go on with.

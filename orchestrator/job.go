@@ -37,8 +37,9 @@ type job struct {
 	want *openai.Continuation // of an answer whose tokens are kept, so that another engine can go on with it
 	// What the client has got already, where this is the job of the rest of an answer.
 	rest   *openai.Delivered
-	restOf *job // and the job of the whole
-	kept   int  // and how many tokens of the answer its prompt holds
+	restOf *job             // and the job of the whole
+	began  *replica.Replica // where the answer broke off
+	kept   int              // and how many tokens of the answer its prompt holds
 }
 
 // newJob begins a job. path is the front-door path it came through.

@@ -53,7 +53,7 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.StringVar(&o.Addr, "listen", "127.0.0.1:0", "address to listen on; port 0 picks one")
 	fs.StringVar(&o.Model, "model", "sim", "served model name")
 	fs.Var(&aliases, "alias", "another name of the model (repeatable)")
-	fs.Var(&adapters, "adapter", "a LoRA adapter to serve (repeatable)")
+	fs.Var(&adapters, "adapter", "a LoRA adapter to serve, as `name` or name=path (repeatable)")
 	fs.StringVar(&o.Role, "role", "", "label for the ready line; the engine does not care")
 	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as")
 	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens a KV block")

@@ -72,6 +72,8 @@ type Pool struct {
 	// SpeculativeTokens is --speculative-config's num_speculative_tokens, where an engine's counters do not tell
 	// yet; 0 none.
 	SpeculativeTokens int `yaml:"speculative_tokens"`
+	// Folders that LoRA adapters lie in, as the engines have them; what is behind them says which are the same.
+	AdapterFolders []string `yaml:"adapter_folders"`
 
 	PollInterval time.Duration `yaml:"poll_interval"` // between two scrapes of an engine's /metrics
 	// Memory for the block index of the pool, text included; needs a restart.

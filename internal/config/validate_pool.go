@@ -18,6 +18,12 @@ func (ck *checker) pool(field string, p Pool) {
 	ck.between(field+".block_size", p.BlockSize, 0, 65536)
 	ck.between(field+".blocks", p.Blocks, 0, math.MaxInt32)
 	ck.between(field+".speculative_tokens", p.SpeculativeTokens, 0, 64)
+	for i, folder := range p.AdapterFolders {
+		if strings.Trim(folder, "/") == "" {
+			ck.add(fmt.Sprintf("%s.adapter_folders[%d]", field, i), "is no folder of adapters",
+				`write the path that adapters lie under, such as "/mnt/adapters"`)
+		}
+	}
 	ck.longer(field+".poll_interval", p.PollInterval, 50*time.Millisecond)
 	ck.size(field+".index_bytes", p.IndexBytes, 1<<20)
 }

@@ -55,7 +55,8 @@ type modelList struct {
 	} `json:"data"`
 }
 
-// Models asks the server what it serves: Model, Root, MaxModelLen, Models and Adapters of the facts.
+// Models asks the server what it serves: Model, Root, MaxModelLen, Models, Adapters and AdapterRoots of
+// the facts.
 func (c *Client) Models(ctx context.Context) (replica.Facts, error) {
 	status, body, err := c.get(ctx, "/v1/models")
 	if err != nil {
@@ -78,6 +79,10 @@ func (l *modelList) facts() (replica.Facts, error) {
 		f.Models = append(f.Models, m.ID)
 		if m.Parent != "" {
 			f.Adapters = append(f.Adapters, m.ID)
+			if f.AdapterRoots == nil {
+				f.AdapterRoots = map[string]string{}
+			}
+			f.AdapterRoots[m.ID] = m.Root
 		} else if f.Model == "" {
 			f.Model = m.ID
 			f.Root = m.Root

@@ -146,6 +146,7 @@ func TestProbe(t *testing.T) {
 				f.Root = "/m"
 				f.MaxModelLen = 9
 				f.Models = []string{"tiny", "alias", "lora"}
+				f.AdapterRoots = map[string]string{"lora": "/l"}
 				f.Adapters = []string{"lora"}
 			},
 		},

@@ -55,6 +55,7 @@ import (
 //	resume_events
 //	restart_events    the publisher alone restarts: sequence from 0, no history
 //	lease             leases of prompts finished from now on last For
+//	swap_adapter      the LoRA adapter Body is loaded from Path from now on: the same name, other weights
 //	no_orca           no endpoint-load-metrics any more
 //	clear             ends all of the above that can end
 type Fault struct {
@@ -365,6 +366,8 @@ func (s *Server) Fault(f Fault) error {
 		return s.restart(f.For)
 	case "lease":
 		s.eachRank(func(r *rank) { r.setLease(f.For) })
+	case "swap_adapter":
+		s.swapAdapter(f.Body, f.Path)
 	case "no_orca":
 		s.faults.orca.Store(true)
 	case "clear":

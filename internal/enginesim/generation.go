@@ -232,12 +232,12 @@ func (g *generation) submit() *problem {
 }
 
 func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
-	p := g.p
+	p, lora := g.p, g.srv.adapter(g.p.model)
 	q := core.Request{
 		ID: g.internalID(i, choice), Prompt: prompt,
 		MaxTokens: min(max(p.maxTokens, 0), g.rank.cfg.MaxModelLen-len(prompt)), MinTokens: p.minTokens,
 		StopIDs:   p.stopIDs,
-		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: g.srv.adapter(p.model), Session: p.session,
+		IgnoreEOS: p.ignoreEOS, Salt: p.salt, LoRA: lora.name, Weights: lora.weights(), Session: p.session,
 		SkipReadCache: p.promptLog, Seed: p.seed,
 	}
 	if p.maxTokens < 0 && p.at == atCompletions {
@@ -463,7 +463,11 @@ func (g *generation) end() { g.abort() }
 
 // served are the names that /v1/models lists.
 func (s *Server) served() []string {
-	return slices.Concat([]string{s.o.Model}, s.o.Aliases, s.adapters())
+	names := append([]string{s.o.Model}, s.o.Aliases...)
+	for _, a := range s.adapters() {
+		names = append(names, a.name)
+	}
+	return names
 }
 
 func addProblem(err error) *problem {

@@ -1,59 +1,97 @@
 package enginesim
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// adapters are the LoRA adapters that are served now.
-func (s *Server) adapters() []string { return *s.loaded.Load() }
+// adapter is a LoRA adapter and where it was loaded from, which decides what it computes.
+type adapter struct{ name, path string }
+
+// adapterOf reads "name" or "name=path".
+func adapterOf(text string) adapter {
+	name, path, told := strings.Cut(text, "=")
+	if !told {
+		path = "/adapters/" + name
+	}
+	return adapter{name, path}
+}
+
+// weights tells what a path computes from what every engine has under the name: "" is that.
+func (a adapter) weights() string {
+	if a.path == "/adapters/"+a.name {
+		return ""
+	}
+	return a.path
+}
+
+// adapters are those that are served now.
+func (s *Server) adapters() []adapter { return *s.loaded.Load() }
 
 // serves reports whether model is a served name; none is the base model.
-func (s *Server) serves(model string) bool { return s.base(model) || s.adapter(model) != "" }
+func (s *Server) serves(model string) bool { return s.base(model) || s.adapter(model).name != "" }
 
 // base reports whether model names the base model.
 func (s *Server) base(model string) bool {
 	return model == "" || model == s.o.Model || slices.Contains(s.o.Aliases, model)
 }
 
-func (s *Server) adapter(model string) string {
-	if slices.Contains(s.adapters(), model) {
-		return model
+// adapter returns the adapter of that name, the zero one where there is none.
+func (s *Server) adapter(model string) adapter {
+	for _, a := range s.adapters() {
+		if a.name == model {
+			return a
+		}
 	}
-	return ""
+	return adapter{}
+}
+
+// swapAdapter has the adapter of that name loaded from another path from now on.
+func (s *Server) swapAdapter(name, path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.with(name, path)
+	s.loaded.Store(&now)
+}
+
+// with returns the adapters with name loaded from path. It needs mu.
+func (s *Server) with(name, path string) []adapter {
+	now := slices.DeleteFunc(slices.Clone(s.adapters()), func(a adapter) bool { return a.name == name })
+	return append(now, adapter{name, path})
 }
 
 // loadAdapter answers POST /v1/load_lora_adapter, which a vLLM has whose environment says
 // VLLM_ALLOW_RUNTIME_LORA_UPDATING (entrypoints/openai/models/serving.py).
 func (s *Server) loadAdapter(k *call) {
-	s.changeAdapters(k, func(name, path string, inPlace bool) ([]string, *problem, string) {
+	s.changeAdapters(k, func(name, path string, inPlace bool) ([]adapter, *problem, string) {
 		switch {
 		case name == "" || path == "":
 			return nil, adapterProblem(400, "Both 'lora_name' and 'lora_path' must be provided."), ""
 		case s.base(name):
 			return nil, adapterProblem(400, "The lora adapter '"+name+"' conflicts with a served base model."), ""
-		case s.adapter(name) == "":
-			return append(slices.Clone(s.adapters()), name), nil, "added"
-		case !inPlace:
+		case s.adapter(name).name != "" && !inPlace:
 			return nil, adapterProblem(400, "The lora adapter '"+name+
 				"' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True."), ""
 		}
-		return s.adapters(), nil, "added"
+		return s.with(name, path), nil, "added"
 	})
 }
 
 // unloadAdapter answers POST /v1/unload_lora_adapter. The adapter's blocks stay until they are evicted, as in
 // vLLM.
 func (s *Server) unloadAdapter(k *call) {
-	s.changeAdapters(k, func(name, _ string, _ bool) ([]string, *problem, string) {
-		if s.adapter(name) == "" {
+	s.changeAdapters(k, func(name, _ string, _ bool) ([]adapter, *problem, string) {
+		if s.adapter(name).name == "" {
 			return nil, adapterProblem(404, "The lora adapter '"+name+"' cannot be found."), ""
 		}
-		return slices.DeleteFunc(slices.Clone(s.adapters()), func(a string) bool { return a == name }), nil,
+		return slices.DeleteFunc(slices.Clone(s.adapters()), func(a adapter) bool { return a.name == name }), nil,
 			"removed"
 	})
 }
 
 // changeAdapters reads the body, makes the change, and answers in vLLM's words.
 func (s *Server) changeAdapters(
-	k *call, change func(name, path string, inPlace bool) (now []string, bad *problem, done string),
+	k *call, change func(name, path string, inPlace bool) (now []adapter, bad *problem, done string),
 ) {
 	if !s.o.LoadAdapters {
 		k.respond(404, jsonType, []byte(`{"detail":"Not Found"}`))

@@ -22,12 +22,12 @@ func (s *Server) models(k *call) {
 
 func (s *Server) appendModel(dst []byte, name string) []byte {
 	created := int(s.started().Unix())
-	adapter := s.adapter(name) != ""
+	adapter := s.adapter(name)
 	dst = rawjson.AppendString(append(dst, `{"id":`...), name)
 	dst = appendInt(append(dst, `,"object":"model","created":`...), created)
 	dst = append(dst, `,"owned_by":"vllm","root":`...)
-	if adapter {
-		dst = rawjson.AppendString(append(rawjson.AppendString(dst, "/adapters/"+name), `,"parent":`...), s.o.Model)
+	if adapter.name != "" {
+		dst = rawjson.AppendString(append(rawjson.AppendString(dst, adapter.path), `,"parent":`...), s.o.Model)
 		dst = append(dst, `,"max_model_len":null`...)
 	} else {
 		dst = append(rawjson.AppendString(dst, "/models/"+s.o.Model), `,"parent":null,"max_model_len":`...)

@@ -22,7 +22,7 @@ type Options struct {
 
 	Model    string   // served name, default "sim"
 	Aliases  []string // further names of the base model
-	Adapters []string // served LoRA adapters
+	Adapters []string // served LoRA adapters, "name" or "name=path"
 	// Of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render
 	// flag and no id reuse.
 	Version string

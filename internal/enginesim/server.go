@@ -42,11 +42,11 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	faults faults
-	frozen ice                      // all of it
-	stiff  ice                      // the engine alone
-	loaded atomic.Pointer[[]string] // the adapters; replaced whole, under mu
-	busy   atomic.Int64             // requests being handled, as /load tells
-	born   atomic.Int64             // when the process started, Unix nanoseconds: a restart is a new one
+	frozen ice                       // all of it
+	stiff  ice                       // the engine alone
+	loaded atomic.Pointer[[]adapter] // the adapters; replaced whole, under mu
+	busy   atomic.Int64              // requests being handled, as /load tells
+	born   atomic.Int64              // when the process started, Unix nanoseconds: a restart is a new one
 
 	mu      sync.Mutex // guards the following
 	ln      net.Listener
@@ -67,7 +67,11 @@ func Start(o Options) (*Server, error) {
 		o: o, routes: routes(), names: make(map[string]string), conns: make(map[*conn]bool),
 		callsByPath: make(map[string]int), adminByPath: make(map[string]int), peers: newPeers(o),
 	}
-	s.loaded.Store(&o.Adapters)
+	loaded := make([]adapter, len(o.Adapters))
+	for i, text := range o.Adapters {
+		loaded[i] = adapterOf(text)
+	}
+	s.loaded.Store(&loaded)
 	s.begins()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for path := range s.routes {

@@ -67,16 +67,18 @@ func (r *Replica) Adapter(model string) string {
 // Facts is what an engine said of itself when it was probed, or what the config says where it cannot be
 // probed. Zero means unknown.
 type Facts struct {
-	Model       string   `json:"model"`         // id of the base model
-	Root        string   `json:"root"`          // what the model was loaded from; part of NIXL's hash
-	Models      []string `json:"models"`        // every served name: aliases of the base model and adapters
-	Adapters    []string `json:"adapters"`      // the served names that are LoRA adapters
-	Version     string   `json:"version"`       // vLLM version, "0.32.0"
-	MaxModelLen int      `json:"max_model_len"` // tokens, prompt and answer together
-	BlockSize   int      `json:"block_size"`    // tokens a KV block
-	Blocks      int      `json:"blocks"`        // usable KV blocks of this rank
-	CacheDType  string   `json:"cache_dtype"`   // KV cache data type, part of NIXL's compatibility hash
-	Connector   string   `json:"connector"`     // "nixl" or "moriio", by the series of /metrics; "" unknown
+	Model    string   `json:"model"`    // id of the base model
+	Root     string   `json:"root"`     // what the model was loaded from; part of NIXL's hash
+	Models   []string `json:"models"`   // every served name: aliases of the base model and adapters
+	Adapters []string `json:"adapters"` // the served names that are LoRA adapters
+	// What each of them was loaded from, as it can be compared; none is unknown.
+	AdapterRoots map[string]string `json:"adapter_roots,omitempty"`
+	Version      string            `json:"version"`       // vLLM version, "0.32.0"
+	MaxModelLen  int               `json:"max_model_len"` // tokens, prompt and answer together
+	BlockSize    int               `json:"block_size"`    // tokens a KV block
+	Blocks       int               `json:"blocks"`        // usable KV blocks of this rank
+	CacheDType   string            `json:"cache_dtype"`   // KV cache data type, part of NIXL's compatibility hash
+	Connector    string            `json:"connector"`     // "nixl" or "moriio", by the series of /metrics; "" unknown
 	// Tokens drafted for each sequence and step (num_speculative_tokens), 0 none or unknown.
 	Drafts        int  `json:"speculative_tokens"`
 	PrefixCaching bool `json:"prefix_caching"` // whether the engine keeps prefixes at all

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,7 +47,8 @@ func (w *Watcher) askModels(ctx context.Context) bool {
 	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen {
 		return false
 	}
-	if !slices.Equal(now.Models, was.Models) || !slices.Equal(now.Adapters, was.Adapters) {
+	if !slices.Equal(now.Models, was.Models) || !slices.Equal(now.Adapters, was.Adapters) ||
+		!maps.Equal(now.AdapterRoots, was.AdapterRoots) {
 		w.setModels(now)
 	}
 	return true
@@ -58,6 +60,7 @@ func (w *Watcher) setModels(now replica.Facts) {
 	facts := slices.Clone(w.known.facts)
 	for i := range facts {
 		facts[i].Models, facts[i].Adapters = now.Models, now.Adapters
+		facts[i].AdapterRoots = now.AdapterRoots
 	}
 	w.known.facts = facts
 	w.remakeLocked()

@@ -24,6 +24,7 @@ const (
 	StateDistrusted = "distrusted" // its cache may hold wrong blocks, and is not used until it is restarted
 	// No replica of the other pool can work with it, or transfers with each failed.
 	StateUnpaired = "unpaired"
+	StateAdapter  = "adapter_differs" // a replica of the other pool has other weights under an adapter's name
 
 	// It failed too often at prefilling for others, and takes no requests until a trial goes well.
 	StateEjectedPrefill = "ejected_prefill"
@@ -37,8 +38,8 @@ const (
 // StateNames returns all states that a replica can be in.
 func StateNames() []string {
 	return []string{
-		StateSlow, StateUnreported, StateDistrusted, StateUnpaired, StateEjectedPrefill, StateEjectedDecode,
-		StateEjectedWhole, StateHalfPrefill, StateHalfDecode, StateHalfWhole,
+		StateSlow, StateUnreported, StateDistrusted, StateUnpaired, StateAdapter, StateEjectedPrefill,
+		StateEjectedDecode, StateEjectedWhole, StateHalfPrefill, StateHalfDecode, StateHalfWhole,
 	}
 }
 

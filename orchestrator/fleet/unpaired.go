@@ -38,6 +38,11 @@ func (f *Fleet) judgePairsLocked() {
 			cause = f.unpaired(e, all)
 		}
 		e.w.setState(e.Member.ID, StateUnpaired, cause)
+		cause = ""
+		if f.splits {
+			cause = otherWeights(e, all)
+		}
+		e.w.setState(e.Member.ID, StateAdapter, cause)
 	}
 }
 

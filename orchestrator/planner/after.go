@@ -177,7 +177,7 @@ func (pl *Planner) rate(b *Booking, d *replica.Replica) float64 {
 // the one before was.
 func (pl *Planner) takes(b *Booking, q *question, d *replica.Replica) bool {
 	reuses := d.Facts.ReuseIDs || !b.Decode.Facts.ReuseIDs
-	return reuses && pl.unpaired(&b.Prefill, d) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID)
+	return reuses && pl.unpaired(&b.Prefill, d, q.Model) == "" && !avoids(q.AvoidPairs, b.Prefill.ID, d.ID)
 }
 
 // nowhere says why no other decode replica can take b.

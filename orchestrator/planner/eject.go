@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -152,9 +153,9 @@ func (pl *Planner) waits(q *question, now time.Time) bool {
 // concurrent use.
 func Incompatible(p, d *replica.Replica) string { return incompatible(p, d) }
 
-// unpaired returns the reason for which p and d make no pair, "" if they make one.
-func (pl *Planner) unpaired(p, d *replica.Replica) string {
-	if reason := incompatible(p, d); reason != "" {
+// unpaired returns the reason for which p and d make no pair for a model, "" if they make one.
+func (pl *Planner) unpaired(p, d *replica.Replica, model string) string {
+	if reason := cmp.Or(incompatible(p, d), OtherWeights(p, d, model)); reason != "" {
 		return reason
 	}
 	if pl.outliers.PairOut(outlier.Pair{Prefill: p.ID, Decode: d.ID}) {

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 
 	"tandem/decode"
 	"tandem/internal/replica"
@@ -18,6 +19,8 @@ type pairs struct {
 	rates   scoring.PairRates  // by prefill slot and decode slot
 	learned scoring.PairRates  // the same by what was learned, where rates is not and somebody wants to know
 	slots   map[replica.ID]int // of the replicas of both views
+	// Some prefill replica has adapters: whether a pair works together hangs on the request's model, too.
+	adapters bool
 
 	links   map[Pairing]*scoring.Link
 	engines map[replica.ID]engine // whose links they are, as of the newest table
@@ -33,6 +36,8 @@ func (t *pairs) refresh(pv *prefill.View, dv *decode.View, policy *Policy) {
 	t.renameLinks(pv, dv)
 	t.prefill, t.decode = pv, dv
 	t.slots = make(map[replica.ID]int, len(pv.Replicas)+len(dv.Replicas))
+	t.adapters = slices.ContainsFunc(pv.Replicas,
+		func(r *replica.Replica) bool { return len(r.Facts.AdapterRoots) > 0 })
 	for _, view := range []*prefill.View{pv, dv} {
 		for i, r := range view.Replicas {
 			t.slots[r.ID] = i

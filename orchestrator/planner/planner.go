@@ -234,6 +234,7 @@ func (pl *Planner) pick(q *question, out *out) {
 	for _, pair := range q.AvoidPairs {
 		pl.excludePair(pair)
 	}
+	pl.excludeOtherWeights(q)
 	if out != nil {
 		pl.eject(out)
 	}

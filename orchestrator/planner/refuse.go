@@ -75,7 +75,7 @@ func (pl *Planner) pairable(q *question, id replica.ID) bool {
 	}
 	for i := range pl.scratch.prefills {
 		p := pl.pairs.prefill.Replicas[pl.scratch.prefills[i].Slot]
-		if d != nil && pl.unpaired(p, d) == "" && !avoids(q.AvoidPairs, p.ID, id) {
+		if d != nil && pl.unpaired(p, d, q.Model) == "" && !avoids(q.AvoidPairs, p.ID, id) {
 			return true
 		}
 	}
@@ -156,7 +156,7 @@ func (pl *Planner) excludedPairs(q *question) []Exclusion {
 		p := pl.pairs.prefill.Replicas[pl.scratch.prefills[i].Slot]
 		for j := range pl.scratch.decodes {
 			d := pl.pairs.decode.Replicas[pl.scratch.decodes[j].Slot]
-			reason := pl.unpaired(p, d)
+			reason := pl.unpaired(p, d, q.Model)
 			if reason == "" && avoids(q.AvoidPairs, p.ID, d.ID) {
 				reason = "failed this request before"
 			}

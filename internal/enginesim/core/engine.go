@@ -99,6 +99,7 @@ type Request struct {
 	IgnoreEOS     bool
 	Salt          string // cache_salt
 	LoRA          string // adapter's name
+	Weights       string // which it has, where they are not what every engine has under that name
 	Session       string // accepted; events do not carry it
 	SkipReadCache bool   // prompt_logprobs: computes the whole prompt
 	Seed          uint64 // 0 is greedy; another one is another text

@@ -160,6 +160,9 @@ func (e *Engine) newRequest(q *Request) *request {
 	if r.lora != "" {
 		r.extra = mixString(0, r.lora)
 		r.root = mixString(e.root, r.lora)
+		if q.Weights != "" {
+			r.extra, r.root = mixString(r.extra, q.Weights), mixString(r.root, q.Weights)
+		}
 	}
 	r.attended = r.root
 	r.rehash(e)

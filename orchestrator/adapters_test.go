@@ -1,0 +1,134 @@
+package orchestrator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
+)
+
+// adapterFleet is a fleet whose engines all have one adapter.
+func adapterFleet(s setup) setup {
+	s.engine = func(_ string, o *enginesim.Options) { o.Adapters = []string{"ad"} }
+	return s
+}
+
+// orAlone lets prompts be split where they can be.
+func orAlone(c *config.Config) { c.Local, c.Experimental.Scoring.Speed.Local = config.LocalAuto, 1 }
+
+// swap has an adapter loaded from another path under its name, and lets the router hear of it.
+func (w *world) swap(path string, on ...*simulated) {
+	for _, e := range on {
+		fault(enginesim.Fault{Kind: "swap_adapter", Body: "ad", Path: path})(w, e)
+	}
+	time.Sleep(3 * fleet.ModelsInterval)
+}
+
+// askSome asks for several prompts of an adapter, wants each to be exact, and counts which were split.
+func (w *world) askSome(from int) (split int) {
+	for i := range 4 {
+		p := adapted(completion(i%2 == 0), "ad")
+		p.body = strings.Replace(p.body, "word0", fmt.Sprint("word", from+i), 1)
+		w.exact(p, w.ask(p))
+		if w.o.ring.newest(1)[0].Mode == "split" {
+			split++
+		}
+	}
+	return split
+}
+
+func differs(s fleet.State) bool { return s.State == fleet.StateAdapter }
+
+// While an adapter is exchanged under its name, a pool before the other, nothing is handed over between the
+// weights: the decode replicas compute such prompts alone. Base-model requests are split as before.
+func TestAdapterIsExchanged(t *testing.T) {
+	in(t, adapterFleet(setup{config: orAlone}), func(w *world) {
+		if n := w.askSome(0); n != 4 {
+			t.Fatalf("%d of 4 were split where all have the same weights", n)
+		}
+		w.swap("/adapters/ad-2", w.p...)
+		if n := w.askSome(0); n != 0 {
+			t.Errorf("%d of 4 were split where the weights differ", n)
+		}
+		for _, e := range append(w.p, w.d...) {
+			if !slices.ContainsFunc(w.o.fleet.Endpoint(replica.ID(e.addr)).States(replica.ID(e.addr)), differs) {
+				t.Errorf("%s is not shown to have other weights", e.name)
+			}
+		}
+		if p := completion(false); w.ask(p).status != 200 || w.o.ring.newest(1)[0].Mode != "split" {
+			t.Error("a request for the base model was not split")
+		}
+		w.swap("/adapters/ad-2", append(w.d, w.whole)...)
+		if n := w.askSome(0); n != 4 {
+			t.Errorf("%d of 4 were split where all have the new weights", n)
+		}
+	})
+}
+
+// Where one replica of each pool has the new weights, requests are handed over between those of a kind.
+func TestAdapterPairsByWeights(t *testing.T) {
+	in(t, adapterFleet(setup{config: orAlone}), func(w *world) {
+		w.swap("/adapters/ad-2", w.p[0], w.d[0])
+		for i := range 8 {
+			p := adapted(completion(true), "ad")
+			p.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
+			if got := w.ask(p); got.status != 200 {
+				t.Fatalf("status %d: %s", got.status, got.raw)
+			}
+			r := w.o.ring.newest(1)[0]
+			if r.Mode != "split" || (r.Prefill == w.p[0].addr) != (r.Decode == w.d[0].addr) {
+				t.Errorf("%s from %s to %s", r.Mode, r.Prefill, r.Decode)
+			}
+		}
+	})
+}
+
+// Where nothing may be computed by a decode replica alone a request is refused rather than answered wrongly.
+func TestAdapterDiffersAndNothingIsLocal(t *testing.T) {
+	in(t, adapterFleet(setup{}), func(w *world) {
+		w.swap("/adapters/ad-2", w.d...)
+		p := adapted(completion(false), "ad")
+		w.failed(p, w.ask(p), 503)
+	})
+}
+
+// The same adapter may lie in another folder on every machine: what is behind the folders is compared.
+func TestAdapterFolders(t *testing.T) {
+	s := setup{config: func(c *config.Config) {
+		orAlone(c)
+		c.Pools.Prefill.AdapterFolders = []string{"/fast", "/fast/adapters"}
+		c.Pools.Decode.AdapterFolders = []string{"/adapters/"}
+	}}
+	in(t, adapterFleet(s), func(w *world) {
+		w.swap("/fast/adapters/ad", w.p...)
+		if n := w.askAny(4); n != 4 {
+			t.Errorf("%d of 4 were split where nothing but the folder differs", n)
+		}
+		w.swap("/fast/adapters/ad-2", w.p...)
+		if n := w.askAny(4); n != 0 {
+			t.Errorf("%d of 4 were split where the weights differ", n)
+		}
+	})
+}
+
+// askAny asks for so many prompts of an adapter and counts which were split. To a simulated engine
+// another path is other weights, so that nothing is said of the texts.
+func (w *world) askAny(n int) (split int) {
+	for i := range n {
+		p := adapted(completion(false), "ad")
+		p.body = strings.Replace(p.body, "word0", fmt.Sprint("word", i), 1)
+		if got := w.ask(p); got.status != 200 {
+			w.t.Errorf("status %d: %s", got.status, got.raw)
+		}
+		if w.o.ring.newest(1)[0].Mode == "split" {
+			split++
+		}
+	}
+	return split
+}

@@ -1,0 +1,66 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"tandem/internal/replica"
+	"tandem/orchestrator/planner"
+)
+
+// An adapter that other replicas have from another path under the same name is one with other weights, as far
+// as anybody can tell: its requests are not handed over between them. That shows in nothing but the time they
+// take, so it is a state.
+
+// withoutFolders returns the roots of adapters without the folders that they lie in.
+func withoutFolders(roots map[string]string, folders []string) map[string]string {
+	if len(folders) == 0 || len(roots) == 0 {
+		return roots
+	}
+	out := make(map[string]string, len(roots))
+	for name, root := range roots {
+		out[name] = behind(root, folders)
+	}
+	return out
+}
+
+// behind returns what of path is behind the longest folder that it lies in.
+func behind(path string, folders []string) string {
+	rest := path
+	for _, folder := range folders {
+		if left, in := strings.CutPrefix(path, strings.TrimRight(folder, "/")+"/"); in && len(left) < len(rest) {
+			rest = left
+		}
+	}
+	return cmp.Or(rest, path)
+}
+
+// otherWeights says which adapters of a replica have other weights on one of the other pool, "" for none.
+func otherWeights(e *Endpoint, all map[replica.ID]*Endpoint) string {
+	others := slices.SortedFunc(maps.Values(all),
+		func(a, b *Endpoint) int { return cmp.Compare(a.Member.ID, b.Member.ID) })
+	var found []string
+	for _, name := range e.Member.Facts.Adapters {
+		for _, other := range others {
+			if other.Member.Role == e.Member.Role {
+				continue
+			}
+			if planner.OtherWeights(&e.Member, &other.Member, name) != "" {
+				found = append(found, fmt.Sprintf("%s: %s here, %s at %s", name,
+					e.Member.Facts.AdapterRoots[name], other.Member.Facts.AdapterRoots[name], other.Member.ID))
+				break
+			}
+		}
+	}
+	const most = 4 // adapters are named
+	if more := len(found) - most; more > 0 {
+		found = append(found[:most], fmt.Sprintf("and %d more", more))
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return "requests for an adapter are not handed over to or from other weights: " + strings.Join(found, "; ")
+}
