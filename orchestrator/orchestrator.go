@@ -2,10 +2,10 @@
 // It watches the replicas and applies the configuration.
 //
 // The path, a file a step: serve.go routes, request.go reads and owns the request, tokens.go names its
-// blocks, plan.go plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in the
-// connector's order, answer.go reads the answer, client.go writes it. Package fleet tells what the replicas
-// are and have, package peers what other routers have booked there. Configuration comes in through apply.go,
-// and status goes out through admin.go, collect.go and record.go.
+// blocks, plan.go plans and waits in admission.go for room, attempt.go tries, handoff.go sends the legs in
+// the connector's order, answer.go reads the answer, client.go writes it. Package fleet tells what the
+// replicas are and have, package peers what other routers have booked there. Configuration comes in through
+// apply.go, and status goes out through admin.go, collect.go and record.go.
 package orchestrator
 
 import (

@@ -41,8 +41,8 @@ func (s *sockets) close() {
 
 // tune sets what both kinds of connection share. Their queues have no bound: libzmq stops reading a
 // connection whose queue is full, so that its heartbeats go unread too, and where it then dials again it
-// aborts the process (libzmq #3937, in all versions up to 4.3.5). What bounds them is [subscription.keepUp], and
-// that a replay has an end.
+// aborts the process (libzmq #3937, in all versions up to 4.3.5). What bounds them is [subscription.keepUp],
+// and that a replay has an end.
 func (s *sockets) tune(soc *zmq4.Socket, endpoint string) error {
 	set := []error{
 		soc.SetRcvhwm(0),
