@@ -79,6 +79,7 @@ var (
 	// nothing of the prompt's blocks.
 	errOtherProcess = errors.New("the engine was restarted")
 	errNothingCame  = errors.New("nothing shows that blocks come over")
+	errNoStep       = errors.New("nothing shows that the prefill engine has heard what came")
 	errReadFailed   = errors.New("the decode engine failed to read some blocks, of whomever")
 )
 
@@ -102,9 +103,10 @@ func askLeaseCounters(
 // before. The word of a read goes with it, and to the decode engine it is sent when it has left: where the
 // path is cut just then it is under way for as long as TCP tries, and where the connection ends it is lost.
 //
-// So a canary goes the same way behind it. The messages from one engine to another arrive in their order,
-// and the canary's prompt lets the prefill engine step, which is when it takes them in. A connection that
-// ended would show too: vLLM opens another one only after a read has failed over the one before.
+// So a canary goes the same way behind it: the messages from one engine to another arrive in their order. An
+// engine takes them in when it begins a step, so one token more is asked of it then: it may be in the middle
+// of a long one. A connection that ended would show too: vLLM opens another one only after a read has failed
+// over the one before.
 func (a *answer) wordsHeard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.h.cfg.Timeouts.DecodeFirst)
 	defer cancel()
@@ -118,6 +120,10 @@ func (a *answer) wordsHeard(ctx context.Context) error {
 	first, second := o.handCanary(ctx, q, a.h.from, a.to, transferLimit+10*time.Since(asked))
 	if q.Judge(first, second, own, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
 		return errNothingCame
+	}
+	step := o.askCanary(ctx, a.h.from, &engine.Request{Body: q.Prefill()}, q.Salt+"-step")
+	if step.Err != nil || step.Status != http.StatusOK {
+		return errNoStep
 	}
 	reads, err := askLeaseCounters(ctx, a.h, a.to, a.reads)
 	if err == nil && reads.Failed != a.reads.Failed {

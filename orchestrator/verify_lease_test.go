@@ -218,3 +218,30 @@ func TestLateWordUnderWay(t *testing.T) {
 		})
 	}
 }
+
+// The word that a read was late can come between the canary's two legs, while the prefill engine is in the
+// middle of a step: it counts the word in its next one.
+func TestLateWordBehindStep(t *testing.T) {
+	s := slowPair(30 * time.Second)
+	small := s.engine
+	s.engine = func(name string, o *enginesim.Options) {
+		small(name, o)
+		o.TransferRate = 70 // blocks a second: the prompt's take 100 ms
+	}
+	in(t, s, func(w *world) {
+		p := guardedPrompt(idPrompt(1, 100), "")
+		coreStands(w)
+		hold, mend := enginesim.Fault{Kind: "hold_path", From: "p0.internal"}, enginesim.Fault{Kind: "mend_path"}
+		later(40*time.Second+90*time.Millisecond, fault(hold))(w, w.d[0])
+		later(42*time.Second, fault(enginesim.Fault{Kind: "slow", Factor: 1000}))(w, w.p[0])
+		later(42*time.Second+time.Millisecond, func(w *world, at *simulated) {
+			w.send(w.t.Context(), at.addr, guardedPrompt(idPrompt(70, 40), ""))
+		})(w, w.p[0])
+		later(42*time.Second+10*time.Millisecond, fault(enginesim.Fault{Kind: "slow", Factor: 1}))(w, w.p[0])
+		later(42*time.Second+20*time.Millisecond, fault(mend))(w, w.d[0])
+		w.exact(p, w.ask(p))
+		if n := w.count("tandem_late_answers_total", "disbelieved"); n != 1 {
+			w.t.Errorf("%d answers were not believed, want 1", n)
+		}
+	})
+}
