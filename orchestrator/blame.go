@@ -51,8 +51,9 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	return outlier.ServerError, f.answered()
 }
 
-// fingerprint tells the requests of clients apart: one that is sent again has the same.
-func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.req.Raw) }
+// fingerprint tells the requests of clients apart: one that is sent again has the same, and so has the rest
+// of its answer wherever that broke off.
+func (j *job) fingerprint() uint64 { return xxhash.Sum64(j.first().req.Raw) }
 
 // failedOn holds a failed attempt of a request against whom it concerns. came is when the request did, and
 // began when the attempt: what many requests that came together did to each other says nothing of any of

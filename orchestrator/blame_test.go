@@ -155,3 +155,17 @@ func TestAThirdAttemptThatFindsNobodyIsNone(t *testing.T) {
 		}
 	})
 }
+
+// The rest of an answer is asked for by another body each time, and is the client's one request all the same:
+// what it fails on says no more than the request did.
+func TestTheRestOfAnAnswerIsTheSameRequest(t *testing.T) {
+	root := &job{req: &openai.Request{Raw: []byte(`{"prompt":"a"}`)}}
+	rest := &job{req: &openai.Request{Raw: []byte(`{"prompt":[1,2,3]}`)}, restOf: root}
+	if root.fingerprint() != rest.fingerprint() {
+		t.Error("the rest of an answer is taken for another request")
+	}
+	other := &job{req: &openai.Request{Raw: []byte(`{"prompt":"b"}`)}}
+	if root.fingerprint() == other.fingerprint() {
+		t.Error("two requests are taken for one")
+	}
+}
