@@ -87,8 +87,8 @@ func (t *track) clear(now time.Time) {
 }
 
 // confirm notes that the leg or pair failed a request that is well for certain: what stood is its own.
-func (t *track) confirm() {
-	t.doubt.stands = 0
-	t.doubt.weight = 0
-	t.doubt.alone = 0
+func (d *doubt) confirm() {
+	d.stands = 0
+	d.weight = 0
+	d.alone = 0
 }

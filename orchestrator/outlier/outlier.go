@@ -380,6 +380,7 @@ func (s *Set) PairExcused(p Pair) bool {
 func (s *Set) Restarted(id replica.ID, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.confirmEnd(id)
 	for key, t := range s.leg {
 		if key.id == id {
 			t.startAnew(now)

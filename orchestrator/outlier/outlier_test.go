@@ -531,3 +531,46 @@ func TestTrialsThatGetStuck(t *testing.T) {
 		}
 	}
 }
+
+// Failed loads that stand are the end's own once a trial has failed, or where it is another process now: what
+// goes well there later does not put them on the requests.
+func TestLoadsThatStandMayBeTheEndsOwn(t *testing.T) {
+	for name, happens := range map[string]func(s *Set, now time.Time){
+		"a trial fails": func(s *Set, now time.Time) { s.Failed(s.Due(now, everybody)[0], LoadFail, now) },
+		"a restart":     func(s *Set, now time.Time) { s.Restarted("d", now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSet()
+			pairs := []Pair{{"p1", "d"}, {"p2", "d"}, {"p3", "d"}}
+			for i, p := range pairs {
+				s.NotLoaded(p, Failure{Kind: LoadFail, Request: uint64(i)}, start)
+			}
+			for _, p := range pairs {
+				s.ExcuseLoad(p, LoadFail, true, start, start)
+			}
+			now := start.Add(2 * time.Second)
+			happens(s, now)
+			s.Began(pairs[0], now)
+			if d := s.leg[legKey{"d", Decode}]; d.state != Ejected || d.excused > 0 {
+				t.Errorf("%v were excused, and it is %v", d.excused, d.state)
+			}
+		})
+	}
+}
+
+// What stands is of the last minute, however long nothing goes well.
+func TestLoadsThatStandAge(t *testing.T) {
+	s := newSet()
+	pairs := []Pair{{"p1", "d"}, {"p2", "d"}}
+	now := start
+	for i := range 1200 {
+		p := pairs[i%2]
+		s.NotLoaded(p, Failure{Kind: LoadFail, Request: uint64(i)}, now)
+		s.ExcuseLoad(p, LoadFail, true, now, now)
+		now = now.Add(time.Second)
+	}
+	s.Began(pairs[0], now)
+	if n := s.leg[legKey{"d", Decode}].excused; n > 70 {
+		t.Errorf("%.0f failures of the last minute were excused, of one a second", n)
+	}
+}

@@ -2,6 +2,7 @@ package outlier
 
 import (
 	"maps"
+	"math"
 	"time"
 
 	"tandem/internal/replica"
@@ -27,6 +28,7 @@ func (s *Set) endBegan(id replica.ID, leg Leg, now time.Time) []Change {
 	delete(s.unloaded, id)
 	t := s.of(legKey{id, leg}, now)
 	t.decay(now)
+	e.decay(now)
 	t.excused += e.doubt.stands
 	if e.doubt.stands == 0 || !t.byLoads || t.state != Ejected || t.trying {
 		return nil
@@ -113,6 +115,14 @@ type unloaded struct {
 	with  map[replica.ID]failedLoads
 	at    time.Time // of the newest
 	doubt doubt
+	asOf  time.Time // when doubt was last decayed
+}
+
+func (e *unloaded) decay(now time.Time) {
+	if d := now.Sub(e.asOf); d > 0 {
+		e.doubt.decay(math.Exp(-d.Seconds() / window.Seconds()))
+		e.asOf = now
+	}
 }
 
 // failedLoads are those of one replica with another.
@@ -129,10 +139,19 @@ func (s *Set) unloadedAt(id replica.ID, now time.Time) *unloaded {
 	}
 	e := s.unloaded[id]
 	if e == nil || now.Sub(e.at) > window {
-		e = &unloaded{with: map[replica.ID]failedLoads{}}
+		e = &unloaded{with: map[replica.ID]failedLoads{}, asOf: now}
 		s.unloaded[id] = e
 	}
+	e.decay(now)
 	return e
+}
+
+// confirmEnd notes that an end failed a request that is well for certain, or is another process: the loads
+// that stood are its own. It needs mu.
+func (s *Set) confirmEnd(id replica.ID) {
+	if e := s.unloaded[id]; e != nil {
+		e.doubt.confirm()
+	}
 }
 
 // endFailed notes a failed load of one end with the other. It needs mu.

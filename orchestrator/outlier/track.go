@@ -173,7 +173,7 @@ func (t *track) why(k Kind, row float64) string {
 
 // again puts the trial off, since one has failed.
 func (t *track) again(base, longest time.Duration, k Kind, now time.Time) {
-	t.confirm()
+	t.doubt.confirm()
 	t.wait = min(max(2*t.wait, base), longest)
 	t.trial, t.trying = now.Add(t.wait), false
 	t.cause = "a trial failed: " + k.String()
@@ -204,7 +204,7 @@ func (t *track) openItself(s Settings, now time.Time) {
 // process. Who failed there says nothing of this one.
 func (t *track) startAnew(now time.Time) {
 	t.wait = 0
-	t.confirm()
+	t.doubt.confirm()
 	if t.state == Ejected && t.trial.After(now) {
 		t.trial = now
 	}

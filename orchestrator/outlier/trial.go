@@ -104,11 +104,14 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	case t == nil:
 	case !tr.IsPair():
 		t.again(s.settings.Base, s.settings.Max, k, now)
+		if tr.Leg != Whole {
+			s.confirmEnd(tr.ID)
+		}
 	case t.state == InUse && k == Silent: // it may only be busy
 		t.trying = false
 	case t.state == InUse:
 		t.failed(Failure{Kind: k}, now)
-		t.confirm()
+		t.doubt.confirm()
 		t.eject(s.settings, pairRow, s.pairMost(k), k, now)
 		t.cause = "a trial failed: " + k.String()
 		return []Change{{Pair: tr.Pair, To: Ejected, Cause: t.cause, Trial: t.wait}}
