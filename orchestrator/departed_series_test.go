@@ -109,3 +109,27 @@ func TestSeriesAreBoundedByWhoIsThere(t *testing.T) {
 		}
 	})
 }
+
+// There is no limit on a whole stream: one that ends after the series of its replica were deleted brings some
+// back, which are deleted as well.
+func TestSeriesThatLongStreamsBringBack(t *testing.T) {
+	var d departures
+	now := time.Now()
+	d.arrive([]string{"a", "b"}, now)
+	d.arrive([]string{"b"}, now)
+	var deleted []time.Duration
+	for after := time.Minute; after < 3*24*time.Hour; after += time.Minute {
+		d.forget(11*time.Minute, now.Add(after), func(name string) {
+			if name != "a" {
+				t.Fatalf("%s is still there", name)
+			}
+			deleted = append(deleted, after)
+		})
+	}
+	if len(deleted) < 2 || len(deleted) > 12 || deleted[0] != 11*time.Minute || deleted[1] != 22*time.Minute {
+		t.Errorf("deleted after %v", deleted)
+	}
+	if last := deleted[len(deleted)-1]; last < longestStream || len(d.left) > 0 {
+		t.Errorf("deleted for the last time after %v, and %d are still looked for", last, len(d.left))
+	}
+}
