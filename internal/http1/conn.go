@@ -26,6 +26,7 @@ type conn struct {
 
 	buf  [bufferSize]byte
 	r, w int    // buf[r:w] has been read and not used
+	skip int    // how many bytes of line breaks may come before the next request
 	out  []byte // memory of what is written
 
 	readBy, writeBy time.Time // the deadlines that are set, zero for none
@@ -41,6 +42,7 @@ type conn struct {
 // serve serves one request after the other, until the connection ends or goes to net/http.
 func (c *conn) serve(base context.Context) {
 	defer c.s.remove(c)
+	base = context.WithValue(base, http.ServerContextKey, c.s.Rest)
 	ctx, cancel := context.WithCancel(context.WithValue(base, http.LocalAddrContextKey, c.nc.LocalAddr()))
 	defer cancel()
 	c.remote = c.nc.RemoteAddr().String()
@@ -93,9 +95,20 @@ func (c *conn) next() (h head, _ step) {
 		if c.w += n; n == 0 && err != nil {
 			return h, hangUp
 		}
-		if waited && n > 0 && c.served {
+		if c.skipBreaks(); waited && c.r < c.w && c.served {
 			by = c.headBy(time.Now())
 		}
+	}
+}
+
+// breaksBehindBody is how many bytes of line breaks may follow the body of a POST, as in net/http: old
+// clients send some.
+const breaksBehindBody = 4
+
+func (c *conn) skipBreaks() {
+	for c.skip > 0 && c.r < c.w && (c.buf[c.r] == '\r' || c.buf[c.r] == '\n') {
+		c.r++
+		c.skip--
 	}
 }
 
@@ -246,7 +259,7 @@ func (c *conn) exchange(ctx context.Context, h *head) bool {
 	r := (&http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: h.path}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: h.header, Body: body, ContentLength: h.length, Host: h.host, RemoteAddr: c.remote,
-		RequestURI: h.path,
+		RequestURI: h.path, Close: h.last,
 	}).WithContext(ctx)
 	if h.length == 0 {
 		r.Body = http.NoBody
@@ -279,6 +292,8 @@ func (c *conn) end() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cancel = nil
+	c.skip = breaksBehindBody
+	c.skipBreaks()
 	c.idle, c.served = c.r == c.w, true
 	return !c.s.closing.Load()
 }
@@ -299,22 +314,25 @@ func (c *conn) handle(w *response, r *http.Request) (ok bool) {
 const (
 	// How much of a body that the handler left is read, so that another request can follow.
 	longestUnread = 256 << 10
+	restWithin    = 5 * time.Second        // for a client to send it
 	linger        = 500 * time.Millisecond // for a client to read an answer to what it has not sent yet
 )
 
-// finishBody reads what the handler has left of a body, so that another request can follow. A connection
-// that is closed with bytes unread is reset, which may cost the client the answer: so it has a moment to
-// read it.
+// finishBody reads what the handler has left of a body, so that another request can follow; false: none
+// can. A connection that is closed with bytes unread is reset, which may cost the client the answer: so it
+// has a moment to read it.
 func (c *conn) finishBody(b *body) bool {
 	if b.left == 0 {
 		return true
 	}
-	b.by = time.Now().Add(linger)
-	if b.left > longestUnread {
+	last := b.isLast()
+	b.by = time.Now().Add(restWithin)
+	if last {
+		b.by = time.Now().Add(linger)
 		_ = closeWrite(c.nc) // what cannot be half closed is not reset either
 	}
 	_, err := io.Copy(io.Discard, b)
-	return err == nil
+	return err == nil && !last
 }
 
 // body is a request's body of a known length.
@@ -322,7 +340,11 @@ type body struct {
 	c    *conn
 	left int64
 	by   time.Time // until when a read may take, zero for no limit
+	torn bool      // a read has failed
 }
+
+// isLast reports whether so much of the body is missing that no other request can follow it.
+func (b *body) isLast() bool { return b.left > longestUnread || b.torn && b.left > 0 }
 
 // Read implements [io.Reader]. What came with the head is taken from the buffer.
 func (b *body) Read(p []byte) (int, error) {
@@ -344,6 +366,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.left -= int64(n); b.left == 0 {
 		err = io.EOF
 	}
+	b.torn = b.torn || err != nil && err != io.EOF
 	return n, err
 }
 

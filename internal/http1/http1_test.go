@@ -288,6 +288,8 @@ func TestAnswersAsNetHTTP(t *testing.T) {
 		},
 		"the request": func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintln(w, r.Method, r.URL, r.RequestURI, r.Proto, r.Host, r.ContentLength, r.Close)
+			_, known := r.Context().Value(http.ServerContextKey).(*http.Server)
+			fmt.Fprintln(w, known, r.Context().Value(http.LocalAddrContextKey) != nil)
 			for _, key := range slices.Sorted(maps.Keys(r.Header)) {
 				fmt.Fprintln(w, key, r.Header[key])
 			}
@@ -322,10 +324,10 @@ func talk(t *testing.T, addr string) (said []string) {
 	}
 	defer nc.Close()
 	in := bufio.NewReader(nc)
-	for range 2 {
+	for _, last := range []string{"", "Connection: close\r\n"} {
 		// The connection may be closed already: then there is no answer.
 		_, _ = io.WriteString(nc, "POST /usual HTTP/1.1\r\nhost: front\r\nx-a: 1\r\nX-A:  2 \r\n"+
-			"ACCEPT: */*\r\nContent-Length: 4\r\n\r\nbody")
+			"ACCEPT: */*\r\n"+last+"Content-Length: 4\r\n\r\nbody")
 		resp, err := http.ReadResponse(in, &http.Request{Method: http.MethodPost})
 		if err != nil {
 			return append(said, "no answer")
@@ -568,6 +570,86 @@ func TestUnreadBodies(t *testing.T) {
 		}
 		c.nc.Close()
 	}
+}
+
+// A body that is too long to be read to no end ends its connection, and the client is told so in the answer:
+// else it would send its next request into a connection that is closed, or have it served and not answered.
+func TestUnreadBodiesEndTheConnection(t *testing.T) {
+	requests := make(chan bool, 10)
+	x := onSockets(t, func(w http.ResponseWriter, _ *http.Request) {
+		requests <- true
+		http.Error(w, "no", http.StatusUnauthorized)
+	}, nil)
+	c := x.client()
+	defer c.nc.Close()
+	go func() { // it may be cut
+		_, _ = io.WriteString(c.nc, usual(strings.Repeat("a", 2*longestUnread))+usual("next"))
+	}()
+	if resp, _ := c.hear(); resp.StatusCode != http.StatusUnauthorized || !resp.Close {
+		t.Errorf("%s, close %v", resp.Status, resp.Close)
+	}
+	if _, err := c.in.ReadByte(); err == nil {
+		t.Error("it is still answered")
+	}
+	c.nc.Close()
+	x.s.Close()
+	if len(requests) != 1 {
+		t.Errorf("%d requests were served", len(requests))
+	}
+}
+
+// A body that nobody reads may come slowly: a connection that is closed meanwhile is reset, and a client that
+// reads when it has sent everything would not see the answer.
+func TestUnreadBodiesMayComeSlowly(t *testing.T) {
+	refuse := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTooManyRequests) }
+	inMemory(t, refuse, nil, func(t *testing.T, x *served) {
+		c := x.client()
+		for range 2 { // on one connection
+			text, sent := usual(strings.Repeat("a", 100_000)), make(chan bool)
+			go func() {
+				for part := range slices.Chunk([]byte(text), len(text)/4) {
+					c.say(string(part))
+					time.Sleep(400 * time.Millisecond)
+				}
+				close(sent)
+			}()
+			if resp, _ := c.hear(); resp.StatusCode != http.StatusTooManyRequests || resp.Close {
+				t.Errorf("%s, close %v", resp.Status, resp.Close)
+			}
+			<-sent
+		}
+		c.nc.Close()
+	})
+}
+
+// Some clients send a line break behind a body. It is no request, as in net/http: what follows is one, and
+// the connection is as idle as it was.
+func TestLineBreaksBehindABody(t *testing.T) {
+	limits := func(s *http.Server) { s.ReadHeaderTimeout, s.IdleTimeout = 10*time.Second, 2*time.Minute }
+	inMemory(t, echo, limits, func(t *testing.T, x *served) {
+		c := x.client()
+		for range 3 {
+			c.say(usual("a") + "\r\n")
+			if resp, got := c.hear(); got != "a" {
+				t.Fatalf("%s %q", resp.Status, got)
+			}
+			time.Sleep(time.Minute)
+			c.say("\r\n")
+			time.Sleep(30 * time.Second)
+		}
+		c.say("GET /other HTTP/1.1\r\nHost: front\r\n\r\n")
+		if resp, _ := c.hear(); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s", resp.Status)
+		}
+		c = x.client()
+		c.say(usual("a") + "\r\n")
+		c.hear()
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := x.s.Shutdown(t.Context()); err != nil || time.Since(began) > 2*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
 }
 
 // What is read here as a usual request, net/http reads in the same way.
