@@ -541,21 +541,28 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// A new connection has a moment for its first request while the server shuts down.
+// A new connection has a moment for its first request while the server shuts down, whoever serves it.
 func TestShutdownWaitsForNewConnections(t *testing.T) {
-	inMemory(t, echo, nil, func(t *testing.T, x *served) {
-		c := x.client()
-		ended := make(chan error, 1)
-		go func() { ended <- x.s.Shutdown(t.Context()) }()
-		time.Sleep(time.Second)
-		c.say(usual("a"))
-		if resp, got := c.hear(); got != "a" || !resp.Close {
-			t.Errorf("%q, close %v", got, resp.Close)
-		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	for name, says := range map[string]string{
+		"usual":    usual("a"),
+		"the rest": "POST /other HTTP/1.1\r\nHost: front\r\nContent-Length: 1\r\n\r\na",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, echo, nil, func(t *testing.T, x *served) {
+				c := x.client()
+				ended := make(chan error, 1)
+				go func() { ended <- x.s.Shutdown(t.Context()) }()
+				time.Sleep(time.Second)
+				c.say(says)
+				if resp, got := c.hear(); got != "a" || !resp.Close {
+					t.Errorf("%q, close %v", got, resp.Close)
+				}
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // A long body that nobody reads does not keep its client from reading the answer.

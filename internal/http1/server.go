@@ -51,8 +51,9 @@ func (s *Server) Serve(l net.Listener) error {
 		_ = s.Rest.Serve(left) // it says no more than that its listener was closed
 	}()
 	err := s.accept(base, l, left)
-	left.Close()
-	<-ended
+	if s.closing.Load() {
+		<-ended // connections that have been accepted may go to net/http until it is shut down too
+	}
 	return err
 }
 
@@ -143,18 +144,17 @@ func (s *Server) stop() {
 // left, or the error of ctx when that ends before.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop()
-	rest := make(chan error, 1)
-	go func() { rest <- s.Rest.Shutdown(ctx) }()
+	s.Rest.SetKeepAlivesEnabled(false) // closes what is idle there; what is not usual may still come from here
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for s.closeIdle() > 0 {
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), <-rest)
+			return errors.Join(ctx.Err(), s.Rest.Shutdown(ctx))
 		case <-look.C:
 		}
 	}
-	return <-rest
+	return s.Rest.Shutdown(ctx)
 }
 
 // closeIdle closes the connections that serve no request, and returns how many connections there are.
