@@ -49,9 +49,10 @@ var changes = map[string]func(*config.Config){
 	"pools.POOL.api_key": pools(
 		func(p *config.Pool) { p.APIKey = config.Secret{Value: "another"} },
 	),
-	"pools.POOL.index":      pools(func(p *config.Pool) { p.Index = config.IndexApproximate }),
-	"pools.POOL.block_size": pools(func(p *config.Pool) { p.BlockSize = 32 }),
-	"pools.POOL.blocks":     pools(func(p *config.Pool) { p.Blocks = 5000 }),
+	"pools.POOL.index":           pools(func(p *config.Pool) { p.Index = config.IndexApproximate }),
+	"pools.POOL.block_size":      pools(func(p *config.Pool) { p.BlockSize = 32 }),
+	"pools.POOL.blocks":          pools(func(p *config.Pool) { p.Blocks = 5000 }),
+	"pools.POOL.adapter_folders": pools(func(p *config.Pool) { p.AdapterFolders = []string{"/mnt/adapters"} }),
 	"pools.POOL.replicas.name": replicas(
 		func(r *config.Replica, name string) { r.Name = "engine-" + name },
 	),

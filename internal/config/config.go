@@ -80,6 +80,19 @@ type Pool struct {
 	IndexBytes Bytes `yaml:"index_bytes"`
 }
 
+// AdapterRoot returns the path of an adapter as it can be compared: what of it is behind the longest of the
+// folders that it lies in.
+func (p *Pool) AdapterRoot(path string) string {
+	rest := path
+	for _, folder := range p.AdapterFolders {
+		left, in := strings.CutPrefix(path, strings.TrimRight(folder, "/")+"/")
+		if in && left != "" && len(left) < len(rest) {
+			rest = left
+		}
+	}
+	return rest
+}
+
 // What [Pool.Index] may be.
 const (
 	IndexEvents      = "events"      // follow the block events; an engine that publishes none is approximated

@@ -19,10 +19,11 @@ import (
 
 // asked is what a server's HTTP endpoints said.
 type asked struct {
-	reach   error // why /v1/models gave no model; nothing else is known then
-	model   card
-	names   []string // every served name
-	version string   // "" unknown
+	reach    error // why /v1/models gave no model; nothing else is known then
+	model    card
+	adapters []card
+	names    []string // every served name
+	version  string   // "" unknown
 
 	scrape       engine.Metrics
 	scrapeErr    error
@@ -130,6 +131,9 @@ func (s *server) askModels(ctx context.Context) error {
 	}
 	for _, m := range list.Data {
 		s.seen.names = append(s.seen.names, m.ID)
+		if m.Parent != "" {
+			s.seen.adapters = append(s.seen.adapters, m)
+		}
 		if m.Parent == "" && s.seen.model.ID == "" {
 			s.seen.model = m
 		}

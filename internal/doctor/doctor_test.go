@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sound is a server without anything wrong.
 func sound() enginesim.Options {
-	return enginesim.Options{ZeroLatency: true, EventsEndpoint: "tcp://*:0"}
+	return enginesim.Options{ZeroLatency: true, EventsEndpoint: "tcp://*:0", Adapters: []string{"ad"}}
 }
 
 func with(change func(*enginesim.Options)) enginesim.Options {
@@ -324,6 +324,11 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			check: "max-model-len-mismatch", o: with(func(o *enginesim.Options) { o.Core.MaxModelLen = 2048 }),
 			seen: "2048 (prefill p0), 32768 (decode d0)", do: "--max-model-len",
 			want: []string{"warning max-model-len-mismatch fleet"},
+		},
+		{
+			check: "adapter-mismatch", o: with(func(o *enginesim.Options) { o.Adapters = []string{"ad=/elsewhere/ad"} }),
+			seen: "/elsewhere/ad (prefill p0)", do: "adapter_folders",
+			want: []string{"warning adapter-mismatch fleet"},
 		},
 		{
 			check: "tokenizer-drift", o: with(func(o *enginesim.Options) { o.Wrong.Tokenizer = "another" }),

@@ -40,6 +40,12 @@ func fleetChecks() []check {
 			why: "vLLM refuses a KV transfer between two types, and Tandem forms no such pair.",
 		},
 		{
+			id: "adapter-mismatch", title: "adapters are the same everywhere",
+			trouble: "engines have different adapters under one name", fleet: sameAdapters,
+			why: "Blocks that were computed with other weights mean nothing to the decode engine, and vLLM takes them: " +
+				"Tandem hands requests for such an adapter over between no such two engines.",
+		},
+		{
 			id: "tokenizer-drift", title: "all engines make the same tokens of the same text",
 			trouble: "the engines make different tokens of the same text", fleet: sameTokens,
 			needs: []string{"model-mismatch"},
@@ -135,6 +141,36 @@ func sameVersion(f *fleet) verdict {
 func sameLength(f *fleet) verdict {
 	return f.alike("max_model_len", func(s *server) string { return number(s.seen.model.MaxModelLen) }, warn,
 		"start all engines with the same --max-model-len")
+}
+
+// sameAdapters compares where each adapter was loaded from, which is all that engines tell of it.
+func sameAdapters(f *fleet) verdict {
+	var names []string
+	for _, s := range f.there() {
+		for _, a := range s.seen.adapters {
+			if !slices.Contains(names, a.ID) {
+				names = append(names, a.ID)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return skip("no engine serves an adapter")
+	}
+	for _, name := range names {
+		v := f.alike("path of adapter "+name, func(s *server) string {
+			for _, a := range s.seen.adapters {
+				if a.ID == name {
+					return s.pool.AdapterRoot(a.Root)
+				}
+			}
+			return ""
+		}, warn, "load it from the same path on all engines, give other weights another name, or, where the same "+
+			"adapters lie in different folders, name those in pools.POOL.adapter_folders")
+		if v.status != OK {
+			return v
+		}
+	}
+	return fine("%s", strings.Join(names, ", "))
 }
 
 func number(n int) string {

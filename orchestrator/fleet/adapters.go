@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"tandem/internal/config"
 	"tandem/internal/replica"
 	"tandem/orchestrator/planner"
 )
@@ -16,26 +17,15 @@ import (
 // take, so it is a state.
 
 // withoutFolders returns the roots of adapters without the folders that they lie in.
-func withoutFolders(roots map[string]string, folders []string) map[string]string {
-	if len(folders) == 0 || len(roots) == 0 {
+func withoutFolders(roots map[string]string, pool *config.Pool) map[string]string {
+	if len(pool.AdapterFolders) == 0 || len(roots) == 0 {
 		return roots
 	}
 	out := make(map[string]string, len(roots))
 	for name, root := range roots {
-		out[name] = behind(root, folders)
+		out[name] = pool.AdapterRoot(root)
 	}
 	return out
-}
-
-// behind returns what of path is behind the longest folder that it lies in.
-func behind(path string, folders []string) string {
-	rest := path
-	for _, folder := range folders {
-		if left, in := strings.CutPrefix(path, strings.TrimRight(folder, "/")+"/"); in && len(left) < len(rest) {
-			rest = left
-		}
-	}
-	return cmp.Or(rest, path)
 }
 
 // otherWeights says which adapters of a replica have other weights on one of the other pool, "" for none.

@@ -113,7 +113,7 @@ func (w *Watcher) replicasLocked(facts []replica.Facts) []replica.Replica {
 		fact.BlockSize, fact.Blocks = cmp.Or(fact.BlockSize,
 			set.pool.BlockSize), cmp.Or(fact.Blocks, set.pool.Blocks)
 		fact.Drafts = cmp.Or(fact.Drafts, set.pool.SpeculativeTokens)
-		fact.AdapterRoots = withoutFolders(fact.AdapterRoots, set.pool.AdapterFolders)
+		fact.AdapterRoots = withoutFolders(fact.AdapterRoots, &set.pool)
 		ms[i] = replica.Replica{
 			ID: w.id(i, len(facts)), Role: w.role, URL: w.key.url, Host: w.host, Rank: fact.FirstRank + i,
 			Place: w.place(), Facts: fact,
