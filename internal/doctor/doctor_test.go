@@ -326,8 +326,8 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			want: []string{"warning max-model-len-mismatch fleet"},
 		},
 		{
-			check: "adapter-mismatch", o: with(func(o *enginesim.Options) { o.Adapters = []string{"ad=/elsewhere/ad"} }),
-			seen: "/elsewhere/ad (prefill p0)", do: "adapter_folders",
+			check: "adapter-mismatch", o: with(func(o *enginesim.Options) { o.Adapters = []string{"ad=/other/ad"} }),
+			seen: "/other/ad (prefill p0)", do: "adapter_folders",
 			want: []string{"warning adapter-mismatch fleet"},
 		},
 		{

@@ -42,8 +42,8 @@ func fleetChecks() []check {
 		{
 			id: "adapter-mismatch", title: "adapters are the same everywhere",
 			trouble: "engines have different adapters under one name", fleet: sameAdapters,
-			why: "Blocks that were computed with other weights mean nothing to the decode engine, and vLLM takes them: " +
-				"Tandem hands requests for such an adapter over between no such two engines.",
+			why: "Blocks that were computed with other weights mean nothing to the decode engine, and vLLM takes " +
+				"them: Tandem hands requests for such an adapter over between no such two engines.",
 		},
 		{
 			id: "tokenizer-drift", title: "all engines make the same tokens of the same text",
