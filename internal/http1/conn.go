@@ -2,6 +2,7 @@ package http1
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -93,6 +94,9 @@ func (c *conn) next() (h head, _ step) {
 		waited := c.w == 0
 		n, err := c.read(c.buf[c.w:], by)
 		if c.w += n; n == 0 && err != nil {
+			if c.r < c.w && errors.Is(err, io.EOF) {
+				return h, handOver // the client may wait to be told that its head is cut short
+			}
 			return h, hangUp
 		}
 		if c.skipBreaks(); waited && c.r < c.w && c.served {

@@ -659,6 +659,20 @@ func TestLineBreaksBehindABody(t *testing.T) {
 	})
 }
 
+// A client that ends its direction in the middle of a head is told so, as net/http does.
+func TestAHeadThatIsCutShortIsRefused(t *testing.T) {
+	for _, cut := range []string{"POST /usual HTTP/1.1\r\nHost: a\r\nContent-Le", "PO"} {
+		c := onSockets(t, echo, nil).client()
+		c.say(cut)
+		if err := c.nc.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if resp, _ := c.hear(); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%q: %s, want 400", cut, resp.Status)
+		}
+	}
+}
+
 // What is read here as a usual request, net/http reads in the same way.
 func FuzzHead(f *testing.F) {
 	f.Add([]byte(usual("a")))
