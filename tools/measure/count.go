@@ -13,8 +13,9 @@ import (
 
 // named is a count of something that has a name and a place.
 type named struct {
-	name string
-	n    int
+	name   string
+	n      int
+	reason string // why it is as long as it is, where that is written: see reasonIn
 }
 
 // counts are those of one room. All but examples and testLines are of files that are no tests.
@@ -48,7 +49,7 @@ func (c *counts) file(f *source) {
 		return
 	}
 	lines := bytes.Split(bytes.TrimSuffix(f.text, []byte("\n")), []byte("\n"))
-	c.files = append(c.files, named{f.name, len(lines)})
+	c.files = append(c.files, named{f.name, len(lines), f.reason()})
 	c.lines += len(code)
 	c.codeLines += len(code)
 	c.tokens += len(tokens)
@@ -117,7 +118,9 @@ func (c *counts) declaration(f *source, d ast.Decl, tokens []int) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
 		name := nameOf(d)
-		c.functions = append(c.functions, named{f.name + " " + name, f.line(d.End()) - f.line(d.Pos()) + 1})
+		c.functions = append(c.functions, named{
+			f.name + " " + name, f.line(d.End()) - f.line(d.Pos()) + 1, reasonIn(d.Doc),
+		})
 		c.weights = append(c.weights, len(between(tokens, f.offset(d.Pos()), f.offset(d.End()))))
 		if ast.IsExported(d.Name.Name) && (d.Recv == nil || ast.IsExported(receiver(d))) {
 			c.export(d.Doc != nil)
@@ -164,7 +167,7 @@ func (c *counts) state(name string, t *ast.StructType) {
 		}
 	}
 	if own {
-		c.states = append(c.states, named{name, n})
+		c.states = append(c.states, named{name: name, n: n})
 	}
 }
 

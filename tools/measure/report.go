@@ -24,12 +24,14 @@ var sections = [][]column{
 		{"test:code", func(c *counts) string { return ratio(c.testLines, c.codeLines, 1, "%.2f") }},
 		{"file lines p50/p90/max", func(c *counts) string { return quantiles(sizes(c.files), 50, 90, 100) }},
 		{"files over 350", func(c *counts) string { return fmt.Sprint(over(c.files, longFile)) }},
+		{"without a reason", func(c *counts) string { return fmt.Sprint(len(unexplained(c.files, longFile))) }},
 	},
 	{
 		{"functions", func(c *counts) string { return fmt.Sprint(len(c.functions)) }},
 		{"lines p50/p90/p99/max", func(c *counts) string { return quantiles(sizes(c.functions), 50, 90, 99, 100) }},
 		{"tokens p50/p90/p99/max", func(c *counts) string { return quantiles(c.weights, 50, 90, 99, 100) }},
 		{"over 40 lines", func(c *counts) string { return fmt.Sprint(over(c.functions, longFunction)) }},
+		{"without a reason", func(c *counts) string { return fmt.Sprint(len(unexplained(c.functions, longFunction))) }},
 	},
 	{
 		{"tokens a code line", func(c *counts) string { return ratio(c.tokens, c.codeLines, 1, "%.1f") }},
@@ -102,15 +104,16 @@ func arrow(before, after string) string {
 	return before + " → " + after
 }
 
-// list prints what is beyond the limit in either tree, the largest first.
+// list prints what is beyond the limit in either tree, the largest first, with the reason that is written now.
 func list(w io.Writer, title string, before, after []named, limit int) {
-	figures := map[string]*[2]int{}
+	reasons, figures := map[string]string{}, map[string]*[2]int{}
 	for i, all := range [][]named{before, after} {
 		for _, x := range all {
 			if figures[x.name] == nil {
 				figures[x.name] = new([2]int)
 			}
 			figures[x.name][i] = x.n
+			reasons[x.name] = x.reason
 		}
 	}
 	maps.DeleteFunc(figures, func(_ string, n *[2]int) bool { return max(n[0], n[1]) <= limit })
@@ -122,7 +125,11 @@ func list(w io.Writer, title string, before, after []named, limit int) {
 		fmt.Fprintln(w, "  none")
 	}
 	for _, name := range names {
-		fmt.Fprintf(w, "  %s\t%s\n", arrow(size(figures[name][0]), size(figures[name][1])), name)
+		line := "  " + arrow(size(figures[name][0]), size(figures[name][1])) + "\t" + name
+		if r := reasons[name]; r != "" {
+			line += ": " + r
+		}
+		fmt.Fprintln(w, line)
 	}
 	fmt.Fprintln(w)
 }

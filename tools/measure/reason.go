@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"io"
+	"slices"
+	"strings"
+)
+
+// reasonMark begins the line that says why a function or a file is as long as it is.
+const reasonMark = "Long: "
+
+// reasonIn finds the reason in a comment: from its mark to the end of the paragraph, on one line, "" where there
+// is none.
+func reasonIn(g *ast.CommentGroup) string {
+	text := "\n" + g.Text()
+	_, reason, found := strings.Cut(text, "\n"+reasonMark)
+	if !found {
+		return ""
+	}
+	reason, _, _ = strings.Cut(reason, "\n\n")
+	return strings.Join(strings.Fields(reason), " ")
+}
+
+// reason is the file's: in a comment above its first declaration, imports included, that is not about that one.
+func (f *source) reason() string {
+	for _, g := range f.syntax.Comments {
+		if len(f.syntax.Decls) > 0 && g.End() >= docBegins(f.syntax.Decls[0]) {
+			break
+		}
+		if r := reasonIn(g); r != "" {
+			return r
+		}
+	}
+	return ""
+}
+
+// docBegins is where a declaration begins, its comment included.
+func docBegins(d ast.Decl) token.Pos {
+	doc := (*ast.CommentGroup)(nil)
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		doc = d.Doc
+	case *ast.GenDecl:
+		doc = d.Doc
+	}
+	if doc != nil {
+		return doc.Pos()
+	}
+	return d.Pos()
+}
+
+// check prints what is too long in dir without a reason, and fails if anything is.
+func check(w io.Writer, dir string, except []string) error {
+	t, err := measure(dir)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, of := range []struct {
+		what  string
+		all   []named
+		limit int
+	}{
+		{"file", t[whole].files, longFile},
+		{"function", t[whole].functions, longFunction},
+	} {
+		for _, x := range unexplained(of.all, of.limit) {
+			if slices.ContainsFunc(except, func(folder string) bool { return strings.HasPrefix(x.name, folder+"/") }) {
+				continue
+			}
+			n++
+			fmt.Fprintf(w, "%s: %s of %d lines, over %d without a reason\n", x.name, of.what, x.n, of.limit)
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("%d are too long: split them, or write %q and why above them", n, reasonMark)
+	}
+	return nil
+}
+
+// unexplained are those over the limit without a reason.
+func unexplained(all []named, limit int) []named {
+	return slices.DeleteFunc(slices.Clone(all), func(x named) bool { return x.n <= limit || x.reason != "" })
+}

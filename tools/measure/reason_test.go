@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A function or a file over its limit is named by the check unless a reason is written where it should be.
+func TestCheck(t *testing.T) {
+	body := "() {\n" + strings.Repeat("\tprintln()\n", longFunction-1) + "}\n" // one line over
+	rows := strings.Repeat("// A line.\n", longFile)
+	for _, c := range []struct{ name, text, want string }{
+		{
+			"a long function", "package a\n\n// f is long.\nfunc f" + body,
+			"a/a.go f: function of 41 lines, over 40 without a reason\n",
+		},
+		{"one with a reason", "package a\n\n// f is long.\n//\n// Long: a row\n// a line.\nfunc f" + body, ""},
+		{
+			"the word in the middle of a line", "package a\n\n// f is Long: yes.\nfunc f" + body,
+			"a/a.go f: function of 41 lines, over 40 without a reason\n",
+		},
+		{"a function at the limit", "package a\n\nfunc f" + strings.Replace(body, "\tprintln()\n", "", 1), ""},
+		{
+			"a long file", "package a\n\n" + rows,
+			"a/a.go: file of 352 lines, over 350 without a reason\n",
+		},
+		{"one with a reason above its imports", "package a\n\n// Long: rows.\n\nimport _ \"fmt\"\n" + rows, ""},
+		{
+			"a reason below them", "package a\n\nimport _ \"fmt\"\n\n// Long: rows.\n\nvar a int\n" + rows,
+			"a/a.go: file of 357 lines, over 350 without a reason\n",
+		},
+		{
+			"a reason of the first function is not the file's", "package a\n\n// f is.\n//\n// Long: rows.\nfunc f() {}\n" + rows,
+			"a/a.go: file of 356 lines, over 350 without a reason\n",
+		},
+		{"a folder that is passed over", "package b\n\nfunc f" + body, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, folder := t.TempDir(), c.text[len("package "):][:1]
+			if err := os.Mkdir(filepath.Join(dir, folder), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, folder, folder+".go"), []byte(c.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			err := check(&out, dir, []string{"b"})
+			if out.String() != c.want {
+				t.Errorf("got %q, want %q", out.String(), c.want)
+			}
+			if (err != nil) != (c.want != "") {
+				t.Errorf("fails with %v", err)
+			}
+		})
+	}
+}
+
+// What is said of a long thing stands beside it in the report, the lines of its comment as one.
+func TestReasonInTheReport(t *testing.T) {
+	var out strings.Builder
+	list(&out, "long", nil, []named{{"a.go f", 50, "a row a line."}, {"a.go g", 45, ""}}, longFunction)
+	if want := "long\n  - → 50\ta.go f: a row a line.\n  - → 45\ta.go g\n\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
