@@ -46,7 +46,7 @@ func (o *Orchestrator) announceLeg(c, now outlier.Change) {
 		return
 	}
 	if c.To == outlier.Ejected {
-		o.m.ejected.WithLabelValues(to.Member.Role.String(), string(c.ID), c.Leg.String()).Inc()
+		o.m.ejections.replicas.WithLabelValues(to.Member.Role.String(), string(c.ID), c.Leg.String()).Inc()
 	}
 	cause := ""
 	if now.To != outlier.InUse {
@@ -68,7 +68,7 @@ func (o *Orchestrator) announceLeg(c, now outlier.Change) {
 func (o *Orchestrator) announcePair(c, now outlier.Change) {
 	prefill, decode := string(c.Pair.Prefill), string(c.Pair.Decode)
 	if c.To == outlier.Ejected {
-		o.m.pairEjected.WithLabelValues(prefill, decode).Inc()
+		o.m.ejections.pairs.WithLabelValues(prefill, decode).Inc()
 	}
 	out := now.To == outlier.Ejected
 	switch {

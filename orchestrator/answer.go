@@ -93,8 +93,8 @@ func (a *answer) noteHandoff(resp *engine.Response) {
 	}
 	gap := resp.Sent.Sub(a.h.doneAt)
 	a.h.j.rec.Phases.Handoff = ms(gap)
-	a.h.j.q.o.m.handoffGap.Observe(gap.Seconds())
-	a.h.j.q.o.m.observe(phaseHandoff, gap)
+	a.h.j.q.o.m.handoffs.gap.Observe(gap.Seconds())
+	a.h.j.q.o.m.phases.observe(phaseHandoff, gap)
 }
 
 func (a *answer) failed(err error) *failure { return legFailed(a.ctx, "decode", a.to.Member.ID, err) }
@@ -172,14 +172,14 @@ func (a *answer) begun() {
 	a.first = time.Now()
 	j := a.h.j
 	took := a.first.Sub(a.resp.Sent)
-	j.q.o.m.leg.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
+	j.q.o.m.legs.seconds.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
 	if j.req.Stream { // of other answers nobody sees the first token
 		leg := map[bool]string{true: legDecode, false: legLocal}[a.split]
-		j.q.o.m.compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
+		j.q.o.m.legs.compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
 	}
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
 	if j.rest == nil && j.req.Stream {
-		j.q.o.m.observe(phaseFirst, a.first.Sub(j.q.start))
+		j.q.o.m.phases.observe(phaseFirst, a.first.Sub(j.q.start))
 	}
 	j.q.o.planner.FirstToken(a.h.b, a.first)
 	j.q.o.announce(j.q.o.planner.Decoding(a.h.b, a.first))

@@ -87,13 +87,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.snap.Store(&snapshot{cfg: cfg, inForce: says, connect: con, keys: cfg.APIKeys})
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
 	o.reloads.err.Store(nil)
-	o.m.reloads.WithLabelValues("applied").Inc()
-	o.m.reloadOK.Set(1)
-	o.m.revision.WithLabelValues(says.Revision).Set(1)
-	if old != nil && old.inForce.Revision != says.Revision {
-		o.m.revision.DeleteLabelValues(old.inForce.Revision)
-	}
-	o.m.reloadTime.Set(float64(time.Now().UnixNano()) / 1e9)
+	o.m.config.applied(says.Revision, old.revision(), time.Now())
 	o.queue.wake()
 	o.tellChanges(old, cfg)
 	return nil
@@ -115,8 +109,7 @@ func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 // in the log, the metrics and /readyz.
 func (o *Orchestrator) Rejected(err error) {
 	o.reloads.err.Store(&reloadError{at: time.Now(), err: err})
-	o.m.reloads.WithLabelValues("rejected").Inc()
-	o.m.reloadOK.Set(0)
+	o.m.config.rejected()
 	o.log.Error("configuration rejected, the old one stays in force", "error", err)
 }
 

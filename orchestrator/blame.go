@@ -64,7 +64,7 @@ func (o *Orchestrator) failedOn(
 	fault, now := f.blame(b), time.Now()
 	fault.Request = request
 	fault.Took, fault.At = now.Sub(began), now
-	o.m.failed(b, fault)
+	o.m.failures.count(b, fault)
 	failed, changes := o.planner.Hold(b, fault, f.answered(), came)
 	o.announce(changes)
 	if to := o.fleet.Endpoint(b.Decode.ID); fault.On == planner.OnPair && to != nil {
@@ -98,20 +98,4 @@ func (j *job) ownFaults() {
 func (j *job) excuse(cause bool) {
 	j.q.o.announce(j.q.o.planner.ExcuseAll(j.faults, cause, time.Now()))
 	j.faults = nil
-}
-
-// failed counts an attempt against whom it is held. That of a pair counts as its decode replica's.
-func (m *metrics) failed(b *planner.Booking, f planner.Fault) {
-	at, leg := &b.Decode, "whole"
-	switch {
-	case f.On == planner.Nobody:
-		return
-	case f.On == planner.OnPrefill:
-		at, leg = &b.Prefill, "prefill"
-	case f.On == planner.OnPair:
-		leg = "pair"
-	case b.Mode == planner.Split:
-		leg = "decode"
-	}
-	m.failures.WithLabelValues(at.Role.String(), string(at.ID), leg, f.Kind.String()).Inc()
 }

@@ -83,7 +83,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			newMetrics(reg).observeCache(&tt.rec, tt.split)
+			newMetrics(reg).cache.observe(&tt.rec, tt.split)
 			families, err := reg.Gather()
 			if err != nil {
 				t.Fatal(err)

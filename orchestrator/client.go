@@ -127,7 +127,7 @@ func (c *client) events(b []byte, n int, rec *Record) *failure {
 		return lost(err)
 	}
 	c.sent += n
-	c.q.o.m.events.Add(float64(n))
+	c.q.o.m.requests.events.Add(float64(n))
 	return nil
 }
 
@@ -161,7 +161,7 @@ func (c *client) fail(f *failure) {
 		c.log(f)
 	}
 	if f.owner == "us" && !c.begun {
-		c.q.o.m.refused.WithLabelValues(f.kind).Inc()
+		c.q.o.m.requests.refused.WithLabelValues(f.kind).Inc()
 	}
 	switch {
 	case f.status == clientGone:

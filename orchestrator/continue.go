@@ -96,7 +96,7 @@ func (a *answer) goOn(err error) bool {
 		outcome = clientLeft
 	}
 	o := root.q.o
-	o.m.continued.WithLabelValues(outcome).Inc()
+	o.m.failures.continued.WithLabelValues(outcome).Inc()
 	attrs := []any{
 		"id", root.id, "outcome", outcome, "replica", root.rec.Decode, "tokens", a.given.Tokens(), "took",
 		time.Since(began), "error", err.Error(),

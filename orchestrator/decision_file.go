@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/DeRuina/timberjack"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"tandem/internal/config"
 )
@@ -19,7 +20,7 @@ import (
 type decisionFile struct {
 	ring *ring
 	log  *slog.Logger
-	m    *metrics
+	lost *prometheus.CounterVec // by reason
 
 	changed chan struct{} // a token says that there may be another target
 
@@ -34,8 +35,8 @@ const unwritten = 4096
 // writeSize is how many bytes of lines are put together to one write where many wait.
 const writeSize = 64 << 10
 
-func newDecisionFile(r *ring, log *slog.Logger, m *metrics) *decisionFile {
-	return &decisionFile{ring: r, log: log, m: m, changed: make(chan struct{}, 1)}
+func newDecisionFile(r *ring, log *slog.Logger, lost *prometheus.CounterVec) *decisionFile {
+	return &decisionFile{ring: r, log: log, lost: lost, changed: make(chan struct{}, 1)}
 }
 
 // writable reports whether the file that cfg names can be written, and makes it where it is missing.
@@ -178,7 +179,7 @@ func (w *recordWriter) drain(records <-chan *Record) {
 // write brings the lines to the file, and says when that begins to fail and when it works again.
 func (w *recordWriter) write() {
 	if slow := w.lost(); slow > w.counted {
-		w.d.m.unwritten.WithLabelValues("slow").Add(float64(slow - w.counted))
+		w.d.lost.WithLabelValues("slow").Add(float64(slow - w.counted))
 		w.counted = slow
 	}
 	if w.held == 0 {
@@ -193,7 +194,7 @@ func (w *recordWriter) write() {
 		w.d.log.Info("decisions are written again", "file", w.target.Filename)
 	}
 	if w.failed = err != nil; w.failed {
-		w.d.m.unwritten.WithLabelValues("failed").Add(float64(w.held))
+		w.d.lost.WithLabelValues("failed").Add(float64(w.held))
 	}
 	w.lines.Reset()
 	w.held = 0

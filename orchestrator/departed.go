@@ -1,11 +1,8 @@
 package orchestrator
 
 import (
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Counters and histograms have series for each replica. Those of a replica that has left the configuration
@@ -68,40 +65,7 @@ func (d *departures) forget(ago time.Duration, now time.Time, f func(name string
 // still.
 func (o *Orchestrator) forgetDeparted(now time.Time) {
 	o.departures.forget(o.Config().Timeouts.Answer+time.Minute, now, func(name string) {
-		o.m.forget(name)
+		o.m.families.forget(name)
 		o.fleet.ForgetSeries(name)
 	})
-}
-
-// family is what is asked of a family of series in order to delete some.
-type family interface {
-	DeletePartialMatch(labels prometheus.Labels) int
-}
-
-// replicaFamily is a family with a series for each replica or pair, and its labels that name replicas.
-type replicaFamily struct {
-	family
-
-	labels []string
-}
-
-// ofReplicas keeps a family, if it has labels that name replicas.
-func (m *metrics) ofReplicas(f family, labels []string) {
-	others := func(l string) bool { return l != "replica" && l != "prefill" && l != "decode" }
-	if names := slices.DeleteFunc(slices.Clone(labels), others); len(names) > 0 {
-		m.families = append(m.families, replicaFamily{f, names})
-	}
-}
-
-// forget deletes the series of a replica, and those of its pairs.
-func (m *metrics) forget(name string) {
-	for _, f := range m.families {
-		for _, l := range f.labels {
-			f.DeletePartialMatch(prometheus.Labels{l: name})
-		}
-	}
-	m.leg.reset()
-	m.legRatio.reset()
-	m.handoffTokens.reset()
-	m.unmoved.reset()
 }

@@ -37,7 +37,7 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 	select {
 	case o.giveBacks.places <- struct{}{}:
 	default:
-		o.m.giveBack.WithLabelValues("too_many").Inc()
+		o.m.handoffs.giveBack.WithLabelValues("too_many").Inc()
 		return
 	}
 	o.giveBacks.running.Go(func() { // joined by Run
@@ -47,7 +47,7 @@ func (h *handoff) giveBack(con connector.Connector, reply *connector.Reply, avoi
 		defer cancel()
 		result := "broken"
 		o.panics.Contain("give-back", func() { result = o.freeBlocks(ctx, con, pair, reply, avoid) })
-		o.m.giveBack.WithLabelValues(result).Inc()
+		o.m.handoffs.giveBack.WithLabelValues(result).Inc()
 		if result != "freed" {
 			o.log.Warn("lease was not given back; it will run out by itself", "prefill", string(pair.Prefill.ID),
 				"result", result)

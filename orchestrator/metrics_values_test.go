@@ -86,8 +86,8 @@ func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 func TestSeriesBeginWithValuesOfThePage(t *testing.T) {
 	page, registry := valuesOnPage(t), prometheus.NewRegistry()
 	m := newMetrics(registry)
-	m.beginReplica(&replica.Replica{ID: "p", Role: replica.Prefill})
-	m.beginReplica(&replica.Replica{ID: "d", Role: replica.Decode})
+	m.ejections.begin(&replica.Replica{ID: "p", Role: replica.Prefill})
+	m.ejections.begin(&replica.Replica{ID: "d", Role: replica.Decode})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -102,6 +102,14 @@ type snapshot struct {
 	keys    []config.Secret
 }
 
+// revision is the configuration's; "" before there is any.
+func (s *snapshot) revision() string {
+	if s == nil {
+		return ""
+	}
+	return s.inForce.Revision
+}
+
 // New makes an orchestrator for cfg, which must have been validated. Nothing is dialled before Run.
 func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	if opt.Log == nil {
@@ -118,7 +126,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		queue: &admission{}, ring: newRing(cfg.Decisions.Ring), clock: liveness.NewClock(time.Now()),
 		giveBacks: giveBacks{places: make(chan struct{}, 64)},
 	}
-	o.file = newDecisionFile(o.ring, o.log, o.m)
+	o.file = newDecisionFile(o.ring, o.log, o.m.decisions.unwritten)
 	o.page = page.New(o.Live)
 	o.traceWith(opt.Tracer)
 	o.prefill = prefill.New(prefill.Options{IndexBytes: int64(cfg.Pools.Prefill.IndexBytes)})
@@ -161,7 +169,7 @@ func (o *Orchestrator) membersChanged(
 	}
 	o.departures.arrive(servers, time.Now())
 	for _, e := range all {
-		o.m.beginReplica(&e.Member)
+		o.m.ejections.begin(&e.Member)
 	}
 }
 

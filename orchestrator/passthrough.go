@@ -219,7 +219,7 @@ func (o *Orchestrator) anyEngine(ctx context.Context, q *request) *failure {
 			len(tried) >= q.snap.cfg.Retry.Attempts {
 			return f
 		}
-		o.m.retries.WithLabelValues(f.phase).Inc()
+		o.m.failures.retries.WithLabelValues(f.phase).Inc()
 	}
 }
 

@@ -71,8 +71,8 @@ func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	wait := time.Since(start) - took
 	j.rec.Phases.Queue += ms(wait)
 	j.rec.Phases.Plan += ms(took)
-	j.q.o.m.observe(phaseQueue, wait)
-	j.q.o.m.observe(phasePlan, took)
+	j.q.o.m.phases.observe(phaseQueue, wait)
+	j.q.o.m.phases.observe(phasePlan, took)
 	if queued != nil {
 		return nil, j.notAdmitted(ctx, queued, err)
 	}

@@ -51,9 +51,9 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		}
 		return nil, f
 	}
-	o.m.observe(phasePrefill, took)
-	o.m.leg.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
-	o.m.compare("prefill", at, took, h.b.Prefilled())
+	o.m.phases.observe(phasePrefill, took)
+	o.m.legs.seconds.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
+	o.m.legs.compare("prefill", at, took, h.b.Prefilled())
 	h.cached.Found, h.promptTokens = answer.CachedTokens, answer.PromptTokens
 	h.j.rec.Delivered = answer.CachedTokens
 	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.doneAt)

@@ -48,12 +48,12 @@ func (o *Orchestrator) handle(
 		}
 		q.w.q = q
 		n := o.inflight.Add(1)
-		o.m.inflight.Inc()
+		o.m.requests.inflight.Inc()
 		w.Header().Set("X-Request-Id", cmp.Or(q.clientID, q.id))
 		ctx := q.trace(r.Context()) // ends when the client leaves, the handler returns or the router stops
 		defer func() {
 			o.inflight.Add(-1)
-			o.m.inflight.Dec()
+			o.m.requests.inflight.Dec()
 			q.end()
 		}()
 		defer q.crashed()
@@ -121,8 +121,8 @@ func (q *request) end() {
 	if q.out == "" {
 		q.out = "ok"
 	}
-	q.o.m.requests.WithLabelValues(q.path, q.servedModel(), q.mode, q.out).Inc()
-	q.o.m.observe(phaseTotal, time.Since(q.start))
+	q.o.m.requests.ended.WithLabelValues(q.path, q.servedModel(), q.mode, q.out).Inc()
+	q.o.m.phases.observe(phaseTotal, time.Since(q.start))
 	if q.snap.cfg.Log.Access {
 		q.logAccess()
 	}

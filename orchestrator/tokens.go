@@ -28,7 +28,7 @@ func (j *job) resolved(
 	defer func() {
 		took := time.Since(start)
 		j.rec.Phases.Tokenize += ms(took)
-		j.q.o.m.observe(phaseTokenize, took)
+		j.q.o.m.phases.observe(phaseTokenize, took)
 	}()
 	ctx, span := j.q.o.step(ctx, "tokenize")
 	result := resolve(ctx)
@@ -37,7 +37,7 @@ func (j *job) resolved(
 	}
 	span.end()
 	j.rec.Tokenizer = result.Source.String()
-	j.q.o.m.tokenSource.WithLabelValues(j.rec.Tokenizer).Inc()
+	j.q.o.m.requests.tokenIDs.WithLabelValues(j.rec.Tokenizer).Inc()
 	var rejected *tokenizer.Rejected
 	switch {
 	case errors.As(result.Err, &rejected) && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):

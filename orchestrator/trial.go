@@ -85,7 +85,7 @@ type finding struct {
 func (o *Orchestrator) try(ctx context.Context, tr outlier.Trial) {
 	var got finding // a panic shows nothing
 	o.panics.Contain("trial", func() { got = o.tryWhat(ctx, tr) })
-	o.m.trials.WithLabelValues(got.found.String()).Inc()
+	o.m.ejections.trials.WithLabelValues(got.found.String()).Inc()
 	if got.found != fails {
 		o.announce(o.planner.Outliers().Passed(tr, time.Now()))
 		return
@@ -324,7 +324,7 @@ func (o *Orchestrator) freeCanary(
 	// Ended by the timeout.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe)
 	defer cancel()
-	o.m.giveBack.WithLabelValues(o.freeBlocks(ctx, con, pair, reply, d.Member.ID)).Inc()
+	o.m.handoffs.giveBack.WithLabelValues(o.freeBlocks(ctx, con, pair, reply, d.Member.ID)).Inc()
 }
 
 // canaryLeg lets edit make a leg of a canary's body.

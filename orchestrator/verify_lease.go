@@ -38,7 +38,7 @@ func (a *answer) verifyLease() *failure {
 	h.stopClock() // each question that follows has its own time
 	a.guard.Stop()
 	verdict := a.readInTime(a.ctx)
-	h.j.q.o.m.late.WithLabelValues(verdict).Inc()
+	h.j.q.o.m.handoffs.late.WithLabelValues(verdict).Inc()
 	if verdict == "believed" {
 		return nil
 	}

@@ -1,0 +1,111 @@
+package orchestrator
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metricFamilies makes and registers families of metrics. It keeps those with a series for each replica or
+// pair, so that [metricFamilies.forget] finds every one of them. It is not used from two goroutines while
+// families are made.
+type metricFamilies struct {
+	reg        prometheus.Registerer
+	ofReplicas []replicaFamily
+}
+
+// replicaFamily is a family with a series for each replica or pair.
+type replicaFamily struct {
+	vec interface {
+		DeletePartialMatch(labels prometheus.Labels) int
+	}
+	named []string // its labels that name replicas
+	reset func()   // forgets children that were found before; nil where none are kept
+}
+
+// forget deletes the series of a replica, and those of its pairs.
+func (f *metricFamilies) forget(name string) {
+	for _, of := range f.ofReplicas {
+		for _, l := range of.named {
+			of.vec.DeletePartialMatch(prometheus.Labels{l: name})
+		}
+		if of.reset != nil {
+			of.reset()
+		}
+	}
+}
+
+// keep remembers a family, if it has labels that name replicas.
+func (f *metricFamilies) keep(of replicaFamily, labels []string) {
+	others := func(l string) bool { return l != "replica" && l != "prefill" && l != "decode" }
+	if of.named = slices.DeleteFunc(slices.Clone(labels), others); len(of.named) > 0 {
+		f.ofReplicas = append(f.ofReplicas, of)
+	}
+}
+
+// counter makes a family whose children are asked for rarely.
+func (f *metricFamilies) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	c := f.newCounter(name, help, labels)
+	f.keep(replicaFamily{vec: c}, labels)
+	return c
+}
+
+// counters makes a family of the hot path.
+func (f *metricFamilies) counters(name, help string, labels ...string) *counters {
+	c := f.newCounter(name, help, labels)
+	s := newSeries(c.WithLabelValues)
+	f.keep(replicaFamily{vec: c, reset: s.reset}, labels)
+	return s
+}
+
+// histograms makes a family of the hot path.
+func (f *metricFamilies) histograms(name, help string, buckets []float64, labels ...string) *histograms {
+	h := f.newHistogram(name, help, buckets, labels)
+	s := newSeries(h.WithLabelValues)
+	f.keep(replicaFamily{vec: h, reset: s.reset}, labels)
+	return s
+}
+
+// single makes a counter without labels.
+func (f *metricFamilies) single(name, help string) prometheus.Counter {
+	return f.newCounter(name, help, nil).WithLabelValues()
+}
+
+// histogram makes one without labels.
+func (f *metricFamilies) histogram(name, help string, buckets []float64) prometheus.Observer {
+	return f.newHistogram(name, help, buckets, nil).WithLabelValues()
+}
+
+// gauge makes one without labels.
+func (f *metricFamilies) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	f.reg.MustRegister(g)
+	return g
+}
+
+func (f *metricFamilies) newCounter(name, help string, labels []string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	f.reg.MustRegister(c)
+	return c
+}
+
+func (f *metricFamilies) newHistogram(
+	name, help string, buckets []float64, labels []string,
+) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	f.reg.MustRegister(h)
+	return h
+}
+
+// children is a family of counters, of the hot path or not.
+type children interface {
+	WithLabelValues(values ...string) prometheus.Counter
+}
+
+// begin makes the series of values that are known before anything happens, at 0: an alert on an increase
+// cannot fire on a series that is born at 1.
+func begin(of children, values ...string) {
+	for _, v := range values {
+		of.WithLabelValues(v)
+	}
+}
