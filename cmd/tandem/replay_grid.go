@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"tandem/internal/replay/grid"
 )
 
@@ -25,10 +23,13 @@ type gridRun struct {
 	page    string
 	workers int
 	rounds  int
+	seeds   int
+	tables  string
 
-	mu     sync.Mutex // guards the following and the file
+	mu     sync.Mutex // guards the following and the files
 	lines  []grid.Line
-	failed int // grounds
+	shaped []grid.Shaped
+	failed int
 }
 
 // runGrid plays the decision beside its fair rivals over a drawn grid.
@@ -37,6 +38,9 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs := newFlags("replay grid", "[flags]", stderr)
 	fs.IntVar(&r.rounds, "rounds", 2, "how often each kind of traffic is drawn; a round is 56 cells")
 	fs.Uint64Var(&r.options.Seed, "seed", 1, "of the grid and of everything drawn")
+	fs.IntVar(&r.seeds, "seeds", 3, "with which each cell is played; added to cells that have been played with fewer")
+	fs.StringVar(&r.tables, "tables", "cells,shapes", "what is played: cells, each side in the same shape; "+
+		"shapes, each side in its best shape of as many replicas, at both goals")
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
 	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "virtual `time` that a play lasts at least")
 	fs.StringVar(&r.options.Traces, "traces", shippedTraces(),
@@ -44,13 +48,19 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs.StringVar(&r.only, "only", "",
 		"`names`, or beginnings of names, of the cells that are played; all if empty")
 	fs.StringVar(&r.file, "out", filepath.Join("build", "grid.jsonl"),
-		"`file` for a line of each cell; cells that it has already are not played again")
+		"`file` for a line of each cell, and beside it -shapes for best shapes and -plays for the plays of rivals; "+
+			"what they have already is not played again")
 	fs.StringVar(&r.page, "html", "", "draw a page, too: this `file`")
 	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")
 	list := fs.Bool("list", false, "print the names and stop")
 	quiet := fs.Bool("quiet", false, "no progress")
 	if err := parse(fs, args); err != nil {
 		return err
+	}
+	for table := range strings.SplitSeq(r.tables, ",") {
+		if table != "cells" && table != "shapes" {
+			return fmt.Errorf("no table %q: cells, shapes", table)
+		}
 	}
 	grounds := r.wanted()
 	if *list {
@@ -59,16 +69,17 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if !*quiet {
 		r.options.Progress = since(stderr, time.Now())
 	}
-	if err := r.resume(); err != nil {
-		return err
-	}
-	err := r.play(ctx, grounds, stderr)
+	err := r.all(ctx, grounds, stderr)
 	if r.page != "" {
 		err = errors.Join(err, writeFile(r.page, func(w io.Writer) error {
-			return grid.Page(w, r.lines, 2*len(grounds))
+			return grid.Page(w, r.lines, 2*len(grounds), r.shaped)
 		}))
 	}
-	return errors.Join(err, grid.Print(stdout, r.lines))
+	err = errors.Join(err, grid.Print(stdout, r.lines))
+	if len(r.shaped) > 0 {
+		err = errors.Join(err, grid.PrintShaped(stdout, r.shaped))
+	}
+	return err
 }
 
 // wanted draws the grid and takes what was asked for.
@@ -97,77 +108,58 @@ func listCells(w io.Writer, grounds []grid.Ground) error {
 	return nil
 }
 
-// resume reads what was played before. A line that was cut off is dropped.
-func (r *gridRun) resume() error {
-	f, err := os.Open(r.file)
+// beside names a file of the same grid.
+func (r *gridRun) beside(what string) string {
+	ext := filepath.Ext(r.file)
+	return strings.TrimSuffix(r.file, ext) + "-" + what + ext
+}
+
+// all plays what is missing: first every cell with one seed, since that tells most for its time, then best
+// shapes, then the other seeds.
+func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer) (err error) {
+	if r.lines, err = readLines[grid.Line](r.file); err != nil {
+		return err
+	}
+	if r.shaped, err = readLines[grid.Shaped](r.beside("shapes")); err != nil {
+		return err
+	}
+	var passes [][]job
+	if strings.Contains(r.tables, "cells") {
+		passes = append(passes, r.missingCells(grounds))
+	}
+	if strings.Contains(r.tables, "shapes") {
+		passes = append(passes, r.missingShapes(grounds))
+	}
+	if len(slices.Concat(passes...)) == 0 && len(r.missingSeeds(grounds)) == 0 {
+		return nil
+	}
+	closePlays, err := r.openPlays(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closePlays()) }()
+	for _, jobs := range passes {
+		if err := r.play(ctx, jobs, log); err != nil {
+			return err
+		}
+	}
+	if err := r.play(ctx, r.missingSeeds(grounds), log); err != nil {
+		return err
+	}
+	if r.failed > 0 {
+		return fmt.Errorf("%d could not be played", r.failed)
+	}
+	return nil
+}
+
+func readLines[T grid.Line | grid.Shaped](name string) ([]T, error) {
+	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.lines, err = grid.Read(f)
-	return errors.Join(err, f.Close())
-}
-
-// play plays what is missing. A cell that cannot be played is told, and the others go on.
-func (r *gridRun) play(ctx context.Context, grounds []grid.Ground, log io.Writer) error {
-	group := errgroup.Group{}
-	group.SetLimit(max(1, r.workers))
-	for i := range grounds {
-		g := &grounds[i]
-		if r.has(g) {
-			continue
-		}
-		group.Go(func() error {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			lines, err := grid.Run(ctx, g, r.options)
-			if err != nil {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				r.failed++
-				fmt.Fprintln(log, "not played:", err)
-				return ctx.Err()
-			}
-			return r.add(lines)
-		})
-	}
-	err := group.Wait()
-	if err == nil && r.failed > 0 {
-		err = fmt.Errorf("%d of %d could not be played", r.failed, len(grounds))
-	}
-	return err
-}
-
-func (r *gridRun) has(g *grid.Ground) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, share := range g.Shares {
-		if !slices.ContainsFunc(r.lines, func(l grid.Line) bool { return l.Cell == g.Cell(share) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// add keeps the lines of a ground. The file is written anew: it is small, and never half of it.
-func (r *gridRun) add(lines []grid.Line) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines = append(r.lines, lines...)
-	partial := r.file + ".new"
-	err := writeFile(partial, func(w io.Writer) error {
-		for i := range r.lines {
-			if err := r.lines[i].Write(w); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return os.Rename(partial, r.file)
+	lines, err := grid.Read[T](f)
+	return lines, errors.Join(err, f.Close())
 }

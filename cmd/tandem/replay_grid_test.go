@@ -27,19 +27,22 @@ func TestReplayGrid(t *testing.T) {
 	file, page := filepath.Join(folder, "grid.jsonl"), filepath.Join(folder, "grid.html")
 	args := []string{
 		"replay", "grid", "-only", cells[0], "-traces", folder, "-out", file, "-html", page,
+		"-seeds", "1", "-tables", "cells",
 	}
 	var out bytes.Buffer
 	if code := run(t.Context(), args, &out, &log); code == 0 ||
 		!strings.Contains(log.String(), "not played: kind") {
 		t.Errorf("without its file: code %d, %s", code, log.String())
 	}
-	var lines bytes.Buffer
+	var played []grid.Line
 	for _, cell := range cells {
 		l := grid.Line{Cell: cell, Share: 0.7, Blind: true}
 		l.Capacity = grid.Capacities{Ours: 2, Rival: 1, Unsplit: 1}
-		if err := l.Write(&lines); err != nil {
-			t.Fatal(err)
-		}
+		played = append(played, l)
+	}
+	var lines bytes.Buffer
+	if err := grid.Write(&lines, played); err != nil {
+		t.Fatal(err)
 	}
 	lines.WriteString(`{"cell":`)
 	if err := os.WriteFile(file, lines.Bytes(), 0o600); err != nil {

@@ -53,6 +53,7 @@ func (p *Play) ofKind(recording cluster.Source) (cluster.Source, error) {
 	if k.Recorded.File == "" {
 		return k.Composed.Compose(p.Seed), nil
 	}
+	k.Recorded.From += p.Skip
 	return k.Sessions(recording, p.Seed), nil
 }
 

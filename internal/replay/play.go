@@ -40,7 +40,8 @@ type Play struct {
 	EventLag time.Duration
 	Poll     time.Duration
 	SLO      SLO
-	Step     int // tokens that a decode replica computes in a step, 0: as many as vLLM does
+	Step     int           // tokens that a decode replica computes in a step, 0: as many as vLLM does
+	Skip     time.Duration // of a recorded kind, that is left out at its beginning
 
 	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a
 	// trace's.

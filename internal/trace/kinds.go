@@ -153,6 +153,22 @@ func composedKinds() []Kind {
 	return all
 }
 
+// recordedFor is how long the recordings with times are, all of them, or a little less.
+const recordedFor = 58 * time.Minute
+
+// Free is how much of a kind's recording is left behind so much of it: by so much later may another play of
+// it begin. There is none where nothing is recorded, or no times are.
+func (k *Kind) Free(span time.Duration) time.Duration {
+	if k.Recorded.File == "" || k.Loops {
+		return 0
+	}
+	end := k.Recorded.To
+	if end == 0 {
+		end = recordedFor
+	}
+	return max(0, end-k.Recorded.From-span)
+}
+
 // Sessions are those of a recorded kind, out of all of its recording.
 func (k *Kind) Sessions(recording interface{ Next() (*Session, error) }, seed uint64) *Changed {
 	return &Changed{from: recording, r: k.Recorded, rnd: rand.New(rand.NewPCG(seed, 0x616e7377))}

@@ -121,7 +121,9 @@ type Line struct {
 	Ours     Figures    `json:"ours"`
 	Rival    Figures    `json:"rival"`   // the best fair one in the same shape
 	Unsplit  Figures    `json:"unsplit"` // the best in one pool of as many replicas
-	Seconds  float64    `json:"seconds"` // that the ground took
+	Windows  *Trio      `json:"windows,omitempty"`
+	Again    []Again    `json:"again,omitempty"` // the same cell with other seeds
+	Seconds  float64    `json:"seconds"`         // that the ground took
 }
 
 // Capacities are the largest loads with enough good answers.
@@ -129,6 +131,23 @@ type Capacities struct {
 	Ours    float64 `json:"ours"`
 	Rival   float64 `json:"rival"`
 	Unsplit float64 `json:"unsplit"`
+}
+
+// Again is a cell played with another seed, all of them in the same form and at the same load.
+type Again struct {
+	Number   int        `json:"seed"` // 2 is the second
+	Capacity Capacities `json:"capacity"`
+	Ours     Figures    `json:"ours"`
+	Rival    Figures    `json:"rival"`
+	Unsplit  Figures    `json:"unsplit"`
+	Windows  *Trio      `json:"windows,omitempty"`
+}
+
+// Trio has the same of each side.
+type Trio struct {
+	Ours    Windows `json:"ours"`
+	Rival   Windows `json:"rival"`
+	Unsplit Windows `json:"unsplit"`
 }
 
 // Figures are what is kept of a play.

@@ -94,10 +94,10 @@ func TestSumByHand(t *testing.T) {
 	}
 	var text, html bytes.Buffer
 	if err := Print(&text, lines); err != nil || strings.Count(text.String(), "LOST") != 2 ||
-		!strings.Contains(text.String(), "1 lost, 1 to not splitting, 1 later") {
+		!strings.Contains(text.String(), "1 lost, 0 of them surely, 1 to not splitting, 1 later") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
-	if err := Page(&html, lines, 112); err != nil {
+	if err := Page(&html, lines, 112, nil); err != nil {
 		t.Fatal(err)
 	}
 	page := html.String()
@@ -111,25 +111,36 @@ func TestSumByHand(t *testing.T) {
 func TestReadWhatWasWritten(t *testing.T) {
 	var b bytes.Buffer
 	want := line(0.7, 0.9, 0.8, 0.7, true)
-	if err := want.Write(&b); err != nil {
+	if err := Write(&b, []Line{want}); err != nil {
 		t.Fatal(err)
 	}
 	b.WriteString(`{"cell":"x","ki`)
-	got, err := Read(&b)
-	if err != nil || len(got) != 1 || got[0] != want {
+	got, err := Read[Line](&b)
+	if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-// A ground that is small: what it holds is found, its rivals may prefill where they decode, and every cell is
-// judged with the same load.
-func TestRunAGround(t *testing.T) {
-	g := Ground{Kind: "extract-bursts", Shape: "1P1D", Cache: 1, Step: 8192, Shares: []float64{0.7}}
-	var told []string
-	lines, err := Run(t.Context(), &g, Options{
+// small is a ground that is, and how it is played.
+func small(t *testing.T, told *[]string) (*Player, *Ground) {
+	t.Helper()
+	g := &Ground{Kind: "extract-bursts", Shape: "1P1D", Cache: 1, Step: 8192, Shares: []float64{0.7}}
+	p, err := NewPlayer(g, Options{
 		Seed: 1, Requests: 30, Shortest: 10 * time.Second, Rules: []string{"+local:k=2:pause=0.03"},
-		Progress: func(s string) { told = append(told, s) },
+		Progress: func(s string) { *told = append(*told, s) },
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, g
+}
+
+// What a small ground holds is found, its rivals may prefill where they decode, and every cell is judged with
+// the same load.
+func TestPlayAGround(t *testing.T) {
+	var told []string
+	p, g := small(t, &told)
+	lines, err := p.Cells(t.Context())
 	if err != nil || len(lines) != 1 {
 		t.Fatalf("%+v, %v", lines, err)
 	}
@@ -145,11 +156,41 @@ func TestRunAGround(t *testing.T) {
 	if len(told) < 20 || len(told) > 60 || !strings.Contains(strings.Join(told, "\n"), "+local:k=2:pause=0.03") {
 		t.Errorf("%d plays, or none with the rule", len(told))
 	}
-	if _, err := Run(t.Context(), &Ground{Kind: "x"}, Options{}); err == nil {
+	asked, good := 0, 0
+	for i, n := range l.Windows.Ours.Asked {
+		asked += n
+		good += l.Windows.Ours.Usual[i]
+	}
+	if asked != l.Ours.Measured || math.Abs(float64(good)/float64(asked)-l.Ours.Usual) > 1e-9 {
+		t.Errorf("windows have %d good answers of %d, the play %v of %d", good, asked, l.Ours.Usual, l.Ours.Measured)
+	}
+	if err := p.AddSeeds(t.Context(), &l, 3); err != nil {
+		t.Fatal(err)
+	}
+	if l.Plays() != 3 || l.Again[0].Ours.TTFT == l.Ours.TTFT || l.Again[1].Ours.TTFT == l.Again[0].Ours.TTFT ||
+		l.Again[1].Rival.Policy != l.Rival.Policy || l.Again[1].Capacity.Ours <= 0 {
+		t.Errorf("with further seeds: %+v", l)
+	}
+	before := len(told)
+	if err := p.AddSeeds(t.Context(), &l, 3); err != nil || len(told) != before {
+		t.Errorf("the same seeds were played again: %v", told[before:])
+	}
+	s, err := p.Shapes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Name != "extract-bursts/2 replicas/cache1/step8192" || s.Usual.Ours.Capacity != l.Capacity.Ours ||
+		s.Usual.Rival.Capacity != l.Capacity.Rival || s.Usual.Unsplit.Capacity != l.Capacity.Unsplit ||
+		s.Tight.Enough <= 0 || s.Tight.Rival.Capacity > s.Usual.Rival.Capacity {
+		t.Errorf("of the only shape there is: %+v, its cell had %+v", s, l.Capacity)
+	}
+}
+
+func TestNoSuchGround(t *testing.T) {
+	if _, err := NewPlayer(&Ground{Kind: "x"}, Options{}); err == nil {
 		t.Error("a kind that there is not was played")
 	}
-	g = Ground{Kind: "azure-28", Shape: "1P1D"}
-	if _, err := Run(t.Context(), &g, Options{Traces: t.TempDir()}); err == nil {
+	if _, err := NewPlayer(&Ground{Kind: "azure-28", Shape: "1P1D"}, Options{Traces: t.TempDir()}); err == nil {
 		t.Error("a kind without its file was played")
 	}
 }

@@ -15,13 +15,25 @@ var layoutPage = template.Must(template.New("page").Funcs(template.FuncMap{
 	"x":  func(x float64) string { return fmt.Sprintf("%.2f", x) },
 	"g":  func(x float64) string { return fmt.Sprintf("%.3g", x) },
 	"ms": func(x float64) string { return fmt.Sprintf("%.0f", x*1e3) },
+	"ahead": func(l Line) string {
+		in, known := l.Ahead()
+		if !known {
+			return ""
+		}
+		return fmt.Sprintf("%+.1f to %+.1f", in.Low*100, in.High*100)
+	},
+	"goal": func(i int) string { return goals[i] },
 }).Parse(layout))
 
-// Page writes one page that needs nothing else: every cell beside its best rival.
-func Page(w io.Writer, lines []Line, wanted int) error {
+// Page writes one page that needs nothing else: every cell beside its best rival, and each side in its best
+// shape.
+func Page(w io.Writer, lines []Line, wanted int, shaped []Shaped) error {
 	return layoutPage.Execute(w, struct {
-		Sums   []Summary
-		Lines  []Line
-		Wanted int
-	}{Sum(lines), lines, wanted})
+		Sums                 []Summary
+		Lines                []Line
+		Wanted               int
+		Shaped               []Shaped
+		ShapedSums           []ShapedSummary
+		Ours, Rival, Unsplit Side
+	}{Sum(lines), lines, wanted, shaped, SumShaped(shaped), Ours, Rival, Unsplit})
 }

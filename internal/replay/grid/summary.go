@@ -11,22 +11,60 @@ import (
 // LossOf is by how many good answers a rival has to be ahead for a cell to be lost.
 const LossOf = 0.01
 
+// Good is the share of answers that keep the usual goal: the median over the seeds, as all figures of a line.
+func (l *Line) Good(s Side) float64 {
+	return l.median(s, func(f *Figures) float64 { return f.Usual })
+}
+
+// Tight is the share of those that keep the tight one.
+func (l *Line) Tight(s Side) float64 {
+	return l.median(s, func(f *Figures) float64 { return f.Tight })
+}
+
+// TTFT is the mean time to first token.
+func (l *Line) TTFT(s Side) float64 { return l.median(s, func(f *Figures) float64 { return f.TTFT }) }
+
+// TPOT99 is the time a token of the slowest hundredth of the answers.
+func (l *Line) TPOT99(s Side) float64 {
+	return l.median(s, func(f *Figures) float64 { return f.TPOT99 })
+}
+
+// Halting is the share of answers with a gap above 0.2 s.
+func (l *Line) Halting(s Side) float64 {
+	return l.median(s, func(f *Figures) float64 { return f.Halting })
+}
+
+// Stuck is the share of answers with a gap above 1 s.
+func (l *Line) Stuck(s Side) float64 {
+	return l.median(s, func(f *Figures) float64 { return f.Stuck })
+}
+
 // Lost reports whether a fair rival in the same shape is ahead.
-func (l *Line) Lost() bool { return l.Rival.Usual-l.Ours.Usual > LossOf }
+func (l *Line) Lost() bool { return l.Good(Rival)-l.Good(Ours) > LossOf }
+
+// LostSurely reports whether it is, and chance is not what did it.
+func (l *Line) LostSurely() bool {
+	in, known := l.Ahead()
+	return l.Lost() && known && in.High < 0
+}
 
 // LostUnsplit reports whether not splitting at all is ahead.
-func (l *Line) LostUnsplit() bool { return l.Unsplit.Usual-l.Ours.Usual > LossOf }
+func (l *Line) LostUnsplit() bool { return l.Good(Unsplit)-l.Good(Ours) > LossOf }
 
 // Ratio is our capacity over the best rival's in the same shape.
-func (l *Line) Ratio() float64 { return l.Capacity.Ours / l.Capacity.Rival }
+func (l *Line) Ratio() float64 {
+	return l.ratio(func(c *Capacities) float64 { return c.Rival })
+}
 
 // RatioUnsplit is our capacity over that of not splitting.
-func (l *Line) RatioUnsplit() float64 { return l.Capacity.Ours / l.Capacity.Unsplit }
+func (l *Line) RatioUnsplit() float64 {
+	return l.ratio(func(c *Capacities) float64 { return c.Unsplit })
+}
 
 // Late reports whether our mean time to first token is more than 5 % behind a rival's, where both have as
 // many good answers as make a capacity.
 func (l *Line) Late() bool {
-	return l.Ours.Usual >= l.Enough && l.Rival.Usual >= l.Enough && l.Ours.TTFT > 1.05*l.Rival.TTFT
+	return l.Good(Ours) >= l.Enough && l.Good(Rival) >= l.Enough && l.TTFT(Ours) > 1.05*l.TTFT(Rival)
 }
 
 // Summary counts what is wanted of a grid.
@@ -34,6 +72,7 @@ type Summary struct {
 	Name          string  `json:"name"`
 	Cells         int     `json:"cells"`
 	Lost          int     `json:"lost"`         // to a fair rival in the same shape
+	LostSurely    int     `json:"lost_surely"`  // of these, where the interval of the difference has no 0
 	LostUnsplit   int     `json:"lost_unsplit"` // to not splitting
 	Late          int     `json:"late"`
 	Least         float64 `json:"least_capacity_ratio"`
@@ -45,6 +84,8 @@ type Summary struct {
 	HaltingOthers float64 `json:"rival_gap_above_200ms_at_0.7"`
 	StuckOthers   float64 `json:"rival_gap_above_1s_at_0.7"`
 	OfBound       float64 `json:"mean_share_of_bound"` // our capacity over the load that no policy passes
+	Plays         int     `json:"plays"`               // of each side: a cell has one for each seed
+	Collapsed     [3]int  `json:"collapsed"`           // of these, in which ours, the rival, one pool did not keep up
 }
 
 // Sum sums up all cells, and those of the open and of the blind kinds.
@@ -58,7 +99,7 @@ func Sum(lines []Line) []Summary {
 
 func sum(name string, lines []Line, wanted func(*Line) bool) Summary {
 	s := Summary{Name: name, Least: math.Inf(1), LeastUnsplit: math.Inf(1)}
-	grounds, at07 := 0.0, 0.0
+	grounds := 0.0
 	for i := range lines {
 		l := &lines[i]
 		if !wanted(l) {
@@ -66,6 +107,11 @@ func sum(name string, lines []Line, wanted func(*Line) bool) Summary {
 		}
 		s.Cells++
 		s.Lost += one01(l.Lost())
+		s.LostSurely += one01(l.LostSurely())
+		s.Plays += l.Plays()
+		for who := range s.Collapsed {
+			s.Collapsed[who] += l.Collapsed(Side(who))
+		}
 		s.LostUnsplit += one01(l.LostUnsplit())
 		s.Late += one01(l.Late())
 		if l.Share != gapShare { // a ground has one cell with it
@@ -75,11 +121,10 @@ func sum(name string, lines []Line, wanted func(*Line) bool) Summary {
 		s.Least, s.Mean = min(s.Least, l.Ratio()), s.Mean+l.Ratio()
 		s.LeastUnsplit, s.MeanUnsplit = min(s.LeastUnsplit, l.RatioUnsplit()), s.MeanUnsplit+l.RatioUnsplit()
 		s.OfBound += l.Capacity.Ours / l.Bound
-		at07++
-		s.Halting += l.Ours.Halting
-		s.Stuck += l.Ours.Stuck
-		s.HaltingOthers += l.Rival.Halting
-		s.StuckOthers += l.Rival.Stuck
+		s.Halting += l.Halting(Ours)
+		s.Stuck += l.Stuck(Ours)
+		s.HaltingOthers += l.Halting(Rival)
+		s.StuckOthers += l.Stuck(Rival)
 	}
 	if grounds == 0 {
 		s.Least, s.LeastUnsplit = 0, 0
@@ -105,38 +150,52 @@ func Print(w io.Writer, lines []Line) error {
 	out := bufio.NewWriter(w)
 	for i := range lines {
 		l := &lines[i]
-		mark := ""
-		if l.Blind {
-			mark += " blind"
-		}
-		if l.Lost() {
-			mark += " LOST"
-		}
-		if l.LostUnsplit() {
-			mark += " LOST to not splitting"
-		}
 		fmt.Fprintf(out, "%-58s load %7.3g  good %5.1f %% (%5.1f %s; %5.1f not split)  capacity %.2f x, %.2f x%s\n",
-			l.Cell, l.Load, l.Ours.Usual*100, l.Rival.Usual*100, l.Rival.Policy, l.Unsplit.Usual*100, l.Ratio(),
-			l.RatioUnsplit(), mark)
+			l.Cell, l.Load, l.Good(Ours)*100, l.Good(Rival)*100, l.Rival.Policy, l.Good(Unsplit)*100, l.Ratio(),
+			l.RatioUnsplit(), l.marks())
 	}
 	for _, s := range Sum(lines) {
-		fmt.Fprintf(out, "%-5s %3d cells: %d lost, %d to not splitting, %d later by over 5 %%; "+
+		fmt.Fprintf(out, "%-5s %3d cells: %d lost, %d of them surely, %d to not splitting, %d later by over 5 %%; "+
 			"capacity over the best rival: least %.2f, mean %.2f; over not splitting: %.2f, %.2f; "+
-			"gaps above 0.2 s at 0.7: %.1f %%, above 1 s: %.2f %% (the rival's: %.1f, %.2f); %.2f of the bound\n",
-			s.Name, s.Cells, s.Lost, s.LostUnsplit, s.Late,
+			"gaps above 0.2 s at 0.7: %.1f %%, above 1 s: %.2f %% (the rival's: %.1f, %.2f); %.2f of the bound; "+
+			"of %d plays each %d, %d and %d collapsed (ours, the rival's, not split)\n",
+			s.Name, s.Cells, s.Lost, s.LostSurely, s.LostUnsplit, s.Late,
 			s.Least, s.Mean, s.LeastUnsplit, s.MeanUnsplit, s.Halting*100, s.Stuck*100, s.HaltingOthers*100,
-			s.StuckOthers*100, s.OfBound)
+			s.StuckOthers*100, s.OfBound, s.Plays, s.Collapsed[Ours], s.Collapsed[Rival], s.Collapsed[Unsplit])
 	}
 	return out.Flush()
 }
 
-// Read reads the lines of a file; one that was cut off while it was written ends it.
-func Read(r io.Reader) ([]Line, error) {
-	var all []Line
+// marks are what is said of a cell behind its figures.
+func (l *Line) marks() string {
+	text := ""
+	if in, known := l.Ahead(); known {
+		text += fmt.Sprintf("  ahead by [%+.1f, %+.1f]", in.Low*100, in.High*100)
+	}
+	if n := l.Plays(); n > 1 {
+		text += fmt.Sprintf("  collapsed %d, %d, %d of %d", l.Collapsed(Ours), l.Collapsed(Rival),
+			l.Collapsed(Unsplit), n)
+	}
+	if l.Blind {
+		text += " blind"
+	}
+	if l.Lost() {
+		text += " LOST"
+	}
+	if l.LostUnsplit() {
+		text += " LOST to not splitting"
+	}
+	return text
+}
+
+// Read reads the lines of a file, of [Line] or of [Shaped]; one that was cut off while it was written ends
+// it.
+func Read[T Line | Shaped](r io.Reader) ([]T, error) {
+	var all []T
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
-		var l Line
+		var l T
 		if err := json.Unmarshal(in.Bytes(), &l); err != nil {
 			break
 		}
@@ -145,5 +204,13 @@ func Read(r io.Reader) ([]Line, error) {
 	return all, in.Err()
 }
 
-// Write writes a line.
-func (l *Line) Write(w io.Writer) error { return json.NewEncoder(w).Encode(l) }
+// Write writes lines.
+func Write[T Line | Shaped](w io.Writer, lines []T) error {
+	out := json.NewEncoder(w)
+	for i := range lines {
+		if err := out.Encode(&lines[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

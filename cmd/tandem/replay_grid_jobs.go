@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"tandem/internal/replay/grid"
+)
+
+// job plays something of a ground, and adds it to what there is.
+type job struct {
+	ground *grid.Ground
+	do     func(context.Context, *grid.Player) error
+}
+
+// missingCells are the grounds of which a cell has not been played.
+func (r *gridRun) missingCells(grounds []grid.Ground) []job {
+	var jobs []job
+	for i := range grounds {
+		g := &grounds[i]
+		if r.hasCells(g) {
+			continue
+		}
+		jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+			lines, err := p.Cells(ctx)
+			if err != nil {
+				return err
+			}
+			return r.save(func() { r.lines = append(r.lines, lines...) })
+		}})
+	}
+	return jobs
+}
+
+func (r *gridRun) hasCells(g *grid.Ground) bool {
+	for _, share := range g.Shares {
+		if !slices.ContainsFunc(r.lines, func(l grid.Line) bool { return l.Cell == g.Cell(share) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// missingShapes are the grounds of which best shapes are not known, one of those that differ in nothing else.
+func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
+	known := map[string]bool{}
+	for i := range r.shaped {
+		known[r.shaped[i].Name] = true
+	}
+	var jobs []job
+	for i := range grounds {
+		g := &grounds[i]
+		if known[g.ShapedName()] {
+			continue
+		}
+		known[g.ShapedName()] = true
+		jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+			s, err := p.Shapes(ctx)
+			if err != nil {
+				return err
+			}
+			return r.save(func() { r.shaped = append(r.shaped, *s) })
+		}})
+	}
+	return jobs
+}
+
+// missingSeeds are the grounds of which something has been played with fewer seeds than are wanted.
+func (r *gridRun) missingSeeds(grounds []grid.Ground) []job {
+	var jobs []job
+	for i := range grounds {
+		g := &grounds[i]
+		for _, share := range g.Shares {
+			at := slices.IndexFunc(r.lines, func(l grid.Line) bool { return l.Cell == g.Cell(share) })
+			if at >= 0 && r.lines[at].Plays() < r.seeds {
+				jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+					l := r.line(at)
+					err := p.AddSeeds(ctx, &l, r.seeds)
+					return errors.Join(err, r.save(func() { r.lines[at] = l }))
+				}})
+			}
+		}
+		at := slices.IndexFunc(r.shaped, func(s grid.Shaped) bool { return s.Name == g.ShapedName() })
+		if at >= 0 && len(r.shaped[at].Usual.Ours.Again)+1 < r.seeds {
+			jobs = append(jobs, job{g, func(ctx context.Context, p *grid.Player) error {
+				s := r.shapes(at)
+				err := p.AddSeedsTo(ctx, &s, r.seeds)
+				return errors.Join(err, r.save(func() { r.shaped[at] = s }))
+			}})
+		}
+	}
+	return jobs
+}
+
+func (r *gridRun) line(at int) grid.Line {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lines[at]
+}
+
+func (r *gridRun) shapes(at int) grid.Shaped {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shaped[at]
+}
+
+// play does jobs, several at a time. What cannot be played is told, and the others go on.
+func (r *gridRun) play(ctx context.Context, jobs []job, log io.Writer) error {
+	group := errgroup.Group{}
+	group.SetLimit(max(1, r.workers))
+	for _, j := range jobs {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			p, err := grid.NewPlayer(j.ground, r.options)
+			if err == nil {
+				err = j.do(ctx, p)
+			}
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.failed++
+			fmt.Fprintln(log, "not played:", err)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// save changes what there is, and writes the files anew: they are small, and never half of them.
+func (r *gridRun) save(change func()) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+	return errors.Join(
+		replaceFile(r.file, func(w io.Writer) error { return grid.Write(w, r.lines) }),
+		replaceFile(r.beside("shapes"), func(w io.Writer) error { return grid.Write(w, r.shaped) }))
+}
+
+// replaceFile writes a file beside the old one, and puts it in its place.
+func replaceFile(name string, write func(io.Writer) error) error {
+	partial := name + ".new"
+	if err := writeFile(partial, write); err != nil {
+		return err
+	}
+	return os.Rename(partial, name)
+}
+
+// openPlays takes over the plays of rivals that were written down, and has those written down that come.
+func (r *gridRun) openPlays(ctx context.Context, log io.Writer) (closePlays func() error, err error) {
+	name := r.beside("plays")
+	r.options.Plays = grid.NewPlays()
+	f, err := os.Open(name)
+	switch {
+	case err == nil:
+		same, err := r.options.Plays.ReadPlays(ctx, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		if !same {
+			fmt.Fprintf(log, "%s is of other simulated engines: rivals are played anew\n", name)
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, err
+	}
+	if err := replaceFile(name, func(w io.Writer) error { return r.options.Plays.Keep(ctx, w) }); err != nil {
+		return nil, err
+	}
+	out, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	r.options.Plays.Append(out)
+	return out.Close, nil
+}

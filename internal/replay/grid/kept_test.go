@@ -1,0 +1,74 @@
+package grid
+
+import (
+	"bytes"
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+
+	"tandem/internal/replay"
+)
+
+// What rivals played is written down and not played again; what ours did is, since it is what changes. Plays
+// of other simulated engines are not believed.
+func TestPlaysAreKept(t *testing.T) {
+	var file bytes.Buffer
+	ctx := t.Context()
+	g := &Ground{Kind: "extract-bursts", Shape: "1P1D", Cache: 1, Step: 8192}
+	playerOf := func(plays *Plays) (*Player, *int) {
+		p, err := NewPlayer(g, Options{Requests: 30, Plays: plays})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := new(int)
+		p.simulate = func(_ context.Context, at *replay.Play, form string) (*Played, error) {
+			*count++
+			return &Played{Figures: Figures{Policy: form, Usual: 1 / at.Scale}, Windows: windowsOf(1, 2)}, nil
+		}
+		return p, count
+	}
+	first := NewPlays()
+	if err := first.Keep(ctx, &file); err != nil {
+		t.Fatal(err)
+	}
+	first.Append(&file)
+	p, count := playerOf(first)
+	var want []*Played
+	forms := []string{"lmetric", ours, "lmetric", "lmetric+local"}
+	for _, form := range forms {
+		x, err := p.play(ctx, "1P1D", form, 1.0/3, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, x)
+	}
+	if *count != 3 {
+		t.Errorf("%d plays of three", *count)
+	}
+	written := file.String()
+	second := NewPlays()
+	if same, err := second.ReadPlays(ctx, strings.NewReader(written+`{"kind":"x"`)); !same || err != nil {
+		t.Fatalf("%v, %v", same, err)
+	}
+	p, count = playerOf(second)
+	for i, form := range forms {
+		x, err := p.play(ctx, "1P1D", form, 1.0/3, 1)
+		if err != nil || !reflect.DeepEqual(x, want[i]) {
+			t.Errorf("%s: %+v, want %+v, %v", form, x, want[i], err)
+		}
+	}
+	if *count != 1 {
+		t.Errorf("%d plays, of which one was not kept", *count)
+	}
+	if _, err := p.play(ctx, "1P1D", "lmetric", 1.0/3, 2); err != nil || *count != 2 {
+		t.Errorf("another seed: %d plays, %v", *count, err)
+	}
+	other := strings.Replace(written, "steps", "strides", 1)
+	if same, err := NewPlays().ReadPlays(ctx, strings.NewReader(other)); same || err != nil {
+		t.Errorf("other engines were believed: %v", err)
+	}
+	if same, err := NewPlays().ReadPlays(ctx, strings.NewReader("")); same || err != nil {
+		t.Errorf("an empty file: %v, %v", same, err)
+	}
+}
