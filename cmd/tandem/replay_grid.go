@@ -38,7 +38,8 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs := newFlags("replay grid", "[flags]", stderr)
 	fs.IntVar(&r.rounds, "rounds", 2, "how often each kind of traffic is drawn; a round is 56 cells")
 	fs.Uint64Var(&r.options.Seed, "seed", 1, "of the grid and of everything drawn")
-	fs.IntVar(&r.seeds, "seeds", 3, "with which each cell is played; added to cells that have been played with fewer")
+	fs.IntVar(&r.seeds, "seeds", 3, "with which each cell is played; "+
+		"added to cells that have been played with fewer")
 	fs.StringVar(&r.tables, "tables", "cells,shapes", "what is played: cells, each side in the same shape; "+
 		"shapes, each side in its best shape of as many replicas, at both goals")
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
@@ -48,8 +49,8 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fs.StringVar(&r.only, "only", "",
 		"`names`, or beginnings of names, of the cells that are played; all if empty")
 	fs.StringVar(&r.file, "out", filepath.Join("build", "grid.jsonl"),
-		"`file` for a line of each cell, and beside it -shapes for best shapes and -plays for the plays of rivals; "+
-			"what they have already is not played again")
+		"`file` for a line of each cell, and beside it -shapes for best shapes and -plays for "+
+			"the plays of rivals; what they have already is not played again")
 	fs.StringVar(&r.page, "html", "", "draw a page, too: this `file`")
 	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")
 	list := fs.Bool("list", false, "print the names and stop")

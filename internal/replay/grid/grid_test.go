@@ -162,7 +162,8 @@ func TestPlayAGround(t *testing.T) {
 		good += l.Windows.Ours.Usual[i]
 	}
 	if asked != l.Ours.Measured || math.Abs(float64(good)/float64(asked)-l.Ours.Usual) > 1e-9 {
-		t.Errorf("windows have %d good answers of %d, the play %v of %d", good, asked, l.Ours.Usual, l.Ours.Measured)
+		t.Errorf("windows have %d good answers of %d, the play %v of %d",
+			good, asked, l.Ours.Usual, l.Ours.Measured)
 	}
 	if err := p.AddSeeds(t.Context(), &l, 3); err != nil {
 		t.Fatal(err)

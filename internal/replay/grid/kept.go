@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -129,7 +130,7 @@ func write(w io.Writer, key playKey, x *Played) error {
 // fingerprint tells fleets that play otherwise apart: what two small plays of rivals come to, to the last
 // digit.
 func fingerprint(ctx context.Context) (string, error) {
-	text := ""
+	var text strings.Builder
 	for _, at := range [][2]string{{"2P1D", "dynamo:credit=1.5+local:k=2"}, {"3D", "lmetric"}} {
 		play, err := replay.Play{
 			Cluster: at[0], Scale: 2, For: 40 * time.Second, EventLag: 100 * time.Millisecond, Poll: time.Second,
@@ -141,8 +142,8 @@ func fingerprint(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text += fmt.Sprintf("%s %d requests %d steps %v s %v s %v s;", at[0], o.Requests, o.Steps, o.End, o.TTFT.Mean,
-			o.Gap.P99)
+		fmt.Fprintf(&text, "%s %d requests %d steps %v s %v s %v s;",
+			at[0], o.Requests, o.Steps, o.End, o.TTFT.Mean, o.Gap.P99)
 	}
-	return text, nil
+	return text.String(), nil
 }

@@ -67,8 +67,8 @@ func prefills(shape string) int {
 func (p *Player) Shapes(ctx context.Context) (*Shaped, error) {
 	g := p.ground
 	s := &Shaped{
-		Name: g.ShapedName(), Kind: g.Kind, Blind: g.Blind, Replicas: replicas(g.Shape), Cache: g.Cache, Step: g.Step,
-		Seed: p.Seed,
+		Name: g.ShapedName(), Kind: g.Kind, Blind: g.Blind, Replicas: replicas(g.Shape),
+		Cache: g.Cache, Step: g.Step, Seed: p.Seed,
 	}
 	if err := p.shapes(ctx, s); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name, err)

@@ -59,7 +59,7 @@ func (m *Match) text() string {
 type ShapedSummary struct {
 	Name    string  `json:"name"`
 	Grounds int     `json:"grounds"`
-	Never   int     `json:"never"`  // of which even an idle fleet hardly ever keeps the goal: left out of the rest
+	Never   int     `json:"never"`  // of which even an idle fleet hardly keeps the goal: left out of the rest
 	Behind  int     `json:"behind"` // in which we hold less than the better rival
 	Least   float64 `json:"least_capacity_ratio"`
 	Mean    float64 `json:"mean_capacity_ratio"`
@@ -125,8 +125,9 @@ func PrintShaped(w io.Writer, all []Shaped) error {
 		}
 	}
 	for _, s := range SumShaped(all) {
-		fmt.Fprintf(out, "best shapes, %-13s %3d grounds, %d of them beyond any fleet: capacity over the best rival's: "+
-			"least %.2f, mean %.2f, behind in %d; ours splits in %d, the better rival in %d\n",
+		fmt.Fprintf(out, "best shapes, %-13s %3d grounds, %d of them beyond any fleet: "+
+			"capacity over the best rival's: least %.2f, mean %.2f, behind in %d; "+
+			"ours splits in %d, the better rival in %d\n",
 			s.Name+":", s.Grounds, s.Never, s.Least, s.Mean, s.Behind, s.Split, s.Others)
 	}
 	return out.Flush()

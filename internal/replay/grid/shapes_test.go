@@ -110,15 +110,18 @@ func TestGoalBeyondAnyFleet(t *testing.T) {
 	}
 	var text, page bytes.Buffer
 	all := []Shaped{*s}
-	if err := PrintShaped(&text, all); err != nil || !strings.Contains(text.String(), "tight: not kept by an idle") {
+	err = PrintShaped(&text, all)
+	if err != nil || !strings.Contains(text.String(), "tight: not kept by an idle") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
-	if err := Page(&page, nil, 0, all); err != nil || !strings.Contains(page.String(), "not kept by an idle fleet") ||
+	err = Page(&page, nil, 0, all)
+	if err != nil || !strings.Contains(page.String(), "not kept by an idle fleet") ||
 		!strings.Contains(page.String(), "2P2D") {
 		t.Errorf("%v\n%s", err, page.String())
 	}
 	sums := SumShaped(all)
-	if len(sums) != 6 || sums[3].Never != 1 || sums[3].Least != 0 || sums[1].Grounds != 0 || sums[2].Grounds != 1 {
+	if len(sums) != 6 || sums[3].Never != 1 || sums[3].Least != 0 || sums[1].Grounds != 0 ||
+		sums[2].Grounds != 1 {
 		t.Errorf("%+v", sums)
 	}
 }

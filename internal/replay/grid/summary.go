@@ -85,7 +85,7 @@ type Summary struct {
 	StuckOthers   float64 `json:"rival_gap_above_1s_at_0.7"`
 	OfBound       float64 `json:"mean_share_of_bound"` // our capacity over the load that no policy passes
 	Plays         int     `json:"plays"`               // of each side: a cell has one for each seed
-	Collapsed     [3]int  `json:"collapsed"`           // of these, in which ours, the rival, one pool did not keep up
+	Collapsed     [3]int  `json:"collapsed"`           // of these, in which one side did not keep up, by [Side]
 }
 
 // Sum sums up all cells, and those of the open and of the blind kinds.
