@@ -46,22 +46,7 @@ type reloadError struct {
 func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.reloads.mu.Lock()
 	defer o.reloads.mu.Unlock()
-	con, err := connectorFor(cfg, o.opt.Connector)
-	var others peers.Wanted
-	var certificate *tls.Certificate
-	var says *config.InForce
-	if err == nil {
-		says, err = cfg.InForce()
-	}
-	if err == nil {
-		err = writable(cfg.Decisions)
-	}
-	if err == nil {
-		certificate, err = cfg.FrontCertificate()
-	}
-	if err == nil {
-		others, err = o.peers.Wanted(cfg)
-	}
+	next, err := o.prepare(cfg)
 	if err == nil {
 		err = o.fleet.Apply(cfg)
 	}
@@ -69,13 +54,51 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 		o.Rejected(err)
 		return err
 	}
-	o.peers.Apply(others)
-	if certificate != nil {
-		o.certificate.Store(certificate)
-	}
 	old := o.snap.Load()
 	if old == nil {
 		o.reloads.started.Store(cfg)
+	}
+	o.putInForce(next, old)
+	o.reloads.err.Store(nil)
+	o.m.config.applied(next.snap.revision(), old.revision(), time.Now())
+	o.queue.wake()
+	o.tellChanges(old, cfg)
+	return nil
+}
+
+// prepared is what a configuration is turned into before anything of it is in force.
+type prepared struct {
+	snap        *snapshot
+	certificate *tls.Certificate // nil for plain HTTP
+	peers       peers.Wanted
+}
+
+// prepare does what can fail, and puts nothing in force.
+func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
+	next.snap = &snapshot{cfg: cfg, keys: cfg.APIKeys}
+	if next.snap.connect, err = connectorFor(cfg, o.opt.Connector); err != nil {
+		return next, err
+	}
+	if next.snap.inForce, err = cfg.InForce(); err != nil {
+		return next, err
+	}
+	if err = writable(cfg.Decisions); err != nil {
+		return next, err
+	}
+	if next.certificate, err = cfg.FrontCertificate(); err != nil {
+		return next, err
+	}
+	next.peers, err = o.peers.Wanted(cfg)
+	return next, err
+}
+
+// putInForce hands a configuration to everybody who has a part of it, requests last. The fleet has it already.
+// old is the one before, nil where there was none.
+func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
+	cfg := next.snap.cfg
+	o.peers.Apply(next.peers)
+	if next.certificate != nil {
+		o.certificate.Store(next.certificate)
 	}
 	o.planner.SetPolicy(policy.Of(cfg))
 	o.queue.setLimit(cfg.Limits.Queue)
@@ -84,13 +107,8 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
 		o.tokens.Store(newResolver(cfg))
 	}
-	o.snap.Store(&snapshot{cfg: cfg, inForce: says, connect: con, keys: cfg.APIKeys})
+	o.snap.Store(next.snap)
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
-	o.reloads.err.Store(nil)
-	o.m.config.applied(says.Revision, old.revision(), time.Now())
-	o.queue.wake()
-	o.tellChanges(old, cfg)
-	return nil
 }
 
 // tellChanges logs what is different from before.

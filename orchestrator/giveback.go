@@ -17,8 +17,11 @@ import (
 // giveBacks are what gives blocks back now, beside the requests that they were for.
 type giveBacks struct {
 	running sync.WaitGroup
-	places  chan struct{} // bounds how many run at once
+	places  chan struct{} // as many as may run at once
 }
+
+// mostGiveBacks bounds how many run at once: another lease is left to end by itself.
+const mostGiveBacks = 64
 
 // giveBack frees prefilled blocks that no decode leg will read. Left alone the prefill replica keeps them for
 // its whole lease, 30 s.

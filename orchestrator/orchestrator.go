@@ -59,38 +59,69 @@ type Options struct {
 
 // Orchestrator serves requests over the two pools of its configuration. Make one with [New], start
 // [Orchestrator.Run], give [Orchestrator.Front] to a server.
+//
+// Its fields stand in groups by owner and guard. They are embedded: a line says what it uses, o.planner, and
+// not where it stands.
 type Orchestrator struct {
-	// Immutable after New.
-	opt       Options
-	log       *slog.Logger
-	panics    panics.Guard
-	tracer    trace.Tracer
-	traced    bool // whether tracer records anything at all
-	reg       *prometheus.Registry
-	m         *metrics
-	prefill   *prefill.Pool
-	decode    *decode.Pool
-	planner   *planner.Planner
-	queue     *admission
-	ring      *ring
-	file      *decisionFile
-	page      *page.Page
-	captures  captures
-	clock     *liveness.Clock
-	fleet     *fleet.Fleet
-	announced announcements
-	peers     *peers.Peers
+	opt Options // immutable
 
+	telemetry
+	decisions
+	membership
+	records
+	configured
+	serving
+}
+
+// telemetry is where what happens is told. Immutable after New.
+type telemetry struct {
+	log    *slog.Logger
+	panics panics.Guard
+	tracer trace.Tracer
+	traced bool // whether tracer records anything at all
+	reg    *prometheus.Registry
+	m      *metrics
+}
+
+// decisions are made over the two pools. Immutable after New; each has a guard of its own.
+type decisions struct {
+	prefill *prefill.Pool
+	decode  *decode.Pool
+	planner *planner.Planner
+}
+
+// membership is who is there: the engines and other routers, as they are watched, and what was told of them.
+type membership struct {
+	fleet *fleet.Fleet
+	peers *peers.Peers
+
+	announced  announcements
 	departures departures
+}
 
+// records are what is kept of requests for people to see.
+type records struct {
+	ring     *ring
+	file     *decisionFile
+	page     *page.Page
+	captures captures
+}
+
+// configured is what [Orchestrator.Apply] has put in force, its only writer.
+type configured struct {
 	snap        atomic.Pointer[snapshot]
 	certificate atomic.Pointer[tls.Certificate] // of the front listener, nil where it speaks plain HTTP
 	tokens      atomic.Pointer[tokenizer.Resolver]
-	inflight    atomic.Int64
-	retrying    atomic.Int64
-	draining    atomic.Bool
+	reloads     reloads
+}
 
-	reloads   reloads
+// serving is what runs now. Each request counts itself in and out.
+type serving struct {
+	queue     *admission
+	clock     *liveness.Clock // of this process
+	inflight  atomic.Int64
+	retrying  atomic.Int64
+	draining  atomic.Bool
 	giveBacks giveBacks
 }
 
@@ -121,11 +152,14 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	if opt.Seed == 0 {
 		opt.Seed = rand.Uint64()
 	}
-	o := &Orchestrator{
-		opt: opt, log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
-		queue: &admission{}, ring: newRing(cfg.Decisions.Ring), clock: liveness.NewClock(time.Now()),
-		giveBacks: giveBacks{places: make(chan struct{}, 64)},
+	o := &Orchestrator{opt: opt}
+	o.telemetry = telemetry{
+		log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),
 	}
+	o.queue = &admission{}
+	o.clock = liveness.NewClock(time.Now())
+	o.giveBacks.places = make(chan struct{}, mostGiveBacks)
+	o.ring = newRing(cfg.Decisions.Ring)
 	o.file = newDecisionFile(o.ring, o.log, o.m.decisions.unwritten)
 	o.page = page.New(o.Live)
 	o.traceWith(opt.Tracer)
