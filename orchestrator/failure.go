@@ -115,50 +115,52 @@ func refuse(phase, kind string, status int, message string) *failure {
 
 // legFailed judges an error of a leg that got no answer.
 func legFailed(ctx context.Context, phase string, at replica.ID, err error) *failure {
-	f := &failure{phase: phase, owner: phase, at: at, err: err}
 	if f := nobodys(ctx, phase, at, err); f != nil {
 		return f
 	}
-	var still *unresponsive
-	var between *stuck
-	switch {
-	case errors.Is(context.Cause(ctx), errPhaseTimeout):
+	if f := givenUp(ctx, phase, at, err); f != nil {
+		return f
+	}
+	if ctx.Err() != nil {
+		return goneFailure(ctx, phase)
+	}
+	f := &failure{phase: phase, owner: phase, at: at, err: err, status: http.StatusBadGateway, retry: true}
+	if engine.NotSent(err) {
+		f.kind = "unreachable"
+		return f.saying("The " + phase + " replica cannot be reached.")
+	}
+	f.kind = "broken"
+	return f.saying("The " + phase + " replica broke off before it answered.")
+}
+
+// givenUp judges a leg that this router ended, since its time was over or a replica stood still; nil for all
+// others.
+func givenUp(ctx context.Context, phase string, at replica.ID, err error) *failure {
+	f := &failure{phase: phase, owner: phase, at: at, err: err, status: http.StatusGatewayTimeout, retry: true}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errPhaseTimeout) {
 		f.kind = "timeout"
-		f.status = http.StatusGatewayTimeout
 		f.retry = phase == "prefill"
-		f.body = openai.AppendError(nil, "The "+phase+" replica did not answer in time.", "TimeoutError", "",
-			f.status)
-	case errors.As(context.Cause(ctx), &still):
+		return f.saying("The " + phase + " replica did not answer in time.")
+	}
+	if still, is := errors.AsType[*unresponsive](cause); is {
+		f.kind = "silent"
 		f.phase, f.owner = still.phase, still.phase
 		f.at, f.err = still.at, still
-		f.kind = "silent"
-		f.status = http.StatusGatewayTimeout
-		f.retry = true
-		f.body = openai.AppendError(nil, "The "+still.phase+" replica stood still.", "TimeoutError", "", f.status)
-	case errors.As(context.Cause(ctx), &between):
-		f.at = between.pair.Decode
-		f.source = between.pair.Prefill
-		f.err = between
-		f.kind = "stuck"
-		f.status = http.StatusGatewayTimeout
-		f.retry = true
-		f.body = openai.AppendError(nil, "The prompt did not reach the decode replica in time.", "TimeoutError", "",
-			f.status)
-	case ctx.Err() != nil:
-		return goneFailure(ctx, phase)
-	case engine.NotSent(err):
-		f.kind = "unreachable"
-		f.status = http.StatusBadGateway
-		f.retry = true
-		f.body = openai.AppendError(nil, "The "+phase+" replica cannot be reached.", "InternalServerError", "",
-			f.status)
-	default:
-		f.kind = "broken"
-		f.status = http.StatusBadGateway
-		f.retry = true
-		f.body = openai.AppendError(nil, "The "+phase+" replica broke off before it answered.",
-			"InternalServerError", "", f.status)
+		return f.saying("The " + still.phase + " replica stood still.")
 	}
+	if between, is := errors.AsType[*stuck](cause); is {
+		f.kind = "stuck"
+		f.at, f.source = between.pair.Decode, between.pair.Prefill
+		f.err = between
+		return f.saying("The prompt did not reach the decode replica in time.")
+	}
+	return nil
+}
+
+// saying gives the failure a body in vLLM's shape.
+func (f *failure) saying(message string) *failure {
+	f.body = openai.AppendError(nil, message, errorType(f.status), "", f.status)
 	return f
 }
 

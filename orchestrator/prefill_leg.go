@@ -14,12 +14,10 @@ import (
 
 // prefill runs the prefill leg to the end of its answer and ends the prefill lease.
 func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connector.Reply, *failure) {
-	o := h.j.q.o
-	at := h.b.Prefill.ID
 	to := h.acquire(&h.b.Prefill)
 	if to == nil {
 		f := refuse("prefill", "left", http.StatusServiceUnavailable, "The prefill replica has left the pool.")
-		f.at, f.retry = at, true
+		f.at, f.retry = h.b.Prefill.ID, true
 		return nil, f
 	}
 	ctx, giveUp, stop := h.prefillContext(ctx)
@@ -29,11 +27,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		return nil, f
 	}
 	ctx, span := h.j.leg(ctx, legPrefill, &to.Member)
-	h.sentAt = time.Now()
-	h.from = to
-	h.engineStalled = to.StalledFor(h.sentAt)
-	h.routerStalled = o.clock.StalledFor(h.sentAt)
-	h.leaseCounters = to.LeaseCounters()
+	h.prefillBegins(to)
 	defer h.watchPrefillLeg(to, giveUp).Stop()
 	var held []byte // the answer's memory, whose parts are used until the reply has its copy
 	defer func() { giveBuffer(held) }()
@@ -42,8 +36,7 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 	if h.beside == nil {
 		h.stopClock() // what is between the legs is bounded by the margin
 	}
-	took := h.doneAt.Sub(h.sentAt)
-	h.j.rec.Phases.Prefill += ms(took)
+	h.j.rec.Phases.Prefill += ms(h.doneAt.Sub(h.sentAt))
 	span.prefilled(&answer, f)
 	if f != nil {
 		if len(answer.Params) > 0 { // its blocks are kept for us all the same
@@ -51,13 +44,30 @@ func (h *handoff) prefill(ctx context.Context, con connector.Connector) (*connec
 		}
 		return nil, f
 	}
+	h.prefillDone(&answer)
+	return connector.NewReply(answer.Params, h.doneAt, h.promptTokens, h.b.Prefill.Facts.BlockSize), nil
+}
+
+// prefillBegins notes when the leg is sent, and what has to be compared later: how long both sides had stood
+// still, and what the engine counts of leases.
+func (h *handoff) prefillBegins(to *fleet.Endpoint) {
+	h.sentAt = time.Now()
+	h.from = to
+	h.engineStalled = to.StalledFor(h.sentAt)
+	h.routerStalled = h.j.q.o.clock.StalledFor(h.sentAt)
+	h.leaseCounters = to.LeaseCounters()
+}
+
+// prefillDone ends the prefill lease and notes what the answer tells.
+func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
+	o, took := h.j.q.o, h.doneAt.Sub(h.sentAt)
+	at := h.b.Prefill.ID
 	o.m.phases.observe(phasePrefill, took)
 	o.m.legs.seconds.WithLabelValues("prefill", string(at)).Observe(took.Seconds())
 	o.m.legs.compare("prefill", at, took, h.b.Prefilled())
 	h.cached.Found, h.promptTokens = answer.CachedTokens, answer.PromptTokens
 	h.j.rec.Delivered = answer.CachedTokens
 	o.planner.PrefillDone(h.b, answer.CachedTokens, took, h.doneAt)
-	return connector.NewReply(answer.Params, h.doneAt, h.promptTokens, h.b.Prefill.Facts.BlockSize), nil
 }
 
 // prefillContext is what the prefill leg runs in, until it is given up or stop is called. Where the leg runs

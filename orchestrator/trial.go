@@ -11,7 +11,6 @@ import (
 	"tandem/connector"
 	"tandem/internal/canary"
 	"tandem/internal/engine"
-	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/orchestrator/fleet"
 	"tandem/orchestrator/outlier"
@@ -213,6 +212,14 @@ func (o *Orchestrator) tryPair(ctx context.Context, p, d *fleet.Endpoint, theirs
 	if verdict.Kind != canary.Failed {
 		verdict = q.Judge(first, decode, own, before, countersOf(ctx, d))
 	}
+	return foundBy(verdict, first, decode, d, theirs)
+}
+
+// foundBy is what the verdict on a canary's two answers shows; theirs is the leg that the trial is not about.
+// That the decode replica's cache is wrong, or that a transfer to it failed, is noted there too.
+func foundBy(
+	verdict canary.Verdict, first, decode canary.Answer, d *fleet.Endpoint, theirs string,
+) finding {
 	switch verdict.Kind {
 	case canary.Moved, canary.Unclear:
 		return finding{found: works}
@@ -245,127 +252,4 @@ func failedAt(leg, theirs string, a canary.Answer, why string) finding {
 		return finding{}
 	}
 	return finding{fails, kindOf(a), why}
-}
-
-// countersOf reads what a decode engine counts of transfers, over all its ranks.
-func countersOf(ctx context.Context, d *fleet.Endpoint) canary.Counters {
-	m, err := d.Scrape(ctx)
-	if err != nil {
-		return canary.Unknown()
-	}
-	var c canary.Counters
-	for i := range m.Ranks {
-		c.ExternalHits += m.Ranks[i].Counters.ExternalHits
-		c.FailedTransfers += m.Ranks[i].Counters.NIXLFailedTransfers
-	}
-	return c
-}
-
-// errStuck is the end of a decode leg that was to load blocks and did not answer in a time in which its
-// engine answers ten times by itself.
-var errStuck = errors.New("the blocks did not come over in time")
-
-// handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer
-// parameters go through a [connector.Reply]. The second has until limit after it was sent.
-func (o *Orchestrator) handCanary(
-	ctx context.Context, q *canary.Question, p, d *fleet.Endpoint, limit time.Duration,
-) (first, decode canary.Answer) {
-	snap := o.snap.Load()
-	con, pair := snap.connect, connector.Pair{
-		Prefill: p.Member, Decode: d.Member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs),
-	}
-	began := time.Now()
-	stood := p.StalledFor(began)
-	leg, err := canaryLeg(q.Prefill(), q.Salt, func(l *connector.Leg) error { return con.EditPrefill(l, pair) })
-	if err != nil {
-		return canary.Answer{Err: err}, decode
-	}
-	first = o.askCanary(ctx, p, leg, q.Salt)
-	if q.JudgePrefill(first).Kind == canary.Failed {
-		return first, decode
-	}
-	reply := connector.NewReply(canary.Params(first.Body), time.Now(), len(q.IDs), p.Member.Facts.BlockSize)
-	use := func() connector.Use {
-		now := time.Now()
-		return connector.Use{Now: now.Add(p.StalledFor(now) - stood), Margin: snap.cfg.Connector.Margin}
-	}
-	leg, err = canaryLeg(q.Decode(), q.Salt,
-		func(l *connector.Leg) error { return con.EditDecode(l, pair, reply, use()) })
-	if err != nil {
-		o.freeCanary(ctx, con, pair, reply, d)
-		return first, canary.Answer{Err: err}
-	}
-	leg.Last = func() error {
-		if reply.Expired(use()) {
-			return connector.ErrExpired
-		}
-		return nil
-	}
-	bounded, cancel := context.WithTimeoutCause(ctx, limit, errStuck)
-	defer cancel()
-	decode = o.askCanary(bounded, d, leg, q.Salt)
-	if decode.Err != nil && context.Cause(bounded) == errStuck && !engine.NotSent(decode.Err) {
-		decode.Err = errStuck
-	}
-	if engine.NotSent(decode.Err) || errors.Is(decode.Err, connector.ErrExpired) {
-		reply.Unsent()
-		o.freeCanary(ctx, con, pair, reply, d)
-	}
-	return first, decode
-}
-
-// freeCanary gives back blocks that nobody will read, in a time of its own.
-func (o *Orchestrator) freeCanary(
-	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, d *fleet.Endpoint,
-) {
-	if reply.None() {
-		return
-	}
-	// Ended by the timeout.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe)
-	defer cancel()
-	o.m.handoffs.giveBack.WithLabelValues(o.freeBlocks(ctx, con, pair, reply, d.Member.ID)).Inc()
-}
-
-// canaryLeg lets edit make a leg of a canary's body.
-func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine.Request, error) {
-	out, err := openai.EditOwn(body,
-		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
-	return &engine.Request{Body: out}, err
-}
-
-// askCanary sends one body to one replica and reads the whole answer.
-func (o *Orchestrator) askCanary(
-	ctx context.Context, to *fleet.Endpoint, r *engine.Request, id string,
-) canary.Answer {
-	r.Method = http.MethodPost
-	r.Path = openai.Completions.Path()
-	r.Header = []engine.Field{{Key: "X-Request-Id", Value: id}}
-	resp, err := to.Do(ctx, r)
-	if err != nil {
-		return canary.Answer{Err: err}
-	}
-	defer resp.Close()
-	body, err := resp.ReadAll(1 << 20)
-	return canary.Answer{Status: resp.Status, Body: body, Err: err}
-}
-
-// kindOf says in the terms of ejection how an answer failed.
-func kindOf(a canary.Answer) outlier.Kind {
-	switch {
-	case a.Err == nil:
-		return outlier.ServerError
-	case errors.Is(a.Err, context.DeadlineExceeded):
-		return outlier.Silent
-	case engine.NotSent(a.Err):
-		return outlier.Refused
-	}
-	return outlier.Broken
-}
-
-func brief(a canary.Answer) string {
-	if a.Err != nil {
-		return a.Err.Error()
-	}
-	return http.StatusText(a.Status)
 }

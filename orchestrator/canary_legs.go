@@ -1,0 +1,169 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"tandem/connector"
+	"tandem/internal/canary"
+	"tandem/internal/engine"
+	"tandem/internal/openai"
+	"tandem/orchestrator/fleet"
+	"tandem/orchestrator/outlier"
+)
+
+// countersOf reads what a decode engine counts of transfers, over all its ranks.
+func countersOf(ctx context.Context, d *fleet.Endpoint) canary.Counters {
+	m, err := d.Scrape(ctx)
+	if err != nil {
+		return canary.Unknown()
+	}
+	var c canary.Counters
+	for i := range m.Ranks {
+		c.ExternalHits += m.Ranks[i].Counters.ExternalHits
+		c.FailedTransfers += m.Ranks[i].Counters.NIXLFailedTransfers
+	}
+	return c
+}
+
+// errStuck is the end of a decode leg that was to load blocks and did not answer in a time in which its
+// engine answers ten times by itself.
+var errStuck = errors.New("the blocks did not come over in time")
+
+// handCanary sends the two legs of a canary, with the same guards as a client's request: its transfer
+// parameters go through a [connector.Reply]. The second has until limit after it was sent.
+func (o *Orchestrator) handCanary(
+	ctx context.Context, q *canary.Question, p, d *fleet.Endpoint, limit time.Duration,
+) (first, decode canary.Answer) {
+	h := &canaryHandoff{
+		o: o, q: q, p: p, d: d, snap: o.snap.Load(), stalled: p.StalledFor(time.Now()),
+		pair: connector.Pair{
+			Prefill: p.Member, Decode: d.Member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs),
+		},
+	}
+	first, reply := h.prefill(ctx)
+	if reply == nil {
+		return first, decode
+	}
+	return first, h.decode(ctx, reply, limit)
+}
+
+// canaryHandoff is one canary on its way over a pair.
+type canaryHandoff struct {
+	o       *Orchestrator
+	q       *canary.Question
+	p, d    *fleet.Endpoint
+	snap    *snapshot
+	pair    connector.Pair
+	stalled time.Duration // how long the prefill engine had stood still before
+}
+
+// prefill sends the first leg. The reply is nil where nothing came of it that could be handed over.
+func (h *canaryHandoff) prefill(ctx context.Context) (canary.Answer, *connector.Reply) {
+	leg, err := canaryLeg(h.q.Prefill(), h.q.Salt,
+		func(l *connector.Leg) error { return h.snap.connect.EditPrefill(l, h.pair) })
+	if err != nil {
+		return canary.Answer{Err: err}, nil
+	}
+	first := h.o.askCanary(ctx, h.p, leg, h.q.Salt)
+	if h.q.JudgePrefill(first).Kind == canary.Failed {
+		return first, nil
+	}
+	return first, connector.NewReply(canary.Params(first.Body), time.Now(), len(h.q.IDs),
+		h.p.Member.Facts.BlockSize)
+}
+
+// decode sends the second leg, and gives the blocks back where it did not reach its engine.
+func (h *canaryHandoff) decode(
+	ctx context.Context, reply *connector.Reply, limit time.Duration,
+) canary.Answer {
+	leg, err := canaryLeg(h.q.Decode(), h.q.Salt,
+		func(l *connector.Leg) error { return h.snap.connect.EditDecode(l, h.pair, reply, h.use()) })
+	if err != nil {
+		h.giveBack(ctx, reply)
+		return canary.Answer{Err: err}
+	}
+	leg.Last = func() error {
+		if reply.Expired(h.use()) {
+			return connector.ErrExpired
+		}
+		return nil
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, limit, errStuck)
+	defer cancel()
+	answer := h.o.askCanary(bounded, h.d, leg, h.q.Salt)
+	if answer.Err != nil && context.Cause(bounded) == errStuck && !engine.NotSent(answer.Err) {
+		answer.Err = errStuck
+	}
+	if engine.NotSent(answer.Err) || errors.Is(answer.Err, connector.ErrExpired) {
+		reply.Unsent()
+		h.giveBack(ctx, reply)
+	}
+	return answer
+}
+
+// use says how old transfer parameters may be now, the time included that their engine stood still.
+func (h *canaryHandoff) use() connector.Use {
+	now := time.Now()
+	return connector.Use{
+		Now: now.Add(h.p.StalledFor(now) - h.stalled), Margin: h.snap.cfg.Connector.Margin,
+	}
+}
+
+// giveBack frees blocks that nobody will read, in a time of its own.
+func (h *canaryHandoff) giveBack(ctx context.Context, reply *connector.Reply) {
+	if reply.None() {
+		return
+	}
+	o := h.o
+	// Ended by the timeout.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config().Timeouts.Probe)
+	defer cancel()
+	result := o.freeBlocks(ctx, h.snap.connect, h.pair, reply, h.d.Member.ID)
+	o.m.handoffs.giveBack.WithLabelValues(result).Inc()
+}
+
+// canaryLeg lets edit make a leg of a canary's body.
+func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine.Request, error) {
+	out, err := openai.EditOwn(body,
+		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
+	return &engine.Request{Body: out}, err
+}
+
+// askCanary sends one body to one replica and reads the whole answer.
+func (o *Orchestrator) askCanary(
+	ctx context.Context, to *fleet.Endpoint, r *engine.Request, id string,
+) canary.Answer {
+	r.Method = http.MethodPost
+	r.Path = openai.Completions.Path()
+	r.Header = []engine.Field{{Key: "X-Request-Id", Value: id}}
+	resp, err := to.Do(ctx, r)
+	if err != nil {
+		return canary.Answer{Err: err}
+	}
+	defer resp.Close()
+	body, err := resp.ReadAll(1 << 20)
+	return canary.Answer{Status: resp.Status, Body: body, Err: err}
+}
+
+// kindOf says in the terms of ejection how an answer failed.
+func kindOf(a canary.Answer) outlier.Kind {
+	switch {
+	case a.Err == nil:
+		return outlier.ServerError
+	case errors.Is(a.Err, context.DeadlineExceeded):
+		return outlier.Silent
+	case engine.NotSent(a.Err):
+		return outlier.Refused
+	}
+	return outlier.Broken
+}
+
+func brief(a canary.Answer) string {
+	if a.Err != nil {
+		return a.Err.Error()
+	}
+	return http.StatusText(a.Status)
+}

@@ -1,0 +1,137 @@
+package orchestrator
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
+)
+
+// ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may
+// prefill for itself.
+func (o *Orchestrator) ready() (ok bool, why []string) {
+	up := map[replica.Role]int{}
+	for _, w := range o.fleet.Watchers() {
+		if w.Up() {
+			up[w.Role()]++
+		}
+	}
+	if o.draining.Load() {
+		why = append(why, "shutting down")
+	}
+	if up[replica.Decode] == 0 {
+		why = append(why, "no decode replica is usable")
+	}
+	if up[replica.Prefill] == 0 && o.Config().Local == config.LocalNever {
+		why = append(why, "no prefill replica is usable and local is never")
+	}
+	return len(why) == 0, why
+}
+
+// readiness is the body of /readyz.
+type readiness struct {
+	Ready    bool             `json:"ready"`
+	Why      []string         `json:"why,omitempty"`
+	Replicas []replicaReady   `json:"replicas"`
+	Config   *configReadiness `json:"config,omitempty"`
+
+	NeedsRestart []string `json:"needs_restart,omitempty"` // fields whose new values are not in force
+}
+
+type replicaReady struct {
+	Pool   string `json:"pool"`
+	Name   string `json:"replica"`
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"`
+
+	States []string `json:"states,omitempty"` // what else is to be known of it, see [fleet.State]
+}
+
+// configReadiness says that a newer file was not accepted; the router serves all the same.
+type configReadiness struct {
+	Error string    `json:"error"`
+	Since time.Time `json:"since"`
+}
+
+// adminReady names each replica with its reason.
+func (o *Orchestrator) adminReady(w http.ResponseWriter, _ *http.Request) {
+	r := o.readiness(func(w *fleet.Watcher) (string, string) { return w.Name(), w.Reason() })
+	if e := o.reloads.err.Load(); e != nil {
+		r.Config = &configReadiness{Error: e.err.Error(), Since: e.at}
+	}
+	r.NeedsRestart = o.needsRestart()
+	for i, of := range o.fleet.Watchers() {
+		if i < len(r.Replicas) && r.Replicas[i].Name == of.Name() {
+			r.Replicas[i].States = stateNames(of)
+		}
+	}
+	writeJSON(w, r.status(), r)
+}
+
+// stateNames are the states that hold of any replica of a server.
+func stateNames(w *fleet.Watcher) (names []string) {
+	for _, m := range w.Members() {
+		for _, s := range w.States(m.ID) {
+			if !slices.Contains(names, s.State) {
+				names = append(names, s.State)
+			}
+		}
+	}
+	return names
+}
+
+// frontReady says the same to anybody, without addresses: replicas are counted, and reasons are kinds.
+func (o *Orchestrator) frontReady(w http.ResponseWriter, _ *http.Request) {
+	seen := map[replica.Role]int{}
+	r := o.readiness(func(w *fleet.Watcher) (string, string) {
+		name := fmt.Sprintf("%s[%d]", w.Role(), seen[w.Role()])
+		seen[w.Role()]++
+		if given := w.GivenName(); given != "" {
+			name = given
+		}
+		return name, publicReason(w.Reason())
+	})
+	if o.reloads.err.Load() != nil {
+		r.Config = &configReadiness{
+			Error: "the newest configuration was rejected; the admin listener's /readyz says why",
+			Since: o.reloads.err.Load().at,
+		}
+	}
+	writeJSON(w, r.status(), r)
+}
+
+// publicReason keeps addresses out of what strangers can read.
+func publicReason(reason string) string {
+	head, _, _ := strings.Cut(reason, ":")
+	switch {
+	case reason == "":
+		return ""
+	case strings.HasPrefix(reason, "connection refused"), reason == "no answer in time",
+		reason == "cannot be reached", reason == fleet.NotProbed:
+		return head
+	}
+	return "unusable"
+}
+
+func (o *Orchestrator) readiness(say func(*fleet.Watcher) (name, reason string)) readiness {
+	r := readiness{Replicas: []replicaReady{}}
+	r.Ready, r.Why = o.ready()
+	for _, w := range o.fleet.Watchers() {
+		name, reason := say(w)
+		r.Replicas = append(r.Replicas,
+			replicaReady{Pool: w.Role().String(), Name: name, Ready: w.Up(), Reason: reason})
+	}
+	return r
+}
+
+func (r readiness) status() int {
+	if r.Ready {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
+}
