@@ -294,6 +294,30 @@ func TestLoadsOfSeveralRequestsStand(t *testing.T) {
 	}
 }
 
+// What is taken back late takes back nothing that failed between the same two since: the loads that a good one
+// has made forgotten are not those that are known now.
+func TestALateExcuseTakesBackNoLaterLoad(t *testing.T) {
+	s := newSet()
+	first := Pair{"p1", "d"}
+	s.NotLoaded(first, Failure{Kind: LoadFail, Request: 1}, start)
+	s.Began(first, start.Add(time.Second))
+	now := start.Add(2 * time.Second)
+	for _, p := range []replica.ID{"p1", "p2", "p3"} {
+		s.NotLoaded(Pair{p, "d"}, Failure{Kind: LoadFail, Request: 2}, now)
+	}
+	if s.state("d") != Ejected {
+		t.Fatalf("the decode replica that failed with everybody is %v", s.state("d"))
+	}
+	s.ExcuseLoad(first, LoadFail, true, start, now.Add(time.Second))
+	if s.state("d") != Ejected {
+		t.Errorf("a failure from before its last good load is taken back, and it is %v", s.state("d"))
+	}
+	s.ExcuseLoad(first, LoadFail, true, now, now.Add(time.Second))
+	if s.state("d") != InUse {
+		t.Errorf("one of the three that it was ejected for is taken back, and it is %v", s.state("d"))
+	}
+}
+
 // Where the requests were the cause of what is known, a failure that nobody looked into is likely theirs too.
 // One that was the leg's own counts whole again.
 func TestUnexplainedFailuresCountAsTheExplainedOnes(t *testing.T) {

@@ -129,7 +129,21 @@ func (e *unloaded) decay(now time.Time) {
 type failedLoads struct {
 	weight float64
 	n      int
+	since  time.Time // the oldest: what is taken back of before that is forgotten already
 	at     time.Time // of the newest
+}
+
+// add returns f and one more of the given weight.
+func (f failedLoads) add(weight float64, now time.Time) failedLoads {
+	if f.n == 0 {
+		f.since = now
+	}
+	return failedLoads{f.weight + weight, f.n + 1, f.since, now}
+}
+
+// less returns f without one of them.
+func (f failedLoads) less() failedLoads {
+	return failedLoads{f.weight * float64(f.n-1) / float64(f.n), f.n - 1, f.since, f.at}
 }
 
 // unloadedAt returns what is known of an end, nothing where its newest failure is of long ago. It needs mu.
@@ -159,8 +173,7 @@ func (s *Set) endFailed(id replica.ID, leg Leg, other replica.ID, f Failure, now
 	e, t := s.unloadedAt(id, now), s.of(legKey{id, leg}, now)
 	e.at = now
 	t.excused = max(0, t.excused-e.doubt.asked(f.Request))
-	with := e.with[other]
-	e.with[other] = failedLoads{with.weight + t.weigh(f.Kind, now), with.n + 1, now}
+	e.with[other] = e.with[other].add(t.weigh(f.Kind, now), now)
 	sum, several := e.sum(now)
 	if s.settings.Failures == 0 || !several || sum < float64(s.settings.Failures) || t.state == Ejected {
 		return nil
@@ -185,8 +198,8 @@ func (e *unloaded) sum(now time.Time) (sum float64, several bool) {
 func (s *Set) ExcuseLoad(p Pair, k Kind, cause bool, at, now time.Time) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, cause, now),
-		s.excuseEnd(p.Prefill, Prefill, p.Decode, cause, now)...)
+	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, cause, at, now),
+		s.excuseEnd(p.Prefill, Prefill, p.Decode, cause, at, now)...)
 	t := s.pair[p]
 	if t == nil || !t.mayExcuse(k.weight(), at, cause, now) {
 		return changes
@@ -211,16 +224,19 @@ func (s *Set) OwnLoad(p Pair, now time.Time) {
 	}
 }
 
-// excuseEnd needs mu.
-func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, cause bool, now time.Time) []Change {
+// excuseEnd takes a load that failed at the given time back from one end. Where one went well since, it is not
+// among those that are known, and none of these goes in its place. It needs mu.
+func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, cause bool, at, now time.Time) []Change {
 	e, t := s.unloadedAt(id, now), s.of(legKey{id, leg}, now)
 	f, there := e.with[other]
+	there = there && !f.since.After(at)
 	if there && !e.doubt.mayExcuse(0, cause) {
 		return nil
 	}
-	if f.n > 1 {
-		e.with[other] = failedLoads{f.weight * float64(f.n-1) / float64(f.n), f.n - 1, f.at}
-	} else {
+	switch {
+	case there && f.n > 1:
+		e.with[other] = f.less()
+	case there:
 		delete(e.with, other)
 	}
 	t.found(cause, now)
