@@ -53,7 +53,7 @@ var rows = []row{
 	}},
 	{"Replicas", []panel{
 		{"Usable", "1 is usable.", "short", []query{{`min by (pool, replica) (tandem_replica_up{job=~"$job"})`, "{{pool}} {{replica}}"}}},
-		{"States", "Slow, ejected, distrusted, unpaired: the cause stands on the live page. Empty is good.", "short", []query{
+		{"States", "Slow, ejected, distrusted, unpaired, other adapters: the cause stands on the live page. Empty is good.", "short", []query{
 			{`sum by (replica, state) (tandem_replica_state{job=~"$job"}) > 0 or vector(0)`, "{{replica}} {{state}}"},
 		}},
 		{"KV in use", "As last reported.", "percentunit", []query{{`max by (pool, replica) (tandem_replica_kv_usage_ratio{job=~"$job"})`, "{{pool}} {{replica}}"}}},
@@ -75,6 +75,13 @@ var rows = []row{
 		{"Ejections and pairs that are out", "Of the last ten minutes; pairs now.", "short", []query{
 			{`sum by (replica, leg) (increase(tandem_ejections_total{job=~"$job"}[10m]))`, "{{replica}} {{leg}}"}, {`sum(tandem_pair_ejected{job=~"$job"}) or vector(0)`, "pairs"},
 		}},
+		{
+			"Replicas with other adapters",
+			"They have one from another path than the other pool: its requests are not handed over.", "short",
+			[]query{{
+				`sum by (pool) (tandem_replica_state{job=~"$job",state="adapter_differs"})`, "{{pool}}",
+			}},
+		},
 		{"Refused by the router", "By reason.", "reqps", []query{{`sum by (reason) (rate(tandem_refused_total{job=~"$job"}[$__rate_interval]))`, "{{reason}}"}}},
 		{"Age of reports", "The oldest.", "s", []query{{`max by (pool) (tandem_replica_report_age_seconds{job=~"$job"})`, "{{pool}}"}}},
 		{"Index lag", "From the engine's time stamp to applied, p99.", "s", []query{{`histogram_quantile(0.99, sum by (le, pool) (rate(tandem_index_lag_seconds_bucket{job=~"$job",from="event"}[$__rate_interval])))`, "{{pool}}"}}},
