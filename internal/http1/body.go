@@ -1,0 +1,44 @@
+package http1
+
+import (
+	"io"
+	"time"
+)
+
+// body is a request's body of a known length.
+type body struct {
+	c    *conn
+	left int64
+	by   time.Time // until when a read may take, zero for no limit
+	torn bool      // a read has failed
+}
+
+// isLast reports whether so much of the body is missing that no other request can follow it.
+func (b *body) isLast() bool { return b.left > longestUnread || b.torn && b.left > 0 }
+
+// Read implements [io.Reader]. What came with the head is taken from the buffer.
+func (b *body) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	c := b.c
+	var n int
+	var err error
+	if c.r < c.w {
+		n = copy(p, c.buf[c.r:c.w])
+		c.r += n
+	} else if n, err = c.read(p, b.by); err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if b.left -= int64(n); b.left == 0 {
+		err = io.EOF
+	}
+	b.torn = b.torn || err != nil && err != io.EOF
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *body) Close() error { return nil }

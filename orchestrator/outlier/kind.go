@@ -1,0 +1,56 @@
+package outlier
+
+import ()
+
+// Leg is what a replica does for a request. A replica may fail at one and be well at another.
+type Leg uint8
+
+// Prefill computes a prompt that another replica decodes. Decode generates from blocks that were transferred.
+// Whole does both alone.
+const (
+	Prefill Leg = iota
+	Decode
+	Whole
+	legs
+)
+
+func (l Leg) String() string { return [...]string{"prefill", "decode", "whole", "?"}[min(l, legs)] }
+
+// Kind is a kind of failure.
+type Kind uint8
+
+// The kinds, by what the engine did.
+const (
+	Refused     Kind = iota // took no connection
+	ServerError             // answered with a status of 500 or more, or an error event before any content
+	Broken                  // broke off
+	Silent                  // did not answer in time
+	Unusable                // prefilled, and gave no transfer parameters that can be handed over
+	LoadFail                // the blocks of the other replica could not be loaded
+	Unmoved                 // answered, and loaded nothing of what it was to load
+	Stuck                   // neither loaded the blocks of the other replica nor said that it cannot
+	Wrong                   // answered a trial with another text than it should
+	kinds
+)
+
+func (k Kind) String() string {
+	return [...]string{
+		"connection refused", "server error", "broke off", "no answer in time", "nothing that can be handed over",
+		"blocks not loaded", "no blocks moved", "blocks not there in time", "wrong text", "?",
+	}[min(k, kinds)]
+}
+
+// weight is what a failure counts, in failures of the usual kind. One that a client waits long for counts
+// more, and so does one that is no accident, as an engine without a connector; one that may have another
+// cause counts less.
+func (k Kind) weight() float64 {
+	switch k {
+	case Silent, Unusable, Stuck:
+		return 1.5
+	case Unmoved:
+		return 0.7
+	case Wrong:
+		return 100
+	}
+	return 1
+}
