@@ -81,6 +81,7 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
 	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
+	linksFlag(fs, &p.Links)
 	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
 	fs.Float64Var(&p.Rate, "rate", 0.05,
 		"sessions a second, where the trace does not say when they start, or -arrivals does")
@@ -104,6 +105,12 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time a token of a good answer")
 	fs.DurationVar(&p.SLO.Gap, "slo-gap", 0, "longest time between two tokens of a good answer, 0 for any")
 	fs.IntVar(&p.Step, "step", 0, "`tokens` that a decode replica computes in a step, 0 for vLLM's 8,192")
+}
+
+// linksFlag says how transfers at the same time get by.
+func linksFlag(fs *flag.FlagSet, model *string) {
+	fs.StringVar(model, "links", "queue", "`how` transfers at the same time get by: queue (an engine moves one "+
+		"prompt after the other, and a transfer takes both ends) or shared (all at once, in even shares)")
 }
 
 // progress tells of virtual time every few seconds of it.

@@ -42,6 +42,7 @@ func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		"added to cells that have been played with fewer")
 	fs.StringVar(&r.tables, "tables", "cells,shapes", "what is played: cells, each side in the same shape; "+
 		"shapes, each side in its best shape of as many replicas, at both goals")
+	linksFlag(fs, &r.options.Links)
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
 	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "virtual `time` that a play lasts at least")
 	fs.StringVar(&r.options.Traces, "traces", shippedTraces(),
@@ -124,6 +125,9 @@ func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer)
 	if r.shaped, err = readLines[grid.Shaped](r.beside("shapes")); err != nil {
 		return err
 	}
+	if err := r.sameModel(); err != nil {
+		return err
+	}
 	var passes [][]job
 	if strings.Contains(r.tables, "cells") {
 		passes = append(passes, r.missingCells(grounds))
@@ -149,6 +153,17 @@ func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer)
 	}
 	if r.failed > 0 {
 		return fmt.Errorf("%d could not be played", r.failed)
+	}
+	return nil
+}
+
+// sameModel looks whether what has been played is of the fleet that is asked for.
+func (r *gridRun) sameModel() error {
+	other := func(model string) bool { return model != r.options.Model() }
+	if slices.ContainsFunc(r.lines, func(l grid.Line) bool { return other(l.Model) }) ||
+		slices.ContainsFunc(r.shaped, func(s grid.Shaped) bool { return other(s.Model) }) {
+		return fmt.Errorf("%s, or what is beside it, was played with another model of the fleet: "+
+			"-out names a file", r.file)
 	}
 	return nil
 }

@@ -56,4 +56,9 @@ func TestReplayGrid(t *testing.T) {
 	if html, err := os.ReadFile(page); err != nil || !bytes.Contains(html, []byte("2 of 2 cells")) {
 		t.Errorf("the page: %v, %d bytes", err, len(html))
 	}
+	log.Reset()
+	if code := run(t.Context(), append(args, "-links", "shared"), &out, &log); code == 0 ||
+		!strings.Contains(log.String(), "another model of the fleet") {
+		t.Errorf("cells of two models in a file: code %d, %s", code, log.String())
+	}
 }

@@ -36,6 +36,7 @@ type Config struct {
 	Nodes      [2][]Node              // by Side
 	TokenBytes int                    // KV of a token
 	Links      [replica.Links]float64 // bytes a second by class of path
+	LinkModel  LinkModel              // of transfers at the same time
 	Setup      time.Duration          // of one transfer; 2 ms
 	Hop        time.Duration          // of a message between router and engine, one way; 0.5 ms
 	EventLag   time.Duration          // from a block's change to when the router has heard of it; 0
@@ -110,7 +111,7 @@ type engine struct {
 	step  core.Step     // the one under way
 	wake  time.Duration // when an event will step it although nothing comes, 0 for none
 	feed  *feed         // block events on their way to the router
-	link  time.Duration // when its side of the network is free
+	link  time.Duration // when its side of the network is free, where links are queued
 	spent time.Duration // in steps
 	steps int
 
@@ -135,6 +136,7 @@ type Cluster struct {
 	events  queue
 	engines [2][]*engine
 	peers   map[string]*engine // by engine id
+	network *network           // where bandwidth is shared
 
 	live     []*call // by slot
 	free     []int
@@ -167,6 +169,7 @@ func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluste
 			cl.want[side] = cl.want[side] || want
 		}
 	}
+	cl.network = newNetwork(c.Links, len(c.Nodes[Prefill]), len(c.Nodes[Decode]))
 	for side := range c.Nodes {
 		for i, n := range c.Nodes[side] {
 			e := newEngine(Side(side), i, n, cl.want[side])

@@ -14,6 +14,7 @@ const (
 	streamed             // first token of call a reaches the router
 	ended                // last token of call a reaches the router
 	read                 // the read of call a by its decode replica is over
+	flowed               // bytes of a transfer have gone through, where bandwidth is shared
 	heard                // block events of an engine reach the routers
 	polled               // a load report of an engine reaches a router
 	ticked               // a second has passed

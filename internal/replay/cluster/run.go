@@ -117,6 +117,8 @@ func (c *Cluster) happen(ev *event) error {
 		return c.ended(ev.call)
 	case read:
 		return c.arrivedKV(ev.call)
+	case flowed:
+		c.flowed()
 	case heard:
 		c.tell(ev.e)
 	case polled:
@@ -422,18 +424,22 @@ func (c *Cluster) obey(e *engine, orders []core.Order) error {
 	return nil
 }
 
-// transfer moves blocks. Each engine sends or receives one prompt after the other, at the speed of the path.
+// transfer moves blocks, as [Config.LinkModel] says.
 func (c *Cluster) transfer(d, p *engine, o *core.Order) {
 	slot, _ := slotOf(o.RequestID) // ours
 	x := c.live[slot]
 	x.rec.Moved = int64(len(o.Blocks)) * int64(d.core.Config().BlockSize) * int64(c.cfg.TokenBytes)
 	class := c.cfg.Nodes[Prefill][p.index].Place.LinkTo(c.cfg.Nodes[Decode][d.index].Place)
+	x.params = nil
+	x.blocks = append(x.blocks[:0], o.Blocks...)
+	if c.cfg.LinkModel == Shared {
+		c.flow(x, p, d, class)
+		return
+	}
 	took := time.Duration(float64(x.rec.Moved) / c.cfg.Links[class] * 1e9)
 	start := max(c.now, p.link, d.link)
 	p.link, d.link = start+took, start+took
 	x.rec.Transfer = start + took + c.cfg.Setup - c.now
-	x.params = nil
-	x.blocks = append(x.blocks[:0], o.Blocks...)
 	c.events.add(event{at: start + took + c.cfg.Setup, kind: read, call: x})
 }
 
@@ -546,6 +552,9 @@ func (c *Cluster) tick() error {
 // finish checks that nothing is left, and sums up.
 func (c *Cluster) finish() (*Result, error) {
 	r := &c.result
+	if n := len(c.network.flows); n > 0 {
+		return nil, fmt.Errorf("%d transfers have not ended", n)
+	}
 	for side := range c.engines {
 		for _, e := range c.engines[side] {
 			st := e.core.Stats()

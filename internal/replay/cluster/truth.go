@@ -51,6 +51,9 @@ func (t *Truth) Rest(side Side, i int) time.Duration {
 
 // Link is the time until an engine's side of the network is free.
 func (t *Truth) Link(side Side, i int) time.Duration {
+	if t.c.cfg.LinkModel == Shared {
+		return t.c.network.busy(side, i, t.c.now)
+	}
 	return max(0, t.c.engines[side][i].link-t.c.now)
 }
 

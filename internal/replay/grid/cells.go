@@ -115,7 +115,7 @@ func (p *Player) cell(ctx context.Context, share float64) (*Line, error) {
 	g := p.ground
 	l := &Line{
 		Cell: g.Cell(share), Kind: g.Kind, Blind: g.Blind, Shape: g.Shape, Cache: g.Cache, Step: g.Step,
-		Share: share, Load: share * p.same.capacity, Seed: p.Seed,
+		Share: share, Load: share * p.same.capacity, Seed: p.Seed, Model: p.Model(),
 	}
 	mine, err := p.play(ctx, g.Shape, ours, l.Load, 0)
 	if err != nil {

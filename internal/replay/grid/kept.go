@@ -32,10 +32,11 @@ type playKey struct {
 	Seed    uint64        `json:"seed"`
 	For     time.Duration `json:"for"`
 	Skip    time.Duration `json:"skip,omitzero"`
+	Model   string        `json:"model,omitzero"` // see [Options.Model]
 }
 
-func keyOf(p *replay.Play, form string) playKey {
-	return playKey{p.Kind, p.Cluster, form, p.Cache, p.Step, p.Scale, p.Seed, p.For, p.Skip}
+func keyOf(p *replay.Play, form, model string) playKey {
+	return playKey{p.Kind, p.Cluster, form, p.Cache, p.Step, p.Scale, p.Seed, p.For, p.Skip, model}
 }
 
 // NewPlays makes an empty one that is not written down.

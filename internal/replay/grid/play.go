@@ -16,9 +16,19 @@ type Options struct {
 	Seed     uint64
 	Requests int // that a play has, about; more where answers are long
 	Shortest time.Duration
+	Links    string   // how transfers at the same time get by, see [replay.Play]
 	Rules    []string // by which rivals may prefill where they decode; [policies.Locals]
 	Plays    *Plays   // that were played before, nil for none
 	Progress func(string)
+}
+
+// Model names what the fleet is made of where it is not the usual: what was played of another one is not
+// comparable.
+func (o *Options) Model() string {
+	if o.Links == "" || o.Links == "queue" {
+		return ""
+	}
+	return "links=" + o.Links
 }
 
 // ours is the decision that is audited, with its defaults.
@@ -65,7 +75,7 @@ func NewPlayer(g *Ground, o Options) (*Player, error) {
 	p.tight = goal{good: func(f *Figures) float64 { return f.Tight }}
 	p.base, err = replay.Play{
 		Cluster: g.Shape, Profile: "70b", Cache: g.Cache, Step: g.Step, Traces: o.Traces, Seed: g.seed(o.Seed),
-		EventLag: 100 * time.Millisecond, Poll: time.Second,
+		EventLag: 100 * time.Millisecond, Poll: time.Second, Links: o.Links,
 	}.OfKind(g.Kind)
 	return p, err
 }
@@ -79,7 +89,7 @@ func (p *Player) play(ctx context.Context, shape, form string, load float64, see
 	if seed != tuning {
 		at.Skip = recordingWindow(int(seed)+1, p.kind.Free(time.Duration(load*float64(at.For))))
 	}
-	key := keyOf(&at, form)
+	key := keyOf(&at, form, p.Model())
 	if x := p.Plays.find(key); x != nil {
 		return x, nil
 	}

@@ -22,6 +22,7 @@ type Shaped struct {
 	Bound    float64 `json:"bound"` // load at which engines with a perfect cache are busy all the time
 	Usual    Match   `json:"usual"`
 	Tight    Match   `json:"tight"`
+	Model    string  `json:"model,omitzero"` // see [Options.Model]
 	Seconds  float64 `json:"seconds"`
 }
 
@@ -68,7 +69,7 @@ func (p *Player) Shapes(ctx context.Context) (*Shaped, error) {
 	g := p.ground
 	s := &Shaped{
 		Name: g.ShapedName(), Kind: g.Kind, Blind: g.Blind, Replicas: replicas(g.Shape),
-		Cache: g.Cache, Step: g.Step, Seed: p.Seed,
+		Cache: g.Cache, Step: g.Step, Seed: p.Seed, Model: p.Model(),
 	}
 	if err := p.shapes(ctx, s); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name, err)

@@ -220,7 +220,9 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 		return nil, ctx.Err()
 	}
 	began := time.Now()
-	o, rs, err := s.play(l.Traces).Once(ctx, s.Policy)
+	p := s.play(l.Traces)
+	p.Links = l.Links
+	o, rs, err := p.Once(ctx, s.Policy)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", s, err)
 	}
