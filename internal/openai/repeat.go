@@ -1,0 +1,227 @@
+package openai
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tandem/internal/rawjson"
+)
+
+// Reasons why the answer to a request is not kept for others that ask the same.
+const (
+	NotSame       = "not_deterministic" // temperature is not 0, and no seed is fixed where that is enough
+	SeveralAsked  = "several"           // several prompts, or several answers
+	ToolsAsked    = "tools"
+	MediaAsked    = "media" // what is behind an address can be another picture tomorrow
+	UnknownMember = "unknown_field"
+)
+
+// Repeat says which requests are taken to get the same answer each time.
+type Repeat struct {
+	Seeded bool // those with a seed too, whatever their temperature
+}
+
+// Repeatable returns what the answer to the request depends on, as canonical JSON: two requests that mean the
+// same to every engine have the same, if they differ only in the order of members, in white space, in how
+// texts are escaped, and in who asks. why says why another answer may be as right, "" where none is.
+//
+// What is allowed is listed: a member that is not known here may mean anything.
+func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
+	switch {
+	case r.Batched || r.N != 1:
+		return nil, SeveralAsked
+	case r.Multimodal:
+		return nil, MediaAsked
+	case r.Tools:
+		return nil, ToolsAsked
+	case rawjson.Torn(r.Raw): // half a surrogate pair is no text that another could be the same as
+		return nil, UnknownMember
+	}
+	same := false
+	list := make([]asked, 0, len(r.fields))
+	for _, f := range r.lastFields() {
+		name, value := string(rawjson.Name(f.key.of(r.Raw))), f.value.of(r.Raw)
+		switch {
+		case name == "temperature":
+			zero, _ := isZero(value)
+			same = same || zero
+		case name == "seed":
+			_, ok := whole(value)
+			same = same || ok && rule.Seeded
+		case !r.repeats(name, value):
+			return nil, UnknownMember
+		}
+		if !slices.Contains(whoAsks, name) {
+			list = append(list, asked{name: name, value: value})
+		}
+	}
+	if !same {
+		return nil, NotSame
+	}
+	slices.SortFunc(list, func(a, b asked) int { return strings.Compare(a.name, b.name) })
+	if len(r.Prompts) == 1 && r.Prompts[0].IDs != nil { // there can be very many
+		i := slices.IndexFunc(list, func(m asked) bool { return m.name == "prompt" })
+		list[i].value, list[i].plain = AppendIDs(nil, r.Prompts[0].IDs), true
+	}
+	return appendMembers(make([]byte, 0, len(r.Raw)), list, ""), ""
+}
+
+// asked is one member of an object, its name without escapes.
+type asked struct {
+	name  string
+	value []byte
+	plain bool // the value is canonical as it is
+}
+
+// lastFields returns the members of the request that count: the last of each name.
+func (r *Request) lastFields() []field {
+	last := make([]field, 0, len(r.fields))
+	for i, f := range r.fields {
+		again := slices.ContainsFunc(r.fields[i+1:], func(other field) bool {
+			return rawjson.Equal(other.key.of(r.Raw), string(rawjson.Name(f.key.of(r.Raw))))
+		})
+		if !again {
+			last = append(last, f)
+		}
+	}
+	return last
+}
+
+// whoAsks are the members of a chat or a completion that say who asks, how urgently and for which session:
+// no engine answers otherwise for them. Who may get whose answers is for the key and the salt to say.
+var whoAsks = []string{
+	"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "priority", "session_id",
+}
+
+// repeated are the members whose meaning is known, beyond those that a continued stream may have.
+var repeated = []string{
+	"stop", "include_stop_str_in_output", "return_token_ids", "presence_penalty", "frequency_penalty",
+	"spaces_between_special_tokens", "n", "best_of", "response_format", "structured_outputs", "logprobs",
+	"top_logprobs", "echo", "suffix",
+}
+
+// repeats reports whether a member is known not to make answers differ from time to time.
+func (r *Request) repeats(name string, value []byte) bool {
+	if name == "tool_choice" {
+		return rawjson.Equal(value, "none") || isNull(value)
+	}
+	return slices.Contains(continues, name) || slices.Contains(repeated, name) || isEmpty(value)
+}
+
+// appendMembers appends an object of members that stand in order, which is the value of a member called of.
+func appendMembers(dst []byte, list []asked, of string) []byte {
+	dst = append(dst, '{')
+	for i, m := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(rawjson.AppendString(dst, m.name), ':')
+		if m.plain {
+			dst = append(dst, m.value...)
+			continue
+		}
+		dst = appendCanonical(dst, m.value, m.name, of)
+	}
+	return append(dst, '}')
+}
+
+// unordered are the members of a request whose objects mean the same in any order. A schema is not: engines
+// generate in its order. Nor are a template's arguments and documents: a template may write them down as they
+// come.
+var unordered = []string{"messages", "content", "stream_options", "logit_bias"}
+
+// reals are the members that are read as floating point numbers.
+var reals = []string{
+	"temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+}
+
+// appendCanonical appends value, any valid JSON, which is the value of a member of that name in an object
+// that is the value of a member called of.
+func appendCanonical(dst, value []byte, name, of string) []byte {
+	switch value[0] {
+	case '"':
+		return rawjson.AppendString(dst, rawjson.Text(value))
+	case '[':
+		return appendArray(dst, value, name, of)
+	case '{':
+		return appendObject(dst, value, name, of)
+	}
+	if of == "" && slices.Contains(reals, name) {
+		return appendReal(dst, value)
+	}
+	return append(dst, value...)
+}
+
+func appendArray(dst, value []byte, name, of string) []byte {
+	dst = append(dst, '[')
+	s := scanner(value)
+	for i := range s.Elements() {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		element := s.Value()
+		if len(element) == 0 {
+			break
+		}
+		dst = appendCanonical(dst, element, name, of)
+	}
+	return append(dst, ']')
+}
+
+func appendObject(dst, value []byte, name, of string) []byte {
+	ordered := !slices.Contains(unordered, name) || of != "" && (of != "messages" || name != "content")
+	var list []asked
+	s := scanner(value)
+	for key := range s.Members() {
+		m := asked{name: string(rawjson.Name(key)), value: s.Value()}
+		if len(m.value) == 0 {
+			break
+		}
+		if !ordered {
+			list = slices.DeleteFunc(list, func(old asked) bool { return old.name == m.name })
+		}
+		list = append(list, m)
+	}
+	if !ordered {
+		slices.SortFunc(list, func(a, b asked) int { return strings.Compare(a.name, b.name) })
+	}
+	inside := name
+	if ordered {
+		inside = "." // nothing in it is known
+	}
+	return appendMembers(dst, list, inside)
+}
+
+// appendReal appends a number in the one form that it has as a floating point number.
+func appendReal(dst, value []byte) []byte {
+	f, err := strconv.ParseFloat(string(value), 64)
+	if err != nil {
+		return append(dst, value...)
+	}
+	return strconv.AppendFloat(dst, f+0, 'g', -1, 64) // -0 is 0
+}
+
+var finishMark = []byte(`"finish_reason"`)
+
+// Finished reports whether a good answer to a request of the kind, whole or all of a stream, ended by itself
+// or at its limit: it was not aborted, nor did it call a tool. The names in its texts have escaped quotes,
+// and are not found.
+func (k Kind) Finished(answer []byte) bool {
+	ended := false
+	for {
+		_, rest, found := bytes.Cut(answer, finishMark)
+		if !found {
+			return ended
+		}
+		answer = bytes.TrimLeft(rest, ": \t\r\n")
+		switch {
+		case bytes.HasPrefix(answer, null):
+		case bytes.HasPrefix(answer, []byte(`"stop"`)), bytes.HasPrefix(answer, []byte(`"length"`)):
+			ended = true
+		default:
+			return false
+		}
+	}
+}
