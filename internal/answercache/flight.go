@@ -1,0 +1,269 @@
+package answercache
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"sync"
+)
+
+// Flight is a computation whose answer goes to everybody who listens. One goroutine computes, and calls
+// [Flight.Begin], [Flight.Append] and [Flight.Done]; each listener reads all of it at its own pace from the
+// beginning, whenever it came. The computation goes on as long as anybody listens.
+//
+// Up to a limit all of the answer is held. From there on nobody can join any more, and the computation waits
+// for the slowest listener.
+type Flight struct {
+	limit int
+
+	mu        sync.Mutex        // guards the following
+	abandon   func(cause error) // called once, when the last listener has left before the end
+	leave     func(*Flight)     // takes it out of the table; nil: it is in none
+	head      Head
+	begun     bool
+	held      []byte // the bytes from dropped on; what was appended never changes
+	dropped   int
+	over      bool // longer than the limit
+	ended     bool
+	err       error // of the end, nil is well
+	by        any   // who computed it, as End says
+	listeners map[*Listener]bool
+	changed   chan struct{} // closed when there is news for listeners; nil while none waits
+	taken     chan struct{} // closed when a listener has taken something or left; nil while nobody waits
+}
+
+// Head is how an answer over HTTP begins.
+type Head struct {
+	Status int
+	Header map[string][]string
+	Stream bool // what follows goes to clients as it comes
+}
+
+// Listener is one who gets the answer of a flight. One goroutine owns it; it must [Listener.Leave].
+type Listener struct {
+	f  *Flight
+	at int // bytes that it has got; guarded by f.mu
+}
+
+// Flights are computations under way, by their questions. The zero value has none.
+type Flights struct {
+	mu sync.Mutex // guards by
+	by map[Key]*Flight
+}
+
+// Join returns a listener of the flight for k. leads says that the flight is new: then the caller has to see
+// that it is computed.
+func (t *Flights) Join(k Key, limit int) (l *Listener, leads bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f := t.by[k]; f != nil {
+		if l := f.listen(); l != nil {
+			return l, false
+		}
+	}
+	l = NewFlight(limit)
+	l.f.leave = func(f *Flight) { t.remove(k, f) }
+	if t.by == nil {
+		t.by = map[Key]*Flight{}
+	}
+	t.by[k] = l.f
+	return l, true
+}
+
+func (t *Flights) remove(k Key, f *Flight) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.by[k] == f {
+		delete(t.by, k)
+	}
+}
+
+// Len tells how many there are.
+func (t *Flights) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.by)
+}
+
+// NewFlight returns the only listener that a new flight will have.
+func NewFlight(limit int) *Listener {
+	f := &Flight{limit: limit, listeners: map[*Listener]bool{}}
+	l := &Listener{f: f}
+	f.listeners[l] = true
+	return l
+}
+
+// Flight is what it listens to.
+func (l *Listener) Flight() *Flight { return l.f }
+
+// OnAbandon sets what is called when the last listener leaves before the end. It is to be called before
+// anything is computed.
+func (f *Flight) OnAbandon(do func(cause error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.abandon = do
+}
+
+// listen returns a listener who hears everything, nil where that is not possible any more.
+func (f *Flight) listen() *Listener {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over || f.ended || len(f.listeners) == 0 {
+		return nil
+	}
+	l := &Listener{f: f}
+	f.listeners[l] = true
+	return l
+}
+
+// Begin says how the answer begins.
+func (f *Flight) Begin(h Head) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.begun {
+		f.head, f.begun = h, true
+		wake(&f.changed)
+	}
+}
+
+// Append adds to the answer. It returns an error where ctx ends while it waits for a listener.
+func (f *Flight) Append(ctx context.Context, b []byte) error {
+	f.mu.Lock()
+	f.held = append(f.held, b...)
+	wake(&f.changed)
+	if f.over = f.over || f.dropped+len(f.held) > f.limit; !f.over {
+		f.mu.Unlock()
+		return nil
+	}
+	defer f.mu.Unlock()
+	f.offTheTable()
+	for {
+		f.drop()
+		if len(f.held) <= f.limit || len(f.listeners) == 0 {
+			return nil
+		}
+		if err := f.wait(ctx, &f.taken); err != nil {
+			return err
+		}
+	}
+}
+
+// offTheTable lets nobody find f any more. It is called, and returns, with f locked, and unlocks it in
+// between: who joins locks the table first.
+func (f *Flight) offTheTable() {
+	leave := f.leave
+	if f.leave = nil; leave != nil {
+		f.mu.Unlock()
+		leave(f)
+		f.mu.Lock()
+	}
+}
+
+// drop forgets what every listener has got.
+func (f *Flight) drop() {
+	slowest := f.dropped + len(f.held)
+	for l := range f.listeners {
+		slowest = min(slowest, l.at)
+	}
+	if n := slowest - f.dropped; n > f.limit/2 {
+		f.held, f.dropped = bytes.Clone(f.held[n:]), slowest // listeners may read the old bytes still
+	}
+}
+
+// Whole returns all of the answer, false where it was too long to be held. The caller must not change it.
+func (f *Flight) Whole() (h Head, body []byte, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.head, f.held, f.begun && !f.over
+}
+
+// Done says that nothing follows: err is what went wrong, nil where all went well, and by is what listeners
+// may know of who computed the answer.
+func (f *Flight) Done(by any, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.offTheTable()
+	f.ended = true
+	f.err = err
+	f.by = by
+	wake(&f.changed)
+}
+
+// By is what Done said of who computed the answer; false before that.
+func (f *Flight) By() (any, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.by, f.ended
+}
+
+// Next returns the next bytes of the answer, which nobody may change. It waits for them until ctx ends. At
+// the end it returns [io.EOF], or what went wrong: at once to one who has got nothing yet, since it can begin
+// elsewhere.
+func (l *Listener) Next(ctx context.Context) (Head, []byte, error) {
+	f := l.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for {
+		rest := f.held[l.at-f.dropped:]
+		switch {
+		case f.ended && f.err != nil && (l.at == 0 || len(rest) == 0):
+			return f.head, nil, f.err
+		case f.begun && len(rest) > 0:
+			l.at += len(rest)
+			wake(&f.taken)
+			return f.head, slices.Clip(rest), nil
+		case f.ended:
+			return f.head, nil, io.EOF
+		}
+		if err := f.wait(ctx, &f.changed); err != nil {
+			return f.head, nil, err
+		}
+	}
+}
+
+// Leave ends listening, for this cause. It may be called again.
+func (l *Listener) Leave(cause error) {
+	f := l.f
+	f.mu.Lock()
+	if !f.listeners[l] {
+		f.mu.Unlock()
+		return
+	}
+	delete(f.listeners, l)
+	wake(&f.taken)
+	if alone := len(f.listeners) == 0 && !f.ended; !alone {
+		f.mu.Unlock()
+		return
+	}
+	f.offTheTable()
+	abandon := f.abandon
+	f.mu.Unlock()
+	if abandon != nil {
+		abandon(cause)
+	}
+}
+
+// wait waits for news, with f unlocked meanwhile.
+func (f *Flight) wait(ctx context.Context, news *chan struct{}) error {
+	if *news == nil {
+		*news = make(chan struct{})
+	}
+	ch := *news
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// wake lets everybody go on who waits.
+func wake(waiting *chan struct{}) {
+	if *waiting != nil {
+		close(*waiting)
+		*waiting = nil
+	}
+}

@@ -1,0 +1,168 @@
+package answercache
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// all reads a flight to its end.
+func (l *Listener) all(ctx context.Context) (string, error) {
+	var got strings.Builder
+	for {
+		_, b, err := l.Next(ctx)
+		if err != nil {
+			l.Leave(err)
+			return got.String(), err
+		}
+		got.Write(b)
+	}
+}
+
+func TestListenersGetEverythingWheneverTheyCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var flights Flights
+		leader, leads := flights.Join(key(1), 1<<10)
+		if !leads {
+			t.Fatal("nobody leads")
+		}
+		var all sync.WaitGroup
+		hear := func(l *Listener) {
+			all.Go(func() {
+				if got, err := l.all(t.Context()); got != "one two three " || !errors.Is(err, io.EOF) {
+					t.Errorf("%q, %v", got, err)
+				}
+			})
+		}
+		hear(leader)
+		f := leader.Flight()
+		f.Begin(Head{Status: 200})
+		for _, word := range []string{"one ", "two ", "three "} {
+			l, leads := flights.Join(key(1), 1<<10)
+			if leads {
+				t.Fatal("a second one leads")
+			}
+			hear(l)
+			time.Sleep(time.Second)
+			if err := f.Append(t.Context(), []byte(word)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, body, ok := f.Whole(); string(body) != "one two three " || !ok {
+			t.Errorf("whole: %q, %v", body, ok)
+		}
+		f.Done("somebody", nil)
+		all.Wait()
+		if by, done := f.By(); by != "somebody" || !done {
+			t.Errorf("by %v, %v", by, done)
+		}
+		if _, leads := flights.Join(key(1), 1<<10); !leads || flights.Len() != 1 {
+			t.Error("a flight that has ended is joined")
+		}
+	})
+}
+
+func TestFlightIsAbandonedByTheLast(t *testing.T) {
+	var flights Flights
+	a, _ := flights.Join(key(1), 10)
+	b, _ := flights.Join(key(1), 10)
+	var why []error
+	a.Flight().OnAbandon(func(err error) { why = append(why, err) })
+	gone := errors.New("gone")
+	a.Leave(errors.New("the first"))
+	a.Leave(gone)
+	if len(why) != 0 || flights.Len() != 1 {
+		t.Fatalf("abandoned with one listener left: %v", why)
+	}
+	b.Leave(gone)
+	if len(why) != 1 || !errors.Is(why[0], gone) || flights.Len() != 0 {
+		t.Errorf("abandoned for %v, %d flights", why, flights.Len())
+	}
+	if c, leads := flights.Join(key(1), 10); !leads || c.Flight() == a.Flight() {
+		t.Error("an abandoned flight is joined")
+	}
+}
+
+// A failure reaches at once whoever has got nothing; others get what there is first.
+func TestFailureOfAFlight(t *testing.T) {
+	var flights Flights
+	late, _ := flights.Join(key(1), 100)
+	early, _ := flights.Join(key(1), 100)
+	f, ctx := late.Flight(), t.Context()
+	f.Begin(Head{Status: 200})
+	_ = f.Append(ctx, []byte("a"))
+	if _, b, err := early.Next(ctx); string(b) != "a" || err != nil {
+		t.Fatalf("%q, %v", b, err)
+	}
+	_ = f.Append(ctx, []byte("b"))
+	bad := errors.New("bad")
+	f.Done(nil, bad)
+	if got, err := early.all(ctx); got != "b" || !errors.Is(err, bad) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := late.all(ctx); got != "" || !errors.Is(err, bad) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// Above the limit nobody joins, and the computation waits for the slowest, until it has left.
+func TestLongFlightsWaitForTheSlowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var flights Flights
+		slow, _ := flights.Join(key(1), 10)
+		fast, _ := flights.Join(key(1), 10)
+		f, ctx := fast.Flight(), t.Context()
+		f.Begin(Head{Status: 200})
+		var all sync.WaitGroup
+		all.Go(func() {
+			if got, err := fast.all(ctx); len(got) != 60 || !errors.Is(err, io.EOF) {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+		began := time.Now()
+		all.Go(func() {
+			for range 10 {
+				if err := f.Append(ctx, []byte("123456")); err != nil {
+					t.Error(err)
+				}
+			}
+			f.Done(nil, nil)
+		})
+		time.Sleep(time.Second)
+		if _, leads := flights.Join(key(1), 10); !leads {
+			t.Error("an answer that is too long is joined")
+		}
+		if _, _, ok := f.Whole(); ok {
+			t.Error("an answer that is too long is whole")
+		}
+		if _, b, err := slow.Next(ctx); len(b) != 12 || err != nil {
+			t.Errorf("%q, %v", b, err)
+		}
+		time.Sleep(time.Second)
+		slow.Leave(nil)
+		all.Wait()
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestWaitingEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewFlight(4)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("enough")
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		if _, _, err := l.Next(ctx); !errors.Is(err, why) {
+			t.Errorf("next: %v", err)
+		}
+		if err := l.Flight().Append(ctx, []byte("12345")); !errors.Is(err, why) {
+			t.Errorf("append: %v", err)
+		}
+	})
+}

@@ -1,0 +1,54 @@
+// Package answercache keeps answers for requests that ask the same again: the key of a question, the answer
+// as it is kept, the memory that holds answers, and computations that several requests listen to.
+//
+// Whoever uses it decides which requests and which answers are fit for it. Everything here is safe for
+// concurrent use.
+package answercache
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// Key names a question: equal keys have equal answers.
+type Key [sha256.Size]byte
+
+// String is the key in hexadecimal digits.
+func (k Key) String() string { return hex.EncodeToString(k[:]) }
+
+// keyVersion changes whenever the same question would be written otherwise, or an answer is kept otherwise:
+// what other versions have kept is never found.
+const keyVersion = "tandem answer 1"
+
+// Question is everything that an answer depends on. Fields that do not apply are empty.
+type Question struct {
+	Surface string // the API: its path
+	Tenant  string // who may read the answer; questions of two tenants are two questions
+	Model   Model
+	Request []byte // what is asked, in a canonical form
+}
+
+// Model is whose answer is wanted.
+type Model struct {
+	Name    string // as it is asked for
+	Root    string // where its files were loaded from
+	Version string // of the engine
+	Adapter string // where the adapter was loaded from, "" for a base model
+}
+
+// Key returns the key of the question.
+func (q *Question) Key() (k Key) {
+	h := sha256.New()
+	var length [8]byte
+	for _, part := range [...]string{
+		keyVersion, q.Surface, q.Tenant, q.Model.Name, q.Model.Root, q.Model.Version, q.Model.Adapter,
+	} {
+		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+		h.Write(length[:]) // or a part could go on in the next
+		h.Write([]byte(part))
+	}
+	h.Write(q.Request)
+	h.Sum(k[:0])
+	return k
+}

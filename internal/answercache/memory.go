@@ -1,0 +1,73 @@
+package answercache
+
+import (
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/maypok86/otter/v2/stats"
+)
+
+// Memory keeps answers in memory, bounded in bytes. Which stay is W-TinyLFU's to say: what is asked for once
+// does not push out what is asked for often.
+type Memory struct {
+	cache *otter.Cache[Key, *packed]
+	count *stats.Counter
+	packs *packer
+}
+
+// NewMemory returns one that holds at most so many bytes.
+func NewMemory(bytes int64) *Memory {
+	m := &Memory{count: stats.NewCounter(), packs: newPacker()}
+	m.cache = otter.Must(&otter.Options[Key, *packed]{
+		MaximumWeight: uint64(bytes), StatsRecorder: m.count,
+		Weigher: func(_ Key, p *packed) uint32 { return p.weight() },
+		// What has to be put in order is, by whoever brings or takes an answer: nothing runs beside them.
+		Executor: func(do func()) { do() },
+	})
+	return m
+}
+
+// Resize sets how many bytes it holds at most.
+func (m *Memory) Resize(bytes int64) { m.cache.SetMaximum(uint64(bytes)) }
+
+// Put keeps an answer until it expires.
+func (m *Memory) Put(k Key, a *Answer, expires time.Time) {
+	p := m.packs.pack(a)
+	p.expires = expires
+	m.cache.Set(k, p)
+}
+
+// Get returns the answer to a question, nil where there is none that has not expired at now.
+func (m *Memory) Get(k Key, now time.Time) *Answer {
+	p, ok := m.cache.GetIfPresent(k)
+	if !ok {
+		return nil
+	}
+	a, err := m.packs.unpack(p)
+	if err != nil || !now.Before(p.expires) {
+		m.cache.Invalidate(k)
+		return nil
+	}
+	return a
+}
+
+// Drop forgets an answer.
+func (m *Memory) Drop(k Key) { m.cache.Invalidate(k) }
+
+// Clear forgets all answers.
+func (m *Memory) Clear() { m.cache.InvalidateAll() }
+
+// MemoryStats is what a [Memory] holds.
+type MemoryStats struct {
+	Answers   int
+	Bytes     int64
+	Evictions uint64 // answers that had to go for others, ever
+}
+
+// Stats returns what it holds now.
+func (m *Memory) Stats() MemoryStats {
+	return MemoryStats{
+		Answers: m.cache.EstimatedSize(), Bytes: int64(m.cache.WeightedSize()),
+		Evictions: m.count.Snapshot().Evictions,
+	}
+}
