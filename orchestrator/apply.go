@@ -107,6 +107,7 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
 		o.tokens.Store(newResolver(cfg))
 	}
+	next.snap.answers = o.applyAnswers(old, cfg)
 	o.snap.Store(next.snap)
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
 }

@@ -119,7 +119,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descIndexLag, descPeer, descQueue, descStall,
-		descToken, descStep, descRetrying, descBudget,
+		descToken, descStep, descRetrying, descBudget, descAnswers, descHeld, descEvicted,
 	} {
 		ch <- d
 	}
@@ -136,6 +136,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.pools(e, now)
 	c.streams(e)
 	c.peers(e)
+	c.answers(e)
 	for _, p := range c.o.failingPairs(now) {
 		e.gauge(descPairOut, oneIf(p.State == outlier.Ejected), string(p.Pair.Prefill), string(p.Pair.Decode))
 	}

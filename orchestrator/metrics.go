@@ -19,6 +19,7 @@ type metrics struct {
 	failures  failureMetrics
 	ejections ejectionMetrics
 	config    configMetrics
+	answers   answerMetrics
 
 	families *metricFamilies
 }
@@ -35,6 +36,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failures:  newFailureMetrics(f),
 		ejections: newEjectionMetrics(f),
 		config:    newConfigMetrics(f),
+		answers:   newAnswerMetrics(f),
 		families:  f,
 	}
 }

@@ -123,6 +123,7 @@ type serving struct {
 	retrying  atomic.Int64
 	draining  atomic.Bool
 	giveBacks giveBacks
+	computing sync.WaitGroup // what the answer cache lets be computed
 }
 
 // snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
@@ -131,6 +132,7 @@ type snapshot struct {
 	inForce *config.InForce // what records say of cfg
 	connect connector.Connector
 	keys    []config.Secret
+	answers *answers // nil: there is no answer cache
 }
 
 // revision is the configuration's; "" before there is any.
@@ -228,6 +230,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	err := o.fleet.Run(ctx)
 	wg.Wait()
 	o.giveBacks.running.Wait()
+	o.computing.Wait()
 	return err
 }
 

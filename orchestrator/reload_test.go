@@ -36,7 +36,8 @@ var changes = map[string]func(*config.Config){
 	"routers.peers": func(c *config.Config) {
 		c.Routers.Peers = []string{"http://other.internal:9090"}
 	},
-	"tracing.exporter": func(c *config.Config) { c.Tracing.Exporter = config.TraceNone },
+	"answer_cache.memory_bytes": func(c *config.Config) { c.AnswerCache.MemoryBytes = 8 << 20 },
+	"tracing.exporter":          func(c *config.Config) { c.Tracing.Exporter = config.TraceNone },
 	"tracing.file": func(c *config.Config) {
 		c.Tracing = config.Tracing{Exporter: config.TraceFile, File: "spans", Sample: 1}
 	},

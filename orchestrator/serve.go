@@ -85,11 +85,16 @@ func (o *Orchestrator) generate(kind openai.Kind) func(context.Context, *request
 		if f != nil {
 			return f
 		}
-		if req.Batched && req.Unsplittable == "" {
-			return q.batch(ctx, req)
-		}
-		return q.single(ctx, req)
+		return q.answer(ctx, req, (*request).complete)
 	}
+}
+
+// complete answers a chat or a completion.
+func (q *request) complete(ctx context.Context, req *openai.Request) *failure {
+	if req.Batched && req.Unsplittable == "" {
+		return q.batch(ctx, req)
+	}
+	return q.single(ctx, req)
 }
 
 // parse reads the body of a request that can be split.

@@ -27,6 +27,8 @@ type Config struct {
 	Health    Health    `yaml:"health"`    // when a replica is not used
 	Routers   Routers   `yaml:"routers"`   // other Tandems in front of the same engines
 	Response  Response  `yaml:"response"`  // what clients see of us
+	// Answers for requests that ask the same again.
+	AnswerCache AnswerCache `yaml:"answer_cache"`
 	// Spans; the OTEL_* environment decides where this is empty; needs a restart.
 	Tracing   Tracing   `yaml:"tracing"`
 	Log       Log       `yaml:"log"`       // our own log
@@ -358,6 +360,8 @@ func Default() *Config {
 		Health: Health{
 			Failures: 5, Ejection: Ejection{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute},
 		},
+		AnswerCache: AnswerCache{AnswerBytes: 1 << 20, TTL: 10 * time.Minute},
+
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
 		Decisions: Decisions{Ring: 1024, FileSize: 100 << 20, FileKeep: 5},
@@ -393,4 +397,16 @@ func replicas(urls []string) []Replica {
 		rs = append(rs, Replica{URL: strings.TrimSuffix(u, "/")})
 	}
 	return rs
+}
+
+// AnswerCache keeps answers for requests that ask the same again. It is off unless it has memory.
+type AnswerCache struct {
+	MemoryBytes Bytes         `yaml:"memory_bytes"` // for answers; 0 turns the cache off
+	AnswerBytes Bytes         `yaml:"answer_bytes"` // of one answer; what is longer is not kept
+	TTL         time.Duration `yaml:"ttl"`          // the longest that an answer is given out
+	// Whether a fixed seed is enough, whatever the temperature.
+	Seeded bool `yaml:"seeded"`
+	// Whether answers outlive the engine process that gave them: the same path or name of a model means the same
+	// files for good.
+	OutliveEngines bool `yaml:"outlive_engines"`
 }

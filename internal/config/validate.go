@@ -44,6 +44,7 @@ func (c *Config) check() Problems {
 	ck.retry(c.Retry)
 	ck.health(c.Health)
 	ck.routers(c.Routers)
+	ck.answerCache(c.AnswerCache)
 	ck.tracing(c.Tracing)
 	ck.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ck.oneOf("log.format", c.Log.Format, "text", "json")

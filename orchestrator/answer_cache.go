@@ -1,0 +1,348 @@
+package orchestrator
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"tandem/internal/answercache"
+	"tandem/internal/config"
+	"tandem/internal/openai"
+)
+
+// answers is the answer cache in force: what was answered is given to those who ask the same again, and those
+// who ask the same at once get one computation. A router without one has nil, and that costs nothing.
+//
+// Every computation runs on a goroutine of its own, as a request of its own whose client is the flight: see
+// [answers.compute]. So it goes on when the client leaves that asked first, as long as another listens.
+type answers struct {
+	o       *Orchestrator
+	memory  *answercache.Memory
+	flights answercache.Flights
+}
+
+// compute is how a request is answered without the cache.
+type compute func(q *request, ctx context.Context, req *openai.Request) *failure
+
+// How a request came to its answer.
+const (
+	cacheHit    = "hit"    // it was there
+	cacheJoined = "joined" // another request was getting it
+	cacheMiss   = "miss"
+	cacheBypass = "bypass" // it is not for the cache
+)
+
+// answer serves a request from the answer cache, where that is on, or else by do.
+func (q *request) answer(ctx context.Context, req *openai.Request, do compute) *failure {
+	if q.snap.answers == nil {
+		return do(q, ctx, req)
+	}
+	return q.snap.answers.serve(ctx, q, req, do)
+}
+
+// applyAnswers makes the answer cache that a configuration wants: the one that is there, if one is, so that a
+// reload keeps what it holds.
+func (o *Orchestrator) applyAnswers(old *snapshot, cfg *config.Config) *answers {
+	want := cfg.AnswerCache
+	var c *answers
+	if old != nil {
+		c = old.answers
+	}
+	switch {
+	case want.MemoryBytes == 0:
+		return nil
+	case c == nil:
+		return &answers{o: o, memory: answercache.NewMemory(int64(want.MemoryBytes))}
+	case old.cfg.AnswerCache.MemoryBytes != want.MemoryBytes:
+		c.memory.Resize(int64(want.MemoryBytes))
+	}
+	return c
+}
+
+// cacheRequest is a request to the cache.
+type cacheRequest struct {
+	q    *request
+	req  *openai.Request
+	do   compute
+	cfg  *config.AnswerCache
+	key  answercache.Key
+	wish cacheControl
+	// Of the computation, for who leads it.
+	flight *answercache.Flight
+}
+
+func (c *answers) serve(ctx context.Context, q *request, req *openai.Request, do compute) *failure {
+	a := &cacheRequest{q: q, req: req, do: do, cfg: &q.snap.cfg.AnswerCache, wish: cacheControlOf(q.r.Header)}
+	question, why := a.question()
+	if why != "" {
+		c.o.m.answers.bypassed.WithLabelValues(why).Inc()
+		a.note(cacheBypass)
+		return do(q, ctx, req)
+	}
+	a.key = question.Key()
+	if c.give(a) {
+		return nil
+	}
+	l, leads := c.join(a)
+	if leads {
+		if !a.wish.anew && c.give(a) { // it was stored between the look and the flight
+			l.Flight().Done(nil, errKept)
+			return nil
+		}
+		a.note(cacheMiss)
+		c.start(ctx, a, l.Flight())
+	}
+	defer func() { l.Leave(context.Cause(ctx)) }()
+	return c.listen(ctx, a, l, leads)
+}
+
+// note tells the client and the counters how the request comes to its answer.
+func (a *cacheRequest) note(how string) {
+	a.q.o.m.answers.requests.WithLabelValues(how).Inc()
+	say := map[string]string{cacheHit: "HIT", cacheJoined: "HIT", cacheMiss: "MISS", cacheBypass: "BYPASS"}[how]
+	a.q.w.Header().Set("X-Cache", say)
+	if how == cacheHit || how == cacheJoined {
+		a.q.mode = "cached"
+	}
+}
+
+// give answers with what is kept, if something is that may be given out.
+func (c *answers) give(a *cacheRequest) bool {
+	now := time.Now()
+	if a.wish.anew {
+		return false
+	}
+	kept := c.memory.Get(a.key, now)
+	if kept == nil || kept.Age(now) > min(a.cfg.TTL, a.wish.maxAge) {
+		return false
+	}
+	if !a.cfg.OutliveEngines && !c.o.stand(kept.Makers) {
+		return false
+	}
+	a.note(cacheHit)
+	a.q.w.Header().Set("Age", strconv.Itoa(int(kept.Age(now).Seconds())))
+	if kept.Stream {
+		a.lost(a.q.w.events(kept.Body, kept.Events, nil))
+	} else {
+		a.lost(a.q.w.whole(http.StatusOK, kept.ContentType, kept.Body, nil))
+	}
+	return true
+}
+
+// lost notes that the client stopped reading.
+func (a *cacheRequest) lost(f *failure) {
+	if f != nil {
+		a.q.fail(f)
+	}
+}
+
+// join finds the computation of the answer that is under way, or begins one.
+func (c *answers) join(a *cacheRequest) (l *answercache.Listener, leads bool) {
+	limit := int(a.cfg.AnswerBytes)
+	if a.wish.anew {
+		return answercache.NewFlight(limit), true
+	}
+	return c.flights.Join(a.key, limit)
+}
+
+// start lets the answer be computed. What computes it is a request of its own: that of the client, but with
+// the flight for its client, so that it does not end with that one.
+func (c *answers) start(ctx context.Context, a *cacheRequest, f *answercache.Flight) {
+	a.flight = f
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ends when nobody listens, or it is over
+	f.OnAbandon(cancel)
+	q := &request{
+		o: a.q.o, snap: a.q.snap, r: a.q.r.Clone(ctx), id: a.q.id, clientID: a.q.clientID, path: a.q.path,
+		kind: a.q.kind, start: a.q.start, span: a.q.span, mode: a.q.mode,
+	}
+	to := &recorder{ctx: ctx, flight: f, header: http.Header{}}
+	q.w = &client{ResponseWriter: to, rc: http.NewResponseController(to), q: q, limit: a.q.w.limit}
+	to.of = q.w
+	began := c.o.fleet.Endpoints()
+	c.o.computing.Go(func() {
+		defer cancel(nil)
+		var broke crash
+		var err error
+		func() {
+			defer broke.keep(&err)
+			if f := a.do(q, ctx, a.req); f != nil {
+				err = f
+			}
+		}()
+		if err == nil {
+			c.keep(a, q, began)
+		}
+		f.Done(q, err)
+	})
+}
+
+// listen gives the client what the flight brings.
+func (c *answers) listen(
+	ctx context.Context, a *cacheRequest, l *answercache.Listener, leads bool,
+) *failure {
+	for {
+		head, chunk, err := l.Next(ctx)
+		if err != nil {
+			return c.ended(ctx, a, l, leads, err)
+		}
+		if !a.q.w.begun {
+			if !leads {
+				a.note(cacheJoined)
+			}
+			a.q.w.replay(head)
+		}
+		if f := a.pass(head, chunk, leads); f != nil {
+			return f
+		}
+	}
+}
+
+// pass writes a part of the answer.
+func (a *cacheRequest) pass(head answercache.Head, chunk []byte, leads bool) *failure {
+	if !head.Stream {
+		if _, err := a.q.w.Write(chunk); err != nil {
+			return lost(err)
+		}
+		return nil
+	}
+	if err := a.q.w.send(chunk); err != nil {
+		return lost(err)
+	}
+	n := bytes.Count(chunk, blankLine)
+	a.q.w.sent += n
+	if !leads { // the computation has counted them for the first
+		a.q.o.m.requests.events.Add(float64(n))
+	}
+	return nil
+}
+
+// ended judges the end of a flight for one of its listeners.
+func (c *answers) ended(
+	ctx context.Context, a *cacheRequest, l *answercache.Listener, leads bool, err error,
+) *failure {
+	if computed, ended := l.Flight().By(); ended && leads {
+		a.q.mode, a.q.rec = computed.(*request).mode, computed.(*request).rec
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case ctx.Err() != nil:
+		return goneFailure(ctx, "stream")
+	case !leads && !a.q.w.begun: // a failure is nobody else's
+		return c.alone(ctx, a)
+	}
+	var broke *panicked
+	if errors.As(err, &broke) && leads {
+		panic(broke)
+	}
+	if f, ok := errors.AsType[*failure](err); ok {
+		own := *f
+		return &own
+	}
+	return refuse("stream", "panic", http.StatusInternalServerError, "The router failed on this request.")
+}
+
+// alone answers a request whose flight brought nothing.
+func (c *answers) alone(ctx context.Context, a *cacheRequest) *failure {
+	if c.give(a) {
+		return nil
+	}
+	a.note(cacheMiss)
+	return a.do(a.q, ctx, a.req)
+}
+
+// errKept ends a flight whose answer was kept before it began.
+var errKept = errors.New("the answer is there")
+
+// replay begins an answer as another request's began.
+func (c *client) replay(head answercache.Head) {
+	maps.Copy(c.Header(), head.Header)
+	c.stream = head.Stream
+	c.WriteHeader(head.Status)
+}
+
+// recorder is the way to the listeners of a flight, for a request that takes them for its client.
+type recorder struct {
+	ctx    context.Context
+	flight *answercache.Flight
+	header http.Header
+	of     *client
+}
+
+// Header implements [http.ResponseWriter].
+func (r *recorder) Header() http.Header { return r.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (r *recorder) WriteHeader(status int) {
+	r.flight.Begin(answercache.Head{Status: status, Header: r.header.Clone(), Stream: r.of.stream})
+}
+
+// Write implements [http.ResponseWriter].
+func (r *recorder) Write(b []byte) (int, error) {
+	if err := r.flight.Append(r.ctx, b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// Flush implements [http.Flusher]: listeners have got everything.
+func (r *recorder) Flush() {}
+
+// tenant is who may read an answer: whoever shows the same key.
+func tenant(h http.Header) string {
+	token := h.Get("Authorization") + "\x00" + h.Get("X-Api-Key")
+	if token == "\x00" {
+		return ""
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(token)))
+}
+
+// forever is longer than any answer is kept.
+const forever = time.Duration(1<<63 - 1)
+
+// cacheControl is what a client wants of the cache.
+type cacheControl struct {
+	off    bool // no-store: neither what is kept, nor to be kept
+	anew   bool // no-cache: a new answer, which may be kept
+	maxAge time.Duration
+}
+
+// cacheControlOf reads Cache-Control. What it does not know means nothing, as everywhere in HTTP.
+func cacheControlOf(h http.Header) cacheControl {
+	wish := cacheControl{maxAge: forever}
+	for _, line := range h["Cache-Control"] {
+		for directive := range strings.SplitSeq(line, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
+			switch strings.ToLower(strings.TrimSpace(name)) {
+			case "no-store":
+				wish.off = true
+			case "no-cache":
+				wish.anew = true
+			case "max-age":
+				wish.limit(strings.Trim(strings.TrimSpace(value), `"`))
+			}
+		}
+	}
+	return wish
+}
+
+// limit reads the seconds of max-age. What is no number is taken for none at all, which costs a computation
+// and no stale answer.
+func (w *cacheControl) limit(seconds string) {
+	n, err := strconv.ParseUint(seconds, 10, 31)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		n = 0
+	}
+	if err == nil || n == 0 {
+		w.maxAge = min(w.maxAge, time.Duration(n)*time.Second)
+	}
+	w.anew = w.anew || w.maxAge == 0
+}

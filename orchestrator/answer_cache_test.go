@@ -1,0 +1,379 @@
+package orchestrator
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// remembering is a world with an answer cache.
+func remembering(change ...func(*config.Config)) setup {
+	return setup{config: func(c *config.Config) {
+		c.AnswerCache.MemoryBytes = 8 << 20
+		for _, f := range change {
+			f(c)
+		}
+	}}
+}
+
+// computed tells how many requests engines have been asked to generate for, a split one counted once.
+func (w *world) computed() (n int) {
+	for _, s := range w.posts(false) {
+		if strings.HasPrefix(s.engine, "d") {
+			n++
+		}
+	}
+	return n
+}
+
+// fromCache asks, and checks how the router says it came by the answer.
+func (w *world) fromCache(p prompt, want string) *heard {
+	w.t.Helper()
+	got := w.ask(p)
+	if cache := got.header.Get("X-Cache"); cache != want {
+		w.t.Errorf("X-Cache %q, want %q (status %d, %v, %s)", cache, want, got.status, got.err, got.raw)
+	}
+	return got
+}
+
+// The second of two equal requests gets the answer of the first, to the byte, and no engine hears of it.
+func TestSameQuestionIsAnsweredOnce(t *testing.T) {
+	for name, p := range map[string]prompt{
+		"completion": completion(false), "completion stream": completion(true),
+		"chat": chat(false), "chat stream": chat(true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, remembering(), func(w *world) {
+				first := w.fromCache(p, "MISS")
+				w.exact(p, first)
+				n := w.computed()
+				time.Sleep(3 * time.Second)
+				again := w.fromCache(p, "HIT")
+				w.exact(p, again)
+				if again.raw != first.raw {
+					t.Errorf("got %q, the first time %q", again.raw, first.raw)
+				}
+				if age := again.header.Get("Age"); age != "3" {
+					t.Errorf("age %q, want 3", age)
+				}
+				if got, want := again.header.Get("Content-Type"), first.header.Get("Content-Type"); got != want {
+					t.Errorf("content type %q, the first time %q", got, want)
+				}
+				if more := w.computed() - n; more != 0 {
+					t.Errorf("engines were asked %d times more", more)
+				}
+				time.Sleep(config.Default().AnswerCache.TTL)
+				w.fromCache(p, "MISS")
+			})
+		})
+	}
+}
+
+// Off is off: no header, and every request is computed.
+func TestWithoutAnswerCacheEveryRequestIsComputed(t *testing.T) {
+	in(t, setup{}, func(w *world) {
+		for range 2 {
+			w.fromCache(chat(false), "")
+		}
+		if n := w.computed(); n != 2 {
+			t.Errorf("%d computations of 2 requests", n)
+		}
+	})
+}
+
+// What is not sure to be answered alike, or may not be kept, is passed by.
+func TestWhatIsNotForTheAnswerCache(t *testing.T) {
+	in(t, remembering(), func(w *world) {
+		plain := chat(false)
+		with := func(member string) prompt {
+			p := plain
+			p.body = strings.Replace(p.body, `"temperature":0,`, member, 1)
+			return p
+		}
+		noStore := plain
+		noStore.header = http.Header{"Cache-Control": {"max-age=5, No-Store"}}
+		query := plain
+		query.path += "?a=b"
+		for why, p := range map[string]prompt{
+			"not_deterministic": with(""),
+			"several":           with(`"temperature":0,"n":2,`),
+			"tools":             with(`"temperature":0,"tools":[{"type":"function","function":{"name":"f"}}],`),
+			"unknown_field":     with(`"temperature":0,"of_tomorrow":1,`),
+			"unknown_model":     {path: plain.path, body: strings.Replace(plain.body, `"sim"`, `"other"`, 1)},
+			"no_store":          noStore,
+			"query":             query,
+		} {
+			for range 2 {
+				w.fromCache(p, "BYPASS")
+			}
+			if n := w.count("tandem_answer_cache_bypassed_total", why); n != 2 {
+				t.Errorf("%s was counted %d times, want 2", why, n)
+			}
+		}
+		seeded := with(`"seed":7,`)
+		w.fromCache(seeded, "BYPASS")
+	})
+	in(t, remembering(func(c *config.Config) { c.AnswerCache.Seeded = true }), func(w *world) {
+		p := chat(false)
+		p.body = strings.Replace(p.body, `"temperature":0,`, `"temperature":0.7,"seed":7,`, 1)
+		w.fromCache(p, "MISS")
+		w.fromCache(p, "HIT")
+		p.body = strings.Replace(p.body, `"seed":7`, `"seed":8`, 1)
+		w.fromCache(p, "MISS")
+	})
+}
+
+// A client can have an answer anew, or no older than it says.
+func TestClientsSayHowOldAnAnswerMayBe(t *testing.T) {
+	in(t, remembering(), func(w *world) {
+		asking := func(control string) prompt {
+			p := chat(false)
+			p.header = http.Header{"Cache-Control": {control}}
+			return p
+		}
+		w.fromCache(asking(""), "MISS")
+		time.Sleep(5 * time.Second)
+		w.fromCache(asking("max-age=9"), "HIT")
+		w.fromCache(asking("max-age=4"), "MISS") // and is kept
+		w.fromCache(asking("max-age=4"), "HIT")
+		w.fromCache(asking("no-cache"), "MISS")
+		w.fromCache(asking("max-age=0"), "MISS")
+		w.fromCache(asking("max-age=soon"), "MISS")
+		w.fromCache(asking("something=else"), "HIT")
+	})
+}
+
+// No tenant gets what was answered to another, by key or by salt; and a key still has to be shown.
+func TestTenantsDoNotShareAnswers(t *testing.T) {
+	keys := func(c *config.Config) {
+		c.APIKeys = []config.Secret{{Value: "of-a"}, {Value: "of-b"}}
+	}
+	in(t, remembering(keys), func(w *world) {
+		asking := func(key, salt string) prompt {
+			p := chat(false)
+			if salt != "" {
+				p.body = strings.Replace(p.body, `{`, `{"cache_salt":"`+salt+`",`, 1)
+			}
+			p.header = http.Header{"Authorization": {"Bearer " + key}}
+			return p
+		}
+		w.fromCache(asking("of-a", ""), "MISS")
+		w.fromCache(asking("of-a", ""), "HIT")
+		w.fromCache(asking("of-b", ""), "MISS")
+		w.fromCache(asking("of-a", "s"), "MISS")
+		w.fromCache(asking("of-a", "t"), "MISS")
+		w.fromCache(asking("of-a", "s"), "HIT")
+		if got := w.fromCache(asking("of-nobody", ""), ""); got.status != http.StatusUnauthorized {
+			t.Errorf("status %d without a key that counts", got.status)
+		}
+	})
+}
+
+// What an engine process answered is not given out when it was started again: its model may be another.
+func TestAnswersEndWithTheirEngine(t *testing.T) {
+	restart := func(w *world) {
+		for _, e := range append(w.p, w.d...) {
+			if err := e.Fault(enginesim.Fault{Kind: "restart"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(15 * time.Second)
+	}
+	in(t, remembering(), func(w *world) {
+		w.fromCache(chat(false), "MISS")
+		w.fromCache(chat(false), "HIT")
+		restart(w)
+		w.fromCache(chat(false), "MISS")
+		w.fromCache(chat(false), "HIT")
+	})
+	in(t, remembering(func(c *config.Config) { c.AnswerCache.OutliveEngines = true }), func(w *world) {
+		w.fromCache(chat(false), "MISS")
+		restart(w)
+		w.fromCache(chat(false), "HIT")
+	})
+}
+
+// Errors are not kept, nor is what broke off, or ended by what is not known.
+func TestFailuresAreNotKept(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: "
+	said := func(reason string) string {
+		return `{"id":"a","choices":[{"index":0,"message":{"content":"x"},"delta":{"content":"x"},` +
+			`"finish_reason":` + reason + `}]}`
+	}
+	s := remembering(func(c *config.Config) { c.Retry.Attempts, c.Retry.Continue = 1, config.ContinueOff })
+	s.decode = 1
+	for name, tt := range map[string]struct {
+		p      prompt
+		answer string
+	}{
+		"error":   {chat(false), "HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n{}"},
+		"refusal": {chat(true), "HTTP/1.1 400 Oops\r\nContent-Length: 2\r\n\r\n{}"},
+		"cut":     {chat(true), head + "text/event-stream\r\n\r\ndata: " + said("null") + "\n\n"},
+		"error event": {chat(true), head + "text/event-stream\r\n\r\ndata: " + said("null") +
+			"\n\n" + `data: {"error":{"message":"m","code":500}}` + "\n\ndata: [DONE]\n\n"},
+		"aborted": {chat(false), head + "application/json\r\n\r\n" + said(`"abort"`)},
+		"aborted stream": {chat(true), head + "text/event-stream\r\n\r\ndata: " + said(`"abort"`) +
+			"\n\ndata: [DONE]\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, s, func(w *world) {
+				w.wire.scripted(w.d[0].addr, tt.answer)
+				w.fromCache(tt.p, "MISS")
+				time.Sleep(10 * time.Second)
+				w.exact(tt.p, w.fromCache(tt.p, "MISS"))
+				w.exact(tt.p, w.fromCache(tt.p, "HIT"))
+			})
+		})
+	}
+}
+
+// A thousand who ask the same at once get one computation, and the same bytes.
+func TestEqualRequestsAtOnceAreOneComputation(t *testing.T) {
+	for name, p := range map[string]prompt{"whole": chat(false), "stream": chat(true)} {
+		t.Run(name, func(t *testing.T) {
+			in(t, remembering(), func(w *world) {
+				const clients = 1000
+				var all sync.WaitGroup
+				got := make([]*heard, clients)
+				for i := range clients {
+					all.Go(func() {
+						time.Sleep(time.Duration(i) * 100 * time.Microsecond) // some come behind the first content
+						got[i] = w.ask(p)
+					})
+				}
+				all.Wait()
+				w.exact(p, got[0])
+				for i, h := range got {
+					if h.raw != got[0].raw || h.status != 200 {
+						t.Fatalf("client %d got status %d, %q, the first %q", i, h.status, h.raw, got[0].raw)
+					}
+				}
+				if n := w.computed(); n != 1 {
+					t.Errorf("%d computations, want 1", n)
+				}
+			})
+		})
+	}
+}
+
+// The computation of a client that leaves goes on for those who listen, and ends when nobody does.
+func TestComputationGoesOnWhileAnybodyListens(t *testing.T) {
+	in(t, remembering(), func(w *world) {
+		p := chat(true)
+		first := make(chan *heard)
+		var leaveFirst func()
+		go func() {
+			first <- w.ask(p, func(n int) {
+				if n == 3 {
+					leaveFirst()
+				}
+			})
+		}()
+		time.Sleep(10 * time.Millisecond)
+		w.mid.mu.Lock()
+		leaveFirst = w.leave
+		w.mid.mu.Unlock()
+		second := w.fromCache(p, "HIT")
+		if h := <-first; h.dones > 0 {
+			t.Fatal("the first client did not leave")
+		}
+		w.exact(p, second)
+		if n := w.computed(); n != 1 {
+			t.Errorf("%d computations, want 1", n)
+		}
+	})
+	in(t, remembering(), func(w *world) {
+		p := chat(true)
+		w.ask(p, func(n int) {
+			if n == 3 {
+				w.leave()
+			}
+		})
+		time.Sleep(time.Second)
+		for _, e := range w.d {
+			if n := e.OpenRequests(); n > 0 {
+				t.Errorf("%s works on %d requests for nobody", e.name, n)
+			}
+		}
+		w.fromCache(p, "MISS")
+	})
+}
+
+// Those who joined a computation that fails are answered all the same, each by itself.
+func TestFailureIsNobodyElses(t *testing.T) {
+	s := remembering(func(c *config.Config) { c.Retry.Attempts = 1 })
+	s.decode = 1
+	in(t, s, func(w *world) {
+		p := chat(false)
+		w.wire.scripted(w.d[0].addr, "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\n{}") // the first alone
+		var all sync.WaitGroup
+		got := make([]*heard, 3)
+		for i := range got {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				got[i] = w.ask(p)
+			})
+		}
+		all.Wait()
+		if got[0].status != 400 {
+			t.Errorf("the first got status %d, want the engine's 400", got[0].status)
+		}
+		w.exact(p, got[1])
+		w.exact(p, got[2])
+	})
+}
+
+// A reload turns the cache off and on, and changes its size, while it is used.
+func TestAnswerCacheIsReloaded(t *testing.T) {
+	in(t, remembering(), func(w *world) {
+		apply := func(bytes config.Bytes) {
+			cfg := *w.cfg
+			cfg.AnswerCache.MemoryBytes = bytes
+			if err := w.o.Apply(&cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.fromCache(chat(false), "MISS")
+		apply(4 << 20)
+		w.fromCache(chat(false), "HIT")
+		apply(0)
+		w.fromCache(chat(false), "")
+		apply(4 << 20)
+		w.fromCache(chat(false), "MISS")
+		w.fromCache(chat(false), "HIT")
+	})
+}
+
+// Answers above the size are given, to all who wait for them, and not kept.
+func TestLongAnswersAreNotKept(t *testing.T) {
+	in(t, remembering(func(c *config.Config) { c.AnswerCache.AnswerBytes = 1 << 10 }), func(w *world) {
+		p := chat(true)
+		for range 2 {
+			w.exact(p, w.fromCache(p, "MISS"))
+		}
+		if n := w.count("tandem_answer_cache_unkept_total", "too_large"); n != 2 {
+			t.Errorf("%d answers were too large, want 2", n)
+		}
+	})
+}
+
+// While replicas have other files of a model, nobody knows whose answer a client would get.
+func TestMixedModelsAreNotCached(t *testing.T) {
+	s := remembering(func(c *config.Config) { c.Local = config.LocalAuto })
+	s.engine = func(name string, o *enginesim.Options) {
+		if name == "d1" {
+			o.Version = "0.31.0"
+		}
+	}
+	in(t, s, func(w *world) {
+		w.fromCache(chat(false), "BYPASS")
+		if n := w.count("tandem_answer_cache_bypassed_total", "mixed_models"); n != 1 {
+			t.Errorf("counted %d times, want 1", n)
+		}
+	})
+}

@@ -1,0 +1,178 @@
+package orchestrator
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"time"
+
+	"tandem/internal/answercache"
+	"tandem/internal/openai"
+	"tandem/internal/replica"
+	"tandem/orchestrator/fleet"
+	"tandem/orchestrator/outlier"
+)
+
+// Reasons why a request is not for the answer cache, beside those of [openai.Request.Repeatable].
+const (
+	byClient     = "no_store"
+	hasQuery     = "query"
+	mixedModels  = "mixed_models" // replicas that serve the model have other files or versions of it
+	unknownModel = "unknown_model"
+)
+
+// Reasons why an answer is not kept.
+const (
+	tooLong     = "too_large"
+	notFinished = "unfinished" // aborted, or ended by what we do not know
+	wasResumed  = "continued"  // two engines took part
+	notTrusted  = "distrusted" // an engine that took part is ejected, or may have cached wrong blocks
+	unknownFrom = "unknown_engine"
+)
+
+func bypassReasons() []string {
+	return []string{
+		byClient, hasQuery, mixedModels, unknownModel,
+		openai.NotSame, openai.SeveralAsked, openai.ToolsAsked, openai.MediaAsked, openai.UnknownMember,
+	}
+}
+
+// question is what the request asks. why says why it is not for the cache.
+func (a *cacheRequest) question() (answercache.Question, string) {
+	none := answercache.Question{}
+	switch {
+	case a.wish.off:
+		return none, byClient
+	case a.q.r.URL.RawQuery != "":
+		return none, hasQuery
+	}
+	canonical, why := a.req.Repeatable(openai.Repeat{Seeded: a.cfg.Seeded})
+	if why != "" {
+		return none, why
+	}
+	model, why := a.q.o.modelIdentity(a.req.Model)
+	if why != "" {
+		return none, why
+	}
+	return answercache.Question{
+		Surface: a.q.path, Tenant: tenant(a.q.r.Header), Model: model, Request: canonical,
+	}, ""
+}
+
+// modelIdentity is whose answers a model's are: all replicas that serve it have it from the same place, in
+// the same version. While that is not so, as in a rolling upgrade, nobody knows whose answer a client would
+// get.
+func (o *Orchestrator) modelIdentity(name string) (m answercache.Model, why string) {
+	found := false
+	for _, e := range o.fleet.Endpoints() {
+		if !e.Member.Serves(name) {
+			continue
+		}
+		facts := &e.Member.Facts
+		is := answercache.Model{
+			Name: name, Root: facts.Root, Version: facts.Version, Adapter: facts.AdapterRoots[name],
+		}
+		switch {
+		case is.Root == "" || e.Member.Adapter(name) != "" && is.Adapter == "":
+			return m, unknownModel
+		case found && is != m:
+			return m, mixedModels
+		}
+		m, found = is, true
+	}
+	if !found {
+		return m, unknownModel
+	}
+	return m, ""
+}
+
+// stand reports whether all processes that took part in an answer are there still, and trusted: engines do
+// not tell the revision of a model, and one that was started again may have another from the same place.
+func (o *Orchestrator) stand(makers []answercache.Maker) bool {
+	for _, m := range makers {
+		e := o.fleet.Endpoint(replica.ID(m.Replica))
+		if e == nil || !e.Up() || e.CacheEpoch() > 0 || makerOf(e) != m {
+			return false
+		}
+	}
+	return len(makers) > 0
+}
+
+// makerOf names the process behind an endpoint.
+func makerOf(e *fleet.Endpoint) answercache.Maker {
+	return answercache.Maker{
+		Replica: string(e.Member.ID), Server: e.Server(), Started: e.Member.Facts.Started,
+	}
+}
+
+// keep stores the answer of a computation that went well, where it may be given to others. began are the
+// replicas as they were when it began.
+func (c *answers) keep(a *cacheRequest, q *request, began map[replica.ID]*fleet.Endpoint) {
+	if why := c.store(a, q, began); why != "" {
+		c.o.m.answers.unkept.WithLabelValues(why).Inc()
+	}
+}
+
+func (c *answers) store(a *cacheRequest, q *request, began map[replica.ID]*fleet.Endpoint) (why string) {
+	head, body, ok := a.flight.Whole()
+	switch {
+	case !ok || len(body) > int(a.cfg.AnswerBytes):
+		return tooLong
+	case head.Status != http.StatusOK || !a.req.Kind.Finished(body):
+		return notFinished
+	}
+	makers, why := c.o.makers(q.rec, began)
+	if why != "" {
+		return why
+	}
+	now := time.Now()
+	kept := &answercache.Answer{
+		Made: now, Stream: head.Stream, Body: bytes.Clone(body), Makers: makers,
+	}
+	if types := head.Header["Content-Type"]; len(types) > 0 {
+		kept.ContentType = types[0]
+	}
+	if kept.Stream {
+		kept.Events = bytes.Count(body, blankLine)
+	}
+	c.memory.Put(a.key, kept, now.Add(a.cfg.TTL))
+	return ""
+}
+
+// makers are the processes that made the answer that rec tells of: those that were there when it began, and
+// are there now.
+func (o *Orchestrator) makers(
+	rec *Record, began map[replica.ID]*fleet.Endpoint,
+) (list []answercache.Maker, why string) {
+	if rec == nil || rec.Decode == "" {
+		return nil, unknownFrom
+	}
+	if len(rec.Continued) > 0 {
+		return nil, wasResumed
+	}
+	for _, name := range []string{rec.Decode, rec.Prefill} {
+		if name == "" {
+			continue
+		}
+		id := replica.ID(name)
+		e, before := o.fleet.Endpoint(id), began[id]
+		switch {
+		case e == nil || before == nil || makerOf(e) != makerOf(before) || e.Member.Facts.Started == 0:
+			return nil, unknownFrom
+		case e.CacheEpoch() > 0 || slices.ContainsFunc(e.States(id), ejected):
+			return nil, notTrusted
+		}
+		list = append(list, makerOf(e))
+	}
+	return list, ""
+}
+
+// ejected reports whether a state says that a replica fails requests.
+func ejected(s fleet.State) bool {
+	switch s.State {
+	case fleet.EjectedState(outlier.Prefill), fleet.EjectedState(outlier.Decode),
+		fleet.EjectedState(outlier.Whole), fleet.StateDistrusted:
+		return true
+	}
+	return false
+}
