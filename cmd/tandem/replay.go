@@ -81,7 +81,7 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.StringVar(&p.Profile, "profile", "70b", "GPU and model, as in tandem sim")
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of what the GPUs hold")
 	fs.Float64Var(&p.Link, "link", 40, "GB/s between engines")
-	linksFlag(fs, &p.Links)
+	fleetFlags(fs, &p.Links, &p.Host)
 	fs.Float64Var(&p.Scale, "scale", 1, "arrivals are so many times as dense")
 	fs.Float64Var(&p.Rate, "rate", 0.05,
 		"sessions a second, where the trace does not say when they start, or -arrivals does")
@@ -107,9 +107,11 @@ func playFlags(fs *flag.FlagSet, p *replay.Play) {
 	fs.IntVar(&p.Step, "step", 0, "`tokens` that a decode replica computes in a step, 0 for vLLM's 8,192")
 }
 
-// linksFlag says how transfers at the same time get by.
-func linksFlag(fs *flag.FlagSet, model *string) {
-	fs.StringVar(model, "links", "queue", "`how` transfers at the same time get by: queue (an engine moves one "+
+// fleetFlags choose models of parts of the fleet.
+func fleetFlags(fs *flag.FlagSet, links, host *string) {
+	fs.StringVar(host, "host", "profile", "`what` engines' hosts cost: profile (0.5 ms a step, nothing "+
+		"a request) or measured (1.9 ms a step, 8 ms a leg, 1.5 us a token of a prompt)")
+	fs.StringVar(links, "links", "queue", "`how` transfers at the same time get by: queue (an engine moves one "+
 		"prompt after the other, and a transfer takes both ends) or shared (all at once, in even shares)")
 }
 

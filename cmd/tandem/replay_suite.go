@@ -23,7 +23,7 @@ func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	fs.IntVar(&o.Seeds, "seeds", 5, "how often each comparison is played, with other chance")
 	fs.StringVar(&o.Traces, "traces", shippedTraces(),
 		"`folder` of the traces; all claims but those of -quick want some that do not ship with Tandem")
-	linksFlag(fs, &o.Links)
+	fleetFlags(fs, &o.Links, &o.Host)
 	fs.BoolVar(&o.Quick, "quick", false,
 		"short windows and targets with a wide margin, an error where one is missed: for CI")
 	only := fs.String("only", "", "`names`, or beginnings of names, of what is computed; all if empty")

@@ -27,6 +27,7 @@ type Play struct {
 	Profile  string        // of the presets of internal/enginesim/core
 	Cache    float64       // KV capacity, as a multiple of what the GPUs hold
 	Link     float64       // GB/s between engines
+	Host     string        // what engines' hosts cost, see [cluster.ParseHostTime]
 	Links    string        // how transfers at the same time get by, see [cluster.ParseLinkModel]
 	Scale    float64       // arrivals are so many times as dense
 	Rate     float64       // sessions a second, where the trace does not say when they start, or Arrivals does
@@ -97,6 +98,10 @@ func (p Play) Fleet() (cluster.Config, error) {
 		return c, fmt.Errorf("cluster %s: %w", p.Cluster, err)
 	}
 	c.EventLag, c.Poll = p.EventLag, p.Poll
+	if c.Host, err = cluster.ParseHostTime(p.Host); err != nil {
+		return c, err
+	}
+	c.SetStepTime()
 	if c.LinkModel, err = cluster.ParseLinkModel(p.Links); err != nil {
 		return c, err
 	}

@@ -19,16 +19,18 @@ type call struct {
 	p, d    int // chosen; p below zero for none
 	leg     Side
 	placed  bool // p and d are chosen
-	flying  bool // its leg is on the way to the engine
-	params  *core.Transfer
-	blocks  []int         // on the prefill replica, that are read
-	sentAt  time.Duration // prefill leg, or the whole request
-	boundAt time.Duration
-	attempt int     // how many legs had failed in the cluster when it was placed
-	failure Failure // of its last leg
-	answer  answer
-	gaps    gaps
-	rec     Record
+	// Whoever tokenizes it has done so.
+	tokenized bool
+	flying    bool // its leg is on the way to the engine
+	params    *core.Transfer
+	blocks    []int         // on the prefill replica, that are read
+	sentAt    time.Duration // prefill leg, or the whole request
+	boundAt   time.Duration
+	attempt   int     // how many legs had failed in the cluster when it was placed
+	failure   Failure // of its last leg
+	answer    answer
+	gaps      gaps
+	rec       Record
 }
 
 // answer is what an engine said, on its way to the router.

@@ -37,6 +37,7 @@ type Config struct {
 	TokenBytes int                    // KV of a token
 	Links      [replica.Links]float64 // bytes a second by class of path
 	LinkModel  LinkModel              // of transfers at the same time
+	Host       HostTime               // spent beside the GPU
 	Setup      time.Duration          // of one transfer; 2 ms
 	Hop        time.Duration          // of a message between router and engine, one way; 0.5 ms
 	EventLag   time.Duration          // from a block's change to when the router has heard of it; 0

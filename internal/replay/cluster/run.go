@@ -254,7 +254,7 @@ func (c *Cluster) bind(x *call) {
 
 func (c *Cluster) send(x *call) {
 	x.flying = true
-	c.events.add(event{at: c.now + c.cfg.Hop, kind: sent, call: x})
+	c.events.add(event{at: c.now + c.cfg.Hop + c.onHost(x), kind: sent, call: x})
 }
 
 // deliver hands a leg to its engine.

@@ -3,6 +3,7 @@ package grid
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"tandem/internal/replay"
@@ -16,6 +17,7 @@ type Options struct {
 	Seed     uint64
 	Requests int // that a play has, about; more where answers are long
 	Shortest time.Duration
+	Host     string   // what engines' hosts cost, see [replay.Play]
 	Links    string   // how transfers at the same time get by, see [replay.Play]
 	Rules    []string // by which rivals may prefill where they decode; [policies.Locals]
 	Plays    *Plays   // that were played before, nil for none
@@ -25,10 +27,14 @@ type Options struct {
 // Model names what the fleet is made of where it is not the usual: what was played of another one is not
 // comparable.
 func (o *Options) Model() string {
-	if o.Links == "" || o.Links == "queue" {
-		return ""
+	var parts []string
+	if o.Links != "" && o.Links != "queue" {
+		parts = append(parts, "links="+o.Links)
 	}
-	return "links=" + o.Links
+	if o.Host != "" && o.Host != "profile" {
+		parts = append(parts, "host="+o.Host)
+	}
+	return strings.Join(parts, " ")
 }
 
 // ours is the decision that is audited, with its defaults.
@@ -75,7 +81,7 @@ func NewPlayer(g *Ground, o Options) (*Player, error) {
 	p.tight = goal{good: func(f *Figures) float64 { return f.Tight }}
 	p.base, err = replay.Play{
 		Cluster: g.Shape, Profile: "70b", Cache: g.Cache, Step: g.Step, Traces: o.Traces, Seed: g.seed(o.Seed),
-		EventLag: 100 * time.Millisecond, Poll: time.Second, Links: o.Links,
+		EventLag: 100 * time.Millisecond, Poll: time.Second, Links: o.Links, Host: o.Host,
 	}.OfKind(g.Kind)
 	return p, err
 }

@@ -221,7 +221,7 @@ func (l *lab) play(ctx context.Context, s Setting) (*Trial, error) {
 	}
 	began := time.Now()
 	p := s.play(l.Traces)
-	p.Links = l.Links
+	p.Links, p.Host = l.Links, l.Host
 	o, rs, err := p.Once(ctx, s.Policy)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", s, err)

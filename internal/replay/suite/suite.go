@@ -57,6 +57,7 @@ func (b Bound) met(value, target float64) bool {
 // Options of a run of the suite.
 type Options struct {
 	Traces   string   // folder
+	Host     string   // what engines' hosts cost, see [replay.Play]
 	Links    string   // how transfers at the same time get by, see [replay.Play]
 	Only     []string // claims whose name begins with one of these; none: all
 	Quick    bool     // short windows, few seeds, and targets that hold with a wide margin

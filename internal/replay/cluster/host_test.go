@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// By hand: each leg waits 7 ms at its server, and a prompt of 32 tokens another 3.2 before the first one.
+func TestHostTimeByHand(t *testing.T) {
+	text := header + `{"t":0,"in":32,"out":3}`
+	c := config(1, 1)
+	res, err := play(t, c, &script{}, text, 1)
+	before := must(t, res, err).Records[0]
+	c.Host = HostTime{Request: 7 * time.Millisecond, Token: 100 * time.Microsecond, Step: 5 * time.Millisecond}
+	res, err = play(t, c, &script{}, text, 1)
+	split := must(t, res, err).Records[0]
+	if got := split.TTFT - before.TTFT; got != 17200*time.Microsecond {
+		t.Errorf("two legs are %v later", got)
+	}
+	if split.Total-split.TTFT != before.Total-before.TTFT {
+		t.Errorf("tokens of the answer take %v, not %v", split.Total-split.TTFT, before.Total-before.TTFT)
+	}
+	s := &script{place: local}
+	res, err = play(t, config(1, 1), s, text, 1)
+	before = must(t, res, err).Records[0]
+	res, err = play(t, c, s, text, 1)
+	if got := must(t, res, err).Records[0].TTFT - before.TTFT; got != 10200*time.Microsecond {
+		t.Errorf("one leg is %v later", got)
+	}
+	c.SetStepTime()
+	res, err = play(t, c, s, text, 1) // three steps
+	if got := must(t, res, err).Records[0].Total - before.Total; got != 25200*time.Microsecond {
+		t.Errorf("with three steps of 5 ms more it is %v later", got)
+	}
+}
+
+func TestParseHostTime(t *testing.T) {
+	for _, name := range []string{"", "profile"} {
+		if h, err := ParseHostTime(name); err != nil || h != (HostTime{}) {
+			t.Errorf("%q: %+v, %v", name, h, err)
+		}
+	}
+	if h, err := ParseHostTime("measured"); err != nil || h.Step <= 0 || h.Request <= 0 || h.Token <= 0 {
+		t.Errorf("measured: %+v, %v", h, err)
+	}
+	if _, err := ParseHostTime("x"); err == nil || !strings.Contains(err.Error(), "measured") {
+		t.Errorf("x: %v", err)
+	}
+}
