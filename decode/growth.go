@@ -25,14 +25,13 @@ func (p *Pool) generated(l *Lease, now time.Time) int {
 // reported returns the blocks in use by the newest report.
 func (m *member) reported() int { return int(math.Round(m.ledger.usage * float64(m.R.Facts.Blocks))) }
 
-// expectedGrowth returns the blocks that l is still expected to add when each sequence has generated so many
-// tokens.
+// expectedGrowth returns the blocks that l may well add when each sequence has generated so many tokens.
 func (l *Lease) expectedGrowth(generated int) int {
 	left := -1
 	if l.limit >= 0 {
 		left = max(0, l.limit-generated)
 	}
-	rest := l.lengths.Rest(generated, left)
+	rest := l.lengths.Room(generated, left)
 	size := l.member.blockSize()
 	end := blocksOf(l.member.slots(l.tokens+generated+rest), size)
 	return l.sequences * (end - blocksOf(l.has(generated), size))

@@ -10,7 +10,7 @@ import (
 func (p *Pool) lengthsOf(model string) *scoring.OutputLength {
 	l := p.lengths[model]
 	if l == nil {
-		l = new(scoring.NewOutputLength(p.settings.ExpectedOutput))
+		l = p.answers.Under()
 		p.lengths[model] = l
 	}
 	return l
@@ -30,16 +30,20 @@ func (p *Pool) learnPrefill(l *Lease, took time.Duration, now time.Time) {
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
 // would have been longer.
 func (p *Pool) learnLength(l *Lease, each int) {
-	learn := [...]*scoring.OutputLength{l.lengths, &p.answers}
-	for _, lengths := range learn {
-		if l.limit >= 0 && each >= l.limit {
-			lengths.LearnCut(each)
-		} else {
-			lengths.Learn(each)
-		}
+	if l.limit >= 0 && each >= l.limit {
+		l.lengths.Passed(l.told, each)
+	} else {
+		l.lengths.Learn(l.told, each)
 	}
-	p.ends.Learn(each)
-	p.usual = p.ends.Rest(0, -1)
+	p.ends.Learn(l.told, each)
+	p.usual = p.ends.Room(0, -1)
+}
+
+// learnUnderway takes in that each sequence of l, whose answer is under way, has so many tokens by now.
+func (p *Pool) learnUnderway(l *Lease, generated int) {
+	l.lengths.Passed(l.told, generated)
+	p.ends.Passed(l.told, generated)
+	l.told = generated
 }
 
 // learnStep takes in that l's steps took so many seconds, 0 unknown.

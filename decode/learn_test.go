@@ -138,3 +138,71 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 		})
 	}
 }
+
+// Nothing is known of answers before one has ended. Room is kept for what they may well have, and what they
+// cost is reckoned by what they are expected to have. Both come together as answers end.
+func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
+	p := pool(0)
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, OutputDoubt: 5})
+	q := &Query{Model: "m", Tokens: 160}
+	c, _, _ := p.Candidates(q, start, nil, nil)
+	if got := c[0].Need; got != 10+50 {
+		t.Errorf("%d blocks are kept for a prompt of 10 and its answer, want five times the 10 that are expected", got)
+	}
+	if got := c[0].Output; got != 160 {
+		t.Errorf("%g tokens are expected, want 160", got)
+	}
+	q.MaxTokens = 320
+	c, _, _ = p.Candidates(q, start, nil, nil)
+	if got := c[0].Need; got <= 10+10 || got > 10+20 {
+		t.Errorf("%d blocks are kept, want more than 20 and at most 30: the client takes 320 tokens", got)
+	}
+	now := start
+	for range 100 {
+		now = p.finish(t, 0, 150, 10*time.Millisecond, now)
+	}
+	q.MaxTokens = 0
+	c, _, _ = p.Candidates(q, now, nil, nil)
+	if got := c[0].Need; got > 10+11 {
+		t.Errorf("%d blocks are kept after 100 answers of 150 tokens, want at most 21", got)
+	}
+}
+
+// Streams under way tell that answers are longer than was believed, before any of them has ended: the room of
+// who comes next is booked by it, and what they may still add grows.
+func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
+	p, now := pool(0), start
+	generating(p, 1600, 20*time.Second)
+	var leases []*Lease
+	for range 10 {
+		q := &Query{Model: "m", Tokens: 160}
+		c, _, _ := p.Candidates(q, now, nil, nil)
+		l := p.Book(&c[0], q, Schedule{AdmitAt: now}, now)
+		l.MarkSent(now)
+		l.FirstToken(now)
+		leases = append(leases, l)
+	}
+	need := func() int {
+		c, _, _ := p.Candidates(&Query{Model: "m", Tokens: 160}, now, nil, nil)
+		return c[0].Need - 10
+	}
+	if got := need(); got != 10 {
+		t.Fatalf("%d blocks are expected of an answer before anything is known, want 10", got)
+	}
+	for range 20 {
+		now = now.Add(time.Second)
+		p.Observe("d1", load(now, 10, 0.2), now)
+	}
+	if got := need(); got < 60 {
+		t.Errorf("%d blocks are expected of an answer while ten have 100 each and go on", got)
+	}
+	for _, l := range leases[:2] { // the speed was believed to be four times what it is
+		l.Finish(400, 20*time.Second, now)
+	}
+	for _, l := range leases[2:] {
+		l.Release(now)
+	}
+	if got := p.usual; got < 400 {
+		t.Errorf("an answer is taken to last for %d tokens, where the shortest of ten had 400", got)
+	}
+}

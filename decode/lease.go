@@ -36,7 +36,8 @@ type Lease struct {
 	slot   int // in the ledger's leases
 	state  state
 	prompt promptState
-	growth int // blocks that the answer is still expected to add
+	growth int // blocks that the answer may well add
+	told   int // tokens of each sequence by which lengths have learned already
 	batch  int // sequences on the replica when it was booked
 
 	admitAt   time.Time // when it is admitted at the latest

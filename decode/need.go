@@ -2,7 +2,7 @@ package decode
 
 import "tandem/scoring"
 
-// need returns the blocks of the prompt, those with the expected answer, and the limit of new tokens.
+// need returns the blocks of the prompt, those with what the answer may well have, and the limit of new tokens.
 func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	limit = -1
 	if q.MaxTokens > 0 {
@@ -13,30 +13,32 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	}
 	size := m.blockSize()
 	prompt = blocksOf(q.Tokens, size)
-	growth := blocksOf(m.slots(q.Tokens+expected.within(limit)), size) - prompt
+	expected.within(limit)
+	growth := blocksOf(m.slots(q.Tokens+expected.room), size) - prompt
 	return prompt, prompt + max(q.Sequences, 1)*growth, limit
 }
 
-// answer is the expected length of one sequence, remembered for the limit that it was asked for last: members
-// hardly ever differ.
+// answer is how long one sequence will be, remembered for the limit that it was asked for last: members hardly
+// ever differ.
 type answer struct {
-	lengths     *scoring.OutputLength
-	limit, rest int
-	known       bool
+	lengths *scoring.OutputLength
+	limit   int
+	rest    int // tokens that are expected, by which it is priced
+	room    int // tokens that it may well have, for which room is kept
+	known   bool
 }
 
-func (a *answer) within(limit int) int {
+// within works out the answer for a limit of new tokens.
+func (a *answer) within(limit int) {
 	if !a.known || a.limit != limit {
-		a.limit = limit
-		a.rest = a.lengths.Rest(0, limit)
-		a.known = true
+		a.limit, a.known = limit, true
+		a.rest, a.room = a.lengths.Rest(0, limit), a.lengths.Room(0, limit)
 	}
-	return a.rest
 }
 
 func (p *Pool) answerOf(q *Query) answer {
 	if l := p.lengths[q.Model]; l != nil {
 		return answer{lengths: l}
 	}
-	return answer{lengths: &p.answers}
+	return answer{lengths: p.answers}
 }

@@ -20,6 +20,7 @@ type Settings struct {
 	LoadTTL        time.Duration // a load report older than this says nothing; above 0
 	Margin         float64       // share of a member's blocks that is never promised, 0..1
 	ExpectedOutput int           // tokens that an answer is taken to have until learned; at least 1
+	OutputDoubt    float64       // times as long may answers well be, until learned; up to 1: they are not
 }
 
 // Pool is the decode pool. Safe for concurrent use.
@@ -32,10 +33,10 @@ type Pool struct {
 	reserved  reservedQueue       // reserved leases of all members
 	prefills  scoring.DecayingFit // of all members together, for those that were not measured yet
 	steps     scoring.DecayingFit
-	lengths   map[string]*scoring.OutputLength // by model as clients name it
-	answers   scoring.OutputLength             // of all models
-	ends      scoring.OutputLength             // of all models, cut ones as short as they were
-	usual     int                              // tokens after which an answer is over, by ends
+	lengths   map[string]*scoring.OutputLength // by model as clients name it, under answers
+	answers   *scoring.OutputLength            // of all models
+	ends      *scoring.OutputLength            // of all models, cut ones as short as they were
+	usual     int                              // tokens after which an answer may well be over, by ends
 	peers     roster.PeerReports[PeerLoad]
 	demands   []demand   // scratch of pendingDemand
 	standings []standing // of all members, scratch of read
@@ -66,7 +67,7 @@ type member struct {
 func New(o Options) *Pool {
 	p := new(Pool)
 	p.Roster, p.members = roster.New(o, func() *member { return new(member) })
-	p.beginLengths(1)
+	p.beginLengths(Settings{ExpectedOutput: 1})
 	return p
 }
 
@@ -78,17 +79,18 @@ func (p *Pool) Configure(s Settings) {
 	}
 	p.members.Lock()
 	defer p.members.Unlock()
-	if s.ExpectedOutput != p.settings.ExpectedOutput {
-		p.beginLengths(s.ExpectedOutput)
+	if s.ExpectedOutput != p.settings.ExpectedOutput || s.OutputDoubt != p.settings.OutputDoubt {
+		p.beginLengths(s)
 	}
 	p.settings = s
 }
 
-// beginLengths forgets how long answers are, and begins with so many tokens.
-func (p *Pool) beginLengths(tokens int) {
+// beginLengths forgets how long answers are, and begins with what s says.
+func (p *Pool) beginLengths(s Settings) {
 	p.lengths = map[string]*scoring.OutputLength{}
-	p.answers, p.ends = scoring.NewOutputLength(tokens), scoring.NewOutputLength(tokens)
-	p.usual = p.ends.Rest(0, -1)
+	p.answers = scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt)
+	p.ends = scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt)
+	p.usual = p.ends.Room(0, -1)
 }
 
 // Observe takes in a load report of id. Its usage is the account from which headroom is counted until the

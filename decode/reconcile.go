@@ -49,7 +49,13 @@ func (p *Pool) reconcile(m *member, at time.Time, running int) {
 	g.cover(running, at)
 	for _, l := range g.leases {
 		if l.state == reported {
-			g.grow(l, l.expectedGrowth(p.generated(l, at)))
+			p.learnUnderway(l, p.generated(l, at))
+		}
+	}
+	p.usual = p.ends.Room(0, -1)
+	for _, l := range g.leases {
+		if l.state == reported {
+			g.grow(l, l.expectedGrowth(l.told))
 		}
 	}
 }

@@ -3,119 +3,235 @@ package scoring
 import "math"
 
 // OutputLength learns how long answers are and says how much is still to come of one that has some tokens
-// already. Make one with [NewOutputLength].
+// already. [NewOutputLength] makes the first, [OutputLength.Under] one of a class of its answers, which
+// believes the other until it has seen enough itself. Not safe for concurrent use, nor are those of one tree.
 //
-// It is a histogram with two buckets an octave and slow forgetting. Not safe for concurrent use.
+// It counts, for lengths in buckets of half an octave, how many answers ended in a bucket and how many went
+// beyond it (Kaplan and Meier's estimate). So answers that are under way, or that a limit has cut, say what
+// they can: that they are longer. Else the first to end would be taken for all, and they are the short ones.
+//
+// Two things can be asked: Rest is how much is expected, for what an answer costs. Room is how much to keep
+// free: the same as long as much was seen, and what it may well come to while little was. Answers side by side
+// share that error, while what one is longer than expected another is shorter.
 type OutputLength struct {
-	count, sum [lengthBuckets]float64
-	seen       int
+	above *OutputLength // nil: guess
+
+	ended   [lengthBuckets]float64 // answers whose length is in the bucket
+	tokens  [lengthBuckets]float64 // of those, together
+	beyond  [lengthBuckets]float64 // answers that reached the bucket and are longer
+	belief  float64                // how much the guess, or the class above, counts for, from 1 down
+	guess   distribution           // what is taken to be so before anything was seen
+	wide    distribution           // the same, as long as it may well be
+	version int                    // of all that
+
+	likely, cautious spread
+	worked           int // the version that these two are of, 0 none
+	workedAbove      int // the version of above
 }
 
 const (
-	lengthBuckets = 40    // 2^20 tokens
+	lengthBuckets = 40    // up to 2^20 tokens and more
 	lengthKeep    = 0.998 // about 500 answers
-	lengthPrior   = 10    // answers that the first guess counts for
+	lengthBelief  = 10    // answers that the guess, or the class above, counts for at first
+	lengthDoubt   = 1     // answers that the guess of how long they may be counts for
 	lengthTail    = 0.25  // of its age, is what an answer longer than any before is expected to go on for
-	lengthFew     = 0.5   // answers are too few to expect the like of them
 	lengthMax     = 1 << 20
+	lengthLeast   = 1e-3 // of its belief in the guess stays: of lengths never seen nothing else is known
 )
 
-// NewOutputLength starts from a guess of the mean, spread as lifetimes without memory are.
-func NewOutputLength(mean int) OutputLength {
-	var l OutputLength
-	for i := range lengthPrior {
-		quantile := (float64(i) + 0.5) / lengthPrior
-		l.put(-math.Log(1-quantile) * float64(max(mean, 1)))
+// NewOutputLength starts from a guess of the mean, which may well be too small by the given factor (1: is
+// not). Lengths are spread as lifetimes without memory are whose rate is not quite known, so that the older an
+// answer is the more is expected of it.
+func NewOutputLength(mean int, doubt float64) *OutputLength {
+	guess := float64(max(mean, 1))
+	l := &OutputLength{belief: 1, version: 1, guess: lomax(guess)}
+	l.wide = l.guess
+	if doubt > 1 {
+		l.wide = lomax(guess * doubt)
 	}
 	return l
 }
 
-// Learn takes in an answer of so many tokens. Answers without a token are ignored.
-func (l *OutputLength) Learn(tokens int) {
+// Under returns an OutputLength for a class of l's answers. What it learns, l learns too.
+func (l *OutputLength) Under() *OutputLength { return &OutputLength{above: l, belief: 1, version: 1} }
+
+// Passed takes in that an answer under way, which was known to have so many tokens, has so many now. Where it
+// has fewer, what was said of it is taken back.
+func (l *OutputLength) Passed(from, to int) {
+	a, b := bucketOf(from), bucketOf(to)
+	if a == b {
+		return
+	}
+	for ; l != nil; l = l.above {
+		l.pass(a, b)
+	}
+}
+
+// Learn takes in the length of an answer that was known to have so many tokens by [OutputLength.Passed], 0
+// where that was not called. Answers without a token are ignored.
+func (l *OutputLength) Learn(from, tokens int) {
+	l.Passed(from, tokens)
 	if tokens < 1 {
 		return
 	}
-	for i := range l.count {
-		l.count[i] *= lengthKeep
-		l.sum[i] *= lengthKeep
+	tokens = min(tokens, lengthMax)
+	at := bucketOf(tokens)
+	for ; l != nil; l = l.above {
+		l.forget(at)
+		l.ended[at]++
+		l.tokens[at] += float64(tokens)
+		l.belief = max(l.belief*lengthKeep, lengthLeast)
+		l.version++
 	}
-	l.put(float64(min(tokens, lengthMax)))
-	l.seen++
 }
 
-// LearnCut takes in an answer that a limit ended after so many tokens: it would have gone on, and how long is
-// not known. It counts as the longer ones do that were seen, in their proportions.
-func (l *OutputLength) LearnCut(tokens int) {
-	if tokens < 1 {
-		return
+// pass notes that an answer went beyond the buckets from a to before b.
+func (l *OutputLength) pass(a, b int) {
+	for i := a; i < b; i++ {
+		l.forget(i)
+		l.beyond[i]++
 	}
-	have := float64(min(tokens, lengthMax))
-	longer := 0.0
-	for i, count := range l.count {
-		if mean := l.mean(i); mean > have {
-			longer += count
-		}
+	for i := b; i < a; i++ {
+		l.beyond[i] = max(0, l.beyond[i]-1)
 	}
-	if longer < lengthFew {
-		l.Learn(int(have*(1+lengthTail)) + 1)
-		return
-	}
-	for i, count := range l.count {
-		mean := l.mean(i)
-		l.count[i], l.sum[i] = count*lengthKeep, l.sum[i]*lengthKeep
-		if mean > have {
-			l.count[i] += count / longer
-			l.sum[i] += count / longer * mean
-		}
-	}
-	l.seen++
+	l.version++
 }
 
-// mean returns the mean length of bucket i, 0 where it is empty.
-func (l *OutputLength) mean(i int) float64 {
-	if l.count[i] < 1e-9 {
-		return 0
-	}
-	return l.sum[i] / l.count[i]
+// forget makes what was seen of bucket i weigh a little less than what comes. Of other buckets nothing new is
+// seen: answers that are cut at one token say nothing of those that are longer.
+func (l *OutputLength) forget(i int) {
+	l.ended[i] *= lengthKeep
+	l.tokens[i] *= lengthKeep
+	l.beyond[i] *= lengthKeep
 }
-
-// Seen returns how many answers were learned from.
-func (l *OutputLength) Seen() int { return l.seen }
 
 // Rest returns how many tokens an answer that has generated some already is expected to add, and never more
 // than limit (below zero: no limit).
 func (l *OutputLength) Rest(generated, limit int) int {
-	have := float64(max(generated, 0))
-	stop := math.Inf(1)
-	if limit >= 0 {
-		stop = have + float64(limit)
-	}
-	var weight, rest float64
-	for i := range l.count {
-		if mean := l.mean(i); mean > have {
-			weight += l.count[i]
-			rest += l.count[i] * (min(mean, stop) - have)
+	l.work()
+	return l.likely.rest(generated, limit)
+}
+
+// Room is Rest as it may well be, for all that is known of such answers.
+func (l *OutputLength) Room(generated, limit int) int {
+	l.work()
+	return max(l.likely.rest(generated, limit), l.cautious.rest(generated, limit))
+}
+
+// work works out what follows from what was seen, where that has changed.
+func (l *OutputLength) work() {
+	if l.above == nil {
+		if l.worked != l.version {
+			l.worked = l.version
+			l.likely.work(l, &l.guess, lengthBelief*l.belief)
+			l.cautious.work(l, &l.wide, lengthDoubt*l.belief)
 		}
+		return
 	}
-	if weight < lengthFew { // older than nearly all that were seen
-		rest, weight = min(have*lengthTail+1, stop-have), 1
+	l.above.work()
+	if l.worked != l.version || l.workedAbove != l.above.version {
+		l.worked, l.workedAbove = l.version, l.above.version
+		l.likely.work(l, &l.above.likely.distribution, lengthBelief*l.belief)
+		l.cautious.work(l, &l.above.cautious.distribution, lengthBelief*l.belief)
 	}
-	expected := int(math.Ceil(rest/weight - 1e-6))
+}
+
+// distribution is how answers are spread over the buckets.
+type distribution struct {
+	share  [lengthBuckets]float64     // of all answers, those in the bucket
+	mean   [lengthBuckets]float64     // tokens of those
+	longer [lengthBuckets + 1]float64 // share of answers in the bucket and above
+}
+
+// lomax returns the distribution of a mean whose tail grows by lengthTail of an answer's age.
+func lomax(mean float64) distribution {
+	const shape = 1 + 1/lengthTail
+	scale := mean / lengthTail
+	longer := func(than float64) float64 { return math.Pow(1+than/scale, -shape) }
+	// tokens is what all answers longer than that have, times their share.
+	tokens := func(than float64) float64 { return (than + mean + than*lengthTail) * longer(than) }
+	var l distribution
+	const last = lengthBuckets - 1
+	for i := range last {
+		from, to := bucketStart(i), bucketStart(i+1)
+		l.longer[i] = longer(from)
+		l.share[i] = longer(from) - longer(to)
+		l.mean[i] = (tokens(from) - tokens(to)) / l.share[i]
+	}
+	from := bucketStart(last)
+	l.longer[last], l.share[last] = longer(from), longer(from)
+	l.mean[last] = tokens(from) / longer(from)
+	return l
+}
+
+// spread is a distribution with what is asked of them, all answers of a bucket taken to be as long as their mean.
+type spread struct {
+	distribution
+	tokens [lengthBuckets + 1]float64 // of answers in the bucket and above, times their share
+}
+
+// work makes s what was seen by l, with prior beside it as if it were so many answers.
+func (s *spread) work(l *OutputLength, prior *distribution, answers float64) {
+	s.longer[0] = 1
+	for i := range s.share {
+		share, longer := answers*prior.share[i], answers*prior.longer[i+1]
+		here, on := l.ended[i]+share, l.beyond[i]+longer
+		if i == lengthBuckets-1 {
+			on = 0
+		}
+		each := s.longer[i] / (here + on)
+		s.share[i], s.longer[i+1] = each*here, each*on
+		s.mean[i] = (l.tokens[i] + share*prior.mean[i]) / here
+	}
+	for i := lengthBuckets - 1; i >= 0; i-- {
+		s.tokens[i] = s.tokens[i+1] + s.share[i]*s.mean[i]
+	}
+}
+
+// rest returns the mean of what answers longer than generated add, each at most limit.
+func (s *spread) rest(generated, limit int) int {
+	have := float64(max(generated, 0))
+	i := s.after(have)
+	expected := have*lengthTail + 1
+	if longer := s.longer[i]; longer > 0 {
+		stop := lengthBuckets // and longer, where the limit cuts
+		if limit >= 0 {
+			stop = s.after(have + float64(limit))
+		}
+		tokens := s.tokens[i] - s.tokens[stop] - have*(longer-s.longer[stop])
+		if limit >= 0 {
+			tokens += float64(limit) * s.longer[stop]
+		}
+		expected = tokens / longer
+	}
+	rest := int(math.Ceil(expected - 1e-6))
 	if limit >= 0 {
-		return min(expected, limit)
+		return min(rest, limit)
 	}
-	return expected
+	return rest
 }
 
-func (l *OutputLength) put(tokens float64) {
-	i := bucketOf(tokens)
-	l.count[i]++
-	l.sum[i] += tokens
+// after returns the first bucket whose answers are longer than so many tokens.
+func (s *spread) after(tokens float64) int {
+	i := bucketOf(int(tokens))
+	if s.mean[i] > tokens {
+		return i
+	}
+	return i + 1
 }
 
-func bucketOf(tokens float64) int {
+// bucketOf returns the bucket of answers of so many tokens. Bucket i has those from 2^((i+1)/2) on, the first
+// those of one token, or of none as yet.
+func bucketOf(tokens int) int {
 	if tokens < 2 {
 		return 0
 	}
-	return min(int(2*math.Log2(tokens)), lengthBuckets-1)
+	return min(int(2*math.Log2(float64(tokens)))-1, lengthBuckets-1)
+}
+
+func bucketStart(i int) float64 {
+	if i == 0 {
+		return 0
+	}
+	return math.Exp2(float64(i+1) / 2)
 }

@@ -245,11 +245,11 @@ func TestThePartOfTheWindowIsExact(t *testing.T) {
 }
 
 func TestOutputLength(t *testing.T) {
-	l := NewOutputLength(256)
+	l := NewOutputLength(256, 1)
 	near(t, "first guess", float64(l.Rest(0, -1)), 256, 0.15)
 	near(t, "no memory", float64(l.Rest(200, -1)), 256, 0.4)
 	for range 2000 {
-		l.Learn(100)
+		l.Learn(0, 100)
 	}
 	near(t, "learned", float64(l.Rest(0, -1)), 100, 0.05)
 	near(t, "what is left", float64(l.Rest(60, -1)), 40, 0.1)

@@ -203,7 +203,7 @@ func TestASlowDecodeReplicaIsLeftAlone(t *testing.T) {
 		}
 		return 7 * time.Millisecond
 	}
-	to := f.answers(t, 24, 40, time.Second, step)
+	to := f.answers(t, 24, 48, time.Second, step)
 	d, err := f.pl.Explain(f.request(1, 400), f.now)
 	if err != nil || d.Decode != "d1" || d.Why != WhySpeed {
 		t.Fatalf("chose %s because of %s, %v; want d1 for its speed; %v", d.Decode, d.Why, err, to)
@@ -224,7 +224,7 @@ func TestASlowDecodeReplicaIsLeftAlone(t *testing.T) {
 	if cause, known := f.decode.Slow("d1", false); !known || cause != "" {
 		t.Errorf("d1 is slow for %q, %v", cause, known)
 	}
-	to = append(to, f.answers(t, 16, 40, time.Second, step)...)
+	to = append(to, f.answers(t, 16, 48, time.Second, step)...)
 	if n := count(to[10:], "d2"); n > 1 {
 		t.Errorf("%d of 30 requests went to the slow replica: %v", n, to)
 	}

@@ -52,7 +52,8 @@ func (pl *Planner) SetPolicy(p Policy) {
 	defer pl.mu.Unlock()
 	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.PrefillLoadTTL})
 	pl.decode.Configure(decode.Settings{
-		Speed: p.Decode, LoadTTL: p.DecodeLoadTTL, Margin: p.HeadroomMargin, ExpectedOutput: p.ExpectedOutput,
+		Speed: p.Decode, LoadTTL: p.DecodeLoadTTL, Margin: p.HeadroomMargin,
+		ExpectedOutput: p.ExpectedOutput, OutputDoubt: p.OutputDoubt,
 	})
 	pl.outliers.Configure(p.Ejection)
 	pl.policy, pl.model = p, p.Weights.Model(p.Setup, p.KVBytesPerToken)

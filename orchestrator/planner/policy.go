@@ -27,6 +27,7 @@ type Policy struct {
 
 	HeadroomMargin float64 // share of a decode replica's blocks that is never promised, 0 to below 1
 	ExpectedOutput int     // tokens an answer is taken to have, until learned per model; at least 1
+	OutputDoubt    float64 // times as long may answers well be, until learned; up to 1: they are not
 
 	TieAbsolute time.Duration // plans closer than this are a tie
 	TieRelative float64       // ... or closer than this share

@@ -31,10 +31,17 @@ func steady(f figure) figure {
 
 // The figures.
 var (
-	meanTTFT  = figure{of: one(ttft)}
-	p50TTFT   = figure{of: one(ttft), quantile: 0.5}
-	p90TTFT   = figure{of: one(ttft), quantile: 0.9}
-	p99TTFT   = figure{of: one(ttft), quantile: 0.99}
+	meanTTFT = figure{of: one(ttft)}
+	p50TTFT  = figure{of: one(ttft), quantile: 0.5}
+	p90TTFT  = figure{of: one(ttft), quantile: 0.9}
+	p99TTFT  = figure{of: one(ttft), quantile: 0.99}
+	// Of those that were served.
+	longestTTFT = figure{quantile: 1, of: func(a *Answer) (float64, float64) {
+		if a.Refused || a.Failed {
+			return 0, 0
+		}
+		return ttft(a), 1
+	}}
 	meanEnd   = figure{of: one(func(a *Answer) float64 { return float64(a.Total) })}
 	p99TPOT   = figure{of: one(tpot), quantile: 0.99}
 	hit       = figure{of: func(a *Answer) (float64, float64) { return float64(a.Cached), float64(a.Prompt) }}

@@ -1,0 +1,262 @@
+package scoring
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// lengthTwin is [OutputLength] the slow way: it keeps what it was told of each bucket, and works out anew from
+// all of it whatever is asked.
+type lengthTwin struct {
+	above        *lengthTwin
+	guess, doubt float64
+	told         [lengthBuckets][]lengthSeen
+	ended        int
+}
+
+// lengthSeen is one answer that reached a bucket.
+type lengthSeen struct {
+	tokens float64 // that it had, where it ended there
+	ended  bool
+	back   bool // takes the count of one that went on back
+}
+
+func (w *lengthTwin) pass(from, to int) {
+	for ; w != nil; w = w.above {
+		for i := from; i < to; i++ {
+			w.told[i] = append(w.told[i], lengthSeen{})
+		}
+		for i := to; i < from; i++ {
+			w.told[i] = append(w.told[i], lengthSeen{back: true})
+		}
+	}
+}
+
+func (w *lengthTwin) end(at, tokens int) {
+	for ; w != nil; w = w.above {
+		w.told[at] = append(w.told[at], lengthSeen{tokens: float64(tokens), ended: true})
+		w.ended++
+	}
+}
+
+// seen adds up what was told of bucket i.
+func (w *lengthTwin) seen(i int) (ended, tokens, beyond float64) {
+	for _, s := range w.told[i] {
+		if s.back {
+			beyond = max(0, beyond-1)
+			continue
+		}
+		ended *= lengthKeep
+		tokens *= lengthKeep
+		beyond *= lengthKeep
+		if s.ended {
+			ended, tokens = ended+1, tokens+s.tokens
+		} else {
+			beyond++
+		}
+	}
+	return ended, tokens, beyond
+}
+
+// point is a share of all answers, of one length.
+type point struct{ share, tokens float64 }
+
+// points returns a length for each bucket.
+func (w *lengthTwin) points(cautious bool) (all []point) {
+	var prior []point
+	answers := float64(lengthBelief)
+	switch {
+	case w.above != nil:
+		prior = w.above.points(cautious)
+	case cautious:
+		prior, answers = guessed(w.guess*max(1, w.doubt)), lengthDoubt
+	default:
+		prior = guessed(w.guess)
+	}
+	for range w.ended {
+		answers *= lengthKeep
+	}
+	left := 1.0
+	for i := range prior {
+		longer := 0.0
+		for _, p := range prior[i+1:] {
+			longer += p.share
+		}
+		ended, tokens, beyond := w.seen(i)
+		here, on := ended+answers*prior[i].share, beyond+answers*longer
+		all = append(all, point{left * here / (here + on), (tokens + answers*prior[i].share*prior[i].tokens) / here})
+		left *= on / (here + on)
+	}
+	return all
+}
+
+func guessed(mean float64) (all []point) {
+	l := lomax(mean)
+	for i := range l.share {
+		all = append(all, point{l.share[i], l.mean[i]})
+	}
+	return all
+}
+
+func (w *lengthTwin) rest(cautious bool, generated, limit int) float64 {
+	have := float64(max(generated, 0))
+	weight, rest := 0.0, 0.0
+	for _, p := range w.points(cautious) {
+		if p.tokens <= have {
+			continue
+		}
+		add := p.tokens - have
+		if limit >= 0 {
+			add = min(add, float64(limit))
+		}
+		weight += p.share
+		rest += p.share * add
+	}
+	return rest / weight
+}
+
+func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		guess := rapid.IntRange(1, 3000).Draw(t, "guess")
+		doubt := rapid.SampledFrom([]float64{0, 1, 10}).Draw(t, "doubt")
+		pool := NewOutputLength(guess, doubt)
+		class := pool.Under()
+		twinPool := &lengthTwin{guess: float64(guess), doubt: doubt}
+		twinClass := &lengthTwin{above: twinPool}
+		long := rapid.IntRange(1, 20_000)
+		for range rapid.IntRange(0, 60).Draw(t, "answers") {
+			l, twin := class, twinClass
+			if rapid.Bool().Draw(t, "of the pool") {
+				l, twin = pool, twinPool
+			}
+			told := 0
+			for range rapid.IntRange(0, 3).Draw(t, "reports") {
+				to := long.Draw(t, "so far")
+				l.Passed(told, to)
+				twin.pass(bucketOf(told), bucketOf(to))
+				told = to
+			}
+			if rapid.Bool().Draw(t, "ends") {
+				tokens := long.Draw(t, "tokens")
+				l.Learn(told, tokens)
+				twin.pass(bucketOf(told), bucketOf(tokens))
+				twin.end(bucketOf(tokens), tokens)
+			}
+		}
+		for range 4 {
+			have, limit := rapid.IntRange(0, 30_000).Draw(t, "have"), rapid.IntRange(-1, 30_000).Draw(t, "limit")
+			for name, of := range map[string]struct {
+				l    *OutputLength
+				twin *lengthTwin
+			}{"pool": {pool, twinPool}, "class": {class, twinClass}} {
+				likely, cautious := of.twin.rest(false, have, limit), of.twin.rest(true, have, limit)
+				if got := float64(of.l.Rest(have, limit)); math.Abs(got-likely) > 1+likely/100 {
+					t.Errorf("%s: %g more behind %d, at most %d; its twin says %g", name, got, have, limit, likely)
+				}
+				room := max(likely, cautious)
+				if got := float64(of.l.Room(have, limit)); math.Abs(got-room) > 1+room/100 {
+					t.Errorf("%s: room for %g behind %d, at most %d; its twin says %g", name, got, have, limit, room)
+				}
+			}
+		}
+	})
+}
+
+// The guess is what an integral over it says, in small steps.
+func TestTheGuessIsSpreadAsItIsSaid(t *testing.T) {
+	for _, mean := range []float64{1, 256, 2560} {
+		l := lomax(mean)
+		alive := func(t float64) float64 { return math.Pow(1+t*lengthTail/mean, -1-1/lengthTail) }
+		whole := 0.0
+		for i := range lengthBuckets - 1 {
+			from, to := bucketStart(i), bucketStart(i+1)
+			const steps = 2000
+			share, tokens := 0.0, 0.0
+			for k := range steps {
+				a, b := from+(to-from)*float64(k)/steps, from+(to-from)*float64(k+1)/steps
+				share += alive(a) - alive(b)
+				tokens += (alive(a) - alive(b)) * (a + b) / 2
+			}
+			near(t, "share", l.share[i], share, 1e-6)
+			near(t, "mean", l.mean[i], tokens/share, 1e-3)
+			near(t, "longer", l.longer[i], alive(from), 1e-9)
+			whole += l.share[i] * l.mean[i]
+		}
+		last := lengthBuckets - 1
+		near(t, "the whole mean", whole+l.share[last]*l.mean[last], mean, 1e-6)
+	}
+}
+
+// What nothing is known of may well be ten times as long as it is taken to be. Each answer says more.
+func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
+	l := NewOutputLength(256, 10)
+	near(t, "of nothing", float64(l.Room(0, -1)), 2560, 0.01)
+	near(t, "by its mean", float64(l.Rest(0, -1)), 256, 0.01)
+	if got := l.Room(0, 300); got > 300 {
+		t.Errorf("room for %d tokens, where the client takes 300", got)
+	}
+	last := l.Room(0, -1)
+	for n := 1; n <= 300; n++ {
+		l.Learn(0, 256)
+		room := l.Room(0, -1)
+		if room > last {
+			t.Fatalf("answer %d of 256 tokens lets %d of them become %d", n, last, room)
+		}
+		if n == 10 && room > 512 {
+			t.Errorf("after ten answers of 256 tokens room is kept for %d", room)
+		}
+		last = room
+	}
+	near(t, "of 300 answers", float64(last), 256, 0.03)
+}
+
+// The first answers to end are the short ones. Those under way say that there are others.
+func TestAnswersUnderWayCount(t *testing.T) {
+	l := NewOutputLength(256, 1)
+	for range 90 {
+		l.Passed(0, 2000)
+	}
+	for range 10 {
+		l.Learn(0, 100)
+	}
+	if got := l.Rest(0, -1); got < 1600 {
+		t.Errorf("one in ten had 100 tokens, the others 2,000 and more: %d are expected", got)
+	}
+	for range 90 {
+		l.Learn(2000, 100) // how far they were had been an estimate
+	}
+	near(t, "taken back", float64(l.Rest(0, -1)), 100, 0.15)
+}
+
+// A class is taken for what its model's answers are until it has some of its own, and soon for these.
+func TestAClassFollowsItsModelUntilItKnows(t *testing.T) {
+	model := NewOutputLength(256, 10)
+	chats, summaries := model.Under(), model.Under()
+	for range 500 {
+		chats.Learn(0, 600)
+	}
+	near(t, "of a class that is new", float64(summaries.Rest(0, -1)), float64(model.Rest(0, -1)), 0.01)
+	near(t, "its room", float64(summaries.Room(0, -1)), float64(model.Room(0, -1)), 0.01)
+	for range 10 {
+		summaries.Learn(0, 50)
+	}
+	near(t, "after ten answers", float64(summaries.Rest(0, -1)), 325, 0.1)
+	for range 200 {
+		summaries.Learn(0, 50)
+	}
+	near(t, "after 200 more", float64(summaries.Rest(0, -1)), 70, 0.15)
+	near(t, "another class", float64(chats.Rest(0, -1)), 600, 0.02)
+}
+
+func BenchmarkOutputLength(b *testing.B) {
+	model := NewOutputLength(256, 10)
+	class := model.Under().Under()
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		class.Learn(0, 1+n%3000)
+		n += class.Rest(0, -1) + class.Room(0, 4096)
+	}
+}
