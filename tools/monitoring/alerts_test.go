@@ -1,0 +1,223 @@
+//go:build prometheus
+
+package main
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+)
+
+// reported is an alert with the fault that it is for, and with what ends that.
+type reported struct {
+	alert      string
+	fault, end func(f *fleet)
+}
+
+// outages are faults of engines that fail their requests, and of the router itself, which is the last one.
+var outages = []reported{
+	{
+		"TandemReplicaSlow",
+		func(f *fleet) { f.fault(`{"kind":"slow","factor":20}`, f.decode[0]) }, (*fleet).clear,
+	},
+	{
+		"TandemTransferParamsRefused",
+		func(f *fleet) { f.fault(`{"kind":"null_params","count":-1}`, f.prefill[0]) }, (*fleet).clear,
+	},
+	{
+		"TandemPairEjected",
+		func(f *fleet) { f.fault(`{"kind":"cut_path","from":"127.0.0.1"}`, f.decode[1]) }, (*fleet).clear,
+	},
+	{
+		"TandemReplicaEjected", // the first one is hardly asked: it was slow a minute ago
+		func(f *fleet) { f.fault(`{"kind":"fail","count":-1}`, f.decode[2]) }, (*fleet).clear,
+	},
+	{
+		"TandemRequestsFail",
+		func(f *fleet) { f.fault(`{"kind":"fail","count":-1}`, f.decode...) }, (*fleet).clear,
+	},
+	{
+		"TandemReplicaDown",
+		func(f *fleet) { f.fault(`{"kind":"die"}`, f.decode[0]) }, func(*fleet) {},
+	},
+	{
+		"TandemNotReady",
+		func(f *fleet) { f.fault(`{"kind":"die"}`, f.decode[1:]...) }, func(*fleet) {},
+	},
+	{
+		"TandemDown",
+		func(f *fleet) { _ = f.serve.Process.Kill() }, func(*fleet) {},
+	},
+}
+
+// unknowns are faults that no request fails for: what the router is told is missing, old or not of one mind.
+var unknowns = []reported{
+	{
+		"TandemPeerSilent",
+		func(f *fleet) { f.configure("routers: {peers: [\"http://127.0.0.1:1\"]}\n") }, reconfigured,
+	},
+	{
+		"TandemDecisionsUnwritten",
+		func(f *fleet) { f.configure("decisions: {file: /dev/full}\n") }, reconfigured,
+	},
+	{
+		"TandemConfigRejected",
+		func(f *fleet) { f.configure("nonsense: 1\n") }, reconfigured,
+	},
+	{
+		"TandemIndexUnknown", // nobody publishes there
+		func(f *fleet) {
+			f.prefill[1].events = "tcp://127.0.0.1:1"
+			f.configure("")
+		},
+		func(f *fleet) {
+			f.prefill[1].events = ""
+			f.configure("")
+		},
+	},
+	{
+		"TandemReplicaUnpaired",
+		func(f *fleet) {
+			f.decode = append(f.decode, f.engine("--block-size", "32"))
+			f.configure("")
+		},
+		func(f *fleet) {
+			f.decode = f.decode[:3]
+			f.configure("")
+		},
+	},
+	{
+		"TandemAdapterDiffers",
+		func(f *fleet) { f.fault(`{"kind":"swap_adapter","body":"ad","path":"/adapters/ad-2"}`, f.decode[0]) },
+		func(f *fleet) { f.fault(`{"kind":"swap_adapter","body":"ad","path":"/adapters/ad"}`, f.decode[0]) },
+	},
+	{
+		"TandemReportsOld",
+		func(f *fleet) {
+			f.fault(`{"kind":"no_orca"}`, f.decode[2])
+			f.fault(`{"kind":"slow_metrics","for":"1m"}`, f.decode[2])
+		},
+		(*fleet).clear,
+	},
+}
+
+func reconfigured(f *fleet) { f.configure("") }
+
+// loads are faults of too much to do, of engines with little room.
+var loads = []reported{
+	floods(),
+	{
+		"TandemDecodeDistrusted", // it may go on with reads whose leases are over
+		func(f *fleet) { f.fault(`{"kind":"freeze","for":"1m"}`, f.decode[0]) }, (*fleet).clear,
+	},
+	{
+		"TandemFirstTokenSlow",
+		func(f *fleet) { f.fault(`{"kind":"slow","factor":500}`, f.prefill...) }, (*fleet).clear,
+	},
+	refused(),
+}
+
+// floods are prompts that fill every decode engine several times.
+func floods() reported {
+	var stop func()
+	return reported{
+		"TandemQueueLong",
+		func(f *fleet) { stop = f.flood(40) }, func(*fleet) { stop() },
+	}
+}
+
+// refused are requests of some clients that no engine can answer. Each is tried again, and nobody is ejected for
+// them, since others go well.
+func refused() reported {
+	var stop func()
+	return reported{
+		"TandemRetryBudgetSpent",
+		func(f *fleet) {
+			f.fault(`{"kind":"fail","leg":"decode","body":"\"user\":\"unlucky\"","count":-1}`, f.decode...)
+			stop = f.unlucky(24)
+		},
+		func(f *fleet) {
+			stop()
+			f.clear()
+		},
+	}
+}
+
+// bugs are alerts that no fault of an engine, of the network or of the configuration can fire, since only a
+// mistake in the router's own code would: deploy/prometheus/rules.test.yml has them.
+var bugs = []string{"TandemLeasesLeft"}
+
+// Each alert fires by the fault that it is for, and was silent before. Nothing fires without a fault.
+func TestAlertsFireByTheirFaults(t *testing.T) {
+	for name, group := range map[string][]reported{"outages": outages, "unknowns": unknowns, "loads": loads} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, "--blocks", "700")
+			prom := prometheus(t, f.admin)
+			f.traffic(8)
+			time.Sleep(10 * time.Second)
+			if all := firing(t, prom); len(all) > 0 {
+				t.Errorf("without a fault these fire: %v", slices.Sorted(maps.Keys(all)))
+			}
+			for _, r := range group {
+				t.Run(r.alert, func(t *testing.T) { r.fires(t, f, prom) })
+			}
+		})
+	}
+}
+
+// fires lets the fault happen.
+func (r *reported) fires(t *testing.T, f *fleet, prom string) {
+	t.Helper()
+	within(t, time.Minute, r.alert+" is silent", func() bool { return !firing(t, prom)[r.alert] })
+	began := time.Now()
+	r.fault(f)
+	within(t, 90*time.Second, r.alert+" fires", func() bool { return firing(t, prom)[r.alert] })
+	t.Logf("after %v", time.Since(began).Round(time.Second))
+	r.end(f)
+}
+
+// Every alert of the rules has its fault here, or is one of a bug.
+func TestEveryAlertHasItsFault(t *testing.T) {
+	rules, err := os.ReadFile("../../deploy/prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, m := range regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1) {
+		want = append(want, m[1])
+	}
+	got := slices.Clone(bugs)
+	for _, r := range slices.Concat(outages, unknowns, loads) {
+		got = append(got, r.alert)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("faults of %v\nrules of %v", got, want)
+	}
+}
+
+// firing lists the alerts that fire now.
+func firing(t *testing.T, prom string) map[string]bool {
+	t.Helper()
+	var got struct {
+		Data struct {
+			Alerts []struct {
+				State  string
+				Labels map[string]string
+			}
+		}
+	}
+	_ = ask(t, prom+"/api/v1/alerts", &got) // asked again
+	all := map[string]bool{}
+	for _, a := range got.Data.Alerts {
+		if a.State == "firing" {
+			all[a.Labels["alertname"]] = true
+		}
+	}
+	return all
+}

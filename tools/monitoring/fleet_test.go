@@ -1,0 +1,151 @@
+//go:build prometheus
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fleet is a router before two prefill and three decode engines, whose faults and configuration are the test's.
+type fleet struct {
+	t                  *testing.T
+	front, admin, file string
+	serve              *exec.Cmd
+	prefill, decode    []*sim
+}
+
+// sim is a simulated engine. events, where set, is what the configuration says of its events.
+type sim struct{ url, control, events string }
+
+// newFleet starts all, the engines with more flags.
+func newFleet(t *testing.T, flags ...string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, front: free(t), admin: free(t), file: filepath.Join(t.TempDir(), "tandem.yaml")}
+	for range 2 {
+		f.prefill = append(f.prefill, f.engine(flags...))
+	}
+	for range 3 {
+		f.decode = append(f.decode, f.engine(flags...))
+	}
+	f.configure("")
+	f.serve, _ = start(t, binary, "serve", "--config", f.file)
+	return f
+}
+
+func (f *fleet) engine(flags ...string) *sim {
+	f.t.Helper()
+	_, ready := start(f.t, binary, slices.Concat([]string{
+		"sim", "--model", "m", "--listen", "127.0.0.1:0", "--events", "tcp://127.0.0.1:0",
+		"--control", "127.0.0.1:0", "--enable-scale-out", "--lease", "30s", "--adapter", "ad",
+	}, flags)...)
+	words := strings.Fields(ready)
+	s := &sim{url: words[0]}
+	for _, word := range words {
+		if at, is := strings.CutPrefix(word, "control="); is {
+			s.control = at
+		}
+	}
+	return s
+}
+
+// configure writes the file; more is put behind what every one says.
+func (f *fleet) configure(more string) {
+	f.t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "listen: %q\nadmin: {listen: %q}\nlocal: never\npools:\n", f.front, f.admin)
+	pool := func(name string, engines []*sim) {
+		fmt.Fprintf(&b, "  %s:\n    replicas:\n", name)
+		for i, e := range engines {
+			events := ""
+			if e.events != "" {
+				events = fmt.Sprintf(", events: {endpoint: %q}", e.events)
+			}
+			fmt.Fprintf(&b, "      - {name: %c%d, url: %q%s}\n", name[0], i, e.url, events)
+		}
+	}
+	pool("prefill", f.prefill)
+	pool("decode", f.decode)
+	if err := os.WriteFile(f.file, []byte(b.String()+more), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// fault makes engines do something, told as JSON.
+func (f *fleet) fault(what string, on ...*sim) {
+	f.t.Helper()
+	for _, e := range on {
+		resp, err := http.Post(e.control+"/fault", "application/json", strings.NewReader(what))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if resp.StatusCode >= 300 {
+			text, _ := io.ReadAll(resp.Body)
+			f.t.Errorf("%s: %s %s", what, resp.Status, text)
+		}
+		_ = resp.Body.Close()
+	}
+}
+
+// clear ends all faults.
+func (f *fleet) clear() { f.fault(`{"kind":"clear"}`, slices.Concat(f.prefill, f.decode)...) }
+
+// traffic sends short streams, some at a time, until the test ends or the returned function is called.
+func (f *fleet) traffic(atOnce int) (stop func()) {
+	return f.stream(atOnce, "sound", 20, func(n int) string {
+		return fmt.Sprint(strings.Repeat("some words of a prompt ", 60), n%200)
+	})
+}
+
+// flood sends long prompts that have nothing in common.
+func (f *fleet) flood(atOnce int) (stop func()) {
+	return f.stream(atOnce, "sound", 100, func(n int) string {
+		return fmt.Sprint(n, strings.Repeat(" another long prompt with words", 400))
+	})
+}
+
+// unlucky sends short streams of a user whom engines may be told to fail.
+func (f *fleet) unlucky(atOnce int) (stop func()) {
+	return f.stream(atOnce, "unlucky", 20, func(n int) string { return fmt.Sprint("unlucky words ", n) })
+}
+
+// stream sends streams of a user, of so many tokens, so many at a time.
+func (f *fleet) stream(atOnce int, user string, tokens int, prompt func(n int) string) (stop func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	f.t.Cleanup(stop)
+	for worker := range atOnce {
+		go func() {
+			for n := worker; ctx.Err() == nil; n += atOnce {
+				f.chat(ctx, fmt.Sprintf(`{"model":"m","stream":true,"max_tokens":%d,"temperature":0,`+
+					`"user":%q,"messages":[{"role":"user","content":%q}]}`, tokens, user, prompt(n)))
+				time.Sleep(20 * time.Millisecond)
+			}
+		}()
+	}
+	return stop
+}
+
+// chat sends one request and reads what comes of it.
+func (f *fleet) chat(ctx context.Context, body string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.front+"/v1/chat/completions",
+		strings.NewReader(body))
+	if err != nil {
+		return
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		time.Sleep(100 * time.Millisecond)
+		return
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
