@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -108,16 +109,16 @@ func reconfigured(f *fleet) { f.configure("") }
 
 // loads are faults of too much to do, of engines with little room.
 var loads = []reported{
+	{
+		"TandemFirstTokenSlow",
+		func(f *fleet) { f.fault(`{"kind":"slow","factor":500}`, f.prefill...) }, (*fleet).clear,
+	},
 	floods(),
 	{
 		"TandemDecodeDistrusted", // it may go on with reads whose leases are over
 		func(f *fleet) { f.fault(`{"kind":"freeze","for":"1m"}`, f.decode[0]) }, (*fleet).clear,
 	},
-	{
-		"TandemFirstTokenSlow",
-		func(f *fleet) { f.fault(`{"kind":"slow","factor":500}`, f.prefill...) }, (*fleet).clear,
-	},
-	refused(),
+	oftenFail(),
 }
 
 // floods are prompts that fill every decode engine several times.
@@ -129,19 +130,30 @@ func floods() reported {
 	}
 }
 
-// refused are requests of some clients that no engine can answer. Each is tried again, and nobody is ejected for
-// them, since others go well.
-func refused() reported {
-	var stop func()
+// oftenFail are engines each of which answers one user of three, so that none is worse than another, while
+// ejection is off: most requests go well at the second or third of them, and take their place in the budget for
+// as long as their answers last.
+func oftenFail() reported {
+	var stops []func()
 	return reported{
 		"TandemRetryBudgetSpent",
 		func(f *fleet) {
-			f.fault(`{"kind":"fail","leg":"decode","body":"\"user\":\"unlucky\"","count":-1}`, f.decode...)
-			stop = f.unlucky(24)
+			f.configure("health: {ejection: {failures: 0}}\n")
+			for i, user := range []string{"ann", "bob", "cem"} {
+				for j, d := range f.decode {
+					if i != j {
+						f.fault(fmt.Sprintf(`{"kind":"fail","leg":"decode","body":"\"user\":\"%s\"","count":-1}`, user), d)
+					}
+				}
+				stops = append(stops, f.long(user, 8))
+			}
 		},
 		func(f *fleet) {
-			stop()
+			for _, stop := range stops {
+				stop()
+			}
 			f.clear()
+			f.configure("")
 		},
 	}
 }

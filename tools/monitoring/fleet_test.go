@@ -101,25 +101,25 @@ func (f *fleet) clear() { f.fault(`{"kind":"clear"}`, slices.Concat(f.prefill, f
 
 // traffic sends short streams, some at a time, until the test ends or the returned function is called.
 func (f *fleet) traffic(atOnce int) (stop func()) {
-	return f.stream(atOnce, "sound", 20, func(n int) string {
+	return f.stream("somebody", atOnce, 20, func(n int) string {
 		return fmt.Sprint(strings.Repeat("some words of a prompt ", 60), n%200)
 	})
 }
 
 // flood sends long prompts that have nothing in common.
 func (f *fleet) flood(atOnce int) (stop func()) {
-	return f.stream(atOnce, "sound", 100, func(n int) string {
+	return f.stream("somebody", atOnce, 100, func(n int) string {
 		return fmt.Sprint(n, strings.Repeat(" another long prompt with words", 400))
 	})
 }
 
-// unlucky sends short streams of a user whom engines may be told to fail.
-func (f *fleet) unlucky(atOnce int) (stop func()) {
-	return f.stream(atOnce, "unlucky", 20, func(n int) string { return fmt.Sprint("unlucky words ", n) })
+// long sends short prompts of a user with long answers.
+func (f *fleet) long(user string, atOnce int) (stop func()) {
+	return f.stream(user, atOnce, 300, func(n int) string { return fmt.Sprint("tell me more of ", n) })
 }
 
 // stream sends streams of a user, of so many tokens, so many at a time.
-func (f *fleet) stream(atOnce int, user string, tokens int, prompt func(n int) string) (stop func()) {
+func (f *fleet) stream(user string, atOnce, tokens int, prompt func(n int) string) (stop func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	f.t.Cleanup(stop)
 	for worker := range atOnce {
