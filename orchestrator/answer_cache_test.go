@@ -21,6 +21,26 @@ func remembering(change ...func(*config.Config)) setup {
 	}}
 }
 
+// answersKept moves what the answer cache counts.
+func answersKept(t *testing.T, m *moved) {
+	in(t, remembering(), func(w *world) {
+		query := chat(false)
+		query.path += "?a=b"
+		for _, p := range []prompt{chat(false), chat(false), query} {
+			w.ask(p)
+		}
+		m.look(t, w.o)
+		cfg := *w.cfg
+		cfg.AnswerCache.MemoryBytes = 1
+		cfg.AnswerCache.AnswerBytes = 1
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		w.ask(chat(true))
+		m.look(t, w.o)
+	})
+}
+
 // computed tells how many requests engines have been asked to generate for, a split one counted once.
 func (w *world) computed() (n int) {
 	for _, s := range w.posts(false) {

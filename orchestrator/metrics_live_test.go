@@ -77,6 +77,13 @@ var troubled = map[string]string{
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
+	"tandem_answer_cache_requests_total":  "answers are kept",
+	"tandem_answer_cache_bypassed_total":  "answers are kept",
+	"tandem_answer_cache_unkept_total":    "answers are kept",
+	"tandem_answer_cache_entries":         "answers are kept",
+	"tandem_answer_cache_bytes":           "answers are kept",
+	"tandem_answer_cache_evictions_total": "answers are kept",
+
 	"tandem_events_gaps_total":            "a stream in trouble",
 	"tandem_events_lost_total":            "a stream in trouble",
 	"tandem_events_restarts_total":        "a stream in trouble",
@@ -107,6 +114,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"no room":               noRoom,
 	"a decode engine's core stands still": reported(slowPair(30*time.Second), "decode",
 		func(w *world, _ *simulated) { standStill(w) }),
+	"answers are kept":                 answersKept,
 	"an engine is restarted":           engineRestarted,
 	"one of two other routers answers": oneOfTwo,
 	"a stream in trouble":              streamInTrouble,
