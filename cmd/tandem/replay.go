@@ -18,41 +18,74 @@ import (
 
 // runReplay plays recorded traffic in virtual time, or checks the engines that this is done with.
 func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "validate":
-			return runValidate(ctx, args[1:], stdout, stderr)
-		case "suite":
-			return runSuite(ctx, args[1:], stdout, stderr)
-		case "capture":
-			return runCapture(ctx, args[1:], stdout, stderr)
-		case "kinds":
-			return runKinds(args[1:], stdout, stderr)
-		case "grid":
-			return runGrid(ctx, args[1:], stdout, stderr)
-		}
+	if run := replayCommand(args); run != nil {
+		return run(ctx, args[1:], stdout, stderr)
 	}
-	var p replay.Play
+	o, err := replayFlags(args, stderr)
+	if err != nil {
+		return err
+	}
+	play := func() ([]replay.Outcome, error) { return o.play.Run(ctx, progress(stderr, o.quiet)) }
+	if o.page.file != "" {
+		play = func() ([]replay.Outcome, error) { return o.page.play(ctx, o.play, stderr) }
+	}
+	all, err := play() // with an error: the policies before it
+	if o.asJSON {
+		return errors.Join(err, json.NewEncoder(stdout).Encode(all))
+	}
+	return errors.Join(err, replay.PrintOutcomes(stdout, all))
+}
+
+// replayCommand is the subcommand of replay that the first argument names, nil where it names none.
+func replayCommand(args []string) func(context.Context, []string, io.Writer, io.Writer) error {
+	if len(args) == 0 {
+		return nil
+	}
+	switch args[0] {
+	case "validate":
+		return runValidate
+	case "suite":
+		return runSuite
+	case "capture":
+		return runCapture
+	case "kinds":
+		return func(_ context.Context, args []string, stdout, stderr io.Writer) error {
+			return runKinds(args, stdout, stderr)
+		}
+	case "grid":
+		return runGrid
+	}
+	return nil
+}
+
+// replayOptions is what the flags of replay say.
+type replayOptions struct {
+	play   replay.Play
+	page   drawing
+	asJSON bool
+	quiet  bool
+}
+
+func replayFlags(args []string, stderr io.Writer) (o replayOptions, err error) {
+	p := &o.play
 	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture|kinds|grid [flags]", stderr)
-	playFlags(fs, &p)
+	playFlags(fs, p)
 	names := fs.String("policy", "tandem,round-robin",
 		"`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
 	fs.BoolVar(&p.Tuned, "tuned", false, "play each policy with the best value of its main parameter, too: "+
 		"found on the first half of the time, with another seed")
-	asJSON := fs.Bool("json", false, "print JSON")
-	var page drawing
-	fs.StringVar(&page.file, "html", "", "draw a page with plots, too: this `file`")
-	fs.StringVar(&page.loads, "loads", "", "for the page: play these `shares` of the load too, as 0.5,1,1.5")
-	quiet := fs.Bool("quiet", false, "no progress")
+	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
+	fs.StringVar(&o.page.file, "html", "", "draw a page with plots, too: this `file`")
+	fs.StringVar(&o.page.loads, "loads", "", "for the page: play these `shares` of the load too, as 0.5,1,1.5")
+	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
 	kind := fs.String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
 	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
 	if err := parse(fs, args); err != nil {
-		return err
+		return o, err
 	}
 	if *kind != "" {
-		var err error
-		if p, err = p.OfKind(*kind); err != nil {
-			return err
+		if *p, err = p.OfKind(*kind); err != nil {
+			return o, err
 		}
 	}
 	p.Policies = strings.Split(*names, ",")
@@ -60,17 +93,9 @@ func runReplay(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		p.Policies = policies.Names()
 	}
 	if err := traceThere(p.Trace); p.Kind == "" && err != nil {
-		return err
+		return o, err
 	}
-	play := func() ([]replay.Outcome, error) { return p.Run(ctx, progress(stderr, *quiet)) }
-	if page.file != "" {
-		play = func() ([]replay.Outcome, error) { return page.play(ctx, p, stderr) }
-	}
-	all, err := play() // with an error: the policies before it
-	if *asJSON {
-		return errors.Join(err, json.NewEncoder(stdout).Encode(all))
-	}
-	return errors.Join(err, replay.PrintOutcomes(stdout, all))
+	return o, nil
 }
 
 // playFlags are the flags that say what is played.

@@ -33,6 +33,8 @@ type gridRun struct {
 }
 
 // runGrid plays the decision beside its fair rivals over a drawn grid.
+//
+// Long: most are flags, a row each.
 func runGrid(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var r gridRun
 	fs := newFlags("replay grid", "[flags]", stderr)

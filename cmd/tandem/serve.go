@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,62 +23,86 @@ import (
 
 // runServe is the router: from a file that it watches, or from flags.
 func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	fs := newFlags("serve", "[--config FILE | --listen ADDR --prefill URL ... --decode URL ...]", stderr)
-	var prefill, decode list
-	file := fs.String("config", "",
-		"configuration `file` (docs/configuration.md); it is watched and applied when it changes")
-	listen := fs.String("listen", "", "`address` of the public listener (default :8000, or the file's)")
-	admin := fs.String("admin", "",
-		"`address` of the admin listener (default 127.0.0.1:9090, or the file's; off for none)")
-	logLevel := fs.String("log-level", "", "debug, info, warn or error")
-	fs.Var(&prefill, "prefill", "`URL` of a prefill replica; may be repeated")
-	fs.Var(&decode, "decode", "`URL` of a decode replica; may be repeated")
-	if err := parse(fs, args); err != nil {
-		return err
-	}
-	extra := fs.Args()
-	if *file == "" && len(extra) > 0 {
-		*file, extra = extra[0], extra[1:]
-	}
-	if len(extra) > 0 {
-		fmt.Fprintf(stderr, "tandem serve: unexpected argument %q; flags go before the file\n", extra[0])
-		return errUsage
-	}
-	if *file != "" && len(prefill)+len(decode) > 0 {
-		fmt.Fprintln(stderr, "tandem serve: give the replicas in the file or as flags, not both")
-		return errUsage
-	}
-	set := func(c *config.Config) {
-		c.Listen = orElse(*listen, c.Listen)
-		c.Admin.Listen = orElse(*admin, c.Admin.Listen)
-		c.Log.Level = orElse(*logLevel, c.Log.Level)
-	}
-	s := &server{file: *file, override: set, stdout: stdout, stderr: stderr}
-	if *file == "" {
-		cfg, err := fromFlags(*listen, prefill, decode)
-		if err == nil {
-			set(cfg)
-			err = cfg.Validate()
-		}
-		if err != nil { // there is nothing else than the command line that could be wrong
-			fmt.Fprintf(stderr, "tandem serve: %v\n\n", err)
-			fs.Usage()
-			return errUsage
-		}
-		return s.run(ctx, cfg)
-	}
-	s.watch = config.NewWatcher(*file, s.changed)
-	cfg, err := config.Load(*file)
+	f, err := readServeFlags(args, stderr)
 	if err != nil {
 		return err
 	}
-	set(cfg)
+	s := &server{file: f.file, override: f.override, stdout: stdout, stderr: stderr}
+	if f.file == "" {
+		cfg, err := fromFlags(f.listen, f.prefill, f.decode)
+		if err == nil {
+			f.override(cfg)
+			err = cfg.Validate()
+		}
+		if err != nil { // there is nothing else than the command line that could be wrong
+			return f.wrong(err.Error())
+		}
+		return s.run(ctx, cfg)
+	}
+	s.watch = config.NewWatcher(f.file, s.changed)
+	cfg, err := config.Load(f.file)
+	if err != nil {
+		return err
+	}
+	f.override(cfg)
 	if err := cfg.Validate(); err != nil { // the file is good by itself
-		fmt.Fprintf(stderr, "tandem serve: with the flags: %v\n\n", err)
-		fs.Usage()
-		return errUsage
+		return f.wrong("with the flags: " + err.Error())
 	}
 	return s.run(ctx, cfg)
+}
+
+// serveFlags is the command line of serve. Empty is what was not given.
+type serveFlags struct {
+	set    *flag.FlagSet
+	stderr io.Writer
+
+	file, listen    string
+	admin, logLevel string
+	prefill, decode list
+}
+
+// readServeFlags refuses what contradicts itself. It says why where it does.
+func readServeFlags(args []string, stderr io.Writer) (*serveFlags, error) {
+	fs := newFlags("serve", "[--config FILE | --listen ADDR --prefill URL ... --decode URL ...]", stderr)
+	f := &serveFlags{set: fs, stderr: stderr}
+	fs.StringVar(&f.file, "config", "",
+		"configuration `file` (docs/configuration.md); it is watched and applied when it changes")
+	fs.StringVar(&f.listen, "listen", "", "`address` of the public listener (default :8000, or the file's)")
+	fs.StringVar(&f.admin, "admin", "",
+		"`address` of the admin listener (default 127.0.0.1:9090, or the file's; off for none)")
+	fs.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error")
+	fs.Var(&f.prefill, "prefill", "`URL` of a prefill replica; may be repeated")
+	fs.Var(&f.decode, "decode", "`URL` of a decode replica; may be repeated")
+	if err := parse(fs, args); err != nil {
+		return nil, err
+	}
+	extra := fs.Args()
+	if f.file == "" && len(extra) > 0 {
+		f.file, extra = extra[0], extra[1:]
+	}
+	if len(extra) > 0 {
+		fmt.Fprintf(stderr, "tandem serve: unexpected argument %q; flags go before the file\n", extra[0])
+		return nil, errUsage
+	}
+	if f.file != "" && len(f.prefill)+len(f.decode) > 0 {
+		fmt.Fprintln(stderr, "tandem serve: give the replicas in the file or as flags, not both")
+		return nil, errUsage
+	}
+	return f, nil
+}
+
+// override puts what was given in the place of what a file or the defaults say.
+func (f *serveFlags) override(c *config.Config) {
+	c.Listen = orElse(f.listen, c.Listen)
+	c.Admin.Listen = orElse(f.admin, c.Admin.Listen)
+	c.Log.Level = orElse(f.logLevel, c.Log.Level)
+}
+
+// wrong says why the command line cannot be served, and how it should be.
+func (f *serveFlags) wrong(why string) error {
+	fmt.Fprintf(f.stderr, "tandem serve: %s\n\n", why)
+	f.set.Usage()
+	return errUsage
 }
 
 // fromFlags makes a configuration of the command line alone. Nobody can add an engine later, so there must be

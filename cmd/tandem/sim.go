@@ -42,6 +42,7 @@ func simReady(s *enginesim.Server, o enginesim.Options) string {
 	return line
 }
 
+// Long: a row a flag.
 func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	var o enginesim.Options
 	var aliases, adapters, faults list

@@ -2,6 +2,8 @@
 // watched and what a new one changes.
 package config
 
+// Long: the schema is read in one piece, a struct a section of the file.
+
 import (
 	"net/url"
 	"strings"
@@ -326,6 +328,8 @@ type Decisions struct {
 }
 
 // Default returns a configuration with no replicas and every other field as the reference says.
+//
+// Long: a row a section of the file.
 func Default() *Config {
 	pool := Pool{Index: IndexEvents, PollInterval: time.Second, IndexBytes: 256 << 20}
 	choice := ExperimentalPool{Policy: PolicyCost, Rule: Rule{

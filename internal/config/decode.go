@@ -213,6 +213,8 @@ func (d *decoder) list(n ast.Node, dst reflect.Value, field string) {
 }
 
 // scalar reads one leaf. The text of a secret never gets into a message: only its kind does.
+//
+// Long: a case a type.
 func (d *decoder) scalar(n ast.Node, dst reflect.Value, field string) {
 	wrong := func(fix string) {
 		d.problem(position(n), field, "is "+kindOf(n)+" where "+typeName(dst.Type())+" belongs", fix)

@@ -70,36 +70,43 @@ func (w *Watcher) Run(ctx context.Context) error {
 	poll := time.NewTicker(w.poll)
 	defer poll.Stop()
 	// One look at the start, for what changed before the folders were watched.
-	settle := time.NewTimer(w.debounce)
+	settle := debounce{Timer: time.NewTimer(w.debounce), after: w.debounce, armed: true}
 	defer settle.Stop()
-	armed := true
-	arm := func() {
-		if !armed {
-			settle.Reset(w.debounce)
-			armed = true
-		}
-	}
 	w.follow(notify)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-notify.Events:
-			arm()
+			settle.arm()
 		case <-notify.Errors: //nolint:errcheck // an overflow: something was missed, so look
-			arm()
+			settle.arm()
 		case <-poll.C:
-			arm()
+			settle.arm()
 		case answer := <-w.reloads:
 			answer <- w.now()
 			w.follow(notify)
 		case <-settle.C:
-			armed = false
+			settle.armed = false
 			if w.look() {
-				arm()
+				settle.arm()
 			}
 			w.follow(notify)
 		}
+	}
+}
+
+// debounce is a timer that runs once after the first of many events.
+type debounce struct {
+	*time.Timer
+	after time.Duration
+	armed bool // it runs
+}
+
+func (d *debounce) arm() {
+	if !d.armed {
+		d.Reset(d.after)
+		d.armed = true
 	}
 }
 

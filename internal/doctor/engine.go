@@ -14,6 +14,8 @@ import (
 )
 
 // engineChecks are those of a server's HTTP side, and of what it does with a prompt.
+//
+// Long: a row a check.
 func engineChecks() []check {
 	return []check{
 		{

@@ -9,6 +9,8 @@ import (
 )
 
 // fleetChecks are those that compare engines with each other.
+//
+// Long: a row a check.
 func fleetChecks() []check {
 	return []check{
 		{

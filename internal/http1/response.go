@@ -67,6 +67,11 @@ func (w *response) WriteHeader(status int) {
 	w.out = append(w.out, ' ')
 	w.out = append(w.out, http.StatusText(status)...)
 	w.out = append(w.out, "\r\n"...)
+	w.fields()
+}
+
+// fields appends the header in the order of its keys, but for what the connection itself says.
+func (w *response) fields() {
 	var some [16]string
 	keys := some[:0]
 	for key := range w.header {

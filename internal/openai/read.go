@@ -25,6 +25,8 @@ type number struct {
 }
 
 // read takes note of a member of the request.
+//
+// Long: a case a field.
 func (p *parser) read(name, value []byte) {
 	r := p.req
 	if r.Kind == Messages || r.Kind == Responses {

@@ -61,6 +61,8 @@ func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 
 // continued appends an event of an engine that goes on, under the names of the first. What was delivered
 // already is compared, and left out.
+//
+// Long: the cases rule each other out in this order, and share what was read of the chunk.
 func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, error) {
 	a := d.again
 	if !ok || c.count > 1 || c.other {

@@ -34,53 +34,76 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 	r.members.Lock()
 	defer r.members.Unlock()
-	old, changed := r.members.All, len(rs) != len(r.members.All)
+	c := &change[M]{
+		r: r, old: r.members.All, differs: len(rs) != len(r.members.All),
+		kept: make(map[replica.ID]M, len(rs)), stayed: make(map[M]bool, len(rs)),
+	}
 	r.members.All = make([]M, 0, len(rs))
-	kept := make(map[replica.ID]M, len(rs))
-	stayed := make(map[M]bool, len(rs))
 	for i := range rs {
-		if _, doubled := kept[rs[i].ID]; doubled {
-			changed = true
-			continue
-		}
-		entry, stays := r.before(old, &rs[i])
-		stays = stays && !stayed[entry]
-		stayed[entry] = true
-		if !stays {
-			entry = r.newMember()
-			*entry.member() = Member{Healthy: true, Holder: r.takeHolder(), mode: r.indexing.Mode}
-		}
-		m := entry.member()
-		if !stays || m.Slot != len(r.members.All) || !reflect.DeepEqual(*m.R, rs[i]) {
-			changed = true
-		}
-		if stays && m.R.Facts.Events == (replica.EventSource{}) && rs[i].Facts.Events != m.R.Facts.Events {
-			turned = append(turned, m.Holder)
-		}
-		if stays && m.R.ID != rs[i].ID {
-			m.former = m.R.ID
-		}
-		if changed {
-			m.R = new(rs[i])
-		}
-		m.Slot = len(r.members.All)
-		kept[m.R.ID] = entry
-		r.members.All = append(r.members.All, entry)
+		c.enter(&rs[i])
 	}
-	for _, m := range old {
-		if !stayed[m] {
-			m.member().Gone = true
-			left = append(left, m.member().Holder)
-			changed = true
-		}
-	}
-	addFormer(kept, r.members.All)
-	r.members.byID = kept
-	if changed {
+	left = c.leave()
+	addFormer(c.kept, r.members.All)
+	r.members.byID = c.kept
+	if c.differs {
 		r.members.View = r.newView()
 		r.chooseChain()
 	}
-	return left, turned
+	return left, c.turned
+}
+
+// change is how the members of a pool become others. It needs their lock.
+type change[M Entry] struct {
+	r       *Roster[M]
+	old     []M              // who was a member
+	kept    map[replica.ID]M // who is one now
+	stayed  map[M]bool       // who is and was
+	differs bool             // readers need another view
+	turned  []kv.Holder      // of those who were approximated and are to be followed
+}
+
+// enter makes now a member: the one that it was, or a new one. A name counts once.
+func (c *change[M]) enter(now *replica.Replica) {
+	if _, doubled := c.kept[now.ID]; doubled {
+		c.differs = true
+		return
+	}
+	r := c.r
+	entry, stays := r.before(c.old, now)
+	stays = stays && !c.stayed[entry]
+	c.stayed[entry] = true
+	if !stays {
+		entry = r.newMember()
+		*entry.member() = Member{Healthy: true, Holder: r.takeHolder(), mode: r.indexing.Mode}
+	}
+	m := entry.member()
+	if !stays || m.Slot != len(r.members.All) || !reflect.DeepEqual(*m.R, *now) {
+		c.differs = true
+	}
+	if stays && m.R.Facts.Events == (replica.EventSource{}) && now.Facts.Events != m.R.Facts.Events {
+		c.turned = append(c.turned, m.Holder)
+	}
+	if stays && m.R.ID != now.ID {
+		m.former = m.R.ID
+	}
+	if c.differs {
+		m.R = new(*now)
+	}
+	m.Slot = len(r.members.All)
+	c.kept[m.R.ID] = entry
+	r.members.All = append(r.members.All, entry)
+}
+
+// leave parts with those who did not enter again.
+func (c *change[M]) leave() (left []kv.Holder) {
+	for _, m := range c.old {
+		if !c.stayed[m] {
+			m.member().Gone = true
+			left = append(left, m.member().Holder)
+			c.differs = true
+		}
+	}
+	return left
 }
 
 // before returns which of old is the engine now: the one of its name, unless that is another by its address,

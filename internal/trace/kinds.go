@@ -69,6 +69,7 @@ func names(all []Kind) []string {
 	return out
 }
 
+// Long: a row a kind.
 func recordedKinds() []Kind {
 	const minute = time.Minute
 	return []Kind{

@@ -1,0 +1,189 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// where writes the configuration line for an engine that does not tell where it publishes.
+func (s *server) where(endpoint, replay, topic string) string {
+	line := "endpoint: " + endpoint
+	if replay != "" {
+		line += ", replay: " + replay
+	}
+	if topic != "" {
+		line += fmt.Sprintf(", topic: %q", topic)
+	}
+	return fmt.Sprintf("%s.replicas: [{url: %s, events: {%s}}]", s.poolPath(), s.url, line)
+}
+
+func canSubscribe(r *rank) verdict {
+	if r.link == nil {
+		return skip("there is no address to connect to")
+	}
+	if r.link.err == nil {
+		return fine("subscribed to every topic at %s", r.source.Endpoint)
+	}
+	return r.cannot("events", r.source.Endpoint, r.link.err)
+}
+
+// cannot explains a connection that failed.
+func (r *rank) cannot(what, endpoint string, err *linkError) verdict {
+	switch {
+	case err.layer == atAddress:
+		return fail("write an address as tcp://HOST:PORT", "%s at %s: %v", what, endpoint, err)
+	case err.layer == atSocket:
+		return fail("exchange the two addresses: events come from a PUB socket, replays from a ROUTER",
+			"%s at %s: %v", what, endpoint, err)
+	case err.layer == atZMTP:
+		return fail(
+			"see that the port is the one of --kv-events-config and that no HTTP proxy or other service stands there",
+			"%s at %s: something listens that does not speak ZeroMQ: %v", what, endpoint, err,
+		)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fail("see that the engine listens there (ss -ltn on its machine) and that the endpoint in "+
+			"--kv-events-config has a *; in Kubernetes, that the port belongs to the pod",
+			"%s at %s: connection refused", what, endpoint)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fail("open the port in firewalls and network policies between Tandem and the engine",
+			"%s at %s: no answer in %v", what, endpoint, linkTime)
+	}
+	return fail("correct the address or the way to it", "%s at %s: %v", what, endpoint, err)
+}
+
+func heartbeats(r *rank) verdict {
+	if r.link.pong {
+		return fine("pinged and answered")
+	}
+	return warn("see that nothing between Tandem and the publisher speaks for it; libzmq 4.2 and newer answers",
+		"no answer to a ZMTP ping in %v", pongTime)
+}
+
+// topics are those that batches were seen with, live or replayed, of a quiet engine that which it tells.
+func (r *rank) topics() (seen []string, told bool) {
+	for _, t := range r.link.heard.topics {
+		seen = note(seen, t, maxTopics)
+	}
+	if r.replay != nil {
+		for _, t := range r.replay.heard.topics {
+			seen = note(seen, t, maxTopics)
+		}
+	}
+	if len(seen) == 0 && r.told != nil {
+		return []string{r.told.Topic}, true
+	}
+	return seen, false
+}
+
+func topicFits(r *rank) verdict {
+	seen, told := r.topics()
+	want := r.source.Topic
+	if len(seen) == 0 {
+		return skip("no batch came by, so its topic was not seen")
+	}
+	for _, t := range seen {
+		if strings.HasPrefix(t, want) {
+			if want == "" {
+				return fine("every topic is wanted, and %q comes", t)
+			}
+			return fine("%q is wanted, and %q comes", want, t)
+		}
+	}
+	how := "comes"
+	if told {
+		how = "is what the engine tells"
+	}
+	return fail(fmt.Sprintf("%s, or leave the topic out to get all of this engine's",
+		r.s.where(r.source.Endpoint, r.source.Replay, seen[0])),
+		"Tandem would subscribe to %q, and %s %s", want, quoted(seen), how)
+}
+
+func quoted(all []string) string {
+	out := make([]string, len(all))
+	for i, s := range all {
+		out[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(out, ", ")
+}
+
+func announced(r *rank) verdict {
+	t := r.trial
+	switch {
+	case t.depth > 0:
+		return fine("%s of the test prompt", plural(t.depth, "block"))
+	case t.late > 0:
+		return warn(
+			"look whether the engine, or the way to it, is overloaded: it announces a block before it answers",
+			"the blocks of the test prompt came, but later than %v after the answer", eventTime,
+		)
+	case r.link.heard.unread > 0:
+		return fail("see that the endpoint is vLLM's and not another publisher's; report it if it is",
+			"%s came, of which %d cannot be read", plural(r.link.heard.batches, "batch"), r.link.heard.unread)
+	case r.link.heard.batches > 0: // whose blocks they are is another question
+		return fine("%s came by", plural(r.link.heard.batches, "batch"))
+	}
+	return fail("see that the endpoint is that of this engine's running process; "+publish,
+		"connected, but nothing came within %v of a new prompt of %d tokens", eventTime, len(t.prompt))
+}
+
+func replayThere(r *rank) verdict {
+	if r.source.Replay != "" {
+		return fine("at %s", r.source.Replay)
+	}
+	if r.own {
+		return warn(`start the engine with "replay_endpoint":"tcp://*:5657" in --kv-events-config and write `+
+			r.s.where(r.source.Endpoint, "tcp://"+r.s.host+":5657", r.source.Topic),
+			"the configuration names no replay endpoint").andStop()
+	}
+	return warn(publish, "the engine has no replay_endpoint").andStop()
+}
+
+func replayAnswers(r *rank) verdict {
+	p := r.replay
+	switch {
+	case p.err != nil:
+		return r.cannot("replay", r.source.Replay, p.err)
+	case p.silent != nil:
+		return fail("look whether the engine hangs or is overloaded; replays are sent by its publisher's thread, "+
+			"between two live batches",
+			"the replay at %s stopped after %s without an end marker: %v", r.source.Replay, plural(p.heard.batches,
+				"batch"), p.silent)
+	case p.holes > 0:
+		return warn("let Tandem's machine read faster, or lower buffer_steps: the engine's socket drops replies "+
+			"beyond a thousand that wait", "%s missing in the middle of the replay",
+			plural(p.holes, "batch"))
+	}
+	return fine("%s in %s", plural(p.heard.batches, "batch"), short(p.took))
+}
+
+// replayWhole compares what the replay tells of with what the cache can hold: a buffer that has turned over
+// more blocks than the cache holds has forgotten nothing that matters, or little.
+func replayWhole(r *rank) verdict {
+	p := r.replay
+	capacity := r.s.seen.scrape.Ranks[r.n].Cache.Blocks
+	what := fmt.Sprintf("it begins with batch %d and tells of %s stored in %s",
+		p.first, plural(p.heard.stored, "block"), short(p.span))
+	switch {
+	case p.heard.batches == 0 || p.first == 0:
+		return fine("it goes back to the engine's start")
+	case capacity > 0 && p.heard.stored >= capacity:
+		return fine("%s, more than the %d that fit into the cache", what, capacity)
+	}
+	steps := ""
+	if r.told != nil && r.told.BufferSteps > 0 {
+		steps = fmt.Sprintf(" (now %d)", r.told.BufferSteps)
+	}
+	return warn(`raise "buffer_steps"`+steps+" in --kv-events-config", "%s; the cache holds up to %d",
+		what, capacity)
+}
+
+func short(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
