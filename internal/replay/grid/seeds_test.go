@@ -63,6 +63,24 @@ func TestBlocksAreWiderThanSingleWindows(t *testing.T) {
 	}
 }
 
+// Where one play of three decides, nothing is sure, however alike its windows are.
+func TestPlaysAreDrawnToo(t *testing.T) {
+	same := make([]int, 48)
+	worse := make([]int, 48)
+	for i := range same {
+		same[i] = 9
+		worse[i] = 4
+	}
+	even := pairing{windowsOf(same...), windowsOf(same...)}
+	lost := pairing{windowsOf(worse...), windowsOf(same...)}
+	if in, _ := difference([]pairing{lost, even, even}); in.High < 0 || in.Low > -0.3 {
+		t.Errorf("one play of three was lost: %+v", in)
+	}
+	if in, _ := difference([]pairing{lost, lost, lost}); in.High > -0.49 {
+		t.Errorf("all three were: %+v", in)
+	}
+}
+
 // Figures are medians, and a play that collapsed is counted, whatever it did to a mean.
 func TestMediansByHand(t *testing.T) {
 	l := line(0.7, 0.95, 0.92, 0.6, false)

@@ -57,9 +57,10 @@ const (
 // Interval is where 95 % of the resamples are.
 type Interval struct{ Low, High float64 }
 
-// difference is how sure the difference of the shares of good answers is: of each play blocks of successive
-// windows are drawn anew, the same ones of both policies, until there are as many as there were. Requests
-// that came one after the other share a queue; drawing them one by one would take them for independent.
+// difference is how sure the difference of the shares of good answers is: plays are drawn anew, since one
+// with another seed may end otherwise, and of each that is drawn blocks of successive windows, the same ones
+// of both policies, until there are as many as there were. Requests that came one after the other share a
+// queue; drawing them one by one would take them for independent.
 func difference(plays []pairing) (in Interval, known bool) {
 	if len(plays) == 0 {
 		return in, false
@@ -68,7 +69,8 @@ func difference(plays []pairing) (in Interval, known bool) {
 	drawn := make([]float64, resamples)
 	for i := range drawn {
 		var a, b counted
-		for _, p := range plays {
+		for range plays {
+			p := plays[rnd.IntN(len(plays))]
 			n := max(len(p.a.Asked), len(p.b.Asked))
 			for left := n; left > 0; left -= blockLength {
 				start := rnd.IntN(n)
