@@ -14,6 +14,21 @@ func answers(ttfts ...float64) []Answer {
 	return out
 }
 
+// Behind a figure of several seeds are told its median, and the plays that did not keep up.
+func TestBySeed(t *testing.T) {
+	a := []*Trial{{Answers: answers(1, 1)}, {Answers: answers(3, 3)}, {Answers: answers(2, 2)}}
+	b := []*Trial{{Answers: answers(4, 4)}, {Answers: answers(3, 3)}, {Answers: answers(90, 110)}}
+	if got := bySeed(meanTTFT, a, b); got != "; medians of 3 seeds: 2 against 4; 0 and 1 of them collapsed" {
+		t.Errorf("%q", got)
+	}
+	if got := bySeed(meanTTFT, a, a); got != "; medians of 3 seeds: 2 against 2" {
+		t.Errorf("%q", got)
+	}
+	if got := bySeed(meanTTFT, a[:1], b[:1]); got != "" {
+		t.Errorf("of one seed %q", got)
+	}
+}
+
 func TestCompareByHand(t *testing.T) {
 	// The fifth has no partner.
 	a, b := []*Trial{{Answers: answers(1, 2, 3, 4)}}, []*Trial{{Answers: answers(2, 4, 6, 8, 1000)}}

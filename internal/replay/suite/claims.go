@@ -99,8 +99,47 @@ func (l *lab) compare(
 		return Estimate{}, err
 	}
 	e := compare(f, ra, rb, with)
-	e.Note = fmt.Sprintf("load %.3g: %.3g against %.3g", a.Load, value(f, ra), value(f, rb))
+	e.Note = fmt.Sprintf("load %.3g: %.3g against %.3g", a.Load, value(f, ra), value(f, rb)) +
+		bySeed(f, ra, rb)
 	return e, nil
+}
+
+// bySeed tells what is behind a figure over several seeds: its median, and in how many plays a policy did not
+// keep up. Such a play has means that tell how long it was.
+func bySeed(f figure, a, b []*Trial) string {
+	if len(a) < 2 {
+		return ""
+	}
+	text := fmt.Sprintf("; medians of %d seeds: %.3g against %.3g", len(a), middle(f, a), middle(f, b))
+	if x, y := collapsed(a), collapsed(b); x+y > 0 {
+		text += fmt.Sprintf("; %d and %d of them collapsed", x, y)
+	}
+	return text
+}
+
+// middle is the median of a figure over the runs of a policy.
+func middle(f figure, runs []*Trial) float64 {
+	var all []float64
+	for i := range runs {
+		all = append(all, value(f, runs[i:i+1]))
+	}
+	slices.Sort(all)
+	n := len(all)
+	return (all[(n-1)/2] + all[n/2]) / 2
+}
+
+// collapsedBelow is the share of good answers that a play has less of when its queues grew as long as it
+// lasted: half of what makes a capacity.
+const collapsedBelow = 0.45
+
+func collapsed(runs []*Trial) int {
+	n := 0
+	for i := range runs {
+		if value(good, runs[i:i+1]) < collapsedBelow {
+			n++
+		}
+	}
+	return n
 }
 
 // size is how large the fleet is beside eight and eight.
