@@ -146,10 +146,11 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	}
 	telemetry.LogErrors(s.log)
 	t := cfg.Tracing
-	tracing, flush, err := telemetry.SetupTracing(ctx, telemetry.TraceOptions{
+	spans := telemetry.TraceOptions{
 		Exporter: t.Exporter, File: t.File, Endpoint: t.Endpoint, Sample: t.Sample, Version: version,
 		Stdout: s.stdout,
-	})
+	}
+	tracing, flush, err := telemetry.SetupTracing(ctx, spans)
 	if err != nil {
 		return err
 	}
@@ -168,12 +169,26 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.stdout, "tandem serves on %s", listeners.Front.Addr())
-	if listeners.Admin != nil {
-		fmt.Fprintf(s.stdout, ", admin on %s", listeners.Admin.Addr())
-	}
-	fmt.Fprintln(s.stdout)
+	s.ready(listeners, spans.OnStdout())
 	return s.serve(ctx, listeners)
+}
+
+// ready tells where the listeners are: in a line on standard output, or in the log where spans go there, which
+// are read by programs.
+func (s *server) ready(l orchestrator.Listeners, spans bool) {
+	if spans {
+		attrs := []any{"front", l.Front.Addr().String()}
+		if l.Admin != nil {
+			attrs = append(attrs, "admin", l.Admin.Addr().String())
+		}
+		s.log.Info("tandem serves", attrs...)
+		return
+	}
+	line := "tandem serves on " + l.Front.Addr().String()
+	if l.Admin != nil {
+		line += ", admin on " + l.Admin.Addr().String()
+	}
+	fmt.Fprintln(s.stdout, line)
 }
 
 // serve runs the listeners, the file watcher and SIGHUP side by side until ctx ends.

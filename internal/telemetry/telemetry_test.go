@@ -174,6 +174,25 @@ func TestStdout(t *testing.T) {
 	}
 }
 
+func TestOnStdout(t *testing.T) {
+	for _, c := range []struct {
+		exporter, variable, disabled string
+		want                         bool
+	}{
+		{"stdout", "", "", true},
+		{"", "otlp, console", "", true},
+		{"file", "console", "", false},
+		{"stdout", "", "true", false},
+		{"", "", "", false},
+	} {
+		t.Setenv("OTEL_TRACES_EXPORTER", c.variable)
+		t.Setenv("OTEL_SDK_DISABLED", c.disabled)
+		if got := (TraceOptions{Exporter: c.exporter}).OnStdout(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 func TestSamplerOfTheEnvironmentWins(t *testing.T) {
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
 	var out bytes.Buffer

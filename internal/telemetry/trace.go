@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,11 @@ type TraceOptions struct {
 	Sample  float64
 	Version string    // of the binary, for service.version
 	Stdout  io.Writer // for stdout; nil is os.Stdout
+}
+
+// OnStdout reports whether spans go to standard output, which then is theirs alone: each line is a span.
+func (o TraceOptions) OnStdout() bool {
+	return slices.ContainsFunc(o.exporters(), func(name string) bool { return name == "stdout" || name == "console" })
 }
 
 // flushFor bounds how long a shutdown may wait for a collector.
@@ -101,15 +107,8 @@ func LogErrors(log *slog.Logger) {
 
 // sinks opens every exporter that is named, none when there is nothing to trace.
 func (o TraceOptions) sinks(ctx context.Context) ([]sink, error) {
-	if off, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); off {
-		return nil, nil
-	}
 	var open []sink
-	for name := range strings.SplitSeq(o.names(), ",") {
-		name = strings.TrimSpace(name)
-		if name == "" || name == "none" {
-			continue
-		}
+	for _, name := range o.exporters() {
 		s, err := o.sink(ctx, name)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("tracing: %w", err), closeAll(ctx, open))
@@ -137,6 +136,20 @@ func (o TraceOptions) sink(ctx context.Context, name string) (sink, error) {
 		return sink{e, f, soon}, err
 	}
 	return sink{}, fmt.Errorf("there is no exporter %q; choose otlp, console or none", name)
+}
+
+// exporters are the names of those to open, none where tracing is off.
+func (o TraceOptions) exporters() []string {
+	if off, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); off {
+		return nil
+	}
+	var all []string
+	for name := range strings.SplitSeq(o.names(), ",") {
+		if name = strings.TrimSpace(name); name != "" && name != "none" {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // names of the exporters, separated by commas. An OTLP endpoint in the environment without

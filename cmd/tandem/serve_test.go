@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Where spans go to standard output, a program reads it: each line is a span, and the log says where the
+// router serves.
+func TestSpansHaveStandardOutputToThemselves(t *testing.T) {
+	for _, c := range []struct{ name, config, variable string }{
+		{"by the file", "tracing: {exporter: stdout}\n", ""},
+		{"by the environment", "", "console"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("OTEL_TRACES_EXPORTER", c.variable)
+			stdout, log := served(t, c.config)
+			if !regexp.MustCompile(`level=INFO msg="tandem serves" front=127\.0\.0\.1:\d+ admin=127\.0\.0\.1:\d+`).
+				MatchString(log) {
+				t.Errorf("the log does not say where it serves:\n%s", log)
+			}
+			lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+			for _, line := range lines {
+				var span struct{ Name string }
+				if err := json.Unmarshal([]byte(line), &span); err != nil || span.Name == "" {
+					t.Errorf("%v: %q is no span", err, line)
+				}
+			}
+		})
+	}
+}
+
+// Without spans standard output has the one line that scripts wait for.
+func TestStandardOutputSaysWhereItServes(t *testing.T) {
+	for _, config := range []string{"", "tracing: {exporter: none}\n"} {
+		stdout, log := served(t, config)
+		if !regexp.MustCompile(`^tandem serves on 127\.0\.0\.1:\d+, admin on 127\.0\.0\.1:\d+\n$`).MatchString(stdout) {
+			t.Errorf("standard output says %q", stdout)
+		}
+		if strings.Contains(log, "tandem serves") {
+			t.Errorf("the log says it too:\n%s", log)
+		}
+	}
+}
+
+var listensOn = regexp.MustCompile(`tandem serves(?: on |" front=)([0-9.:]+)`)
+
+// served runs a router without engines, sends it a request, and ends it.
+func served(t *testing.T, config string) (stdout, log string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tandem.yaml")
+	config += "pools: {decode: {replicas: [\"http://127.0.0.1:1\"]}}\n"
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	both, front := io.Pipe()
+	var out, errs bytes.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", file},
+			io.MultiWriter(&out, front), io.MultiWriter(&errs, front))
+		front.Close()
+	}()
+	lines := bufio.NewScanner(both)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		m := listensOn.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		go func() { // the router is not to wait for us
+			_, _ = io.Copy(io.Discard, both)
+		}()
+		resp, err := http.Post("http://"+m[1]+"/v1/completions", "application/json",
+			strings.NewReader(`{"model":"m","prompt":"a"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		http.DefaultClient.CloseIdleConnections()
+		break
+	}
+	stop()
+	if code := <-ended; code != 0 {
+		t.Fatalf("it ended with %d:\n%s", code, errs.String())
+	}
+	return out.String(), errs.String()
+}
