@@ -173,8 +173,8 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	return s.serve(ctx, listeners)
 }
 
-// ready tells where the listeners are: in a line on standard output, or in the log where spans go there, which
-// are read by programs.
+// ready tells where the listeners are: in a line on standard output, or in the log where spans go there,
+// which are read by programs.
 func (s *server) ready(l orchestrator.Listeners, spans bool) {
 	if spans {
 		attrs := []any{"front", l.Front.Addr().String()}

@@ -43,7 +43,8 @@ func TestSpansHaveStandardOutputToThemselves(t *testing.T) {
 func TestStandardOutputSaysWhereItServes(t *testing.T) {
 	for _, config := range []string{"", "tracing: {exporter: none}\n"} {
 		stdout, log := served(t, config)
-		if !regexp.MustCompile(`^tandem serves on 127\.0\.0\.1:\d+, admin on 127\.0\.0\.1:\d+\n$`).MatchString(stdout) {
+		want := regexp.MustCompile(`^tandem serves on 127\.0\.0\.1:\d+, admin on 127\.0\.0\.1:\d+\n$`)
+		if !want.MatchString(stdout) {
 			t.Errorf("standard output says %q", stdout)
 		}
 		if strings.Contains(log, "tandem serves") {

@@ -99,6 +99,8 @@ func simOptions(args []string, stderr io.Writer) (enginesim.Options, error) {
 	fs.BoolVar(&o.NoORCA, "no-orca", false, "never send load in response headers")
 	fs.BoolVar(&o.ServerLoad, "enable-server-load-tracking", false, "let /load count")
 	fs.BoolVar(&o.NoUsageDetails, "no-prompt-tokens-details", false, "leave cached_tokens out of usage")
+	fs.BoolVar(&o.ForceUsage, "enable-force-include-usage", false,
+		"tell usage in every chunk of a stream, asked for or not")
 	fs.BoolVar(&o.NoRequestIDs, "no-request-id-headers", false,
 		"answer without x-request-id, as vLLM does by default")
 	fs.StringVar(&o.Control, "control", "", "address of a control listener: POST /fault, GET /stats")

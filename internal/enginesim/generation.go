@@ -77,6 +77,9 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 		k.hang()
 		return nil, restarted
 	}
+	if s.o.ForceUsage && p.stream && (p.at == atCompletions || p.at == atChat) {
+		p.usage, p.continuous = true, true
+	}
 	g := &generation{srv: s, p: p, created: time.Now().Unix(), closed: k.c.gone}
 	r, bad := s.rankOf(k, p)
 	if bad == nil {

@@ -72,9 +72,9 @@ func (g *generation) appendChat(dst []byte) []byte {
 	for i := range g.seqs {
 		dst = g.appendChatChoice(comma(dst, i), i)
 	}
-	dst = append(dst, `],"service_tier":null,"system_fingerprint":"`...)
+	dst = append(dst, `],"service_tier":null,"system_fingerprint":`...)
 	dst = g.srv.appendFingerprint(dst)
-	dst = g.appendUsage(append(dst, `","usage":`...))
+	dst = g.appendUsage(append(dst, `,"usage":`...))
 	dst = append(dst, `,"prompt_logprobs":`...)
 	dst = g.appendPromptLogprobs(dst, &g.seqs[0])
 	dst = append(dst, `,"prompt_token_ids":`...)
@@ -151,17 +151,9 @@ func (g *generation) roles(k *call) {
 			`,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":`...)
 		b = appendIDsIf(b, g.p.returnIDs, g.seqs[i].prompt)
 		b = append(b, `,"prompt_text":null`...)
-		k.part = append(g.appendContinuous(b), "}\n\n"...)
+		k.part = append(g.appendContinuous(b, &g.seqs[i]), "}\n\n"...)
 		k.event(k.part)
 	}
-}
-
-// appendContinuous writes the usage so far, for who asked for it in every chunk.
-func (g *generation) appendContinuous(dst []byte) []byte {
-	if g.p.continuous && g.p.usage {
-		return g.appendStreamUsage(append(dst, `,"usage":`...))
-	}
-	return dst
 }
 
 func (g *generation) appendChatChunk(dst []byte, d *delivery, q *sequence) []byte {
@@ -178,5 +170,5 @@ func (g *generation) appendChatChunk(dst []byte, d *delivery, q *sequence) []byt
 	}
 	dst = append(dst, `,"token_ids":`...)
 	dst = appendIDsIf(dst, g.p.returnIDs, q.last())
-	return append(g.appendContinuous(append(dst, "}]"...)), "}\n\n"...)
+	return g.appendChunkEnd(append(dst, "}]"...), q)
 }

@@ -45,9 +45,9 @@ func (g *generation) appendCompletion(dst []byte) []byte {
 		}
 		dst = g.appendCompletionChoice(dst, i)
 	}
-	dst = append(dst, `],"service_tier":null,"system_fingerprint":"`...)
+	dst = append(dst, `],"service_tier":null,"system_fingerprint":`...)
 	dst = g.srv.appendFingerprint(dst)
-	dst = append(dst, `","usage":`...)
+	dst = append(dst, `,"usage":`...)
 	dst = g.appendUsage(dst)
 	dst = append(dst, `,"kv_transfer_params":`...)
 	dst = appendParams(dst, g.seqs[0].params)
@@ -223,8 +223,41 @@ func (g *generation) endStream(k *call, first bool) {
 func (g *generation) appendUsageChunk(dst []byte) []byte {
 	dst = g.appendHead(append(dst, "data: "...), g.chunkObject())
 	dst = g.appendStreamUsage(append(dst, `,"choices":[],"usage":`...))
-	dst = g.srv.appendFingerprint(append(dst, `,"system_fingerprint":"`...))
-	return append(dst, "\"}\n\n"...)
+	return append(g.appendStreamFingerprint(dst), "}\n\n"...)
+}
+
+// appendChunkEnd writes what stands behind the choice of a chunk.
+func (g *generation) appendChunkEnd(dst []byte, q *sequence) []byte {
+	dst = g.appendContinuous(dst, q)
+	if q.reason != "" && !g.p.usage {
+		dst = g.appendStreamFingerprint(dst)
+	}
+	return append(dst, "}\n\n"...)
+}
+
+// appendContinuous writes the usage so far, for who asked for it in every chunk.
+func (g *generation) appendContinuous(dst []byte, q *sequence) []byte {
+	if !g.p.continuous || !g.p.usage {
+		return dst
+	}
+	prompt, completion := len(q.prompt)+g.over, len(q.tokens)
+	dst = appendInt(append(dst, `,"usage":{"prompt_tokens":`...), prompt)
+	dst = appendInt(append(dst, `,"total_tokens":`...), prompt+completion)
+	dst = appendInt(append(dst, `,"completion_tokens":`...), completion)
+	if g.p.at == atChat && g.srv.versionAtLeast(28) {
+		dst = append(dst, `,"completion_tokens_details":null`...)
+	}
+	return append(dst, '}')
+}
+
+// appendStreamFingerprint writes system_fingerprint. Only the last message of a stream bears it: the usage
+// chunk where there is one, else the chunk with the finish reason (vLLM 0.32.0, chat_completion/serving.py
+// and completion/serving.py).
+func (g *generation) appendStreamFingerprint(dst []byte) []byte {
+	if !g.srv.fingerprints() {
+		return dst
+	}
+	return g.srv.appendFingerprint(append(dst, `,"system_fingerprint":`...))
 }
 
 func (g *generation) chunkObject() string {
@@ -254,8 +287,7 @@ func (g *generation) appendCompletionChunk(dst []byte, d *delivery, q *sequence)
 	dst = appendIDsIf(dst, g.p.returnIDs && firstToken, q.prompt)
 	dst = append(dst, `,"token_ids":`...)
 	dst = appendIDsIf(dst, g.p.returnIDs, q.last())
-	dst = append(dst, "}]"...)
-	return append(g.appendContinuous(dst), "}\n\n"...)
+	return g.appendChunkEnd(append(dst, "}]"...), q)
 }
 
 // appendTextLogprobs writes completions' logprobs of the tokens from number from on. The values are made up,

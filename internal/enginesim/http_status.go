@@ -175,9 +175,16 @@ func (s *Server) orca(format string) string {
 	return ""
 }
 
-// appendFingerprint names version and configuration, as system_fingerprint does.
+// fingerprints reports whether answers name version and configuration: seen of 0.28.0 and 0.32.0, not of
+// 0.20.0.
+func (s *Server) fingerprints() bool { return s.versionAtLeast(28) }
+
+// appendFingerprint writes the value of system_fingerprint.
 func (s *Server) appendFingerprint(dst []byte) []byte {
-	return append(append(append(dst, "vllm-"...), s.o.Version...), "-c9323abc"...)
+	if !s.fingerprints() {
+		return append(dst, "null"...)
+	}
+	return append(append(append(dst, `"vllm-`...), s.o.Version...), `-c9323abc"`...)
 }
 
 // appendTransfer writes the params of a finished prefill as the version does.

@@ -52,6 +52,7 @@ type Options struct {
 	ZeroLatency    bool // steps and transfers take no time
 	ServerLoad     bool // --enable-server-load-tracking
 	NoUsageDetails bool // without --enable-prompt-tokens-details
+	ForceUsage     bool // --enable-force-include-usage: in every chunk of chats and completions, and behind them
 	NoRequestIDs   bool // without --enable-request-id-headers
 
 	// Default net.Listen; also for side channels and control.
