@@ -16,15 +16,31 @@ func (p *Pool) lengthsOf(model string) *scoring.OutputLength {
 	return l
 }
 
-// learnPrefill takes in that the first token of l came so long after the request was sent. Behind another
-// prompt that says nothing of its own.
-func (p *Pool) learnPrefill(l *Lease, took time.Duration, now time.Time) {
-	if !l.local || !l.prefill.alone || took <= 0 {
+// learnPrefill takes in that the first token of l is there. It teaches what the prompts took that its replica
+// has computed itself since it had none to compute.
+func (p *Pool) learnPrefill(l *Lease, now time.Time) {
+	m := l.member
+	if !l.local {
 		return
 	}
-	parts := scoring.DefaultSpeed().PrefillParts(l.tokens-l.matched, l.matched)
-	l.member.prefill.LearnAt(parts, took.Seconds(), now)
-	p.prefills.LearnAt(parts, took.Seconds(), now)
+	before := m.busy.Computed(l.tokens-l.matched, l.matched, now.Sub(l.stream.sentAt), now)
+	before.Teach(&m.prefill, &p.prefills)
+	if !l.stream.roomy || l.stream.unseenArrival > 0 || m.ledger.others.Count > 0 || m.remote.Work > 0 {
+		m.busy.Spoil()
+	}
+	if len(m.ledger.local.leases) == 0 {
+		busy := m.busy.End()
+		busy.Teach(&m.prefill, &p.prefills)
+	}
+}
+
+// gaveUp takes in that nobody knows whether and when the prompt of l was there.
+func (l *Lease) gaveUp() {
+	m := l.member
+	m.busy.Spoil()
+	if len(m.ledger.local.leases) == 0 {
+		m.busy.End()
+	}
 }
 
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut

@@ -65,7 +65,6 @@ type request struct {
 // localPrefill is the prompt of a lease whose replica computes it.
 type localPrefill struct {
 	predicted time.Duration
-	alone     bool // no other was ahead when it was booked, so that its time is that of itself
 }
 
 // inbound is the KV blocks of a lease that another replica sends.
@@ -136,7 +135,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 		},
 	}
 	if t.Local {
-		l.prefill = localPrefill{predicted: seconds(c.Local.Warm), alone: m.prefillsNothing()}
+		l.prefill = localPrefill{predicted: seconds(c.Local.Warm)}
 		m.meter.Add(now, c.Local.Warm)
 	} else {
 		l.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
@@ -171,9 +170,9 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	l.stream.sentAt = now
 	reading := m.load.Read(now, p.settings.LoadTTL)
 	a := p.account(m, reading.Usage, math.NaN())
-	roomy := a.capacity == 0 || a.free >= 0
+	l.stream.roomy = a.capacity == 0 || a.free >= 0
 	nobodyWaits := reading.Waiting <= 0
-	l.stream.uncontended = roomy && nobodyWaits && (l.local || m.localWait(now) == 0)
+	l.stream.uncontended = l.stream.roomy && nobodyWaits && (l.local || m.localWait(now) == 0)
 }
 
 // Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.

@@ -148,7 +148,11 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	case reported:
 		p.comeFree(l, now)
 	}
+	unseen := l.local && l.prompt == pending
 	g.arrive(l, now)
+	if unseen {
+		l.gaveUp()
+	}
 	g.move(l, ended)
 	last := g.leases[len(g.leases)-1]
 	g.leases[l.slot], last.slot = last, l.slot

@@ -56,6 +56,7 @@ type member struct {
 	pace    scoring.ArrivalRate // of prompts whose blocks come
 	comes   scoring.ArrivalRate // of requests, local ones too
 	meter   scoring.Utilization // of local prefills
+	busy    scoring.BusySpan    // with local prefills
 	prefill scoring.DecayingFit // local prefills
 	steps   scoring.DecayingFit // decode steps
 

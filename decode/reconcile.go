@@ -75,8 +75,11 @@ func (l *Lease) mayBeReported(at time.Time) bool {
 // assumeArrivals lets prompts count as arrived that nobody tells of, after twice the time that was predicted.
 func (g *ledger) assumeArrivals(at time.Time) {
 	for _, l := range g.leases {
-		if l.mayBeReported(at) && l.stream.overdue(at) {
+		if l.prompt == pending && l.mayBeReported(at) && l.stream.overdue(at) {
 			g.arrive(l, at)
+			if l.local {
+				l.gaveUp()
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import "time"
 type stream struct {
 	sentAt      time.Time // when the engine got the request; zero before that
 	uncontended bool      // when it was sent nothing was there that it would have to wait for
+	roomy       bool      // when it was sent there was room for it
 	firstAt     time.Time // when its first token came; zero before that
 	window      window
 
@@ -70,11 +71,11 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	if l.prompt == answered || l.stream.sentAt.IsZero() {
 		return 0, false
 	}
+	computed := l.prompt == pending
 	l.member.ledger.arrive(l, now)
 	l.prompt = answered
-	took = l.stream.begin(now)
-	if took > 0 {
-		p.learnPrefill(l, took, now)
+	if computed {
+		p.learnPrefill(l, now)
 	}
-	return took, true
+	return l.stream.begin(now), true
 }

@@ -46,7 +46,7 @@ type member struct {
 	remote PeerLoad // the sum of what other routers report
 	meter  scoring.Utilization
 	pace   scoring.ArrivalRate // of prompts
-	span   span
+	span   scoring.BusySpan
 	fit    scoring.DecayingFit
 
 	counts Counts
