@@ -12,14 +12,19 @@ type demand struct {
 	blocks int
 }
 
-// releaseDiscount is the part of the blocks which should come free until a prompt's KV is there that is
-// counted on. With none of them the room of each request would lie idle while its prompt is computed, which
-// is a fifth of the time where prompts are long. With all of them one request in two would wait inside the
-// engine.
-const releaseDiscount = 0.5
+// shortWait is how long a request may be expected to wait inside the engine for its room. It is priced (see
+// [scoring.Decode.Room]), and whoever waits here instead waits for others as well, and has no prompt computed
+// meanwhile. A longer wait is better spent here, where any replica that has room can end it.
+const shortWait = 4 * time.Second
+
+// patience is shortWait for a request of so many blocks. Inside the engine it keeps out all who come later,
+// however little they need, so that the more it takes of the replica the less it may wait there.
+func (a *account) patience(blocks int) time.Duration {
+	return time.Duration(float64(shortWait) * (1 - float64(blocks)/float64(max(a.most, 1))))
+}
 
 // admits reports whether a request of so many blocks, whose prompt can be there when ready has passed, may be
-// booked on m. There has to be room for it by then, and still room for each reserved lease that begins later.
+// booked on m. There has to be room for it soon after, and for each reserved lease that begins later.
 //
 // Without the second all who wait for their prefill would count on the same blocks. And if their room were
 // kept free for them from now on, it would lie idle as long as they wait.
@@ -29,7 +34,8 @@ func (p *Pool) admits(m *member, a *account, blocks int, ready time.Duration, no
 	}
 	blocks = a.asked(blocks)
 	// What comes free is worked out only where it matters.
-	if a.free < blocks && a.free+p.counted(m, a, ready) < blocks {
+	soon := a.patience(blocks)
+	if a.free < blocks && a.free+p.released(m, a, ready+soon) < blocks {
 		return false
 	}
 	if a.reserved == 0 {
@@ -38,16 +44,11 @@ func (p *Pool) admits(m *member, a *account, blocks int, ready time.Duration, no
 	asked := 0
 	for _, d := range p.pendingDemand(m, demand{ready, blocks}, now) {
 		asked += d.blocks
-		if d.in >= ready && asked > a.free+p.released(m, a, d.in) {
+		if d.in >= ready && asked > a.free+p.released(m, a, d.in+soon) {
 			return false
 		}
 	}
 	return true
-}
-
-// counted returns the blocks that may be counted on to come free until ready has passed.
-func (p *Pool) counted(m *member, a *account, ready time.Duration) int {
-	return int(releaseDiscount * float64(p.released(m, a, ready)))
 }
 
 // pendingDemand lists the demand of m's reserved leases, of those of other routers, and one more, the

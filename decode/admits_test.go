@@ -10,7 +10,15 @@ func prompt(blocks int, ready time.Duration) *Query {
 	return &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 160, Ready: ready}
 }
 
-// Whoever waits for prefill has to find room when it begins, by what is free and what comes free until then.
+// lasting is a pool on which an answer takes some two minutes.
+func lasting(usage float64) *Pool {
+	p := pool(usage)
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 16_000})
+	return p
+}
+
+// Whoever waits for prefill has to find room when it begins, by what is free and what comes free until soon
+// after.
 func TestWhoWaitsForPrefillKeepsOthersOut(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -18,14 +26,14 @@ func TestWhoWaitsForPrefillKeepsOthersOut(t *testing.T) {
 		query *Query
 		taken bool
 	}{
-		{"room for both", 100 * time.Millisecond, prompt(200, 0), true},
-		{"no room for both, and nothing comes free by then", 100 * time.Millisecond, prompt(400, 0), false},
-		{"others will have ended when the first begins", 5 * time.Second, prompt(400, 0), true},
-		{"others will have ended when its own blocks come", 100 * time.Millisecond, prompt(400, time.Minute), true},
-		{"never for all three", time.Minute, prompt(495, 0), false},
+		{"room for both", time.Second, prompt(200, 0), true},
+		{"no room for both, and nothing comes free by then", time.Second, prompt(400, 0), false},
+		{"others will have ended when the first begins", 2 * time.Minute, prompt(400, 0), true},
+		{"others will have ended when its own blocks come", time.Second, prompt(400, 2*time.Minute), true},
+		{"never for all three", 2 * time.Minute, prompt(495, 0), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := pool(0.2) // 800 free
+			p := lasting(0.2) // 800 free
 			first := book(t, p, 500, start.Add(tt.admit), start)
 			c, _, o := p.Candidates(tt.query, start, nil, nil)
 			if (len(c) == 1) != tt.taken {
@@ -50,10 +58,10 @@ func TestWhoWaitsForPrefillKeepsOthersOut(t *testing.T) {
 	}
 }
 
-// Half of what should come free until a prompt's blocks are there is counted on, but not by who would prefill
-// here and now.
+// What should come free until soon after a prompt's blocks are there is counted on; for who would prefill
+// here that is now.
 func TestRoomIsNeededWhenTheBlocksCome(t *testing.T) {
-	p := pool(0.8) // 200 free
+	p := lasting(0.8) // 200 free
 	if c, _, _ := p.Candidates(prompt(300, 0), start, nil, nil); len(c) != 0 {
 		t.Fatalf("%d candidates without room", len(c))
 	}
@@ -70,10 +78,41 @@ func TestRoomIsNeededWhenTheBlocksCome(t *testing.T) {
 		t.Fatal("it was not booked")
 	}
 	if c, _, _ := p.Candidates(prompt(600, time.Minute), start, nil, nil); len(c) != 0 {
-		t.Error("more is promised than half of what may come free")
+		t.Error("more is promised than may come free")
 	}
 	l.Release(start)
 	if c, _, _ := p.Candidates(prompt(190-1, 0), start, nil, nil); len(c) != 1 || c[0].Crowded {
 		t.Errorf("%+v, want a candidate with room", c)
+	}
+}
+
+// Where answers are short the room of one that ends is soon the next one's, but a replica that is overbooked
+// gives no more back than runs there.
+func TestAShortWaitIsNoEndlessOne(t *testing.T) {
+	p := pool(0.9) // an answer takes a second
+	booked := 0
+	for {
+		q := prompt(290, 0)
+		c, _, _ := p.Candidates(q, start, nil, nil)
+		if len(c) == 0 {
+			break
+		}
+		if p.Book(&c[0], q, Schedule{AdmitAt: start}, start) == nil {
+			t.Fatal("what was offered cannot be booked")
+		}
+		if booked += 300; booked > 100_000 {
+			t.Fatal("there is no end to what is promised")
+		}
+	}
+	m := p.members.All[0]
+	wait := func(blocks int) time.Duration {
+		a := p.accountNow(m, start)
+		return p.roomIn(m, &a, blocks-a.left())
+	}
+	a := p.accountNow(m, start)
+	soon := a.patience(300)
+	if last, next := wait(0), wait(300); last > soon || next <= soon || soon > shortWait {
+		t.Errorf("%d blocks are promised: the last waits %v, the next would %v, want %v between",
+			booked, last, next, soon)
 	}
 }

@@ -9,11 +9,12 @@ import (
 )
 
 // Headroom is counted in KV blocks: what the engine says is in use, and what we have promised since. A lease
-// promises the blocks of a prompt and of its expected answer; its release gives them back.
+// promises the blocks of a prompt and of its expected answer; its release gives them back. Here answers are
+// long, so that room which is lacking is lacking for minutes.
 func ExamplePool() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	pool := decode.New(decode.Options{})
-	pool.Configure(decode.Settings{LoadTTL: 10 * time.Second, ExpectedOutput: 160})
+	pool.Configure(decode.Settings{LoadTTL: 10 * time.Second, ExpectedOutput: 16_000})
 	pool.SetMembers([]replica.Replica{
 		{ID: "d1", Facts: replica.Facts{Models: []string{"m"}, BlockSize: 16, Blocks: 1_000}},
 	}, now)

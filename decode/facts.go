@@ -94,13 +94,12 @@ func (p *Pool) gatherRoom(c *Candidate, q *survey, s *standing) {
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = q.mean.usage, true
 	}
-	c.Local.Reserved = c.Usage
 	c.used = float64((m.ledger.held + m.remote.Held) * m.blockSize())
 	if a.capacity == 0 {
 		return
 	}
 	c.Free = max(a.free, 0)
-	c.Usage, c.Local.Reserved = s.share(a.used), s.share(a.used+a.reserved)
+	c.Usage = s.share(a.used)
 	c.used = float64(a.used * m.blockSize())
 	c.Room = max(0, p.roomIn(m, a, a.asked(c.Need)-a.left())-q.Ready).Seconds()
 }
@@ -114,6 +113,7 @@ func (p *Pool) gatherDecode(c *Candidate, q *survey, s *standing, others float64
 	c.Running = float64(g.sequences+g.queued+e.Sequences+e.Queued) + others
 	c.Waiting = float64(max(0, s.Waiting) + g.queued)
 	c.Marginal = c.speed.Marginal(q.Tokens + output/2)
+	c.Usual = p.each
 	c.Output = c.answer * float64(max(q.Sequences, 1))
 	c.Step = c.speed.Step(g.sequences+e.Sequences+int(others)+1, int(c.used))
 	c.Arriving = m.pace.Rate(q.now)

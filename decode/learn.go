@@ -52,7 +52,12 @@ func (p *Pool) learnLength(l *Lease, each int) {
 		l.lengths.Learn(l.told, each)
 	}
 	p.ends.Learn(l.told, each)
-	p.usual = p.ends.Room(0, -1)
+	p.knowLengths()
+}
+
+// knowLengths works out what follows from how long answers were.
+func (p *Pool) knowLengths() {
+	p.usual, p.each = p.ends.Room(0, -1), float64(p.ends.Rest(0, -1))
 }
 
 // learnUnderway takes in that each sequence of l, whose answer is under way, has so many tokens by now.

@@ -21,9 +21,12 @@ type ledger struct {
 	inbound  inboundKV     // leases whose KV blocks are to come from another replica
 	local    localPrefills // leases whose prompts are to be computed here
 
-	leases  []*Lease  // that have not ended
-	at      time.Time // of the report that is counted from
-	missing int       // sequences that the report has no more, and of whose end we have yet to hear
+	leases []*Lease  // that have not ended
+	at     time.Time // of the report that is counted from
+
+	atOnce   atOnce
+	atOnceAt time.Time // when it was worked out
+	missing  int       // sequences that the report has no more, and of whose end we have yet to hear
 }
 
 // sums is what the leases of a ledger add up to. Only [sums.count] writes them, so that each is at any time

@@ -336,7 +336,10 @@ func TestWhoIsNoCandidate(t *testing.T) {
 		},
 		{"too large by an estimate", nil, Query{Tokens: 16_001, Estimate: true}, "", 0, false},
 		{
-			"no room now", func(p *Pool) { p.Observe("d1", load(start, 3, 0.95), start) },
+			"no room now", func(p *Pool) {
+				p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160_000})
+				p.Observe("d1", load(start, 3, 0.95), start)
+			},
 			Query{Tokens: 900 * 16, MaxTokens: 16},
 			"has room for 50 blocks, not 901", 0, true,
 		},

@@ -37,6 +37,7 @@ type Pool struct {
 	answers   *scoring.OutputLength            // of all models
 	ends      *scoring.OutputLength            // of all models, cut ones as short as they were
 	usual     int                              // tokens after which an answer may well be over, by ends
+	each      float64                          // tokens of an answer on average, by ends
 	peers     roster.PeerReports[PeerLoad]
 	demands   []demand   // scratch of pendingDemand
 	standings []standing // of all members, scratch of read
@@ -91,7 +92,7 @@ func (p *Pool) beginLengths(s Settings) {
 	p.lengths = map[string]*scoring.OutputLength{}
 	p.answers = scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt)
 	p.ends = scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt)
-	p.usual = p.ends.Room(0, -1)
+	p.knowLengths()
 }
 
 // Observe takes in a load report of id. Its usage is the account from which headroom is counted until the

@@ -52,10 +52,13 @@ func (p *Pool) reconcile(m *member, at time.Time, running int) {
 			p.learnUnderway(l, p.generated(l, at))
 		}
 	}
-	p.usual = p.ends.Room(0, -1)
+	p.knowLengths()
+	if !at.Before(g.atOnceAt.Add(atOnceEvery)) {
+		g.atOnce, g.atOnceAt = p.growsAtOnce(m, at), at
+	}
 	for _, l := range g.leases {
 		if l.state == reported {
-			g.grow(l, l.expectedGrowth(l.told))
+			g.grow(l, g.atOnce.of(l.expectedGrowth(l.told)))
 		}
 	}
 }

@@ -3,13 +3,13 @@ package decode
 import "time"
 
 // roomIn returns how long it should take until so many blocks have come free: requests there end after an
-// answer's usual time, evenly spread.
+// answer's usual time, evenly spread, as many at a time as have room.
 func (p *Pool) roomIn(m *member, a *account, blocks int) time.Duration {
 	if blocks <= 0 {
 		return 0
 	}
-	used := max(a.used, blocks, 1)
-	return seconds(min(p.life(m, a)*float64(blocks)/float64(used), maxRoomWait.Seconds()))
+	running := max(min(a.used, a.most), min(blocks, a.most), 1)
+	return seconds(min(p.life(m, a)*float64(blocks)/float64(running), maxRoomWait.Seconds()))
 }
 
 // released returns the blocks that should have come free after so long, by the same reckoning.
@@ -17,7 +17,8 @@ func (p *Pool) released(m *member, a *account, within time.Duration) int {
 	if within <= 0 || a.used <= 0 {
 		return 0
 	}
-	return int(float64(a.used) * min(1, within.Seconds()/p.life(m, a)))
+	running := float64(min(a.used, a.most))
+	return min(a.used, int(running*within.Seconds()/p.life(m, a)))
 }
 
 // life is the usual seconds of an answer on m.

@@ -38,13 +38,25 @@ func (w *world) get(host, path string) *heard {
 
 func (p *pending) end() *heard { return <-p.heard }
 
+// fullForLong is how many tokens answers are taken to have where a full replica is to be full for long.
+const fullForLong = 8000
+
 // narrow is a world of one pair whose decode replica has room for one request at a time.
 func narrow(change func(*config.Config)) setup {
-	return setup{prefill: 1, decode: 1, config: change, engine: func(name string, o *enginesim.Options) {
-		if name == "d0" {
-			o.Core.Blocks = 30
-		}
-	}}
+	return setup{
+		prefill: 1, decode: 1,
+		config: func(c *config.Config) {
+			c.Scoring.ExpectedOutput = fullForLong
+			if change != nil {
+				change(c)
+			}
+		},
+		engine: func(name string, o *enginesim.Options) {
+			if name == "d0" {
+				o.Core.Blocks = 30
+			}
+		},
+	}
 }
 
 // refused checks a 429 of the router's own, which says when to come back.

@@ -120,7 +120,7 @@ func TestTooManySamplesAreRefused(t *testing.T) {
 func TestLargeRequestKeepsNobodyOut(t *testing.T) {
 	s := setup{
 		engine: func(_ string, o *enginesim.Options) { o.Core.Blocks = 2000 },
-		config: func(c *config.Config) { c.Limits.Samples = 1 << 16 },
+		config: func(c *config.Config) { c.Limits.Samples, c.Scoring.ExpectedOutput = 1<<16, fullForLong },
 	}
 	in(t, s, func(w *world) {
 		long := post("/v1/completions",

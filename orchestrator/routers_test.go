@@ -62,6 +62,7 @@ func crowded() setup {
 	return setup{
 		config: func(c *config.Config) {
 			c.Routers.Peers = []string{"http://admin:80", "http://admin-b:80"}
+			c.Scoring.ExpectedOutput = fullForLong
 			// No report in between says anything.
 			c.Pools.Prefill.PollInterval, c.Pools.Decode.PollInterval = 20*time.Second, 20*time.Second
 		},

@@ -10,7 +10,7 @@ import (
 // The weights that Tandem has without a configuration, two milliseconds of set-up, and the KV cache of an 8B
 // model: 128 KiB a token.
 var model = scoring.Weights{
-	Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1,
+	Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
 	AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 }.Model(2*time.Millisecond, 128<<10)
 
@@ -30,14 +30,15 @@ func show(plan string, t scoring.Terms) {
 func ExampleSplit() {
 	speed := scoring.DefaultSpeed()
 	p1 := scoring.Prefill{
-		Wait:  speed.Prefill(1_000, 0), // of one request of ordinary size that waits there
+		Queue: scoring.Queue{Wait: speed.Prefill(1_000, 0)}, // of one request of ordinary size
 		Cold:  speed.Prefill(12_000, 0),
 		Warm:  speed.Prefill(1_760, 10_240),
 		Share: 10_240.0 / 12_000,
 		Usage: 0.10,
 	}
 	d2 := scoring.Decode{
-		Running: 12, Marginal: speed.Marginal(12_041), Output: 83, // tokens; at half of them it holds 12,041
+		Running: 12, Marginal: speed.Marginal(12_041), Output: 80, // tokens; at half of them it holds 12,041
+		Usual: 256, // tokens of those who decode there
 		First: 10.54e-3, Missing: 4_000, Usage: 0.2048,
 	}
 	show("p1 > d2", scoring.Split(model, &p1, &d2, 1/40e9))
@@ -46,27 +47,27 @@ func ExampleSplit() {
 	//   wait           22.0
 	//   prefill        62.4
 	//   transfer       25.6
-	//   decode         50.0
-	//   pressure       55.3
-	//   total         215.4
+	//   decode         94.1
+	//   pressure       18.4
+	//   total         222.7
 }
 
 // The same replica alone. It would compute 4,000 tokens, for which the 12 requests on it stand still.
 func ExampleModel_local() {
 	speed := scoring.DefaultSpeed()
 	d2 := scoring.Decode{
-		Running: 12, Marginal: speed.Marginal(12_041), Output: 83, Usage: 0.2048,
+		Running: 12, Marginal: speed.Marginal(12_041), Output: 80, Usual: 256, Usage: 0.2048,
 		Local: scoring.Local{
 			Cold: speed.Prefill(12_000, 0), Warm: speed.Prefill(4_000, 8_000), Share: 8_000.0 / 12_000,
-			Active: 12, Reserved: 0.2048,
+			Active: 12,
 		},
 	}
 	show("d2 alone", model.Local(&d2))
 	// Output:
 	// d2 alone
-	//   prefill       163.1
-	//   decode         50.0
-	//   interference  175.8
-	//   pressure       38.6
-	//   total         427.6
+	//   prefill       129.7
+	//   decode         94.1
+	//   interference  343.4
+	//   pressure       12.9
+	//   total         580.1
 }

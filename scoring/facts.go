@@ -2,15 +2,13 @@ package scoring
 
 // Prefill is the facts of a replica that could prefill a request.
 type Prefill struct {
-	Wait  float64 // seconds of work ahead of it
+	Queue         // its Arrivals are prompts whose blocks leave it again
 	Cold  float64 // seconds of its prefill with nothing cached
 	Warm  float64 // seconds of its prefill behind the matched prefix
 	Share float64 // matched share of the prompt, 0..1
-	Rho   float64 // utilisation of the replica, 0..1 and more when overbooked
 	Usage float64 // share of KV in use, 0..1, NaN unknown
 
 	Outbox   float64 // seconds of transfers that it has promised to others
-	Leaving  float64 // prompts a second whose blocks leave it
 	Failures float64 // seconds that its failures are expected to cost
 
 	Blocks  float64 // matched blocks, for raw units
@@ -29,6 +27,7 @@ type Decode struct {
 	// Seconds of the step that makes the first token of blocks which came, the same for all candidates.
 	First  float64
 	Output float64 // tokens that it is expected to generate
+	Usual  float64 // tokens of the answers that decode there, on average; 0 unknown
 	Later  float64 // seconds by which its own last token comes later than from the fastest replica of the pool
 	Usage  float64 // share of KV in use or promised, 0..1, NaN unknown
 
@@ -44,15 +43,12 @@ type Decode struct {
 
 // Local is the facts of a decode replica as one that prefills the request, too.
 type Local struct {
-	Wait     float64 // seconds of other local prefills ahead of it
+	Queue            // of local prefills; its Arrivals are all requests that come to the replica
 	Cold     float64 // as in [Prefill]
 	Warm     float64
 	Share    float64
 	Active   float64 // sequences that stand still meanwhile
-	Arrivals float64 // requests a second that come to the replica
 	Delayed  float64 // seconds that requests whose blocks come meanwhile wait for it, all together
-	Reserved float64 // share of KV in use or promised, 0..1
-	Rho      float64 // share of its time that the replica spends on local prefills
 	Failures float64 // seconds that its failures with whole requests are expected to cost
 
 	Blocks float64 // matched blocks, for raw units

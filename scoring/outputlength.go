@@ -220,6 +220,27 @@ func (s *spread) after(tokens float64) int {
 	return i + 1
 }
 
+// Survive fills in the chance that an answer with so many tokens goes on for each number of steps more, or
+// nearly so many, as long as answers may well be: lengths are known to a quarter of an octave.
+func (l *OutputLength) Survive(has int, steps, chance []float64) {
+	l.work()
+	now := l.cautious.beyond(float64(has))
+	for k, more := range steps {
+		if chance[k] = 0; now > 0 {
+			chance[k] = l.cautious.beyond(float64(has)+more/quarterOctave) / now
+		}
+	}
+}
+
+const quarterOctave = 1.189
+
+// beyond returns which share of answers is longer than so many tokens.
+func (s *spread) beyond(tokens float64) float64 {
+	i := bucketOf(int(tokens))
+	from, to := bucketStart(i), bucketStart(i+1)
+	return s.longer[i+1] + s.share[i]*max(0, min((to-tokens)/(to-from), 1))
+}
+
 // bucketOf returns the bucket of answers of so many tokens. Bucket i has those from 2^((i+1)/2) on, the first
 // those of one token, or of none as yet.
 func bucketOf(tokens int) int {

@@ -1,7 +1,8 @@
 package scoring
 
-// pressureSeconds is the pressure of a KV cache that is half full.
-const pressureSeconds = 0.15
+// pressureSeconds is the pressure of a KV cache that is half full. What is promised keeps out who finds no
+// room; this is for what is lost before that: prefixes that are evicted, and answers longer than expected.
+const pressureSeconds = 0.05
 
 // Pressure turns a share of KV in use into seconds of expected trouble: preemption and evicted prefixes. NaN
 // gives 0.
@@ -41,6 +42,22 @@ const (
 // ones that add up to it: who reads along notices no tenth of a second, and of a short answer a long one is
 // most of its time.
 func pausePenalty(seconds float64) float64 { return seconds * (1 + pauseGrows*min(seconds, pauseLong)) }
+
+// patience is how many tokens of an answer have to come a second later each to be as bad as a first token
+// that comes so many seconds later: 5 s until the first token and 100 ms for each are as hard to bear.
+const patience = 50
+
+// streams weighs the seconds that the streams of d lose. A second is a small part of the time of a long
+// answer, and makes each token of a short one come much later.
+func (w *Weights) streams(d *Decode) float64 {
+	if d.Usual <= 0 {
+		return w.DecodePenalty
+	}
+	return w.DecodePenalty * patience / max(d.Usual, shortAnswer)
+}
+
+// shortAnswer is the shortest answer that has a time between its tokens.
+const shortAnswer = 2
 
 // work returns the seconds that count: warm where the match is worth following, else cold.
 func (w *Weights) work(cold, warm, share float64) float64 {

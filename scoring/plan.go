@@ -40,7 +40,7 @@ type Seconds struct {
 func (m *Seconds) Prefill(p *Prefill) Terms {
 	return Terms{
 		Wait:     m.Beta * p.Wait,
-		Prefill:  m.Alpha.At(p.Rho) * m.work(p.Cold, p.Warm, p.Share),
+		Prefill:  m.Alpha.At(p.Queue) * m.work(p.Cold, p.Warm, p.Share),
 		Pressure: m.Gamma * Pressure(p.Usage),
 		Failures: p.Failures,
 	}
@@ -52,7 +52,7 @@ func (m *Seconds) Decode(d *Decode) Terms {
 	return Terms{
 		Room:     d.Room,
 		Transfer: d.First,
-		Decode:   m.DecodePenalty * d.Running * d.Marginal * d.Output,
+		Decode:   m.streams(d) * d.Running * d.Marginal * d.Output,
 		Answer:   d.Later,
 		Pressure: m.Gamma * Pressure(d.Usage),
 		Failures: d.Failures,
@@ -74,21 +74,18 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 	}
 }
 
-// Local returns the terms of d alone. Its KV is held from the start, so its seconds cost as much more as the
-// replica is full: unpriced, local plans ran away when decode filled up. They delay later ones, too, as on a
-// prefill replica; streams there stand still, and whoever comes to the replica meanwhile waits, on average
-// for half of it.
+// Local returns the terms of d alone. Its seconds delay later ones, as on a prefill replica; streams there
+// stand still, and whoever comes to the replica meanwhile waits, on average for half of it.
 func (m *Seconds) Local(d *Decode) Terms {
 	l := &d.Local
-	markup := max(utilizationMarkup(l.Reserved), utilizationMarkup(l.Rho))
 	delayed := l.Delayed + linkContention(l.Warm, l.Arrivals)
 	return Terms{
 		Wait:         m.Beta * l.Wait,
-		Prefill:      m.Alpha.local() * markup * m.work(l.Cold, l.Warm, l.Share),
+		Prefill:      m.Alpha.At(l.Queue) * m.work(l.Cold, l.Warm, l.Share),
 		Room:         d.Room,
-		Decode:       m.DecodePenalty * d.Running * d.Marginal * d.Output,
+		Decode:       m.streams(d) * d.Running * d.Marginal * d.Output,
 		Answer:       d.Later,
-		Interference: m.DecodePenalty*l.Active*pausePenalty(l.Warm) + m.Beta*delayed,
+		Interference: m.streams(d)*l.Active*pausePenalty(l.Warm) + m.Beta*delayed,
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     l.Failures,
 	}
@@ -114,7 +111,7 @@ type Receiver struct {
 
 // Sender returns p as a side of pairs.
 func (m *Seconds) Sender(p *Prefill) Sender {
-	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Leaving}
+	return Sender{Ready: p.Ready(), Outbox: p.Outbox, Leaving: m.Beta * p.Arrivals}
 }
 
 // Receiver returns d as a side of pairs.

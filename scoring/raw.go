@@ -10,7 +10,7 @@ type Raw struct{ Weights }
 // Prefill returns the terms of a Split that are p's alone.
 func (m *Raw) Prefill(p *Prefill) Terms {
 	return Terms{
-		Wait: m.Beta * p.Waiting, Prefill: -m.Alpha.local() * p.Blocks, Pressure: m.Gamma * known(p.Usage),
+		Wait: m.Beta * p.Waiting, Prefill: -m.Alpha.raw() * p.Blocks, Pressure: m.Gamma * known(p.Usage),
 	}
 }
 
@@ -23,7 +23,7 @@ func (m *Raw) Decode(d *Decode) Terms {
 // that decodes.
 func (m *Raw) Local(d *Decode) Terms {
 	t := m.Decode(d)
-	return Terms{Wait: 2 * t.Wait, Prefill: 0 - m.Alpha.local()*d.Local.Blocks, Pressure: 2 * t.Pressure}
+	return Terms{Wait: 2 * t.Wait, Prefill: 0 - m.Alpha.raw()*d.Local.Blocks, Pressure: 2 * t.Pressure}
 }
 
 // Sender returns p as a side of pairs, between which nothing is predicted.

@@ -22,20 +22,21 @@ func TestAlpha(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		alpha Alpha
-		rho   float64
+		queue Queue
 		want  float64
 	}{
-		{"idle", auto, 0, 1},
-		{"half busy", auto, 0.5, 2},
-		{"nearly full", auto, 0.94, 1 / 0.06},
-		{"at the cap", auto, 0.95, 20},
-		{"overbooked", auto, 3, 20},
-		{"unknown", auto, math.NaN(), 1},
-		{"negative", auto, -1, 1},
-		{"a number ignores load", Alpha{Value: 4}, 0.9, 4},
+		{"nothing waits", auto, Queue{Arrivals: 5, Rho: 0.9}, 1},
+		{"nobody comes", auto, Queue{Wait: 10, Rho: 0.9}, 1},
+		{"three come while it is worked off", auto, Queue{Wait: 1.5, Arrivals: 2}, 4},
+		{"what they bring makes it last twice as long", auto, Queue{Wait: 1.5, Arrivals: 2, Rho: 0.5}, 7},
+		{"at the cap", auto, Queue{Wait: 9.5, Arrivals: 2}, 20},
+		{"overbooked", auto, Queue{Wait: 1, Arrivals: 1, Rho: 3}, 20},
+		{"unknown", auto, Queue{Wait: math.NaN(), Arrivals: 1}, 1},
+		{"negative", auto, Queue{Wait: 1, Arrivals: 1, Rho: -1}, 2},
+		{"a number ignores load", Alpha{Value: 4}, Queue{Wait: 9, Arrivals: 9, Rho: 0.9}, 4},
 	} {
-		if got := tt.alpha.At(tt.rho); math.Abs(got-tt.want) > 1e-9 {
-			t.Errorf("%s: At(%g) = %g, want %g", tt.name, tt.rho, got, tt.want)
+		if got := tt.alpha.At(tt.queue); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: At(%+v) = %g, want %g", tt.name, tt.queue, got, tt.want)
 		}
 	}
 }
@@ -53,7 +54,7 @@ func TestSpeed(t *testing.T) {
 
 func usual() Weights {
 	return Weights{
-		Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1,
+		Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
 		AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 	}
 }
@@ -89,18 +90,37 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-func TestLocalCostsMoreOnAFullReplica(t *testing.T) {
+// A second of a local prefill counts for all who wait for it, as on a prefill replica.
+func TestLocalCostsMoreWhereOthersWait(t *testing.T) {
 	m := usual().Model(0, 0)
 	last := 0.0
-	for _, reserved := range []float64{0, 0.5, 0.9} {
-		got := m.Local(&Decode{Local: Local{Cold: 1, Warm: 1, Active: 4, Reserved: reserved}})
-		near(t, "prefill", got.Prefill, 1/(1-reserved), 1e-9)
-		near(t, "interference", got.Interference, 0.1*4*2, 1e-9)
+	for _, wait := range []float64{0, 0.5, 2} {
+		got := m.Local(&Decode{Local: Local{Cold: 1, Warm: 1, Active: 4, Queue: Queue{Wait: wait, Arrivals: 2}}})
+		near(t, "prefill", got.Prefill, 1+2*wait, 1e-9)
+		near(t, "interference", got.Interference, 4*2+1, 1e-9)
 		if got.Total() <= last {
-			t.Errorf("reserved %g costs %g, no more than %g", reserved, got.Total(), last)
+			t.Errorf("where others take %g s it costs %g, no more than %g", wait, got.Total(), last)
 		}
 		last = got.Total()
 	}
+}
+
+// A second costs the stream of a short answer more than that of a long one, by how much later each of its
+// tokens comes.
+func TestStreamsLoseByTheirLength(t *testing.T) {
+	m := usual().Model(0, 0)
+	cost := func(tokens float64) float64 {
+		return m.Local(&Decode{Usual: tokens, Local: Local{Warm: 0.1, Active: 10}}).Interference
+	}
+	near(t, "fifty tokens", cost(50), 10*0.1*1.1, 1e-9)
+	near(t, "five hundred", cost(500), cost(50)/10, 1e-9)
+	near(t, "five", cost(5), cost(50)*10, 1e-9)
+	near(t, "one, which has no time between tokens", cost(1), cost(2), 1e-9)
+	near(t, "nobody knows", cost(0), cost(50), 1e-9)
+	slower := func(tokens float64) float64 {
+		return m.Decode(&Decode{Usual: tokens, Running: 10, Marginal: 1e-3, Output: 100}).Decode
+	}
+	near(t, "slower steps", slower(500), slower(50)/10, 1e-9)
 }
 
 // A long prefill costs those who stand still meanwhile more than short ones that add up to it, up to two
@@ -109,12 +129,12 @@ func TestLocalKeepsOthersWaiting(t *testing.T) {
 	m := usual().Model(0, 0)
 	cost := func(warm, active, arrivals float64) float64 {
 		return m.Local(
-			&Decode{Local: Local{Cold: warm, Warm: warm, Active: active, Arrivals: arrivals}},
+			&Decode{Local: Local{Cold: warm, Warm: warm, Active: active, Queue: Queue{Arrivals: arrivals}}},
 		).Interference
 	}
-	near(t, "a tenth of a second", cost(0.1, 10, 0), 0.1*10*0.1*1.1, 1e-9)
-	near(t, "two seconds", cost(2, 10, 0), 0.1*10*2*3, 1e-9)
-	near(t, "ten seconds", cost(10, 10, 0), 0.1*10*10*3, 1e-9)
+	near(t, "a tenth of a second", cost(0.1, 10, 0), 10*0.1*1.1, 1e-9)
+	near(t, "two seconds", cost(2, 10, 0), 10*2*3, 1e-9)
+	near(t, "ten seconds", cost(10, 10, 0), 10*10*3, 1e-9)
 	if many, one := 10*cost(0.1, 10, 0), cost(1, 10, 0); one < 1.5*many {
 		t.Errorf("one second costs %g, ten tenths of one %g", one, many)
 	}

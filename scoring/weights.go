@@ -31,43 +31,27 @@ func (u Units) String() string {
 // MarshalText writes the name of u.
 func (u Units) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// Alpha is the weight of prefill work. Auto takes it from the replica's utilisation, see [Alpha.At];
+// Alpha is the weight of prefill work. Auto takes it from what waits on the replica, see [Queue.Crowding];
 // otherwise Value holds.
 type Alpha struct {
 	Auto  bool
 	Value float64
 }
 
-// alphaCap bounds the automatic alpha: at the cap a second of work counts as twenty.
-const alphaCap = 20
-
-// At returns the weight on a replica that works rho of its time, 0..1. A second of work put on a queue delays
-// those behind it by about rho/(1-rho) seconds, so that its whole cost is 1/(1-rho).
-func (a Alpha) At(rho float64) float64 {
+// At returns the weight on a replica with that queue.
+func (a Alpha) At(q Queue) float64 {
 	if !a.Auto {
 		return a.Value
 	}
-	return utilizationMarkup(rho)
+	return q.Crowding()
 }
 
-// local returns the weight on a decode replica, whose own markups stand in the place of the automatic alpha:
-// 1 for that.
-func (a Alpha) local() float64 {
+// raw returns the weight in raw units, which know no queue: 1 for auto.
+func (a Alpha) raw() float64 {
 	if a.Auto {
 		return 1
 	}
 	return a.Value
-}
-
-// utilizationMarkup is 1/(1-share), within 1..alphaCap.
-func utilizationMarkup(share float64) float64 {
-	if !(share > 0) {
-		return 1
-	}
-	if share >= 1-1.0/alphaCap {
-		return alphaCap
-	}
-	return 1 / (1 - share)
 }
 
 // Weights are the exchange rates between the terms; 1 is face value.
@@ -76,7 +60,7 @@ type Weights struct {
 	Alpha         Alpha
 	Beta          float64 // of the wait behind queued work
 	Gamma         float64 // of KV pressure
-	DecodePenalty float64 // of the slow-down of requests that decode there already
+	DecodePenalty float64 // of the slow-down of requests that decode there already, by [Decode.Usual]
 
 	// How good a prefix match must be to draw a request to a replica: one of the two must be reached. Traffic
 	// shares short heads by nature, and following those sends all of it to one replica. Both zero: every

@@ -342,7 +342,7 @@ func Default() *Config {
 		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second},
 		Local:     LocalAuto,
 		Scoring: Scoring{
-			Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1,
+			Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
 			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
 			Links: Links{Host: 100e9, Rack: 40e9, Zone: 40e9, Other: 3e9},

@@ -45,19 +45,21 @@ func ExamplePlanner_Plan() {
 	// split p1 > d2
 	// 10,240 of 12,000 tokens cached on p1, idle; d2 has 20,000 free blocks
 	// 114 ms split p1 > d2
-	// 339 ms split p1 > d1
+	// 189 ms split p1 > d1
 	// 362 ms split p2 > d2
-	// 587 ms split p2 > d1
+	// 437 ms split p2 > d1
 	// 310 ms local  > d2
-	// 1001 ms local  > d1
+	// 386 ms local  > d1
 }
 
-// Where no decode replica has room, nor should have when the prompt is computed, the request belongs in the
-// admission queue. The error says when to look again.
+// Where no decode replica has room, nor should have some seconds after the prompt is computed, the request
+// belongs in the admission queue. The error says when to look again.
 func ExampleNoRoom() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	prefills, decodes := pools(now)
-	pl := planner.New(prefills, decodes, policy(), nil)
+	long := policy()
+	long.ExpectedOutput = 20_000
+	pl := planner.New(prefills, decodes, long, nil)
 	for _, id := range []replica.ID{"d1", "d2"} {
 		decodes.Observe(id, replica.Load{Source: replica.Metrics, Running: 4, Usage: 1}, now)
 	}
@@ -66,11 +68,11 @@ func ExampleNoRoom() {
 	}, now)
 	if full, ok := errors.AsType[*planner.NoRoom](err); ok {
 		fmt.Println(full)
-		fmt.Println("look again within a second:", full.Retry < time.Second)
+		fmt.Println("look again within a minute:", full.Retry < time.Minute)
 	}
 	// Output:
-	// no room: decode: d1 has room for 0 blocks, not 766; d2 has room for 0 blocks, not 766
-	// look again within a second: true
+	// no room: decode: d1 has room for 0 blocks, not 1967; d2 has room for 0 blocks, not 1967
+	// look again within a minute: true
 }
 
 // pools has two replicas each, which have just reported that they are idle.
@@ -102,7 +104,7 @@ func pools(now time.Time) (*prefill.Pool, *decode.Pool) {
 func policy() planner.Policy {
 	return planner.Policy{
 		Weights: scoring.Weights{
-			Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 0.1,
+			Alpha: scoring.Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
 			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
 		},
 		Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}, // bytes a second in a host, rack, zone, beyond

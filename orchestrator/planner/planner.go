@@ -285,9 +285,10 @@ func (pl *Planner) priceDecodes(q *question) {
 	}
 }
 
-// alone returns what the decode candidate c costs by itself, +Inf where it has no room for that yet.
+// alone returns what the decode candidate c costs by itself, +Inf where it has no room for that yet while
+// another could compute the prompt meanwhile.
 func (pl *Planner) alone(c *decode.Candidate) float64 {
-	if c.Crowded {
+	if c.Crowded && len(pl.scratch.prefills) > 0 {
 		return math.Inf(1)
 	}
 	return pl.model.Local(&c.Decode).Total()

@@ -259,6 +259,7 @@ func TestErrors(t *testing.T) {
 		big  bool
 	}{
 		{"decode is full", func(f *fleet, r *Request) {
+			f.set(Policy{ExpectedOutput: longAnswers})
 			f.says(f.decode, "d1", 9, 0, 0.99)
 			f.says(f.decode, "d2", 9, 0, 1)
 		}, "d1 has room for", "", "", false},
@@ -308,6 +309,7 @@ func TestErrors(t *testing.T) {
 			f.decode.SetMembers(f.ds, f.now)
 		}, "", "pair", "p1 with d1: different connectors: nixl and other", false},
 		{"the only fitting decode replica is full", func(f *fleet, r *Request) {
+			f.set(Policy{ExpectedOutput: longAnswers})
 			r.LocalOK = false
 			f.ds[0].Facts.CacheDType = "fp8"
 			f.decode.SetMembers(f.ds, f.now)
@@ -469,6 +471,9 @@ func TestBurstOfOnePrefixFollowsTheFirst(t *testing.T) {
 	}
 }
 
+// longAnswers is how many tokens answers have on replicas that are full for long.
+const longAnswers = 20_000
+
 func TestRebind(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -503,11 +508,13 @@ func TestRebind(t *testing.T) {
 			f.says(f.decode, "d1", 5, 0, 0.995)
 		}, false, "d1", ""},
 		{"nobody has room: the living stays", func(f *fleet, b *Booking) {
+			f.set(Policy{ExpectedOutput: longAnswers})
 			for _, d := range f.ds {
 				f.says(f.decode, d.ID, 5, 0, 1)
 			}
 		}, false, "d1", ""},
 		{"it died and nobody has room", func(f *fleet, b *Booking) {
+			f.set(Policy{ExpectedOutput: longAnswers})
 			f.says(f.decode, "d3", 5, 0, 1)
 			f.decode.SetHealthy("d1", false, "gone")
 		}, false, "d1", "no room"},

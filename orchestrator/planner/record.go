@@ -154,7 +154,7 @@ func (d *Decision) look(matched int, blind, truncated bool) {
 
 func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 	s := PrefillSide{
-		Matched: c.Matched, Queued: c.Queued, Usage: orMinus(c.Usage), Rho: c.Rho, Alpha: alpha.At(c.Rho),
+		Matched: c.Matched, Queued: c.Queued, Usage: orMinus(c.Usage), Rho: c.Rho, Alpha: alpha.At(c.Prefill.Queue),
 		LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)

@@ -18,17 +18,20 @@ import (
 // holds none back. It is no policy that could be run: it says what knowing more would be worth.
 type Oracle struct {
 	model  scoring.Model
-	greedy bool // the weights count nothing but the time to first token
+	greedy bool // nothing counts but its own time to first token
 	rnd    *rand.Rand
 	truth  *cluster.Truth
 	fleet  *cluster.Config
-	placed []foreseen // by slot
-	meters []scoring.Utilization
-	tasks  []core.Task
-	sides  [2][]outlook
-	tokens int // of the request in question
-	output int
-	hashes []kv.EngineHash
+	placed []foreseen               // by slot
+	meters [2][]scoring.Utilization // of prefills
+	rates  [2][]scoring.ArrivalRate
+	// Tokens of all answers so far, and how many those are.
+	outputs, seen float64
+	tasks         []core.Task
+	sides         [2][]outlook
+	tokens        int // of the request in question
+	output        int
+	hashes        []kv.EngineHash
 }
 
 // foreseen is a request under way.
@@ -71,10 +74,11 @@ func NewGreedyOracle(c cluster.Config, seed uint64) *Oracle {
 func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
 	o := &Oracle{
 		model: w.Model(0, 0), rnd: rand.New(rand.NewPCG(seed, 0x6f726163)),
-		meters: make([]scoring.Utilization, len(c.Nodes[cluster.Prefill])),
 	}
 	for side := range o.sides {
-		o.sides[side] = make([]outlook, len(c.Nodes[side]))
+		n := len(c.Nodes[side])
+		o.sides[side], o.meters[side] = make([]outlook, n), make([]scoring.Utilization, n)
+		o.rates[side] = make([]scoring.ArrivalRate, n)
 	}
 	return o
 }
@@ -104,9 +108,9 @@ func (o *Oracle) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	}
 	for j := range o.sides[cluster.Decode] {
 		for i := range o.sides[cluster.Prefill] {
-			take(i, j, o.split(i, j, o.meters[i].Rho(now)))
+			take(i, j, o.split(i, j, now))
 		}
-		take(-1, j, o.alone(j))
+		take(-1, j, o.alone(j, now))
 	}
 	o.book(q, p, d, now)
 	return p, d, true
@@ -115,12 +119,24 @@ func (o *Oracle) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 func (o *Oracle) book(q *cluster.Query, p, d int, now time.Time) {
 	x := o.at(q)
 	*x = foreseen{p: p, d: d, open: true, hashes: append(x.hashes[:0], o.hashes...)}
-	if p < 0 {
-		o.truth.Expect(q, o.sides[cluster.Decode][d].cached)
-		return
+	o.outputs += float64(o.output)
+	o.seen++
+	o.rates[cluster.Decode][d].Add(now)
+	side, i := cluster.Decode, d
+	if p >= 0 {
+		side, i = cluster.Prefill, p
+		o.rates[side][i].Add(now)
 	}
-	o.truth.Expect(q, o.sides[cluster.Prefill][p].cached)
-	o.meters[p].Add(now, o.sides[cluster.Prefill][p].own)
+	o.truth.Expect(q, o.sides[side][i].cached)
+	o.meters[side][i].Add(now, o.sides[side][i].own)
+}
+
+// queue is what a request meets that waits so many seconds on an engine.
+func (o *Oracle) queue(side cluster.Side, i int, wait float64, now time.Time) scoring.Queue {
+	if o.greedy {
+		return scoring.Queue{Wait: wait}
+	}
+	return scoring.Queue{Wait: wait, Arrivals: o.rates[side][i].Rate(now), Rho: o.meters[side][i].Rho(now)}
 }
 
 func (o *Oracle) at(q *cluster.Query) *foreseen {
@@ -131,9 +147,12 @@ func (o *Oracle) at(q *cluster.Query) *foreseen {
 }
 
 // split is the cost of a pair.
-func (o *Oracle) split(i, j int, rho float64) float64 {
+func (o *Oracle) split(i, j int, now time.Time) float64 {
 	p := &o.sides[cluster.Prefill][i]
-	on := scoring.Prefill{Wait: p.wait, Cold: p.cold, Warm: p.own, Share: o.share(p), Rho: rho, Usage: p.usage}
+	on := scoring.Prefill{
+		Queue: o.queue(cluster.Prefill, i, p.wait, now),
+		Cold:  p.cold, Warm: p.own, Share: o.share(p), Usage: p.usage,
+	}
 	return o.model.Prefill(&on).Total() + o.hand(i, j, p.wait+p.own) + o.decoding(j)
 }
 
@@ -162,19 +181,17 @@ func (o *Oracle) decode(j int) scoring.Decode {
 	marginal := (c.Cost.D1 + c.Cost.D2*float64(o.tokens+o.output/2)) / speedOf(&c.Cost)
 	return scoring.Decode{
 		Running: float64(d.batch), Marginal: marginal, Output: float64(o.output), Usage: d.usage,
+		Usual: o.outputs / max(o.seen, 1),
 	}
 }
 
 // alone is the cost of decode replica j prefilling, too.
-func (o *Oracle) alone(j int) float64 {
+func (o *Oracle) alone(j int, now time.Time) float64 {
 	d := &o.sides[cluster.Decode][j]
 	on := o.decode(j)
 	on.Local = scoring.Local{
-		Wait: max(d.wait, d.room), Cold: d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active),
-		Reserved: d.usage,
-	}
-	if o.greedy {
-		on.Local.Reserved = 0
+		Queue: o.queue(cluster.Decode, j, max(d.wait, d.room), now),
+		Cold:  d.cold, Warm: d.own, Share: o.share(d), Active: float64(d.active),
 	}
 	return o.model.Local(&on).Total()
 }

@@ -20,9 +20,9 @@ type prophet struct {
 
 func (p *prophet) Place(q *cluster.Query, now time.Time) (i, j int, room bool) {
 	i, j, room = p.Oracle.Place(q, now)
-	p.said[q.Tokens] = p.alone(j)
+	p.said[q.Tokens] = p.alone(j, now)
 	if i >= 0 {
-		p.said[q.Tokens] = p.split(i, j, 0)
+		p.said[q.Tokens] = p.split(i, j, now)
 	}
 	return i, j, room
 }

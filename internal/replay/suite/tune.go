@@ -133,7 +133,7 @@ type step struct {
 
 var steps = []step{
 	{func(w *Weights) *float64 { return &w.Alpha }, []float64{0, 1, 2, 4, 8}},
-	{func(w *Weights) *float64 { return &w.Penalty }, []float64{0, 0.1, 0.25, 0.5, 1, 2}},
+	{func(w *Weights) *float64 { return &w.Penalty }, []float64{0, 0.25, 0.5, 1, 2, 4}},
 	{func(w *Weights) *float64 { return &w.Beta }, []float64{0.5, 0.7, 1, 1.4, 2}},
 	{func(w *Weights) *float64 { return &w.Gamma }, []float64{0, 0.5, 1, 2, 4}},
 }

@@ -34,13 +34,14 @@ func TestTuneFindsWhatIsWrong(t *testing.T) {
 	said := 0
 	got, err := Tune(t.Context(), Search{
 		Play: replay.Play{Trace: burst(t), Cluster: "4P2D", Profile: "8b", Scale: 1, Seed: 1},
-		From: Weights{Beta: 0, Gamma: 1, Penalty: 0.25}, Objective: mean, Seeds: 2,
+		From: Weights{Alpha: 1, Beta: 0, Gamma: 1, Penalty: 1}, Objective: mean, Seeds: 2,
 		Progress: func(string) { said++ },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Weights.Beta == 0 || got.Gain.Value < 0.05 || got.Gain.Low <= 0 || got.Gain.High < got.Gain.Value {
+	sees := got.Weights.Beta > 0 || got.Weights.Alpha == 0 // which is auto
+	if !sees || got.Gain.Value < 0.05 || got.Gain.Low <= 0 || got.Gain.High < got.Gain.Value {
 		t.Errorf("found %+v with a gain of %+v", got.Weights, got.Gain)
 	}
 	if got.Tried < len(steps) || said < got.Tried {

@@ -1,0 +1,93 @@
+package decode
+
+import (
+	"math"
+	"time"
+)
+
+// atOnce is the share of the expected growth of all answers on one replica that is in use at one time: some
+// have ended before others are long. 0 is not known, and means all.
+type atOnce float64
+
+// of returns the part of so many blocks.
+func (s atOnce) of(blocks int) int {
+	if s == 0 {
+		return blocks
+	}
+	return int(math.Ceil(float64(s) * float64(blocks)))
+}
+
+const (
+	// It is looked how much is in use after so many steps, from few to many, as finely as lengths are known.
+	firstLook = 8
+	looks     = 23 // up to 2^14 steps
+	lookAhead = math.Sqrt2
+	// surely is by how many standard deviations more than expected may be in use. An engine that has too
+	// little room takes it from who runs, and computes that again.
+	surely = 2
+	// unsure is the blocks of growth that the share is all of, as long as there is no more.
+	unsure = 64
+	// Engines bring reports along with answers; shares hardly change in between.
+	atOnceEvery = 250 * time.Millisecond
+)
+
+// growsAtOnce works out how much of the growth of m's leases is in use at one time, by how long answers are
+// and how many tokens each has now.
+func (p *Pool) growsAtOnce(m *member, now time.Time) atOnce {
+	var u use
+	growth := 0
+	for _, l := range m.ledger.leases {
+		if l.state == reserved {
+			continue
+		}
+		has := p.generated(l, now)
+		growth += l.expectedGrowth(has)
+		// What comes back when it ends: others may use what was there before.
+		own := float64(max(0, l.blocks*m.blockSize()-l.matched))/float64(l.sequences) + float64(has)
+		u.add(l, has, own, m.blockSize())
+	}
+	return atOnce(min(1, (u.peak()+unsure)/float64(growth+unsure)))
+}
+
+// use is how many blocks more than now are in use at each look, with the variance of that.
+type use struct {
+	more, variance [looks]float64
+	lives          [looks]float64 // scratch
+}
+
+// add adds a lease whose sequences have so many tokens, and hold so many each that come back.
+func (u *use) add(l *Lease, has int, own float64, blockSize int) {
+	limit := math.Inf(1)
+	if l.limit >= 0 {
+		limit = float64(l.limit - has)
+	}
+	l.lengths.Survive(has, lookSteps[:], u.lives[:])
+	n, size := float64(l.sequences), float64(blockSize)
+	for k, lives := range u.lives {
+		steps := lookSteps[k]
+		if steps/lookAhead >= limit {
+			lives = 0 // it ended before the last look
+		}
+		then := (own + min(steps, limit)) / size
+		u.more[k] += n * (lives*then - own/size)
+		u.variance[k] += n * lives * (1 - lives) * then * then
+	}
+}
+
+// peak returns the most that surely is in use at any look.
+func (u *use) peak() float64 {
+	peak := 0.0
+	for k := range u.more {
+		peak = max(peak, u.more[k]+surely*math.Sqrt(u.variance[k]))
+	}
+	return peak
+}
+
+var lookSteps = func() (steps [looks]float64) {
+	at := float64(firstLook)
+	for k := range steps {
+		steps[k] = at
+		at *= lookAhead
+	}
+	return steps
+}()

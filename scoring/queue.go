@@ -1,0 +1,24 @@
+package scoring
+
+// Queue is what waits on one replica to be prefilled.
+type Queue struct {
+	Wait     float64 // seconds of work ahead
+	Arrivals float64 // requests a second that come to the replica
+	Rho      float64 // share of its time that it prefills, 0..1 and more when overbooked
+}
+
+// crowdingCap bounds what a second of work may count.
+const crowdingCap = 20
+
+// Crowding returns the seconds that all together wait longer for each second of work that is put on q, that
+// second included. Whoever comes before the queue is empty waits as much longer. That is all who come in
+// Wait/(1-Rho) seconds, since what they bring makes it last longer. On a replica that has nothing to do it is
+// 1, however busy it was before.
+func (q Queue) Crowding() float64 {
+	waits := q.Arrivals * q.Wait
+	if !(waits > 0) {
+		return 1
+	}
+	idle := max(1-max(q.Rho, 0), 1.0/crowdingCap)
+	return min(1+waits/idle, crowdingCap)
+}
