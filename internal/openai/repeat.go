@@ -39,10 +39,13 @@ func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 	case rawjson.Torn(r.Raw): // half a surrogate pair is no text that another could be the same as
 		return nil, UnknownMember
 	}
-	same := false
-	list := make([]asked, 0, len(r.fields))
-	for _, f := range r.lastFields() {
-		name, value := string(rawjson.Name(f.key.of(r.Raw))), f.value.of(r.Raw)
+	all := make([]asked, len(r.fields))
+	for i, f := range r.fields {
+		all[i] = asked{name: string(rawjson.Name(f.key.of(r.Raw))), value: f.value.of(r.Raw)}
+	}
+	same, list := false, make([]asked, 0, len(all))
+	for _, m := range inOrder(all) {
+		name, value := m.name, m.value
 		switch {
 		case name == "temperature":
 			zero, _ := isZero(value)
@@ -54,13 +57,12 @@ func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 			return nil, UnknownMember
 		}
 		if !slices.Contains(whoAsks, name) {
-			list = append(list, asked{name: name, value: value})
+			list = append(list, m)
 		}
 	}
 	if !same {
 		return nil, NotSame
 	}
-	slices.SortFunc(list, func(a, b asked) int { return strings.Compare(a.name, b.name) })
 	if len(r.Prompts) == 1 && r.Prompts[0].IDs != nil { // there can be very many
 		i := slices.IndexFunc(list, func(m asked) bool { return m.name == "prompt" })
 		list[i].value, list[i].plain = AppendIDs(nil, r.Prompts[0].IDs), true
@@ -75,18 +77,17 @@ type asked struct {
 	plain bool // the value is canonical as it is
 }
 
-// lastFields returns the members of the request that count: the last of each name.
-func (r *Request) lastFields() []field {
-	last := make([]field, 0, len(r.fields))
-	for i, f := range r.fields {
-		again := slices.ContainsFunc(r.fields[i+1:], func(other field) bool {
-			return rawjson.Equal(other.key.of(r.Raw), string(rawjson.Name(f.key.of(r.Raw))))
-		})
-		if !again {
-			last = append(last, f)
+// inOrder sorts members by their names and keeps the last of each, which is the one that counts. A client can
+// send very many.
+func inOrder(all []asked) []asked {
+	slices.SortStableFunc(all, func(a, b asked) int { return strings.Compare(a.name, b.name) })
+	kept := all[:0]
+	for i, m := range all {
+		if i+1 == len(all) || all[i+1].name != m.name {
+			kept = append(kept, m)
 		}
 	}
-	return last
+	return kept
 }
 
 // whoAsks are the members of a chat or a completion that say who asks, how urgently and for which session:
@@ -179,13 +180,10 @@ func appendObject(dst, value []byte, name, of string) []byte {
 		if len(m.value) == 0 {
 			break
 		}
-		if !ordered {
-			list = slices.DeleteFunc(list, func(old asked) bool { return old.name == m.name })
-		}
 		list = append(list, m)
 	}
 	if !ordered {
-		slices.SortFunc(list, func(a, b asked) int { return strings.Compare(a.name, b.name) })
+		list = inOrder(list)
 	}
 	inside := name
 	if ordered {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -129,6 +130,21 @@ func TestWhatIsNotRepeatable(t *testing.T) {
 	}
 	if _, why := r.Repeatable(Repeat{Seeded: true}); why != "" {
 		t.Errorf("seeded: %q", why)
+	}
+}
+
+// A client that sends very many members, or doubles of one, costs no more than reading them does.
+func TestManyMembersAreSortedInTime(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`{"temperature":0,"messages":[{"role":"user","content":"a"}],"logit_bias":{"0":0`)
+	const n = 200_000
+	for i := range n {
+		b.WriteString(`,"` + strconv.Itoa(i/2) + `":` + strconv.Itoa(i))
+	}
+	body := b.String() + "}}"
+	got, why := canonical(t, Chat, body)
+	if members := strings.Count(got, ","); why != "" || members > n/2+5 || !strings.Contains(got, `"99999":199999}`) {
+		t.Errorf("%d commas, %q", members, why)
 	}
 }
 
