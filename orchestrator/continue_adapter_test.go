@@ -10,8 +10,8 @@ import (
 	"tandem/internal/enginesim"
 )
 
-// newAdapters is a fleet whose decode replicas named so have other weights under the adapter's name. No prefill
-// replica has weights of either kind, so that every prompt is computed where its answer begins.
+// newAdapters is a fleet whose decode replicas named so have other weights under the adapter's name. No
+// prefill replica has weights of either kind, so that every prompt is computed where its answer begins.
 func newAdapters(decode int, renewed ...string) setup {
 	return setup{decode: decode, config: func(c *config.Config) {
 		c.Local = config.LocalAuto
@@ -34,8 +34,8 @@ func nthAdapted(n int) prompt {
 	return p
 }
 
-// A stream of an adapter that breaks off goes on only where the adapter has the same weights, whichever others
-// are as near.
+// A stream of an adapter that breaks off goes on only where the adapter has the same weights, whichever
+// others are as near.
 func TestAStreamOfAnAdapterGoesOnWithTheSameWeights(t *testing.T) {
 	renewed := []string{"d2", "d3"}
 	in(t, unejected(newAdapters(4, renewed...)), func(w *world) {

@@ -294,8 +294,8 @@ func TestLoadsOfSeveralRequestsStand(t *testing.T) {
 	}
 }
 
-// What is taken back late takes back nothing that failed between the same two since: the loads that a good one
-// has made forgotten are not those that are known now.
+// What is taken back late takes back nothing that failed between the same two since: the loads that a good
+// one has made forgotten are not those that are known now.
 func TestALateExcuseTakesBackNoLaterLoad(t *testing.T) {
 	s := newSet()
 	first := Pair{"p1", "d"}

@@ -224,8 +224,8 @@ func (s *Set) OwnLoad(p Pair, now time.Time) {
 	}
 }
 
-// excuseEnd takes a load that failed at the given time back from one end. Where one went well since, it is not
-// among those that are known, and none of these goes in its place. It needs mu.
+// excuseEnd takes a load that failed at the given time back from one end. Where one went well since, it is
+// not among those that are known, and none of these goes in its place. It needs mu.
 func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, cause bool, at, now time.Time) []Change {
 	e, t := s.unloadedAt(id, now), s.of(legKey{id, leg}, now)
 	f, there := e.with[other]

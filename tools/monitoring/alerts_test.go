@@ -131,8 +131,8 @@ func floods() reported {
 }
 
 // oftenFail are engines each of which answers one user of three, so that none is worse than another, while
-// ejection is off: most requests go well at the second or third of them, and take their place in the budget for
-// as long as their answers last.
+// ejection is off: most requests go well at the second or third of them, and take their place in the budget
+// for as long as their answers last.
 func oftenFail() reported {
 	var stops []func()
 	return reported{

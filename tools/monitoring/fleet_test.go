@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// fleet is a router before two prefill and three decode engines, whose faults and configuration are the test's.
+// fleet is a router before two prefill and three decode engines, whose faults and configuration are the
+// test's.
 type fleet struct {
 	t                  *testing.T
 	front, admin, file string

@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// The dashboard and the alerts with a real Prometheus that scrapes the built binary: `make test-monitoring` installs
-// one and runs this.
+// The dashboard and the alerts with a real Prometheus that scrapes the built binary: `make test-monitoring`
+// installs one and runs this.
 
 const binary = "../../build/tandem"
 
