@@ -76,7 +76,8 @@ func TestWhatWasGivenUpTeachesNothing(t *testing.T) {
 }
 
 // Of answers of one length that began together nearly all of the growth is in use at once, and next to
-// nothing where each ends as another grows. What is learned of lengths is not exact, so that neither is quite so.
+// nothing where each ends as another grows. What is learned of lengths is not exact, so that neither is quite
+// so.
 func TestGrowthAtOnce(t *testing.T) {
 	const each = 1600
 	at := func(ages func(i int) int) float64 {

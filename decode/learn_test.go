@@ -147,7 +147,8 @@ func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
 	q := &Query{Model: "m", Tokens: 160}
 	c, _, _ := p.Candidates(q, start, nil, nil)
 	if got := c[0].Need; got != 10+50 {
-		t.Errorf("%d blocks are kept for a prompt of 10 and its answer, want five times the 10 that are expected", got)
+		t.Errorf("%d blocks are kept for a prompt of 10 and its answer, want five times the 10 that are expected",
+			got)
 	}
 	if got := c[0].Output; got != 160 {
 		t.Errorf("%g tokens are expected, want 160", got)

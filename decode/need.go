@@ -2,8 +2,8 @@ package decode
 
 import "tandem/scoring"
 
-// need returns the blocks of the prompt, those with what the answer may well add to what is in use at one time,
-// and the limit of new tokens.
+// need returns the blocks of the prompt, those with what the answer may well add to what is in use at one
+// time, and the limit of new tokens.
 func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	limit = -1
 	if q.MaxTokens > 0 {
@@ -19,8 +19,8 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 	return prompt, prompt + m.ledger.atOnce.of(max(q.Sequences, 1)*growth), limit
 }
 
-// answer is how long one sequence will be, remembered for the limit that it was asked for last: members hardly
-// ever differ.
+// answer is how long one sequence will be, remembered for the limit that it was asked for last: members
+// hardly ever differ.
 type answer struct {
 	lengths *scoring.OutputLength
 	limit   int

@@ -92,8 +92,8 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	return next, err
 }
 
-// putInForce hands a configuration to everybody who has a part of it, requests last. The fleet has it already.
-// old is the one before, nil where there was none.
+// putInForce hands a configuration to everybody who has a part of it, requests last. The fleet has it
+// already. old is the one before, nil where there was none.
 func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	cfg := next.snap.cfg
 	o.peers.Apply(next.peers)

@@ -24,7 +24,8 @@ func TestNothingIsPredictedWhereNoCacheIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j := (&request{o: &Orchestrator{telemetry: telemetry{m: newMetrics(prometheus.NewRegistry())}}, snap: &snapshot{}}).newJob(req, 0)
+		o := &Orchestrator{telemetry: telemetry{m: newMetrics(prometheus.NewRegistry())}}
+		j := (&request{o: o, snap: &snapshot{}}).newJob(req, 0)
 		j.recordPlan(&planner.Booking{Decision: &planner.Decision{Matched: 64}})
 		if j.rec.Captured != want {
 			t.Errorf("%s: %d tokens are predicted, want %d", body, j.rec.Captured, want)

@@ -32,8 +32,8 @@ func newConfigMetrics(f *metricFamilies) configMetrics {
 	return m
 }
 
-// applied tells that a configuration is in force since now. before is the revision of the one that was, "" for
-// none.
+// applied tells that a configuration is in force since now. before is the revision of the one that was, ""
+// for none.
 func (m *configMetrics) applied(revision, before string, now time.Time) {
 	m.reloads.WithLabelValues("applied").Inc()
 	m.newest.Set(1)

@@ -11,8 +11,8 @@ import "math"
 // they can: that they are longer. Else the first to end would be taken for all, and they are the short ones.
 //
 // Two things can be asked: Rest is how much is expected, for what an answer costs. Room is how much to keep
-// free: the same as long as much was seen, and what it may well come to while little was. Answers side by side
-// share that error, while what one is longer than expected another is shorter.
+// free: the same as long as much was seen, and what it may well come to while little was. Answers side by
+// side share that error, while what one is longer than expected another is shorter.
 type OutputLength struct {
 	above *OutputLength // nil: guess
 
@@ -40,8 +40,8 @@ const (
 )
 
 // NewOutputLength starts from a guess of the mean, which may well be too small by the given factor (1: is
-// not). Lengths are spread as lifetimes without memory are whose rate is not quite known, so that the older an
-// answer is the more is expected of it.
+// not). Lengths are spread as lifetimes without memory are whose rate is not quite known, so that the older
+// an answer is the more is expected of it.
 func NewOutputLength(mean int, doubt float64) *OutputLength {
 	guess := float64(max(mean, 1))
 	l := &OutputLength{belief: 1, version: 1, guess: lomax(guess)}
@@ -164,7 +164,8 @@ func lomax(mean float64) distribution {
 	return l
 }
 
-// spread is a distribution with what is asked of them, all answers of a bucket taken to be as long as their mean.
+// spread is a distribution with what is asked of them, all answers of a bucket taken to be as long as their
+// mean.
 type spread struct {
 	distribution
 	tokens [lengthBuckets + 1]float64 // of answers in the bucket and above, times their share

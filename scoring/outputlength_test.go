@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lengthTwin is [OutputLength] the slow way: it keeps what it was told of each bucket, and works out anew from
-// all of it whatever is asked.
+// lengthTwin is [OutputLength] the slow way: it keeps what it was told of each bucket, and works out anew
+// from all of it whatever is asked.
 type lengthTwin struct {
 	above        *lengthTwin
 	guess, doubt float64
@@ -86,7 +86,8 @@ func (w *lengthTwin) points(cautious bool) (all []point) {
 		}
 		ended, tokens, beyond := w.seen(i)
 		here, on := ended+answers*prior[i].share, beyond+answers*longer
-		all = append(all, point{left * here / (here + on), (tokens + answers*prior[i].share*prior[i].tokens) / here})
+		mean := (tokens + answers*prior[i].share*prior[i].tokens) / here
+		all = append(all, point{left * here / (here + on), mean})
 		left *= on / (here + on)
 	}
 	return all

@@ -28,8 +28,8 @@ func TestSpansHaveStandardOutputToThemselves(t *testing.T) {
 				MatchString(log) {
 				t.Errorf("the log does not say where it serves:\n%s", log)
 			}
-			lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
-			for _, line := range lines {
+			lines := strings.SplitSeq(strings.TrimSuffix(stdout, "\n"), "\n")
+			for line := range lines {
 				var span struct{ Name string }
 				if err := json.Unmarshal([]byte(line), &span); err != nil || span.Name == "" {
 					t.Errorf("%v: %q is no span", err, line)

@@ -1,7 +1,5 @@
 package outlier
 
-import ()
-
 // Leg is what a replica does for a request. A replica may fail at one and be well at another.
 type Leg uint8
 

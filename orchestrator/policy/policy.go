@@ -46,8 +46,8 @@ const (
 	setup     = 2 * time.Millisecond // of one transfer, whatever its size
 	intervals = 10                   // between two looks at an engine, after which what it reported says nothing
 
-	// The default is about what recorded chats have, 211 to 343 tokens; those of a reasoning model have five times
-	// as many.
+	// The default is about what recorded chats have, 211 to 343 tokens; those of a reasoning model have five
+	// times as many.
 	outputDoubt = 5
 )
 

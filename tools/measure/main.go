@@ -5,8 +5,8 @@
 // what has changed stands as "before → after". What each count means is said in count.go. Generated files,
 // testdata and build are left out.
 //
-// A function over 40 lines and a file over 350 have a reason written: a line of the function's doc comment, or
-// of a comment above the file's imports, that begins with "Long:".
+// A function over 40 lines and a file over 350 have a reason written: a line of the function's doc comment,
+// or of a comment above the file's imports, that begins with "Long:".
 //
 //	// field sets the parameter that a key names.
 //	//
@@ -27,7 +27,8 @@ import (
 func main() {
 	against := flag.String("against", "",
 		"folder of a checkout to compare with: its figures stand before the arrow")
-	checking := flag.Bool("check", false, "print only what is too long without a reason, and fail if anything is")
+	checking := flag.Bool("check", false,
+		"print only what is too long without a reason, and fail if anything is")
 	except := flag.String("except", "", "folders that -check passes over, with commas between them")
 	flag.Parse()
 	dir, err := folder(flag.Args())

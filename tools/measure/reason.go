@@ -12,8 +12,8 @@ import (
 // reasonMark begins the line that says why a function or a file is as long as it is.
 const reasonMark = "Long: "
 
-// reasonIn finds the reason in a comment: from its mark to the end of the paragraph, on one line, "" where there
-// is none.
+// reasonIn finds the reason in a comment: from its mark to the end of the paragraph, on one line, "" where
+// there is none.
 func reasonIn(g *ast.CommentGroup) string {
 	text := "\n" + g.Text()
 	_, reason, found := strings.Cut(text, "\n"+reasonMark)
@@ -24,7 +24,8 @@ func reasonIn(g *ast.CommentGroup) string {
 	return strings.Join(strings.Fields(reason), " ")
 }
 
-// reason is the file's: in a comment above its first declaration, imports included, that is not about that one.
+// reason is the file's: in a comment above its first declaration, imports included, that is not about that
+// one.
 func (f *source) reason() string {
 	for _, g := range f.syntax.Comments {
 		if len(f.syntax.Decls) > 0 && g.End() >= docBegins(f.syntax.Decls[0]) {

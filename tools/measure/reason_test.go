@@ -32,7 +32,8 @@ func TestCheck(t *testing.T) {
 			"a/a.go: file of 357 lines, over 350 without a reason\n",
 		},
 		{
-			"a reason of the first function is not the file's", "package a\n\n// f is.\n//\n// Long: rows.\nfunc f() {}\n" + rows,
+			"a reason of the first function is not the file's",
+			"package a\n\n// f is.\n//\n// Long: rows.\nfunc f() {}\n" + rows,
 			"a/a.go: file of 356 lines, over 350 without a reason\n",
 		},
 		{"a folder that is passed over", "package b\n\nfunc f" + body, ""},

@@ -31,7 +31,9 @@ var sections = [][]column{
 		{"lines p50/p90/p99/max", func(c *counts) string { return quantiles(sizes(c.functions), 50, 90, 99, 100) }},
 		{"tokens p50/p90/p99/max", func(c *counts) string { return quantiles(c.weights, 50, 90, 99, 100) }},
 		{"over 40 lines", func(c *counts) string { return fmt.Sprint(over(c.functions, longFunction)) }},
-		{"without a reason", func(c *counts) string { return fmt.Sprint(len(unexplained(c.functions, longFunction))) }},
+		{"without a reason", func(c *counts) string {
+			return fmt.Sprint(len(unexplained(c.functions, longFunction)))
+		}},
 	},
 	{
 		{"tokens a code line", func(c *counts) string { return ratio(c.tokens, c.codeLines, 1, "%.1f") }},
@@ -104,7 +106,8 @@ func arrow(before, after string) string {
 	return before + " → " + after
 }
 
-// list prints what is beyond the limit in either tree, the largest first, with the reason that is written now.
+// list prints what is beyond the limit in either tree, the largest first, with the reason that is written
+// now.
 func list(w io.Writer, title string, before, after []named, limit int) {
 	reasons, figures := map[string]string{}, map[string]*[2]int{}
 	for i, all := range [][]named{before, after} {

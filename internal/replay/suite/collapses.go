@@ -40,8 +40,8 @@ func pressureClaims() []claim {
 		},
 	}, {
 		name: "decode_pressure_cold_longest_wait/clients/4P4D", target: 10, bound: AtMost,
-		how: "longest time to a first token in seconds, from a router that has seen no answer yet, where nobody is " +
-			"let in whose first token would come after 5 s",
+		how: "longest time to a first token in seconds, from a router that has seen no answer yet, where nobody " +
+			"is let in whose first token would come after 5 s",
 		measure: func(ctx context.Context, l *lab) (Estimate, error) {
 			runs, err := l.seeds(ctx, pressure(limited), l.many())
 			if err != nil {
