@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -144,23 +145,54 @@ func (r *Response) begin(h head, method string, early bool) {
 // and may be written to. io.EOF is the end; every other error is an [*Error] and stays.
 func (r *Response) Next() ([]byte, error) {
 	for {
-		if r.err != nil {
-			return nil, r.err
-		}
-		if b := r.take(); len(b) > 0 {
-			return b, nil
-		}
-		if r.err != nil {
-			continue
-		}
-		if r.done {
-			r.fail(io.EOF)
-			continue
+		if b, ready := r.ready(); ready {
+			return b, r.err
 		}
 		if err := r.conn.fill(); err != nil {
 			r.filled(err)
 		}
 	}
+}
+
+// NextWithin is Next that waits for d, or up to an eighth longer. Where nothing has come by then it returns
+// no bytes and no error, and the answer goes on.
+func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
+	if b, ready := r.ready(); ready {
+		return b, r.err
+	}
+	c, patience := r.conn, r.conn.patience
+	c.setPatience(d)
+	defer func() {
+		if r.conn != nil { // who gives it back takes its deadline away
+			c.setPatience(patience)
+		}
+	}()
+	for {
+		err := c.fill()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, nil
+		}
+		if err != nil {
+			r.filled(err)
+		}
+		if b, ready := r.ready(); ready {
+			return b, r.err
+		}
+	}
+}
+
+// ready returns what is there without waiting: bytes, or with the error r.err none. It reports false where
+// the socket has to be read.
+func (r *Response) ready() ([]byte, bool) {
+	if r.err == nil {
+		if b := r.take(); len(b) > 0 {
+			return b, true
+		}
+	}
+	if r.err == nil && r.done {
+		r.fail(io.EOF)
+	}
+	return nil, r.err != nil
 }
 
 // filled ends the body after a read that failed.

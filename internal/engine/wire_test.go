@@ -618,3 +618,68 @@ func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 		})
 	}
 }
+
+// NextWithin gives up for now, and no more: the answer goes on, its other times hold, and the connection is
+// used again.
+func TestNextWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := piped(t, Options{}, func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
+			readRequest(r)
+			io.WriteString(nc, ok200+"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+			time.Sleep(3 * time.Second)
+			io.WriteString(nc, "1\r\nb\r\n")
+			time.Sleep(500 * time.Millisecond)
+			io.WriteString(nc, "1\r\nc\r\n0\r\n\r\n")
+			readRequest(r)
+			time.Sleep(time.Minute)
+			io.WriteString(nc, ok200+"Content-Length: 1\r\n\r\nx")
+			readRequest(r)
+			io.WriteString(nc, ok200+"\r\ny")
+			<-ctx.Done()
+		})
+		resp, err := c.Do(t.Context(), post)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.SetIdle(8 * time.Second)
+		start := time.Now()
+		var said []string
+		for {
+			b, err := resp.NextWithin(time.Second)
+			said = append(said, string(b))
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.Join(said, "|"); got != "a|||b|c|" {
+			t.Errorf("read %q", got)
+		}
+		if took := time.Since(start); took != 3500*time.Millisecond {
+			t.Errorf("read for %v", took)
+		}
+		resp.Close()
+		if _, body, err := ask(t.Context(), c); body != "x" || err != nil {
+			t.Errorf("the next answer on the connection: %q %v", body, err)
+		}
+		if resp, err = c.Do(t.Context(), post); err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Close()
+		resp.SetIdle(8 * time.Second)
+		start = time.Now()
+		for _, want := range []string{"y", ""} {
+			if b, err := resp.NextWithin(time.Second); string(b) != want || err != nil {
+				t.Fatalf("NextWithin = %q %v, want %q", b, err, want)
+			}
+		}
+		if _, err := resp.Next(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Next = %v, want a deadline", err)
+		}
+		if took := time.Since(start); took != (1125+9000)*time.Millisecond {
+			t.Errorf("failed after %v, want 1.125 s and then 8 s + 1 s", took)
+		}
+	})
+}
