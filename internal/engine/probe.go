@@ -162,7 +162,7 @@ const reuseIDs = "[3,1,4,1,5,9,2,6]"
 
 // reuse checks that a chat request takes its prompt from kv_transfer_params.prompt_token_ids: vLLM promises
 // it since 0.27, and a router that believes it wrongly has the decode replica compute another prompt than the
-// one whose KV it was given.
+// one whose KV it was given. The answer says besides how the engine names itself.
 func (p *probe) reuse(ctx context.Context) error {
 	if !replica.AtLeast(p.facts.Version, 0, 27) {
 		return nil
@@ -175,6 +175,12 @@ func (p *probe) reuse(ctx context.Context) error {
 		return err
 	}
 	p.facts.ReuseIDs = echoes(body, reuseIDs)
+	var answer struct {
+		Fingerprint string `json:"system_fingerprint"`
+	}
+	if json.Unmarshal(body, &answer) == nil {
+		p.facts.Fingerprint = answer.Fingerprint
+	}
 	return nil
 }
 

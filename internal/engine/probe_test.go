@@ -50,7 +50,9 @@ func reuse(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	json.NewEncoder(w).Encode(map[string]any{"prompt_token_ids": body.Params.IDs})
+	json.NewEncoder(w).Encode(map[string]any{
+		"prompt_token_ids": body.Params.IDs, "system_fingerprint": "vllm-0.32.0-c9323abc",
+	})
 }
 
 func TestProbe(t *testing.T) {
@@ -60,7 +62,7 @@ func TestProbe(t *testing.T) {
 		PrefixCaching: true, Ranks: 1, Events: replica.EventSource{
 			Endpoint: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5657", Topic: "kv@p",
 		},
-		Render: true, ReuseIDs: true, Started: 1.79524209861e+09,
+		Render: true, ReuseIDs: true, Started: 1.79524209861e+09, Fingerprint: "vllm-0.32.0-c9323abc",
 	}
 	for _, tt := range []struct {
 		name     string
@@ -88,17 +90,17 @@ func TestProbe(t *testing.T) {
 		{
 			"before ids could be reused",
 			map[string]string{"/version": `{"version":"0.26.1"}`},
-			func(f *replica.Facts) { f.Version, f.ReuseIDs = "0.26.1", false },
+			func(f *replica.Facts) { f.Version, f.ReuseIDs, f.Fingerprint = "0.26.1", false, "" },
 		},
 		{
 			"ids are ignored",
-			map[string]string{"/v1/chat/completions": `{"prompt_token_ids":[1,2]}`},
-			func(f *replica.Facts) { f.ReuseIDs = false },
+			map[string]string{"/v1/chat/completions": `{"prompt_token_ids":[1,2],"system_fingerprint":null}`},
+			func(f *replica.Facts) { f.ReuseIDs, f.Fingerprint = false, "" },
 		},
 		{
 			"no chat template",
 			map[string]string{"/v1/chat/completions": "404"},
-			func(f *replica.Facts) { f.ReuseIDs = false },
+			func(f *replica.Facts) { f.ReuseIDs, f.Fingerprint = false, "" },
 		},
 		{
 			"messages take ids and responses do not",

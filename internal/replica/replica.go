@@ -73,12 +73,14 @@ type Facts struct {
 	Adapters []string `json:"adapters"` // the served names that are LoRA adapters
 	// What each of them was loaded from, as it can be compared; none is unknown.
 	AdapterRoots map[string]string `json:"adapter_roots,omitempty"`
-	Version      string            `json:"version"`       // vLLM version, "0.32.0"
-	MaxModelLen  int               `json:"max_model_len"` // tokens, prompt and answer together
-	BlockSize    int               `json:"block_size"`    // tokens a KV block
-	Blocks       int               `json:"blocks"`        // usable KV blocks of this rank
-	CacheDType   string            `json:"cache_dtype"`   // KV cache data type, part of NIXL's hash
-	Connector    string            `json:"connector"`     // "nixl" or "moriio", by /metrics' series; "" unknown
+	Version      string            `json:"version"` // vLLM version, "0.32.0"
+	// What its answers say in system_fingerprint: version and configuration; "" where a probe saw none.
+	Fingerprint string `json:"fingerprint,omitempty"`
+	MaxModelLen int    `json:"max_model_len"` // tokens, prompt and answer together
+	BlockSize   int    `json:"block_size"`    // tokens a KV block
+	Blocks      int    `json:"blocks"`        // usable KV blocks of this rank
+	CacheDType  string `json:"cache_dtype"`   // KV cache data type, part of NIXL's hash
+	Connector   string `json:"connector"`     // "nixl" or "moriio", by /metrics' series; "" unknown
 	// Tokens drafted for each sequence and step (num_speculative_tokens), 0 none or unknown.
 	Drafts        int  `json:"speculative_tokens"`
 	PrefixCaching bool `json:"prefix_caching"` // whether the engine keeps prefixes at all
