@@ -43,6 +43,9 @@ type Request struct {
 	Stream          bool
 	IncludeUsage    bool // stream_options.include_usage
 	ContinuousUsage bool // stream_options.continuous_usage_stats
+	// It is a stream of one answer whose client did not ask for usage, of which the engine can be asked for it:
+	// [Edit.AskUsage].
+	MayAskUsage bool
 	// New tokens at most, 0 when unlimited; max_completion_tokens wins on chat; 16 when a completion does not
 	// say, as vLLM has it; max_output_tokens of responses.
 	MaxTokens int

@@ -168,6 +168,7 @@ func (p *parser) finish() {
 		r.Uncached = true
 	}
 	p.limit()
+	r.MayAskUsage = p.mayAskUsage()
 }
 
 // limit settles the bound of new tokens.

@@ -14,6 +14,7 @@ import (
 type reading struct {
 	maxTokens, maxCompletion number
 	options                  bool // stream_options is there and not empty
+	otherOptions             bool // and has a member that is not known
 	embeds                   bool // prompt_embeds is there
 	echo, logprobs           bool
 }
@@ -181,7 +182,7 @@ func TooManySamples(param string, most int) string {
 func (p *parser) streamOptions(value []byte) {
 	p.req.IncludeUsage = false
 	p.req.ContinuousUsage = false
-	p.options = false
+	p.options, p.otherOptions = false, false
 	if isNull(value) {
 		return
 	}
@@ -197,6 +198,8 @@ func (p *parser) streamOptions(value []byte) {
 			p.req.IncludeUsage = p.flag("stream_options.include_usage", v)
 		case "continuous_usage_stats":
 			p.req.ContinuousUsage = p.flag("stream_options.continuous_usage_stats", v)
+		default:
+			p.otherOptions = true
 		}
 	}
 }
