@@ -206,6 +206,10 @@ func (a *answer) next() ([]byte, error) {
 		if a.goOn(err) {
 			continue
 		}
+		if held := a.releaseNamed(nil, a.unasked.name); len(held) > 0 { // and then that it broke off
+			a.died, a.given = err, nil
+			return held, nil
+		}
 		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own words go through
 			a.events++
 			a.bad = f

@@ -40,6 +40,8 @@ type eventReader struct {
 	// the answering engine's own word stays.
 	cached openai.CachedPrompt
 
+	unasked unaskedUsage
+
 	said    *saidByAnswer     // what a trace tells of it, nil where nobody traces
 	given   *openai.Delivered // what the client has got of it, nil where nobody goes on with it
 	died    error             // why it ends here, where no read said so
@@ -102,7 +104,7 @@ func (s *eventReader) findFirst(chunk []byte) (rest []byte, good bool, f *failur
 		if content {
 			s.output++
 		}
-		if s.head = s.appendEvent(s.head, e); s.died != nil {
+		if s.head = s.take(s.head, e); s.died != nil {
 			return nil, false, nil
 		}
 		if content || s.done {
@@ -188,15 +190,19 @@ func (s *eventReader) read() ([]byte, error) {
 			return nil, s.died
 		}
 		s.dropBuffers()
-		chunk, err := s.resp.Next()
-		if err != nil {
+		chunk, err := s.more()
+		switch {
+		case err != nil:
 			return s.ended(err)
-		}
-		if s.given == nil && s.plain(chunk) == len(chunk) {
+		case chunk == nil: // what is held has waited long enough
+			s.buf = s.releaseNamed(borrow(0), s.unasked.name)
+		case s.given == nil && s.plain(chunk) == len(chunk):
 			s.count(chunk)
 			return chunk, nil
+		default:
+			s.buf = s.pass(borrow(len(chunk)+slack), chunk)
 		}
-		if s.buf = s.pass(borrow(len(chunk)+slack), chunk); s.cut.Err() != nil {
+		if s.cut.Err() != nil {
 			return nil, s.cut.Err()
 		}
 		if len(s.buf) > 0 {
@@ -245,7 +251,7 @@ func (s *eventReader) pass(dst, chunk []byte) []byte {
 		if !e.IsDone() && !e.IsComment() {
 			s.output++
 		}
-		if dst = s.appendEvent(dst, e); s.died != nil {
+		if dst = s.take(dst, e); s.died != nil {
 			return dst
 		}
 	}
@@ -261,7 +267,7 @@ func (s *eventReader) passError(dst []byte, e openai.Event, code int) []byte {
 		return dst
 	}
 	s.bad = f
-	return s.appendEvent(dst, e)
+	return s.appendEvent(s.releaseNamed(dst, s.unasked.name), e)
 }
 
 // errorEvent is a failure that an engine reported inside a 200. A client that has seen nothing yet gets it

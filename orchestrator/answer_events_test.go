@@ -105,10 +105,17 @@ func TestPlain(t *testing.T) {
 }
 
 func BenchmarkPass(b *testing.B) {
-	chunk := []byte(strings.Repeat(streamEvents[0], 64) + "data: [DONE]\n\n")
-	a := bareReader(openai.Completions)
-	b.ReportAllocs()
-	for b.Loop() {
-		giveBuffer(a.pass(borrow(len(chunk)+slack), chunk))
+	const word = `data: {"id":"cmpl-x","object":"text_completion","created":1795242179,"model":"tiny",` +
+		`"choices":[{"index":0,"text":" word","logprobs":null,"finish_reason":null,"stop_reason":null}]}` + "\n\n"
+	chunk := []byte(strings.Repeat(word, 64) + "data: [DONE]\n\n")
+	for name, asked := range map[string]bool{"plain": false, "asked": true} {
+		b.Run(name, func(b *testing.B) {
+			a := bareReader(openai.Completions)
+			a.unasked.on = asked
+			b.ReportAllocs()
+			for b.Loop() {
+				giveBuffer(a.pass(borrow(len(chunk)+slack), chunk))
+			}
+		})
 	}
 }

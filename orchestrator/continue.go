@@ -133,9 +133,10 @@ func (a *answer) replace(
 	switch {
 	case errors.Is(err, openai.ErrDiverged):
 		return diverged, nil
+	case a.endHeld():
+		return wasComplete, nil
 	case a.given.Complete(root.req.IncludeUsage):
-		a.head, a.over = []byte(a.kind.EndMark()), true
-		a.events++
+		a.endWith(nil)
 		return wasComplete, nil
 	case a.given.Resumable() != "":
 		return notPossible, nil
@@ -166,6 +167,12 @@ func (a *answer) replace(
 	b.gave = a.gave
 	*a = *b
 	return wentOn, nil
+}
+
+// endWith lets the client get these events and the end marker, and nothing more.
+func (a *answer) endWith(events []byte) {
+	a.head, a.over = append(events, a.kind.EndMark()...), true
+	a.events++
 }
 
 // mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does

@@ -15,12 +15,21 @@ import (
 // local lets the decode replica prefill for itself: the client's own request, whole.
 func (h *handoff) local(ctx context.Context) (*answer, *failure) {
 	h.b.DecodeLease.MarkSent(time.Now())
-	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
-	out.load = !h.j.req.Stream
+	out := h.generating()
 	if h.j.rest != nil && h.j.req.Kind != openai.Completions {
 		connector.ReuseIDs(out.body, h.j.ids.json)
 	}
 	return h.send(ctx, out)
+}
+
+// generating begins the leg that makes the answer: the client's request, and the question what it took.
+func (h *handoff) generating() *outgoing {
+	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
+	out.load = !h.j.req.Stream
+	if out.usage = h.asksUsage(); out.usage {
+		out.body.AskUsage()
+	}
+	return out
 }
 
 // body is the client's own request, or the one prompt of it that this job is.
@@ -67,8 +76,7 @@ func (h *handoff) decode(
 	ctx context.Context, con connector.Connector, reply *connector.Reply,
 ) (*answer, *failure) {
 	_, span := h.j.q.o.step(ctx, "handoff")
-	out := h.outgoing(h.j.body(), h.j.req.Kind.Path())
-	out.load = !h.j.req.Stream
+	out := h.generating()
 	leg := out.edited(h.attemptID)
 	switch {
 	case h.ids == nil && h.beside == nil:
@@ -145,6 +153,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 		return nil, left(h.b.Decode.ID)
 	}
 	a := h.newAnswer(ctx, to)
+	a.unasked = out.unasked(&to.Member.Facts)
 	f := a.open(h.leg(a.spanCtx, to, out))
 	if f != nil {
 		a.span.failed(f)

@@ -43,6 +43,7 @@ type otherPiece struct {
 	Output  []struct{ Content []struct{ Text string } }
 	Delta   json.RawMessage
 	Usage   *otherUsage
+	Choices json.RawMessage // of the usual doors, which have been heard
 	Reply   *struct {
 		Status string
 		Usage  *otherUsage
@@ -62,7 +63,7 @@ type otherUsage struct {
 // takeOther hears the answers of the other doors.
 func (h *heard) takeOther(data string) {
 	var c otherPiece
-	if json.Unmarshal([]byte(data), &c) != nil {
+	if json.Unmarshal([]byte(data), &c) != nil || c.Choices != nil {
 		return
 	}
 	switch c.Type {

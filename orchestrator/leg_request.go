@@ -17,6 +17,7 @@ type outgoing struct {
 	id     string         // X-Request-Id; a connector may want its own
 	header []engine.Field // what else a connector wants
 	load   bool           // ask for the engine's load with the answer
+	usage  bool           // asks for usage that is not for the client
 	last   func() error   // may forbid the leg just before its first byte leaves; nil allows it
 
 	leg     connector.Leg   // as a connector edits it

@@ -90,7 +90,10 @@ func TestProbe(t *testing.T) {
 		{
 			"before ids could be reused",
 			map[string]string{"/version": `{"version":"0.26.1"}`},
-			func(f *replica.Facts) { f.Version, f.ReuseIDs, f.Fingerprint = "0.26.1", false, "" },
+			func(f *replica.Facts) {
+				f.Version, f.Fingerprint = "0.26.1", ""
+				f.ReuseIDs = false
+			},
 		},
 		{
 			"ids are ignored",

@@ -1,0 +1,117 @@
+package orchestrator
+
+import (
+	"bytes"
+	"time"
+
+	"tandem/internal/openai"
+	"tandem/internal/rawjson"
+	"tandem/internal/replica"
+)
+
+// The router wants to know of every stream what it took, and most clients do not ask. So it asks, and takes
+// out of the stream what comes of it, to the byte (docs/decisions/0032-usage-that-nobody-asked-for.md).
+//
+//	{"choices":[{… "finish_reason":null}]}                  to the client, as it comes
+//	{"choices":[{… "finish_reason":"stop"}]}                held, until it has the fingerprint
+//	{"choices":[],"usage":{…},"system_fingerprint":"…"}     read, and left out
+//	[DONE]                                                  to the client
+
+// unaskedUsage is the usage of a stream for which we have asked, and the client has not.
+type unaskedUsage struct {
+	on   bool   // and nothing shows that the client gets it all the same
+	name []byte // the engine's fingerprint as a probe saw it, a raw string; nil unknown
+	held []byte // the event with the finish reason, as it came; nil when none is held
+}
+
+// unasked is the usage that the answering leg asks for.
+func (o *outgoing) unasked(at *replica.Facts) unaskedUsage {
+	u := unaskedUsage{on: o.usage}
+	if o.usage && at.Fingerprint != "" {
+		u.name = rawjson.AppendString(nil, at.Fingerprint)
+	}
+	return u
+}
+
+// holdFor is how long the last event of an answer waits for the usage behind it. Both are of the same step of
+// the engine and come at once, unless the network has lost a packet, which is sent again after 200 ms.
+const holdFor = 250 * time.Millisecond
+
+// asksUsage reports whether the engine is asked for usage although the client does not ask. Streams of vLLM
+// 0.20, 0.28 and 0.32 are known to be the same with it and without but for what [eventReader.take] undoes.
+func (h *handoff) asksUsage() bool {
+	return h.j.req.MayAskUsage && replica.AtLeast(h.b.Decode.Facts.Version, 0, 19)
+}
+
+// take appends what the client gets of an event, without the usage that it did not ask for.
+func (s *eventReader) take(dst []byte, e openai.Event) []byte {
+	if !s.unasked.on {
+		return s.appendEvent(dst, e)
+	}
+	data := e.Data()
+	if openai.UsageOnly(data) {
+		return s.hide(dst, e)
+	}
+	said := s.kind.Find(e)
+	switch _, reported := said.Usage(); {
+	case reported: // in a chunk of the answer: the engine tells everybody (--enable-force-include-usage)
+		s.unasked.on = false
+	case openai.Finishes(data):
+		dst = s.release(dst)
+		s.unasked.held = bytes.Clone(e)
+		return dst
+	}
+	if dst = s.release(dst); s.died != nil {
+		return dst
+	}
+	return s.appendEvent(dst, e)
+}
+
+// hide reads the usage, and gives the end of the answer the fingerprint that it would have had without.
+func (s *eventReader) hide(dst []byte, e openai.Event) []byte {
+	said := s.kind.Find(e)
+	if u, ok := said.Usage(); ok {
+		s.noteUsage(u)
+	}
+	return s.releaseNamed(dst, openai.Fingerprint(e.Data()))
+}
+
+// releaseNamed appends the event that is held as the engine would have said it without usage.
+func (s *eventReader) releaseNamed(dst, name []byte) []byte {
+	if s.unasked.held != nil {
+		s.unasked.held = openai.AppendNamed(nil, s.unasked.held, name)
+	}
+	return s.release(dst)
+}
+
+// release appends the event that is held, if there is one. Whatever comes behind it waits for that.
+func (s *eventReader) release(dst []byte) []byte {
+	held := s.unasked.held
+	if held == nil {
+		return dst
+	}
+	s.unasked.held = nil
+	return s.appendEvent(dst, held)
+}
+
+// more reads on: the engine's next bytes, or none where what is held has waited long enough.
+func (s *eventReader) more() ([]byte, error) {
+	if s.unasked.held == nil {
+		return s.resp.Next()
+	}
+	return s.resp.NextWithin(holdFor)
+}
+
+// endHeld ends an answer whose engine has said the end of it and then broke off before its usage. It reports
+// false, and changes nothing, where more than that is missing.
+func (a *answer) endHeld() bool {
+	if a.unasked.held == nil {
+		return false
+	}
+	given := a.given.Clone()
+	if _, err := given.Event(nil, a.unasked.held); err != nil || !given.Complete(false) {
+		return false
+	}
+	a.endWith(a.releaseNamed(borrow(len(a.unasked.held)), a.unasked.name))
+	return true
+}
