@@ -132,7 +132,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, othe
 	c.priceMatch(q.Query, speed, p.Unit())
 	l.Delayed = g.inbound.delayed(l.Wait, l.Warm, q.now) + float64(e.Arriving)*l.Warm
 	l.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others
-	l.Arrivals = m.comes.Rate(q.now)
+	l.Arrivals = m.comes.Rate(q.now) + e.Arrivals
 	l.Rho = m.meter.Rho(q.now) + e.Rho
 }
 

@@ -26,6 +26,8 @@ type PeerLoad struct {
 	Work       time.Duration `json:"work_ns,omitzero"`    // until local prefills are done, predicted
 	// Share of its time that the replica prefills for this router.
 	Rho float64 `json:"rho,omitzero"`
+	// Requests a second that this router sends there.
+	Arrivals float64 `json:"arrivals,omitzero"`
 	// The engine's newest that this router asked for by itself.
 	Report *replica.Report `json:"report,omitzero"`
 }
@@ -42,7 +44,7 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Sent: g.sent,
 			Promised: g.promised, Growth: g.growth, Returned: g.returned, Held: g.held,
 			Reserved: g.reserved, ReservedIn: m.reservedIn(now), Moving: g.moving, Work: g.local.wait(now),
-			Rho: m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
+			Rho: m.meter.Rho(now), Arrivals: m.comes.Rate(now), Report: replica.ReportOf(m.asked, now),
 		}
 		out = append(out, s.plausible())
 	}
@@ -73,7 +75,8 @@ func (s *PeerLoad) plausible() PeerLoad {
 		Promised: roster.Count(s.Promised), Growth: roster.Count(s.Growth),
 		Returned: roster.Count(s.Returned), Held: roster.Count(s.Held),
 		Reserved: roster.Count(s.Reserved), ReservedIn: roster.Work(s.ReservedIn),
-		Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho), Report: s.Report,
+		Moving: roster.Work(s.Moving), Work: roster.Work(s.Work), Rho: roster.Rho(s.Rho),
+		Arrivals: roster.PerSecond(s.Arrivals), Report: s.Report,
 	}
 }
 
@@ -102,6 +105,7 @@ func (s *PeerLoad) Add(load *PeerLoad) {
 	s.Moving += o.Moving
 	s.Work += o.Work
 	s.Rho += o.Rho
+	s.Arrivals += o.Arrivals
 }
 
 // batch returns how many sequences m has, sent or on their way: ours, those that other routers report, and

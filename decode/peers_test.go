@@ -125,6 +125,9 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 	}
 	for i := range g {
 		a, b := &g[i], &w[i]
+		if a, b := a.Local.Arrivals, b.Local.Arrivals; math.Abs(a-b) > 1e-9 {
+			t.Fatalf("replica %d: %g requests a second come, by one router %g", i, a, b)
+		}
 		if a.Free != b.Free || a.Reserved != b.Reserved || a.Inbound != b.Inbound ||
 			a.Decode.Running != b.Decode.Running || a.Local.Active != b.Local.Active || a.Unknown != b.Unknown {
 			t.Fatalf("replica %d: free %d, reserved %d, inbound %v, running %v, active %v, unknown %v; one router: "+

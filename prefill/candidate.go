@@ -193,7 +193,7 @@ func (p *Pool) gather(
 	c.Tokens = q.Tokens
 	c.Trust = m.Believed()
 	c.LoadAge = reading.Age
-	c.Arrivals = m.pace.Rate(now)
+	c.Arrivals = m.pace.Rate(now) + m.remote.Arrivals
 	c.Outbox = (m.outbox.Sending() + m.remote.Sending).Seconds()
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = matches.Tokens(&m.Member)

@@ -19,6 +19,8 @@ type PeerLoad struct {
 	Sending time.Duration `json:"sending_ns,omitzero"`
 	// Share of its time that the replica works for this router.
 	Rho float64 `json:"rho,omitzero"`
+	// Requests a second that this router sends there.
+	Arrivals float64 `json:"arrivals,omitzero"`
 	// The engine's newest that this router asked for by itself.
 	Report *replica.Report `json:"report,omitzero"`
 }
@@ -32,7 +34,7 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 		s := PeerLoad{
 			ID: m.R.ID, Requests: m.queue.count, Tokens: m.queue.tokens, Work: m.queue.wait(now), Fresh: m.queue.fresh,
 			Sending: m.outbox.Sending(),
-			Rho:     m.meter.Rho(now), Report: replica.ReportOf(m.asked, now),
+			Rho:     m.meter.Rho(now), Arrivals: m.pace.Rate(now), Report: replica.ReportOf(m.asked, now),
 		}
 		out = append(out, s.plausible())
 	}
@@ -60,7 +62,8 @@ func (s *PeerLoad) plausible() PeerLoad {
 	return PeerLoad{
 		ID: s.ID, Requests: roster.Count(s.Requests), Tokens: roster.Count(s.Tokens), Work: roster.Work(s.Work),
 		Fresh:   roster.Count(s.Fresh),
-		Sending: roster.Work(s.Sending), Rho: roster.Rho(s.Rho), Report: s.Report,
+		Sending: roster.Work(s.Sending), Rho: roster.Rho(s.Rho), Arrivals: roster.PerSecond(s.Arrivals),
+		Report: s.Report,
 	}
 }
 
@@ -78,4 +81,5 @@ func (s *PeerLoad) Add(load *PeerLoad) {
 	s.Fresh += o.Fresh
 	s.Sending += o.Sending
 	s.Rho += o.Rho
+	s.Arrivals += o.Arrivals
 }

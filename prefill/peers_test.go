@@ -71,7 +71,7 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 			t.Fatalf("replica %d: %v s to wait, want %v", i, g.Wait, w.Wait)
 		}
 		if g.Waiting != w.Waiting || g.Queued != w.Queued || math.Abs(g.Usage-w.Usage) > 1e-9 ||
-			math.Abs(g.Rho-w.Rho) > 1e-6 || g.Unknown != w.Unknown {
+			math.Abs(g.Rho-w.Rho) > 1e-6 || math.Abs(g.Arrivals-w.Arrivals) > 1e-6 || g.Unknown != w.Unknown {
 			t.Fatalf("replica %d: %+v, want %+v", i, g, w)
 		}
 	}

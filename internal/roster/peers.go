@@ -61,6 +61,7 @@ const (
 	mostCount = 1 << 30
 	mostWork  = time.Hour
 	mostRho   = 1000
+	mostRate  = 1e6
 )
 
 // Count clamps a count that a peer reports to 0..2^30.
@@ -68,6 +69,14 @@ func Count(n int) int { return min(max(0, n), mostCount) }
 
 // Work clamps a time that a peer reports to 0..1 h.
 func Work(d time.Duration) time.Duration { return min(max(0, d), mostWork) }
+
+// PerSecond clamps a rate that a peer reports to 0..1e6. What is no number is 0.
+func PerSecond(rate float64) float64 {
+	if !(rate > 0) {
+		return 0
+	}
+	return min(rate, mostRate)
+}
 
 // Rho clamps a share of time that a peer reports to 0..1000. What is no number is 0.
 func Rho(rho float64) float64 {
