@@ -68,7 +68,7 @@ func ParseBytes(s string) (Bytes, error) {
 // MarshalText writes [Bytes.String].
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
-// Alpha is a weight that is a number, 0 or more, or follows utilisation by itself: 1/(1-rho).
+// Alpha is a weight that is a number, 0 or more, or follows the queues by itself.
 type Alpha struct {
 	Auto  bool
 	Value float64 // where Auto is false

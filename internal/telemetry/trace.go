@@ -43,7 +43,8 @@ type TraceOptions struct {
 
 // OnStdout reports whether spans go to standard output, which then is theirs alone: each line is a span.
 func (o TraceOptions) OnStdout() bool {
-	return slices.ContainsFunc(o.exporters(), func(name string) bool { return name == "stdout" || name == "console" })
+	written := func(name string) bool { return name == "stdout" || name == "console" }
+	return slices.ContainsFunc(o.exporters(), written)
 }
 
 // flushFor bounds how long a shutdown may wait for a collector.

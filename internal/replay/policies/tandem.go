@@ -109,7 +109,7 @@ func (o *Options) params() []Param {
 	}
 	t := o.Tuned
 	return []Param{
-		{"alpha", &t.Alpha, "weight of prefill work, 0 for 1/(1-rho)", []float64{0, 1, 2, 4, 8, 16}},
+		{"alpha", &t.Alpha, "weight of prefill work, 0 for what the queue asks", []float64{0, 1, 2, 4, 8, 16}},
 		{"beta", &t.Beta, "weight of the wait", nil},
 		{"gamma", &t.Gamma, "weight of KV pressure", nil},
 		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
