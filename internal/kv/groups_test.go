@@ -214,6 +214,40 @@ func TestTiersOfAHybridModel(t *testing.T) {
 	}
 }
 
+// A tier is of use by itself only up to where the thin groups can go on behind its own blocks: a state that
+// follows a later block of another tier serves that tier's prefix and not this one's.
+func TestTierEndsWhereItsThinGroupsGoOn(t *testing.T) {
+	prompt := path{blocks: []byte{0, 0}}
+	full, state := in(0, "full_attention", prompt.stored(0, 0)), in(2, "mamba", prompt.stored(0, 0))
+	first := Event{Kind: Stored, Hashes: full.Hashes[:1], Tier: CPU, Group: 0}
+	for _, tt := range []struct {
+		name     string
+		kept     []int // the blocks behind which the engine keeps a state
+		gpu, cpu int32
+	}{
+		{"no state behind the tier's blocks", []int{1}, 2, 0},
+		{"a state behind them", []int{0, 1}, 2, 1},
+		{"no state behind later blocks", []int{0}, 1, 1},
+		{"no state at all", nil, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newModel(0)
+			batch := &Batch{Events: []Event{full, keeps(state, tt.kept...), first}}
+			m.index.Apply(0, batch)
+			m.twin.apply(0, batch)
+			depth := make([]int32, 1)
+			for tier, want := range map[Tier]int32{GPU: tt.gpu, CPU: tt.cpu} {
+				if m.index.MatchTier(prompt.keys(), tier, depth); depth[0] != want {
+					t.Errorf("%v: depth %d, want %d", tier, depth[0], want)
+				}
+				if got := m.twin.tierDepth(0, tier, prompt.keys()); got != want {
+					t.Errorf("%v: depth of the twin %d, want %d", tier, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestHybridMatchDoesNotAllocate(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{

@@ -25,7 +25,10 @@ func (ix *Index) Match(keys []Key, depth []int32) {
 	ix.guesses.match(keys, depth, func(Holder) bool { return false })
 }
 
-// MatchTier is Match for the blocks that lie in one tier, speculations left out.
+// MatchTier is Match for the blocks that lie in one tier, speculations left out. Of a hybrid model, the
+// prefix in the tier ends where the last of its groups can still serve it, even where blocks of other tiers
+// would carry it to a later such place. Of groups that keep some blocks only, it does not tell the tiers
+// apart.
 func (ix *Index) MatchTier(keys []Key, tier Tier, depth []int32) {
 	clear(depth)
 	if len(keys) == 0 || tier >= tiers {

@@ -422,7 +422,15 @@ func (w *twin) run(set map[Key]bool, keys []Key) (n int) {
 // depthOf is what h has by its events: what all its groups can serve.
 func (w *twin) depthOf(h Holder, keys []Key) int {
 	depth, some := w.wholeDepth(h, keys)
-	for ; some && depth > 0; depth-- {
+	if !some {
+		return 0
+	}
+	return w.served(h, keys, depth)
+}
+
+// served returns behind how many of the first depth blocks of keys all thin groups of h can go on.
+func (w *twin) served(h Holder, keys []Key, depth int) int {
+	for ; depth > 0; depth-- {
 		all := true
 		for number, g := range w.holder(h).groups {
 			all = all && (!g.thin || g.serves(w.inGroup(h, number), keys, depth))
@@ -460,9 +468,14 @@ func (g *twinGroup) serves(has map[Key]bool, keys []Key, depth int) bool {
 	return true
 }
 
-// tierDepth is what h has in one tier, of what all its groups have.
+// tierDepth is what h can serve with the whole blocks of one tier. A thin group that goes on only behind a
+// later block of another tier does not help.
 func (w *twin) tierDepth(h Holder, t Tier, keys []Key) int32 {
-	return int32(min(w.depthOf(h, keys), w.run(w.inTier(h, t), keys)))
+	depth, some := w.wholeDepth(h, keys)
+	if !some {
+		return 0
+	}
+	return int32(w.served(h, keys, min(depth, w.run(w.inTier(h, t), keys))))
 }
 
 // depth is what Match must say of h.
