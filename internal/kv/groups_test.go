@@ -110,6 +110,9 @@ func TestHybridModels(t *testing.T) {
 			full, part(0, "full_attention"),
 		}, 8},
 		{"cleared, the groups stay", []Event{full, mamba(1, 7), {Kind: Cleared, Group: NoGroup}, full}, 0},
+		{"a state that is told before a clear goes with it", []Event{
+			mamba(1, 7), {Kind: Cleared, Group: NoGroup}, full,
+		}, 0},
 		{"cross attention says nothing", []Event{
 			full, keeps(in(1, "cross_attention", stored(0, 8, 1)), 7),
 		}, 8},
@@ -123,6 +126,11 @@ func TestHybridModels(t *testing.T) {
 			checkIndex(t, ix)
 			if got := depthOf(ix, 0, promptKeys(8, 1)); got != tt.want {
 				t.Errorf("depth %d, want %d", got, tt.want)
+			}
+			w := newTwin(testChain)
+			w.apply(0, &Batch{Events: tt.events})
+			if got := w.depth(0, promptKeys(8, 1)); int(got) != tt.want {
+				t.Errorf("depth of the twin %d, want %d", got, tt.want)
 			}
 		})
 	}

@@ -284,6 +284,7 @@ func (w *twin) remove(h Holder, hash EngineHash, tier Tier, group int) int {
 func (w *twin) clear(h Holder, tiers ...Tier) int {
 	if slices.Contains(tiers, GPU) {
 		w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h })
+		w.holder(h).awaited = nil // all of it lies in the GPU
 	}
 	return w.drop(w.holder(h), func(c twinCopies) bool { return slices.Contains(tiers, c.tier) })
 }
