@@ -28,7 +28,17 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(bytes.TrimSpace(data)) == 0 { // as a file is while somebody writes it in place
+	doc, err := parseAt(path, data)
+	if err != nil {
+		return nil, err
+	}
+	return doc.resolved()
+}
+
+// parseAt parses the file at path. An empty one is no configuration without replicas: that is what a file is
+// while somebody writes it in place.
+func parseAt(path string, data []byte) (*document, error) {
+	if blank(data) {
 		return nil, Problems{{
 			File: path, Message: "is empty", Fix: "name at least the replicas, under pools",
 		}}
@@ -38,8 +48,10 @@ func Load(path string) (*Config, error) {
 		return nil, err
 	}
 	doc.config.anchor(path)
-	return doc.resolved()
+	return doc, nil
 }
+
+func blank(data []byte) bool { return len(bytes.TrimSpace(data)) == 0 }
 
 // Parse reads a configuration without looking at anything else: secrets that stand in files or in the
 // environment are not resolved, certificates not opened and relative file names left as they are. name stands

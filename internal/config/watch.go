@@ -30,7 +30,11 @@ type Watcher struct {
 	reloads  chan chan reload
 	known    *look // owned by NewWatcher, then Run: what was called back last, or was there at the start
 	seen     *look // owned by Run: the last look, if it was another
+	blanks   int   // owned by Run: looks since that found the file empty
 }
+
+// blankLooks is how many looks may find the file empty, since it is being written, before that is told.
+const blankLooks = 20
 
 type reload struct {
 	changed bool
@@ -52,8 +56,7 @@ func NewWatcher(path string, changed func(*Config, error)) *Watcher {
 // first looks at the file and, if it can be parsed, at the files it names.
 func (w *Watcher) first() *look {
 	l := lookAt(w.path, nil)
-	if doc, err := parse(w.path, l.data); l.err == nil && err == nil {
-		doc.config.anchor(w.path)
+	if doc, err := parseAt(w.path, l.data); l.err == nil && err == nil {
 		return l.with(doc.config.files())
 	}
 	return l
@@ -143,10 +146,13 @@ func (w *Watcher) look() bool {
 	l := lookAt(w.path, w.known.files)
 	switch {
 	case l.sum == w.known.sum:
-		w.seen = nil
+		w.seen, w.blanks = nil, 0
 		return false
 	case w.seen == nil || l.sum != w.seen.sum:
-		w.seen = l
+		w.seen, w.blanks = l, 0
+		return true
+	case l.err == nil && blank(l.data) && w.blanks < blankLooks:
+		w.blanks++
 		return true
 	}
 	w.apply(l)
@@ -159,8 +165,7 @@ func (w *Watcher) apply(l *look) {
 	c, err := (*Config)(nil), l.err
 	if err == nil {
 		var doc *document
-		if doc, err = parse(w.path, l.data); err == nil {
-			doc.config.anchor(w.path)
+		if doc, err = parseAt(w.path, l.data); err == nil {
 			l = l.with(doc.config.files())
 			c, err = doc.resolved()
 		}

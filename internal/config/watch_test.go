@@ -266,6 +266,25 @@ func symlink(t *testing.T, target, path string) {
 	}
 }
 
+// Whoever writes a file in place may be stopped in between: a watcher that finds it empty keeps what was in
+// force, and says so only where it stays empty.
+func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tandem.yaml")
+	write(t, path, listening(":1"))
+	w := watch(t, path, never)
+	w.quiet(t)
+	write(t, path, "")
+	time.Sleep(5 * w.debounce)
+	write(t, path, listening(":2"))
+	w.want(t, ":2")
+	write(t, path, " \n")
+	if got := w.next(t); got.err == nil || !strings.Contains(got.err.Error(), "is empty") {
+		t.Errorf("called with %+v for a file that stays empty, want an error", got)
+	}
+	write(t, path, listening(":3"))
+	w.want(t, ":3")
+}
+
 // A file that is being written in place is empty for a moment: that is no configuration without replicas.
 func TestAnEmptyFileIsNone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tandem.yaml")
