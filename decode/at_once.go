@@ -32,7 +32,8 @@ const (
 )
 
 // growsAtOnce works out how much of the growth of m's leases is in use at one time, by how long answers are
-// and how many tokens each has now.
+// and how many tokens each has now. As long as lengths are guessed it is nearly all: where the guess is wrong
+// it is wrong of all of them together.
 func (p *Pool) growsAtOnce(m *member, now time.Time) atOnce {
 	var u use
 	growth := 0
@@ -46,7 +47,8 @@ func (p *Pool) growsAtOnce(m *member, now time.Time) atOnce {
 		own := float64(max(0, l.blocks*m.blockSize()-l.matched))/float64(l.sequences) + float64(has)
 		u.add(l, has, own, m.blockSize())
 	}
-	return atOnce(min(1, (u.peak()+unsure)/float64(growth+unsure)))
+	share := min(1, (u.peak()+unsure)/float64(growth+unsure))
+	return atOnce(1 - p.answers.Known()*(1-share))
 }
 
 // use is how many blocks more than now are in use at each look, with the variance of that.

@@ -221,6 +221,15 @@ func (s *spread) after(tokens float64) int {
 	return i + 1
 }
 
+// Known returns which share of what is said of lengths was seen, 0..1: the rest is guessed.
+func (l *OutputLength) Known() float64 {
+	seen := 0.0
+	for _, ended := range l.ended {
+		seen += ended
+	}
+	return seen / (seen + lengthDoubt)
+}
+
 // Survive fills in the chance that an answer with so many tokens goes on for each number of steps more, or
 // nearly so many, as long as answers may well be: lengths are known to a quarter of an octave.
 func (l *OutputLength) Survive(has int, steps, chance []float64) {
