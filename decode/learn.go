@@ -34,15 +34,6 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	}
 }
 
-// gaveUp takes in that nobody knows whether and when the prompt of l was there.
-func (l *Lease) gaveUp() {
-	m := l.member
-	m.busy.Spoil()
-	if len(m.ledger.local.leases) == 0 {
-		m.busy.End()
-	}
-}
-
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
 // would have been longer.
 func (p *Pool) learnLength(l *Lease, each int) {

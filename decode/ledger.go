@@ -105,6 +105,17 @@ func (g *ledger) arrive(l *Lease, now time.Time) {
 	l.inbound.from.Add(-l.inbound.transfer)
 }
 
+// arriveUnseen is arrive where nobody has seen whether and when the prompt of l was there.
+func (g *ledger) arriveUnseen(l *Lease, now time.Time) {
+	if l.prompt != pending {
+		return
+	}
+	g.arrive(l, now)
+	if l.local {
+		l.member.busy.GaveUp(len(g.local.leases) == 0)
+	}
+}
+
 // add enters l as reserved or admitted.
 func (p *Pool) add(l *Lease, now time.Time) {
 	g := &l.member.ledger
@@ -151,11 +162,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	case reported:
 		p.comeFree(l, now)
 	}
-	unseen := l.local && l.prompt == pending
-	g.arrive(l, now)
-	if unseen {
-		l.gaveUp()
-	}
+	g.arriveUnseen(l, now)
 	g.move(l, ended)
 	last := g.leases[len(g.leases)-1]
 	g.leases[l.slot], last.slot = last, l.slot

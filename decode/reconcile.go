@@ -78,11 +78,8 @@ func (l *Lease) mayBeReported(at time.Time) bool {
 // assumeArrivals lets prompts count as arrived that nobody tells of, after twice the time that was predicted.
 func (g *ledger) assumeArrivals(at time.Time) {
 	for _, l := range g.leases {
-		if l.prompt == pending && l.mayBeReported(at) && l.stream.overdue(at) {
-			g.arrive(l, at)
-			if l.local {
-				l.gaveUp()
-			}
+		if l.mayBeReported(at) && l.stream.overdue(at) {
+			g.arriveUnseen(l, at)
 		}
 	}
 }

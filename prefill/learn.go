@@ -20,14 +20,8 @@ func (p *Pool) learn(m *member, uncached, cached int, took time.Duration, now ti
 	}
 }
 
-// gaveUp says that a prompt left the queue of m without an answer: nobody knows how much of the time was
-// spent on it.
-func (m *member) gaveUp() {
-	m.span.Spoil()
-	if m.queue.count == 0 {
-		m.span.End()
-	}
-}
+// gaveUp says that a prompt left the queue of m without an answer.
+func (m *member) gaveUp() { m.span.GaveUp(m.queue.count == 0) }
 
 // doubtful reports whether m, which has nothing to do, has answered nothing lately.
 func (m *member) doubtful(now time.Time) bool { return now.Sub(m.span.Last()) > doubtAfter }

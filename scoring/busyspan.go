@@ -55,6 +55,15 @@ func (s *BusySpan) Computed(uncached, cached int, took time.Duration, now time.T
 // Spoil says that the engine spends its time on something else, too, which nobody can tell apart.
 func (s *BusySpan) Spoil() { s.spoiled = true }
 
+// GaveUp says that a prompt was given up, or that nobody saw when it was there: nobody knows how much of the
+// time was spent on it. idle says that the engine has none left to compute, so that the next span begins anew.
+func (s *BusySpan) GaveUp(idle bool) {
+	s.Spoil()
+	if idle {
+		s.End()
+	}
+}
+
 // End ends the span. Of one that says nothing it returns zero.
 func (s *BusySpan) End() (b Busy) {
 	if !s.spoiled && s.n > 0 {

@@ -271,7 +271,7 @@ func symlink(t *testing.T, target, path string) {
 func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
 	write(t, path, listening(":1"))
-	w := watch(t, path, never)
+	w := watchSlowly(t, path, 100*time.Millisecond, never) // two seconds until an empty file is told
 	w.quiet(t)
 	write(t, path, "")
 	time.Sleep(5 * w.debounce)
