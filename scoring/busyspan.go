@@ -56,7 +56,7 @@ func (s *BusySpan) Computed(uncached, cached int, took time.Duration, now time.T
 func (s *BusySpan) Spoil() { s.spoiled = true }
 
 // GaveUp says that a prompt was given up, or that nobody saw when it was there: nobody knows how much of the
-// time was spent on it. idle says that the engine has none left to compute, so that the next span begins anew.
+// time was spent on it. idle says that the engine has none left to compute: the next span begins anew.
 func (s *BusySpan) GaveUp(idle bool) {
 	s.Spoil()
 	if idle {
