@@ -87,8 +87,8 @@ func TestGrowthAtOnce(t *testing.T) {
 		p.SetMembers([]replica.Replica{r}, start)
 		p.Observe("d1", load(start, 0, 0), start)
 		for range 4000 {
-			p.answers.Learn(0, each)
-			p.lengthsOf("m").Learn(0, each)
+			p.lengths.all.Learn(0, each)
+			p.lengths.ofModel("m", true).Learn(0, each)
 		}
 		end := start.Add(16 * time.Second)
 		n := 0

@@ -16,7 +16,8 @@ type Query struct {
 	Tokens    int  // of the prompt, at least 1
 	Estimate  bool // Tokens is one: nobody is too small for it
 	MaxTokens int  // new tokens of each sequence, 0 no limit
-	Sequences int  // below 1 counts as 1
+	Class     Class
+	Sequences int // below 1 counts as 1
 	Keys      []kv.Key
 	// Tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks.
 	Chunk  float64
@@ -76,7 +77,7 @@ func (p *Pool) Candidates(
 	p.admitDue(now)
 	var rejected Rejected
 	s := survey{Query: q, now: now, mean: p.read(now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens)}
-	answer := p.answerOf(q)
+	answer := answer{lengths: p.expects(q, false)}
 	first := len(dst)
 	serves := p.members.Serving(q.Model)
 	dst = slices.Grow(dst, len(p.members.All))

@@ -31,7 +31,7 @@ func (l *Lease) expectedGrowth(generated int) int {
 	if l.limit >= 0 {
 		left = max(0, l.limit-generated)
 	}
-	rest := l.lengths.Room(generated, left)
+	rest := l.lengths.room(generated, left)
 	size := l.member.blockSize()
 	end := blocksOf(l.member.slots(l.tokens+generated+rest), size)
 	return l.sequences * (end - blocksOf(l.has(generated), size))

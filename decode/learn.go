@@ -6,16 +6,6 @@ import (
 	"tandem/scoring"
 )
 
-// lengthsOf returns what is learned of the answers of model.
-func (p *Pool) lengthsOf(model string) *scoring.OutputLength {
-	l := p.lengths[model]
-	if l == nil {
-		l = p.answers.Under()
-		p.lengths[model] = l
-	}
-	return l
-}
-
 // learnPrefill takes in that the first token of l is there. It teaches what the prompts took that its replica
 // has computed itself since it had none to compute.
 func (p *Pool) learnPrefill(l *Lease, now time.Time) {
@@ -37,11 +27,7 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 // learnLength takes in that each sequence of l had so many tokens at its end. One that its limit has cut
 // would have been longer.
 func (p *Pool) learnLength(l *Lease, each int) {
-	if l.limit >= 0 && each >= l.limit {
-		l.lengths.Passed(l.told, each)
-	} else {
-		l.lengths.Learn(l.told, each)
-	}
+	l.lengths.learn(l.told, each, l.limit >= 0 && each >= l.limit)
 	p.ends.Learn(l.told, each)
 	p.knowLengths()
 }
@@ -53,7 +39,7 @@ func (p *Pool) knowLengths() {
 
 // learnUnderway takes in that each sequence of l, whose answer is under way, has so many tokens by now.
 func (p *Pool) learnUnderway(l *Lease, generated int) {
-	l.lengths.Passed(l.told, generated)
+	l.lengths.passed(l.told, generated)
 	p.ends.Passed(l.told, generated)
 	l.told = generated
 }

@@ -33,11 +33,11 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 	for range 300 {
 		now = p.finish(t, 0, 500, 10*time.Millisecond, now)
 	}
-	before := p.lengthsOf("m").Rest(0, -1)
+	before := p.lengths.ofModel("m", false).Rest(0, -1)
 	for range 2000 {
 		now = p.finish(t, 1, 1, 0, now)
 	}
-	if got := p.lengthsOf("m").Rest(0, -1); got < before*95/100 || got > before*105/100 {
+	if got := p.lengths.ofModel("m", false).Rest(0, -1); got < before*95/100 || got > before*105/100 {
 		t.Errorf(
 			"a chat without a limit is expected to have %d tokens, and %d after 2,000 answers that were cut at one",
 			before, got,

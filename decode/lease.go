@@ -6,7 +6,6 @@ import (
 
 	"tandem/internal/replica"
 	"tandem/internal/roster"
-	"tandem/scoring"
 )
 
 // Schedule says when a booked request is expected to take which step. The zero Schedule is that of a request
@@ -53,7 +52,7 @@ type Lease struct {
 
 // request is what was booked. It is immutable.
 type request struct {
-	lengths   *scoring.OutputLength // of the answers of its model
+	lengths   expectation // of its answer's length
 	named     roster.Prompt
 	tokens    int // of the prompt
 	blocks    int // of the prompt
@@ -130,7 +129,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 		pool: p, member: m, growth: c.Need - c.blocks,
 		admitAt: t.AdmitAt, local: t.Local, stream: stream{unseenArrival: t.UnseenArrival},
 		request: request{
-			lengths: p.lengthsOf(q.Model), named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
+			lengths: p.expects(q, true), named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk},
 			tokens: q.Tokens, blocks: c.blocks, matched: c.Matched, sequences: max(q.Sequences, 1), limit: c.limit,
 		},
 	}

@@ -1,7 +1,5 @@
 package decode
 
-import "tandem/scoring"
-
 // need returns the blocks of the prompt, those with what the answer may well add to what is in use at one
 // time, and the limit of new tokens.
 func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
@@ -22,7 +20,7 @@ func (m *member) need(q *Query, expected *answer) (prompt, whole, limit int) {
 // answer is how long one sequence will be, remembered for the limit that it was asked for last: members
 // hardly ever differ.
 type answer struct {
-	lengths *scoring.OutputLength
+	lengths expectation
 	limit   int
 	rest    int // tokens that are expected, by which it is priced
 	room    int // tokens that it may well have, for which room is kept
@@ -33,13 +31,6 @@ type answer struct {
 func (a *answer) within(limit int) {
 	if !a.known || a.limit != limit {
 		a.limit, a.known = limit, true
-		a.rest, a.room = a.lengths.Rest(0, limit), a.lengths.Room(0, limit)
+		a.rest, a.room = a.lengths.rest(0, limit), a.lengths.room(0, limit)
 	}
-}
-
-func (p *Pool) answerOf(q *Query) answer {
-	if l := p.lengths[q.Model]; l != nil {
-		return answer{lengths: l}
-	}
-	return answer{lengths: p.answers}
 }

@@ -33,11 +33,10 @@ type Pool struct {
 	reserved  reservedQueue       // reserved leases of all members
 	prefills  scoring.DecayingFit // of all members together, for those that were not measured yet
 	steps     scoring.DecayingFit
-	lengths   map[string]*scoring.OutputLength // by model as clients name it, under answers
-	answers   *scoring.OutputLength            // of all models
-	ends      *scoring.OutputLength            // of all models, cut ones as short as they were
-	usual     int                              // tokens after which an answer may well be over, by ends
-	each      float64                          // tokens of an answer on average, by ends
+	lengths   lengths
+	ends      *scoring.OutputLength // of all answers, cut ones as short as they were
+	usual     int                   // tokens after which an answer may well be over, by ends
+	each      float64               // tokens of an answer on average, by ends
 	peers     roster.PeerReports[PeerLoad]
 	demands   []demand   // scratch of pendingDemand
 	standings []standing // of all members, scratch of read
@@ -89,8 +88,7 @@ func (p *Pool) Configure(s Settings) {
 
 // beginLengths forgets how long answers are, and begins with what s says.
 func (p *Pool) beginLengths(s Settings) {
-	p.lengths = map[string]*scoring.OutputLength{}
-	p.answers = scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt)
+	p.lengths = newLengths(s)
 	p.ends = scoring.NewOutputLength(s.ExpectedOutput, s.OutputDoubt)
 	p.knowLengths()
 }

@@ -87,6 +87,7 @@ func (j *job) countTokens(a *answer, f *failure) {
 	m.requests.tokens.WithLabelValues("prompt").Add(float64(r.Prompt))
 	m.requests.tokens.WithLabelValues("output").Add(float64(r.Output))
 	m.cache.observe(r, a.split)
+	m.requests.length(r, j.plan.Class.Hint > 0)
 	if j.q.o.traced {
 		j.q.span.SetAttributes(truthAttributes(r)...)
 	}

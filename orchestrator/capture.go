@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"hash/maphash"
 	"net/http"
+	"path"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -77,6 +78,7 @@ func (c *captures) note(j *job) {
 func (t *taking) of(j *job) trace.Captured {
 	line := trace.Captured{
 		T: j.q.start.Sub(t.began).Seconds(), Model: j.rec.Model, Input: max(j.rec.Prompt, 1), Output: j.rec.Output,
+		Asked: t.asked(j),
 	}
 	if s := j.q.r.Header.Get("X-Session-Id"); s != "" {
 		line.Session = strconv.FormatUint(maphash.String(t.seed, s), 36)
@@ -85,6 +87,22 @@ func (t *taking) of(j *job) trace.Captured {
 		line.Blocks = t.blocks(j.plan.PrefillKeys)
 	}
 	return line
+}
+
+// asked is what of a request tells of its answer's length.
+func (t *taking) asked(j *job) trace.Asked {
+	a := trace.Asked{API: path.Base(j.q.path)}
+	if j.q.tenant != 0 {
+		a.Tenant = strconv.FormatUint(maphash.Comparable(t.seed, j.q.tenant), 36)
+	}
+	if j.req != nil {
+		c := j.class()
+		a.Tools = c.Tools
+		a.Form = c.Structured
+		a.Stops = c.Stops
+		a.Expects = c.Hint
+	}
+	return a
 }
 
 func (t *taking) blocks(keys []kv.Key) []uint64 {

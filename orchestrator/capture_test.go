@@ -29,7 +29,8 @@ func TestCapture(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		first := guardedPrompt(idPrompt(1, 100), "")
-		first.header = http.Header{"X-Session-Id": {"alice"}}
+		first.header = http.Header{"X-Session-Id": {"alice"}, "Authorization": {"Bearer alices-key"}}
+		first.body = strings.Replace(first.body, "{", `{"stop":["x"],"nvext":{"agent_hints":{"osl":7}},`, 1)
 		w.exact(first, w.ask(first))
 		time.Sleep(3 * time.Second)
 		w.ask(guardedPrompt(idPrompt(1, 130), ""))
@@ -48,13 +49,22 @@ func TestCapture(t *testing.T) {
 		if got[0].Session == "" || strings.Contains(bodies[0], "alice") || got[1].Session != "" {
 			w.t.Errorf("sessions %q and %q", got[0].Session, got[1].Session)
 		}
+		asked := got[0].Asked
+		if asked.Tenant == "" || strings.Contains(bodies[0], "alices-key") || got[1].Tenant != "" {
+			w.t.Errorf("tenants %q and %q", asked.Tenant, got[1].Tenant)
+		}
+		asked.Tenant = ""
+		if want := (trace.Asked{API: "completions", Stops: true, Expects: 7}); asked != want {
+			w.t.Errorf("captured %+v, want %+v", asked, want)
+		}
 		if len(got[0].Blocks) != 6 || len(got[1].Blocks) != 8 || !slices.Equal(got[0].Blocks, got[1].Blocks[:6]) ||
 			slices.Contains(got[0].Blocks, got[2].Blocks[0]) {
 			w.t.Errorf("blocks %v, %v, %v; want 6 that are the beginning of 8, and others",
 				got[0].Blocks, got[1].Blocks, got[2].Blocks)
 		}
 		if other := captured(w, bodies[1]); len(other) != 3 ||
-			slices.Contains(got[0].Blocks, other[0].Blocks[0]) || other[0].Session == got[0].Session {
+			slices.Contains(got[0].Blocks, other[0].Blocks[0]) || other[0].Session == got[0].Session ||
+			other[0].Tenant == got[0].Tenant {
 			w.t.Errorf("another capture tells the same names: %+v", other)
 		}
 		if w.o.captures.any.Load() != 0 {

@@ -13,6 +13,7 @@ type requestMetrics struct {
 	first    *histograms // model, mode
 	perToken *histograms // model, mode
 	tokens   *counters   // kind
+	lengths  *histograms // by
 	events   prometheus.Counter
 }
 
@@ -39,12 +40,31 @@ func newRequestMetrics(f *metricFamilies) requestMetrics {
 			"model", "mode"),
 		tokens: f.counters("tandem_tokens_total",
 			"Tokens of requests that ended well, by kind: prompt or output.", "kind"),
+		lengths: f.histograms("tandem_output_prediction_ratio",
+			"How many times as long as expected an answer was, by what was gone by: hint (the client said it) or "+
+				"learned.",
+			ratioBuckets, "by"),
 		events: f.single("tandem_stream_events_total", "Server-sent events forwarded to clients."),
 	}
 	begin(m.refused, "draining", "no_replica", "queue_full", "queue_timeout", "too_late", "too_many",
 		"unauthorised")
 	return m
 }
+
+// length observes how long an answer was beside what was expected of it.
+func (m *requestMetrics) length(r *Record, hinted bool) {
+	if r.Decision == nil || r.Decision.Output < 1 || r.Output < 1 {
+		return
+	}
+	by := byLearned
+	if hinted {
+		by = byHint
+	}
+	m.lengths.WithLabelValues(by).Observe(float64(r.Output) / float64(r.Decision.Output))
+}
+
+// By what lengths of answers are expected.
+const byHint, byLearned = "hint", "learned"
 
 // took observes what a client saw of a stream that ended well.
 func (m *metrics) took(r *Record) {

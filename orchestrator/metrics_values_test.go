@@ -80,6 +80,8 @@ func TestLabelValuesOnThePageAreThoseOfTheCode(t *testing.T) {
 	sameValues(t, "kind of an attempt", page["tandem_attempt_failures_total{kind}"], kinds)
 	sameValues(t, "leg of a prediction", page["tandem_leg_prediction_ratio{leg}"],
 		[]string{legPrefill, legDecode, legLocal})
+	sameValues(t, "by what lengths are expected", page["tandem_output_prediction_ratio{by}"],
+		[]string{byHint, byLearned})
 }
 
 // Series that are there from the beginning have values that the page knows.

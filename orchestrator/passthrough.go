@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"tandem/decode"
 	"tandem/internal/openai"
 	"tandem/internal/replica"
 	"tandem/internal/tokenizer"
@@ -105,6 +106,7 @@ func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why
 	j.count = p.tokens(q.snap.cfg.Tokenizer.CharsPerToken)
 	j.plan = planner.Request{
 		ID: j.id, Model: j.anyModel(o), Tokens: j.count, Sequences: max(p.samples, 1), LocalOK: true,
+		Class: decode.Class{Tenant: q.tenant},
 	}
 	var first *failure
 	for {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"tandem/decode"
 	"tandem/internal/config"
 	"tandem/internal/kv"
 	"tandem/orchestrator/planner"
@@ -16,7 +17,7 @@ func (j *job) prepare() {
 	j.whole = j.whyWhole()
 	j.plan = planner.Request{
 		ID: j.id, Model: j.req.Model, Tokens: j.count, Exact: j.exact(), MaxTokens: j.req.MaxTokens,
-		Sequences: max(j.req.N, 1), Quiet: !j.req.Stream,
+		Sequences: max(j.req.N, 1), Quiet: !j.req.Stream, Class: j.class(),
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 	}
@@ -28,6 +29,15 @@ func (j *job) prepare() {
 	j.plan.PrefillKeys = names.prefill.Keys
 	j.plan.DecodeKeys = names.decode.Keys
 	j.plan.Chunk = max(names.prefill.Chunk, names.decode.Chunk)
+}
+
+// class is what the request tells of the length of its answer besides its limit.
+func (j *job) class() decode.Class {
+	h := &j.req.Hints
+	return decode.Class{
+		Tenant: j.q.tenant, API: uint8(j.req.Kind), Tools: j.req.Tools, Structured: h.Structured, Stops: h.Stops,
+		Hint: h.Output,
+	}
 }
 
 // nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has

@@ -25,6 +25,7 @@ type request struct {
 	r    *http.Request
 	id   string // of the router's own making: engines want it to be unique
 
+	tenant   uint32 // whose API key it came with, 0 where it has none
 	clientID string // that the client gave it, "" where it gave none
 	path     string
 	kind     openai.Kind // of the API, in whose words errors are; 0 where it does not matter
@@ -95,12 +96,13 @@ func (q *request) admit(inflight int64) *failure {
 
 // authorised compares the bearer token with every configured key, each in constant time.
 func (q *request) authorised() bool {
-	if len(q.snap.keys) == 0 {
-		return true
-	}
 	token, found := strings.CutPrefix(q.r.Header.Get("Authorization"), "Bearer ")
 	if !found {
 		token = q.r.Header.Get("X-Api-Key") // Anthropic clients
+	}
+	q.tenant = tenantOf(token)
+	if len(q.snap.keys) == 0 {
+		return true
 	}
 	ok := 0
 	for i := range q.snap.keys {

@@ -15,18 +15,21 @@ import "math"
 // side share that error, while what one is longer than expected another is shorter.
 type OutputLength struct {
 	above *OutputLength // nil: guess
+	part  bool          // says what above says as long as above has seen nothing else
 
-	ended   [lengthBuckets]float64 // answers whose length is in the bucket
-	tokens  [lengthBuckets]float64 // of those, together
-	beyond  [lengthBuckets]float64 // answers that reached the bucket and are longer
-	belief  float64                // how much the guess, or the class above, counts for, from 1 down
-	guess   distribution           // what is taken to be so before anything was seen
-	wide    distribution           // the same, as long as it may well be
-	version int                    // of all that
+	ended  [lengthBuckets]float64 // answers whose length is in the bucket
+	tokens [lengthBuckets]float64 // of those, together
+	beyond [lengthBuckets]float64 // answers that reached the bucket and are longer
+	belief float64                // how much the guess, or the class above, counts for, from 1 down
+	guess  *distribution          // what is taken to be so before anything was seen; nil under another
+	wide   *distribution          // the same, as long as it may well be
+	events uint64                 // calls of Passed and Learn that told something
+	seen   int                    // answers that ended in a bucket or went beyond it
+	news   int                    // those that likely and cautious do not have
 
-	likely, cautious spread
-	worked           int // the version that these two are of, 0 none
-	workedAbove      int // the version of above
+	likely, cautious spread // what follows from all that, as of the given version
+	version          int    // counts up; 0: never worked out
+	versionAbove     int    // of above
 }
 
 const (
@@ -36,6 +39,8 @@ const (
 	lengthDoubt   = 1     // answers that the guess of how long they may be counts for
 	lengthTail    = 0.25  // of its age, is what an answer longer than any before is expected to go on for
 	lengthMax     = 1 << 20
+	lengthMany    = 4096 // bucket counts, some 500 answers
+	lengthFresh   = 64   // what is a 64th of what was seen changes nothing yet
 	lengthLeast   = 1e-3 // of its belief in the guess stays: of lengths never seen nothing else is known
 )
 
@@ -44,7 +49,7 @@ const (
 // an answer is the more is expected of it.
 func NewOutputLength(mean int, doubt float64) *OutputLength {
 	guess := float64(max(mean, 1))
-	l := &OutputLength{belief: 1, version: 1, guess: lomax(guess)}
+	l := &OutputLength{belief: 1, guess: lomax(guess)}
 	l.wide = l.guess
 	if doubt > 1 {
 		l.wide = lomax(guess * doubt)
@@ -53,7 +58,23 @@ func NewOutputLength(mean int, doubt float64) *OutputLength {
 }
 
 // Under returns an OutputLength for a class of l's answers. What it learns, l learns too.
-func (l *OutputLength) Under() *OutputLength { return &OutputLength{above: l, belief: 1, version: 1} }
+func (l *OutputLength) Under() *OutputLength { return &OutputLength{above: l, belief: 1} }
+
+// Part returns one for some of l's answers, as [OutputLength.Under] does. Where all that l has seen was
+// theirs they say the same: what is one class alone need not be kept apart.
+func (l *OutputLength) Part() *OutputLength {
+	p := l.Under()
+	p.part = true
+	return p
+}
+
+// said returns who says what is known of l's answers.
+func (l *OutputLength) said() *OutputLength {
+	for l.part && l.events == l.above.events {
+		l = l.above
+	}
+	return l
+}
 
 // Passed takes in that an answer under way, which was known to have so many tokens, has so many now. Where it
 // has fewer, what was said of it is taken back.
@@ -63,6 +84,7 @@ func (l *OutputLength) Passed(from, to int) {
 		return
 	}
 	for ; l != nil; l = l.above {
+		l.events++
 		l.pass(a, b)
 	}
 }
@@ -77,11 +99,11 @@ func (l *OutputLength) Learn(from, tokens int) {
 	tokens = min(tokens, lengthMax)
 	at := bucketOf(tokens)
 	for ; l != nil; l = l.above {
+		l.events++
 		l.forget(at)
 		l.ended[at]++
 		l.tokens[at] += float64(tokens)
 		l.belief = max(l.belief*lengthKeep, lengthLeast)
-		l.version++
 	}
 }
 
@@ -93,8 +115,8 @@ func (l *OutputLength) pass(a, b int) {
 	}
 	for i := b; i < a; i++ {
 		l.beyond[i] = max(0, l.beyond[i]-1)
+		l.news++
 	}
-	l.version++
 }
 
 // forget makes what was seen of bucket i weigh a little less than what comes. Of other buckets nothing new is
@@ -103,34 +125,41 @@ func (l *OutputLength) forget(i int) {
 	l.ended[i] *= lengthKeep
 	l.tokens[i] *= lengthKeep
 	l.beyond[i] *= lengthKeep
+	l.seen++
+	l.news++
 }
 
 // Rest returns how many tokens an answer that has generated some already is expected to add, and never more
 // than limit (below zero: no limit).
 func (l *OutputLength) Rest(generated, limit int) int {
+	l = l.said()
 	l.work()
 	return l.likely.rest(generated, limit)
 }
 
 // Room is Rest as it may well be, for all that is known of such answers.
 func (l *OutputLength) Room(generated, limit int) int {
+	l = l.said()
 	l.work()
 	return max(l.likely.rest(generated, limit), l.cautious.rest(generated, limit))
 }
 
-// work works out what follows from what was seen, where that has changed.
+// work works out what follows from what was seen, where enough of that is new: it takes longer than what is
+// asked of it.
 func (l *OutputLength) work() {
+	old := l.version == 0 || l.news > min(l.seen, lengthMany)/lengthFresh
 	if l.above == nil {
-		if l.worked != l.version {
-			l.worked = l.version
-			l.likely.work(l, &l.guess, lengthBelief*l.belief)
-			l.cautious.work(l, &l.wide, lengthDoubt*l.belief)
+		if old {
+			l.news, l.version = 0, l.version+1
+			l.likely.work(l, l.guess, lengthBelief*l.belief)
+			l.cautious.work(l, l.wide, lengthDoubt*l.belief)
 		}
 		return
 	}
 	l.above.work()
-	if l.worked != l.version || l.workedAbove != l.above.version {
-		l.worked, l.workedAbove = l.version, l.above.version
+	if old || l.versionAbove != l.above.version {
+		l.news, l.version = 0, l.version+1
+		l.versionAbove = l.above.version
 		l.likely.work(l, &l.above.likely.distribution, lengthBelief*l.belief)
 		l.cautious.work(l, &l.above.cautious.distribution, lengthBelief*l.belief)
 	}
@@ -144,13 +173,13 @@ type distribution struct {
 }
 
 // lomax returns the distribution of a mean whose tail grows by lengthTail of an answer's age.
-func lomax(mean float64) distribution {
+func lomax(mean float64) *distribution {
 	const shape = 1 + 1/lengthTail
 	scale := mean / lengthTail
 	longer := func(than float64) float64 { return math.Pow(1+than/scale, -shape) }
 	// tokens is what all answers longer than that have, times their share.
 	tokens := func(than float64) float64 { return (than + mean + than*lengthTail) * longer(than) }
-	var l distribution
+	l := new(distribution)
 	const last = lengthBuckets - 1
 	for i := range last {
 		from, to := bucketStart(i), bucketStart(i+1)
@@ -230,14 +259,16 @@ func (l *OutputLength) Known() float64 {
 	return seen / (seen + lengthDoubt)
 }
 
-// Survive fills in the chance that an answer with so many tokens goes on for each number of steps more, or
-// nearly so many, as long as answers may well be: lengths are known to a quarter of an octave.
-func (l *OutputLength) Survive(has int, steps, chance []float64) {
+// Survive fills in the chance that an answer with so many tokens goes on for each number of steps more, each
+// of so many tokens, or nearly so many, as long as answers may well be: lengths are known to a quarter of an
+// octave.
+func (l *OutputLength) Survive(has int, step float64, steps, chance []float64) {
+	l = l.said()
 	l.work()
 	now := l.cautious.beyond(float64(has))
 	for k, more := range steps {
 		if chance[k] = 0; now > 0 {
-			chance[k] = l.cautious.beyond(float64(has)+more/quarterOctave) / now
+			chance[k] = l.cautious.beyond(float64(has)+more*step/quarterOctave) / now
 		}
 	}
 }

@@ -127,6 +127,7 @@ func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
 		twinPool := &lengthTwin{guess: float64(guess), doubt: doubt}
 		twinClass := &lengthTwin{above: twinPool}
 		long := rapid.IntRange(1, 20_000)
+		fresh := func() { pool.version, class.version = 0, 0 } // nothing is too little to be worked out
 		for range rapid.IntRange(0, 60).Draw(t, "answers") {
 			l, twin := class, twinClass
 			if rapid.Bool().Draw(t, "of the pool") {
@@ -153,6 +154,7 @@ func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
 				twin *lengthTwin
 			}{"pool": {pool, twinPool}, "class": {class, twinClass}} {
 				likely, cautious := of.twin.rest(false, have, limit), of.twin.rest(true, have, limit)
+				fresh()
 				if got := float64(of.l.Rest(have, limit)); math.Abs(got-likely) > 1+likely/100 {
 					t.Errorf("%s: %g more behind %d, at most %d; its twin says %g", name, got, have, limit, likely)
 				}
@@ -249,6 +251,28 @@ func TestAClassFollowsItsModelUntilItKnows(t *testing.T) {
 	}
 	near(t, "after 200 more", float64(summaries.Rest(0, -1)), 70, 0.15)
 	near(t, "another class", float64(chats.Rest(0, -1)), 600, 0.02)
+}
+
+// A part says what the whole says until something else is in the whole, and then what it has seen itself.
+func TestAPartIsTheWholeUntilThereIsAnother(t *testing.T) {
+	whole := NewOutputLength(256, 5)
+	one := whole.Part()
+	for range 100 {
+		one.Learn(0, 600)
+		if one.Rest(0, -1) != whole.Rest(0, -1) || one.Room(0, -1) != whole.Room(0, -1) {
+			t.Fatalf("%d and %d are expected, and %d and %d of the whole", one.Rest(0, -1), one.Room(0, -1),
+				whole.Rest(0, -1), whole.Room(0, -1))
+		}
+	}
+	other := whole.Part()
+	if got := other.Rest(0, -1); got != whole.Rest(0, -1) {
+		t.Errorf("of another that saw nothing %d are expected, and %d of the whole", got, whole.Rest(0, -1))
+	}
+	for range 100 {
+		other.Learn(0, 60)
+	}
+	near(t, "the one", float64(one.Rest(0, -1)), 590, 0.05)
+	near(t, "the other", float64(other.Rest(0, -1)), 90, 0.15)
 }
 
 func BenchmarkOutputLength(b *testing.B) {

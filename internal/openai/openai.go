@@ -65,6 +65,7 @@ type Request struct {
 	// A field other than messages takes part in making the prompt (tools, template, its arguments, documents,
 	// ...).
 	Templated bool
+	Hints     Hints
 
 	fields []field // members of the top-level object of Raw
 	object span    // the top-level object with its braces

@@ -128,12 +128,14 @@ func (p *parser) member(name []byte) {
 		p.conversation()
 	case opaque(name):
 		if value := p.scan.Value(); value != nil {
+			p.hint(name, value)
 			p.readOpaque(name, value)
 		}
 	default:
 		start := p.scan.Pos
 		p.value(false)
 		if p.scan.Err() == nil {
+			p.hint(name, p.scan.Data[start:p.scan.Pos])
 			p.read(name, p.scan.Data[start:p.scan.Pos])
 		}
 	}

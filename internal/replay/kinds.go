@@ -110,7 +110,9 @@ func written(source cluster.Source) (all []trace.Captured, size int, err error) 
 				at = ends[call.After] + call.Think
 			}
 			ends[i] = at + time.Duration(call.Output)*assumedToken
-			x := trace.Captured{T: at.Seconds(), Model: call.Model, Input: call.Input, Output: call.Output}
+			x := trace.Captured{
+				T: at.Seconds(), Model: call.Model, Input: call.Input, Output: call.Output, Asked: call.Asked,
+			}
 			if len(s.Calls) > 1 {
 				x.Session = fmt.Sprint(number)
 			}

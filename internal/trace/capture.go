@@ -14,10 +14,10 @@ import (
 //	{"tandem_trace":1,"block_size":16,"note":"..."}
 //	{"t":0.25,"m":"llama","s":"a1","in":300,"out":20,"blocks":[17,4711,...]}
 //
-// t is seconds since the start, in the order of the file; m and s (the session, for whoever wants it) may be
-// missing. blocks are identities of the prompt's full blocks of block_size tokens, and of the partial last
-// one if that is known. Requests are played at their times, not in closed loops: what a client did between
-// two of them was not seen.
+// t is seconds since the start, in the order of the file; m, s (the session, for whoever wants it) and what [Asked]
+// has may be missing. blocks are identities of the prompt's full blocks of block_size tokens, and of the partial
+// last one if that is known. Requests are played at their times, not in closed loops: what a client did
+// between two of them was not seen.
 const captureMark = `"tandem_trace"`
 
 // CaptureVersion is the only version there is.
@@ -37,12 +37,13 @@ type CaptureEnd struct {
 
 // Captured is one request of a capture.
 type Captured struct {
-	T       float64  `json:"t"` // s since the start
-	Model   string   `json:"m,omitempty"`
-	Session string   `json:"s,omitempty"`
-	Input   int      `json:"in"`
-	Output  int      `json:"out"`
-	Blocks  []uint64 `json:"blocks,omitempty"`
+	T       float64 `json:"t"` // s since the start
+	Model   string  `json:"m,omitempty"`
+	Session string  `json:"s,omitempty"`
+	Input   int     `json:"in"`
+	Output  int     `json:"out"`
+	Asked
+	Blocks []uint64 `json:"blocks,omitempty"`
 }
 
 type capture struct {
@@ -77,7 +78,10 @@ func (c *capture) session() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	call.Model = line.Model
+	if line.Expects < 0 || line.Expects > maxTokens {
+		return nil, c.lines.wrong("osl", "%d is no number of tokens", line.Expects)
+	}
+	call.Model, call.Asked = line.Model, line.Asked
 	s := single(at, c.header.BlockSize, call)
 	s.ID = line.Session
 	return s, nil

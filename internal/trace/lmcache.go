@@ -106,6 +106,7 @@ func (r *lmcache) call() (string, lmcacheCall, error) {
 		return "", lmcacheCall{}, r.lines.wrong("hash_ids", "%d blocks of %d tokens do not make %d tokens",
 			len(line.IDs), lmcacheBlock, c.Input)
 	}
+	c.Asked.Tenant = line.Group
 	salt := mixString(0, line.Group)
 	c.ids = line.IDs[:min(len(line.IDs), blocks)]
 	for i := range c.ids {

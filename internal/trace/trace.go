@@ -27,6 +27,7 @@ type Call struct {
 	Input  int           // tokens of the prompt, at least 1
 	Output int           // tokens of the answer, at least 1
 	Model  string        // "" unknown
+	Asked  Asked
 
 	ids    []uint64 // identities, where they were read as a list
 	runs   []run    // otherwise: what follows the first keep identities of parent
@@ -34,6 +35,16 @@ type Call struct {
 	keep   int32
 	prefix *head // what the first identities are in all sessions; nil: they are the session's own
 	salt   uint64
+}
+
+// Asked is what a call tells of the length of its answer besides its prompt, as far as it is recorded.
+type Asked struct {
+	Tenant  string `json:"u,omitempty"`     // who asks, by any name
+	API     string `json:"api,omitempty"`   // through which API: the last word of its path
+	Tools   bool   `json:"tools,omitempty"` // the answer may be a call of a tool
+	Form    bool   `json:"form,omitempty"`  // it has to keep to one
+	Stops   bool   `json:"stops,omitempty"` // words of the client's end it
+	Expects int    `json:"osl,omitempty"`   // tokens that the client expects of it, 0 it does not say
 }
 
 // run is identities first, first+1, ...

@@ -183,10 +183,12 @@ func TestCaptureIsReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	asked := Asked{Tenant: "a", API: "completions", Form: true, Expects: 9}
 	for i := range 3 {
-		if err := w.Write(
-			Captured{T: float64(i), Input: 20 + i, Output: 3, Blocks: []uint64{math.MaxUint64 - uint64(i)}},
-		); err != nil {
+		x := Captured{
+			T: float64(i), Input: 20 + i, Output: 3, Asked: asked, Blocks: []uint64{math.MaxUint64 - uint64(i)},
+		}
+		if err := w.Write(x); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,7 +196,8 @@ func TestCaptureIsReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := read(t, out.String(), Options{})
-	if len(all) != 3 || all[2].Calls[0].Input != 22 || all[2].AppendBlocks(nil, 0)[0] != math.MaxUint64-2 {
+	if len(all) != 3 || all[2].Calls[0].Input != 22 || all[2].AppendBlocks(nil, 0)[0] != math.MaxUint64-2 ||
+		all[2].Calls[0].Asked != asked {
 		t.Errorf("read back %+v", all)
 	}
 }

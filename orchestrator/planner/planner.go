@@ -144,7 +144,7 @@ func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: req.Chunk}, depth)
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
-		Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
+		Class: req.Class, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
 		Avoid: req.AvoidDecode,
 	}
 	if req.SplitOK {

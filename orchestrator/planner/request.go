@@ -26,6 +26,7 @@ type Request struct {
 	// Tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks.
 	Chunk        float64
 	MaxTokens    int           // client's limit of new tokens, 0 none
+	Class        decode.Class  // what else may tell of the answer's length
 	Sequences    int           // answers to one prompt; below 1 counts as 1
 	Waited       time.Duration // since it came
 	Quiet        bool          // the answer is not streamed: nobody sees its first token before its last

@@ -14,6 +14,7 @@ import (
 	"tandem/internal/enginesim/core"
 	"tandem/internal/kv"
 	"tandem/internal/replica"
+	"tandem/internal/trace"
 )
 
 // Side is one of the two pools.
@@ -72,6 +73,7 @@ type Query struct {
 	Tokens  int
 	Keys    []kv.Key // of the prompt's full blocks; nobody may change them
 	At      time.Time
+	Asked   trace.Asked
 }
 
 // Refuse is what a router says instead of a replica that decodes: the request gets no answer, and does not

@@ -161,7 +161,7 @@ func (c *Cluster) compose(x *call) {
 	x.prompt = s.AppendTokens(nil, x.n, c.blocks, unique, 0)
 	x.output = in.Output
 	size := c.engines[Decode][0].core.Config().BlockSize
-	x.q = Query{Slot: c.slot(x), Tokens: len(x.prompt), At: Time(c.now)}
+	x.q = Query{Slot: c.slot(x), Tokens: len(x.prompt), At: Time(c.now), Asked: in.Asked}
 	if len(s.Calls) > 1 {
 		x.q.Session = uint64(s.number) + 1
 	}

@@ -67,7 +67,9 @@ func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	s := &t.sequence
 	s.depth = sized(s.depth, t.decode.Holders())
 	t.decode.Match(roster.Prompt{Keys: q.Keys}, s.depth)
-	query := decode.Query{Model: t.model, Tokens: q.Tokens, Sequences: 1, Keys: q.Keys, Depth: s.depth}
+	query := decode.Query{
+		Model: t.model, Tokens: q.Tokens, Sequences: 1, Class: classOf(q), Keys: q.Keys, Depth: s.depth,
+	}
 	all, view, _ := t.decode.Candidates(&query, now, s.decodes[:0], nil)
 	s.decodes, s.costs = all, s.costs[:0]
 	model := t.policy.Weights.Model(0, 0)

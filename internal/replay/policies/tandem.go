@@ -203,6 +203,7 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	r := &b.retry
 	b.req = planner.Request{
 		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1,
+		Class:   classOf(q),
 		SplitOK: t.split && !r.alone, LocalOK: t.local || !t.split, Waited: now.Sub(q.At),
 		AvoidPrefill: r.avoid[cluster.Prefill], AvoidDecode: r.avoid[cluster.Decode],
 	}

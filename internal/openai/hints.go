@@ -1,0 +1,65 @@
+package openai
+
+import "tandem/internal/rawjson"
+
+// Hints are what a body tells of its answer's length besides its limit. Nobody is refused for one: it goes on
+// to the engine as it came, which ignores what it does not know (vLLM's OpenAIBaseModel allows all fields).
+type Hints struct {
+	// Tokens that the client expects of an answer, 0 where it does not say: nvext.agent_hints.osl, as Dynamo
+	// has it.
+	Output     int
+	Structured bool // the answer has to keep to a form: response_format, structured_outputs, guided_…
+	Stops      bool // words of the client's end it: stop, stop_sequences
+}
+
+// hint takes note of a member that is one.
+func (p *parser) hint(name, value []byte) {
+	h := &p.req.Hints
+	switch string(name) {
+	case "nvext":
+		h.Output = 0
+		inObject(value, "agent_hints", func(hints []byte) {
+			h.Output = 0
+			inObject(hints, "osl", func(osl []byte) { h.Output = length(osl) })
+		})
+	case "stop", "stop_sequences":
+		h.Stops = !isEmpty(value)
+	case "response_format":
+		h.Structured = hasForm(value)
+	case "text": // of responses
+		inObject(value, "format", func(format []byte) { h.Structured = hasForm(format) })
+	case "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar":
+		h.Structured = h.Structured || !isEmpty(value)
+	}
+}
+
+// hasForm reports whether a response_format asks for more than text.
+func hasForm(format []byte) (form bool) {
+	inObject(format, "type", func(kind []byte) { form = !rawjson.Equal(kind, "text") })
+	return form
+}
+
+// length reads a length that a client expects; 0 where it is none.
+func length(value []byte) int {
+	n, ok := whole(value)
+	if !ok || n < 0 || n > maxHint {
+		return 0
+	}
+	return n
+}
+
+// maxHint is more than any answer has.
+const maxHint = 1 << 20
+
+// inObject calls with each member of that name of what may be an object.
+func inObject(value []byte, name string, with func(value []byte)) {
+	if value[0] != '{' {
+		return
+	}
+	s := rawjson.Scanner{Data: value}
+	for key := range s.Members() {
+		if v := s.Value(); v != nil && rawjson.Equal(key, name) {
+			with(v)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package openai
+
+import (
+	"testing"
+)
+
+func TestHints(t *testing.T) {
+	const chat = `"messages":[{"role":"user","content":"hi"}]`
+	const prompt = `"prompt":"hi"`
+	// osl is a client's word for the length of its answer.
+	osl := func(n string) string { return `,"nvext":{"agent_hints":{"osl":` + n + `}}` }
+	for name, c := range map[string]struct {
+		kind Kind
+		body string
+		want Hints
+	}{
+		"nothing":             {Chat, chat, Hints{}},
+		"expected length":     {Chat, chat + osl(`300,"priority":5`), Hints{Output: 300}},
+		"of a completion":     {Completions, prompt + osl(`"300"`), Hints{Output: 300}},
+		"of messages":         {Messages, chat + osl("300"), Hints{Output: 300}},
+		"of responses":        {Responses, `"input":"hi"` + osl("300"), Hints{Output: 300}},
+		"escaped":             {Chat, chat + `,"nv\u0065xt":{"agent_hints":{"o\u0073l":300}}`, Hints{Output: 300}},
+		"the last of several": {Chat, chat + osl("3") + osl("4"), Hints{Output: 4}},
+		"taken back":          {Chat, chat + osl("3") + `,"nvext":null`, Hints{}},
+		"below zero":          {Chat, chat + osl("-3"), Hints{}},
+		"too large":           {Chat, chat + osl("1e300"), Hints{}},
+		"no number":           {Chat, chat + osl("[1]"), Hints{}},
+		"no object":           {Chat, chat + `,"nvext":[],"service_tier":7`, Hints{}},
+		"no hints":            {Chat, chat + `,"nvext":{"agent_hints":"osl","osl":5}`, Hints{}},
+		"a form":              {Chat, chat + `,"response_format":{"type":"json_object"}`, Hints{Structured: true}},
+		"text is no form":     {Chat, chat + `,"response_format":{"type":"text"}`, Hints{}},
+		"a form of responses": {
+			Responses, `"input":"hi","text":{"format":{"type":"json_schema"}}`, Hints{Structured: true},
+		},
+		"a regular expression": {Completions, prompt + `,"guided_regex":"a+"`, Hints{Structured: true}},
+		"words that end it":    {Completions, prompt + `,"stop":["\n"]`, Hints{Stops: true}},
+		"of messages, too":     {Messages, chat + `,"stop_sequences":["END"]`, Hints{Stops: true}},
+		"no words":             {Chat, chat + `,"stop":[]`, Hints{}},
+		"a tier":               {Chat, chat + `,"service_tier":"flex","priority":3`, Hints{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := `{"model":"m",` + c.body + `}`
+			r, err := Parse(c.kind, []byte(body), Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Hints != c.want {
+				t.Errorf("%s hints %+v, want %+v", body, r.Hints, c.want)
+			}
+			if string(r.Raw) != body {
+				t.Errorf("the body goes on as %s", r.Raw)
+			}
+		})
+	}
+}
