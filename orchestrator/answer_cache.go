@@ -29,8 +29,16 @@ type answers struct {
 	flights answercache.Flights
 }
 
+// repeatable is what a request asks, as far as the cache has to know it.
+type repeatable interface {
+	// Repeatable returns what the answer depends on, or why another answer may be as right.
+	Repeatable(rule openai.Repeat) (canonical []byte, why string)
+	// Finished reports whether a good answer is all of it.
+	Finished(answer []byte) bool
+}
+
 // compute is how a request is answered without the cache.
-type compute func(q *request, ctx context.Context, req *openai.Request) *failure
+type compute func(q *request, ctx context.Context) *failure
 
 // How a request came to its answer.
 const (
@@ -40,12 +48,17 @@ const (
 	cacheBypass = "bypass" // it is not for the cache
 )
 
-// answer serves a request from the answer cache, where that is on, or else by do.
-func (q *request) answer(ctx context.Context, req *openai.Request, do compute) *failure {
+// cached serves a request to a model from the answer cache, where that is on, or else by do.
+func cached[A repeatable](
+	ctx context.Context, q *request, model string, what A, do func(*request, context.Context, A) *failure,
+) *failure {
 	if q.snap.answers == nil {
-		return do(q, ctx, req)
+		return do(q, ctx, what)
 	}
-	return q.snap.answers.serve(ctx, q, req, do)
+	return q.snap.answers.serve(ctx, &cacheRequest{
+		q: q, model: model, what: what, cfg: &q.snap.cfg.AnswerCache, wish: cacheControlOf(q.r.Header),
+		do: func(q *request, ctx context.Context) *failure { return do(q, ctx, what) },
+	})
 }
 
 // applyAnswers makes the answer cache that a configuration wants: the one that is there, if one is, so that a
@@ -69,23 +82,23 @@ func (o *Orchestrator) applyAnswers(old *snapshot, cfg *config.Config) *answers 
 
 // cacheRequest is a request to the cache.
 type cacheRequest struct {
-	q    *request
-	req  *openai.Request
-	do   compute
-	cfg  *config.AnswerCache
-	key  answercache.Key
-	wish cacheControl
+	q     *request
+	model string // as it is asked for
+	what  repeatable
+	do    compute
+	cfg   *config.AnswerCache
+	key   answercache.Key
+	wish  cacheControl
 	// Of the computation, for who leads it.
 	flight *answercache.Flight
 }
 
-func (c *answers) serve(ctx context.Context, q *request, req *openai.Request, do compute) *failure {
-	a := &cacheRequest{q: q, req: req, do: do, cfg: &q.snap.cfg.AnswerCache, wish: cacheControlOf(q.r.Header)}
+func (c *answers) serve(ctx context.Context, a *cacheRequest) *failure {
 	question, why := a.question()
 	if why != "" {
 		c.o.m.answers.bypassed.WithLabelValues(why).Inc()
 		a.note(cacheBypass)
-		return do(q, ctx, req)
+		return a.do(a.q, ctx)
 	}
 	a.key = question.Key()
 	if c.give(a) {
@@ -173,7 +186,7 @@ func (c *answers) start(ctx context.Context, a *cacheRequest, f *answercache.Fli
 		var err error
 		func() {
 			defer broke.keep(&err)
-			if f := a.do(q, ctx, a.req); f != nil {
+			if f := a.do(q, ctx); f != nil {
 				err = f
 			}
 		}()
@@ -256,7 +269,7 @@ func (c *answers) alone(ctx context.Context, a *cacheRequest) *failure {
 		return nil
 	}
 	a.note(cacheMiss)
-	return a.do(a.q, ctx, a.req)
+	return a.do(a.q, ctx)
 }
 
 // errKept ends a flight whose answer was kept before it began.

@@ -33,7 +33,8 @@ const (
 func bypassReasons() []string {
 	return []string{
 		byClient, hasQuery, mixedModels, unknownModel,
-		openai.NotSame, openai.SeveralAsked, openai.ToolsAsked, openai.MediaAsked, openai.UnknownMember,
+		openai.NotSame, openai.SeveralAsked, openai.ToolsAsked, openai.MediaAsked, openai.StoreAsked,
+		openai.UnknownMember,
 	}
 }
 
@@ -46,11 +47,11 @@ func (a *cacheRequest) question() (answercache.Question, string) {
 	case a.q.r.URL.RawQuery != "":
 		return none, hasQuery
 	}
-	canonical, why := a.req.Repeatable(openai.Repeat{Seeded: a.cfg.Seeded})
+	canonical, why := a.what.Repeatable(openai.Repeat{Seeded: a.cfg.Seeded, Outlives: a.cfg.OutliveEngines})
 	if why != "" {
 		return none, why
 	}
-	model, why := a.q.o.modelIdentity(a.req.Model)
+	model, why := a.q.o.modelIdentity(a.model)
 	if why != "" {
 		return none, why
 	}
@@ -118,7 +119,7 @@ func (c *answers) store(a *cacheRequest, q *request, began map[replica.ID]*fleet
 	switch {
 	case !ok || len(body) > int(a.cfg.AnswerBytes):
 		return tooLong
-	case head.Status != http.StatusOK || !a.req.Kind.Finished(body):
+	case head.Status != http.StatusOK || !a.what.Finished(body):
 		return notFinished
 	}
 	makers, why := c.o.makers(q.rec, began)

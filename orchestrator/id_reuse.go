@@ -16,13 +16,18 @@ func (o *Orchestrator) converse(kind openai.Kind) func(context.Context, *request
 		if f != nil {
 			return f
 		}
-		if req.Unsplittable != "" {
-			return o.pass(ctx, q,
-				&passthrough{body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream},
-				req.Unsplittable)
-		}
-		return q.single(ctx, req)
+		return cached(ctx, q, req.Model, req, (*request).reply)
 	}
+}
+
+// reply answers a request of a conversation.
+func (q *request) reply(ctx context.Context, req *openai.Request) *failure {
+	if req.Unsplittable != "" {
+		return q.o.pass(ctx, q,
+			&passthrough{body: req.Raw, contentType: "application/json", model: req.Model, stream: req.Stream},
+			req.Unsplittable)
+	}
+	return q.single(ctx, req)
 }
 
 // whyWhole says why the job cannot be split, "" when it can. It is asked when the prompt's ids have been

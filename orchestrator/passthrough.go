@@ -92,6 +92,29 @@ func (o *Orchestrator) proxyWhole(ctx context.Context, q *request) *failure {
 	return o.pass(ctx, q, p, "")
 }
 
+// encoded is a request for vectors or scores.
+type encoded struct {
+	openai.Encoding
+	whole *passthrough
+}
+
+// encode passes a request for vectors or scores to one decode replica, with room booked there.
+func (o *Orchestrator) encode(ctx context.Context, q *request) *failure {
+	p, f := q.readPassthrough()
+	if f != nil {
+		return f
+	}
+	e := &encoded{whole: p}
+	if p.contentType == "application/json" { // a form asks nothing that can be compared
+		e.Encoding = openai.Encoding{Path: q.path, Body: p.body}
+	}
+	return cached(ctx, q, p.model, e, (*request).encode)
+}
+
+func (q *request) encode(ctx context.Context, e *encoded) *failure {
+	return q.o.pass(ctx, q, e.whole, "")
+}
+
 // pass does so with a body that has been read and cleaned; why is what keeps it from being split, "" where
 // the path is never split.
 func (o *Orchestrator) pass(ctx context.Context, q *request, p *passthrough, why string) *failure {

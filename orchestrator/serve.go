@@ -36,6 +36,9 @@ func (o *Orchestrator) Front() http.Handler {
 	for _, path := range generating {
 		mux.Post(path, o.handle(path, o.proxyWhole))
 	}
+	for _, path := range pooling {
+		mux.Post(path, o.handle(path, o.encode))
+	}
 	for _, path := range asking {
 		mux.Post(path, o.handle(path, o.anyEngine))
 	}
@@ -63,12 +66,16 @@ func usualPaths() (paths []string) {
 	return paths
 }
 
-// generating are the paths that take a prompt and produce tokens or vectors: passed through whole to one
-// decode replica, with room booked there.
+// generating are the paths that take a prompt and produce tokens: passed through whole to one decode replica,
+// with room booked there.
 var generating = []string{
 	"/v1/chat/completions/batch", "/inference/v1/generate",
-	"/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 	"/v1/audio/transcriptions", "/v1/audio/translations",
+}
+
+// pooling are the paths that produce vectors and scores: passed through in the same way.
+var pooling = []string{
+	"/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 }
 
 // asking are the paths that any engine answers without a KV block.
@@ -85,7 +92,7 @@ func (o *Orchestrator) generate(kind openai.Kind) func(context.Context, *request
 		if f != nil {
 			return f
 		}
-		return q.answer(ctx, req, (*request).complete)
+		return cached(ctx, q, req.Model, req, (*request).complete)
 	}
 }
 

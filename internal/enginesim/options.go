@@ -47,6 +47,7 @@ type Options struct {
 	LoadAdapters bool // VLLM_ALLOW_RUNTIME_LORA_UPDATING: adapters can be loaded and unloaded over HTTP
 	// --enable-auto-tool-choice and --tool-call-parser: tools are accepted; none is ever called.
 	ToolParser     bool
+	Pooling        bool // serves the paths of models that make vectors and scores, too
 	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
 	NoORCA         bool // never send endpoint-load-metrics
 	ZeroLatency    bool // steps and transfers take no time

@@ -64,7 +64,7 @@ type Server struct {
 func Start(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{
-		o: o, routes: routes(), names: make(map[string]string), conns: make(map[*conn]bool),
+		o: o, routes: addPooling(routes(), o.Pooling), names: make(map[string]string), conns: make(map[*conn]bool),
 		callsByPath: make(map[string]int), adminByPath: make(map[string]int), peers: newPeers(o),
 	}
 	loaded := make([]adapter, len(o.Adapters))

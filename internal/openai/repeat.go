@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,12 +14,15 @@ const (
 	SeveralAsked  = "several"           // several prompts, or several answers
 	ToolsAsked    = "tools"
 	MediaAsked    = "media" // what is behind an address can be another picture tomorrow
+	StoreAsked    = "store" // what an engine keeps of the answer, or has kept of earlier ones, takes part
 	UnknownMember = "unknown_field"
 )
 
 // Repeat says which requests are taken to get the same answer each time.
 type Repeat struct {
 	Seeded bool // those with a seed too, whatever their temperature
+	// An answer is given out when its engine has ended too: then it must not name what the engine has kept.
+	Outlives bool
 }
 
 // Repeatable returns what the answer to the request depends on, as canonical JSON: two requests that mean the
@@ -36,27 +38,26 @@ func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 		return nil, MediaAsked
 	case r.Tools:
 		return nil, ToolsAsked
+	case r.storeAsked(rule):
+		return nil, StoreAsked
 	case rawjson.Torn(r.Raw): // half a surrogate pair is no text that another could be the same as
 		return nil, UnknownMember
 	}
-	all := make([]asked, len(r.fields))
-	for i, f := range r.fields {
-		all[i] = asked{name: string(rawjson.Name(f.key.of(r.Raw))), value: f.value.of(r.Raw)}
-	}
+	all := inOrder(r.asked())
 	same, list := false, make([]asked, 0, len(all))
-	for _, m := range inOrder(all) {
+	for _, m := range all {
 		name, value := m.name, m.value
 		switch {
 		case name == "temperature":
 			zero, _ := isZero(value)
 			same = same || zero
-		case name == "seed":
+		case name == "seed" && r.Kind != Messages: // which has none
 			_, ok := whole(value)
 			same = same || ok && rule.Seeded
 		case !r.repeats(name, value):
 			return nil, UnknownMember
 		}
-		if !slices.Contains(whoAsks, name) {
+		if !slices.Contains(r.Kind.whoAsks(), name) {
 			list = append(list, m)
 		}
 	}
@@ -77,6 +78,15 @@ type asked struct {
 	plain bool // the value is canonical as it is
 }
 
+// asked are the members of the request, as they came.
+func (r *Request) asked() []asked {
+	all := make([]asked, len(r.fields))
+	for i, f := range r.fields {
+		all[i] = asked{name: string(rawjson.Name(f.key.of(r.Raw))), value: f.value.of(r.Raw)}
+	}
+	return all
+}
+
 // inOrder sorts members by their names and keeps the last of each, which is the one that counts. A client can
 // send very many.
 func inOrder(all []asked) []asked {
@@ -90,8 +100,18 @@ func inOrder(all []asked) []asked {
 	return kept
 }
 
-// whoAsks are the members of a chat or a completion that say who asks, how urgently and for which session:
-// no engine answers otherwise for them. Who may get whose answers is for the key and the salt to say.
+// whoAsks are the members that say who asks, how urgently and for which session: no engine answers otherwise
+// for them. Who may get whose answers is for the key and the salt to say.
+func (k Kind) whoAsks() []string {
+	switch k {
+	case Messages:
+		return whoAsksMessages
+	case Responses:
+		return whoAsksResponses
+	}
+	return whoAsks
+}
+
 var whoAsks = []string{
 	"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "priority", "session_id",
 }
@@ -105,6 +125,9 @@ var repeated = []string{
 
 // repeats reports whether a member is known not to make answers differ from time to time.
 func (r *Request) repeats(name string, value []byte) bool {
+	if r.Kind == Messages || r.Kind == Responses {
+		return r.Kind.repeats(name, value)
+	}
 	if name == "tool_choice" {
 		return rawjson.Equal(value, "none") || isNull(value)
 	}
@@ -199,27 +222,4 @@ func appendReal(dst, value []byte) []byte {
 		return append(dst, value...)
 	}
 	return strconv.AppendFloat(dst, f+0, 'g', -1, 64) // -0 is 0
-}
-
-var finishMark = []byte(`"finish_reason"`)
-
-// Finished reports whether a good answer to a request of the kind, whole or all of a stream, ended by itself
-// or at its limit: it was not aborted, nor did it call a tool. The names in its texts have escaped quotes,
-// and are not found.
-func (k Kind) Finished(answer []byte) bool {
-	ended := false
-	for {
-		_, rest, found := bytes.Cut(answer, finishMark)
-		if !found {
-			return ended
-		}
-		answer = bytes.TrimLeft(rest, ": \t\r\n")
-		switch {
-		case bytes.HasPrefix(answer, null):
-		case bytes.HasPrefix(answer, []byte(`"stop"`)), bytes.HasPrefix(answer, []byte(`"length"`)):
-			ended = true
-		default:
-			return false
-		}
-	}
 }

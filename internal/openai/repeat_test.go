@@ -269,7 +269,7 @@ func TestFinishedAnswers(t *testing.T) {
 		"data: {\"finish_reason\":null}\n\ndata: {\"finish_reason\":\"stop\"}\n\n":    true,
 		"data: {\"finish_reason\":\"stop\"}\n\ndata: {\"finish_reason\":\"error\"}":   false,
 	} {
-		if got := Chat.Finished([]byte(answer)); got != want {
+		if got := (&Request{Kind: Chat}).Finished([]byte(answer)); got != want {
 			t.Errorf("%s: %v, want %v", answer, got, want)
 		}
 	}

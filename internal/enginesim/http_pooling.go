@@ -1,0 +1,198 @@
+package enginesim
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+)
+
+// What a server with a pooling model answers, which makes vectors and scores (entrypoints/pooling of vLLM
+// 0.32.0): the same for the same text, and different for any other, in the shape of each API. Texts are not
+// tokenized.
+
+// poolingRoutes are its paths. A server of a model that generates has none of them.
+func poolingRoutes() map[string]route {
+	table := map[string]route{
+		"/v1/embeddings": {methods: "POST", handle: (*Server).embeddings},
+		"/pooling":       {methods: "POST", handle: (*Server).poolings},
+		"/classify":      {methods: "POST", handle: (*Server).classify},
+	}
+	for _, path := range []string{"/score", "/v1/score"} {
+		table[path] = route{methods: "POST", handle: (*Server).score}
+	}
+	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
+		table[path] = route{methods: "POST", handle: (*Server).rerank}
+	}
+	return table
+}
+
+// addPooling adds them to a table of paths.
+func addPooling(table map[string]route, yes bool) map[string]route {
+	if yes {
+		maps.Copy(table, poolingRoutes())
+	}
+	return table
+}
+
+// pooled is a body of one of them, and what becomes of it.
+type pooled struct {
+	*tree
+	s *Server
+	k *call
+}
+
+// pool reads a body that needs one of the sets of members; nil when it was refused.
+func (s *Server) pool(k *call, sets ...[]string) *pooled {
+	t := newTree(k.body)
+	if t == nil {
+		k.failWith(badBody(k.body, fmt.Errorf("no object")))
+		return nil
+	}
+	has := func(set []string) bool {
+		return !slices.ContainsFunc(set, func(key string) bool { return t.body[key] == nil })
+	}
+	if !slices.ContainsFunc(sets, has) {
+		t.need(t.body, "", sets[0][0])
+	}
+	t.optional("int", "truncate_prompt_tokens")
+	if bad := t.problem(); bad != nil {
+		k.failWith(bad)
+		return nil
+	}
+	if model, _ := t.body["model"].(string); model != "" && !s.serves(model) {
+		k.failWith(s.check(&params{model: model}))
+		return nil
+	}
+	time.Sleep(time.Duration(s.o.Core.Cost.T0 * float64(time.Second)))
+	return &pooled{tree: t, s: s, k: k}
+}
+
+// list is the value of a member, one by one.
+func (p *pooled) list(keys ...string) []any {
+	for _, key := range keys {
+		switch v := p.body[key].(type) {
+		case nil:
+		case []any:
+			if len(v) == 0 {
+				return nil
+			}
+			if _, id := v[0].(json.Number); id || key == "messages" {
+				return []any{v}
+			}
+			return v
+		default:
+			return []any{v}
+		}
+	}
+	return nil
+}
+
+// vector is made of what a text says, and of how many numbers there are to be.
+func (p *pooled) vector(texts ...any) []float64 {
+	n := 4
+	if d, ok := p.body["dimensions"].(json.Number); ok {
+		if v, err := d.Int64(); err == nil {
+			n = int(min(max(v, 1), 1024))
+		}
+	}
+	h := fnv.New64a()
+	_ = json.NewEncoder(h).Encode(texts) // a hash takes everything
+	v := make([]float64, n)
+	for i := range v {
+		_, _ = h.Write([]byte{byte(i)})
+		v[i] = float64(h.Sum64()%2001)/1000 - 1
+	}
+	return v
+}
+
+// answer gives a list of data its frame.
+func (p *pooled) answer(prefix, under string, data []map[string]any) {
+	for i := range data {
+		data[i]["index"] = i
+	}
+	id, _ := p.body["request_id"].(string)
+	if id == "" {
+		id = randomHex(16)
+	}
+	body, err := json.Marshal(map[string]any{
+		"id": prefix + id, "object": "list", "created": time.Now().Unix(), "model": p.s.o.Model, under: data,
+		"usage": map[string]any{"prompt_tokens": len(p.k.body) / 4, "total_tokens": len(p.k.body) / 4},
+	})
+	if err != nil {
+		p.k.failWith(internalError)
+		return
+	}
+	p.k.respond(200, jsonType, body)
+}
+
+func (s *Server) embeddings(k *call) {
+	p := s.pool(k, []string{"input"}, []string{"messages"})
+	if p == nil {
+		return
+	}
+	var data []map[string]any
+	for _, text := range p.list("input", "messages") {
+		data = append(data, map[string]any{"object": "embedding", "embedding": p.vector(text)})
+	}
+	p.answer("embd-", "data", data)
+}
+
+func (s *Server) poolings(k *call) {
+	p := s.pool(k, []string{"input"}, []string{"messages"}, []string{"data"})
+	if p == nil {
+		return
+	}
+	var data []map[string]any
+	for _, text := range p.list("input", "messages", "data") {
+		data = append(data, map[string]any{"object": "pooling", "data": p.vector(text)})
+	}
+	p.answer("pool-", "data", data)
+}
+
+func (s *Server) classify(k *call) {
+	p := s.pool(k, []string{"input"}, []string{"messages"})
+	if p == nil {
+		return
+	}
+	var data []map[string]any
+	for _, text := range p.list("input", "messages") {
+		v := p.vector(text)
+		data = append(data, map[string]any{"label": "A", "probs": v, "num_classes": len(v)})
+	}
+	p.answer("classify-", "data", data)
+}
+
+func (s *Server) score(k *call) {
+	p := s.pool(k, []string{"queries", "documents"}, []string{"queries", "items"}, []string{"data_1", "data_2"},
+		[]string{"text_1", "text_2"})
+	if p == nil {
+		return
+	}
+	queries := p.list("queries", "data_1", "text_1")
+	var data []map[string]any
+	for i, text := range p.list("documents", "items", "data_2", "text_2") {
+		var query any
+		if len(queries) > 0 {
+			query = queries[min(i, len(queries)-1)]
+		}
+		data = append(data, map[string]any{"object": "score", "score": p.vector(query, text)[0]})
+	}
+	p.answer("embd-", "data", data)
+}
+
+func (s *Server) rerank(k *call) {
+	p := s.pool(k, []string{"query", "documents"})
+	if p == nil {
+		return
+	}
+	var data []map[string]any
+	for _, text := range p.list("documents") {
+		data = append(data, map[string]any{
+			"document": map[string]any{"text": text}, "relevance_score": p.vector(p.body["query"], text)[0],
+		})
+	}
+	p.answer("score-", "results", data)
+}

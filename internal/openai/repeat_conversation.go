@@ -1,0 +1,73 @@
+package openai
+
+import (
+	"slices"
+
+	"tandem/internal/rawjson"
+)
+
+// What makes answers of /v1/messages and /v1/responses the same, beside what [Request.Repeatable] says of
+// all kinds: the members of anthropic/protocol.py and openai/responses/protocol.py of vLLM 0.32 that are
+// known not to make them differ from time to time. Each API ignores what the other alone has, so each has
+// its list.
+
+// repeats reports whether a member of such a request is one of them.
+func (k Kind) repeats(name string, value []byte) bool {
+	switch {
+	case isEmpty(value):
+		return true
+	case k == Messages && name == "system":
+		return onlyText(value)
+	case k == Messages:
+		return slices.Contains(repeatedMessages, name)
+	case name == "tool_choice": // of no tools
+		return rawjson.Equal(value, "none") || rawjson.Equal(value, "auto")
+	}
+	return slices.Contains(repeatedResponses, name)
+}
+
+var repeatedMessages = []string{
+	"model", "messages", "max_tokens", "stream", "stop_sequences", "top_p", "top_k", "metadata",
+	"output_config", "thinking", "cache_salt", "chat_template_kwargs",
+}
+
+// whoAsksMessages are those that say who asks.
+var whoAsksMessages = []string{"metadata"}
+
+var repeatedResponses = []string{
+	"model", "input", "instructions", "stream", "max_output_tokens", "top_p", "top_k", "min_p",
+	"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "top_logprobs", "include",
+	"include_reasoning", "reasoning", "text", "structured_outputs", "stop", "stop_token_ids", "ignore_eos",
+	"skip_special_tokens", "include_stop_str_in_output", "truncation", "max_tool_calls", "parallel_tool_calls",
+	"chat_template_kwargs", "cache_salt", "request_id", "user", "metadata", "service_tier",
+	"store", "prompt_cache_key", "safety_identifier", "priority", "session_id",
+}
+
+// whoAsksResponses are those that say who asks. The response repeats user, metadata and service_tier, so
+// these are part of the question.
+var whoAsksResponses = []string{"store", "prompt_cache_key", "safety_identifier", "priority", "session_id"}
+
+// storeAsked reports whether the answer to a request for a response depends on what an engine has kept, or
+// is to be kept there. Of one that does not say, engines that keep responses keep what was computed, under
+// the id that everybody gets who gets that answer: this is well as long as the engine lives.
+func (r *Request) storeAsked(rule Repeat) bool {
+	if r.Kind != Responses {
+		return false
+	}
+	told := false
+	for _, m := range inOrder(r.asked()) {
+		switch m.name {
+		case "store":
+			yes, ok := truth(m.value)
+			if yes || !ok {
+				return true
+			}
+			told = true
+		case "background", "previous_response_id", "previous_response", "previous_input_messages", "conversation":
+			if !isEmpty(m.value) {
+				return true
+			}
+		}
+	}
+	return rule.Outlives && !told
+}
