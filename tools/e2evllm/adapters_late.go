@@ -70,6 +70,8 @@ func (r *router) serves(ctx context.Context, model string, replicas ...string) e
 
 // loaded loads an adapter while all run. Before it the router knows no such model; after it the answers are
 // that adapter's, and its blocks its own.
+//
+// Long: a scene, told in its order.
 func (s *stage) loaded(ctx context.Context, r *router) error {
 	g := newPrompts()
 	body := map[string]any{

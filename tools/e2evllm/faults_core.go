@@ -14,6 +14,8 @@ import (
 // coreBeyondLease stops the cores of both decode engines for longer than the lease, while their API processes
 // answer. What they read when they go on is another prompt's: no silence tells, only that the answers begin
 // too late. What they have cached is wrong from then on, and may never be used.
+//
+// Long: a scene, told in its order.
 func coreBeyondLease(ctx context.Context, f *faulting) error {
 	patient, err := f.serve(ctx, "core",
 		"timeouts: {prefill: 1m, decode_first: 2m, decode_idle: 1m, answer: 2m}")

@@ -7,6 +7,8 @@ import (
 )
 
 // httpCases are requests that are wrong as HTTP, or that two readers of HTTP may take for different ones.
+//
+// Long: a row a case.
 func httpCases() []hostileCase {
 	in := newInnocent(3)
 	body := "{" + in.members(completions) + "}"

@@ -14,6 +14,8 @@ import (
 const hostileBodyLimit = 1 << 20
 
 // jsonCases are bodies that are huge, deep, broken or of the wrong types.
+//
+// Long: a row a case.
 func jsonCases() []hostileCase {
 	var cases []hostileCase
 	in := newInnocent(2)

@@ -109,6 +109,8 @@ type badParams struct{ name, value string }
 const deadly = `{"do_remote_prefill":true}`
 
 // stolenKinds are the parameters of a real prefill, whole and damaged in each way.
+//
+// Long: a row a kind.
 func stolenKinds(stolen map[string]any) []badParams {
 	with := func(changes map[string]any) string {
 		m := maps.Clone(stolen)

@@ -91,29 +91,10 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	tandem, err := filepath.Abs(o.tandem)
-	if err == nil {
-		_, err = os.Stat(tandem)
-	}
-	if err != nil {
-		return fmt.Errorf("the binary under test: %w; `make build` makes it", err)
-	}
-	if o.cache == "" {
-		if o.cache, err = pinned.Cache(); err != nil {
-			return err
-		}
-	}
-	var env environment
-	if !o.simulate {
-		if env, err = prepare(ctx, o.cache); err != nil {
-			return err
-		}
-	}
-	work, err := os.MkdirTemp("", "tandem-vllm-")
+	s, err := newStage(ctx, o)
 	if err != nil {
 		return err
 	}
-	s := &stage{tandem: tandem, env: env, work: work, options: o}
 	defer func() { err = errors.Join(err, s.leave(err != nil)) }()
 	if o.attach != "" {
 		if err := s.borrow(); err != nil {
@@ -128,4 +109,32 @@ func run(ctx context.Context, o options) (err error) {
 		return s.stand(ctx, f)
 	}
 	return s.play(ctx, program)
+}
+
+// newStage finds the binary under test and, unless all is simulated, brings vLLM here. Whoever gets a stage
+// must leave it.
+func newStage(ctx context.Context, o options) (*stage, error) {
+	tandem, err := filepath.Abs(o.tandem)
+	if err == nil {
+		_, err = os.Stat(tandem)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the binary under test: %w; `make build` makes it", err)
+	}
+	if o.cache == "" {
+		if o.cache, err = pinned.Cache(); err != nil {
+			return nil, err
+		}
+	}
+	var env environment
+	if !o.simulate {
+		if env, err = prepare(ctx, o.cache); err != nil {
+			return nil, err
+		}
+	}
+	work, err := os.MkdirTemp("", "tandem-vllm-")
+	if err != nil {
+		return nil, err
+	}
+	return &stage{tandem: tandem, env: env, work: work, options: o}, nil
 }

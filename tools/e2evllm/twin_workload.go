@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -23,14 +20,6 @@ type wish struct {
 	at   *twin
 	path string
 	body map[string]any
-}
-
-// twinAnswer is what an engine said to a wish; texts are left out.
-type twinAnswer struct {
-	status int
-	usage  string // the whole object, or those of all events
-	finish string
-	params map[string]json.RawMessage
 }
 
 // both asks the two engines of a twin at once, each with the transfer parameters that its own peer gave, and
@@ -76,88 +65,6 @@ func (w *workload) note(q wish) {
 	}
 	w.notes = append(w.notes, fmt.Sprintf("%s, batch %d: request %d, %s, %d ids, %v",
 		q.at.name, q.at.ears[1].count(), w.asked, q.path, len(ids), rest))
-}
-
-func (t twinAnswer) String() string {
-	return fmt.Sprintf("%d %s %s params %t", t.status, t.usage, t.finish, t.params != nil)
-}
-
-func withParams(body map[string]any, params map[string]json.RawMessage) map[string]any {
-	more := map[string]any{}
-	maps.Copy(more, body)
-	all := map[string]any{}
-	for k, v := range params {
-		all[k] = v
-	}
-	if own, ok := body["kv_transfer_params"].(map[string]any); ok {
-		maps.Copy(all, own)
-	}
-	more["kv_transfer_params"] = all
-	return more
-}
-
-// askTwin asks one engine.
-func askTwin(ctx context.Context, url string, body map[string]any) (twinAnswer, error) {
-	resp, err := post(ctx, url, body)
-	if err != nil {
-		return twinAnswer{}, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return twinAnswer{}, err
-	}
-	t := twinAnswer{status: resp.StatusCode}
-	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		return t, t.read(text)
-	}
-	for line := range bytes.Lines(text) {
-		if event, ok := bytes.CutPrefix(line, []byte("data: {")); ok {
-			if err := t.read(append([]byte("{"), event...)); err != nil {
-				return t, err
-			}
-		}
-	}
-	return t, nil
-}
-
-// read takes what counts of an answer or an event of any of the doors.
-func (t *twinAnswer) read(text []byte) error {
-	type part struct {
-		Usage   json.RawMessage            `json:"usage"`
-		Params  map[string]json.RawMessage `json:"kv_transfer_params"`
-		Stop    string                     `json:"stop_reason"`
-		State   string                     `json:"status"`
-		Choices []struct {
-			Finish string `json:"finish_reason"`
-		} `json:"choices"`
-	}
-	var a struct {
-		part
-		Response part            `json:"response"`
-		Message  part            `json:"message"`
-		Delta    part            `json:"delta"`
-		Error    json.RawMessage `json:"error"`
-	}
-	if err := json.Unmarshal(text, &a); err != nil {
-		return fmt.Errorf("%w: %.300s", err, text)
-	}
-	for _, p := range []part{a.part, a.Response, a.Message, a.Delta} {
-		if len(p.Usage) > 0 && string(p.Usage) != "null" {
-			t.usage += string(p.Usage)
-		}
-		if p.Params != nil {
-			t.params = p.Params
-		}
-		t.finish += p.Stop + p.State
-		for _, c := range p.Choices {
-			t.finish += c.Finish
-		}
-	}
-	if len(a.Error) > 0 {
-		t.finish += " error " + string(a.Error)
-	}
-	return nil
 }
 
 // workload plays requests and counts where the two kinds part.
@@ -355,96 +262,6 @@ func (w *workload) asChat(q wish) wish {
 		}
 	}
 	return wish{q.at, chat, body}
-}
-
-// several prompts are prefilled before the first of them is read, in another order.
-func (w *workload) several(ctx context.Context) error {
-	var seconds []wish
-	var params [][2]map[string]json.RawMessage
-	var blocks []int
-	held := 0
-	for range 2 + w.rnd.IntN(3) {
-		second := w.completion(w.d, w.ids(1+w.rnd.IntN(200)), w.output())
-		p, n, err := w.prefill(ctx, second)
-		if err != nil {
-			return err
-		}
-		held += n
-		seconds = append(seconds, second)
-		params = append(params, p)
-		blocks = append(blocks, n)
-	}
-	w.split += len(seconds)
-	if err := w.holds(ctx, w.p, held); err != nil {
-		return err
-	}
-	if err := w.plain(ctx, w.p); err != nil {
-		return err
-	}
-	for _, i := range w.rnd.Perm(len(seconds)) {
-		if _, err := w.both(ctx, seconds[i], params[i]); err != nil {
-			return err
-		}
-		held -= blocks[i]
-		if err := w.holds(ctx, w.p, held); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// refused is a second leg that the decode server refuses: it tells the prefill server that the blocks are not
-// wanted.
-func (w *workload) refused(ctx context.Context) error {
-	second := w.completion(w.d, w.prompt(300), 2)
-	params, blocks, err := w.prefill(ctx, second)
-	if err != nil {
-		return err
-	}
-	if err := w.holds(ctx, w.p, blocks); err != nil {
-		return err
-	}
-	second.body["model"] = "there is no such model"
-	if _, err = w.both(ctx, second, params); err != nil {
-		return err
-	}
-	return w.holds(ctx, w.p, 0)
-}
-
-// door is an un-split request through another door. What is said there cannot be prescribed, so that it is
-// one token, which fills no block.
-func (w *workload) door(ctx context.Context) error {
-	at := []*twin{w.p, w.d}[w.rnd.IntN(2)]
-	ids := w.prompt(400)
-	params := map[string]any{"prompt_token_ids": ids}
-	q := w.asChat(w.completion(at, ids, w.output()))
-	switch w.rnd.IntN(4) {
-	case 0:
-		q = wish{at, "/v1/messages", map[string]any{
-			"model": modelName, "messages": []map[string]any{message("user", "unread")}, "max_tokens": 1,
-			"temperature": 0, "kv_transfer_params": params,
-		}}
-	case 1:
-		q = wish{at, "/v1/responses", map[string]any{
-			"model": modelName, "input": "unread", "max_output_tokens": 1, "temperature": 0,
-			"kv_transfer_params": params,
-		}}
-	case 2:
-		q = wish{at, "/inference/v1/generate", map[string]any{
-			"model": modelName, "token_ids": ids, "sampling_params": map[string]any{
-				"max_tokens": 1 + w.rnd.IntN(40), "temperature": 0, "ignore_eos": true, "allowed_token_ids": []int{401},
-			},
-		}}
-	}
-	_, err := w.both(ctx, q, [2]map[string]json.RawMessage{})
-	return err
-}
-
-// limit is a prompt at the end of the context, or over it: an answer is as long as there is room for it.
-func (w *workload) limit(ctx context.Context) error {
-	n := contextTokens - 2 + w.rnd.IntN(5)
-	_, err := w.both(ctx, w.completion(w.p, w.ids(n), 5), [2]map[string]json.RawMessage{})
-	return err
 }
 
 // holds waits until requests and leases hold so many blocks of both engines. An engine may tell of its load a

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// routerPastMargin stops the router between the legs for longer than its margin, but not as long as the
+// lease: the params must not be sent, and the blocks be given back.
+func routerPastMargin(ctx context.Context, f *faulting) error {
+	r, err := f.serve(ctx, "margin", fmt.Sprintf("connector: {margin: %s}", marginFew),
+		"timeouts: {prefill: 1m}")
+	if err != nil {
+		return err
+	}
+	held, err := f.holdBetweenLegs(ctx, r, "between the legs, past the margin", 4)
+	if err != nil {
+		return err
+	}
+	stopFlow := f.flow(ctx, 1, flowRest)
+	pause(ctx, marginFew+time.Second)
+	r.process.thaw()
+	stopFlow()
+	err = f.landAll(ctx)
+	return errors.Join(err, f.wantAged(ctx, r, held), f.after(ctx, 2*time.Second), f.noLeases(ctx, r, ""),
+		r.end())
+}
+
+// wantAged wants r to have found the transfer params of n prefills too old, which are all that it had when it
+// stood still.
+func (f *faulting) wantAged(ctx context.Context, r *router, n float64) error {
+	aged, err := r.aged(ctx)
+	aged -= f.aged
+	if err == nil && (aged != n || n == 0) {
+		err = fmt.Errorf("%v of the %v transfer params that were older than the margin were refused", aged, n)
+	}
+	f.row.remark("%v of %v old params refused", aged, n)
+	return err
+}
+
+// aged is how many transfer params the router has found too old. A machine that is busy may let some grow
+// old that no fault has held.
+func (r *router) aged(ctx context.Context) (float64, error) {
+	return r.series(ctx, "tandem_transfer_params_refused_total", `reason="expired"`)
+}
+
+// allBeyondLease stops a router between the legs, a prefill engine and a decode engine for longer than the
+// lease, while the other engines serve. Before them is a router that would wait for longer than that: only
+// that it notices who is silent keeps it from reading blocks which are another's by then.
+func allBeyondLease(ctx context.Context, f *faulting) error {
+	// Else the prefill, and not its answer, would be too old.
+	stopped, err := f.serve(ctx, "lease", "timeouts: {prefill: 1m}")
+	if err != nil {
+		return err
+	}
+	patient, err := f.serve(ctx, "patient",
+		"timeouts: {prefill: 25s, decode_first: 2m, decode_idle: 1m, answer: 2m}")
+	if err != nil {
+		return err
+	}
+	usual := f.router
+	defer func() { f.router = usual }()
+	f.router = patient
+	held, err := f.holdBetweenLegs(ctx, stopped, "between the legs, past the lease", 4)
+	if err != nil {
+		return err
+	}
+	err = f.longPause(ctx)
+	f.letGo()
+	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.wantAged(ctx, stopped, held))
+	return errors.Join(err, f.after(ctx, 2*time.Second), f.noLeases(ctx, stopped, ""), stopped.end(),
+		patient.end())
+}
+
+// longPause stops p1 and d1, with requests in all phases, until all leases have run out and their blocks are
+// used by others.
+func (f *faulting) longPause(ctx context.Context) error {
+	if err := f.holdStreams(ctx, 3, "d1"); err != nil {
+		return err
+	}
+	f.freeze("d0", "d1")
+	if err := f.holdSecondLegs(ctx, 3, "p1", "d1"); err != nil {
+		return err
+	}
+	f.freeze("p1")
+	if err := f.holdFirstLegs(ctx, 4, "p1"); err != nil {
+		return err
+	}
+	f.thaw("d0") // which pulls from p1
+	stopFlow := f.flow(ctx, 1, flowRest)
+	pause(ctx, leaseTime+2*time.Second)
+	err := f.overwrite(ctx, "p0")
+	f.thaw("p1", "d1")
+	stopFlow()
+	return err
+}
