@@ -1,11 +1,7 @@
 package enginesim
 
 import (
-	"slices"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"tandem/internal/enginesim/core"
 )
@@ -67,15 +63,8 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 	if s.o.Wrong.NoConnector {
 		p.transfer = nil // vLLM takes the field and looks at nothing in it
 	}
-	if f, ok := s.faults.takeFor("fail", k.path, p.leg(), k.body); ok {
-		if f.Body != "" { // it failed on what the request is, not on its way
-			s.cleanUp(nil, p)
-		}
-		return nil, &problem{status: f.Status, kind: "InternalServerError", message: "injected failure"}
-	}
-	if _, ok := s.faults.take("stall", k.path, p.leg()); ok {
-		k.hang()
-		return nil, restarted
+	if bad := s.failsBefore(k, p); bad != nil {
+		return nil, bad
 	}
 	if s.o.ForceUsage && p.stream && (p.at == atCompletions || p.at == atChat) {
 		p.usage, p.continuous = true, true
@@ -94,6 +83,28 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 		s.cleanUp(r, p)
 		return nil, bad
 	}
+	g.failsLater(k)
+	return g, nil
+}
+
+// failsBefore takes the faults by which a request does not reach the engine.
+func (s *Server) failsBefore(k *call, p *params) *problem {
+	if f, ok := s.faults.takeFor("fail", k.path, p.leg(), k.body); ok {
+		if f.Body != "" { // it failed on what the request is, not on its way
+			s.cleanUp(nil, p)
+		}
+		return &problem{status: f.Status, kind: "InternalServerError", message: "injected failure"}
+	}
+	if _, ok := s.faults.take("stall", k.path, p.leg()); ok {
+		k.hang()
+		return restarted
+	}
+	return nil
+}
+
+// failsLater takes the faults that show in the answer.
+func (g *generation) failsLater(k *call) {
+	s, p := g.srv, g.p
 	if _, ok := s.faults.take("miscount", k.path, p.leg()); ok {
 		g.over = 1
 	}
@@ -106,7 +117,6 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 	if f, ok := s.faults.take("fail_stream", k.path, p.leg()); ok {
 		k.cut, k.fails = f.After, true
 	}
-	return g, nil
 }
 
 // cleanUp is vLLM's rejection cleanup: the params of a request that the API layer refuses go to the core,
@@ -127,95 +137,6 @@ func (p *params) externalID() string {
 		return p.requestID
 	}
 	return randomHex(16)
-}
-
-// check is what the API layer looks at before the engine sees anything.
-func (s *Server) check(p *params) *problem {
-	if !s.serves(p.model) {
-		return &problem{
-			status: 404, kind: "NotFoundError", param: "model",
-			message: "The model `" + p.model + "` does not exist. Valid aliases: " + strings.Join(s.served(), ", ") +
-				".",
-		}
-	}
-	if p.later != nil {
-		return p.later
-	}
-	if bad := s.prepare(p); bad != nil {
-		return bad
-	}
-	if bad := p.reuseIDs(s); bad != nil {
-		return bad
-	}
-	if len(p.prompts) == 0 || slices.ContainsFunc(p.prompts, func(ids []uint32) bool { return len(ids) == 0 }) {
-		return badRequest("prompt",
-			"Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
-	}
-	for _, ids := range p.prompts {
-		if bad := s.checkPrompt(p, ids); bad != nil {
-			return bad
-		}
-	}
-	if bad := p.verifyArgs(); bad != nil {
-		return bad
-	}
-	return s.engine(p)
-}
-
-func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
-	limit := s.ranks[0].cfg.MaxModelLen
-	switch n := len(ids); {
-	case n > limit:
-		least := ""
-		if n == limit+1 {
-			least = "at least " // a tokenizer would have stopped there
-		}
-		return valued("input_tokens", strconv.Itoa(n),
-			"This model's maximum context length is %d tokens. However, your prompt contains %s%d input tokens, "+
-				"which exceeds this limit even without any output tokens. Please reduce the length of the input "+
-				"prompt.", limit, least, n)
-	case n == limit && !p.tooFew:
-		return valued("max_tokens", "0", "max_tokens must be at least 1, got 0.")
-	}
-	return nil
-}
-
-func (s *Server) inVocabulary(ids []uint32) *problem {
-	size := uint32(s.voc.size)
-	for _, id := range ids {
-		if id >= size {
-			return badRequest("", "Token id %d is out of vocabulary", id)
-		}
-	}
-	return nil
-}
-
-// reused is where the ids stand that replace a template.
-const reused = "kv_transfer_params.prompt_token_ids"
-
-// reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat doors
-// (0.27 and later) take from there.
-func (p *params) reuseIDs(s *Server) *problem {
-	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo || !s.versionAtLeast(27) {
-		return nil
-	}
-	sc := scan(p.reuseRaw)
-	negative := false
-	var ids []uint32
-	sc.array(func() {
-		n := sc.integer(-1)
-		negative = negative || n < 0
-		ids = append(ids, clampID(n))
-	})
-	if sc.end() != nil || negative || len(ids) == 0 {
-		return about(reused,
-			"`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative integers.")
-	}
-	if bad := s.inVocabulary(ids); bad != nil {
-		return about(reused, "%s", bad.message)
-	}
-	p.prompts = append(p.prompts[:0], ids)
-	return nil
 }
 
 // submit adds every sequence to the core; on a problem it takes back what it had added.
@@ -330,109 +251,6 @@ func (g *generation) abort() {
 	g.open = 0
 }
 
-// absorb takes one output into its sequence and reports whether it belongs there still: after a stop string a
-// few may come that do not.
-func (g *generation) absorb(d *delivery) (*sequence, bool) {
-	q := &g.seqs[d.seq]
-	if q.done {
-		return q, false
-	}
-	if d.out.Reason == core.FinishError && d.out.Finished {
-		g.problem = internalError
-		g.abort()
-		return q, false
-	}
-	q.cached = d.out.Cached
-	before := len(q.text)
-	if d.out.Reason != core.FinishAbort {
-		q.tokens = append(q.tokens, d.out.Token)
-		if !d.out.Stopped && (d.out.Reason != core.FinishStop || d.out.Token != g.eos()) {
-			q.text = append(q.text, q.detok.next(d.out.Token)...)
-		}
-	}
-	if d.out.Finished {
-		g.finish(q, d)
-	}
-	g.stopString(q, before)
-	return q, true
-}
-
-func (g *generation) eos() uint32 {
-	if e := g.rank.cfg.EOS; e > 0 {
-		return uint32(e)
-	}
-	return ^uint32(0)
-}
-
-func (g *generation) finish(q *sequence, d *delivery) {
-	q.done = true
-	q.reason = d.out.Reason.String()
-	q.params = d.params
-	if d.out.Stopped {
-		q.stopID, q.byID = d.out.Token, true
-	}
-	g.open--
-	if q.params != nil {
-		if _, ok := g.srv.faults.take("null_params", "", g.p.leg()); ok {
-			q.params = nil
-		}
-	}
-}
-
-// stopString ends a sequence whose text holds one of the request's stop strings, of those that the text
-// behind before has completed the first. The text ends before it, or with it where the request wants that.
-func (g *generation) stopString(q *sequence, before int) {
-	if len(g.p.stop) == 0 || len(q.tokens) <= g.p.minTokens || len(q.text) == before {
-		return
-	}
-	end, found := len(q.text)+1, ""
-	for _, stop := range g.p.stop {
-		from := max(0, before-len(stop)+1)
-		if i := strings.Index(string(q.text[from:]), stop); stop != "" && i >= 0 && from+i+len(stop) < end {
-			end, found = from+i+len(stop), stop
-		}
-	}
-	if found == "" {
-		return
-	}
-	if !g.p.includeStop {
-		end -= len(found)
-	}
-	q.text = q.text[:end]
-	q.stop = found
-	q.reason = "stop"
-	if !q.done {
-		q.done = true
-		g.open--
-		g.rank.abort(q.internal)
-	}
-}
-
-// last is the newest token as a list.
-func (q *sequence) last() []uint32 { return q.tokens[max(len(q.tokens)-1, 0):] }
-
-// fresh is the text that may go out now: while a stop string may still come, as many characters are held back
-// as may be its beginning.
-func (g *generation) fresh(q *sequence) string {
-	end := len(q.text)
-	if !q.done && !g.p.includeStop {
-		hold := 0
-		for _, stop := range g.p.stop {
-			hold = max(hold, utf8.RuneCountInString(stop)-1)
-		}
-		for ; hold > 0 && end > 0; hold-- {
-			_, n := utf8.DecodeLastRune(q.text[:end])
-			end -= n
-		}
-	}
-	if end <= q.sent {
-		return ""
-	}
-	text := string(q.text[q.sent:end])
-	q.sent = end
-	return text
-}
-
 // collect waits for the whole answer. A problem has made the request's params void, as a refusal would.
 func (g *generation) collect() *problem {
 	for g.next() {
@@ -463,22 +281,3 @@ func (g *generation) usage() (prompt, completion, cached int) {
 
 // end gives everything back. It is called once, after the last use of the generation.
 func (g *generation) end() { g.abort() }
-
-// served are the names that /v1/models lists.
-func (s *Server) served() []string {
-	names := append([]string{s.o.Model}, s.o.Aliases...)
-	for _, a := range s.adapters() {
-		names = append(names, a.name)
-	}
-	return names
-}
-
-func addProblem(err error) *problem {
-	switch err {
-	case core.ErrDead:
-		return engineDead
-	case core.ErrDuplicate:
-		return badRequest("", "Request id is in use.")
-	}
-	return badRequest("", "%v", err)
-}

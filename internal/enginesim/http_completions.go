@@ -290,70 +290,9 @@ func (g *generation) appendCompletionChunk(dst []byte, d *delivery, q *sequence)
 	return g.appendChunkEnd(append(dst, "}]"...), q)
 }
 
-// appendTextLogprobs writes completions' logprobs of the tokens from number from on. The values are made up,
-// but the same every time.
-func (g *generation) appendTextLogprobs(dst []byte, q *sequence, from int) []byte {
-	if g.p.logprobs < 0 {
-		return append(dst, "null"...)
-	}
-	dst = append(dst, `{"text_offset":[`...)
-	offset := 0
-	for i, id := range q.tokens[from:] {
-		dst = appendInt(comma(dst, i), offset)
-		offset += len(g.srv.voc.piece(id))
-	}
-	dst = append(dst, `],"token_logprobs":[`...)
-	for i, id := range q.tokens[from:] {
-		dst = appendFloat(comma(dst, i), madeUpLogprob(id))
-	}
-	dst = append(dst, `],"tokens":[`...)
-	for i, id := range q.tokens[from:] {
-		dst = rawjson.AppendString(comma(dst, i), g.srv.voc.piece(id))
-	}
-	dst = append(dst, `],"top_logprobs":[`...)
-	for i, id := range q.tokens[from:] {
-		dst = rawjson.AppendString(append(comma(dst, i), '{'), g.srv.voc.piece(id))
-		dst = append(appendFloat(append(dst, ':'), madeUpLogprob(id)), '}')
-	}
-	return append(dst, "]}"...)
-}
-
-func (g *generation) appendTokenLogprobs(dst []byte, id uint32, offset int) []byte {
-	if g.p.logprobs < 0 {
-		return append(dst, "null"...)
-	}
-	piece := g.srv.voc.piece(id)
-	dst = append(appendInt(append(dst, `{"text_offset":[`...), offset), `],"token_logprobs":[`...)
-	dst = append(appendFloat(dst, madeUpLogprob(id)), `],"tokens":[`...)
-	dst = append(rawjson.AppendString(dst, piece), `],"top_logprobs":[{`...)
-	dst = append(rawjson.AppendString(dst, piece), ':')
-	return append(appendFloat(dst, madeUpLogprob(id)), "}]}"...)
-}
-
-// appendPromptLogprobs writes one entry a prompt token, the first null as in vLLM.
-func (g *generation) appendPromptLogprobs(dst []byte, q *sequence) []byte {
-	if !g.p.promptLog {
-		return append(dst, "null"...)
-	}
-	dst = append(dst, '[')
-	for i, id := range q.prompt {
-		dst = comma(dst, i)
-		if i == 0 {
-			dst = append(dst, "null"...)
-			continue
-		}
-		dst = append(appendInt(append(dst, `{"`...), int(id)), `":{"logprob":`...)
-		dst = append(appendFloat(dst, madeUpLogprob(id)), `,"rank":1,"decoded_token":`...)
-		dst = append(rawjson.AppendString(dst, g.srv.voc.piece(id)), "}}"...)
-	}
-	return append(dst, ']')
-}
-
 func comma(dst []byte, i int) []byte {
 	if i > 0 {
 		return append(dst, ',')
 	}
 	return dst
 }
-
-func madeUpLogprob(id uint32) float64 { return -float64(id%64+1) / 32 }

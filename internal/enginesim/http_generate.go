@@ -1,6 +1,11 @@
 package enginesim
 
-import "tandem/internal/rawjson"
+import (
+	"encoding/json"
+	"slices"
+
+	"tandem/internal/rawjson"
+)
 
 // generate answers POST /inference/v1/generate: ids in, ids out, no ORCA.
 func (s *Server) generate(k *call) {
@@ -94,4 +99,24 @@ func (g *generation) endGenerate(k *call, first bool) {
 	}
 	g.p.usage = false
 	g.endStream(k, first)
+}
+
+// invalidGenerate is what pydantic says of a body of /inference/v1/generate.
+func invalidGenerate(body []byte) *problem {
+	t := newTree(body)
+	if t == nil {
+		return nil
+	}
+	if v, ok := t.need(t.body, "", "token_ids"); ok {
+		ids, list := v.([]any)
+		switch {
+		case list && len(ids) == 0:
+			t.note("too_short", ".token_ids", "List should have at least 1 item after validation, not 0", v,
+				"'field_type': 'List', 'min_length': 1, 'actual_length': 0")
+		case slices.ContainsFunc(ids, func(id any) bool { n, ok := id.(json.Number); return ok && less(n, 0) }):
+			t.value(".token_ids", v, "token_ids must not contain negative values")
+		}
+	}
+	t.need(t.body, "", "sampling_params")
+	return t.problem()
 }

@@ -24,6 +24,8 @@ type route struct {
 const jsonType = "application/json"
 
 // routes is the table of paths. Those without an answer of their own (admin) count their calls and say 200.
+//
+// Long: a row a path.
 func routes() map[string]route {
 	table := map[string]route{
 		"/v1/completions":             {methods: "POST", handle: (*Server).completions},

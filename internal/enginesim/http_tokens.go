@@ -1,6 +1,8 @@
 package enginesim
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 
 	"tandem/internal/rawjson"
@@ -166,4 +168,23 @@ func (s *Server) room(p *params, ids []uint32) int {
 		return min(16, rest)
 	}
 	return rest
+}
+
+// invalidDetokenize is what pydantic says of a body of /detokenize.
+func invalidDetokenize(body []byte) *problem {
+	t := newTree(body)
+	if t == nil {
+		return nil
+	}
+	v, ok := t.need(t.body, "", "tokens")
+	if !ok || !t.is("list", ".tokens", v) {
+		return t.problem()
+	}
+	for i, id := range v.([]any) {
+		if n, ok := id.(json.Number); ok && less(n, 0) {
+			t.note("greater_than_equal", fmt.Sprint(".tokens.", i), "Input should be greater than or equal to 0", n,
+				"'ge': 0")
+		}
+	}
+	return t.problem()
 }

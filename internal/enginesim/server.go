@@ -3,7 +3,6 @@
 package enginesim
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -17,13 +16,14 @@ import (
 	"time"
 
 	"tandem/internal/enginesim/core"
-	"tandem/internal/kvevents"
 )
 
 // The path of a request through the server: http_conn.go reads it, http_route.go finds who answers,
-// http_params.go parses the body, generation.go checks it and gives its sequences to a core, loop.go steps
-// the core and carries outputs, events and orders out, and an http_*.go named after the endpoint writes the
-// answer. sidechannel.go is the way between two engines, faults.go what can be made to go wrong.
+// http_params.go parses the body (http_sampling.go, http_rare.go and http_prompt.go its parts), the bodies that
+// pydantic takes apart are judged in pydantic.go and beside it. generation.go gives what generation_check.go
+// lets pass to a core, loop.go steps the core and carries outputs and events out (loop_peers.go its orders),
+// and an http_*.go named after the endpoint writes the answer. server_life.go is how a process begins, dies
+// and comes back, sidechannel.go the way between two engines, faults.go what can be made to go wrong.
 
 // Server is one simulated vLLM API server with its engine cores. All methods are safe for concurrent use.
 type Server struct {
@@ -164,75 +164,6 @@ func (s *Server) sideAddr(n int) string {
 	return net.JoinHostPort(cmp.Or(s.o.Core.Host, "127.0.0.1"), strconv.Itoa(s.o.Core.Port+n))
 }
 
-// startEvents binds the publisher, and remembers the ports it got for the next time.
-func (r *rank) startEvents() error {
-	o := r.srv.o
-	if o.EventsEndpoint == "" {
-		return nil
-	}
-	if r.bind.Endpoint == "" {
-		r.bind = r.publisherOptions()
-	}
-	if !r.srv.listens() {
-		return nil
-	}
-	p, err := kvevents.NewPublisher(r.bind)
-	if err != nil {
-		return err
-	}
-	r.bind.Endpoint, r.bind.Replay = p.Endpoints()
-	r.pub.Store(p)
-	return nil
-}
-
-// Events returns the addresses of the events of the server's first rank, with real ports; "" for those that
-// it does not have.
-func (s *Server) Events() (endpoint, replay string) {
-	p := s.ranks[0].pub.Load()
-	if p == nil {
-		return "", ""
-	}
-	return p.Endpoints()
-}
-
-// stopEvents closes the sockets, as the end of the process does.
-func (r *rank) stopEvents() {
-	if p := r.pub.Swap(nil); p != nil {
-		p.Close()
-	}
-}
-
-func (r *rank) publisherOptions() kvevents.PublisherOptions {
-	o := r.srv.o
-	p := kvevents.PublisherOptions{
-		Context: o.ZMQ, Endpoint: offsetPort(o.EventsEndpoint, r.n), Topic: o.Topic, Form: kvevents.Map,
-		ReplayFrames: 4,
-	}
-	p.BufferSteps = o.Wrong.bufferSteps()
-	if !o.NoReplay {
-		p.Replay = offsetPort(cmp.Or(o.ReplayEndpoint, freePort(o.EventsEndpoint)), r.n)
-	}
-	if !r.srv.versionAtLeast(24) {
-		p.Form = kvevents.Array
-	}
-	if !r.srv.versionAtLeast(26) {
-		p.ReplayFrames = 3
-	}
-	return p
-}
-
-// offsetPort adds a rank to the port, which stays when it is 0.
-func offsetPort(endpoint string, n int) string {
-	i := strings.LastIndexByte(endpoint, ':')
-	port, err := strconv.Atoi(endpoint[i+1:])
-	if err != nil || port == 0 || n == 0 {
-		return endpoint
-	}
-	return endpoint[:i+1] + strconv.Itoa(port+n)
-}
-
-func freePort(endpoint string) string { return endpoint[:strings.LastIndexByte(endpoint, ':')+1] + "0" }
-
 func (s *Server) startControl() error {
 	if s.o.Control == "" {
 		return nil
@@ -256,167 +187,6 @@ func (s *Server) spawn(f func()) {
 	}
 }
 
-// acceptAll serves a listener until it is closed.
-func (s *Server) acceptAll(ln net.Listener) {
-	for {
-		nc, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		s.admit(nc)
-	}
-}
-
-func (s *Server) admit(nc net.Conn) {
-	c := &conn{
-		srv: s, nc: nc, br: bufio.NewReaderSize(nc, 8<<10), calls: make(chan *call), gone: make(chan struct{}),
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || s.refused || s.dead != nil {
-		nc.Close()
-		return
-	}
-	s.conns[c] = true
-	s.wg.Go(func() {
-		c.serve()
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
-	})
-}
-
-// refuse closes the listening socket, and every idle and busy connection stays; after d, unless 0, it listens
-// again.
-func (s *Server) refuse(d time.Duration) {
-	s.mu.Lock()
-	s.refused = true
-	if s.o.Listener == nil {
-		s.ln.Close()
-	}
-	s.mu.Unlock()
-	if d > 0 {
-		s.spawn(func() {
-			sleep(s.ctx, d)
-			_ = s.revive() // an address taken meanwhile goes on refusing
-		})
-	}
-}
-
-// revive listens again at the same address, with a new core if the old one died.
-func (s *Server) revive() error {
-	s.mu.Lock()
-	if s.closed || !s.refused && s.dead == nil {
-		s.mu.Unlock()
-		return nil
-	}
-	died := s.dead != nil
-	s.dead, s.refused = nil, false
-	s.mu.Unlock()
-	if died {
-		s.eachRank((*rank).restart)
-		s.begins()
-	}
-	if err := s.resumeEvents(); err != nil {
-		return err
-	}
-	if s.o.Listener != nil {
-		return nil
-	}
-	ln, err := s.o.Listen("tcp", s.ln.Addr().String())
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return ln.Close()
-	}
-	s.ln = ln
-	s.wg.Go(func() { s.acceptAll(ln) })
-	return nil
-}
-
-// resumeEvents binds the publishers that went with the process, at the addresses they had.
-func (s *Server) resumeEvents() error {
-	for _, r := range s.ranks {
-		if r.pub.Load() == nil {
-			if err := r.startEvents(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// restart is the end of the process and the start of another after d. It fails only when d is 0 and the
-// addresses cannot be bound.
-func (s *Server) restart(d time.Duration) error {
-	s.refuse(0)
-	s.cutAll()
-	s.eachRank((*rank).restart)
-	if d == 0 {
-		s.begins()
-		return s.revive()
-	}
-	s.eachRank((*rank).stopEvents)
-	s.later(d, func() {
-		s.begins()
-		_ = s.revive() // an address taken meanwhile goes on refusing
-	})
-	return nil
-}
-
-// begins notes that a process starts now.
-func (s *Server) begins() { s.born.Store(time.Now().UnixNano()) }
-
-// started is when the process started, as /metrics and /v1/models tell it.
-func (s *Server) started() time.Time { return time.Unix(0, s.born.Load()) }
-
-func (s *Server) cutAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		c.nc.Close()
-	}
-}
-
-// die is the death of EngineCore: the listener goes first, so that whoever has seen the 500 is refused from
-// then on.
-func (s *Server) die(why error) {
-	s.mu.Lock()
-	first := s.dead == nil && !s.closed
-	if first {
-		s.dead = why
-		if s.o.Listener == nil {
-			s.ln.Close()
-		}
-	}
-	s.mu.Unlock()
-	if !first {
-		return
-	}
-	s.eachRank(func(r *rank) {
-		r.failAll(engineDead)
-		r.side.cut()
-		r.stopEvents()
-	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		if !c.busy.Load() {
-			c.nc.Close()
-		}
-	}
-}
-
-// Dead says why the engine core died, nil while it lives.
-func (s *Server) Dead() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dead
-}
-
 // URL is the base of the HTTP server, without a slash at the end.
 func (s *Server) URL() string { return s.url }
 
@@ -429,11 +199,6 @@ func (s *Server) EngineID(rank int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.core.EngineID()
-}
-
-// Endpoints are the addresses that a rank publishes its events at, with real ports; "" without events.
-func (s *Server) Endpoints(rank int) (events, replay string) {
-	return s.ranks[rank].bind.Endpoint, s.ranks[rank].bind.Replay
 }
 
 // Stats is the state of every rank's core.

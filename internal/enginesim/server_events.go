@@ -1,0 +1,95 @@
+package enginesim
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"tandem/internal/kvevents"
+)
+
+// startEvents binds the publisher, and remembers the ports it got for the next time.
+func (r *rank) startEvents() error {
+	o := r.srv.o
+	if o.EventsEndpoint == "" {
+		return nil
+	}
+	if r.bind.Endpoint == "" {
+		r.bind = r.publisherOptions()
+	}
+	if !r.srv.listens() {
+		return nil
+	}
+	p, err := kvevents.NewPublisher(r.bind)
+	if err != nil {
+		return err
+	}
+	r.bind.Endpoint, r.bind.Replay = p.Endpoints()
+	r.pub.Store(p)
+	return nil
+}
+
+// Events returns the addresses of the events of the server's first rank, with real ports; "" for those that
+// it does not have.
+func (s *Server) Events() (endpoint, replay string) {
+	p := s.ranks[0].pub.Load()
+	if p == nil {
+		return "", ""
+	}
+	return p.Endpoints()
+}
+
+// stopEvents closes the sockets, as the end of the process does.
+func (r *rank) stopEvents() {
+	if p := r.pub.Swap(nil); p != nil {
+		p.Close()
+	}
+}
+
+func (r *rank) publisherOptions() kvevents.PublisherOptions {
+	o := r.srv.o
+	p := kvevents.PublisherOptions{
+		Context: o.ZMQ, Endpoint: offsetPort(o.EventsEndpoint, r.n), Topic: o.Topic, Form: kvevents.Map,
+		ReplayFrames: 4,
+	}
+	p.BufferSteps = o.Wrong.bufferSteps()
+	if !o.NoReplay {
+		p.Replay = offsetPort(cmp.Or(o.ReplayEndpoint, freePort(o.EventsEndpoint)), r.n)
+	}
+	if !r.srv.versionAtLeast(24) {
+		p.Form = kvevents.Array
+	}
+	if !r.srv.versionAtLeast(26) {
+		p.ReplayFrames = 3
+	}
+	return p
+}
+
+// offsetPort adds a rank to the port, which stays when it is 0.
+func offsetPort(endpoint string, n int) string {
+	i := strings.LastIndexByte(endpoint, ':')
+	port, err := strconv.Atoi(endpoint[i+1:])
+	if err != nil || port == 0 || n == 0 {
+		return endpoint
+	}
+	return endpoint[:i+1] + strconv.Itoa(port+n)
+}
+
+func freePort(endpoint string) string { return endpoint[:strings.LastIndexByte(endpoint, ':')+1] + "0" }
+
+// resumeEvents binds the publishers that went with the process, at the addresses they had.
+func (s *Server) resumeEvents() error {
+	for _, r := range s.ranks {
+		if r.pub.Load() == nil {
+			if err := r.startEvents(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Endpoints are the addresses that a rank publishes its events at, with real ports; "" without events.
+func (s *Server) Endpoints(rank int) (events, replay string) {
+	return s.ranks[rank].bind.Endpoint, s.ranks[rank].bind.Replay
+}
