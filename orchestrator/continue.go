@@ -130,20 +130,8 @@ func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.Failed
 func (a *answer) replace(
 	ctx context.Context, root *job, err error, blamed planner.FailedAttempt,
 ) (outcome string, f *failure) {
-	switch {
-	case errors.Is(err, openai.ErrDiverged):
-		return diverged, nil
-	case a.endHeld():
-		return wasComplete, nil
-	case a.given.Complete(root.req.IncludeUsage):
-		a.endWith(nil)
-		return wasComplete, nil
-	case a.given.Resumable() != "":
-		return notPossible, nil
-	case len(root.rec.Continued) >= mostContinued:
-		return tooOften, nil
-	case !root.mayGoOn(ctx, blamed):
-		return noBudget, nil
+	if outcome := a.endsHere(ctx, root, err, blamed); outcome != "" {
+		return outcome, nil
 	}
 	ctx, span := root.q.o.step(ctx, "continue")
 	defer span.end()
@@ -167,6 +155,28 @@ func (a *answer) replace(
 	b.gave = a.gave
 	*a = *b
 	return wentOn, nil
+}
+
+// endsHere is the outcome where no other engine has anything to go on with, or none may; "" where one may.
+func (a *answer) endsHere(
+	ctx context.Context, root *job, err error, blamed planner.FailedAttempt,
+) (outcome string) {
+	switch {
+	case errors.Is(err, openai.ErrDiverged):
+		return diverged
+	case a.endHeld():
+		return wasComplete
+	case a.given.Complete(root.req.IncludeUsage):
+		a.endWith(nil)
+		return wasComplete
+	case a.given.Resumable() != "":
+		return notPossible
+	case len(root.rec.Continued) >= mostContinued:
+		return tooOften
+	case !root.mayGoOn(ctx, blamed):
+		return noBudget
+	}
+	return ""
 }
 
 // endWith lets the client get these events and the end marker, and nothing more.

@@ -45,18 +45,23 @@ func runSuite(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if !*quiet {
 		o.Progress = since(stderr, time.Now())
 	}
-	lines, err := suite.Run(ctx, o)
-	if err == nil && !o.Quick && *only == "" {
-		var more []suite.Line
-		more, err = validations(o)
-		lines = append(lines, more...)
-	}
+	lines, err := playSuite(ctx, o)
 	err = errors.Join(err, suite.Print(stdout, lines),
 		writeFile(*out, func(w io.Writer) error { return suite.Write(w, lines) }))
 	if o.Quick && err == nil {
 		return suite.Missed(lines)
 	}
 	return err
+}
+
+// playSuite computes the lines; those of all claims have the validations behind them.
+func playSuite(ctx context.Context, o suite.Options) ([]suite.Line, error) {
+	lines, err := suite.Run(ctx, o)
+	if err != nil || o.Quick || len(o.Only) > 0 {
+		return lines, err
+	}
+	more, err := validations(o)
+	return append(lines, more...), err
 }
 
 // validations are the figures of simulated engines beside measured runs.

@@ -19,11 +19,12 @@ import (
 )
 
 // The path of a request through the server: http_conn.go reads it, http_route.go finds who answers,
-// http_params.go parses the body (http_sampling.go, http_rare.go and http_prompt.go its parts), the bodies that
-// pydantic takes apart are judged in pydantic.go and beside it. generation.go gives what generation_check.go
-// lets pass to a core, loop.go steps the core and carries outputs and events out (loop_peers.go its orders),
-// and an http_*.go named after the endpoint writes the answer. server_life.go is how a process begins, dies
-// and comes back, sidechannel.go the way between two engines, faults.go what can be made to go wrong.
+// http_params.go parses the body (http_sampling.go, http_rare.go and http_prompt.go its parts); the bodies
+// that pydantic takes apart are judged in pydantic.go and beside it. generation.go gives what
+// generation_check.go lets pass to a core, loop.go steps the core and carries outputs and events out
+// (loop_peers.go its orders), and an http_*.go named after the endpoint writes the answer. server_life.go is
+// how a process begins, dies and comes back, sidechannel.go the way between two engines, faults.go what can be
+// made to go wrong.
 
 // Server is one simulated vLLM API server with its engine cores. All methods are safe for concurrent use.
 type Server struct {

@@ -93,53 +93,79 @@ func square(x float64) float64 { return x * x }
 // calibrate finds the tuning that fits the first n measured requests best. token says whether there is a link
 // between GPUs to be fitted.
 func (r *Recording) calibrate(n int, token bool) (kernels.Tuning, error) {
-	best := kernels.Tuning{Scale: 1, Host: 0.0005}
-	steps := []float64{0.1, 0.001, 0}
-	if token {
-		steps[2] = 1e-5
+	c := calibration{
+		miss:  func(t kernels.Tuning) (float64, error) { return r.miss(t, n) },
+		best:  kernels.Tuning{Scale: 1, Host: 0.0005},
+		steps: [3]float64{0.1, 0.001, 0},
 	}
-	least, err := r.miss(best, n)
-	if err != nil {
-		return best, err
+	if token {
+		c.steps[2] = 1e-5
+	}
+	err := c.descend()
+	return c.best, err
+}
+
+// calibration looks for the tuning with the least miss, along one parameter after the other.
+type calibration struct {
+	miss  func(kernels.Tuning) (float64, error)
+	best  kernels.Tuning
+	least float64    // miss of best
+	steps [3]float64 // of scale, host and token; 0 leaves one as it is
+}
+
+// descend halves the steps where none of them leads to anything better, until they are small.
+func (c *calibration) descend() error {
+	var err error
+	if c.least, err = c.miss(c.best); err != nil {
+		return err
 	}
 	for range 40 {
 		improved := false
-		for d, step := range steps {
-			for _, sign := range []float64{1, -1} {
-				if step == 0 {
-					continue
-				}
-				try := best
-				switch d {
-				case 0:
-					try.Scale = max(0.2, try.Scale+sign*step)
-				case 1:
-					try.Host = max(0, try.Host+sign*step)
-				case 2:
-					try.Token = max(0, try.Token+sign*step)
-				}
-				miss, err := r.miss(try, n)
-				if err != nil {
-					return best, err
-				}
-				if miss < least {
-					best = try
-					least = miss
-					improved = true
-					break
-				}
+		for d := range c.steps {
+			better, err := c.along(d)
+			if err != nil {
+				return err
 			}
+			improved = improved || better
 		}
-		if !improved {
-			for d := range steps {
-				steps[d] /= 2
-			}
-			if steps[0] < 0.002 {
-				break
-			}
+		if improved {
+			continue
+		}
+		for d := range c.steps {
+			c.steps[d] /= 2
+		}
+		if c.steps[0] < 0.002 {
+			break
 		}
 	}
-	return best, nil
+	return nil
+}
+
+// along tries one step up parameter d, then one down, and keeps the first that is better.
+func (c *calibration) along(d int) (better bool, err error) {
+	if c.steps[d] == 0 {
+		return false, nil
+	}
+	for _, by := range []float64{c.steps[d], -c.steps[d]} {
+		try := c.best
+		switch d {
+		case 0:
+			try.Scale = max(0.2, try.Scale+by)
+		case 1:
+			try.Host = max(0, try.Host+by)
+		case 2:
+			try.Token = max(0, try.Token+by)
+		}
+		miss, err := c.miss(try)
+		if err != nil {
+			return false, err
+		}
+		if miss < c.least {
+			c.best, c.least = try, miss
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func (r *Recording) miss(tune kernels.Tuning, n int) (float64, error) {

@@ -4,7 +4,6 @@ package conformance
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"regexp"
 	"slices"

@@ -39,44 +39,67 @@ type try struct{ load, good float64 }
 func (p *Player) search(
 	ctx context.Context, g *goal, shape, form string, load float64, seed uint64, how pace,
 ) (float64, error) {
-	var below, above *try
-	step := func(load float64) error {
+	b := bracket{enough: g.enough, good: func(load float64) (float64, error) {
 		x, err := p.play(ctx, shape, form, load, seed)
 		if err != nil {
-			return err
-		}
-		if t := (&try{load, g.good(&x.Figures)}); t.good >= g.enough {
-			below = t
-		} else {
-			above = t
-		}
-		return nil
-	}
-	for range how.steps {
-		if err := step(load); err != nil {
 			return 0, err
 		}
-		if below != nil && above != nil {
-			break
+		return g.good(&x.Figures), nil
+	}}
+	if err := b.open(load, how); err != nil {
+		return 0, err
+	}
+	switch {
+	case b.below == nil:
+		return 0, fmt.Errorf("%s on %s: %w even at a load of %.3g", form, shape, errNone, b.above.load)
+	case b.above == nil:
+		return b.below.load, nil
+	}
+	for range how.halves {
+		if err := b.step(math.Sqrt(b.below.load * b.above.load)); err != nil {
+			return 0, err
 		}
-		if below != nil {
+	}
+	return cross(b.below, b.above, g.enough), nil
+}
+
+// bracket has the last play on each side of what is looked for; nil where there was none.
+type bracket struct {
+	good         func(load float64) (float64, error) // plays one load
+	enough       float64
+	below, above *try
+}
+
+// step plays a load, which is the end of its side from now on.
+func (b *bracket) step(load float64) error {
+	good, err := b.good(load)
+	if err != nil {
+		return err
+	}
+	if t := (&try{load, good}); t.good >= b.enough {
+		b.below = t
+	} else {
+		b.above = t
+	}
+	return nil
+}
+
+// open goes up or down from load until both sides have a play, or the steps are over.
+func (b *bracket) open(load float64, how pace) error {
+	for range how.steps {
+		if err := b.step(load); err != nil {
+			return err
+		}
+		switch {
+		case b.below != nil && b.above != nil:
+			return nil
+		case b.below != nil:
 			load *= how.step
-		} else {
+		default:
 			load /= how.step
 		}
 	}
-	switch {
-	case below == nil:
-		return 0, fmt.Errorf("%s on %s: %w even at a load of %.3g", form, shape, errNone, above.load)
-	case above == nil:
-		return below.load, nil
-	}
-	for range how.halves {
-		if err := step(math.Sqrt(below.load * above.load)); err != nil {
-			return 0, err
-		}
-	}
-	return cross(below, above, g.enough), nil
+	return nil
 }
 
 // cross is where the line through two plays has just enough.
