@@ -82,7 +82,7 @@ func TestGrowthAtOnce(t *testing.T) {
 	const each = 1600
 	at := func(ages func(i int) int) float64 {
 		p := configured()
-		p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: each, Speed: scoring.Rates(0, 100)})
+		p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: each, Speed: scoring.Speed{D0: 0.01}})
 		r := engine("d1", 100_000)
 		p.SetMembers([]replica.Replica{r}, start)
 		p.Observe("d1", load(start, 0, 0), start)

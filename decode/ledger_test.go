@@ -500,7 +500,7 @@ func TestDecodeSpeedIsLearned(t *testing.T) {
 	if got := c[0].Step; math.Abs(got-0.030) > 0.004 {
 		t.Errorf("step of %g s, want about 0.030", got)
 	}
-	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Rates(0, 100), ExpectedOutput: 160})
+	p.Configure(Settings{LoadTTL: usualTTL, Speed: scoring.Speed{D0: 0.01}, ExpectedOutput: 160})
 	c, _, _ = p.Candidates(&Query{Model: "m", Tokens: 160, MaxTokens: 1}, start, nil, nil)
 	if got := c[0].Step; got != 0.010 {
 		t.Errorf("configured step of %g s, want 0.010", got)

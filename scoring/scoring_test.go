@@ -363,3 +363,18 @@ func TestArrivalRate(t *testing.T) {
 		t.Errorf("by a clock that was set back: %g a second", got)
 	}
 }
+
+// TestGivenRatesKnowLoad: who tells how fast a request decodes alone has not said that others beside it cost
+// nothing.
+func TestGivenRatesKnowLoad(t *testing.T) {
+	s, profile := Rates(0, 50), DefaultSpeed()
+	if got := s.Step(0, 0); math.Abs(got-0.02) > 1e-12 {
+		t.Errorf("a step of one request alone: %v s, want 0.02", got)
+	}
+	for _, tokens := range []int{0, 100, 10_000} {
+		got, want := s.Marginal(tokens)/s.D0, profile.Marginal(tokens)/profile.D0
+		if math.Abs(got-want) > 1e-12 {
+			t.Errorf("%d tokens make a step longer by %v of it, want %v as in the profile", tokens, got, want)
+		}
+	}
+}

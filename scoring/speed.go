@@ -18,15 +18,21 @@ func DefaultSpeed() Speed {
 	return Speed{T0: 4.5e-3, A: 16.8e-6, B: 1.45e-9, D0: 6.6e-3, D1: 10.7e-6, D2: 40.8e-9}
 }
 
-// Rates returns the Speed that prefills and decodes the given tokens a second, whatever their number. A rate
-// that is not positive leaves its half unknown.
+// Rates returns the Speed that prefills so many tokens a second, whatever their number, and makes so many for
+// a request that decodes alone: others beside it make steps longer as much as they do in the profile, since
+// a replica that has nothing to do would else be as good as one that is full of streams. A rate that is not
+// positive leaves its half unknown.
 func Rates(prefill, decode float64) Speed {
 	var s Speed
 	if prefill > 0 {
 		s.A = 1 / prefill
 	}
 	if decode > 0 {
-		s.D0 = 1 / decode
+		profile := DefaultSpeed()
+		slower := 1 / decode / profile.D0
+		s.D0 = slower * profile.D0
+		s.D1 = slower * profile.D1
+		s.D2 = slower * profile.D2
 	}
 	return s
 }

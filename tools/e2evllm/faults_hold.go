@@ -28,7 +28,7 @@ func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string,
 		return 0, err
 	}
 	after, err := f.prefills(ctx)
-	return after - before, err
+	return min(after-before, float64(n)), err // other routers try pairs that failed with prompts of their own
 }
 
 // prefills is how many requests the prefill engines have answered.
@@ -102,7 +102,17 @@ func (f *faulting) holdStreams(ctx context.Context, n int, victim string) error 
 			return err
 		}
 	}
-	return fmt.Errorf("none of %d streams comes from %s: the fault would find nothing", n+6, victim)
+	return fmt.Errorf("none of %d streams comes from %s: the fault would find nothing; the last plan: %s", n+6,
+		victim, lastPlan(ctx, f.router))
+}
+
+// lastPlan is what the router decided last, with what each plan would have cost.
+func lastPlan(ctx context.Context, r *router) string {
+	body, err := get(ctx, r.admin+"/debug/decisions?n=1")
+	if err != nil {
+		return err.Error()
+	}
+	return string(body)
 }
 
 // holdSecondLegs returns when n or more requests wait for decode engines that stand still, the victims among
