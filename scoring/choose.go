@@ -81,10 +81,18 @@ func (t *Table) good() int {
 // row prices the pairs of sender i that may be among the best, and enters them there. Of equal pairs those of
 // a sender further down in the table are not.
 func (t *Table) row(i int, best []Choice) {
+	for k := range t.groups {
+		g := &t.groups[k]
+		t.rowWith(i, g.receivers, g.senders[i], best)
+	}
+}
+
+// rowWith is row for the receivers of one group, to whose pairs sender i adds so much at least.
+func (t *Table) rowWith(i int, with []candidate, own float64, best []Choice) {
 	s, rates := &t.Senders[i], t.rates(i)
 	worst := &best[len(best)-1]
-	for _, r := range t.order {
-		least := t.least[i] + r.floor
+	for _, r := range with {
+		least := own + r.floor
 		if least > worst.Cost || least == worst.Cost && int32(i) > worst.Prefill {
 			return // and so are all that follow
 		}

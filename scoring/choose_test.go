@@ -13,15 +13,13 @@ import (
 // slowChoose is the obvious twin of Choose: it prices every plan, sorts them, and draws among the ties.
 func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans int, best []Choice) {
 	var splits, locals []Choice
-	rows := make([][]Choice, len(t.Senders))
 	for i := range t.Senders {
 		for j := range t.Receivers {
 			if cost, ok := t.Cost(i, j); ok {
 				plans++
-				rows[i] = append(rows[i], Choice{int32(i), int32(j), cost})
+				splits = append(splits, Choice{int32(i), int32(j), cost})
 			}
 		}
-		splits = append(splits, rows[i]...)
 	}
 	for j := range t.Local {
 		if cost, ok := t.Alone(j); ok {
@@ -36,7 +34,7 @@ func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans 
 		}
 	}
 	if !math.IsInf(least.Cost, 1) {
-		chosen, ties = slowDraw(t, rnd, least, rows, locals)
+		chosen, ties = slowDraw(t, rnd, least, splits, locals)
 	}
 	slices.SortStableFunc(splits, func(a, b Choice) int { return cmp.Compare(a.Cost, b.Cost) })
 	for len(splits) < keep {
@@ -45,35 +43,21 @@ func slowChoose(t *Table, rnd *rand.Rand, keep int) (chosen Choice, ties, plans 
 	return chosen, ties, plans, splits[:keep]
 }
 
-// slowDraw draws for each tie, and for a whole row where there were many before it.
+// slowDraw draws one number for all ties.
 func slowDraw(
-	t *Table, rnd *rand.Rand, least Choice, rows [][]Choice, locals []Choice,
+	t *Table, rnd *rand.Rand, least Choice, splits, locals []Choice,
 ) (chosen Choice, ties int) {
 	good := func(of []Choice) []Choice {
 		return slices.DeleteFunc(slices.Clone(of), func(c Choice) bool { return c.Cost > t.Limit(least.Cost) })
 	}
-	var lots [][]Choice
-	before := 0
-	for _, row := range rows {
-		row = good(row)
-		if before < 1024 {
-			lots = slices.AppendSeq(lots, slices.Chunk(row, 1))
-		} else if len(row) > 0 {
-			lots = append(lots, row)
-		}
-		before += len(row)
-	}
+	lots := good(splits)
 	if !t.SplitFirst || least.Prefill < 0 {
-		lots = slices.AppendSeq(lots, slices.Chunk(good(locals), 1))
+		lots = append(lots, good(locals)...)
 	}
-	for _, lot := range lots {
-		if ties += len(lot); ties == 1 {
-			chosen = lot[0]
-		} else if at := rnd.IntN(ties); at < len(lot) {
-			chosen = lot[at]
-		}
+	if len(lots) == 1 {
+		return lots[0], 1
 	}
-	return chosen, ties
+	return lots[rnd.IntN(len(lots))], len(lots)
 }
 
 // price is what a pair costs, written down once more.
@@ -98,7 +82,12 @@ func anyTable(t *rapid.T, most int) *Table {
 	table := &Table{}
 	table.PairRates.Reset(d)
 	table.Ties = rapid.SampledFrom(
-		[]Ties{{Absolute: 2e-3, Relative: 0.02}, {}, {Absolute: 1e-9, SplitFirst: true}},
+		[]Ties{
+			{Absolute: 2e-3, Relative: 0.02},
+			{},
+			{Absolute: 1e-9, SplitFirst: true},
+			{Absolute: 2e-3, SplitFirst: true},
+		},
 	).Draw(t, "ties")
 	for i := range p {
 		table.Senders = append(table.Senders, Sender{
@@ -247,6 +236,49 @@ func largeTable(t *rapid.T) *Table {
 	return table
 }
 
+// Each tie has the same chance: in rows of which all, some or one of the pairs tie, and alone.
+func TestTiesAreDrawnEvenly(t *testing.T) {
+	const n, rounds = 24, 60
+	table := &Table{Ties: Ties{Absolute: 2e-3}}
+	table.PairRates.Reset(n)
+	for at := range n * n {
+		rate := 1e-10
+		if at%7 == 3 && at/n%2 == 0 {
+			rate = -1
+		}
+		table.Add(rate)
+	}
+	for i := range n {
+		table.Senders = append(table.Senders, Sender{cost: float64(i*i) * 4e-6, Leaving: float64(i%3) / 100})
+		table.Receivers = append(table.Receivers,
+			Receiver{cost: float64(i) * 1e-4, Bytes: 1e9, Busy: float64(i%5) * 1e-4})
+		table.Local = append(table.Local, 0.1+float64(i)*1e-4)
+		table.Row, table.Col = append(table.Row, int32(i)), append(table.Col, int32(i))
+	}
+	table.Admit()
+	table.ExcludePair(2*n + 5)
+	rnd := rand.New(rand.NewPCG(3, 4))
+	drawn := map[Choice]int{}
+	best, locals := make([]Choice, 4), make([]Choice, 2)
+	_, ties, _ := table.Choose(rnd, best, locals)
+	for range rounds * ties {
+		chosen, _, _ := table.Choose(rnd, best, locals)
+		drawn[chosen]++
+	}
+	squares := 0.0
+	for c, times := range drawn {
+		squares += float64((times-rounds)*(times-rounds)) / rounds
+		if c.Cost > table.Limit(best[0].Cost) {
+			t.Fatalf("%v is no tie", c)
+		}
+	}
+	free := float64(ties - 1)
+	if ties < 200 || ties > n*n/2 || len(drawn) != ties || math.Abs(squares-free) > 4*math.Sqrt(2*free) {
+		t.Errorf("%d of %d ties were drawn, with a chi-square of %.0f", len(drawn), ties, squares)
+	}
+	agree(t, table)
+}
+
 // One link that is a little longer than the others of its receiver makes one pair no tie among many.
 func TestOneLongerLinkIsNotATie(t *testing.T) {
 	const n = 40
@@ -305,9 +337,51 @@ func TestMostPairsAreOutOfReach(t *testing.T) {
 	table.Choose(rand.New(rand.NewPCG(1, 1)), best, make([]Choice, 2))
 	within := 0
 	for i := range n {
-		within += len(table.reachable(i, best[len(best)-1].Cost))
+		for _, floor := range table.floors {
+			if table.senderLeast(i)+floor <= best[len(best)-1].Cost {
+				within++
+			}
+		}
 	}
 	if within > 10 {
 		t.Errorf("%d of %d pairs are within reach of the best", within, n*n)
 	}
+}
+
+// Of pairs that nearly all are as good hardly any is priced to count them, and few beside those few whose
+// receiver holds some of the prompt.
+func TestTiesAreCountedWithoutPrices(t *testing.T) {
+	const n = 200
+	table := &Table{Ties: Ties{Absolute: 2e-3, Relative: 0.02}}
+	table.PairRates.Reset(n)
+	for range n * n {
+		table.Add(1e-10)
+	}
+	for i := range n {
+		table.Senders = append(table.Senders,
+			Sender{cost: 0.1 + float64(i*37%n)*1e-5, Ready: 0.1, Leaving: float64(i*11%n) * 1e-3})
+		r := Receiver{cost: 0.1 + float64(i*73%n)*1e-5, Bytes: 1e9, Arriving: float64(i*7%n) * 1e-3}
+		if i == n/2 {
+			r.Bytes /= 2
+		}
+		table.Receivers = append(table.Receivers, r)
+		table.Row, table.Col = append(table.Row, int32(i)), append(table.Col, int32(i))
+	}
+	table.Admit()
+	best := make([]Choice, 4)
+	_, ties, _ := table.Choose(rand.New(rand.NewPCG(1, 1)), best, make([]Choice, 2))
+	limit, priced := table.Limit(best[0].Cost), 0
+	for i := range n {
+		for _, g := range table.groups {
+			for _, r := range g.receivers[g.sure(&table.Senders[i], limit):] {
+				if g.senders[i]+r.floor <= limit {
+					priced++
+				}
+			}
+		}
+	}
+	if ties < n || priced > 2*n {
+		t.Errorf("%d pairs are priced to find %d ties of %d", priced, ties, n*n)
+	}
+	agree(t, table)
 }

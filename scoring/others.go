@@ -6,8 +6,8 @@ package scoring
 // many places of memory as there are senders.
 func (t *Table) OtherSender(c Choice) Choice {
 	best := none
-	for i, least := range t.least {
-		if least+t.floors[c.Decode] >= best.Cost || i == int(c.Prefill) {
+	for i := range t.Senders {
+		if t.senderLeast(i)+t.floors[c.Decode] >= best.Cost || i == int(c.Prefill) {
 			continue
 		}
 		if cost, ok := t.Cost(i, int(c.Decode)); ok && cost < best.Cost {
@@ -19,7 +19,7 @@ func (t *Table) OtherSender(c Choice) Choice {
 
 // OtherReceiver is OtherSender for c's sender with another receiver than c's.
 func (t *Table) OtherReceiver(c Choice) Choice {
-	best, own := none, t.least[c.Prefill]
+	best, own := none, t.senderLeast(int(c.Prefill))
 	for j, floor := range t.floors {
 		if own+floor >= best.Cost || j == int(c.Decode) {
 			continue

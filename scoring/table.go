@@ -20,7 +20,7 @@ type Table struct {
 	pairsOut                         []int32 // in PerByte
 
 	bounds
-	sides
+	tied []int32 // pairs of each sender that are as good as the best
 }
 
 // Ties says which plans are as good as the best: those within the larger of the two of its cost.

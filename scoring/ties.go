@@ -1,103 +1,55 @@
 package scoring
 
-import (
-	"math"
-	"slices"
-	"sort"
-)
+import "sort"
 
-// countTies returns how many pairs of sender i cost no more than limit. Of the usual receivers only those are
-// priced of which the two sides do not tell.
+// countTies returns how many pairs of sender i cost no more than limit. Only those are priced of which the
+// two sides do not tell.
 func (t *Table) countTies(i int, limit float64) (n int) {
-	count := func(Choice) bool { n++; return true }
-	if !t.whole(i) {
-		t.eachTie(i, t.reachable(i, limit), limit, count)
-		return n
+	for k := range t.groups {
+		g := &t.groups[k]
+		if len(g.receivers) == 0 || g.senders[i]+g.receivers[0].floor > limit {
+			continue
+		}
+		sure := g.sure(&t.Senders[i], limit)
+		n += t.possible(i, g.receivers[:sure])
+		n += t.priced(i, g.receivers[sure:], g.senders[i], limit)
 	}
-	if !t.sorted {
-		t.sort()
+	return n
+}
+
+// sure returns how many of the first receivers surely cost no more than limit with s.
+func (g *group) sure(s *Sender, limit float64) int {
+	most := g.senderMost(s)
+	return sort.Search(len(g.most), func(k int) bool { return !(most+g.most[k] <= limit) })
+}
+
+// possible returns how many pairs of sender i with some receivers are possible.
+func (t *Table) possible(i int, with []candidate) (n int) {
+	if len(with) == 0 || t.whole(i) {
+		return len(with)
 	}
-	t.eachTie(i, t.unusual, limit, count)
-	s, rates := &t.Senders[i], t.rates(i)
-	own := t.span(s)
-	sure := sort.Search(len(t.usual), func(k int) bool { return !(own.most+t.usual[k].most <= limit) })
-	maybe := sort.Search(len(t.usual), func(k int) bool { return own.least+t.usual[k].least > limit })
-	for k := sure; k < maybe; k++ {
-		if j := t.usual[k].at; s.price(&t.Receivers[j], rates[t.Col[j]]) <= limit {
+	rates := t.rates(i)
+	for _, r := range with {
+		if rates[t.Col[r.at]] >= 0 && !t.pairOut(t.place(i, int(r.at))) {
 			n++
 		}
 	}
-	return n + sure
+	return n
 }
 
-// sides is what is known of pairs by what each side adds to their cost, whoever the other is. Where the
-// blocks to be moved take about the same time for many receivers, nearly nothing else is between the two.
-type sides struct {
-	usual   []receiverSpan // those receivers, who add least first
-	unusual []int32        // the other ones
-	own     RateRange      // seconds that the blocks take for the usual ones
-	sorted  bool           // the above is of this request
-}
-
-// span is between what a side adds to the cost of a pair.
-type span struct{ least, most float64 }
-
-type receiverSpan struct {
-	span
-	at int32 // in Receivers
-}
-
-// rounding is more than a price and the sum of two sides are apart for being added up in another order.
-const rounding = 1e-9
-
-func newSpan(least, most float64) span {
-	return span{least - rounding*(1+math.Abs(least)), most + rounding*(1+math.Abs(most))}
-}
-
-// span returns what s adds to the cost of pairs with usual receivers.
-func (t *Table) span(s *Sender) span {
-	return newSpan(s.cost+linkContention(t.own.Least, s.Leaving),
-		s.cost+max(0, s.Outbox-s.Ready)+linkContention(t.own.Most, s.Leaving))
-}
-
-// sort makes the spans of all receivers that can be in pairs. Each counts as the most of those before it,
-// too, so that whatever stands before one which is surely a tie is one.
-func (t *Table) sort() {
-	t.usual = t.usual[:0]
-	t.unusual = t.unusual[:0]
-	t.own = noRates
-	t.sorted = true
-	typical := t.times(t.order[len(t.order)/2].at)
-	for _, c := range t.order {
-		r, own := &t.Receivers[c.at], t.times(c.at)
-		if own.Least < typical.Least*(1-unlike) || own.Most > typical.Least*(1+unlike) || r.Busy > t.ready {
-			t.unusual = append(t.unusual, c.at)
-			continue
+// priced returns how many pairs of sender i, which adds so much at least, with some receivers of one group
+// cost no more than limit, by their prices.
+func (t *Table) priced(i int, with []candidate, least, limit float64) (n int) {
+	s, rates := &t.Senders[i], t.rates(i)
+	for _, r := range with {
+		if least+r.floor > limit {
+			break // and so are all that follow
 		}
-		t.own.add(own.Least)
-		t.own.add(own.Most)
-		t.usual = append(t.usual, receiverSpan{newSpan(
-			r.cost+r.Inbound+own.Least+linkContention(own.Least, r.Arriving),
-			r.cost+r.Inbound+own.Most+linkContention(own.Most, r.Arriving),
-		), c.at})
-	}
-	slices.SortFunc(t.usual, func(a, b receiverSpan) int {
-		if a.least < b.least {
-			return -1
+		perByte := rates[t.Col[r.at]]
+		if perByte >= 0 && s.price(&t.Receivers[r.at], perByte) <= limit &&
+			!t.pairOut(t.place(i, int(r.at))) {
+			n++
 		}
-		return 1
-	})
-	for k := 1; k < len(t.usual); k++ {
-		t.usual[k].most = max(t.usual[k].most, t.usual[k-1].most)
 	}
-}
-
-// unlike is the part by which blocks take longer or shorter than is usual where a receiver is not a usual
-// one.
-const unlike = 0.01
-
-// times returns the seconds that the blocks take for a receiver, over any of its links.
-func (t *Table) times(j int32) RateRange {
-	bytes, rates := t.Receivers[j].Bytes, t.Columns[t.Col[j]]
-	return RateRange{bytes * rates.Least, bytes * rates.Most}
+	return n
 }
