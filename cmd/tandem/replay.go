@@ -54,6 +54,8 @@ func replayCommand(args []string) func(context.Context, []string, io.Writer, io.
 		}
 	case "grid":
 		return runGrid
+	case "repeats":
+		return runRepeats
 	}
 	return nil
 }
@@ -68,7 +70,8 @@ type replayOptions struct {
 
 func replayFlags(args []string, stderr io.Writer) (o replayOptions, err error) {
 	p := &o.play
-	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture|kinds|grid [flags]", stderr)
+	fs := newFlags("replay", "[flags], or: tandem replay validate|suite|capture|kinds|grid|repeats [flags]",
+		stderr)
 	playFlags(fs, p)
 	names := fs.String("policy", "tandem,round-robin",
 		"`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")

@@ -1,0 +1,85 @@
+package trace
+
+import "time"
+
+// Repeats counts which calls of a trace repeat an earlier one, and what a cache of answers without a bound
+// of memory could spare of them. A trace does not have what was said: it is known that two prompts are the
+// same only where all of their tokens lie in named blocks, and nothing is known of temperatures and other
+// fields. So what is counted is the most that there can be.
+type Repeats struct {
+	Calls int
+	Named int // of them, those of which some block has a name
+	Equal int // of these, those with the model, the length and all names of an earlier one
+	Sure  int // of those, the ones whose last tokens have a name, too
+	// Of Equal: those with an answer as long as that of the earlier one, as the same question has where nothing
+	// is drawn by chance.
+	Alike int
+	// Of Alike: those that came while an answer is kept, and may not call tools. Calls of sessions whose times
+	// are not recorded count as if no answer were ever too old.
+	Hits int
+
+	Prompt, HitPrompt int // tokens of all prompts, and of those of Hits
+	Answer, HitAnswer int
+}
+
+// repeated is a question as a trace has it.
+type repeated struct {
+	blocks uint64
+	input  int
+	model  string
+}
+
+// keptAnswer is what a cache would have of it.
+type keptAnswer struct {
+	at     time.Duration
+	output int
+}
+
+// Repeating counts the repeats of sessions, in their order, where answers are kept for ttl.
+func Repeating(sessions []*Session, ttl time.Duration) (r Repeats) {
+	kept := map[repeated]keptAnswer{}
+	var ids []uint64
+	for _, s := range sessions {
+		for i := range s.Calls {
+			c := &s.Calls[i]
+			ids = s.AppendBlocks(ids[:0], i)
+			r.Calls++
+			r.Prompt += c.Input
+			r.Answer += c.Output
+			if len(ids) == 0 {
+				continue
+			}
+			r.Named++
+			name := repeated{input: c.Input, model: c.Model}
+			for _, id := range ids {
+				name.blocks = mix(name.blocks, id)
+			}
+			at := s.At + c.Think
+			earlier, known := kept[name]
+			fresh := !s.Timed || at-earlier.at <= ttl
+			if known {
+				r.repeat(c, c.Input <= len(ids)*s.BlockSize, earlier.output == c.Output, fresh)
+			}
+			if !known || earlier.output != c.Output || !fresh {
+				kept[name] = keptAnswer{at: at, output: c.Output}
+			}
+		}
+	}
+	return r
+}
+
+// repeat counts one.
+func (r *Repeats) repeat(c *Call, sure, alike, fresh bool) {
+	r.Equal++
+	if sure {
+		r.Sure++
+	}
+	if alike {
+		r.Alike++
+	}
+	if alike && fresh && !c.Asked.Tools {
+		r.Hits++
+		r.HitPrompt += c.Input
+		r.HitAnswer += c.Output
+	}
+}
