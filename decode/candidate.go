@@ -24,6 +24,7 @@ type Query struct {
 	Depth  []int32 // what [roster.Roster.Match] said of Keys
 	Avoid  []replica.ID
 	Ready  time.Duration // until a prefill replica can have computed it
+	Pieces bool          // the prompt may be sent in pieces to who computes it itself
 	Seeded bool          // price by what the operator says, or the profile, and by nothing that was learned
 
 	// Beside is who has the request now, where it asks for another one: candidates are compared with it, too.
@@ -112,6 +113,7 @@ func (p *Pool) Candidates(
 		}
 	}
 	p.expect(dst[first:], q, now)
+	p.priceInPieces(dst[first:], q, now)
 	fillFirst(dst[first:])
 	if !q.Seeded {
 		p.compare(dst[first:], q.Beside, now)

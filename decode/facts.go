@@ -127,6 +127,7 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, othe
 	e := &c.member.remote
 	l := &c.Local
 	l.Wait = m.localWait(q.now).Seconds()
+	l.Busy = m.blocksFor(q.now, p.settings.Piece.Seconds()).Seconds()
 	c.Doubtful = l.Wait == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(q.now)
 	l.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(q.Query, speed, p.Unit())

@@ -25,7 +25,7 @@ func (l *Lease) Holds(now time.Time) (ok bool, reason string, room time.Duration
 	if short, a := p.shortOf(l, now); short > 0 {
 		return false, "it lost its room", p.roomIn(m, &a, short)
 	}
-	if busy := m.localWait(now); busy > soon && !l.local {
+	if busy := m.blocksFor(now, p.settings.Piece.Seconds()); busy > soon && !l.local {
 		return false, "it prefills other prompts", busy
 	}
 	return true, "", 0

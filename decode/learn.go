@@ -13,14 +13,28 @@ func (p *Pool) learnPrefill(l *Lease, now time.Time) {
 	if !l.local {
 		return
 	}
-	before := m.busy.Computed(l.tokens-l.matched, l.matched, now.Sub(l.stream.sentAt), now)
-	before.Teach(&m.prefill, &p.prefills)
-	if !l.stream.roomy || l.stream.unseenArrival > 0 || m.ledger.others.Count > 0 || m.remote.Work > 0 {
+	sentAt, roomy := l.stream.sentAt, l.stream.roomy
+	if l.pieces.upto > 0 {
+		sentAt = l.pieces.begins
+	}
+	p.learnComputed(l, l.tokens, sentAt, roomy && !l.pieces.failed, now)
+	if l.stream.unseenArrival > 0 {
 		m.busy.Spoil()
 	}
 	if len(m.ledger.local.leases) == 0 {
 		busy := m.busy.End()
 		busy.Teach(&m.prefill, &p.prefills)
+	}
+}
+
+// learnComputed takes in that the prompt of l is there up to a token, behind what was there before, since the
+// engine got that. Where it is not sure, nobody knows what else the time was spent on.
+func (p *Pool) learnComputed(l *Lease, upto int, since time.Time, sure bool, now time.Time) {
+	m, from := l.member, l.computed()
+	before := m.busy.Computed(upto-from, from, now.Sub(since), now)
+	before.Teach(&m.prefill, &p.prefills)
+	if !sure || m.ledger.others.Count > 0 || m.remote.Work > 0 {
+		m.busy.Spoil()
 	}
 }
 

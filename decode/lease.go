@@ -47,6 +47,7 @@ type Lease struct {
 
 	local   bool         // its replica computes its prompt
 	prefill localPrefill // where it does
+	pieces  piecewise    // and is sent it in pieces
 	inbound inbound      // where it does not
 }
 
@@ -134,7 +135,8 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 		},
 	}
 	if t.Local {
-		l.prefill = localPrefill{predicted: seconds(c.Local.Warm)}
+		l.prefill = localPrefill{predicted: seconds(c.Local.Took())}
+		l.pieces.on = p.inPieces(q, m)
 		m.meter.Add(now, c.Local.Warm)
 	} else {
 		l.inbound = inbound{transfer: t.Transfer, from: t.Outbox, sendAt: t.SendAt, landAt: t.LandAt}
@@ -168,10 +170,15 @@ func (p *Pool) send(l *Lease, now time.Time) {
 	m.ledger.move(l, sent)
 	l.stream.sentAt = now
 	reading := m.load.Read(now, p.settings.LoadTTL)
-	a := p.account(m, reading.Usage, math.NaN())
-	l.stream.roomy = a.capacity == 0 || a.free >= 0
+	l.stream.roomy = p.hasRoom(m, now)
 	nobodyWaits := reading.Waiting <= 0
 	l.stream.uncontended = l.stream.roomy && nobodyWaits && (l.local || m.localWait(now) == 0)
+}
+
+// hasRoom reports whether the engine has room for all that it has been sent, as far as that is known.
+func (p *Pool) hasRoom(m *member, now time.Time) bool {
+	a := p.account(m, m.load.Read(now, p.settings.LoadTTL).Usage, math.NaN())
+	return a.capacity == 0 || a.free >= 0
 }
 
 // Release ends the lease. A second call, and one on nil, does nothing. Safe for concurrent use.

@@ -164,6 +164,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 	}
 	g.arriveUnseen(l, now)
 	g.move(l, ended)
+	p.endPieces(l)
 	last := g.leases[len(g.leases)-1]
 	g.leases[l.slot], last.slot = last, l.slot
 	g.leases[len(g.leases)-1] = nil

@@ -41,7 +41,8 @@ func (p *Pool) PeerLoads(now time.Time) []PeerLoad {
 	for _, m := range p.members.All {
 		g := &m.ledger
 		s := PeerLoad{
-			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving, Sent: g.sent,
+			ID: m.R.ID, Sequences: g.sequences, Queued: g.queued, Arriving: g.arriving,
+			Sent:     g.sent + m.turns.asked,
 			Promised: g.promised, Growth: g.growth, Returned: g.returned, Held: g.held,
 			Reserved: g.reserved, ReservedIn: m.reservedIn(now), Moving: g.moving, Work: g.local.wait(now),
 			Rho: m.meter.Rho(now), Arrivals: m.comes.Rate(now), Report: replica.ReportOf(m.asked, now),

@@ -19,6 +19,7 @@ type Settings struct {
 	Speed          scoring.Speed // of every member, its own prefill included; a half at zero is learned
 	LoadTTL        time.Duration // a load report older than this says nothing; above 0
 	Margin         float64       // share of a member's blocks that is never promised, 0..1
+	Piece          time.Duration // of a local prefill at once, beside streams; 0 all of it
 	ExpectedOutput int           // tokens that an answer is taken to have until learned; at least 1
 	OutputDoubt    float64       // times as long may answers well be, until learned; up to 1: they are not
 }
@@ -60,6 +61,7 @@ type member struct {
 	prefill scoring.DecayingFit // local prefills
 	steps   scoring.DecayingFit // decode steps
 
+	turns   turns        // of prompts that it computes in pieces
 	streams pace         // of those under way
 	asked   replica.Load // newest report that we asked for ourselves
 }
@@ -121,12 +123,13 @@ func (p *Pool) observe(m *member, l replica.Load, now time.Time) {
 		m.steps.Ease(&p.steps.SpeedFit, now)
 	}
 	if l.Running >= 0 {
-		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - m.ledger.sent - m.remote.Sent)
+		ours := m.ledger.sent + m.remote.Sent + m.turns.asked
+		m.ledger.others.Note(l.Running + max(l.Waiting, 0) - ours)
 	}
 	if !math.IsNaN(l.Usage) && m.load.UsageAt().Equal(l.At) {
 		p.admitDue(now)
 		if running, ok := m.ledger.running(l); ok {
-			p.reconcile(m, l.At, running)
+			p.reconcile(m, l.At, max(0, running-m.turns.asked))
 		}
 	}
 }

@@ -77,5 +77,6 @@ func (l *Lease) first(now time.Time) (took time.Duration, first bool) {
 	if computed {
 		p.learnPrefill(l, now)
 	}
+	p.endPieces(l)
 	return l.stream.begin(now), true
 }

@@ -48,6 +48,9 @@ type Local struct {
 	Warm     float64
 	Share    float64
 	Active   float64 // sequences that stand still meanwhile
+	Busy     float64 // seconds for which the prompts ahead let no other request in
+	Piece    float64 // seconds of a piece, where its prompt is sent in pieces; 0 where it is sent at once
+	Between  float64 // seconds for which it waits for others' decode steps between its pieces
 	Delayed  float64 // seconds that requests whose blocks come meanwhile wait for it, all together
 	Failures float64 // seconds that its failures with whole requests are expected to cost
 

@@ -78,14 +78,14 @@ func (s *Sender) Meet(r *Receiver, perByte float64) Pair {
 // stand still, and whoever comes to the replica meanwhile waits, on average for half of it.
 func (m *Seconds) Local(d *Decode) Terms {
 	l := &d.Local
-	delayed := l.Delayed + linkContention(l.Warm, l.Arrivals)
+	delayed := l.Delayed + l.contention()
 	return Terms{
 		Wait:         m.Beta * l.Wait,
-		Prefill:      m.Alpha.At(l.Queue) * m.work(l.Cold, l.Warm, l.Share),
+		Prefill:      m.Alpha.At(l.Queue)*m.work(l.Cold, l.Warm, l.Share) + l.Between,
 		Room:         d.Room,
 		Decode:       m.streams(d) * d.Running * d.Marginal * d.Output,
 		Answer:       d.Later,
-		Interference: m.streams(d)*l.Active*pausePenalty(l.Warm) + m.Beta*delayed,
+		Interference: m.streams(d)*l.Active*l.pause() + m.Beta*delayed,
 		Pressure:     m.Gamma * Pressure(d.Usage),
 		Failures:     l.Failures,
 	}
@@ -105,7 +105,7 @@ type Receiver struct {
 	Setup    float64 // seconds of a transfer, whatever its size
 	Bytes    float64 // to be moved
 	Inbound  float64 // seconds of transfers that come before
-	Busy     float64 // seconds until it has computed the prompts that it prefills itself
+	Busy     float64 // seconds for which the prompts that it prefills itself let nobody else in
 	Arriving float64 // transfers a second, weighted
 }
 
@@ -117,7 +117,7 @@ func (m *Seconds) Sender(p *Prefill) Sender {
 // Receiver returns d as a side of pairs.
 func (m *Seconds) Receiver(d *Decode) Receiver {
 	return Receiver{
-		Setup: m.Setup, Bytes: float64(d.Missing) * m.BytesPerToken, Inbound: d.Inbound, Busy: d.Local.Wait,
+		Setup: m.Setup, Bytes: float64(d.Missing) * m.BytesPerToken, Inbound: d.Inbound, Busy: d.Local.Busy,
 		Arriving: m.Beta * d.Arriving,
 	}
 }
@@ -167,5 +167,5 @@ func SplitTTFT(m Model, p *Prefill, d *Decode, perByte float64) TTFT {
 
 // LocalTTFT returns the seconds until the first token of d alone.
 func LocalTTFT(d *Decode) TTFT {
-	return TTFT{Ahead: d.Room + d.Local.Wait, Own: d.Local.Warm}
+	return TTFT{Ahead: d.Room + d.Local.Wait, Own: d.Local.Took()}
 }

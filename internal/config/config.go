@@ -174,6 +174,8 @@ type Scoring struct {
 	Gamma float64 `yaml:"gamma"` // weight of KV pressure
 	// Weight of the slow-down of requests already decoding there.
 	DecodePenalty float64 `yaml:"decode_penalty"`
+	// For which a decode replica computes of a prompt at once, beside streams; 0 all of it.
+	PrefillPiece time.Duration `yaml:"prefill_piece"`
 	// A match below this share of the prompt gives no affinity, 0..1, unless AffinitySaved holds.
 	AffinityShare float64       `yaml:"affinity_share"`
 	AffinitySaved time.Duration `yaml:"affinity_saved"` // ... or that saves less than this

@@ -20,6 +20,7 @@ func (ck *checker) scoring(s Scoring) {
 	ck.weight("scoring.beta", s.Beta)
 	ck.weight("scoring.gamma", s.Gamma)
 	ck.weight("scoring.decode_penalty", s.DecodePenalty)
+	ck.longer("scoring.prefill_piece", s.PrefillPiece, 0)
 	ck.share("scoring.affinity_share", s.AffinityShare)
 	ck.longer("scoring.affinity_saved", s.AffinitySaved, 0)
 	if !(s.HeadroomMargin >= 0 && s.HeadroomMargin < 1) {

@@ -119,8 +119,7 @@ func (b *Booking) decodeOn(to *replica.Replica, lease *decode.Lease, c *decode.C
 func (b *Booking) sides(room time.Duration, now time.Time) (from scoring.Prefill, stays scoring.Decode) {
 	leaving, coming := b.DecodeLease.Ahead()
 	from = scoring.Prefill{Outbox: leaving, Queue: scoring.Queue{Arrivals: b.PrefillLease.Leaving(now)}}
-	stays = scoring.Decode{Missing: b.missing, Inbound: coming}
-	stays.Local.Wait = room.Seconds()
+	stays = scoring.Decode{Missing: b.missing, Inbound: coming, Local: scoring.Local{Busy: room.Seconds()}}
 	return from, stays
 }
 

@@ -77,16 +77,18 @@ type PrefillSide struct {
 type DecodeSide struct {
 	Matched int `json:"matched_tokens"` // by the index
 	// That the plan is priced with, where Matched is a guess.
-	Expected int           `json:"expected_tokens,omitzero"`
-	Need     int           `json:"need_blocks"` // prompt and expected answer
-	Free     int           `json:"free_blocks"` // by the engine's account less what is promised
-	Soft     int           `json:"soft_blocks"` // asked for by requests still in a prefill queue
-	Running  int           `json:"running"`     // requests there, ours and others'
-	Step     float64       `json:"step_ms"`     // of decoding, with this request
-	Usage    float64       `json:"usage"`
-	LoadAge  float64       `json:"load_age_ms"`
-	Trust    replica.Trust `json:"index"`
-	Note     Note          `json:"index_note,omitzero"` // why Matched may be wrong
+	Expected int     `json:"expected_tokens,omitzero"`
+	Need     int     `json:"need_blocks"` // prompt and expected answer
+	Free     int     `json:"free_blocks"` // by the engine's account less what is promised
+	Soft     int     `json:"soft_blocks"` // asked for by requests still in a prefill queue
+	Running  int     `json:"running"`     // requests there, ours and others'
+	Step     float64 `json:"step_ms"`     // of decoding, with this request
+	// Of the prompt at once, where it would be sent in pieces.
+	Piece   float64       `json:"piece_ms,omitzero"`
+	Usage   float64       `json:"usage"`
+	LoadAge float64       `json:"load_age_ms"`
+	Trust   replica.Trust `json:"index"`
+	Note    Note          `json:"index_note,omitzero"` // why Matched may be wrong
 }
 
 // Note says why the match of a replica may be wrong. Its text is a sentence for people.

@@ -53,7 +53,7 @@ func (pl *Planner) SetPolicy(p Policy) {
 	pl.prefill.Configure(prefill.Settings{Speed: p.Prefill, LoadTTL: p.PrefillLoadTTL})
 	pl.decode.Configure(decode.Settings{
 		Speed: p.Decode, LoadTTL: p.DecodeLoadTTL, Margin: p.HeadroomMargin,
-		ExpectedOutput: p.ExpectedOutput, OutputDoubt: p.OutputDoubt,
+		ExpectedOutput: p.ExpectedOutput, OutputDoubt: p.OutputDoubt, Piece: p.Piece,
 	})
 	pl.outliers.Configure(p.Ejection)
 	pl.policy, pl.model = p, p.Weights.Model(p.Setup, p.KVBytesPerToken)
@@ -145,7 +145,7 @@ func (pl *Planner) ask(req *Request, roomP, roomD []int32) question {
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
 		Class: req.Class, Keys: req.DecodeKeys, Chunk: req.Chunk, Depth: depth,
-		Avoid: req.AvoidDecode,
+		Avoid: req.AvoidDecode, Pieces: req.Pieces,
 	}
 	if req.SplitOK {
 		depth = sized(roomP, pl.prefill.Holders())
@@ -300,7 +300,7 @@ func (pl *Planner) book(q *question, shadow *Shadow, now time.Time) *Booking {
 	b := &pl.scratch
 	d := &b.decodes[b.chosen.Decode]
 	schedule := decode.Schedule{Local: b.chosen.Prefill < 0}
-	booking := &Booking{Mode: Local, MatchedDecode: d.Matched, within: d.Local.Wait + d.Local.Warm}
+	booking := &Booking{Mode: Local, MatchedDecode: d.Matched, within: d.Local.Wait + d.Local.Took()}
 	booking.first = booking.within
 	if !schedule.Local {
 		p := &b.prefills[b.chosen.Prefill]

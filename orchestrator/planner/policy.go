@@ -29,6 +29,9 @@ type Policy struct {
 	ExpectedOutput int     // tokens an answer is taken to have, until learned per model; at least 1
 	OutputDoubt    float64 // times as long may answers well be, until learned; up to 1: they are not
 
+	// For which a decode replica computes of a prompt at once, beside streams; 0 all of it.
+	Piece time.Duration
+
 	TieAbsolute time.Duration // plans closer than this are a tie
 	TieRelative float64       // ... or closer than this share
 

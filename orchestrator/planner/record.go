@@ -164,7 +164,7 @@ func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 func decodeSide(c *decode.Candidate) DecodeSide {
 	s := DecodeSide{
 		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Reserved, Running: int(c.Running),
-		Step:  c.Step * 1e3,
+		Step: c.Step * 1e3, Piece: c.Local.Piece * 1e3,
 		Usage: orMinus(c.Usage), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)

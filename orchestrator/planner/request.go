@@ -32,6 +32,7 @@ type Request struct {
 	Quiet        bool          // the answer is not streamed: nobody sees its first token before its last
 	SplitOK      bool          // false: only Local plans
 	LocalOK      bool          // false: only Split plans
+	Pieces       bool          // its prompt may be sent in pieces to a decode replica that computes it
 	AvoidPrefill []replica.ID
 	AvoidDecode  []replica.ID // replicas that failed this request already
 	AvoidPairs   []Pairing    // pairs that failed it, where neither side is to blame alone

@@ -33,6 +33,7 @@ func Of(cfg *config.Config) planner.Policy {
 		HeadroomMargin:  s.HeadroomMargin,
 		ExpectedOutput:  s.ExpectedOutput,
 		OutputDoubt:     outputDoubt,
+		Piece:           s.PrefillPiece,
 		TieAbsolute:     x.TieAbsolute,
 		TieRelative:     x.TieRelative,
 		PrefillLoadTTL:  intervals * cfg.Pools.Prefill.PollInterval,

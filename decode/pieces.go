@@ -1,0 +1,207 @@
+package decode
+
+import (
+	"slices"
+	"time"
+
+	"tandem/scoring"
+)
+
+// This file is how a prompt that a replica computes itself is sent in pieces, each a request of its own for a
+// longer beginning of it, and the request itself at last: the engine finds all but the rest in its prefix
+// cache. Sent at once, a long prompt fills every step of the engine's with as many tokens as that takes, and
+// every stream there stands still for half a second at a time. A piece is as long as streams there can bear.
+//
+// The pieces of several prompts in one step would be as bad as one long prompt, so that they take turns: the
+// engine has pieces for [Settings.Piece] at a time. Who has least left goes first, and each second of waiting
+// counts as one that is not left, so that nobody waits for ever.
+
+// loneMore is how many times as long a piece is where nobody decodes: then it keeps waiting only who comes
+// meanwhile. One that took several of the engine's steps would let those who come in only at its end, and not
+// those on who have come in (vLLM 0.32, v1/core/sched/scheduler.py: who was admitted first is served first).
+const loneMore = 2
+
+// A piece has leastPiece tokens at least: less of it is computed than it costs to ask for it. Between two of
+// them lies a message from here to the engine and one back, beside a step.
+const (
+	leastPiece = 512
+	pieceHops  = time.Millisecond
+)
+
+// piecewise is how far the prompt of a lease has come that is sent in pieces.
+type piecewise struct {
+	on     bool
+	done   int       // leading tokens that pieces have computed
+	upto   int       // of what the engine has now, 0 nothing
+	lasts  float64   // seconds predicted for it
+	begins time.Time // when the engine can have begun with it
+	roomy  bool      // there was room for it
+	until  time.Time // from when it does not count, whatever is heard of it
+	since  time.Time // when it first asked for a piece
+	wake   func()    // while it waits
+	failed bool      // a piece has: the request itself comes next
+}
+
+// Next is what of a prompt is to be sent next.
+type Next struct {
+	Upto int           // so many leading tokens; all of them for the request itself; 0: nothing yet
+	Ask  time.Duration // where there is nothing: when to ask again, unless woken before
+}
+
+// Next returns what of l's prompt is to be sent now. Where it is nothing yet, wake is called when it is worth
+// asking again, once, from any goroutine and with the pool's lock held: it must neither block nor call the
+// pool. Safe for concurrent use.
+func (l *Lease) Next(now time.Time, wake func()) Next {
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	m := l.member
+	if !l.pieces.on || l.state == ended || m.Gone {
+		return Next{Upto: l.tokens}
+	}
+	if l.pieces.since.IsZero() {
+		l.pieces.since = now
+	}
+	speed, t := p.speed(m), &m.turns
+	t.forget(l)
+	t.leave(l)
+	t.expire(now)
+	first := t.first(&speed)
+	most := p.pieceOf(m)
+	room := most - t.inFlight()
+	rest := speed.Prefill(l.tokens-l.computed(), l.computed())
+	full := len(t.flying) > 0 && rest > room && room < most/2
+	if full || first != nil && first.due(&speed) < l.due(&speed) {
+		l.pieces.wake = wake
+		t.waiting = append(t.waiting, l)
+		if t.opened && first != nil {
+			first.rouse() // once: to wake each other for nothing would never end
+		}
+		t.opened = false
+		return Next{Ask: t.soonest(now)}
+	}
+	if first != nil {
+		first.rouse() // there may be room for both
+	}
+	return Next{Upto: p.take(l, &speed, rest, room, now)}
+}
+
+// take gives the engine the next piece of l, and returns up to which token it goes.
+func (p *Pool) take(l *Lease, speed *scoring.Speed, rest, room float64, now time.Time) int {
+	x, m := &l.pieces, l.member
+	x.upto, x.lasts = l.piece(speed, rest, room)
+	step := speed.Step(m.batch(), m.reported()*m.blockSize())
+	x.until = now.Add(2 * (seconds(x.lasts+step) + pieceHops))
+	x.begins, x.roomy = l.begins(step, now), p.hasRoom(m, now)
+	if x.upto < l.tokens {
+		m.turns.asked++
+	}
+	m.turns.flying = append(m.turns.flying, l)
+	return x.upto
+}
+
+// InPieces reports whether l's prompt may be sent in pieces. Safe for concurrent use.
+func (l *Lease) InPieces() bool {
+	l.pool.members.Lock()
+	defer l.pool.members.Unlock()
+	return l.pieces.on
+}
+
+// Computed says that the answer of the newest piece has come, or that it has failed: what follows does not
+// depend on it. Safe for concurrent use. It does nothing where there is none.
+func (l *Lease) Computed(ok bool, now time.Time) {
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	x := &l.pieces
+	if x.upto == 0 || x.upto == l.tokens || l.state == ended {
+		return
+	}
+	if ok {
+		p.learnComputed(l, x.upto, x.begins, x.roomy, now)
+		x.done = x.upto
+	} else {
+		x.failed = true // the rest at once finds what it finds
+		l.member.busy.Spoil()
+	}
+	l.member.turns.leave(l)
+	if l.prompt == pending {
+		l.member.ledger.local.progress(l, p.leftOf(l), now)
+	}
+}
+
+// computed returns how many leading tokens of the prompt should be on the replica.
+func (l *Lease) computed() int { return max(l.matched, l.pieces.done) }
+
+// begins returns when the engine begins with what of l is sent now. An engine that has answered goes on at
+// once with a decode step, and what comes meanwhile is in the next one.
+func (l *Lease) begins(step float64, now time.Time) time.Time {
+	m := l.member
+	next := m.busy.Last().Add(seconds(step))
+	if m.decoding() == 0 || l.behindOthers() || !next.After(now) {
+		return now
+	}
+	return next
+}
+
+// behindOthers reports whether the engine has something else to compute than l's prompt.
+func (l *Lease) behindOthers() bool {
+	return slices.ContainsFunc(l.member.ledger.local.leases, func(o *Lease) bool {
+		return o != l && (!o.pieces.on || o.pieces.upto > 0)
+	})
+}
+
+// due is when l's turn comes, in seconds behind the same moment for all.
+func (l *Lease) due(speed *scoring.Speed) float64 {
+	from := l.computed()
+	return float64(l.pieces.since.UnixNano())/1e9 + speed.Prefill(l.tokens-from, from)
+}
+
+// piece returns up to which token the next piece of l goes, that takes most seconds, and how long it takes.
+// All pieces that are left take about as long.
+func (l *Lease) piece(speed *scoring.Speed, rest, most float64) (upto int, lasts float64) {
+	n := scoring.Pieces(rest, most)
+	from, size := l.computed(), l.member.blockSize()
+	tokens := max(leastPiece, speed.Within(rest/float64(n), from))
+	upto = (from + tokens) / size * size
+	if n == 1 || l.pieces.failed || upto+leastPiece > l.tokens {
+		return l.tokens, rest
+	}
+	return upto, speed.Prefill(upto-from, from)
+}
+
+// pieceOf returns how many seconds a piece on m may take now.
+func (p *Pool) pieceOf(m *member) float64 {
+	if m.decoding() > 0 {
+		return p.settings.Piece.Seconds()
+	}
+	return loneMore * p.settings.Piece.Seconds()
+}
+
+// decoding returns how many sequences m has whose prompts it is not to compute itself.
+func (m *member) decoding() int {
+	n := m.batch()
+	for _, l := range m.ledger.local.leases {
+		if l.state != reserved {
+			n -= l.sequences
+		}
+	}
+	return n
+}
+
+// leftOf returns how long it takes until l, whose prompt is sent in pieces, has all of it.
+func (p *Pool) leftOf(l *Lease) time.Duration {
+	speed, from := p.speed(l.member), l.computed()
+	rest := speed.Prefill(l.tokens-from, from)
+	return seconds(rest + p.between(l.member, rest))
+}
+
+// between returns for how long pieces of so much work on m wait for decode steps between them.
+func (p *Pool) between(m *member, work float64) float64 {
+	n, s := scoring.Pieces(work, p.pieceOf(m)), p.speed(m)
+	step := 0.0
+	if m.decoding() > 0 {
+		step = s.Step(m.batch(), m.reported()*m.blockSize())
+	}
+	return float64(n-1) * (step + pieceHops.Seconds())
+}

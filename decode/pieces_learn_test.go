@@ -1,0 +1,118 @@
+package decode
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"tandem/scoring"
+)
+
+// learningInPieces is [inPieces] whose replica's prefill is learned.
+func learningInPieces(piece time.Duration) *Pool {
+	p := inPieces()
+	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 160, Piece: piece, Speed: scoring.Speed{D0: stepOf}})
+	return p
+}
+
+const stepOf = 10e-3 // seconds
+
+// An engine that gets prompts in pieces is learned as one that gets them whole: each piece stands behind
+// those before it, and the decode steps between them are no part of it.
+func TestPiecesTeachAsWholePrompts(t *testing.T) {
+	truth := scoring.DefaultSpeed()
+	truth.A, truth.B = 4*truth.A, 4*truth.B
+	for _, c := range []struct {
+		name  string
+		piece time.Duration
+	}{{"whole", 0}, {"in pieces", 100 * time.Millisecond}} {
+		t.Run(c.name, func(t *testing.T) {
+			p := learningInPieces(c.piece)
+			defer stream1(t, p).Release(start)
+			now, pieces := start, 0
+			for i := range 60 {
+				tokens := 4000 + 4000*(i%5)
+				l, _ := alone(t, p, tokens, now)
+				for from := 0; from < tokens; pieces++ {
+					upto := l.Next(now, nil).Upto
+					if upto == tokens {
+						l.MarkSent(now)
+					}
+					if from > 0 {
+						now = now.Add(seconds(stepOf)) // has begun already
+					}
+					now = now.Add(seconds(truth.Prefill(upto-from, from)))
+					from = upto
+					l.Computed(true, now)
+				}
+				l.FirstToken(now)
+				l.Finish(16, 15*seconds(stepOf), now)
+				now = now.Add(300 * time.Millisecond)
+				p.Observe("d1", load(now, 1, 0.1), now)
+			}
+			if (pieces > 60) != (c.piece > 0) {
+				t.Fatalf("%d requests for 60 prompts", pieces)
+			}
+			for _, x := range [][2]int{{8000, 0}, {2000, 0}, {2000, 12_000}} {
+				is, want := p.speed(p.members.All[0]).Prefill(x[0], x[1]), truth.Prefill(x[0], x[1])
+				if math.Abs(is/want-1) > 0.1 {
+					t.Errorf("%d tokens behind %d are predicted to need %.3f s, and need %.3f", x[0], x[1], is, want)
+				}
+			}
+		})
+	}
+}
+
+// Of a piece that failed nobody knows what the engine has computed of it, nor what is left for the request
+// behind it.
+func TestFailedPiecesTeachNothing(t *testing.T) {
+	p, now := learningInPieces(100*time.Millisecond), start
+	defer stream1(t, p).Release(start)
+	for range 20 {
+		l, _ := alone(t, p, 20_000, now)
+		if upto := l.Next(now, nil).Upto; upto == 0 || upto == 20_000 {
+			t.Fatalf("the first piece has %d tokens", upto)
+		}
+		now = now.Add(5 * time.Second)
+		l.Computed(false, now)
+		if upto := l.Next(now, nil).Upto; upto != 20_000 {
+			t.Fatalf("up to %d behind a piece that failed", upto)
+		}
+		l.MarkSent(now)
+		now = now.Add(5 * time.Second)
+		l.FirstToken(now)
+		l.Release(now)
+		p.Observe("d1", load(now, 1, 0.1), now)
+	}
+	if n := p.members.All[0].prefill.Samples(); n != 0 {
+		t.Errorf("%d samples were learned from", n)
+	}
+}
+
+// A report counts pieces as requests. They are ours, and are not the ones behind them.
+func TestPiecesInReportsAreOurs(t *testing.T) {
+	p, now := inPieces(), start
+	m := p.members.All[0]
+	defer stream1(t, p).Release(start)
+	l, _ := alone(t, p, 20_000, now)
+	sent := book(t, p, 10, now, now)
+	if l.Next(now, nil).Upto == 20_000 {
+		t.Fatal("it goes at once")
+	}
+	sent.MarkSent(now)
+	for range 3 {
+		now = now.Add(300 * time.Millisecond)
+		p.Observe("d1", load(now, 2, 0.1), now) // the stream and the piece: the other one waits
+	}
+	if n := m.ledger.others.Count; n != 0 {
+		t.Errorf("%d requests are others'", n)
+	}
+	if sent.state == reported {
+		t.Error("the piece counts as the request that was sent beside it")
+	}
+	if told := p.PeerLoads(now)[0].Sent; told != 3 {
+		t.Errorf("other routers are told of %d requests that the engine has, want 3", told)
+	}
+	l.Release(now)
+	sent.Release(now)
+}

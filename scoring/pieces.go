@@ -1,0 +1,63 @@
+package scoring
+
+import "math"
+
+// A prompt that a decode replica computes itself may be sent to it in pieces, each a request of its own for a
+// longer beginning of the prompt: the engine finds what is before it in its prefix cache. Streams there stand
+// still for a piece, and not for the whole prompt, and make a token between one piece and the next.
+
+// Took returns the seconds from the beginning of the prefill to its end.
+func (l *Local) Took() float64 { return l.Warm + l.Between }
+
+// Longest returns the seconds for which nobody else has a step to itself.
+func (l *Local) Longest() float64 {
+	if l.Piece == 0 {
+		return l.Warm
+	}
+	return l.Piece
+}
+
+// pause weighs the seconds for which each stream stands still, by how many of them it does so at once.
+func (l *Local) pause() float64 {
+	if l.Piece == 0 {
+		return pausePenalty(l.Warm)
+	}
+	return l.Warm * (1 + pauseGrows*min(l.Piece, pauseLong))
+}
+
+// contention is the seconds that those wait, all together, who come meanwhile: half of the prefill on
+// average, or of a piece.
+func (l *Local) contention() float64 {
+	if l.Piece == 0 {
+		return linkContention(l.Warm, l.Arrivals)
+	}
+	return l.Arrivals * l.Took() * l.Piece / 2
+}
+
+// Pieces returns into how many pieces of at most so many seconds work is cut. A last one that would be short
+// is added to the others.
+func Pieces(work, most float64) int {
+	if !(most > 0) || !(work > most) {
+		return 1
+	}
+	return max(1, int(math.Ceil(work/most-pieceMore)))
+}
+
+// pieceMore is by how much of itself a piece may be longer, rather than that there is one more.
+const pieceMore = 0.25
+
+// Within returns how many tokens behind cached ones are computed in so many seconds, by s.
+func (s Speed) Within(seconds float64, cached int) int {
+	left := seconds - s.T0
+	if left <= 0 {
+		return 0
+	}
+	each := s.A + s.B*float64(max(cached, 0))
+	if s.B <= 0 {
+		if each <= 0 {
+			return math.MaxInt32
+		}
+		return int(min(left/each, math.MaxInt32))
+	}
+	return int(min((math.Sqrt(each*each+2*s.B*left)-each)/s.B, math.MaxInt32))
+}
