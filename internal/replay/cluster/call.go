@@ -22,6 +22,7 @@ type call struct {
 	// Whoever tokenizes it has done so.
 	tokenized bool
 	flying    bool // its leg is on the way to the engine
+	piece     int  // leading tokens that this leg has, 0 for the whole prompt
 	params    *core.Transfer
 	blocks    []int         // on the prefill replica, that are read
 	sentAt    time.Duration // prefill leg, or the whole request
@@ -53,6 +54,7 @@ type Record struct {
 	Prompt   int
 	Output   int
 	Cached   int // prompt tokens that the replica which prefilled found, by its own account
+	Pieces   int // that went before the request itself
 	Prefill  int // replica, -1 where decode prefilled by itself
 	Decode   int
 	Moved    int64         // bytes transferred

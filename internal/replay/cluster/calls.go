@@ -73,7 +73,7 @@ func (c *Cluster) place(x *call) bool {
 	x.sentAt = c.now
 	if p < 0 {
 		x.leg = Decode
-		c.bind(x)
+		c.advance(x)
 		return true
 	}
 	c.send(x)
@@ -90,6 +90,7 @@ func (c *Cluster) enqueue(x *call) {
 
 // admit places those who wait at a router, in their order, until one finds no room.
 func (c *Cluster) admit(f *front) {
+	c.resume(f)
 	for len(f.waiting) > 0 {
 		x := f.waiting[0]
 		switch {
@@ -132,9 +133,12 @@ func (c *Cluster) deliver(x *call) error {
 	x.flying = false
 	e := c.engines[Decode][max(0, x.d)]
 	r := core.Request{ID: x.id(), Prompt: x.prompt, MaxTokens: x.output, IgnoreEOS: true, Transfer: x.params}
-	if x.leg == Prefill {
+	switch {
+	case x.leg == Prefill:
 		e = c.engines[Prefill][x.p]
 		r.MaxTokens, r.Transfer = 1, &core.Transfer{DoRemoteDecode: true}
+	case x.piece > 0:
+		r.Prompt, r.MaxTokens = x.prompt[:x.piece], 1
 	}
 	if c.turnsAway(x, e) {
 		return nil

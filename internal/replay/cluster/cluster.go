@@ -126,6 +126,7 @@ type engine struct {
 type front struct {
 	Router
 	waiting []*call // for room, oldest first
+	paused  []*call // until the next piece of their prompts may be sent
 }
 
 // Cluster runs one trace through its routers.

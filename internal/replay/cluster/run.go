@@ -115,6 +115,9 @@ func (c *Cluster) happen(ev *event) error {
 	case streamed:
 		ev.call.rec.TTFT = c.now - ev.call.rec.At
 		ev.call.front.First(&ev.call.q, Time(c.now))
+		c.resume(ev.call.front)
+	case pieced:
+		c.pieceDone(ev.call)
 	case ended:
 		return c.ended(ev.call)
 	case read:

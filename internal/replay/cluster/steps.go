@@ -73,7 +73,7 @@ func (c *Cluster) take(e *engine) error {
 			return fmt.Errorf("%s answers %q, which nobody asked", ID(e.side, e.index), o.ID)
 		}
 		x := c.live[slot]
-		if e.side == Decode {
+		if e.side == Decode && x.piece == 0 {
 			x.gaps.token(c.now, o.First)
 		}
 		if o.First || o.Finished {
@@ -94,10 +94,14 @@ func (c *Cluster) output(e *engine, x *call, o *core.Output) {
 		c.events.add(event{at: c.now + c.cfg.Hop, kind: replied, call: x})
 		return
 	}
+	if x.p < 0 && o.First && x.rec.Pieces == 0 {
+		x.rec.Cached = o.Cached
+	}
+	if x.piece > 0 {
+		c.events.add(event{at: c.now + c.cfg.Hop, kind: pieced, call: x})
+		return
+	}
 	if o.First {
-		if x.p < 0 {
-			x.rec.Cached = o.Cached
-		}
 		c.events.add(event{at: c.now + c.cfg.Hop, kind: streamed, call: x})
 	}
 	if o.Finished {

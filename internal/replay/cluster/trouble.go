@@ -212,6 +212,7 @@ func (c *Cluster) legFailed(x *call) {
 	c.failures++
 	x.rec.Failures++
 	x.placed, x.params = false, nil
+	x.piece = 0
 	if v.Again {
 		c.events.add(event{at: c.now + v.After, kind: retried, call: x})
 	} else {

@@ -94,6 +94,7 @@ type Tuned struct {
 	Penalty       float64 // of slower tokens for others
 	AffinityShare float64 // of the prompt from which on a match is followed
 	Margin        float64 // share of KV that is never promised
+	Piece         float64 // s of a local prefill at once, beside streams, 0 all of it
 	Share         float64 // s between what routers tell each other of their bookings, 0 never
 	Limit         float64 // s; a request whose first token would come later is refused, 0 never
 }
@@ -104,7 +105,7 @@ func (o *Options) params() []Param {
 		w := p.Weights
 		o.Tuned = &Tuned{
 			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, AffinityShare: w.AffinityShare,
-			Margin: p.HeadroomMargin,
+			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(),
 		}
 	}
 	t := o.Tuned
@@ -115,6 +116,10 @@ func (o *Options) params() []Param {
 		{"penalty", &t.Penalty, "weight of slower tokens for others", nil},
 		{"affinity", &t.AffinityShare, "share of the prompt from which on a match is followed, or 50 ms", nil},
 		{"margin", &t.Margin, "share of a decode replica's KV that is never promised", nil},
+		{
+			"piece", &t.Piece,
+			"seconds for which a decode replica computes of a prompt at once, beside streams; 0 for all of it", nil,
+		},
 		{"share", &t.Share, "seconds between what several routers tell each other, 0 for never", nil},
 		{
 			"limit", &t.Limit,
@@ -134,6 +139,7 @@ func (t *Tuned) apply(p *planner.Policy) {
 	w.DecodePenalty = t.Penalty
 	w.AffinityShare = t.AffinityShare
 	p.HeadroomMargin = t.Margin
+	p.Piece = time.Duration(t.Piece * float64(time.Second))
 	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
 }
 
@@ -205,7 +211,7 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 		Model: t.model, Tokens: q.Tokens, Exact: true, PrefillKeys: q.Keys, DecodeKeys: q.Keys, Sequences: 1,
 		Class:   classOf(q),
 		SplitOK: t.split && !r.alone, LocalOK: t.local || !t.split, Waited: now.Sub(q.At),
-		AvoidPrefill: r.avoid[cluster.Prefill], AvoidDecode: r.avoid[cluster.Decode],
+		AvoidPrefill: r.avoid[cluster.Prefill], AvoidDecode: r.avoid[cluster.Decode], Pieces: true,
 	}
 	if r.tries == 0 {
 		t.first(b, q, now)
@@ -248,6 +254,18 @@ func (t *Tandem) Bind(q *cluster.Query, now time.Time) int {
 		t.Stats.Moved++
 	}
 	return t.decodes[b.book.Decode.ID]
+}
+
+var _ cluster.Piecer = (*Tandem)(nil)
+
+// Next says what of a prompt its decode replica gets next.
+func (t *Tandem) Next(q *cluster.Query, now time.Time) (upto int) {
+	return t.booked[q.Slot].book.DecodeLease.Next(now, nil).Upto
+}
+
+// Computed tells that a piece of a prompt is done.
+func (t *Tandem) Computed(q *cluster.Query, now time.Time) {
+	t.booked[q.Slot].book.DecodeLease.Computed(true, now)
 }
 
 // First tells of the first token.
