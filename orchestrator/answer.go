@@ -57,11 +57,7 @@ func (h *handoff) newAnswer(ctx context.Context, to *fleet.Endpoint) *answer {
 // open sends the generating leg and reads until the answer is known to be good: a whole body with status 200,
 // or the first content of a stream. A stream is inspected because vLLM reports a failed KV load inside a 200.
 func (a *answer) open(r *engine.Request) *failure {
-	if timeouts := a.h.cfg.Timeouts; a.h.j.req.Stream {
-		a.h.startClock(timeouts.DecodeFirst, errPhaseTimeout)
-	} else {
-		a.h.startClock(timeouts.Answer, errAnswerLate)
-	}
+	a.h.startDecodeClock()
 	if a.h.beside == nil {
 		a.guard = a.h.watchDecodeLeg(a.to)
 	}
@@ -175,6 +171,9 @@ func (a *answer) begun() {
 	j.q.o.m.legs.seconds.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
 	if j.req.Stream { // of other answers nobody sees the first token
 		leg := map[bool]string{true: legDecode, false: legLocal}[a.split]
+		if began := a.h.pieces.began; !began.IsZero() {
+			took = a.first.Sub(began)
+		}
 		j.q.o.m.legs.compare(leg, a.to.Member.ID, took, a.h.b.FirstWithin())
 	}
 	j.rec.Phases.First = ms(a.first.Sub(j.q.start))
@@ -184,8 +183,11 @@ func (a *answer) begun() {
 	j.q.o.planner.FirstToken(a.h.b, a.first)
 	j.q.o.announce(j.q.o.planner.Decoding(a.h.b, a.first))
 	a.expectBlocks()
-	if a.split && a.h.beside == nil {
+	switch {
+	case a.split && a.h.beside == nil:
 		a.cached = a.h.cached
+	case !a.split:
+		a.cached = a.h.cachedBefore()
 	}
 }
 

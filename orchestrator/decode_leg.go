@@ -12,8 +12,12 @@ import (
 	"tandem/orchestrator/planner"
 )
 
-// local lets the decode replica prefill for itself: the client's own request, whole.
+// local lets the decode replica prefill for itself: the client's own request, whole, behind pieces of its
+// prompt.
 func (h *handoff) local(ctx context.Context) (*answer, *failure) {
+	if f := h.inPieces(ctx); f != nil {
+		return nil, f
+	}
 	h.b.DecodeLease.MarkSent(time.Now())
 	out := h.generating()
 	if h.j.rest != nil && h.j.req.Kind != openai.Completions {
@@ -168,8 +172,12 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 // one's, which may have found what another of the same request had just computed: that says nothing of what
 // was there before (vLLM 0.32, measured).
 func (h *handoff) delivered(u openai.Usage) {
-	if h.b.Mode != planner.Split && u.Cached >= 0 && h.j.plan.Sequences <= 1 {
-		h.j.rec.Delivered = u.Cached
-		h.b.DecodeLease.Delivered(u.Cached)
+	cached := u.Cached
+	if h.pieces.upto > 0 {
+		cached = h.pieces.cached
+	}
+	if h.b.Mode != planner.Split && cached >= 0 && h.j.plan.Sequences <= 1 {
+		h.j.rec.Delivered = cached
+		h.b.DecodeLease.Delivered(cached)
 	}
 }

@@ -42,6 +42,7 @@ type handoff struct {
 	cancel context.CancelCauseFunc // ends the attempt's context
 	clock  *time.Timer             // ends it when the phase that runs takes too long
 
+	pieces    piecesSent
 	beside    *prefillBeside     // concurrent order only
 	endpoints [2]*fleet.Endpoint // of prefill and of decode, listened to until release
 }
@@ -49,6 +50,9 @@ type handoff struct {
 // acquire returns the way to an engine that the attempt runs on, which is listened to until release even if
 // it leaves; nil when it has left.
 func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
+	if held := h.endpoints[at.Role-replica.Prefill]; held != nil && held.Member.SameEngine(at) {
+		return held
+	}
 	to := h.j.q.o.fleet.Endpoint(at.ID)
 	if to == nil || !to.Member.SameEngine(at) || !to.Hold() {
 		return nil
@@ -105,6 +109,16 @@ func (h *handoff) release() {
 func (h *handoff) startClock(d time.Duration, late error) {
 	h.stopClock()
 	h.clock = time.AfterFunc(d, func() { h.cancel(late) })
+}
+
+// startDecodeClock begins the phase that ends with the first content of an answer that is streamed, or else
+// with the whole answer.
+func (h *handoff) startDecodeClock() {
+	if timeouts := h.cfg.Timeouts; h.j.req.Stream {
+		h.startClock(timeouts.DecodeFirst, errPhaseTimeout)
+	} else {
+		h.startClock(timeouts.Answer, errAnswerLate)
+	}
 }
 
 func (h *handoff) stopClock() {

@@ -14,6 +14,7 @@ type decisionMetrics struct {
 	shadow    *counters // verdict
 	regret    prometheus.Observer
 	unwritten *prometheus.CounterVec // reason
+	pieces    *prometheus.CounterVec // result
 }
 
 func newDecisionMetrics(f *metricFamilies) decisionMetrics {
@@ -32,7 +33,10 @@ func newDecisionMetrics(f *metricFamilies) decisionMetrics {
 			secondsBuckets),
 		unwritten: f.counter("tandem_decisions_unwritten_total",
 			"Records that are missing in decisions.file: the disk was slow, or a write failed.", "reason"),
+		pieces: f.counter("tandem_prefill_pieces_total",
+			"Pieces of prompts that decode replicas compute themselves, by what became of them.", "result"),
 	}
+	begin(m.pieces, pieceComputed, pieceFailed, pieceLost, pieceCut)
 	begin(m.partial, "blind", "truncated")
 	begin(m.unwritten, "slow", "failed")
 	return m

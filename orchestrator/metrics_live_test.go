@@ -74,6 +74,7 @@ var troubled = map[string]string{
 	"tandem_decisions_partial_total":       "a stream is stale",
 	"tandem_replica_state":                 "a replica has a state",
 	"tandem_continued_total":               "a stream is cut",
+	"tandem_prefill_pieces_total":          "a long prompt is sent in pieces",
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
@@ -114,6 +115,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"no room":               noRoom,
 	"a decode engine's core stands still": reported(slowPair(30*time.Second), "decode",
 		func(w *world, _ *simulated) { standStill(w) }),
+	"a long prompt is sent in pieces":  longInPieces,
 	"answers are kept":                 answersKept,
 	"an engine is restarted":           engineRestarted,
 	"one of two other routers answers": oneOfTwo,
@@ -203,6 +205,13 @@ func noRoom(t *testing.T, m *moved) {
 		m.look(t, w.o)
 		w.exact(chat(true), first.end())
 		w.exact(chat(true), second.end())
+	})
+}
+
+func longInPieces(t *testing.T, m *moved) {
+	in(t, inPieces(nil), func(w *world) {
+		w.exact(long(chat(true)), w.ask(long(chat(true))))
+		m.look(t, w.o)
 	})
 }
 

@@ -20,6 +20,7 @@ func (j *job) prepare() {
 		Sequences: max(j.req.N, 1), Quiet: !j.req.Stream, Class: j.class(),
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
+		Pieces:  j.whole == "" && j.exact(),
 	}
 	if j.ids != nil {
 		j.nameBlocks()

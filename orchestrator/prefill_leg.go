@@ -154,7 +154,7 @@ func (h *handoff) prefillCached() openai.CachedPrompt {
 		_ = h.beside.wait()
 	}
 	if h.b.Mode != planner.Split {
-		return unknownCache
+		return h.cachedBefore()
 	}
 	return h.cached
 }

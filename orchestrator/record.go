@@ -37,7 +37,9 @@ type Record struct {
 	// Of those, what the decode engine says it had cached beyond what it held; -1 unknown.
 	Moved int `json:"moved_tokens"`
 	// It is not known what it held: it may have had some of Moved before.
-	Unsure   bool   `json:"moved_unsure,omitzero"`
+	Unsure bool `json:"moved_unsure,omitzero"`
+	// Requests for beginnings of the prompt that went to the decode replica before the request itself.
+	Pieces   int    `json:"pieces,omitzero"`
 	Phases   Phases `json:"phases_ms"`
 	Attempts int    `json:"attempts"`
 	Samples  int    `json:"samples,omitzero"` // answers that were asked for, where more than one
@@ -91,7 +93,7 @@ type Phases struct {
 	Tokenize float64 `json:"tokenize"`
 	Queue    float64 `json:"queue"`
 	Plan     float64 `json:"plan"`
-	Prefill  float64 `json:"prefill"`
+	Prefill  float64 `json:"prefill"` // of a leg of its own, or in pieces
 	Handoff  float64 `json:"handoff"` // last byte of the prefill answer to the decode request sent
 	First    float64 `json:"first"`   // request in to first content byte out
 	Total    float64 `json:"total"`

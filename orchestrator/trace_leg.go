@@ -21,6 +21,7 @@ const (
 	legPrefill = "prefill"
 	legDecode  = "decode"
 	legLocal   = "local"
+	legPiece   = "piece" // of a prompt that is sent to one replica in pieces
 )
 
 // legSpan is the span of one request to an engine, which is the parent of that engine's own. Its zero value
@@ -36,11 +37,12 @@ func (j *job) leg(ctx context.Context, leg string, to *replica.Replica) (context
 		return ctx, legSpan{}
 	}
 	does := operationPrefill
-	if leg != legPrefill {
+	generates := leg == legDecode || leg == legLocal
+	if generates {
 		does = operation(j.rec.Path)
 	}
 	attrs := append(toEngine(does, j.rec.Model, to), attrLeg.String(leg))
-	if leg != legPrefill {
+	if generates {
 		attrs = append(attrs, asked(j.req)...)
 	}
 	return j.q.o.legSpan(ctx, does+" "+j.rec.Model, attrs)

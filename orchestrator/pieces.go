@@ -1,0 +1,182 @@
+package orchestrator
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"tandem/internal/engine"
+	"tandem/internal/liveness"
+	"tandem/internal/openai"
+	"tandem/orchestrator/fleet"
+)
+
+// This file sends a prompt that its decode replica computes itself in pieces, whose lengths and turns
+// decode/pieces.go says. A piece is a request of ours for one token behind a beginning of the prompt: its
+// answer is thrown away, and what it leaves is blocks in the engine's prefix cache. The request itself comes
+// behind them as the client sent it, so that no piece can change its answer, whatever becomes of it: blocks
+// that are not there are computed again.
+
+// What may become of a piece, as metrics say it.
+const (
+	pieceComputed = "computed"
+	pieceFailed   = "failed"
+	pieceLost     = "lost" // the engine has not kept the ones before
+	pieceCut      = "cut"  // the request ended meanwhile
+)
+
+// piecesSent is what a handoff has sent of its prompt in pieces.
+type piecesSent struct {
+	began  time.Time // when the first turn was waited for; zero where the prompt is not sent in pieces
+	sent   int
+	upto   int // leading tokens that are computed
+	cached int // of these, what the engine had before the first piece; -1 unknown
+}
+
+// inPieces sends the prompt in pieces, until what is left of it is no more than one. What fails of that is no
+// failure of the request: only a request that has ended, or an engine that stands still, is one.
+func (h *handoff) inPieces(ctx context.Context) *failure {
+	h.pieces.cached = -1
+	if !h.b.DecodeLease.InPieces() {
+		return nil
+	}
+	ids := h.j.ids.legs(&h.b.Decode)
+	if ids == nil {
+		return nil
+	}
+	to := h.acquire(&h.b.Decode)
+	if to == nil {
+		return left(h.b.Decode.ID)
+	}
+	h.pieces.began = time.Now()
+	defer func() { h.j.rec.Phases.Prefill += ms(time.Since(h.pieces.began)) }()
+	h.startDecodeClock()
+	for {
+		upto := h.turn(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return legFailed(ctx, "decode", h.b.Decode.ID, context.Cause(ctx))
+		case upto >= len(ids.list):
+			return nil
+		}
+		result, f := h.piece(ctx, to, ids.list[:upto])
+		h.j.q.o.m.decisions.pieces.WithLabelValues(result).Inc()
+		if f != nil {
+			return f
+		}
+		h.b.DecodeLease.Computed(result == pieceComputed, time.Now())
+	}
+}
+
+// turn waits until something of the prompt is to be sent, and returns up to which token; what it returns
+// means nothing when ctx has ended.
+func (h *handoff) turn(ctx context.Context) (upto int) {
+	woken := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case woken <- struct{}{}:
+		default: // it has been woken already, and has not looked yet
+		}
+	}
+	for {
+		next := h.b.DecodeLease.Next(time.Now(), wake)
+		if next.Upto > 0 {
+			return next.Upto
+		}
+		timer := time.NewTimer(next.Ask)
+		select {
+		case <-woken:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return 0
+		}
+	}
+}
+
+// piece sends the first tokens of the prompt and waits for the answer. It fails only as the request does.
+func (h *handoff) piece(
+	ctx context.Context, to *fleet.Endpoint, ids []uint32,
+) (result string, f *failure) {
+	piece, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer h.watchPiece(to, giveUp).Stop()
+	spanned, span := h.j.leg(piece, legPiece, &to.Member)
+	h.pieces.sent++
+	h.j.rec.Pieces++
+	out := h.outgoing(h.j.req.PrefillIDs(openai.AppendIDs(nil, ids)), openai.Completions.Path())
+	out.id += "-piece" + strconv.Itoa(h.pieces.sent)
+	answer, err := h.pieceAnswer(spanned, to, h.leg(spanned, to, out))
+	if piece.Err() != nil {
+		f = legFailed(piece, "decode", h.b.Decode.ID, context.Cause(piece))
+	}
+	span.prefilled(&answer, f)
+	switch {
+	case f != nil:
+		return pieceCut, f
+	case err != nil || answer.PromptTokens > 0 && answer.PromptTokens != len(ids):
+		return pieceFailed, nil
+	}
+	return h.pieces.computed(len(ids), answer.CachedTokens), nil
+}
+
+// pieceAnswer sends a piece and reads its answer.
+func (h *handoff) pieceAnswer(
+	ctx context.Context, to *fleet.Endpoint, leg *engine.Request,
+) (openai.PrefillAnswer, error) {
+	none := openai.PrefillAnswer{CachedTokens: -1}
+	resp, err := to.Do(ctx, leg)
+	giveBuffer(leg.Body)
+	if err != nil {
+		return none, err
+	}
+	defer resp.Close()
+	raw, err := resp.AppendAll(borrow(0), int64(h.cfg.Limits.AnswerBytes))
+	defer giveBuffer(raw)
+	switch {
+	case err != nil:
+		return none, err
+	case resp.Status != http.StatusOK:
+		return none, errNoAnswer
+	}
+	return openai.ReadPrefill(raw)
+}
+
+// computed notes that the engine has computed the prompt up to a token, and how much of that it says that it
+// had: all pieces before, or pieces are of no use there.
+func (s *piecesSent) computed(upto, cached int) string {
+	before := s.upto
+	s.upto = upto
+	switch {
+	case s.sent == 1:
+		s.cached = cached
+	case cached >= 0 && cached < before/2:
+		return pieceLost
+	}
+	return pieceComputed
+}
+
+// cachedBefore is what the engine had of a prompt that was sent to it in pieces, and what it has of it since:
+// what it says itself behind them is of the request alone.
+func (h *handoff) cachedBefore() openai.CachedPrompt {
+	if h.pieces.upto == 0 || h.pieces.cached < 0 {
+		return unknownCache
+	}
+	size := max(h.b.Decode.Facts.BlockSize, 1)
+	whole := len(h.j.ids.list) / size * size
+	return openai.CachedPrompt{Found: h.pieces.cached, Added: max(0, whole-h.pieces.cached)}
+}
+
+// watchPiece watches over a piece: it is given up, by end, if its engine is silent.
+func (h *handoff) watchPiece(to *fleet.Endpoint, end context.CancelCauseFunc) *liveness.Watchdog {
+	bound := h.silenceLimit()
+	return liveness.Watch(bound/2, end, func() (time.Duration, error) {
+		if silence := to.Silence(time.Now()); silence > to.SilenceLimit(bound) {
+			return 0, &unresponsive{h.b.Decode.ID, "decode", silence}
+		}
+		return bound / 4, nil
+	})
+}

@@ -1,0 +1,208 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/internal/enginesim"
+)
+
+// long is p with a prompt of some 2,100 tokens.
+func long(p prompt) prompt {
+	p.body = strings.Replace(p.body, words(120), words(900), 1)
+	return p
+}
+
+// inPieces is a world whose decode replicas compute everything themselves, in pieces of the fewest tokens.
+func inPieces(more func(*config.Config)) setup {
+	return setup{config: func(c *config.Config) {
+		c.Local, c.Scoring.PrefillPiece = config.LocalAlways, 10*time.Millisecond
+		if more != nil {
+			more(c)
+		}
+	}}
+}
+
+// sentPiece is the body of a request for a piece.
+type sentPiece struct {
+	Model     string
+	Prompt    []uint32
+	MaxTokens int    `json:"max_tokens"`
+	Salt      string `json:"cache_salt"`
+}
+
+// pieces returns those that engines got, and the request behind them.
+func (w *world) pieces() (all []sentPiece, last sent) {
+	w.t.Helper()
+	posts := w.posts(false)
+	if len(posts) == 0 {
+		w.t.Fatal("no engine got anything")
+	}
+	for _, s := range posts[:len(posts)-1] {
+		var p sentPiece
+		if err := json.Unmarshal([]byte(s.body), &p); err != nil || s.path != "/v1/completions" {
+			w.t.Errorf("a piece to %s: %v", s.path, err)
+		}
+		all = append(all, p)
+	}
+	return all, posts[len(posts)-1]
+}
+
+// A long prompt that a decode replica computes itself comes to it as growing beginnings of whole blocks, and
+// then as the client sent it: the answer is the same, and what it says of the cache, too.
+func TestLongLocalPromptsComeInPieces(t *testing.T) {
+	for _, p := range []prompt{chat(true), chat(false), completion(true), completion(false)} {
+		p = long(p)
+		p.body = strings.Replace(p.body, `"max_tokens"`, `"cache_salt":"pepper","max_tokens"`, 1)
+		t.Run(fmt.Sprint(p.path, strings.Contains(p.body, "stream")), func(t *testing.T) {
+			in(t, inPieces(nil), func(w *world) {
+				got := w.ask(p)
+				w.exact(p, got)
+				all, last := w.pieces()
+				if last.path != p.path || !strings.Contains(last.body, words(900)) {
+					t.Errorf("the request itself is not the last to come: %s", last.path)
+				}
+				if len(all) == 0 {
+					t.Fatal("no pieces")
+				}
+				before := 0
+				for _, x := range all {
+					n := len(x.Prompt)
+					if x.Model != "sim" || x.MaxTokens != 1 || x.Salt != "pepper" || n%16 != 0 || n <= before {
+						t.Errorf("a piece of %d tokens behind %d, for %d tokens, model %q, salt %q",
+							n, before, x.MaxTokens, x.Model, x.Salt)
+					}
+					before = n
+				}
+				if got.usage.Details.Cached != 0 {
+					t.Errorf("the client is told that %d tokens were cached", got.usage.Details.Cached)
+				}
+				if n := w.count("tandem_prefill_pieces_total", pieceComputed); n != len(all) {
+					t.Errorf("%d pieces are counted of %d", n, len(all))
+				}
+				rec := w.o.ring.newest(1)[0]
+				if rec.Pieces != len(all) || rec.Delivered > 0 {
+					t.Errorf("the record tells of %d pieces of %d, and of %d tokens that were there",
+						rec.Pieces, len(all), rec.Delivered)
+				}
+			})
+		})
+	}
+}
+
+// The engine computes each piece once: the request itself finds all of them.
+func TestTheRequestFindsItsPieces(t *testing.T) {
+	s := inPieces(nil)
+	s.decode = 1
+	in(t, s, func(w *world) {
+		p := long(completion(true))
+		w.exact(p, w.ask(p))
+		all, _ := w.pieces()
+		page, tokens := w.send(w.t.Context(), w.d[0].addr, prompt{path: "/metrics", method: "GET"}).raw, 0
+		for _, x := range all {
+			tokens += len(x.Prompt)
+		}
+		found := regexp.MustCompile(`(?m)^vllm:prefix_cache_hits_total.* (\S+)$`).FindStringSubmatch(page)
+		if len(found) < 2 || found[1] != fmt.Sprintf("%d.0", tokens) {
+			t.Errorf("%q tokens were found, want %d: each piece by the next one", found, tokens)
+		}
+	})
+}
+
+// What goes at once: prompts whose ids are unknown, who must not be split, short ones, and everything where
+// the engine keeps no prefixes or the operator wants none.
+func TestWhatIsNotSentInPieces(t *testing.T) {
+	noCache := inPieces(nil)
+	noCache.engine = func(_ string, o *enginesim.Options) { o.Core.NoPrefixCaching = true }
+	logprobs := long(completion(false))
+	logprobs.body = strings.Replace(logprobs.body, `"max_tokens"`, `"prompt_logprobs":1,"max_tokens"`, 1)
+	for name, c := range map[string]struct {
+		setup
+		prompt
+	}{
+		"no prefix caching": {noCache, long(chat(true))},
+		"never": {
+			inPieces(func(c *config.Config) { c.Scoring.PrefillPiece = 0 }), long(chat(true)),
+		},
+		"text": {
+			inPieces(func(c *config.Config) { c.Tokenizer.Source = config.TokensNone }), long(chat(true)),
+		},
+		"a short one":             {inPieces(nil), chat(true)},
+		"not read from the cache": {inPieces(nil), logprobs},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, c.setup, func(w *world) {
+				if got := w.ask(c.prompt); got.status != 200 {
+					t.Errorf("%d %s", got.status, got.raw)
+				}
+				if all, _ := w.pieces(); len(all) > 0 {
+					t.Errorf("%d pieces", len(all))
+				}
+			})
+		})
+	}
+}
+
+// brokenPieces are stories of pieces that come to nothing. The request comes behind them.
+var brokenPieces = []story{
+	{name: "a piece is answered with an error", at: map[string]trouble{"piece": fail(503)}},
+	{name: "a piece is refused", at: map[string]trouble{"piece": fail(400)}},
+	{name: "its connection breaks", at: map[string]trouble{"piece": reset}},
+	{
+		name: "it is no answer",
+		at:   map[string]trouble{"piece": says(answerOf(200, "application/json", "", "{]"))},
+	},
+	{
+		name: "it is cut short",
+		at:   map[string]trouble{"piece": says("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{")},
+	},
+	{name: "it counts other tokens", at: map[string]trouble{"piece": says(prefilled(7, "null"))}},
+	{name: "the replica vanishes", at: map[string]trouble{"piece": vanish}, attempts: 2},
+	{name: "it hangs", at: map[string]trouble{"piece": hang}, code: 504},
+	{name: "the client leaves", at: map[string]trouble{"piece": leave}, code: clientGone, kind: "client_gone"},
+	{
+		name: "the client leaves in the middle", at: map[string]trouble{"piece": later(5*time.Millisecond, leave)},
+		code: clientGone, kind: "client_gone",
+	},
+	{name: "the replicas leave the pool", at: map[string]trouble{"piece": reload}},
+}
+
+func TestBrokenPieces(t *testing.T) {
+	for _, s := range brokenPieces {
+		for _, p := range []prompt{long(chat(true)), long(completion(false))} {
+			t.Run(s.name+p.path, func(t *testing.T) {
+				if s.code == 504 {
+					s.kind = map[bool]string{true: "timeout", false: "answer_timeout"}[p.path == chat(true).path]
+				}
+				in(t, inPieces(nil), func(w *world) { s.tell(w, p) })
+			})
+		}
+	}
+}
+
+// Of several prompts on one replica pieces take turns, and all are answered as if each had been alone.
+func TestPiecesTakeTurns(t *testing.T) {
+	s := inPieces(nil)
+	s.decode = 1
+	in(t, s, func(w *world) {
+		prompts := []prompt{long(chat(true)), long(completion(false)), long(completion(true)), chat(true)}
+		var asked []*pending
+		for i, p := range prompts {
+			p.body = strings.Replace(p.body, "word0 word7", fmt.Sprintf("word%d word9", i), 1)
+			prompts[i] = p
+			asked = append(asked, w.begin(p))
+			time.Sleep(3 * time.Millisecond)
+		}
+		for i, p := range prompts {
+			w.exact(p, asked[i].end())
+		}
+		if n := w.count("tandem_prefill_pieces_total", pieceComputed); n < 6 {
+			t.Errorf("%d pieces of three prompts", n)
+		}
+	})
+}
