@@ -81,6 +81,10 @@ var acts = []act{
 		holds: "no key is shared between adapters, tenants and the base model",
 	},
 	{
+		name: "pieces", fleet: pacing, play: pieces,
+		holds: "answers to prompts that come to an engine in pieces are those of one that gets them whole",
+	},
+	{
 		name: "hybrid", fleet: hybrids, play: hybrid,
 		holds: "a model with several groups of KV blocks that guesses ahead is split exactly",
 	},

@@ -76,11 +76,14 @@ type phase struct {
 	predicted float64
 	kinds     []func(*generator) request // nil: plainKinds
 	scarce    bool                       // blocks are to be evicted, and requests to wait for room
+	settings  []string                   // more lines of the configuration
+	inPieces  bool                       // prompts are to be sent in pieces, and none is split
 }
 
 // playPhase starts a router, runs the requests, and prints and judges what came of them.
 func (s *stage) playPhase(ctx context.Context, ph phase) error {
-	file, err := s.configure(ph.local, "local: "+ph.local, "timeouts: {queue: 2m, probe: 5s}")
+	settings := append([]string{"local: " + ph.local, "timeouts: {queue: 2m, probe: 5s}"}, ph.settings...)
+	file, err := s.configure(ph.local, settings...)
 	if err != nil {
 		return err
 	}
@@ -111,6 +114,9 @@ func (s *stage) playPhase(ctx context.Context, ph phase) error {
 	}
 	v := judge(results, records)
 	v.scarcity = s.scarcity(before, after, watch, records)
+	if ph.inPieces {
+		v.pieces = before.piecesSent(after)
+	}
 	v.print(os.Stdout, ph, took, idle)
 	return errors.Join(v.verdict(ph.predicted), v.scarcity.verdict(ph.scarce))
 }

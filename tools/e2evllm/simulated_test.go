@@ -13,7 +13,7 @@ func TestActsOnSimulatedEngines(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	program, err := chosen("mute,death,hybrid")
+	program, err := chosen("mute,death,pieces,hybrid")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,8 @@ type verdict struct {
 	median    time.Duration
 	// Prompts whose tokens nobody told Tandem: they are not split, and what is cached of them is not predicted.
 	guessed  int
-	scarcity *scarcity // nil where nobody looked
+	scarcity *scarcity   // nil where nobody looked
+	pieces   *piecesSent // nil where prompts are split
 }
 
 type kindCount struct {
@@ -118,6 +119,9 @@ func (v *verdict) print(w io.Writer, ph phase, took, idle time.Duration) {
 	if v.scarcity != nil {
 		v.scarcity.print(w)
 	}
+	if v.pieces != nil {
+		v.pieces.print(w)
+	}
 	fmt.Fprintf(w, "  engines      no block in use %.2f s after the last answer\n\n", idle.Seconds())
 }
 
@@ -135,7 +139,10 @@ func (v *verdict) verdict(predicted float64) error {
 	if v.different > 0 {
 		errs = append(errs, fmt.Errorf("%d of %d answers differ", v.different, v.requests))
 	}
-	if v.modes["split"] == 0 {
+	switch {
+	case v.pieces != nil:
+		errs = append(errs, v.pieces.verdict(v.requests))
+	case v.modes["split"] == 0:
 		errs = append(errs, errors.New("nothing was split"))
 	}
 	if v.share() < predicted {
