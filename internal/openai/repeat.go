@@ -40,7 +40,8 @@ func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 		return nil, ToolsAsked
 	case r.storeAsked(rule):
 		return nil, StoreAsked
-	case rawjson.Torn(r.Raw): // half a surrogate pair is no text that another could be the same as
+	case rawjson.Torn(r.Raw), // half a surrogate pair is no text that another could be the same as
+		deep(r.Raw):
 		return nil, UnknownMember
 	}
 	all := inOrder(r.asked())
@@ -69,6 +70,17 @@ func (r *Request) Repeatable(rule Repeat) (canonical []byte, why string) {
 		list[i].value, list[i].plain = AppendIDs(nil, r.Prompts[0].IDs), true
 	}
 	return appendMembers(make([]byte, 0, len(r.Raw)), list, ""), ""
+}
+
+// maxDepth is how deep a question may nest. Each level is read once more to be written in its canonical
+// form, so that depth multiplies what a long request costs.
+const maxDepth = 32
+
+// deep reports whether a request nests deeper.
+func deep(body []byte) bool {
+	s := rawjson.Scanner{Data: body, Max: maxDepth}
+	s.Skip()
+	return s.Err() != nil
 }
 
 // asked is one member of an object, its name without escapes.

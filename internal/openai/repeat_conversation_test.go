@@ -177,6 +177,21 @@ func TestFinishedConversations(t *testing.T) {
 	}
 }
 
+// What nests deeply is not written in a canonical form, which would take time by its depth.
+func TestDeepQuestionsAreNotRepeatable(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for n, want := range map[int]string{maxDepth - 1: "", maxDepth: UnknownMember} {
+		body := `{"temperature":0,"chat_template_kwargs":` + nested(n) + `,"messages":[{"role":"user","content":"a"}]}`
+		if _, why := canonical(t, Chat, body); why != want {
+			t.Errorf("%d arrays: %q, want %q", n, why, want)
+		}
+		e := &Encoding{Path: "/v1/embeddings", Body: []byte(`{"input":` + nested(n) + `}`)}
+		if _, why := e.Repeatable(Repeat{}); why != want {
+			t.Errorf("%d arrays of texts: %q, want %q", n, why, want)
+		}
+	}
+}
+
 // A canonical request to any API is JSON, says what the request says, and is its own canonical form.
 func FuzzRepeatableOthers(f *testing.F) {
 	for _, seed := range []string{

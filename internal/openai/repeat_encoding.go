@@ -55,7 +55,7 @@ func (e *Encoding) Repeatable(Repeat) (canonical []byte, why string) {
 	for key := range s.Members() {
 		all = append(all, asked{name: string(rawjson.Name(key)), value: s.Value()})
 	}
-	if s.End(); s.Err() != nil || rawjson.Torn(e.Body) {
+	if s.End(); s.Err() != nil || rawjson.Torn(e.Body) || deep(e.Body) {
 		return nil, UnknownMember
 	}
 	list := make([]asked, 0, len(all))
