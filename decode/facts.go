@@ -134,7 +134,9 @@ func (p *Pool) gatherLocal(c *Candidate, q *survey, speed *scoring.Pricing, othe
 	l.Delayed = g.inbound.delayed(l.Wait, l.Warm, q.now) + float64(e.Arriving)*l.Warm
 	l.Active = float64(g.sequences-g.arriving+e.Sequences-e.Arriving) + others
 	l.Arrivals = m.comes.Rate(q.now) + e.Arrivals
-	l.Rho = m.meter.Rho(q.now) + e.Rho
+	if l.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
+		l.Rho = m.meter.Rho(q.now) + e.Rho
+	}
 }
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there. Local.Cold is

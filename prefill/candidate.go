@@ -95,6 +95,15 @@ func (p *Pool) Below(c *Candidate, depth []int32) int {
 	return matches.Tokens(&c.member.Member)
 }
 
+// Rho returns the share of its time that c's replica is booked with work.
+func (p *Pool) Rho(c *Candidate, now time.Time) float64 {
+	p.members.Lock()
+	defer p.members.Unlock()
+	return c.member.rho(now)
+}
+
+func (m *member) rho(now time.Time) float64 { return m.meter.Rho(now) + m.remote.Rho }
+
 // expect prices the blind candidates: unknown is not empty, so that each is expected to hold as much as the
 // others do on average, or what the index still says of it where that is more.
 func (p *Pool) expect(cs []Candidate, q *Query, blockSize int, now time.Time) {
@@ -217,7 +226,9 @@ func (p *Pool) gather(
 	c.Doubtful = c.Waiting == 0 && !q.Seeded && !p.settings.Speed.KnowsPrefill() && m.doubtful(now)
 	c.Cold = speed.Prefill(q.Tokens, 0)
 	c.priceMatch(&speed, p.Unit())
-	c.Rho = m.meter.Rho(now) + m.remote.Rho
+	if c.Wait > 0 { // else nobody asks, see [scoring.Queue.Crowding]
+		c.Rho = m.rho(now)
+	}
 	c.Usage = m.usage(reading.Usage)
 	if math.IsNaN(c.Usage) {
 		c.Usage, c.Unknown = mean.usage, true

@@ -46,9 +46,9 @@ type member struct {
 	remote PeerLoad // the sum of what other routers report
 	meter  scoring.Utilization
 	pace   scoring.ArrivalRate // of prompts
-	span   scoring.BusySpan
 	fit    scoring.DecayingFit
 
+	span   scoring.BusySpan
 	counts Counts
 	asked  replica.Load // newest report that we asked for ourselves
 }

@@ -4,7 +4,8 @@ package scoring
 type Queue struct {
 	Wait     float64 // seconds of work ahead
 	Arrivals float64 // requests a second that come to the replica
-	Rho      float64 // share of its time that it prefills, 0..1 and more when overbooked
+	// Share of its time that it prefills, 0..1 and more when overbooked; asked only where something waits.
+	Rho float64
 }
 
 // crowdingCap bounds what a second of work may count.

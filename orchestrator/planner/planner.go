@@ -211,16 +211,16 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	pl.pairs.refresh(pv, dv, &pl.policy)
 	if !failing {
 		pl.priceDecodes(q)
-		pl.pick(q, nil)
+		pl.pick(q, nil, now)
 		return b.plans > 0
 	}
 	out := pl.failedNow(q, now)
 	pl.priceDecodes(q)
-	if pl.pick(q, out); b.plans == 0 && out.any() && !pl.waits(q, now) {
+	if pl.pick(q, out, now); b.plans == 0 && out.any() && !pl.waits(q, now) {
 		out.pairs, out.forced = nil, append(out.forced, "ejected pairs")
-		if pl.pick(q, out); b.plans == 0 { // of those that are left none can work together
+		if pl.pick(q, out, now); b.plans == 0 { // of those that are left none can work together
 			out.forced = append(out.forced, "all that are ejected")
-			pl.pick(q, nil)
+			pl.pick(q, nil, now)
 		}
 	}
 	b.forced = strings.Join(out.forced, ", ")
@@ -229,7 +229,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 
 // pick chooses among the plans that are left without the pairs which failed the request before, and without
 // who is out.
-func (pl *Planner) pick(q *question, out *out) {
+func (pl *Planner) pick(q *question, out *out, now time.Time) {
 	b := &pl.scratch
 	b.table.Admit()
 	for _, pair := range q.AvoidPairs {
@@ -243,6 +243,19 @@ func (pl *Planner) pick(q *question, out *out) {
 		pl.restrict(q)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
+	pl.noteRho(b.chosen, now)
+	for _, c := range b.best {
+		pl.noteRho(c, now)
+	}
+}
+
+// noteRho fills in how busy the prefill replica of a plan that is told of was before. Where nothing waits no
+// price asks for it.
+func (pl *Planner) noteRho(c scoring.Choice, now time.Time) {
+	if c.Prefill >= 0 {
+		p := &pl.scratch.prefills[c.Prefill]
+		p.Rho = pl.prefill.Rho(p, now)
+	}
 }
 
 // excludePair takes a pair out of the table of plans, if it is there.

@@ -671,6 +671,23 @@ func TestFinishTeaches(t *testing.T) {
 	}
 }
 
+// How busy a replica was is told of one that has nothing to do now, too.
+func TestTheRecordTellsHowBusyAnIdleReplicaWas(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	r := f.fresh(16_000)
+	r.LocalOK = false
+	b := f.plan(t, r)
+	f.pl.PrefillDone(b, 0, time.Second, f.now)
+	b.Release(f.now)
+	f.pass(20 * time.Second)
+	want := f.prefill.Status(f.now)[0].Rho
+	b = f.plan(t, f.fresh(100))
+	defer b.Release(f.now)
+	if got := b.Decision.Plans[0].OnPrefill; want <= 0 || got == nil || got.Rho != want {
+		t.Errorf("on the prefill replica %+v, want it %g busy", got, want)
+	}
+}
+
 func TestDecisionIsAlwaysJSON(t *testing.T) {
 	f := newFleet(1, 1, func(r *replica.Replica) { r.Facts = replica.Facts{Models: []string{"m"}} })
 	f.prefill.SetMembers(append(f.ps, replicas("q", replica.Prefill, 1, nil)...), f.now)
