@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the build needs from the system: libzmq and a C compiler; with "test" also Python's ZeroMQ bindings, an independent peer for the wire
-# tests; with "browser" Chromium, which the tests of the live page run in; with "monitoring"
+# tests, and a Valkey or Redis server, which those of the shared answer cache talk to; with "browser" Chromium, which the tests of the live page run in; with "monitoring"
 # Prometheus, which those of dashboard and alerts ask; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
 # With "release": what make release and make release-check take besides: Python 3 with venv, curl, patch, authorities to trust, rpm, and on a processor
 # other than arm64 the emulator of that; where there is apt also debootstrap and ip, for a bare Debian without the machine's network to install into.
@@ -14,6 +14,7 @@ have_zmq() {
 		${CC:-cc} "$tmp/t.c" -o "$tmp/t" -lzmq 2>/dev/null
 }
 have_python() { /usr/bin/python3 -c 'import zmq, msgpack' 2>/dev/null; }
+have_valkey() { command -v valkey-server >/dev/null 2>&1 || command -v redis-server >/dev/null 2>&1; }
 have_venv() {
 	for python in "${PYTHON:-python3.11}" "${PYTHON:-python3}"; do
 		"$python" -c 'import os, sys, sysconfig, venv, ensurepip
@@ -36,6 +37,7 @@ missing=
 command -v "${CC:-cc}" >/dev/null 2>&1 || missing="$missing compiler"
 have_zmq || missing="$missing libzmq"
 [ "$want" != test ] || have_python || missing="$missing python-zmq"
+[ "$want" != test ] || have_valkey || missing="$missing valkey-server"
 [ "$want" != browser ] || command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 [ "$want" != monitoring ] || command -v prometheus >/dev/null 2>&1 || missing="$missing prometheus"
 [ "$want" != vllm ] || command -v "${CXX:-c++}" >/dev/null 2>&1 || missing="$missing c++"
@@ -47,10 +49,10 @@ by_hand() {
 	cat >&2 <<EOF
 tandem needs:$missing, and could not install them here ($1).
 Install them by hand, then run make again:
-  Debian, Ubuntu:  apt-get install gcc libzmq3-dev pkg-config python3-zmq python3-msgpack
-  Fedora:          dnf install gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack
-  Alpine:          apk add gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack
-  macOS:           brew install zeromq pkg-config && python3 -m pip install pyzmq msgpack
+  Debian, Ubuntu:  apt-get install gcc libzmq3-dev pkg-config python3-zmq python3-msgpack redis-server
+  Fedora:          dnf install gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack valkey
+  Alpine:          apk add gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack valkey
+  macOS:           brew install zeromq pkg-config valkey && python3 -m pip install pyzmq msgpack
 For the tests of dashboard and alerts (make test-monitoring) also prometheus.
 For the tests of the live page (make test-page) also chromium.
 For real vLLM (make e2e-vllm, Linux only) also g++ and Python 3.11 with venv and headers; PYTHON names one that is elsewhere:
@@ -71,6 +73,7 @@ echo "installing:$missing" >&2
 if command -v apt-get >/dev/null 2>&1; then
 	packages="gcc libc6-dev libzmq3-dev pkg-config"
 	[ "$want" != test ] || packages="$packages python3 python3-zmq python3-msgpack"
+	[ "$want" != test ] || have_valkey || packages="$packages redis-server"
 	[ "$want" != browser ] || packages="$packages chromium fonts-dejavu-core"
 	[ "$want" != monitoring ] || packages="$packages prometheus"
 	[ "$want" != vllm ] || packages="$packages g++ python3.11 python3.11-venv python3.11-dev"
@@ -81,15 +84,22 @@ if command -v apt-get >/dev/null 2>&1; then
 		{ tail -n 20 "$tmp/log" >&2; by_hand "apt-get install failed"; }
 elif command -v dnf >/dev/null 2>&1; then
 	packages="gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack"
+	[ "$want" != test ] || packages="$packages valkey"
 	[ "$want" != browser ] || packages="$packages chromium"
 	[ "$want" != vllm ] || packages="$packages gcc-c++ python3.11 python3.11-devel"
 	[ "$want" != release ] || packages="$packages python3 curl patch ca-certificates rpm qemu-user-static"
 	# shellcheck disable=SC2086
 	as_root dnf install -y -q $packages >&2 || by_hand "dnf failed"
 elif command -v apk >/dev/null 2>&1; then
-	as_root apk add -q gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack >&2 || by_hand "apk failed"
+	packages="gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack"
+	[ "$want" != test ] || packages="$packages valkey"
+	# shellcheck disable=SC2086
+	as_root apk add -q $packages >&2 || by_hand "apk failed"
 elif command -v brew >/dev/null 2>&1; then
-	brew install -q zeromq pkg-config >&2 || by_hand "brew failed"
+	packages="zeromq pkg-config"
+	[ "$want" != test ] || packages="$packages valkey"
+	# shellcheck disable=SC2086
+	brew install -q $packages >&2 || by_hand "brew failed"
 else
 	by_hand "no known package manager"
 fi
@@ -98,4 +108,5 @@ fi
 have_zmq || by_hand "libzmq is still missing after the installation"
 [ "$want" != vllm ] || have_venv || by_hand "Python 3.11 with venv and headers is still missing after the installation"
 [ "$want" != release ] || have_release || by_hand "something is still missing after the installation"
+[ "$want" != test ] || have_valkey || by_hand "valkey-server and redis-server are still missing after the installation"
 [ "$want" != test ] || have_python || by_hand "Python's zmq and msgpack are still missing after the installation"

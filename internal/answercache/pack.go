@@ -20,21 +20,18 @@ const (
 	packSaving = 4 // a quarter at least
 )
 
-func newPacker() *packer {
+func newPacker(limits ...zstd.DOption) *packer {
 	// Neither can fail with these options, and neither starts a goroutine for whole bodies.
 	in, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2))
 	if err != nil {
 		panic(err)
 	}
-	out, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxUnpacked))
+	out, err := zstd.NewReader(nil, append(limits, zstd.WithDecoderConcurrency(2))...)
 	if err != nil {
 		panic(err)
 	}
 	return &packer{in, out}
 }
-
-// maxUnpacked bounds what a body from outside may become.
-const maxUnpacked = 256 << 20
 
 // packed is an answer as it is kept.
 type packed struct {
@@ -74,9 +71,6 @@ func (z *packer) unpack(p *packed) (*Answer, error) {
 	a := p.answer
 	a.Body = p.body
 	if p.zipped {
-		if p.size < 0 || p.size > maxUnpacked {
-			return nil, errSize
-		}
 		b, err := z.out.DecodeAll(p.body, make([]byte, 0, p.size))
 		if err != nil {
 			return nil, err

@@ -1,0 +1,297 @@
+package valkey
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tandem/internal/answercache/valkey/valkeytest"
+)
+
+// goesDown looks until the server is left alone, and checks that no look took long.
+func (c *counted) goesDown(t *testing.T) {
+	t.Helper()
+	for range mostBad {
+		if a, took := c.get(1); took > budget+slack || a != nil {
+			t.Errorf("a look took %v, the budget is %v; got %v", took, budget, a)
+		}
+	}
+	if c.Up() || c.log.has("WARN", "does not work") != 1 {
+		t.Fatalf("it is taken to work: up %v, log %s", c.Up(), c.log.text.String())
+	}
+	before := c.looks.of(Down)
+	if _, took := c.get(1); c.looks.of(Down) != before+1 || took > budget {
+		t.Errorf("a server that is down is asked, for %v", took)
+	}
+	dropped := c.writes.of(Dropped)
+	if c.put(2); c.writes.of(Dropped) != dropped+1 {
+		t.Error("a server that is down is written to")
+	}
+}
+
+// comesBack looks until the server is used again, by itself.
+func (c *counted) comesBack(t *testing.T) {
+	t.Helper()
+	until(t, "it is used again", func() bool { c.get(1); return c.Up() })
+	if c.log.has("INFO", "works again") != 1 {
+		t.Errorf("nobody is told that it works again: %s", c.log.text.String())
+	}
+	c.keeps(t, 3)
+}
+
+// A server that does not work costs no look more than the budget, and soon nothing at all; when it works again
+// it is used again, by itself.
+func TestOutages(t *testing.T) {
+	for name, outage := range map[string]struct{ begin, end func(s *valkeytest.Server) }{
+		"killed": {(*valkeytest.Server).Kill, (*valkeytest.Server).Restart},
+		"frozen": {(*valkeytest.Server).Freeze, (*valkeytest.Server).Thaw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := valkeytest.Start(t)
+			store := open(t, s)
+			store.keeps(t, 1)
+			outage.begin(s)
+			store.goesDown(t)
+			outage.end(s)
+			store.comesBack(t)
+		})
+	}
+}
+
+// slowLink is a way to a server on which every answer takes a while.
+type slowLink struct {
+	addr  string
+	delay atomic.Int64 // nanoseconds
+	first atomic.Bool  // only the first answer on each connection
+}
+
+func slowLinkTo(t *testing.T, server string) *slowLink {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &slowLink{addr: ln.Addr().String()}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			from, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", server)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			running.Go(func() { _, _ = io.Copy(to, from); to.Close() })
+			running.Go(func() { l.answer(from, to); from.Close() })
+		}
+	})
+	t.Cleanup(func() { ln.Close(); running.Wait() })
+	return l
+}
+
+func (l *slowLink) answer(from, to net.Conn) {
+	b := make([]byte, 1<<16)
+	for began := false; ; began = true {
+		n, err := to.Read(b)
+		if !began || !l.first.Load() {
+			time.Sleep(time.Duration(l.delay.Load()))
+		}
+		if _, werr := from.Write(b[:n]); err != nil || werr != nil {
+			return
+		}
+	}
+}
+
+// A server whose answers come too late is one that does not work, until they come in time again.
+func TestSlowServer(t *testing.T) {
+	s := valkeytest.Start(t)
+	link := slowLinkTo(t, s.Addr)
+	store := open(t, s, func(o *Options) { o.Addresses = []string{link.addr} })
+	store.keeps(t, 1)
+	link.delay.Store(int64(3 * budget))
+	store.goesDown(t)
+	if store.looks.of(Late) < mostBad {
+		t.Errorf("%d looks were late", store.looks.of(Late))
+	}
+	link.delay.Store(0)
+	store.comesBack(t)
+}
+
+// A connection that takes longer to be made than a look may take is made all the same, for the looks after.
+func TestConnectionsMayTakeLongerThanTheBudget(t *testing.T) {
+	s := valkeytest.Start(t)
+	direct := open(t, s)
+	direct.keeps(t, 1)
+	link := slowLinkTo(t, s.Addr)
+	link.first.Store(true)
+	link.delay.Store(int64(3 * budget))
+	store := open(t, s, func(o *Options) { o.Addresses = []string{link.addr} })
+	if store.has(1) {
+		t.Fatal("the connection was made in no time; this test tests nothing")
+	}
+	until(t, "the answer comes over that connection", func() bool { return store.has(1) })
+}
+
+// A server that is full says so once, is still read, and takes answers again when it has room.
+func TestFullServer(t *testing.T) {
+	s := valkeytest.Start(t)
+	raw := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer raw.Close()
+	store := open(t, s)
+	store.keeps(t, 1)
+	set := func(limit string) {
+		t.Helper()
+		if err := raw.ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("1") // whose policy is noeviction, as it comes
+	for n := range mostBad + 2 {
+		store.put(10 + n)
+	}
+	if n := store.writes.of(Unwritten); n != mostBad+2 || store.log.has("WARN", "takes no answers") != 1 {
+		t.Errorf("%d writes failed; log %s", n, store.log.text.String())
+	}
+	if !store.Up() || store.has(10) {
+		t.Error("a server that is full is not read")
+	}
+	until(t, "what it has is read", func() bool { return store.has(1) })
+	set("0")
+	store.keeps(t, 2)
+	if store.log.has("INFO", "takes answers again") != 1 {
+		t.Errorf("nobody is told that it takes answers again: %s", store.log.text.String())
+	}
+}
+
+// Whoever empties the server takes the answers, and nothing else.
+func TestFlushedServer(t *testing.T) {
+	s := valkeytest.Start(t)
+	raw := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer raw.Close()
+	store := open(t, s)
+	store.keeps(t, 1)
+	if err := raw.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if store.has(1) || !store.Up() {
+		t.Error("an answer of an empty server, or it is taken not to work")
+	}
+	store.keeps(t, 1)
+}
+
+// A password that is not the server's is an outage, which another configuration ends.
+func TestWrongPassword(t *testing.T) {
+	s := valkeytest.Start(t, "--requirepass", "right")
+	password := func(p string) func(*Options) { return func(o *Options) { o.Password = p } }
+	wrong := open(t, s, password("wrong"))
+	wrong.goesDown(t)
+	if wrong.looks.of(Failed) == 0 || strings.Contains(wrong.log.text.String(), "=wrong") {
+		t.Errorf("%d looks failed; log %s", wrong.looks.of(Failed), wrong.log.text.String())
+	}
+	open(t, s, password("right")).keeps(t, 1)
+}
+
+// Where sentinels promote a replica, answers are read and written there, without a word to the router.
+func TestSentinelsPromoteAReplica(t *testing.T) {
+	master := valkeytest.Start(t, "--repl-diskless-sync-delay", "0")
+	host, port, _ := net.SplitHostPort(master.Addr)
+	replica := valkeytest.Start(t, "--replicaof", host+" "+port)
+	raw := redis.NewClient(&redis.Options{Addr: replica.Addr})
+	defer raw.Close()
+	until(t, "the replica follows", func() bool {
+		return strings.Contains(raw.Info(context.Background(), "replication").Val(), "master_link_status:up")
+	})
+	sentinel := valkeytest.StartSentinel(t, "answers", master.Addr)
+	watch := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr})
+	defer watch.Close()
+	until(t, "the sentinel knows the replica", func() bool {
+		known, err := watch.Replicas(context.Background(), "answers").Result()
+		return err == nil && len(known) == 1
+	})
+	store := open(t, sentinel, func(o *Options) { o.Master = "answers" })
+	store.keeps(t, 1)
+	until(t, "the replica has it", func() bool {
+		k, _ := answer(1)
+		return raw.Exists(context.Background(), store.name(k)).Val() == 1
+	})
+	master.Kill()
+	until(t, "the answer is read from the replica", func() bool {
+		began := time.Now()
+		a, took := store.get(1)
+		if took > budget+slack {
+			t.Errorf("a look took %v, the budget is %v", time.Since(began), budget)
+		}
+		return a != nil
+	})
+	store.keeps(t, 2)
+}
+
+// Answers of a cluster lie where their slots are.
+func TestCluster(t *testing.T) {
+	s := valkeytest.Start(t, "--cluster-enabled", "yes")
+	raw := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer raw.Close()
+	if err := raw.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the cluster works", func() bool {
+		return strings.Contains(raw.ClusterInfo(context.Background()).Val(), "cluster_state:ok")
+	})
+	store := open(t, s, func(o *Options) { o.Cluster = true })
+	for n := range 5 {
+		store.keeps(t, n)
+	}
+	s.Freeze()
+	store.goesDown(t)
+	s.Thaw()
+	store.comesBack(t)
+}
+
+// Over TLS the server has to show a certificate that is believed.
+func TestServerOverTLS(t *testing.T) {
+	https := httptest.NewUnstartedServer(nil)
+	https.StartTLS()
+	defer https.Close()
+	cert := https.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name, kind string, der []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	certFile := file("cert", "CERTIFICATE", cert.Certificate[0])
+	plain := valkeytest.Start(t) // whose address is free once it is gone
+	plain.Kill()
+	_, port, _ := net.SplitHostPort(plain.Addr)
+	s := valkeytest.Start(t, "--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", certFile,
+		"--tls-key-file", file("key", "PRIVATE KEY", key), "--tls-ca-cert-file", certFile)
+	believed := x509.NewCertPool()
+	believed.AddCert(https.Certificate())
+	trust := func(c *tls.Config) func(*Options) {
+		return func(o *Options) { o.TLS, o.Addresses = c, []string{plain.Addr} }
+	}
+	open(t, s, trust(&tls.Config{RootCAs: believed, MinVersion: tls.VersionTLS12})).keeps(t, 1)
+	open(t, s, trust(&tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12})).goesDown(t)
+}

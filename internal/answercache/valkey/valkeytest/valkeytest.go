@@ -1,0 +1,118 @@
+// Package valkeytest runs a real Valkey or Redis server for tests, and lets it fail.
+package valkeytest
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Server is a server of the system's package, on this machine. One goroutine owns it.
+type Server struct {
+	Addr string
+	t    testing.TB
+	args []string
+	cmd  *exec.Cmd
+}
+
+// Start runs a server that keeps everything in memory. args are added to its command line.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	addr := freeAddr(t)
+	_, port, _ := net.SplitHostPort(addr)
+	return run(t, addr, append([]string{
+		"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir(),
+	}, args...))
+}
+
+// StartSentinel runs a sentinel that watches a master under this name, and promotes a replica soon.
+func StartSentinel(t testing.TB, name, master string) *Server {
+	t.Helper()
+	addr := freeAddr(t)
+	_, port, _ := net.SplitHostPort(addr)
+	host, masterPort, _ := net.SplitHostPort(master)
+	file := filepath.Join(t.TempDir(), "sentinel.conf")
+	text := "port " + port + "\nbind 127.0.0.1\ndir " + filepath.Dir(file) +
+		"\nsentinel monitor " + name + " " + host + " " + masterPort + " 1" +
+		"\nsentinel down-after-milliseconds " + name + " 300\nsentinel failover-timeout " + name + " 2000\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return run(t, addr, []string{file, "--sentinel"})
+}
+
+// freeAddr is an address where nobody listens.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func run(t testing.TB, addr string, args []string) *Server {
+	t.Helper()
+	s := &Server{Addr: addr, t: t, args: append(args, "--logfile", filepath.Join(t.TempDir(), "log"))}
+	s.Restart()
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// Restart starts the server, which is not running, and waits until it listens.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.cmd = exec.Command(binary(s.t), s.args...)
+	s.cmd.Stdout, s.cmd.Stderr = os.Stderr, os.Stderr
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		c, err := net.Dial("tcp", s.Addr)
+		if err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("the server does not listen: %v", err)
+		}
+	}
+}
+
+func binary(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{"valkey-server", "redis-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatal("there is no valkey-server or redis-server: make deps-test installs one")
+	return ""
+}
+
+// Kill ends the server at once, and with it all that it holds. It may be called again.
+func (s *Server) Kill() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+// Freeze lets the server stand still, with its connections open, until [Server.Thaw].
+func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen server go on.
+func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
