@@ -345,7 +345,7 @@ func Default() *Config {
 		Local:     LocalAuto,
 		Scoring: Scoring{
 			Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
-			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond,
+			AffinityShare: 0.3, AffinitySaved: 50 * time.Millisecond, PrefillPiece: 150 * time.Millisecond,
 			HeadroomMargin: 0.02, ExpectedOutput: 256, KVBytesPerToken: 128 << 10,
 			Links: Links{Host: 100e9, Rack: 40e9, Zone: 40e9, Other: 3e9},
 		},

@@ -169,7 +169,7 @@ func TestPlayAGround(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.Plays() != 3 || l.Again[0].Ours.TTFT == l.Ours.TTFT || l.Again[1].Ours.TTFT == l.Again[0].Ours.TTFT ||
-		l.Again[1].Rival.Policy != l.Rival.Policy || l.Again[1].Capacity.Ours <= 0 {
+		l.Again[1].Rival.Policy != l.Rival.Policy || l.Again[1].Capacity.Rival <= 0 {
 		t.Errorf("with further seeds: %+v", l)
 	}
 	before := len(told)

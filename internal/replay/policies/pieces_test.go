@@ -23,7 +23,7 @@ func TestStreamsGoOnBesidePieces(t *testing.T) {
 	c := fleet()
 	c.Nodes[cluster.Prefill] = nil
 	longest, computed := map[string]time.Duration{}, map[string]time.Duration{}
-	for _, name := range []string{"tandem", "tandem:piece=0.1"} {
+	for _, name := range []string{"tandem:piece=0", "tandem:piece=0.1"} {
 		r, err := New(name, c, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestStreamsGoOnBesidePieces(t *testing.T) {
 			}
 			pieces += x.Pieces
 		}
-		if (pieces > 30) != (name != "tandem") {
+		if (pieces > 30) != (name != "tandem:piece=0") {
 			t.Errorf("%s: %d pieces", name, pieces)
 		}
 		tandem := r.(*Tandem)
@@ -51,10 +51,10 @@ func TestStreamsGoOnBesidePieces(t *testing.T) {
 			computed[name] += busy
 		}
 	}
-	if whole, cut := computed["tandem"], computed["tandem:piece=0.1"]; cut > whole*21/20 {
+	if whole, cut := computed["tandem:piece=0"], computed["tandem:piece=0.1"]; cut > whole*21/20 {
 		t.Errorf("engines are busy for %v with pieces, and for %v without", cut, whole)
 	}
-	if at, in := longest["tandem"], longest["tandem:piece=0.1"]; at < 300*time.Millisecond || in > at/2 {
+	if at, in := longest["tandem:piece=0"], longest["tandem:piece=0.1"]; at < 300*time.Millisecond || in > at/2 {
 		t.Errorf("the longest gap of a stream is %v beside whole prompts, and %v beside pieces", at, in)
 	}
 }
