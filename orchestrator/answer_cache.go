@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,9 @@ import (
 type answers struct {
 	o       *Orchestrator
 	memory  *answercache.Memory
-	flights answercache.Flights
+	flights *answercache.Flights
+	shared  shared      // with other routers; nil: nothing is
+	trust   *tls.Config // of the shared store; nil: plain
 }
 
 // repeatable is what a request asks, as far as the cache has to know it.
@@ -61,25 +64,6 @@ func cached[A repeatable](
 	})
 }
 
-// applyAnswers makes the answer cache that a configuration wants: the one that is there, if one is, so that a
-// reload keeps what it holds.
-func (o *Orchestrator) applyAnswers(old *snapshot, cfg *config.Config) *answers {
-	want := cfg.AnswerCache
-	var c *answers
-	if old != nil {
-		c = old.answers
-	}
-	switch {
-	case want.MemoryBytes == 0:
-		return nil
-	case c == nil:
-		return &answers{o: o, memory: answercache.NewMemory(int64(want.MemoryBytes))}
-	case old.cfg.AnswerCache.MemoryBytes != want.MemoryBytes:
-		c.memory.Resize(int64(want.MemoryBytes))
-	}
-	return c
-}
-
 // cacheRequest is a request to the cache.
 type cacheRequest struct {
 	q     *request
@@ -110,11 +94,26 @@ func (c *answers) serve(ctx context.Context, a *cacheRequest) *failure {
 			l.Flight().Done(nil, errKept)
 			return nil
 		}
-		a.note(cacheMiss)
-		c.start(ctx, a, l.Flight())
+		c.lead(ctx, a, l.Flight())
 	}
 	defer func() { l.Leave(context.Cause(ctx)) }()
 	return c.listen(ctx, a, l, leads)
+}
+
+// lead sees that a flight gets its answer: what routers share, or a computation. Nobody would wait for it to
+// begin if this failed.
+func (c *answers) lead(ctx context.Context, a *cacheRequest, f *answercache.Flight) {
+	led := false
+	defer func() {
+		if !led {
+			f.Done(nil, errNotLed)
+		}
+	}()
+	if !c.giveShared(ctx, a, f) {
+		a.note(cacheMiss)
+		c.start(ctx, a, f)
+	}
+	led = true
 }
 
 // note tells the client and the counters how the request comes to its answer.
@@ -134,10 +133,7 @@ func (c *answers) give(a *cacheRequest) bool {
 		return false
 	}
 	kept := c.memory.Get(a.key, now)
-	if kept == nil || kept.Age(now) > min(a.cfg.TTL, a.wish.maxAge) {
-		return false
-	}
-	if !a.cfg.OutliveEngines && !c.o.stand(kept.Makers) {
+	if kept == nil || !a.may(kept, now) {
 		return false
 	}
 	a.note(cacheHit)
@@ -148,6 +144,11 @@ func (c *answers) give(a *cacheRequest) bool {
 		a.lost(a.q.w.whole(http.StatusOK, kept.ContentType, kept.Body, nil))
 	}
 	return true
+}
+
+// may reports whether an answer may be given out.
+func (a *cacheRequest) may(kept *answercache.Answer, now time.Time) bool {
+	return kept.Age(now) <= min(a.cfg.TTL, a.wish.maxAge) && (a.cfg.OutliveEngines || a.q.o.stand(kept.Makers))
 }
 
 // lost notes that the client stopped reading.
@@ -241,8 +242,10 @@ func (a *cacheRequest) pass(head answercache.Head, chunk []byte, leads bool) *fa
 func (c *answers) ended(
 	ctx context.Context, a *cacheRequest, l *answercache.Listener, leads bool, err error,
 ) *failure {
-	if computed, ended := l.Flight().By(); ended && leads {
-		a.q.mode, a.q.rec = computed.(*request).mode, computed.(*request).rec
+	if by, _ := l.Flight().By(); leads {
+		if computed, ok := by.(*request); ok {
+			a.q.mode, a.q.rec = computed.mode, computed.rec
+		}
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -271,6 +274,9 @@ func (c *answers) alone(ctx context.Context, a *cacheRequest) *failure {
 	a.note(cacheMiss)
 	return a.do(a.q, ctx)
 }
+
+// errNotLed ends a flight that nobody computes, since whoever should have let it begin has panicked.
+var errNotLed = errors.New("the answer is computed by nobody")
 
 // errKept ends a flight whose answer was kept before it began.
 var errKept = errors.New("the answer is there")

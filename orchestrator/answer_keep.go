@@ -137,6 +137,9 @@ func (c *answers) store(a *cacheRequest, q *request, began map[replica.ID]*fleet
 		kept.Events = bytes.Count(body, blankLine)
 	}
 	c.memory.Put(a.key, kept, now.Add(a.cfg.TTL))
+	if c.shared != nil {
+		c.shared.Put(a.key, kept, a.cfg.TTL)
+	}
 	return ""
 }
 

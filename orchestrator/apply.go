@@ -50,11 +50,12 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	if err == nil {
 		err = o.fleet.Apply(cfg)
 	}
+	old := o.snap.Load()
 	if err != nil {
+		o.discardAnswers(next.snap.answers, old)
 		o.Rejected(err)
 		return err
 	}
-	old := o.snap.Load()
 	if old == nil {
 		o.reloads.started.Store(cfg)
 	}
@@ -88,6 +89,9 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	if next.certificate, err = cfg.FrontCertificate(); err != nil {
 		return next, err
 	}
+	if next.snap.answers, err = o.prepareAnswers(cfg); err != nil {
+		return next, err
+	}
 	next.peers, err = o.peers.Wanted(cfg)
 	return next, err
 }
@@ -107,7 +111,7 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	if old == nil || old.cfg.Tokenizer != cfg.Tokenizer || old.cfg.Timeouts.Tokenize != cfg.Timeouts.Tokenize {
 		o.tokens.Store(newResolver(cfg))
 	}
-	next.snap.answers = o.applyAnswers(old, cfg)
+	o.enforceAnswers(next.snap.answers, old, cfg)
 	o.snap.Store(next.snap)
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
 }

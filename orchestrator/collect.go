@@ -119,7 +119,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descBatches, descEvents, descApplied, descGaps, descLost, descReplays, descTimeouts, descRestarts,
 		descReconns, descAgain, descUnknown, descRank,
 		descBad, descSkewed, descIndexLag, descPeer, descQueue, descStall,
-		descToken, descStep, descRetrying, descBudget, descAnswers, descHeld, descEvicted,
+		descToken, descStep, descRetrying, descBudget, descAnswers, descHeld, descEvicted, descShared,
 	} {
 		ch <- d
 	}

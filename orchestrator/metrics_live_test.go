@@ -85,6 +85,10 @@ var troubled = map[string]string{
 	"tandem_answer_cache_bytes":           "answers are kept",
 	"tandem_answer_cache_evictions_total": "answers are kept",
 
+	"tandem_answer_cache_shared_looks_total":  "answers are shared",
+	"tandem_answer_cache_shared_writes_total": "answers are shared",
+	"tandem_answer_cache_shared_up":           "answers are shared",
+
 	"tandem_events_gaps_total":            "a stream in trouble",
 	"tandem_events_lost_total":            "a stream in trouble",
 	"tandem_events_restarts_total":        "a stream in trouble",
@@ -117,6 +121,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 		func(w *world, _ *simulated) { standStill(w) }),
 	"a long prompt is sent in pieces":  longInPieces,
 	"answers are kept":                 answersKept,
+	"answers are shared":               answersShared,
 	"an engine is restarted":           engineRestarted,
 	"one of two other routers answers": oneOfTwo,
 	"a stream in trouble":              streamInTrouble,

@@ -55,6 +55,8 @@ type Options struct {
 	Reload func() error
 	// What that would change now; nil refuses it.
 	Preview func() ([]config.Change, error)
+
+	openShared func(*config.AnswerCache) (shared, error) // instead of a server, for tests
 }
 
 // Orchestrator serves requests over the two pools of its configuration. Make one with [New], start
@@ -123,7 +125,7 @@ type serving struct {
 	retrying  atomic.Int64
 	draining  atomic.Bool
 	giveBacks giveBacks
-	computing sync.WaitGroup // what the answer cache lets be computed
+	computing sync.WaitGroup // what the answer cache lets be computed, and its closing
 }
 
 // snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
@@ -231,6 +233,9 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	wg.Wait()
 	o.giveBacks.running.Wait()
 	o.computing.Wait()
+	if c := o.snap.Load().answers; c != nil {
+		c.close()
+	}
 	return err
 }
 

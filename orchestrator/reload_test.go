@@ -89,6 +89,7 @@ var elsewhere = map[string]string{
 	"pools.POOL.tls.insecure_skip_verify": "TestSameTLS",
 	"pools.POOL.replicas.url":             "TestMovedReplica",
 	"pools.POOL.replicas.shared":          "TestSharedEngines",
+	"answer_cache.valkey":                 "TestSharedStoreIsReloaded",
 	"connector.type":                      "there is one",
 	"decisions.file":                      "TestDecisionsInAFile",
 }

@@ -80,8 +80,12 @@ func TestChangedValuesAreNotTaken(t *testing.T) {
 		"other secret": func() (*Answer, error) {
 			return NewCodec(1<<20, sealFor(t, 2)).Read(sealed.Append(nil, key(1), kept("a")), key(1))
 		},
-		"sealed for none": func() (*Answer, error) { return plain.Read(sealed.Append(nil, key(1), kept("a")), key(1)) },
-		"plain for seal":  func() (*Answer, error) { return sealed.Read(plain.Append(nil, key(1), kept("a")), key(1)) },
+		"sealed for none": func() (*Answer, error) {
+			return plain.Read(sealed.Append(nil, key(1), kept("a")), key(1))
+		},
+		"plain for seal": func() (*Answer, error) {
+			return sealed.Read(plain.Append(nil, key(1), kept("a")), key(1))
+		},
 		"too long": func() (*Answer, error) {
 			return NewCodec(1<<10, nil).Read(plain.Append(nil, key(1), kept(strings.Repeat("a", 1<<12))), key(1))
 		},

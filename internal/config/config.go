@@ -366,7 +366,10 @@ func Default() *Config {
 		Health: Health{
 			Failures: 5, Ejection: Ejection{Failures: 3, Share: 0.5, Base: time.Second, Max: 5 * time.Minute},
 		},
-		AnswerCache: AnswerCache{AnswerBytes: 1 << 20, TTL: 10 * time.Minute},
+		AnswerCache: AnswerCache{
+			AnswerBytes: 1 << 20, TTL: 10 * time.Minute,
+			Valkey: Valkey{Mode: ValkeySingle, Prefix: "tandem:", Budget: 20 * time.Millisecond},
+		},
 
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
@@ -415,4 +418,29 @@ type AnswerCache struct {
 	// Whether answers outlive the engine process that gave them: the same path or name of a model means the same
 	// files for good.
 	OutliveEngines bool `yaml:"outlive_engines"`
+	// A server in which several routers share their answers.
+	Valkey Valkey `yaml:"valkey"`
 }
+
+// Valkey is a Valkey or Redis server behind the memory of the answer cache; none without addresses.
+type Valkey struct {
+	Addresses []string      `yaml:"addresses"` // host:port; of a cluster or of sentinels, some of theirs
+	Mode      string        `yaml:"mode"`      // single | cluster | sentinel
+	Master    string        `yaml:"master"`    // the name that sentinels watch it by
+	Username  string        `yaml:"username"`
+	Password  Secret        `yaml:"password"`
+	Secure    bool          `yaml:"secure"` // speak TLS
+	TLS       ClientTLS     `yaml:"tls"`
+	Prefix    string        `yaml:"prefix"` // of all keys
+	Budget    time.Duration `yaml:"budget"` // how long a look may take
+	// What answers are encrypted with there; none writes them as they are.
+	Secret       Secret `yaml:"secret"`
+	FormerSecret Secret `yaml:"former_secret"` // what it was before; answers under it are read
+}
+
+// What [Valkey.Mode] may be.
+const (
+	ValkeySingle   = "single"
+	ValkeyCluster  = "cluster"
+	ValkeySentinel = "sentinel"
+)

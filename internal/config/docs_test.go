@@ -67,15 +67,20 @@ func docType(f fieldInfo) string {
 	case reflect.TypeFor[Alpha]():
 		return "number or auto"
 	}
-	if f.path == "routers.peers" || f.path == "admin.hosts" {
+	if isList(f) {
 		return "list of text"
 	}
 	return strings.TrimPrefix(typeName(f.typ), "a ")
 }
 
+// isList tells of fields whose elements the table of fields lists.
+func isList(f fieldInfo) bool {
+	return f.path == "routers.peers" || f.path == "admin.hosts" || f.path == "answer_cache.valkey.addresses"
+}
+
 func docDefault(f fieldInfo) string {
 	switch {
-	case f.typ == reflect.TypeFor[Secret](), f.path == "routers.peers", f.path == "admin.hosts":
+	case f.typ == reflect.TypeFor[Secret](), isList(f):
 		return "none"
 	case !f.def.IsValid():
 		return ""

@@ -18,6 +18,11 @@ func (doc *document) resolved() (*Config, error) {
 		ck.resolve(fmt.Sprintf("api_keys[%d]", i), &c.APIKeys[i])
 	}
 	ck.resolve("admin.token", &c.Admin.Token)
+	ck.resolve("answer_cache.valkey.password", &c.AnswerCache.Valkey.Password)
+	ck.resolve("answer_cache.valkey.secret", &c.AnswerCache.Valkey.Secret)
+	ck.resolve("answer_cache.valkey.former_secret", &c.AnswerCache.Valkey.FormerSecret)
+	ck.encrypting("answer_cache.valkey.secret", c.AnswerCache.Valkey.Secret)
+	ck.encrypting("answer_cache.valkey.former_secret", c.AnswerCache.Valkey.FormerSecret)
 	ck.resolve("pools.prefill.api_key", &c.Pools.Prefill.APIKey)
 	ck.resolve("pools.decode.api_key", &c.Pools.Decode.APIKey)
 	if _, err := c.FrontCertificate(); err != nil {
@@ -28,6 +33,9 @@ func (doc *document) resolved() (*Config, error) {
 	}
 	if _, err := c.EngineTLS(c.Pools.Decode); err != nil {
 		ck.add("pools.decode.tls", err.Error(), "give PEM files")
+	}
+	if _, err := clientTLS(c.AnswerCache.Valkey.TLS); err != nil {
+		ck.add("answer_cache.valkey.tls", err.Error(), "give PEM files")
 	}
 	if err := doc.report(doc.located(ck.problems)); err != nil {
 		return nil, err
@@ -81,7 +89,9 @@ func (c *Config) inputs() []*string {
 	for i := range c.APIKeys {
 		names = append(names, &c.APIKeys[i].File)
 	}
-	return names
+	v := &c.AnswerCache.Valkey
+	names = append(names, &v.Password.File, &v.Secret.File, &v.FormerSecret.File)
+	return append(names, &v.TLS.CA, &v.TLS.Cert, &v.TLS.Key)
 }
 
 // files lists the files that c names, to watch them too.
@@ -109,22 +119,32 @@ func (c *Config) FrontCertificate() (*tls.Certificate, error) {
 
 // EngineTLS builds the TLS configuration for the https replicas of p, one of c's pools. It reads the files.
 // Every call gives a new value.
-func (c *Config) EngineTLS(p Pool) (*tls.Config, error) {
-	t := &tls.Config{
-		ServerName: p.TLS.ServerName, InsecureSkipVerify: p.TLS.InsecureSkipVerify, MinVersion: tls.VersionTLS12,
+func (c *Config) EngineTLS(p Pool) (*tls.Config, error) { return clientTLS(p.TLS) }
+
+// ServerTLS builds the TLS configuration for the server, nil where it is spoken to in plain.
+func (v *Valkey) ServerTLS() (*tls.Config, error) {
+	if !v.Secure {
+		return nil, nil
 	}
-	if p.TLS.CA != "" {
-		pem, err := readFile(p.TLS.CA)
+	return clientTLS(v.TLS)
+}
+
+func clientTLS(c ClientTLS) (*tls.Config, error) {
+	t := &tls.Config{
+		ServerName: c.ServerName, InsecureSkipVerify: c.InsecureSkipVerify, MinVersion: tls.VersionTLS12,
+	}
+	if c.CA != "" {
+		pem, err := readFile(c.CA)
 		if err != nil {
 			return nil, err
 		}
 		t.RootCAs = x509.NewCertPool()
 		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New(p.TLS.CA + " holds no PEM certificate")
+			return nil, errors.New(c.CA + " holds no PEM certificate")
 		}
 	}
-	if p.TLS.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(p.TLS.Cert, p.TLS.Key)
+	if c.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 		if err != nil {
 			return nil, err
 		}

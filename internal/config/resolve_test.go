@@ -48,6 +48,36 @@ pools:
 	}
 }
 
+// What the shared answer cache needs from outside is read with the file, and a secret that no key can be made
+// of is refused wherever it comes from.
+func TestLoadOfTheSharedAnswerCache(t *testing.T) {
+	dir := t.TempDir()
+	writeCert(t, dir)
+	write(t, filepath.Join(dir, "secret"), strings.Repeat("s", leastSecret)+"\n")
+	write(t, filepath.Join(dir, "short"), "short\n")
+	t.Setenv("TANDEM_TEST_PASSWORD", "from-env")
+	path := filepath.Join(dir, "tandem.yaml")
+	load := func(secret string) (*Config, error) {
+		write(t, path, `answer_cache: {memory_bytes: 8MiB, valkey: {addresses: ["v:6379"], secure: true,
+  tls: {ca: cert.pem}, password: {env: TANDEM_TEST_PASSWORD}, secret: {file: secret}, former_secret: {file: `+secret+`}}}`)
+		return Load(path)
+	}
+	c, err := load("secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &c.AnswerCache.Valkey
+	if v.Password.Reveal() != "from-env" || len(v.Secret.Reveal()) != leastSecret {
+		t.Errorf("the password is %q, the secret %q", v.Password.Reveal(), v.Secret.Reveal())
+	}
+	if trust, err := v.ServerTLS(); err != nil || trust.RootCAs == nil {
+		t.Errorf("TLS is %v, %v", trust, err)
+	}
+	if _, err := load("short"); err == nil || !strings.Contains(err.Error(), "former_secret: has 5 bytes") {
+		t.Errorf("a short secret in a file: %v", err)
+	}
+}
+
 func TestLoadTellsAllThatIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "empty"), "\n")

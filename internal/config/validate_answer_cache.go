@@ -11,7 +11,12 @@ const leastAnswers = 1 << 20
 func (ck *checker) answerCache(c AnswerCache) {
 	ck.size("answer_cache.answer_bytes", c.AnswerBytes, 1<<10)
 	ck.longer("answer_cache.ttl", c.TTL, time.Second)
+	ck.valkey("answer_cache.valkey", c.Valkey)
 	if c.MemoryBytes == 0 {
+		if len(c.Valkey.Addresses) > 0 {
+			ck.add("answer_cache.valkey.addresses", "is set, and the cache is off",
+				"set answer_cache.memory_bytes, for the memory in front of it")
+		}
 		return
 	}
 	ck.size("answer_cache.memory_bytes", c.MemoryBytes, leastAnswers)
@@ -21,3 +26,39 @@ func (ck *checker) answerCache(c AnswerCache) {
 				c.MemoryBytes), "make it smaller")
 	}
 }
+
+func (ck *checker) valkey(field string, v Valkey) {
+	for i, addr := range v.Addresses {
+		ck.address(fmt.Sprintf("%s.addresses[%d]", field, i), addr)
+	}
+	ck.oneOf(field+".mode", v.Mode, ValkeySingle, ValkeyCluster, ValkeySentinel)
+	if v.Mode == ValkeySingle && len(v.Addresses) > 1 {
+		ck.add(field+".addresses", "has several servers", "choose mode: cluster or sentinel, or keep one")
+	}
+	if sentinel := v.Mode == ValkeySentinel; sentinel != (v.Master != "") {
+		ck.add(field+".master", "goes with mode: sentinel, and that with it", "set both or neither")
+	}
+	if !v.Secure && v.TLS != (ClientTLS{}) {
+		ck.add(field+".tls", "is set and secure is not", "set secure: true or leave tls out")
+	}
+	ck.pair(field+".tls", v.TLS.Cert, v.TLS.Key)
+	ck.longer(field+".budget", v.Budget, time.Millisecond)
+	ck.secret(field+".password", v.Password, false)
+	ck.secret(field+".secret", v.Secret, false)
+	ck.secret(field+".former_secret", v.FormerSecret, false)
+	if v.FormerSecret.IsSet() && !v.Secret.IsSet() {
+		ck.add(field+".former_secret", "is set and secret is not", "set secret, or leave former_secret out")
+	}
+	ck.encrypting(field+".secret", Secret{Value: v.Secret.Value})
+	ck.encrypting(field+".former_secret", Secret{Value: v.FormerSecret.Value})
+}
+
+// encrypting wants a secret whose text is known to be long enough for a key to be made of it.
+func (ck *checker) encrypting(field string, s Secret) {
+	if n := len(s.Reveal()); n > 0 && n < leastSecret {
+		ck.add(field, fmt.Sprintf("has %d bytes", n), fmt.Sprintf("give at least %d", leastSecret))
+	}
+}
+
+// leastSecret is how many bytes a secret has that answers are encrypted with.
+const leastSecret = 32

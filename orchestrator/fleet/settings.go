@@ -47,7 +47,7 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 		if err != nil {
 			return nil, err
 		}
-		if old := f.trust[side.role]; old != nil && sameTLS(old, read) {
+		if old := f.trust[side.role]; old != nil && SameTLS(old, read) {
 			read = old
 		}
 		trust[side.role] = read
@@ -66,8 +66,11 @@ func (f *Fleet) wanted(cfg *config.Config) (map[serverKey]*settings, error) {
 	return out, nil
 }
 
-// sameTLS reports whether b is what a is, whenever the files were read.
-func sameTLS(a, b *tls.Config) bool {
+// SameTLS reports whether b is what a is, whenever the files were read.
+func SameTLS(a, b *tls.Config) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
 	return a.ServerName == b.ServerName && a.InsecureSkipVerify == b.InsecureSkipVerify &&
 		a.RootCAs.Equal(b.RootCAs) &&
 		slices.EqualFunc(a.Certificates, b.Certificates, sameCertificate)

@@ -52,8 +52,8 @@ func (c *counted) comesBack(t *testing.T) {
 	c.keeps(t, 3)
 }
 
-// A server that does not work costs no look more than the budget, and soon nothing at all; when it works again
-// it is used again, by itself.
+// A server that does not work costs no look more than the budget, and soon nothing at all; when it works
+// again it is used again, by itself.
 func TestOutages(t *testing.T) {
 	for name, outage := range map[string]struct{ begin, end func(s *valkeytest.Server) }{
 		"killed": {(*valkeytest.Server).Kill, (*valkeytest.Server).Restart},

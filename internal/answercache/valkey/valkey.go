@@ -150,6 +150,9 @@ func (s *Store) read(value []byte, k answercache.Key, now time.Time) *answercach
 		s.opt.Log.Debug("a value in the shared answer cache is not taken", "key", k.String(), "error", err)
 		return nil
 	}
+	if a.Made.After(now) {
+		a.Made = now
+	}
 	s.opt.Looked(Hit)
 	return a
 }

@@ -106,7 +106,8 @@ func open(t *testing.T, s *valkeytest.Server, change ...func(*Options)) *counted
 		until(t, "nothing of a closed store runs", func() bool {
 			stacks := make([]byte, 1<<20)
 			stacks = stacks[:runtime.Stack(stacks, true)]
-			return !bytes.Contains(stacks, []byte("redis/go-redis")) && !bytes.Contains(stacks, []byte("(*Store).call"))
+			return !bytes.Contains(stacks, []byte("redis/go-redis")) &&
+				!bytes.Contains(stacks, []byte("(*Store).call"))
 		})
 	})
 	return c
@@ -139,7 +140,8 @@ func (s *Store) has(n int) bool {
 	return a != nil && string(a.Body) == fmt.Sprintf("answer %d", n)
 }
 
-// keeps writes until an answer is there: what a server that is just back makes of the first tries is not sure.
+// keeps writes until an answer is there: what a server that is just back makes of the first tries is not
+// sure.
 func (c *counted) keeps(t *testing.T, n int) {
 	t.Helper()
 	until(t, "an answer is written and read", func() bool { c.put(n); return c.has(n) })
@@ -198,8 +200,10 @@ func TestPoisonedValuesAreMisses(t *testing.T) {
 		"plain": func() error {
 			return raw.Set(ctx, name, answercache.NewCodec(1<<20, nil).Append(nil, other, future), 0).Err()
 		},
-		"huge":      func() error { return raw.Set(ctx, name, strings.Repeat("tan1", 1<<20), 0).Err() },
-		"of future": func() error { return raw.Set(ctx, name, store.opt.Codec.Append(nil, other, future), 0).Err() },
+		"huge": func() error { return raw.Set(ctx, name, strings.Repeat("tan1", 1<<20), 0).Err() },
+		"of future": func() error {
+			return raw.Set(ctx, name, store.opt.Codec.Append(nil, other, future), 0).Err()
+		},
 		"a list": func() error {
 			raw.Del(ctx, name)
 			return raw.LPush(ctx, name, "a list").Err()

@@ -1,0 +1,305 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tandem/internal/answercache"
+	"tandem/internal/answercache/valkey"
+	"tandem/internal/answercache/valkey/valkeytest"
+	"tandem/internal/config"
+)
+
+// shelf is a shared store in this process.
+type shelf struct {
+	mu     sync.Mutex
+	holds  map[answercache.Key]*answercache.Answer
+	looks  int
+	opened int
+	closed int
+}
+
+func (s *shelf) Get(_ context.Context, k answercache.Key, _ time.Time) *answercache.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	return s.holds[k]
+}
+
+func (s *shelf) Put(k answercache.Key, a *answercache.Answer, _ time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds == nil {
+		s.holds = map[answercache.Key]*answercache.Answer{}
+	}
+	s.holds[k] = a
+}
+
+func (s *shelf) Up() bool { return true }
+
+func (s *shelf) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed++
+	return nil
+}
+
+func (s *shelf) counts() (opened, closed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opened, s.closed
+}
+
+// sharing is a world whose routers have a shelf in common.
+func sharing(s *shelf, change ...func(*config.Config)) setup {
+	out := remembering(append(change, func(c *config.Config) {
+		c.AnswerCache.Valkey.Addresses = []string{"valkey.internal:6379"}
+	})...)
+	out.options = func(o *Options) {
+		o.openShared = func(*config.AnswerCache) (shared, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.opened++
+			return s, nil
+		}
+	}
+	return out
+}
+
+// forget empties the memory in front of the store, as that of a router that has just begun.
+func (w *world) forget() { w.o.snap.Load().answers.memory.Clear() }
+
+// What one router has kept, another one gives out, to the byte; its own memory has it from then on.
+func TestRoutersGiveOutWhatOthersKept(t *testing.T) {
+	for name, p := range map[string]prompt{"chat": chat(false), "stream": chat(true)} {
+		t.Run(name, func(t *testing.T) {
+			s := &shelf{}
+			in(t, sharing(s), func(w *world) {
+				first := w.fromCache(p, "MISS")
+				w.exact(p, first)
+				n := w.computed()
+				w.forget()
+				time.Sleep(3 * time.Second)
+				again := w.fromCache(p, "HIT")
+				if again.raw != first.raw || again.header.Get("Age") != "3" {
+					t.Errorf("age %s, got %q, the first time %q", again.header.Get("Age"), again.raw, first.raw)
+				}
+				for _, field := range []string{"Content-Type", "Content-Length", "Cache-Control"} {
+					if got, want := again.header.Get(field), first.header.Get(field); got != want {
+						t.Errorf("%s %q, the first time %q", field, got, want)
+					}
+				}
+				looks := s.looks
+				w.fromCache(p, "HIT")
+				if s.looks != looks || w.computed() != n {
+					t.Errorf("%d looks and %d computations for what the memory has", s.looks-looks, w.computed()-n)
+				}
+				w.forget()
+				anew := p
+				anew.header = http.Header{"Cache-Control": {"no-cache"}}
+				w.fromCache(anew, "MISS")
+				w.forget()
+				other := p
+				other.header = http.Header{"Authorization": {"Bearer another tenant"}}
+				w.fromCache(other, "MISS")
+				w.forget()
+				time.Sleep(config.Default().AnswerCache.TTL + time.Minute)
+				w.fromCache(p, "MISS")
+			})
+			if opened, closed := s.counts(); opened != 1 || closed != 1 {
+				t.Errorf("the store was opened %d times and closed %d times", opened, closed)
+			}
+		})
+	}
+}
+
+// An answer of an engine that was started again is not given out, wherever it was kept.
+func TestSharedAnswersEndWithTheirEngine(t *testing.T) {
+	s := sharing(&shelf{})
+	s.prefill, s.decode = 1, 1
+	in(t, s, func(w *world) {
+		w.fromCache(chat(false), "MISS")
+		w.d[0].Close()
+		time.Sleep(time.Second)
+		w.d[0] = w.engine(s, "d0")
+		time.Sleep(30 * time.Second)
+		w.forget()
+		w.fromCache(chat(false), "MISS")
+	})
+}
+
+// A reload opens another store where anything of it is to be different, and closes the one before; else it
+// keeps the store, and always what the memory holds.
+func TestSharedStoreIsReloaded(t *testing.T) {
+	s := &shelf{}
+	in(t, sharing(s), func(w *world) {
+		w.fromCache(chat(false), "MISS")
+		want := 1
+		apply := func(change func(*config.AnswerCache)) {
+			t.Helper()
+			cfg := *w.o.Config()
+			change(&cfg.AnswerCache)
+			if err := w.o.Apply(&cfg); err != nil {
+				t.Fatal(err)
+			}
+			w.fromCache(chat(false), "HIT")
+			time.Sleep(time.Millisecond) // closing is beside
+			if opened, closed := s.counts(); opened != want || closed != want-1 {
+				t.Errorf("opened %d times and closed %d times, want %d and %d", opened, closed, want, want-1)
+			}
+		}
+		apply(func(c *config.AnswerCache) { c.TTL *= 2 })
+		apply(func(c *config.AnswerCache) { c.MemoryBytes *= 2 })
+		fields := reflect.TypeFor[config.Valkey]()
+		for i := range fields.NumField() {
+			if fields.Field(i).Type == reflect.TypeFor[config.ClientTLS]() {
+				continue // means something only where it is secure, and files are read then
+			}
+			want++
+			apply(func(c *config.AnswerCache) { alter(t, reflect.ValueOf(&c.Valkey).Elem().Field(i)) })
+		}
+		want++
+		apply(func(c *config.AnswerCache) { c.Valkey.TLS.ServerName = "valkey" })
+		cfg := *w.o.Config()
+		cfg.AnswerCache.MemoryBytes, cfg.AnswerCache.Valkey.Addresses = 0, nil
+		if err := w.o.Apply(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		w.fromCache(chat(false), "")
+	})
+	if opened, closed := s.counts(); opened != closed {
+		t.Errorf("opened %d times and closed %d times", opened, closed)
+	}
+}
+
+// alter makes a value another one.
+func alter(t *testing.T, v reflect.Value) {
+	t.Helper()
+	switch x := v.Addr().Interface().(type) {
+	case *string:
+		*x += "x"
+	case *bool:
+		*x = !*x
+	case *time.Duration:
+		*x *= 2
+	case *[]string:
+		*x = []string{"other.internal:6379"}
+	case *config.Secret:
+		*x = config.Secret{Value: strings.Repeat("s", 40)}
+	default:
+		t.Fatalf("%s is changed by nothing here", v.Type())
+	}
+}
+
+// behind is a world with a real server behind the memory, in real time.
+func behind(t *testing.T, s *valkeytest.Server) *world {
+	t.Helper()
+	w := newWorld(t, remembering(func(c *config.Config) {
+		c.AnswerCache.Valkey.Addresses, c.AnswerCache.Valkey.Budget = []string{s.Addr}, 100*time.Millisecond
+		c.AnswerCache.Valkey.Secret = config.Secret{Value: strings.Repeat("s", 40)}
+	}))
+	t.Cleanup(w.close)
+	return w
+}
+
+// looked tells how many looks had a result, and wrote how many writes.
+func (w *world) looked(result string) int {
+	return w.count("tandem_answer_cache_shared_looks_total", result)
+}
+
+func (w *world) wrote(result string) int {
+	return w.count("tandem_answer_cache_shared_writes_total", result)
+}
+
+// answersShared moves what the shared store counts.
+func answersShared(t *testing.T, m *moved) {
+	w := behind(t, valkeytest.Start(t))
+	w.ask(chat(false))
+	until(t, "it is written", func() bool { return w.wrote(valkey.Written) == 1 })
+	m.look(t, w.o)
+}
+
+// Whatever happens to the server behind the memory, every request gets its exact answer, not much later; and
+// when the server is back, answers are shared again.
+func TestOutagesOfTheSharedStoreCostNoAnswers(t *testing.T) {
+	s := valkeytest.Start(t)
+	w := behind(t, s)
+	p := func(i int) prompt {
+		p := chat(i%2 == 0)
+		p.body = strings.Replace(p.body, `"max_tokens":12`, fmt.Sprintf(`"max_tokens":%d`, 12+i%8), 1)
+		return p
+	}
+	round := func(during string) {
+		t.Helper()
+		w.forget()
+		for i := range 12 {
+			began := time.Now()
+			w.exact(p(i), w.ask(p(i)))
+			// Each of the first looks may take the budget; the rest is for a loaded machine.
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("%s: request %d took %v", during, i, took)
+			}
+		}
+	}
+	shared := func(after string) {
+		t.Helper()
+		hits := w.looked(valkey.Hit)
+		until(t, "answers are shared again after it was "+after, func() bool {
+			round(after)
+			return w.looked(valkey.Hit) > hits
+		})
+	}
+	round("cold")
+	shared("begun")
+	for name, outage := range map[string]struct{ begin, end func() }{
+		"killed": {s.Kill, s.Restart}, "frozen": {s.Freeze, s.Thaw},
+	} {
+		down := w.looked(valkey.Down)
+		outage.begin()
+		round(name)
+		if w.looked(valkey.Down) == down {
+			t.Errorf("%s: every request asked the server", name)
+		}
+		outage.end()
+		shared(name)
+	}
+}
+
+// A store that cannot be opened leaves the configuration before in force, and the store that it has open.
+func TestStoreThatDoesNotOpenIsNoReload(t *testing.T) {
+	s := &shelf{}
+	sets := sharing(s)
+	opens := sets.options
+	fails := false
+	sets.options = func(o *Options) {
+		opens(o)
+		open := o.openShared
+		o.openShared = func(c *config.AnswerCache) (shared, error) {
+			if fails {
+				return nil, errors.New("no store")
+			}
+			return open(c)
+		}
+	}
+	in(t, sets, func(w *world) {
+		w.fromCache(chat(false), "MISS")
+		fails = true
+		cfg := *w.cfg
+		cfg.AnswerCache.Valkey.Prefix = "other:"
+		if err := w.o.Apply(&cfg); err == nil {
+			t.Fatal("a configuration whose store does not open is in force")
+		}
+		w.forget()
+		w.fromCache(chat(false), "HIT")
+		if opened, closed := s.counts(); opened != 1 || closed != 0 {
+			t.Errorf("opened %d times and closed %d times", opened, closed)
+		}
+	})
+}
