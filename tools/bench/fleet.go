@@ -201,8 +201,13 @@ const binarySim = "tandem sim"
 
 func (f *fleet) startSims(o options, addrs []string) error {
 	for _, addr := range addrs {
-		if _, err := f.start("engine "+addr, o.tandem, "sim", "--zero-latency", "--model", model, "--blocks",
-			"32768", "--listen", addr, "--events", "tcp://127.0.0.1:0"); err != nil {
+		args := []string{
+			"sim", "--model", model, "--blocks", "32768", "--listen", addr, "--events", "tcp://127.0.0.1:0",
+		}
+		if !o.timed {
+			args = append(args, "--zero-latency")
+		}
+		if _, err := f.start("engine "+addr, o.tandem, args...); err != nil {
 			return err
 		}
 	}
@@ -238,7 +243,7 @@ func (f *fleet) serve(ctx context.Context, o options, engines []string) (err err
 // config writes tandem's configuration: defaults, but for local.
 func (f *fleet) config(o options) (string, error) {
 	text := fmt.Sprintf("local: %s\npools:\n  prefill:\n    replicas:%s\n  decode:\n    replicas:%s\n",
-		o.local, items(f.prefill), items(f.decode))
+		o.local, items(f.prefill), items(f.decode)) + o.config
 	file, err := os.CreateTemp("", "tandem-bench-*.yaml")
 	if err != nil {
 		return "", err

@@ -38,6 +38,8 @@ type options struct {
 	before    string // another build of tandem
 	profiles  string // folder for CPU profiles of tandem
 	index     index.Plan
+	timed     bool   // simulated engines take as long as real ones
+	config    string // more of tandem's configuration
 }
 
 func main() {
@@ -87,8 +89,8 @@ func parseOptions(args []string) (options, error) {
 	fs.IntVar(&o.runs, "runs", 5, "how often each figure is taken; the median counts")
 	fs.IntVar(&o.conns, "conns", 64, "connections under load")
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
-	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, compare, peers; the last two only "+
-		"when named: peers installs vllm-router")
+	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, compare, peers, cache; the last three "+
+		"only when named: peers installs vllm-router, cache takes a Valkey or Redis server")
 	fs.StringVar(&o.before, "before", "", "another build of the binary, which compare measures beside it")
 	fs.StringVar(&o.peerFlags, "peer-flags", "", "more flags for vllm-router, separated by spaces")
 	fs.StringVar(&o.profiles, "profiles", "",
@@ -157,6 +159,7 @@ var parts = []struct {
 	{"index", (*bench).index, false},
 	{"compare", (*bench).compare, true},
 	{"peers", (*bench).peers, true}, // it installs vllm-router
+	{"cache", (*bench).cache, true}, // it takes a Valkey or Redis server
 }
 
 // chosen are the parts of that name, or all that need not be asked for.

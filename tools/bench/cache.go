@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// How much is asked of the answer cache.
+const (
+	cacheQuestions = 256
+	cacheConns     = 16
+)
+
+// cache takes what a hit costs beside a miss, before simulated engines that take as long as real ones: from
+// memory, and from a Valkey or Redis server that two routers share.
+func (b *bench) cache(ctx context.Context) error {
+	for n := range b.o.runs {
+		if err := b.cacheRun(ctx); err != nil {
+			return err
+		}
+		b.say("run %d of %d: %s", n+1, b.o.runs,
+			b.latest("cache_miss_p50_ms", "cache_memory_p50_ms", "cache_shared_p50_ms"))
+	}
+	return nil
+}
+
+// cacheRun begins with nothing kept: one router is asked everything twice, and then another one once.
+func (b *bench) cacheRun(ctx context.Context) error {
+	var one, other fleet
+	defer one.stop()
+	defer other.stop()
+	o := b.o
+	o.upstream, o.timed = binarySim, true
+	engines, err := one.engines(ctx, o, 4)
+	if err != nil {
+		return err
+	}
+	if model, err = servedModel(engines[0]); err != nil {
+		return err
+	}
+	server, err := one.startValkey()
+	if err != nil {
+		return err
+	}
+	o.config = fmt.Sprintf("answer_cache: {memory_bytes: 64MiB, valkey: {addresses: [%q]}}\n", server)
+	if err := one.serve(ctx, o, engines); err != nil {
+		return err
+	}
+	if err := other.serve(ctx, o, engines); err != nil {
+		return err
+	}
+	for _, pass := range []struct {
+		name string
+		of   *fleet
+		want string // of the router's metrics
+	}{
+		{"cache_miss", &one, `tandem_answer_cache_shared_writes_total{result="written"}`},
+		{"cache_memory", &one, `tandem_answer_cache_requests_total{result="hit"}`},
+		{"cache_shared", &other, `tandem_answer_cache_shared_looks_total{result="hit"}`},
+	} {
+		r, err := askEach(pass.of.front, cacheQuestions)
+		if err != nil {
+			return fmt.Errorf("%s: %w", pass.name, err)
+		}
+		text, err := scrape(pass.of.admin)
+		if err != nil {
+			return err
+		}
+		if n := counted(string(text), pass.want); n < cacheQuestions*9/10 {
+			return fmt.Errorf("%s: %s is %d of %d", pass.name, pass.want, n, cacheQuestions)
+		}
+		b.add(pass.name+"_p50_ms", r.p50().Seconds()*1e3)
+		b.add(pass.name+"_p99_ms", r.latency[len(r.latency)*99/100].Seconds()*1e3)
+		b.add(pass.name+"_rps", r.rate())
+	}
+	return nil
+}
+
+// counted is the value of a series, 0 where there is none.
+func counted(metrics, series string) (n int) {
+	for line := range strings.Lines(metrics) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			_, _ = fmt.Sscan(value, &n) // stays 0
+		}
+	}
+	return n
+}
+
+// startValkey starts a server of the system's package, for nothing but this.
+func (f *fleet) startValkey() (addr string, err error) {
+	if addr, err = freeAddr(); err != nil {
+		return "", err
+	}
+	_, port, _ := strings.Cut(addr, ":")
+	for _, name := range []string{"valkey-server", "redis-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			_, err = f.start(name, path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+				"--dir", os.TempDir())
+			return addr, err
+		}
+	}
+	return "", errors.New("there is no valkey-server or redis-server: make deps-test installs one")
+}
+
+// askEach asks n questions, each once, over several connections.
+func askEach(addr string, n int) (*result, error) {
+	latencies := make([][]time.Duration, cacheConns)
+	errs := make([]error, cacheConns)
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for i := range cacheConns {
+		wg.Go(func() {
+			c, err := dial(addr)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer c.close()
+			for seed := 1 + i; seed <= n && errs[i] == nil; seed += cacheConns {
+				request := completion(addr, seed, streamTokens, false)
+				began := time.Now()
+				_, errs[i] = c.do(request)
+				latencies[i] = append(latencies[i], time.Since(began))
+			}
+		})
+	}
+	wg.Wait()
+	r := &result{took: time.Since(begin), latency: slices.Concat(latencies...)}
+	slices.Sort(r.latency)
+	r.answers = len(r.latency)
+	return r, errors.Join(errs...)
+}
