@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -177,6 +178,28 @@ func TestSharedStoreIsReloaded(t *testing.T) {
 	if opened, closed := s.counts(); opened != closed {
 		t.Errorf("opened %d times and closed %d times", opened, closed)
 	}
+}
+
+// A certificate that is another one under the same name is used by the next reload, and by no other.
+func TestRotatedAuthorityOfTheSharedStoreIsUsed(t *testing.T) {
+	s := &shelf{}
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, authority, newPair(t, 1).cert)
+	in(t, sharing(s, func(c *config.Config) {
+		c.AnswerCache.Valkey.Secure, c.AnswerCache.Valkey.TLS.CA = true, authority
+	}), func(w *world) {
+		for want := 1; want <= 2; want++ {
+			for range 2 {
+				if err := w.o.Apply(w.cfg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if opened, _ := s.counts(); opened != want {
+				t.Errorf("opened %d times, want %d", opened, want)
+			}
+			write(t, authority, newPair(t, 2).cert)
+		}
+	})
 }
 
 // alter makes a value another one.
