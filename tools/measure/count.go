@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"go/ast"
 	"go/doc"
 	"go/scanner"
@@ -139,7 +140,7 @@ func (c *counts) spec(f *source, d *ast.GenDecl, s ast.Spec) {
 			c.export(d.Doc != nil || s.Doc != nil || s.Comment != nil)
 		}
 		if t, ok := s.Type.(*ast.StructType); ok {
-			c.state(f.name+" "+s.Name.Name, t)
+			c.state(f.name+" "+s.Name.Name, t, cmp.Or(reasonIn(s.Doc), reasonIn(d.Doc)))
 		}
 	case *ast.ValueSpec:
 		for _, n := range s.Names {
@@ -158,7 +159,7 @@ func (c *counts) export(documented bool) {
 }
 
 // state counts the fields of a struct that keeps something to itself; embedded ones are one each.
-func (c *counts) state(name string, t *ast.StructType) {
+func (c *counts) state(name string, t *ast.StructType, reason string) {
 	n, own := 0, false
 	for _, f := range t.Fields.List {
 		n += max(1, len(f.Names))
@@ -167,7 +168,7 @@ func (c *counts) state(name string, t *ast.StructType) {
 		}
 	}
 	if own {
-		c.states = append(c.states, named{name: name, n: n})
+		c.states = append(c.states, named{name, n, reason})
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// reasonMark begins the line that says why a function or a file is as long as it is.
+// reasonMark begins the line that says why a function, a struct or a file is as long as it is.
 const reasonMark = "Long: "
 
 // reasonIn finds the reason in a comment: from its mark to the end of the paragraph, on one line, "" where
@@ -61,19 +61,20 @@ func check(w io.Writer, dir string, except []string) error {
 	}
 	n := 0
 	for _, of := range []struct {
-		what  string
-		all   []named
-		limit int
+		what, unit string
+		all        []named
+		limit      int
 	}{
-		{"file", t[whole].files, longFile},
-		{"function", t[whole].functions, longFunction},
+		{"file", "lines", t[whole].files, longFile},
+		{"function", "lines", t[whole].functions, longFunction},
+		{"state struct", "fields", t[whole].states, manyFields},
 	} {
 		for _, x := range unexplained(of.all, of.limit) {
 			if slices.ContainsFunc(except, func(folder string) bool { return strings.HasPrefix(x.name, folder+"/") }) {
 				continue
 			}
 			n++
-			fmt.Fprintf(w, "%s: %s of %d lines, over %d without a reason\n", x.name, of.what, x.n, of.limit)
+			fmt.Fprintf(w, "%s: %s of %d %s, over %d without a reason\n", x.name, of.what, x.n, of.unit, of.limit)
 		}
 	}
 	if n > 0 {

@@ -10,6 +10,7 @@ import (
 // A function or a file over its limit is named by the check unless a reason is written where it should be.
 func TestCheck(t *testing.T) {
 	body := "() {\n" + strings.Repeat("\tprintln()\n", longFunction-1) + "}\n" // one line over
+	fields := " a, b, c, d, e, f, g, h, i, j, k, l, m int "
 	rows := strings.Repeat("// A line.\n", longFile)
 	for _, c := range []struct{ name, text, want string }{
 		{
@@ -35,6 +36,15 @@ func TestCheck(t *testing.T) {
 			"a reason of the first function is not the file's",
 			"package a\n\n// f is.\n//\n// Long: rows.\nfunc f() {}\n" + rows,
 			"a/a.go: file of 356 lines, over 350 without a reason\n",
+		},
+		{
+			"a struct with state", "package a\n\n// t is.\ntype t struct {" + fields + "}\n",
+			"a/a.go t: state struct of 13 fields, over 12 without a reason\n",
+		},
+		{"one with a reason", "package a\n\n// t is.\n//\n// Long: a row.\ntype t struct {" + fields + "}\n", ""},
+		{
+			"one with a reason in a group",
+			"package a\n\ntype (\n\t// t is.\n\t//\n\t// Long: a row.\n\tt struct {" + fields + "}\n)\n", "",
 		},
 		{"a folder that is passed over", "package b\n\nfunc f" + body, ""},
 	} {

@@ -48,6 +48,7 @@ var sections = [][]column{
 		{"state structs", func(c *counts) string { return fmt.Sprint(len(c.states)) }},
 		{"fields p50/p90/max", func(c *counts) string { return quantiles(sizes(c.states), 50, 90, 100) }},
 		{"over 12 fields", func(c *counts) string { return fmt.Sprint(over(c.states, manyFields)) }},
+		{"without a reason", func(c *counts) string { return fmt.Sprint(len(unexplained(c.states, manyFields))) }},
 		{"exported", func(c *counts) string { return fmt.Sprint(c.exported) }},
 		{"without doc", func(c *counts) string { return fmt.Sprint(c.undocumented) }},
 		{"runnable Examples", func(c *counts) string { return fmt.Sprint(c.examples) }},
