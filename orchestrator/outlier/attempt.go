@@ -23,9 +23,9 @@ func (s *Set) Begin(id replica.ID, leg Leg, now time.Time) Attempt {
 	defer s.mu.Unlock()
 	a := Attempt{set: s, key: legKey{id, leg}}
 	t := s.of(a.key, now)
-	a.era = t.era
+	a.era = t.ejected.era
 	if t.state == HalfOpen {
-		t.flying++
+		t.half.flying++
 		a.trial = true
 	}
 	return a
@@ -38,8 +38,8 @@ func (a *Attempt) End() {
 	}
 	a.set.mu.Lock()
 	defer a.set.mu.Unlock()
-	if t := a.set.leg[a.key]; a.trial && t != nil && t.era == a.era && t.flying > 0 {
-		t.flying--
+	if t := a.set.leg[a.key]; a.trial && t != nil && t.ejected.era == a.era && t.half.flying > 0 {
+		t.half.flying--
 	}
 	a.trial = false
 }
@@ -65,9 +65,9 @@ func (a *Attempt) Bad(f Failure, now time.Time) []Change {
 	a.set.activeUntil(now.Add(remembered))
 	t := a.set.of(a.key, now)
 	a.bad = now
-	a.cost = t.failed(f, now)
+	a.cost = t.recent.failed(f, now)
 	limit := float64(a.set.settings.Failures)
-	if limit == 0 || t.era != a.era || !t.over(limit, a.set.settings.Share, now) {
+	if limit == 0 || t.ejected.era != a.era || !t.over(limit, a.set.settings.Share, now) {
 		return nil
 	}
 	t.eject(a.set.settings, limit, a.set.settings.Max, f.Kind, now)
@@ -86,10 +86,10 @@ func (a *Attempt) Excuse(cause bool, now time.Time) []Change {
 	t, to := a.set.of(a.key, now), &a.set.settings
 	at := a.bad
 	a.bad = time.Time{}
-	if at.IsZero() || !t.mayExcuse(a.cost, at, cause, now) {
+	if at.IsZero() || !t.recent.mayExcuse(a.cost, at, cause, now) {
 		return nil
 	}
-	t.found(cause, now)
+	t.recent.found(cause, now)
 	changed := t.excuse(a.cost, at, float64(to.Failures), to.Share, now)
 	return a.set.change(a.key, t, changed)
 }
@@ -102,8 +102,8 @@ func (a *Attempt) Own(now time.Time) {
 	a.set.mu.Lock()
 	defer a.set.mu.Unlock()
 	t := a.set.of(a.key, now)
-	t.decay(now)
-	t.own++
+	t.recent.decay(now)
+	t.recent.own++
 	a.bad = time.Time{}
 }
 
@@ -121,5 +121,5 @@ func (a *Attempt) Excused() bool {
 	a.set.mu.Lock()
 	defer a.set.mu.Unlock()
 	t := a.set.leg[a.key]
-	return t != nil && t.excused > t.own
+	return t != nil && t.recent.excused > t.recent.own
 }

@@ -72,13 +72,13 @@ func (d *doubt) mayExcuse(weight float64, cause bool) bool {
 
 // mayExcuse reports whether a failure of the given time is taken back now. If not it stands until something
 // goes well here, see [track.clear].
-func (t *track) mayExcuse(weight float64, at time.Time, cause bool, now time.Time) bool {
+func (t *outcomes) mayExcuse(weight float64, at time.Time, cause bool, now time.Time) bool {
 	t.decay(now)
 	return t.cleared.After(at) || t.doubt.mayExcuse(weight, cause)
 }
 
 // clear takes back what stood, since a request or a trial has gone well: those requests were the cause.
-func (t *track) clear(now time.Time) {
+func (t *outcomes) clear(now time.Time) {
 	t.decay(now)
 	t.bad = max(0, t.bad-t.doubt.weight)
 	t.excused += t.doubt.stands

@@ -105,7 +105,7 @@ func trackOf[K comparable](tracks *map[K]*track, key K, now time.Time) *track {
 	}
 	t := (*tracks)[key]
 	if t == nil {
-		t = &track{at: now, turned: now}
+		t = &track{recent: outcomes{at: now}, ejected: ejection{turned: now}}
 		(*tracks)[key] = t
 	}
 	return t
@@ -134,8 +134,8 @@ func (s *Set) Now(c Change) Change {
 	c.Trial = 0
 	if t != nil {
 		c.To = t.state
-		c.Cause = t.cause
-		c.Trial = t.wait
+		c.Cause = t.ejected.cause
+		c.Trial = t.ejected.wait
 	}
 	return c
 }
@@ -145,7 +145,7 @@ func (s *Set) change(key legKey, t *track, changed bool) []Change {
 	if !changed {
 		return nil
 	}
-	return []Change{{ID: key.id, Leg: key.leg, To: t.state, Cause: t.cause, Trial: t.wait}}
+	return []Change{{ID: key.id, Leg: key.leg, To: t.state, Cause: t.ejected.cause, Trial: t.ejected.wait}}
 }
 
 // Verdict is what there is to say of a leg or a pair in a plan.
@@ -164,9 +164,9 @@ func (s *Set) Look(id replica.ID, leg Leg, now time.Time) Verdict {
 		return Verdict{}
 	}
 	t.openItself(s.settings, now)
-	v := Verdict{Out: t.out(), Price: t.price(now)}
+	v := Verdict{Out: t.out(), Price: t.recent.price(now)}
 	if v.Out {
-		v.Wait = t.wait
+		v.Wait = t.ejected.wait
 	}
 	return v
 }
@@ -184,7 +184,7 @@ func (s *Set) PairKnown(p Pair, before time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.pair[p]
-	return t != nil && t.state == Ejected && !t.turned.After(before)
+	return t != nil && t.state == Ejected && !t.ejected.turned.After(before)
 }
 
 // Known reports whether something was known to be wrong with the leg by the given time, and still is, so that
@@ -193,7 +193,7 @@ func (s *Set) Known(id replica.ID, leg Leg, before time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.leg[legKey{id, leg}]
-	return t != nil && t.state != InUse && !t.turned.After(before)
+	return t != nil && t.state != InUse && !t.ejected.turned.After(before)
 }
 
 // PairExcused is [Attempt.Excused] of a pair.
@@ -201,7 +201,7 @@ func (s *Set) PairExcused(p Pair) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.pair[p]
-	return t != nil && t.excused > t.own
+	return t != nil && t.recent.excused > t.recent.own
 }
 
 // Restarted notes that the engine of a replica is another process now: what it was ejected for may be over,

@@ -157,7 +157,7 @@ func TestOldRequestsDoNotBringALegBack(t *testing.T) {
 	}
 	old.Good(start)
 	old.Bad(Failure{Kind: ServerError}, start)
-	if s.state("d") != Ejected || s.leg[legKey{"d", Decode}].wait != time.Second {
+	if s.state("d") != Ejected || s.leg[legKey{"d", Decode}].ejected.wait != time.Second {
 		t.Errorf("%+v", s.leg[legKey{"d", Decode}])
 	}
 	used := s.Begin("d", Decode, start) // too few others were left
@@ -252,7 +252,7 @@ func TestWhatSeveralRequestsDidStandsUntilOneGoesWell(t *testing.T) {
 				tt.after(s)
 			}
 			track := s.leg[legKey{"d", Decode}]
-			if got := math.Round(track.excused); track.state != tt.want || got != float64(tt.excused) {
+			if got := math.Round(track.recent.excused); track.state != tt.want || got != float64(tt.excused) {
 				t.Errorf("it is %v and %v were excused, want %v and %d", track.state, got, tt.want, tt.excused)
 			}
 		})
@@ -492,7 +492,8 @@ func TestAnyHistory(t *testing.T) {
 				open = slices.Delete(open, i, i+1)
 			}
 			for key, tr := range s.leg {
-				if tr.flying < 0 || tr.flying > len(open) || tr.row < 0 || tr.bad < 0 || tr.wait > 5*time.Minute {
+				if tr.half.flying < 0 || tr.half.flying > len(open) || tr.recent.row < 0 || tr.recent.bad < 0 ||
+					tr.ejected.wait > 5*time.Minute {
 					t.Fatalf("seed %d: %+v: %+v", seed, key, tr)
 				}
 				if tr.state != InUse && !s.Active(now) {
@@ -575,8 +576,8 @@ func TestLoadsThatStandMayBeTheEndsOwn(t *testing.T) {
 			now := start.Add(2 * time.Second)
 			happens(s, now)
 			s.Began(pairs[0], now)
-			if d := s.leg[legKey{"d", Decode}]; d.state != Ejected || d.excused > 0 {
-				t.Errorf("%v were excused, and it is %v", d.excused, d.state)
+			if d := s.leg[legKey{"d", Decode}]; d.state != Ejected || d.recent.excused > 0 {
+				t.Errorf("%v were excused, and it is %v", d.recent.excused, d.state)
 			}
 		})
 	}
@@ -594,7 +595,7 @@ func TestLoadsThatStandAge(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	s.Began(pairs[0], now)
-	if n := s.leg[legKey{"d", Decode}].excused; n > 70 {
+	if n := s.leg[legKey{"d", Decode}].recent.excused; n > 70 {
 		t.Errorf("%.0f failures of the last minute were excused, of one a second", n)
 	}
 }

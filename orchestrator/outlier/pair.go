@@ -27,10 +27,10 @@ func (s *Set) endBegan(id replica.ID, leg Leg, now time.Time) []Change {
 	}
 	delete(s.unloaded, id)
 	t := s.of(legKey{id, leg}, now)
-	t.decay(now)
+	t.recent.decay(now)
 	e.decay(now)
-	t.excused += e.doubt.stands
-	if e.doubt.stands == 0 || !t.byLoads || t.state != Ejected || t.trying {
+	t.recent.excused += e.doubt.stands
+	if e.doubt.stands == 0 || !t.ejected.byLoads || t.state != Ejected || t.trials.trying {
 		return nil
 	}
 	t.restore(now)
@@ -45,8 +45,8 @@ func (s *Set) Loaded(p Pair, now time.Time) []Change {
 	if t == nil {
 		return nil
 	}
-	t.clear(now)
-	t.good++
+	t.recent.clear(now)
+	t.recent.good++
 	if t.state != HalfOpen {
 		return nil
 	}
@@ -60,11 +60,12 @@ func (s *Set) Suspect(p Pair, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.ofPair(p, now)
-	if s.settings.Failures == 0 || t.state != InUse || t.suspect || t.trying || now.Sub(t.trial) < pairMax {
+	if s.settings.Failures == 0 || t.state != InUse || t.trials.suspect || t.trials.trying ||
+		now.Sub(t.trials.trial) < pairMax {
 		return false
 	}
 	s.activeUntil(now.Add(remembered))
-	t.suspect, t.trial = true, now
+	t.trials.suspect, t.trials.trial = true, now
 	return true
 }
 
@@ -84,12 +85,12 @@ func (s *Set) NotLoaded(p Pair, f Failure, now time.Time) []Change {
 func (s *Set) pairFailed(p Pair, f Failure, now time.Time) []Change {
 	t := s.ofPair(p, now)
 	f.Took = 0 // a pair has no price
-	t.failed(f, now)
+	t.recent.failed(f, now)
 	if s.settings.Failures == 0 || !t.over(pairRow, 0, now) {
 		return nil
 	}
 	t.eject(s.settings, pairRow, s.pairMost(f.Kind), f.Kind, now)
-	return []Change{{Pair: p, To: Ejected, Cause: t.cause, Trial: t.wait}}
+	return []Change{{Pair: p, To: Ejected, Cause: t.ejected.cause, Trial: t.ejected.wait}}
 }
 
 // pairMost is the longest time between two trials of a pair. One that gets stuck leaves blocks behind in both
@@ -107,7 +108,7 @@ func (s *Set) StuckSince(p Pair, then time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.pair[p]
-	return t != nil && t.state == Ejected && t.stuck.After(then)
+	return t != nil && t.state == Ejected && t.trials.stuck.After(then)
 }
 
 // unloaded is what is known of the failed loads of one end since the last that went well.
@@ -172,15 +173,15 @@ func (s *Set) confirmEnd(id replica.ID) {
 func (s *Set) endFailed(id replica.ID, leg Leg, other replica.ID, f Failure, now time.Time) []Change {
 	e, t := s.unloadedAt(id, now), s.of(legKey{id, leg}, now)
 	e.at = now
-	t.excused = max(0, t.excused-e.doubt.asked(f.Request))
-	e.with[other] = e.with[other].add(t.weigh(f.Kind, now), now)
+	t.recent.excused = max(0, t.recent.excused-e.doubt.asked(f.Request))
+	e.with[other] = e.with[other].add(t.recent.weigh(f.Kind, now), now)
 	sum, several := e.sum(now)
 	if s.settings.Failures == 0 || !several || sum < float64(s.settings.Failures) || t.state == Ejected {
 		return nil
 	}
-	t.bad += sum
+	t.recent.bad += sum
 	t.eject(s.settings, 0, s.settings.Max, f.Kind, now)
-	t.cause, t.byLoads = "with every other replica: "+f.Kind.String(), true
+	t.ejected.cause, t.ejected.byLoads = "with every other replica: "+f.Kind.String(), true
 	return s.change(legKey{id, leg}, t, true)
 }
 
@@ -201,10 +202,10 @@ func (s *Set) ExcuseLoad(p Pair, k Kind, cause bool, at, now time.Time) []Change
 	changes := append(s.excuseEnd(p.Decode, Decode, p.Prefill, cause, at, now),
 		s.excuseEnd(p.Prefill, Prefill, p.Decode, cause, at, now)...)
 	t := s.pair[p]
-	if t == nil || !t.mayExcuse(k.weight(), at, cause, now) {
+	if t == nil || !t.recent.mayExcuse(k.weight(), at, cause, now) {
 		return changes
 	}
-	t.found(cause, now)
+	t.recent.found(cause, now)
 	if t.excuse(k.weight(), at, pairRow, 0, now) {
 		changes = append(changes, Change{Pair: p, To: t.state})
 	}
@@ -219,8 +220,8 @@ func (s *Set) OwnLoad(p Pair, now time.Time) {
 	for _, t := range []*track{
 		s.ofPair(p, now), s.of(legKey{p.Prefill, Prefill}, now), s.of(legKey{p.Decode, Decode}, now),
 	} {
-		t.decay(now)
-		t.own++
+		t.recent.decay(now)
+		t.recent.own++
 	}
 }
 
@@ -239,9 +240,10 @@ func (s *Set) excuseEnd(id replica.ID, leg Leg, other replica.ID, cause bool, at
 	case there:
 		delete(e.with, other)
 	}
-	t.found(cause, now)
+	t.recent.found(cause, now)
 	sum, several := e.sum(now)
-	if !t.byLoads || t.state != Ejected || t.trying || several && sum >= float64(s.settings.Failures) {
+	if !t.ejected.byLoads || t.state != Ejected || t.trials.trying || several &&
+		sum >= float64(s.settings.Failures) {
 		return nil
 	}
 	t.restore(now)

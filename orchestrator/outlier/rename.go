@@ -36,12 +36,12 @@ func (p Pair) Now(to replica.Renames) (is Pair, has bool) {
 func (s *Set) endUnderway(id replica.ID) {
 	for key, t := range s.leg {
 		if key.id == id {
-			t.trying, t.flying = false, 0
+			t.trials.trying, t.half.flying = false, 0
 		}
 	}
 	for p, t := range s.pair {
 		if p.Prefill == id || p.Decode == id {
-			t.trying = false
+			t.trials.trying = false
 		}
 	}
 }

@@ -26,6 +26,16 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // track is what is known of one leg or pair. Guarded by the set's mu.
 type track struct {
+	recent outcomes
+
+	state   State
+	ejected ejection
+	trials  trials
+	half    halfOpen
+}
+
+// outcomes is how requests ended of late. What is of the last minute is weighed by its age, as of at.
+type outcomes struct {
 	good, bad float64   // requests and failures of the last minute, each weighed by its age
 	at        time.Time // as of when
 	row       float64   // weight of the failures since the last request that went well
@@ -36,24 +46,34 @@ type track struct {
 	cleared  time.Time // when row was last set to zero
 	failedAt time.Time // the newest failure
 	lost     float64   // seconds that a failed request took, running mean
+}
 
-	state   State
+// ejection is the newest ejection, and what became of it.
+type ejection struct {
 	era     uint32        // counts ejections: what began before the newest one says nothing of what is now
 	turned  time.Time     // when the state became what it is
 	cause   string        // of the newest ejection
 	wait    time.Duration // from the newest ejection to the trial
-	trial   time.Time     // when that is
-	trying  bool          // a trial is under way
-	suspect bool          // in use, and to be tried all the same
-	stuck   time.Time     // the newest trial that got stuck
-	limit   int           // half-open: requests at once
-	flying  int           // half-open: requests there
 	before  State         // what the newest ejection ended
 	byLoads bool          // the newest ejection was for loads that failed with everybody
 	forced  bool          // half-open since it was used although it was ejected, not by a trial
 }
 
-func (t *track) decay(now time.Time) {
+// trials is when a request of our own is sent there, and how the newest went.
+type trials struct {
+	trial   time.Time // when that is
+	trying  bool      // a trial is under way
+	suspect bool      // in use, and to be tried all the same
+	stuck   time.Time // the newest trial that got stuck
+}
+
+// halfOpen is how many requests are let in to see.
+type halfOpen struct {
+	limit  int // half-open: requests at once
+	flying int // half-open: requests there
+}
+
+func (t *outcomes) decay(now time.Time) {
 	if d := now.Sub(t.at); d > 0 {
 		k := math.Exp(-d.Seconds() / window.Seconds())
 		t.good = t.good * k
@@ -67,21 +87,21 @@ func (t *track) decay(now time.Time) {
 // well notes a request that went well, and reports whether the state has changed. One that began before the
 // newest ejection says nothing of what is now.
 func (t *track) well(era uint32, now time.Time) bool {
-	t.decay(now)
-	t.good++
-	if era != t.era {
+	t.recent.decay(now)
+	t.recent.good++
+	if era != t.ejected.era {
 		return false
 	}
-	t.clear(now)
+	t.recent.clear(now)
 	switch t.state {
 	case Ejected: // it was used all the same
 		t.admit(2, now)
-		t.forced = true
+		t.ejected.forced = true
 		return true
 	case HalfOpen:
-		t.limit *= 2
-		t.bad /= 2
-		if t.limit >= fullAt {
+		t.half.limit *= 2
+		t.recent.bad /= 2
+		if t.half.limit >= fullAt {
 			t.turn(InUse, now)
 			return true
 		}
@@ -92,7 +112,7 @@ func (t *track) well(era uint32, now time.Time) bool {
 // weigh returns what a failure counts here: a kind that requests may cause, the less the more of those whose
 // cause was found were the requests'. The first ones count whole. Nobody needs to say which requests are bad,
 // and none must be tried twice to be doubted.
-func (t *track) weigh(k Kind, now time.Time) float64 {
+func (t *outcomes) weigh(k Kind, now time.Time) float64 {
 	if k != ServerError && k != LoadFail {
 		return k.weight()
 	}
@@ -100,7 +120,7 @@ func (t *track) weigh(k Kind, now time.Time) float64 {
 	return k.weight() * (1 + t.own) / (1 + t.own + t.excused)
 }
 
-func (t *track) failed(f Failure, now time.Time) (weight float64) {
+func (t *outcomes) failed(f Failure, now time.Time) (weight float64) {
 	if now.Sub(t.failedAt) > remembered { // what was before is of another day
 		t.row, t.doubt = 0, doubt{}
 	}
@@ -122,16 +142,16 @@ func (t *track) over(row, share float64, now time.Time) bool {
 	case Ejected:
 		return false
 	case HalfOpen:
-		return t.row >= halfSure
+		return t.recent.row >= halfSure
 	}
-	return t.exceeds(row, share, now)
+	return t.recent.exceeds(row, share, now)
 }
 
 // halfSure is the weight of failures that are as likely a leg's own as not.
 const halfSure = 0.5
 
 // exceeds reports whether the failures in a row, or their share, are too many for a leg in use.
-func (t *track) exceeds(row, share float64, now time.Time) bool {
+func (t *outcomes) exceeds(row, share float64, now time.Time) bool {
 	t.decay(now)
 	return row > 0 && t.row >= row || share > 0 && t.bad >= fewest && t.bad >= share*(t.good+t.bad)
 }
@@ -140,21 +160,21 @@ func (t *track) exceeds(row, share float64, now time.Time) bool {
 // minute that it was in use between them. One that was only used because too few others were left was never
 // let back, so that its time stays.
 func (t *track) eject(s Settings, row float64, longest time.Duration, k Kind, now time.Time) {
-	wait := float64(2 * t.wait)
+	wait := float64(2 * t.ejected.wait)
 	switch {
 	case t.state == InUse:
-		wait *= math.Exp2(-float64(now.Sub(t.turned)) / float64(calm))
-	case t.forced:
-		wait = float64(t.wait)
+		wait *= math.Exp2(-float64(now.Sub(t.ejected.turned)) / float64(calm))
+	case t.ejected.forced:
+		wait = float64(t.ejected.wait)
 	}
-	t.wait = min(max(time.Duration(wait), s.Base), longest)
-	t.trial, t.trying = now.Add(t.wait), false
-	t.cause = t.why(k, row)
-	t.before = t.state
-	t.byLoads = false
-	t.forced = false
-	t.era++
-	t.flying = 0
+	t.ejected.wait = min(max(time.Duration(wait), s.Base), longest)
+	t.trials.trial, t.trials.trying = now.Add(t.ejected.wait), false
+	t.ejected.cause = t.why(k, row)
+	t.ejected.before = t.state
+	t.ejected.byLoads = false
+	t.ejected.forced = false
+	t.ejected.era++
+	t.half.flying = 0
 	t.turn(Ejected, now)
 }
 
@@ -165,37 +185,38 @@ func (t *track) why(k Kind, row float64) string {
 		return "failed again: " + k.String()
 	case k == Wrong:
 		return k.String()
-	case row > 0 && t.row >= row:
+	case row > 0 && t.recent.row >= row:
 		return fmt.Sprintf("failures in a row, the last: %s", k)
 	}
-	return fmt.Sprintf("%.0f %% of its requests failed, the last: %s", 100*t.bad/(t.good+t.bad), k)
+	return fmt.Sprintf("%.0f %% of its requests failed, the last: %s",
+		100*t.recent.bad/(t.recent.good+t.recent.bad), k)
 }
 
 // again puts the trial off, since one has failed.
 func (t *track) again(base, longest time.Duration, k Kind, now time.Time) {
-	t.doubt.confirm()
-	t.wait = min(max(2*t.wait, base), longest)
-	t.trial, t.trying = now.Add(t.wait), false
-	t.cause = "a trial failed: " + k.String()
+	t.recent.doubt.confirm()
+	t.ejected.wait = min(max(2*t.ejected.wait, base), longest)
+	t.trials.trial, t.trials.trying = now.Add(t.ejected.wait), false
+	t.ejected.cause = "a trial failed: " + k.String()
 }
 
 // admit lets so many requests at once come back, and reports that the state has changed.
 func (t *track) admit(limit int, now time.Time) bool {
-	t.limit = limit
-	t.flying = 0
-	t.trying = false
-	t.forced = false
-	t.clear(now)
-	t.bad = 0
+	t.half.limit = limit
+	t.half.flying = 0
+	t.trials.trying = false
+	t.ejected.forced = false
+	t.recent.clear(now)
+	t.recent.bad = 0
 	t.turn(HalfOpen, now)
 	return true
 }
 
-func (t *track) turn(to State, now time.Time) { t.state, t.turned = to, now }
+func (t *track) turn(to State, now time.Time) { t.state, t.ejected.turned = to, now }
 
 // openItself makes the next request the trial, where nobody else makes one.
 func (t *track) openItself(s Settings, now time.Time) {
-	if t.state == Ejected && !s.Trials && !now.Before(t.trial) {
+	if t.state == Ejected && !s.Trials && !now.Before(t.trials.trial) {
 		t.admit(1, now)
 	}
 }
@@ -203,15 +224,15 @@ func (t *track) openItself(s Settings, now time.Time) {
 // startAnew makes the trial due, and lets the times between trials begin anew: what failed was another
 // process. Who failed there says nothing of this one.
 func (t *track) startAnew(now time.Time) {
-	t.wait = 0
-	t.doubt.confirm()
-	if t.state == Ejected && t.trial.After(now) {
-		t.trial = now
+	t.ejected.wait = 0
+	t.recent.doubt.confirm()
+	if t.state == Ejected && t.trials.trial.After(now) {
+		t.trials.trial = now
 	}
 }
 
 // found notes whether a request was the cause of its failure.
-func (t *track) found(cause bool, now time.Time) {
+func (t *outcomes) found(cause bool, now time.Time) {
 	t.decay(now)
 	if cause {
 		t.excused++
@@ -221,12 +242,13 @@ func (t *track) found(cause bool, now time.Time) {
 // excuse takes a failure of the given time back, and with it the ejection that it led to, if the others do
 // not suffice for that. It reports whether the state has changed.
 func (t *track) excuse(weight float64, at time.Time, row, share float64, now time.Time) bool {
-	t.decay(now)
-	t.bad = max(0, t.bad-weight)
-	if !t.cleared.After(at) {
-		t.row = max(0, t.row-weight)
+	t.recent.decay(now)
+	t.recent.bad = max(0, t.recent.bad-weight)
+	if !t.recent.cleared.After(at) {
+		t.recent.row = max(0, t.recent.row-weight)
 	}
-	if t.state != Ejected || t.trying || t.byLoads || t.turned.Before(at) || t.exceeds(row, share, now) {
+	if t.state != Ejected || t.trials.trying || t.ejected.byLoads || t.ejected.turned.Before(at) ||
+		t.recent.exceeds(row, share, now) {
 		return false
 	}
 	t.restore(now)
@@ -235,19 +257,21 @@ func (t *track) excuse(weight float64, at time.Time, row, share float64, now tim
 
 // restore undoes the newest ejection.
 func (t *track) restore(now time.Time) {
-	t.wait /= 2
-	if t.before == HalfOpen {
+	t.ejected.wait /= 2
+	if t.ejected.before == HalfOpen {
 		t.admit(1, now)
 		return
 	}
 	t.turn(InUse, now)
 }
 
-func (t *track) out() bool { return t.state == Ejected || t.state == HalfOpen && t.flying >= t.limit }
+func (t *track) out() bool {
+	return t.state == Ejected || t.state == HalfOpen && t.half.flying >= t.half.limit
+}
 
 // price is what the leg's failures are expected to cost a request: each lost attempt leads to another one,
 // which may fail as well.
-func (t *track) price(now time.Time) float64 {
+func (t *outcomes) price(now time.Time) float64 {
 	t.decay(now)
 	if t.bad < 0.01 {
 		return 0
@@ -259,5 +283,5 @@ func (t *track) price(now time.Time) float64 {
 
 // idle reports whether nothing is left to remember.
 func (t *track) idle(now time.Time) bool {
-	return t.state == InUse && now.Sub(t.at) > remembered && now.Sub(t.turned) > remembered
+	return t.state == InUse && now.Sub(t.recent.at) > remembered && now.Sub(t.ejected.turned) > remembered
 }

@@ -30,10 +30,11 @@ func (s *Set) Due(now time.Time, reachable func(replica.ID) bool) []Trial {
 	out := false
 	for key, t := range s.leg {
 		if t.dueAt(now) && reachable(key.id) {
-			t.give()
-			due = append(due, Trial{ID: key.id, Leg: key.leg, era: t.era})
+			t.trials.give()
+			due = append(due, Trial{ID: key.id, Leg: key.leg, era: t.ejected.era})
 		}
-		if t.state == HalfOpen && now.Sub(t.turned) > remembered { // nobody wants it, and nothing speaks against it
+		// nobody wants it, and nothing speaks against it
+		if t.state == HalfOpen && now.Sub(t.ejected.turned) > remembered {
 			t.turn(InUse, now)
 		}
 		if t.idle(now) {
@@ -43,8 +44,8 @@ func (s *Set) Due(now time.Time, reachable func(replica.ID) bool) []Trial {
 	}
 	for p, t := range s.pair {
 		if t.dueAt(now) && reachable(p.Prefill) && reachable(p.Decode) {
-			t.give()
-			due = append(due, Trial{Pair: p, era: t.era})
+			t.trials.give()
+			due = append(due, Trial{Pair: p, era: t.ejected.era})
 		}
 		if t.idle(now) {
 			delete(s.pair, p)
@@ -63,11 +64,11 @@ func (s *Set) Due(now time.Time, reachable func(replica.ID) bool) []Trial {
 
 // dueAt reports whether a trial is to be made now.
 func (t *track) dueAt(now time.Time) bool {
-	return !t.trying && (t.suspect || t.state == Ejected && !now.Before(t.trial))
+	return !t.trials.trying && (t.trials.suspect || t.state == Ejected && !now.Before(t.trials.trial))
 }
 
 // give notes that the trial is made.
-func (t *track) give() { t.trying, t.suspect = true, false }
+func (t *trials) give() { t.trying, t.suspect = true, false }
 
 // Passed notes that a trial went well. A leg is half-open from now on. A pair is in use again, since what it
 // was ejected for is what was tried.
@@ -81,9 +82,9 @@ func (s *Set) Passed(tr Trial, now time.Time) []Change {
 	if !tr.IsPair() {
 		return s.change(legKey{tr.ID, tr.Leg}, t, t.admit(1, now))
 	}
-	t.clear(now)
-	t.bad = 0
-	t.trying = false
+	t.recent.clear(now)
+	t.recent.bad = 0
+	t.trials.trying = false
 	if t.state == InUse { // it was only suspected
 		return nil
 	}
@@ -98,7 +99,7 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 	defer s.mu.Unlock()
 	t := s.tried(tr)
 	if t != nil && k == Stuck {
-		t.stuck = now
+		t.trials.stuck = now
 	}
 	switch {
 	case t == nil:
@@ -108,13 +109,13 @@ func (s *Set) Failed(tr Trial, k Kind, now time.Time) []Change {
 			s.confirmEnd(tr.ID)
 		}
 	case t.state == InUse && k == Silent: // it may only be busy
-		t.trying = false
+		t.trials.trying = false
 	case t.state == InUse:
-		t.failed(Failure{Kind: k}, now)
-		t.doubt.confirm()
+		t.recent.failed(Failure{Kind: k}, now)
+		t.recent.doubt.confirm()
 		t.eject(s.settings, pairRow, s.pairMost(k), k, now)
-		t.cause = "a trial failed: " + k.String()
-		return []Change{{Pair: tr.Pair, To: Ejected, Cause: t.cause, Trial: t.wait}}
+		t.ejected.cause = "a trial failed: " + k.String()
+		return []Change{{Pair: tr.Pair, To: Ejected, Cause: t.ejected.cause, Trial: t.ejected.wait}}
 	default:
 		t.again(s.settings.Base, s.pairMost(k), k, now)
 	}
@@ -127,7 +128,7 @@ func (s *Set) tried(tr Trial) *track {
 	if tr.IsPair() {
 		t = s.pair[tr.Pair]
 	}
-	if t == nil || t.era != tr.era || !t.trying {
+	if t == nil || t.ejected.era != tr.era || !t.trials.trying {
 		return nil
 	}
 	return t
@@ -173,13 +174,14 @@ func (s *Set) Status(now time.Time) []Status {
 }
 
 func (t *track) status(now time.Time) (st Status, worth bool) {
-	t.decay(now)
-	st = Status{State: t.state, Since: t.turned, Requests: t.good + t.bad, Failures: t.bad, Price: t.price(now)}
+	t.recent.decay(now)
+	st = Status{State: t.state, Since: t.ejected.turned, Requests: t.recent.good + t.recent.bad,
+		Failures: t.recent.bad, Price: t.recent.price(now)}
 	if t.state != InUse {
-		st.Cause = t.cause
+		st.Cause = t.ejected.cause
 	}
 	if t.state == Ejected {
-		st.NextTrial = t.trial
+		st.NextTrial = t.trials.trial
 	}
-	return st, t.state != InUse || t.bad >= 0.01
+	return st, t.state != InUse || t.recent.bad >= 0.01
 }
