@@ -57,7 +57,7 @@ func (w *Watcher) scrape(ctx context.Context) (engine.Metrics, error) {
 		return m, fmt.Errorf("%w: %w", errNotAsked, err)
 	}
 	if engine.Unreachable(err) {
-		w.outages.Add(1)
+		w.scraped.outages.Add(1)
 	}
 	if !timedOut(err) { // a refusal is an answer too
 		w.markAlive()
@@ -97,7 +97,7 @@ func (w *Watcher) lives(ctx context.Context, step time.Duration) bool {
 // heardSince reports whether there was a sign of life at or after t.
 func (w *Watcher) heardSince(t time.Time) bool {
 	now := time.Now()
-	return w.signs.Silence(w.fleet.opt.Clock.Running(now)) <= now.Sub(t)
+	return w.scraped.signs.Silence(w.fleet.opt.Clock.Running(now)) <= now.Sub(t)
 }
 
 // unreported keeps a replica in use that is up and whose load is not known, for this cause.

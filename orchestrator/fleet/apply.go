@@ -15,7 +15,7 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 	}
 	var fresh []*Watcher
 	for key, s := range wanted {
-		if f.watched(key) == nil {
+		if f.keep.watched(key) == nil {
 			w, err := f.newWatcher(key, s)
 			if err != nil {
 				return err
@@ -25,23 +25,23 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 	}
 	f.opt.Prefill.SetIndexing(indexing(cfg.Pools.Prefill, cfg.Tokenizer))
 	f.opt.Decode.SetIndexing(indexing(cfg.Pools.Decode, cfg.Tokenizer))
-	leaving := f.leaving(wanted, fresh)
+	leaving := f.keep.leaving(wanted, fresh)
 	end(leaving)
-	f.mu.Lock()
-	f.removeLocked(leaving)
-	for key, w := range f.watchers {
+	f.keep.mu.Lock()
+	f.keep.removeLocked(leaving)
+	for key, w := range f.keep.watchers {
 		if s := wanted[key]; s != nil {
 			w.configure(s)
 		}
 	}
 	for _, w := range fresh {
-		f.watchers[w.key] = w
-		if f.ctx != nil {
+		f.keep.watchers[w.key] = w
+		if f.keep.ctx != nil {
 			f.startLocked(w)
 		}
 	}
 	f.publishLocked()
-	f.mu.Unlock()
+	f.keep.mu.Unlock()
 	f.forgetProcesses()
 	return nil
 }
@@ -49,7 +49,7 @@ func (f *Fleet) Apply(cfg *config.Config) error {
 // forgetProcesses drops what is remembered of processes that nobody watches, where it is not worth it.
 func (f *Fleet) forgetProcesses() {
 	urls := map[string]bool{}
-	for _, w := range f.all() {
+	for _, w := range f.keep.all() {
 		urls[w.key.url] = true
 	}
 	f.processes.keep(urls)

@@ -14,7 +14,7 @@ func (w *Watcher) showDistrust() {
 // distrust makes all that the engine has cached so far unreachable, in whichever pool it stands.
 func (w *Watcher) distrust(cause error) {
 	epoch := w.process.epoch.Add(1)
-	for _, x := range w.fleet.all() {
+	for _, x := range w.fleet.keep.all() {
 		if x.process != w.process {
 			continue
 		}

@@ -71,24 +71,24 @@ func (e *Endpoint) Observe(load replica.Load, now time.Time) {
 
 // Silence is how long the engine has given no sign of life.
 func (e *Endpoint) Silence(now time.Time) time.Duration {
-	return e.w.signs.Silence(e.w.fleet.opt.Clock.Running(now))
+	return e.w.scraped.signs.Silence(e.w.fleet.opt.Clock.Running(now))
 }
 
 // SilenceLimit is the silence that says that the engine stands still: limit, or what is usual for one that is
 // asked rarely.
 func (e *Endpoint) SilenceLimit(limit time.Duration) time.Duration {
-	return max(limit, e.w.signs.Usual())
+	return max(limit, e.w.scraped.signs.Usual())
 }
 
 // StalledFor is how long this process and the engine have stood still in all. The difference of two calls
 // bounds both together between them.
 func (e *Endpoint) StalledFor(now time.Time) time.Duration {
 	clock := e.w.fleet.opt.Clock
-	return clock.StalledFor(now) + e.w.signs.StalledFor(clock.Running(now))
+	return clock.StalledFor(now) + e.w.scraped.signs.StalledFor(clock.Running(now))
 }
 
 // Transfers is what the server was to get from others, if it decodes.
-func (e *Endpoint) Transfers() *Transfers { return &e.w.transfers }
+func (e *Endpoint) Transfers() *Transfers { return &e.w.scraped.transfers }
 
 // SetState notes that a state holds of the replica called id for this cause, or, where there is none, that it
 // does not; and logs the change.
@@ -96,7 +96,7 @@ func (e *Endpoint) SetState(id replica.ID, state, cause string) { e.w.setState(i
 
 // PutState is SetState without the log. It reports whether that is new.
 func (e *Endpoint) PutState(id replica.ID, state, cause string) (changed bool) {
-	return e.w.states.put(id, state, cause, time.Now())
+	return e.w.scraped.states.put(id, state, cause, time.Now())
 }
 
 // States returns the states that hold of the replica called id.

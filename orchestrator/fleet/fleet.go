@@ -71,10 +71,20 @@ type Fleet struct {
 	processes            processes
 	trust                map[replica.Role]*tls.Config // of the configuration in force; of Apply alone
 
+	pub published
+
+	keep keeping
+}
+
+// published is what every request reads, without a lock.
+type published struct {
 	endpoints atomic.Pointer[map[replica.ID]*Endpoint]  // replaced whole, read by every request
 	former    atomic.Pointer[map[replica.ID]replica.ID] // names that replicas had before; replaced whole
 	turn      atomic.Uint64                             // round robin for questions that any engine can answer
+}
 
+// keeping is who is watched, and whether anybody may still begin to be.
+type keeping struct {
 	mu       sync.Mutex // guards the following
 	watchers map[serverKey]*Watcher
 	ending   map[*Watcher]bool // no longer watched, and published until they are replaced
@@ -97,10 +107,10 @@ func New(opt Options) *Fleet {
 		distrusted: counter("tandem_decode_distrusted_total",
 			"Times a decode engine may have cached wrong blocks, after which all that it had cached is not used "+
 				"any more."),
-		watchers: map[serverKey]*Watcher{}, ending: map[*Watcher]bool{},
+		keep: keeping{watchers: map[serverKey]*Watcher{}, ending: map[*Watcher]bool{}},
 	}
-	f.endpoints.Store(&map[replica.ID]*Endpoint{})
-	f.former.Store(&map[replica.ID]replica.ID{})
+	f.pub.endpoints.Store(&map[replica.ID]*Endpoint{})
+	f.pub.former.Store(&map[replica.ID]replica.ID{})
 	return f
 }
 
@@ -113,36 +123,36 @@ func (f *Fleet) pool(role replica.Role) Pool {
 
 // Run starts the watchers, those of later reloads too, and waits for all of them when ctx ends.
 func (f *Fleet) Run(ctx context.Context) error {
-	f.mu.Lock()
-	if f.ctx != nil {
-		f.mu.Unlock()
+	f.keep.mu.Lock()
+	if f.keep.ctx != nil {
+		f.keep.mu.Unlock()
 		return errors.New("the fleet runs already")
 	}
-	f.ctx = ctx
-	for _, w := range f.watchers {
+	f.keep.ctx = ctx
+	for _, w := range f.keep.watchers {
 		f.startLocked(w)
 	}
-	f.mu.Unlock()
+	f.keep.mu.Unlock()
 	<-ctx.Done()
-	f.mu.Lock()
-	f.ended = true // a reload that comes now starts nobody
-	f.mu.Unlock()
-	f.wg.Wait()
-	for _, w := range f.all() {
+	f.keep.mu.Lock()
+	f.keep.ended = true // a reload that comes now starts nobody
+	f.keep.mu.Unlock()
+	f.keep.wg.Wait()
+	for _, w := range f.keep.all() {
 		w.client.Close()
 	}
 	return nil
 }
 
 func (f *Fleet) startLocked(w *Watcher) {
-	if f.ended {
+	if f.keep.ended {
 		return
 	}
-	ctx, cancel := context.WithCancel(f.ctx)
-	w.stop = cancel
-	f.wg.Go(func() {
+	ctx, cancel := context.WithCancel(f.keep.ctx)
+	w.life.stop = cancel
+	f.keep.wg.Go(func() {
 		f.opt.Panics.KeepRunning(ctx, "watcher", func() { w.run(ctx) })
-		close(w.gone)
-		f.opt.Panics.KeepRunning(f.ctx, "watcher", func() { w.outlast(f.ctx) })
+		close(w.life.gone)
+		f.opt.Panics.KeepRunning(f.keep.ctx, "watcher", func() { w.outlast(f.keep.ctx) })
 	})
 }

@@ -19,11 +19,11 @@ func (w *Watcher) follow(ctx context.Context) {
 			wanted[w.source(&m)] = m.ID
 		}
 	}
-	for _, f := range w.unfollow(wanted) {
+	for _, f := range w.facts.unfollow(wanted) {
 		w.pool.Forget(f.ID())
 	}
-	w.fleet.mu.Lock() // names do not change meanwhile
-	defer w.fleet.mu.Unlock()
+	w.fleet.keep.mu.Lock() // names do not change meanwhile
+	defer w.fleet.keep.mu.Unlock()
 	for _, m := range w.Members() {
 		src := w.source(&m)
 		if src.Endpoint == "" {
@@ -49,14 +49,14 @@ func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents
 	ctx, cancel := context.WithCancel(ctx)
 	f := &Stream{id: id, source: src, stop: cancel, done: make(chan struct{})}
 	f.follower = kvevents.NewFollower(src, newSink(w, f), kvevents.Options{Context: &w.fleet.zmq})
-	w.mu.Lock()
-	w.streams = append(w.streams, f)
-	w.mu.Unlock()
+	w.facts.mu.Lock()
+	w.facts.streams = append(w.facts.streams, f)
+	w.facts.mu.Unlock()
 	go func() { // ended by unfollow, which run defers
 		defer close(f.done)
 		err := errors.New("a bug of this router")
 		if w.fleet.opt.Panics.Contain("events", func() { err = f.follower.Run(ctx) }) {
-			w.todo.reindex.Store(true) // a stream anew, and an index: nobody knows what this one has left undone
+			w.due.todo.reindex.Store(true) // a stream anew, and an index: nobody knows what this one has left undone
 		}
 		if err != nil && ctx.Err() == nil {
 			w.pool.SetTrust(f.ID(), replica.Stale)
@@ -68,7 +68,7 @@ func (w *Watcher) startFollower(ctx context.Context, id replica.ID, src kvevents
 }
 
 // unfollow stops the followers of all other sources than those to keep, waits for them and returns them.
-func (w *Watcher) unfollow(keep map[kvevents.Source]replica.ID) []*Stream {
+func (w *facts) unfollow(keep map[kvevents.Source]replica.ID) []*Stream {
 	w.mu.Lock()
 	var kept, ended []*Stream
 	for _, f := range w.streams {
@@ -91,15 +91,15 @@ func (w *Watcher) unfollow(keep map[kvevents.Source]replica.ID) []*Stream {
 
 // Streams returns the streams of events that are followed.
 func (w *Watcher) Streams() []*Stream {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.streams)
+	w.facts.mu.Lock()
+	defer w.facts.mu.Unlock()
+	return slices.Clone(w.facts.streams)
 }
 
 // reindex follows the engine's events from now on, or does so no longer. The streams begin anew, since what
 // they brought is no longer known.
 func (w *Watcher) reindex(ctx context.Context) {
-	w.unfollow(nil)
+	w.facts.unfollow(nil)
 	for _, m := range w.Members() {
 		w.pool.Forget(m.ID)
 	}

@@ -52,7 +52,7 @@ func TestARestartIsLoggedOnce(t *testing.T) {
 			f := &Stream{id: w.Members()[0].ID}
 			s := newSink(w, f)
 			f.follower = kvevents.NewFollower(kvevents.Source{}, s, kvevents.Options{})
-			w.streams = []*Stream{f}
+			w.facts.streams = []*Stream{f}
 			for _, cause := range tt.seen {
 				switch cause {
 				case "":

@@ -35,7 +35,7 @@ var unknownCounters = &LeaseCounters{
 
 // LeaseCounters returns the server's counters as of the newest scrape.
 func (e *Endpoint) LeaseCounters() *LeaseCounters {
-	return cmp.Or(e.w.leases.Load(), unknownCounters)
+	return cmp.Or(e.w.scraped.leases.Load(), unknownCounters)
 }
 
 // AskLeaseCounters asks the server for its counters now.
@@ -44,11 +44,11 @@ func (e *Endpoint) AskLeaseCounters(ctx context.Context) (*LeaseCounters, error)
 	if err != nil {
 		return nil, err
 	}
-	return e.w.leaseCounters(&m), nil
+	return e.w.scraped.leaseCounters(&m), nil
 }
 
 // leaseCounters adds up the ranks of a server; one rank that does not tell makes the sum unknown.
-func (w *Watcher) leaseCounters(m *engine.Metrics) *LeaseCounters {
+func (w *scraped) leaseCounters(m *engine.Metrics) *LeaseCounters {
 	c := LeaseCounters{started: m.Started, outages: w.outages.Load()}
 	for i := range m.Ranks {
 		c.Expired += m.Ranks[i].Counters.NIXLExpired

@@ -13,7 +13,7 @@ import (
 // leaving takes out the watchers that end now. The caller has to [end] and to remove them. A server that
 // the configuration names no more stays if another one has its replica's name and has not joined yet: it
 // stands in for that one until then.
-func (f *Fleet) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Watcher {
+func (f *keeping) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	type named struct {
@@ -25,25 +25,25 @@ func (f *Fleet) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Wat
 		coming[named{w.role, w.Name()}] = w
 	}
 	for key, w := range f.watchers {
-		if s := wanted[key]; s != nil && !w.joined() {
+		if s := wanted[key]; s != nil && !w.facts.joined() {
 			coming[named{w.role, s.name(w.role)}] = w
 		}
 	}
 	var left []*Watcher
 	awaited := map[*Watcher]bool{}
 	for key, w := range f.watchers {
-		w.successor = nil
+		w.relief.successor = nil
 		if wanted[key] != nil {
 			continue
 		}
-		if next := coming[named{w.role, w.Name()}]; next != nil && w.joined() {
-			w.successor, awaited[next] = next, true
+		if next := coming[named{w.role, w.Name()}]; next != nil && w.facts.joined() {
+			w.relief.successor, awaited[next] = next, true
 			continue
 		}
 		left = append(left, w)
 	}
 	for _, w := range coming {
-		w.awaited.Store(awaited[w])
+		w.relief.awaited.Store(awaited[w])
 	}
 	f.endingLocked(left)
 	return left
@@ -51,26 +51,26 @@ func (f *Fleet) leaving(wanted map[serverKey]*settings, fresh []*Watcher) []*Wat
 
 // join takes in what a server said of itself, in place of who stood in for it.
 func (f *Fleet) join(w *Watcher, facts []replica.Facts) {
-	f.mu.Lock()
+	f.keep.mu.Lock()
 	var before []*Watcher
-	for _, other := range f.watchers {
-		if other.successor == w {
+	for _, other := range f.keep.watchers {
+		if other.relief.successor == w {
 			before = append(before, other)
 		}
 	}
-	f.endingLocked(before)
-	f.mu.Unlock()
+	f.keep.endingLocked(before)
+	f.keep.mu.Unlock()
 	end(before)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.removeLocked(before)
-	w.awaited.Store(false)
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	f.keep.removeLocked(before)
+	w.relief.awaited.Store(false)
 	w.setFacts(facts)
 	f.publishLocked()
 }
 
 // endingLocked keeps ws where they are published, out of reach of the next reload.
-func (f *Fleet) endingLocked(ws []*Watcher) {
+func (f *keeping) endingLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.watchers, w.key)
 		f.ending[w] = true
@@ -81,24 +81,24 @@ func (f *Fleet) endingLocked(ws []*Watcher) {
 // hold the fleet's mutex.
 func end(ws []*Watcher) {
 	for _, w := range ws {
-		if w.stop != nil {
-			w.stop()
-			<-w.gone
+		if w.life.stop != nil {
+			w.life.stop()
+			<-w.life.gone
 		}
 	}
 }
 
 // removeLocked makes ws leave: the next to publish leaves them out.
-func (f *Fleet) removeLocked(ws []*Watcher) {
+func (f *keeping) removeLocked(ws []*Watcher) {
 	for _, w := range ws {
 		delete(f.ending, w)
-		w.mu.Lock()
-		w.requests.left = true
-		w.mu.Unlock()
+		w.facts.mu.Lock()
+		w.facts.requests.left = true
+		w.facts.mu.Unlock()
 		w.up.Store(false)
 		w.client.Retire()
 		w.forgetTokens()
-		w.wake()
+		w.life.wake()
 	}
 }
 
@@ -106,45 +106,45 @@ func (f *Fleet) removeLocked(ws []*Watcher) {
 // nobody listens any more.
 func (e *Endpoint) Hold() bool {
 	w := e.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.requests.unheard {
+	w.facts.mu.Lock()
+	defer w.facts.mu.Unlock()
+	if w.facts.requests.unheard {
 		return false
 	}
-	w.requests.running++
+	w.facts.requests.running++
 	return true
 }
 
 // Release ends a Hold.
 func (e *Endpoint) Release() {
 	w := e.w
-	w.mu.Lock()
-	w.requests.running--
-	last := w.requests.running == 0 && w.requests.left
-	w.mu.Unlock()
+	w.facts.mu.Lock()
+	w.facts.requests.running--
+	last := w.facts.requests.running == 0 && w.facts.requests.left
+	w.facts.mu.Unlock()
 	if last {
-		w.wake()
+		w.life.wake()
 	}
 }
 
 // outlast listens to a server that is no longer watched until it has left and no request runs on it. It
 // writes nothing to the pools, where others may have its replicas' names.
 func (w *Watcher) outlast(ctx context.Context) {
-	for failed := 0; w.needed() && w.sleep(ctx, jitter(w.interval(failed))); {
+	for failed := 0; w.facts.needed() && w.life.sleep(ctx, jitter(w.interval(failed))); {
 		m, err := w.scrape(ctx)
 		if err != nil {
 			failed++
 			continue
 		}
 		failed = 0
-		w.leases.Store(w.leaseCounters(&m))
+		w.scraped.leases.Store(w.scraped.leaseCounters(&m))
 		w.fleet.processes.note(w.process, m.Started)
 	}
 }
 
 // needed reports whether somebody still has to be told of the server; nobody can ask for it any more once it
 // is not.
-func (w *Watcher) needed() bool {
+func (w *facts) needed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.requests.unheard = w.requests.left && w.requests.running == 0

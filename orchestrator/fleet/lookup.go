@@ -11,7 +11,7 @@ import (
 )
 
 // sortedLocked returns all watchers, prefill first, in the order of the file.
-func (f *Fleet) sortedLocked() []*Watcher {
+func (f *keeping) sortedLocked() []*Watcher {
 	all := slices.AppendSeq(slices.Collect(maps.Values(f.watchers)), maps.Keys(f.ending))
 	slices.SortFunc(all, func(a, b *Watcher) int {
 		return cmp.Or(int(a.role)-int(b.role), a.set.Load().order-b.set.Load().order,
@@ -20,7 +20,7 @@ func (f *Fleet) sortedLocked() []*Watcher {
 	return all
 }
 
-func (f *Fleet) all() []*Watcher {
+func (f *keeping) all() []*Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sortedLocked()
@@ -29,12 +29,15 @@ func (f *Fleet) all() []*Watcher {
 // Watchers returns a watcher for each replica of the configuration, prefill first, in the order of the file:
 // that of the old server where the new one has not joined yet.
 func (f *Fleet) Watchers() []*Watcher {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.DeleteFunc(f.sortedLocked(), func(w *Watcher) bool { return w.awaited.Load() || f.ending[w] })
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	return slices.DeleteFunc(f.keep.sortedLocked(), func(w *Watcher) bool {
+		return w.relief.awaited.Load() ||
+			f.keep.ending[w]
+	})
 }
 
-func (f *Fleet) watched(key serverKey) *Watcher {
+func (f *keeping) watched(key serverKey) *Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.watchers[key]
@@ -46,11 +49,11 @@ func (f *Fleet) Endpoint(id replica.ID) *Endpoint {
 	if e := all[id]; e != nil {
 		return e
 	}
-	return all[(*f.former.Load())[id]]
+	return all[(*f.pub.former.Load())[id]]
 }
 
 // Endpoints returns the ways to all replicas. Nobody may change them.
-func (f *Fleet) Endpoints() map[replica.ID]*Endpoint { return *f.endpoints.Load() }
+func (f *Fleet) Endpoints() map[replica.ID]*Endpoint { return *f.pub.endpoints.Load() }
 
 // Reachable reports whether the replica is there and gave signs of life lately.
 func (f *Fleet) Reachable(id replica.ID) bool {
@@ -63,14 +66,14 @@ func (f *Fleet) Reachable(id replica.ID) bool {
 func (f *Fleet) Failed(id replica.ID, err error) {
 	if e := f.Endpoint(id); e != nil && engine.Unreachable(err) {
 		e.w.pool.SetHealthy(id, false, "cannot be reached")
-		e.w.wake()
+		e.w.life.wake()
 	}
 }
 
 // Any returns some usable engine that serves model ("" for any), a prefill replica if there is one; nil when
 // there is none. skip, if not nil, leaves some out.
 func (f *Fleet) Any(model string, skip func(*Endpoint) bool) *Endpoint {
-	turn := f.turn.Add(1)
+	turn := f.pub.turn.Add(1)
 	for _, role := range []replica.Role{replica.Prefill, replica.Decode} {
 		if e := f.anyOf(role, model, turn, skip); e != nil {
 			return e

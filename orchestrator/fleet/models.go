@@ -21,29 +21,29 @@ const (
 // asks it now what it serves.
 func (f *Fleet) ModelUnknown(id replica.ID) {
 	if e := f.Endpoint(id); e != nil {
-		e.w.todo.askModels.Store(true)
-		e.w.wake()
+		e.w.due.todo.askModels.Store(true)
+		e.w.life.wake()
 	}
 }
 
 // askModels asks the server what it serves, if it is time to. It reports false if another base model is
 // served, so that nothing that was known of it holds.
 func (w *Watcher) askModels(ctx context.Context) bool {
-	since := time.Since(w.listed)
-	if since < LeastModelsInterval || since < ModelsInterval && !w.todo.askModels.Load() {
+	since := time.Since(w.due.listed)
+	if since < LeastModelsInterval || since < ModelsInterval && !w.due.todo.askModels.Load() {
 		return true
 	}
 	asked, cancel := context.WithTimeout(ctx, w.set.Load().probe)
 	defer cancel()
 	now, err := w.client.Models(asked)
-	w.listed = time.Now()
+	w.due.listed = time.Now()
 	if err != nil {
 		return true // whether it lives is for the scrapes to say
 	}
-	w.todo.askModels.Store(false)
-	w.mu.Lock()
-	was := w.known.facts[0]
-	w.mu.Unlock()
+	w.due.todo.askModels.Store(false)
+	w.facts.mu.Lock()
+	was := w.facts.known.facts[0]
+	w.facts.mu.Unlock()
 	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen {
 		return false
 	}
@@ -56,15 +56,15 @@ func (w *Watcher) askModels(ctx context.Context) bool {
 
 // setModels makes the names that now lists those of every rank.
 func (w *Watcher) setModels(now replica.Facts) {
-	w.mu.Lock()
-	facts := slices.Clone(w.known.facts)
+	w.facts.mu.Lock()
+	facts := slices.Clone(w.facts.known.facts)
 	for i := range facts {
 		facts[i].Models, facts[i].Adapters = now.Models, now.Adapters
 		facts[i].AdapterRoots = now.AdapterRoots
 	}
-	w.known.facts = facts
+	w.facts.known.facts = facts
 	w.remakeLocked()
-	w.mu.Unlock()
+	w.facts.mu.Unlock()
 	w.fleet.publish()
 	w.log.Info("replica serves other models", "replica", w.Name(), "pool", w.role.String(), "models", now.Models)
 }

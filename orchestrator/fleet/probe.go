@@ -20,7 +20,7 @@ func (w *Watcher) probe(ctx context.Context) bool {
 		cancel()
 		if err == nil {
 			if err = w.accept(facts); err == nil {
-				w.listed = time.Now()
+				w.due.listed = time.Now()
 				return true
 			}
 		}
@@ -28,7 +28,7 @@ func (w *Watcher) probe(ctx context.Context) bool {
 			return false
 		}
 		w.markDown(err)
-		if !w.sleep(ctx, jitter(wait)) {
+		if !w.life.sleep(ctx, jitter(wait)) {
 			return false
 		}
 	}
@@ -81,27 +81,27 @@ var errLeft = errors.New("it has left the configuration")
 
 // setFacts takes in what the server said of itself.
 func (w *Watcher) setFacts(facts []replica.Facts) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.known.facts, w.reason = facts, ""
+	w.facts.mu.Lock()
+	defer w.facts.mu.Unlock()
+	w.facts.known.facts, w.down.reason = facts, ""
 	w.remakeLocked()
 }
 
 // remakeLocked makes the replicas anew, of what the server told and of what the configuration says.
 func (w *Watcher) remakeLocked() {
-	was := w.known.members
-	w.known.members = w.replicasLocked(w.known.facts)
-	former := make([]replica.ID, len(w.known.members))
-	for i := range w.known.members {
+	was := w.facts.known.members
+	w.facts.known.members = w.replicasLocked(w.facts.known.facts)
+	former := make([]replica.ID, len(w.facts.known.members))
+	for i := range w.facts.known.members {
 		switch {
-		case len(was) != len(w.known.members):
-		case was[i].ID != w.known.members[i].ID:
+		case len(was) != len(w.facts.known.members):
+		case was[i].ID != w.facts.known.members[i].ID:
 			former[i] = was[i].ID
 		default:
-			former[i] = w.known.former[i]
+			former[i] = w.facts.known.former[i]
 		}
 	}
-	w.known.former = former
+	w.facts.known.former = former
 }
 
 // replicasLocked makes a replica of the facts of each rank. What the engine says of its blocks comes before
@@ -171,7 +171,7 @@ func offsetPort(endpoint string, rank int) string {
 
 // unmeasured reports whether the engine could not tell its metrics when it was probed: then its start and
 // its cache are unknown.
-func (w *Watcher) unmeasured() bool {
+func (w *facts) unmeasured() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.known.facts) > 0 && w.known.facts[0].Started == 0

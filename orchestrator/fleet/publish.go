@@ -11,8 +11,8 @@ import (
 
 // publish tells the pools and the requests who is there now.
 func (f *Fleet) publish() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
 	f.publishLocked()
 }
 
@@ -22,8 +22,8 @@ func (f *Fleet) publishLocked() {
 	members := map[replica.Role][]replica.Replica{}
 	var renamed []renaming
 	var servers []string
-	for _, w := range f.sortedLocked() {
-		ms, before := w.named()
+	for _, w := range f.keep.sortedLocked() {
+		ms, before := w.facts.named()
 		for i, m := range ms {
 			members[w.role] = append(members[w.role], m)
 			e := &Endpoint{Member: m, w: w}
@@ -39,8 +39,8 @@ func (f *Fleet) publishLocked() {
 		f.beginSeries(w)
 		servers = append(servers, w.Name())
 	}
-	was := *f.endpoints.Swap(&all)
-	f.former.Store(&former)
+	was := *f.pub.endpoints.Swap(&all)
+	f.pub.former.Store(&former)
 	f.opt.Prefill.SetMembers(members[replica.Prefill], now)
 	f.opt.Decode.SetMembers(members[replica.Decode], now)
 	for _, r := range renamed {
@@ -62,8 +62,8 @@ func (f *Fleet) renameLocked(was, now map[replica.ID]*Endpoint) replica.Renames 
 		return nil
 	}
 	f.opt.Outliers.Rename(renames)
-	for _, w := range f.watchers {
-		w.states.rename(renames)
+	for _, w := range f.keep.watchers {
+		w.scraped.states.rename(renames)
 	}
 	return renames
 }

@@ -14,7 +14,7 @@ import (
 func (w *Watcher) scrapes(ctx context.Context) {
 	failed := 0
 	for first := true; ; first = false {
-		if !first && !w.sleep(ctx, jitter(w.interval(failed))) {
+		if !first && !w.life.sleep(ctx, jitter(w.interval(failed))) {
 			return
 		}
 		w.doFollow(ctx)
@@ -25,13 +25,13 @@ func (w *Watcher) scrapes(ctx context.Context) {
 		case err != nil:
 			failed = w.scrapeFailed(err, failed)
 			continue
-		case w.restarted(m):
+		case w.facts.restarted(m):
 			w.restart(&m)
 			return
 		}
 		failed = 0
 		w.noteProcess(m.Started)
-		if !first && w.unmeasured() {
+		if !first && w.facts.unmeasured() {
 			w.probeAgain(ctx)
 		}
 		w.observe(&m)
@@ -46,9 +46,9 @@ func (w *Watcher) scrapes(ctx context.Context) {
 // doFollow follows what the ranks publish, if that may have changed.
 func (w *Watcher) doFollow(ctx context.Context) {
 	switch {
-	case w.todo.reindex.Swap(false):
+	case w.due.todo.reindex.Swap(false):
 		w.reindex(ctx)
-	case w.todo.follow.Swap(false):
+	case w.due.todo.follow.Swap(false):
 		w.follow(ctx)
 	}
 }
@@ -75,7 +75,7 @@ func (w *Watcher) scrapeFailed(err error, failed int) int {
 
 // restart voids what was known of the process before.
 func (w *Watcher) restart(m *engine.Metrics) {
-	w.leases.Store(nil)
+	w.scraped.leases.Store(nil)
 	w.noteProcess(m.Started)
 	w.forgetRestarted()
 	for _, member := range w.Members() {
@@ -94,7 +94,7 @@ func (w *Watcher) noteProcess(started float64) {
 // interval is the time to the next scrape; a server in trouble is asked less often.
 func (w *Watcher) interval(failed int) time.Duration {
 	base := w.set.Load().pool.PollInterval
-	if failed == 0 && w.todo.askModels.Load() {
+	if failed == 0 && w.due.todo.askModels.Load() {
 		return min(base, LeastModelsInterval)
 	}
 	return min(base*time.Duration(1+failed/8), max(base, 10*time.Second))
@@ -102,7 +102,7 @@ func (w *Watcher) interval(failed int) time.Duration {
 
 // restarted tells by the process start time. Engines that do not say it are told by their event sequence
 // alone.
-func (w *Watcher) restarted(m engine.Metrics) bool {
+func (w *facts) restarted(m engine.Metrics) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.known.members) > 0 && w.known.members[0].Facts.Started > 0 && m.Started > 0 &&
@@ -112,13 +112,13 @@ func (w *Watcher) restarted(m engine.Metrics) bool {
 // observe hands a scrape to the pool.
 func (w *Watcher) observe(m *engine.Metrics) {
 	now := time.Now()
-	w.leases.Store(w.leaseCounters(m))
+	w.scraped.leases.Store(w.scraped.leaseCounters(m))
 	w.checkTransfers(*m)
-	w.restartLogged.Store(false)
-	w.mu.Lock()
-	w.reason = ""
-	members := w.known.members
-	w.mu.Unlock()
+	w.scraped.restartLogged.Store(false)
+	w.facts.mu.Lock()
+	w.down.reason = ""
+	members := w.facts.known.members
+	w.facts.mu.Unlock()
 	back := !w.up.Swap(true)
 	for i := range members {
 		if load, ok := m.Loads[members[i].Rank]; ok {
@@ -139,7 +139,7 @@ func (w *Watcher) observe(m *engine.Metrics) {
 // that before, or will: one of them warns.
 func (w *Watcher) forgetRestarted() {
 	level := slog.LevelWarn
-	if w.restartLogged.Swap(true) {
+	if w.scraped.restartLogged.Swap(true) {
 		level = slog.LevelDebug
 	}
 	w.logForgotten(level, w.Name(), "the engine was restarted")
@@ -169,14 +169,14 @@ func (w *Watcher) forget() {
 func (w *Watcher) markDown(err error) {
 	reason, now := engine.Explain(err), time.Now()
 	was := w.up.Swap(false)
-	w.mu.Lock()
-	news := was || w.reason == "" || w.reasonAt.IsZero()
-	other := !news && w.reasonLogged != reason && now.Sub(w.reasonAt) >= reasonEvery
-	if w.reason = reason; news || other {
-		w.reasonLogged, w.reasonAt = reason, now
+	w.facts.mu.Lock()
+	news := was || w.down.reason == "" || w.down.reasonAt.IsZero()
+	other := !news && w.down.reasonLogged != reason && now.Sub(w.down.reasonAt) >= reasonEvery
+	if w.down.reason = reason; news || other {
+		w.down.reasonLogged, w.down.reasonAt = reason, now
 	}
-	members := w.known.members
-	w.mu.Unlock()
+	members := w.facts.known.members
+	w.facts.mu.Unlock()
 	for _, m := range members {
 		w.pool.SetHealthy(m.ID, false, reason)
 	}

@@ -116,9 +116,11 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 	}
 	w := &Watcher{
 		fleet: f, pool: f.pool(key.role), log: f.opt.Log,
-		key: key, role: key.role, host: u.Hostname(), client: client, process: f.processes.of(key.url),
-		wakeUp: make(chan struct{}, 1), gone: make(chan struct{}), reason: NotProbed,
-		signs: liveness.NewSigns(s.usualPause()),
+		server: server{key: key, role: key.role, host: u.Hostname(), client: client,
+			process: f.processes.of(key.url)},
+		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
+		down:    downReason{reason: NotProbed},
+		scraped: scraped{signs: liveness.NewSigns(s.usualPause())},
 	}
 	w.set.Store(s)
 	return w, nil
@@ -131,13 +133,13 @@ func (w *Watcher) configure(s *settings) {
 	if err := w.client.Change(w.fleet.options(s), s.tls != was.tls); err != nil { // New has taken the same
 		w.log.Error("engine client cannot be changed", "replica", w.Name(), "error", err)
 	}
-	w.signs.SetUsual(s.usualPause())
-	w.mu.Lock()
+	w.scraped.signs.SetUsual(s.usualPause())
+	w.facts.mu.Lock()
 	w.remakeLocked()
-	w.mu.Unlock()
+	w.facts.mu.Unlock()
 	if was.pool.Index != s.pool.Index {
-		w.todo.reindex.Store(true)
+		w.due.todo.reindex.Store(true)
 	}
-	w.todo.follow.Store(true)
-	w.wake()
+	w.due.todo.follow.Store(true)
+	w.life.wake()
 }

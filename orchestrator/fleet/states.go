@@ -107,7 +107,7 @@ func (s *states) rename(to replica.Renames) {
 // setState notes that a state holds of a replica for this cause, or, where there is none, that it does not,
 // and logs the change.
 func (w *Watcher) setState(id replica.ID, state, cause string) {
-	if !w.states.put(id, state, cause, time.Now()) {
+	if !w.scraped.states.put(id, state, cause, time.Now()) {
 		return
 	}
 	if cause == "" {
@@ -119,7 +119,7 @@ func (w *Watcher) setState(id replica.ID, state, cause string) {
 
 // judgeSpeed notes whether a replica is slow beside the others of its pool.
 func (w *Watcher) judgeSpeed(id replica.ID) {
-	if cause, known := w.pool.Slow(id, w.states.has(id, StateSlow)); known {
+	if cause, known := w.pool.Slow(id, w.scraped.states.has(id, StateSlow)); known {
 		w.setState(id, StateSlow, cause)
 	}
 }

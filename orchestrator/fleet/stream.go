@@ -123,7 +123,7 @@ func (s *sink) Forget(reason string) {
 	s.sized = false
 	level := slog.LevelWarn
 	restarted := strings.HasPrefix(reason, kvevents.Restart)
-	if restarted && (s.f.announced.Swap(false) || s.w.restartLogged.Swap(true)) {
+	if restarted && (s.f.announced.Swap(false) || s.w.scraped.restartLogged.Swap(true)) {
 		level = slog.LevelDebug
 	}
 	s.w.logForgotten(level, string(s.f.id), reason)

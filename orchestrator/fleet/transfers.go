@@ -113,7 +113,7 @@ func (w *Watcher) checkTransfers(m engine.Metrics) {
 	if w.role != replica.Decode {
 		return
 	}
-	pairs, why := w.transfers.read(m)
+	pairs, why := w.scraped.transfers.read(m)
 	for _, p := range pairs {
 		if w.fleet.opt.Outliers.Suspect(p, time.Now()) {
 			w.log.Warn("a pair is tried, since nothing shows that its blocks move", "prefill", string(p.Prefill),

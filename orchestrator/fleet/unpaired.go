@@ -17,21 +17,21 @@ import (
 // JudgePairs notes of each replica whether it makes a pair with anybody. It is to be called when what is
 // known of pairs changes; the fleet does so itself when members do.
 func (f *Fleet) JudgePairs() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
 	f.judgePairsLocked()
 }
 
 // SetSplitting says whether requests may be split now: where none is, it does not matter who makes a pair.
 func (f *Fleet) SetSplitting(on bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.splits = on
+	f.keep.mu.Lock()
+	defer f.keep.mu.Unlock()
+	f.keep.splits = on
 	f.judgePairsLocked()
 }
 
 func (f *Fleet) judgePairsLocked() {
-	matters, all := f.splits && f.completeLocked(), f.Endpoints()
+	matters, all := f.keep.splits && f.keep.completeLocked(), f.Endpoints()
 	for _, e := range all {
 		cause := ""
 		if matters {
@@ -39,7 +39,7 @@ func (f *Fleet) judgePairsLocked() {
 		}
 		e.w.setState(e.Member.ID, StateUnpaired, cause)
 		cause = ""
-		if f.splits {
+		if f.keep.splits {
 			cause = otherWeights(e, all)
 		}
 		e.w.setState(e.Member.ID, StateAdapter, cause)
@@ -48,10 +48,10 @@ func (f *Fleet) judgePairsLocked() {
 
 // completeLocked reports whether both pools have replicas, and each has said what it is: one that has not may
 // fit anybody.
-func (f *Fleet) completeLocked() bool {
+func (f *keeping) completeLocked() bool {
 	var n [2]int
 	for _, w := range f.watchers {
-		if !w.joined() {
+		if !w.facts.joined() {
 			return false
 		}
 		n[w.role-replica.Prefill]++

@@ -24,42 +24,76 @@ import (
 // One goroutine runs it; other goroutines read through its methods.
 type Watcher struct {
 	// Immutable.
-	fleet   *Fleet
-	pool    Pool // of its role
-	log     *slog.Logger
+	fleet *Fleet
+	pool  Pool // of its role
+	log   *slog.Logger
+	server
+	life watcherLife
+
+	set     atomic.Pointer[settings]
+	up      atomic.Bool
+	due     dueWork
+	relief  relief
+	scraped scraped
+
+	facts facts
+	down  downReason
+}
+
+// dueWork is what the next round has to ask.
+type dueWork struct {
+	todo   todo
+	listed time.Time // when the server said what it serves; of run alone
+}
+
+// server is the engine server that is watched: its address, its role and the way there. It does not change.
+type server struct {
 	key     serverKey
 	role    replica.Role
 	host    string
 	client  *engine.Client
 	process *process
-	wakeUp  chan struct{} // a request saw it dead, or a reload changed something: look now
-	gone    chan struct{} // closed when nothing comes into the pools from here any more
-	stop    context.CancelFunc
+}
 
-	set     atomic.Pointer[settings]
-	up      atomic.Bool
-	todo    todo
-	awaited atomic.Bool // another server stands in for it until it has joined
+// watcherLife is how a watcher is woken and how it ends.
+type watcherLife struct {
+	wakeUp chan struct{} // a request saw it dead, or a reload changed something: look now
+	gone   chan struct{} // closed when nothing comes into the pools from here any more
+	stop   context.CancelFunc
+}
+
+// relief is how one server stands in for another until that one has joined.
+type relief struct {
+	awaited   atomic.Bool // another server stands in for it until it has joined
+	successor *Watcher    // for which it stands in; guarded by the fleet's mutex
+}
+
+// scraped is what the scrapes told, and how they went.
+type scraped struct {
 	// restartLogged says that the log has a line of the restart that the next scrape will find, or has found.
 	restartLogged atomic.Bool
+	signs         *liveness.Signs
+	transfers     Transfers                     // to a decode server
+	states        states                        // of its replicas
+	leases        atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
+	outages       atomic.Uint32                 // scrapes that reached nobody
+}
 
-	signs     *liveness.Signs
-	transfers Transfers                     // to a decode server
-	states    states                        // of its replicas
-	leases    atomic.Pointer[LeaseCounters] // as of the newest scrape; nil before
-	outages   atomic.Uint32                 // scrapes that reached nobody
+// facts is what the server turned out to be.
+type facts struct {
+	mu       sync.Mutex // guards the following
+	known    known
+	streams  []*Stream
+	requests requests
+}
 
-	listed    time.Time // when the server said what it serves; of run alone
-	successor *Watcher  // for which it stands in; guarded by the fleet's mutex
-
-	mu     sync.Mutex // guards the following
-	known  known
+// downReason is why the server is not up, and what of it the log has already. The mutex of the facts guards
+// it.
+type downReason struct {
 	reason string // why it is not up
 	// Of these the newest that was logged, and when.
 	reasonLogged string
 	reasonAt     time.Time
-	streams      []*Stream
-	requests     requests
 }
 
 // todo is what others have found that the watcher has to do when it looks next.
@@ -104,35 +138,35 @@ func (w *Watcher) Up() bool { return w.up.Load() }
 func (w *Watcher) CacheEpoch() uint32 { return w.process.epoch.Load() }
 
 // States returns the states that hold of a replica of the server, in the order in which they began.
-func (w *Watcher) States(id replica.ID) []State { return w.states.of(id) }
+func (w *Watcher) States(id replica.ID) []State { return w.scraped.states.of(id) }
 
 // HasState reports whether a state holds of a replica of the server.
-func (w *Watcher) HasState(id replica.ID, state string) bool { return w.states.has(id, state) }
+func (w *Watcher) HasState(id replica.ID, state string) bool { return w.scraped.states.has(id, state) }
 
 // Members returns a replica for each rank of the server; none before it said what it is, or when it has left.
 func (w *Watcher) Members() []replica.Replica {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.requests.left {
+	w.facts.mu.Lock()
+	defer w.facts.mu.Unlock()
+	if w.facts.requests.left {
 		return nil
 	}
-	return w.known.members
+	return w.facts.known.members
 }
 
 // markAlive notes a sign of life.
-func (w *Watcher) markAlive() { w.signs.Note(w.fleet.opt.Clock.Running(time.Now())) }
+func (w *Watcher) markAlive() { w.scraped.signs.Note(w.fleet.opt.Clock.Running(time.Now())) }
 
 // Reason says why the server is not up, "" when it is.
 func (w *Watcher) Reason() string {
 	if w.up.Load() {
 		return ""
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.reason
+	w.facts.mu.Lock()
+	defer w.facts.mu.Unlock()
+	return w.down.reason
 }
 
-func (w *Watcher) wake() {
+func (w *watcherLife) wake() {
 	select {
 	case w.wakeUp <- struct{}{}:
 	default:
@@ -140,7 +174,7 @@ func (w *Watcher) wake() {
 }
 
 // named returns the members, and of each a name that it had before.
-func (w *Watcher) named() ([]replica.Replica, []replica.ID) {
+func (w *facts) named() ([]replica.Replica, []replica.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.requests.left {
@@ -150,7 +184,7 @@ func (w *Watcher) named() ([]replica.Replica, []replica.ID) {
 }
 
 // joined reports whether the server has ever said what it is.
-func (w *Watcher) joined() bool {
+func (w *facts) joined() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.known.facts) > 0
@@ -158,7 +192,7 @@ func (w *Watcher) joined() bool {
 
 // run watches until ctx ends.
 func (w *Watcher) run(ctx context.Context) {
-	defer w.unfollow(nil)
+	defer w.facts.unfollow(nil)
 	for w.probe(ctx) {
 		w.follow(ctx)
 		w.scrapes(ctx)
@@ -166,7 +200,7 @@ func (w *Watcher) run(ctx context.Context) {
 }
 
 // sleep waits for d or until woken; false when ctx ended.
-func (w *Watcher) sleep(ctx context.Context, d time.Duration) bool {
+func (w *watcherLife) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
