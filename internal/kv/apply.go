@@ -16,7 +16,7 @@ type Applied struct {
 func (ix *Index) Apply(h Holder, b *Batch) Applied {
 	t := ix.holding(h)
 	t.mu.Lock()
-	t.heard.Store(true)
+	t.glance.heard.Store(true)
 	ix.tick.Add(1)
 	var a Applied
 	warm := 0
@@ -60,7 +60,7 @@ func (t *holding) warm(events []Event, i int) int {
 func (t *holding) touch(hashes []EngineHash) {
 	sum := t.touched
 	for _, hash := range hashes {
-		sum += t.names.touch(mix(uint64(hash)))
+		sum += t.dict.names.touch(mix(uint64(hash)))
 	}
 	t.touched = sum
 }
@@ -84,8 +84,8 @@ func (ix *Index) store(t *holding, e *Event, a *Applied) {
 // storeBlocks places blocks by their tokens.
 func (ix *Index) storeBlocks(t *holding, e *Event, place copies, a *Applied) {
 	ix.settle(t)
-	p := ix.newPart(t, place)
-	defer ix.donePart(p)
+	p := ix.idle.newPart(t, place)
+	defer ix.idle.donePart(p)
 	if !ix.behind(p, e) {
 		a.Orphans += len(e.Hashes)
 		t.orphans.Add(uint64(len(e.Hashes)))
@@ -110,7 +110,7 @@ func (ix *Index) storeBlocks(t *holding, e *Event, place copies, a *Applied) {
 func (ix *Index) join(t *holding, e *Event, place copies, a *Applied) {
 	ix.settle(t)
 	for _, hash := range e.Hashes {
-		switch entry := t.names.find(mix(uint64(hash))); {
+		switch entry := t.dict.names.find(mix(uint64(hash))); {
 		case entry != nil:
 			a.Stored += ix.addTo(t, entry.cell, hash, place)
 		case e.Tier == GPU && t.groupStock(place.group).thin:
@@ -124,8 +124,8 @@ func (ix *Index) join(t *holding, e *Event, place copies, a *Applied) {
 
 // addTo counts one more copy of a known block and returns 1, or 0 if it cannot.
 func (ix *Index) addTo(t *holding, at cell, hash EngineHash, place copies) int {
-	p := ix.newPart(t, place)
-	defer ix.donePart(p)
+	p := ix.idle.newPart(t, place)
+	defer ix.idle.donePart(p)
 	p.hashes = append(p.room[:0], hash)
 	p.keys = append(p.keyRoom[:0], ix.keyAt(at))
 	p.found[0] = at
@@ -150,7 +150,7 @@ func (ix *Index) arrived(t *holding, hashes []EngineHash, a *Applied) {
 		delete(t.awaited, hash)
 		for _, c := range waiting {
 			for range c.n {
-				at := t.names.find(mix(uint64(hash))).cell
+				at := t.dict.names.find(mix(uint64(hash))).cell
 				joined := ix.addTo(t, at, hash, copies{group: c.group, tier: c.tier, n: 1})
 				a.Stored += joined
 				a.Skipped -= joined

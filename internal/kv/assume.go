@@ -8,7 +8,7 @@ package kv
 func (ix *Index) Assume(h Holder, keys []Key, limit int) {
 	t := ix.holding(h)
 	t.mu.Lock()
-	t.heard.Store(true)
+	t.glance.heard.Store(true)
 	limit = max(limit, 0)
 	ix.outlive(t, limit, ix.assume(t, keys[:min(len(keys), limit)]))
 	ix.account(t)
@@ -20,8 +20,8 @@ func (ix *Index) Assume(h Holder, keys []Key, limit int) {
 // each run that it is in.
 func (ix *Index) assume(t *holding, keys []Key) (path []cell) {
 	tick := ix.tick.Add(1)
-	p := ix.newPart(t, placeOf(GPU, NoGroup))
-	defer ix.donePart(p)
+	p := ix.idle.newPart(t, placeOf(GPU, NoGroup))
+	defer ix.idle.donePart(p)
 	for len(keys) > 0 {
 		n := ix.assumePart(p, keys[:min(len(keys), partMost)], tick)
 		for _, at := range p.cells[:n] {
@@ -53,7 +53,7 @@ func (ix *Index) assumePart(p *part, keys []Key, tick uint32) int {
 	group.count += fresh
 	for i := range n {
 		p.parent = p.cells[i]
-		if e := p.t.names.put(mix(uint64(keys[i]))); e.cell == 0 {
+		if e := p.t.dict.names.put(mix(uint64(keys[i]))); e.cell == 0 {
 			e.cell, e.copies = p.cells[i], p.place
 		}
 	}
@@ -70,11 +70,11 @@ func (c *content) refresh(column uint16, tick uint32, cells []cell) int {
 // outlive drops the blocks that were not used for longest until t has at most limit. path is of the prompt
 // just assumed, whose own blocks go last.
 func (ix *Index) outlive(t *holding, limit int, path []cell) {
-	for t.names.used > limit {
+	for t.dict.names.used > limit {
 		next, ok := t.turns.pop()
 		switch {
 		case !ok: // not from Assume
-			ix.shed(t, t.names.used-limit, oldestFirst)
+			ix.shed(t, t.dict.names.used-limit, oldestFirst)
 			return
 		case next.tick == t.turns.latest && path != nil:
 			for _, at := range path {
@@ -85,7 +85,7 @@ func (ix *Index) outlive(t *holding, limit int, path []cell) {
 			continue
 		}
 		t.dropKeys(ix.lastUsed(t, next), limit)
-		if t.names.used == limit {
+		if t.dict.names.used == limit {
 			t.turns.first-- // the beginning of the run may still be there
 		}
 		ix.settleMany(t)
@@ -96,7 +96,7 @@ func (ix *Index) outlive(t *holding, limit int, path []cell) {
 
 // dropKeys drops assumed blocks, the last first, until there are at most limit.
 func (t *holding) dropKeys(keys []Key, limit int) {
-	for n := len(keys); n > 0 && t.names.used > limit; n-- {
+	for n := len(keys); n > 0 && t.dict.names.used > limit; n-- {
 		t.drop(EngineHash(keys[n-1]), placeOf(GPU, NoGroup))
 	}
 }

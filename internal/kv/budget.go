@@ -32,11 +32,11 @@ func (ix *Index) trim() {
 			return
 		}
 		t.mu.Lock()
-		before := t.names.used
+		before := t.dict.names.used
 		ix.cut.Store(true)
-		t.cut.Store(true)
+		t.glance.cut.Store(true)
 		ix.shed(t, max(1, before/shedPart), deepestFirst)
-		t.truncated.Add(uint64(before - t.names.used))
+		t.truncated.Add(uint64(before - t.dict.names.used))
 		ix.account(t)
 		t.mu.Unlock()
 	}
@@ -48,7 +48,8 @@ func (ix *Index) largest() *holding {
 	defer ix.mu.RUnlock()
 	var largest *holding
 	for _, t := range ix.holdings {
-		if t != nil && t.size.Load() > 0 && (largest == nil || t.size.Load() > largest.size.Load()) {
+		if t != nil && t.glance.size.Load() > 0 && (largest == nil ||
+			t.glance.size.Load() > largest.glance.size.Load()) {
 			largest = t
 		}
 	}
@@ -62,7 +63,7 @@ func (ix *Index) Truncated(h Holder) bool {
 		return false
 	}
 	t := ix.known(h)
-	return t != nil && t.cut.Load()
+	return t != nil && t.glance.cut.Load()
 }
 
 // extent is what a holding has of one run, as shed sees it.
@@ -104,12 +105,12 @@ func (ix *Index) shed(t *holding, quota int, by order) {
 		}
 		quota -= x.names
 	}
-	t.names.filter(func(e *entry) bool {
+	t.dict.names.filter(func(e *entry) bool {
 		first, found := doomed[e.cell.run()]
 		if !found || e.cell.position() < first {
 			return true
 		}
-		t.change(e, t.copiesOf(e), nil)
+		t.change(e, t.dict.copiesOf(e), nil)
 		ix.settleMany(t)
 		return false
 	})
@@ -119,7 +120,7 @@ func (ix *Index) shed(t *holding, quota int, by order) {
 // extents lists the runs that t has blocks of, each as young as what hangs on it.
 func (ix *Index) extents(t *holding) []*extent {
 	byRun := map[uint32]*extent{}
-	for cells := range t.names.cells {
+	for cells := range t.dict.names.cells {
 		ix.mu.RLock()
 		for _, at := range cells {
 			x := byRun[at.run()]

@@ -226,7 +226,7 @@ func TestTruncationHidesNoGroup(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})
 	h := ix.holdings[0]
-	h.cut.Store(true)
+	h.glance.cut.Store(true)
 	shedHolder(ix, 0, 2)
 	ix.Apply(0, &Batch{Events: []Event{with(stored(1, 2, 1), func(e *Event) { e.Group = 1 })}})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})

@@ -73,7 +73,7 @@ func (cs *columns) expose(t *holding) {
 		if t.first == 0 {
 			t.first = int(s.column) + 1
 			setBit(&cs.any, s.column)
-			if !t.tiered {
+			if !t.seen.tiered {
 				setBit(&cs.tiers[GPU], s.column)
 			}
 		}

@@ -40,6 +40,8 @@ func (c cell) position() int               { return int(c & (runSize - 1)) }
 
 // run is up to 64 blocks that follow each other. It is one cache line, with all that a walk needs that goes
 // on to the next run.
+//
+// Long: it is one cache line, which structs within it would pad.
 type run struct {
 	begin Key    // its first key
 	end   Key    // its last

@@ -34,7 +34,7 @@ func inGroup(list []copies, group int16) bool {
 }
 
 // copiesOf returns all copies of an entry's block. The list must not be changed.
-func (t *holding) copiesOf(e *entry) []copies {
+func (t *dictionary) copiesOf(e *entry) []copies {
 	if !e.copies.alone() {
 		return t.more[e.mixed]
 	}
@@ -42,7 +42,7 @@ func (t *holding) copiesOf(e *entry) []copies {
 }
 
 // setCopies puts a list of copies into an entry; an empty one leaves it as it is, for the caller to remove.
-func (t *holding) setCopies(e *entry, list []copies) {
+func (t *dictionary) setCopies(e *entry, list []copies) {
 	if !e.copies.alone() {
 		t.extra -= len(t.more[e.mixed])
 		delete(t.more, e.mixed)
@@ -63,7 +63,7 @@ func (t *holding) setCopies(e *entry, list []copies) {
 }
 
 // addCopy counts one more copy of an entry's block.
-func (t *holding) addCopy(e *entry, place copies) {
+func (t *dictionary) addCopy(e *entry, place copies) {
 	if e.copies.alone() && e.copies.same(place) {
 		e.copies.n += min(1, math.MaxUint8-e.copies.n)
 		return

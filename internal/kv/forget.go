@@ -13,19 +13,19 @@ func (ix *Index) Forget(h Holder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ix.settle(t)
-	t.cut.Store(false)
+	t.glance.cut.Store(false)
 	ix.burn(t)
 	ix.dropStocks(t)
 	ix.retired.orphans.Add(t.orphans.Swap(0))
 	ix.retired.truncated.Add(t.truncated.Swap(0))
-	t.named = false
-	t.heard.Store(false)
+	t.seen.named = false
+	t.glance.heard.Store(false)
 	ix.account(t)
 }
 
 // burn takes all names of t and all its columns away.
 func (ix *Index) burn(t *holding) {
-	for cells := range t.names.cells {
+	for cells := range t.dict.names.cells {
 		ix.mu.RLock()
 		t.touched += ix.content.touch(cells)
 		ix.mu.RUnlock()
@@ -35,11 +35,11 @@ func (ix *Index) burn(t *holding) {
 		}
 		ix.mu.Unlock()
 	}
-	t.names = table{}
-	t.more = nil
-	t.extra = 0
-	t.again = nil
-	t.tiered = false
+	t.dict.names = table{}
+	t.dict.more = nil
+	t.dict.extra = 0
+	t.dict.again = nil
+	t.seen.tiered = false
 	t.turns = turns{}
 	t.awaited = nil
 	for i := range t.stocks {
@@ -72,8 +72,8 @@ func (ix *Index) clear(t *holding, tier Tier) (blocks int) {
 	}
 	ix.guesses.forget(t.holder)
 	ix.settle(t)
-	blocks = t.names.used
-	t.cut.Store(false)
+	blocks = t.dict.names.used
+	t.glance.cut.Store(false)
 	ix.burn(t)
 	return blocks
 }
@@ -91,8 +91,8 @@ func (ix *Index) clearTier(t *holding, tier Tier) (blocks int) {
 
 // sift keeps the copies for which keep is true, and adds the number of blocks that lost some to changed.
 func (ix *Index) sift(t *holding, keep func(copies) bool, changed *int) {
-	t.names.filter(func(e *entry) bool {
-		was := t.copiesOf(e)
+	t.dict.names.filter(func(e *entry) bool {
+		was := t.dict.copiesOf(e)
 		now := slices.DeleteFunc(slices.Clone(was), func(c copies) bool { return !keep(c) })
 		if len(now) == len(was) {
 			return true

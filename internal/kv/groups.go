@@ -94,12 +94,12 @@ func (e *Event) telling() bool {
 // comes from elsewhere, from a connector that never says what it drops (LMCache).
 func (ix *Index) group(t *holding, e *Event) (number int, ok bool) {
 	switch {
-	case e.Group != NoGroup && !t.named && e.Kind == Stored && !e.placeholder():
+	case e.Group != NoGroup && !t.seen.named && e.Kind == Stored && !e.placeholder():
 		ix.beginNaming(t)
 		return e.Group, true
-	case e.Group != NoGroup && !t.named:
+	case e.Group != NoGroup && !t.seen.named:
 		return NoGroup, true
-	case e.Group == NoGroup && t.named && e.Kind == Stored:
+	case e.Group == NoGroup && t.seen.named && e.Kind == Stored:
 		return t.onlyGroup(e)
 	}
 	return e.Group, true
@@ -122,7 +122,7 @@ func (ix *Index) beginNaming(t *holding) {
 	ix.settle(t)
 	ix.burn(t)
 	ix.dropStocks(t)
-	t.named = true
+	t.seen.named = true
 }
 
 // useOf says what a stored event is good for, and notes what it tells of its group.
@@ -132,12 +132,12 @@ func (ix *Index) useOf(t *holding, e *Event, group int16) use {
 	case kind == useless || ix.chain.size < 1:
 		return nothing
 	case e.Tier != GPU || e.placeholder():
-		how := ix.useBelow(s, e, kind, t.named)
+		how := ix.useBelow(s, e, kind, t.seen.named)
 		if how == byContent && !ix.learnWhole(t, group) {
 			return nothing
 		}
 		return how
-	case !t.named:
+	case !t.seen.named:
 		return t.useUnnamed(ix, e)
 	case kind == thin || kind == unsaid && s != nil && s.thin:
 		return ix.learnThin(t, e, group, tailOf(ix.chain.size, max(e.BlockSize, 1), e.Window))

@@ -12,24 +12,39 @@ type holding struct {
 	holder Holder
 	first  int // column of its first stock by group and 1, 0 without one; guarded by Index.mu
 
-	mu    sync.Mutex // guards the following
-	names table      // engine hash -> cell and copies
-	more  map[uint64][]copies
-	extra int // copies in more
-	// Names, beyond the first, for one block of a stock: two engine hashes for one content; rare.
-	again   map[membership]int
+	mu      sync.Mutex // guards the following
+	dict    dictionary
 	stocks  []stock
-	tiered  bool                    // has had blocks outside the GPU, and keeps a stock a tier
-	named   bool                    // its events name KV cache groups
-	noted   int64                   // bytes in Index.named
+	seen    seenOf
 	turns   turns                   // in which assumed blocks should go
 	touched uint64                  // what touch read, so that it is not left out
 	awaited map[EngineHash][]copies // of thin groups, of blocks not told of yet in this batch
 
+	glance glance
+	counts
+}
+
+// dictionary is which engine hash names which block, in how many copies. mu of the holding guards it.
+type dictionary struct {
+	names table // engine hash -> cell and copies
+	more  map[uint64][]copies
+	extra int // copies in more
+	// Names, beyond the first, for one block of a stock: two engine hashes for one content; rare.
+	again map[membership]int
+}
+
+// seenOf is what kinds of events the holder sends.
+type seenOf struct {
+	tiered bool  // has had blocks outside the GPU, and keeps a stock a tier
+	named  bool  // its events name KV cache groups
+	noted  int64 // bytes in Index.named
+}
+
+// glance is what others read without the lock.
+type glance struct {
 	heard atomic.Bool
 	size  atomic.Int64 // names
 	cut   atomic.Bool  // blocks were dropped for the budget
-	counts
 }
 
 // stock is one set of blocks of a holder that Match can ask for: those in one group of its cache, or in one
@@ -73,7 +88,7 @@ func (t *holding) tierStock(tier Tier) *stock {
 // drop takes one copy of a block away and reports whether the holder had it there. The columns follow when
 // settled.
 func (t *holding) drop(hash EngineHash, place copies) bool {
-	door, at := t.names.look(mix(uint64(hash)))
+	door, at := t.dict.names.look(mix(uint64(hash)))
 	if at < 0 {
 		return false
 	}
@@ -84,18 +99,18 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 		}
 		if e.copies.n--; e.copies.n == 0 {
 			t.fall(e.cell, e.copies)
-			t.names.removeAt(door, at)
+			t.dict.names.removeAt(door, at)
 		}
 		return true
 	}
-	was := t.copiesOf(e)
+	was := t.dict.copiesOf(e)
 	now := takeOne(slices.Clone(was), place)
 	if now == nil {
 		return false
 	}
 	t.change(e, was, now)
 	if len(now) == 0 {
-		t.names.removeAt(door, at)
+		t.dict.names.removeAt(door, at)
 	}
 	return true
 }
@@ -104,24 +119,24 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 func (t *holding) change(e *entry, was, now []copies) {
 	for i, c := range was {
 		if !inGroup(now, c.group) && !inGroup(was[:i], c.group) {
-			t.fallFrom(t.groupStock(c.group), e.cell)
+			t.dict.fallFrom(t.groupStock(c.group), e.cell)
 		}
-		if t.tiered && !t.inThin(c) && !t.inTier(now, c.tier) && !t.inTier(was[:i], c.tier) {
-			t.fallFrom(t.tierStock(c.tier), e.cell)
+		if t.seen.tiered && !t.inThin(c) && !t.inTier(now, c.tier) && !t.inTier(was[:i], c.tier) {
+			t.dict.fallFrom(t.tierStock(c.tier), e.cell)
 		}
 	}
-	t.setCopies(e, now)
+	t.dict.setCopies(e, now)
 }
 
 // fall takes a block out of all stocks that its only copies were in.
 func (t *holding) fall(at cell, c copies) {
-	t.fallFrom(t.groupStock(c.group), at)
-	if t.tiered && !t.inThin(c) {
-		t.fallFrom(t.tierStock(c.tier), at)
+	t.dict.fallFrom(t.groupStock(c.group), at)
+	if t.seen.tiered && !t.inThin(c) {
+		t.dict.fallFrom(t.tierStock(c.tier), at)
 	}
 }
 
-func (t *holding) fallFrom(s *stock, at cell) {
+func (t *dictionary) fallFrom(s *stock, at cell) {
 	if s == nil {
 		return
 	}
@@ -140,7 +155,7 @@ func (t *holding) fallFrom(s *stock, at cell) {
 }
 
 // note counts one more name for a block that is in a column already.
-func (t *holding) note(column uint16) func(cell) {
+func (t *dictionary) note(column uint16) func(cell) {
 	return func(at cell) {
 		if t.again == nil {
 			t.again = map[membership]int{}
@@ -210,10 +225,10 @@ func (ix *Index) dropStocks(t *holding) {
 
 // account brings what others see of t up to date.
 func (ix *Index) account(t *holding) {
-	t.size.Store(int64(t.names.used))
-	if bytes := t.bytes(); bytes != t.noted {
-		ix.named.Add(bytes - t.noted)
-		t.noted = bytes
+	t.glance.size.Store(int64(t.dict.names.used))
+	if bytes := t.bytes(); bytes != t.seen.noted {
+		ix.named.Add(bytes - t.seen.noted)
+		t.seen.noted = bytes
 	}
 }
 
@@ -226,6 +241,7 @@ const (
 )
 
 func (t *holding) bytes() int64 {
-	return int64(t.names.room)*entryBytes + int64(len(t.names.dir))*segmentBytes + int64(t.extra)*moreBytes +
-		int64(len(t.again))*againBytes + int64(cap(t.turns.list))*turnBytes
+	return int64(t.dict.names.room)*entryBytes + int64(len(t.dict.names.dir))*segmentBytes +
+		int64(t.dict.extra)*moreBytes +
+		int64(len(t.dict.again))*againBytes + int64(cap(t.turns.list))*turnBytes
 }

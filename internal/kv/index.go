@@ -43,8 +43,13 @@ type Index struct {
 	cut     atomic.Bool   // blocks of some holding were dropped for the budget
 	named   atomic.Int64  // bytes of all holdings
 	retired counts        // of forgotten holders
-	parts   sync.Pool     // of *part
-	ways    sync.Pool     // of *steps
+	idle    idleMemory
+}
+
+// idleMemory is memory of lookups and events, to be used again.
+type idleMemory struct {
+	parts sync.Pool // of *part
+	ways  sync.Pool // of *steps
 }
 
 // counts are read by anyone.

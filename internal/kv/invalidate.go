@@ -11,7 +11,7 @@ func (ix *Index) Invalidate(h Holder, keys []Key, from int) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.names.find(mix(uint64(keys[from])))
+	e := t.dict.names.find(mix(uint64(keys[from])))
 	if e == nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (ix *Index) underLocked(t *holding, top cell, keys []Key) []Key {
 			(parent.run() == top.run() && parent >= top || parent.run() != top.run() && hangs(parent.run()))
 		return under[number]
 	}
-	for cells := range t.names.cells {
+	for cells := range t.dict.names.cells {
 		for _, at := range cells {
 			if at.run() != top.run() && hangs(at.run()) {
 				keys = append(keys, ix.content.key(at))

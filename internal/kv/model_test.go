@@ -342,7 +342,7 @@ func checkIndex(t failer, ix *Index) {
 		}
 		counts := make([]int, len(own.stocks))
 		extra, names := map[membership]int{}, 0
-		for s := range own.names.segments {
+		for s := range own.dict.names.segments {
 			checkSegment(t, s)
 			for i := range s.entries {
 				e := &s.entries[i]
@@ -353,7 +353,7 @@ func checkIndex(t failer, ix *Index) {
 				used[e.cell] = true
 				for k := range own.stocks {
 					st := &own.stocks[k]
-					list := own.copiesOf(e)
+					list := own.dict.copiesOf(e)
 					if st.byTier && !own.inTier(list, st.tier) || !st.byTier && !inGroup(list, st.group) {
 						continue
 					}
@@ -371,12 +371,13 @@ func checkIndex(t failer, ix *Index) {
 				t.Fatalf("holder %d: stock %+v has %d names", own.holder, own.stocks[k], n)
 			}
 		}
-		if names != own.names.used || int64(names) != own.size.Load() ||
-			!maps.Equal(extra, own.again) && len(extra)+len(own.again) > 0 {
-			t.Fatalf("holder %d: %d names of %d, twice %v of %v", own.holder, names, own.names.used, extra, own.again)
+		if names != own.dict.names.used || int64(names) != own.glance.size.Load() ||
+			!maps.Equal(extra, own.dict.again) && len(extra)+len(own.dict.again) > 0 {
+			t.Fatalf("holder %d: %d names of %d, twice %v of %v", own.holder, names, own.dict.names.used, extra,
+				own.dict.again)
 		}
-		if own.bytes() != own.noted {
-			t.Fatalf("holder %d: takes %d bytes, noted %d", own.holder, own.bytes(), own.noted)
+		if own.bytes() != own.seen.noted {
+			t.Fatalf("holder %d: takes %d bytes, noted %d", own.holder, own.bytes(), own.seen.noted)
 		}
 	}
 	checkContent(t, ix.content, want)

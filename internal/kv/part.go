@@ -20,7 +20,7 @@ type part struct {
 }
 
 // newPart returns a part of t's, which goes back to ix.parts in the end.
-func (ix *Index) newPart(t *holding, place copies) *part {
+func (ix *idleMemory) newPart(t *holding, place copies) *part {
 	p, ok := ix.parts.Get().(*part)
 	if !ok {
 		p = new(part)
@@ -32,7 +32,7 @@ func (ix *Index) newPart(t *holding, place copies) *part {
 	return p
 }
 
-func (ix *Index) donePart(p *part) {
+func (ix *idleMemory) donePart(p *part) {
 	p.t, p.hashes = nil, nil
 	ix.parts.Put(p)
 }
@@ -43,7 +43,7 @@ func (ix *Index) behind(p *part, e *Event) bool {
 		p.parent, p.key = 0, ix.chain.Root(e.LoRA, e.Salt)
 		return true
 	}
-	entry := p.t.names.find(mix(uint64(e.Parent)))
+	entry := p.t.dict.names.find(mix(uint64(e.Parent)))
 	if entry == nil {
 		return false
 	}
@@ -73,7 +73,7 @@ func (ix *Index) lookUp(p *part) {
 	old := false
 	for i, hash := range p.hashes {
 		p.found[i] = 0
-		if e := p.t.names.find(mix(uint64(hash))); e != nil {
+		if e := p.t.dict.names.find(mix(uint64(hash))); e != nil {
 			p.found[i], old = e.cell, true
 		}
 	}
@@ -106,9 +106,9 @@ func (ix *Index) add(p *part) int {
 	} else {
 		n = ix.content.place(p.parent, p.keys, p.cells[:n])
 	}
-	ix.raise(p, group, n, func(e *entry) bool { return inGroup(t.copiesOf(e), p.place.group) })
+	ix.raise(p, group, n, func(e *entry) bool { return inGroup(t.dict.copiesOf(e), p.place.group) })
 	if tier != nil {
-		ix.raise(p, tier, n, func(e *entry) bool { return t.inTier(t.copiesOf(e), p.place.tier) })
+		ix.raise(p, tier, n, func(e *entry) bool { return t.inTier(t.dict.copiesOf(e), p.place.tier) })
 	}
 	if n == 0 {
 		ix.retireLocked(t)
@@ -120,10 +120,10 @@ func (ix *Index) add(p *part) int {
 // raise puts the blocks whose names are not in the stock yet into its column.
 func (ix *Index) raise(p *part, s *stock, n int, there func(*entry) bool) {
 	tick := ix.tick.Load()
-	again := p.t.note(s.column)
+	again := p.t.dict.note(s.column)
 	from := 0
 	for i := range n {
-		if p.found[i] == 0 || !there(p.t.names.find(mix(uint64(p.hashes[i])))) {
+		if p.found[i] == 0 || !there(p.t.dict.names.find(mix(uint64(p.hashes[i])))) {
 			continue
 		}
 		ix.content.set(s.column, tick, p.cells[from:i], again)
@@ -138,7 +138,7 @@ func (ix *Index) raise(p *part, s *stock, n int, there func(*entry) bool) {
 func (ix *Index) sign(p *part, n int) int {
 	t := p.t
 	for i := range n {
-		e := t.names.put(mix(uint64(p.hashes[i])))
+		e := t.dict.names.put(mix(uint64(p.hashes[i])))
 		switch {
 		case e.cell == 0:
 			e.cell, e.copies = p.cells[i], p.place
@@ -146,7 +146,7 @@ func (ix *Index) sign(p *part, n int) int {
 			ix.takeBack(p, i, n)
 			return i
 		default:
-			t.addCopy(e, p.place)
+			t.dict.addCopy(e, p.place)
 		}
 		p.parent, p.key = p.cells[i], p.keys[i]
 	}
@@ -161,12 +161,12 @@ func (ix *Index) takeBack(p *part, i, n int) {
 			t.fall(p.cells[i], p.place)
 			continue
 		}
-		e := t.names.find(mix(uint64(p.hashes[i])))
-		if list := t.copiesOf(e); !inGroup(list, p.place.group) {
-			t.fallFrom(t.groupStock(p.place.group), p.cells[i])
+		e := t.dict.names.find(mix(uint64(p.hashes[i])))
+		if list := t.dict.copiesOf(e); !inGroup(list, p.place.group) {
+			t.dict.fallFrom(t.groupStock(p.place.group), p.cells[i])
 		}
-		if list := t.copiesOf(e); !t.inTier(list, p.place.tier) {
-			t.fallFrom(t.tierStock(p.place.tier), p.cells[i])
+		if list := t.dict.copiesOf(e); !t.inTier(list, p.place.tier) {
+			t.dict.fallFrom(t.tierStock(p.place.tier), p.cells[i])
 		}
 	}
 	ix.settle(t)
@@ -178,11 +178,11 @@ func (ix *Index) stocksFor(t *holding, place copies) (group, tier *stock) {
 	if s := t.groupStock(place.group); s != nil && s.thin {
 		return s, nil
 	}
-	if place.tier != GPU && !t.tiered {
+	if place.tier != GPU && !t.seen.tiered {
 		ix.splitTiers(t)
 	}
 	made := ix.makeStock(t, stock{group: place.group})
-	if t.tiered {
+	if t.seen.tiered {
 		made = ix.makeStock(t, stock{tier: place.tier, byTier: true}) && made
 	}
 	if !made {
@@ -211,14 +211,14 @@ func (ix *Index) makeStock(t *holding, want stock) bool {
 // splitTiers gives what t has, all of it on the GPU, a column of its own, since from now on other tiers count
 // too.
 func (ix *Index) splitTiers(t *holding) {
-	t.tiered = true
-	if t.names.used == 0 || !ix.makeStock(t, stock{tier: GPU, byTier: true}) {
+	t.seen.tiered = true
+	if t.dict.names.used == 0 || !ix.makeStock(t, stock{tier: GPU, byTier: true}) {
 		return
 	}
 	s := t.tierStock(GPU)
-	again := t.note(s.column)
-	some := func(e *entry) bool { return t.inTier(t.copiesOf(e), GPU) }
-	for cells := range t.names.cellsOf(some) {
+	again := t.dict.note(s.column)
+	some := func(e *entry) bool { return t.inTier(t.dict.copiesOf(e), GPU) }
+	for cells := range t.dict.names.cellsOf(some) {
 		s.count += len(cells)
 		ix.mu.Lock()
 		ix.content.set(s.column, ix.tick.Load(), cells, again)

@@ -33,11 +33,12 @@ func (ix *Index) Stats() Stats {
 	defer ix.mu.RUnlock()
 	s.Blocks = ix.content.blocks
 	for _, t := range ix.holdings {
-		if t == nil || !t.heard.Load() {
+		if t == nil || !t.glance.heard.Load() {
 			continue
 		}
 		h := HolderStats{
-			Holder: t.holder, Blocks: int(t.size.Load()), Orphans: t.orphans.Load(), Truncated: t.truncated.Load(),
+			Holder: t.holder, Blocks: int(t.glance.size.Load()), Orphans: t.orphans.Load(),
+			Truncated:  t.truncated.Load(),
 			Speculated: speculated[t.holder],
 		}
 		s.Memberships += h.Blocks

@@ -30,7 +30,7 @@ func (ix *Index) thinLocked(keys []Key, depth []int32) {
 	if deepest == 0 {
 		return
 	}
-	s, ok := ix.ways.Get().(*steps)
+	s, ok := ix.idle.ways.Get().(*steps)
 	if !ok {
 		s = new(steps)
 	}
@@ -47,7 +47,7 @@ func (ix *Index) thinLocked(keys []Key, depth []int32) {
 	}
 	s.c = nil
 	clear(s.list)
-	ix.ways.Put(s)
+	ix.idle.ways.Put(s)
 }
 
 // walk notes the runs that keys lead through.

@@ -132,7 +132,7 @@ func (f *Follower) news() string {
 }
 
 func (f *Follower) publish(s *stream) {
-	s.stats.Known, s.stats.Seq = s.track.known, s.track.seq
+	s.stats.Known, s.stats.Seq = s.track.at.known, s.track.at.seq
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stats = s.stats

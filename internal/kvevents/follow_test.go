@@ -578,8 +578,8 @@ func TestFollowUnreadable(t *testing.T) {
 func (p *Publisher) publishRaw(payload []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := step{seq: p.seq, payload: payload}
-	p.seq++
+	s := step{seq: p.buffer.seq, payload: payload}
+	p.buffer.seq++
 	p.send(s)
 	p.keep(s)
 }

@@ -59,12 +59,18 @@ type Publisher struct {
 	mu     sync.Mutex // guards the following
 	pub    *zmq4.Socket
 	nudge  *zmq4.Socket // far end of wake
+	buffer stepBuffer
+	closed bool
+}
+
+// stepBuffer is what was published and can be replayed, and what is not sent yet. The publisher's mutex
+// guards it.
+type stepBuffer struct {
 	seq    uint64
 	steps  []step // replay buffer, oldest first
 	held   []step // not sent yet, while paused
 	paused bool
 	drop   int
-	closed bool
 }
 
 type step = message
@@ -157,15 +163,15 @@ func (p *Publisher) Publish(b *EncodeBatch) {
 	if p.closed {
 		return
 	}
-	s := step{seq: p.seq, payload: payload}
-	p.seq++
+	s := step{seq: p.buffer.seq, payload: payload}
+	p.buffer.seq++
 	switch {
-	case p.drop > 0:
-		p.drop--
-	case !p.paused:
+	case p.buffer.drop > 0:
+		p.buffer.drop--
+	case !p.buffer.paused:
 		p.send(s)
-	case len(p.held) < maxPaused:
-		p.held = append(p.held, s)
+	case len(p.buffer.held) < maxPaused:
+		p.buffer.held = append(p.buffer.held, s)
 	}
 	p.keep(s)
 }
@@ -176,10 +182,10 @@ func (p *Publisher) send(s step) {
 }
 
 func (p *Publisher) keep(s step) {
-	p.steps = append(p.steps, s)
-	if over := len(p.steps) - p.o.BufferSteps; over > 0 {
-		clear(p.steps[:over]) // the payloads may go before the array does
-		p.steps = p.steps[over:]
+	p.buffer.steps = append(p.buffer.steps, s)
+	if over := len(p.buffer.steps) - p.o.BufferSteps; over > 0 {
+		clear(p.buffer.steps[:over]) // the payloads may go before the array does
+		p.buffer.steps = p.buffer.steps[over:]
 	}
 }
 
@@ -188,10 +194,10 @@ func (p *Publisher) keep(s step) {
 func (p *Publisher) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seq = 0
-	p.steps = nil
-	p.held = nil
-	p.drop = 0
+	p.buffer.seq = 0
+	p.buffer.steps = nil
+	p.buffer.held = nil
+	p.buffer.drop = 0
 }
 
 // Drop makes the next n batches miss their live send: they take a sequence number and go to the replay buffer
@@ -199,7 +205,7 @@ func (p *Publisher) Restart() {
 func (p *Publisher) Drop(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drop += n
+	p.buffer.drop += n
 }
 
 // Pause holds live sends and answers to replay requests back until Resume, like an engine that hangs while
@@ -215,12 +221,12 @@ func (p *Publisher) setPaused(paused bool) {
 	if p.closed {
 		return
 	}
-	p.paused = paused
+	p.buffer.paused = paused
 	if !paused {
-		for _, s := range p.held {
+		for _, s := range p.buffer.held {
 			p.send(s)
 		}
-		p.held = nil
+		p.buffer.held = nil
 	}
 	_, _ = p.nudge.SendBytes(nil, zmq4.DONTWAIT) // full: it is awake
 }
@@ -271,7 +277,7 @@ func (p *Publisher) serve() {
 func (p *Publisher) mode() (paused, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.paused, p.closed
+	return p.buffer.paused, p.closed
 }
 
 // await sleeps until there is a request to read or a change of mode. It reports whether the sockets are still
@@ -322,9 +328,9 @@ func (p *Publisher) answer(request [][]byte) error {
 func (p *Publisher) since(seq uint64) []step {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(p.steps, seq,
+	i, _ := slices.BinarySearchFunc(p.buffer.steps, seq,
 		func(s step, seq uint64) int { return cmp.Compare(s.seq, seq) })
-	return slices.Clone(p.steps[i:])
+	return slices.Clone(p.buffer.steps[i:])
 }
 
 func (p *Publisher) reply(who []byte, topic string, seq uint64, payload []byte) error {

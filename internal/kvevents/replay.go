@@ -66,7 +66,7 @@ func (s *stream) closeReplay() {
 // like an engine that does not answer.
 func (s *stream) beginReplay() {
 	r := &s.replay
-	if !r.wanted || !r.places.want(&r.place, s.track.standing()) {
+	if !r.wanted || !r.places.want(&r.place, s.track.ask.standing()) {
 		return
 	}
 	r.wanted = false

@@ -16,45 +16,45 @@ func (t *tracker) sync(reason string) {
 
 func (t *tracker) request(quiet, whole bool) {
 	from := uint64(0)
-	if t.known && !whole {
-		from = t.seq
+	if t.at.known && !whole {
+		from = t.at.seq
 	}
-	t.req = request{open: true, quiet: quiet, whole: whole, tries: t.req.tries + 1, from: from}
-	t.auditAt = time.Time{}
+	t.ask.req = request{open: true, quiet: quiet, whole: whole, tries: t.ask.req.tries + 1, from: from}
+	t.ask.auditAt = time.Time{}
 	t.stats.Replays++
 	t.fx.ask(from)
 }
 
 func (t *tracker) closeReplay() {
-	if t.req.open {
-		t.req.open, t.req.deadline = false, time.Time{}
+	if t.ask.req.open {
+		t.ask.req.open, t.ask.req.deadline = false, time.Time{}
 		t.fx.closeReplay()
 	}
 }
 
 // replayed takes a batch from the replay under way.
 func (t *tracker) replayed(now time.Time, m message) {
-	if !t.req.open {
+	if !t.ask.req.open {
 		return
 	}
-	t.answers, t.silences = true, 0
-	t.req.deadline = now.Add(min(t.silent, midReplay))
-	if m.seq < t.req.from {
+	t.ask.answers, t.ask.silences = true, 0
+	t.ask.req.deadline = now.Add(min(t.silent, midReplay))
+	if m.seq < t.ask.req.from {
 		return // not asked for
 	}
-	first := !t.req.answered
-	t.req.answered = true
+	first := !t.ask.req.answered
+	t.ask.req.answered = true
 	switch {
-	case t.req.quiet:
+	case t.ask.req.quiet:
 		t.audited(m)
-	case !t.known:
+	case !t.at.known:
 		t.take(m)
 	case first:
 		t.overlap(m)
-	case m.seq == t.seq+1:
+	case m.seq == t.at.seq+1:
 		t.take(m)
-	case m.seq > t.seq+1: // ROUTER sockets drop what a slow reader has no room for
-		t.retry(now, fmt.Sprintf("batches %d to %d missing in the replay", t.seq+1, m.seq-1))
+	case m.seq > t.at.seq+1: // ROUTER sockets drop what a slow reader has no room for
+		t.retry(now, fmt.Sprintf("batches %d to %d missing in the replay", t.at.seq+1, m.seq-1))
 		return
 	}
 	t.meet(now)
@@ -63,7 +63,8 @@ func (t *tracker) replayed(now time.Time, m message) {
 // meet ends a replay that has reached what came live meanwhile: its rest is known, and its end marker may
 // have been dropped.
 func (t *tracker) meet(now time.Time) {
-	if t.phase == asking && t.req.open && t.known && len(t.held) > 0 && t.held[0].seq <= t.seq+1 {
+	if t.phase == asking && t.ask.req.open && t.at.known && len(t.backlog.held) > 0 &&
+		t.backlog.held[0].seq <= t.at.seq+1 {
 		t.closeReplay()
 		t.drain(now)
 	}
@@ -71,33 +72,33 @@ func (t *tracker) meet(now time.Time) {
 
 // overlap judges the first batch of a replay by the batch that we have under that number.
 func (t *tracker) overlap(m message) {
-	same, _ := t.compare(m)
+	same, _ := t.at.compare(m)
 	switch {
-	case m.seq == t.seq && same:
-		t.unbroken = true
-	case m.seq == t.seq:
+	case m.seq == t.at.seq && same:
+		t.at.unbroken = true
+	case m.seq == t.at.seq:
 		t.restarted(fmt.Sprintf("another batch %d", m.seq))
-	case m.seq == t.seq+1 && t.unbroken:
+	case m.seq == t.at.seq+1 && t.at.unbroken:
 		t.take(m)
 	default:
-		t.lose(fmt.Sprintf("batch %d is no longer in the replay buffer, which begins with %d", t.seq, m.seq))
+		t.lose(fmt.Sprintf("batch %d is no longer in the replay buffer, which begins with %d", t.at.seq, m.seq))
 		t.take(m)
 	}
 }
 
 // replayEnded takes the end marker.
 func (t *tracker) replayEnded(now time.Time) {
-	if !t.req.open {
+	if !t.ask.req.open {
 		return
 	}
-	t.answers, t.silences = true, 0
+	t.ask.answers, t.ask.silences = true, 0
 	t.closeReplay()
 	switch {
-	case t.req.whole && t.req.quiet: // no history there either
+	case t.ask.req.whole && t.ask.req.quiet: // no history there either
 		t.planAudit(now, t.audit)
-	case !t.req.answered && t.known: // it has nothing as new as what we have
-		t.restarted(fmt.Sprintf("its newest batch is older than %d", t.seq))
-	case t.req.quiet:
+	case !t.ask.req.answered && t.at.known: // it has nothing as new as what we have
+		t.restarted(fmt.Sprintf("its newest batch is older than %d", t.at.seq))
+	case t.ask.req.quiet:
 		t.planAudit(now, t.audit)
 	default:
 		t.drain(now)
@@ -107,28 +108,28 @@ func (t *tracker) replayEnded(now time.Time) {
 // drain applies what was held during the replay and goes on following, or asks again if there is a gap
 // between the two.
 func (t *tracker) drain(now time.Time) {
-	for i, m := range t.held {
+	for i, m := range t.backlog.held {
 		switch {
-		case !t.known:
-			t.partial = t.partial || m.seq > 0
+		case !t.at.known:
+			t.at.partial = t.at.partial || m.seq > 0
 			t.take(m)
-		case m.seq == t.seq+1:
+		case m.seq == t.at.seq+1:
 			t.take(m)
-		case m.seq <= t.seq:
+		case m.seq <= t.at.seq:
 			// One of the two is of an engine that is no more; only a new replay can tell which.
-			if same, known := t.compare(m); known && !same {
-				t.drop()
+			if same, known := t.at.compare(m); known && !same {
+				t.backlog.drop()
 				t.restarted(fmt.Sprintf("another batch %d", m.seq))
 				return
 			}
 			t.stats.Duplicates++
 		default:
-			t.held = t.held[i:]
-			t.retry(now, fmt.Sprintf("batches %d to %d missing after the replay", t.seq+1, m.seq-1))
+			t.backlog.held = t.backlog.held[i:]
+			t.retry(now, fmt.Sprintf("batches %d to %d missing after the replay", t.at.seq+1, m.seq-1))
 			return
 		}
 	}
-	t.drop()
+	t.backlog.drop()
 	t.follow(now, "in step with the engine")
 }
 
@@ -142,9 +143,10 @@ func (t *tracker) follow(now time.Time, reason string) {
 func (t *tracker) retry(now time.Time, reason string) {
 	t.closeReplay()
 	switch {
-	case t.req.progress:
-		t.req.tries = 0
-	case t.req.tries >= maxTries, t.silences > maxTries, t.partial: // which did not help last time either
+	case t.ask.req.progress:
+		t.ask.req.tries = 0
+	// which did not help last time either
+	case t.ask.req.tries >= maxTries, t.ask.silences > maxTries, t.at.partial:
 		t.giveUp(now, reason)
 		return
 	}
@@ -153,9 +155,9 @@ func (t *tracker) retry(now time.Time, reason string) {
 
 // giveUp goes on without the replay, and without what can then no longer be kept true.
 func (t *tracker) giveUp(now time.Time, reason string) {
-	t.req.tries = 0
-	t.partial = true
-	if t.known && !t.seamless() {
+	t.ask.req.tries = 0
+	t.at.partial = true
+	if t.at.known && !t.seamless() {
 		t.lose(reason + ", and replay does not help")
 	}
 	t.drain(now)
@@ -163,69 +165,69 @@ func (t *tracker) giveUp(now time.Time, reason string) {
 
 // seamless reports whether the held batches follow on what was applied, so that nothing is missing between.
 func (t *tracker) seamless() bool {
-	return t.unbroken && (len(t.held) == 0 || t.held[0].seq <= t.seq+1)
+	return t.at.unbroken && (len(t.backlog.held) == 0 || t.backlog.held[0].seq <= t.at.seq+1)
 }
 
 // audited takes a batch of an audit. Live batches are applied beside it, so most of it is known; what is not
 // was lost on the way here.
 func (t *tracker) audited(m message) {
 	switch {
-	case t.req.whole || !t.known:
-		if t.known {
+	case t.ask.req.whole || !t.at.known:
+		if t.at.known {
 			t.forget("history to be had after all")
 		}
-		t.req.quiet = false
-		t.partial = false
+		t.ask.req.quiet = false
+		t.at.partial = false
 		t.phase = asking
 		t.say(Syncing, "history to be had after all")
 		t.take(m)
-	case m.seq <= t.seq:
-		if same, known := t.compare(m); known && !same {
+	case m.seq <= t.at.seq:
+		if same, known := t.at.compare(m); known && !same {
 			t.closeReplay()
 			t.restarted(fmt.Sprintf("another batch %d", m.seq))
 		}
-	case m.seq == t.seq+1:
+	case m.seq == t.at.seq+1:
 		t.stats.Gaps++
 		t.take(m)
 	default:
 		t.stats.Gaps++
 		t.closeReplay()
-		t.sync(fmt.Sprintf("batches %d to %d missing", t.seq+1, m.seq-1))
+		t.sync(fmt.Sprintf("batches %d to %d missing", t.at.seq+1, m.seq-1))
 	}
 }
 
 func (t *tracker) planAudit(now time.Time, mean time.Duration) {
-	t.req.tries = 0
+	t.ask.req.tries = 0
 	if !t.replay || t.audit <= 0 {
 		return
 	}
-	t.auditAt = now.Add(mean*3/4 + time.Duration(t.rnd.Int64N(int64(mean/2)+1)))
+	t.ask.auditAt = now.Add(mean*3/4 + time.Duration(t.rnd.Int64N(int64(mean/2)+1)))
 }
 
 // tick does what is due.
 func (t *tracker) tick(now time.Time) {
 	switch {
-	case due(t.patience, now):
-		t.patience = time.Time{}
+	case due(t.down.patience, now):
+		t.down.patience = time.Time{}
 		if t.phase == down {
 			t.say(Stale, "no connection")
 		}
-	case t.req.open && due(t.req.deadline, now):
+	case t.ask.req.open && due(t.ask.req.deadline, now):
 		t.fellSilent(now)
-	case due(t.auditAt, now) && t.phase == following && !t.req.open:
-		t.request(true, t.partial)
+	case due(t.ask.auditAt, now) && t.phase == following && !t.ask.req.open:
+		t.request(true, t.at.partial)
 	}
 }
 
 // fellSilent ends a replay that stopped before its end marker.
 func (t *tracker) fellSilent(now time.Time) {
 	t.stats.Timeouts++
-	if !t.req.answered {
-		t.silences++
+	if !t.ask.req.answered {
+		t.ask.silences++
 	}
-	if t.req.quiet {
+	if t.ask.req.quiet {
 		t.closeReplay()
-		t.planAudit(now, t.audit<<min(t.silences, rarely))
+		t.planAudit(now, t.audit<<min(t.ask.silences, rarely))
 		return
 	}
 	t.retry(now, "replay fell silent")
@@ -235,7 +237,7 @@ func (t *tracker) fellSilent(now time.Time) {
 const rarely = 3
 
 // standing says what is to be expected of the next replay.
-func (t *tracker) standing() standing {
+func (t *replays) standing() standing {
 	switch {
 	case t.silences > 0:
 		return doubtful
@@ -250,7 +252,7 @@ func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 // next returns when tick has something to do, zero for never.
 func (t *tracker) next() time.Time {
 	var next time.Time
-	for _, at := range [...]time.Time{t.patience, t.auditAt, t.req.deadline} {
+	for _, at := range [...]time.Time{t.down.patience, t.ask.auditAt, t.ask.req.deadline} {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}

@@ -39,27 +39,53 @@ type tracker struct {
 	rnd    *rand.Rand
 	stats  *Stats
 
-	phase    phase
-	said     bool // the sink knows of a state
-	told     State
-	known    bool      // seq is valid: a batch was applied since the last forget
-	seq      uint64    // newest batch applied
-	applied  bool      // the sink holds something
-	unbroken bool      // the connection that seq came over, or was proven over, still stands
-	remains  bool      // while down: batches of the connection before may still come, and may be believed
-	away     time.Time // since when there has been no connection, zero where there is one
-	partial  bool      // history is missing because no replay brought it
-	recent   [256]imprint
+	phase phase
+	word  lastWord
+	at    position
+	down  absence
 
+	backlog backlog
+	ask     replays
+}
+
+// position is how far the sink has come in the stream, and whether that can be proven of the engine that is
+// there now.
+type position struct {
+	known    bool   // seq is valid: a batch was applied since the last forget
+	seq      uint64 // newest batch applied
+	applied  bool   // the sink holds something
+	unbroken bool   // the connection that seq came over, or was proven over, still stands
+	remains  bool   // while down: batches of the connection before may still come, and may be believed
+	partial  bool   // history is missing because no replay brought it
+	recent   [256]imprint
+}
+
+// lastWord is what the sink was told of the state.
+type lastWord struct {
+	said bool // the sink knows of a state
+	told State
+}
+
+// backlog is what the connection brought while a replay was under way.
+type backlog struct {
 	hasLive   bool // liveSeq is valid for this connection
 	liveSeq   uint64
 	held      []message // live batches waiting for the end of a replay, oldest first
 	heldBytes int
-	req       request
-	answers   bool      // a replay was answered once
-	silences  int       // replays since then that were not
-	auditAt   time.Time // zero: not planned
-	patience  time.Time // when being down becomes worth saying, zero: said
+}
+
+// replays is the replay under way, and how those before it went.
+type replays struct {
+	req      request
+	answers  bool      // a replay was answered once
+	silences int       // replays since then that were not
+	auditAt  time.Time // zero: not planned
+}
+
+// absence is how long there has been no connection.
+type absence struct {
+	away     time.Time // since when there has been no connection, zero where there is one
+	patience time.Time // when being down becomes worth saying, zero: said
 }
 
 type phase uint8
@@ -102,27 +128,27 @@ const (
 
 // start says that the stream is being looked for.
 func (t *tracker) start(now time.Time) {
-	t.patience = now.Add(firstPatient)
+	t.down.patience = now.Add(firstPatient)
 	t.say(Syncing, "connecting")
 }
 
 // connected says that the publisher answered and has our subscription, or will in a moment.
 func (t *tracker) connected(now time.Time) {
-	t.hasLive = false
-	t.remains = false
-	t.patience = time.Time{}
-	t.drop()
-	long := !t.away.IsZero() && now.Sub(t.away) >= quickestStart
-	t.away = time.Time{}
+	t.backlog.hasLive = false
+	t.at.remains = false
+	t.down.patience = time.Time{}
+	t.backlog.drop()
+	long := !t.down.away.IsZero() && now.Sub(t.down.away) >= quickestStart
+	t.down.away = time.Time{}
 	switch {
-	case !t.replay && t.known && long:
+	case !t.replay && t.at.known && long:
 		t.forget("gone for long enough to have been restarted, and there is no replay to tell")
-		t.partial = false
+		t.at.partial = false
 		t.follow(now, "connected; without a replay endpoint history stays unknown")
 	case t.replay:
-		t.req.tries = 0
+		t.ask.req.tries = 0
 		t.sync("connected")
-	case t.known: // only the next batch can tell whether this is the same engine still
+	case t.at.known: // only the next batch can tell whether this is the same engine still
 		t.phase = following
 	default:
 		t.follow(now, "connected; without a replay endpoint history stays unknown")
@@ -131,21 +157,21 @@ func (t *tracker) connected(now time.Time) {
 
 // disconnected says that the connection is gone, or has been silent for too long.
 func (t *tracker) disconnected(now time.Time) {
-	if t.away.IsZero() {
-		t.away = now
+	if t.down.away.IsZero() {
+		t.down.away = now
 	}
-	t.remains = t.unbroken && t.known && !t.replay
+	t.at.remains = t.at.unbroken && t.at.known && !t.replay
 	t.phase = down
-	t.unbroken = false
-	t.hasLive = false
-	t.patience, t.auditAt = time.Time{}, time.Time{}
-	t.drop()
+	t.at.unbroken = false
+	t.backlog.hasLive = false
+	t.down.patience, t.ask.auditAt = time.Time{}, time.Time{}
+	t.backlog.drop()
 	t.closeReplay()
 	t.say(Stale, "connection lost")
 }
 
 // asked says that the replay request has gone out: its answer may be waited for from now on.
-func (t *tracker) asked(now time.Time) { t.req.deadline = now.Add(t.silent) }
+func (t *tracker) asked(now time.Time) { t.ask.req.deadline = now.Add(t.silent) }
 
 // live takes a batch from the subscription.
 func (t *tracker) live(m message) {
@@ -153,19 +179,19 @@ func (t *tracker) live(m message) {
 		t.early(m)
 		return
 	}
-	back := t.hasLive && m.seq <= t.liveSeq
-	t.hasLive, t.liveSeq = true, m.seq
+	back := t.backlog.hasLive && m.seq <= t.backlog.liveSeq
+	t.backlog.hasLive, t.backlog.liveSeq = true, m.seq
 	switch {
 	case back: // a publisher never repeats itself
-		t.drop()
+		t.backlog.drop()
 		t.restarted("sequence fell back", m)
 	case t.phase == asking:
-		t.hold(m)
-	case !t.known:
+		t.backlog.hold(m)
+	case !t.at.known:
 		t.begin(m)
-	case m.seq == t.seq+1:
+	case m.seq == t.at.seq+1:
 		t.take(m)
-	case m.seq > t.seq+1:
+	case m.seq > t.at.seq+1:
 		t.gap(m)
 	default:
 		t.again(m)
@@ -175,16 +201,16 @@ func (t *tracker) live(m message) {
 // early takes a batch while there is no connection: what was left of the one before. A replay brings it
 // again; without one it saves us from a gap, if that connection had proven to be of the engine that we know.
 func (t *tracker) early(m message) {
-	if t.remains && m.seq == t.seq+1 {
+	if t.at.remains && m.seq == t.at.seq+1 {
 		t.take(m)
-		t.unbroken = false
+		t.at.unbroken = false
 	}
 }
 
 // begin takes the first batch of all.
 func (t *tracker) begin(m message) {
-	if t.replay && m.seq > 0 && !t.partial {
-		t.hold(m)
+	if t.replay && m.seq > 0 && !t.at.partial {
+		t.backlog.hold(m)
 		t.sync(fmt.Sprintf("batches before %d missing", m.seq))
 		return
 	}
@@ -193,9 +219,9 @@ func (t *tracker) begin(m message) {
 
 func (t *tracker) gap(m message) {
 	t.stats.Gaps++
-	reason := fmt.Sprintf("batches %d to %d missing", t.seq+1, m.seq-1)
+	reason := fmt.Sprintf("batches %d to %d missing", t.at.seq+1, m.seq-1)
 	if t.replay {
-		t.hold(m)
+		t.backlog.hold(m)
 		t.sync(reason)
 		return
 	}
@@ -206,13 +232,13 @@ func (t *tracker) gap(m message) {
 // again takes a live batch with a number that was applied already. A replay that overtook the subscription
 // leaves such; so does a restart.
 func (t *tracker) again(m message) {
-	switch same, known := t.compare(m); {
+	switch same, known := t.at.compare(m); {
 	case same:
 		t.stats.Duplicates++
 	case known || !t.replay:
 		t.restarted("sequence fell back", m)
 	default: // too old to tell: let the replay buffer decide
-		t.hold(m)
+		t.backlog.hold(m)
 		t.sync(fmt.Sprintf("batch %d again", m.seq))
 	}
 }
@@ -221,12 +247,12 @@ func (t *tracker) again(m message) {
 func (t *tracker) restarted(reason string, carry ...message) {
 	t.stats.Restarts++
 	t.forget(Restart + reason)
-	t.partial = false
+	t.at.partial = false
 	if t.replay {
 		for _, m := range carry {
-			t.hold(m)
+			t.backlog.hold(m)
 		}
-		t.req.tries = 0
+		t.ask.req.tries = 0
 		t.sync("engine restarted")
 		return
 	}
@@ -238,14 +264,14 @@ func (t *tracker) restarted(reason string, carry ...message) {
 // replaced says that somebody else has seen the engine restart: what was applied may be of either process, so
 // all of it is void, and what was held too.
 func (t *tracker) replaced(reason string) {
-	t.drop()
-	t.remains = false
+	t.backlog.drop()
+	t.at.remains = false
 	if t.phase != down {
 		t.restarted(reason)
 		return
 	}
 	t.stats.Restarts++
-	t.partial = false
+	t.at.partial = false
 	t.forget(Restart + reason)
 }
 
@@ -257,23 +283,23 @@ func (t *tracker) lose(reason string) {
 }
 
 func (t *tracker) forget(reason string) {
-	t.known, t.applied = false, false
-	t.recent = [len(t.recent)]imprint{}
+	t.at.known, t.at.applied = false, false
+	t.at.recent = [len(t.at.recent)]imprint{}
 	t.fx.forget(reason)
 }
 
 // take applies the next batch.
 func (t *tracker) take(m message) {
-	t.known = true
-	t.seq = m.seq
-	t.unbroken = true
-	t.recent[m.seq%uint64(len(t.recent))] = imprint{seq: m.seq, sum: xxhash.Sum64(m.payload), set: true}
-	t.req.progress = true
+	t.at.known = true
+	t.at.seq = m.seq
+	t.at.unbroken = true
+	t.at.recent[m.seq%uint64(len(t.at.recent))] = imprint{seq: m.seq, sum: xxhash.Sum64(m.payload), set: true}
+	t.ask.req.progress = true
 	if err := t.fx.apply(m); err != nil {
 		t.unreadable(fmt.Sprintf("batch %d %v", m.seq, err))
 		return
 	}
-	t.applied = true
+	t.at.applied = true
 	if t.phase == following {
 		t.say(Live, "following")
 	}
@@ -282,15 +308,15 @@ func (t *tracker) take(m message) {
 // unreadable voids what was applied: the batch may have said that any of it is gone. The place in the
 // sequence stays known.
 func (t *tracker) unreadable(reason string) {
-	if t.applied {
-		t.applied = false
+	if t.at.applied {
+		t.at.applied = false
 		t.fx.forget(reason)
 	}
 	t.say(Stale, reason)
 }
 
 // compare reports whether m is the batch that was applied under its number, and whether that can be told.
-func (t *tracker) compare(m message) (same, known bool) {
+func (t *position) compare(m message) (same, known bool) {
 	old := t.recent[m.seq%uint64(len(t.recent))]
 	if !old.set || old.seq != m.seq {
 		return false, false
@@ -299,7 +325,7 @@ func (t *tracker) compare(m message) (same, known bool) {
 }
 
 // hold keeps a live batch for the end of the replay. At the bound the older ones go, and show as a gap then.
-func (t *tracker) hold(m message) {
+func (t *backlog) hold(m message) {
 	if t.heldBytes+len(m.payload) > maxHeldBytes {
 		t.drop()
 	}
@@ -307,15 +333,15 @@ func (t *tracker) hold(m message) {
 	t.heldBytes += len(m.payload)
 }
 
-func (t *tracker) drop() { t.held, t.heldBytes = nil, 0 }
+func (t *backlog) drop() { t.held, t.heldBytes = nil, 0 }
 
 // say tells the sink of a state that it does not know of.
 func (t *tracker) say(s State, reason string) {
-	if t.said && t.told == s {
+	if t.word.said && t.word.told == s {
 		return
 	}
-	t.said = true
-	t.told = s
+	t.word.said = true
+	t.word.told = s
 	t.stats.State = s
 	t.fx.state(s, reason)
 }

@@ -233,7 +233,7 @@ func (w *world) settle(t *rapid.T) {
 		for w.deliver() || w.serve() || w.reply() {
 			w.check(t)
 		}
-		if w.inStep() && w.told == Live && !w.track.req.open {
+		if w.inStep() && w.told == Live && !w.track.ask.req.open {
 			return
 		}
 		if !w.pass() {
