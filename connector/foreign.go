@@ -109,7 +109,7 @@ func foreignKey(keys []judgement) error {
 func Strange(params []byte) []string {
 	var all []string
 	p, _ := readNIXL(params)
-	for _, k := range p.keys {
+	for _, k := range p.at.keys {
 		if k.meaning == strange {
 			all = append(all, k.key)
 		}

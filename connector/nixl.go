@@ -86,7 +86,7 @@ func (n NIXL) decode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]
 	if err := checkIDs(leg.ReuseIDs, cmp.Or(reply.promptTokens, pair.PromptTokens)); err != nil {
 		return nil, err
 	}
-	reply.groups = len(p.groups) // take holds the lock
+	reply.groups = len(p.blocks.groups) // take holds the lock
 	return p.rewrite(hostFor(p.host, pair.Prefill.Host), leg.ReuseIDs), nil
 }
 

@@ -14,18 +14,28 @@ import (
 type nixlParams struct {
 	raw     []byte
 	host    string
-	hostAt  [2]int      // of the value with its quotes
-	hitAt   [2]int      // of the value of remote_prefill_cached_tokens, zero where it is not there
-	groups  []int       // blocks in each KV cache group
-	few     [4]int      // memory of groups, which are one nearly always
-	highest uint32      // block id
-	tokens  int         // remote_num_tokens, -1 when not said
-	pushed  bool        // transfer_mode is "push"
-	pulls   bool        // do_remote_prefill
-	decodes bool        // do_remote_decode
-	engine  string      // remote_engine_id
-	keys    []judgement // of the members, in their order
-	inside  int         // where members begin
+	at      places
+	blocks  blockGroups
+	tokens  int    // remote_num_tokens, -1 when not said
+	pushed  bool   // transfer_mode is "push"
+	pulls   bool   // do_remote_prefill
+	decodes bool   // do_remote_decode
+	engine  string // remote_engine_id
+}
+
+// places is where the members stand in raw, to be edited or left out.
+type places struct {
+	hostAt [2]int      // of the value with its quotes
+	hitAt  [2]int      // of the value of remote_prefill_cached_tokens, zero where it is not there
+	keys   []judgement // of the members, in their order
+	inside int         // where members begin
+}
+
+// blockGroups is which blocks they name, by KV cache group.
+type blockGroups struct {
+	groups  []int  // blocks in each KV cache group
+	few     [4]int // memory of groups, which are one nearly always
+	highest uint32 // block id
 }
 
 // required are the keys without any of which a decode engine hangs for ever or dies.
@@ -37,20 +47,20 @@ var required = [...]string{
 // readNIXL reads raw and refuses what no decode engine may see, whatever the request. That the params are of
 // another protocol says more than that they lack something, so it comes first; what they are is never nil.
 func readNIXL(raw []byte) (*nixlParams, error) {
-	p := &nixlParams{raw: raw, tokens: -1, keys: make([]judgement, 0, 16)}
+	p := &nixlParams{raw: raw, tokens: -1, at: places{keys: make([]judgement, 0, 16)}}
 	s := rawjson.Scanner{Data: raw}
 	if s.Peek() != '{' {
 		return p, &InvalidParams{paramsKey, "are not an object"}
 	}
 	var bad error
-	p.inside = s.Pos + 1
+	p.at.inside = s.Pos + 1
 	for key := range s.Members() {
 		judged := judge(key)
 		name := judged.key
-		if bad == nil && p.has(name) {
+		if bad == nil && p.at.has(name) {
 			bad = &InvalidParams{name, "is there twice"}
 		}
-		if p.keys = append(p.keys, judged); len(p.keys) > mostParams {
+		if p.at.keys = append(p.at.keys, judged); len(p.at.keys) > mostParams {
 			return p, &InvalidParams{paramsKey, "are too many"}
 		}
 		s.Peek()
@@ -73,7 +83,7 @@ func readNIXL(raw []byte) (*nixlParams, error) {
 const mostParams = 1000
 
 // has reports whether a member of this name has been read.
-func (p *nixlParams) has(name string) bool {
+func (p *places) has(name string) bool {
 	return slices.ContainsFunc(p.keys, func(k judgement) bool { return k.key == name })
 }
 
@@ -82,13 +92,13 @@ func (p *nixlParams) foreign() error {
 	if p.pushed {
 		return &Foreign{Protocol: "NIXL push", Key: "transfer_mode"}
 	}
-	return foreignKey(p.keys)
+	return foreignKey(p.at.keys)
 }
 
 // complete demands the required keys; read has seen to it that they are not null.
 func (p *nixlParams) complete() error {
 	for _, name := range required {
-		if !p.has(name) {
+		if !p.at.has(name) {
 			return &InvalidParams{name, "is missing"}
 		}
 	}
@@ -112,21 +122,21 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 		}
 		return boolean(&p.decodes, value)
 	case "remote_block_ids":
-		return p.blockIDs(value)
+		return p.blocks.blockIDs(value)
 	case "remote_engine_id":
 		p.engine = rawjson.Text(value)
 		return nonEmpty(value)
 	case "remote_request_id":
 		return nonEmpty(value)
 	case "remote_host":
-		p.host, p.hostAt = rawjson.Text(value), [2]int{at, at + len(value)}
+		p.host, p.at.hostAt = rawjson.Text(value), [2]int{at, at + len(value)}
 		return nonEmpty(value)
 	case "remote_port":
 		return between(value, 1, 65535)
 	case "tp_size", "dcp_size", "pp_size":
 		return optional(value, 1, 1<<16)
 	case "remote_prefill_cached_tokens":
-		p.hitAt = [2]int{at, at + len(value)}
+		p.at.hitAt = [2]int{at, at + len(value)}
 		return optional(value, 0, 1<<31-1)
 	case "remote_num_tokens":
 		return p.numTokens(value)
@@ -158,7 +168,7 @@ func (p *nixlParams) numTokens(value []byte) string {
 }
 
 // blockIDs reads one list of block ids for each KV cache group.
-func (p *nixlParams) blockIDs(value []byte) string {
+func (p *blockGroups) blockIDs(value []byte) string {
 	s := rawjson.Scanner{Data: value}
 	if s.Peek() != '[' {
 		return "is not a list"
@@ -239,7 +249,8 @@ func (p *nixlParams) check(want expectation) error {
 	case prompt > 0 && p.tokens > 0 && (p.tokens > prompt || p.tokens < prompt-mostWithheld):
 		return &InvalidParams{"remote_num_tokens", "is not the prompt's length"}
 	}
-	if err := p.checkBlocks(cmp.Or(max(p.tokens, 0), prompt), want); err != nil || prompt <= 0 || p.tokens <= 0 {
+	if err := p.blocks.checkBlocks(cmp.Or(max(p.tokens, 0), prompt), want); err != nil || prompt <= 0 ||
+		p.tokens <= 0 {
 		return err
 	}
 	return want.withheld.agree(p.engine, prompt, prompt-p.tokens)
@@ -247,7 +258,7 @@ func (p *nixlParams) check(want expectation) error {
 
 // checkBlocks counts blocks. With one group, as attention has, the number is known; groups of a sliding
 // window or of state hold fewer.
-func (p *nixlParams) checkBlocks(tokens int, want expectation) error {
+func (p *blockGroups) checkBlocks(tokens int, want expectation) error {
 	if len(p.groups) == 1 && want.blocks > 0 && int(p.highest) > want.blocks {
 		return &InvalidParams{"remote_block_ids", "has a block id out of range"}
 	}
@@ -271,24 +282,24 @@ func (p *nixlParams) checkBlocks(tokens int, want expectation) error {
 // the only proof that blocks have moved. Every other byte stays.
 func (p *nixlParams) rewrite(host string, ids []byte) []byte {
 	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)
-	out = append(out, p.raw[:p.inside]...)
+	out = append(out, p.raw[:p.at.inside]...)
 	if ids != nil {
 		out = append(append(append(out, `"prompt_token_ids":`...), ids...), ',')
 	}
-	pos := p.inside
+	pos := p.at.inside
 	put := func(at [2]int, value []byte) {
 		out = append(append(out, p.raw[pos:at[0]]...), value...)
 		pos = at[1]
 	}
-	hostFirst := p.hostAt[0] < p.hitAt[0]
+	hostFirst := p.at.hostAt[0] < p.at.hitAt[0]
 	if host != "" && hostFirst {
-		put(p.hostAt, rawjson.AppendString(nil, host))
+		put(p.at.hostAt, rawjson.AppendString(nil, host))
 	}
-	if p.hitAt[1] > 0 {
-		put(p.hitAt, []byte("null"))
+	if p.at.hitAt[1] > 0 {
+		put(p.at.hitAt, []byte("null"))
 	}
 	if host != "" && !hostFirst {
-		put(p.hostAt, rawjson.AppendString(nil, host))
+		put(p.at.hostAt, rawjson.AppendString(nil, host))
 	}
 	return append(out, p.raw[pos:]...)
 }

@@ -24,6 +24,8 @@ import (
 
 // Options says how large the demonstration is. The zero value is two prefill and two decode engines and 40
 // requests.
+//
+// Long: a field a setting.
 type Options struct {
 	Prefill, Decode int           // engines of each pool, 2 when zero
 	Requests        int           // requests to send; 0 sends until ctx ends

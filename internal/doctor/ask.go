@@ -25,16 +25,36 @@ type asked struct {
 	names    []string // every served name
 	version  string   // "" unknown
 
-	scrape       engine.Metrics
-	scrapeErr    error
-	caching      map[int]string // enable_prefix_caching of cache_config_info by rank, "True" or "False"
-	nixl         bool           // /metrics has series of the NIXL connector
-	sourceStatus int            // of GET /kv_event_sources
-	told         map[int]*told  // what it said, by rank; nil where it did not answer 200
+	series  scraped
+	sources eventSources
 
+	clock serverClock
+
+	tokens tokenIDs
+}
+
+// scraped is what /metrics said.
+type scraped struct {
+	scrape    engine.Metrics
+	scrapeErr error
+	caching   map[int]string // enable_prefix_caching of cache_config_info by rank, "True" or "False"
+	nixl      bool           // /metrics has series of the NIXL connector
+}
+
+// eventSources is what GET /kv_event_sources said.
+type eventSources struct {
+	sourceStatus int           // of GET /kv_event_sources
+	told         map[int]*told // what it said, by rank; nil where it did not answer 200
+}
+
+// serverClock is the server's time beside ours.
+type serverClock struct {
 	date  time.Time // Date header of /v1/models, whole seconds; zero: none
 	heard time.Time // when it came
+}
 
+// tokenIDs is the ids that the server makes of our texts.
+type tokenIDs struct {
 	text, chat, tools ids // by /tokenize
 	rendered          ids // of the chat with tools, by the chat path itself; an engine need not have render
 }
@@ -81,14 +101,14 @@ func (s *server) ask(ctx context.Context) {
 	s.askSources(ctx)
 	s.fleet.say(s.name, "asking its tokenizer")
 	model := quote(s.seen.model.ID)
-	s.seen.text = s.tokenize(ctx, fmt.Appendf(nil, `{"model":%s,"prompt":%s}`, model, quote(sampleText)))
+	s.seen.tokens.text = s.tokenize(ctx, fmt.Appendf(nil, `{"model":%s,"prompt":%s}`, model, quote(sampleText)))
 	chat := fmt.Appendf(nil,
 		`{"model":%s,"messages":[{"role":"system","content":"You answer briefly."},{"role":"user","content":%s}]`,
 		model, quote(sampleText))
-	s.seen.chat = s.tokenize(ctx, append(slices.Clip(chat), '}'))
+	s.seen.tokens.chat = s.tokenize(ctx, append(slices.Clip(chat), '}'))
 	withTools := append(slices.Clip(chat), sampleTools+"}"...)
-	s.seen.tools = s.tokenize(ctx, withTools)
-	s.seen.rendered = s.render(ctx, withTools)
+	s.seen.tokens.tools = s.tokenize(ctx, withTools)
+	s.seen.tokens.rendered = s.render(ctx, withTools)
 }
 
 // sampleText has what tokenizers differ in: runs of blanks, digits, case, scripts, signs of several code
@@ -120,8 +140,8 @@ func (s *server) askModels(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.seen.heard = time.Now()
-	s.seen.date, _ = http.ParseTime(header.Get("Date"))
+	s.seen.clock.heard = time.Now()
+	s.seen.clock.date, _ = http.ParseTime(header.Get("Date"))
 	if status != http.StatusOK {
 		return &engine.StatusError{Path: "/v1/models", Status: status}
 	}
@@ -148,13 +168,13 @@ func (s *server) askMetrics(ctx context.Context) {
 	status, body, _, err := s.get(ctx, "/metrics")
 	switch {
 	case err != nil:
-		s.seen.scrapeErr = err
+		s.seen.series.scrapeErr = err
 	case status != http.StatusOK:
-		s.seen.scrapeErr = &engine.StatusError{Path: "/metrics", Status: status}
+		s.seen.series.scrapeErr = &engine.StatusError{Path: "/metrics", Status: status}
 	default:
-		s.seen.scrape, s.seen.scrapeErr = engine.ParseMetrics(body)
-		s.seen.caching = cachingLabels(body)
-		s.seen.nixl = bytes.Contains(body, []byte("\nvllm:nixl_"))
+		s.seen.series.scrape, s.seen.series.scrapeErr = engine.ParseMetrics(body)
+		s.seen.series.caching = cachingLabels(body)
+		s.seen.series.nixl = bytes.Contains(body, []byte("\nvllm:nixl_"))
 	}
 }
 
@@ -189,15 +209,15 @@ func (s *server) askSources(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	s.seen.sourceStatus = status
+	s.seen.sources.sourceStatus = status
 	var answer map[string]*told
 	if status != http.StatusOK || json.Unmarshal(body, &answer) != nil {
 		return
 	}
-	s.seen.told = map[int]*told{}
+	s.seen.sources.told = map[int]*told{}
 	for key, t := range answer {
 		if n, err := strconv.Atoi(key); err == nil && n >= 0 && t != nil {
-			s.seen.told[n] = t
+			s.seen.sources.told[n] = t
 		}
 	}
 }
@@ -235,13 +255,14 @@ func (s *server) askIDs(ctx context.Context, path string, question []byte, answe
 // findRanks makes the ranks that events or metrics know of, rank 0 when neither knows any: as the router
 // counts them.
 func (s *server) findRanks() {
-	numbers := slices.AppendSeq(slices.Collect(maps.Keys(s.seen.told)), maps.Keys(s.seen.scrape.Ranks))
+	numbers := slices.AppendSeq(slices.Collect(maps.Keys(s.seen.sources.told)),
+		maps.Keys(s.seen.series.scrape.Ranks))
 	slices.Sort(numbers)
 	if numbers = slices.Compact(numbers); len(numbers) == 0 {
 		numbers = []int{0}
 	}
 	for i, n := range numbers {
-		r := &rank{s: s, n: n, told: s.seen.told[n]}
+		r := &rank{s: s, n: n, told: s.seen.sources.told[n]}
 		r.source, r.own = s.listenAt(r.told, n, i)
 		s.ranks = append(s.ranks, r)
 	}

@@ -100,7 +100,7 @@ func (r *rank) fits(d *rank) bool {
 	return r.s.url != d.s.url && a.model.ID == b.model.ID &&
 		alike(a.model.Root, b.model.Root) && alike(a.version, b.version) &&
 		alike(number(r.blockSize()), number(d.blockSize())) &&
-		alike(a.scrape.Ranks[r.n].Cache.DType, b.scrape.Ranks[d.n].Cache.DType)
+		alike(a.series.scrape.Ranks[r.n].Cache.DType, b.series.scrape.Ranks[d.n].Cache.DType)
 }
 
 // try hands one prompt over and has it judged.
@@ -147,7 +147,7 @@ func (r *rank) engine() canary.Engine {
 }
 
 func (r *rank) facts() replica.Facts {
-	return replica.Facts{BlockSize: r.blockSize(), Blocks: r.s.seen.scrape.Ranks[r.n].Cache.Blocks}
+	return replica.Facts{BlockSize: r.blockSize(), Blocks: r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks}
 }
 
 // edited is a body as the connector makes it.

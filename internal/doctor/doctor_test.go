@@ -521,7 +521,7 @@ func TestClockSkewByDate(t *testing.T) {
 	for off, want := range map[time.Duration]Status{
 		-time.Minute: Warning, -time.Second: OK, time.Second: OK, time.Minute: Warning,
 	} {
-		r := &rank{s: &server{seen: asked{date: now.Add(off), heard: now}}}
+		r := &rank{s: &server{seen: asked{clock: serverClock{date: now.Add(off), heard: now}}}}
 		if v := clocksAgree(r); v.status != want {
 			t.Errorf("%v off: %+v", off, v)
 		}
@@ -573,7 +573,7 @@ func TestPrefixesAnnouncedAgain(t *testing.T) {
 		payload := kvevents.Encode(nil, &kvevents.EncodeBatch{At: time.Now(), Events: c.events}, kvevents.Map)
 		p.heard.take("", payload, new(kv.Batch))
 		room := map[int]engine.Rank{0: {Cache: engine.Cache{Blocks: 5}}}
-		s := &server{seen: asked{scrape: engine.Metrics{Ranks: room}}}
+		s := &server{seen: asked{series: scraped{scrape: engine.Metrics{Ranks: room}}}}
 		r := &rank{s: s, replay: p, trial: &trial{prompt: make([]uint32, 69), size: 16, depth: 4, late: 4}}
 		r.trial.second.cached = 64
 		if v := predictionHolds(r); v.status != c.want {

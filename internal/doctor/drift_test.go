@@ -11,8 +11,8 @@ import (
 func TestDriftOfTemplates(t *testing.T) {
 	of := func(name string, tools, rendered []uint32) *server {
 		s := &server{name: name, url: name}
-		s.seen.text, s.seen.chat = ids{IDs: []uint32{1, 2}}, ids{IDs: []uint32{3}}
-		s.seen.tools, s.seen.rendered = ids{IDs: tools}, ids{IDs: rendered}
+		s.seen.tokens.text, s.seen.tokens.chat = ids{IDs: []uint32{1, 2}}, ids{IDs: []uint32{3}}
+		s.seen.tokens.tools, s.seen.tokens.rendered = ids{IDs: tools}, ids{IDs: rendered}
 		return s
 	}
 	a, b := []uint32{7, 8, 9}, []uint32{7, 9}
@@ -45,7 +45,7 @@ func TestDriftOfTemplates(t *testing.T) {
 		}
 	}
 	mute := of("d0", a, a)
-	mute.seen.text = ids{err: errors.New("403")}
+	mute.seen.tokens.text = ids{err: errors.New("403")}
 	if got := sameTokens(&fleet{servers: []*server{of("p0", a, a), mute}}); !strings.Contains(got.seen,
 		"not all could be asked: d0: 403") {
 		t.Errorf("one could not be asked: %+v", got)

@@ -110,9 +110,9 @@ func versionKnown(s *server) verdict {
 }
 
 func metricsThere(s *server) verdict {
-	switch err := s.seen.scrapeErr; {
+	switch err := s.seen.series.scrapeErr; {
 	case err == nil:
-		return fine("/metrics tells of %s", plural(len(s.seen.scrape.Ranks), "rank"))
+		return fine("/metrics tells of %s", plural(len(s.seen.series.scrape.Ranks), "rank"))
 	case errors.Is(err, engine.ErrNoMetrics):
 		return warn("start the engine without --disable-log-stats", "/metrics has none of vLLM's series").andStop()
 	default:
@@ -124,7 +124,7 @@ func metricsThere(s *server) verdict {
 // NIXL ignores them.
 func connectorThere(s *server) verdict {
 	switch {
-	case s.seen.nixl:
+	case s.seen.series.nixl:
 		return fine("series of NIXL in /metrics")
 	case !s.splits():
 		return skip("there are not two pools to move KV between")
@@ -160,7 +160,7 @@ func promptAnswered(r *rank) verdict {
 func prefixesKept(r *rank) verdict {
 	const enable = "start the engine without --no-enable-prefix-caching (it is on by default for generating " +
 		"models)"
-	label := r.s.seen.caching[r.n]
+	label := r.s.seen.series.caching[r.n]
 	t := r.trial
 	tried := t != nil && t.err == nil && t.second.cached >= 0
 	switch {
@@ -179,7 +179,7 @@ func prefixesKept(r *rank) verdict {
 
 // oneBlock reports whether the test prompt has a full block, as far as is known.
 func (r *rank) oneBlock() bool {
-	size := r.s.seen.scrape.Ranks[r.n].Cache.BlockSize
+	size := r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize
 	if r.trial.size > 0 {
 		size = r.trial.size
 	}

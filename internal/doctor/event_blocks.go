@@ -25,7 +25,7 @@ func (r *rank) sizesSeen() []int {
 
 func sizesAgree(r *rank) verdict {
 	events := r.sizesSeen()
-	told := r.s.seen.scrape.Ranks[r.n].Cache.BlockSize
+	told := r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize
 	wanted := r.s.pool.BlockSize
 	line := r.s.poolPath() + ".block_size"
 	switch {
@@ -105,7 +105,7 @@ func (r *rank) copiesTold() (told, room int) {
 	if r.replay == nil || r.replay.holes > 0 {
 		return 0, 0
 	}
-	return r.replay.heard.held(), r.s.seen.scrape.Ranks[r.n].Cache.Blocks
+	return r.replay.heard.held(), r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks
 }
 
 // notOurs explains a stream that does not tell of the prompt.
@@ -168,8 +168,8 @@ func clocksAgree(r *rank) verdict {
 			return warn(do, "its newest batch is stamped %s", aside(off))
 		}
 		return fine("a batch is stamped %s", aside(off))
-	case !r.s.seen.date.IsZero():
-		off = r.s.seen.date.Sub(r.s.seen.heard)
+	case !r.s.seen.clock.date.IsZero():
+		off = r.s.seen.clock.date.Sub(r.s.seen.clock.heard)
 		if off < -skewByDate || off > skewByDate {
 			return warn(do, "its Date header is %s", aside(off))
 		}

@@ -164,7 +164,7 @@ func replayAnswers(r *rank) verdict {
 // more blocks than the cache holds has forgotten nothing that matters, or little.
 func replayWhole(r *rank) verdict {
 	p := r.replay
-	capacity := r.s.seen.scrape.Ranks[r.n].Cache.Blocks
+	capacity := r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks
 	what := fmt.Sprintf("it begins with batch %d and tells of %s stored in %s",
 		p.first, plural(p.heard.stored, "block"), short(p.span))
 	switch {

@@ -126,10 +126,10 @@ func eventsOn(r *rank) verdict {
 		return fine("by the configuration, at %s", r.source.Endpoint)
 	case r.told != nil && r.told.Enabled:
 		return fine("by /kv_event_sources, at %s", r.told.Endpoint)
-	case s.seen.told != nil:
+	case s.seen.sources.told != nil:
 		return fail(publish,
 			"/kv_event_sources names no stream of this rank: events are off, or the publisher is null")
-	case s.seen.sourceStatus == http.StatusNotFound:
+	case s.seen.sources.sourceStatus == http.StatusNotFound:
 		return fail("if it publishes, say where: "+
 			s.where("tcp://"+s.host+":5557", "tcp://"+s.host+":5657", "")+"; if not, "+publish,
 			"vLLM %s has no /kv_event_sources to ask, and the configuration names no endpoint", orUnknown(
@@ -138,7 +138,7 @@ func eventsOn(r *rank) verdict {
 	}
 	return fail("let GET /kv_event_sources through to the engine, or say where it publishes: "+
 		s.where("tcp://"+s.host+":5557", "tcp://"+s.host+":5657", ""),
-		"GET /kv_event_sources got no answer that can be read (status %d)", s.seen.sourceStatus)
+		"GET /kv_event_sources got no answer that can be read (status %d)", s.seen.sources.sourceStatus)
 }
 
 func orUnknown(version string) string {

@@ -196,7 +196,7 @@ func sameBlockSize(f *fleet) verdict {
 func sameType(f *fleet) verdict {
 	return f.alike("kv-cache-dtype", func(s *server) string {
 		for _, r := range s.ranks {
-			if t := s.seen.scrape.Ranks[r.n].Cache.DType; t != "" {
+			if t := s.seen.series.scrape.Ranks[r.n].Cache.DType; t != "" {
 				return t
 			}
 		}
@@ -209,7 +209,7 @@ func (r *rank) blockSize() int {
 	if seen := r.sizesSeen(); len(seen) == 1 {
 		return seen[0]
 	}
-	return r.s.seen.scrape.Ranks[r.n].Cache.BlockSize
+	return r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize
 }
 
 var errEmpty = errors.New("no ids")
@@ -221,18 +221,18 @@ func sameTokens(f *fleet) verdict {
 	}
 	var silent []string
 	for _, s := range all {
-		if s.seen.text.IDs == nil {
-			silent = append(silent, fmt.Sprintf("%s: %v", s.name, cmp.Or(s.seen.text.err, errEmpty)))
+		if s.seen.tokens.text.IDs == nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", s.name, cmp.Or(s.seen.tokens.text.err, errEmpty)))
 		}
 	}
 	for _, q := range []struct {
 		name string
 		of   func(*server) ids
 	}{
-		{"text", func(s *server) ids { return s.seen.text }},
-		{"chat", func(s *server) ids { return s.seen.chat }},
-		{"chat with tools", func(s *server) ids { return s.seen.tools }},
-		{"chat with tools, as it is rendered,", func(s *server) ids { return s.seen.rendered }},
+		{"text", func(s *server) ids { return s.seen.tokens.text }},
+		{"chat", func(s *server) ids { return s.seen.tokens.chat }},
+		{"chat with tools", func(s *server) ids { return s.seen.tokens.tools }},
+		{"chat with tools, as it is rendered,", func(s *server) ids { return s.seen.tokens.rendered }},
 	} {
 		if len(groups(all, func(s *server) string { return joined(q.of(s)) })) > 1 {
 			return fail("start all engines with the same --tokenizer, --chat-template and revision of the model",
@@ -244,7 +244,7 @@ func sameTokens(f *fleet) verdict {
 			strings.Join(silent, "; "))
 	}
 	return fine("the same %d ids of a text and %d of a chat",
-		len(all[0].seen.text.IDs), len(all[0].seen.chat.IDs))
+		len(all[0].seen.tokens.text.IDs), len(all[0].seen.tokens.chat.IDs))
 }
 
 // joined is "" where a server made no ids: that is not drift.

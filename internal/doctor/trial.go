@@ -54,7 +54,7 @@ func (r *rank) try(ctx context.Context) *trial {
 	if t.first, t.err = r.complete(ctx, t.prompt, ""); t.err != nil {
 		return t
 	}
-	if r.s.seen.caching[r.n] != "False" { // there would be nothing to wait for
+	if r.s.seen.series.caching[r.n] != "False" { // there would be nothing to wait for
 		t.await(ctx, l, "")
 	}
 	t.depth, t.crossed = t.found(l, ""), t.found(l, t.salt)
@@ -91,7 +91,7 @@ func (r *rank) likelySize() int {
 	if r.replay != nil && len(r.replay.heard.sizes) > 0 {
 		return slices.Max(r.replay.heard.sizes)
 	}
-	if n := r.s.seen.scrape.Ranks[r.n].Cache.BlockSize; n > 0 {
+	if n := r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize; n > 0 {
 		return n
 	}
 	return guessedBlock

@@ -23,6 +23,11 @@ type Response struct {
 	ctx    context.Context // of the request, nil when it cannot end; kept for telling why a read failed
 	stop   func() bool     // ends the watch over ctx, nil without one
 
+	body bodyReader
+}
+
+// bodyReader is how far the body has been read.
+type bodyReader struct {
 	framing framing
 	left    int64  // of a body with a known length
 	chunks  chunks // of a chunked body
@@ -126,17 +131,17 @@ func (r *Response) begin(h head, method string, early bool) {
 	r.Header = h.fields
 	r.ContentLength = h.length
 	// vLLM's uvicorn promises to keep the connection, and hangs up.
-	r.reuse = !early && !h.close && !h.oldHTTP && h.status != http.StatusInternalServerError
+	r.body.reuse = !early && !h.close && !h.oldHTTP && h.status != http.StatusInternalServerError
 	switch {
 	case bodyless(method, h.status):
-		r.done = true
-		r.reuse = r.reuse && !h.chunked
+		r.body.done = true
+		r.body.reuse = r.body.reuse && !h.chunked
 	case h.chunked:
-		r.framing = byChunks
+		r.body.framing = byChunks
 	case h.length >= 0:
-		r.left, r.done = h.length, h.length == 0
+		r.body.left, r.body.done = h.length, h.length == 0
 	default:
-		r.framing, r.reuse = byClose, false
+		r.body.framing, r.body.reuse = byClose, false
 	}
 }
 
@@ -146,7 +151,7 @@ func (r *Response) begin(h head, method string, early bool) {
 func (r *Response) Next() ([]byte, error) {
 	for {
 		if b, ready := r.ready(); ready {
-			return b, r.err
+			return b, r.body.err
 		}
 		if err := r.conn.fill(); err != nil {
 			r.filled(err)
@@ -158,7 +163,7 @@ func (r *Response) Next() ([]byte, error) {
 // no bytes and no error, and the answer goes on.
 func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 	if b, ready := r.ready(); ready {
-		return b, r.err
+		return b, r.body.err
 	}
 	c, patience := r.conn, r.conn.patience
 	c.setPatience(d)
@@ -176,7 +181,7 @@ func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 			r.filled(err)
 		}
 		if b, ready := r.ready(); ready {
-			return b, r.err
+			return b, r.body.err
 		}
 	}
 }
@@ -184,21 +189,21 @@ func (r *Response) NextWithin(d time.Duration) ([]byte, error) {
 // ready returns what is there without waiting: bytes, or with the error r.err none. It reports false where
 // the socket has to be read.
 func (r *Response) ready() ([]byte, bool) {
-	if r.err == nil {
+	if r.body.err == nil {
 		if b := r.take(); len(b) > 0 {
 			return b, true
 		}
 	}
-	if r.err == nil && r.done {
+	if r.body.err == nil && r.body.done {
 		r.fail(io.EOF)
 	}
-	return nil, r.err != nil
+	return nil, r.body.err != nil
 }
 
 // filled ends the body after a read that failed.
 func (r *Response) filled(err error) {
-	if err == io.EOF && r.framing == byClose {
-		r.done = true
+	if err == io.EOF && r.body.framing == byClose {
+		r.body.done = true
 		return
 	}
 	r.fail(err)
@@ -206,7 +211,7 @@ func (r *Response) filled(err error) {
 
 // fail ends the response: io.EOF well, anything else badly.
 func (r *Response) fail(err error) {
-	if err != io.EOF || !r.done {
+	if err != io.EOF || !r.body.done {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
@@ -216,13 +221,13 @@ func (r *Response) fail(err error) {
 		err = &Error{Phase: Body, Sent: true, Err: err}
 	}
 	r.release(err == io.EOF)
-	r.err = err
+	r.body.err = err
 }
 
 // take returns the body bytes in the buffer, without reading. It sets done at the end of the body, and err
 // when that is malformed.
 func (r *Response) take() []byte {
-	if r.done || r.conn == nil {
+	if r.body.done || r.conn == nil {
 		return nil
 	}
 	c := r.conn
@@ -230,12 +235,12 @@ func (r *Response) take() []byte {
 	if len(b) == 0 {
 		return nil
 	}
-	switch r.framing {
+	switch r.body.framing {
 	case byLength:
-		b = b[:min(int64(len(b)), r.left)]
+		b = b[:min(int64(len(b)), r.body.left)]
 		c.r += len(b)
-		r.left -= int64(len(b))
-		r.done = r.left == 0
+		r.body.left -= int64(len(b))
+		r.body.done = r.body.left == 0
 	case byChunks:
 		b = r.takeChunks(b)
 	case byClose:
@@ -245,9 +250,9 @@ func (r *Response) take() []byte {
 }
 
 func (r *Response) takeChunks(b []byte) []byte {
-	n, used, err := r.chunks.decode(b)
+	n, used, err := r.body.chunks.decode(b)
 	r.conn.r += used
-	r.done = r.chunks.state == chunksDone
+	r.body.done = r.body.chunks.state == chunksDone
 	if err != nil && n > 0 {
 		return b[:n] // the same error again when Next comes back
 	}
@@ -259,7 +264,7 @@ func (r *Response) takeChunks(b []byte) []byte {
 
 // Delimited reports whether the answer itself says where it ends. One that does not ends with its connection,
 // and looks the same when it was cut.
-func (r *Response) Delimited() bool { return r.framing != byClose }
+func (r *Response) Delimited() bool { return r.body.framing != byClose }
 
 // SetIdle lets Next fail with os.ErrDeadlineExceeded when nothing arrives for d, or up to an eighth longer;
 // 0 waits as long as the request's context.
@@ -275,11 +280,11 @@ func (r *Response) ReadAll(limit int64) ([]byte, error) { return r.AppendAll(nil
 
 // AppendAll is ReadAll that appends to dst. What dst had counts for nothing in limit.
 func (r *Response) AppendAll(dst []byte, limit int64) ([]byte, error) {
-	if r.framing == byLength && r.left > limit {
+	if r.body.framing == byLength && r.body.left > limit {
 		return dst, r.tooLarge()
 	}
-	if r.framing == byLength && r.left > 0 && cap(dst)-len(dst) < int(r.left) {
-		dst = append(make([]byte, 0, len(dst)+int(r.left)), dst...)
+	if r.body.framing == byLength && r.body.left > 0 && cap(dst)-len(dst) < int(r.body.left) {
+		dst = append(make([]byte, 0, len(dst)+int(r.body.left)), dst...)
 	}
 	start := len(dst)
 	for {
@@ -299,7 +304,7 @@ func (r *Response) AppendAll(dst []byte, limit int64) ([]byte, error) {
 
 func (r *Response) tooLarge() error {
 	r.fail(ErrTooLarge)
-	return r.err
+	return r.body.err
 }
 
 var errResponseClosed = errors.New("response is closed")
@@ -312,8 +317,8 @@ func (r *Response) Close() {
 	}
 	for len(r.take()) > 0 {
 	}
-	r.release(r.done)
-	r.err = errResponseClosed
+	r.release(r.body.done)
+	r.body.err = errResponseClosed
 }
 
 // release lets go of the connection. ok says that the answer was read to its end.
@@ -326,7 +331,7 @@ func (r *Response) release(ok bool) {
 	if r.stop != nil && !r.stop() {
 		ok = false // ctx ended: abort runs or has run
 	}
-	if !ok || !r.reuse || len(c.rest()) > 0 {
+	if !ok || !r.body.reuse || len(c.rest()) > 0 {
 		c.close()
 		return
 	}

@@ -315,7 +315,7 @@ func TestNext(t *testing.T) {
 			}
 			got = append(got, string(b))
 		}
-		if want := []string{"onetwoth", "r", "ee", "four"}; !slices.Equal(got, want) || !resp.done {
+		if want := []string{"onetwoth", "r", "ee", "four"}; !slices.Equal(got, want) || !resp.body.done {
 			t.Errorf("pieces = %q, want %q", got, want)
 		}
 		if _, err := resp.Next(); err != io.EOF {

@@ -27,9 +27,9 @@ func (b *body) Read(p []byte) (int, error) {
 	c := b.c
 	var n int
 	var err error
-	if c.r < c.w {
-		n = copy(p, c.buf[c.r:c.w])
-		c.r += n
+	if c.in.r < c.in.w {
+		n = copy(p, c.in.buf[c.in.r:c.in.w])
+		c.in.r += n
 	} else if n, err = c.read(p, b.by); err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}

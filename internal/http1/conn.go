@@ -25,13 +25,21 @@ type conn struct {
 	opened time.Time
 	forget func() // ends the watch for a hang-up; set before serve
 
-	buf  [bufferSize]byte
-	r, w int    // buf[r:w] has been read and not used
-	skip int    // how many bytes of line breaks may come before the next request
-	out  []byte // memory of what is written
+	in  input
+	out []byte // memory of what is written
 
+	by deadlines
+
+	life serving
+}
+
+// deadlines is which deadlines are set, zero for none, so that none is set twice.
+type deadlines struct {
 	readBy, writeBy time.Time // the deadlines that are set, zero for none
+}
 
+// serving is where the connection is between two requests. Others than its goroutine look at it.
+type serving struct {
 	mu     sync.Mutex         // guards the following
 	cancel context.CancelFunc // of the request that is served, nil between two
 	gone   bool               // the client has hung up
@@ -77,29 +85,29 @@ const (
 func (c *conn) next() (h head, _ step) {
 	by := c.waitBy()
 	for {
-		if c.r < c.w {
-			if !c.awake() {
+		if c.in.r < c.in.w {
+			if !c.life.awake() {
 				return h, hangUp
 			}
-			end, not := endOfHead(c.buf[c.r:c.w])
+			end, not := endOfHead(c.in.buf[c.in.r:c.in.w])
 			if end > 0 {
 				return c.take(end)
 			}
-			if c.slide(); not || c.w == bufferSize {
+			if c.in.slide(); not || c.in.w == bufferSize {
 				return h, handOver
 			}
 		} else {
-			c.r, c.w = 0, 0
+			c.in.r, c.in.w = 0, 0
 		}
-		waited := c.w == 0
-		n, err := c.read(c.buf[c.w:], by)
-		if c.w += n; n == 0 && err != nil {
-			if c.r < c.w && errors.Is(err, io.EOF) {
+		waited := c.in.w == 0
+		n, err := c.read(c.in.buf[c.in.w:], by)
+		if c.in.w += n; n == 0 && err != nil {
+			if c.in.r < c.in.w && errors.Is(err, io.EOF) {
 				return h, handOver // the client may wait to be told that its head is cut short
 			}
 			return h, hangUp
 		}
-		if c.skipBreaks(); waited && c.r < c.w && c.served {
+		if c.in.skipBreaks(); waited && c.in.r < c.in.w && c.life.served {
 			by = c.headBy(time.Now())
 		}
 	}
@@ -109,23 +117,16 @@ func (c *conn) next() (h head, _ step) {
 // clients send some.
 const breaksBehindBody = 4
 
-func (c *conn) skipBreaks() {
-	for c.skip > 0 && c.r < c.w && (c.buf[c.r] == '\r' || c.buf[c.r] == '\n') {
-		c.r++
-		c.skip--
-	}
-}
-
 // take parses the head of this length.
 func (c *conn) take(end int) (head, step) {
 	if most := c.s.Rest.MaxHeaderBytes; most > 0 && end > most {
 		return head{}, handOver
 	}
-	h, ok := parse(c.buf[c.r:c.r+end], c.usual)
+	h, ok := parse(c.in.buf[c.in.r:c.in.r+end], c.usual)
 	if !ok {
 		return h, handOver
 	}
-	c.r += end
+	c.in.r += end
 	return h, isUsual
 }
 
@@ -133,9 +134,9 @@ func (c *conn) take(end int) (head, step) {
 // as a head may, else as long as a connection may be idle.
 func (c *conn) waitBy() time.Time {
 	switch idle := c.s.idleTimeout(); {
-	case !c.served:
+	case !c.life.served:
 		return c.headBy(c.opened)
-	case c.r < c.w:
+	case c.in.r < c.in.w:
 		return c.headBy(time.Now())
 	case idle > 0:
 		return time.Now().Add(idle)
@@ -163,12 +164,6 @@ func (s *Server) idleTimeout() time.Duration {
 	return max(s.Rest.ReadTimeout, 0)
 }
 
-// slide moves what is not used to the front of the buffer.
-func (c *conn) slide() {
-	c.w = copy(c.buf[:], c.buf[c.r:c.w])
-	c.r = 0
-}
-
 // How much later than was asked for a deadline may be, so that most need not be set. It is never earlier.
 const (
 	lateRead  = 2 * time.Second
@@ -186,22 +181,22 @@ func renew(set, by time.Time, most time.Duration) (_ time.Time, ok bool) {
 
 // read reads once, until by at most.
 func (c *conn) read(p []byte, by time.Time) (int, error) {
-	if until, ok := renew(c.readBy, by, lateRead); !ok {
+	if until, ok := renew(c.by.readBy, by, lateRead); !ok {
 		if err := c.nc.SetReadDeadline(until); err != nil {
 			return 0, err
 		}
-		c.readBy = until
+		c.by.readBy = until
 	}
 	return c.nc.Read(p)
 }
 
 // write writes a and b, which may be empty, until by at most.
 func (c *conn) write(a, b []byte, by time.Time) error {
-	if until, ok := renew(c.writeBy, by, lateWrite); !ok {
+	if until, ok := renew(c.by.writeBy, by, lateWrite); !ok {
 		if err := c.nc.SetWriteDeadline(until); err != nil {
 			return err
 		}
-		c.writeBy = until
+		c.by.writeBy = until
 	}
 	var err error
 	if len(b) == 0 {
@@ -213,7 +208,7 @@ func (c *conn) write(a, b []byte, by time.Time) error {
 }
 
 // awake notes that a request has begun; false: the server has closed the connection before.
-func (c *conn) awake() bool {
+func (c *serving) awake() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.idle = false
@@ -225,17 +220,17 @@ const firstGrace = 5 * time.Second
 
 // closeIdle closes the connection if it serves no request.
 func (c *conn) closeIdle() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.idle && !c.closed && (c.served || time.Since(c.opened) > firstGrace) {
-		c.closed = true
+	c.life.mu.Lock()
+	defer c.life.mu.Unlock()
+	if c.life.idle && !c.life.closed && (c.life.served || time.Since(c.opened) > firstGrace) {
+		c.life.closed = true
 		c.nc.Close()
 	}
 }
 
 // hungUp ends the request that is served: its client has closed the connection, or its own direction of
 // it.
-func (c *conn) hungUp() {
+func (c *serving) hungUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone = true
@@ -250,16 +245,16 @@ func (c *conn) handOver() {
 		c.nc.Close()
 		return
 	}
-	c.left.give(&begun{Conn: c.nc, read: append([]byte(nil), c.buf[c.r:c.w]...)})
+	c.left.give(&begun{Conn: c.nc, read: append([]byte(nil), c.in.buf[c.in.r:c.in.w]...)})
 }
 
 // exchange serves one request; false: the connection cannot carry another.
 func (c *conn) exchange(ctx context.Context, h *head) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // as in net/http, what hangs on the request's context ends with it
-	c.begin(cancel)
+	c.life.begin(cancel)
 	body := &body{c: c, left: h.length}
-	w := &response{c: c, body: body, declared: -1, last: h.last, out: c.out[:0]}
+	w := &response{c: c, body: body, size: bodySize{declared: -1}, last: h.last, out: c.out[:0]}
 	r := (&http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: h.path}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: h.header, Body: body, ContentLength: h.length, Host: h.host, RemoteAddr: c.remote,
@@ -282,7 +277,7 @@ func (c *conn) exchange(ctx context.Context, h *head) bool {
 const keepOut = 16 << 10
 
 // begin lets a hang-up end the request.
-func (c *conn) begin(cancel context.CancelFunc) {
+func (c *serving) begin(cancel context.CancelFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cancel = cancel
@@ -293,12 +288,12 @@ func (c *conn) begin(cancel context.CancelFunc) {
 
 // end is the end of a request; false: no other may follow.
 func (c *conn) end() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cancel = nil
-	c.skip = breaksBehindBody
-	c.skipBreaks()
-	c.idle, c.served = c.r == c.w, true
+	c.life.mu.Lock()
+	defer c.life.mu.Unlock()
+	c.life.cancel = nil
+	c.in.skip = breaksBehindBody
+	c.in.skipBreaks()
+	c.life.idle, c.life.served = c.in.r == c.in.w, true
 	return !c.s.closing.Load()
 }
 

@@ -66,7 +66,7 @@ func (h *hangups) take(fd int) {
 		}
 		for _, e := range events[:max(n, 0)] {
 			if c := h.of(uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32); c != nil {
-				c.hungUp()
+				c.life.hungUp()
 			}
 		}
 		if n < len(events) {
@@ -84,7 +84,7 @@ func (h *hangups) of(number uint64) *conn {
 // add watches c until its forget is called; false: that is not possible.
 func (h *hangups) add(c *conn) bool {
 	if n, ok := c.nc.(notifier); ok {
-		c.forget = n.OnHangUp(c.hungUp)
+		c.forget = n.OnHangUp(c.life.hungUp)
 		return true
 	}
 	tcp, ok := c.nc.(*net.TCPConn)

@@ -17,16 +17,21 @@ type response struct {
 	header http.Header
 
 	status   int
-	declared int64 // Content-Length, -1 where the handler said none
-	written  int64 // of the body
-	typed    bool  // the handler named a type
-	last     bool  // no other request follows
-	headDone bool  // the blank line is in out
-	chunked  bool
+	size     bodySize
+	typed    bool      // the handler named a type
+	last     bool      // no other request follows
+	headDone bool      // the blank line is in out
 	pending  []byte    // a short body whose length is not known yet
 	out      []byte    // not sent yet
 	by       time.Time // write deadline
 	err      error     // of a write
+}
+
+// bodySize is how long the body is, and how that is said.
+type bodySize struct {
+	declared int64 // Content-Length, -1 where the handler said none
+	written  int64 // of the body
+	chunked  bool
 }
 
 var _ http.ResponseWriter = (*response)(nil)
@@ -87,7 +92,7 @@ func (w *response) fields() {
 		switch key {
 		case "Content-Length":
 			if n, err := strconv.ParseInt(values[0], 10, 64); err == nil && n >= 0 {
-				w.declared = n
+				w.size.declared = n
 			}
 			continue
 		case "Transfer-Encoding":
@@ -144,7 +149,7 @@ func (w *response) endHead(length int64, first []byte) {
 		w.out = strconv.AppendInt(w.out, length, 10)
 		w.out = append(w.out, "\r\n"...)
 	default:
-		w.chunked = true
+		w.size.chunked = true
 		w.out = append(w.out, "Transfer-Encoding: chunked\r\n"...)
 	}
 	if w.last = w.last || w.body.isLast() || w.c.s.closing.Load(); w.last {
@@ -166,13 +171,13 @@ func (w *response) Write(b []byte) (int, error) {
 	case w.bodyless():
 		return 0, http.ErrBodyNotAllowed
 	}
-	if w.written += int64(len(b)); w.declared >= 0 && w.written > w.declared {
+	if w.size.written += int64(len(b)); w.size.declared >= 0 && w.size.written > w.size.declared {
 		return 0, http.ErrContentLength // and the connection ends, as after too little
 	}
 	if !w.headDone {
 		switch {
-		case w.declared >= 0:
-			w.endHead(w.declared, b)
+		case w.size.declared >= 0:
+			w.endHead(w.size.declared, b)
 		case len(w.pending)+len(b) <= shortBody:
 			w.pending = append(w.pending, b...)
 			return len(b), nil
@@ -199,7 +204,7 @@ func (w *response) beginChunks(next []byte) {
 
 // put writes a part of the body behind the head. What is long is not copied.
 func (w *response) put(b []byte) {
-	if w.chunked {
+	if w.size.chunked {
 		w.out = strconv.AppendInt(w.out, int64(len(b)), 16)
 		w.out = append(w.out, "\r\n"...)
 	}
@@ -208,7 +213,7 @@ func (w *response) put(b []byte) {
 	} else {
 		w.out = append(w.out, b...)
 	}
-	if w.chunked {
+	if w.size.chunked {
 		w.out = append(w.out, "\r\n"...)
 	}
 	if len(w.out) >= muchOut {
@@ -231,8 +236,8 @@ func (w *response) FlushError() error {
 		w.WriteHeader(http.StatusOK)
 	}
 	if !w.headDone {
-		if w.declared >= 0 {
-			w.endHead(w.declared, nil)
+		if w.size.declared >= 0 {
+			w.endHead(w.size.declared, nil)
 		} else {
 			w.beginChunks(nil)
 		}
@@ -248,17 +253,17 @@ func (w *response) finish() bool {
 		w.WriteHeader(http.StatusOK)
 	}
 	switch {
-	case !w.headDone && w.declared >= 0 && !w.bodyless():
-		w.endHead(w.declared, nil)
+	case !w.headDone && w.size.declared >= 0 && !w.bodyless():
+		w.endHead(w.size.declared, nil)
 	case !w.headDone:
 		w.endHead(int64(len(w.pending)), w.pending)
 		w.out = append(w.out, w.pending...)
 	}
-	if w.chunked {
+	if w.size.chunked {
 		w.out = append(w.out, "0\r\n\r\n"...)
 	}
 	w.send(nil)
-	whole := w.declared < 0 || w.written == w.declared || w.bodyless()
+	whole := w.size.declared < 0 || w.size.written == w.size.declared || w.bodyless()
 	return w.err == nil && whole && !w.last
 }
 

@@ -82,7 +82,7 @@ func (s *Server) accept(base context.Context, l net.Listener, left *leftovers) e
 			return err
 		}
 		wait = 0
-		c := &conn{s: s, nc: nc, left: left, usual: usual, opened: time.Now(), idle: true}
+		c := &conn{s: s, nc: nc, left: left, usual: usual, opened: time.Now(), life: serving{idle: true}}
 		if !watch.add(c) { // TLS, or a system where hanging up is not told
 			left.give(nc)
 			continue

@@ -25,25 +25,46 @@ type Delivered struct {
 	kind Kind
 	want Continuation
 
+	sent promptTokens
+	ids  []uint32 // of the answer
+	like likeness
+
+	from resumePoint
+
+	end deliveredEnd
+
+	again *again // of an engine that goes on, nil for the first
+}
+
+// promptTokens is the prompt's tokens, which are read when somebody asks for them.
+type promptTokens struct {
 	asked  []byte   // the prompt's ids as the engine wrote them; hardly any is ever read
 	prompt []uint32 // those that were read, see promptIDs
-	ids    []uint32 // of the answer
-	names  []named  // raw values that every event of the answer has, as the first had them
+}
+
+// likeness is what the events of one stream have in common, so that only the rest of each is scanned.
+type likeness struct {
+	names []named // raw values that every event of the answer has, as the first had them
 	// An event up to its text, and from there up to its token ids: nearly all events are alike in both.
 	head   []byte
 	middle []byte
+}
 
+// resumePoint is where another engine would go on: behind so many tokens, from which the client has got text.
+// Text from base on is kept, and nothing before it.
+type resumePoint struct {
 	point int    // how many of ids the prompt of another engine would hold
 	base  int    // characters of the answer up to there
 	text  []byte // what the client got behind base
 	chars int    // what the client got in all, counted where something can be held back
 	marks []mark // the tokens behind point from which going on may become possible
+}
 
+// deliveredEnd is how much of the end the client has got.
+type deliveredEnd struct {
 	finished bool // the finish reason has been delivered
 	counted  bool // and the usage behind it
 	lost     bool // there was something that cannot be continued
-
-	again *again // of an engine that goes on, nil for the first
 }
 
 // mark is a token with which text came, so that none of its bytes was held back. The text of all tokens up to
@@ -66,12 +87,12 @@ func (d *Delivered) Tokens() int { return len(d.ids) }
 
 // Complete reports whether the client has got all but the end marker: the finish reason and, where usage is
 // to follow, that too.
-func (d *Delivered) Complete(usage bool) bool { return d.finished && (d.counted || !usage) }
+func (d *Delivered) Complete(usage bool) bool { return d.end.finished && (d.end.counted || !usage) }
 
 // Append appends whole events, each with its blank line "\n\n", as the client is to see them. They must hold
 // no usage, error or end of the stream.
 func (d *Delivered) Append(dst, events []byte) ([]byte, error) {
-	if d.again == nil && d.lost && (d.want.ReturnIDs || !bytes.Contains(events, idsMark)) {
+	if d.again == nil && d.end.lost && (d.want.ReturnIDs || !bytes.Contains(events, idsMark)) {
 		return append(dst, events...), nil
 	}
 	for len(events) > 0 {
@@ -101,15 +122,15 @@ var (
 // quick appends an event that differs from an earlier one in its text and its token ids alone, as nearly all
 // do. It reports false, and does nothing, where it is another.
 func (d *Delivered) quick(dst, e []byte) ([]byte, bool) {
-	if d.head == nil || d.again != nil || d.lost || !bytes.HasPrefix(e, d.head) {
+	if d.like.head == nil || d.again != nil || d.end.lost || !bytes.HasPrefix(e, d.like.head) {
 		return dst, false
 	}
-	at := len(d.head)
+	at := len(d.like.head)
 	n := stringLen(e[at:])
-	if n < 0 || !bytes.HasPrefix(e[at+n:], d.middle) {
+	if n < 0 || !bytes.HasPrefix(e[at+n:], d.like.middle) {
 		return dst, false
 	}
-	open, before := at+n+len(d.middle), len(d.ids)
+	open, before := at+n+len(d.like.middle), len(d.ids)
 	var size int
 	if d.ids, size = appendIDs(d.ids, e[open:]); size < 0 {
 		d.ids = d.ids[:before]
@@ -171,16 +192,16 @@ func (d *Delivered) took(n int, raw []byte) {
 	case len(raw) == 0:
 		return
 	case d.want.Hold == 0 && n == 1:
-		d.point, d.text = len(d.ids), d.text[:0]
+		d.from.point, d.from.text = len(d.ids), d.from.text[:0]
 		return
 	}
-	from := len(d.text)
-	if d.text = appendUnescaped(d.text, raw); d.want.Hold == 0 {
+	from := len(d.from.text)
+	if d.from.text = appendUnescaped(d.from.text, raw); d.want.Hold == 0 {
 		return
 	}
-	d.chars += utf8.RuneCount(d.text[from:])
+	d.from.chars += utf8.RuneCount(d.from.text[from:])
 	if n == 1 {
-		d.marks = append(d.marks, mark{len(d.ids), d.chars})
+		d.from.marks = append(d.from.marks, mark{len(d.ids), d.from.chars})
 	}
 	d.advance()
 }
@@ -188,20 +209,20 @@ func (d *Delivered) took(n int, raw []byte) {
 // advance moves the point to the newest mark whose text the client has all got.
 func (d *Delivered) advance() {
 	n := 0
-	for n < len(d.marks) && d.marks[n].chars+d.want.Hold <= d.chars {
+	for n < len(d.from.marks) && d.from.marks[n].chars+d.want.Hold <= d.from.chars {
 		n++
 	}
 	if n == 0 {
 		return
 	}
-	newest := d.marks[n-1]
+	newest := d.from.marks[n-1]
 	base := newest.chars
 	if !d.want.Included {
 		base += d.want.Hold
 	}
-	d.text = slices.Delete(d.text, 0, runes(d.text, base-d.base))
-	d.point, d.base = newest.tokens, base
-	d.marks = slices.Delete(d.marks, 0, n)
+	d.from.text = slices.Delete(d.from.text, 0, runes(d.from.text, base-d.from.base))
+	d.from.point, d.from.base = newest.tokens, base
+	d.from.marks = slices.Delete(d.from.marks, 0, n)
 }
 
 // runes returns how many bytes the first n characters of b take.
@@ -233,14 +254,14 @@ func (d *Delivered) Event(dst []byte, e Event) ([]byte, error) {
 		return d.continued(dst, e, &c, ok)
 	}
 	if !ok {
-		d.lost = true
+		d.end.lost = true
 		return append(dst, e...), nil
 	}
-	if d.names == nil && c.count > 0 {
-		d.names = c.names(e)
+	if d.like.names == nil && c.count > 0 {
+		d.like.names = c.names(e)
 	}
 	if c.prompt.end > 0 {
-		d.asked, d.prompt = bytes.Clone(c.prompt.of(e)), nil
+		d.sent.asked, d.sent.prompt = bytes.Clone(c.prompt.of(e)), nil
 	}
 	ids := readIDs(c.ids.of(e))
 	d.note(&c, e, ids)
@@ -258,23 +279,23 @@ func (d *Delivered) note(c *chunk, e Event, ids []uint32) {
 	text := inner(c.text.of(e))
 	switch {
 	case c.count == 0:
-		d.counted = d.counted || c.usage.end > 0
+		d.end.counted = d.end.counted || c.usage.end > 0
 		return
 	case c.role && len(ids) == 0 && len(text) == 0:
 		return
 	case c.count > 1 || c.index != 0 || c.other || len(ids) == 0 && len(text) > 0 && !c.finish:
-		d.lost = true
+		d.end.lost = true
 		return
 	}
 	d.ids = append(d.ids, ids...)
 	// The point stays before the last token, with which an engine says the end again.
-	if d.finished = d.finished || c.finish; d.finished {
-		d.text = appendUnescaped(d.text, text)
+	if d.end.finished = d.end.finished || c.finish; d.end.finished {
+		d.from.text = appendUnescaped(d.from.text, text)
 		return
 	}
 	d.took(len(ids), text)
-	if d.head == nil && c.prompt.end == 0 && c.text.end > 0 && c.text.end < c.ids.start {
-		d.head, d.middle = bytes.Clone(e[:c.text.start+1]), bytes.Clone(e[c.text.end-1:c.ids.start+1])
+	if d.like.head == nil && c.prompt.end == 0 && c.text.end > 0 && c.text.end < c.ids.start {
+		d.like.head, d.like.middle = bytes.Clone(e[:c.text.start+1]), bytes.Clone(e[c.text.end-1:c.ids.start+1])
 	}
 }
 
@@ -287,7 +308,7 @@ func inner(raw []byte) []byte {
 }
 
 // promptIDs are the prompt's tokens by the engine's own count, none where it told none.
-func (d *Delivered) promptIDs() []uint32 {
+func (d *promptTokens) promptIDs() []uint32 {
 	if d.prompt == nil {
 		d.prompt = readIDs(d.asked)
 	}

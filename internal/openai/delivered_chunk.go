@@ -7,6 +7,8 @@ import (
 )
 
 // chunk is where the parts of a stream's chunk lie, in the whole event.
+//
+// Long: a field a part of the chunk.
 type chunk struct {
 	id, created, model, usage span
 	prompt                    span // prompt_token_ids, at the top or in the choice, unless null

@@ -36,6 +36,8 @@ type Limits struct {
 
 // Request is a client's request after one scan. It is read-only once parsed and safe for concurrent use; its
 // slices point into Raw.
+//
+// Long: a field a fact that the scan found.
 type Request struct {
 	Kind            Kind
 	Raw             []byte // the body without transfer params; shares the caller's memory when nothing had to go

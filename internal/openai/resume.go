@@ -22,11 +22,12 @@ func (a *again) over(delivered int) bool { return a.next >= delivered && len(a.e
 // Resumable tells why another engine cannot go on with the answer, "" when it can.
 func (d *Delivered) Resumable() string {
 	switch {
-	case d.lost:
+	case d.end.lost:
 		return "the answer has more than text"
-	case len(d.promptIDs()) == 0:
+	case len(d.sent.promptIDs()) == 0:
 		return "the engine tells no token ids"
-	case !d.want.Greedy && (len(d.text) > 0 || d.finished || d.want.ReturnIDs && d.point < len(d.ids)):
+	case !d.want.Greedy && (len(d.from.text) > 0 || d.end.finished || d.want.ReturnIDs &&
+		d.from.point < len(d.ids)):
 		return "what would have to be generated again is not greedy"
 	}
 	return ""
@@ -36,8 +37,8 @@ func (d *Delivered) Resumable() string {
 func (d *Delivered) Clone() *Delivered {
 	c := *d
 	c.ids = slices.Clip(d.ids)
-	c.marks = slices.Clone(d.marks)
-	c.text = bytes.Clone(d.text)
+	c.from.marks = slices.Clone(d.from.marks)
+	c.from.text = bytes.Clone(d.from.text)
 	if d.again != nil {
 		c.again = new(*d.again)
 	}
@@ -53,10 +54,10 @@ func (d *Delivered) Resume(cached CachedPrompt) (prompt []uint32, done int) {
 		cached = d.again.cached
 	}
 	if !d.want.Greedy { // no text of theirs was delivered
-		d.ids, d.marks = d.ids[:d.point], nil
+		d.ids, d.from.marks = d.ids[:d.from.point], nil
 	}
-	d.again = &again{from: d.point, next: d.point, expect: bytes.Clone(d.text), cached: cached}
-	return slices.Concat(d.promptIDs(), d.ids[:d.point]), d.point
+	d.again = &again{from: d.from.point, next: d.from.point, expect: bytes.Clone(d.from.text), cached: cached}
+	return slices.Concat(d.sent.promptIDs(), d.ids[:d.from.point]), d.from.point
 }
 
 // continued appends an event of an engine that goes on, under the names of the first. What was delivered
@@ -68,12 +69,12 @@ func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, e
 	if !ok || c.count > 1 || c.other {
 		return dst, ErrDiverged
 	}
-	patches := d.recount(d.rename(nil, c), c, e)
+	patches := d.recount(d.like.rename(nil, c), c, e)
 	if c.count == 0 {
 		if !a.over(len(d.ids)) {
 			return dst, ErrDiverged
 		}
-		d.counted = d.counted || c.usage.end > 0
+		d.end.counted = d.end.counted || c.usage.end > 0
 		return apply(dst, e, sorted(patches)), nil
 	}
 	ids, text := readIDs(c.ids.of(e)), inner(c.text.of(e))
@@ -91,9 +92,9 @@ func (d *Delivered) continued(dst []byte, e Event, c *chunk, ok bool) ([]byte, e
 	switch {
 	case !same, len(rest) > 0 && len(ids) == 0 && !c.finish, c.finish && !a.over(len(d.ids)):
 		return dst, ErrDiverged
-	case d.finished && (len(fresh) > 0 || len(rest) > 0):
+	case d.end.finished && (len(fresh) > 0 || len(rest) > 0):
 		return dst, ErrDiverged
-	case d.finished, len(fresh) == 0 && len(rest) == 0 && len(ids) > 0 && !c.finish:
+	case d.end.finished, len(fresh) == 0 && len(rest) == 0 && len(ids) > 0 && !c.finish:
 		return dst, nil
 	}
 	d.tookAgain(c, len(ids), len(fresh), rest)
@@ -123,8 +124,8 @@ func (a *again) compare(raw []byte) (rest []byte, cut, same bool) {
 
 // tookAgain notes what is new in an event with n tokens, of which fresh are new.
 func (d *Delivered) tookAgain(c *chunk, n, fresh int, text []byte) {
-	if d.finished = c.finish; d.finished {
-		d.text = appendUnescaped(d.text, text)
+	if d.end.finished = c.finish; d.end.finished {
+		d.from.text = appendUnescaped(d.from.text, text)
 		return
 	}
 	if fresh < n {
@@ -134,7 +135,7 @@ func (d *Delivered) tookAgain(c *chunk, n, fresh int, text []byte) {
 }
 
 // rename gives the event the first engine's names.
-func (d *Delivered) rename(patches []patch, c *chunk) []patch {
+func (d *likeness) rename(patches []patch, c *chunk) []patch {
 	for _, n := range d.names {
 		at := map[string]span{"id": c.id, "created": c.created, "model": c.model}[n.key]
 		if at.end > 0 {
@@ -158,7 +159,7 @@ func (d *Delivered) recount(patches []patch, c *chunk, e Event) []patch {
 			}
 		}
 	}
-	set(c.usage, usage, "prompt_tokens", func(int) int { return len(d.promptIDs()) })
+	set(c.usage, usage, "prompt_tokens", func(int) int { return len(d.sent.promptIDs()) })
 	set(c.usage, usage, "completion_tokens", func(was int) int { return was + d.again.from })
 	if at, ok := member(usage, "prompt_tokens_details", '{'); ok {
 		inside := span{c.usage.start + at.start, c.usage.start + at.end}
@@ -167,7 +168,7 @@ func (d *Delivered) recount(patches []patch, c *chunk, e Event) []patch {
 				if known >= 0 {
 					return known
 				}
-				return min(was, len(d.promptIDs()))
+				return min(was, len(d.sent.promptIDs()))
 			}
 		}
 		set(inside, at.of(usage), "cached_tokens", ofPrompt(d.again.cached.Found))

@@ -37,10 +37,10 @@ func (m *screen) lines() []string {
 	room := max(1, m.height-len(out)-1)
 	var body []string
 	switch {
-	case m.live == nil:
+	case m.newest.live == nil:
 		body = []string{"waiting for the router at " + m.source.Base}
 	case m.view == viewRequest:
-		body = strings.Split(m.text, "\n")[m.from:]
+		body = strings.Split(m.reading.text, "\n")[m.reading.from:]
 	default:
 		body = m.body(room)
 	}
@@ -60,11 +60,11 @@ func (m *screen) lines() []string {
 
 // head says how the router is and how the last minute went.
 func (m *screen) head() []string {
-	l := m.live
+	l := m.newest.live
 	first := styleBold.Render("tandem ") + m.source.Base + "  "
 	switch {
-	case m.err != nil:
-		first += styleBad[2].Render("not connected: " + m.err.Error())
+	case m.newest.err != nil:
+		first += styleBad[2].Render("not connected: " + m.newest.err.Error())
 	case l == nil:
 		return []string{first}
 	case l.Ready:
@@ -75,8 +75,8 @@ func (m *screen) head() []string {
 	if l == nil {
 		return []string{first}
 	}
-	if m.err != nil {
-		first += styleQuiet.Render("; as of " + m.at.Format(time.TimeOnly))
+	if m.newest.err != nil {
+		first += styleQuiet.Render("; as of " + m.newest.at.Format(time.TimeOnly))
 	}
 	lines := []string{
 		first + fmt.Sprintf("  %d in flight, %d waiting  ", l.InFlight, l.Waiting) + styleQuiet.Render(
@@ -162,8 +162,8 @@ func line(cells []string, widths []int, left int) string {
 
 // foot says which keys there are.
 func (m *screen) foot() string {
-	if m.typing {
-		return "show only: " + m.filter + "_   (enter: keep, esc: all)"
+	if m.filtering.typing {
+		return "show only: " + m.filtering.filter + "_   (enter: keep, esc: all)"
 	}
 	if m.view == viewRequest {
 		return styleQuiet.Render("esc back  up/down scroll  q quit")
@@ -172,8 +172,8 @@ func (m *screen) foot() string {
 	if m.view == viewRequests {
 		text = "1 fleet  2 pairs  3 requests  up/down select  enter why did it go there?  s sort  / filter  q quit"
 	}
-	if m.filter != "" {
-		text = "only " + m.filter + " (esc: all)  " + text
+	if m.filtering.filter != "" {
+		text = "only " + m.filtering.filter + " (esc: all)  " + text
 	}
 	return styleQuiet.Render(text)
 }

@@ -29,20 +29,20 @@ type row struct {
 func (m *screen) table() table {
 	switch m.view {
 	case viewPairs:
-		return pairs(m.live)
+		return pairs(m.newest.live)
 	case viewRequests, viewRequest:
-		return requests(m.live)
+		return requests(m.newest.live)
 	}
-	return fleet(m.live)
+	return fleet(m.newest.live)
 }
 
 // rows are those that the filter lets through, sorted.
 func (m *screen) rows() []row {
-	if m.live == nil {
+	if m.newest.live == nil {
 		return nil
 	}
 	all := m.table().rows
-	if words := strings.Fields(strings.ToLower(m.filter)); len(words) > 0 {
+	if words := strings.Fields(strings.ToLower(m.filtering.filter)); len(words) > 0 {
 		all = slices.DeleteFunc(all, func(r row) bool {
 			text := strings.ToLower(strings.Join(r.cells, " ") + " " + r.id)
 			return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })

@@ -53,18 +53,33 @@ type screen struct {
 	ctx    context.Context //nolint:containedctx // of the program, for what it asks the router
 	source Source
 
-	live *page.Live // newest, nil before the first
-	err  error      // of the newest try
-	at   time.Time  // when it came
+	newest newest
 
 	width, height int
 	view          view
 	row           int              // selected
 	sorted        [viewRequest]int // column by view, -1 for the order of the router
-	filter        string
-	typing        bool   // the keys go into the filter
-	text          string // of one request
-	from          int    // its first line on the screen
+	filtering     filtering
+	reading       reading
+}
+
+// newest is what the router said last.
+type newest struct {
+	live *page.Live // newest, nil before the first
+	err  error      // of the newest try
+	at   time.Time  // when it came
+}
+
+// filtering is by what rows are left out.
+type filtering struct {
+	filter string
+	typing bool // the keys go into the filter
+}
+
+// reading is the page of one request.
+type reading struct {
+	text string // of one request
+	from int    // its first line on the screen
 }
 
 func newScreen(ctx context.Context, s Source) *screen {
@@ -80,16 +95,16 @@ func (m *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case seen:
-		m.err = msg.err
+		m.newest.err = msg.err
 		if msg.live != nil {
-			m.live, m.at = msg.live, time.Now()
+			m.newest.live, m.newest.at = msg.live, time.Now()
 		}
 	case found:
-		m.text = msg.text
-		m.from = 0
+		m.reading.text = msg.text
+		m.reading.from = 0
 		m.view = viewRequest
 		if msg.err != nil {
-			m.text = msg.err.Error()
+			m.reading.text = msg.err.Error()
 		}
 	case tea.KeyPressMsg:
 		return m, m.key(msg)
@@ -99,7 +114,7 @@ func (m *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // key does what a key is for.
 func (m *screen) key(k tea.KeyPressMsg) tea.Cmd {
-	if m.typing {
+	if m.filtering.typing {
 		m.typed(k)
 		return nil
 	}
@@ -110,14 +125,14 @@ func (m *screen) key(k tea.KeyPressMsg) tea.Cmd {
 		if m.view == viewRequest {
 			m.view = viewRequests
 		} else {
-			m.filter = ""
+			m.filtering.filter = ""
 		}
 	case "1", "2", "3":
 		m.show(view(k.String()[0] - '1'))
 	case "tab":
 		m.show((m.view + 1) % viewRequest)
 	case "/":
-		m.typing, m.view = true, min(m.view, viewRequests)
+		m.filtering.typing, m.view = true, min(m.view, viewRequests)
 	case "s":
 		m.sort()
 	case "up", "k", "down", "j", "pgup", "pgdown", "home", "end":
@@ -132,15 +147,15 @@ func (m *screen) key(k tea.KeyPressMsg) tea.Cmd {
 func (m *screen) typed(k tea.KeyPressMsg) {
 	switch k.String() {
 	case "enter":
-		m.typing = false
+		m.filtering.typing = false
 	case "esc", "ctrl+c":
-		m.typing, m.filter = false, ""
+		m.filtering.typing, m.filtering.filter = false, ""
 	case "backspace":
-		if r := []rune(m.filter); len(r) > 0 {
-			m.filter = string(r[:len(r)-1])
+		if r := []rune(m.filtering.filter); len(r) > 0 {
+			m.filtering.filter = string(r[:len(r)-1])
 		}
 	default:
-		m.filter += k.Text
+		m.filtering.filter += k.Text
 	}
 	m.row = 0
 }
@@ -148,12 +163,12 @@ func (m *screen) typed(k tea.KeyPressMsg) {
 func (m *screen) show(v view) {
 	m.view = v
 	m.row = 0
-	m.from = 0
+	m.reading.from = 0
 }
 
 // sort goes on to the next column, and behind the last to the order of the router.
 func (m *screen) sort() {
-	if m.view == viewRequest || m.live == nil {
+	if m.view == viewRequest || m.newest.live == nil {
 		return
 	}
 	if m.sorted[m.view]++; m.sorted[m.view] >= len(m.table().heads) {
@@ -165,7 +180,7 @@ func (m *screen) sort() {
 func (m *screen) move(key string) {
 	at, last := &m.row, len(m.rows())-1
 	if m.view == viewRequest {
-		at, last = &m.from, strings.Count(m.text, "\n")
+		at, last = &m.reading.from, strings.Count(m.reading.text, "\n")
 	}
 	step := map[string]int{
 		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -m.height / 2, "pgdown": m.height / 2, "home": -last,
