@@ -55,7 +55,7 @@ func cloneBatch(b *kvevents.EncodeBatch) *kvevents.EncodeBatch {
 }
 
 // publishLate sends delayed batches in order when their time has come.
-func (s *Server) publishLate(queue <-chan lateBatch) {
+func (s *serverLife) publishLate(queue <-chan lateBatch) {
 	for {
 		select {
 		case l := <-queue:
@@ -111,7 +111,7 @@ func (s *Server) delayEvents(d time.Duration) {
 	if s.faults.delayed == nil {
 		queue := make(chan lateBatch, 4096)
 		s.faults.delayed = queue
-		s.spawn(func() { s.publishLate(queue) })
+		s.spawn(func() { s.life.publishLate(queue) })
 	}
 	s.faults.late.Store(int64(d))
 }

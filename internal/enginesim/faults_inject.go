@@ -11,8 +11,8 @@ import (
 // later calls f after d, unless the server is closed before.
 func (s *Server) later(d time.Duration, f func()) {
 	s.spawn(func() {
-		sleep(s.ctx, d)
-		if s.ctx.Err() == nil {
+		sleep(s.life.ctx, d)
+		if s.life.ctx.Err() == nil {
 			f()
 		}
 	})
@@ -25,15 +25,15 @@ func (s *Server) Fault(f Fault) error {
 	case "fail", "stall", "cut_stream", "stall_stream", "fail_stream", "null_params", "miscount":
 		s.faults.add(f)
 	case "cut_path", "hold_path", "wrong_load":
-		s.peers.paths.add(f)
+		s.cores.peers.paths.add(f)
 	case "no_load":
 		s.eachRank(func(r *rank) { r.setNoLoad(true) })
 	case "mend_path":
 		s.mendPath(f.From)
 	case "freeze":
-		s.freeze(&s.frozen, f.For)
+		s.freeze(&s.ices.frozen, f.For)
 	case "freeze_core":
-		s.freeze(&s.stiff, f.For)
+		s.freeze(&s.ices.stiff, f.For)
 	case "slow_metrics":
 		s.faults.scrape.Store(int64(f.For))
 	case "slow":
@@ -64,14 +64,14 @@ func (s *Server) Fault(f Fault) error {
 func (s *Server) clearFaults() {
 	s.faults.clear()
 	s.mendPath("")
-	s.frozen.melt()
-	s.stiff.melt()
+	s.ices.frozen.melt()
+	s.ices.stiff.melt()
 	s.slow(1)
 	s.eachPublisher((*kvevents.Publisher).Resume)
 }
 
 func (s *Server) eachRank(do func(*rank)) {
-	for _, r := range s.ranks {
+	for _, r := range s.cores.ranks {
 		do(r)
 	}
 }

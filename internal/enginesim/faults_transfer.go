@@ -176,7 +176,7 @@ func (r *rank) setNoLoad(off bool) {
 
 // mendPath ends what is wrong with loads from a peer, or from all of them.
 func (s *Server) mendPath(from string) {
-	s.peers.paths.mend(from)
+	s.cores.peers.paths.mend(from)
 	if from == "" {
 		s.eachRank(func(r *rank) { r.setNoLoad(s.o.Core.NoLoad) })
 	}

@@ -55,12 +55,12 @@ func (i *ice) wait(stop, end <-chan struct{}) {
 }
 
 // thaw waits while the server is frozen, or until stop.
-func (s *Server) thaw(stop <-chan struct{}) { s.frozen.wait(stop, s.ctx.Done()) }
+func (s *Server) thaw(stop <-chan struct{}) { s.ices.frozen.wait(stop, s.life.ctx.Done()) }
 
 // thawCore waits while the engine is frozen, alone or with its server.
 func (s *Server) thawCore(stop <-chan struct{}) {
 	s.thaw(stop)
-	s.stiff.wait(stop, s.ctx.Done())
+	s.ices.stiff.wait(stop, s.life.ctx.Done())
 }
 
 func (s *Server) freeze(i *ice, d time.Duration) {

@@ -9,17 +9,22 @@ import (
 // generation is the set of engine requests behind one HTTP request: one per prompt and choice, in the order
 // of the answer's choices.
 type generation struct {
-	srv      *Server
-	rank     *rank
-	p        *params
-	id       string // external id with its prefix
-	created  int64
-	sink     *sink
-	seqs     []sequence
-	open     int // sequences not ended
-	over     int // prompt tokens that usage counts too many
-	got      []delivery
-	closed   <-chan struct{}
+	srv     *Server
+	rank    *rank
+	p       *params
+	id      string // external id with its prefix
+	created int64
+	sink    *sink
+	seqs    []sequence
+	open    int // sequences not ended
+	over    int // prompt tokens that usage counts too many
+	got     []delivery
+	closed  <-chan struct{}
+	ending  generationEnd
+}
+
+// generationEnd is why it ended without being complete.
+type generationEnd struct {
 	problem  *problem // why it ended without being complete
 	vanished bool     // the client has left, or the process was cut: nobody to answer
 }
@@ -34,11 +39,16 @@ type sequence struct {
 	sent     int // bytes of text that are out, or lie behind the end
 	cached   int
 	done     bool
-	reason   string // finish_reason
-	stop     string // stop_reason when a stop string ended it
-	stopID   uint32 // stop_reason when a token did
-	byID     bool
+	finished finish
 	params   []byte // kv_transfer_params of the answer, nil for null
+}
+
+// finish is why a sequence ended.
+type finish struct {
+	reason string // finish_reason
+	stop   string // stop_reason when a stop string ended it
+	stopID uint32 // stop_reason when a token did
+	byID   bool
 }
 
 // restarted ends requests of a process that is gone: nobody answers them.
@@ -109,24 +119,25 @@ func (g *generation) failsLater(k *call) {
 		g.over = 1
 	}
 	if f, ok := s.faults.take("cut_stream", k.path, p.leg()); ok {
-		k.cut = f.After
+		k.fault.cut = f.After
 	}
 	if f, ok := s.faults.take("stall_stream", k.path, p.leg()); ok {
-		k.cut, k.silent = f.After, true
+		k.fault.cut, k.fault.silent = f.After, true
 	}
 	if f, ok := s.faults.take("fail_stream", k.path, p.leg()); ok {
-		k.cut, k.fails = f.After, true
+		k.fault.cut, k.fault.fails = f.After, true
 	}
 }
 
 // cleanUp is vLLM's rejection cleanup: the params of a request that the API layer refuses go to the core,
 // which tells P to free the blocks. /inference/v1/generate has none, and 0.20 had none at all.
 func (s *Server) cleanUp(r *rank, p *params) {
-	if p.transfer == nil || !bool(p.transfer.DoRemotePrefill) || p.at == atGenerate || !s.versionAtLeast(21) {
+	if p.transfer == nil || !bool(p.transfer.DoRemotePrefill) || p.at == atGenerate ||
+		!s.process.versionAtLeast(21) {
 		return
 	}
 	if r == nil {
-		r = s.ranks[0]
+		r = s.cores.ranks[0]
 	}
 	t := *p.transfer
 	r.reject(&t)
@@ -170,7 +181,7 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	if x := p.rare; x != nil {
 		q.Bias = x.bias
 		q.Allowed = x.allowed
-		q.Scripts = p.scripts(g.srv.voc)
+		q.Scripts = p.scripts(g.srv.model.voc)
 	}
 	if choice == 0 {
 		q.Choices = p.n
@@ -182,7 +193,8 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 		t := *p.transfer
 		q.Transfer = &t
 	}
-	g.seqs = append(g.seqs, sequence{internal: q.ID, prompt: prompt, detok: newDetokenizer(g.srv.voc, prompt)})
+	g.seqs = append(g.seqs, sequence{internal: q.ID, prompt: prompt,
+		detok: newDetokenizer(g.srv.model.voc, prompt)})
 	g.open++
 	if err := g.rank.add(&q, target{g.sink, len(g.seqs) - 1}); err != nil {
 		g.open--
@@ -212,7 +224,7 @@ func (g *generation) internalID(i, choice int) string {
 // next waits for outputs and takes them in. False: nothing more will come; then problem or vanished may be
 // set.
 func (g *generation) next() bool {
-	if g.open == 0 || g.problem != nil || g.vanished {
+	if g.open == 0 || g.ending.problem != nil || g.ending.vanished {
 		return false
 	}
 	select {
@@ -220,13 +232,13 @@ func (g *generation) next() bool {
 	case <-g.closed:
 		g.leave()
 		return false
-	case <-g.srv.ctx.Done():
+	case <-g.srv.life.ctx.Done():
 		g.leave()
 		return false
 	}
 	var bad *problem
 	if g.got, bad = g.sink.take(g.got); bad != nil {
-		g.problem, g.vanished = bad, bad == restarted
+		g.ending.problem, g.ending.vanished = bad, bad == restarted
 		return false
 	}
 	return true
@@ -234,7 +246,7 @@ func (g *generation) next() bool {
 
 // leave ends what the client will not read any more.
 func (g *generation) leave() {
-	g.vanished = true
+	g.ending.vanished = true
 	g.abort()
 	if !g.p.stream {
 		g.srv.cleanUp(g.rank, g.p)
@@ -258,13 +270,13 @@ func (g *generation) collect() *problem {
 			g.absorb(&g.got[i])
 		}
 	}
-	if g.vanished {
+	if g.ending.vanished {
 		return restarted
 	}
-	if g.problem != nil {
+	if g.ending.problem != nil {
 		g.srv.cleanUp(g.rank, g.p)
 	}
-	return g.problem
+	return g.ending.problem
 }
 
 // usage sums the sequences: a prompt counts once however many choices it has.

@@ -42,7 +42,7 @@ func (s *Server) check(p *params) *problem {
 }
 
 func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
-	limit := s.ranks[0].cfg.MaxModelLen
+	limit := s.cores.ranks[0].cfg.MaxModelLen
 	switch n := len(ids); {
 	case n > limit:
 		least := ""
@@ -60,7 +60,7 @@ func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
 }
 
 func (s *Server) inVocabulary(ids []uint32) *problem {
-	size := uint32(s.voc.size)
+	size := uint32(s.model.voc.size)
 	for _, id := range ids {
 		if id >= size {
 			return badRequest("", "Token id %d is out of vocabulary", id)
@@ -75,7 +75,8 @@ const reused = "kv_transfer_params.prompt_token_ids"
 // reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat doors
 // (0.27 and later) take from there.
 func (p *params) reuseIDs(s *Server) *problem {
-	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo || !s.versionAtLeast(27) {
+	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo ||
+		!s.process.versionAtLeast(27) {
 		return nil
 	}
 	sc := scan(p.reuseRaw)

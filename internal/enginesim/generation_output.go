@@ -15,7 +15,7 @@ func (g *generation) absorb(d *delivery) (*sequence, bool) {
 		return q, false
 	}
 	if d.out.Reason == core.FinishError && d.out.Finished {
-		g.problem = internalError
+		g.ending.problem = internalError
 		g.abort()
 		return q, false
 	}
@@ -43,10 +43,10 @@ func (g *generation) eos() uint32 {
 
 func (g *generation) finish(q *sequence, d *delivery) {
 	q.done = true
-	q.reason = d.out.Reason.String()
+	q.finished.reason = d.out.Reason.String()
 	q.params = d.params
 	if d.out.Stopped {
-		q.stopID, q.byID = d.out.Token, true
+		q.finished.stopID, q.finished.byID = d.out.Token, true
 	}
 	g.open--
 	if q.params != nil {
@@ -76,8 +76,8 @@ func (g *generation) stopString(q *sequence, before int) {
 		end -= len(found)
 	}
 	q.text = q.text[:end]
-	q.stop = found
-	q.reason = "stop"
+	q.finished.stop = found
+	q.finished.reason = "stop"
 	if !q.done {
 		q.done = true
 		g.open--

@@ -26,7 +26,7 @@ func (a adapter) weights() string {
 }
 
 // adapters are those that are served now.
-func (s *Server) adapters() []adapter { return *s.loaded.Load() }
+func (s *Server) adapters() []adapter { return *s.model.loaded.Load() }
 
 // serves reports whether model is a served name; none is the base model.
 func (s *Server) serves(model string) bool { return s.base(model) || s.adapter(model).name != "" }
@@ -48,10 +48,10 @@ func (s *Server) adapter(model string) adapter {
 
 // swapAdapter has the adapter of that name loaded from another path from now on.
 func (s *Server) swapAdapter(name, path string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
 	now := s.with(name, path)
-	s.loaded.Store(&now)
+	s.model.loaded.Store(&now)
 }
 
 // with returns the adapters with name loaded from path. It needs mu.
@@ -116,12 +116,12 @@ func (s *Server) changeAdapters(
 		k.failWith(badBody(k.body, err))
 		return
 	}
-	s.mu.Lock()
+	s.door.mu.Lock()
 	now, bad, done := change(name, path, inPlace)
 	if bad == nil {
-		s.loaded.Store(&now)
+		s.model.loaded.Store(&now)
 	}
-	s.mu.Unlock()
+	s.door.mu.Unlock()
 	if bad != nil {
 		k.failWith(bad)
 		return

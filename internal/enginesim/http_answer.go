@@ -98,14 +98,14 @@ func (k *call) event(b []byte) {
 		k.out = strconv.AppendUint(k.out, uint64(len(b)), 16)
 		k.out = append(append(append(k.out, "\r\n"...), b...), "\r\n"...)
 	}
-	if k.events++; k.cut > 0 && k.events >= k.cut {
-		k.cut = 0
-		if k.fails {
+	if k.events++; k.fault.cut > 0 && k.events >= k.fault.cut {
+		k.fault.cut = 0
+		if k.fault.fails {
 			k.event(append(appendSpacedError([]byte("data: "), internalError), "\n\n"...))
 			k.event([]byte(done))
 		}
 		k.flush()
-		if k.silent {
+		if k.fault.silent {
 			k.hang()
 		}
 		k.broken = true
@@ -128,7 +128,7 @@ func (k *call) flush() {
 func (k *call) hang() {
 	select {
 	case <-k.c.gone:
-	case <-k.c.srv.ctx.Done():
+	case <-k.c.srv.life.ctx.Done():
 	}
 }
 

@@ -26,11 +26,11 @@ func (s *Server) chat(k *call) {
 // beginTemplated parses a body with messages and gives the templated prompt to a core. nil: the answer is in
 // k.
 func (s *Server) beginTemplated(k *call, p *params, prefix string) *generation {
-	if bad := p.parse(s.voc, k); bad != nil {
+	if bad := p.parse(s.model.voc, k); bad != nil {
 		k.refuseAt(p, bad)
 		return nil
 	}
-	p.template(s.voc)
+	p.template(s.model.voc)
 	g, bad := s.begin(k, p, prefix)
 	if bad != nil {
 		k.refuseAt(p, bad)
@@ -92,7 +92,7 @@ func (g *generation) appendChatChoice(dst []byte, i int) []byte {
 		`,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":`...)
 	dst = g.appendChatLogprobs(dst, q.tokens)
 	dst = append(dst, `,"finish_reason":`...)
-	dst = appendNullable(dst, q.reason)
+	dst = appendNullable(dst, q.finished.reason)
 	dst = append(dst, `,"stop_reason":`...)
 	dst = q.appendStop(dst)
 	dst = append(dst, `,"token_ids":`...)
@@ -107,7 +107,7 @@ func (g *generation) appendChatLogprobs(dst []byte, ids []uint32) []byte {
 	}
 	dst = append(dst, `{"content":[`...)
 	for i, id := range ids {
-		piece := g.srv.voc.piece(id)
+		piece := g.srv.model.voc.piece(id)
 		dst = rawjson.AppendString(append(comma(dst, i), `{"token":`...), piece)
 		dst = appendFloat(append(dst, `,"logprob":`...), madeUpLogprob(id))
 		dst = append(dst, `,"bytes":[`...)
@@ -135,7 +135,7 @@ func (g *generation) streamChat(k *call) {
 				k.event(k.part)
 			}
 		}
-		if g.problem == nil {
+		if g.ending.problem == nil {
 			k.flush()
 		}
 	}
@@ -164,8 +164,8 @@ func (g *generation) appendChatChunk(dst []byte, d *delivery, q *sequence) []byt
 	dst = append(dst, `},"logprobs":`...)
 	dst = g.appendChatLogprobs(dst, q.last())
 	dst = append(dst, `,"finish_reason":`...)
-	dst = appendNullable(dst, q.reason)
-	if q.reason != "" {
+	dst = appendNullable(dst, q.finished.reason)
+	if q.finished.reason != "" {
 		dst = q.appendStop(append(dst, `,"stop_reason":`...))
 	}
 	dst = append(dst, `,"token_ids":`...)

@@ -76,7 +76,7 @@ func (g *generation) appendCompletionChoice(dst []byte, i int) []byte {
 	dst = append(dst, `,"logprobs":`...)
 	dst = g.appendTextLogprobs(dst, q, 0)
 	dst = append(dst, `,"finish_reason":`...)
-	dst = appendNullable(dst, q.reason)
+	dst = appendNullable(dst, q.finished.reason)
 	dst = append(dst, `,"stop_reason":`...)
 	dst = q.appendStop(dst)
 	dst = append(dst, `,"token_ids":`...)
@@ -94,7 +94,7 @@ func (g *generation) whole(q *sequence) string {
 		return "" // max_tokens 0: as real vLLM answers it
 	}
 	if g.p.echo {
-		return g.srv.voc.detokenize(q.prompt) + string(q.text)
+		return g.srv.model.voc.detokenize(q.prompt) + string(q.text)
 	}
 	return string(q.text)
 }
@@ -115,10 +115,10 @@ func appendParams(dst, params []byte) []byte {
 
 // appendStop writes stop_reason: a string, a token id or null.
 func (q *sequence) appendStop(dst []byte) []byte {
-	if q.byID {
-		return appendInt(dst, int(q.stopID))
+	if q.finished.byID {
+		return appendInt(dst, int(q.finished.stopID))
 	}
-	return appendNullable(dst, q.stop)
+	return appendNullable(dst, q.finished.stop)
 }
 
 // appendUsage writes the usage of a whole answer, nulls and all.
@@ -192,7 +192,7 @@ func (g *generation) streamChunks(
 			k.part = chunk(k.part[:0], d, q)
 			k.event(k.part)
 		}
-		if g.problem == nil {
+		if g.ending.problem == nil {
 			k.flush()
 		}
 	}
@@ -202,7 +202,7 @@ func (g *generation) streamChunks(
 // endStream ends an OpenAI stream: with an error event when there was one, else with the usage that was asked
 // for.
 func (g *generation) endStream(k *call, first bool) {
-	if g.vanished || k.broken {
+	if g.ending.vanished || k.broken {
 		k.broken = true
 		return
 	}
@@ -210,8 +210,8 @@ func (g *generation) endStream(k *call, first bool) {
 		k.stream()
 	}
 	switch {
-	case g.problem != nil:
-		k.part = append(appendSpacedError(append(k.part[:0], "data: "...), g.problem), "\n\n"...)
+	case g.ending.problem != nil:
+		k.part = append(appendSpacedError(append(k.part[:0], "data: "...), g.ending.problem), "\n\n"...)
 		k.event(k.part)
 	case g.p.usage:
 		k.part = g.appendUsageChunk(k.part[:0])
@@ -229,7 +229,7 @@ func (g *generation) appendUsageChunk(dst []byte) []byte {
 // appendChunkEnd writes what stands behind the choice of a chunk.
 func (g *generation) appendChunkEnd(dst []byte, q *sequence) []byte {
 	dst = g.appendContinuous(dst, q)
-	if q.reason != "" && !g.p.usage {
+	if q.finished.reason != "" && !g.p.usage {
 		dst = g.appendStreamFingerprint(dst)
 	}
 	return append(dst, "}\n\n"...)
@@ -244,7 +244,7 @@ func (g *generation) appendContinuous(dst []byte, q *sequence) []byte {
 	dst = appendInt(append(dst, `,"usage":{"prompt_tokens":`...), prompt)
 	dst = appendInt(append(dst, `,"total_tokens":`...), prompt+completion)
 	dst = appendInt(append(dst, `,"completion_tokens":`...), completion)
-	if g.p.at == atChat && g.srv.versionAtLeast(28) {
+	if g.p.at == atChat && g.srv.process.versionAtLeast(28) {
 		dst = append(dst, `,"completion_tokens_details":null`...)
 	}
 	return append(dst, '}')
@@ -254,7 +254,7 @@ func (g *generation) appendContinuous(dst []byte, q *sequence) []byte {
 // chunk where there is one, else the chunk with the finish reason (vLLM 0.32.0, chat_completion/serving.py
 // and completion/serving.py).
 func (g *generation) appendStreamFingerprint(dst []byte) []byte {
-	if !g.srv.fingerprints() {
+	if !g.srv.process.fingerprints() {
 		return dst
 	}
 	return g.srv.appendFingerprint(append(dst, `,"system_fingerprint":`...))
@@ -272,7 +272,7 @@ func (g *generation) appendCompletionChunk(dst []byte, d *delivery, q *sequence)
 	from := q.sent
 	text := g.fresh(q)
 	if g.p.echo && firstToken {
-		text = g.srv.voc.detokenize(q.prompt) + text
+		text = g.srv.model.voc.detokenize(q.prompt) + text
 	}
 	dst = g.appendHead(append(dst, "data: "...), "text_completion")
 	dst = append(appendInt(append(dst, `,"choices":[{"index":`...), d.seq), `,"text":`...)
@@ -280,7 +280,7 @@ func (g *generation) appendCompletionChunk(dst []byte, d *delivery, q *sequence)
 	dst = append(dst, `,"logprobs":`...)
 	dst = g.appendTokenLogprobs(dst, d.out.Token, from)
 	dst = append(dst, `,"finish_reason":`...)
-	dst = appendNullable(dst, q.reason)
+	dst = appendNullable(dst, q.finished.reason)
 	dst = append(dst, `,"stop_reason":`...)
 	dst = q.appendStop(dst)
 	dst = append(dst, `,"prompt_token_ids":`...)

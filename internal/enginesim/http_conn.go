@@ -47,11 +47,16 @@ type call struct {
 	out    []byte // answer, not yet written
 	part   []byte // scratch for one event or body
 	events int    // SSE events written so far
-	cut    int    // cut the connection after this many events, 0 never
-	begun  bool   // the head of a streamed answer is in out or gone
-	broken bool   // the connection is of no more use
-	silent bool   // at the cut, say nothing more instead of closing
-	fails  bool   // at the cut, say that the engine has failed
+	fault  callFault
+	begun  bool // the head of a streamed answer is in out or gone
+	broken bool // the connection is of no more use
+}
+
+// callFault is what a fault does to the answer.
+type callFault struct {
+	cut    int  // cut the connection after this many events, 0 never
+	silent bool // at the cut, say nothing more instead of closing
+	fails  bool // at the cut, say that the engine has failed
 }
 
 var callPool = sync.Pool{New: func() any { return new(call) }}
@@ -101,7 +106,7 @@ func (c *conn) read() {
 		}
 		select {
 		case c.calls <- k:
-		case <-c.srv.ctx.Done():
+		case <-c.srv.life.ctx.Done():
 			k.release()
 			return
 		}

@@ -57,14 +57,14 @@ func (g *generation) appendGenerate(dst []byte) []byte {
 
 func (g *generation) appendGenerateChoice(dst []byte, i int, q *sequence, ids []uint32, text string) []byte {
 	dst = append(appendInt(append(dst, `{"index":`...), i), `,"finish_reason":`...)
-	dst = append(appendNullable(dst, q.reason), `,"stop_reason":`...)
+	dst = append(appendNullable(dst, q.finished.reason), `,"stop_reason":`...)
 	dst = append(q.appendStop(dst), `,"token_ids":`...)
 	dst = rawjson.AppendIDs(dst, ids)
 	if g.p.textMode {
 		dst = rawjson.AppendString(append(dst, `,"text":`...), text)
 	}
 	dst = append(dst, `,"routed_experts":null,"sampling_mask":null,"weight_versions":`...)
-	if q.reason != "" {
+	if q.finished.reason != "" {
 		dst = append(appendInt(append(dst, `[{"version":"default","start":0,"end":`...), len(q.tokens)), "}]"...)
 	} else {
 		dst = append(dst, "null"...)
@@ -90,7 +90,7 @@ func (g *generation) appendGenerateChunk(dst []byte, d *delivery, q *sequence) [
 
 // endGenerate is endStream with generate's form of the usage chunk.
 func (g *generation) endGenerate(k *call, first bool) {
-	if g.p.usage && g.problem == nil && !g.vanished {
+	if g.p.usage && g.ending.problem == nil && !g.ending.vanished {
 		b := append(append(append(k.part[:0], `data: {"request_id":"`...), g.id...), `","usage":`...)
 		b = append(append(append(g.appendStreamUsage(b), `,"output_mode":"`...), g.p.outputMode()...),
 			"\",\"choices\":[]}\n\n"...)

@@ -44,7 +44,7 @@ func (k *call) requestLine(line []byte) error {
 	k.head.old = string(proto) == "HTTP/1.0"
 	k.head.close = k.head.old
 	path, query, _ := bytes.Cut(target, []byte("?"))
-	k.path, k.query = k.c.srv.pathName(path), string(query)
+	k.path, k.query = k.c.srv.table.pathName(path), string(query)
 	return nil
 }
 

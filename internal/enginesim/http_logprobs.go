@@ -12,7 +12,7 @@ func (g *generation) appendTextLogprobs(dst []byte, q *sequence, from int) []byt
 	offset := 0
 	for i, id := range q.tokens[from:] {
 		dst = appendInt(comma(dst, i), offset)
-		offset += len(g.srv.voc.piece(id))
+		offset += len(g.srv.model.voc.piece(id))
 	}
 	dst = append(dst, `],"token_logprobs":[`...)
 	for i, id := range q.tokens[from:] {
@@ -20,11 +20,11 @@ func (g *generation) appendTextLogprobs(dst []byte, q *sequence, from int) []byt
 	}
 	dst = append(dst, `],"tokens":[`...)
 	for i, id := range q.tokens[from:] {
-		dst = rawjson.AppendString(comma(dst, i), g.srv.voc.piece(id))
+		dst = rawjson.AppendString(comma(dst, i), g.srv.model.voc.piece(id))
 	}
 	dst = append(dst, `],"top_logprobs":[`...)
 	for i, id := range q.tokens[from:] {
-		dst = rawjson.AppendString(append(comma(dst, i), '{'), g.srv.voc.piece(id))
+		dst = rawjson.AppendString(append(comma(dst, i), '{'), g.srv.model.voc.piece(id))
 		dst = append(appendFloat(append(dst, ':'), madeUpLogprob(id)), '}')
 	}
 	return append(dst, "]}"...)
@@ -34,7 +34,7 @@ func (g *generation) appendTokenLogprobs(dst []byte, id uint32, offset int) []by
 	if g.p.logprobs < 0 {
 		return append(dst, "null"...)
 	}
-	piece := g.srv.voc.piece(id)
+	piece := g.srv.model.voc.piece(id)
 	dst = append(appendInt(append(dst, `{"text_offset":[`...), offset), `],"token_logprobs":[`...)
 	dst = append(appendFloat(dst, madeUpLogprob(id)), `],"tokens":[`...)
 	dst = append(rawjson.AppendString(dst, piece), `],"top_logprobs":[{`...)
@@ -56,7 +56,7 @@ func (g *generation) appendPromptLogprobs(dst []byte, q *sequence) []byte {
 		}
 		dst = append(appendInt(append(dst, `{"`...), int(id)), `":{"logprob":`...)
 		dst = append(appendFloat(dst, madeUpLogprob(id)), `,"rank":1,"decoded_token":`...)
-		dst = append(rawjson.AppendString(dst, g.srv.voc.piece(id)), "}}"...)
+		dst = append(rawjson.AppendString(dst, g.srv.model.voc.piece(id)), "}}"...)
 	}
 	return append(dst, ']')
 }

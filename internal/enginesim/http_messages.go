@@ -28,9 +28,9 @@ func (s *Server) countTokens(k *call) {
 	p := newParams(atMessages)
 	p.counts = true
 	defer p.release()
-	bad := p.parse(s.voc, k)
+	bad := p.parse(s.model.voc, k)
 	if bad == nil {
-		p.template(s.voc)
+		p.template(s.model.voc)
 		bad = s.check(p)
 	}
 	if bad != nil {
@@ -51,11 +51,11 @@ func appendAnthropicError(dst []byte, kind string, bad *problem) []byte {
 // anthropicReason translates finish_reason.
 func (q *sequence) anthropicReason() string {
 	switch {
-	case q.reason == "length":
+	case q.finished.reason == "length":
 		return "max_tokens"
-	case q.stop != "":
+	case q.finished.stop != "":
 		return "stop_sequence"
-	case q.reason == "":
+	case q.finished.reason == "":
 		return ""
 	}
 	return "end_turn"
@@ -68,8 +68,8 @@ func (g *generation) appendMessage(dst []byte) []byte {
 	dst = append(rawjson.AppendString(dst, string(q.text)), `}],"model":`...)
 	dst = append(rawjson.AppendString(dst, g.modelName()), `,"stop_reason":`...)
 	dst = appendNullable(dst, q.anthropicReason())
-	if q.stop != "" {
-		dst = rawjson.AppendString(append(dst, `,"stop_sequence":`...), q.stop)
+	if q.finished.stop != "" {
+		dst = rawjson.AppendString(append(dst, `,"stop_sequence":`...), q.finished.stop)
 	}
 	dst = g.appendMessageUsage(append(dst, `,"usage":`...))
 	if q.params != nil {
@@ -113,7 +113,7 @@ func (g *generation) streamMessages(k *call) {
 			}
 			g.messageDelta(k, g.fresh(q))
 		}
-		if g.problem == nil {
+		if g.ending.problem == nil {
 			k.flush()
 		}
 	}
@@ -146,16 +146,16 @@ func (g *generation) messageDelta(k *call, text string) {
 }
 
 func (g *generation) endMessage(k *call, first bool) {
-	if g.vanished || k.broken {
+	if g.ending.vanished || k.broken {
 		k.broken = true
 		return
 	}
 	if first {
 		g.openMessage(k)
 	}
-	if g.problem != nil {
+	if g.ending.problem != nil {
 		b := append(k.part[:0], "event: error\ndata: "...)
-		k.part = append(appendAnthropicError(b, "internal_error", g.problem), "\n\n"...)
+		k.part = append(appendAnthropicError(b, "internal_error", g.ending.problem), "\n\n"...)
 		k.event(k.part)
 		return
 	}
@@ -163,7 +163,7 @@ func (g *generation) endMessage(k *call, first bool) {
 	k.named("content_block_stop", func(b []byte) []byte { return append(b, `,"index":0`...) })
 	k.named("message_delta", func(b []byte) []byte {
 		b = appendNullable(append(b, `,"delta":{"stop_reason":`...), q.anthropicReason())
-		b = appendNullable(append(b, `,"stop_sequence":`...), q.stop)
+		b = appendNullable(append(b, `,"stop_sequence":`...), q.finished.stop)
 		return g.appendMessageUsage(append(b, `},"usage":`...))
 	})
 	k.named("message_stop", func(b []byte) []byte { return b })

@@ -23,6 +23,8 @@ const (
 
 // params is what a generating request asks for, whichever its front door. Fields that mean nothing to the
 // simulator are accepted and skipped.
+//
+// Long: a field a parameter of vLLM's.
 type params struct {
 	at          endpoint
 	model       string

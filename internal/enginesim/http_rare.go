@@ -15,6 +15,8 @@ import (
 //	engine     SamplingParams.verify: a stream has begun by then, the error is its first event
 
 // rare holds the fields that few requests have. A request without any of them has none of it.
+//
+// Long: a field a parameter of vLLM's.
 type rare struct {
 	topP, topK, minP, presence, frequency, repetition float64 // NaN unset
 	logprobs, topLogprobs, promptLogprobs             int     // noNumber unset

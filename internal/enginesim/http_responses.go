@@ -33,7 +33,7 @@ func (s *Server) responses(k *call) {
 func (p *params) responsePrefix(k *call) string {
 	q := newParams(atResponses)
 	defer q.release()
-	if q.parse(k.c.srv.voc, k) == nil && q.requestID != "" {
+	if q.parse(k.c.srv.model.voc, k) == nil && q.requestID != "" {
 		return ""
 	}
 	return "resp_"
@@ -53,7 +53,7 @@ func (r *response) append(dst []byte, ended bool) []byte {
 	status, cause := "in_progress", "null"
 	if ended {
 		status = "completed"
-		if q.reason == "length" {
+		if q.finished.reason == "length" {
 			status, cause = "incomplete", `{"reason":"max_output_tokens"}`
 		}
 	}
@@ -149,7 +149,7 @@ func (r *response) stream(k *call) {
 		}
 		k.flush()
 	}
-	if g.problem != nil || g.vanished || k.broken {
+	if g.ending.problem != nil || g.ending.vanished || k.broken {
 		k.broken = true
 		return
 	}

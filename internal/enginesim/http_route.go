@@ -73,7 +73,7 @@ func routes() map[string]route {
 }
 
 // pathName returns path as a string, without an allocation for the known ones.
-func (s *Server) pathName(path []byte) string {
+func (s *servedPaths) pathName(path []byte) string {
 	if name, ok := s.names[string(path)]; ok {
 		return name
 	}
@@ -83,8 +83,8 @@ func (s *Server) pathName(path []byte) string {
 // serve answers one request into k.
 func (s *Server) serve(k *call) {
 	s.thaw(k.c.gone)
-	r, known := s.routes[k.path]
-	s.count(k.path, known && r.admin)
+	r, known := s.table.routes[k.path]
+	s.calls.count(k.path, known && r.admin)
 	if f := s.o.OnRequest; f != nil {
 		f(k.seen())
 	}
@@ -93,18 +93,18 @@ func (s *Server) serve(k *call) {
 		k.respond(401, jsonType, []byte(`{"error":"Unauthorized"}`))
 	case !known && k.ofStored():
 		s.storedResponse(k)
-	case !known || !s.versionAtLeast(r.since):
+	case !known || !s.process.versionAtLeast(r.since):
 		k.respond(404, jsonType, []byte(`{"detail":"Not Found"}`))
 	case !allows(r.methods, k.method):
 		k.respondWith(405, jsonType, []byte(`{"detail":"Method Not Allowed"}`), "allow", r.methods)
-	case r.gated && !s.o.ScaleOut && s.versionAtLeast(21):
+	case r.gated && !s.o.ScaleOut && s.process.versionAtLeast(21):
 		k.fail(403, "PermissionDeniedError", "",
 			"Scale-out endpoints are disabled. Start the server with --enable-scale-out to use them.")
 	case s.failsQuestion(k):
 	default:
-		s.busy.Add(1)
+		s.calls.busy.Add(1)
 		r.handle(s, k)
-		s.busy.Add(-1)
+		s.calls.busy.Add(-1)
 	}
 }
 
@@ -156,7 +156,7 @@ func allows(methods string, method []byte) bool {
 }
 
 // count notes one request for Calls and AdminCalls. Unknown paths are counted too, up to a bound.
-func (s *Server) count(path string, admin bool) {
+func (s *callCounts) count(path string, admin bool) {
 	s.countMu.Lock()
 	defer s.countMu.Unlock()
 	if _, ok := s.callsByPath[path]; ok || len(s.callsByPath) < 1000 {
@@ -169,16 +169,16 @@ func (s *Server) count(path string, admin bool) {
 
 // AdminCalls counts requests to paths that a router must never expose, by path.
 func (s *Server) AdminCalls() map[string]int {
-	s.countMu.Lock()
-	defer s.countMu.Unlock()
-	return maps.Clone(s.adminByPath)
+	s.calls.countMu.Lock()
+	defer s.calls.countMu.Unlock()
+	return maps.Clone(s.calls.adminByPath)
 }
 
 // Calls counts requests by path, whatever became of them.
 func (s *Server) Calls() map[string]int {
-	s.countMu.Lock()
-	defer s.countMu.Unlock()
-	return maps.Clone(s.callsByPath)
+	s.calls.countMu.Lock()
+	defer s.calls.countMu.Unlock()
+	return maps.Clone(s.calls.callsByPath)
 }
 
 // problem is an answer that is an error; its zero value is none.
@@ -214,12 +214,12 @@ func (k *call) fail(status int, kind, param, message string) {
 }
 
 func (k *call) failWith(p *problem) {
-	k.part = k.c.srv.appendError(k.part[:0], p)
+	k.part = k.c.srv.process.appendError(k.part[:0], p)
 	k.respond(p.status, jsonType, k.part)
 }
 
 // appendError writes the error body of a whole answer. Up to 0.9 it was flat.
-func (s *Server) appendError(dst []byte, p *problem) []byte {
+func (s *processStart) appendError(dst []byte, p *problem) []byte {
 	if !s.versionAtLeast(10) {
 		dst = append(dst, `{"object":"error","message":`...)
 		dst = append(rawjson.AppendString(dst, p.message), `,"type":`...)
@@ -278,16 +278,16 @@ func clip(b []byte) string {
 func (s *Server) rankOf(k *call, p *params) (*rank, *problem) {
 	if k.head.rank != "" && p.at != atResponses {
 		if n, err := strconv.Atoi(k.head.rank); err == nil {
-			if n < 0 || n >= len(s.ranks) {
-				bad := badRequest("", "data_parallel_rank %d is out of range [0, %d).", n, len(s.ranks))
+			if n < 0 || n >= len(s.cores.ranks) {
+				bad := badRequest("", "data_parallel_rank %d is out of range [0, %d).", n, len(s.cores.ranks))
 				bad.late = true
 				return nil, bad
 			}
-			return s.ranks[n], nil
+			return s.cores.ranks[n], nil
 		}
 	}
-	best := s.ranks[0]
-	for _, r := range s.ranks[1:] {
+	best := s.cores.ranks[0]
+	for _, r := range s.cores.ranks[1:] {
 		if r.open.Load() < best.open.Load() {
 			best = r
 		}

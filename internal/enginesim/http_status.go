@@ -21,7 +21,7 @@ func (s *Server) models(k *call) {
 }
 
 func (s *Server) appendModel(dst []byte, name string) []byte {
-	created := int(s.started().Unix())
+	created := int(s.process.started().Unix())
 	adapter := s.adapter(name)
 	dst = rawjson.AppendString(append(dst, `{"id":`...), name)
 	dst = appendInt(append(dst, `,"object":"model","created":`...), created)
@@ -31,7 +31,7 @@ func (s *Server) appendModel(dst []byte, name string) []byte {
 		dst = append(dst, `,"max_model_len":null`...)
 	} else {
 		dst = append(rawjson.AppendString(dst, "/models/"+s.o.Model), `,"parent":null,"max_model_len":`...)
-		dst = appendInt(dst, s.ranks[0].cfg.MaxModelLen)
+		dst = appendInt(dst, s.cores.ranks[0].cfg.MaxModelLen)
 	}
 	dst = append(appendHex(append(dst, `,"permission":[{"id":"modelperm-`...), randomWord(), 16),
 		`","object":"model_permission","created":`...)
@@ -52,7 +52,7 @@ func (s *Server) health(k *call) { k.respond(200, "", nil) }
 func (s *Server) load(k *call) {
 	n := 0
 	if s.o.ServerLoad {
-		n = int(s.busy.Load()) - 1
+		n = int(s.calls.busy.Load()) - 1
 	}
 	k.part = append(appendInt(append(k.part[:0], `{"server_load":`...), n), '}')
 	k.respond(200, jsonType, k.part)
@@ -61,7 +61,7 @@ func (s *Server) load(k *call) {
 // eventSources answers GET /kv_event_sources, which 0.32 has and 0.20 has not.
 func (s *Server) eventSources(k *call) {
 	b := append(k.part[:0], '{')
-	for i := range s.ranks {
+	for i := range s.cores.ranks {
 		pub, replay := s.Endpoints(i)
 		if pub == "" {
 			continue
@@ -80,7 +80,7 @@ func (s *Server) eventSources(k *call) {
 // resetPrefixCache is an admin path: 0.32 says whether it worked, older ones say nothing.
 func (s *Server) resetPrefixCache(k *call) {
 	ok := s.ResetPrefixCache()
-	if !s.versionAtLeast(30) {
+	if !s.process.versionAtLeast(30) {
 		k.respond(200, "", nil)
 		return
 	}
@@ -150,7 +150,7 @@ func (s *Server) respondORCA(k *call, body []byte) {
 // orca writes the header in the asked format, "" for none. With several ranks TEXT repeats each name without
 // saying whose it is, and JSON keeps the last.
 func (s *Server) orca(format string) string {
-	if format == "" || s.o.NoORCA || s.faults.orca.Load() || !s.versionAtLeast(12) {
+	if format == "" || s.o.NoORCA || s.faults.orca.Load() || !s.process.versionAtLeast(12) {
 		return ""
 	}
 	switch strings.ToUpper(format) {
@@ -177,11 +177,11 @@ func (s *Server) orca(format string) string {
 
 // fingerprints reports whether answers name version and configuration: seen of 0.28.0 and 0.32.0, not of
 // 0.20.0.
-func (s *Server) fingerprints() bool { return s.versionAtLeast(28) }
+func (s *processStart) fingerprints() bool { return s.versionAtLeast(28) }
 
 // appendFingerprint writes the value of system_fingerprint.
 func (s *Server) appendFingerprint(dst []byte) []byte {
-	if !s.fingerprints() {
+	if !s.process.fingerprints() {
 		return append(dst, "null"...)
 	}
 	return append(append(append(dst, `"vllm-`...), s.o.Version...), `-c9323abc"`...)
@@ -192,7 +192,7 @@ func (s *Server) appendTransfer(dst []byte, t *core.TransferOut) []byte {
 	if s.o.Wrong.Protocol != "" {
 		return s.o.Wrong.protocol(dst, t)
 	}
-	if s.versionAtLeast(21) {
+	if s.process.versionAtLeast(21) {
 		return s.o.Wrong.withMore(t.AppendJSON(dst))
 	}
 	dst = append(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[`...)

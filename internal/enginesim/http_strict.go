@@ -204,7 +204,7 @@ func (s *Server) toolsAndTemplate(x *rare) *problem {
 // truncate keeps the last tokens of each prompt, or with truncation_side the first ones; -1 is as many as the
 // model takes.
 func (s *Server) truncate(p *params) *problem {
-	n, limit := p.rare.truncate, s.ranks[0].cfg.MaxModelLen
+	n, limit := p.rare.truncate, s.cores.ranks[0].cfg.MaxModelLen
 	switch {
 	case n == noNumber || p.at == atGenerate:
 		return nil

@@ -14,7 +14,7 @@ func (s *Server) tokenize(k *call) {
 	defer p.release()
 	bad := neither(k.body)
 	if bad == nil {
-		bad = p.parse(s.voc, k)
+		bad = p.parse(s.model.voc, k)
 	}
 	if bad == nil && p.rare != nil && p.rare.noTurns {
 		bad = emptyConversation
@@ -27,14 +27,14 @@ func (s *Server) tokenize(k *call) {
 		k.failWith(s.check(p))
 		return
 	}
-	p.template(s.voc)
+	p.template(s.model.voc)
 	if len(p.prompts) == 0 {
 		k.failWith(invalidBody("body",
 			"1 validation error:\n  {'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}"))
 		return
 	}
 	b := appendInt(append(k.part[:0], `{"count":`...), len(p.ids))
-	b = appendInt(append(b, `,"max_model_len":`...), s.ranks[0].cfg.MaxModelLen)
+	b = appendInt(append(b, `,"max_model_len":`...), s.cores.ranks[0].cfg.MaxModelLen)
 	b = rawjson.AppendIDs(append(b, `,"tokens":`...), p.ids)
 	k.part = append(b, `,"token_strs":null}`...)
 	k.respond(200, jsonType, k.part)
@@ -80,8 +80,8 @@ func (s *Server) detokenize(k *call) {
 		k.failWith(s.check(&params{model: model}))
 		return
 	}
-	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int(id) >= s.voc.size }) // they are no text
-	b := rawjson.AppendString(append(k.part[:0], `{"prompt":`...), s.voc.detokenize(ids))
+	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int(id) >= s.model.voc.size }) // they are no text
+	b := rawjson.AppendString(append(k.part[:0], `{"prompt":`...), s.model.voc.detokenize(ids))
 	k.part = append(b, '}')
 	k.respond(200, jsonType, k.part)
 }
@@ -112,9 +112,9 @@ func (s *Server) renderOne(k *call, at endpoint, prefix string) {
 func (s *Server) render(k *call, at endpoint, write func([]byte, *params) []byte) {
 	p := newParams(at)
 	defer p.release()
-	bad := p.parse(s.voc, k)
+	bad := p.parse(s.model.voc, k)
 	if bad == nil {
-		p.template(s.voc)
+		p.template(s.model.voc)
 		bad = s.check(p)
 	}
 	if bad != nil {
@@ -160,7 +160,7 @@ func (s *Server) appendRendered(dst []byte, p *params, id string, ids []uint32) 
 
 // room is how many tokens a request may generate.
 func (s *Server) room(p *params, ids []uint32) int {
-	rest := s.ranks[0].cfg.MaxModelLen - len(ids)
+	rest := s.cores.ranks[0].cfg.MaxModelLen - len(ids)
 	switch {
 	case p.maxTokens > 0:
 		return min(p.maxTokens, rest)

@@ -88,7 +88,7 @@ func (s *Server) engine(p *params) *problem {
 }
 
 func (s *Server) verify(p *params) *problem {
-	size := s.voc.size
+	size := s.model.voc.size
 	if bad := p.tooManyLogprobs(size); bad != nil {
 		return bad
 	}

@@ -37,7 +37,7 @@ func peerOf(o *core.Order) peerKey {
 func (r *rank) read(ctx context.Context, o core.Order) {
 	sleep(ctx, r.srv.o.TransferLatency)
 	contents, err := r.pull(ctx, o)
-	r.srv.peers.garble(ctx, peerOf(&o), contents)
+	r.srv.cores.peers.garble(ctx, peerOf(&o), contents)
 	if err == nil && r.srv.o.TransferRate > 0 {
 		sleep(ctx, time.Duration(float64(len(o.Blocks))/r.srv.o.TransferRate*float64(time.Second)))
 	}
@@ -71,7 +71,7 @@ func (r *rank) sendWord(ctx context.Context, o core.Order) {
 
 func (r *rank) pull(ctx context.Context, o core.Order) ([]uint64, error) {
 	var contents []uint64
-	err := r.srv.peers.ask(ctx, peerOf(&o), opRead, func(b []byte) []byte {
+	err := r.srv.cores.peers.ask(ctx, peerOf(&o), opRead, func(b []byte) []byte {
 		for _, id := range o.Blocks {
 			b = binary.BigEndian.AppendUint32(b, uint32(id))
 		}
@@ -100,13 +100,13 @@ func (r *rank) decline(ctx context.Context, o core.Order) {
 
 // notify tells the prefill side that its blocks can go. Unheard, their lease frees them.
 func (r *rank) notify(ctx context.Context, o core.Order) error {
-	return r.srv.peers.ask(ctx, peerOf(&o), opNotify,
+	return r.srv.cores.peers.ask(ctx, peerOf(&o), opNotify,
 		func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
 }
 
 // heartbeat renews leases of the prefill side. Unheard, they run out.
 func (r *rank) heartbeat(ctx context.Context, o core.Order) {
-	_ = r.srv.peers.ask(ctx, peerOf(&o), opHeartbeat, func(b []byte) []byte {
+	_ = r.srv.cores.peers.ask(ctx, peerOf(&o), opHeartbeat, func(b []byte) []byte {
 		for _, id := range o.RemoteIDs {
 			b = binary.BigEndian.AppendUint16(b, uint16(len(id)))
 			b = append(b, id...)
@@ -118,7 +118,7 @@ func (r *rank) heartbeat(ctx context.Context, o core.Order) {
 // answerPeer answers one question of the side channel: the status byte and the body go behind dst, whose last
 // byte is the status.
 func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
-	r.srv.thawCore(r.srv.ctx.Done())
+	r.srv.thawCore(r.srv.life.ctx.Done())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ok := true

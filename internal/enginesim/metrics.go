@@ -13,14 +13,15 @@ const metricsType = "text/plain; version=1.0.0; charset=utf-8"
 
 // metrics answers GET /metrics with vLLM's names.
 func (s *Server) metrics(k *call) {
-	sleep(s.ctx, s.scrapeDelay())
-	w := metricsWriter{b: k.part[:0], model: s.o.Model, born: float64(s.started().UnixMilli()) / 1000}
+	sleep(s.life.ctx, s.scrapeDelay())
+	w := metricsWriter{b: k.part[:0], model: s.o.Model, born: float64(s.process.started().UnixMilli()) / 1000}
 	wrong := s.o.Wrong
 	w.head("process_start_time_seconds", "gauge")
 	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), w.born), '\n')
 	all := s.Stats()
 	for _, m := range metricTable {
-		if m.since <= s.minor && (m.until == 0 || s.minor < m.until) && wrong.shows(m.name) && s.has(m.name) {
+		if m.since <= s.process.minor && (m.until == 0 || s.process.minor < m.until) && wrong.shows(m.name) &&
+			s.has(m.name) {
 			w.write(m, all)
 		}
 	}
@@ -33,12 +34,12 @@ func (s *Server) metrics(k *call) {
 		w.head("vllm:moriio_xfer_time_seconds", "histogram")
 		w.b = append(w.b, "vllm:moriio_xfer_time_seconds_count{engine=\"0\"} 0.0\n"...)
 	}
-	if s.minor >= 30 && wrong.shows("vllm:admission_rejections") {
+	if s.process.minor >= 30 && wrong.shows("vllm:admission_rejections") {
 		w.rejections()
 	}
 	if wrong.shows("vllm:cache_config_info") {
 		w.head("vllm:cache_config_info", "gauge")
-		for n, r := range s.ranks {
+		for n, r := range s.cores.ranks {
 			w.b = s.appendCacheConfig(w.b, n, r.cfg)
 		}
 	}
@@ -266,7 +267,7 @@ func appendExponent(dst []byte, f float64) []byte {
 // appendCacheConfig writes cache_config_info. Every rank shows the sum of all ranks' blocks beside its own
 // size in tokens, as vLLM does.
 func (s *Server) appendCacheConfig(dst []byte, n int, c core.Config) []byte {
-	blocks := c.Blocks * len(s.ranks)
+	blocks := c.Blocks * len(s.cores.ranks)
 	tokens := c.Blocks * c.BlockSize
 	size, caching := cmp.Or(s.o.Wrong.TellBlockSize, c.BlockSize), "True"
 	if c.NoPrefixCaching {

@@ -23,40 +23,85 @@ import (
 // that pydantic takes apart are judged in pydantic.go and beside it. generation.go gives what
 // generation_check.go lets pass to a core, loop.go steps the core and carries outputs and events out
 // (loop_peers.go its orders), and an http_*.go named after the endpoint writes the answer. server_life.go is
-// how a process begins, dies and comes back, sidechannel.go the way between two engines, faults.go what can be
+// how a process begins, dies and comes back, sidechannel.go the way between two engines, faults.go what can
+// be
 // made to go wrong.
 
 // Server is one simulated vLLM API server with its engine cores. All methods are safe for concurrent use.
 type Server struct {
-	o      Options // immutable, as all up to ctx
-	minor  int     // of the version
-	url    string
+	o        Options // immutable, as all up to ctx
+	process  processStart
+	url      string
+	model    servedModel
+	table    servedPaths
+	cores    engineCores
+	injector controlListener
+
+	life   serverLife
+	faults faults
+	ices   frozenParts
+	calls  callCounts
+
+	door door
+}
+
+// engineCores is the engine cores, and the way to those of other servers.
+type engineCores struct {
+	ranks []*rank
+	peers *peers
+}
+
+// servedModel is what the server serves.
+type servedModel struct {
 	voc    *vocabulary
+	loaded atomic.Pointer[[]adapter] // the adapters; replaced whole, under mu
+}
+
+// processStart is which vLLM this is, and since when.
+type processStart struct {
+	minor int          // of the version
+	born  atomic.Int64 // when the process started, Unix nanoseconds: a restart is a new one
+}
+
+// servedPaths is who answers what. It does not change.
+type servedPaths struct {
 	routes map[string]route
 	names  map[string]string
-	ranks  []*rank
-	peers  *peers
+}
+
+// controlListener is the listener by which faults are injected.
+type controlListener struct {
 	ctl    *http.Server
 	ctlURL string
+}
 
+// serverLife is how long the server's goroutines live.
+type serverLife struct {
 	ctx    context.Context // ends with Close; the server's goroutines live under it
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	faults faults
-	frozen ice                       // all of it
-	stiff  ice                       // the engine alone
-	loaded atomic.Pointer[[]adapter] // the adapters; replaced whole, under mu
-	busy   atomic.Int64              // requests being handled, as /load tells
-	born   atomic.Int64              // when the process started, Unix nanoseconds: a restart is a new one
+}
 
+// frozenParts is what stands still.
+type frozenParts struct {
+	frozen ice // all of it
+	stiff  ice // the engine alone
+}
+
+// door is who is let in.
+type door struct {
 	mu      sync.Mutex // guards the following
 	ln      net.Listener
 	conns   map[*conn]bool
 	refused bool // accepted connections are closed at once
 	dead    error
 	closed  bool
+}
 
-	countMu     sync.Mutex // guards the following
+// callCounts is how many requests there are and were.
+type callCounts struct {
+	busy        atomic.Int64 // requests being handled, as /load tells
+	countMu     sync.Mutex   // guards the following
 	callsByPath map[string]int
 	adminByPath map[string]int
 }
@@ -65,18 +110,20 @@ type Server struct {
 func Start(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{
-		o: o, routes: addPooling(routes(), o.Pooling), names: make(map[string]string), conns: make(map[*conn]bool),
-		callsByPath: make(map[string]int), adminByPath: make(map[string]int), peers: newPeers(o),
+		o: o, table: servedPaths{routes: addPooling(routes(), o.Pooling), names: make(map[string]string)},
+		door:  door{conns: make(map[*conn]bool)},
+		calls: callCounts{callsByPath: make(map[string]int), adminByPath: make(map[string]int)},
+		cores: engineCores{peers: newPeers(o)},
 	}
 	loaded := make([]adapter, len(o.Adapters))
 	for i, text := range o.Adapters {
 		loaded[i] = adapterOf(text)
 	}
-	s.loaded.Store(&loaded)
-	s.begins()
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	for path := range s.routes {
-		s.names[path] = path
+	s.model.loaded.Store(&loaded)
+	s.process.begins()
+	s.life.ctx, s.life.cancel = context.WithCancel(context.Background())
+	for path := range s.table.routes {
+		s.table.names[path] = path
 	}
 	if err := s.start(); err != nil {
 		s.Close()
@@ -87,29 +134,29 @@ func Start(o Options) (*Server, error) {
 
 func (s *Server) start() error {
 	var err error
-	if s.minor, err = minorOf(s.o.Version); err != nil {
+	if s.process.minor, err = minorOf(s.o.Version); err != nil {
 		return err
 	}
 	if err := s.startRanks(); err != nil {
 		return err
 	}
-	s.voc = newVocabularyOf(s.o.Wrong.Tokenizer, s.ranks[0].cfg.Vocab)
-	if s.ln = s.o.Listener; s.ln == nil {
-		if s.ln, err = s.o.Listen("tcp", s.o.Addr); err != nil {
+	s.model.voc = newVocabularyOf(s.o.Wrong.Tokenizer, s.cores.ranks[0].cfg.Vocab)
+	if s.door.ln = s.o.Listener; s.door.ln == nil {
+		if s.door.ln, err = s.o.Listen("tcp", s.o.Addr); err != nil {
 			return err
 		}
 	}
-	s.url = cmp.Or(s.o.BaseURL, "http://"+s.ln.Addr().String())
+	s.url = cmp.Or(s.o.BaseURL, "http://"+s.door.ln.Addr().String())
 	for _, f := range s.o.Faults {
 		if err := s.Fault(f); err != nil {
 			return err
 		}
 	}
-	for _, r := range s.ranks {
-		s.wg.Go(func() { r.drive(s.ctx) })
+	for _, r := range s.cores.ranks {
+		s.life.wg.Go(func() { r.drive(s.life.ctx) })
 	}
-	ln := s.ln
-	s.wg.Go(func() { s.acceptAll(ln) })
+	ln := s.door.ln
+	s.life.wg.Go(func() { s.acceptAll(ln) })
 	return s.startControl()
 }
 
@@ -126,7 +173,7 @@ func minorOf(version string) (int, error) {
 	return minor, nil
 }
 
-func (s *Server) versionAtLeast(minor int) bool { return s.minor >= minor }
+func (s *processStart) versionAtLeast(minor int) bool { return s.minor >= minor }
 
 func (s *Server) startRanks() error {
 	began := time.Now()
@@ -148,7 +195,7 @@ func (s *Server) startRanks() error {
 		r.core = core.New(c)
 		r.cfg = r.core.Config()
 		r.side = newSide(r, ln)
-		s.ranks = append(s.ranks, r)
+		s.cores.ranks = append(s.cores.ranks, r)
 		if err := r.startEvents(); err != nil {
 			return fmt.Errorf("events: %w", err)
 		}
@@ -173,18 +220,18 @@ func (s *Server) startControl() error {
 	if err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
-	s.ctlURL = "http://" + ln.Addr().String()
-	s.ctl = &http.Server{Handler: s.control(), ReadHeaderTimeout: 10 * time.Second}
-	s.wg.Go(func() { _ = s.ctl.Serve(ln) }) // ends with Close
+	s.injector.ctlURL = "http://" + ln.Addr().String()
+	s.injector.ctl = &http.Server{Handler: s.control(), ReadHeaderTimeout: 10 * time.Second}
+	s.life.wg.Go(func() { _ = s.injector.ctl.Serve(ln) }) // ends with Close
 	return nil
 }
 
 // spawn starts a goroutine that Close waits for; after Close it does nothing.
 func (s *Server) spawn(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.wg.Go(f)
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
+	if !s.door.closed {
+		s.life.wg.Go(f)
 	}
 }
 
@@ -192,11 +239,11 @@ func (s *Server) spawn(f func()) {
 func (s *Server) URL() string { return s.url }
 
 // ControlURL is the base of the control listener, "" without one.
-func (s *Server) ControlURL() string { return s.ctlURL }
+func (s *Server) ControlURL() string { return s.injector.ctlURL }
 
 // EngineID is the id of a rank's core as peers know it; a restart changes it.
 func (s *Server) EngineID(rank int) string {
-	r := s.ranks[rank]
+	r := s.cores.ranks[rank]
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.core.EngineID()
@@ -205,7 +252,7 @@ func (s *Server) EngineID(rank int) string {
 // Stats is the state of every rank's core.
 func (s *Server) Stats() []core.Stats {
 	var all []core.Stats
-	for _, r := range s.ranks {
+	for _, r := range s.cores.ranks {
 		all = append(all, r.stats())
 	}
 	return all
@@ -224,7 +271,7 @@ func (s *Server) HeldBlocks() int {
 // OpenRequests is the number of requests in the cores, over all ranks.
 func (s *Server) OpenRequests() int {
 	open := 0
-	for _, r := range s.ranks {
+	for _, r := range s.cores.ranks {
 		open += int(r.open.Load())
 	}
 	return open
@@ -233,31 +280,31 @@ func (s *Server) OpenRequests() int {
 // Close stops listening, cuts every connection and returns when all goroutines have left. A second call does
 // nothing.
 func (s *Server) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	s.door.mu.Lock()
+	if s.door.closed {
+		s.door.mu.Unlock()
 		return nil
 	}
-	s.closed = true
-	s.mu.Unlock()
-	s.cancel()
+	s.door.closed = true
+	s.door.mu.Unlock()
+	s.life.cancel()
 	var err error
-	if s.ln != nil {
-		if e := s.ln.Close(); !errors.Is(e, net.ErrClosed) {
+	if s.door.ln != nil {
+		if e := s.door.ln.Close(); !errors.Is(e, net.ErrClosed) {
 			err = e
 		}
 	}
-	if s.ctl != nil {
+	if s.injector.ctl != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		err = errors.Join(err, s.ctl.Shutdown(ctx)) // waits for a fault that is being injected
+		err = errors.Join(err, s.injector.ctl.Shutdown(ctx)) // waits for a fault that is being injected
 		cancel()
 	}
-	s.cutAll()
-	for _, r := range s.ranks {
+	s.door.cutAll()
+	for _, r := range s.cores.ranks {
 		r.side.close()
 	}
-	s.peers.close()
-	s.wg.Wait()
+	s.cores.peers.close()
+	s.life.wg.Wait()
 	s.eachRank((*rank).stopEvents)
 	return err
 }

@@ -32,7 +32,7 @@ func (r *rank) startEvents() error {
 // Events returns the addresses of the events of the server's first rank, with real ports; "" for those that
 // it does not have.
 func (s *Server) Events() (endpoint, replay string) {
-	p := s.ranks[0].pub.Load()
+	p := s.cores.ranks[0].pub.Load()
 	if p == nil {
 		return "", ""
 	}
@@ -56,10 +56,10 @@ func (r *rank) publisherOptions() kvevents.PublisherOptions {
 	if !o.NoReplay {
 		p.Replay = offsetPort(cmp.Or(o.ReplayEndpoint, freePort(o.EventsEndpoint)), r.n)
 	}
-	if !r.srv.versionAtLeast(24) {
+	if !r.srv.process.versionAtLeast(24) {
 		p.Form = kvevents.Array
 	}
-	if !r.srv.versionAtLeast(26) {
+	if !r.srv.process.versionAtLeast(26) {
 		p.ReplayFrames = 3
 	}
 	return p
@@ -79,7 +79,7 @@ func freePort(endpoint string) string { return endpoint[:strings.LastIndexByte(e
 
 // resumeEvents binds the publishers that went with the process, at the addresses they had.
 func (s *Server) resumeEvents() error {
-	for _, r := range s.ranks {
+	for _, r := range s.cores.ranks {
 		if r.pub.Load() == nil {
 			if err := r.startEvents(); err != nil {
 				return err
@@ -91,5 +91,5 @@ func (s *Server) resumeEvents() error {
 
 // Endpoints are the addresses that a rank publishes its events at, with real ports; "" without events.
 func (s *Server) Endpoints(rank int) (events, replay string) {
-	return s.ranks[rank].bind.Endpoint, s.ranks[rank].bind.Replay
+	return s.cores.ranks[rank].bind.Endpoint, s.cores.ranks[rank].bind.Replay
 }

@@ -21,33 +21,33 @@ func (s *Server) admit(nc net.Conn) {
 	c := &conn{
 		srv: s, nc: nc, br: bufio.NewReaderSize(nc, 8<<10), calls: make(chan *call), gone: make(chan struct{}),
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || s.refused || s.dead != nil {
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
+	if s.door.closed || s.door.refused || s.door.dead != nil {
 		nc.Close()
 		return
 	}
-	s.conns[c] = true
-	s.wg.Go(func() {
+	s.door.conns[c] = true
+	s.life.wg.Go(func() {
 		c.serve()
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
+		s.door.mu.Lock()
+		delete(s.door.conns, c)
+		s.door.mu.Unlock()
 	})
 }
 
 // refuse closes the listening socket, and every idle and busy connection stays; after d, unless 0, it listens
 // again.
 func (s *Server) refuse(d time.Duration) {
-	s.mu.Lock()
-	s.refused = true
+	s.door.mu.Lock()
+	s.door.refused = true
 	if s.o.Listener == nil {
-		s.ln.Close()
+		s.door.ln.Close()
 	}
-	s.mu.Unlock()
+	s.door.mu.Unlock()
 	if d > 0 {
 		s.spawn(func() {
-			sleep(s.ctx, d)
+			sleep(s.life.ctx, d)
 			_ = s.revive() // an address taken meanwhile goes on refusing
 		})
 	}
@@ -55,17 +55,17 @@ func (s *Server) refuse(d time.Duration) {
 
 // revive listens again at the same address, with a new core if the old one died.
 func (s *Server) revive() error {
-	s.mu.Lock()
-	if s.closed || !s.refused && s.dead == nil {
-		s.mu.Unlock()
+	s.door.mu.Lock()
+	if s.door.closed || !s.door.refused && s.door.dead == nil {
+		s.door.mu.Unlock()
 		return nil
 	}
-	died := s.dead != nil
-	s.dead, s.refused = nil, false
-	s.mu.Unlock()
+	died := s.door.dead != nil
+	s.door.dead, s.door.refused = nil, false
+	s.door.mu.Unlock()
 	if died {
 		s.eachRank((*rank).restart)
-		s.begins()
+		s.process.begins()
 	}
 	if err := s.resumeEvents(); err != nil {
 		return err
@@ -73,17 +73,17 @@ func (s *Server) revive() error {
 	if s.o.Listener != nil {
 		return nil
 	}
-	ln, err := s.o.Listen("tcp", s.ln.Addr().String())
+	ln, err := s.o.Listen("tcp", s.door.ln.Addr().String())
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
+	if s.door.closed {
 		return ln.Close()
 	}
-	s.ln = ln
-	s.wg.Go(func() { s.acceptAll(ln) })
+	s.door.ln = ln
+	s.life.wg.Go(func() { s.acceptAll(ln) })
 	return nil
 }
 
@@ -91,27 +91,27 @@ func (s *Server) revive() error {
 // addresses cannot be bound.
 func (s *Server) restart(d time.Duration) error {
 	s.refuse(0)
-	s.cutAll()
+	s.door.cutAll()
 	s.eachRank((*rank).restart)
 	if d == 0 {
-		s.begins()
+		s.process.begins()
 		return s.revive()
 	}
 	s.eachRank((*rank).stopEvents)
 	s.later(d, func() {
-		s.begins()
+		s.process.begins()
 		_ = s.revive() // an address taken meanwhile goes on refusing
 	})
 	return nil
 }
 
 // begins notes that a process starts now.
-func (s *Server) begins() { s.born.Store(time.Now().UnixNano()) }
+func (s *processStart) begins() { s.born.Store(time.Now().UnixNano()) }
 
 // started is when the process started, as /metrics and /v1/models tell it.
-func (s *Server) started() time.Time { return time.Unix(0, s.born.Load()) }
+func (s *processStart) started() time.Time { return time.Unix(0, s.born.Load()) }
 
-func (s *Server) cutAll() {
+func (s *door) cutAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
@@ -122,15 +122,15 @@ func (s *Server) cutAll() {
 // die is the death of EngineCore: the listener goes first, so that whoever has seen the 500 is refused from
 // then on.
 func (s *Server) die(why error) {
-	s.mu.Lock()
-	first := s.dead == nil && !s.closed
+	s.door.mu.Lock()
+	first := s.door.dead == nil && !s.door.closed
 	if first {
-		s.dead = why
+		s.door.dead = why
 		if s.o.Listener == nil {
-			s.ln.Close()
+			s.door.ln.Close()
 		}
 	}
-	s.mu.Unlock()
+	s.door.mu.Unlock()
 	if !first {
 		return
 	}
@@ -139,9 +139,9 @@ func (s *Server) die(why error) {
 		r.side.cut()
 		r.stopEvents()
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
+	for c := range s.door.conns {
 		if !c.busy.Load() {
 			c.nc.Close()
 		}
@@ -150,7 +150,7 @@ func (s *Server) die(why error) {
 
 // Dead says why the engine core died, nil while it lives.
 func (s *Server) Dead() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dead
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
+	return s.door.dead
 }

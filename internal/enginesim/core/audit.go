@@ -6,10 +6,10 @@ import "fmt"
 // so or free, requests are somewhere or have ended, prompt tokens were computed, cached or received. It looks
 // at every block, so that it is for tests and validation.
 func (e *Engine) Audit() error {
-	if e.dead != nil {
+	if e.life.dead != nil {
 		return nil
 	}
-	for _, law := range []func() error{e.auditBlocks, e.auditRequests, e.auditTokens} {
+	for _, law := range []func() error{e.auditBlocks, e.auditRequests, e.counted.auditTokens} {
 		if err := law(); err != nil {
 			return err
 		}
@@ -19,9 +19,9 @@ func (e *Engine) Audit() error {
 
 func (e *Engine) auditBlocks() error {
 	refs := make([]int32, len(e.pool.blocks))
-	for _, m := range []map[string]*request{e.reqs, e.held} {
+	for _, m := range []map[string]*request{e.known.reqs, e.known.held} {
 		for _, r := range m {
-			for _, held := range [][]int32{r.table, r.beside} {
+			for _, held := range [][]int32{r.blocks.table, r.blocks.beside} {
 				for _, id := range held {
 					refs[id]++
 				}
@@ -32,7 +32,7 @@ func (e *Engine) auditBlocks() error {
 	for id := 1; id < len(refs); id++ {
 		b := &e.pool.blocks[id]
 		// A leaked request's blocks have no holder any more.
-		if b.refs < refs[id] || b.refs > refs[id] && e.leaked == 0 {
+		if b.refs < refs[id] || b.refs > refs[id] && e.loads.leaked == 0 {
 			return fmt.Errorf("block %d: held %d times, by %d requests", id, b.refs, refs[id])
 		}
 		if b.refs == 0 {
@@ -50,20 +50,20 @@ func (e *Engine) auditBlocks() error {
 }
 
 func (e *Engine) auditRequests() error {
-	if n := len(e.running) + e.waiting.len() + len(e.loading); n != len(e.reqs) {
-		return fmt.Errorf("%d requests are live, %d have a place", len(e.reqs), n)
+	if n := len(e.queues.running) + e.queues.waiting.len() + len(e.loads.loading); n != len(e.known.reqs) {
+		return fmt.Errorf("%d requests are live, %d have a place", len(e.known.reqs), n)
 	}
 	var ended uint64
-	for _, n := range e.counts.Finished {
+	for _, n := range e.counted.counts.Finished {
 		ended += n
 	}
-	if e.seq != ended+uint64(len(e.reqs)) {
-		return fmt.Errorf("%d requests came, %d ended, %d are live", e.seq, ended, len(e.reqs))
+	if e.known.seq != ended+uint64(len(e.known.reqs)) {
+		return fmt.Errorf("%d requests came, %d ended, %d are live", e.known.seq, ended, len(e.known.reqs))
 	}
 	return nil
 }
 
-func (e *Engine) auditTokens() error {
+func (e *counted) auditTokens() error {
 	c := &e.counts
 	if c.PromptTokens != c.PromptComputed+c.PromptLocal+c.PromptExternal {
 		return fmt.Errorf("%d prompt tokens: %d computed, %d cached, %d received",

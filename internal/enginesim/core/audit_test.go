@@ -13,11 +13,11 @@ func TestAuditFindsWhatIsLost(t *testing.T) {
 		cook func(e *Engine)
 	}{
 		{"", func(*Engine) {}},
-		{"held 2 times, by 1", func(e *Engine) { e.pool.blocks[e.running[0].table[0]].refs++ }},
+		{"held 2 times, by 1", func(e *Engine) { e.pool.blocks[e.queues.running[0].blocks.table[0]].refs++ }},
 		{"blocks are free", func(e *Engine) { e.pool.free-- }},
-		{"requests are live", func(e *Engine) { e.running = e.running[:0] }},
-		{"requests came", func(e *Engine) { e.seq++ }},
-		{"prompt tokens", func(e *Engine) { e.counts.PromptLocal++ }},
+		{"requests are live", func(e *Engine) { e.queues.running = e.queues.running[:0] }},
+		{"requests came", func(e *Engine) { e.known.seq++ }},
+		{"prompt tokens", func(e *Engine) { e.counted.counts.PromptLocal++ }},
 	} {
 		e := New(Config{BlockSize: 4, Blocks: 20})
 		b := newBench(t, e)

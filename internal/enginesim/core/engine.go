@@ -175,43 +175,87 @@ var (
 // Engine is one vLLM engine core. It is not safe for concurrent use, starts no goroutine and reads no clock:
 // now is any time that never goes back.
 type Engine struct {
-	cfg  Config
-	root uint64 // of KV contents: the weights
-	none uint64 // of block hashes: vLLM's NONE_HASH
-	gen  int    // restarts
-	dead error
+	cfg   Config
+	seeds seeds
+	life  engineLife
 
 	groups groups
 	pool   pool
-	reqs   map[string]*request // every request that did not end
-	held   map[string]*request // ended, but their blocks wait for a peer: leased and unread ones
-	seq    uint64
+	known  knownRequests
 
+	queues queues
+	loads  remoteLoads
+
+	leasing leasing
+
+	turn    engineTurn
+	counted counted
+
+	memory memory
+}
+
+// queues is the requests that are scheduled, in their order.
+type queues struct {
 	running []*request
-	loading []*request // vLLM's kv_holding_waiting: remote KV on the way or there, or lost
 	waiting queue
-	leaked  int // lost requests whose client left: their blocks never come back
+}
 
-	toStart  int // waiting requests whose load did not start
-	arrived  int // loading requests in state loaded
-	failures int // of these, failed ones that end with an error
+// seeds is where hashes begin.
+type seeds struct {
+	root uint64 // of KV contents: the weights
+	none uint64 // of block hashes: vLLM's NONE_HASH
+}
 
+// engineLife is how often the process was restarted, and whether it lives.
+type engineLife struct {
+	gen  int // restarts
+	dead error
+}
+
+// knownRequests is every request that the engine knows.
+type knownRequests struct {
+	reqs map[string]*request // every request that did not end
+	held map[string]*request // ended, but their blocks wait for a peer: leased and unread ones
+	seq  uint64
+}
+
+// remoteLoads is the requests whose KV comes from a peer, and how far they are.
+type remoteLoads struct {
+	loading  []*request // vLLM's kv_holding_waiting: remote KV on the way or there, or lost
+	leaked   int        // lost requests whose client left: their blocks never come back
+	toStart  int        // waiting requests whose load did not start
+	arrived  int        // loading requests in state loaded
+	failures int        // of these, failed ones that end with an error
+}
+
+// leasing is what is kept for peers, and what peers keep for us.
+type leasing struct {
 	leases   int           // held requests in state leased
 	leaseMin time.Duration // no lease ends before
 	beating  int           // requests whose lease on the peer is renewed
 	nextBeat time.Duration
 	cleanups []*Transfer // of requests that ended before their load: the peer is told
+}
 
+// engineTurn is the step that is being made.
+type engineTurn struct {
 	scheduled []*request // of this step
 	batch     Batch      // the same, for a Pace
 	hits      []int32    // of the lookup in progress
 	beside    []int32    // the same, of the thin groups
 	step      Step
-	counts    Counters
-	unheard   uint64 // late words of peers that no step has counted yet
-	seen      [families]Histogram
 	now       time.Duration // of this step
+}
 
+// counted is what /metrics tells.
+type counted struct {
+	counts  Counters
+	unheard uint64 // late words of peers that no step has counted yet
+	seen    [families]Histogram
+}
+
+// memory is requests whose memory is used again.
+type memory struct {
 	ended []*request // memory to be used again from the next step on
 	spare []*request
 }
@@ -224,13 +268,13 @@ func New(c Config) *Engine {
 }
 
 func (e *Engine) boot() {
-	*e = Engine{cfg: e.cfg, gen: e.gen}
-	e.root = mixString(contentSeed, e.cfg.Weights)
-	e.none = mixString(hashSeed, e.cfg.HashSeed)
+	*e = Engine{cfg: e.cfg, life: engineLife{gen: e.life.gen}}
+	e.seeds.root = mixString(contentSeed, e.cfg.Weights)
+	e.seeds.none = mixString(hashSeed, e.cfg.HashSeed)
 	e.groups = newGroups(&e.cfg)
 	e.pool.init(e.cfg)
-	e.reqs = make(map[string]*request)
-	e.held = make(map[string]*request)
+	e.known.reqs = make(map[string]*request)
+	e.known.held = make(map[string]*request)
 	e.bootHistograms()
 }
 
@@ -239,20 +283,20 @@ func (e *Engine) Config() Config { return e.cfg }
 
 // EngineID is the id that peers shake hands with; a restart changes it.
 func (e *Engine) EngineID() string {
-	if e.gen == 0 {
+	if e.life.gen == 0 {
 		return e.cfg.EngineID
 	}
-	return fmt.Sprintf("%s-%d", e.cfg.EngineID, e.gen)
+	return fmt.Sprintf("%s-%d", e.cfg.EngineID, e.life.gen)
 }
 
 // Dead says why the engine core died, nil while it lives. A dead engine does nothing more: every request on
 // it is lost.
-func (e *Engine) Dead() error { return e.dead }
+func (e *Engine) Dead() error { return e.life.dead }
 
 // Restart is a new process in the place of the old one: everything is lost, the counters too, and the engine
 // id is another.
 func (e *Engine) Restart() {
-	e.gen++
+	e.life.gen++
 	e.boot()
 }
 
@@ -265,7 +309,7 @@ func (e *Engine) SetLease(d time.Duration) { e.cfg.Lease = d }
 // SetNoLoad changes Config.NoLoad for requests that come from now on.
 func (e *Engine) SetNoLoad(off bool) { e.cfg.NoLoad = off }
 
-func (e *Engine) die(format string, args ...any) {
+func (e *engineLife) die(format string, args ...any) {
 	if e.dead == nil {
 		e.dead = fmt.Errorf(format, args...)
 	}

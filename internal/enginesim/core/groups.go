@@ -121,14 +121,14 @@ func (e *Engine) servable(r *request, n int) int {
 func (e *Engine) narrow(r *request, n int) int {
 	served := e.servable(r, n)
 	if shared := n - n%e.groups.align; shared > served {
-		r.junction = shared
+		r.cached.junction = shared
 	}
-	e.beside = e.besides(r, served)
+	e.turn.beside = e.besides(r, served)
 	return served
 }
 
 func (e *Engine) serves(r *request, g *thinGroup, n int) bool {
-	for _, h := range g.tail(r.hashes, n) {
+	for _, h := range g.tail(r.blocks.hashes, n) {
 		if e.pool.first(e.groups.nameIn(g.number, h)) == 0 {
 			return false
 		}
@@ -148,10 +148,10 @@ func (g *thinGroup) tail(hashes []kv.EngineHash, n int) (tail []kv.EngineHash) {
 
 // besides returns the blocks of the thin groups that a hit of n blocks holds.
 func (e *Engine) besides(r *request, n int) []int32 {
-	ids := e.beside[:0]
+	ids := e.turn.beside[:0]
 	for i := range e.groups.thin {
 		g := &e.groups.thin[i]
-		for _, h := range g.tail(r.hashes, n) {
+		for _, h := range g.tail(r.blocks.hashes, n) {
 			ids = append(ids, e.pool.first(e.groups.nameIn(g.number, h)))
 		}
 	}
@@ -168,22 +168,22 @@ func (e *Engine) commitThin(r *request, g *thinGroup, from, to int) {
 	}
 	size := e.cfg.BlockSize
 	ev := kv.Event{
-		Kind: kv.Stored, Tokens: r.tokens[from*size : to*size : to*size], BlockSize: g.BlockSize,
-		LoRA: r.lora, SpecKind: g.Kind, Window: g.Window, Group: g.number,
+		Kind: kv.Stored, Tokens: r.text.tokens[from*size : to*size : to*size], BlockSize: g.BlockSize,
+		LoRA: r.ask.lora, SpecKind: g.Kind, Window: g.Window, Group: g.number,
 	}
 	if from > 0 {
-		ev.HasParent, ev.Parent = true, r.hashes[from-1]
+		ev.HasParent, ev.Parent = true, r.blocks.hashes[from-1]
 	}
 	for at := from + g.step; at <= to; at += g.step {
 		if !e.keeps(r, g, at) || e.pool.free == 0 {
 			continue
 		}
 		if at == g.step {
-			ev.Salt = r.salt
+			ev.Salt = r.ask.salt
 		}
-		r.beside = e.pool.take(r.beside, 1)
-		e.pool.cacheIn(g.number, r.beside[len(r.beside)-1], r.hashes[at-1])
-		ev.Hashes = append(ev.Hashes, r.hashes[at-1])
+		r.blocks.beside = e.pool.take(r.blocks.beside, 1)
+		e.pool.cacheIn(g.number, r.blocks.beside[len(r.blocks.beside)-1], r.blocks.hashes[at-1])
+		ev.Hashes = append(ev.Hashes, r.blocks.hashes[at-1])
 	}
 	if !e.cfg.NoEvents {
 		e.pool.events = append(e.pool.events, ev)
@@ -192,14 +192,14 @@ func (e *Engine) commitThin(r *request, g *thinGroup, from, to int) {
 
 // keeps reports whether the group's block that ends with our block number at serves one of r's boundaries.
 func (e *Engine) keeps(r *request, g *thinGroup, at int) bool {
-	replay := (r.prompt - 1) / e.cfg.BlockSize / e.groups.align * e.groups.align
-	return slices.ContainsFunc([]int{replay, r.junction}, func(boundary int) bool {
+	replay := (r.text.prompt - 1) / e.cfg.BlockSize / e.groups.align * e.groups.align
+	return slices.ContainsFunc([]int{replay, r.cached.junction}, func(boundary int) bool {
 		return at <= boundary && at > boundary-g.need*g.step
 	})
 }
 
 // letGo gives back what r holds beside its table. It stays cached.
 func (e *Engine) letGo(r *request) {
-	e.pool.release(r.beside)
-	r.beside = r.beside[:0]
+	e.pool.release(r.blocks.beside)
+	r.blocks.beside = r.blocks.beside[:0]
 }

@@ -125,13 +125,13 @@ func (h *Histogram) observe(v float64) {
 func (e *Engine) bootHistograms() {
 	for f := range families {
 		b := f.bounds(e.cfg.MaxModelLen)
-		e.seen[f] = Histogram{Name: familyNames[f], Bounds: b, Counts: make([]uint64, len(b)+1)}
+		e.counted.seen[f] = Histogram{Name: familyNames[f], Bounds: b, Counts: make([]uint64, len(b)+1)}
 	}
 }
 
 // Histograms is a copy of what was observed since the start, in the order of vLLM's answer.
 func (e *Engine) Histograms() []Histogram {
-	all := slices.Clone(e.seen[:])
+	all := slices.Clone(e.counted.seen[:])
 	for f := range all {
 		all[f].Counts = slices.Clone(all[f].Counts)
 	}
@@ -139,43 +139,43 @@ func (e *Engine) Histograms() []Histogram {
 }
 
 // observeToken notes a token that is out at the time at, and the end of a request with it.
-func (e *Engine) observeToken(at time.Duration, r *request, out int) {
+func (e *counted) observeToken(at time.Duration, r *request, out int) {
 	if out == 1 {
-		r.first = at
-		e.seen[firstTokenTime].observe((at - r.arrived).Seconds())
+		r.times.first = at
+		e.seen[firstTokenTime].observe((at - r.times.arrived).Seconds())
 	} else {
-		e.seen[interTokenTime].observe((at - r.latest).Seconds())
+		e.seen[interTokenTime].observe((at - r.times.latest).Seconds())
 	}
-	r.latest = at
+	r.times.latest = at
 }
 
-func (e *Engine) observeEnd(at time.Duration, r *request, out int) {
+func (e *counted) observeEnd(at time.Duration, r *request, out int) {
 	see := func(f family, v float64) { e.seen[f].observe(v) }
-	see(promptLength, float64(r.prompt))
+	see(promptLength, float64(r.text.prompt))
 	see(outputLength, float64(out))
 	see(longestOutput, float64(out))
-	if r.choices > 0 {
-		see(choicesWanted, float64(r.choices))
+	if r.ask.choices > 0 {
+		see(choicesWanted, float64(r.ask.choices))
 	}
-	see(maxTokensWanted, float64(r.maxOut))
-	see(wholeTime, (at - r.arrived).Seconds())
-	see(queueTime, (r.began - r.arrived).Seconds())
-	see(inferenceTime, (at - r.began).Seconds())
-	see(prefillTime, (r.first - r.began).Seconds())
-	see(decodeTime, (at - r.first).Seconds())
+	see(maxTokensWanted, float64(r.ask.maxOut))
+	see(wholeTime, (at - r.times.arrived).Seconds())
+	see(queueTime, (r.times.began - r.times.arrived).Seconds())
+	see(inferenceTime, (at - r.times.began).Seconds())
+	see(prefillTime, (r.times.first - r.times.began).Seconds())
+	see(decodeTime, (at - r.times.first).Seconds())
 	if out > 1 {
-		see(perTokenTime, (at-r.first).Seconds()/float64(out-1))
+		see(perTokenTime, (at-r.times.first).Seconds()/float64(out-1))
 	}
-	see(preemptionCount, float64(r.preempts))
+	see(preemptionCount, float64(r.done.preempts))
 	// On D what P computed is not left out: its cached tokens go over ours.
-	see(promptComputed, float64(max(0, r.prompt-r.usageCached())))
+	see(promptComputed, float64(max(0, r.text.prompt-r.usageCached())))
 }
 
 // observeRead notes a read of a peer's blocks that took that long. Each layer of a block has a descriptor of
 // its own; NIXL may merge those that follow each other, which nothing here does.
 func (e *Engine) observeRead(took time.Duration, blocks int) {
-	e.seen[readTime].observe(took.Seconds())
-	e.seen[postTime].observe(0)
-	e.seen[readBytes].observe(float64(blocks * e.cfg.BlockSize * tokenBytes))
-	e.seen[readDescriptors].observe(float64(e.cfg.Layers * blocks))
+	e.counted.seen[readTime].observe(took.Seconds())
+	e.counted.seen[postTime].observe(0)
+	e.counted.seen[readBytes].observe(float64(blocks * e.cfg.BlockSize * tokenBytes))
+	e.counted.seen[readDescriptors].observe(float64(e.cfg.Layers * blocks))
 }

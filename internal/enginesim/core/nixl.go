@@ -19,27 +19,27 @@ var errShortRead = errors.New("read gave another number of blocks")
 
 // arrive notes a request whose KV is elsewhere, and has its lease there renewed from now on.
 func (e *Engine) arrive(_ time.Duration, r *request) {
-	t := r.transfer
+	t := r.load.transfer
 	if t == nil || !bool(t.DoRemotePrefill) {
 		return
 	}
-	r.remote = true
+	r.load.remote = true
 	if e.cfg.NoLoad {
 		t.DoRemotePrefill = false
 		return
 	}
-	e.toStart++
+	e.loads.toStart++
 	// Without tp_size the request never registers for heartbeats.
 	if t.address() && t.TPSize.Present && !t.TPSize.Null {
-		r.beats = true
-		e.beating++
+		r.load.beats = true
+		e.leasing.beating++
 	}
 }
 
 // hush ends the heartbeats of r.
-func (e *Engine) hush(r *request) {
-	if r.beats {
-		r.beats = false
+func (e *leasing) hush(r *request) {
+	if r.load.beats {
+		r.load.beats = false
 		e.beating--
 	}
 }
@@ -47,14 +47,14 @@ func (e *Engine) hush(r *request) {
 // promised is how many tokens the connector says it will load, given that local ones are cached here
 // (get_num_new_matched_tokens). It does not look whether it can: that is the first mistake.
 func (r *request) promised(local int) int {
-	t := r.transfer
+	t := r.load.transfer
 	switch {
-	case t == nil || r.skipRead:
+	case t == nil || r.ask.skipRead:
 		return 0
 	case bool(t.DoRemotePrefill):
 		return max(0, r.fetched()-local)
 	case bool(t.DoRemoteDecode) && t.readback():
-		n := r.prompt
+		n := r.text.prompt
 		if t.NumTokens.Present && !t.NumTokens.Null {
 			n = min(n, t.NumTokens.V)
 		}
@@ -67,67 +67,68 @@ func (r *request) promised(local int) int {
 
 // park makes r wait for its remote KV (update_state_after_alloc, start_load_kv). Its table is there already.
 func (e *Engine) park(r *request) {
-	t := r.transfer
+	t := r.load.transfer
 	r.state = loading
-	r.reads = len(r.table) - r.committed
-	e.loading = append(e.loading, r)
+	r.load.reads = len(r.blocks.table) - r.blocks.committed
+	e.loads.loading = append(e.loads.loading, r)
 	switch {
 	case !bool(t.DoRemotePrefill): // a prefill leg: promised, and nobody performs it
 		r.state = lost
 		return
 	case !t.blocks():
-		e.die("schedule: update_state_after_alloc: assert num_external_tokens == 0 (do_remote_prefill without "+
+		e.life.die("schedule: update_state_after_alloc: assert num_external_tokens == 0 (do_remote_prefill " +
+			"without " +
 			"remote_block_ids, request %s)", r.id)
 		return
 	case !t.address(): // only a warning in vLLM's log
 		r.state = lost
-		e.hush(r)
+		e.leasing.hush(r)
 	default:
 		e.read(r)
 	}
-	e.started(r)
+	e.loads.started(r)
 }
 
 // started marks the one transfer of r as done with.
-func (e *Engine) started(r *request) {
-	r.transfer.DoRemotePrefill = false
+func (e *remoteLoads) started(r *request) {
+	r.load.transfer.DoRemotePrefill = false
 	e.toStart--
 }
 
 // read orders the blocks that r lacks: the last ones of the peer's list. A list that is too long gives the
 // wrong ones, one that is too short is death.
 func (e *Engine) read(r *request) {
-	t := r.transfer
+	t := r.load.transfer
 	groups := t.RemoteBlocks.V.Groups
 	switch {
 	case t.RemoteBlocks.V.Broken:
-		e.die("worker: start_load_kv: TypeError: remote_block_ids is no list of lists (request %s)", r.id)
+		e.life.die("worker: start_load_kv: TypeError: remote_block_ids is no list of lists (request %s)", r.id)
 	case len(groups) != 1:
-		e.die(
+		e.life.die(
 			"worker: start_load_kv: assert len(remote) == len(local) == len(transfer_groups): %d groups (request %s)",
 			len(groups), r.id,
 		)
-	case len(groups[0]) < r.reads:
-		e.die("worker: start_load_kv: assert num_decode_blocks <= len(prefill_group): %d <= %d (request %s)",
-			r.reads, len(groups[0]), r.id)
+	case len(groups[0]) < r.load.reads:
+		e.life.die("worker: start_load_kv: assert num_decode_blocks <= len(prefill_group): %d <= %d (request %s)",
+			r.load.reads, len(groups[0]), r.id)
 	default:
-		ids := groups[0][len(groups[0])-r.reads:]
-		r.asked = e.now
-		e.step.Orders = append(e.step.Orders,
+		ids := groups[0][len(groups[0])-r.load.reads:]
+		r.load.asked = e.turn.now
+		e.turn.step.Orders = append(e.turn.step.Orders,
 			Order{Kind: OrderRead, Peer: t.peer(), RequestID: r.id, RemoteIDs: []string{t.RequestID.V}, Blocks: ids})
 	}
 }
 
 // decline tells the peer that a request which came with params computes all by itself.
 func (e *Engine) decline(r *request) {
-	t := r.transfer
+	t := r.load.transfer
 	if t == nil || !bool(t.DoRemotePrefill) {
 		return
 	}
-	e.started(r)
-	e.hush(r)
+	e.loads.started(r)
+	e.leasing.hush(r)
 	if t.blocks() && t.address() {
-		e.step.Orders = append(e.step.Orders, notification(t))
+		e.turn.step.Orders = append(e.turn.step.Orders, notification(t))
 	}
 }
 
@@ -138,105 +139,106 @@ func notification(t *Transfer) Order {
 // Loaded ends the read of an OrderRead: contents as the peer's ReadBlocks gave them, or why there are none.
 // The request goes on in the next Step.
 func (e *Engine) Loaded(now time.Duration, id string, contents []uint64, err error) {
-	if e.dead != nil {
+	if e.life.dead != nil {
 		return
 	}
-	r := e.reqs[id]
+	r := e.known.reqs[id]
 	if r == nil {
-		r = e.held[id]
+		r = e.known.held[id]
 	}
 	if r == nil || r.state != loading && r.state != unread {
 		return
 	}
-	if err == nil && len(contents) != r.reads {
+	if err == nil && len(contents) != r.load.reads {
 		err = errShortRead
 	}
 	e.countRead(now, r, err)
 	if r.state == unread {
-		delete(e.held, id)
+		delete(e.known.held, id)
 		e.drop(r)
 		return
 	}
-	e.hush(r)
+	e.leasing.hush(r)
 	r.state = loaded
-	e.arrived++
+	e.loads.arrived++
 	if err != nil {
 		e.loadFailed(r, err)
 		return
 	}
-	for i, b := range r.table[len(r.table)-r.reads:] {
+	for i, b := range r.blocks.table[len(r.blocks.table)-r.load.reads:] {
 		e.pool.blocks[b].content = contents[i]
 	}
 }
 
 func (e *Engine) countRead(now time.Duration, r *request, err error) {
 	if err != nil {
-		e.counts.NixlFailed++
+		e.counted.counts.NixlFailed++
 		return
 	}
-	e.counts.NixlTransfers++
-	e.counts.NixlBlocks += uint64(r.reads)
-	e.observeRead(now-r.asked, r.reads)
+	e.counted.counts.NixlTransfers++
+	e.counted.counts.NixlBlocks += uint64(r.load.reads)
+	e.observeRead(now-r.load.asked, r.load.reads)
 }
 
 // NotifyFailed counts a notification that did not reach the peer: its lease runs out by itself. vLLM counts
 // it among the failed transfers too.
 func (e *Engine) NotifyFailed() {
-	e.counts.NixlFailed++
-	e.counts.NixlUnsaid++
+	e.counted.counts.NixlFailed++
+	e.counted.counts.NixlUnsaid++
 }
 
 func (e *Engine) loadFailed(r *request, err error) {
-	r.failed = err
+	r.load.failed = err
 	if e.cfg.LoadPolicy == Fail {
-		e.failures++
+		e.loads.failures++
 	}
 }
 
 // failLoads ends the requests whose load failed, if that is the policy.
 func (e *Engine) failLoads() {
-	if e.failures == 0 {
+	if e.loads.failures == 0 {
 		return
 	}
-	e.loading = slices.DeleteFunc(e.loading, func(r *request) bool {
-		if r.state != loaded || r.failed == nil {
+	e.loads.loading = slices.DeleteFunc(e.loads.loading, func(r *request) bool {
+		if r.state != loaded || r.load.failed == nil {
 			return false
 		}
-		e.step.Outputs = append(e.step.Outputs, Output{
-			ID: r.id, Finished: true, Reason: FinishError, Prompt: r.prompt, Err: fmt.Errorf("KV load: %w", r.failed),
+		e.turn.step.Outputs = append(e.turn.step.Outputs, Output{
+			ID: r.id, Finished: true, Reason: FinishError, Prompt: r.text.prompt,
+			Err: fmt.Errorf("KV load: %w", r.load.failed),
 		})
-		e.arrived--
-		e.counts.Finished[FinishError]++
-		delete(e.reqs, r.id)
+		e.loads.arrived--
+		e.counted.counts.Finished[FinishError]++
+		delete(e.known.reqs, r.id)
 		e.drop(r)
 		return true
 	})
-	e.failures = 0
+	e.loads.failures = 0
 }
 
 // recompute sends a request whose load failed back to the queue, to prefill here.
 func (e *Engine) recompute(r *request) {
 	e.vacate(r)
-	r.failed = nil
-	r.external = 0
+	r.load.failed = nil
+	r.cached.external = 0
 	r.state = waiting
-	e.waiting.unshift(r)
+	e.queues.waiting.unshift(r)
 }
 
 // abortLoad ends a request that waits for remote KV. While a read may still write into its blocks they are
 // not given back; when nobody reads, as for lost requests, that is for ever.
 func (e *Engine) abortLoad(r *request) {
-	e.loading = slices.DeleteFunc(e.loading, func(x *request) bool { return x == r })
+	e.loads.loading = slices.DeleteFunc(e.loads.loading, func(x *request) bool { return x == r })
 	switch r.state {
 	case lost:
-		e.leaked++
+		e.loads.leaked++
 	case loading:
 		r.state = unread
-		e.held[r.id] = r
+		e.known.held[r.id] = r
 	case loaded:
-		e.arrived--
-		if r.failed != nil && e.failures > 0 {
-			e.failures--
+		e.loads.arrived--
+		if r.load.failed != nil && e.loads.failures > 0 {
+			e.loads.failures--
 		}
 		e.drop(r)
 	}
@@ -245,9 +247,9 @@ func (e *Engine) abortLoad(r *request) {
 // abandon is the abort of a request in the queue: if its load did not start, the peer is told to free its
 // blocks.
 func (e *Engine) abandon(r *request) {
-	if r.transfer != nil && bool(r.transfer.DoRemotePrefill) {
-		e.cleanups = append(e.cleanups, r.transfer)
-		e.toStart--
+	if r.load.transfer != nil && bool(r.load.transfer.DoRemotePrefill) {
+		e.leasing.cleanups = append(e.leasing.cleanups, r.load.transfer)
+		e.loads.toStart--
 	}
 }
 
@@ -255,39 +257,39 @@ func (e *Engine) abandon(r *request) {
 // its blocks, or, with a key missing, the core dies. Either happens in the next Step. vLLM does it for every
 // error answer of a handler, and when the client of a non-streaming request leaves.
 func (e *Engine) Reject(_ time.Duration, t *Transfer) {
-	if t != nil && bool(t.DoRemotePrefill) && e.dead == nil && !e.cfg.NoLoad {
-		e.cleanups = append(e.cleanups, t)
+	if t != nil && bool(t.DoRemotePrefill) && e.life.dead == nil && !e.cfg.NoLoad {
+		e.leasing.cleanups = append(e.leasing.cleanups, t)
 	}
 }
 
 // talk gives the orders that do not belong to a load: cleanups and heartbeats.
 func (e *Engine) talk(now time.Duration) {
-	for _, t := range e.cleanups {
+	for _, t := range e.leasing.cleanups {
 		if key := t.missing(); key != "" {
-			e.die("schedule: build_connector_meta: KeyError: %q", key)
+			e.life.die("schedule: build_connector_meta: KeyError: %q", key)
 			return
 		}
-		e.step.Orders = append(e.step.Orders, notification(t))
+		e.turn.step.Orders = append(e.turn.step.Orders, notification(t))
 	}
-	clear(e.cleanups)
-	e.cleanups = e.cleanups[:0]
-	if e.beating > 0 && now >= e.nextBeat {
-		e.nextBeat = now + e.cfg.Lease/6
-		for _, r := range e.loading {
-			e.beat(r)
+	clear(e.leasing.cleanups)
+	e.leasing.cleanups = e.leasing.cleanups[:0]
+	if e.leasing.beating > 0 && now >= e.leasing.nextBeat {
+		e.leasing.nextBeat = now + e.cfg.Lease/6
+		for _, r := range e.loads.loading {
+			e.turn.beat(r)
 		}
-		for _, r := range e.waiting.all() {
-			e.beat(r)
+		for _, r := range e.queues.waiting.all() {
+			e.turn.beat(r)
 		}
 	}
 }
 
 // beat puts r into the heartbeat of its peer.
-func (e *Engine) beat(r *request) {
-	if !r.beats {
+func (e *engineTurn) beat(r *request) {
+	if !r.load.beats {
 		return
 	}
-	id, peer := r.transfer.RequestID.V, r.transfer.peer()
+	id, peer := r.load.transfer.RequestID.V, r.load.transfer.peer()
 	for i := range e.step.Orders {
 		if o := &e.step.Orders[i]; o.Kind == OrderHeartbeat && o.Peer == peer {
 			o.RemoteIDs = append(o.RemoteIDs, id)
@@ -298,7 +300,7 @@ func (e *Engine) beat(r *request) {
 }
 
 // wake is when something happens by itself.
-func (e *Engine) wake() time.Duration {
+func (e *leasing) wake() time.Duration {
 	at := time.Duration(0)
 	if e.leases > 0 {
 		at = e.leaseMin

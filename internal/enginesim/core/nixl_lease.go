@@ -9,51 +9,53 @@ import (
 // lease keeps a finished prefill's blocks for the peer and says where they are.
 func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
 	r.state = leased
-	r.ended = at
-	r.expiry = at + e.cfg.Lease
-	if e.leases == 0 || r.expiry < e.leaseMin {
-		e.leaseMin = r.expiry
+	r.lease.ended = at
+	r.lease.expiry = at + e.cfg.Lease
+	if e.leasing.leases == 0 || r.lease.expiry < e.leasing.leaseMin {
+		e.leasing.leaseMin = r.lease.expiry
 	}
-	e.leases++
-	e.held[r.id] = r
-	r.out = TransferOut{
-		BlockIDs: r.table[:e.blocksFor(r.computed)], EngineID: e.EngineID(), RequestID: r.id,
-		Host: e.cfg.Host, Port: e.cfg.Port, NumTokens: r.computed, Cached: -1,
+	e.leasing.leases++
+	e.known.held[r.id] = r
+	r.lease.out = TransferOut{
+		BlockIDs: r.blocks.table[:e.blocksFor(r.done.computed)], EngineID: e.EngineID(), RequestID: r.id,
+		Host: e.cfg.Host, Port: e.cfg.Port, NumTokens: r.done.computed, Cached: -1,
 	}
-	if len(r.tokens) == r.prompt+1 {
-		r.out.Cached = r.hit
+	if len(r.text.tokens) == r.text.prompt+1 {
+		r.lease.out.Cached = r.cached.hit
 	}
-	return &r.out
+	return &r.lease.out
 }
 
 // unlease frees a leased request's blocks.
 func (e *Engine) unlease(r *request) {
-	delete(e.held, r.id)
-	e.leases--
+	delete(e.known.held, r.id)
+	e.leasing.leases--
 	e.drop(r)
 }
 
 // expire frees the blocks of leases that ended. Nobody is told: that is the second mistake.
 func (e *Engine) expire(now time.Duration) {
-	if e.leases == 0 || now < e.leaseMin {
+	if e.leasing.leases == 0 || now < e.leasing.leaseMin {
 		return
 	}
 	var over []*request
 	first := time.Duration(-1)
-	for _, r := range e.held {
+	for _, r := range e.known.held {
 		switch {
 		case r.state != leased:
-		case r.expiry <= now:
+		case r.lease.expiry <= now:
 			over = append(over, r)
-		case first < 0 || r.expiry < first:
-			first = r.expiry
+		case first < 0 || r.lease.expiry < first:
+			first = r.lease.expiry
 		}
 	}
-	e.leaseMin = first
+	e.leasing.leaseMin = first
 	slices.SortFunc(over,
-		func(a, b *request) int { return cmp.Or(cmp.Compare(a.expiry, b.expiry), cmp.Compare(a.seq, b.seq)) })
+		func(a, b *request) int {
+			return cmp.Or(cmp.Compare(a.lease.expiry, b.lease.expiry), cmp.Compare(a.seq, b.seq))
+		})
 	for _, r := range over {
-		e.counts.NixlExpired++
+		e.counted.counts.NixlExpired++
 		e.unlease(r)
 	}
 }
@@ -62,37 +64,37 @@ func (e *Engine) expire(now time.Duration) {
 // request that holds none, the word is only counted: the peer may have read somebody else's KV, and nobody
 // will know.
 func (e *Engine) Notify(now time.Duration, requestID string) {
-	if e.dead != nil {
+	if e.life.dead != nil {
 		return
 	}
 	e.expire(now)
-	if r := e.held[requestID]; r != nil && r.state == leased {
+	if r := e.known.held[requestID]; r != nil && r.state == leased {
 		e.unlease(r)
 		return
 	}
-	if e.reqs[requestID] == nil {
-		e.unheard++
+	if e.known.reqs[requestID] == nil {
+		e.counted.unheard++
 	}
 }
 
 // hear counts the late words of peers. An engine takes them in when it steps, and one that has nothing to do
 // and no lease to watch does not.
 func (e *Engine) hear() {
-	if !e.step.Idle || e.leases > 0 {
-		e.counts.NixlNotifiedLate += e.unheard
-		e.unheard = 0
+	if !e.turn.step.Idle || e.leasing.leases > 0 {
+		e.counted.counts.NixlNotifiedLate += e.counted.unheard
+		e.counted.unheard = 0
 	}
 }
 
 // Heartbeat renews leases: each lasts at least two thirds of Config.Lease from now.
 func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {
-	if e.dead != nil {
+	if e.life.dead != nil {
 		return
 	}
 	e.expire(now)
 	for _, id := range requestIDs {
-		if r := e.held[id]; r != nil && r.state == leased {
-			r.expiry = max(r.expiry, now+e.cfg.Lease*2/3)
+		if r := e.known.held[id]; r != nil && r.state == leased {
+			r.lease.expiry = max(r.lease.expiry, now+e.cfg.Lease*2/3)
 		}
 	}
 }
@@ -101,7 +103,7 @@ func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {
 // lease. Ids beyond the pool read another layer's memory; ids beyond the last layer give nil, and the read
 // has failed. So it has when the engine is dead.
 func (e *Engine) ReadBlocks(ids []int) []uint64 {
-	if e.dead != nil {
+	if e.life.dead != nil {
 		return nil
 	}
 	out := make([]uint64, len(ids))

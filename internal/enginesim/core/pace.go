@@ -53,9 +53,9 @@ func (e *Engine) took(w work) time.Duration {
 	if e.cfg.Pace == nil {
 		return e.cfg.Cost.of(w)
 	}
-	e.batch.reset()
-	for _, r := range e.scheduled {
-		e.batch.add(r.computed, r.chunk)
+	e.turn.batch.reset()
+	for _, r := range e.turn.scheduled {
+		e.turn.batch.add(r.done.computed, r.done.chunk)
 	}
-	return e.cfg.Pace.Took(&e.batch)
+	return e.cfg.Pace.Took(&e.turn.batch)
 }

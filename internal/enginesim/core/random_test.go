@@ -68,7 +68,7 @@ func (x *chaos) leg1(t *rapid.T) {
 // leg2 uses the params of a prefill once, and while they hold, as a router should.
 func (x *chaos) leg2(t *rapid.T) {
 	for i, id := range x.legs {
-		if x.params[id] == nil || x.p.held[id] == nil {
+		if x.params[id] == nil || x.p.known.held[id] == nil {
 			continue
 		}
 		x.legs = slices.Delete(x.legs, i, i+1)
@@ -131,7 +131,7 @@ func (x *chaos) audit(t *rapid.T) {
 func (x *chaos) finish(t *rapid.T) {
 	for range 5000 { // prompts may wait one by one for leases that nobody reads
 		x.settle()
-		if len(x.p.held)+len(x.p.reqs)+len(x.d.reqs) == 0 {
+		if len(x.p.known.held)+len(x.p.known.reqs)+len(x.d.known.reqs) == 0 {
 			break
 		}
 		x.now += 5 * time.Second
@@ -139,8 +139,9 @@ func (x *chaos) finish(t *rapid.T) {
 	x.settle()
 	for _, e := range []*Engine{x.p, x.d} {
 		s := e.Stats()
-		if s.Usage != 0 || s.Running+s.Waiting+s.Leases+s.FetchToStart != 0 || len(e.reqs)+len(e.held) != 0 ||
-			e.beating != 0 || e.arrived != 0 || e.failures != 0 {
+		if s.Usage != 0 || s.Running+s.Waiting+s.Leases+s.FetchToStart != 0 ||
+			len(e.known.reqs)+len(e.known.held) != 0 ||
+			e.leasing.beating != 0 || e.loads.arrived != 0 || e.loads.failures != 0 {
 			t.Fatalf("%s is not empty: %+v", e.cfg.EngineID, s)
 		}
 		if s.PromptTokens != s.PromptComputed+s.PromptLocal+s.PromptExternal {

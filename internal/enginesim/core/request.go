@@ -33,14 +33,31 @@ const (
 
 // request is one sequence in the engine.
 type request struct {
-	id       string
-	seq      uint64
-	state    state
-	tokens   []uint32        // the prompt, then the output
-	hashes   []kv.EngineHash // of the full blocks of tokens
-	table    []int32         // block table
-	beside   []int32         // blocks of thin groups that it holds
-	prompt   int
+	id      string
+	seq     uint64
+	state   state
+	text    requestTokens
+	blocks  blockTables
+	ask     asked
+	content contents
+	load    peerLoad
+
+	done   progress
+	cached cacheHits
+
+	times times
+
+	lease peerLease
+}
+
+// requestTokens is the prompt and the output behind it.
+type requestTokens struct {
+	tokens []uint32 // the prompt, then the output
+	prompt int
+}
+
+// asked is what the request wants. It does not change.
+type asked struct {
 	maxOut   int
 	minOut   int
 	stops    []uint32
@@ -48,46 +65,74 @@ type request struct {
 	skipRead bool
 	salt     string
 	lora     string
-	extra    uint64 // in each block hash
-	root     uint64 // of contents
 	seed     uint64
 	wanted   *wanted // what the tokens must be like, nil mostly
-	transfer *Transfer
-	remote   bool // came with do_remote_prefill
-	withheld int  // prompt tokens that the peer did not compute
+	withheld int     // prompt tokens that the peer did not compute
+	choices  int     // n, told by the first of them
+}
 
-	computed  int // tokens whose KV is in the table
-	chunk     int // tokens of this step
-	committed int // leading blocks of the table that are cached under their hash
-	preempts  int
-	hit       int // usage's cached tokens: computed when first scheduled, -1 before
-	local     int // of these, from our cache
-	junction  int // blocks that full attention had cached where the thin groups could serve fewer
-	external  int // of these, from the peer
-
+// contents is what KV contents and hashes are made of: the model, its adapter, and what was attended to so
+// far.
+type contents struct {
+	extra    uint64 // in each block hash
+	root     uint64 // of contents
 	attended uint64 // state after the first folded blocks
 	folded   int
-	received int // tokens whose KV came from a peer: not computed again
+}
 
-	arrived, began time.Duration // at the engine, and when it was first run
-	first, latest  time.Duration // token
-	choices        int           // n, told by the first of them
+// blockTables is the blocks that it holds, in each kind of group.
+type blockTables struct {
+	hashes    []kv.EngineHash // of the full blocks of tokens
+	table     []int32         // block table
+	beside    []int32         // blocks of thin groups that it holds
+	committed int             // leading blocks of the table that are cached under their hash
+}
 
-	failed error         // of the load
-	reads  int           // blocks that the load writes, the last of the table
-	asked  time.Duration // when it was ordered
-	beats  bool          // its lease on the peer is renewed
+// cacheHits is what was found in caches when it was first scheduled.
+type cacheHits struct {
+	hit      int // usage's cached tokens: computed when first scheduled, -1 before
+	local    int // of these, from our cache
+	junction int // blocks that full attention had cached where the thin groups could serve fewer
+	external int // of these, from the peer
+}
+
+// progress is how far it has been computed.
+type progress struct {
+	computed int // tokens whose KV is in the table
+	chunk    int // tokens of this step
+	preempts int
+}
+
+// peerLoad is the load of its KV from a peer.
+type peerLoad struct {
+	transfer *Transfer
+	remote   bool          // came with do_remote_prefill
+	received int           // tokens whose KV came from a peer: not computed again
+	failed   error         // of the load
+	reads    int           // blocks that the load writes, the last of the table
+	asked    time.Duration // when it was ordered
+	beats    bool          // its lease on the peer is renewed
+}
+
+// peerLease is what is kept of it for a peer.
+type peerLease struct {
 	ended  time.Duration // end of the step that finished it, while leased
 	expiry time.Duration // of our lease for the peer
 	out    TransferOut   // what the peer is told
 }
 
+// times is when it came, was first run, and had its first and its newest token.
+type times struct {
+	arrived, began time.Duration // at the engine, and when it was first run
+	first, latest  time.Duration // token
+}
+
 // usageCached is usage's cached_tokens. On D the number that P sent with the params goes over ours.
 func (r *request) usageCached() int {
-	if r.remote && r.transfer.PrefillCached.Present && !r.transfer.PrefillCached.Null {
-		return r.transfer.PrefillCached.V
+	if r.load.remote && r.load.transfer.PrefillCached.Present && !r.load.transfer.PrefillCached.Null {
+		return r.load.transfer.PrefillCached.V
 	}
-	return r.hit
+	return r.cached.hit
 }
 
 // queue is the waiting queue; both ends are cheap as long as little is put in front.
@@ -126,50 +171,57 @@ func (q *queue) unshift(r *request) {
 // ErrDead.
 func (e *Engine) Add(now time.Duration, q *Request) error {
 	switch {
-	case e.dead != nil:
+	case e.life.dead != nil:
 		return ErrDead
 	case len(q.Prompt) == 0 || len(q.Prompt) >= e.cfg.MaxModelLen:
 		return fmt.Errorf("%w: %d tokens, at most %d", ErrLength, len(q.Prompt), e.cfg.MaxModelLen-1)
-	case e.reqs[q.ID] != nil || e.held[q.ID] != nil:
+	case e.known.reqs[q.ID] != nil || e.known.held[q.ID] != nil:
 		return ErrDuplicate
 	}
 	r := e.newRequest(e.cfg.withhold(q))
-	r.arrived = now
-	e.reqs[r.id] = r
-	e.waiting.push(r)
+	r.times.arrived = now
+	e.known.reqs[r.id] = r
+	e.queues.waiting.push(r)
 	e.arrive(now, r)
 	return nil
 }
 
 // newRequest copies q into state that is used again and again.
 func (e *Engine) newRequest(q *Request) *request {
-	r := e.idleRequest()
-	e.seq++
+	r := e.memory.idleRequest()
+	e.known.seq++
 	*r = request{
-		id: q.ID, seq: e.seq, hit: -1, prompt: len(q.Prompt), transfer: q.Transfer,
-		tokens: append(r.tokens[:0], q.Prompt...), hashes: r.hashes[:0], table: r.table[:0], beside: r.beside[:0],
-		stops:  append(r.stops[:0], q.StopIDs...),
-		minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA,
-		seed: q.Seed, root: e.root, wanted: wantedOf(q), choices: q.Choices,
-		withheld: e.cfg.Withhold,
+		id: q.ID, seq: e.known.seq, text: requestTokens{prompt: len(q.Prompt),
+			tokens: append(r.text.tokens[:0], q.Prompt...)},
+		ask: asked{
+			stops:  append(r.ask.stops[:0], q.StopIDs...),
+			minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA,
+			seed: q.Seed, wanted: wantedOf(q), choices: q.Choices, withheld: e.cfg.Withhold,
+		},
+		content: contents{root: e.seeds.root},
+		blocks: blockTables{
+			hashes: r.blocks.hashes[:0], table: r.blocks.table[:0], beside: r.blocks.beside[:0],
+		},
+		cached: cacheHits{hit: -1}, load: peerLoad{transfer: q.Transfer},
 	}
-	r.maxOut = q.MaxTokens
-	if r.maxOut <= 0 {
-		r.maxOut = e.cfg.MaxModelLen
+	r.ask.maxOut = q.MaxTokens
+	if r.ask.maxOut <= 0 {
+		r.ask.maxOut = e.cfg.MaxModelLen
 	}
-	if r.lora != "" {
-		r.extra = mixString(0, r.lora)
-		r.root = mixString(e.root, r.lora)
+	if r.ask.lora != "" {
+		r.content.extra = mixString(0, r.ask.lora)
+		r.content.root = mixString(e.seeds.root, r.ask.lora)
 		if q.Weights != "" {
-			r.extra, r.root = mixString(r.extra, q.Weights), mixString(r.root, q.Weights)
+			r.content.extra, r.content.root = mixString(r.content.extra, q.Weights),
+				mixString(r.content.root, q.Weights)
 		}
 	}
-	r.attended = r.root
+	r.content.attended = r.content.root
 	r.rehash(e)
 	return r
 }
 
-func (e *Engine) idleRequest() *request {
+func (e *memory) idleRequest() *request {
 	n := len(e.spare)
 	if n == 0 {
 		return new(request)
@@ -182,37 +234,38 @@ func (e *Engine) idleRequest() *request {
 // rehash names the full blocks of tokens that have no hash yet.
 func (r *request) rehash(e *Engine) {
 	size := e.cfg.BlockSize
-	for i := len(r.hashes); (i+1)*size <= len(r.tokens); i++ {
-		parent, extra := e.none, r.extra
+	for i := len(r.blocks.hashes); (i+1)*size <= len(r.text.tokens); i++ {
+		parent, extra := e.seeds.none, r.content.extra
 		if i > 0 {
-			parent = uint64(r.hashes[i-1])
-		} else if r.salt != "" {
-			extra = mixString(extra+1, r.salt)
+			parent = uint64(r.blocks.hashes[i-1])
+		} else if r.ask.salt != "" {
+			extra = mixString(extra+1, r.ask.salt)
 		}
-		r.hashes = append(r.hashes, hashBlock(parent, r.tokens[i*size:(i+1)*size], extra))
+		r.blocks.hashes = append(r.blocks.hashes, hashBlock(parent, r.text.tokens[i*size:(i+1)*size], extra))
 	}
 }
 
 // forgetKV makes r a request that has nothing computed.
 func (r *request) forgetKV() {
-	r.table = r.table[:0]
-	r.computed = 0
-	r.committed = 0
-	r.received = 0
-	r.attended, r.folded = r.root, 0
+	r.blocks.table = r.blocks.table[:0]
+	r.done.computed = 0
+	r.blocks.committed = 0
+	r.load.received = 0
+	r.content.attended, r.content.folded = r.content.root, 0
 }
 
 func (r *request) noteHit(n int, now time.Duration) {
-	if r.hit < 0 {
-		r.hit, r.began = n, now
+	if r.cached.hit < 0 {
+		r.cached.hit, r.times.began = n, now
 	}
 }
 
 // end takes a finished request out of the engine. Its blocks go back, or, for a prefill, stay for the peer.
 func (e *Engine) end(at time.Duration, r *request, why Reason) *TransferOut {
-	e.counts.Finished[why]++
-	delete(e.reqs, r.id)
-	if r.transfer != nil && bool(r.transfer.DoRemoteDecode) && (why == FinishLength || why == FinishStop) {
+	e.counted.counts.Finished[why]++
+	delete(e.known.reqs, r.id)
+	if r.load.transfer != nil && bool(r.load.transfer.DoRemoteDecode) &&
+		(why == FinishLength || why == FinishStop) {
 		return e.lease(at, r)
 	}
 	e.drop(r)
@@ -223,13 +276,13 @@ func (e *Engine) end(at time.Duration, r *request, why Reason) *TransferOut {
 func (e *Engine) drop(r *request) {
 	e.vacate(r)
 	r.state = gone
-	r.transfer = nil
-	e.ended = append(e.ended, r)
+	r.load.transfer = nil
+	e.memory.ended = append(e.memory.ended, r)
 }
 
 // vacate gives back all that r holds.
 func (e *Engine) vacate(r *request) {
-	e.pool.release(r.table)
+	e.pool.release(r.blocks.table)
 	e.letGo(r)
 	r.forgetKV()
 }
@@ -238,25 +291,25 @@ func (e *Engine) vacate(r *request) {
 // that the step in progress finishes is aborted all the same and leaves no lease: vLLM looks at its aborts
 // between the model and the scheduler (core.py, _process_aborts_queue).
 func (e *Engine) Abort(now time.Duration, id string) {
-	r := e.reqs[id]
-	if e.dead != nil {
+	r := e.known.reqs[id]
+	if e.life.dead != nil {
 		return
 	}
 	if r == nil {
-		if r = e.held[id]; r != nil && r.state == leased && now < r.ended {
+		if r = e.known.held[id]; r != nil && r.state == leased && now < r.lease.ended {
 			e.unlease(r)
 		}
 		return
 	}
-	delete(e.reqs, id)
-	e.counts.Finished[FinishAbort]++
-	e.hush(r)
+	delete(e.known.reqs, id)
+	e.counted.counts.Finished[FinishAbort]++
+	e.leasing.hush(r)
 	switch r.state {
 	case running:
-		e.running = slices.DeleteFunc(e.running, func(x *request) bool { return x == r })
+		e.queues.running = slices.DeleteFunc(e.queues.running, func(x *request) bool { return x == r })
 		e.drop(r)
 	case waiting:
-		e.waiting.remove(e.waiting.index(r))
+		e.queues.waiting.remove(e.queues.waiting.index(r))
 		e.abandon(r)
 		e.drop(r)
 	default:

@@ -162,8 +162,8 @@ func TestPreemption(t *testing.T) {
 	for b.step(e) {
 		if s := e.Stats(); s.Preemptions == 1 && !saw {
 			saw = true
-			if e.waiting.front().id != "c" && e.waiting.front().id != "b" {
-				t.Errorf("head of the queue is %s", e.waiting.front().id)
+			if e.queues.waiting.front().id != "c" && e.queues.waiting.front().id != "b" {
+				t.Errorf("head of the queue is %s", e.queues.waiting.front().id)
 			}
 		}
 	}

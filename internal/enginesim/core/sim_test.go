@@ -234,15 +234,15 @@ func poolLaws(e *Engine) error {
 	refs := make([]int32, len(p.blocks))
 	count := func(rs ...*request) {
 		for _, r := range rs {
-			for _, id := range slices.Concat(r.table, r.beside) {
+			for _, id := range slices.Concat(r.blocks.table, r.blocks.beside) {
 				refs[id]++
 			}
 		}
 	}
-	for _, r := range e.reqs {
+	for _, r := range e.known.reqs {
 		count(r)
 	}
-	for _, r := range e.held {
+	for _, r := range e.known.held {
 		count(r)
 	}
 	free, last := 0, int32(0)
@@ -264,7 +264,7 @@ func poolLaws(e *Engine) error {
 		if b.refs > 0 {
 			held++
 		}
-		if e.leaked == 0 && b.refs != refs[id] {
+		if e.loads.leaked == 0 && b.refs != refs[id] {
 			return fmt.Errorf("block %d has %d references, tables say %d", id, b.refs, refs[id])
 		}
 		if b.hash != 0 {

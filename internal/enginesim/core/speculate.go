@@ -9,17 +9,17 @@ import "time"
 // ahead is how many slots beyond its next token a sequence that generates holds: those of the drafts that
 // are verified, and those of the next ones (num_lookahead_tokens of the scheduler).
 func (e *Engine) ahead(r *request) int {
-	if r.computed < r.prompt {
+	if r.done.computed < r.text.prompt {
 		return 0
 	}
-	return min(2*e.cfg.Speculative, e.cfg.MaxModelLen-r.computed-1)
+	return min(2*e.cfg.Speculative, e.cfg.MaxModelLen-r.done.computed-1)
 }
 
 // drafts reports whether r has drafts in this step: it generates, and has slots for them. One that was
 // preempted has none in the step that computes its last token anew.
 func (e *Engine) drafts(r *request) bool {
-	return e.cfg.Speculative > 0 && r.chunk == 1 && r.computed >= r.prompt &&
-		e.blocksFor(r.computed+1+e.ahead(r)) <= len(r.table)
+	return e.cfg.Speculative > 0 && r.done.chunk == 1 && r.done.computed >= r.text.prompt &&
+		e.blocksFor(r.done.computed+1+e.ahead(r)) <= len(r.blocks.table)
 }
 
 // speculate verifies the drafts of a step that has drawn r's next token, and takes in those that are
@@ -28,13 +28,13 @@ func (e *Engine) speculate(at time.Duration, r *request) (ended bool) {
 	if r.state != running {
 		return false
 	}
-	e.counts.SpecDrafts++
-	e.counts.SpecDrafted += uint64(e.cfg.Speculative)
+	e.counted.counts.SpecDrafts++
+	e.counted.counts.SpecDrafted += uint64(e.cfg.Speculative)
 	for range e.accepted(r) {
-		r.chunk = 1
-		e.commit(r, (r.computed+1)/e.cfg.BlockSize)
+		r.done.chunk = 1
+		e.commit(r, (r.done.computed+1)/e.cfg.BlockSize)
 		e.forward(r)
-		e.counts.SpecAccepted++
+		e.counted.counts.SpecAccepted++
 		if e.sample(at, r) {
 			return true
 		}
@@ -44,7 +44,7 @@ func (e *Engine) speculate(at time.Duration, r *request) (ended bool) {
 
 // accepted is how many drafts of this step are right: any number, at random, the same every time.
 func (e *Engine) accepted(r *request) int {
-	return int(finish(mix(r.seq, uint64(len(r.tokens)))) % uint64(e.cfg.Speculative+1))
+	return int(finish(mix(r.seq, uint64(len(r.text.tokens)))) % uint64(e.cfg.Speculative+1))
 }
 
 // withhold cuts off what a prefill leaves to decode (nixl/base_scheduler.py,
@@ -61,8 +61,8 @@ func (c *Config) withhold(q *Request) *Request {
 // fetched is how many prompt tokens are loaded from a prefill engine, counted from the first, where
 // Config.Withhold is left to be computed here.
 func (r *request) fetched() int {
-	if r.prompt > r.withheld {
-		return r.prompt - r.withheld
+	if r.text.prompt > r.ask.withheld {
+		return r.text.prompt - r.ask.withheld
 	}
-	return r.prompt
+	return r.text.prompt
 }

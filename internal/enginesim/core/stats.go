@@ -33,11 +33,12 @@ type Stats struct {
 // Stats tells the engine's state. It costs little: a server may ask after each step.
 func (e *Engine) Stats() Stats {
 	return Stats{
-		Counters: e.counts,
-		Running:  len(e.running), Waiting: e.waiting.len() + len(e.loading),
-		WaitingCapacity: e.waiting.len(), WaitingDeferred: len(e.loading),
-		FetchToStart: e.toStart, FetchInProgress: len(e.loading) - e.arrived, FetchDone: e.arrived,
-		Blocks: len(e.pool.blocks), FreeBlocks: e.pool.free, Leases: e.leases, Usage: e.pool.usage(),
+		Counters: e.counted.counts,
+		Running:  len(e.queues.running), Waiting: e.queues.waiting.len() + len(e.loads.loading),
+		WaitingCapacity: e.queues.waiting.len(), WaitingDeferred: len(e.loads.loading),
+		FetchToStart: e.loads.toStart, FetchInProgress: len(e.loads.loading) - e.loads.arrived,
+		FetchDone: e.loads.arrived,
+		Blocks:    len(e.pool.blocks), FreeBlocks: e.pool.free, Leases: e.leasing.leases, Usage: e.pool.usage(),
 	}
 }
 

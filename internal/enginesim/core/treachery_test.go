@@ -216,8 +216,8 @@ func TestHeartbeats(t *testing.T) {
 	b.delay = nil
 	b.settle()
 	same(t, "text", b.text["r"], b.plain(solo, "solo", ids, 3))
-	if d.beating != 0 {
-		t.Errorf("%d requests still beat", d.beating)
+	if d.leasing.beating != 0 {
+		t.Errorf("%d requests still beat", d.leasing.beating)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestHeartbeatExtendsOnly(t *testing.T) {
 		{25 * time.Second, 45 * time.Second},
 	} {
 		p.Heartbeat(c.at, []string{"p", "unknown"})
-		if got := p.held["p"].expiry; got != c.want {
+		if got := p.known.held["p"].lease.expiry; got != c.want {
 			t.Errorf("heartbeat at %v: lease ends %v, want %v", c.at, got, c.want)
 		}
 	}

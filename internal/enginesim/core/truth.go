@@ -17,15 +17,15 @@ type Task struct {
 // Tasks appends every request that has not ended: running ones, those that load, and the queue, each in its
 // order.
 func (e *Engine) Tasks(dst []Task) []Task {
-	for _, r := range e.running {
+	for _, r := range e.queues.running {
 		dst = append(dst, r.task())
 	}
-	for _, r := range e.loading {
+	for _, r := range e.loads.loading {
 		t := r.task()
 		t.Loading = true
 		dst = append(dst, t)
 	}
-	for _, r := range e.waiting.all() {
+	for _, r := range e.queues.waiting.all() {
 		t := r.task()
 		t.Waiting = true
 		dst = append(dst, t)
@@ -35,15 +35,16 @@ func (e *Engine) Tasks(dst []Task) []Task {
 
 func (r *request) task() Task {
 	return Task{
-		ID: r.id, Tokens: len(r.tokens), Computed: r.computed, Out: r.maxOut - (len(r.tokens) - r.prompt),
-		Blocks: len(r.table),
+		ID: r.id, Tokens: len(r.text.tokens), Computed: r.done.computed,
+		Out:    r.ask.maxOut - (len(r.text.tokens) - r.text.prompt),
+		Blocks: len(r.blocks.table),
 	}
 }
 
 // AppendHashes appends the engine's names of the full blocks of a prompt without salt or adapter. Engines of
 // one hash seed and block size name them alike.
 func (e *Engine) AppendHashes(dst []kv.EngineHash, prompt []uint32) []kv.EngineHash {
-	parent := e.none
+	parent := e.seeds.none
 	for size := e.cfg.BlockSize; len(prompt) >= size; prompt = prompt[size:] {
 		h := hashBlock(parent, prompt[:size], 0)
 		dst = append(dst, h)

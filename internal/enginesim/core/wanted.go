@@ -22,10 +22,10 @@ func wantedOf(q *Request) *wanted {
 // draw draws r's next token under its wishes. Like every draw it depends on the state, so that wrong KV shows
 // in the choice.
 func (w *wanted) draw(e *Engine, r *request, state uint64) uint32 {
-	out := len(r.tokens) - r.prompt
+	out := len(r.text.tokens) - r.text.prompt
 	if w.scripts != nil {
 		if w.script == nil {
-			w.script = w.scripts[finish(mix(state, finish(r.seed)))%uint64(len(w.scripts))]
+			w.script = w.scripts[finish(mix(state, finish(r.ask.seed)))%uint64(len(w.scripts))]
 		}
 		return w.script[min(out, len(w.script)-1)]
 	}
@@ -33,11 +33,11 @@ func (w *wanted) draw(e *Engine, r *request, state uint64) uint32 {
 		return id
 	}
 	for try := 0; ; try++ {
-		t := e.cfg.draw(state, r.seed, try)
+		t := e.cfg.draw(state, r.ask.seed, try)
 		if len(w.allowed) > 0 {
-			t = w.allowed[finish(mix(state, finish(r.seed)+uint64(try)*oddA))%uint64(len(w.allowed))]
+			t = w.allowed[finish(mix(state, finish(r.ask.seed)+uint64(try)*oddA))%uint64(len(w.allowed))]
 		}
-		masked := w.bias[t] <= -strong || out < r.minOut && e.ends(r, t)
+		masked := w.bias[t] <= -strong || out < r.ask.minOut && e.ends(r, t)
 		if !masked || try == 256 {
 			return t
 		}
