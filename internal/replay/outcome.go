@@ -105,51 +105,67 @@ func (p *Play) sum(name string, r *cluster.Result) *Outcome {
 
 // tally adds records up.
 type tally struct {
-	ttft, tpot, e2e, gap        []float64
-	all, refused, good, local   int
-	usual, tight                int
-	halting, stuck              int
-	failed, retried             int
+	samples  samples
+	requests requestCounts
+	work     tokenSums
+	transfer time.Duration
+}
+
+// samples is a value a request.
+type samples struct {
+	ttft, tpot, e2e, gap []float64
+}
+
+// requestCounts is how many requests were what.
+type requestCounts struct {
+	all, refused, good, local int
+	usual, tight              int
+	halting, stuck            int
+	failed, retried           int
+}
+
+// tokenSums is how much work there was.
+type tokenSums struct {
 	prompt, cached, moved, many float64
-	transfer                    time.Duration
 }
 
 func (t *tally) add(x *cluster.Record, slo SLO) {
-	t.all++
+	t.requests.all++
 	if x.Failures > 0 {
-		t.retried++
+		t.requests.retried++
 	}
 	switch {
 	case x.Refused:
-		t.refused++
+		t.requests.refused++
 		return
 	case x.Failed:
-		t.failed++
+		t.requests.failed++
 		return
 	}
-	t.ttft, t.e2e = append(t.ttft, x.TTFT.Seconds()), append(t.e2e, x.Total.Seconds())
+	t.samples.ttft, t.samples.e2e = append(t.samples.ttft, x.TTFT.Seconds()),
+		append(t.samples.e2e, x.Total.Seconds())
 	if x.Output > 1 {
 		t.stream(x)
 	}
-	count(&t.good, slo.Keeps(x))
-	count(&t.usual, Usual.Keeps(x))
-	count(&t.tight, Tight.Keeps(x))
+	count(&t.requests.good, slo.Keeps(x))
+	count(&t.requests.usual, Usual.Keeps(x))
+	count(&t.requests.tight, Tight.Keeps(x))
 	if x.Prefill < 0 {
-		t.local++
+		t.requests.local++
 	} else {
-		t.many++
-		t.moved += float64(x.Moved)
+		t.work.many++
+		t.work.moved += float64(x.Moved)
 		t.transfer += x.Transfer
 	}
-	t.prompt += float64(x.Prompt)
-	t.cached += float64(x.Cached)
+	t.work.prompt += float64(x.Prompt)
+	t.work.cached += float64(x.Cached)
 }
 
 // stream adds what is known of answers of more than one token only.
 func (t *tally) stream(x *cluster.Record) {
-	t.tpot, t.gap = append(t.tpot, x.TPOT()), append(t.gap, x.Gap.Seconds())
-	count(&t.halting, x.Gap > 200*time.Millisecond)
-	count(&t.stuck, x.Gap > time.Second)
+	t.samples.tpot, t.samples.gap = append(t.samples.tpot, x.TPOT()), append(t.samples.gap, x.Gap.Seconds())
+	count(&t.requests.halting, x.Gap > 200*time.Millisecond)
+	count(&t.requests.stuck, x.Gap > time.Second)
 }
 
 func count(n *int, so bool) {
@@ -160,18 +176,20 @@ func count(n *int, so bool) {
 
 func (t *tally) into(o *Outcome) {
 	share := func(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
-	o.Usual, o.Tight = share(t.usual, t.all), share(t.tight, t.all)
-	o.Gap = quantiles(t.gap)
-	o.Halting, o.Stuck = share(t.halting, len(t.gap)), share(t.stuck, len(t.gap))
-	o.Measured, o.Refused = t.all, t.refused
-	o.Failed, o.Retried = t.failed, t.retried
-	o.TTFT = quantiles(t.ttft)
-	o.TPOT = quantiles(t.tpot)
-	o.E2E = quantiles(t.e2e)
-	o.Good, o.Local = float64(t.good)/float64(max(t.all, 1)), float64(t.local)/float64(max(t.all, 1))
-	o.Hit = t.cached / max(t.prompt, 1)
-	o.Moved = t.moved / 1e9
-	o.Transfer = t.transfer.Seconds() / max(t.many, 1)
+	o.Usual, o.Tight = share(t.requests.usual, t.requests.all), share(t.requests.tight, t.requests.all)
+	o.Gap = quantiles(t.samples.gap)
+	o.Halting, o.Stuck = share(t.requests.halting, len(t.samples.gap)),
+		share(t.requests.stuck, len(t.samples.gap))
+	o.Measured, o.Refused = t.requests.all, t.requests.refused
+	o.Failed, o.Retried = t.requests.failed, t.requests.retried
+	o.TTFT = quantiles(t.samples.ttft)
+	o.TPOT = quantiles(t.samples.tpot)
+	o.E2E = quantiles(t.samples.e2e)
+	o.Good, o.Local = float64(t.requests.good)/float64(max(t.requests.all, 1)),
+		float64(t.requests.local)/float64(max(t.requests.all, 1))
+	o.Hit = t.work.cached / max(t.work.prompt, 1)
+	o.Moved = t.work.moved / 1e9
+	o.Transfer = t.transfer.Seconds() / max(t.work.many, 1)
 }
 
 // balance returns how much busier than the mean the busiest is, and how busy the mean is.

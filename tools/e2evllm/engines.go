@@ -43,6 +43,8 @@ const (
 )
 
 // engine is one vLLM server. Its exported fields are what another run needs to use it.
+//
+// Long: its exported fields are one record of a file that another run reads.
 type engine struct {
 	Name     string
 	Role     string

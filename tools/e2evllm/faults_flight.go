@@ -32,6 +32,8 @@ type flight struct {
 }
 
 // landed is all that a client learns of one request at any of the four doors.
+//
+// Long: a field a fact of one answer, written by the client and compared by checks.
 type landed struct {
 	id       string // X-Request-Id
 	status   int

@@ -11,6 +11,8 @@ import (
 )
 
 // verdict is what came of a phase.
+//
+// Long: a field a figure of the table.
 type verdict struct {
 	kinds     []kindCount
 	requests  int

@@ -30,15 +30,30 @@ type counts struct {
 	functions []named // lines each, from func to the last brace; literals are part of the function around them
 	weights   []int   // tokens of each
 
-	over100, over110, over160 int // lines of more columns; a tab is one
-	manyTargets               int // assignments to three or more
-	bytes, commentBytes       int
-	commentLines              int // with a comment, behind code too
+	width       widths
+	manyTargets int // assignments to three or more
+	comment     commentSums
 
-	states       []named // structs with an unexported field: fields each
-	exported     int     // types, functions, methods of exported types, constants and variables
-	undocumented int     // those without a comment, of their own or their group's
-	examples     int     // runnable ones: with an output to compare
+	states []named // structs with an unexported field: fields each
+	api    apiCounts
+}
+
+// widths is lines of more columns than that; a tab is one.
+type widths struct {
+	over100, over110, over160 int // lines of more columns; a tab is one
+}
+
+// commentSums is how much of the text is comments.
+type commentSums struct {
+	bytes, commentBytes int
+	commentLines        int // with a comment, behind code too
+}
+
+// apiCounts is what the package says of itself.
+type apiCounts struct {
+	exported     int // types, functions, methods of exported types, constants and variables
+	undocumented int // those without a comment, of their own or their group's
+	examples     int // runnable ones: with an output to compare
 }
 
 // file adds one file.
@@ -46,7 +61,7 @@ func (c *counts) file(f *source) {
 	code, tokens := codeOf(f)
 	if f.test() {
 		c.testLines += len(code)
-		c.countExamples(f)
+		c.api.countExamples(f)
 		return
 	}
 	lines := bytes.Split(bytes.TrimSuffix(f.text, []byte("\n")), []byte("\n"))
@@ -54,7 +69,7 @@ func (c *counts) file(f *source) {
 	c.lines += len(code)
 	c.codeLines += len(code)
 	c.tokens += len(tokens)
-	c.widths(lines)
+	c.width.widths(lines)
 	c.comments(f, code)
 	for _, d := range f.syntax.Decls {
 		c.declaration(f, d, tokens)
@@ -90,7 +105,7 @@ func codeOf(f *source) (lines map[int]bool, at []int) {
 	}
 }
 
-func (c *counts) widths(lines [][]byte) {
+func (c *widths) widths(lines [][]byte) {
 	for _, line := range lines {
 		n := utf8.RuneCount(line)
 		for limit, over := range map[int]*int{100: &c.over100, 110: &c.over110, 160: &c.over160} {
@@ -102,12 +117,12 @@ func (c *counts) widths(lines [][]byte) {
 }
 
 func (c *counts) comments(f *source, code map[int]bool) {
-	c.bytes += len(f.text)
+	c.comment.bytes += len(f.text)
 	for _, g := range f.syntax.Comments {
 		for _, one := range g.List {
-			c.commentBytes += f.offset(one.End()) - f.offset(one.Pos())
+			c.comment.commentBytes += f.offset(one.End()) - f.offset(one.Pos())
 			first, last := f.line(one.Pos()), f.line(one.End())
-			c.commentLines += last - first + 1
+			c.comment.commentLines += last - first + 1
 			for line := first; line <= last; line++ {
 				c.lines += btoi(!code[line])
 			}
@@ -124,7 +139,7 @@ func (c *counts) declaration(f *source, d ast.Decl, tokens []int) {
 		})
 		c.weights = append(c.weights, len(between(tokens, f.offset(d.Pos()), f.offset(d.End()))))
 		if ast.IsExported(d.Name.Name) && (d.Recv == nil || ast.IsExported(receiver(d))) {
-			c.export(d.Doc != nil)
+			c.api.export(d.Doc != nil)
 		}
 	case *ast.GenDecl:
 		for _, s := range d.Specs {
@@ -137,7 +152,7 @@ func (c *counts) spec(f *source, d *ast.GenDecl, s ast.Spec) {
 	switch s := s.(type) {
 	case *ast.TypeSpec:
 		if s.Name.IsExported() {
-			c.export(d.Doc != nil || s.Doc != nil || s.Comment != nil)
+			c.api.export(d.Doc != nil || s.Doc != nil || s.Comment != nil)
 		}
 		if t, ok := s.Type.(*ast.StructType); ok {
 			c.state(f.name+" "+s.Name.Name, t, cmp.Or(reasonIn(s.Doc), reasonIn(d.Doc)))
@@ -145,13 +160,13 @@ func (c *counts) spec(f *source, d *ast.GenDecl, s ast.Spec) {
 	case *ast.ValueSpec:
 		for _, n := range s.Names {
 			if n.IsExported() {
-				c.export(d.Doc != nil || s.Doc != nil || s.Comment != nil)
+				c.api.export(d.Doc != nil || s.Doc != nil || s.Comment != nil)
 			}
 		}
 	}
 }
 
-func (c *counts) export(documented bool) {
+func (c *apiCounts) export(documented bool) {
 	c.exported++
 	if !documented {
 		c.undocumented++
@@ -172,7 +187,7 @@ func (c *counts) state(name string, t *ast.StructType, reason string) {
 	}
 }
 
-func (c *counts) countExamples(f *source) {
+func (c *apiCounts) countExamples(f *source) {
 	for _, e := range doc.Examples(f.syntax) {
 		if e.Output != "" || e.EmptyOutput {
 			c.examples++

@@ -36,15 +36,15 @@ func TestCountsOfOneRoom(t *testing.T) {
 		{"lines of Take", c.functions[0].n, 6},
 		{"tokens of Give", c.weights[1], 18},
 		{"tokens of Free", c.weights[3], 6},
-		{"lines over 100 columns", c.over100, 1},
-		{"over 110", c.over110, 0},
+		{"lines over 100 columns", c.width.over100, 1},
+		{"over 110", c.width.over110, 0},
 		{"assignments to three", c.manyTargets, 1},
-		{"lines with a comment", c.commentLines, 8},
+		{"lines with a comment", c.comment.commentLines, 8},
 		{"structs with something of their own", len(c.states), 1},
 		{"fields of Pool", c.states[0].n, 4},
-		{"exported", c.exported, 8},
-		{"without doc", c.undocumented, 3},
-		{"runnable examples", c.examples, 1},
+		{"exported", c.api.exported, 8},
+		{"without doc", c.api.undocumented, 3},
+		{"runnable examples", c.api.examples, 1},
 	} {
 		if f.got != f.want {
 			t.Errorf("%s: %d, want %d", f.what, f.got, f.want)

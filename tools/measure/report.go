@@ -37,21 +37,24 @@ var sections = [][]column{
 	},
 	{
 		{"tokens a code line", func(c *counts) string { return ratio(c.tokens, c.codeLines, 1, "%.1f") }},
-		{"lines over 100", func(c *counts) string { return ratio(c.over100, c.lines, 100, "%.1f %%") }},
-		{"over 110", func(c *counts) string { return fmt.Sprint(c.over110) }},
-		{"over 160", func(c *counts) string { return fmt.Sprint(c.over160) }},
+		{"lines over 100", func(c *counts) string { return ratio(c.width.over100, c.lines, 100, "%.1f %%") }},
+		{"over 110", func(c *counts) string { return fmt.Sprint(c.width.over110) }},
+		{"over 160", func(c *counts) string { return fmt.Sprint(c.width.over160) }},
 		{"3+ targets per 1,000", func(c *counts) string { return ratio(c.manyTargets, c.codeLines, 1000, "%.1f") }},
-		{"comments: bytes", func(c *counts) string { return ratio(c.commentBytes, c.bytes, 100, "%.0f %%") }},
-		{"their lines", func(c *counts) string { return ratio(c.commentLines, c.lines, 100, "%.0f %%") }},
+		{"comments: bytes", func(c *counts) string {
+			return ratio(c.comment.commentBytes, c.comment.bytes, 100,
+				"%.0f %%")
+		}},
+		{"their lines", func(c *counts) string { return ratio(c.comment.commentLines, c.lines, 100, "%.0f %%") }},
 	},
 	{
 		{"state structs", func(c *counts) string { return fmt.Sprint(len(c.states)) }},
 		{"fields p50/p90/max", func(c *counts) string { return quantiles(sizes(c.states), 50, 90, 100) }},
 		{"over 12 fields", func(c *counts) string { return fmt.Sprint(over(c.states, manyFields)) }},
 		{"without a reason", func(c *counts) string { return fmt.Sprint(len(unexplained(c.states, manyFields))) }},
-		{"exported", func(c *counts) string { return fmt.Sprint(c.exported) }},
-		{"without doc", func(c *counts) string { return fmt.Sprint(c.undocumented) }},
-		{"runnable Examples", func(c *counts) string { return fmt.Sprint(c.examples) }},
+		{"exported", func(c *counts) string { return fmt.Sprint(c.api.exported) }},
+		{"without doc", func(c *counts) string { return fmt.Sprint(c.api.undocumented) }},
+		{"runnable Examples", func(c *counts) string { return fmt.Sprint(c.api.examples) }},
 	},
 }
 
