@@ -76,9 +76,8 @@ func (e *Engine) park(r *request) {
 		r.state = lost
 		return
 	case !t.blocks():
-		e.life.die("schedule: update_state_after_alloc: assert num_external_tokens == 0 (do_remote_prefill " +
-			"without " +
-			"remote_block_ids, request %s)", r.id)
+		e.life.die("schedule: update_state_after_alloc: assert num_external_tokens == 0 (do_remote_prefill "+
+			"without remote_block_ids, request %s)", r.id)
 		return
 	case !t.address(): // only a warning in vLLM's log
 		r.state = lost
