@@ -12,6 +12,8 @@ import (
 // Front returns the handler of the public listener: the OpenAI-style paths, models and liveness, and nothing
 // else. What is not listed here does not exist, however it is spelled: engines' dev and admin paths are out
 // of reach by default.
+//
+// Long: a row a path.
 func (o *Orchestrator) Front() http.Handler {
 	mux := chi.NewRouter()
 	mux.NotFound(

@@ -25,6 +25,8 @@ import (
 )
 
 // options is the command line.
+//
+// Long: a field a flag.
 type options struct {
 	tandem    string
 	out       string

@@ -15,7 +15,7 @@
 //	func (p *params) field(key string) error {
 //
 // With -check nothing is printed but those that have none, and the command fails if there are any; folders
-// named by -except are passed over.
+// and files named by -except are passed over.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 		"folder of a checkout to compare with: its figures stand before the arrow")
 	checking := flag.Bool("check", false,
 		"print only what is too long without a reason, and fail if anything is")
-	except := flag.String("except", "", "folders that -check passes over, with commas between them")
+	except := flag.String("except", "", "folders and files that -check passes over, with commas between them")
 	flag.Parse()
 	dir, err := folder(flag.Args())
 	if err == nil && *checking {

@@ -47,9 +47,15 @@ func TestCheck(t *testing.T) {
 			"package a\n\ntype (\n\t// t is.\n\t//\n\t// Long: a row.\n\tt struct {" + fields + "}\n)\n", "",
 		},
 		{"a folder that is passed over", "package b\n\nfunc f" + body, ""},
+		{"a file that is passed over", "package c\n\nfunc f" + body, ""},
+		{
+			"a folder whose name begins alike", "package bb\n\nfunc f" + body,
+			"bb/bb.go f: function of 41 lines, over 40 without a reason\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, folder := t.TempDir(), c.text[len("package "):][:1]
+			dir := t.TempDir()
+			folder, _, _ := strings.Cut(c.text[len("package "):], "\n")
 			if err := os.Mkdir(filepath.Join(dir, folder), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +63,7 @@ func TestCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			err := check(&out, dir, []string{"b"})
+			err := check(&out, dir, []string{"b", "c/c.go"})
 			if out.String() != c.want {
 				t.Errorf("got %q, want %q", out.String(), c.want)
 			}
