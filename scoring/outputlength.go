@@ -24,8 +24,7 @@ type OutputLength struct {
 	guess  *distribution          // what is taken to be so before anything was seen; nil under another
 	wide   *distribution          // the same, as long as it may well be
 	events uint64                 // calls of Passed and Learn that told something
-	seen   int                    // answers that ended in a bucket or went beyond it
-	news   int                    // those that likely and cautious do not have
+	news   bool                   // something that likely and cautious do not have
 
 	likely, cautious spread // what follows from all that, as of the given version
 	version          int    // counts up; 0: never worked out
@@ -39,8 +38,6 @@ const (
 	lengthDoubt   = 1     // answers that the guess of how long they may be counts for
 	lengthTail    = 0.25  // of its age, is what an answer longer than any before is expected to go on for
 	lengthMax     = 1 << 20
-	lengthMany    = 4096 // bucket counts, some 500 answers
-	lengthFresh   = 64   // what is a 64th of what was seen changes nothing yet
 	lengthLeast   = 1e-3 // of its belief in the guess stays: of lengths never seen nothing else is known
 )
 
@@ -115,7 +112,7 @@ func (l *OutputLength) pass(a, b int) {
 	}
 	for i := b; i < a; i++ {
 		l.beyond[i] = max(0, l.beyond[i]-1)
-		l.news++
+		l.news = true
 	}
 }
 
@@ -125,8 +122,7 @@ func (l *OutputLength) forget(i int) {
 	l.ended[i] *= lengthKeep
 	l.tokens[i] *= lengthKeep
 	l.beyond[i] *= lengthKeep
-	l.seen++
-	l.news++
+	l.news = true
 }
 
 // Rest returns how many tokens an answer that has generated some already is expected to add, and never more
@@ -144,25 +140,22 @@ func (l *OutputLength) Room(generated, limit int) int {
 	return max(l.likely.rest(generated, limit), l.cautious.rest(generated, limit))
 }
 
-// work works out what follows from what was seen, where enough of that is new: it takes longer than what is
-// asked of it.
+// work works out what follows from what was seen, where that has changed.
 func (l *OutputLength) work() {
-	old := l.version == 0 || l.news > min(l.seen, lengthMany)/lengthFresh
-	if l.above == nil {
-		if old {
-			l.news, l.version = 0, l.version+1
-			l.likely.work(l, l.guess, lengthBelief*l.belief)
-			l.cautious.work(l, l.wide, lengthDoubt*l.belief)
-		}
+	likely, cautious, doubt := l.guess, l.wide, float64(lengthDoubt)
+	above := 0
+	if l.above != nil {
+		l.above.work()
+		likely, cautious, doubt = &l.above.likely.distribution, &l.above.cautious.distribution, lengthBelief
+		above = l.above.version
+	}
+	if l.version > 0 && !l.news && above == l.versionAbove {
 		return
 	}
-	l.above.work()
-	if old || l.versionAbove != l.above.version {
-		l.news, l.version = 0, l.version+1
-		l.versionAbove = l.above.version
-		l.likely.work(l, &l.above.likely.distribution, lengthBelief*l.belief)
-		l.cautious.work(l, &l.above.cautious.distribution, lengthBelief*l.belief)
-	}
+	l.version++
+	l.versionAbove, l.news = above, false
+	l.likely.work(l, likely, lengthBelief*l.belief)
+	l.cautious.work(l, cautious, doubt*l.belief)
 }
 
 // distribution is how answers are spread over the buckets.

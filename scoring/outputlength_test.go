@@ -127,7 +127,6 @@ func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
 		twinPool := &lengthTwin{guess: float64(guess), doubt: doubt}
 		twinClass := &lengthTwin{above: twinPool}
 		long := rapid.IntRange(1, 20_000)
-		fresh := func() { pool.version, class.version = 0, 0 } // nothing is too little to be worked out
 		for range rapid.IntRange(0, 60).Draw(t, "answers") {
 			l, twin := class, twinClass
 			if rapid.Bool().Draw(t, "of the pool") {
@@ -154,7 +153,6 @@ func TestOutputLengthIsWhatItsTwinSays(t *testing.T) {
 				twin *lengthTwin
 			}{"pool": {pool, twinPool}, "class": {class, twinClass}} {
 				likely, cautious := of.twin.rest(false, have, limit), of.twin.rest(true, have, limit)
-				fresh()
 				if got := float64(of.l.Rest(have, limit)); math.Abs(got-likely) > 1+likely/100 {
 					t.Errorf("%s: %g more behind %d, at most %d; its twin says %g", name, got, have, limit, likely)
 				}
