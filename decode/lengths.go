@@ -36,6 +36,9 @@ const (
 	ofHints
 )
 
+// String names it, in files too.
+func (k kindOfGroup) String() string { return [...]string{"tenant", "class", "hints"}[k] }
+
 // Prompts are short below the first of these, and long from the second on: a question, a conversation and a
 // pile of documents are not answered alike.
 const (
@@ -79,28 +82,37 @@ func (p *Pool) expects(q *Query, meet bool) expectation {
 	if meet {
 		l.met += 2
 	}
-	e := expectation{lengths: l.of(q, meet)}
+	e := expectation{lengths: l.of(classOf(q), meet)}
 	if q.Class.Hint > 0 {
 		e.hint, e.hinted = q.Class.Hint, l.hintsOf(q.Class.Tenant, meet)
 	}
 	return e
 }
 
-func (l *lengths) of(q *Query, meet bool) *scoring.OutputLength {
-	model := l.ofModel(q.Model, meet)
-	if model == l.all {
-		return model
-	}
+// classOf returns the class of q.
+func classOf(q *Query) group {
 	c := &q.Class
-	class := group{
+	return group{
 		of: ofClass, model: q.Model, tenant: c.Tenant, api: c.API, tools: c.Tools, structured: c.Structured,
 		stops: c.Stops, long: long(q.Tokens),
 	}
-	above := model
-	if c.Tenant != 0 {
-		above = l.group(group{of: ofTenant, model: q.Model, tenant: c.Tenant}, above, meet)
+}
+
+// of returns the lengths of a class, or those of the closest above it.
+func (l *lengths) of(class group, meet bool) *scoring.OutputLength {
+	model := l.ofModel(class.model, meet)
+	if model == l.all {
+		return model
 	}
-	return l.group(class, above, meet)
+	return l.group(class, l.ofTenant(class, model, meet), meet)
+}
+
+// ofTenant returns the lengths of the tenant of g, those of its model where it is not known.
+func (l *lengths) ofTenant(g group, model *scoring.OutputLength, meet bool) *scoring.OutputLength {
+	if g.tenant == 0 {
+		return model
+	}
+	return l.group(group{of: ofTenant, model: g.model, tenant: g.tenant}, model, meet)
 }
 
 // ofModel returns the lengths of a model's answers.

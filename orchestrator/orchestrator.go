@@ -99,6 +99,7 @@ type membership struct {
 
 	announced  announcements
 	departures departures
+	state      *stateFile
 }
 
 // records are what is kept of requests for people to see.
@@ -181,9 +182,13 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 		Panics: o.panics, Registry: opt.Registry,
 	})
 	opt.Registry.MustRegister(&collector{o: o})
+	o.state = &stateFile{
+		log: o.log, planner: o.planner, config: func() config.State { return o.snap.Load().cfg.State },
+	}
 	if err := o.Apply(cfg); err != nil {
 		return nil, err
 	}
+	o.state.restore()
 	return o, nil
 }
 
@@ -209,6 +214,7 @@ func (o *Orchestrator) membersChanged(
 	for _, e := range all {
 		o.m.ejections.begin(&e.Member)
 	}
+	o.state.arrived(time.Now())
 }
 
 // forgetTokens drops the token ids that a server's process made: another one may have another tokenizer or
@@ -225,6 +231,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for where, run := range map[string]func(context.Context){
 		"stall": o.clock.Run, "expiry": o.expire, "trials": o.trials, "decisions": o.file.run,
+		"state": o.state.run,
 	} {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}

@@ -92,6 +92,7 @@ var elsewhere = map[string]string{
 	"answer_cache.valkey":                 "TestSharedStoreIsReloaded",
 	"connector.type":                      "there is one",
 	"decisions.file":                      "TestDecisionsInAFile",
+	"state.file":                          "TestWhatWasLearnedOutlivesTheRouter",
 }
 
 // reindexing are the fields whose change begins an index anew.

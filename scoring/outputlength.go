@@ -142,12 +142,12 @@ func (l *OutputLength) Room(generated, limit int) int {
 
 // work works out what follows from what was seen, where that has changed.
 func (l *OutputLength) work() {
-	likely, cautious, doubt := l.guess, l.wide, float64(lengthDoubt)
-	above := 0
+	likely, cautious := l.guess, l.wide
+	doubt, above := float64(lengthDoubt), 0
 	if l.above != nil {
 		l.above.work()
-		likely, cautious, doubt = &l.above.likely.distribution, &l.above.cautious.distribution, lengthBelief
-		above = l.above.version
+		likely, cautious = &l.above.likely.distribution, &l.above.cautious.distribution
+		doubt, above = lengthBelief, l.above.version
 	}
 	if l.version > 0 && !l.news && above == l.versionAbove {
 		return

@@ -101,6 +101,9 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	row("timeouts", "queue %v, prefill %v, first token %v, between tokens %v, drain %v",
 		t.Queue, t.Prefill, t.DecodeFirst, t.DecodeIdle, t.Drain)
 	row("tracing", "%s", ifElse(c.Tracing.Exporter == config.TraceEnv, "as OTEL_* says", c.Tracing.Exporter))
+	if c.State.File != "" {
+		row("state", "%s, every %v", c.State.File, c.State.Interval)
+	}
 	if set := experiments(c); len(set) > 0 {
 		row("experimental", "%s", strings.Join(set, ", "))
 	}

@@ -35,6 +35,7 @@ type Config struct {
 	Tracing   Tracing   `yaml:"tracing"`
 	Log       Log       `yaml:"log"`       // our own log
 	Decisions Decisions `yaml:"decisions"` // the record of decisions
+	State     State     `yaml:"state"`     // what was learned, for the next process
 
 	Experimental Experimental `yaml:"experimental"` // what nobody needs to run it
 }
@@ -329,6 +330,12 @@ type Decisions struct {
 	FileKeep int    `yaml:"file_keep"` // how many that were put aside are kept
 }
 
+// State is where what was learned outlives the process.
+type State struct {
+	File     string        `yaml:"file"`     // is read at the start, replaced now and then and at the end; "": none
+	Interval time.Duration `yaml:"interval"` // between two writes
+}
+
 // Default returns a configuration with no replicas and every other field as the reference says.
 //
 // Long: a row a section of the file.
@@ -374,6 +381,7 @@ func Default() *Config {
 		Tracing:   Tracing{Sample: 1},
 		Log:       Log{Level: "info", Format: "text"},
 		Decisions: Decisions{Ring: 1024, FileSize: 100 << 20, FileKeep: 5},
+		State:     State{Interval: time.Minute},
 
 		Experimental: Experimental{
 			Pools: ExperimentalPools{Prefill: choice, Decode: choice},

@@ -73,7 +73,7 @@ func (c *Config) anchor(path string) {
 	if err != nil { // there is no working folder
 		folder = filepath.Dir(path)
 	}
-	for _, name := range append(c.inputs(), &c.Tracing.File, &c.Decisions.File) {
+	for _, name := range append(c.inputs(), &c.Tracing.File, &c.Decisions.File, &c.State.File) {
 		if *name != "" && !filepath.IsAbs(*name) {
 			*name = filepath.Join(folder, *name)
 		}

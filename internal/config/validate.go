@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Validate names every contradiction in c at once. The error is [Problems], without lines. It opens no file
@@ -51,6 +52,7 @@ func (c *Config) check() Problems {
 	ck.between("decisions.ring", c.Decisions.Ring, 0, 1_000_000)
 	ck.size("decisions.file_size", c.Decisions.FileSize, 1<<20)
 	ck.between("decisions.file_keep", c.Decisions.FileKeep, 1, 1000)
+	ck.longer("state.interval", c.State.Interval, time.Second)
 	ck.choice("experimental.pools.prefill", c.Experimental.Pools.Prefill, c.Pools.Prefill.Index)
 	ck.choice("experimental.pools.decode", c.Experimental.Pools.Decode, c.Pools.Decode.Index)
 	ck.experimentalScoring(c.Experimental.Scoring)

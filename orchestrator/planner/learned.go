@@ -1,0 +1,160 @@
+package planner
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"tandem/decode"
+	"tandem/internal/replica"
+	"tandem/scoring"
+)
+
+// Learned is what was learned, as it outlives a process. It has no prompts, and of those who ask a hash
+// alone.
+type Learned struct {
+	At      time.Time             `json:"at"` // when it was asked for
+	Lengths []decode.GroupLengths `json:"lengths"`
+	Speeds  []ReplicaSpeeds       `json:"speeds"`
+	Links   []PairLink            `json:"links"`
+}
+
+// EngineKey tells whether a replica is the one that something was learned of: the same rank of the same
+// address, with the same model, the same release and the same configuration as far as it tells.
+type EngineKey struct {
+	Prefill bool   `json:"prefill"` // of the prefill pool
+	URL     string `json:"url"`
+	Rank    int    `json:"rank,omitzero"`
+	Root    string `json:"root"`
+	Version string `json:"version"`
+	Print   string `json:"fingerprint,omitzero"` // of version and configuration
+}
+
+// keyOf returns the key of r; false while it is not known what runs there.
+func keyOf(r *replica.Replica) (EngineKey, bool) {
+	k := EngineKey{r.Role == replica.Prefill, r.URL, r.Rank, r.Facts.Root, r.Facts.Version, r.Facts.Fingerprint}
+	return k, k.URL != "" && k.Root != "" && k.Version != ""
+}
+
+// ReplicaSpeeds is what was measured of a replica.
+type ReplicaSpeeds struct {
+	Engine EngineKey         `json:"engine"`
+	Pool   *scoring.FitState `json:"prefill,omitzero"` // of the prefill pool
+	Decode decode.Speeds     `json:"decode,omitzero"`  // of the decode pool
+}
+
+// PairLink is what was measured between two replicas.
+type PairLink struct {
+	At      time.Time `json:"at"`
+	From    EngineKey `json:"from"`
+	To      EngineKey `json:"to"`
+	PerByte float64   `json:"seconds_per_byte"`
+}
+
+// maxLinks is of how many pairs the bandwidth is kept.
+const maxLinks = 1 << 14
+
+// Learned returns what was learned until now.
+func (pl *Planner) Learned(now time.Time) Learned {
+	out := Learned{At: now, Lengths: pl.decode.Lengths()}
+	engines := map[replica.ID]*replica.Replica{}
+	for _, r := range pl.prefill.CurrentView().Replicas {
+		key, known := keyOf(r)
+		if fit, measured := pl.prefill.SpeedOf(r.ID); known && measured {
+			out.Speeds = append(out.Speeds, ReplicaSpeeds{Engine: key, Pool: &fit})
+		}
+		engines[r.ID] = r
+	}
+	for _, r := range pl.decode.CurrentView().Replicas {
+		key, known := keyOf(r)
+		if speeds, measured := pl.decode.SpeedsOf(r.ID); known && measured {
+			out.Speeds = append(out.Speeds, ReplicaSpeeds{Engine: key, Decode: speeds})
+		}
+		engines[r.ID] = r
+	}
+	out.Links = pl.measuredLinks(engines, now)
+	return out
+}
+
+// measuredLinks returns the links between the given replicas, in order.
+func (pl *Planner) measuredLinks(engines map[replica.ID]*replica.Replica, now time.Time) (links []PairLink) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	for pair, link := range pl.pairs.links {
+		p, d := engines[pair.Prefill], engines[pair.Decode]
+		if p == nil || d == nil || link.Samples() == 0 {
+			continue
+		}
+		from, known := keyOf(p)
+		to, both := keyOf(d)
+		if known && both {
+			links = append(links, PairLink{now, from, to, link.PerByte(pl.policy.seed(p, d))})
+		}
+	}
+	slices.SortFunc(links, func(a, b PairLink) int {
+		return cmp.Or(cmp.Compare(a.From.URL, b.From.URL), cmp.Compare(a.From.Rank, b.From.Rank),
+			cmp.Compare(a.To.URL, b.To.URL), cmp.Compare(a.To.Rank, b.To.Rank))
+	})
+	return links[:min(len(links), maxLinks)]
+}
+
+// RestoreLengths lets lengths of which nothing was seen yet begin with those of l.
+func (pl *Planner) RestoreLengths(l *Learned, now time.Time) (taken int) {
+	return pl.decode.RestoreLengths(l.Lengths, scoring.Faded(l.At, now))
+}
+
+// RestoreReplicas lets the replicas that are there, of which nothing was measured yet, begin with what l has
+// of them, and takes that out of l: what is left is of those that are still to come. It returns how much it
+// took.
+func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
+	engines := map[EngineKey]*replica.Replica{}
+	for _, replicas := range [][]*replica.Replica{
+		pl.prefill.CurrentView().Replicas, pl.decode.CurrentView().Replicas,
+	} {
+		for _, r := range replicas {
+			if key, known := keyOf(r); known {
+				engines[key] = r
+			}
+		}
+	}
+	l.Speeds = slices.DeleteFunc(l.Speeds, func(s ReplicaSpeeds) bool {
+		r := engines[s.Engine]
+		if r == nil {
+			return false
+		}
+		took := s.Engine.Prefill && s.Pool != nil && pl.prefill.RestoreSpeed(r.ID, *s.Pool, now) ||
+			!s.Engine.Prefill && pl.decode.RestoreSpeeds(r.ID, s.Decode, now)
+		if took {
+			taken++
+		}
+		return true
+	})
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	l.Links = slices.DeleteFunc(l.Links, func(s PairLink) bool {
+		p, d := engines[s.From], engines[s.To]
+		if p == nil || d == nil {
+			return false
+		}
+		if pl.pairs.restore(p, d, &pl.policy, s.PerByte, scoring.Faded(s.At, now)) {
+			taken++
+		}
+		return true
+	})
+	pl.pairs.stale()
+	return taken
+}
+
+// restore lets the link of a pair of which nothing was measured begin with so many seconds a byte.
+func (t *pairs) restore(p, d *replica.Replica, policy *Policy, perByte, believed float64) bool {
+	pair := Pairing{p.ID, d.ID}
+	if t.links[pair] != nil {
+		return false
+	}
+	link := &scoring.Link{}
+	if !link.Restore(policy.seed(p, d), perByte, believed) {
+		return false
+	}
+	t.links[pair] = link
+	return true
+}

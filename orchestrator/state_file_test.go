@@ -1,0 +1,157 @@
+package orchestrator
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tandem/internal/config"
+	"tandem/orchestrator/planner"
+)
+
+// A file that was cut short, is of another version or nonsense says why it is not read, and never ends the
+// process or is believed in part.
+func TestBadStateIsNotRead(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty":           "",
+		"cut short":       `{"tandem_state":1,"learned":{"lengths":[{"mod`,
+		"another version": `{"tandem_state":2,"learned":{}}`,
+		"no version":      `{"learned":{}}`,
+		"another type":    `{"tandem_state":1,"learned":{"speeds":7}}`,
+		"no object":       `[1]`,
+	} {
+		if l, err := readState(strings.NewReader(text)); err == nil {
+			t.Errorf("%s: read as %+v", name, l)
+		}
+	}
+	if _, err := readState(strings.NewReader(strings.Repeat(" ", maxState+1))); err == nil {
+		t.Error("a file that is too large was read")
+	}
+	if _, err := readState(strings.NewReader(`{"tandem_state":1,"added_later":1,"learned":{}}`)); err != nil {
+		t.Errorf("a field that is not known: %v", err)
+	}
+}
+
+func FuzzState(f *testing.F) {
+	f.Add([]byte(`{"tandem_state":1,"learned":{"at":"1970-01-01T00:00:00Z","lengths":[` +
+		`{"of":"class","model":"m","tenant":7,"ended":[1],"tokens":[1],"beyond":[0],"events":1}]}}`))
+	f.Add([]byte(`{"tandem_state":1,"learned":{"speeds":[` +
+		`{"engine":{"url":"u"},"prefill":{"factors":[1,1,1]}}]}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := readState(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		cfg := config.Default()
+		o, err := New(cfg, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Unix(1, 0)
+		o.planner.RestoreLengths(l, now)
+		o.planner.RestoreReplicas(l, now)
+		if _, err := json.Marshal(o.planner.Learned(now)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What one router has learned the next one begins with: lengths at once, speeds when the replicas are there.
+// It is written at the end, for its owner alone to read, and has neither prompts nor keys.
+func TestWhatWasLearnedOutlivesTheRouter(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state.json")
+	keeping := setup{config: func(c *config.Config) {
+		c.State.File = name
+		c.APIKeys = []config.Secret{{Value: "a-key-that-nobody-reads"}}
+	}}
+	in(t, keeping, func(w *world) {
+		for range 5 {
+			w.askWithKey()
+		}
+	})
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"a-key", "Be brief", "word"} {
+		if bytes.Contains(data, []byte(secret)) {
+			t.Errorf("the file has %q", secret)
+		}
+	}
+	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v: for its owner alone", info.Mode(), err)
+	}
+	first, err := readState(bytes.NewReader(data))
+	if err != nil || len(first.Lengths) < 5 || len(first.Speeds) == 0 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	in(t, keeping, func(w *world) {
+		second := w.o.planner.Learned(time.Now())
+		if len(second.Lengths) != len(first.Lengths) {
+			t.Errorf("%d groups were kept, and the next router has %d", len(first.Lengths), len(second.Lengths))
+		}
+		if len(second.Speeds) != len(first.Speeds) {
+			t.Errorf("speeds of %d replicas were kept, and the next router has %d", len(first.Speeds),
+				len(second.Speeds))
+		}
+		w.askWithKey()
+	})
+}
+
+// askWithKey asks with the key of [TestWhatWasLearnedOutlivesTheRouter].
+func (w *world) askWithKey() {
+	p := chat(true)
+	p.header = map[string][]string{"Authorization": {"Bearer a-key-that-nobody-reads"}}
+	w.exact(p, w.ask(p))
+}
+
+// Whatever stands in the place of the file, the router starts, says so in one line, and serves. It then puts
+// what it has learned in that place, where that can be.
+func TestAStateThatCannotBeReadCostsALine(t *testing.T) {
+	old, err := json.Marshal(keptState{
+		Version: stateVersion, Learned: planner.Learned{At: time.Date(1999, 12, 1, 0, 0, 0, 0, time.UTC)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, put := range map[string]func(name string) error{
+		"broken":  func(name string) error { return os.WriteFile(name, []byte("{"), 0o600) },
+		"foreign": func(name string) error { return os.WriteFile(name, []byte(`{"version":3,"a":[]}`), 0o600) },
+		"old":     func(name string) error { return os.WriteFile(name, old, 0o600) },
+		"a folder": func(name string) error {
+			return os.MkdirAll(filepath.Join(name, "with something in it"), 0o700)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "state.json")
+			if err := put(file); err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			in(t, setup{
+				config:  func(c *config.Config) { c.State.File = file },
+				options: logsTo(&log),
+			}, func(w *world) {
+				p := chat(true)
+				w.exact(p, w.ask(p))
+			})
+			if n := strings.Count(log.String(), "state file is ignored"); n != 1 {
+				t.Errorf("it is said %d times: %s", n, log.String())
+			}
+			if name == "a folder" {
+				return
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l, err := readState(bytes.NewReader(data)); err != nil || len(l.Lengths) == 0 {
+				t.Errorf("behind it the file is %s, %v", data, err)
+			}
+		})
+	}
+}
