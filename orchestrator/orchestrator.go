@@ -146,17 +146,22 @@ func (s *snapshot) revision() string {
 	return s.inForce.Revision
 }
 
+// complete gives what was left out its default.
+func (o *Options) complete() {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+}
+
 // New makes an orchestrator for cfg, which must have been validated. Nothing is dialled before Run.
 func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
-	if opt.Log == nil {
-		opt.Log = slog.New(slog.DiscardHandler)
-	}
-	if opt.Registry == nil {
-		opt.Registry = prometheus.NewRegistry()
-	}
-	if opt.Seed == 0 {
-		opt.Seed = rand.Uint64()
-	}
+	opt.complete()
 	o := &Orchestrator{opt: opt}
 	o.telemetry = telemetry{
 		log: opt.Log, panics: panics.Guard{Log: opt.Log}, reg: opt.Registry, m: newMetrics(opt.Registry),

@@ -332,7 +332,7 @@ type Decisions struct {
 
 // State is where what was learned outlives the process.
 type State struct {
-	File     string        `yaml:"file"`     // is read at the start, replaced now and then and at the end; "": none
+	File     string        `yaml:"file"`     // read at the start, replaced now and then and at the end; "": none
 	Interval time.Duration `yaml:"interval"` // between two writes
 }
 

@@ -59,7 +59,8 @@ func TestLoadOfTheSharedAnswerCache(t *testing.T) {
 	path := filepath.Join(dir, "tandem.yaml")
 	load := func(secret string) (*Config, error) {
 		write(t, path, `answer_cache: {memory_bytes: 8MiB, valkey: {addresses: ["v:6379"], secure: true,
-  tls: {ca: cert.pem}, password: {env: TANDEM_TEST_PASSWORD}, secret: {file: secret}, former_secret: {file: `+secret+`}}}`)
+  tls: {ca: cert.pem}, password: {env: TANDEM_TEST_PASSWORD}, secret: {file: secret},
+  former_secret: {file: `+secret+`}}}`)
 		return Load(path)
 	}
 	c, err := load("secret")

@@ -193,8 +193,10 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 		t := *p.transfer
 		q.Transfer = &t
 	}
-	g.seqs = append(g.seqs, sequence{internal: q.ID, prompt: prompt,
-		detok: newDetokenizer(g.srv.model.voc, prompt)})
+	g.seqs = append(g.seqs, sequence{
+		internal: q.ID, prompt: prompt,
+		detok: newDetokenizer(g.srv.model.voc, prompt),
+	})
 	g.open++
 	if err := g.rank.add(&q, target{g.sink, len(g.seqs) - 1}); err != nil {
 		g.open--

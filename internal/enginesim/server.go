@@ -121,7 +121,7 @@ func Start(o Options) (*Server, error) {
 	}
 	s.model.loaded.Store(&loaded)
 	s.process.begins()
-	s.life.ctx, s.life.cancel = context.WithCancel(context.Background())
+	s.life.begin()
 	for path := range s.table.routes {
 		s.table.names[path] = path
 	}

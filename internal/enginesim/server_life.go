@@ -2,9 +2,15 @@ package enginesim
 
 import (
 	"bufio"
+	"context"
 	"net"
 	"time"
 )
+
+// begin makes the context that ends with Close.
+func (s *serverLife) begin() {
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+}
 
 // acceptAll serves a listener until it is closed.
 func (s *Server) acceptAll(ln net.Listener) {

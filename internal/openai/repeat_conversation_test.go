@@ -181,7 +181,8 @@ func TestFinishedConversations(t *testing.T) {
 func TestDeepQuestionsAreNotRepeatable(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for n, want := range map[int]string{maxDepth - 1: "", maxDepth: UnknownMember} {
-		body := `{"temperature":0,"chat_template_kwargs":` + nested(n) + `,"messages":[{"role":"user","content":"a"}]}`
+		body := `{"temperature":0,"chat_template_kwargs":` + nested(n) +
+			`,"messages":[{"role":"user","content":"a"}]}`
 		if _, why := canonical(t, Chat, body); why != want {
 			t.Errorf("%d arrays: %q, want %q", n, why, want)
 		}

@@ -14,10 +14,10 @@ import (
 //	{"tandem_trace":1,"block_size":16,"note":"..."}
 //	{"t":0.25,"m":"llama","s":"a1","in":300,"out":20,"blocks":[17,4711,...]}
 //
-// t is seconds since the start, in the order of the file; m, s (the session, for whoever wants it) and what [Asked]
-// has may be missing. blocks are identities of the prompt's full blocks of block_size tokens, and of the partial
-// last one if that is known. Requests are played at their times, not in closed loops: what a client did
-// between two of them was not seen.
+// t is seconds since the start, in the order of the file; m, s (the session, for whoever wants it) and what
+// [Asked] has may be missing. blocks are identities of the prompt's full blocks of block_size tokens, and of
+// the partial last one if that is known. Requests are played at their times, not in closed loops: what a
+// client did between two of them was not seen.
 const captureMark = `"tandem_trace"`
 
 // CaptureVersion is the only version there is.

@@ -94,6 +94,9 @@ type keeping struct {
 	wg       sync.WaitGroup    // of the watchers
 }
 
+// beginLocked says that Run has begun, under ctx.
+func (f *keeping) beginLocked(ctx context.Context) { f.ctx = ctx }
+
 // New returns a fleet without servers.
 func New(opt Options) *Fleet {
 	counter := func(name, help string) *prometheus.CounterVec {
@@ -128,7 +131,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 		f.keep.mu.Unlock()
 		return errors.New("the fleet runs already")
 	}
-	f.keep.ctx = ctx
+	f.keep.beginLocked(ctx)
 	for _, w := range f.keep.watchers {
 		f.startLocked(w)
 	}

@@ -116,8 +116,10 @@ func (f *Fleet) newWatcher(key serverKey, s *settings) (*Watcher, error) {
 	}
 	w := &Watcher{
 		fleet: f, pool: f.pool(key.role), log: f.opt.Log,
-		server: server{key: key, role: key.role, host: u.Hostname(), client: client,
-			process: f.processes.of(key.url)},
+		server: server{
+			key: key, role: key.role, host: u.Hostname(), client: client,
+			process: f.processes.of(key.url),
+		},
 		life:    watcherLife{wakeUp: make(chan struct{}, 1), gone: make(chan struct{})},
 		down:    downReason{reason: NotProbed},
 		scraped: scraped{signs: liveness.NewSigns(s.usualPause())},

@@ -175,8 +175,10 @@ func (s *Set) Status(now time.Time) []Status {
 
 func (t *track) status(now time.Time) (st Status, worth bool) {
 	t.recent.decay(now)
-	st = Status{State: t.state, Since: t.ejected.turned, Requests: t.recent.good + t.recent.bad,
-		Failures: t.recent.bad, Price: t.recent.price(now)}
+	st = Status{
+		State: t.state, Since: t.ejected.turned, Requests: t.recent.good + t.recent.bad,
+		Failures: t.recent.bad, Price: t.recent.price(now),
+	}
 	if t.state != InUse {
 		st.Cause = t.ejected.cause
 	}

@@ -77,8 +77,10 @@ func (e *Engine) sample(at time.Duration, r *request) (ended bool) {
 	if out == 1 {
 		e.counted.countPrompt(r)
 	}
-	o := Output{ID: r.id, Token: token, First: out == 1, Prompt: r.text.prompt, Out: out,
-		Cached: r.usageCached()}
+	o := Output{
+		ID: r.id, Token: token, First: out == 1, Prompt: r.text.prompt, Out: out,
+		Cached: r.usageCached(),
+	}
 	o.Reason, o.Stopped = e.stopped(r, token, out)
 	e.counted.observeToken(at, r, out)
 	if o.Reason != NotFinished {

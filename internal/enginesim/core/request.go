@@ -191,8 +191,10 @@ func (e *Engine) newRequest(q *Request) *request {
 	r := e.memory.idleRequest()
 	e.known.seq++
 	*r = request{
-		id: q.ID, seq: e.known.seq, text: requestTokens{prompt: len(q.Prompt),
-			tokens: append(r.text.tokens[:0], q.Prompt...)},
+		id: q.ID, seq: e.known.seq, text: requestTokens{
+			prompt: len(q.Prompt),
+			tokens: append(r.text.tokens[:0], q.Prompt...),
+		},
 		ask: asked{
 			stops:  append(r.ask.stops[:0], q.StopIDs...),
 			minOut: q.MinTokens, ignore: q.IgnoreEOS, skipRead: q.SkipReadCache, salt: q.Salt, lora: q.LoRA,
