@@ -24,6 +24,7 @@ func TestAPathOnWhichPacketsVanish(t *testing.T) {
 	s := setup{prefill: 2, decode: 2, config: func(c *config.Config) {
 		usualPatience(c)
 		c.Local = config.LocalAuto
+		c.Scoring.DecodePenalty = 10 // else prompts as short as these are computed where they decode
 		c.Health.Ejection.Max = 20 * time.Second
 	}}
 	in(t, s, func(w *world) {
